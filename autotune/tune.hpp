@@ -1,0 +1,39 @@
+// Choosing a schedule: declare, prune, rank, compile, verify, time, decide, remember.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "flashjit/engine.hpp"
+#include "flashjit/problem.hpp"
+#include "flashjit/target.hpp"
+#include "generator/schedule.hpp"
+#include "runtime/compile.hpp"
+#include "runtime/device.hpp"
+
+namespace flashjit::autotune {
+
+// One schedule on its way through the tuner, with everything that was thought of it.
+struct Candidate {
+  Schedule schedule;
+  std::string pruned;          // why it is out; empty while it is in
+  double predicted_ms = 0;     // the analytic model's
+  double measured_ms = 0;      // median; 0: not timed
+  double spread = 0;           // (p90 - p10) / median of the timings
+  double clock_mhz = 0;        // SM clock beside the timing; 0: unknown
+  runtime::Resources resources{};
+};
+
+// Every schedule of the families that may serve the problem, legal or not, in a fixed order. Illegal ones carry the reason.
+std::vector<Candidate> search_space(const Problem& problem, const Target& target);
+
+// Milliseconds that the analytic model expects: tensor cores or FMA, exponentials, bytes, occupancy, waves, tails.
+double predict(const Problem& problem, const Shape& shape, const Schedule& schedule, const Target& target);
+
+// A power-of-two range of the work per multiprocessor: what wisdom is filed under beside the problem ("b17").
+std::string bucket_of(const Problem& problem, const Shape& shape, const Target& target);
+
+}  // namespace flashjit::autotune

@@ -1,0 +1,33 @@
+// One cached kernel: a key with all its fields, and named sections of bytes. Knows nothing of attention.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace flashjit::cache {
+
+// Everything that decides the bytes of an entry, as (tag, value) pairs in a fixed order. Never a path, a clock, a
+// hostname or a device's serial number.
+struct Key {
+  std::vector<std::pair<std::string, std::string>> fields;
+  // XXH3-128 over the tagged, length-prefixed fields: 32 lower-case hex digits, the entry's name on disk.
+  [[nodiscard]] std::string digest() const;
+  bool operator==(const Key&) const = default;
+};
+
+struct Entry {
+  Key key;
+  std::vector<std::pair<std::string, std::string>> sections;  // "source", "ptx", "cubin", "log", "report"
+  [[nodiscard]] std::string_view section(std::string_view name) const;  // empty when there is none
+};
+
+std::string serialize(const Entry& entry);
+// nullopt when any check fails: magic, schema, lengths, checksums. Never throws on bad bytes.
+std::optional<Entry> deserialize(std::span<const std::byte> bytes);
+
+}  // namespace flashjit::cache

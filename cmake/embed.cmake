@@ -1,0 +1,18 @@
+# Writes OUTPUT: one raw string per template. Run as a script with ROOT and FILES (a list).
+set(text "// Made by cmake/embed.cmake from templates/. Do not edit.\n#include \"generator/templates.hpp\"\n\n")
+string(APPEND text "namespace flashjit {\n\nstd::vector<EmbeddedTemplate> embedded_template_files() {\n  return {\n")
+foreach(file IN LISTS FILES)
+  file(READ ${ROOT}/${file} content)
+  # A raw string may hold 16 KB only where compilers are strict; pieces concatenate.
+  string(LENGTH "${content}" length)
+  string(APPEND text "      {\"${file}\",\n")
+  set(offset 0)
+  while(offset LESS length)
+    string(SUBSTRING "${content}" ${offset} 8000 piece)
+    string(APPEND text "       R\"~~~(${piece})~~~\"\n")
+    math(EXPR offset "${offset} + 8000")
+  endwhile()
+  string(APPEND text "      },\n")
+endforeach()
+string(APPEND text "  };\n}\n\n}  // namespace flashjit\n")
+file(WRITE ${OUTPUT} "${text}")

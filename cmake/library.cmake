@@ -1,0 +1,12 @@
+# libflashjit: all rooms in one library, static or shared.
+set(flashjit_rooms templates generator cache runtime emulator autotune api)
+list(TRANSFORM flashjit_rooms REPLACE "(.+)" "$<TARGET_OBJECTS:flashjit_\\1>" OUTPUT_VARIABLE flashjit_objects)
+add_library(flashjit ${flashjit_objects})
+add_library(flashjit::flashjit ALIAS flashjit)
+target_compile_features(flashjit PUBLIC cxx_std_20)
+target_include_directories(flashjit PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>)
+target_link_libraries(flashjit PUBLIC Threads::Threads ${CMAKE_DL_LIBS})
+set_target_properties(flashjit PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR} LINKER_LANGUAGE CXX)
+if(FLASHJIT_SANITIZE)
+  target_link_options(flashjit PUBLIC -fsanitize=${FLASHJIT_SANITIZE})
+endif()

@@ -1,0 +1,44 @@
+// Legality that does not depend on a family's insides: dtypes, archs, passes.
+#include "generator/legality.hpp"
+
+#include <fmt/format.h>
+
+#include "generator/recipe.hpp"
+
+namespace flashjit {
+
+Legality legal(const Problem& problem, Family family, const Target& target) {
+  if (problem.pass == Pass::backward) return {"the backward pass is not written yet"};
+  switch (family) {
+    case Family::simt:
+      if (problem.dtype != DType::fp32) {
+        return {fmt::format("family simt computes in fp32 only, dtype is {}; use mma, or dtype fp32", to_string(problem.dtype))};
+      }
+      return {};
+    case Family::mma:
+      if (problem.dtype == DType::fp32) return {"family mma computes fp16 and bf16, dtype is fp32; use simt"};
+      if (problem.dtype == DType::bf16 && target.capability < 80) {
+        return {fmt::format("bf16 needs tensor cores of sm_80 or later, this is {}; use dtype fp16", target.arch)};
+      }
+      return {};
+    case Family::wgmma:
+      if (problem.dtype == DType::fp32) return {"family wgmma computes fp16 and bf16, dtype is fp32; use simt"};
+      if (target.arch != "sm_90a") return {fmt::format("family wgmma needs sm_90a (Hopper), this is {}; use mma", target.arch)};
+      return {};
+  }
+  return {"unknown family"};
+}
+
+Legality legal(const Problem& problem, const Schedule& schedule, const Target& target) {
+  if (Legality family = legal(problem, family_of(schedule), target); !family) return family;
+  struct Visitor {
+    const Problem& problem;
+    const Target& target;
+    Legality operator()(const SimtSchedule& s) const { return legal_simt(problem, s, target); }
+    Legality operator()(const MmaSchedule& s) const { return legal_mma(problem, s, target); }
+    Legality operator()(const WgmmaSchedule& s) const { return legal_wgmma(problem, s, target); }
+  };
+  return std::visit(Visitor{problem, target}, schedule);
+}
+
+}  // namespace flashjit

@@ -1,0 +1,78 @@
+// From a Problem and a Schedule to kernels: a header that explains, the constants, the parts, the kernel.
+#include "generator/render.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "flashjit/error.hpp"
+#include "generator/recipe.hpp"
+#include "generator/templates.hpp"
+
+namespace flashjit {
+namespace {
+
+constexpr std::string_view kVersion = FLASHJIT_VERSION;
+
+std::vector<Recipe> recipes(const Problem& problem, const Schedule& schedule, const Target& target) {
+  struct Visitor {
+    const Problem& problem;
+    const Target& target;
+    std::vector<Recipe> operator()(const SimtSchedule& s) const { return recipes_simt(problem, s, target); }
+    std::vector<Recipe> operator()(const MmaSchedule& s) const { return recipes_mma(problem, s, target); }
+    std::vector<Recipe> operator()(const WgmmaSchedule& s) const { return recipes_wgmma(problem, s, target); }
+  };
+  return std::visit(Visitor{problem, target}, schedule);
+}
+
+std::string header(const Problem& problem, const Schedule& schedule, const Target& target, const Recipe& recipe) {
+  std::string text = fmt::format(
+      "// {}, schedule {}, for {}.\n"
+      "// Written by flashjit {} from templates/{}.\n\n",
+      describe(problem), to_string(schedule), target.arch, kVersion, recipe.kernel);
+  std::size_t width = 0;
+  const auto declaration = [](const Constant& c) { return fmt::format("constexpr {} {} = {};", c.type, c.name, c.value); };
+  for (const Constant& c : recipe.constants) width = std::max(width, declaration(c).size());
+  for (const Constant& c : recipe.constants) text += fmt::format("{:<{}}  // {}\n", declaration(c), width, c.comment);
+  return text + "\n";
+}
+
+}  // namespace
+
+std::vector<KernelSource> render(const Problem& problem, const Schedule& schedule, const Target& target,
+                                 const TemplateSet& templates) {
+  validate(problem);
+  if (const Legality legality = legal(problem, schedule, target); !legality) {
+    throw Error(ErrorCode::unsupported, legality.reason);
+  }
+  std::vector<KernelSource> kernels;
+  for (Recipe& recipe : recipes(problem, schedule, target)) {
+    KernelSource kernel;
+    kernel.entry = kernel_name(problem, schedule) + recipe.suffix;
+    // The kernel template calls its function FLASHJIT_ENTRY.
+    Rendered body = expand(recipe, templates);
+    constexpr std::string_view kEntry = "FLASHJIT_ENTRY";
+    for (auto at = body.text.find(kEntry); at != std::string::npos; at = body.text.find(kEntry, at)) {
+      body.text.replace(at, kEntry.size(), kernel.entry);
+    }
+    kernel.text = header(problem, schedule, target, recipe);
+    kernel.origins.assign(static_cast<std::size_t>(std::count(kernel.text.begin(), kernel.text.end(), '\n')), {});
+    kernel.text += body.text;
+    kernel.origins.insert(kernel.origins.end(), body.origins.begin(), body.origins.end());
+    kernel.geometry = recipe.geometry;
+    kernel.maps = std::move(recipe.maps);
+    kernels.push_back(std::move(kernel));
+  }
+  return kernels;
+}
+
+const TemplateSet& embedded_templates() {
+  static const TemplateSet set = [] {
+    TemplateSet made;
+    for (const EmbeddedTemplate& file : embedded_template_files()) made.emplace(file.path, file.text);
+    return made;
+  }();
+  return set;
+}
+
+}  // namespace flashjit

@@ -1,0 +1,62 @@
+// From a Problem and a Schedule to the CUDA source of its kernels. Pure: the same input gives the same bytes.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "flashjit/problem.hpp"
+#include "flashjit/target.hpp"
+#include "generator/schedule.hpp"
+
+namespace flashjit {
+
+// Template text by its path under templates/ ("parts/softmax.cuh"). The embedded set is compiled into the library;
+// an override (FLASHJIT_TEMPLATE_DIR) is a copy with some texts replaced.
+using TemplateSet = std::map<std::string, std::string, std::less<>>;
+const TemplateSet& embedded_templates();
+
+// Where a rendered line came from, so that errors and the emulator can name the template.
+struct LineOrigin {
+  std::string_view file;  // a key of the TemplateSet, or "" for lines that the renderer wrote
+  int line = 0;           // 1-based
+};
+
+// Which of a call's tensors a TMA map describes, and the box that one copy moves.
+enum class Operand { q, k, v, o };
+struct TensorMapSpec {
+  Operand operand = Operand::q;
+  int box_rows = 0;   // tokens per copy
+  int panels = 0;     // 64-column panels per copy: the box is {64, box_rows, panels} in the order of shared memory
+  int panel_columns = 64;
+};
+
+// How many CTAs, and what each needs.
+struct Geometry {
+  int tile_m = 0;          // query rows per CTA
+  int threads = 0;         // per CTA
+  int shared_bytes = 0;    // dynamic shared memory per CTA
+  int cluster = 1;         // CTAs per cluster
+  bool persistent = false; // one CTA per multiprocessor, each with many tiles
+  bool dynamic = false;    // persistent CTAs take tiles from a counter in device memory (ForwardParams::tile_counter)
+  int section_bytes = 0;   // L2 section of the dynamic order; 0 where it does not apply
+};
+
+struct KernelSource {
+  std::string entry;                // "flashjit_forward_mma_bf16_d128_causal_m128n64w4s2"
+  std::string text;                 // self-contained CUDA C++, not one #include
+  std::vector<LineOrigin> origins;  // of each line of text
+  Geometry geometry;
+  std::vector<TensorMapSpec> maps;  // kernel parameters: these maps in order, then the params struct
+};
+
+// The kernels of one plan, in launch order (forward: one). Throws Error{unsupported} with legal()'s sentence.
+std::vector<KernelSource> render(const Problem& problem, const Schedule& schedule, const Target& target,
+                                 const TemplateSet& templates = embedded_templates());
+
+// "flashjit_forward_mma_bf16_d128_causal_m128n64w4s2": problem and schedule; the same on every arch.
+std::string kernel_name(const Problem& problem, const Schedule& schedule);
+
+}  // namespace flashjit

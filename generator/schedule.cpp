@@ -1,0 +1,169 @@
+// Schedule strings and the table of fields behind them.
+#include "generator/schedule.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <vector>
+
+#include "flashjit/error.hpp"
+
+namespace flashjit {
+namespace {
+
+// A field of schedule type S: what the world sees of it, and where it is kept.
+template <class S>
+struct Knob {
+  ScheduleField field;
+  int S::* member;
+};
+
+template <class S>
+constexpr auto knobs_of() {
+  if constexpr (std::is_same_v<S, SimtSchedule>) {
+    return std::to_array<Knob<S>>({
+        {{"m", "tile_m", "query rows per CTA", 16, 256}, &S::tile_m},
+        {{"n", "tile_n", "keys per step", 8, 256}, &S::tile_n},
+        {{"w", "warps", "warps per CTA", 1, 16}, &S::warps},
+        {{"s", "stages", "K/V tiles in flight", 1, 4}, &S::stages},
+        {{"c", "min_ctas", "CTAs per multiprocessor that registers must allow, 0 = free", 0, 8}, &S::min_ctas},
+    });
+  } else if constexpr (std::is_same_v<S, MmaSchedule>) {
+    return std::to_array<Knob<S>>({
+        {{"m", "tile_m", "query rows per CTA", 16, 256}, &S::tile_m},
+        {{"n", "tile_n", "keys per step", 8, 256}, &S::tile_n},
+        {{"w", "warps", "warps per CTA", 1, 16}, &S::warps},
+        {{"s", "stages", "K/V tiles in flight", 1, 4}, &S::stages},
+        {{"qr", "q_in_regs", "Q fragments in registers", 0, 1}, &S::q_in_regs},
+        {{"kv", "split_kv", "K and V wait on barriers of their own", 0, 1}, &S::split_kv},
+        {{"lz", "lazy", "rescale O when a maximum grows by more than 2^lazy, 0 = always", 0, 16}, &S::lazy},
+        {{"c", "min_ctas", "CTAs per multiprocessor that registers must allow, 0 = free", 0, 8}, &S::min_ctas},
+        {{"u", "unroll", "unrolling of the loop over unmasked tiles", 1, 8}, &S::unroll},
+    });
+  } else {
+    return std::to_array<Knob<S>>({
+        {{"m", "tile_m", "query rows per CTA", 64, 256}, &S::tile_m},
+        {{"n", "tile_n", "keys per step", 16, 256}, &S::tile_n},
+        {{"s", "stages", "K/V tiles in flight", 1, 6}, &S::stages},
+        {{"qr", "q_in_regs", "Q fragments in registers", 0, 1}, &S::q_in_regs},
+        {{"o", "o_passes", "passes in which O leaves, 0 = through Q's place", 0, 4}, &S::o_passes},
+        {{"lz", "lazy", "rescale O when a maximum grows by more than 2^lazy, 0 = always", 0, 16}, &S::lazy},
+        {{"pp", "ping_pong", "warpgroups take turns to issue products", 0, 1}, &S::ping_pong},
+        {{"ov", "overlap", "S of one block and O of the one before in flight together", 0, 1}, &S::overlap},
+        {{"p", "persistent", "0 one tile per CTA, 1 static order, 2 dynamic order", 0, 2}, &S::persistent},
+        {{"l", "section", "MB of K and V that concurrent tiles share in L2", 0, 128}, &S::section},
+        {{"ch", "max_chains", "partial row maxima per row", 2, 8}, &S::max_chains},
+        {{"u", "unroll", "unrolling of the loop over unmasked tiles", 1, 8}, &S::unroll},
+    });
+  }
+}
+
+template <class S>
+std::span<const ScheduleField> fields() {
+  static const std::vector<ScheduleField> list = [] {
+    std::vector<ScheduleField> made;
+    for (const auto& knob : knobs_of<S>()) made.push_back(knob.field);
+    return made;
+  }();
+  return list;
+}
+
+template <class S>
+S parse_fields(std::string_view text, std::string_view whole) {
+  const auto wrong = [&](std::string_view why) {
+    return Error(ErrorCode::invalid_argument, fmt::format("schedule \"{}\": {}", whole, why),
+                 "A schedule reads like mma:m128n64w4s2; `flashjit tune --dry-run` lists legal ones.");
+  };
+  S schedule;
+  unsigned seen = 0;
+  while (!text.empty()) {
+    std::size_t letters = 0;
+    while (letters < text.size() && text[letters] >= 'a' && text[letters] <= 'z') ++letters;
+    const std::string_view name = text.substr(0, letters);
+    int value = 0;
+    const auto [end, error] = std::from_chars(text.data() + letters, text.data() + text.size(), value);
+    if (error != std::errc{}) throw wrong(fmt::format("a number must follow \"{}\"", name));
+    const auto used = static_cast<std::size_t>(end - text.data());
+    bool known = false;
+    unsigned bit = 1;
+    for (const auto& knob : knobs_of<S>()) {
+      if (knob.field.letters == name) {
+        if (value < knob.field.minimum || value > knob.field.maximum) {
+          throw wrong(fmt::format("{} is {}, may be {} to {}", knob.field.name, value, knob.field.minimum, knob.field.maximum));
+        }
+        if ((seen & bit) != 0) throw wrong(fmt::format("{} is given twice", knob.field.name));
+        seen |= bit;
+        schedule.*knob.member = value;
+        known = true;
+      }
+      bit <<= 1;
+    }
+    if (!known) throw wrong(fmt::format("unknown field \"{}\"", name));
+    text.remove_prefix(used);
+  }
+  return schedule;
+}
+
+}  // namespace
+
+const char* to_string(Family family) {
+  switch (family) {
+    case Family::simt: return "simt";
+    case Family::mma: return "mma";
+    case Family::wgmma: return "wgmma";
+  }
+  return "?";
+}
+
+Family family_of(const Schedule& schedule) { return static_cast<Family>(schedule.index()); }
+
+int tile_m_of(const Schedule& schedule) {
+  return std::visit([](const auto& s) { return s.tile_m; }, schedule);
+}
+
+std::span<const ScheduleField> fields_of(Family family) {
+  switch (family) {
+    case Family::simt: return fields<SimtSchedule>();
+    case Family::mma: return fields<MmaSchedule>();
+    case Family::wgmma: return fields<WgmmaSchedule>();
+  }
+  return {};
+}
+
+int get(const Schedule& schedule, std::string_view name) {
+  return std::visit(
+      [&]<class S>(const S& s) {
+        for (const auto& knob : knobs_of<S>()) {
+          if (knob.field.name == name) return s.*knob.member;
+        }
+        return 0;
+      },
+      schedule);
+}
+
+std::string to_string(const Schedule& schedule) {
+  return std::visit(
+      [&]<class S>(const S& s) {
+        std::string text = fmt::format("{}:", to_string(family_of(schedule)));
+        const S defaults;
+        for (const auto& knob : knobs_of<S>()) {
+          const bool always = knob.field.letters.size() == 1 && knob.field.letters.find_first_of("mnws") == 0;
+          if (always || s.*knob.member != defaults.*knob.member) text += fmt::format("{}{}", knob.field.letters, s.*knob.member);
+        }
+        return text;
+      },
+      schedule);
+}
+
+Schedule parse_schedule(std::string_view text) {
+  const auto colon = text.find(':');
+  const std::string_view family = text.substr(0, colon);
+  const std::string_view rest = colon == std::string_view::npos ? std::string_view{} : text.substr(colon + 1);
+  if (family == "simt") return parse_fields<SimtSchedule>(rest, text);
+  if (family == "mma") return parse_fields<MmaSchedule>(rest, text);
+  if (family == "wgmma") return parse_fields<WgmmaSchedule>(rest, text);
+  throw Error(ErrorCode::invalid_argument, fmt::format("schedule \"{}\": the family is \"{}\", may be simt, mma or wgmma", text, family),
+              "A schedule reads like mma:m128n64w4s2; `flashjit tune --dry-run` lists legal ones.");
+}
+
+}  // namespace flashjit

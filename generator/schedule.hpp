@@ -1,0 +1,77 @@
+// Schedules: how each family does the work. Plain structs, with one table of fields per family that drives names,
+// parsing and printing, so that a new knob is declared once.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+
+namespace flashjit {
+
+enum class Family { simt, mma, wgmma };
+const char* to_string(Family family);
+
+// fp32 FMA on every GPU. Each thread holds rows x columns of S and rows x value columns of O in registers.
+struct SimtSchedule {
+  int tile_m = 64;   // query rows per CTA
+  int tile_n = 64;   // keys per step
+  int warps = 4;     // per CTA
+  int stages = 1;    // K/V tiles in flight
+  int min_ctas = 0;  // CTAs per multiprocessor the register allocator must allow; 0 leaves it free
+  bool operator==(const SimtSchedule&) const = default;
+};
+
+// Warp-level tensor cores, sm_75 and later. tile_m is split over the warps (split-Q): tile_m / warps is 16 or 32 rows.
+struct MmaSchedule {
+  int tile_m = 128;
+  int tile_n = 64;
+  int warps = 4;
+  int stages = 2;      // K/V tiles in flight
+  int q_in_regs = 0;   // 1: Q fragments are loaded once and Q's shared memory is reused for K/V
+  int split_kv = 0;    // 1: K and V wait on barriers of their own, so that S starts before V has arrived
+  int lazy = 8;        // O is rescaled only when a row's maximum grows by more than 2^lazy; 0 = exact textbook
+  int min_ctas = 0;    // CTAs per multiprocessor the register allocator must allow; 0 leaves it free
+  int unroll = 1;      // of the loop over unmasked K/V tiles
+  bool operator==(const MmaSchedule&) const = default;
+};
+
+// Hopper's asynchronous tensor cores (sm_90a): one producer warpgroup (TMA) and tile_m / 64 consumer warpgroups.
+struct WgmmaSchedule {
+  int tile_m = 128;
+  int tile_n = 128;
+  int stages = 2;         // K/V tiles in flight
+  int q_in_regs = 1;      // 1: Q fragments live in registers (RS wgmma for QK)
+  int o_passes = 1;       // O leaves through its own shared memory in this many passes; 0: through Q's place
+  int lazy = 8;           // as MmaSchedule::lazy
+  int ping_pong = 1;      // 1: warpgroups take turns to issue their products
+  int overlap = 1;        // 1: S of one block and O of the one before are in flight together
+  int persistent = 1;     // 0: one tile per CTA; 1: static order; 2: dynamic order, longest tiles first
+  int section = 32;       // MB of K and V that concurrent tiles share in L2 (persistent = 2)
+  int max_chains = 4;     // partial row maxima kept per row: 2, 4 or 8
+  int unroll = 1;
+  bool operator==(const WgmmaSchedule&) const = default;
+};
+
+using Schedule = std::variant<SimtSchedule, MmaSchedule, WgmmaSchedule>;
+
+Family family_of(const Schedule& schedule);
+int tile_m_of(const Schedule& schedule);
+
+// One knob: its letters in a schedule string, its name in JSON and --help, and what it may be.
+struct ScheduleField {
+  std::string_view letters;  // "m", "n", "w", "s", "qr" …
+  std::string_view name;     // "tile_m" …
+  std::string_view meaning;  // one line
+  int minimum;
+  int maximum;
+};
+std::span<const ScheduleField> fields_of(Family family);
+int get(const Schedule& schedule, std::string_view name);
+
+// "mma:m128n64w4s2qr1": tiles, warps and stages, then what differs from the default, in table order. parse accepts fields in any order
+// and defaults for those left out; it throws Error{invalid_argument} that quotes what it could not read.
+std::string to_string(const Schedule& schedule);
+Schedule parse_schedule(std::string_view text);
+
+}  // namespace flashjit

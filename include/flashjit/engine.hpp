@@ -1,0 +1,81 @@
+// Engine: a device, a compiler and a cache. Safe to use from many threads; everything it made ends with it.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "flashjit/plan.hpp"
+#include "flashjit/problem.hpp"
+#include "flashjit/target.hpp"
+
+namespace flashjit {
+
+// How much to spend on choosing a schedule before the first launch.
+enum class Tuning { off, quick, full };
+
+struct EngineOptions {
+  std::string device = "cuda";            // "cuda" (the current GPU), "cuda:1", "emulated:sm_90a" (no GPU needed)
+  Tuning tuning = Tuning::off;            // off: wisdom, else the model; costs one compile
+  std::chrono::milliseconds tuning_budget{0};  // 0: the mode's own (quick 5 s, full 30 s a problem)
+  std::string cache_dir;                  // empty: FLASHJIT_CACHE_DIR, else $XDG_CACHE_HOME/flashjit
+  bool use_cache = true;                  // false: nothing is read from or written to disk
+  // Receives warnings and progress, one line each; empty: warnings go to stderr.
+  std::function<void(std::string_view line)> on_message;
+};
+
+struct PlanOptions {
+  std::string schedule;      // "mma:m128n64w4s2": this one and no other; empty: chosen
+  std::string family;        // "mma": only schedules of this family; empty: all
+  Tuning tuning = Tuning::off;  // the higher of this and the Engine's counts
+};
+
+// Device memory that frees itself. Ordinary CUDA memory from anywhere else works just as well on a GPU.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(Buffer&&) noexcept;
+  Buffer& operator=(Buffer&&) noexcept;
+  ~Buffer();
+  [[nodiscard]] void* data() const { return data_; }
+  [[nodiscard]] std::size_t size() const { return size_; }  // bytes
+
+ private:
+  friend class Engine;
+  std::shared_ptr<class EngineState> engine_;
+  void* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+class Engine {
+ public:
+  explicit Engine(std::string_view device = "cuda");
+  explicit Engine(const EngineOptions& options);
+  ~Engine();
+  Engine(Engine&&) noexcept;
+  Engine& operator=(Engine&&) noexcept;
+
+  // The tuned, compiled, loaded kernel for this problem and sizes like these. Slow the first time, then a lookup.
+  // Throws Error: invalid_argument, unsupported, not_found, compile_failed, device.
+  [[nodiscard]] Plan plan(const Problem& problem, const Shape& shape, const PlanOptions& options = {});
+
+  // plan(), for its effect on memory and disk: call it before a stream capture, or to warm a cache.
+  void prepare(const Problem& problem, const Shape& shape, const PlanOptions& options = {});
+
+  [[nodiscard]] const Target& target() const;
+  [[nodiscard]] std::string device_name() const;         // "cuda:0", "emulated:sm_90a"
+  [[nodiscard]] std::string device_description() const;  // "NVIDIA H200, driver 580.159"
+
+  [[nodiscard]] Buffer allocate(std::size_t bytes);
+  void upload(const Buffer& to, const void* from, std::size_t bytes, Stream stream = nullptr);
+  void download(void* to, const Buffer& from, std::size_t bytes, Stream stream = nullptr);
+  void synchronize(Stream stream = nullptr);
+
+ private:
+  std::shared_ptr<class EngineState> state_;
+};
+
+}  // namespace flashjit

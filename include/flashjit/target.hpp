@@ -1,0 +1,27 @@
+// What a kernel must run on: read off a device, or from the table of known archs where there is none.
+#pragma once
+
+#include <string>
+
+namespace flashjit {
+
+struct Target {
+  std::string arch;            // as NVRTC spells it, suffix included: "sm_80", "sm_90a"
+  int capability = 0;          // 10 * major + minor: 75 … 121
+  int sm_count = 0;            // multiprocessors
+  int shared_per_cta = 0;      // bytes of shared memory a CTA may have after opting in
+  int shared_per_sm = 0;       // bytes of shared memory on one multiprocessor
+  int shared_reserved = 1024;  // bytes that the system takes from shared_per_sm for each CTA
+  int registers_per_sm = 65536;
+  int threads_per_sm = 2048;
+  int ctas_per_sm = 32;
+  int l2_bytes = 0;
+
+  bool operator==(const Target&) const = default;
+};
+
+// The Target of an arch by name ("sm_86", "sm_90a"), as its largest data-centre or desktop part is built.
+// Throws Error{invalid_argument} that lists the known names.
+Target target_of(const std::string& arch);
+
+}  // namespace flashjit

@@ -1,0 +1,97 @@
+// A Device runs kernels: a GPU through the CUDA Driver API, or the emulator. Everything above sees only this.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "flashjit/target.hpp"
+#include "generator/render.hpp"
+
+struct CUstream_st;
+
+namespace flashjit::runtime {
+
+using Stream = CUstream_st*;  // CUstream and cudaStream_t; null is the default stream
+
+// What a kernel is loaded from. A GPU takes the cubin (or the PTX, where NVRTC is too old for the GPU); the emulator the PTX.
+struct KernelImage {
+  std::string_view entry;
+  std::string_view ptx;
+  std::string_view cubin;
+  int shared_bytes = 0;  // dynamic shared memory that launches will ask for
+  std::span<const LineOrigin> origins;
+};
+
+// A loaded kernel. Destroying it unloads it; the Device outlives its kernels.
+class Kernel {
+ public:
+  virtual ~Kernel() = default;
+};
+
+struct Launch {
+  std::uint32_t grid = 1;  // CTAs; kernels number their tiles in one dimension
+  std::uint32_t threads = 1;
+  std::uint32_t shared_bytes = 0;
+  std::uint32_t cluster = 1;
+};
+
+// 128 bytes that only the Device which encoded them can read.
+struct alignas(64) TensorMap {
+  std::array<std::uint64_t, 16> opaque{};
+};
+
+// A tiled, 128-byte-swizzled view of a 16-bit tensor for TMA: dimension 0 is contiguous, strides are in bytes.
+struct TensorMapRequest {
+  const void* base = nullptr;
+  std::array<std::uint64_t, 5> size{};
+  std::array<std::uint64_t, 4> stride{};  // of dimensions 1 to 4; multiples of 16
+  std::array<std::uint32_t, 5> box{};
+  int element_bytes = 2;
+  bool bf16 = true;
+  int swizzle_bytes = 128;  // 0, 32, 64 or 128
+};
+
+// A pair of marks in a stream.
+class Timer {
+ public:
+  virtual ~Timer() = default;
+  virtual void start(Stream stream) = 0;
+  virtual void stop(Stream stream) = 0;
+  virtual double milliseconds() = 0;  // waits for stop
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  [[nodiscard]] virtual const Target& target() const = 0;
+  [[nodiscard]] virtual std::string name() const = 0;         // "cuda:0", "emulated:sm_90a"
+  [[nodiscard]] virtual std::string description() const = 0;  // "NVIDIA H200, driver 580.159"; for people and wisdom
+  [[nodiscard]] virtual bool estimates_time() const { return false; }  // Timer gives a model's figure, not a clock's
+
+  // Loading may be slow and may fail; safe from many threads. Never call it while a stream is being captured.
+  virtual std::unique_ptr<Kernel> load(const KernelImage& image) = 0;
+  // CTAs of the kernel that one multiprocessor can hold at once.
+  virtual int occupancy(const Kernel& kernel, int threads, int shared_bytes) = 0;
+  // Asynchronous on a GPU, complete on return in the emulator. params are pointers to the kernel's parameters in order.
+  virtual void launch(const Kernel& kernel, const Launch& launch, std::span<void* const> params, Stream stream) = 0;
+
+  virtual void* allocate(std::size_t bytes) = 0;
+  virtual void free(void* pointer) noexcept = 0;
+  virtual void copy_to_device(void* to, const void* from, std::size_t bytes, Stream stream) = 0;
+  virtual void copy_to_host(void* to, const void* from, std::size_t bytes, Stream stream) = 0;  // waits
+  virtual void fill(void* to, std::uint8_t value, std::size_t bytes, Stream stream) = 0;
+  virtual void synchronize(Stream stream) = 0;
+  [[nodiscard]] virtual bool capturing(Stream stream) const = 0;
+
+  virtual TensorMap encode(const TensorMapRequest& request) = 0;
+  virtual std::unique_ptr<Timer> make_timer() = 0;
+};
+
+}  // namespace flashjit::runtime

@@ -1,0 +1,24 @@
+// What the host hands to a forward kernel. Host and device compile this one file, so the layout cannot drift.
+#pragma once
+
+struct ForwardParams {
+  const void* q;  // element (b, h, i, x) of q is at q + b * q_batch + h * q_head + i * q_row + x, in elements
+  const void* k;
+  const void* v;
+  void* o;
+  float* lse;         // (batch, heads, seqlen_q), packed, natural log; null: not wanted
+  int* tile_counter;  // dynamic tile order only: two zeros, and the kernel leaves them zero
+
+  long long q_batch, q_head, q_row;
+  long long k_batch, k_head, k_row;
+  long long v_batch, v_head, v_row;
+  long long o_batch, o_head, o_row;
+
+  int batch, heads, heads_kv;
+  int group;  // heads / heads_kv
+  int seqlen_q, seqlen_k;
+  int tiles_m;        // ceil(seqlen_q / tile_m)
+  int section;        // dynamic tile order: (batch, head) pairs whose K and V share the L2
+  float scale;        // of the logits
+  float scale_log2;   // scale * log2(e): exp(scale * x) = exp2(scale_log2 * x)
+};
