@@ -1,0 +1,58 @@
+// The flags that every verb shares: which problem, which sizes, which device.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <string>
+
+#include "flashjit/problem.hpp"
+#include "flashjit/target.hpp"
+
+namespace flashjit::cli {
+
+// --pass --dtype --head-dim --head-dim-v --causal --no-lse --deterministic
+class ProblemOptions {
+ public:
+  void add_to(CLI::App& verb);
+  [[nodiscard]] Problem problem() const;  // validated; throws Error{invalid_argument}
+
+ private:
+  std::string pass_ = "forward";
+  std::string dtype_ = "bf16";
+  int head_dim_ = 128;
+  int head_dim_v_ = 0;
+  bool causal_ = false;
+  bool no_lse_ = false;
+  bool deterministic_ = false;
+};
+
+// --batch --heads --heads-kv --seqlen-q --seqlen-k
+class ShapeOptions {
+ public:
+  void add_to(CLI::App& verb);
+  // Validated. Sizes that were not given are large enough to keep a GPU busy, and small where every instruction is emulated.
+  [[nodiscard]] Shape shape(bool emulated) const;
+
+ private:
+  int batch_ = -1;
+  int heads_ = -1;
+  int heads_kv_ = 0;
+  int seqlen_q_ = -1;
+  int seqlen_k_ = -1;
+};
+
+// --device cuda|cuda:N|emulated:sm_XX, or --arch sm_XX where nothing has to run
+class DeviceOptions {
+ public:
+  void add_to(CLI::App& verb);
+  void add_arch_to(CLI::App& verb);
+  [[nodiscard]] const std::string& device() const { return device_; }
+  [[nodiscard]] bool emulated() const { return device_.starts_with("emulated"); }
+  // The Target of --arch, else of --device, else of the GPU, else sm_90a: for verbs that only render and compile.
+  [[nodiscard]] Target target() const;
+
+ private:
+  std::string device_ = "cuda";
+  std::string arch_;
+};
+
+}  // namespace flashjit::cli
