@@ -1,6 +1,7 @@
 // NVRTC: from a KernelSource to PTX, cubin, log and what ptxas reported.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -26,28 +27,42 @@ struct Resources {
 
 struct Compiled {
   std::string ptx;
-  std::string cubin;
+  std::string cubin;  // empty where the NVRTC is older than the target: the driver must finish the PTX
   std::string log;
   Resources resources;
   double milliseconds = 0;
 };
 
-// An NVRTC that was found and loaded; loaded once per process and path, never unloaded before exit.
+// An NVRTC that was found. It is loaded on first need: path, stamp and options cost a few stat calls, the
+// rest dlopen. Loaded libraries stay until the process ends.
 class Compiler {
  public:
   virtual ~Compiler() = default;
-  [[nodiscard]] virtual std::string path() const = 0;      // of the library
-  [[nodiscard]] virtual std::string build_id() const = 0;  // exact: "CL-36424714 V13.0.88"; part of the cache key
+  [[nodiscard]] virtual std::string path() const = 0;  // of the library
+  [[nodiscard]] virtual std::string build_id()
+      const = 0;  // exact: "CL-36424714 V13.0.88"; part of the cache key
+  // Names the bytes of the library (its GNU build id), without loading it: equal stamps have equal build ids,
+  // archs and code. Asking NVRTC for its build id costs some 60 ms, so a caller in a hurry remembers
+  // build_id() by stamp().
+  [[nodiscard]] virtual std::string stamp() const { return {}; }
   [[nodiscard]] virtual std::vector<std::string> archs() const = 0;
+  // Does it make machine code for the target? If not, compile() makes PTX alone, for the highest arch that it
+  // knows.
+  [[nodiscard]] virtual bool makes_cubin(const Target&) const { return true; }
   // The options that shape the code, in canonical order; part of the cache key.
   [[nodiscard]] virtual std::vector<std::string> options(const Target& target) const = 0;
-  // Throws Error{compile_failed} with stage, entry, the log with source lines around each message, and a dumped source;
-  // ErrorCode::compile_failed and "deadline" when it takes longer than `deadline` (0: no limit). Safe from many threads.
-  virtual Compiled compile(const KernelSource& source, const Target& target, std::chrono::milliseconds deadline) = 0;
+  // NVRTC_APPEND_FLAGS as it is now: NVRTC adds it to every compile, so it is part of the cache key too.
+  [[nodiscard]] virtual std::string append_flags() const { return {}; }
+  // Throws Error{compile_failed} with stage, entry, the log with source lines around each message, and a
+  // dumped source; the stage is "deadline" when it takes longer than `deadline` (0: no limit), "cancelled"
+  // once *cancelled is true. An NVRTC before 12.8 can't be stopped and ends late. Safe from many threads.
+  virtual Compiled compile(const KernelSource& source, const Target& target,
+                           std::chrono::milliseconds deadline,
+                           const std::atomic<bool>* cancelled = nullptr) = 0;
 };
 
-// Searches FLASHJIT_NVRTC, the toolkit, the loader's path, Python's nvidia-cuda-nvrtc wheel. Throws Error{not_found}
-// that lists where it looked and both ways to get it.
+// Searches FLASHJIT_NVRTC, the toolkit, the loader's path, Python's nvidia-cuda-nvrtc wheel. Throws
+// Error{not_found} that lists where it looked and both ways to get it. One Compiler per library and process.
 std::shared_ptr<Compiler> load_nvrtc();
 
 }  // namespace flashjit::runtime
