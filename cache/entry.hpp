@@ -11,12 +11,13 @@
 
 namespace flashjit::cache {
 
-// Everything that decides the bytes of an entry, as (tag, value) pairs in a fixed order. Never a path, a clock, a
-// hostname or a device's serial number.
+// Everything that decides the bytes of an entry, as (tag, value) pairs in a fixed order. Never a path, a
+// clock, a hostname or a device's serial number.
 struct Key {
   std::vector<std::pair<std::string, std::string>> fields;
   // XXH3-128 over the tagged, length-prefixed fields: 32 lower-case hex digits, the entry's name on disk.
   [[nodiscard]] std::string digest() const;
+  [[nodiscard]] std::string_view field(std::string_view tag) const;  // empty when there is none
   bool operator==(const Key&) const = default;
 };
 
@@ -24,6 +25,7 @@ struct Entry {
   Key key;
   std::vector<std::pair<std::string, std::string>> sections;  // "source", "ptx", "cubin", "log", "report"
   [[nodiscard]] std::string_view section(std::string_view name) const;  // empty when there is none
+  [[nodiscard]] std::size_t size() const;                               // of the serialized bytes
 };
 
 std::string serialize(const Entry& entry);

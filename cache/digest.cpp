@@ -1,0 +1,68 @@
+// The one translation unit that includes xxhash, inlined, so that libflashjit needs no libxxhash.
+#include "cache/digest.hpp"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <cstring>
+
+namespace flashjit::cache {
+namespace {
+
+Hash128 canonical(XXH128_hash_t hash) {
+  XXH128_canonical_t bytes;
+  XXH128_canonicalFromHash(&bytes, hash);
+  Hash128 result;
+  static_assert(sizeof(bytes.digest) == sizeof(result));
+  std::memcpy(result.data(), bytes.digest, result.size());
+  return result;
+}
+
+}  // namespace
+
+std::uint64_t hash64(std::string_view bytes) {
+  return XXH3_64bits(bytes.data(), bytes.size());
+}
+
+Hash128 hash128(std::string_view bytes) {
+  return canonical(XXH3_128bits(bytes.data(), bytes.size()));
+}
+
+std::string to_hex(const Hash128& hash) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string text;
+  text.reserve(2 * hash.size());
+  for (const std::uint8_t byte : hash) {
+    text += kDigits[byte >> 4];
+    text += kDigits[byte & 15];
+  }
+  return text;
+}
+
+struct Hasher::State {
+  XXH3_state_t state;  // 64-byte aligned by its own declaration; C++17's new honours that
+};
+
+Hasher::Hasher() : state_(std::make_unique<State>()) {
+  XXH3_128bits_reset(&state_->state);
+}
+Hasher::~Hasher() = default;
+Hasher::Hasher(Hasher&&) noexcept = default;
+Hasher& Hasher::operator=(Hasher&&) noexcept = default;
+
+void Hasher::add(std::string_view bytes) {
+  // xxhash 0.8.1 hands a null pointer on to memcpy, which UBSan minds, even when the length is 0.
+  if (!bytes.empty()) XXH3_128bits_update(&state_->state, bytes.data(), bytes.size());
+}
+
+void Hasher::add_length(std::uint64_t length) {
+  char bytes[8];
+  for (int i = 0; i < 8; ++i) bytes[i] = static_cast<char>(length >> (8 * i));
+  add({bytes, sizeof(bytes)});
+}
+
+Hash128 Hasher::finish() const {
+  return canonical(XXH3_128bits_digest(&state_->state));
+}
+
+}  // namespace flashjit::cache

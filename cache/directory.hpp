@@ -1,0 +1,41 @@
+// Opening a cache directory, if it can be trusted: whoever can write to it can run code on our GPU.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "cache/files.hpp"
+
+namespace flashjit::cache {
+
+enum class Trust {
+  verify,    // ours (the effective user's), no symlink, not writable by group or others: for a default place
+  as_given,  // named by the user, who may share it: only the whole world may not write to it
+};
+
+struct Directory {
+  File folder;    // empty: it could not be opened or made
+  int error = 0;  // errno, why not
+};
+
+// Opens the directory and, if asked to, makes it and its parents (0700). Throws Error{io} when it is there
+// but is no directory or not to be trusted; a place that can not be reached or written to comes back as an
+// errno.
+Directory open_directory(const std::filesystem::path& path, Trust trust, bool create);
+
+// The name of an entry's file, and whether a name is one.
+std::string entry_file_name(const std::string& digest);
+bool is_entry_name(std::string_view name);
+bool is_wisdom_name(
+    std::string_view name);  // "wisdom….jsonl": other rooms write these; clear, pack and unpack see them
+
+struct DirectoryItem {
+  std::string name;
+  Identity identity;
+};
+// All regular files of the folder, in no order. Throws Error{io} when it can not be read.
+std::vector<DirectoryItem> list_files(int folder);
+
+}  // namespace flashjit::cache

@@ -1,0 +1,126 @@
+// A layer of entries in a directory, one file each, shared with every other process that uses it.
+#include "cache/disk.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+
+#include "cache/sweep.hpp"
+#include "flashjit/error.hpp"
+
+namespace flashjit::cache {
+namespace {
+
+// An entry used again within this time is not touched again: one write of an inode per entry and day is
+// enough to know what is in use, and reads stay reads.
+constexpr std::time_t kTouchAfter = 6 * 3600;  // seconds
+constexpr std::uint64_t kSweepShare =
+    16;  // a sweep for each sixteenth of the limit that this process has written
+
+// Best effort: where the entry belongs to somebody else or the disk is read-only, its age stays what it was.
+void touch_if_idle(const ReadResult& read) {
+  if (std::time(nullptr) - read.identity.modified.tv_sec > kTouchAfter)
+    (void)::futimens(read.file.get(), nullptr);
+}
+
+}  // namespace
+
+DiskLayer::DiskLayer(Options options) : options_(std::move(options)), writable_(options_.writable) {
+  open(options_.writable);
+}
+
+void DiskLayer::open(bool create) {
+  Directory directory = open_directory(options_.path, options_.trust, create);
+  if (!directory.folder) stop_writing(std::strerror(directory.error));
+  const std::lock_guard lock(mutex_);
+  folder_ = directory.folder ? std::make_shared<const File>(std::move(directory.folder)) : nullptr;
+}
+
+std::shared_ptr<const File> DiskLayer::folder() {
+  const std::lock_guard lock(mutex_);
+  return folder_;
+}
+
+void DiskLayer::stop_writing(std::string_view why) {
+  const bool first = writable_.exchange(false) || !options_.writable;
+  if (!first || !options_.warn) return;
+  options_.warn(
+      options_.writable
+          ? fmt::format("the kernel cache {} can not be written to ({}): new kernels stay in this process",
+                        options_.path.string(), why)
+          : fmt::format("the system kernel cache {} can not be read ({}): going on without it",
+                        options_.path.string(), why));
+}
+
+std::shared_ptr<const Entry> DiskLayer::get(const Key& key, const std::string& digest) {
+  const auto folder = this->folder();
+  if (!folder) return nullptr;
+  const std::string name = entry_file_name(digest);
+  ReadResult read = read_file(folder->get(), name, kLargestEntry);
+  // An I/O error may be the network's or the disk's and pass: what could not be read is not known to be bad,
+  // and stays.
+  if (read.error != 0) return nullptr;
+  std::optional<Entry> entry = deserialize(std::as_bytes(std::span(read.bytes)));
+  if (!entry) {
+    const bool removed = writable_ && remove_if_same(folder->get(), name, read.identity);
+    if (options_.warn) {
+      options_.warn(fmt::format("the cache entry {} is damaged{}", (options_.path / name).string(),
+                                removed ? " and was removed; its kernel is built again" : ": ignored"));
+    }
+    return nullptr;
+  }
+  // Another key with the same digest, forged or by a chance of 2^-128: a miss, and the next put replaces it.
+  if (entry->key != key) return nullptr;
+  if (writable_) touch_if_idle(read);
+  return std::make_shared<const Entry>(*std::move(entry));
+}
+
+void DiskLayer::put(const Entry& entry, const std::string& digest) {
+  if (!writable_) return;
+  const std::string bytes = serialize(entry);
+  if (bytes.size() > kLargestEntry) return;
+  int error = ENOENT;
+  for (int attempt = 0; attempt < 2 && error == ENOENT; ++attempt) {
+    auto folder = this->folder();
+    if (!folder) return;
+    error = publish(folder->get(), entry_file_name(digest), bytes);
+    if (error == 0) sweep_if_due(folder->get(), bytes.size());
+    if (error == ENOENT && attempt == 0) {  // somebody removed the whole directory: make it anew, once
+      try {
+        open(true);
+      } catch (const Error& refused) {
+        stop_writing(refused.message());
+        return;
+      }
+    }
+  }
+  // A full or read-only disk seldom heals while we run, and a warning per kernel would help nobody.
+  if (error != 0) stop_writing(std::strerror(error));
+}
+
+FolderLock DiskLayer::lock_for_compile(const std::string& digest, std::chrono::milliseconds patience) {
+  const auto folder = this->folder();
+  if (!folder || !writable_) return {};
+  return lock_folder(folder->get(), compile_slot(digest), patience);
+}
+
+void DiskLayer::sweep_if_due(int folder, std::uint64_t written) {
+  {
+    const std::lock_guard lock(mutex_);
+    written_since_sweep_ += written;
+    if (swept_ && written_since_sweep_ < options_.size_limit / kSweepShare) return;
+    swept_ = true;
+    written_since_sweep_ = 0;
+  }
+  try {
+    (void)sweep(folder, options_.size_limit);  // its figures are for the command line
+  } catch (const Error& unreadable) {
+    if (options_.warn) options_.warn(unreadable.message());
+  }
+}
+
+}  // namespace flashjit::cache

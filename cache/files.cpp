@@ -1,0 +1,128 @@
+// System calls on files: read whole, publish at once, remove only what was seen.
+#include "cache/files.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <random>
+
+namespace flashjit::cache {
+namespace {
+
+constexpr std::string_view kTemporarySuffix = ".tmp";
+
+int open_retrying(int folder, const std::string& name, int flags, mode_t mode = 0) {
+  int descriptor = -1;
+  do {
+    descriptor = ::openat(folder, name.c_str(), flags | O_CLOEXEC | O_NOFOLLOW, mode);
+  } while (descriptor < 0 && errno == EINTR);
+  return descriptor;
+}
+
+// Syncs file data, or a folder's names. EINVAL and EROFS mean that the file system has nothing to sync.
+int sync(int descriptor) {
+  while (::fsync(descriptor) != 0) {
+    if (errno == EINVAL || errno == EROFS) return 0;
+    if (errno != EINTR) return errno;
+  }
+  return 0;
+}
+
+}  // namespace
+
+File::~File() {
+  // close on Linux releases the descriptor whatever it returns; what must reach the disk has been synced
+  // before.
+  if (descriptor_ >= 0) (void)::close(descriptor_);
+}
+
+bool Identity::operator==(const Identity& other) const {
+  return device == other.device && inode == other.inode && size == other.size &&
+         modified.tv_sec == other.modified.tv_sec && modified.tv_nsec == other.modified.tv_nsec;
+}
+
+Identity identity_of(const struct stat& status) {
+  return {
+      .device = status.st_dev, .inode = status.st_ino, .size = status.st_size, .modified = status.st_mtim};
+}
+
+ReadResult read_file(int folder, const std::string& name, std::size_t limit) {
+  ReadResult result;
+  // O_NONBLOCK: a fifo planted under an entry's name must not hang the open.
+  result.file = File(open_retrying(folder, name, O_RDONLY | O_NONBLOCK));
+  struct stat status {};
+  if (!result.file || ::fstat(result.file.get(), &status) != 0) {
+    result.error = errno;
+    return result;
+  }
+  result.identity = identity_of(status);
+  if (!S_ISREG(status.st_mode)) {
+    result.error = EINVAL;
+    return result;
+  }
+  if (status.st_size < 0 || static_cast<std::uint64_t>(status.st_size) > limit) {
+    result.error = EFBIG;
+    return result;
+  }
+  result.bytes.resize(static_cast<std::size_t>(status.st_size));
+  std::size_t done = 0;
+  while (done < result.bytes.size()) {
+    const ssize_t got = ::read(result.file.get(), result.bytes.data() + done, result.bytes.size() - done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) {  // the end before its time: somebody shortened the file under us
+      result.error = got < 0 ? errno : EIO;
+      result.bytes.clear();
+      return result;
+    }
+    done += static_cast<std::size_t>(got);
+  }
+  return result;
+}
+
+int write_all(int descriptor, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t put = ::write(descriptor, bytes.data(), bytes.size());
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) return errno;
+    if (put == 0) return EIO;
+    bytes.remove_prefix(static_cast<std::size_t>(put));
+  }
+  return 0;
+}
+
+std::string temporary_name(std::string_view kind) {
+  // The process id is for people; containers share ids, so the random part is what makes the name unique.
+  std::random_device
+      random;  // asks the kernel each time: a generator's state would be shared with a forked child
+  return fmt::format(".{}-{}-{:08x}{:08x}{}", kind, ::getpid(), random(), random(), kTemporarySuffix);
+}
+
+bool is_temporary(std::string_view name) {
+  return name.size() > kTemporarySuffix.size() && name.front() == '.' &&
+         name.substr(name.size() - kTemporarySuffix.size()) == kTemporarySuffix;
+}
+
+int publish(int folder, const std::string& name, std::string_view bytes) {
+  const std::string temporary = temporary_name("put");
+  const File file(open_retrying(folder, temporary, O_WRONLY | O_CREAT | O_EXCL, 0644));
+  if (!file) return errno;
+  int error = write_all(file.get(), bytes);
+  if (error == 0) error = sync(file.get());
+  if (error == 0 && ::renameat(folder, temporary.c_str(), folder, name.c_str()) != 0) error = errno;
+  if (error != 0) {
+    (void)::unlinkat(folder, temporary.c_str(),
+                     0);  // the first error is the one to report; a sweep gets the rest
+    return error;
+  }
+  return sync(folder);
+}
+
+bool remove_if_same(int folder, const std::string& name, const Identity& identity) {
+  struct stat status {};
+  return ::fstatat(folder, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+         identity_of(status) == identity && ::unlinkat(folder, name.c_str(), 0) == 0;
+}
+
+}  // namespace flashjit::cache

@@ -1,0 +1,55 @@
+// Locks on single bytes of one file per folder: no lock file per key to leave behind, and nothing to break
+// after a crash.
+#include "cache/lock.hpp"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <thread>
+
+namespace flashjit::cache {
+namespace {
+
+constexpr const char* kLockFile = ".lock";
+
+}  // namespace
+
+std::uint64_t compile_slot(const std::string& digest) {
+  // 60 bits of the digest: an offset must stay positive. Two keys in one slot would wait for each other, no
+  // more.
+  std::uint64_t slot = 0;
+  for (const char digit : digest.substr(0, 15)) {
+    slot = slot * 16 + static_cast<std::uint64_t>(digit <= '9' ? digit - '0' : digit - 'a' + 10);
+  }
+  return slot + 1;
+}
+
+FolderLock lock_folder(int folder, std::uint64_t slot, std::chrono::milliseconds patience) {
+  using Clock = std::chrono::steady_clock;
+  File file(::openat(folder, kLockFile, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
+  if (!file) return {};
+  // Open-file-description locks (fcntl(2)): unlike POSIX ones they also keep two threads of a process apart
+  // and are not lost when somebody else in this process closes the file. Polled, because their blocking form
+  // knows no deadline.
+  struct flock range {};
+  range.l_type = F_WRLCK;
+  range.l_whence = SEEK_SET;
+  range.l_start = static_cast<off_t>(slot);
+  range.l_len = 1;
+  const auto deadline = Clock::now() + patience;
+  std::chrono::milliseconds pause{1};
+  bool waited = false;
+  for (;;) {
+    if (::fcntl(file.get(), F_OFD_SETLK, &range) == 0) return {std::move(file), LockState::held, waited};
+    const bool taken = errno == EAGAIN || errno == EACCES;
+    if (!taken && errno != EINTR) return {};
+    const auto now = Clock::now();
+    if (now >= deadline) return {File(), taken ? LockState::busy : LockState::unavailable, waited};
+    waited = waited || taken;
+    std::this_thread::sleep_for(std::min<Clock::duration>(pause, deadline - now));
+    pause = std::min(2 * pause, std::chrono::milliseconds(50));
+  }
+}
+
+}  // namespace flashjit::cache

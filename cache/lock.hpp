@@ -1,0 +1,42 @@
+// An advisory lock between processes: it saves work and is never needed to be right.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "cache/files.hpp"
+
+namespace flashjit::cache {
+
+enum class LockState {
+  unavailable,  // the folder or its file system has no locks: go on without
+  busy,         // another process or thread has it, and patience ran out
+  held,
+};
+
+// Holds one slot of a folder's lock file, or nothing. Given back by the destructor, or by the kernel when the
+// process dies: a lock can not be left behind.
+class FolderLock {
+ public:
+  FolderLock() = default;
+  FolderLock(File file, LockState state, bool waited)
+      : file_(std::move(file)), state_(state), waited_(waited) {}
+  [[nodiscard]] LockState state() const { return state_; }
+  [[nodiscard]] bool waited() const {
+    return waited_;
+  }  // somebody else had it: what they made may be there by now
+
+ private:
+  File file_;
+  LockState state_ = LockState::unavailable;
+  bool waited_ = false;
+};
+
+inline constexpr std::uint64_t kSweepSlot = 0;
+std::uint64_t compile_slot(const std::string& digest);  // never kSweepSlot
+
+// Waits at most `patience` (0: tries once).
+FolderLock lock_folder(int folder, std::uint64_t slot, std::chrono::milliseconds patience);
+
+}  // namespace flashjit::cache
