@@ -19,7 +19,8 @@ namespace flashjit::runtime {
 
 using Stream = CUstream_st*;  // CUstream and cudaStream_t; null is the default stream
 
-// What a kernel is loaded from. A GPU takes the cubin (or the PTX, where NVRTC is too old for the GPU); the emulator the PTX.
+// What a kernel is loaded from. A GPU takes the cubin (or the PTX, where NVRTC is too old for the GPU); the
+// emulator the PTX.
 struct KernelImage {
   std::string_view entry;
   std::string_view ptx;
@@ -46,7 +47,8 @@ struct alignas(64) TensorMap {
   std::array<std::uint64_t, 16> opaque{};
 };
 
-// A tiled, 128-byte-swizzled view of a 16-bit tensor for TMA: dimension 0 is contiguous, strides are in bytes.
+// A tiled, 128-byte-swizzled view of a 16-bit tensor for TMA: dimension 0 is contiguous, strides are in
+// bytes.
 struct TensorMapRequest {
   const void* base = nullptr;
   std::array<std::uint64_t, 5> size{};
@@ -71,16 +73,21 @@ class Device {
   virtual ~Device() = default;
 
   [[nodiscard]] virtual const Target& target() const = 0;
-  [[nodiscard]] virtual std::string name() const = 0;         // "cuda:0", "emulated:sm_90a"
-  [[nodiscard]] virtual std::string description() const = 0;  // "NVIDIA H200, driver 580.159"; for people and wisdom
-  [[nodiscard]] virtual bool estimates_time() const { return false; }  // Timer gives a model's figure, not a clock's
+  [[nodiscard]] virtual std::string name() const = 0;  // "cuda:0", "emulated:sm_90a"
+  [[nodiscard]] virtual std::string description()
+      const = 0;  // "NVIDIA H200, driver 580.159"; for people and wisdom
+  [[nodiscard]] virtual bool estimates_time() const {
+    return false;
+  }  // Timer gives a model's figure, not a clock's
 
   // Loading may be slow and may fail; safe from many threads. Never call it while a stream is being captured.
   virtual std::unique_ptr<Kernel> load(const KernelImage& image) = 0;
   // CTAs of the kernel that one multiprocessor can hold at once.
   virtual int occupancy(const Kernel& kernel, int threads, int shared_bytes) = 0;
-  // Asynchronous on a GPU, complete on return in the emulator. params are pointers to the kernel's parameters in order.
-  virtual void launch(const Kernel& kernel, const Launch& launch, std::span<void* const> params, Stream stream) = 0;
+  // Asynchronous on a GPU, complete on return in the emulator. params are pointers to the kernel's parameters
+  // in order.
+  virtual void launch(const Kernel& kernel, const Launch& launch, std::span<void* const> params,
+                      Stream stream) = 0;
 
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void free(void* pointer) noexcept = 0;

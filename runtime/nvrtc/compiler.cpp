@@ -1,0 +1,298 @@
+// The Compiler behind load_nvrtc(): one NVRTC call from source to PTX and cubin.
+#include <nvrtc.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <optional>
+
+#include "flashjit/error.hpp"
+#include "runtime/compile.hpp"
+#include "runtime/cubin.hpp"
+#include "runtime/dynamic_library.hpp"
+#include "runtime/nvrtc/diagnostics.hpp"
+#include "runtime/nvrtc/library.hpp"
+#include "runtime/nvrtc/ptxas_log.hpp"
+#include "runtime/nvrtc/search.hpp"
+
+namespace flashjit::runtime {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kOwnCacheSince = 1209;  // NVRTC keeps compiled kernels of its own since 12.9
+
+// What the flow callback looks at. NVRTC asks now and then, from any of its threads.
+struct Limit {
+  Clock::time_point end;
+  bool timed;
+  const std::atomic<bool>* cancelled;
+  std::atomic<bool> stop{false};  // NVRTC wants the same answer ever after
+};
+
+int flow_callback(void* payload, void*) {
+  auto& limit = *static_cast<Limit*>(payload);
+  if ((limit.timed && Clock::now() >= limit.end) || (limit.cancelled != nullptr && limit.cancelled->load())) {
+    limit.stop = true;
+  }
+  return limit.stop ? 1 : 0;
+}
+
+class Program {
+ public:
+  Program(const NvrtcLibrary& nvrtc, const std::string& text, const std::string& name) : nvrtc_(nvrtc) {
+    nvrtc.check(nvrtc.create(&program_, text.c_str(), name.c_str(), 0, nullptr, nullptr),
+                "nvrtcCreateProgram");
+  }
+  ~Program() { nvrtc_.destroy(&program_); }
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  [[nodiscard]] nvrtcProgram get() const { return program_; }
+
+  nvrtcResult compile(const std::vector<std::string>& options) {
+    std::vector<const char*> pointers;
+    for (const std::string& option : options) pointers.push_back(option.c_str());
+    return nvrtc_.compile(program_, static_cast<int>(pointers.size()), pointers.data());
+  }
+
+  // Text or bytes by a pair of entry points; empty where there is none.
+  std::string fetch(decltype(nvrtcGetPTXSize)* size_of, decltype(nvrtcGetPTX)* read) const {
+    std::size_t size = 0;
+    if (size_of(program_, &size) != NVRTC_SUCCESS || size == 0) return {};
+    std::string bytes(size, '\0');
+    if (read(program_, bytes.data()) != NVRTC_SUCCESS) return {};
+    return bytes;
+  }
+
+ private:
+  const NvrtcLibrary& nvrtc_;
+  nvrtcProgram program_ = nullptr;
+};
+
+// NVRTC counts the terminating zero of texts.
+std::string text_of(std::string bytes) {
+  if (!bytes.empty() && bytes.back() == '\0') bytes.pop_back();
+  return bytes;
+}
+
+// "sm_90a" → 90.
+int number_of(const std::string& arch) {
+  int number = 0;
+  if (arch.rfind("sm_", 0) == 0) std::from_chars(arch.data() + 3, arch.data() + arch.size(), number);
+  return number;
+}
+
+class NvrtcCompiler final : public Compiler {
+ public:
+  explicit NvrtcCompiler(std::string path) : path_(std::move(path)), stamp_(gnu_build_id(path_)) {}
+
+  [[nodiscard]] std::string path() const override { return path_; }
+  [[nodiscard]] std::string stamp() const override { return stamp_; }
+  [[nodiscard]] std::string append_flags() const override {
+    const char* flags = std::getenv("NVRTC_APPEND_FLAGS");
+    return flags != nullptr ? flags : "";
+  }
+
+  [[nodiscard]] std::string build_id() const override {
+    const std::lock_guard lock(build_id_mutex_);
+    if (build_id_.empty()) build_id_ = ask_build_id();
+    return build_id_;
+  }
+
+  [[nodiscard]] std::vector<std::string> archs() const override {
+    std::vector<std::string> names;
+    for (const int number : loaded().numbers) {
+      names.push_back(fmt::format("sm_{}", number));
+      if (number == 90) names.emplace_back("sm_90a");
+    }
+    return names;
+  }
+
+  [[nodiscard]] bool makes_cubin(const Target& target) const override {
+    const std::vector<int>& numbers = loaded().numbers;
+    return std::find(numbers.begin(), numbers.end(), number_of(target.arch)) != numbers.end();
+  }
+
+  // The arch is the target's even where this NVRTC falls back to an older one: which one follows from the
+  // build id.
+  [[nodiscard]] std::vector<std::string> options(const Target& target) const override {
+    return {"--gpu-architecture=" + target.arch, "--std=c++17", "--device-as-default-execution-space"};
+  }
+
+  Compiled compile(const KernelSource& source, const Target& target, std::chrono::milliseconds deadline,
+                   const std::atomic<bool>* cancelled) override;
+
+ private:
+  struct Loaded {
+    explicit Loaded(const std::string& path);
+    NvrtcLibrary nvrtc;
+    std::vector<int> numbers;  // archs, ascending
+  };
+
+  const Loaded& loaded() const {
+    const std::lock_guard lock(loaded_mutex_);
+    if (!loaded_) loaded_.emplace(path_);
+    return *loaded_;  // never changes again
+  }
+  [[nodiscard]] std::string ask_build_id() const;
+  [[nodiscard]] std::vector<std::string> actual_options(const Target& target) const;
+  [[noreturn]] void fail(const std::string& stage, const std::string& problem, const KernelSource& source,
+                         const Target& target, std::string_view log, std::string_view ptx);
+
+  std::string path_;
+  std::string stamp_;
+  mutable std::mutex loaded_mutex_;
+  mutable std::optional<Loaded> loaded_;
+  mutable std::mutex build_id_mutex_;
+  mutable std::string build_id_;
+  DumpDirectory dumps_;
+};
+
+NvrtcCompiler::Loaded::Loaded(const std::string& path) : nvrtc(path) {
+  int count = 0;
+  nvrtc.check(nvrtc.arch_count(&count), "nvrtcGetNumSupportedArchs");
+  numbers.resize(static_cast<std::size_t>(count));
+  nvrtc.check(nvrtc.archs(numbers.data()), "nvrtcGetSupportedArchs");
+  std::sort(numbers.begin(), numbers.end());
+}
+
+// nvrtcVersion gives only major and minor; the exact build stands in the comment on top of all PTX.
+std::string NvrtcCompiler::ask_build_id() const {
+  const NvrtcLibrary& nvrtc = loaded().nvrtc;
+  Program program(nvrtc, "", "build_id.cu");
+  const nvrtcResult result =
+      program.compile({fmt::format("--gpu-architecture=compute_{}", loaded().numbers.back())});
+  if (result != NVRTC_SUCCESS) {
+    const std::string log = text_of(program.fetch(nvrtc.log_size, nvrtc.log));
+    if (log.find("libnvrtc-builtins") != std::string::npos ||
+        result == NVRTC_ERROR_BUILTIN_OPERATION_FAILURE) {
+      throw Error(
+          ErrorCode::not_found, fmt::format("NVRTC at {} can't find its libnvrtc-builtins: {}", path_, log),
+          "libnvrtc-builtins.so.N.M belongs beside libnvrtc and comes with the same toolkit or wheel");
+    }
+    throw Error(
+        ErrorCode::compile_failed,
+        fmt::format("NVRTC at {} can't compile an empty file: {}: {}", path_, nvrtc.error_string(result),
+                    log),
+        append_flags().empty() ? "" : "NVRTC_APPEND_FLAGS is \"" + append_flags() + "\": try without");
+  }
+  const std::string ptx = program.fetch(nvrtc.ptx_size, nvrtc.ptx);
+  const auto word_after = [&ptx](std::string_view mark) {
+    const std::size_t at = ptx.find(mark);
+    if (at == std::string::npos) return std::string("?");
+    const std::size_t start = at + mark.size();
+    return ptx.substr(start, ptx.find_first_of(" ,\r\n", start) - start);
+  };
+  const std::string build = word_after("Compiler Build ID: ");
+  const std::size_t release = ptx.find("release ");
+  const std::size_t comma = release == std::string::npos ? release : ptx.find(", ", release);
+  const std::size_t version = comma == std::string::npos ? comma : comma + 2;
+  return fmt::format("{} {}", build,
+                     version == std::string::npos
+                         ? fmt::format("{}.{}", nvrtc.version / 100, nvrtc.version % 100)
+                         : ptx.substr(version, ptx.find_first_of(" \r\n", version) - version));
+}
+
+std::vector<std::string> NvrtcCompiler::actual_options(const Target& target) const {
+  std::vector<std::string> options = this->options(target);
+  if (!makes_cubin(target)) {
+    const std::vector<int>& numbers = loaded().numbers;
+    const auto above = std::upper_bound(numbers.begin(), numbers.end(), number_of(target.arch));
+    if (above == numbers.begin()) {
+      throw Error(ErrorCode::unsupported,
+                  fmt::format("NVRTC {} makes no code for {}: its oldest arch is sm_{}", build_id(),
+                              target.arch, numbers.front()),
+                  "an older NVRTC may: FLASHJIT_NVRTC names it");
+    }
+    options.front() = fmt::format("--gpu-architecture=compute_{}", *(above - 1));
+  }
+  // These three do not change the code.
+  if (loaded().nvrtc.version >= kOwnCacheSince) options.emplace_back("--no-cache");
+  options.emplace_back("--ptxas-options=-v");
+  options.emplace_back("--ptxas-options=--warn-on-spills");
+  return options;
+}
+
+Compiled NvrtcCompiler::compile(const KernelSource& source, const Target& target,
+                                std::chrono::milliseconds deadline, const std::atomic<bool>* cancelled) {
+  const NvrtcLibrary& nvrtc = loaded().nvrtc;
+  const std::vector<std::string> options = actual_options(target);
+  const Clock::time_point start = Clock::now();
+  Limit limit{.end = start + deadline, .timed = deadline.count() > 0, .cancelled = cancelled};
+  Program program(nvrtc, source.text, source.entry + ".cu");
+  if (nvrtc.set_flow_callback != nullptr && (limit.timed || cancelled != nullptr)) {
+    nvrtc.check(nvrtc.set_flow_callback(program.get(), flow_callback, &limit), "nvrtcSetFlowCallback");
+  }
+  const nvrtcResult result = program.compile(options);
+  Compiled compiled;
+  compiled.milliseconds = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+  compiled.log = text_of(program.fetch(nvrtc.log_size, nvrtc.log));
+  compiled.ptx = text_of(program.fetch(nvrtc.ptx_size, nvrtc.ptx));
+  if (limit.stop) {
+    const bool by_caller = cancelled != nullptr && cancelled->load();
+    fail(by_caller ? "cancelled" : "deadline",
+         by_caller ? "the compile was cancelled"
+                   : fmt::format("the compile took longer than its deadline of {} ms", deadline.count()),
+         source, target, compiled.log, {});
+  }
+  if (result == NVRTC_ERROR_BUILTIN_OPERATION_FAILURE) {
+    fail("builtins", "libnvrtc-builtins.so.N.M, which belongs beside libnvrtc, was not found or does not fit",
+         source, target, compiled.log, {});
+  }
+  if (result != NVRTC_SUCCESS) {
+    const bool in_ptxas = compiled.log.find("ptxas fatal") != std::string::npos ||
+                          compiled.log.find("; error") != std::string::npos;
+    fail(in_ptxas ? "ptxas" : "front end", nvrtc.error_string(result), source, target, compiled.log,
+         in_ptxas ? compiled.ptx : std::string());
+  }
+  compiled.cubin = program.fetch(nvrtc.cubin_size, nvrtc.cubin);
+  compiled.resources = parse_ptxas_log(compiled.log, source.entry);
+  if (!compiled.cubin.empty()) {
+    const auto kernels = read_cubin(compiled.cubin);
+    if (!kernels)
+      throw Error(ErrorCode::internal, "NVRTC made a cubin for " + source.entry + " that is no ELF file");
+    const auto kernel =
+        std::find_if(kernels->begin(), kernels->end(),
+                     [&source](const CubinKernel& candidate) { return candidate.name == source.entry; });
+    if (kernel == kernels->end()) {
+      throw Error(ErrorCode::internal,
+                  fmt::format("the source of {} has no kernel of that name", source.entry),
+                  "is it extern \"C\" and __global__?");
+    }
+    compiled.resources.code_bytes = kernel->code_bytes;
+  }
+  return compiled;
+}
+
+void NvrtcCompiler::fail(const std::string& stage, const std::string& problem, const KernelSource& source,
+                         const Target& target, std::string_view log, std::string_view ptx) {
+  const std::string flags = append_flags();
+  const std::string dump = stage == "cancelled" ? "not kept" : dumps_.write(source, log, ptx);
+  throw Error(ErrorCode::compile_failed,
+              fmt::format("compiling {} for {} failed in stage \"{}\": {}\n{}{}", source.entry, target.arch,
+                          stage, problem, header_comment(source.text), annotate(log, source, ptx)),
+              fmt::format("source: {}; NVRTC: {}{}", dump, path_,
+                          flags.empty() ? "" : "; NVRTC_APPEND_FLAGS: " + flags));
+}
+
+}  // namespace
+
+std::shared_ptr<Compiler> load_nvrtc() {
+  // One Compiler per library, for as long as the process lives: the library can't be unloaded safely, and
+  // asking it again for its archs and build id would cost each new Engine what the first one paid. Never
+  // destroyed, so that a compile in a detached thread at exit finds it whole.
+  static auto& mutex = *new std::mutex;
+  static auto& compilers = *new std::map<std::string, std::shared_ptr<NvrtcCompiler>>;
+  const std::string path = std::filesystem::weakly_canonical(find_nvrtc(nvrtc_places())).string();
+  const std::lock_guard lock(mutex);
+  std::shared_ptr<NvrtcCompiler>& compiler = compilers[path];
+  if (!compiler) compiler = std::make_shared<NvrtcCompiler>(path);
+  return compiler;
+}
+
+}  // namespace flashjit::runtime
