@@ -1,12 +1,114 @@
 // Family simt: which schedules are legal, and what its templates are filled with.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "generator/recipe.hpp"
 
 namespace flashjit {
+namespace {
 
-Legality legal_simt(const Problem&, const SimtSchedule&, const Target&) { return {"family simt is not written yet"}; }
+// What follows from problem and schedule: a thread's share of the tile, and the places in shared memory, in
+// floats.
+struct Plan {
+  int threads, rows, keys, columns, handed;
+  int stride_qk, stride_p;
+  int k_at, v_at, p_at, floats;
+};
 
-std::vector<Recipe> recipes_simt(const Problem&, const SimtSchedule&, const Target&) { return {}; }
+Plan plan_of(const Problem& problem, const SimtSchedule& s) {
+  Plan plan{};
+  plan.threads = 32 * s.warps;
+  plan.rows = s.tile_m * s.lanes / plan.threads;
+  plan.keys = s.tile_n / s.lanes;
+  plan.columns = problem.value_dim() / s.lanes;
+  plan.handed = std::min(plan.keys, 4);
+  // 16 bytes of padding put neighbouring rows of Q and K into different banks, head_dim being a multiple
+  // of 8.
+  plan.stride_qk = problem.head_dim + 4;
+  // Two neighbouring rows of P are stored at once: 16 banks apart where a row would fill all 32.
+  const int width = s.lanes * plan.handed;
+  plan.stride_p = width + (width % 32 == 0 ? 16 : 4);
+  plan.k_at = s.tile_m * plan.stride_qk;
+  const int k_floats = s.tile_n * plan.stride_qk;
+  const int v_floats = s.tile_n * problem.value_dim();
+  plan.v_at = s.stages == 1 ? plan.k_at : plan.k_at + k_floats;
+  plan.p_at = s.stages == 1 ? plan.k_at + std::max(k_floats, v_floats) : plan.v_at + v_floats;
+  plan.floats = plan.p_at + s.tile_m * plan.stride_p;
+  return plan;
+}
+
+bool power_of_two(int x) {
+  return x > 0 && (x & (x - 1)) == 0;
+}
+
+}  // namespace
+
+Legality legal_simt(const Problem& problem, const SimtSchedule& s, const Target& target) {
+  if (s.lanes != 4 && s.lanes != 8 && s.lanes != 16)
+    return {fmt::format("lanes is {}, may be 4, 8 or 16", s.lanes)};
+  if (s.stages > 2)
+    return {fmt::format("stages is {}, may be 1 (K and V take turns in one buffer) or 2", s.stages)};
+  if (problem.value_dim() % s.lanes != 0) {
+    return {fmt::format("{} lanes cannot share {} value columns evenly", s.lanes, problem.value_dim())};
+  }
+  const int rows_per_step = s.warps * 32 / s.lanes;
+  if (s.tile_m % rows_per_step != 0 || s.tile_m / rows_per_step > 16) {
+    return {
+        fmt::format("{} warps with {} lanes across the keys cover {} rows at a time: tile_m is {}, may be 1 "
+                    "to 16 times that",
+                    s.warps, s.lanes, rows_per_step, s.tile_m)};
+  }
+  const Plan plan = plan_of(problem, s);
+  if (s.tile_n % s.lanes != 0 || !power_of_two(plan.keys) || plan.keys > 16) {
+    return {fmt::format("{} lanes across the keys: tile_n is {}, may be {} times 1, 2, 4, 8 or 16", s.lanes,
+                        s.tile_n, s.lanes)};
+  }
+  const int widest = std::max(problem.head_dim, problem.value_dim());
+  if (plan.threads < widest / 4) {
+    return {fmt::format("{} warps copy less than one row of {} floats at a time, use {} or more", s.warps,
+                        widest, (widest + 127) / 128)};
+  }
+  const int bytes = plan.floats * 4;
+  if (bytes > target.shared_per_cta) {
+    return {fmt::format("tile {}x{} with {} stages needs {} KB of shared memory, {} gives {} KB", s.tile_m,
+                        s.tile_n, s.stages, (bytes + 1023) / 1024, target.arch,
+                        target.shared_per_cta / 1024)};
+  }
+  return {};
+}
+
+std::vector<Recipe> recipes_simt(const Problem& problem, const SimtSchedule& s, const Target& target) {
+  const Plan plan = plan_of(problem, s);
+  const auto number = [](int value) { return fmt::format("{}", value); };
+  Recipe recipe;
+  recipe.kernel = "kernels/forward_simt.cu";
+  recipe.constants = {
+      {"int", "kHeadDim", number(problem.head_dim), "columns of Q and K"},
+      {"int", "kValueDim", number(problem.value_dim()), "columns of V and O"},
+      {"bool", "kCausal", problem.causal ? "true" : "false", "bottom-right aligned"},
+      {"int", "kTileM", number(s.tile_m), "query rows per CTA"},
+      {"int", "kTileN", number(s.tile_n), "keys per step"},
+      {"int", "kWarps", number(s.warps), "per CTA"},
+      {"int", "kThreads", number(plan.threads), "per CTA"},
+      {"int", "kMinCtas", number(std::max(s.min_ctas, 1)), "per multiprocessor, that registers must allow"},
+      {"int", "kStages", number(s.stages), "1: K and V take turns in one buffer, 2: one each"},
+      {"int", "kUnroll", number(s.unroll), "steps of each product per turn of its loop"},
+      {"int", "kLanes", number(s.lanes),
+       "of a warp side by side across the keys; the others go down the rows"},
+      {"int", "kRows", number(plan.rows), "of S and O per thread"},
+      {"int", "kKeys", number(plan.keys), "columns of S per thread"},
+      {"int", "kColumns", number(plan.columns), "of O per thread"},
+      {"int", "kHanded", number(plan.handed), "weights that a thread hands over side by side"},
+      {"int", "kStrideQk", number(plan.stride_qk), "floats from row to row of Q and K in shared memory"},
+      {"int", "kStrideP", number(plan.stride_p), "floats from row to row of P"},
+      {"int", "kSharedK", number(plan.k_at), "where K begins in shared memory, in floats"},
+      {"int", "kSharedV", number(plan.v_at), "V"},
+      {"int", "kSharedP", number(plan.p_at), "P"},
+  };
+  recipe.sections = {{"causal", problem.causal}, {"lse", problem.lse}, {"cp_async", target.capability >= 80}};
+  recipe.geometry = {.tile_m = s.tile_m, .threads = plan.threads, .shared_bytes = plan.floats * 4};
+  return {recipe};
+}
 
 }  // namespace flashjit

@@ -25,8 +25,10 @@ constexpr auto knobs_of() {
         {{"m", "tile_m", "query rows per CTA", 16, 256}, &S::tile_m},
         {{"n", "tile_n", "keys per step", 8, 256}, &S::tile_n},
         {{"w", "warps", "warps per CTA", 1, 16}, &S::warps},
-        {{"s", "stages", "K/V tiles in flight", 1, 4}, &S::stages},
+        {{"s", "stages", "buffers for K and V, 1 = they take turns in one", 1, 2}, &S::stages},
+        {{"l", "lanes", "lanes of a warp across the keys: 4, 8 or 16", 4, 16}, &S::lanes},
         {{"c", "min_ctas", "CTAs per multiprocessor that registers must allow, 0 = free", 0, 8}, &S::min_ctas},
+        {{"u", "unroll", "unrolling of the loops inside the two products", 1, 8}, &S::unroll},
     });
   } else if constexpr (std::is_same_v<S, MmaSchedule>) {
     return std::to_array<Knob<S>>({

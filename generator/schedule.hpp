@@ -12,13 +12,16 @@ namespace flashjit {
 enum class Family { simt, mma, wgmma };
 const char* to_string(Family family);
 
-// fp32 FMA on every GPU. Each thread holds rows x columns of S and rows x value columns of O in registers.
+// fp32 FMA on every GPU. A warp's lanes form a grid, `lanes` across the keys and 32 / lanes down the rows; each thread
+// holds tile_m * lanes / (32 * warps) rows x tile_n / lanes keys of S, and as many rows x head_dim_v / lanes of O.
 struct SimtSchedule {
-  int tile_m = 64;   // query rows per CTA
+  int tile_m = 128;  // query rows per CTA
   int tile_n = 64;   // keys per step
   int warps = 4;     // per CTA
-  int stages = 1;    // K/V tiles in flight
+  int stages = 2;    // 2: K and V have a buffer each, refilled while the other is in use; 1: they take turns in one
+  int lanes = 8;     // of a warp across the keys: 4, 8 or 16
   int min_ctas = 0;  // CTAs per multiprocessor the register allocator must allow; 0 leaves it free
+  int unroll = 1;    // of the loops inside the two products
   bool operator==(const SimtSchedule&) const = default;
 };
 

@@ -1,0 +1,168 @@
+// FlashAttention-2 forward in fp32 FMA: each CTA owns kTileM rows of one head of Q and streams that head's K
+// and V.
+#include "params/forward.h"
+#include "parts/simt_copy.cuh"
+#include "parts/simt_layout.cuh"
+#include "parts/simt_product.cuh"
+#include "parts/simt_softmax.cuh"
+
+// The keys that query `row` sees are 0 .. visible_keys - 1.
+__device__ __forceinline__ int visible_keys(const ForwardParams& params, int row) {
+  int keys = params.seqlen_k;
+  /*%#causal%*/
+  keys = min(keys, row + 1 + params.seqlen_k - params.seqlen_q);  // bottom-right aligned
+  /*%/causal%*/
+  return max(keys, 0);
+}
+
+// What one CTA works on, and where its K and V come from and go to.
+struct Job {
+  int first_row;  // of the Q tile
+  const float* k;
+  const float* v;
+  float* shared_q;
+  float* shared_k;
+  float* shared_v;
+  float* shared_p;
+};
+
+// K tile `tile` on its way into shared memory.
+template <bool kGuarded>
+__device__ __forceinline__ void fetch_k(const ForwardParams& params, const Job& job, int tile) {
+  const int key = tile * kTileN;
+  copy_tile<kHeadDim, kStrideQk, kGuarded>(job.shared_k, job.k + key * params.k_row, params.k_row,
+                                           params.seqlen_k - key);
+}
+
+template <bool kGuarded>
+__device__ __forceinline__ void fetch_v(const ForwardParams& params, const Job& job, int tile) {
+  const int key = tile * kTileN;
+  copy_tile<kValueDim, kValueDim, kGuarded>(job.shared_v, job.v + key * params.v_row, params.v_row,
+                                            params.seqlen_k - key);
+}
+
+// One tile of keys. On entry its K is in shared memory. With two buffers V is on its way, and each buffer is
+// refilled as soon as all warps have read it; with one, K and V take turns in it.
+template <bool kMasked>
+__device__ __forceinline__ void step(const ForwardParams& params, const Job& job, const Place& place,
+                                     Running& running, int tile) {
+  // A warp whose rows all end before the tile has nothing to do but to keep the barriers.
+  bool works = true;
+  if constexpr (kMasked) {
+    works = visible_keys(params, job.first_row + (place.warp + 1) * (kTileM / kWarps) - 1) > tile * kTileN;
+  }
+  float s[kRows][kKeys];
+  if (works) multiply_qk(s, job.shared_q, job.shared_k, place);
+  wait_for_tiles<0>();
+  __syncthreads();
+  if constexpr (kStages == 1) {
+    fetch_v<kMasked>(params, job, tile);
+  } else if (tile > 0) {
+    fetch_k<false>(params, job, tile - 1);
+  }
+  if (works) {
+    if constexpr (kMasked) {
+#pragma unroll
+      for (int i = 0; i < kRows; ++i) {
+        const int keys =
+            visible_keys(params, job.first_row + place.row + i * kRowLanes) - tile * kTileN - place.key_lane;
+#pragma unroll
+        for (int j = 0; j < kKeys; ++j) s[i][j] = j * kLanes < keys ? s[i][j] : -kInfinity;
+      }
+    }
+    update_softmax(running, s);
+  }
+  if constexpr (kStages == 1) {
+    wait_for_tiles<0>();
+    __syncthreads();
+  }
+  if (works) multiply_pv(running.o, s, job.shared_p, job.shared_v, place);
+  if constexpr (kStages == 1) {
+    __syncthreads();
+    if (tile > 0) fetch_k<false>(params, job, tile - 1);
+  }
+  wait_for_tiles<0>();
+  __syncthreads();
+  if constexpr (kStages == 2) {
+    if (tile > 0) fetch_v<false>(params, job, tile - 1);
+  }
+}
+
+// Divides by the sum of the weights and writes O and LSE.
+__device__ __forceinline__ void finish(const ForwardParams& params, const Place& place, Running& running,
+                                       int first_row, float* o, float* lse) {
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+    const float sum = across_keys(running.sum[i], [](float a, float b) { return a + b; });
+    const float inverse = sum == 0.0f ? 0.0f : 1.0f / sum;  // a row that saw no key gives 0
+    const int row = first_row + place.row + i * kRowLanes;
+    if (row >= params.seqlen_q) continue;
+    float* out = o + row * params.o_row;
+    for_each_group(place.key_lane, [&]<int kCount>(int mine, int column) {
+      float value[kCount];
+#pragma unroll
+      for (int x = 0; x < kCount; ++x) value[x] = running.o[i][mine + x] * inverse;
+      store_floats<kCount>(out + column, value);
+    });
+    /*%#lse%*/
+    if (lse != nullptr && place.key_lane == 0) {
+      lse[row] = sum == 0.0f ? -kInfinity : (running.maximum[i] + log2f(sum)) * kLn2;
+    }
+    /*%/lse%*/
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) FLASHJIT_ENTRY(const ForwardParams params) {
+  extern __shared__ float4 shared[];
+  float* const memory = reinterpret_cast<float*>(shared);
+
+  const int heads = params.batch * params.heads;
+  // Causal: the tiles with most keys go first. Else neighbours share K and V in the L2.
+  const int index = blockIdx.x;
+  const int tile_m = kCausal ? params.tiles_m - 1 - index / heads : index % params.tiles_m;
+  const int head_index = kCausal ? index % heads : index / params.tiles_m;
+  const int batch = head_index / params.heads;
+  const int head = head_index % params.heads;
+  const int head_kv = head / params.group;
+
+  const Place place = place_of_thread();
+  Job job;
+  job.first_row = tile_m * kTileM;
+  job.k = static_cast<const float*>(params.k) + batch * params.k_batch + head_kv * params.k_head;
+  job.v = static_cast<const float*>(params.v) + batch * params.v_batch + head_kv * params.v_head;
+  job.shared_q = memory;
+  job.shared_k = memory + kSharedK;
+  job.shared_v = memory + kSharedV;
+  job.shared_p = memory + kSharedP;
+
+  Running running;
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+    running.maximum[i] = -kInfinity;
+    running.sum[i] = 0;
+#pragma unroll
+    for (int x = 0; x < kColumns; ++x) running.o[i][x] = 0;
+  }
+
+  // Backwards over the tiles that any row sees: the masked ones come first, and only the very last may be
+  // ragged.
+  const int last_row = min(job.first_row + kTileM, params.seqlen_q) - 1;
+  int tile = (visible_keys(params, last_row) + kTileN - 1) / kTileN - 1;
+  const int whole_tiles = visible_keys(params, job.first_row) / kTileN;  // that every row sees in full
+  if (tile >= 0) {
+    fetch_k<true>(params, job, tile);
+    if constexpr (kStages == 2) fetch_v<true>(params, job, tile);
+    copy_q(job.shared_q,
+           static_cast<const float*>(params.q) + batch * params.q_batch + head * params.q_head +
+               job.first_row * params.q_row,
+           params.q_row, params.seqlen_q - job.first_row, params.scale_log2);
+    wait_for_tiles<kStages - 1>();
+    __syncthreads();
+    for (; tile >= whole_tiles; --tile) step<true>(params, job, place, running, tile);
+    for (; tile >= 0; --tile) step<false>(params, job, place, running, tile);
+  }
+
+  finish(params, place, running, job.first_row,
+         static_cast<float*>(params.o) + batch * params.o_batch + head * params.o_head,
+         params.lse == nullptr ? nullptr : params.lse + static_cast<long long>(head_index) * params.seqlen_q);
+}
