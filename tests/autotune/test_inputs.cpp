@@ -1,0 +1,71 @@
+// Random inputs: their distribution, their sameness everywhere, and what each kind is for.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "autotune/inputs.hpp"
+#include "autotune/numeric.hpp"
+#include "flashjit/error.hpp"
+
+using namespace flashjit;
+using namespace flashjit::autotune;
+
+TEST_CASE("normal numbers have the moments of the normal distribution") {
+  constexpr int kCount = 1 << 20;
+  std::vector<float> x(kCount);
+  fill_normal(DType::fp32, x.data(), kCount, 42);
+  double mean = 0, square = 0, fourth = 0, neighbour = 0;
+  for (int i = 0; i < kCount; ++i) {
+    mean += x[i];
+    square += double{x[i]} * x[i];
+    fourth += std::pow(double{x[i]}, 4);
+    neighbour += double{x[i]} * x[(i + 1) % kCount];
+  }
+  CHECK(std::abs(mean / kCount) < 0.004);
+  CHECK(square / kCount == doctest::Approx(1).epsilon(0.01));
+  CHECK(fourth / kCount == doctest::Approx(3).epsilon(0.02));
+  CHECK(std::abs(neighbour / kCount) < 0.004);
+}
+
+TEST_CASE("the numbers are part of the contract: the same on every machine") {
+  std::vector<float> x(4);
+  fill_normal(DType::fp32, x.data(), 4, 1);
+  std::vector<std::uint16_t> h(4);
+  fill_normal(DType::bf16, h.data(), 4, 1);
+  for (int i = 0; i < 4; ++i) CHECK(from_bf16(h[i]) == doctest::Approx(x[i]).epsilon(0.005));
+  CHECK(x[0] == doctest::Approx(-0.352244).epsilon(1e-5));
+  std::vector<std::uint16_t> again(3'000'000), parts(3'000'000);
+  fill_normal(DType::fp16, again.data(), 3'000'000, 9);
+  fill_normal(DType::fp16, parts.data(), 1'000'001, 9);
+  CHECK(std::equal(parts.begin(), parts.begin() + 1'000'001, again.begin()));
+}
+
+TEST_CASE("what the kinds do to the scores") {
+  const Problem problem{.dtype = DType::fp32, .head_dim = 64};
+  const Shape shape{.batch = 1, .heads = 1, .seqlen_q = 4, .seqlen_k = 512};
+  const auto lse = [&](InputKind kind) {
+    const Inputs inputs = make_inputs(problem, shape, kind, 2);
+    return reference(host_attention(problem, shape, inputs), all_rows(shape)).lse;
+  };
+  for (const double value : lse(InputKind::normal))
+    CHECK(value == doctest::Approx(std::log(512) + 0.5).epsilon(0.1));
+  for (const double value : lse(InputKind::peaky)) CHECK(value > 10);
+  for (const double value : lse(InputKind::growing)) CHECK(value > 38);
+  for (const double value : lse(InputKind::late_giant)) CHECK(value > 50);
+  for (const double value : lse(InputKind::tiny))
+    CHECK(value == doctest::Approx(std::log(512)).epsilon(1e-4));
+}
+
+TEST_CASE("names, and gaps that hold NaN") {
+  CHECK(parse_input_kind("late-giant") == InputKind::late_giant);
+  CHECK_THROWS_AS(parse_input_kind("zeros"), Error);
+  const Problem problem{.dtype = DType::fp16, .head_dim = 8};
+  const Shape shape{.batch = 1, .heads = 1, .seqlen_q = 2, .seqlen_k = 2};
+  const Inputs inputs =
+      make_inputs(problem, shape, InputKind::normal, 1, {.q = {.batch = 32, .head = 16, .row = 16}});
+  CHECK(inputs.q.bytes.size() == 2 * 24);
+  CHECK_FALSE(std::isnan(load_element(DType::fp16, inputs.q.bytes.data(), 7)));
+  CHECK(std::isnan(load_element(DType::fp16, inputs.q.bytes.data(), 8)));
+  CHECK_FALSE(std::isnan(load_element(DType::fp16, inputs.q.bytes.data(), 16)));
+}
