@@ -1,0 +1,247 @@
+// FlashAttention-2's forward pass (Dao, arXiv 2307.08691) on warp-level tensor cores. A CTA computes kTileM rows of O of
+// one head; K and V stream through shared memory from the last key that any row sees down to the first. Each warp owns its
+// rows from Q to O and never talks to the others (split-Q).
+#include "params/forward.h"
+#include "parts/epilogue.cuh"
+/*%#async%*/
+#include "parts/loader_async.cuh"
+/*%/async%*/
+/*%^async%*/
+#include "parts/loader_staged.cuh"
+/*%/async%*/
+#include "parts/mask.cuh"
+#include "parts/products.cuh"
+#include "parts/softmax.cuh"
+#include "parts/tile_order.cuh"
+
+template <bool kValue>
+struct Bool {
+  static constexpr bool value = kValue;
+};
+
+// Element (row 0, column 0) of a head.
+__device__ __forceinline__ const unsigned short* head_of(const void* tensor, long long batch, long long head) {
+  return static_cast<const unsigned short*>(tensor) + batch + head;
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas /*%/min_ctas%*/)
+    FLASHJIT_ENTRY(const __grid_constant__ ForwardParams params) {
+  extern __shared__ __align__(128) unsigned char shared[];
+  const unsigned slots = shared_address(shared);  // kStages of them, each a tile of K and a tile of V
+  const unsigned q_tile = slots + kOffsetQ;
+
+  const TileIndex index = tile_of_block(params);
+  const int head_kv = index.head / params.group;
+  const int first_row = index.m * kTileM;                     // of the CTA
+  const int warp_row = threadIdx.x / 32 * kRowsPerWarp;       // of the warp, in the tile
+  const int lane = threadIdx.x % 32;
+  const float scale_log2 = fmaxf(params.scale_log2, 1e-30f);  // were it 0, 0 * -inf would be NaN
+  const float slack = kLazy / scale_log2;                     // of the softmax's references, in units of scores
+
+  // Tiles of keys unmasked_end … masked_end - 1 need a mask, those below do not, those above are not seen at all.
+  /*%#causal%*/
+  const int seen_by_first = params.seqlen_k - params.seqlen_q + first_row + 1;  // keys that row first_row sees, if positive
+  const int seen_by_last = min(params.seqlen_k, seen_by_first + kTileM - 1);
+  const int unmasked_end = max(seen_by_first, 0) / kTileN;
+  const int masked_end = (max(seen_by_last, 0) + kTileN - 1) / kTileN;
+  /*%/causal%*/
+  /*%^causal%*/
+  const int unmasked_end = params.seqlen_k / kTileN;
+  const int masked_end = (params.seqlen_k + kTileN - 1) / kTileN;
+  /*%/causal%*/
+
+  SoftmaxRows rows[kRowTiles];
+  float output[kRowTiles][kHeadDimV / 2] = {};  // this thread's part of the warp's rows of O
+
+  if (masked_end > 0) {
+    TileCopy<kTileM, kHeadDim> q_copy(head_of(params.q, index.batch * params.q_batch, index.head * params.q_head), params.q_row);
+    TileCopy<kTileN, kHeadDim> k_copy(head_of(params.k, index.batch * params.k_batch, head_kv * params.k_head), params.k_row);
+    TileCopy<kTileN, kHeadDimV> v_copy(head_of(params.v, index.batch * params.v_batch, head_kv * params.v_head), params.v_row);
+
+    // The last tile may reach beyond seqlen_k: its copies are guarded, no other's.
+    int n = masked_end - 1;
+    q_copy.start<true>(q_tile, first_row, params.seqlen_q);
+    /*%^async%*/
+    q_copy.finish();
+    /*%/async%*/
+    k_copy.start<true>(slots, n * kTileN, params.seqlen_k);
+    /*%#async%*/
+    /*%#split_kv%*/
+    // Groups of copies are committed in the order K, V, K, V … of the tiles, the first with Q. 2 * kStages - 1 come before
+    // the loop, and each half step commits one more (empty where the tiles have run out), so that at most kPending are
+    // under way when the one that is needed has arrived.
+    constexpr int kPending = 2 * (kStages - 1);
+    cp_async_commit();
+#pragma unroll
+    for (int ahead = 1; ahead < kStages; ++ahead) {
+      const unsigned slot = slots + (ahead - 1) * kSlotBytes;
+      if (ahead == 1) {
+        v_copy.start<true>(slot + kTileBytesK, n * kTileN, params.seqlen_k);
+      } else if (n + 1 >= ahead) {
+        v_copy.start<false>(slot + kTileBytesK, (n + 1 - ahead) * kTileN, params.seqlen_k);
+      }
+      cp_async_commit();
+      if (n >= ahead) k_copy.start<false>(slot + kSlotBytes, (n - ahead) * kTileN, params.seqlen_k);
+      cp_async_commit();
+    }
+    /*%/split_kv%*/
+    /*%^split_kv%*/
+    // A group of copies is a tile of K and of V, the first with Q. kStages - 1 are committed before the loop, and each step
+    // commits one more (empty where the tiles have run out).
+    constexpr int kPending = kStages - 2;
+    v_copy.start<true>(slots + kTileBytesK, n * kTileN, params.seqlen_k);
+    cp_async_commit();
+#pragma unroll
+    for (int ahead = 1; ahead < kStages - 1; ++ahead) {
+      if (n >= ahead) {
+        k_copy.start<false>(slots + ahead * kSlotBytes, (n - ahead) * kTileN, params.seqlen_k);
+        v_copy.start<false>(slots + ahead * kSlotBytes + kTileBytesK, (n - ahead) * kTileN, params.seqlen_k);
+      }
+      cp_async_commit();
+    }
+    /*%/split_kv%*/
+    /*%/async%*/
+
+    const unsigned q_lane = lane_offset_rows_first<TileQK>() + warp_row * TileQK::kPitch;
+    const unsigned k_lane = lane_offset_columns_first<TileQK>();
+    const unsigned v_lane = lane_offset_rows_first<TileV>();
+    /*%#q_in_regs%*/
+    // Q waits where the first step's copies will go: take it before they start.
+    unsigned q[kStepsQK][kRowTiles][4];
+    /*%#async%*/
+    cp_async_wait<kPending>();
+    /*%/async%*/
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < kStepsQK; ++i) load_q(q[i], q_tile, q_lane, i);
+    /*%/q_in_regs%*/
+
+    int stage = 0;
+    // One tile of keys: S = Q K^T, softmax, O += P V.
+    const auto step = [&](auto masked) {
+      constexpr bool kMasked = decltype(masked)::value;
+      const unsigned k_tile = slots + stage * kSlotBytes, v_tile = k_tile + kTileBytesK;
+      /*%#causal%*/
+      // The diagonal hides what lies right of the warp's last row.
+      const bool seen = !kMasked || n * kTileN < seen_by_first + warp_row + kRowsPerWarp - 1;
+      /*%/causal%*/
+      /*%^causal%*/
+      constexpr bool seen = true;
+      /*%/causal%*/
+
+      // K has arrived, and no warp reads the previous step's tiles any more.
+      /*%#async%*/
+      cp_async_wait<kPending>();
+      /*%/async%*/
+      /*%^async%*/
+      k_copy.finish();
+      /*%/async%*/
+      __syncthreads();
+      const int next = n + 1 - kStages;  // the tile that takes the previous step's slot
+      const unsigned next_slot = slots + (stage == 0 ? kStages - 1 : stage - 1) * kSlotBytes;
+      /*%#split_kv%*/
+      if (next >= 0) v_copy.start<kMasked && kStages == 1>(next_slot + kTileBytesK, next * kTileN, params.seqlen_k);
+      /*%/split_kv%*/
+      /*%^split_kv%*/
+      if (next >= 0) {
+        k_copy.start<false>(next_slot, next * kTileN, params.seqlen_k);
+        v_copy.start<false>(next_slot + kTileBytesK, next * kTileN, params.seqlen_k);
+      }
+      /*%/split_kv%*/
+      /*%#async%*/
+      cp_async_commit();
+      /*%/async%*/
+
+      float scores[kRowTiles][kTileN / 2] = {};
+      if (seen) {
+#pragma unroll
+        for (int i = 0; i < kStepsQK; ++i) {
+          /*%#q_in_regs%*/
+          multiply_qk(scores, q[i], k_tile, k_lane, i);
+          /*%/q_in_regs%*/
+          /*%^q_in_regs%*/
+          unsigned q[kRowTiles][4];
+          load_q(q, q_tile, q_lane, i);
+          multiply_qk(scores, q, k_tile, k_lane, i);
+          /*%/q_in_regs%*/
+        }
+      }
+      /*%#split_kv%*/
+
+      // V has arrived, and no warp reads K any more.
+      /*%#async%*/
+      cp_async_wait<kPending>();
+      /*%/async%*/
+      /*%^async%*/
+      v_copy.finish();
+      /*%/async%*/
+      __syncthreads();
+      if (n >= kStages) k_copy.start<false>(k_tile, (n - kStages) * kTileN, params.seqlen_k);
+      /*%#async%*/
+      cp_async_commit();
+      /*%/async%*/
+      /*%/split_kv%*/
+
+      if (seen) {
+        float peak[kRowTiles][2];
+        bool move = false;
+#pragma unroll
+        for (int r = 0; r < kRowTiles; ++r) {
+          if constexpr (kMasked) {
+            const int row = warp_row + 16 * r + lane / 4;
+            /*%#causal%*/
+            const int limit[2] = {seen_by_first + row, seen_by_first + row + 8};
+            /*%/causal%*/
+            /*%^causal%*/
+            const int limit[2] = {params.seqlen_k, params.seqlen_k};
+            /*%/causal%*/
+            mask_keys(scores[r], n * kTileN, limit);
+          }
+          find_peaks(scores[r], peak[r]);
+          move |= outgrown(rows[r], peak[r], slack);
+        }
+        if (__any_sync(0xffffffffu, move)) {
+#pragma unroll
+          for (int r = 0; r < kRowTiles; ++r) move_reference(rows[r], peak[r], output[r], scale_log2);
+        }
+#pragma unroll
+        for (int i = 0; i < kTileN / 16; ++i) {
+          unsigned p[kRowTiles][4];
+#pragma unroll
+          for (int r = 0; r < kRowTiles; ++r) exponentiate(rows[r], &scores[r][8 * i], p[r], scale_log2);
+          multiply_pv(output, p, v_tile, v_lane, i);
+        }
+      }
+      stage = stage + 1 == kStages ? 0 : stage + 1;
+    };
+    for (; n >= unmasked_end; --n) step(Bool<true>{});
+#pragma unroll kUnroll
+    for (; n >= 0; --n) step(Bool<false>{});
+  }
+
+  // O takes the place of the first tiles once all warps have read theirs.
+  __syncthreads();
+  const int rows_left = params.seqlen_q - first_row - warp_row;
+#pragma unroll
+  for (int r = 0; r < kRowTiles; ++r) {
+    normalise(rows[r], output[r]);
+    stage_output(output[r], slots, warp_row + 16 * r);
+  }
+  __syncwarp();
+  char* const to = static_cast<char*>(params.o) +
+                   2 * (index.batch * params.o_batch + index.head * params.o_head + (first_row + warp_row) * params.o_row);
+  write_output<kRowsPerWarp>(slots, warp_row, to, 2 * params.o_row, rows_left);
+  /*%#lse%*/
+  if (params.lse != nullptr && lane % 4 == 0) {
+    float* const lse = params.lse + (static_cast<long long>(index.batch) * params.heads + index.head) * params.seqlen_q + first_row + warp_row;
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int row = 16 * r + 8 * half + lane / 4;
+        if (row < rows_left) lse[row] = log_sum_exp(rows[r], half, params.scale);
+      }
+    }
+  }
+  /*%/lse%*/
+}

@@ -1,0 +1,58 @@
+// The end of a tile: O normalised, rounded and written through shared memory, and the rows' log-sum-exp.
+#pragma once
+
+#include "params/forward.h"
+#include "parts/shared_tile.cuh"
+#include "parts/softmax.cuh"
+#include "ptx/convert.cuh"
+#include "ptx/shared.cuh"
+
+// Divides by the row's sum of exponentials; a row that saw no key becomes 0. Leaves the whole row's sum in rows.sum.
+template <int kOutputs>
+__device__ __forceinline__ void normalise(SoftmaxRows& rows, float (&output)[kOutputs]) {
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    rows.sum[row] = quad_sum(rows.sum[row]);
+    const float inverse = rows.sum[row] == 0.0f ? 0.0f : reciprocal_fast(rows.sum[row]);
+#pragma unroll
+    for (int i = 0; i < kOutputs; i += 4) {
+      output[i + 2 * row] *= inverse;
+      output[i + 2 * row + 1] *= inverse;
+    }
+  }
+}
+
+/*%#lse%*/
+// log(sum(exp(scale * x))) of the row, from the whole row's sum.
+__device__ __forceinline__ float log_sum_exp(const SoftmaxRows& rows, int row, float scale) {
+  return rows.sum[row] == 0.0f ? -kInfinity : rows.reference[row] * scale + log2_fast(rows.sum[row]) * kLn2;
+}
+
+/*%/lse%*/
+// Rounds a warp's 16 rows into shared memory.
+template <int kOutputs>
+__device__ __forceinline__ void stage_output(const float (&output)[kOutputs], unsigned tile, int first_row) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int i = 0; i < kOutputs; i += 4) {
+    const unsigned column = lane % 4 * 4;  // bytes into the chunk
+    const int row = first_row + lane / 4;
+    store_shared(tile + SharedTile<kHeadDimV>::offset(row, i / 4) + column, pack(output[i], output[i + 1]));
+    store_shared(tile + SharedTile<kHeadDimV>::offset(row + 8, i / 4) + column, pack(output[i + 2], output[i + 3]));
+  }
+}
+
+// Writes a warp's kRows staged rows to global memory, 16 bytes a lane; rows from end on are not there.
+template <int kRows>
+__device__ __forceinline__ void write_output(unsigned tile, int tile_row, char* output, long long row_bytes, int end) {
+  constexpr int kChunks = kHeadDimV / 8;
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int i = 0; i < kRows * kChunks; i += 32) {
+    const int row = (i + lane) / kChunks, chunk = (i + lane) % kChunks;
+    if ((kRows * kChunks % 32 == 0 || row < kRows) && row < end) {
+      *reinterpret_cast<uint4*>(output + row * row_bytes + chunk * 16) =
+          load_shared_16(tile + SharedTile<kHeadDimV>::offset(tile_row + row, chunk));
+    }
+  }
+}

@@ -1,0 +1,49 @@
+// Tiles from global to shared memory by cp.async, all threads of the CTA together.
+#pragma once
+
+#include "parts/shared_tile.cuh"
+#include "ptx/cp_async.cuh"
+
+// Neighbouring threads copy the neighbouring chunks of one row, as many as exchange places: reads of whole sectors, writes
+// to different banks.
+template <int kRows, int kColumns>
+struct TileCopy {
+  using Tile = SharedTile<kColumns>;
+  static constexpr int kLanes = Tile::kSpan;
+  static constexpr int kRowsPerPass = kThreads / kLanes;
+
+  const char* source;   // this thread's first chunk in row 0 of the tensor
+  long long row_bytes;  // from row to row
+  int row, chunk;       // this thread's first in the tile
+
+  // tensor: row 0 of the head, row_stride in elements.
+  __device__ TileCopy(const void* tensor, long long row_stride)
+      : row_bytes(row_stride * 2), row(threadIdx.x / kLanes), chunk(threadIdx.x % kLanes) {
+    source = static_cast<const char*>(tensor) + row * row_bytes + chunk * 16;
+  }
+
+  // Starts the copy of rows first … first + kRows - 1. kGuarded: rows from end on are not there and become zeros.
+  template <bool kGuarded>
+  __device__ void start(unsigned tile, int first, int end) const {
+    const char* from = source + first * row_bytes;
+#pragma unroll
+    for (int pass_row = 0; pass_row < kRows; pass_row += kRowsPerPass) {
+      const int r = row + pass_row;
+      if (kRows % kRowsPerPass == 0 || r < kRows) {
+        const bool there = !kGuarded || first + r < end;
+#pragma unroll
+        for (int c = 0; c < Tile::kChunks; c += kLanes) {
+          const bool padding = (chunk + c) * 8 >= kColumns;
+          const unsigned to = tile + Tile::offset(r, chunk + c);
+          if (kGuarded || kColumns % 16 != 0) {
+            const bool wanted = there && !padding;
+            cp_async_16(to, wanted ? from + c * 16 : source, wanted);
+          } else {
+            cp_async_16(to, from + c * 16);
+          }
+        }
+      }
+      from += kRowsPerPass * row_bytes;
+    }
+  }
+};

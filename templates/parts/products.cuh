@@ -1,0 +1,63 @@
+// The two products of attention for one warp, from shared memory through mma: S = Q K^T and O += P V. A warp holds kRowTiles
+// accumulators of 16 rows; each fragment of K and V that it loads serves them all.
+#pragma once
+
+#include "parts/shared_tile.cuh"
+#include "ptx/ldmatrix.cuh"
+#include "ptx/mma.cuh"
+
+using TileQK = SharedTile<kHeadDim>;
+using TileV = SharedTile<kHeadDimV>;
+
+constexpr int kStepsQK = (kHeadDim + 15) / 16;  // of 16 columns of Q and K
+
+// Where a lane finds its row of the four 8x8 matrices of a fragment: rows 0-15 of 16 columns, the rows first (Q, and V
+// transposed) …
+template <class Tile>
+__device__ __forceinline__ unsigned lane_offset_rows_first() {
+  const unsigned lane = threadIdx.x % 32;
+  return Tile::offset(lane % 16, lane / 16);
+}
+
+// … or the columns first (K: two fragments of 8 keys).
+template <class Tile>
+__device__ __forceinline__ unsigned lane_offset_columns_first() {
+  const unsigned lane = threadIdx.x % 32;
+  return Tile::offset(lane % 8 + lane / 16 * 8, lane / 8 % 2);
+}
+
+// The A fragments of 16 columns of the warp's rows of Q.
+__device__ __forceinline__ void load_q(unsigned (&q)[kRowTiles][4], unsigned tile, unsigned lane_offset, int step) {
+#pragma unroll
+  for (int r = 0; r < kRowTiles; ++r) ldmatrix(q[r], tile + TileQK::step(lane_offset, 16 * r, 2 * step));
+}
+
+// scores += Q K^T over 16 columns, kTileN keys.
+__device__ __forceinline__ void multiply_qk(float (&scores)[kRowTiles][kTileN / 2], const unsigned (&q)[kRowTiles][4],
+                                            unsigned tile, unsigned lane_offset, int step) {
+#pragma unroll
+  for (int j = 0; j < kTileN / 16; ++j) {
+    unsigned k[4];
+    ldmatrix(k, tile + TileQK::step(lane_offset, 16 * j, 2 * step));
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r) {
+      mma(&scores[r][8 * j], q[r], k[0], k[1]);
+      mma(&scores[r][8 * j + 4], q[r], k[2], k[3]);
+    }
+  }
+}
+
+// output += P V over 16 keys, all columns.
+__device__ __forceinline__ void multiply_pv(float (&output)[kRowTiles][kHeadDimV / 2], const unsigned (&p)[kRowTiles][4],
+                                            unsigned tile, unsigned lane_offset, int step) {
+#pragma unroll
+  for (int j = 0; j < TileV::kChunks / 2; ++j) {
+    unsigned v[4];
+    ldmatrix_transposed(v, tile + TileV::step(lane_offset, 16 * step, 2 * j));
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r) {
+      mma(&output[r][8 * j], p[r], v[0], v[1]);
+      if (16 * j + 8 < kHeadDimV) mma(&output[r][8 * j + 4], p[r], v[2], v[3]);
+    }
+  }
+}

@@ -1,0 +1,67 @@
+// Online softmax (FlashAttention-2, algorithm 1) of the rows whose scores a thread holds, with exp(scale * x) computed as
+// exp2(scale_log2 * x). The layout is that of an mma or wgmma accumulator: of 4 neighbouring scores the first two belong to
+// row 0, the others to row 1 (8 rows below), and the 4 lanes of a quad share these rows.
+#pragma once
+
+#include "ptx/convert.cuh"
+#include "ptx/math.cuh"
+#include "ptx/shuffle.cuh"
+
+struct SoftmaxRows {
+  float reference[2] = {-kInfinity, -kInfinity};  // what is subtracted from the scores: the row's maximum, or near it
+  float shift[2] = {0, 0};                        // scale_log2 * reference; 0 while the row has seen no key
+  float sum[2] = {0, 0};                          // of this thread's exponentials
+};
+
+// The largest of this thread's scores in either row. Two chains for each, since the latency of max counts.
+template <int kScores>
+__device__ __forceinline__ void find_peaks(const float (&scores)[kScores], float (&peak)[2]) {
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    float even = scores[2 * row], odd = scores[2 * row + 1];
+#pragma unroll
+    for (int i = 4; i < kScores; i += 4) {
+      even = fmaxf(even, scores[i + 2 * row]);
+      odd = fmaxf(odd, scores[i + 2 * row + 1]);
+    }
+    peak[row] = fmaxf(even, odd);
+  }
+}
+
+// Did a score leave the reference behind by more than slack? Up to there exp2 grows to 2^kLazy at most, which costs no
+// precision: O, the sum and P share the factor, and all are floating point.
+__device__ __forceinline__ bool outgrown(const SoftmaxRows& rows, const float (&peak)[2], float slack) {
+  return peak[0] > rows.reference[0] + slack || peak[1] > rows.reference[1] + slack;
+}
+
+// Moves the references to the rows' maxima and scales what was summed up with the old ones. All lanes of the warp take part.
+template <int kOutputs>
+__device__ __forceinline__ void move_reference(SoftmaxRows& rows, const float (&peak)[2], float (&output)[kOutputs],
+                                               float scale_log2) {
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    const float old_reference = rows.reference[row], old_shift = rows.shift[row];
+    rows.reference[row] = fmaxf(old_reference, quad_max(peak[row]));
+    // A row that has seen no key keeps shift 0: exp2(-inf - 0) is 0, where -inf - -inf would be NaN.
+    rows.shift[row] = rows.reference[row] == -kInfinity ? 0.0f : rows.reference[row] * scale_log2;
+    const float factor = old_reference == -kInfinity ? 1.0f : exp2_fast(old_shift - rows.shift[row]);
+    rows.sum[row] *= factor;
+#pragma unroll
+    for (int i = 0; i < kOutputs; i += 4) {
+      output[i + 2 * row] *= factor;
+      output[i + 2 * row + 1] *= factor;
+    }
+  }
+}
+
+// 8 scores of each row become exponentials, packed as the A fragment of mma over 16 keys: the layouts agree.
+__device__ __forceinline__ void exponentiate(SoftmaxRows& rows, const float* scores, unsigned (&fragment)[4], float scale_log2) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int row = i % 2;
+    const float low = exp2_fast(scores[2 * i] * scale_log2 - rows.shift[row]);
+    const float high = exp2_fast(scores[2 * i + 1] * scale_log2 - rows.shift[row]);
+    rows.sum[row] += low + high;
+    fragment[i] = pack(low, high);
+  }
+}
