@@ -19,18 +19,20 @@ namespace flashjit::autotune {
 // One schedule on its way through the tuner, with everything that was thought of it.
 struct Candidate {
   Schedule schedule;
-  std::string pruned;          // why it is out; empty while it is in
-  double predicted_ms = 0;     // the analytic model's
-  double measured_ms = 0;      // median; 0: not timed
-  double spread = 0;           // (p90 - p10) / median of the timings
-  double clock_mhz = 0;        // SM clock beside the timing; 0: unknown
+  std::string pruned;       // why it is out; empty while it is in
+  double predicted_ms = 0;  // the analytic model's
+  double measured_ms = 0;   // median; 0: not timed
+  double spread = 0;        // (p90 - p10) / median of the timings
+  double clock_mhz = 0;     // SM clock beside the timing; 0: unknown
   runtime::Resources resources{};
 };
 
-// Every schedule of the families that may serve the problem, legal or not, in a fixed order. Illegal ones carry the reason.
+// Every schedule of the families that may serve the problem, legal or not, in a fixed order. Illegal ones
+// carry the reason.
 std::vector<Candidate> search_space(const Problem& problem, const Target& target);
 
-// Milliseconds that the analytic model expects: tensor cores or FMA, exponentials, bytes, occupancy, waves, tails.
+// Milliseconds that the analytic model expects: tensor cores or FMA, exponentials, bytes, occupancy, waves,
+// tails.
 double predict(const Problem& problem, const Shape& shape, const Schedule& schedule, const Target& target);
 
 // A power-of-two range of the work per multiprocessor: what wisdom is filed under beside the problem ("b17").

@@ -1,0 +1,62 @@
+// What the tuner asks of a place where kernels run: this process, or a worker process that may die of them.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "autotune/measure.hpp"
+#include "autotune/reference.hpp"
+#include "flashjit/plan.hpp"
+#include "flashjit/problem.hpp"
+#include "generator/schedule.hpp"
+#include "runtime/compile.hpp"
+#include "runtime/device.hpp"
+
+namespace flashjit::autotune {
+
+// A compiled and loaded schedule.
+struct Built {
+  runtime::Resources resources;
+  // Enqueues one pass; any shape is legal. Keeps the kernel loaded while it lives.
+  std::function<void(const ForwardArgs& args, runtime::Stream stream)> launch;
+};
+
+// Compiles (or finds in a cache) and loads. Called from several threads at once; throws Error. deadline 0:
+// none.
+using Build = std::function<Built(const Schedule& schedule, std::chrono::milliseconds deadline)>;
+
+// `error` is empty when the schedule was built.
+using BuildDone =
+    std::function<void(std::size_t index, const runtime::Resources& resources, const std::string& error)>;
+
+// Errors of a candidate are Error with compile_failed, unsupported, device or wrong_result; any other code
+// means that the runner itself cannot go on.
+class Runner {
+ public:
+  virtual ~Runner() = default;
+  // Builds all that it can in the given time, in order, in parallel; `done` hears of each once, from this
+  // thread.
+  virtual void build(std::span<const Schedule> schedules, std::chrono::milliseconds time,
+                     const BuildDone& done) = 0;
+  // Runs it on poisoned outputs and compares with the reference. Builds it first if need be, as time() does.
+  virtual Check verify(const Schedule& schedule) = 0;
+  virtual Timing time(const Schedule& schedule, const MeasureOptions& options) = 0;
+};
+
+struct LocalOptions {
+  std::uint64_t seed = 1;
+  int threads = 0;  // of compiling and of the reference; 0: as many as the machine has
+  std::chrono::milliseconds compile_deadline{20'000};
+  Clock* clock = nullptr;  // null: the real one
+};
+
+// Runs on this device, in this process. The device must outlive it.
+std::unique_ptr<Runner> make_local_runner(runtime::Device& device, const Problem& problem, const Shape& shape,
+                                          Build build, const LocalOptions& options = {});
+
+}  // namespace flashjit::autotune

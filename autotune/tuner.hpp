@@ -1,0 +1,44 @@
+// The tuning run: rank, compile, verify, time, drop the hopeless, decide between the best, keep every figure.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "autotune/runner.hpp"
+#include "autotune/tune.hpp"
+
+namespace flashjit::autotune {
+
+// search_space() with predictions: the legal ones first, best prediction first, then those that were pruned.
+// family: "mma" keeps only that one; empty: all.
+std::vector<Candidate> ranked_space(const Problem& problem, const Shape& shape, const Target& target,
+                                    std::string_view family = {});
+
+struct TuneOptions {
+  Tuning effort = Tuning::quick;
+  std::chrono::milliseconds budget{0};                  // 0: the effort's own: 5 s quick, 30 s full
+  std::string family;                                   // only this one; empty: all
+  Clock* clock = nullptr;                               // null: the real one
+  std::function<void(std::string_view line)> progress;  // a line a second at most, and one for each stage
+};
+
+struct TuneResult {
+  Schedule best;
+  double best_ms = 0;  // 0: a single candidate, which is never timed
+  std::vector<Candidate>
+      candidates;  // as ranked_space(), with what happened to each; `pruned` says why one is out
+  int compiled = 0;
+  int timed = 0;
+  double seconds = 0;
+  bool out_of_time = false;  // the budget ended a stage before its end
+};
+
+// Throws Error{unsupported} if nothing is legal, and the first candidate's error if none survived.
+TuneResult tune(const Problem& problem, const Shape& shape, const Target& target, Runner& runner,
+                const TuneOptions& options);
+
+}  // namespace flashjit::autotune

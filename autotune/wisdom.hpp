@@ -1,0 +1,95 @@
+// What tuning learnt, kept: records in JSON lines, a ladder from the very GPU down to the shipped table,
+// atomic merging.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "autotune/tuner.hpp"
+#include "flashjit/engine.hpp"
+#include "flashjit/problem.hpp"
+#include "flashjit/target.hpp"
+#include "generator/schedule.hpp"
+
+namespace flashjit::autotune {
+
+// Who measured. A record by other templates still guides, but does not stand for a tuning run with these.
+struct Versions {
+  std::string flashjit;   // "0.1.0"
+  std::string templates;  // any text that changes with the templates
+  bool operator==(const Versions&) const = default;
+};
+
+struct WisdomRecord {
+  Problem problem;
+  std::string bucket;  // of bucket_of()
+  std::string gpu;     // "NVIDIA H200"
+  std::string arch;    // "sm_90a"
+  Schedule schedule;
+  Tuning effort = Tuning::quick;
+  double milliseconds = 0;
+  Shape shape;  // that was timed
+  Versions versions;
+  std::vector<std::pair<std::string, double>>
+      timings;  // schedule and milliseconds of every candidate that was timed
+  std::map<std::string, std::string> environment;  // driver, NVRTC, clock …: for people
+};
+
+WisdomRecord record_of(const Problem& problem, const Shape& shape, const Target& target,
+                       const std::string& gpu, const TuneResult& result, Tuning effort,
+                       const Versions& versions);
+
+// The GPU's name without what changes on it: "NVIDIA H200" of "NVIDIA H200, driver 580.159".
+std::string gpu_of(const std::string& description);
+
+// A rung of the ladder.
+struct WisdomChoice {
+  WisdomRecord record;
+  std::string words;   // for Origin::choice: "wisdom (this GPU)", "wisdom (nearest bucket b31)", "shipped
+                       // wisdom (sm_90a)" …
+  bool exact = false;  // this problem, bucket and GPU, by these versions: no need to tune with the record's
+                       // effort again
+};
+
+using Report = std::function<void(std::string_view line)>;
+
+class Wisdom {
+ public:
+  // Reads JSON lines. A line that is bad in any way is skipped and reported with its number; a file of
+  // another format is left out as a whole. `name` is for the messages.
+  void add_text(std::string_view text, std::string_view name, const Report& report);
+  // Higher effort wins, then records of the versions in hand, then the newer.
+  void add(WisdomRecord record);
+  [[nodiscard]] const std::vector<WisdomRecord>& records() const { return records_; }
+  [[nodiscard]] std::string to_text(const Versions& versions) const;
+
+ private:
+  std::vector<WisdomRecord> records_;
+};
+
+// The tables that were compiled in, by arch.
+const Wisdom& shipped_wisdom();
+
+// this GPU and bucket → another GPU of this arch → nearest bucket → shipped table; nullopt: ask the model.
+// Only records whose schedule is legal for the problem on the target count. family: "mma" keeps only that
+// one.
+std::optional<WisdomChoice> choose(const Wisdom& own, const Wisdom& shipped, const Problem& problem,
+                                   const Shape& shape, const Target& target, const std::string& gpu,
+                                   const Versions& versions, std::string_view family = {});
+
+// A missing file is empty wisdom; one that cannot be read is reported and empty.
+Wisdom read_wisdom(const std::filesystem::path& file, const Report& report);
+
+// Reads the file as it now is, adds the records, and puts the result in its place in one step. Writers wait
+// for each other for a bounded time. A full or read-only disk is reported, and the records are lost to other
+// processes.
+void merge_wisdom(const std::filesystem::path& file, const std::vector<WisdomRecord>& records,
+                  const Versions& versions, const Report& report);
+
+}  // namespace flashjit::autotune
