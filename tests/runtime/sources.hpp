@@ -1,0 +1,37 @@
+// Small kernels for the runtime's tests.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string>
+
+#include "generator/render.hpp"
+
+namespace flashjit::test {
+
+inline KernelSource source_of(std::string entry, std::string text) {
+  KernelSource source;
+  source.entry = std::move(entry);
+  source.text = std::move(text);
+  return source;
+}
+
+// y[i] = a * x[i] + y[i]
+inline KernelSource axpy() {
+  return source_of("axpy",
+                   "// problem: axpy\n"
+                   "extern \"C\" __global__ void axpy(float a, const float* x, float* y, int n) {\n"
+                   "  const int i = blockIdx.x * blockDim.x + threadIdx.x;\n"
+                   "  if (i < n) y[i] = a * x[i] + y[i];\n"
+                   "}\n");
+}
+
+// Compiles for several seconds: a long chain of dependent, branching arithmetic.
+inline KernelSource slow_to_compile() {
+  std::string text = "extern \"C\" __global__ void slow(float* y) {\n  float a = y[0], b = y[1];\n";
+  for (int i = 0; i < 20000; ++i)
+    text += fmt::format("  if (a > {}.f) b = a * b + y[{}]; else a = b - y[{}];\n", i, i, i + 1);
+  return source_of("slow", text + "  y[0] = a + b;\n}\n");
+}
+
+}  // namespace flashjit::test
