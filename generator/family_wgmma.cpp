@@ -1,12 +1,246 @@
 // Family wgmma: which schedules are legal, and what its templates are filled with.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "generator/recipe.hpp"
 
 namespace flashjit {
+namespace {
 
-Legality legal_wgmma(const Problem&, const WgmmaSchedule&, const Target&) { return {"family wgmma is not written yet"}; }
+constexpr int kPanelColumns = 64;  // of 16 bits: a row of 128 bytes, the period of TMA's widest swizzle
+constexpr int kRowBytes = 128;
 
-std::vector<Recipe> recipes_wgmma(const Problem&, const WgmmaSchedule&, const Target&) { return {}; }
+// Registers that a consumer needs beside its fragments. Found by compiling: from here on ptxas neither spills
+// nor serialises products (its warning C7512).
+constexpr int kOtherRegisters = 28;
+
+int panels_of(int columns) {
+  return (columns + kPanelColumns - 1) / kPanelColumns;
+}
+int warpgroups_of(const WgmmaSchedule& schedule) {
+  return schedule.tile_m / 64;
+}
+bool is_static(const WgmmaSchedule& schedule) {
+  return schedule.persistent != 2;
+}
+
+// How setmaxnreg splits what the launch allocated: 64K registers over all threads, in steps of eight a
+// thread.
+struct RegisterSplit {
+  int producer = 0;
+  int consumer = 0;
+};
+
+RegisterSplit registers_of(const WgmmaSchedule& schedule) {
+  switch (warpgroups_of(schedule)) {
+    case 1:
+      return {56, 248};
+    case 2:
+      return is_static(schedule) ? RegisterSplit{24, 240}
+                                 : RegisterSplit{40, 232};  // tickets would spill in 24
+    case 3:
+      return {32, 160};
+    default:
+      return {32, 112};  // 640 threads are launched with 96 registers each: 5 * 96 = 32 + 4 * 112
+  }
+}
+
+struct FragmentRegisters {
+  int s = 0, p = 0, o = 0, q = 0;
+  [[nodiscard]] int total() const { return s + p + o + q + kOtherRegisters; }
+};
+
+FragmentRegisters fragments_of(const Problem& problem, const WgmmaSchedule& schedule) {
+  return {.s = schedule.tile_n / 2,
+          .p = schedule.overlap == 1 ? schedule.tile_n / 4 : 0,  // else in the registers of s
+          .o = problem.value_dim() / 2,
+          .q = schedule.q_in_regs == 1 ? (problem.head_dim + 15) / 16 * 4 : 0};
+}
+
+// As templates/parts/wgmma_layout.cuh lays it out, which asserts that it fits.
+int shared_bytes(const Problem& problem, const WgmmaSchedule& schedule) {
+  const int warpgroups = warpgroups_of(schedule);
+  const int q = panels_of(problem.head_dim) * kRowBytes;
+  const int v = panels_of(problem.value_dim()) * kRowBytes;
+  const int o = schedule.o_passes == 0 ? 0 : v / schedule.o_passes;
+  const int barriers = 8 * (4 * schedule.stages + 2 * warpgroups) + (is_static(schedule) ? 0 : 40);
+  return warpgroups * 64 * (q + o) + schedule.stages * schedule.tile_n * (q + v) + barriers;
+}
+
+std::string kilobytes(int bytes) {
+  return fmt::format("{} KB", (bytes + 1023) / 1024);
+}
+
+// Lines of four: "%0, %1, …" as an instruction names them, and "+f"(x[0]), "+f"(x[1]), … as C++ binds them.
+using Lines = std::vector<std::map<std::string, std::string>>;
+
+Lines instruction(const Problem& problem, int columns, const std::string& first, const std::string& a,
+                  const std::string& rest) {
+  const char* type = problem.dtype == DType::bf16 ? "bf16" : "f16";
+  Lines lines{{{"line", "{"}}, {{"line", ".reg .pred accumulate;"}}, {{"line", first}}};
+  lines.push_back(
+      {{"line", fmt::format("wgmma.mma_async.sync.aligned.m64n{}k16.f32.{}.{}", columns, type, type)}});
+  for (int i = 0; i < columns / 2; i += 4) {
+    const bool last = i + 4 == columns / 2;
+    lines.push_back({{"line", fmt::format("{}%{}, %{}, %{}, %{}{}", i == 0 ? "{" : "", i, i + 1, i + 2, i + 3,
+                                          last ? "}," : ",")}});
+  }
+  lines.push_back({{"line", fmt::format("{}, {};", a, rest)}});
+  lines.push_back({{"line", "}"}});
+  return lines;
+}
+
+Lines registers(const std::string& array, int columns) {
+  Lines lines;
+  for (int i = 0; i < columns / 2; i += 4) {
+    std::string line;
+    for (int k = i; k < i + 4; ++k) {
+      line += fmt::format("\"+f\"({}[{}]){}", array, k, k + 1 == columns / 2 ? "" : k == i + 3 ? "," : ", ");
+    }
+    lines.push_back({{"line", line}});
+  }
+  return lines;
+}
+
+std::vector<Constant> constants(const Problem& problem, const WgmmaSchedule& schedule) {
+  const RegisterSplit split = registers_of(schedule);
+  const auto number = [](const char* name, int value, const char* comment) {
+    return Constant{"int", name, std::to_string(value), comment};
+  };
+  std::vector<Constant> list{
+      number("kHeadDim", problem.head_dim, "columns of q and k"),
+      number("kHeadDimV", problem.value_dim(), "columns of v and o"),
+      number("kTileM", schedule.tile_m, "query rows per tile"),
+      number("kTileN", schedule.tile_n, "keys per block"),
+      number("kWarpgroups", warpgroups_of(schedule), "that compute, 64 rows each"),
+      number("kThreads", 128 * (warpgroups_of(schedule) + 1), "per CTA, the producer's warpgroup included"),
+      number("kStages", schedule.stages, "blocks of K, and of V, in flight"),
+      number("kOPasses", schedule.o_passes, "passes in which O leaves; 0: at once, through Q's place"),
+      number("kMaxChains", schedule.max_chains, "partial maxima per row and thread"),
+      number("kUnroll", schedule.unroll, "of the loop over unmasked blocks"),
+      number("kProducerRegisters", split.producer, "per thread, after setmaxnreg"),
+      number("kConsumerRegisters", split.consumer, "per thread, after setmaxnreg"),
+      number("kSharedBytes", shared_bytes(problem, schedule), "of dynamic shared memory"),
+  };
+  if (schedule.lazy > 0) {
+    list.push_back(
+        {"float", "kLazy", std::to_string(schedule.lazy), "log2 of the growth that a reference tolerates"});
+  }
+  return list;
+}
+
+}  // namespace
+
+Legality legal_wgmma(const Problem& problem, const WgmmaSchedule& s, const Target& target) {
+  const int warpgroups = warpgroups_of(s);
+  if (s.tile_m % 64 != 0) return {fmt::format("tile_m is {}, wgmma needs a multiple of 64", s.tile_m)};
+  if (s.tile_n % 16 != 0) return {fmt::format("tile_n is {}, wgmma needs a multiple of 16", s.tile_n)};
+  if (s.max_chains != 2 && s.max_chains != 4 && s.max_chains != 8) {
+    return {fmt::format("max_chains is {}, may be 2, 4 or 8", s.max_chains)};
+  }
+  if (s.max_chains > s.tile_n / 4) {
+    return {fmt::format("max_chains {} is more than the {} scores that a thread has of a row", s.max_chains,
+                        s.tile_n / 4)};
+  }
+  if (problem.dtype == DType::fp16 && s.lazy > 15) {
+    return {fmt::format("lazy {} lets exponentials grow to 2^{}, fp16 ends below 2^16", s.lazy, s.lazy)};
+  }
+  if (s.ping_pong == 1 && warpgroups == 1)
+    return {"ping_pong needs two or more warpgroups, tile_m 64 has one"};
+  if (s.ping_pong == 1 && s.overlap == 0) {
+    return {"ping_pong orders pairs of products in flight together, overlap 0 has none"};
+  }
+  if (s.rescale_early == 0 && s.overlap == 0)
+    return {"rescale_early 0 makes no difference to overlap 0; leave it at 1"};
+  if (s.section != WgmmaSchedule{}.section && (is_static(s) || !problem.causal)) {
+    return {"section orders the causal tiles of persistent 2 only; leave it at its default"};
+  }
+  const int panels_v = panels_of(problem.value_dim());
+  if (s.o_passes > 0 && panels_v % s.o_passes != 0) {
+    return {fmt::format("o_passes {} does not divide the {} panels of 64 columns that head_dim_v {} has",
+                        s.o_passes, panels_v, problem.value_dim())};
+  }
+  if (s.o_passes == 0 && panels_v > panels_of(problem.head_dim)) {
+    return {fmt::format("o_passes 0 puts O in Q's place, but head_dim_v {} is wider than head_dim {}",
+                        problem.value_dim(), problem.head_dim)};
+  }
+  const FragmentRegisters needed = fragments_of(problem, s);
+  const int granted = registers_of(s).consumer;
+  if (needed.total() > granted) {
+    return {fmt::format(
+        "tile {}x{} needs about {} registers a thread (S {}, P {}, O {}, Q {}, the rest {}), {} "
+        "warpgroup{} leave{} {}",
+        s.tile_m, s.tile_n, needed.total(), needed.s, needed.p, needed.o, needed.q, kOtherRegisters,
+        warpgroups, warpgroups == 1 ? "" : "s", warpgroups == 1 ? "s" : "", granted)};
+  }
+  const int shared = shared_bytes(problem, s);
+  if (shared > target.shared_per_cta) {
+    return {fmt::format("tile {}x{} with {} stage{} needs {} of shared memory, {} gives {}", s.tile_m,
+                        s.tile_n, s.stages, s.stages == 1 ? "" : "s", kilobytes(shared), target.arch,
+                        kilobytes(target.shared_per_cta))};
+  }
+  return {};
+}
+
+std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s, const Target&) {
+  const int dim = problem.head_dim;
+  const int dim_v = problem.value_dim();
+  const bool dynamic = !is_static(s);
+  const bool q_in_regs = s.q_in_regs == 1;
+
+  Recipe recipe;
+  recipe.kernel = "kernels/forward_wgmma.cu";
+  recipe.constants = constants(problem, s);
+  recipe.sections = {
+      {"bf16", problem.dtype == DType::bf16},
+      {"fp16", problem.dtype == DType::fp16},
+      {"cvt_pairs", true},
+      {"causal", problem.causal},
+      {"lse", problem.lse},
+      {"dynamic", dynamic},
+      {"sections", dynamic && problem.causal},
+      {"q_in_regs", q_in_regs},
+      {"release_q_at_once", s.o_passes > 0 && q_in_regs},
+      {"release_q_after_scores", s.o_passes > 0 && !q_in_regs},
+      {"o_through_q", s.o_passes == 0},
+      {"lazy", s.lazy > 0},
+      {"ping_pong", s.ping_pong == 1},
+      {"overlap", s.overlap == 1},
+      {"rescale_early", s.rescale_early == 1},
+  };
+
+  const int scores = s.tile_n / 2;  // number of the first operand after the accumulators
+  const int values = dim_v / 2;
+  const auto setp = [](int operand) { return fmt::format("setp.ne.b32 accumulate, %{}, 0;", operand); };
+  const auto four = [](int first) {
+    return fmt::format("{{%{}, %{}, %{}, %{}}}", first, first + 1, first + 2, first + 3);
+  };
+  recipe.lists["scores_registers"] = registers("s", s.tile_n);
+  recipe.lists["scores_instruction"] =
+      q_in_regs ? instruction(problem, s.tile_n, setp(scores + 5), four(scores),
+                              fmt::format("%{}, accumulate, 1, 1, 0", scores + 4))
+                : instruction(problem, s.tile_n, setp(scores + 2), fmt::format("%{}", scores),
+                              fmt::format("%{}, accumulate, 1, 1, 0, 0", scores + 1));
+  recipe.lists["values_registers"] = registers("o", dim_v);
+  recipe.lists["values_instruction"] =
+      instruction(problem, dim_v, "setp.eq.b32 accumulate, 0, 0;", four(values),
+                  fmt::format("%{}, accumulate, 1, 1, 1", values + 4));
+
+  recipe.geometry = {.tile_m = s.tile_m,
+                     .threads = 128 * (warpgroups_of(s) + 1),
+                     .shared_bytes = shared_bytes(problem, s),
+                     .persistent = s.persistent > 0,
+                     .dynamic = dynamic,
+                     .section_bytes = dynamic && problem.causal ? s.section << 20 : 0};
+  // One box moves all panels where the head dim fills them (TensorMapSpec).
+  const auto box = [](int columns, int panels) { return columns % kPanelColumns == 0 ? panels : 1; };
+  const int o_panels = panels_of(dim_v) / std::max(1, s.o_passes);
+  recipe.maps = {{Operand::q, 64, box(dim, panels_of(dim))},
+                 {Operand::k, s.tile_n, box(dim, panels_of(dim))},
+                 {Operand::v, s.tile_n, box(dim_v, panels_of(dim_v))},
+                 {Operand::o, 64, box(dim_v, o_panels)}};
+  return {recipe};
+}
 
 }  // namespace flashjit

@@ -24,12 +24,18 @@ struct LineOrigin {
   int line = 0;           // 1-based
 };
 
-// Which of a call's tensors a TMA map describes, and the box that one copy moves.
+// Which of a call's tensors a TMA map describes, and the box that one copy moves. The map has five dimensions, 128-byte
+// swizzle and zeros outside: {columns, seqlen, panels, heads, batch} with the call's strides, and the box
+// {panel_columns, box_rows, panels, 1, 1}, in the order of shared memory.
+//   panels > 1:  the head dim is a multiple of panel_columns, dimension 0 is one panel, dimension 2 counts
+//                head_dim / panel_columns of them, panel_columns elements apart;
+//   panels == 1: dimension 0 is the whole head dim, so that TMA sees where it ends, and dimension 2 has size 1.
+// K and V have heads_kv heads. A dimension of size 0 is encoded as 1: a kernel never loads from a tensor without tokens.
 enum class Operand { q, k, v, o };
 struct TensorMapSpec {
   Operand operand = Operand::q;
-  int box_rows = 0;   // tokens per copy
-  int panels = 0;     // 64-column panels per copy: the box is {64, box_rows, panels} in the order of shared memory
+  int box_rows = 0;  // tokens per copy
+  int panels = 0;    // per copy
   int panel_columns = 64;
 };
 

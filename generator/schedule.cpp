@@ -52,6 +52,7 @@ constexpr auto knobs_of() {
         {{"lz", "lazy", "rescale O when a maximum grows by more than 2^lazy, 0 = always", 0, 16}, &S::lazy},
         {{"pp", "ping_pong", "warpgroups take turns to issue products", 0, 1}, &S::ping_pong},
         {{"ov", "overlap", "S of one block and O of the one before in flight together", 0, 1}, &S::overlap},
+        {{"re", "rescale_early", "O is rescaled while the next S is computed", 0, 1}, &S::rescale_early},
         {{"p", "persistent", "0 one tile per CTA, 1 static order, 2 dynamic order", 0, 2}, &S::persistent},
         {{"l", "section", "MB of K and V that concurrent tiles share in L2", 0, 128}, &S::section},
         {{"ch", "max_chains", "partial row maxima per row", 2, 8}, &S::max_chains},

@@ -48,7 +48,8 @@ struct WgmmaSchedule {
   int o_passes = 1;       // O leaves through its own shared memory in this many passes; 0: through Q's place
   int lazy = 8;           // as MmaSchedule::lazy
   int ping_pong = 1;      // 1: warpgroups take turns to issue their products
-  int overlap = 1;        // 1: S of one block and O of the one before are in flight together
+  int overlap = 1;        // 1: S of one block and O of the one before are in flight together; 0: strictly in turn
+  int rescale_early = 1;  // 1: O is rescaled while the next S is computed; 0: at the end of a step
   int persistent = 1;     // 0: one tile per CTA; 1: static order; 2: dynamic order, longest tiles first
   int section = 32;       // MB of K and V that concurrent tiles share in L2 (persistent = 2)
   int max_chains = 4;     // partial row maxima kept per row: 2, 4 or 8

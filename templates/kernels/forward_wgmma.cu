@@ -1,0 +1,35 @@
+// FlashAttention forward on Hopper (FlashAttention-3, arXiv 2407.08608): a warpgroup that feeds shared memory
+// through TMA, and kWarpgroups that compute 64 query rows each with asynchronous products. CTAs work on one
+// tile after another.
+#include "params/forward.h"
+#include "parts/wgmma_consume.cuh"
+#include "parts/wgmma_layout.cuh"
+#include "parts/wgmma_producer.cuh"
+#include "ptx/setmaxnreg.cuh"
+#include "ptx/shared.cuh"
+#include "ptx/tma.cuh"
+
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
+    FLASHJIT_ENTRY(const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,
+                   const __grid_constant__ TensorMap map_v, const __grid_constant__ TensorMap map_o,
+                   const __grid_constant__ ForwardParams p) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  const unsigned shared = shared_address(memory);
+  const int warpgroup =
+      __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 128), 0);  // known to be uniform
+
+  if (threadIdx.x == 0) make_barriers(shared);
+  __syncthreads();
+
+  if (warpgroup == 0) {
+    give_up_registers<kProducerRegisters>();
+    if (threadIdx.x == 0) {
+      Producer producer{map_q, map_k, map_v, shared};
+      produce(producer, p);
+    }
+  } else {
+    take_registers<kConsumerRegisters>();
+    Consumer consumer(shared, warpgroup - 1, p.scale_log2);
+    consume(consumer, map_o, p);
+  }
+}

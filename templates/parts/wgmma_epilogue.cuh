@@ -1,0 +1,88 @@
+// The end of a tile: O is normalised and leaves through shared memory and TMA, LSE directly.
+#pragma once
+#include "params/forward.h"
+#include "parts/wgmma_consumer.cuh"
+#include "parts/wgmma_layout.cuh"
+#include "parts/wgmma_rows.cuh"
+#include "parts/wgmma_softmax.cuh"
+#include "parts/wgmma_tiles.cuh"
+#include "ptx/convert.cuh"
+#include "ptx/fences.cuh"
+#include "ptx/math.cuh"
+#include "ptx/mbarrier.cuh"
+#include "ptx/named_barrier.cuh"
+#include "ptx/shuffle.cuh"
+#include "ptx/stmatrix.cuh"
+#include "ptx/tma.cuh"
+
+// 1 / sum of the rows' exponentials, 0 for a row that saw no key.
+__device__ __forceinline__ void normalise(const SoftmaxState& rows, float (&inverse)[2], float (&sum)[2]) {
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    sum[row] = quad_sum(rows.sum[row]);
+    inverse[row] = sum[row] == 0 ? 0.0f : 1.0f / sum[row];
+  }
+}
+
+/*%#lse%*/
+// Natural log of the sum of exp(scale * score); -infinity where there is no key.
+__device__ __forceinline__ void store_lse(const Tile& tile, const RowsOfThread& mine,
+                                          const SoftmaxState& rows, const float (&sum)[2],
+                                          const ForwardParams& p) {
+  if (p.lse == nullptr || lane() % 4 != 0) return;
+  float* lse = p.lse + (static_cast<long long>(tile.batch) * p.heads + tile.head) * p.seqlen_q;
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    const float log2_sum = rows.reference[row] * p.scale_log2 + log2_fast(sum[row]);
+    if (mine.row + 8 * row < p.seqlen_q)
+      lse[mine.row + 8 * row] = sum[row] == 0 ? -kInfinity : log2_sum * kLn2;
+  }
+}
+/*%/lse%*/
+
+// O in kOPasses passes (one, in Q's place, where it is 0) of whole panels.
+__device__ __forceinline__ void store_output(const Consumer& consumer, const Tile& tile,
+                                             const float (&inverse)[2], const TensorMap& map_o) {
+  constexpr int kSteps = (kHeadDimV + 15) / 16;
+  const float(&o)[kHeadDimV / 2] = consumer.o;
+  const unsigned staged = consumer.shared + kO + consumer.warpgroup * kOStep;
+  const int barrier = 8 + consumer.warpgroup;
+  const bool leader = threadIdx.x % 128 == 0;
+#pragma unroll
+  for (int first_panel = 0; first_panel < kPanelsV; first_panel += kPassPanels) {
+    /*%^o_through_q%*/
+    if (leader) tma_store_wait_read();
+    named_barrier_sync(barrier, 128);
+/*%/o_through_q%*/
+#pragma unroll
+    for (int step = 4 * first_panel; step < 4 * (first_panel + kPassPanels) && step < kSteps; ++step) {
+      const unsigned address = staged + fragment_offset(step - 4 * first_panel);
+      const float* x = o + 8 * step;
+      const unsigned left[2] = {pack(x[0] * inverse[0], x[1] * inverse[0]),
+                                pack(x[2] * inverse[1], x[3] * inverse[1])};
+      if (16 * step + 8 < kHeadDimV) {
+        stmatrix(address, left[0], left[1], pack(x[4] * inverse[0], x[5] * inverse[0]),
+                 pack(x[6] * inverse[1], x[7] * inverse[1]));
+      } else {
+        stmatrix(address, left[0], left[1]);
+      }
+    }
+    fence_async_shared();
+    named_barrier_sync(barrier, 128);
+    if (leader) {
+#pragma unroll
+      for (int panel = 0; panel < kPassPanels; panel += kBoxPanelsO) {
+        const int row = tile.row + 64 * consumer.warpgroup;
+        tma_store(map_o, staged + panel * 64 * kRowBytes,
+                  box_at<kBoxPanelsO>(first_panel + panel, row, tile.head, tile.batch));
+      }
+      tma_store_commit();
+    }
+  }
+  /*%#o_through_q%*/
+  if (leader) {
+    tma_store_wait_read();
+    mbarrier_arrive(consumer.shared + kQEmpty + 8 * consumer.warpgroup);
+  }
+  /*%/o_through_q%*/
+}

@@ -1,0 +1,82 @@
+// Where everything lies in the CTA's shared memory. Tiles are panels of 64 columns, each row 128 bytes,
+// swizzled as TMA does it over 1024 bytes. A head dim that ends inside a panel leaves the rest of it zero:
+// TMA fills it, nothing reads it.
+#pragma once
+#include "ptx/mbarrier.cuh"
+#include "ptx/tma.cuh"
+
+constexpr int kRowBytes = 128;  // 64 columns of 16 bits
+constexpr int kPanelsQk = (kHeadDim + 63) / 64;
+constexpr int kPanelsV = (kHeadDimV + 63) / 64;
+constexpr int kBoxPanelsQk = kHeadDim % 64 == 0 ? kPanelsQk : 1;  // panels that one TMA box moves
+constexpr int kBoxPanelsV = kHeadDimV % 64 == 0 ? kPanelsV : 1;
+
+constexpr int kQBytes = 64 * kRowBytes * kPanelsQk;      // of one warpgroup
+constexpr int kKBytes = kTileN * kRowBytes * kPanelsQk;  // of one stage
+constexpr int kVBytes = kTileN * kRowBytes * kPanelsV;
+constexpr int kPassPanels =
+    kOPasses == 0 ? kPanelsV : kPanelsV / kOPasses;  // panels of O in shared memory at a time
+constexpr int kBoxPanelsO = kHeadDimV % 64 == 0 ? kPassPanels : 1;
+constexpr int kOBytes = 64 * kRowBytes * kPassPanels;  // of one warpgroup
+
+constexpr int kQ = 0;
+constexpr int kK = kQ + kWarpgroups * kQBytes;
+constexpr int kV = kK + kStages * kKBytes;
+constexpr int kO = kOPasses == 0 ? kQ : kV + kStages * kVBytes;
+constexpr int kOStep = kOPasses == 0 ? kQBytes : kOBytes;  // from one warpgroup's O to the next one's
+
+constexpr int kKFull = kOPasses == 0 ? kV + kStages * kVBytes : kO + kWarpgroups * kOBytes;
+constexpr int kKEmpty = kKFull + 8 * kStages;
+constexpr int kVFull = kKEmpty + 8 * kStages;
+constexpr int kVEmpty = kVFull + 8 * kStages;
+constexpr int kQFull = kVEmpty + 8 * kStages;
+constexpr int kQEmpty = kQFull + 8 * kWarpgroups;
+constexpr int kEnd = kQEmpty + 8 * kWarpgroups;
+/*%#dynamic%*/
+constexpr int kTicketFull = kEnd;  // two tile numbers on their way from the producer to the consumers
+constexpr int kTicketEmpty = kTicketFull + 16;
+constexpr int kTicket = kTicketEmpty + 16;
+static_assert(kTicket + 8 <= kSharedBytes);
+/*%/dynamic%*/
+static_assert(kEnd <= kSharedBytes);
+
+// Where a box of kBoxPanels panels starts. Maps of single panels span whole rows, so that TMA sees where a
+// head ends.
+template <int kBoxPanels>
+__device__ __forceinline__ BoxOrigin box_at(int panel, int row, int head, int batch) {
+  return kBoxPanels == 1 ? BoxOrigin{64 * panel, row, 0, head, batch} : BoxOrigin{0, row, panel, head, batch};
+}
+
+// A place in a ring of kStages buffers, and the parity its barriers are waited for with.
+struct RingPlace {
+  int stage, parity;
+};
+
+__device__ __forceinline__ void advance(RingPlace& place) {
+  if (++place.stage == kStages) {
+    place.stage = 0;
+    place.parity ^= 1;
+  }
+}
+
+// One thread makes the barriers; the caller synchronises the CTA.
+__device__ __forceinline__ void make_barriers(unsigned shared) {
+  constexpr int kConsumerWarps = 4 * kWarpgroups;
+  for (int stage = 0; stage < kStages; ++stage) {
+    mbarrier_init(shared + kKFull + 8 * stage, 1);
+    mbarrier_init(shared + kVFull + 8 * stage, 1);
+    mbarrier_init(shared + kKEmpty + 8 * stage, kConsumerWarps);
+    mbarrier_init(shared + kVEmpty + 8 * stage, kConsumerWarps);
+  }
+  for (int warpgroup = 0; warpgroup < kWarpgroups; ++warpgroup) {
+    mbarrier_init(shared + kQFull + 8 * warpgroup, 1);
+    mbarrier_init(shared + kQEmpty + 8 * warpgroup, kOPasses == 0 ? 1 : 4);
+  }
+  /*%#dynamic%*/
+  for (int slot = 0; slot < 2; ++slot) {
+    mbarrier_init(shared + kTicketFull + 8 * slot, 1);
+    mbarrier_init(shared + kTicketEmpty + 8 * slot, kConsumerWarps);
+  }
+  /*%/dynamic%*/
+  mbarrier_init_fence();
+}

@@ -1,0 +1,51 @@
+// The two products of attention as single wgmma instructions. C++ cannot say their lists of operands: the
+// renderer does.
+#pragma once
+
+/*%#q_in_regs%*/
+// s = or += 16 columns of q, in registers, times the same columns of k's rows: 64 x kTileN.
+template <bool kAccumulate>
+__device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2], const unsigned* q,
+                                             unsigned long long k) {
+  asm volatile(
+      /*%#scores_instruction%*/
+      "/*%line%*/\n"
+      /*%/scores_instruction%*/
+      :
+      /*%#scores_registers%*/
+      /*%line%*/
+      /*%/scores_registers%*/
+      : "r"(q[0]), "r"(q[1]), "r"(q[2]), "r"(q[3]), "l"(k), "n"(kAccumulate));
+}
+/*%/q_in_regs%*/
+/*%^q_in_regs%*/
+// s = or += 16 columns of q's rows, in shared memory, times the same columns of k's rows: 64 x kTileN.
+template <bool kAccumulate>
+__device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2], unsigned long long q,
+                                             unsigned long long k) {
+  asm volatile(
+      /*%#scores_instruction%*/
+      "/*%line%*/\n"
+      /*%/scores_instruction%*/
+      :
+      /*%#scores_registers%*/
+      /*%line%*/
+      /*%/scores_registers%*/
+      : "l"(q), "l"(k), "n"(kAccumulate));
+}
+/*%/q_in_regs%*/
+
+// o += 16 columns of p, in registers, times v's 16 rows, each of which runs along o's columns: 64 x
+// kHeadDimV.
+__device__ __forceinline__ void wgmma_values(float (&o)[kHeadDimV / 2], const unsigned* p,
+                                             unsigned long long v) {
+  asm volatile(
+      /*%#values_instruction%*/
+      "/*%line%*/\n"
+      /*%/values_instruction%*/
+      :
+      /*%#values_registers%*/
+      /*%line%*/
+      /*%/values_registers%*/
+      : "r"(p[0]), "r"(p[1]), "r"(p[2]), "r"(p[3]), "l"(v));
+}

@@ -1,0 +1,47 @@
+// The tensor memory accelerator: boxes of a tensor to and from shared memory (PTX ISA,
+// "cp.async.bulk.tensor").
+#pragma once
+
+// A CUtensorMap, made by the host; opaque here.
+struct alignas(64) TensorMap {
+  unsigned long long opaque[16];
+};
+
+// Where a box starts in the tensor, dimension 0 first.
+struct BoxOrigin {
+  int column, row, panel, head, batch;
+};
+
+// Starts the copy of one box into shared memory; its bytes complete on the barrier. What lies outside of the
+// tensor arrives as zeros and counts as bytes.
+__device__ __forceinline__ void tma_load(unsigned to, const TensorMap& map, unsigned barrier,
+                                         const BoxOrigin& at) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, "
+      "%5, %6}], "
+      "[%7];" ::"r"(to),
+      "l"(&map), "r"(at.column), "r"(at.row), "r"(at.panel), "r"(at.head), "r"(at.batch), "r"(barrier)
+      : "memory");
+}
+
+// Starts the copy of one box out of shared memory; what lies outside of the tensor is dropped.
+__device__ __forceinline__ void tma_store(const TensorMap& map, unsigned from, const BoxOrigin& at) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(&map),
+      "r"(from), "r"(at.column), "r"(at.row), "r"(at.panel), "r"(at.head), "r"(at.batch)
+      : "memory");
+}
+
+// This thread's stores so far become a group; a thread can wait for its own groups only.
+__device__ __forceinline__ void tma_store_commit() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+// Returns once every group has read its shared memory, which may then be written again.
+__device__ __forceinline__ void tma_store_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+
+__device__ __forceinline__ void tma_store_wait() {
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
