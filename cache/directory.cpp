@@ -89,6 +89,10 @@ bool is_entry_name(std::string_view name) {
   return name.substr(0, kDigestLength).find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
+std::string digest_of(const std::string& entry_name) {
+  return entry_name.substr(0, kDigestLength);
+}
+
 bool is_wisdom_name(std::string_view name) {
   constexpr std::string_view kStart = "wisdom";
   constexpr std::string_view kEnd = ".jsonl";

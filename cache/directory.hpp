@@ -28,6 +28,7 @@ Directory open_directory(const std::filesystem::path& path, Trust trust, bool cr
 // The name of an entry's file, and whether a name is one.
 std::string entry_file_name(const std::string& digest);
 bool is_entry_name(std::string_view name);
+std::string digest_of(const std::string& entry_name);
 bool is_wisdom_name(
     std::string_view name);  // "wisdom….jsonl": other rooms write these; clear, pack and unpack see them
 

@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "cache/bytes.hpp"
 #include "cache/digest.hpp"
 
 namespace flashjit::cache {
@@ -35,20 +36,6 @@ constexpr std::size_t kHeaderSize = 64;
 constexpr std::size_t kHashOffset = 32;
 constexpr std::size_t kHeaderHashOffset = 56;
 constexpr std::size_t kPairHeaderSize = 12;
-
-template <class T>
-void put_number(std::string& out, T value) {
-  for (std::size_t i = 0; i < sizeof(T); ++i) out += static_cast<char>(value >> (8 * i));
-}
-
-template <class T>
-T get_number(std::string_view bytes) {
-  T value = 0;
-  for (std::size_t i = 0; i < sizeof(T); ++i) {
-    value = static_cast<T>(value | static_cast<T>(static_cast<std::uint8_t>(bytes[i])) << (8 * i));
-  }
-  return value;
-}
 
 std::size_t size_of(const Pairs& pairs) {
   std::size_t size = 0;

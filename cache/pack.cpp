@@ -1,0 +1,255 @@
+// A warm cache as one file.
+//
+// Header: magic (8 bytes), u32 schema, u32 number of records. Record: u32 length of name, u64 length of
+// content, XXH3-128 of both with their lengths, name, content. Integers are little-endian; nothing follows
+// the last record.
+#include "cache/pack.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "cache/bytes.hpp"
+#include "cache/digest.hpp"
+#include "cache/directory.hpp"
+#include "cache/disk.hpp"
+#include "cache/manage.hpp"
+#include "flashjit/error.hpp"
+
+namespace flashjit::cache {
+namespace {
+
+constexpr std::string_view kMagic{
+    "\x89"
+    "FJPCK\r\n",
+    8};
+constexpr std::uint32_t kSchema = 1;
+constexpr std::size_t kHeaderSize = 16;
+constexpr std::size_t kRecordHeaderSize = 4 + 8 + 16;
+constexpr std::uint32_t kLongestName = 255;
+
+struct Record {
+  std::string name;
+  std::string content;
+};
+
+Hash128 hash_of(const Record& record) {
+  Hasher hasher;
+  hasher.add_length(record.name.size());
+  hasher.add(record.name);
+  hasher.add_length(record.content.size());
+  hasher.add(record.content);
+  return hasher.finish();
+}
+
+[[noreturn]] void fail(const std::filesystem::path& path, std::string_view doing, int error) {
+  throw Error(ErrorCode::io, fmt::format("{} can not be {}: {}", path.string(), doing, std::strerror(error)));
+}
+
+// Reads a pack record by record and believes nothing: each is checked before it is handed out.
+class PackReader {
+ public:
+  explicit PackReader(const std::filesystem::path& path)
+      : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
+    struct stat status {};
+    if (!file_ || ::fstat(file_.get(), &status) != 0) fail(path_, "read", errno);
+    if (!S_ISREG(status.st_mode)) bad("it is not a regular file");
+    left_ = static_cast<std::uint64_t>(status.st_size);
+    if (left_ < kHeaderSize) bad("it is shorter than a header");
+    const std::string header = take(kHeaderSize);
+    if (header.compare(0, kMagic.size(), kMagic) != 0) bad("it does not start as one");
+    if (const auto schema = get_number<std::uint32_t>(std::string_view(header).substr(8));
+        schema != kSchema) {
+      bad(fmt::format("its format is {}, this flashjit reads {}", schema, kSchema));
+    }
+    records_ = get_number<std::uint32_t>(std::string_view(header).substr(12));
+  }
+
+  // False at the end.
+  bool next(Record& record) {
+    if (index_ == records_) {
+      if (left_ != 0) bad(fmt::format("{} bytes follow its last record", left_));
+      return false;
+    }
+    if (left_ < kRecordHeaderSize) bad(fmt::format("it ends before record {} of {}", index_ + 1, records_));
+    const std::string header = take(kRecordHeaderSize);
+    const auto name_size = get_number<std::uint32_t>(header);
+    const auto content_size = get_number<std::uint64_t>(std::string_view(header).substr(4));
+    if (name_size > kLongestName || content_size > kLargestEntry || name_size + content_size > left_) {
+      bad(fmt::format("record {} of {} claims {} bytes, {} are left", index_ + 1, records_, content_size,
+                      left_));
+    }
+    record.name = take(name_size);
+    record.content = take(content_size);
+    const Hash128 hash = hash_of(record);
+    if (std::memcmp(hash.data(), header.data() + 12, hash.size()) != 0) {
+      bad(fmt::format("record {} of {} is damaged", index_ + 1, records_));
+    }
+    check_content(record);
+    ++index_;
+    return true;
+  }
+
+ private:
+  // The names that a pack may write are those that a cache directory has: no path can be one of them.
+  void check_content(const Record& record) const {
+    if (is_wisdom_name(record.name)) return;
+    if (!is_entry_name(record.name))
+      bad(fmt::format("record {} of {} has a name that is not ours", index_ + 1, records_));
+    const std::optional<Entry> entry = deserialize(std::as_bytes(std::span(record.content)));
+    if (!entry || entry_file_name(entry->key.digest()) != record.name) {
+      bad(fmt::format("{} is no entry of that name", record.name));
+    }
+  }
+
+  std::string take(std::uint64_t size) {
+    std::string bytes(size, '\0');
+    std::size_t done = 0;
+    while (done < bytes.size()) {
+      const ssize_t got = ::read(file_.get(), bytes.data() + done, bytes.size() - done);
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) fail(path_, "read", errno);
+      if (got == 0) bad("it became shorter while it was read");
+      done += static_cast<std::size_t>(got);
+    }
+    left_ -= size;
+    return bytes;
+  }
+
+  [[noreturn]] void bad(const std::string& why) const {
+    throw Error(ErrorCode::invalid_argument, fmt::format("{} is no good pack: {}", path_.string(), why),
+                "make it again with `flashjit cache pack`; nothing was unpacked");
+  }
+
+  const std::filesystem::path path_;
+  File file_;
+  std::uint64_t left_ = 0;
+  std::uint32_t records_ = 0;
+  std::uint32_t index_ = 0;
+};
+
+// Writes a pack under a temporary name beside it; finish() gives it its own. Unfinished, it is removed.
+class PackWriter {
+ public:
+  explicit PackWriter(const std::filesystem::path& path)
+      : path_(path), temporary_(path.parent_path() / temporary_name("pack")) {
+    file_ = File(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+    if (!file_) fail(path_, "written", errno);
+    write(header());  // the place of the real one, which counts the records
+  }
+  ~PackWriter() {
+    if (!finished_) (void)::unlink(temporary_.c_str());
+  }
+  PackWriter(const PackWriter&) = delete;
+  PackWriter& operator=(const PackWriter&) = delete;
+
+  void add(const Record& record) {
+    std::string head;
+    put_number(head, static_cast<std::uint32_t>(record.name.size()));
+    put_number(head, static_cast<std::uint64_t>(record.content.size()));
+    const Hash128 hash = hash_of(record);
+    head.append(reinterpret_cast<const char*>(hash.data()), hash.size());
+    write(head + record.name);
+    write(record.content);
+    ++records_;
+  }
+
+  // Returns the pack's size.
+  std::uint64_t finish() {
+    if (::lseek(file_.get(), 0, SEEK_SET) != 0) fail(path_, "written", errno);
+    write(header());
+    if (::fsync(file_.get()) != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0)
+      fail(path_, "written", errno);
+    finished_ = true;
+    return written_ - kHeaderSize;  // the header was written twice
+  }
+
+ private:
+  [[nodiscard]] std::string header() const {
+    std::string bytes(kMagic);
+    put_number(bytes, kSchema);
+    put_number(bytes, records_);
+    return bytes;
+  }
+  void write(std::string_view bytes) {
+    if (const int error = write_all(file_.get(), bytes); error != 0) fail(path_, "written", error);
+    written_ += bytes.size();
+  }
+
+  const std::filesystem::path path_;
+  const std::filesystem::path temporary_;
+  File file_;
+  std::uint32_t records_ = 0;
+  std::uint64_t written_ = 0;
+  bool finished_ = false;
+};
+
+}  // namespace
+
+Packed pack(const StoreOptions& options, const std::filesystem::path& pack_file) {
+  const Directory directory = open_directory(options.directory, options.trust, /*create=*/false);
+  if (!directory.folder) {
+    throw Error(ErrorCode::not_found,
+                fmt::format("the cache directory {} can not be opened: {}", options.directory.string(),
+                            std::strerror(directory.error)));
+  }
+  std::vector<DirectoryItem> items = list_files(directory.folder.get());
+  std::sort(items.begin(), items.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+
+  Packed packed;
+  PackWriter writer(pack_file);
+  for (const DirectoryItem& item : items) {
+    const bool wisdom = is_wisdom_name(item.name);
+    if (!wisdom && !is_entry_name(item.name)) continue;
+    ReadResult read = read_file(directory.folder.get(), item.name, kLargestEntry);
+    if (read.error == ENOENT) continue;  // swept since the listing
+    const Record record{.name = item.name, .content = std::move(read.bytes)};
+    if (read.error != 0 && wisdom) fail(options.directory / item.name, "read", read.error);
+    if (!wisdom) {
+      const auto entry = deserialize(std::as_bytes(std::span(record.content)));
+      if (read.error != 0 || !entry || entry_file_name(entry->key.digest()) != item.name) {
+        ++packed.skipped;
+        continue;
+      }
+    }
+    writer.add(record);
+    ++(wisdom ? packed.wisdom : packed.entries);
+  }
+  packed.bytes = writer.finish();
+  return packed;
+}
+
+Unpacked unpack(const std::filesystem::path& pack_file, const StoreOptions& options,
+                const MergeWisdom& merge_wisdom) {
+  Record record;
+  for (PackReader all(pack_file); all.next(record);) continue;
+
+  const Directory directory = open_directory(options.directory, options.trust, /*create=*/true);
+  if (!directory.folder) fail(options.directory, "opened", directory.error);
+  const int folder = directory.folder.get();
+  Unpacked unpacked;
+  for (PackReader reader(pack_file); reader.next(record);) {
+    if (is_wisdom_name(record.name)) {
+      merge_wisdom(options.directory / record.name, record.content);
+      ++unpacked.wisdom;
+      continue;
+    }
+    if (read_file(folder, record.name, kLargestEntry).bytes == record.content) {
+      ++unpacked.kept;
+      continue;
+    }
+    if (const int error = publish(folder, record.name, record.content); error != 0) {
+      fail(options.directory / record.name, "written", error);
+    }
+    ++unpacked.entries;
+  }
+  (void)sweep(folder, options.size_limit);  // another process at it does as well
+  return unpacked;
+}
+
+}  // namespace flashjit::cache
