@@ -45,14 +45,19 @@ __device__ __forceinline__ void stage_output(const float (&output)[kOutputs], un
 // Writes a warp's kRows staged rows to global memory, 16 bytes a lane; rows from end on are not there.
 template <int kRows>
 __device__ __forceinline__ void write_output(unsigned tile, int tile_row, char* output, long long row_bytes, int end) {
-  constexpr int kChunks = kHeadDimV / 8;
-  const int lane = threadIdx.x % 32;
+  constexpr int kLanes = SharedTile<kHeadDimV>::kSpan;  // on one row
+  const int row = threadIdx.x % 32 / kLanes, chunk = threadIdx.x % kLanes;
+  output += row * row_bytes + chunk * 16;
 #pragma unroll
-  for (int i = 0; i < kRows * kChunks; i += 32) {
-    const int row = (i + lane) / kChunks, chunk = (i + lane) % kChunks;
-    if ((kRows * kChunks % 32 == 0 || row < kRows) && row < end) {
-      *reinterpret_cast<uint4*>(output + row * row_bytes + chunk * 16) =
-          load_shared_16(tile + SharedTile<kHeadDimV>::offset(tile_row + row, chunk));
+  for (int r = 0; r < kRows; r += 32 / kLanes) {
+#pragma unroll
+    for (int c = 0; c < SharedTile<kHeadDimV>::kChunks; c += kLanes) {
+      const bool padding = (chunk + c) * 8 >= kHeadDimV;
+      if (row + r < end && !padding) {
+        *reinterpret_cast<uint4*>(output + c * 16) =
+            load_shared_16(tile + SharedTile<kHeadDimV>::offset(tile_row + row + r, chunk + c));
+      }
     }
+    output += 32 / kLanes * row_bytes;
   }
 }
