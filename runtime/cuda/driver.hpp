@@ -1,0 +1,75 @@
+// The entry points of libcuda.so.1, and errors that say what to do.
+#pragma once
+
+#include <cuda.h>
+
+#include <string>
+#include <string_view>
+
+#if CUDA_VERSION < 12000
+#error "flashjit needs the headers of CUDA 12.0 or later"
+#endif
+
+namespace flashjit::runtime {
+
+// Names are looked up with dlsym, version suffix included, so that what is called does not depend on the
+// headers that flashjit was built with; cuGetProcAddress would give the newest, whose behaviour may differ.
+struct Driver {
+  std::string path;
+  int cuda_version = 0;  // 13000: the newest CUDA that this driver knows
+
+  decltype(cuInit)* init;
+  decltype(cuDriverGetVersion)* driver_version;
+  decltype(cuGetErrorName)* error_name;
+  decltype(cuGetErrorString)* error_string;
+  decltype(cuDeviceGetCount)* device_count;
+  decltype(cuDeviceGet)* device;
+  decltype(cuDeviceGetName)* device_name;
+  decltype(cuDeviceGetAttribute)* device_attribute;
+  decltype(cuDeviceTotalMem)* device_memory;
+  decltype(cuDevicePrimaryCtxGetState)* primary_state;
+  decltype(cuDevicePrimaryCtxRetain)* primary_retain;
+  decltype(cuDevicePrimaryCtxRelease)* primary_release;
+  decltype(cuCtxGetCurrent)* current;
+  decltype(cuCtxSetCurrent)* set_current;
+  decltype(cuCtxGetDevice)* current_device;
+  decltype(cuThreadExchangeStreamCaptureMode)* exchange_capture_mode;
+  decltype(cuLibraryLoadData)* library_load;
+  decltype(cuLibraryUnload)* library_unload;
+  decltype(cuLibraryGetKernel)* library_kernel;
+  decltype(cuKernelSetAttribute)* kernel_set_attribute;
+  decltype(cuKernelGetFunction)* kernel_function;
+  CUresult(CUDAAPI* function_load)(CUfunction);  // since 12.4, as headers know it; null before
+  decltype(cuOccupancyMaxActiveBlocksPerMultiprocessor)* occupancy;
+  decltype(cuLaunchKernel)* launch;
+  decltype(cuLaunchKernelEx)* launch_ex;
+  decltype(cuMemAlloc)* allocate;
+  decltype(cuMemFree)* free;
+  decltype(cuMemGetInfo)* memory_info;
+  decltype(cuMemcpyHtoDAsync)* copy_to_device;
+  decltype(cuMemcpyDtoHAsync)* copy_to_host;
+  decltype(cuMemsetD8Async)* fill;
+  decltype(cuStreamSynchronize)* synchronize;
+  decltype(cuStreamIsCapturing)* is_capturing;
+  decltype(cuEventCreate)* event_create;
+  decltype(cuEventDestroy)* event_destroy;
+  decltype(cuEventRecord)* event_record;
+  decltype(cuEventSynchronize)* event_synchronize;
+  CUresult(CUDAAPI* event_elapsed)(float*, CUevent, CUevent);
+  decltype(cuTensorMapEncodeTiled)* encode_tiled;
+
+  // Throws Error{device}: `what` names the call (and what it was for), then code, name, text and a hint.
+  void check(CUresult result, std::string_view what) const {
+    if (result != CUDA_SUCCESS) fail(result, what);
+  }
+  [[noreturn]] void fail(CUresult result, std::string_view what) const;
+};
+
+// Loads libcuda and initialises it, once per process; a failure is not remembered. Throws Error{not_found}
+// where there is no driver or it is too old, Error{device} where cuInit fails.
+const Driver& cuda_driver();
+
+// "580.159.04" from the kernel module, or "for CUDA 13.0" where it does not say.
+std::string driver_version(const Driver& driver);
+
+}  // namespace flashjit::runtime

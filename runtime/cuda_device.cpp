@@ -1,0 +1,301 @@
+// Device by the CUDA Driver API: loading, launching, memory, timing.
+#include "runtime/cuda_device.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <utility>
+
+#include "flashjit/error.hpp"
+#include "runtime/cuda/context.hpp"
+#include "runtime/cuda/driver.hpp"
+#include "runtime/cuda/tensor_map.hpp"
+
+namespace flashjit::runtime {
+namespace {
+
+using ContextPtr = std::shared_ptr<const Context>;
+
+// Holds the context too: a kernel or timer that outlives its Device by mistake must not touch a dead one.
+class CudaKernel final : public Kernel {
+ public:
+  CudaKernel(ContextPtr context, const KernelImage& image);
+  ~CudaKernel() override { unload(); }
+  CudaKernel(const CudaKernel&) = delete;
+  CudaKernel& operator=(const CudaKernel&) = delete;
+
+  [[nodiscard]] CUfunction function() const { return function_; }
+  [[nodiscard]] const std::string& entry() const { return entry_; }
+
+ private:
+  void load(const KernelImage& image);
+  void unload() noexcept;
+
+  ContextPtr context_;
+  std::string entry_;
+  CUlibrary library_ = nullptr;
+  CUfunction function_ = nullptr;
+};
+
+CudaKernel::CudaKernel(ContextPtr context, const KernelImage& image)
+    : context_(std::move(context)), entry_(image.entry) {
+  try {
+    load(image);
+  } catch (const Error&) {
+    unload();
+    throw;
+  }
+}
+
+void CudaKernel::load(const KernelImage& image) {
+  const Driver& driver = context_->driver();
+  const ContextScope scope(*context_);
+  const RelaxedCapture relaxed(driver);
+  if (!image.cubin.empty()) {
+    driver.check(driver.library_load(&library_, image.cubin.data(), nullptr, nullptr, 0, nullptr, nullptr, 0),
+                 fmt::format("cuLibraryLoadData of {} ({} bytes of cubin)", entry_, image.cubin.size()));
+  } else {
+    const std::string ptx(image.ptx);  // the driver wants a zero at its end
+    std::array<char, 8192> log{};
+    std::array options{CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+    std::array values{static_cast<void*>(log.data()), reinterpret_cast<void*>(log.size())};
+    const CUresult result = driver.library_load(&library_, ptx.c_str(), options.data(), values.data(),
+                                                static_cast<unsigned>(options.size()), nullptr, nullptr, 0);
+    driver.check(result,
+                 fmt::format("cuLibraryLoadData of {} ({} bytes of PTX, which the driver compiles){}{}",
+                             entry_, ptx.size(), log[0] != '\0' ? ": " : "", log.data()));
+  }
+  CUkernel kernel = nullptr;
+  driver.check(driver.library_kernel(&kernel, library_, entry_.c_str()),
+               fmt::format("cuLibraryGetKernel of {}", entry_));
+  if (image.shared_bytes > 0) {
+    driver.check(driver.kernel_set_attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                             image.shared_bytes, kernel, context_->device()),
+                 fmt::format("allowing {} bytes of dynamic shared memory for {} (cuKernelSetAttribute)",
+                             image.shared_bytes, entry_));
+  }
+  // Loading is lazy since CUDA 12.2: without these two the first launch would load, which waits for the GPU,
+  // distorts a timing and fails inside a capture.
+  driver.check(driver.kernel_function(&function_, kernel), fmt::format("cuKernelGetFunction of {}", entry_));
+  if (driver.function_load != nullptr)
+    driver.check(driver.function_load(function_), fmt::format("cuFuncLoad of {}", entry_));
+}
+
+void CudaKernel::unload() noexcept {
+  if (library_ == nullptr) return;
+  const RelaxedCapture relaxed(context_->driver());
+  // It fails where the driver ended before us, at exit, or after an error that broke the context: then it is
+  // gone anyway.
+  static_cast<void>(context_->driver().library_unload(library_));
+}
+
+class CudaTimer final : public Timer {
+ public:
+  explicit CudaTimer(ContextPtr context) : context_(std::move(context)) {
+    const Driver& driver = context_->driver();
+    const ContextScope scope(*context_);
+    driver.check(driver.event_create(&start_, CU_EVENT_DEFAULT), "cuEventCreate");
+    if (const CUresult result = driver.event_create(&stop_, CU_EVENT_DEFAULT); result != CUDA_SUCCESS) {
+      static_cast<void>(driver.event_destroy(start_));
+      driver.fail(result, "cuEventCreate");
+    }
+  }
+  ~CudaTimer() override {
+    // As in CudaKernel::unload: where these fail there is nothing left to destroy.
+    static_cast<void>(context_->driver().event_destroy(start_));
+    static_cast<void>(context_->driver().event_destroy(stop_));
+  }
+  CudaTimer(const CudaTimer&) = delete;
+  CudaTimer& operator=(const CudaTimer&) = delete;
+
+  void start(Stream stream) override { record(start_, stream); }
+  void stop(Stream stream) override { record(stop_, stream); }
+  double milliseconds() override {
+    const Driver& driver = context_->driver();
+    const ContextScope scope(*context_);
+    driver.check(driver.event_synchronize(stop_), "waiting for a timer (cuEventSynchronize)");
+    float elapsed = 0;
+    driver.check(driver.event_elapsed(&elapsed, start_, stop_), "cuEventElapsedTime");
+    return elapsed;
+  }
+
+ private:
+  void record(CUevent event, Stream stream) {
+    const ContextScope scope(*context_);
+    context_->driver().check(context_->driver().event_record(event, stream), "cuEventRecord");
+  }
+
+  ContextPtr context_;
+  CUevent start_ = nullptr;
+  CUevent stop_ = nullptr;
+};
+
+class CudaDevice final : public Device {
+ public:
+  explicit CudaDevice(ContextPtr context)
+      : context_(std::move(context)),
+        driver_(context_->driver()),
+        target_(target_of_device(driver_, context_->device())),
+        description_(fmt::format("{}, driver {}", name_of_device(driver_, context_->device()),
+                                 driver_version(driver_))) {}
+
+  [[nodiscard]] const Target& target() const override { return target_; }
+  [[nodiscard]] std::string name() const override { return fmt::format("cuda:{}", context_->index()); }
+  [[nodiscard]] std::string description() const override { return description_; }
+
+  std::unique_ptr<Kernel> load(const KernelImage& image) override {
+    return std::make_unique<CudaKernel>(context_, image);
+  }
+
+  int occupancy(const Kernel& kernel, int threads, int shared_bytes) override {
+    const ContextScope scope(*context_);
+    int ctas = 0;
+    driver_.check(driver_.occupancy(&ctas, static_cast<const CudaKernel&>(kernel).function(), threads,
+                                    static_cast<std::size_t>(shared_bytes)),
+                  "cuOccupancyMaxActiveBlocksPerMultiprocessor");
+    return ctas;
+  }
+
+  void launch(const Kernel& kernel, const Launch& launch, std::span<void* const> params,
+              Stream stream) override;
+
+  void* allocate(std::size_t bytes) override;
+  void free(void* pointer) noexcept override;
+  void copy_to_device(void* to, const void* from, std::size_t bytes, Stream stream) override {
+    if (bytes == 0) return;
+    const ContextScope scope(*context_);
+    driver_.check(driver_.copy_to_device(address(to), from, bytes, stream),
+                  fmt::format("copying {} bytes to the GPU (cuMemcpyHtoDAsync)", bytes));
+  }
+  void copy_to_host(void* to, const void* from, std::size_t bytes, Stream stream) override {
+    if (bytes == 0) return;
+    const ContextScope scope(*context_);
+    driver_.check(driver_.copy_to_host(to, address(from), bytes, stream),
+                  fmt::format("copying {} bytes from the GPU (cuMemcpyDtoHAsync)", bytes));
+    driver_.check(driver_.synchronize(stream), "cuStreamSynchronize after a copy from the GPU");
+  }
+  void fill(void* to, std::uint8_t value, std::size_t bytes, Stream stream) override {
+    if (bytes == 0) return;
+    const ContextScope scope(*context_);
+    driver_.check(driver_.fill(address(to), value, bytes, stream),
+                  fmt::format("filling {} bytes (cuMemsetD8Async)", bytes));
+  }
+  void synchronize(Stream stream) override {
+    const ContextScope scope(*context_);
+    driver_.check(driver_.synchronize(stream), "cuStreamSynchronize");
+  }
+  [[nodiscard]] bool capturing(Stream stream) const override {
+    const ContextScope scope(*context_);
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    const CUresult result = driver_.is_capturing(stream, &status);
+    // The default stream, while a stream that waits for it is captured: nothing may be done in either.
+    if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) return true;
+    driver_.check(result, "cuStreamIsCapturing");
+    return status != CU_STREAM_CAPTURE_STATUS_NONE;
+  }
+
+  TensorMap encode(const TensorMapRequest& request) override {
+    const ContextScope scope(*context_);
+    return encode_tensor_map(driver_, request);
+  }
+  std::unique_ptr<Timer> make_timer() override { return std::make_unique<CudaTimer>(context_); }
+
+ private:
+  static CUdeviceptr address(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
+
+  ContextPtr context_;
+  const Driver& driver_;
+  Target target_;
+  std::string description_;
+};
+
+void CudaDevice::launch(const Kernel& kernel, const Launch& launch, std::span<void* const> params,
+                        Stream stream) {
+  const auto& loaded = static_cast<const CudaKernel&>(kernel);
+  auto** const pointers = const_cast<void**>(params.data());  // the driver reads through them only
+  const ContextScope scope(*context_);
+  CUresult result = CUDA_SUCCESS;
+  if (launch.cluster <= 1) {
+    result = driver_.launch(loaded.function(), launch.grid, 1, 1, launch.threads, 1, 1, launch.shared_bytes,
+                            stream, pointers, nullptr);
+  } else {
+    CUlaunchAttribute cluster{};
+    cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+    cluster.value.clusterDim.x = launch.cluster;
+    cluster.value.clusterDim.y = 1;
+    cluster.value.clusterDim.z = 1;
+    CUlaunchConfig config{};
+    config.gridDimX = launch.grid;
+    config.gridDimY = config.gridDimZ = 1;
+    config.blockDimX = launch.threads;
+    config.blockDimY = config.blockDimZ = 1;
+    config.sharedMemBytes = launch.shared_bytes;
+    config.hStream = stream;
+    config.attrs = &cluster;
+    config.numAttrs = 1;
+    result = driver_.launch_ex(&config, loaded.function(), pointers, nullptr);
+  }
+  if (result != CUDA_SUCCESS) {
+    driver_.fail(
+        result,
+        fmt::format("launching {} ({} CTAs of {} threads, {} bytes of shared memory, clusters of {})",
+                    loaded.entry(), launch.grid, launch.threads, launch.shared_bytes, launch.cluster));
+  }
+}
+
+void* CudaDevice::allocate(std::size_t bytes) {
+  const ContextScope scope(*context_);
+  const RelaxedCapture relaxed(driver_);
+  CUdeviceptr pointer = 0;
+  const CUresult result = driver_.allocate(&pointer, std::max<std::size_t>(bytes, 1));
+  if (result != CUDA_SUCCESS) {
+    std::size_t available = 0;
+    std::size_t total = 0;
+    static_cast<void>(driver_.memory_info(&available, &total));  // for the message only
+    driver_.fail(result, fmt::format("allocating {} bytes on {} ({} of {} bytes free)", bytes, name(),
+                                     available, total));
+  }
+  return reinterpret_cast<void*>(pointer);
+}
+
+void CudaDevice::free(void* pointer) noexcept {
+  if (pointer == nullptr) return;
+  try {
+    const ContextScope scope(*context_);
+    const RelaxedCapture relaxed(driver_);
+    driver_.check(driver_.free(address(pointer)), "cuMemFree");
+  } catch (const Error&) {
+    // The driver has ended (at exit) or an earlier error broke the context: the memory is gone with it.
+    // Whatever went wrong before, the calls that wait for the GPU report.
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Device> open_cuda_device(std::string_view name) {
+  return std::make_unique<CudaDevice>(Context::open(name));
+}
+
+CudaStatus cuda_status() {
+  const Driver& driver = cuda_driver();
+  CudaStatus status{.driver_path = driver.path,
+                    .driver_version = driver_version(driver),
+                    .cuda_version = driver.cuda_version,
+                    .gpus = {}};
+  int count = 0;
+  driver.check(driver.device_count(&count), "cuDeviceGetCount");
+  for (int i = 0; i < count; ++i) {
+    CUdevice device = 0;
+    driver.check(driver.device(&device, i), "cuDeviceGet");
+    CudaStatus::Gpu gpu{.name = name_of_device(driver, device),
+                        .arch = arch_of_capability(capability_of_device(driver, device)),
+                        .memory = 0};
+    driver.check(driver.device_memory(&gpu.memory, device), "cuDeviceTotalMem");
+    status.gpus.push_back(std::move(gpu));
+  }
+  return status;
+}
+
+}  // namespace flashjit::runtime
