@@ -12,25 +12,30 @@
 #include "flashjit/problem.hpp"
 #include "flashjit/target.hpp"
 
+#pragma GCC visibility push(default)
+
 namespace flashjit {
 
 // How much to spend on choosing a schedule before the first launch.
 enum class Tuning { off, quick, full };
 
 struct EngineOptions {
-  std::string device = "cuda";            // "cuda" (the current GPU), "cuda:1", "emulated:sm_90a" (no GPU needed)
-  Tuning tuning = Tuning::off;            // off: wisdom, else the model; costs one compile
+  std::string device = "cuda";  // "cuda" (the current GPU), "cuda:1", "emulated:sm_90a" (no GPU needed)
+  Tuning tuning = Tuning::off;  // off: wisdom, else the model; costs one compile
   std::chrono::milliseconds tuning_budget{0};  // 0: the mode's own (quick 5 s, full 30 s a problem)
-  std::string cache_dir;                  // empty: FLASHJIT_CACHE_DIR, else $XDG_CACHE_HOME/flashjit
-  bool use_cache = true;                  // false: nothing is read from or written to disk
+  std::string cache_dir;                       // empty: FLASHJIT_CACHE_DIR, else $XDG_CACHE_HOME/flashjit
+  bool use_cache = true;                       // false: nothing is read from or written to disk
   // Receives warnings and progress, one line each; empty: warnings go to stderr.
   std::function<void(std::string_view line)> on_message;
 };
 
 struct PlanOptions {
-  std::string schedule;      // "mma:m128n64w4s2": this one and no other; empty: chosen
-  std::string family;        // "mma": only schedules of this family; empty: all
+  std::string schedule;         // "mma:m128n64w4s2": this one and no other; empty: chosen
+  std::string family;           // "mma": only schedules of this family; empty: all
   Tuning tuning = Tuning::off;  // the higher of this and the Engine's counts
+  // The caller's stream, if it may be in capture: a plan that must be compiled, loaded or tuned is then an
+  // Error that names Engine::prepare, and the capture stays valid.
+  Stream stream = nullptr;
 };
 
 // Device memory that frees itself. Ordinary CUDA memory from anywhere else works just as well on a GPU.
@@ -45,7 +50,7 @@ class Buffer {
 
  private:
   friend class Engine;
-  std::shared_ptr<class EngineState> engine_;
+  std::shared_ptr<class EngineState> state_;
   void* data_ = nullptr;
   std::size_t size_ = 0;
 };
@@ -58,8 +63,8 @@ class Engine {
   Engine(Engine&&) noexcept;
   Engine& operator=(Engine&&) noexcept;
 
-  // The tuned, compiled, loaded kernel for this problem and sizes like these. Slow the first time, then a lookup.
-  // Throws Error: invalid_argument, unsupported, not_found, compile_failed, device.
+  // The tuned, compiled, loaded kernel for this problem and sizes like these. Slow the first time, then a
+  // lookup. Throws Error: invalid_argument, unsupported, not_found, compile_failed, device.
   [[nodiscard]] Plan plan(const Problem& problem, const Shape& shape, const PlanOptions& options = {});
 
   // plan(), for its effect on memory and disk: call it before a stream capture, or to warm a cache.
@@ -69,13 +74,18 @@ class Engine {
   [[nodiscard]] std::string device_name() const;         // "cuda:0", "emulated:sm_90a"
   [[nodiscard]] std::string device_description() const;  // "NVIDIA H200, driver 580.159"
 
+  // Copies are ordered with the stream's work; download waits for it.
   [[nodiscard]] Buffer allocate(std::size_t bytes);
   void upload(const Buffer& to, const void* from, std::size_t bytes, Stream stream = nullptr);
   void download(void* to, const Buffer& from, std::size_t bytes, Stream stream = nullptr);
   void synchronize(Stream stream = nullptr);
 
  private:
+  friend struct EngineAccess;  // api/engine_state.hpp: the rooms above look inside
+  explicit Engine(std::shared_ptr<class EngineState> state);
   std::shared_ptr<class EngineState> state_;
 };
 
 }  // namespace flashjit
+
+#pragma GCC visibility pop

@@ -5,17 +5,19 @@
 #include <string>
 #include <utility>
 
+#pragma GCC visibility push(default)
+
 namespace flashjit {
 
 enum class ErrorCode {
   invalid_argument = 1,  // the call was wrong: the message names the argument, what it was and what it may be
-  unsupported,           // right in itself, but not on this GPU, dtype or schedule: the message says the way out
-  not_found,             // a library, device, file or entry is missing: the message says where it was looked for
-  compile_failed,        // NVRTC refused or ran out of time: the message carries the log and the source's path
-  device,                // a CUDA call failed, or the emulator found a bug in a kernel
-  io,                    // a file could not be read or written
-  wrong_result,          // a check against the reference failed
-  internal,              // a bug in flashjit
+  unsupported,     // right in itself, but not on this GPU, dtype or schedule: the message says the way out
+  not_found,       // a library, device, file or entry is missing: the message says where it was looked for
+  compile_failed,  // NVRTC refused or ran out of time: the message carries the log and the source's path
+  device,          // a CUDA call failed, or the emulator found a bug in a kernel
+  io,              // a file could not be read or written
+  wrong_result,    // a check against the reference failed
+  internal,        // a bug in flashjit
 };
 
 // what() is the message and, after a line break, the hint; message() and hint() give them apart.
@@ -29,7 +31,9 @@ class Error : public std::runtime_error {
 
   [[nodiscard]] ErrorCode code() const noexcept { return code_; }
   [[nodiscard]] const std::string& message() const noexcept { return message_; }
-  [[nodiscard]] const std::string& hint() const noexcept { return hint_; }  // what to do about it; may be empty
+  [[nodiscard]] const std::string& hint() const noexcept {
+    return hint_;
+  }  // what to do about it; may be empty
 
  private:
   ErrorCode code_;
@@ -38,3 +42,5 @@ class Error : public std::runtime_error {
 };
 
 }  // namespace flashjit
+
+#pragma GCC visibility pop

@@ -2,7 +2,8 @@
 //
 //   flashjit::Engine engine;
 //   flashjit::Plan plan = engine.plan({.head_dim = 128, .causal = true},
-//                                     {.batch = 4, .heads = 32, .heads_kv = 8, .seqlen_q = 4096, .seqlen_k = 4096});
+//                                     {.batch = 4, .heads = 32, .heads_kv = 8, .seqlen_q = 4096, .seqlen_k =
+//                                     4096});
 //   plan.forward({.q = q, .k = k, .v = v, .o = o}, stream);
 #pragma once
 

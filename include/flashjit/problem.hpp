@@ -3,6 +3,8 @@
 
 #include <string>
 
+#pragma GCC visibility push(default)
+
 namespace flashjit {
 
 enum class Pass { forward, backward };
@@ -14,15 +16,17 @@ struct Problem {
   DType dtype = DType::bf16;  // of q, k, v and o; arithmetic inside is fp32
   int head_dim = 128;         // of q and k: a multiple of 8, 8 to 256
   int head_dim_v = 0;         // of v and o: likewise; 0 means the same as head_dim
-  bool causal = false;        // bottom-right aligned: query i sees keys 0 .. i + seqlen_k - seqlen_q (FlashAttention 2.1)
-  bool lse = true;            // can write the log-sum-exp of each row; a call may still leave it out
-  bool deterministic = false; // backward only: bit-equal gradients from run to run
+  bool causal =
+      false;  // bottom-right aligned: query i sees keys 0 .. i + seqlen_k - seqlen_q (FlashAttention 2.1)
+  bool lse = true;             // can write the log-sum-exp of each row; a call may still leave it out
+  bool deterministic = false;  // backward only: bit-equal gradients from run to run
 
   [[nodiscard]] int value_dim() const { return head_dim_v == 0 ? head_dim : head_dim_v; }
   bool operator==(const Problem&) const = default;
 };
 
-// Sizes known at the call. heads must be a multiple of heads_kv (GQA; MQA when heads_kv is 1). 0 tokens are legal.
+// Sizes known at the call. heads must be a multiple of heads_kv (GQA; MQA when heads_kv is 1). 0 tokens are
+// legal.
 struct Shape {
   int batch = 1;
   int heads = 1;
@@ -44,12 +48,15 @@ Pass parse_pass(const std::string& text);
 DType parse_dtype(const std::string& text);
 int size_of(DType dtype);  // bytes of one element
 
-// "forward bf16 d128 causal", for messages; a Shape reads "4x32/8x4096x4096" (batch x heads/heads_kv x seqlens).
+// "forward bf16 d128 causal", for messages; a Shape reads "4x32/8x4096x4096" (batch x heads/heads_kv x
+// seqlens).
 std::string describe(const Problem& problem);
 std::string describe(const Shape& shape);
 
-// Multiply-adds counted twice, as FlashAttention counts: 2*b*h*sq*avg_sk*(d+dv), avg_sk the mean number of keys a row
-// sees under causal alignment; 2.5 times that for the backward pass.
+// Multiply-adds counted twice, as FlashAttention counts: 2*b*h*sq*avg_sk*(d+dv), avg_sk the mean number of
+// keys a row sees under causal alignment; 2.5 times that for the backward pass.
 double flops(const Problem& problem, const Shape& shape);
 
 }  // namespace flashjit
+
+#pragma GCC visibility pop

@@ -3,6 +3,8 @@
 
 #include <string>
 
+#pragma GCC visibility push(default)
+
 namespace flashjit {
 
 struct Target {
@@ -25,3 +27,5 @@ struct Target {
 Target target_of(const std::string& arch);
 
 }  // namespace flashjit
+
+#pragma GCC visibility pop

@@ -1,0 +1,65 @@
+// From Problem and Schedule to a loaded kernel: render, look into the cache, compile if need be, load.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "api/build/report.hpp"
+#include "api/build/toolchain.hpp"
+#include "cache/store.hpp"
+#include "generator/render.hpp"
+#include "runtime/device.hpp"
+
+namespace flashjit::api {
+
+using Message = std::function<void(std::string_view line)>;
+
+// The slowest legal schedule takes some seconds: a minute means that NVRTC hangs.
+inline constexpr std::chrono::milliseconds kCompileDeadline{60'000};
+
+// A kernel's code, before anything loads it.
+struct KernelCode {
+  KernelSource source;
+  std::shared_ptr<const cache::Entry> entry;
+  std::string origin;  // "memory", "disk", "system", "compiled in 412 ms"
+  bool compiled = false;
+  Report report;
+};
+
+struct LoadedKernel {
+  Problem problem;
+  Schedule schedule;
+  KernelCode code;
+  int ctas_per_sm = 1;
+  std::unique_ptr<runtime::Kernel> kernel;  // last: unloaded first
+};
+
+class KernelBuilder {
+ public:
+  // All of these outlive the builder and what it builds.
+  KernelBuilder(runtime::Device& device, cache::Store& store, const TemplateSet& templates,
+                LoadCompiler load_compiler);
+
+  // Out of the cache, else compiled into it. Many threads, and many processes on one cache, compile a kernel
+  // once. Throws Error{compile_failed} when NVRTC takes longer than `deadline`.
+  KernelCode code(const Problem& problem, const Schedule& schedule,
+                  std::chrono::milliseconds deadline = kCompileDeadline);
+
+  // An entry that is whole but that the device refuses is rebuilt once.
+  std::shared_ptr<LoadedKernel> load(const Problem& problem, const Schedule& schedule, KernelCode code);
+
+ private:
+  [[nodiscard]] cache::Key key_of(const KernelSource& source);
+  [[nodiscard]] KernelCode compile(const Problem& problem, const Schedule& schedule, KernelSource source,
+                                   const cache::Key& key, std::chrono::milliseconds deadline);
+
+  runtime::Device& device_;
+  cache::Store& store_;
+  const TemplateSet& templates_;
+  ToolchainFinder toolchain_;
+};
+
+}  // namespace flashjit::api

@@ -1,0 +1,28 @@
+// The "report" section of a cache entry: what ptxas said of the kernel, and what it was made for, as JSON.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "flashjit/problem.hpp"
+#include "flashjit/target.hpp"
+#include "generator/schedule.hpp"
+#include "runtime/compile.hpp"
+
+namespace flashjit::api {
+
+struct Report {
+  std::string entry;     // the kernel's name
+  std::string problem;   // describe(problem)
+  std::string schedule;  // "mma:m128n64w4s2"
+  std::string arch;      // "sm_90a"
+  std::string nvrtc;     // the build id
+  double compile_ms = 0;
+  runtime::Resources resources;
+};
+
+std::string to_json(const Report& report);
+// What it cannot read it leaves at its default: a report only informs.
+Report parse_report(std::string_view json);
+
+}  // namespace flashjit::api

@@ -1,0 +1,111 @@
+// The order in which schedules are tried.
+#include "api/choose.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <utility>
+
+#include "autotune/tuner.hpp"
+#include "cache/entry.hpp"
+#include "flashjit/error.hpp"
+#include "generator/legality.hpp"
+
+namespace flashjit::api {
+namespace {
+
+constexpr std::array kFamilies = {Family::simt, Family::mma, Family::wgmma};
+
+std::optional<Family> family_named(const std::string& name) {
+  if (name.empty()) return std::nullopt;
+  std::string known;
+  for (const Family family : kFamilies) {
+    if (name == to_string(family)) return family;
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", to_string(family));
+  }
+  throw Error(ErrorCode::invalid_argument, fmt::format("family is \"{}\", may be {}", name, known));
+}
+
+[[noreturn]] void refuse(const Problem& problem, std::optional<Family> asked, const Target& target) {
+  std::string reasons;
+  for (const Family family : kFamilies) {
+    if (asked.has_value() && family != *asked) continue;
+    const Legality legality = legal(problem, family, target);
+    reasons += fmt::format("\n  {}: {}", to_string(family),
+                           legality ? "no schedule of its search space fits" : legality.reason);
+  }
+  throw Error(ErrorCode::unsupported,
+              fmt::format("no kernel for {} on {}:{}", describe(problem), target.arch, reasons));
+}
+
+Schedule given_schedule(const Problem& problem, const PlanOptions& options, std::optional<Family> family,
+                        const Target& target) {
+  const Schedule given = parse_schedule(options.schedule);
+  if (family.has_value() && family_of(given) != *family) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("schedule is \"{}\", may be one of family {}, which was asked for too",
+                            options.schedule, options.family));
+  }
+  if (const Legality legality = legal(problem, given, target); !legality) {
+    throw Error(ErrorCode::unsupported, legality.reason);
+  }
+  return given;
+}
+
+}  // namespace
+
+autotune::Versions versions_of(const TemplateSet& templates) {
+  cache::Key all;
+  for (const auto& [path, text] : templates) all.fields.emplace_back(path, text);
+  return {.flashjit = FLASHJIT_VERSION, .templates = all.digest()};
+}
+
+Chooser::Chooser(const Target& target, std::string gpu, autotune::Versions versions,
+                 std::filesystem::path file, Message message)
+    : target_(target),
+      gpu_(std::move(gpu)),
+      versions_(std::move(versions)),
+      file_(std::move(file)),
+      message_(std::move(message)) {}
+
+std::vector<Choice> Chooser::choices(const Problem& problem, const Shape& shape, const PlanOptions& options) {
+  const std::optional<Family> family = family_named(options.family);
+  if (!options.schedule.empty()) return {{given_schedule(problem, options, family, target_), "given"}};
+
+  std::vector<Choice> made;
+  if (const auto choice = wise(problem, shape, options.family)) {
+    made.push_back({choice->record.schedule, choice->words});
+  }
+  for (const autotune::Candidate& candidate :
+       autotune::ranked_space(problem, shape, target_, options.family)) {
+    if (!candidate.pruned.empty()) break;  // the legal ones come first
+    if (!made.empty() && made.front().schedule == candidate.schedule) continue;
+    made.push_back({candidate.schedule, "model"});
+  }
+  if (made.empty()) refuse(problem, family, target_);
+  return made;
+}
+
+bool Chooser::knows(const Problem& problem, const Shape& shape, const std::string& family, Tuning effort) {
+  const auto choice = wise(problem, shape, family);
+  return choice.has_value() && choice->exact && choice->record.effort >= effort;
+}
+
+void Chooser::learn(const Problem& problem, const Shape& shape, Tuning effort,
+                    const autotune::TuneResult& result) {
+  autotune::WisdomRecord record =
+      autotune::record_of(problem, shape, target_, gpu_, result, effort, versions_);
+  if (!file_.empty()) autotune::merge_wisdom(file_, {record}, versions_, message_);
+  const std::lock_guard lock(mutex_);
+  own_.add(std::move(record));
+}
+
+std::optional<autotune::WisdomChoice> Chooser::wise(const Problem& problem, const Shape& shape,
+                                                    const std::string& family) {
+  const std::lock_guard lock(mutex_);
+  if (!read_ && !file_.empty()) own_ = autotune::read_wisdom(file_, message_);
+  read_ = true;
+  return autotune::choose(own_, autotune::shipped_wisdom(), problem, shape, target_, gpu_, versions_, family);
+}
+
+}  // namespace flashjit::api

@@ -1,0 +1,59 @@
+// Which schedules to try for a problem, best first, and why: what was asked for, then wisdom, then the model.
+#pragma once
+
+#include <filesystem>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "api/build/kernel_builder.hpp"
+#include "autotune/wisdom.hpp"
+#include "flashjit/engine.hpp"
+#include "flashjit/problem.hpp"
+#include "flashjit/target.hpp"
+#include "generator/render.hpp"
+#include "generator/schedule.hpp"
+
+namespace flashjit::api {
+
+struct Choice {
+  Schedule schedule;
+  std::string why;  // Origin::choice
+};
+
+// This library and these templates: wisdom by others guides, but does not stand for tuning again.
+autotune::Versions versions_of(const TemplateSet& templates);
+
+class Chooser {
+ public:
+  // `file` is the user's wisdom; empty: what is learnt is kept in memory alone.
+  Chooser(const Target& target, std::string gpu, autotune::Versions versions, std::filesystem::path file,
+          Message message);
+
+  // Never empty. A schedule that was asked for is the only choice. Throws Error{invalid_argument} for a
+  // schedule or a family that is none, {unsupported} with every family's reason when nothing can serve the
+  // problem.
+  std::vector<Choice> choices(const Problem& problem, const Shape& shape, const PlanOptions& options);
+
+  // Is there a record that makes tuning with this effort superfluous?
+  bool knows(const Problem& problem, const Shape& shape, const std::string& family, Tuning effort);
+
+  // Files the result of a tuning run.
+  void learn(const Problem& problem, const Shape& shape, Tuning effort, const autotune::TuneResult& result);
+
+ private:
+  std::optional<autotune::WisdomChoice> wise(const Problem& problem, const Shape& shape,
+                                             const std::string& family);
+
+  const Target& target_;
+  const std::string gpu_;
+  const autotune::Versions versions_;
+  const std::filesystem::path file_;
+  const Message message_;
+  std::mutex mutex_;
+  bool read_ = false;  // the file, on first need
+  autotune::Wisdom own_;
+};
+
+}  // namespace flashjit::api

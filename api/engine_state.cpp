@@ -1,0 +1,186 @@
+// From a question to a kernel that is ready to launch: tables first, then choosing, compiling and loading.
+#include "api/engine_state.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <utility>
+
+#include "api/build/template_overlay.hpp"
+#include "api/tuning.hpp"
+#include "autotune/tune.hpp"
+#include "flashjit/error.hpp"
+#include "runtime/compile.hpp"
+
+namespace flashjit {
+namespace runtime {
+std::unique_ptr<Device> open_cuda_device(const std::string& name);
+}
+namespace emulator {
+std::unique_ptr<runtime::Device> open_emulated_device(const std::string& arch);
+}
+namespace {
+
+// How many schedules to compile for one that spills nothing. The model's order puts spillers far down, so
+// that more than a few in a row would mean that nothing fits.
+constexpr std::size_t kMaxAttempts = 6;
+
+std::unique_ptr<runtime::Device> open_device(const std::string& name) {
+  constexpr std::string_view kEmulated = "emulated:";
+  if (name.starts_with(kEmulated)) return emulator::open_emulated_device(name.substr(kEmulated.size()));
+  if (name == "cuda" || name.starts_with("cuda:")) return runtime::open_cuda_device(name);
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("device is \"{}\", may be cuda, cuda:N or emulated:sm_XX", name));
+}
+
+EngineOptions with_messages(EngineOptions options) {
+  if (!options.on_message) {
+    options.on_message = [](std::string_view line) {
+      std::fprintf(stderr, "flashjit: %.*s\n", static_cast<int>(line.size()), line.data());
+    };
+  }
+  return options;
+}
+
+void mix(std::size_t& seed, std::size_t value) {
+  seed ^= value + 0x9e3779b97f4a7c15ULL + (seed << 6) + (seed >> 2);
+}
+
+std::size_t hash_of(const Problem& p) {
+  std::size_t seed = 0;
+  for (const int field :
+       {static_cast<int>(p.pass), static_cast<int>(p.dtype), p.head_dim, p.value_dim(),
+        static_cast<int>(p.causal), static_cast<int>(p.lse), static_cast<int>(p.deterministic)}) {
+    mix(seed, static_cast<std::size_t>(field));
+  }
+  return seed;
+}
+
+}  // namespace
+
+std::size_t EngineState::Hash::operator()(const PlanKey& key) const {
+  std::size_t seed = hash_of(key.problem);
+  for (const std::string* text : {&key.bucket, &key.schedule, &key.family})
+    mix(seed, std::hash<std::string>{}(*text));
+  mix(seed, static_cast<std::size_t>(key.tuning));
+  return seed;
+}
+
+std::size_t EngineState::Hash::operator()(const KernelKey& key) const {
+  std::size_t seed = hash_of(key.problem);
+  mix(seed, std::hash<std::string>{}(to_string(key.schedule)));
+  return seed;
+}
+
+EngineState::Parts EngineState::parts_from_environment(const EngineOptions& options,
+                                                       const api::Message& message) {
+  cache::StoreOptions store;
+  if (options.use_cache) store = cache::options_from_environment(options.cache_dir);
+  store.warn = message;
+  return {.device = open_device(options.device),
+          .store = cache::open_store(store),
+          .wisdom_file = store.directory.empty() ? std::filesystem::path() : store.directory / "wisdom.jsonl",
+          .templates = api::templates_from_environment(),
+          .load_compiler = runtime::load_nvrtc};
+}
+
+EngineState::EngineState(EngineOptions options, Parts parts)
+    : options_(with_messages(std::move(options))),
+      parts_(std::move(parts)),
+      builder_(*parts_.device, *parts_.store, parts_.templates, parts_.load_compiler),
+      chooser_(parts_.device->target(), autotune::gpu_of(parts_.device->description()),
+               api::versions_of(parts_.templates), parts_.wisdom_file, options_.on_message) {}
+
+EngineState::EngineState(const EngineOptions& options)
+    : EngineState(options, parts_from_environment(options, with_messages(options).on_message)) {}
+
+std::shared_ptr<const EngineState::Ready> EngineState::ready(const Problem& problem, const Shape& shape,
+                                                             const PlanOptions& options) {
+  validate(problem);
+  validate(shape);
+  Problem normal = problem;
+  normal.head_dim_v = problem.value_dim();  // 0 and head_dim are one question
+  const PlanKey key{.problem = normal,
+                    .bucket = autotune::bucket_of(normal, shape, device().target()),
+                    .schedule = options.schedule,
+                    .family = options.family,
+                    .tuning = std::max(options.tuning, options_.tuning)};
+  if (auto known = plans_.find(key)) return known;
+  if (device().capturing(options.stream)) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("the plan for {} at {} is not ready, and its stream is being captured",
+                            describe(problem), describe(shape)),
+                "Call Engine::prepare(problem, shape) before the capture begins.");
+  }
+  PlanOptions effective = options;
+  effective.tuning = key.tuning;
+  return plans_.get(key, [&] { return std::make_shared<const Ready>(make(normal, shape, effective)); });
+}
+
+std::string EngineState::tune(const Problem& problem, const Shape& shape, const PlanOptions& options) {
+  const Tuning effort = options.tuning;
+  if (effort == Tuning::off || !options.schedule.empty()) return {};
+  const std::lock_guard lock(tuning_);
+  if (chooser_.knows(problem, shape, options.family, effort)) return {};
+  try {
+    const autotune::TuneResult result = api::tune(*this, problem, shape,
+                                                  {.effort = effort,
+                                                   .budget = options_.tuning_budget,
+                                                   .family = options.family,
+                                                   .progress = options_.on_message});
+    chooser_.learn(problem, shape, effort, result);
+    return {};
+  } catch (const Error& error) {
+    // Without a tuned schedule there still are wisdom and the model. What cannot be served at all says so
+    // there.
+    if (error.code() == ErrorCode::internal || error.code() == ErrorCode::invalid_argument) throw;
+    std::string words = "tuning failed: " + error.message();
+    message(words);
+    return words;
+  }
+}
+
+EngineState::Ready EngineState::make(const Problem& problem, const Shape& shape, const PlanOptions& options) {
+  std::string note = tune(problem, shape, options);
+  const std::vector<api::Choice> choices = chooser_.choices(problem, shape, options);
+  const std::size_t attempts = std::min(choices.size(), kMaxAttempts);
+  for (std::size_t i = 0; i < attempts; ++i) {
+    const api::Choice& choice = choices[i];
+    const bool last_resort = i + 1 == attempts;
+    std::string spills;
+    LauncherPointer launcher = this->launcher(problem, choice.schedule, last_resort, spills);
+    if (!spills.empty()) note += fmt::format("{}{}", note.empty() ? "" : "; ", spills);
+    if (launcher == nullptr) continue;
+    Origin origin{.schedule = to_string(choice.schedule),
+                  .choice = choice.why,
+                  .code = launcher->kernel().code.origin,
+                  .note = std::move(note)};
+    return {.launcher = std::move(launcher), .origin = std::move(origin)};
+  }
+  throw Error(ErrorCode::internal, "no schedule was tried");
+}
+
+EngineState::LauncherPointer EngineState::launcher(const Problem& problem, const Schedule& schedule,
+                                                   bool may_spill, std::string& spills) {
+  const auto describe_spills = [&](const runtime::Resources& resources) {
+    if (resources.spill_stores + resources.spill_loads == 0) return;
+    spills = fmt::format("{} spills {} bytes of registers{}", to_string(schedule),
+                         std::max(resources.spill_stores, resources.spill_loads),
+                         may_spill ? "" : " and was passed over");
+  };
+  const KernelKey key{problem, schedule};
+  if (auto known = kernels_.find(key)) {
+    describe_spills(known->kernel().code.report.resources);
+    return spills.empty() || may_spill ? known : nullptr;
+  }
+  api::KernelCode code = builder_.code(problem, schedule);
+  describe_spills(code.report.resources);
+  if (!spills.empty() && !may_spill) return nullptr;
+  return kernels_.get(key, [&]() -> LauncherPointer {
+    return std::make_shared<const api::Launcher>(device(), builder_.load(problem, schedule, std::move(code)));
+  });
+}
+
+}  // namespace flashjit

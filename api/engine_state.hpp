@@ -1,0 +1,96 @@
+// What an Engine is behind its handle: one device, a compiler on demand, the cache, and the tables of what
+// was made.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "api/build/kernel_builder.hpp"
+#include "api/choose.hpp"
+#include "api/launch/launcher.hpp"
+#include "api/single_flight.hpp"
+#include "cache/store.hpp"
+#include "flashjit/engine.hpp"
+#include "generator/render.hpp"
+#include "runtime/device.hpp"
+
+namespace flashjit {
+
+class EngineState {
+ public:
+  // What an Engine is made of. The public constructor takes these from the environment, tests bring their
+  // own.
+  struct Parts {
+    std::unique_ptr<runtime::Device> device;
+    std::unique_ptr<cache::Store> store;
+    std::filesystem::path wisdom_file;  // empty: none
+    TemplateSet templates;
+    api::LoadCompiler load_compiler;
+  };
+  static Parts parts_from_environment(const EngineOptions& options, const api::Message& message);
+
+  EngineState(EngineOptions options, Parts parts);
+  explicit EngineState(const EngineOptions& options);
+
+  // A kernel that is ready to launch, why this one, and where its code came from.
+  struct Ready {
+    std::shared_ptr<const api::Launcher> launcher;
+    Origin origin;
+  };
+  // Throws as Engine::plan does. Ready at once when it was made before, and `origin.code` says so.
+  std::shared_ptr<const Ready> ready(const Problem& problem, const Shape& shape, const PlanOptions& options);
+
+  [[nodiscard]] runtime::Device& device() { return *parts_.device; }
+  [[nodiscard]] const EngineOptions& options() const { return options_; }
+  [[nodiscard]] api::KernelBuilder& builder() { return builder_; }
+  [[nodiscard]] api::Chooser& chooser() { return chooser_; }
+  void message(std::string_view line) const { options_.on_message(line); }
+
+ private:
+  struct PlanKey {
+    Problem problem;
+    std::string bucket;
+    std::string schedule;
+    std::string family;
+    Tuning tuning;
+    bool operator==(const PlanKey&) const = default;
+  };
+  struct KernelKey {
+    Problem problem;
+    Schedule schedule;
+    bool operator==(const KernelKey&) const = default;
+  };
+  struct Hash {
+    std::size_t operator()(const PlanKey& key) const;
+    std::size_t operator()(const KernelKey& key) const;
+  };
+  using LauncherPointer = std::shared_ptr<const api::Launcher>;
+
+  // Tunes unless wisdom makes it superfluous; returns what went wrong, if it did.
+  std::string tune(const Problem& problem, const Shape& shape, const PlanOptions& options);
+  Ready make(const Problem& problem, const Shape& shape, const PlanOptions& options);
+  // Null, with the reason in `spills`, when the code spills registers and another schedule may be taken
+  // instead.
+  LauncherPointer launcher(const Problem& problem, const Schedule& schedule, bool may_spill,
+                           std::string& spills);
+
+  const EngineOptions options_;
+  Parts parts_;  // outlives the tables: kernels are unloaded before their device goes
+  api::KernelBuilder builder_;
+  api::Chooser chooser_;
+  std::mutex tuning_;  // one run at a time, or they would time each other
+  api::SingleFlight<PlanKey, std::shared_ptr<const Ready>, Hash> plans_;
+  api::SingleFlight<KernelKey, LauncherPointer, Hash> kernels_;
+};
+
+// The rooms above the API (cli, bench, tests) reach the state of an Engine, and make one of their own parts.
+struct EngineAccess {
+  static EngineState& state(const Engine& engine) { return *engine.state_; }
+  static Engine make(std::shared_ptr<EngineState> state) { return Engine(std::move(state)); }
+};
+
+}  // namespace flashjit

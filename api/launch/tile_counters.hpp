@@ -1,0 +1,53 @@
+// The counters from which persistent CTAs of a dynamic schedule take their tiles
+// (ForwardParams::tile_counter).
+//
+// A counter is two zeros that a launch uses and leaves zero again, so it may serve any number of launches
+// that never overlap, and no two that might. Launches in one stream never overlap: each stream gets a counter
+// of its own, found again by its handle (with the thread for CU_STREAM_PER_THREAD, one handle that is a
+// different stream in each thread). A handle is not given to a new stream before the old one's work is done,
+// since the driver keeps the stream until then. A captured launch runs whenever, and in whatever stream, its
+// graph is launched: it gets a counter that nothing else is ever given. (Two copies of one graph must not run
+// at once; they would write the same o.)
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "runtime/device.hpp"
+
+namespace flashjit::api {
+
+class TileCounters {
+ public:
+  explicit TileCounters(runtime::Device& device);  // allocates device memory
+  ~TileCounters();
+  TileCounters(const TileCounters&) = delete;
+  TileCounters& operator=(const TileCounters&) = delete;
+
+  // The counter for a launch into this stream. Takes no lock once this thread has launched into the stream
+  // before.
+  int* for_launch(runtime::Stream stream);
+
+  // Makes room for captured launches again if less than half is left. Not for use in a capture.
+  void replenish();
+
+  [[nodiscard]] std::size_t bytes() const;
+
+ private:
+  int* take();  // the next unused counter; the lock is held
+  void grow();  // the lock is held
+
+  runtime::Device& device_;
+  const std::uint64_t id_;  // tells this object from an earlier one at the same address
+  mutable std::mutex mutex_;
+  std::vector<void*> chunks_;
+  std::size_t used_ = 0;  // counters of the last chunk
+  std::map<std::pair<runtime::Stream, std::uint64_t>, int*>
+      by_stream_;  // with the thread, where that matters
+};
+
+}  // namespace flashjit::api

@@ -1,0 +1,20 @@
+// What a Plan is behind its handle.
+#pragma once
+
+#include <memory>
+
+#include "api/engine_state.hpp"
+#include "flashjit/plan.hpp"
+
+namespace flashjit {
+
+class PlanState {
+ public:
+  std::shared_ptr<EngineState> engine;  // first: the device goes last
+  std::shared_ptr<const api::Launcher> launcher;
+  Problem problem;
+  Shape shape;
+  Origin origin;
+};
+
+}  // namespace flashjit

@@ -1,0 +1,63 @@
+// A table of slow things made once: many threads may ask for one key, the first makes it, the others wait for
+// it.
+#pragma once
+
+#include <functional>
+#include <future>
+#include <mutex>
+#include <shared_mutex>
+#include <unordered_map>
+#include <utility>
+
+namespace flashjit::api {
+
+template <class Key, class Value, class Hash>
+class SingleFlight {
+ public:
+  // The value if it is there already; a default Value while it is being made or when nobody asked for it.
+  Value find(const Key& key) const {
+    const std::shared_lock lock(mutex_);
+    const auto found = made_.find(key);
+    return found == made_.end() ? Value{} : found->second;
+  }
+
+  // The value, made by make() if need be. What make() throws is thrown to all who wait, and the next one to
+  // ask tries again. make() must not ask for the same key.
+  Value get(const Key& key, const std::function<Value()>& make) {
+    std::promise<Value> promise;
+    {
+      std::unique_lock lock(mutex_);
+      if (const auto found = made_.find(key); found != made_.end()) return found->second;
+      if (const auto found = under_way_.find(key); found != under_way_.end()) {
+        const std::shared_future<Value> others = found->second;
+        lock.unlock();
+        return others.get();
+      }
+      under_way_.emplace(key, promise.get_future().share());
+    }
+    try {
+      Value value = make();
+      {
+        const std::unique_lock lock(mutex_);
+        made_.emplace(key, value);
+        under_way_.erase(key);
+      }
+      promise.set_value(value);
+      return value;
+    } catch (...) {
+      {
+        const std::unique_lock lock(mutex_);
+        under_way_.erase(key);
+      }
+      promise.set_exception(std::current_exception());
+      throw;
+    }
+  }
+
+ private:
+  mutable std::shared_mutex mutex_;
+  std::unordered_map<Key, Value, Hash> made_;
+  std::unordered_map<Key, std::shared_future<Value>, Hash> under_way_;
+};
+
+}  // namespace flashjit::api

@@ -1,0 +1,26 @@
+// The Engine's side of autotune: it knows how to build and launch, and where a tuning run may live.
+#pragma once
+
+#include "autotune/runner.hpp"
+#include "autotune/tuner.hpp"
+#include "flashjit/engine.hpp"
+#include "flashjit/problem.hpp"
+
+namespace flashjit {
+
+class EngineState;
+
+namespace api {
+
+// Builds schedules for this problem out of the Engine's cache, and launches them with the checks and the
+// parameters of Plan::forward. The state must outlive what is built.
+autotune::Build build_with(EngineState& state, const Problem& problem);
+
+// Tunes in a worker process, so that a bad kernel ends the worker and not the program; in this process where
+// kernels are emulated, or, with a message, where there is no worker to be found. The result is not filed
+// yet.
+autotune::TuneResult tune(EngineState& state, const Problem& problem, const Shape& shape,
+                          const autotune::TuneOptions& options);
+
+}  // namespace api
+}  // namespace flashjit
