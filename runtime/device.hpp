@@ -80,6 +80,11 @@ class Device {
     return false;
   }  // Timer gives a model's figure, not a clock's
 
+  // The clock of the multiprocessors as it is now, which heat and power move; 0 where nobody can say.
+  [[nodiscard]] virtual double clock_mhz() {
+    return 0;
+  }
+
   // Loading may be slow and may fail; safe from many threads. Never call it while a stream is being captured.
   virtual std::unique_ptr<Kernel> load(const KernelImage& image) = 0;
   // CTAs of the kernel that one multiprocessor can hold at once.
