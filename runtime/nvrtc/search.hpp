@@ -8,13 +8,13 @@
 namespace flashjit::runtime {
 
 struct NvrtcPlaces {
-  std::string given;                            // FLASHJIT_NVRTC: a file, or a directory that holds one
-  std::vector<std::filesystem::path> toolkits;  // CUDA_PATH, CUDA_HOME, /usr/local/cuda
-  std::vector<std::string> sonames;             // what the loader is asked for
+  std::string given;  // FLASHJIT_NVRTC: a file, or a directory that holds one
+  std::vector<std::filesystem::path> toolkits;
+  std::vector<std::string> sonames;  // what the loader is asked for
   std::vector<std::filesystem::path> site_packages;
 };
 
-NvrtcPlaces nvrtc_places();  // from the environment
+NvrtcPlaces nvrtc_places();  // from the environment; see runtime/places.hpp
 
 // The library's path. Throws Error{not_found} that lists where it looked and how to get NVRTC.
 std::filesystem::path find_nvrtc(const NvrtcPlaces& places);

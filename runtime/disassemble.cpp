@@ -1,0 +1,143 @@
+// Finds and runs nvdisasm on a private temporary file.
+#include "runtime/disassemble.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <spawn.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <system_error>
+#include <vector>
+
+#include "flashjit/error.hpp"
+#include "runtime/places.hpp"
+
+extern char** environ;
+
+namespace flashjit::runtime {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool runnable(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_regular_file(path, ignored) && access(path.c_str(), X_OK) == 0;
+}
+
+// A directory of our own below the temporary one, removed with all it holds.
+class PrivateDirectory {
+ public:
+  PrivateDirectory() {
+    std::string pattern = (fs::temp_directory_path() / "flashjit-sass-XXXXXX").string();
+    if (mkdtemp(pattern.data()) == nullptr) {
+      throw Error(ErrorCode::io, fmt::format("can't make a directory {}: {}", pattern, std::strerror(errno)),
+                  "TMPDIR names the directory to make it in");
+    }
+    path_ = pattern;
+  }
+  ~PrivateDirectory() {
+    std::error_code ignored;  // what stays behind is in the temporary directory
+    fs::remove_all(path_, ignored);
+  }
+  PrivateDirectory(const PrivateDirectory&) = delete;
+  PrivateDirectory& operator=(const PrivateDirectory&) = delete;
+  [[nodiscard]] const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+std::string read_file(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return std::move(text).str();
+}
+
+// The exit status as waitpid gives it.
+int run(const fs::path& program, const std::vector<std::string>& arguments, const fs::path& out,
+        const fs::path& err) {
+  std::string name = program.string();
+  std::vector<std::string> copies = arguments;
+  std::vector<char*> argv{name.data()};
+  for (std::string& copy : copies) argv.push_back(copy.data());
+  argv.push_back(nullptr);
+
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  constexpr int kNew = O_WRONLY | O_CREAT | O_TRUNC;
+  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, out.c_str(), kNew, S_IRUSR | S_IWUSR);
+  posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, err.c_str(), kNew, S_IRUSR | S_IWUSR);
+  pid_t child = 0;
+  const int failure = posix_spawn(&child, name.c_str(), &actions, nullptr, argv.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  if (failure != 0) {
+    throw Error(ErrorCode::io, fmt::format("can't start {}: {}", name, std::strerror(failure)));
+  }
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0) {
+    if (errno != EINTR) throw Error(ErrorCode::io, fmt::format("lost {}: {}", name, std::strerror(errno)));
+  }
+  return status;
+}
+
+}  // namespace
+
+fs::path find_nvdisasm() {
+  if (const std::string given = environment("FLASHJIT_NVDISASM"); !given.empty()) {
+    if (runnable(given)) return given;
+    if (runnable(fs::path(given) / "nvdisasm")) return fs::path(given) / "nvdisasm";
+    throw Error(ErrorCode::not_found,
+                fmt::format("FLASHJIT_NVDISASM is \"{}\": no program nvdisasm there", given),
+                "set it to nvdisasm or to the directory that holds it, or unset it to search");
+  }
+  for (const fs::path& directory : path_directories()) {
+    if (runnable(directory / "nvdisasm")) return directory / "nvdisasm";
+  }
+  std::string looked = "FLASHJIT_NVDISASM (not set), PATH";
+  for (const fs::path& toolkit : toolkits()) {
+    if (runnable(toolkit / "bin/nvdisasm")) return toolkit / "bin/nvdisasm";
+    looked += fmt::format(", {}", (toolkit / "bin").string());
+  }
+  for (const fs::path& packages : site_packages()) {
+    if (const fs::path triton = packages / "triton/backends/nvidia/bin/nvdisasm"; runnable(triton))
+      return triton;
+    for (const fs::path& package : list_directory(packages / "nvidia")) {
+      if (runnable(package / "bin/nvdisasm")) return package / "bin/nvdisasm";
+    }
+    looked += fmt::format(", {} (triton, nvidia/*/bin)", packages.string());
+  }
+  throw Error(
+      ErrorCode::not_found, fmt::format("nvdisasm was not found; looked in {}", looked),
+      "`pip install nvidia-cuda-nvdisasm`, or a CUDA toolkit, has it; FLASHJIT_NVDISASM names one elsewhere");
+}
+
+std::string disassemble(std::string_view cubin, const fs::path& nvdisasm) {
+  const PrivateDirectory directory;
+  const fs::path input = directory.path() / "kernel.cubin";
+  std::ofstream file(input, std::ios::binary);
+  file.write(cubin.data(), static_cast<std::streamsize>(cubin.size()));
+  file.close();
+  if (!file)
+    throw Error(ErrorCode::io, fmt::format("can't write {}", input.string()),
+                "TMPDIR names another directory");
+  const fs::path out = directory.path() / "sass";
+  const fs::path err = directory.path() / "errors";
+  // -c: the code sections alone; what the other sections say, cubin.hpp reads.
+  const int status = run(nvdisasm, {"-c", input.string()}, out, err);
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+    throw Error(ErrorCode::io, fmt::format("{} failed: {}", nvdisasm.string(), read_file(err)),
+                "is it as new as the NVRTC that made the cubin?");
+  }
+  return read_file(out);
+}
+
+}  // namespace flashjit::runtime
