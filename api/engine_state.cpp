@@ -13,11 +13,9 @@
 #include "autotune/tune.hpp"
 #include "flashjit/error.hpp"
 #include "runtime/compile.hpp"
+#include "runtime/cuda_device.hpp"
 
 namespace flashjit {
-namespace runtime {
-std::unique_ptr<Device> open_cuda_device(const std::string& name);
-}
 namespace emulator {
 std::unique_ptr<runtime::Device> open_emulated_device(const std::string& arch);
 }

@@ -1,0 +1,179 @@
+/* The C interface of flashjit: the same Engine and Plan, for C and for everything that can call C.
+ *
+ *   struct flashjit_engine* engine = NULL;
+ *   struct flashjit_plan* plan = NULL;
+ *   struct flashjit_problem problem = {.size = sizeof problem, .head_dim = 128, .causal = 1};
+ *   struct flashjit_shape shape = {
+ *       .size = sizeof shape, .batch = 4, .heads = 32, .heads_kv = 8, .seqlen_q = 4096, .seqlen_k = 4096};
+ *   struct flashjit_forward_args args = {.size = sizeof args, .q = q, .k = k, .v = v, .o = o};
+ *   if (flashjit_engine_create(NULL, &engine) != FLASHJIT_OK ||
+ *       flashjit_plan_create(engine, &problem, &shape, NULL, &plan) != FLASHJIT_OK ||
+ *       flashjit_forward(plan, &args, stream) != FLASHJIT_OK)
+ *     puts(flashjit_last_error());
+ *
+ * Every struct starts with its own size, which the caller sets. That is what lets a program that was compiled
+ * against one version run with another: fields are only ever added at the end, and an absent or zero field
+ * means its default. */
+#ifndef FLASHJIT_H
+#define FLASHJIT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#pragma GCC visibility push(default)
+
+enum flashjit_status {
+  FLASHJIT_OK = 0,
+  FLASHJIT_INVALID_ARGUMENT = 1, /* the call was wrong: the message names the argument, and what it may be */
+  FLASHJIT_UNSUPPORTED = 2,      /* right in itself, but not on this GPU, dtype or schedule */
+  FLASHJIT_NOT_FOUND = 3,        /* a library, device, file or entry is missing */
+  FLASHJIT_COMPILE_FAILED = 4,   /* NVRTC refused or ran out of time */
+  FLASHJIT_DEVICE = 5,           /* a CUDA call failed, or the emulator found a bug in a kernel */
+  FLASHJIT_IO = 6,               /* a file could not be read or written */
+  FLASHJIT_WRONG_RESULT = 7,     /* a check against the reference failed */
+  FLASHJIT_INTERNAL = 8          /* a bug in flashjit */
+};
+
+enum flashjit_pass { FLASHJIT_FORWARD = 0, FLASHJIT_BACKWARD = 1 };
+enum flashjit_dtype { FLASHJIT_BF16 = 0, FLASHJIT_FP16 = 1, FLASHJIT_FP32 = 2 };
+enum flashjit_tuning { FLASHJIT_TUNING_OFF = 0, FLASHJIT_TUNING_QUICK = 1, FLASHJIT_TUNING_FULL = 2 };
+
+struct flashjit_engine; /* a device, a compiler and a cache; any number of threads may use one */
+struct flashjit_plan;   /* a chosen, loaded kernel; it keeps what it needs of its engine alive */
+
+struct flashjit_engine_options {
+  size_t size;
+  const char* device;       /* "cuda" (the current GPU), "cuda:1", "emulated:sm_90a"; NULL: "cuda" */
+  int32_t tuning;           /* enum flashjit_tuning */
+  int32_t tuning_budget_ms; /* 0: the mode's own */
+  const char* cache_dir;    /* NULL: FLASHJIT_CACHE_DIR, else $XDG_CACHE_HOME/flashjit */
+  int32_t no_cache;         /* not 0: nothing is read from or written to disk */
+  int32_t reserved;         /* 0 */
+  /* Warnings and progress, from any thread; NULL: to stderr. context is handed to it. */
+  void (*on_message)(void* context, const char* line);
+  void* context;
+};
+
+struct flashjit_problem {
+  size_t size;
+  int32_t pass;          /* enum flashjit_pass */
+  int32_t dtype;         /* enum flashjit_dtype: of q, k, v and o */
+  int32_t head_dim;      /* of q and k: a multiple of 8, 8 to 256 */
+  int32_t head_dim_v;    /* of v and o; 0: the same */
+  int32_t causal;        /* not 0: query i sees keys 0 .. i + seqlen_k - seqlen_q */
+  int32_t no_lse;        /* not 0: the kernel cannot write the log-sum-exp */
+  int32_t deterministic; /* backward only */
+  int32_t reserved;      /* 0 */
+};
+
+struct flashjit_shape {
+  size_t size;
+  int32_t batch;
+  int32_t heads;
+  int32_t heads_kv; /* divides heads; 0: the same */
+  int32_t seqlen_q;
+  int32_t seqlen_k;
+  int32_t reserved; /* 0 */
+};
+
+struct flashjit_plan_options {
+  size_t size;
+  const char* schedule; /* "mma:m128n64w4s2"; NULL: chosen */
+  const char* family;   /* "mma"; NULL: any */
+  int32_t tuning;       /* enum flashjit_tuning; the higher of this and the engine's counts */
+  int32_t reserved;     /* 0 */
+  void* stream; /* the caller's stream if it may be in capture: a plan that is not ready is then an error */
+};
+
+/* In elements; the last dimension is contiguous. All zero: packed (batch, seqlen, heads, head_dim). */
+struct flashjit_strides {
+  int64_t batch;
+  int64_t head;
+  int64_t row;
+};
+
+struct flashjit_forward_args {
+  size_t size;
+  const void* q; /* (batch, seqlen_q, heads, head_dim), 16-byte aligned, as all of them */
+  const void* k; /* (batch, seqlen_k, heads_kv, head_dim) */
+  const void* v; /* (batch, seqlen_k, heads_kv, head_dim_v) */
+  void* o;       /* (batch, seqlen_q, heads, head_dim_v) */
+  float* lse;    /* (batch, heads, seqlen_q), natural log; NULL: not wanted */
+  struct flashjit_strides q_strides, k_strides, v_strides, o_strides;
+  const struct flashjit_shape* shape; /* NULL: the plan's own */
+  float scale;                        /* of the logits, above 0; 0: 1 / sqrt(head_dim) */
+  int32_t reserved;                   /* 0 */
+};
+
+/* Texts live as long as the plan. */
+struct flashjit_origin {
+  size_t size;
+  const char* schedule;   /* "mma:m128n64w4s2" */
+  const char* choice;     /* "given", "wisdom (this GPU)", "model", "tuned (quick)" ... */
+  const char* code;       /* "memory", "disk", "system", "compiled in 412 ms" */
+  const char* note;       /* what else a user should know; may be empty */
+  const char* kernel;     /* the kernel's name */
+  const char* source;     /* the CUDA C++ that runs */
+  size_t workspace_bytes; /* device memory that the plan's kernel holds for itself */
+};
+
+/* "0.1.0" */
+const char* flashjit_version(void);
+
+/* What went wrong in this thread's last call that returned something else than FLASHJIT_OK: the message and,
+ * after a line break, what to do about it. Good until the thread's next such call. Never NULL. */
+const char* flashjit_last_error(void);
+
+/* options: NULL means all defaults. Handles are made by _create and given back by _destroy, which takes NULL
+ * too. */
+enum flashjit_status flashjit_engine_create(const struct flashjit_engine_options* options,
+                                            struct flashjit_engine** engine);
+void flashjit_engine_destroy(struct flashjit_engine* engine);
+
+/* Slow the first time, then a lookup. */
+enum flashjit_status flashjit_plan_create(struct flashjit_engine* engine,
+                                          const struct flashjit_problem* problem,
+                                          const struct flashjit_shape* shape,
+                                          const struct flashjit_plan_options* options,
+                                          struct flashjit_plan** plan);
+void flashjit_plan_destroy(struct flashjit_plan* plan);
+
+/* flashjit_plan_create for its effect on memory and disk: before a stream capture, or to warm a cache. */
+enum flashjit_status flashjit_prepare(struct flashjit_engine* engine, const struct flashjit_problem* problem,
+                                      const struct flashjit_shape* shape,
+                                      const struct flashjit_plan_options* options);
+
+/* Enqueues one forward pass into a CUstream or cudaStream_t (NULL: the default stream). Cheap, and legal in a
+ * capture. */
+enum flashjit_status flashjit_forward(const struct flashjit_plan* plan,
+                                      const struct flashjit_forward_args* args, void* stream);
+
+/* Fills in what the caller's size has room for. */
+enum flashjit_status flashjit_plan_origin(const struct flashjit_plan* plan, struct flashjit_origin* origin);
+
+/* "cuda:0", "emulated:sm_90a"; "NVIDIA H200, driver 580.159"; "sm_90a". They live as long as the engine. */
+const char* flashjit_engine_device(const struct flashjit_engine* engine);
+const char* flashjit_engine_description(const struct flashjit_engine* engine);
+const char* flashjit_engine_arch(const struct flashjit_engine* engine);
+
+/* Device memory, for programs that have no CUDA of their own. Copies are ordered with the stream's work;
+ * download waits. */
+enum flashjit_status flashjit_allocate(struct flashjit_engine* engine, size_t bytes, void** memory);
+enum flashjit_status flashjit_free(struct flashjit_engine* engine, void* memory);
+enum flashjit_status flashjit_upload(struct flashjit_engine* engine, void* to, const void* from, size_t bytes,
+                                     void* stream);
+enum flashjit_status flashjit_download(struct flashjit_engine* engine, void* to, const void* from,
+                                       size_t bytes, void* stream);
+enum flashjit_status flashjit_synchronize(struct flashjit_engine* engine, void* stream);
+
+#pragma GCC visibility pop
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
