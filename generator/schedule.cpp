@@ -29,6 +29,7 @@ constexpr auto knobs_of() {
         {{"l", "lanes", "lanes of a warp across the keys: 4, 8 or 16", 4, 16}, &S::lanes},
         {{"c", "min_ctas", "CTAs per multiprocessor that registers must allow, 0 = free", 0, 8}, &S::min_ctas},
         {{"u", "unroll", "unrolling of the loops inside the two products", 1, 8}, &S::unroll},
+        {{"pf", "prefetch", "Q and P fragments of the next step are loaded ahead", 0, 1}, &S::prefetch},
     });
   } else if constexpr (std::is_same_v<S, MmaSchedule>) {
     return std::to_array<Knob<S>>({
@@ -47,7 +48,7 @@ constexpr auto knobs_of() {
         {{"m", "tile_m", "query rows per CTA", 64, 256}, &S::tile_m},
         {{"n", "tile_n", "keys per step", 16, 256}, &S::tile_n},
         {{"s", "stages", "K/V tiles in flight", 1, 6}, &S::stages},
-        {{"qr", "q_in_regs", "Q fragments in registers", 0, 1}, &S::q_in_regs},
+        {{"qr", "q_in_regs", "Q in registers: 0 none, 1 all, 2 half", 0, 2}, &S::q_in_regs},
         {{"o", "o_passes", "passes in which O leaves, 0 = through Q's place", 0, 4}, &S::o_passes},
         {{"lz", "lazy", "rescale O when a maximum grows by more than 2^lazy, 0 = always", 0, 16}, &S::lazy},
         {{"pp", "ping_pong", "warpgroups take turns to issue products", 0, 1}, &S::ping_pong},

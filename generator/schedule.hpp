@@ -22,6 +22,7 @@ struct SimtSchedule {
   int lanes = 8;     // of a warp across the keys: 4, 8 or 16
   int min_ctas = 0;  // CTAs per multiprocessor the register allocator must allow; 0 leaves it free
   int unroll = 1;    // of the loops inside the two products
+  int prefetch = 0;  // 1: fragments of Q and P for the next step are loaded while this one is computed
   bool operator==(const SimtSchedule&) const = default;
 };
 
@@ -44,7 +45,7 @@ struct WgmmaSchedule {
   int tile_m = 128;
   int tile_n = 128;
   int stages = 2;         // K/V tiles in flight
-  int q_in_regs = 1;      // 1: Q fragments live in registers (RS wgmma for QK)
+  int q_in_regs = 1;      // 1: Q lives in registers (RS wgmma for QK); 2: half of its panels; 0: none
   int o_passes = 1;       // O leaves through its own shared memory in this many passes; 0: through Q's place
   int lazy = 8;           // as MmaSchedule::lazy
   int ping_pong = 1;      // 1: warpgroups take turns to issue their products

@@ -31,8 +31,8 @@ template <int kDim, int kStride, bool kGuarded>
 __device__ __forceinline__ void copy_tile(float* to, const float* from, long long row_stride, int rows_left) {
   constexpr int kChunks = kDim / 4;
   constexpr int kRowsPerStep = kThreads / kChunks;
-  const int row = threadIdx.x / kChunks;
-  const int column = threadIdx.x % kChunks * 4;
+  const int row = threadIdx.x / unsigned{kChunks};
+  const int column = threadIdx.x % unsigned{kChunks} * 4;
   to += row * kStride + column;
   from += row * row_stride + column;
   const bool works = kThreads % kChunks == 0 || row < kRowsPerStep;
@@ -48,17 +48,17 @@ __device__ __forceinline__ void copy_tile(float* to, const float* from, long lon
   /*%/cp_async%*/
 }
 
-// Copies the Q tile through registers and folds the softmax's scale into it, so that S comes out in units of
-// log2.
+// Copies the Q tile through registers and gives it the sign of the scale, so that the softmax can take its
+// maximum before it scales. (The whole scale would round Q.)
 __device__ __forceinline__ void copy_q(float* to, const float* from, long long row_stride, int rows_left,
-                                       float scale_log2) {
-  constexpr int kChunks = kHeadDim / 4;
-  for (int chunk = threadIdx.x; chunk < kTileM * kChunks; chunk += kThreads) {
+                                       float sign) {
+  constexpr unsigned kChunks = kHeadDim / 4;
+  for (unsigned chunk = threadIdx.x; chunk < kTileM * kChunks; chunk += kThreads) {
     const int row = chunk / kChunks;
     const int column = chunk % kChunks * 4;
     float4 q{0, 0, 0, 0};
     if (row < rows_left) q = *reinterpret_cast<const float4*>(from + row * row_stride + column);
     *reinterpret_cast<float4*>(to + row * kStrideQk + column) =
-        float4{q.x * scale_log2, q.y * scale_log2, q.z * scale_log2, q.w * scale_log2};
+        float4{q.x * sign, q.y * sign, q.z * sign, q.w * sign};
   }
 }

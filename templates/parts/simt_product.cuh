@@ -1,9 +1,46 @@
 // The two matrix products of attention as outer products in registers.
 #pragma once
 
-// S = Q K^T for kRows x kKeys of the tile. Four steps of the head dimension cost kRows + kKeys 128-bit loads
-// and 4 * kRows * kKeys FMAs. Rows of Q and K are padded by 16 bytes, so that lanes on neighbouring rows meet
-// no bank twice.
+#include "parts/simt_layout.cuh"
+
+// Four columns of a thread's rows of Q, or four (kHanded) weights of a thread's rows of P.
+template <int kCount>
+struct RowFragment {
+  float at[kRows][kCount];
+
+  __device__ __forceinline__ void load(const float* from, int row_stride) {
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) load_floats<kCount>(at[i], from + i * kRowLanes * row_stride);
+  }
+};
+
+// Runs kSteps steps, each of which first loads a RowFragment and then computes with it. With kPrefetch the
+// fragment of the next step is on its way while this one is computed: it takes registers, and hides the
+// latency of shared memory.
+template <int kCount, int kSteps, class Load, class Compute>
+__device__ __forceinline__ void run_steps(Load load, Compute compute) {
+  if constexpr (kPrefetch && kSteps % 2 == 0) {
+    RowFragment<kCount> even, odd;
+    load(even, 0);
+#pragma unroll kUnroll
+    for (int step = 0; step < kSteps; step += 2) {
+      load(odd, step + 1);
+      compute(even, step);
+      load(even, step + 2 < kSteps ? step + 2 : 0);  // after the last step: loaded for nothing, but no branch
+      compute(odd, step + 1);
+    }
+  } else {
+#pragma unroll kUnroll
+    for (int step = 0; step < kSteps; ++step) {
+      RowFragment<kCount> fragment;
+      load(fragment, step);
+      compute(fragment, step);
+    }
+  }
+}
+
+// S = Q K^T for kRows x kKeys of the tile. Four columns of Q and K cost kRows + kKeys 128-bit loads and
+// 4 * kRows * kKeys FMAs. Rows are padded by 16 bytes, so that lanes on neighbouring rows meet no bank twice.
 __device__ __forceinline__ void multiply_qk(float (&s)[kRows][kKeys], const float* q, const float* k,
                                             const Place& place) {
   q += place.row * kStrideQk;
@@ -13,22 +50,19 @@ __device__ __forceinline__ void multiply_qk(float (&s)[kRows][kKeys], const floa
 #pragma unroll
     for (int j = 0; j < kKeys; ++j) s[i][j] = 0;
   }
-#pragma unroll kUnroll
-  for (int x = 0; x < kHeadDim; x += 4) {
-    float a[kRows][4];
+  run_steps<4, kHeadDim / 4>([&](RowFragment<4>& a, int step) { a.load(q + 4 * step, kStrideQk); },
+                             [&](const RowFragment<4>& a, int step) {
 #pragma unroll
-    for (int i = 0; i < kRows; ++i) load_floats<4>(a[i], q + i * kRowLanes * kStrideQk + x);
+                               for (int j = 0; j < kKeys; ++j) {
+                                 float b[4];
+                                 load_floats<4>(b, k + j * kLanes * kStrideQk + 4 * step);
 #pragma unroll
-    for (int j = 0; j < kKeys; ++j) {
-      float b[4];
-      load_floats<4>(b, k + j * kLanes * kStrideQk + x);
+                                 for (int x = 0; x < 4; ++x) {
 #pragma unroll
-      for (int y = 0; y < 4; ++y) {
-#pragma unroll
-        for (int i = 0; i < kRows; ++i) s[i][j] = fmaf(a[i][y], b[y], s[i][j]);
-      }
-    }
-  }
+                                   for (int i = 0; i < kRows; ++i) s[i][j] = fmaf(a.at[i][x], b[x], s[i][j]);
+                                 }
+                               }
+                             });
 }
 
 // O += P V. A warp hands its own rows of P over through shared memory, kHanded keys of each thread at a time:
@@ -46,24 +80,22 @@ __device__ __forceinline__ void multiply_pv(float (&o)[kRows][kColumns], const f
                             weights[i] + c * kHanded);
     }
     __syncwarp();
-#pragma unroll kUnroll
-    for (int t = 0; t < kLanes; ++t) {
-      float a[kRows][kHanded];
+    run_steps<kHanded, kLanes>([&](RowFragment<kHanded>& a, int t) { a.load(p + t * kHanded, kStrideP); },
+                               [&](const RowFragment<kHanded>& a, int t) {
 #pragma unroll
-      for (int i = 0; i < kRows; ++i) load_floats<kHanded>(a[i], p + i * kRowLanes * kStrideP + t * kHanded);
+                                 for (int h = 0; h < kHanded; ++h) {
+                                   const float* row = v + ((c * kHanded + h) * kLanes + t) * kValueDim;
+                                   float b[kColumns];
+                                   for_each_group(place.key_lane, [&]<int kCount>(int mine, int column) {
+                                     load_floats<kCount>(b + mine, row + column);
+                                   });
 #pragma unroll
-      for (int h = 0; h < kHanded; ++h) {
-        const float* row = v + ((c * kHanded + h) * kLanes + t) * kValueDim;
-        float b[kColumns];
-        for_each_group(place.key_lane, [&]<int kCount>(int mine, int column) {
-          load_floats<kCount>(b + mine, row + column);
-        });
+                                   for (int x = 0; x < kColumns; ++x) {
 #pragma unroll
-        for (int x = 0; x < kColumns; ++x) {
-#pragma unroll
-          for (int i = 0; i < kRows; ++i) o[i][x] = fmaf(a[i][h], b[x], o[i][x]);
-        }
-      }
-    }
+                                     for (int i = 0; i < kRows; ++i)
+                                       o[i][x] = fmaf(a.at[i][h], b[x], o[i][x]);
+                                   }
+                                 }
+                               });
   }
 }
