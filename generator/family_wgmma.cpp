@@ -21,6 +21,16 @@ int panels_of(int columns) {
 int warpgroups_of(const WgmmaSchedule& schedule) {
   return schedule.tile_m / 64;
 }
+int steps_of(int columns) {
+  return (columns + 15) / 16;
+}
+
+// Steps of 16 columns of Q that live in registers: none, all, or the first half in whole panels.
+int q_register_steps(const Problem& problem, const WgmmaSchedule& schedule) {
+  if (schedule.q_in_regs == 2) return panels_of(problem.head_dim) / 2 * 4;
+  return schedule.q_in_regs * steps_of(problem.head_dim);
+}
+
 bool is_static(const WgmmaSchedule& schedule) {
   return schedule.persistent != 2;
 }
@@ -55,7 +65,7 @@ FragmentRegisters fragments_of(const Problem& problem, const WgmmaSchedule& sche
   return {.s = schedule.tile_n / 2,
           .p = schedule.overlap == 1 ? schedule.tile_n / 4 : 0,  // else in the registers of s
           .o = problem.value_dim() / 2,
-          .q = schedule.q_in_regs == 1 ? (problem.head_dim + 15) / 16 * 4 : 0};
+          .q = 4 * q_register_steps(problem, schedule)};
 }
 
 // As templates/parts/wgmma_layout.cuh lays it out, which asserts that it fits.
@@ -115,6 +125,8 @@ std::vector<Constant> constants(const Problem& problem, const WgmmaSchedule& sch
       number("kTileN", schedule.tile_n, "keys per block"),
       number("kWarpgroups", warpgroups_of(schedule), "that compute, 64 rows each"),
       number("kThreads", 128 * (warpgroups_of(schedule) + 1), "per CTA, the producer's warpgroup included"),
+      number("kQRegisterSteps", q_register_steps(problem, schedule),
+             "of 16 columns of q that live in registers"),
       number("kStages", schedule.stages, "blocks of K, and of V, in flight"),
       number("kOPasses", schedule.o_passes, "passes in which O leaves; 0: at once, through Q's place"),
       number("kMaxChains", schedule.max_chains, "partial maxima per row and thread"),
@@ -156,6 +168,10 @@ Legality legal_wgmma(const Problem& problem, const WgmmaSchedule& s, const Targe
   if (s.section != WgmmaSchedule{}.section && (is_static(s) || !problem.causal)) {
     return {"section orders the causal tiles of persistent 2 only; leave it at its default"};
   }
+  if (s.q_in_regs == 2 && panels_of(problem.head_dim) < 2) {
+    return {
+        fmt::format("q_in_regs 2 splits Q's panels of 64 columns, head_dim {} has one", problem.head_dim)};
+  }
   const int panels_v = panels_of(problem.value_dim());
   if (s.o_passes > 0 && panels_v % s.o_passes != 0) {
     return {fmt::format("o_passes {} does not divide the {} panels of 64 columns that head_dim_v {} has",
@@ -187,7 +203,8 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
   const int dim = problem.head_dim;
   const int dim_v = problem.value_dim();
   const bool dynamic = !is_static(s);
-  const bool q_in_regs = s.q_in_regs == 1;
+  const int q_steps = q_register_steps(problem, s);
+  const bool q_in_shared = q_steps < steps_of(dim);
 
   Recipe recipe;
   recipe.kernel = "kernels/forward_wgmma.cu";
@@ -200,9 +217,10 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
       {"lse", problem.lse},
       {"dynamic", dynamic},
       {"sections", dynamic && problem.causal},
-      {"q_in_regs", q_in_regs},
-      {"release_q_at_once", s.o_passes > 0 && q_in_regs},
-      {"release_q_after_scores", s.o_passes > 0 && !q_in_regs},
+      {"q_in_regs", q_steps > 0},
+      {"q_in_shared", q_in_shared},
+      {"release_q_at_once", s.o_passes > 0 && !q_in_shared},
+      {"release_q_after_scores", s.o_passes > 0 && q_in_shared},
       {"o_through_q", s.o_passes == 0},
       {"lazy", s.lazy > 0},
       {"ping_pong", s.ping_pong == 1},
@@ -217,11 +235,11 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
     return fmt::format("{{%{}, %{}, %{}, %{}}}", first, first + 1, first + 2, first + 3);
   };
   recipe.lists["scores_registers"] = registers("s", s.tile_n);
-  recipe.lists["scores_instruction"] =
-      q_in_regs ? instruction(problem, s.tile_n, setp(scores + 5), four(scores),
-                              fmt::format("%{}, accumulate, 1, 1, 0", scores + 4))
-                : instruction(problem, s.tile_n, setp(scores + 2), fmt::format("%{}", scores),
-                              fmt::format("%{}, accumulate, 1, 1, 0, 0", scores + 1));
+  recipe.lists["scores_of_registers"] = instruction(problem, s.tile_n, setp(scores + 5), four(scores),
+                                                    fmt::format("%{}, accumulate, 1, 1, 0", scores + 4));
+  recipe.lists["scores_of_shared"] =
+      instruction(problem, s.tile_n, setp(scores + 2), fmt::format("%{}", scores),
+                  fmt::format("%{}, accumulate, 1, 1, 0, 0", scores + 1));
   recipe.lists["values_registers"] = registers("o", dim_v);
   recipe.lists["values_instruction"] =
       instruction(problem, dim_v, "setp.eq.b32 accumulate, 0, 0;", four(values),

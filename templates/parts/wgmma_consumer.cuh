@@ -29,12 +29,11 @@ struct Consumer {
   unsigned p[kTileN / 4];
   /*%/overlap%*/
   /*%#q_in_regs%*/
-  unsigned q[(kHeadDim + 15) / 16][4];
+  unsigned q[kQRegisterSteps][4];
   /*%/q_in_regs%*/
-  /*%^q_in_regs%*/
-  // The descriptor of its tile.
-  unsigned long long q;
-  /*%/q_in_regs%*/
+  /*%#q_in_shared%*/
+  unsigned long long q_tile;  // its descriptor
+  /*%/q_in_shared%*/
   SoftmaxState rows;
 
   __device__ __forceinline__ Consumer(unsigned shared_memory, int number, float scale)
@@ -65,7 +64,7 @@ struct Consumer {
   // Warpgroups take turns to issue their products, so that one's softmax runs beside the other's products.
   __device__ __forceinline__ void take_turn() const { named_barrier_sync(1 + warpgroup, 256); }
   __device__ __forceinline__ void pass_turn() const {
-    named_barrier_arrive(1 + (warpgroup + 1) % kWarpgroups, 256);
+    named_barrier_arrive(warpgroup + 1 == kWarpgroups ? 1 : 2 + warpgroup, 256);
   }
   /*%/ping_pong%*/
 
@@ -75,41 +74,43 @@ struct Consumer {
     q_parity ^= 1;
 /*%#q_in_regs%*/
 #pragma unroll
-    for (int step = 0; step < (kHeadDim + 15) / 16; ++step) ldmatrix(q[step], tile + fragment_offset(step));
+    for (int step = 0; step < kQRegisterSteps; ++step) ldmatrix(q[step], tile + fragment_offset(step));
     /*%/q_in_regs%*/
     /*%#release_q_at_once%*/
     __syncwarp();
     release_q();
     /*%/release_q_at_once%*/
-    /*%^q_in_regs%*/
-    q = wgmma_descriptor(tile, 0);
-    /*%/q_in_regs%*/
+    /*%#q_in_shared%*/
+    q_tile = wgmma_descriptor(tile, 0);
+    /*%/q_in_shared%*/
   }
 
   __device__ __forceinline__ void release_q() const {
     if (lane() == 0) mbarrier_arrive(shared + kQEmpty + 8 * warpgroup);
   }
 
-  // s = q k^T, 16 columns of the head a time: 32 bytes of a row, four to a panel.
+  // 16 columns of the head: 32 bytes of a row, four such steps to a panel.
+  template <bool kAccumulate>
+  __device__ __forceinline__ void issue_score_step(int step, unsigned long long k) {
+    const unsigned long long k_step = k + step / 4 * (kTileN * kRowBytes / 16) + step % 4 * 2;
+    /*%#q_in_regs%*/
+    if (step < kQRegisterSteps) wgmma_scores<kAccumulate>(s, q[step], k_step);
+    /*%/q_in_regs%*/
+    /*%#q_in_shared%*/
+    if (step >= kQRegisterSteps) {
+      wgmma_scores<kAccumulate>(s, q_tile + step / 4 * (64 * kRowBytes / 16) + step % 4 * 2, k_step);
+    }
+    /*%/q_in_shared%*/
+  }
+
+  // s = q k^T.
   __device__ __forceinline__ void issue_scores() {
     const unsigned long long k = k_tiles + k_place.stage * (kKBytes / 16);
     pin(s);
     wgmma_fence();
+    issue_score_step<false>(0, k);
 #pragma unroll
-    for (int step = 0; step < (kHeadDim + 15) / 16; ++step) {
-      const unsigned long long k_step = k + step / 4 * (kTileN * kRowBytes / 16) + step % 4 * 2;
-      /*%#q_in_regs%*/
-      const auto& q_step = q[step];
-      /*%/q_in_regs%*/
-      /*%^q_in_regs%*/
-      const unsigned long long q_step = q + step / 4 * (64 * kRowBytes / 16) + step % 4 * 2;
-      /*%/q_in_regs%*/
-      if (step == 0) {
-        wgmma_scores<false>(s, q_step, k_step);
-      } else {
-        wgmma_scores<true>(s, q_step, k_step);
-      }
-    }
+    for (int step = 1; step < (kHeadDim + 15) / 16; ++step) issue_score_step<true>(step, k);
     wgmma_commit();
   }
 

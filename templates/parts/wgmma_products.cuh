@@ -8,9 +8,9 @@ template <bool kAccumulate>
 __device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2], const unsigned* q,
                                              unsigned long long k) {
   asm volatile(
-      /*%#scores_instruction%*/
+      /*%#scores_of_registers%*/
       "/*%line%*/\n"
-      /*%/scores_instruction%*/
+      /*%/scores_of_registers%*/
       :
       /*%#scores_registers%*/
       /*%line%*/
@@ -18,22 +18,22 @@ __device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2], const unsig
       : "r"(q[0]), "r"(q[1]), "r"(q[2]), "r"(q[3]), "l"(k), "n"(kAccumulate));
 }
 /*%/q_in_regs%*/
-/*%^q_in_regs%*/
+/*%#q_in_shared%*/
 // s = or += 16 columns of q's rows, in shared memory, times the same columns of k's rows: 64 x kTileN.
 template <bool kAccumulate>
 __device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2], unsigned long long q,
                                              unsigned long long k) {
   asm volatile(
-      /*%#scores_instruction%*/
+      /*%#scores_of_shared%*/
       "/*%line%*/\n"
-      /*%/scores_instruction%*/
+      /*%/scores_of_shared%*/
       :
       /*%#scores_registers%*/
       /*%line%*/
       /*%/scores_registers%*/
       : "l"(q), "l"(k), "n"(kAccumulate));
 }
-/*%/q_in_regs%*/
+/*%/q_in_shared%*/
 
 // o += 16 columns of p, in registers, times v's 16 rows, each of which runs along o's columns: 64 x
 // kHeadDimV.
