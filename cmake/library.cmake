@@ -1,12 +1,35 @@
-# libflashjit: all rooms in one library, static or shared.
+# libflashjit: all rooms in one library, static or shared, and its install: find_package(flashjit) gives flashjit::flashjit.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
 set(flashjit_rooms templates generator cache runtime emulator autotune api)
 list(TRANSFORM flashjit_rooms REPLACE "(.+)" "$<TARGET_OBJECTS:flashjit_\\1>" OUTPUT_VARIABLE flashjit_objects)
 add_library(flashjit ${flashjit_objects})
 add_library(flashjit::flashjit ALIAS flashjit)
 target_compile_features(flashjit PUBLIC cxx_std_20)
-target_include_directories(flashjit PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>)
+target_include_directories(flashjit PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
+                                           $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 target_link_libraries(flashjit PUBLIC Threads::Threads ${CMAKE_DL_LIBS})
 set_target_properties(flashjit PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR} LINKER_LANGUAGE CXX)
 if(FLASHJIT_SANITIZE)
   target_link_options(flashjit PUBLIC -fsanitize=${FLASHJIT_SANITIZE})
+elseif(BUILD_SHARED_LIBS)
+  # The rooms are compiled with hidden visibility, and the public headers are not: a shared library exports the API alone.
+  # A symbol that is missing shows here and not at the user's.
+  target_link_options(flashjit PRIVATE -Wl,--no-undefined)
+endif()
+
+if(FLASHJIT_INSTALL)
+  set(flashjit_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/flashjit)
+  install(TARGETS flashjit EXPORT flashjit-targets COMPONENT flashjit
+          ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT flashjit
+          LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT flashjit)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/flashjit DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT flashjit)
+  install(EXPORT flashjit-targets NAMESPACE flashjit:: DESTINATION ${flashjit_cmake_dir} COMPONENT flashjit)
+  configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/flashjit-config.cmake.in
+                                ${PROJECT_BINARY_DIR}/flashjit-config.cmake INSTALL_DESTINATION ${flashjit_cmake_dir})
+  # Before 1.0 a minor version may change the API.
+  write_basic_package_version_file(${PROJECT_BINARY_DIR}/flashjit-config-version.cmake COMPATIBILITY SameMinorVersion)
+  install(FILES ${PROJECT_BINARY_DIR}/flashjit-config.cmake ${PROJECT_BINARY_DIR}/flashjit-config-version.cmake
+          DESTINATION ${flashjit_cmake_dir} COMPONENT flashjit)
 endif()

@@ -17,7 +17,8 @@ function(flashjit_room name)
   cmake_parse_arguments(ARG "" "" "SOURCES" ${ARGN})
   add_library(flashjit_${name} OBJECT ${ARG_SOURCES})
   target_link_libraries(flashjit_${name} PRIVATE flashjit_flags)
-  set_target_properties(flashjit_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  set_target_properties(flashjit_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON
+                        CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
 endfunction()
 
 function(flashjit_test name)
