@@ -36,7 +36,6 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
   const int warp_row = threadIdx.x / 32 * kRowsPerWarp;       // of the warp, in the tile
   const int lane = threadIdx.x % 32;
   const float scale_log2 = fmaxf(params.scale_log2, 1e-30f);  // were it 0, 0 * -inf would be NaN
-  const float slack = kLazy / scale_log2;                     // of the softmax's references, in units of scores
 
   // Tiles of keys unmasked_end … masked_end - 1 need a mask, those below do not, those above are not seen at all.
   /*%#causal%*/
@@ -102,9 +101,10 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
     /*%/split_kv%*/
     /*%/async%*/
 
-    const unsigned q_lane = lane_offset_rows_first<TileQK>() + warp_row * TileQK::kPitch;
-    const unsigned k_lane = lane_offset_columns_first<TileQK>();
-    const unsigned v_lane = lane_offset_rows_first<TileV>();
+    // Where this lane starts to read.
+    const unsigned q_lane = q_tile + warp_row * TileQK::kPitch + lane_offset_rows_first<TileQK>();
+    const unsigned k_lane = slots + lane_offset_columns_first<TileQK>();
+    const unsigned v_lane = slots + kTileBytesK + lane_offset_rows_first<TileV>();
     /*%#q_in_regs%*/
     // Q waits where the first step's copies will go: take it before they start.
     unsigned q[kStepsQK][kRowTiles][4];
@@ -113,14 +113,14 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
     /*%/async%*/
     __syncthreads();
 #pragma unroll
-    for (int i = 0; i < kStepsQK; ++i) load_q(q[i], q_tile, q_lane, i);
+    for (int i = 0; i < kStepsQK; ++i) load_q(q[i], q_lane, i);
     /*%/q_in_regs%*/
 
     int stage = 0;
     // One tile of keys: S = Q K^T, softmax, O += P V.
     const auto step = [&](auto masked) {
       constexpr bool kMasked = decltype(masked)::value;
-      const unsigned k_tile = slots + stage * kSlotBytes, v_tile = k_tile + kTileBytesK;
+      const unsigned slot = slots + stage * kSlotBytes;
       /*%#causal%*/
       // The diagonal hides what lies right of the warp's last row.
       const bool seen = !kMasked || n * kTileN < seen_by_first + warp_row + kRowsPerWarp - 1;
@@ -157,12 +157,12 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
 #pragma unroll
         for (int i = 0; i < kStepsQK; ++i) {
           /*%#q_in_regs%*/
-          multiply_qk(scores, q[i], k_tile, k_lane, i);
+          multiply_qk(scores, q[i], k_lane + stage * kSlotBytes, i);
           /*%/q_in_regs%*/
           /*%^q_in_regs%*/
           unsigned q[kRowTiles][4];
-          load_q(q, q_tile, q_lane, i);
-          multiply_qk(scores, q, k_tile, k_lane, i);
+          load_q(q, q_lane, i);
+          multiply_qk(scores, q, k_lane + stage * kSlotBytes, i);
           /*%/q_in_regs%*/
         }
       }
@@ -176,7 +176,7 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
       v_copy.finish();
       /*%/async%*/
       __syncthreads();
-      if (n >= kStages) k_copy.start<false>(k_tile, (n - kStages) * kTileN, params.seqlen_k);
+      if (n >= kStages) k_copy.start<false>(slot, (n - kStages) * kTileN, params.seqlen_k);
       /*%#async%*/
       cp_async_commit();
       /*%/async%*/
@@ -187,29 +187,25 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
         bool move = false;
 #pragma unroll
         for (int r = 0; r < kRowTiles; ++r) {
-          if constexpr (kMasked) {
-            const int row = warp_row + 16 * r + lane / 4;
-            /*%#causal%*/
-            const int limit[2] = {seen_by_first + row, seen_by_first + row + 8};
-            /*%/causal%*/
-            /*%^causal%*/
-            const int limit[2] = {params.seqlen_k, params.seqlen_k};
-            /*%/causal%*/
-            mask_keys(scores[r], n * kTileN, limit);
-          }
+          /*%#causal%*/
+          if constexpr (kMasked) mask_keys<1>(scores[r], seen_by_first + warp_row + 16 * r - n * kTileN);
+          /*%/causal%*/
+          /*%^causal%*/
+          if constexpr (kMasked) mask_keys<0>(scores[r], params.seqlen_k - n * kTileN);
+          /*%/causal%*/
           find_peaks(scores[r], peak[r]);
-          move |= outgrown(rows[r], peak[r], slack);
+          move |= outgrown(rows[r], peak[r], scale_log2);
         }
         if (__any_sync(0xffffffffu, move)) {
 #pragma unroll
-          for (int r = 0; r < kRowTiles; ++r) move_reference(rows[r], peak[r], output[r], scale_log2);
+          for (int r = 0; r < kRowTiles; ++r) move_shift(rows[r], peak[r], output[r], scale_log2);
         }
 #pragma unroll
         for (int i = 0; i < kTileN / 16; ++i) {
           unsigned p[kRowTiles][4];
 #pragma unroll
           for (int r = 0; r < kRowTiles; ++r) exponentiate(rows[r], &scores[r][8 * i], p[r], scale_log2);
-          multiply_pv(output, p, v_tile, v_lane, i);
+          multiply_pv(output, p, v_lane + stage * kSlotBytes, i);
         }
       }
       stage = stage + 1 == kStages ? 0 : stage + 1;
@@ -239,7 +235,7 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int row = 16 * r + 8 * half + lane / 4;
-        if (row < rows_left) lse[row] = log_sum_exp(rows[r], half, params.scale);
+        if (row < rows_left) lse[row] = log_sum_exp(rows[r], half);
       }
     }
   }

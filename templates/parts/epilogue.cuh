@@ -23,9 +23,9 @@ __device__ __forceinline__ void normalise(SoftmaxRows& rows, float (&output)[kOu
 }
 
 /*%#lse%*/
-// log(sum(exp(scale * x))) of the row, from the whole row's sum.
-__device__ __forceinline__ float log_sum_exp(const SoftmaxRows& rows, int row, float scale) {
-  return rows.sum[row] == 0.0f ? -kInfinity : rows.reference[row] * scale + log2_fast(rows.sum[row]) * kLn2;
+// log(sum(exp(scale * x))) of a row, from the whole row's sum.
+__device__ __forceinline__ float log_sum_exp(const SoftmaxRows& rows, int row) {
+  return rows.sum[row] == 0.0f ? -kInfinity : (rows.shift[row] + log2_fast(rows.sum[row])) * kLn2;
 }
 
 /*%/lse%*/

@@ -3,12 +3,15 @@
 
 #include "ptx/math.cuh"
 
-// Scores of keys from limit[row] on become -inf. key is that of scores[0] of lane 0 of the quad.
-template <int kScores>
-__device__ __forceinline__ void mask_keys(float (&scores)[kScores], int key, const int (&limit)[2]) {
-  key += threadIdx.x % 4 * 2;
+// Row 0 of the accumulator sees `seen` of its keys, from the first on (none if negative), a row further down kMore keys
+// more for each row. Scores of the others become -inf.
+template <int kMore, int kScores>
+__device__ __forceinline__ void mask_keys(float (&scores)[kScores], int seen) {
+  const int lane = threadIdx.x % 32;
+  seen += kMore * (lane / 4) - lane % 4 * 2;
 #pragma unroll
   for (int i = 0; i < kScores; ++i) {
-    if (key + i / 4 * 8 + i % 2 >= limit[i / 2 % 2]) scores[i] = -kInfinity;
+    const int key = i / 4 * 8 + i % 2, row = i / 2 % 2 * 8;
+    if (key - kMore * row >= seen) scores[i] = -kInfinity;
   }
 }

@@ -26,19 +26,19 @@ __device__ __forceinline__ unsigned lane_offset_columns_first() {
   return Tile::offset(lane % 8 + lane / 16 * 8, lane / 8 % 2);
 }
 
-// The A fragments of 16 columns of the warp's rows of Q.
-__device__ __forceinline__ void load_q(unsigned (&q)[kRowTiles][4], unsigned tile, unsigned lane_offset, int step) {
+// The A fragments of 16 columns of the warp's rows of Q. q_lane: where this lane starts (above), here and below.
+__device__ __forceinline__ void load_q(unsigned (&q)[kRowTiles][4], unsigned q_lane, int step) {
 #pragma unroll
-  for (int r = 0; r < kRowTiles; ++r) ldmatrix(q[r], tile + TileQK::step(lane_offset, 16 * r, 2 * step));
+  for (int r = 0; r < kRowTiles; ++r) ldmatrix(q[r], TileQK::step(q_lane, 16 * r, 2 * step));
 }
 
 // scores += Q K^T over 16 columns, kTileN keys.
 __device__ __forceinline__ void multiply_qk(float (&scores)[kRowTiles][kTileN / 2], const unsigned (&q)[kRowTiles][4],
-                                            unsigned tile, unsigned lane_offset, int step) {
+                                            unsigned k_lane, int step) {
 #pragma unroll
   for (int j = 0; j < kTileN / 16; ++j) {
     unsigned k[4];
-    ldmatrix(k, tile + TileQK::step(lane_offset, 16 * j, 2 * step));
+    ldmatrix(k, TileQK::step(k_lane, 16 * j, 2 * step));
 #pragma unroll
     for (int r = 0; r < kRowTiles; ++r) {
       mma(&scores[r][8 * j], q[r], k[0], k[1]);
@@ -49,11 +49,11 @@ __device__ __forceinline__ void multiply_qk(float (&scores)[kRowTiles][kTileN / 
 
 // output += P V over 16 keys, all columns.
 __device__ __forceinline__ void multiply_pv(float (&output)[kRowTiles][kHeadDimV / 2], const unsigned (&p)[kRowTiles][4],
-                                            unsigned tile, unsigned lane_offset, int step) {
+                                            unsigned v_lane, int step) {
 #pragma unroll
   for (int j = 0; j < TileV::kChunks / 2; ++j) {
     unsigned v[4];
-    ldmatrix_transposed(v, tile + TileV::step(lane_offset, 16 * step, 2 * j));
+    ldmatrix_transposed(v, TileV::step(v_lane, 16 * step, 2 * j));
 #pragma unroll
     for (int r = 0; r < kRowTiles; ++r) {
       mma(&output[r][8 * j], p[r], v[0], v[1]);

@@ -16,9 +16,9 @@ struct SharedTile {
   // Bytes from the tile's start to a chunk.
   __device__ static unsigned offset(unsigned row, unsigned chunk) { return row * kPitch + (chunk ^ phase(row)) * 16; }
 
-  // offset(row + row_step, chunk + chunk_step), where lane_offset is offset(row, chunk), row_step a multiple of 8 and
-  // chunk_step one of kSpan, or chunk 0 or 1 and chunk_step even.
-  __device__ static unsigned step(unsigned lane_offset, int row_step, int chunk_step) {
-    return (lane_offset ^ (chunk_step % kSpan * 16)) + row_step * kPitch + chunk_step / kSpan * (kSpan * 16);
+  // From the address of (row, chunk 0 or 1) to that of (row + row_step, chunk + chunk_step), for a row_step that is a
+  // multiple of 8 and an even chunk_step: an XOR, since a tile starts at a multiple of 128 bytes.
+  __device__ static unsigned step(unsigned address, int row_step, int chunk_step) {
+    return (address ^ (chunk_step % kSpan * 16)) + row_step * kPitch + chunk_step / kSpan * (kSpan * 16);
   }
 };

@@ -7,10 +7,11 @@
 #include "ptx/math.cuh"
 #include "ptx/shuffle.cuh"
 
+constexpr float kUnset = -3e38f;  // finite, so that no difference of shifts is NaN; no score that is a number is below it
+
 struct SoftmaxRows {
-  float reference[2] = {-kInfinity, -kInfinity};  // what is subtracted from the scores: the row's maximum, or near it
-  float shift[2] = {0, 0};                        // scale_log2 * reference; 0 while the row has seen no key
-  float sum[2] = {0, 0};                          // of this thread's exponentials
+  float shift[2] = {kUnset, kUnset};  // subtracted from scale_log2 * score: the row's maximum of these, or near it
+  float sum[2] = {0, 0};              // of this thread's exponentials
 };
 
 // The largest of this thread's scores in either row. Two chains for each, since the latency of max counts.
@@ -28,23 +29,21 @@ __device__ __forceinline__ void find_peaks(const float (&scores)[kScores], float
   }
 }
 
-// Did a score leave the reference behind by more than slack? Up to there exp2 grows to 2^kLazy at most, which costs no
-// precision: O, the sum and P share the factor, and all are floating point.
-__device__ __forceinline__ bool outgrown(const SoftmaxRows& rows, const float (&peak)[2], float slack) {
-  return peak[0] > rows.reference[0] + slack || peak[1] > rows.reference[1] + slack;
+// Did a score grow past its row's shift by more than kLazy? Up to there an exponential grows to 2^kLazy at most, which
+// costs no precision: O, the sum and P share the factor, and all are floating point.
+__device__ __forceinline__ bool outgrown(const SoftmaxRows& rows, const float (&peak)[2], float scale_log2) {
+  return peak[0] * scale_log2 - kLazy > rows.shift[0] || peak[1] * scale_log2 - kLazy > rows.shift[1];
 }
 
-// Moves the references to the rows' maxima and scales what was summed up with the old ones. All lanes of the warp take part.
+// Moves the shifts to the rows' maxima and scales what was summed up with the old ones. All lanes of the warp take part.
 template <int kOutputs>
-__device__ __forceinline__ void move_reference(SoftmaxRows& rows, const float (&peak)[2], float (&output)[kOutputs],
-                                               float scale_log2) {
+__device__ __forceinline__ void move_shift(SoftmaxRows& rows, const float (&peak)[2], float (&output)[kOutputs],
+                                           float scale_log2) {
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
-    const float old_reference = rows.reference[row], old_shift = rows.shift[row];
-    rows.reference[row] = fmaxf(old_reference, quad_max(peak[row]));
-    // A row that has seen no key keeps shift 0: exp2(-inf - 0) is 0, where -inf - -inf would be NaN.
-    rows.shift[row] = rows.reference[row] == -kInfinity ? 0.0f : rows.reference[row] * scale_log2;
-    const float factor = old_reference == -kInfinity ? 1.0f : exp2_fast(old_shift - rows.shift[row]);
+    const float shift = fmaxf(rows.shift[row], quad_max(peak[row]) * scale_log2);
+    const float factor = exp2_fast(rows.shift[row] - shift);
+    rows.shift[row] = shift;
     rows.sum[row] *= factor;
 #pragma unroll
     for (int i = 0; i < kOutputs; i += 4) {
