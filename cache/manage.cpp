@@ -70,7 +70,7 @@ std::string_view to_string(Verdict verdict) {
   return "?";
 }
 
-std::vector<Row> list_entries(const StoreOptions& options) {
+std::vector<Row> list_entries(const StoreOptions& options, const Describe& describe) {
   std::vector<Row> rows;
   const File folder = open_for_reading(options);
   if (!folder) return rows;
@@ -82,8 +82,8 @@ std::vector<Row> list_entries(const StoreOptions& options) {
                     .bytes = static_cast<std::uint64_t>(item.identity.size),
                     .used = item.identity.modified.tv_sec,
                     .verdict = checked.verdict,
-                    .kernel = std::string(checked.entry.key.field("kernel")),
-                    .arch = std::string(checked.entry.key.field("arch"))});
+                    .arch = std::string(checked.entry.key.field("arch")),
+                    .name = describe && checked.verdict == Verdict::good ? describe(checked.entry) : ""});
   }
   std::sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
     return a.used != b.used ? a.used > b.used : a.digest < b.digest;

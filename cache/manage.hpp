@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <ctime>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,15 +27,18 @@ struct Row {
   std::uint64_t bytes = 0;
   std::time_t used = 0;  // last use, to within hours
   Verdict verdict = Verdict::good;
-  std::string kernel;  // the key's fields "kernel" and "arch", empty where it has none
-  std::string arch;
+  std::string arch;  // the key's field, empty where it has none
+  std::string name;  // what `describe` made of a good entry
 };
 
 // All of these work on options.directory and throw Error{io} where it can not be trusted or read. A directory
 // that is not there is an empty cache.
 
+// What to call an entry: only who made it knows what its sections say.
+using Describe = std::function<std::string(const Entry& entry)>;
+
 // Reads and checks every entry; most recently used first.
-std::vector<Row> list_entries(const StoreOptions& options);
+std::vector<Row> list_entries(const StoreOptions& options, const Describe& describe = {});
 
 // The one entry whose digest starts with `prefix`. Throws Error{not_found} for none, {invalid_argument} for
 // several or for what is no digest, {io} when it is not good.

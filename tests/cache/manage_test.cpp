@@ -52,14 +52,15 @@ TEST_CASE("ls shows what is there, good and bad") {
   CHECK(list_entries(options).empty());
   fill(options.directory, 3);
   Entry named = numbered_entry(7);
-  named.key.fields.emplace_back("kernel", "flashjit_forward");
+  named.sections.emplace_back("report", "flashjit_forward");
   open_store(options)->put(std::make_shared<const Entry>(named));
   testing::spill(entry_path(options.directory, numbered_entry(0)), "damaged");
   testing::spill(entry_path(options.directory, numbered_entry(1)), serialize(numbered_entry(2)));
   testing::spill(options.directory / "README", "not ours");
   fs::create_directory(entry_path(options.directory, numbered_entry(9)));
 
-  const std::vector<Row> rows = list_entries(options);
+  const std::vector<Row> rows =
+      list_entries(options, [](const Entry& entry) { return std::string(entry.section("report")); });
   REQUIRE(rows.size() == 4);
   std::map<std::string, Row> by_digest;
   for (const Row& row : rows) by_digest[row.digest] = row;
@@ -67,7 +68,7 @@ TEST_CASE("ls shows what is there, good and bad") {
   CHECK(by_digest[numbered_entry(1).key.digest()].verdict == Verdict::misfiled);
   CHECK(by_digest[numbered_entry(2).key.digest()].verdict == Verdict::good);
   const Row& row = by_digest[named.key.digest()];
-  CHECK(row.kernel == "flashjit_forward");
+  CHECK(row.name == "flashjit_forward");
   CHECK(row.arch == "sm_90a");
   CHECK(row.bytes == named.size());
 

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -86,6 +87,7 @@ struct WatchedStore {
 
 // Runs `body` in a forked child; its exit code, or 128 + the signal that ended it.
 inline int in_child(const std::function<int()>& body) {
+  (void)std::fflush(nullptr);  // or the child may print again what the parent has buffered
   const pid_t child = ::fork();
   if (child == 0) {
     int code = 99;
