@@ -34,11 +34,13 @@ int main(int argc, char** argv) {
   CLI::App app{"FlashAttention kernels, written, compiled, tuned and cached at run time.", "flashjit"};
   app.set_version_flag("--version", "flashjit " FLASHJIT_VERSION);
   app.require_subcommand(1);
-  app.footer("Data goes to stdout, words to stderr. Exit codes: 0 well; 1 the work failed or a check found a wrong result; "
-             "2 the call was wrong.");
+  app.footer(
+      "Data goes to stdout, words to stderr. Exit codes: 0 well; 1 the work failed or a check found a wrong "
+      "result; "
+      "2 the call was wrong.");
   int exit_code = 0;
   using namespace flashjit::cli;
-  for (auto* add : {add_run, add_inspect, add_tune, add_bench, add_check, add_profile, add_cache, add_doctor, add_worker}) {
+  for (auto* add : {add_demo}) {
     add(app, exit_code);
   }
   try {

@@ -29,7 +29,8 @@ class ProblemOptions {
 class ShapeOptions {
  public:
   void add_to(CLI::App& verb);
-  // Validated. Sizes that were not given are large enough to keep a GPU busy, and small where every instruction is emulated.
+  // Validated. Sizes that were not given are large enough to keep a GPU busy, and small where every
+  // instruction is emulated.
   [[nodiscard]] Shape shape(bool emulated) const;
 
  private:
@@ -47,7 +48,8 @@ class DeviceOptions {
   void add_arch_to(CLI::App& verb);
   [[nodiscard]] const std::string& device() const { return device_; }
   [[nodiscard]] bool emulated() const { return device_.starts_with("emulated"); }
-  // The Target of --arch, else of --device, else of the GPU, else sm_90a: for verbs that only render and compile.
+  // The Target of --arch, else of --device, else of the GPU, else sm_90a: for verbs that only render and
+  // compile.
   [[nodiscard]] Target target() const;
 
  private:

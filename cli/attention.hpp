@@ -1,0 +1,39 @@
+// One attention on an Engine, as `run` and `demo` do it: upload, launch, check against the reference, time.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "autotune/inputs.hpp"
+#include "autotune/reference.hpp"
+#include "flashjit/engine.hpp"
+
+namespace flashjit::cli {
+
+struct AttentionRequest {
+  Problem problem;
+  Shape shape;
+  PlanOptions options;
+  autotune::Inputs inputs;
+  std::optional<float> scale;
+  bool check = true;  // against float64, by FlashAttention's rule
+  bool time = true;
+};
+
+struct AttentionReport {
+  Plan plan;
+  autotune::Check check;    // rows is 0 where it was not asked for
+  double milliseconds = 0;  // median of one launch, cold caches; 0: not timed
+  bool estimated = false;   // the time is a model's figure, not a clock's
+  double tflops = 0;
+  autotune::HostTensor o;
+  std::vector<float> lse;  // empty where the problem has none
+};
+
+AttentionReport run_attention(Engine& engine, const AttentionRequest& request);
+
+// The columns that `run` and `demo` print: a heading, then a line a report.
+std::string table_heading();
+std::string table_line(const AttentionReport& report);
+
+}  // namespace flashjit::cli
