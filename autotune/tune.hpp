@@ -31,8 +31,11 @@ struct Candidate {
 // carry the reason.
 std::vector<Candidate> search_space(const Problem& problem, const Target& target);
 
-// Milliseconds that the analytic model expects: tensor cores or FMA, exponentials, bytes, occupancy, waves,
-// tails.
+// Which family that could be expected here was passed over, and why; for Origin::note, mostly empty.
+std::string family_note(const Problem& problem, const Target& target);
+
+// Milliseconds that the analytic model expects of a legal schedule: tensor cores or FMA, exponentials, bytes,
+// occupancy, waves, tails.
 double predict(const Problem& problem, const Shape& shape, const Schedule& schedule, const Target& target);
 
 // A power-of-two range of the work per multiprocessor: what wisdom is filed under beside the problem ("b17").

@@ -1,0 +1,81 @@
+// Timing by a pair of marks around a few launches at a time, as many as the time allowed holds.
+#include "autotune/measure.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <thread>
+#include <vector>
+
+namespace flashjit::autotune {
+namespace {
+
+class RealClock : public Clock {
+ public:
+  double seconds() override {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  }
+  void sleep(double seconds) override { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
+};
+
+constexpr double kSampleMs = 0.2;  // a pair of marks is good to about a microsecond: half a percent of this
+constexpr int kLeastSamples = 5;
+constexpr int kMostSamples = 60;
+
+// The value below which `share` of the sorted samples lie.
+double quantile(const std::vector<double>& sorted, double share) {
+  const double at = share * static_cast<double>(sorted.size() - 1);
+  const auto low = static_cast<std::size_t>(at);
+  const std::size_t high = std::min(low + 1, sorted.size() - 1);
+  return sorted[low] + (at - static_cast<double>(low)) * (sorted[high] - sorted[low]);
+}
+
+}  // namespace
+
+Clock& Clock::real() {
+  static RealClock clock;
+  return clock;
+}
+
+Timing measure(runtime::Device& device, runtime::Stream stream,
+               const std::function<void(std::int64_t)>& launch, const MeasureOptions& options, Clock& clock) {
+  Timing timing;
+  device.synchronize(stream);
+  if (options.pause_seconds > 0) clock.sleep(options.pause_seconds);
+
+  const auto timer = device.make_timer();
+  std::int64_t next = 0;
+  const auto sample = [&](int launches) {
+    timer->start(stream);
+    for (int i = 0; i < launches; ++i) launch(next++);
+    timer->stop(stream);
+    timing.launches += launches;
+    return timer->milliseconds() / launches;
+  };
+
+  // The first launch pays for whatever is lazy; the second says how long one takes.
+  double once = sample(1);
+  once = std::min(once, sample(1));
+  if (options.give_up_above_ms > 0 && once > options.give_up_above_ms) {
+    timing.median_ms = timing.fastest_ms = once;
+    timing.samples = 1;
+    timing.gave_up = true;
+    return timing;
+  }
+  const int per_sample =
+      static_cast<int>(std::clamp(std::ceil(kSampleMs / std::max(once, 1e-4)), 1.0, 1000.0));
+  const double wanted = options.seconds * 1000 / std::max(once * per_sample, 1e-4);
+  const int samples = static_cast<int>(std::clamp(wanted, double{kLeastSamples}, double{kMostSamples}));
+
+  std::vector<double> taken;
+  for (int i = 0; i < samples; ++i) taken.push_back(sample(per_sample));
+  timing.clock_mhz = device.clock_mhz();
+  std::sort(taken.begin(), taken.end());
+  timing.samples = samples;
+  timing.median_ms = quantile(taken, 0.5);
+  timing.fastest_ms = taken.front();
+  timing.spread = timing.median_ms > 0 ? (quantile(taken, 0.9) - quantile(taken, 0.1)) / timing.median_ms : 0;
+  return timing;
+}
+
+}  // namespace flashjit::autotune

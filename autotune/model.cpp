@@ -1,0 +1,279 @@
+// The analytic model: cycles of each unit for one step of a tile, how well they overlap, and how tiles fill
+// the GPU.
+//
+// It is there to rank: which schedules deserve a compile, and which one to run when nobody measured. Figures
+// are public ones (CUDA C++ Programming Guide, throughput of native arithmetic instructions; vendors' white
+// papers) and, for Hopper, those of our prototype (facts: hopper-forward-prototype).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "autotune/tune.hpp"
+#include "generator/recipe.hpp"
+
+namespace flashjit::autotune {
+namespace {
+
+// What one multiprocessor does in a clock, and what all share.
+struct Machine {
+  int capability;
+  double clock_ghz;   // under load
+  double mma_flops;   // mma.sync, 16-bit in, fp32 sums; multiply and add counted as two
+  double fp32_lanes;  // FFMA, and about as many of every other simple instruction
+  double dram_gbps;
+};
+
+constexpr auto kMachines = std::to_array<Machine>({
+    {75, 1.5, 512, 64, 300},
+    {80, 1.4, 2048, 64, 1900},
+    {86, 1.7, 512, 128, 900},
+    {87, 1.3, 1024, 128, 200},
+    {88, 1.3, 1024, 128, 200},
+    {89, 2.5, 512, 128, 1000},
+    {90, 1.7, 2560, 128, 4000},  // mma.sync reaches 62 % of what wgmma does
+    {100, 1.8, 2048, 128, 7500},
+    {103, 1.8, 2048, 128, 7500},
+    {110, 1.5, 1024, 128, 270},
+    {120, 2.4, 512, 128, 1700},
+    {121, 2.4, 512, 128, 270},
+});
+
+constexpr double kWgmmaFlops = 4096;
+constexpr double kExponentials = 16;  // MUFU.EX2 per clock and multiprocessor, every arch so far
+constexpr double kSharedBytes = 128;  // per clock and multiprocessor
+constexpr double kL2Bytes = 48;       // per clock and multiprocessor, sustained with all of them reading
+constexpr double kLoadCycles = 700;   // from a copy's issue to its data, out of L2 under load
+constexpr double kLaunchMs = 0.004;
+
+const Machine& machine_of(const Target& target) {
+  const Machine* best = &kMachines.front();
+  for (const Machine& machine : kMachines) {
+    if (machine.capability <= target.capability) best = &machine;
+  }
+  return *best;
+}
+
+// One CTA's step over tile_n keys, in cycles of the whole multiprocessor.
+struct Step {
+  double cycles = 0;       // with the CTAs that share the multiprocessor
+  double alone = 0;        // by itself
+  double tile_cycles = 0;  // per tile beside its steps: Q, the first K, the last O, the launch of the CTA
+  int ctas = 1;            // per multiprocessor
+  bool balanced = false;   // tiles are handed out longest first
+  bool dealt = false;      // tiles are dealt out beforehand, whatever their lengths
+};
+
+double padded(int dim) {
+  return (dim + 15) / 16 * 16;
+}
+
+int ctas_of(const Target& target, const Geometry& geometry, double registers) {
+  const double shared = geometry.shared_bytes + target.shared_reserved;
+  const double most = std::min(
+      {static_cast<double>(target.ctas_per_sm), std::floor(1.0 * target.threads_per_sm / geometry.threads),
+       std::floor(target.shared_per_sm / shared),
+       std::floor(target.registers_per_sm / (geometry.threads * std::ceil(registers / 8) * 8))});
+  return static_cast<int>(std::max(1.0, most));
+}
+
+// Registers above the limit go to local memory and come back, several times a step.
+double spill_factor(double registers, double limit) {
+  return registers <= limit ? 1 : 1.15 + (registers - limit) / 48;
+}
+
+// What part of the lesser units' work is not hidden behind the busiest one's: in-order warps hide little
+// alone.
+double exposed_share(double warps) {
+  return 0.62 / std::sqrt(std::max(1.0, warps / 4));
+}
+
+double combine(std::initializer_list<double> units, double share) {
+  double sum = 0, largest = 0;
+  for (const double cycles : units) {
+    sum += cycles;
+    largest = std::max(largest, cycles);
+  }
+  return largest + share * (sum - largest);
+}
+
+// How long a step waits for its copies: they were issued `ahead` steps before they are wanted.
+double exposed_load(double ahead, double step, int ctas) {
+  return std::max(0.0, kLoadCycles - ahead * step) / ctas;
+}
+
+Step step_of(const Problem& p, const MmaSchedule& s, const Target& target, const Machine& machine,
+             const Geometry& geometry) {
+  const double m = s.tile_m, n = s.tile_n, d = padded(p.head_dim), dv = padded(p.value_dim());
+  const double threads = geometry.threads;
+  const double per_thread =
+      m * dv / threads + m * n / threads + m * n / threads / 4 + (s.q_in_regs == 1 ? m * d / 2 / threads : 8);
+  const double registers = per_thread + 44;
+  const double limit =
+      std::min(255.0, s.min_ctas > 0 ? std::floor(65536.0 / (threads * s.min_ctas) / 8) * 8 : 255.0);
+  Step step;
+  step.ctas = ctas_of(target, geometry, std::min(registers, limit));
+  const double tensor = 2 * m * n * (d + dv) / machine.mma_flops;
+  const double exponentials = m * n / kExponentials;
+  const double simple =
+      m * n * 5 /
+      machine.fp32_lanes;  // scale and subtract, maximum, sum, half a conversion, the mask's share
+  // Each warp reads all of K and V; and Q's rows, again at each step, unless they are in registers.
+  const double shared =
+      (s.warps * n * (d + dv) * 2 + (s.q_in_regs == 1 ? 0 : m * d * 2) + n * (d + dv) * 2) / kSharedBytes;
+  const double l2 = n * (d + dv) * 2 / kL2Bytes;
+  const double spill = spill_factor(registers, limit);
+  const auto together = [&](int ctas) {
+    return spill * combine({tensor, exponentials, simple, shared, l2}, exposed_share(s.warps * ctas)) + 60;
+  };
+  const double ahead = s.stages == 1 ? 0.5 : s.stages - 1 + 0.25 * s.split_kv;
+  step.cycles = together(step.ctas) + exposed_load(ahead, together(1) * step.ctas, step.ctas);
+  step.alone = together(1) + exposed_load(ahead, together(1), 1);
+  step.tile_cycles = (2200 - 300 * s.split_kv + m * (d + dv) * 2 / kL2Bytes) / step.ctas;
+  if (s.unroll > 1) step.cycles *= 1.003;  // more code; what it gains is for the clock to say
+  return step;
+}
+
+Step step_of(const Problem& p, const SimtSchedule& s, const Target& target, const Machine& machine,
+             const Geometry& geometry) {
+  const double m = s.tile_m, n = s.tile_n, d = p.head_dim, dv = p.value_dim();
+  const double threads = geometry.threads;
+  const double rows = m * s.lanes / threads, keys = n / s.lanes, columns = dv / s.lanes;
+  const double registers = rows * keys + rows * columns + 4 * (rows + keys) + 36;
+  const double limit =
+      std::min(255.0, s.min_ctas > 0 ? std::floor(65536.0 / (threads * s.min_ctas) / 8) * 8 : 255.0);
+  Step step;
+  step.ctas = ctas_of(target, geometry, std::min(registers, limit));
+  const double fma = m * n * (d + dv) / machine.fp32_lanes;
+  const double exponentials = m * n / kExponentials;
+  const double simple = m * n * 6 / machine.fp32_lanes;
+  // 16-byte loads per warp: rows hit 32/lanes places and keys `lanes`, each 16 bytes wide.
+  const double row_load = std::max(1.0, 32.0 / s.lanes * 16 / kSharedBytes),
+               key_load = std::max(1.0, s.lanes * 16 / kSharedBytes);
+  const double shared = s.warps * (d / 4 * (rows * row_load + keys * key_load) +
+                                   n / 4 * (rows * row_load + columns * key_load)) +
+                        2 * n * (d + dv) * 4 / kSharedBytes;
+  const double l2 = n * (d + dv) * 4 / kL2Bytes;
+  const double spill = spill_factor(registers, limit);
+  const auto together = [&](int ctas) {
+    // Loads from shared memory also take issue slots that FFMA would use.
+    return spill * combine({fma + 0.25 * shared, exponentials, simple, shared, l2},
+                           exposed_share(s.warps * ctas)) +
+           80;
+  };
+  const double ahead = s.stages == 1 ? 0.1 : 0.5;
+  step.cycles = together(step.ctas) + exposed_load(ahead, together(1) * step.ctas, step.ctas);
+  step.alone = together(1) + exposed_load(ahead, together(1), 1);
+  step.tile_cycles = (2500 + m * (d + dv) * 4 / kL2Bytes) / step.ctas;
+  if (s.unroll > 1) step.cycles *= 1.003;
+  return step;
+}
+
+Step step_of(const Problem& p, const WgmmaSchedule& s, const Target&, const Machine&, const Geometry&) {
+  const double n = s.tile_n, d = padded(p.head_dim), dv = padded(p.value_dim());
+  const double groups = s.tile_m / 64.0;
+  // m64nNk16: N/2 cycles of tensor core; its B operand is N*32 bytes of shared memory, its A 2 KB unless in
+  // registers.
+  const double qk =
+      d / 16 * std::max(n * 64 * 32 / kWgmmaFlops, (n * 32 + (s.q_in_regs == 1 ? 0 : 2048)) / kSharedBytes);
+  const double pv = n / 16 * std::max(dv * 64 * 32 / kWgmmaFlops, dv * 32 / kSharedBytes);
+  const double tensor = groups * (qk + pv);
+  const double softmax =
+      groups * n * (s.lazy > 0 ? 5.2 : 5.9);  // 64 rows: n*4 of MUFU, and what FMA and ALU add to it
+  // Other warpgroups fill what one leaves idle; products in flight together leave less of it.
+  double share = 0.42 / groups + 0.02;
+  if (s.overlap == 0) share = std::min(1.0, share + 0.35);
+  if (s.ping_pong == 0) share += p.value_dim() > 128 ? 0.2 : 0.01;
+  if (s.rescale_early == 0) share += 0.01;
+  Step step;
+  step.cycles = combine({tensor, softmax}, share) + 90;  // the ring's and the turns' barriers
+  if (s.stages > 2) step.cycles -= 10;
+  if (s.q_in_regs == 0) step.cycles *= 1.01;  // power and ports, measured at head_dim 128
+  if (s.unroll > 1) step.cycles *= 1.003;
+  step.alone = step.cycles;
+  step.tile_cycles = (s.persistent == 0 ? 2600 : 1100) + (s.o_passes == 0 ? 900 : 120 * s.o_passes);
+  step.balanced = s.persistent == 2;
+  step.dealt = s.persistent == 1;
+  return step;
+}
+
+// Steps of all tiles of one head, and of the longest.
+struct Steps {
+  double total = 0, longest = 0, tiles = 0;
+};
+Steps steps_of(const Problem& problem, const Shape& shape, int tile_m, int tile_n) {
+  Steps steps;
+  for (std::int64_t first = 0; first < shape.seqlen_q; first += tile_m) {
+    std::int64_t keys = shape.seqlen_k;
+    if (problem.causal) {
+      const std::int64_t last = std::min<std::int64_t>(first + tile_m, shape.seqlen_q);
+      keys = std::clamp<std::int64_t>(last + shape.seqlen_k - shape.seqlen_q, 0, shape.seqlen_k);
+    }
+    const auto count = static_cast<double>((keys + tile_n - 1) / tile_n);
+    steps.total += count;
+    steps.longest = std::max(steps.longest, count);
+    ++steps.tiles;
+  }
+  return steps;
+}
+
+}  // namespace
+
+double predict(const Problem& problem, const Shape& shape, const Schedule& schedule, const Target& target) {
+  const Machine& machine = machine_of(target);
+  const auto step = std::visit(
+      [&]<class S>(const S& s) {
+        Geometry geometry;
+        if constexpr (std::is_same_v<S, SimtSchedule>)
+          geometry = recipes_simt(problem, s, target).front().geometry;
+        if constexpr (std::is_same_v<S, MmaSchedule>)
+          geometry = recipes_mma(problem, s, target).front().geometry;
+        return step_of(problem, s, target, machine, geometry);
+      },
+      schedule);
+  const Steps steps = steps_of(problem, shape, tile_m_of(schedule), get(schedule, "tile_n"));
+  const double heads = static_cast<double>(shape.batch) * shape.heads;
+  const double tiles = heads * steps.tiles;
+  const double sms = std::max(1, target.sm_count);
+  if (tiles == 0) return kLaunchMs;
+
+  // With few tiles an SM holds fewer CTAs than it could.
+  const double filled = std::clamp(tiles / sms, 1.0, static_cast<double>(step.ctas));
+  const double blend = step.ctas > 1 ? (filled - 1) / (step.ctas - 1) : 1;
+  const double step_cycles = step.alone + blend * (step.cycles - step.alone);
+  const double mean_tile = heads * steps.total / tiles * step_cycles + step.tile_cycles;
+  double cycles = mean_tile * tiles / sms;
+  if (step.balanced) {
+    cycles += (problem.causal ? 0.15 : 0.6) * mean_tile;
+  } else if (problem.causal && step.dealt) {
+    cycles *= 1.22;  // measured: a CTA's tiles are often all long or all short
+  } else if (problem.causal) {
+    cycles += 0.6 * steps.longest * step_cycles;
+  } else {
+    cycles = mean_tile * std::ceil(tiles / sms);
+  }
+  cycles = std::max(cycles, steps.longest * step.alone + step.tile_cycles);
+
+  const double bytes =
+      size_of(problem.dtype) *
+      (heads * shape.seqlen_q * (problem.head_dim + problem.value_dim()) +
+       1.0 * shape.batch * shape.kv_heads() * shape.seqlen_k * (problem.head_dim + problem.value_dim()));
+  const double busy_ms = cycles / (machine.clock_ghz * 1e6);
+  const double memory_ms = bytes / (machine.dram_gbps * 1e6);
+  return std::max(busy_ms, memory_ms) + 0.05 * std::min(busy_ms, memory_ms) + kLaunchMs;
+}
+
+std::string bucket_of(const Problem& problem, const Shape& shape, const Target& target) {
+  const double work = flops(problem, shape) / std::max(1, target.sm_count);
+  std::string bucket = fmt::format("b{}", work < 1 ? 0 : static_cast<int>(std::log2(work)));
+  // Fewer queries than the usual tile has rows: another kind of kernel wins, however long the keys are.
+  if (shape.seqlen_q < 64) {
+    int rows = 1;
+    while (rows < shape.seqlen_q) rows *= 2;
+    bucket += fmt::format("q{}", rows);
+  }
+  return bucket;
+}
+
+}  // namespace flashjit::autotune

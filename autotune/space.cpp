@@ -1,0 +1,181 @@
+// The search space: every schedule worth a thought for a problem, family by family, in the order that breaks
+// ties.
+#include <algorithm>
+#include <array>
+
+#include "autotune/tune.hpp"
+#include "generator/legality.hpp"
+
+namespace flashjit::autotune {
+namespace {
+
+struct Rows {
+  int tile_m, warps;
+};
+
+void add(std::vector<Schedule>& space, const Schedule& schedule) {
+  if (std::find(space.begin(), space.end(), schedule) == space.end()) space.push_back(schedule);
+}
+
+// fp32: a thread's tile of S is tile_m * lanes / threads rows by tile_n / lanes keys; 4x4 to 16x8 are worth
+// trying.
+std::vector<Schedule> simt_space() {
+  std::vector<Schedule> space;
+  for (const auto& [m, w] :
+       std::to_array<Rows>({{128, 4}, {64, 4}, {128, 8}, {256, 8}, {64, 2}, {32, 2}, {16, 2}})) {
+    for (const int n : {64, 32, 128}) {
+      for (const int lanes : {8, 4, 16}) {
+        for (const int stages : {2, 1}) {
+          for (const int unroll : {1, 2}) {
+            add(space, SimtSchedule{.tile_m = m,
+                                    .tile_n = n,
+                                    .warps = w,
+                                    .stages = stages,
+                                    .lanes = lanes,
+                                    .unroll = unroll});
+          }
+        }
+        if (w * lanes >= 32 && m <= 128) {
+          add(space,
+              SimtSchedule{.tile_m = m, .tile_n = n, .warps = w, .stages = 1, .lanes = lanes, .min_ctas = 2});
+        }
+      }
+    }
+  }
+  return space;
+}
+
+std::vector<Schedule> mma_space(const Problem& problem) {
+  std::vector<Schedule> space;
+  const int widest = std::max(problem.head_dim, problem.value_dim());
+  const auto both = [&](MmaSchedule s) {  // Q in shared memory, and in registers
+    for (const int q_in_regs : {0, 1}) {
+      s.q_in_regs = q_in_regs;
+      add(space, s);
+    }
+  };
+  // One tile of K and V under way, one in use; or K's and V's copies each beside the other's product.
+  struct Pipeline {
+    int stages, split_kv;
+  };
+  constexpr auto kPipelines = std::to_array<Pipeline>({{2, 0}, {2, 1}, {1, 1}, {3, 0}, {3, 1}});
+  for (const auto& [m, w] : std::to_array<Rows>({{128, 4}, {128, 8}, {64, 4}, {256, 8}, {192, 12}})) {
+    for (const int n : {64, 128, 32, 96, 48}) {
+      if (n == 48 && widest <= 128) continue;  // between 32 and 64 only where shared memory is dear
+      if (n == 128 && widest > 192) continue;
+      for (const auto& [stages, split] : kPipelines) {
+        if (stages == 3 && (n > 64 || m == 192)) continue;
+        both({.tile_m = m, .tile_n = n, .warps = w, .stages = stages, .split_kv = split});
+      }
+    }
+  }
+  // More CTAs per multiprocessor than ptxas would choose; and the loop unrolled.
+  for (const auto& [m, w] : std::to_array<Rows>({{128, 4}, {64, 4}, {128, 8}})) {
+    for (const int n : {64, 32}) {
+      for (const int ctas : {2, 3}) {
+        both({.tile_m = m, .tile_n = n, .warps = w, .stages = 1, .split_kv = 1, .min_ctas = ctas});
+        both({.tile_m = m, .tile_n = n, .warps = w, .stages = 2, .split_kv = 1, .min_ctas = ctas});
+      }
+      both({.tile_m = m, .tile_n = n, .warps = w, .stages = 2, .split_kv = 1, .unroll = 2});
+    }
+  }
+  // Few queries: no row of the tile should be empty.
+  for (const auto& [m, w] : std::to_array<Rows>({{32, 2}, {16, 1}})) {
+    for (const int n : {64, 128, 32}) {
+      for (const auto& [stages, split] : std::to_array<Pipeline>({{2, 1}, {3, 1}, {1, 1}})) {
+        both({.tile_m = m, .tile_n = n, .warps = w, .stages = stages, .split_kv = split});
+      }
+    }
+  }
+  return space;
+}
+
+std::vector<Schedule> wgmma_space(const Problem& problem) {
+  std::vector<Schedule> space;
+  const int widest = std::max(problem.head_dim, problem.value_dim());
+  const int order = problem.causal ? 2 : 1;  // causal tiles differ in length: longest first, off a counter
+  const auto keys = widest <= 64    ? std::vector{128, 64, 96, 112, 176, 192}
+                    : widest <= 128 ? std::vector{128, 96, 64, 112, 144, 160}
+                                    : std::vector{64, 80, 48, 96, 32};
+  for (const int m : {128, 192, 256, 64}) {
+    for (const int n : keys) {
+      for (const int stages : {2, 3, 4}) {
+        for (const int q_in_regs : {1, 0}) {
+          for (const int o_passes : {1, 2}) {
+            if (o_passes == 2 && (widest <= 128 || stages > 2))
+              continue;  // only where shared memory is short
+            add(space, WgmmaSchedule{.tile_m = m,
+                                     .tile_n = n,
+                                     .stages = stages,
+                                     .q_in_regs = q_in_regs,
+                                     .o_passes = o_passes,
+                                     .persistent = order});
+          }
+        }
+      }
+    }
+  }
+  // The switches, one at a time, around the tiles that won in the prototype for these head dims.
+  const auto winners =
+      widest <= 64    ? std::vector<WgmmaSchedule>{{.tile_m = 256, .tile_n = 64, .stages = 4, .q_in_regs = 0},
+                                                   {.tile_m = 192, .tile_n = 128, .stages = 4, .q_in_regs = 0}}
+      : widest <= 128 ? std::vector<WgmmaSchedule>{{.tile_m = 128, .tile_n = 128, .stages = 2}}
+                      : std::vector<WgmmaSchedule>{
+                            {.tile_m = 128, .tile_n = 64, .stages = 2, .q_in_regs = 0, .o_passes = 2}};
+  for (WgmmaSchedule winner : winners) {
+    winner.persistent = order;
+    for (const int chains : {2, 8}) {
+      WgmmaSchedule s = winner;
+      s.max_chains = chains;
+      add(space, s);
+      s.unroll = 2;
+      add(space, s);
+    }
+    for (auto member : {&WgmmaSchedule::ping_pong, &WgmmaSchedule::overlap, &WgmmaSchedule::o_passes,
+                        &WgmmaSchedule::persistent, &WgmmaSchedule::rescale_early}) {
+      WgmmaSchedule s = winner;
+      s.*member = 0;
+      add(space, s);
+    }
+    WgmmaSchedule s = winner;
+    s.persistent = 3 - order;
+    add(space, s);
+    s = winner;
+    s.unroll = 2;
+    add(space, s);
+  }
+  return space;
+}
+
+}  // namespace
+
+std::vector<Candidate> search_space(const Problem& problem, const Target& target) {
+  std::vector<Candidate> candidates;
+  for (const Family family : {Family::wgmma, Family::mma, Family::simt}) {
+    if (!legal(problem, family, target)) continue;  // family_note() says why
+    const std::vector<Schedule> space = family == Family::wgmma ? wgmma_space(problem)
+                                        : family == Family::mma ? mma_space(problem)
+                                                                : simt_space();
+    for (const Schedule& schedule : space) {
+      Candidate candidate;
+      candidate.schedule = schedule;
+      candidate.pruned = legal(problem, schedule, target).reason;
+      candidates.push_back(std::move(candidate));
+    }
+  }
+  return candidates;
+}
+
+std::string family_note(const Problem& problem, const Target& target) {
+  std::string note;
+  for (const Family family : {Family::wgmma, Family::mma, Family::simt}) {
+    // That a family computes another dtype is no news; that a newer one passes this GPU over is.
+    const bool other_dtype = (problem.dtype == DType::fp32) != (family == Family::simt);
+    const Legality legality = legal(problem, family, target);
+    if (other_dtype || legality || (family == Family::wgmma && target.capability != 90)) continue;
+    note += (note.empty() ? "" : "; ") + legality.reason;
+  }
+  return note;
+}
+
+}  // namespace flashjit::autotune

@@ -1,0 +1,303 @@
+// The stages of a tuning run, each within its share of the budget.
+#include "autotune/tuner.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <tuple>
+
+#include "flashjit/error.hpp"
+
+namespace flashjit::autotune {
+namespace {
+
+// What an effort spends, in seconds and candidates.
+struct Effort {
+  double budget;
+  std::size_t compile_most;  // candidates, best predictions first
+  int alike_most;            // of these, how many may share tiles and warps
+  double compile_share;      // of the budget
+  double pause;              // before each timing
+  double screen;             // of launches, per candidate
+  std::size_t finalists;
+  int rounds;    // of the final
+  double round;  // of launches, per finalist and round
+};
+
+constexpr Effort kQuick{5, 16, 2, 0.45, 0.02, 0.01, 3, 3, 0.02};
+constexpr Effort kFull{30, 96, 8, 0.4, 0.1, 0.02, 5, 7, 0.05};
+
+constexpr double kHopeless = 1.6;   // times the best so far, seen on one launch: not worth a timing
+constexpr double kFinalist = 1.15;  // times the best so far: still in reach, given heat and noise
+constexpr double kTie =
+    1.02;  // within this the fixed order of the space decides, so that the choice is stable
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+class Run {
+ public:
+  Run(const Problem& problem, const Shape& shape, const Target& target, Runner& runner,
+      const TuneOptions& options)
+      : problem_(problem),
+        shape_(shape),
+        runner_(runner),
+        options_(options),
+        clock_(options.clock != nullptr ? *options.clock : Clock::real()),
+        effort_(options.effort == Tuning::full ? kFull : kQuick),
+        started_(clock_.seconds()) {
+    if (options.budget.count() > 0) effort_.budget = std::chrono::duration<double>(options.budget).count();
+    result_.candidates = ranked_space(problem, shape, target, options.family);
+    for (const Candidate& candidate : search_space(problem, target)) {
+      order_.emplace(to_string(candidate.schedule), static_cast<int>(order_.size()));
+    }
+  }
+
+  TuneResult operator()();
+
+ private:
+  [[nodiscard]] double elapsed() { return clock_.seconds() - started_; }
+  [[nodiscard]] double left() { return effort_.budget - elapsed(); }
+  [[nodiscard]] double final_seconds() const {
+    return static_cast<double>(effort_.finalists * effort_.rounds) * (effort_.pause + effort_.round);
+  }
+
+  void select();
+  void compile();
+  void screen();
+  void decide();
+  void say(const std::string& line, bool always);
+  // Runs one step of a candidate; a candidate's own failure puts it out, the runner's goes up.
+  template <class Step>
+  bool attempt(Candidate& candidate, Step step);
+
+  const Problem problem_;
+  const Shape shape_;
+  Runner& runner_;
+  const TuneOptions& options_;
+  Clock& clock_;
+  Effort effort_;
+  const double started_;
+  double last_line_ = -1e9;
+  TuneResult result_;
+  std::map<std::string, int> order_;  // a schedule's place in the space
+  std::vector<Candidate*> in_;        // best prediction first
+};
+
+void Run::say(const std::string& line, bool always) {
+  if (!options_.progress || (!always && elapsed() - last_line_ < 1)) return;
+  last_line_ = elapsed();
+  options_.progress(
+      fmt::format("tuning {} {}: {} ({:.1f} s)", describe(problem_), describe(shape_), line, elapsed()));
+}
+
+template <class Step>
+bool Run::attempt(Candidate& candidate, Step step) {
+  try {
+    step();
+  } catch (const Error& error) {
+    switch (error.code()) {
+      case ErrorCode::compile_failed:
+      case ErrorCode::unsupported:
+      case ErrorCode::device:
+      case ErrorCode::wrong_result:
+        candidate.pruned = error.message();
+        return false;
+      default:
+        throw;
+    }
+  }
+  return true;
+}
+
+// Best predictions first, but not many that differ in a switch only: the model says little about those.
+void Run::select() {
+  std::map<std::tuple<Family, int, int, int>, int> alike;
+  for (Candidate& candidate : result_.candidates) {
+    if (!candidate.pruned.empty()) continue;
+    const Schedule& s = candidate.schedule;
+    const auto core = std::tuple{family_of(s), tile_m_of(s), get(s, "tile_n"), get(s, "warps")};
+    if (in_.size() == effort_.compile_most) {
+      candidate.pruned = fmt::format("predicted behind the {} best", effort_.compile_most);
+    } else if (++alike[core] > effort_.alike_most) {
+      candidate.pruned = fmt::format("{} much like it are tried already", effort_.alike_most);
+    } else {
+      in_.push_back(&candidate);
+    }
+  }
+}
+
+void Run::compile() {
+  std::vector<Schedule> schedules;
+  for (const Candidate* candidate : in_) schedules.push_back(candidate->schedule);
+  const auto time =
+      std::chrono::milliseconds(static_cast<std::int64_t>(1000 * effort_.compile_share * effort_.budget));
+  say(fmt::format("compiling {} candidates", schedules.size()), true);
+  std::size_t heard = 0;
+  runner_.build(schedules, time,
+                [&](std::size_t index, const runtime::Resources& resources, const std::string& error) {
+                  Candidate& candidate = *in_.at(index);
+                  candidate.resources = resources;
+                  if (!error.empty()) {
+                    candidate.pruned = error;
+                  } else {
+                    ++result_.compiled;
+                    const int spills = resources.spill_stores + resources.spill_loads;
+                    if (spills > 0) candidate.pruned = fmt::format("spills {} bytes of registers", spills);
+                  }
+                  ++heard;
+                  say(fmt::format("compiled {} of {}", heard, schedules.size()), heard == schedules.size());
+                });
+  std::erase_if(in_, [](const Candidate* candidate) { return !candidate->pruned.empty(); });
+  if (elapsed() >= effort_.compile_share * effort_.budget) result_.out_of_time = true;
+}
+
+// Checks and times each once; those far behind the best so far are dropped after one launch.
+void Run::screen() {
+  double best = 0;
+  std::size_t seen = 0;
+  for (Candidate* candidate : in_) {
+    if (result_.timed > 0 && left() < final_seconds() + effort_.pause + effort_.screen) {
+      candidate->pruned = "there was no time left to try it";
+      result_.out_of_time = true;
+      continue;
+    }
+    const bool works = attempt(*candidate, [&] {
+      const Check check = runner_.verify(candidate->schedule);
+      if (!check.ok) throw Error(ErrorCode::wrong_result, "wrong result: " + check.message);
+      if (in_.size() == 1) return;  // nothing to compare it with
+      const Timing timing = runner_.time(
+          candidate->schedule,
+          {.pause_seconds = effort_.pause, .seconds = effort_.screen, .give_up_above_ms = best * kHopeless});
+      candidate->measured_ms = timing.median_ms;
+      candidate->spread = timing.spread;
+      candidate->clock_mhz = timing.clock_mhz;
+      ++result_.timed;
+      if (timing.gave_up)
+        candidate->pruned = fmt::format("hopeless: {:.2f} times the best", timing.median_ms / best);
+    });
+    if (works && candidate->pruned.empty())
+      best = best == 0 ? candidate->measured_ms : std::min(best, candidate->measured_ms);
+    ++seen;
+    say(fmt::format("tried {} of {}, best {:.4g} ms", seen, in_.size(), best), seen == in_.size());
+  }
+  std::erase_if(in_, [](const Candidate* candidate) { return !candidate->pruned.empty(); });
+}
+
+// The best few take turns, so that heat and power hit all alike; then the median of each one's rounds.
+void Run::decide() {
+  std::stable_sort(in_.begin(), in_.end(),
+                   [](const Candidate* a, const Candidate* b) { return a->measured_ms < b->measured_ms; });
+  const double best_screened = in_.front()->measured_ms;
+  std::vector<Candidate*> finalists;
+  for (Candidate* candidate : in_) {
+    if (finalists.size() < effort_.finalists && candidate->measured_ms <= kFinalist * best_screened)
+      finalists.push_back(candidate);
+  }
+  if (finalists.size() > 1) {
+    std::vector<std::vector<double>> times(finalists.size());
+    for (int round = 0; round < effort_.rounds; ++round) {
+      if (left() < static_cast<double>(finalists.size()) * (effort_.pause + effort_.round)) {
+        result_.out_of_time = true;
+        break;
+      }
+      say(fmt::format("final of {}, round {} of {}", finalists.size(), round + 1, effort_.rounds), false);
+      for (std::size_t i = 0; i < finalists.size(); ++i) {
+        Candidate& candidate = *finalists[i];
+        if (!candidate.pruned.empty()) continue;
+        attempt(candidate, [&] {
+          const Timing timing =
+              runner_.time(candidate.schedule, {.pause_seconds = effort_.pause, .seconds = effort_.round});
+          times[i].push_back(timing.median_ms);
+          candidate.spread = timing.spread;
+          candidate.clock_mhz = timing.clock_mhz;
+        });
+      }
+    }
+    for (std::size_t i = 0; i < finalists.size(); ++i) {
+      if (!times[i].empty()) finalists[i]->measured_ms = median(times[i]);
+    }
+    std::erase_if(finalists, [](const Candidate* candidate) { return !candidate->pruned.empty(); });
+  }
+  if (finalists.empty()) throw Error(ErrorCode::device, "every finalist failed when it was timed again");
+  double best = INFINITY;
+  for (const Candidate* candidate : finalists) best = std::min(best, candidate->measured_ms);
+  const Candidate* chosen = nullptr;
+  for (const Candidate* candidate : finalists) {
+    const bool tied = candidate->measured_ms <= kTie * best;
+    if (tied && (chosen == nullptr ||
+                 order_.at(to_string(candidate->schedule)) < order_.at(to_string(chosen->schedule)))) {
+      chosen = candidate;
+    }
+  }
+  result_.best = chosen->schedule;
+  result_.best_ms = chosen->measured_ms;
+}
+
+TuneResult Run::operator()() {
+  select();
+  if (in_.empty()) {
+    const std::string why =
+        result_.candidates.empty() ? "no family serves it" : result_.candidates.front().pruned;
+    throw Error(ErrorCode::unsupported,
+                fmt::format("no schedule is legal for {}: {}", describe(problem_), why));
+  }
+  const auto first_failure = [this] {
+    for (const Candidate& candidate : result_.candidates) {
+      if (candidate.predicted_ms > 0 && !candidate.pruned.empty()) return candidate.pruned;
+    }
+    return std::string("nothing was tried");
+  };
+  compile();
+  if (!in_.empty()) screen();
+  if (in_.empty()) {
+    throw Error(
+        ErrorCode::device,
+        fmt::format("no candidate for {} survived; the first: {}", describe(problem_), first_failure()),
+        "`flashjit tune --dry-run` lists the candidates, `flashjit check` runs one of them.");
+  }
+  if (in_.size() == 1) {
+    result_.best = in_.front()->schedule;
+    result_.best_ms = in_.front()->measured_ms;
+  } else {
+    decide();
+  }
+  result_.seconds = elapsed();
+  say(result_.best_ms > 0 ? fmt::format("{} at {:.4g} ms", to_string(result_.best), result_.best_ms)
+                          : fmt::format("{}, the only candidate", to_string(result_.best)),
+      true);
+  return std::move(result_);
+}
+
+}  // namespace
+
+std::vector<Candidate> ranked_space(const Problem& problem, const Shape& shape, const Target& target,
+                                    std::string_view family) {
+  std::vector<Candidate> candidates = search_space(problem, target);
+  if (!family.empty()) {
+    std::erase_if(candidates, [&](const Candidate& candidate) {
+      return to_string(family_of(candidate.schedule)) != family;
+    });
+  }
+  for (Candidate& candidate : candidates) {
+    if (candidate.pruned.empty())
+      candidate.predicted_ms = predict(problem, shape, candidate.schedule, target);
+  }
+  std::stable_sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
+    if (a.pruned.empty() != b.pruned.empty()) return a.pruned.empty();
+    return a.predicted_ms < b.predicted_ms;
+  });
+  return candidates;
+}
+
+TuneResult tune(const Problem& problem, const Shape& shape, const Target& target, Runner& runner,
+                const TuneOptions& options) {
+  return Run(problem, shape, target, runner, options)();
+}
+
+}  // namespace flashjit::autotune

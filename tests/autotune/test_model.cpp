@@ -1,0 +1,159 @@
+// The search space and the analytic model: wide but finite, sane in its order, and buckets that stay put.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "autotune/tuner.hpp"
+
+using namespace flashjit;
+using namespace flashjit::autotune;
+
+namespace {
+
+const char* const kArchs[] = {"sm_75",  "sm_80",  "sm_86",  "sm_87",  "sm_88",  "sm_89", "sm_90",
+                              "sm_90a", "sm_100", "sm_103", "sm_110", "sm_120", "sm_121"};
+
+int place_of(const std::vector<Candidate>& ranked, std::string_view prefix) {
+  for (std::size_t i = 0; i < ranked.size(); ++i) {
+    if (to_string(ranked[i].schedule).starts_with(prefix) && ranked[i].pruned.empty())
+      return static_cast<int>(i);
+  }
+  return 10'000;
+}
+
+Shape cell(int seqlen, int head_dim) {
+  return {.batch = 16384 / seqlen, .heads = 2048 / head_dim, .seqlen_q = seqlen, .seqlen_k = seqlen};
+}
+
+}  // namespace
+
+TEST_CASE("the space is wide and finite, without duplicates, and each entry is legal or says why not") {
+  for (const char* arch : kArchs) {
+    for (const DType dtype : {DType::fp16, DType::bf16, DType::fp32}) {
+      for (const int head_dim : {8, 64, 96, 128, 256}) {
+        const Problem problem{.dtype = dtype, .head_dim = head_dim, .causal = head_dim != 64};
+        const Target target = target_of(arch);
+        const auto space = search_space(problem, target);
+        if (dtype == DType::bf16 && target.capability < 80) {
+          CHECK(space.empty());
+          continue;
+        }
+        std::set<std::string> names;
+        std::map<Family, int> legal_ones, all;
+        for (const Candidate& candidate : space) {
+          CHECK(names.insert(to_string(candidate.schedule)).second);
+          CHECK(parse_schedule(to_string(candidate.schedule)) == candidate.schedule);
+          ++all[family_of(candidate.schedule)];
+          if (candidate.pruned.empty()) ++legal_ones[family_of(candidate.schedule)];
+        }
+        for (const auto& [family, count] : all)
+          CHECK_MESSAGE(count <= 300, arch, " ", to_string(family), " ", count);
+        const Family family = dtype == DType::fp32 ? Family::simt : Family::mma;
+        CHECK_MESSAGE(legal_ones[family] >= 5, arch, " ", describe(problem));
+      }
+    }
+  }
+}
+
+TEST_CASE("predictions are positive, finite and above what the machine can do at best") {
+  for (const char* arch : kArchs) {
+    for (const DType dtype : {DType::fp16, DType::fp32}) {
+      for (const int seqlen : {1, 100, 4096}) {
+        const Problem problem{.dtype = dtype, .head_dim = 64, .causal = seqlen == 100};
+        for (const Candidate& candidate : ranked_space(problem, cell(seqlen, 64), target_of(arch))) {
+          if (!candidate.pruned.empty()) continue;
+          CHECK(std::isfinite(candidate.predicted_ms));
+          CHECK(candidate.predicted_ms > 0.004);
+          CHECK(flops(problem, cell(seqlen, 64)) / candidate.predicted_ms / 1e9 < 1000);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("on Hopper what won in the prototype is predicted among the best, and wgmma before mma") {
+  const Target target = target_of("sm_90a");
+  for (const bool causal : {false, true}) {
+    CHECK(place_of(ranked_space({.head_dim = 64, .causal = causal}, cell(4096, 64), target),
+                   "wgmma:m256n64") < 5);
+    CHECK(place_of(ranked_space({.head_dim = 64, .causal = causal}, cell(16384, 64), target),
+                   "wgmma:m192n128") < 20);
+    CHECK(place_of(ranked_space({.head_dim = 128, .causal = causal}, cell(4096, 128), target),
+                   "wgmma:m128n128s2") < 10);
+    CHECK(place_of(ranked_space({.head_dim = 256, .causal = causal}, cell(4096, 256), target),
+                   "wgmma:m128n64s2qr0o2") < 5);
+    for (const int head_dim : {64, 128, 256}) {
+      const auto ranked =
+          ranked_space({.head_dim = head_dim, .causal = causal}, cell(4096, head_dim), target);
+      CHECK(place_of(ranked, "wgmma:") == 0);
+      const auto& best = ranked.front();
+      const auto& mma = ranked.at(place_of(ranked, "mma:"));
+      CHECK(mma.predicted_ms > 1.4 * best.predicted_ms);
+    }
+  }
+  // The dynamic order pays where tiles differ in length.
+  const Problem causal{.head_dim = 128, .causal = true};
+  CHECK(predict(causal, cell(1024, 128), parse_schedule("wgmma:m128n128s2p2"), target) <
+        0.9 * predict(causal, cell(1024, 128), parse_schedule("wgmma:m128n128s2p1"), target));
+}
+
+TEST_CASE("tiles with more rows than queries are not chosen, and few CTAs are seen to be slow") {
+  for (const char* arch : {"sm_80", "sm_90", "sm_120"}) {
+    const Target target = target_of(arch);
+    const Problem problem{.dtype = DType::fp16, .head_dim = 128};
+    const auto decode =
+        ranked_space(problem, {.batch = 64, .heads = 32, .seqlen_q = 1, .seqlen_k = 4096}, target);
+    CHECK(tile_m_of(decode.front().schedule) <= 32);
+    const auto prefill = ranked_space(problem, cell(4096, 128), target);
+    CHECK(tile_m_of(prefill.front().schedule) >= 64);
+    // One head of 1024 rows: 256-row tiles would leave all but 4 multiprocessors idle.
+    const auto narrow =
+        ranked_space(problem, {.batch = 1, .heads = 1, .seqlen_q = 1024, .seqlen_k = 1024}, target);
+    CHECK(tile_m_of(narrow.front().schedule) <= 64);
+  }
+}
+
+TEST_CASE("causal costs about half, and twice the work about twice") {
+  const Target target = target_of("sm_80");
+  const Schedule schedule = parse_schedule("mma:m128n64w4s2");
+  const double full = predict({.head_dim = 128}, cell(16384, 128), schedule, target);
+  const double causal = predict({.head_dim = 128, .causal = true}, cell(16384, 128), schedule, target);
+  CHECK(causal / full == doctest::Approx(0.53).epsilon(0.1));
+  Shape twice = cell(16384, 128);
+  twice.batch *= 2;
+  CHECK(predict({.head_dim = 128}, twice, schedule, target) / full == doctest::Approx(2).epsilon(0.05));
+  CHECK(predict({.head_dim = 128}, {.batch = 0, .heads = 8, .seqlen_q = 10, .seqlen_k = 10}, schedule,
+                target) > 0);
+  CHECK(predict({.head_dim = 128}, {.batch = 1, .heads = 8, .seqlen_q = 10, .seqlen_k = 0}, schedule,
+                target) > 0);
+}
+
+TEST_CASE("a family is passed over with a reason") {
+  CHECK(family_note({.dtype = DType::bf16}, target_of("sm_75")).find("sm_80 or later") != std::string::npos);
+  CHECK(family_note({.dtype = DType::bf16}, target_of("sm_90")).find("sm_90a") != std::string::npos);
+  CHECK(family_note({.dtype = DType::bf16}, target_of("sm_90a")).empty());
+  CHECK(family_note({.dtype = DType::fp32}, target_of("sm_90a")).empty());
+}
+
+TEST_CASE("a bucket holds while a sequence grows, and knows few queries from many") {
+  const Problem problem{.head_dim = 128, .causal = true};
+  const Target target = target_of("sm_90a");
+  std::set<std::string> buckets;
+  for (int seqlen = 4096; seqlen <= 8192; seqlen += 16) {
+    buckets.insert(
+        bucket_of(problem, {.batch = 1, .heads = 32, .seqlen_q = seqlen, .seqlen_k = seqlen}, target));
+  }
+  CHECK(buckets.size() <= 3);  // four times the work
+  std::set<std::string> decode;
+  for (int keys = 1024; keys < 2048; ++keys) {
+    decode.insert(bucket_of(problem, {.batch = 8, .heads = 32, .seqlen_q = 1, .seqlen_k = keys}, target));
+  }
+  CHECK(decode.size() <= 2);
+  CHECK(decode.begin()->ends_with("q1"));
+  CHECK(bucket_of(problem, {.batch = 1, .heads = 1, .seqlen_q = 0, .seqlen_k = 0}, target) == "b0q1");
+  CHECK(
+      bucket_of(problem, {.batch = 1, .heads = 1, .seqlen_q = 63, .seqlen_k = 64}, target).ends_with("q64"));
+}
