@@ -15,19 +15,9 @@ __device__ __forceinline__ int visible_keys(const ForwardParams& params, int row
   return max(keys, 0);
 }
 
-// The scale is split in two factors: its sign (0 if it is 0) goes into Q, its size (1 if it is 0) into the
-// softmax.
-__device__ __forceinline__ float sign_of(float scale) {
-  return scale > 0 ? 1.0f : scale < 0 ? -1.0f : 0.0f;
-}
-__device__ __forceinline__ float size_of(float scale) {
-  return scale == 0 ? 1.0f : fabsf(scale);
-}
-
 // What one CTA works on, and where its K and V come from and go to.
 struct Job {
-  int first_row;     // of the Q tile
-  float scale_log2;  // positive: Q takes the sign
+  int first_row;  // of the Q tile
   const float* k;
   const float* v;
   float* shared_q;
@@ -80,7 +70,7 @@ __device__ __forceinline__ void step(const ForwardParams& params, const Job& job
         for (int j = 0; j < kKeys; ++j) s[i][j] = j * kLanes < keys ? s[i][j] : -kInfinity;
       }
     }
-    update_softmax(running, s, job.scale_log2);
+    update_softmax(running, s);
   }
   if constexpr (kStages == 1) {
     wait_for_tiles<0>();
@@ -116,7 +106,7 @@ __device__ __forceinline__ void finish(const ForwardParams& params, const Place&
     });
     /*%#lse%*/
     if (lse != nullptr && place.key_lane == 0) {
-      lse[row] = sum == 0.0f ? -kInfinity : fmaf(running.maximum[i], size_of(params.scale), logf(sum));
+      lse[row] = sum == 0.0f ? -kInfinity : (running.maximum[i] + log2f(sum)) * kLn2;
     }
     /*%/lse%*/
   }
@@ -138,7 +128,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) FLASHJIT_ENTRY(
   const Place place = place_of_thread();
   Job job;
   job.first_row = tile_m * kTileM;
-  job.scale_log2 = size_of(params.scale_log2);
   job.k = static_cast<const float*>(params.k) + batch * params.k_batch + head_kv * params.k_head;
   job.v = static_cast<const float*>(params.v) + batch * params.v_batch + head_kv * params.v_head;
   job.shared_q = memory;
@@ -166,7 +155,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) FLASHJIT_ENTRY(
     copy_q(job.shared_q,
            static_cast<const float*>(params.q) + batch * params.q_batch + head * params.q_head +
                job.first_row * params.q_row,
-           params.q_row, params.seqlen_q - job.first_row, sign_of(params.scale));
+           params.q_row, params.seqlen_q - job.first_row, params.scale_log2);
     wait_for_tiles<kStages - 1>();
     __syncthreads();
     for (; tile >= whole_tiles; --tile) step<true>(params, job, place, running, tile);

@@ -48,10 +48,11 @@ __device__ __forceinline__ void copy_tile(float* to, const float* from, long lon
   /*%/cp_async%*/
 }
 
-// Copies the Q tile through registers and gives it the sign of the scale, so that the softmax can take its
-// maximum before it scales. (The whole scale would round Q.)
+// Copies the Q tile through registers and folds the softmax's scale into it, so that S comes out in units of
+// log2: equal scores give the weight 1 exactly. That this rounds Q is lost in the rounding of the sum over
+// head_dim.
 __device__ __forceinline__ void copy_q(float* to, const float* from, long long row_stride, int rows_left,
-                                       float sign) {
+                                       float scale_log2) {
   constexpr unsigned kChunks = kHeadDim / 4;
   for (unsigned chunk = threadIdx.x; chunk < kTileM * kChunks; chunk += kThreads) {
     const int row = chunk / kChunks;
@@ -59,6 +60,6 @@ __device__ __forceinline__ void copy_q(float* to, const float* from, long long r
     float4 q{0, 0, 0, 0};
     if (row < rows_left) q = *reinterpret_cast<const float4*>(from + row * row_stride + column);
     *reinterpret_cast<float4*>(to + row * kStrideQk + column) =
-        float4{q.x * sign, q.y * sign, q.z * sign, q.w * sign};
+        float4{q.x * scale_log2, q.y * scale_log2, q.z * scale_log2, q.w * scale_log2};
   }
 }

@@ -4,13 +4,13 @@
 #include "ptx/math.cuh"
 
 struct Running {
-  float maximum[kRows];      // of the row's S so far; -inf before it has seen a key
+  float maximum[kRows];      // of the row so far, in units of log2; -inf before it has seen a key
   float sum[kRows];          // of this thread's own weights; the lanes' sums meet only at the end
-  float o[kRows][kColumns];  // weighted by exp2((s - maximum) * scale_log2)
+  float o[kRows][kColumns];  // weighted by exp2(s - maximum)
 };
 
-// Turns S into weights and rescales what was summed under the old maximum. scale_log2 is positive.
-__device__ __forceinline__ void update_softmax(Running& running, float (&s)[kRows][kKeys], float scale_log2) {
+// Turns S into weights and rescales what was summed under the old maximum.
+__device__ __forceinline__ void update_softmax(Running& running, float (&s)[kRows][kKeys]) {
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
     float maximum = s[i][0];
@@ -19,13 +19,13 @@ __device__ __forceinline__ void update_softmax(Running& running, float (&s)[kRow
     maximum = across_keys(maximum, [](float a, float b) { return fmaxf(a, b); });
     maximum = fmaxf(maximum, running.maximum[i]);
     // A row that has seen no key yet: -inf - (-inf) would be NaN, -inf - 0 gives the weight 0.
-    const float shift = maximum == -kInfinity ? 0.0f : maximum * scale_log2;
-    const float rescale = exp2_fast(fmaf(running.maximum[i], scale_log2, -shift));
+    const float shift = maximum == -kInfinity ? 0.0f : maximum;
+    const float rescale = exp2_fast(running.maximum[i] - shift);
     running.maximum[i] = maximum;
     float sum = running.sum[i] * rescale;
 #pragma unroll
     for (int j = 0; j < kKeys; ++j) {
-      s[i][j] = exp2_fast(fmaf(s[i][j], scale_log2, -shift));
+      s[i][j] = exp2_fast(s[i][j] - shift);
       sum += s[i][j];
     }
     running.sum[i] = sum;
