@@ -1,0 +1,223 @@
+#!/usr/bin/env python3
+"""Times flashjit and its peers over a grid, interleaved in one run, and writes results.jsonl, ratios.md and ratios.png.
+
+Each cell is timed in rounds; in a round everybody gets an idle pause, a warm-up and cold-L2 launches, in turn, so that heat
+and the power limit hit all alike. FLOPs are FlashAttention's count: 4 b h s^2 d, halved when causal.
+
+    bench/compare.py --library build/shared/libflashjit.so --ours mma,wgmma --out bench/results/h200
+"""
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+FOLDER = os.environ.get("FLASHJIT_PEERS", "/tmp/peers")
+sys.path.insert(0, FOLDER)
+import site  # noqa: E402
+site.addsitedir(FOLDER)
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import torch  # noqa: E402
+import flashjit_c  # noqa: E402
+import peers as peers_module  # noqa: E402
+
+
+def clock_mhz():
+    try:
+        text = subprocess.run(["nvidia-smi", "--query-gpu=clocks.sm,power.draw", "--format=csv,noheader,nounits"],
+                              capture_output=True, text=True, timeout=5).stdout
+        return [float(x) for x in text.split(",")]
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return [0.0, 0.0]
+
+
+def median_ms(run, pause, target_ms, flush):
+    """Median of cold-L2 launches, after an idle pause and a warm-up."""
+    torch.cuda.synchronize()
+    time.sleep(pause)
+    event = lambda: torch.cuda.Event(enable_timing=True)
+    for _ in range(3):
+        run()
+    first, last = event(), event()
+    first.record(); run(); last.record()
+    torch.cuda.synchronize()
+    count = int(max(8, min(60, target_ms / max(first.elapsed_time(last), 1e-3))))
+    pairs = [(event(), event()) for _ in range(count)]
+    for start, stop in pairs:
+        flush.zero_()
+        start.record(); run(); stop.record()
+    torch.cuda.synchronize()
+    return statistics.median(start.elapsed_time(stop) for start, stop in pairs)
+
+
+def largest_error(ours, q, k, v, causal, out):
+    """Against float32 attention of the first head of each end of the batch, relative to the plain computation's error."""
+    worst = 0.0
+    group = q.shape[2] // k.shape[2]
+    for b, h in {(0, 0), (q.shape[0] - 1, q.shape[2] - 1)}:
+        rows = torch.randint(0, q.shape[1], (min(256, q.shape[1]),), device=q.device)
+        def attend(x, y, z, t):
+            s = (x.to(t) @ y.to(t).T) * q.shape[-1] ** -0.5
+            if causal:
+                keys = torch.arange(k.shape[1], device=q.device)
+                s = s.masked_fill(keys[None] > rows[:, None] + k.shape[1] - q.shape[1], float("-inf"))
+            return torch.softmax(s, -1).to(t) @ z.to(t)
+        args = (q[b, rows, h], k[b, :, h // group], v[b, :, h // group])
+        exact, plain = attend(*args, torch.float64), attend(*args, q.dtype)
+        allowed = 2 * (plain.double() - exact).abs().max() + 2 * ((exact.to(q.dtype) + 0.3 - 0.3) - exact).abs().max()
+        error = (out[b, rows, h].double() - exact).abs().max()
+        worst = max(worst, float(error / allowed)) if torch.isfinite(error) else float("inf")
+    return worst
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap.add_argument("--library", required=True, help="libflashjit.so")
+    ap.add_argument("--out", required=True, help="folder for results.jsonl, ratios.md and ratios.png")
+    ap.add_argument("--ours", default="", help="families to time, such as mma,wgmma; empty: what the Engine chooses")
+    ap.add_argument("--schedules", default="", help="a JSON file {\"family d causal s\": \"schedule\"} that overrides the choice")
+    ap.add_argument("--tuning", default="off", choices=("off", "quick", "full"))
+    ap.add_argument("--peers", default="fa2,cudnn,flash_attn2,fa3,fa4")
+    ap.add_argument("--dtype", default="bf16", choices=("bf16", "fp16"))
+    ap.add_argument("--dims", default="64,128,256")
+    ap.add_argument("--seqs", default="1024,4096,16384")
+    ap.add_argument("--tokens", type=int, default=16384, help="batch x seqlen")
+    ap.add_argument("--hidden", type=int, default=2048, help="heads x head_dim")
+    ap.add_argument("--rounds", type=int, default=2)
+    ap.add_argument("--pause", type=float, default=0.1, help="seconds idle before each timing; 0 measures hot")
+    a = ap.parse_args()
+
+    os.makedirs(a.out, exist_ok=True)
+    results = open(os.path.join(a.out, "results.jsonl"), "w")
+    def emit(**record):
+        results.write(json.dumps(record) + "\n")
+        results.flush()
+
+    torch.manual_seed(int.from_bytes(os.urandom(4), "little"))
+    torch.cuda.init()
+    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[a.dtype]
+    others, missing = peers_module.load([p for p in a.peers.split(",") if p], FOLDER)
+    engine = flashjit_c.Engine(a.library)
+    given = json.load(open(a.schedules)) if a.schedules else {}
+    ours = [f for f in a.ours.split(",") if f] or [""]
+    emit(gpu=torch.cuda.get_device_name(), engine=engine.description(), torch=torch.__version__,
+         cudnn=torch.backends.cudnn.version(), missing_peers=missing, command=" ".join(sys.argv), pause=a.pause,
+         rounds=a.rounds, date=time.strftime("%Y-%m-%d"))
+    flush = torch.empty(256 << 20, dtype=torch.int8, device="cuda")
+    stream = torch.cuda.current_stream().cuda_stream
+
+    cells = []
+    for d in map(int, a.dims.split(",")):
+        for causal in (False, True):
+            for s in map(int, a.seqs.split(",")):
+                b, h = max(1, a.tokens // s), max(1, a.hidden // d)
+                q, k, v = (torch.randn(b, s, h, d, dtype=dtype, device="cuda") for _ in range(3))
+                flops = 4 * b * h * s * s * d / (2 if causal else 1)
+                cell = dict(d=d, causal=causal, s=s, b=b, h=h, dtype=a.dtype)
+                contestants, origins = {}, {}
+                for family in ours:
+                    label = f"flashjit {family}".strip()
+                    try:
+                        schedule = given.get(f"{family} {d} {causal} {s}", "")
+                        plan = engine.plan(q, k, v, causal, family=family, schedule=schedule, tuning=a.tuning)
+                        out = torch.full_like(q, float("nan"))
+                        engine.forward(plan, q, k, v, out, stream=stream)
+                        torch.cuda.synchronize()
+                        origins[label] = engine.origin(plan) | {"error": largest_error(engine, q, k, v, causal, out)}
+                        contestants[label] = lambda plan=plan, out=out: engine.forward(plan, q, k, v, out, stream=stream)
+                    except RuntimeError as error:
+                        emit(**cell, who=label, failed=str(error)[:500])
+                        print(label, d, causal, s, error, file=sys.stderr)
+                for name, peer in others.items():
+                    def run(peer=peer):
+                        with torch.no_grad():
+                            return peer(q, k, v, causal)
+                    try:
+                        run()
+                        torch.cuda.synchronize()
+                        contestants[name] = run
+                    except Exception as error:
+                        emit(**cell, who=name, failed=str(error)[:300])
+                times = {name: [] for name in contestants}
+                for _ in range(a.rounds):
+                    for name, run in contestants.items():
+                        times[name].append(median_ms(run, a.pause, 60.0 if a.pause else 200.0, flush))
+                sm_mhz, watts = clock_mhz()
+                row = {}
+                for name, samples in times.items():
+                    ms = min(samples)
+                    row[name] = flops / ms / 1e9
+                    emit(**cell, who=name, ms=ms, rounds_ms=samples, tflops=row[name], clock_mhz=sm_mhz, watts=watts,
+                         **origins.get(name, {}))
+                cells.append((cell, row, origins))
+                print(f"d{d} {'causal' if causal else 'full':6} {s:6}  " + "  ".join(
+                    f"{n} {t:.0f}" for n, t in sorted(row.items(), key=lambda x: -x[1])) + "  " + " ".join(
+                    f"[{o['schedule']} {o['choice']} err {o['error']:.2f}]" for o in origins.values()), flush=True)
+    write_table(a, cells)
+    write_plot(a, cells)
+
+
+def ratio(row, name):
+    """Ours over the best peer of the cell."""
+    others = [t for n, t in row.items() if not n.startswith("flashjit")]
+    return row[name] / max(others) if others else float("nan")
+
+
+def write_table(a, cells):
+    names = list(dict.fromkeys(n for _, row, _ in cells for n in row))
+    mine = [n for n in names if n.startswith("flashjit")]
+    lines = ["| cell | " + " | ".join(names) + " | " + " | ".join(f"{n} / best peer" for n in mine) + " | "
+             + " | ".join(f"{n} / fa2" for n in mine) + " |", "|---" * (1 + len(names) + 2 * len(mine)) + "|"]
+    best, over_fa2 = {n: [] for n in mine}, {n: [] for n in mine}
+    for cell, row, _ in cells:
+        entries = [f"d{cell['d']} {'causal' if cell['causal'] else 'full'} {cell['s']}"]
+        entries += [f"{row[n]:.0f}" if n in row else "-" for n in names]
+        for n in mine:
+            r = ratio(row, n) if n in row else float("nan")
+            best[n].append(r)
+            entries.append(f"{r:.3f}")
+        for n in mine:
+            r = row[n] / row["fa2"] if n in row and "fa2" in row else float("nan")
+            over_fa2[n].append(r)
+            entries.append(f"{r:.3f}")
+        lines.append("| " + " | ".join(entries) + " |")
+    def mean(values):
+        known = [v for v in values if v == v]
+        return f"{statistics.geometric_mean(known):.3f} (least {min(known):.3f})" if known else "-"
+    lines.append("| geometric mean | " + " | ".join([""] * len(names)) + " | " + " | ".join(mean(best[n]) for n in mine)
+                 + " | " + " | ".join(mean(over_fa2[n]) for n in mine) + " |")
+    text = "TFLOP/s, best of the rounds' medians.\n\n" + "\n".join(lines) + "\n"
+    open(os.path.join(a.out, "ratios.md"), "w").write(text)
+    print(lines[-1])
+
+
+def write_plot(a, cells):
+    import matplotlib
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    names = list(dict.fromkeys(n for _, row, _ in cells for n in row))
+    dims = sorted({cell["d"] for cell, _, _ in cells})
+    figure, axes = plt.subplots(2, len(dims), figsize=(4.2 * len(dims), 6.2), squeeze=False, sharey=True)
+    for column, d in enumerate(dims):
+        for line, causal in enumerate((False, True)):
+            axis = axes[line][column]
+            here = [(cell, row) for cell, row, _ in cells if cell["d"] == d and cell["causal"] == causal]
+            width = 0.8 / max(1, len(names))
+            for i, name in enumerate(names):
+                axis.bar([x + i * width for x in range(len(here))], [row.get(name, 0) for _, row in here], width, label=name)
+            axis.set_xticks([x + 0.4 - width / 2 for x in range(len(here))], [str(cell["s"]) for cell, _ in here])
+            axis.set_title(f"d {d}, {'causal' if causal else 'full'}", fontsize=10)
+            axis.grid(axis="y", alpha=0.3)
+    for line in axes:
+        line[0].set_ylabel("TFLOP/s")
+    axes[0][0].legend(fontsize=7)
+    figure.suptitle(f"{torch.cuda.get_device_name()}, {a.dtype}, {a.tokens} tokens, heads x head_dim = {a.hidden}", fontsize=11)
+    figure.tight_layout()
+    figure.savefig(os.path.join(a.out, "ratios.png"), dpi=110)
+
+
+if __name__ == "__main__":
+    main()
