@@ -44,6 +44,10 @@ Legality legal_mma(const Problem& problem, const MmaSchedule& schedule, const Ta
   if (s.tile_m % (16 * s.warps) != 0) {
     return {fmt::format("tile_m {} does not split into multiples of 16 rows for {} warps", s.tile_m, s.warps)};
   }
+  if (s.tile_n % (16 * s.blocks) != 0) {
+    return {fmt::format("tile_n {} does not split into {} blocks of a multiple of 16 keys", s.tile_n, s.blocks)};
+  }
+  if (s.blocks > 1 && s.split_kv == 1) return {"blocks above 1 need split_kv 0: they read K and V of a tile in turns"};
   if (target.capability < 80 && (s.stages != 1 || s.split_kv != 1)) {
     return {fmt::format("{} has no cp.async: copies go through registers, with stages 1 and split_kv 1 only", target.arch)};
   }
@@ -68,6 +72,8 @@ std::vector<Recipe> recipes_mma(const Problem& problem, const MmaSchedule& sched
       {"int", "kHeadDimV", number(problem.value_dim()), "columns of V and O"},
       {"int", "kTileM", number(s.tile_m), "query rows per CTA"},
       {"int", "kTileN", number(s.tile_n), "keys per step"},
+      {"int", "kBlocks", number(s.blocks), "parts of a step that are multiplied one ahead of the softmax"},
+      {"int", "kBlockN", number(s.tile_n / s.blocks), "keys of each"},
       {"int", "kThreads", number(32 * s.warps), "per CTA"},
       {"int", "kRowsPerWarp", number(rows_per_warp), "query rows of one warp"},
       {"int", "kRowTiles", number(rows_per_warp / 16), "mma tiles of 16 rows in them"},

@@ -117,18 +117,56 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
     /*%/q_in_regs%*/
 
     int stage = 0;
-    // One tile of keys: S = Q K^T, softmax, O += P V.
-    const auto step = [&](auto masked) {
-      constexpr bool kMasked = decltype(masked)::value;
-      const unsigned slot = slots + stage * kSlotBytes;
-      /*%#causal%*/
-      // The diagonal hides what lies right of the warp's last row.
-      const bool seen = !kMasked || n * kTileN < seen_by_first + warp_row + kRowsPerWarp - 1;
-      /*%/causal%*/
-      /*%^causal%*/
-      constexpr bool seen = true;
-      /*%/causal%*/
+    // S of kBlockN keys of tile n.
+    const auto multiply = [&](float (&scores)[kRowTiles][kBlockN / 2], int block) {
+#pragma unroll
+      for (int r = 0; r < kRowTiles; ++r) {
+#pragma unroll
+        for (int i = 0; i < kBlockN / 2; ++i) scores[r][i] = 0;
+      }
+#pragma unroll
+      for (int i = 0; i < kStepsQK; ++i) {
+        /*%#q_in_regs%*/
+        multiply_qk(scores, q[i], k_lane + stage * kSlotBytes, block, i);
+        /*%/q_in_regs%*/
+        /*%^q_in_regs%*/
+        unsigned q[kRowTiles][4];
+        load_q(q, q_lane, i);
+        multiply_qk(scores, q, k_lane + stage * kSlotBytes, block, i);
+        /*%/q_in_regs%*/
+      }
+    };
+    // Their softmax, and O += P V.
+    const auto accumulate = [&](float (&scores)[kRowTiles][kBlockN / 2], int block, auto masked) {
+      const int first_key = n * kTileN + block * kBlockN;
+      float peak[kRowTiles][2];
+      bool move = false;
+#pragma unroll
+      for (int r = 0; r < kRowTiles; ++r) {
+        /*%#causal%*/
+        if constexpr (masked.value) mask_keys<1>(scores[r], seen_by_first + warp_row + 16 * r - first_key);
+        /*%/causal%*/
+        /*%^causal%*/
+        if constexpr (masked.value) mask_keys<0>(scores[r], params.seqlen_k - first_key);
+        /*%/causal%*/
+        find_peaks(scores[r], peak[r]);
+        move |= outgrown(rows[r], peak[r], scale_log2);
+      }
+      if (__any_sync(0xffffffffu, move)) {
+#pragma unroll
+        for (int r = 0; r < kRowTiles; ++r) move_shift(rows[r], peak[r], output[r], scale_log2);
+      }
+#pragma unroll
+      for (int i = 0; i < kBlockN / 16; ++i) {
+        unsigned p[kRowTiles][4];
+#pragma unroll
+        for (int r = 0; r < kRowTiles; ++r) exponentiate(rows[r], &scores[r][8 * i], p[r], scale_log2);
+        multiply_pv(output, p, v_lane + stage * kSlotBytes, block, i);
+      }
+    };
 
+    // One tile of keys.
+    const auto step = [&](auto masked) {
       // K has arrived, and no warp reads the previous step's tiles any more.
       /*%#async%*/
       cp_async_wait<kPending>();
@@ -140,7 +178,7 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
       const int next = n + 1 - kStages;  // the tile that takes the previous step's slot
       const unsigned next_slot = slots + (stage == 0 ? kStages - 1 : stage - 1) * kSlotBytes;
       /*%#split_kv%*/
-      if (next >= 0) v_copy.start<kMasked && kStages == 1>(next_slot + kTileBytesK, next * kTileN, params.seqlen_k);
+      if (next >= 0) v_copy.start<masked.value && kStages == 1>(next_slot + kTileBytesK, next * kTileN, params.seqlen_k);
       /*%/split_kv%*/
       /*%^split_kv%*/
       if (next >= 0) {
@@ -152,22 +190,17 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
       cp_async_commit();
       /*%/async%*/
 
-      float scores[kRowTiles][kTileN / 2] = {};
-      if (seen) {
-#pragma unroll
-        for (int i = 0; i < kStepsQK; ++i) {
-          /*%#q_in_regs%*/
-          multiply_qk(scores, q[i], k_lane + stage * kSlotBytes, i);
-          /*%/q_in_regs%*/
-          /*%^q_in_regs%*/
-          unsigned q[kRowTiles][4];
-          load_q(q, q_lane, i);
-          multiply_qk(scores, q, k_lane + stage * kSlotBytes, i);
-          /*%/q_in_regs%*/
-        }
-      }
+      /*%#causal%*/
+      // The diagonal hides the blocks right of the warp's last row.
+      const int seen_by_warp = seen_by_first + warp_row + kRowsPerWarp - 1 - n * kTileN;
+      const auto seen = [&](int block) { return !masked.value || block * kBlockN < seen_by_warp; };
+      /*%/causal%*/
+      /*%^causal%*/
+      const auto seen = [&](int) { return true; };
+      /*%/causal%*/
       /*%#split_kv%*/
-
+      float scores[kRowTiles][kBlockN / 2];
+      if (seen(0)) multiply(scores, 0);
       // V has arrived, and no warp reads K any more.
       /*%#async%*/
       cp_async_wait<kPending>();
@@ -176,38 +209,32 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
       v_copy.finish();
       /*%/async%*/
       __syncthreads();
-      if (n >= kStages) k_copy.start<false>(slot, (n - kStages) * kTileN, params.seqlen_k);
+      if (n >= kStages) k_copy.start<false>(slots + stage * kSlotBytes, (n - kStages) * kTileN, params.seqlen_k);
       /*%#async%*/
       cp_async_commit();
       /*%/async%*/
+      if (seen(0)) accumulate(scores, 0, masked);
       /*%/split_kv%*/
-
-      if (seen) {
-        float peak[kRowTiles][2];
-        bool move = false;
+      /*%^split_kv%*/
+      if constexpr (masked.value) {
 #pragma unroll
-        for (int r = 0; r < kRowTiles; ++r) {
-          /*%#causal%*/
-          if constexpr (kMasked) mask_keys<1>(scores[r], seen_by_first + warp_row + 16 * r - n * kTileN);
-          /*%/causal%*/
-          /*%^causal%*/
-          if constexpr (kMasked) mask_keys<0>(scores[r], params.seqlen_k - n * kTileN);
-          /*%/causal%*/
-          find_peaks(scores[r], peak[r]);
-          move |= outgrown(rows[r], peak[r], scale_log2);
+        for (int block = 0; block < kBlocks; ++block) {
+          float scores[kRowTiles][kBlockN / 2];
+          if (!seen(block)) break;
+          multiply(scores, block);
+          accumulate(scores, block, masked);
         }
-        if (__any_sync(0xffffffffu, move)) {
+      } else {
+        // S of the next block is computed before the softmax of this one, so that the tensor cores work meanwhile.
+        float scores[2][kRowTiles][kBlockN / 2];
+        multiply(scores[0], 0);
 #pragma unroll
-          for (int r = 0; r < kRowTiles; ++r) move_shift(rows[r], peak[r], output[r], scale_log2);
-        }
-#pragma unroll
-        for (int i = 0; i < kTileN / 16; ++i) {
-          unsigned p[kRowTiles][4];
-#pragma unroll
-          for (int r = 0; r < kRowTiles; ++r) exponentiate(rows[r], &scores[r][8 * i], p[r], scale_log2);
-          multiply_pv(output, p, v_lane + stage * kSlotBytes, i);
+        for (int block = 0; block < kBlocks; ++block) {
+          if (block + 1 < kBlocks) multiply(scores[(block + 1) % 2], block + 1);
+          accumulate(scores[block % 2], block, masked);
         }
       }
+      /*%/split_kv%*/
       stage = stage + 1 == kStages ? 0 : stage + 1;
     };
     for (; n >= unmasked_end; --n) step(Bool<true>{});

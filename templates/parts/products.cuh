@@ -32,13 +32,13 @@ __device__ __forceinline__ void load_q(unsigned (&q)[kRowTiles][4], unsigned q_l
   for (int r = 0; r < kRowTiles; ++r) ldmatrix(q[r], TileQK::step(q_lane, 16 * r, 2 * step));
 }
 
-// scores += Q K^T over 16 columns, kTileN keys.
-__device__ __forceinline__ void multiply_qk(float (&scores)[kRowTiles][kTileN / 2], const unsigned (&q)[kRowTiles][4],
-                                            unsigned k_lane, int step) {
+// scores += Q K^T over 16 columns and the tile's block-th kBlockN keys.
+__device__ __forceinline__ void multiply_qk(float (&scores)[kRowTiles][kBlockN / 2], const unsigned (&q)[kRowTiles][4],
+                                            unsigned k_lane, int block, int step) {
 #pragma unroll
-  for (int j = 0; j < kTileN / 16; ++j) {
+  for (int j = 0; j < kBlockN / 16; ++j) {
     unsigned k[4];
-    ldmatrix(k, TileQK::step(k_lane, 16 * j, 2 * step));
+    ldmatrix(k, TileQK::step(k_lane, block * kBlockN + 16 * j, 2 * step));
 #pragma unroll
     for (int r = 0; r < kRowTiles; ++r) {
       mma(&scores[r][8 * j], q[r], k[0], k[1]);
@@ -47,13 +47,13 @@ __device__ __forceinline__ void multiply_qk(float (&scores)[kRowTiles][kTileN / 
   }
 }
 
-// output += P V over 16 keys, all columns.
+// output += P V over the block's step-th 16 keys, all columns.
 __device__ __forceinline__ void multiply_pv(float (&output)[kRowTiles][kHeadDimV / 2], const unsigned (&p)[kRowTiles][4],
-                                            unsigned v_lane, int step) {
+                                            unsigned v_lane, int block, int step) {
 #pragma unroll
   for (int j = 0; j < TileV::kChunks / 2; ++j) {
     unsigned v[4];
-    ldmatrix_transposed(v, TileV::step(v_lane, 16 * step, 2 * j));
+    ldmatrix_transposed(v, TileV::step(v_lane, block * kBlockN + 16 * step, 2 * j));
 #pragma unroll
     for (int r = 0; r < kRowTiles; ++r) {
       mma(&output[r][8 * j], p[r], v[0], v[1]);
