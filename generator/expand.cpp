@@ -1,6 +1,8 @@
-// Template text to CUDA C++: sections, lists and includes, with the template line of every line that comes out.
+// Template text to CUDA C++: sections, lists and includes, with the template line of every line that comes
+// out.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <kainjow/mustache.hpp>
 #include <set>
 
@@ -12,10 +14,16 @@ namespace {
 
 namespace mustache = kainjow::mustache;
 
-// Ends each template line on its way through Mustache, so that the line's number survives: MARK number NEWLINE.
+constexpr std::string_view kOpen = "/*%";
+constexpr std::string_view kClose = "%*/";
+
+// Ends each template line on its way through Mustache, so that the line's number survives: MARK number
+// NEWLINE.
 constexpr char kMark = '\x01';
 
-bool blank(std::string_view line) { return line.find_first_not_of(" \t") == std::string_view::npos; }
+bool blank(std::string_view line) {
+  return line.find_first_not_of(" \t") == std::string_view::npos;
+}
 
 std::vector<std::string_view> lines_of(std::string_view text) {
   std::vector<std::string_view> lines;
@@ -26,6 +34,91 @@ std::vector<std::string_view> lines_of(std::string_view text) {
   }
   return lines;
 }
+
+[[noreturn]] void refuse(std::string_view path, int line, std::string_view why) {
+  throw Error(ErrorCode::internal, fmt::format("template {}:{}: {}", path, line, why));
+}
+
+// Mustache takes an unknown name for a section that is absent, and reports a tag that is not closed without
+// its line. So the tags are read once before it, by these rules: every name is one of the recipe's; sections
+// nest two deep.
+class TagChecker {
+ public:
+  TagChecker(const Recipe& recipe, std::string_view path) : recipe_(recipe), path_(path) {}
+
+  void check(std::string_view text) {
+    int number = 0;
+    for (std::string_view line : lines_of(text)) {
+      ++number;
+      if (line.find(kMark) != std::string_view::npos) refuse(path_, number, "a control character");
+      while (true) {
+        const auto open = line.find(kOpen);
+        const auto stray = line.substr(0, open).find(kClose);
+        if (stray != std::string_view::npos) refuse(path_, number, "a tag ends that did not begin");
+        if (open == std::string_view::npos) break;
+        line.remove_prefix(open + kOpen.size());
+        const auto close = line.find(kClose);
+        if (close == std::string_view::npos) refuse(path_, number, "a tag does not end on its line");
+        tag(line.substr(0, close), number);
+        line.remove_prefix(close + kClose.size());
+      }
+    }
+    if (!open_.empty()) {
+      refuse(path_, open_.back().line, fmt::format("section {} is not closed", open_.back().name));
+    }
+  }
+
+ private:
+  struct Section {
+    std::string_view name;
+    int line;
+  };
+
+  void tag(std::string_view tag, int line) {
+    const char kind = tag.empty() ? ' ' : tag.front();
+    const bool sigil = kind == '#' || kind == '^' || kind == '/';
+    const std::string_view name = tag.substr(sigil ? 1 : 0);
+    constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz0123456789_";
+    if (name.empty() || name.find_first_not_of(kLetters) != std::string_view::npos) {
+      refuse(path_, line, fmt::format("the tag \"{}\" is malformed", tag));
+    }
+    if (kind == '/') {
+      if (open_.empty() || open_.back().name != name) {
+        refuse(path_, line,
+               open_.empty() ? fmt::format("section {} ends and did not begin", name)
+                             : fmt::format("section {} ends inside section {} of line {}", name,
+                                           open_.back().name, open_.back().line));
+      }
+      open_.pop_back();
+      return;
+    }
+    if (!sigil) return variable(name, line);
+    const bool known =
+        recipe_.sections.count(std::string(name)) != 0 || recipe_.lists.count(std::string(name)) != 0;
+    if (!known) refuse(path_, line, fmt::format("{} has no section {}", recipe_.kernel, name));
+    if (open_.size() == 2) {
+      refuse(path_, line,
+             fmt::format("no section inside a section inside a section: {} is in {} in {}; split the part",
+                         name, open_[1].name, open_[0].name));
+    }
+    open_.push_back({name, line});
+  }
+
+  // A value stands only inside a list, and every item of the list has it.
+  void variable(std::string_view name, int line) const {
+    for (const Section& section : open_) {
+      const auto list = recipe_.lists.find(std::string(section.name));
+      if (list == recipe_.lists.end()) continue;
+      const auto has = [&](const auto& item) { return item.count(std::string(name)) != 0; };
+      if (std::all_of(list->second.begin(), list->second.end(), has)) return;
+    }
+    refuse(path_, line, fmt::format("no list around gives {} a value", name));
+  }
+
+  const Recipe& recipe_;
+  std::string_view path_;
+  std::vector<Section> open_;
+};
 
 mustache::data context_of(const Recipe& recipe) {
   mustache::data context;
@@ -53,59 +146,77 @@ std::string_view included(std::string_view line) {
 
 class Expander {
  public:
-  Expander(const Recipe& recipe, const TemplateSet& templates) : context_(context_of(recipe)), templates_(templates) {}
+  Expander(const Recipe& recipe, const TemplateSet& templates)
+      : recipe_(recipe), context_(context_of(recipe)), templates_(templates) {}
 
   void paste(std::string_view path, std::string_view wanted_by) {
     const auto found = templates_.find(path);
     if (found == templates_.end()) {
       throw Error(ErrorCode::internal, fmt::format("template {} is missing, wanted by {}", path, wanted_by));
     }
-    if (!pasted_.insert(found->first).second) return;
-    const std::string filled = fill(found->first, found->second);
-    const auto source_lines = lines_of(found->second);
-    bool previous_blank = true;  // swallow blank lines at the top
+    const std::string_view file = found->first;  // lives as long as the TemplateSet
+    if (!pasted_.insert(file).second) return;
+    TagChecker(recipe_, file).check(found->second);
+    const auto source = lines_of(found->second);
+    const std::string filled = fill(file, source);
+    separate();
     for (std::string_view line : lines_of(filled)) {
-      const auto mark = line.rfind(kMark);
-      const int number = std::atoi(std::string(line.substr(mark + 1)).c_str());
-      std::string content(line.substr(0, mark));
-      content.erase(std::remove_if(content.begin(), content.end(), [](char c) { return c == kMark; }), content.end());
-      while (!content.empty() && content.back() == ' ') content.pop_back();
+      const auto mark = line.find(kMark);
+      const int number = std::stoi(std::string(line.substr(mark + 1)));
+      const std::string_view content = line.substr(0, line.substr(0, mark).find_last_not_of(" \t") + 1);
       if (content == "#pragma once") continue;
-      if (const auto path_below = included(content); !path_below.empty()) {
-        paste(path_below, fmt::format("{}:{}", found->first, number));
-        previous_blank = false;
+      if (const auto below = included(content); !below.empty()) {
+        paste(below, fmt::format("{}:{}", file, number));
+        separate();
         continue;
       }
-      if (blank(content) && (previous_blank || !blank(source_lines[static_cast<std::size_t>(number) - 1]))) continue;
-      previous_blank = blank(content);
-      out_.text += content;
-      out_.text += '\n';
-      out_.origins.push_back({found->first, number});
+      if (content.find("#include") != std::string_view::npos) {
+        refuse(file, number, "a kernel is self-contained; #include may only name another template");
+      }
+      const bool held_tags = !blank(source[static_cast<std::size_t>(number) - 1]);
+      if (blank(content)) {
+        if (!held_tags) separate();
+        continue;
+      }
+      emit(content, {file, number});
     }
   }
 
   Rendered take() { return std::move(out_); }
 
  private:
-  std::string fill(const std::string& path, std::string_view text) {
-    std::string marked = "{{=/*% %*/=}}";
+  std::string fill(std::string_view path, const std::vector<std::string_view>& source) {
+    std::string marked = fmt::format("{{{{={} {}=}}}}", kOpen, kClose);
     int number = 0;
-    for (std::string_view line : lines_of(text)) {
-      marked += line;
-      marked += fmt::format("{}{}\n", kMark, ++number);
-    }
+    for (std::string_view line : source) marked += fmt::format("{}{}{}\n", line, kMark, ++number);
     mustache::mustache page(marked);
     page.set_custom_escape([](const std::string& plain) { return plain; });
-    std::string filled = page.is_valid() ? page.render(context_) : std::string();
     if (!page.is_valid()) {
-      throw Error(ErrorCode::internal, fmt::format("template {} is malformed: {}", path, page.error_message()));
+      throw Error(ErrorCode::internal,
+                  fmt::format("template {} is malformed: {}", path, page.error_message()));
     }
-    return filled;
+    return page.render(context_);
   }
 
+  // At most one blank line stands between two lines of code, and none at the top.
+  void separate() { separate_ = !out_.text.empty(); }
+
+  void emit(std::string_view line, LineOrigin origin) {
+    if (separate_) {
+      out_.text += '\n';
+      out_.origins.push_back({});
+      separate_ = false;
+    }
+    out_.text += line;
+    out_.text += '\n';
+    out_.origins.push_back(origin);
+  }
+
+  const Recipe& recipe_;
   mustache::data context_;
   const TemplateSet& templates_;
-  std::set<std::string, std::less<>> pasted_;
+  std::set<std::string_view> pasted_;
+  bool separate_ = false;
   Rendered out_;
 };
 
