@@ -8,6 +8,7 @@ namespace flashjit::cli {
 // Adds its subcommand to the app. When the user asks for it, it runs from the subcommand's callback and sets
 // `exit_code` (0 well, 1 the work failed or a check found a wrong result); it throws Error for everything
 // else.
+void add_run(CLI::App& app, int& exit_code);
 void add_demo(CLI::App& app, int& exit_code);
 
 }  // namespace flashjit::cli

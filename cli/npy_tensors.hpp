@@ -1,0 +1,25 @@
+// Attention's tensors as .npy files: --q --k --v in, --out --lse-out out.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <string>
+
+#include "cli/attention.hpp"
+
+namespace flashjit::cli {
+
+class NpyTensors {
+ public:
+  void add_to(CLI::App& verb);
+  [[nodiscard]] bool given() const { return !q_.empty() || !k_.empty() || !v_.empty(); }
+  // Reads q (batch, seqlen_q, heads, head_dim), k and v (batch, seqlen_k, heads_kv, …); the files decide the
+  // dtype, the head dims and the shape. Throws Error that names the file and what is wrong with it.
+  autotune::Inputs load(Problem& problem, Shape& shape) const;
+  // Writes what was asked for: o (batch, seqlen_q, heads, head_dim_v), lse (batch, heads, seqlen_q).
+  void save(const Problem& problem, const Shape& shape, const AttentionReport& report) const;
+
+ private:
+  std::string q_, k_, v_, out_, lse_out_;
+};
+
+}  // namespace flashjit::cli
