@@ -41,9 +41,10 @@ struct WisdomRecord {
   std::map<std::string, std::string> environment;  // driver, NVRTC, clock …: for people
 };
 
+// environment: what the caller knows beside the result, such as {"driver", "580.159"}.
 WisdomRecord record_of(const Problem& problem, const Shape& shape, const Target& target,
                        const std::string& gpu, const TuneResult& result, Tuning effort,
-                       const Versions& versions);
+                       const Versions& versions, std::map<std::string, std::string> environment = {});
 
 // The GPU's name without what changes on it: "NVIDIA H200" of "NVIDIA H200, driver 580.159".
 std::string gpu_of(const std::string& description);
@@ -61,9 +62,9 @@ using Report = std::function<void(std::string_view line)>;
 
 class Wisdom {
  public:
-  // Reads JSON lines. A line that is bad in any way is skipped and reported with its number; a file of
-  // another format is left out as a whole. `name` is for the messages.
-  void add_text(std::string_view text, std::string_view name, const Report& report);
+  // Reads JSON lines, and returns whether the format is ours. A line that is bad in any way is skipped and
+  // reported with its number; a file of another format is left out as a whole. `name` is for the messages.
+  bool add_text(std::string_view text, std::string_view name, const Report& report);
   // Higher effort wins, then records of the versions in hand, then the newer.
   void add(WisdomRecord record);
   [[nodiscard]] const std::vector<WisdomRecord>& records() const { return records_; }
@@ -76,9 +77,10 @@ class Wisdom {
 // The tables that were compiled in, by arch.
 const Wisdom& shipped_wisdom();
 
-// this GPU and bucket → another GPU of this arch → nearest bucket → shipped table; nullopt: ask the model.
-// Only records whose schedule is legal for the problem on the target count. family: "mma" keeps only that
-// one.
+// this GPU and bucket → another GPU of this arch → nearest bucket (within four times the work) → shipped
+// table; nullopt: ask the model. Only records whose schedule is legal for the problem on the target count;
+// one for the other 16-bit dtype or the other LSE serves where there is none for the problem itself. family:
+// "mma" keeps only that one.
 std::optional<WisdomChoice> choose(const Wisdom& own, const Wisdom& shipped, const Problem& problem,
                                    const Shape& shape, const Target& target, const std::string& gpu,
                                    const Versions& versions, std::string_view family = {});

@@ -1,11 +1,17 @@
-# Writes OUTPUT: one raw string per template. Run as a script with ROOT and FILES (a list).
-set(text "// Made by cmake/embed.cmake from templates/. Do not edit.\n#include \"generator/templates.hpp\"\n\n")
-string(APPEND text "namespace flashjit {\n\nstd::vector<EmbeddedTemplate> embedded_template_files() {\n  return {\n")
+# Writes OUTPUT: one raw string per file. Run as a script with ROOT and FILES (a list), and with the C++ it is for: HEADER,
+# FUNCTION, and TYPE, which is made of a path and a text.
+if(NOT DEFINED HEADER)
+  set(HEADER generator/templates.hpp)
+  set(TYPE EmbeddedTemplate)
+  set(FUNCTION embedded_template_files)
+endif()
+set(text "// Made by cmake/embed.cmake. Do not edit.\n#include \"${HEADER}\"\n\n")
+string(APPEND text "namespace flashjit {\n\nstd::vector<${TYPE}> ${FUNCTION}() {\n  return {\n")
 foreach(file IN LISTS FILES)
   file(READ ${ROOT}/${file} content)
   # A raw string may hold 16 KB only where compilers are strict; pieces concatenate.
   string(LENGTH "${content}" length)
-  string(APPEND text "      {\"${file}\",\n")
+  string(APPEND text "      {\"${file}\",\n       \"\"\n")
   set(offset 0)
   while(offset LESS length)
     string(SUBSTRING "${content}" ${offset} 8000 piece)

@@ -1,0 +1,232 @@
+// Wisdom in memory: JSON lines to records and back, which record wins, and the ladder.
+#include "autotune/wisdom.hpp"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <ctime>
+#include <tuple>
+
+#include "autotune/json.hpp"
+#include "autotune/shipped.hpp"
+#include "flashjit/error.hpp"
+#include "generator/legality.hpp"
+
+namespace flashjit::autotune {
+namespace {
+
+constexpr int kFormat = 1;
+constexpr std::size_t kLongestLine = 1 << 20;
+constexpr int kNeighbours = 2;  // buckets, each twice the work of the one before
+
+Problem normal(Problem problem) {
+  if (problem.head_dim_v == problem.head_dim) problem.head_dim_v = 0;
+  return problem;
+}
+
+// Alike enough to guide: the 16-bit dtypes cost the same, and LSE costs next to nothing.
+bool alike(Problem one, Problem two) {
+  const auto general = [](Problem problem) {
+    problem = normal(problem);
+    if (problem.dtype == DType::bf16) problem.dtype = DType::fp16;
+    problem.lse = true;
+    return problem;
+  };
+  return general(one) == general(two);
+}
+
+// "b31q16" as 31 and "q16"; what does not read like that is its own kind of bucket.
+std::pair<int, std::string_view> parts_of(std::string_view bucket) {
+  int power = 0;
+  if (!bucket.starts_with('b')) return {0, bucket};
+  const auto [end, error] = std::from_chars(bucket.data() + 1, bucket.data() + bucket.size(), power);
+  if (error != std::errc{}) return {0, bucket};
+  return {power, bucket.substr(static_cast<std::size_t>(end - bucket.data()))};
+}
+
+// In powers of two; nullopt when the buckets are of different kinds.
+std::optional<int> distance(std::string_view one, std::string_view two) {
+  const auto [power_one, kind_one] = parts_of(one);
+  const auto [power_two, kind_two] = parts_of(two);
+  if (kind_one != kind_two || power_one > 1000 || power_two > 1000 || power_one < 0 || power_two < 0)
+    return std::nullopt;
+  return std::abs(power_one - power_two);
+}
+
+WisdomRecord record_from(const Json& json) {
+  WisdomRecord record;
+  record.problem = problem_of(member(json, "problem"));
+  record.bucket = text_of(json, "bucket");
+  record.gpu = text_of(json, "gpu");
+  record.arch = text_of(json, "arch");
+  record.schedule = parse_schedule(text_of(json, "schedule"));
+  record.effort = effort_of(text_of(json, "effort"));
+  record.milliseconds = number_of(json, "milliseconds");
+  record.shape = shape_of(member(json, "shape"));
+  record.versions.flashjit = text_of(json, "flashjit");
+  record.versions.templates = text_of(json, "templates");
+  const Json& timings = member(json, "timings");
+  if (!timings.is_object()) throw Error(ErrorCode::invalid_argument, "\"timings\" is not an object");
+  for (const auto& [schedule, unused] : timings.items()) {
+    record.timings.emplace_back(to_string(parse_schedule(schedule)), number_of(timings, schedule.c_str()));
+  }
+  const Json& environment = member(json, "environment");
+  if (!environment.is_object()) throw Error(ErrorCode::invalid_argument, "\"environment\" is not an object");
+  for (const auto& [name, unused] : environment.items())
+    record.environment[name] = text_of(environment, name.c_str());
+  return record;
+}
+
+Json json_of(const WisdomRecord& record) {
+  Json timings = Json::object();
+  for (const auto& [schedule, milliseconds] : record.timings) timings[schedule] = milliseconds;
+  return {{"problem", to_json(record.problem)},
+          {"bucket", record.bucket},
+          {"gpu", record.gpu},
+          {"arch", record.arch},
+          {"schedule", to_string(record.schedule)},
+          {"effort", to_string(record.effort)},
+          {"milliseconds", record.milliseconds},
+          {"shape", to_json(record.shape)},
+          {"flashjit", record.versions.flashjit},
+          {"templates", record.versions.templates},
+          {"timings", timings},
+          {"environment", record.environment}};
+}
+
+bool same_question(const WisdomRecord& one, const WisdomRecord& two) {
+  return normal(one.problem) == normal(two.problem) && one.bucket == two.bucket && one.gpu == two.gpu &&
+         one.arch == two.arch;
+}
+
+}  // namespace
+
+WisdomRecord record_of(const Problem& problem, const Shape& shape, const Target& target,
+                       const std::string& gpu, const TuneResult& result, Tuning effort,
+                       const Versions& versions, std::map<std::string, std::string> environment) {
+  WisdomRecord record;
+  record.problem = normal(problem);
+  record.bucket = bucket_of(problem, shape, target);
+  record.gpu = gpu;
+  record.arch = target.arch;
+  record.schedule = result.best;
+  record.effort = effort;
+  record.milliseconds = result.best_ms;
+  record.shape = shape;
+  record.versions = versions;
+  record.environment = std::move(environment);
+  for (const Candidate& candidate : result.candidates) {
+    if (candidate.measured_ms > 0)
+      record.timings.emplace_back(to_string(candidate.schedule), candidate.measured_ms);
+    if (candidate.schedule == result.best && candidate.clock_mhz > 0) {
+      record.environment["clock_mhz"] = fmt::format("{:.0f}", candidate.clock_mhz);
+    }
+  }
+  record.environment["date"] = fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr)));
+  return record;
+}
+
+std::string gpu_of(const std::string& description) {
+  return description.substr(0, description.find(", "));
+}
+
+bool Wisdom::add_text(std::string_view text, std::string_view name, const Report& report) {
+  const auto complain = [&](std::size_t line, std::string_view why) {
+    if (report) report(fmt::format("wisdom {}, line {}: {}; it is skipped", name, line, why));
+  };
+  std::size_t number = 0;
+  bool first = true;
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    ++number;
+    if (line.empty()) continue;
+    try {
+      if (line.size() > kLongestLine) throw Error(ErrorCode::invalid_argument, "longer than a line may be");
+      const Json json = Json::parse(line, nullptr, false);
+      if (json.is_discarded()) throw Error(ErrorCode::invalid_argument, "not a whole JSON value");
+      const bool header = json.is_object() && json.contains("flashjit_wisdom");
+      if (header && integer_of(json, "flashjit_wisdom", 0, 1 << 30) != kFormat) {
+        complain(number, fmt::format("this is format {}, and {} is known, so that the whole file is left out",
+                                     integer_of(json, "flashjit_wisdom", 0, 1 << 30), kFormat));
+        return false;
+      }
+      if (first && !header) complain(number, "the header is missing (records are read all the same)");
+      if (!header) add(record_from(json));
+    } catch (const Error& error) {
+      complain(number, error.message());
+    }
+    first = false;
+  }
+  return true;
+}
+
+void Wisdom::add(WisdomRecord record) {
+  const auto found = std::find_if(records_.begin(), records_.end(),
+                                  [&](const WisdomRecord& other) { return same_question(record, other); });
+  if (found == records_.end()) {
+    records_.push_back(std::move(record));
+  } else if (record.effort >= found->effort || !(record.versions == found->versions)) {
+    *found = std::move(record);
+  }
+}
+
+std::string Wisdom::to_text(const Versions& versions) const {
+  std::string text = to_line({{"flashjit_wisdom", kFormat},
+                              {"flashjit", versions.flashjit},
+                              {"templates", versions.templates}}) +
+                     "\n";
+  for (const WisdomRecord& record : records_) text += to_line(json_of(record)) + "\n";
+  return text;
+}
+
+const Wisdom& shipped_wisdom() {
+  static const Wisdom wisdom = [] {
+    Wisdom tables;
+    for (const ShippedTable& table : shipped_tables()) tables.add_text(table.text, table.path, {});
+    return tables;
+  }();
+  return wisdom;
+}
+
+std::optional<WisdomChoice> choose(const Wisdom& own, const Wisdom& shipped, const Problem& problem,
+                                   const Shape& shape, const Target& target, const std::string& gpu,
+                                   const Versions& versions, std::string_view family) {
+  // A rung is how far a record is from the question, most important first; the lowest wins.
+  using Rung = std::tuple<int, int, bool, bool,
+                          bool>;  // shipped, bucket distance, other GPU, other problem, other versions
+  const std::string bucket = bucket_of(problem, shape, target);
+  std::optional<Rung> best;
+  const WisdomRecord* chosen = nullptr;
+  for (const Wisdom* wisdom : {&own, &shipped}) {
+    for (const WisdomRecord& record : wisdom->records()) {
+      if (record.arch != target.arch || !alike(record.problem, problem)) continue;
+      if (!family.empty() && to_string(family_of(record.schedule)) != family) continue;
+      const auto away = distance(record.bucket, bucket);
+      if (!away || (wisdom == &own && *away > kNeighbours)) continue;
+      const Rung rung{wisdom == &shipped ? 1 : 0, *away, record.gpu != gpu,
+                      normal(record.problem) != normal(problem), !(record.versions == versions)};
+      if ((best && rung >= *best) || !legal(problem, record.schedule, target)) continue;
+      best = rung;
+      chosen = &record;
+    }
+  }
+  if (chosen == nullptr) return std::nullopt;
+  const auto& [from_table, away, other_gpu, other_problem, other_versions] = *best;
+  WisdomChoice choice;
+  choice.record = *chosen;
+  choice.exact = from_table == 0 && away == 0 && !other_gpu && !other_problem && !other_versions;
+  std::string words = from_table != 0 ? target.arch
+                      : other_gpu     ? fmt::format("{}, same arch", chosen->gpu)
+                                      : "this GPU";
+  if (away != 0) words += fmt::format(", nearest bucket {}", chosen->bucket);
+  if (other_problem) words += fmt::format(", for {}", describe(chosen->problem));
+  if (from_table == 0 && other_versions) words += ", by other templates";
+  choice.words = fmt::format("{} ({})", from_table != 0 ? "shipped wisdom" : "wisdom", words);
+  return choice;
+}
+
+}  // namespace flashjit::autotune

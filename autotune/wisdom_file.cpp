@@ -1,0 +1,145 @@
+// Wisdom on disk: one file that readers always see whole, and that writers change one after the other.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <random>
+#include <thread>
+
+#include "autotune/wisdom.hpp"
+
+namespace flashjit::autotune {
+namespace {
+
+constexpr std::chrono::milliseconds kPatience{2000};
+constexpr std::size_t kLargest = 64u << 20;
+
+// An owned file descriptor.
+class File {
+ public:
+  explicit File(int descriptor) : descriptor_(descriptor) {}
+  ~File() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  [[nodiscard]] int get() const { return descriptor_; }
+  explicit operator bool() const { return descriptor_ >= 0; }
+
+ private:
+  int descriptor_;
+};
+
+struct Text {
+  int error = 0;  // errno
+  std::string bytes;
+};
+
+Text read_all(const std::filesystem::path& path) {
+  const File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) return {errno, {}};
+  Text text;
+  char buffer[65536];
+  for (;;) {
+    const ssize_t got = ::read(file.get(), buffer, sizeof buffer);
+    if (got == 0) return text;
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return {errno, {}};
+    text.bytes.append(buffer, static_cast<std::size_t>(got));
+    if (text.bytes.size() > kLargest) return {EFBIG, {}};
+  }
+}
+
+int write_all(int descriptor, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t put = ::write(descriptor, bytes.data(), bytes.size());
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) return errno;
+    bytes.remove_prefix(static_cast<std::size_t>(put));
+  }
+  return 0;
+}
+
+// Temporary name in the same folder, fsync, rename. Returns errno; leaves nothing behind but the file.
+int publish(const std::filesystem::path& path, std::string_view bytes) {
+  std::random_device random;
+  const auto temporary =
+      path.parent_path() / fmt::format(".wisdom-{}-{:08x}{:08x}.tmp", ::getpid(), random(), random());
+  int error = 0;
+  {
+    const File file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (!file) return errno;
+    error = write_all(file.get(), bytes);
+    if (error == 0 && ::fsync(file.get()) != 0) error = errno;
+  }
+  if (error == 0 && ::rename(temporary.c_str(), path.c_str()) != 0) error = errno;
+  if (error != 0) ::unlink(temporary.c_str());
+  return error;
+}
+
+// Waits for the writers before us; a lock that cannot be had costs at worst another writer's record, never
+// the file.
+bool wait_for(const File& lock) {
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  while (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR) return false;
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return true;
+}
+
+std::string unreadable(const std::filesystem::path& file, int error) {
+  return fmt::format("wisdom {} could not be read: {}", file.string(), std::strerror(error));
+}
+
+}  // namespace
+
+Wisdom read_wisdom(const std::filesystem::path& file, const Report& report) {
+  const Text text = read_all(file);
+  Wisdom wisdom;
+  if (text.error == 0) {
+    wisdom.add_text(text.bytes, file.string(), report);
+  } else if (text.error != ENOENT && report) {
+    report(unreadable(file, text.error));
+  }
+  return wisdom;
+}
+
+void merge_wisdom(const std::filesystem::path& file, const std::vector<WisdomRecord>& records,
+                  const Versions& versions, const Report& report) {
+  const auto lost = [&](const std::string& why) {
+    if (report)
+      report(fmt::format("wisdom {} could not be written: {}; this process remembers what it learnt",
+                         file.string(), why));
+  };
+  const std::filesystem::path lock_path = file.parent_path() / "wisdom.lock";
+  const File lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!lock) {
+    lost(std::strerror(errno));
+    return;
+  }
+  if (!wait_for(lock) && report) {
+    report(fmt::format("wisdom {} is being written by another process for long; going on without its lock",
+                       file.string()));
+  }
+  const Text before = read_all(file);
+  if (before.error != 0 && before.error != ENOENT) {
+    lost(std::strerror(before.error));
+    return;
+  }
+  Wisdom wisdom;
+  if (!wisdom.add_text(before.bytes, file.string(), report)) {
+    lost("another version of flashjit keeps its wisdom there");
+    return;
+  }
+  for (const WisdomRecord& record : records) wisdom.add(record);
+  if (const int error = publish(file, wisdom.to_text(versions)); error != 0) lost(std::strerror(error));
+}
+
+}  // namespace flashjit::autotune
