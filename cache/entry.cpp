@@ -126,6 +126,9 @@ std::optional<Entry> deserialize(std::span<const std::byte> bytes) {
     return std::nullopt;
   }
   if (get_number<std::uint32_t>(file.substr(8)) != kSchema) return std::nullopt;
+  if (get_number<std::uint32_t>(file.substr(20)) != 0 || get_number<std::uint64_t>(file.substr(48)) != 0) {
+    return std::nullopt;  // room for later schemas, which must not pass for this one
+  }
   std::string_view body = file.substr(kHeaderSize);
   if (get_number<std::uint64_t>(file.substr(24)) != body.size()) return std::nullopt;
   const Hash128 body_hash = hash128(body);
