@@ -15,7 +15,7 @@ namespace {
 template <class S>
 struct Knob {
   ScheduleField field;
-  int S::* member;
+  int S::*member;
 };
 
 template <class S>
@@ -27,7 +27,8 @@ constexpr auto knobs_of() {
         {{"w", "warps", "warps per CTA", 1, 16}, &S::warps},
         {{"s", "stages", "buffers for K and V, 1 = they take turns in one", 1, 2}, &S::stages},
         {{"l", "lanes", "lanes of a warp across the keys: 4, 8 or 16", 4, 16}, &S::lanes},
-        {{"c", "min_ctas", "CTAs per multiprocessor that registers must allow, 0 = free", 0, 8}, &S::min_ctas},
+        {{"c", "min_ctas", "CTAs per multiprocessor that registers must allow, 0 = free", 0, 8},
+         &S::min_ctas},
         {{"u", "unroll", "unrolling of the loops inside the two products", 1, 8}, &S::unroll},
         {{"pf", "prefetch", "Q and P fragments of the next step are loaded ahead", 0, 1}, &S::prefetch},
     });
@@ -38,10 +39,12 @@ constexpr auto knobs_of() {
         {{"w", "warps", "warps per CTA", 1, 16}, &S::warps},
         {{"s", "stages", "K/V tiles in flight", 1, 4}, &S::stages},
         {{"qr", "q_in_regs", "Q fragments in registers", 0, 1}, &S::q_in_regs},
-        {{"b", "blocks", "parts of a tile, each multiplied beside the softmax of the one before", 1, 8}, &S::blocks},
+        {{"b", "blocks", "parts of a tile, each multiplied beside the softmax of the one before", 1, 8},
+         &S::blocks},
         {{"kv", "split_kv", "K and V wait on barriers of their own", 0, 1}, &S::split_kv},
         {{"lz", "lazy", "rescale O when a maximum grows by more than 2^lazy, 0 = always", 0, 16}, &S::lazy},
-        {{"c", "min_ctas", "CTAs per multiprocessor that registers must allow, 0 = free", 0, 8}, &S::min_ctas},
+        {{"c", "min_ctas", "CTAs per multiprocessor that registers must allow, 0 = free", 0, 8},
+         &S::min_ctas},
         {{"u", "unroll", "unrolling of the loop over unmasked tiles", 1, 8}, &S::unroll},
     });
   } else {
@@ -52,6 +55,7 @@ constexpr auto knobs_of() {
         {{"qr", "q_in_regs", "Q in registers: 0 none, 1 all, 2 half", 0, 2}, &S::q_in_regs},
         {{"o", "o_passes", "passes in which O leaves, 0 = through Q's place", 0, 4}, &S::o_passes},
         {{"lz", "lazy", "rescale O when a maximum grows by more than 2^lazy, 0 = always", 0, 16}, &S::lazy},
+        {{"sp", "speculate", "exponentials before maxima in unmasked blocks", 0, 1}, &S::speculate},
         {{"pp", "ping_pong", "warpgroups take turns to issue products", 0, 1}, &S::ping_pong},
         {{"ov", "overlap", "S of one block and O of the one before in flight together", 0, 1}, &S::overlap},
         {{"re", "rescale_early", "O is rescaled while the next S is computed", 0, 1}, &S::rescale_early},
@@ -87,6 +91,8 @@ S parse_fields(std::string_view text, std::string_view whole) {
     const std::string_view name = text.substr(0, letters);
     int value = 0;
     const auto [end, error] = std::from_chars(text.data() + letters, text.data() + text.size(), value);
+    if (error == std::errc::result_out_of_range)
+      throw wrong(fmt::format("the number after \"{}\" is too large", name));
     if (error != std::errc{}) throw wrong(fmt::format("a number must follow \"{}\"", name));
     const auto used = static_cast<std::size_t>(end - text.data());
     bool known = false;
@@ -94,7 +100,8 @@ S parse_fields(std::string_view text, std::string_view whole) {
     for (const auto& knob : knobs_of<S>()) {
       if (knob.field.letters == name) {
         if (value < knob.field.minimum || value > knob.field.maximum) {
-          throw wrong(fmt::format("{} is {}, may be {} to {}", knob.field.name, value, knob.field.minimum, knob.field.maximum));
+          throw wrong(fmt::format("{} is {}, may be {} to {}", knob.field.name, value, knob.field.minimum,
+                                  knob.field.maximum));
         }
         if ((seen & bit) != 0) throw wrong(fmt::format("{} is given twice", knob.field.name));
         seen |= bit;
@@ -113,14 +120,19 @@ S parse_fields(std::string_view text, std::string_view whole) {
 
 const char* to_string(Family family) {
   switch (family) {
-    case Family::simt: return "simt";
-    case Family::mma: return "mma";
-    case Family::wgmma: return "wgmma";
+    case Family::simt:
+      return "simt";
+    case Family::mma:
+      return "mma";
+    case Family::wgmma:
+      return "wgmma";
   }
   return "?";
 }
 
-Family family_of(const Schedule& schedule) { return static_cast<Family>(schedule.index()); }
+Family family_of(const Schedule& schedule) {
+  return static_cast<Family>(schedule.index());
+}
 
 int tile_m_of(const Schedule& schedule) {
   return std::visit([](const auto& s) { return s.tile_m; }, schedule);
@@ -128,9 +140,12 @@ int tile_m_of(const Schedule& schedule) {
 
 std::span<const ScheduleField> fields_of(Family family) {
   switch (family) {
-    case Family::simt: return fields<SimtSchedule>();
-    case Family::mma: return fields<MmaSchedule>();
-    case Family::wgmma: return fields<WgmmaSchedule>();
+    case Family::simt:
+      return fields<SimtSchedule>();
+    case Family::mma:
+      return fields<MmaSchedule>();
+    case Family::wgmma:
+      return fields<WgmmaSchedule>();
   }
   return {};
 }
@@ -153,7 +168,8 @@ std::string to_string(const Schedule& schedule) {
         const S defaults;
         for (const auto& knob : knobs_of<S>()) {
           const bool always = knob.field.letters.size() == 1 && knob.field.letters.find_first_of("mnws") == 0;
-          if (always || s.*knob.member != defaults.*knob.member) text += fmt::format("{}{}", knob.field.letters, s.*knob.member);
+          if (always || s.*knob.member != defaults.*knob.member)
+            text += fmt::format("{}{}", knob.field.letters, s.*knob.member);
         }
         return text;
       },
@@ -167,7 +183,8 @@ Schedule parse_schedule(std::string_view text) {
   if (family == "simt") return parse_fields<SimtSchedule>(rest, text);
   if (family == "mma") return parse_fields<MmaSchedule>(rest, text);
   if (family == "wgmma") return parse_fields<WgmmaSchedule>(rest, text);
-  throw Error(ErrorCode::invalid_argument, fmt::format("schedule \"{}\": the family is \"{}\", may be simt, mma or wgmma", text, family),
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("schedule \"{}\": the family is \"{}\", may be simt, mma or wgmma", text, family),
               "A schedule reads like mma:m128n64w4s2; `flashjit tune --dry-run` lists legal ones.");
 }
 

@@ -1,0 +1,82 @@
+// Compares rendered kernels with the golden ones in tests/generator/golden; --update takes the difference
+// over.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "generator/render.hpp"
+
+using namespace flashjit;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Golden {
+  Problem problem;
+  const char* schedule;
+  const char* arch;
+};
+
+// One of each family and generation of its instructions: what a reviewer wants to see change.
+const std::vector<Golden> kGolden{
+    {{.dtype = DType::fp32, .head_dim = 64, .causal = true}, "simt:m128n64w4s2", "sm_80"},
+    {{.dtype = DType::fp32, .head_dim = 40, .head_dim_v = 72, .lse = false}, "simt:m64n32w4s1pf1", "sm_75"},
+};
+
+std::string read(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Shows what diff -u says of the two; false where they are equal.
+bool differs(const fs::path& golden, const std::string& text) {
+  if (fs::exists(golden) && read(golden) == text) return false;
+  const fs::path fresh = fs::temp_directory_path() / (golden.filename().string() + ".rendered");
+  std::ofstream(fresh, std::ios::binary) << text;
+  const std::string command =
+      fmt::format("diff -u --label golden/{0} --label rendered/{0} '{1}' '{2}'", golden.filename().string(),
+                  fs::exists(golden) ? golden.string() : "/dev/null", fresh.string());
+  (void)std::fflush(stdout);
+  if (std::system(command.c_str()) == 0) fmt::print("{} differs, but diff sees nothing\n", golden.string());
+  fs::remove(fresh);
+  return true;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const bool update = argc == 2 && std::string_view(argv[1]) == "--update";
+  if (argc > 1 && !update) {
+    fmt::print(stderr, "usage: flashjit_golden [--update]\n");
+    return 2;
+  }
+  const fs::path folder = FLASHJIT_GOLDEN_DIR;
+  std::vector<fs::path> wanted;
+  int changed = 0;
+  for (const Golden& golden : kGolden) {
+    const KernelSource kernel =
+        render(golden.problem, parse_schedule(golden.schedule), target_of(golden.arch)).front();
+    wanted.push_back(folder / fmt::format("{}.{}.cu", kernel.entry, golden.arch));
+    if (!differs(wanted.back(), kernel.text)) continue;
+    ++changed;
+    if (update) std::ofstream(wanted.back(), std::ios::binary) << kernel.text;
+  }
+  for (const auto& item : fs::directory_iterator(folder)) {
+    if (std::find(wanted.begin(), wanted.end(), item.path()) != wanted.end()) continue;
+    ++changed;
+    fmt::print("{} is no longer rendered\n", item.path().string());
+    if (update) fs::remove(item.path());
+  }
+  if (changed == 0 || update) return 0;
+  fmt::print("{} golden source(s) differ; if that is meant: {} --update\n", changed, argv[0]);
+  return 1;
+}

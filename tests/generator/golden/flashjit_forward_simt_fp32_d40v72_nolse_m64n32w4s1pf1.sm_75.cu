@@ -1,0 +1,483 @@
+// forward fp32 d40/72 full without LSE, schedule simt:m64n32w4s1pf1, for sm_75.
+// Written by flashjit 0.1.0 from templates/kernels/forward_simt.cu.
+
+constexpr int kHeadDim = 40;      // columns of Q and K
+constexpr int kValueDim = 72;     // columns of V and O
+constexpr bool kCausal = false;   // bottom-right aligned
+constexpr int kTileM = 64;        // query rows per CTA
+constexpr int kTileN = 32;        // keys per step
+constexpr int kWarps = 4;         // per CTA
+constexpr int kThreads = 128;     // per CTA
+constexpr int kMinCtas = 1;       // per multiprocessor, that registers must allow
+constexpr int kStages = 1;        // 1: K and V take turns in one buffer, 2: one each
+constexpr int kUnroll = 1;        // steps of each product per turn of its loop
+constexpr bool kPrefetch = true;  // load the next step's fragments of Q and P ahead
+constexpr int kLanes = 8;         // of a warp side by side across the keys; the others go down the rows
+constexpr int kRows = 4;          // of S and O per thread
+constexpr int kKeys = 4;          // columns of S per thread
+constexpr int kColumns = 9;       // of O per thread
+constexpr int kHanded = 4;        // weights that a thread hands over side by side
+constexpr int kStrideQk = 44;     // floats from row to row of Q and K in shared memory
+constexpr int kStrideP = 48;      // floats from row to row of P
+constexpr int kSharedK = 2816;    // where K begins in shared memory, in floats
+constexpr int kSharedV = 2816;    // V
+constexpr int kSharedP = 5120;    // P
+
+// FlashAttention-2 forward in fp32 FMA: a CTA owns kTileM rows of Q of one head and streams its keys and values.
+
+// What the host hands to a forward kernel. Host and device compile this one file, so the layout cannot drift.
+
+struct ForwardParams {
+  const void* q;  // element (b, h, i, x) of q is at q + b * q_batch + h * q_head + i * q_row + x, in elements
+  const void* k;
+  const void* v;
+  void* o;
+  float* lse;         // (batch, heads, seqlen_q), packed, natural log; null: not wanted
+  int* tile_counter;  // dynamic tile order only: two zeros, and the kernel leaves them zero
+
+  long long q_batch, q_head, q_row;
+  long long k_batch, k_head, k_row;
+  long long v_batch, v_head, v_row;
+  long long o_batch, o_head, o_row;
+
+  int batch, heads, heads_kv;
+  int group;  // heads / heads_kv
+  int seqlen_q, seqlen_k;
+  int tiles_m;        // ceil(seqlen_q / tile_m)
+  int section;        // dynamic tile order: (batch, head) pairs whose K and V share the L2
+  float scale;        // of the logits
+  float scale_log2;   // scale * log2(e): exp(scale * x) = exp2(scale_log2 * x)
+};
+
+// Tiles of K and V from global to shared memory, 16 bytes a thread and step.
+
+// Zeros where not inside. Without cp.async (before sm_80) the copy goes through registers and is done at
+// once.
+__device__ __forceinline__ void copy_16_bytes(float* to, const float* from, bool inside) {
+  *reinterpret_cast<float4*>(to) = inside ? *reinterpret_cast<const float4*>(from) : float4{0, 0, 0, 0};
+}
+
+// Waits until all but the kPending latest tiles have arrived, as far as this thread copies them.
+template <int kPending>
+__device__ __forceinline__ void wait_for_tiles() {
+}
+
+// Copies kTileN rows of kDim floats. Rows from rows_left on are zero: a masked key has weight 0, and 0 times
+// what happens to lie behind the tensor may be NaN. kGuarded is false where the tile is known to be whole.
+template <int kDim, int kStride, bool kGuarded>
+__device__ __forceinline__ void copy_tile(float* to, const float* from, long long row_stride, int rows_left) {
+  constexpr int kChunks = kDim / 4;
+  constexpr int kRowsPerStep = kThreads / kChunks;
+  const int row = threadIdx.x / unsigned{kChunks};
+  const int column = threadIdx.x % unsigned{kChunks} * 4;
+  to += row * kStride + column;
+  from += row * row_stride + column;
+  const bool works = kThreads % kChunks == 0 || row < kRowsPerStep;
+#pragma unroll
+  for (int step = 0; step < kTileN; step += kRowsPerStep) {
+    const bool in_tile = step + kRowsPerStep <= kTileN || row + step < kTileN;
+    if (works && in_tile) copy_16_bytes(to, from, !kGuarded || row + step < rows_left);
+    to += kRowsPerStep * kStride;
+    from += kRowsPerStep * row_stride;
+  }
+}
+
+// Copies the Q tile through registers and folds the softmax's scale into it: S comes out in units of log2, and
+// equal scores weigh exactly 1. That this rounds Q is lost in the rounding of the sum over head_dim.
+__device__ __forceinline__ void copy_q(float* to, const float* from, long long row_stride, int rows_left,
+                                       float scale_log2) {
+  constexpr unsigned kChunks = kHeadDim / 4;
+  for (unsigned chunk = threadIdx.x; chunk < kTileM * kChunks; chunk += kThreads) {
+    const int row = chunk / kChunks;
+    const int column = chunk % kChunks * 4;
+    float4 q{0, 0, 0, 0};
+    if (row < rows_left) q = *reinterpret_cast<const float4*>(from + row * row_stride + column);
+    *reinterpret_cast<float4*>(to + row * kStrideQk + column) =
+        float4{q.x * scale_log2, q.y * scale_log2, q.z * scale_log2, q.w * scale_log2};
+  }
+}
+
+// Which rows, keys and value columns of a tile each thread works on, and where the tiles lie in shared
+// memory.
+
+// A warp's lanes form a grid, kLanes across the keys (and the value columns) and 32 / kLanes down the rows.
+// Bits 0 and 1 of the lane number alternate between the two directions: then lanes i and i ^ 1 read the same
+// rows, lanes i and i ^ 2 the same keys, and a 128-bit shared load serves half a warp at a time instead of a
+// quarter.
+struct Place {
+  int warp;
+  int key_lane;  // works on keys key_lane + kLanes * j of the tile
+  int row;       // works on rows row + kRowLanes * i of the tile
+};
+
+constexpr int kRowLanes = 32 / kLanes;
+
+__device__ __forceinline__ Place place_of_thread() {
+  const int lane = threadIdx.x % 32;
+  Place place;
+  place.warp = threadIdx.x / 32;
+  place.key_lane = (lane & 1) | (lane / 4 % (kLanes / 2)) * 2;
+  place.row = place.warp * (kTileM / kWarps) + ((lane / 2 & 1) | lane / (2 * kLanes) * 2);
+  return place;
+}
+
+// Combines a value over the lanes that share a row.
+template <class Combine>
+__device__ __forceinline__ float across_keys(float value, Combine combine) {
+  value = combine(value, __shfl_xor_sync(0xffffffffu, value, 1));
+#pragma unroll
+  for (int bit = 4; bit < 2 * kLanes; bit *= 2)
+    value = combine(value, __shfl_xor_sync(0xffffffffu, value, bit));
+  return value;
+}
+
+// kCount floats, read or written by one instruction where they are 2 or 4.
+template <int kCount>
+__device__ __forceinline__ void load_floats(float* to, const float* from) {
+  if constexpr (kCount == 4) {
+    const float4 value = *reinterpret_cast<const float4*>(from);
+    to[0] = value.x, to[1] = value.y, to[2] = value.z, to[3] = value.w;
+  } else if constexpr (kCount == 2) {
+    const float2 value = *reinterpret_cast<const float2*>(from);
+    to[0] = value.x, to[1] = value.y;
+  } else {
+    to[0] = *from;
+  }
+}
+
+template <int kCount>
+__device__ __forceinline__ void store_floats(float* to, const float* from) {
+  if constexpr (kCount == 4) {
+    *reinterpret_cast<float4*>(to) = float4{from[0], from[1], from[2], from[3]};
+  } else if constexpr (kCount == 2) {
+    *reinterpret_cast<float2*>(to) = float2{from[0], from[1]};
+  } else {
+    *to = *from;
+  }
+}
+
+// A thread's kColumns columns of V and O: as many groups of 4 neighbours as there are, then one of 2, then
+// one of 1; within a group the lanes lie side by side.
+constexpr int kQuads = kColumns / 4;
+constexpr int kPairs = kColumns / 2 % 2;
+constexpr int kSingles = kColumns % 2;
+
+// Calls act(first of the thread's columns, first of the row's columns, count) for each group.
+template <class Act>
+__device__ __forceinline__ void for_each_group(int key_lane, Act act) {
+#pragma unroll
+  for (int quad = 0; quad < kQuads; ++quad)
+    act.template operator()<4>(4 * quad, 4 * (quad * kLanes + key_lane));
+  if constexpr (kPairs != 0) act.template operator()<2>(4 * kQuads, 4 * kQuads * kLanes + 2 * key_lane);
+  if constexpr (kSingles != 0) {
+    act.template operator()<1>(4 * kQuads + 2 * kPairs, (4 * kQuads + 2 * kPairs) * kLanes + key_lane);
+  }
+}
+
+// The two matrix products of attention as outer products in registers.
+
+// Four columns of a thread's rows of Q, or four (kHanded) weights of a thread's rows of P.
+template <int kCount>
+struct RowFragment {
+  float at[kRows][kCount];
+
+  __device__ __forceinline__ void load(const float* from, int row_stride) {
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) load_floats<kCount>(at[i], from + i * kRowLanes * row_stride);
+  }
+};
+
+// Runs kSteps steps, each of which first loads a RowFragment and then computes with it. With kPrefetch the
+// fragment of the next step is on its way while this one is computed: it takes registers, and hides the
+// latency of shared memory.
+template <int kCount, int kSteps, class Load, class Compute>
+__device__ __forceinline__ void run_steps(Load load, Compute compute) {
+  if constexpr (kPrefetch && kSteps % 2 == 0) {
+    RowFragment<kCount> even, odd;
+    load(even, 0);
+#pragma unroll kUnroll
+    for (int step = 0; step < kSteps; step += 2) {
+      load(odd, step + 1);
+      compute(even, step);
+      load(even, step + 2 < kSteps ? step + 2 : 0);  // after the last step: loaded for nothing, but no branch
+      compute(odd, step + 1);
+    }
+  } else {
+#pragma unroll kUnroll
+    for (int step = 0; step < kSteps; ++step) {
+      RowFragment<kCount> fragment;
+      load(fragment, step);
+      compute(fragment, step);
+    }
+  }
+}
+
+// S = Q K^T for kRows x kKeys of the tile. Four columns of Q and K cost kRows + kKeys 128-bit loads and
+// 4 * kRows * kKeys FMAs. Rows are padded by 16 bytes, so that lanes on neighbouring rows meet no bank twice.
+__device__ __forceinline__ void multiply_qk(float (&s)[kRows][kKeys], const float* q, const float* k,
+                                            const Place& place) {
+  q += place.row * kStrideQk;
+  k += place.key_lane * kStrideQk;
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+#pragma unroll
+    for (int j = 0; j < kKeys; ++j) s[i][j] = 0;
+  }
+  run_steps<4, kHeadDim / 4>([&](RowFragment<4>& a, int step) { a.load(q + 4 * step, kStrideQk); },
+                             [&](const RowFragment<4>& a, int step) {
+#pragma unroll
+                               for (int j = 0; j < kKeys; ++j) {
+                                 float b[4];
+                                 load_floats<4>(b, k + j * kLanes * kStrideQk + 4 * step);
+#pragma unroll
+                                 for (int x = 0; x < 4; ++x) {
+#pragma unroll
+                                   for (int i = 0; i < kRows; ++i) s[i][j] = fmaf(a.at[i][x], b[x], s[i][j]);
+                                 }
+                               }
+                             });
+}
+
+// O += P V. A warp hands its own rows of P over through shared memory, kHanded keys of each thread at a time:
+// they lie side by side, so that each lane reads the weights of kHanded keys at once. Position kHanded * t +
+// h of a row of P belongs to key (c * kHanded + h) * kLanes + t of the tile.
+__device__ __forceinline__ void multiply_pv(float (&o)[kRows][kColumns], const float (&weights)[kRows][kKeys],
+                                            float* p, const float* v, const Place& place) {
+  p += place.row * kStrideP;
+#pragma unroll
+  for (int c = 0; c < kKeys / kHanded; ++c) {
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      store_floats<kHanded>(p + i * kRowLanes * kStrideP + place.key_lane * kHanded,
+                            weights[i] + c * kHanded);
+    }
+    __syncwarp();
+    run_steps<kHanded, kLanes>([&](RowFragment<kHanded>& a, int t) { a.load(p + t * kHanded, kStrideP); },
+                               [&](const RowFragment<kHanded>& a, int t) {
+#pragma unroll
+                                 for (int h = 0; h < kHanded; ++h) {
+                                   const float* row = v + ((c * kHanded + h) * kLanes + t) * kValueDim;
+                                   float b[kColumns];
+                                   for_each_group(place.key_lane, [&]<int kCount>(int mine, int column) {
+                                     load_floats<kCount>(b + mine, row + column);
+                                   });
+#pragma unroll
+                                   for (int x = 0; x < kColumns; ++x) {
+#pragma unroll
+                                     for (int i = 0; i < kRows; ++i)
+                                       o[i][x] = fmaf(a.at[i][h], b[x], o[i][x]);
+                                   }
+                                 }
+                               });
+  }
+}
+
+// The running softmax of FlashAttention-2 (Dao 2023, section 3.1) over a thread's rows.
+
+// Fast fp32 functions (PTX ISA, "ex2", "lg2", "rcp"): one MUFU instruction each; denormals flush to zero.
+
+__device__ __forceinline__ float exp2_fast(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+__device__ __forceinline__ float log2_fast(float x) {
+  float y;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+__device__ __forceinline__ float reciprocal_fast(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+constexpr float kLn2 = 0.693147180559945309f;
+constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
+
+struct Running {
+  float maximum[kRows];      // of the row so far, in units of log2; -inf before it has seen a key
+  float sum[kRows];          // of this thread's own weights; the lanes' sums meet only at the end
+  float o[kRows][kColumns];  // weighted by exp2(s - maximum)
+};
+
+// Turns S into weights and rescales what was summed under the old maximum.
+__device__ __forceinline__ void update_softmax(Running& running, float (&s)[kRows][kKeys]) {
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+    float maximum = s[i][0];
+#pragma unroll
+    for (int j = 1; j < kKeys; ++j) maximum = fmaxf(maximum, s[i][j]);
+    maximum = across_keys(maximum, [](float a, float b) { return fmaxf(a, b); });
+    maximum = fmaxf(maximum, running.maximum[i]);
+    // A row that has seen no key yet: -inf - (-inf) would be NaN, -inf - 0 gives the weight 0.
+    const float shift = maximum == -kInfinity ? 0.0f : maximum;
+    const float rescale = exp2_fast(running.maximum[i] - shift);
+    running.maximum[i] = maximum;
+    float sum = running.sum[i] * rescale;
+#pragma unroll
+    for (int j = 0; j < kKeys; ++j) {
+      s[i][j] = exp2_fast(s[i][j] - shift);
+      sum += s[i][j];
+    }
+    running.sum[i] = sum;
+#pragma unroll
+    for (int x = 0; x < kColumns; ++x) running.o[i][x] *= rescale;
+  }
+}
+
+// The keys that query `row` sees are 0 .. visible_keys - 1.
+__device__ __forceinline__ int visible_keys(const ForwardParams& params, int row) {
+  int keys = params.seqlen_k;
+  return max(keys, 0);
+}
+
+// What one CTA works on, and where its K and V come from and go to.
+struct Job {
+  int first_row;  // of the Q tile
+  const float* k;
+  const float* v;
+  float* shared_q;
+  float* shared_k;
+  float* shared_v;
+  float* shared_p;
+};
+
+// K tile `tile` on its way into shared memory.
+template <bool kGuarded>
+__device__ __forceinline__ void fetch_k(const ForwardParams& params, const Job& job, int tile) {
+  const int key = tile * kTileN;
+  copy_tile<kHeadDim, kStrideQk, kGuarded>(job.shared_k, job.k + key * params.k_row, params.k_row,
+                                           params.seqlen_k - key);
+}
+
+template <bool kGuarded>
+__device__ __forceinline__ void fetch_v(const ForwardParams& params, const Job& job, int tile) {
+  const int key = tile * kTileN;
+  copy_tile<kValueDim, kValueDim, kGuarded>(job.shared_v, job.v + key * params.v_row, params.v_row,
+                                            params.seqlen_k - key);
+}
+
+// One tile of keys. On entry its K is in shared memory. With two buffers V is on its way, and each buffer is
+// refilled as soon as all warps have read it; with one, K and V take turns in it.
+template <bool kMasked>
+__device__ __forceinline__ void step(const ForwardParams& params, const Job& job, const Place& place,
+                                     Running& running, int tile) {
+  // A warp whose rows all end before the tile has nothing to do but to keep the barriers.
+  bool works = true;
+  if constexpr (kMasked) {
+    works = visible_keys(params, job.first_row + (place.warp + 1) * (kTileM / kWarps) - 1) > tile * kTileN;
+  }
+  float s[kRows][kKeys];
+  if (works) multiply_qk(s, job.shared_q, job.shared_k, place);
+  wait_for_tiles<0>();
+  __syncthreads();
+  if constexpr (kStages == 1) {
+    fetch_v<kMasked>(params, job, tile);
+  } else if (tile > 0) {
+    fetch_k<false>(params, job, tile - 1);
+  }
+  if (works) {
+    if constexpr (kMasked) {
+#pragma unroll
+      for (int i = 0; i < kRows; ++i) {
+        const int keys =
+            visible_keys(params, job.first_row + place.row + i * kRowLanes) - tile * kTileN - place.key_lane;
+#pragma unroll
+        for (int j = 0; j < kKeys; ++j) s[i][j] = j * kLanes < keys ? s[i][j] : -kInfinity;
+      }
+    }
+    update_softmax(running, s);
+  }
+  if constexpr (kStages == 1) {
+    wait_for_tiles<0>();
+    __syncthreads();
+  }
+  if (works) multiply_pv(running.o, s, job.shared_p, job.shared_v, place);
+  if constexpr (kStages == 1) {
+    __syncthreads();
+    if (tile > 0) fetch_k<false>(params, job, tile - 1);
+  }
+  wait_for_tiles<0>();
+  __syncthreads();
+  if constexpr (kStages == 2) {
+    if (tile > 0) fetch_v<false>(params, job, tile - 1);
+  }
+}
+
+// Divides by the sum of the weights and writes O and LSE.
+__device__ __forceinline__ void finish(const ForwardParams& params, const Place& place, Running& running,
+                                       int first_row, float* o, float* lse) {
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+    const float sum = across_keys(running.sum[i], [](float a, float b) { return a + b; });
+    const float inverse = sum == 0.0f ? 0.0f : 1.0f / sum;  // a row that saw no key gives 0
+    const int row = first_row + place.row + i * kRowLanes;
+    if (row >= params.seqlen_q) continue;
+    float* out = o + row * params.o_row;
+    for_each_group(place.key_lane, [&]<int kCount>(int mine, int column) {
+      float value[kCount];
+#pragma unroll
+      for (int x = 0; x < kCount; ++x) value[x] = running.o[i][mine + x] * inverse;
+      store_floats<kCount>(out + column, value);
+    });
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) flashjit_forward_simt_fp32_d40v72_nolse_m64n32w4s1pf1(const ForwardParams params) {
+  extern __shared__ float4 shared[];
+  float* const memory = reinterpret_cast<float*>(shared);
+
+  const int heads = params.batch * params.heads;
+  // Causal: the tiles with most keys go first. Else neighbours share K and V in the L2.
+  const int index = blockIdx.x;
+  const int tile_m = kCausal ? params.tiles_m - 1 - index / heads : index % params.tiles_m;
+  const int head_index = kCausal ? index % heads : index / params.tiles_m;
+  const int batch = head_index / params.heads;
+  const int head = head_index % params.heads;
+  const int head_kv = head / params.group;
+
+  const Place place = place_of_thread();
+  Job job;
+  job.first_row = tile_m * kTileM;
+  job.k = static_cast<const float*>(params.k) + batch * params.k_batch + head_kv * params.k_head;
+  job.v = static_cast<const float*>(params.v) + batch * params.v_batch + head_kv * params.v_head;
+  job.shared_q = memory;
+  job.shared_k = memory + kSharedK;
+  job.shared_v = memory + kSharedV;
+  job.shared_p = memory + kSharedP;
+
+  Running running;
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+    running.maximum[i] = -kInfinity;
+    running.sum[i] = 0;
+#pragma unroll
+    for (int x = 0; x < kColumns; ++x) running.o[i][x] = 0;
+  }
+
+  // Backwards over the tiles that any row sees: the masked ones come first, and only the very last may be
+  // ragged.
+  const int last_row = min(job.first_row + kTileM, params.seqlen_q) - 1;
+  int tile = (visible_keys(params, last_row) + kTileN - 1) / kTileN - 1;
+  const int whole_tiles = visible_keys(params, job.first_row) / kTileN;  // that every row sees in full
+  if (tile >= 0) {
+    fetch_k<true>(params, job, tile);
+    if constexpr (kStages == 2) fetch_v<true>(params, job, tile);
+    copy_q(job.shared_q,
+           static_cast<const float*>(params.q) + batch * params.q_batch + head * params.q_head +
+               job.first_row * params.q_row,
+           params.q_row, params.seqlen_q - job.first_row, params.scale_log2);
+    wait_for_tiles<kStages - 1>();
+    __syncthreads();
+    for (; tile >= whole_tiles; --tile) step<true>(params, job, place, running, tile);
+    for (; tile >= 0; --tile) step<false>(params, job, place, running, tile);
+  }
+
+  finish(params, place, running, job.first_row,
+         static_cast<float*>(params.o) + batch * params.o_batch + head * params.o_head,
+         params.lse == nullptr ? nullptr : params.lse + static_cast<long long>(head_index) * params.seqlen_q);
+}

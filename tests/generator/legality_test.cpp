@@ -1,0 +1,111 @@
+// legal(): which families and schedules may serve a problem, and the sentences for those that may not.
+#include <doctest/doctest.h>
+
+#include "flashjit/error.hpp"
+#include "generator/legality.hpp"
+#include "generator/render.hpp"
+
+using namespace flashjit;
+
+namespace {
+
+constexpr const char* kArchs[] = {"sm_75",  "sm_80",  "sm_86",  "sm_87",  "sm_88",  "sm_89", "sm_90",
+                                  "sm_90a", "sm_100", "sm_103", "sm_110", "sm_120", "sm_121"};
+
+std::string reason(const Problem& problem, const std::string& schedule, const std::string& arch) {
+  return legal(problem, parse_schedule(schedule), target_of(arch)).reason;
+}
+
+constexpr Problem kFp32{.dtype = DType::fp32, .head_dim = 64};
+constexpr Problem kFp16{.dtype = DType::fp16, .head_dim = 64};
+constexpr Problem kBf16{.dtype = DType::bf16, .head_dim = 64};
+
+}  // namespace
+
+TEST_CASE("which family serves which dtype where") {
+  for (const char* arch : kArchs) {
+    CAPTURE(arch);
+    const Target target = target_of(arch);
+    CHECK(legal(kFp32, Family::simt, target));
+    CHECK_FALSE(legal(kFp32, Family::mma, target));
+    CHECK_FALSE(legal(kFp16, Family::simt, target));
+    CHECK(legal(kFp16, Family::mma, target));
+    CHECK(bool(legal(kBf16, Family::mma, target)) == (target.capability >= 80));
+    CHECK(bool(legal(kBf16, Family::wgmma, target)) == (target.arch == "sm_90a"));
+  }
+}
+
+TEST_CASE("a family that cannot says why, and the way out") {
+  const auto sentence = [](const Problem& problem, Family family, const char* arch) {
+    return legal(problem, family, target_of(arch)).reason;
+  };
+  CHECK(sentence(kBf16, Family::mma, "sm_75") ==
+        "bf16 needs tensor cores of sm_80 or later, this is sm_75; use dtype fp16");
+  CHECK(sentence(kFp32, Family::mma, "sm_80") ==
+        "family mma computes fp16 and bf16, dtype is fp32; use simt");
+  CHECK(sentence(kFp32, Family::wgmma, "sm_90a") ==
+        "family wgmma computes fp16 and bf16, dtype is fp32; use simt");
+  CHECK(sentence(kBf16, Family::simt, "sm_80") ==
+        "family simt computes in fp32 only, dtype is bf16; use mma, or dtype fp32");
+  CHECK(sentence(kBf16, Family::wgmma, "sm_90") ==
+        "family wgmma needs sm_90a (Hopper), this is sm_90; use mma");
+}
+
+TEST_CASE("the family's sentence comes before the schedule's") {
+  CHECK(reason(kBf16, "mma:m128n256w4s4", "sm_75") == legal(kBf16, Family::mma, target_of("sm_75")).reason);
+}
+
+TEST_CASE("shared memory: how much is needed and how much there is") {
+  CHECK(reason(kFp32, "simt:m128n64w4s2", "sm_80").empty());
+  CHECK(reason(kFp32, "simt:m128n64w4s2", "sm_75") ==
+        "tile 128x64 with 2 stages needs 91 KB of shared memory, sm_75 gives 64 KB");
+  const Problem wide{.dtype = DType::fp16, .head_dim = 256};
+  CHECK(reason(wide, "mma:m128n64w4s3", "sm_86").find("of shared memory, sm_86 gives 99 KB") !=
+        std::string::npos);
+  CHECK(reason(wide, "wgmma:m128n256s4", "sm_90a").find("needs ") != std::string::npos);
+}
+
+TEST_CASE("simt: what does not divide is said") {
+  CHECK(reason(kFp32, "simt:m64n32w4s2l5", "sm_80") == "lanes is 5, may be 4, 8 or 16");
+  CHECK(reason(Problem{.dtype = DType::fp32, .head_dim = 24}, "simt:m64n32w4s2l16", "sm_80") ==
+        "16 lanes cannot share 24 value columns evenly");
+  CHECK(reason(kFp32, "simt:m72n32w4s2", "sm_80") ==
+        "4 warps with 8 lanes across the keys cover 16 rows at a time: tile_m is 72, may be 1 to 16 times "
+        "that");
+  CHECK(reason(kFp32, "simt:m64n48w4s2", "sm_80") ==
+        "8 lanes across the keys: tile_n is 48, may be 8 times 1, 2, 4, 8 or 16");
+  CHECK(reason(Problem{.dtype = DType::fp32, .head_dim = 256}, "simt:m16n16w1s1", "sm_80") ==
+        "1 warps copy less than one row of 256 floats at a time, use 2 or more");
+}
+
+TEST_CASE("there is a legal schedule for every head_dim of every family on every arch it serves") {
+  // The smallest tiles of each family; the tuner's own space is tested in its room.
+  const auto any = [](const Problem& problem, const Target& target,
+                      std::initializer_list<const char*> schedules) {
+    for (const char* schedule : schedules) {
+      if (legal(problem, parse_schedule(schedule), target)) return true;
+    }
+    return false;
+  };
+  for (const char* arch : kArchs) {
+    const Target target = target_of(arch);
+    for (int dim = 8; dim <= 256; dim += 8) {
+      for (const int dim_v : {8, dim, 256}) {
+        CAPTURE(arch);
+        CAPTURE(dim);
+        CAPTURE(dim_v);
+        const Problem fp32{.dtype = DType::fp32, .head_dim = dim, .head_dim_v = dim_v};
+        CHECK(any(fp32, target, {"simt:m32n32w2s2", "simt:m32n16w2s1"}));
+        const Problem fp16{.dtype = DType::fp16, .head_dim = dim, .head_dim_v = dim_v};
+        CHECK(any(fp16, target, {"mma:m64n64w4s2", "mma:m64n32w4s1kv1", "mma:m64n16w4s1kv1qr1"}));
+      }
+    }
+  }
+}
+
+TEST_CASE("render throws legal()'s sentence, and validate()'s before it") {
+  CHECK_THROWS_WITH_AS(render(kBf16, parse_schedule("mma:m64n64w4s1kv1"), target_of("sm_75")),
+                       "bf16 needs tensor cores of sm_80 or later, this is sm_75; use dtype fp16", Error);
+  CHECK_THROWS_WITH_AS(render(Problem{.head_dim = 12}, parse_schedule("mma"), target_of("sm_80")),
+                       "head_dim is 12, may be a multiple of 8 from 8 to 256", Error);
+}
