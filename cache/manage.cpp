@@ -15,21 +15,6 @@
 namespace flashjit::cache {
 namespace {
 
-// Empty for a directory that is not there.
-File open_for_reading(const StoreOptions& options) {
-  if (options.directory.empty()) {
-    throw Error(ErrorCode::not_found,
-                "there is no cache directory: HOME is not set, or FLASHJIT_CACHE_SIZE is 0",
-                "name one with FLASHJIT_CACHE_DIR");
-  }
-  Directory directory = open_directory(options.directory, options.trust, /*create=*/false);
-  if (directory.error != 0 && directory.error != ENOENT) {
-    throw Error(ErrorCode::io, fmt::format("the cache directory {} can not be opened: {}",
-                                           options.directory.string(), std::strerror(directory.error)));
-  }
-  return std::move(directory.folder);
-}
-
 struct Checked {
   Verdict verdict = Verdict::unreadable;
   Entry entry;
@@ -70,9 +55,23 @@ std::string_view to_string(Verdict verdict) {
   return "?";
 }
 
+File open_cache(const StoreOptions& options, bool create) {
+  if (options.directory.empty()) {
+    throw Error(ErrorCode::not_found,
+                "there is no cache directory: HOME is not set, or FLASHJIT_CACHE_SIZE is 0",
+                "name one with FLASHJIT_CACHE_DIR");
+  }
+  Directory directory = open_directory(options.directory, options.trust, create);
+  if (directory.error != 0 && directory.error != ENOENT) {
+    throw Error(ErrorCode::io, fmt::format("the cache directory {} can not be opened: {}",
+                                           options.directory.string(), std::strerror(directory.error)));
+  }
+  return std::move(directory.folder);
+}
+
 std::vector<Row> list_entries(const StoreOptions& options, const Describe& describe) {
   std::vector<Row> rows;
-  const File folder = open_for_reading(options);
+  const File folder = open_cache(options, /*create=*/false);
   if (!folder) return rows;
   for (const DirectoryItem& item : list_files(folder.get())) {
     if (!is_entry_name(item.name)) continue;
@@ -98,7 +97,7 @@ Entry load_entry(const StoreOptions& options, const std::string& prefix) {
                 fmt::format("\"{}\" is no entry's name or the start of one", prefix),
                 "give some of the 32 hex digits that `flashjit cache ls` shows");
   }
-  const File folder = open_for_reading(options);
+  const File folder = open_cache(options, /*create=*/false);
   std::vector<std::string> digests;
   for (const DirectoryItem& item : folder ? list_files(folder.get()) : std::vector<DirectoryItem>()) {
     if (is_entry_name(item.name) && item.name.compare(0, prefix.size(), prefix) == 0) {
@@ -125,7 +124,7 @@ Entry load_entry(const StoreOptions& options, const std::string& prefix) {
 }
 
 std::uint64_t remove_bad(const StoreOptions& options, const std::vector<Row>& rows) {
-  const File folder = open_for_reading(options);
+  const File folder = open_cache(options, /*create=*/false);
   if (!folder) return 0;
   std::uint64_t removed = 0;
   for (const Row& row : rows) {
@@ -138,7 +137,7 @@ std::uint64_t remove_bad(const StoreOptions& options, const std::vector<Row>& ro
 }
 
 SweepResult prune(const StoreOptions& options, std::uint64_t limit) {
-  const File folder = open_for_reading(options);
+  const File folder = open_cache(options, /*create=*/false);
   if (!folder) return {.done = true};
   const SweepResult result = sweep(folder.get(), limit);
   if (!result.done) {
@@ -150,7 +149,7 @@ SweepResult prune(const StoreOptions& options, std::uint64_t limit) {
 
 Cleared clear(const StoreOptions& options, bool wisdom_too) {
   Cleared cleared;
-  const File folder = open_for_reading(options);
+  const File folder = open_cache(options, /*create=*/false);
   if (!folder) return cleared;
   for (const DirectoryItem& item : list_files(folder.get())) {
     const bool entry = is_entry_name(item.name);

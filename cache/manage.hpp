@@ -34,6 +34,9 @@ struct Row {
 // All of these work on options.directory and throw Error{io} where it can not be trusted or read. A directory
 // that is not there is an empty cache.
 
+// The directory, opened; empty where it is not there. Throws Error{not_found} where none is configured.
+File open_cache(const StoreOptions& options, bool create);
+
 // What to call an entry: only who made it knows what its sections say.
 using Describe = std::function<std::string(const Entry& entry)>;
 

@@ -192,13 +192,12 @@ class PackWriter {
 }  // namespace
 
 Packed pack(const StoreOptions& options, const std::filesystem::path& pack_file) {
-  const Directory directory = open_directory(options.directory, options.trust, /*create=*/false);
-  if (!directory.folder) {
+  const File folder = open_cache(options, /*create=*/false);
+  if (!folder) {
     throw Error(ErrorCode::not_found,
-                fmt::format("the cache directory {} can not be opened: {}", options.directory.string(),
-                            std::strerror(directory.error)));
+                fmt::format("there is no cache directory {} to pack", options.directory.string()));
   }
-  std::vector<DirectoryItem> items = list_files(directory.folder.get());
+  std::vector<DirectoryItem> items = list_files(folder.get());
   std::sort(items.begin(), items.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
 
   Packed packed;
@@ -206,7 +205,7 @@ Packed pack(const StoreOptions& options, const std::filesystem::path& pack_file)
   for (const DirectoryItem& item : items) {
     const bool wisdom = is_wisdom_name(item.name);
     if (!wisdom && !is_entry_name(item.name)) continue;
-    ReadResult read = read_file(directory.folder.get(), item.name, kLargestEntry);
+    ReadResult read = read_file(folder.get(), item.name, kLargestEntry);
     if (read.error == ENOENT) continue;  // swept since the listing
     const Record record{.name = item.name, .content = std::move(read.bytes)};
     if (read.error != 0 && wisdom) fail(options.directory / item.name, "read", read.error);
@@ -229,9 +228,7 @@ Unpacked unpack(const std::filesystem::path& pack_file, const StoreOptions& opti
   Record record;
   for (PackReader all(pack_file); all.next(record);) continue;
 
-  const Directory directory = open_directory(options.directory, options.trust, /*create=*/true);
-  if (!directory.folder) fail(options.directory, "opened", directory.error);
-  const int folder = directory.folder.get();
+  const File folder = open_cache(options, /*create=*/true);
   Unpacked unpacked;
   for (PackReader reader(pack_file); reader.next(record);) {
     if (is_wisdom_name(record.name)) {
@@ -239,16 +236,16 @@ Unpacked unpack(const std::filesystem::path& pack_file, const StoreOptions& opti
       ++unpacked.wisdom;
       continue;
     }
-    if (read_file(folder, record.name, kLargestEntry).bytes == record.content) {
+    if (read_file(folder.get(), record.name, kLargestEntry).bytes == record.content) {
       ++unpacked.kept;
       continue;
     }
-    if (const int error = publish(folder, record.name, record.content); error != 0) {
+    if (const int error = publish(folder.get(), record.name, record.content); error != 0) {
       fail(options.directory / record.name, "written", error);
     }
     ++unpacked.entries;
   }
-  (void)sweep(folder, options.size_limit);  // another process at it does as well
+  (void)sweep(folder.get(), options.size_limit);  // another process at it does as well
   return unpacked;
 }
 
