@@ -1,9 +1,10 @@
 // A reader of the few ELF structures that a cubin's resource figures live in.
 //
-// What is where follows from cubins that NVRTC makes and nvdisasm's reading of them: the code of kernel K is
-// section .text.K, whose flags hold the barrier count in bits 20 to 26; .nv.info holds records of (format,
-// attribute, size, payload), of which EIATTR_REGCOUNT and EIATTR_FRAME_SIZE pair a symbol with a number;
-// .nv.shared.K is K's static shared memory.
+// What is where was read off cubins of NVRTC 13.0 for all its archs, beside what ptxas said of them
+// (tests/runtime does so again): the code of kernel K is section .text.K. The sections .nv.info and
+// .nv.info.K hold records of format, attribute and value or (size, payload); of these REGCOUNT and FRAME_SIZE
+// pair a symbol with a number, NUM_BARRIERS stands in K's own. .nv.shared.K is K's static shared memory, with
+// what the system reserves where a section .nv.shared.reserved.0 says that it does (sm_90 and later).
 #include "runtime/cubin.hpp"
 
 #include <elf.h>
@@ -19,6 +20,9 @@ namespace {
 constexpr std::uint8_t kFormatSized = 0x04;    // EIFMT_SVAL: a 16-bit size, then the payload
 constexpr std::uint8_t kFrameSize = 0x11;      // EIATTR_FRAME_SIZE
 constexpr std::uint8_t kRegisterCount = 0x2f;  // EIATTR_REGCOUNT
+constexpr std::uint8_t kBarrierCount = 0x4c;   // EIATTR_NUM_BARRIERS
+constexpr int kReservedShared = 1024;
+constexpr std::string_view kInfo = ".nv.info";
 constexpr std::string_view kText = ".text.";
 constexpr std::string_view kShared = ".nv.shared.";
 
@@ -105,15 +109,19 @@ CubinKernel* find(std::vector<CubinKernel>& kernels, std::string_view name) {
   return found == kernels.end() ? nullptr : &*found;
 }
 
-// Walks the records of .nv.info; a record that does not fit ends the walk.
-void read_info(const Elf& elf, std::string_view info, std::vector<CubinKernel>& kernels) {
+// Walks the records of an .nv.info section; `owner` is the kernel that it belongs to, null for the common
+// one. A record that does not fit ends the walk.
+void read_info(const Elf& elf, std::string_view info, CubinKernel* owner, std::vector<CubinKernel>& kernels) {
   std::size_t at = 0;
   std::uint8_t format = 0;
   std::uint8_t attribute = 0;
   std::uint16_t size = 0;  // of the payload, where the format has one; else the value itself
   while (Elf::read(info, at, format) && Elf::read(info, at + 1, attribute) && Elf::read(info, at + 2, size)) {
     at += 4;
-    if (format != kFormatSized) continue;
+    if (format != kFormatSized) {
+      if (attribute == kBarrierCount && owner != nullptr) owner->barriers = size;
+      continue;
+    }
     std::uint32_t symbol = 0;
     std::uint32_t value = 0;
     if ((attribute == kFrameSize || attribute == kRegisterCount) && size >= 8 &&
@@ -132,22 +140,27 @@ std::optional<std::vector<CubinKernel>> read_cubin(std::string_view bytes) {
   Elf elf(bytes);
   if (!elf.parse()) return std::nullopt;
   std::vector<CubinKernel> kernels;
+  int reserved = 0;
   for (const Elf64_Shdr& section : elf.sections()) {
     const std::string_view name = elf.name(section);
+    if (name == ".nv.shared.reserved.0") reserved = kReservedShared;
     if (section.sh_type != SHT_PROGBITS || !starts_with(name, kText)) continue;
     CubinKernel kernel;
     kernel.name = name.substr(kText.size());
-    kernel.barriers = static_cast<int>((section.sh_flags >> 20) & 0x7f);
     kernel.code_bytes = static_cast<int>(std::min<std::uint64_t>(section.sh_size, INT32_MAX));
     kernels.push_back(std::move(kernel));
   }
   for (const Elf64_Shdr& section : elf.sections()) {
     const std::string_view name = elf.name(section);
-    if (name == ".nv.info") {
-      read_info(elf, elf.content(section), kernels);
+    if (name == kInfo) {
+      read_info(elf, elf.content(section), nullptr, kernels);
+    } else if (starts_with(name, kInfo)) {
+      read_info(elf, elf.content(section),
+                find(kernels, name.substr(std::min(name.size(), kInfo.size() + 1))), kernels);
     } else if (starts_with(name, kShared)) {
       if (CubinKernel* kernel = find(kernels, name.substr(kShared.size()))) {
-        kernel->shared_bytes = static_cast<int>(std::min<std::uint64_t>(section.sh_size, INT32_MAX));
+        const int size = static_cast<int>(std::min<std::uint64_t>(section.sh_size, INT32_MAX));
+        kernel->shared_bytes = std::max(0, size - reserved);
       }
     }
   }

@@ -81,9 +81,7 @@ class Device {
   }  // Timer gives a model's figure, not a clock's
 
   // The clock of the multiprocessors as it is now, which heat and power move; 0 where nobody can say.
-  [[nodiscard]] virtual double clock_mhz() {
-    return 0;
-  }
+  [[nodiscard]] virtual double clock_mhz() { return 0; }
 
   // Loading may be slow and may fail; safe from many threads. Never call it while a stream is being captured.
   virtual std::unique_ptr<Kernel> load(const KernelImage& image) = 0;
