@@ -53,34 +53,36 @@ void CudaKernel::load(const KernelImage& image) {
   const Driver& driver = context_->driver();
   const ContextScope scope(*context_);
   const RelaxedCapture relaxed(driver);
-  if (!image.cubin.empty()) {
-    driver.check(driver.library_load(&library_, image.cubin.data(), nullptr, nullptr, 0, nullptr, nullptr, 0),
-                 fmt::format("cuLibraryLoadData of {} ({} bytes of cubin)", entry_, image.cubin.size()));
-  } else {
-    const std::string ptx(image.ptx);  // the driver wants a zero at its end
-    std::array<char, 8192> log{};
-    std::array options{CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
-    std::array values{static_cast<void*>(log.data()), reinterpret_cast<void*>(log.size())};
-    const CUresult result = driver.library_load(&library_, ptx.c_str(), options.data(), values.data(),
-                                                static_cast<unsigned>(options.size()), nullptr, nullptr, 0);
-    driver.check(result,
-                 fmt::format("cuLibraryLoadData of {} ({} bytes of PTX, which the driver compiles){}{}",
-                             entry_, ptx.size(), log[0] != '\0' ? ": " : "", log.data()));
-  }
+  const bool from_ptx = image.cubin.empty();
+  const std::string ptx(from_ptx ? image.ptx : std::string_view());  // the driver wants a zero at its end
+  // The driver may read the image, and write the log, as late as in cuKernelGetFunction: all of it lives
+  // until then.
+  std::array<char, 8192> log{};
+  std::array options{CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+  std::array values{static_cast<void*>(log.data()), reinterpret_cast<void*>(log.size())};
+  const auto check = [&](CUresult result, std::string_view call) {
+    if (result == CUDA_SUCCESS) return;
+    driver.fail(result,
+                fmt::format("loading {} from {} ({}){}{}", entry_,
+                            from_ptx ? fmt::format("{} bytes of PTX, which the driver compiles", ptx.size())
+                                     : fmt::format("{} bytes of cubin", image.cubin.size()),
+                            call, log[0] != '\0' ? ": " : "", log.data()));
+  };
+  check(driver.library_load(&library_, from_ptx ? ptx.c_str() : image.cubin.data(), options.data(),
+                            values.data(), from_ptx ? static_cast<unsigned>(options.size()) : 0, nullptr,
+                            nullptr, 0),
+        "cuLibraryLoadData");
   CUkernel kernel = nullptr;
-  driver.check(driver.library_kernel(&kernel, library_, entry_.c_str()),
-               fmt::format("cuLibraryGetKernel of {}", entry_));
+  check(driver.library_kernel(&kernel, library_, entry_.c_str()), "cuLibraryGetKernel");
   if (image.shared_bytes > 0) {
-    driver.check(driver.kernel_set_attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                             image.shared_bytes, kernel, context_->device()),
-                 fmt::format("allowing {} bytes of dynamic shared memory for {} (cuKernelSetAttribute)",
-                             image.shared_bytes, entry_));
+    check(driver.kernel_set_attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, image.shared_bytes,
+                                      kernel, context_->device()),
+          fmt::format("cuKernelSetAttribute for {} bytes of dynamic shared memory", image.shared_bytes));
   }
   // Loading is lazy since CUDA 12.2: without these two the first launch would load, which waits for the GPU,
   // distorts a timing and fails inside a capture.
-  driver.check(driver.kernel_function(&function_, kernel), fmt::format("cuKernelGetFunction of {}", entry_));
-  if (driver.function_load != nullptr)
-    driver.check(driver.function_load(function_), fmt::format("cuFuncLoad of {}", entry_));
+  check(driver.kernel_function(&function_, kernel), "cuKernelGetFunction");
+  if (driver.function_load != nullptr) check(driver.function_load(function_), "cuFuncLoad");
 }
 
 void CudaKernel::unload() noexcept {

@@ -34,7 +34,7 @@ std::string_view hint_for(CUresult result) {
       return "the number counts the GPUs that CUDA_VISIBLE_DEVICES leaves, from 0";
     case CUDA_ERROR_INVALID_IMAGE:
     case CUDA_ERROR_NO_BINARY_FOR_GPU:
-      return "the code was made for another arch than this GPU's";
+      return "the code is damaged, or was made for another arch than this GPU's";
     case CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
       return "the driver is older than the NVRTC that made the PTX: update the driver, or set FLASHJIT_NVRTC "
              "to an older "

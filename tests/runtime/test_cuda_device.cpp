@@ -140,8 +140,8 @@ class Axpy {
   float* y_ = nullptr;
 };
 
-// Touches `count` floats per thread: a kernel that takes its time.
-KernelSource busy_source() {
+// A kernel that takes its time.
+KernelSource spin_source() {
   return flashjit::test::source_of("spin",
                                    "extern \"C\" __global__ void spin(long long cycles) {\n"
                                    "  const long long start = clock64();\n"
@@ -268,7 +268,7 @@ TEST_CASE("a launch is capturable, a graph replays it, and loading elsewhere doe
   CUstream stream = nullptr;
   REQUIRE(cuda.stream_create(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
   CHECK_FALSE(device->capturing(stream));
-  const Compiled other = compile(busy_source(), device->target());
+  const Compiled other = compile(spin_source(), device->target());
 
   REQUIRE(cuda.begin_capture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
   CHECK(device->capturing(stream));
@@ -331,7 +331,7 @@ TEST_CASE("two streams, many threads, each with its own result") {
 
 TEST_CASE("the timer tells a short kernel from a long one") {
   const auto device = open_cuda_device("cuda");
-  const auto kernel = load(*device, busy_source());
+  const auto kernel = load(*device, spin_source());
   const auto timer = device->make_timer();
   const auto time = [&](long long cycles) {
     void* const params[] = {&cycles};
@@ -351,7 +351,7 @@ TEST_CASE("the timer tells a short kernel from a long one") {
 
 TEST_CASE("a launch costs the host little") {
   const auto device = open_cuda_device("cuda");
-  const auto kernel = load(*device, busy_source());
+  const auto kernel = load(*device, spin_source());
   long long cycles = 0;
   void* const params[] = {&cycles};
   const auto launch = [&] { device->launch(*kernel, {.grid = 1, .threads = 32}, params, nullptr); };
@@ -371,7 +371,7 @@ TEST_CASE("a launch costs the host little") {
 
 TEST_CASE("errors name the kernel, the call and the way out") {
   const auto device = open_cuda_device("cuda");
-  const auto kernel = load(*device, busy_source());
+  const auto kernel = load(*device, spin_source());
   long long cycles = 0;
   void* const params[] = {&cycles};
   const Error launch = error_of([&] {
@@ -383,17 +383,17 @@ TEST_CASE("errors name the kernel, the call and the way out") {
   CHECK(contains(launch.message(), "launching spin (1 CTAs of 4096 threads"));
 
   const Error entry = error_of([&] {
-    const Compiled compiled = compile(busy_source(), device->target());
+    const Compiled compiled = compile(spin_source(), device->target());
     return device->load(
         {.entry = "missing", .ptx = compiled.ptx, .cubin = compiled.cubin, .shared_bytes = 0, .origins = {}});
   });
   MESSAGE(std::string(entry.what()));
-  CHECK(contains(entry.message(), "cuLibraryGetKernel of missing"));
+  CHECK(contains(entry.message(), "loading missing from"));
   const Error garbage = error_of([&] {
     return device->load({.entry = "k", .ptx = "", .cubin = "not a cubin", .shared_bytes = 0, .origins = {}});
   });
   MESSAGE(std::string(garbage.what()));
-  CHECK(contains(garbage.message(), "cuLibraryLoadData of k (11 bytes of cubin)"));
+  CHECK(contains(garbage.message(), "loading k from 11 bytes of cubin"));
   const Error ptx = error_of([&] {
     return device->load({.entry = "k",
                          .ptx = ".version 8.0\n.target sm_80\nnonsense\n",
@@ -403,9 +403,9 @@ TEST_CASE("errors name the kernel, the call and the way out") {
   });
   MESSAGE(std::string(ptx.what()));
   CHECK(contains(ptx.message(), "which the driver compiles"));
-  const Error shared = error_of([&] { return load(*device, busy_source(), 10 << 20); });
+  const Error shared = error_of([&] { return load(*device, spin_source(), 10 << 20); });
   MESSAGE(std::string(shared.what()));
-  CHECK(contains(shared.message(), "bytes of dynamic shared memory for spin"));
+  CHECK(contains(shared.message(), "bytes of dynamic shared memory"));
 }
 
 TEST_CASE("a tensor map is encoded, or refused with the field") {
