@@ -12,8 +12,10 @@ constexpr int kPanelColumns = 64;  // of 16 bits: a row of 128 bytes, the period
 constexpr int kRowBytes = 128;
 
 // Registers that a consumer needs beside its fragments. Found by compiling: from here on ptxas neither spills
-// nor serialises products (its warning C7512).
+// nor serialises products (its warning C7512). Recomputing scores (speculate) needs more, which P gives up
+// where it has its own.
 constexpr int kOtherRegisters = 28;
+constexpr int kRecomputeRegisters = 12;
 
 int panels_of(int columns) {
   return (columns + kPanelColumns - 1) / kPanelColumns;
@@ -57,15 +59,17 @@ RegisterSplit registers_of(const WgmmaSchedule& schedule) {
 }
 
 struct FragmentRegisters {
-  int s = 0, p = 0, o = 0, q = 0;
-  [[nodiscard]] int total() const { return s + p + o + q + kOtherRegisters; }
+  int s = 0, p = 0, o = 0, q = 0, other = 0;
+  [[nodiscard]] int total() const { return s + p + o + q + other; }
 };
 
 FragmentRegisters fragments_of(const Problem& problem, const WgmmaSchedule& schedule) {
   return {.s = schedule.tile_n / 2,
           .p = schedule.overlap == 1 ? schedule.tile_n / 4 : 0,  // else in the registers of s
           .o = problem.value_dim() / 2,
-          .q = 4 * q_register_steps(problem, schedule)};
+          .q = 4 * q_register_steps(problem, schedule),
+          .other =
+              kOtherRegisters + (schedule.overlap == 0 && schedule.speculate == 1 ? kRecomputeRegisters : 0)};
 }
 
 // As templates/parts/wgmma_layout.cuh lays it out, which asserts that it fits.
@@ -137,7 +141,11 @@ std::vector<Constant> constants(const Problem& problem, const WgmmaSchedule& sch
   };
   if (schedule.lazy > 0) {
     list.push_back(
-        {"float", "kLazy", std::to_string(schedule.lazy), "log2 of the growth that a reference tolerates"});
+        {"float", "kLazy", std::to_string(schedule.lazy), "log2 of the growth that a shift tolerates"});
+  }
+  if (schedule.speculate == 1) {
+    list.push_back({"float", "kLargestSum", std::to_string(1 << schedule.lazy),
+                    "of a thread's exponentials in a block, up to which a shift stays"});
   }
   return list;
 }
@@ -157,6 +165,11 @@ Legality legal_wgmma(const Problem& problem, const WgmmaSchedule& s, const Targe
   }
   if (problem.dtype == DType::fp16 && s.lazy > 15) {
     return {fmt::format("lazy {} lets exponentials grow to 2^{}, fp16 ends below 2^16", s.lazy, s.lazy)};
+  }
+  if (s.speculate == 1 && 1 << s.lazy < s.tile_n / 2) {
+    return {fmt::format(
+        "speculate sums up {} exponentials before it looks; 2^lazy must be at least twice that, lazy is {}",
+        s.tile_n / 4, s.lazy)};
   }
   if (s.ping_pong == 1 && warpgroups == 1)
     return {"ping_pong needs two or more warpgroups, tile_m 64 has one"};
@@ -184,11 +197,11 @@ Legality legal_wgmma(const Problem& problem, const WgmmaSchedule& s, const Targe
   const FragmentRegisters needed = fragments_of(problem, s);
   const int granted = registers_of(s).consumer;
   if (needed.total() > granted) {
-    return {fmt::format(
-        "tile {}x{} needs about {} registers a thread (S {}, P {}, O {}, Q {}, the rest {}), {} "
-        "warpgroup{} leave{} {}",
-        s.tile_m, s.tile_n, needed.total(), needed.s, needed.p, needed.o, needed.q, kOtherRegisters,
-        warpgroups, warpgroups == 1 ? "" : "s", warpgroups == 1 ? "s" : "", granted)};
+    return {
+        fmt::format("tile {}x{} needs about {} registers a thread (S {}, P {}, O {}, Q {}, the rest {}), {} "
+                    "warpgroup{} leave{} {}",
+                    s.tile_m, s.tile_n, needed.total(), needed.s, needed.p, needed.o, needed.q, needed.other,
+                    warpgroups, warpgroups == 1 ? "" : "s", warpgroups == 1 ? "s" : "", granted)};
   }
   const int shared = shared_bytes(problem, s);
   if (shared > target.shared_per_cta) {
@@ -213,6 +226,7 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
       {"bf16", problem.dtype == DType::bf16},
       {"fp16", problem.dtype == DType::fp16},
       {"cvt_pairs", true},
+      {"mma_k16", true},
       {"causal", problem.causal},
       {"lse", problem.lse},
       {"dynamic", dynamic},
@@ -223,6 +237,7 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
       {"release_q_after_scores", s.o_passes > 0 && q_in_shared},
       {"o_through_q", s.o_passes == 0},
       {"lazy", s.lazy > 0},
+      {"speculate", s.speculate == 1},
       {"ping_pong", s.ping_pong == 1},
       {"overlap", s.overlap == 1},
       {"rescale_early", s.rescale_early == 1},

@@ -5,6 +5,9 @@
 #include "params/forward.h"
 #include "parts/wgmma_layout.cuh"
 #include "parts/wgmma_products.cuh"
+/*%#speculate%*/
+#include "parts/wgmma_recompute.cuh"
+/*%/speculate%*/
 #include "parts/wgmma_rows.cuh"
 #include "parts/wgmma_softmax.cuh"
 #include "parts/wgmma_tiles.cuh"
@@ -35,6 +38,9 @@ struct Consumer {
   unsigned long long q_tile;  // its descriptor
   /*%/q_in_shared%*/
   SoftmaxState rows;
+  /*%#speculate%*/
+  float block_sum[2];  // of this thread's exponentials
+  /*%/speculate%*/
 
   __device__ __forceinline__ Consumer(unsigned shared_memory, int number, float scale)
       : shared(shared_memory),
@@ -132,6 +138,43 @@ struct Consumer {
     for (int i = 0; i < kTileN / 4; ++i) p_block[i] = pack(s[2 * i], s[2 * i + 1]);
   }
 
+  // Scores to exponentials, in place.
+  template <bool kMasked>
+  __device__ __forceinline__ void softmax_of_block(const RowsOfThread& mine, int block) {
+    if (kMasked) {
+      mask_columns(s, mine.first_hidden(0, block), mine.first_hidden(1, block));
+      softmax<true>(s, rows, scale_log2);
+      return;
+    }
+    /*%^speculate%*/
+    softmax<false>(s, rows, scale_log2);
+    /*%/speculate%*/
+    /*%#speculate%*/
+    // Every row has seen keys. Its exponentials are taken against the shift as it is, with no search for a
+    // maximum: the sums tell whether some score was far above it.
+    exponentiate<false>(s, rows, scale_log2, block_sum);
+    rows.moved = __any_sync(0xffffffffu, !(block_sum[0] <= kLargestSum && block_sum[1] <= kLargestSum));
+    /*%/speculate%*/
+  }
+
+  /*%#speculate%*/
+  // Makes good what softmax_of_block() did to a block with larger scores. No product is in flight here.
+  __device__ __forceinline__ void settle(const RowsOfThread& mine, const Tile& tile, int block,
+                                         const ForwardParams& params) {
+    if (rows.moved) {
+      if (__any_sync(0xffffffffu, !(block_sum[0] < kInfinity && block_sum[1] < kInfinity))) {
+        recompute_scores(s, tile, mine.row, block, params);
+        follow_peaks(s, rows, scale_log2);
+        exponentiate<true>(s, rows, scale_log2, block_sum);
+      } else {
+        shrink(s, rows, block_sum);
+      }
+    }
+    rows.sum[0] += block_sum[0];
+    rows.sum[1] += block_sum[1];
+  }
+  /*%/speculate%*/
+
   /*%#overlap%*/
   // First block of a tile: its scores only.
   __device__ __forceinline__ void first_step(const RowsOfThread& mine, int block) {
@@ -140,14 +183,14 @@ struct Consumer {
     wgmma_wait<0>();
     pin(s);
     release_k();
-    mask_columns(s, mine.first_hidden(0, block), mine.first_hidden(1, block));
-    softmax<true>(s, rows, scale_log2);
+    softmax_of_block<true>(mine, block);
     pack_scores(p);
   }
 
   // Scores of this block and values of the one before are in flight together; softmax runs beside the values.
   template <bool kMasked>
-  __device__ __forceinline__ void step(const RowsOfThread& mine, int block) {
+  __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile& tile, int block,
+                                       const ForwardParams& params) {
     wait_k();
     /*%#ping_pong%*/
     take_turn();
@@ -164,12 +207,14 @@ struct Consumer {
     wgmma_wait<1>();
     pin(s);
     release_k();
-    if (kMasked) mask_columns(s, mine.first_hidden(0, block), mine.first_hidden(1, block));
-    softmax<kMasked>(s, rows, scale_log2);
+    softmax_of_block<kMasked>(mine, block);
     wgmma_wait<0>();
     pin(o);
     pin(p);
     release_v();
+    /*%#speculate%*/
+    if (!kMasked) settle(mine, tile, block, params);
+    /*%/speculate%*/
     pack_scores(p);
     /*%^rescale_early%*/
     rescale(o, rows);
@@ -191,14 +236,17 @@ struct Consumer {
   /*%^overlap%*/
   // Scores, softmax and values of a block in turn: p may take the registers of s.
   template <bool kMasked>
-  __device__ __forceinline__ void step(const RowsOfThread& mine, int block) {
+  __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile& tile, int block,
+                                       const ForwardParams& params) {
     wait_k();
     issue_scores();
     wgmma_wait<0>();
     pin(s);
     release_k();
-    if (kMasked) mask_columns(s, mine.first_hidden(0, block), mine.first_hidden(1, block));
-    softmax<kMasked>(s, rows, scale_log2);
+    softmax_of_block<kMasked>(mine, block);
+    /*%#speculate%*/
+    if (!kMasked) settle(mine, tile, block, params);
+    /*%/speculate%*/
     unsigned p[kTileN / 4];
     pack_scores(p);
     rescale(o, rows);
@@ -245,14 +293,14 @@ struct Consumer {
       first_step(mine, block--);
       /*%/overlap%*/
       /*%^overlap%*/
-      step<true>(mine, block--);
+      step<true>(mine, tile, block--, params);
       /*%/overlap%*/
       /*%#causal%*/
       const int full = full_blocks(row, params);
-      for (; block >= full; --block) step<true>(mine, block);
+      for (; block >= full; --block) step<true>(mine, tile, block, params);
 /*%/causal%*/
 #pragma unroll kUnroll
-      for (; block >= 0; --block) step<false>(mine, block);
+      for (; block >= 0; --block) step<false>(mine, tile, block, params);
       /*%#release_q_after_scores%*/
       release_q();
       /*%/release_q_after_scores%*/

@@ -33,7 +33,7 @@ __device__ __forceinline__ void store_lse(const Tile& tile, const RowsOfThread& 
   float* lse = p.lse + (static_cast<long long>(tile.batch) * p.heads + tile.head) * p.seqlen_q;
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
-    const float log2_sum = rows.reference[row] * p.scale_log2 + log2_fast(sum[row]);
+    const float log2_sum = rows.shift[row] + log2_fast(sum[row]);
     if (mine.row + 8 * row < p.seqlen_q)
       lse[mine.row + 8 * row] = sum[row] == 0 ? -kInfinity : log2_sum * kLn2;
   }

@@ -6,11 +6,11 @@
 
 // The two rows of a thread, 8 apart; four lanes share them.
 struct SoftmaxState {
-  float reference[2] = {-kInfinity,
-                        -kInfinity};  // what is subtracted from the scores: the row's maximum, or near it
-  float sum[2] = {0, 0};              // of this thread's exponentials
-  float factor[2] = {1, 1};           // what O has to be scaled by
-  bool moved = true;                  // some lane of the warp has a factor that is not 1
+  // Exponentials are exp2(scale_log2 * score - shift): shift is that of the row's maximum, or near it.
+  float shift[2] = {-kInfinity, -kInfinity};
+  float sum[2] = {0, 0};     // of this thread's exponentials
+  float factor[2] = {1, 1};  // what O has to be scaled by
+  bool moved = true;         // some lane of the warp has a factor that is not 1
 };
 
 // Hides the columns from `first_hidden` on; counted, for each of the two rows, from this thread's first
@@ -26,19 +26,14 @@ __device__ __forceinline__ void mask_columns(float (&s)[kTileN / 2], int first_h
   }
 }
 
-// The largest of the row's reference and this thread's scores of it, in kMaxChains chains that run side by
-// side.
+// The largest of this thread's scores of a row, in kMaxChains chains that run side by side.
 template <int kRow>
-__device__ __forceinline__ float peak(const float (&s)[kTileN / 2], float reference) {
+__device__ __forceinline__ float peak(const float (&s)[kTileN / 2]) {
   float chain[kMaxChains];
 #pragma unroll
   for (int i = 0; i < kTileN / 4; ++i) {
     const float score = s[i / 2 * 4 + 2 * kRow + i % 2];
-    if (i == 0) {
-      chain[0] = fmaxf(score, reference);
-    } else {
-      chain[i % kMaxChains] = i < kMaxChains ? score : fmaxf(chain[i % kMaxChains], score);
-    }
+    chain[i % kMaxChains] = i < kMaxChains ? score : fmaxf(chain[i % kMaxChains], score);
   }
 #pragma unroll
   for (int width = kMaxChains / 2; width > 0; width /= 2) {
@@ -48,45 +43,75 @@ __device__ __forceinline__ float peak(const float (&s)[kTileN / 2], float refere
   return chain[0];
 }
 
-// Scores become exponentials in place. kMayBeEmpty: a row may have seen no key yet.
-template <bool kMayBeEmpty>
-__device__ __forceinline__ void softmax(float (&s)[kTileN / 2], SoftmaxState& rows, float scale_log2) {
-  const float peaks[2] = {peak<0>(s, rows.reference[0]), peak<1>(s, rows.reference[1])};
+// Moves the shifts to the rows' maxima, scales the sums and keeps the factors for O.
+__device__ __forceinline__ void follow_peaks(const float (&s)[kTileN / 2], SoftmaxState& rows,
+                                             float scale_log2) {
+  const float peaks[2] = {peak<0>(s) * scale_log2, peak<1>(s) * scale_log2};
   /*%#lazy%*/
-  // The reference stays while no score exceeds it by more than 2^kLazy: O, the sum and P share the factor,
-  // and all are floating point, so nothing is lost. Each thread asks for its own scores and the warp votes:
-  // no shuffles.
-  rows.moved = __any_sync(0xffffffffu, (peaks[0] - rows.reference[0]) * scale_log2 > kLazy ||
-                                           (peaks[1] - rows.reference[1]) * scale_log2 > kLazy);
-  if (rows.moved)
-  /*%/lazy%*/
-  {
-#pragma unroll
-    for (int row = 0; row < 2; ++row) {
-      const float reference = quad_max(peaks[row]);
-      const float finite = kMayBeEmpty && reference == -kInfinity ? 0.0f : reference;
-      rows.factor[row] = exp2_fast((rows.reference[row] - finite) * scale_log2);
-      rows.sum[row] *= rows.factor[row];
-      rows.reference[row] = reference;
-    }
-  }
+  // A shift stays while no score exceeds it by more than 2^kLazy: O, the sum and P share the factor, and all
+  // are floating point, so nothing is lost. Each thread asks for its own scores and the warp votes: no
+  // shuffles.
+  rows.moved = __any_sync(0xffffffffu, peaks[0] - rows.shift[0] > kLazy || peaks[1] - rows.shift[1] > kLazy);
+  if (!rows.moved) return;
+/*%/lazy%*/
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
-    const bool empty = kMayBeEmpty && rows.reference[row] == -kInfinity;
-    const float shift = empty ? 0.0f : rows.reference[row] * scale_log2;
-    float odd = 0;
-#pragma unroll
-    for (int j = 0; j < kTileN / 8; ++j) {
-      float& even_score = s[4 * j + 2 * row];
-      float& odd_score = s[4 * j + 2 * row + 1];
-      even_score = exp2_fast(even_score * scale_log2 - shift);
-      odd_score = exp2_fast(odd_score * scale_log2 - shift);
-      rows.sum[row] += even_score;
-      odd += odd_score;
-    }
-    rows.sum[row] += odd;
+    const float shift = fmaxf(rows.shift[row], quad_max(peaks[row]));
+    const float finite = shift == -kInfinity ? 0.0f : shift;  // no key yet: exp2(-inf - 0) is 0
+    rows.factor[row] = exp2_fast(rows.shift[row] - finite);
+    rows.sum[row] *= rows.factor[row];
+    rows.shift[row] = shift;
   }
 }
+
+// Scores become exponentials in place. kMayBeEmpty: a row may have seen no key yet.
+template <bool kMayBeEmpty>
+__device__ __forceinline__ void exponentiate(float (&s)[kTileN / 2], const SoftmaxState& rows,
+                                             float scale_log2, float (&sum)[2]) {
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    const float shift = kMayBeEmpty && rows.shift[row] == -kInfinity ? 0.0f : rows.shift[row];
+    float odd_sum = 0;
+#pragma unroll
+    for (int j = 0; j < kTileN / 8; ++j) {
+      float& even = s[4 * j + 2 * row];
+      float& odd = s[4 * j + 2 * row + 1];
+      even = exp2_fast(even * scale_log2 - shift);
+      odd = exp2_fast(odd * scale_log2 - shift);
+      sum[row] = j == 0 ? even : sum[row] + even;
+      odd_sum = j == 0 ? odd : odd_sum + odd;
+    }
+    sum[row] += odd_sum;
+  }
+}
+
+// The textbook's order: maximum, then exponentials.
+template <bool kMayBeEmpty>
+__device__ __forceinline__ void softmax(float (&s)[kTileN / 2], SoftmaxState& rows, float scale_log2) {
+  float sum[2];
+  follow_peaks(s, rows, scale_log2);
+  exponentiate<kMayBeEmpty>(s, rows, scale_log2, sum);
+  rows.sum[0] += sum[0];
+  rows.sum[1] += sum[1];
+}
+
+/*%#speculate%*/
+// Exponentials that were taken against a shift far below their maximum: they, their sums and the shift move
+// there, by powers of two, so that nothing is rounded.
+__device__ __forceinline__ void shrink(float (&s)[kTileN / 2], SoftmaxState& rows, float (&sum)[2]) {
+  const float peaks[2] = {quad_max(peak<0>(s)), quad_max(peak<1>(s))};
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    const int growth = max(0, min(126, (__float_as_int(peaks[row]) >> 23) - 127));  // the peak's exponent
+    rows.factor[row] = __int_as_float((127 - growth) << 23);                        // 2^-growth
+    rows.shift[row] += static_cast<float>(growth);
+    rows.sum[row] *= rows.factor[row];
+    sum[row] *= rows.factor[row];
+#pragma unroll
+    for (int i = 0; i < kTileN / 4; ++i) s[i / 2 * 4 + 2 * row + i % 2] *= rows.factor[row];
+  }
+}
+/*%/speculate%*/
 
 // Applies what softmax() kept for O.
 __device__ __forceinline__ void rescale(float (&o)[kHeadDimV / 2], const SoftmaxState& rows) {

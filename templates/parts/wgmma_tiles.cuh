@@ -24,9 +24,10 @@ __device__ __forceinline__ int blocks_of_rows(int row, const ForwardParams& p) {
 }
 
 /*%#causal%*/
-// Blocks 0 .. n - 1 are seen in full by all rows from `row` on.
+// Blocks 0 .. n - 1 are seen in full by all rows from `row` on, and each row has seen a key of a later block
+// before.
 __device__ __forceinline__ int full_blocks(int row, const ForwardParams& p) {
-  return max(0, row + 1 + p.seqlen_k - p.seqlen_q) / kTileN;
+  return max(0, row + p.seqlen_k - p.seqlen_q) / kTileN;
 }
 /*%/causal%*/
 
