@@ -36,6 +36,7 @@ TEST_CASE("docs/environment.md lists every FLASHJIT_ variable that the code read
       read_by_code.merge(matches(read(file.path()), std::regex("\"(FLASHJIT_[A-Z_]+)\"")));
     }
   }
+  read_by_code.erase("FLASHJIT_ENTRY");  // what kernel templates call their function
   const auto documented = matches(read(root / "docs/environment.md"), std::regex("\\| `(FLASHJIT_[A-Z_]+)`"));
   for (const auto& name : read_by_code) CHECK_MESSAGE(documented.count(name) == 1, name << " is not in docs/environment.md");
   for (const auto& name : documented) CHECK_MESSAGE(read_by_code.count(name) == 1, name << " is documented, but nothing reads it");
