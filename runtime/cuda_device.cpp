@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "flashjit/error.hpp"
+#include "runtime/cuda/clock.hpp"
 #include "runtime/cuda/context.hpp"
 #include "runtime/cuda/driver.hpp"
 #include "runtime/cuda/tensor_map.hpp"
@@ -141,11 +142,13 @@ class CudaDevice final : public Device {
         driver_(context_->driver()),
         target_(target_of_device(driver_, context_->device())),
         description_(fmt::format("{}, driver {}", name_of_device(driver_, context_->device()),
-                                 driver_version(driver_))) {}
+                                 driver_version(driver_))),
+        clock_(pci_bus_id_of_device(driver_, context_->device())) {}
 
   [[nodiscard]] const Target& target() const override { return target_; }
   [[nodiscard]] std::string name() const override { return fmt::format("cuda:{}", context_->index()); }
   [[nodiscard]] std::string description() const override { return description_; }
+  [[nodiscard]] double clock_mhz() override { return clock_.mhz(); }
 
   std::unique_ptr<Kernel> load(const KernelImage& image) override {
     return std::make_unique<CudaKernel>(context_, image);
@@ -211,6 +214,7 @@ class CudaDevice final : public Device {
   const Driver& driver_;
   Target target_;
   std::string description_;
+  SmClock clock_;
 };
 
 void CudaDevice::launch(const Kernel& kernel, const Launch& launch, std::span<void* const> params,

@@ -130,4 +130,10 @@ std::string name_of_device(const Driver& driver, CUdevice device) {
   return name.data();
 }
 
+std::string pci_bus_id_of_device(const Driver& driver, CUdevice device) {
+  std::array<char, 32> id{};
+  driver.check(driver.device_bus_id(id.data(), static_cast<int>(id.size()), device), "cuDeviceGetPCIBusId");
+  return id.data();
+}
+
 }  // namespace flashjit::runtime

@@ -79,6 +79,7 @@ int capability_of_device(const Driver& driver, CUdevice device);  // 90 for 9.0
 std::string arch_of_capability(int capability);
 // What the driver says of a device. Needs no context. Throws Error{unsupported} for a GPU before Turing.
 Target target_of_device(const Driver& driver, CUdevice device);
-std::string name_of_device(const Driver& driver, CUdevice device);
+std::string name_of_device(const Driver& driver, CUdevice device);        // "NVIDIA H200"
+std::string pci_bus_id_of_device(const Driver& driver, CUdevice device);  // "0000:3b:00.0"
 
 }  // namespace flashjit::runtime

@@ -94,6 +94,7 @@ std::unique_ptr<Driver> load() {
   need(driver->device_name, "cuDeviceGetName");
   need(driver->device_attribute, "cuDeviceGetAttribute");
   need(driver->device_memory, "cuDeviceTotalMem_v2");
+  need(driver->device_bus_id, "cuDeviceGetPCIBusId");
   need(driver->primary_state, "cuDevicePrimaryCtxGetState");
   need(driver->primary_retain, "cuDevicePrimaryCtxRetain");
   need(driver->primary_release, "cuDevicePrimaryCtxRelease_v2");

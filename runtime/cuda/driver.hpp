@@ -27,6 +27,7 @@ struct Driver {
   decltype(cuDeviceGetName)* device_name;
   decltype(cuDeviceGetAttribute)* device_attribute;
   decltype(cuDeviceTotalMem)* device_memory;
+  decltype(cuDeviceGetPCIBusId)* device_bus_id;
   decltype(cuDevicePrimaryCtxGetState)* primary_state;
   decltype(cuDevicePrimaryCtxRetain)* primary_retain;
   decltype(cuDevicePrimaryCtxRelease)* primary_release;

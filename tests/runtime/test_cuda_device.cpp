@@ -345,6 +345,8 @@ TEST_CASE("the timer tells a short kernel from a long one") {
   const double lengthy = time(20'000'000);
   MESSAGE("1e3 cycles: " << brief << " ms, 2e7 cycles: " << lengthy << " ms");
   CHECK(brief > 0);
+  MESSAGE("SM clock: " << device->clock_mhz() << " MHz");
+  CHECK(device->clock_mhz() > 100);
   CHECK(lengthy > 5.0);  // 20e6 cycles at 4 GHz
   CHECK(lengthy < 200.0);
 }

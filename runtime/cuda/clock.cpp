@@ -1,0 +1,43 @@
+// The four calls of NVML that a clock needs; its header is not part of what flashjit builds with.
+#include "runtime/cuda/clock.hpp"
+
+#include "runtime/dynamic_library.hpp"
+
+namespace flashjit::runtime {
+namespace {
+
+constexpr int kSuccess = 0;       // NVML_SUCCESS
+constexpr unsigned kSmClock = 1;  // NVML_CLOCK_SM
+
+}  // namespace
+
+void SmClock::open() {
+  opened_ = true;
+  const DynamicLibrary nvml("libnvidia-ml.so.1");
+  int (*init)() = nullptr;
+  int (*find)(const char*, void**) = nullptr;
+  if (!nvml.resolve(init, "nvmlInit_v2") || !nvml.resolve(find, "nvmlDeviceGetHandleByPciBusId_v2") ||
+      !nvml.resolve(clock_, "nvmlDeviceGetClockInfo") || !nvml.resolve(shutdown_, "nvmlShutdown")) {
+    clock_ = nullptr;
+    return;
+  }
+  if (init() != kSuccess) {
+    shutdown_ = nullptr;
+  } else if (find(pci_bus_id_.c_str(), &device_) != kSuccess) {
+    device_ = nullptr;
+  }
+}
+
+double SmClock::mhz() {
+  const std::lock_guard lock(mutex_);
+  if (!opened_) open();
+  unsigned value = 0;
+  return device_ != nullptr && clock_(device_, kSmClock, &value) == kSuccess ? value : 0;
+}
+
+SmClock::~SmClock() {
+  // NVML counts its initialisations; that the last one may fail at exit changes nothing.
+  if (opened_ && shutdown_ != nullptr) static_cast<void>(shutdown_());
+}
+
+}  // namespace flashjit::runtime
