@@ -11,7 +11,7 @@
 #include <tuple>
 
 #include "autotune/json.hpp"
-#include "autotune/shipped.hpp"
+#include "autotune/wisdom/shipped.hpp"
 #include "flashjit/error.hpp"
 #include "generator/legality.hpp"
 

@@ -1,0 +1,259 @@
+// Wisdom: what is kept, which record wins, how the ladder goes down, and many writers on one file.
+#include <doctest/doctest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <thread>
+
+#include "autotune/wisdom.hpp"
+
+using namespace flashjit;
+using namespace flashjit::autotune;
+
+namespace {
+
+const Versions kNow{.flashjit = "0.1.0", .templates = "t1"};
+const Problem kProblem{.dtype = DType::bf16, .head_dim = 128, .causal = true};
+const Shape kShape{.batch = 4, .heads = 16, .seqlen_q = 4096, .seqlen_k = 4096};
+const std::string kGpu = "NVIDIA H200";
+
+WisdomRecord record(const std::string& schedule, double milliseconds = 1, Tuning effort = Tuning::quick) {
+  TuneResult result;
+  result.best = parse_schedule(schedule);
+  result.best_ms = milliseconds;
+  Candidate timed;
+  timed.schedule = result.best;
+  timed.measured_ms = milliseconds;
+  timed.clock_mhz = 1700;
+  result.candidates = {timed};
+  return record_of(kProblem, kShape, target_of("sm_90a"), kGpu, result, effort, kNow, {{"driver", "580.1"}});
+}
+
+std::optional<WisdomChoice> ask(const Wisdom& own, const Wisdom& shipped = {}, Shape shape = kShape,
+                                Problem problem = kProblem, const std::string& gpu = kGpu) {
+  return choose(own, shipped, problem, shape, target_of("sm_90a"), gpu, kNow);
+}
+
+Wisdom with(std::initializer_list<WisdomRecord> records) {
+  Wisdom wisdom;
+  for (const auto& one : records) wisdom.add(one);
+  return wisdom;
+}
+
+struct Folder {
+  std::filesystem::path path =
+      std::filesystem::temp_directory_path() / ("flashjit-wisdom-" + std::to_string(::getpid()));
+  std::filesystem::path file = path / "wisdom.jsonl";
+  std::vector<std::string> reports;
+  Report report = [this](std::string_view line) { reports.emplace_back(line); };
+  Folder() { std::filesystem::create_directories(path); }
+  ~Folder() {
+    ::chmod(path.c_str(), 0700);
+    std::filesystem::remove_all(path);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a record survives the way to text and back") {
+  const Wisdom wisdom = with({record("wgmma:m128n128s2p2", 0.1937, Tuning::full)});
+  Wisdom again;
+  CHECK(again.add_text(wisdom.to_text(kNow), "text", [](std::string_view line) { FAIL(line); }));
+  REQUIRE(again.records().size() == 1);
+  const WisdomRecord& one = again.records().front();
+  CHECK(one.problem == kProblem);
+  CHECK(one.shape.heads == 16);
+  CHECK(one.schedule == parse_schedule("wgmma:m128n128s2p2"));
+  CHECK(one.milliseconds == 0.1937);
+  CHECK(one.effort == Tuning::full);
+  CHECK(one.versions == kNow);
+  CHECK(one.timings.size() == 1);
+  CHECK(one.environment.at("driver") == "580.1");
+  CHECK(one.environment.at("clock_mhz") == "1700");
+  CHECK(again.to_text(kNow) == wisdom.to_text(kNow));
+}
+
+TEST_CASE("higher effort wins, then the newer; other versions give way") {
+  Wisdom wisdom =
+      with({record("mma:m128n64w4s2", 2, Tuning::full), record("mma:m64n64w4s2", 1, Tuning::quick)});
+  CHECK(wisdom.records().size() == 1);
+  CHECK(to_string(wisdom.records().front().schedule) == "mma:m128n64w4s2");
+  wisdom.add(record("mma:m64n64w4s2", 1, Tuning::full));
+  CHECK(to_string(wisdom.records().front().schedule) == "mma:m64n64w4s2");
+  WisdomRecord newer = record("mma:m128n32w4s2", 1, Tuning::quick);
+  newer.versions.templates = "t2";
+  wisdom.add(newer);
+  CHECK(to_string(wisdom.records().front().schedule) == "mma:m128n32w4s2");
+}
+
+TEST_CASE("the ladder, rung by rung") {
+  const WisdomRecord here = record("wgmma:m128n128s2p2");
+  CHECK(ask(with({here}))->words == "wisdom (this GPU)");
+  CHECK(ask(with({here}))->exact);
+
+  WisdomRecord cousin = record("wgmma:m128n96s2p2");
+  cousin.gpu = "NVIDIA H100";
+  CHECK(ask(with({cousin}))->words == "wisdom (NVIDIA H100, same arch)");
+  CHECK_FALSE(ask(with({cousin}))->exact);
+  CHECK(ask(with({cousin, here}))->record.gpu == kGpu);
+
+  Shape longer = kShape;
+  longer.seqlen_q = longer.seqlen_k = 8192;
+  const std::string words = ask(with({here}), {}, longer)->words;
+  CHECK(words == "wisdom (this GPU, nearest bucket " + here.bucket + ")");
+  longer.seqlen_q = longer.seqlen_k = 65536;  // 256 times the work: that far wisdom does not reach …
+  CHECK_FALSE(ask(with({here}), {}, longer).has_value());
+  CHECK(ask({}, with({here}), longer)->words ==
+        "shipped wisdom (sm_90a, nearest bucket " + here.bucket + ")");  // … a table does
+  CHECK(ask({}, with({here}))->words == "shipped wisdom (sm_90a)");
+  CHECK_FALSE(ask({}, with({here}))->exact);
+  CHECK(ask(with({cousin}), with({here}))->words == "wisdom (NVIDIA H100, same arch)");
+  Shape decode = kShape;
+  decode.seqlen_q = 1;
+  CHECK_FALSE(ask(with({here}), with({here}), decode).has_value());
+  CHECK_FALSE(ask({}).has_value());
+}
+
+TEST_CASE("alike problems guide each other; others do not") {
+  const Wisdom own = with({record("wgmma:m128n128s2p2")});
+  Problem half = kProblem;
+  half.dtype = DType::fp16;
+  CHECK(ask(own, {}, kShape, half)->words == "wisdom (this GPU, for forward bf16 d128 causal)");
+  CHECK_FALSE(ask(own, {}, kShape, half)->exact);
+  Problem without = kProblem;
+  without.lse = false;
+  CHECK(ask(own, {}, kShape, without).has_value());
+  Problem spelled = kProblem;
+  spelled.head_dim_v = 128;
+  CHECK(ask(own, {}, kShape, spelled)->exact);
+  Problem full = kProblem;
+  full.causal = false;
+  CHECK_FALSE(ask(own, {}, kShape, full).has_value());
+  CHECK_FALSE(choose(own, {}, kProblem, kShape, target_of("sm_90"), kGpu, kNow).has_value());
+  CHECK_FALSE(choose(own, {}, kProblem, kShape, target_of("sm_90a"), kGpu, kNow, "mma").has_value());
+  WisdomRecord old = record("wgmma:m128n128s2p2");
+  old.versions.templates = "t0";
+  CHECK(ask(with({old}))->words == "wisdom (this GPU, by other templates)");
+  CHECK_FALSE(ask(with({old}))->exact);
+  CHECK_FALSE(ask(with({record("mma:m256n256w4s4")})).has_value());  // not legal: not enough shared memory
+}
+
+TEST_CASE("a bad line is skipped and reported, and costs nothing else") {
+  Folder folder;
+  const std::string text = with({record("mma:m128n64w4s2")}).to_text(kNow);
+  const auto header_end = text.find('\n') + 1;
+  const std::string line = text.substr(header_end);
+  const auto check = [&](const std::string& changed, std::size_t records, std::size_t reports) {
+    Wisdom wisdom;
+    folder.reports.clear();
+    wisdom.add_text(changed, "w", folder.report);
+    CHECK(wisdom.records().size() == records);
+    CHECK_MESSAGE(folder.reports.size() == reports, changed);
+  };
+  const std::string header = text.substr(0, header_end);
+  check(header + "\n\n" + line, 1, 0);
+  check(header + line.substr(0, line.size() / 2), 0, 1);  // cut in half
+  check(header + line.substr(0, line.size() / 2) + "\n" + line, 1, 1);
+  check(header + "[1,2,3]\n" + line, 1, 1);
+  check(header + "{\"problem\":1e999}\n" + line, 1, 1);
+  check(line, 1, 1);                                // no header
+  check("{\"flashjit_wisdom\":1", 0, 1);            // half a header
+  check("{\"flashjit_wisdom\":2}\n" + line, 0, 1);  // another format
+  check("", 0, 0);
+  const auto with_change = [&](const std::string& from, const std::string& to) {
+    std::string changed = line;
+    const auto at = changed.find(from);
+    REQUIRE(at != std::string::npos);
+    return header + changed.replace(at, from.size(), to);
+  };
+  check(with_change("\"head_dim\":128", "\"head_dim\":1e300"), 0, 1);
+  check(with_change("\"head_dim\":128", "\"head_dim\":12"), 0, 1);
+  check(with_change("\"batch\":4", "\"batch\":99999999999999999999"), 0, 1);
+  check(with_change("mma:m128n64w4s2", "mma:m128n64w4s9"), 0, 1);
+  check(with_change("\"quick\"", "\"lazy\""), 0, 1);
+  check(with_change("\"timings\":{", "\"timings\":[{"), 0, 1);
+  for (std::size_t end = 0; end < text.size(); ++end) {
+    Wisdom wisdom;
+    wisdom.add_text(text.substr(0, end), "w", {});  // every way to be cut short
+    CHECK(wisdom.records().size() == (end + 1 >= text.size() ? 1 : 0));
+  }
+}
+
+TEST_CASE("the file: merged in one step, and kept when it is another format's") {
+  Folder folder;
+  CHECK(read_wisdom(folder.file, folder.report).records().empty());
+  CHECK(folder.reports.empty());  // a missing file is no news
+  merge_wisdom(folder.file, {record("mma:m128n64w4s2")}, kNow, folder.report);
+  WisdomRecord other = record("mma:m64n64w4s2");
+  other.gpu = "NVIDIA A100";
+  merge_wisdom(folder.file, {other}, kNow, folder.report);
+  CHECK(read_wisdom(folder.file, folder.report).records().size() == 2);
+  CHECK(folder.reports.empty());
+  struct stat status {};
+  REQUIRE(::stat(folder.file.c_str(), &status) == 0);
+  CHECK((status.st_mode & 0777) == 0600);
+
+  std::ofstream(folder.file) << "{\"flashjit_wisdom\":7,\"new\":true}\n";
+  merge_wisdom(folder.file, {other}, kNow, folder.report);
+  CHECK(folder.reports.size() == 2);
+  std::string kept;
+  std::getline(std::ifstream(folder.file), kept);
+  CHECK(kept == "{\"flashjit_wisdom\":7,\"new\":true}");
+}
+
+TEST_CASE("a folder that cannot be written, or a file that is a folder, is reported and nothing worse") {
+  Folder folder;
+  std::filesystem::create_directories(folder.file);
+  CHECK(read_wisdom(folder.file, folder.report).records().empty());
+  merge_wisdom(folder.file, {record("mma:m128n64w4s2")}, kNow, folder.report);
+  CHECK(folder.reports.size() == 2);
+  folder.reports.clear();
+  merge_wisdom(folder.path / "missing" / "wisdom.jsonl", {record("mma:m128n64w4s2")}, kNow, folder.report);
+  REQUIRE(folder.reports.size() == 1);
+  CHECK(folder.reports.front().find("could not be written") != std::string::npos);
+}
+
+TEST_CASE("many writers lose nothing, and readers always see a whole file") {
+  Folder folder;
+  constexpr int kWriters = 8, kEach = 12;
+  std::atomic<bool> done{false};
+  std::atomic<int> torn{0};
+  std::thread reader([&] {
+    while (!done) read_wisdom(folder.file, [&](std::string_view) { ++torn; });
+  });
+  std::vector<std::thread> writers;
+  std::mutex mutex;
+  for (int w = 0; w < kWriters; ++w) {
+    writers.emplace_back([&, w] {
+      for (int i = 0; i < kEach; ++i) {
+        WisdomRecord one = record("mma:m128n64w4s2");
+        one.gpu = "gpu " + std::to_string(w) + "." + std::to_string(i);
+        merge_wisdom(folder.file, {one}, kNow, [&](std::string_view line) {
+          const std::lock_guard lock(mutex);
+          folder.reports.emplace_back(line);
+        });
+      }
+    });
+  }
+  for (auto& writer : writers) writer.join();
+  done = true;
+  reader.join();
+  CHECK(torn == 0);
+  CHECK(folder.reports.empty());
+  CHECK(read_wisdom(folder.file, folder.report).records().size() == kWriters * kEach);
+  int left_over = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path)) {
+    left_over += entry.path().extension() == ".tmp" ? 1 : 0;
+  }
+  CHECK(left_over == 0);
+}
+
+TEST_CASE("the shipped tables parse, and a GPU's name leaves the driver out") {
+  for (const WisdomRecord& one : shipped_wisdom().records()) CHECK_FALSE(one.timings.empty());
+  CHECK(gpu_of("NVIDIA H200, driver 580.159") == "NVIDIA H200");
+  CHECK(gpu_of("fake") == "fake");
+}
