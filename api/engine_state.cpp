@@ -11,14 +11,12 @@
 #include "api/build/template_overlay.hpp"
 #include "api/tuning.hpp"
 #include "autotune/tune.hpp"
+#include "emulator/emulated_device.hpp"
 #include "flashjit/error.hpp"
 #include "runtime/compile.hpp"
 #include "runtime/cuda_device.hpp"
 
 namespace flashjit {
-namespace emulator {
-std::unique_ptr<runtime::Device> open_emulated_device(const std::string& arch);
-}
 namespace {
 
 // How many schedules to compile for one that spills nothing. The model's order puts spillers far down, so
@@ -27,7 +25,8 @@ constexpr std::size_t kMaxAttempts = 6;
 
 std::unique_ptr<runtime::Device> open_device(const std::string& name) {
   constexpr std::string_view kEmulated = "emulated:";
-  if (name.starts_with(kEmulated)) return emulator::open_emulated_device(name.substr(kEmulated.size()));
+  if (name.starts_with(kEmulated))
+    return emulator::open_emulated_device({.arch = name.substr(kEmulated.size())});
   if (name == "cuda" || name.starts_with("cuda:")) return runtime::open_cuda_device(name);
   throw Error(ErrorCode::invalid_argument,
               fmt::format("device is \"{}\", may be cuda, cuda:N or emulated:sm_XX", name));

@@ -1,0 +1,119 @@
+// Real kernels through the front door, on emulated GPUs: sizes, heads, layouts and inputs that hurt.
+#define DOCTEST_CONFIG_IMPLEMENT
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <iostream>
+#include <map>
+
+#include "runtime/compile.hpp"
+#include "tests/support/attention_case.hpp"
+
+namespace flashjit::test {
+namespace {
+
+Engine& engine_of(const std::string& arch) {
+  static std::map<std::string, Engine> engines;
+  auto found = engines.find(arch);
+  if (found == engines.end()) found = engines.emplace(arch, Engine("emulated:" + arch)).first;
+  return found->second;
+}
+
+void check(const std::string& arch, const AttentionCase& one, const PlanOptions& options = {}) {
+  CAPTURE(arch);
+  CAPTURE(describe(one));
+  std::string schedule;
+  const autotune::Check result = Attention(one).run(engine_of(arch), options, &schedule);
+  CAPTURE(schedule);
+  CAPTURE(result.max_error);
+  CAPTURE(result.allowed);
+  CHECK_MESSAGE(result.ok, result.message);
+}
+
+// Every seqlen is odd or tiny; causal rows that see nothing, more keys than queries, none of either.
+const std::vector<Shape> kShapes = {
+    {.batch = 2, .heads = 2, .seqlen_q = 65, .seqlen_k = 70},
+    {.batch = 1, .heads = 4, .heads_kv = 2, .seqlen_q = 33, .seqlen_k = 129},
+    {.batch = 1, .heads = 3, .heads_kv = 1, .seqlen_q = 130, .seqlen_k = 37},
+    {.batch = 1, .heads = 2, .heads_kv = 1, .seqlen_q = 1, .seqlen_k = 200},
+    {.batch = 1, .heads = 1, .seqlen_q = 5, .seqlen_k = 1},
+    {.batch = 2, .heads = 1, .seqlen_q = 3, .seqlen_k = 0},
+    {.batch = 1, .heads = 1, .seqlen_q = 0, .seqlen_k = 9},
+    {.batch = 0, .heads = 1, .seqlen_q = 8, .seqlen_k = 8},
+};
+
+void check_all(const std::string& arch, DType dtype, int head_dim, int head_dim_v = 0) {
+  std::uint64_t seed = 1;
+  for (const bool causal : {false, true}) {
+    for (const Shape& shape : kShapes) {
+      const Problem problem{.dtype = dtype, .head_dim = head_dim, .head_dim_v = head_dim_v, .causal = causal};
+      check(arch, {.problem = problem,
+                   .shape = shape,
+                   .layout = seed % 2 == 0 ? Layout::strided : Layout::packed,
+                   .seed = seed});
+      ++seed;
+    }
+  }
+}
+
+TEST_CASE("bf16 on sm_80") {
+  check_all("sm_80", DType::bf16, 64);
+}
+TEST_CASE("fp16 on sm_75") {
+  check_all("sm_75", DType::fp16, 64);
+}
+TEST_CASE("fp32 on sm_86") {
+  check_all("sm_86", DType::fp32, 32);
+}
+TEST_CASE("bf16 on sm_90a") {
+  check_all("sm_90a", DType::bf16, 128);
+}
+TEST_CASE("an odd head_dim, and another for v") {
+  check_all("sm_89", DType::fp16, 40, 72);
+}
+
+TEST_CASE("inputs that hurt, and a scale of one's own") {
+  using autotune::InputKind;
+  const Shape shape{.batch = 1, .heads = 2, .seqlen_q = 40, .seqlen_k = 150};
+  for (const InputKind kind :
+       {InputKind::peaky, InputKind::growing, InputKind::late_giant, InputKind::tiny}) {
+    for (const char* arch : {"sm_80", "sm_90a"}) {
+      check(arch, {.problem = {.dtype = DType::bf16, .head_dim = 64, .causal = true},
+                   .shape = shape,
+                   .inputs = kind});
+    }
+  }
+  check("sm_80", {.problem = {.dtype = DType::bf16, .head_dim = 64}, .shape = shape, .scale = 0.03F});
+  check("sm_80", {.problem = {.dtype = DType::fp32, .head_dim = 64}, .shape = shape, .scale = 1.5F});
+}
+
+TEST_CASE("without an LSE") {
+  Problem problem{.dtype = DType::bf16, .head_dim = 64};
+  problem.lse = false;
+  check("sm_80", {.problem = problem, .shape = kShapes[0]});
+}
+
+TEST_CASE("one plan serves every shape") {
+  Engine& engine = engine_of("sm_80");
+  const Problem problem{.dtype = DType::bf16, .head_dim = 64, .causal = true};
+  for (const Shape& shape : kShapes) {
+    const AttentionCase one{.problem = problem, .shape = shape};
+    CHECK_MESSAGE(Attention(one).run(engine, {.schedule = "mma:m64n32w4s2"}).ok, describe(one));
+  }
+}
+
+}  // namespace
+}  // namespace flashjit::test
+
+// A machine without NVRTC skips all of this, loudly.
+int main(int argc, char** argv) {
+  try {
+    static_cast<void>(flashjit::runtime::load_nvrtc());
+  } catch (const flashjit::Error& error) {
+    std::cerr << "SKIPPED: kernels cannot be compiled here.\n" << error.what() << "\n";
+    return 77;
+  }
+  // Entries of earlier runs would hide a compiler's mistakes, and a test has no business in the user's cache.
+  ::setenv("FLASHJIT_CACHE_SIZE", "0", 1);
+  return doctest::Context(argc, argv).run();
+}

@@ -1,0 +1,258 @@
+// The launch path: parameters, grids, tensor maps and tile counters of calls that are right.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <set>
+#include <thread>
+
+#include "api/launch/forward_call.hpp"
+#include "api/launch/tensor_maps.hpp"
+#include "api/launch/tile_counters.hpp"
+#include "tests/api/support.hpp"
+
+namespace flashjit::test {
+namespace {
+
+// A kernel that nobody wrote, for geometry that no family of sm_80 has.
+std::shared_ptr<const api::LoadedKernel> kernel(FakeDevice& device, const Geometry& geometry,
+                                                std::vector<TensorMapSpec> maps = {}, int ctas_per_sm = 1) {
+  auto made = std::make_shared<api::LoadedKernel>();
+  made->problem = kProblem;
+  made->code.source.entry = "test";
+  made->code.source.geometry = geometry;
+  made->code.source.maps = std::move(maps);
+  made->ctas_per_sm = ctas_per_sm;
+  made->kernel = device.load({.entry = "test", .ptx = {}, .cubin = {}, .origins = {}});
+  return made;
+}
+
+ForwardParams params_of(std::span<void* const> params) {
+  return *static_cast<const ForwardParams*>(params.back());
+}
+
+TEST_CASE("packed strides, defaults and given ones") {
+  Pointers pointers;
+  ForwardParams params;
+  REQUIRE(api::make_forward_params(kProblem, kShape, pointers.args(), params));
+  CHECK(params.q_row == 4 * 64);
+  CHECK(params.q_head == 64);
+  CHECK(params.q_batch == 130 * 4 * 64);
+  CHECK(params.k_row == 2 * 64);
+  CHECK(params.v_batch == 200 * 2 * 64);
+  CHECK(params.group == 2);
+  CHECK(params.heads_kv == 2);
+  CHECK(params.scale == doctest::Approx(0.125));
+  CHECK(params.scale_log2 == doctest::Approx(0.125 * 1.4426950408889634));
+
+  ForwardArgs args = pointers.args();
+  args.scale = 0.5F;
+  args.q_strides = {
+      .batch = 4 * 136 * 64, .head = 136 * 64, .row = 64};  // (batch, heads, seqlen, dim) with room
+  args.k_strides = {.batch = 0, .head = 0, .row = 64};      // one K for all
+  args.o_strides = {.batch = 130 * 512, .head = 128, .row = 512};
+  REQUIRE(api::make_forward_params(kProblem, kShape, args, params));
+  CHECK(params.scale == 0.5F);
+  CHECK(params.q_head == 136 * 64);
+  CHECK(params.k_batch == 0);
+  CHECK(params.k_head == 0);
+  CHECK(params.o_row == 512);
+}
+
+TEST_CASE("the stride of a dimension of one element is not looked at") {
+  Pointers pointers;
+  ForwardArgs args = pointers.args();
+  args.q_strides = {.batch = 3, .head = -5, .row = 72};
+  ForwardParams params;
+  const Shape shape{.batch = 1, .heads = 1, .seqlen_q = 5, .seqlen_k = 5};
+  REQUIRE(api::make_forward_params(kProblem, shape, args, params));
+  CHECK(params.q_row == 72);
+  CHECK(params.q_head == 64);
+}
+
+TEST_CASE("nothing to compute launches nothing and asks for no pointers; no keys is something to compute") {
+  CompilerScript script;
+  FakeEngine fake(script);
+  const Plan plan = fake.engine->plan(kProblem, kShape);
+  ForwardArgs none;
+  none.shape = Shape{.batch = 0, .heads = 4, .seqlen_q = 10, .seqlen_k = 10};
+  plan.forward(none);
+  none.shape = Shape{.batch = 3, .heads = 4, .seqlen_q = 0, .seqlen_k = 10};
+  plan.forward(none);
+  CHECK(fake.device->launches().empty());
+  Pointers pointers;
+  ForwardArgs no_keys = pointers.args();
+  no_keys.k = no_keys.v = nullptr;
+  no_keys.shape = Shape{.batch = 3, .heads = 4, .seqlen_q = 10, .seqlen_k = 0};
+  plan.forward(no_keys);
+  CHECK(fake.device->launches().size() == 1);
+}
+
+TEST_CASE("one CTA per tile, or as many as fit at once") {
+  FakeDevice device;
+  Pointers pointers;
+  std::vector<ForwardParams> seen;
+  device.execute = [&](const std::string&, const runtime::Launch&, std::span<void* const> params) {
+    seen.push_back(params_of(params));
+  };
+  const auto stream = reinterpret_cast<Stream>(std::uintptr_t{0x1000});
+  api::Launcher(device, kernel(device, {.tile_m = 64, .threads = 128, .shared_bytes = 1024}))
+      .forward(kShape, pointers.args(), stream);
+  api::Launcher(device, kernel(device, {.tile_m = 64, .threads = 128, .persistent = true}, {}, 2))
+      .forward(kShape, pointers.args(), stream);
+  Shape large = kShape;
+  large.batch = 100;
+  api::Launcher(device, kernel(device, {.tile_m = 64, .threads = 128, .persistent = true}, {}, 2))
+      .forward(large, pointers.args(), stream);
+  api::Launcher(device, kernel(device, {.tile_m = 64, .threads = 256, .cluster = 2}))
+      .forward({.batch = 1, .heads = 1, .seqlen_q = 65, .seqlen_k = 9}, pointers.args(), stream);
+  api::Launcher(device, kernel(device, {.tile_m = 64, .threads = 256, .cluster = 2}))
+      .forward({.batch = 1, .heads = 1, .seqlen_q = 1, .seqlen_k = 9}, pointers.args(), stream);
+  const auto launches = device.launches();
+  REQUIRE(launches.size() == 5);
+  CHECK(launches[0].launch.grid == 3 * 4 * 2);
+  CHECK(launches[0].launch.threads == 128);
+  CHECK(launches[0].launch.shared_bytes == 1024);
+  CHECK(launches[0].stream == stream);
+  CHECK(seen[0].tiles_m == 3);
+  CHECK(seen[0].tile_counter == nullptr);
+  CHECK(launches[1].launch.grid == 24);
+  CHECK(launches[2].launch.grid == static_cast<std::uint32_t>(device.target().sm_count) * 2);
+  CHECK(launches[3].launch.grid == 2);
+  CHECK(launches[4].launch.grid == 2);
+}
+
+TEST_CASE("sections of the dynamic order are equal and hold what fits") {
+  FakeDevice device;
+  Pointers pointers;
+  ForwardParams seen;
+  device.execute = [&](const std::string&, const runtime::Launch&, std::span<void* const> params) {
+    seen = params_of(params);
+  };
+  const Geometry geometry{
+      .tile_m = 128, .threads = 384, .persistent = true, .dynamic = true, .section_bytes = 32 << 20};
+  const api::Launcher launcher(device, kernel(device, geometry));
+  // 128 pairs of 4096 keys: 1 MiB each for d 64, so four sections of 32.
+  launcher.forward({.batch = 8, .heads = 16, .seqlen_q = 4096, .seqlen_k = 4096}, pointers.args(), nullptr);
+  CHECK(seen.section == 32);
+  // Grouped heads share K and V: half as many bytes.
+  launcher.forward({.batch = 8, .heads = 16, .heads_kv = 8, .seqlen_q = 4096, .seqlen_k = 4096},
+                   pointers.args(), nullptr);
+  CHECK(seen.section == 64);
+  launcher.forward({.batch = 1, .heads = 3, .seqlen_q = 10, .seqlen_k = 0}, pointers.args(), nullptr);
+  CHECK(seen.section == 3);
+  // 5 pairs of 16 MiB: 2.5 sections, rounded to 3 of at most 2.
+  launcher.forward({.batch = 5, .heads = 1, .seqlen_q = 64, .seqlen_k = 65536}, pointers.args(), nullptr);
+  CHECK(seen.section == 2);
+}
+
+TEST_CASE("a stream has one counter, and a captured launch one of its own") {
+  FakeDevice device;
+  api::TileCounters counters(device);
+  const auto stream = [](std::uintptr_t handle) { return reinterpret_cast<Stream>(handle); };
+  int* const one = counters.for_launch(stream(0x100));
+  CHECK(one[0] == 0);
+  CHECK(one[1] == 0);
+  CHECK(counters.for_launch(stream(0x100)) == one);
+  std::set<int*> seen{one};
+  for (std::uintptr_t handle = 0x200; handle < 0x200 + 40; ++handle) {
+    CHECK(seen.insert(counters.for_launch(stream(handle))).second);
+  }
+  CHECK(counters.for_launch(stream(0x100)) == one);  // not among this thread's last ones any more
+  std::thread([&] { CHECK(counters.for_launch(stream(0x100)) == one); }).join();
+  SUBCASE("the per-thread default stream is a different stream in each thread") {
+    int* const mine = counters.for_launch(stream(2));
+    std::thread([&] { CHECK(counters.for_launch(stream(2)) != mine); }).join();
+    CHECK(counters.for_launch(stream(2)) == mine);
+  }
+  SUBCASE("captured launches, until they run out, and prepare makes room") {
+    device.captures = true;
+    std::size_t captured = 0;
+    try {
+      for (;; ++captured) {
+        int* const counter =
+            counters.for_launch(stream(0x100));  // not inside a CHECK, which would catch the end
+        CHECK(seen.insert(counter).second);
+      }
+    } catch (const Error& error) {
+      CHECK(error.hint().find("Engine::prepare") != std::string::npos);
+    }
+    CHECK(captured > 8000);
+    device.captures = false;
+    CHECK(counters.for_launch(stream(0x100)) == one);
+    counters.replenish();
+    device.captures = true;
+    CHECK(seen.insert(counters.for_launch(stream(0x100))).second);
+  }
+  SUBCASE("streams without end") {
+    for (std::uintptr_t handle = 0x10000; handle < 0x10000 + 9000; ++handle) {
+      REQUIRE(seen.insert(counters.for_launch(stream(handle))).second);
+    }
+  }
+}
+
+TEST_CASE("tensor maps are encoded again only when something changed") {
+  struct Counting : FakeDevice {
+    std::vector<runtime::TensorMapRequest> requests;
+    runtime::TensorMap encode(const runtime::TensorMapRequest& request) override {
+      requests.push_back(request);
+      return FakeDevice::encode(request);
+    }
+  } device;
+  Pointers pointers;
+  const api::Launcher launcher(device, kernel(device, {.tile_m = 64, .threads = 128},
+                                              {{.operand = Operand::q, .box_rows = 64, .panels = 1},
+                                               {.operand = Operand::v, .box_rows = 128, .panels = 1}}));
+  device.execute = [&](const std::string&, const runtime::Launch&, std::span<void* const> params) {
+    REQUIRE(params.size() == 3);
+    CHECK(static_cast<const runtime::TensorMap*>(params[1])->opaque[0] ==
+          reinterpret_cast<std::uintptr_t>(pointers.v));
+  };
+  launcher.forward(kShape, pointers.args(), nullptr);
+  REQUIRE(device.requests.size() == 2);
+  const runtime::TensorMapRequest& q = device.requests[0];
+  CHECK(q.base == pointers.q);
+  CHECK(q.size == std::array<std::uint64_t, 5>{64, 130, 1, 4, 2});
+  CHECK(q.stride == std::array<std::uint64_t, 4>{512, 128, 128, 130 * 512});
+  CHECK(q.box == std::array<std::uint32_t, 5>{64, 64, 1, 1, 1});
+  CHECK(q.swizzle_bytes == 128);
+  CHECK(q.bf16);
+
+  launcher.forward(kShape, pointers.args(), nullptr);
+  CHECK(device.requests.size() == 2);
+  ForwardArgs scaled = pointers.args();
+  scaled.scale = 2.0F;  // no map depends on it
+  launcher.forward(kShape, scaled, nullptr);
+  CHECK(device.requests.size() == 2);
+  Shape longer = kShape;
+  ++longer.seqlen_k;
+  launcher.forward(longer, pointers.args(), nullptr);
+  CHECK(device.requests.size() == 4);
+  ForwardArgs strided = pointers.args();
+  strided.q_strides = {130 * 512, 64, 512};
+  launcher.forward(longer, strided, nullptr);
+  CHECK(device.requests.size() == 6);
+  SUBCASE("each thread has its own") {
+    std::thread([&] { launcher.forward(longer, strided, nullptr); }).join();
+    CHECK(device.requests.size() == 8);
+  }
+  SUBCASE("another kernel has its own") {
+    const api::Launcher other(device, kernel(device, {.tile_m = 64, .threads = 128},
+                                             {{.operand = Operand::q, .box_rows = 64, .panels = 1},
+                                              {.operand = Operand::v, .box_rows = 64, .panels = 1}}));
+    other.forward(longer, strided, nullptr);
+    CHECK(device.requests.size() == 8);
+  }
+  SUBCASE("an empty K is a map of q, which nobody reads") {
+    device.execute = nullptr;
+    Shape none = kShape;
+    none.seqlen_k = 0;
+    ForwardArgs args = pointers.args();
+    args.k = args.v = nullptr;
+    launcher.forward(none, args, nullptr);
+    CHECK(device.requests.back().base == pointers.q);
+    CHECK(device.requests.back().size[1] == 1);
+  }
+}
+
+}  // namespace
+}  // namespace flashjit::test

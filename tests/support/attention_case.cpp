@@ -1,0 +1,188 @@
+// Upload, launch, download, judge.
+#include "tests/support/attention_case.hpp"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "api/engine_state.hpp"
+#include "runtime/device.hpp"
+
+namespace flashjit::test {
+namespace {
+
+using autotune::HostTensor;
+
+// A tensor's extent between the first and the last element of one batch, in elements.
+struct Extent {
+  int batch, rows, heads, columns;
+};
+
+std::int64_t elements_of_batch(const Extent& e, const Strides& s) {
+  return e.rows == 0 ? 0 : (e.rows - 1) * s.row + (e.heads - 1) * s.head + e.columns;
+}
+
+// A host tensor on the device, with its batches as far apart there as asked for.
+class OnDevice {
+ public:
+  OnDevice(Engine& engine, DType dtype, const HostTensor& host, const Extent& extent, bool far)
+      : device_(EngineAccess::state(engine).device()),
+        extent_(extent),
+        host_(host.strides),
+        there_(host.strides) {
+    bytes_ = static_cast<std::size_t>(size_of(dtype));
+    if (far) there_.batch = (std::int64_t{1} << 31) + 8;
+    slice_ = static_cast<std::size_t>(elements_of_batch(extent, host_)) * bytes_;
+    const auto distance = static_cast<std::size_t>(there_.batch) * bytes_;
+    if (slice_ != 0 && extent.batch != 0) {
+      buffer_ = engine.allocate(distance * static_cast<std::size_t>(extent.batch - 1) + slice_);
+      for (int b = 0; b < extent.batch; ++b)
+        device_.copy_to_device(at(b), &host.bytes[offset(b)], slice_, nullptr);
+    }
+  }
+
+  [[nodiscard]] void* data() const { return buffer_.data(); }
+  [[nodiscard]] const Strides& strides() const { return there_; }
+  void download(HostTensor& to) const {
+    if (slice_ == 0) return;
+    for (int b = 0; b < extent_.batch; ++b)
+      device_.copy_to_host(&to.bytes[offset(b)], at(b), slice_, nullptr);
+  }
+
+ private:
+  [[nodiscard]] std::byte* at(int batch) const {
+    return static_cast<std::byte*>(buffer_.data()) + static_cast<std::size_t>(batch * there_.batch) * bytes_;
+  }
+  [[nodiscard]] std::size_t offset(int batch) const {
+    return static_cast<std::size_t>(batch * host_.batch) * bytes_;
+  }
+
+  runtime::Device& device_;
+  Extent extent_;
+  Strides host_, there_;
+  std::size_t bytes_ = 0, slice_ = 0;
+  Buffer buffer_;
+};
+
+struct Strided {
+  Strides q, k, v, o;
+};
+
+Strided strides_of(const AttentionCase& one) {
+  if (one.layout != Layout::strided) return {};
+  const auto& [batch, heads, heads_kv, seqlen_q, seqlen_k] = one.shape;
+  const std::int64_t d = one.problem.head_dim;
+  const std::int64_t dv = one.problem.value_dim();
+  const std::int64_t kv = one.shape.kv_heads();
+  const auto transposed = [&](std::int64_t row, std::int64_t rows) {
+    return Strides{.batch = heads * rows * row + 64, .head = rows * row, .row = row};
+  };
+  const Strides slice{.batch = seqlen_k * kv * (d + dv) + 8, .head = d + dv, .row = kv * (d + dv)};
+  return {
+      .q = transposed(d + 8, seqlen_q + 1), .k = slice, .v = slice, .o = transposed(dv + 16, seqlen_q + 3)};
+}
+
+// What the kernel may not have touched: every byte of o that is between rows.
+bool gaps_untouched(const HostTensor& before, const HostTensor& after, const Extent& e, std::size_t bytes) {
+  std::vector<bool> written(before.bytes.size(), false);
+  for (int b = 0; b < e.batch; ++b) {
+    for (int h = 0; h < e.heads; ++h) {
+      for (int i = 0; i < e.rows; ++i) {
+        const auto first = static_cast<std::size_t>(b * before.strides.batch + h * before.strides.head +
+                                                    i * before.strides.row) *
+                           bytes;
+        std::fill_n(written.begin() + static_cast<std::ptrdiff_t>(first),
+                    static_cast<std::size_t>(e.columns) * bytes, true);
+      }
+    }
+  }
+  for (std::size_t i = 0; i < written.size(); ++i) {
+    if (!written[i] && before.bytes[i] != after.bytes[i]) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+const char* to_string(Layout layout) {
+  switch (layout) {
+    case Layout::packed:
+      return "packed";
+    case Layout::strided:
+      return "strided";
+    case Layout::far:
+      return "far";
+  }
+  return "?";
+}
+
+std::string describe(const AttentionCase& one) {
+  std::string text =
+      fmt::format("{} {} {} {} seed {}", flashjit::describe(one.problem), flashjit::describe(one.shape),
+                  to_string(one.layout), to_string(one.inputs), one.seed);
+  if (one.scale.has_value()) text += fmt::format(" scale {}", *one.scale);
+  return text;
+}
+
+Attention::Attention(const AttentionCase& one, int rows, int reference_threads) : case_(one) {
+  const Strided strides = strides_of(one);
+  inputs_ = autotune::make_inputs(one.problem, one.shape, one.inputs, one.seed,
+                                  {.q = strides.q, .k = strides.k, .v = strides.v});
+  poison_ = autotune::poisoned(one.problem.dtype, one.shape.batch, one.shape.seqlen_q, one.shape.heads,
+                               one.problem.value_dim(), strides.o);
+  blocks_ = rows == 0 ? autotune::all_rows(one.shape)
+                      : autotune::sample_rows(one.shape, (rows + 15) / 16, 16, one.seed);
+  autotune::HostAttention attention = autotune::host_attention(one.problem, one.shape, inputs_);
+  attention.scale = one.scale;
+  reference_ = autotune::reference(attention, blocks_, reference_threads);
+  plain_ = autotune::plain(attention, blocks_, reference_threads);
+}
+
+autotune::Check Attention::run(Engine& engine, const PlanOptions& options, std::string* schedule) const {
+  const Problem& problem = case_.problem;
+  const Shape& shape = case_.shape;
+  const bool far = case_.layout == Layout::far;
+  const Extent kv{shape.batch, shape.seqlen_k, shape.kv_heads(), 0};
+  const auto with = [](Extent extent, int columns) {
+    extent.columns = columns;
+    return extent;
+  };
+  const Extent rows{shape.batch, shape.seqlen_q, shape.heads, problem.value_dim()};
+  const OnDevice q(engine, problem.dtype, inputs_.q, with(rows, problem.head_dim), false);
+  const OnDevice k(engine, problem.dtype, inputs_.k, with(kv, problem.head_dim), far);
+  const OnDevice v(engine, problem.dtype, inputs_.v, with(kv, problem.value_dim()), far);
+  const OnDevice o(engine, problem.dtype, poison_, rows, far);
+  HostTensor lse = autotune::poisoned(DType::fp32, shape.batch, shape.heads, shape.seqlen_q, 1);
+  const OnDevice lse_there(engine, DType::fp32, lse, {shape.batch, shape.heads, shape.seqlen_q, 1}, false);
+
+  const Plan plan = engine.plan(problem, shape, options);
+  if (schedule != nullptr) *schedule = plan.origin().schedule;
+  plan.forward({.q = q.data(),
+                .k = k.data(),
+                .v = v.data(),
+                .o = o.data(),
+                .lse = problem.lse ? static_cast<float*>(lse_there.data()) : nullptr,
+                .q_strides = q.strides(),
+                .k_strides = k.strides(),
+                .v_strides = v.strides(),
+                .o_strides = o.strides(),
+                .scale = case_.scale});
+  HostTensor result = poison_;
+  o.download(result);
+  lse_there.download(lse);
+
+  autotune::HostAttention attention = autotune::host_attention(problem, shape, inputs_);
+  attention.scale = case_.scale;
+  autotune::Check check =
+      autotune::acceptable(attention, blocks_, reference_, plain_,
+                           {.o = result.bytes.data(),
+                            .o_strides = result.strides,
+                            .lse = problem.lse ? reinterpret_cast<const float*>(lse.bytes.data()) : nullptr});
+  if (!far && !gaps_untouched(poison_, result, rows, static_cast<std::size_t>(size_of(problem.dtype)))) {
+    check.ok = false;
+    check.message += " memory between the rows of o was written";
+  }
+  return check;
+}
+
+}  // namespace flashjit::test
