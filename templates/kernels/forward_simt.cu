@@ -1,4 +1,5 @@
-// FlashAttention-2 forward in fp32 FMA: a CTA owns kTileM rows of Q of one head and streams its keys and values.
+// FlashAttention-2 forward in fp32 FMA: a CTA owns kTileM rows of Q of one head and streams its keys and
+// values.
 #include "params/forward.h"
 #include "parts/simt_copy.cuh"
 #include "parts/simt_layout.cuh"
@@ -97,7 +98,8 @@ __device__ __forceinline__ void finish(const ForwardParams& params, const Place&
     const int row = first_row + place.row + i * kRowLanes;
     if (row >= params.seqlen_q) continue;
     float* out = o + row * params.o_row;
-    for_each_group(place.key_lane, [&]<int kCount>(int mine, int column) {
+    for_each_group(place.key_lane, [&](auto group, int mine, int column) {
+      constexpr int kCount = decltype(group)::kCount;
       float value[kCount];
 #pragma unroll
       for (int x = 0; x < kCount; ++x) value[x] = running.o[i][mine + x] * inverse;

@@ -48,8 +48,8 @@ __device__ __forceinline__ void copy_tile(float* to, const float* from, long lon
   /*%/cp_async%*/
 }
 
-// Copies the Q tile through registers and folds the softmax's scale into it: S comes out in units of log2, and
-// equal scores weigh exactly 1. That this rounds Q is lost in the rounding of the sum over head_dim.
+// Copies the Q tile through registers and folds the softmax's scale into it: S comes out in units of log2,
+// and equal scores weigh exactly 1. That this rounds Q is lost in the rounding of the sum over head_dim.
 __device__ __forceinline__ void copy_q(float* to, const float* from, long long row_stride, int rows_left,
                                        float scale_log2) {
   constexpr unsigned kChunks = kHeadDim / 4;

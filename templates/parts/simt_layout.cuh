@@ -64,14 +64,19 @@ constexpr int kQuads = kColumns / 4;
 constexpr int kPairs = kColumns / 2 % 2;
 constexpr int kSingles = kColumns % 2;
 
-// Calls act(first of the thread's columns, first of the row's columns, count) for each group.
+// The size of a group as a type, for code that is compiled for each size.
+template <int kFloats>
+struct Group {
+  static constexpr int kCount = kFloats;
+};
+
+// Calls act(group, first of the thread's columns, first of the row's columns) for each group.
 template <class Act>
 __device__ __forceinline__ void for_each_group(int key_lane, Act act) {
 #pragma unroll
-  for (int quad = 0; quad < kQuads; ++quad)
-    act.template operator()<4>(4 * quad, 4 * (quad * kLanes + key_lane));
-  if constexpr (kPairs != 0) act.template operator()<2>(4 * kQuads, 4 * kQuads * kLanes + 2 * key_lane);
+  for (int quad = 0; quad < kQuads; ++quad) act(Group<4>{}, 4 * quad, 4 * (quad * kLanes + key_lane));
+  if constexpr (kPairs != 0) act(Group<2>{}, 4 * kQuads, 4 * kQuads * kLanes + 2 * key_lane);
   if constexpr (kSingles != 0) {
-    act.template operator()<1>(4 * kQuads + 2 * kPairs, (4 * kQuads + 2 * kPairs) * kLanes + key_lane);
+    act(Group<1>{}, 4 * kQuads + 2 * kPairs, (4 * kQuads + 2 * kPairs) * kLanes + key_lane);
   }
 }

@@ -86,8 +86,8 @@ __device__ __forceinline__ void multiply_pv(float (&o)[kRows][kColumns], const f
                                  for (int h = 0; h < kHanded; ++h) {
                                    const float* row = v + ((c * kHanded + h) * kLanes + t) * kValueDim;
                                    float b[kColumns];
-                                   for_each_group(place.key_lane, [&]<int kCount>(int mine, int column) {
-                                     load_floats<kCount>(b + mine, row + column);
+                                   for_each_group(place.key_lane, [&](auto group, int mine, int column) {
+                                     load_floats<decltype(group)::kCount>(b + mine, row + column);
                                    });
 #pragma unroll
                                    for (int x = 0; x < kColumns; ++x) {
