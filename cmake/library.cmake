@@ -4,7 +4,7 @@ include(CMakePackageConfigHelpers)
 
 set(flashjit_rooms templates generator cache runtime emulator autotune api)
 list(TRANSFORM flashjit_rooms REPLACE "(.+)" "$<TARGET_OBJECTS:flashjit_\\1>" OUTPUT_VARIABLE flashjit_objects)
-add_library(flashjit ${flashjit_objects})
+add_library(flashjit ${flashjit_objects} ${flashjit_fmt_objects})
 add_library(flashjit::flashjit ALIAS flashjit)
 target_compile_features(flashjit PUBLIC cxx_std_20)
 target_include_directories(flashjit PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
