@@ -52,6 +52,7 @@ class Run {
         effort_(options.effort == Tuning::full ? kFull : kQuick),
         started_(clock_.seconds()) {
     if (options.budget.count() > 0) effort_.budget = std::chrono::duration<double>(options.budget).count();
+    result_.family = options.family;
     result_.candidates = ranked_space(problem, shape, target, options.family);
     for (const Candidate& candidate : search_space(problem, target)) {
       order_.emplace(to_string(candidate.schedule), static_cast<int>(order_.size()));

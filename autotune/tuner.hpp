@@ -28,6 +28,7 @@ struct TuneOptions {
 
 struct TuneResult {
   Schedule best;
+  std::string family;  // as in the options
   double best_ms = 0;  // 0: a single candidate, which is never timed
   std::vector<Candidate>
       candidates;  // as ranked_space(), with what happened to each; `pruned` says why one is out

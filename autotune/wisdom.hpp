@@ -33,6 +33,7 @@ struct WisdomRecord {
   std::string arch;    // "sm_90a"
   Schedule schedule;
   Tuning effort = Tuning::quick;
+  std::string family;  // tuning was told to look at this one only; empty: at all
   double milliseconds = 0;
   Shape shape;  // that was timed
   Versions versions;

@@ -64,6 +64,7 @@ WisdomRecord record_from(const Json& json) {
   record.arch = text_of(json, "arch");
   record.schedule = parse_schedule(text_of(json, "schedule"));
   record.effort = effort_of(text_of(json, "effort"));
+  record.family = text_of(json, "family");
   record.milliseconds = number_of(json, "milliseconds");
   record.shape = shape_of(member(json, "shape"));
   record.versions.flashjit = text_of(json, "flashjit");
@@ -89,6 +90,7 @@ Json json_of(const WisdomRecord& record) {
           {"arch", record.arch},
           {"schedule", to_string(record.schedule)},
           {"effort", to_string(record.effort)},
+          {"family", record.family},
           {"milliseconds", record.milliseconds},
           {"shape", to_json(record.shape)},
           {"flashjit", record.versions.flashjit},
@@ -99,7 +101,7 @@ Json json_of(const WisdomRecord& record) {
 
 bool same_question(const WisdomRecord& one, const WisdomRecord& two) {
   return normal(one.problem) == normal(two.problem) && one.bucket == two.bucket && one.gpu == two.gpu &&
-         one.arch == two.arch;
+         one.arch == two.arch && one.family == two.family;
 }
 
 }  // namespace
@@ -114,6 +116,7 @@ WisdomRecord record_of(const Problem& problem, const Shape& shape, const Target&
   record.arch = target.arch;
   record.schedule = result.best;
   record.effort = effort;
+  record.family = result.family;
   record.milliseconds = result.best_ms;
   record.shape = shape;
   record.versions = versions;
@@ -196,8 +199,8 @@ std::optional<WisdomChoice> choose(const Wisdom& own, const Wisdom& shipped, con
                                    const Shape& shape, const Target& target, const std::string& gpu,
                                    const Versions& versions, std::string_view family) {
   // A rung is how far a record is from the question, most important first; the lowest wins.
-  using Rung = std::tuple<int, int, bool, bool,
-                          bool>;  // shipped, bucket distance, other GPU, other problem, other versions
+  // Shipped, bucket distance, other GPU, other problem, other versions.
+  using Rung = std::tuple<int, int, bool, bool, bool>;
   const std::string bucket = bucket_of(problem, shape, target);
   std::optional<Rung> best;
   const WisdomRecord* chosen = nullptr;
@@ -205,6 +208,7 @@ std::optional<WisdomChoice> choose(const Wisdom& own, const Wisdom& shipped, con
     for (const WisdomRecord& record : wisdom->records()) {
       if (record.arch != target.arch || !alike(record.problem, problem)) continue;
       if (!family.empty() && to_string(family_of(record.schedule)) != family) continue;
+      if (!record.family.empty() && record.family != family) continue;  // the best of one family only
       const auto away = distance(record.bucket, bucket);
       if (!away || (wisdom == &own && *away > kNeighbours)) continue;
       const Rung rung{wisdom == &shipped ? 1 : 0, *away, record.gpu != gpu,

@@ -135,6 +135,14 @@ TEST_CASE("alike problems guide each other; others do not") {
   CHECK_FALSE(ask(own, {}, kShape, full).has_value());
   CHECK_FALSE(choose(own, {}, kProblem, kShape, target_of("sm_90"), kGpu, kNow).has_value());
   CHECK_FALSE(choose(own, {}, kProblem, kShape, target_of("sm_90a"), kGpu, kNow, "mma").has_value());
+  // The best of one family answers for that family, and for no other question.
+  WisdomRecord narrow = record("mma:m128n64w4s2", 0.5, Tuning::full);
+  narrow.family = "mma";
+  const Wisdom both = with({narrow, record("wgmma:m128n128s2p2")});
+  CHECK(both.records().size() == 2);
+  CHECK(to_string(ask(both)->record.schedule) == "wgmma:m128n128s2p2");
+  CHECK_FALSE(ask(with({narrow})).has_value());
+  CHECK(choose(both, {}, kProblem, kShape, target_of("sm_90a"), kGpu, kNow, "mma")->exact);
   WisdomRecord old = record("wgmma:m128n128s2p2");
   old.versions.templates = "t0";
   CHECK(ask(with({old}))->words == "wisdom (this GPU, by other templates)");
