@@ -1,0 +1,213 @@
+// Runs the correctness grid on a device: every case with every family that can serve it, against float64.
+//
+//   correctness_grid [--device cuda] [--sample N] [--seed S] [--threads T] [--json FILE]
+//
+// Prints one summary line; exits 0 when all are within the rule, 1 when not, 2 for a wrong call, 77 without a
+// device.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "generator/legality.hpp"
+#include "runtime/compile.hpp"
+#include "tests/gpu/grid.hpp"
+
+namespace {
+
+using namespace flashjit;
+using flashjit::test::Attention;
+using flashjit::test::AttentionCase;
+
+struct Options {
+  std::string device = "cuda";
+  std::string json;
+  test::GridOptions grid;
+  int threads = 0;
+};
+
+int number(const std::string& flag, const std::string& text) {
+  std::size_t end = 0;
+  int value = -1;
+  try {
+    value = std::stoi(text, &end);
+  } catch (const std::exception&) {
+    end = 0;
+  }
+  if (end != text.size() || value < 0) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{} is \"{}\", may be a number of 0 or more", flag, text));
+  }
+  return value;
+}
+
+Options parse(int argc, char** argv) {
+  Options options;
+  options.grid.seed = std::chrono::system_clock::now().time_since_epoch().count() % 1'000'000;
+  for (int i = 1; i < argc; i += 2) {
+    const std::string flag = argv[i];
+    if (i + 1 == argc) throw Error(ErrorCode::invalid_argument, flag + " has no value");
+    const std::string value = argv[i + 1];
+    if (flag == "--device") {
+      options.device = value;
+    } else if (flag == "--json") {
+      options.json = value;
+    } else if (flag == "--sample") {
+      options.grid.sample = number(flag, value);
+    } else if (flag == "--seed") {
+      options.grid.seed = static_cast<std::uint64_t>(number(flag, value));
+    } else if (flag == "--threads") {
+      options.threads = number(flag, value);
+    } else {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("flag \"{}\", may be --device, --sample, --seed, --threads or --json", flag));
+    }
+  }
+  if (options.threads == 0) options.threads = std::max(1U, std::thread::hardware_concurrency());
+  options.grid.small = options.device.rfind("emulated", 0) == 0;
+  return options;
+}
+
+// What all threads report to.
+class Results {
+ public:
+  void add(const AttentionCase& one, const std::string& family, const std::string& schedule,
+           const autotune::Check& check) {
+    const std::lock_guard lock(mutex_);
+    Tally& tally = tallies_[fmt::format("{} {}", family, to_string(one.problem.dtype))];
+    ++tally.cases;
+    const double ratio = check.allowed > 0 ? check.max_error / check.allowed : check.ok ? 0 : 1e9;
+    if (ratio > tally.worst) tally.worst = ratio, tally.worst_case = describe(one) + " " + schedule;
+    tally.worst_lse = std::max(tally.worst_lse, check.lse_error / check.lse_allowed);
+    if (!check.ok) fail(fmt::format("{} {}: {}", describe(one), schedule, check.message));
+  }
+  void add_error(const AttentionCase& one, const std::string& family, const std::string& words) {
+    const std::lock_guard lock(mutex_);
+    ++tallies_[fmt::format("{} {}", family, to_string(one.problem.dtype))].cases;
+    fail(fmt::format("{} {}: {}", describe(one), family, words));
+  }
+
+  [[nodiscard]] nlohmann::ordered_json to_json() const {
+    nlohmann::ordered_json json{{"cases", cases()}, {"failures", failures_.size()}, {"worst_ratio", worst()}};
+    for (const auto& [name, tally] : tallies_) {
+      json["by_family"][name] = {{"cases", tally.cases},
+                                 {"worst_ratio", tally.worst},
+                                 {"worst_case", tally.worst_case},
+                                 {"worst_lse_ratio", tally.worst_lse}};
+    }
+    json["failed"] = failures_;
+    return json;
+  }
+  [[nodiscard]] std::int64_t cases() const {
+    std::int64_t sum = 0;
+    for (const auto& [name, tally] : tallies_) sum += tally.cases;
+    return sum;
+  }
+  [[nodiscard]] double worst() const {
+    double most = 0;
+    for (const auto& [name, tally] : tallies_) most = std::max(most, tally.worst);
+    return most;
+  }
+  [[nodiscard]] std::size_t failures() const { return failures_.size(); }
+
+ private:
+  struct Tally {
+    std::int64_t cases = 0;
+    double worst = 0;  // largest error / allowed error
+    double worst_lse = 0;
+    std::string worst_case;
+  };
+
+  void fail(const std::string& words) {
+    constexpr std::size_t kShown = 20;
+    if (failures_.size() < kShown) std::fprintf(stderr, "WRONG %s\n", words.c_str());
+    failures_.push_back(words);
+  }
+
+  std::mutex mutex_;
+  std::map<std::string, Tally> tallies_;
+  std::vector<std::string> failures_;
+};
+
+void run(Engine& engine, const AttentionCase& one, int rows, int reference_threads, Results& results) {
+  const Attention attention(one, rows, reference_threads);
+  for (const Family family : {Family::simt, Family::mma, Family::wgmma}) {
+    if (!legal(one.problem, family, engine.target())) continue;
+    const std::string name = to_string(family);
+    try {
+      std::string schedule;
+      const autotune::Check check = attention.run(engine, {.family = name}, &schedule);
+      results.add(one, name, schedule, check);
+    } catch (const Error& error) {
+      results.add_error(one, name, error.what());
+    }
+  }
+}
+
+int run_grid(const Options& options) {
+  const auto begin = std::chrono::steady_clock::now();
+  EngineOptions engine_options;
+  engine_options.device = options.device;
+  engine_options.use_cache = false;  // what is checked is what this build renders and this NVRTC compiles
+  Engine engine(engine_options);
+  std::fprintf(stderr, "%s: seed %llu\n", engine.device_description().c_str(),
+               static_cast<unsigned long long>(options.grid.seed));
+
+  const std::vector<test::Group> groups = grid(engine.target(), options.grid);
+  Results results;
+  std::atomic<std::size_t> next{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < options.threads; ++i) {
+    threads.emplace_back([&] {
+      for (std::size_t at = next++; at < groups.size(); at = next++) {
+        for (const AttentionCase& one : groups[at]) run(engine, one, 0, 1, results);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  if (!options.grid.small && options.grid.sample == 0) {
+    for (const AttentionCase& one : large_cases(engine.target(), options.grid.seed)) {
+      run(engine, one, 512, options.threads, results);
+    }
+  }
+
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const bool right = results.failures() == 0 && results.cases() > 0;
+  std::printf(
+      "%s: %lld cases on %s, seed %llu: %zu wrong, largest error %.3f of what the rule allows, %.0f s\n",
+      right ? "RIGHT" : "WRONG", static_cast<long long>(results.cases()), engine.device_description().c_str(),
+      static_cast<unsigned long long>(options.grid.seed), results.failures(), results.worst(), seconds);
+  if (!options.json.empty()) {
+    nlohmann::ordered_json json{{"device", engine.device_description()},
+                                {"nvrtc", runtime::load_nvrtc()->build_id()},
+                                {"seed", options.grid.seed},
+                                {"sample", options.grid.sample},
+                                {"seconds", seconds}};
+    json.update(results.to_json());
+    std::ofstream file(options.json);
+    file << json.dump(2) << "\n";
+    if (!file.flush()) throw Error(ErrorCode::io, options.json + " cannot be written");
+  }
+  return right ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run_grid(parse(argc, argv));
+  } catch (const Error& error) {
+    const bool missing = error.code() == ErrorCode::not_found;
+    std::fprintf(stderr, "%s%s\n", missing ? "SKIPPED: " : "correctness_grid: ", error.what());
+    return missing ? 77 : 2;
+  }
+}
