@@ -39,7 +39,7 @@ struct Consumer {
   /*%/q_in_shared%*/
   SoftmaxState rows;
   /*%#speculate%*/
-  float block_sum[2];  // of this thread's exponentials
+  bool overflowed;  // exponentials of the warp's block
   /*%/speculate%*/
 
   __device__ __forceinline__ Consumer(unsigned shared_memory, int number, float scale)
@@ -138,40 +138,49 @@ struct Consumer {
     for (int i = 0; i < kTileN / 4; ++i) p_block[i] = pack(s[2 * i], s[2 * i + 1]);
   }
 
+  // A branch that is never taken, and that ptxas moves no exponential over, down behind the wait for the
+  // product in flight: there they would run beside nothing.
+  __device__ __forceinline__ void exponentials_end_here() const {
+    if (__any_sync(0xffffffffu, rows.sum[0] + rows.sum[1] < 0)) __syncwarp();
+  }
+
   // Scores to exponentials, in place.
   template <bool kMasked>
   __device__ __forceinline__ void softmax_of_block(const RowsOfThread& mine, int block) {
     if (kMasked) {
       mask_columns(s, mine.first_hidden(0, block), mine.first_hidden(1, block));
       softmax<true>(s, rows, scale_log2);
+      exponentials_end_here();
       return;
     }
     /*%^speculate%*/
     softmax<false>(s, rows, scale_log2);
+    exponentials_end_here();
     /*%/speculate%*/
     /*%#speculate%*/
     // Every row has seen keys. Its exponentials are taken against the shift as it is, with no search for a
-    // maximum: the sums tell whether some score was far above it.
-    exponentiate<false>(s, rows, scale_log2, block_sum);
-    rows.moved = __any_sync(0xffffffffu, !(block_sum[0] <= kLargestSum && block_sum[1] <= kLargestSum));
+    // maximum: the sums tell whether some score was far above it. (The branch on them serves as
+    // exponentials_end_here() does.)
+    float sum[2];
+    exponentiate<false>(s, rows, scale_log2, sum);
+    rows.moved = __any_sync(0xffffffffu, !(sum[0] <= kLargestSum && sum[1] <= kLargestSum));
+    overflowed = false;
+    if (rows.moved) {
+      overflowed = __any_sync(0xffffffffu, !(sum[0] < kInfinity && sum[1] < kInfinity));
+      if (overflowed) return;
+      shrink(s, rows, sum);
+    }
+    rows.sum[0] += sum[0];
+    rows.sum[1] += sum[1];
     /*%/speculate%*/
   }
 
   /*%#speculate%*/
-  // Makes good what softmax_of_block() did to a block with larger scores. No product is in flight here.
-  __device__ __forceinline__ void settle(const RowsOfThread& mine, const Tile& tile, int block,
-                                         const ForwardParams& params) {
-    if (rows.moved) {
-      if (__any_sync(0xffffffffu, !(block_sum[0] < kInfinity && block_sum[1] < kInfinity))) {
-        recompute_scores(s, tile, mine.row, block, params);
-        follow_peaks(s, rows, scale_log2);
-        exponentiate<true>(s, rows, scale_log2, block_sum);
-      } else {
-        shrink(s, rows, block_sum);
-      }
-    }
-    rows.sum[0] += block_sum[0];
-    rows.sum[1] += block_sum[1];
+  // The textbook's softmax for a block whose exponentials overflowed. No product is in flight here.
+  __device__ __forceinline__ void start_over(const RowsOfThread& mine, const Tile& tile, int block,
+                                             const ForwardParams& params) {
+    recompute_scores(s, tile, mine.row, block, params);
+    softmax<true>(s, rows, scale_log2);
   }
   /*%/speculate%*/
 
@@ -213,7 +222,7 @@ struct Consumer {
     pin(p);
     release_v();
     /*%#speculate%*/
-    if (!kMasked) settle(mine, tile, block, params);
+    if (!kMasked && overflowed) start_over(mine, tile, block, params);
     /*%/speculate%*/
     pack_scores(p);
     /*%^rescale_early%*/
@@ -245,7 +254,7 @@ struct Consumer {
     release_k();
     softmax_of_block<kMasked>(mine, block);
     /*%#speculate%*/
-    if (!kMasked) settle(mine, tile, block, params);
+    if (!kMasked && overflowed) start_over(mine, tile, block, params);
     /*%/speculate%*/
     unsigned p[kTileN / 4];
     pack_scores(p);
