@@ -8,7 +8,8 @@
 namespace flashjit {
 namespace {
 
-// Shared memory of one CTA, in bytes from its start. The kernel's constants and its geometry come from this one place.
+// Shared memory of one CTA, in bytes from its start. The kernel's constants and its geometry come from this
+// one place.
 struct SharedLayout {
   int tile_k = 0;    // one tile of K
   int slot = 0;      // a tile of K and a tile of V
@@ -17,7 +18,9 @@ struct SharedLayout {
 };
 
 // A row of 16-bit elements, padded to whole 16-element steps of mma (templates/parts/shared_tile.cuh).
-int pitch_of(int head_dim) { return (head_dim + 15) / 16 * 32; }
+int pitch_of(int head_dim) {
+  return (head_dim + 15) / 16 * 32;
+}
 
 SharedLayout layout_of(const Problem& problem, const MmaSchedule& schedule) {
   SharedLayout layout;
@@ -27,14 +30,17 @@ SharedLayout layout_of(const Problem& problem, const MmaSchedule& schedule) {
   const int slots = schedule.stages * layout.slot;
   const int q = schedule.tile_m * pitch_of(problem.head_dim);
   const int o = schedule.tile_m * pitch_of(problem.value_dim());  // takes the place of everything at the end
-  // Q that moves on to registers lies where the loop's first copies go: V's last tile, or the whole last slot.
+  // Q that moves on to registers lies where the loop's first copies go: V's last tile, or the whole last
+  // slot.
   layout.offset_q = slots;
   if (schedule.q_in_regs == 1) layout.offset_q -= schedule.split_kv == 1 ? tile_v : layout.slot;
   layout.total = std::max({slots, layout.offset_q + q, o});
   return layout;
 }
 
-std::string kilobytes(int bytes) { return fmt::format("{} KB", (bytes + 1023) / 1024); }
+std::string kilobytes(int bytes) {
+  return fmt::format("{} KB", (bytes + 1023) / 1024);
+}
 
 }  // namespace
 
@@ -42,20 +48,30 @@ Legality legal_mma(const Problem& problem, const MmaSchedule& schedule, const Ta
   const MmaSchedule& s = schedule;
   if (s.tile_n % 16 != 0) return {fmt::format("tile_n is {}, mma needs a multiple of 16", s.tile_n)};
   if (s.tile_m % (16 * s.warps) != 0) {
-    return {fmt::format("tile_m {} does not split into multiples of 16 rows for {} warps", s.tile_m, s.warps)};
+    return {
+        fmt::format("tile_m {} does not split into multiples of 16 rows for {} warps", s.tile_m, s.warps)};
   }
   if (s.tile_n % (16 * s.blocks) != 0) {
-    return {fmt::format("tile_n {} does not split into {} blocks of a multiple of 16 keys", s.tile_n, s.blocks)};
+    return {
+        fmt::format("tile_n {} does not split into {} blocks of a multiple of 16 keys", s.tile_n, s.blocks)};
   }
-  if (s.blocks > 1 && s.split_kv == 1) return {"blocks above 1 need split_kv 0: they read K and V of a tile in turns"};
+  if (s.blocks > 1 && s.split_kv == 1)
+    return {"blocks above 1 need split_kv 0: they read K and V of a tile in turns"};
+  if (s.optimistic == 1 && s.blocks > 1)
+    return {"optimistic 1 needs blocks 1: a tile is done again as a whole"};
+  if (s.optimistic == 1 && s.lazy == 0)
+    return {"optimistic 1 needs lazy above 0: it lets exponentials grow before it looks"};
   if (target.capability < 80 && (s.stages != 1 || s.split_kv != 1)) {
-    return {fmt::format("{} has no cp.async: copies go through registers, with stages 1 and split_kv 1 only", target.arch)};
+    return {fmt::format("{} has no cp.async: copies go through registers, with stages 1 and split_kv 1 only",
+                        target.arch)};
   }
-  if (s.stages == 1 && s.split_kv == 0) return {"one stage needs split_kv 1, so that V is copied beside the first product"};
+  if (s.stages == 1 && s.split_kv == 0)
+    return {"one stage needs split_kv 1, so that V is copied beside the first product"};
   const int shared = layout_of(problem, s).total;
   if (shared > target.shared_per_cta) {
-    return {fmt::format("tile {}x{} with {} stages needs {} of shared memory, {} gives {}", s.tile_m, s.tile_n, s.stages,
-                        kilobytes(shared), target.arch, kilobytes(target.shared_per_cta))};
+    return {fmt::format("tile {}x{} with {} stages needs {} of shared memory, {} gives {}", s.tile_m,
+                        s.tile_n, s.stages, kilobytes(shared), target.arch,
+                        kilobytes(target.shared_per_cta))};
   }
   return {};
 }
@@ -72,8 +88,7 @@ std::vector<Recipe> recipes_mma(const Problem& problem, const MmaSchedule& sched
       {"int", "kHeadDimV", number(problem.value_dim()), "columns of V and O"},
       {"int", "kTileM", number(s.tile_m), "query rows per CTA"},
       {"int", "kTileN", number(s.tile_n), "keys per step"},
-      {"int", "kBlocks", number(s.blocks), "parts of a step that are multiplied one ahead of the softmax"},
-      {"int", "kBlockN", number(s.tile_n / s.blocks), "keys of each"},
+      {"int", "kBlockN", number(s.tile_n / s.blocks), "keys whose scores are held at a time"},
       {"int", "kThreads", number(32 * s.warps), "per CTA"},
       {"int", "kRowsPerWarp", number(rows_per_warp), "query rows of one warp"},
       {"int", "kRowTiles", number(rows_per_warp / 16), "mma tiles of 16 rows in them"},
@@ -81,19 +96,35 @@ std::vector<Recipe> recipes_mma(const Problem& problem, const MmaSchedule& sched
       {"int", "kTileBytesK", number(layout.tile_k), "bytes of a tile of K"},
       {"int", "kSlotBytes", number(layout.slot), "bytes of a tile of K and a tile of V"},
       {"int", "kOffsetQ", number(layout.offset_q), "bytes from the start of shared memory to Q"},
-      {"float", "kLazy", fmt::format("{}.0f", s.lazy), "O is rescaled when a score exceeds its row's reference by 2^this"},
+      {"float", "kLazy", fmt::format("{}.0f", s.lazy),
+       "O is rescaled when a score exceeds its row's reference by 2^this"},
       {"int", "kUnroll", number(s.unroll), "steps in one turn of the loop over unmasked tiles"},
   };
   if (s.min_ctas > 0) {
-    recipe.constants.push_back({"int", "kMinCtas", number(s.min_ctas), "CTAs per multiprocessor that registers must allow"});
+    recipe.constants.push_back(
+        {"int", "kMinCtas", number(s.min_ctas), "CTAs per multiprocessor that registers must allow"});
+  }
+  if (s.optimistic == 1) {
+    recipe.constants.push_back({"float", "kLimit", fmt::format("{}.0f", 1 << s.lazy),
+                                "largest sum that tells of no score far above its shift"});
+  }
+  if (s.split_kv == 0 && s.optimistic == 0) {
+    recipe.constants.push_back({"int", "kBlocks", number(s.blocks),
+                                "parts of a step, each multiplied beside the softmax of the one before"});
   }
   const bool ampere = target.capability >= 80;
   recipe.sections = {
-      {"bf16", problem.dtype == DType::bf16}, {"fp16", problem.dtype == DType::fp16},
-      {"causal", problem.causal},             {"lse", problem.lse},
-      {"split_kv", s.split_kv == 1},          {"q_in_regs", s.q_in_regs == 1},
-      {"min_ctas", s.min_ctas > 0},           {"async", ampere},
-      {"mma_k16", ampere},                    {"cvt_pairs", ampere},
+      {"bf16", problem.dtype == DType::bf16},
+      {"fp16", problem.dtype == DType::fp16},
+      {"causal", problem.causal},
+      {"lse", problem.lse},
+      {"split_kv", s.split_kv == 1},
+      {"q_in_regs", s.q_in_regs == 1},
+      {"optimistic", s.optimistic == 1},
+      {"min_ctas", s.min_ctas > 0},
+      {"async", ampere},
+      {"mma_k16", ampere},
+      {"cvt_pairs", ampere},
   };
   recipe.geometry.tile_m = s.tile_m;
   recipe.geometry.threads = 32 * s.warps;

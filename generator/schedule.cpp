@@ -41,6 +41,7 @@ constexpr auto knobs_of() {
         {{"qr", "q_in_regs", "Q fragments in registers", 0, 1}, &S::q_in_regs},
         {{"b", "blocks", "parts of a tile, each multiplied beside the softmax of the one before", 1, 8},
          &S::blocks},
+        {{"op", "optimistic", "exponentials before maxima, and again where that was wrong", 0, 1}, &S::optimistic},
         {{"kv", "split_kv", "K and V wait on barriers of their own", 0, 1}, &S::split_kv},
         {{"lz", "lazy", "rescale O when a maximum grows by more than 2^lazy, 0 = always", 0, 16}, &S::lazy},
         {{"c", "min_ctas", "CTAs per multiprocessor that registers must allow, 0 = free", 0, 8},

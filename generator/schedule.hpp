@@ -34,6 +34,7 @@ struct MmaSchedule {
   int stages = 2;      // K/V tiles in flight
   int q_in_regs = 0;   // 1: Q fragments are loaded once and Q's shared memory is reused for K/V
   int blocks = 1;      // S is computed in this many parts of tile_n, each beside the softmax of the one before
+  int optimistic = 0;  // 1: unmasked tiles are exponentiated with the shifts as they are, and again if that was wrong
   int split_kv = 0;    // 1: K and V wait on barriers of their own, so that S starts before V has arrived
   int lazy = 8;        // O is rescaled only when a row's maximum grows by more than 2^lazy; 0 = exact textbook
   int min_ctas = 0;    // CTAs per multiprocessor the register allocator must allow; 0 leaves it free

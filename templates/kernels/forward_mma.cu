@@ -14,11 +14,6 @@
 #include "parts/softmax.cuh"
 #include "parts/tile_order.cuh"
 
-template <bool kValue>
-struct Bool {
-  static constexpr bool value = kValue;
-};
-
 // Element (row 0, column 0) of a head.
 __device__ __forceinline__ const unsigned short* head_of(const void* tensor, long long batch, long long head) {
   return static_cast<const unsigned short*>(tensor) + batch + head;
@@ -30,12 +25,9 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
   const unsigned slots = shared_address(shared);  // kStages of them, each a tile of K and a tile of V
   const unsigned q_tile = slots + kOffsetQ;
 
-  const TileIndex index = tile_of_block(params);
-  const int head_kv = index.head / params.group;
-  const int first_row = index.m * kTileM;                     // of the CTA
+  const int first_row = tile_of_block(params).m * kTileM;     // of the CTA
   const int warp_row = threadIdx.x / 32 * kRowsPerWarp;       // of the warp, in the tile
   const int lane = threadIdx.x % 32;
-  const float scale_log2 = fmaxf(params.scale_log2, 1e-30f);  // were it 0, 0 * -inf would be NaN
 
   // Tiles of keys unmasked_end … masked_end - 1 need a mask, those below do not, those above are not seen at all.
   /*%#causal%*/
@@ -53,12 +45,15 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
   float output[kRowTiles][kHeadDimV / 2] = {};  // this thread's part of the warp's rows of O
 
   if (masked_end > 0) {
+    const TileIndex index = tile_of_block(params);
+    const int head_kv = index.head / params.group;
     TileCopy<kTileM, kHeadDim> q_copy(head_of(params.q, index.batch * params.q_batch, index.head * params.q_head), params.q_row);
     TileCopy<kTileN, kHeadDim> k_copy(head_of(params.k, index.batch * params.k_batch, head_kv * params.k_head), params.k_row);
     TileCopy<kTileN, kHeadDimV> v_copy(head_of(params.v, index.batch * params.v_batch, head_kv * params.v_head), params.v_row);
 
     // The last tile may reach beyond seqlen_k: its copies are guarded, no other's.
-    int n = masked_end - 1;
+    const int last = masked_end - 1;
+    int n = last;
     q_copy.start<true>(q_tile, first_row, params.seqlen_q);
     /*%^async%*/
     q_copy.finish();
@@ -136,38 +131,35 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
         /*%/q_in_regs%*/
       }
     };
-    // Their softmax, and O += P V.
-    const auto accumulate = [&](float (&scores)[kRowTiles][kBlockN / 2], int block, auto masked) {
+    // Keys that the diagonal or the end of K hides from a row.
+    const auto mask = [&](float (&scores)[kRowTiles][kBlockN / 2], int block) {
       const int first_key = n * kTileN + block * kBlockN;
+#pragma unroll
+      for (int r = 0; r < kRowTiles; ++r) {
+        /*%#causal%*/
+        mask_keys<1>(scores[r], seen_by_first + warp_row + 16 * r - first_key);
+        /*%/causal%*/
+        /*%^causal%*/
+        mask_keys<0>(scores[r], params.seqlen_k - first_key);
+        /*%/causal%*/
+      }
+    };
+    // Moves the shifts of the warp's rows if a score of any of them asks for it.
+    const auto raise = [&](const float (&scores)[kRowTiles][kBlockN / 2]) {
       float peak[kRowTiles][2];
       bool move = false;
 #pragma unroll
       for (int r = 0; r < kRowTiles; ++r) {
-        /*%#causal%*/
-        if constexpr (masked.value) mask_keys<1>(scores[r], seen_by_first + warp_row + 16 * r - first_key);
-        /*%/causal%*/
-        /*%^causal%*/
-        if constexpr (masked.value) mask_keys<0>(scores[r], params.seqlen_k - first_key);
-        /*%/causal%*/
         find_peaks(scores[r], peak[r]);
-        move |= outgrown(rows[r], peak[r], scale_log2);
+        move |= outgrown(rows[r], peak[r], params.scale_log2);
       }
       if (__any_sync(0xffffffffu, move)) {
 #pragma unroll
-        for (int r = 0; r < kRowTiles; ++r) move_shift(rows[r], peak[r], output[r], scale_log2);
-      }
-#pragma unroll
-      for (int i = 0; i < kBlockN / 16; ++i) {
-        unsigned p[kRowTiles][4];
-#pragma unroll
-        for (int r = 0; r < kRowTiles; ++r) exponentiate(rows[r], &scores[r][8 * i], p[r], scale_log2);
-        multiply_pv(output, p, v_lane + stage * kSlotBytes, block, i);
+        for (int r = 0; r < kRowTiles; ++r) move_shift(rows[r], peak[r], output[r], params.scale_log2);
       }
     };
-
-    // One tile of keys.
-    const auto step = [&](auto masked) {
-      // K has arrived, and no warp reads the previous step's tiles any more.
+    // A step begins when its tile of K has arrived and no warp reads the previous step's tiles any more.
+    const auto begin = [&] {
       /*%#async%*/
       cp_async_wait<kPending>();
       /*%/async%*/
@@ -178,7 +170,11 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
       const int next = n + 1 - kStages;  // the tile that takes the previous step's slot
       const unsigned next_slot = slots + (stage == 0 ? kStages - 1 : stage - 1) * kSlotBytes;
       /*%#split_kv%*/
-      if (next >= 0) v_copy.start<masked.value && kStages == 1>(next_slot + kTileBytesK, next * kTileN, params.seqlen_k);
+      if (kStages == 1 && n == last) {
+        v_copy.start<true>(next_slot + kTileBytesK, next * kTileN, params.seqlen_k);
+      } else if (next >= 0) {
+        v_copy.start<false>(next_slot + kTileBytesK, next * kTileN, params.seqlen_k);
+      }
       /*%/split_kv%*/
       /*%^split_kv%*/
       if (next >= 0) {
@@ -189,19 +185,10 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
       /*%#async%*/
       cp_async_commit();
       /*%/async%*/
-
-      /*%#causal%*/
-      // The diagonal hides the blocks right of the warp's last row.
-      const int seen_by_warp = seen_by_first + warp_row + kRowsPerWarp - 1 - n * kTileN;
-      const auto seen = [&](int block) { return !masked.value || block * kBlockN < seen_by_warp; };
-      /*%/causal%*/
-      /*%^causal%*/
-      const auto seen = [&](int) { return true; };
-      /*%/causal%*/
-      /*%#split_kv%*/
-      float scores[kRowTiles][kBlockN / 2];
-      if (seen(0)) multiply(scores, 0);
-      // V has arrived, and no warp reads K any more.
+    };
+    /*%#split_kv%*/
+    // Its second half begins when V has arrived and no warp reads K any more.
+    const auto turn_to_v = [&] {
       /*%#async%*/
       cp_async_wait<kPending>();
       /*%/async%*/
@@ -213,38 +200,134 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
       /*%#async%*/
       cp_async_commit();
       /*%/async%*/
-      if (seen(0)) accumulate(scores, 0, masked);
+    };
+    /*%/split_kv%*/
+    // Does the warp see the first key of a block of a masked tile, or is all of it right of the diagonal?
+    const auto seen = [&](int block) {
+      /*%#causal%*/
+      return n * kTileN + block * kBlockN < seen_by_first + warp_row + kRowsPerWarp - 1;
+      /*%/causal%*/
+      /*%^causal%*/
+      return true;
+      /*%/causal%*/
+    };
+
+    /*%#optimistic%*/
+    // Most tiles take the short way: their exponentials are computed with the shifts as they are, no maximum is taken, and
+    // the sums, which are needed anyway, tell whether that was right. Where it was not, and for masked tiles and the first
+    // one, which sets the shifts, the long way begins anew.
+#pragma unroll kUnroll
+    for (; n >= 0; --n) {
+      begin();
+      const bool masked = n >= unmasked_end;
+      unsigned p[kBlockN / 16][kRowTiles][4];
+      float sum[kRowTiles][2] = {};
+      const auto exponentiate_all = [&](const float (&scores)[kRowTiles][kBlockN / 2]) {
+#pragma unroll
+        for (int i = 0; i < kBlockN / 16; ++i) {
+#pragma unroll
+          for (int r = 0; r < kRowTiles; ++r) exponentiate(rows[r].shift, &scores[r][8 * i], p[i][r], sum[r], params.scale_log2);
+        }
+      };
+      bool done = false;
+      if (!masked && n != last) {
+        float scores[kRowTiles][kBlockN / 2];
+        multiply(scores, 0);
+        exponentiate_all(scores);
+        bool fits = true;
+#pragma unroll
+        for (int r = 0; r < kRowTiles; ++r) fits &= sum[r][0] <= kLimit && sum[r][1] <= kLimit;
+        done = __all_sync(0xffffffffu, fits);
+      }
+      const bool wanted = !masked || seen(0);
+      if (!done && wanted) {
+        float scores[kRowTiles][kBlockN / 2];
+        multiply(scores, 0);
+        mask(scores, 0);
+        raise(scores);
+#pragma unroll
+        for (int r = 0; r < kRowTiles; ++r) sum[r][0] = sum[r][1] = 0;
+        exponentiate_all(scores);
+      }
+      /*%#split_kv%*/
+      turn_to_v();
+      /*%/split_kv%*/
+      if (wanted) {
+#pragma unroll
+        for (int r = 0; r < kRowTiles; ++r) {
+          rows[r].sum[0] += sum[r][0];
+          rows[r].sum[1] += sum[r][1];
+        }
+#pragma unroll
+        for (int i = 0; i < kBlockN / 16; ++i) multiply_pv(output, p[i], v_lane + stage * kSlotBytes, 0, i);
+      }
+      stage = stage + 1 == kStages ? 0 : stage + 1;
+    }
+    /*%/optimistic%*/
+    /*%^optimistic%*/
+    // Softmax of a block's scores, and O += P V.
+    const auto accumulate = [&](const float (&scores)[kRowTiles][kBlockN / 2], int block) {
+      raise(scores);
+#pragma unroll
+      for (int i = 0; i < kBlockN / 16; ++i) {
+        unsigned p[kRowTiles][4];
+#pragma unroll
+        for (int r = 0; r < kRowTiles; ++r) exponentiate(rows[r].shift, &scores[r][8 * i], p[r], rows[r].sum, params.scale_log2);
+        multiply_pv(output, p, v_lane + stage * kSlotBytes, block, i);
+      }
+    };
+    for (; n >= unmasked_end; --n) {
+      begin();
+      /*%#split_kv%*/
+      float scores[kRowTiles][kBlockN / 2];
+      if (seen(0)) multiply(scores, 0);
+      turn_to_v();
+      if (seen(0)) {
+        mask(scores, 0);
+        accumulate(scores, 0);
+      }
       /*%/split_kv%*/
       /*%^split_kv%*/
-      if constexpr (masked.value) {
 #pragma unroll
-        for (int block = 0; block < kBlocks; ++block) {
-          float scores[kRowTiles][kBlockN / 2];
-          if (!seen(block)) break;
-          multiply(scores, block);
-          accumulate(scores, block, masked);
-        }
-      } else {
-        // S of the next block is computed before the softmax of this one, so that the tensor cores work meanwhile.
-        float scores[2][kRowTiles][kBlockN / 2];
-        multiply(scores[0], 0);
-#pragma unroll
-        for (int block = 0; block < kBlocks; ++block) {
-          if (block + 1 < kBlocks) multiply(scores[(block + 1) % 2], block + 1);
-          accumulate(scores[block % 2], block, masked);
-        }
+      for (int block = 0; block < kBlocks; ++block) {
+        if (!seen(block)) break;
+        float scores[kRowTiles][kBlockN / 2];
+        multiply(scores, block);
+        mask(scores, block);
+        accumulate(scores, block);
       }
       /*%/split_kv%*/
       stage = stage + 1 == kStages ? 0 : stage + 1;
-    };
-    for (; n >= unmasked_end; --n) step(Bool<true>{});
+    }
 #pragma unroll kUnroll
-    for (; n >= 0; --n) step(Bool<false>{});
+    for (; n >= 0; --n) {
+      begin();
+      /*%#split_kv%*/
+      float scores[kRowTiles][kBlockN / 2];
+      multiply(scores, 0);
+      turn_to_v();
+      accumulate(scores, 0);
+      /*%/split_kv%*/
+      /*%^split_kv%*/
+      // S of the next block is computed before the softmax of this one, so that the tensor cores work meanwhile.
+      float scores[2][kRowTiles][kBlockN / 2];
+      multiply(scores[0], 0);
+#pragma unroll
+      for (int block = 0; block < kBlocks; ++block) {
+        if (block + 1 < kBlocks) multiply(scores[(block + 1) % 2], block + 1);
+        accumulate(scores[block % 2], block);
+      }
+      /*%/split_kv%*/
+      stage = stage + 1 == kStages ? 0 : stage + 1;
+    }
+    /*%/optimistic%*/
   }
 
   // O takes the place of the first tiles once all warps have read theirs.
   __syncthreads();
-  const int rows_left = params.seqlen_q - first_row - warp_row;
+  const TileIndex index = tile_of_block(params);
+  const int first_row_of_warp = index.m * kTileM + warp_row;
+  const int rows_left = params.seqlen_q - first_row_of_warp;
 #pragma unroll
   for (int r = 0; r < kRowTiles; ++r) {
     normalise(rows[r], output[r]);
@@ -252,11 +335,11 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
   }
   __syncwarp();
   char* const to = static_cast<char*>(params.o) +
-                   2 * (index.batch * params.o_batch + index.head * params.o_head + (first_row + warp_row) * params.o_row);
+                   2 * (index.batch * params.o_batch + index.head * params.o_head + first_row_of_warp * params.o_row);
   write_output<kRowsPerWarp>(slots, warp_row, to, 2 * params.o_row, rows_left);
   /*%#lse%*/
   if (params.lse != nullptr && lane % 4 == 0) {
-    float* const lse = params.lse + (static_cast<long long>(index.batch) * params.heads + index.head) * params.seqlen_q + first_row + warp_row;
+    float* const lse = params.lse + (static_cast<long long>(index.batch) * params.heads + index.head) * params.seqlen_q + first_row_of_warp;
 #pragma unroll
     for (int r = 0; r < kRowTiles; ++r) {
 #pragma unroll

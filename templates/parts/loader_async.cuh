@@ -20,12 +20,14 @@ struct TileCopy {
   __device__ TileCopy(const void* tensor, long long row_stride)
       : row_bytes(row_stride * 2), row(threadIdx.x / kLanes), chunk(threadIdx.x % kLanes) {
     source = static_cast<const char*>(tensor) + row * row_bytes + chunk * 16;
+    asm("" : "+l"(source));  // one pointer in registers, not what it is made of
   }
 
   // Starts the copy of rows first … first + kRows - 1. kGuarded: rows from end on are not there and become zeros.
   template <bool kGuarded>
   __device__ void start(unsigned tile, int first, int end) const {
     const char* from = source + first * row_bytes;
+    asm("" : "+l"(from));  // or the compiler holds source + pass_row * row_bytes of every pass in registers
 #pragma unroll
     for (int pass_row = 0; pass_row < kRows; pass_row += kRowsPerPass) {
       const int r = row + pass_row;

@@ -48,8 +48,8 @@ __device__ __forceinline__ void multiply_qk(float (&scores)[kRowTiles][kBlockN /
 }
 
 // output += P V over the block's step-th 16 keys, all columns.
-__device__ __forceinline__ void multiply_pv(float (&output)[kRowTiles][kHeadDimV / 2], const unsigned (&p)[kRowTiles][4],
-                                            unsigned v_lane, int block, int step) {
+__device__ __forceinline__ void multiply_pv(float (&output)[kRowTiles][kHeadDimV / 2],
+                                            const unsigned (&p)[kRowTiles][4], unsigned v_lane, int block, int step) {
 #pragma unroll
   for (int j = 0; j < TileV::kChunks / 2; ++j) {
     unsigned v[4];

@@ -53,14 +53,16 @@ __device__ __forceinline__ void move_shift(SoftmaxRows& rows, const float (&peak
   }
 }
 
-// 8 scores of each row become exponentials, packed as the A fragment of mma over 16 keys: the layouts agree.
-__device__ __forceinline__ void exponentiate(SoftmaxRows& rows, const float* scores, unsigned (&fragment)[4], float scale_log2) {
+// 8 scores of each row become exponentials, packed as the A fragment of mma over 16 keys (the layouts agree); sum grows by
+// them.
+__device__ __forceinline__ void exponentiate(const float (&shift)[2], const float* scores, unsigned (&fragment)[4],
+                                             float (&sum)[2], float scale_log2) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const int row = i % 2;
-    const float low = exp2_fast(scores[2 * i] * scale_log2 - rows.shift[row]);
-    const float high = exp2_fast(scores[2 * i + 1] * scale_log2 - rows.shift[row]);
-    rows.sum[row] += low + high;
+    const float low = exp2_fast(scores[2 * i] * scale_log2 - shift[row]);
+    const float high = exp2_fast(scores[2 * i + 1] * scale_log2 - shift[row]);
+    sum[row] += low + high;
     fragment[i] = pack(low, high);
   }
 }
