@@ -1,0 +1,139 @@
+// Family wgmma: what legality says of its pitfalls, and that each knob makes a kernel of its own.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "generator/legality.hpp"
+#include "generator/render.hpp"
+
+using namespace flashjit;
+
+namespace {
+
+const Target& hopper() {
+  static const Target target = target_of("sm_90a");
+  return target;
+}
+
+std::string reason(const Problem& problem, const std::string& schedule) {
+  return legal(problem, parse_schedule("wgmma:" + schedule), hopper()).reason;
+}
+
+KernelSource rendered(const Problem& problem, const std::string& schedule) {
+  return render(problem, parse_schedule("wgmma:" + schedule), hopper()).at(0);
+}
+
+int count(const std::string& text, const std::string& part) {
+  int found = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
+
+constexpr Problem kD64{.head_dim = 64};
+constexpr Problem kD128{.head_dim = 128};
+constexpr Problem kD128Causal{.head_dim = 128, .causal = true};
+constexpr Problem kD256{.head_dim = 256};
+
+}  // namespace
+
+TEST_CASE("registers: setmaxnreg's pools, in words") {
+  CHECK(reason(kD64, "m256n64s4qr0") == "");
+  CHECK(reason(kD64, "m256n80s4qr0") ==
+        "tile 256x80 needs about 120 registers a thread (S 40, P 20, O 32, Q 0, the rest 28), 4 warpgroups "
+        "leave 112");
+  CHECK(reason(kD64, "m192n144s4qr0").find("3 warpgroups leave 160") != std::string::npos);
+  CHECK(reason(kD128, "m192n96s2qr0").find("3 warpgroups leave 160") != std::string::npos);
+  CHECK(reason(kD128, "m192n128s2qr0pp0ov0sp0") == "");
+  CHECK(reason(kD128, "m192n128s2qr0pp0ov0").find("the rest 40") != std::string::npos);
+  CHECK(reason(kD256, "m128n64s2qr2o2") == "");
+  // Dynamic order leaves the consumers eight registers fewer: the producer holds tickets.
+  const Problem causal{.head_dim = 256, .causal = true};
+  CHECK(reason(causal, "m128n64s2qr2o2p2").find("2 warpgroups leave 232") != std::string::npos);
+}
+
+TEST_CASE("shared memory and the way of O") {
+  CHECK(reason(kD256, "m128n64s2qr0o2") == "");
+  CHECK(reason(kD256, "m128n64s2qr0o1") ==
+        "tile 128x64 with 2 stages needs 257 KB of shared memory, sm_90a gives 227 KB");
+  CHECK(reason(kD128, "m128n128s2o3") ==
+        "o_passes 3 does not divide the 2 panels of 64 columns that head_dim_v 128 has");
+  CHECK(reason({.head_dim = 64, .head_dim_v = 128}, "m128n64s2o0") ==
+        "o_passes 0 puts O in Q's place, but head_dim_v 128 is wider than head_dim 64");
+}
+
+TEST_CASE("switches that contradict each other") {
+  CHECK(reason(kD128, "m64n128s2") == "ping_pong needs two or more warpgroups, tile_m 64 has one");
+  CHECK(reason(kD128, "m128n64s2ov0") ==
+        "ping_pong orders pairs of products in flight together, overlap 0 has none");
+  CHECK(reason(kD128, "m128n64s2pp0ov0re0") ==
+        "rescale_early 0 makes no difference to overlap 0; leave it at 1");
+  CHECK(reason(kD128, "m128n128s2l64") ==
+        "section orders the causal tiles of persistent 2 only; leave it at its default");
+  CHECK(reason(kD128Causal, "m128n128s2p2l64") == "");
+  CHECK(reason(kD128, "m128n128s2ch5") == "max_chains is 5, may be 2, 4 or 8");
+  CHECK(reason(kD128, "m96n128s2") == "tile_m is 96, wgmma needs a multiple of 64");
+  CHECK(reason(kD128, "m128n120s2") == "tile_n is 120, wgmma needs a multiple of 16");
+  CHECK(reason(kD64, "m128n64s2qr2") == "q_in_regs 2 splits Q's panels of 64 columns, head_dim 64 has one");
+  CHECK(reason(kD128, "m128n128s2lz4") ==
+        "speculate sums up 32 exponentials before it looks; 2^lazy must be at least twice that, lazy is 4");
+  CHECK(reason({.dtype = DType::fp16, .head_dim = 64}, "m128n64s2lz16") ==
+        "lazy 16 lets exponentials grow to 2^16, fp16 ends below 2^16");
+}
+
+TEST_CASE("a product names each of its accumulators once") {
+  const KernelSource kernel = rendered(kD128, "m128n112s2qr0");
+  CHECK(count(kernel.text, "\"+f\"(s[") == 112 / 2);
+  CHECK(count(kernel.text, "\"+f\"(o[") == 128 / 2);
+  CHECK(count(kernel.text, "wgmma.mma_async.sync.aligned.m64n112k16.f32.bf16.bf16") == 1);
+  CHECK(count(kernel.text, "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16") == 1);
+  // Half of Q in registers: scores come in both forms.
+  CHECK(count(rendered(kD256, "m128n64s2qr2o2").text, "m64n64k16.f32") == 2);
+  CHECK(count(rendered({.dtype = DType::fp16, .head_dim = 72}, "m128n64s2").text, "m64n72k16.f32.f16.f16") ==
+        1);
+}
+
+TEST_CASE("boxes move whole tiles where panels fill the head dim, else a panel at a time") {
+  const auto panels = [](const KernelSource& kernel) {
+    std::vector<int> list;
+    for (const TensorMapSpec& map : kernel.maps) list.push_back(map.panels);
+    return list;
+  };
+  CHECK(panels(rendered(kD128, "m128n128s2")) == std::vector{2, 2, 2, 2});
+  CHECK(panels(rendered(kD256, "m128n64s2qr0o2")) == std::vector{4, 4, 4, 2});
+  CHECK(panels(rendered({.head_dim = 192, .head_dim_v = 128}, "m128n112s2qr0")) == std::vector{3, 3, 2, 2});
+  CHECK(panels(rendered({.head_dim = 72}, "m128n128s2")) == std::vector{1, 1, 1, 1});
+}
+
+TEST_CASE("what a problem does not need is absent") {
+  const std::string full = rendered(kD128, "m128n128s2").text;
+  const std::string causal = rendered(kD128Causal, "m128n128s2p2").text;
+  CHECK(full.find("full_blocks") == std::string::npos);
+  CHECK(full.find("kTicket") == std::string::npos);
+  CHECK(causal.find("full_blocks") != std::string::npos);
+  CHECK(causal.find("kTicket") != std::string::npos);
+  const Problem bare{.head_dim = 128, .lse = false};
+  CHECK(rendered(bare, "m128n128s2").text.find("store_lse") == std::string::npos);
+  CHECK(rendered(kD128, "m128n128s2sp0").text.find("recompute_scores") == std::string::npos);
+  CHECK(full.find("/*%") == std::string::npos);
+}
+
+TEST_CASE("each knob makes a kernel or a launch of its own") {
+  const std::vector<std::string> schedules{
+      "m128n128s2p2",    "m64n128s2p2pp0",    "m128n96s2p2",      "m128n128s1p2",    "m128n128s2p2qr0",
+      "m128n128s2p2qr2", "m128n128s2p2o2",    "m128n128s2p2lz12", "m128n128s2p2sp0", "m128n128s2p2pp0",
+      "m128n128s2p2re0", "m128n128s2p1",      "m128n128s2p0",     "m128n128s2p2l16", "m128n128s2p2ch2",
+      "m128n128s2p2u2",  "m128n128s2p2pp0ov0"};
+  std::vector<std::string> seen;
+  for (const std::string& schedule : schedules) {
+    CAPTURE(schedule);
+    REQUIRE(reason(kD128Causal, schedule) == "");
+    const KernelSource kernel = rendered(kD128Causal, schedule);
+    const Geometry& g = kernel.geometry;
+    // Without the header, which quotes the schedule, and the entry's name, which repeats it.
+    std::string body = kernel.text.substr(kernel.text.find("\n\n"));
+    body.erase(body.find(kernel.entry), kernel.entry.size());
+    body += std::to_string(g.persistent) + std::to_string(g.dynamic) + " " + std::to_string(g.section_bytes);
+    CHECK(std::find(seen.begin(), seen.end(), body) == seen.end());
+    seen.push_back(std::move(body));
+  }
+}
