@@ -47,6 +47,7 @@ class DeviceOptions {
   void add_to(CLI::App& verb);
   void add_arch_to(CLI::App& verb);
   [[nodiscard]] const std::string& device() const { return device_; }
+  [[nodiscard]] const std::string& arch() const { return arch_; }  // empty: not given
   [[nodiscard]] bool emulated() const { return device_.starts_with("emulated"); }
   // The Target of --arch, else of --device, else of the GPU, else sm_90a: for verbs that only render and
   // compile.

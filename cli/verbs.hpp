@@ -10,5 +10,11 @@ namespace flashjit::cli {
 // else.
 void add_run(CLI::App& app, int& exit_code);
 void add_demo(CLI::App& app, int& exit_code);
+void add_inspect(CLI::App& app, int& exit_code);
+void add_tune(CLI::App& app, int& exit_code);
+void add_bench(CLI::App& app, int& exit_code);
+void add_cache(CLI::App& app, int& exit_code);
+void add_doctor(CLI::App& app, int& exit_code);
+void add_worker(CLI::App& app, int& exit_code);  // hidden: what a tuning run tries its candidates in
 
 }  // namespace flashjit::cli

@@ -1,0 +1,242 @@
+// `flashjit doctor`: one line for each thing that flashjit needs or can use, and what to do where it is
+// missing.
+#include <fmt/format.h>
+#include <sys/statvfs.h>
+#include <sys/vfs.h>
+
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "autotune/wisdom.hpp"
+#include "cache/directory.hpp"
+#include "cache/manage.hpp"
+#include "cache/store.hpp"
+#include "cli/verbs.hpp"
+#include "flashjit/error.hpp"
+#include "runtime/compile.hpp"
+#include "runtime/cuda_device.hpp"
+#include "runtime/disassemble.hpp"
+
+namespace flashjit::cli {
+namespace {
+
+enum class State {
+  ok,
+  note,     // works, with a reservation
+  absent,   // something that flashjit can do without
+  problem,  // something that it needs
+};
+
+struct Finding {
+  std::string what;
+  State state;
+  std::string words;
+  std::string advice;
+};
+
+const char* to_string(State state) {
+  switch (state) {
+    case State::ok:
+      return "ok";
+    case State::note:
+      return "note";
+    case State::absent:
+      return "absent";
+    case State::problem:
+      return "PROBLEM";
+  }
+  return "";
+}
+
+// Runs a check; an Error becomes a finding of the given state.
+void check(std::vector<Finding>& findings, const std::string& what, State when_it_fails,
+           const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    findings.push_back({what, when_it_fails, error.message(), error.hint()});
+  }
+}
+
+void check_gpus(std::vector<Finding>& findings, std::vector<std::string>& archs) {
+  check(findings, "driver", State::absent, [&] {
+    const runtime::CudaStatus status = runtime::cuda_status();
+    findings.push_back(
+        {"driver", State::ok,
+         fmt::format("{}, up to CUDA {}.{}, {}", status.driver_version, status.cuda_version / 1000,
+                     status.cuda_version % 1000 / 10, status.driver_path),
+         ""});
+    if (status.gpus.empty()) {
+      findings.push_back(
+          {"GPU", State::absent, "the driver sees none", "do CUDA_VISIBLE_DEVICES or a container hide it?"});
+    }
+    for (std::size_t i = 0; i < status.gpus.size(); ++i) {
+      const auto& gpu = status.gpus[i];
+      const std::string what = fmt::format("cuda:{}", i);
+      check(findings, what, State::problem, [&] {
+        static_cast<void>(runtime::open_cuda_device(what));
+        findings.push_back({what, State::ok,
+                            fmt::format("{}, {}, {:.1f} GiB", gpu.name, gpu.arch,
+                                        static_cast<double>(gpu.memory) / (1024.0 * 1024 * 1024)),
+                            ""});
+        archs.push_back(gpu.arch);
+      });
+    }
+  });
+}
+
+void check_compiler(std::vector<Finding>& findings, const std::vector<std::string>& gpu_archs) {
+  check(findings, "NVRTC", State::problem, [&] {
+    const auto compiler = runtime::load_nvrtc();
+    findings.push_back(
+        {"NVRTC", State::ok, fmt::format("{}, {}", compiler->build_id(), compiler->path()), ""});
+    findings.push_back({"archs", State::ok, fmt::format("{}", fmt::join(compiler->archs(), " ")), ""});
+    for (const std::string& arch : gpu_archs) {
+      Target target;
+      target.arch = arch;
+      if (compiler->makes_cubin(target)) continue;
+      findings.push_back(
+          {"archs", State::note,
+           fmt::format("this NVRTC is older than {}: it makes PTX, and the driver the code at each load",
+                       arch),
+           "`pip install nvidia-cuda-nvrtc` gets the newest; FLASHJIT_NVRTC names it"});
+    }
+    if (const std::string flags = compiler->append_flags(); !flags.empty()) {
+      findings.push_back({"NVRTC", State::note, fmt::format("NVRTC_APPEND_FLAGS is \"{}\"", flags),
+                          "it may change every kernel, and has entries of its own in the cache"});
+    }
+  });
+  check(findings, "nvdisasm", State::absent, [&] {
+    findings.push_back({"nvdisasm", State::ok, runtime::find_nvdisasm().string(), ""});
+  });
+}
+
+// The file system's name, and whether several machines share it; by statfs's magic numbers (linux/magic.h and
+// statfs(2)).
+struct FileSystem {
+  std::string name;
+  bool shared = false;
+};
+
+FileSystem file_system_of(const std::filesystem::path& path) {
+  struct Known {
+    std::uint32_t magic;
+    const char* name;
+    bool shared;
+  };
+  constexpr std::array kKnown = std::to_array<Known>({{0xEF53, "ext4", false},
+                                                      {0x58465342, "xfs", false},
+                                                      {0x9123683E, "btrfs", false},
+                                                      {0x2FC12FC1, "zfs", false},
+                                                      {0x01021994, "tmpfs", false},
+                                                      {0x794C7630, "overlay", false},
+                                                      {0x6969, "NFS", true},
+                                                      {0x65735546, "FUSE", true},
+                                                      {0xFF534D42, "CIFS", true},
+                                                      {0xFE534D42, "SMB2", true},
+                                                      {0x0BD00BD0, "Lustre", true},
+                                                      {0x47504653, "GPFS", true},
+                                                      {0x19830326, "BeeGFS", true},
+                                                      {0x00C36400, "Ceph", true},
+                                                      {0x01021997, "9p", true}});
+  struct statfs status {};
+  if (statfs(path.c_str(), &status) != 0) return {"unknown file system", false};
+  const auto magic = static_cast<std::uint32_t>(status.f_type);
+  for (const Known& known : kKnown) {
+    if (known.magic == magic) return {known.name, known.shared};
+  }
+  return {fmt::format("file system 0x{:X}", magic), false};
+}
+
+void check_cache(std::vector<Finding>& findings) {
+  std::vector<std::string> warnings;
+  check(findings, "cache", State::problem, [&] {
+    cache::StoreOptions options = cache::options_from_environment();
+    options.warn = [&warnings](std::string_view line) { warnings.emplace_back(line); };
+    if (options.directory.empty()) {
+      findings.push_back({"cache", State::note, "none: kernels are kept in memory alone",
+                          "set FLASHJIT_CACHE_DIR, XDG_CACHE_HOME or HOME"});
+      return;
+    }
+    static_cast<void>(cache::open_store(options));
+    const std::filesystem::path& directory = options.directory;
+    const auto rights = static_cast<unsigned>(std::filesystem::status(directory).permissions()) & 0777U;
+    const FileSystem system = file_system_of(directory);
+    struct statvfs space {};
+    const bool known = statvfs(directory.c_str(), &space) == 0;
+    const double free_gib =
+        known ? static_cast<double>(space.f_bavail) * static_cast<double>(space.f_frsize) / (1ULL << 30) : 0;
+    findings.push_back(
+        {"cache", State::ok,
+         fmt::format("{}, rights {:o}, {}, {:.1f} GiB free, limit {:.1f} GiB", directory.string(), rights,
+                     system.name, free_gib, static_cast<double>(options.size_limit) / (1ULL << 30)),
+         ""});
+    if (system.shared) {
+      findings.push_back(
+          {"cache", State::note, fmt::format("{} may be shared between machines", system.name),
+           "that is safe, but slow locks cost time: FLASHJIT_CACHE_DIR names a local directory"});
+    }
+    std::size_t bad = 0;
+    const auto rows = cache::list_entries(options);
+    for (const cache::Row& row : rows) bad += row.verdict == cache::Verdict::good ? 0 : 1;
+    findings.push_back(
+        {"entries", bad == 0 ? State::ok : State::note,
+         fmt::format("{}{}", rows.size(), bad == 0 ? "" : fmt::format(", {} of them bad", bad)),
+         bad == 0 ? "" : "`flashjit cache verify` removes them"});
+    std::size_t lines = 0;
+    const auto wisdom = autotune::read_wisdom(directory / "wisdom.jsonl", [&](std::string_view line) {
+      ++lines;
+      warnings.emplace_back(line);
+    });
+    findings.push_back({"wisdom", lines == 0 ? State::ok : State::note,
+                        fmt::format("{} own, {} shipped", wisdom.records().size(),
+                                    autotune::shipped_wisdom().records().size()),
+                        lines == 0 ? "" : "`flashjit tune` writes the file anew, without its bad lines"});
+  });
+  for (const std::string& warning : warnings) findings.push_back({"cache", State::note, warning, ""});
+}
+
+int run(bool as_json) {
+  std::vector<Finding> findings;
+  std::vector<std::string> archs;
+  check_gpus(findings, archs);
+  check_compiler(findings, archs);
+  check_cache(findings);
+
+  bool well = true;
+  nlohmann::json list = nlohmann::json::array();
+  for (const Finding& finding : findings) {
+    well = well && finding.state != State::problem;
+    if (as_json) {
+      list.push_back({{"what", finding.what},
+                      {"state", to_string(finding.state)},
+                      {"words", finding.words},
+                      {"advice", finding.advice}});
+      continue;
+    }
+    fmt::print("{:<9} {:<8} {}\n", finding.what, to_string(finding.state), finding.words);
+    if (!finding.advice.empty()) fmt::print("{:<9} {:<8} → {}\n", "", "", finding.advice);
+  }
+  if (as_json) fmt::print("{}\n", list.dump(2));
+  return well ? 0 : 1;
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& app, int& exit_code) {
+  auto* verb =
+      app.add_subcommand("doctor", "Check what flashjit needs, and say what to do about what is missing");
+  auto json = std::make_shared<bool>(false);
+  verb->add_flag("--json", *json, "print JSON");
+  verb->callback([json, &exit_code] { exit_code = run(*json); });
+}
+
+}  // namespace flashjit::cli

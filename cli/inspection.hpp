@@ -1,0 +1,41 @@
+// What is known of one schedule's kernel without running it: behind `flashjit inspect`.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "api/build/kernel_builder.hpp"
+#include "api/engine_state.hpp"
+#include "flashjit/problem.hpp"
+#include "flashjit/target.hpp"
+#include "runtime/occupancy.hpp"
+
+namespace flashjit::cli {
+
+struct Inspection {
+  Target target;
+  std::string schedule;  // "mma:m128n64w4s2"
+  std::string choice;    // why this one: "given", "model" …
+  api::KernelCodePointer code;
+  bool has_cubin = false;  // else the driver makes the machine code, and what follows is not known
+  runtime::Occupancy occupancy;
+};
+
+// Compiles, or takes from the cache, the kernel that a plan with these options would try first.
+Inspection inspect(EngineState& state, const Problem& problem, const Shape& shape,
+                   const PlanOptions& options);
+
+// What a person reads, as (what, value).
+std::vector<std::pair<std::string, std::string>> rows(const Inspection& inspection);
+nlohmann::json to_json(const Inspection& inspection);
+
+// The artefacts that --emit names; the bytes of one. Throws Error{invalid_argument} for another name,
+// {not_found} for SASS without nvdisasm, {unsupported} for machine code that only the driver makes.
+inline constexpr std::string_view kArtefacts = "source, ptx, sass, cubin, log, key or schedule";
+std::string emit(const Inspection& inspection, const std::string& artefact);
+
+}  // namespace flashjit::cli
