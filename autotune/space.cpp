@@ -17,28 +17,33 @@ void add(std::vector<Schedule>& space, const Schedule& schedule) {
   if (std::find(space.begin(), space.end(), schedule) == space.end()) space.push_back(schedule);
 }
 
-// fp32: a thread's tile of S is tile_m * lanes / threads rows by tile_n / lanes keys; 4x4 to 16x8 are worth
-// trying.
+// fp32: a thread's tile of S is tile_m * lanes / threads rows by tile_n / lanes keys. 8x8 feeds the FMAs
+// best, and wins on an H200 at head_dim 64; wide heads need fewer rows, more lanes, and fragments loaded
+// ahead (bench/results/simt-h200.jsonl).
 std::vector<Schedule> simt_space() {
   std::vector<Schedule> space;
   for (const auto& [m, w] :
-       std::to_array<Rows>({{128, 4}, {64, 4}, {128, 8}, {256, 8}, {64, 2}, {32, 2}, {16, 2}})) {
-    for (const int n : {64, 32, 128}) {
-      for (const int lanes : {8, 4, 16}) {
+       std::to_array<Rows>({{128, 4}, {64, 4}, {128, 8}, {64, 2}, {256, 8}, {64, 8}, {32, 2}, {16, 2}})) {
+    for (const int n : {64, 32, 128, 16}) {
+      for (const int lanes : {8, 16, 4}) {
         for (const int stages : {2, 1}) {
-          for (const int unroll : {1, 2}) {
-            add(space, SimtSchedule{.tile_m = m,
-                                    .tile_n = n,
-                                    .warps = w,
-                                    .stages = stages,
-                                    .lanes = lanes,
-                                    .unroll = unroll});
-          }
+          SimtSchedule s{.tile_m = m, .tile_n = n, .warps = w, .stages = stages, .lanes = lanes};
+          add(space, s);
+          s.unroll = 2;
+          add(space, s);
+          s.unroll = 1;
+          s.prefetch = 1;
+          add(space, s);
         }
-        if (w * lanes >= 32 && m <= 128) {
-          add(space,
-              SimtSchedule{.tile_m = m, .tile_n = n, .warps = w, .stages = 1, .lanes = lanes, .min_ctas = 2});
-        }
+      }
+    }
+  }
+  // More CTAs per multiprocessor than ptxas would choose.
+  for (const auto& [m, w] : std::to_array<Rows>({{128, 4}, {64, 4}, {64, 2}})) {
+    for (const int n : {64, 32}) {
+      for (const int stages : {2, 1}) {
+        add(space,
+            SimtSchedule{.tile_m = m, .tile_n = n, .warps = w, .stages = stages, .min_ctas = w == 2 ? 6 : 3});
       }
     }
   }

@@ -38,6 +38,22 @@ Plan plan_of(const Problem& problem, const SimtSchedule& s) {
   return plan;
 }
 
+// Registers that a thread needs beside S, O, the running maxima and sums, and the fragments of one step.
+// Found by compiling: with this many to spare, and with at most 8 rows and 8 keys a thread, ptxas does not
+// spill.
+constexpr int kOtherRegisters = 36;
+
+int registers_needed(const SimtSchedule& s, const Plan& plan) {
+  const int ahead = s.prefetch != 0 ? 2 : 1;
+  const int fragments_qk = plan.rows * 4 * ahead + 4;
+  const int fragments_pv = plan.rows * plan.handed * ahead + plan.columns;
+  return plan.rows * (plan.keys + plan.columns + 2) + std::max(fragments_qk, fragments_pv) + kOtherRegisters;
+}
+
+int registers_granted(const SimtSchedule& s, const Plan& plan, const Target& target) {
+  return std::min(255, target.registers_per_sm / (plan.threads * std::max(s.min_ctas, 1)) / 8 * 8);
+}
+
 bool power_of_two(int x) {
   return x > 0 && (x & (x - 1)) == 0;
 }
@@ -53,21 +69,28 @@ Legality legal_simt(const Problem& problem, const SimtSchedule& s, const Target&
     return {fmt::format("{} lanes cannot share {} value columns evenly", s.lanes, problem.value_dim())};
   }
   const int rows_per_step = s.warps * 32 / s.lanes;
-  if (s.tile_m % rows_per_step != 0 || s.tile_m / rows_per_step > 16) {
+  if (s.tile_m % rows_per_step != 0 || s.tile_m / rows_per_step > 8) {
     return {
         fmt::format("{} warps with {} lanes across the keys cover {} rows at a time: tile_m is {}, may be 1 "
                     "to 16 times that",
                     s.warps, s.lanes, rows_per_step, s.tile_m)};
   }
   const Plan plan = plan_of(problem, s);
-  if (s.tile_n % s.lanes != 0 || !power_of_two(plan.keys) || plan.keys > 16) {
-    return {fmt::format("{} lanes across the keys: tile_n is {}, may be {} times 1, 2, 4, 8 or 16", s.lanes,
+  if (s.tile_n % s.lanes != 0 || !power_of_two(plan.keys) || plan.keys > 8) {
+    return {fmt::format("{} lanes across the keys: tile_n is {}, may be {} times 1, 2, 4 or 8", s.lanes,
                         s.tile_n, s.lanes)};
   }
   const int widest = std::max(problem.head_dim, problem.value_dim());
   if (plan.threads < widest / 4) {
     return {fmt::format("{} warps copy less than one row of {} floats at a time, use {} or more", s.warps,
                         widest, (widest + 127) / 128)};
+  }
+  const int needed = registers_needed(s, plan);
+  const int granted = registers_granted(s, plan, target);
+  if (needed > granted) {
+    return {fmt::format(
+        "{} rows x {} keys and {} columns a thread need about {} registers, {} warps x {} CTAs leave {}",
+        plan.rows, plan.keys, plan.columns, needed, s.warps, std::max(s.min_ctas, 1), granted)};
   }
   const int bytes = plan.floats * 4;
   if (bytes > target.shared_per_cta) {

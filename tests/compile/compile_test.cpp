@@ -28,9 +28,9 @@ struct Sample {
 // Each family, dtype, mask and oddity of head dims once.
 const std::vector<Sample> kSamples{
     {{.dtype = DType::fp32, .head_dim = 40, .head_dim_v = 24, .causal = true}, {"simt:m64n32w4s2pf1"}},
-    {{.dtype = DType::fp16, .head_dim = 128}, {"mma:m128n64w4s2", "mma:m64n32w4s1kv1"}},
+    {{.dtype = DType::fp16, .head_dim = 128}, {"mma:m128n64w8s2", "mma:m64n32w4s1kv1"}},
     {{.dtype = DType::bf16, .head_dim = 72, .head_dim_v = 64, .causal = true, .lse = false},
-     {"mma:m64n64w4s2kv1"}},
+     {"mma:m64n64w4s2"}},
     {{.dtype = DType::bf16, .head_dim = 128, .causal = true}, {"wgmma:m128n128s2p2"}},
     {{.dtype = DType::fp16, .head_dim = 88, .head_dim_v = 200}, {"wgmma:m128n64s2qr0"}},
 };

@@ -73,7 +73,7 @@ TEST_CASE("simt: what does not divide is said") {
         "4 warps with 8 lanes across the keys cover 16 rows at a time: tile_m is 72, may be 1 to 16 times "
         "that");
   CHECK(reason(kFp32, "simt:m64n48w4s2", "sm_80") ==
-        "8 lanes across the keys: tile_n is 48, may be 8 times 1, 2, 4, 8 or 16");
+        "8 lanes across the keys: tile_n is 48, may be 8 times 1, 2, 4 or 8");
   CHECK(reason(Problem{.dtype = DType::fp32, .head_dim = 256}, "simt:m16n16w1s1", "sm_80") ==
         "1 warps copy less than one row of 256 floats at a time, use 2 or more");
 }
