@@ -17,7 +17,7 @@ namespace {
 // 83968 → "83,968".
 std::string grouped(long long value) {
   std::string digits = std::to_string(value);
-  for (std::size_t at = digits.size(); at > 3;) digits.insert(at -= 3, ",");
+  for (std::size_t at = digits.size(); at > 3;) digits.insert(at -= 3, 1, ',');
   return digits;
 }
 
