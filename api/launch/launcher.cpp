@@ -17,7 +17,7 @@ namespace {
 
 constexpr long long kMaxGrid = std::numeric_limits<std::int32_t>::max();  // CTAs in x, on every arch
 
-// (batch, head) pairs in one section of the dynamic order: sections are equal, and the K and V of one fit the
+// (batch, head) pairs in one section of an order that takes the longest tiles first: sections are equal, and the K and V of one fit the
 // L2.
 int pairs_per_section(const Problem& problem, const ForwardParams& params, int section_bytes) {
   const long long pairs = static_cast<long long>(params.batch) * params.heads;
@@ -35,8 +35,8 @@ int pairs_per_section(const Problem& problem, const ForwardParams& params, int s
 Launcher::Launcher(runtime::Device& device, std::shared_ptr<const LoadedKernel> kernel)
     : device_(device),
       kernel_(std::move(kernel)),
-      geometry_(kernel_->code.source.geometry),
-      mapper_(device, kernel_->code.source.maps, kernel_->problem),
+      geometry_(kernel_->code->source.geometry),
+      mapper_(device, kernel_->code->source.maps, kernel_->problem),
       counters_(geometry_.dynamic ? std::make_unique<TileCounters>(device) : nullptr) {}
 
 void Launcher::replenish() const {
@@ -67,8 +67,8 @@ void Launcher::forward(const Shape& shape, const ForwardArgs& args, Stream strea
                     params.tiles_m, pairs, geometry_.tile_m, kMaxGrid - geometry_.cluster),
         "Split the batch over several calls.");
   }
+  params.section = pairs_per_section(problem, params, geometry_.section_bytes);
   if (geometry_.dynamic) {
-    params.section = pairs_per_section(problem, params, geometry_.section_bytes);
     params.tile_counter = counters_->for_launch(stream);
   }
 

@@ -18,7 +18,7 @@ struct ForwardParams {
   int group;  // heads / heads_kv
   int seqlen_q, seqlen_k;
   int tiles_m;        // ceil(seqlen_q / tile_m)
-  int section;        // dynamic tile order: (batch, head) pairs whose K and V share the L2
+  int section;        // longest tiles first: (batch, head) pairs whose K and V share the L2
   float scale;        // of the logits
   float scale_log2;   // scale * log2(e): exp(scale * x) = exp2(scale_log2 * x)
 };

@@ -15,15 +15,28 @@ __device__ __forceinline__ int block_index() {
   return index;
 }
 
-// One CTA per tile in a 1-D grid (65,535 is the limit of the other dimensions). Neighbours share a head, so that its K and
-// V stay in the L2.
+// One CTA per tile in a 1-D grid (65,535 is the limit of the other dimensions).
+/*%#causal%*/
+// The last rows see most keys: longest tiles first, so that the short ones fill the gaps at the end; but among the heads of
+// one section only, whose K and V the L2 can hold.
+/*%/causal%*/
+/*%^causal%*/
+// All tiles of a head, then the next: what runs together shares K and V in the L2.
+/*%/causal%*/
 __device__ __forceinline__ TileIndex tile_of_block(const ForwardParams& params) {
   const int block = block_index();
-  const int pair = block / params.tiles_m;
   TileIndex tile;
-  tile.m = block - pair * params.tiles_m;
   /*%#causal%*/
-  tile.m = params.tiles_m - 1 - tile.m;  // the last rows see most keys: longest first
+  const int first_pair = block / (params.section * params.tiles_m) * params.section;  // of this section's (batch, head)
+  const int pairs = min(params.section, params.batch * params.heads - first_pair);
+  const int place = block - first_pair * params.tiles_m;
+  const int row = place / pairs;
+  const int pair = first_pair + place - row * pairs;
+  tile.m = params.tiles_m - 1 - row;
+  /*%/causal%*/
+  /*%^causal%*/
+  const int pair = block / params.tiles_m;
+  tile.m = block - pair * params.tiles_m;
   /*%/causal%*/
   tile.batch = pair / params.heads;
   tile.head = pair - tile.batch * params.heads;
