@@ -68,21 +68,23 @@ Chooser::Chooser(const Target& target, std::string gpu, autotune::Versions versi
       file_(std::move(file)),
       message_(std::move(message)) {}
 
-std::vector<Choice> Chooser::choices(const Problem& problem, const Shape& shape, const PlanOptions& options) {
+std::optional<Choice> Chooser::preferred(const Problem& problem, const Shape& shape,
+                                         const PlanOptions& options) {
   const std::optional<Family> family = family_named(options.family);
-  if (!options.schedule.empty()) return {{given_schedule(problem, options, family, target_), "given"}};
+  if (!options.schedule.empty()) return Choice{given_schedule(problem, options, family, target_), "given"};
+  const auto choice = wise(problem, shape, options.family);
+  if (!choice.has_value()) return std::nullopt;
+  return Choice{choice->record.schedule, choice->words};
+}
 
+std::vector<Choice> Chooser::ranked(const Problem& problem, const Shape& shape, const PlanOptions& options) {
   std::vector<Choice> made;
-  if (const auto choice = wise(problem, shape, options.family)) {
-    made.push_back({choice->record.schedule, choice->words});
-  }
   for (const autotune::Candidate& candidate :
        autotune::ranked_space(problem, shape, target_, options.family)) {
     if (!candidate.pruned.empty()) break;  // the legal ones come first
-    if (!made.empty() && made.front().schedule == candidate.schedule) continue;
     made.push_back({candidate.schedule, "model"});
   }
-  if (made.empty()) refuse(problem, family, target_);
+  if (made.empty()) refuse(problem, family_named(options.family), target_);
   return made;
 }
 

@@ -31,10 +31,13 @@ class Chooser {
   Chooser(const Target& target, std::string gpu, autotune::Versions versions, std::filesystem::path file,
           Message message);
 
-  // Never empty. A schedule that was asked for is the only choice. Throws Error{invalid_argument} for a
-  // schedule or a family that is none, {unsupported} with every family's reason when nothing can serve the
-  // problem.
-  std::vector<Choice> choices(const Problem& problem, const Shape& shape, const PlanOptions& options);
+  // The schedule that was asked for, else wisdom's; nullopt: ask the model. Throws Error{invalid_argument}
+  // for a schedule or a family that is none, {unsupported} for a schedule that is not legal here.
+  std::optional<Choice> preferred(const Problem& problem, const Shape& shape, const PlanOptions& options);
+
+  // All legal schedules as the model ranks them, best first. Costs a prediction for each. Never empty: throws
+  // Error{unsupported} with every family's reason when nothing can serve the problem.
+  std::vector<Choice> ranked(const Problem& problem, const Shape& shape, const PlanOptions& options);
 
   // Is there a record that makes tuning with this effort superfluous?
   bool knows(const Problem& problem, const Shape& shape, const std::string& family, Tuning effort);

@@ -56,16 +56,18 @@ Engine::Engine(Engine&&) noexcept = default;
 Engine& Engine::operator=(Engine&&) noexcept = default;
 
 Plan Engine::plan(const Problem& problem, const Shape& shape, const PlanOptions& options) {
-  auto ready = state_->ready(problem, shape, options);
+  const auto [ready, fresh] = state_->ready(problem, shape, options);
+  Origin origin = ready->origin;
+  if (!fresh) origin.code = "memory";
   return Plan(std::make_shared<const PlanState>(PlanState{.engine = state_,
                                                           .launcher = ready->launcher,
                                                           .problem = problem,
                                                           .shape = shape,
-                                                          .origin = ready->origin}));
+                                                          .origin = std::move(origin)}));
 }
 
 void Engine::prepare(const Problem& problem, const Shape& shape, const PlanOptions& options) {
-  state_->ready(problem, shape, options)->launcher->replenish();
+  state_->ready(problem, shape, options).ready->launcher->replenish();
 }
 
 const Target& Engine::target() const {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <functional>
+#include <optional>
 #include <utility>
 
 #include "api/build/template_overlay.hpp"
@@ -93,8 +94,8 @@ EngineState::EngineState(EngineOptions options, Parts parts)
 EngineState::EngineState(const EngineOptions& options)
     : EngineState(options, parts_from_environment(options, with_messages(options).on_message)) {}
 
-std::shared_ptr<const EngineState::Ready> EngineState::ready(const Problem& problem, const Shape& shape,
-                                                             const PlanOptions& options) {
+EngineState::Answer EngineState::ready(const Problem& problem, const Shape& shape,
+                                       const PlanOptions& options) {
   validate(problem);
   validate(shape);
   Problem normal = problem;
@@ -104,7 +105,7 @@ std::shared_ptr<const EngineState::Ready> EngineState::ready(const Problem& prob
                     .schedule = options.schedule,
                     .family = options.family,
                     .tuning = std::max(options.tuning, options_.tuning)};
-  if (auto known = plans_.find(key)) return known;
+  if (auto known = plans_.find(key)) return {.ready = std::move(known)};
   if (device().capturing(options.stream)) {
     throw Error(ErrorCode::unsupported,
                 fmt::format("the plan for {} at {} is not ready, and its stream is being captured",
@@ -113,7 +114,12 @@ std::shared_ptr<const EngineState::Ready> EngineState::ready(const Problem& prob
   }
   PlanOptions effective = options;
   effective.tuning = key.tuning;
-  return plans_.get(key, [&] { return std::make_shared<const Ready>(make(normal, shape, effective)); });
+  Answer answer;
+  answer.ready = plans_.get(key, [&] {
+    answer.fresh = true;
+    return std::make_shared<const Ready>(make(normal, shape, effective));
+  });
+  return answer;
 }
 
 std::string EngineState::tune(const Problem& problem, const Shape& shape, const PlanOptions& options) {
@@ -141,43 +147,42 @@ std::string EngineState::tune(const Problem& problem, const Shape& shape, const 
 
 EngineState::Ready EngineState::make(const Problem& problem, const Shape& shape, const PlanOptions& options) {
   std::string note = tune(problem, shape, options);
-  const std::vector<api::Choice> choices = chooser_.choices(problem, shape, options);
-  const std::size_t attempts = std::min(choices.size(), kMaxAttempts);
-  for (std::size_t i = 0; i < attempts; ++i) {
-    const api::Choice& choice = choices[i];
-    const bool last_resort = i + 1 == attempts;
-    std::string spills;
-    LauncherPointer launcher = this->launcher(problem, choice.schedule, last_resort, spills);
-    if (!spills.empty()) note += fmt::format("{}{}", note.empty() ? "" : "; ", spills);
-    if (launcher == nullptr) continue;
-    Origin origin{.schedule = to_string(choice.schedule),
-                  .choice = choice.why,
-                  .code = launcher->kernel().code.origin,
-                  .note = std::move(note)};
-    return {.launcher = std::move(launcher), .origin = std::move(origin)};
+  const std::optional<api::Choice> preferred = chooser_.preferred(problem, shape, options);
+  if (preferred.has_value()) {
+    if (auto ready = attempt(problem, *preferred, !options.schedule.empty(), note)) return *std::move(ready);
   }
-  throw Error(ErrorCode::internal, "no schedule was tried");
+  const std::vector<api::Choice> ranked = chooser_.ranked(problem, shape, options);
+  const std::size_t attempts = std::min(ranked.size(), kMaxAttempts);
+  for (std::size_t i = 0; i < attempts; ++i) {
+    if (preferred.has_value() && ranked[i].schedule == preferred->schedule) continue;
+    if (auto ready = attempt(problem, ranked[i], false, note)) return *std::move(ready);
+  }
+  // All of them spill: the best by the model then, with the note that says so.
+  return attempt(problem, ranked.front(), true, note).value();
 }
 
-EngineState::LauncherPointer EngineState::launcher(const Problem& problem, const Schedule& schedule,
-                                                   bool may_spill, std::string& spills) {
-  const auto describe_spills = [&](const runtime::Resources& resources) {
-    if (resources.spill_stores + resources.spill_loads == 0) return;
-    spills = fmt::format("{} spills {} bytes of registers{}", to_string(schedule),
-                         std::max(resources.spill_stores, resources.spill_loads),
-                         may_spill ? "" : " and was passed over");
-  };
-  const KernelKey key{problem, schedule};
-  if (auto known = kernels_.find(key)) {
-    describe_spills(known->kernel().code.report.resources);
-    return spills.empty() || may_spill ? known : nullptr;
+std::optional<EngineState::Ready> EngineState::attempt(const Problem& problem, const api::Choice& choice,
+                                                       bool may_spill, std::string& note) {
+  const KernelKey key{problem, choice.schedule};
+  const api::KernelCodePointer code =
+      codes_.get(key, [&] { return builder_.code(problem, choice.schedule); });
+  const runtime::Resources& resources = code->report.resources;
+  if (resources.spill_stores + resources.spill_loads != 0) {
+    note += fmt::format("{}{} spills {} bytes of registers{}", note.empty() ? "" : "; ",
+                        to_string(choice.schedule), std::max(resources.spill_stores, resources.spill_loads),
+                        may_spill ? "" : " and was passed over");
+    if (!may_spill) return std::nullopt;
   }
-  api::KernelCode code = builder_.code(problem, schedule);
-  describe_spills(code.report.resources);
-  if (!spills.empty() && !may_spill) return nullptr;
-  return kernels_.get(key, [&]() -> LauncherPointer {
-    return std::make_shared<const api::Launcher>(device(), builder_.load(problem, schedule, std::move(code)));
+  bool fresh = false;
+  LauncherPointer launcher = kernels_.get(key, [&]() -> LauncherPointer {
+    fresh = true;
+    return std::make_shared<const api::Launcher>(device(), builder_.load(problem, choice.schedule, code));
   });
+  Origin origin{.schedule = to_string(choice.schedule),
+                .choice = choice.why,
+                .code = fresh ? launcher->kernel().code->origin : "memory",
+                .note = note};
+  return Ready{.launcher = std::move(launcher), .origin = std::move(origin)};
 }
 
 }  // namespace flashjit

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -41,8 +42,12 @@ class EngineState {
     std::shared_ptr<const api::Launcher> launcher;
     Origin origin;
   };
-  // Throws as Engine::plan does. Ready at once when it was made before, and `origin.code` says so.
-  std::shared_ptr<const Ready> ready(const Problem& problem, const Shape& shape, const PlanOptions& options);
+  struct Answer {
+    std::shared_ptr<const Ready> ready;
+    bool fresh = false;  // made by this very call
+  };
+  // Throws as Engine::plan does. At once when it was made before.
+  Answer ready(const Problem& problem, const Shape& shape, const PlanOptions& options);
 
   [[nodiscard]] runtime::Device& device() { return *parts_.device; }
   [[nodiscard]] const EngineOptions& options() const { return options_; }
@@ -73,10 +78,10 @@ class EngineState {
   // Tunes unless wisdom makes it superfluous; returns what went wrong, if it did.
   std::string tune(const Problem& problem, const Shape& shape, const PlanOptions& options);
   Ready make(const Problem& problem, const Shape& shape, const PlanOptions& options);
-  // Null, with the reason in `spills`, when the code spills registers and another schedule may be taken
-  // instead.
-  LauncherPointer launcher(const Problem& problem, const Schedule& schedule, bool may_spill,
-                           std::string& spills);
+  // nullopt when the code spills registers and another schedule may be taken instead. The note says so either
+  // way.
+  std::optional<Ready> attempt(const Problem& problem, const api::Choice& choice, bool may_spill,
+                               std::string& note);
 
   const EngineOptions options_;
   Parts parts_;  // outlives the tables: kernels are unloaded before their device goes
@@ -84,6 +89,7 @@ class EngineState {
   api::Chooser chooser_;
   std::mutex tuning_;  // one run at a time, or they would time each other
   api::SingleFlight<PlanKey, std::shared_ptr<const Ready>, Hash> plans_;
+  api::SingleFlight<KernelKey, api::KernelCodePointer, Hash> codes_;
   api::SingleFlight<KernelKey, LauncherPointer, Hash> kernels_;
 };
 

@@ -23,10 +23,10 @@ const Origin& Plan::origin() const {
   return state_->origin;
 }
 std::string Plan::kernel_name() const {
-  return state_->launcher->kernel().code.source.entry;
+  return state_->launcher->kernel().code->source.entry;
 }
 const std::string& Plan::source() const {
-  return state_->launcher->kernel().code.source.text;
+  return state_->launcher->kernel().code->source.text;
 }
 std::size_t Plan::workspace_bytes() const {
   return state_->launcher->workspace_bytes();

@@ -36,8 +36,8 @@ std::unique_ptr<autotune::Runner> make_runner(EngineState& state, const Problem&
 
 autotune::Build build_with(EngineState& state, const Problem& problem) {
   return [&state, problem](const Schedule& schedule, std::chrono::milliseconds deadline) -> autotune::Built {
-    KernelCode code = state.builder().code(problem, schedule, deadline);
-    runtime::Resources resources = code.report.resources;
+    KernelCodePointer code = state.builder().code(problem, schedule, deadline);
+    runtime::Resources resources = code->report.resources;
     auto launcher = std::make_shared<const Launcher>(
         state.device(), state.builder().load(problem, schedule, std::move(code)));
     return {.resources = std::move(resources),

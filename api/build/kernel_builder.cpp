@@ -54,17 +54,17 @@ cache::Key KernelBuilder::key_of(const KernelSource& source) {
   return key;
 }
 
-KernelCode KernelBuilder::code(const Problem& problem, const Schedule& schedule,
-                               std::chrono::milliseconds deadline) {
+KernelCodePointer KernelBuilder::code(const Problem& problem, const Schedule& schedule,
+                                      std::chrono::milliseconds deadline) {
   KernelSource source = render_one(problem, schedule, device_.target(), templates_);
   const cache::Key key = key_of(source);
   const auto out_of = [&](const cache::Hit& hit) {
     Report report = parse_report(hit.entry->section("report"));
-    return KernelCode{.source = std::move(source),
-                      .entry = hit.entry,
-                      .origin = std::string(hit.layer),
-                      .compiled = false,
-                      .report = std::move(report)};
+    return std::make_shared<const KernelCode>(KernelCode{.source = std::move(source),
+                                                         .entry = hit.entry,
+                                                         .origin = std::string(hit.layer),
+                                                         .compiled = false,
+                                                         .report = std::move(report)});
   };
   if (const cache::Hit hit = store_.get(key); hit.entry != nullptr) return out_of(hit);
   const cache::FolderLock lock = store_.lock_for_compile(key, kLockPatience);
@@ -74,8 +74,9 @@ KernelCode KernelBuilder::code(const Problem& problem, const Schedule& schedule,
   return compile(problem, schedule, std::move(source), key, deadline);
 }
 
-KernelCode KernelBuilder::compile(const Problem& problem, const Schedule& schedule, KernelSource source,
-                                  const cache::Key& key, std::chrono::milliseconds deadline) {
+KernelCodePointer KernelBuilder::compile(const Problem& problem, const Schedule& schedule,
+                                         KernelSource source, const cache::Key& key,
+                                         std::chrono::milliseconds deadline) {
   runtime::Compiled compiled = toolchain_.compiler().compile(source, device_.target(), deadline);
   Report report{.entry = source.entry,
                 .problem = describe(problem),
@@ -92,21 +93,22 @@ KernelCode KernelBuilder::compile(const Problem& problem, const Schedule& schedu
                                 {"log", std::move(compiled.log)},
                                 {"report", to_json(report)}}});
   store_.put(entry);
-  return KernelCode{.source = std::move(source),
-                    .entry = std::move(entry),
-                    .origin = fmt::format("compiled in {:.0f} ms", compiled.milliseconds),
-                    .compiled = true,
-                    .report = std::move(report)};
+  return std::make_shared<const KernelCode>(
+      KernelCode{.source = std::move(source),
+                 .entry = std::move(entry),
+                 .origin = fmt::format("compiled in {:.0f} ms", compiled.milliseconds),
+                 .compiled = true,
+                 .report = std::move(report)});
 }
 
 std::shared_ptr<LoadedKernel> KernelBuilder::load(const Problem& problem, const Schedule& schedule,
-                                                  KernelCode code) {
+                                                  KernelCodePointer code) {
   auto loaded = std::make_shared<LoadedKernel>();
   loaded->problem = problem;
   loaded->schedule = schedule;
   loaded->code = std::move(code);
   const auto load = [&] {
-    const KernelCode& from = loaded->code;
+    const KernelCode& from = *loaded->code;
     // The image only points at the text and the code, which live as long as the kernel.
     loaded->kernel = device_.load({.entry = from.source.entry,
                                    .ptx = from.entry->section("ptx"),
@@ -117,18 +119,18 @@ std::shared_ptr<LoadedKernel> KernelBuilder::load(const Problem& problem, const 
   try {
     load();
   } catch (const Error& refused) {
-    if (loaded->code.compiled || refused.code() != ErrorCode::device) throw;
-    const cache::Key key = loaded->code.entry->key;
-    loaded->code = compile(problem, schedule, std::move(loaded->code.source), key, kCompileDeadline);
+    if (loaded->code->compiled || refused.code() != ErrorCode::device) throw;
+    const cache::Key key = loaded->code->entry->key;
+    loaded->code = compile(problem, schedule, loaded->code->source, key, kCompileDeadline);
     load();
   }
-  const Geometry& geometry = loaded->code.source.geometry;
+  const Geometry& geometry = loaded->code->source.geometry;
   loaded->ctas_per_sm = device_.occupancy(*loaded->kernel, geometry.threads, geometry.shared_bytes);
   if (loaded->ctas_per_sm < 1) {
     throw Error(
         ErrorCode::unsupported,
         fmt::format("{}: not one CTA of {} threads and {} bytes of shared memory fits on a multiprocessor",
-                    loaded->code.source.entry, geometry.threads, geometry.shared_bytes));
+                    loaded->code->source.entry, geometry.threads, geometry.shared_bytes));
   }
   return loaded;
 }

@@ -29,10 +29,12 @@ struct KernelCode {
   Report report;
 };
 
+using KernelCodePointer = std::shared_ptr<const KernelCode>;
+
 struct LoadedKernel {
   Problem problem;
   Schedule schedule;
-  KernelCode code;
+  KernelCodePointer code;
   int ctas_per_sm = 1;
   std::unique_ptr<runtime::Kernel> kernel;  // last: unloaded first
 };
@@ -45,16 +47,18 @@ class KernelBuilder {
 
   // Out of the cache, else compiled into it. Many threads, and many processes on one cache, compile a kernel
   // once. Throws Error{compile_failed} when NVRTC takes longer than `deadline`.
-  KernelCode code(const Problem& problem, const Schedule& schedule,
-                  std::chrono::milliseconds deadline = kCompileDeadline);
+  KernelCodePointer code(const Problem& problem, const Schedule& schedule,
+                         std::chrono::milliseconds deadline = kCompileDeadline);
 
   // An entry that is whole but that the device refuses is rebuilt once.
-  std::shared_ptr<LoadedKernel> load(const Problem& problem, const Schedule& schedule, KernelCode code);
+  std::shared_ptr<LoadedKernel> load(const Problem& problem, const Schedule& schedule,
+                                     KernelCodePointer code);
 
  private:
   [[nodiscard]] cache::Key key_of(const KernelSource& source);
-  [[nodiscard]] KernelCode compile(const Problem& problem, const Schedule& schedule, KernelSource source,
-                                   const cache::Key& key, std::chrono::milliseconds deadline);
+  [[nodiscard]] KernelCodePointer compile(const Problem& problem, const Schedule& schedule,
+                                          KernelSource source, const cache::Key& key,
+                                          std::chrono::milliseconds deadline);
 
   runtime::Device& device_;
   cache::Store& store_;

@@ -78,7 +78,9 @@ TEST_CASE("a plan is made once and found again") {
 TEST_CASE("a family or a schedule that is asked for is used") {
   CompilerScript script;
   FakeEngine fake(script);
-  CHECK(fake.engine->plan(kProblem, kShape, {.family = "simt"}).origin().schedule.find("simt:") == 0);
+  Problem single = kProblem;
+  single.dtype = DType::fp32;
+  CHECK(fake.engine->plan(single, kShape, {.family = "simt"}).origin().schedule.find("simt:") == 0);
   CHECK(fake.engine->plan(kProblem, kShape, {.family = "mma"}).origin().schedule.find("mma:") == 0);
   const Plan given = fake.engine->plan(kProblem, kShape, {.schedule = "mma:m64n64w4s2"});
   CHECK(given.origin().schedule == "mma:m64n64w4s2");
@@ -189,8 +191,8 @@ TEST_CASE("a schedule that spills is passed over, and the plan says so") {
 
   SUBCASE("but it is what was asked for") {
     script.resources = [](const KernelSource&) { return runtime::Resources{.spill_loads = 16}; };
-    const Plan given = fake.engine->plan(kProblem, kShape, {.schedule = "mma:m32n32w2s1"});
-    CHECK(given.origin().schedule == "mma:m32n32w2s1");
+    const Plan given = fake.engine->plan(kProblem, kShape, {.schedule = "mma:m32n32w2s2"});
+    CHECK(given.origin().schedule == "mma:m32n32w2s2");
     CHECK(given.origin().note.find("spills 16 bytes") != std::string::npos);
   }
 }

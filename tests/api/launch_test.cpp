@@ -18,9 +18,11 @@ std::shared_ptr<const api::LoadedKernel> kernel(FakeDevice& device, const Geomet
                                                 std::vector<TensorMapSpec> maps = {}, int ctas_per_sm = 1) {
   auto made = std::make_shared<api::LoadedKernel>();
   made->problem = kProblem;
-  made->code.source.entry = "test";
-  made->code.source.geometry = geometry;
-  made->code.source.maps = std::move(maps);
+  api::KernelCode code;
+  code.source.entry = "test";
+  code.source.geometry = geometry;
+  code.source.maps = std::move(maps);
+  made->code = std::make_shared<const api::KernelCode>(std::move(code));
   made->ctas_per_sm = ctas_per_sm;
   made->kernel = device.load({.entry = "test", .ptx = {}, .cubin = {}, .origins = {}});
   return made;
