@@ -11,6 +11,7 @@
 namespace flashjit::cache {
 namespace {
 
+constexpr std::string_view kTemporaryPrefix = ".flashjit-";
 constexpr std::string_view kTemporarySuffix = ".tmp";
 
 int open_retrying(int folder, const std::string& name, int flags, mode_t mode = 0) {
@@ -96,11 +97,14 @@ std::string temporary_name(std::string_view kind) {
   // The process id is for people; containers share ids, so the random part is what makes the name unique.
   std::random_device
       random;  // asks the kernel each time: a generator's state would be shared with a forked child
-  return fmt::format(".{}-{}-{:08x}{:08x}{}", kind, ::getpid(), random(), random(), kTemporarySuffix);
+  return fmt::format("{}{}-{}-{:08x}{:08x}{}", kTemporaryPrefix, kind, ::getpid(), random(), random(),
+                     kTemporarySuffix);
 }
 
 bool is_temporary(std::string_view name) {
-  return name.size() > kTemporarySuffix.size() && name.front() == '.' &&
+  // Only ours: a directory that the user named may hold other files.
+  return name.size() > kTemporaryPrefix.size() + kTemporarySuffix.size() &&
+         name.substr(0, kTemporaryPrefix.size()) == kTemporaryPrefix &&
          name.substr(name.size() - kTemporarySuffix.size()) == kTemporarySuffix;
 }
 

@@ -55,7 +55,7 @@ ReadResult read_file(int folder, const std::string& name, std::size_t limit);
 // Writes all of `bytes`; returns errno, 0 when done.
 int write_all(int descriptor, std::string_view bytes);
 
-// A name that no other thread, process or machine uses now: ".KIND-PID-RANDOM.tmp".
+// A name that no other thread, process or machine uses now: ".flashjit-KIND-PID-RANDOM.tmp".
 std::string temporary_name(std::string_view kind);
 bool is_temporary(std::string_view name);
 

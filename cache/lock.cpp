@@ -11,7 +11,7 @@
 namespace flashjit::cache {
 namespace {
 
-constexpr const char* kLockFile = ".lock";
+constexpr const char* kLockFile = ".flashjit.lock";
 
 }  // namespace
 

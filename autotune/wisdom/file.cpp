@@ -68,8 +68,8 @@ int write_all(int descriptor, std::string_view bytes) {
 // Temporary name in the same folder, fsync, rename. Returns errno; leaves nothing behind but the file.
 int publish(const std::filesystem::path& path, std::string_view bytes) {
   std::random_device random;
-  const auto temporary =
-      path.parent_path() / fmt::format(".wisdom-{}-{:08x}{:08x}.tmp", ::getpid(), random(), random());
+  const auto temporary = path.parent_path() /
+                         fmt::format(".flashjit-wisdom-{}-{:08x}{:08x}.tmp", ::getpid(), random(), random());
   int error = 0;
   {
     const File file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));

@@ -93,7 +93,7 @@ std::uint64_t left_behind(const std::filesystem::path& folder) {
   (void)prune(options, kLimit);
   std::uint64_t others = 0;
   for (const std::string& name : testing::names_in(folder)) {
-    if (is_entry_name(name) || name == ".lock") continue;
+    if (is_entry_name(name) || name == ".flashjit.lock") continue;
     ++others;
     fmt::print(stderr, "left behind: {}\n", name);
   }

@@ -110,7 +110,8 @@ TEST_CASE("prune and clear remove entries and nothing else") {
   CHECK(pruned.removed_entries == 6);  // nine tenths of five entries hold four
   testing::spill(scratch / "wisdom.jsonl", "{}\n");
   testing::spill(scratch / "README", "not ours");
-  testing::spill(scratch / ".put-1-0.tmp", "half");
+  testing::spill(scratch / ".flashjit-put-1-0.tmp", "half");
+  testing::spill(scratch / ".others-1-0.tmp", "not ours");
   Cleared cleared = clear(options, false);
   CHECK(cleared.entries == 4);
   CHECK(cleared.temporaries == 1);
@@ -120,6 +121,7 @@ TEST_CASE("prune and clear remove entries and nothing else") {
   CHECK(cleared.wisdom == 1);
   CHECK(!fs::exists(scratch / "wisdom.jsonl"));
   CHECK(fs::exists(scratch / "README"));
+  CHECK(fs::exists(scratch / ".others-1-0.tmp"));
 }
 
 TEST_CASE("the management verbs refuse what the store refuses") {
@@ -221,14 +223,14 @@ TEST_CASE("a forged pack can not name a path, another file, or an entry under a 
                                    "/etc/passwd",
                                    "sub/" + name,
                                    name + "/..",
-                                   ".lock",
+                                   ".flashjit.lock",
                                    "",
                                    "..",
                                    std::string(300, 'a'),
                                    "wisdom/../.jsonl",
                                    entry_file_name(numbered_entry(2).key.digest()),
                                    name + std::string(1, '\0'),
-                                   ".put-1-0.tmp"};
+                                   ".flashjit-put-1-0.tmp"};
   for (const std::string& bad : bad_names) {
     testing::spill(file, forged_pack(bad, serialize(entry)));
     (void)refusal(ErrorCode::invalid_argument, [&] { (void)unpack(file, there, kNoWisdom); });

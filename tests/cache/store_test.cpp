@@ -199,10 +199,10 @@ TEST_CASE("over its limit the least recently used entries go") {
 
 TEST_CASE("a sweep takes stale temporaries, leaves young ones, and works alone") {
   const Scratch scratch;
-  testing::spill(scratch / ".put-1-00.tmp", "stale");
-  testing::spill(scratch / ".put-2-00.tmp", "young");
+  testing::spill(scratch / ".flashjit-put-1-00.tmp", "stale");
+  testing::spill(scratch / ".flashjit-put-2-00.tmp", "young");
   testing::spill(scratch / "wisdom.jsonl", "{}");
-  set_age(scratch / ".put-1-00.tmp", 2 * 3600);
+  set_age(scratch / ".flashjit-put-1-00.tmp", 2 * 3600);
   set_age(scratch / "wisdom.jsonl", 1000 * 3600);
   const Directory directory = open_directory(scratch.path(), Trust::verify, false);
   {
@@ -213,8 +213,8 @@ TEST_CASE("a sweep takes stale temporaries, leaves young ones, and works alone")
   const SweepResult result = sweep(directory.folder.get(), 0);
   CHECK(result.done);
   CHECK(result.removed_temporaries == 1);
-  CHECK(!fs::exists(scratch / ".put-1-00.tmp"));
-  CHECK(fs::exists(scratch / ".put-2-00.tmp"));
+  CHECK(!fs::exists(scratch / ".flashjit-put-1-00.tmp"));
+  CHECK(fs::exists(scratch / ".flashjit-put-2-00.tmp"));
   CHECK(fs::exists(scratch / "wisdom.jsonl"));
 }
 

@@ -1,0 +1,112 @@
+// What `flashjit inspect` says of a kernel, on a fake device and with a scripted compiler.
+#include "cli/inspection.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "flashjit/error.hpp"
+#include "tests/api/support.hpp"
+
+using flashjit::Error;
+using flashjit::ErrorCode;
+using flashjit::KernelSource;
+using flashjit::cli::emit;
+using flashjit::cli::inspect;
+using flashjit::cli::Inspection;
+using flashjit::test::CompilerScript;
+using flashjit::test::FakeEngine;
+using flashjit::test::kProblem;
+using flashjit::test::kShape;
+
+namespace {
+
+std::string value_of(const Inspection& inspection, const std::string& what) {
+  for (const auto& [name, value] : rows(inspection)) {
+    if (name == what) return value;
+  }
+  return {};
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+CompilerScript scripted() {
+  CompilerScript script;
+  script.resources = [](const KernelSource&) {
+    flashjit::runtime::Resources resources;
+    resources.registers = 168;
+    resources.spill_stores = 8;
+    resources.barriers = 2;
+    resources.code_bytes = 18432;
+    resources.warnings = {"ptxas warning : one"};
+    return resources;
+  };
+  return script;
+}
+
+constexpr const char* kSchedule = "mma:m128n64w4s2";
+
+}  // namespace
+
+TEST_CASE("a given schedule is compiled, and its figures and their limit are told") {
+  CompilerScript script = scripted();
+  const FakeEngine fake(script);
+  const Inspection inspection = inspect(*fake.state, kProblem, kShape, {.schedule = kSchedule});
+  CHECK(inspection.schedule == kSchedule);
+  CHECK(value_of(inspection, "schedule") == std::string(kSchedule) + " (given)");
+  CHECK(value_of(inspection, "registers") == "168 per thread");
+  CHECK(value_of(inspection, "spills") == "8 B stored, 0 B loaded");
+  CHECK(value_of(inspection, "code") == "18,432 B");
+  CHECK(value_of(inspection, "ptxas") == "ptxas warning : one");
+  CHECK(inspection.occupancy.ctas > 0);
+  CHECK(!value_of(inspection, "limited by").empty());
+  CHECK(contains(value_of(inspection, "from"), "compiled in 412 ms"));
+
+  const nlohmann::json json = to_json(inspection);
+  CHECK(json["registers"] == 168);
+  CHECK(json["arch"] == "sm_80");
+  CHECK(json["limited_by"] == value_of(inspection, "limited by"));
+  CHECK(json["entry"] == inspection.code->entry->key.digest());
+
+  const Inspection again = inspect(*fake.state, kProblem, kShape, {.schedule = kSchedule});
+  CHECK(script.compiles == 1);
+  CHECK(contains(value_of(again, "from"), "memory, compiled in 412 ms once"));
+}
+
+TEST_CASE("without a schedule it is the one that a plan would try first") {
+  CompilerScript script = scripted();
+  const FakeEngine fake(script);
+  const Inspection inspection = inspect(*fake.state, kProblem, kShape, {});
+  CHECK(!inspection.choice.empty());
+  CHECK(inspection.choice != "given");
+  CHECK_THROWS_AS(inspect(*fake.state, kProblem, kShape, {.schedule = "nonsense"}), Error);
+  CHECK_THROWS_AS(inspect(*fake.state, kProblem, kShape, {.family = "nonsense"}), Error);
+}
+
+TEST_CASE("every artefact that is promised is there") {
+  CompilerScript script = scripted();
+  const FakeEngine fake(script);
+  const Inspection inspection = inspect(*fake.state, kProblem, kShape, {.schedule = kSchedule});
+  CHECK(contains(emit(inspection, "source"), inspection.code->source.entry));
+  CHECK(emit(inspection, "ptx") == "ptx of " + inspection.code->source.entry);
+  CHECK(emit(inspection, "cubin") == "cubin of " + inspection.code->source.entry);
+  CHECK(emit(inspection, "log") == "log");
+  CHECK(contains(emit(inspection, "schedule"), "tile_m         128"));
+  const std::string key = emit(inspection, "key");
+  CHECK(contains(key, inspection.code->entry->key.digest()));
+  CHECK(contains(key, "arch  sm_80"));
+  CHECK(contains(key, "nvrtc  CL-1 V13.0.88"));
+  CHECK(!contains(key, "__global__"));  // the source is named by its size and digest
+  try {
+    static_cast<void>(emit(inspection, "elf"));
+    FAIL("nothing was thrown");
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::invalid_argument);
+    CHECK(
+        contains(error.message(), "emit is \"elf\", may be source, ptx, sass, cubin, log, key or schedule"));
+  }
+}

@@ -1,0 +1,170 @@
+// The command itself: what inspect and doctor print, and their exit codes. Needs no GPU; skips without NVRTC.
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "flashjit/error.hpp"
+#include "runtime/compile.hpp"
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+namespace {
+
+struct Result {
+  int exit_code = -1;
+  std::string out;  // stdout; stderr too, where the command line asks for it
+};
+
+// Runs `flashjit ARGUMENTS` by the shell, with a cache of its own.
+class Command {
+ public:
+  Command() {
+    std::string pattern = (fs::temp_directory_path() / "flashjit-verbs-XXXXXX").string();
+    REQUIRE(mkdtemp(pattern.data()) != nullptr);
+    folder_ = pattern;
+  }
+  ~Command() { fs::remove_all(folder_); }
+  Command(const Command&) = delete;
+  Command& operator=(const Command&) = delete;
+
+  [[nodiscard]] const fs::path& folder() const { return folder_; }
+  [[nodiscard]] Result run(const std::string& arguments, const std::string& environment = {}) const {
+    const std::string line = "FLASHJIT_CACHE_DIR=" + (folder_ / "cache").string() + " " + environment + " " +
+                             FLASHJIT_COMMAND + " " + arguments;
+    std::FILE* pipe = popen(line.c_str(), "r");
+    REQUIRE(pipe != nullptr);
+    Result result;
+    std::array<char, 4096> buffer{};
+    while (const std::size_t got = std::fread(buffer.data(), 1, buffer.size(), pipe))
+      result.out.append(buffer.data(), got);
+    const int status = pclose(pipe);
+    result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return result;
+  }
+
+ private:
+  fs::path folder_;
+};
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+const json* find(const json& findings, const std::string& what) {
+  const auto found = std::find_if(findings.begin(), findings.end(),
+                                  [&](const json& finding) { return finding["what"] == what; });
+  return found == findings.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+TEST_CASE("inspect shows, emits and compares, on an arch that is not here") {
+  const Command command;
+  const std::string problem = "inspect --arch sm_86 --head-dim 64 --schedule mma:m64n64w4s2 ";
+  const Result table = command.run(problem);
+  CHECK(table.exit_code == 0);
+  for (const char* row :
+       {"kernel ", "registers ", "spills ", "shared ", "occupancy ", "limited by ", "compiled in "}) {
+    CAPTURE(row);
+    CHECK(contains(table.out, row));
+  }
+  const Result again = command.run(problem);
+  CHECK(contains(again.out, "disk"));
+
+  const json figures = json::parse(command.run(problem + "--json").out);
+  CHECK(figures["arch"] == "sm_86");
+  CHECK(figures["spill_stores"] == 0);
+  CHECK(figures["registers"] > 0);
+  CHECK(figures["ctas_per_sm"] > 0);
+
+  CHECK(contains(command.run(problem + "--emit source").out, "__global__"));
+  CHECK(contains(command.run(problem + "--emit ptx").out, ".target sm_86"));
+  CHECK(contains(command.run(problem + "--emit log").out, "registers"));
+  CHECK(contains(command.run(problem + "--emit key").out, figures["entry"].get<std::string>()));
+  CHECK(command.run(problem + "--emit cubin").out.substr(0, 4) == "\177ELF");
+  const fs::path file = command.folder() / "kernel.ptx";
+  const Result written = command.run(problem + "--emit ptx -o " + file.string());
+  CHECK(written.exit_code == 0);
+  CHECK(written.out.empty());
+  CHECK(fs::file_size(file) > 1000);
+
+  const Result compared = command.run(problem + "--compare mma:m64n32w4s2");
+  CHECK(compared.exit_code == 0);
+  CHECK(contains(compared.out, "mma:m64n32w4s2"));
+  CHECK(!contains(compared.out, "target "));  // the same for both
+}
+
+TEST_CASE("inspect refuses with exit code 2 and words") {
+  const Command command;
+  const auto refuses = [&](const std::string& arguments, const std::string& words) {
+    CAPTURE(arguments);
+    const Result result = command.run("inspect " + arguments + " 2>&1");
+    CAPTURE(result.out);
+    CHECK(result.exit_code == 2);
+    CHECK(contains(result.out, words));
+  };
+  refuses("--arch sm_42", "sm_42");
+  refuses("--arch sm_80 --head-dim 12", "head_dim");
+  refuses("--arch sm_80 --schedule mma:q", "mma:q");
+  refuses("--arch sm_80 --family tcgen05", "tcgen05");
+  refuses("--arch sm_75 --dtype bf16 --family mma", "sm_75");
+  refuses("--arch sm_80 --emit elf", "may be source, ptx");
+  refuses("--arch sm_80 -o x", "--emit");
+  refuses("--arch sm_80 --emit ptx --compare mma:m64n64w4s2", "--compare and --emit");
+  refuses("--arch sm_80 --emit ptx -o /nowhere/x", "/nowhere/x");
+  const Result missing = command.run("inspect --arch sm_80 --no-cache 2>&1", "FLASHJIT_NVRTC=/nowhere");
+  CHECK(missing.exit_code == 2);
+  CHECK(contains(missing.out, "FLASHJIT_NVRTC is \"/nowhere\""));
+}
+
+TEST_CASE("doctor tells what is there, and what to do about what is not") {
+  const Command command;
+  const Result well = command.run("doctor --json");
+  CHECK(well.exit_code == 0);
+  const json findings = json::parse(well.out);
+  for (const char* what : {"driver", "NVRTC", "archs", "nvdisasm", "cache", "entries", "wisdom"}) {
+    CAPTURE(what);
+    CHECK(find(findings, what) != nullptr);
+  }
+  CHECK((*find(findings, "NVRTC"))["state"] == "ok");
+  CHECK(contains((*find(findings, "cache"))["words"], (command.folder() / "cache").string()));
+  CHECK(contains(command.run("doctor").out, "NVRTC     ok"));
+
+  const Result no_compiler = command.run("doctor", "FLASHJIT_NVRTC=/nowhere");
+  CHECK(no_compiler.exit_code == 1);
+  CHECK(contains(no_compiler.out, "NVRTC     PROBLEM  FLASHJIT_NVRTC is \"/nowhere\""));
+  CHECK(contains(no_compiler.out, "→ set it to a libnvrtc.so.N"));
+
+  const Command other;
+  std::ofstream(other.folder() / "cache") << "a file";
+  const Result no_cache = other.run("doctor");
+  CHECK(no_cache.exit_code == 1);
+  CHECK(contains(no_cache.out, "cache     PROBLEM"));
+}
+
+namespace {
+
+// Runs before main: without NVRTC there is nothing to inspect, and ctest shows the skip.
+const bool skipped_without_nvrtc = [] {
+  try {
+    static_cast<void>(flashjit::runtime::load_nvrtc());
+  } catch (const flashjit::Error& error) {
+    std::printf("skipped: no NVRTC (%s)\n", error.what());
+    std::fflush(stdout);
+    std::_Exit(77);
+  }
+  return true;
+}();
+
+}  // namespace
