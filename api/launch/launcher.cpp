@@ -17,8 +17,8 @@ namespace {
 
 constexpr long long kMaxGrid = std::numeric_limits<std::int32_t>::max();  // CTAs in x, on every arch
 
-// (batch, head) pairs in one section of an order that takes the longest tiles first: sections are equal, and the K and V of one fit the
-// L2.
+// (batch, head) pairs in one section of an order that takes the longest tiles first: sections are equal, and
+// the K and V of one fit the L2.
 int pairs_per_section(const Problem& problem, const ForwardParams& params, int section_bytes) {
   const long long pairs = static_cast<long long>(params.batch) * params.heads;
   if (section_bytes == 0) return static_cast<int>(std::min(pairs, kMaxGrid));

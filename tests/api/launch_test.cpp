@@ -233,6 +233,22 @@ TEST_CASE("tensor maps are encoded again only when something changed") {
   strided.q_strides = {130 * 512, 64, 512};
   launcher.forward(longer, strided, nullptr);
   CHECK(device.requests.size() == 6);
+  SUBCASE("a head dim of several panels, moved at once or one by one") {
+    Problem problem = kProblem;
+    problem.head_dim = 192;
+    const std::vector<TensorMapSpec> specs = {{.operand = Operand::k, .box_rows = 64, .panels = 3},
+                                              {.operand = Operand::k, .box_rows = 64, .panels = 1}};
+    ForwardParams params;
+    REQUIRE(api::make_forward_params(problem, kShape, pointers.args(), params));
+    device.requests.clear();
+    static_cast<void>(api::TensorMapper(device, specs, problem).maps_for(params));
+    REQUIRE(device.requests.size() == 2);
+    CHECK(device.requests[0].size == std::array<std::uint64_t, 5>{64, 200, 3, 2, 2});
+    CHECK(device.requests[0].stride == std::array<std::uint64_t, 4>{768, 128, 384, 200 * 768});
+    CHECK(device.requests[0].box == std::array<std::uint32_t, 5>{64, 64, 3, 1, 1});
+    CHECK(device.requests[1].size == std::array<std::uint64_t, 5>{192, 200, 1, 2, 2});
+    CHECK(device.requests[1].box == std::array<std::uint32_t, 5>{64, 64, 1, 1, 1});
+  }
   SUBCASE("each thread has its own") {
     std::thread([&] { launcher.forward(longer, strided, nullptr); }).join();
     CHECK(device.requests.size() == 8);
