@@ -122,7 +122,9 @@ void Run::select() {
   for (Candidate& candidate : result_.candidates) {
     if (!candidate.pruned.empty()) continue;
     const Schedule& s = candidate.schedule;
-    const auto core = std::tuple{family_of(s), tile_m_of(s), get(s, "tile_n"), get(s, "warps")};
+    const Family family = family_of(s);
+    const int warps = family == Family::wgmma ? 0 : get(s, "warps");  // there tile_m decides their number
+    const auto core = std::tuple{family, tile_m_of(s), get(s, "tile_n"), warps};
     if (in_.size() == effort_.compile_most) {
       candidate.pruned = fmt::format("predicted behind the {} best", effort_.compile_most);
     } else if (++alike[core] > effort_.alike_most) {
