@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <atomic>
 #include <memory>
 
@@ -73,102 +72,37 @@ runtime::TensorMap TensorMapper::encode(const TensorMapSpec& spec, const Forward
   struct View {
     const void* base;
     long long batch, head, row;
-    int rows, heads, columns;
+    int rows, heads, batches, columns;
   };
-  const auto view = [&]() -> View {
+  View view = [&]() -> View {
     const int value_columns = problem_.value_dim();
     switch (spec.operand) {
       case Operand::q:
-        return {p.q, p.q_batch, p.q_head, p.q_row, p.seqlen_q, p.heads, problem_.head_dim};
+        return {p.q, p.q_batch, p.q_head, p.q_row, p.seqlen_q, p.heads, p.batch, problem_.head_dim};
       case Operand::k:
-        return {p.k, p.k_batch, p.k_head, p.k_row, p.seqlen_k, p.heads_kv, problem_.head_dim};
+        return {p.k, p.k_batch, p.k_head, p.k_row, p.seqlen_k, p.heads_kv, p.batch, problem_.head_dim};
       case Operand::v:
-        return {p.v, p.v_batch, p.v_head, p.v_row, p.seqlen_k, p.heads_kv, value_columns};
+        return {p.v, p.v_batch, p.v_head, p.v_row, p.seqlen_k, p.heads_kv, p.batch, value_columns};
       case Operand::o:
-        return {p.o, p.o_batch, p.o_head, p.o_row, p.seqlen_q, p.heads, value_columns};
+        return {p.o, p.o_batch, p.o_head, p.o_row, p.seqlen_q, p.heads, p.batch, value_columns};
     }
     throw Error(ErrorCode::internal, "a tensor map of an unknown operand");
   }();
+  // A map cannot be empty. Where there are no keys, the kernel copies none, and a row of q stands in for
+  // them.
+  if (view.rows == 0) view = {p.q, p.q_row, p.q_row, p.q_row, 1, 1, 1, view.columns};
   const auto bytes = static_cast<std::uint64_t>(size_of(problem_.dtype));
   const auto u32 = [](int value) { return static_cast<std::uint32_t>(value); };
   const auto stride = [&](long long elements) { return static_cast<std::uint64_t>(elements) * bytes; };
-  // A map cannot be empty. Where there are no keys, the kernel copies none, and q stands in for the missing
-  // pointer.
-  const bool empty = view.rows == 0;
   const bool split = spec.panels > 1;  // into panels; else the whole head dim is one, and ends where it ends
   return device_.encode({
-      .base = empty ? p.q : view.base,
-      .size = {u32(split ? spec.panel_columns : view.columns), u32(std::max(view.rows, 1)),
-               u32(split ? view.columns / spec.panel_columns : 1), u32(view.heads), u32(p.batch)},
+      .base = view.base,
+      .size = {u32(split ? spec.panel_columns : view.columns), u32(view.rows),
+               u32(split ? view.columns / spec.panel_columns : 1), u32(view.heads), u32(view.batches)},
       .stride = {stride(view.row), stride(spec.panel_columns), stride(view.head), stride(view.batch)},
       .box = {u32(spec.panel_columns), u32(spec.box_rows), u32(spec.panels), 1, 1},
       .element_bytes = static_cast<int>(bytes),
       .bf16 = problem_.dtype == DType::bf16,
-  });
-}
-
-}  // namespace
-
-TensorMapper::TensorMapper(runtime::Device& device, std::span<const TensorMapSpec> specs,
-                           const Problem& problem)
-    : device_(device), specs_(specs.begin(), specs.end()), problem_(problem), id_(next_id()) {
-  if (specs_.size() > kMaxMaps) {
-    throw Error(ErrorCode::internal,
-                fmt::format("a kernel has {} tensor maps, at most {} are handled", specs_.size(), kMaxMaps));
-  }
-}
-
-TensorMaps& TensorMapper::maps_for(const ForwardParams& p) const {
-  const Tensors tensors{.mapper = id_,
-                        .bases = {p.q, p.k, p.v, p.o},
-                        .strides = {p.q_batch, p.q_head, p.q_row, p.k_batch, p.k_head, p.k_row, p.v_batch,
-                                    p.v_head, p.v_row, p.o_batch, p.o_head, p.o_row},
-                        .sizes = {p.batch, p.heads, p.heads_kv, p.seqlen_q, p.seqlen_k}};
-  Line& line = line_for(tensors);
-  if (line.of == tensors) return line.maps;
-  line.of = {};  // in case encode throws half-way
-  for (std::size_t i = 0; i < specs_.size(); ++i) line.maps[i] = encode(specs_[i], p);
-  line.of = tensors;
-  return line.maps;
-}
-
-// As TensorMapSpec lays down.
-runtime::TensorMap TensorMapper::encode(const TensorMapSpec& spec, const ForwardParams& p) const {
-  struct View {
-    const void* base;
-    long long batch, head, row;
-    int rows, heads, columns;
-  };
-  const auto view = [&]() -> View {
-    const int value_columns = problem_.value_dim();
-    switch (spec.operand) {
-      case Operand::q:
-        return {p.q, p.q_batch, p.q_head, p.q_row, p.seqlen_q, p.heads, problem_.head_dim};
-      case Operand::k:
-        return {p.k, p.k_batch, p.k_head, p.k_row, p.seqlen_k, p.heads_kv, problem_.head_dim};
-      case Operand::v:
-        return {p.v, p.v_batch, p.v_head, p.v_row, p.seqlen_k, p.heads_kv, value_columns};
-      case Operand::o:
-        return {p.o, p.o_batch, p.o_head, p.o_row, p.seqlen_q, p.heads, value_columns};
-    }
-    throw Error(ErrorCode::internal, "a tensor map of an unknown operand");
-  }();
-  const auto bytes = static_cast<std::uint64_t>(size_of(problem_.dtype));
-  const auto u32 = [](int value) { return static_cast<std::uint32_t>(value); };
-  const auto stride = [&](long long elements) { return static_cast<std::uint64_t>(elements) * bytes; };
-  // A map cannot be empty. Where there are no keys, the kernel copies none, and q stands in for the missing
-  // pointer.
-  const bool empty = view.rows == 0;
-  return device_.encode({
-      .base = empty ? p.q : view.base,
-      .size = {u32(spec.panel_columns), u32(std::max(view.rows, 1)),
-               u32((view.columns + spec.panel_columns - 1) / spec.panel_columns), u32(view.heads),
-               u32(p.batch)},
-      .stride = {stride(view.row), u32(spec.panel_columns) * bytes, stride(view.head), stride(view.batch)},
-      .box = {u32(spec.panel_columns), u32(spec.box_rows), u32(spec.panels), 1, 1},
-      .element_bytes = static_cast<int>(bytes),
-      .bf16 = problem_.dtype == DType::bf16,
-      .swizzle_bytes = static_cast<int>(u32(spec.panel_columns) * bytes),
   });
 }
 

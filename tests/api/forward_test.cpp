@@ -2,6 +2,7 @@
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
 
+#include <array>
 #include <cstdlib>
 #include <iostream>
 #include <map>
@@ -49,7 +50,7 @@ void check_all(const std::string& arch, DType dtype, int head_dim, int head_dim_
       const Problem problem{.dtype = dtype, .head_dim = head_dim, .head_dim_v = head_dim_v, .causal = causal};
       check(arch, {.problem = problem,
                    .shape = shape,
-                   .layout = seed % 2 == 0 ? Layout::strided : Layout::packed,
+                   .layout = std::array{Layout::packed, Layout::strided, Layout::shared}[seed % 3],
                    .seed = seed});
       ++seed;
     }

@@ -60,7 +60,7 @@ Group group_of(const Problem& problem, std::mt19937_64& random, bool small) {
   for (const auto& [seqlen_q, seqlen_k] : kSeqlens) {
     if (small && seqlen_q * seqlen_k > 128 * 128) continue;
     for (const auto& [heads, heads_kv] : kHeads) {
-      for (const Layout layout : {Layout::packed, Layout::strided}) {
+      for (const Layout layout : {Layout::packed, Layout::strided, Layout::shared}) {
         const std::uint64_t seed = random();
         // Half of the cases are plain normal numbers, the rest one of those that hurt.
         const auto kind = seed % 2 == 0 ? autotune::InputKind::normal : kKinds[seed / 2 % kKinds.size()];

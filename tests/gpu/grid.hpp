@@ -19,7 +19,8 @@ struct GridOptions {
 };
 
 // All dtypes that the target can serve; head dims 8 to 256 in steps of 8, and some pairs of different ones;
-// causal and full; MHA, GQA, MQA; pairs of seqlens with the nasty ones; packed and strided; inputs that hurt.
+// causal and full; MHA, GQA, MQA; pairs of seqlens with the nasty ones; packed, strided and shared; inputs
+// that hurt.
 std::vector<Group> grid(const Target& target, const GridOptions& options);
 
 // Few cases that are large: more than 2^31 elements in a tensor, long sequences. Checked on a sample of rows.

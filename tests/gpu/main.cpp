@@ -175,7 +175,7 @@ int run_grid(const Options& options) {
   }
   for (std::thread& thread : threads) thread.join();
   if (!options.grid.small && options.grid.sample == 0) {
-    for (const AttentionCase& one : large_cases(engine.target(), options.grid.seed)) {
+    for (const AttentionCase& one : test::large_cases(engine.target(), options.grid.seed)) {
       run(engine, one, 512, options.threads, results);
     }
   }

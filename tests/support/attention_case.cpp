@@ -69,17 +69,21 @@ struct Strided {
 };
 
 Strided strides_of(const AttentionCase& one) {
+  if (one.layout == Layout::shared) {
+    return {.k = {.row = one.problem.head_dim}, .v = {.row = one.problem.value_dim()}};
+  }
   if (one.layout != Layout::strided) return {};
-  const auto& [batch, heads, heads_kv, seqlen_q, seqlen_k] = one.shape;
   const std::int64_t d = one.problem.head_dim;
   const std::int64_t dv = one.problem.value_dim();
   const std::int64_t kv = one.shape.kv_heads();
   const auto transposed = [&](std::int64_t row, std::int64_t rows) {
-    return Strides{.batch = heads * rows * row + 64, .head = rows * row, .row = row};
+    return Strides{.batch = one.shape.heads * rows * row + 64, .head = rows * row, .row = row};
   };
-  const Strides slice{.batch = seqlen_k * kv * (d + dv) + 8, .head = d + dv, .row = kv * (d + dv)};
-  return {
-      .q = transposed(d + 8, seqlen_q + 1), .k = slice, .v = slice, .o = transposed(dv + 16, seqlen_q + 3)};
+  const Strides slice{.batch = one.shape.seqlen_k * kv * (d + dv) + 8, .head = d + dv, .row = kv * (d + dv)};
+  return {.q = transposed(d + 8, one.shape.seqlen_q + 1),
+          .k = slice,
+          .v = slice,
+          .o = transposed(dv + 16, one.shape.seqlen_q + 3)};
 }
 
 // What the kernel may not have touched: every byte of o that is between rows.
@@ -110,6 +114,8 @@ const char* to_string(Layout layout) {
       return "packed";
     case Layout::strided:
       return "strided";
+    case Layout::shared:
+      return "shared";
     case Layout::far:
       return "far";
   }

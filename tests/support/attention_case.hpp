@@ -16,6 +16,7 @@ enum class Layout {
   packed,   // (batch, seqlen, heads, head_dim)
   strided,  // q and o as (batch, heads, seqlen, head_dim) with padded rows, k and v as slices of one row of
             // both
+  shared,   // packed, but for one k and one v that all batches and heads share
   far,      // packed, but for 2^31 elements and more between the batches of k, v and o
 };
 const char* to_string(Layout layout);
