@@ -27,7 +27,6 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
 
   const int first_row = tile_of_block(params).m * kTileM;     // of the CTA
   const int warp_row = threadIdx.x / 32 * kRowsPerWarp;       // of the warp, in the tile
-  const int lane = threadIdx.x % 32;
 
   // Tiles of keys unmasked_end … masked_end - 1 need a mask, those below do not, those above are not seen at all.
   /*%#causal%*/
@@ -111,6 +110,18 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
     for (int i = 0; i < kStepsQK; ++i) load_q(q[i], q_lane, i);
     /*%/q_in_regs%*/
 
+    /*%#split_kv%*/
+    if constexpr (kStages == 1) {
+      /*%#q_in_regs%*/
+      __syncthreads();  // all warps have taken their Q
+      /*%/q_in_regs%*/
+      v_copy.start<true>(slots + kTileBytesK, n * kTileN, params.seqlen_k);
+      /*%#async%*/
+      cp_async_commit();
+      /*%/async%*/
+    }
+    /*%/split_kv%*/
+
     int stage = 0;
     // S of kBlockN keys of tile n.
     const auto multiply = [&](float (&scores)[kRowTiles][kBlockN / 2], int block) {
@@ -161,7 +172,11 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
     // A step begins when its tile of K has arrived and no warp reads the previous step's tiles any more.
     const auto begin = [&] {
       /*%#async%*/
-      cp_async_wait<kPending>();
+      if (kStages == 1 && n == last) {
+        cp_async_wait<1>();  // the first tile of V may still be under way
+      } else {
+        cp_async_wait<kPending>();
+      }
       /*%/async%*/
       /*%^async%*/
       k_copy.finish();
@@ -170,11 +185,7 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
       const int next = n + 1 - kStages;  // the tile that takes the previous step's slot
       const unsigned next_slot = slots + (stage == 0 ? kStages - 1 : stage - 1) * kSlotBytes;
       /*%#split_kv%*/
-      if (kStages == 1 && n == last) {
-        v_copy.start<true>(next_slot + kTileBytesK, next * kTileN, params.seqlen_k);
-      } else if (next >= 0) {
-        v_copy.start<false>(next_slot + kTileBytesK, next * kTileN, params.seqlen_k);
-      }
+      if (kStages == 1 ? n != last : next >= 0) v_copy.start<false>(next_slot + kTileBytesK, next * kTileN, params.seqlen_k);
       /*%/split_kv%*/
       /*%^split_kv%*/
       if (next >= 0) {
@@ -326,17 +337,19 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
   // O takes the place of the first tiles once all warps have read theirs.
   __syncthreads();
   const TileIndex index = tile_of_block(params);
-  const int first_row_of_warp = index.m * kTileM + warp_row;
+  const int thread = thread_index(), lane = thread % 32;
+  const int tile_row = thread / 32 * kRowsPerWarp;
+  const int first_row_of_warp = index.m * kTileM + tile_row;
   const int rows_left = params.seqlen_q - first_row_of_warp;
 #pragma unroll
   for (int r = 0; r < kRowTiles; ++r) {
     normalise(rows[r], output[r]);
-    stage_output(output[r], slots, warp_row + 16 * r);
+    stage_output(output[r], slots, tile_row + 16 * r, lane);
   }
   __syncwarp();
   char* const to = static_cast<char*>(params.o) +
                    2 * (index.batch * params.o_batch + index.head * params.o_head + first_row_of_warp * params.o_row);
-  write_output<kRowsPerWarp>(slots, warp_row, to, 2 * params.o_row, rows_left);
+  write_output<kRowsPerWarp>(slots, tile_row, to, 2 * params.o_row, rows_left, lane);
   /*%#lse%*/
   if (params.lse != nullptr && lane % 4 == 0) {
     float* const lse = params.lse + (static_cast<long long>(index.batch) * params.heads + index.head) * params.seqlen_q + first_row_of_warp;

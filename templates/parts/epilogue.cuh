@@ -31,8 +31,7 @@ __device__ __forceinline__ float log_sum_exp(const SoftmaxRows& rows, int row) {
 /*%/lse%*/
 // Rounds a warp's 16 rows into shared memory.
 template <int kOutputs>
-__device__ __forceinline__ void stage_output(const float (&output)[kOutputs], unsigned tile, int first_row) {
-  const int lane = threadIdx.x % 32;
+__device__ __forceinline__ void stage_output(const float (&output)[kOutputs], unsigned tile, int first_row, int lane) {
 #pragma unroll
   for (int i = 0; i < kOutputs; i += 4) {
     const unsigned column = lane % 4 * 4;  // bytes into the chunk
@@ -44,9 +43,10 @@ __device__ __forceinline__ void stage_output(const float (&output)[kOutputs], un
 
 // Writes a warp's kRows staged rows to global memory, 16 bytes a lane; rows from end on are not there.
 template <int kRows>
-__device__ __forceinline__ void write_output(unsigned tile, int tile_row, char* output, long long row_bytes, int end) {
+__device__ __forceinline__ void write_output(unsigned tile, int tile_row, char* output, long long row_bytes, int end,
+                                             int lane) {
   constexpr int kLanes = SharedTile<kHeadDimV>::kSpan;  // on one row
-  const int row = threadIdx.x % 32 / kLanes, chunk = threadIdx.x % kLanes;
+  const int row = lane / kLanes, chunk = lane % kLanes;
   output += row * row_bytes + chunk * 16;
 #pragma unroll
   for (int r = 0; r < kRows; r += 32 / kLanes) {

@@ -3,6 +3,7 @@
 
 #include "parts/shared_tile.cuh"
 #include "ptx/cp_async.cuh"
+#include "ptx/special.cuh"
 
 // Neighbouring threads copy the neighbouring chunks of one row, as many as exchange places: reads of whole sectors, writes
 // to different banks.
@@ -18,7 +19,10 @@ struct TileCopy {
 
   // tensor: row 0 of the head, row_stride in elements.
   __device__ TileCopy(const void* tensor, long long row_stride)
-      : row_bytes(row_stride * 2), row(threadIdx.x / kLanes), chunk(threadIdx.x % kLanes) {
+      : row_bytes(row_stride * 2) {
+    const int thread = thread_index();
+    row = thread / kLanes;
+    chunk = thread % kLanes;
     source = static_cast<const char*>(tensor) + row * row_bytes + chunk * 16;
     asm("" : "+l"(source));  // one pointer in registers, not what it is made of
   }
@@ -39,7 +43,7 @@ struct TileCopy {
           const unsigned to = tile + Tile::offset(r, chunk + c);
           if (kGuarded || kColumns % 16 != 0) {
             const bool wanted = there && !padding;
-            cp_async_16(to, wanted ? from + c * 16 : source, wanted);
+            cp_async_16(to, from + c * 16, wanted);
           } else {
             cp_async_16(to, from + c * 16);
           }

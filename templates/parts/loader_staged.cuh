@@ -4,6 +4,7 @@
 
 #include "parts/shared_tile.cuh"
 #include "ptx/shared.cuh"
+#include "ptx/special.cuh"
 
 // Neighbouring threads copy the neighbouring chunks of one row, as many as exchange places: reads of whole sectors, writes
 // to different banks.
@@ -22,7 +23,10 @@ struct TileCopy {
 
   // tensor: row 0 of the head, row_stride in elements.
   __device__ TileCopy(const void* tensor, long long row_stride)
-      : row_bytes(row_stride * 2), row(threadIdx.x / kLanes), chunk(threadIdx.x % kLanes) {
+      : row_bytes(row_stride * 2) {
+    const int thread = thread_index();
+    row = thread / kLanes;
+    chunk = thread % kLanes;
     source = static_cast<const char*>(tensor) + row * row_bytes + chunk * 16;
   }
 

@@ -2,18 +2,11 @@
 #pragma once
 
 #include "params/forward.h"
+#include "ptx/special.cuh"
 
 struct TileIndex {
   int m, head, batch;
 };
-
-// The asm keeps the compiler from holding what this computes through the kernel's loop, where registers are short: whoever
-// needs it again calls again.
-__device__ __forceinline__ int block_index() {
-  int index;
-  asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
-  return index;
-}
 
 // One CTA per tile in a 1-D grid (65,535 is the limit of the other dimensions).
 /*%#causal%*/
