@@ -1,0 +1,244 @@
+#include "emulator/emulated_device.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "emulator/decode.hpp"
+#include "emulator/machine/machine.hpp"
+#include "emulator/machine/tensor_map.hpp"
+#include "emulator/ptx/parser.hpp"
+#include "flashjit/error.hpp"
+
+namespace flashjit::emulator {
+namespace {
+
+class LoadedKernel : public runtime::Kernel {
+ public:
+  LoadedKernel(Program made, const runtime::KernelImage& image) : program(std::move(made)) {
+    for (const LineOrigin& origin : image.origins) {
+      files.push_back(std::make_unique<std::string>(origin.file));
+      origins.push_back({*files.back(), origin.line});
+      texts.push_back(origin.file.empty() ? std::string()
+                                          : fmt::format("templates/{}:{}", origin.file, origin.line));
+    }
+  }
+
+  Program program;
+  std::vector<LineOrigin> origins;
+  std::vector<std::string> texts;  // "templates/parts/mask.cuh:12", by source line
+
+ private:
+  std::vector<std::unique_ptr<std::string>> files;  // that the origins look into
+};
+
+const LoadedKernel& loaded(const runtime::Kernel& kernel) {
+  const auto* found = dynamic_cast<const LoadedKernel*>(&kernel);
+  if (found == nullptr)
+    throw Error(ErrorCode::invalid_argument, "kernel was loaded by another device, not by the emulator");
+  return *found;
+}
+
+class Device final : public EmulatedDevice {
+ public:
+  explicit Device(const EmulatorOptions& options) : options_(options), target_(target_of(options.arch)) {
+    if (options_.threads == 0) options_.threads = std::max(1u, std::thread::hardware_concurrency());
+  }
+
+  const Target& target() const override { return target_; }
+  std::string name() const override { return "emulated:" + target_.arch; }
+  std::string description() const override {
+    return fmt::format("emulator of {}, {} threads{}", target_.arch, options_.threads,
+                       using_avx2() ? "" : ", no AVX2");
+  }
+  bool estimates_time() const override { return true; }
+
+  std::unique_ptr<runtime::Kernel> load(const runtime::KernelImage& image) override {
+    if (image.ptx.empty()) {
+      throw Error(
+          ErrorCode::invalid_argument,
+          fmt::format("the image of \"{}\" has no PTX; the emulator cannot run a cubin", image.entry));
+    }
+    Program program =
+        decode(parse_ptx(std::string(image.ptx)), image.entry, {.checked = options_.checks != Checks::off});
+    return std::make_unique<LoadedKernel>(std::move(program), image);
+  }
+
+  int occupancy(const runtime::Kernel& kernel, int threads, int shared_bytes) override {
+    const Program& program = loaded(kernel).program;
+    if (threads <= 0 || threads > 1024)
+      throw Error(ErrorCode::invalid_argument, fmt::format("threads is {}, may be 1 to 1024", threads));
+    const int shared = shared_bytes + static_cast<int>(program.static_shared) + target_.shared_reserved;
+    const int by_threads = target_.threads_per_sm / ((threads + kLanes - 1) / kLanes * kLanes);
+    const int by_shared = shared > 0 ? target_.shared_per_sm / shared : target_.ctas_per_sm;
+    return std::max(0, std::min({target_.ctas_per_sm, by_threads, by_shared}));
+  }
+
+  void launch(const runtime::Kernel& kernel, const runtime::Launch& launch, std::span<void* const> params,
+              runtime::Stream) override {
+    const std::uint32_t grid[3] = {launch.grid, 1, 1};
+    const std::uint32_t block[3] = {launch.threads, 1, 1};
+    launch_grid(kernel, grid, block, launch.shared_bytes, launch.cluster, params);
+  }
+
+  void launch_grid(const runtime::Kernel& kernel, const std::uint32_t (&grid)[3],
+                   const std::uint32_t (&block)[3], std::uint32_t shared_bytes, std::uint32_t cluster,
+                   std::span<void* const> params) override {
+    std::lock_guard lock(mutex_);
+    const LoadedKernel& which = loaded(kernel);
+    const Program& program = which.program;
+    check_launch(program, grid, block, shared_bytes, cluster);
+    const std::vector<std::byte> values = gather(program, params);
+
+    Report report(program, which.origins, options_.seed);
+    LaunchContext context;
+    context.program = &program;
+    context.memory = &memory_;
+    context.report = &report;
+    std::copy_n(grid, 3, context.grid);
+    std::copy_n(block, 3, context.block);
+    context.cluster = cluster;
+    context.shared_bytes = shared_bytes;
+    context.params = values.data();
+    context.seed = options_.seed;
+    // A kernel that was loaded without checks runs without them.
+    context.checks = program.checked ? options_.checks : Checks::off;
+    context.counts = options_.counts;
+    context.sm_count = static_cast<u32>(std::max(1, target_.sm_count));
+    if (context.checks != Checks::off) {
+      const u32 nowhere[3] = {};
+      for (const StaticFinding& found : program.findings) {
+        report.add(FindingKind::wgmma_fence, nowhere, 0, kFull, found.ins, found.message);
+      }
+    }
+    Counters counters;
+    counters.resize(program.code.size());
+    run_launch(context, options_.threads, &counters, options_.on_progress);
+    estimated_ += estimate_milliseconds(program, counters, target_.capability, target_.sm_count);
+    if (options_.counts) accumulate(profile_, {&program, &counters, which.texts});
+    findings_ = report.findings();
+    if (!findings_.empty()) fail(program);
+  }
+
+  void* allocate(std::size_t bytes) override { return memory_.allocate(bytes); }
+  void free(void* pointer) noexcept override { memory_.free(pointer); }
+  void copy_to_device(void* to, const void* from, std::size_t bytes, runtime::Stream) override {
+    memory_.check_host(to, bytes, true, "copy_to_device");
+    if (bytes != 0) std::memcpy(to, from, bytes);
+  }
+  void copy_to_host(void* to, const void* from, std::size_t bytes, runtime::Stream) override {
+    memory_.check_host(from, bytes, false, "copy_to_host");
+    if (bytes != 0) std::memcpy(to, from, bytes);
+  }
+  void fill(void* to, std::uint8_t value, std::size_t bytes, runtime::Stream) override {
+    memory_.check_host(to, bytes, true, "fill");
+    if (bytes != 0) std::memset(to, value, bytes);
+  }
+  void synchronize(runtime::Stream) override {}
+  bool capturing(runtime::Stream) const override { return false; }
+  runtime::TensorMap encode(const runtime::TensorMapRequest& request) override {
+    return encode_tensor_map(request);
+  }
+
+  std::unique_ptr<runtime::Timer> make_timer() override { return std::make_unique<Estimate>(*this); }
+
+  Profile profile() const override {
+    std::lock_guard lock(mutex_);
+    return profile_;
+  }
+  void clear_profile() override {
+    std::lock_guard lock(mutex_);
+    profile_ = {};
+  }
+  const std::vector<Finding>& findings() const override { return findings_; }
+  void set_seed(std::uint64_t seed) override { options_.seed = seed; }
+  void set_checks(Checks checks) override { options_.checks = checks; }
+
+ private:
+  // The model's time of all launches between start and stop.
+  class Estimate final : public runtime::Timer {
+   public:
+    explicit Estimate(const Device& device) : device_(device) {}
+    void start(runtime::Stream) override { started_ = device_.estimated_; }
+    void stop(runtime::Stream) override { stopped_ = device_.estimated_; }
+    double milliseconds() override { return stopped_ - started_; }
+
+   private:
+    const Device& device_;
+    double started_ = 0, stopped_ = 0;
+  };
+
+  void check_launch(const Program& program, const std::uint32_t (&grid)[3], const std::uint32_t (&block)[3],
+                    std::uint32_t shared_bytes, std::uint32_t cluster) const {
+    auto refuse = [&](const std::string& what) {
+      throw Error(ErrorCode::invalid_argument, fmt::format("launch of \"{}\": {}", program.entry, what));
+    };
+    const u64 threads = u64{block[0]} * block[1] * block[2];
+    const u32 most = program.max_threads != 0 ? std::min(program.max_threads, 1024u) : 1024u;
+    if (threads == 0 || threads > most)
+      refuse(fmt::format("{} threads a CTA, may be 1 to {}", threads, most));
+    if (grid[0] == 0 || grid[1] == 0 || grid[2] == 0)
+      refuse("a dimension of the grid is 0, must be at least 1");
+    if (grid[0] > 0x7fffffffu || grid[1] > 65535 || grid[2] > 65535) {
+      refuse(fmt::format("grid is {} x {} x {}, may be up to 2147483647 x 65535 x 65535", grid[0], grid[1],
+                         grid[2]));
+    }
+    if (cluster == 0 || cluster > 16 || grid[0] % cluster != 0) {
+      refuse(fmt::format("cluster is {}, may be 1 to 16 and must divide the grid's {}", cluster, grid[0]));
+    }
+    if (cluster > 1 && target_.capability < 90)
+      refuse(fmt::format("cluster is {}, but {} has no clusters", cluster, target_.arch));
+    const u64 shared = u64{shared_bytes} + program.dynamic_shared - kSharedBase;
+    if (shared > static_cast<u64>(target_.shared_per_cta)) {
+      refuse(
+          fmt::format("{} bytes of shared memory, {} has {}", shared, target_.arch, target_.shared_per_cta));
+    }
+  }
+
+  static std::vector<std::byte> gather(const Program& program, std::span<void* const> params) {
+    if (params.size() != program.params.size()) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("launch of \"{}\": {} parameters given, the kernel takes {}", program.entry,
+                              params.size(), program.params.size()));
+    }
+    std::vector<std::byte> values(program.param_bytes + 64);
+    for (std::size_t k = 0; k < params.size(); ++k) {
+      if (params[k] == nullptr)
+        throw Error(ErrorCode::invalid_argument,
+                    fmt::format("launch of \"{}\": parameter {} is null", program.entry, k));
+      std::memcpy(values.data() + program.params[k].offset, params[k], program.params[k].bytes);
+    }
+    return values;
+  }
+
+  [[noreturn]] void fail(const Program& program) const {
+    std::string text = fmt::format("the emulator found {} in \"{}\" (seed {})",
+                                   findings_.size() == 1 ? "a bug" : fmt::format("{} bugs", findings_.size()),
+                                   program.entry, options_.seed);
+    for (const Finding& found : findings_) text += "\n" + found.text();
+    throw Error(ErrorCode::device, text,
+                fmt::format("to see it again: seed {}, and one thread if CTAs work on the same memory",
+                            options_.seed));
+  }
+
+  EmulatorOptions options_;
+  Target target_;
+  GlobalMemory memory_;
+  mutable std::mutex mutex_;
+  Profile profile_;
+  std::vector<Finding> findings_;
+  double estimated_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<EmulatedDevice> open_emulated_device(const EmulatorOptions& options) {
+  return std::make_unique<Device>(options);
+}
+
+}  // namespace flashjit::emulator

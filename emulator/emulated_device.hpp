@@ -1,0 +1,44 @@
+// The other Device: runs PTX on the CPU, checks it and counts. Complete on return, no streams, no GPU.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "emulator/profile.hpp"
+#include "emulator/report.hpp"
+#include "runtime/device.hpp"
+
+namespace flashjit::emulator {
+
+struct EmulatorOptions {
+  std::string arch = "sm_90a";
+  std::uint64_t seed = 1;  // how warps interleave, and when asynchronous copies happen
+  Checks checks = Checks::all;
+  unsigned threads = 0;  // CTAs that run at once; 0: one a core
+  bool counts = false;   // keep a Profile (and bank conflicts)
+  // CTAs done of all, in a launch; called from any thread, one call at a time.
+  std::function<void(std::uint64_t done, std::uint64_t of)> on_progress;
+};
+
+class EmulatedDevice : public runtime::Device {
+ public:
+  // What all launches since the last clear executed.
+  [[nodiscard]] virtual Profile profile() const = 0;
+  virtual void clear_profile() = 0;
+  // Of the last launch. A launch with findings has thrown Error{device} with the same text.
+  [[nodiscard]] virtual const std::vector<Finding>& findings() const = 0;
+  virtual void set_seed(std::uint64_t seed) = 0;
+  virtual void set_checks(Checks checks) = 0;
+  // A launch with what the Device interface leaves out: a grid and a block of three dimensions.
+  virtual void launch_grid(const runtime::Kernel& kernel, const std::uint32_t (&grid)[3],
+                           const std::uint32_t (&block)[3], std::uint32_t shared_bytes, std::uint32_t cluster,
+                           std::span<void* const> params) = 0;
+};
+
+// Throws Error{invalid_argument} for an arch that is not known.
+std::unique_ptr<EmulatedDevice> open_emulated_device(const EmulatorOptions& options);
+
+}  // namespace flashjit::emulator

@@ -1,0 +1,135 @@
+// Branches, the meeting of diverged lanes, exits, and hints that change nothing here.
+#include "emulator/exec/access.hpp"
+
+namespace flashjit::emulator::portable {
+namespace {
+
+// Takes the next lanes off the stack; false if nobody is left.
+bool resume(Warp& w) {
+  while (!w.stack.empty()) {
+    const Divergence next = w.stack.back();
+    w.stack.pop_back();
+    const u32 mask = next.mask & ~w.exited;
+    if (mask == 0) continue;
+    w.pc = next.pc;
+    w.rejoin = next.rejoin;
+    w.active = mask;
+    return true;
+  }
+  return false;
+}
+
+// At the head of a block where diverged lanes meet.
+void join(Warp& w, const Ins& i, u32) {
+  if (w.rejoin == index_of(w, i)) resume(w);
+}
+
+// Leaves two groups of lanes: one goes on at `to` now, the other waits; all wait for each other at the rejoin
+// point.
+void diverge(Warp& w, const Ins& i, u32 taken, u32 to) {
+  const u32 others = w.active & ~taken;
+  if (w.rejoin != i.rejoin || i.rejoin == kNoTarget) {
+    w.stack.push_back({i.rejoin, w.rejoin, i.rejoin == kNoTarget ? 0 : w.active});
+  }
+  w.stack.push_back({w.pc, i.rejoin, others});
+  w.active = taken;
+  w.rejoin = i.rejoin;
+  w.pc = to;
+}
+
+void branch(Warp& w, const Ins& i, u32 mask) {
+  if (mask == 0) return;
+  if (mask == w.active) {
+    w.pc = i.target;
+    return;
+  }
+  diverge(w, i, mask, i.target);
+}
+
+void branch_indexed(Warp& w, const Ins& i, u32 mask) {
+  const u32* targets = &w.cta->launch->program->lists[i.list];
+  const u32* index = w.source<u32>(i.s[0]);
+  // Groups of lanes with one target each; the last of them goes on now.
+  const u32 here = w.pc;
+  u32 rest = mask;
+  bool first = true;
+  while (rest != 0) {
+    const int lane = std::countr_zero(rest);
+    if (index[lane] >= i.z)
+      stop(w, i, FindingKind::illegal, 1u << lane,
+           fmt::format("brx.idx with index {} of {} targets", index[lane], i.z));
+    u32 same = 0;
+    for (u32 m = rest; m != 0; m &= m - 1)
+      same |= index[std::countr_zero(m)] == index[lane] ? 1u << std::countr_zero(m) : 0;
+    const u32 target = targets[index[lane]];
+    rest &= ~same;
+    if (rest == 0 && first && same == w.active) {
+      w.pc = target;
+      return;
+    }
+    if (first) {
+      w.stack.push_back({i.rejoin, w.rejoin, i.rejoin == kNoTarget ? 0 : w.active});
+      if (mask != w.active) w.stack.push_back({here, i.rejoin, w.active & ~mask});
+      first = false;
+    }
+    w.stack.push_back({target, i.rejoin, same});
+  }
+  if (!first) resume(w);
+}
+
+void leave(Warp& w, const Ins& i, u32 mask) {
+  if (mask == 0) return;
+  w.exited |= mask;
+  w.active &= ~mask;
+  if (w.active != 0) return;
+  if (resume(w)) return;
+  if (checking(w) && w.cta->cluster->queue.has_store_of(w.agent)) {
+    finding(w, i, FindingKind::async_result, w.exited,
+            "the warp exits while its bulk store still reads shared memory; cp.async.bulk.wait_group.read "
+            "belongs before");
+  }
+  w.wait = Wait::finished;
+  w.yield();
+}
+
+void trap(Warp& w, const Ins& i, u32 mask) {
+  if (mask != 0) stop(w, i, FindingKind::illegal, mask, "the kernel executed trap");
+}
+
+// setmaxnreg, prefetches, nanosleep and hints: no effect on what a kernel computes.
+void nothing(Warp&, const Ins&, u32) {}
+
+constexpr OpClass kControl = OpClass::control;
+const Opcode kRows[] = {
+    {"-join", "", kControl, join},
+    {"-end", "", kControl, leave, nullptr, kOpExit},
+    {"bra.uni?", "", kControl, branch, nullptr, kOpBranch},
+    {"brx.idx.uni?", "s", kControl, branch_indexed, nullptr, kOpBranch},
+    {"ret.uni?", "", kControl, leave, nullptr, kOpExit},
+    {"exit", "", kControl, leave, nullptr, kOpExit},
+    {"trap", "", kControl, trap},
+    {"brkpt", "", kControl, trap},
+    {"nanosleep.u32", "s", kControl, nothing},
+    {"setmaxnreg.(inc|dec).sync.aligned.u32", "i", kControl, nothing, nullptr, kOpAligned},
+    {"griddepcontrol.(launch_dependents|wait)", "", kControl, nothing},
+    {"prefetch.(global|local)?.(L1|L2)", "m", kControl, nothing},
+    {"prefetch.(global|local)?.(L2::evict_last|L2::evict_normal)", "m", kControl, nothing},
+    {"prefetch.(param|const)?.tensormap", "m", kControl, nothing},
+    {"prefetchu.L1", "m", kControl, nothing},
+    {"cp.async.bulk.prefetch.tensor.(1d|2d|3d|4d|5d).L2.(global)?.tile?.L2::cache_hint?", "*S?", kControl,
+     nothing},
+    {"cp.async.bulk.prefetch.L2.global.L2::cache_hint?", "msS?", kControl, nothing},
+    {"createpolicy.fractional.(L2::evict_last|L2::evict_normal|L2::evict_first|L2::evict_unchanged).(L2::"
+     "evict_last|L2::evict_normal|L2::evict_first|L2::evict_unchanged)?.b64",
+     "Ds?", kControl, nothing},
+    {"discard.global.L2", "mi", kControl, nothing},
+    {"applypriority.global.L2::evict_normal", "mi", kControl, nothing},
+};
+
+}  // namespace
+
+std::span<const Opcode> control_rows() {
+  return kRows;
+}
+
+}  // namespace flashjit::emulator::portable

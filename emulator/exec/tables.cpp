@@ -1,0 +1,40 @@
+// The tables of all files, in the order in which patterns are tried, for the CPU that this runs on.
+#include "emulator/exec/tables.hpp"
+
+#include <vector>
+
+namespace flashjit::emulator {
+
+bool using_avx2() {
+#if defined(__x86_64__)
+  static const bool yes =
+      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  return yes;
+#else
+  return false;
+#endif
+}
+
+std::span<const std::span<const Opcode>> opcode_tables() {
+  using Tables = std::vector<std::span<const Opcode>>;
+  static const Tables all = [] {
+    using namespace portable;
+    Tables tables = {control_rows(), memory_rows(), atomic_rows(), shuffle_rows(),
+                     barrier_rows(), async_rows(),  packed_rows()};
+    auto add = [&](std::initializer_list<std::span<const Opcode>> more) {
+      tables.insert(tables.end(), more);
+    };
+#if defined(__x86_64__)
+    if (using_avx2()) {
+      add({avx2::integer_rows(), avx2::float_rows(), avx2::convert_rows(), avx2::matrix_rows(),
+           avx2::wgmma_rows()});
+      return tables;
+    }
+#endif
+    add({integer_rows(), float_rows(), convert_rows(), matrix_rows(), wgmma_rows()});
+    return tables;
+  }();
+  return all;
+}
+
+}  // namespace flashjit::emulator

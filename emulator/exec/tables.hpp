@@ -1,0 +1,34 @@
+// The rows of every file of handlers. Those that compute on vectors are compiled twice, for AVX2 and for any
+// CPU.
+#pragma once
+
+#include <span>
+
+#include "emulator/opcodes.hpp"
+
+namespace flashjit::emulator {
+
+namespace portable {
+std::span<const Opcode> integer_rows();
+std::span<const Opcode> float_rows();
+std::span<const Opcode> convert_rows();
+std::span<const Opcode> matrix_rows();
+std::span<const Opcode> wgmma_rows();
+std::span<const Opcode> packed_rows();
+std::span<const Opcode> control_rows();
+std::span<const Opcode> memory_rows();
+std::span<const Opcode> atomic_rows();
+std::span<const Opcode> shuffle_rows();
+std::span<const Opcode> barrier_rows();
+std::span<const Opcode> async_rows();
+}  // namespace portable
+
+namespace avx2 {
+std::span<const Opcode> integer_rows();
+std::span<const Opcode> float_rows();
+std::span<const Opcode> convert_rows();
+std::span<const Opcode> matrix_rows();
+std::span<const Opcode> wgmma_rows();
+}  // namespace avx2
+
+}  // namespace flashjit::emulator

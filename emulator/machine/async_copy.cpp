@@ -1,0 +1,316 @@
+// What TMA and bulk copies do: boxes of tensors and runs of bytes between global and shared memory.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "emulator/exec/half.hpp"
+#include "emulator/machine/machine.hpp"
+#include "emulator/machine/tensor_map.hpp"
+
+namespace flashjit::emulator {
+namespace {
+
+constexpr u32 kPiece = 16;  // bytes that move together
+
+Warp& issuer(Cluster& cluster, const CopyJob& job) {
+  return cluster.warp_of(job.agent);
+}
+
+// Calls visit(shared address, global address, bytes inside the tensor) for each 16-byte piece of the box.
+// Rows are packed one after another, dimension 1 fastest; the swizzle works on the shared address.
+template <class Visit>
+void for_each_piece(const CopyJob& job, Visit visit) {
+  const EncodedMap& map = *job.map;
+  const u32 row = map.box[0] * u32{map.element_bytes};
+  u32 rows = 1;
+  for (u32 d = 1; d < map.rank; ++d) rows *= map.box[d];
+  u32 index[5] = {};
+  for (u32 r = 0; r < rows; ++r) {
+    bool inside = true;
+    u64 global = map.base;
+    for (u32 d = 1; d < map.rank; ++d) {
+      const i64 at = i64{job.coordinates[d]} + index[d];
+      inside &= at >= 0 && at < i64{map.size[d]};
+      global += static_cast<u64>(at) * map.stride[d - 1];
+    }
+    for (u32 x = 0; x < row; x += kPiece) {
+      const u32 shared = swizzle(job.shared + r * row + x, map.swizzle_bits);
+      const i64 first = i64{job.coordinates[0]} + x / map.element_bytes;
+      const i64 left = (i64{map.size[0]} - first) * map.element_bytes;
+      // A box that starts before the tensor is cut by whole elements on its left.
+      const i64 skip = first < 0 ? std::min<i64>(kPiece, -first * map.element_bytes) : 0;
+      const i64 end = std::clamp<i64>(left, 0, kPiece);
+      const u32 from = static_cast<u32>(skip), to = inside ? static_cast<u32>(std::max(end, skip)) : from;
+      visit(shared, global + static_cast<u64>(first * map.element_bytes) + from, from, to - from);
+    }
+    for (u32 d = 1; d < map.rank; ++d) {
+      if (++index[d] < map.box[d]) break;
+      index[d] = 0;
+    }
+  }
+}
+
+u32 bytes_of(const CopyJob& job) {
+  if (job.map == nullptr) return job.bytes;
+  u32 bytes = job.map->element_bytes;
+  for (u32 d = 0; d < job.map->rank; ++d) bytes *= job.map->box[d];
+  return bytes;
+}
+
+template <class T>
+T combine(T a, T b, Reduction how) {
+  switch (how) {
+    case Reduction::add:
+      return static_cast<T>(a + b);
+    case Reduction::min:
+      return std::min(a, b);
+    case Reduction::max:
+      return std::max(a, b);
+    case Reduction::inc:
+      return static_cast<T>(a >= b ? T{0} : a + T{1});
+    case Reduction::dec:
+      return static_cast<T>(a == T{0} || a > b ? b : a - T{1});
+    default:
+      if constexpr (std::is_integral_v<T>) {
+        return static_cast<T>(how == Reduction::band ? a & b : how == Reduction::bor ? a | b : a ^ b);
+      } else {
+        return b;
+      }
+  }
+}
+
+// Adds `bytes` of `from` to `to`, an element at a time, atomically enough for threads of a launch.
+template <class T, class Bits>
+void reduce_as(std::byte* to, const std::byte* from, u32 bytes, Reduction how) {
+  for (u32 k = 0; k + sizeof(T) <= bytes; k += sizeof(T)) {
+    T value;
+    std::memcpy(&value, from + k, sizeof value);
+    auto* at = reinterpret_cast<Bits*>(to + k);
+    Bits old = __atomic_load_n(at, __ATOMIC_RELAXED), wanted;
+    do {
+      T now;
+      std::memcpy(&now, &old, sizeof now);
+      const T next = combine(now, value, how);
+      std::memcpy(&wanted, &next, sizeof wanted);
+    } while (!__atomic_compare_exchange_n(at, &old, wanted, true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED));
+  }
+}
+
+template <class Widen, class Narrow>
+void reduce_halves(std::byte* to, const std::byte* from, u32 bytes, Reduction how, Widen widen,
+                   Narrow narrow) {
+  for (u32 k = 0; k + 2 <= bytes; k += 2) {
+    u16 value;
+    std::memcpy(&value, from + k, 2);
+    auto* at = reinterpret_cast<u16*>(to + k);
+    u16 old = __atomic_load_n(at, __ATOMIC_RELAXED), wanted;
+    do wanted = static_cast<u16>(narrow(combine<float>(widen(old), widen(value), how)));
+    while (!__atomic_compare_exchange_n(at, &old, wanted, true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED));
+  }
+}
+
+void write_global(const CopyJob& job, std::byte* to, const std::byte* from, u32 bytes) {
+  switch (job.reduction == Reduction::none ? Element::bits32 : job.element) {
+    case Element::f16:
+      return reduce_halves(to, from, bytes, job.reduction, float_of_half,
+                           [](float x) { return half_of_float(x); });
+    case Element::bf16:
+      return reduce_halves(to, from, bytes, job.reduction, float_of_bf16,
+                           [](float x) { return bf16_of_float(x); });
+    case Element::f32:
+      return reduce_as<float, u32>(to, from, bytes, job.reduction);
+    case Element::f64:
+      return reduce_as<double, u64>(to, from, bytes, job.reduction);
+    case Element::signed32:
+      return reduce_as<i32, u32>(to, from, bytes, job.reduction);
+    case Element::unsigned32:
+      return reduce_as<u32, u32>(to, from, bytes, job.reduction);
+    case Element::signed64:
+      return reduce_as<i64, u64>(to, from, bytes, job.reduction);
+    case Element::unsigned64:
+    case Element::bits64:
+      return reduce_as<u64, u64>(to, from, bytes, job.reduction);
+    case Element::bits32:
+      if (job.reduction == Reduction::none)
+        std::memcpy(to, from, bytes);
+      else
+        reduce_as<u32, u32>(to, from, bytes, job.reduction);
+  }
+}
+
+void check_global_range(Warp& warp, const CopyJob& job, u64 address, u32 bytes, bool reads) {
+  if (bytes == 0) return;
+  check_global(warp, *job.ins, address, bytes, 1, job.lane);
+  if (reads && checking(warp)) check_written(warp, *job.ins, address, bytes, ~0ull, job.lane);
+}
+
+void mark_global(const Warp& warp, u64 address, u32 bytes) {
+  if (bytes != 0 && warp.known != nullptr && warp.known->track) warp.known->mark(address, bytes);
+}
+
+// The CTAs that a load goes to.
+template <class Visit>
+void for_each_target(Cluster& cluster, const CopyJob& job, Visit visit) {
+  if (job.multicast == 0) return visit(*job.cta, *job.barrier_cta);
+  for (u32 rank = 0; rank < cluster.ctas.size(); ++rank) {
+    if ((job.multicast >> rank & 1) != 0) visit(cluster.ctas[rank], cluster.ctas[rank]);
+  }
+}
+
+void complete(Cluster& cluster, const CopyJob& job, Cta& cta, i64 bytes) {
+  Warp& warp = issuer(cluster, job);
+  if (ordering(warp)) cluster.mbarriers.join(cta, job.barrier, job.clock.data(), cluster.agents);
+  if (const char* wrong = mbarrier_arrive(cluster, cta, job.barrier, 0, -bytes); wrong != nullptr) {
+    stop(warp, *job.ins, FindingKind::barrier, 1u << job.lane, wrong);
+  }
+}
+
+}  // namespace
+
+void announce(Cluster& cluster, const CopyJob& job) {
+  Warp& warp = issuer(cluster, job);
+  const Agent agent{job.agent, job.clock.data()};
+  const bool check = checking(warp);
+  const u32 bytes = bytes_of(job);
+  const u32 align = job.map != nullptr ? 128 : 16;
+  const bool to_shared = job.barrier_cta != nullptr;
+  if (job.map == nullptr && bytes % 16 != 0) {
+    stop(warp, *job.ins, FindingKind::misaligned, 1u << job.lane,
+         fmt::format("a bulk copy of {} bytes, must be a multiple of 16", bytes));
+  }
+  check_shared(warp, *job.ins, *job.cta, job.shared, bytes, align, job.lane);
+  if (job.map == nullptr && job.kind != CopyJob::Kind::bulk_shared) {
+    if (job.global % 16 != 0) {
+      stop(warp, *job.ins, FindingKind::misaligned, 1u << job.lane,
+           fmt::format("global address 0x{:x} is no multiple of 16", job.global));
+    }
+    check_global(warp, *job.ins, job.global, bytes, 1, job.lane);
+  }
+  if (job.map != nullptr && job.map->swizzle_bits != 0 &&
+      (job.shared & ((128u << job.map->swizzle_bits) - 1)) != 0 &&
+      (job.map->box[0] * u32{job.map->element_bytes}) != (16u << job.map->swizzle_bits)) {
+    // Only a full-width row swizzles the same from any 128-byte boundary.
+    finding(
+        warp, *job.ins, FindingKind::descriptor, 1u << job.lane,
+        fmt::format("the shared address at offset {} does not begin a pattern of the map's {}-byte swizzle",
+                    job.shared - kSharedBase, 16u << job.map->swizzle_bits));
+  }
+  if (to_shared) {
+    for_each_target(cluster, job, [&](Cta& cta, Cta& barrier_cta) {
+      check_shared(warp, *job.ins, barrier_cta, job.barrier, 8, 8, job.lane);
+      if (!check) return;
+      Cta& to = job.kind == CopyJob::Kind::bulk_shared ? *job.to_cta : cta;
+      const u32 at = job.kind == CopyJob::Kind::bulk_shared ? job.to_shared : job.shared;
+      if (!barrier_cta.state.is_barrier(job.barrier)) {
+        stop(warp, *job.ins, FindingKind::barrier, 1u << job.lane,
+             fmt::format("there is no mbarrier at offset {}", job.barrier - kSharedBase));
+      }
+      if (ordering(warp)) {
+        u32 writer = 0;
+        const u32 made = barrier_cta.state.barrier_clock(job.barrier, writer);
+        if (cluster.fenced[writer] < made && cluster.init_fenced[writer] < made) {
+          finding(warp, *job.ins, FindingKind::proxy_fence, 1u << job.lane,
+                  fmt::format("the mbarrier at offset {} was initialised with no fence.mbarrier_init or "
+                              "fence.proxy.async after it",
+                              job.barrier - kSharedBase));
+          cluster.fenced[writer] = made;
+        }
+      }
+      to.state.begin_write(warp, *job.ins, agent, Access::asynchronous, at, bytes);
+    });
+  }
+  if (check && (job.kind == CopyJob::Kind::tensor_store || job.kind == CopyJob::Kind::bulk_store ||
+                job.kind == CopyJob::Kind::bulk_shared)) {
+    job.cta->state.begin_read(warp, *job.ins, agent, job.shared, bytes);
+  }
+}
+
+void perform(Cluster& cluster, const CopyJob& job) {
+  Warp& warp = issuer(cluster, job);
+  const Agent agent{job.agent, job.clock.data()};
+  const bool check = checking(warp);
+  const u32 bytes = bytes_of(job);
+  Counters* counters = cluster.counters;
+  switch (job.kind) {
+    case CopyJob::Kind::tensor_load:
+      for_each_piece(job, [&](u32 shared, u64 global, u32 skip, u32 count) {
+        check_global_range(warp, job, global, count, true);
+        if (counters != nullptr) counters->tma_read += count;
+        for_each_target(cluster, job, [&](Cta& cta, Cta&) {
+          std::memset(cta.shared + shared, 0, kPiece);
+          std::memcpy(cta.shared + shared + skip, reinterpret_cast<const void*>(global), count);
+        });
+      });
+      for_each_target(cluster, job, [&](Cta& cta, Cta& barrier_cta) {
+        ++cta.matrix_epoch;
+        if (check)
+          cta.state.finish_write(agent, Access::asynchronous, job.shared, bytes, job.map->swizzle_bits + 1u);
+        complete(cluster, job, barrier_cta, bytes);
+      });
+      break;
+    case CopyJob::Kind::tensor_store:
+      for_each_piece(job, [&](u32 shared, u64 global, u32 skip, u32 count) {
+        check_global_range(warp, job, global, count, job.reduction != Reduction::none);
+        write_global(job, reinterpret_cast<std::byte*>(global), job.cta->shared + shared + skip, count);
+        mark_global(warp, global, count);
+        if (counters != nullptr) counters->tma_written += count;
+      });
+      if (check) job.cta->state.finish_read(agent, job.shared, bytes);
+      break;
+    case CopyJob::Kind::bulk_load:
+      for (u32 k = 0; k < bytes; k += kPiece) check_global_range(warp, job, job.global + k, kPiece, true);
+      if (counters != nullptr) counters->tma_read += bytes;
+      for_each_target(cluster, job, [&](Cta& cta, Cta& barrier_cta) {
+        std::memcpy(cta.shared + job.shared, reinterpret_cast<const void*>(job.global), bytes);
+        ++cta.matrix_epoch;
+        if (check) cta.state.finish_write(agent, Access::asynchronous, job.shared, bytes);
+        complete(cluster, job, barrier_cta, bytes);
+      });
+      break;
+    case CopyJob::Kind::bulk_store:
+      check_global_range(warp, job, job.global, bytes, false);
+      write_global(job, reinterpret_cast<std::byte*>(job.global), job.cta->shared + job.shared, bytes);
+      mark_global(warp, job.global, bytes);
+      if (counters != nullptr) counters->tma_written += bytes;
+      if (check) job.cta->state.finish_read(agent, job.shared, bytes);
+      break;
+    case CopyJob::Kind::bulk_shared:
+      write_global(job, job.to_cta->shared + job.to_shared, job.cta->shared + job.shared, bytes);
+      ++job.to_cta->matrix_epoch;
+      if (check) {
+        job.cta->state.finish_read(agent, job.shared, bytes);
+        job.to_cta->state.finish_write(agent, Access::asynchronous, job.to_shared, bytes);
+      }
+      complete(cluster, job, *job.barrier_cta, bytes);
+      break;
+  }
+}
+
+void copy_lanes(Warp& warp, LaneCopies& copies) {
+  if (copies.done) return;
+  copies.done = true;
+  ++warp.cta->matrix_epoch;
+  for (u32 m = copies.lanes; m != 0; m &= m - 1) {
+    const int l = __builtin_ctz(m);
+    std::byte* to = warp.cta->shared + copies.to[l];
+    if (copies.bytes[l] == 16) {
+      std::memcpy(to, reinterpret_cast<const void*>(copies.from[l]), 16);
+    } else {
+      std::memset(to, 0, copies.size);
+      if (copies.bytes[l] != 0)
+        std::memcpy(to, reinterpret_cast<const void*>(copies.from[l]), copies.bytes[l]);
+    }
+  }
+}
+
+void finish_lanes(Warp& warp, const LaneCopies& copies) {
+  if (!checking(warp)) return;
+  const Agent agent = warp.as_agent();
+  for (u32 m = copies.lanes; m != 0; m &= m - 1) {
+    warp.cta->state.finish_write(agent, Access::generic, copies.to[__builtin_ctz(m)], copies.size);
+  }
+}
+
+}  // namespace flashjit::emulator

@@ -1,0 +1,74 @@
+#include "emulator/machine/async_queue.hpp"
+
+#include "emulator/machine/machine.hpp"
+
+namespace flashjit::emulator {
+
+int size_of(Element element) {
+  switch (element) {
+    case Element::f16:
+    case Element::bf16:
+      return 2;
+    case Element::unsigned32:
+    case Element::signed32:
+    case Element::f32:
+    case Element::bits32:
+      return 4;
+    default:
+      return 8;
+  }
+}
+
+void AsyncQueue::reset(Policy policy) {
+  jobs_.clear();
+  policy_ = policy;
+}
+
+void AsyncQueue::issue(Cluster& cluster, CopyJob job) {
+  announce(cluster, job);
+  jobs_.push_back(std::move(job));
+  if (policy_ == Policy::early) run(cluster, jobs_.size() - 1);
+}
+
+void AsyncQueue::step(Cluster& cluster) {
+  if (jobs_.empty() || policy_ != Policy::random) return;
+  if ((cluster.random() & 3) == 0) run(cluster, cluster.random() % jobs_.size());
+}
+
+bool AsyncQueue::advance(Cluster& cluster) {
+  if (jobs_.empty()) return false;
+  run(cluster, policy_ == Policy::late ? 0 : cluster.random() % jobs_.size());
+  return true;
+}
+
+void AsyncQueue::wait_bulk(Cluster& cluster, u32 agent, int upto) {
+  for (std::size_t k = 0; k < jobs_.size();) {
+    const bool due = jobs_[k].barrier_cta == nullptr && jobs_[k].agent == agent && jobs_[k].group < upto;
+    if (due)
+      run(cluster, k);
+    else
+      ++k;
+  }
+}
+
+bool AsyncQueue::has_store_of(u32 agent) const {
+  for (const CopyJob& job : jobs_) {
+    if (job.barrier_cta == nullptr && job.agent == agent) return true;
+  }
+  return false;
+}
+
+const CopyJob* AsyncQueue::first_to(const Cta* cta) const {
+  for (const CopyJob& job : jobs_) {
+    if (job.barrier_cta != nullptr && (job.cta == cta || job.to_cta == cta)) return &job;
+  }
+  return nullptr;
+}
+
+void AsyncQueue::run(Cluster& cluster, std::size_t index) {
+  const CopyJob job = std::move(jobs_[index]);
+  jobs_.erase(jobs_.begin() + static_cast<std::ptrdiff_t>(index));
+  perform(cluster, job);
+}
+
+}  // namespace flashjit::emulator

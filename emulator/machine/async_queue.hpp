@@ -1,0 +1,97 @@
+// One queue for everything that happens on its own: cp.async, TMA, bulk copies and reductions.
+//
+// When a job runs between its issue and the program's wait is the adversary's choice: at once, as late as can
+// be, or at any step, by seed. A right program cannot tell.
+#pragma once
+
+#include <deque>
+#include <vector>
+
+#include "emulator/program.hpp"
+
+namespace flashjit::emulator {
+
+struct Warp;
+struct Cta;
+struct Cluster;
+
+enum class Reduction : u8 { none, add, min, max, band, bor, bxor, inc, dec };
+enum class Element : u8 { unsigned32, signed32, unsigned64, signed64, f32, f64, f16, bf16, bits32, bits64 };
+int size_of(Element element);
+
+// A copy that TMA or the bulk engine does.
+struct CopyJob {
+  enum class Kind : u8 { tensor_load, tensor_store, bulk_load, bulk_store, bulk_shared };
+  Kind kind = Kind::tensor_load;
+  const Ins* ins = nullptr;
+  u32 agent = 0;  // who issued it
+  u32 lane = 0;
+  const struct EncodedMap* map = nullptr;
+  i32 coordinates[5] = {};
+  u64 global = 0;  // bulk
+  u32 bytes = 0;
+  Cta* cta = nullptr;  // of the shared side (of the source, for bulk_shared)
+  u32 shared = 0;
+  Cta* to_cta = nullptr;  // bulk_shared
+  u32 to_shared = 0;
+  Cta* barrier_cta = nullptr;  // complete_tx goes here
+  u32 barrier = 0;
+  u16 multicast = 0;  // CTAs of the cluster by rank; 0: only `cta`
+  int group = 0;      // bulk group of stores
+  Reduction reduction = Reduction::none;
+  Element element = Element::f32;
+  std::vector<u32> clock;  // of the issuing warp
+};
+
+// The lanes of one cp.async.
+struct LaneCopies {
+  const Ins* ins = nullptr;
+  u32 lanes = 0;
+  u32 size = 0;       // 4, 8 or 16
+  bool done = false;  // the data has moved already
+  u32 to[kLanes];
+  u64 from[kLanes];
+  u8 bytes[kLanes];  // that are copied; the rest of size is zero
+};
+
+// A warp's cp.async: what is issued and in no group yet, and the groups.
+struct AsyncCopies {
+  std::vector<LaneCopies> open;
+  std::deque<std::vector<LaneCopies>> groups;
+};
+
+class AsyncQueue {
+ public:
+  enum class Policy : u8 { early, late, random };
+  void reset(Policy policy);
+  [[nodiscard]] Policy policy() const { return policy_; }
+
+  void issue(Cluster& cluster, CopyJob job);
+  // Something may happen at this step.
+  void step(Cluster& cluster);
+  // Nobody can run: something must happen. False if nothing is left.
+  bool advance(Cluster& cluster);
+  // cp.async.bulk.wait_group: runs the stores of the agent's groups before `upto`.
+  void wait_bulk(Cluster& cluster, u32 agent, int upto);
+  [[nodiscard]] bool has_store_of(u32 agent) const;
+  [[nodiscard]] const CopyJob* first_to(
+      const Cta* cta) const;  // a job that will write this CTA's shared memory
+  [[nodiscard]] bool empty() const { return jobs_.empty(); }
+
+ private:
+  void run(Cluster& cluster, std::size_t index);
+
+  std::vector<CopyJob> jobs_;
+  Policy policy_ = Policy::random;
+};
+
+// Does what the job says; async_copy.cpp.
+void perform(Cluster& cluster, const CopyJob& job);
+// Checks and marks at issue: maps, bounds, shadow.
+void announce(Cluster& cluster, const CopyJob& job);
+
+// Moves the data of one cp.async, and makes it visible to the warp.
+void copy_lanes(Warp& warp, LaneCopies& copies);
+void finish_lanes(Warp& warp, const LaneCopies& copies);
+
+}  // namespace flashjit::emulator

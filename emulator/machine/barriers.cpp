@@ -1,0 +1,143 @@
+#include "emulator/machine/barriers.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "emulator/machine/machine.hpp"
+
+namespace flashjit::emulator {
+namespace {
+
+void join(std::vector<u32>& into, const u32* clock, u32 agents) {
+  into.resize(agents, 0);
+  for (u32 k = 0; k < agents; ++k) into[k] = std::max(into[k], clock[k]);
+}
+void acquire(const std::vector<u32>& from, u32* clock) {
+  for (std::size_t k = 0; k < from.size(); ++k) clock[k] = std::max(clock[k], from[k]);
+}
+
+}  // namespace
+
+bool arrive_at(Warp& warp, const Ins& ins, u32 number, u32 expected, bool waits, u32 true_lanes) {
+  Cta& cta = *warp.cta;
+  NamedBarrier& barrier = cta.barriers[number];
+  const u32 agents = cta.cluster->agents;
+  if (barrier.arrived != 0 && barrier.expected != expected) {
+    finding(warp, ins, FindingKind::barrier, warp.active,
+            fmt::format("barrier {} is used for {} threads here and for {} by those who wait", number,
+                        expected, barrier.expected));
+  }
+  if (expected % kLanes != 0 || expected == 0) {
+    stop(warp, ins, FindingKind::barrier, warp.active,
+         fmt::format("barrier {} for {} threads; it must be a multiple of 32", number, expected));
+  }
+  barrier.expected = expected;
+  barrier.arrived += kLanes;
+  barrier.count_true += static_cast<u32>(std::popcount(true_lanes));
+  join(barrier.clock, warp.clock, agents);
+  warp.release();
+  if (barrier.arrived < expected) {
+    if (waits) {
+      warp.wait = Wait::named_barrier;
+      warp.wait_address = number;
+      warp.yield();
+      if (cta.cluster->counters != nullptr) ++cta.cluster->counters->barrier_waits;
+    }
+    return false;
+  }
+  barrier.last_result_true = barrier.count_true;
+  barrier.last_result_threads = cta.threads;
+  barrier.count_true = 0;
+  barrier.arrived = 0;
+  for (Warp& other : cta.warps) {
+    if (other.wait != Wait::named_barrier || other.wait_address != number) continue;
+    other.wait = Wait::none;
+    acquire(barrier.clock, other.clock);
+  }
+  if (waits) acquire(barrier.clock, warp.clock);
+  barrier.clock.assign(agents, 0);
+  return true;
+}
+
+Mbarrier Mbarrier::load(const Cta& cta, u32 address) {
+  u64 word;
+  std::memcpy(&word, cta.shared + address, sizeof word);
+  return {.phase = static_cast<u32>(word & 1),
+          .pending = static_cast<u32>(word >> 1) & kMaxCount,
+          .expected = static_cast<u32>(word >> 21) & kMaxCount,
+          .bytes = static_cast<i64>(word) >> 41};
+}
+
+void Mbarrier::store(Cta& cta, u32 address) const {
+  const u64 word = u64{phase & 1} | u64{pending & kMaxCount} << 1 | u64{expected & kMaxCount} << 21 |
+                   static_cast<u64>(bytes) << 41;
+  std::memcpy(cta.shared + address, &word, sizeof word);
+}
+
+const char* mbarrier_arrive(Cluster& cluster, Cta& cta, u32 address, u32 count, i64 bytes) {
+  Mbarrier barrier = Mbarrier::load(cta, address);
+  if (barrier.expected == 0) return "the mbarrier is not initialised, or was overwritten";
+  if (barrier.pending < count) return "more arrivals than the mbarrier's phase expects";
+  barrier.pending -= count;
+  barrier.bytes += bytes;
+  if (barrier.bytes < -(1 << 20) || barrier.bytes >= (1 << 20))
+    return "the mbarrier's pending bytes leave their range of 2^20 - 1";
+  if (barrier.pending == 0 && barrier.bytes == 0) {
+    barrier.phase ^= 1;
+    barrier.pending = barrier.expected;
+    cluster.mbarriers.finish_phase(cta, address);
+  }
+  barrier.store(cta, address);
+  return nullptr;
+}
+
+void MbarrierClocks::join(const Cta& cta, u32 address, const u32* clock, u32 agents) {
+  flashjit::emulator::join(all_[{&cta, address}].open, clock, agents);
+}
+
+void MbarrierClocks::finish_phase(const Cta& cta, u32 address) {
+  Clocks& clocks = all_[{&cta, address}];
+  clocks.visible = clocks.open;
+}
+
+void MbarrierClocks::acquire(const Cta& cta, u32 address, u32* clock, u32 agents) const {
+  auto found = all_.find({&cta, address});
+  if (found == all_.end()) return;
+  (void)agents;
+  flashjit::emulator::acquire(found->second.visible, clock);
+}
+
+void arrive_at_cluster(Warp& warp) {
+  Cluster& cluster = *warp.cta->cluster;
+  ClusterBarrier& barrier = cluster.barrier;
+  barrier.arrived += static_cast<u32>(std::popcount(warp.active));
+  join(barrier.clock, warp.clock, cluster.agents);
+  warp.release();
+  warp.cluster_phase = barrier.phase;
+  settle_cluster_barrier(cluster);
+}
+
+void settle_cluster_barrier(Cluster& cluster) {
+  ClusterBarrier& barrier = cluster.barrier;
+  u32 present = 0;
+  for (const Cta& cta : cluster.ctas) {
+    for (const Warp& warp : cta.warps) present += static_cast<u32>(std::popcount(warp.everyone()));
+  }
+  if (barrier.arrived == 0 || barrier.arrived < present) return;
+  barrier.arrived = 0;
+  ++barrier.phase;
+  barrier.visible = barrier.clock;
+  for (Cta& cta : cluster.ctas) {
+    for (Warp& warp : cta.warps) {
+      if (warp.wait == Wait::cluster_barrier) {
+        warp.wait = Wait::none;
+        acquire(barrier.clock, warp.clock);
+      }
+    }
+  }
+}
+
+}  // namespace flashjit::emulator

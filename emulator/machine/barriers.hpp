@@ -1,0 +1,75 @@
+// Barriers: the sixteen named ones of a CTA, mbarriers in shared memory, and the cluster's.
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "emulator/program.hpp"
+
+namespace flashjit::emulator {
+
+struct Warp;
+struct Cta;
+struct Cluster;
+
+// barrier.sync and bar.arrive. Threads are counted, 32 for each warp.
+struct NamedBarrier {
+  u32 arrived = 0;
+  u32 expected = 0;        // of those who arrived so far
+  std::vector<u32> clock;  // what the ones that arrived had seen
+  u32 count_true = 0;      // bar.red: threads whose predicate holds
+  u32 last_result_true = 0, last_result_threads = 0;
+};
+
+// One warp arrives; waits if `waits`. Returns true if that completed the barrier (and released everybody
+// else).
+bool arrive_at(Warp& warp, const Ins& ins, u32 number, u32 expected, bool waits, u32 true_lanes);
+
+// The 64 bits of an mbarrier: phase, pending arrivals, expected arrivals, pending bytes. Kept in the kernel's
+// own shared memory, so that whoever overwrites one is found out.
+struct Mbarrier {
+  u32 phase = 0;
+  u32 pending = 0;
+  u32 expected = 0;
+  i64 bytes = 0;  // may be negative: a copy may complete before it is announced
+
+  static constexpr u32 kMaxCount = (1u << 20) - 1;
+  static Mbarrier load(const Cta& cta, u32 address);
+  void store(Cta& cta, u32 address) const;
+};
+
+// What passes through mbarriers besides data: the clocks of all that arrived in finished phases and in the
+// open one.
+class MbarrierClocks {
+ public:
+  void clear() { all_.clear(); }
+  void join(const Cta& cta, u32 address, const u32* clock, u32 agents);  // into the open phase
+  void finish_phase(const Cta& cta, u32 address);  // the open phase's clocks become visible
+  void acquire(const Cta& cta, u32 address, u32* clock, u32 agents) const;
+
+ private:
+  struct Clocks {
+    std::vector<u32> open, visible;
+  };
+  std::map<std::pair<const Cta*, u32>, Clocks> all_;
+};
+
+// `count` arrivals and `bytes` more to expect (negative: that have come). Ends the phase if nothing is left.
+// Returns a complaint, or null if all is well.
+const char* mbarrier_arrive(Cluster& cluster, Cta& cta, u32 address, u32 count, i64 bytes);
+inline bool mbarrier_passed(const Mbarrier& barrier, u32 parity) {
+  return barrier.phase != (parity & 1);
+}
+
+struct ClusterBarrier {
+  u32 arrived = 0;  // threads
+  u64 phase = 0;
+  std::vector<u32> clock, visible;  // of who arrived; as it was when the last phase ended
+};
+void arrive_at_cluster(Warp& warp);
+// Threads of the cluster that have not exited; when one exits, the barrier may be complete.
+void settle_cluster_barrier(Cluster& cluster);
+
+}  // namespace flashjit::emulator

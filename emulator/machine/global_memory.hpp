@@ -1,0 +1,53 @@
+// Device memory of the emulator: a registry of allocations that knows bounds, what was freed and what was
+// written.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "emulator/program.hpp"
+
+namespace flashjit::emulator {
+
+// One allocation. `written` holds a bit per byte.
+struct Allocation {
+  u64 begin = 0;
+  u64 end = 0;
+  bool freed = false;
+  bool track = true;  // false: everything counts as written (module variables, foreign memory)
+  std::unique_ptr<std::byte[], void (*)(std::byte*)> bytes{nullptr, nullptr};
+  std::vector<u64> written;
+
+  // The bits of the `count` (1 to 64) bytes at `address`, lowest first.
+  [[nodiscard]] u64 bits(u64 address, u32 count) const;
+  void mark(u64 address, u64 count);  // safe from many threads
+};
+
+class GlobalMemory {
+ public:
+  void* allocate(std::size_t bytes);
+  void free(void* pointer);  // throws Error{invalid_argument} if it is no allocation
+  // Bounds of a host's access, and for writes the shadow. Throws Error{invalid_argument} in the words of
+  // `what`.
+  void check_host(const void* pointer, std::size_t bytes, bool writes, const char* what);
+
+  // The allocation that holds the address, freed ones too; null if none. Not to be called while another
+  // thread allocates.
+  [[nodiscard]] Allocation* find(u64 address) const;
+  // "16 bytes at 0x7f… : 4 bytes past the end of an allocation of 1024 bytes".
+  [[nodiscard]] std::string explain(u64 address, u64 bytes) const;
+
+  [[nodiscard]] std::size_t live_bytes() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<std::unique_ptr<Allocation>> sorted_;  // by begin
+  std::deque<Allocation*> freed_;                    // oldest first: kept so that late uses are recognised
+  std::size_t freed_bytes_ = 0;
+};
+
+}  // namespace flashjit::emulator

@@ -1,0 +1,226 @@
+// The state of a running launch: warps, CTAs, clusters, and what handlers need of them.
+#pragma once
+
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "emulator/machine/async_queue.hpp"
+#include "emulator/machine/barriers.hpp"
+#include "emulator/machine/global_memory.hpp"
+#include "emulator/machine/shared_state.hpp"
+#include "emulator/profile.hpp"
+#include "emulator/program.hpp"
+#include "emulator/report.hpp"
+
+namespace flashjit::emulator {
+
+struct Cta;
+struct Cluster;
+
+// What all threads of a launch share.
+struct LaunchContext {
+  const Program* program = nullptr;
+  GlobalMemory* memory = nullptr;
+  Report* report = nullptr;
+  u32 grid[3] = {1, 1, 1};
+  u32 block[3] = {1, 1, 1};
+  u32 cluster = 1;       // CTAs, along x
+  u32 shared_bytes = 0;  // dynamic
+  const std::byte* params = nullptr;
+  u64 seed = 0;
+  Checks checks = Checks::all;
+  bool counts = false;
+  u32 sm_count = 1;
+};
+
+// Lanes that wait for others to meet them again.
+struct Divergence {
+  u32 pc;
+  u32 rejoin;  // of these lanes
+  u32 mask;
+};
+
+// Why a warp does not run.
+enum class Wait : u8 { none, named_barrier, mbarrier, warpgroup, cluster_barrier, finished };
+
+// A wgmma that was issued: all that it needs besides the registers it accumulates into.
+struct MatrixJob {
+  const Ins* ins = nullptr;
+  u64 a = 0;  // descriptor
+  u64 b = 0;
+  bool accumulate = true;
+  std::vector<u32> fragment;  // A from registers: count rows of 32, as they were when it was issued
+  std::vector<u32> clock;     // of the warp when it was issued
+};
+
+struct Warp {
+  // What the fast path touches.
+  const std::byte* bank[2] = {};  // registers; constants, less the one of bit 0
+  u32* predicates = nullptr;
+  u32 pc = 0;
+  u32 active = 0;
+  u32 rejoin = kNoTarget;
+  int budget = 0;  // instructions until another warp's turn
+  u32 exited = 0;
+  u8 watch = 0;                        // InsFlags that the loop stops for
+  u64 known_begin = 1, known_end = 0;  // the allocation that was hit last
+  Allocation* known = nullptr;
+  Cta* cta = nullptr;
+  u32* clock = nullptr;  // of the cluster's agents; clock[agent] is its own
+  u32 agent = 0;
+
+  std::vector<Divergence> stack;
+  u32 index = 0;  // within the CTA
+  Wait wait = Wait::none;
+  u32 wait_address = 0;  // barrier number, or address of the mbarrier
+  u32 wait_parity = 0;
+  Cta* wait_cta = nullptr;      // whose mbarrier
+  u32 spurious_pc = kNoTarget;  // a try_wait that failed by chance and must not do so twice
+  u64 cluster_phase = 0;        // of the cluster barrier that it arrived at
+  u64 instructions = 0;
+
+  AsyncCopies copies;                                // cp.async
+  int bulk_group = 0;                                // cp.async.bulk groups committed
+  std::deque<std::vector<MatrixJob>> matrix_groups;  // committed, not yet waited for
+  u64 matrix_committed = 0, matrix_done = 0, matrix_waited = 0, matrix_target = 0;  // groups
+  std::vector<u16> in_flight;          // by row / 128: how many wgmma under way own the row
+  std::vector<MatrixJob> matrix_open;  // issued, not yet committed
+  std::vector<std::byte> local;        // local memory, lane after lane
+  float* fragment = nullptr;           // A of the last mma as floats: [16][2][32]
+
+  template <class T>
+  [[nodiscard]] const T* source(u32 row) const {
+    return reinterpret_cast<const T*>(bank[row & 1] + row);
+  }
+  template <class T>
+  [[nodiscard]] T* destination(u32 row) const {
+    return reinterpret_cast<T*>(const_cast<std::byte*>(bank[0]) + row);
+  }
+  [[nodiscard]] u32 everyone() const { return ~exited; }
+  [[nodiscard]] Agent as_agent() const { return {agent, clock}; }
+  void set_predicate(u32 predicate, u32 mask, u32 value) {
+    predicates[predicate] = (predicates[predicate] & ~mask) | (value & mask);
+  }
+  void release() { ++clock[agent]; }  // what comes next is after what others acquire now
+  void yield() { budget = 0; }
+};
+
+struct Cta {
+  LaunchContext* launch = nullptr;
+  Cluster* cluster = nullptr;
+  u32 rank = 0;
+  u32 id[3] = {};
+  u32 threads = 0;
+  std::byte* shared = nullptr;  // indexed by shared address
+  u32 shared_end = 0;           // first address past the end
+  SharedState state;
+  NamedBarrier barriers[16];
+  std::vector<Warp> warps;
+  u32 running = 0;       // warps that have not finished
+  u32 matrix_epoch = 0;  // counts changes of shared memory that wgmma may have cached
+
+  std::vector<std::byte> shared_storage;
+  std::vector<std::byte> row_storage;
+  std::vector<u32> predicate_storage;
+  std::vector<float> fragment_storage;
+};
+
+// A 16 x N operand B of wgmma as floats, in the order of the accumulator's lanes; four warps and often more
+// use one.
+struct MatrixTile {
+  const Cta* cta = nullptr;
+  u64 descriptor = 0;
+  u32 epoch = 0;  // of Cta::matrix_epoch when it was read
+  u32 shape = 0;  // columns, type and order
+  alignas(32) float b[16][264];
+};
+
+// CTAs that run together, on one thread.
+struct Cluster {
+  LaunchContext* launch = nullptr;
+  Counters* counters = nullptr;
+  std::vector<Cta> ctas;
+  u32 agents = 0;
+  std::vector<u32> clocks;       // agents x agents
+  std::vector<u32> fenced;       // clock up to which an agent's writes are fenced for the asynchronous proxy
+  std::vector<u32> init_fenced;  // and its initialisations of mbarriers
+  AsyncQueue queue;
+  MbarrierClocks mbarriers;
+  ClusterBarrier barrier;
+  std::vector<MatrixTile> tiles;  // B operands of wgmma that were converted last
+  u64 random_state = 1;
+  u64 steps = 0;
+
+  u32 random() {  // xorshift
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return static_cast<u32>(random_state >> 32);
+  }
+  Warp& warp_of(u32 agent) {
+    const auto per_cta = static_cast<u32>(ctas.front().warps.size());
+    return ctas[agent / per_cta].warps[agent % per_cta];
+  }
+};
+
+// Reports and goes on.
+void finding(const Warp& warp, const Ins& ins, FindingKind kind, u32 lanes, std::string message);
+// Reports and ends the launch.
+[[noreturn]] void stop(const Warp& warp, const Ins& ins, FindingKind kind, u32 lanes, std::string message);
+
+inline bool checking(const Warp& warp) {
+  return warp.cta->launch->checks != Checks::off;
+}
+inline bool ordering(const Warp& warp) {
+  return warp.cta->launch->checks == Checks::all;
+}
+inline bool counting(const Warp& warp) {
+  return warp.cta->launch->counts;
+}
+inline u32 index_of(const Warp& warp, const Ins& ins) {
+  return static_cast<u32>(&ins - warp.cta->launch->program->code.data());
+}
+
+// The CTA that a shared::cluster address belongs to; strips the rank off the address.
+Cta& cta_of(Warp& warp, const Ins& ins, u32& address);
+
+// Throws Stop unless address .. address + bytes lies in the CTA's shared memory and is a multiple of `align`.
+void check_shared_slowly(const Warp& warp, const Ins& ins, const Cta& cta, u32 address, u32 bytes, u32 align,
+                         u32 lane);
+inline void check_shared(const Warp& warp, const Ins& ins, const Cta& cta, u32 address, u32 bytes, u32 align,
+                         u32 lane) {
+  if (address < kSharedBase || u64{address} + bytes > cta.shared_end || (address & (align - 1)) != 0) {
+    check_shared_slowly(warp, ins, cta, address, bytes, align, lane);
+  }
+}
+
+// Likewise for global memory, with what was freed and, for reads, what nothing wrote (`used`: a bit per byte
+// that counts). Returns with warp.known set to the allocation.
+void check_global_slowly(Warp& warp, const Ins& ins, u64 address, u32 bytes, u32 align, u32 lane);
+inline void check_global(Warp& warp, const Ins& ins, u64 address, u32 bytes, u32 align, u32 lane) {
+  if (address < warp.known_begin || address + bytes > warp.known_end || (address & (align - 1)) != 0) {
+    check_global_slowly(warp, ins, address, bytes, align, lane);
+  }
+}
+void check_written(Warp& warp, const Ins& ins, u64 address, u32 bytes, u64 used, u32 lane);
+
+// Whether the four warps of the warpgroup have committed the wgmma groups that `warp` waits for.
+inline bool warpgroup_ready(const Warp& warp) {
+  const u32 first = warp.index & ~3u;
+  if (first + 4 > warp.cta->warps.size()) return false;
+  for (u32 k = first; k < first + 4; ++k) {
+    if (warp.cta->warps[k].matrix_committed < warp.matrix_target) return false;
+  }
+  return true;
+}
+
+// Runs every CTA of the launch on `threads` threads; `progress` hears of each that is done. Adds to the
+// report; a Stop ends it early. Adds to the profile if the launch counts.
+void run_launch(LaunchContext& launch, u32 threads, Counters* profile,
+                const std::function<void(u64 done, u64 of)>& progress);
+
+}  // namespace flashjit::emulator

@@ -1,0 +1,423 @@
+// Runs a launch: clusters are handed to threads, and within a cluster the seed decides which warp goes next
+// and how far.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "emulator/machine/machine.hpp"
+#include "flashjit/error.hpp"
+
+namespace flashjit::emulator {
+namespace {
+
+constexpr std::size_t kAlign = 64;
+constexpr u32 kFragment = 16 * 2 * kLanes;  // floats of a spread A operand
+constexpr u64 kMostSteps =
+    50'000'000'000;  // instructions of one cluster: days on a GPU that polls; here, a hang
+
+std::byte* aligned(std::vector<std::byte>& storage) {
+  return storage.data() + (kAlign - reinterpret_cast<u64>(storage.data()) % kAlign) % kAlign;
+}
+
+u32 special_value(const Cta& cta, const Warp& warp, Special special, u32 lane) {
+  const LaunchContext& launch = *cta.launch;
+  const u32 thread = warp.index * kLanes + lane;
+  const u32* block = launch.block;
+  const u32* grid = launch.grid;
+  switch (special) {
+    case Special::tid_x:
+      return thread % block[0];
+    case Special::tid_y:
+      return thread / block[0] % block[1];
+    case Special::tid_z:
+      return thread / block[0] / block[1];
+    case Special::ntid_x:
+      return block[0];
+    case Special::ntid_y:
+      return block[1];
+    case Special::ntid_z:
+      return block[2];
+    case Special::ctaid_x:
+      return cta.id[0];
+    case Special::ctaid_y:
+      return cta.id[1];
+    case Special::ctaid_z:
+      return cta.id[2];
+    case Special::nctaid_x:
+      return grid[0];
+    case Special::nctaid_y:
+      return grid[1];
+    case Special::nctaid_z:
+      return grid[2];
+    case Special::laneid:
+      return lane;
+    case Special::warpid:
+      return warp.index;
+    case Special::nwarpid:
+      return static_cast<u32>(cta.warps.size());
+    case Special::smid:
+      return (cta.id[0] + grid[0] * (cta.id[1] + grid[1] * cta.id[2])) % launch.sm_count;
+    case Special::nsmid:
+      return launch.sm_count;
+    case Special::gridid:
+      return 1;
+    case Special::dynamic_smem_size:
+      return launch.shared_bytes;
+    case Special::total_smem_size:
+      return cta.shared_end - kSharedBase;
+    case Special::cluster_ctaid_x:
+      return cta.rank;
+    case Special::cluster_ctaid_y:
+    case Special::cluster_ctaid_z:
+      return 0;
+    case Special::cluster_nctaid_x:
+      return launch.cluster;
+    case Special::cluster_nctaid_y:
+    case Special::cluster_nctaid_z:
+      return 1;
+    case Special::cluster_ctarank:
+      return cta.rank;
+    case Special::cluster_nctarank:
+      return launch.cluster;
+    case Special::clusterid_x:
+      return cta.id[0] / launch.cluster;
+    case Special::clusterid_y:
+      return cta.id[1];
+    case Special::clusterid_z:
+      return cta.id[2];
+    case Special::nclusterid_x:
+      return grid[0] / launch.cluster;
+    case Special::nclusterid_y:
+      return grid[1];
+    case Special::nclusterid_z:
+      return grid[2];
+    case Special::is_explicit_cluster:
+      return launch.cluster > 1 ? 1 : 0;
+    case Special::lanemask_eq:
+      return 1u << lane;
+    case Special::lanemask_lt:
+      return (1u << lane) - 1;
+    case Special::lanemask_le:
+      return ((1u << lane) - 1) | 1u << lane;
+    case Special::lanemask_gt:
+      return ~(((1u << lane) - 1) | 1u << lane);
+    case Special::lanemask_ge:
+      return ~((1u << lane) - 1);
+    default:
+      return 0;
+  }
+}
+
+class Runner {
+ public:
+  explicit Runner(LaunchContext& launch, Counters* counters) : launch_(launch), program_(*launch.program) {
+    cluster_.launch = &launch;
+    cluster_.counters = counters;
+    cluster_.ctas.resize(launch.cluster);
+    threads_ = launch.block[0] * launch.block[1] * launch.block[2];
+    const u32 warps = (threads_ + kLanes - 1) / kLanes;
+    cluster_.agents = warps * launch.cluster;
+    ordered_ = launch.checks == Checks::all && cluster_.agents <= kMaxAgents;
+    for (Cta& cta : cluster_.ctas) {
+      cta.launch = &launch;
+      cta.cluster = &cluster_;
+      cta.threads = threads_;
+      cta.warps.resize(warps);
+      cta.shared_end = program_.dynamic_shared + launch.shared_bytes;
+      cta.shared_storage.resize(cta.shared_end + 2 * kAlign);
+      cta.row_storage.resize(std::size_t{program_.row_bytes} * warps + 2 * kAlign);
+      cta.fragment_storage.resize(std::size_t{kFragment} * warps + 16);
+      cta.predicate_storage.resize(std::size_t{program_.predicates} * warps);
+    }
+  }
+
+  void run(u64 index) {
+    reset(index);
+    u32 turn = 0;
+    const auto per_cta = static_cast<u32>(cluster_.ctas.front().warps.size());
+    const u32 warps = cluster_.agents;
+    while (live_ > 0) {
+      cluster_.queue.step(cluster_);
+      turn = cluster_.random() % warps;
+      Warp* next = nullptr;
+      for (u32 k = 0; k < warps && next == nullptr; ++k) {
+        const u32 agent = turn + k < warps ? turn + k : turn + k - warps;
+        Warp& warp = cluster_.ctas[agent / per_cta].warps[agent % per_cta];
+        if (warp.wait == Wait::none || (warp.wait != Wait::finished && may_go_on(warp))) next = &warp;
+      }
+      if (next == nullptr) {
+        if (!cluster_.queue.advance(cluster_)) deadlock();
+        continue;
+      }
+      // Mostly long turns, sometimes very short ones, so that every interleaving can come about.
+      const u32 dice = cluster_.random();
+      const int turn_length =
+          (dice & 7) == 0 ? 1 + static_cast<int>(dice >> 8 & 7) : 1 + static_cast<int>(dice >> 8) % 500;
+      next->budget = turn_length;
+      execute(*next);
+      cluster_.steps += static_cast<u64>(turn_length);
+      if (cluster_.steps > kMostSteps) {
+        stop(*next, program_.code[next->pc], FindingKind::deadlock, next->active, "the CTA runs without end");
+      }
+      if (next->wait == Wait::finished) finished(*next);
+    }
+    while (cluster_.queue.advance(cluster_)) {
+    }
+  }
+
+ private:
+  void reset(u64 index) {
+    cluster_.random_state = (launch_.seed + 1) * 0x9e3779b97f4a7c15ull ^ (index + 1) * 0xd1342543de82ef95ull;
+    cluster_.random_state |= 1;
+    for (int k = 0; k < 4; ++k) (void)cluster_.random();
+    const u32 policy = cluster_.random() % 4;
+    cluster_.queue.reset(policy == 0   ? AsyncQueue::Policy::early
+                         : policy == 1 ? AsyncQueue::Policy::late
+                                       : AsyncQueue::Policy::random);
+    const u32 agents = cluster_.agents;
+    cluster_.clocks.assign(std::size_t{agents} * agents, 0);
+    cluster_.fenced.assign(agents, 0);
+    cluster_.init_fenced.assign(agents, 0);
+    cluster_.mbarriers.clear();
+    cluster_.barrier = {};
+    cluster_.steps = 0;
+    live_ = agents;
+    const u64 per_row = launch_.grid[0] / launch_.cluster;
+    for (u32 rank = 0; rank < launch_.cluster; ++rank) {
+      Cta& cta = cluster_.ctas[rank];
+      cta.rank = rank;
+      cta.id[0] = static_cast<u32>(index % per_row) * launch_.cluster + rank;
+      cta.id[1] = static_cast<u32>(index / per_row % launch_.grid[1]);
+      cta.id[2] = static_cast<u32>(index / per_row / launch_.grid[1]);
+      cta.shared = aligned(cta.shared_storage);
+      std::fill(cta.shared_storage.begin(), cta.shared_storage.end(), std::byte{0xff});
+      if (launch_.checks != Checks::off) {
+        cta.state.reset(cta.shared_end, agents, ordered_);
+        cta.state.set_fences(cluster_.fenced.data());
+      }
+      ++cta.matrix_epoch;
+      cta.running = static_cast<u32>(cta.warps.size());
+      for (NamedBarrier& barrier : cta.barriers) barrier = {};
+      for (u32 k = 0; k < cta.warps.size(); ++k) reset(cta, k, rank * static_cast<u32>(cta.warps.size()) + k);
+    }
+  }
+
+  void reset(Cta& cta, u32 index, u32 agent) {
+    Warp& warp = cta.warps[index];
+    warp = Warp();
+    warp.cta = &cta;
+    warp.index = index;
+    warp.agent = agent;
+    warp.clock = cluster_.clocks.data() + std::size_t{agent} * cluster_.agents;
+    warp.clock[agent] = 1;
+    std::byte* rows = aligned(cta.row_storage) + std::size_t{program_.row_bytes} * index;
+    warp.bank[0] = rows;
+    warp.bank[1] = program_.constants.data() + program_.constants_start - 1;
+    warp.predicates = cta.predicate_storage.data() + std::size_t{program_.predicates} * index;
+    float* fragments = cta.fragment_storage.data();
+    fragments += (kAlign - reinterpret_cast<u64>(fragments) % kAlign) % kAlign / sizeof(float);
+    warp.fragment = fragments + std::size_t{kFragment} * index;
+    warp.predicates[0] = kFull;
+    const u32 left = threads_ - index * kLanes;
+    warp.active = left >= kLanes ? kFull : (1u << left) - 1;
+    warp.exited = ~warp.active;
+    warp.watch = launch_.checks == Checks::off ? u8{0} : u8{kAligned};
+    warp.local.assign(std::size_t{program_.local_bytes} * kLanes, std::byte{0xff});
+    if (launch_.checks != Checks::off) warp.in_flight.assign(program_.row_bytes / 128 + 2, 0);
+    for (const auto& [special, row] : program_.specials) {
+      u32* values = warp.destination<u32>(row);
+      for (u32 lane = 0; lane < kLanes; ++lane) values[lane] = special_value(cta, warp, special, lane);
+    }
+  }
+
+  // What the loop stops for: an aligned instruction with lanes missing, or a register that a wgmma still
+  // owns.
+  void inspect(Warp& warp, const Ins& ins, u32 mask) {
+    if ((ins.flags & kAligned) != 0 && mask != warp.everyone() && mask != 0) {
+      finding(warp, ins, FindingKind::divergence, mask,
+              fmt::format("an aligned instruction is reached by lanes 0x{:08x} of 0x{:08x}", mask,
+                          warp.everyone()));
+    }
+    if ((ins.flags & warp.watch & kTouchesAccumulator) != 0 && (ins.flags & kReleasesWarpgroup) == 0)
+      check_in_flight(warp, ins, mask);
+  }
+
+  void check_in_flight(Warp& warp, const Ins& ins, u32 mask) {
+    auto look = [&](u32 row) {
+      if ((row & 1) != 0 || warp.in_flight[row / 128] == 0) return;
+      warp.in_flight[row / 128] = 0;
+      finding(warp, ins, FindingKind::async_result, mask,
+              "uses a register of a wgmma that was not waited for; wgmma.wait_group belongs before");
+    };
+    const u32 index = index_of(warp, ins);
+    for (u32 row : program_.touched_rows(index)) look(row);
+  }
+
+  template <bool Checked, bool Counted>
+  void loop(Warp& warp) {
+    const Ins* code = program_.code.data();
+    u64* executed = Counted ? cluster_.counters->executed.data() : nullptr;
+    const int start = warp.budget;
+    int left = start;
+    do {
+      const Ins& ins = code[warp.pc];
+      if constexpr (Counted) ++executed[warp.pc];
+      ++warp.pc;
+      const u32 guard = warp.predicates[ins.guard];
+      const u32 mask = warp.active & ((ins.flags & kGuardNegated) != 0 ? ~guard : guard);
+      if constexpr (Checked) {
+        if ((ins.flags & warp.watch) != 0) [[unlikely]]
+          inspect(warp, ins, mask);
+      }
+      ins.run(warp, ins, mask);
+      left = --warp.budget;
+    } while (left > 0);
+    warp.instructions += static_cast<u64>(start);
+  }
+
+  void execute(Warp& warp) {
+    if (launch_.checks != Checks::off) {
+      if (launch_.counts)
+        loop<true, true>(warp);
+      else
+        loop<true, false>(warp);
+    } else {
+      if (launch_.counts)
+        loop<false, true>(warp);
+      else
+        loop<false, false>(warp);
+    }
+  }
+
+  bool may_go_on(Warp& warp) {
+    switch (warp.wait) {
+      case Wait::mbarrier:
+        if (!mbarrier_passed(Mbarrier::load(*warp.wait_cta, warp.wait_address), warp.wait_parity))
+          return false;
+        break;
+      case Wait::warpgroup:
+        if (!warpgroup_ready(warp)) return false;
+        break;
+      default:
+        return false;
+    }
+    warp.wait = Wait::none;
+    return true;
+  }
+
+  void finished(Warp& warp) {
+    --live_;
+    --warp.cta->running;
+    for (std::size_t k = 0; k < warp.copies.groups.size(); ++k) warp.copies.groups[k].clear();
+    if (launch_.cluster > 1) settle_cluster_barrier(cluster_);
+  }
+
+  [[noreturn]] void deadlock() {
+    std::string text = "nobody can run any more:";
+    const Warp* first = nullptr;
+    for (const Cta& cta : cluster_.ctas) {
+      u32 done = 0;
+      for (const Warp& warp : cta.warps) {
+        if (warp.wait == Wait::finished) {
+          ++done;
+          continue;
+        }
+        if (first == nullptr) first = &warp;
+        text += fmt::format("\n    {}warp {} waits {}, at {}",
+                            launch_.cluster > 1 ? fmt::format("CTA {} of the cluster, ", cta.rank) : "",
+                            warp.index, describe(cta, warp), launch_.report->place(waiting_at(warp)));
+      }
+      if (done != 0) text += fmt::format("\n    {} of {} warps have exited", done, cta.warps.size());
+    }
+    stop(*first, program_.code[waiting_at(*first)], FindingKind::deadlock, first->active, text);
+  }
+
+  // A warp at a barrier has moved past it; the others execute their instruction again.
+  u32 waiting_at(const Warp& warp) const {
+    const bool past = warp.wait == Wait::named_barrier || warp.wait == Wait::cluster_barrier;
+    return past && warp.pc > 0 ? warp.pc - 1 : warp.pc;
+  }
+
+  static std::string describe(const Cta& cta, const Warp& warp) {
+    switch (warp.wait) {
+      case Wait::named_barrier: {
+        const NamedBarrier& barrier = cta.barriers[warp.wait_address];
+        return fmt::format("at barrier {}, where {} of {} threads arrived", warp.wait_address,
+                           barrier.arrived, barrier.expected);
+      }
+      case Wait::mbarrier: {
+        const Mbarrier barrier = Mbarrier::load(*warp.wait_cta, warp.wait_address);
+        return fmt::format(
+            "for parity {} of the mbarrier at offset {}{}: it is in phase {}, {} of {} arrivals and {} bytes "
+            "are missing",
+            warp.wait_parity & 1, warp.wait_address - kSharedBase,
+            warp.wait_cta == &cta ? "" : fmt::format(" of CTA {}", warp.wait_cta->rank), barrier.phase,
+            barrier.pending, barrier.expected, barrier.bytes);
+      }
+      case Wait::warpgroup:
+        return "for its warpgroup: another warp of the four has not issued the same wgmma groups";
+      case Wait::cluster_barrier:
+        return fmt::format("at the cluster's barrier, where {} threads arrived",
+                           cta.cluster->barrier.arrived);
+      default:
+        return "for nothing";
+    }
+  }
+
+  LaunchContext& launch_;
+  const Program& program_;
+  Cluster cluster_;
+  u32 threads_ = 0;
+  u32 live_ = 0;
+  bool ordered_ = false;
+};
+
+}  // namespace
+
+void run_launch(LaunchContext& launch, u32 threads, Counters* profile,
+                const std::function<void(u64, u64)>& progress) {
+  const u64 clusters = u64{launch.grid[0]} / launch.cluster * launch.grid[1] * launch.grid[2];
+  std::atomic<u64> next{0}, done{0};
+  std::atomic<bool> stopped{false};
+  std::mutex mutex;
+  std::exception_ptr error;
+  auto work = [&] {
+    try {
+      Counters counters;
+      counters.resize(launch.program->code.size());
+      Runner runner(launch, &counters);
+      for (u64 index; !stopped && (index = next++) < clusters;) {
+        runner.run(index);
+        counters.ctas += launch.cluster;
+        const u64 now = ++done;
+        if (progress) {
+          std::lock_guard lock(mutex);
+          progress(now * launch.cluster, clusters * launch.cluster);
+        }
+      }
+      if (profile != nullptr) {
+        std::lock_guard lock(mutex);
+        profile->add(counters);
+      }
+    } catch (const Stop&) {
+      stopped = true;
+    } catch (...) {
+      std::lock_guard lock(mutex);
+      stopped = true;
+      error = std::current_exception();
+    }
+  };
+  const u64 wanted = std::min<u64>(std::max<u32>(threads, 1), clusters);
+  std::vector<std::thread> others;
+  for (u64 k = 1; k < wanted; ++k) others.emplace_back(work);
+  work();
+  for (std::thread& thread : others) thread.join();
+  if (error) std::rethrow_exception(error);
+}
+
+}  // namespace flashjit::emulator

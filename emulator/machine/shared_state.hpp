@@ -1,0 +1,126 @@
+// What is known of each piece of shared memory: who wrote it when, who read it since, whether a copy is under
+// way.
+//
+// Races are found with vector clocks (Flanagan and Freund, "FastTrack"): every warp counts its own releases,
+// and holds for every other warp the count that it has synchronised with. A read is ordered when the reader
+// has synchronised with the writer's count, a write when it has synchronised with all reads and the write
+// before. One record stands for 16 bytes; the first access that is narrower splits it into four of 4 bytes.
+#pragma once
+
+#include <vector>
+
+#include "emulator/program.hpp"
+
+namespace flashjit::emulator {
+
+struct Warp;
+struct Cta;
+
+inline constexpr u32 kMaxAgents = 64;  // warps of a cluster whose accesses can be told apart
+
+// Who accesses: a warp, or an asynchronous operation with the clocks of the moment it was issued.
+struct Agent {
+  u32 id = 0;                  // of the warp within the cluster
+  const u32* clock = nullptr;  // what it has synchronised with
+};
+
+enum class Access : u8 {
+  generic,       // ordinary loads and stores, ldmatrix, cp.async: they see each other without a fence
+  asynchronous,  // TMA, bulk copies, wgmma: the asynchronous proxy
+};
+
+class SharedState {
+ public:
+  // For a new CTA: nothing is written. `order`: keep clocks, so that races and missing proxy fences are
+  // found.
+  void reset(u32 bytes, u32 agents, bool order);
+
+  // A read or write of address .. address + bytes that is complete; in bounds, aligned to its size, 1 to 16
+  // bytes.
+  void read(Warp& warp, const Ins& ins, const Agent& agent, Access access, u32 address, u32 bytes) {
+    if (bytes == 16 && (address & 15) == 0) {
+      Record& record = records_[address >> 4];
+      if (agent.clock[record.writer] >= record.clock &&
+          (access == Access::generic || (record.state & kGeneric) == 0)) {
+        note_reader(record, reader_clocks_.data() + (address >> 4) * std::size_t{stride_}, agent);
+        return;
+      }
+    }
+    read_slowly(warp, ins, agent, access, address, bytes);
+  }
+  void write(Warp& warp, const Ins& ins, const Agent& agent, Access access, u32 address, u32 bytes) {
+    if (bytes == 16 && (address & 15) == 0) {
+      Record& record = records_[address >> 4];
+      if ((record.state & ~kGeneric) == 0 && record.readers == 0 &&
+          agent.clock[record.writer] >= record.clock) {
+        record.writer = static_cast<u8>(agent.id);
+        record.clock = order_ ? agent.clock[agent.id] : 0;
+        record.state = state_after(access);
+        return;
+      }
+    }
+    write_slowly(warp, ins, agent, access, address, bytes);
+  }
+  // Reads by `agents` warps from first_agent on, for wgmma: 16 bytes that were laid out in `pattern`.
+  void read_matrix(Warp& warp, const Ins& ins, const Agent& agent, u32 first_agent, u32 agents,
+                   const u32* nows, u32 address, u32 pattern);
+  // An atomic operation: ordered with other atomics, so only what it means for plain accesses later is noted.
+  void atomic_access(Warp& warp, const Ins& ins, const Agent& agent, u32 address, u32 bytes);
+
+  // A copy that will write the bytes was issued; finish_write tells that it has, and in which pattern (bits
+  // of swizzle plus one; 0: not known). Until then nobody may touch them.
+  void begin_write(Warp& warp, const Ins& ins, const Agent& agent, Access access, u32 address, u32 bytes);
+  void finish_write(const Agent& agent, Access access, u32 address, u32 bytes, u32 pattern = 0);
+  // An asynchronous store reads the bytes from now on: nobody may write them until finish_read.
+  void begin_read(Warp& warp, const Ins& ins, const Agent& agent, u32 address, u32 bytes);
+  void finish_read(const Agent& agent, u32 address, u32 bytes);
+
+  void make_barrier(Warp& warp, const Ins& ins, const Agent& agent, u32 address);  // mbarrier.init
+  void forget_barrier(u32 address);                                                // mbarrier.inval
+  [[nodiscard]] bool is_barrier(u32 address) const;
+  [[nodiscard]] u32 barrier_clock(u32 address, u32& writer) const;  // when and by whom it was initialised
+
+  // fence.proxy.async by an agent: what it has seen written may be read by the asynchronous proxy.
+  // Clocks that each agent's writes are fenced up to; one array per cluster.
+  void set_fences(const u32* fenced) { fenced_ = fenced; }
+
+ private:
+  enum State : u8 { kGeneric = 1, kInFlight = 2, kBeingRead = 4, kBarrier = 8, kSplit = 16, kPattern = 0xe0 };
+  static constexpr u32 kPatternShift = 5;
+  static constexpr u8 state_after(Access access) { return access == Access::generic ? u8{kGeneric} : u8{0}; }
+  static constexpr u32 kNever = ~0u;  // no clock reaches it: not written, under way, split, or a barrier
+
+  struct Record {
+    u32 clock = kNever;  // of the last write
+    u8 writer = 0;
+    u8 state = 0;
+    u16 written = 0;  // bit per byte, while clock is kNever and it is split
+    u64 readers = 0;  // since the last write
+  };
+  static_assert(sizeof(Record) == 16);
+
+  void note_reader(Record& record, u32* clocks, const Agent& agent) {
+    if (!order_) return;
+    record.readers |= 1ull << agent.id;
+    clocks[agent.id] = agent.clock[agent.id];
+  }
+  Record* split(u32 granule);
+  template <class Visit>
+  void for_each(u32 address, u32 bytes, bool force_words, Visit visit);
+  void read_slowly(Warp& warp, const Ins& ins, const Agent& agent, Access access, u32 address, u32 bytes);
+  void write_slowly(Warp& warp, const Ins& ins, const Agent& agent, Access access, u32 address, u32 bytes);
+  void check_order_of_write(Warp& warp, const Ins& ins, const Agent& agent, Record& record, u32* clocks,
+                            u32 address);
+  void check_state_of_write(Warp& warp, const Ins& ins, Record& record, u32 address);
+
+  std::vector<Record> records_;     // of 16 bytes
+  std::vector<u32> reader_clocks_;  // stride_ per record
+  std::vector<Record> words_;       // of 4 bytes, made when first needed
+  std::vector<u32> word_clocks_;
+  const u32* fenced_ = nullptr;
+  u32 stride_ = 4;
+  u32 granules_ = 0;
+  bool order_ = false;
+};
+
+}  // namespace flashjit::emulator

@@ -1,0 +1,34 @@
+// The emulator's tensor maps: what TMA needs to know of a tensor, in the 128 bytes that a kernel takes as a
+// parameter.
+#pragma once
+
+#include "emulator/program.hpp"
+#include "runtime/device.hpp"
+
+namespace flashjit::emulator {
+
+struct EncodedMap {
+  static constexpr u64 kMagic = 0x50414d544a464c46;  // "FLFJTMAP"
+  u64 magic = 0;
+  u64 base = 0;
+  u64 stride[4] = {};  // bytes, of dimensions 1 to 4
+  u32 size[5] = {};    // elements
+  u16 box[5] = {};
+  u8 rank = 0;
+  u8 element_bytes = 0;
+  u8 swizzle_bits =
+      0;  // how many of address bits 7, 8, 9 are added to bits 4, 5, 6: 0 to 3 for none, 32, 64, 128 bytes
+  u8 bf16 = 0;
+};
+static_assert(sizeof(EncodedMap) <= 128);
+
+// Throws Error{invalid_argument} for what cuTensorMapEncodeTiled would refuse (CUDA Driver API, tensor map
+// objects).
+runtime::TensorMap encode_tensor_map(const runtime::TensorMapRequest& request);
+
+// Address bits 4 to 6 are exclusive-ored with bits 7 to 9, so far as the swizzle goes.
+inline u32 swizzle(u32 address, u32 bits) {
+  return address ^ (address >> 7 & ((1u << bits) - 1)) << 4;
+}
+
+}  // namespace flashjit::emulator

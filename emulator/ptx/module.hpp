@@ -1,0 +1,105 @@
+// A PTX module as it was written: functions, registers and statements, before anything is decoded.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace flashjit::emulator {
+
+using u8 = std::uint8_t;
+using u16 = std::uint16_t;
+using u32 = std::uint32_t;
+using u64 = std::uint64_t;
+using i32 = std::int32_t;
+using i64 = std::int64_t;
+
+enum class RegisterClass : u8 { predicate, bits16, bits32, bits64 };
+
+struct Register {
+  RegisterClass cls = RegisterClass::bits32;
+  std::string name;
+};
+
+// One operand. Memory operands and vectors hold what stands inside them in `parts`.
+struct Operand {
+  enum class Kind : u8 {
+    reg,        // %r1; `second` is set for a pair such as %r1|%p1 or _|%p1
+    immediate,  // `value`; a float's bits where is_float
+    symbol,     // a variable, parameter or function; `value` is an offset that was added to it
+    special,    // %tid.x
+    memory,     // [base+offset]: parts[0] is the base with the offset in its `value`; more parts: coordinates
+    vector,     // {a, b}, or the parenthesised list of a call
+    sink,       // _
+  };
+  Kind kind = Kind::reg;
+  bool negated = false;   // !%p1
+  bool is_float = false;  // 0f… or 0d…
+  int reg = -1;
+  int second = -1;
+  u64 value = 0;
+  std::string_view name;
+  std::vector<Operand> parts;
+};
+
+// A place in the CUDA source, and the place that it was inlined into.
+struct SourceLine {
+  int line = 0;
+  int caller = -1;  // index into Module::lines, or -1
+};
+
+struct Statement {
+  std::string_view opcode;  // with every modifier: "add.rn.f32"
+  std::vector<Operand> operands;
+  int guard = -1;  // register of @%p
+  bool guard_negated = false;
+  int line = 0;              // of the PTX text, 1-based
+  int source = -1;           // index into Module::lines
+  u32 used_bytes = ~0u;      // of a vector load: .pragma "used_bytes_mask …"
+  std::vector<int> targets;  // of a branch: indices of statements (== statements.size(): the end)
+};
+
+// A variable in one of the state spaces that a kernel addresses by name.
+struct Variable {
+  enum class Space : u8 { global, constant, shared, local, param };
+  Space space = Space::global;
+  std::string name;
+  u64 align = 1;
+  u64 bytes = 0;
+  bool dynamic = false;   // .extern .shared []: its size comes with the launch
+  std::vector<u8> value;  // initial bytes of .global and .const; the rest is zero
+};
+
+struct Function {
+  std::string name;
+  bool is_entry = false;
+  bool is_defined = false;  // has a body
+  int line = 0;
+  std::vector<Variable> results;  // of a .func
+  std::vector<Variable> params;
+  std::vector<Variable> variables;  // .shared, .local and .param of the body
+  std::vector<Register> registers;
+  std::vector<Statement> statements;
+  u32 max_threads = 0;  // .maxntid or .reqntid, 0 where the kernel does not say
+};
+
+struct Module {
+  std::shared_ptr<const std::string> text;  // what the string_views look into
+  std::string version;
+  std::string target;
+  std::vector<Variable> variables;  // of the module: .global, .const, .shared
+  std::vector<SourceLine> lines;
+  std::map<std::string, Function, std::less<>> functions;
+
+  [[nodiscard]] const Function* find(std::string_view name) const {
+    auto found = functions.find(name);
+    return found == functions.end() ? nullptr : &found->second;
+  }
+  // The text of a 1-based line, without the blanks around it.
+  [[nodiscard]] std::string_view line_text(int line) const;
+};
+
+}  // namespace flashjit::emulator
