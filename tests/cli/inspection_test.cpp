@@ -34,18 +34,21 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-CompilerScript scripted() {
-  CompilerScript script;
-  script.resources = [](const KernelSource&) {
-    flashjit::runtime::Resources resources;
-    resources.registers = 168;
-    resources.spill_stores = 8;
-    resources.barriers = 2;
-    resources.code_bytes = 18432;
-    resources.warnings = {"ptxas warning : one"};
-    return resources;
+// A compiler whose kernels spill a little.
+struct Spilling : CompilerScript {
+  Spilling();
+};
+
+Spilling::Spilling() {
+  resources = [](const KernelSource&) {
+    flashjit::runtime::Resources said;
+    said.registers = 168;
+    said.spill_stores = 8;
+    said.barriers = 2;
+    said.code_bytes = 18432;
+    said.warnings = {"ptxas warning : one"};
+    return said;
   };
-  return script;
 }
 
 constexpr const char* kSchedule = "mma:m128n64w4s2";
@@ -53,7 +56,7 @@ constexpr const char* kSchedule = "mma:m128n64w4s2";
 }  // namespace
 
 TEST_CASE("a given schedule is compiled, and its figures and their limit are told") {
-  CompilerScript script = scripted();
+  Spilling script;
   const FakeEngine fake(script);
   const Inspection inspection = inspect(*fake.state, kProblem, kShape, {.schedule = kSchedule});
   CHECK(inspection.schedule == kSchedule);
@@ -78,7 +81,7 @@ TEST_CASE("a given schedule is compiled, and its figures and their limit are tol
 }
 
 TEST_CASE("without a schedule it is the one that a plan would try first") {
-  CompilerScript script = scripted();
+  Spilling script;
   const FakeEngine fake(script);
   const Inspection inspection = inspect(*fake.state, kProblem, kShape, {});
   CHECK(!inspection.choice.empty());
@@ -88,7 +91,7 @@ TEST_CASE("without a schedule it is the one that a plan would try first") {
 }
 
 TEST_CASE("every artefact that is promised is there") {
-  CompilerScript script = scripted();
+  Spilling script;
   const FakeEngine fake(script);
   const Inspection inspection = inspect(*fake.state, kProblem, kShape, {.schedule = kSchedule});
   CHECK(contains(emit(inspection, "source"), inspection.code->source.entry));
