@@ -20,7 +20,7 @@ __device__ __forceinline__ void normalise(const SoftmaxState& rows, float (&inve
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
     sum[row] = quad_sum(rows.sum[row]);
-    inverse[row] = sum[row] == 0 ? 0.0f : 1.0f / sum[row];
+    inverse[row] = sum[row] == 0 ? 0.0f : reciprocal_fast(sum[row]);
   }
 }
 
