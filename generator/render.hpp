@@ -20,7 +20,7 @@ const TemplateSet& embedded_templates();
 
 // Where a rendered line came from, so that errors and the emulator can name the template.
 struct LineOrigin {
-  std::string_view file;  // a key of the TemplateSet, or "" for lines that the renderer wrote
+  std::string_view file;  // a key of the TemplateSet, which must outlive it; "" for lines that the renderer wrote
   int line = 0;           // 1-based
 };
 

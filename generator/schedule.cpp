@@ -153,11 +153,12 @@ std::span<const ScheduleField> fields_of(Family family) {
 
 int get(const Schedule& schedule, std::string_view name) {
   return std::visit(
-      [&]<class S>(const S& s) {
+      [&]<class S>(const S& s) -> int {
         for (const auto& knob : knobs_of<S>()) {
           if (knob.field.name == name) return s.*knob.member;
         }
-        return 0;
+        throw Error(ErrorCode::internal,
+                    fmt::format("family {} has no schedule field {}", to_string(family_of(schedule)), name));
       },
       schedule);
 }

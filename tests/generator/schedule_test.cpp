@@ -83,6 +83,10 @@ TEST_CASE("fields: letters and names are unique, defaults are within bounds, mea
   }
 }
 
+TEST_CASE("a field that a family does not have is a bug of the caller") {
+  CHECK_THROWS_WITH_AS(get(SimtSchedule{}, "lazy"), "family simt has no schedule field lazy", Error);
+}
+
 TEST_CASE("what cannot be read is quoted") {
   CHECK(refusal_of("") == "the family is \"\", may be simt, mma or wgmma");
   CHECK(refusal_of("fma:m64") == "the family is \"fma\", may be simt, mma or wgmma");
