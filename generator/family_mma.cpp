@@ -38,8 +38,52 @@ SharedLayout layout_of(const Problem& problem, const MmaSchedule& schedule) {
   return layout;
 }
 
+// Registers of one thread, estimated: what the loop holds, and what ptxas was seen to add. Checked against
+// ptxas by tests/compile: no schedule that passes spills, on any arch.
+int registers_of(const Problem& problem, const MmaSchedule& schedule, const Target& target) {
+  const int row_tiles = schedule.tile_m / schedule.warps / 16;
+  const int output = row_tiles * (problem.value_dim() + 7) / 8 * 4;
+  const int scores = row_tiles * schedule.tile_n / schedule.blocks / 2 * std::min(schedule.blocks, 2);
+  const int q = row_tiles * 4 * (schedule.q_in_regs == 1 ? (problem.head_dim + 15) / 16 : 1);
+  // Turing's copies are on the way in registers.
+  const int pitch = std::max(pitch_of(problem.head_dim), pitch_of(problem.value_dim()));
+  const int held = target.capability < 80 ? schedule.tile_n * pitch / (128 * schedule.warps) : 0;
+  return output + scores + q + held + 4 * row_tiles + 60;
+}
+
+// What __launch_bounds__ leaves to one thread.
+int register_limit(const MmaSchedule& schedule, const Target& target) {
+  const int threads = 32 * schedule.warps * std::max(1, schedule.min_ctas);
+  return std::min(255, target.registers_per_sm / threads / 8 * 8);
+}
+
 std::string kilobytes(int bytes) {
   return fmt::format("{} KB", (bytes + 1023) / 1024);
+}
+
+// Kernels beyond the estimate that ptxas was seen to fit all the same, and that are the fastest known for
+// their problems.
+struct Tight {
+  int head_dim;
+  bool causal;
+  MmaSchedule schedule;
+};
+const Tight kTight[] = {
+    {64, false, {.tile_n = 96, .q_in_regs = 1, .optimistic = 1}},
+    {64, true, {.tile_n = 96, .q_in_regs = 1, .optimistic = 1}},
+    {64, true, {.tile_n = 128}},
+    {128, false, {.stages = 1, .split_kv = 1}},
+    {128, true, {.stages = 1, .split_kv = 1}},
+    {128, true, {}},
+    {128, true, {.blocks = 2}},
+    {256, false, {.tile_n = 128, .warps = 8, .stages = 1, .split_kv = 1}},
+};
+
+bool fits_all_the_same(const Problem& problem, const MmaSchedule& schedule, const Target& target) {
+  if (target.capability != 90 || problem.value_dim() != problem.head_dim) return false;
+  return std::any_of(std::begin(kTight), std::end(kTight), [&](const Tight& tight) {
+    return tight.head_dim == problem.head_dim && tight.causal == problem.causal && tight.schedule == schedule;
+  });
 }
 
 }  // namespace
@@ -72,6 +116,17 @@ Legality legal_mma(const Problem& problem, const MmaSchedule& schedule, const Ta
     return {fmt::format("tile {}x{} with {} stages needs {} of shared memory, {} gives {}", s.tile_m,
                         s.tile_n, s.stages, kilobytes(shared), target.arch,
                         kilobytes(target.shared_per_cta))};
+  }
+  if (const int threads = 32 * s.warps * std::max(1, s.min_ctas); threads > target.threads_per_sm) {
+    return {fmt::format("{} CTAs of {} threads are more than the {} threads of a multiprocessor of {}",
+                        std::max(1, s.min_ctas), 32 * s.warps, target.threads_per_sm, target.arch)};
+  }
+  const int registers = registers_of(problem, s, target), limit = register_limit(s, target);
+  if (registers > limit && !fits_all_the_same(problem, s, target)) {
+    return {fmt::format(
+        "tile {}x{} with {} warps needs about {} registers a thread, {} CTAs per multiprocessor leave {}; "
+        "it would spill",
+        s.tile_m, s.tile_n, s.warps, registers, std::max(1, s.min_ctas), limit)};
   }
   return {};
 }
