@@ -12,7 +12,7 @@ constexpr int kPanelColumns = 64;  // of 16 bits: a row of 128 bytes, the period
 constexpr int kRowBytes = 128;
 
 // Registers that a consumer needs beside its fragments. Found by compiling: from here on ptxas neither spills
-// nor serialises products (its warning C7512). Recomputing scores (speculate) needs more, which P gives up
+// nor serialises products (its warning C7512). Recomputing scores (optimistic) needs more, which P gives up
 // where it has its own.
 constexpr int kOtherRegisters = 28;
 constexpr int kRecomputeRegisters = 12;
@@ -68,8 +68,8 @@ FragmentRegisters fragments_of(const Problem& problem, const WgmmaSchedule& sche
           .p = schedule.overlap == 1 ? schedule.tile_n / 4 : 0,  // else in the registers of s
           .o = problem.value_dim() / 2,
           .q = 4 * q_register_steps(problem, schedule),
-          .other =
-              kOtherRegisters + (schedule.overlap == 0 && schedule.speculate == 1 ? kRecomputeRegisters : 0)};
+          .other = kOtherRegisters +
+                   (schedule.overlap == 0 && schedule.optimistic == 1 ? kRecomputeRegisters : 0)};
 }
 
 // As templates/parts/wgmma_layout.cuh lays it out, which asserts that it fits.
@@ -143,7 +143,7 @@ std::vector<Constant> constants(const Problem& problem, const WgmmaSchedule& sch
     list.push_back(
         {"float", "kLazy", std::to_string(schedule.lazy), "log2 of the growth that a shift tolerates"});
   }
-  if (schedule.speculate == 1) {
+  if (schedule.optimistic == 1) {
     list.push_back({"float", "kLargestSum", std::to_string(1 << schedule.lazy),
                     "of a thread's exponentials in a block, up to which a shift stays"});
   }
@@ -166,10 +166,11 @@ Legality legal_wgmma(const Problem& problem, const WgmmaSchedule& s, const Targe
   if (problem.dtype == DType::fp16 && s.lazy > 15) {
     return {fmt::format("lazy {} lets exponentials grow to 2^{}, fp16 ends below 2^16", s.lazy, s.lazy)};
   }
-  if (s.speculate == 1 && 1 << s.lazy < s.tile_n / 2) {
-    return {fmt::format(
-        "speculate sums up {} exponentials before it looks; 2^lazy must be at least twice that, lazy is {}",
-        s.tile_n / 4, s.lazy)};
+  if (s.optimistic == 1 && 1 << s.lazy < s.tile_n / 2) {
+    return {
+        fmt::format("optimistic 1 sums up {} exponentials before it looks; 2^lazy must be at least twice "
+                    "that, lazy is {}",
+                    s.tile_n / 4, s.lazy)};
   }
   if (s.ping_pong == 1 && warpgroups == 1)
     return {"ping_pong needs two or more warpgroups, tile_m 64 has one"};
@@ -237,7 +238,7 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
       {"release_q_after_scores", s.o_passes > 0 && q_in_shared},
       {"o_through_q", s.o_passes == 0},
       {"lazy", s.lazy > 0},
-      {"speculate", s.speculate == 1},
+      {"optimistic", s.optimistic == 1},
       {"ping_pong", s.ping_pong == 1},
       {"overlap", s.overlap == 1},
       {"rescale_early", s.rescale_early == 1},

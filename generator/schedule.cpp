@@ -56,7 +56,7 @@ constexpr auto knobs_of() {
         {{"qr", "q_in_regs", "Q in registers: 0 none, 1 all, 2 half", 0, 2}, &S::q_in_regs},
         {{"o", "o_passes", "passes in which O leaves, 0 = through Q's place", 0, 4}, &S::o_passes},
         {{"lz", "lazy", "rescale O when a maximum grows by more than 2^lazy, 0 = always", 0, 16}, &S::lazy},
-        {{"sp", "speculate", "exponentials before maxima in unmasked blocks", 0, 1}, &S::speculate},
+        {{"op", "optimistic", "exponentials before maxima in unmasked blocks", 0, 1}, &S::optimistic},
         {{"pp", "ping_pong", "warpgroups take turns to issue products", 0, 1}, &S::ping_pong},
         {{"ov", "overlap", "S of one block and O of the one before in flight together", 0, 1}, &S::overlap},
         {{"re", "rescale_early", "O is rescaled while the next S is computed", 0, 1}, &S::rescale_early},

@@ -50,7 +50,7 @@ struct WgmmaSchedule {
   int q_in_regs = 1;      // 1: Q lives in registers (RS wgmma for QK); 2: half of its panels; 0: none
   int o_passes = 1;       // O leaves through its own shared memory in this many passes; 0: through Q's place
   int lazy = 14;          // as MmaSchedule::lazy; 15 is what fp16 can hold
-  int speculate = 1;      // 1: unmasked blocks look for no maximum first; their sums tell where it has grown too far
+  int optimistic = 1;     // 1: unmasked blocks look for no maximum first; their sums tell where it has grown too far
   int ping_pong = 1;      // 1: warpgroups take turns to issue their products
   int overlap = 1;        // 1: S of one block and O of the one before are in flight together; 0: strictly in turn
   int rescale_early = 1;  // 1: O is rescaled while the next S is computed; 0: at the end of a step

@@ -5,9 +5,9 @@
 #include "params/forward.h"
 #include "parts/wgmma_layout.cuh"
 #include "parts/wgmma_products.cuh"
-/*%#speculate%*/
+/*%#optimistic%*/
 #include "parts/wgmma_recompute.cuh"
-/*%/speculate%*/
+/*%/optimistic%*/
 #include "parts/wgmma_rows.cuh"
 #include "parts/wgmma_softmax.cuh"
 #include "parts/wgmma_tiles.cuh"
@@ -38,9 +38,9 @@ struct Consumer {
   unsigned long long q_tile;  // its descriptor
   /*%/q_in_shared%*/
   SoftmaxState rows;
-  /*%#speculate%*/
+  /*%#optimistic%*/
   bool overflowed;  // exponentials of the warp's block
-  /*%/speculate%*/
+  /*%/optimistic%*/
 
   __device__ __forceinline__ Consumer(unsigned shared_memory, int number, float scale)
       : shared(shared_memory),
@@ -153,11 +153,11 @@ struct Consumer {
       exponentials_end_here();
       return;
     }
-    /*%^speculate%*/
+    /*%^optimistic%*/
     softmax<false>(s, rows, scale_log2);
     exponentials_end_here();
-    /*%/speculate%*/
-    /*%#speculate%*/
+    /*%/optimistic%*/
+    /*%#optimistic%*/
     // Every row has seen keys. Its exponentials are taken against the shift as it is, with no search for a
     // maximum: the sums tell whether some score was far above it. (The branch on them serves as
     // exponentials_end_here() does.)
@@ -172,17 +172,17 @@ struct Consumer {
     }
     rows.sum[0] += sum[0];
     rows.sum[1] += sum[1];
-    /*%/speculate%*/
+    /*%/optimistic%*/
   }
 
-  /*%#speculate%*/
+  /*%#optimistic%*/
   // The textbook's softmax for a block whose exponentials overflowed. No product is in flight here.
   __device__ __forceinline__ void start_over(const RowsOfThread& mine, const Tile& tile, int block,
                                              const ForwardParams& params) {
     recompute_scores(s, tile, mine.row, block, params);
     softmax<true>(s, rows, scale_log2);
   }
-  /*%/speculate%*/
+  /*%/optimistic%*/
 
   /*%#overlap%*/
   // First block of a tile: its scores only.
@@ -221,9 +221,9 @@ struct Consumer {
     pin(o);
     pin(p);
     release_v();
-    /*%#speculate%*/
+    /*%#optimistic%*/
     if (!kMasked && overflowed) start_over(mine, tile, block, params);
-    /*%/speculate%*/
+    /*%/optimistic%*/
     pack_scores(p);
     /*%^rescale_early%*/
     rescale(o, rows);
@@ -253,9 +253,9 @@ struct Consumer {
     pin(s);
     release_k();
     softmax_of_block<kMasked>(mine, block);
-    /*%#speculate%*/
+    /*%#optimistic%*/
     if (!kMasked && overflowed) start_over(mine, tile, block, params);
-    /*%/speculate%*/
+    /*%/optimistic%*/
     unsigned p[kTileN / 4];
     pack_scores(p);
     rescale(o, rows);

@@ -95,7 +95,7 @@ __device__ __forceinline__ void softmax(float (&s)[kTileN / 2], SoftmaxState& ro
   rows.sum[1] += sum[1];
 }
 
-/*%#speculate%*/
+/*%#optimistic%*/
 // Exponentials that were taken against a shift far below their maximum: they, their sums and the shift move
 // there, or a little beyond, as the sums tell; by powers of two, so that nothing is rounded.
 __device__ __forceinline__ void shrink(float (&s)[kTileN / 2], SoftmaxState& rows, float (&sum)[2]) {
@@ -111,7 +111,7 @@ __device__ __forceinline__ void shrink(float (&s)[kTileN / 2], SoftmaxState& row
     for (int i = 0; i < kTileN / 4; ++i) s[i / 2 * 4 + 2 * row + i % 2] *= rows.factor[row];
   }
 }
-/*%/speculate%*/
+/*%/optimistic%*/
 
 // Applies what softmax() kept for O.
 __device__ __forceinline__ void rescale(float (&o)[kHeadDimV / 2], const SoftmaxState& rows) {
