@@ -12,18 +12,22 @@ Legality legal(const Problem& problem, Family family, const Target& target) {
   switch (family) {
     case Family::simt:
       if (problem.dtype != DType::fp32) {
-        return {fmt::format("family simt computes in fp32 only, dtype is {}; use mma, or dtype fp32", to_string(problem.dtype))};
+        return {fmt::format("family simt computes in fp32 only, dtype is {}; use mma, or dtype fp32",
+                            to_string(problem.dtype))};
       }
       return {};
     case Family::mma:
       if (problem.dtype == DType::fp32) return {"family mma computes fp16 and bf16, dtype is fp32; use simt"};
       if (problem.dtype == DType::bf16 && target.capability < 80) {
-        return {fmt::format("bf16 needs tensor cores of sm_80 or later, this is {}; use dtype fp16", target.arch)};
+        return {fmt::format("bf16 needs tensor cores of sm_80 or later, this is {}; use dtype fp16",
+                            target.arch)};
       }
       return {};
     case Family::wgmma:
-      if (problem.dtype == DType::fp32) return {"family wgmma computes fp16 and bf16, dtype is fp32; use simt"};
-      if (target.arch != "sm_90a") return {fmt::format("family wgmma needs sm_90a (Hopper), this is {}; use mma", target.arch)};
+      if (problem.dtype == DType::fp32)
+        return {"family wgmma computes fp16 and bf16, dtype is fp32; use simt"};
+      if (target.arch != "sm_90a")
+        return {fmt::format("family wgmma needs sm_90a (Hopper), this is {}; use mma", target.arch)};
       return {};
   }
   return {"unknown family"};

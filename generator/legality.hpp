@@ -1,4 +1,5 @@
-// May this problem run with this schedule on this target, and if not, why not, in words that every caller quotes.
+// May this problem run with this schedule on this target, and if not, why not, in words that every caller
+// quotes.
 #pragma once
 
 #include <string>
@@ -10,13 +11,15 @@
 namespace flashjit {
 
 struct Legality {
-  std::string reason;  // empty when legal; else "tile 128x128 with 3 stages needs 246 KB of shared memory, sm_86 gives 99 KB"
+  std::string reason;  // empty when legal; else "tile 128x128 with 3 stages needs 246 KB of shared memory,
+                       // sm_86 gives 99 KB"
   explicit operator bool() const { return reason.empty(); }
 };
 
 Legality legal(const Problem& problem, const Schedule& schedule, const Target& target);
 
-// Can the family serve the problem on this target with any schedule at all ("bf16 needs sm_80 or later; use fp16 …")?
+// Can the family serve the problem on this target with any schedule at all ("bf16 needs sm_80 or later; use
+// fp16 …")?
 Legality legal(const Problem& problem, Family family, const Target& target);
 
 }  // namespace flashjit

@@ -38,19 +38,25 @@ void validate(const Shape& shape) {
   if (shape.heads < 1) refuse("heads", shape.heads, "1 or more");
   if (shape.heads_kv < 0) refuse("heads_kv", shape.heads_kv, "1 or more, or 0 for the same as heads");
   if (shape.heads % shape.kv_heads() != 0) {
-    refuse("heads", fmt::format("{} with heads_kv {}", shape.heads, shape.kv_heads()), "a multiple of heads_kv");
+    refuse("heads", fmt::format("{} with heads_kv {}", shape.heads, shape.kv_heads()),
+           "a multiple of heads_kv");
   }
   if (shape.seqlen_q < 0) refuse("seqlen_q", shape.seqlen_q, "0 or more");
   if (shape.seqlen_k < 0) refuse("seqlen_k", shape.seqlen_k, "0 or more");
 }
 
-const char* to_string(Pass pass) { return pass == Pass::forward ? "forward" : "backward"; }
+const char* to_string(Pass pass) {
+  return pass == Pass::forward ? "forward" : "backward";
+}
 
 const char* to_string(DType dtype) {
   switch (dtype) {
-    case DType::fp16: return "fp16";
-    case DType::bf16: return "bf16";
-    case DType::fp32: return "fp32";
+    case DType::fp16:
+      return "fp16";
+    case DType::bf16:
+      return "bf16";
+    case DType::fp32:
+      return "fp32";
   }
   return "?";
 }
@@ -68,10 +74,13 @@ DType parse_dtype(const std::string& text) {
   refuse("dtype", fmt::format("\"{}\"", text), "fp16, bf16 or fp32");
 }
 
-int size_of(DType dtype) { return dtype == DType::fp32 ? 4 : 2; }
+int size_of(DType dtype) {
+  return dtype == DType::fp32 ? 4 : 2;
+}
 
 std::string describe(const Problem& problem) {
-  std::string text = fmt::format("{} {} d{}", to_string(problem.pass), to_string(problem.dtype), problem.head_dim);
+  std::string text =
+      fmt::format("{} {} d{}", to_string(problem.pass), to_string(problem.dtype), problem.head_dim);
   if (problem.value_dim() != problem.head_dim) text += fmt::format("/{}", problem.value_dim());
   text += problem.causal ? " causal" : " full";
   if (!problem.lse) text += " without LSE";
@@ -80,8 +89,9 @@ std::string describe(const Problem& problem) {
 }
 
 std::string describe(const Shape& shape) {
-  const std::string heads =
-      shape.heads == shape.kv_heads() ? fmt::format("{}", shape.heads) : fmt::format("{}/{}", shape.heads, shape.kv_heads());
+  const std::string heads = shape.heads == shape.kv_heads()
+                                ? fmt::format("{}", shape.heads)
+                                : fmt::format("{}/{}", shape.heads, shape.kv_heads());
   return fmt::format("{}x{}x{}x{}", shape.batch, heads, shape.seqlen_q, shape.seqlen_k);
 }
 
@@ -89,7 +99,8 @@ double flops(const Problem& problem, const Shape& shape) {
   const double sq = shape.seqlen_q;
   const double sk = shape.seqlen_k;
   const double mean_keys = problem.causal ? (std::max(0.0, sk - sq) + sk) / 2 : sk;
-  const double forward = 2.0 * shape.batch * shape.heads * sq * mean_keys * (problem.head_dim + problem.value_dim());
+  const double forward =
+      2.0 * shape.batch * shape.heads * sq * mean_keys * (problem.head_dim + problem.value_dim());
   return problem.pass == Pass::forward ? forward : 2.5 * forward;
 }
 

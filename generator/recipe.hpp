@@ -1,4 +1,5 @@
-// What a family tells the renderer about one kernel: which template, which constants, which sections, which geometry.
+// What a family tells the renderer about one kernel: which template, which constants, which sections, which
+// geometry.
 #pragma once
 
 #include <map>
@@ -19,22 +20,25 @@ struct Constant {
 };
 
 struct Recipe {
-  std::string kernel;                     // "kernels/forward_mma.cu"
-  std::string suffix;                     // appended to the entry's name where a plan has several kernels
+  std::string kernel;  // "kernels/forward_mma.cu"
+  std::string suffix;  // appended to the entry's name where a plan has several kernels
   std::vector<Constant> constants;
-  std::map<std::string, bool> sections;   // every section that the kernel's templates use, shown or absent
-  std::map<std::string, std::vector<std::map<std::string, std::string>>> lists;  // what C++ cannot say: operand lists
+  std::map<std::string, bool> sections;  // every section that the kernel's templates use, shown or absent
+  std::map<std::string, std::vector<std::map<std::string, std::string>>>
+      lists;  // what C++ cannot say: operand lists
   Geometry geometry;
   std::vector<TensorMapSpec> maps;
 };
 
-// One per family; each in a file of its own (family_simt.cpp …). legal_* may assume that the Problem is valid.
+// One per family; each in a file of its own (family_simt.cpp …). legal_* may assume that the Problem is
+// valid.
 Legality legal_simt(const Problem& problem, const SimtSchedule& schedule, const Target& target);
 Legality legal_mma(const Problem& problem, const MmaSchedule& schedule, const Target& target);
 Legality legal_wgmma(const Problem& problem, const WgmmaSchedule& schedule, const Target& target);
 std::vector<Recipe> recipes_simt(const Problem& problem, const SimtSchedule& schedule, const Target& target);
 std::vector<Recipe> recipes_mma(const Problem& problem, const MmaSchedule& schedule, const Target& target);
-std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& schedule, const Target& target);
+std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& schedule,
+                                  const Target& target);
 
 // Text with the origin of each of its lines.
 struct Rendered {
@@ -42,8 +46,9 @@ struct Rendered {
   std::vector<LineOrigin> origins;
 };
 
-// Fills in the recipe's sections and lists (Mustache between /*% and %*/), pastes each #include "…" of another template
-// once, in order, and drops lines that held nothing but tags. Throws Error{internal} that names the template and line.
+// Fills in the recipe's sections and lists (Mustache between /*% and %*/), pastes each #include "…" of
+// another template once, in order, and drops lines that held nothing but tags. Throws Error{internal} that
+// names the template and line.
 Rendered expand(const Recipe& recipe, const TemplateSet& templates);
 
 }  // namespace flashjit

@@ -25,15 +25,19 @@ std::vector<Recipe> recipes(const Problem& problem, const Schedule& schedule, co
   return std::visit(Visitor{problem, target}, schedule);
 }
 
-std::string header(const Problem& problem, const Schedule& schedule, const Target& target, const Recipe& recipe) {
+std::string header(const Problem& problem, const Schedule& schedule, const Target& target,
+                   const Recipe& recipe) {
   std::string text = fmt::format(
       "// {}, schedule {}, for {}.\n"
       "// Written by flashjit {} from templates/{}.\n\n",
       describe(problem), to_string(schedule), target.arch, kVersion, recipe.kernel);
   std::size_t width = 0;
-  const auto declaration = [](const Constant& c) { return fmt::format("constexpr {} {} = {};", c.type, c.name, c.value); };
+  const auto declaration = [](const Constant& c) {
+    return fmt::format("constexpr {} {} = {};", c.type, c.name, c.value);
+  };
   for (const Constant& c : recipe.constants) width = std::max(width, declaration(c).size());
-  for (const Constant& c : recipe.constants) text += fmt::format("{:<{}}  // {}\n", declaration(c), width, c.comment);
+  for (const Constant& c : recipe.constants)
+    text += fmt::format("{:<{}}  // {}\n", declaration(c), width, c.comment);
   return text + "\n";
 }
 
@@ -56,7 +60,8 @@ std::vector<KernelSource> render(const Problem& problem, const Schedule& schedul
       body.text.replace(at, kEntry.size(), kernel.entry);
     }
     kernel.text = header(problem, schedule, target, recipe);
-    kernel.origins.assign(static_cast<std::size_t>(std::count(kernel.text.begin(), kernel.text.end(), '\n')), {});
+    kernel.origins.assign(static_cast<std::size_t>(std::count(kernel.text.begin(), kernel.text.end(), '\n')),
+                          {});
     kernel.text += body.text;
     kernel.origins.insert(kernel.origins.end(), body.origins.begin(), body.origins.end());
     kernel.geometry = recipe.geometry;

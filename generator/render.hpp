@@ -13,24 +13,27 @@
 
 namespace flashjit {
 
-// Template text by its path under templates/ ("parts/softmax.cuh"). The embedded set is compiled into the library;
-// an override (FLASHJIT_TEMPLATE_DIR) is a copy with some texts replaced.
+// Template text by its path under templates/ ("parts/softmax.cuh"). The embedded set is compiled into the
+// library; an override (FLASHJIT_TEMPLATE_DIR) is a copy with some texts replaced.
 using TemplateSet = std::map<std::string, std::string, std::less<>>;
 const TemplateSet& embedded_templates();
 
 // Where a rendered line came from, so that errors and the emulator can name the template.
 struct LineOrigin {
-  std::string_view file;  // a key of the TemplateSet, which must outlive it; "" for lines that the renderer wrote
-  int line = 0;           // 1-based
+  std::string_view
+      file;      // a key of the TemplateSet, which must outlive it; "" for lines that the renderer wrote
+  int line = 0;  // 1-based
 };
 
-// Which of a call's tensors a TMA map describes, and the box that one copy moves. The map has five dimensions, 128-byte
-// swizzle and zeros outside: {columns, seqlen, panels, heads, batch} with the call's strides, and the box
-// {panel_columns, box_rows, panels, 1, 1}, in the order of shared memory.
+// Which of a call's tensors a TMA map describes, and the box that one copy moves. The map has five
+// dimensions, 128-byte swizzle and zeros outside: {columns, seqlen, panels, heads, batch} with the call's
+// strides, and the box {panel_columns, box_rows, panels, 1, 1}, in the order of shared memory.
 //   panels > 1:  the head dim is a multiple of panel_columns, dimension 0 is one panel, dimension 2 counts
 //                head_dim / panel_columns of them, panel_columns elements apart;
-//   panels == 1: dimension 0 is the whole head dim, so that TMA sees where it ends, and dimension 2 has size 1.
-// K and V have heads_kv heads. A dimension of size 0 is encoded as 1: a kernel never loads from a tensor without tokens.
+//   panels == 1: dimension 0 is the whole head dim, so that TMA sees where it ends, and dimension 2 has
+//   size 1.
+// K and V have heads_kv heads. A dimension of size 0 is encoded as 1: a kernel never loads from a tensor
+// without tokens.
 enum class Operand { q, k, v, o };
 struct TensorMapSpec {
   Operand operand = Operand::q;
@@ -41,13 +44,15 @@ struct TensorMapSpec {
 
 // How many CTAs, and what each needs.
 struct Geometry {
-  int tile_m = 0;          // query rows per CTA
-  int threads = 0;         // per CTA
-  int shared_bytes = 0;    // dynamic shared memory per CTA
-  int cluster = 1;         // CTAs per cluster
-  bool persistent = false; // one CTA per multiprocessor, each with many tiles
-  bool dynamic = false;    // persistent CTAs take tiles from a counter in device memory (ForwardParams::tile_counter)
-  int section_bytes = 0;   // L2 section of an order that takes the longest tiles first; 0 where it does not apply
+  int tile_m = 0;           // query rows per CTA
+  int threads = 0;          // per CTA
+  int shared_bytes = 0;     // dynamic shared memory per CTA
+  int cluster = 1;          // CTAs per cluster
+  bool persistent = false;  // one CTA per multiprocessor, each with many tiles
+  bool dynamic =
+      false;  // persistent CTAs take tiles from a counter in device memory (ForwardParams::tile_counter)
+  int section_bytes =
+      0;  // L2 section of an order that takes the longest tiles first; 0 where it does not apply
 };
 
 struct KernelSource {

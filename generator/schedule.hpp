@@ -1,5 +1,5 @@
-// Schedules: how each family does the work. Plain structs, with one table of fields per family that drives names,
-// parsing and printing, so that a new knob is declared once.
+// Schedules: how each family does the work. Plain structs, with one table of fields per family that drives
+// names, parsing and printing, so that a new knob is declared once.
 #pragma once
 
 #include <span>
@@ -12,13 +12,15 @@ namespace flashjit {
 enum class Family { simt, mma, wgmma };
 const char* to_string(Family family);
 
-// fp32 FMA on every GPU. A warp's lanes form a grid, `lanes` across the keys and 32 / lanes down the rows; each thread
-// holds tile_m * lanes / (32 * warps) rows x tile_n / lanes keys of S, and as many rows x head_dim_v / lanes of O.
+// fp32 FMA on every GPU. A warp's lanes form a grid, `lanes` across the keys and 32 / lanes down the rows;
+// each thread holds tile_m * lanes / (32 * warps) rows x tile_n / lanes keys of S, and as many rows x
+// head_dim_v / lanes of O.
 struct SimtSchedule {
   int tile_m = 128;  // query rows per CTA
   int tile_n = 64;   // keys per step
   int warps = 4;     // per CTA
-  int stages = 2;    // 2: K and V have a buffer each, refilled while the other is in use; 1: they take turns in one
+  int stages =
+      2;  // 2: K and V have a buffer each, refilled while the other is in use; 1: they take turns in one
   int lanes = 8;     // of a warp across the keys: 4, 8 or 16
   int min_ctas = 0;  // CTAs per multiprocessor the register allocator must allow; 0 leaves it free
   int unroll = 1;    // of the loops inside the two products
@@ -26,33 +28,37 @@ struct SimtSchedule {
   bool operator==(const SimtSchedule&) const = default;
 };
 
-// Warp-level tensor cores, sm_75 and later. tile_m is split over the warps (split-Q): tile_m / warps is 16 or 32 rows.
+// Warp-level tensor cores, sm_75 and later. tile_m is split over the warps (split-Q): tile_m / warps is 16 or
+// 32 rows.
 struct MmaSchedule {
   int tile_m = 128;
   int tile_n = 64;
   int warps = 4;
-  int stages = 2;      // K/V tiles in flight
-  int q_in_regs = 0;   // 1: Q fragments are loaded once and Q's shared memory is reused for K/V
-  int blocks = 1;      // S is computed in this many parts of tile_n, each beside the softmax of the one before
-  int optimistic = 0;  // 1: unmasked tiles are exponentiated with the shifts as they are, and again if that was wrong
-  int split_kv = 0;    // 1: K and V wait on barriers of their own, so that S starts before V has arrived
-  int lazy = 8;        // O is rescaled only when a row's maximum grows by more than 2^lazy; 0 = exact textbook
-  int min_ctas = 0;    // CTAs per multiprocessor the register allocator must allow; 0 leaves it free
-  int unroll = 1;      // of the loop over unmasked K/V tiles
+  int stages = 2;     // K/V tiles in flight
+  int q_in_regs = 0;  // 1: Q fragments are loaded once and Q's shared memory is reused for K/V
+  int blocks = 1;     // S is computed in this many parts of tile_n, each beside the softmax of the one before
+  int optimistic =
+      0;  // 1: unmasked tiles are exponentiated with the shifts as they are, and again if that was wrong
+  int split_kv = 0;  // 1: K and V wait on barriers of their own, so that S starts before V has arrived
+  int lazy = 8;      // O is rescaled only when a row's maximum grows by more than 2^lazy; 0 = exact textbook
+  int min_ctas = 0;  // CTAs per multiprocessor the register allocator must allow; 0 leaves it free
+  int unroll = 1;    // of the loop over unmasked K/V tiles
   bool operator==(const MmaSchedule&) const = default;
 };
 
-// Hopper's asynchronous tensor cores (sm_90a): one producer warpgroup (TMA) and tile_m / 64 consumer warpgroups.
+// Hopper's asynchronous tensor cores (sm_90a): one producer warpgroup (TMA) and tile_m / 64 consumer
+// warpgroups.
 struct WgmmaSchedule {
   int tile_m = 128;
   int tile_n = 128;
-  int stages = 2;         // K/V tiles in flight
-  int q_in_regs = 1;      // 1: Q lives in registers (RS wgmma for QK); 2: half of its panels; 0: none
-  int o_passes = 1;       // O leaves through its own shared memory in this many passes; 0: through Q's place
-  int lazy = 14;          // as MmaSchedule::lazy; 15 is what fp16 can hold
-  int optimistic = 1;     // 1: unmasked blocks look for no maximum first; their sums tell where it has grown too far
-  int ping_pong = 1;      // 1: warpgroups take turns to issue their products
-  int overlap = 1;        // 1: S of one block and O of the one before are in flight together; 0: strictly in turn
+  int stages = 2;     // K/V tiles in flight
+  int q_in_regs = 1;  // 1: Q lives in registers (RS wgmma for QK); 2: half of its panels; 0: none
+  int o_passes = 1;   // O leaves through its own shared memory in this many passes; 0: through Q's place
+  int lazy = 14;      // as MmaSchedule::lazy; 15 is what fp16 can hold
+  int optimistic =
+      1;  // 1: unmasked blocks look for no maximum first; their sums tell where it has grown too far
+  int ping_pong = 1;  // 1: warpgroups take turns to issue their products
+  int overlap = 1;    // 1: S of one block and O of the one before are in flight together; 0: strictly in turn
   int rescale_early = 1;  // 1: O is rescaled while the next S is computed; 0: at the end of a step
   int persistent = 1;     // 0: one tile per CTA; 1: static order; 2: dynamic order, longest tiles first
   int section = 32;       // MB of K and V that concurrent tiles share in L2 (persistent = 2)
@@ -77,8 +83,9 @@ struct ScheduleField {
 std::span<const ScheduleField> fields_of(Family family);
 int get(const Schedule& schedule, std::string_view name);
 
-// "mma:m128n64w4s2qr1": tiles, warps and stages, then what differs from the default, in table order. parse accepts fields in any order
-// and defaults for those left out; it throws Error{invalid_argument} that quotes what it could not read.
+// "mma:m128n64w4s2qr1": tiles, warps and stages, then what differs from the default, in table order. parse
+// accepts fields in any order and defaults for those left out; it throws Error{invalid_argument} that quotes
+// what it could not read.
 std::string to_string(const Schedule& schedule);
 Schedule parse_schedule(std::string_view text);
 

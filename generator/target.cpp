@@ -1,4 +1,5 @@
-// The table of archs that NVRTC 13.0 knows, with the limits of each (CUDA C++ Programming Guide, compute capabilities).
+// The table of archs that NVRTC 13.0 knows, with the limits of each (CUDA C++ Programming Guide, compute
+// capabilities).
 #include "flashjit/target.hpp"
 
 #include <fmt/format.h>
@@ -18,8 +19,8 @@ struct Row {
   int capability, sm_count, shared_per_cta, shared_per_sm, threads_per_sm, ctas_per_sm, l2_bytes;
 };
 
-// The sm_count and L2 are of one well-known part of each arch: T4, A100, RTX 3090, Orin, Drive Orin, RTX 4090, H200,
-// B200, B300, Thor, RTX 5090, DGX Spark.
+// The sm_count and L2 are of one well-known part of each arch: T4, A100, RTX 3090, Orin, Drive Orin, RTX
+// 4090, H200, B200, B300, Thor, RTX 5090, DGX Spark.
 constexpr std::array kRows = std::to_array<Row>({
     {"sm_75", 75, 40, 64 * KB, 64 * KB, 1024, 16, 4 * MB},
     {"sm_80", 80, 108, 163 * KB, 164 * KB, 2048, 32, 40 * MB},

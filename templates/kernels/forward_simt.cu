@@ -1,4 +1,4 @@
-// FlashAttention-2 forward in fp32 FMA: a CTA owns kTileM queries of one head and streams its keys and values.
+// FlashAttention-2 forward in fp32 FMA: a CTA owns kTileM queries of a head and streams its keys and values.
 #include "params/forward.h"
 #include "parts/simt_copy.cuh"
 #include "parts/simt_layout.cuh"
