@@ -47,6 +47,11 @@ Hash128 hash_of(const Record& record) {
   return hasher.finish();
 }
 
+bool is_good_entry(const std::string& name, std::string_view content) {
+  const std::optional<Entry> entry = deserialize(std::as_bytes(std::span(content)));
+  return entry && entry_file_name(entry->key.digest()) == name;
+}
+
 [[noreturn]] void fail(const std::filesystem::path& path, std::string_view doing, int error) {
   throw Error(ErrorCode::io, fmt::format("{} can not be {}: {}", path.string(), doing, std::strerror(error)));
 }
@@ -101,10 +106,8 @@ class PackReader {
     if (is_wisdom_name(record.name)) return;
     if (!is_entry_name(record.name))
       bad(fmt::format("record {} of {} has a name that is not ours", index_ + 1, records_));
-    const std::optional<Entry> entry = deserialize(std::as_bytes(std::span(record.content)));
-    if (!entry || entry_file_name(entry->key.digest()) != record.name) {
+    if (!is_good_entry(record.name, record.content))
       bad(fmt::format("{} is no entry of that name", record.name));
-    }
   }
 
   std::string take(std::uint64_t size) {
@@ -209,12 +212,9 @@ Packed pack(const StoreOptions& options, const std::filesystem::path& pack_file)
     if (read.error == ENOENT) continue;  // swept since the listing
     const Record record{.name = item.name, .content = std::move(read.bytes)};
     if (read.error != 0 && wisdom) fail(options.directory / item.name, "read", read.error);
-    if (!wisdom) {
-      const auto entry = deserialize(std::as_bytes(std::span(record.content)));
-      if (read.error != 0 || !entry || entry_file_name(entry->key.digest()) != item.name) {
-        ++packed.skipped;
-        continue;
-      }
+    if (!wisdom && !is_good_entry(record.name, record.content)) {
+      ++packed.skipped;
+      continue;
     }
     writer.add(record);
     ++(wisdom ? packed.wisdom : packed.entries);
@@ -236,7 +236,7 @@ Unpacked unpack(const std::filesystem::path& pack_file, const StoreOptions& opti
       ++unpacked.wisdom;
       continue;
     }
-    if (read_file(folder.get(), record.name, kLargestEntry).bytes == record.content) {
+    if (is_good_entry(record.name, read_file(folder.get(), record.name, kLargestEntry).bytes)) {
       ++unpacked.kept;
       continue;
     }

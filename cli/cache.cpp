@@ -46,11 +46,14 @@ std::string human_bytes(std::uint64_t bytes) {
 }
 
 std::string human_age(std::time_t then) {
+  constexpr std::time_t kMinute = 60;
+  constexpr std::time_t kHour = 60 * kMinute;
+  constexpr std::time_t kDay = 24 * kHour;
   const auto seconds = std::max<std::time_t>(0, std::time(nullptr) - then);
-  if (seconds < 120) return fmt::format("{} s", seconds);
-  if (seconds < 2 * 3600) return fmt::format("{} min", seconds / 60);
-  if (seconds < 2 * 86400) return fmt::format("{} h", seconds / 3600);
-  return fmt::format("{} d", seconds / 86400);
+  if (seconds < 2 * kMinute) return fmt::format("{} s", seconds);
+  if (seconds < 2 * kHour) return fmt::format("{} min", seconds / kMinute);
+  if (seconds < 2 * kDay) return fmt::format("{} h", seconds / kHour);
+  return fmt::format("{} d", seconds / kDay);
 }
 
 // A kernel's name; what else the library keeps says what it is in a field of its key.

@@ -18,7 +18,7 @@ struct NpyHeader {
   std::size_t bytes = 0;   // of data
 };
 
-inline constexpr std::size_t kLongestNpyHeader = 64 * 1024;  // NumPy itself writes some hundred bytes
+inline constexpr std::size_t kLongestNpyHeader = std::size_t{64} * 1024;  // NumPy itself writes some hundred bytes
 
 // `start` is the first bytes of the file, kLongestNpyHeader of them if it has so many. Throws
 // Error{invalid_argument}.
