@@ -19,5 +19,7 @@ __device__ __forceinline__ float reciprocal_fast(float x) {
   return y;
 }
 
+/*%#lse%*/
 constexpr float kLn2 = 0.693147180559945309f;
+/*%/lse%*/
 constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);

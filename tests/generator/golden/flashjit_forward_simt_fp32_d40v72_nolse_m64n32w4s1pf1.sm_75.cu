@@ -295,7 +295,6 @@ __device__ __forceinline__ float reciprocal_fast(float x) {
   return y;
 }
 
-constexpr float kLn2 = 0.693147180559945309f;
 constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
 
 struct Running {
