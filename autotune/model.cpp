@@ -116,16 +116,18 @@ Step step_of(const Problem& p, const MmaSchedule& s, const Target& target, const
   step.ctas = ctas_of(target, geometry, std::min(registers, limit));
   const double tensor = 2 * m * n * (d + dv) / machine.mma_flops;
   const double exponentials = m * n / kExponentials;
-  const double simple =
-      m * n * 5 /
-      machine.fp32_lanes;  // scale and subtract, maximum, sum, half a conversion, the mask's share
+  // Scale and subtract, maximum, sum, half a conversion, the mask's share; no maximum where it is taken for
+  // granted.
+  const double simple = m * n * (s.optimistic == 1 ? 4 : 5) / machine.fp32_lanes;
   // Each warp reads all of K and V; and Q's rows, again at each step, unless they are in registers.
   const double shared =
       (s.warps * n * (d + dv) * 2 + (s.q_in_regs == 1 ? 0 : m * d * 2) + n * (d + dv) * 2) / kSharedBytes;
   const double l2 = n * (d + dv) * 2 / kL2Bytes;
   const double spill = spill_factor(registers, limit);
   const auto together = [&](int ctas) {
-    return spill * combine({tensor, exponentials, simple, shared, l2}, exposed_share(s.warps * ctas)) + 60;
+    // Without a maximum to wait for, or with the next part's product to compute meanwhile, less lies bare.
+    const double share = exposed_share(s.warps * ctas) * (s.optimistic == 1 || s.blocks > 1 ? 0.9 : 1);
+    return spill * combine({tensor, exponentials, simple, shared, l2}, share) + 60 * s.blocks;
   };
   const double ahead = s.stages == 1 ? 0.5 : s.stages - 1 + 0.25 * s.split_kv;
   step.cycles = together(step.ctas) + exposed_load(ahead, together(1) * step.ctas, step.ctas);
@@ -175,14 +177,15 @@ Step step_of(const Problem& p, const WgmmaSchedule& s, const Target&, const Mach
   const double groups = s.tile_m / 64.0;
   // m64nNk16: N/2 cycles of tensor core; its B operand is N*32 bytes of shared memory, its A 2 KB unless in
   // registers.
-  const double qk =
-      d / 16 * std::max(n * 64 * 32 / kWgmmaFlops, (n * 32 + (s.q_in_regs == 1 ? 0 : 2048)) / kSharedBytes);
+  const double from_shared = s.q_in_regs == 1 ? 0 : s.q_in_regs == 2 ? 1024 : 2048;
+  const double qk = d / 16 * std::max(n * 64 * 32 / kWgmmaFlops, (n * 32 + from_shared) / kSharedBytes);
   const double pv = n / 16 * std::max(dv * 64 * 32 / kWgmmaFlops, dv * 32 / kSharedBytes);
   const double tensor = groups * (qk + pv);
-  const double softmax =
-      groups * n * (s.lazy > 0 ? 5.2 : 5.9);  // 64 rows: n*4 of MUFU, and what FMA and ALU add to it
+  // 64 rows: n*4 of MUFU, and what FMA and ALU add to it; measured, speculation is worth 4 to 7 % of the
+  // whole.
+  const double softmax = groups * n * ((s.lazy > 0 ? 5.2 : 5.9) - 0.4 * s.optimistic);
   // Other warpgroups fill what one leaves idle; products in flight together leave less of it.
-  double share = 0.42 / groups + 0.02;
+  double share = (s.optimistic == 1 ? 0.36 : 0.42) / groups + 0.02;
   if (s.overlap == 0) share = std::min(1.0, share + 0.35);
   if (s.ping_pong == 0) share += p.value_dim() > 128 ? 0.2 : 0.01;
   if (s.rescale_early == 0) share += 0.01;

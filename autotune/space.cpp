@@ -29,11 +29,11 @@ std::vector<Schedule> simt_space() {
         for (const int stages : {2, 1}) {
           SimtSchedule s{.tile_m = m, .tile_n = n, .warps = w, .stages = stages, .lanes = lanes};
           add(space, s);
-          s.unroll = 2;
-          add(space, s);
-          s.unroll = 1;
           s.prefetch = 1;
-          add(space, s);
+          if (stages == 2 || lanes == 16) add(space, s);
+          s.prefetch = 0;
+          s.unroll = 2;
+          if (stages == 2 && lanes >= 8 && n >= 32) add(space, s);
         }
       }
     }
@@ -69,7 +69,7 @@ std::vector<Schedule> mma_space(const Problem& problem) {
       if (n == 48 && widest <= 128) continue;  // between 32 and 64 only where shared memory is dear
       if (n == 128 && widest > 192) continue;
       for (const auto& [stages, split] : kPipelines) {
-        if (stages == 3 && (n > 64 || m == 192)) continue;
+        if (stages == 3 && (n > 64 || m == 192 || split == 0)) continue;
         both({.tile_m = m, .tile_n = n, .warps = w, .stages = stages, .split_kv = split});
       }
     }
@@ -82,6 +82,16 @@ std::vector<Schedule> mma_space(const Problem& problem) {
         both({.tile_m = m, .tile_n = n, .warps = w, .stages = 2, .split_kv = 1, .min_ctas = ctas});
       }
       both({.tile_m = m, .tile_n = n, .warps = w, .stages = 2, .split_kv = 1, .unroll = 2});
+    }
+  }
+  // Ways around waiting for the maximum: exponentials before it is known, or a tile in parts.
+  for (const auto& [m, w] : std::to_array<Rows>({{128, 4}, {128, 8}, {64, 4}})) {
+    for (const int n : {64, 128, 32}) {
+      if (n == 128 && widest > 192) continue;
+      for (const int split : {1, 0}) {
+        both({.tile_m = m, .tile_n = n, .warps = w, .stages = 2, .optimistic = 1, .split_kv = split});
+      }
+      both({.tile_m = m, .tile_n = n, .warps = w, .stages = 2, .blocks = 2});
     }
   }
   // Few queries: no row of the tile should be empty.
@@ -105,7 +115,8 @@ std::vector<Schedule> wgmma_space(const Problem& problem) {
   for (const int m : {128, 192, 256, 64}) {
     for (const int n : keys) {
       for (const int stages : {2, 3, 4}) {
-        for (const int q_in_regs : {1, 0}) {
+        for (const int q_in_regs : {1, 0, 2}) {
+          if (q_in_regs == 2 && widest <= 128) continue;  // half of Q: only where all of it does not fit
           for (const int o_passes : {1, 2}) {
             if (o_passes == 2 && (widest <= 128 || stages > 2))
               continue;  // only where shared memory is short
@@ -136,8 +147,9 @@ std::vector<Schedule> wgmma_space(const Problem& problem) {
       s.unroll = 2;
       add(space, s);
     }
-    for (auto member : {&WgmmaSchedule::ping_pong, &WgmmaSchedule::overlap, &WgmmaSchedule::o_passes,
-                        &WgmmaSchedule::persistent, &WgmmaSchedule::rescale_early}) {
+    for (auto member :
+         {&WgmmaSchedule::ping_pong, &WgmmaSchedule::overlap, &WgmmaSchedule::o_passes,
+          &WgmmaSchedule::persistent, &WgmmaSchedule::rescale_early, &WgmmaSchedule::optimistic}) {
       WgmmaSchedule s = winner;
       s.*member = 0;
       add(space, s);
