@@ -28,15 +28,16 @@ int shared_bytes(const Inspection& inspection) {
 // One line per field of the key; a field that is long is named by its size and its own digest, so that two
 // keys can be compared by eye.
 std::string key_text(const cache::Key& key) {
-  constexpr std::size_t kLongest = 120;
-  std::string text = fmt::format("digest  {}\n", key.digest());
+  constexpr std::size_t kLongest = 200;
+  std::string text = fmt::format("{:<12}  {}\n", "digest", key.digest());
   for (const auto& [tag, value] : key.fields) {
-    const bool fits = value.size() <= kLongest && value.find('\n') == std::string::npos;
-    const std::string shown =
-        fits ? value
-             : fmt::format("({} bytes, {})", grouped(static_cast<long long>(value.size())),
-                           cache::Key{.fields = {{tag, value}}}.digest());
-    text += fmt::format("{}  {}\n", tag, shown);
+    std::string shown = value;
+    std::replace(shown.begin(), shown.end(), '\n', ' ');  // between options
+    if (shown.size() > kLongest) {
+      shown = fmt::format("({} bytes, {})", grouped(static_cast<long long>(value.size())),
+                          cache::Key{.fields = {{tag, value}}}.digest());
+    }
+    text += fmt::format("{:<12}  {}\n", tag, shown);
   }
   return text;
 }

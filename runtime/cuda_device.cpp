@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <memory>
 #include <utility>
 
@@ -60,7 +61,8 @@ void CudaKernel::load(const KernelImage& image) {
   // until then.
   std::array<char, 8192> log{};
   std::array options{CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
-  std::array values{static_cast<void*>(log.data()), reinterpret_cast<void*>(log.size())};
+  std::array values{static_cast<void*>(log.data()),
+                    std::bit_cast<void*>(log.size())};  // a number in a pointer's place
   const auto check = [&](CUresult result, std::string_view call) {
     if (result == CUDA_SUCCESS) return;
     driver.fail(result,
@@ -263,7 +265,7 @@ void* CudaDevice::allocate(std::size_t bytes) {
     driver_.fail(result, fmt::format("allocating {} bytes on {} ({} of {} bytes free)", bytes, name(),
                                      available, total));
   }
-  return reinterpret_cast<void*>(pointer);
+  return std::bit_cast<void*>(pointer);
 }
 
 void CudaDevice::free(void* pointer) noexcept {

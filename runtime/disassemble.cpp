@@ -19,8 +19,6 @@
 #include "flashjit/error.hpp"
 #include "runtime/places.hpp"
 
-extern char** environ;
-
 namespace flashjit::runtime {
 namespace {
 
@@ -108,8 +106,8 @@ fs::path find_nvdisasm() {
     looked += fmt::format(", {}", (toolkit / "bin").string());
   }
   for (const fs::path& packages : site_packages()) {
-    if (const fs::path triton = packages / "triton/backends/nvidia/bin/nvdisasm"; runnable(triton))
-      return triton;
+    fs::path triton = packages / "triton/backends/nvidia/bin/nvdisasm";
+    if (runnable(triton)) return triton;
     for (const fs::path& package : list_directory(packages / "nvidia")) {
       if (runnable(package / "bin/nvdisasm")) return package / "bin/nvdisasm";
     }

@@ -33,7 +33,8 @@ void add_prefix(std::vector<fs::path>& to, const fs::path& prefix) {
   for (const fs::path& version : list_directory(prefix / "lib")) {
     if (version.filename().string().rfind("python3", 0) != 0) continue;
     for (const char* name : {"site-packages", "dist-packages"}) {
-      if (fs::is_directory(version / name, ignored)) add(to, version / name);
+      // By its real name, because /lib is often a link to /usr/lib.
+      if (fs::is_directory(version / name, ignored)) add(to, fs::weakly_canonical(version / name, ignored));
     }
   }
 }
