@@ -229,6 +229,7 @@ Unpacked unpack(const std::filesystem::path& pack_file, const StoreOptions& opti
   for (PackReader all(pack_file); all.next(record);) continue;
 
   const File folder = open_cache(options, /*create=*/true);
+  if (!folder) fail(options.directory, "made", ENOENT);  // a link to nowhere
   Unpacked unpacked;
   for (PackReader reader(pack_file); reader.next(record);) {
     if (is_wisdom_name(record.name)) {

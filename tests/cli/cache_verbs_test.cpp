@@ -92,9 +92,16 @@ TEST_CASE("verify, prune, clear") {
 TEST_CASE("pack and unpack, with wisdom merged") {
   const Scratch scratch;
   fill(scratch / "here", 2);
+  fs::copy_file(fs::path(FLASHJIT_ROOT) / "tests/fuzz/corpus/wisdom/one_record",
+                scratch / "here" / "wisdom.jsonl");
   const std::string pack = (scratch / "warm.pack").string();
-  CHECK(json::parse(run(scratch / "here", "pack " + pack, true).out)["entries"] == 2);
-  CHECK(json::parse(run(scratch / "there", "unpack " + pack, true).out)["entries"] == 2);
+  const json packed = json::parse(run(scratch / "here", "pack " + pack, true).out);
+  CHECK(packed["entries"] == 2);
+  CHECK(packed["wisdom"] == 1);
+  const json unpacked = json::parse(run(scratch / "there", "unpack " + pack, true).out);
+  CHECK(unpacked["entries"] == 2);
+  CHECK(unpacked["wisdom"] == 1);
+  CHECK(cache::testing::slurp(scratch / "there" / "wisdom.jsonl").find("NVIDIA H200") != std::string::npos);
   CHECK(json::parse(run(scratch / "there", "unpack " + pack, true).out)["kept"] == 2);
   cache::testing::spill(pack, "no pack at all, but long enough for a header");
   const Ran bad = run(scratch / "there", "unpack " + pack);
