@@ -105,6 +105,10 @@ Legality legal_mma(const Problem& problem, const MmaSchedule& schedule, const Ta
     return {"optimistic 1 needs blocks 1: a tile is done again as a whole"};
   if (s.optimistic == 1 && s.lazy == 0)
     return {"optimistic 1 needs lazy above 0: it lets exponentials grow before it looks"};
+  if (problem.dtype == DType::fp16 && s.lazy > 15) {
+    return {fmt::format(
+        "lazy is {}, fp16 needs 15 or less: exponentials grow to 2^lazy, and it ends at 65504", s.lazy)};
+  }
   if (target.capability < 80 && (s.stages != 1 || s.split_kv != 1)) {
     return {fmt::format("{} has no cp.async: copies go through registers, with stages 1 and split_kv 1 only",
                         target.arch)};

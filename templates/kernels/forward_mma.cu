@@ -1,6 +1,6 @@
-// FlashAttention-2's forward pass (Dao, arXiv 2307.08691) on warp-level tensor cores. A CTA computes kTileM rows of O of
-// one head; K and V stream through shared memory from the last key that any row sees down to the first. Each warp owns its
-// rows from Q to O and never talks to the others (split-Q).
+// FlashAttention-2's forward pass (Dao, arXiv 2307.08691) on warp-level tensor cores. A CTA computes kTileM
+// rows of O of one head; K and V stream through shared memory from the last key that any row sees down to the
+// first. Each warp owns its rows from Q to O and never talks to the others (split-Q).
 #include "params/forward.h"
 #include "parts/epilogue.cuh"
 /*%#async%*/
@@ -15,7 +15,8 @@
 #include "parts/tile_order.cuh"
 
 // Element (row 0, column 0) of a head.
-__device__ __forceinline__ const unsigned short* head_of(const void* tensor, long long batch, long long head) {
+__device__ __forceinline__ const unsigned short* head_of(const void* tensor, long long batch,
+                                                         long long head) {
   return static_cast<const unsigned short*>(tensor) + batch + head;
 }
 
@@ -25,12 +26,13 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
   const unsigned slots = shared_address(shared);  // kStages of them, each a tile of K and a tile of V
   const unsigned q_tile = slots + kOffsetQ;
 
-  const int first_row = tile_of_block(params).m * kTileM;     // of the CTA
-  const int warp_row = threadIdx.x / 32 * kRowsPerWarp;       // of the warp, in the tile
+  const int first_row = tile_of_block(params).m * kTileM;  // of the CTA
+  const int warp_row = threadIdx.x / 32 * kRowsPerWarp;    // of the warp, in the tile
 
-  // Tiles of keys unmasked_end … masked_end - 1 need a mask, those below do not, those above are not seen at all.
+  // Tiles of keys unmasked_end … masked_end - 1 need a mask, those below do not, those above nobody sees.
   /*%#causal%*/
-  const int seen_by_first = params.seqlen_k - params.seqlen_q + first_row + 1;  // keys that row first_row sees, if positive
+  // Keys that the first row sees, if positive.
+  const int seen_by_first = params.seqlen_k - params.seqlen_q + first_row + 1;
   const int seen_by_last = min(params.seqlen_k, seen_by_first + kTileM - 1);
   const int unmasked_end = max(seen_by_first, 0) / kTileN;
   const int masked_end = (max(seen_by_last, 0) + kTileN - 1) / kTileN;
@@ -46,9 +48,12 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
   if (masked_end > 0) {
     const TileIndex index = tile_of_block(params);
     const int head_kv = index.head / params.group;
-    TileCopy<kTileM, kHeadDim> q_copy(head_of(params.q, index.batch * params.q_batch, index.head * params.q_head), params.q_row);
-    TileCopy<kTileN, kHeadDim> k_copy(head_of(params.k, index.batch * params.k_batch, head_kv * params.k_head), params.k_row);
-    TileCopy<kTileN, kHeadDimV> v_copy(head_of(params.v, index.batch * params.v_batch, head_kv * params.v_head), params.v_row);
+    TileCopy<kTileM, kHeadDim> q_copy(
+        head_of(params.q, index.batch * params.q_batch, index.head * params.q_head), params.q_row);
+    TileCopy<kTileN, kHeadDim> k_copy(
+        head_of(params.k, index.batch * params.k_batch, head_kv * params.k_head), params.k_row);
+    TileCopy<kTileN, kHeadDimV> v_copy(
+        head_of(params.v, index.batch * params.v_batch, head_kv * params.v_head), params.v_row);
 
     // The last tile may reach beyond seqlen_k: its copies are guarded, no other's.
     const int last = masked_end - 1;
@@ -60,9 +65,9 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
     k_copy.start<true>(slots, n * kTileN, params.seqlen_k);
     /*%#async%*/
     /*%#split_kv%*/
-    // Groups of copies are committed in the order K, V, K, V … of the tiles, the first with Q. 2 * kStages - 1 come before
-    // the loop, and each half step commits one more (empty where the tiles have run out), so that at most kPending are
-    // under way when the one that is needed has arrived.
+    // Groups of copies are committed in the order K, V, K, V … of the tiles, the first with Q. Some come
+    // before the loop, and each half step commits one more (empty where the tiles have run out), so that at
+    // most kPending are under way when the one that is needed has arrived.
     constexpr int kPending = 2 * (kStages - 1);
     cp_async_commit();
 #pragma unroll
@@ -79,8 +84,8 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
     }
     /*%/split_kv%*/
     /*%^split_kv%*/
-    // A group of copies is a tile of K and of V, the first with Q. kStages - 1 are committed before the loop, and each step
-    // commits one more (empty where the tiles have run out).
+    // A group of copies is a tile of K and of V, the first with Q. kStages - 1 are committed before the loop,
+    // and each step commits one more (empty where the tiles have run out).
     constexpr int kPending = kStages - 2;
     v_copy.start<true>(slots + kTileBytesK, n * kTileN, params.seqlen_k);
     cp_async_commit();
@@ -124,7 +129,7 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
 
     int stage = 0;
     // S of kBlockN keys of tile n.
-    const auto multiply = [&](float (&scores)[kRowTiles][kBlockN / 2], int block) {
+    const auto multiply = [&](float(&scores)[kRowTiles][kBlockN / 2], int block) {
 #pragma unroll
       for (int r = 0; r < kRowTiles; ++r) {
 #pragma unroll
@@ -143,7 +148,7 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
       }
     };
     // Keys that the diagonal or the end of K hides from a row.
-    const auto mask = [&](float (&scores)[kRowTiles][kBlockN / 2], int block) {
+    const auto mask = [&](float(&scores)[kRowTiles][kBlockN / 2], int block) {
       const int first_key = n * kTileN + block * kBlockN;
 #pragma unroll
       for (int r = 0; r < kRowTiles; ++r) {
@@ -156,7 +161,7 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
       }
     };
     // Moves the shifts of the warp's rows if a score of any of them asks for it.
-    const auto raise = [&](const float (&scores)[kRowTiles][kBlockN / 2]) {
+    const auto raise = [&](const float(&scores)[kRowTiles][kBlockN / 2]) {
       float peak[kRowTiles][2];
       bool move = false;
 #pragma unroll
@@ -185,7 +190,8 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
       const int next = n + 1 - kStages;  // the tile that takes the previous step's slot
       const unsigned next_slot = slots + (stage == 0 ? kStages - 1 : stage - 1) * kSlotBytes;
       /*%#split_kv%*/
-      if (kStages == 1 ? n != last : next >= 0) v_copy.start<false>(next_slot + kTileBytesK, next * kTileN, params.seqlen_k);
+      if (kStages == 1 ? n != last : next >= 0)
+        v_copy.start<false>(next_slot + kTileBytesK, next * kTileN, params.seqlen_k);
       /*%/split_kv%*/
       /*%^split_kv%*/
       if (next >= 0) {
@@ -207,7 +213,8 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
       v_copy.finish();
       /*%/async%*/
       __syncthreads();
-      if (n >= kStages) k_copy.start<false>(slots + stage * kSlotBytes, (n - kStages) * kTileN, params.seqlen_k);
+      if (n >= kStages)
+        k_copy.start<false>(slots + stage * kSlotBytes, (n - kStages) * kTileN, params.seqlen_k);
       /*%#async%*/
       cp_async_commit();
       /*%/async%*/
@@ -224,20 +231,21 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
     };
 
     /*%#optimistic%*/
-    // Most tiles take the short way: their exponentials are computed with the shifts as they are, no maximum is taken, and
-    // the sums, which are needed anyway, tell whether that was right. Where it was not, and for masked tiles and the first
-    // one, which sets the shifts, the long way begins anew.
+    // Most tiles take the short way: their exponentials are computed with the shifts as they are, no maximum
+    // is taken, and the sums, which are needed anyway, tell whether that was right. Where it was not, and for
+    // masked tiles and the first one, which sets the shifts, the long way begins anew.
 #pragma unroll kUnroll
     for (; n >= 0; --n) {
       begin();
       const bool masked = n >= unmasked_end;
       unsigned p[kBlockN / 16][kRowTiles][4];
       float sum[kRowTiles][2] = {};
-      const auto exponentiate_all = [&](const float (&scores)[kRowTiles][kBlockN / 2]) {
+      const auto exponentiate_all = [&](const float(&scores)[kRowTiles][kBlockN / 2]) {
 #pragma unroll
         for (int i = 0; i < kBlockN / 16; ++i) {
 #pragma unroll
-          for (int r = 0; r < kRowTiles; ++r) exponentiate(rows[r].shift, &scores[r][8 * i], p[i][r], sum[r], params.scale_log2);
+          for (int r = 0; r < kRowTiles; ++r)
+            exponentiate(rows[r].shift, &scores[r][8 * i], p[i][r], sum[r], params.scale_log2);
         }
       };
       bool done = false;
@@ -277,13 +285,14 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
     /*%/optimistic%*/
     /*%^optimistic%*/
     // Softmax of a block's scores, and O += P V.
-    const auto accumulate = [&](const float (&scores)[kRowTiles][kBlockN / 2], int block) {
+    const auto accumulate = [&](const float(&scores)[kRowTiles][kBlockN / 2], int block) {
       raise(scores);
 #pragma unroll
       for (int i = 0; i < kBlockN / 16; ++i) {
         unsigned p[kRowTiles][4];
 #pragma unroll
-        for (int r = 0; r < kRowTiles; ++r) exponentiate(rows[r].shift, &scores[r][8 * i], p[r], rows[r].sum, params.scale_log2);
+        for (int r = 0; r < kRowTiles; ++r)
+          exponentiate(rows[r].shift, &scores[r][8 * i], p[r], rows[r].sum, params.scale_log2);
         multiply_pv(output, p, v_lane + stage * kSlotBytes, block, i);
       }
     };
@@ -320,7 +329,7 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
       accumulate(scores, 0);
       /*%/split_kv%*/
       /*%^split_kv%*/
-      // S of the next block is computed before the softmax of this one, so that the tensor cores work meanwhile.
+      // S of the next block comes before the softmax of this one, to keep the tensor cores at work.
       float scores[2][kRowTiles][kBlockN / 2];
       multiply(scores[0], 0);
 #pragma unroll
@@ -347,12 +356,15 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
     stage_output(output[r], slots, tile_row + 16 * r, lane);
   }
   __syncwarp();
-  char* const to = static_cast<char*>(params.o) +
-                   2 * (index.batch * params.o_batch + index.head * params.o_head + first_row_of_warp * params.o_row);
+  char* const to =
+      static_cast<char*>(params.o) +
+      2 * (index.batch * params.o_batch + index.head * params.o_head + first_row_of_warp * params.o_row);
   write_output<kRowsPerWarp>(slots, tile_row, to, 2 * params.o_row, rows_left, lane);
   /*%#lse%*/
   if (params.lse != nullptr && lane % 4 == 0) {
-    float* const lse = params.lse + (static_cast<long long>(index.batch) * params.heads + index.head) * params.seqlen_q + first_row_of_warp;
+    float* const lse = params.lse +
+                       (static_cast<long long>(index.batch) * params.heads + index.head) * params.seqlen_q +
+                       first_row_of_warp;
 #pragma unroll
     for (int r = 0; r < kRowTiles; ++r) {
 #pragma unroll

@@ -7,7 +7,8 @@
 #include "ptx/convert.cuh"
 #include "ptx/shared.cuh"
 
-// Divides by the row's sum of exponentials; a row that saw no key becomes 0. Leaves the whole row's sum in rows.sum.
+// Divides by the row's sum of exponentials; a row that saw no key becomes 0. Leaves the whole row's sum in
+// rows.sum.
 template <int kOutputs>
 __device__ __forceinline__ void normalise(SoftmaxRows& rows, float (&output)[kOutputs]) {
 #pragma unroll
@@ -31,20 +32,22 @@ __device__ __forceinline__ float log_sum_exp(const SoftmaxRows& rows, int row) {
 /*%/lse%*/
 // Rounds a warp's 16 rows into shared memory.
 template <int kOutputs>
-__device__ __forceinline__ void stage_output(const float (&output)[kOutputs], unsigned tile, int first_row, int lane) {
+__device__ __forceinline__ void stage_output(const float (&output)[kOutputs], unsigned tile, int first_row,
+                                             int lane) {
 #pragma unroll
   for (int i = 0; i < kOutputs; i += 4) {
     const unsigned column = lane % 4 * 4;  // bytes into the chunk
     const int row = first_row + lane / 4;
     store_shared(tile + SharedTile<kHeadDimV>::offset(row, i / 4) + column, pack(output[i], output[i + 1]));
-    store_shared(tile + SharedTile<kHeadDimV>::offset(row + 8, i / 4) + column, pack(output[i + 2], output[i + 3]));
+    store_shared(tile + SharedTile<kHeadDimV>::offset(row + 8, i / 4) + column,
+                 pack(output[i + 2], output[i + 3]));
   }
 }
 
 // Writes a warp's kRows staged rows to global memory, 16 bytes a lane; rows from end on are not there.
 template <int kRows>
-__device__ __forceinline__ void write_output(unsigned tile, int tile_row, char* output, long long row_bytes, int end,
-                                             int lane) {
+__device__ __forceinline__ void write_output(unsigned tile, int tile_row, char* output, long long row_bytes,
+                                             int end, int lane) {
   constexpr int kLanes = SharedTile<kHeadDimV>::kSpan;  // on one row
   const int row = lane / kLanes, chunk = lane % kLanes;
   output += row * row_bytes + chunk * 16;

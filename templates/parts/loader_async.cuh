@@ -5,8 +5,8 @@
 #include "ptx/cp_async.cuh"
 #include "ptx/special.cuh"
 
-// Neighbouring threads copy the neighbouring chunks of one row, as many as exchange places: reads of whole sectors, writes
-// to different banks.
+// Neighbouring threads copy the neighbouring chunks of one row, as many as exchange places: reads of whole
+// sectors, writes to different banks.
 template <int kRows, int kColumns>
 struct TileCopy {
   using Tile = SharedTile<kColumns>;
@@ -18,8 +18,7 @@ struct TileCopy {
   int row, chunk;       // this thread's first in the tile
 
   // tensor: row 0 of the head, row_stride in elements.
-  __device__ TileCopy(const void* tensor, long long row_stride)
-      : row_bytes(row_stride * 2) {
+  __device__ TileCopy(const void* tensor, long long row_stride) : row_bytes(row_stride * 2) {
     const int thread = thread_index();
     row = thread / kLanes;
     chunk = thread % kLanes;
@@ -27,7 +26,8 @@ struct TileCopy {
     asm("" : "+l"(source));  // one pointer in registers, not what it is made of
   }
 
-  // Starts the copy of rows first … first + kRows - 1. kGuarded: rows from end on are not there and become zeros.
+  // Starts the copy of rows first … first + kRows - 1. kGuarded: rows from end on are not there and become
+  // zeros.
   template <bool kGuarded>
   __device__ void start(unsigned tile, int first, int end) const {
     const char* from = source + first * row_bytes;

@@ -1,13 +1,13 @@
-// Tiles from global to shared memory through registers, for Turing, which has no cp.async: the loads are under way while
-// the warp computes, and the stores follow.
+// Tiles from global to shared memory through registers, for Turing, which has no cp.async: the loads are
+// under way while the warp computes, and the stores follow.
 #pragma once
 
 #include "parts/shared_tile.cuh"
 #include "ptx/shared.cuh"
 #include "ptx/special.cuh"
 
-// Neighbouring threads copy the neighbouring chunks of one row, as many as exchange places: reads of whole sectors, writes
-// to different banks.
+// Neighbouring threads copy the neighbouring chunks of one row, as many as exchange places: reads of whole
+// sectors, writes to different banks.
 template <int kRows, int kColumns>
 struct TileCopy {
   using Tile = SharedTile<kColumns>;
@@ -22,8 +22,7 @@ struct TileCopy {
   uint4 held[kPasses][Tile::kChunks / kLanes];
 
   // tensor: row 0 of the head, row_stride in elements.
-  __device__ TileCopy(const void* tensor, long long row_stride)
-      : row_bytes(row_stride * 2) {
+  __device__ TileCopy(const void* tensor, long long row_stride) : row_bytes(row_stride * 2) {
     const int thread = thread_index();
     row = thread / kLanes;
     chunk = thread % kLanes;
@@ -42,7 +41,8 @@ struct TileCopy {
 #pragma unroll
       for (int c = 0; c < Tile::kChunks; c += kLanes) {
         const bool padding = (chunk + c) * 8 >= kColumns;
-        held[pass][c / kLanes] = there && !padding ? *reinterpret_cast<const uint4*>(from + c * 16) : uint4{0, 0, 0, 0};
+        held[pass][c / kLanes] =
+            there && !padding ? *reinterpret_cast<const uint4*>(from + c * 16) : uint4{0, 0, 0, 0};
       }
       from += kRowsPerPass * row_bytes;
     }
@@ -55,7 +55,8 @@ struct TileCopy {
       const int r = row + pass * kRowsPerPass;
       if (kRows % kRowsPerPass == 0 || r < kRows) {
 #pragma unroll
-        for (int c = 0; c < Tile::kChunks; c += kLanes) store_shared(target + Tile::offset(r, chunk + c), held[pass][c / kLanes]);
+        for (int c = 0; c < Tile::kChunks; c += kLanes)
+          store_shared(target + Tile::offset(r, chunk + c), held[pass][c / kLanes]);
       }
     }
   }

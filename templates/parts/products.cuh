@@ -1,5 +1,5 @@
-// The two products of attention for one warp, from shared memory through mma: S = Q K^T and O += P V. A warp holds kRowTiles
-// accumulators of 16 rows; each fragment of K and V that it loads serves them all.
+// The two products of attention for one warp, from shared memory through mma: S = Q K^T and O += P V. A warp
+// holds kRowTiles accumulators of 16 rows; each fragment of K and V that it loads serves them all.
 #pragma once
 
 #include "parts/shared_tile.cuh"
@@ -11,8 +11,8 @@ using TileV = SharedTile<kHeadDimV>;
 
 constexpr int kStepsQK = (kHeadDim + 15) / 16;  // of 16 columns of Q and K
 
-// Where a lane finds its row of the four 8x8 matrices of a fragment: rows 0-15 of 16 columns, the rows first (Q, and V
-// transposed) …
+// Where a lane finds its row of the four 8x8 matrices of a fragment: rows 0-15 of 16 columns, the rows first
+// (Q, and V transposed) …
 template <class Tile>
 __device__ __forceinline__ unsigned lane_offset_rows_first() {
   const unsigned lane = threadIdx.x % 32;
@@ -26,15 +26,17 @@ __device__ __forceinline__ unsigned lane_offset_columns_first() {
   return Tile::offset(lane % 8 + lane / 16 * 8, lane / 8 % 2);
 }
 
-// The A fragments of 16 columns of the warp's rows of Q. q_lane: where this lane starts (above), here and below.
+// The A fragments of 16 columns of the warp's rows of Q. q_lane: where this lane starts (above), here and
+// below.
 __device__ __forceinline__ void load_q(unsigned (&q)[kRowTiles][4], unsigned q_lane, int step) {
 #pragma unroll
   for (int r = 0; r < kRowTiles; ++r) ldmatrix(q[r], TileQK::step(q_lane, 16 * r, 2 * step));
 }
 
 // scores += Q K^T over 16 columns and the tile's block-th kBlockN keys.
-__device__ __forceinline__ void multiply_qk(float (&scores)[kRowTiles][kBlockN / 2], const unsigned (&q)[kRowTiles][4],
-                                            unsigned k_lane, int block, int step) {
+__device__ __forceinline__ void multiply_qk(float (&scores)[kRowTiles][kBlockN / 2],
+                                            const unsigned (&q)[kRowTiles][4], unsigned k_lane, int block,
+                                            int step) {
 #pragma unroll
   for (int j = 0; j < kBlockN / 16; ++j) {
     unsigned k[4];
@@ -49,7 +51,8 @@ __device__ __forceinline__ void multiply_qk(float (&scores)[kRowTiles][kBlockN /
 
 // output += P V over the block's step-th 16 keys, all columns.
 __device__ __forceinline__ void multiply_pv(float (&output)[kRowTiles][kHeadDimV / 2],
-                                            const unsigned (&p)[kRowTiles][4], unsigned v_lane, int block, int step) {
+                                            const unsigned (&p)[kRowTiles][4], unsigned v_lane, int block,
+                                            int step) {
 #pragma unroll
   for (int j = 0; j < TileV::kChunks / 2; ++j) {
     unsigned v[4];

@@ -1,17 +1,21 @@
-// Online softmax (FlashAttention-2, algorithm 1) of the rows whose scores a thread holds, with exp(scale * x) computed as
-// exp2(scale_log2 * x). The layout is that of an mma or wgmma accumulator: of 4 neighbouring scores the first two belong to
-// row 0, the others to row 1 (8 rows below), and the 4 lanes of a quad share these rows.
+// Online softmax (FlashAttention-2, algorithm 1) of the rows whose scores a thread holds, with exp(scale * x)
+// computed as exp2(scale_log2 * x). The layout is that of an mma or wgmma accumulator: of 4 neighbouring
+// scores the first two belong to row 0, the others to row 1 (8 rows below), and the 4 lanes of a quad share
+// these rows.
 #pragma once
 
 #include "ptx/convert.cuh"
 #include "ptx/math.cuh"
 #include "ptx/shuffle.cuh"
 
-constexpr float kUnset = -3e38f;  // finite, so that no difference of shifts is NaN; no score that is a number is below it
+// The shift of a row that has seen no key: finite, so that no difference of shifts is NaN, and below any
+// score.
+constexpr float kUnset = -3e38f;
 
 struct SoftmaxRows {
-  float shift[2] = {kUnset, kUnset};  // subtracted from scale_log2 * score: the row's maximum of these, or near it
-  float sum[2] = {0, 0};              // of this thread's exponentials
+  // Subtracted from scale_log2 * score: the row's maximum of these, or near it.
+  float shift[2] = {kUnset, kUnset};
+  float sum[2] = {0, 0};  // of this thread's exponentials
 };
 
 // The largest of this thread's scores in either row. Two chains for each, since the latency of max counts.
@@ -29,16 +33,17 @@ __device__ __forceinline__ void find_peaks(const float (&scores)[kScores], float
   }
 }
 
-// Did a score grow past its row's shift by more than kLazy? Up to there an exponential grows to 2^kLazy at most, which
-// costs no precision: O, the sum and P share the factor, and all are floating point.
+// Did a score grow past its row's shift by more than kLazy? Up to there an exponential grows to 2^kLazy at
+// most, which costs no precision: O, the sum and P share the factor, and all are floating point.
 __device__ __forceinline__ bool outgrown(const SoftmaxRows& rows, const float (&peak)[2], float scale_log2) {
   return peak[0] * scale_log2 - kLazy > rows.shift[0] || peak[1] * scale_log2 - kLazy > rows.shift[1];
 }
 
-// Moves the shifts to the rows' maxima and scales what was summed up with the old ones. All lanes of the warp take part.
+// Moves the shifts to the rows' maxima and scales what was summed up with the old ones. All lanes of the warp
+// take part.
 template <int kOutputs>
-__device__ __forceinline__ void move_shift(SoftmaxRows& rows, const float (&peak)[2], float (&output)[kOutputs],
-                                           float scale_log2) {
+__device__ __forceinline__ void move_shift(SoftmaxRows& rows, const float (&peak)[2],
+                                           float (&output)[kOutputs], float scale_log2) {
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
     const float shift = fmaxf(rows.shift[row], quad_max(peak[row]) * scale_log2);
@@ -53,10 +58,10 @@ __device__ __forceinline__ void move_shift(SoftmaxRows& rows, const float (&peak
   }
 }
 
-// 8 scores of each row become exponentials, packed as the A fragment of mma over 16 keys (the layouts agree); sum grows by
-// them.
-__device__ __forceinline__ void exponentiate(const float (&shift)[2], const float* scores, unsigned (&fragment)[4],
-                                             float (&sum)[2], float scale_log2) {
+// 8 scores of each row become exponentials, packed as the A fragment of mma over 16 keys (the layouts agree);
+// sum grows by them.
+__device__ __forceinline__ void exponentiate(const float (&shift)[2], const float* scores,
+                                             unsigned (&fragment)[4], float (&sum)[2], float scale_log2) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const int row = i % 2;

@@ -10,8 +10,8 @@ struct TileIndex {
 
 // One CTA per tile in a 1-D grid (65,535 is the limit of the other dimensions).
 /*%#causal%*/
-// The last rows see most keys: longest tiles first, so that the short ones fill the gaps at the end; but among the heads of
-// one section only, whose K and V the L2 can hold.
+// The last rows see most keys: longest tiles first, so that the short ones fill the gaps at the end; but
+// among the heads of one section only, whose K and V the L2 can hold.
 /*%/causal%*/
 /*%^causal%*/
 // All tiles of a head, then the next: what runs together shares K and V in the L2.
@@ -20,7 +20,8 @@ __device__ __forceinline__ TileIndex tile_of_block(const ForwardParams& params) 
   const int block = block_index();
   TileIndex tile;
   /*%#causal%*/
-  const int first_pair = block / (params.section * params.tiles_m) * params.section;  // of this section's (batch, head)
+  // The section's (batch, head) pairs.
+  const int first_pair = block / (params.section * params.tiles_m) * params.section;
   const int pairs = min(params.section, params.batch * params.heads - first_pair);
   const int place = block - first_pair * params.tiles_m;
   const int row = place / pairs;

@@ -1,5 +1,6 @@
-// Loads of matrix fragments from shared memory (PTX ISA, "ldmatrix"). Lane 8i + r gives the address of row r of the i-th
-// 8x8 matrix of 16-bit elements; register i of lane 4r + c receives its elements (r, 2c) and (r, 2c + 1).
+// Loads of matrix fragments from shared memory (PTX ISA, "ldmatrix"). Lane 8i + r gives the address of row r
+// of the i-th 8x8 matrix of 16-bit elements; register i of lane 4r + c receives its elements (r, 2c) and (r,
+// 2c + 1).
 #pragma once
 
 __device__ __forceinline__ void ldmatrix(unsigned (&fragment)[4], unsigned address) {

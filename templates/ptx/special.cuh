@@ -1,8 +1,8 @@
 // Special registers (PTX ISA, "Special registers").
 #pragma once
 
-// Read anew wherever they are needed: the asm keeps the compiler from holding them, and what is computed from them, in
-// registers through the kernel's loop, where registers are short.
+// Read anew wherever they are needed: the asm keeps the compiler from holding them, and what is computed from
+// them, in registers through the kernel's loop, where registers are short.
 __device__ __forceinline__ int block_index() {
   unsigned index;
   asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
