@@ -30,6 +30,9 @@ struct Golden {
 const std::vector<Golden> kGolden{
     {{.dtype = DType::fp32, .head_dim = 64, .causal = true}, "simt:m128n64w4s2", "sm_80"},
     {{.dtype = DType::fp32, .head_dim = 40, .head_dim_v = 72, .lse = false}, "simt:m64n32w4s1pf1", "sm_75"},
+    {{.dtype = DType::bf16, .head_dim = 128, .causal = true}, "mma:m128n64w8s2", "sm_80"},
+    {{.dtype = DType::fp16, .head_dim = 64}, "mma:m64n64w4s1kv1", "sm_75"},
+    {{.dtype = DType::bf16, .head_dim = 128, .causal = true}, "wgmma:m128n128s2p2", "sm_90a"},
 };
 
 std::string read(const fs::path& path) {

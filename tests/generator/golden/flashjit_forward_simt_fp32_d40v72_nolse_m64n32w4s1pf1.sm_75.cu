@@ -23,7 +23,7 @@ constexpr int kSharedK = 2816;    // where K begins in shared memory, in floats
 constexpr int kSharedV = 2816;    // V
 constexpr int kSharedP = 5120;    // P
 
-// FlashAttention-2 forward in fp32 FMA: a CTA owns kTileM rows of Q of one head and streams its keys and values.
+// FlashAttention-2 forward in fp32 FMA: a CTA owns kTileM queries of a head and streams its keys and values.
 
 // What the host hands to a forward kernel. Host and device compile this one file, so the layout cannot drift.
 
@@ -44,7 +44,7 @@ struct ForwardParams {
   int group;  // heads / heads_kv
   int seqlen_q, seqlen_k;
   int tiles_m;        // ceil(seqlen_q / tile_m)
-  int section;        // dynamic tile order: (batch, head) pairs whose K and V share the L2
+  int section;        // longest tiles first: (batch, head) pairs whose K and V share the L2
   float scale;        // of the logits
   float scale_log2;   // scale * log2(e): exp(scale * x) = exp2(scale_log2 * x)
 };
@@ -82,8 +82,8 @@ __device__ __forceinline__ void copy_tile(float* to, const float* from, long lon
   }
 }
 
-// Copies the Q tile through registers and folds the softmax's scale into it: S comes out in units of log2, and
-// equal scores weigh exactly 1. That this rounds Q is lost in the rounding of the sum over head_dim.
+// Copies the Q tile through registers and folds the softmax's scale into it: S comes out in units of log2,
+// and equal scores weigh exactly 1. That this rounds Q is lost in the rounding of the sum over head_dim.
 __device__ __forceinline__ void copy_q(float* to, const float* from, long long row_stride, int rows_left,
                                        float scale_log2) {
   constexpr unsigned kChunks = kHeadDim / 4;
@@ -162,15 +162,20 @@ constexpr int kQuads = kColumns / 4;
 constexpr int kPairs = kColumns / 2 % 2;
 constexpr int kSingles = kColumns % 2;
 
-// Calls act(first of the thread's columns, first of the row's columns, count) for each group.
+// The size of a group as a type, for code that is compiled for each size.
+template <int kFloats>
+struct Group {
+  static constexpr int kCount = kFloats;
+};
+
+// Calls act(group, first of the thread's columns, first of the row's columns) for each group.
 template <class Act>
 __device__ __forceinline__ void for_each_group(int key_lane, Act act) {
 #pragma unroll
-  for (int quad = 0; quad < kQuads; ++quad)
-    act.template operator()<4>(4 * quad, 4 * (quad * kLanes + key_lane));
-  if constexpr (kPairs != 0) act.template operator()<2>(4 * kQuads, 4 * kQuads * kLanes + 2 * key_lane);
+  for (int quad = 0; quad < kQuads; ++quad) act(Group<4>{}, 4 * quad, 4 * (quad * kLanes + key_lane));
+  if constexpr (kPairs != 0) act(Group<2>{}, 4 * kQuads, 4 * kQuads * kLanes + 2 * key_lane);
   if constexpr (kSingles != 0) {
-    act.template operator()<1>(4 * kQuads + 2 * kPairs, (4 * kQuads + 2 * kPairs) * kLanes + key_lane);
+    act(Group<1>{}, 4 * kQuads + 2 * kPairs, (4 * kQuads + 2 * kPairs) * kLanes + key_lane);
   }
 }
 
@@ -259,8 +264,8 @@ __device__ __forceinline__ void multiply_pv(float (&o)[kRows][kColumns], const f
                                  for (int h = 0; h < kHanded; ++h) {
                                    const float* row = v + ((c * kHanded + h) * kLanes + t) * kValueDim;
                                    float b[kColumns];
-                                   for_each_group(place.key_lane, [&]<int kCount>(int mine, int column) {
-                                     load_floats<kCount>(b + mine, row + column);
+                                   for_each_group(place.key_lane, [&](auto group, int mine, int column) {
+                                     load_floats<decltype(group)::kCount>(b + mine, row + column);
                                    });
 #pragma unroll
                                    for (int x = 0; x < kColumns; ++x) {
@@ -417,7 +422,8 @@ __device__ __forceinline__ void finish(const ForwardParams& params, const Place&
     const int row = first_row + place.row + i * kRowLanes;
     if (row >= params.seqlen_q) continue;
     float* out = o + row * params.o_row;
-    for_each_group(place.key_lane, [&]<int kCount>(int mine, int column) {
+    for_each_group(place.key_lane, [&](auto group, int mine, int column) {
+      constexpr int kCount = decltype(group)::kCount;
       float value[kCount];
 #pragma unroll
       for (int x = 0; x < kCount; ++x) value[x] = running.o[i][mine + x] * inverse;

@@ -1,0 +1,656 @@
+// forward fp16 d64 full, schedule mma:m64n64w4s1kv1, for sm_75.
+// Written by flashjit 0.1.0 from templates/kernels/forward_mma.cu.
+
+constexpr int kHeadDim = 64;       // columns of Q and K
+constexpr int kHeadDimV = 64;      // columns of V and O
+constexpr int kTileM = 64;         // query rows per CTA
+constexpr int kTileN = 64;         // keys per step
+constexpr int kBlockN = 64;        // keys whose scores are held at a time
+constexpr int kThreads = 128;      // per CTA
+constexpr int kRowsPerWarp = 16;   // query rows of one warp
+constexpr int kRowTiles = 1;       // mma tiles of 16 rows in them
+constexpr int kStages = 1;         // slots of K and V in shared memory
+constexpr int kTileBytesK = 8192;  // bytes of a tile of K
+constexpr int kSlotBytes = 16384;  // bytes of a tile of K and a tile of V
+constexpr int kOffsetQ = 16384;    // bytes from the start of shared memory to Q
+constexpr float kLazy = 8.0f;      // O is rescaled when a score exceeds its row's reference by 2^this
+constexpr int kUnroll = 1;         // steps in one turn of the loop over unmasked tiles
+
+// FlashAttention-2's forward pass (Dao, arXiv 2307.08691) on warp-level tensor cores. A CTA computes kTileM
+// rows of O of one head; K and V stream through shared memory from the last key that any row sees down to the
+// first. Each warp owns its rows from Q to O and never talks to the others (split-Q).
+
+// What the host hands to a forward kernel. Host and device compile this one file, so the layout cannot drift.
+
+struct ForwardParams {
+  const void* q;  // element (b, h, i, x) of q is at q + b * q_batch + h * q_head + i * q_row + x, in elements
+  const void* k;
+  const void* v;
+  void* o;
+  float* lse;         // (batch, heads, seqlen_q), packed, natural log; null: not wanted
+  int* tile_counter;  // dynamic tile order only: two zeros, and the kernel leaves them zero
+
+  long long q_batch, q_head, q_row;
+  long long k_batch, k_head, k_row;
+  long long v_batch, v_head, v_row;
+  long long o_batch, o_head, o_row;
+
+  int batch, heads, heads_kv;
+  int group;  // heads / heads_kv
+  int seqlen_q, seqlen_k;
+  int tiles_m;        // ceil(seqlen_q / tile_m)
+  int section;        // longest tiles first: (batch, head) pairs whose K and V share the L2
+  float scale;        // of the logits
+  float scale_log2;   // scale * log2(e): exp(scale * x) = exp2(scale_log2 * x)
+};
+
+// The end of a tile: O normalised, rounded and written through shared memory, and the rows' log-sum-exp.
+
+// How a tile of 16-bit rows lies in shared memory.
+
+// Rows of kColumns elements, padded with zeros to whole 16-element steps of mma, in chunks of 16 bytes.
+// ldmatrix reads the same chunk of 8 neighbouring rows at once, and the 8 must lie in different banks (16
+// bytes = 4 banks of 32). A row of kChunks chunks starts kChunks chunks after its neighbour, so chunk c of
+// rows with equal row * kChunks mod 8 would collide: those rows exchange their chunks by an XOR, which keeps
+// each chunk in its row.
+template <int kColumns>
+struct SharedTile {
+  static constexpr int kChunks = (kColumns + 15) / 16 * 2;
+  static constexpr int kPitch = kChunks * 16;  // bytes from row to row
+  // Chunks that exchange places: the largest power of 2 up to 8 that divides kChunks.
+  static constexpr int kSpan = kChunks % 8 == 0 ? 8 : kChunks % 4 == 0 ? 4 : 2;
+
+  __device__ static unsigned phase(unsigned row) { return row / (8 / kSpan) % kSpan; }
+
+  // Bytes from the tile's start to a chunk.
+  __device__ static unsigned offset(unsigned row, unsigned chunk) {
+    return row * kPitch + (chunk ^ phase(row)) * 16;
+  }
+
+  // From the address of (row, chunk 0 or 1) to that of (row + row_step, chunk + chunk_step), for a row_step
+  // that is a multiple of 8 and an even chunk_step: an XOR, since a tile starts at a multiple of 128 bytes.
+  __device__ static unsigned step(unsigned address, int row_step, int chunk_step) {
+    return (address ^ (chunk_step % kSpan * 16)) + row_step * kPitch + chunk_step / kSpan * (kSpan * 16);
+  }
+};
+
+// Online softmax (FlashAttention-2, algorithm 1) of the rows whose scores a thread holds, with exp(scale * x)
+// computed as exp2(scale_log2 * x). The layout is that of an mma or wgmma accumulator: of 4 neighbouring
+// scores the first two belong to row 0, the others to row 1 (8 rows below), and the 4 lanes of a quad share
+// these rows.
+
+// Pairs of fp32 to packed 16-bit elements (PTX ISA, "cvt").
+
+// low goes to bits 0-15.
+__device__ __forceinline__ unsigned pack(float low, float high) {
+  unsigned pair;
+  unsigned short first, second;  // conversions of pairs came with sm_80
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(first) : "f"(low));
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(second) : "f"(high));
+  asm("mov.b32 %0, {%1, %2};" : "=r"(pair) : "h"(first), "h"(second));
+  return pair;
+}
+
+// Fast fp32 functions (PTX ISA, "ex2", "lg2", "rcp"): one MUFU instruction each; denormals flush to zero.
+
+__device__ __forceinline__ float exp2_fast(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+__device__ __forceinline__ float log2_fast(float x) {
+  float y;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+__device__ __forceinline__ float reciprocal_fast(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+constexpr float kLn2 = 0.693147180559945309f;
+constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
+
+// Exchange between the lanes of a warp (PTX ISA, "shfl.sync").
+
+// The quad is the four lanes that share the rows of an accumulator (see ptx/mma.cuh).
+__device__ __forceinline__ float quad_max(float x) {
+  x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+  return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+
+__device__ __forceinline__ float quad_sum(float x) {
+  x += __shfl_xor_sync(0xffffffffu, x, 1);
+  return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+
+// The shift of a row that has seen no key: finite, so that no difference of shifts is NaN, and below any
+// score.
+constexpr float kUnset = -3e38f;
+
+struct SoftmaxRows {
+  // Subtracted from scale_log2 * score: the row's maximum of these, or near it.
+  float shift[2] = {kUnset, kUnset};
+  float sum[2] = {0, 0};  // of this thread's exponentials
+};
+
+// The largest of this thread's scores in either row. Two chains for each, since the latency of max counts.
+template <int kScores>
+__device__ __forceinline__ void find_peaks(const float (&scores)[kScores], float (&peak)[2]) {
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    float even = scores[2 * row], odd = scores[2 * row + 1];
+#pragma unroll
+    for (int i = 4; i < kScores; i += 4) {
+      even = fmaxf(even, scores[i + 2 * row]);
+      odd = fmaxf(odd, scores[i + 2 * row + 1]);
+    }
+    peak[row] = fmaxf(even, odd);
+  }
+}
+
+// Did a score grow past its row's shift by more than kLazy? Up to there an exponential grows to 2^kLazy at
+// most, which costs no precision: O, the sum and P share the factor, and all are floating point.
+__device__ __forceinline__ bool outgrown(const SoftmaxRows& rows, const float (&peak)[2], float scale_log2) {
+  return peak[0] * scale_log2 - kLazy > rows.shift[0] || peak[1] * scale_log2 - kLazy > rows.shift[1];
+}
+
+// Moves the shifts to the rows' maxima and scales what was summed up with the old ones. All lanes of the warp
+// take part.
+template <int kOutputs>
+__device__ __forceinline__ void move_shift(SoftmaxRows& rows, const float (&peak)[2],
+                                           float (&output)[kOutputs], float scale_log2) {
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    const float shift = fmaxf(rows.shift[row], quad_max(peak[row]) * scale_log2);
+    const float factor = exp2_fast(rows.shift[row] - shift);
+    rows.shift[row] = shift;
+    rows.sum[row] *= factor;
+#pragma unroll
+    for (int i = 0; i < kOutputs; i += 4) {
+      output[i + 2 * row] *= factor;
+      output[i + 2 * row + 1] *= factor;
+    }
+  }
+}
+
+// 8 scores of each row become exponentials, packed as the A fragment of mma over 16 keys (the layouts agree);
+// sum grows by them.
+__device__ __forceinline__ void exponentiate(const float (&shift)[2], const float* scores,
+                                             unsigned (&fragment)[4], float (&sum)[2], float scale_log2) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int row = i % 2;
+    const float low = exp2_fast(scores[2 * i] * scale_log2 - shift[row]);
+    const float high = exp2_fast(scores[2 * i + 1] * scale_log2 - shift[row]);
+    sum[row] += low + high;
+    fragment[i] = pack(low, high);
+  }
+}
+
+// Shared-memory addresses and plain accesses (PTX ISA, "State spaces" and ld/st).
+
+__device__ __forceinline__ unsigned shared_address(const void* pointer) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
+}
+
+__device__ __forceinline__ void store_shared(unsigned address, unsigned value) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
+
+__device__ __forceinline__ void store_shared(unsigned address, uint4 value) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.x), "r"(value.y),
+               "r"(value.z), "r"(value.w)
+               : "memory");
+}
+
+__device__ __forceinline__ unsigned load_shared(unsigned address) {
+  unsigned value;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
+  return value;
+}
+
+__device__ __forceinline__ uint4 load_shared_16(unsigned address) {
+  uint4 value;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "r"(address)
+               : "memory");
+  return value;
+}
+
+// Divides by the row's sum of exponentials; a row that saw no key becomes 0. Leaves the whole row's sum in
+// rows.sum.
+template <int kOutputs>
+__device__ __forceinline__ void normalise(SoftmaxRows& rows, float (&output)[kOutputs]) {
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    rows.sum[row] = quad_sum(rows.sum[row]);
+    const float inverse = rows.sum[row] == 0.0f ? 0.0f : reciprocal_fast(rows.sum[row]);
+#pragma unroll
+    for (int i = 0; i < kOutputs; i += 4) {
+      output[i + 2 * row] *= inverse;
+      output[i + 2 * row + 1] *= inverse;
+    }
+  }
+}
+
+// log(sum(exp(scale * x))) of a row, from the whole row's sum.
+__device__ __forceinline__ float log_sum_exp(const SoftmaxRows& rows, int row) {
+  return rows.sum[row] == 0.0f ? -kInfinity : (rows.shift[row] + log2_fast(rows.sum[row])) * kLn2;
+}
+
+// Rounds a warp's 16 rows into shared memory.
+template <int kOutputs>
+__device__ __forceinline__ void stage_output(const float (&output)[kOutputs], unsigned tile, int first_row,
+                                             int lane) {
+#pragma unroll
+  for (int i = 0; i < kOutputs; i += 4) {
+    const unsigned column = lane % 4 * 4;  // bytes into the chunk
+    const int row = first_row + lane / 4;
+    store_shared(tile + SharedTile<kHeadDimV>::offset(row, i / 4) + column, pack(output[i], output[i + 1]));
+    store_shared(tile + SharedTile<kHeadDimV>::offset(row + 8, i / 4) + column,
+                 pack(output[i + 2], output[i + 3]));
+  }
+}
+
+// Writes a warp's kRows staged rows to global memory, 16 bytes a lane; rows from end on are not there.
+template <int kRows>
+__device__ __forceinline__ void write_output(unsigned tile, int tile_row, char* output, long long row_bytes,
+                                             int end, int lane) {
+  constexpr int kLanes = SharedTile<kHeadDimV>::kSpan;  // on one row
+  const int row = lane / kLanes, chunk = lane % kLanes;
+  output += row * row_bytes + chunk * 16;
+#pragma unroll
+  for (int r = 0; r < kRows; r += 32 / kLanes) {
+#pragma unroll
+    for (int c = 0; c < SharedTile<kHeadDimV>::kChunks; c += kLanes) {
+      const bool padding = (chunk + c) * 8 >= kHeadDimV;
+      if (row + r < end && !padding) {
+        *reinterpret_cast<uint4*>(output + c * 16) =
+            load_shared_16(tile + SharedTile<kHeadDimV>::offset(tile_row + row + r, chunk + c));
+      }
+    }
+    output += 32 / kLanes * row_bytes;
+  }
+}
+
+// Tiles from global to shared memory through registers, for Turing, which has no cp.async: the loads are
+// under way while the warp computes, and the stores follow.
+
+// Special registers (PTX ISA, "Special registers").
+
+// Read anew wherever they are needed: the asm keeps the compiler from holding them, and what is computed from
+// them, in registers through the kernel's loop, where registers are short.
+__device__ __forceinline__ int block_index() {
+  unsigned index;
+  asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
+  __builtin_assume(index < 0x7fffffffu);
+  return index;
+}
+
+__device__ __forceinline__ int thread_index() {
+  unsigned index;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
+  __builtin_assume(index < 1024u);
+  return index;
+}
+
+// Neighbouring threads copy the neighbouring chunks of one row, as many as exchange places: reads of whole
+// sectors, writes to different banks.
+template <int kRows, int kColumns>
+struct TileCopy {
+  using Tile = SharedTile<kColumns>;
+  static constexpr int kLanes = Tile::kSpan;
+  static constexpr int kRowsPerPass = kThreads / kLanes;
+  static constexpr int kPasses = (kRows + kRowsPerPass - 1) / kRowsPerPass;
+
+  const char* source;   // this thread's first chunk in row 0 of the tensor
+  long long row_bytes;  // from row to row
+  int row, chunk;       // this thread's first in the tile
+  unsigned target;      // the tile in shared memory that held belongs to
+  uint4 held[kPasses][Tile::kChunks / kLanes];
+
+  // tensor: row 0 of the head, row_stride in elements.
+  __device__ TileCopy(const void* tensor, long long row_stride) : row_bytes(row_stride * 2) {
+    const int thread = thread_index();
+    row = thread / kLanes;
+    chunk = thread % kLanes;
+    source = static_cast<const char*>(tensor) + row * row_bytes + chunk * 16;
+  }
+
+  // Loads rows first … first + kRows - 1. kGuarded: rows from end on are not there and become zeros.
+  template <bool kGuarded>
+  __device__ void start(unsigned tile, int first, int end) {
+    target = tile;
+    const char* from = source + first * row_bytes;
+#pragma unroll
+    for (int pass = 0; pass < kPasses; ++pass) {
+      const int r = row + pass * kRowsPerPass;
+      const bool there = (kRows % kRowsPerPass == 0 || r < kRows) && (!kGuarded || first + r < end);
+#pragma unroll
+      for (int c = 0; c < Tile::kChunks; c += kLanes) {
+        const bool padding = (chunk + c) * 8 >= kColumns;
+        held[pass][c / kLanes] =
+            there && !padding ? *reinterpret_cast<const uint4*>(from + c * 16) : uint4{0, 0, 0, 0};
+      }
+      from += kRowsPerPass * row_bytes;
+    }
+  }
+
+  // Stores what start loaded.
+  __device__ void finish() const {
+#pragma unroll
+    for (int pass = 0; pass < kPasses; ++pass) {
+      const int r = row + pass * kRowsPerPass;
+      if (kRows % kRowsPerPass == 0 || r < kRows) {
+#pragma unroll
+        for (int c = 0; c < Tile::kChunks; c += kLanes)
+          store_shared(target + Tile::offset(r, chunk + c), held[pass][c / kLanes]);
+      }
+    }
+  }
+};
+
+// Masks the scores of one accumulator (its layout: parts/softmax.cuh).
+
+// Row 0 of the accumulator sees `seen` of its keys, from the first on (none if negative), a row further down
+// kMore keys more for each row. Scores of the others become -inf.
+template <int kMore, int kScores>
+__device__ __forceinline__ void mask_keys(float (&scores)[kScores], int seen) {
+  const int lane = threadIdx.x % 32;
+  seen += kMore * (lane / 4) - lane % 4 * 2;
+#pragma unroll
+  for (int i = 0; i < kScores; ++i) {
+    const int key = i / 4 * 8 + i % 2, row = i / 2 % 2 * 8;
+    if (key - kMore * row >= seen) scores[i] = -kInfinity;
+  }
+}
+
+// The two products of attention for one warp, from shared memory through mma: S = Q K^T and O += P V. A warp
+// holds kRowTiles accumulators of 16 rows; each fragment of K and V that it loads serves them all.
+
+// Loads of matrix fragments from shared memory (PTX ISA, "ldmatrix"). Lane 8i + r gives the address of row r
+// of the i-th 8x8 matrix of 16-bit elements; register i of lane 4r + c receives its elements (r, 2c) and (r,
+// 2c + 1).
+
+__device__ __forceinline__ void ldmatrix(unsigned (&fragment)[4], unsigned address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
+               : "r"(address)
+               : "memory");
+}
+
+// The same with each 8x8 matrix transposed on the way.
+__device__ __forceinline__ void ldmatrix_transposed(unsigned (&fragment)[4], unsigned address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
+               : "r"(address)
+               : "memory");
+}
+
+// The warp's tensor-core product (PTX ISA, "mma"): d += a * b, a 16x16, b 16x8, d 16x8 in fp32.
+// With lane = 4g + t: a[0] holds (g, 2t..2t+1), a[1] row g + 8, a[2] columns + 8, a[3] both; b0 holds rows
+// 2t..2t+1 of column g, b1 rows + 8; d[0], d[1] hold (g, 2t..2t+1), d[2], d[3] the same of row g + 8.
+
+// Turing multiplies 8 deep: two products over the halves of k.
+__device__ __forceinline__ void mma(float* d, const unsigned (&a)[4], unsigned b0, unsigned b1) {
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(b0));
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[2]), "r"(a[3]), "r"(b1));
+}
+
+using TileQK = SharedTile<kHeadDim>;
+using TileV = SharedTile<kHeadDimV>;
+
+constexpr int kStepsQK = (kHeadDim + 15) / 16;  // of 16 columns of Q and K
+
+// Where a lane finds its row of the four 8x8 matrices of a fragment: rows 0-15 of 16 columns, the rows first
+// (Q, and V transposed) …
+template <class Tile>
+__device__ __forceinline__ unsigned lane_offset_rows_first() {
+  const unsigned lane = threadIdx.x % 32;
+  return Tile::offset(lane % 16, lane / 16);
+}
+
+// … or the columns first (K: two fragments of 8 keys).
+template <class Tile>
+__device__ __forceinline__ unsigned lane_offset_columns_first() {
+  const unsigned lane = threadIdx.x % 32;
+  return Tile::offset(lane % 8 + lane / 16 * 8, lane / 8 % 2);
+}
+
+// The A fragments of 16 columns of the warp's rows of Q. q_lane: where this lane starts (above), here and
+// below.
+__device__ __forceinline__ void load_q(unsigned (&q)[kRowTiles][4], unsigned q_lane, int step) {
+#pragma unroll
+  for (int r = 0; r < kRowTiles; ++r) ldmatrix(q[r], TileQK::step(q_lane, 16 * r, 2 * step));
+}
+
+// scores += Q K^T over 16 columns and the tile's block-th kBlockN keys.
+__device__ __forceinline__ void multiply_qk(float (&scores)[kRowTiles][kBlockN / 2],
+                                            const unsigned (&q)[kRowTiles][4], unsigned k_lane, int block,
+                                            int step) {
+#pragma unroll
+  for (int j = 0; j < kBlockN / 16; ++j) {
+    unsigned k[4];
+    ldmatrix(k, TileQK::step(k_lane, block * kBlockN + 16 * j, 2 * step));
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r) {
+      mma(&scores[r][8 * j], q[r], k[0], k[1]);
+      mma(&scores[r][8 * j + 4], q[r], k[2], k[3]);
+    }
+  }
+}
+
+// output += P V over the block's step-th 16 keys, all columns.
+__device__ __forceinline__ void multiply_pv(float (&output)[kRowTiles][kHeadDimV / 2],
+                                            const unsigned (&p)[kRowTiles][4], unsigned v_lane, int block,
+                                            int step) {
+#pragma unroll
+  for (int j = 0; j < TileV::kChunks / 2; ++j) {
+    unsigned v[4];
+    ldmatrix_transposed(v, TileV::step(v_lane, block * kBlockN + 16 * step, 2 * j));
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r) {
+      mma(&output[r][8 * j], p[r], v[0], v[1]);
+      if (16 * j + 8 < kHeadDimV) mma(&output[r][8 * j + 4], p[r], v[2], v[3]);
+    }
+  }
+}
+
+// Which query tile a CTA computes.
+
+struct TileIndex {
+  int m, head, batch;
+};
+
+// One CTA per tile in a 1-D grid (65,535 is the limit of the other dimensions).
+// All tiles of a head, then the next: what runs together shares K and V in the L2.
+__device__ __forceinline__ TileIndex tile_of_block(const ForwardParams& params) {
+  const int block = block_index();
+  TileIndex tile;
+  const int pair = block / params.tiles_m;
+  tile.m = block - pair * params.tiles_m;
+  tile.batch = pair / params.heads;
+  tile.head = pair - tile.batch * params.heads;
+  return tile;
+}
+
+// Element (row 0, column 0) of a head.
+__device__ __forceinline__ const unsigned short* head_of(const void* tensor, long long batch,
+                                                         long long head) {
+  return static_cast<const unsigned short*>(tensor) + batch + head;
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads )
+    flashjit_forward_mma_fp16_d64_m64n64w4s1kv1(const __grid_constant__ ForwardParams params) {
+  extern __shared__ __align__(128) unsigned char shared[];
+  const unsigned slots = shared_address(shared);  // kStages of them, each a tile of K and a tile of V
+  const unsigned q_tile = slots + kOffsetQ;
+
+  const int first_row = tile_of_block(params).m * kTileM;  // of the CTA
+  const int warp_row = threadIdx.x / 32 * kRowsPerWarp;    // of the warp, in the tile
+
+  // Tiles of keys unmasked_end … masked_end - 1 need a mask, those below do not, those above nobody sees.
+  const int unmasked_end = params.seqlen_k / kTileN;
+  const int masked_end = (params.seqlen_k + kTileN - 1) / kTileN;
+
+  SoftmaxRows rows[kRowTiles];
+  float output[kRowTiles][kHeadDimV / 2] = {};  // this thread's part of the warp's rows of O
+
+  if (masked_end > 0) {
+    const TileIndex index = tile_of_block(params);
+    const int head_kv = index.head / params.group;
+    TileCopy<kTileM, kHeadDim> q_copy(
+        head_of(params.q, index.batch * params.q_batch, index.head * params.q_head), params.q_row);
+    TileCopy<kTileN, kHeadDim> k_copy(
+        head_of(params.k, index.batch * params.k_batch, head_kv * params.k_head), params.k_row);
+    TileCopy<kTileN, kHeadDimV> v_copy(
+        head_of(params.v, index.batch * params.v_batch, head_kv * params.v_head), params.v_row);
+
+    // The last tile may reach beyond seqlen_k: its copies are guarded, no other's.
+    const int last = masked_end - 1;
+    int n = last;
+    q_copy.start<true>(q_tile, first_row, params.seqlen_q);
+    q_copy.finish();
+    k_copy.start<true>(slots, n * kTileN, params.seqlen_k);
+
+    // Where this lane starts to read.
+    const unsigned q_lane = q_tile + warp_row * TileQK::kPitch + lane_offset_rows_first<TileQK>();
+    const unsigned k_lane = slots + lane_offset_columns_first<TileQK>();
+    const unsigned v_lane = slots + kTileBytesK + lane_offset_rows_first<TileV>();
+
+    if constexpr (kStages == 1) {
+      v_copy.start<true>(slots + kTileBytesK, n * kTileN, params.seqlen_k);
+    }
+
+    int stage = 0;
+    // S of kBlockN keys of tile n.
+    const auto multiply = [&](float(&scores)[kRowTiles][kBlockN / 2], int block) {
+#pragma unroll
+      for (int r = 0; r < kRowTiles; ++r) {
+#pragma unroll
+        for (int i = 0; i < kBlockN / 2; ++i) scores[r][i] = 0;
+      }
+#pragma unroll
+      for (int i = 0; i < kStepsQK; ++i) {
+        unsigned q[kRowTiles][4];
+        load_q(q, q_lane, i);
+        multiply_qk(scores, q, k_lane + stage * kSlotBytes, block, i);
+      }
+    };
+    // Keys that the diagonal or the end of K hides from a row.
+    const auto mask = [&](float(&scores)[kRowTiles][kBlockN / 2], int block) {
+      const int first_key = n * kTileN + block * kBlockN;
+#pragma unroll
+      for (int r = 0; r < kRowTiles; ++r) {
+        mask_keys<0>(scores[r], params.seqlen_k - first_key);
+      }
+    };
+    // Moves the shifts of the warp's rows if a score of any of them asks for it.
+    const auto raise = [&](const float(&scores)[kRowTiles][kBlockN / 2]) {
+      float peak[kRowTiles][2];
+      bool move = false;
+#pragma unroll
+      for (int r = 0; r < kRowTiles; ++r) {
+        find_peaks(scores[r], peak[r]);
+        move |= outgrown(rows[r], peak[r], params.scale_log2);
+      }
+      if (__any_sync(0xffffffffu, move)) {
+#pragma unroll
+        for (int r = 0; r < kRowTiles; ++r) move_shift(rows[r], peak[r], output[r], params.scale_log2);
+      }
+    };
+    // A step begins when its tile of K has arrived and no warp reads the previous step's tiles any more.
+    const auto begin = [&] {
+      k_copy.finish();
+      __syncthreads();
+      const int next = n + 1 - kStages;  // the tile that takes the previous step's slot
+      const unsigned next_slot = slots + (stage == 0 ? kStages - 1 : stage - 1) * kSlotBytes;
+      if (kStages == 1 ? n != last : next >= 0)
+        v_copy.start<false>(next_slot + kTileBytesK, next * kTileN, params.seqlen_k);
+    };
+    // Its second half begins when V has arrived and no warp reads K any more.
+    const auto turn_to_v = [&] {
+      v_copy.finish();
+      __syncthreads();
+      if (n >= kStages)
+        k_copy.start<false>(slots + stage * kSlotBytes, (n - kStages) * kTileN, params.seqlen_k);
+    };
+    // Does the warp see the first key of a block of a masked tile, or is all of it right of the diagonal?
+    const auto seen = [&](int block) {
+      return true;
+    };
+
+    // Softmax of a block's scores, and O += P V.
+    const auto accumulate = [&](const float(&scores)[kRowTiles][kBlockN / 2], int block) {
+      raise(scores);
+#pragma unroll
+      for (int i = 0; i < kBlockN / 16; ++i) {
+        unsigned p[kRowTiles][4];
+#pragma unroll
+        for (int r = 0; r < kRowTiles; ++r)
+          exponentiate(rows[r].shift, &scores[r][8 * i], p[r], rows[r].sum, params.scale_log2);
+        multiply_pv(output, p, v_lane + stage * kSlotBytes, block, i);
+      }
+    };
+    for (; n >= unmasked_end; --n) {
+      begin();
+      float scores[kRowTiles][kBlockN / 2];
+      if (seen(0)) multiply(scores, 0);
+      turn_to_v();
+      if (seen(0)) {
+        mask(scores, 0);
+        accumulate(scores, 0);
+      }
+      stage = stage + 1 == kStages ? 0 : stage + 1;
+    }
+#pragma unroll kUnroll
+    for (; n >= 0; --n) {
+      begin();
+      float scores[kRowTiles][kBlockN / 2];
+      multiply(scores, 0);
+      turn_to_v();
+      accumulate(scores, 0);
+      stage = stage + 1 == kStages ? 0 : stage + 1;
+    }
+  }
+
+  // O takes the place of the first tiles once all warps have read theirs.
+  __syncthreads();
+  const TileIndex index = tile_of_block(params);
+  const int thread = thread_index(), lane = thread % 32;
+  const int tile_row = thread / 32 * kRowsPerWarp;
+  const int first_row_of_warp = index.m * kTileM + tile_row;
+  const int rows_left = params.seqlen_q - first_row_of_warp;
+#pragma unroll
+  for (int r = 0; r < kRowTiles; ++r) {
+    normalise(rows[r], output[r]);
+    stage_output(output[r], slots, tile_row + 16 * r, lane);
+  }
+  __syncwarp();
+  char* const to =
+      static_cast<char*>(params.o) +
+      2 * (index.batch * params.o_batch + index.head * params.o_head + first_row_of_warp * params.o_row);
+  write_output<kRowsPerWarp>(slots, tile_row, to, 2 * params.o_row, rows_left, lane);
+  if (params.lse != nullptr && lane % 4 == 0) {
+    float* const lse = params.lse +
+                       (static_cast<long long>(index.batch) * params.heads + index.head) * params.seqlen_q +
+                       first_row_of_warp;
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int row = 16 * r + 8 * half + lane / 4;
+        if (row < rows_left) lse[row] = log_sum_exp(rows[r], half);
+      }
+    }
+  }
+}
