@@ -14,9 +14,10 @@ set_target_properties(flashjit PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION $
 if(FLASHJIT_SANITIZE)
   target_link_options(flashjit PUBLIC -fsanitize=${FLASHJIT_SANITIZE})
 elseif(BUILD_SHARED_LIBS)
-  # The rooms are compiled with hidden visibility, and the public headers are not: a shared library exports the API alone.
-  # A symbol that is missing shows here and not at the user's.
-  target_link_options(flashjit PRIVATE -Wl,--no-undefined)
+  # A shared library exports the API alone, and a symbol that is missing shows here and not at the user's.
+  set(flashjit_exports ${CMAKE_CURRENT_LIST_DIR}/exports.map)
+  target_link_options(flashjit PRIVATE -Wl,--no-undefined -Wl,--version-script=${flashjit_exports})
+  set_target_properties(flashjit PROPERTIES LINK_DEPENDS ${flashjit_exports})
 endif()
 
 if(FLASHJIT_INSTALL)
