@@ -73,7 +73,7 @@ __device__ __forceinline__ void copy_tile(float* to, const float* from, long lon
   to += row * kStride + column;
   from += row * row_stride + column;
   const bool works = kThreads % kChunks == 0 || row < kRowsPerStep;
-#pragma unroll
+#pragma unroll 8
   for (int step = 0; step < kTileN; step += kRowsPerStep) {
     const bool in_tile = step + kRowsPerStep <= kTileN || row + step < kTileN;
     if (works && in_tile) copy_16_bytes(to, from, !kGuarded || row + step < rows_left);
