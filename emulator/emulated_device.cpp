@@ -220,7 +220,7 @@ class Device final : public EmulatedDevice {
     std::string text = fmt::format("the emulator found {} in \"{}\" (seed {})",
                                    findings_.size() == 1 ? "a bug" : fmt::format("{} bugs", findings_.size()),
                                    program.entry, options_.seed);
-    for (const Finding& found : findings_) text += "\n" + found.text();
+    for (const Finding& found : findings_) text += fmt::format("\n{}", found.text());
     throw Error(ErrorCode::device, text,
                 fmt::format("to see it again: seed {}, and one thread if CTAs work on the same memory",
                             options_.seed));
