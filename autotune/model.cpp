@@ -66,7 +66,8 @@ struct Step {
 };
 
 double padded(int dim) {
-  return (dim + 15) / 16 * 16;
+  const int whole = (dim + 15) / 16 * 16;
+  return whole;
 }
 
 int ctas_of(const Target& target, const Geometry& geometry, double registers) {
@@ -213,7 +214,8 @@ Steps steps_of(const Problem& problem, const Shape& shape, int tile_m, int tile_
       const std::int64_t last = std::min<std::int64_t>(first + tile_m, shape.seqlen_q);
       keys = std::clamp<std::int64_t>(last + shape.seqlen_k - shape.seqlen_q, 0, shape.seqlen_k);
     }
-    const auto count = static_cast<double>((keys + tile_n - 1) / tile_n);
+    const std::int64_t tiles = (keys + tile_n - 1) / tile_n;
+    const auto count = static_cast<double>(tiles);
     steps.total += count;
     steps.longest = std::max(steps.longest, count);
     ++steps.tiles;

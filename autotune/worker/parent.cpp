@@ -22,8 +22,6 @@
 #include "autotune/worker/protocol.hpp"
 #include "flashjit/error.hpp"
 
-extern char** environ;
-
 namespace flashjit::autotune {
 namespace {
 
