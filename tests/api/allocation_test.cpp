@@ -1,0 +1,64 @@
+// The launch path allocates nothing: this program counts what operator new is asked for.
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "tests/api/support.hpp"
+
+namespace {
+std::atomic<long> allocations{0};
+}
+
+void* operator new(std::size_t bytes) {
+  ++allocations;
+  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+
+namespace flashjit::test {
+namespace {
+
+// Does nothing with a launch, not even write it down.
+struct IdleDevice : FakeDevice {
+  void launch(const runtime::Kernel&, const runtime::Launch&, std::span<void* const>,
+              runtime::Stream) override {}
+};
+
+TEST_CASE("forward allocates nothing") {
+  IdleDevice device;
+  auto kernel = std::make_shared<api::LoadedKernel>();
+  api::KernelCode code;
+  code.source.entry = "test";
+  code.source.geometry = {
+      .tile_m = 64, .threads = 384, .persistent = true, .dynamic = true, .section_bytes = 1 << 25};
+  for (const Operand operand : {Operand::q, Operand::k, Operand::v, Operand::o}) {
+    code.source.maps.push_back({.operand = operand, .box_rows = 64, .panels = 1});
+  }
+  kernel->problem = kProblem;
+  kernel->code = std::make_shared<const api::KernelCode>(std::move(code));
+  kernel->kernel = device.load({.entry = "test", .ptx = {}, .cubin = {}, .origins = {}});
+  const api::Launcher launcher(device, kernel);
+
+  Pointers pointers;
+  ForwardArgs args = pointers.args();
+  launcher.forward(kShape, args, nullptr);  // a thread's first launch sets up its table of tensor maps
+  const long before = allocations;
+  for (int i = 0; i < 100; ++i) {
+    Shape shape = kShape;
+    shape.seqlen_k += i;  // maps are encoded again
+    args.scale = 1.0F + static_cast<float>(i);
+    launcher.forward(shape, args, nullptr);
+  }
+  CHECK(allocations == before);
+}
+
+}  // namespace
+}  // namespace flashjit::test
