@@ -357,6 +357,11 @@ class Decoder {
           next_source() = decoding.source(operand, true);
           break;
         case 'q':
+          if (operand.kind == Operand::Kind::immediate) {  // predicate 0 is always true
+            if (operand.value == 0) ins.negate |= static_cast<u8>(1 << sources);
+            next_source() = 0;
+            break;
+          }
           if (operand.negated) ins.negate |= static_cast<u8>(1 << sources);
           next_source() = decoding.predicate(operand);
           break;
