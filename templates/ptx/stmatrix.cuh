@@ -6,9 +6,3 @@ __device__ __forceinline__ void stmatrix(unsigned address, unsigned a, unsigned 
                "r"(b), "r"(c), "r"(d)
                : "memory");
 }
-
-// Two 8x8 matrices: only lanes 0-15 give addresses.
-__device__ __forceinline__ void stmatrix(unsigned address, unsigned a, unsigned b) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(address), "r"(a), "r"(b)
-               : "memory");
-}
