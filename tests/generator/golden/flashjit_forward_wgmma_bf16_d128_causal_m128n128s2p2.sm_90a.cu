@@ -906,12 +906,6 @@ __device__ __forceinline__ void stmatrix(unsigned address, unsigned a, unsigned 
                : "memory");
 }
 
-// Two 8x8 matrices: only lanes 0-15 give addresses.
-__device__ __forceinline__ void stmatrix(unsigned address, unsigned a, unsigned b) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(address), "r"(a), "r"(b)
-               : "memory");
-}
-
 // 1 / sum of the rows' exponentials, 0 for a row that saw no key.
 __device__ __forceinline__ void normalise(const SoftmaxState& rows, float (&inverse)[2], float (&sum)[2]) {
 #pragma unroll
@@ -935,10 +929,14 @@ __device__ __forceinline__ void store_lse(const Tile& tile, const RowsOfThread& 
   }
 }
 
+// Two neighbouring accumulators as a pair, normalised; zeros where the head dim has ended.
+__device__ __forceinline__ unsigned output_pair(const float (&o)[kHeadDimV / 2], int i, float inverse) {
+  return i < kHeadDimV / 2 ? pack(o[i] * inverse, o[i + 1] * inverse) : 0;
+}
+
 // O in kOPasses passes (one, in Q's place, where it is 0) of whole panels.
 __device__ __forceinline__ void store_output(const Consumer& consumer, const Tile& tile,
                                              const float (&inverse)[2], const TensorMap& map_o) {
-  constexpr int kSteps = (kHeadDimV + 15) / 16;
   const float(&o)[kHeadDimV / 2] = consumer.o;
   const unsigned staged = consumer.shared + kO + consumer.warpgroup * kOStep;
   const int barrier = 8 + consumer.warpgroup;
@@ -948,17 +946,11 @@ __device__ __forceinline__ void store_output(const Consumer& consumer, const Til
     if (leader) tma_store_wait_read();
     named_barrier_sync(barrier, 128);
 #pragma unroll
-    for (int step = 4 * first_panel; step < 4 * (first_panel + kPassPanels) && step < kSteps; ++step) {
-      const unsigned address = staged + fragment_offset(step - 4 * first_panel);
-      const float* x = o + 8 * step;
-      const unsigned left[2] = {pack(x[0] * inverse[0], x[1] * inverse[0]),
-                                pack(x[2] * inverse[1], x[3] * inverse[1])};
-      if (16 * step + 8 < kHeadDimV) {
-        stmatrix(address, left[0], left[1], pack(x[4] * inverse[0], x[5] * inverse[0]),
-                 pack(x[6] * inverse[1], x[7] * inverse[1]));
-      } else {
-        stmatrix(address, left[0], left[1]);
-      }
+    for (int step = 0; step < 4 * kPassPanels; ++step) {
+      const int x = 8 * (4 * first_panel + step);
+      stmatrix(staged + fragment_offset(step), output_pair(o, x, inverse[0]),
+               output_pair(o, x + 2, inverse[1]), output_pair(o, x + 4, inverse[0]),
+               output_pair(o, x + 6, inverse[1]));
     }
     fence_async_shared();
     named_barrier_sync(barrier, 128);
