@@ -60,7 +60,7 @@ TEST_CASE("packed strides, defaults and given ones") {
   CHECK(params.o_row == 512);
 }
 
-TEST_CASE("the stride of a dimension of one element is not looked at") {
+TEST_CASE("the stride of a dimension of one element is not looked at, nor those of a tensor of none") {
   Pointers pointers;
   ForwardArgs args = pointers.args();
   args.q_strides = {.batch = 3, .head = -5, .row = 72};
@@ -69,6 +69,11 @@ TEST_CASE("the stride of a dimension of one element is not looked at") {
   REQUIRE(api::make_forward_params(kProblem, shape, args, params));
   CHECK(params.q_row == 72);
   CHECK(params.q_head == 64);
+
+  args = pointers.args();
+  args.k_strides = args.v_strides = {.batch = 8, .head = 1, .row = 3};
+  CHECK(api::make_forward_params(kProblem, {.batch = 2, .heads = 4, .seqlen_q = 5, .seqlen_k = 0}, args,
+                                 params));
 }
 
 TEST_CASE("nothing to compute launches nothing and asks for no pointers; no keys is something to compute") {
