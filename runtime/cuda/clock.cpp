@@ -16,28 +16,27 @@ void SmClock::open() {
   const DynamicLibrary nvml("libnvidia-ml.so.1");
   int (*init)() = nullptr;
   int (*find)(const char*, void**) = nullptr;
+  decltype(clock_) clock = nullptr;
+  decltype(shutdown_) shutdown = nullptr;
   if (!nvml.resolve(init, "nvmlInit_v2") || !nvml.resolve(find, "nvmlDeviceGetHandleByPciBusId_v2") ||
-      !nvml.resolve(clock_, "nvmlDeviceGetClockInfo") || !nvml.resolve(shutdown_, "nvmlShutdown")) {
-    clock_ = nullptr;
+      !nvml.resolve(clock, "nvmlDeviceGetClockInfo") || !nvml.resolve(shutdown, "nvmlShutdown") ||
+      init() != kSuccess) {
     return;
   }
-  if (init() != kSuccess) {
-    shutdown_ = nullptr;
-  } else if (find(pci_bus_id_.c_str(), &device_) != kSuccess) {
-    device_ = nullptr;
-  }
+  shutdown_ = shutdown;
+  if (find(pci_bus_id_.c_str(), &device_) == kSuccess) clock_ = clock;
 }
 
 double SmClock::mhz() {
   const std::lock_guard lock(mutex_);
   if (!opened_) open();
   unsigned value = 0;
-  return device_ != nullptr && clock_(device_, kSmClock, &value) == kSuccess ? value : 0;
+  return clock_ != nullptr && clock_(device_, kSmClock, &value) == kSuccess ? value : 0;
 }
 
 SmClock::~SmClock() {
   // NVML counts its initialisations; that the last one may fail at exit changes nothing.
-  if (opened_ && shutdown_ != nullptr) static_cast<void>(shutdown_());
+  if (shutdown_ != nullptr) static_cast<void>(shutdown_());
 }
 
 }  // namespace flashjit::runtime

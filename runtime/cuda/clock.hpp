@@ -24,8 +24,8 @@ class SmClock {
   std::string pci_bus_id_;  // NVML counts GPUs in another order than CUDA
   std::mutex mutex_;
   bool opened_ = false;
-  void* device_ = nullptr;  // nvmlDevice_t
-  int (*clock_)(void*, unsigned, unsigned*) = nullptr;
+  void* device_ = nullptr;                              // nvmlDevice_t
+  int (*clock_)(void*, unsigned, unsigned*) = nullptr;  // null: it can not be asked
   int (*shutdown_)() = nullptr;
 };
 
