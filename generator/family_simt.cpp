@@ -39,15 +39,17 @@ Plan plan_of(const Problem& problem, const SimtSchedule& s) {
 }
 
 // Registers that a thread needs beside S, O, the running maxima and sums, and the fragments of one step.
-// Found by compiling: with this many to spare, and with at most 8 rows and 8 keys a thread, ptxas does not
-// spill.
-constexpr int kOtherRegisters = 40;
+// Found by compiling: with these to spare, and with at most 8 rows and 8 keys a thread, ptxas does not spill.
+int other_registers(const Plan& plan) {
+  return 20 + plan.keys * 5 / 2;
+}
 
 int registers_needed(const SimtSchedule& s, const Plan& plan) {
   const int ahead = s.prefetch != 0 || s.unroll > 1 ? 2 : 1;  // ptxas moves the loads of the next step up
   const int fragments_qk = plan.rows * 4 * ahead + 4;
   const int fragments_pv = plan.rows * plan.handed * ahead + plan.columns;
-  return plan.rows * (plan.keys + plan.columns + 2) + std::max(fragments_qk, fragments_pv) + kOtherRegisters;
+  return plan.rows * (plan.keys + plan.columns + 2) + std::max(fragments_qk, fragments_pv) +
+         other_registers(plan);
 }
 
 int registers_granted(const SimtSchedule& s, const Plan& plan, const Target& target) {
