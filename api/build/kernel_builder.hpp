@@ -17,8 +17,9 @@ namespace flashjit::api {
 
 using Message = std::function<void(std::string_view line)>;
 
-// The slowest legal schedule takes some seconds: a minute means that NVRTC hangs.
-inline constexpr std::chrono::milliseconds kCompileDeadline{60'000};
+// The slowest legal schedule takes some seconds, and a hundred times that on a machine that is busy: more
+// means that NVRTC hangs.
+inline constexpr std::chrono::milliseconds kCompileDeadline{300'000};
 
 // A kernel's code, before anything loads it.
 struct KernelCode {
