@@ -145,7 +145,8 @@ double jitter(DType dtype, double value) {
 double distance(double got, double want) {
   if (got == want || (std::isnan(got) && std::isnan(want))) return 0;
   const double difference = std::abs(got - want);
-  return std::isnan(difference) ? kInfinity : difference;
+  if (std::isnan(difference)) return kInfinity;
+  return difference;
 }
 
 }  // namespace
