@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "generator/recipe.hpp"
 
@@ -45,10 +46,16 @@ int registers_of(const Problem& problem, const MmaSchedule& schedule, const Targ
   const int output = row_tiles * (problem.value_dim() + 7) / 8 * 4;
   const int scores = row_tiles * schedule.tile_n / schedule.blocks / 2 * std::min(schedule.blocks, 2);
   const int q = row_tiles * 4 * (schedule.q_in_regs == 1 ? (problem.head_dim + 15) / 16 : 1);
-  // Turing's copies are on the way in registers.
-  const int pitch = std::max(pitch_of(problem.head_dim), pitch_of(problem.value_dim()));
-  const int held = target.capability < 80 ? schedule.tile_n * pitch / (128 * schedule.warps) : 0;
-  return output + scores + q + held + 4 * row_tiles + 60;
+  int more = 60 + 4 * row_tiles + std::max(0, scores - 64) / 2;
+  // Two places where copies start, and two loops where the diagonal is peeled.
+  if (schedule.split_kv == 1) more += (schedule.stages == 1 ? 8 : 20) + (problem.causal ? 20 : 0);
+  if (schedule.unroll > 1) more += 44;   // two steps are scheduled as one
+  if (schedule.min_ctas > 0) more += 8;  // ptxas spills a few rather than reorder
+  if (target.capability < 80) {          // copies are on the way in registers, and m16n8k8 takes two steps
+    more += 48 + schedule.tile_n * std::max(pitch_of(problem.head_dim), pitch_of(problem.value_dim())) /
+                     (128 * schedule.warps);
+  }
+  return output + scores + q + more;
 }
 
 // What __launch_bounds__ leaves to one thread.
@@ -61,28 +68,32 @@ std::string kilobytes(int bytes) {
   return fmt::format("{} KB", (bytes + 1023) / 1024);
 }
 
-// Kernels beyond the estimate that ptxas was seen to fit all the same, and that are the fastest known for
-// their problems.
+// Kernels beyond the estimate that ptxas was seen to fit all the same, on these archs; some are the fastest
+// known for their problems (docs/performance-mma.md).
 struct Tight {
   int head_dim;
   bool causal;
   MmaSchedule schedule;
+  std::array<int, 4> archs;
 };
 const Tight kTight[] = {
-    {64, false, {.tile_n = 96, .q_in_regs = 1, .optimistic = 1}},
-    {64, true, {.tile_n = 96, .q_in_regs = 1, .optimistic = 1}},
-    {64, true, {.tile_n = 128}},
-    {128, false, {.stages = 1, .split_kv = 1}},
-    {128, true, {.stages = 1, .split_kv = 1}},
-    {128, true, {}},
-    {128, true, {.blocks = 2}},
-    {256, false, {.tile_n = 128, .warps = 8, .stages = 1, .split_kv = 1}},
+    {64, false, {.tile_n = 96, .q_in_regs = 1, .optimistic = 1}, {80, 90, 100, 120}},
+    {64, true, {.tile_n = 96, .q_in_regs = 1, .optimistic = 1}, {80, 90, 100, 120}},
+    {64, true, {.tile_n = 128}, {90, 100, 120}},
+    {128, false, {.stages = 1, .split_kv = 1}, {80, 90, 100, 120}},
+    {128, true, {.stages = 1, .split_kv = 1}, {80, 90, 100, 120}},
+    {128, true, {}, {90, 100, 120}},
+    {128, true, {.blocks = 2}, {80, 90, 100, 120}},
+    {256, false, {.tile_n = 128, .warps = 8, .stages = 1, .split_kv = 1}, {90, 100}},
+    {256, true, {.tile_m = 64, .stages = 1, .split_kv = 1}, {80, 90, 100}},
 };
 
 bool fits_all_the_same(const Problem& problem, const MmaSchedule& schedule, const Target& target) {
-  if (target.capability != 90 || problem.value_dim() != problem.head_dim) return false;
+  if (problem.value_dim() != problem.head_dim) return false;
   return std::any_of(std::begin(kTight), std::end(kTight), [&](const Tight& tight) {
-    return tight.head_dim == problem.head_dim && tight.causal == problem.causal && tight.schedule == schedule;
+    return tight.head_dim == problem.head_dim && tight.causal == problem.causal &&
+           tight.schedule == schedule &&
+           std::find(tight.archs.begin(), tight.archs.end(), target.capability) != tight.archs.end();
   });
 }
 
