@@ -356,15 +356,13 @@ class Decoder {
         case 'S':
           next_source() = decoding.source(operand, true);
           break;
-        case 'q':
-          if (operand.kind == Operand::Kind::immediate) {  // predicate 0 is always true
-            if (operand.value == 0) ins.negate |= static_cast<u8>(1 << sources);
-            next_source() = 0;
-            break;
-          }
-          if (operand.negated) ins.negate |= static_cast<u8>(1 << sources);
-          next_source() = decoding.predicate(operand);
+        case 'q': {
+          // mov.pred takes 0 and -1 too: predicate 0 is always true.
+          const bool constant = operand.kind == Operand::Kind::immediate;
+          if (operand.negated || (constant && operand.value == 0)) ins.negate |= static_cast<u8>(1 << sources);
+          next_source() = constant ? 0 : decoding.predicate(operand);
           break;
+        }
         case 'm': {
           if (operand.kind != Operand::Kind::memory) decoding.fail("expected an address in brackets");
           Decoding::Address address = decoding.address(operand);

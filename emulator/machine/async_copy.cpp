@@ -221,8 +221,13 @@ void announce(Cluster& cluster, const CopyJob& job) {
       to.state.begin_write(warp, *job.ins, agent, Access::asynchronous, at, bytes);
     });
   }
-  if (check && (job.kind == CopyJob::Kind::tensor_store || job.kind == CopyJob::Kind::bulk_store ||
-                job.kind == CopyJob::Kind::bulk_shared)) {
+  if (!check) return;
+  if (job.kind == CopyJob::Kind::tensor_store) {
+    // What lies outside the tensor is not stored, so nobody need have written it.
+    for_each_piece(job, [&](u32 shared, u64, u32 skip, u32 count) {
+      if (count != 0) job.cta->state.begin_read(warp, *job.ins, agent, shared + skip, count);
+    });
+  } else if (job.kind == CopyJob::Kind::bulk_store || job.kind == CopyJob::Kind::bulk_shared) {
     job.cta->state.begin_read(warp, *job.ins, agent, job.shared, bytes);
   }
 }
@@ -256,8 +261,8 @@ void perform(Cluster& cluster, const CopyJob& job) {
         write_global(job, reinterpret_cast<std::byte*>(global), job.cta->shared + shared + skip, count);
         mark_global(warp, global, count);
         if (counters != nullptr) counters->tma_written += count;
+        if (check && count != 0) job.cta->state.finish_read(agent, shared + skip, count);
       });
-      if (check) job.cta->state.finish_read(agent, job.shared, bytes);
       break;
     case CopyJob::Kind::bulk_load:
       for (u32 k = 0; k < bytes; k += kPiece) check_global_range(warp, job, job.global + k, kPiece, true);

@@ -209,6 +209,8 @@ const std::vector<Row>& rows() {
       {"cvt.rn.satfinite.e5m2x2.f32 %h4, %f1, %f2;", f(1.75f), f(-1.0f), 0, 0x3fbc},
       {"cvt.rn.f16x2.e4m3x2 %r4, %h1;", 0x7e38, 0, 0, 0x5f003c00},
       // Lanes.
+      {"mov.pred %p4, -1;", 0, 0, 0, 1},
+      {"mov.pred %p4, 0;", 0, 0, 0, 0},
       {"activemask.b32 %r4;", 0, 0, 0, 0xffffffff},
       {"vote.sync.ballot.b32 %r4, !%p1, 0xffffffff;", 0, 0, 0, 0xffffffff},
       {"redux.sync.add.s32 %r4, %r1, 0xffffffff;", 3, 0, 0, 96},
