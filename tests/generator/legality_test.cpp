@@ -91,13 +91,15 @@ TEST_CASE("there is a legal schedule for every head_dim of every family on every
     const Target target = target_of(arch);
     for (int dim = 8; dim <= 256; dim += 8) {
       for (const int dim_v : {8, dim, 256}) {
-        CAPTURE(arch);
+        CAPTURE(target.arch);
         CAPTURE(dim);
         CAPTURE(dim_v);
         const Problem fp32{.dtype = DType::fp32, .head_dim = dim, .head_dim_v = dim_v};
         CHECK(any(fp32, target, {"simt:m32n32w2s2", "simt:m32n16w2s1"}));
         const Problem fp16{.dtype = DType::fp16, .head_dim = dim, .head_dim_v = dim_v};
-        CHECK(any(fp16, target, {"mma:m64n64w4s2", "mma:m64n32w4s1kv1", "mma:m64n16w4s1kv1qr1"}));
+        CHECK(any(fp16, target,
+                  {"mma:m64n64w4s2", "mma:m64n32w4s1kv1", "mma:m64n16w4s1kv1qr1", "mma:m64n16w4s1kv1",
+                   "mma:m128n16w8s1kv1"}));
       }
     }
   }
