@@ -50,8 +50,18 @@ autotune::Build build_with(EngineState& state, const Problem& problem) {
 
 autotune::TuneResult tune(EngineState& state, const Problem& problem, const Shape& shape,
                           const autotune::TuneOptions& options) {
-  const std::unique_ptr<autotune::Runner> runner = make_runner(state, problem, shape);
-  return autotune::tune(problem, shape, state.device().target(), *runner, options);
+  const Target& target = state.device().target();
+  try {
+    const std::unique_ptr<autotune::Runner> runner = make_runner(state, problem, shape);
+    return autotune::tune(problem, shape, target, *runner, options);
+  } catch (const Error& error) {
+    // A worker that does not start, or is another version: as good as none.
+    if (error.code() != ErrorCode::not_found || state.device().estimates_time()) throw;
+    state.message("tuning in this process: " + error.message());
+    const auto runner =
+        autotune::make_local_runner(state.device(), problem, shape, build_with(state, problem));
+    return autotune::tune(problem, shape, target, *runner, options);
+  }
 }
 
 }  // namespace flashjit::api
