@@ -1,0 +1,88 @@
+// Family wgmma on the emulator, all checks on: every knob, the head dims between the panels, and scores that
+// make the optimistic softmax wrong, a little (shrink) and beyond recovery (recompute).
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/support/attention_case.hpp"
+
+using namespace flashjit;
+using flashjit::autotune::InputKind;
+using flashjit::test::Attention;
+using flashjit::test::AttentionCase;
+
+namespace {
+
+Engine& engine() {
+  // Entries of earlier runs would hide a compiler's mistakes.
+  static Engine instance{EngineOptions{.device = "emulated:sm_90a", .use_cache = false}};
+  return instance;
+}
+
+void check(const std::string& schedule, const AttentionCase& one) {
+  CAPTURE(schedule);
+  CAPTURE(describe(one));
+  const autotune::Check result = Attention(one).run(engine(), {.schedule = schedule});
+  CHECK_MESSAGE(result.ok, result.message);
+}
+
+constexpr Problem kD64{.head_dim = 64};
+constexpr Problem kD128{.head_dim = 128};
+constexpr Problem kD128Causal{.head_dim = 128, .causal = true};
+// Several tiles for each of the CTAs, a ragged end, keys before the first query's diagonal.
+constexpr Shape kRagged{.batch = 1, .heads = 4, .heads_kv = 2, .seqlen_q = 200, .seqlen_k = 330};
+
+}  // namespace
+
+TEST_CASE("every knob") {
+  for (const char* schedule :
+       {"wgmma:m128n128s2p2", "wgmma:m64n128s2p2pp0", "wgmma:m128n96s3p2", "wgmma:m128n64s1p2",
+        "wgmma:m128n64s2p2qr0", "wgmma:m128n64s2p2qr2", "wgmma:m128n64s2p2o0", "wgmma:m128n64s2p2o2",
+        "wgmma:m128n64s2p2op0", "wgmma:m128n64s2p2op0lz0", "wgmma:m128n64s2p2pp0", "wgmma:m128n64s2p2re0",
+        "wgmma:m128n64s2p1", "wgmma:m128n64s2p0", "wgmma:m128n64s2p2l1", "wgmma:m128n64s2p2ch2",
+        "wgmma:m128n64s2p2u2", "wgmma:m128n64s2p2pp0ov0"}) {
+    check(schedule, {.problem = kD128Causal, .shape = kRagged});
+  }
+  check("wgmma:m256n64s4qr0ch2", {.problem = kD64, .shape = kRagged});
+  check("wgmma:m192n128s2qr0re0u2", {.problem = kD64, .shape = kRagged});
+  check("wgmma:m128n64s2qr2o2", {.problem = {.head_dim = 256}, .shape = kRagged});
+}
+
+TEST_CASE("head dims that end inside a panel, and values wider or narrower than keys") {
+  const Shape shape{.batch = 2, .heads = 2, .heads_kv = 1, .seqlen_q = 70, .seqlen_k = 150};
+  for (const int head_dim : {8, 24, 40, 72, 80, 112, 136, 184}) {
+    check("wgmma:m64n64s2pp0o0", {.problem = {.head_dim = head_dim}, .shape = shape});
+  }
+  check("wgmma:m128n112s2qr0p2",
+        {.problem = {.head_dim = 192, .head_dim_v = 128, .causal = true}, .shape = shape});
+  check("wgmma:m128n64s2qr0o4", {.problem = {.head_dim = 40, .head_dim_v = 200}, .shape = shape});
+  check("wgmma:m128n64s2",
+        {.problem = {.dtype = DType::fp16, .head_dim = 104, .head_dim_v = 16}, .shape = shape});
+}
+
+TEST_CASE("no keys, one key, rows that see none") {
+  for (const Shape& shape : std::vector<Shape>{{.heads = 2, .seqlen_q = 65, .seqlen_k = 0},
+                                               {.heads = 2, .seqlen_q = 1, .seqlen_k = 1},
+                                               {.heads = 2, .seqlen_q = 300, .seqlen_k = 77},
+                                               {.heads = 2, .seqlen_q = 64, .seqlen_k = 383}}) {
+    check("wgmma:m128n128s2p2", {.problem = kD128Causal, .shape = shape});
+    check("wgmma:m128n128s2", {.problem = kD128, .shape = shape});
+  }
+}
+
+TEST_CASE("scores that outgrow what the optimist expects") {
+  const Shape shape{.batch = 1, .heads = 2, .heads_kv = 1, .seqlen_q = 130, .seqlen_k = 500};
+  for (const InputKind inputs :
+       {InputKind::peaky, InputKind::growing, InputKind::late_giant, InputKind::tiny}) {
+    check("wgmma:m128n64s2", {.problem = kD128, .shape = shape, .inputs = inputs});
+    check("wgmma:m128n64s2pp0ov0p2", {.problem = kD128Causal, .shape = shape, .inputs = inputs});
+    check("wgmma:m128n64s2",
+          {.problem = {.dtype = DType::fp16, .head_dim = 72}, .shape = shape, .inputs = inputs});
+  }
+  // The logits' deviation is 45, so that a block's maximum is often 2^127 times what came before.
+  for (const char* schedule : {"wgmma:m128n64s2", "wgmma:m128n64s2qr0", "wgmma:m128n64s2pp0ov0"}) {
+    check(schedule, {.problem = kD128, .shape = shape, .scale = 4.0f});
+    check(schedule, {.problem = {.head_dim = 72, .causal = true}, .shape = shape, .scale = 4.0f});
+  }
+}
