@@ -567,14 +567,14 @@ __device__ __forceinline__ void softmax(float (&s)[kTileN / 2], SoftmaxState& ro
 }
 
 // Exponentials that were taken against a shift far below their maximum: they, their sums and the shift move
-// there, or a little beyond, as the sums tell; by powers of two, so that nothing is rounded.
+// there. The largest becomes 1 to within fp32's last bits, so that P rounds it to 1 as the textbook's would.
 __device__ __forceinline__ void shrink(float (&s)[kTileN / 2], SoftmaxState& rows, float (&sum)[2]) {
+  const float peaks[2] = {quad_max(peak<0>(s)), quad_max(peak<1>(s))};
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
-    const int exponent = (__float_as_int(quad_max(sum[row])) >> 23) - 127;
-    const int growth = max(0, min(126, exponent));
-    rows.factor[row] = __int_as_float((127 - growth) << 23);  // 2^-growth
-    rows.shift[row] += static_cast<float>(growth);
+    const float growth = fminf(fmaxf(log2_fast(peaks[row]), 0.0f), 126.0f);  // 2^-126 is not flushed
+    rows.factor[row] = exp2_fast(-growth);
+    rows.shift[row] += growth;
     rows.sum[row] *= rows.factor[row];
     sum[row] *= rows.factor[row];
 #pragma unroll
