@@ -94,7 +94,6 @@ Strides resolve(const Tensor& tensor, bool written, int element_bytes) {
   const Strides& given = tensor.strides;
   if (given.batch == 0 && given.head == 0 && given.row == 0) return strides;
   if (tensor.batch == 0 || tensor.rows == 0) return strides;  // without elements, nothing is a stride away
-  if (tensor.batch == 0 || tensor.rows == 0) return strides;  // without elements no distance matters
   check_stride(tensor, "batch", given.batch, tensor.batch, !written, element_bytes);
   check_stride(tensor, "head", given.head, tensor.heads, !written, element_bytes);
   check_stride(tensor, "row", given.row, tensor.rows, false, element_bytes);
