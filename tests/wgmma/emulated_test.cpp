@@ -1,10 +1,13 @@
 // Family wgmma on the emulator, all checks on: every knob, the head dims between the panels, and scores that
 // make the optimistic softmax wrong, a little (shrink) and beyond recovery (recompute).
+#define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
 
+#include <iostream>
 #include <string>
 #include <vector>
 
+#include "runtime/compile.hpp"
 #include "tests/support/attention_case.hpp"
 
 using namespace flashjit;
@@ -85,4 +88,15 @@ TEST_CASE("scores that outgrow what the optimist expects") {
     check(schedule, {.problem = kD128, .shape = shape, .scale = 4.0f});
     check(schedule, {.problem = {.head_dim = 72, .causal = true}, .shape = shape, .scale = 4.0f});
   }
+}
+
+// A machine without NVRTC skips all of this, loudly.
+int main(int argc, char** argv) {
+  try {
+    static_cast<void>(flashjit::runtime::load_nvrtc());
+  } catch (const flashjit::Error& error) {
+    std::cerr << "SKIPPED: kernels cannot be compiled here.\n" << error.what() << "\n";
+    return 77;
+  }
+  return doctest::Context(argc, argv).run();
 }
