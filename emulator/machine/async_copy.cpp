@@ -244,6 +244,10 @@ void perform(Cluster& cluster, const CopyJob& job) {
         check_global_range(warp, job, global, count, true);
         if (counters != nullptr) counters->tma_read += count;
         for_each_target(cluster, job, [&](Cta& cta, Cta&) {
+          if (count == kPiece) {  // nearly all of them: a copy of known size is two instructions
+            std::memcpy(cta.shared + shared, reinterpret_cast<const void*>(global), kPiece);
+            return;
+          }
           std::memset(cta.shared + shared, 0, kPiece);
           std::memcpy(cta.shared + shared + skip, reinterpret_cast<const void*>(global), count);
         });
