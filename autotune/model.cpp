@@ -10,6 +10,7 @@
 #include <array>
 #include <cmath>
 
+#include "autotune/backward/backward.hpp"
 #include "autotune/tune.hpp"
 #include "generator/recipe.hpp"
 
@@ -202,6 +203,15 @@ Step step_of(const Problem& p, const WgmmaSchedule& s, const Target&, const Mach
   return step;
 }
 
+Step step_of(const Problem& p, const Schedule& schedule, const Target& target, const Machine& machine) {
+  if (const auto* simt = std::get_if<SimtSchedule>(&schedule))
+    return step_of(p, *simt, target, machine, recipes_simt(p, *simt, target).front().geometry);
+  if (const auto* mma = std::get_if<MmaSchedule>(&schedule))
+    return step_of(p, *mma, target, machine, recipes_mma(p, *mma, target).front().geometry);
+  const auto& wgmma = std::get<WgmmaSchedule>(schedule);
+  return step_of(p, wgmma, target, machine, recipes_wgmma(p, wgmma, target).front().geometry);
+}
+
 // Steps of all tiles of one head, and of the longest.
 struct Steps {
   double total = 0, longest = 0, tiles = 0;
@@ -226,17 +236,9 @@ Steps steps_of(const Problem& problem, const Shape& shape, int tile_m, int tile_
 }  // namespace
 
 double predict(const Problem& problem, const Shape& shape, const Schedule& schedule, const Target& target) {
+  if (problem.pass == Pass::backward) return predict_backward(problem, shape, schedule, target);
   const Machine& machine = machine_of(target);
-  const auto step = std::visit(
-      [&]<class S>(const S& s) {
-        Geometry geometry;
-        if constexpr (std::is_same_v<S, SimtSchedule>)
-          geometry = recipes_simt(problem, s, target).front().geometry;
-        if constexpr (std::is_same_v<S, MmaSchedule>)
-          geometry = recipes_mma(problem, s, target).front().geometry;
-        return step_of(problem, s, target, machine, geometry);
-      },
-      schedule);
+  const Step step = step_of(problem, schedule, target, machine);
   const Steps steps = steps_of(problem, shape, tile_m_of(schedule), get(schedule, "tile_n"));
   const double heads = static_cast<double>(shape.batch) * shape.heads;
   const double tiles = heads * steps.tiles;

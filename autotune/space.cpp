@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "autotune/backward/backward.hpp"
 #include "autotune/tune.hpp"
 #include "generator/legality.hpp"
 
@@ -174,9 +175,10 @@ std::vector<Candidate> search_space(const Problem& problem, const Target& target
   std::vector<Candidate> candidates;
   for (const Family family : {Family::wgmma, Family::mma, Family::simt}) {
     if (!legal(problem, family, target)) continue;  // family_note() says why
-    const std::vector<Schedule> space = family == Family::wgmma ? wgmma_space(problem)
-                                        : family == Family::mma ? mma_space(problem)
-                                                                : simt_space();
+    const std::vector<Schedule> space = problem.pass == Pass::backward ? backward_space(problem, family)
+                                        : family == Family::wgmma      ? wgmma_space(problem)
+                                        : family == Family::mma        ? mma_space(problem)
+                                                                       : simt_space();
     for (const Schedule& schedule : space) {
       Candidate candidate;
       candidate.schedule = schedule;

@@ -45,7 +45,7 @@ std::string key_text(const cache::Key& key) {
 std::string schedule_text(const std::string& name) {
   const Schedule schedule = parse_schedule(name);
   std::string text = fmt::format("{}\n", name);
-  for (const ScheduleField& field : fields_of(family_of(schedule))) {
+  for (const ScheduleField& field : fields_of(pass_of(schedule), family_of(schedule))) {
     text += fmt::format("{:<12} {:>5}  {}\n", field.name, get(schedule, field.name), field.meaning);
   }
   return text;

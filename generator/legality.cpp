@@ -8,7 +8,6 @@
 namespace flashjit {
 
 Legality legal(const Problem& problem, Family family, const Target& target) {
-  if (problem.pass == Pass::backward) return {"the backward pass is not written yet"};
   switch (family) {
     case Family::simt:
       if (problem.dtype != DType::fp32) {
@@ -34,13 +33,28 @@ Legality legal(const Problem& problem, Family family, const Target& target) {
 }
 
 Legality legal(const Problem& problem, const Schedule& schedule, const Target& target) {
+  if (pass_of(schedule) != problem.pass) {
+    return {fmt::format("schedule {} is for the {} pass, the problem asks for {}", to_string(schedule),
+                        to_string(pass_of(schedule)), to_string(problem.pass))};
+  }
   if (Legality family = legal(problem, family_of(schedule), target); !family) return family;
+  if (problem.deterministic && problem.pass == Pass::backward &&
+      get(schedule, "dq") == static_cast<int>(DqWay::atomic)) {
+    return {"deterministic gradients forbid atomic additions to dQ (dq1); use dq0 or dq2"};
+  }
   struct Visitor {
     const Problem& problem;
     const Target& target;
     Legality operator()(const SimtSchedule& s) const { return legal_simt(problem, s, target); }
     Legality operator()(const MmaSchedule& s) const { return legal_mma(problem, s, target); }
     Legality operator()(const WgmmaSchedule& s) const { return legal_wgmma(problem, s, target); }
+    Legality operator()(const SimtBackwardSchedule& s) const {
+      return legal_simt_backward(problem, s, target);
+    }
+    Legality operator()(const MmaBackwardSchedule& s) const { return legal_mma_backward(problem, s, target); }
+    Legality operator()(const WgmmaBackwardSchedule& s) const {
+      return legal_wgmma_backward(problem, s, target);
+    }
   };
   return std::visit(Visitor{problem, target}, schedule);
 }

@@ -40,6 +40,26 @@ std::vector<Recipe> recipes_mma(const Problem& problem, const MmaSchedule& sched
 std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& schedule,
                                   const Target& target);
 
+// The backward pass's, likewise (family_simt_backward.cpp …): its kernels in launch order.
+Legality legal_simt_backward(const Problem& problem, const SimtBackwardSchedule& schedule,
+                             const Target& target);
+Legality legal_mma_backward(const Problem& problem, const MmaBackwardSchedule& schedule,
+                            const Target& target);
+Legality legal_wgmma_backward(const Problem& problem, const WgmmaBackwardSchedule& schedule,
+                              const Target& target);
+std::vector<Recipe> recipes_simt_backward(const Problem& problem, const SimtBackwardSchedule& schedule,
+                                          const Target& target);
+std::vector<Recipe> recipes_mma_backward(const Problem& problem, const MmaBackwardSchedule& schedule,
+                                         const Target& target);
+std::vector<Recipe> recipes_wgmma_backward(const Problem& problem, const WgmmaBackwardSchedule& schedule,
+                                           const Target& target);
+
+// What all families' backward passes share (backward_common.cpp): the kernel before the main ones, which
+// fills BackwardParams::lse_log2 and delta and clears the sums that `way` adds to, and the one after them,
+// which turns dq_sum into dQ.
+Recipe recipe_preprocess(const Problem& problem, DqWay way);
+Recipe recipe_postprocess(const Problem& problem);
+
 // Text with the origin of each of its lines.
 struct Rendered {
   std::string text;

@@ -21,6 +21,15 @@ std::vector<Recipe> recipes(const Problem& problem, const Schedule& schedule, co
     std::vector<Recipe> operator()(const SimtSchedule& s) const { return recipes_simt(problem, s, target); }
     std::vector<Recipe> operator()(const MmaSchedule& s) const { return recipes_mma(problem, s, target); }
     std::vector<Recipe> operator()(const WgmmaSchedule& s) const { return recipes_wgmma(problem, s, target); }
+    std::vector<Recipe> operator()(const SimtBackwardSchedule& s) const {
+      return recipes_simt_backward(problem, s, target);
+    }
+    std::vector<Recipe> operator()(const MmaBackwardSchedule& s) const {
+      return recipes_mma_backward(problem, s, target);
+    }
+    std::vector<Recipe> operator()(const WgmmaBackwardSchedule& s) const {
+      return recipes_wgmma_backward(problem, s, target);
+    }
   };
   return std::visit(Visitor{problem, target}, schedule);
 }
@@ -69,6 +78,12 @@ std::vector<KernelSource> render(const Problem& problem, const Schedule& schedul
     kernels.push_back(std::move(kernel));
   }
   return kernels;
+}
+
+Workspace workspace_of(const Schedule& schedule) {
+  if (pass_of(schedule) == Pass::forward) return {};
+  const auto way = static_cast<DqWay>(get(schedule, "dq"));
+  return {.dq_sum = way != DqWay::own_pass, .turns = way == DqWay::ordered};
 }
 
 const TemplateSet& embedded_templates() {

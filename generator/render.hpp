@@ -34,7 +34,7 @@ struct LineOrigin {
 //   size 1.
 // K and V have heads_kv heads. A dimension of size 0 is encoded as 1: a kernel never loads from a tensor
 // without tokens.
-enum class Operand { q, k, v, o };
+enum class Operand { q, k, v, o, dout, dq, dk, dv };
 struct TensorMapSpec {
   Operand operand = Operand::q;
   int box_rows = 0;  // tokens per copy
@@ -42,9 +42,17 @@ struct TensorMapSpec {
   int panel_columns = 64;
 };
 
+// What a kernel's CTAs share out among them.
+enum class Grid {
+  query_tiles,  // ceil(seqlen_q / tile_m) per head and batch
+  key_tiles,    // ceil(seqlen_k / tile_n) per K/V head and batch
+};
+
 // How many CTAs, and what each needs.
 struct Geometry {
-  int tile_m = 0;           // query rows per CTA
+  Grid grid = Grid::query_tiles;
+  int tile_m = 0;           // query rows per CTA, or per step where the grid runs over keys
+  int tile_n = 0;           // keys per CTA where the grid runs over keys
   int threads = 0;          // per CTA
   int shared_bytes = 0;     // dynamic shared memory per CTA
   int cluster = 1;          // CTAs per cluster
@@ -62,6 +70,13 @@ struct KernelSource {
   Geometry geometry;
   std::vector<TensorMapSpec> maps;  // kernel parameters: these maps in order, then the params struct
 };
+
+// Device memory that one call of a backward plan needs between its kernels (BackwardParams::lse_log2 …).
+struct Workspace {
+  bool dq_sum = false;  // an fp32 copy of dQ, its rows padded
+  bool turns = false;   // a counter per query tile
+};
+Workspace workspace_of(const Schedule& schedule);
 
 // The kernels of one plan, in launch order (forward: one). Throws Error{unsupported} with legal()'s sentence.
 std::vector<KernelSource> render(const Problem& problem, const Schedule& schedule, const Target& target,

@@ -11,12 +11,16 @@
 namespace flashjit {
 namespace {
 
+constexpr std::size_t kFamilies = 3;
+
 // A field of schedule type S: what the world sees of it, and where it is kept.
 template <class S>
 struct Knob {
   ScheduleField field;
   int S::*member;
 };
+
+constexpr std::string_view kDqMeaning = "dQ: 0 in a pass of its own, 1 added atomically, 2 in a fixed order";
 
 template <class S>
 constexpr auto knobs_of() {
@@ -49,7 +53,7 @@ constexpr auto knobs_of() {
          &S::min_ctas},
         {{"u", "unroll", "unrolling of the loop over unmasked tiles", 1, 8}, &S::unroll},
     });
-  } else {
+  } else if constexpr (std::is_same_v<S, WgmmaSchedule>) {
     return std::to_array<Knob<S>>({
         {{"m", "tile_m", "query rows per CTA", 64, 256}, &S::tile_m},
         {{"n", "tile_n", "keys per step", 16, 256}, &S::tile_n},
@@ -65,6 +69,28 @@ constexpr auto knobs_of() {
         {{"l", "section", "MB of K and V that concurrent tiles share in L2", 0, 128}, &S::section},
         {{"ch", "max_chains", "partial row maxima per row", 2, 8}, &S::max_chains},
         {{"u", "unroll", "unrolling of the loop over unmasked tiles", 1, 8}, &S::unroll},
+    });
+  } else if constexpr (std::is_same_v<S, SimtBackwardSchedule>) {
+    return std::to_array<Knob<S>>({
+        {{"m", "tile_m", "query rows per step", 8, 256}, &S::tile_m},
+        {{"n", "tile_n", "keys per CTA", 8, 256}, &S::tile_n},
+        {{"w", "warps", "warps per CTA", 1, 16}, &S::warps},
+        {{"dq", "dq", kDqMeaning, 0, 2}, &S::dq},
+    });
+  } else if constexpr (std::is_same_v<S, MmaBackwardSchedule>) {
+    return std::to_array<Knob<S>>({
+        {{"m", "tile_m", "query rows per step", 16, 256}, &S::tile_m},
+        {{"n", "tile_n", "keys per CTA", 16, 256}, &S::tile_n},
+        {{"w", "warps", "warps per CTA", 1, 16}, &S::warps},
+        {{"s", "stages", "tiles of Q and dO in flight", 1, 4}, &S::stages},
+        {{"dq", "dq", kDqMeaning, 0, 2}, &S::dq},
+    });
+  } else {
+    return std::to_array<Knob<S>>({
+        {{"m", "tile_m", "query rows per step", 64, 256}, &S::tile_m},
+        {{"n", "tile_n", "keys per CTA", 64, 256}, &S::tile_n},
+        {{"s", "stages", "tiles of Q and dO in flight", 1, 4}, &S::stages},
+        {{"dq", "dq", kDqMeaning, 0, 2}, &S::dq},
     });
   }
 }
@@ -133,21 +159,26 @@ const char* to_string(Family family) {
 }
 
 Family family_of(const Schedule& schedule) {
-  return static_cast<Family>(schedule.index());
+  return static_cast<Family>(schedule.index() % kFamilies);
+}
+
+Pass pass_of(const Schedule& schedule) {
+  return schedule.index() < kFamilies ? Pass::forward : Pass::backward;
 }
 
 int tile_m_of(const Schedule& schedule) {
   return std::visit([](const auto& s) { return s.tile_m; }, schedule);
 }
 
-std::span<const ScheduleField> fields_of(Family family) {
+std::span<const ScheduleField> fields_of(Pass pass, Family family) {
+  const bool forward = pass == Pass::forward;
   switch (family) {
     case Family::simt:
-      return fields<SimtSchedule>();
+      return forward ? fields<SimtSchedule>() : fields<SimtBackwardSchedule>();
     case Family::mma:
-      return fields<MmaSchedule>();
+      return forward ? fields<MmaSchedule>() : fields<MmaBackwardSchedule>();
     case Family::wgmma:
-      return fields<WgmmaSchedule>();
+      return forward ? fields<WgmmaSchedule>() : fields<WgmmaBackwardSchedule>();
   }
   return {};
 }
@@ -167,7 +198,8 @@ int get(const Schedule& schedule, std::string_view name) {
 std::string to_string(const Schedule& schedule) {
   return std::visit(
       [&]<class S>(const S& s) {
-        std::string text = fmt::format("{}:", to_string(family_of(schedule)));
+        std::string text = fmt::format("{}{}:", to_string(family_of(schedule)),
+                                       pass_of(schedule) == Pass::backward ? "-backward" : "");
         const S defaults;
         for (const auto& knob : knobs_of<S>()) {
           const bool always = knob.field.letters.size() == 1 && knob.field.letters.find_first_of("mnws") == 0;
@@ -186,8 +218,13 @@ Schedule parse_schedule(std::string_view text) {
   if (family == "simt") return parse_fields<SimtSchedule>(rest, text);
   if (family == "mma") return parse_fields<MmaSchedule>(rest, text);
   if (family == "wgmma") return parse_fields<WgmmaSchedule>(rest, text);
+  if (family == "simt-backward") return parse_fields<SimtBackwardSchedule>(rest, text);
+  if (family == "mma-backward") return parse_fields<MmaBackwardSchedule>(rest, text);
+  if (family == "wgmma-backward") return parse_fields<WgmmaBackwardSchedule>(rest, text);
   throw Error(ErrorCode::invalid_argument,
-              fmt::format("schedule \"{}\": the family is \"{}\", may be simt, mma or wgmma", text, family),
+              fmt::format("schedule \"{}\": the family is \"{}\", may be simt, mma or wgmma, or one of these "
+                          "with \"-backward\"",
+                          text, family),
               "A schedule reads like mma:m128n64w4s2; `flashjit tune --dry-run` lists legal ones.");
 }
 

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <variant>
 
+#include "flashjit/problem.hpp"
+
 namespace flashjit {
 
 enum class Family { simt, mma, wgmma };
@@ -67,9 +69,47 @@ struct WgmmaSchedule {
   bool operator==(const WgmmaSchedule&) const = default;
 };
 
-using Schedule = std::variant<SimtSchedule, MmaSchedule, WgmmaSchedule>;
+// How the backward pass adds up dQ, whose rows gather from every key.
+enum class DqWay {
+  own_pass = 0,  // a second kernel owns the rows of dQ: no atomics, no sum in memory, deterministic
+  atomic = 1,    // one pass over K and V adds to an fp32 sum in the workspace, in whatever order
+  ordered = 2,   // the same additions, each query tile's in a fixed order: deterministic
+};
+
+// Backward on fp32 FMA.
+struct SimtBackwardSchedule {
+  int tile_m = 32;  // query rows per step
+  int tile_n = 32;  // keys per CTA
+  int warps = 4;
+  int dq = 0;  // a DqWay
+  bool operator==(const SimtBackwardSchedule&) const = default;
+};
+
+// Backward on warp-level tensor cores.
+struct MmaBackwardSchedule {
+  int tile_m = 64;  // query rows per step
+  int tile_n = 64;  // keys per CTA
+  int warps = 4;
+  int stages = 1;  // tiles of Q and dO in flight
+  int dq = 0;      // a DqWay
+  bool operator==(const MmaBackwardSchedule&) const = default;
+};
+
+// Backward on Hopper's asynchronous tensor cores (sm_90a).
+struct WgmmaBackwardSchedule {
+  int tile_m = 64;   // query rows per step
+  int tile_n = 128;  // keys per CTA
+  int stages = 2;    // tiles of Q and dO in flight
+  int dq = 1;        // a DqWay
+  bool operator==(const WgmmaBackwardSchedule&) const = default;
+};
+
+// Per pass, in the order of Family.
+using Schedule = std::variant<SimtSchedule, MmaSchedule, WgmmaSchedule, SimtBackwardSchedule,
+                              MmaBackwardSchedule, WgmmaBackwardSchedule>;
 
 Family family_of(const Schedule& schedule);
+Pass pass_of(const Schedule& schedule);
 int tile_m_of(const Schedule& schedule);
 
 // One knob: its letters in a schedule string, its name in JSON and --help, and what it may be.
@@ -80,12 +120,12 @@ struct ScheduleField {
   int minimum;
   int maximum;
 };
-std::span<const ScheduleField> fields_of(Family family);
+std::span<const ScheduleField> fields_of(Pass pass, Family family);
 int get(const Schedule& schedule, std::string_view name);
 
-// "mma:m128n64w4s2qr1": tiles, warps and stages, then what differs from the default, in table order. parse
-// accepts fields in any order and defaults for those left out; it throws Error{invalid_argument} that quotes
-// what it could not read.
+// "mma:m128n64w4s2qr1", "mma-backward:m64n64w4s1": tiles, warps and stages, then what differs from the
+// default, in table order. parse accepts fields in any order and defaults for those left out; it throws
+// Error{invalid_argument} that quotes what it could not read.
 std::string to_string(const Schedule& schedule);
 Schedule parse_schedule(std::string_view text);
 

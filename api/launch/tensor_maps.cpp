@@ -85,6 +85,11 @@ runtime::TensorMap TensorMapper::encode(const TensorMapSpec& spec, const Forward
         return {p.v, p.v_batch, p.v_head, p.v_row, p.seqlen_k, p.heads_kv, p.batch, value_columns};
       case Operand::o:
         return {p.o, p.o_batch, p.o_head, p.o_row, p.seqlen_q, p.heads, p.batch, value_columns};
+      case Operand::dout:
+      case Operand::dq:
+      case Operand::dk:
+      case Operand::dv:
+        break;  // no forward kernel has gradients
     }
     throw Error(ErrorCode::internal, "a tensor map of an unknown operand");
   }();

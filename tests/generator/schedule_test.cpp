@@ -26,16 +26,23 @@ std::string refusal_of(std::string_view text) {
   return "accepted";
 }
 
+std::string prefix(Pass pass, Family family) {
+  return std::string(to_string(family)) + (pass == Pass::backward ? "-backward" : "");
+}
+
+constexpr std::array kPasses{Pass::forward, Pass::backward};
+constexpr std::array kFamilies{Family::simt, Family::mma, Family::wgmma};
+
 // A schedule with random values, written by hand in random field order.
-std::string random_string(Family family, std::mt19937& random) {
+std::string random_string(Pass pass, Family family, std::mt19937& random) {
   std::vector<std::string> parts;
-  for (const ScheduleField& field : fields_of(family)) {
+  for (const ScheduleField& field : fields_of(pass, family)) {
     if (random() % 4 == 0) continue;
     const int value = std::uniform_int_distribution(field.minimum, field.maximum)(random);
     parts.push_back(std::string(field.letters) + std::to_string(value));
   }
   std::shuffle(parts.begin(), parts.end(), random);
-  std::string text = std::string(to_string(family)) + ":";
+  std::string text = prefix(pass, family) + ":";
   for (const std::string& part : parts) text += part;
   return text;
 }
@@ -44,16 +51,17 @@ std::string random_string(Family family, std::mt19937& random) {
 
 TEST_CASE("random schedules survive printing and parsing") {
   std::mt19937 random(7);
-  for (const Family family : {Family::simt, Family::mma, Family::wgmma}) {
-    for (int i = 0; i < 2000; ++i) {
-      const std::string text = random_string(family, random);
-      CAPTURE(text);
-      const Schedule schedule = parse_schedule(text);
-      CHECK(family_of(schedule) == family);
-      CHECK(parse_schedule(to_string(schedule)) == schedule);
-      CHECK(to_string(parse_schedule(to_string(schedule))) == to_string(schedule));
-      CHECK(get(schedule, "tile_m") == tile_m_of(schedule));
-    }
+  for (int i = 0; i < 12'000; ++i) {
+    const Pass pass = kPasses[random() % 2];
+    const Family family = kFamilies[random() % 3];
+    const std::string text = random_string(pass, family, random);
+    CAPTURE(text);
+    const Schedule schedule = parse_schedule(text);
+    CHECK(family_of(schedule) == family);
+    CHECK(pass_of(schedule) == pass);
+    CHECK(parse_schedule(to_string(schedule)) == schedule);
+    CHECK(to_string(parse_schedule(to_string(schedule))) == to_string(schedule));
+    CHECK(get(schedule, "tile_m") == tile_m_of(schedule));
   }
 }
 
@@ -68,17 +76,19 @@ TEST_CASE("a string says tiles, warps and stages, then what differs from the def
 }
 
 TEST_CASE("fields: letters and names are unique, defaults are within bounds, meanings are there") {
-  for (const Family family : {Family::simt, Family::mma, Family::wgmma}) {
-    std::set<std::string_view> letters;
-    std::set<std::string_view> names;
-    const Schedule defaults = parse_schedule(to_string(family));
-    for (const ScheduleField& field : fields_of(family)) {
-      CAPTURE(field.name);
-      CHECK(letters.insert(field.letters).second);
-      CHECK(names.insert(field.name).second);
-      CHECK_FALSE(field.meaning.empty());
-      CHECK(get(defaults, field.name) >= field.minimum);
-      CHECK(get(defaults, field.name) <= field.maximum);
+  for (const Pass pass : kPasses) {
+    for (const Family family : kFamilies) {
+      std::set<std::string_view> letters;
+      std::set<std::string_view> names;
+      const Schedule defaults = parse_schedule(prefix(pass, family));
+      for (const ScheduleField& field : fields_of(pass, family)) {
+        CAPTURE(field.name);
+        CHECK(letters.insert(field.letters).second);
+        CHECK(names.insert(field.name).second);
+        CHECK_FALSE(field.meaning.empty());
+        CHECK(get(defaults, field.name) >= field.minimum);
+        CHECK(get(defaults, field.name) <= field.maximum);
+      }
     }
   }
 }
@@ -88,9 +98,12 @@ TEST_CASE("a field that a family does not have is a bug of the caller") {
 }
 
 TEST_CASE("what cannot be read is quoted") {
-  CHECK(refusal_of("") == "the family is \"\", may be simt, mma or wgmma");
-  CHECK(refusal_of("fma:m64") == "the family is \"fma\", may be simt, mma or wgmma");
-  CHECK(refusal_of(":m64") == "the family is \"\", may be simt, mma or wgmma");
+  CHECK(refusal_of("") ==
+        "the family is \"\", may be simt, mma or wgmma, or one of these with \"-backward\"");
+  CHECK(refusal_of("fma:m64") ==
+        "the family is \"fma\", may be simt, mma or wgmma, or one of these with \"-backward\"");
+  CHECK(refusal_of(":m64") ==
+        "the family is \"\", may be simt, mma or wgmma, or one of these with \"-backward\"");
   CHECK(refusal_of("mma:x3") == "unknown field \"x\"");
   CHECK(refusal_of("mma:64") == "unknown field \"\"");
   CHECK(refusal_of("mma:M64") == "a number must follow \"\"");

@@ -1,0 +1,19 @@
+// The backward pass's search space and model, which differ from the forward pass's in all but their use.
+#pragma once
+
+#include <vector>
+
+#include "flashjit/problem.hpp"
+#include "flashjit/target.hpp"
+#include "generator/schedule.hpp"
+
+namespace flashjit::autotune {
+
+// Every schedule worth a thought, in the order that breaks ties; legal() has not looked at them.
+std::vector<Schedule> backward_space(const Problem& problem, Family family);
+
+// Milliseconds of all the plan's kernels. For ranking only.
+double predict_backward(const Problem& problem, const Shape& shape, const Schedule& schedule,
+                        const Target& target);
+
+}  // namespace flashjit::autotune

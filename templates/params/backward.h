@@ -1,0 +1,41 @@
+// What the host hands to the kernels of a backward pass. Host and device compile this one file, so the layout
+// cannot drift. The arrays of the workspace have rows padded to a multiple of kBackwardRowPadding per head,
+// so that a tile of rows can be copied whole.
+#pragma once
+
+constexpr int kBackwardRowPadding = 128;
+
+struct BackwardParams {
+  const void* q;  // element (b, h, i, x) of q is at q + b * q_batch + h * q_head + i * q_row + x, in elements
+  const void* k;
+  const void* v;
+  const void* o;
+  const void* dout;  // the gradient of o
+  const float* lse;  // (batch, heads, seqlen_q), packed, natural log, as the forward pass wrote it
+  void* dq;
+  void* dk;
+  void* dv;
+
+  float* lse_log2;  // workspace (batch, heads, padded_q): lse * log2(e); +inf, so that P is 0, for rows that
+                    // see no key and for padding
+  float* delta;     // workspace (batch, heads, padded_q): the row's sum of dO * O; 0 for padding
+  float* dq_sum;  // workspace (batch, heads, padded_q, head_dim), if the schedule adds dQ up: before scaling
+  int* turns;     // workspace (batch, heads, padded_q / tile_m), if the additions are ordered
+
+  long long q_batch, q_head, q_row;
+  long long k_batch, k_head, k_row;
+  long long v_batch, v_head, v_row;
+  long long o_batch, o_head, o_row;
+  long long dout_batch, dout_head, dout_row;
+  long long dq_batch, dq_head, dq_row;
+  long long dk_batch, dk_head, dk_row;
+  long long dv_batch, dv_head, dv_row;
+
+  int batch, heads, heads_kv;
+  int group;  // heads / heads_kv
+  int seqlen_q, seqlen_k;
+  int padded_q;      // seqlen_q rounded up to a multiple of kBackwardRowPadding
+  int tiles;         // of this kernel's grid, per head and batch
+  float scale;       // of the logits
+  float scale_log2;  // scale * log2(e)
+};
