@@ -31,8 +31,10 @@ constexpr Effort kFull{30, 96, 8, 0.4, 0.1, 0.02, 5, 7, 0.05};
 
 constexpr double kHopeless = 1.6;   // times the best so far, seen on one launch: not worth a timing
 constexpr double kFinalist = 1.15;  // times the best so far: still in reach, given heat and noise
-constexpr double kTie =
-    1.02;  // within this the fixed order of the space decides, so that the choice is stable
+// Within this the fixed order of the space decides, so that the choice is stable. Medians of interleaved
+// rounds repeat to a few tenths of a per cent; a wider band would give away what tuning is for.
+constexpr double kTie = 1.005;
+constexpr double kFinalShare = 0.3;  // of the budget, at most: a short one must leave time to try candidates
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -65,7 +67,8 @@ class Run {
   [[nodiscard]] double elapsed() { return clock_.seconds() - started_; }
   [[nodiscard]] double left() { return effort_.budget - elapsed(); }
   [[nodiscard]] double final_seconds() const {
-    return static_cast<double>(effort_.finalists * effort_.rounds) * (effort_.pause + effort_.round);
+    const auto timings = static_cast<double>(effort_.finalists) * effort_.rounds;
+    return std::min(timings * (effort_.pause + effort_.round), kFinalShare * effort_.budget);
   }
 
   void select();
