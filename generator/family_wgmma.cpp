@@ -17,6 +17,11 @@ constexpr int kRowBytes = 128;
 constexpr int kOtherRegisters = 28;
 constexpr int kRecomputeRegisters = 12;
 
+// How far scores may outgrow their shift, log2. bf16 has the exponents of fp32; beyond 2^40, large values in
+// V would come near their end. fp16 ends at 2^16, and moves its shifts some way ahead instead.
+constexpr int kBf16Growth = 40;
+constexpr int kFp16Headroom = 6;
+
 int panels_of(int columns) {
   return (columns + kPanelColumns - 1) / kPanelColumns;
 }
@@ -144,8 +149,16 @@ std::vector<Constant> constants(const Problem& problem, const WgmmaSchedule& sch
         {"float", "kLazy", std::to_string(schedule.lazy), "log2 of the growth that a shift tolerates"});
   }
   if (schedule.optimistic == 1) {
-    list.push_back({"float", "kLargestSum", std::to_string(1 << schedule.lazy),
-                    "of a thread's exponentials in a block, up to which a shift stays"});
+    const auto power = [](const char* name, int exponent, const char* comment) {
+      return Constant{"float", name, fmt::format("0x1p{}f", exponent), comment};
+    };
+    const bool bf16 = problem.dtype == DType::bf16;
+    list.push_back(power("kLargestSum", schedule.lazy,
+                         "of a thread's exponentials in a block, beside which a row's own are 1 or less"));
+    list.push_back(power("kFarthestSum", bf16 ? kBf16Growth : schedule.lazy,
+                         "of them, where it was reached step by step"));
+    list.push_back(
+        number("kHeadroom", bf16 ? 0 : kFp16Headroom, "log2 of what a moved shift lies above the scores"));
   }
   return list;
 }

@@ -165,6 +165,7 @@ struct Consumer {
     exponentiate<false>(s, rows, scale_log2, sum);
     rows.moved = __any_sync(0xffffffffu, !(sum[0] <= kLargestSum && sum[1] <= kLargestSum));
     overflowed = false;
+    if (rows.moved) rows.moved = __any_sync(0xffffffffu, outgrown(rows, sum));
     if (rows.moved) {
       overflowed = __any_sync(0xffffffffu, !(sum[0] < kInfinity && sum[1] < kInfinity));
       if (overflowed) return;

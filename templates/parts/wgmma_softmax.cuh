@@ -96,13 +96,25 @@ __device__ __forceinline__ void softmax(float (&s)[kTileN / 2], SoftmaxState& ro
 }
 
 /*%#optimistic%*/
-// Exponentials that were taken against a shift far below their maximum: they, their sums and the shift move
-// there. The largest becomes 1 to within fp32's last bits, so that P rounds it to 1 as the textbook's would.
+// Whether a block's exponentials, of which some sum is above kLargestSum, ask for another shift. Scores that
+// grow from block to block may leave it behind as far as P's exponents reach. One that outweighs all before
+// it may not: its P has to be a power of two, which rounds nothing, where the textbook's is 1.
+__device__ __forceinline__ bool outgrown(const SoftmaxState& rows, const float (&sum)[2]) {
+  bool result = false;
+#pragma unroll
+  for (int row = 0; row < 2; ++row)
+    result |= !(sum[row] <= fminf(kLargestSum * fmaxf(rows.sum[row], 1.0f), kFarthestSum));
+  return result;
+}
+
+// Exponentials that were taken against a shift far below their maximum: they, their sums and the shift move,
+// so that the largest becomes 2^-kHeadroom to within fp32's last bits.
 __device__ __forceinline__ void shrink(float (&s)[kTileN / 2], SoftmaxState& rows, float (&sum)[2]) {
   const float peaks[2] = {quad_max(peak<0>(s)), quad_max(peak<1>(s))};
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
-    const float growth = fminf(fmaxf(log2_fast(peaks[row]), 0.0f), 126.0f);  // 2^-126 is not flushed
+    // 2^-126 is not flushed.
+    const float growth = fminf(fmaxf(log2_fast(peaks[row]) + kHeadroom, 0.0f), 126.0f);
     rows.factor[row] = exp2_fast(-growth);
     rows.shift[row] += growth;
     rows.sum[row] *= rows.factor[row];

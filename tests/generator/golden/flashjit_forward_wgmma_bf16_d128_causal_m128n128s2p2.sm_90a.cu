@@ -16,7 +16,9 @@ constexpr int kProducerRegisters = 40;   // per thread, after setmaxnreg
 constexpr int kConsumerRegisters = 232;  // per thread, after setmaxnreg
 constexpr int kSharedBytes = 196744;     // of dynamic shared memory
 constexpr float kLazy = 14;              // log2 of the growth that a shift tolerates
-constexpr float kLargestSum = 16384;     // of a thread's exponentials in a block, up to which a shift stays
+constexpr float kLargestSum = 0x1p14f;   // of a thread's exponentials in a block, beside which a row's own are 1 or less
+constexpr float kFarthestSum = 0x1p40f;  // of them, where it was reached step by step
+constexpr int kHeadroom = 0;             // log2 of what a moved shift lies above the scores
 
 // FlashAttention forward on Hopper (FlashAttention-3, arXiv 2407.08608): a warpgroup that feeds shared memory
 // through TMA, and kWarpgroups that compute 64 query rows each with asynchronous products. CTAs work on one
@@ -566,13 +568,25 @@ __device__ __forceinline__ void softmax(float (&s)[kTileN / 2], SoftmaxState& ro
   rows.sum[1] += sum[1];
 }
 
-// Exponentials that were taken against a shift far below their maximum: they, their sums and the shift move
-// there. The largest becomes 1 to within fp32's last bits, so that P rounds it to 1 as the textbook's would.
+// Whether a block's exponentials, of which some sum is above kLargestSum, ask for another shift. Scores that
+// grow from block to block may leave it behind as far as P's exponents reach. One that outweighs all before
+// it may not: its P has to be a power of two, which rounds nothing, where the textbook's is 1.
+__device__ __forceinline__ bool outgrown(const SoftmaxState& rows, const float (&sum)[2]) {
+  bool result = false;
+#pragma unroll
+  for (int row = 0; row < 2; ++row)
+    result |= !(sum[row] <= fminf(kLargestSum * fmaxf(rows.sum[row], 1.0f), kFarthestSum));
+  return result;
+}
+
+// Exponentials that were taken against a shift far below their maximum: they, their sums and the shift move,
+// so that the largest becomes 2^-kHeadroom to within fp32's last bits.
 __device__ __forceinline__ void shrink(float (&s)[kTileN / 2], SoftmaxState& rows, float (&sum)[2]) {
   const float peaks[2] = {quad_max(peak<0>(s)), quad_max(peak<1>(s))};
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
-    const float growth = fminf(fmaxf(log2_fast(peaks[row]), 0.0f), 126.0f);  // 2^-126 is not flushed
+    // 2^-126 is not flushed.
+    const float growth = fminf(fmaxf(log2_fast(peaks[row]) + kHeadroom, 0.0f), 126.0f);
     rows.factor[row] = exp2_fast(-growth);
     rows.shift[row] += growth;
     rows.sum[row] *= rows.factor[row];
@@ -790,6 +804,7 @@ struct Consumer {
     exponentiate<false>(s, rows, scale_log2, sum);
     rows.moved = __any_sync(0xffffffffu, !(sum[0] <= kLargestSum && sum[1] <= kLargestSum));
     overflowed = false;
+    if (rows.moved) rows.moved = __any_sync(0xffffffffu, outgrown(rows, sum));
     if (rows.moved) {
       overflowed = __any_sync(0xffffffffu, !(sum[0] < kInfinity && sum[1] < kInfinity));
       if (overflowed) return;
