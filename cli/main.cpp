@@ -40,7 +40,8 @@ int main(int argc, char** argv) {
       "2 the call was wrong.");
   int exit_code = 0;
   using namespace flashjit::cli;
-  for (auto* add : {add_run, add_demo, add_inspect, add_tune, add_bench, add_cache, add_doctor, add_worker}) {
+  for (auto* add : {add_run, add_check, add_profile, add_demo, add_inspect, add_tune, add_bench, add_cache,
+                    add_doctor, add_worker}) {
     add(app, exit_code);
   }
   try {

@@ -9,6 +9,8 @@ namespace flashjit::cli {
 // `exit_code` (0 well, 1 the work failed or a check found a wrong result); it throws Error for everything
 // else.
 void add_run(CLI::App& app, int& exit_code);
+void add_check(CLI::App& app, int& exit_code);
+void add_profile(CLI::App& app, int& exit_code);
 void add_demo(CLI::App& app, int& exit_code);
 void add_inspect(CLI::App& app, int& exit_code);
 void add_tune(CLI::App& app, int& exit_code);

@@ -83,11 +83,13 @@ void accumulate(Profile& profile, const ProfileSource& source) {
     if (memory.transactions == 0) continue;
     int line = 0;
     std::string origin;
+    // The innermost that is not one of the wrappers of single instructions.
     for (int at = statement->source; at >= 0; at = program.module.lines[at].caller) {
-      line = program.module.lines[at].line;  // the outermost: where the kernel asks for it
+      line = program.module.lines[at].line;
+      if (line >= 1 && static_cast<std::size_t>(line) <= source.origins.size())
+        origin = source.origins[line - 1];
+      if (!origin.starts_with("templates/ptx/")) break;
     }
-    if (line >= 1 && static_cast<std::size_t>(line) <= source.origins.size())
-      origin = source.origins[line - 1];
     SharedLine& entry = lines[{line, std::string(statement->opcode)}];
     entry.source_line = line;
     entry.origin = origin;

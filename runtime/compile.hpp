@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <compare>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -62,8 +63,17 @@ class Compiler {
                            const std::atomic<bool>* cancelled = nullptr) = 0;
 };
 
+// What to make of a source besides its code. The machine code is the same either way.
+struct CompilerUse {
+  bool line_info = false;  // PTX and cubin say which source line an instruction is from; four times the size
+  bool ptx_only = false;   // no cubin: in about half the time, for the emulator alone
+  auto operator<=>(const CompilerUse&) const = default;
+};
+
 // Searches FLASHJIT_NVRTC, the toolkit, the loader's path, Python's nvidia-cuda-nvrtc wheel. Throws
-// Error{not_found} that lists where it looked and both ways to get it. One Compiler per library and process.
+// Error{not_found} that lists where it looked and both ways to get it. One Compiler per library, use and
+// process.
 std::shared_ptr<Compiler> load_nvrtc();
+std::shared_ptr<Compiler> load_nvrtc_for(const CompilerUse& use);
 
 }  // namespace flashjit::runtime

@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "flashjit/error.hpp"
 #include "runtime/compile.hpp"
@@ -89,7 +90,12 @@ int number_of(const std::string& arch) {
 
 class NvrtcCompiler final : public Compiler {
  public:
-  explicit NvrtcCompiler(std::string path) : path_(std::move(path)), stamp_(gnu_build_id(path_)) {}
+  NvrtcCompiler(std::string path, const CompilerUse& use)
+      : path_(std::move(path)), stamp_(gnu_build_id(path_)), use_(use) {
+    // Who remembers options by stamp must not mix two uses up.
+    if (use_.line_info) stamp_ += " with lines";
+    if (use_.ptx_only) stamp_ += " PTX only";
+  }
 
   [[nodiscard]] std::string path() const override { return path_; }
   [[nodiscard]] std::string stamp() const override { return stamp_; }
@@ -114,14 +120,17 @@ class NvrtcCompiler final : public Compiler {
   }
 
   [[nodiscard]] bool makes_cubin(const Target& target) const override {
-    const std::vector<int>& numbers = loaded().numbers;
-    return std::find(numbers.begin(), numbers.end(), number_of(target.arch)) != numbers.end();
+    return !use_.ptx_only && knows(target);
   }
 
   // The arch is the target's even where this NVRTC falls back to an older one: which one follows from the
   // build id.
   [[nodiscard]] std::vector<std::string> options(const Target& target) const override {
-    return {"--gpu-architecture=" + target.arch, "--std=c++17", "--device-as-default-execution-space"};
+    std::vector<std::string> options = {"--gpu-architecture=" + target.arch, "--std=c++17",
+                                        "--device-as-default-execution-space"};
+    if (use_.ptx_only) options.front() = "--gpu-architecture=compute_" + target.arch.substr(3);
+    if (use_.line_info) options.emplace_back("--generate-line-info");
+    return options;
   }
 
   Compiled compile(const KernelSource& source, const Target& target, std::chrono::milliseconds deadline,
@@ -139,6 +148,10 @@ class NvrtcCompiler final : public Compiler {
     if (!loaded_) loaded_.emplace(path_);
     return *loaded_;  // never changes again
   }
+  [[nodiscard]] bool knows(const Target& target) const {
+    const std::vector<int>& numbers = loaded().numbers;
+    return std::find(numbers.begin(), numbers.end(), number_of(target.arch)) != numbers.end();
+  }
   [[nodiscard]] std::string ask_build_id() const;
   [[nodiscard]] std::vector<std::string> actual_options(const Target& target) const;
   [[noreturn]] void fail(const std::string& stage, const std::string& problem, const KernelSource& source,
@@ -146,6 +159,7 @@ class NvrtcCompiler final : public Compiler {
 
   std::string path_;
   std::string stamp_;
+  CompilerUse use_;
   mutable std::mutex loaded_mutex_;
   mutable std::optional<Loaded> loaded_;
   mutable std::mutex build_id_mutex_;
@@ -200,7 +214,7 @@ std::string NvrtcCompiler::ask_build_id() const {
 
 std::vector<std::string> NvrtcCompiler::actual_options(const Target& target) const {
   std::vector<std::string> options = this->options(target);
-  if (!makes_cubin(target)) {
+  if (!knows(target)) {
     const std::vector<int>& numbers = loaded().numbers;
     const auto above = std::upper_bound(numbers.begin(), numbers.end(), number_of(target.arch));
     if (above == numbers.begin()) {
@@ -282,17 +296,21 @@ void NvrtcCompiler::fail(const std::string& stage, const std::string& problem, c
 
 }  // namespace
 
-std::shared_ptr<Compiler> load_nvrtc() {
-  // One Compiler per library, for as long as the process lives: the library can't be unloaded safely, and
-  // asking it again for its archs and build id would cost each new Engine what the first one paid. Never
+std::shared_ptr<Compiler> load_nvrtc_for(const CompilerUse& use) {
+  // One Compiler per library and use, for as long as the process lives: the library can't be unloaded safely,
+  // and asking it again for its archs and build id would cost each new Engine what the first one paid. Never
   // destroyed, so that a compile in a detached thread at exit finds it whole.
   static auto& mutex = *new std::mutex;
-  static auto& compilers = *new std::map<std::string, std::shared_ptr<NvrtcCompiler>>;
+  static auto& compilers = *new std::map<std::pair<std::string, CompilerUse>, std::shared_ptr<NvrtcCompiler>>;
   const std::string path = std::filesystem::weakly_canonical(find_nvrtc(nvrtc_places())).string();
   const std::lock_guard lock(mutex);
-  std::shared_ptr<NvrtcCompiler>& compiler = compilers[path];
-  if (!compiler) compiler = std::make_shared<NvrtcCompiler>(path);
+  std::shared_ptr<NvrtcCompiler>& compiler = compilers[{path, use}];
+  if (!compiler) compiler = std::make_shared<NvrtcCompiler>(path, use);
   return compiler;
+}
+
+std::shared_ptr<Compiler> load_nvrtc() {
+  return load_nvrtc_for({});
 }
 
 }  // namespace flashjit::runtime

@@ -26,6 +26,7 @@ using flashjit::Target;
 using flashjit::target_of;
 using flashjit::runtime::Compiled;
 using flashjit::runtime::load_nvrtc;
+using flashjit::runtime::load_nvrtc_for;
 using flashjit::test::contains;
 using flashjit::test::EnvironmentChange;
 using flashjit::test::error_of;
@@ -45,6 +46,26 @@ TEST_CASE("one compile gives PTX, a cubin and what ptxas said, on every arch") {
     CHECK(compiled.resources.warnings.empty());
     CHECK(compiled.milliseconds > 0);
   }
+}
+
+TEST_CASE("line info and PTX alone change the code in nothing") {
+  const flashjit::KernelSource source{
+      .entry = "scale",
+      .text = "extern \"C\" __global__ void scale(float* x) {\n  x[threadIdx.x] *= 2;\n}\n"};
+  const Target target = target_of("sm_90a");
+  const auto plain = load_nvrtc()->compile(source, target, {});
+  const auto lined = load_nvrtc_for({.line_info = true});
+  const auto with_lines = lined->compile(source, target, {});
+  CHECK(!contains(plain.ptx, ".loc"));
+  CHECK(contains(with_lines.ptx, ".loc"));
+  CHECK(with_lines.resources.code_bytes == plain.resources.code_bytes);
+  CHECK(lined->options(target) != load_nvrtc()->options(target));
+  CHECK(lined->stamp() != load_nvrtc()->stamp());
+  const auto ptx_only = load_nvrtc_for({.ptx_only = true});
+  CHECK(!ptx_only->makes_cubin(target));
+  const auto no_cubin = ptx_only->compile(source, target, {});
+  CHECK(no_cubin.cubin.empty());
+  CHECK(no_cubin.ptx == plain.ptx);
 }
 
 TEST_CASE("the library is identified exactly, once per process") {

@@ -1,0 +1,184 @@
+// `flashjit check` and `flashjit profile`: what they print, and their exit codes. Needs no GPU; skips without
+// NVRTC.
+#define DOCTEST_CONFIG_IMPLEMENT
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+
+#include "flashjit/error.hpp"
+#include "runtime/compile.hpp"
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+namespace {
+
+struct Result {
+  int exit_code = -1;
+  std::string out;
+};
+
+// A folder that goes when the test ends; `flashjit` run by the shell with its cache there.
+class Command {
+ public:
+  Command() {
+    std::string pattern = (fs::temp_directory_path() / "flashjit-emulation-XXXXXX").string();
+    REQUIRE(mkdtemp(pattern.data()) != nullptr);
+    folder_ = pattern;
+  }
+  ~Command() { fs::remove_all(folder_); }
+  Command(const Command&) = delete;
+  Command& operator=(const Command&) = delete;
+
+  [[nodiscard]] const fs::path& folder() const { return folder_; }
+  [[nodiscard]] Result run(const std::string& arguments, const std::string& environment = {}) const {
+    const std::string line = "FLASHJIT_CACHE_DIR=" + (folder_ / "cache").string() + " " + environment + " " +
+                             FLASHJIT_COMMAND + " " + arguments;
+    std::FILE* pipe = popen(line.c_str(), "r");
+    REQUIRE(pipe != nullptr);
+    Result result;
+    std::array<char, 4096> buffer{};
+    while (const std::size_t got = std::fread(buffer.data(), 1, buffer.size(), pipe))
+      result.out.append(buffer.data(), got);
+    const int status = pclose(pipe);
+    result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return result;
+  }
+
+ private:
+  fs::path folder_;
+};
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+// The template with its first `from` replaced, in a folder of its own.
+void overlay(const fs::path& folder, const std::string& name, const std::string& from,
+             const std::string& to) {
+  std::ifstream file(fs::path(FLASHJIT_ROOT) / "templates" / name);
+  std::stringstream text;
+  text << file.rdbuf();
+  std::string changed = text.str();
+  const std::size_t at = changed.find(from);
+  REQUIRE(at != std::string::npos);
+  changed.replace(at, from.size(), to);
+  fs::create_directories((folder / name).parent_path());
+  std::ofstream(folder / name) << changed;
+}
+
+constexpr const char* kSmall = " --arch sm_80 --head-dim 32 --heads 1 --seqlen-q 70 --family mma ";
+
+}  // namespace
+
+TEST_CASE("check says clean, for what, and what was looked at") {
+  const Command command;
+  const Result clean = command.run(std::string("check --causal --seeds 2") + kSmall);
+  CHECK(clean.exit_code == 0);
+  CAPTURE(clean.out);
+  CHECK(contains(clean.out, "clean: forward bf16 d32 causal 1x1x70x70, mma:"));
+  CHECK(contains(clean.out, "on emulated:sm_80, seeds 1 to 2"));
+  for (const char* words : {"bounds and alignment", "race", "waited for", "deadlock", "rows within"}) {
+    CAPTURE(words);
+    CHECK(contains(clean.out, words));
+  }
+  const json report = json::parse(command.run(std::string("check --seeds 2 --seed 7 --json") + kSmall).out);
+  CHECK(report["clean"] == true);
+  CHECK(report["device"] == "emulated:sm_80");
+  CHECK(report["seeds"].size() == 2);
+  CHECK(report["seeds"][1]["seed"] == 8);
+  CHECK(report["seeds"][1]["findings"].empty());
+  CHECK(report["seeds"][1]["reference"]["ok"] == true);
+  CHECK(report["checked"].size() > 3);
+}
+
+TEST_CASE("check finds a wait that was taken out of a template, and says where") {
+  const Command command;
+  overlay(command.folder() / "templates", "ptx/cp_async.cuh", "cp.async.wait_group %0;", "// wait_group %0");
+  const std::string environment = "FLASHJIT_TEMPLATE_DIR=" + (command.folder() / "templates").string();
+  const Result found = command.run(std::string("check --seeds 20") + kSmall + "2>&1", environment);
+  CAPTURE(found.out);
+  CHECK(found.exit_code == 1);
+  for (const char* words : {"async result: reads shared memory at offset", "at CTA (", "warp ", "lanes 0x",
+                            "PTX line ", "templates/", "not clean", "--seeds 1"}) {
+    CAPTURE(words);
+    CHECK(contains(found.out, words));
+  }
+  const json report = json::parse(
+      command.run(std::string("check --seeds 20 --json") + kSmall + "2>/dev/null", environment).out);
+  CHECK(report["clean"] == false);
+  const json finding = report["seeds"].back()["findings"][0];
+  CHECK(finding["kind"] == "async result");
+  CHECK(finding["ptx_line"] > 0);
+  CHECK(contains(finding["source"][0]["template"], "templates/"));
+}
+
+TEST_CASE("check finds a wrong result") {
+  const Command command;
+  overlay(command.folder() / "templates", "ptx/math.cuh", "ex2.approx.ftz.f32 %0, %1;",
+          "add.f32 %0, %1, 0f3F800000;");
+  const Result found = command.run(std::string("check --seeds 1") + kSmall + "2>&1",
+                                   "FLASHJIT_TEMPLATE_DIR=" + (command.folder() / "templates").string());
+  CAPTURE(found.out);
+  CHECK(found.exit_code == 1);
+  CHECK(contains(found.out, "wrong result"));
+}
+
+TEST_CASE("profile counts") {
+  const Command command;
+  const Result table = command.run(std::string("profile") + kSmall);
+  CHECK(table.exit_code == 0);
+  CAPTURE(table.out);
+  for (const char* words : {"warp instructions", "tensor ", "global memory", "bank conflicts",
+                            "shared memory by line", "templates/parts/"}) {
+    CAPTURE(words);
+    CHECK(contains(table.out, words));
+  }
+  const json counts = json::parse(command.run(std::string("profile --json") + kSmall).out);
+  CHECK(counts["launches"] == 1);
+  CHECK(counts["bank_conflicts"] == 0);
+  CHECK(counts["by_class"]["tensor"] > 0);
+  CHECK(counts["tensor_flops"] > 0);
+  CHECK(counts["global_bytes_read"] >= 3 * 70 * 32 * 2);
+  CHECK(counts["global_bytes_written"] == 70 * 32 * 2 + 70 * 4);
+  CHECK(counts["schedule"].get<std::string>().substr(0, 4) == "mma:");
+}
+
+TEST_CASE("both refuse with exit code 2 and words") {
+  const Command command;
+  const auto refuses = [&](const std::string& arguments, const std::string& words) {
+    CAPTURE(arguments);
+    const Result result = command.run(arguments + " 2>&1");
+    CAPTURE(result.out);
+    CHECK(result.exit_code == 2);
+    CHECK(contains(result.out, words));
+  };
+  refuses("check --arch sm_42", "sm_42");
+  refuses("check --arch sm_80 --seeds 0", "seeds is 0");
+  refuses("check --arch sm_80 --threads -1", "threads is -1");
+  refuses("check --arch sm_80 --inputs odd", "odd");
+  refuses("check --arch sm_75 --dtype bf16 --family mma", "sm_75");
+  refuses("profile --device emulated:sm_43", "sm_43");
+  refuses("profile --arch sm_80 --schedule mma:q", "mma:q");
+}
+
+// A machine without NVRTC skips all of this, loudly.
+int main(int argc, char** argv) {
+  try {
+    static_cast<void>(flashjit::runtime::load_nvrtc());
+  } catch (const flashjit::Error& error) {
+    std::cerr << "SKIPPED: kernels cannot be compiled here.\n" << error.what() << "\n";
+    return 77;
+  }
+  return doctest::Context(argc, argv).run();
+}
