@@ -47,6 +47,8 @@ constexpr double kSharedBytes = 128;  // per clock and multiprocessor
 constexpr double kL2Bytes = 48;       // per clock and multiprocessor, sustained with all of them reading
 constexpr double kLoadCycles = 700;   // from a copy's issue to its data, out of L2 under load
 constexpr double kLaunchMs = 0.004;
+constexpr double kLoneCta = 1.3;     // mma: how much more lies bare where one CTA has the multiprocessor
+constexpr double kStepCycles = 150;  // mma: barriers, addresses and the loop itself, per part of a step
 
 const Machine& machine_of(const Target& target) {
   const Machine* best = &kMachines.front();
@@ -118,18 +120,18 @@ Step step_of(const Problem& p, const MmaSchedule& s, const Target& target, const
   step.ctas = ctas_of(target, geometry, std::min(registers, limit));
   const double tensor = 2 * m * n * (d + dv) / machine.mma_flops;
   const double exponentials = m * n / kExponentials;
-  // Scale and subtract, maximum, sum, half a conversion, the mask's share; no maximum where it is taken for
-  // granted.
-  const double simple = m * n * (s.optimistic == 1 ? 4 : 5) / machine.fp32_lanes;
+  // Scale and subtract, maximum, sum, half a conversion, the mask's share. Optimism saves the maximum and
+  // pays with registers and a second way through the step, measured to be worth it up to head_dim 64 only.
+  const double simple = m * n * (s.optimistic == 0 ? 5 : dv <= 64 ? 4 : 6) / machine.fp32_lanes;
   // Each warp reads all of K and V; and Q's rows, again at each step, unless they are in registers.
   const double shared =
       (s.warps * n * (d + dv) * 2 + (s.q_in_regs == 1 ? 0 : m * d * 2) + n * (d + dv) * 2) / kSharedBytes;
   const double l2 = n * (d + dv) * 2 / kL2Bytes;
-  const double spill = spill_factor(registers, limit);
   const auto together = [&](int ctas) {
-    // Without a maximum to wait for, or with the next part's product to compute meanwhile, less lies bare.
-    const double share = exposed_share(s.warps * ctas) * (s.optimistic == 1 || s.blocks > 1 ? 0.9 : 1);
-    return spill * combine({tensor, exponentials, simple, shared, l2}, share) + 60 * s.blocks;
+    // Warps of one CTA wait at the same barriers; those of several do not. No spills: legal() refuses them.
+    double share = exposed_share(s.warps * ctas) * (ctas == 1 ? kLoneCta : 1);
+    if (s.blocks > 1) share *= 0.97;  // the next part's product fills in, but takes registers
+    return combine({tensor, exponentials, simple, shared, l2}, share) + kStepCycles * s.blocks;
   };
   const double ahead = s.stages == 1 ? 0.5 : s.stages - 1 + 0.25 * s.split_kv;
   step.cycles = together(step.ctas) + exposed_load(ahead, together(1) * step.ctas, step.ctas);
