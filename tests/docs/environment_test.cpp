@@ -21,7 +21,8 @@ std::string read(const fs::path& path) {
 
 std::set<std::string> matches(const std::string& text, const std::regex& pattern) {
   std::set<std::string> found;
-  for (std::sregex_iterator it(text.begin(), text.end(), pattern), end; it != end; ++it) found.insert((*it)[1]);
+  for (std::sregex_iterator it(text.begin(), text.end(), pattern), end; it != end; ++it)
+    found.insert((*it)[1]);
   return found;
 }
 
@@ -38,6 +39,8 @@ TEST_CASE("docs/environment.md lists every FLASHJIT_ variable that the code read
   }
   read_by_code.erase("FLASHJIT_ENTRY");  // what kernel templates call their function
   const auto documented = matches(read(root / "docs/environment.md"), std::regex("\\| `(FLASHJIT_[A-Z_]+)`"));
-  for (const auto& name : read_by_code) CHECK_MESSAGE(documented.count(name) == 1, name << " is not in docs/environment.md");
-  for (const auto& name : documented) CHECK_MESSAGE(read_by_code.count(name) == 1, name << " is documented, but nothing reads it");
+  for (const auto& name : read_by_code)
+    CHECK_MESSAGE(documented.count(name) == 1, name << " is not in docs/environment.md");
+  for (const auto& name : documented)
+    CHECK_MESSAGE(read_by_code.count(name) == 1, name << " is documented, but nothing reads it");
 }
