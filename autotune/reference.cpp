@@ -4,30 +4,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <limits>
 #include <random>
-#include <thread>
-#include <type_traits>
+#include <vector>
 
 #include "autotune/numeric.hpp"
+#include "autotune/reference_parts.hpp"
 
 namespace flashjit::autotune {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-float scale_of(const HostAttention& a) {
-  return a.scale.value_or(1.0f / std::sqrt(static_cast<float>(a.problem.head_dim)));
-}
-
-// How many keys, from the first on, query row i sees: causal is aligned at the bottom right.
-std::int64_t keys_seen(const HostAttention& a, int row) {
-  const std::int64_t keys = a.shape.seqlen_k;
-  if (!a.problem.causal) return keys;
-  return std::clamp<std::int64_t>(row + keys - a.shape.seqlen_q + 1, 0, keys);
-}
 
 // The rows [0, keys) of one head of K or V as packed numbers of type T, each changed by `change`.
 template <class T, class Change>
@@ -40,23 +28,6 @@ std::vector<T> gather(const HostAttention& a, const void* data, const Strides& s
     for (int x = 0; x < dim; ++x) out[j * dim + x] = change(load_element(a.problem.dtype, data, base + x));
   }
   return out;
-}
-
-// In float64 eight partial sums, so that the compiler may use a vector unit; in fp32 one sum, term after
-// term: that is what "plainly" means, and eight sums would have a third of its error.
-template <class T>
-T dot(const T* a, const T* b, int count) {
-  if constexpr (std::is_same_v<T, float>) {
-    T sum = 0;
-    for (int x = 0; x < count; ++x) sum += a[x] * b[x];
-    return sum;
-  }
-  T partial[8] = {};
-  for (int x = 0; x < count; x += 8) {  // head dims are multiples of 8
-    for (int lane = 0; lane < 8; ++lane) partial[lane] += a[x + lane] * b[x + lane];
-  }
-  return ((partial[0] + partial[4]) + (partial[2] + partial[6])) +
-         ((partial[1] + partial[5]) + (partial[3] + partial[7]));
 }
 
 // One block of rows in precision T. `round` is what storing an intermediate in the working precision does to
@@ -118,35 +89,11 @@ HostResult over_blocks(const HostAttention& a, std::span<const RowBlock> blocks,
   HostResult result;
   result.out.resize(first_row.back() * dv);
   result.lse.resize(first_row.back());
-  std::atomic<std::size_t> next{0};
-  const auto take = [&] {
-    for (std::size_t i = next++; i < blocks.size(); i = next++) {
-      if (blocks[i].count > 0)
-        work(blocks[i], result.out.data() + first_row[i] * dv, result.lse.data() + first_row[i]);
-    }
-  };
-  if (threads <= 0) threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  std::vector<std::thread> pool;
-  for (int i = 1; i < threads && i < static_cast<int>(blocks.size()); ++i) pool.emplace_back(take);
-  take();
-  for (std::thread& thread : pool) thread.join();
+  parallel_for(blocks.size(), threads, [&](std::size_t i) {
+    if (blocks[i].count > 0)
+      work(blocks[i], result.out.data() + first_row[i] * dv, result.lse.data() + first_row[i]);
+  });
   return result;
-}
-
-// How far adding and subtracting 0.3 in the dtype moves a value: the size of one rounding near the values at
-// hand.
-double jitter(DType dtype, double value) {
-  const float stored = round_to(dtype, static_cast<float>(value));
-  const float moved = round_to(dtype, round_to(dtype, stored + 0.3f) - 0.3f);
-  return std::abs(static_cast<double>(moved) - stored);
-}
-
-// |got - want| where equal infinities are equal, and so are NaNs; else a NaN is as wrong as can be.
-double distance(double got, double want) {
-  if (got == want || (std::isnan(got) && std::isnan(want))) return 0;
-  const double difference = std::abs(got - want);
-  if (std::isnan(difference)) return kInfinity;
-  return difference;
 }
 
 }  // namespace
@@ -210,7 +157,7 @@ Check acceptable(const HostAttention& a, std::span<const RowBlock> blocks, const
   const int dv = a.problem.value_dim();
   const Strides os = strides_or_packed(output.o_strides, a.shape.seqlen_q, a.shape.heads, dv);
   Check check;
-  double atol = 0;
+  Comparison comparison(a.problem.dtype);
   RowBlock worst{}, worst_lse{};
   int worst_column = 0;
   std::size_t at = 0;
@@ -220,16 +167,11 @@ Check acceptable(const HostAttention& a, std::span<const RowBlock> blocks, const
       const std::int64_t base = block.batch * os.batch + block.head * os.head + row * os.row;
       for (int x = 0; x < dv; ++x) {
         const double want = expected.out[at * dv + x];
-        const double error = distance(load_element(a.problem.dtype, output.o, base + x), want);
-        if (error > check.max_error) {
-          check.max_error = error;
+        if (comparison.add(load_element(a.problem.dtype, output.o, base + x), want,
+                           simple.out[at * dv + x])) {
           worst = {block.batch, block.head, row, 1};
           worst_column = x;
         }
-        // Where the plain computation overflows it says nothing about what error is to be expected.
-        const double simple_error = distance(simple.out[at * dv + x], want);
-        if (std::isfinite(simple_error)) check.plain_error = std::max(check.plain_error, simple_error);
-        if (std::isfinite(want)) atol = std::max(atol, 2 * jitter(a.problem.dtype, want));
       }
       if (output.lse != nullptr) {
         const std::int64_t index =
@@ -245,7 +187,7 @@ Check acceptable(const HostAttention& a, std::span<const RowBlock> blocks, const
     }
   }
   check.rows = static_cast<std::int64_t>(at);
-  check.allowed = 2 * check.plain_error + atol;
+  comparison.conclude(check);
   if (!(check.max_error <= check.allowed)) {
     check.message = fmt::format(
         "output differs from float64 by {:.3g} where {:.3g} is allowed, at batch {} head {} row {} column {}",

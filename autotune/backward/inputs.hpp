@@ -1,0 +1,33 @@
+// What a backward pass starts from: a forward pass's inputs and results, and a random gradient of its output.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "autotune/backward/reference.hpp"
+#include "autotune/inputs.hpp"
+
+namespace flashjit::autotune {
+
+struct BackwardInputs {
+  Inputs forward;          // q, k and v
+  HostTensor o;            // float64's, rounded to the dtype
+  HostTensor dout;         // standard normal, as autograd might hand it over
+  std::vector<float> lse;  // float64's, packed (batch, heads, seqlen_q)
+};
+struct BackwardLayout {
+  InputLayout forward;
+  Strides o{}, dout{};  // all zero: packed
+};
+BackwardInputs make_backward_inputs(const Problem& problem, const Shape& shape, InputKind kind,
+                                    std::uint64_t seed, const BackwardLayout& layout = {});
+
+// The inputs as the reference wants them. Without o and lse: the gradients asked for are the true ones.
+HostBackward host_backward(const Problem& problem, const Shape& shape, const BackwardInputs& inputs);
+
+// The result of a forward pass, of all_rows(), as tensors: what a perfect kernel would write.
+HostTensor to_tensor(const Problem& problem, const Shape& shape, const HostResult& result,
+                     const Strides& strides = {});
+std::vector<float> to_lse(const Shape& shape, const HostResult& result);
+
+}  // namespace flashjit::autotune
