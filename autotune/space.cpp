@@ -95,9 +95,19 @@ std::vector<Schedule> mma_space(const Problem& problem) {
       both({.tile_m = m, .tile_n = n, .warps = w, .stages = 2, .blocks = 2});
     }
   }
-  // Fast on an H200 (docs/performance-mma.md) and not among the above.
+  // Fast on an H200 (docs/performance/mma.md) and not among the above.
   if (widest <= 64) add(space, MmaSchedule{.tile_n = 96, .q_in_regs = 1, .optimistic = 1});
   if (widest > 192) add(space, MmaSchedule{.tile_n = 128, .warps = 8, .stages = 1, .split_kv = 1});
+
+  // Turing's wide heads: its copies wait in registers, which leaves room for few scores.
+  if (widest > 128) {
+    for (const auto& [m, w] : std::to_array<Rows>({{64, 4}, {96, 6}, {128, 8}})) {
+      MmaSchedule s{.tile_m = m, .tile_n = 16, .warps = w, .stages = 1, .split_kv = 1};
+      add(space, s);
+      s.optimistic = 1;
+      add(space, s);
+    }
+  }
 
   // Few queries: no row of the tile should be empty.
   for (const auto& [m, w] : std::to_array<Rows>({{32, 2}, {16, 1}})) {

@@ -51,9 +51,11 @@ int registers_of(const Problem& problem, const MmaSchedule& schedule, const Targ
   if (schedule.split_kv == 1) more += (schedule.stages == 1 ? 8 : 20) + (problem.causal ? 20 : 0);
   if (schedule.unroll > 1) more += 44;   // two steps are scheduled as one
   if (schedule.min_ctas > 0) more += 8;  // ptxas spills a few rather than reorder
-  if (target.capability < 80) {          // copies are on the way in registers, and m16n8k8 takes two steps
-    more += 48 + schedule.tile_n * std::max(pitch_of(problem.head_dim), pitch_of(problem.value_dim())) /
-                     (128 * schedule.warps);
+  if (target.capability < 80) {  // copies wait in registers, and ptxas fills what is left between the two
+    const int waiting = schedule.tile_n *
+                        std::max(pitch_of(problem.head_dim), pitch_of(problem.value_dim())) /
+                        (128 * schedule.warps);
+    more += waiting + std::min(48, 3 * std::max(0, scores - 8) + std::max(0, waiting - 16));
   }
   return output + scores + q + more;
 }
@@ -69,7 +71,7 @@ std::string kilobytes(int bytes) {
 }
 
 // Kernels beyond the estimate that ptxas was seen to fit all the same, on these archs; some are the fastest
-// known for their problems (docs/performance-mma.md).
+// known for their problems (docs/performance/mma.md).
 struct Tight {
   int head_dim;
   bool causal;
