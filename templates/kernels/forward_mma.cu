@@ -101,9 +101,20 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
     /*%/async%*/
 
     // Where this lane starts to read.
-    const unsigned q_lane = q_tile + warp_row * TileQK::kPitch + lane_offset_rows_first<TileQK>();
-    const unsigned k_lane = slots + lane_offset_columns_first<TileQK>();
-    const unsigned v_lane = slots + kTileBytesK + lane_offset_rows_first<TileV>();
+    const auto start_q = [&](unsigned thread) {
+      return q_tile + thread / 32 * kRowsPerWarp * TileQK::kPitch +
+             lane_offset_rows_first<TileQK>(thread % 32);
+    };
+    const auto start_k = [&](unsigned thread) {
+      return slots + lane_offset_columns_first<TileQK>(thread % 32);
+    };
+    const auto start_v = [&](unsigned thread) {
+      return slots + kTileBytesK + lane_offset_rows_first<TileV>(thread % 32);
+    };
+    const unsigned q_lane = start_q(threadIdx.x);
+    /*%#async%*/
+    const unsigned k_lane = start_k(threadIdx.x), v_lane = start_v(threadIdx.x);
+    /*%/async%*/
     /*%#q_in_regs%*/
     // Q waits where the first step's copies will go: take it before they start.
     unsigned q[kStepsQK][kRowTiles][4];
@@ -130,6 +141,10 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
     int stage = 0;
     // S of kBlockN keys of tile n.
     const auto multiply = [&](float(&scores)[kRowTiles][kBlockN / 2], int block) {
+      /*%^async%*/
+      // Computed anew in each step, as v_lane is: registers are short beside copies that wait in them.
+      const unsigned q_lane = start_q(thread_index()), k_lane = start_k(thread_index());
+      /*%/async%*/
 #pragma unroll
       for (int r = 0; r < kRowTiles; ++r) {
 #pragma unroll
@@ -272,6 +287,9 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
       turn_to_v();
       /*%/split_kv%*/
       if (wanted) {
+        /*%^async%*/
+        const unsigned v_lane = start_v(thread_index());
+        /*%/async%*/
 #pragma unroll
         for (int r = 0; r < kRowTiles; ++r) {
           rows[r].sum[0] += sum[r][0];
@@ -287,6 +305,9 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
     // Softmax of a block's scores, and O += P V.
     const auto accumulate = [&](const float(&scores)[kRowTiles][kBlockN / 2], int block) {
       raise(scores);
+      /*%^async%*/
+      const unsigned v_lane = start_v(thread_index());
+      /*%/async%*/
 #pragma unroll
       for (int i = 0; i < kBlockN / 16; ++i) {
         unsigned p[kRowTiles][4];

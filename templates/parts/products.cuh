@@ -11,18 +11,16 @@ using TileV = SharedTile<kHeadDimV>;
 
 constexpr int kStepsQK = (kHeadDim + 15) / 16;  // of 16 columns of Q and K
 
-// Where a lane finds its row of the four 8x8 matrices of a fragment: rows 0-15 of 16 columns, the rows first
-// (Q, and V transposed) …
+// Where lane 0 … 31 finds its row of the four 8x8 matrices of a fragment: rows 0-15 of 16 columns, the rows
+// first (Q, and V transposed) …
 template <class Tile>
-__device__ __forceinline__ unsigned lane_offset_rows_first() {
-  const unsigned lane = threadIdx.x % 32;
+__device__ __forceinline__ unsigned lane_offset_rows_first(unsigned lane) {
   return Tile::offset(lane % 16, lane / 16);
 }
 
 // … or the columns first (K: two fragments of 8 keys).
 template <class Tile>
-__device__ __forceinline__ unsigned lane_offset_columns_first() {
-  const unsigned lane = threadIdx.x % 32;
+__device__ __forceinline__ unsigned lane_offset_columns_first(unsigned lane) {
   return Tile::offset(lane % 8 + lane / 16 * 8, lane / 8 % 2);
 }
 

@@ -423,18 +423,16 @@ using TileV = SharedTile<kHeadDimV>;
 
 constexpr int kStepsQK = (kHeadDim + 15) / 16;  // of 16 columns of Q and K
 
-// Where a lane finds its row of the four 8x8 matrices of a fragment: rows 0-15 of 16 columns, the rows first
-// (Q, and V transposed) …
+// Where lane 0 … 31 finds its row of the four 8x8 matrices of a fragment: rows 0-15 of 16 columns, the rows
+// first (Q, and V transposed) …
 template <class Tile>
-__device__ __forceinline__ unsigned lane_offset_rows_first() {
-  const unsigned lane = threadIdx.x % 32;
+__device__ __forceinline__ unsigned lane_offset_rows_first(unsigned lane) {
   return Tile::offset(lane % 16, lane / 16);
 }
 
 // … or the columns first (K: two fragments of 8 keys).
 template <class Tile>
-__device__ __forceinline__ unsigned lane_offset_columns_first() {
-  const unsigned lane = threadIdx.x % 32;
+__device__ __forceinline__ unsigned lane_offset_columns_first(unsigned lane) {
   return Tile::offset(lane % 8 + lane / 16 * 8, lane / 8 % 2);
 }
 
@@ -556,9 +554,18 @@ extern "C" __global__ void __launch_bounds__(kThreads )
     }
 
     // Where this lane starts to read.
-    const unsigned q_lane = q_tile + warp_row * TileQK::kPitch + lane_offset_rows_first<TileQK>();
-    const unsigned k_lane = slots + lane_offset_columns_first<TileQK>();
-    const unsigned v_lane = slots + kTileBytesK + lane_offset_rows_first<TileV>();
+    const auto start_q = [&](unsigned thread) {
+      return q_tile + thread / 32 * kRowsPerWarp * TileQK::kPitch +
+             lane_offset_rows_first<TileQK>(thread % 32);
+    };
+    const auto start_k = [&](unsigned thread) {
+      return slots + lane_offset_columns_first<TileQK>(thread % 32);
+    };
+    const auto start_v = [&](unsigned thread) {
+      return slots + kTileBytesK + lane_offset_rows_first<TileV>(thread % 32);
+    };
+    const unsigned q_lane = start_q(threadIdx.x);
+    const unsigned k_lane = start_k(threadIdx.x), v_lane = start_v(threadIdx.x);
 
     int stage = 0;
     // S of kBlockN keys of tile n.

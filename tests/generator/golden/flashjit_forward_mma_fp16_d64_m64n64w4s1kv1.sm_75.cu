@@ -308,36 +308,38 @@ struct TileCopy {
   static constexpr int kRowsPerPass = kThreads / kLanes;
   static constexpr int kPasses = (kRows + kRowsPerPass - 1) / kRowsPerPass;
 
-  const char* source;   // this thread's first chunk in row 0 of the tensor
-  long long row_bytes;  // from row to row
-  int row, chunk;       // this thread's first in the tile
-  unsigned target;      // the tile in shared memory that held belongs to
+  const char* source;    // this thread's first chunk in row 0 of the tensor
+  long long row_stride;  // in elements
+  unsigned target;       // the tile in shared memory that held belongs to
   uint4 held[kPasses][Tile::kChunks / kLanes];
 
+  // This thread's first row and chunk in the tile.
+  __device__ static int row() { return thread_index() / kLanes; }
+  __device__ static int chunk() { return thread_index() % kLanes; }
+
   // tensor: row 0 of the head, row_stride in elements.
-  __device__ TileCopy(const void* tensor, long long row_stride) : row_bytes(row_stride * 2) {
-    const int thread = thread_index();
-    row = thread / kLanes;
-    chunk = thread % kLanes;
-    source = static_cast<const char*>(tensor) + row * row_bytes + chunk * 16;
+  __device__ TileCopy(const void* tensor, long long row_stride) : row_stride(row_stride) {
+    source = static_cast<const char*>(tensor) + 2 * (row() * row_stride) + chunk() * 16;
+    asm("" : "+l"(source));  // one pointer in registers, not what it is made of
   }
 
   // Loads rows first … first + kRows - 1. kGuarded: rows from end on are not there and become zeros.
   template <bool kGuarded>
   __device__ void start(unsigned tile, int first, int end) {
     target = tile;
-    const char* from = source + first * row_bytes;
+    const char* from = source + 2 * (first * row_stride);
+    asm("" : "+l"(from));
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass) {
-      const int r = row + pass * kRowsPerPass;
+      const int r = row() + pass * kRowsPerPass;
       const bool there = (kRows % kRowsPerPass == 0 || r < kRows) && (!kGuarded || first + r < end);
 #pragma unroll
       for (int c = 0; c < Tile::kChunks; c += kLanes) {
-        const bool padding = (chunk + c) * 8 >= kColumns;
+        const bool padding = kColumns % 16 != 0 && (chunk() + c) * 8 >= kColumns;
         held[pass][c / kLanes] =
             there && !padding ? *reinterpret_cast<const uint4*>(from + c * 16) : uint4{0, 0, 0, 0};
       }
-      from += kRowsPerPass * row_bytes;
+      from += 2 * kRowsPerPass * row_stride;
     }
   }
 
@@ -345,11 +347,11 @@ struct TileCopy {
   __device__ void finish() const {
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass) {
-      const int r = row + pass * kRowsPerPass;
+      const int r = row() + pass * kRowsPerPass;
       if (kRows % kRowsPerPass == 0 || r < kRows) {
+        const unsigned to = target + Tile::offset(r, chunk());
 #pragma unroll
-        for (int c = 0; c < Tile::kChunks; c += kLanes)
-          store_shared(target + Tile::offset(r, chunk + c), held[pass][c / kLanes]);
+        for (int c = 0; c < Tile::kChunks; c += kLanes) store_shared(to + c * 16, held[pass][c / kLanes]);
       }
     }
   }
@@ -411,18 +413,16 @@ using TileV = SharedTile<kHeadDimV>;
 
 constexpr int kStepsQK = (kHeadDim + 15) / 16;  // of 16 columns of Q and K
 
-// Where a lane finds its row of the four 8x8 matrices of a fragment: rows 0-15 of 16 columns, the rows first
-// (Q, and V transposed) …
+// Where lane 0 … 31 finds its row of the four 8x8 matrices of a fragment: rows 0-15 of 16 columns, the rows
+// first (Q, and V transposed) …
 template <class Tile>
-__device__ __forceinline__ unsigned lane_offset_rows_first() {
-  const unsigned lane = threadIdx.x % 32;
+__device__ __forceinline__ unsigned lane_offset_rows_first(unsigned lane) {
   return Tile::offset(lane % 16, lane / 16);
 }
 
 // … or the columns first (K: two fragments of 8 keys).
 template <class Tile>
-__device__ __forceinline__ unsigned lane_offset_columns_first() {
-  const unsigned lane = threadIdx.x % 32;
+__device__ __forceinline__ unsigned lane_offset_columns_first(unsigned lane) {
   return Tile::offset(lane % 8 + lane / 16 * 8, lane / 8 % 2);
 }
 
@@ -523,9 +523,17 @@ extern "C" __global__ void __launch_bounds__(kThreads )
     k_copy.start<true>(slots, n * kTileN, params.seqlen_k);
 
     // Where this lane starts to read.
-    const unsigned q_lane = q_tile + warp_row * TileQK::kPitch + lane_offset_rows_first<TileQK>();
-    const unsigned k_lane = slots + lane_offset_columns_first<TileQK>();
-    const unsigned v_lane = slots + kTileBytesK + lane_offset_rows_first<TileV>();
+    const auto start_q = [&](unsigned thread) {
+      return q_tile + thread / 32 * kRowsPerWarp * TileQK::kPitch +
+             lane_offset_rows_first<TileQK>(thread % 32);
+    };
+    const auto start_k = [&](unsigned thread) {
+      return slots + lane_offset_columns_first<TileQK>(thread % 32);
+    };
+    const auto start_v = [&](unsigned thread) {
+      return slots + kTileBytesK + lane_offset_rows_first<TileV>(thread % 32);
+    };
+    const unsigned q_lane = start_q(threadIdx.x);
 
     if constexpr (kStages == 1) {
       v_copy.start<true>(slots + kTileBytesK, n * kTileN, params.seqlen_k);
@@ -534,6 +542,8 @@ extern "C" __global__ void __launch_bounds__(kThreads )
     int stage = 0;
     // S of kBlockN keys of tile n.
     const auto multiply = [&](float(&scores)[kRowTiles][kBlockN / 2], int block) {
+      // Computed anew in each step, as v_lane is: registers are short beside copies that wait in them.
+      const unsigned q_lane = start_q(thread_index()), k_lane = start_k(thread_index());
 #pragma unroll
       for (int r = 0; r < kRowTiles; ++r) {
 #pragma unroll
@@ -592,6 +602,7 @@ extern "C" __global__ void __launch_bounds__(kThreads )
     // Softmax of a block's scores, and O += P V.
     const auto accumulate = [&](const float(&scores)[kRowTiles][kBlockN / 2], int block) {
       raise(scores);
+      const unsigned v_lane = start_v(thread_index());
 #pragma unroll
       for (int i = 0; i < kBlockN / 16; ++i) {
         unsigned p[kRowTiles][4];
