@@ -52,9 +52,9 @@ int registers_of(const Problem& problem, const MmaSchedule& schedule, const Targ
   if (schedule.unroll > 1) more += 44;   // two steps are scheduled as one
   if (schedule.min_ctas > 0) more += 8;  // ptxas spills a few rather than reorder
   if (target.capability < 80) {  // copies wait in registers, and ptxas fills what is left between the two
-    const int waiting = schedule.tile_n *
-                        std::max(pitch_of(problem.head_dim), pitch_of(problem.value_dim())) /
-                        (128 * schedule.warps);
+    const int chunks = std::max(pitch_of(problem.head_dim), pitch_of(problem.value_dim())) / 16;
+    const int threads = 32 * schedule.warps;
+    const int waiting = 4 * ((schedule.tile_n * chunks + threads - 1) / threads);
     more += waiting + std::min(48, 3 * std::max(0, scores - 8) + std::max(0, waiting - 16));
   }
   return output + scores + q + more;
