@@ -56,8 +56,8 @@ std::vector<Recipe> recipes_wgmma_backward(const Problem& problem, const WgmmaBa
 
 // What all families' backward passes share (backward_common.cpp): the kernel before the main ones, which
 // fills BackwardParams::lse_log2 and delta and clears the sums that `way` adds to, and the one after them,
-// which turns dq_sum into dQ.
-Recipe recipe_preprocess(const Problem& problem, DqWay way);
+// which turns dq_sum into dQ. Turns are counted for tiles of tile_m query rows.
+Recipe recipe_preprocess(const Problem& problem, DqWay way, int tile_m);
 Recipe recipe_postprocess(const Problem& problem);
 
 // Text with the origin of each of its lines.

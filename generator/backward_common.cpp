@@ -1,0 +1,69 @@
+// The kernels around a backward pass, which all families share.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "generator/recipe.hpp"
+#include "templates/params/backward.h"
+
+namespace flashjit {
+namespace {
+
+constexpr int kThreads = 256;
+
+std::map<std::string, bool> dtype_sections(const Problem& problem) {
+  return {{"fp32", problem.dtype == DType::fp32},
+          {"bf16", problem.dtype == DType::bf16},
+          {"fp16", problem.dtype == DType::fp16}};
+}
+
+std::string number(int value) {
+  return fmt::format("{}", value);
+}
+
+}  // namespace
+
+Recipe recipe_preprocess(const Problem& problem, DqWay way, int tile_m) {
+  const int chunks = problem.value_dim() * size_of(problem.dtype) / 16;
+  const int lanes = std::min(32, static_cast<int>(std::bit_ceil(static_cast<unsigned>(chunks))));
+  const int threads = std::min(kThreads, kBackwardRowPadding * lanes);
+  Recipe recipe;
+  recipe.kernel = "kernels/backward_preprocess.cu";
+  recipe.suffix = "_preprocess";
+  recipe.constants = {
+      {"int", "kElementBytes", number(size_of(problem.dtype)), "of dO and O"},
+      {"int", "kChunks", number(chunks), "of 16 bytes in a row of dO and O"},
+      {"int", "kLanes", number(lanes), "side by side on a row"},
+      {"int", "kRows", number(kBackwardRowPadding), "per CTA"},
+      {"int", "kThreads", number(threads), "per CTA"},
+  };
+  if (way != DqWay::own_pass)
+    recipe.constants.push_back({"int", "kHeadDim", number(problem.head_dim), "columns of dQ"});
+  if (way == DqWay::ordered) {
+    recipe.constants.push_back(
+        {"int", "kTurns", number(kBackwardRowPadding / tile_m), "tiles of query rows, each with a counter"});
+  }
+  recipe.sections = dtype_sections(problem);
+  recipe.sections["clear"] = way != DqWay::own_pass;
+  recipe.sections["turns"] = way == DqWay::ordered;
+  recipe.geometry = {.tile_m = kBackwardRowPadding, .threads = threads};
+  return recipe;
+}
+
+Recipe recipe_postprocess(const Problem& problem) {
+  Recipe recipe;
+  recipe.kernel = "kernels/backward_postprocess.cu";
+  recipe.suffix = "_postprocess";
+  recipe.constants = {
+      {"int", "kElementBytes", number(size_of(problem.dtype)), "of dQ"},
+      {"int", "kHeadDim", number(problem.head_dim), "columns of dQ"},
+      {"int", "kRows", number(kBackwardRowPadding), "per CTA"},
+      {"int", "kThreads", number(kThreads), "per CTA"},
+  };
+  recipe.sections = dtype_sections(problem);
+  recipe.geometry = {.tile_m = kBackwardRowPadding, .threads = kThreads};
+  return recipe;
+}
+
+}  // namespace flashjit

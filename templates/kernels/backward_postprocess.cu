@@ -1,0 +1,32 @@
+// After a backward pass that adds dQ up in fp32: scales the sums and rounds them. A CTA does kRows rows of one
+// head.
+#include "params/backward.h"
+#include "parts/elements.cuh"
+
+extern "C" __global__ void __launch_bounds__(kThreads)
+    FLASHJIT_ENTRY(const __grid_constant__ BackwardParams params) {
+  const int head_index = blockIdx.x / params.tiles;
+  const int first_row = blockIdx.x % params.tiles * kRows;
+  const int batch = head_index / params.heads;
+  const int head = head_index % params.heads;
+  const int rows = min(kRows, params.seqlen_q - first_row);
+  const float* const sum =
+      params.dq_sum + (static_cast<long long>(head_index) * params.padded_q + first_row) * kHeadDim;
+  unsigned char* const dq =
+      static_cast<unsigned char*>(params.dq) +
+      (batch * params.dq_batch + head * params.dq_head + first_row * params.dq_row) * kElementBytes;
+
+  constexpr unsigned kChunks = kHeadDim / kVector;  // of a row
+#pragma unroll 4
+  for (unsigned i = threadIdx.x; i < rows * kChunks; i += kThreads) {
+    const int row = i / kChunks;
+    float value[kVector];
+#pragma unroll
+    for (int x = 0; x < kVector; x += 4) {
+      const float4 part = *reinterpret_cast<const float4*>(sum + i * kVector + x);
+      value[x] = part.x * params.scale, value[x + 1] = part.y * params.scale;
+      value[x + 2] = part.z * params.scale, value[x + 3] = part.w * params.scale;
+    }
+    *reinterpret_cast<uint4*>(dq + row * params.dq_row * kElementBytes + i % kChunks * 16) = narrow(value);
+  }
+}
