@@ -11,6 +11,7 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <vector>
 
 #include "api/engine_state.hpp"
 #include "flashjit/flashjit.hpp"
@@ -24,6 +25,7 @@ struct flashjit_engine {
 struct flashjit_plan {
   flashjit::Plan plan;
   std::string kernel;
+  std::vector<flashjit::KernelView> kernels;  // of strings, so that each ends in a zero
 };
 
 namespace {
@@ -200,6 +202,41 @@ flashjit::ForwardArgs convert(const flashjit_forward_args& from) {
   return args;
 }
 
+flashjit::BackwardArgs convert(const flashjit_backward_args& from) {
+  check_reserved(from.reserved, "backward_args.reserved");
+  flashjit::BackwardArgs args{.q = from.q,
+                              .k = from.k,
+                              .v = from.v,
+                              .o = from.o,
+                              .dout = from.dout,
+                              .lse = from.lse,
+                              .dq = from.dq,
+                              .dk = from.dk,
+                              .dv = from.dv,
+                              .q_strides = convert(from.q_strides),
+                              .k_strides = convert(from.k_strides),
+                              .v_strides = convert(from.v_strides),
+                              .o_strides = convert(from.o_strides),
+                              .dout_strides = convert(from.dout_strides),
+                              .dq_strides = convert(from.dq_strides),
+                              .dk_strides = convert(from.dk_strides),
+                              .dv_strides = convert(from.dv_strides),
+                              .workspace = from.workspace};
+  if (from.scale != 0) args.scale = from.scale;
+  if (from.shape != nullptr) args.shape = convert(read(from.shape, "flashjit_shape"));
+  return args;
+}
+
+// Writes as much of a struct as the caller's size has room for.
+template <class Struct>
+void answer(Struct* to, Struct known, const char* name) {
+  const std::size_t size = to->size;
+  if (size < sizeof(std::size_t) * 2)
+    refuse(fmt::format("{}.size is {}, may be sizeof(struct {})", name, size, name));
+  known.size = size;
+  std::memcpy(to, &known, std::min(size, sizeof known));
+}
+
 flashjit::Plan make_plan(flashjit_engine* engine, const flashjit_problem* problem,
                          const flashjit_shape* shape, const flashjit_plan_options* options) {
   require(engine, "engine");
@@ -244,7 +281,8 @@ flashjit_status flashjit_plan_create(flashjit_engine* engine, const flashjit_pro
     *plan = nullptr;
     flashjit::Plan made = make_plan(engine, problem, shape, options);
     std::string kernel = made.kernel_name();
-    *plan = new flashjit_plan{std::move(made), std::move(kernel)};
+    std::vector<flashjit::KernelView> kernels = made.kernels();
+    *plan = new flashjit_plan{std::move(made), std::move(kernel), std::move(kernels)};
   });
 }
 
@@ -268,24 +306,50 @@ flashjit_status flashjit_forward(const flashjit_plan* plan, const flashjit_forwa
   });
 }
 
+flashjit_status flashjit_backward(const flashjit_plan* plan, const flashjit_backward_args* args,
+                                  void* stream) {
+  return guarded([&] {
+    require(plan, "plan");
+    plan->plan.backward(convert(read(args, "flashjit_backward_args")), stream_of(stream));
+  });
+}
+
+flashjit_status flashjit_workspace_bytes(const flashjit_plan* plan, const flashjit_shape* shape,
+                                         size_t* bytes) {
+  return guarded([&] {
+    require(plan, "plan");
+    require(bytes, "bytes");
+    *bytes = 0;
+    *bytes = plan->plan.workspace_bytes(shape == nullptr ? plan->plan.shape()
+                                                         : convert(read(shape, "flashjit_shape")));
+  });
+}
+
 flashjit_status flashjit_plan_origin(const flashjit_plan* plan, flashjit_origin* origin) {
   return guarded([&] {
     require(plan, "plan");
     require(origin, "origin");
-    const std::size_t size = origin->size;
-    if (size < sizeof(std::size_t) * 2) {
-      refuse(fmt::format("flashjit_origin.size is {}, may be sizeof(struct flashjit_origin)", size));
-    }
     const flashjit::Origin& from = plan->plan.origin();
-    const flashjit_origin known{.size = size,
-                                .schedule = from.schedule.c_str(),
-                                .choice = from.choice.c_str(),
-                                .code = from.code.c_str(),
-                                .note = from.note.c_str(),
-                                .kernel = plan->kernel.c_str(),
-                                .source = plan->plan.source().c_str(),
-                                .workspace_bytes = plan->plan.workspace_bytes()};
-    std::memcpy(origin, &known, std::min(size, sizeof known));
+    answer(origin,
+           {.schedule = from.schedule.c_str(),
+            .choice = from.choice.c_str(),
+            .code = from.code.c_str(),
+            .note = from.note.c_str(),
+            .kernel = plan->kernel.c_str(),
+            .kernels = plan->kernels.size(),
+            .held_bytes = plan->plan.held_bytes()},
+           "flashjit_origin");
+  });
+}
+
+flashjit_status flashjit_plan_kernel(const flashjit_plan* plan, size_t index, flashjit_kernel* kernel) {
+  return guarded([&] {
+    require(plan, "plan");
+    require(kernel, "kernel");
+    if (index >= plan->kernels.size())
+      refuse(fmt::format("index is {}, may be 0 to {}", index, plan->kernels.size() - 1));
+    const flashjit::KernelView& view = plan->kernels[index];
+    answer(kernel, {.name = view.name.data(), .source = view.source.data()}, "flashjit_kernel");
   });
 }
 

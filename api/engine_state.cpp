@@ -164,9 +164,10 @@ EngineState::Ready EngineState::make(const Problem& problem, const Shape& shape,
 std::optional<EngineState::Ready> EngineState::attempt(const Problem& problem, const api::Choice& choice,
                                                        bool may_spill, std::string& note) {
   const KernelKey key{problem, choice.schedule};
-  const api::KernelCodePointer code =
-      codes_.get(key, [&] { return builder_.code(problem, choice.schedule); });
-  const runtime::Resources& resources = code->report.resources;
+  const PlanCodePointer code = codes_.get(key, [&]() -> PlanCodePointer {
+    return std::make_shared<const api::PlanCode>(builder_.code(problem, choice.schedule));
+  });
+  const runtime::Resources resources = code->resources();
   if (resources.spill_stores + resources.spill_loads != 0) {
     note += fmt::format("{}{} spills {} bytes of registers{}", note.empty() ? "" : "; ",
                         to_string(choice.schedule), std::max(resources.spill_stores, resources.spill_loads),
@@ -176,11 +177,11 @@ std::optional<EngineState::Ready> EngineState::attempt(const Problem& problem, c
   bool fresh = false;
   LauncherPointer launcher = kernels_.get(key, [&]() -> LauncherPointer {
     fresh = true;
-    return std::make_shared<const api::Launcher>(device(), builder_.load(problem, choice.schedule, code));
+    return std::make_shared<const api::Launcher>(device(), builder_.load(problem, choice.schedule, *code));
   });
   Origin origin{.schedule = to_string(choice.schedule),
                 .choice = choice.why,
-                .code = fresh ? launcher->kernel().code->origin : "memory",
+                .code = fresh ? launcher->plan().origin() : "memory",
                 .note = note};
   return Ready{.launcher = std::move(launcher), .origin = std::move(origin)};
 }

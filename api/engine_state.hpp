@@ -37,7 +37,7 @@ class EngineState {
   EngineState(EngineOptions options, Parts parts);
   explicit EngineState(const EngineOptions& options);
 
-  // A kernel that is ready to launch, why this one, and where its code came from.
+  // Kernels that are ready to launch, why these, and where their code came from.
   struct Ready {
     std::shared_ptr<const api::Launcher> launcher;
     Origin origin;
@@ -74,6 +74,7 @@ class EngineState {
     std::size_t operator()(const KernelKey& key) const;
   };
   using LauncherPointer = std::shared_ptr<const api::Launcher>;
+  using PlanCodePointer = std::shared_ptr<const api::PlanCode>;
 
   // Tunes unless wisdom makes it superfluous; returns what went wrong, if it did.
   std::string tune(const Problem& problem, const Shape& shape, const PlanOptions& options);
@@ -89,7 +90,7 @@ class EngineState {
   api::Chooser chooser_;
   std::mutex tuning_;  // one run at a time, or they would time each other
   api::SingleFlight<PlanKey, std::shared_ptr<const Ready>, Hash> plans_;
-  api::SingleFlight<KernelKey, api::KernelCodePointer, Hash> codes_;
+  api::SingleFlight<KernelKey, PlanCodePointer, Hash> codes_;
   api::SingleFlight<KernelKey, LauncherPointer, Hash> kernels_;
 };
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "api/plan_state.hpp"
+#include "generator/render.hpp"
 
 namespace flashjit {
 
@@ -11,6 +12,15 @@ Plan::Plan(std::shared_ptr<const PlanState> state) : state_(std::move(state)) {}
 
 void Plan::forward(const ForwardArgs& args, Stream stream) const {
   state_->launcher->forward(args.shape.has_value() ? *args.shape : state_->shape, args, stream);
+}
+
+void Plan::backward(const BackwardArgs& args, Stream stream) const {
+  state_->launcher->backward(args.shape.has_value() ? *args.shape : state_->shape, args, stream);
+}
+
+std::size_t Plan::workspace_bytes(const Shape& shape) const {
+  validate(shape);
+  return state_->launcher->workspace_bytes(shape);
 }
 
 const Problem& Plan::problem() const {
@@ -23,13 +33,16 @@ const Origin& Plan::origin() const {
   return state_->origin;
 }
 std::string Plan::kernel_name() const {
-  return state_->launcher->kernel().code->source.entry;
+  return flashjit::kernel_name(state_->launcher->plan().problem, state_->launcher->plan().schedule);
 }
-const std::string& Plan::source() const {
-  return state_->launcher->kernel().code->source.text;
+std::vector<KernelView> Plan::kernels() const {
+  std::vector<KernelView> views;
+  for (const api::LoadedKernel& kernel : state_->launcher->plan().kernels)
+    views.push_back({.name = kernel.code->source.entry, .source = kernel.code->source.text});
+  return views;
 }
-std::size_t Plan::workspace_bytes() const {
-  return state_->launcher->workspace_bytes();
+std::size_t Plan::held_bytes() const {
+  return state_->launcher->held_bytes();
 }
 
 }  // namespace flashjit

@@ -36,15 +36,23 @@ std::unique_ptr<autotune::Runner> make_runner(EngineState& state, const Problem&
 
 autotune::Build build_with(EngineState& state, const Problem& problem) {
   return [&state, problem](const Schedule& schedule, std::chrono::milliseconds deadline) -> autotune::Built {
-    KernelCodePointer code = state.builder().code(problem, schedule, deadline);
-    runtime::Resources resources = code->report.resources;
+    PlanCode code = state.builder().code(problem, schedule, deadline);
+    runtime::Resources resources = code.resources();
     auto launcher = std::make_shared<const Launcher>(
         state.device(), state.builder().load(problem, schedule, std::move(code)));
-    return {.resources = std::move(resources),
-            .launch = [launcher = std::move(launcher)](const ForwardArgs& args, runtime::Stream stream) {
-              // The tuner always names the shape.
-              launcher->forward(args.shape.value(), args, stream);
-            }};
+    // The tuner always names the shape.
+    autotune::Built built{.resources = std::move(resources)};
+    if (problem.pass == Pass::forward) {
+      built.forward = [launcher](const ForwardArgs& args, runtime::Stream stream) {
+        launcher->forward(args.shape.value(), args, stream);
+      };
+    } else {
+      built.backward = [launcher](const BackwardArgs& args, runtime::Stream stream) {
+        launcher->backward(args.shape.value(), args, stream);
+      };
+      built.workspace_bytes = [launcher](const Shape& shape) { return launcher->workspace_bytes(shape); };
+    }
+    return built;
   };
 }
 

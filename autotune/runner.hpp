@@ -22,8 +22,11 @@ namespace flashjit::autotune {
 // A compiled and loaded schedule.
 struct Built {
   runtime::Resources resources;
-  // Enqueues one pass; any shape is legal. Keeps the kernel loaded while it lives.
-  std::function<void(const ForwardArgs& args, runtime::Stream stream)> launch;
+  // Enqueue one pass, of the problem's kind; any shape is legal. They keep the kernels loaded while they
+  // live.
+  std::function<void(const ForwardArgs& args, runtime::Stream stream)> forward;
+  std::function<void(const BackwardArgs& args, runtime::Stream stream)> backward;
+  std::function<std::size_t(const Shape& shape)> workspace_bytes;  // of a backward call
 };
 
 // Compiles (or finds in a cache) and loads. Called from several threads at once; throws Error. deadline 0:

@@ -44,9 +44,16 @@ class ForwardArgs(Sized):
                 ("o_strides", Strides), ("shape", c.c_void_p), ("scale", c.c_float), ("reserved", c.c_int32)]
 
 
+class BackwardArgs(Sized):
+    _fields_ = [("size", c.c_size_t)] + [(name, c.c_void_p) for name in (
+        "q", "k", "v", "o", "dout", "lse", "dq", "dk", "dv")] + [(name + "_strides", Strides) for name in (
+            "q", "k", "v", "o", "dout", "dq", "dk", "dv")] + [
+                ("shape", c.c_void_p), ("workspace", c.c_void_p), ("scale", c.c_float), ("reserved", c.c_int32)]
+
+
 class Origin(Sized):
     _fields_ = [("size", c.c_size_t)] + [(name, c.c_char_p) for name in (
-        "schedule", "choice", "code", "note", "kernel", "source")] + [("workspace_bytes", c.c_size_t)]
+        "schedule", "choice", "code", "note", "kernel")] + [("kernels", c.c_size_t), ("held_bytes", c.c_size_t)]
 
 
 def strides_of(tensor):
@@ -76,12 +83,14 @@ class Engine:
     def description(self):
         return self.lib.flashjit_engine_description(self.handle).decode()
 
-    def plan(self, q, k, v, causal, family="", schedule="", tuning="off"):
+    def plan(self, q, k, v, causal, family="", schedule="", tuning="off", backward=False, deterministic=False):
         """Tensors are (batch, seqlen, heads, head_dim)."""
         (batch, seqlen_q, heads, dim), (_, seqlen_k, heads_kv, _), dim_v = q.shape, k.shape, v.shape[-1]
-        key = (batch, seqlen_q, seqlen_k, heads, heads_kv, dim, dim_v, str(q.dtype), causal, family, schedule, tuning)
+        key = (batch, seqlen_q, seqlen_k, heads, heads_kv, dim, dim_v, str(q.dtype), causal, family, schedule, tuning,
+               backward, deterministic)
         if key not in self.plans:
-            problem = Problem(dtype=DTYPES[str(q.dtype)], head_dim=dim, head_dim_v=dim_v, causal=int(causal))
+            problem = Problem(pass_=BACKWARD if backward else FORWARD, dtype=DTYPES[str(q.dtype)], head_dim=dim,
+                              head_dim_v=dim_v, causal=int(causal), deterministic=int(deterministic))
             shape = Shape(batch=batch, heads=heads, heads_kv=heads_kv, seqlen_q=seqlen_q, seqlen_k=seqlen_k)
             options = PlanOptions(schedule=schedule.encode() or None, family=family.encode() or None, tuning=TUNING[tuning])
             plan = c.c_void_p()
@@ -100,3 +109,17 @@ class Engine:
                            lse=lse.data_ptr() if lse is not None else None, q_strides=strides_of(q),
                            k_strides=strides_of(k), v_strides=strides_of(v), o_strides=strides_of(o))
         self.check(self.lib.flashjit_forward(plan, c.byref(args), c.c_void_p(stream)))
+
+    def workspace_bytes(self, plan):
+        """Of a backward call at the plan's own shape."""
+        count = c.c_size_t()
+        self.check(self.lib.flashjit_workspace_bytes(plan, None, c.byref(count)))
+        return count.value
+
+    def backward(self, plan, q, k, v, o, dout, lse, dq, dk, dv, workspace=None, stream=0):
+        """workspace: None means the engine's own pool."""
+        tensors = {"q": q, "k": k, "v": v, "o": o, "dout": dout, "dq": dq, "dk": dk, "dv": dv}
+        args = BackwardArgs(lse=lse.data_ptr(), workspace=workspace.data_ptr() if workspace is not None else None,
+                            **{name: tensor.data_ptr() for name, tensor in tensors.items()},
+                            **{name + "_strides": strides_of(tensor) for name, tensor in tensors.items()})
+        self.check(self.lib.flashjit_backward(plan, c.byref(args), c.c_void_p(stream)))

@@ -10,6 +10,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/inspection.hpp"
@@ -27,6 +28,7 @@ struct InspectOptions {
   DeviceOptions device;
   std::string schedule;
   std::string family;
+  std::string kernel;
   std::string emit;
   std::string output;
   std::string compare;
@@ -56,10 +58,32 @@ void print_table(const Inspection& inspection) {
   for (const auto& [what, value] : rows(inspection)) fmt::print("{:<10}  {}\n", what, value);
 }
 
+// A plan of one kernel is an object, a backward pass's several are a list.
+nlohmann::json to_json(const std::vector<Inspection>& inspections) {
+  if (inspections.size() == 1) return to_json(inspections.front());
+  nlohmann::json list = nlohmann::json::array();
+  for (const Inspection& inspection : inspections) list.push_back(to_json(inspection));
+  return list;
+}
+
+// What is text comes kernel after kernel; the schedule is one for all.
+std::string emit_all(const std::vector<Inspection>& inspections, const std::string& artefact) {
+  if (inspections.size() == 1 || artefact == "schedule") return emit(inspections.front(), artefact);
+  if (artefact == "cubin") {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("the plan has {} kernels, and a cubin holds one", inspections.size()),
+                "Say which with --kernel: its number from 0, its name, or the end of that.");
+  }
+  std::string text;
+  for (const Inspection& inspection : inspections)
+    text += fmt::format("{}{}", text.empty() ? "" : "\n", emit(inspection, artefact));
+  return text;
+}
+
+using Rows = std::vector<std::pair<std::string, std::string>>;
+
 // Rows that differ, side by side.
-void print_comparison(const Inspection& a, const Inspection& b) {
-  const auto left = rows(a);
-  const auto right = rows(b);
+void print_comparison(const Rows& left, const Rows& right) {
   const auto value_of = [](const auto& list, const std::string& what) {
     const auto found =
         std::find_if(list.begin(), list.end(), [&](const auto& row) { return row.first == what; });
@@ -108,23 +132,33 @@ int run(const InspectOptions& options) {
   engine.use_cache = !options.no_cache;
   EngineState state(engine);
   const auto look = [&](const std::string& schedule) {
-    return inspect(state, problem, shape, {.schedule = schedule, .family = options.family});
+    std::vector<Inspection> all =
+        inspect(state, problem, shape, {.schedule = schedule, .family = options.family});
+    if (!options.kernel.empty()) all = {find_kernel(all, options.kernel)};
+    return all;
   };
 
-  const Inspection inspection = look(options.schedule);
+  const std::vector<Inspection> inspections = look(options.schedule);
   if (!options.emit.empty()) {
-    write(emit(inspection, options.emit), options);
+    write(emit_all(inspections, options.emit), options);
   } else if (!options.compare.empty()) {
-    const Inspection other = look(options.compare);
+    const std::vector<Inspection> others = look(options.compare);
     if (options.json) {
-      fmt::print("{}\n", nlohmann::json::array({to_json(inspection), to_json(other)}).dump(2));
+      fmt::print("{}\n", nlohmann::json::array({to_json(inspections), to_json(others)}).dump(2));
     } else {
-      print_comparison(inspection, other);
+      for (std::size_t i = 0; i < std::max(inspections.size(), others.size()); ++i) {
+        if (i != 0) fmt::print("\n");
+        print_comparison(i < inspections.size() ? rows(inspections[i]) : Rows(),
+                         i < others.size() ? rows(others[i]) : Rows());
+      }
     }
   } else if (options.json) {
-    fmt::print("{}\n", to_json(inspection).dump(2));
+    fmt::print("{}\n", to_json(inspections).dump(2));
   } else {
-    print_table(inspection);
+    for (std::size_t i = 0; i < inspections.size(); ++i) {
+      if (i != 0) fmt::print("\n");
+      print_table(inspections[i]);
+    }
   }
   return 0;
 }
@@ -140,6 +174,9 @@ void add_inspect(CLI::App& app, int& exit_code) {
   verb->add_option("--schedule", options->schedule,
                    "such as mma:m128n64w4s2; the one a plan would take by default");
   verb->add_option("--family", options->family, "simt, mma or wgmma only");
+  verb->add_option(
+      "--kernel", options->kernel,
+      "one of a backward pass's: its number from 0, its name, or the end of that; all by default");
   verb->add_option("--emit", options->emit, std::string(kArtefacts) + ", to stdout or -o");
   verb->add_option("-o,--output", options->output, "the file that --emit writes");
   verb->add_option("--compare", options->compare, "another schedule: print what differs");

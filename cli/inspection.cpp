@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "flashjit/error.hpp"
 #include "generator/schedule.hpp"
@@ -53,24 +54,42 @@ std::string schedule_text(const std::string& name) {
 
 }  // namespace
 
-Inspection inspect(EngineState& state, const Problem& problem, const Shape& shape,
-                   const PlanOptions& options) {
+std::vector<Inspection> inspect(EngineState& state, const Problem& problem, const Shape& shape,
+                                const PlanOptions& options) {
   validate(problem);
   const std::optional<api::Choice> preferred = state.chooser().preferred(problem, shape, options);
   const api::Choice choice = preferred ? *preferred : state.chooser().ranked(problem, shape, options).front();
-  Inspection inspection{.target = state.device().target(),
-                        .schedule = to_string(choice.schedule),
-                        .choice = choice.why,
-                        .code = state.builder().code(problem, choice.schedule),
-                        .has_cubin = false,
-                        .occupancy = {}};
-  inspection.has_cubin = !inspection.code->entry->section("cubin").empty();
-  if (inspection.has_cubin) {
-    inspection.occupancy =
-        runtime::occupancy(inspection.target, inspection.code->report.resources.registers,
-                           inspection.code->source.geometry.threads, shared_bytes(inspection));
+  std::vector<Inspection> inspections;
+  api::PlanCode all = state.builder().code(problem, choice.schedule);
+  for (api::KernelCodePointer& code : all.kernels) {
+    Inspection inspection{.target = state.device().target(),
+                          .schedule = to_string(choice.schedule),
+                          .choice = choice.why,
+                          .code = std::move(code),
+                          .has_cubin = false,
+                          .occupancy = {}};
+    inspection.has_cubin = !inspection.code->entry->section("cubin").empty();
+    if (inspection.has_cubin) {
+      inspection.occupancy =
+          runtime::occupancy(inspection.target, inspection.code->report.resources.registers,
+                             inspection.code->source.geometry.threads, shared_bytes(inspection));
+    }
+    inspections.push_back(std::move(inspection));
   }
-  return inspection;
+  return inspections;
+}
+
+const Inspection& find_kernel(const std::vector<Inspection>& inspections, const std::string& kernel) {
+  std::string known;
+  for (std::size_t i = 0; i < inspections.size(); ++i) {
+    const std::string& entry = inspections[i].code->source.entry;
+    if (kernel == std::to_string(i) || entry == kernel || entry.ends_with("_" + kernel))
+      return inspections[i];
+    known += fmt::format("\n  {}  {}", i, entry);
+  }
+  throw Error(
+      ErrorCode::invalid_argument,
+      fmt::format("kernel is \"{}\", may be the number, name or end of the name of one of{}", kernel, known));
 }
 
 std::vector<std::pair<std::string, std::string>> rows(const Inspection& inspection) {
@@ -81,7 +100,9 @@ std::vector<std::pair<std::string, std::string>> rows(const Inspection& inspecti
       {"kernel", inspection.code->source.entry},
       {"schedule", fmt::format("{} ({})", inspection.schedule, inspection.choice)},
       {"target", fmt::format("{}, NVRTC {}", report.arch, report.nvrtc)},
-      {"CTA", fmt::format("{} query rows, {} threads{}", geometry.tile_m, geometry.threads,
+      {"CTA", fmt::format("{} {}, {} threads{}",
+                          geometry.grid == Grid::key_tiles ? geometry.tile_n : geometry.tile_m,
+                          geometry.grid == Grid::key_tiles ? "keys" : "query rows", geometry.threads,
                           geometry.cluster > 1 ? fmt::format(", clusters of {}", geometry.cluster) : "")},
   };
   if (inspection.has_cubin) {
@@ -124,7 +145,9 @@ nlohmann::json to_json(const Inspection& inspection) {
                       {"choice", inspection.choice},
                       {"arch", report.arch},
                       {"nvrtc", report.nvrtc},
+                      {"grid", geometry.grid == Grid::key_tiles ? "key tiles" : "query tiles"},
                       {"tile_m", geometry.tile_m},
+                      {"tile_n", geometry.tile_n},
                       {"threads", geometry.threads},
                       {"cluster", geometry.cluster},
                       {"shared_dynamic", geometry.shared_bytes},

@@ -1,4 +1,4 @@
-// What is known of one schedule's kernel without running it: behind `flashjit inspect`.
+// What is known of one schedule's kernels without running them: behind `flashjit inspect`.
 #pragma once
 
 #include <memory>
@@ -16,6 +16,7 @@
 
 namespace flashjit::cli {
 
+// One kernel.
 struct Inspection {
   Target target;
   std::string schedule;  // "mma:m128n64w4s2"
@@ -25,9 +26,14 @@ struct Inspection {
   runtime::Occupancy occupancy;
 };
 
-// Compiles, or takes from the cache, the kernel that a plan with these options would try first.
-Inspection inspect(EngineState& state, const Problem& problem, const Shape& shape,
-                   const PlanOptions& options);
+// Compiles, or takes from the cache, the kernels that a plan with these options would try first, in launch
+// order.
+std::vector<Inspection> inspect(EngineState& state, const Problem& problem, const Shape& shape,
+                                const PlanOptions& options);
+
+// The one that `kernel` names: its number from 0, its name, or the end of that ("preprocess"). Throws
+// Error{invalid_argument} that lists them.
+const Inspection& find_kernel(const std::vector<Inspection>& inspections, const std::string& kernel);
 
 // What a person reads, as (what, value).
 std::vector<std::pair<std::string, std::string>> rows(const Inspection& inspection);

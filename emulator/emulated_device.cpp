@@ -127,6 +127,8 @@ class Device final : public EmulatedDevice {
 
   void* allocate(std::size_t bytes) override { return memory_.allocate(bytes); }
   void free(void* pointer) noexcept override { memory_.free(pointer); }
+  void* allocate_ordered(std::size_t bytes, runtime::Stream) override { return memory_.allocate(bytes); }
+  void free_ordered(void* pointer, runtime::Stream) override { memory_.free(pointer); }
   void copy_to_device(void* to, const void* from, std::size_t bytes, runtime::Stream) override {
     memory_.check_host(to, bytes, true, "copy_to_device");
     if (bytes != 0) std::memcpy(to, from, bytes);

@@ -13,6 +13,7 @@
 #include "runtime/cuda/clock.hpp"
 #include "runtime/cuda/context.hpp"
 #include "runtime/cuda/driver.hpp"
+#include "runtime/cuda/memory_pool.hpp"
 #include "runtime/cuda/tensor_map.hpp"
 
 namespace flashjit::runtime {
@@ -145,7 +146,8 @@ class CudaDevice final : public Device {
         target_(target_of_device(driver_, context_->device())),
         description_(fmt::format("{}, driver {}", name_of_device(driver_, context_->device()),
                                  driver_version(driver_))),
-        clock_(pci_bus_id_of_device(driver_, context_->device())) {}
+        clock_(pci_bus_id_of_device(driver_, context_->device())),
+        pool_(context_) {}
 
   [[nodiscard]] const Target& target() const override { return target_; }
   [[nodiscard]] std::string name() const override { return fmt::format("cuda:{}", context_->index()); }
@@ -170,6 +172,14 @@ class CudaDevice final : public Device {
 
   void* allocate(std::size_t bytes) override;
   void free(void* pointer) noexcept override;
+  void* allocate_ordered(std::size_t bytes, Stream stream) override {
+    const ContextScope scope(*context_);
+    return pool_.allocate(bytes, stream);
+  }
+  void free_ordered(void* pointer, Stream stream) override {
+    const ContextScope scope(*context_);
+    pool_.free(pointer, stream);
+  }
   void copy_to_device(void* to, const void* from, std::size_t bytes, Stream stream) override {
     if (bytes == 0) return;
     const ContextScope scope(*context_);
@@ -217,6 +227,7 @@ class CudaDevice final : public Device {
   Target target_;
   std::string description_;
   SmClock clock_;
+  MemoryPool pool_;
 };
 
 void CudaDevice::launch(const Kernel& kernel, const Launch& launch, std::span<void* const> params,

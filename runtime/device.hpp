@@ -94,6 +94,10 @@ class Device {
 
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void free(void* pointer) noexcept = 0;
+  // Memory for the work that is enqueued between the two calls, out of a pool that keeps what it has: cheap,
+  // and fit for any number of streams, and for a stream in capture (whose graph then owns the memory).
+  virtual void* allocate_ordered(std::size_t bytes, Stream stream) = 0;
+  virtual void free_ordered(void* pointer, Stream stream) = 0;
   virtual void copy_to_device(void* to, const void* from, std::size_t bytes, Stream stream) = 0;
   virtual void copy_to_host(void* to, const void* from, std::size_t bytes, Stream stream) = 0;  // waits
   virtual void fill(void* to, std::uint8_t value, std::size_t bytes, Stream stream) = 0;

@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <future>
 #include <utility>
 
 #include "flashjit/error.hpp"
@@ -17,14 +19,8 @@ constexpr auto kLockPatience = 10s;  // another process is at it: longer than ne
 
 constexpr const char* kSchema = "1";
 
-KernelSource render_one(const Problem& problem, const Schedule& schedule, const Target& target,
-                        const TemplateSet& templates) {
-  std::vector<KernelSource> kernels = render(problem, schedule, target, templates);
-  if (kernels.size() != 1) {
-    throw Error(ErrorCode::unsupported,
-                fmt::format("{}: only plans of one kernel can be run", describe(problem)));
-  }
-  return std::move(kernels.front());
+double milliseconds_of(const KernelCode& code) {
+  return code.compiled ? code.report.compile_ms : 0;
 }
 
 std::string append_flags() {
@@ -54,9 +50,48 @@ cache::Key KernelBuilder::key_of(const KernelSource& source) {
   return key;
 }
 
-KernelCodePointer KernelBuilder::code(const Problem& problem, const Schedule& schedule,
-                                      std::chrono::milliseconds deadline) {
-  KernelSource source = render_one(problem, schedule, device_.target(), templates_);
+const std::string& LoadedPlan::origin() const {
+  // Compiled is slower than found, and a disk slower than memory; among the compiled the longest counts.
+  const auto slower = [](const LoadedKernel& a, const LoadedKernel& b) {
+    if (milliseconds_of(*a.code) != milliseconds_of(*b.code))
+      return milliseconds_of(*a.code) < milliseconds_of(*b.code);
+    return a.code->origin == "memory" && b.code->origin != "memory";
+  };
+  return std::max_element(kernels.begin(), kernels.end(), slower)->code->origin;
+}
+
+runtime::Resources PlanCode::resources() const {
+  runtime::Resources all;
+  for (const KernelCodePointer& kernel : kernels) {
+    const runtime::Resources& one = kernel->report.resources;
+    all.registers = std::max(all.registers, one.registers);
+    all.spill_stores += one.spill_stores;
+    all.spill_loads += one.spill_loads;
+    all.stack = std::max(all.stack, one.stack);
+    all.shared_bytes = std::max(all.shared_bytes, one.shared_bytes);
+    all.barriers = std::max(all.barriers, one.barriers);
+    all.code_bytes += one.code_bytes;
+    all.warnings.insert(all.warnings.end(), one.warnings.begin(), one.warnings.end());
+  }
+  return all;
+}
+
+PlanCode KernelBuilder::code(const Problem& problem, const Schedule& schedule,
+                             std::chrono::milliseconds deadline) {
+  std::vector<KernelSource> sources = render(problem, schedule, device_.target(), templates_);
+  std::vector<std::future<KernelCodePointer>> rest;
+  for (std::size_t i = 1; i < sources.size(); ++i) {
+    rest.push_back(std::async(
+        std::launch::async, [&, i] { return code_of(problem, schedule, std::move(sources[i]), deadline); }));
+  }
+  PlanCode code;
+  code.kernels.push_back(code_of(problem, schedule, std::move(sources.front()), deadline));
+  for (std::future<KernelCodePointer>& kernel : rest) code.kernels.push_back(kernel.get());
+  return code;
+}
+
+KernelCodePointer KernelBuilder::code_of(const Problem& problem, const Schedule& schedule,
+                                         KernelSource source, std::chrono::milliseconds deadline) {
   const cache::Key key = key_of(source);
   const auto out_of = [&](const cache::Hit& hit) {
     Report report = parse_report(hit.entry->section("report"));
@@ -101,36 +136,43 @@ KernelCodePointer KernelBuilder::compile(const Problem& problem, const Schedule&
                  .report = std::move(report)});
 }
 
-std::shared_ptr<LoadedKernel> KernelBuilder::load(const Problem& problem, const Schedule& schedule,
-                                                  KernelCodePointer code) {
-  auto loaded = std::make_shared<LoadedKernel>();
+std::shared_ptr<LoadedPlan> KernelBuilder::load(const Problem& problem, const Schedule& schedule,
+                                                PlanCode code) {
+  auto loaded = std::make_shared<LoadedPlan>();
   loaded->problem = problem;
   loaded->schedule = schedule;
-  loaded->code = std::move(code);
+  for (KernelCodePointer& kernel : code.kernels)
+    loaded->kernels.push_back(load_one(problem, schedule, std::move(kernel)));
+  return loaded;
+}
+
+LoadedKernel KernelBuilder::load_one(const Problem& problem, const Schedule& schedule,
+                                     KernelCodePointer code) {
+  LoadedKernel loaded{.code = std::move(code)};
   const auto load = [&] {
-    const KernelCode& from = *loaded->code;
+    const KernelCode& from = *loaded.code;
     // The image only points at the text and the code, which live as long as the kernel.
-    loaded->kernel = device_.load({.entry = from.source.entry,
-                                   .ptx = from.entry->section("ptx"),
-                                   .cubin = from.entry->section("cubin"),
-                                   .shared_bytes = from.source.geometry.shared_bytes,
-                                   .origins = from.source.origins});
+    loaded.kernel = device_.load({.entry = from.source.entry,
+                                  .ptx = from.entry->section("ptx"),
+                                  .cubin = from.entry->section("cubin"),
+                                  .shared_bytes = from.source.geometry.shared_bytes,
+                                  .origins = from.source.origins});
   };
   try {
     load();
   } catch (const Error& refused) {
-    if (loaded->code->compiled || refused.code() != ErrorCode::device) throw;
-    const cache::Key key = loaded->code->entry->key;
-    loaded->code = compile(problem, schedule, loaded->code->source, key, kCompileDeadline);
+    if (loaded.code->compiled || refused.code() != ErrorCode::device) throw;
+    const cache::Key key = loaded.code->entry->key;
+    loaded.code = compile(problem, schedule, loaded.code->source, key, kCompileDeadline);
     load();
   }
-  const Geometry& geometry = loaded->code->source.geometry;
-  loaded->ctas_per_sm = device_.occupancy(*loaded->kernel, geometry.threads, geometry.shared_bytes);
-  if (loaded->ctas_per_sm < 1) {
+  const Geometry& geometry = loaded.code->source.geometry;
+  loaded.ctas_per_sm = device_.occupancy(*loaded.kernel, geometry.threads, geometry.shared_bytes);
+  if (loaded.ctas_per_sm < 1) {
     throw Error(
         ErrorCode::unsupported,
         fmt::format("{}: not one CTA of {} threads and {} bytes of shared memory fits on a multiprocessor",
-                    loaded->code->source.entry, geometry.threads, geometry.shared_bytes));
+                    loaded.code->source.entry, geometry.threads, geometry.shared_bytes));
   }
   return loaded;
 }

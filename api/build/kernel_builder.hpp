@@ -1,4 +1,5 @@
-// From Problem and Schedule to a loaded kernel: render, look into the cache, compile if need be, load.
+// From Problem and Schedule to the loaded kernels of a plan: render, look into the cache, compile if need be,
+// load.
 #pragma once
 
 #include <chrono>
@@ -6,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "api/build/report.hpp"
 #include "api/build/toolchain.hpp"
@@ -32,12 +34,25 @@ struct KernelCode {
 
 using KernelCodePointer = std::shared_ptr<const KernelCode>;
 
+// The code of all of a plan's kernels, in launch order.
+struct PlanCode {
+  std::vector<KernelCodePointer> kernels;
+  // The most registers, stack, shared memory and barriers of a kernel; the spills, code and warnings of all.
+  [[nodiscard]] runtime::Resources resources() const;
+};
+
 struct LoadedKernel {
-  Problem problem;
-  Schedule schedule;
   KernelCodePointer code;
   int ctas_per_sm = 1;
   std::unique_ptr<runtime::Kernel> kernel;  // last: unloaded first
+};
+
+struct LoadedPlan {
+  Problem problem;
+  Schedule schedule;
+  std::vector<LoadedKernel> kernels;  // in launch order
+  // Where its code came from, as Origin::code says it: the slowest of the kernels' ways.
+  [[nodiscard]] const std::string& origin() const;
 };
 
 class KernelBuilder {
@@ -46,16 +61,19 @@ class KernelBuilder {
   KernelBuilder(runtime::Device& device, cache::Store& store, const TemplateSet& templates,
                 LoadCompiler load_compiler);
 
-  // Out of the cache, else compiled into it. Many threads, and many processes on one cache, compile a kernel
-  // once. Throws Error{compile_failed} when NVRTC takes longer than `deadline`.
-  KernelCodePointer code(const Problem& problem, const Schedule& schedule,
-                         std::chrono::milliseconds deadline = kCompileDeadline);
+  // Out of the cache, else compiled into it, all kernels at once. Many threads, and many processes on one
+  // cache, compile a kernel once. Throws Error{compile_failed} when NVRTC takes longer than `deadline`.
+  PlanCode code(const Problem& problem, const Schedule& schedule,
+                std::chrono::milliseconds deadline = kCompileDeadline);
 
   // An entry that is whole but that the device refuses is rebuilt once.
-  std::shared_ptr<LoadedKernel> load(const Problem& problem, const Schedule& schedule,
-                                     KernelCodePointer code);
+  std::shared_ptr<LoadedPlan> load(const Problem& problem, const Schedule& schedule, PlanCode code);
 
  private:
+  [[nodiscard]] KernelCodePointer code_of(const Problem& problem, const Schedule& schedule,
+                                          KernelSource source, std::chrono::milliseconds deadline);
+  [[nodiscard]] LoadedKernel load_one(const Problem& problem, const Schedule& schedule,
+                                      KernelCodePointer code);
   [[nodiscard]] cache::Key key_of(const KernelSource& source);
   [[nodiscard]] KernelCodePointer compile(const Problem& problem, const Schedule& schedule,
                                           KernelSource source, const cache::Key& key,

@@ -1,14 +1,14 @@
-// From a checked call to one Device::launch.
+// From a checked call to one Device::launch for each kernel.
 #include "api/launch/launcher.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
 #include <limits>
 #include <span>
 
+#include "api/launch/backward_call.hpp"
 #include "api/launch/forward_call.hpp"
 #include "flashjit/error.hpp"
 
@@ -30,61 +30,128 @@ int pairs_per_section(const Problem& problem, const ForwardParams& params, int s
   return static_cast<int>((pairs + count - 1) / count);
 }
 
+// How many (head, batch) pairs a grid runs over.
+long long pairs_of(const Shape& shape, Grid grid) {
+  return static_cast<long long>(shape.batch) * (grid == Grid::key_tiles ? shape.kv_heads() : shape.heads);
+}
+
+bool has_dynamic_tiles(const LoadedPlan& plan) {
+  return plan.kernels.front().code->source.geometry.dynamic;
+}
+
 }  // namespace
 
-Launcher::Launcher(runtime::Device& device, std::shared_ptr<const LoadedKernel> kernel)
+KernelLauncher::KernelLauncher(runtime::Device& device, const Problem& problem, const LoadedKernel& kernel)
     : device_(device),
-      kernel_(std::move(kernel)),
-      geometry_(kernel_->code->source.geometry),
-      mapper_(device, kernel_->code->source.maps, kernel_->problem),
-      counters_(geometry_.dynamic ? std::make_unique<TileCounters>(device) : nullptr) {}
+      kernel_(kernel),
+      geometry_(kernel.code->source.geometry),
+      mapper_(device, kernel.code->source.maps, problem) {}
+
+int KernelLauncher::tiles(const Shape& shape) const {
+  const bool over_keys = geometry_.grid == Grid::key_tiles;
+  const int rows = over_keys ? shape.seqlen_k : shape.seqlen_q;
+  if (rows == 0) return 0;
+  const int tile = over_keys ? geometry_.tile_n : geometry_.tile_m;
+  const int tiles = (rows - 1) / tile + 1;
+  const long long pairs = pairs_of(shape, geometry_.grid);
+  // Both factors are below 2^62 and 2^31, so that the division cannot be fooled where the product could.
+  if (pairs > (kMaxGrid - geometry_.cluster) / tiles) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("shape {} has {} x {} tiles of {} {}, may have {} in all", describe(shape), tiles,
+                            pairs, tile, over_keys ? "keys" : "query rows", kMaxGrid - geometry_.cluster),
+                "Split the batch over several calls.");
+  }
+  return tiles;
+}
+
+template <class Params>
+void KernelLauncher::launch(Params& params, long long all_tiles, Stream stream) const {
+  std::array<void*, kMaxMaps + 1> pointers{};
+  std::size_t count = 0;
+  if (mapper_.size() != 0) {
+    TensorMaps& maps = mapper_.maps_for(tensors_of(params));
+    for (; count < mapper_.size(); ++count) pointers[count] = &maps[count];
+  }
+  pointers[count++] = &params;
+  long long ctas = all_tiles;
+  if (geometry_.persistent) {
+    ctas = std::min(ctas, static_cast<long long>(device_.target().sm_count) * kernel_.ctas_per_sm);
+  }
+  const long long cluster = geometry_.cluster;
+  device_.launch(*kernel_.kernel,
+                 {.grid = static_cast<std::uint32_t>((ctas + cluster - 1) / cluster * cluster),
+                  .threads = static_cast<std::uint32_t>(geometry_.threads),
+                  .shared_bytes = static_cast<std::uint32_t>(geometry_.shared_bytes),
+                  .cluster = static_cast<std::uint32_t>(geometry_.cluster)},
+                 std::span(pointers).first(count), stream);
+}
+
+Launcher::Launcher(runtime::Device& device, std::shared_ptr<const LoadedPlan> plan)
+    : device_(device),
+      plan_(std::move(plan)),
+      workspace_(workspace_of(plan_->schedule)),
+      counters_(has_dynamic_tiles(*plan_) ? std::make_unique<TileCounters>(device) : nullptr) {
+  kernels_.reserve(plan_->kernels.size());
+  for (const LoadedKernel& kernel : plan_->kernels) kernels_.emplace_back(device, plan_->problem, kernel);
+}
 
 void Launcher::replenish() const {
   if (counters_ != nullptr) counters_->replenish();
 }
 
-std::uint32_t Launcher::grid(long long tiles) const {
-  const long long cluster = geometry_.cluster;
-  long long ctas = tiles;
-  if (geometry_.persistent) {
-    ctas = std::min(ctas, static_cast<long long>(device_.target().sm_count) * kernel_->ctas_per_sm);
-  }
-  return static_cast<std::uint32_t>((ctas + cluster - 1) / cluster * cluster);
+void Launcher::check_pass(Pass pass) const {
+  if (plan_->problem.pass == pass) return;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("this plan is for the {} pass, may not run a {} one",
+                          to_string(plan_->problem.pass), to_string(pass)),
+              fmt::format("Ask the Engine for a plan with Problem::pass = Pass::{}.", to_string(pass)));
 }
 
 void Launcher::forward(const Shape& shape, const ForwardArgs& args, Stream stream) const {
-  const Problem& problem = kernel_->problem;
+  check_pass(Pass::forward);
+  const Problem& problem = plan_->problem;
   ForwardParams params;
   if (!make_forward_params(problem, shape, args, params)) return;
 
-  params.tiles_m = (params.seqlen_q - 1) / geometry_.tile_m + 1;
-  const long long pairs = static_cast<long long>(params.batch) * params.heads;
-  // Both factors are below 2^62 and 2^31, so that the division cannot be fooled where the product could.
-  if (pairs > (kMaxGrid - geometry_.cluster) / params.tiles_m) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        fmt::format("shape {} has {} x {} tiles of {} query rows, may have {} in all", describe(shape),
-                    params.tiles_m, pairs, geometry_.tile_m, kMaxGrid - geometry_.cluster),
-        "Split the batch over several calls.");
-  }
-  params.section = pairs_per_section(problem, params, geometry_.section_bytes);
-  if (geometry_.dynamic) {
-    params.tile_counter = counters_->for_launch(stream);
-  }
+  const KernelLauncher& kernel = kernels_.front();
+  params.tiles_m = kernel.tiles(shape);
+  params.section = pairs_per_section(problem, params, kernel.geometry().section_bytes);
+  if (counters_ != nullptr) params.tile_counter = counters_->for_launch(stream);
+  kernel.launch(params, params.tiles_m * pairs_of(shape, Grid::query_tiles), stream);
+}
 
-  std::array<void*, kMaxMaps + 1> pointers{};
-  std::size_t count = 0;
-  if (mapper_.size() != 0) {
-    TensorMaps& maps = mapper_.maps_for(params);
-    for (; count < mapper_.size(); ++count) pointers[count] = &maps[count];
+std::size_t Launcher::workspace_bytes(const Shape& shape) const {
+  if (plan_->problem.pass == Pass::forward) return 0;
+  return WorkspaceLayout(plan_->problem, shape, workspace_, tile_m_of(plan_->schedule)).bytes;
+}
+
+void Launcher::backward(const Shape& shape, const BackwardArgs& args, Stream stream) const {
+  check_pass(Pass::backward);
+  BackwardParams params;
+  if (!make_backward_params(plan_->problem, shape, args, params)) return;
+  for (const KernelLauncher& kernel : kernels_)
+    static_cast<void>(kernel.tiles(shape));  // all fit, or none runs
+
+  const WorkspaceLayout layout(plan_->problem, shape, workspace_, tile_m_of(plan_->schedule));
+  void* workspace = args.workspace;
+  const bool borrowed = workspace == nullptr && layout.bytes != 0;
+  if (borrowed) workspace = device_.allocate_ordered(layout.bytes, stream);
+  if (workspace != nullptr) layout.place(workspace, workspace_, params);
+  const auto run = [&] {
+    for (const KernelLauncher& kernel : kernels_) {
+      params.tiles = kernel.tiles(shape);
+      if (params.tiles != 0)
+        kernel.launch(params, params.tiles * pairs_of(shape, kernel.geometry().grid), stream);
+    }
+  };
+  if (!borrowed) return run();
+  try {
+    run();
+  } catch (const Error&) {
+    device_.free_ordered(workspace, stream);
+    throw;
   }
-  pointers[count++] = &params;
-  device_.launch(*kernel_->kernel,
-                 {.grid = grid(params.tiles_m * pairs),
-                  .threads = static_cast<std::uint32_t>(geometry_.threads),
-                  .shared_bytes = static_cast<std::uint32_t>(geometry_.shared_bytes),
-                  .cluster = static_cast<std::uint32_t>(geometry_.cluster)},
-                 std::span(pointers).first(count), stream);
+  device_.free_ordered(workspace, stream);
 }
 
 }  // namespace flashjit::api

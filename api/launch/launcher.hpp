@@ -1,10 +1,12 @@
-// A loaded kernel and all that its launches need. launch() is the hot path: no allocation, no lock, no
-// string.
+// A loaded plan and all that its launches need. forward() and backward() are the hot path: no allocation, no
+// lock, no string.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "api/build/kernel_builder.hpp"
 #include "api/launch/tensor_maps.hpp"
@@ -14,24 +16,48 @@
 
 namespace flashjit::api {
 
+// One kernel of a plan.
+class KernelLauncher {
+ public:
+  KernelLauncher(runtime::Device& device, const Problem& problem, const LoadedKernel& kernel);
+
+  [[nodiscard]] const Geometry& geometry() const { return geometry_; }
+
+  // The tiles of each head and batch; throws Error{invalid_argument} if all of them are more than a grid
+  // holds.
+  [[nodiscard]] int tiles(const Shape& shape) const;
+
+  // Enqueues it for this many tiles in all. Params is what the kernel takes, filled in.
+  template <class Params>
+  void launch(Params& params, long long all_tiles, Stream stream) const;
+
+ private:
+  runtime::Device& device_;
+  const LoadedKernel& kernel_;
+  const Geometry& geometry_;
+  const TensorMapper mapper_;
+};
+
 class Launcher {
  public:
-  Launcher(runtime::Device& device, std::shared_ptr<const LoadedKernel> kernel);
+  Launcher(runtime::Device& device, std::shared_ptr<const LoadedPlan> plan);
 
-  // Checks the arguments, then enqueues one forward pass; nothing where there is nothing to compute.
+  // Checks the arguments, then enqueues one pass; nothing where there is nothing to compute.
   void forward(const Shape& shape, const ForwardArgs& args, Stream stream) const;
+  void backward(const Shape& shape, const BackwardArgs& args, Stream stream) const;
 
-  [[nodiscard]] const LoadedKernel& kernel() const { return *kernel_; }
-  [[nodiscard]] std::size_t workspace_bytes() const { return counters_ ? counters_->bytes() : 0; }
+  [[nodiscard]] const LoadedPlan& plan() const { return *plan_; }
+  [[nodiscard]] std::size_t workspace_bytes(const Shape& shape) const;  // of one backward call
+  [[nodiscard]] std::size_t held_bytes() const { return counters_ ? counters_->bytes() : 0; }
   void replenish() const;  // of what captured launches use up
 
  private:
-  [[nodiscard]] std::uint32_t grid(long long tiles) const;
+  void check_pass(Pass pass) const;
 
   runtime::Device& device_;
-  const std::shared_ptr<const LoadedKernel> kernel_;
-  const Geometry& geometry_;
-  const TensorMapper mapper_;
+  const std::shared_ptr<const LoadedPlan> plan_;
+  const Workspace workspace_;
+  std::vector<KernelLauncher> kernels_;           // in launch order
   const std::unique_ptr<TileCounters> counters_;  // null unless the tile order is dynamic
 };
 

@@ -12,37 +12,62 @@
 namespace flashjit::api {
 namespace {
 
+constexpr std::size_t index_of(Operand operand) {
+  return static_cast<std::size_t>(operand);
+}
+static_assert(index_of(Operand::dv) == kOperands - 1);
+
 std::uint64_t next_id() {
   static std::atomic<std::uint64_t> last{0};
   return ++last;
 }
 
-// Everything of a call that its maps depend on.
-struct Tensors {
-  std::uint64_t mapper = 0;
-  std::array<const void*, 4> bases{};
-  std::array<long long, 12> strides{};
-  std::array<int, 5> sizes{};
-  bool operator==(const Tensors&) const = default;
-};
-
 struct Line {
-  Tensors of;
+  std::uint64_t mapper = 0;
+  CallTensors of;
   TensorMaps maps;
 };
 constexpr std::size_t kLines = 64;
 
-Line& line_for(const Tensors& tensors) {
+Line& line_for(std::uint64_t mapper, const CallTensors& tensors) {
   thread_local const auto lines = std::make_unique<std::array<Line, kLines>>();
   // Allocations are at least 256 bytes apart and usually a power of two: fold the upper bits of q and o into
   // the index.
-  auto bits = reinterpret_cast<std::uintptr_t>(tensors.bases[0]) >> 8;
-  bits ^= reinterpret_cast<std::uintptr_t>(tensors.bases[3]) >> 8;
-  bits ^= bits >> 6 ^ bits >> 12 ^ bits >> 18 ^ tensors.mapper;
+  auto bits = reinterpret_cast<std::uintptr_t>(tensors.views[index_of(Operand::q)].base) >> 8;
+  bits ^= reinterpret_cast<std::uintptr_t>(tensors.views[index_of(Operand::o)].base) >> 8;
+  bits ^= bits >> 6 ^ bits >> 12 ^ bits >> 18 ^ mapper;
   return (*lines)[bits % kLines];
 }
 
 }  // namespace
+
+CallTensors tensors_of(const ForwardParams& p) {
+  return {.views = {{{p.q, p.q_batch, p.q_head, p.q_row},
+                     {p.k, p.k_batch, p.k_head, p.k_row},
+                     {p.v, p.v_batch, p.v_head, p.v_row},
+                     {p.o, p.o_batch, p.o_head, p.o_row}}},
+          .batch = p.batch,
+          .heads = p.heads,
+          .heads_kv = p.heads_kv,
+          .seqlen_q = p.seqlen_q,
+          .seqlen_k = p.seqlen_k};
+}
+
+CallTensors tensors_of(const BackwardParams& p) {
+  return {.views = {{{p.q, p.q_batch, p.q_head, p.q_row},
+                     {p.k, p.k_batch, p.k_head, p.k_row},
+                     {p.v, p.v_batch, p.v_head, p.v_row},
+                     {p.o, p.o_batch, p.o_head, p.o_row},
+                     {p.dout, p.dout_batch, p.dout_head, p.dout_row},
+                     {p.dq, p.dq_batch, p.dq_head, p.dq_row},
+                     {p.dk, p.dk_batch, p.dk_head, p.dk_row},
+                     {p.dv, p.dv_batch, p.dv_head, p.dv_row}}},
+          .batch = p.batch,
+          .heads = p.heads,
+          .heads_kv = p.heads_kv,
+          .seqlen_q = p.seqlen_q,
+          .seqlen_k = p.seqlen_k};
+}
 
 TensorMapper::TensorMapper(runtime::Device& device, std::span<const TensorMapSpec> specs,
                            const Problem& problem)
@@ -53,57 +78,43 @@ TensorMapper::TensorMapper(runtime::Device& device, std::span<const TensorMapSpe
   }
 }
 
-TensorMaps& TensorMapper::maps_for(const ForwardParams& p) const {
-  const Tensors tensors{.mapper = id_,
-                        .bases = {p.q, p.k, p.v, p.o},
-                        .strides = {p.q_batch, p.q_head, p.q_row, p.k_batch, p.k_head, p.k_row, p.v_batch,
-                                    p.v_head, p.v_row, p.o_batch, p.o_head, p.o_row},
-                        .sizes = {p.batch, p.heads, p.heads_kv, p.seqlen_q, p.seqlen_k}};
-  Line& line = line_for(tensors);
-  if (line.of == tensors) return line.maps;
-  line.of = {};  // in case encode throws half-way
-  for (std::size_t i = 0; i < specs_.size(); ++i) line.maps[i] = encode(specs_[i], p);
+TensorMaps& TensorMapper::maps_for(const CallTensors& tensors) const {
+  Line& line = line_for(id_, tensors);
+  if (line.mapper == id_ && line.of == tensors) return line.maps;
+  line.mapper = 0;  // in case encode throws half-way
+  for (std::size_t i = 0; i < specs_.size(); ++i) line.maps[i] = encode(specs_[i], tensors);
   line.of = tensors;
+  line.mapper = id_;
   return line.maps;
 }
 
 // As TensorMapSpec lays down.
-runtime::TensorMap TensorMapper::encode(const TensorMapSpec& spec, const ForwardParams& p) const {
-  struct View {
-    const void* base;
-    long long batch, head, row;
-    int rows, heads, batches, columns;
-  };
-  View view = [&]() -> View {
-    const int value_columns = problem_.value_dim();
-    switch (spec.operand) {
-      case Operand::q:
-        return {p.q, p.q_batch, p.q_head, p.q_row, p.seqlen_q, p.heads, p.batch, problem_.head_dim};
-      case Operand::k:
-        return {p.k, p.k_batch, p.k_head, p.k_row, p.seqlen_k, p.heads_kv, p.batch, problem_.head_dim};
-      case Operand::v:
-        return {p.v, p.v_batch, p.v_head, p.v_row, p.seqlen_k, p.heads_kv, p.batch, value_columns};
-      case Operand::o:
-        return {p.o, p.o_batch, p.o_head, p.o_row, p.seqlen_q, p.heads, p.batch, value_columns};
-      case Operand::dout:
-      case Operand::dq:
-      case Operand::dk:
-      case Operand::dv:
-        break;  // no forward kernel has gradients
-    }
-    throw Error(ErrorCode::internal, "a tensor map of an unknown operand");
-  }();
-  // A map cannot be empty. Where there are no keys, the kernel copies none, and a row of q stands in for
-  // them.
-  if (view.rows == 0) view = {p.q, p.q_row, p.q_row, p.q_row, 1, 1, 1, view.columns};
+runtime::TensorMap TensorMapper::encode(const TensorMapSpec& spec, const CallTensors& tensors) const {
+  const Operand operand = spec.operand;
+  const bool of_keys =
+      operand == Operand::k || operand == Operand::v || operand == Operand::dk || operand == Operand::dv;
+  const bool of_values =
+      operand == Operand::v || operand == Operand::o || operand == Operand::dout || operand == Operand::dv;
+  const int columns = of_values ? problem_.value_dim() : problem_.head_dim;
+  CallTensors::View view = tensors.views[index_of(operand)];
+  int rows = of_keys ? tensors.seqlen_k : tensors.seqlen_q;
+  int heads = of_keys ? tensors.heads_kv : tensors.heads;
+  int batches = tensors.batch;
+  if (rows == 0) {
+    // A map cannot be empty. Where there are no keys, the kernel copies none, and a row of q stands in for
+    // them; where there are no queries, a row of k does.
+    view = tensors.views[index_of(of_keys ? Operand::q : Operand::k)];
+    view.batch = view.head = view.row;
+    rows = heads = batches = 1;
+  }
   const auto bytes = static_cast<std::uint64_t>(size_of(problem_.dtype));
   const auto u32 = [](int value) { return static_cast<std::uint32_t>(value); };
   const auto stride = [&](long long elements) { return static_cast<std::uint64_t>(elements) * bytes; };
   const bool split = spec.panels > 1;  // into panels; else the whole head dim is one, and ends where it ends
   return device_.encode({
       .base = view.base,
-      .size = {u32(split ? spec.panel_columns : view.columns), u32(view.rows),
-               u32(split ? view.columns / spec.panel_columns : 1), u32(view.heads), u32(view.batches)},
+      .size = {u32(split ? spec.panel_columns : columns), u32(rows),
+               u32(split ? columns / spec.panel_columns : 1), u32(heads), u32(batches)},
       .stride = {stride(view.row), stride(spec.panel_columns), stride(view.head), stride(view.batch)},
       .box = {u32(spec.panel_columns), u32(spec.box_rows), u32(spec.panels), 1, 1},
       .element_bytes = static_cast<int>(bytes),

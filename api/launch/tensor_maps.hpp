@@ -10,12 +10,28 @@
 
 #include "generator/render.hpp"
 #include "runtime/device.hpp"
+#include "templates/params/backward.h"
 #include "templates/params/forward.h"
 
 namespace flashjit::api {
 
-inline constexpr std::size_t kMaxMaps = 4;
+inline constexpr std::size_t kOperands = 8;
+inline constexpr std::size_t kMaxMaps = kOperands;
 using TensorMaps = std::array<runtime::TensorMap, kMaxMaps>;
+
+// Everything of a call that its maps depend on.
+struct CallTensors {
+  struct View {
+    const void* base = nullptr;
+    long long batch = 0, head = 0, row = 0;  // strides, in elements
+    bool operator==(const View&) const = default;
+  };
+  std::array<View, kOperands> views{};  // by Operand; a forward call has no gradients
+  int batch = 0, heads = 0, heads_kv = 0, seqlen_q = 0, seqlen_k = 0;
+  bool operator==(const CallTensors&) const = default;
+};
+CallTensors tensors_of(const ForwardParams& params);
+CallTensors tensors_of(const BackwardParams& params);
 
 class TensorMapper {
  public:
@@ -24,10 +40,10 @@ class TensorMapper {
 
   // The maps of this call, in the kernel's order. They live in the calling thread and are good until its next
   // call.
-  TensorMaps& maps_for(const ForwardParams& params) const;
+  TensorMaps& maps_for(const CallTensors& tensors) const;
 
  private:
-  [[nodiscard]] runtime::TensorMap encode(const TensorMapSpec& spec, const ForwardParams& params) const;
+  [[nodiscard]] runtime::TensorMap encode(const TensorMapSpec& spec, const CallTensors& tensors) const;
 
   runtime::Device& device_;
   const std::vector<TensorMapSpec> specs_;

@@ -112,13 +112,44 @@ struct flashjit_forward_args {
 /* Texts live as long as the plan. */
 struct flashjit_origin {
   size_t size;
-  const char* schedule;   /* "mma:m128n64w4s2" */
-  const char* choice;     /* "given", "wisdom (this GPU)", "model", "tuned (quick)" ... */
-  const char* code;       /* "memory", "disk", "system", "compiled in 412 ms" */
-  const char* note;       /* what else a user should know; may be empty */
-  const char* kernel;     /* the kernel's name */
-  const char* source;     /* the CUDA C++ that runs */
-  size_t workspace_bytes; /* device memory that the plan's kernel holds for itself */
+  const char* schedule; /* "mma:m128n64w4s2" */
+  const char* choice;   /* "given", "wisdom (this GPU)", "model", "tuned (quick)" ... */
+  const char* code;     /* "memory", "disk", "system", "compiled in 412 ms" */
+  const char* note;     /* what else a user should know; may be empty */
+  const char* kernel;   /* problem and schedule; the name of each of its kernels begins with it */
+  size_t kernels;       /* how many it launches: forward one, backward several */
+  size_t held_bytes;    /* device memory that the plan holds for itself */
+};
+
+/* One of the kernels that a plan launches. */
+struct flashjit_kernel {
+  size_t size;
+  const char* name;
+  const char* source; /* the CUDA C++ that runs, complete in itself */
+};
+
+/* The gradients of a loss, from that of the forward pass's output. Pointers and strides as in
+ * flashjit_forward_args; q, k, v, o, lse, scale and shape are the forward pass's own. All are needed, but
+ * those of queries where there are no rows and those of keys where there are no keys. */
+struct flashjit_backward_args {
+  size_t size;
+  const void* q;
+  const void* k;
+  const void* v;
+  const void* o;
+  const void* dout; /* (batch, seqlen_q, heads, head_dim_v), the gradient of o */
+  const float* lse;
+  void* dq; /* as q; it and the next two are written, not added to */
+  void* dk; /* as k; summed over the heads that share it */
+  void* dv; /* as v; likewise */
+  struct flashjit_strides q_strides, k_strides, v_strides, o_strides, dout_strides;
+  struct flashjit_strides dq_strides, dk_strides, dv_strides;
+  const struct flashjit_shape* shape; /* NULL: the plan's own */
+  /* flashjit_workspace_bytes of device memory, 128-byte aligned, that no other work uses until this pass is
+   * done. NULL: taken from a pool of the engine's in stream order, and given back. */
+  void* workspace;
+  float scale;      /* of the logits, above 0; 0: 1 / sqrt(head_dim) */
+  int32_t reserved; /* 0 */
 };
 
 /* "0.1.0" */
@@ -152,8 +183,19 @@ enum flashjit_status flashjit_prepare(struct flashjit_engine* engine, const stru
 enum flashjit_status flashjit_forward(const struct flashjit_plan* plan,
                                       const struct flashjit_forward_args* args, void* stream);
 
-/* Fills in what the caller's size has room for. */
+/* Likewise one backward pass; the plan's problem has pass = FLASHJIT_BACKWARD. */
+enum flashjit_status flashjit_backward(const struct flashjit_plan* plan,
+                                       const struct flashjit_backward_args* args, void* stream);
+
+/* What flashjit_backward_args.workspace must hold. shape: NULL means the plan's own. */
+enum flashjit_status flashjit_workspace_bytes(const struct flashjit_plan* plan,
+                                              const struct flashjit_shape* shape, size_t* bytes);
+
+/* These fill in what the caller's size has room for; the text lives as long as the plan. index counts from
+ * 0, in launch order, up to flashjit_origin.kernels. */
 enum flashjit_status flashjit_plan_origin(const struct flashjit_plan* plan, struct flashjit_origin* origin);
+enum flashjit_status flashjit_plan_kernel(const struct flashjit_plan* plan, size_t index,
+                                          struct flashjit_kernel* kernel);
 
 /* "cuda:0", "emulated:sm_90a"; "NVIDIA H200, driver 580.159"; "sm_90a". They live as long as the engine. */
 const char* flashjit_engine_device(const struct flashjit_engine* engine);

@@ -1,10 +1,12 @@
-// Plan: a chosen, loaded kernel. Running it is cheap: no allocation, no lock, no string.
+// Plan: chosen, loaded kernels. Running them is cheap: no allocation, no lock, no string.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "flashjit/problem.hpp"
 
@@ -40,6 +42,37 @@ struct ForwardArgs {
       shape{};  // the Plan's own by default; any other is legal, and as fast while it is alike
 };
 
+// The gradients of a loss, from that of the forward pass's output. Pointers and strides as in ForwardArgs; q,
+// k, v, o, lse, scale and shape are the forward pass's own. All are needed, but those of queries (q, o, dout,
+// lse, dq) where there are no rows, and those of keys (k, v, dk, dv) where there are no keys. Where heads
+// share K and V, dk and dv are the sums over these heads. What nobody sees has gradient 0.
+struct BackwardArgs {
+  const void* q = nullptr;
+  const void* k = nullptr;
+  const void* v = nullptr;
+  const void* o = nullptr;
+  const void* dout = nullptr;  // (batch, seqlen_q, heads, head_dim_v), the gradient of o
+  const float* lse = nullptr;
+  void* dq = nullptr;  // as q; it and the next two are written, not added to
+  void* dk = nullptr;  // as k
+  void* dv = nullptr;  // as v
+  Strides q_strides{}, k_strides{}, v_strides{}, o_strides{}, dout_strides{};  // a stride of 0 in batch or
+                                                                               // head shares one tensor
+  Strides dq_strides{}, dk_strides{}, dv_strides{};                            // elements may not overlap
+  std::optional<float> scale{};
+  std::optional<Shape> shape{};
+  // workspace_bytes(shape) bytes of device memory, 128-byte aligned, that no other work uses until this pass
+  // is done; what they hold before does not matter. Null: taken from a pool of the Engine's in stream order
+  // and given back, which is safe in any stream, and in a capture gives the graph memory of its own.
+  void* workspace = nullptr;
+};
+
+// One of the kernels that a plan launches.
+struct KernelView {
+  std::string_view name;    // "flashjit_forward_mma_bf16_d128_causal_m128n64w4s2"
+  std::string_view source;  // the CUDA C++ that runs, complete in itself
+};
+
 // Where a plan's schedule and code came from.
 struct Origin {
   std::string schedule;  // "mma:m128n64w4s2"
@@ -51,16 +84,22 @@ struct Origin {
 
 class Plan {
  public:
-  // Enqueues one forward pass. Throws Error{invalid_argument} before anything is enqueued if an argument is
-  // wrong.
+  // Enqueues one forward or backward pass. Throws Error{invalid_argument} before anything is enqueued if an
+  // argument is wrong, or the plan's problem is of the other pass.
   void forward(const ForwardArgs& args, Stream stream = nullptr) const;
+  void backward(const BackwardArgs& args, Stream stream = nullptr) const;
+
+  // What BackwardArgs::workspace must hold at these sizes: two fp32 numbers per row of q, rows padded to 128
+  // per head, and, unless the schedule does without, an fp32 copy of dq, likewise padded, and a counter per
+  // tile of rows. 0 for the forward pass.
+  [[nodiscard]] std::size_t workspace_bytes(const Shape& shape) const;
 
   [[nodiscard]] const Problem& problem() const;
   [[nodiscard]] const Shape& shape() const;
   [[nodiscard]] const Origin& origin() const;
-  [[nodiscard]] std::string kernel_name() const;
-  [[nodiscard]] const std::string& source() const;    // the CUDA C++ that runs
-  [[nodiscard]] std::size_t workspace_bytes() const;  // device memory that the plan holds for itself
+  [[nodiscard]] std::string kernel_name() const;  // problem and schedule; a backward pass's kernels add to it
+  [[nodiscard]] std::vector<KernelView> kernels() const;  // in launch order: forward one, backward several
+  [[nodiscard]] std::size_t held_bytes() const;           // device memory that the plan holds for itself
 
  private:
   friend class Engine;

@@ -114,6 +114,11 @@ std::unique_ptr<Driver> load() {
   need(driver->allocate, "cuMemAlloc_v2");
   need(driver->free, "cuMemFree_v2");
   need(driver->memory_info, "cuMemGetInfo_v2");
+  need(driver->pool_create, "cuMemPoolCreate");
+  need(driver->pool_destroy, "cuMemPoolDestroy");
+  need(driver->pool_set_attribute, "cuMemPoolSetAttribute");
+  need(driver->allocate_from_pool, "cuMemAllocFromPoolAsync");
+  need(driver->free_ordered, "cuMemFreeAsync");
   need(driver->copy_to_device, "cuMemcpyHtoDAsync_v2");
   need(driver->copy_to_host, "cuMemcpyDtoHAsync_v2");
   need(driver->fill, "cuMemsetD8Async");

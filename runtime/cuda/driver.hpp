@@ -47,6 +47,11 @@ struct Driver {
   decltype(cuMemAlloc)* allocate;
   decltype(cuMemFree)* free;
   decltype(cuMemGetInfo)* memory_info;
+  decltype(cuMemPoolCreate)* pool_create;
+  decltype(cuMemPoolDestroy)* pool_destroy;
+  decltype(cuMemPoolSetAttribute)* pool_set_attribute;
+  decltype(cuMemAllocFromPoolAsync)* allocate_from_pool;
+  decltype(cuMemFreeAsync)* free_ordered;
   decltype(cuMemcpyHtoDAsync)* copy_to_device;
   decltype(cuMemcpyDtoHAsync)* copy_to_host;
   decltype(cuMemsetD8Async)* fill;

@@ -34,7 +34,7 @@ struct IdleDevice : FakeDevice {
 
 TEST_CASE("forward allocates nothing") {
   IdleDevice device;
-  auto kernel = std::make_shared<api::LoadedKernel>();
+  auto plan = std::make_shared<api::LoadedPlan>();
   api::KernelCode code;
   code.source.entry = "test";
   code.source.geometry = {
@@ -42,10 +42,10 @@ TEST_CASE("forward allocates nothing") {
   for (const Operand operand : {Operand::q, Operand::k, Operand::v, Operand::o}) {
     code.source.maps.push_back({.operand = operand, .box_rows = 64, .panels = 1});
   }
-  kernel->problem = kProblem;
-  kernel->code = std::make_shared<const api::KernelCode>(std::move(code));
-  kernel->kernel = device.load({.entry = "test", .ptx = {}, .cubin = {}, .origins = {}});
-  const api::Launcher launcher(device, kernel);
+  plan->problem = kProblem;
+  plan->kernels.push_back({.code = std::make_shared<const api::KernelCode>(std::move(code)),
+                           .kernel = device.load({.entry = "test", .ptx = {}, .cubin = {}, .origins = {}})});
+  const api::Launcher launcher(device, plan);
 
   Pointers pointers;
   ForwardArgs args = pointers.args();

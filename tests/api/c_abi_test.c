@@ -169,7 +169,11 @@ static void check_forward(struct flashjit_engine* engine) {
   struct flashjit_origin origin = {.size = sizeof origin};
   check(flashjit_plan_origin(plan, &origin) == FLASHJIT_OK, "origin");
   check(strncmp(origin.schedule, "simt:", 5) == 0, "schedule");
-  check(strstr(origin.source, origin.kernel) != NULL, "source and kernel");
+  struct flashjit_kernel kernel = {.size = sizeof kernel};
+  check(origin.kernels == 1 && flashjit_plan_kernel(plan, 0, &kernel) == FLASHJIT_OK, "kernel");
+  check(strcmp(kernel.name, origin.kernel) == 0 && strstr(kernel.source, kernel.name) != NULL, "its source");
+  check(flashjit_plan_kernel(plan, 1, &kernel) == FLASHJIT_INVALID_ARGUMENT && says("may be 0 to 0"),
+        "no second kernel");
   struct flashjit_origin shorter = {.size = offsetof(struct flashjit_origin, code)};
   check(flashjit_plan_origin(plan, &shorter) == FLASHJIT_OK && shorter.choice != NULL && shorter.code == NULL,
         "shorter origin");

@@ -33,7 +33,9 @@ TEST_CASE("a plan is made once and found again") {
   CHECK_FALSE(first.origin().choice.empty());
   CHECK(first.origin().note.empty());
   CHECK(first.kernel_name().find("flashjit_forward_") == 0);
-  CHECK(first.source().find(first.kernel_name()) != std::string::npos);
+  REQUIRE(first.kernels().size() == 1);
+  CHECK(first.kernels()[0].name == first.kernel_name());
+  CHECK(first.kernels()[0].source.find(first.kernel_name()) != std::string::npos);
   CHECK(first.problem() == kProblem);
   CHECK(first.shape() == kShape);
 
@@ -333,7 +335,7 @@ TEST_CASE("templates are replaced by files of the same path") {
     FakeEngine(script, cache.path()).engine->prepare(kProblem, kShape);
     FakeEngine fake(script, cache.path(), "sm_80", edited);
     const Plan plan = fake.engine->plan(kProblem, kShape);
-    CHECK(plan.source().find("// edited") != std::string::npos);
+    CHECK(plan.kernels()[0].source.find("// edited") != std::string::npos);
     CHECK(script.compiles == 2);
   }
   SUBCASE("a file that replaces nothing is an error") {

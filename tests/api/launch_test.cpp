@@ -14,17 +14,17 @@ namespace flashjit::test {
 namespace {
 
 // A kernel that nobody wrote, for geometry that no family of sm_80 has.
-std::shared_ptr<const api::LoadedKernel> kernel(FakeDevice& device, const Geometry& geometry,
-                                                std::vector<TensorMapSpec> maps = {}, int ctas_per_sm = 1) {
-  auto made = std::make_shared<api::LoadedKernel>();
+std::shared_ptr<const api::LoadedPlan> kernel(FakeDevice& device, const Geometry& geometry,
+                                              std::vector<TensorMapSpec> maps = {}, int ctas_per_sm = 1) {
+  auto made = std::make_shared<api::LoadedPlan>();
   made->problem = kProblem;
   api::KernelCode code;
   code.source.entry = "test";
   code.source.geometry = geometry;
   code.source.maps = std::move(maps);
-  made->code = std::make_shared<const api::KernelCode>(std::move(code));
-  made->ctas_per_sm = ctas_per_sm;
-  made->kernel = device.load({.entry = "test", .ptx = {}, .cubin = {}, .origins = {}});
+  made->kernels.push_back({.code = std::make_shared<const api::KernelCode>(std::move(code)),
+                           .ctas_per_sm = ctas_per_sm,
+                           .kernel = device.load({.entry = "test", .ptx = {}, .cubin = {}, .origins = {}})});
   return made;
 }
 
@@ -246,7 +246,7 @@ TEST_CASE("tensor maps are encoded again only when something changed") {
     ForwardParams params;
     REQUIRE(api::make_forward_params(problem, kShape, pointers.args(), params));
     device.requests.clear();
-    static_cast<void>(api::TensorMapper(device, specs, problem).maps_for(params));
+    static_cast<void>(api::TensorMapper(device, specs, problem).maps_for(api::tensors_of(params)));
     REQUIRE(device.requests.size() == 2);
     CHECK(device.requests[0].size == std::array<std::uint64_t, 5>{64, 200, 3, 2, 2});
     CHECK(device.requests[0].stride == std::array<std::uint64_t, 4>{768, 128, 384, 200 * 768});

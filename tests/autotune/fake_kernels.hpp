@@ -47,7 +47,7 @@ struct FakeKernels {
       autotune::Built built;
       if (spills.contains(name)) built.resources.spill_stores = spills.at(name);
       std::shared_ptr<runtime::Kernel> kernel = device.load({.entry = name});
-      built.launch = [this, name, kernel](const ForwardArgs& args, runtime::Stream stream) {
+      built.forward = [this, name, kernel](const ForwardArgs& args, runtime::Stream stream) {
         device.launch(*kernel, {}, {}, stream);
         compute(bugs.contains(name) ? bugs.at(name) : Bug::none, args);
       };

@@ -14,7 +14,6 @@ using flashjit::Error;
 using flashjit::ErrorCode;
 using flashjit::KernelSource;
 using flashjit::cli::emit;
-using flashjit::cli::inspect;
 using flashjit::cli::Inspection;
 using flashjit::test::CompilerScript;
 using flashjit::test::FakeEngine;
@@ -28,6 +27,12 @@ std::string value_of(const Inspection& inspection, const std::string& what) {
     if (name == what) return value;
   }
   return {};
+}
+
+// The only kernel of a forward plan.
+Inspection inspect(flashjit::EngineState& state, const flashjit::Problem& problem,
+                   const flashjit::Shape& shape, const flashjit::PlanOptions& options) {
+  return flashjit::cli::inspect(state, problem, shape, options).at(0);
 }
 
 bool contains(const std::string& text, const std::string& part) {

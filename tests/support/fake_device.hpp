@@ -77,6 +77,10 @@ class FakeDevice : public runtime::Device {
     const std::lock_guard lock(mutex_);
     return kernels_alive_;
   }
+  [[nodiscard]] int ordered_allocations() const {
+    const std::lock_guard lock(mutex_);
+    return ordered_;
+  }
   [[nodiscard]] std::size_t bytes_alive() const {
     const std::lock_guard lock(mutex_);
     return bytes_alive_;
@@ -133,6 +137,15 @@ class FakeDevice : public runtime::Device {
     ::operator delete (pointer, std::align_val_t{256});
   }
 
+  void* allocate_ordered(std::size_t bytes, runtime::Stream) override {
+    {
+      const std::lock_guard lock(mutex_);
+      ++ordered_;
+    }
+    return allocate(bytes);
+  }
+  void free_ordered(void* pointer, runtime::Stream) override { free(pointer); }
+
   void copy_to_device(void* to, const void* from, std::size_t bytes, runtime::Stream) override {
     if (bytes != 0) std::memcpy(to, from, bytes);
   }
@@ -175,6 +188,7 @@ class FakeDevice : public runtime::Device {
   std::map<void*, std::size_t> allocations_;
   std::size_t bytes_alive_ = 0;
   int loads_ = 0;
+  int ordered_ = 0;
   int kernels_alive_ = 0;
   double clock_ = 0;
 };

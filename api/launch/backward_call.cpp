@@ -1,0 +1,148 @@
+// The checks of one backward call, in the order of forward_call.cpp.
+#include "api/launch/backward_call.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <limits>
+
+#include "api/launch/tensor_checks.hpp"
+
+namespace flashjit::api {
+namespace {
+
+struct Named {
+  const char* name;
+  const void* pointer;
+};
+
+int padded(int seqlen_q) {
+  if (seqlen_q > std::numeric_limits<int>::max() - kBackwardRowPadding) {
+    refuse_argument(fmt::format("seqlen_q is {}, may be at most {} in a backward pass", seqlen_q,
+                                std::numeric_limits<int>::max() - kBackwardRowPadding));
+  }
+  return (seqlen_q + kBackwardRowPadding - 1) / kBackwardRowPadding * kBackwardRowPadding;
+}
+
+}  // namespace
+
+bool make_backward_params(const Problem& problem, const Shape& shape, const BackwardArgs& args,
+                          BackwardParams& params) {
+  validate(shape);
+  params = {};
+  params.scale = resolve_scale(problem, args.scale);
+  params.scale_log2 = params.scale * kLog2E;
+  params.padded_q = padded(shape.seqlen_q);
+
+  const int bytes = size_of(problem.dtype);
+  const auto of_queries = [&](const char* name, const Strides& strides, int columns, Access access) {
+    return resolve_strides({name, strides, shape.batch, shape.heads, shape.seqlen_q, columns}, access, bytes);
+  };
+  const auto of_keys = [&](const char* name, const Strides& strides, int columns, Access access) {
+    return resolve_strides({name, strides, shape.batch, shape.kv_heads(), shape.seqlen_k, columns}, access,
+                           bytes);
+  };
+  const int columns = problem.head_dim;
+  const int value_columns = problem.value_dim();
+  const Strides q = of_queries("q", args.q_strides, columns, Access::read);
+  const Strides k = of_keys("k", args.k_strides, columns, Access::read);
+  const Strides v = of_keys("v", args.v_strides, value_columns, Access::read);
+  const Strides o = of_queries("o", args.o_strides, value_columns, Access::read);
+  const Strides dout = of_queries("dout", args.dout_strides, value_columns, Access::read);
+  const Strides dq = of_queries("dq", args.dq_strides, columns, Access::written);
+  const Strides dk = of_keys("dk", args.dk_strides, columns, Access::written);
+  const Strides dv = of_keys("dv", args.dv_strides, value_columns, Access::written);
+
+  if (shape.batch == 0 || (shape.seqlen_q == 0 && shape.seqlen_k == 0)) return false;
+  if (shape.seqlen_q != 0) {
+    for (const auto& [name, pointer] :
+         {Named{"q", args.q}, {"o", args.o}, {"dout", args.dout}, {"dq", args.dq}}) {
+      check_pointer(name, pointer);
+    }
+    check_pointer("lse", args.lse, alignof(float));
+  }
+  if (shape.seqlen_k != 0) {
+    for (const auto& [name, pointer] :
+         {Named{"k", args.k}, {"v", args.v}, {"dk", args.dk}, {"dv", args.dv}}) {
+      check_pointer(name, pointer);
+    }
+  }
+  if (args.workspace != nullptr) check_pointer("workspace", args.workspace, kWorkspaceAlignment);
+
+  // Each of the results and the workspace is memory of its own. Without rows (or keys), nobody looks at it.
+  const std::array<Named, 10> all{{{"dq", args.dq},
+                                   {"dk", args.dk},
+                                   {"dv", args.dv},
+                                   {"workspace", args.workspace},
+                                   {"q", args.q},
+                                   {"k", args.k},
+                                   {"v", args.v},
+                                   {"o", args.o},
+                                   {"dout", args.dout},
+                                   {"lse", args.lse}}};
+  for (std::size_t i = 0; i < 4; ++i) {
+    for (std::size_t j = i + 1; j < all.size(); ++j) {
+      if (all[i].pointer != nullptr && all[i].pointer == all[j].pointer) {
+        refuse_argument(
+            fmt::format("{} is the same memory as {}, may be memory of its own", all[i].name, all[j].name));
+      }
+    }
+  }
+
+  params.q = args.q;
+  params.k = args.k;
+  params.v = args.v;
+  params.o = args.o;
+  params.dout = args.dout;
+  params.lse = args.lse;
+  params.dq = args.dq;
+  params.dk = args.dk;
+  params.dv = args.dv;
+  params.q_batch = q.batch, params.q_head = q.head, params.q_row = q.row;
+  params.k_batch = k.batch, params.k_head = k.head, params.k_row = k.row;
+  params.v_batch = v.batch, params.v_head = v.head, params.v_row = v.row;
+  params.o_batch = o.batch, params.o_head = o.head, params.o_row = o.row;
+  params.dout_batch = dout.batch, params.dout_head = dout.head, params.dout_row = dout.row;
+  params.dq_batch = dq.batch, params.dq_head = dq.head, params.dq_row = dq.row;
+  params.dk_batch = dk.batch, params.dk_head = dk.head, params.dk_row = dk.row;
+  params.dv_batch = dv.batch, params.dv_head = dv.head, params.dv_row = dv.row;
+  params.batch = shape.batch;
+  params.heads = shape.heads;
+  params.heads_kv = shape.kv_heads();
+  params.group = shape.heads / shape.kv_heads();
+  params.seqlen_q = shape.seqlen_q;
+  params.seqlen_k = shape.seqlen_k;
+  return true;
+}
+
+WorkspaceLayout::WorkspaceLayout(const Problem& problem, const Shape& shape, Workspace parts, int tile_m) {
+  const auto times = [&](std::size_t x, std::size_t y) {
+    std::size_t product = 0;
+    // An eighth of the address space for each of four arrays, so that sums need no look.
+    if (__builtin_mul_overflow(x, y, &product) || product > std::numeric_limits<std::size_t>::max() / 8) {
+      refuse_argument(fmt::format("shape is {}, too large for a workspace", describe(shape)));
+    }
+    return product;
+  };
+  // Rows come in multiples of kBackwardRowPadding, so that each array ends where the next may begin.
+  const std::size_t rows =
+      times(times(static_cast<std::size_t>(shape.batch), static_cast<std::size_t>(shape.heads)),
+            static_cast<std::size_t>(padded(shape.seqlen_q)));
+  const std::size_t lse_bytes = times(rows, sizeof(float));
+  delta = lse_bytes;
+  dq_sum = 2 * lse_bytes;
+  turns = dq_sum;
+  if (parts.dq_sum) turns += times(lse_bytes, static_cast<std::size_t>(problem.head_dim));
+  bytes = turns;
+  if (parts.turns) bytes += times(rows / static_cast<std::size_t>(tile_m), sizeof(int));
+}
+
+void WorkspaceLayout::place(void* workspace, Workspace parts, BackwardParams& params) const {
+  auto* const base = static_cast<std::byte*>(workspace);
+  params.lse_log2 = reinterpret_cast<float*>(base);
+  params.delta = reinterpret_cast<float*>(base + delta);
+  if (parts.dq_sum) params.dq_sum = reinterpret_cast<float*>(base + dq_sum);
+  if (parts.turns) params.turns = reinterpret_cast<int*>(base + turns);
+}
+
+}  // namespace flashjit::api

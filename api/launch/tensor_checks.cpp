@@ -1,0 +1,110 @@
+// What may be handed to a kernel, in words that name the argument, what it was and what it may be.
+#include "api/launch/tensor_checks.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <string_view>
+#include <utility>
+
+#include "flashjit/error.hpp"
+
+namespace flashjit::api {
+namespace {
+
+[[noreturn]] void refuse_stride(const Tensor& tensor, std::string_view which, std::int64_t was,
+                                std::string_view may_be) {
+  refuse_argument(fmt::format("{}_strides.{} is {}, may be {}", tensor.name, which, was, may_be),
+                  "Strides are in elements; all three zero means packed (batch, seqlen, heads, head_dim).");
+}
+
+void check_stride(const Tensor& tensor, const char* which, std::int64_t stride, std::int64_t size,
+                  bool may_share, int element_bytes) {
+  if (size <= 1) return;  // nothing is ever a stride away
+  const std::int64_t multiple = kTensorAlignment / element_bytes;
+  if (stride % multiple != 0 || (stride < tensor.columns && !(may_share && stride == 0))) {
+    refuse_stride(tensor, which, stride,
+                  fmt::format("a multiple of {} (16 bytes) from {} up{}", multiple, tensor.columns,
+                              may_share ? ", or 0 to share one tensor" : ""));
+  }
+}
+
+// The distance between the first and the last element's end along the dimensions so far must fit into the
+// next stride.
+void check_no_overlap(const Tensor& tensor) {
+  std::array<std::pair<std::int64_t, std::int64_t>, 3> order{{{tensor.strides.row, tensor.rows},
+                                                              {tensor.strides.head, tensor.heads},
+                                                              {tensor.strides.batch, tensor.batch}}};
+  std::sort(order.begin(), order.end());
+  std::int64_t extent = tensor.columns;
+  for (const auto& [stride, size] : order) {
+    if (size <= 1) continue;
+    std::int64_t span = 0;
+    if (stride < extent || __builtin_mul_overflow(stride, size - 1, &span) ||
+        __builtin_add_overflow(extent, span, &extent)) {
+      refuse_argument(
+          fmt::format(
+              "{}_strides are {{batch {}, head {}, row {}}}, so elements of {} overlap at {}x{}x{}x{}",
+              tensor.name, tensor.strides.batch, tensor.strides.head, tensor.strides.row, tensor.name,
+              tensor.batch, tensor.rows, tensor.heads, tensor.columns),
+          "Strides are in elements; all three zero means packed (batch, seqlen, heads, head_dim).");
+    }
+  }
+}
+
+Strides packed(const Tensor& tensor) {
+  Strides strides{.head = tensor.columns};
+  if (__builtin_mul_overflow(tensor.heads, tensor.columns, &strides.row) ||
+      __builtin_mul_overflow(tensor.rows, strides.row, &strides.batch)) {
+    refuse_argument(fmt::format("shape is too large: {} has more than 2^63 elements", tensor.name));
+  }
+  return strides;
+}
+
+}  // namespace
+
+void refuse_argument(std::string message, std::string hint) {
+  throw Error(ErrorCode::invalid_argument, std::move(message), std::move(hint));
+}
+
+void check_pointer(const char* name, const void* pointer, std::int64_t alignment) {
+  const auto address = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(pointer));
+  if (pointer == nullptr || address % alignment != 0) {
+    refuse_argument(fmt::format("{} is {}, may be a device pointer that is a multiple of {} bytes", name,
+                                pointer, alignment));
+  }
+}
+
+Strides resolve_strides(const Tensor& tensor, Access access, int element_bytes) {
+  const bool written = access == Access::written;
+  Strides strides = packed(tensor);
+  const Strides& given = tensor.strides;
+  if (given.batch == 0 && given.head == 0 && given.row == 0) return strides;
+  if (tensor.batch == 0 || tensor.rows == 0) return strides;  // without elements, nothing is a stride away
+  check_stride(tensor, "batch", given.batch, tensor.batch, !written, element_bytes);
+  check_stride(tensor, "head", given.head, tensor.heads, !written, element_bytes);
+  check_stride(tensor, "row", given.row, tensor.rows, false, element_bytes);
+  if (written) check_no_overlap(tensor);
+  if (tensor.batch > 1) strides.batch = given.batch;
+  if (tensor.heads > 1) strides.head = given.head;
+  if (tensor.rows > 1) strides.row = given.row;
+  return strides;
+}
+
+float resolve_scale(const Problem& problem, const std::optional<float>& given) {
+  if (!given.has_value()) return 1.0F / std::sqrt(static_cast<float>(problem.head_dim));
+  // A masked logit is -inf, and -inf * 0 is NaN: the product with log2(e) must stay a normal number.
+  const float scale = *given;
+  constexpr float kSmallest = std::numeric_limits<float>::min();
+  if (!(scale >= kSmallest && scale <= std::numeric_limits<float>::max() / 2)) {
+    refuse_argument(fmt::format("scale is {}, may be a number from {} to {}", scale, kSmallest,
+                                std::numeric_limits<float>::max() / 2),
+                    "Leave it out for 1 / sqrt(head_dim).");
+  }
+  return scale;
+}
+
+}  // namespace flashjit::api

@@ -1,0 +1,57 @@
+// cuMemPool* and the stream-ordered allocator (CUDA Driver API, section 6.15).
+#include "runtime/cuda/memory_pool.hpp"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <cstdint>
+#include <limits>
+
+#include "flashjit/error.hpp"
+
+namespace flashjit::runtime {
+
+MemoryPool::~MemoryPool() {
+  if (pool_ == nullptr) return;
+  // It goes when the last of its memory has been freed. It fails where the driver ended before us, at exit:
+  // then it is gone anyway.
+  static_cast<void>(context_->driver().pool_destroy(pool_));
+}
+
+void* MemoryPool::allocate(std::size_t bytes, Stream stream) {
+  std::call_once(once_, [this] { create(); });
+  CUdeviceptr pointer = 0;
+  const CUresult result = context_->driver().allocate_from_pool(&pointer, bytes, pool_, stream);
+  if (result != CUDA_SUCCESS) {
+    context_->driver().fail(
+        result, fmt::format("allocating {} bytes in stream order (cuMemAllocFromPoolAsync)", bytes));
+  }
+  return std::bit_cast<void*>(pointer);
+}
+
+void MemoryPool::free(void* pointer, Stream stream) {
+  context_->driver().check(context_->driver().free_ordered(reinterpret_cast<CUdeviceptr>(pointer), stream),
+                           "cuMemFreeAsync");
+}
+
+void MemoryPool::create() {
+  const Driver& driver = context_->driver();
+  int supported = 0;
+  driver.check(
+      driver.device_attribute(&supported, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, context_->device()),
+      "cuDeviceGetAttribute for memory pools");
+  if (supported == 0) {
+    throw Error(ErrorCode::unsupported, "this GPU, or its virtualisation, has no stream-ordered memory",
+                "Hand over a workspace of Plan::workspace_bytes(shape) bytes with the call.");
+  }
+  CUmemPoolProps properties{};
+  properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  properties.location.id = context_->device();
+  driver.check(driver.pool_create(&pool_, &properties), "cuMemPoolCreate");
+  std::uint64_t everything = std::numeric_limits<std::uint64_t>::max();
+  driver.check(driver.pool_set_attribute(pool_, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &everything),
+               "cuMemPoolSetAttribute for the release threshold");
+}
+
+}  // namespace flashjit::runtime
