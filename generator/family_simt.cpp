@@ -38,18 +38,19 @@ Plan plan_of(const Problem& problem, const SimtSchedule& s) {
   return plan;
 }
 
-// Registers that a thread needs beside S, O, the running maxima and sums, and the fragments of one step.
-// Found by compiling: with these to spare, and with at most 8 rows and 8 keys a thread, ptxas does not spill.
-int other_registers(const Plan& plan) {
-  return 20 + plan.keys * 5 / 2;
-}
+// Columns of Q and K in one step of S: kBlock of parts/simt_product.cuh.
+constexpr int kBlock = 8;
 
-int registers_needed(const SimtSchedule& s, const Plan& plan) {
+// Found by compiling the search space: what this admits, ptxas does not spill, with at most 8 rows and 8 keys
+// a thread.
+int registers_needed(const SimtSchedule& s, const Plan& plan, bool careful) {
   const int ahead = s.prefetch != 0 || s.unroll > 1 ? 2 : 1;  // ptxas moves the loads of the next step up
-  const int fragments_qk = plan.rows * 4 * ahead + 4;
-  const int fragments_pv = plan.rows * plan.handed * ahead + plan.columns;
-  return plan.rows * (plan.keys + plan.columns + 2) + std::max(fragments_qk, fragments_pv) +
-         other_registers(plan);
+  // Half of what is loaded ahead for S is Q's.
+  int products_qk = plan.rows * kBlock / 2 * (1 + ahead) + kBlock + plan.rows;
+  int products_pv = plan.rows * plan.handed * ahead + plan.columns;
+  if (careful) products_qk += plan.rows * plan.keys, products_pv += plan.rows * plan.columns;
+  const int others = 20 + plan.keys + (s.min_ctas >= 3 ? 28 : 0);  // ptxas packs worse where it must
+  return plan.rows * (plan.keys + plan.columns + 2) + std::max(products_qk, products_pv) + others;
 }
 
 int registers_granted(const SimtSchedule& s, const Plan& plan, const Target& target) {
@@ -87,7 +88,12 @@ Legality legal_simt(const Problem& problem, const SimtSchedule& s, const Target&
     return {fmt::format("{} warps copy less than one row of {} floats at a time, use {} or more", s.warps,
                         widest, (widest + 127) / 128)};
   }
-  const int needed = registers_needed(s, plan);
+  if (s.stages == 1 && plan.rows * plan.keys == 64 && plan.columns < 8) {
+    return {fmt::format(
+        "8 rows x 8 keys a thread, {} value columns and one buffer spill a few registers, use 2 stages",
+        plan.columns)};
+  }
+  const int needed = registers_needed(s, plan, false);
   const int granted = registers_granted(s, plan, target);
   if (needed > granted) {
     return {fmt::format(
@@ -106,6 +112,10 @@ Legality legal_simt(const Problem& problem, const SimtSchedule& s, const Target&
 std::vector<Recipe> recipes_simt(const Problem& problem, const SimtSchedule& s, const Target& target) {
   const Plan plan = plan_of(problem, s);
   const auto number = [](int value) { return fmt::format("{}", value); };
+  // Tiles of so few rows wait for memory, not for arithmetic. And it is with few rows that the plain
+  // computation, against which ours is judged, may happen to be all but exact.
+  const bool careful =
+      plan.rows <= 2 && registers_needed(s, plan, true) <= registers_granted(s, plan, target);
   Recipe recipe;
   recipe.kernel = "kernels/forward_simt.cu";
   recipe.constants = {
@@ -127,6 +137,7 @@ std::vector<Recipe> recipes_simt(const Problem& problem, const SimtSchedule& s, 
       {"int", "kKeys", number(plan.keys), "columns of S per thread"},
       {"int", "kColumns", number(plan.columns), "of O per thread"},
       {"int", "kHanded", number(plan.handed), "weights that a thread hands over side by side"},
+      {"bool", "kCareful", careful ? "true" : "false", "sums to S and O lose less"},
       {"int", "kStrideQk", number(plan.stride_qk), "floats from row to row of Q and K in shared memory"},
       {"int", "kStrideP", number(plan.stride_p), "floats from row to row of P"},
       {"int", "kSharedK", number(plan.k_at), "where K begins in shared memory, in floats"},

@@ -33,10 +33,13 @@ __device__ __forceinline__ float across_keys(float value, Combine combine) {
   return value;
 }
 
-// kCount floats, read or written by one instruction where they are 2 or 4.
+// kCount floats, read or written by one instruction where they are 2 or 4; read by two where they are 8.
 template <int kCount>
 __device__ __forceinline__ void load_floats(float* to, const float* from) {
-  if constexpr (kCount == 4) {
+  if constexpr (kCount == 8) {
+    load_floats<4>(to, from);
+    load_floats<4>(to + 4, from + 4);
+  } else if constexpr (kCount == 4) {
     const float4 value = *reinterpret_cast<const float4*>(from);
     to[0] = value.x, to[1] = value.y, to[2] = value.z, to[3] = value.w;
   } else if constexpr (kCount == 2) {
