@@ -1,14 +1,207 @@
 // Family wgmma, backward: which schedules are legal, and what its templates are filled with.
+#include <fmt/format.h>
+
+#include <algorithm>
+
 #include "generator/recipe.hpp"
+#include "generator/wgmma_lists.hpp"
+#include "templates/params/backward.h"
 
 namespace flashjit {
+namespace {
 
-Legality legal_wgmma_backward(const Problem&, const WgmmaBackwardSchedule&, const Target&) {
-  return {"family wgmma has no backward pass yet"};
+constexpr int kRowBytes = 128;  // a row of a panel of 64 columns, the period of TMA's widest swizzle
+constexpr int kThreads = 384;   // the producer's warpgroup and two that compute
+constexpr int kProducerRegisters = 24;
+constexpr int kConsumerRegisters = 240;  // 24 + 2 * 240 is what 384 threads are launched with
+constexpr int kSectionBytes = 32 << 20;  // of what causal tiles that run together read and add to
+
+// Registers that a consumer needs beside its fragments. Found by compiling: from here on ptxas neither spills
+// nor serialises products.
+constexpr int kOtherRegisters = 24;
+
+int panels_of(int columns) {
+  return (columns + 63) / 64;
 }
 
-std::vector<Recipe> recipes_wgmma_backward(const Problem&, const WgmmaBackwardSchedule&, const Target&) {
+// Who computes dK and dV: tile_n 128, two warpgroups that own 64 keys each; tile_n 64, one warpgroup that
+// owns dV and one that owns dK.
+bool is_split(const WgmmaBackwardSchedule& s) {
+  return s.tile_n == 64;
+}
+bool adds_dq(const WgmmaBackwardSchedule& s) {
+  return s.dq != static_cast<int>(DqWay::own_pass);
+}
+int dq_columns(const Problem& problem, const WgmmaBackwardSchedule& s) {
+  return s.tile_m == 128 ? problem.head_dim : 64;
+}
+
+// As templates/parts/wgmma_backward_layout.cuh lays it out, which asserts that it fits.
+int owners_bytes(const Problem& problem, const WgmmaBackwardSchedule& s, int key_stages) {
+  const int panels = panels_of(problem.head_dim) + panels_of(problem.value_dim());
+  const int tiles = (key_stages * s.tile_n + 2 * s.tile_m) * panels * kRowBytes;
+  const int ds = adds_dq(s) ? 2 * s.tile_n * s.tile_m * 2 : 0;
+  const int statistics = 2 * 2 * 4 * s.tile_m;
+  const int barriers = 8 * (3 * key_stages + 2 + 8 + (adds_dq(s) ? 5 : 0));
+  return tiles + ds + statistics + barriers;
+}
+
+int key_stages(const Problem& problem, const WgmmaBackwardSchedule& s, const Target& target) {
+  return owners_bytes(problem, s, 2) <= target.shared_per_cta ? 2 : 1;
+}
+
+Constant number(const char* name, int value, const char* comment) {
+  return {"int", name, std::to_string(value), comment};
+}
+
+std::vector<Constant> constants(const Problem& problem, int tile_m, int tile_n, int score_columns,
+                                int shared_bytes) {
+  return {
+      number("kHeadDim", problem.head_dim, "columns of q, k, dq and dk"),
+      number("kHeadDimV", problem.value_dim(), "columns of v, dout and dv"),
+      number("kTileM", tile_m, "query rows per step, or per CTA"),
+      number("kTileN", tile_n, "keys per CTA, or per step"),
+      number("kScoreColumns", score_columns, "of the scores of a warpgroup's 64 rows"),
+      number("kThreads", kThreads, "per CTA, the producer's warpgroup included"),
+      number("kProducerRegisters", kProducerRegisters, "per thread, after setmaxnreg"),
+      number("kConsumerRegisters", kConsumerRegisters, "per thread, after setmaxnreg"),
+      number("kSharedBytes", shared_bytes, "of dynamic shared memory"),
+  };
+}
+
+std::map<std::string, bool> sections(const Problem& problem) {
+  return {{"bf16", problem.dtype == DType::bf16},
+          {"fp16", problem.dtype == DType::fp16},
+          {"cvt_pairs", true},
+          {"lse", false},
+          {"causal", problem.causal},
+          {"dq", false},
+          {"dv", false},
+          {"ordered", false},
+          {"turns", false}};
+}
+
+void list(Recipe& recipe, DType dtype, const std::string& instruction, const std::string& registers,
+          const std::string& array, const WgmmaProduct& product) {
+  recipe.lists[instruction] = wgmma_instruction(dtype, product);
+  recipe.lists[registers] = wgmma_accumulators(array, product);
+}
+
+// The products that every main kernel has, and those of dV and of a shared dQ, whose sections may be absent.
+void list_products(Recipe& recipe, const Problem& problem, int score_columns, int dq_columns_shared) {
+  const DType dtype = problem.dtype;
+  list(recipe, dtype, "scores_first", "scores_written", "s", {.columns = score_columns, .accumulate = false});
+  list(recipe, dtype, "scores_next", "scores_registers", "s", {.columns = score_columns});
+  list(recipe, dtype, "gradient_qk", "gradient_qk_registers", "d",
+       {.columns = problem.head_dim, .a_registers = true, .b_transposed = true});
+  list(recipe, dtype, "gradient_v", "gradient_v_registers", "d",
+       {.columns = problem.value_dim(), .a_registers = true, .b_transposed = true});
+  const WgmmaProduct dq{.columns = dq_columns_shared, .a_transposed = true, .b_transposed = true};
+  list(recipe, dtype, "dq_next", "dq_registers", "d", dq);
+  WgmmaProduct first = dq;
+  first.accumulate = false;
+  list(recipe, dtype, "dq_first", "dq_written", "d", first);
+}
+
+// One box moves all panels where the head dim fills them (TensorMapSpec).
+int box_panels(int columns) {
+  return columns % 64 == 0 ? panels_of(columns) : 1;
+}
+
+Recipe recipe_owners(const Problem& problem, const WgmmaBackwardSchedule& s, const Target& target) {
+  const int stages = key_stages(problem, s, target);
+  const int bytes = owners_bytes(problem, s, stages);
+  const int qk = box_panels(problem.head_dim), v = box_panels(problem.value_dim());
+  Recipe recipe;
+  recipe.kernel = "kernels/backward_wgmma.cu";
+  recipe.constants = constants(problem, s.tile_m, s.tile_n, s.tile_m, bytes);
+  recipe.constants.push_back(number("kKeyStages", stages, "tiles of K and V: one's, and the next one's"));
+  recipe.sections = sections(problem);
+  recipe.sections["dv"] = true;
+  recipe.sections["dq"] = adds_dq(s);
+  if (adds_dq(s)) {
+    recipe.constants.push_back(
+        number("kDqColumns", dq_columns(problem, s), "of dQ that a warpgroup computes for 64 rows"));
+  }
+  if (problem.causal) {
+    const int row =
+        2 * 2 * (problem.head_dim + problem.value_dim()) + (adds_dq(s) ? 4 * problem.head_dim : 0);
+    recipe.constants.push_back(
+        number("kSectionUnits", kSectionBytes / (row * kBackwardRowPadding),
+               "of kBackwardRowPadding queries, of the heads whose tiles run together"));
+  }
+  list_products(recipe, problem, s.tile_m, dq_columns(problem, s));
+  recipe.geometry = {.grid = Grid::key_tiles,
+                     .tile_m = s.tile_m,
+                     .tile_n = s.tile_n,
+                     .threads = kThreads,
+                     .shared_bytes = bytes,
+                     .persistent = true};
+  recipe.maps = {{Operand::q, s.tile_m, qk},   {Operand::k, s.tile_n, qk},  {Operand::v, s.tile_n, v},
+                 {Operand::dout, s.tile_m, v}, {Operand::dk, s.tile_n, qk}, {Operand::dv, s.tile_n, v}};
+  return recipe;
+}
+
+Recipe recipe_sum(const Problem& problem) {
+  Recipe recipe;
+  recipe.kernel = "kernels/backward_wgmma_sum.cu";
+  recipe.suffix = "_sum";
+  recipe.constants = {number("kHeadDim", problem.head_dim, "columns of dq"),
+                      number("kThreads", 256, "per CTA")};
+  recipe.sections = {
+      {"bf16", problem.dtype == DType::bf16}, {"fp16", problem.dtype == DType::fp16}, {"cvt_pairs", true}};
+  recipe.geometry = {.tile_m = 64, .threads = 256};
+  return recipe;
+}
+
+}  // namespace
+
+Legality legal_wgmma_backward(const Problem& problem, const WgmmaBackwardSchedule& s, const Target& target) {
+  const int qk = panels_of(problem.head_dim);
+  if (s.tile_n != 128 && s.tile_n != 64) {
+    return {fmt::format(
+        "tile_n is {}, may be 128 (two warpgroups own 64 keys each) or 64 (one owns dV, one dK)", s.tile_n)};
+  }
+  if (s.tile_m != 64 && s.tile_m != 128) return {fmt::format("tile_m is {}, may be 64 or 128", s.tile_m)};
+  if (s.stages != 2) return {fmt::format("stages is {}, family wgmma keeps 2 tiles of Q and dO", s.stages)};
+  if (is_split(s)) return {"tile_n 64 is not written yet"};
+  if (s.dq == static_cast<int>(DqWay::ordered)) return {"dq2 is not written yet"};
+  if (s.dq == static_cast<int>(DqWay::own_pass)) return {"dq0 is not written yet"};
+  if (adds_dq(s) && s.tile_m == 128 && qk > 1) {
+    return {
+        fmt::format("tile_m 128 gives each warpgroup 64 rows of dQ, which head_dim {} makes too wide for "
+                    "its registers; use tile_m 64",
+                    problem.head_dim)};
+  }
+  if (adds_dq(s) && s.tile_m == 64 && qk != 2) {
+    return {fmt::format("tile_m 64 gives each warpgroup a panel of 64 columns of dQ, head_dim {} has {}",
+                        problem.head_dim, qk)};
+  }
+  const int dq = adds_dq(s) ? dq_columns(problem, s) / 2 : 0;
+  const int needed =
+      problem.head_dim / 2 + problem.value_dim() / 2 + s.tile_m / 4 + s.tile_m / 2 + dq + kOtherRegisters;
+  if (needed > kConsumerRegisters) {
+    return {
+        fmt::format("tile {}x{} needs about {} registers a thread (dK {}, dV {}, P {}, dP {}, dQ {}, the "
+                    "rest {}), two warpgroups leave {}",
+                    s.tile_m, s.tile_n, needed, problem.head_dim / 2, problem.value_dim() / 2, s.tile_m / 4,
+                    s.tile_m / 2, dq, kOtherRegisters, kConsumerRegisters)};
+  }
+  const int shared = owners_bytes(problem, s, 1);
+  if (shared > target.shared_per_cta) {
+    return {fmt::format("tile {}x{} needs {} KB of shared memory, {} gives {} KB", s.tile_m, s.tile_n,
+                        (shared + 1023) / 1024, target.arch, target.shared_per_cta / 1024)};
+  }
   return {};
+}
+
+std::vector<Recipe> recipes_wgmma_backward(const Problem& problem, const WgmmaBackwardSchedule& s,
+                                           const Target& target) {
+  const auto way = static_cast<DqWay>(s.dq);
+  std::vector<Recipe> recipes{recipe_preprocess(problem, way, s.tile_m)};
+  recipes.push_back(recipe_owners(problem, s, target));
+  recipes.push_back(recipe_sum(problem));
+  return recipes;
 }
 
 }  // namespace flashjit

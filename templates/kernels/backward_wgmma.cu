@@ -1,0 +1,41 @@
+// FlashAttention backward on Hopper, over keys: CTAs work on one tile of K and V after another, with a
+// warpgroup that feeds shared memory through TMA and two that compute 64 keys each.
+#include "params/backward.h"
+#include "parts/wgmma_backward_feed.cuh"
+#include "parts/wgmma_backward_keys.cuh"
+#include "parts/wgmma_backward_layout.cuh"
+#include "ptx/setmaxnreg.cuh"
+#include "ptx/shared.cuh"
+#include "ptx/tma.cuh"
+
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
+    FLASHJIT_ENTRY(const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,
+                   const __grid_constant__ TensorMap map_v, const __grid_constant__ TensorMap map_dout,
+                   const __grid_constant__ TensorMap map_dk, const __grid_constant__ TensorMap map_dv,
+                   const __grid_constant__ BackwardParams p) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  const unsigned shared = shared_address(memory);
+  const int warpgroup =
+      __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 128), 0);  // known to be uniform
+
+  if (threadIdx.x == 0) make_barriers(shared);
+  /*%#dq%*/
+  // The first dQ of all multiplies the dS of no step.
+  for (int at = 16 * static_cast<int>(threadIdx.x); at < kDsBytes; at += 16 * kThreads) {
+    store_shared(shared + kDs + kDsBytes + at, uint4{0, 0, 0, 0});
+  }
+  fence_async_shared();
+  /*%/dq%*/
+  __syncthreads();
+
+  if (warpgroup == 0) {
+    give_up_registers<kProducerRegisters>();
+    if (threadIdx.x == 0) feed<FeedKQ>(map_k, map_q, p.lse_log2, p, shared);
+    if (threadIdx.x == 32) feed<FeedVDo>(map_v, map_dout, p.delta, p, shared);
+    if (threadIdx.x == 64) send_gradients(map_dk, map_dv, p, shared);
+  } else {
+    take_registers<kConsumerRegisters>();
+    KeyOwner owner(p, shared, warpgroup - 1);
+    owner.run();
+  }
+}

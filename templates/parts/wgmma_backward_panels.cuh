@@ -1,0 +1,88 @@
+// Tiles in shared memory, for the backward pass: panels of 64 columns, each row 128 bytes, swizzled as TMA
+// does it over 1024 bytes. A head dim that ends inside a panel leaves the rest of it zero.
+#pragma once
+#include "ptx/convert.cuh"
+#include "ptx/fences.cuh"
+#include "ptx/mbarrier.cuh"
+#include "ptx/stmatrix.cuh"
+#include "ptx/tma.cuh"
+
+constexpr int kRowBytes = 128;  // 64 columns of 16 bits
+constexpr int kPanelsQk = (kHeadDim + 63) / 64;
+constexpr int kPanelsV = (kHeadDimV + 63) / 64;
+constexpr int kBoxPanelsQk = kHeadDim % 64 == 0 ? kPanelsQk : 1;  // panels that one TMA box moves
+constexpr int kBoxPanelsV = kHeadDimV % 64 == 0 ? kPanelsV : 1;
+
+// What a step of the kind does to a descriptor (ptx/wgmma.cuh), in its units of 16 bytes.
+constexpr int kSixteenRows = 16 * kRowBytes / 16;
+
+// 16 columns of tiles whose panels are kRows high, where the product sums over columns.
+template <int kRows>
+__device__ __forceinline__ constexpr unsigned column_step(int step) {
+  return step / 4 * (kRows * kRowBytes / 16) + step % 4 * 2;
+}
+
+__device__ __forceinline__ int lane() {
+  return static_cast<int>(threadIdx.x % 32);
+}
+__device__ __forceinline__ int warp_of_warpgroup() {
+  return static_cast<int>(threadIdx.x / 32 % 4);
+}
+
+// Where a box of kBoxPanels panels starts. Maps of single panels span whole rows, so that TMA sees where a
+// head ends.
+template <int kBoxPanels>
+__device__ __forceinline__ BoxOrigin box_at(int panel, int row, int head, int batch) {
+  return kBoxPanels == 1 ? BoxOrigin{64 * panel, row, 0, head, batch} : BoxOrigin{0, row, panel, head, batch};
+}
+
+// All panels of kRows rows; the caller has told the barrier how many bytes to expect.
+template <int kPanels, int kBoxPanels, int kRows>
+__device__ __forceinline__ void load_tile(unsigned to, const TensorMap& map, unsigned barrier, int row,
+                                          int head, int batch) {
+#pragma unroll
+  for (int panel = 0; panel < kPanels; panel += kBoxPanels) {
+    tma_load(to + panel * kRows * kRowBytes, map, barrier, box_at<kBoxPanels>(panel, row, head, batch));
+  }
+}
+
+template <int kPanels, int kBoxPanels, int kRows>
+__device__ __forceinline__ void store_tile(const TensorMap& map, unsigned from, int row, int head,
+                                           int batch) {
+#pragma unroll
+  for (int panel = 0; panel < kPanels; panel += kBoxPanels) {
+    tma_store(map, from + panel * kRows * kRowBytes, box_at<kBoxPanels>(panel, row, head, batch));
+  }
+  tma_store_commit();
+}
+
+// Bytes from the start of a tile to this lane's 16 bytes of the first 16 columns of 64 rows, for stmatrix of
+// four 8x8 matrices: lanes 0-15 have the first eight columns of a warp's 16 rows, lanes 16-31 the others.
+__device__ __forceinline__ unsigned fragment_offset(int first_row) {
+  const int row = first_row + 16 * warp_of_warpgroup() + lane() % 16;
+  return row * kRowBytes + ((lane() / 16 ^ row % 8) * 16);
+}
+
+// The same of columns 16 * step .. 16 * step + 15 of tiles of kRows rows.
+template <int kRows>
+__device__ __forceinline__ unsigned at_column_step(unsigned fragment, int step) {
+  return (fragment ^ step % 4 * 32) + step / 4 * (kRows * kRowBytes);
+}
+
+// Two neighbouring accumulators as a pair, scaled; zeros where the head dim has ended.
+template <int kCount>
+__device__ __forceinline__ unsigned scaled_pair(const float (&d)[kCount], int i, float scale) {
+  return i < kCount ? pack(d[i] * scale, d[i + 1] * scale) : 0;
+}
+
+// Tells whoever waits, once a warp, that this warp is done with what the barrier guards.
+__device__ __forceinline__ void arrive_once(unsigned barrier) {
+  if (lane() == 0) mbarrier_arrive(barrier);
+}
+
+// The same, where the warp has written what TMA or a product reads.
+__device__ __forceinline__ void arrive_written(unsigned barrier) {
+  fence_async_shared();
+  __syncwarp();
+  arrive_once(barrier);
+}

@@ -1,0 +1,91 @@
+// The products of the backward pass as single wgmma instructions. C++ cannot say their lists of operands: the
+// renderer does.
+#pragma once
+
+// 64 x kScoreColumns, both factors in shared memory with rows along the sum: = 16 columns of them …
+__device__ __forceinline__ void wgmma_scores_first(float (&s)[kScoreColumns / 2], unsigned long long a,
+                                                   unsigned long long b) {
+  asm volatile(
+      /*%#scores_first%*/
+      "/*%line%*/\n"
+      /*%/scores_first%*/
+      :
+      /*%#scores_written%*/
+      /*%line%*/
+      /*%/scores_written%*/
+      : "l"(a), "l"(b));
+}
+
+// … and += the next 16.
+__device__ __forceinline__ void wgmma_scores_next(float (&s)[kScoreColumns / 2], unsigned long long a,
+                                                  unsigned long long b) {
+  asm volatile(
+      /*%#scores_next%*/
+      "/*%line%*/\n"
+      /*%/scores_next%*/
+      :
+      /*%#scores_registers%*/
+      /*%line%*/
+      /*%/scores_registers%*/
+      : "l"(a), "l"(b));
+}
+
+// A gradient of K or Q += 16 columns in registers times 16 rows of the other one: 64 x kHeadDim.
+__device__ __forceinline__ void wgmma_gradient_qk(float (&d)[kHeadDim / 2], const unsigned* a,
+                                                  unsigned long long b) {
+  asm volatile(
+      /*%#gradient_qk%*/
+      "/*%line%*/\n"
+      /*%/gradient_qk%*/
+      :
+      /*%#gradient_qk_registers%*/
+      /*%line%*/
+      /*%/gradient_qk_registers%*/
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+
+/*%#dv%*/
+// dV += 16 columns of P, transposed, times 16 rows of dO: 64 x kHeadDimV.
+__device__ __forceinline__ void wgmma_gradient_v(float (&d)[kHeadDimV / 2], const unsigned* a,
+                                                 unsigned long long b) {
+  asm volatile(
+      /*%#gradient_v%*/
+      "/*%line%*/\n"
+      /*%/gradient_v%*/
+      :
+      /*%#gradient_v_registers%*/
+      /*%line%*/
+      /*%/gradient_v_registers%*/
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+/*%/dv%*/
+
+/*%#dq%*/
+// dQ of 64 rows and kDqColumns columns = dS times K, 16 keys of them. dS lies in shared memory with a row a
+// key, so both factors are read across their rows.
+__device__ __forceinline__ void wgmma_dq_first(float (&d)[kDqColumns / 2], unsigned long long a,
+                                               unsigned long long b) {
+  asm volatile(
+      /*%#dq_first%*/
+      "/*%line%*/\n"
+      /*%/dq_first%*/
+      :
+      /*%#dq_written%*/
+      /*%line%*/
+      /*%/dq_written%*/
+      : "l"(a), "l"(b));
+}
+
+__device__ __forceinline__ void wgmma_dq_next(float (&d)[kDqColumns / 2], unsigned long long a,
+                                              unsigned long long b) {
+  asm volatile(
+      /*%#dq_next%*/
+      "/*%line%*/\n"
+      /*%/dq_next%*/
+      :
+      /*%#dq_registers%*/
+      /*%line%*/
+      /*%/dq_registers%*/
+      : "l"(a), "l"(b));
+}
+/*%/dq%*/

@@ -1,0 +1,72 @@
+// Which tile of keys comes when, and which queries see it.
+#pragma once
+#include "params/backward.h"
+#include "ptx/grid_size.cuh"
+#include "ptx/special.cuh"
+
+struct KeyTile {
+  int key;  // the first
+  int head_kv, batch;
+  int first_step;  // of kTileM queries, the first that sees a key of the tile …
+  int end_step;    // … and the one after the last: the same for each query head of the group
+
+  __device__ __forceinline__ int steps(const BackwardParams& p) const {
+    return p.group * max(0, end_step - first_step);
+  }
+  // Rows of the arrays of the workspace before this batch and K/V head's.
+  __device__ __forceinline__ long long first_row(const BackwardParams& p) const {
+    return (static_cast<long long>(batch) * p.heads + head_kv * p.group) * p.padded_q;
+  }
+};
+
+// The tile that this CTA works on in its n-th round; -1 after the last one.
+/*%#causal%*/
+// The first tiles of a head are the longest. Rounds run forth and back, so that a CTA that got a longer tile
+// than others gets a shorter one next.
+/*%/causal%*/
+__device__ __forceinline__ int tile_of_round(int round, const BackwardParams& p) {
+  int place = block_index();
+  /*%#causal%*/
+  if (round % 2 != 0) place = grid_size() - 1 - place;
+  /*%/causal%*/
+  const int index = round * grid_size() + place;
+  return index < p.tiles * p.heads_kv * p.batch ? index : -1;
+}
+
+// Keeps what is computed from a parameter out of registers from tile to tile: the producer has few.
+__device__ __forceinline__ int anew(int parameter) {
+  asm volatile("" : "+r"(parameter));
+  return parameter;
+}
+
+__device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
+  const int tiles = anew(p.tiles);
+  /*%#causal%*/
+  // Longest first among as many heads as keep what they read and add to in L2.
+  const int head_units = p.group * (anew(p.padded_q) / kBackwardRowPadding);
+  const int section = max(1, kSectionUnits / (head_units));
+  const int section_tiles = tiles * section;
+  const int first_head = index / section_tiles * section;
+  const int inside = index - first_head * tiles;
+  const int heads_here = min(section, p.heads_kv * p.batch - first_head);
+  const int n = inside / heads_here;
+  const int batch_head = first_head + inside - n * heads_here;
+  /*%/causal%*/
+  /*%^causal%*/
+  // All tiles of a head, then the next head: what runs together shares Q and dO.
+  const int batch_head = index / tiles;
+  const int n = index - batch_head * tiles;
+  /*%/causal%*/
+  KeyTile tile;
+  tile.key = n * kTileN;
+  tile.batch = batch_head / p.heads_kv;
+  tile.head_kv = batch_head - tile.batch * p.heads_kv;
+  tile.end_step = (anew(p.seqlen_q) + kTileM - 1) / kTileM;
+  /*%#causal%*/
+  tile.first_step = max(0, tile.key + p.seqlen_q - p.seqlen_k) / kTileM;
+  /*%/causal%*/
+  /*%^causal%*/
+  tile.first_step = 0;
+  /*%/causal%*/
+  return tile;
+}
