@@ -188,13 +188,19 @@ Step step_of(const Problem& p, const WgmmaSchedule& s, const Target&, const Mach
   // 64 rows: n*4 of MUFU, and what FMA and ALU add to it; measured, speculation is worth 4 to 7 % of the
   // whole.
   const double softmax = groups * n * ((s.lazy > 0 ? 5.2 : 5.9) - 0.4 * s.optimistic);
+  // TMA works row by row, a panel of 64 columns at a time; slower where rows start off a 32-byte sector, and
+  // where tiles of many heads are under way, so that L2 misses more. More query rows share each.
+  const double panels = std::ceil(d / 64) + std::ceil(dv / 64);
+  const bool whole_panels = p.head_dim % 64 == 0 && p.value_dim() % 64 == 0;
+  const double per_row = whole_panels ? (p.causal ? 2.5 : 0.5) : p.head_dim % 16 == 0 ? 3.9 : 5.2;
+  const double copies = n * panels * per_row;
   // Other warpgroups fill what one leaves idle; products in flight together leave less of it.
   double share = (s.optimistic == 1 ? 0.36 : 0.42) / groups + 0.02;
   if (s.overlap == 0) share = std::min(1.0, share + 0.35);
   if (s.ping_pong == 0) share += p.value_dim() > 128 ? 0.2 : 0.01;
   if (s.rescale_early == 0) share += 0.01;
   Step step;
-  step.cycles = combine({tensor, softmax}, share) + 90;  // the ring's and the turns' barriers
+  step.cycles = combine({tensor, softmax, copies}, share) + 90;  // the ring's and the turns' barriers
   if (s.stages > 2) step.cycles -= 10;
   if (s.q_in_regs == 0) step.cycles *= 1.01;  // power and ports, measured at head_dim 128
   if (s.unroll > 1) step.cycles *= 1.003;

@@ -120,21 +120,67 @@ std::vector<Schedule> mma_space(const Problem& problem) {
   return space;
 }
 
+// What won on an H200 for head dims like these, best first (docs/performance-wgmma.md). The rule: as many
+// rows per load of K and V as registers allow, and of those tiles the one with the longest blocks of keys.
+std::vector<WgmmaSchedule> wgmma_winners(const Problem& problem) {
+  const int widest = std::max(problem.head_dim, problem.value_dim());
+  if (widest <= 64) {
+    return {{.tile_m = 256, .tile_n = 64, .stages = 4, .q_in_regs = 0},
+            {.tile_m = 192, .tile_n = 128, .stages = 4, .q_in_regs = 0, .unroll = 2}};
+  }
+  if (widest <= 80) {
+    return {{.tile_m = 256, .tile_n = 64, .stages = 3, .q_in_regs = 0},
+            {.tile_m = 192, .tile_n = 96, .q_in_regs = 0}};
+  }
+  if (widest <= 120) return {{.tile_m = 192, .tile_n = 96, .q_in_regs = 0}, {.tile_m = 128, .tile_n = 128}};
+  if (widest <= 128) {
+    const WgmmaSchedule wide{.tile_m = 128, .tile_n = 128, .unroll = 2};
+    const WgmmaSchedule tall{.tile_m = 192, .tile_n = 64, .stages = 4, .q_in_regs = 0};
+    return problem.causal ? std::vector{tall, wide} : std::vector{wide, tall};
+  }
+  if (widest <= 160) {
+    return {{.tile_m = 192, .tile_n = 64, .q_in_regs = 0, .o_passes = 3},
+            {.tile_m = 128, .tile_n = 96, .q_in_regs = 0, .o_passes = 3}};
+  }
+  if (widest <= 192) return {{.tile_m = 128, .tile_n = 64}, {.tile_m = 128, .tile_n = 96, .q_in_regs = 0}};
+  return {{.tile_m = 128, .tile_n = 64, .q_in_regs = 0, .o_passes = 2, .rescale_early = 0}};
+}
+
 std::vector<Schedule> wgmma_space(const Problem& problem) {
   std::vector<Schedule> space;
   const int widest = std::max(problem.head_dim, problem.value_dim());
   const int order = problem.causal ? 2 : 1;  // causal tiles differ in length: longest first, off a counter
-  const auto keys = widest <= 64    ? std::vector{128, 64, 96, 112, 176, 192}
-                    : widest <= 128 ? std::vector{128, 96, 64, 112, 144, 160}
-                                    : std::vector{64, 80, 48, 96, 32};
-  for (const int m : {128, 192, 256, 64}) {
+  // The winners, and their switches one at a time.
+  for (WgmmaSchedule winner : wgmma_winners(problem)) {
+    winner.persistent = order;
+    add(space, winner);
+    const auto with = [&](int WgmmaSchedule::*member, int value) {
+      WgmmaSchedule s = winner;
+      s.*member = value;
+      add(space, s);
+    };
+    with(&WgmmaSchedule::unroll, 3 - winner.unroll);
+    with(&WgmmaSchedule::rescale_early, 1 - winner.rescale_early);
+    with(&WgmmaSchedule::ping_pong, 0);
+    for (const int chains : {2, 8}) with(&WgmmaSchedule::max_chains, chains);
+    with(&WgmmaSchedule::o_passes, 0);
+    with(&WgmmaSchedule::overlap, 0);
+    with(&WgmmaSchedule::optimistic, 0);
+    for (const int other : {3 - order, 0}) with(&WgmmaSchedule::persistent, other);
+  }
+  // All tiles in reach; one query warpgroup is for few queries.
+  const int passes = (problem.value_dim() + 63) / 64 == 3 ? 3 : 2;  // as its panels of 64 columns divide
+  const auto keys = widest <= 64    ? std::vector{64, 128, 96, 80, 112, 144}
+                    : widest <= 128 ? std::vector{128, 64, 96, 80, 112, 144}
+                                    : std::vector{64, 96, 80, 48, 128, 112};
+  for (const int m : {256, 192, 128, 64}) {
     for (const int n : keys) {
-      for (const int stages : {2, 3, 4}) {
+      for (const int stages : {4, 3, 2}) {
+        if (stages == 4 && n > 64) continue;  // a block is long enough to cover the load of the next but one
         for (const int q_in_regs : {1, 0, 2}) {
-          if (q_in_regs == 2 && widest <= 128) continue;  // half of Q: only where all of it does not fit
-          for (const int o_passes : {1, 2}) {
-            if (o_passes == 2 && (widest <= 128 || stages > 2))
-              continue;  // only where shared memory is short
+          if (q_in_regs == 2 && widest <= 160) continue;  // half of Q: only where all of it does not fit
+          for (const int o_passes : {1, passes}) {
+            if (o_passes > 1 && (widest <= 128 || stages > 2)) continue;  // only where shared memory is short
             add(space, WgmmaSchedule{.tile_m = m,
                                      .tile_n = n,
                                      .stages = stages,
@@ -145,36 +191,6 @@ std::vector<Schedule> wgmma_space(const Problem& problem) {
         }
       }
     }
-  }
-  // The switches, one at a time, around the tiles that won in the prototype for these head dims.
-  const auto winners =
-      widest <= 64    ? std::vector<WgmmaSchedule>{{.tile_m = 256, .tile_n = 64, .stages = 4, .q_in_regs = 0},
-                                                   {.tile_m = 192, .tile_n = 128, .stages = 4, .q_in_regs = 0}}
-      : widest <= 128 ? std::vector<WgmmaSchedule>{{.tile_m = 128, .tile_n = 128, .stages = 2}}
-                      : std::vector<WgmmaSchedule>{
-                            {.tile_m = 128, .tile_n = 64, .stages = 2, .q_in_regs = 0, .o_passes = 2}};
-  for (WgmmaSchedule winner : winners) {
-    winner.persistent = order;
-    for (const int chains : {2, 8}) {
-      WgmmaSchedule s = winner;
-      s.max_chains = chains;
-      add(space, s);
-      s.unroll = 2;
-      add(space, s);
-    }
-    for (auto member :
-         {&WgmmaSchedule::ping_pong, &WgmmaSchedule::overlap, &WgmmaSchedule::o_passes,
-          &WgmmaSchedule::persistent, &WgmmaSchedule::rescale_early, &WgmmaSchedule::optimistic}) {
-      WgmmaSchedule s = winner;
-      s.*member = 0;
-      add(space, s);
-    }
-    WgmmaSchedule s = winner;
-    s.persistent = 3 - order;
-    add(space, s);
-    s = winner;
-    s.unroll = 2;
-    add(space, s);
   }
   return space;
 }

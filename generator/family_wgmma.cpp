@@ -17,10 +17,10 @@ constexpr int kRowBytes = 128;
 constexpr int kOtherRegisters = 28;
 constexpr int kRecomputeRegisters = 12;
 
-// How far scores may outgrow their shift, log2. bf16 has the exponents of fp32; beyond 2^40, large values in
-// V would come near their end. fp16 ends at 2^16, and moves its shifts some way ahead instead.
-constexpr int kBf16Growth = 40;
-constexpr int kFp16Headroom = 6;
+// log2 of what a shift that scores have outgrown is moved above them. bf16 has fp32's exponents, so that P is
+// as good at 2^-40 as at 1; fp16 keeps its 11 bits down to 2^-14.
+constexpr int kBf16Headroom = 40;
+constexpr int kFp16Headroom = 8;
 
 int panels_of(int columns) {
   return (columns + kPanelColumns - 1) / kPanelColumns;
@@ -152,13 +152,12 @@ std::vector<Constant> constants(const Problem& problem, const WgmmaSchedule& sch
     const auto power = [](const char* name, int exponent, const char* comment) {
       return Constant{"float", name, fmt::format("0x1p{}f", exponent), comment};
     };
-    const bool bf16 = problem.dtype == DType::bf16;
+    const int headroom = problem.dtype == DType::bf16 ? kBf16Headroom : kFp16Headroom;
     list.push_back(power("kLargestSum", schedule.lazy,
-                         "of a thread's exponentials in a block, beside which a row's own are 1 or less"));
-    list.push_back(power("kFarthestSum", bf16 ? kBf16Growth : schedule.lazy,
-                         "of them, where it was reached step by step"));
+                         "of a thread's exponentials in a block, up to which a shift stays"));
+    list.push_back(power("kLostSum", 126 - headroom, "of them, above which scores are computed again"));
     list.push_back(
-        number("kHeadroom", bf16 ? 0 : kFp16Headroom, "log2 of what a moved shift lies above the scores"));
+        number("kHeadroom", headroom, "log2 of what a shift that moves comes to lie above scores"));
   }
   return list;
 }

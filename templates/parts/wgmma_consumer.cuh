@@ -165,9 +165,8 @@ struct Consumer {
     exponentiate<false>(s, rows, scale_log2, sum);
     rows.moved = __any_sync(0xffffffffu, !(sum[0] <= kLargestSum && sum[1] <= kLargestSum));
     overflowed = false;
-    if (rows.moved) rows.moved = __any_sync(0xffffffffu, outgrown(rows, sum));
     if (rows.moved) {
-      overflowed = __any_sync(0xffffffffu, !(sum[0] < kInfinity && sum[1] < kInfinity));
+      overflowed = __any_sync(0xffffffffu, !(sum[0] < kLostSum && sum[1] < kLostSum));
       if (overflowed) return;
       shrink(s, rows, sum);
     }
@@ -177,7 +176,8 @@ struct Consumer {
   }
 
   /*%#optimistic%*/
-  // The textbook's softmax for a block whose exponentials overflowed. No product is in flight here.
+  // The textbook's softmax for a block whose exponentials overflowed, or nearly. No product is in flight
+  // here.
   __device__ __forceinline__ void start_over(const RowsOfThread& mine, const Tile& tile, int block,
                                              const ForwardParams& params) {
     recompute_scores(s, tile, mine.row, block, params);

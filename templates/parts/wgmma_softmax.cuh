@@ -96,25 +96,14 @@ __device__ __forceinline__ void softmax(float (&s)[kTileN / 2], SoftmaxState& ro
 }
 
 /*%#optimistic%*/
-// Whether a block's exponentials, of which some sum is above kLargestSum, ask for another shift. Scores that
-// grow from block to block may leave it behind as far as P's exponents reach. One that outweighs all before
-// it may not: its P has to be a power of two, which rounds nothing, where the textbook's is 1.
-__device__ __forceinline__ bool outgrown(const SoftmaxState& rows, const float (&sum)[2]) {
-  bool result = false;
-#pragma unroll
-  for (int row = 0; row < 2; ++row)
-    result |= !(sum[row] <= fminf(kLargestSum * fmaxf(rows.sum[row], 1.0f), kFarthestSum));
-  return result;
-}
-
 // Exponentials that were taken against a shift far below their maximum: they, their sums and the shift move,
-// so that the largest becomes 2^-kHeadroom to within fp32's last bits.
+// so that the largest becomes 2^-kHeadroom to within fp32's last bits: scores that grow once will again. A
+// power of two, so that where one key outweighs all others, P rounds as little as the textbook's 1.
 __device__ __forceinline__ void shrink(float (&s)[kTileN / 2], SoftmaxState& rows, float (&sum)[2]) {
   const float peaks[2] = {quad_max(peak<0>(s)), quad_max(peak<1>(s))};
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
-    // 2^-126 is not flushed.
-    const float growth = fminf(fmaxf(log2_fast(peaks[row]) + kHeadroom, 0.0f), 126.0f);
+    const float growth = fmaxf(log2_fast(peaks[row]) + kHeadroom, 0.0f);  // below 126: kLostSum
     rows.factor[row] = exp2_fast(-growth);
     rows.shift[row] += growth;
     rows.sum[row] *= rows.factor[row];

@@ -16,9 +16,9 @@ constexpr int kProducerRegisters = 40;   // per thread, after setmaxnreg
 constexpr int kConsumerRegisters = 232;  // per thread, after setmaxnreg
 constexpr int kSharedBytes = 196744;     // of dynamic shared memory
 constexpr float kLazy = 14;              // log2 of the growth that a shift tolerates
-constexpr float kLargestSum = 0x1p14f;   // of a thread's exponentials in a block, beside which a row's own are 1 or less
-constexpr float kFarthestSum = 0x1p40f;  // of them, where it was reached step by step
-constexpr int kHeadroom = 0;             // log2 of what a moved shift lies above the scores
+constexpr float kLargestSum = 0x1p14f;   // of a thread's exponentials in a block, up to which a shift stays
+constexpr float kLostSum = 0x1p86f;      // of them, above which scores are computed again
+constexpr int kHeadroom = 40;            // log2 of what a shift that moves comes to lie above scores
 
 // FlashAttention forward on Hopper (FlashAttention-3, arXiv 2407.08608): a warpgroup that feeds shared memory
 // through TMA, and kWarpgroups that compute 64 query rows each with asynchronous products. CTAs work on one
@@ -568,25 +568,14 @@ __device__ __forceinline__ void softmax(float (&s)[kTileN / 2], SoftmaxState& ro
   rows.sum[1] += sum[1];
 }
 
-// Whether a block's exponentials, of which some sum is above kLargestSum, ask for another shift. Scores that
-// grow from block to block may leave it behind as far as P's exponents reach. One that outweighs all before
-// it may not: its P has to be a power of two, which rounds nothing, where the textbook's is 1.
-__device__ __forceinline__ bool outgrown(const SoftmaxState& rows, const float (&sum)[2]) {
-  bool result = false;
-#pragma unroll
-  for (int row = 0; row < 2; ++row)
-    result |= !(sum[row] <= fminf(kLargestSum * fmaxf(rows.sum[row], 1.0f), kFarthestSum));
-  return result;
-}
-
 // Exponentials that were taken against a shift far below their maximum: they, their sums and the shift move,
-// so that the largest becomes 2^-kHeadroom to within fp32's last bits.
+// so that the largest becomes 2^-kHeadroom to within fp32's last bits: scores that grow once will again. A
+// power of two, so that where one key outweighs all others, P rounds as little as the textbook's 1.
 __device__ __forceinline__ void shrink(float (&s)[kTileN / 2], SoftmaxState& rows, float (&sum)[2]) {
   const float peaks[2] = {quad_max(peak<0>(s)), quad_max(peak<1>(s))};
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
-    // 2^-126 is not flushed.
-    const float growth = fminf(fmaxf(log2_fast(peaks[row]) + kHeadroom, 0.0f), 126.0f);
+    const float growth = fmaxf(log2_fast(peaks[row]) + kHeadroom, 0.0f);  // below 126: kLostSum
     rows.factor[row] = exp2_fast(-growth);
     rows.shift[row] += growth;
     rows.sum[row] *= rows.factor[row];
@@ -804,9 +793,8 @@ struct Consumer {
     exponentiate<false>(s, rows, scale_log2, sum);
     rows.moved = __any_sync(0xffffffffu, !(sum[0] <= kLargestSum && sum[1] <= kLargestSum));
     overflowed = false;
-    if (rows.moved) rows.moved = __any_sync(0xffffffffu, outgrown(rows, sum));
     if (rows.moved) {
-      overflowed = __any_sync(0xffffffffu, !(sum[0] < kInfinity && sum[1] < kInfinity));
+      overflowed = __any_sync(0xffffffffu, !(sum[0] < kLostSum && sum[1] < kLostSum));
       if (overflowed) return;
       shrink(s, rows, sum);
     }
@@ -814,7 +802,8 @@ struct Consumer {
     rows.sum[1] += sum[1];
   }
 
-  // The textbook's softmax for a block whose exponentials overflowed. No product is in flight here.
+  // The textbook's softmax for a block whose exponentials overflowed, or nearly. No product is in flight
+  // here.
   __device__ __forceinline__ void start_over(const RowsOfThread& mine, const Tile& tile, int block,
                                              const ForwardParams& params) {
     recompute_scores(s, tile, mine.row, block, params);
@@ -1009,6 +998,12 @@ __device__ __forceinline__ uint4 load_shared_16(unsigned address) {
                : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
                : "r"(address)
                : "memory");
+  return value;
+}
+
+__device__ __forceinline__ float2 load_shared_pair(unsigned address) {
+  float2 value;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(value.x), "=f"(value.y) : "r"(address) : "memory");
   return value;
 }
 
