@@ -86,6 +86,8 @@ def main():
     ap.add_argument("--seqs", default="1024,4096,16384")
     ap.add_argument("--tokens", type=int, default=16384, help="batch x seqlen")
     ap.add_argument("--hidden", type=int, default=2048, help="heads x head_dim")
+    ap.add_argument("--commit", default="", help="noted in the results: the commit that is timed")
+    ap.add_argument("--nvrtc", default="", help="noted in the results: the version that `flashjit doctor` names")
     ap.add_argument("--rounds", type=int, default=2)
     ap.add_argument("--pause", type=float, default=0.1, help="seconds idle before each timing; 0 measures hot")
     a = ap.parse_args()
@@ -105,7 +107,7 @@ def main():
     ours = [f for f in a.ours.split(",") if f] or [""]
     emit(gpu=torch.cuda.get_device_name(), engine=engine.description(), torch=torch.__version__,
          cudnn=torch.backends.cudnn.version(), missing_peers=missing, command=" ".join(sys.argv), pause=a.pause,
-         rounds=a.rounds, date=time.strftime("%Y-%m-%d"))
+         rounds=a.rounds, commit=a.commit, nvrtc=a.nvrtc, date=time.strftime("%Y-%m-%d"))
     flush = torch.empty(256 << 20, dtype=torch.int8, device="cuda")
     stream = torch.cuda.current_stream().cuda_stream
 
