@@ -6,16 +6,23 @@
 namespace flashjit::autotune {
 
 BackwardInputs make_backward_inputs(const Problem& problem, const Shape& shape, InputKind kind,
-                                    std::uint64_t seed, const BackwardLayout& layout) {
+                                    std::uint64_t seed, const BackwardLayout& layout,
+                                    std::optional<float> scale, int threads) {
   BackwardInputs inputs{.forward = make_inputs(problem, shape, kind, seed, layout.forward)};
-  const HostResult result = reference(host_attention(problem, shape, inputs.forward), all_rows(shape));
+  HostAttention attention = host_attention(problem, shape, inputs.forward);
+  attention.scale = scale;
+  const HostResult result = reference(attention, all_rows(shape), threads);
   inputs.o = to_tensor(problem, shape, result, layout.o);
   inputs.lse = to_lse(shape, result);
-  // V's numbers under another seed make dout: a tensor of (batch, seqlen_q, heads, head_dim_v).
+  inputs.dout = make_dout(problem, shape, seed, layout.dout);
+  return inputs;
+}
+
+HostTensor make_dout(const Problem& problem, const Shape& shape, std::uint64_t seed, const Strides& strides) {
+  // V's numbers under another seed: a tensor of (batch, seqlen_q, heads, head_dim_v).
   const Shape of_queries{
       .batch = shape.batch, .heads = shape.heads, .seqlen_q = 0, .seqlen_k = shape.seqlen_q};
-  inputs.dout = make_inputs(problem, of_queries, InputKind::normal, seed + 0x9e3779b9u, {.v = layout.dout}).v;
-  return inputs;
+  return make_inputs(problem, of_queries, InputKind::normal, seed + 0x9e3779b9u, {.v = strides}).v;
 }
 
 HostBackward host_backward(const Problem& problem, const Shape& shape, const BackwardInputs& inputs) {

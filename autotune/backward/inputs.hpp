@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "autotune/backward/reference.hpp"
@@ -20,7 +21,12 @@ struct BackwardLayout {
   Strides o{}, dout{};  // all zero: packed
 };
 BackwardInputs make_backward_inputs(const Problem& problem, const Shape& shape, InputKind kind,
-                                    std::uint64_t seed, const BackwardLayout& layout = {});
+                                    std::uint64_t seed, const BackwardLayout& layout = {},
+                                    std::optional<float> scale = {}, int threads = 0);
+
+// The gradient of o alone.
+HostTensor make_dout(const Problem& problem, const Shape& shape, std::uint64_t seed,
+                     const Strides& strides = {});
 
 // The inputs as the reference wants them. Without o and lse: the gradients asked for are the true ones.
 HostBackward host_backward(const Problem& problem, const Shape& shape, const BackwardInputs& inputs);

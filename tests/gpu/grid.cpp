@@ -36,10 +36,11 @@ bool served(const Problem& problem, const Target& target) {
          legal(problem, Family::wgmma, target);
 }
 
-std::vector<Problem> problems(const Target& target) {
+std::vector<Problem> problems(const Target& target, Pass pass) {
   std::vector<Problem> made;
   const auto add = [&](DType dtype, int head_dim, int head_dim_v, bool causal) {
-    const Problem problem{.dtype = dtype, .head_dim = head_dim, .head_dim_v = head_dim_v, .causal = causal};
+    const Problem problem{
+        .pass = pass, .dtype = dtype, .head_dim = head_dim, .head_dim_v = head_dim_v, .causal = causal};
     if (served(problem, target)) made.push_back(problem);
   };
   for (const DType dtype : {DType::bf16, DType::fp16, DType::fp32}) {
@@ -85,7 +86,7 @@ std::vector<Group> grid(const Target& target, const GridOptions& options) {
   std::mt19937_64 random(options.seed);
   std::vector<Group> groups;
   std::size_t all = 0;
-  for (const Problem& problem : problems(target)) {
+  for (const Problem& problem : problems(target, options.pass)) {
     groups.push_back(group_of(problem, random, options.small));
     all += groups.back().size();
   }
@@ -101,12 +102,13 @@ std::vector<Group> grid(const Target& target, const GridOptions& options) {
   return groups;
 }
 
-std::vector<AttentionCase> large_cases(const Target& target, std::uint64_t seed) {
+std::vector<AttentionCase> large_cases(const Target& target, const GridOptions& options) {
+  const std::uint64_t seed = options.seed;
   std::vector<AttentionCase> cases;
   const DType half = target.capability >= 80 ? DType::bf16 : DType::fp16;
   for (const bool causal : {false, true}) {
     for (const int head_dim : {64, 128, 256}) {
-      const Problem problem{.dtype = half, .head_dim = head_dim, .causal = causal};
+      const Problem problem{.pass = options.pass, .dtype = half, .head_dim = head_dim, .causal = causal};
       cases.push_back({.problem = problem,
                        .shape = {.batch = 2, .heads = 16, .heads_kv = 4, .seqlen_q = 4096, .seqlen_k = 4096},
                        .seed = seed});
@@ -116,10 +118,10 @@ std::vector<AttentionCase> large_cases(const Target& target, std::uint64_t seed)
                        .seed = seed});
     }
   }
-  cases.push_back({.problem = {.dtype = half, .head_dim = 64, .causal = true},
+  cases.push_back({.problem = {.pass = options.pass, .dtype = half, .head_dim = 64, .causal = true},
                    .shape = {.batch = 1, .heads = 1, .seqlen_q = 70'001, .seqlen_k = 70'003},
                    .seed = seed});
-  cases.push_back({.problem = {.dtype = DType::fp32, .head_dim = 64},
+  cases.push_back({.problem = {.pass = options.pass, .dtype = DType::fp32, .head_dim = 64},
                    .shape = {.batch = 2, .heads = 2, .heads_kv = 1, .seqlen_q = 200, .seqlen_k = 300},
                    .layout = Layout::far,
                    .seed = seed});

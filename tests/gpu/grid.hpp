@@ -1,4 +1,4 @@
-// The correctness grid: what "right" means for the forward pass, as a list of groups that share a kernel.
+// The correctness grid: what "right" means for a pass, as a list of groups that share a kernel.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@ namespace flashjit::test {
 using Group = std::vector<AttentionCase>;
 
 struct GridOptions {
+  Pass pass = Pass::forward;
   std::uint64_t seed = 1;
   int sample = 0;      // about so many cases, drawn by the seed; 0: all
   bool small = false;  // only what an emulator can run in a second or two
@@ -24,6 +25,6 @@ struct GridOptions {
 std::vector<Group> grid(const Target& target, const GridOptions& options);
 
 // Few cases that are large: more than 2^31 elements in a tensor, long sequences. Checked on a sample of rows.
-std::vector<AttentionCase> large_cases(const Target& target, std::uint64_t seed);
+std::vector<AttentionCase> large_cases(const Target& target, const GridOptions& options);
 
 }  // namespace flashjit::test

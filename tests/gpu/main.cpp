@@ -1,6 +1,6 @@
 // Runs the correctness grid on a device: every case with every family that can serve it, against float64.
 //
-//   correctness_grid [--device cuda] [--sample N] [--seed S] [--threads T] [--json FILE]
+//   correctness_grid [--pass forward] [--device cuda] [--sample N] [--seed S] [--threads T] [--json FILE]
 //
 // Prints one summary line; exits 0 when all are within the rule, 1 when not, 2 for a wrong call, 77 without a
 // device.
@@ -14,19 +14,23 @@
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "api/engine_state.hpp"
 #include "generator/legality.hpp"
 #include "runtime/compile.hpp"
 #include "tests/gpu/grid.hpp"
+#include "tests/support/gradient_case.hpp"
 
 namespace {
 
 using namespace flashjit;
 using flashjit::test::Attention;
 using flashjit::test::AttentionCase;
+using flashjit::test::Gradients;
 
 struct Options {
   std::string device = "cuda";
@@ -59,6 +63,8 @@ Options parse(int argc, char** argv) {
     const std::string value = argv[i + 1];
     if (flag == "--device") {
       options.device = value;
+    } else if (flag == "--pass") {
+      options.grid.pass = parse_pass(value);
     } else if (flag == "--json") {
       options.json = value;
     } else if (flag == "--sample") {
@@ -68,8 +74,9 @@ Options parse(int argc, char** argv) {
     } else if (flag == "--threads") {
       options.threads = number(flag, value);
     } else {
-      throw Error(ErrorCode::invalid_argument,
-                  fmt::format("flag \"{}\", may be --device, --sample, --seed, --threads or --json", flag));
+      throw Error(
+          ErrorCode::invalid_argument,
+          fmt::format("flag \"{}\", may be --pass, --device, --sample, --seed, --threads or --json", flag));
     }
   }
   if (options.threads == 0) options.threads = std::max(1U, std::thread::hardware_concurrency());
@@ -138,15 +145,54 @@ class Results {
   std::vector<std::string> failures_;
 };
 
+bool same_bits(const autotune::HostTensor& a, const autotune::HostTensor& b) {
+  return a.bytes == b.bytes;
+}
+
+// The gradients of one case, as fast as can be and deterministic; what must be bit-equal is run twice.
+void run_backward(Engine& engine, const AttentionCase& one, const Gradients& gradients,
+                  const std::string& family, Results& results) {
+  const bool grouped = one.shape.heads != one.shape.kv_heads();
+  const bool emulated = EngineAccess::state(engine).device().estimates_time();
+  for (const bool deterministic : {false, true}) {
+    const PlanOptions options{.family = family};
+    Gradients::Result first = gradients.run(engine, options, deterministic);
+    // An emulator takes its time: there the second run is for the deterministic alone.
+    if (deterministic || (!grouped && !emulated)) {
+      const Gradients::Result second = gradients.run(engine, options, deterministic);
+      const auto must_repeat = [&](const char* name, const autotune::HostTensor& a,
+                                   const autotune::HostTensor& b) {
+        if (same_bits(a, b)) return;
+        first.check.ok = false;
+        first.check.message += fmt::format(" {} of two runs differ", name);
+      };
+      if (deterministic) must_repeat("dq", first.dq, second.dq);
+      must_repeat("dk", first.dk, second.dk);
+      must_repeat("dv", first.dv, second.dv);
+    }
+    results.add(one, family, first.schedule, first.check);
+  }
+}
+
 void run(Engine& engine, const AttentionCase& one, int rows, int reference_threads, Results& results) {
-  const Attention attention(one, rows, reference_threads);
+  std::optional<Attention> attention;
+  std::optional<Gradients> gradients;
+  if (one.problem.pass == Pass::forward) {
+    attention.emplace(one, rows, reference_threads);
+  } else {
+    gradients.emplace(one, rows, reference_threads);
+  }
   for (const Family family : {Family::simt, Family::mma, Family::wgmma}) {
     if (!legal(one.problem, family, engine.target())) continue;
     const std::string name = to_string(family);
     try {
-      std::string schedule;
-      const autotune::Check check = attention.run(engine, {.family = name}, &schedule);
-      results.add(one, name, schedule, check);
+      if (gradients.has_value()) {
+        run_backward(engine, one, *gradients, name, results);
+      } else {
+        std::string schedule;
+        const autotune::Check check = attention->run(engine, {.family = name}, &schedule);
+        results.add(one, name, schedule, check);
+      }
     } catch (const Error& error) {
       results.add_error(one, name, error.what());
     }
@@ -175,7 +221,7 @@ int run_grid(const Options& options) {
   }
   for (std::thread& thread : threads) thread.join();
   if (!options.grid.small && options.grid.sample == 0) {
-    for (const AttentionCase& one : test::large_cases(engine.target(), options.grid.seed)) {
+    for (const AttentionCase& one : test::large_cases(engine.target(), options.grid)) {
       run(engine, one, 512, options.threads, results);
     }
   }
@@ -183,11 +229,13 @@ int run_grid(const Options& options) {
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   const bool right = results.failures() == 0 && results.cases() > 0;
   std::printf(
-      "%s: %lld cases on %s, seed %llu: %zu wrong, largest error %.3f of what the rule allows, %.0f s\n",
-      right ? "RIGHT" : "WRONG", static_cast<long long>(results.cases()), engine.device_description().c_str(),
-      static_cast<unsigned long long>(options.grid.seed), results.failures(), results.worst(), seconds);
+      "%s: %lld %s cases on %s, seed %llu: %zu wrong, largest error %.3f of what the rule allows, %.0f s\n",
+      right ? "RIGHT" : "WRONG", static_cast<long long>(results.cases()), to_string(options.grid.pass),
+      engine.device_description().c_str(), static_cast<unsigned long long>(options.grid.seed),
+      results.failures(), results.worst(), seconds);
   if (!options.json.empty()) {
-    nlohmann::ordered_json json{{"device", engine.device_description()},
+    nlohmann::ordered_json json{{"pass", to_string(options.grid.pass)},
+                                {"device", engine.device_description()},
                                 {"nvrtc", runtime::load_nvrtc()->build_id()},
                                 {"seed", options.grid.seed},
                                 {"sample", options.grid.sample},

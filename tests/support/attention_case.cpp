@@ -3,66 +3,12 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
-
-#include "api/engine_state.hpp"
-#include "runtime/device.hpp"
+#include "tests/support/on_device.hpp"
 
 namespace flashjit::test {
 namespace {
 
 using autotune::HostTensor;
-
-// A tensor's extent between the first and the last element of one batch, in elements.
-struct Extent {
-  int batch, rows, heads, columns;
-};
-
-std::int64_t elements_of_batch(const Extent& e, const Strides& s) {
-  return e.rows == 0 ? 0 : (e.rows - 1) * s.row + (e.heads - 1) * s.head + e.columns;
-}
-
-// A host tensor on the device, with its batches as far apart there as asked for.
-class OnDevice {
- public:
-  OnDevice(Engine& engine, DType dtype, const HostTensor& host, const Extent& extent, bool far)
-      : device_(EngineAccess::state(engine).device()),
-        extent_(extent),
-        host_(host.strides),
-        there_(host.strides) {
-    bytes_ = static_cast<std::size_t>(size_of(dtype));
-    if (far) there_.batch = (std::int64_t{1} << 31) + 8;
-    slice_ = static_cast<std::size_t>(elements_of_batch(extent, host_)) * bytes_;
-    const auto distance = static_cast<std::size_t>(there_.batch) * bytes_;
-    if (slice_ != 0 && extent.batch != 0) {
-      buffer_ = engine.allocate(distance * static_cast<std::size_t>(extent.batch - 1) + slice_);
-      for (int b = 0; b < extent.batch; ++b)
-        device_.copy_to_device(at(b), &host.bytes[offset(b)], slice_, nullptr);
-    }
-  }
-
-  [[nodiscard]] void* data() const { return buffer_.data(); }
-  [[nodiscard]] const Strides& strides() const { return there_; }
-  void download(HostTensor& to) const {
-    if (slice_ == 0) return;
-    for (int b = 0; b < extent_.batch; ++b)
-      device_.copy_to_host(&to.bytes[offset(b)], at(b), slice_, nullptr);
-  }
-
- private:
-  [[nodiscard]] std::byte* at(int batch) const {
-    return static_cast<std::byte*>(buffer_.data()) + static_cast<std::size_t>(batch * there_.batch) * bytes_;
-  }
-  [[nodiscard]] std::size_t offset(int batch) const {
-    return static_cast<std::size_t>(batch * host_.batch) * bytes_;
-  }
-
-  runtime::Device& device_;
-  Extent extent_;
-  Strides host_, there_;
-  std::size_t bytes_ = 0, slice_ = 0;
-  Buffer buffer_;
-};
 
 struct Strided {
   Strides q, k, v, o;
@@ -84,26 +30,6 @@ Strided strides_of(const AttentionCase& one) {
           .k = slice,
           .v = slice,
           .o = transposed(dv + 16, one.shape.seqlen_q + 3)};
-}
-
-// What the kernel may not have touched: every byte of o that is between rows.
-bool gaps_untouched(const HostTensor& before, const HostTensor& after, const Extent& e, std::size_t bytes) {
-  std::vector<bool> written(before.bytes.size(), false);
-  for (int b = 0; b < e.batch; ++b) {
-    for (int h = 0; h < e.heads; ++h) {
-      for (int i = 0; i < e.rows; ++i) {
-        const auto first = static_cast<std::size_t>(b * before.strides.batch + h * before.strides.head +
-                                                    i * before.strides.row) *
-                           bytes;
-        std::fill_n(written.begin() + static_cast<std::ptrdiff_t>(first),
-                    static_cast<std::size_t>(e.columns) * bytes, true);
-      }
-    }
-  }
-  for (std::size_t i = 0; i < written.size(); ++i) {
-    if (!written[i] && before.bytes[i] != after.bytes[i]) return false;
-  }
-  return true;
 }
 
 }  // namespace
