@@ -48,6 +48,10 @@ class Device final : public EmulatedDevice {
  public:
   explicit Device(const EmulatorOptions& options) : options_(options), target_(target_of(options.arch)) {
     if (options_.threads == 0) options_.threads = std::max(1u, std::thread::hardware_concurrency());
+    if (options_.sm_count < 0)
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("sm_count is {}, may be 0 or more", options_.sm_count));
+    if (options_.sm_count > 0) target_.sm_count = options_.sm_count;
   }
 
   const Target& target() const override { return target_; }
@@ -109,6 +113,7 @@ class Device final : public EmulatedDevice {
     // A kernel that was loaded without checks runs without them.
     context.checks = program.checked ? options_.checks : Checks::off;
     context.counts = options_.counts;
+    context.most_steps = options_.most_steps;
     context.sm_count = static_cast<u32>(std::max(1, target_.sm_count));
     if (context.checks != Checks::off) {
       const u32 nowhere[3] = {};

@@ -31,7 +31,7 @@ void copy(Warp& w, const Ins& i, u32 mask) {
       check_global(w, i, from, bytes, 1, static_cast<u32>(l));
       if (checking(w)) check_written(w, i, from, bytes, ~0u, static_cast<u32>(l));
     }
-    if (checking(w)) w.cta->state.begin_write(w, i, w.as_agent(), Access::generic, to, i.x);
+    if (checking(w)) w.cta->state.begin_write(w, i, w.as_agent(l), Access::generic, to, i.x);
     job.to[l] = to;
     job.from[l] = from;
     job.bytes[l] = static_cast<u8>(bytes);

@@ -76,9 +76,11 @@ void cluster_wait(Warp& w, const Ins&, u32 mask) {
   if (barrier.phase != w.cluster_phase) {
     for (std::size_t k = 0; k < barrier.visible.size(); ++k)
       w.clock[k] = std::max(w.clock[k], barrier.visible[k]);
+    w.meet();
     return;
   }
   w.wait = Wait::cluster_barrier;
+  w.meet();
   w.yield();
 }
 
@@ -189,14 +191,14 @@ void wait(Warp& w, const Ins& i, u32 mask) {
       continue;
     }
     if (at.cta != w.cta) stop(w, i, FindingKind::illegal, 1u << l, "waits for an mbarrier of another CTA");
-    if ((i.x & 1) != 0) continue;  // test_wait
-    if (w.spurious_pc != w.pc && (cluster.random() & 1) != 0) {
-      w.spurious_pc = w.pc;
+    if ((i.x & 1) != 0) continue;           // test_wait
+    if (w.failures < w.impatience) {
+      ++w.failures;
       w.set_predicate(i.d, mask, 0);
       w.yield();
       return;
     }
-    w.spurious_pc = kNoTarget;
+    w.failures = 0;
     w.wait = Wait::mbarrier;
     w.wait_cta = at.cta;
     w.wait_address = at.address;
@@ -207,6 +209,8 @@ void wait(Warp& w, const Ins& i, u32 mask) {
     return;
   }
   w.wait_parity = 0;
+  if (passed != 0) w.meet();
+  w.failures = 0;
   w.set_predicate(i.d, mask, passed);
   if (passed != mask) w.yield();
 }

@@ -96,7 +96,33 @@ void trap(Warp& w, const Ins& i, u32 mask) {
   if (mask != 0) stop(w, i, FindingKind::illegal, mask, "the kernel executed trap");
 }
 
-// setmaxnreg, prefetches, nanosleep and hints: no effect on what a kernel computes.
+// setmaxnreg: registers go to the CTA's pool, or come out of it once others have given them up.
+void give_registers(Warp& w, const Ins& i, u32 mask) {
+  const u32 kept = static_cast<u32>(i.imm);
+  if (mask == 0 || kept >= w.registers) return;
+  w.cta->pool += (w.registers - kept) * kLanes;
+  w.registers = kept;
+}
+void take_registers(Warp& w, const Ins& i, u32 mask) {
+  w.wanted_registers = static_cast<u32>(i.imm);
+  if (mask == 0 || w.wanted_registers <= w.registers) return;
+  if (!registers_ready(w)) {
+    w.wait = Wait::registers;
+    --w.pc;
+    w.yield();
+    return;
+  }
+  w.cta->pool -= (w.wanted_registers - w.registers) * kLanes;
+  w.registers = w.wanted_registers;
+}
+void prepare_registers(Decoding& decoding) {
+  const i64 count = decoding.immediate(0);
+  if (count < 24 || count > 256 || count % 8 != 0)
+    decoding.fail(fmt::format("setmaxnreg of {}, may be 24 to 256 in steps of 8", count));
+  decoding.ins.imm = count;
+}
+
+// Prefetches, nanosleep and hints: no effect on what a kernel computes.
 void nothing(Warp&, const Ins&, u32) {}
 
 constexpr OpClass kControl = OpClass::control;
@@ -110,7 +136,8 @@ const Opcode kRows[] = {
     {"trap", "", kControl, trap},
     {"brkpt", "", kControl, trap},
     {"nanosleep.u32", "s", kControl, nothing},
-    {"setmaxnreg.(inc|dec).sync.aligned.u32", "i", kControl, nothing, nullptr, kOpAligned},
+    {"setmaxnreg.dec.sync.aligned.u32", "i", kControl, give_registers, prepare_registers, kOpAligned},
+    {"setmaxnreg.inc.sync.aligned.u32", "i", kControl, take_registers, prepare_registers, kOpAligned},
     {"griddepcontrol.(launch_dependents|wait)", "", kControl, nothing},
     {"prefetch.(global|local)?.(L1|L2)", "m", kControl, nothing},
     {"prefetch.(global|local)?.(L2::evict_last|L2::evict_normal)", "m", kControl, nothing},

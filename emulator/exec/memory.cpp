@@ -37,7 +37,10 @@ void load_words(Warp& w, const Ins& i, u32 mask) {
       const u32 at = shared_address_of(w, i, 0, l);
       if (at != last) {
         check_shared(w, i, *w.cta, at, kBytes, kBytes, static_cast<u32>(l));
-        if constexpr (Check) w.cta->state.read(w, i, w.as_agent(), Access::generic, at, kBytes);
+        if constexpr (Check) {
+          w.cta->state.read(w, i, w.as_agent(l), Access::generic, at, kBytes);
+          w.cta->state.note_lane(w.as_agent(l), at, kBytes);
+        }
         last = at;
       }
       from = w.cta->shared + at;
@@ -67,7 +70,7 @@ void store_words(Warp& w, const Ins& i, u32 mask) {
     if constexpr (Shared) {
       const u32 at = shared_address_of(w, i, 0, l);
       check_shared(w, i, *w.cta, at, kBytes, kBytes, static_cast<u32>(l));
-      if constexpr (Check) w.cta->state.write(w, i, w.as_agent(), Access::generic, at, kBytes);
+      if constexpr (Check) w.cta->state.write(w, i, w.as_agent(l), Access::generic, at, kBytes);
       to = w.cta->shared + at;
     } else {
       const u64 at = address_of(w, i, 0, l) + static_cast<u64>(i.imm);
@@ -97,9 +100,10 @@ void load_any(Warp& w, const Ins& i, u32 mask) {
     const Place place =
         locate(w, i, address_of(w, i, 0, l) + static_cast<u64>(i.imm), bytes, static_cast<u32>(l));
     if (checking(w)) {
-      if (place.cta != nullptr)
-        place.cta->state.read(w, i, w.as_agent(), Access::generic, place.shared, bytes);
-      else if (place.global)
+      if (place.cta != nullptr) {
+        place.cta->state.read(w, i, w.as_agent(l), Access::generic, place.shared, bytes);
+        place.cta->state.note_lane(w.as_agent(l), place.shared, bytes);
+      } else if (place.global)
         check_written(w, i, reinterpret_cast<u64>(place.bytes), bytes, used, static_cast<u32>(l));
     }
     for (u32 k = 0; k < i.count; ++k) {
@@ -125,7 +129,7 @@ void store_any(Warp& w, const Ins& i, u32 mask) {
         locate(w, i, address_of(w, i, 0, l) + static_cast<u64>(i.imm), bytes, static_cast<u32>(l));
     if (place.cta != nullptr) {
       ++place.cta->matrix_epoch;
-      if (checking(w)) place.cta->state.write(w, i, w.as_agent(), Access::generic, place.shared, bytes);
+      if (checking(w)) place.cta->state.write(w, i, w.as_agent(l), Access::generic, place.shared, bytes);
     } else if (place.global && w.known != nullptr) {
       w.known->mark(reinterpret_cast<u64>(place.bytes), bytes);
     }

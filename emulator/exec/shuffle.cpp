@@ -152,7 +152,9 @@ void elect(Warp& w, const Ins& i, u32 mask) {
 }
 
 void warp_barrier(Warp& w, const Ins& i, u32 mask) {
-  if (mask != 0 && checking(w)) check_members(w, i, mask, members_of(w, i, 0, mask), "bar.warp.sync");
+  if (mask == 0) return;
+  if (checking(w)) check_members(w, i, mask, members_of(w, i, 0, mask), "bar.warp.sync");
+  w.meet();
 }
 
 constexpr OpClass kShuffle = OpClass::shuffle;

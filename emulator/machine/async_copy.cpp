@@ -316,9 +316,9 @@ void copy_lanes(Warp& warp, LaneCopies& copies) {
 
 void finish_lanes(Warp& warp, const LaneCopies& copies) {
   if (!checking(warp)) return;
-  const Agent agent = warp.as_agent();
   for (u32 m = copies.lanes; m != 0; m &= m - 1) {
-    warp.cta->state.finish_write(agent, Access::generic, copies.to[__builtin_ctz(m)], copies.size);
+    const int l = __builtin_ctz(m);
+    warp.cta->state.finish_write(warp.as_agent(l), Access::generic, copies.to[l], copies.size);
   }
 }
 

@@ -37,7 +37,13 @@ void AsyncQueue::step(Cluster& cluster) {
 
 bool AsyncQueue::advance(Cluster& cluster) {
   if (jobs_.empty()) return false;
-  run(cluster, policy_ == Policy::late ? 0 : cluster.random() % jobs_.size());
+  std::size_t next = cluster.random() % jobs_.size();
+  if (policy_ == Policy::late) {
+    // Somebody waits for a load; a store that nobody waits for can be later still.
+    for (std::size_t k = 0; k < jobs_.size() && jobs_[next].barrier_cta == nullptr; ++k)
+      next = next + 1 == jobs_.size() ? 0 : next + 1;
+  }
+  run(cluster, next);
   return true;
 }
 

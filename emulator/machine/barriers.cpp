@@ -39,6 +39,7 @@ bool arrive_at(Warp& warp, const Ins& ins, u32 number, u32 expected, bool waits,
   barrier.count_true += static_cast<u32>(std::popcount(true_lanes));
   join(barrier.clock, warp.clock, agents);
   warp.release();
+  if (waits) warp.meet();
   if (barrier.arrived < expected) {
     if (waits) {
       warp.wait = Wait::named_barrier;

@@ -35,6 +35,7 @@ struct LaunchContext {
   Checks checks = Checks::all;
   bool counts = false;
   u32 sm_count = 1;
+  u64 most_steps = 0;  // instructions of one cluster
 };
 
 // Lanes that wait for others to meet them again.
@@ -45,7 +46,7 @@ struct Divergence {
 };
 
 // Why a warp does not run.
-enum class Wait : u8 { none, named_barrier, mbarrier, warpgroup, cluster_barrier, finished };
+enum class Wait : u8 { none, named_barrier, mbarrier, warpgroup, cluster_barrier, registers, finished };
 
 // A wgmma that was issued: all that it needs besides the registers it accumulates into.
 struct MatrixJob {
@@ -72,15 +73,19 @@ struct Warp {
   Cta* cta = nullptr;
   u32* clock = nullptr;  // of the cluster's agents; clock[agent] is its own
   u32 agent = 0;
+  u32 epoch = 1;  // counts the barriers that order its lanes' accesses
 
   std::vector<Divergence> stack;
   u32 index = 0;  // within the CTA
   Wait wait = Wait::none;
   u32 wait_address = 0;  // barrier number, or address of the mbarrier
   u32 wait_parity = 0;
-  Cta* wait_cta = nullptr;      // whose mbarrier
-  u32 spurious_pc = kNoTarget;  // a try_wait that failed by chance and must not do so twice
-  u64 cluster_phase = 0;        // of the cluster barrier that it arrived at
+  Cta* wait_cta = nullptr;   // whose mbarrier
+  u32 registers = 0;         // of a thread, as setmaxnreg left them
+  u32 wanted_registers = 0;  // that it waits for
+  u32 impatience = 0;        // times in a row that its try_wait fails before it waits in earnest
+  u32 failures = 0;          // so far
+  u64 cluster_phase = 0;     // of the cluster barrier that it arrived at
   u64 instructions = 0;
 
   AsyncCopies copies;                                // cp.async
@@ -101,11 +106,12 @@ struct Warp {
     return reinterpret_cast<T*>(const_cast<std::byte*>(bank[0]) + row);
   }
   [[nodiscard]] u32 everyone() const { return ~exited; }
-  [[nodiscard]] Agent as_agent() const { return {agent, clock}; }
+  [[nodiscard]] Agent as_agent(int lane = 32) const { return {agent, clock, static_cast<u32>(lane), epoch}; }
   void set_predicate(u32 predicate, u32 mask, u32 value) {
     predicates[predicate] = (predicates[predicate] & ~mask) | (value & mask);
   }
   void release() { ++clock[agent]; }  // what comes next is after what others acquire now
+  void meet() { ++epoch; }            // what its lanes do next is after what they did before
   void yield() { budget = 0; }
 };
 
@@ -121,6 +127,7 @@ struct Cta {
   NamedBarrier barriers[16];
   std::vector<Warp> warps;
   u32 running = 0;       // warps that have not finished
+  u32 pool = 0;          // registers that warps have given up (setmaxnreg)
   u32 matrix_epoch = 0;  // counts changes of shared memory that wgmma may have cached
 
   std::vector<std::byte> shared_storage;
@@ -216,6 +223,11 @@ inline bool warpgroup_ready(const Warp& warp) {
     if (warp.cta->warps[k].matrix_committed < warp.matrix_target) return false;
   }
   return true;
+}
+
+// Whether the CTA's pool has the registers that the warp waits for.
+inline bool registers_ready(const Warp& warp) {
+  return (warp.wanted_registers - warp.registers) * kLanes <= warp.cta->pool;
 }
 
 // Runs every CTA of the launch on `threads` threads; `progress` hears of each that is done. Adds to the

@@ -16,9 +16,8 @@ namespace flashjit::emulator {
 namespace {
 
 constexpr std::size_t kAlign = 64;
+constexpr u32 kMostRegisters = 255;         // of a thread
 constexpr u32 kFragment = 16 * 2 * kLanes;  // floats of a spread A operand
-constexpr u64 kMostSteps =
-    50'000'000'000;  // instructions of one cluster: days on a GPU that polls; here, a hang
 
 std::byte* aligned(std::vector<std::byte>& storage) {
   return storage.data() + (kAlign - reinterpret_cast<u64>(storage.data()) % kAlign) % kAlign;
@@ -161,7 +160,7 @@ class Runner {
       next->budget = turn_length;
       execute(*next);
       cluster_.steps += static_cast<u64>(turn_length);
-      if (cluster_.steps > kMostSteps) {
+      if (cluster_.steps > launch_.most_steps) {
         stop(*next, program_.code[next->pc], FindingKind::deadlock, next->active, "the CTA runs without end");
       }
       if (next->wait == Wait::finished) finished(*next);
@@ -202,6 +201,7 @@ class Runner {
       }
       ++cta.matrix_epoch;
       cta.running = static_cast<u32>(cta.warps.size());
+      cta.pool = 0;
       for (NamedBarrier& barrier : cta.barriers) barrier = {};
       for (u32 k = 0; k < cta.warps.size(); ++k) reset(cta, k, rank * static_cast<u32>(cta.warps.size()) + k);
     }
@@ -226,6 +226,10 @@ class Runner {
     const u32 left = threads_ - index * kLanes;
     warp.active = left >= kLanes ? kFull : (1u << left) - 1;
     warp.exited = ~warp.active;
+    constexpr u32 kImpatience[4] = {0, 1, 1, 8};
+    warp.impatience = kImpatience[cluster_.random() & 3];
+    // What ptxas gives a thread that may have all, where setmaxnreg is used (CUDA's granularity is 8).
+    warp.registers = std::min(kMostRegisters, 65536 / std::max(threads_, 1u) & ~7u);
     warp.watch = launch_.checks == Checks::off ? u8{0} : u8{kAligned};
     warp.local.assign(std::size_t{program_.local_bytes} * kLanes, std::byte{0xff});
     if (launch_.checks != Checks::off) warp.in_flight.assign(program_.row_bytes / 128 + 2, 0);
@@ -303,6 +307,9 @@ class Runner {
       case Wait::warpgroup:
         if (!warpgroup_ready(warp)) return false;
         break;
+      case Wait::registers:
+        if (!registers_ready(warp)) return false;
+        break;
       default:
         return false;
     }
@@ -361,6 +368,9 @@ class Runner {
       }
       case Wait::warpgroup:
         return "for its warpgroup: another warp of the four has not issued the same wgmma groups";
+      case Wait::registers:
+        return fmt::format("for {} registers a thread: {} are its own, and the CTA's pool has {} in all",
+                           warp.wanted_registers, warp.registers, cta.pool);
       case Wait::cluster_barrier:
         return fmt::format("at the cluster's barrier, where {} threads arrived",
                            cta.cluster->barrier.arrived);

@@ -5,6 +5,8 @@
 // and holds for every other warp the count that it has synchronised with. A read is ordered when the reader
 // has synchronised with the writer's count, a write when it has synchronised with all reads and the write
 // before. One record stands for 16 bytes; the first access that is narrower splits it into four of 4 bytes.
+// Within a warp there are no clocks: a mark tells which lane accessed last, and how many of the warp's
+// barriers came before, so that lanes that exchange data with none between are found too.
 #pragma once
 
 #include <vector>
@@ -22,6 +24,10 @@ inline constexpr u32 kMaxAgents = 64;  // warps of a cluster whose accesses can 
 struct Agent {
   u32 id = 0;                  // of the warp within the cluster
   const u32* clock = nullptr;  // what it has synchronised with
+  u32 lane = 32;               // 32: all of them together, as ldmatrix does
+  u32 epoch = 0;               // barriers that the warp's lanes have met at; 0: not to be compared
+
+  [[nodiscard]] u32 mark() const { return epoch << 12 | id << 6 | lane; }
 };
 
 enum class Access : u8 {
@@ -39,10 +45,12 @@ class SharedState {
   // bytes.
   void read(Warp& warp, const Ins& ins, const Agent& agent, Access access, u32 address, u32 bytes) {
     if (bytes == 16 && (address & 15) == 0) {
-      Record& record = records_[address >> 4];
+      const u32 granule = address >> 4;
+      Record& record = records_[granule];
       if (agent.clock[record.writer] >= record.clock &&
-          (access == Access::generic || (record.state & kGeneric) == 0)) {
-        note_reader(record, reader_clocks_.data() + (address >> 4) * std::size_t{stride_}, agent);
+          (access == Access::generic || (record.state & kGeneric) == 0) &&
+          (record.writer != agent.id || !order_ || !crosses_lanes(marks_[granule].write, agent))) {
+        if (order_) note_reader(record, reader_clocks_.data() + granule * std::size_t{stride_}, agent);
         return;
       }
     }
@@ -50,17 +58,22 @@ class SharedState {
   }
   void write(Warp& warp, const Ins& ins, const Agent& agent, Access access, u32 address, u32 bytes) {
     if (bytes == 16 && (address & 15) == 0) {
-      Record& record = records_[address >> 4];
+      const u32 granule = address >> 4;
+      Record& record = records_[granule];
       if ((record.state & ~kGeneric) == 0 && record.readers == 0 &&
           agent.clock[record.writer] >= record.clock) {
         record.writer = static_cast<u8>(agent.id);
         record.clock = order_ ? agent.clock[agent.id] : 0;
         record.state = state_after(access);
+        if (order_) marks_[granule].write = agent.mark();
         return;
       }
     }
     write_slowly(warp, ins, agent, access, address, bytes);
   }
+  // A lane has read the bytes for itself alone: no other lane of its warp may write them before the warp's
+  // next barrier.
+  void note_lane(const Agent& agent, u32 address, u32 bytes);
   // Reads by `agents` warps from first_agent on, for wgmma: 16 bytes that were laid out in `pattern`.
   void read_matrix(Warp& warp, const Ins& ins, const Agent& agent, u32 first_agent, u32 agents,
                    const u32* nows, u32 address, u32 pattern);
@@ -99,8 +112,24 @@ class SharedState {
   };
   static_assert(sizeof(Record) == 16);
 
-  void note_reader(Record& record, u32* clocks, const Agent& agent) {
-    if (!order_) return;
+  // Agent::mark of the last write and of the last read.
+  struct Marks {
+    u32 write = 0, read = 0;
+  };
+  // What a visit of for_each sees: the records of whole pieces, or of their words.
+  struct Piece {
+    Record& record;
+    u32* clocks;  // null where no order is kept, as are the marks
+    Marks* marks;
+    u32 address;
+    u32 mask, all;  // bytes of the piece that are meant, and all that it has
+  };
+
+  // Did another lane of the same warp leave the mark, with no barrier of the warp's since?
+  static bool crosses_lanes(u32 mark, const Agent& agent) {
+    return mark >> 6 == agent.mark() >> 6 && (mark & 63) != agent.lane && agent.epoch != 0;
+  }
+  static void note_reader(Record& record, u32* clocks, const Agent& agent) {
     record.readers |= 1ull << agent.id;
     clocks[agent.id] = agent.clock[agent.id];
   }
@@ -109,14 +138,14 @@ class SharedState {
   void for_each(u32 address, u32 bytes, bool force_words, Visit visit);
   void read_slowly(Warp& warp, const Ins& ins, const Agent& agent, Access access, u32 address, u32 bytes);
   void write_slowly(Warp& warp, const Ins& ins, const Agent& agent, Access access, u32 address, u32 bytes);
-  void check_order_of_write(Warp& warp, const Ins& ins, const Agent& agent, Record& record, u32* clocks,
-                            u32 address);
+  void check_order_of_write(Warp& warp, const Ins& ins, const Agent& agent, const Piece& piece);
   void check_state_of_write(Warp& warp, const Ins& ins, Record& record, u32 address);
 
   std::vector<Record> records_;     // of 16 bytes
   std::vector<u32> reader_clocks_;  // stride_ per record
   std::vector<Record> words_;       // of 4 bytes, made when first needed
   std::vector<u32> word_clocks_;
+  std::vector<Marks> marks_, word_marks_;
   const u32* fenced_ = nullptr;
   u32 stride_ = 4;
   u32 granules_ = 0;

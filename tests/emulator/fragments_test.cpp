@@ -31,7 +31,8 @@ add.s64 %d1, %d31, %d1;
 st.global.v4.u32 [%d1], {%r10, %r11, %r12, %r13};
 )";
 
-std::uint16_t half_of(const std::vector<std::uint32_t>& words, std::size_t lane, std::size_t reg, std::size_t half) {
+std::uint16_t half_of(const std::vector<std::uint32_t>& words, std::size_t lane, std::size_t reg,
+                      std::size_t half) {
   return static_cast<std::uint16_t>(words[lane * 4 + reg] >> (16 * half));
 }
 
@@ -40,14 +41,16 @@ std::uint16_t half_of(const std::vector<std::uint32_t>& words, std::size_t lane,
 TEST_CASE("ldmatrix: lane 4r + c holds the c-th pair of row r; transposed, of column r") {
   for (bool transposed : {false, true}) {
     Bench bench({.shared = 512});
-    const std::string body = fmt::format("{}ldmatrix.sync.aligned.m8n8.x4{}.shared.b16 {{%r10, %r11, %r12, %r13}}, [%r2];\n{}", kFill,
-                                         transposed ? ".trans" : "", kStoreFour);
+    const std::string body =
+        fmt::format("{}ldmatrix.sync.aligned.m8n8.x4{}.shared.b16 {{%r10, %r11, %r12, %r13}}, [%r2];\n{}",
+                    kFill, transposed ? ".trans" : "", kStoreFour);
     const std::vector<std::uint32_t> out = bench.run(kernel_text(body), {0}, 128);
     for (std::size_t lane = 0; lane < 32; ++lane) {
       for (std::size_t matrix = 0; matrix < 4; ++matrix) {
         for (std::size_t half = 0; half < 2; ++half) {
           const std::size_t row = lane / 4, column = 2 * (lane % 4) + half;
-          const std::size_t expected = transposed ? 8 * (8 * matrix + column) + row : 8 * (8 * matrix + row) + column;
+          const std::size_t expected =
+              transposed ? 8 * (8 * matrix + column) + row : 8 * (8 * matrix + row) + column;
           CHECK(half_of(out, lane, matrix, half) == expected);
         }
       }
@@ -61,7 +64,8 @@ TEST_CASE("stmatrix undoes ldmatrix, transposed or not") {
     const std::string body = fmt::format(
         "{}ldmatrix.sync.aligned.m8n8.x4{}.shared.b16 {{%r10, %r11, %r12, %r13}}, [%r2];\n"
         "stmatrix.sync.aligned.m8n8.x4{}.shared.b16 [%r2+512], {{%r10, %r11, %r12, %r13}};\nbar.sync 0;\n"
-        "ld.shared.v4.u32 {{%r10, %r11, %r12, %r13}}, [%r2+512];\n{}", kFill, kind, kind, kStoreFour);
+        "ld.shared.v4.u32 {{%r10, %r11, %r12, %r13}}, [%r2+512];\n{}",
+        kFill, kind, kind, kStoreFour);
     const std::vector<std::uint32_t> out = bench.run(kernel_text(body), {0}, 128);
     for (std::size_t lane = 0; lane < 32; ++lane) {
       for (std::size_t e = 0; e < 8; ++e) CHECK(half_of(out, lane, e / 2, e % 2) == 8 * lane + e);
@@ -70,7 +74,9 @@ TEST_CASE("stmatrix undoes ldmatrix, transposed or not") {
 }
 
 TEST_CASE("mma.sync against a plain product, in both shapes and types") {
-  auto value = [](int seed, int r, int c) { return static_cast<float>((r * 5 + c * 3 + seed) % 9 - 4) * 0.5f; };
+  auto value = [](int seed, int r, int c) {
+    return static_cast<float>((r * 5 + c * 3 + seed) % 9 - 4) * 0.5f;
+  };
   for (int depth : {8, 16}) {
     for (bool half : {false, true}) {
       CAPTURE(depth);
@@ -91,13 +97,20 @@ TEST_CASE("mma.sync against a plain product, in both shapes and types") {
         }
       }
       const char* type = half ? "f16" : "bf16";
-      const std::string operands = depth == 16 ? "{%r10, %r11, %r12, %r13}, {%r14, %r15}" : "{%r10, %r11}, {%r14}";
-      const std::string product = fmt::format("mma.sync.aligned.m16n8k{0}.row.col.f32.{1}.{1}.f32 {{%f0, %f1, %f2, %f3}}, {2}, {{%f0, %f1, %f2, %f3}};\n",
-                                              depth, type, operands);
+      const std::string operands =
+          depth == 16 ? "{%r10, %r11, %r12, %r13}, {%r14, %r15}" : "{%r10, %r11}, {%r14}";
+      const std::string product = fmt::format(
+          "mma.sync.aligned.m16n8k{0}.row.col.f32.{1}.{1}.f32 {{%f0, %f1, %f2, %f3}}, {2}, {{%f0, %f1, %f2, "
+          "%f3}};\n",
+          depth, type, operands);
       const std::string body = fmt::format(
-          "mul.wide.u32 %d1, %r30, 32;\nadd.s64 %d1, %d30, %d1;\nld.global.v4.u32 {{%r10, %r11, %r12, %r13}}, [%d1];\n"
-          "ld.global.v4.u32 {{%r14, %r15, %r16, %r17}}, [%d1+16];\nmov.f32 %f0, 0f3f800000;\nmov.f32 %f1, 0f3f800000;\nmov.f32 %f2, 0f3f800000;\n"
-          "mov.f32 %f3, 0f3f800000;\n{0}{0}mul.wide.u32 %d1, %r30, 16;\nadd.s64 %d1, %d31, %d1;\nst.global.v4.f32 [%d1], {{%f0, %f1, %f2, %f3}};\n", product);
+          "mul.wide.u32 %d1, %r30, 32;\nadd.s64 %d1, %d30, %d1;\nld.global.v4.u32 {{%r10, %r11, %r12, "
+          "%r13}}, [%d1];\n"
+          "ld.global.v4.u32 {{%r14, %r15, %r16, %r17}}, [%d1+16];\nmov.f32 %f0, 0f3f800000;\nmov.f32 %f1, "
+          "0f3f800000;\nmov.f32 %f2, 0f3f800000;\n"
+          "mov.f32 %f3, 0f3f800000;\n{0}{0}mul.wide.u32 %d1, %r30, 16;\nadd.s64 %d1, %d31, "
+          "%d1;\nst.global.v4.f32 [%d1], {{%f0, %f1, %f2, %f3}};\n",
+          product);
       Bench bench;
       const std::vector<std::uint32_t> out = bench.run(kernel_text(body), in, 128);
       for (int lane = 0; lane < 32; ++lane) {
@@ -118,24 +131,33 @@ TEST_CASE("shuffles: every mode, segments and the predicate of what was in range
     std::uint32_t (*expected)(std::uint32_t lane);
   };
   const Mode modes[] = {
-      {"shfl.sync.bfly.b32 %r10|%p1, %r30, 3, 0x1f, 0xffffffff;", [](std::uint32_t l) { return (l ^ 3) | 256; }},
-      {"shfl.sync.up.b32 %r10|%p1, %r30, 4, 0, 0xffffffff;", [](std::uint32_t l) { return l < 4 ? l : (l - 4) | 256; }},
-      {"shfl.sync.down.b32 %r10|%p1, %r30, 4, 0x1f, 0xffffffff;", [](std::uint32_t l) { return l > 27 ? l : (l + 4) | 256; }},
-      {"shfl.sync.idx.b32 %r10|%p1, %r30, 2, 0x1807, 0xffffffff;", [](std::uint32_t l) { return ((l & 24) + 2) | 256; }},
-      {"shfl.sync.bfly.b32 %r10|%p1, %r30, 16, 0x1007, 0xffffffff;", [](std::uint32_t l) { return l < 16 ? l : (l ^ 16) | 256; }},
+      {"shfl.sync.bfly.b32 %r10|%p1, %r30, 3, 0x1f, 0xffffffff;",
+       [](std::uint32_t l) { return (l ^ 3) | 256; }},
+      {"shfl.sync.up.b32 %r10|%p1, %r30, 4, 0, 0xffffffff;",
+       [](std::uint32_t l) { return l < 4 ? l : (l - 4) | 256; }},
+      {"shfl.sync.down.b32 %r10|%p1, %r30, 4, 0x1f, 0xffffffff;",
+       [](std::uint32_t l) { return l > 27 ? l : (l + 4) | 256; }},
+      {"shfl.sync.idx.b32 %r10|%p1, %r30, 2, 0x1807, 0xffffffff;",
+       [](std::uint32_t l) { return ((l & 24) + 2) | 256; }},
+      {"shfl.sync.bfly.b32 %r10|%p1, %r30, 16, 0x1007, 0xffffffff;",
+       [](std::uint32_t l) { return l < 16 ? l : (l ^ 16) | 256; }},
   };
   for (const Mode& mode : modes) {
     CAPTURE(mode.text);
     Bench bench;
-    const std::string body = fmt::format("{}\nselp.b32 %r11, 256, 0, %p1;\nor.b32 %r10, %r10, %r11;\nmul.wide.u32 %d1, %r30, 4;\nadd.s64 %d1, %d31, %d1;\n"
-                                         "st.global.u32 [%d1], %r10;\n", mode.text);
+    const std::string body = fmt::format(
+        "{}\nselp.b32 %r11, 256, 0, %p1;\nor.b32 %r10, %r10, %r11;\nmul.wide.u32 %d1, %r30, 4;\nadd.s64 %d1, "
+        "%d31, %d1;\n"
+        "st.global.u32 [%d1], %r10;\n",
+        mode.text);
     const std::vector<std::uint32_t> out = bench.run(kernel_text(body), {0}, 32);
     for (std::uint32_t lane = 0; lane < 32; ++lane) CHECK(out[lane] == mode.expected(lane));
   }
 }
 
 TEST_CASE("lanes that diverge in nested branches and loops of different length meet again") {
-  // r10 = sum of 1..lane, computed by a loop of `lane` rounds with a branch inside; then a shuffle needs everybody.
+  // r10 = sum of 1..lane, computed by a loop of `lane` rounds with a branch inside; then a shuffle needs
+  // everybody.
   const std::string body = R"(
 mov.b32 %r10, 0;
 mov.b32 %r11, 0;

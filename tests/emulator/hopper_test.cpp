@@ -14,15 +14,18 @@ using namespace flashjit::emulator::tests;
 
 namespace {
 
-// A kernel that takes a tensor map, an output and two coordinates, and has one mbarrier at the start of shared memory and
-// the tile 1024 bytes after it.
+// A kernel that takes a tensor map, an output and two coordinates, and has one mbarrier at the start of
+// shared memory and the tile 1024 bytes after it.
 std::string tma_kernel(std::string_view body) {
   return fmt::format(
       ".version 8.7\n.target sm_90a\n.address_size 64\n.extern .shared .align 1024 .b8 smem[];\n"
-      ".visible .entry test(.param .align 64 .b8 map[128], .param .u64 out, .param .u32 x, .param .u32 y)\n{{\n"
+      ".visible .entry test(.param .align 64 .b8 map[128], .param .u64 out, .param .u32 x, .param .u32 "
+      "y)\n{{\n"
       ".reg .b32 %r<64>;\n.reg .b64 %d<32>;\n.reg .pred %p<8>;\n"
-      "mov.b64 %d1, map;\ncvta.param.u64 %d30, %d1;\nld.param.u64 %d31, [out];\nld.param.u32 %r1, [x];\nld.param.u32 %r2, [y];\n"
-      "mov.u32 %r30, %tid.x;\nmov.u32 %r29, smem;\nadd.s32 %r28, %r29, 1024;\nmul.wide.u32 %d29, %r30, 16;\nadd.s64 %d29, %d31, %d29;\n"
+      "mov.b64 %d1, map;\ncvta.param.u64 %d30, %d1;\nld.param.u64 %d31, [out];\nld.param.u32 %r1, "
+      "[x];\nld.param.u32 %r2, [y];\n"
+      "mov.u32 %r30, %tid.x;\nmov.u32 %r29, smem;\nadd.s32 %r28, %r29, 1024;\nmul.wide.u32 %d29, %r30, "
+      "16;\nadd.s64 %d29, %d31, %d29;\n"
       "shl.b32 %r27, %r30, 4;\nadd.s32 %r27, %r28, %r27;\nsetp.eq.s32 %p1, %r30, 0;\n{}\nret;\n}}\n",
       body);
 }
@@ -72,7 +75,9 @@ TEST_CASE("TMA loads: every swizzle, and zeros outside the tensor") {
       auto kernel = device->load({.entry = "test", .ptx = tma_kernel(with_bytes(kLoad, bytes)), .cubin = {}});
       void* out = device->allocate(static_cast<std::size_t>(bytes));
       void* params[] = {&map, &out, &x, &y};
-      device->launch(*kernel, {.grid = 1, .threads = static_cast<std::uint32_t>(bytes / 16), .shared_bytes = 8192}, params, nullptr);
+      device->launch(*kernel,
+                     {.grid = 1, .threads = static_cast<std::uint32_t>(bytes / 16), .shared_bytes = 8192},
+                     params, nullptr);
       std::vector<std::uint16_t> got(static_cast<std::size_t>(bytes) / 2);
       device->copy_to_host(got.data(), out, got.size() * 2, nullptr);
       int wrong = 0;
@@ -80,7 +85,8 @@ TEST_CASE("TMA loads: every swizzle, and zeros outside the tensor") {
         for (int c = 0; c < columns; ++c) {
           const int from_x = x + c, from_y = y + r;
           const bool inside = from_x >= 0 && from_x < kWidth && from_y >= 0 && from_y < kHeight;
-          const std::uint16_t expected = inside ? tensor[static_cast<std::size_t>(from_y * kWidth + from_x)] : std::uint16_t{0};
+          const std::uint16_t expected =
+              inside ? tensor[static_cast<std::size_t>(from_y * kWidth + from_x)] : std::uint16_t{0};
           // Bits 4, 5, 6 of the address are exclusive-ored with bits 7, 8, 9.
           int at = (r * columns + c) * 2;
           const int pattern = swizzle == 128 ? 7 : swizzle == 64 ? 3 : swizzle == 32 ? 1 : 0;
@@ -98,8 +104,13 @@ TEST_CASE("TMA stores leave out what is outside the tensor") {
   constexpr int kWidth = 40, kHeight = 5;
   void* memory = device->allocate(kWidth * kHeight * 2);
   device->fill(memory, 0, kWidth * kHeight * 2, nullptr);
-  runtime::TensorMap map = device->encode(
-      {.base = memory, .size = {kWidth, kHeight}, .stride = {kWidth * 2}, .box = {32, 4}, .element_bytes = 2, .bf16 = true, .swizzle_bytes = 64});
+  runtime::TensorMap map = device->encode({.base = memory,
+                                           .size = {kWidth, kHeight},
+                                           .stride = {kWidth * 2},
+                                           .box = {32, 4},
+                                           .element_bytes = 2,
+                                           .bf16 = true,
+                                           .swizzle_bytes = 64});
   const std::string body = R"(
 mov.b32 %r10, 0x00010001;
 st.shared.v4.u32 [%r27], {%r10, %r10, %r10, %r10};
@@ -120,7 +131,8 @@ DONE:
   device->copy_to_host(got.data(), memory, got.size() * 2, nullptr);
   int wrong = 0;
   for (int r = 0; r < kHeight; ++r) {
-    for (int c = 0; c < kWidth; ++c) wrong += got[static_cast<std::size_t>(r * kWidth + c)] != (c >= 16 && r >= 3 ? 1 : 0) ? 1 : 0;
+    for (int c = 0; c < kWidth; ++c)
+      wrong += got[static_cast<std::size_t>(r * kWidth + c)] != (c >= 16 && r >= 3 ? 1 : 0) ? 1 : 0;
   }
   CHECK(wrong == 0);
 }
@@ -128,7 +140,13 @@ DONE:
 TEST_CASE("a tensor map that the driver would refuse is refused") {
   auto device = open_emulated_device({.arch = "sm_90a"});
   alignas(16) static std::uint16_t data[64];
-  runtime::TensorMapRequest good{.base = data, .size = {8, 8}, .stride = {16}, .box = {8, 8}, .element_bytes = 2, .bf16 = true, .swizzle_bytes = 0};
+  runtime::TensorMapRequest good{.base = data,
+                                 .size = {8, 8},
+                                 .stride = {16},
+                                 .box = {8, 8},
+                                 .element_bytes = 2,
+                                 .bf16 = true,
+                                 .swizzle_bytes = 0};
   CHECK_NOTHROW((void)device->encode(good));
   auto refused = [&](auto change) {
     runtime::TensorMapRequest request = good;
@@ -167,12 +185,14 @@ DONE:
     std::vector<std::uint32_t> in(16);
     for (std::size_t k = 0; k < in.size(); ++k) in[k] = std::bit_cast<std::uint32_t>(static_cast<float>(k));
     const std::vector<std::uint32_t> out = bench.run(kernel_text(body), in, 16);
-    for (std::size_t k = 0; k < in.size(); ++k) CHECK(std::bit_cast<float>(out[k]) == 2.0f * static_cast<float>(k));
+    for (std::size_t k = 0; k < in.size(); ++k)
+      CHECK(std::bit_cast<float>(out[k]) == 2.0f * static_cast<float>(k));
   }
 }
 
 TEST_CASE("a cluster: ranks, remote arrival, multicast and remote loads") {
-  // CTA 0 multicasts to both; each tells the other's mbarrier that it has read; then each reads the other's memory.
+  // CTA 0 multicasts to both; each tells the other's mbarrier that it has read; then each reads the other's
+  // memory.
   const std::string body = R"(
 mov.u32 %r1, %cluster_ctarank;
 mov.u32 %r2, %cluster_nctarank;
@@ -251,7 +271,8 @@ TEST_CASE("wgmma against a plain product: K-major and MN-major, A from shared me
         for (int k = 0; k < 16; ++k) put(a, r, k, value(1, r, k));
       }
       for (int k = 0; k < 16; ++k) {
-        for (int n = 0; n < columns; ++n) transposed ? put(b, k, n, value(2, k, n)) : put(b, n, k, value(2, k, n));
+        for (int n = 0; n < columns; ++n)
+          transposed ? put(b, k, n, value(2, k, n)) : put(b, n, k, value(2, k, n));
       }
       std::vector<std::uint32_t> in(64 * 64);
       std::memcpy(in.data(), a.data(), a.size() * 2);
@@ -274,9 +295,11 @@ xor.b32 %r9, %r9, %r10;
 shl.b32 %r9, %r9, 4;
 add.s32 %r6, %r6, %r9;
 ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r40, %r41, %r42, %r43}, [%r6];
-)" : "";
-      const std::string product = fmt::format("wgmma.mma_async.sync.aligned.m64n{}k16.f32.bf16.bf16 {}, {}, %d2, %p1, 1, 1, {}{};", columns, list,
-                                              registers ? "{%r40, %r41, %r42, %r43}" : "%d1", registers ? "" : "0, ", transposed ? 1 : 0);
+)"
+                                              : "";
+      const std::string product = fmt::format(
+          "wgmma.mma_async.sync.aligned.m64n{}k16.f32.bf16.bf16 {}, {}, %d2, %p1, 1, 1, {}{};", columns, list,
+          registers ? "{%r40, %r41, %r42, %r43}" : "%d1", registers ? "" : "0, ", transposed ? 1 : 0);
       const std::string body = fmt::format(R"(
 mul.wide.u32 %d1, %r30, 128;
 add.s64 %d1, %d30, %d1;
@@ -306,17 +329,22 @@ wgmma.wait_group.sync.aligned 0;
 mul.wide.u32 %d3, %r30, {};
 add.s64 %d3, %d31, %d3;
 {}
-)", fragments, product, 4 * columns / 2, stores);
+)",
+                                           fragments, product, 4 * columns / 2, stores);
       Bench bench({.threads = 128, .shared = 16384, .seed = 3});
-      const std::vector<std::uint32_t> out = bench.run(kernel_text(body), in, static_cast<std::size_t>(64 * columns));
+      const std::vector<std::uint32_t> out =
+          bench.run(kernel_text(body), in, static_cast<std::size_t>(64 * columns));
       int wrong = 0;
       for (int thread = 0; thread < 128; ++thread) {
         for (int e = 0; e < columns / 2; ++e) {
           const int lane = thread & 31;
-          const int row = 16 * (thread >> 5) + (lane >> 2) + 8 * (e >> 1 & 1), column = 8 * (e >> 2) + 2 * (lane & 3) + (e & 1);
+          const int row = 16 * (thread >> 5) + (lane >> 2) + 8 * (e >> 1 & 1),
+                    column = 8 * (e >> 2) + 2 * (lane & 3) + (e & 1);
           float expected = 0;
           for (int k = 0; k < 16; ++k) expected += value(1, row, k) * value(2, k, column);
-          wrong += std::bit_cast<float>(out[static_cast<std::size_t>(thread * columns / 2 + e)]) != expected ? 1 : 0;
+          wrong += std::bit_cast<float>(out[static_cast<std::size_t>(thread * columns / 2 + e)]) != expected
+                       ? 1
+                       : 0;
         }
       }
       CHECK(wrong == 0);

@@ -1,9 +1,12 @@
 // Runs the correctness grid on a device: every case with every family that can serve it, against float64.
 //
-//   correctness_grid [--pass forward] [--device cuda] [--sample N] [--seed S] [--threads T] [--json FILE]
+//   correctness_grid [--pass forward] [--device cuda] [--sample N | --part K/N --cases C] [--seed S]
+//                    [--threads T] [--json FILE]
 //
-// Prints one summary line; exits 0 when all are within the rule, 1 when not, 2 for a wrong call, 77 without a
-// device.
+// --part K/N runs the K-th of N parts of the grid's problems (from 0), with C cases of each; the parts of one
+// seed are the whole. On the emulator every launch has all checks on, a seed of its own (its case's), and few
+// multiprocessors, so that persistent CTAs get several tiles. Prints one summary line; exits 0 when all are
+// within the rule, 1 when not, 2 for a wrong call, 77 without a device.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,11 +18,13 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "api/engine_state.hpp"
+#include "emulator/emulated_device.hpp"
 #include "generator/legality.hpp"
 #include "runtime/compile.hpp"
 #include "tests/gpu/grid.hpp"
@@ -37,6 +42,9 @@ struct Options {
   std::string json;
   test::GridOptions grid;
   int threads = 0;
+  int part = 0, parts = 1;  // of the problems
+  int cases = 0;            // of each problem; 0: all
+  [[nodiscard]] bool emulated() const { return device.rfind("emulated:", 0) == 0; }
 };
 
 int number(const std::string& flag, const std::string& text) {
@@ -73,14 +81,25 @@ Options parse(int argc, char** argv) {
       options.grid.seed = static_cast<std::uint64_t>(number(flag, value));
     } else if (flag == "--threads") {
       options.threads = number(flag, value);
+    } else if (flag == "--part") {
+      const std::size_t slash = value.find('/');
+      options.part = number(flag, value.substr(0, slash));
+      options.parts = slash == std::string::npos ? 0 : number(flag, value.substr(slash + 1));
+      if (options.part >= options.parts)
+        throw Error(ErrorCode::invalid_argument,
+                    fmt::format("--part is \"{}\", may be K/N with K below N", value));
+    } else if (flag == "--cases") {
+      options.cases = number(flag, value);
     } else {
       throw Error(
           ErrorCode::invalid_argument,
-          fmt::format("flag \"{}\", may be --pass, --device, --sample, --seed, --threads or --json", flag));
+          fmt::format(
+              "flag \"{}\", may be --pass, --device, --sample, --part, --cases, --seed, --threads or --json",
+              flag));
     }
   }
   if (options.threads == 0) options.threads = std::max(1U, std::thread::hardware_concurrency());
-  options.grid.small = options.device.rfind("emulated", 0) == 0;
+  options.grid.small = options.emulated();
   return options;
 }
 
@@ -145,6 +164,8 @@ class Results {
   std::vector<std::string> failures_;
 };
 
+constexpr int kEmulatedSms = 4;
+
 bool same_bits(const autotune::HostTensor& a, const autotune::HostTensor& b) {
   return a.bytes == b.bytes;
 }
@@ -199,28 +220,62 @@ void run(Engine& engine, const AttentionCase& one, int rows, int reference_threa
   }
 }
 
+// An Engine of a thread's own; on the emulator, with its device.
+struct Bench {
+  Engine engine;
+  emulator::EmulatedDevice* emulated = nullptr;
+};
+
+Bench open(const Options& options) {
+  // What is checked is what this build renders and this NVRTC compiles.
+  const EngineOptions engine{.device = options.device, .use_cache = false};
+  if (!options.emulated()) return {.engine = Engine(engine)};
+  EngineState::Parts parts = EngineState::parts_from_environment(engine, [](std::string_view) {});
+  auto device = emulator::open_emulated_device(
+      {.arch = parts.device->target().arch, .threads = 1, .sm_count = kEmulatedSms});
+  emulator::EmulatedDevice* const reached = device.get();
+  parts.device = std::move(device);
+  parts.load_compiler = [] { return runtime::load_nvrtc_for({.ptx_only = true}); };
+  return {.engine = EngineAccess::make(std::make_shared<EngineState>(engine, std::move(parts))),
+          .emulated = reached};
+}
+
 int run_grid(const Options& options) {
   const auto begin = std::chrono::steady_clock::now();
-  EngineOptions engine_options;
-  engine_options.device = options.device;
-  engine_options.use_cache = false;  // what is checked is what this build renders and this NVRTC compiles
-  Engine engine(engine_options);
+  Bench first = open(options);
+  Engine& engine = first.engine;
   std::fprintf(stderr, "%s: seed %llu\n", engine.device_description().c_str(),
                static_cast<unsigned long long>(options.grid.seed));
 
-  const std::vector<test::Group> groups = grid(engine.target(), options.grid);
+  std::vector<test::Group> groups;
+  const std::vector<test::Group> all = grid(engine.target(), options.grid);
+  for (std::size_t k = static_cast<std::size_t>(options.part); k < all.size();
+       k += static_cast<std::size_t>(options.parts)) {
+    groups.push_back(all[k]);
+    test::Group& group = groups.back();
+    std::shuffle(group.begin(), group.end(), std::mt19937_64(options.grid.seed + k));
+    if (options.cases > 0 && group.size() > static_cast<std::size_t>(options.cases))
+      group.resize(static_cast<std::size_t>(options.cases));
+  }
   Results results;
   std::atomic<std::size_t> next{0};
   std::vector<std::thread> threads;
   for (int i = 0; i < options.threads; ++i) {
     threads.emplace_back([&] {
+      // A GPU is shared; an emulated device runs one launch at a time.
+      std::optional<Bench> own;
+      if (options.emulated()) own = open(options);
+      Bench& bench = own ? *own : first;
       for (std::size_t at = next++; at < groups.size(); at = next++) {
-        for (const AttentionCase& one : groups[at]) run(engine, one, 0, 1, results);
+        for (const AttentionCase& one : groups[at]) {
+          if (bench.emulated != nullptr) bench.emulated->set_seed(one.seed % 1'000'000);
+          run(bench.engine, one, 0, 1, results);
+        }
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
-  if (!options.grid.small && options.grid.sample == 0) {
+  if (!options.grid.small && options.grid.sample == 0 && options.parts == 1) {
     for (const AttentionCase& one : test::large_cases(engine.target(), options.grid)) {
       run(engine, one, 512, options.threads, results);
     }
@@ -239,6 +294,8 @@ int run_grid(const Options& options) {
                                 {"nvrtc", runtime::load_nvrtc()->build_id()},
                                 {"seed", options.grid.seed},
                                 {"sample", options.grid.sample},
+                                {"part", options.part},
+                                {"parts", options.parts},
                                 {"seconds", seconds}};
     json.update(results.to_json());
     std::ofstream file(options.json);

@@ -1,0 +1,318 @@
+// Mutation test: how much of the kernels' synchronisation, and of the templates' arithmetic, the tests that
+// need no GPU guard.
+//
+//   mutation_test [--folder tests/mutation] [--kind sync|templates] [--subject NAME] [--sample N] [--seed S]
+//                 [--seeds N] [--report FILE] [--verbose 1]
+//
+// sync: each synchronising statement of each subject's PTX is deleted, one at a time, and the kernel runs on
+// the emulator under all checks. templates: each mutant of template_mutants.txt. --sample runs that many,
+// drawn by --seed. --report writes the table of who was caught by what. Exits 0 when all are caught (sync: at
+// least 95 %, and each survivor stands in survivors.txt with its reason), 1 when not, 77 without NVRTC.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include "flashjit/error.hpp"
+#include "tests/mutation/harness.hpp"
+#include "tests/mutation/subjects.hpp"
+#include "tests/mutation/sync_mutants.hpp"
+#include "tests/mutation/template_mutants.hpp"
+
+namespace {
+
+using namespace flashjit;
+using namespace flashjit::test;
+
+struct Options {
+  std::filesystem::path folder = FLASHJIT_MUTATION_FOLDER;
+  std::string kind = "sync";
+  std::string subject;
+  std::string report;
+  std::size_t sample = 0;
+  std::uint64_t seed = 1;
+  int seeds = 12;  // of the emulator, for each mutant
+  bool verbose = false;
+};
+
+Options parse(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i < argc; i += 2) {
+    const std::string flag = argv[i];
+    if (i + 1 == argc) throw Error(ErrorCode::invalid_argument, flag + " has no value");
+    const std::string value = argv[i + 1];
+    const auto number = [&] {
+      if (value.empty() || value.size() > 9 || value.find_first_not_of("0123456789") != std::string::npos)
+        throw Error(ErrorCode::invalid_argument, fmt::format("{} is \"{}\", may be a number", flag, value));
+      return std::stoi(value);
+    };
+    if (flag == "--folder")
+      options.folder = value;
+    else if (flag == "--kind" && (value == "sync" || value == "templates"))
+      options.kind = value;
+    else if (flag == "--subject")
+      options.subject = value;
+    else if (flag == "--report")
+      options.report = value;
+    else if (flag == "--sample")
+      options.sample = static_cast<std::size_t>(number());
+    else if (flag == "--seed")
+      options.seed = static_cast<std::uint64_t>(number());
+    else if (flag == "--seeds")
+      options.seeds = number();
+    else if (flag == "--verbose")
+      options.verbose = number() != 0;
+    else
+      throw Error(ErrorCode::invalid_argument, fmt::format("{} {} is no flag of this program", flag, value));
+  }
+  return options;
+}
+
+// A subject with what all its mutants share.
+struct Prepared {
+  Subject subject;
+  Attention attention;
+  std::string ptx;
+  std::vector<SyncMutant> mutants;
+  std::set<int> executed;
+};
+
+// One line of the report.
+struct Row {
+  std::string subject, what, where, caught;
+  bool survived = false;
+  auto operator<=>(const Row&) const = default;
+};
+
+// Reasons for survivors: "subject | statement | code | reason", where a subject of * stands for any.
+class Reasons {
+ public:
+  explicit Reasons(const std::filesystem::path& path) {
+    std::ifstream file(path);
+    if (!file) throw Error(ErrorCode::io, fmt::format("{} cannot be read", path.string()));
+    for (std::string line; std::getline(file, line);) {
+      if (line.empty() || line.front() == '#') continue;
+      std::vector<std::string> fields;
+      for (std::size_t at = 0; at <= line.size();) {
+        const std::size_t bar = std::min(line.find(" | ", at), line.size());
+        fields.push_back(line.substr(at, bar - at));
+        at = bar + 3;
+      }
+      if (fields.size() != 4)
+        throw Error(ErrorCode::invalid_argument,
+                    fmt::format("{}: \"{}\" has not four fields", path.string(), line));
+      reasons_.push_back(std::move(fields));
+    }
+  }
+  [[nodiscard]] std::string of(const Prepared& prepared, const SyncMutant& mutant) const {
+    for (const auto& fields : reasons_) {
+      if ((fields[0] == "*" || fields[0] == prepared.subject.name) && fields[1] == mutant.statement &&
+          fields[2] == mutant.code) {
+        return fields[3];
+      }
+    }
+    return {};
+  }
+
+ private:
+  std::vector<std::vector<std::string>> reasons_;
+};
+
+void for_each_in_parallel(std::size_t count, const std::function<void(std::size_t)>& work) {
+  std::atomic<std::size_t> next{0};
+  std::vector<std::thread> threads;
+  std::exception_ptr error;
+  std::mutex mutex;
+  for (unsigned k = 0; k < std::max(1u, std::thread::hardware_concurrency()); ++k) {
+    threads.emplace_back([&] {
+      try {
+        for (std::size_t at = next++; at < count; at = next++) work(at);
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        error = std::current_exception();
+        next = count;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  if (error) std::rethrow_exception(error);
+}
+
+template <class T>
+void keep_sample(std::vector<T>& all, const Options& options) {
+  if (options.sample == 0 || all.size() <= options.sample) return;
+  std::mt19937_64 random(options.seed);
+  std::shuffle(all.begin(), all.end(), random);
+  all.resize(options.sample);
+}
+
+void write_report(const Options& options, const std::vector<Row>& rows, const std::string& summary) {
+  if (options.report.empty()) return;
+  std::map<Row, int> counted;
+  for (const Row& row : rows) ++counted[row];
+  std::ofstream file(options.report);
+  file << "# " << summary << "\n# Made by mutation_test --kind " << options.kind << " --report.\n";
+  for (const auto& [row, count] : counted)
+    file << fmt::format("{} | {} | {} | {} | {}\n", row.subject, count, row.what, row.where, row.caught);
+  if (!file.flush()) throw Error(ErrorCode::io, options.report + " cannot be written");
+}
+
+int run_sync(const Options& options) {
+  const auto compiler = runtime::load_nvrtc_for({.line_info = true, .ptx_only = true});
+  const Reasons reasons(options.folder / "survivors.txt");
+  std::vector<std::unique_ptr<Prepared>> all;
+  for (const Subject& subject : sync_subjects()) {
+    if (options.subject.empty() || options.subject == subject.name)
+      all.push_back(std::make_unique<Prepared>(Prepared{subject, Attention(subject.one), {}, {}, {}}));
+  }
+  std::vector<std::unique_ptr<Compiles>> compiles;
+  for (std::size_t k = 0; k < all.size(); ++k) compiles.push_back(std::make_unique<Compiles>(compiler));
+  for_each_in_parallel(all.size(), [&](std::size_t k) {
+    Prepared& prepared = *all[k];
+    const Experiment right{.subject = &prepared.subject, .attention = &prepared.attention};
+    const Catch alarm = run(right, *compiles[k]);
+    if (alarm.caught)
+      throw Error(ErrorCode::wrong_result, fmt::format("\"{}\" itself is not right: {}: {}",
+                                                       prepared.subject.name, alarm.by, alarm.words));
+    Experiment look = right;
+    look.edit = [&](const KernelSource& source, std::string& ptx) {
+      prepared.ptx = ptx;
+      prepared.mutants = sync_mutants(ptx, source, embedded_templates());
+    };
+    prepared.executed = executed_lines(look, *compiles[k]);
+  });
+
+  struct Job {
+    const Prepared* prepared;
+    Compiles* compiles;
+    const SyncMutant* mutant;
+  };
+  std::vector<Job> jobs;
+  std::size_t uncovered = 0;
+  for (std::size_t k = 0; k < all.size(); ++k) {
+    for (const SyncMutant& mutant : all[k]->mutants) {
+      if (all[k]->executed.contains(mutant.line))
+        jobs.push_back({all[k].get(), compiles[k].get(), &mutant});
+      else
+        ++uncovered;
+    }
+  }
+  keep_sample(jobs, options);
+
+  std::mutex mutex;
+  std::vector<Row> rows;
+  std::size_t survived = 0, unexplained = 0;
+  for_each_in_parallel(jobs.size(), [&](std::size_t k) {
+    const Job& job = jobs[k];
+    Experiment experiment{.subject = &job.prepared->subject,
+                          .attention = &job.prepared->attention,
+                          .first_seed = options.seed,
+                          .seeds = options.seeds};
+    experiment.edit = [&](const KernelSource&, std::string& ptx) {
+      ptx = without(job.prepared->ptx, *job.mutant);
+    };
+    const Catch result = run(experiment, *job.compiles);
+    const std::string where = fmt::format("{}: {}", job.mutant->file, job.mutant->code);
+    const std::lock_guard lock(mutex);
+    std::string by = result.by;
+    if (!result.caught) {
+      ++survived;
+      const std::string reason = reasons.of(*job.prepared, *job.mutant);
+      by = reason.empty() ? "SURVIVED" : "survives: " + reason;
+      if (reason.empty()) {
+        ++unexplained;
+        std::printf("SURVIVED %s | %s | %s (PTX line %d)\n", job.prepared->subject.name.c_str(),
+                    job.mutant->statement.c_str(), where.c_str(), job.mutant->line);
+      }
+    } else if (options.verbose) {
+      std::printf("%s | %s | %s | seed %llu: %s: %s\n", job.prepared->subject.name.c_str(),
+                  job.mutant->statement.c_str(), where.c_str(), static_cast<unsigned long long>(result.seed),
+                  result.by.c_str(), result.words.substr(0, result.words.find('\n')).c_str());
+    }
+    std::fflush(stdout);
+    rows.push_back({job.prepared->subject.name, job.mutant->statement, where, by, !result.caught});
+  });
+  const double share =
+      jobs.empty() ? 0
+                   : 100.0 * static_cast<double>(jobs.size() - survived) / static_cast<double>(jobs.size());
+  const std::string summary = fmt::format(
+      "{} synchronising statements deleted one at a time: {} caught ({:.1f} %), {} survive, {} of "
+      "them without a reason; {} more are never run by their case",
+      jobs.size(), jobs.size() - survived, share, survived, unexplained, uncovered);
+  std::printf("%s\n", summary.c_str());
+  write_report(options, rows, summary);
+  return (share >= 95 || options.sample != 0) && unexplained == 0 ? 0 : 1;
+}
+
+int run_templates(const Options& options) {
+  const auto compiler = runtime::load_nvrtc_for({.line_info = true, .ptx_only = true});
+  std::vector<TemplateMutant> mutants = read_template_mutants(options.folder / "template_mutants.txt");
+  std::map<std::string, std::unique_ptr<Prepared>> subjects;
+  for (const Subject& subject : template_subjects())
+    subjects[subject.name] =
+        std::make_unique<Prepared>(Prepared{subject, Attention(subject.one), {}, {}, {}});
+  for (const TemplateMutant& mutant : mutants) {
+    static_cast<void>(apply(mutant, embedded_templates()));  // a list that no longer fits fails in full
+    for (const std::string& name : mutant.subjects) {
+      if (!subjects.contains(name))
+        throw Error(ErrorCode::invalid_argument,
+                    fmt::format("mutant \"{}\": there is no subject \"{}\"", mutant.name, name));
+    }
+  }
+  keep_sample(mutants, options);
+  std::mutex mutex;
+  std::vector<Row> rows;
+  std::size_t survived = 0;
+  for_each_in_parallel(mutants.size(), [&](std::size_t k) {
+    const TemplateMutant& mutant = mutants[k];
+    const TemplateSet templates = apply(mutant, embedded_templates());
+    Compiles compiles(compiler);
+    Row row{.subject = mutant.name, .what = mutant.file, .caught = "SURVIVED", .survived = true};
+    for (const std::string& name : mutant.subjects) {
+      const Prepared& prepared = *subjects.at(name);
+      const Catch result = run({.subject = &prepared.subject,
+                                .attention = &prepared.attention,
+                                .templates = &templates,
+                                .edit = {},
+                                .first_seed = options.seed,
+                                .seeds = 3},
+                               compiles);
+      if (!result.caught) continue;
+      row.where = name;
+      row.caught = result.by;
+      row.survived = false;
+      break;
+    }
+    const std::lock_guard lock(mutex);
+    if (row.survived) ++survived;
+    if (row.survived || options.verbose)
+      std::printf("%s | %s | %s | %s\n", row.subject.c_str(), row.what.c_str(), row.where.c_str(),
+                  row.caught.c_str());
+    std::fflush(stdout);
+    rows.push_back(std::move(row));
+  });
+  const std::string summary = fmt::format("{} mistakes in the templates: {} caught, {} survive",
+                                          mutants.size(), mutants.size() - survived, survived);
+  std::printf("%s\n", summary.c_str());
+  write_report(options, rows, summary);
+  return survived == 0 ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    const Options options = parse(argc, argv);
+    return options.kind == "sync" ? run_sync(options) : run_templates(options);
+  } catch (const Error& error) {
+    const bool missing = error.code() == ErrorCode::not_found;
+    std::fprintf(stderr, "%s%s\n", missing ? "SKIPPED: " : "mutation_test: ", error.what());
+    return missing ? 77 : error.code() == ErrorCode::wrong_result ? 1 : 2;
+  }
+}

@@ -1,0 +1,61 @@
+#include "tests/mutation/subjects.hpp"
+
+namespace flashjit::test {
+namespace {
+
+constexpr Problem kCausal64{.head_dim = 64, .causal = true};
+constexpr Problem kFull64{.head_dim = 64};
+constexpr Problem kFp16{.dtype = DType::fp16, .head_dim = 64, .causal = true};
+constexpr Problem kFp32{.dtype = DType::fp32, .head_dim = 32, .causal = true};
+// Several tiles of queries and of keys, ragged ends, two heads on one K.
+constexpr Shape kShape{.batch = 1, .heads = 2, .heads_kv = 1, .seqlen_q = 150, .seqlen_k = 210};
+constexpr Shape kWide{.batch = 1, .heads = 3, .heads_kv = 1, .seqlen_q = 300, .seqlen_k = 420};
+
+Subject subject(std::string name, std::string arch, std::string schedule, const Problem& problem,
+                const Shape& shape = kShape) {
+  return {.name = std::move(name),
+          .arch = std::move(arch),
+          .schedule = std::move(schedule),
+          .one = {.problem = problem, .shape = shape}};
+}
+
+}  // namespace
+
+std::vector<Subject> sync_subjects() {
+  return {
+      subject("mma", "sm_80", "mma:m64n32w4s2", kCausal64),
+      subject("mma, three stages", "sm_80", "mma:m64n32w4s3", kFull64),
+      subject("mma, K and V apart", "sm_80", "mma:m64n32w4s2kv1", kCausal64),
+      subject("mma, one stage, Q in registers", "sm_86", "mma:m64n32w4s1qr1kv1", kCausal64),
+      subject("mma, optimistic", "sm_120", "mma:m64n32w4s2op1", kCausal64),
+      subject("mma, no cp.async", "sm_75", "mma:m64n32w4s1kv1", kFp16),
+      subject("simt", "sm_80", "simt:m64n32w4s2", kFp32),
+      subject("simt, one buffer", "sm_90", "simt:m64n32w4s1", kFp32),
+      subject("simt, no cp.async", "sm_75", "simt:m64n32w4s2", kFp32),
+      subject("wgmma", "sm_90a", "wgmma:m128n64s2p2", kCausal64, kWide),
+      subject("wgmma, O through Q", "sm_90a", "wgmma:m128n64s2o0p1", kFull64, kWide),
+      subject("wgmma, no overlap, Q in shared memory", "sm_90a", "wgmma:m128n64s2qr0pp0ov0", kCausal64,
+              kWide),
+      subject("wgmma, three warpgroups", "sm_90a", "wgmma:m192n64s2qr0", kFull64, kWide),
+  };
+}
+
+std::vector<Subject> template_subjects() {
+  std::vector<Subject> subjects = sync_subjects();
+  for (Subject& made : subjects) made.conflict_free = made.schedule.starts_with("mma");
+  const auto with = [&](Subject made, autotune::InputKind inputs) {
+    made.one.inputs = inputs;
+    subjects.push_back(std::move(made));
+  };
+  const Shape few_keys{.batch = 2, .heads = 2, .heads_kv = 1, .seqlen_q = 150, .seqlen_k = 40};
+  with(subject("mma, rows without keys", "sm_80", "mma:m64n32w4s2", kCausal64, few_keys),
+       autotune::InputKind::normal);
+  with(subject("mma, peaky", "sm_80", "mma:m64n32w4s2", kFull64), autotune::InputKind::peaky);
+  with(subject("wgmma, peaky", "sm_90a", "wgmma:m128n64s2p2", kFull64, kWide), autotune::InputKind::growing);
+  Subject outgrown = subject("wgmma, outgrown", "sm_90a", "wgmma:m128n64s2", kFull64, kWide);
+  outgrown.one.scale = 4.0f;  // a block's maximum is often 2^127 times what came before
+  with(std::move(outgrown), autotune::InputKind::normal);
+  return subjects;
+}
+
+}  // namespace flashjit::test
