@@ -14,6 +14,9 @@ constexpr int kRowBytes = 128;  // a row of a panel of 64 columns, the period of
 constexpr int kThreads = 384;   // the producer's warpgroup and two that compute
 constexpr int kProducerRegisters = 24;
 constexpr int kConsumerRegisters = 240;  // 24 + 2 * 240 is what 384 threads are launched with
+constexpr int kDqRows = 128;             // per CTA of the kernel that owns rows of dQ
+constexpr int kDqKeys = 64;              // per step of it
+constexpr int kMostSlots = 6;            // of its ring of K and V
 constexpr int kSectionBytes = 32 << 20;  // of what causal tiles that run together read and add to
 
 // Registers that a consumer needs beside its fragments. Found by compiling: from here on ptxas neither spills
@@ -36,18 +39,35 @@ int dq_columns(const Problem& problem, const WgmmaBackwardSchedule& s) {
   return s.tile_m == 128 ? problem.head_dim : 64;
 }
 
+// Stages of what the warpgroups of a tile of keys exchange: dS for dQ, or P.
+int exchange_stages(const WgmmaBackwardSchedule& s) {
+  return adds_dq(s) || is_split(s) ? 2 : 0;
+}
+
 // As templates/parts/wgmma_backward_layout.cuh lays it out, which asserts that it fits.
 int owners_bytes(const Problem& problem, const WgmmaBackwardSchedule& s, int key_stages) {
   const int panels = panels_of(problem.head_dim) + panels_of(problem.value_dim());
   const int tiles = (key_stages * s.tile_n + 2 * s.tile_m) * panels * kRowBytes;
-  const int ds = adds_dq(s) ? 2 * s.tile_n * s.tile_m * 2 : 0;
+  const int exchange = exchange_stages(s) * s.tile_n * s.tile_m * 2;
   const int statistics = 2 * 2 * 4 * s.tile_m;
-  const int barriers = 8 * (3 * key_stages + 2 + 8 + (adds_dq(s) ? 5 : 0));
-  return tiles + ds + statistics + barriers;
+  const int barriers = 8 * (3 * key_stages + 2 + 8 + 2 * exchange_stages(s) + 2);
+  return tiles + exchange + statistics + barriers;
 }
 
 int key_stages(const Problem& problem, const WgmmaBackwardSchedule& s, const Target& target) {
-  return owners_bytes(problem, s, 2) <= target.shared_per_cta ? 2 : 1;
+  return !is_split(s) && owners_bytes(problem, s, 2) <= target.shared_per_cta ? 2 : 1;
+}
+
+// As templates/parts/wgmma_backward_dq_layout.cuh lays it out, which asserts that it fits.
+int ring_bytes(const Problem& problem, int slots) {
+  const int qk = panels_of(problem.head_dim) * kRowBytes, v = panels_of(problem.value_dim()) * kRowBytes;
+  return kDqRows * (qk + v) + slots * (kDqKeys * std::max(qk, v) + 16) + 8 * 4 * (kDqRows / 64);
+}
+
+int ring_slots(const Problem& problem, const Target& target) {
+  int slots = kMostSlots;
+  while (slots > 3 && ring_bytes(problem, slots) > target.shared_per_cta) --slots;
+  return slots;
 }
 
 Constant number(const char* name, int value, const char* comment) {
@@ -76,9 +96,11 @@ std::map<std::string, bool> sections(const Problem& problem) {
           {"lse", false},
           {"causal", problem.causal},
           {"dq", false},
-          {"dv", false},
-          {"ordered", false},
-          {"turns", false}};
+          {"dv", true},
+          {"split", false},
+          {"turns", false},
+          {"short_turns", false},
+          {"long_turns", false}};
 }
 
 void list(Recipe& recipe, DType dtype, const std::string& instruction, const std::string& registers,
@@ -113,12 +135,17 @@ Recipe recipe_owners(const Problem& problem, const WgmmaBackwardSchedule& s, con
   const int bytes = owners_bytes(problem, s, stages);
   const int qk = box_panels(problem.head_dim), v = box_panels(problem.value_dim());
   Recipe recipe;
-  recipe.kernel = "kernels/backward_wgmma.cu";
+  recipe.kernel = is_split(s) ? "kernels/backward_wgmma_split.cu" : "kernels/backward_wgmma.cu";
   recipe.constants = constants(problem, s.tile_m, s.tile_n, s.tile_m, bytes);
   recipe.constants.push_back(number("kKeyStages", stages, "tiles of K and V: one's, and the next one's"));
   recipe.sections = sections(problem);
-  recipe.sections["dv"] = true;
+  recipe.constants.push_back(
+      number("kExchangeStages", exchange_stages(s), "of what the warpgroups hand to each other"));
+  recipe.sections["split"] = is_split(s);
   recipe.sections["dq"] = adds_dq(s);
+  recipe.sections["turns"] = s.turns > 0;
+  recipe.sections["short_turns"] = s.turns == 1;
+  recipe.sections["long_turns"] = s.turns == 2;
   if (adds_dq(s)) {
     recipe.constants.push_back(
         number("kDqColumns", dq_columns(problem, s), "of dQ that a warpgroup computes for 64 rows"));
@@ -142,6 +169,28 @@ Recipe recipe_owners(const Problem& problem, const WgmmaBackwardSchedule& s, con
   return recipe;
 }
 
+// The kernel that owns rows of dQ.
+Recipe recipe_dq(const Problem& problem, const Target& target) {
+  const int slots = ring_slots(problem, target);
+  const int bytes = ring_bytes(problem, slots);
+  const int qk = box_panels(problem.head_dim), v = box_panels(problem.value_dim());
+  Recipe recipe;
+  recipe.kernel = "kernels/backward_wgmma_dq.cu";
+  recipe.suffix = "_dq";
+  recipe.constants = constants(problem, kDqRows, kDqKeys, kDqKeys, bytes);
+  recipe.constants.push_back(number("kSlots", slots, "of the ring that K and V walk through"));
+  recipe.sections = sections(problem);
+  recipe.sections["dv"] = false;
+  list_products(recipe, problem, kDqKeys, kDqKeys);
+  recipe.geometry = {.tile_m = kDqRows, .threads = kThreads, .shared_bytes = bytes, .persistent = true};
+  recipe.maps = {{Operand::q, 64, qk},
+                 {Operand::k, kDqKeys, qk},
+                 {Operand::v, kDqKeys, v},
+                 {Operand::dout, 64, v},
+                 {Operand::dq, 64, qk}};
+  return recipe;
+}
+
 Recipe recipe_sum(const Problem& problem) {
   Recipe recipe;
   recipe.kernel = "kernels/backward_wgmma_sum.cu";
@@ -157,37 +206,45 @@ Recipe recipe_sum(const Problem& problem) {
 }  // namespace
 
 Legality legal_wgmma_backward(const Problem& problem, const WgmmaBackwardSchedule& s, const Target& target) {
-  const int qk = panels_of(problem.head_dim);
+  const int dim = problem.head_dim, dim_v = problem.value_dim();
+  const int panels = panels_of(dim);
   if (s.tile_n != 128 && s.tile_n != 64) {
     return {fmt::format(
         "tile_n is {}, may be 128 (two warpgroups own 64 keys each) or 64 (one owns dV, one dK)", s.tile_n)};
   }
   if (s.tile_m != 64 && s.tile_m != 128) return {fmt::format("tile_m is {}, may be 64 or 128", s.tile_m)};
   if (s.stages != 2) return {fmt::format("stages is {}, family wgmma keeps 2 tiles of Q and dO", s.stages)};
-  if (is_split(s)) return {"tile_n 64 is not written yet"};
-  if (s.dq == static_cast<int>(DqWay::ordered)) return {"dq2 is not written yet"};
-  if (s.dq == static_cast<int>(DqWay::own_pass)) return {"dq0 is not written yet"};
-  if (adds_dq(s) && s.tile_m == 128 && qk > 1) {
+  if (s.dq == static_cast<int>(DqWay::ordered)) return {"family wgmma has no ordered additions (dq2) yet"};
+  if (is_split(s) && adds_dq(s)) {
+    return {"tile_n 64 leaves no warpgroup registers for dQ; use dq0, or tile_n 128"};
+  }
+  if (is_split(s) && s.turns > 0) {
+    return {"turns are between two warpgroups that do the same; those of tile_n 64 do not"};
+  }
+  if (is_split(s) && s.tile_m != 64)
+    return {fmt::format("tile_n 64 needs tile_m 64, tile_m is {}", s.tile_m)};
+  if (adds_dq(s) && s.tile_m == 128 && panels > 1) {
     return {
         fmt::format("tile_m 128 gives each warpgroup 64 rows of dQ, which head_dim {} makes too wide for "
                     "its registers; use tile_m 64",
-                    problem.head_dim)};
+                    dim)};
   }
-  if (adds_dq(s) && s.tile_m == 64 && qk != 2) {
-    return {fmt::format("tile_m 64 gives each warpgroup a panel of 64 columns of dQ, head_dim {} has {}",
-                        problem.head_dim, qk)};
+  if (adds_dq(s) && s.tile_m == 64 && panels != 2) {
+    return {fmt::format("tile_m 64 gives each warpgroup a panel of 64 columns of dQ, head_dim {} has {}", dim,
+                        panels)};
   }
+  const int dk = is_split(s) && dim_v > dim ? 0 : dim / 2;
+  const int dv = is_split(s) && dim_v <= dim ? 0 : dim_v / 2;
   const int dq = adds_dq(s) ? dq_columns(problem, s) / 2 : 0;
-  const int needed =
-      problem.head_dim / 2 + problem.value_dim() / 2 + s.tile_m / 4 + s.tile_m / 2 + dq + kOtherRegisters;
+  const int needed = dk + dv + dq + s.tile_m / 4 + s.tile_m / 2 + kOtherRegisters;
   if (needed > kConsumerRegisters) {
     return {
         fmt::format("tile {}x{} needs about {} registers a thread (dK {}, dV {}, P {}, dP {}, dQ {}, the "
                     "rest {}), two warpgroups leave {}",
-                    s.tile_m, s.tile_n, needed, problem.head_dim / 2, problem.value_dim() / 2, s.tile_m / 4,
-                    s.tile_m / 2, dq, kOtherRegisters, kConsumerRegisters)};
+                    s.tile_m, s.tile_n, needed, dk, dv, s.tile_m / 4, s.tile_m / 2, dq, kOtherRegisters,
+                    kConsumerRegisters)};
   }
-  const int shared = owners_bytes(problem, s, 1);
+  const int shared = std::max(owners_bytes(problem, s, 1), adds_dq(s) ? 0 : ring_bytes(problem, 3));
   if (shared > target.shared_per_cta) {
     return {fmt::format("tile {}x{} needs {} KB of shared memory, {} gives {} KB", s.tile_m, s.tile_n,
                         (shared + 1023) / 1024, target.arch, target.shared_per_cta / 1024)};
@@ -197,11 +254,8 @@ Legality legal_wgmma_backward(const Problem& problem, const WgmmaBackwardSchedul
 
 std::vector<Recipe> recipes_wgmma_backward(const Problem& problem, const WgmmaBackwardSchedule& s,
                                            const Target& target) {
-  const auto way = static_cast<DqWay>(s.dq);
-  std::vector<Recipe> recipes{recipe_preprocess(problem, way, s.tile_m)};
-  recipes.push_back(recipe_owners(problem, s, target));
-  recipes.push_back(recipe_sum(problem));
-  return recipes;
+  return {recipe_preprocess(problem, static_cast<DqWay>(s.dq), s.tile_m), recipe_owners(problem, s, target),
+          adds_dq(s) ? recipe_sum(problem) : recipe_dq(problem, target)};
 }
 
 }  // namespace flashjit

@@ -91,6 +91,8 @@ constexpr auto knobs_of() {
         {{"n", "tile_n", "keys per CTA", 64, 256}, &S::tile_n},
         {{"s", "stages", "tiles of Q and dO in flight", 1, 4}, &S::stages},
         {{"dq", "dq", kDqMeaning, 0, 2}, &S::dq},
+        {{"t", "turns", "of the two warpgroups: 0 none, 1 for the exponentials, 2 for dS too", 0, 2},
+         &S::turns},
     });
   }
 }

@@ -20,10 +20,14 @@ std::vector<Schedule> mma_space() {
   return space;
 }
 
-// Long tiles of queries for narrow heads, short ones for wide heads: legal() says where each fits.
+// Long tiles of queries for narrow heads, short ones for wide heads, keys shared by the warpgroups for the
+// widest: legal() says where each fits.
 std::vector<Schedule> wgmma_space() {
   std::vector<Schedule> space;
-  for (const int tile_m : {128, 64}) space.emplace_back(WgmmaBackwardSchedule{.tile_m = tile_m, .dq = 1});
+  for (const int dq : {1, 0}) {
+    for (const int tile_m : {128, 64}) space.emplace_back(WgmmaBackwardSchedule{.tile_m = tile_m, .dq = dq});
+  }
+  space.emplace_back(WgmmaBackwardSchedule{.tile_m = 64, .tile_n = 64, .dq = 0});
   return space;
 }
 

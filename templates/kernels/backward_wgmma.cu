@@ -22,7 +22,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   /*%#dq%*/
   // The first dQ of all multiplies the dS of no step.
   for (int at = 16 * static_cast<int>(threadIdx.x); at < kDsBytes; at += 16 * kThreads) {
-    store_shared(shared + kDs + kDsBytes + at, uint4{0, 0, 0, 0});
+    store_shared(shared + kExchange + kDsBytes + at, uint4{0, 0, 0, 0});
   }
   fence_async_shared();
   /*%/dq%*/

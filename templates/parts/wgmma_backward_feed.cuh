@@ -28,7 +28,7 @@ __device__ __forceinline__ void feed(const TensorMap& map_keys, const TensorMap&
   int step = 0;  // of the CTA, over all its tiles
 #pragma unroll 1
   for (int round = 0;; ++round) {
-    const int index = tile_of_round(round, p);
+    const int index = tile_of_round(round, tile_count(p));
     if (index < 0) return;
     const KeyTile tile = tile_at(index, p);
     const int stage_of_keys = round % kKeyStages;
@@ -64,7 +64,7 @@ __device__ __forceinline__ void send_gradients(const TensorMap& map_dk, const Te
                                                const BackwardParams& p, unsigned shared) {
 #pragma unroll 1
   for (int round = 0;; ++round) {
-    const int index = tile_of_round(round, p);
+    const int index = tile_of_round(round, tile_count(p));
     if (index < 0) return;
     const KeyTile tile = tile_at(index, p);
     const int stage = round % kKeyStages;

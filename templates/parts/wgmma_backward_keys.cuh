@@ -3,11 +3,10 @@
 // and dK multiply.
 #pragma once
 #include "params/backward.h"
+#include "parts/wgmma_backward_chains.cuh"
 #include "parts/wgmma_backward_layout.cuh"
-#include "parts/wgmma_backward_products.cuh"
+#include "parts/wgmma_backward_scores.cuh"
 #include "parts/wgmma_backward_tiles.cuh"
-#include "ptx/convert.cuh"
-#include "ptx/math.cuh"
 #include "ptx/mbarrier.cuh"
 /*%#turns%*/
 #include "ptx/named_barrier.cuh"
@@ -15,8 +14,6 @@
 /*%#dq%*/
 #include "ptx/reduction.cuh"
 /*%/dq%*/
-#include "ptx/shared_pair.cuh"
-#include "ptx/unpack.cuh"
 #include "ptx/wgmma.cuh"
 
 struct KeyOwner {
@@ -30,7 +27,7 @@ struct KeyOwner {
   float dk[kHeadDim / 2];
   float dv[kHeadDimV / 2];
   unsigned p[kTileM / 4];   // of the step, transposed, as pairs
-  unsigned ds[kTileM / 4];  // likewise; without the scale, which dK and dQ get at the end
+  unsigned ds[kTileM / 4];  // likewise
   /*%#dq%*/
   float dq[kDqColumns / 2];
   /*%/dq%*/
@@ -48,96 +45,18 @@ struct KeyOwner {
     return tile + warpgroup * 64 * kRowBytes;
   }
 
-  // s = this warpgroup's rows of K times the rows of Q, summed over their columns.
-  template <int kSteps>
-  __device__ __forceinline__ void issue_scores(float (&s)[kTileM / 2], unsigned rows,
-                                               unsigned columns) const {
-    const unsigned long long a = wgmma_descriptor(rows, 0), b = wgmma_descriptor(columns, 0);
-    wgmma_fence();
-    wgmma_scores_first(s, a, b);
-#pragma unroll
-    for (int i = 1; i < kSteps; ++i) {
-      wgmma_scores_next(s, a + column_step<kTileN>(i), b + column_step<kTileM>(i));
-    }
-    wgmma_commit();
-  }
-
-  // Hides what causality and the end of the keys hide of a step's scores.
-  __device__ __forceinline__ void mask(float (&s)[kTileM / 2], int first_key, int query) const {
-#pragma unroll
-    for (int row = 0; row < 2; ++row) {
-      const int key = first_key + 16 * warp_of_warpgroup() + lane() / 4 + 8 * row;
-      // The first query that sees the key, counted from this thread's first one.
-      int first = -2 * (lane() % 4);
-      /*%#causal%*/
-      first += key + params.seqlen_q - params.seqlen_k - query;
-      /*%/causal%*/
-      if (key >= params.seqlen_k) first = kTileM;
-#pragma unroll
-      for (int i = 0; i < kTileM / 4; ++i) {
-        if (i / 2 * 8 + i % 2 < first) s[i / 2 * 4 + 2 * row + i % 2] = -kInfinity;
-      }
-    }
-  }
-
-  // P = exp(S - LSE), kept as pairs.
-  __device__ __forceinline__ void exponentiate(float (&s)[kTileM / 2], int stage) {
-    const unsigned lse = shared + kLse + stage * kRowStatistics + 8 * (lane() % 4);
-    const float scale = params.scale_log2;
-#pragma unroll
-    for (int j = 0; j < kTileM / 8; ++j) {
-      const float2 shift = load_pair(lse + 32 * j);
-      p[2 * j] = pack(exp2_fast(s[4 * j] * scale - shift.x), exp2_fast(s[4 * j + 1] * scale - shift.y));
-      p[2 * j + 1] =
-          pack(exp2_fast(s[4 * j + 2] * scale - shift.x), exp2_fast(s[4 * j + 3] * scale - shift.y));
-    }
-  }
-
-  // dS = P (dP - delta), with P as it was rounded: its scores are gone from the registers.
-  __device__ __forceinline__ void differentiate(const float (&dp)[kTileM / 2], int stage) {
-    const unsigned deltas = shared + kDelta + stage * kRowStatistics + 8 * (lane() % 4);
-#pragma unroll
-    for (int j = 0; j < kTileM / 8; ++j) {
-      const float2 delta = load_pair(deltas + 32 * j);
-      ds[2 * j] =
-          pack(low_half(p[2 * j]) * (dp[4 * j] - delta.x), high_half(p[2 * j]) * (dp[4 * j + 1] - delta.y));
-      ds[2 * j + 1] = pack(low_half(p[2 * j + 1]) * (dp[4 * j + 2] - delta.x),
-                           high_half(p[2 * j + 1]) * (dp[4 * j + 3] - delta.y));
-    }
-  }
-
-  __device__ __forceinline__ void issue_dv(int stage) {
-    const unsigned long long dout = wgmma_descriptor(shared + kDo + stage * kDoBytes, kTileM * kRowBytes);
-    pin(dv);
-    pin(p);
-    wgmma_fence();
-#pragma unroll
-    for (int i = 0; i < kTileM / 16; ++i) wgmma_gradient_v(dv, p + 4 * i, dout + i * kSixteenRows);
-    wgmma_commit();
-  }
-
-  __device__ __forceinline__ void issue_dk(int stage) {
-    const unsigned long long q = wgmma_descriptor(shared + kQ + stage * kQBytes, kTileM * kRowBytes);
-    pin(dk);
-    pin(ds);
-    wgmma_fence();
-#pragma unroll
-    for (int i = 0; i < kTileM / 16; ++i) wgmma_gradient_qk(dk, ds + 4 * i, q + i * kSixteenRows);
-    wgmma_commit();
-  }
-
   /*%#dq%*/
   // Both warpgroups' dS of a step, for dQ one step later.
   __device__ __forceinline__ void share_ds(int stage) {
     // The first step of all has the stage to itself, and the stage of zeros counts as step -1's.
-    mbarrier_wait(shared + kDsEmpty + 8 * stage, (step >> 1 & 1) ^ 1 ^ stage);
-    const unsigned to = shared + kDs + stage * kDsBytes;
+    mbarrier_wait(shared + kExchangeEmpty + 8 * stage, (step >> 1 & 1) ^ 1 ^ stage);
+    const unsigned to = shared + kExchange + stage * kDsBytes;
 #pragma unroll
     for (int i = 0; i < kTileM / 16; ++i) {
       stmatrix(to + at_column_step<kTileN>(fragment, i), ds[4 * i], ds[4 * i + 1], ds[4 * i + 2],
                ds[4 * i + 3]);
     }
-    arrive_written(shared + kDsFull + 8 * stage);
+    arrive_written(shared + kExchangeFull + 8 * stage);
   }
 
   // dQ of the step before: this warpgroup's 64 queries, or its 64 columns where there are but 64 queries. A
@@ -145,8 +64,8 @@ struct KeyOwner {
   // every product at once (its warning C7514).
   __device__ __forceinline__ void issue_dq(int before) {
     const int stage = before & 1;
-    mbarrier_wait(shared + kDsFull + 8 * stage, before >> 1 & 1);
-    const unsigned ds_tile = shared + kDs + stage * kDsBytes, keys = k_tile();
+    mbarrier_wait(shared + kExchangeFull + 8 * stage, before >> 1 & 1);
+    const unsigned ds_tile = shared + kExchange + stage * kDsBytes, keys = k_tile();
     const unsigned panel = warpgroup * kTileN * kRowBytes;
     const unsigned long long a = wgmma_descriptor(kTileM == 128 ? ds_tile + panel : ds_tile, 0);
     const unsigned long long b = wgmma_descriptor(kTileM == 128 ? keys : keys + panel, 0);
@@ -171,11 +90,12 @@ struct KeyOwner {
 
   // One step: S, then dP under the exponentials, dV and the dQ of the step before under dS, dK under the
   // addition of dQ and under the next step's S.
-  __device__ __forceinline__ void compute_step(int key, int query, bool masked, bool first) {
+  __device__ __forceinline__ void compute_step(int first_key, int query, bool first) {
     const int stage = step & 1, parity = step >> 1 & 1;
     float s[kTileM / 2], dp[kTileM / 2];
     mbarrier_wait(shared + kQFull + 8 * stage, parity);
-    issue_scores<(kHeadDim + 15) / 16>(s, rows_of(k_tile()), shared + kQ + stage * kQBytes);
+    const unsigned q = shared + kQ + stage * kQBytes, dout = shared + kDo + stage * kDoBytes;
+    issue_scores<kHeadDim, kTileN, kTileM>(s, rows_of(k_tile()), q);
     mbarrier_wait(shared + kDoFull + 8 * stage, parity);
     wgmma_wait<0>();
     pin(s);
@@ -184,16 +104,16 @@ struct KeyOwner {
     pin(p);
     pin(ds);
     if (!first) release_step(stage ^ 1);
-    issue_scores<(kHeadDimV + 15) / 16>(dp, rows_of(v_tile()), shared + kDo + stage * kDoBytes);
+    issue_scores<kHeadDimV, kTileN, kTileM>(dp, rows_of(v_tile()), dout);
     /*%#turns%*/
     named_barrier_sync(1 + warpgroup, 256);
     /*%/turns%*/
-    if (masked) mask(s, key, query);
-    exponentiate(s, stage);
-    issue_dv(stage);
-    /*%#turns%*/
+    if (needs_mask(first_key, query, params)) mask(s, first_key, query, params);
+    exponentiate(p, s, shared + kLse + stage * kRowStatistics, params.scale_log2);
+    issue_gradient_v<kTileM>(dv, p, dout);
+    /*%#short_turns%*/
     named_barrier_arrive(2 - warpgroup, 256);
-    /*%/turns%*/
+    /*%/short_turns%*/
     /*%#dq%*/
     issue_dq(step - 1);
     wgmma_wait<1>();  // P, which dV multiplies, may be read again only now
@@ -204,15 +124,18 @@ struct KeyOwner {
     pin(dp);
     pin(dv);
     pin(p);
-    differentiate(dp, stage);
+    differentiate(ds, p, dp, shared + kDelta + stage * kRowStatistics);
+    /*%#long_turns%*/
+    named_barrier_arrive(2 - warpgroup, 256);
+    /*%/long_turns%*/
     /*%#dq%*/
     share_ds(stage);
     /*%/dq%*/
-    issue_dk(stage);
+    issue_gradient_qk<kTileM>(dk, ds, q);
     /*%#dq%*/
     wgmma_wait<1>();
     pin(dq);
-    arrive_once(shared + kDsEmpty + 8 * (stage ^ 1));
+    arrive_once(shared + kExchangeEmpty + 8 * (stage ^ 1));
     /*%/dq%*/
   }
 
@@ -222,25 +145,9 @@ struct KeyOwner {
     arrive_once(shared + kDoEmpty + 8 * stage);
   }
 
-  // Rows of a gradient, scaled, to the place of the rows of K or V.
-  template <int kColumns>
-  __device__ __forceinline__ void stage_gradient(const float (&d)[kColumns / 2], unsigned tile,
-                                                 float scale) const {
-#pragma unroll
-    for (int i = 0; i < (kColumns + 15) / 16; ++i) {
-      stmatrix(tile + at_column_step<kTileN>(fragment, i), scaled_pair(d, 8 * i, scale),
-               scaled_pair(d, 8 * i + 2, scale), scaled_pair(d, 8 * i + 4, scale),
-               scaled_pair(d, 8 * i + 6, scale));
-    }
-  }
-
   __device__ __forceinline__ void compute(const KeyTile& tile) {
-#pragma unroll
-    for (int i = 0; i < kHeadDim / 2; ++i) dk[i] = 0;
-#pragma unroll
-    for (int i = 0; i < kHeadDimV / 2; ++i) dv[i] = 0;
-    pin(dk);
-    pin(dv);
+    clear(dk);
+    clear(dv);
     mbarrier_wait(shared + kKFull + 8 * (round % kKeyStages), round / kKeyStages % 2);
     mbarrier_wait(shared + kVFull + 8 * (round % kKeyStages), round / kKeyStages % 2);
 
@@ -254,11 +161,7 @@ struct KeyOwner {
     /*%/dq%*/
 #pragma unroll 1
     for (int left = tile.steps(params); left > 0; --left) {
-      bool masked = first_key + 64 > params.seqlen_k;
-      /*%#causal%*/
-      masked |= m * kTileM + params.seqlen_k - params.seqlen_q < first_key + 63;
-      /*%/causal%*/
-      compute_step(first_key, m * kTileM, masked, first);
+      compute_step(first_key, m * kTileM, first);
       /*%#dq%*/
       if (!first) {
         add_dq(sums);
@@ -278,7 +181,7 @@ struct KeyOwner {
     /*%#dq%*/
     issue_dq(step - 1);
     /*%/dq%*/
-    stage_gradient<kHeadDimV>(dv, v_tile(), 1.0f);
+    stage_gradient<kTileN>(dv, v_tile(), fragment, 1.0f);
     arrive_written(shared + kDvStaged);
     /*%#dq%*/
     wgmma_wait<0>();
@@ -287,7 +190,7 @@ struct KeyOwner {
     arrive_once(shared + kKRead);
     mbarrier_wait(shared + kKRead, round % 2);
     /*%/dq%*/
-    stage_gradient<kHeadDim>(dk, k_tile(), params.scale);
+    stage_gradient<kTileN>(dk, k_tile(), fragment, params.scale);
     arrive_written(shared + kDkStaged);
   }
 
@@ -297,7 +200,7 @@ struct KeyOwner {
       /*%/turns%*/
 #pragma unroll 1
     for (;; ++round) {
-      const int index = tile_of_round(round, params);
+      const int index = tile_of_round(round, tile_count(params));
       if (index < 0) break;
       compute(tile_at(index, params));
     }

@@ -1,8 +1,7 @@
 // Which tile of keys comes when, and which queries see it.
 #pragma once
 #include "params/backward.h"
-#include "ptx/grid_size.cuh"
-#include "ptx/special.cuh"
+#include "parts/wgmma_backward_rounds.cuh"
 
 struct KeyTile {
   int key;  // the first
@@ -19,24 +18,8 @@ struct KeyTile {
   }
 };
 
-// The tile that this CTA works on in its n-th round; -1 after the last one.
-/*%#causal%*/
-// The first tiles of a head are the longest. Rounds run forth and back, so that a CTA that got a longer tile
-// than others gets a shorter one next.
-/*%/causal%*/
-__device__ __forceinline__ int tile_of_round(int round, const BackwardParams& p) {
-  int place = block_index();
-  /*%#causal%*/
-  if (round % 2 != 0) place = grid_size() - 1 - place;
-  /*%/causal%*/
-  const int index = round * grid_size() + place;
-  return index < p.tiles * p.heads_kv * p.batch ? index : -1;
-}
-
-// Keeps what is computed from a parameter out of registers from tile to tile: the producer has few.
-__device__ __forceinline__ int anew(int parameter) {
-  asm volatile("" : "+r"(parameter));
-  return parameter;
+__device__ __forceinline__ int tile_count(const BackwardParams& p) {
+  return p.tiles * p.heads_kv * p.batch;
 }
 
 __device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
@@ -44,7 +27,7 @@ __device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
   /*%#causal%*/
   // Longest first among as many heads as keep what they read and add to in L2.
   const int head_units = p.group * (anew(p.padded_q) / kBackwardRowPadding);
-  const int section = max(1, kSectionUnits / (head_units));
+  const int section = max(1, kSectionUnits / max(1, head_units));
   const int section_tiles = tiles * section;
   const int first_head = index / section_tiles * section;
   const int inside = index - first_head * tiles;
