@@ -1,11 +1,13 @@
 // Mutation test: how much of the kernels' synchronisation, and of the templates' arithmetic, the tests that
 // need no GPU guard.
 //
-//   mutation_test [--folder tests/mutation] [--kind sync|templates] [--subject NAME] [--sample N] [--seed S]
+//   mutation_test [--folder tests/mutation] [--kind sync|templates|alarms] [--subject NAME] [--sample N]
+//   [--seed S]
 //                 [--seeds N] [--report FILE] [--verbose 1]
 //
 // sync: each synchronising statement of each subject's PTX is deleted, one at a time, and the kernel runs on
-// the emulator under all checks. templates: each mutant of template_mutants.txt. --sample runs that many,
+// the emulator under all checks. templates: each mutant of template_mutants.txt. alarms: nothing is broken;
+// each subject runs with --seeds seeds, and must be right and clean every time. --sample runs that many,
 // drawn by --seed. --report writes the table of who was caught by what. Exits 0 when all are caught (sync: at
 // least 95 %, and each survivor stands in survivors.txt with its reason), 1 when not, 77 without NVRTC.
 #include <fmt/format.h>
@@ -54,7 +56,7 @@ Options parse(int argc, char** argv) {
     };
     if (flag == "--folder")
       options.folder = value;
-    else if (flag == "--kind" && (value == "sync" || value == "templates"))
+    else if (flag == "--kind" && (value == "sync" || value == "templates" || value == "alarms"))
       options.kind = value;
     else if (flag == "--subject")
       options.subject = value;
@@ -304,12 +306,39 @@ int run_templates(const Options& options) {
   return survived == 0 ? 0 : 1;
 }
 
+int run_alarms(const Options& options) {
+  const auto compiler = runtime::load_nvrtc_for({.line_info = true, .ptx_only = true});
+  const std::vector<Subject> subjects = template_subjects();
+  std::atomic<int> runs{0}, alarms{0};
+  for_each_in_parallel(subjects.size(), [&](std::size_t k) {
+    const Subject& subject = subjects[k];
+    if (!options.subject.empty() && options.subject != subject.name) return;
+    const Attention attention(subject.one);
+    Compiles compiles(compiler);
+    for (int n = 0; n < options.seeds; ++n, ++runs) {
+      const Catch result = run({.subject = &subject,
+                                .attention = &attention,
+                                .edit = {},
+                                .first_seed = options.seed + static_cast<std::uint64_t>(n)},
+                               compiles);
+      if (!result.caught) continue;
+      ++alarms;
+      std::printf("ALARM %s, seed %llu: %s: %s\n", subject.name.c_str(),
+                  static_cast<unsigned long long>(result.seed), result.by.c_str(), result.words.c_str());
+    }
+  });
+  std::printf("%d runs of right kernels with every check on: %d alarms\n", runs.load(), alarms.load());
+  return alarms == 0 ? 0 : 1;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   try {
     const Options options = parse(argc, argv);
-    return options.kind == "sync" ? run_sync(options) : run_templates(options);
+    return options.kind == "sync"        ? run_sync(options)
+           : options.kind == "templates" ? run_templates(options)
+                                         : run_alarms(options);
   } catch (const Error& error) {
     const bool missing = error.code() == ErrorCode::not_found;
     std::fprintf(stderr, "%s%s\n", missing ? "SKIPPED: " : "mutation_test: ", error.what());
