@@ -60,5 +60,43 @@ TEST_CASE("forward allocates nothing") {
   CHECK(allocations == before);
 }
 
+TEST_CASE("backward with a workspace of the caller's allocates nothing") {
+  IdleDevice device;
+  auto plan = std::make_shared<api::LoadedPlan>();
+  plan->problem = kProblem;
+  plan->problem.pass = Pass::backward;
+  plan->schedule = WgmmaBackwardSchedule{};
+  for (const Grid grid : {Grid::query_tiles, Grid::key_tiles}) {
+    api::KernelCode code;
+    code.source.entry = "test";
+    code.source.geometry = {.grid = grid, .tile_m = 64, .tile_n = 128, .threads = 384};
+    for (const Operand operand : {Operand::q, Operand::k, Operand::dout, Operand::dv})
+      code.source.maps.push_back({.operand = operand, .box_rows = 64, .panels = 1});
+    plan->kernels.push_back(
+        {.code = std::make_shared<const api::KernelCode>(std::move(code)),
+         .kernel = device.load({.entry = "test", .ptx = {}, .cubin = {}, .origins = {}})});
+  }
+  const api::Launcher launcher(device, plan);
+  alignas(256) static std::byte memory[10][256];
+  BackwardArgs args{.q = memory[0],
+                    .k = memory[1],
+                    .v = memory[2],
+                    .o = memory[3],
+                    .dout = memory[4],
+                    .lse = reinterpret_cast<const float*>(memory[5]),
+                    .dq = memory[6],
+                    .dk = memory[7],
+                    .dv = memory[8],
+                    .workspace = memory[9]};
+  launcher.backward(kShape, args, nullptr);
+  const long before = allocations;
+  for (int i = 0; i < 100; ++i) {
+    Shape shape = kShape;
+    shape.seqlen_k += i;
+    launcher.backward(shape, args, nullptr);
+  }
+  CHECK(allocations == before);
+}
+
 }  // namespace
 }  // namespace flashjit::test

@@ -12,45 +12,13 @@
 
 #include "autotune/backward/inputs.hpp"
 #include "autotune/backward/reference.hpp"
+#include "autotune/backward/slopes.hpp"
 #include "autotune/numeric.hpp"
 
 using namespace flashjit;
 using namespace flashjit::autotune;
 
 namespace {
-
-// sum(dout * attention(q, k, v)), packed tensors.
-double loss(const HostBackward& from) {
-  const HostResult result = reference(from.attention, all_rows(from.attention.shape));
-  const Shape& s = from.attention.shape;
-  const int dv = from.attention.problem.value_dim();
-  double sum = 0;
-  std::size_t at = 0;
-  for (const RowBlock& block : all_rows(s)) {
-    for (int r = 0; r < block.count; ++r) {
-      const std::int64_t base =
-          ((static_cast<std::int64_t>(block.batch) * s.seqlen_q + block.first + r) * s.heads + block.head) *
-          dv;
-      for (int x = 0; x < dv; ++x, ++at)
-        sum += result.out[at] * load_element(from.attention.problem.dtype, from.dout, base + x);
-    }
-  }
-  return sum;
-}
-
-// The slope of the loss in one element of a tensor that the problem reads, by Richardson's extrapolation.
-double slope(const HostBackward& from, HostTensor& tensor, std::int64_t element) {
-  const float before = load_element(DType::fp32, tensor.bytes.data(), element);
-  const auto central = [&](float h) {
-    store_element(DType::fp32, tensor.bytes.data(), element, before + h);
-    const double above = loss(from);
-    store_element(DType::fp32, tensor.bytes.data(), element, before - h);
-    const double below = loss(from);
-    store_element(DType::fp32, tensor.bytes.data(), element, before);
-    return (above - below) / (static_cast<double>(before + h) - (before - h));
-  };
-  return (4 * central(0x1p-5f) - central(0x1p-4f)) / 3;
-}
 
 struct Tensors {
   HostTensor dq, dk, dv;
@@ -102,17 +70,52 @@ TEST_CASE("gradients agree with finite differences") {
     BackwardInputs inputs = make_backward_inputs(problem, shape, InputKind::normal, 7);
     const HostBackward from = host_backward(problem, shape, inputs);
     const Tensors g = to_tensors(problem, shape, reference_gradients(from, all_gradients(shape)));
-    for (const auto& [tensor, gradient] :
-         {std::pair<HostTensor*, const HostTensor*>{&inputs.forward.q, &g.dq},
-          {&inputs.forward.k, &g.dk},
-          {&inputs.forward.v, &g.dv}}) {
-      const auto elements = static_cast<std::int64_t>(gradient->bytes.size() / sizeof(float));
-      for (std::int64_t i = 0; i < elements; i += 5) {
-        const double want = slope(from, *tensor, i);
-        const double got = load_element(DType::fp32, gradient->bytes.data(), i);
-        CHECK_MESSAGE(std::abs(got - want) < 2e-5, "element ", i, ": ", got, " and ", want);
+    Slopes slopes(from);
+    const auto agree = [&](const HostTensor& gradient, int rows, int heads, int dim, auto slope_of) {
+      for (int b = 0; b < shape.batch; ++b) {
+        for (int i = 0; i < rows; ++i) {
+          for (int h = 0; h < heads; ++h) {
+            for (int x = (b + i + h) % 3; x < dim; x += 3) {
+              const double want = slope_of(b, i, h, x);
+              const double got = load_element(
+                  DType::fp32, gradient.bytes.data(),
+                  b * gradient.strides.batch + i * gradient.strides.row + h * gradient.strides.head + x);
+              CHECK_MESSAGE(std::abs(got - want) < 2e-6, b, " ", i, " ", h, " ", x, ": ", got, " and ", want);
+            }
+          }
+        }
       }
-    }
+    };
+    agree(g.dq, shape.seqlen_q, shape.heads, problem.head_dim,
+          [&](auto... at) { return slopes.of_q(at...); });
+    agree(g.dk, shape.seqlen_k, shape.kv_heads(), problem.head_dim,
+          [&](auto... at) { return slopes.of_k(at...); });
+    agree(g.dv, shape.seqlen_k, shape.kv_heads(), problem.value_dim(),
+          [&](auto... at) { return slopes.of_v(at...); });
+  }
+}
+
+TEST_CASE("slopes judge a backward pass, and catch one that is wrong, for inputs of every kind") {
+  const Problem problem{.dtype = DType::bf16, .head_dim = 32, .causal = true};
+  const Shape shape{.batch = 1, .heads = 2, .heads_kv = 1, .seqlen_q = 20, .seqlen_k = 31};
+  for (const InputKind kind :
+       {InputKind::normal, InputKind::peaky, InputKind::growing, InputKind::late_giant}) {
+    CAPTURE(std::string(to_string(kind)));
+    const BackwardInputs inputs = make_backward_inputs(problem, shape, kind, 23);
+    const HostBackward from = host_backward(problem, shape, inputs);
+    const GradientBlocks blocks = all_gradients(shape);
+    const HostGradients right = reference_gradients(from, blocks);
+    const auto judge = [&](const HostGradients& g) {
+      const Tensors tensors = to_tensors(problem, shape, g);
+      const GradientCheck rule = acceptable_gradients(from, blocks, output_of(tensors));
+      return compare_with_slopes(from, output_of(tensors), rule, 20, 5);
+    };
+    const Check good = judge(right);
+    CHECK_MESSAGE(good.ok, good.message);
+    CHECK(good.rows == 60);
+    HostGradients wrong = right;
+    for (double& x : wrong.dv) x *= 1.5;
+    CHECK(judge(wrong).message.find("dv is ") == 0);
   }
 }
 
