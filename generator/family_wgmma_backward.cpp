@@ -50,7 +50,7 @@ int owners_bytes(const Problem& problem, const WgmmaBackwardSchedule& s, int key
   const int tiles = (key_stages * s.tile_n + 2 * s.tile_m) * panels * kRowBytes;
   const int exchange = exchange_stages(s) * s.tile_n * s.tile_m * 2;
   const int statistics = 2 * 2 * 4 * s.tile_m;
-  const int barriers = 8 * (3 * key_stages + 2 + 8 + 2 * exchange_stages(s) + 2);
+  const int barriers = 8 * (5 * key_stages + 8 + 2 * exchange_stages(s) + 2);
   return tiles + exchange + statistics + barriers;
 }
 

@@ -68,10 +68,10 @@ __device__ __forceinline__ void send_gradients(const TensorMap& map_dk, const Te
     if (index < 0) return;
     const KeyTile tile = tile_at(index, p);
     const int stage = round % kKeyStages;
-    mbarrier_wait(shared + kDvStaged, round % 2);
+    mbarrier_wait(shared + kDvStaged + 8 * stage, round / kKeyStages % 2);
     store_tile<kPanelsV, kBoxPanelsV, kTileN>(map_dv, shared + kV + stage * kVBytes, tile.key, tile.head_kv,
                                               tile.batch);
-    mbarrier_wait(shared + kDkStaged, round % 2);
+    mbarrier_wait(shared + kDkStaged + 8 * stage, round / kKeyStages % 2);
     store_tile<kPanelsQk, kBoxPanelsQk, kTileN>(map_dk, shared + kK + stage * kKBytes, tile.key, tile.head_kv,
                                                 tile.batch);
     tma_store_wait_read();

@@ -182,7 +182,7 @@ struct KeyOwner {
     issue_dq(step - 1);
     /*%/dq%*/
     stage_gradient<kTileN>(dv, v_tile(), fragment, 1.0f);
-    arrive_written(shared + kDvStaged);
+    arrive_written(shared + kDvStaged + 8 * (round % kKeyStages));
     /*%#dq%*/
     wgmma_wait<0>();
     pin(dq);
@@ -191,7 +191,7 @@ struct KeyOwner {
     mbarrier_wait(shared + kKRead, round % 2);
     /*%/dq%*/
     stage_gradient<kTileN>(dk, k_tile(), fragment, params.scale);
-    arrive_written(shared + kDkStaged);
+    arrive_written(shared + kDkStaged + 8 * (round % kKeyStages));
   }
 
   __device__ __forceinline__ void run() {

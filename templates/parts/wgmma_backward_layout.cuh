@@ -28,9 +28,9 @@ constexpr int kDelta = kLse + kStages * kRowStatistics;
 
 constexpr int kKFull = kDelta + kStages * kRowStatistics;
 constexpr int kVFull = kKFull + 8 * kKeyStages;
-constexpr int kDvStaged = kVFull + 8 * kKeyStages;  // in V's place
-constexpr int kDkStaged = kDvStaged + 8;            // in K's place
-constexpr int kKeysEmpty = kDkStaged + 8;           // both have left
+constexpr int kDvStaged = kVFull + 8 * kKeyStages;      // in V's place
+constexpr int kDkStaged = kDvStaged + 8 * kKeyStages;   // in K's place
+constexpr int kKeysEmpty = kDkStaged + 8 * kKeyStages;  // both have left
 constexpr int kQFull = kKeysEmpty + 8 * kKeyStages;
 constexpr int kQEmpty = kQFull + 8 * kStages;
 constexpr int kDoFull = kQEmpty + 8 * kStages;
@@ -48,9 +48,9 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
     mbarrier_init(shared + kKFull + 8 * stage, 1);
     mbarrier_init(shared + kVFull + 8 * stage, 1);
     mbarrier_init(shared + kKeysEmpty + 8 * stage, 1);
+    mbarrier_init(shared + kDvStaged + 8 * stage, kOwnerWarps);
+    mbarrier_init(shared + kDkStaged + 8 * stage, kOwnerWarps);
   }
-  mbarrier_init(shared + kDvStaged, kOwnerWarps);
-  mbarrier_init(shared + kDkStaged, kOwnerWarps);
   mbarrier_init(shared + kKRead, kOwnerWarps);
   mbarrier_init(shared + kVRead, kOwnerWarps);
   for (int stage = 0; stage < kStages; ++stage) {
