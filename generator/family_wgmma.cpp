@@ -278,15 +278,30 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
                      .shared_bytes = shared_bytes(problem, s),
                      .persistent = s.persistent > 0,
                      .dynamic = dynamic,
+                     .packs = true,
                      .section_bytes = dynamic && problem.causal ? s.section << 20 : 0};
   // One box moves all panels where the head dim fills them (TensorMapSpec).
   const auto box = [](int columns, int panels) { return columns % kPanelColumns == 0 ? panels : 1; };
-  const int o_panels = panels_of(dim_v) / std::max(1, s.o_passes);
-  recipe.maps = {{Operand::q, 64, box(dim, panels_of(dim))},
+  recipe.maps = {{.operand = Operand::q, .box_rows = 64, .panels = 1, .packs = true},
                  {Operand::k, s.tile_n, box(dim, panels_of(dim))},
                  {Operand::v, s.tile_n, box(dim_v, panels_of(dim_v))},
-                 {Operand::o, 64, box(dim_v, o_panels)}};
+                 {.operand = Operand::o, .box_rows = 64, .panels = 1, .packs = true}};
   return {recipe};
+}
+
+// As many heads as leave the fewest tiles, where that saves a tenth of them. A box has 64 rows, so that heads
+// are a power of two up to 64.
+int packed_heads(const Shape& shape, int tile_m) {
+  const int group = shape.heads / std::max(1, shape.kv_heads());
+  const auto tiles = [&](int packed) {
+    const long long rows = static_cast<long long>(shape.seqlen_q) << packed;
+    return ((rows + tile_m - 1) / tile_m) * (shape.heads >> packed);
+  };
+  int best = 0;
+  for (int packed = 1; packed <= 6 && group % (1 << packed) == 0; ++packed) {
+    if (tiles(packed) < tiles(best)) best = packed;
+  }
+  return 10 * tiles(best) <= 9 * tiles(0) ? best : 0;
 }
 
 }  // namespace flashjit

@@ -32,14 +32,17 @@ struct LineOrigin {
 //                head_dim / panel_columns of them, panel_columns elements apart;
 //   panels == 1: dimension 0 is the whole head dim, so that TMA sees where it ends, and dimension 2 has
 //   size 1.
-// K and V have heads_kv heads. A dimension of size 0 is encoded as 1: a kernel never loads from a tensor
-// without tokens.
+// With `packs`, a group of 2^p heads is a dimension instead (p is ForwardParams::packed): {columns, 2^p,
+// seqlen, heads / 2^p, batch} and the box {panel_columns, 2^p, box_rows / 2^p, 1, 1}, one panel of 2^p rows a
+// token. K and V have heads_kv heads. A dimension of size 0 is encoded as 1: a kernel never loads from a
+// tensor without tokens.
 enum class Operand { q, k, v, o, dout, dq, dk, dv };
 struct TensorMapSpec {
   Operand operand = Operand::q;
   int box_rows = 0;  // tokens per copy
   int panels = 0;    // per copy
   int panel_columns = 64;
+  bool packs = false;
 };
 
 // What a kernel's CTAs share out among them.
@@ -59,9 +62,14 @@ struct Geometry {
   bool persistent = false;  // one CTA per multiprocessor, each with many tiles
   bool dynamic =
       false;  // persistent CTAs take tiles from a counter in device memory (ForwardParams::tile_counter)
+  bool packs = false;  // tiles hold rows of several query heads where few queries would leave them empty
   int section_bytes =
       0;  // L2 section of an order that takes the longest tiles first; 0 where it does not apply
 };
+
+// log2 of the query heads of a group whose rows fill a tile of a kernel with Geometry::packs better than one
+// head's alone; 0 where one head's fill it well enough.
+int packed_heads(const Shape& shape, int tile_m);
 
 struct KernelSource {
   std::string entry;                // "flashjit_forward_mma_bf16_d128_causal_m128n64w4s2"

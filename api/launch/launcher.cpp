@@ -20,11 +20,11 @@ constexpr long long kMaxGrid = std::numeric_limits<std::int32_t>::max();  // CTA
 // (batch, head) pairs in one section of an order that takes the longest tiles first: sections are equal, and
 // the K and V of one fit the L2.
 int pairs_per_section(const Problem& problem, const ForwardParams& params, int section_bytes) {
-  const long long pairs = static_cast<long long>(params.batch) * params.heads;
+  const long long pairs = static_cast<long long>(params.batch) * (params.heads >> params.packed);
   if (section_bytes == 0) return static_cast<int>(std::min(pairs, kMaxGrid));
   const double bytes_per_pair = static_cast<double>(params.seqlen_k) *
                                 (problem.head_dim + problem.value_dim()) * size_of(problem.dtype) /
-                                params.group;
+                                (params.group >> params.packed);
   const double sections = static_cast<double>(pairs) * bytes_per_pair / section_bytes;
   const long long count = std::clamp(static_cast<long long>(sections + 0.5), 1LL, pairs);
   return static_cast<int>((pairs + count - 1) / count);
@@ -114,10 +114,17 @@ void Launcher::forward(const Shape& shape, const ForwardArgs& args, Stream strea
   if (!make_forward_params(problem, shape, args, params)) return;
 
   const KernelLauncher& kernel = kernels_.front();
-  params.tiles_m = kernel.tiles(shape);
-  params.section = pairs_per_section(problem, params, kernel.geometry().section_bytes);
+  const Geometry& geometry = kernel.geometry();
+  Shape tiled = shape;  // as the tiles see it
+  if (geometry.packs) {
+    params.packed = packed_heads(shape, geometry.tile_m);
+    tiled.heads >>= params.packed;
+    tiled.seqlen_q <<= params.packed;
+  }
+  params.tiles_m = kernel.tiles(tiled);
+  params.section = pairs_per_section(problem, params, geometry.section_bytes);
   if (counters_ != nullptr) params.tile_counter = counters_->for_launch(stream);
-  kernel.launch(params, params.tiles_m * pairs_of(shape, Grid::query_tiles), stream);
+  kernel.launch(params, params.tiles_m * pairs_of(tiled, Grid::query_tiles), stream);
 }
 
 std::size_t Launcher::workspace_bytes(const Shape& shape) const {

@@ -50,7 +50,8 @@ CallTensors tensors_of(const ForwardParams& p) {
           .heads = p.heads,
           .heads_kv = p.heads_kv,
           .seqlen_q = p.seqlen_q,
-          .seqlen_k = p.seqlen_k};
+          .seqlen_k = p.seqlen_k,
+          .packed = p.packed};
 }
 
 CallTensors tensors_of(const BackwardParams& p) {
@@ -110,6 +111,17 @@ runtime::TensorMap TensorMapper::encode(const TensorMapSpec& spec, const CallTen
   const auto bytes = static_cast<std::uint64_t>(size_of(problem_.dtype));
   const auto u32 = [](int value) { return static_cast<std::uint32_t>(value); };
   const auto stride = [&](long long elements) { return static_cast<std::uint64_t>(elements) * bytes; };
+  if (spec.packs) {
+    const int packed = 1 << tensors.packed;
+    return device_.encode({
+        .base = view.base,
+        .size = {u32(columns), u32(packed), u32(rows), u32(heads / packed), u32(batches)},
+        .stride = {stride(view.head), stride(view.row), stride(view.head * packed), stride(view.batch)},
+        .box = {u32(spec.panel_columns), u32(packed), u32(spec.box_rows / packed), 1, 1},
+        .element_bytes = static_cast<int>(bytes),
+        .bf16 = problem_.dtype == DType::bf16,
+    });
+  }
   const bool split = spec.panels > 1;  // into panels; else the whole head dim is one, and ends where it ends
   return device_.encode({
       .base = view.base,

@@ -15,7 +15,7 @@ __device__ __forceinline__ void finish(Consumer& consumer, const Tile& tile, con
   /*%#lse%*/
   store_lse(tile, RowsOfThread(tile.row + 64 * consumer.warpgroup, p), consumer.rows, sum, p);
   /*%/lse%*/
-  store_output(consumer, tile, inverse, map_o);
+  store_output(consumer, tile, inverse, map_o, p);
 }
 
 __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map_o, const ForwardParams& p) {

@@ -34,8 +34,12 @@ __device__ __forceinline__ void store_lse(const Tile& tile, const RowsOfThread& 
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
     const float log2_sum = rows.shift[row] + log2_fast(sum[row]);
-    if (mine.row + 8 * row < p.seqlen_q)
-      lse[mine.row + 8 * row] = sum[row] == 0 ? -kInfinity : log2_sum * kLn2;
+    const int packed_row = mine.row + 8 * row;
+    const int head = packed_row & ((1 << p.packed) - 1);
+    if (packed_row < row_count(p)) {
+      lse[static_cast<long long>(head) * p.seqlen_q + (packed_row >> p.packed)] =
+          sum[row] == 0 ? -kInfinity : log2_sum * kLn2;
+    }
   }
 }
 /*%/lse%*/
@@ -47,7 +51,8 @@ __device__ __forceinline__ unsigned output_pair(const float (&o)[kHeadDimV / 2],
 
 // O in kOPasses passes (one, in Q's place, where it is 0) of whole panels.
 __device__ __forceinline__ void store_output(const Consumer& consumer, const Tile& tile,
-                                             const float (&inverse)[2], const TensorMap& map_o) {
+                                             const float (&inverse)[2], const TensorMap& map_o,
+                                             const ForwardParams& p) {
   const float(&o)[kHeadDimV / 2] = consumer.o;
   const unsigned staged = consumer.shared + kO + consumer.warpgroup * kOStep;
   const int barrier = 8 + consumer.warpgroup;
@@ -69,10 +74,9 @@ __device__ __forceinline__ void store_output(const Consumer& consumer, const Til
     named_barrier_sync(barrier, 128);
     if (leader) {
 #pragma unroll
-      for (int panel = 0; panel < kPassPanels; panel += kBoxPanelsO) {
-        const int row = tile.row + 64 * consumer.warpgroup;
+      for (int panel = 0; panel < kPassPanels; ++panel) {
         tma_store(map_o, staged + panel * 64 * kRowBytes,
-                  box_at<kBoxPanelsO>(first_panel + panel, row, tile.head, tile.batch));
+                  rows_at(first_panel + panel, tile.row + 64 * consumer.warpgroup, tile, p));
       }
       tma_store_commit();
     }

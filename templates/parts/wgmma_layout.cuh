@@ -15,8 +15,7 @@ constexpr int kQBytes = 64 * kRowBytes * kPanelsQk;      // of one warpgroup
 constexpr int kKBytes = kTileN * kRowBytes * kPanelsQk;  // of one stage
 constexpr int kVBytes = kTileN * kRowBytes * kPanelsV;
 constexpr int kPassPanels =
-    kOPasses == 0 ? kPanelsV : kPanelsV / kOPasses;  // panels of O in shared memory at a time
-constexpr int kBoxPanelsO = kHeadDimV % 64 == 0 ? kPassPanels : 1;
+    kOPasses == 0 ? kPanelsV : kPanelsV / kOPasses;    // panels of O in shared memory at a time
 constexpr int kOBytes = 64 * kRowBytes * kPassPanels;  // of one warpgroup
 
 constexpr int kQ = 0;

@@ -7,13 +7,14 @@
 #include "ptx/shared.cuh"
 #include "ptx/tma.cuh"
 
-template <int kPanels, int kBoxPanels, int kRows>
-__device__ __forceinline__ void load_panels(unsigned to, const TensorMap& map, unsigned barrier, int row,
-                                            int head, int batch) {
-  mbarrier_arrive_expecting(barrier, kPanels * kRows * kRowBytes);
+// A block of K or V.
+template <int kPanels, int kBoxPanels>
+__device__ __forceinline__ void load_block(unsigned to, const TensorMap& map, unsigned barrier, int row,
+                                           int head, int batch) {
+  mbarrier_arrive_expecting(barrier, kPanels * kTileN * kRowBytes);
 #pragma unroll
   for (int panel = 0; panel < kPanels; panel += kBoxPanels) {
-    tma_load(to + panel * kRows * kRowBytes, map, barrier, box_at<kBoxPanels>(panel, row, head, batch));
+    tma_load(to + panel * kTileN * kRowBytes, map, barrier, box_at<kBoxPanels>(panel, row, head, batch));
   }
 }
 
@@ -27,26 +28,33 @@ struct Producer {
 
   __device__ __forceinline__ void load_k(const Tile& tile, int block, int head) {
     mbarrier_wait(shared + kKEmpty + 8 * place.stage, place.parity);
-    load_panels<kPanelsQk, kBoxPanelsQk, kTileN>(shared + kK + place.stage * kKBytes, map_k,
-                                                 shared + kKFull + 8 * place.stage, block * kTileN, head,
-                                                 tile.batch);
+    load_block<kPanelsQk, kBoxPanelsQk>(shared + kK + place.stage * kKBytes, map_k,
+                                        shared + kKFull + 8 * place.stage, block * kTileN, head, tile.batch);
   }
 
   __device__ __forceinline__ void load_v(const Tile& tile, int block, int head, const RingPlace& at) {
     mbarrier_wait(shared + kVEmpty + 8 * at.stage, at.parity);
-    load_panels<kPanelsV, kBoxPanelsV, kTileN>(shared + kV + at.stage * kVBytes, map_v,
-                                               shared + kVFull + 8 * at.stage, block * kTileN, head,
-                                               tile.batch);
+    load_block<kPanelsV, kBoxPanelsV>(shared + kV + at.stage * kVBytes, map_v, shared + kVFull + 8 * at.stage,
+                                      block * kTileN, head, tile.batch);
+  }
+
+  __device__ __forceinline__ void load_q(const Tile& tile, int warpgroup, const ForwardParams& p) const {
+    const unsigned barrier = shared + kQFull + 8 * warpgroup;
+    mbarrier_arrive_expecting(barrier, kQBytes);
+#pragma unroll
+    for (int panel = 0; panel < kPanelsQk; ++panel) {
+      tma_load(shared + kQ + warpgroup * kQBytes + panel * 64 * kRowBytes, map_q, barrier,
+               rows_at(panel, tile.row + 64 * warpgroup, tile, p));
+    }
   }
 
   // From the last block of keys to the first: K(n), Q, then K(n - 1) before V(n).
-  __device__ __forceinline__ void load_tile(const Tile& tile, int head_kv) {
+  __device__ __forceinline__ void load_tile(const Tile& tile, const ForwardParams& p) {
+    const int head_kv = tile.head / p.group;
     if (tile.blocks > 0) load_k(tile, tile.blocks - 1, head_kv);
     for (int warpgroup = 0; warpgroup < kWarpgroups; ++warpgroup) {
       mbarrier_wait(shared + kQEmpty + 8 * warpgroup, q_parity);
-      load_panels<kPanelsQk, kBoxPanelsQk, 64>(shared + kQ + warpgroup * kQBytes, map_q,
-                                               shared + kQFull + 8 * warpgroup, tile.row + 64 * warpgroup,
-                                               tile.head, tile.batch);
+      load_q(tile, warpgroup, p);
     }
     q_parity ^= 1;
     for (int block = tile.blocks - 1; block >= 0; --block) {
@@ -73,7 +81,7 @@ __device__ __forceinline__ void produce(Producer& producer, const ForwardParams&
     parity ^= slot ^ 1;
     if (index >= tiles) break;
     const Tile tile = tile_at(index, p);
-    producer.load_tile(tile, tile.head / p.group);
+    producer.load_tile(tile, p);
   }
   if (atomicAdd(p.tile_counter + 1, 1) == static_cast<int>(gridDim.x) - 1) {
     p.tile_counter[0] = 0;
@@ -87,7 +95,7 @@ __device__ __forceinline__ void produce(Producer& producer, const ForwardParams&
   const int tiles = tile_count(p);
   for (int index = static_cast<int>(blockIdx.x); index < tiles; index += static_cast<int>(gridDim.x)) {
     const Tile tile = tile_at(index, p);
-    producer.load_tile(tile, tile.head / p.group);
+    producer.load_tile(tile, p);
   }
 }
 /*%/dynamic%*/

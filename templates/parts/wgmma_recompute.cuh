@@ -19,12 +19,17 @@ __device__ __forceinline__ unsigned element_pair(const unsigned short* row, int 
 __device__ __forceinline__ void recompute_scores(float (&s)[kTileN / 2], const Tile& tile, int row, int block,
                                                  const ForwardParams& p) {
   const int column = 2 * (lane() % 4);
-  const auto* q = static_cast<const unsigned short*>(p.q) + tile.batch * p.q_batch + tile.head * p.q_head;
+  const auto* q = static_cast<const unsigned short*>(p.q) + tile.batch * p.q_batch;
   const auto* k =
       static_cast<const unsigned short*>(p.k) + tile.batch * p.k_batch + tile.head / p.group * p.k_head;
   // Rows past the end are computed from the last one and never stored.
-  const auto* q_low = q + min(row, p.seqlen_q - 1) * p.q_row;
-  const auto* q_high = q + min(row + 8, p.seqlen_q - 1) * p.q_row;
+  const auto row_at = [&](int i) {
+    const int packed_row = min(i, row_count(p) - 1);
+    return q + (packed_row >> p.packed) * p.q_row +
+           (tile.head + (packed_row & ((1 << p.packed) - 1))) * p.q_head;
+  };
+  const auto* q_low = row_at(row);
+  const auto* q_high = row_at(row + 8);
   const auto* k_first = k + (block * kTileN + lane() / 4) * p.k_row;
 #pragma unroll
   for (int i = 0; i < kTileN / 2; ++i) s[i] = 0;

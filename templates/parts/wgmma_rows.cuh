@@ -21,28 +21,24 @@ __device__ __forceinline__ unsigned fragment_offset(int step) {
 }
 
 struct RowsOfThread {
-  int row;      // of the first; the second is 8 below
-  int visible;  // keys that the first row sees; causal: the second sees 8 more
-  int seqlen_k;
+  int row;         // of the first; the second is 8 below
+  int visible[2];  // keys that they see
 
   __device__ __forceinline__ RowsOfThread(int first_row, const ForwardParams& p)
-      : row(first_row + 16 * warp_of_warpgroup() + lane() / 4), seqlen_k(p.seqlen_k) {
-    /*%#causal%*/
-    visible = row + 1 + p.seqlen_k - p.seqlen_q;
-    /*%/causal%*/
-    /*%^causal%*/
-    visible = p.seqlen_k;
-    /*%/causal%*/
+      : row(first_row + 16 * warp_of_warpgroup() + lane() / 4) {
+#pragma unroll
+    for (int which = 0; which < 2; ++which) {
+      /*%#causal%*/
+      visible[which] = min(((row + 8 * which) >> p.packed) + 1 + p.seqlen_k - p.seqlen_q, p.seqlen_k);
+      /*%/causal%*/
+      /*%^causal%*/
+      visible[which] = p.seqlen_k;
+      /*%/causal%*/
+    }
   }
 
   // The first column of a block that row 0 or 1 does not see, counted from this thread's first column.
   __device__ __forceinline__ int first_hidden(int which, int block) const {
-    /*%#causal%*/
-    const int end = min(visible + 8 * which, seqlen_k);
-    /*%/causal%*/
-    /*%^causal%*/
-    const int end = visible;
-    /*%/causal%*/
-    return end - block * kTileN - 2 * (lane() % 4);
+    return visible[which] - block * kTileN - 2 * (lane() % 4);
   }
 };

@@ -64,6 +64,21 @@ TEST_CASE("head dims that end inside a panel, and values wider or narrower than 
         {.problem = {.dtype = DType::fp16, .head_dim = 104, .head_dim_v = 16}, .shape = shape});
 }
 
+TEST_CASE("few queries: heads that share K and V share a tile") {
+  for (const Shape& shape :
+       std::vector<Shape>{{.batch = 2, .heads = 16, .heads_kv = 2, .seqlen_q = 5, .seqlen_k = 150},
+                          {.heads = 64, .heads_kv = 1, .seqlen_q = 1, .seqlen_k = 70},
+                          {.heads = 12, .heads_kv = 2, .seqlen_q = 37, .seqlen_k = 20},
+                          {.heads = 6, .heads_kv = 2, .seqlen_q = 3, .seqlen_k = 65}}) {
+    check("wgmma:m64n64s2pp0p2", {.problem = kD128Causal, .shape = shape});
+    check("wgmma:m128n64s2o0", {.problem = {.head_dim = 72, .head_dim_v = 40}, .shape = shape});
+  }
+  // Rows of several heads that overflow together.
+  check("wgmma:m64n64s2pp0p2", {.problem = kD128Causal,
+                                .shape = {.heads = 8, .heads_kv = 2, .seqlen_q = 9, .seqlen_k = 300},
+                                .scale = 4.0f});
+}
+
 TEST_CASE("no keys, one key, rows that see none") {
   for (const Shape& shape : std::vector<Shape>{{.heads = 2, .seqlen_q = 65, .seqlen_k = 0},
                                                {.heads = 2, .seqlen_q = 1, .seqlen_k = 1},

@@ -42,8 +42,9 @@ struct ForwardParams {
   int batch, heads, heads_kv;
   int group;  // heads / heads_kv
   int seqlen_q, seqlen_k;
-  int tiles_m;        // ceil(seqlen_q / tile_m)
-  int section;        // longest tiles first: (batch, head) pairs whose K and V share the L2
+  int packed;         // log2 of the query heads whose rows a tile holds side by side; 0 where the family does not
+  int tiles_m;        // ceil((seqlen_q << packed) / tile_m)
+  int section;        // longest tiles first: (batch, head) pairs whose K and V share the L2; packed heads are one
   float scale;        // of the logits
   float scale_log2;   // scale * log2(e): exp(scale * x) = exp2(scale_log2 * x)
 };
@@ -150,8 +151,7 @@ constexpr int kQBytes = 64 * kRowBytes * kPanelsQk;      // of one warpgroup
 constexpr int kKBytes = kTileN * kRowBytes * kPanelsQk;  // of one stage
 constexpr int kVBytes = kTileN * kRowBytes * kPanelsV;
 constexpr int kPassPanels =
-    kOPasses == 0 ? kPanelsV : kPanelsV / kOPasses;  // panels of O in shared memory at a time
-constexpr int kBoxPanelsO = kHeadDimV % 64 == 0 ? kPassPanels : 1;
+    kOPasses == 0 ? kPanelsV : kPanelsV / kOPasses;    // panels of O in shared memory at a time
 constexpr int kOBytes = 64 * kRowBytes * kPassPanels;  // of one warpgroup
 
 constexpr int kQ = 0;
@@ -333,62 +333,77 @@ __device__ __forceinline__ unsigned fragment_offset(int step) {
 }
 
 struct RowsOfThread {
-  int row;      // of the first; the second is 8 below
-  int visible;  // keys that the first row sees; causal: the second sees 8 more
-  int seqlen_k;
+  int row;         // of the first; the second is 8 below
+  int visible[2];  // keys that they see
 
   __device__ __forceinline__ RowsOfThread(int first_row, const ForwardParams& p)
-      : row(first_row + 16 * warp_of_warpgroup() + lane() / 4), seqlen_k(p.seqlen_k) {
-    visible = row + 1 + p.seqlen_k - p.seqlen_q;
+      : row(first_row + 16 * warp_of_warpgroup() + lane() / 4) {
+#pragma unroll
+    for (int which = 0; which < 2; ++which) {
+      visible[which] = min(((row + 8 * which) >> p.packed) + 1 + p.seqlen_k - p.seqlen_q, p.seqlen_k);
+    }
   }
 
   // The first column of a block that row 0 or 1 does not see, counted from this thread's first column.
   __device__ __forceinline__ int first_hidden(int which, int block) const {
-    const int end = min(visible + 8 * which, seqlen_k);
-    return end - block * kTileN - 2 * (lane() % 4);
+    return visible[which] - block * kTileN - 2 * (lane() % 4);
   }
 };
 
 // Which tile comes when, and which keys its rows see.
 
+// With p.packed = 0 a row is a query. Else the rows of 2^p.packed heads that share K and V lie side by side:
+// heads first, then queries.
 struct Tile {
-  int row;  // first query row
-  int head, batch;
+  int row;   // first
+  int head;  // that of the first row
+  int batch;
   int blocks;  // blocks of kTileN keys that some row of the tile sees: 0 .. blocks - 1
 };
 
+__device__ __forceinline__ int row_count(const ForwardParams& p) {
+  return p.seqlen_q << p.packed;
+}
+
 // Keys that some row before `row_end` sees: 0 .. visible - 1.
 __device__ __forceinline__ int visible_keys(int row_end, const ForwardParams& p) {
-  return max(0, min(p.seqlen_k, min(row_end, p.seqlen_q) + p.seqlen_k - p.seqlen_q));
+  return max(0,
+             min(p.seqlen_k, ((min(row_end, row_count(p)) - 1) >> p.packed) + 1 + p.seqlen_k - p.seqlen_q));
 }
 
 // Blocks that some of the 64 rows from `row` on sees; none where the rows are past the end.
 __device__ __forceinline__ int blocks_of_rows(int row, const ForwardParams& p) {
-  return row < p.seqlen_q ? (visible_keys(row + 64, p) + kTileN - 1) / kTileN : 0;
+  return row < row_count(p) ? (visible_keys(row + 64, p) + kTileN - 1) / kTileN : 0;
 }
 
 // Blocks 0 .. n - 1 are seen in full by all rows from `row` on, and each row has seen a key of a later block
 // before.
 __device__ __forceinline__ int full_blocks(int row, const ForwardParams& p) {
-  return max(0, row + p.seqlen_k - p.seqlen_q) / kTileN;
+  return max(0, (row >> p.packed) + p.seqlen_k - p.seqlen_q) / kTileN;
 }
 
 __device__ __forceinline__ int tile_count(const ForwardParams& p) {
-  return p.tiles_m * p.heads * p.batch;
+  return p.tiles_m * (p.heads >> p.packed) * p.batch;
+}
+
+// Where a panel of 64 rows of Q or O starts: {columns, heads of a pack, queries, packs, batches}.
+__device__ __forceinline__ BoxOrigin rows_at(int panel, int row, const Tile& tile, const ForwardParams& p) {
+  return {64 * panel, 0, row >> p.packed, tile.head >> p.packed, tile.batch};
 }
 
 // Longest tiles first, among the heads of a section: what runs together finds its K and V in L2.
 __device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
+  const int heads = p.heads >> p.packed;
   const int section_tiles = p.tiles_m * p.section;
   const int first_head = index / section_tiles * p.section;
   const int inside = index - first_head * p.tiles_m;
-  const int heads_here = min(p.section, p.heads * p.batch - first_head);
+  const int heads_here = min(p.section, heads * p.batch - first_head);
   const int m = p.tiles_m - 1 - inside / heads_here;
   const int batch_head = first_head + inside % heads_here;
   Tile tile;
   tile.row = m * kTileM;
-  tile.batch = batch_head / p.heads;
-  tile.head = batch_head - tile.batch * p.heads;
+  tile.batch = batch_head / heads;
+  tile.head = (batch_head - tile.batch * heads) << p.packed;
   tile.blocks = (visible_keys(tile.row + kTileM, p) + kTileN - 1) / kTileN;
   return tile;
 }
@@ -417,12 +432,17 @@ __device__ __forceinline__ unsigned element_pair(const unsigned short* row, int 
 __device__ __forceinline__ void recompute_scores(float (&s)[kTileN / 2], const Tile& tile, int row, int block,
                                                  const ForwardParams& p) {
   const int column = 2 * (lane() % 4);
-  const auto* q = static_cast<const unsigned short*>(p.q) + tile.batch * p.q_batch + tile.head * p.q_head;
+  const auto* q = static_cast<const unsigned short*>(p.q) + tile.batch * p.q_batch;
   const auto* k =
       static_cast<const unsigned short*>(p.k) + tile.batch * p.k_batch + tile.head / p.group * p.k_head;
   // Rows past the end are computed from the last one and never stored.
-  const auto* q_low = q + min(row, p.seqlen_q - 1) * p.q_row;
-  const auto* q_high = q + min(row + 8, p.seqlen_q - 1) * p.q_row;
+  const auto row_at = [&](int i) {
+    const int packed_row = min(i, row_count(p) - 1);
+    return q + (packed_row >> p.packed) * p.q_row +
+           (tile.head + (packed_row & ((1 << p.packed) - 1))) * p.q_head;
+  };
+  const auto* q_low = row_at(row);
+  const auto* q_high = row_at(row + 8);
   const auto* k_first = k + (block * kTileN + lane() / 4) * p.k_row;
 #pragma unroll
   for (int i = 0; i < kTileN / 2; ++i) s[i] = 0;
@@ -928,8 +948,12 @@ __device__ __forceinline__ void store_lse(const Tile& tile, const RowsOfThread& 
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
     const float log2_sum = rows.shift[row] + log2_fast(sum[row]);
-    if (mine.row + 8 * row < p.seqlen_q)
-      lse[mine.row + 8 * row] = sum[row] == 0 ? -kInfinity : log2_sum * kLn2;
+    const int packed_row = mine.row + 8 * row;
+    const int head = packed_row & ((1 << p.packed) - 1);
+    if (packed_row < row_count(p)) {
+      lse[static_cast<long long>(head) * p.seqlen_q + (packed_row >> p.packed)] =
+          sum[row] == 0 ? -kInfinity : log2_sum * kLn2;
+    }
   }
 }
 
@@ -940,7 +964,8 @@ __device__ __forceinline__ unsigned output_pair(const float (&o)[kHeadDimV / 2],
 
 // O in kOPasses passes (one, in Q's place, where it is 0) of whole panels.
 __device__ __forceinline__ void store_output(const Consumer& consumer, const Tile& tile,
-                                             const float (&inverse)[2], const TensorMap& map_o) {
+                                             const float (&inverse)[2], const TensorMap& map_o,
+                                             const ForwardParams& p) {
   const float(&o)[kHeadDimV / 2] = consumer.o;
   const unsigned staged = consumer.shared + kO + consumer.warpgroup * kOStep;
   const int barrier = 8 + consumer.warpgroup;
@@ -960,10 +985,9 @@ __device__ __forceinline__ void store_output(const Consumer& consumer, const Til
     named_barrier_sync(barrier, 128);
     if (leader) {
 #pragma unroll
-      for (int panel = 0; panel < kPassPanels; panel += kBoxPanelsO) {
-        const int row = tile.row + 64 * consumer.warpgroup;
+      for (int panel = 0; panel < kPassPanels; ++panel) {
         tma_store(map_o, staged + panel * 64 * kRowBytes,
-                  box_at<kBoxPanelsO>(first_panel + panel, row, tile.head, tile.batch));
+                  rows_at(first_panel + panel, tile.row + 64 * consumer.warpgroup, tile, p));
       }
       tma_store_commit();
     }
@@ -1012,7 +1036,7 @@ __device__ __forceinline__ void finish(Consumer& consumer, const Tile& tile, con
   float inverse[2], sum[2];
   normalise(consumer.rows, inverse, sum);
   store_lse(tile, RowsOfThread(tile.row + 64 * consumer.warpgroup, p), consumer.rows, sum, p);
-  store_output(consumer, tile, inverse, map_o);
+  store_output(consumer, tile, inverse, map_o, p);
 }
 
 __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map_o, const ForwardParams& p) {
@@ -1037,13 +1061,14 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
 
 // The producer: one thread keeps Q, K and V coming, in the order in which the consumers ask for them.
 
-template <int kPanels, int kBoxPanels, int kRows>
-__device__ __forceinline__ void load_panels(unsigned to, const TensorMap& map, unsigned barrier, int row,
-                                            int head, int batch) {
-  mbarrier_arrive_expecting(barrier, kPanels * kRows * kRowBytes);
+// A block of K or V.
+template <int kPanels, int kBoxPanels>
+__device__ __forceinline__ void load_block(unsigned to, const TensorMap& map, unsigned barrier, int row,
+                                           int head, int batch) {
+  mbarrier_arrive_expecting(barrier, kPanels * kTileN * kRowBytes);
 #pragma unroll
   for (int panel = 0; panel < kPanels; panel += kBoxPanels) {
-    tma_load(to + panel * kRows * kRowBytes, map, barrier, box_at<kBoxPanels>(panel, row, head, batch));
+    tma_load(to + panel * kTileN * kRowBytes, map, barrier, box_at<kBoxPanels>(panel, row, head, batch));
   }
 }
 
@@ -1057,26 +1082,33 @@ struct Producer {
 
   __device__ __forceinline__ void load_k(const Tile& tile, int block, int head) {
     mbarrier_wait(shared + kKEmpty + 8 * place.stage, place.parity);
-    load_panels<kPanelsQk, kBoxPanelsQk, kTileN>(shared + kK + place.stage * kKBytes, map_k,
-                                                 shared + kKFull + 8 * place.stage, block * kTileN, head,
-                                                 tile.batch);
+    load_block<kPanelsQk, kBoxPanelsQk>(shared + kK + place.stage * kKBytes, map_k,
+                                        shared + kKFull + 8 * place.stage, block * kTileN, head, tile.batch);
   }
 
   __device__ __forceinline__ void load_v(const Tile& tile, int block, int head, const RingPlace& at) {
     mbarrier_wait(shared + kVEmpty + 8 * at.stage, at.parity);
-    load_panels<kPanelsV, kBoxPanelsV, kTileN>(shared + kV + at.stage * kVBytes, map_v,
-                                               shared + kVFull + 8 * at.stage, block * kTileN, head,
-                                               tile.batch);
+    load_block<kPanelsV, kBoxPanelsV>(shared + kV + at.stage * kVBytes, map_v, shared + kVFull + 8 * at.stage,
+                                      block * kTileN, head, tile.batch);
+  }
+
+  __device__ __forceinline__ void load_q(const Tile& tile, int warpgroup, const ForwardParams& p) const {
+    const unsigned barrier = shared + kQFull + 8 * warpgroup;
+    mbarrier_arrive_expecting(barrier, kQBytes);
+#pragma unroll
+    for (int panel = 0; panel < kPanelsQk; ++panel) {
+      tma_load(shared + kQ + warpgroup * kQBytes + panel * 64 * kRowBytes, map_q, barrier,
+               rows_at(panel, tile.row + 64 * warpgroup, tile, p));
+    }
   }
 
   // From the last block of keys to the first: K(n), Q, then K(n - 1) before V(n).
-  __device__ __forceinline__ void load_tile(const Tile& tile, int head_kv) {
+  __device__ __forceinline__ void load_tile(const Tile& tile, const ForwardParams& p) {
+    const int head_kv = tile.head / p.group;
     if (tile.blocks > 0) load_k(tile, tile.blocks - 1, head_kv);
     for (int warpgroup = 0; warpgroup < kWarpgroups; ++warpgroup) {
       mbarrier_wait(shared + kQEmpty + 8 * warpgroup, q_parity);
-      load_panels<kPanelsQk, kBoxPanelsQk, 64>(shared + kQ + warpgroup * kQBytes, map_q,
-                                               shared + kQFull + 8 * warpgroup, tile.row + 64 * warpgroup,
-                                               tile.head, tile.batch);
+      load_q(tile, warpgroup, p);
     }
     q_parity ^= 1;
     for (int block = tile.blocks - 1; block >= 0; --block) {
@@ -1102,7 +1134,7 @@ __device__ __forceinline__ void produce(Producer& producer, const ForwardParams&
     parity ^= slot ^ 1;
     if (index >= tiles) break;
     const Tile tile = tile_at(index, p);
-    producer.load_tile(tile, tile.head / p.group);
+    producer.load_tile(tile, p);
   }
   if (atomicAdd(p.tile_counter + 1, 1) == static_cast<int>(gridDim.x) - 1) {
     p.tile_counter[0] = 0;
