@@ -1,9 +1,11 @@
-// One attention on an Engine, as `run` and `demo` do it: upload, launch, check against the reference, time.
+// One pass of attention on an Engine, as `run`, `demo` and `check` do it: upload, launch, check against the
+// reference, time.
 #pragma once
 
 #include <optional>
 #include <string>
 
+#include "autotune/backward/reference.hpp"
 #include "autotune/inputs.hpp"
 #include "autotune/reference.hpp"
 #include "flashjit/engine.hpp"
@@ -15,6 +17,7 @@ struct AttentionRequest {
   Shape shape;
   PlanOptions options;
   autotune::Inputs inputs;
+  autotune::HostTensor dout;  // backward: the gradient of o
   std::optional<float> scale;
   bool check = true;  // against float64, by FlashAttention's rule
   bool time = true;
@@ -28,8 +31,13 @@ struct AttentionReport {
   double tflops = 0;
   autotune::HostTensor o;
   std::vector<float> lse;  // empty where the problem has none
+  // Backward alone; o and lse are then what it was given, and check is the worst of the gradients'.
+  autotune::HostTensor dq, dk, dv;
+  autotune::GradientCheck gradients;
 };
 
+// Forward or backward, as the problem says. A backward pass starts from the float64 reference's o and lse
+// where that takes no time to speak of, else from our forward kernel's.
 AttentionReport run_attention(Engine& engine, const AttentionRequest& request);
 
 // The columns that `run` and `demo` print: a heading, then a line a report.

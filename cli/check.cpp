@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "autotune/backward/inputs.hpp"
+#include "autotune/backward/slopes.hpp"
 #include "cli/attention.hpp"
 #include "cli/emulation.hpp"
 #include "cli/options.hpp"
@@ -48,11 +50,28 @@ constexpr const char* kChecked[] = {
 struct SeedResult {
   std::uint64_t seed = 0;
   std::vector<emulator::Finding> findings;
-  autotune::Check check;  // rows is 0 where findings ended the run
+  autotune::Check check;   // rows is 0 where findings ended the run
+  autotune::Check slopes;  // of gradients against finite differences; rows is 0 for a forward pass
   std::string kernel, schedule;
 
-  [[nodiscard]] bool clean() const { return findings.empty() && check.ok; }
+  [[nodiscard]] bool clean() const { return findings.empty() && check.ok && (slopes.rows == 0 || slopes.ok); }
 };
+
+// A few elements of each gradient against the slope of the float64 forward pass, which moves an input and
+// looks: it takes a forward pass of a head for each, so only where that is quick.
+autotune::Check check_slopes(const AttentionRequest& request, const AttentionReport& report,
+                             std::uint64_t seed) {
+  constexpr double kQuick = 1e8;
+  constexpr int kEach = 6;
+  if (flops(request.problem, request.shape) / request.shape.kv_heads() > kQuick) return {};
+  autotune::HostBackward call;
+  call.attention = autotune::host_attention(request.problem, request.shape, request.inputs);
+  call.dout = request.dout.bytes.data();
+  call.dout_strides = request.dout.strides;
+  return autotune::compare_with_slopes(
+      call, {.dq = report.dq.bytes.data(), .dk = report.dk.bytes.data(), .dv = report.dv.bytes.data()},
+      report.gradients, kEach, seed);
+}
 
 SeedResult run_seed(Emulation& emulation, const CheckOptions& options, const Problem& problem,
                     const Shape& shape, std::uint64_t seed) {
@@ -62,14 +81,17 @@ SeedResult run_seed(Emulation& emulation, const CheckOptions& options, const Pro
   const Plan plan = emulation.engine.plan(problem, shape, plan_options);
   result.kernel = plan.kernel_name();
   result.schedule = plan.origin().schedule;
-  const AttentionRequest request{
+  AttentionRequest request{
       .problem = problem,
       .shape = shape,
       .options = plan_options,
       .inputs = autotune::make_inputs(problem, shape, autotune::parse_input_kind(options.inputs), seed),
       .time = false};
+  if (problem.pass == Pass::backward) request.dout = autotune::make_dout(problem, shape, seed);
   try {
-    result.check = run_attention(emulation.engine, request).check;
+    const AttentionReport report = run_attention(emulation.engine, request);
+    result.check = report.check;
+    if (problem.pass == Pass::backward) result.slopes = check_slopes(request, report, seed);
   } catch (const Error& error) {
     result.findings = emulation.device->findings();
     if (error.code() != ErrorCode::device || result.findings.empty()) throw;
@@ -104,12 +126,21 @@ nlohmann::json to_json(const SeedResult& result) {
                          {"allowed", result.check.allowed},
                          {"lse_error", result.check.lse_error}};
   }
+  if (result.slopes.rows > 0) {
+    json["finite_differences"] = {{"ok", result.slopes.ok},
+                                  {"elements", result.slopes.rows},
+                                  {"max_error", result.slopes.max_error},
+                                  {"allowed", result.slopes.allowed}};
+  }
   return json;
 }
 
 void print(const SeedResult& result) {
   for (const emulator::Finding& finding : result.findings) fmt::print("{}\n", finding.text());
-  if (result.findings.empty() && !result.check.ok) fmt::print("wrong result: {}\n", result.check.message);
+  if (!result.findings.empty()) return;
+  for (const autotune::Check* check : {&result.check, &result.slopes}) {
+    if (!check->message.empty()) fmt::print("wrong result: {}\n", check->message);
+  }
 }
 
 int run(const CheckOptions& options) {
@@ -147,6 +178,10 @@ int run(const CheckOptions& options) {
     for (const char* checked : kChecked) fmt::print("  {}\n", checked);
     fmt::print("  {} rows within {:.2e} of float64, {:.2e} allowed\n", last.check.rows, last.check.max_error,
                last.check.allowed);
+    if (last.slopes.rows > 0) {
+      fmt::print("  {} elements of dq, dk and dv within {:.2e} of finite differences, {:.2e} allowed\n",
+                 last.slopes.rows, last.slopes.max_error, last.slopes.allowed);
+    }
   }
   if (failed == nullptr) return 0;
   fmt::print(stderr, "flashjit: {}: not clean. To see it again: --seed {} --seeds 1\n", what, failed->seed);

@@ -2,10 +2,12 @@
 #include "cli/npy_tensors.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <limits>
+#include <utility>
 
 #include "cli/npy.hpp"
 #include "flashjit/error.hpp"
@@ -17,7 +19,7 @@ namespace {
   throw Error(ErrorCode::invalid_argument, message);
 }
 
-// One of q, k and v: four dimensions, each of which fits an int.
+// One of q, k, v and dout: four dimensions, each of which fits an int.
 NpyArray read_tensor(const std::string& flag, const std::string& path) {
   if (path.empty()) refuse(fmt::format("{} is missing: --q, --k and --v go together", flag));
   NpyArray array = read_npy(path);
@@ -52,8 +54,13 @@ void NpyTensors::add_to(CLI::App& verb) {
       ->group(group);
   verb.add_option("--k", k_, "keys, a .npy file (batch, seqlen_k, heads_kv, head_dim)")->group(group);
   verb.add_option("--v", v_, "values, a .npy file (batch, seqlen_k, heads_kv, head_dim_v)")->group(group);
+  verb.add_option("--dout", dout_, "backward: the gradient of o, a .npy file as o; random by default")
+      ->group(group);
   verb.add_option("--out", out_, "write o to this .npy file")->group(group);
   verb.add_option("--lse-out", lse_out_, "write the log-sum-exp to this .npy file")->group(group);
+  verb.add_option("--dq-out", dq_out_, "backward: write the gradient of q to this .npy file")->group(group);
+  verb.add_option("--dk-out", dk_out_, "backward: likewise, of k")->group(group);
+  verb.add_option("--dv-out", dv_out_, "backward: likewise, of v")->group(group);
 }
 
 autotune::Inputs NpyTensors::load(Problem& problem, Shape& shape) const {
@@ -93,12 +100,40 @@ autotune::Inputs NpyTensors::load(Problem& problem, Shape& shape) const {
           .v = {.bytes = std::move(v.bytes)}};
 }
 
+std::optional<autotune::HostTensor> NpyTensors::load_dout(const Problem& problem, const Shape& shape) const {
+  if (dout_.empty()) return std::nullopt;
+  if (problem.pass == Pass::forward)
+    refuse("--dout is given, but the forward pass takes no gradient: --pass backward does");
+  NpyArray dout = read_tensor("--dout", dout_);
+  const std::vector<std::int64_t> wanted = {shape.batch, shape.seqlen_q, shape.heads, problem.value_dim()};
+  if (dout.dtype != problem.dtype || dout.shape != wanted) {
+    refuse(fmt::format("--dout is {} ({}), must be {} ({}) as o is", to_string(dout.dtype),
+                       fmt::join(dout.shape, ", "), to_string(problem.dtype), fmt::join(wanted, ", ")));
+  }
+  return autotune::HostTensor{.bytes = std::move(dout.bytes), .strides = {}};
+}
+
 void NpyTensors::save(const Problem& problem, const Shape& shape, const AttentionReport& report) const {
-  if (!lse_out_.empty() && !problem.lse) refuse("--lse-out is given, but --no-lse leaves it out");
+  const bool backward = problem.pass == Pass::backward;
+  for (const auto& [flag, path] :
+       {std::pair{"--dq-out", dq_out_}, {"--dk-out", dk_out_}, {"--dv-out", dv_out_}}) {
+    if (!path.empty() && !backward)
+      refuse(fmt::format("{} is given, but the forward pass has no gradients: --pass backward has", flag));
+  }
+  if (!lse_out_.empty() && report.lse.empty() && !problem.lse)
+    refuse("--lse-out is given, but --no-lse leaves it out");
   save_array(out_, problem.dtype, {shape.batch, shape.seqlen_q, shape.heads, problem.value_dim()},
              report.o.bytes.data(), report.o.bytes.size());
   save_array(lse_out_, DType::fp32, {shape.batch, shape.heads, shape.seqlen_q}, report.lse.data(),
              report.lse.size() * sizeof(float));
+  const auto save_gradient = [&](const std::string& path, int rows, int heads, int dim,
+                                 const autotune::HostTensor& tensor) {
+    save_array(path, problem.dtype, {shape.batch, rows, heads, dim}, tensor.bytes.data(),
+               tensor.bytes.size());
+  };
+  save_gradient(dq_out_, shape.seqlen_q, shape.heads, problem.head_dim, report.dq);
+  save_gradient(dk_out_, shape.seqlen_k, shape.kv_heads(), problem.head_dim, report.dk);
+  save_gradient(dv_out_, shape.seqlen_k, shape.kv_heads(), problem.value_dim(), report.dv);
 }
 
 }  // namespace flashjit::cli

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "autotune/backward/inputs.hpp"
 #include "cli/attention.hpp"
 #include "cli/emulation.hpp"
 #include "cli/options.hpp"
@@ -36,14 +37,14 @@ int run(const ProfileOptions& options) {
   Emulation emulation =
       emulate(options.device, {.seed = options.seed, .checks = emulator::Checks::off, .counts = true},
               !options.no_cache);
-  const AttentionReport report = run_attention(
-      emulation.engine,
-      {.problem = problem,
-       .shape = shape,
-       .options = {.schedule = options.schedule, .family = options.family},
-       .inputs = autotune::make_inputs(problem, shape, autotune::InputKind::normal, options.seed),
-       .check = false,
-       .time = false});
+  AttentionRequest request;
+  request.problem = problem;
+  request.shape = shape;
+  request.options = {.schedule = options.schedule, .family = options.family};
+  request.inputs = autotune::make_inputs(problem, shape, autotune::InputKind::normal, options.seed);
+  if (problem.pass == Pass::backward) request.dout = autotune::make_dout(problem, shape, options.seed);
+  request.check = request.time = false;
+  const AttentionReport report = run_attention(emulation.engine, request);
   const emulator::Profile profile = emulation.device->profile();
   if (options.json) {
     nlohmann::json json{{"problem", describe(problem)},

@@ -8,7 +8,9 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
+#include "autotune/backward/inputs.hpp"
 #include "cli/attention.hpp"
 #include "cli/npy_tensors.hpp"
 #include "cli/options.hpp"
@@ -62,6 +64,17 @@ nlohmann::json to_json(const AttentionReport& report) {
                      {"max_error", report.check.max_error},
                      {"allowed", report.check.allowed},
                      {"lse_error", report.check.lse_error}};
+    if (report.plan.problem().pass == Pass::backward) {
+      json["check"].erase("lse_error");
+      for (const auto& [name, check] : {std::pair{"dq", &report.gradients.dq},
+                                        {"dk", &report.gradients.dk},
+                                        {"dv", &report.gradients.dv}}) {
+        json["check"][name] = {{"ok", check->ok},
+                               {"rows", check->rows},
+                               {"max_error", check->max_error},
+                               {"allowed", check->allowed}};
+      }
+    }
   }
   return json;
 }
@@ -75,6 +88,11 @@ int run(const RunOptions& options) {
     request.shape = options.shape.shape(options.device.emulated());
     request.inputs = autotune::make_inputs(request.problem, request.shape,
                                            autotune::parse_input_kind(options.inputs), options.seed);
+  }
+  if (request.problem.pass == Pass::backward || options.files.gives_dout()) {
+    std::optional<autotune::HostTensor> dout = options.files.load_dout(request.problem, request.shape);
+    request.dout =
+        dout ? *std::move(dout) : autotune::make_dout(request.problem, request.shape, options.seed);
   }
   request.options = {
       .schedule = options.schedule, .family = options.family, .tuning = parse_tuning(options.tune)};
@@ -110,7 +128,8 @@ int run(const RunOptions& options) {
 }  // namespace
 
 void add_run(CLI::App& app, int& exit_code) {
-  auto* verb = app.add_subcommand("run", "Run attention, check it against float64, say how fast");
+  auto* verb =
+      app.add_subcommand("run", "Run attention or its gradient, check it against float64, say how fast");
   auto options = std::make_shared<RunOptions>();
   options->problem.add_to(*verb);
   options->shape.add_to(*verb);
@@ -121,7 +140,8 @@ void add_run(CLI::App& app, int& exit_code) {
       ->group("Data");
   verb->add_option("--seed", options->seed, "of the random inputs")->capture_default_str()->group("Data");
   verb->add_option("--scale", options->scale, "of the logits; 1/sqrt(head_dim) by default")->group("Data");
-  verb->add_option("--schedule", options->schedule, "this one and no other, such as mma:m128n64w4s2");
+  verb->add_option("--schedule", options->schedule,
+                   "this one and no other, such as mma:m128n64w4s2 or mma-backward:m64n64w4s1");
   verb->add_option("--family", options->family, "simt, mma or wgmma only");
   verb->add_option("--tune", options->tune, "off (wisdom, else the model), quick or full")
       ->capture_default_str();

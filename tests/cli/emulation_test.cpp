@@ -102,6 +102,42 @@ TEST_CASE("check says clean, for what, and what was looked at") {
   CHECK(report["checked"].size() > 3);
 }
 
+TEST_CASE("a backward pass is checked by float64 and by finite differences") {
+  const Command command;
+  const std::string problem =
+      "--pass backward --arch sm_90a --head-dim 64 --causal --heads 2 --heads-kv 1 --seqlen-q 70 --seqlen-k "
+      "90 ";
+  const Result clean = command.run("check --seeds 1 " + problem);
+  CHECK(clean.exit_code == 0);
+  CHECK(contains(clean.out, "elements of dq, dk and dv within"));
+  const json figures = json::parse(command.run("check --seeds 1 --json " + problem).out);
+  CHECK(figures["clean"] == true);
+  CHECK(figures["seeds"][0]["finite_differences"]["elements"] == 18);
+}
+
+TEST_CASE("run writes gradients, and reads the gradient of o back") {
+  const Command command;
+  const fs::path dq = command.folder() / "dq.npy";
+  const fs::path again = command.folder() / "again.npy";
+  const std::string device = "run --device emulated:sm_90a --no-time --pass backward ";
+  const std::string sizes = "--head-dim 64 --heads 2 --seqlen-q 40 --seqlen-k 30 --batch 1 ";
+  const Result ran =
+      command.run(device + sizes + "--json --dq-out " + dq.string() + " --out " + again.string());
+  CHECK(ran.exit_code == 0);
+  const json report = json::parse(ran.out);
+  for (const char* name : {"dq", "dk", "dv"}) CHECK(report["check"][name]["ok"] == true);
+  CHECK(fs::file_size(dq) == 128 + 40 * 2 * 64 * 2);
+  // o has the shape of dout, which is all that it takes.
+  CHECK(command.run(device + sizes + "--dout " + again.string()).exit_code == 0);
+  const Result other = command.run(device + "--head-dim 64 --heads 2 --seqlen-q 41 --batch 1 --dout " +
+                                   again.string() + " 2>&1");
+  CHECK(other.exit_code == 2);
+  CHECK(contains(other.out, "--dout is bf16 (1, 40, 2, 64), must be bf16 (1, 41, 2, 64) as o is"));
+  const Result forward = command.run("run --device emulated:sm_90a --head-dim 64 --seqlen-q 8 --dq-out " +
+                                     dq.string() + " 2>&1");
+  CHECK(forward.exit_code == 2);
+}
+
 TEST_CASE("check finds a wait that was taken out of a template, and says where") {
   const Command command;
   overlay(command.folder() / "templates", "ptx/cp_async.cuh", "cp.async.wait_group %0;", "// wait_group %0");

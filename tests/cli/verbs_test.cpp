@@ -105,6 +105,32 @@ TEST_CASE("inspect shows, emits and compares, on an arch that is not here") {
   CHECK(!contains(compared.out, "target "));  // the same for both
 }
 
+TEST_CASE("inspect shows all kernels of a backward pass, or the one that is named") {
+  const Command command;
+  const std::string problem = "inspect --pass backward --arch sm_90a --head-dim 64 --family wgmma ";
+  const json kernels = json::parse(command.run(problem + "--json").out);
+  REQUIRE(kernels.is_array());
+  REQUIRE(kernels.size() >= 2);
+  const std::string first = kernels[0]["kernel"];
+  CHECK(contains(first, "_preprocess"));
+  const std::string table = command.run(problem).out;
+  for (const json& kernel : kernels) CHECK(contains(table, kernel["kernel"].get<std::string>()));
+  for (const std::string& name : {std::string("0"), std::string("preprocess"), first}) {
+    const json one = json::parse(command.run(problem + "--json --kernel " + name).out);
+    CHECK(one["kernel"] == first);
+  }
+  const std::string sources = command.run(problem + "--emit source").out;
+  for (const json& kernel : kernels) CHECK(contains(sources, kernel["kernel"].get<std::string>()));
+  CHECK(command.run(problem + "--kernel 1 --emit cubin").out.substr(0, 4) == "\177ELF");
+  const Result which = command.run(problem + "--emit cubin 2>&1");
+  CHECK(which.exit_code == 2);
+  CHECK(contains(which.out, "--kernel"));
+  const Result unknown = command.run(problem + "--kernel epilogue 2>&1");
+  CHECK(unknown.exit_code == 2);
+  CHECK(contains(unknown.out, "kernel is \"epilogue\""));
+  CHECK(contains(unknown.out, first));
+}
+
 TEST_CASE("inspect refuses with exit code 2 and words") {
   const Command command;
   const auto refuses = [&](const std::string& arguments, const std::string& words) {
