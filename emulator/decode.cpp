@@ -359,7 +359,8 @@ class Decoder {
         case 'q': {
           // mov.pred takes 0 and -1 too: predicate 0 is always true.
           const bool constant = operand.kind == Operand::Kind::immediate;
-          if (operand.negated || (constant && operand.value == 0)) ins.negate |= static_cast<u8>(1 << sources);
+          if (operand.negated || (constant && operand.value == 0))
+            ins.negate |= static_cast<u8>(1 << sources);
           next_source() = constant ? 0 : decoding.predicate(operand);
           break;
         }

@@ -19,7 +19,7 @@ struct EmulatorOptions {
   Checks checks = Checks::all;
   unsigned threads = 0;  // CTAs that run at once; 0: one a core
   bool counts = false;   // keep a Profile (and bank conflicts)
-  int sm_count = 0;      // multiprocessors that persistent kernels fill; 0: as many as the arch's largest part
+  int sm_count = 0;  // multiprocessors that persistent kernels fill; 0: as many as the arch's largest part
   std::uint64_t most_steps = 50'000'000'000;  // instructions of one cluster before it counts as hung
   // CTAs done of all, in a launch; called from any thread, one call at a time.
   std::function<void(std::uint64_t done, std::uint64_t of)> on_progress;

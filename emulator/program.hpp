@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <deque>
-#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -163,12 +162,13 @@ struct Program {
   std::vector<std::byte> globals;  // module variables; .const too
   std::vector<StaticFinding> findings;
   bool checked = false;
-  // Rows that an instruction with kTouchesAccumulator names and some wgmma owns for a while; by code index.
-  std::map<u32, std::vector<u32>> accumulator_rows;
+  // Rows that an instruction with kTouchesAccumulator names and some wgmma owns for a while: those of code
+  // index k are touched[touched_from[k]] up to touched_from[k + 1]. Empty where no wgmma is.
+  std::vector<u32> touched, touched_from;
 
   [[nodiscard]] std::span<const u32> touched_rows(u32 ins) const {
-    auto found = accumulator_rows.find(ins);
-    return found == accumulator_rows.end() ? std::span<const u32>() : found->second;
+    if (touched_from.empty()) return {};
+    return std::span(touched).subspan(touched_from[ins], touched_from[ins + 1] - touched_from[ins]);
   }
 
   [[nodiscard]] const Statement* statement(u32 ins) const {

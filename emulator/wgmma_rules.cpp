@@ -131,18 +131,18 @@ void check_wgmma_rules(Program& program, const std::vector<FlowNode>& nodes, con
   // Which instructions the machine must look at while a wgmma is under way. Rows are shared after colouring,
   // so the test is by register: only those that a wgmma names.
   for (std::size_t c = 0; c < program.code.size(); ++c) {
+    program.touched_from.push_back(static_cast<u32>(program.touched.size()));
     const u32 index = program.statement_of[c];
     if (index == kNoTarget || is_wgmma[index]) continue;
-    std::vector<u32> rows;
+    const std::size_t before = program.touched.size();
     for (const std::vector<int>* list : {&nodes[index].defs, &nodes[index].uses}) {
       for (int r : *list) {
-        if (get(interesting, r) && rows_of[r] >= 0) rows.push_back(static_cast<u32>(rows_of[r]));
+        if (get(interesting, r) && rows_of[r] >= 0) program.touched.push_back(static_cast<u32>(rows_of[r]));
       }
     }
-    if (rows.empty()) continue;
-    program.code[c].flags |= kTouchesAccumulator;
-    program.accumulator_rows[static_cast<u32>(c)] = std::move(rows);
+    if (program.touched.size() != before) program.code[c].flags |= kTouchesAccumulator;
   }
+  program.touched_from.push_back(static_cast<u32>(program.touched.size()));
 }
 
 }  // namespace flashjit::emulator

@@ -213,7 +213,7 @@ void issue(Warp& w, const Ins& i, u32 mask) {
         job.global = value(kGlobal);
       }
     }
-    job.clock.assign(w.clock, w.clock + cluster.agents);
+    w.copy_clock(job.clock, cluster.agents);
     w.release();
     cluster.queue.issue(cluster, std::move(job));
   }

@@ -191,7 +191,7 @@ void wait(Warp& w, const Ins& i, u32 mask) {
       continue;
     }
     if (at.cta != w.cta) stop(w, i, FindingKind::illegal, 1u << l, "waits for an mbarrier of another CTA");
-    if ((i.x & 1) != 0) continue;           // test_wait
+    if ((i.x & 1) != 0) continue;  // test_wait
     if (w.failures < w.impatience) {
       ++w.failures;
       w.set_predicate(i.d, mask, 0);

@@ -20,8 +20,10 @@ Warp& issuer(Cluster& cluster, const CopyJob& job) {
 
 // Calls visit(shared address, global address, bytes inside the tensor) for each 16-byte piece of the box.
 // Rows are packed one after another, dimension 1 fastest; the swizzle works on the shared address.
-template <class Visit>
-void for_each_piece(const CopyJob& job, Visit visit) {
+// Rows that lie inside the tensor from end to end go to whole_row(shared address before the swizzle, global
+// address, bytes) if it wants them.
+template <class Visit, class Row>
+void for_each_piece(const CopyJob& job, Visit visit, Row whole_row) {
   const EncodedMap& map = *job.map;
   const u32 row = map.box[0] * u32{map.element_bytes};
   u32 rows = 1;
@@ -35,7 +37,11 @@ void for_each_piece(const CopyJob& job, Visit visit) {
       inside &= at >= 0 && at < i64{map.size[d]};
       global += static_cast<u64>(at) * map.stride[d - 1];
     }
-    for (u32 x = 0; x < row; x += kPiece) {
+    const i64 begin = job.coordinates[0], length = row / map.element_bytes;
+    const bool whole = inside && begin >= 0 && begin + length <= i64{map.size[0]} && row % kPiece == 0;
+    const bool taken =
+        whole && whole_row(job.shared + r * row, global + static_cast<u64>(begin * map.element_bytes), row);
+    for (u32 x = 0; x < row && !taken; x += kPiece) {
       const u32 shared = swizzle(job.shared + r * row + x, map.swizzle_bits);
       const i64 first = i64{job.coordinates[0]} + x / map.element_bytes;
       const i64 left = (i64{map.size[0]} - first) * map.element_bytes;
@@ -50,6 +56,11 @@ void for_each_piece(const CopyJob& job, Visit visit) {
       index[d] = 0;
     }
   }
+}
+
+template <class Visit>
+void for_each_piece(const CopyJob& job, Visit visit) {
+  for_each_piece(job, visit, [](u32, u64, u32) { return false; });
 }
 
 u32 bytes_of(const CopyJob& job) {
@@ -240,18 +251,27 @@ void perform(Cluster& cluster, const CopyJob& job) {
   Counters* counters = cluster.counters;
   switch (job.kind) {
     case CopyJob::Kind::tensor_load:
-      for_each_piece(job, [&](u32 shared, u64 global, u32 skip, u32 count) {
-        check_global_range(warp, job, global, count, true);
-        if (counters != nullptr) counters->tma_read += count;
-        for_each_target(cluster, job, [&](Cta& cta, Cta&) {
-          if (count == kPiece) {  // nearly all of them: a copy of known size is two instructions
-            std::memcpy(cta.shared + shared, reinterpret_cast<const void*>(global), kPiece);
-            return;
-          }
-          std::memset(cta.shared + shared, 0, kPiece);
-          std::memcpy(cta.shared + shared + skip, reinterpret_cast<const void*>(global), count);
-        });
-      });
+      for_each_piece(
+          job,
+          [&](u32 shared, u64 global, u32 skip, u32 count) {
+            check_global_range(warp, job, global, count, true);
+            if (counters != nullptr) counters->tma_read += count;
+            for_each_target(cluster, job, [&](Cta& cta, Cta&) {
+              std::memset(cta.shared + shared, 0, kPiece);
+              std::memcpy(cta.shared + shared + skip, reinterpret_cast<const void*>(global), count);
+            });
+          },
+          [&](u32 shared, u64 global, u32 row) {
+            for (u32 x = 0; x < row; x += 64)
+              check_global_range(warp, job, global + x, std::min(row - x, 64u), true);
+            if (counters != nullptr) counters->tma_read += row;
+            for_each_target(cluster, job, [&](Cta& cta, Cta&) {
+              for (u32 x = 0; x < row; x += kPiece)
+                std::memcpy(cta.shared + swizzle(shared + x, job.map->swizzle_bits),
+                            reinterpret_cast<const void*>(global + x), kPiece);
+            });
+            return true;
+          });
       for_each_target(cluster, job, [&](Cta& cta, Cta& barrier_cta) {
         ++cta.matrix_epoch;
         if (check)

@@ -110,6 +110,8 @@ struct Warp {
   void set_predicate(u32 predicate, u32 mask, u32 value) {
     predicates[predicate] = (predicates[predicate] & ~mask) | (value & mask);
   }
+  // A copy of its clocks, padded as SharedState wants them.
+  void copy_clock(std::vector<u32>& to, u32 agents) const;
   void release() { ++clock[agent]; }  // what comes next is after what others acquire now
   void meet() { ++epoch; }            // what its lanes do next is after what they did before
   void yield() { budget = 0; }
@@ -173,6 +175,11 @@ struct Cluster {
     return ctas[agent / per_cta].warps[agent % per_cta];
   }
 };
+
+inline void Warp::copy_clock(std::vector<u32>& to, u32 agents) const {
+  to.assign(clock, clock + agents);
+  to.resize(agents + kClockPadding);
+}
 
 // Reports and goes on.
 void finding(const Warp& warp, const Ins& ins, FindingKind kind, u32 lanes, std::string message);

@@ -179,7 +179,7 @@ class Runner {
                          : policy == 1 ? AsyncQueue::Policy::late
                                        : AsyncQueue::Policy::random);
     const u32 agents = cluster_.agents;
-    cluster_.clocks.assign(std::size_t{agents} * agents, 0);
+    cluster_.clocks.assign(std::size_t{agents} * agents + kClockPadding, 0);
     cluster_.fenced.assign(agents, 0);
     cluster_.init_fenced.assign(agents, 0);
     cluster_.mbarriers.clear();

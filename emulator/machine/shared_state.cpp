@@ -151,11 +151,12 @@ void SharedState::read_matrix(Warp& warp, const Ins& ins, const Agent& agent, u3
     record.state &= static_cast<u8>(~kPattern);
   }
   if (!order_) return;
+  record.readers |= ((1ull << agents) - 1) << first_agent;
   u32* clocks = &reader_clocks_[std::size_t{address >> 4} * stride_ + first_agent];
-  for (u32 k = 0; k < agents; ++k) {
-    record.readers |= 1ull << (first_agent + k);
-    clocks[k] = nows[k];
-  }
+  if (agents == 4)
+    std::memcpy(clocks, nows, 4 * sizeof(u32));
+  else
+    std::copy_n(nows, agents, clocks);
 }
 
 void SharedState::atomic_access(Warp& warp, const Ins& ins, const Agent& agent, u32 address, u32 bytes) {
@@ -189,9 +190,16 @@ void SharedState::check_order_of_write(Warp& warp, const Ins& ins, const Agent& 
             fmt::format("writes {}, which {} of the same warp read; bar.warp.sync belongs between",
                         where(piece.address), lane_name(piece.marks->read)));
   }
-  u32 late = 0;
-  for (u32 k = 0; k < stride_; ++k) late |= static_cast<u32>(clocks[k] > agent.clock[k]);
-  if (late != 0) {
+  // Four agents at a time; the stride is a multiple of four.
+  typedef u32 Four __attribute__((vector_size(16)));
+  Four late = {};
+  for (u32 k = 0; k < stride_; k += 4) {
+    Four read, seen;
+    std::memcpy(&read, clocks + k, sizeof read);
+    std::memcpy(&seen, agent.clock + k, sizeof seen);
+    late |= (Four)(read > seen);
+  }
+  if ((late[0] | late[1] | late[2] | late[3]) != 0) {
     for (u32 k = 0; k < stride_; ++k) {
       if (k == agent.id || clocks[k] <= agent.clock[k]) continue;
       finding(warp, ins, FindingKind::race, warp.active,
@@ -200,7 +208,10 @@ void SharedState::check_order_of_write(Warp& warp, const Ins& ins, const Agent& 
       break;
     }
   }
-  std::memset(clocks, 0, stride_ * sizeof(u32));
+  for (u32 k = 0; k < stride_; k += 4) {
+    const Four zero = {};
+    std::memcpy(clocks + k, &zero, sizeof zero);
+  }
   record.readers = 0;
 }
 
@@ -226,7 +237,8 @@ void SharedState::write_slowly(Warp& warp, const Ins& ins, const Agent& agent, A
                                u32 bytes) {
   for_each(address, bytes, false, [&](const Piece& piece) {
     Record& record = piece.record;
-    if ((record.state & ~kGeneric) != 0) check_state_of_write(warp, ins, record, piece.address);
+    if ((record.state & (kInFlight | kBeingRead | kBarrier)) != 0)
+      check_state_of_write(warp, ins, record, piece.address);
     if (order_) check_order_of_write(warp, ins, agent, piece);
     record.written |= static_cast<u16>(piece.mask);
     record.writer = static_cast<u8>(agent.id);
@@ -241,7 +253,8 @@ void SharedState::begin_write(Warp& warp, const Ins& ins, const Agent& agent, Ac
                               u32 bytes) {
   for_each(address, bytes, false, [&](const Piece& piece) {
     Record& record = piece.record;
-    if ((record.state & ~kGeneric) != 0) check_state_of_write(warp, ins, record, piece.address);
+    if ((record.state & (kInFlight | kBeingRead | kBarrier)) != 0)
+      check_state_of_write(warp, ins, record, piece.address);
     if (order_) {
       if (access == Access::asynchronous && (record.state & kGeneric) != 0 && record.clock != kNever &&
           fenced_[record.writer] < record.clock) {

@@ -19,6 +19,8 @@ struct Warp;
 struct Cta;
 
 inline constexpr u32 kMaxAgents = 64;  // warps of a cluster whose accesses can be told apart
+// Clocks are compared four at a time: as many must be readable after the last agent's.
+inline constexpr u32 kClockPadding = 3;
 
 // Who accesses: a warp, or an asynchronous operation with the clocks of the moment it was issued.
 struct Agent {
