@@ -38,7 +38,7 @@ Plan plan_of(const Problem& problem, const SimtSchedule& s) {
   return plan;
 }
 
-// Columns of Q and K in one step of S: kBlock of parts/simt_product.cuh.
+// Columns of Q and K in one step of S: kBlock of parts/simt_scores.cuh.
 constexpr int kBlock = 8;
 
 // Found by compiling the search space: what this admits, ptxas does not spill, with at most 8 rows and 8 keys
@@ -88,9 +88,11 @@ Legality legal_simt(const Problem& problem, const SimtSchedule& s, const Target&
     return {fmt::format("{} warps copy less than one row of {} floats at a time, use {} or more", s.warps,
                         widest, (widest + 127) / 128)};
   }
-  if (s.stages == 1 && plan.rows * plan.keys == 64 && plan.columns < 8) {
+  if (plan.rows * plan.keys == 64 && plan.columns < 8 &&
+      (s.stages == 1 || (s.prefetch != 0 && s.lanes == 16))) {
     return {fmt::format(
-        "8 rows x 8 keys a thread, {} value columns and one buffer spill a few registers, use 2 stages",
+        "8 rows x 8 keys and {} value columns a thread spill a few registers, use 2 stages and no more than "
+        "8 lanes with prefetch",
         plan.columns)};
   }
   const int needed = registers_needed(s, plan, false);

@@ -1,14 +1,190 @@
 // Family simt, backward: which schedules are legal, and what its templates are filled with.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
 #include "generator/recipe.hpp"
+#include "templates/params/backward.h"
 
 namespace flashjit {
+namespace {
 
-Legality legal_simt_backward(const Problem&, const SimtBackwardSchedule&, const Target&) {
-  return {"family simt has no backward pass yet"};
+constexpr int kLanes = 8;  // of a warp across the keys of a tile of scores; the others go down its rows
+
+// How many threads share a row of a tile of gradients, each thread having `own` rows and `columns` columns.
+struct Sharing {
+  int sharers = 0;  // 0: there is no way
+  int own = 0;
+  int columns = 0;
+  [[nodiscard]] int registers() const { return own * columns; }
+};
+
+// The way that needs the fewest shared loads per multiply-add.
+Sharing sharing_of(int tile, int dim, int threads) {
+  Sharing best;
+  double cheapest = std::numeric_limits<double>::infinity();
+  for (const int sharers : {4, 8, 16, 32}) {
+    const int own = tile * sharers / threads;
+    if (dim % sharers != 0 || tile * sharers % threads != 0 || (own != 1 && own != 2 && own != 4 && own != 8))
+      continue;
+    const int columns = dim / sharers;
+    const int loads = (own + 3) / 4 + columns / 4 + columns / 2 % 2 + columns % 2;
+    const double cost = static_cast<double>(loads) / (own * columns);
+    if (cost < cheapest) cheapest = cost, best = {sharers, own, columns};
+  }
+  return best;
 }
 
-std::vector<Recipe> recipes_simt_backward(const Problem&, const SimtBackwardSchedule&, const Target&) {
+// What follows from problem and schedule: shares, and the places in shared memory, in floats.
+struct Plan {
+  int threads, rows, keys;
+  Sharing of_q, of_k, of_v;
+  int stride_qk, stride_v, stride_p;
+  int k_at, v_at, q_at, dout_at, p_at, ds_at, floats_keys, floats_queries;
+};
+
+Plan plan_of(const Problem& problem, const SimtBackwardSchedule& s) {
+  Plan plan{};
+  plan.threads = 32 * s.warps;
+  plan.rows = s.tile_m * kLanes / plan.threads;
+  plan.keys = s.tile_n / kLanes;
+  plan.of_q = sharing_of(s.tile_m, problem.head_dim, plan.threads);
+  plan.of_k = sharing_of(s.tile_n, problem.head_dim, plan.threads);
+  plan.of_v = sharing_of(s.tile_n, problem.value_dim(), plan.threads);
+  // 16 bytes of padding put neighbouring rows into different banks, head dims being multiples of 8. The four
+  // rows that a warp stores at once of P are 8 banks apart.
+  plan.stride_qk = problem.head_dim + 4;
+  plan.stride_v = problem.value_dim() + 4;
+  plan.stride_p = s.tile_n + 8;
+  plan.v_at = plan.k_at + s.tile_n * plan.stride_qk;
+  plan.q_at = plan.v_at + s.tile_n * plan.stride_v;
+  plan.dout_at = plan.q_at + s.tile_m * plan.stride_qk;
+  plan.ds_at = plan.dout_at + s.tile_m * plan.stride_v;
+  plan.p_at = plan.ds_at + s.tile_m * plan.stride_p;
+  plan.floats_queries = plan.p_at;  // which has no use for P
+  plan.floats_keys = plan.p_at + s.tile_m * plan.stride_p;
+  return plan;
+}
+
+bool careful(const SimtBackwardSchedule& s) {
+  return s.tile_m <= 16;
+}
+
+// Registers that a thread needs at the worst place of either kernel, found by compiling.
+int registers_needed(const SimtBackwardSchedule& s, const Plan& plan) {
+  const int scores = plan.rows * plan.keys;
+  const int products = 2 * scores + 9 * plan.rows + 8 + (careful(s) ? scores : 0);
+  const auto adding = [](const Sharing& sharing, int steps) {
+    return sharing.registers() + steps * sharing.own + sharing.columns;
+  };
+  int keys = std::max({products, adding(plan.of_k, 2), adding(plan.of_v, 2)});
+  if (s.dq == static_cast<int>(DqWay::atomic)) keys = std::max(keys, adding(plan.of_q, 4));
+  const int queries = std::max(products, adding(plan.of_q, 4));
+  return 32 + std::max(plan.of_k.registers() + plan.of_v.registers() + keys,
+                       plan.of_q.registers() + queries + 2 * plan.rows);
+}
+
+}  // namespace
+
+Legality legal_simt_backward(const Problem& problem, const SimtBackwardSchedule& s, const Target& target) {
+  if (s.dq == static_cast<int>(DqWay::ordered))
+    return {"dq is 2: family simt cannot order its additions to dQ, use 0 or 1"};
+  const Plan plan = plan_of(problem, s);
+  const int rows_per_step = plan.threads / kLanes;
+  if (s.tile_m % rows_per_step != 0 || kBackwardRowPadding % s.tile_m != 0) {
+    return {fmt::format("{} warps cover {} rows at a time: tile_m is {}, may be a multiple that divides {}",
+                        s.warps, rows_per_step, s.tile_m, kBackwardRowPadding)};
+  }
+  if (s.tile_n % kLanes != 0) return {fmt::format("tile_n is {}, may be a multiple of {}", s.tile_n, kLanes)};
+  const int widest = std::max(problem.head_dim, problem.value_dim());
+  if (plan.threads < widest / 4) {
+    return {fmt::format("{} warps copy less than one row of {} floats at a time, use {} or more", s.warps,
+                        widest, (widest + 127) / 128)};
+  }
+  if (plan.of_q.sharers == 0 || plan.of_k.sharers == 0 || plan.of_v.sharers == 0) {
+    return {
+        fmt::format("{} warps cannot share tiles of {} queries and {} keys with head dims {} and {} evenly",
+                    s.warps, s.tile_m, s.tile_n, problem.head_dim, problem.value_dim())};
+  }
+  const int needed = registers_needed(s, plan);
+  const int granted = std::min(255, target.registers_per_sm / plan.threads / 8 * 8);
+  if (needed > granted) {
+    return {
+        fmt::format("tile {}x{} with {} warps and head dims {} and {} needs about {} registers a thread, "
+                    "there are {}",
+                    s.tile_m, s.tile_n, s.warps, problem.head_dim, problem.value_dim(), needed, granted)};
+  }
+  const int bytes = plan.floats_keys * 4;
+  if (bytes > target.shared_per_cta) {
+    return {fmt::format("tile {}x{} with head dims {} and {} needs {} KB of shared memory, {} gives {} KB",
+                        s.tile_m, s.tile_n, problem.head_dim, problem.value_dim(), (bytes + 1023) / 1024,
+                        target.arch, target.shared_per_cta / 1024)};
+  }
   return {};
+}
+
+std::vector<Recipe> recipes_simt_backward(const Problem& problem, const SimtBackwardSchedule& s,
+                                          const Target& target) {
+  const Plan plan = plan_of(problem, s);
+  const auto way = static_cast<DqWay>(s.dq);
+  const bool atomic = way == DqWay::atomic;
+  const auto number = [](int value) { return fmt::format("{}", value); };
+  const std::vector<Constant> common = {
+      {"int", "kHeadDim", number(problem.head_dim), "columns of Q and K"},
+      {"int", "kValueDim", number(problem.value_dim()), "columns of V and dO"},
+      {"bool", "kCausal", problem.causal ? "true" : "false", "bottom-right aligned"},
+      {"int", "kTileM", number(s.tile_m), "query rows of a tile"},
+      {"int", "kTileN", number(s.tile_n), "keys of a tile"},
+      {"int", "kWarps", number(s.warps), "per CTA"},
+      {"int", "kThreads", number(plan.threads), "per CTA"},
+      {"int", "kUnroll", "1", "steps of S and dP per turn of their loops"},
+      {"bool", "kPrefetch", "false", "fragments are loaded when they are needed"},
+      {"int", "kLanes", number(kLanes),
+       "of a warp side by side across the keys; the others go down the rows"},
+      {"int", "kRows", number(plan.rows), "of S per thread"},
+      {"int", "kKeys", number(plan.keys), "columns of S per thread"},
+      {"bool", "kCareful", careful(s) ? "true" : "false", "sums of S and dP lose less"},
+      {"int", "kStrideQk", number(plan.stride_qk), "floats from row to row of Q and K in shared memory"},
+      {"int", "kStrideV", number(plan.stride_v), "floats from row to row of V and dO"},
+      {"int", "kStrideP", number(plan.stride_p), "floats from row to row of P and dS"},
+      {"int", "kSharedK", number(plan.k_at), "where K begins in shared memory, in floats"},
+      {"int", "kSharedV", number(plan.v_at), "V"},
+      {"int", "kSharedQ", number(plan.q_at), "Q"},
+      {"int", "kSharedDout", number(plan.dout_at), "dO"},
+      {"int", "kSharedDs", number(plan.ds_at), "dS"},
+  };
+  const Constant sharers_q{"int", "kSharersQ", number(plan.of_q.sharers),
+                           "threads side by side on a row of dQ"};
+  const std::map<std::string, bool> sections = {
+      {"causal", problem.causal}, {"lse", false}, {"cp_async", target.capability >= 80}, {"dq", atomic}};
+
+  Recipe keys;
+  keys.kernel = "kernels/backward_simt_keys.cu";
+  keys.suffix = "_keys";
+  keys.constants = common;
+  keys.constants.push_back({"int", "kSharedP", number(plan.p_at), "P"});
+  keys.constants.push_back(
+      {"int", "kSharersK", number(plan.of_k.sharers), "threads side by side on a row of dK"});
+  keys.constants.push_back(
+      {"int", "kSharersV", number(plan.of_v.sharers), "threads side by side on a row of dV"});
+  if (atomic) keys.constants.push_back(sharers_q);
+  keys.sections = sections;
+  keys.geometry = {.grid = Grid::key_tiles,
+                   .tile_m = s.tile_m,
+                   .tile_n = s.tile_n,
+                   .threads = plan.threads,
+                   .shared_bytes = plan.floats_keys * 4};
+  if (atomic) return {recipe_preprocess(problem, way, s.tile_m), keys, recipe_postprocess(problem)};
+
+  Recipe queries;
+  queries.kernel = "kernels/backward_simt_queries.cu";
+  queries.suffix = "_queries";
+  queries.constants = common;
+  queries.constants.push_back(sharers_q);
+  queries.sections = sections;
+  queries.geometry = {.tile_m = s.tile_m, .threads = plan.threads, .shared_bytes = plan.floats_queries * 4};
+  return {recipe_preprocess(problem, way, s.tile_m), keys, queries};
 }
 
 }  // namespace flashjit

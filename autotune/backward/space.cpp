@@ -1,13 +1,33 @@
 // The backward pass's search space, family by family.
+#include <array>
+
 #include "autotune/backward/backward.hpp"
 
 namespace flashjit::autotune {
 namespace {
 
+// fp32: large tiles load least, small ones fit: legal() says where. Wide heads want more threads a tile.
 std::vector<Schedule> simt_space() {
+  struct Tile {
+    int tile_m, tile_n, warps;
+  };
+  constexpr auto kTiles = std::to_array<Tile>({{64, 64, 4},
+                                               {64, 64, 8},
+                                               {32, 64, 4},
+                                               {64, 32, 4},
+                                               {32, 64, 8},
+                                               {32, 32, 4},
+                                               {64, 128, 8},
+                                               {128, 64, 8},
+                                               {32, 32, 8},
+                                               {16, 32, 4},
+                                               {16, 16, 4},
+                                               {8, 16, 2},
+                                               {8, 8, 2}});
   std::vector<Schedule> space;
-  for (const int dq : {0, 1}) {
-    space.emplace_back(SimtBackwardSchedule{.dq = dq});
+  for (const auto& [m, n, w] : kTiles) {
+    for (const int dq : {1, 0})
+      space.emplace_back(SimtBackwardSchedule{.tile_m = m, .tile_n = n, .warps = w, .dq = dq});
   }
   return space;
 }

@@ -3,7 +3,7 @@
 #include "params/backward.h"
 #include "parts/elements.cuh"
 
-extern "C" __global__ void __launch_bounds__(kThreads)
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
     FLASHJIT_ENTRY(const __grid_constant__ BackwardParams params) {
   const int head_index = blockIdx.x / params.tiles;
   const int first_row = blockIdx.x % params.tiles * kRows;

@@ -2,16 +2,23 @@
 #include "params/forward.h"
 #include "parts/simt_copy.cuh"
 #include "parts/simt_layout.cuh"
+#include "parts/simt_mask.cuh"
 #include "parts/simt_product.cuh"
 #include "parts/simt_softmax.cuh"
 
-// The keys that query `row` sees are 0 .. visible_keys - 1.
-__device__ __forceinline__ int visible_keys(const ForwardParams& params, int row) {
-  int keys = params.seqlen_k;
-  /*%#causal%*/
-  keys = min(keys, row + 1 + params.seqlen_k - params.seqlen_q);  // bottom-right aligned
-  /*%/causal%*/
-  return max(keys, 0);
+// Copies the Q tile through registers and folds the softmax's scale into it: S comes out in units of log2,
+// and equal scores weigh exactly 1. That this rounds Q is lost in the rounding of the sum over head_dim.
+__device__ __forceinline__ void copy_q(float* to, const float* from, long long row_stride, int rows_left,
+                                       float scale_log2) {
+  constexpr unsigned kChunks = kHeadDim / 4;
+  for (unsigned chunk = threadIdx.x; chunk < kTileM * kChunks; chunk += kThreads) {
+    const int row = chunk / kChunks;
+    const int column = chunk % kChunks * 4;
+    float4 q{0, 0, 0, 0};
+    if (row < rows_left) q = *reinterpret_cast<const float4*>(from + row * row_stride + column);
+    *reinterpret_cast<float4*>(to + row * kStrideQk + column) =
+        float4{q.x * scale_log2, q.y * scale_log2, q.z * scale_log2, q.w * scale_log2};
+  }
 }
 
 // What one CTA works on, and where its K and V come from and go to.
@@ -29,14 +36,14 @@ struct Job {
 template <bool kGuarded>
 __device__ __forceinline__ void fetch_k(const ForwardParams& params, const Job& job, int tile) {
   const int key = tile * kTileN;
-  copy_tile<kHeadDim, kStrideQk, kGuarded>(job.shared_k, job.k + key * params.k_row, params.k_row,
+  copy_tile<kTileN, kHeadDim, kStrideQk, kGuarded>(job.shared_k, job.k + key * params.k_row, params.k_row,
                                            params.seqlen_k - key);
 }
 
 template <bool kGuarded>
 __device__ __forceinline__ void fetch_v(const ForwardParams& params, const Job& job, int tile) {
   const int key = tile * kTileN;
-  copy_tile<kValueDim, kValueDim, kGuarded>(job.shared_v, job.v + key * params.v_row, params.v_row,
+  copy_tile<kTileN, kValueDim, kValueDim, kGuarded>(job.shared_v, job.v + key * params.v_row, params.v_row,
                                             params.seqlen_k - key);
 }
 
@@ -51,7 +58,7 @@ __device__ __forceinline__ void step(const ForwardParams& params, const Job& job
     works = visible_keys(params, job.first_row + (place.warp + 1) * (kTileM / kWarps) - 1) > tile * kTileN;
   }
   float s[kRows][kKeys];
-  if (works) multiply_qk(s, job.shared_q, job.shared_k, place);
+  if (works) multiply_rows<kHeadDim, kStrideQk>(s, job.shared_q, job.shared_k, place);
   wait_for_tiles<0>();
   __syncthreads();
   if constexpr (kStages == 1) {
@@ -97,7 +104,7 @@ __device__ __forceinline__ void finish(const ForwardParams& params, const Place&
     const int row = first_row + place.row + i * kRowLanes;
     if (row >= params.seqlen_q) continue;
     float* out = o + row * params.o_row;
-    for_each_group(place.key_lane, [&](auto group, int mine, int column) {
+    for_each_group<kColumns, kLanes>(place.key_lane, [&](auto group, int mine, int column) {
       constexpr int kCount = decltype(group)::kCount;
       float value[kCount];
 #pragma unroll

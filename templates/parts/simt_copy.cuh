@@ -1,4 +1,4 @@
-// Tiles of K and V from global to shared memory, 16 bytes a thread and step.
+// Tiles of rows from global to shared memory, 16 bytes a thread and step.
 #pragma once
 
 /*%#cp_async%*/
@@ -25,9 +25,9 @@ __device__ __forceinline__ void wait_for_tiles() {
   /*%/cp_async%*/
 }
 
-// Copies kTileN rows of kDim floats. Rows from rows_left on are zero: a masked key has weight 0, and 0 times
+// Copies kTileRows rows of kDim floats. Rows from rows_left on are zero: a masked key has weight 0, and 0 times
 // what happens to lie behind the tensor may be NaN. kGuarded is false where the tile is known to be whole.
-template <int kDim, int kStride, bool kGuarded>
+template <int kTileRows, int kDim, int kStride, bool kGuarded>
 __device__ __forceinline__ void copy_tile(float* to, const float* from, long long row_stride, int rows_left) {
   constexpr int kChunks = kDim / 4;
   constexpr int kRowsPerStep = kThreads / kChunks;
@@ -37,8 +37,8 @@ __device__ __forceinline__ void copy_tile(float* to, const float* from, long lon
   from += row * row_stride + column;
   const bool works = kThreads % kChunks == 0 || row < kRowsPerStep;
 #pragma unroll 8
-  for (int step = 0; step < kTileN; step += kRowsPerStep) {
-    const bool in_tile = step + kRowsPerStep <= kTileN || row + step < kTileN;
+  for (int step = 0; step < kTileRows; step += kRowsPerStep) {
+    const bool in_tile = step + kRowsPerStep <= kTileRows || row + step < kTileRows;
     if (works && in_tile) copy_16_bytes(to, from, !kGuarded || row + step < rows_left);
     to += kRowsPerStep * kStride;
     from += kRowsPerStep * row_stride;
@@ -46,19 +46,4 @@ __device__ __forceinline__ void copy_tile(float* to, const float* from, long lon
   /*%#cp_async%*/
   cp_async_commit();
   /*%/cp_async%*/
-}
-
-// Copies the Q tile through registers and folds the softmax's scale into it: S comes out in units of log2,
-// and equal scores weigh exactly 1. That this rounds Q is lost in the rounding of the sum over head_dim.
-__device__ __forceinline__ void copy_q(float* to, const float* from, long long row_stride, int rows_left,
-                                       float scale_log2) {
-  constexpr unsigned kChunks = kHeadDim / 4;
-  for (unsigned chunk = threadIdx.x; chunk < kTileM * kChunks; chunk += kThreads) {
-    const int row = chunk / kChunks;
-    const int column = chunk % kChunks * 4;
-    float4 q{0, 0, 0, 0};
-    if (row < rows_left) q = *reinterpret_cast<const float4*>(from + row * row_stride + column);
-    *reinterpret_cast<float4*>(to + row * kStrideQk + column) =
-        float4{q.x * scale_log2, q.y * scale_log2, q.z * scale_log2, q.w * scale_log2};
-  }
 }

@@ -1,5 +1,4 @@
-// Which rows, keys and value columns of a tile each thread works on, and where the tiles lie in shared
-// memory.
+// Which rows and keys of a tile of scores each thread works on.
 #pragma once
 
 // A warp's lanes form a grid, kLanes across the keys (and the value columns) and 32 / kLanes down the rows.
@@ -21,16 +20,6 @@ __device__ __forceinline__ Place place_of_thread() {
   place.key_lane = (lane & 1) | (lane / 4 % (kLanes / 2)) * 2;
   place.row = place.warp * (kTileM / kWarps) + ((lane / 2 & 1) | lane / (2 * kLanes) * 2);
   return place;
-}
-
-// Combines a value over the lanes that share a row.
-template <class Combine>
-__device__ __forceinline__ float across_keys(float value, Combine combine) {
-  value = combine(value, __shfl_xor_sync(0xffffffffu, value, 1));
-#pragma unroll
-  for (int bit = 4; bit < 2 * kLanes; bit *= 2)
-    value = combine(value, __shfl_xor_sync(0xffffffffu, value, bit));
-  return value;
 }
 
 // kCount floats, read or written by one instruction where they are 2 or 4; read by two where they are 8.
@@ -58,28 +47,5 @@ __device__ __forceinline__ void store_floats(float* to, const float* from) {
     *reinterpret_cast<float2*>(to) = float2{from[0], from[1]};
   } else {
     *to = *from;
-  }
-}
-
-// A thread's kColumns columns of V and O: as many groups of 4 neighbours as there are, then one of 2, then
-// one of 1; within a group the lanes lie side by side.
-constexpr int kQuads = kColumns / 4;
-constexpr int kPairs = kColumns / 2 % 2;
-constexpr int kSingles = kColumns % 2;
-
-// The size of a group as a type, for code that is compiled for each size.
-template <int kFloats>
-struct Group {
-  static constexpr int kCount = kFloats;
-};
-
-// Calls act(group, first of the thread's columns, first of the row's columns) for each group.
-template <class Act>
-__device__ __forceinline__ void for_each_group(int key_lane, Act act) {
-#pragma unroll
-  for (int quad = 0; quad < kQuads; ++quad) act(Group<4>{}, 4 * quad, 4 * (quad * kLanes + key_lane));
-  if constexpr (kPairs != 0) act(Group<2>{}, 4 * kQuads, 4 * kQuads * kLanes + 2 * key_lane);
-  if constexpr (kSingles != 0) {
-    act(Group<1>{}, 4 * kQuads + 2 * kPairs, (4 * kQuads + 2 * kPairs) * kLanes + key_lane);
   }
 }

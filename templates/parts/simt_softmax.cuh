@@ -1,6 +1,7 @@
 // The running softmax of FlashAttention-2 (Dao 2023, section 3.1) over a thread's rows.
 #pragma once
 
+#include "parts/simt_layout.cuh"
 #include "ptx/math.cuh"
 
 struct Running {
@@ -8,6 +9,16 @@ struct Running {
   float sum[kRows];          // of this thread's own weights; the lanes' sums meet only at the end
   float o[kRows][kColumns];  // weighted by exp2(s - maximum)
 };
+
+// Combines a value over the lanes that share a row.
+template <class Combine>
+__device__ __forceinline__ float across_keys(float value, Combine combine) {
+  value = combine(value, __shfl_xor_sync(0xffffffffu, value, 1));
+#pragma unroll
+  for (int bit = 4; bit < 2 * kLanes; bit *= 2)
+    value = combine(value, __shfl_xor_sync(0xffffffffu, value, bit));
+  return value;
+}
 
 // Turns S into weights and rescales what was summed under the old maximum.
 __device__ __forceinline__ void update_softmax(Running& running, float (&s)[kRows][kKeys]) {

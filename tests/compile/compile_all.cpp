@@ -24,6 +24,7 @@ struct Choice {
   std::vector<std::string> dtypes{"fp16", "bf16", "fp32"};
   std::vector<int> head_dims{8, 16, 32, 40, 64, 72, 96, 128, 136, 160, 192, 256};
   std::vector<std::string> families{"simt", "mma", "wgmma"};
+  std::vector<std::string> passes{"forward", "backward"};
   int every = 1;
   int threads = 0;
 };
@@ -62,8 +63,14 @@ class Run {
       const Target target = target_of(arch);
       for (const std::string& dtype : choice_.dtypes) {
         for (const int head_dim : choice_.head_dims) {
-          for (const bool causal : {false, true}) {
-            add({.dtype = parse_dtype(dtype), .head_dim = head_dim, .causal = causal}, target);
+          for (const std::string& pass : choice_.passes) {
+            for (const bool causal : {false, true}) {
+              add({.pass = parse_pass(pass),
+                   .dtype = parse_dtype(dtype),
+                   .head_dim = head_dim,
+                   .causal = causal},
+                  target);
+            }
           }
         }
       }
@@ -86,13 +93,17 @@ class Run {
       if (seen_++ % choice_.every != 0) continue;
       const std::string what =
           fmt::format("{} {} {}", target.arch, describe(problem), to_string(candidate.schedule));
-      // Rendered by the thread that compiles: the sources of all jobs at once would be gigabytes.
-      jobs_.push_back({what, pool_.submit(what, [=, this](const std::atomic<bool>& cancelled) {
-                         const KernelSource source = render(problem, candidate.schedule, target).front();
-                         return std::make_shared<const runtime::Compiled>(
-                             nvrtc_->compile(source, target, std::chrono::minutes(5), &cancelled));
-                       })});
-      if (static_cast<int>(jobs_.size()) > 4 * pool_.threads()) take();
+      const std::size_t kernels = render(problem, candidate.schedule, target).size();
+      for (std::size_t k = 0; k < kernels; ++k) {
+        const std::string kernel = kernels == 1 ? what : fmt::format("{} kernel {}", what, k);
+        // Rendered by the thread that compiles: the sources of all jobs at once would be gigabytes.
+        jobs_.push_back({kernel, pool_.submit(kernel, [=, this](const std::atomic<bool>& cancelled) {
+                           const KernelSource source = render(problem, candidate.schedule, target)[k];
+                           return std::make_shared<const runtime::Compiled>(
+                               nvrtc_->compile(source, target, std::chrono::minutes(5), &cancelled));
+                         })});
+      }
+      while (static_cast<int>(jobs_.size()) > 4 * pool_.threads()) take();
     }
   }
 
@@ -119,6 +130,7 @@ int main(int argc, char** argv) {
   app.add_option("--dtype", choice.dtypes, "only these")->delimiter(',')->capture_default_str();
   app.add_option("--head-dim", choice.head_dims, "only these")->delimiter(',')->capture_default_str();
   app.add_option("--family", choice.families, "only these")->delimiter(',')->capture_default_str();
+  app.add_option("--pass", choice.passes, "only these")->delimiter(',')->capture_default_str();
   app.add_option("--every", choice.every, "a sample: only each Nth schedule")->check(CLI::PositiveNumber);
   app.add_option("--threads", choice.threads, "0: one per core");
   CLI11_PARSE(app, argc, argv);

@@ -30,6 +30,12 @@ struct Golden {
 const std::vector<Golden> kGolden{
     {{.dtype = DType::fp32, .head_dim = 64, .causal = true}, "simt:m128n64w4s2", "sm_80"},
     {{.dtype = DType::fp32, .head_dim = 40, .head_dim_v = 72, .lse = false}, "simt:m64n32w4s1pf1", "sm_75"},
+    {{.pass = Pass::backward, .dtype = DType::fp32, .head_dim = 64, .causal = true, .deterministic = true},
+     "simt-backward:m64n64w4",
+     "sm_80"},
+    {{.pass = Pass::backward, .dtype = DType::fp32, .head_dim = 40, .head_dim_v = 72},
+     "simt-backward:m16n32w4dq1",
+     "sm_75"},
     {{.dtype = DType::bf16, .head_dim = 128, .causal = true}, "mma:m128n64w8s2", "sm_80"},
     {{.dtype = DType::fp16, .head_dim = 64}, "mma:m64n64w4s1kv1", "sm_75"},
     {{.dtype = DType::bf16, .head_dim = 128, .causal = true}, "wgmma:m128n128s2p2", "sm_90a"},
@@ -66,12 +72,13 @@ int main(int argc, char** argv) {
   std::vector<fs::path> wanted;
   int changed = 0;
   for (const Golden& golden : kGolden) {
-    const KernelSource kernel =
-        render(golden.problem, parse_schedule(golden.schedule), target_of(golden.arch)).front();
-    wanted.push_back(folder / fmt::format("{}.{}.cu", kernel.entry, golden.arch));
-    if (!differs(wanted.back(), kernel.text)) continue;
-    ++changed;
-    if (update) std::ofstream(wanted.back(), std::ios::binary) << kernel.text;
+    for (const KernelSource& kernel :
+         render(golden.problem, parse_schedule(golden.schedule), target_of(golden.arch))) {
+      wanted.push_back(folder / fmt::format("{}.{}.cu", kernel.entry, golden.arch));
+      if (!differs(wanted.back(), kernel.text)) continue;
+      ++changed;
+      if (update) std::ofstream(wanted.back(), std::ios::binary) << kernel.text;
+    }
   }
   for (const auto& item : fs::directory_iterator(folder)) {
     if (std::find(wanted.begin(), wanted.end(), item.path()) != wanted.end()) continue;

@@ -17,6 +17,7 @@ constexpr int kRows = 8;           // of S and O per thread
 constexpr int kKeys = 8;           // columns of S per thread
 constexpr int kColumns = 8;        // of O per thread
 constexpr int kHanded = 4;         // weights that a thread hands over side by side
+constexpr bool kCareful = false;   // sums to S and O lose less
 constexpr int kStrideQk = 68;      // floats from row to row of Q and K in shared memory
 constexpr int kStrideP = 48;       // floats from row to row of P
 constexpr int kSharedK = 8704;     // where K begins in shared memory, in floats
@@ -50,7 +51,7 @@ struct ForwardParams {
   float scale_log2;   // scale * log2(e): exp(scale * x) = exp2(scale_log2 * x)
 };
 
-// Tiles of K and V from global to shared memory, 16 bytes a thread and step.
+// Tiles of rows from global to shared memory, 16 bytes a thread and step.
 
 // Asynchronous copies from global to shared memory (PTX ISA, "cp.async"; sm_80 and later).
 
@@ -107,6 +108,12 @@ __device__ __forceinline__ uint4 load_shared_16(unsigned address) {
   return value;
 }
 
+__device__ __forceinline__ float2 load_shared_pair(unsigned address) {
+  float2 value;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(value.x), "=f"(value.y) : "r"(address) : "memory");
+  return value;
+}
+
 // Zeros where not inside. Without cp.async (before sm_80) the copy goes through registers and is done at
 // once.
 __device__ __forceinline__ void copy_16_bytes(float* to, const float* from, bool inside) {
@@ -119,9 +126,9 @@ __device__ __forceinline__ void wait_for_tiles() {
   cp_async_wait<kPending>();
 }
 
-// Copies kTileN rows of kDim floats. Rows from rows_left on are zero: a masked key has weight 0, and 0 times
+// Copies kTileRows rows of kDim floats. Rows from rows_left on are zero: a masked key has weight 0, and 0 times
 // what happens to lie behind the tensor may be NaN. kGuarded is false where the tile is known to be whole.
-template <int kDim, int kStride, bool kGuarded>
+template <int kTileRows, int kDim, int kStride, bool kGuarded>
 __device__ __forceinline__ void copy_tile(float* to, const float* from, long long row_stride, int rows_left) {
   constexpr int kChunks = kDim / 4;
   constexpr int kRowsPerStep = kThreads / kChunks;
@@ -131,8 +138,8 @@ __device__ __forceinline__ void copy_tile(float* to, const float* from, long lon
   from += row * row_stride + column;
   const bool works = kThreads % kChunks == 0 || row < kRowsPerStep;
 #pragma unroll 8
-  for (int step = 0; step < kTileN; step += kRowsPerStep) {
-    const bool in_tile = step + kRowsPerStep <= kTileN || row + step < kTileN;
+  for (int step = 0; step < kTileRows; step += kRowsPerStep) {
+    const bool in_tile = step + kRowsPerStep <= kTileRows || row + step < kTileRows;
     if (works && in_tile) copy_16_bytes(to, from, !kGuarded || row + step < rows_left);
     to += kRowsPerStep * kStride;
     from += kRowsPerStep * row_stride;
@@ -140,23 +147,7 @@ __device__ __forceinline__ void copy_tile(float* to, const float* from, long lon
   cp_async_commit();
 }
 
-// Copies the Q tile through registers and folds the softmax's scale into it: S comes out in units of log2,
-// and equal scores weigh exactly 1. That this rounds Q is lost in the rounding of the sum over head_dim.
-__device__ __forceinline__ void copy_q(float* to, const float* from, long long row_stride, int rows_left,
-                                       float scale_log2) {
-  constexpr unsigned kChunks = kHeadDim / 4;
-  for (unsigned chunk = threadIdx.x; chunk < kTileM * kChunks; chunk += kThreads) {
-    const int row = chunk / kChunks;
-    const int column = chunk % kChunks * 4;
-    float4 q{0, 0, 0, 0};
-    if (row < rows_left) q = *reinterpret_cast<const float4*>(from + row * row_stride + column);
-    *reinterpret_cast<float4*>(to + row * kStrideQk + column) =
-        float4{q.x * scale_log2, q.y * scale_log2, q.z * scale_log2, q.w * scale_log2};
-  }
-}
-
-// Which rows, keys and value columns of a tile each thread works on, and where the tiles lie in shared
-// memory.
+// Which rows and keys of a tile of scores each thread works on.
 
 // A warp's lanes form a grid, kLanes across the keys (and the value columns) and 32 / kLanes down the rows.
 // Bits 0 and 1 of the lane number alternate between the two directions: then lanes i and i ^ 1 read the same
@@ -177,16 +168,6 @@ __device__ __forceinline__ Place place_of_thread() {
   place.key_lane = (lane & 1) | (lane / 4 % (kLanes / 2)) * 2;
   place.row = place.warp * (kTileM / kWarps) + ((lane / 2 & 1) | lane / (2 * kLanes) * 2);
   return place;
-}
-
-// Combines a value over the lanes that share a row.
-template <class Combine>
-__device__ __forceinline__ float across_keys(float value, Combine combine) {
-  value = combine(value, __shfl_xor_sync(0xffffffffu, value, 1));
-#pragma unroll
-  for (int bit = 4; bit < 2 * kLanes; bit *= 2)
-    value = combine(value, __shfl_xor_sync(0xffffffffu, value, bit));
-  return value;
 }
 
 // kCount floats, read or written by one instruction where they are 2 or 4; read by two where they are 8.
@@ -217,32 +198,45 @@ __device__ __forceinline__ void store_floats(float* to, const float* from) {
   }
 }
 
-// A thread's kColumns columns of V and O: as many groups of 4 neighbours as there are, then one of 2, then
-// one of 1; within a group the lanes lie side by side.
-constexpr int kQuads = kColumns / 4;
-constexpr int kPairs = kColumns / 2 % 2;
-constexpr int kSingles = kColumns % 2;
+// Which keys a query sees.
 
-// The size of a group as a type, for code that is compiled for each size.
+// The keys that query `row` sees are 0 .. visible_keys - 1.
+template <class Params>
+__device__ __forceinline__ int visible_keys(const Params& params, int row) {
+  int keys = params.seqlen_k;
+  keys = min(keys, row + 1 + params.seqlen_k - params.seqlen_q);  // bottom-right aligned
+  return max(keys, 0);
+}
+
+// O += P V as outer products in registers.
+
+// How threads share the columns of a row.
+
+// The size of a group of neighbouring columns as a type, for code that is compiled for each size.
 template <int kFloats>
 struct Group {
   static constexpr int kCount = kFloats;
 };
 
-// Calls act(group, first of the thread's columns, first of the row's columns) for each group.
-template <class Act>
-__device__ __forceinline__ void for_each_group(int key_lane, Act act) {
+// kSharers threads have kColumns columns each: as many groups of 4 neighbours as there are, then one of 2,
+// then one of 1; within a group the threads lie side by side. Calls act(group, first of the thread's columns,
+// first of the row's columns) for each group of thread `sharer`.
+template <int kColumns, int kSharers, class Act>
+__device__ __forceinline__ void for_each_group(int sharer, Act act) {
+  constexpr int kQuads = kColumns / 4;
+  constexpr int kPairs = kColumns / 2 % 2;
+  constexpr int kSingles = kColumns % 2;
 #pragma unroll
-  for (int quad = 0; quad < kQuads; ++quad) act(Group<4>{}, 4 * quad, 4 * (quad * kLanes + key_lane));
-  if constexpr (kPairs != 0) act(Group<2>{}, 4 * kQuads, 4 * kQuads * kLanes + 2 * key_lane);
+  for (int quad = 0; quad < kQuads; ++quad) act(Group<4>{}, 4 * quad, 4 * (quad * kSharers + sharer));
+  if constexpr (kPairs != 0) act(Group<2>{}, 4 * kQuads, 4 * kQuads * kSharers + 2 * sharer);
   if constexpr (kSingles != 0) {
-    act(Group<1>{}, 4 * kQuads + 2 * kPairs, (4 * kQuads + 2 * kPairs) * kLanes + key_lane);
+    act(Group<1>{}, 4 * kQuads + 2 * kPairs, (4 * kQuads + 2 * kPairs) * kSharers + sharer);
   }
 }
 
-// The two matrix products of attention as outer products in registers.
+// Products of rows with rows, Q K^T, as outer products in registers.
 
-// A block of columns of a thread's rows of Q, or four (kHanded) weights of a thread's rows of P.
+// A block of columns of a thread's rows of Q, or kHanded weights of a thread's rows of P.
 template <int kCount>
 struct RowFragment {
   float at[kRows][kCount];
@@ -286,22 +280,25 @@ constexpr int kBlock = 8;
 
 // S = Q K^T for kRows x kKeys of the tile. Four columns of Q and K cost kRows + kKeys 128-bit loads and
 // 4 * kRows * kKeys FMAs. Rows are padded by 16 bytes, so that lanes on neighbouring rows meet no bank twice.
-__device__ __forceinline__ void multiply_qk(float (&s)[kRows][kKeys], const float* q, const float* k,
-                                            const Place& place) {
-  q += place.row * kStrideQk;
-  k += place.key_lane * kStrideQk;
+template <int kDim, int kStride>
+__device__ __forceinline__ void multiply_rows(float (&s)[kRows][kKeys], const float* q, const float* k,
+                                              const Place& place) {
+  q += place.row * kStride;
+  k += place.key_lane * kStride;
+  // What the additions to S have lost so far, if it is kept (Kahan's sum, Higham section 4.3).
+  float lost[kRows][kKeys];
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
 #pragma unroll
-    for (int j = 0; j < kKeys; ++j) s[i][j] = 0;
+    for (int j = 0; j < kKeys; ++j) s[i][j] = lost[i][j] = 0;
   }
-  run_steps<kBlock, kHeadDim / kBlock>(
-      [&](RowFragment<kBlock>& a, int step) { a.load(q + kBlock * step, kStrideQk); },
+  run_steps<kBlock, kDim / kBlock>(
+      [&](RowFragment<kBlock>& a, int step) { a.load(q + kBlock * step, kStride); },
       [&](const RowFragment<kBlock>& a, int step) {
 #pragma unroll
         for (int j = 0; j < kKeys; ++j) {
           float b[kBlock];
-          load_floats<kBlock>(b, k + j * kLanes * kStrideQk + kBlock * step);
+          load_floats<kBlock>(b, k + j * kLanes * kStride + kBlock * step);
           float block[kRows];
 #pragma unroll
           for (int i = 0; i < kRows; ++i) block[i] = a.at[i][0] * b[0];
@@ -311,9 +308,39 @@ __device__ __forceinline__ void multiply_qk(float (&s)[kRows][kKeys], const floa
             for (int i = 0; i < kRows; ++i) block[i] = fmaf(a.at[i][x], b[x], block[i]);
           }
 #pragma unroll
-          for (int i = 0; i < kRows; ++i) s[i][j] += block[i];
+          for (int i = 0; i < kRows; ++i) {
+            if constexpr (kCareful) {
+              const float term = block[i] - lost[i][j];
+              const float sum = s[i][j] + term;
+              lost[i][j] = (sum - s[i][j]) - term;
+              s[i][j] = sum;
+            } else {
+              s[i][j] += block[i];
+            }
+          }
         }
       });
+}
+
+// Adds P V of kLanes * kHanded keys, whose weights lie in p. `v` is the first of these keys.
+__device__ __forceinline__ void add_pv(float (&o)[kRows][kColumns], const float* p, const float* v,
+                                       const Place& place) {
+  run_steps<kHanded, kLanes>([&](RowFragment<kHanded>& a, int t) { a.load(p + t * kHanded, kStrideP); },
+                             [&](const RowFragment<kHanded>& a, int t) {
+#pragma unroll
+                               for (int h = 0; h < kHanded; ++h) {
+                                 const float* row = v + (h * kLanes + t) * kValueDim;
+                                 float b[kColumns];
+                                 for_each_group<kColumns, kLanes>(place.key_lane, [&](auto group, int mine, int column) {
+                                   load_floats<decltype(group)::kCount>(b + mine, row + column);
+                                 });
+#pragma unroll
+                                 for (int x = 0; x < kColumns; ++x) {
+#pragma unroll
+                                   for (int i = 0; i < kRows; ++i) o[i][x] = fmaf(a.at[i][h], b[x], o[i][x]);
+                                 }
+                               }
+                             });
 }
 
 // O += P V. A warp hands its own rows of P over through shared memory, kHanded keys of each thread at a time:
@@ -331,23 +358,18 @@ __device__ __forceinline__ void multiply_pv(float (&o)[kRows][kColumns], const f
                             weights[i] + c * kHanded);
     }
     __syncwarp();
-    run_steps<kHanded, kLanes>([&](RowFragment<kHanded>& a, int t) { a.load(p + t * kHanded, kStrideP); },
-                               [&](const RowFragment<kHanded>& a, int t) {
+    const float* const keys = v + c * kHanded * kLanes * kValueDim;
+    if constexpr (kCareful) {
+      float block[kRows][kColumns] = {};
+      add_pv(block, p, keys, place);
 #pragma unroll
-                                 for (int h = 0; h < kHanded; ++h) {
-                                   const float* row = v + ((c * kHanded + h) * kLanes + t) * kValueDim;
-                                   float b[kColumns];
-                                   for_each_group(place.key_lane, [&](auto group, int mine, int column) {
-                                     load_floats<decltype(group)::kCount>(b + mine, row + column);
-                                   });
+      for (int i = 0; i < kRows; ++i) {
 #pragma unroll
-                                   for (int x = 0; x < kColumns; ++x) {
-#pragma unroll
-                                     for (int i = 0; i < kRows; ++i)
-                                       o[i][x] = fmaf(a.at[i][h], b[x], o[i][x]);
-                                   }
-                                 }
-                               });
+        for (int x = 0; x < kColumns; ++x) o[i][x] += block[i][x];
+      }
+    } else {
+      add_pv(o, p, keys, place);
+    }
   }
 }
 
@@ -382,6 +404,16 @@ struct Running {
   float o[kRows][kColumns];  // weighted by exp2(s - maximum)
 };
 
+// Combines a value over the lanes that share a row.
+template <class Combine>
+__device__ __forceinline__ float across_keys(float value, Combine combine) {
+  value = combine(value, __shfl_xor_sync(0xffffffffu, value, 1));
+#pragma unroll
+  for (int bit = 4; bit < 2 * kLanes; bit *= 2)
+    value = combine(value, __shfl_xor_sync(0xffffffffu, value, bit));
+  return value;
+}
+
 // Turns S into weights and rescales what was summed under the old maximum.
 __device__ __forceinline__ void update_softmax(Running& running, float (&s)[kRows][kKeys]) {
 #pragma unroll
@@ -407,11 +439,19 @@ __device__ __forceinline__ void update_softmax(Running& running, float (&s)[kRow
   }
 }
 
-// The keys that query `row` sees are 0 .. visible_keys - 1.
-__device__ __forceinline__ int visible_keys(const ForwardParams& params, int row) {
-  int keys = params.seqlen_k;
-  keys = min(keys, row + 1 + params.seqlen_k - params.seqlen_q);  // bottom-right aligned
-  return max(keys, 0);
+// Copies the Q tile through registers and folds the softmax's scale into it: S comes out in units of log2,
+// and equal scores weigh exactly 1. That this rounds Q is lost in the rounding of the sum over head_dim.
+__device__ __forceinline__ void copy_q(float* to, const float* from, long long row_stride, int rows_left,
+                                       float scale_log2) {
+  constexpr unsigned kChunks = kHeadDim / 4;
+  for (unsigned chunk = threadIdx.x; chunk < kTileM * kChunks; chunk += kThreads) {
+    const int row = chunk / kChunks;
+    const int column = chunk % kChunks * 4;
+    float4 q{0, 0, 0, 0};
+    if (row < rows_left) q = *reinterpret_cast<const float4*>(from + row * row_stride + column);
+    *reinterpret_cast<float4*>(to + row * kStrideQk + column) =
+        float4{q.x * scale_log2, q.y * scale_log2, q.z * scale_log2, q.w * scale_log2};
+  }
 }
 
 // What one CTA works on, and where its K and V come from and go to.
@@ -429,14 +469,14 @@ struct Job {
 template <bool kGuarded>
 __device__ __forceinline__ void fetch_k(const ForwardParams& params, const Job& job, int tile) {
   const int key = tile * kTileN;
-  copy_tile<kHeadDim, kStrideQk, kGuarded>(job.shared_k, job.k + key * params.k_row, params.k_row,
+  copy_tile<kTileN, kHeadDim, kStrideQk, kGuarded>(job.shared_k, job.k + key * params.k_row, params.k_row,
                                            params.seqlen_k - key);
 }
 
 template <bool kGuarded>
 __device__ __forceinline__ void fetch_v(const ForwardParams& params, const Job& job, int tile) {
   const int key = tile * kTileN;
-  copy_tile<kValueDim, kValueDim, kGuarded>(job.shared_v, job.v + key * params.v_row, params.v_row,
+  copy_tile<kTileN, kValueDim, kValueDim, kGuarded>(job.shared_v, job.v + key * params.v_row, params.v_row,
                                             params.seqlen_k - key);
 }
 
@@ -451,7 +491,7 @@ __device__ __forceinline__ void step(const ForwardParams& params, const Job& job
     works = visible_keys(params, job.first_row + (place.warp + 1) * (kTileM / kWarps) - 1) > tile * kTileN;
   }
   float s[kRows][kKeys];
-  if (works) multiply_qk(s, job.shared_q, job.shared_k, place);
+  if (works) multiply_rows<kHeadDim, kStrideQk>(s, job.shared_q, job.shared_k, place);
   wait_for_tiles<0>();
   __syncthreads();
   if constexpr (kStages == 1) {
@@ -497,7 +537,7 @@ __device__ __forceinline__ void finish(const ForwardParams& params, const Place&
     const int row = first_row + place.row + i * kRowLanes;
     if (row >= params.seqlen_q) continue;
     float* out = o + row * params.o_row;
-    for_each_group(place.key_lane, [&](auto group, int mine, int column) {
+    for_each_group<kColumns, kLanes>(place.key_lane, [&](auto group, int mine, int column) {
       constexpr int kCount = decltype(group)::kCount;
       float value[kCount];
 #pragma unroll

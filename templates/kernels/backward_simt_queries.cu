@@ -1,0 +1,98 @@
+// dQ in fp32 FMA: a CTA owns kTileM queries of a head and streams the keys and values that they see. S and dP
+// are formed again, which costs two products of seven, and nothing is added across CTAs.
+#include "params/backward.h"
+#include "parts/simt_copy.cuh"
+#include "parts/simt_layout.cuh"
+#include "parts/simt_mask.cuh"
+#include "parts/simt_scores.cuh"
+#include "parts/simt_share.cuh"
+#include "parts/simt_weights.cuh"
+
+using ShareOfQ = Share<kTileM, kHeadDim, kSharersQ, false>;
+
+// The head's K and V, and the CTA's queries.
+struct Job {
+  const float* k;
+  const float* v;
+  int first_row;
+  float* memory;
+};
+
+// One tile of keys.
+template <bool kMasked>
+__device__ __forceinline__ void step(const BackwardParams& params, const Job& job, const Rows& rows,
+                                     const Place& place, ShareOfQ& dq, int tile) {
+  float* const shared_k = job.memory + kSharedK;
+  float* const shared_v = job.memory + kSharedV;
+  float* const shared_ds = job.memory + kSharedDs;
+  const int first_key = tile * kTileN;
+  const int keys_left = params.seqlen_k - first_key;
+  copy_tile<kTileN, kHeadDim, kStrideQk, kMasked>(shared_k, job.k + first_key * params.k_row, params.k_row,
+                                                  keys_left);
+  copy_tile<kTileN, kValueDim, kStrideV, kMasked>(shared_v, job.v + first_key * params.v_row, params.v_row,
+                                                  keys_left);
+  wait_for_tiles<1>();  // Q, dO and K are there
+  __syncthreads();
+  float p[kRows][kKeys];
+  multiply_rows<kHeadDim, kStrideQk>(p, job.memory + kSharedQ, shared_k, place);
+  weigh<kMasked>(p, rows, params.scale, [&](int i) {
+    return visible_keys(params, job.first_row + place.row + i * kRowLanes) - first_key - place.key_lane;
+  });
+  wait_for_tiles<0>();
+  __syncthreads();
+  float ds[kRows][kKeys];
+  multiply_rows<kValueDim, kStrideV>(ds, job.memory + kSharedDout, shared_v, place);
+  differentiate(ds, p, rows);
+  store_weights(shared_ds, ds, place);
+  __syncthreads();
+  dq += multiply<ShareOfQ, kStrideQk>(shared_ds, shared_k);
+  __syncthreads();
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
+    FLASHJIT_ENTRY(const __grid_constant__ BackwardParams params) {
+  extern __shared__ float4 shared[];
+
+  // Causal: the tiles that see most keys go first. Else neighbours share K and V in the L2.
+  const int heads = params.batch * params.heads;
+  const int index = blockIdx.x;
+  const int tile_m = kCausal ? params.tiles - 1 - index / heads : index % params.tiles;
+  const int head_index = kCausal ? index % heads : index / params.tiles;
+  const int batch = head_index / params.heads;
+  const int head = head_index % params.heads;
+  const int head_kv = head / params.group;
+
+  Job job;
+  job.first_row = tile_m * kTileM;
+  job.k = static_cast<const float*>(params.k) + batch * params.k_batch + head_kv * params.k_head;
+  job.v = static_cast<const float*>(params.v) + batch * params.v_batch + head_kv * params.v_head;
+  job.memory = reinterpret_cast<float*>(shared);
+  const int rows_left = params.seqlen_q - job.first_row;
+
+  const Place place = place_of_thread();
+  ShareOfQ dq;
+  dq.clear();
+  // The first tiles every row sees in full, the last ones need a mask.
+  const int whole_tiles = visible_keys(params, job.first_row) / kTileN;
+  const int last_row = min(job.first_row + kTileM, params.seqlen_q) - 1;
+  const int tiles = (visible_keys(params, last_row) + kTileN - 1) / kTileN;
+  if (tiles > 0) {
+    copy_tile<kTileM, kHeadDim, kStrideQk, true>(job.memory + kSharedQ,
+                                                 static_cast<const float*>(params.q) + batch * params.q_batch +
+                                                     head * params.q_head + job.first_row * params.q_row,
+                                                 params.q_row, rows_left);
+    copy_tile<kTileM, kValueDim, kStrideV, true>(
+        job.memory + kSharedDout,
+        static_cast<const float*>(params.dout) + batch * params.dout_batch + head * params.dout_head +
+            job.first_row * params.dout_row,
+        params.dout_row, rows_left);
+    Rows rows;
+    rows.load(params, head_index, job.first_row + place.row);
+    int tile = 0;
+    for (; tile < whole_tiles; ++tile) step<false>(params, job, rows, place, dq, tile);
+    for (; tile < tiles; ++tile) step<true>(params, job, rows, place, dq, tile);
+  }
+  dq.write(static_cast<float*>(params.dq) + batch * params.dq_batch + head * params.dq_head +
+               job.first_row * params.dq_row,
+           params.dq_row, rows_left, params.scale);
+}

@@ -1,0 +1,101 @@
+// backward fp32 d40/72 full, schedule simt-backward:m16n32w4dq1, for sm_75.
+// Written by flashjit 0.1.0 from templates/kernels/backward_postprocess.cu.
+
+constexpr int kElementBytes = 4;  // of dQ
+constexpr int kHeadDim = 40;      // columns of dQ
+constexpr int kRows = 128;        // per CTA
+constexpr int kThreads = 256;     // per CTA
+
+// After a backward pass that adds dQ up in fp32: scales the sums and rounds them. A CTA does kRows rows of one
+// head.
+
+// What the host hands to the kernels of a backward pass. Host and device compile this one file, so the layout
+// cannot drift. The arrays of the workspace have rows padded to a multiple of kBackwardRowPadding per head,
+// so that a tile of rows can be copied whole.
+
+constexpr int kBackwardRowPadding = 128;
+
+struct BackwardParams {
+  const void* q;  // element (b, h, i, x) of q is at q + b * q_batch + h * q_head + i * q_row + x, in elements
+  const void* k;
+  const void* v;
+  const void* o;
+  const void* dout;  // the gradient of o
+  const float* lse;  // (batch, heads, seqlen_q), packed, natural log, as the forward pass wrote it
+  void* dq;
+  void* dk;
+  void* dv;
+
+  float* lse_log2;  // workspace (batch, heads, padded_q): lse * log2(e); +inf, so that P is 0, for rows that
+                    // see no key and for padding
+  float* delta;     // workspace (batch, heads, padded_q): the row's sum of dO * O; 0 for padding
+  float* dq_sum;  // workspace (batch, heads, padded_q, head_dim), if the schedule adds dQ up: before scaling
+  int* turns;     // workspace (batch, heads, padded_q / tile_m), if the additions are ordered
+  int* tile_counter;  // two zeros, which a kernel that takes its tiles from it leaves zero again
+
+  long long q_batch, q_head, q_row;
+  long long k_batch, k_head, k_row;
+  long long v_batch, v_head, v_row;
+  long long o_batch, o_head, o_row;
+  long long dout_batch, dout_head, dout_row;
+  long long dq_batch, dq_head, dq_row;
+  long long dk_batch, dk_head, dk_row;
+  long long dv_batch, dv_head, dv_row;
+
+  int batch, heads, heads_kv;
+  int group;  // heads / heads_kv
+  int seqlen_q, seqlen_k;
+  int padded_q;      // seqlen_q rounded up to a multiple of kBackwardRowPadding
+  int tiles;         // of this kernel's grid, per head and batch
+  float scale;       // of the logits
+  float scale_log2;  // scale * log2(e)
+};
+
+// 16 bytes of a tensor's elements as fp32, and back (PTX ISA, "cvt").
+
+constexpr int kVector = 16 / kElementBytes;
+
+__device__ __forceinline__ void widen(float (&to)[kVector], uint4 from) {
+  const unsigned words[4] = {from.x, from.y, from.z, from.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    to[i] = __uint_as_float(words[i]);
+  }
+}
+
+__device__ __forceinline__ uint4 narrow(const float (&from)[kVector]) {
+  unsigned words[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    words[i] = __float_as_uint(from[i]);
+  }
+  return uint4{words[0], words[1], words[2], words[3]};
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
+    flashjit_backward_simt_fp32_d40v72_m16n32w4dq1_postprocess(const __grid_constant__ BackwardParams params) {
+  const int head_index = blockIdx.x / params.tiles;
+  const int first_row = blockIdx.x % params.tiles * kRows;
+  const int batch = head_index / params.heads;
+  const int head = head_index % params.heads;
+  const int rows = min(kRows, params.seqlen_q - first_row);
+  const float* const sum =
+      params.dq_sum + (static_cast<long long>(head_index) * params.padded_q + first_row) * kHeadDim;
+  unsigned char* const dq =
+      static_cast<unsigned char*>(params.dq) +
+      (batch * params.dq_batch + head * params.dq_head + first_row * params.dq_row) * kElementBytes;
+
+  constexpr unsigned kChunks = kHeadDim / kVector;  // of a row
+#pragma unroll 4
+  for (unsigned i = threadIdx.x; i < rows * kChunks; i += kThreads) {
+    const int row = i / kChunks;
+    float value[kVector];
+#pragma unroll
+    for (int x = 0; x < kVector; x += 4) {
+      const float4 part = *reinterpret_cast<const float4*>(sum + i * kVector + x);
+      value[x] = part.x * params.scale, value[x + 1] = part.y * params.scale;
+      value[x + 2] = part.z * params.scale, value[x + 3] = part.w * params.scale;
+    }
+    *reinterpret_cast<uint4*>(dq + row * params.dq_row * kElementBytes + i % kChunks * 16) = narrow(value);
+  }
+}

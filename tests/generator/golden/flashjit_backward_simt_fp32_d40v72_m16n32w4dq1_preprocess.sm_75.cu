@@ -1,0 +1,131 @@
+// backward fp32 d40/72 full, schedule simt-backward:m16n32w4dq1, for sm_75.
+// Written by flashjit 0.1.0 from templates/kernels/backward_preprocess.cu.
+
+constexpr int kElementBytes = 4;  // of dO and O
+constexpr int kChunks = 18;       // of 16 bytes in a row of dO and O
+constexpr int kLanes = 32;        // side by side on a row
+constexpr int kRows = 128;        // per CTA
+constexpr int kThreads = 256;     // per CTA
+constexpr int kHeadDim = 40;      // columns of dQ
+
+// Before the backward pass proper (FlashAttention-2, Dao, arXiv 2307.08691, algorithm 2, line 4): delta, the
+// sum of dO * O of each query row, and the LSE in units of log2. A CTA does kRows rows of one head, up to the
+// end of the padding.
+
+// What the host hands to the kernels of a backward pass. Host and device compile this one file, so the layout
+// cannot drift. The arrays of the workspace have rows padded to a multiple of kBackwardRowPadding per head,
+// so that a tile of rows can be copied whole.
+
+constexpr int kBackwardRowPadding = 128;
+
+struct BackwardParams {
+  const void* q;  // element (b, h, i, x) of q is at q + b * q_batch + h * q_head + i * q_row + x, in elements
+  const void* k;
+  const void* v;
+  const void* o;
+  const void* dout;  // the gradient of o
+  const float* lse;  // (batch, heads, seqlen_q), packed, natural log, as the forward pass wrote it
+  void* dq;
+  void* dk;
+  void* dv;
+
+  float* lse_log2;  // workspace (batch, heads, padded_q): lse * log2(e); +inf, so that P is 0, for rows that
+                    // see no key and for padding
+  float* delta;     // workspace (batch, heads, padded_q): the row's sum of dO * O; 0 for padding
+  float* dq_sum;  // workspace (batch, heads, padded_q, head_dim), if the schedule adds dQ up: before scaling
+  int* turns;     // workspace (batch, heads, padded_q / tile_m), if the additions are ordered
+  int* tile_counter;  // two zeros, which a kernel that takes its tiles from it leaves zero again
+
+  long long q_batch, q_head, q_row;
+  long long k_batch, k_head, k_row;
+  long long v_batch, v_head, v_row;
+  long long o_batch, o_head, o_row;
+  long long dout_batch, dout_head, dout_row;
+  long long dq_batch, dq_head, dq_row;
+  long long dk_batch, dk_head, dk_row;
+  long long dv_batch, dv_head, dv_row;
+
+  int batch, heads, heads_kv;
+  int group;  // heads / heads_kv
+  int seqlen_q, seqlen_k;
+  int padded_q;      // seqlen_q rounded up to a multiple of kBackwardRowPadding
+  int tiles;         // of this kernel's grid, per head and batch
+  float scale;       // of the logits
+  float scale_log2;  // scale * log2(e)
+};
+
+// 16 bytes of a tensor's elements as fp32, and back (PTX ISA, "cvt").
+
+constexpr int kVector = 16 / kElementBytes;
+
+__device__ __forceinline__ void widen(float (&to)[kVector], uint4 from) {
+  const unsigned words[4] = {from.x, from.y, from.z, from.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    to[i] = __uint_as_float(words[i]);
+  }
+}
+
+__device__ __forceinline__ uint4 narrow(const float (&from)[kVector]) {
+  unsigned words[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    words[i] = __float_as_uint(from[i]);
+  }
+  return uint4{words[0], words[1], words[2], words[3]};
+}
+
+constexpr float kLog2e = 1.442695040888963407f;
+constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
+
+// One row's part of the sum that falls to a lane, then the sum over the row's lanes, which all get it.
+__device__ __forceinline__ float row_sum(const unsigned char* o, const unsigned char* dout, int lane,
+                                         bool inside) {
+  float sum = 0;
+#pragma unroll
+  for (int chunk = lane; chunk < kChunks; chunk += kLanes) {
+    if (!inside) continue;
+    float a[kVector], b[kVector];
+    widen(a, *reinterpret_cast<const uint4*>(o + 16 * chunk));
+    widen(b, *reinterpret_cast<const uint4*>(dout + 16 * chunk));
+#pragma unroll
+    for (int x = 0; x < kVector; ++x) sum = fmaf(a[x], b[x], sum);
+  }
+#pragma unroll
+  for (int bit = kLanes / 2; bit > 0; bit /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, bit);
+  return sum;
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
+    flashjit_backward_simt_fp32_d40v72_m16n32w4dq1_preprocess(const __grid_constant__ BackwardParams params) {
+  const int head_index = blockIdx.x / params.tiles;
+  const int first_row = blockIdx.x % params.tiles * kRows;
+  const int batch = head_index / params.heads;
+  const int head = head_index % params.heads;
+  const long long padded = static_cast<long long>(head_index) * params.padded_q + first_row;
+
+  const int lane = threadIdx.x % kLanes;
+  const unsigned char* o =
+      static_cast<const unsigned char*>(params.o) + (batch * params.o_batch + head * params.o_head) * kElementBytes;
+  const unsigned char* dout = static_cast<const unsigned char*>(params.dout) +
+                              (batch * params.dout_batch + head * params.dout_head) * kElementBytes;
+#pragma unroll 4
+  for (int step = 0; step < kRows; step += kThreads / kLanes) {
+    const int in_tile = step + threadIdx.x / kLanes;
+    const int row = first_row + in_tile;
+    const bool inside = row < params.seqlen_q;
+    const float delta = row_sum(o + row * params.o_row * kElementBytes,
+                                dout + row * params.dout_row * kElementBytes, lane, inside);
+    if (lane == 0) {
+      float lse = -kInfinity;
+      if (inside) lse = params.lse[static_cast<long long>(head_index) * params.seqlen_q + row];
+      params.delta[padded + in_tile] = delta;
+      // exp2(s - inf) is 0: a row that sees no key weighs nothing, whatever its scores.
+      params.lse_log2[padded + in_tile] = lse == -kInfinity ? kInfinity : lse * kLog2e;
+    }
+  }
+
+  float4* const sum = reinterpret_cast<float4*>(params.dq_sum + padded * kHeadDim);
+#pragma unroll 4
+  for (int i = threadIdx.x; i < kRows * kHeadDim / 4; i += kThreads) sum[i] = float4{0, 0, 0, 0};
+}
