@@ -17,7 +17,7 @@ constexpr int kConsumerRegisters = 240;  // 24 + 2 * 240 is what 384 threads are
 constexpr int kDqRows = 128;             // per CTA of the kernel that owns rows of dQ
 constexpr int kDqKeys = 64;              // per step of it
 constexpr int kMostSlots = 6;            // of its ring of K and V
-constexpr int kSectionBytes = 32 << 20;  // of what causal tiles that run together read and add to
+constexpr int kTicketBytes = 40;         // of shared memory, for the numbers of tiles
 
 // Registers that a consumer needs beside its fragments. Found by compiling: from here on ptxas neither spills
 // nor serialises products.
@@ -50,7 +50,7 @@ int owners_bytes(const Problem& problem, const WgmmaBackwardSchedule& s, int key
   const int tiles = (key_stages * s.tile_n + 2 * s.tile_m) * panels * kRowBytes;
   const int exchange = exchange_stages(s) * s.tile_n * s.tile_m * 2;
   const int statistics = 2 * 2 * 4 * s.tile_m;
-  const int barriers = 8 * (5 * key_stages + 8 + 2 * exchange_stages(s) + 2);
+  const int barriers = 8 * (5 * key_stages + 8 + 2 * exchange_stages(s) + 2) + kTicketBytes;
   return tiles + exchange + statistics + barriers;
 }
 
@@ -61,7 +61,8 @@ int key_stages(const Problem& problem, const WgmmaBackwardSchedule& s, const Tar
 // As templates/parts/wgmma_backward_dq_layout.cuh lays it out, which asserts that it fits.
 int ring_bytes(const Problem& problem, int slots) {
   const int qk = panels_of(problem.head_dim) * kRowBytes, v = panels_of(problem.value_dim()) * kRowBytes;
-  return kDqRows * (qk + v) + slots * (kDqKeys * std::max(qk, v) + 16) + 8 * 4 * (kDqRows / 64);
+  return kDqRows * (qk + v) + slots * (kDqKeys * std::max(qk, v) + 16) + 8 * 4 * (kDqRows / 64) +
+         kTicketBytes;
 }
 
 int ring_slots(const Problem& problem, const Target& target) {
@@ -150,20 +151,14 @@ Recipe recipe_owners(const Problem& problem, const WgmmaBackwardSchedule& s, con
     recipe.constants.push_back(
         number("kDqColumns", dq_columns(problem, s), "of dQ that a warpgroup computes for 64 rows"));
   }
-  if (problem.causal) {
-    const int row =
-        2 * 2 * (problem.head_dim + problem.value_dim()) + (adds_dq(s) ? 4 * problem.head_dim : 0);
-    recipe.constants.push_back(
-        number("kSectionUnits", kSectionBytes / (row * kBackwardRowPadding),
-               "of kBackwardRowPadding queries, of the heads whose tiles run together"));
-  }
   list_products(recipe, problem, s.tile_m, dq_columns(problem, s));
   recipe.geometry = {.grid = Grid::key_tiles,
                      .tile_m = s.tile_m,
                      .tile_n = s.tile_n,
                      .threads = kThreads,
                      .shared_bytes = bytes,
-                     .persistent = true};
+                     .persistent = true,
+                     .dynamic = true};
   recipe.maps = {{Operand::q, s.tile_m, qk},   {Operand::k, s.tile_n, qk},  {Operand::v, s.tile_n, v},
                  {Operand::dout, s.tile_m, v}, {Operand::dk, s.tile_n, qk}, {Operand::dv, s.tile_n, v}};
   return recipe;
@@ -182,7 +177,8 @@ Recipe recipe_dq(const Problem& problem, const Target& target) {
   recipe.sections = sections(problem);
   recipe.sections["dv"] = false;
   list_products(recipe, problem, kDqKeys, kDqKeys);
-  recipe.geometry = {.tile_m = kDqRows, .threads = kThreads, .shared_bytes = bytes, .persistent = true};
+  recipe.geometry = {
+      .tile_m = kDqRows, .threads = kThreads, .shared_bytes = bytes, .persistent = true, .dynamic = true};
   recipe.maps = {{Operand::q, 64, qk},
                  {Operand::k, kDqKeys, qk},
                  {Operand::v, kDqKeys, v},

@@ -61,7 +61,7 @@ struct Geometry {
   int cluster = 1;          // CTAs per cluster
   bool persistent = false;  // one CTA per multiprocessor, each with many tiles
   bool dynamic =
-      false;  // persistent CTAs take tiles from a counter in device memory (ForwardParams::tile_counter)
+      false;  // persistent CTAs take tiles from a counter in device memory (tile_counter)
   bool packs = false;  // tiles hold rows of several query heads where few queries would leave them empty
   int section_bytes =
       0;  // L2 section of an order that takes the longest tiles first; 0 where it does not apply

@@ -36,7 +36,8 @@ long long pairs_of(const Shape& shape, Grid grid) {
 }
 
 bool has_dynamic_tiles(const LoadedPlan& plan) {
-  return plan.kernels.front().code->source.geometry.dynamic;
+  return std::any_of(plan.kernels.begin(), plan.kernels.end(),
+                     [](const LoadedKernel& kernel) { return kernel.code->source.geometry.dynamic; });
 }
 
 }  // namespace
@@ -136,6 +137,7 @@ void Launcher::backward(const Shape& shape, const BackwardArgs& args, Stream str
   check_pass(Pass::backward);
   BackwardParams params;
   if (!make_backward_params(plan_->problem, shape, args, params)) return;
+  if (counters_ != nullptr) params.tile_counter = counters_->for_launch(stream);  // for its kernels in turn
   for (const KernelLauncher& kernel : kernels_)
     static_cast<void>(kernel.tiles(shape));  // all fit, or none runs
 

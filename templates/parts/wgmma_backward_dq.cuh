@@ -4,7 +4,7 @@
 #include "params/backward.h"
 #include "parts/wgmma_backward_chains.cuh"
 #include "parts/wgmma_backward_dq_layout.cuh"
-#include "parts/wgmma_backward_rounds.cuh"
+#include "parts/wgmma_backward_tickets.cuh"
 #include "ptx/convert.cuh"
 #include "ptx/math.cuh"
 #include "ptx/mbarrier.cuh"
@@ -43,7 +43,7 @@ __device__ __forceinline__ void feed_queries(const TensorMap& map_q, const Tenso
                                              const BackwardParams& p, unsigned shared) {
 #pragma unroll 1
   for (int round = 0;; ++round) {
-    const int index = tile_of_round(round, p.tiles * p.heads * p.batch);
+    const int index = read_ticket(shared, round);
     if (index < 0) return;
     const QueryTile tile = tile_at(index, p);
 #pragma unroll 1
@@ -72,13 +72,13 @@ __device__ __forceinline__ void load_slot(const TensorMap& map, unsigned shared,
   slot.advance();
 }
 
-// Another keeps the ring going. V comes before K: with three slots, K first would wait for itself.
+// Another deals tiles and keeps the ring going. V comes before K: with three slots, K first would wait for itself.
 __device__ __forceinline__ void feed_ring(const TensorMap& map_k, const TensorMap& map_v,
                                           const BackwardParams& p, unsigned shared) {
   Slot slot{0, 1};
 #pragma unroll 1
   for (int round = 0;; ++round) {
-    const int index = tile_of_round(round, p.tiles * p.heads * p.batch);
+    const int index = take_ticket(shared, round, p.tiles * p.heads * p.batch, p);
     if (index < 0) return;
     const QueryTile tile = tile_at(index, p);
     const int head_kv = tile.head / p.group;
@@ -207,7 +207,7 @@ struct QueryOwner {
   __device__ __forceinline__ void run(const TensorMap& map_dq) {
 #pragma unroll 1
     for (int round = 0;; ++round) {
-      const int index = tile_of_round(round, params.tiles * params.heads * params.batch);
+      const int index = read_ticket(shared, round);
       if (index < 0) return;
       compute(tile_at(index, params), round, map_dq);
     }

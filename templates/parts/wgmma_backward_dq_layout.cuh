@@ -18,7 +18,9 @@ constexpr int kDoFull = kQEmpty + 8 * kWarpgroups;
 constexpr int kDoEmpty = kDoFull + 8 * kWarpgroups;
 constexpr int kSlotFull = kDoEmpty + 8 * kWarpgroups;
 constexpr int kSlotEmpty = kSlotFull + 8 * kSlots;
-static_assert(kSlotEmpty + 8 * kSlots <= kSharedBytes);
+constexpr int kTickets = kSlotEmpty + 8 * kSlots;
+#include "parts/wgmma_backward_tickets.cuh"
+static_assert(kTickets + kTicketBytes <= kSharedBytes);
 
 // A place in the ring, and the parity its barriers are waited for with.
 struct Slot {
@@ -44,5 +46,6 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
     mbarrier_init(shared + kSlotFull + 8 * slot, 1);
     mbarrier_init(shared + kSlotEmpty + 8 * slot, 4 * kWarpgroups);
   }
+  make_ticket_barriers(shared, 4 * kWarpgroups + 1);  // and the thread that feeds Q and dO
   mbarrier_init_fence();
 }

@@ -10,11 +10,13 @@
 
 // What one of two threads feeds: a tile of keys, then rows of queries with a statistic each.
 struct FeedKQ {
+  static constexpr bool kDeals = true;  // tiles to all others
   static constexpr int kPanels = kPanelsQk, kBoxPanels = kBoxPanelsQk;
   static constexpr int kKeys = kK, kKeysFull = kKFull;
   static constexpr int kRows = kQ, kStatistics = kLse, kRowsFull = kQFull, kRowsEmpty = kQEmpty;
 };
 struct FeedVDo {
+  static constexpr bool kDeals = false;
   static constexpr int kPanels = kPanelsV, kBoxPanels = kBoxPanelsV;
   static constexpr int kKeys = kV, kKeysFull = kVFull;
   static constexpr int kRows = kDo, kStatistics = kDelta, kRowsFull = kDoFull, kRowsEmpty = kDoEmpty;
@@ -28,7 +30,7 @@ __device__ __forceinline__ void feed(const TensorMap& map_keys, const TensorMap&
   int step = 0;  // of the CTA, over all its tiles
 #pragma unroll 1
   for (int round = 0;; ++round) {
-    const int index = tile_of_round(round, tile_count(p));
+    const int index = What::kDeals ? take_ticket(shared, round, tile_count(p), p) : read_ticket(shared, round);
     if (index < 0) return;
     const KeyTile tile = tile_at(index, p);
     const int stage_of_keys = round % kKeyStages;
@@ -48,7 +50,8 @@ __device__ __forceinline__ void feed(const TensorMap& map_keys, const TensorMap&
       mbarrier_arrive_expecting(full, kRowsBytes + kRowStatistics);
       load_tile<What::kPanels, What::kBoxPanels, kTileM>(shared + What::kRows + stage * kRowsBytes, map_rows,
                                                          full, m * kTileM, head, tile.batch);
-      const long long row = (static_cast<long long>(tile.batch) * p.heads + head) * p.padded_q + m * kTileM;
+      // No Hopper has memory for 2^32 rows.
+      const unsigned row = (tile.batch * p.heads + head) * p.padded_q + m * kTileM;
       bulk_load(shared + What::kStatistics + stage * kRowStatistics, statistics + row, kRowStatistics, full);
       if (++m == tile.end_step) {
         m = tile.first_step;
@@ -64,7 +67,7 @@ __device__ __forceinline__ void send_gradients(const TensorMap& map_dk, const Te
                                                const BackwardParams& p, unsigned shared) {
 #pragma unroll 1
   for (int round = 0;; ++round) {
-    const int index = tile_of_round(round, tile_count(p));
+    const int index = read_ticket(shared, round);
     if (index < 0) return;
     const KeyTile tile = tile_at(index, p);
     const int stage = round % kKeyStages;

@@ -200,7 +200,7 @@ struct KeyOwner {
       /*%/turns%*/
 #pragma unroll 1
     for (;; ++round) {
-      const int index = tile_of_round(round, tile_count(params));
+      const int index = read_ticket(shared, round);
       if (index < 0) break;
       compute(tile_at(index, params));
     }

@@ -39,8 +39,10 @@ constexpr int kExchangeFull = kDoEmpty + 8 * kStages;
 constexpr int kExchangeEmpty = kExchangeFull + 8 * kExchangeStages;
 constexpr int kKRead = kExchangeEmpty + 8 * kExchangeStages;  // by all that read it besides dK's owners
 constexpr int kVRead = kKRead + 8;                            // likewise
-constexpr int kEnd = kVRead + 8;
-static_assert(kEnd <= kSharedBytes);
+constexpr int kTickets = kVRead + 8;
+
+#include "parts/wgmma_backward_tickets.cuh"
+static_assert(kTickets + kTicketBytes <= kSharedBytes);
 
 // One thread makes the barriers; the caller synchronises the CTA.
 __device__ __forceinline__ void make_barriers(unsigned shared) {
@@ -63,5 +65,6 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
     mbarrier_init(shared + kExchangeFull + 8 * stage, kOwnerWarps);
     mbarrier_init(shared + kExchangeEmpty + 8 * stage, kOwnerWarps);
   }
+  make_ticket_barriers(shared, kConsumerWarps + 2);  // and two threads that feed and send
   mbarrier_init_fence();
 }

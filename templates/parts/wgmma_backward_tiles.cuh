@@ -1,7 +1,7 @@
 // Which tile of keys comes when, and which queries see it.
 #pragma once
 #include "params/backward.h"
-#include "parts/wgmma_backward_rounds.cuh"
+#include "parts/wgmma_backward_tickets.cuh"
 
 struct KeyTile {
   int key;  // the first
@@ -24,22 +24,9 @@ __device__ __forceinline__ int tile_count(const BackwardParams& p) {
 
 __device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
   const int tiles = anew(p.tiles);
-  /*%#causal%*/
-  // Longest first among as many heads as keep what they read and add to in L2.
-  const int head_units = p.group * (anew(p.padded_q) / kBackwardRowPadding);
-  const int section = max(1, kSectionUnits / max(1, head_units));
-  const int section_tiles = tiles * section;
-  const int first_head = index / section_tiles * section;
-  const int inside = index - first_head * tiles;
-  const int heads_here = min(section, p.heads_kv * p.batch - first_head);
-  const int n = inside / heads_here;
-  const int batch_head = first_head + inside - n * heads_here;
-  /*%/causal%*/
-  /*%^causal%*/
-  // All tiles of a head, then the next head: what runs together shares Q and dO.
+  // All tiles of a head, then the next head: what runs together shares Q and dO. Causal: the first is longest.
   const int batch_head = index / tiles;
   const int n = index - batch_head * tiles;
-  /*%/causal%*/
   KeyTile tile;
   tile.key = n * kTileN;
   tile.batch = batch_head / p.heads_kv;
