@@ -207,6 +207,76 @@ static void check_forward(struct flashjit_engine* engine) {
   flashjit_plan_destroy(plan);
 }
 
+/* One row and one key: whatever q and k say, dv is dout, and the softmax of one number has no slope. */
+static void check_backward(struct flashjit_engine* engine) {
+  enum { kDim = 64, kQ = 0, kK, kV, kO, kDout, kLse, kDq, kDk, kDv, kBuffers };
+  struct flashjit_problem problem = {.size = sizeof problem, .pass = FLASHJIT_BACKWARD, .head_dim = kDim};
+  struct flashjit_shape shape = {.size = sizeof shape, .batch = 1, .heads = 1, .seqlen_q = 1, .seqlen_k = 1};
+  struct flashjit_plan* plan = NULL;
+  const enum flashjit_status made = flashjit_plan_create(engine, &problem, &shape, NULL, &plan);
+  if (made == FLASHJIT_NOT_FOUND) {
+    fprintf(stderr, "c_abi_test: no NVRTC here, backward is not run: %s\n", flashjit_last_error());
+    return;
+  }
+  check(made == FLASHJIT_OK, "backward plan");
+  if (plan == NULL) return;
+  struct flashjit_origin origin = {.size = sizeof origin};
+  struct flashjit_kernel kernel = {.size = sizeof kernel};
+  check(flashjit_plan_origin(plan, &origin) == FLASHJIT_OK && origin.kernels >= 2, "several kernels");
+  for (size_t i = 0; i < origin.kernels; ++i) {
+    check(flashjit_plan_kernel(plan, i, &kernel) == FLASHJIT_OK &&
+              strncmp(kernel.name, origin.kernel, strlen(origin.kernel)) == 0,
+          "kernels are named after the plan");
+  }
+  size_t bytes = 0;
+  check(flashjit_workspace_bytes(plan, NULL, &bytes) == FLASHJIT_OK && bytes >= 2 * 128 * sizeof(float),
+        "workspace");
+  check(flashjit_workspace_bytes(plan, NULL, NULL) == FLASHJIT_INVALID_ARGUMENT && says("bytes is null"),
+        "workspace to nowhere");
+
+  uint16_t ones[kDim]; /* bf16 */
+  uint16_t result[kDim];
+  const float lse = sqrtf((float)kDim);
+  for (int x = 0; x < kDim; ++x) ones[x] = 0x3f80;
+  void* memory[kBuffers];
+  for (int i = 0; i < kBuffers; ++i) {
+    check(flashjit_allocate(engine, sizeof ones, &memory[i]) == FLASHJIT_OK, "allocate");
+    check(flashjit_upload(engine, memory[i], ones, sizeof ones, NULL) == FLASHJIT_OK, "upload");
+  }
+  check(flashjit_upload(engine, memory[kLse], &lse, sizeof lse, NULL) == FLASHJIT_OK, "upload lse");
+  void* workspace = NULL;
+  check(flashjit_allocate(engine, bytes, &workspace) == FLASHJIT_OK, "allocate the workspace");
+  struct flashjit_backward_args args = {.size = sizeof args,
+                                        .q = memory[kQ],
+                                        .k = memory[kK],
+                                        .v = memory[kV],
+                                        .o = memory[kO],
+                                        .dout = memory[kDout],
+                                        .lse = memory[kLse],
+                                        .dq = memory[kDq],
+                                        .dk = memory[kDk],
+                                        .dv = memory[kDv]};
+  args.dout = NULL;
+  check(flashjit_backward(plan, &args, NULL) == FLASHJIT_INVALID_ARGUMENT && says("dout is "), "dout");
+  args.dout = memory[kDout];
+  struct flashjit_forward_args forward = {.size = sizeof forward};
+  check(flashjit_forward(plan, &forward, NULL) == FLASHJIT_INVALID_ARGUMENT && says("backward pass"),
+        "a backward plan runs no forward pass");
+  for (int round = 0; round < 2; ++round) { /* the engine's pool, then the caller's memory */
+    args.workspace = round == 0 ? NULL : workspace;
+    check(flashjit_backward(plan, &args, NULL) == FLASHJIT_OK, "backward");
+    check(flashjit_download(engine, result, memory[kDv], sizeof result, NULL) == FLASHJIT_OK, "download dv");
+    check(memcmp(result, ones, sizeof ones) == 0, "dv is dout");
+    check(flashjit_download(engine, result, memory[kDq], sizeof result, NULL) == FLASHJIT_OK, "download dq");
+    for (int x = 0; x < kDim; ++x) check((result[x] & 0x7fff) == 0, "dq is 0");
+    check(flashjit_upload(engine, memory[kDv], result, sizeof result, NULL) == FLASHJIT_OK, "clear dv");
+    check(flashjit_upload(engine, memory[kDq], ones, sizeof ones, NULL) == FLASHJIT_OK, "spoil dq");
+  }
+  check(flashjit_free(engine, workspace) == FLASHJIT_OK, "free");
+  for (int i = 0; i < kBuffers; ++i) check(flashjit_free(engine, memory[i]) == FLASHJIT_OK, "free");
+  flashjit_plan_destroy(plan);
+}
+
 int run_c_abi_checks(void) {
   failures = 0;
   check(strlen(flashjit_version()) >= 5, "version");
@@ -226,6 +296,11 @@ int run_c_abi_checks(void) {
   check(strlen(flashjit_engine_description(engine)) > 0, "description");
   check_calls(engine);
   check_forward(engine);
+  flashjit_engine_destroy(engine);
+  options.device = "emulated:sm_90a";
+  check(flashjit_engine_create(&options, &engine) == FLASHJIT_OK, "another engine");
+  if (engine == NULL) return failures;
+  check_backward(engine);
   flashjit_engine_destroy(engine);
   return failures;
 }
