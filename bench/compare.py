@@ -2,9 +2,11 @@
 """Times flashjit and its peers over a grid, interleaved in one run, and writes results.jsonl, ratios.md and ratios.png.
 
 Each cell is timed in rounds; in a round everybody gets an idle pause, a warm-up and cold-L2 launches, in turn, so that heat
-and the power limit hit all alike. FLOPs are FlashAttention's count: 4 b h s^2 d, halved when causal.
+and the power limit hit all alike. FLOPs are FlashAttention's count: 4 b h s^2 d, halved when causal; 2.5 times that for a
+backward pass, which is timed with its pre- and postprocessing and without the forward pass before it.
 
     bench/compare.py --library build/shared/libflashjit.so --ours mma,wgmma --out bench/results/h200
+    bench/compare.py --library build/shared/libflashjit.so --pass backward --ours wgmma,wgmma:deterministic --out /tmp/bwd
 """
 import argparse
 import json
@@ -73,11 +75,84 @@ def largest_error(ours, q, k, v, causal, out):
     return worst
 
 
+def largest_gradient_error(q, k, v, causal, dout, gradients):
+    """As largest_error, of dq, dk and dv of the last head of the batch; heads share nothing."""
+    b, h = q.shape[0] - 1, q.shape[2] - 1
+    def differentiate(t):
+        x, y, z = (one[b, :, h].to(t).requires_grad_() for one in (q, k, v))
+        s = (x @ y.T) * q.shape[-1] ** -0.5
+        if causal:
+            seen = torch.ones(s.shape, dtype=torch.bool, device=q.device).tril(k.shape[1] - q.shape[1])
+            s = s.masked_fill(~seen, float("-inf"))
+        return torch.autograd.grad(torch.softmax(s, -1) @ z, (x, y, z), dout[b, :, h].to(t))
+    worst = 0.0
+    for ours, exact, plain in zip(gradients, differentiate(torch.float64), differentiate(q.dtype)):
+        allowed = 2 * (plain.double() - exact).abs().max() + 2 * ((exact.to(q.dtype) + 0.3 - 0.3) - exact).abs().max()
+        error = (ours[b, :, h].double() - exact).abs().max()
+        worst = max(worst, float(error / allowed)) if torch.isfinite(error) else float("inf")
+    return worst
+
+
+class Forward:
+    """One cell's tensors, and what a contestant does with them."""
+    factor = 1.0
+
+    def __init__(self, engine, q, k, v, causal):
+        self.engine, self.q, self.k, self.v, self.causal = engine, q, k, v, causal
+        self.stream = torch.cuda.current_stream().cuda_stream
+
+    def ours(self, family, schedule, tuning, deterministic):
+        """The launch, where its schedule came from, and how wrong it is."""
+        q, k, v = self.q, self.k, self.v
+        plan = self.engine.plan(q, k, v, self.causal, family=family, schedule=schedule, tuning=tuning)
+        out = torch.full_like(q, float("nan"))
+        run = lambda: self.engine.forward(plan, q, k, v, out, stream=self.stream)
+        run()
+        torch.cuda.synchronize()
+        return run, self.engine.origin(plan) | {"error": largest_error(self.engine, q, k, v, self.causal, out)}
+
+    def peer(self, attend):
+        def run():
+            with torch.no_grad():
+                return attend(self.q, self.k, self.v, self.causal)
+        return run
+
+
+class Backward(Forward):
+    factor = 2.5
+
+    def __init__(self, engine, q, k, v, causal):
+        super().__init__(engine, q, k, v, causal)
+        self.dout, self.o = torch.randn_like(q), torch.empty_like(q)
+        self.lse = torch.empty(q.shape[0], q.shape[2], q.shape[1], dtype=torch.float32, device=q.device)
+        engine.forward(engine.plan(q, k, v, causal), q, k, v, self.o, self.lse, stream=self.stream)
+
+    def ours(self, family, schedule, tuning, deterministic):
+        q, k, v = self.q, self.k, self.v
+        plan = self.engine.plan(q, k, v, self.causal, family=family, schedule=schedule, tuning=tuning, backward=True,
+                                deterministic=deterministic)
+        gradients = [torch.full_like(x, float("nan")) for x in (q, k, v)]
+        workspace = torch.empty(self.engine.workspace_bytes(plan), dtype=torch.int8, device=q.device)
+        run = lambda: self.engine.backward(plan, q, k, v, self.o, self.dout, self.lse, *gradients, workspace=workspace,
+                                           stream=self.stream)
+        run()
+        torch.cuda.synchronize()
+        return run, self.engine.origin(plan) | {
+            "error": largest_gradient_error(q, k, v, self.causal, self.dout, gradients), "workspace": workspace.numel()}
+
+    def peer(self, attend):
+        leaves = [x.detach().requires_grad_() for x in (self.q, self.k, self.v)]
+        out = attend(*leaves, self.causal)
+        return lambda: torch.autograd.grad(out, leaves, self.dout, retain_graph=True)
+
+
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--library", required=True, help="libflashjit.so")
     ap.add_argument("--out", required=True, help="folder for results.jsonl, ratios.md and ratios.png")
-    ap.add_argument("--ours", default="", help="families to time, such as mma,wgmma; empty: what the Engine chooses")
+    ap.add_argument("--pass", dest="which", default="forward", choices=("forward", "backward"))
+    ap.add_argument("--ours", default="",
+                    help="families to time, such as mma,wgmma; empty: what the Engine chooses. Backward: wgmma:deterministic too")
     ap.add_argument("--schedules", default="", help="a JSON file {\"family d causal s\": \"schedule\"} that overrides the choice")
     ap.add_argument("--tuning", default="off", choices=("off", "quick", "full"))
     ap.add_argument("--peers", default="fa2,cudnn,flash_attn2,fa3,fa4")
@@ -109,7 +184,6 @@ def main():
          cudnn=torch.backends.cudnn.version(), missing_peers=missing, command=" ".join(sys.argv), pause=a.pause,
          rounds=a.rounds, commit=a.commit, nvrtc=a.nvrtc, date=time.strftime("%Y-%m-%d"))
     flush = torch.empty(256 << 20, dtype=torch.int8, device="cuda")
-    stream = torch.cuda.current_stream().cuda_stream
 
     cells = []
     for d in map(int, a.dims.split(",")):
@@ -117,27 +191,22 @@ def main():
             for s in map(int, a.seqs.split(",")):
                 b, h = max(1, a.tokens // s), max(1, a.hidden // d)
                 q, k, v = (torch.randn(b, s, h, d, dtype=dtype, device="cuda") for _ in range(3))
-                flops = 4 * b * h * s * s * d / (2 if causal else 1)
-                cell = dict(d=d, causal=causal, s=s, b=b, h=h, dtype=a.dtype)
+                one = (Backward if a.which == "backward" else Forward)(engine, q, k, v, causal)
+                flops = one.factor * 4 * b * h * s * s * d / (2 if causal else 1)
+                cell = {"pass": a.which} | dict(d=d, causal=causal, s=s, b=b, h=h, dtype=a.dtype)
                 contestants, origins = {}, {}
-                for family in ours:
-                    label = f"flashjit {family}".strip()
+                for name in ours:
+                    label = f"flashjit {name}".strip()
+                    family, _, how = name.partition(":")
                     try:
-                        schedule = given.get(f"{family} {d} {causal} {s}", "")
-                        plan = engine.plan(q, k, v, causal, family=family, schedule=schedule, tuning=a.tuning)
-                        out = torch.full_like(q, float("nan"))
-                        engine.forward(plan, q, k, v, out, stream=stream)
-                        torch.cuda.synchronize()
-                        origins[label] = engine.origin(plan) | {"error": largest_error(engine, q, k, v, causal, out)}
-                        contestants[label] = lambda plan=plan, out=out: engine.forward(plan, q, k, v, out, stream=stream)
+                        schedule = given.get(f"{name} {d} {causal} {s}", "")
+                        contestants[label], origins[label] = one.ours(family, schedule, a.tuning, how == "deterministic")
                     except RuntimeError as error:
                         emit(**cell, who=label, failed=str(error)[:500])
                         print(label, d, causal, s, error, file=sys.stderr)
                 for name, peer in others.items():
-                    def run(peer=peer):
-                        with torch.no_grad():
-                            return peer(q, k, v, causal)
                     try:
+                        run = one.peer(peer)
                         run()
                         torch.cuda.synchronize()
                         contestants[name] = run
@@ -191,7 +260,7 @@ def write_table(a, cells):
         return f"{statistics.geometric_mean(known):.3f} (least {min(known):.3f})" if known else "-"
     lines.append("| geometric mean | " + " | ".join([""] * len(names)) + " | " + " | ".join(mean(best[n]) for n in mine)
                  + " | " + " | ".join(mean(over_fa2[n]) for n in mine) + " |")
-    text = "TFLOP/s, best of the rounds' medians.\n\n" + "\n".join(lines) + "\n"
+    text = f"TFLOP/s, {a.which} pass, best of the rounds' medians.\n\n" + "\n".join(lines) + "\n"
     open(os.path.join(a.out, "ratios.md"), "w").write(text)
     print(lines[-1])
 
@@ -216,7 +285,7 @@ def write_plot(a, cells):
     for line in axes:
         line[0].set_ylabel("TFLOP/s")
     axes[0][0].legend(fontsize=7)
-    figure.suptitle(f"{torch.cuda.get_device_name()}, {a.dtype}, {a.tokens} tokens, heads x head_dim = {a.hidden}", fontsize=11)
+    figure.suptitle(f"{torch.cuda.get_device_name()}, {a.which}, {a.dtype}, {a.tokens} tokens, heads x head_dim = {a.hidden}", fontsize=11)
     figure.tight_layout()
     figure.savefig(os.path.join(a.out, "ratios.png"), dpi=110)
 
