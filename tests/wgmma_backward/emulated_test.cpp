@@ -1,0 +1,105 @@
+// Family wgmma's backward pass on the emulator, all checks on: both ways to get dQ, the head dims between the
+// panels, groups of heads, rows that see no key, and keys that no row sees.
+#define DOCTEST_CONFIG_IMPLEMENT
+#include <doctest/doctest.h>
+
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "runtime/compile.hpp"
+#include "tests/support/gradient_case.hpp"
+
+using namespace flashjit;
+using flashjit::autotune::InputKind;
+using flashjit::test::AttentionCase;
+using flashjit::test::Gradients;
+using flashjit::test::Layout;
+
+namespace {
+
+Engine& engine() {
+  // Entries of earlier runs would hide a compiler's mistakes.
+  static Engine instance{EngineOptions{.device = "emulated:sm_90a", .use_cache = false}};
+  return instance;
+}
+
+void check(const std::string& schedule, AttentionCase one) {
+  one.problem.pass = Pass::backward;
+  CAPTURE(schedule);
+  CAPTURE(describe(one));
+  const Gradients::Result result = Gradients(one).run(engine(), {.schedule = schedule}, false);
+  CHECK_MESSAGE(result.check.ok, result.check.message);
+}
+
+const std::vector<const char*> kD64{"wgmma-backward:m128n128s2", "wgmma-backward:m128n128s2t1",
+                                    "wgmma-backward:m128n128s2t2", "wgmma-backward:m128n128s2dq0",
+                                    "wgmma-backward:m64n64s2dq0"};
+const std::vector<const char*> kD128{"wgmma-backward:m64n128s2", "wgmma-backward:m64n128s2t1",
+                                     "wgmma-backward:m64n128s2dq0", "wgmma-backward:m64n64s2dq0"};
+// Ragged ends, keys before the first query's diagonal, a group of heads, several tiles.
+constexpr Shape kRagged{.batch = 1, .heads = 4, .heads_kv = 2, .seqlen_q = 200, .seqlen_k = 330};
+
+}  // namespace
+
+TEST_CASE("every way and knob, full and causal") {
+  for (const bool causal : {false, true}) {
+    for (const char* schedule : kD64) check(schedule, {{.head_dim = 64, .causal = causal}, kRagged});
+    for (const char* schedule : kD128) {
+      check(schedule, {{.dtype = DType::fp16, .head_dim = 128, .causal = causal}, kRagged});
+    }
+    check("wgmma-backward:m64n64s2dq0", {{.head_dim = 256, .causal = causal}, kRagged});
+  }
+}
+
+TEST_CASE("head dims that end inside a panel, and values wider or narrower than keys") {
+  const Shape shape{.batch = 2, .heads = 2, .heads_kv = 1, .seqlen_q = 70, .seqlen_k = 150};
+  for (const int head_dim : {8, 24, 40, 56}) {
+    check("wgmma-backward:m128n128s2", {{.head_dim = head_dim}, shape});
+  }
+  for (const int head_dim : {72, 96, 120}) {
+    check("wgmma-backward:m64n128s2", {{.head_dim = head_dim, .causal = true}, shape});
+  }
+  for (const int head_dim : {16, 136, 184, 232}) {
+    check("wgmma-backward:m64n64s2dq0", {{.head_dim = head_dim, .causal = true}, shape});
+  }
+  check("wgmma-backward:m64n128s2", {{.head_dim = 104, .head_dim_v = 16}, shape});
+  check("wgmma-backward:m64n64s2dq0", {{.head_dim = 192, .head_dim_v = 128, .causal = true}, shape});
+  check("wgmma-backward:m64n64s2dq0", {{.dtype = DType::fp16, .head_dim = 40, .head_dim_v = 200}, shape});
+}
+
+TEST_CASE("no keys, no queries, one of each, rows that see no key") {
+  for (const Shape& shape : std::vector<Shape>{{.heads = 2, .seqlen_q = 65, .seqlen_k = 0},
+                                               {.heads = 2, .seqlen_q = 0, .seqlen_k = 65},
+                                               {.heads = 2, .seqlen_q = 1, .seqlen_k = 1},
+                                               {.heads = 6, .heads_kv = 2, .seqlen_q = 300, .seqlen_k = 77},
+                                               {.heads = 2, .seqlen_q = 64, .seqlen_k = 383}}) {
+    check("wgmma-backward:m64n128s2", {{.head_dim = 128, .causal = true}, shape});
+    check("wgmma-backward:m128n128s2dq0", {{.head_dim = 64, .causal = true}, shape});
+    check("wgmma-backward:m64n64s2dq0", {{.head_dim = 160, .causal = true}, shape});
+  }
+}
+
+TEST_CASE("strides, and inputs that hurt") {
+  const Shape shape{.batch = 2, .heads = 2, .heads_kv = 1, .seqlen_q = 130, .seqlen_k = 200};
+  for (const char* schedule : {"wgmma-backward:m64n128s2", "wgmma-backward:m64n64s2dq0"}) {
+    const Problem problem{.head_dim = 96, .causal = true};
+    for (const Layout layout : {Layout::strided, Layout::shared}) {
+      check(schedule, {.problem = problem, .shape = shape, .layout = layout});
+    }
+    for (const InputKind inputs : {InputKind::peaky, InputKind::growing, InputKind::late_giant}) {
+      check(schedule, {.problem = problem, .shape = shape, .inputs = inputs});
+    }
+  }
+}
+
+// A machine without NVRTC skips all of this, loudly.
+int main(int argc, char** argv) {
+  try {
+    static_cast<void>(flashjit::runtime::load_nvrtc());
+  } catch (const flashjit::Error& error) {
+    std::cerr << "SKIPPED: kernels cannot be compiled here.\n" << error.what() << "\n";
+    return 77;
+  }
+  return doctest::Context(argc, argv).run();
+}
