@@ -79,7 +79,8 @@ int registers_needed(const SimtBackwardSchedule& s, const Plan& plan) {
     return sharing.registers() + steps * sharing.own + sharing.columns;
   };
   int keys = std::max({products, adding(plan.of_k, 2), adding(plan.of_v, 2)});
-  if (s.dq == static_cast<int>(DqWay::atomic)) keys = std::max(keys, adding(plan.of_q, 4));
+  // Addresses of dQ's sums are worked out early.
+  if (s.dq == static_cast<int>(DqWay::atomic)) keys = std::max({keys, adding(plan.of_q, 4), products + 20});
   const int queries = std::max(products, adding(plan.of_q, 4));
   return 32 + std::max(plan.of_k.registers() + plan.of_v.registers() + keys,
                        plan.of_q.registers() + queries + 2 * plan.rows);

@@ -8,11 +8,36 @@
 namespace flashjit::autotune {
 namespace {
 
+// fp32 FMA is bound by the multiply-adds or by shared memory, which delivers 128 bytes a clock, and by what a
+// step waits for that no other CTA of the multiprocessor covers. In clocks per tile of queries and keys.
+double simt_flops_per_clock(const Problem& problem, const SimtBackwardSchedule& s, const Target& target) {
+  const int threads = 32 * s.warps;
+  const double fmas = 1.0 * s.tile_m * s.tile_n * (3 * problem.head_dim + 2 * problem.value_dim());
+  // Four dims of S or dP take a thread rows + keys loads of 16 bytes for 4 * rows * keys multiply-adds.
+  const double rows = std::max(1.0, s.tile_m / (4.0 * s.warps));
+  const double keys = s.tile_n / 8.0;
+  const double scores = 1.0 * s.tile_m * s.tile_n * (problem.head_dim + problem.value_dim());
+  const double score_clocks = scores * std::max(1.125 / 128, (rows + keys) / (4 * rows * keys) / 8);
+  // A gradient's share of a thread is near to a square: a row and a column of it are loaded a step.
+  const auto gradient_clocks = [&](int tile, int other, int dim) {
+    const double share = std::max(1.0, 1.0 * tile * dim / threads);
+    return 1.0 * tile * dim * other * std::max(1.0 / 128, 2 / std::sqrt(share) / 4 / 8);
+  };
+  const double clocks = score_clocks + gradient_clocks(s.tile_n, s.tile_m, problem.head_dim) +
+                        gradient_clocks(s.tile_n, s.tile_m, problem.value_dim()) +
+                        gradient_clocks(s.tile_m, s.tile_n, problem.head_dim);
+  const double bytes =
+      4.0 * ((s.tile_m + s.tile_n) * (problem.head_dim + problem.value_dim()) + 2 * s.tile_m * s.tile_n);
+  const double ctas = std::clamp(std::floor(target.shared_per_sm / bytes), 1.0, 512.0 / threads);
+  constexpr double kWait = 4000;  // two loads and four barriers
+  return 2 * fmas / (clocks * 1.3 + kWait / ctas);
+}
+
 // Multiply-adds counted twice, per clock and multiprocessor, as the main kernels reach them.
-double flops_per_clock(Family family, const Target& target) {
-  switch (family) {
+double flops_per_clock(const Problem& problem, const Schedule& schedule, const Target& target) {
+  switch (family_of(schedule)) {
     case Family::simt:
-      return 100;
+      return simt_flops_per_clock(problem, std::get<SimtBackwardSchedule>(schedule), target);
     case Family::mma:
       return target.capability == 80 || target.capability >= 90 ? 900 : 400;
     case Family::wgmma:
@@ -37,7 +62,7 @@ double predict_backward(const Problem& problem, const Shape& shape, const Schedu
       std::ceil(1.0 * shape.seqlen_k / get(schedule, "tile_n")) * shape.kv_heads() * shape.batch;
   if (ctas == 0 || shape.seqlen_q == 0) return kLaunchMs;
   const double waves = std::ceil(ctas / sms) / (ctas / sms);
-  const double main_ms = work * waves / flops_per_clock(family_of(schedule), target) / (kClockGhz * 1e6);
+  const double main_ms = work * waves / flops_per_clock(problem, schedule, target) / (kClockGhz * 1e6);
   const double sum_bytes =
       own_pass ? 0 : 4.0 * 3 * shape.batch * shape.heads * shape.seqlen_q * problem.head_dim;
   return main_ms + sum_bytes / (kDramGbps * 1e6) + 3 * kLaunchMs;
