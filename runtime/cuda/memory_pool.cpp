@@ -36,6 +36,7 @@ void MemoryPool::free(void* pointer, Stream stream) {
 
 void MemoryPool::create() {
   const Driver& driver = context_->driver();
+  const RelaxedCapture relaxed(driver);  // the first call of all may be a captured one
   int supported = 0;
   driver.check(
       driver.device_attribute(&supported, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, context_->device()),
