@@ -35,6 +35,9 @@ bool is_split(const WgmmaBackwardSchedule& s) {
 bool adds_dq(const WgmmaBackwardSchedule& s) {
   return s.dq != static_cast<int>(DqWay::own_pass);
 }
+bool is_ordered(const WgmmaBackwardSchedule& s) {
+  return s.dq == static_cast<int>(DqWay::ordered);
+}
 int dq_columns(const Problem& problem, const WgmmaBackwardSchedule& s) {
   return s.tile_m == 128 ? problem.head_dim : 64;
 }
@@ -50,7 +53,8 @@ int owners_bytes(const Problem& problem, const WgmmaBackwardSchedule& s, int key
   const int tiles = (key_stages * s.tile_n + 2 * s.tile_m) * panels * kRowBytes;
   const int exchange = exchange_stages(s) * s.tile_n * s.tile_m * 2;
   const int statistics = 2 * 2 * 4 * s.tile_m;
-  const int barriers = 8 * (5 * key_stages + 8 + 2 * exchange_stages(s) + 2) + kTicketBytes;
+  const int barriers =
+      8 * (5 * key_stages + 8 + 2 * exchange_stages(s) + 2 + (is_ordered(s) ? 4 : 0)) + kTicketBytes;
   return tiles + exchange + statistics + barriers;
 }
 
@@ -99,6 +103,8 @@ std::map<std::string, bool> sections(const Problem& problem) {
           {"dq", false},
           {"dv", true},
           {"split", false},
+          {"ordered", false},
+          {"last_keys_first", false},
           {"turns", false},
           {"short_turns", false},
           {"long_turns", false}};
@@ -144,6 +150,8 @@ Recipe recipe_owners(const Problem& problem, const WgmmaBackwardSchedule& s, con
       number("kExchangeStages", exchange_stages(s), "of what the warpgroups hand to each other"));
   recipe.sections["split"] = is_split(s);
   recipe.sections["dq"] = adds_dq(s);
+  recipe.sections["ordered"] = is_ordered(s);
+  recipe.sections["last_keys_first"] = is_ordered(s) && problem.causal;
   recipe.sections["turns"] = s.turns > 0;
   recipe.sections["short_turns"] = s.turns == 1;
   recipe.sections["long_turns"] = s.turns == 2;
@@ -210,7 +218,6 @@ Legality legal_wgmma_backward(const Problem& problem, const WgmmaBackwardSchedul
   }
   if (s.tile_m != 64 && s.tile_m != 128) return {fmt::format("tile_m is {}, may be 64 or 128", s.tile_m)};
   if (s.stages != 2) return {fmt::format("stages is {}, family wgmma keeps 2 tiles of Q and dO", s.stages)};
-  if (s.dq == static_cast<int>(DqWay::ordered)) return {"family wgmma has no ordered additions (dq2) yet"};
   if (is_split(s) && adds_dq(s)) {
     return {"tile_n 64 leaves no warpgroup registers for dQ; use dq0, or tile_n 128"};
   }

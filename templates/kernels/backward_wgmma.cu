@@ -4,6 +4,9 @@
 #include "parts/wgmma_backward_feed.cuh"
 #include "parts/wgmma_backward_keys.cuh"
 #include "parts/wgmma_backward_layout.cuh"
+/*%#ordered%*/
+#include "parts/wgmma_backward_turns.cuh"
+/*%/ordered%*/
 #include "ptx/setmaxnreg.cuh"
 #include "ptx/shared.cuh"
 #include "ptx/tma.cuh"
@@ -33,6 +36,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     if (threadIdx.x == 0) feed<FeedKQ>(map_k, map_q, p.lse_log2, p, shared);
     if (threadIdx.x == 32) feed<FeedVDo>(map_v, map_dout, p.delta, p, shared);
     if (threadIdx.x == 64) send_gradients(map_dk, map_dv, p, shared);
+    /*%#ordered%*/
+    if (threadIdx.x == 96) keep_turns(p, shared);
+    /*%/ordered%*/
   } else {
     take_registers<kConsumerRegisters>();
     KeyOwner owner(p, shared, warpgroup - 1);

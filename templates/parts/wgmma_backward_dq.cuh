@@ -72,7 +72,8 @@ __device__ __forceinline__ void load_slot(const TensorMap& map, unsigned shared,
   slot.advance();
 }
 
-// Another deals tiles and keeps the ring going. V comes before K: with three slots, K first would wait for itself.
+// Another deals tiles and keeps the ring going. V comes before K: with three slots, K first would wait for
+// itself.
 __device__ __forceinline__ void feed_ring(const TensorMap& map_k, const TensorMap& map_v,
                                           const BackwardParams& p, unsigned shared) {
   Slot slot{0, 1};

@@ -30,7 +30,8 @@ __device__ __forceinline__ void feed(const TensorMap& map_keys, const TensorMap&
   int step = 0;  // of the CTA, over all its tiles
 #pragma unroll 1
   for (int round = 0;; ++round) {
-    const int index = What::kDeals ? take_ticket(shared, round, tile_count(p), p) : read_ticket(shared, round);
+    const int index =
+        What::kDeals ? take_ticket(shared, round, tile_count(p), p) : read_ticket(shared, round);
     if (index < 0) return;
     const KeyTile tile = tile_at(index, p);
     const int stage_of_keys = round % kKeyStages;

@@ -78,6 +78,10 @@ struct KeyOwner {
 
   // dQ's sums lie as accumulators do (kernels/backward_wgmma_sum.cu): 16 bytes a lane, next to each other.
   __device__ __forceinline__ void add_dq(unsigned place) const {
+    /*%#ordered%*/
+    const int before = step - 1;
+    mbarrier_wait(shared + kMayAdd + 8 * (before & 1), before >> 1 & 1);
+    /*%/ordered%*/
     float* sums = params.dq_sum + 4ull * place;
 #pragma unroll
     for (int j = 0; j < kDqColumns / 8; ++j) {
@@ -85,6 +89,10 @@ struct KeyOwner {
         add_global(sums + 512 * j, dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]);
       }
     }
+    /*%#ordered%*/
+    __syncwarp();
+    arrive_once(shared + kAdded + 8 * (before & 1));
+    /*%/ordered%*/
   }
   /*%/dq%*/
 

@@ -39,7 +39,14 @@ constexpr int kExchangeFull = kDoEmpty + 8 * kStages;
 constexpr int kExchangeEmpty = kExchangeFull + 8 * kExchangeStages;
 constexpr int kKRead = kExchangeEmpty + 8 * kExchangeStages;  // by all that read it besides dK's owners
 constexpr int kVRead = kKRead + 8;                            // likewise
+/*%#ordered%*/
+constexpr int kMayAdd = kVRead + 8;            // it is this tile's turn to add to a step's dQ
+constexpr int kAdded = kMayAdd + 8 * kStages;  // it has
+constexpr int kTickets = kAdded + 8 * kStages;
+/*%/ordered%*/
+/*%^ordered%*/
 constexpr int kTickets = kVRead + 8;
+/*%/ordered%*/
 
 #include "parts/wgmma_backward_tickets.cuh"
 static_assert(kTickets + kTicketBytes <= kSharedBytes);
@@ -65,6 +72,14 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
     mbarrier_init(shared + kExchangeFull + 8 * stage, kOwnerWarps);
     mbarrier_init(shared + kExchangeEmpty + 8 * stage, kOwnerWarps);
   }
-  make_ticket_barriers(shared, kConsumerWarps + 2);  // and two threads that feed and send
+  int ticket_readers = kConsumerWarps + 2;  // and two threads that feed and send
+  /*%#ordered%*/
+  ++ticket_readers;  // and the one that keeps turns
+  for (int stage = 0; stage < kStages; ++stage) {
+    mbarrier_init(shared + kMayAdd + 8 * stage, 1);
+    mbarrier_init(shared + kAdded + 8 * stage, kConsumerWarps);
+  }
+  /*%/ordered%*/
+  make_ticket_barriers(shared, ticket_readers);
   mbarrier_init_fence();
 }

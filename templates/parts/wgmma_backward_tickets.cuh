@@ -1,12 +1,11 @@
-// How CTAs share out the tiles of a grid: one thread of each takes numbers from a counter in device memory and
-// hands them on to all who work on the tile.
+// How CTAs share out the tiles of a grid: one thread of each takes numbers from a counter in device memory
+// and hands them on to all who work on the tile.
 #pragma once
 #include "params/backward.h"
 #include "parts/wgmma_backward_panels.cuh"
 #include "ptx/grid_size.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/shared.cuh"
-#include "ptx/special.cuh"
 
 // At kTickets: two numbers, and for each a barrier that it has come, and one that all have read it.
 constexpr int kTicketBytes = 40;
@@ -22,8 +21,7 @@ __device__ __forceinline__ void make_ticket_barriers(unsigned shared, int reader
 __device__ __forceinline__ int take_ticket(unsigned shared, int round, int tiles, const BackwardParams& p) {
   const int slot = round % 2;
   mbarrier_wait(shared + kTickets + 16 + 8 * slot, round / 2 % 2 ^ 1);
-  int index = block_index();
-  if (round > 0) index = grid_size() + atomicAdd(p.tile_counter, 1);
+  int index = atomicAdd(p.tile_counter, 1);
   if (index >= tiles) {
     index = -1;
     if (atomicAdd(p.tile_counter + 1, 1) == grid_size() - 1) {

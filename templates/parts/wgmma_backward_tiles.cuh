@@ -24,9 +24,13 @@ __device__ __forceinline__ int tile_count(const BackwardParams& p) {
 
 __device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
   const int tiles = anew(p.tiles);
-  // All tiles of a head, then the next head: what runs together shares Q and dO. Causal: the first is longest.
+  // All tiles of a head, then the next head: what runs together shares Q and dO. Causal: the first is
+  // longest.
   const int batch_head = index / tiles;
-  const int n = index - batch_head * tiles;
+  int n = index - batch_head * tiles;
+  /*%#last_keys_first%*/
+  n = tiles - 1 - n;  // who comes first to a tile of queries is who starts there
+  /*%/last_keys_first%*/
   KeyTile tile;
   tile.key = n * kTileN;
   tile.batch = batch_head / p.heads_kv;
