@@ -52,7 +52,12 @@ double bytes_of(const Problem& problem, const Shape& shape) {
   const double k_and_v =
       1.0 * shape.batch * shape.seqlen_k * shape.kv_heads() * columns * size_of(problem.dtype);
   const double lse = problem.lse ? 4.0 * shape.batch * shape.seqlen_q * shape.heads : 0;
-  return q_and_o + k_and_v + lse;
+  // A backward pass reads these, and dout, and writes three gradients; what it keeps in its workspace is its
+  // own affair.
+  const double dout =
+      1.0 * shape.batch * shape.seqlen_q * shape.heads * problem.value_dim() * size_of(problem.dtype);
+  const double dq = dout / problem.value_dim() * problem.head_dim;
+  return q_and_o + k_and_v + lse + (problem.pass == Pass::backward ? dout + dq + k_and_v : 0);
 }
 
 nlohmann::json to_json(const Bench& bench, const nlohmann::json& environment) {
@@ -100,9 +105,10 @@ nlohmann::json to_json(const Bench& bench, const nlohmann::json& environment) {
     json["check"] = {{"ok", bench.check.ok},
                      {"max_error", bench.check.max_error},
                      {"allowed", bench.check.allowed},
-                     {"lse_error", bench.check.lse_error},
                      {"rows", bench.check.rows}};
+    if (problem.pass == Pass::forward) json["check"]["lse_error"] = bench.check.lse_error;
   }
+  if (problem.pass == Pass::backward) json["problem"]["deterministic"] = problem.deterministic;
   return json;
 }
 
@@ -126,7 +132,8 @@ int bench(const BenchFlags& flags, const std::vector<Cell>& cells) {
                                    : flags.tuning == "quick" ? Tuning::quick
                                                              : Tuning::off};
   std::vector<Origin> origins;  // all plans first: tuning is not to heat up what is timed
-  for (const auto& [problem, shape] : cells) origins.push_back(state.ready(problem, shape, plan).ready->origin);
+  for (const auto& [problem, shape] : cells)
+    origins.push_back(state.ready(problem, shape, plan).ready->origin);
   int wrong = 0;
   for (std::size_t i = 0; i < cells.size(); ++i) {
     const auto& [problem, shape] = cells[i];
