@@ -195,6 +195,7 @@ std::vector<Recipe> recipes_mma(const Problem& problem, const MmaSchedule& sched
       {"optimistic", s.optimistic == 1},
       {"min_ctas", s.min_ctas > 0},
       {"async", ampere},
+      {"one_place", false},  // ptxas spills some of the fastest kernels where it is told
       {"mma_k16", ampere},
       {"cvt_pairs", ampere},
   };

@@ -32,10 +32,31 @@ std::vector<Schedule> simt_space() {
   return space;
 }
 
+// Tiles in the order of what an H200 likes (docs/performance-mma.md); small ones fit where shared memory or
+// registers are few.
 std::vector<Schedule> mma_space() {
+  struct Tile {
+    int tile_m, tile_n, warps;
+  };
+  constexpr auto kTiles = std::to_array<Tile>({{64, 128, 8},
+                                               {32, 256, 8},
+                                               {128, 128, 8},
+                                               {64, 64, 8},
+                                               {32, 128, 8},
+                                               {64, 64, 4},
+                                               {32, 64, 8},
+                                               {32, 64, 4},
+                                               {32, 32, 4},
+                                               {16, 64, 8},
+                                               {16, 32, 4}});
   std::vector<Schedule> space;
-  for (const int dq : {1, 0, 2}) {
-    space.emplace_back(MmaBackwardSchedule{.dq = dq});
+  for (const auto& [m, n, w] : kTiles) {
+    for (const int stages : {2, 1}) {
+      for (const int dq : {1, 0}) {
+        space.emplace_back(
+            MmaBackwardSchedule{.tile_m = m, .tile_n = n, .warps = w, .stages = stages, .dq = dq});
+      }
+    }
   }
   return space;
 }

@@ -11,6 +11,7 @@
 /*%/async%*/
 #include "parts/mask.cuh"
 #include "parts/products.cuh"
+#include "parts/row_output.cuh"
 #include "parts/softmax.cuh"
 #include "parts/tile_order.cuh"
 
@@ -374,13 +375,13 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
 #pragma unroll
   for (int r = 0; r < kRowTiles; ++r) {
     normalise(rows[r], output[r]);
-    stage_output(output[r], slots, tile_row + 16 * r, lane);
+    stage_rows<kHeadDimV>(output[r], slots, tile_row + 16 * r, lane);
   }
   __syncwarp();
   char* const to =
       static_cast<char*>(params.o) +
       2 * (index.batch * params.o_batch + index.head * params.o_head + first_row_of_warp * params.o_row);
-  write_output<kRowsPerWarp>(slots, tile_row, to, 2 * params.o_row, rows_left, lane);
+  write_rows<kHeadDimV, kRowsPerWarp>(slots, tile_row, to, 2 * params.o_row, rows_left, lane);
   /*%#lse%*/
   if (params.lse != nullptr && lane % 4 == 0) {
     float* const lse = params.lse +

@@ -40,7 +40,15 @@ struct TileCopy {
 #pragma unroll
         for (int c = 0; c < Tile::kChunks; c += kLanes) {
           const bool padding = (chunk + c) * 8 >= kColumns;
+          /*%#one_place%*/
+          // Eight rows or kSpan chunks further, what exchanges places is the same: one place serves them all.
+          const unsigned to = kRowsPerPass % 8 == 0
+                                  ? tile + Tile::offset(row, chunk) + pass_row * Tile::kPitch + c * 16
+                                  : tile + Tile::offset(r, chunk + c);
+          /*%/one_place%*/
+          /*%^one_place%*/
           const unsigned to = tile + Tile::offset(r, chunk + c);
+          /*%/one_place%*/
           if (kGuarded || kColumns % 16 != 0) {
             const bool wanted = there && !padding;
             cp_async_16(to, from + c * 16, wanted);

@@ -2,6 +2,7 @@
 // holds kRowTiles accumulators of 16 rows; each fragment of K and V that it loads serves them all.
 #pragma once
 
+#include "parts/fragment_lanes.cuh"
 #include "parts/shared_tile.cuh"
 #include "ptx/ldmatrix.cuh"
 #include "ptx/mma.cuh"
@@ -11,21 +12,7 @@ using TileV = SharedTile<kHeadDimV>;
 
 constexpr int kStepsQK = (kHeadDim + 15) / 16;  // of 16 columns of Q and K
 
-// Where lane 0 … 31 finds its row of the four 8x8 matrices of a fragment: rows 0-15 of 16 columns, the rows
-// first (Q, and V transposed) …
-template <class Tile>
-__device__ __forceinline__ unsigned lane_offset_rows_first(unsigned lane) {
-  return Tile::offset(lane % 16, lane / 16);
-}
-
-// … or the columns first (K: two fragments of 8 keys).
-template <class Tile>
-__device__ __forceinline__ unsigned lane_offset_columns_first(unsigned lane) {
-  return Tile::offset(lane % 8 + lane / 16 * 8, lane / 8 % 2);
-}
-
-// The A fragments of 16 columns of the warp's rows of Q. q_lane: where this lane starts (above), here and
-// below.
+// The A fragments of 16 columns of the warp's rows of Q. q_lane: where this lane starts, here and below.
 __device__ __forceinline__ void load_q(unsigned (&q)[kRowTiles][4], unsigned q_lane, int step) {
 #pragma unroll
   for (int r = 0; r < kRowTiles; ++r) ldmatrix(q[r], TileQK::step(q_lane, 16 * r, 2 * step));

@@ -46,35 +46,7 @@ struct ForwardParams {
   float scale_log2;   // scale * log2(e): exp(scale * x) = exp2(scale_log2 * x)
 };
 
-// The end of a tile: O normalised, rounded and written through shared memory, and the rows' log-sum-exp.
-
-// How a tile of 16-bit rows lies in shared memory.
-
-// Rows of kColumns elements, padded with zeros to whole 16-element steps of mma, in chunks of 16 bytes.
-// ldmatrix reads the same chunk of 8 neighbouring rows at once, and the 8 must lie in different banks (16
-// bytes = 4 banks of 32). A row of kChunks chunks starts kChunks chunks after its neighbour, so chunk c of
-// rows with equal row * kChunks mod 8 would collide: those rows exchange their chunks by an XOR, which keeps
-// each chunk in its row.
-template <int kColumns>
-struct SharedTile {
-  static constexpr int kChunks = (kColumns + 15) / 16 * 2;
-  static constexpr int kPitch = kChunks * 16;  // bytes from row to row
-  // Chunks that exchange places: the largest power of 2 up to 8 that divides kChunks.
-  static constexpr int kSpan = kChunks % 8 == 0 ? 8 : kChunks % 4 == 0 ? 4 : 2;
-
-  __device__ static unsigned phase(unsigned row) { return row / (8 / kSpan) % kSpan; }
-
-  // Bytes from the tile's start to a chunk.
-  __device__ static unsigned offset(unsigned row, unsigned chunk) {
-    return row * kPitch + (chunk ^ phase(row)) * 16;
-  }
-
-  // From the address of (row, chunk 0 or 1) to that of (row + row_step, chunk + chunk_step), for a row_step
-  // that is a multiple of 8 and an even chunk_step: an XOR, since a tile starts at a multiple of 128 bytes.
-  __device__ static unsigned step(unsigned address, int row_step, int chunk_step) {
-    return (address ^ (chunk_step % kSpan * 16)) + row_step * kPitch + chunk_step / kSpan * (kSpan * 16);
-  }
-};
+// The end of a tile: O normalised, and the rows' log-sum-exp.
 
 // Online softmax (FlashAttention-2, algorithm 1) of the rows whose scores a thread holds, with exp(scale * x)
 // computed as exp2(scale_log2 * x). The layout is that of an mma or wgmma accumulator: of 4 neighbouring
@@ -190,37 +162,6 @@ __device__ __forceinline__ void exponentiate(const float (&shift)[2], const floa
   }
 }
 
-// Shared-memory addresses and plain accesses (PTX ISA, "State spaces" and ld/st).
-
-__device__ __forceinline__ unsigned shared_address(const void* pointer) {
-  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
-}
-
-__device__ __forceinline__ void store_shared(unsigned address, unsigned value) {
-  asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
-}
-
-__device__ __forceinline__ void store_shared(unsigned address, uint4 value) {
-  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.x), "r"(value.y),
-               "r"(value.z), "r"(value.w)
-               : "memory");
-}
-
-__device__ __forceinline__ unsigned load_shared(unsigned address) {
-  unsigned value;
-  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
-  return value;
-}
-
-__device__ __forceinline__ uint4 load_shared_16(unsigned address) {
-  uint4 value;
-  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
-               : "r"(address)
-               : "memory");
-  return value;
-}
-
 // Divides by the row's sum of exponentials; a row that saw no key becomes 0. Leaves the whole row's sum in
 // rows.sum.
 template <int kOutputs>
@@ -242,42 +183,35 @@ __device__ __forceinline__ float log_sum_exp(const SoftmaxRows& rows, int row) {
   return rows.sum[row] == 0.0f ? -kInfinity : (rows.shift[row] + log2_fast(rows.sum[row])) * kLn2;
 }
 
-// Rounds a warp's 16 rows into shared memory.
-template <int kOutputs>
-__device__ __forceinline__ void stage_output(const float (&output)[kOutputs], unsigned tile, int first_row,
-                                             int lane) {
-#pragma unroll
-  for (int i = 0; i < kOutputs; i += 4) {
-    const unsigned column = lane % 4 * 4;  // bytes into the chunk
-    const int row = first_row + lane / 4;
-    store_shared(tile + SharedTile<kHeadDimV>::offset(row, i / 4) + column, pack(output[i], output[i + 1]));
-    store_shared(tile + SharedTile<kHeadDimV>::offset(row + 8, i / 4) + column,
-                 pack(output[i + 2], output[i + 3]));
-  }
-}
-
-// Writes a warp's kRows staged rows to global memory, 16 bytes a lane; rows from end on are not there.
-template <int kRows>
-__device__ __forceinline__ void write_output(unsigned tile, int tile_row, char* output, long long row_bytes,
-                                             int end, int lane) {
-  constexpr int kLanes = SharedTile<kHeadDimV>::kSpan;  // on one row
-  const int row = lane / kLanes, chunk = lane % kLanes;
-  output += row * row_bytes + chunk * 16;
-#pragma unroll
-  for (int r = 0; r < kRows; r += 32 / kLanes) {
-#pragma unroll
-    for (int c = 0; c < SharedTile<kHeadDimV>::kChunks; c += kLanes) {
-      const bool padding = (chunk + c) * 8 >= kHeadDimV;
-      if (row + r < end && !padding) {
-        *reinterpret_cast<uint4*>(output + c * 16) =
-            load_shared_16(tile + SharedTile<kHeadDimV>::offset(tile_row + row + r, chunk + c));
-      }
-    }
-    output += 32 / kLanes * row_bytes;
-  }
-}
-
 // Tiles from global to shared memory by cp.async, all threads of the CTA together.
+
+// How a tile of 16-bit rows lies in shared memory.
+
+// Rows of kColumns elements, padded with zeros to whole 16-element steps of mma, in chunks of 16 bytes.
+// ldmatrix reads the same chunk of 8 neighbouring rows at once, and the 8 must lie in different banks (16
+// bytes = 4 banks of 32). A row of kChunks chunks starts kChunks chunks after its neighbour, so chunk c of
+// rows with equal row * kChunks mod 8 would collide: those rows exchange their chunks by an XOR, which keeps
+// each chunk in its row.
+template <int kColumns>
+struct SharedTile {
+  static constexpr int kChunks = (kColumns + 15) / 16 * 2;
+  static constexpr int kPitch = kChunks * 16;  // bytes from row to row
+  // Chunks that exchange places: the largest power of 2 up to 8 that divides kChunks.
+  static constexpr int kSpan = kChunks % 8 == 0 ? 8 : kChunks % 4 == 0 ? 4 : 2;
+
+  __device__ static unsigned phase(unsigned row) { return row / (8 / kSpan) % kSpan; }
+
+  // Bytes from the tile's start to a chunk.
+  __device__ static unsigned offset(unsigned row, unsigned chunk) {
+    return row * kPitch + (chunk ^ phase(row)) * 16;
+  }
+
+  // From the address of (row, chunk 0 or 1) to that of (row + row_step, chunk + chunk_step), for a row_step
+  // that is a multiple of 8 and an even chunk_step: an XOR, since a tile starts at a multiple of 128 bytes.
+  __device__ static unsigned step(unsigned address, int row_step, int chunk_step) {
+    return (address ^ (chunk_step % kSpan * 16)) + row_step * kPitch + chunk_step / kSpan * (kSpan * 16);
+  }
+};
 
 // Asynchronous copies from global to shared memory (PTX ISA, "cp.async"; sm_80 and later).
 
@@ -388,6 +322,21 @@ __device__ __forceinline__ void mask_keys(float (&scores)[kScores], int seen) {
 // The two products of attention for one warp, from shared memory through mma: S = Q K^T and O += P V. A warp
 // holds kRowTiles accumulators of 16 rows; each fragment of K and V that it loads serves them all.
 
+// Where a lane starts to read the fragments of mma from a tile in shared memory.
+
+// Where lane 0 … 31 finds its row of the four 8x8 matrices of a fragment: rows 0-15 of 16 columns, the rows
+// first (A as it lies, B transposed) …
+template <class Tile>
+__device__ __forceinline__ unsigned lane_offset_rows_first(unsigned lane) {
+  return Tile::offset(lane % 16, lane / 16);
+}
+
+// … or the columns first (B as it lies, two fragments of 8 rows; A transposed).
+template <class Tile>
+__device__ __forceinline__ unsigned lane_offset_columns_first(unsigned lane) {
+  return Tile::offset(lane % 8 + lane / 16 * 8, lane / 8 % 2);
+}
+
 // Loads of matrix fragments from shared memory (PTX ISA, "ldmatrix"). Lane 8i + r gives the address of row r
 // of the i-th 8x8 matrix of 16-bit elements; register i of lane 4r + c receives its elements (r, 2c) and (r,
 // 2c + 1).
@@ -424,21 +373,7 @@ using TileV = SharedTile<kHeadDimV>;
 
 constexpr int kStepsQK = (kHeadDim + 15) / 16;  // of 16 columns of Q and K
 
-// Where lane 0 … 31 finds its row of the four 8x8 matrices of a fragment: rows 0-15 of 16 columns, the rows
-// first (Q, and V transposed) …
-template <class Tile>
-__device__ __forceinline__ unsigned lane_offset_rows_first(unsigned lane) {
-  return Tile::offset(lane % 16, lane / 16);
-}
-
-// … or the columns first (K: two fragments of 8 keys).
-template <class Tile>
-__device__ __forceinline__ unsigned lane_offset_columns_first(unsigned lane) {
-  return Tile::offset(lane % 8 + lane / 16 * 8, lane / 8 % 2);
-}
-
-// The A fragments of 16 columns of the warp's rows of Q. q_lane: where this lane starts (above), here and
-// below.
+// The A fragments of 16 columns of the warp's rows of Q. q_lane: where this lane starts, here and below.
 __device__ __forceinline__ void load_q(unsigned (&q)[kRowTiles][4], unsigned q_lane, int step) {
 #pragma unroll
   for (int r = 0; r < kRowTiles; ++r) ldmatrix(q[r], TileQK::step(q_lane, 16 * r, 2 * step));
@@ -473,6 +408,75 @@ __device__ __forceinline__ void multiply_pv(float (&output)[kRowTiles][kHeadDimV
       mma(&output[r][8 * j], p[r], v[0], v[1]);
       if (16 * j + 8 < kHeadDimV) mma(&output[r][8 * j + 4], p[r], v[2], v[3]);
     }
+  }
+}
+
+// Accumulators to global memory: rounded, and through shared memory, so that whole chunks of rows are
+// written.
+
+// Shared-memory addresses and plain accesses (PTX ISA, "State spaces" and ld/st).
+
+__device__ __forceinline__ unsigned shared_address(const void* pointer) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
+}
+
+__device__ __forceinline__ void store_shared(unsigned address, unsigned value) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
+
+__device__ __forceinline__ void store_shared(unsigned address, uint4 value) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.x), "r"(value.y),
+               "r"(value.z), "r"(value.w)
+               : "memory");
+}
+
+__device__ __forceinline__ unsigned load_shared(unsigned address) {
+  unsigned value;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
+  return value;
+}
+
+__device__ __forceinline__ uint4 load_shared_16(unsigned address) {
+  uint4 value;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "r"(address)
+               : "memory");
+  return value;
+}
+
+// Rounds a warp's 16 rows into shared memory.
+template <int kColumns, int kOutputs>
+__device__ __forceinline__ void stage_rows(const float (&output)[kOutputs], unsigned tile, int first_row,
+                                           int lane) {
+#pragma unroll
+  for (int i = 0; i < kOutputs; i += 4) {
+    const unsigned column = lane % 4 * 4;  // bytes into the chunk
+    const int row = first_row + lane / 4;
+    store_shared(tile + SharedTile<kColumns>::offset(row, i / 4) + column, pack(output[i], output[i + 1]));
+    store_shared(tile + SharedTile<kColumns>::offset(row + 8, i / 4) + column,
+                 pack(output[i + 2], output[i + 3]));
+  }
+}
+
+// Writes a warp's kRows staged rows to global memory, 16 bytes a lane; rows from end on are not there.
+template <int kColumns, int kRows>
+__device__ __forceinline__ void write_rows(unsigned tile, int tile_row, char* output, long long row_bytes,
+                                           int end, int lane) {
+  constexpr int kLanes = SharedTile<kColumns>::kSpan;  // on one row
+  const int row = lane / kLanes, chunk = lane % kLanes;
+  output += row * row_bytes + chunk * 16;
+#pragma unroll
+  for (int r = 0; r < kRows; r += 32 / kLanes) {
+#pragma unroll
+    for (int c = 0; c < SharedTile<kColumns>::kChunks; c += kLanes) {
+      const bool padding = (chunk + c) * 8 >= kColumns;
+      if (row + r < end && !padding) {
+        *reinterpret_cast<uint4*>(output + c * 16) =
+            load_shared_16(tile + SharedTile<kColumns>::offset(tile_row + row + r, chunk + c));
+      }
+    }
+    output += 32 / kLanes * row_bytes;
   }
 }
 
@@ -675,13 +679,13 @@ extern "C" __global__ void __launch_bounds__(kThreads )
 #pragma unroll
   for (int r = 0; r < kRowTiles; ++r) {
     normalise(rows[r], output[r]);
-    stage_output(output[r], slots, tile_row + 16 * r, lane);
+    stage_rows<kHeadDimV>(output[r], slots, tile_row + 16 * r, lane);
   }
   __syncwarp();
   char* const to =
       static_cast<char*>(params.o) +
       2 * (index.batch * params.o_batch + index.head * params.o_head + first_row_of_warp * params.o_row);
-  write_output<kRowsPerWarp>(slots, tile_row, to, 2 * params.o_row, rows_left, lane);
+  write_rows<kHeadDimV, kRowsPerWarp>(slots, tile_row, to, 2 * params.o_row, rows_left, lane);
   if (params.lse != nullptr && lane % 4 == 0) {
     float* const lse = params.lse +
                        (static_cast<long long>(index.batch) * params.heads + index.head) * params.seqlen_q +
