@@ -13,6 +13,7 @@
 #include "autotune/backward/backward.hpp"
 #include "autotune/tune.hpp"
 #include "generator/recipe.hpp"
+#include "generator/render.hpp"
 
 namespace flashjit::autotune {
 namespace {
@@ -200,9 +201,10 @@ Step step_of(const Problem& p, const WgmmaSchedule& s, const Target&, const Mach
   if (s.ping_pong == 0) share += p.value_dim() > 128 ? 0.2 : 0.01;
   if (s.rescale_early == 0) share += 0.01;
   Step step;
-  step.cycles = combine({tensor, softmax, copies}, share) + 90;  // the ring's and the turns' barriers
+  step.cycles = combine({tensor, softmax, copies}, share) + 150;  // the ring's and the turns' barriers
   if (s.stages > 2) step.cycles -= 10;
-  if (s.q_in_regs == 0) step.cycles *= 1.01;  // power and ports, measured at head_dim 128
+  if (s.q_in_regs == 0 && p.head_dim > 64 && p.head_dim <= 128)
+    step.cycles *= 1.01;  // power and ports, measured at head_dim 128
   if (s.unroll > 1) step.cycles *= 1.003;
   step.alone = step.cycles;
   step.tile_cycles = (s.persistent == 0 ? 2600 : 1100) + (s.o_passes == 0 ? 900 : 120 * s.o_passes);
@@ -247,8 +249,14 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
   if (problem.pass == Pass::backward) return predict_backward(problem, shape, schedule, target);
   const Machine& machine = machine_of(target);
   const Step step = step_of(problem, schedule, target, machine);
-  const Steps steps = steps_of(problem, shape, tile_m_of(schedule), get(schedule, "tile_n"));
-  const double heads = static_cast<double>(shape.batch) * shape.heads;
+  // Few queries: rows of several heads fill a tile, and see about all keys.
+  const int packed = family_of(schedule) == Family::wgmma ? packed_heads(shape, tile_m_of(schedule)) : 0;
+  Shape tiled = shape;
+  tiled.seqlen_q <<= packed;
+  Problem seen = problem;
+  seen.causal = problem.causal && packed == 0;
+  const Steps steps = steps_of(seen, tiled, tile_m_of(schedule), get(schedule, "tile_n"));
+  const double heads = static_cast<double>(shape.batch) * (shape.heads >> packed);
   const double tiles = heads * steps.tiles;
   const double sms = std::max(1, target.sm_count);
   if (tiles == 0) return kLaunchMs;
@@ -272,7 +280,7 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
 
   const double bytes =
       size_of(problem.dtype) *
-      (heads * shape.seqlen_q * (problem.head_dim + problem.value_dim()) +
+      (1.0 * shape.batch * shape.heads * shape.seqlen_q * (problem.head_dim + problem.value_dim()) +
        1.0 * shape.batch * shape.kv_heads() * shape.seqlen_k * (problem.head_dim + problem.value_dim()));
   const double busy_ms = cycles / (machine.clock_ghz * 1e6);
   const double memory_ms = bytes / (machine.dram_gbps * 1e6);

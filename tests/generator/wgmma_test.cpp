@@ -32,6 +32,7 @@ int count(const std::string& text, const std::string& part) {
 constexpr Problem kD64{.head_dim = 64};
 constexpr Problem kD128{.head_dim = 128};
 constexpr Problem kD128Causal{.head_dim = 128, .causal = true};
+constexpr Problem kD192{.head_dim = 192};
 constexpr Problem kD256{.head_dim = 256};
 
 }  // namespace
@@ -39,16 +40,21 @@ constexpr Problem kD256{.head_dim = 256};
 TEST_CASE("registers: setmaxnreg's pools, in words") {
   CHECK(reason(kD64, "m256n64s4qr0") == "");
   CHECK(reason(kD64, "m256n80s4qr0") ==
-        "tile 256x80 needs about 120 registers a thread (S 40, P 20, O 32, Q 0, the rest 28), 4 warpgroups "
+        "tile 256x80 needs about 124 registers a thread (S 40, P 20, O 32, Q 0, the rest 32), 4 warpgroups "
         "leave 112");
   CHECK(reason(kD64, "m192n144s4qr0").find("3 warpgroups leave 160") != std::string::npos);
   CHECK(reason(kD128, "m192n96s2qr0").find("3 warpgroups leave 160") != std::string::npos);
   CHECK(reason(kD128, "m192n128s2qr0pp0ov0op0") == "");
-  CHECK(reason(kD128, "m192n128s2qr0pp0ov0").find("the rest 40") != std::string::npos);
-  CHECK(reason(kD256, "m128n64s2qr2o2") == "");
+  CHECK(reason(kD128, "m192n128s2qr0pp0ov0").find("the rest 44") != std::string::npos);
+  CHECK(reason(kD192, "m128n64s2qr2") == "");
+  CHECK(reason(kD256, "m128n64s2qr2o2").find("the rest 48), 2 warpgroups leave 240") != std::string::npos);
   // Dynamic order leaves the consumers eight registers fewer: the producer holds tickets.
   const Problem causal{.head_dim = 256, .causal = true};
   CHECK(reason(causal, "m128n64s2qr2o2p2").find("2 warpgroups leave 232") != std::string::npos);
+  // Past the estimate, and known to fit.
+  CHECK(reason({.head_dim = 72}, "m256n64s3qr0") == "");
+  CHECK(reason({.head_dim = 72, .causal = true}, "m256n64s3qr0p2") != "");
+  CHECK(reason({.head_dim = 160}, "m192n64s2qr0o3") == "");
 }
 
 TEST_CASE("shared memory and the way of O") {
@@ -88,20 +94,20 @@ TEST_CASE("a product names each of its accumulators once") {
   CHECK(count(kernel.text, "wgmma.mma_async.sync.aligned.m64n112k16.f32.bf16.bf16") == 1);
   CHECK(count(kernel.text, "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16") == 1);
   // Half of Q in registers: scores come in both forms.
-  CHECK(count(rendered(kD256, "m128n64s2qr2o2").text, "m64n64k16.f32") == 2);
+  CHECK(count(rendered(kD192, "m128n64s2qr2").text, "m64n64k16.f32") == 2);
   CHECK(count(rendered({.dtype = DType::fp16, .head_dim = 72}, "m128n64s2").text, "m64n72k16.f32.f16.f16") ==
         1);
 }
 
-TEST_CASE("boxes move whole tiles where panels fill the head dim, else a panel at a time") {
+TEST_CASE("boxes of K and V move whole tiles where panels fill the head dim, others a panel at a time") {
   const auto panels = [](const KernelSource& kernel) {
     std::vector<int> list;
     for (const TensorMapSpec& map : kernel.maps) list.push_back(map.panels);
     return list;
   };
-  CHECK(panels(rendered(kD128, "m128n128s2")) == std::vector{2, 2, 2, 2});
-  CHECK(panels(rendered(kD256, "m128n64s2qr0o2")) == std::vector{4, 4, 4, 2});
-  CHECK(panels(rendered({.head_dim = 192, .head_dim_v = 128}, "m128n112s2qr0")) == std::vector{3, 3, 2, 2});
+  CHECK(panels(rendered(kD128, "m128n128s2")) == std::vector{1, 2, 2, 1});
+  CHECK(panels(rendered(kD256, "m128n64s2qr0o2")) == std::vector{1, 4, 4, 1});
+  CHECK(panels(rendered({.head_dim = 192, .head_dim_v = 128}, "m128n112s2qr0")) == std::vector{1, 3, 2, 1});
   CHECK(panels(rendered({.head_dim = 72}, "m128n128s2")) == std::vector{1, 1, 1, 1});
 }
 

@@ -49,7 +49,8 @@ TEST_CASE("every knob") {
   }
   check("wgmma:m256n64s4qr0ch2", {.problem = kD64, .shape = kRagged});
   check("wgmma:m192n128s2qr0re0u2", {.problem = kD64, .shape = kRagged});
-  check("wgmma:m128n64s2qr2o2", {.problem = {.head_dim = 256}, .shape = kRagged});
+  check("wgmma:m128n64s2qr2", {.problem = {.head_dim = 192}, .shape = kRagged});
+  check("wgmma:m128n64s2qr0o2re0", {.problem = {.head_dim = 256}, .shape = kRagged});
 }
 
 TEST_CASE("head dims that end inside a panel, and values wider or narrower than keys") {
