@@ -105,8 +105,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   const long long padded = static_cast<long long>(head_index) * params.padded_q + first_row;
 
   const int lane = threadIdx.x % kLanes;
-  const unsigned char* o =
-      static_cast<const unsigned char*>(params.o) + (batch * params.o_batch + head * params.o_head) * kElementBytes;
+  const unsigned char* o = static_cast<const unsigned char*>(params.o) +
+                           (batch * params.o_batch + head * params.o_head) * kElementBytes;
   const unsigned char* dout = static_cast<const unsigned char*>(params.dout) +
                               (batch * params.dout_batch + head * params.dout_head) * kElementBytes;
 #pragma unroll 4

@@ -128,12 +128,6 @@ __device__ __forceinline__ uint4 load_shared_16(unsigned address) {
   return value;
 }
 
-__device__ __forceinline__ float2 load_shared_pair(unsigned address) {
-  float2 value;
-  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(value.x), "=f"(value.y) : "r"(address) : "memory");
-  return value;
-}
-
 // Zeros where not inside. Without cp.async (before sm_80) the copy goes through registers and is done at
 // once.
 __device__ __forceinline__ void copy_16_bytes(float* to, const float* from, bool inside) {

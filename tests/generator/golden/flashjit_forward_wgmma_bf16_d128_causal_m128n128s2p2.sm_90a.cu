@@ -1025,12 +1025,6 @@ __device__ __forceinline__ uint4 load_shared_16(unsigned address) {
   return value;
 }
 
-__device__ __forceinline__ float2 load_shared_pair(unsigned address) {
-  float2 value;
-  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(value.x), "=f"(value.y) : "r"(address) : "memory");
-  return value;
-}
-
 __device__ __forceinline__ void finish(Consumer& consumer, const Tile& tile, const TensorMap& map_o,
                                        const ForwardParams& p) {
   float inverse[2], sum[2];
