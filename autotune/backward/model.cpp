@@ -10,7 +10,8 @@ namespace {
 
 // fp32 FMA is bound by the multiply-adds or by shared memory, which delivers 128 bytes a clock, and by what a
 // step waits for that no other CTA of the multiprocessor covers. In clocks per tile of queries and keys.
-double simt_flops_per_clock(const Problem& problem, const SimtBackwardSchedule& s, const Target& target) {
+double simt_flops_per_clock(const Problem& problem, const Shape& shape, const SimtBackwardSchedule& s,
+                            const Target& target) {
   const int threads = 32 * s.warps;
   const double fmas = 1.0 * s.tile_m * s.tile_n * (3 * problem.head_dim + 2 * problem.value_dim());
   // Four dims of S or dP take a thread rows + keys loads of 16 bytes for 4 * rows * keys multiply-adds.
@@ -30,14 +31,18 @@ double simt_flops_per_clock(const Problem& problem, const SimtBackwardSchedule& 
       4.0 * ((s.tile_m + s.tile_n) * (problem.head_dim + problem.value_dim()) + 2 * s.tile_m * s.tile_n);
   const double ctas = std::clamp(std::floor(target.shared_per_sm / bytes), 1.0, 512.0 / threads);
   constexpr double kWait = 4000;  // two loads and four barriers
-  return 2 * fmas / (clocks * 1.3 + kWait / ctas);
+  // Rows of a tile beyond the last query, and keys beyond the last, are work too.
+  const auto used = [](int size, int tile) { return size / (std::ceil(1.0 * size / tile) * tile); };
+  return 2 * fmas / (clocks * 1.3 + kWait / ctas) * used(shape.seqlen_q, s.tile_m) *
+         used(shape.seqlen_k, s.tile_n);
 }
 
 // Multiply-adds counted twice, per clock and multiprocessor, as the main kernels reach them.
-double flops_per_clock(const Problem& problem, const Schedule& schedule, const Target& target) {
+double flops_per_clock(const Problem& problem, const Shape& shape, const Schedule& schedule,
+                       const Target& target) {
   switch (family_of(schedule)) {
     case Family::simt:
-      return simt_flops_per_clock(problem, std::get<SimtBackwardSchedule>(schedule), target);
+      return simt_flops_per_clock(problem, shape, std::get<SimtBackwardSchedule>(schedule), target);
     case Family::mma:
       return target.capability == 80 || target.capability >= 90 ? 900 : 400;
     case Family::wgmma:
@@ -62,7 +67,7 @@ double predict_backward(const Problem& problem, const Shape& shape, const Schedu
       std::ceil(1.0 * shape.seqlen_k / get(schedule, "tile_n")) * shape.kv_heads() * shape.batch;
   if (ctas == 0 || shape.seqlen_q == 0) return kLaunchMs;
   const double waves = std::ceil(ctas / sms) / (ctas / sms);
-  const double main_ms = work * waves / flops_per_clock(problem, schedule, target) / (kClockGhz * 1e6);
+  const double main_ms = work * waves / flops_per_clock(problem, shape, schedule, target) / (kClockGhz * 1e6);
   const double sum_bytes =
       own_pass ? 0 : 4.0 * 3 * shape.batch * shape.heads * shape.seqlen_q * problem.head_dim;
   return main_ms + sum_bytes / (kDramGbps * 1e6) + 3 * kLaunchMs;

@@ -96,6 +96,11 @@ TEST_CASE("there is a legal schedule for every head_dim of every family on every
         CAPTURE(dim_v);
         const Problem fp32{.dtype = DType::fp32, .head_dim = dim, .head_dim_v = dim_v};
         CHECK(any(fp32, target, {"simt:m32n32w2s2", "simt:m32n16w2s1"}));
+        Problem gradients = fp32;
+        gradients.pass = Pass::backward;
+        CHECK(any(gradients, target, {"simt-backward:m16n16w4dq1", "simt-backward:m8n16w2dq1"}));
+        gradients.deterministic = true;
+        CHECK(any(gradients, target, {"simt-backward:m16n16w4", "simt-backward:m8n16w2"}));
         const Problem fp16{.dtype = DType::fp16, .head_dim = dim, .head_dim_v = dim_v};
         CHECK(any(fp16, target,
                   {"mma:m64n64w4s2", "mma:m64n32w4s1kv1", "mma:m64n16w4s1kv1qr1", "mma:m64n16w4s1kv1",
@@ -103,6 +108,22 @@ TEST_CASE("there is a legal schedule for every head_dim of every family on every
       }
     }
   }
+}
+
+TEST_CASE("simt-backward: what does not divide or fit is said") {
+  Problem gradients{.pass = Pass::backward, .dtype = DType::fp32, .head_dim = 128};
+  CHECK(reason(gradients, "simt-backward:m24n32w4", "sm_80") ==
+        "4 warps cover 16 rows at a time: tile_m is 24, may be a multiple that divides 128");
+  CHECK(reason(gradients, "simt-backward:m32n36w4", "sm_80") == "tile_n is 36, may be a multiple of 8");
+  CHECK(reason(gradients, "simt-backward:m64n64w4", "sm_80") ==
+        "tile 64x64 with 4 warps and head dims 128 and 128 needs about 268 registers a thread, there are 255");
+  CHECK(reason(gradients, "simt-backward:m64n64w8", "sm_80") ==
+        "tile 64x64 with head dims 128 and 128 needs 168 KB of shared memory, sm_80 gives 163 KB");
+  CHECK(reason(gradients, "simt-backward:m32n32w4dq2", "sm_80") ==
+        "dq is 2: family simt cannot order its additions to dQ, use 0 or 1");
+  gradients.deterministic = true;
+  CHECK(reason(gradients, "simt-backward:m32n32w4dq1", "sm_80") ==
+        "deterministic gradients forbid atomic additions to dQ (dq1); use dq0 or dq2");
 }
 
 TEST_CASE("render throws legal()'s sentence, and validate()'s before it") {
