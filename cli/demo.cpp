@@ -52,11 +52,9 @@ int demo(const std::string& device) {
   fmt::print("{}\n", table_heading());
   int failed = 0;
   for (const Problem& problem : problems) {
-    const AttentionRequest request{
-        .problem = problem,
-        .shape = shape,
-        .options = {.tuning = emulated ? Tuning::off : Tuning::quick},
-        .inputs = autotune::make_inputs(problem, shape, autotune::InputKind::normal, 1)};
+    AttentionRequest request{.problem = problem, .shape = shape};
+    request.options.tuning = emulated ? Tuning::off : Tuning::quick;
+    request.inputs = autotune::make_inputs(problem, shape, autotune::InputKind::normal, 1);
     const AttentionReport report = run_attention(engine, request);
     fmt::print("{}\n", table_line(report));
     std::fflush(stdout);
