@@ -38,6 +38,9 @@ bool adds_dq(const WgmmaBackwardSchedule& s) {
 bool is_ordered(const WgmmaBackwardSchedule& s) {
   return s.dq == static_cast<int>(DqWay::ordered);
 }
+bool takes_turns(const WgmmaBackwardSchedule& s) {
+  return turn_counters(static_cast<DqWay>(s.dq)) > 0;
+}
 int dq_columns(const Problem& problem, const WgmmaBackwardSchedule& s) {
   return s.tile_m == 128 ? problem.head_dim : 64;
 }
@@ -54,7 +57,7 @@ int owners_bytes(const Problem& problem, const WgmmaBackwardSchedule& s, int key
   const int exchange = exchange_stages(s) * s.tile_n * s.tile_m * 2;
   const int statistics = 2 * 2 * 4 * s.tile_m;
   const int barriers =
-      8 * (5 * key_stages + 8 + 2 * exchange_stages(s) + 2 + (is_ordered(s) ? 4 : 0)) + kTicketBytes;
+      8 * (5 * key_stages + 8 + 2 * exchange_stages(s) + 2 + (takes_turns(s) ? 8 : 0)) + kTicketBytes;
   return tiles + exchange + statistics + barriers;
 }
 
@@ -103,7 +106,9 @@ std::map<std::string, bool> sections(const Problem& problem) {
           {"dq", false},
           {"dv", true},
           {"split", false},
+          {"dq_turns", false},
           {"ordered", false},
+          {"claimed", false},
           {"last_keys_first", false},
           {"turns", false},
           {"short_turns", false},
@@ -150,7 +155,9 @@ Recipe recipe_owners(const Problem& problem, const WgmmaBackwardSchedule& s, con
       number("kExchangeStages", exchange_stages(s), "of what the warpgroups hand to each other"));
   recipe.sections["split"] = is_split(s);
   recipe.sections["dq"] = adds_dq(s);
+  recipe.sections["dq_turns"] = takes_turns(s);
   recipe.sections["ordered"] = is_ordered(s);
+  recipe.sections["claimed"] = takes_turns(s) && !is_ordered(s);
   recipe.sections["last_keys_first"] = is_ordered(s) && problem.causal;
   recipe.sections["turns"] = s.turns > 0;
   recipe.sections["short_turns"] = s.turns == 1;
@@ -257,8 +264,11 @@ Legality legal_wgmma_backward(const Problem& problem, const WgmmaBackwardSchedul
 
 std::vector<Recipe> recipes_wgmma_backward(const Problem& problem, const WgmmaBackwardSchedule& s,
                                            const Target& target) {
-  return {recipe_preprocess(problem, static_cast<DqWay>(s.dq), s.tile_m), recipe_owners(problem, s, target),
-          adds_dq(s) ? recipe_sum(problem) : recipe_dq(problem, target)};
+  const auto way = static_cast<DqWay>(s.dq);
+  std::vector<Recipe> recipes{recipe_preprocess(problem, way, s.tile_m), recipe_owners(problem, s, target)};
+  if (way == DqWay::own_pass) recipes.push_back(recipe_dq(problem, target));
+  if (way == DqWay::atomic) recipes.push_back(recipe_sum(problem));
+  return recipes;
 }
 
 }  // namespace flashjit

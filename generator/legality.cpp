@@ -39,8 +39,9 @@ Legality legal(const Problem& problem, const Schedule& schedule, const Target& t
   }
   if (Legality family = legal(problem, family_of(schedule), target); !family) return family;
   if (problem.deterministic && problem.pass == Pass::backward &&
-      get(schedule, "dq") == static_cast<int>(DqWay::atomic)) {
-    return {"deterministic gradients forbid atomic additions to dQ (dq1); use dq0 or dq2"};
+      !is_deterministic(static_cast<DqWay>(get(schedule, "dq")))) {
+    return {fmt::format("deterministic gradients forbid atomic additions to dQ (dq{}); use dq0 or dq2",
+                        get(schedule, "dq"))};
   }
   struct Visitor {
     const Problem& problem;

@@ -60,9 +60,8 @@ struct Geometry {
   int shared_bytes = 0;     // dynamic shared memory per CTA
   int cluster = 1;          // CTAs per cluster
   bool persistent = false;  // one CTA per multiprocessor, each with many tiles
-  bool dynamic =
-      false;  // persistent CTAs take tiles from a counter in device memory (tile_counter)
-  bool packs = false;  // tiles hold rows of several query heads where few queries would leave them empty
+  bool dynamic = false;     // persistent CTAs take tiles from a counter in device memory (tile_counter)
+  bool packs = false;       // tiles hold rows of several query heads where few queries would leave them empty
   int section_bytes =
       0;  // L2 section of an order that takes the longest tiles first; 0 where it does not apply
 };
@@ -82,7 +81,7 @@ struct KernelSource {
 // Device memory that one call of a backward plan needs between its kernels (BackwardParams::lse_log2 …).
 struct Workspace {
   bool dq_sum = false;  // an fp32 copy of dQ, its rows padded
-  bool turns = false;   // a counter per query tile
+  int turns = 0;        // counters per query tile
 };
 Workspace workspace_of(const Schedule& schedule);
 

@@ -34,8 +34,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   const long long padded = static_cast<long long>(head_index) * params.padded_q + first_row;
 
   const int lane = threadIdx.x % kLanes;
-  const unsigned char* o =
-      static_cast<const unsigned char*>(params.o) + (batch * params.o_batch + head * params.o_head) * kElementBytes;
+  const unsigned char* o = static_cast<const unsigned char*>(params.o) +
+                           (batch * params.o_batch + head * params.o_head) * kElementBytes;
   const unsigned char* dout = static_cast<const unsigned char*>(params.dout) +
                               (batch * params.dout_batch + head * params.dout_head) * kElementBytes;
 #pragma unroll 4
@@ -62,4 +62,20 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   /*%#turns%*/
   if (threadIdx.x < kTurns) params.turns[padded / (kRows / kTurns) + threadIdx.x] = 0;
   /*%/turns%*/
+  /*%#empty_rows%*/
+
+  // Rows that see no key have no gradient. Nobody else comes to a tile of them.
+  int rows = params.seqlen_k == 0 ? params.seqlen_q : 0;
+  /*%#causal%*/
+  rows = max(0, params.seqlen_q - params.seqlen_k);
+  /*%/causal%*/
+  constexpr int kDqChunks = kHeadDim * kElementBytes / 16;  // of a row
+  unsigned char* dq = static_cast<unsigned char*>(params.dq) +
+                      (batch * params.dq_batch + head * params.dq_head) * kElementBytes;
+  for (int i = threadIdx.x; i < min(kRows, rows - first_row) * kDqChunks; i += kThreads) {
+    const int row = first_row + i / kDqChunks;
+    *reinterpret_cast<uint4*>(dq + row * params.dq_row * kElementBytes + i % kDqChunks * 16) =
+        uint4{0, 0, 0, 0};
+  }
+  /*%/empty_rows%*/
 }

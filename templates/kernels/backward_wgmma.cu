@@ -4,9 +4,9 @@
 #include "parts/wgmma_backward_feed.cuh"
 #include "parts/wgmma_backward_keys.cuh"
 #include "parts/wgmma_backward_layout.cuh"
-/*%#ordered%*/
+/*%#dq_turns%*/
 #include "parts/wgmma_backward_turns.cuh"
-/*%/ordered%*/
+/*%/dq_turns%*/
 #include "ptx/setmaxnreg.cuh"
 #include "ptx/shared.cuh"
 #include "ptx/tma.cuh"
@@ -36,9 +36,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     if (threadIdx.x == 0) feed<FeedKQ>(map_k, map_q, p.lse_log2, p, shared);
     if (threadIdx.x == 32) feed<FeedVDo>(map_v, map_dout, p.delta, p, shared);
     if (threadIdx.x == 64) send_gradients(map_dk, map_dv, p, shared);
-    /*%#ordered%*/
+    /*%#dq_turns%*/
     if (threadIdx.x == 96) keep_turns(p, shared);
-    /*%/ordered%*/
+    /*%/dq_turns%*/
   } else {
     take_registers<kConsumerRegisters>();
     KeyOwner owner(p, shared, warpgroup - 1);

@@ -76,24 +76,66 @@ struct KeyOwner {
     wgmma_commit();
   }
 
+  // Whether this warpgroup has columns 8j .. 8j + 7 of its accumulators.
+  __device__ __forceinline__ bool has_columns(int j) const {
+    return kTileM == 128 || kHeadDim % 64 == 0 || 64 * warpgroup + 8 * j < kHeadDim;
+  }
+
   // dQ's sums lie as accumulators do (kernels/backward_wgmma_sum.cu): 16 bytes a lane, next to each other.
   __device__ __forceinline__ void add_dq(unsigned place) const {
-    /*%#ordered%*/
+    float* sums = params.dq_sum + 4ull * place;
+    /*%#dq_turns%*/
     const int before = step - 1;
     mbarrier_wait(shared + kMayAdd + 8 * (before & 1), before >> 1 & 1);
-    /*%/ordered%*/
-    float* sums = params.dq_sum + 4ull * place;
+    const uint4 order = load_shared_16(shared + kOrders + 16 * (before & 1));
+    if ((order.x & kConverts) != 0) {
+      convert_dq(sums, order);
+    } else if ((order.x & kStores) != 0) {
 #pragma unroll
-    for (int j = 0; j < kDqColumns / 8; ++j) {
-      if (kTileM == 128 || kHeadDim % 64 == 0 || 64 * warpgroup + 8 * j < kHeadDim) {
-        add_global(sums + 512 * j, dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]);
+      for (int j = 0; j < kDqColumns / 8; ++j) {
+        if (has_columns(j)) {
+          __stcg(reinterpret_cast<float4*>(sums + 512 * j),
+                 float4{dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]});
+        }
+      }
+    } else
+    /*%/dq_turns%*/
+    {
+#pragma unroll
+      for (int j = 0; j < kDqColumns / 8; ++j) {
+        if (has_columns(j))
+          add_global(sums + 512 * j, dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]);
       }
     }
-    /*%#ordered%*/
+    /*%#dq_turns%*/
     __syncwarp();
     arrive_once(shared + kAdded + 8 * (before & 1));
-    /*%/ordered%*/
+    /*%/dq_turns%*/
   }
+
+  /*%#dq_turns%*/
+  // The last tile's share and all others', scaled and rounded, to dQ.
+  __device__ __forceinline__ void convert_dq(const float* sums, const uint4& order) const {
+    const int thread = anew(threadIdx.x % 128);
+    const int row = (kTileM == 128 ? 64 * warpgroup : 0) + thread / 32 * 16 + thread % 32 / 4;
+    const int column = (kTileM == 128 ? 0 : 64 * warpgroup) + 2 * (thread % 4);
+    const int rows = static_cast<int>(order.y);
+    auto* low = reinterpret_cast<unsigned short*>(static_cast<unsigned long long>(order.w) << 32 | order.z) +
+                row * params.dq_row + column;
+    unsigned short* high = low + 8 * params.dq_row;
+#pragma unroll
+    for (int j = 0; j < kDqColumns / 8; ++j) {
+      if (!has_columns(j)) continue;
+      float4 sum{0, 0, 0, 0};
+      if ((order.x & kStores) == 0) sum = __ldcg(reinterpret_cast<const float4*>(sums + 512 * j));
+      const float scale = params.scale;
+      const unsigned upper = pack((sum.x + dq[4 * j]) * scale, (sum.y + dq[4 * j + 1]) * scale);
+      const unsigned lower = pack((sum.z + dq[4 * j + 2]) * scale, (sum.w + dq[4 * j + 3]) * scale);
+      if (row < rows) *reinterpret_cast<unsigned*>(low + 8 * j) = upper;
+      if (row + 8 < rows) *reinterpret_cast<unsigned*>(high + 8 * j) = lower;
+    }
+  }
+  /*%/dq_turns%*/
   /*%/dq%*/
 
   // One step: S, then dP under the exponentials, dV and the dQ of the step before under dS, dK under the

@@ -39,14 +39,21 @@ constexpr int kExchangeFull = kDoEmpty + 8 * kStages;
 constexpr int kExchangeEmpty = kExchangeFull + 8 * kExchangeStages;
 constexpr int kKRead = kExchangeEmpty + 8 * kExchangeStages;  // by all that read it besides dK's owners
 constexpr int kVRead = kKRead + 8;                            // likewise
-/*%#ordered%*/
+/*%#dq_turns%*/
 constexpr int kMayAdd = kVRead + 8;            // it is this tile's turn to add to a step's dQ
 constexpr int kAdded = kMayAdd + 8 * kStages;  // it has
-constexpr int kTickets = kAdded + 8 * kStages;
-/*%/ordered%*/
-/*%^ordered%*/
+constexpr int kOrders = kAdded + 8 * kStages;  // how, and where: 16 bytes
+constexpr int kTickets = kOrders + 16 * kStages;
+/*%/dq_turns%*/
+/*%^dq_turns%*/
 constexpr int kTickets = kVRead + 8;
-/*%/ordered%*/
+/*%/dq_turns%*/
+
+/*%#dq_turns%*/
+// What an order may ask for, instead of an addition.
+constexpr unsigned kStores = 1;
+constexpr unsigned kConverts = 2;
+/*%/dq_turns%*/
 
 #include "parts/wgmma_backward_tickets.cuh"
 static_assert(kTickets + kTicketBytes <= kSharedBytes);
@@ -73,13 +80,13 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
     mbarrier_init(shared + kExchangeEmpty + 8 * stage, kOwnerWarps);
   }
   int ticket_readers = kConsumerWarps + 2;  // and two threads that feed and send
-  /*%#ordered%*/
+  /*%#dq_turns%*/
   ++ticket_readers;  // and the one that keeps turns
   for (int stage = 0; stage < kStages; ++stage) {
     mbarrier_init(shared + kMayAdd + 8 * stage, 1);
     mbarrier_init(shared + kAdded + 8 * stage, kConsumerWarps);
   }
-  /*%/ordered%*/
+  /*%/dq_turns%*/
   make_ticket_barriers(shared, ticket_readers);
   mbarrier_init_fence();
 }

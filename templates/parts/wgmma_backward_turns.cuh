@@ -1,22 +1,59 @@
-// The additions to each tile of dQ in a fixed order, so that its sums are the same from run to run. A thread
-// beside the consumers waits for its tile's turn at each step, lets the consumers add, and passes the turn
-// on. Turns follow the order in which tiles are taken: whoever is waited for is at work already.
+// Turns at adding to each tile of dQ: the first to come stores, so that nobody need clear the sums, and the
+// last one converts, so that no kernel need come after. A thread beside the consumers waits for its CTA's
+// turn at each step, tells the consumers what to do, and passes the turn on.
 #pragma once
 #include "params/backward.h"
 #include "parts/wgmma_backward_layout.cuh"
 #include "parts/wgmma_backward_tiles.cuh"
 #include "ptx/acquire_release.cuh"
 #include "ptx/mbarrier.cuh"
+#include "ptx/shared.cuh"
 
-// How many tiles add to this step's dQ before the tile that begins with `key`.
-__device__ __forceinline__ int turn_of(int key, int m, const BackwardParams& p) {
-  int turn = key / kTileN;
+/*%#ordered%*/
+constexpr int kCounters = 1;  // of each tile of dQ: who is done
+/*%/ordered%*/
+/*%#claimed%*/
+constexpr int kCounters = 2;  // of each tile of dQ: who is done, and who has come
+/*%/claimed%*/
+
+struct Turn {
+  int number, of;  // this tile's among all that add to a step's dQ
+};
+
+/*%#ordered%*/
+// The same from run to run, and so are the sums. Turns follow the order in which tiles are taken: whoever is
+// waited for is at work already.
+__device__ __forceinline__ Turn take_turn(int* counters, int key, int adders) {
   /*%#causal%*/
-  // Tiles of keys that the step's last query sees, from the last to the first.
-  const int end = (m + 1) * kTileM + p.seqlen_k - p.seqlen_q;
-  turn = min(p.tiles, (end + kTileN - 1) / kTileN) - 1 - turn;
+  const int number = adders - 1 - key / kTileN;
   /*%/causal%*/
-  return turn;
+  /*%^causal%*/
+  const int number = key / kTileN;
+  /*%/causal%*/
+  while (load_acquire(counters) != number) continue;
+  return {number, adders};
+}
+/*%/ordered%*/
+/*%#claimed%*/
+// As they come. The first waits for nobody, the last for all others, and these only for the first. Nobody
+// comes to a step before it is done with the step before, so whoever is waited for does not wait for us.
+__device__ __forceinline__ Turn take_turn(int* counters, int, int adders) {
+  const int number = atomicAdd(counters + 1, 1);
+  const int done = number + 1 == adders ? number : min(number, 1);
+  if (done > 0) {
+    while (load_acquire(counters) < done) continue;
+  }
+  return {number, adders};
+}
+/*%/claimed%*/
+
+// Tiles of keys that some of a step's queries see.
+__device__ __forceinline__ int adders_of(int m, const BackwardParams& p) {
+  int adders = anew(p.tiles);
+  /*%#causal%*/
+  adders = min(adders, ((m + 1) * kTileM + anew(p.seqlen_k) - anew(p.seqlen_q) + kTileN - 1) / kTileN);
+  /*%/causal%*/
+  return adders;
 }
 
 __device__ __forceinline__ void keep_turns(const BackwardParams& p, unsigned shared) {
@@ -30,12 +67,19 @@ __device__ __forceinline__ void keep_turns(const BackwardParams& p, unsigned sha
     int m = tile.first_step;
 #pragma unroll 1
     for (int left = tile.steps(p); left > 0; --left, ++step) {
-      int* turns = p.turns + (tile.batch * p.heads + head) * (p.padded_q / kTileM) + m;
-      const int turn = turn_of(tile.key, m, p);
-      while (load_acquire(turns) != turn) continue;
+      int* counters =
+          p.turns + kCounters * ((tile.batch * p.heads + head) * (anew(p.padded_q) / kTileM) + m);
+      const Turn turn = take_turn(counters, tile.key, adders_of(m, p));
+      const unsigned long long dq =
+          reinterpret_cast<unsigned long long>(p.dq) +
+          2 * (tile.batch * p.dq_batch + head * p.dq_head + anew(m) * kTileM * p.dq_row);
+      const unsigned how = (turn.number == 0 ? kStores : 0) | (turn.number + 1 == turn.of ? kConverts : 0);
+      store_shared(shared + kOrders + 16 * (step & 1),
+                   uint4{how, static_cast<unsigned>(anew(p.seqlen_q) - m * kTileM), static_cast<unsigned>(dq),
+                         static_cast<unsigned>(dq >> 32)});
       mbarrier_arrive(shared + kMayAdd + 8 * (step & 1));
       mbarrier_wait(shared + kAdded + 8 * (step & 1), step >> 1 & 1);
-      add_release(turns, 1);
+      add_release(counters, 1);
       if (++m == tile.end_step) {
         m = tile.first_step;
         ++head;
