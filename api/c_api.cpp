@@ -1,18 +1,15 @@
-// The C interface on top of Engine and Plan: structs checked by their size, exceptions turned into a status
-// and a message.
+// The C interface on top of Engine and Plan: exceptions become a status and a message.
 #include "flashjit/flashjit.h"
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <array>
-#include <cstring>
 #include <exception>
 #include <memory>
 #include <new>
 #include <string>
 #include <vector>
 
+#include "api/c_structs.hpp"
 #include "api/engine_state.hpp"
 #include "flashjit/flashjit.hpp"
 
@@ -32,6 +29,7 @@ namespace {
 
 using flashjit::Error;
 using flashjit::ErrorCode;
+using namespace flashjit::c;
 
 std::string& last_error() {
   thread_local std::string text;
@@ -69,173 +67,6 @@ static_assert(static_cast<int>(ErrorCode::device) == FLASHJIT_DEVICE);
 static_assert(static_cast<int>(ErrorCode::io) == FLASHJIT_IO);
 static_assert(static_cast<int>(ErrorCode::wrong_result) == FLASHJIT_WRONG_RESULT);
 static_assert(static_cast<int>(ErrorCode::internal) == FLASHJIT_INTERNAL);
-
-[[noreturn]] void refuse(const std::string& message) {
-  throw Error(ErrorCode::invalid_argument, message);
-}
-
-void require(const void* pointer, const char* name) {
-  if (pointer == nullptr) refuse(fmt::format("{} is null", name));
-}
-
-// A caller's struct as this library knows it. A shorter one is of an older version: what it lacks is zero,
-// its default. A longer one is of a newer version, and fine as long as it asks for nothing that we do not
-// know.
-template <class Struct>
-Struct read(const Struct* given, const char* name) {
-  require(given, name);
-  Struct known{};
-  const std::size_t size = given->size;
-  constexpr std::size_t kMost = 1 << 16;
-  if (size < sizeof(std::size_t) * 2 || size > kMost) {
-    refuse(fmt::format("{}.size is {}, may be sizeof(struct {})", name, size, name));
-  }
-  const auto* bytes = reinterpret_cast<const unsigned char*>(given);
-  std::memcpy(&known, bytes, std::min(size, sizeof known));
-  if (size > sizeof known &&
-      std::any_of(bytes + sizeof known, bytes + size, [](unsigned char b) { return b != 0; })) {
-    refuse(fmt::format(
-        "{}.size is {}, and it sets a field that this version (flashjit {}, {} bytes) does not know", name,
-        size, FLASHJIT_VERSION, sizeof known));
-  }
-  known.size = sizeof known;
-  return known;
-}
-
-template <class Struct>
-Struct read_or_default(const Struct* given, const char* name) {
-  return given == nullptr ? Struct{} : read(given, name);
-}
-
-template <class Enum, std::size_t n>
-Enum choose(std::int32_t value, const std::array<Enum, n>& values, const char* name, const char* may_be) {
-  if (value < 0 || value >= static_cast<std::int32_t>(n))
-    refuse(fmt::format("{} is {}, may be {}", name, value, may_be));
-  return values[static_cast<std::size_t>(value)];
-}
-
-void check_reserved(std::int32_t value, const char* name) {
-  if (value != 0) refuse(fmt::format("{} is {}, may be 0", name, value));
-}
-
-std::string text(const char* given) {
-  return given == nullptr ? std::string() : std::string(given);
-}
-
-flashjit::Stream stream_of(void* stream) {
-  return static_cast<flashjit::Stream>(stream);
-}
-
-flashjit::Tuning tuning_of(std::int32_t value) {
-  using flashjit::Tuning;
-  return choose(value, std::array{Tuning::off, Tuning::quick, Tuning::full}, "tuning",
-                "FLASHJIT_TUNING_OFF (0), _QUICK (1) or _FULL (2)");
-}
-
-flashjit::EngineOptions convert(const flashjit_engine_options& from) {
-  check_reserved(from.reserved, "engine_options.reserved");
-  if (from.tuning_budget_ms < 0)
-    refuse(fmt::format("tuning_budget_ms is {}, may be 0 or more", from.tuning_budget_ms));
-  flashjit::EngineOptions options;
-  if (from.device != nullptr) options.device = from.device;
-  options.tuning = tuning_of(from.tuning);
-  options.tuning_budget = std::chrono::milliseconds(from.tuning_budget_ms);
-  options.cache_dir = text(from.cache_dir);
-  options.use_cache = from.no_cache == 0;
-  if (from.on_message != nullptr) {
-    options.on_message = [call = from.on_message, context = from.context](std::string_view line) {
-      call(context, std::string(line).c_str());
-    };
-  }
-  return options;
-}
-
-flashjit::Problem convert(const flashjit_problem& from) {
-  using flashjit::DType;
-  using flashjit::Pass;
-  check_reserved(from.reserved, "problem.reserved");
-  return {.pass = choose(from.pass, std::array{Pass::forward, Pass::backward}, "pass",
-                         "FLASHJIT_FORWARD (0) or FLASHJIT_BACKWARD (1)"),
-          .dtype = choose(from.dtype, std::array{DType::bf16, DType::fp16, DType::fp32}, "dtype",
-                          "FLASHJIT_BF16 (0), FLASHJIT_FP16 (1) or FLASHJIT_FP32 (2)"),
-          .head_dim = from.head_dim,
-          .head_dim_v = from.head_dim_v,
-          .causal = from.causal != 0,
-          .lse = from.no_lse == 0,
-          .deterministic = from.deterministic != 0};
-}
-
-flashjit::Shape convert(const flashjit_shape& from) {
-  check_reserved(from.reserved, "shape.reserved");
-  return {.batch = from.batch,
-          .heads = from.heads,
-          .heads_kv = from.heads_kv,
-          .seqlen_q = from.seqlen_q,
-          .seqlen_k = from.seqlen_k};
-}
-
-flashjit::PlanOptions convert(const flashjit_plan_options& from) {
-  check_reserved(from.reserved, "plan_options.reserved");
-  return {.schedule = text(from.schedule),
-          .family = text(from.family),
-          .tuning = tuning_of(from.tuning),
-          .stream = stream_of(from.stream)};
-}
-
-flashjit::Strides convert(const flashjit_strides& from) {
-  return {.batch = from.batch, .head = from.head, .row = from.row};
-}
-
-flashjit::ForwardArgs convert(const flashjit_forward_args& from) {
-  check_reserved(from.reserved, "forward_args.reserved");
-  flashjit::ForwardArgs args{.q = from.q,
-                             .k = from.k,
-                             .v = from.v,
-                             .o = from.o,
-                             .lse = from.lse,
-                             .q_strides = convert(from.q_strides),
-                             .k_strides = convert(from.k_strides),
-                             .v_strides = convert(from.v_strides),
-                             .o_strides = convert(from.o_strides)};
-  if (from.scale != 0) args.scale = from.scale;
-  if (from.shape != nullptr) args.shape = convert(read(from.shape, "flashjit_shape"));
-  return args;
-}
-
-flashjit::BackwardArgs convert(const flashjit_backward_args& from) {
-  check_reserved(from.reserved, "backward_args.reserved");
-  flashjit::BackwardArgs args{.q = from.q,
-                              .k = from.k,
-                              .v = from.v,
-                              .o = from.o,
-                              .dout = from.dout,
-                              .lse = from.lse,
-                              .dq = from.dq,
-                              .dk = from.dk,
-                              .dv = from.dv,
-                              .q_strides = convert(from.q_strides),
-                              .k_strides = convert(from.k_strides),
-                              .v_strides = convert(from.v_strides),
-                              .o_strides = convert(from.o_strides),
-                              .dout_strides = convert(from.dout_strides),
-                              .dq_strides = convert(from.dq_strides),
-                              .dk_strides = convert(from.dk_strides),
-                              .dv_strides = convert(from.dv_strides),
-                              .workspace = from.workspace};
-  if (from.scale != 0) args.scale = from.scale;
-  if (from.shape != nullptr) args.shape = convert(read(from.shape, "flashjit_shape"));
-  return args;
-}
-
-// Writes as much of a struct as the caller's size has room for.
-template <class Struct>
-void answer(Struct* to, Struct known, const char* name) {
-  const std::size_t size = to->size;
-  if (size < sizeof(std::size_t) * 2)
-    refuse(fmt::format("{}.size is {}, may be sizeof(struct {})", name, size, name));
-  known.size = size;
-  std::memcpy(to, &known, std::min(size, sizeof known));
-}
 
 flashjit::Plan make_plan(flashjit_engine* engine, const flashjit_problem* problem,
                          const flashjit_shape* shape, const flashjit_plan_options* options) {

@@ -4,7 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <optional>
 #include <utility>
@@ -24,10 +27,22 @@ namespace {
 // that more than a few in a row would mean that nothing fits.
 constexpr std::size_t kMaxAttempts = 6;
 
+// How an emulated device interleaves warps: what a finding names, to see it again.
+std::uint64_t emulator_seed() {
+  const char* text = std::getenv("FLASHJIT_EMULATOR_SEED");
+  if (text == nullptr || *text == '\0') return emulator::EmulatorOptions().seed;
+  std::uint64_t seed = 0;
+  const std::string_view digits = text;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), seed);
+  if (error == std::errc() && end == digits.data() + digits.size()) return seed;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("FLASHJIT_EMULATOR_SEED is \"{}\", may be a number of 0 or more", text));
+}
+
 std::unique_ptr<runtime::Device> open_device(const std::string& name) {
   constexpr std::string_view kEmulated = "emulated:";
   if (name.starts_with(kEmulated))
-    return emulator::open_emulated_device({.arch = name.substr(kEmulated.size())});
+    return emulator::open_emulated_device({.arch = name.substr(kEmulated.size()), .seed = emulator_seed()});
   if (name == "cuda" || name.starts_with("cuda:")) return runtime::open_cuda_device(name);
   throw Error(ErrorCode::invalid_argument,
               fmt::format("device is \"{}\", may be cuda, cuda:N or emulated:sm_XX", name));

@@ -3,13 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
+#include <charconv>
 #include <cstring>
 #include <map>
 #include <mutex>
 #include <thread>
 
-#include "emulator/decode.hpp"
+#include "emulator/decode/decode.hpp"
+#include "emulator/decode/opcodes.hpp"
 #include "emulator/machine/machine.hpp"
 #include "emulator/machine/tensor_map.hpp"
 #include "emulator/ptx/parser.hpp"
@@ -55,7 +56,7 @@ class Device final : public EmulatedDevice {
   }
 
   const Target& target() const override { return target_; }
-  std::string name() const override { return "emulated:" + target_.arch; }
+  std::string name() const override { return fmt::format("emulated:{}", target_.arch); }
   std::string description() const override {
     return fmt::format("emulator of {}, {} threads{}", target_.arch, options_.threads,
                        using_avx2() ? "" : ", no AVX2");
@@ -68,8 +69,9 @@ class Device final : public EmulatedDevice {
           ErrorCode::invalid_argument,
           fmt::format("the image of \"{}\" has no PTX; the emulator cannot run a cubin", image.entry));
     }
-    Program program =
-        decode(parse_ptx(std::string(image.ptx)), image.entry, {.checked = options_.checks != Checks::off});
+    Module module = parse_ptx(std::string(image.ptx));
+    check_target(module);
+    Program program = decode(std::move(module), image.entry, {.checked = options_.checks != Checks::off});
     return std::make_unique<LoadedKernel>(std::move(program), image);
   }
 
@@ -180,6 +182,18 @@ class Device final : public EmulatedDevice {
     double started_ = 0, stopped_ = 0;
   };
 
+  // PTX runs on its own arch and on later ones, unless its target ends in a letter.
+  void check_target(const Module& module) const {
+    const std::string& arch = module.target;
+    int number = 0;
+    const char* const end = arch.data() + arch.size();
+    const bool named = arch.starts_with("sm_");
+    const char* const rest = named ? std::from_chars(arch.data() + 3, end, number).ptr : end;
+    const bool fits = rest == end ? number <= target_.capability : arch == target_.arch;
+    if (named && fits) return;
+    throw Error(ErrorCode::unsupported,
+                fmt::format("the PTX is for target \"{}\", this device emulates {}", arch, target_.arch));
+  }
   void check_launch(const Program& program, const std::uint32_t (&grid)[3], const std::uint32_t (&block)[3],
                     std::uint32_t shared_bytes, std::uint32_t cluster) const {
     auto refuse = [&](const std::string& what) {
@@ -224,9 +238,9 @@ class Device final : public EmulatedDevice {
   }
 
   [[noreturn]] void fail(const Program& program) const {
-    std::string text = fmt::format("the emulator found {} in \"{}\" (seed {})",
-                                   findings_.size() == 1 ? "a bug" : fmt::format("{} bugs", findings_.size()),
-                                   program.entry, options_.seed);
+    const std::size_t bugs = findings_.size();
+    std::string text = fmt::format("the emulator found {} {} in \"{}\" (seed {})", bugs,
+                                   bugs == 1 ? "bug" : "bugs", program.entry, options_.seed);
     for (const Finding& found : findings_) text += fmt::format("\n{}", found.text());
     throw Error(ErrorCode::device, text,
                 fmt::format("to see it again: seed {}, and one thread if CTAs work on the same memory",

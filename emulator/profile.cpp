@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <set>
 
 namespace flashjit::emulator {
 namespace {
@@ -60,14 +59,13 @@ void accumulate(Profile& profile, const ProfileSource& source) {
   std::map<std::pair<int, std::string>, SharedLine> lines;
   for (SharedLine& known : profile.shared_lines)
     lines[{known.source_line, known.instruction}] = std::move(known);
-  std::set<int> executed(profile.executed_ptx_lines.begin(), profile.executed_ptx_lines.end());
-  std::set<int> idle;
+  std::set<int>& executed = profile.executed_lines[program.entry];
   for (std::size_t i = 0; i < counters.executed.size() && i < program.code.size(); ++i) {
     const Statement* statement = program.statement(static_cast<u32>(i));
     if (statement == nullptr) continue;
     const u64 count = counters.executed[i];
-    (count != 0 ? executed : idle).insert(statement->line);
     if (count == 0) continue;
+    executed.insert(statement->line);
     profile.instructions += count;
     profile.by_class[static_cast<std::size_t>(program.class_of[i])] += count;
     profile.by_opcode[std::string(statement->opcode)] += count;
@@ -104,11 +102,6 @@ void accumulate(Profile& profile, const ProfileSource& source) {
       profile.shared_lines.begin(), profile.shared_lines.end(), [](const SharedLine& a, const SharedLine& b) {
         return a.conflicts != b.conflicts ? a.conflicts > b.conflicts : a.transactions > b.transactions;
       });
-  profile.executed_ptx_lines.assign(executed.begin(), executed.end());
-  profile.unexecuted_ptx_lines.clear();
-  for (int line : idle) {
-    if (!executed.contains(line)) profile.unexecuted_ptx_lines.push_back(line);
-  }
 }
 
 std::string Profile::table() const {

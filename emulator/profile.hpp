@@ -3,6 +3,7 @@
 
 #include <array>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -53,9 +54,8 @@ struct Profile {
   u64 bank_conflicts = 0;  // transactions beyond what the bytes need
   u64 tensor_flops = 0;    // multiply-adds of mma and wgmma, counted twice
   u64 barrier_waits = 0;
-  std::vector<SharedLine> shared_lines;  // most conflicts first
-  std::vector<int> executed_ptx_lines;   // sorted; for coverage
-  std::vector<int> unexecuted_ptx_lines;
+  std::vector<SharedLine> shared_lines;                 // most conflicts first
+  std::map<std::string, std::set<int>> executed_lines;  // of each kernel's PTX; for coverage
 
   [[nodiscard]] u64 count(OpClass cls) const { return by_class[static_cast<std::size_t>(cls)]; }
   [[nodiscard]] std::string table() const;

@@ -5,7 +5,6 @@ namespace flashjit::emulator::portable {
 namespace {
 
 // ---- named barriers
-// -----------------------------------------------------------------------------------------------------
 // Ins::x operands given (1: all threads of the CTA).
 u32 barrier_number(Warp& w, const Ins& i, int lane) {
   const u32 number = w.source<u32>(i.s[0])[lane];
@@ -85,7 +84,6 @@ void cluster_wait(Warp& w, const Ins&, u32 mask) {
 }
 
 // ---- mbarriers
-// ----------------------------------------------------------------------------------------------------------
 struct Object {
   Cta* cta;
   u32 address;
@@ -233,7 +231,6 @@ void pending_count(Warp& w, const Ins& i, u32 mask) {
 }
 
 // ---- fences
-// -------------------------------------------------------------------------------------------------------------
 // All that the warp has seen written is visible to the asynchronous proxy from now on.
 void proxy_fence(Warp& w, const Ins&, u32 mask) {
   if (mask == 0) return;
@@ -251,7 +248,6 @@ void init_fence(Warp& w, const Ins&, u32 mask) {
 void fence(Warp&, const Ins&, u32) {}
 
 // ---- the cluster's addresses
-// --------------------------------------------------------------------------------------------
 template <class T>
 void map_to_rank(Warp& w, const Ins& i, u32 mask) {
   const T* a = w.source<T>(i.s[0]);

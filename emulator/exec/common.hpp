@@ -18,10 +18,10 @@
 #define FLASHJIT_X86 0
 #endif
 
-#include "emulator/decode.hpp"
+#include "emulator/decode/decoding.hpp"
+#include "emulator/decode/layout.hpp"
 #include "emulator/exec/half.hpp"
 #include "emulator/exec/tables.hpp"
-#include "emulator/layout.hpp"
 #include "emulator/machine/machine.hpp"
 
 namespace flashjit::emulator {

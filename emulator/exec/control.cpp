@@ -129,8 +129,8 @@ constexpr OpClass kControl = OpClass::control;
 const Opcode kRows[] = {
     {"-join", "", kControl, join},
     {"-end", "", kControl, leave, nullptr, kOpExit},
-    {"bra.uni?", "", kControl, branch, nullptr, kOpBranch},
-    {"brx.idx.uni?", "s", kControl, branch_indexed, nullptr, kOpBranch},
+    {"bra.uni?", "", kControl, branch},
+    {"brx.idx.uni?", "s", kControl, branch_indexed},
     {"ret.uni?", "", kControl, leave, nullptr, kOpExit},
     {"exit", "", kControl, leave, nullptr, kOpExit},
     {"trap", "", kControl, trap},

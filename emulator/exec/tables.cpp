@@ -19,19 +19,21 @@ std::span<const std::span<const Opcode>> opcode_tables() {
   using Tables = std::vector<std::span<const Opcode>>;
   static const Tables all = [] {
     using namespace portable;
-    Tables tables = {control_rows(), memory_rows(), atomic_rows(), shuffle_rows(),
-                     barrier_rows(), async_rows(),  packed_rows()};
+    Tables tables = {packed_rows(),  control_rows(), load_store_rows(), atomic_rows(),
+                     shuffle_rows(), barrier_rows(), cp_async_rows(),   bulk_rows()};
     auto add = [&](std::initializer_list<std::span<const Opcode>> more) {
       tables.insert(tables.end(), more);
     };
 #if defined(__x86_64__)
     if (using_avx2()) {
-      add({avx2::integer_rows(), avx2::float_rows(), avx2::convert_rows(), avx2::matrix_rows(),
+      add({avx2::integer_rows(), avx2::bits_rows(), avx2::compare_rows(), avx2::move_rows(),
+           avx2::float_rows(), avx2::convert_rows(), avx2::convert_narrow_rows(), avx2::matrix_rows(),
            avx2::wgmma_rows()});
       return tables;
     }
 #endif
-    add({integer_rows(), float_rows(), convert_rows(), matrix_rows(), wgmma_rows()});
+    add({integer_rows(), bits_rows(), compare_rows(), move_rows(), float_rows(), convert_rows(),
+         convert_narrow_rows(), matrix_rows(), wgmma_rows()});
     return tables;
   }();
   return all;

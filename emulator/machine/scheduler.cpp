@@ -4,12 +4,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
 #include <exception>
 #include <mutex>
 #include <thread>
 
+#include "emulator/machine/deadlock.hpp"
 #include "emulator/machine/machine.hpp"
+#include "emulator/machine/special_registers.hpp"
 #include "flashjit/error.hpp"
 
 namespace flashjit::emulator {
@@ -21,95 +22,6 @@ constexpr u32 kFragment = 16 * 2 * kLanes;  // floats of a spread A operand
 
 std::byte* aligned(std::vector<std::byte>& storage) {
   return storage.data() + (kAlign - reinterpret_cast<u64>(storage.data()) % kAlign) % kAlign;
-}
-
-u32 special_value(const Cta& cta, const Warp& warp, Special special, u32 lane) {
-  const LaunchContext& launch = *cta.launch;
-  const u32 thread = warp.index * kLanes + lane;
-  const u32* block = launch.block;
-  const u32* grid = launch.grid;
-  switch (special) {
-    case Special::tid_x:
-      return thread % block[0];
-    case Special::tid_y:
-      return thread / block[0] % block[1];
-    case Special::tid_z:
-      return thread / block[0] / block[1];
-    case Special::ntid_x:
-      return block[0];
-    case Special::ntid_y:
-      return block[1];
-    case Special::ntid_z:
-      return block[2];
-    case Special::ctaid_x:
-      return cta.id[0];
-    case Special::ctaid_y:
-      return cta.id[1];
-    case Special::ctaid_z:
-      return cta.id[2];
-    case Special::nctaid_x:
-      return grid[0];
-    case Special::nctaid_y:
-      return grid[1];
-    case Special::nctaid_z:
-      return grid[2];
-    case Special::laneid:
-      return lane;
-    case Special::warpid:
-      return warp.index;
-    case Special::nwarpid:
-      return static_cast<u32>(cta.warps.size());
-    case Special::smid:
-      return (cta.id[0] + grid[0] * (cta.id[1] + grid[1] * cta.id[2])) % launch.sm_count;
-    case Special::nsmid:
-      return launch.sm_count;
-    case Special::gridid:
-      return 1;
-    case Special::dynamic_smem_size:
-      return launch.shared_bytes;
-    case Special::total_smem_size:
-      return cta.shared_end - kSharedBase;
-    case Special::cluster_ctaid_x:
-      return cta.rank;
-    case Special::cluster_ctaid_y:
-    case Special::cluster_ctaid_z:
-      return 0;
-    case Special::cluster_nctaid_x:
-      return launch.cluster;
-    case Special::cluster_nctaid_y:
-    case Special::cluster_nctaid_z:
-      return 1;
-    case Special::cluster_ctarank:
-      return cta.rank;
-    case Special::cluster_nctarank:
-      return launch.cluster;
-    case Special::clusterid_x:
-      return cta.id[0] / launch.cluster;
-    case Special::clusterid_y:
-      return cta.id[1];
-    case Special::clusterid_z:
-      return cta.id[2];
-    case Special::nclusterid_x:
-      return grid[0] / launch.cluster;
-    case Special::nclusterid_y:
-      return grid[1];
-    case Special::nclusterid_z:
-      return grid[2];
-    case Special::is_explicit_cluster:
-      return launch.cluster > 1 ? 1 : 0;
-    case Special::lanemask_eq:
-      return 1u << lane;
-    case Special::lanemask_lt:
-      return (1u << lane) - 1;
-    case Special::lanemask_le:
-      return ((1u << lane) - 1) | 1u << lane;
-    case Special::lanemask_gt:
-      return ~(((1u << lane) - 1) | 1u << lane);
-    case Special::lanemask_ge:
-      return ~((1u << lane) - 1);
-    default:
-      return 0;
-  }
 }
 
 class Runner {
@@ -150,7 +62,7 @@ class Runner {
         if (warp.wait == Wait::none || (warp.wait != Wait::finished && may_go_on(warp))) next = &warp;
       }
       if (next == nullptr) {
-        if (!cluster_.queue.advance(cluster_)) deadlock();
+        if (!cluster_.queue.advance(cluster_)) report_deadlock(cluster_);
         continue;
       }
       // Mostly long turns, sometimes very short ones, so that every interleaving can come about.
@@ -322,61 +234,6 @@ class Runner {
     --warp.cta->running;
     for (std::size_t k = 0; k < warp.copies.groups.size(); ++k) warp.copies.groups[k].clear();
     if (launch_.cluster > 1) settle_cluster_barrier(cluster_);
-  }
-
-  [[noreturn]] void deadlock() {
-    std::string text = "nobody can run any more:";
-    const Warp* first = nullptr;
-    for (const Cta& cta : cluster_.ctas) {
-      u32 done = 0;
-      for (const Warp& warp : cta.warps) {
-        if (warp.wait == Wait::finished) {
-          ++done;
-          continue;
-        }
-        if (first == nullptr) first = &warp;
-        text += fmt::format("\n    {}warp {} waits {}, at {}",
-                            launch_.cluster > 1 ? fmt::format("CTA {} of the cluster, ", cta.rank) : "",
-                            warp.index, describe(cta, warp), launch_.report->place(waiting_at(warp)));
-      }
-      if (done != 0) text += fmt::format("\n    {} of {} warps have exited", done, cta.warps.size());
-    }
-    stop(*first, program_.code[waiting_at(*first)], FindingKind::deadlock, first->active, text);
-  }
-
-  // A warp at a barrier has moved past it; the others execute their instruction again.
-  u32 waiting_at(const Warp& warp) const {
-    const bool past = warp.wait == Wait::named_barrier || warp.wait == Wait::cluster_barrier;
-    return past && warp.pc > 0 ? warp.pc - 1 : warp.pc;
-  }
-
-  static std::string describe(const Cta& cta, const Warp& warp) {
-    switch (warp.wait) {
-      case Wait::named_barrier: {
-        const NamedBarrier& barrier = cta.barriers[warp.wait_address];
-        return fmt::format("at barrier {}, where {} of {} threads arrived", warp.wait_address,
-                           barrier.arrived, barrier.expected);
-      }
-      case Wait::mbarrier: {
-        const Mbarrier barrier = Mbarrier::load(*warp.wait_cta, warp.wait_address);
-        return fmt::format(
-            "for parity {} of the mbarrier at offset {}{}: it is in phase {}, {} of {} arrivals and {} bytes "
-            "are missing",
-            warp.wait_parity & 1, warp.wait_address - kSharedBase,
-            warp.wait_cta == &cta ? "" : fmt::format(" of CTA {}", warp.wait_cta->rank), barrier.phase,
-            barrier.pending, barrier.expected, barrier.bytes);
-      }
-      case Wait::warpgroup:
-        return "for its warpgroup: another warp of the four has not issued the same wgmma groups";
-      case Wait::registers:
-        return fmt::format("for {} registers a thread: {} are its own, and the CTA's pool has {} in all",
-                           warp.wanted_registers, warp.registers, cta.pool);
-      case Wait::cluster_barrier:
-        return fmt::format("at the cluster's barrier, where {} threads arrived",
-                           cta.cluster->barrier.arrived);
-      default:
-        return "for nothing";
-    }
   }
 
   LaunchContext& launch_;

@@ -159,6 +159,21 @@ TEST_CASE("check finds a wait that was taken out of a template, and says where")
   CHECK(contains(finding["source"][0]["template"], "templates/"));
 }
 
+TEST_CASE("a seed from the environment reaches every emulated device") {
+  const Command command;
+  overlay(command.folder() / "templates", "ptx/cp_async.cuh", "cp.async.wait_group %0;", "// wait_group %0");
+  const std::string overlaid = "FLASHJIT_TEMPLATE_DIR=" + (command.folder() / "templates").string();
+  const std::string run =
+      "run --device emulated:sm_80 --head-dim 32 --heads 1 --seqlen-q 70 --family mma 2>&1";
+  const Result found = command.run(run, overlaid + " FLASHJIT_EMULATOR_SEED=23");
+  CAPTURE(found.out);
+  CHECK(found.exit_code == 1);
+  CHECK(contains(found.out, "(seed 23)"));
+  const Result refused = command.run(run, "FLASHJIT_EMULATOR_SEED=odd");
+  CHECK(refused.exit_code == 2);
+  CHECK(contains(refused.out, "FLASHJIT_EMULATOR_SEED is \"odd\""));
+}
+
 TEST_CASE("check finds a wrong result") {
   const Command command;
   overlay(command.folder() / "templates", "ptx/math.cuh", "ex2.approx.ftz.f32 %0, %1;",

@@ -1,5 +1,5 @@
 // What `flashjit inspect` says of a kernel, on a fake device and with a scripted compiler.
-#include "cli/inspection.hpp"
+#include "cli/common/inspection.hpp"
 
 #include <doctest/doctest.h>
 

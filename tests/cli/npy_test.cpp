@@ -1,5 +1,5 @@
 // .npy files: what NumPy writes is read, what lies or is cut short is refused in words that name the file.
-#include "cli/npy.hpp"
+#include "cli/common/npy.hpp"
 
 #include <doctest/doctest.h>
 
@@ -7,7 +7,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "cli/npy_header.hpp"
+#include "cli/common/npy_header.hpp"
 #include "flashjit/error.hpp"
 
 namespace flashjit::cli {

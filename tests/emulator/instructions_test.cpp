@@ -54,6 +54,29 @@ TEST_CASE("text that is no PTX, or broken, is refused with its line") {
                        "the PTX has no kernel \"other\"; it has test", Error);
 }
 
+TEST_CASE("PTX of another version, or for another arch, is refused in words") {
+  Bench bench;
+  const auto load = [&](const std::string& text, const std::string& arch) {
+    Bench other({.arch = arch});
+    static_cast<void>(other.device().load({.entry = "test", .ptx = text, .cubin = {}}));
+  };
+  for (const char* version : {"1.4", "5.0", "10.0", "83.1"}) {
+    std::string text = kernel_text("");
+    text.replace(text.find("8.7"), 3, version);
+    CHECK_THROWS_WITH_AS(load(text, "sm_90a"),
+                         doctest::Contains(fmt::format("PTX version {}, may be 6.0 to 9.x", version).c_str()),
+                         Error);
+  }
+  CHECK_THROWS_WITH_AS(load(kernel_text("", "sm_90a"), "sm_90"),
+                       "the PTX is for target \"sm_90a\", this device emulates sm_90", Error);
+  CHECK_THROWS_WITH_AS(load(kernel_text("", "sm_89"), "sm_80"),
+                       "the PTX is for target \"sm_89\", this device emulates sm_80", Error);
+  CHECK_NOTHROW(load(kernel_text("", "sm_75"), "sm_80"));
+  CHECK_NOTHROW(load(kernel_text("", "sm_90"), "sm_90a"));
+  CHECK_THROWS_WITH_AS(emulator::open_emulated_device({.arch = "sm_35"}),
+                       doctest::Contains("arch is \"sm_35\""), Error);
+}
+
 TEST_CASE("a call with the wrong grid, threads or parameters is refused") {
   Bench bench;
   const std::string text = kernel_text("");
@@ -61,11 +84,24 @@ TEST_CASE("a call with the wrong grid, threads or parameters is refused") {
   void* nothing = nullptr;
   void* two[] = {&nothing, &nothing};
   auto& device = bench.device();
-  CHECK_THROWS_AS(device.launch(*kernel, {.grid = 0, .threads = 32}, two, nullptr), Error);
-  CHECK_THROWS_AS(device.launch(*kernel, {.grid = 1, .threads = 2048}, two, nullptr), Error);
-  CHECK_THROWS_AS(device.launch(*kernel, {.grid = 1, .threads = 32, .shared_bytes = 1 << 20}, two, nullptr),
-                  Error);
-  CHECK_THROWS_AS(device.launch(*kernel, {.grid = 3, .threads = 32, .cluster = 2}, two, nullptr), Error);
-  CHECK_THROWS_AS(device.launch(*kernel, {.grid = 1, .threads = 32}, std::span(two, 1), nullptr), Error);
+  const auto refuses = [&](const runtime::Launch& launch, std::span<void* const> params, const char* words) {
+    CHECK_THROWS_WITH_AS(device.launch(*kernel, launch, params, nullptr), doctest::Contains(words), Error);
+  };
+  refuses({.grid = 0, .threads = 32}, two, "a dimension of the grid is 0");
+  refuses({.grid = 1, .threads = 2048}, two, "2048 threads a CTA, may be 1 to 1024");
+  refuses({.grid = 1, .threads = 0}, two, "0 threads a CTA");
+  refuses({.grid = 1, .threads = 32, .shared_bytes = 1 << 20}, two, "bytes of shared memory, sm_90a has");
+  refuses({.grid = 3, .threads = 32, .cluster = 2}, two, "cluster is 2");
+  refuses({.grid = 32, .threads = 32, .cluster = 32}, two, "cluster is 32");
+  refuses({.grid = 1, .threads = 32}, std::span(two, 1), "1 parameters given, the kernel takes 2");
+  void* missing[] = {&nothing, nullptr};
+  refuses({.grid = 1, .threads = 32}, missing, "parameter 1 is null");
+  const std::uint32_t block[3] = {32, 1, 1};
+  for (const auto& [y, z] : {std::pair{70000u, 1u}, {1u, 70000u}}) {
+    const std::uint32_t grid[3] = {1, y, z};
+    CHECK_THROWS_WITH_AS(device.launch_grid(*kernel, grid, block, 0, 1, two),
+                         doctest::Contains("may be up to 2147483647 x 65535 x 65535"), Error);
+  }
+  refuses({.grid = 0x80000000u, .threads = 32}, two, "may be up to 2147483647");
   CHECK_NOTHROW(device.launch(*kernel, {.grid = 1, .threads = 32}, two, nullptr));
 }

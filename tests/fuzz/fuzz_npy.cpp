@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <cstdlib>
 
-#include "cli/npy.hpp"
-#include "cli/npy_header.hpp"
+#include "cli/common/npy.hpp"
+#include "cli/common/npy_header.hpp"
 #include "flashjit/error.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -65,6 +65,19 @@ Machine open(const Experiment& experiment, Compiles& compiles, emulator::Emulato
 
 }  // namespace
 
+Trial::Trial(const Subject& subject) : subject_(subject) {
+  if (subject.one.problem.pass == Pass::forward)
+    attention_.emplace(subject.one);
+  else
+    gradients_.emplace(subject.one);
+}
+
+autotune::Check Trial::run(Engine& engine) const {
+  const PlanOptions options{.schedule = subject_.schedule};
+  if (attention_) return attention_->run(engine, options);
+  return gradients_->run(engine, options, subject_.one.problem.deterministic).check;
+}
+
 const runtime::Compiled& Compiles::get(const KernelSource& source, const Target& target) {
   const std::string key = target.arch + "\n" + source.text;
   auto found = known_.find(key);
@@ -79,8 +92,7 @@ Catch run(const Experiment& experiment, Compiles& compiles) {
     Machine machine =
         open(experiment, compiles, {.seed = result.seed, .counts = experiment.subject->conflict_free});
     try {
-      const autotune::Check check =
-          experiment.attention->run(machine.engine, {.schedule = experiment.subject->schedule});
+      const autotune::Check check = experiment.trial->run(machine.engine);
       result.caught = !check.ok;
       result.by = "wrong result";
       result.words = check.message;
@@ -101,11 +113,10 @@ Catch run(const Experiment& experiment, Compiles& compiles) {
   return {};
 }
 
-std::set<int> executed_lines(const Experiment& experiment, Compiles& compiles) {
+std::map<std::string, std::set<int>> executed_lines(const Experiment& experiment, Compiles& compiles) {
   Machine machine = open(experiment, compiles, {.checks = emulator::Checks::off, .counts = true});
-  static_cast<void>(experiment.attention->run(machine.engine, {.schedule = experiment.subject->schedule}));
-  const emulator::Profile profile = machine.device->profile();
-  return {profile.executed_ptx_lines.begin(), profile.executed_ptx_lines.end()};
+  static_cast<void>(experiment.trial->run(machine.engine));
+  return machine.device->profile().executed_lines;
 }
 
 }  // namespace flashjit::test

@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -11,6 +13,7 @@
 #include "generator/render.hpp"
 #include "runtime/compile.hpp"
 #include "tests/support/attention_case.hpp"
+#include "tests/support/gradient_case.hpp"
 
 namespace flashjit::test {
 
@@ -22,6 +25,18 @@ struct Subject {
   AttentionCase one;
   int sm_count = 2;            // few, so that persistent CTAs get several tiles
   bool conflict_free = false;  // a bank conflict in shared memory is a mistake
+};
+
+// A subject's inputs and reference, of whichever pass it is.
+class Trial {
+ public:
+  explicit Trial(const Subject& subject);
+  [[nodiscard]] autotune::Check run(Engine& engine) const;
+
+ private:
+  const Subject subject_;
+  std::optional<Attention> attention_;
+  std::optional<Gradients> gradients_;
 };
 
 // What noticed that something is wrong, if anything did.
@@ -49,7 +64,7 @@ using EditPtx = std::function<void(const KernelSource& source, std::string& ptx)
 
 struct Experiment {
   const Subject* subject = nullptr;
-  const Attention* attention = nullptr;    // of the subject's case
+  const Trial* trial = nullptr;            // of the subject's case
   const TemplateSet* templates = nullptr;  // null: the embedded ones
   EditPtx edit;                            // null: none
   std::uint64_t first_seed = 1;
@@ -58,7 +73,7 @@ struct Experiment {
 
 Catch run(const Experiment& experiment, Compiles& compiles);
 
-// One run without checks that counts; the PTX lines that it executed.
-std::set<int> executed_lines(const Experiment& experiment, Compiles& compiles);
+// One run without checks that counts; the PTX lines that it executed of each kernel.
+std::map<std::string, std::set<int>> executed_lines(const Experiment& experiment, Compiles& compiles);
 
 }  // namespace flashjit::test

@@ -79,10 +79,10 @@ Options parse(int argc, char** argv) {
 // A subject with what all its mutants share.
 struct Prepared {
   Subject subject;
-  Attention attention;
-  std::string ptx;
+  Trial trial;
+  std::map<std::string, std::string> ptx;  // by kernel
   std::vector<SyncMutant> mutants;
-  std::set<int> executed;
+  std::map<std::string, std::set<int>> executed;
 };
 
 // One line of the report.
@@ -171,21 +171,22 @@ int run_sync(const Options& options) {
   std::vector<std::unique_ptr<Prepared>> all;
   for (const Subject& subject : sync_subjects()) {
     if (options.subject.empty() || options.subject == subject.name)
-      all.push_back(std::make_unique<Prepared>(Prepared{subject, Attention(subject.one), {}, {}, {}}));
+      all.push_back(std::make_unique<Prepared>(Prepared{subject, Trial(subject), {}, {}, {}}));
   }
   std::vector<std::unique_ptr<Compiles>> compiles;
   for (std::size_t k = 0; k < all.size(); ++k) compiles.push_back(std::make_unique<Compiles>(compiler));
   for_each_in_parallel(all.size(), [&](std::size_t k) {
     Prepared& prepared = *all[k];
-    const Experiment right{.subject = &prepared.subject, .attention = &prepared.attention};
+    const Experiment right{.subject = &prepared.subject, .trial = &prepared.trial};
     const Catch alarm = run(right, *compiles[k]);
     if (alarm.caught)
       throw Error(ErrorCode::wrong_result, fmt::format("\"{}\" itself is not right: {}: {}",
                                                        prepared.subject.name, alarm.by, alarm.words));
     Experiment look = right;
     look.edit = [&](const KernelSource& source, std::string& ptx) {
-      prepared.ptx = ptx;
-      prepared.mutants = sync_mutants(ptx, source, embedded_templates());
+      if (!prepared.ptx.emplace(source.entry, ptx).second) return;
+      const std::vector<SyncMutant> mutants = sync_mutants(ptx, source, embedded_templates());
+      prepared.mutants.insert(prepared.mutants.end(), mutants.begin(), mutants.end());
     };
     prepared.executed = executed_lines(look, *compiles[k]);
   });
@@ -199,7 +200,7 @@ int run_sync(const Options& options) {
   std::size_t uncovered = 0;
   for (std::size_t k = 0; k < all.size(); ++k) {
     for (const SyncMutant& mutant : all[k]->mutants) {
-      if (all[k]->executed.contains(mutant.line))
+      if (all[k]->executed[mutant.entry].contains(mutant.line))
         jobs.push_back({all[k].get(), compiles[k].get(), &mutant});
       else
         ++uncovered;
@@ -213,11 +214,11 @@ int run_sync(const Options& options) {
   for_each_in_parallel(jobs.size(), [&](std::size_t k) {
     const Job& job = jobs[k];
     Experiment experiment{.subject = &job.prepared->subject,
-                          .attention = &job.prepared->attention,
+                          .trial = &job.prepared->trial,
                           .first_seed = options.seed,
                           .seeds = options.seeds};
-    experiment.edit = [&](const KernelSource&, std::string& ptx) {
-      ptx = without(job.prepared->ptx, *job.mutant);
+    experiment.edit = [&](const KernelSource& source, std::string& ptx) {
+      if (source.entry == job.mutant->entry) ptx = without(ptx, *job.mutant);
     };
     const Catch result = run(experiment, *job.compiles);
     const std::string where = fmt::format("{}: {}", job.mutant->file, job.mutant->code);
@@ -257,8 +258,7 @@ int run_templates(const Options& options) {
   std::vector<TemplateMutant> mutants = read_template_mutants(options.folder / "template_mutants.txt");
   std::map<std::string, std::unique_ptr<Prepared>> subjects;
   for (const Subject& subject : template_subjects())
-    subjects[subject.name] =
-        std::make_unique<Prepared>(Prepared{subject, Attention(subject.one), {}, {}, {}});
+    subjects[subject.name] = std::make_unique<Prepared>(Prepared{subject, Trial(subject), {}, {}, {}});
   for (const TemplateMutant& mutant : mutants) {
     static_cast<void>(apply(mutant, embedded_templates()));  // a list that no longer fits fails in full
     for (const std::string& name : mutant.subjects) {
@@ -279,7 +279,7 @@ int run_templates(const Options& options) {
     for (const std::string& name : mutant.subjects) {
       const Prepared& prepared = *subjects.at(name);
       const Catch result = run({.subject = &prepared.subject,
-                                .attention = &prepared.attention,
+                                .trial = &prepared.trial,
                                 .templates = &templates,
                                 .edit = {},
                                 .first_seed = options.seed,
@@ -313,11 +313,11 @@ int run_alarms(const Options& options) {
   for_each_in_parallel(subjects.size(), [&](std::size_t k) {
     const Subject& subject = subjects[k];
     if (!options.subject.empty() && options.subject != subject.name) return;
-    const Attention attention(subject.one);
+    const Trial trial(subject);
     Compiles compiles(compiler);
     for (int n = 0; n < options.seeds; ++n, ++runs) {
       const Catch result = run({.subject = &subject,
-                                .attention = &attention,
+                                .trial = &trial,
                                 .edit = {},
                                 .first_seed = options.seed + static_cast<std::uint64_t>(n)},
                                compiles);

@@ -6,6 +6,9 @@ namespace {
 constexpr Problem kCausal64{.head_dim = 64, .causal = true};
 constexpr Problem kFull64{.head_dim = 64};
 constexpr Problem kFp16{.dtype = DType::fp16, .head_dim = 64, .causal = true};
+constexpr Problem kBackward{.pass = Pass::backward, .head_dim = 64};
+constexpr Problem kBackwardCausal{.pass = Pass::backward, .head_dim = 64, .causal = true};
+constexpr Problem kBackwardFp32{.pass = Pass::backward, .dtype = DType::fp32, .head_dim = 32, .causal = true};
 constexpr Problem kFp32{.dtype = DType::fp32, .head_dim = 32, .causal = true};
 // Several tiles of queries and of keys, ragged ends, two heads on one K.
 constexpr Shape kShape{.batch = 1, .heads = 2, .heads_kv = 1, .seqlen_q = 150, .seqlen_k = 210};
@@ -16,7 +19,8 @@ Subject subject(std::string name, std::string arch, std::string schedule, const 
   return {.name = std::move(name),
           .arch = std::move(arch),
           .schedule = std::move(schedule),
-          .one = {.problem = problem, .shape = shape}};
+          .one = {.problem = problem, .shape = shape},
+          .sm_count = problem.pass == Pass::backward ? 1 : 2};
 }
 
 }  // namespace
@@ -36,11 +40,18 @@ std::vector<Subject> sync_subjects() {
       subject("wgmma, O through Q", "sm_90a", "wgmma:m128n64s2o0p1", kFull64, kWide),
       subject("wgmma, no overlap, Q in shared memory", "sm_90a", "wgmma:m128n64s2qr0pp0ov0", kCausal64,
               kWide),
+      subject("wgmma backward", "sm_90a", "wgmma-backward:m128n128s2", kBackward, kWide),
+      subject("wgmma backward, dQ apart", "sm_90a", "wgmma-backward:m64n64s2dq0", kBackwardCausal, kWide),
+      subject("simt backward", "sm_86", "simt-backward:m32n32w4dq0", kBackwardFp32),
+      subject("simt backward, dQ added", "sm_120", "simt-backward:m32n32w4dq1", kBackwardFp32),
       subject("wgmma, three warpgroups", "sm_90a", "wgmma:m192n64s2qr0", kFull64, kWide),
   };
 }
 
 std::vector<Subject> template_subjects() {
+  // Few queries: the heads that share K share a tile.
+  const Shape few_queries{.batch = 2, .heads = 8, .heads_kv = 2, .seqlen_q = 20, .seqlen_k = 150};
+  const Shape more_queries{.batch = 1, .heads = 4, .heads_kv = 1, .seqlen_q = 50, .seqlen_k = 150};
   std::vector<Subject> subjects = sync_subjects();
   for (Subject& made : subjects) made.conflict_free = made.schedule.starts_with("mma");
   const auto with = [&](Subject made, autotune::InputKind inputs) {
@@ -50,8 +61,17 @@ std::vector<Subject> template_subjects() {
   const Shape few_keys{.batch = 2, .heads = 2, .heads_kv = 1, .seqlen_q = 150, .seqlen_k = 40};
   with(subject("mma, rows without keys", "sm_80", "mma:m64n32w4s2", kCausal64, few_keys),
        autotune::InputKind::normal);
+  with(subject("wgmma, packed heads", "sm_90a", "wgmma:m128n64s2p2", kCausal64, few_queries),
+       autotune::InputKind::normal);
+  with(subject("wgmma, packed and long", "sm_90a", "wgmma:m64n64s2pp0", kCausal64, more_queries),
+       autotune::InputKind::normal);
   with(subject("mma, peaky", "sm_80", "mma:m64n32w4s2", kFull64), autotune::InputKind::peaky);
   with(subject("wgmma, peaky", "sm_90a", "wgmma:m128n64s2p2", kFull64, kWide), autotune::InputKind::growing);
+  Subject one_key =
+      subject("wgmma backward, one key of great weight", "sm_90a", "wgmma-backward:m128n128s2", kBackward,
+              {.batch = 1, .heads = 2, .heads_kv = 1, .seqlen_q = 200, .seqlen_k = 1});
+  one_key.one.scale = 16.0f;  // scores so low that exp(0 - LSE) is infinite
+  with(std::move(one_key), autotune::InputKind::normal);
   Subject outgrown = subject("wgmma, outgrown", "sm_90a", "wgmma:m128n64s2", kFull64, kWide);
   outgrown.one.scale = 4.0f;  // a block's maximum is often 2^127 times what came before
   with(std::move(outgrown), autotune::InputKind::normal);

@@ -77,7 +77,8 @@ std::vector<SyncMutant> sync_mutants(const std::string& ptx, const KernelSource&
       const std::string statement = text.substr(piece.begin, piece.length);
       if (!std::regex_match(statement, synchronising())) continue;
       SyncMutant& mutant = mutants.emplace_back();
-      mutant = {.begin = start + piece.begin,
+      mutant = {.entry = source.entry,
+                .begin = start + piece.begin,
                 .length = piece.length,
                 .line = line,
                 .statement = without_names(statement)};

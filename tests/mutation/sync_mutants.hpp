@@ -9,6 +9,7 @@
 namespace flashjit::test {
 
 struct SyncMutant {
+  std::string entry;                  // of the kernel
   std::size_t begin = 0, length = 0;  // of the statement in the PTX
   int line = 0;                       // 1-based
   std::string statement;              // registers and numbers as "%" and "#"

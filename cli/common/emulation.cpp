@@ -1,0 +1,67 @@
+// Engines on the emulator, and the bar that shows how far a launch is.
+#include "cli/common/emulation.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "api/engine_state.hpp"
+#include "runtime/compile.hpp"
+
+namespace flashjit::cli {
+namespace {
+
+// A line that is drawn again and again, from the second second of a launch on, and wiped at its end.
+class ProgressBar {
+ public:
+  void operator()(std::uint64_t done, std::uint64_t of) {
+    const auto now = std::chrono::steady_clock::now();
+    if (done <= last_ || last_ == 0) began_ = now;  // a new launch
+    last_ = done == of ? 0 : done;
+    if (done == of) {
+      if (drawn_) fmt::print(stderr, "\r\033[K");
+      drawn_ = false;
+    } else if (now - began_ > std::chrono::seconds(1) && now - shown_ > std::chrono::milliseconds(100)) {
+      constexpr std::uint64_t kWidth = 40;
+      const std::uint64_t filled = kWidth * done / of;
+      fmt::print(stderr, "\r[{:#<{}}{:.<{}}] {} of {} CTAs", "", filled, "", kWidth - filled, done, of);
+      shown_ = now;
+      drawn_ = true;
+    }
+    std::fflush(stderr);
+  }
+
+ private:
+  std::chrono::steady_clock::time_point began_, shown_;
+  std::uint64_t last_ = 0;  // CTAs done when it was called last; 0: between launches
+  bool drawn_ = false;
+};
+
+}  // namespace
+
+Emulation emulate(const DeviceOptions& options, emulator::EmulatorOptions how, bool use_cache) {
+  how.arch = options.target().arch;
+  if (isatty(STDERR_FILENO) == 1) {
+    how.on_progress = [bar = std::make_shared<ProgressBar>()](std::uint64_t done, std::uint64_t of) {
+      (*bar)(done, of);
+    };
+  }
+  EngineOptions engine;
+  engine.device = "emulated:" + how.arch;
+  engine.use_cache = use_cache;
+  engine.on_message = [](std::string_view line) { fmt::print(stderr, "flashjit: {}\n", line); };
+  EngineState::Parts parts = EngineState::parts_from_environment(engine, engine.on_message);
+  std::unique_ptr<emulator::EmulatedDevice> device = emulator::open_emulated_device(how);
+  emulator::EmulatedDevice* const reached = device.get();
+  parts.device = std::move(device);
+  parts.load_compiler = [] { return runtime::load_nvrtc_for({.line_info = true}); };
+  return {.engine = EngineAccess::make(std::make_shared<EngineState>(engine, std::move(parts))),
+          .device = reached};
+}
+
+}  // namespace flashjit::cli

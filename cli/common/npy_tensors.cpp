@@ -1,0 +1,139 @@
+// Attention's tensors as .npy files.
+#include "cli/common/npy_tensors.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <limits>
+#include <utility>
+
+#include "cli/common/npy.hpp"
+#include "flashjit/error.hpp"
+
+namespace flashjit::cli {
+namespace {
+
+[[noreturn]] void refuse(const std::string& message) {
+  throw Error(ErrorCode::invalid_argument, message);
+}
+
+// One of q, k, v and dout: four dimensions, each of which fits an int.
+NpyArray read_tensor(const std::string& flag, const std::string& path) {
+  if (path.empty()) refuse(fmt::format("{} is missing: --q, --k and --v go together", flag));
+  NpyArray array = read_npy(path);
+  if (array.shape.size() != 4) {
+    refuse(fmt::format("{} {} has {} dimensions, may have 4: (batch, seqlen, heads, head_dim)", flag, path,
+                       array.shape.size()));
+  }
+  for (const std::int64_t size : array.shape) {
+    if (size > std::numeric_limits<int>::max())
+      refuse(fmt::format("{} {} has a dimension of {}", flag, path, size));
+  }
+  return array;
+}
+
+int size_at(const NpyArray& array, std::size_t dimension) {
+  return static_cast<int>(array.shape[dimension]);
+}
+
+void save_array(const std::string& path, DType dtype, std::vector<std::int64_t> shape, const void* data,
+                std::size_t bytes) {
+  if (path.empty()) return;
+  const auto* first = static_cast<const std::byte*>(data);
+  write_npy(path, {.dtype = dtype, .shape = std::move(shape), .bytes = {first, first + bytes}});
+}
+
+}  // namespace
+
+void NpyTensors::add_to(CLI::App& verb) {
+  const std::string group = "Data";
+  verb.add_option("--q", q_,
+                  "queries, a .npy file (batch, seqlen_q, heads, head_dim); decides dtype and sizes")
+      ->group(group);
+  verb.add_option("--k", k_, "keys, a .npy file (batch, seqlen_k, heads_kv, head_dim)")->group(group);
+  verb.add_option("--v", v_, "values, a .npy file (batch, seqlen_k, heads_kv, head_dim_v)")->group(group);
+  verb.add_option("--dout", dout_, "backward: the gradient of o, a .npy file as o; random by default")
+      ->group(group);
+  verb.add_option("--out", out_, "write o to this .npy file")->group(group);
+  verb.add_option("--lse-out", lse_out_, "write the log-sum-exp to this .npy file")->group(group);
+  verb.add_option("--dq-out", dq_out_, "backward: write the gradient of q to this .npy file")->group(group);
+  verb.add_option("--dk-out", dk_out_, "backward: likewise, of k")->group(group);
+  verb.add_option("--dv-out", dv_out_, "backward: likewise, of v")->group(group);
+}
+
+autotune::Inputs NpyTensors::load(Problem& problem, Shape& shape) const {
+  NpyArray q = read_tensor("--q", q_);
+  NpyArray k = read_tensor("--k", k_);
+  NpyArray v = read_tensor("--v", v_);
+  const auto same = [&](const NpyArray& a, std::size_t i, const char* flag, const NpyArray& b,
+                        std::size_t j) {
+    if (a.shape[i] != b.shape[j]) {
+      constexpr const char* kNames[] = {"batch", "seqlen", "heads", "head_dim"};
+      refuse(fmt::format("{} {} is {}, must be {} as the others have it", flag, kNames[i], a.shape[i],
+                         b.shape[j]));
+    }
+  };
+  same(k, 0, "--k", q, 0);
+  same(v, 0, "--v", q, 0);
+  same(v, 1, "--v", k, 1);
+  same(v, 2, "--v", k, 2);
+  same(k, 3, "--k", q, 3);
+  if (k.dtype != q.dtype)
+    refuse(fmt::format("--k is {}, must be {} as --q is", to_string(k.dtype), to_string(q.dtype)));
+  if (v.dtype != q.dtype)
+    refuse(fmt::format("--v is {}, must be {} as --q is", to_string(v.dtype), to_string(q.dtype)));
+  if (k.shape[2] == 0) refuse("--k heads is 0, may be 1 or more");
+  problem.dtype = q.dtype;
+  problem.head_dim = size_at(q, 3);
+  problem.head_dim_v = size_at(v, 3) == size_at(q, 3) ? 0 : size_at(v, 3);
+  shape = {.batch = size_at(q, 0),
+           .heads = size_at(q, 2),
+           .heads_kv = size_at(k, 2),
+           .seqlen_q = size_at(q, 1),
+           .seqlen_k = size_at(k, 1)};
+  validate(problem);
+  validate(shape);
+  return {.q = {.bytes = std::move(q.bytes)},
+          .k = {.bytes = std::move(k.bytes)},
+          .v = {.bytes = std::move(v.bytes)}};
+}
+
+std::optional<autotune::HostTensor> NpyTensors::load_dout(const Problem& problem, const Shape& shape) const {
+  if (dout_.empty()) return std::nullopt;
+  if (problem.pass == Pass::forward)
+    refuse("--dout is given, but the forward pass takes no gradient: --pass backward does");
+  NpyArray dout = read_tensor("--dout", dout_);
+  const std::vector<std::int64_t> wanted = {shape.batch, shape.seqlen_q, shape.heads, problem.value_dim()};
+  if (dout.dtype != problem.dtype || dout.shape != wanted) {
+    refuse(fmt::format("--dout is {} ({}), must be {} ({}) as o is", to_string(dout.dtype),
+                       fmt::join(dout.shape, ", "), to_string(problem.dtype), fmt::join(wanted, ", ")));
+  }
+  return autotune::HostTensor{.bytes = std::move(dout.bytes), .strides = {}};
+}
+
+void NpyTensors::save(const Problem& problem, const Shape& shape, const AttentionReport& report) const {
+  const bool backward = problem.pass == Pass::backward;
+  for (const auto& [flag, path] :
+       {std::pair{"--dq-out", dq_out_}, {"--dk-out", dk_out_}, {"--dv-out", dv_out_}}) {
+    if (!path.empty() && !backward)
+      refuse(fmt::format("{} is given, but the forward pass has no gradients: --pass backward has", flag));
+  }
+  if (!lse_out_.empty() && report.lse.empty() && !problem.lse)
+    refuse("--lse-out is given, but --no-lse leaves it out");
+  save_array(out_, problem.dtype, {shape.batch, shape.seqlen_q, shape.heads, problem.value_dim()},
+             report.o.bytes.data(), report.o.bytes.size());
+  save_array(lse_out_, DType::fp32, {shape.batch, shape.heads, shape.seqlen_q}, report.lse.data(),
+             report.lse.size() * sizeof(float));
+  const auto save_gradient = [&](const std::string& path, int rows, int heads, int dim,
+                                 const autotune::HostTensor& tensor) {
+    save_array(path, problem.dtype, {shape.batch, rows, heads, dim}, tensor.bytes.data(),
+               tensor.bytes.size());
+  };
+  save_gradient(dq_out_, shape.seqlen_q, shape.heads, problem.head_dim, report.dq);
+  save_gradient(dk_out_, shape.seqlen_k, shape.kv_heads(), problem.head_dim, report.dk);
+  save_gradient(dv_out_, shape.seqlen_k, shape.kv_heads(), problem.value_dim(), report.dv);
+}
+
+}  // namespace flashjit::cli

@@ -1,0 +1,85 @@
+// The flags that every verb shares.
+#include "cli/common/options.hpp"
+
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+
+#include "flashjit/error.hpp"
+#include "runtime/cuda_device.hpp"
+
+namespace flashjit::cli {
+
+void ProblemOptions::add_to(CLI::App& verb) {
+  verb.add_option("--pass", pass_, "forward or backward")->capture_default_str()->group("Problem");
+  verb.add_option("--dtype", dtype_, "of q, k, v and o: fp16, bf16 or fp32")
+      ->capture_default_str()
+      ->group("Problem");
+  verb.add_option("--head-dim", head_dim_, "of q and k: a multiple of 8, 8 to 256")
+      ->capture_default_str()
+      ->group("Problem");
+  verb.add_option("--head-dim-v", head_dim_v_, "of v and o; 0: the same")
+      ->capture_default_str()
+      ->group("Problem");
+  verb.add_flag("--causal", causal_, "query i sees keys 0 .. i + seqlen_k - seqlen_q")->group("Problem");
+  verb.add_flag("--no-lse", no_lse_, "a kernel that cannot write the log-sum-exp")->group("Problem");
+  verb.add_flag("--deterministic", deterministic_, "backward: bit-equal gradients from run to run")
+      ->group("Problem");
+}
+
+Problem ProblemOptions::problem() const {
+  const Problem problem{.pass = parse_pass(pass_),
+                        .dtype = parse_dtype(dtype_),
+                        .head_dim = head_dim_,
+                        .head_dim_v = head_dim_v_,
+                        .causal = causal_,
+                        .lse = !no_lse_,
+                        .deterministic = deterministic_};
+  validate(problem);
+  return problem;
+}
+
+void ShapeOptions::add_to(CLI::App& verb) {
+  verb.add_option("--batch", batch_, "sequences")->group("Sizes");
+  verb.add_option("--heads", heads_, "query heads")->group("Sizes");
+  verb.add_option("--heads-kv", heads_kv_, "key and value heads (GQA, MQA); 0: as many as --heads")
+      ->group("Sizes");
+  verb.add_option("--seqlen-q", seqlen_q_, "queries")->group("Sizes");
+  verb.add_option("--seqlen-k", seqlen_k_, "keys; as many as --seqlen-q by default")->group("Sizes");
+}
+
+Shape ShapeOptions::shape(bool emulated) const {
+  const auto given = [](int value, int otherwise) { return value == -1 ? otherwise : value; };
+  Shape shape{.batch = given(batch_, emulated ? 1 : 4),
+              .heads = given(heads_, emulated ? 2 : 16),
+              .heads_kv = heads_kv_,
+              .seqlen_q = given(seqlen_q_, emulated ? 200 : 4096)};
+  shape.seqlen_k = given(seqlen_k_, shape.seqlen_q);
+  validate(shape);
+  return shape;
+}
+
+void DeviceOptions::add_to(CLI::App& verb) {
+  verb.add_option("--device", device_, "cuda, cuda:N, or emulated:sm_XX, which needs no GPU")
+      ->capture_default_str()
+      ->group("Device");
+}
+
+void DeviceOptions::add_arch_to(CLI::App& verb) {
+  add_to(verb);
+  verb.add_option("--arch", arch_, "sm_75 … sm_121, sm_90a; the GPU's by default, sm_90a without one")
+      ->group("Device");
+}
+
+Target DeviceOptions::target() const {
+  constexpr std::string_view kEmulated = "emulated:";
+  if (!arch_.empty()) return target_of(arch_);
+  if (device_.starts_with(kEmulated)) return target_of(device_.substr(kEmulated.size()));
+  try {
+    return runtime::open_cuda_device(device_)->target();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::not_found || device_ != "cuda") throw;
+    return target_of("sm_90a");
+  }
+}
+
+}  // namespace flashjit::cli

@@ -1,0 +1,195 @@
+// `flashjit bench`: times problems as the tuner does, and says so in JSON lines.
+#include <fmt/format.h>
+
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "api/engine_state.hpp"
+#include "api/tuning.hpp"
+#include "autotune/runner.hpp"
+#include "cli/common/grid.hpp"
+#include "cli/common/options.hpp"
+#include "cli/verbs.hpp"
+#include "flashjit/error.hpp"
+
+namespace flashjit::cli {
+namespace {
+
+struct BenchFlags {
+  ProblemOptions problem;
+  ShapeOptions shape;
+  DeviceOptions device;
+  bool grid = false;
+  bool no_check = false;
+  int rounds = 3;
+  double pause = 0.25;
+  double seconds = 0.1;
+  std::string schedule;
+  std::string family;
+  std::string tuning = "off";
+  std::string commit;
+};
+
+// One cell on its way: its plan's schedule, and the rounds so far.
+struct Bench {
+  Cell cell;
+  Origin origin;
+  std::unique_ptr<autotune::Runner> runner;
+  autotune::Check check;
+  std::vector<autotune::Timing> rounds;
+};
+
+// What a launch moves at least, each tensor once.
+double bytes_of(const Problem& problem, const Shape& shape) {
+  const double columns = problem.head_dim + problem.value_dim();
+  const double q_and_o = 1.0 * shape.batch * shape.seqlen_q * shape.heads * columns * size_of(problem.dtype);
+  const double k_and_v =
+      1.0 * shape.batch * shape.seqlen_k * shape.kv_heads() * columns * size_of(problem.dtype);
+  const double lse = problem.lse ? 4.0 * shape.batch * shape.seqlen_q * shape.heads : 0;
+  // A backward pass reads these, and dout, and writes three gradients; what it keeps in its workspace is its
+  // own affair.
+  const double dout =
+      1.0 * shape.batch * shape.seqlen_q * shape.heads * problem.value_dim() * size_of(problem.dtype);
+  const double dq = dout / problem.value_dim() * problem.head_dim;
+  return q_and_o + k_and_v + lse + (problem.pass == Pass::backward ? dout + dq + k_and_v : 0);
+}
+
+nlohmann::json to_json(const Bench& bench, const nlohmann::json& environment) {
+  const auto& [problem, shape] = bench.cell;
+  std::vector<double> medians;
+  double spread = 0, fastest = 1e300, clock = 0;
+  int launches = 0;
+  for (const autotune::Timing& round : bench.rounds) {
+    medians.push_back(round.median_ms);
+    spread = std::max(spread, round.spread);
+    fastest = std::min(fastest, round.fastest_ms);
+    clock += round.clock_mhz / static_cast<double>(bench.rounds.size());
+    launches += round.launches;
+  }
+  std::sort(medians.begin(), medians.end());
+  const double ms = medians.size() % 2 == 1
+                        ? medians[medians.size() / 2]
+                        : (medians[medians.size() / 2 - 1] + medians[medians.size() / 2]) / 2;
+  nlohmann::json json{{"problem",
+                       {{"pass", to_string(problem.pass)},
+                        {"dtype", to_string(problem.dtype)},
+                        {"head_dim", problem.head_dim},
+                        {"head_dim_v", problem.value_dim()},
+                        {"causal", problem.causal},
+                        {"lse", problem.lse}}},
+                      {"shape",
+                       {{"batch", shape.batch},
+                        {"heads", shape.heads},
+                        {"heads_kv", shape.kv_heads()},
+                        {"seqlen_q", shape.seqlen_q},
+                        {"seqlen_k", shape.seqlen_k}}},
+                      {"schedule", bench.origin.schedule},
+                      {"choice", bench.origin.choice},
+                      {"code", bench.origin.code},
+                      {"milliseconds", ms},
+                      {"fastest_ms", fastest},
+                      {"rounds_ms", medians},
+                      {"spread", spread},
+                      {"launches", launches},
+                      {"tflops", flops(problem, shape) / ms * 1e-9},
+                      {"gbps", bytes_of(problem, shape) / ms * 1e-6},
+                      {"environment", environment}};
+  if (clock > 0) json["clock_mhz"] = clock;
+  if (bench.check.rows > 0) {
+    json["check"] = {{"ok", bench.check.ok},
+                     {"max_error", bench.check.max_error},
+                     {"allowed", bench.check.allowed},
+                     {"rows", bench.check.rows}};
+    if (problem.pass == Pass::forward) json["check"]["lse_error"] = bench.check.lse_error;
+  }
+  if (problem.pass == Pass::backward) json["problem"]["deterministic"] = problem.deterministic;
+  return json;
+}
+
+int bench(const BenchFlags& flags, const std::vector<Cell>& cells) {
+  const auto tell = [](std::string_view line) { fmt::print(stderr, "flashjit: {}\n", line); };
+  EngineOptions options;
+  options.device = flags.device.device();
+  options.on_message = tell;
+  EngineState state(options);
+  runtime::Device& device = state.device();
+  nlohmann::json environment{{"device", device.description()},
+                             {"arch", device.target().arch},
+                             {"flashjit", FLASHJIT_VERSION},
+                             {"pause_s", flags.pause},
+                             {"time_is_estimate", device.estimates_time()}};
+  if (!flags.commit.empty()) environment["commit"] = flags.commit;
+
+  const PlanOptions plan{.schedule = flags.schedule,
+                         .family = flags.family,
+                         .tuning = flags.tuning == "full"    ? Tuning::full
+                                   : flags.tuning == "quick" ? Tuning::quick
+                                                             : Tuning::off};
+  std::vector<Origin> origins;  // all plans first: tuning is not to heat up what is timed
+  for (const auto& [problem, shape] : cells)
+    origins.push_back(state.ready(problem, shape, plan).ready->origin);
+  int wrong = 0;
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    const auto& [problem, shape] = cells[i];
+    Bench one{.cell = cells[i], .origin = origins[i], .runner = {}, .check = {}, .rounds = {}};
+    one.runner = autotune::make_local_runner(device, problem, shape, api::build_with(state, problem));
+    const Schedule schedule = parse_schedule(one.origin.schedule);
+    if (!flags.no_check) one.check = one.runner->verify(schedule);
+    if (!flags.no_check && !one.check.ok) {
+      ++wrong;
+      tell(fmt::format("wrong result: {} with {}: {}", describe(problem), one.origin.schedule,
+                       one.check.message));
+    }
+    for (int round = 0; round < flags.rounds; ++round) {
+      one.rounds.push_back(
+          one.runner->time(schedule, {.pause_seconds = flags.pause, .seconds = flags.seconds}));
+    }
+    fmt::print("{}\n",
+               to_json(one, environment).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    std::fflush(stdout);
+  }
+  return wrong == 0 ? 0 : 1;
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, int& exit_code) {
+  auto* verb = app.add_subcommand("bench", "Time problems with the tuner's own method; JSON lines");
+  auto flags = std::make_shared<BenchFlags>();
+  flags->problem.add_to(*verb);
+  flags->shape.add_to(*verb);
+  flags->device.add_to(*verb);
+  verb->add_flag("--grid", flags->grid,
+                 "head_dim 64, 128, 256, full and causal, 1k, 4k, 16k: 18 problems of --dtype");
+  verb->add_option("--schedule", flags->schedule, "this one and no other, such as mma:m128n64w4s2");
+  verb->add_option("--family", flags->family, "simt, mma or wgmma only")
+      ->check(CLI::IsMember({"simt", "mma", "wgmma"}));
+  verb->add_option("--tune", flags->tuning, "off (wisdom, else the model), quick or full")
+      ->check(CLI::IsMember({"off", "quick", "full"}))
+      ->capture_default_str();
+  verb->add_option("--rounds", flags->rounds, "timings of each problem, with a pause before each")
+      ->check(CLI::Range(1, 100))
+      ->capture_default_str();
+  verb->add_option("--pause", flags->pause, "seconds of idleness before a timing, against heat")
+      ->check(CLI::Range(0.0, 60.0))
+      ->capture_default_str();
+  verb->add_option("--seconds", flags->seconds, "of launches in a timing, about")
+      ->check(CLI::Range(0.001, 60.0))
+      ->capture_default_str();
+  verb->add_option("--commit", flags->commit, "noted in each line: the commit that is timed");
+  verb->add_flag("--no-check", flags->no_check, "do not compare with the reference");
+  verb->callback([flags, &exit_code] {
+    const Problem problem = flags->problem.problem();
+    exit_code = bench(
+        *flags, flags->grid ? grid_of(problem.dtype)
+                            : std::vector<Cell>{{problem, flags->shape.shape(flags->device.emulated())}});
+  });
+}
+
+}  // namespace flashjit::cli

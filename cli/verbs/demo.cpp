@@ -1,0 +1,83 @@
+// `flashjit demo`: the main job on a few problems, as ./quickstart shows it.
+#include <fmt/format.h>
+
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <cstdio>
+#include <memory>
+
+#include "cli/common/attention.hpp"
+#include "cli/verbs.hpp"
+#include "flashjit/error.hpp"
+
+namespace flashjit::cli {
+namespace {
+
+void tell(const std::string& line) {
+  fmt::print(stderr, "{}\n", line);
+}
+
+// The GPU if there is one; else the emulator, as Hopper.
+Engine open_engine(const std::string& wanted, bool& emulated) {
+  EngineOptions options;
+  options.on_message = [](std::string_view line) { tell(fmt::format("  {}", line)); };
+  options.device = wanted;
+  emulated = wanted.starts_with("emulated");
+  try {
+    return Engine(options);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::not_found || wanted != "cuda") throw;
+    tell(
+        "There is no GPU here, so everything is done but the timing: kernels are rendered and compiled for "
+        "sm_90a,\n"
+        "and the emulator executes their PTX on the CPU. Times marked ~ are an estimate of the model.");
+    emulated = true;
+    options.device = "emulated:sm_90a";
+    return Engine(options);
+  }
+}
+
+int demo(const std::string& device) {
+  bool emulated = false;
+  Engine engine = open_engine(device, emulated);
+  tell(fmt::format("Device: {}", engine.device_description()));
+  const Shape shape = emulated
+                          ? Shape{.batch = 1, .heads = 2, .heads_kv = 1, .seqlen_q = 200, .seqlen_k = 200}
+                          : Shape{.batch = 4, .heads = 16, .seqlen_q = 4096, .seqlen_k = 4096};
+  const std::vector<Problem> problems = {{.dtype = DType::bf16, .head_dim = 128, .causal = true},
+                                         {.dtype = DType::bf16, .head_dim = 64},
+                                         {.dtype = DType::fp16, .head_dim = 80, .causal = true},
+                                         {.dtype = DType::bf16, .head_dim = 192, .head_dim_v = 128},
+                                         {.dtype = DType::fp32, .head_dim = 64}};
+  fmt::print("{}\n", table_heading());
+  int failed = 0;
+  for (const Problem& problem : problems) {
+    AttentionRequest request{.problem = problem, .shape = shape};
+    request.options.tuning = emulated ? Tuning::off : Tuning::quick;
+    request.inputs = autotune::make_inputs(problem, shape, autotune::InputKind::normal, 1);
+    const AttentionReport report = run_attention(engine, request);
+    fmt::print("{}\n", table_line(report));
+    std::fflush(stdout);
+    if (!report.check.ok) {
+      tell(fmt::format("  WRONG: {}", report.check.message));
+      ++failed;
+    }
+  }
+  tell(failed == 0
+           ? "Every result is within FlashAttention's rule: at most twice the error of the plain computation "
+             "in the\n"
+             "working precision. Read what ran: flashjit inspect --head-dim 128 --causal --emit source"
+           : fmt::format("{} results are wrong", failed));
+  return failed == 0 ? 0 : 1;
+}
+
+}  // namespace
+
+void add_demo(CLI::App& app, int& exit_code) {
+  auto* verb = app.add_subcommand("demo", "Render, compile, tune, cache, run and check a few problems");
+  auto device = std::make_shared<std::string>("cuda");
+  verb->add_option("--device", *device, "cuda, cuda:N or emulated:sm_XX")->capture_default_str();
+  verb->callback([device, &exit_code] { exit_code = demo(*device); });
+}
+
+}  // namespace flashjit::cli

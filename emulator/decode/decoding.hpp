@@ -1,0 +1,56 @@
+// One instruction while it is decoded: its operands as rows, for those who fill its Ins.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "emulator/decode/opcodes.hpp"
+#include "emulator/program.hpp"
+
+namespace flashjit::emulator {
+
+// Bytes of a row of registers of up to 32 bits, and of 64.
+inline constexpr u32 kNarrowRow = 4 * kLanes;
+inline constexpr u32 kWideRow = 8 * kLanes;
+
+// Throws Error{unsupported} that quotes the statement's line.
+[[noreturn]] void refuse(const Module& module, const Statement& statement, const std::string& what);
+
+// What an Opcode's prepare function sees of the instruction that is being decoded.
+class Decoding {
+ public:
+  Decoding(Program& made, const Statement& of, const Match& parts, const class Layout& rows, Ins& into,
+           bool with_checks)
+      : program(made), statement(of), match(parts), layout(rows), ins(into), checked(with_checks) {}
+
+  Program& program;
+  const Statement& statement;
+  const Match& match;
+  const Layout& layout;
+  Ins& ins;
+  bool checked;
+
+  [[nodiscard]] const Operand& operand(std::size_t i) const;
+  [[nodiscard]] std::size_t operands() const { return statement.operands.size(); }
+  [[nodiscard]] bool has(std::string_view modifier) const;      // one of the matched parts
+  [[nodiscard]] u32 source(const Operand& operand, bool wide);  // row of a register, or of a constant
+  [[nodiscard]] u32 destination(const Operand& operand) const;
+  [[nodiscard]] u32 predicate(const Operand& operand) const;
+  [[nodiscard]] u32 constant(u64 value, bool wide);
+  [[nodiscard]] RegisterClass class_of(const Operand& operand) const;
+  [[nodiscard]] bool is_wide(const Operand& operand) const;  // a 64-bit register
+  [[nodiscard]] i64 immediate(std::size_t i) const;          // operand i, which must be one
+  void append(const Operand& operand, bool wide);            // its row (or its elements') to the list
+  // The base row (64-bit or 32-bit) and offset of an address.
+  struct Address {
+    u32 row = 0;
+    bool wide = false;
+    i64 offset = 0;
+  };
+  [[nodiscard]] Address address(const Operand& memory);
+  void set_class(OpClass to) { cls = to; }  // where it depends on the modifiers
+  OpClass cls = OpClass::integer;
+  [[noreturn]] void fail(const std::string& what) const;
+};
+
+}  // namespace flashjit::emulator

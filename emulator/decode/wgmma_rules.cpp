@@ -1,0 +1,148 @@
+#include "emulator/decode/wgmma_rules.hpp"
+
+#include <algorithm>
+#include <string_view>
+
+namespace flashjit::emulator {
+namespace {
+
+using Bits = std::vector<u64>;
+void set(Bits& bits, int i) {
+  bits[static_cast<std::size_t>(i) >> 6] |= 1ull << (i & 63);
+}
+void clear(Bits& bits, int i) {
+  bits[static_cast<std::size_t>(i) >> 6] &= ~(1ull << (i & 63));
+}
+bool get(const Bits& bits, int i) {
+  return (bits[static_cast<std::size_t>(i) >> 6] >> (i & 63) & 1) != 0;
+}
+
+bool begins(std::string_view text, std::string_view with) {
+  return text.substr(0, with.size()) == with;
+}
+
+// Registers that the statement's wgmma owns while it is under way: the accumulator, and A where it is in
+// registers.
+std::vector<int> owned(const Statement& statement) {
+  std::vector<int> registers;
+  for (std::size_t k = 0; k < 2 && k < statement.operands.size(); ++k) {
+    if (statement.operands[k].kind != Operand::Kind::vector) continue;
+    for (const Operand& part : statement.operands[k].parts) {
+      if (part.reg >= 0) registers.push_back(part.reg);
+    }
+  }
+  return registers;
+}
+
+}  // namespace
+
+void check_wgmma_rules(Program& program, const std::vector<FlowNode>& nodes, const Flow& flow, int registers,
+                       const std::vector<u32>& code_of, const std::vector<int>& rows_of) {
+  const std::vector<Statement>& statements = program.statements;
+  std::vector<bool> is_wgmma(statements.size()), is_fence(statements.size());
+  Bits interesting((static_cast<std::size_t>(registers) + 64) / 64);
+  bool any = false;
+  for (std::size_t i = 0; i < statements.size(); ++i) {
+    is_wgmma[i] = begins(statements[i].opcode, "wgmma.mma_async");
+    is_fence[i] = begins(statements[i].opcode, "wgmma.fence");
+    any |= is_wgmma[i];
+    if (is_wgmma[i]) {
+      for (int r : owned(statements[i])) set(interesting, r);
+    }
+  }
+  if (!any) return;
+
+  // Forward: which registers may have been touched since the last fence. One bit more stands for "no fence
+  // yet at all".
+  const int never = registers;
+  const std::size_t words = interesting.size();
+  const std::size_t blocks = flow.successors.size();
+  auto step = [&](std::size_t i, Bits& touched) {
+    if (is_fence[i]) {
+      std::fill(touched.begin(), touched.end(), 0);
+      return;
+    }
+    if (is_wgmma[i]) return;  // accumulating again into the same registers needs no fence
+    if (begins(statements[i].opcode, "mov.") && nodes[i].defs.size() == 1 && nodes[i].uses.size() == 1) {
+      // The compiler's copies vanish in machine code: the state goes with the value.
+      if (get(touched, nodes[i].uses[0]))
+        set(touched, nodes[i].defs[0]);
+      else
+        clear(touched, nodes[i].defs[0]);
+      return;
+    }
+    for (int r : nodes[i].defs) set(touched, r);
+    for (int r : nodes[i].uses) {
+      if (get(interesting, r)) set(touched, r);
+    }
+  };
+  std::vector<Bits> in(blocks, Bits(words));
+  if (blocks > 0) set(in[0], never);
+  std::vector<bool> queued(blocks, false);
+  std::vector<std::size_t> work;
+  for (std::size_t b = blocks; b-- > 0;) {
+    work.push_back(b);
+    queued[b] = true;
+  }
+  while (!work.empty()) {
+    const std::size_t b = work.back();
+    work.pop_back();
+    queued[b] = false;
+    Bits state = in[b];
+    for (int i = flow.block_start[b]; i < flow.block_start[b + 1]; ++i)
+      step(static_cast<std::size_t>(i), state);
+    for (int s : flow.successors[b]) {
+      if (static_cast<std::size_t>(s) >= blocks) continue;
+      bool grew = false;
+      for (std::size_t k = 0; k < words; ++k) {
+        const u64 merged = in[s][k] | state[k];
+        grew |= merged != in[s][k];
+        in[s][k] = merged;
+      }
+      if (grew && !queued[s]) {
+        queued[s] = true;
+        work.push_back(static_cast<std::size_t>(s));
+      }
+    }
+  }
+  for (std::size_t b = 0; b < blocks; ++b) {
+    Bits state = in[b];
+    for (int n = flow.block_start[b]; n < flow.block_start[b + 1]; ++n) {
+      const auto i = static_cast<std::size_t>(n);
+      if (is_wgmma[i]) {
+        std::string message;
+        if (get(state, never)) message = "the first wgmma of the kernel has no wgmma.fence before it";
+        for (int r : owned(statements[i])) {
+          if (message.empty() && get(state, r)) {
+            message =
+                "registers of this wgmma were read or written since the last wgmma.fence; one belongs before "
+                "it";
+          }
+        }
+        if (!message.empty()) {
+          const u32 at = code_of[i] + (program.statement_of[code_of[i]] == kNoTarget ? 1 : 0);
+          program.findings.push_back({at, message});
+        }
+      }
+      step(i, state);
+    }
+  }
+
+  // Which instructions the machine must look at while a wgmma is under way. Rows are shared after colouring,
+  // so the test is by register: only those that a wgmma names.
+  for (std::size_t c = 0; c < program.code.size(); ++c) {
+    program.touched_from.push_back(static_cast<u32>(program.touched.size()));
+    const u32 index = program.statement_of[c];
+    if (index == kNoTarget || is_wgmma[index]) continue;
+    const std::size_t before = program.touched.size();
+    for (const std::vector<int>* list : {&nodes[index].defs, &nodes[index].uses}) {
+      for (int r : *list) {
+        if (get(interesting, r) && rows_of[r] >= 0) program.touched.push_back(static_cast<u32>(rows_of[r]));
+      }
+    }
+    if (program.touched.size() != before) program.code[c].flags |= kTouchesAccumulator;
+  }
+  program.touched_from.push_back(static_cast<u32>(program.touched.size()));
+}
+
+}  // namespace flashjit::emulator

@@ -1,0 +1,144 @@
+// cp.async: copies of 4, 8 or 16 bytes a lane, in groups; async_queue.hpp decides when they happen.
+#include "emulator/exec/access.hpp"
+
+namespace flashjit::emulator::portable {
+namespace {
+
+// Ins::x bytes; s[0] shared address with `imm`, s[1] global address with offset k in Ins::rejoin; s[2] bytes
+// to copy, or a predicate that says to copy none (y: 1 a size is given, 2 a predicate).
+void copy(Warp& w, const Ins& i, u32 mask) {
+  if (mask == 0) return;
+  LaneCopies& job = w.copies.open.emplace_back();
+  job.ins = &i;
+  job.lanes = mask;
+  job.size = i.x;
+  const u32 ignored = i.y == 2 ? predicate_of(w, i, 2) : 0;
+  const i64 offset = static_cast<i32>(i.rejoin);
+  for (u32 m = mask; m != 0; m &= m - 1) {
+    const int l = std::countr_zero(m);
+    const u32 to = shared_address_of(w, i, 0, l) & kOffsetMask;
+    const u64 from = w.source<u64>(i.s[1])[l] + static_cast<u64>(offset);
+    u32 bytes = i.y == 1 ? w.source<u32>(i.s[2])[l] : (ignored >> l & 1) != 0 ? 0 : i.x;
+    if (bytes > i.x)
+      stop(w, i, FindingKind::illegal, 1u << l,
+           fmt::format("cp.async of {} with a source size of {}", i.x, bytes));
+    check_shared(w, i, *w.cta, to, i.x, i.x, static_cast<u32>(l));
+    if (bytes != 0) {
+      if (from % i.x != 0) check_global(w, i, from, bytes, i.x, static_cast<u32>(l));
+      check_global(w, i, from, bytes, 1, static_cast<u32>(l));
+      if (checking(w)) check_written(w, i, from, bytes, ~0u, static_cast<u32>(l));
+    }
+    if (checking(w)) w.cta->state.begin_write(w, i, w.as_agent(l), Access::generic, to, i.x);
+    job.to[l] = to;
+    job.from[l] = from;
+    job.bytes[l] = static_cast<u8>(bytes);
+  }
+  Cluster& cluster = *w.cta->cluster;
+  const AsyncQueue::Policy policy = cluster.queue.policy();
+  if (policy == AsyncQueue::Policy::early ||
+      (policy == AsyncQueue::Policy::random && (cluster.random() & 1) != 0))
+    copy_lanes(w, job);
+  if (counting(w)) {
+    u64 moved = 0;
+    for (u32 m = mask; m != 0; m &= m - 1) moved += job.bytes[std::countr_zero(m)];
+    counter_of(w, i).global_read += moved;
+    count_shared(w, i, job.to, mask, i.x);
+  }
+}
+void prepare_copy(Decoding& decoding) {
+  Ins& ins = decoding.ins;
+  const Decoding::Address to = decoding.address(decoding.operand(0)),
+                          from = decoding.address(decoding.operand(1));
+  ins.s[0] = to.row;
+  ins.wide = to.wide ? 1 : 0;
+  ins.imm = to.offset;
+  if (!from.wide) decoding.fail("a 64-bit global address is expected");
+  ins.s[1] = from.row;
+  ins.rejoin = static_cast<u32>(static_cast<i32>(from.offset));
+  const i64 size = decoding.immediate(2);
+  if (size != 4 && size != 8 && size != 16) decoding.fail("cp.async copies 4, 8 or 16 bytes");
+  if (decoding.has("cg") && size != 16) decoding.fail("cp.async.cg copies 16 bytes");
+  ins.x = static_cast<u8>(size);
+  std::size_t next = 3;
+  if (decoding.operands() > next && !(decoding.has("L2::cache_hint") && decoding.operands() == 4)) {
+    const Operand& operand = decoding.operand(next);
+    if (operand.kind == Operand::Kind::reg && decoding.class_of(operand) == RegisterClass::predicate) {
+      ins.y = 2;
+      ins.s[2] = decoding.predicate(operand);
+      if (operand.negated) ins.negate = 4;
+    } else {
+      ins.y = 1;
+      ins.s[2] = decoding.source(operand, false);
+    }
+  }
+}
+
+void commit(Warp& w, const Ins&, u32 mask) {
+  if (mask == 0) return;
+  w.copies.groups.push_back(std::move(w.copies.open));
+  w.copies.open.clear();
+}
+void finish_group(Warp& w) {
+  for (LaneCopies& job : w.copies.groups.front()) {
+    copy_lanes(w, job);
+    finish_lanes(w, job);
+  }
+  w.copies.groups.pop_front();
+}
+void wait_group(Warp& w, const Ins& i, u32 mask) {
+  if (mask == 0) return;
+  while (static_cast<i64>(w.copies.groups.size()) > i.imm) finish_group(w);
+}
+void wait_all(Warp& w, const Ins& i, u32 mask) {
+  if (mask == 0) return;
+  commit(w, i, mask);
+  while (!w.copies.groups.empty()) finish_group(w);
+}
+void prepare_group(Decoding& decoding) {
+  decoding.ins.imm = decoding.operands() == 0 ? 0 : decoding.immediate(0);
+}
+
+// cp.async.mbarrier.arrive: the mbarrier hears when all cp.async of the thread are done; here, at once.
+void arrive_when_copied(Warp& w, const Ins& i, u32 mask) {
+  if (mask == 0) return;
+  wait_all(w, i, mask);
+  Cluster& cluster = *w.cta->cluster;
+  for (u32 m = mask; m != 0; m &= m - 1) {
+    const int l = std::countr_zero(m);
+    const u32 address = shared_address_of(w, i, 0, l) & kOffsetMask;
+    check_shared(w, i, *w.cta, address, 8, 8, static_cast<u32>(l));
+    if (checking(w) && !w.cta->state.is_barrier(address)) {
+      stop(w, i, FindingKind::barrier, 1u << l,
+           fmt::format("there is no mbarrier at offset {}", address - kSharedBase));
+    }
+    if (ordering(w)) cluster.mbarriers.join(*w.cta, address, w.clock, cluster.agents);
+    // Without .noinc the pending count goes up by one first, so the arrival changes nothing.
+    if (i.x == 0) continue;
+    if (const char* wrong = mbarrier_arrive(cluster, *w.cta, address, 1, 0); wrong != nullptr) {
+      stop(w, i, FindingKind::barrier, 1u << l, fmt::format("{} (offset {})", wrong, address - kSharedBase));
+    }
+  }
+  w.release();
+}
+void prepare_arrive_when_copied(Decoding& decoding) {
+  decoding.ins.x = decoding.has("noinc") ? 1 : 0;
+}
+
+constexpr OpClass kAsync = OpClass::async_copy;
+const Opcode kRows[] = {
+    {"cp.async.(ca|cg).(shared|shared::cta).global.L2::cache_hint?.(L2::64B|L2::128B|L2::256B)?", "****?*?",
+     kAsync, copy, prepare_copy},
+    {"cp.async.commit_group", "", kAsync, commit},
+    {"cp.async.wait_group", "i", kAsync, wait_group, prepare_group},
+    {"cp.async.wait_all", "", kAsync, wait_all},
+    {"cp.async.mbarrier.arrive.noinc?.(shared|shared::cta)?.b64", "m", kAsync, arrive_when_copied,
+     prepare_arrive_when_copied},
+};
+
+}  // namespace
+
+std::span<const Opcode> cp_async_rows() {
+  return kRows;
+}
+
+}  // namespace flashjit::emulator::portable

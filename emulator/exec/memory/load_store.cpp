@@ -1,0 +1,242 @@
+// ld and st in every state space.
+#include "emulator/exec/access.hpp"
+
+namespace flashjit::emulator::portable {
+namespace {
+
+void count_access(Warp& w, const Ins& i, u32 mask, Space space, u32 bytes, bool store) {
+  if (space == Space::shared) {
+    u32 addresses[kLanes];
+    for (u32 m = mask; m != 0; m &= m - 1) {
+      const int l = std::countr_zero(m);
+      addresses[l] = shared_address_of(w, i, 0, l);
+    }
+    count_shared(w, i, addresses, mask, bytes);
+  } else if (w.cta->launch->program->class_of[index_of(w, i)] == OpClass::global) {
+    Counters::Memory& counter = counter_of(w, i);
+    (store ? counter.global_written : counter.global_read) +=
+        u64{bytes} * static_cast<u32>(std::popcount(mask));
+  }
+}
+
+// ---- the common ones: whole words of global and shared memory
+template <bool Shared, class T, int N, bool Check>
+void load_words(Warp& w, const Ins& i, u32 mask) {
+  const Program& program = *w.cta->launch->program;
+  const u32* rows = &program.lists[i.list];
+  T* to[N];
+  for (int k = 0; k < N; ++k) to[k] = w.destination<T>(rows[k]);
+  constexpr u32 kBytes = sizeof(T) * N;
+  const u64 used = i.z != 0 ? program.statement(index_of(w, i))->used_bytes : ~0u;
+  u32 last = ~0u;  // an address that was checked just now: lanes often read the same
+  for (u32 m = mask; m != 0; m &= m - 1) {
+    const int l = std::countr_zero(m);
+    const std::byte* from;
+    if constexpr (Shared) {
+      const u32 at = shared_address_of(w, i, 0, l);
+      if (at != last) {
+        check_shared(w, i, *w.cta, at, kBytes, kBytes, static_cast<u32>(l));
+        if constexpr (Check) {
+          w.cta->state.read(w, i, w.as_agent(l), Access::generic, at, kBytes);
+          w.cta->state.note_lane(w.as_agent(l), at, kBytes);
+        }
+        last = at;
+      }
+      from = w.cta->shared + at;
+    } else {
+      const u64 at = address_of(w, i, 0, l) + static_cast<u64>(i.imm);
+      check_global(w, i, at, kBytes, kBytes, static_cast<u32>(l));
+      if constexpr (Check) check_written(w, i, at, kBytes, used, static_cast<u32>(l));
+      from = reinterpret_cast<const std::byte*>(at);
+    }
+    T values[N];
+    std::memcpy(values, from, kBytes);
+    for (int k = 0; k < N; ++k) to[k][l] = values[k];
+  }
+  if (counting(w)) count_access(w, i, mask, Shared ? Space::shared : Space::global, kBytes, false);
+}
+
+template <bool Shared, class T, int N, bool Check>
+void store_words(Warp& w, const Ins& i, u32 mask) {
+  const u32* rows = &w.cta->launch->program->lists[i.list];
+  const T* from[N];
+  for (int k = 0; k < N; ++k) from[k] = w.source<T>(rows[k]);
+  constexpr u32 kBytes = sizeof(T) * N;
+  if constexpr (Shared) ++w.cta->matrix_epoch;
+  for (u32 m = mask; m != 0; m &= m - 1) {
+    const int l = std::countr_zero(m);
+    std::byte* to;
+    if constexpr (Shared) {
+      const u32 at = shared_address_of(w, i, 0, l);
+      check_shared(w, i, *w.cta, at, kBytes, kBytes, static_cast<u32>(l));
+      if constexpr (Check) w.cta->state.write(w, i, w.as_agent(l), Access::generic, at, kBytes);
+      to = w.cta->shared + at;
+    } else {
+      const u64 at = address_of(w, i, 0, l) + static_cast<u64>(i.imm);
+      check_global(w, i, at, kBytes, kBytes, static_cast<u32>(l));
+      if (w.known != nullptr) w.known->mark(at, kBytes);
+      to = reinterpret_cast<std::byte*>(at);
+    }
+    T values[N];
+    for (int k = 0; k < N; ++k) values[k] = from[k][l];
+    std::memcpy(to, values, kBytes);
+  }
+  if (counting(w)) count_access(w, i, mask, Shared ? Space::shared : Space::global, kBytes, true);
+}
+
+// ---- everything else: any space, any type, any register
+// ------------------------------------------------------------------- Ins::x bytes an element, Ins::y: 1
+// sign-extend, 2 the registers are 64 bits wide.
+enum : u8 { kSigned = 1, kWide = 2 };
+
+void load_any(Warp& w, const Ins& i, u32 mask) {
+  const Program& program = *w.cta->launch->program;
+  const u32* rows = &program.lists[i.list];
+  const u32 bytes = u32{i.x} * i.count;
+  const u64 used = i.z != 0 ? program.statement(index_of(w, i))->used_bytes : ~0u;
+  for (u32 m = mask; m != 0; m &= m - 1) {
+    const int l = std::countr_zero(m);
+    const Place place =
+        locate(w, i, address_of(w, i, 0, l) + static_cast<u64>(i.imm), bytes, static_cast<u32>(l));
+    if (checking(w)) {
+      if (place.cta != nullptr) {
+        place.cta->state.read(w, i, w.as_agent(l), Access::generic, place.shared, bytes);
+        place.cta->state.note_lane(w.as_agent(l), place.shared, bytes);
+      } else if (place.global)
+        check_written(w, i, reinterpret_cast<u64>(place.bytes), bytes, used, static_cast<u32>(l));
+    }
+    for (u32 k = 0; k < i.count; ++k) {
+      u64 value = 0;
+      std::memcpy(&value, place.bytes + k * i.x, i.x);
+      if ((i.y & kSigned) != 0)
+        value = static_cast<u64>(static_cast<i64>(value << (64 - 8 * i.x)) >> (64 - 8 * i.x));
+      if ((i.y & kWide) != 0)
+        w.destination<u64>(rows[k])[l] = value;
+      else
+        w.destination<u32>(rows[k])[l] = static_cast<u32>(value);
+    }
+  }
+  if (counting(w)) count_access(w, i, mask, Space::generic, bytes, false);
+}
+
+void store_any(Warp& w, const Ins& i, u32 mask) {
+  const u32* rows = &w.cta->launch->program->lists[i.list];
+  const u32 bytes = u32{i.x} * i.count;
+  for (u32 m = mask; m != 0; m &= m - 1) {
+    const int l = std::countr_zero(m);
+    const Place place =
+        locate(w, i, address_of(w, i, 0, l) + static_cast<u64>(i.imm), bytes, static_cast<u32>(l));
+    if (place.cta != nullptr) {
+      ++place.cta->matrix_epoch;
+      if (checking(w)) place.cta->state.write(w, i, w.as_agent(l), Access::generic, place.shared, bytes);
+    } else if (place.global && w.known != nullptr) {
+      w.known->mark(reinterpret_cast<u64>(place.bytes), bytes);
+    }
+    for (u32 k = 0; k < i.count; ++k) {
+      const u64 value = (i.y & kWide) != 0 ? w.source<u64>(rows[k])[l] : w.source<u32>(rows[k])[l];
+      std::memcpy(place.bytes + k * i.x, &value, i.x);
+    }
+  }
+  if (counting(w)) count_access(w, i, mask, Space::generic, bytes, true);
+}
+
+template <bool Shared, bool Check>
+Handler word_handler(bool store, u32 element, u32 count) {
+  if (element == 4) {
+    if (count == 1) return store ? store_words<Shared, u32, 1, Check> : load_words<Shared, u32, 1, Check>;
+    if (count == 2) return store ? store_words<Shared, u32, 2, Check> : load_words<Shared, u32, 2, Check>;
+    if (count == 4) return store ? store_words<Shared, u32, 4, Check> : load_words<Shared, u32, 4, Check>;
+  }
+  if (element == 8) {
+    if (count == 1) return store ? store_words<Shared, u64, 1, Check> : load_words<Shared, u64, 1, Check>;
+    if (count == 2) return store ? store_words<Shared, u64, 2, Check> : load_words<Shared, u64, 2, Check>;
+  }
+  return nullptr;
+}
+
+template <bool Store>
+void prepare_access(Decoding& decoding) {
+  Ins& ins = decoding.ins;
+  const Operand& memory = decoding.operand(Store ? 0 : 1);
+  const Operand& value = decoding.operand(Store ? 1 : 0);
+  const Decoding::Address address = decoding.address(memory);
+  ins.s[0] = address.row;
+  ins.wide = address.wide ? 1 : 0;
+  ins.imm = address.offset;
+  const std::string_view opcode = decoding.statement.opcode;
+  const std::string_view type = opcode.substr(opcode.rfind('.') + 1);
+  const std::string_view bits = type.substr(type.find_first_of("0123456789"));
+  const u32 element = bits == "64" ? 8 : bits == "32" ? 4 : bits == "16" ? 2 : 1;
+  const Operand& first =
+      value.kind == Operand::Kind::vector && !value.parts.empty() ? value.parts.front() : value;
+  const bool wide = first.kind == Operand::Kind::reg ? decoding.is_wide(first) : element == 8;
+  if (element == 8 && !wide) decoding.fail("a 64-bit register is expected");
+  ins.list = static_cast<u32>(decoding.program.lists.size());
+  ins.count = static_cast<u8>(value.kind == Operand::Kind::vector ? value.parts.size() : 1);
+  const int expected = decoding.has("v2") ? 2 : decoding.has("v4") ? 4 : decoding.has("v8") ? 8 : 1;
+  if (expected != ins.count) decoding.fail(fmt::format("{} registers, expected {}", ins.count, expected));
+  if (element * ins.count > 32) decoding.fail("more than 32 bytes in one access");
+  decoding.append(value, wide);
+  ins.x = static_cast<u8>(element);
+  ins.y = static_cast<u8>((type.front() == 's' ? kSigned : 0) | (wide ? kWide : 0));
+  ins.z = decoding.statement.used_bytes != ~0u ? 1 : 0;
+  ins.run = Store ? store_any : load_any;
+
+  const bool global = decoding.has("global") || decoding.has("const");
+  const bool shared = decoding.has("shared") || decoding.has("shared::cta");
+  const bool plain = wide == (element == 8);
+  if (plain && (global || shared)) {
+    Handler quick = shared ? (decoding.checked ? word_handler<true, true>(Store, element, ins.count)
+                                               : word_handler<true, false>(Store, element, ins.count))
+                           : (decoding.checked ? word_handler<false, true>(Store, element, ins.count)
+                                               : word_handler<false, false>(Store, element, ins.count));
+    if (quick != nullptr) {
+      ins.run = quick;
+      if (shared) decoding.set_class(OpClass::shared);
+      return;
+    }
+  }
+  if (shared || decoding.has("shared::cluster")) {
+    ins.imm += static_cast<i64>(kSharedWindow);
+    decoding.set_class(OpClass::shared);
+  }
+  if (decoding.has("local")) ins.imm += static_cast<i64>(kLocalWindow);
+  if (decoding.has("param")) {
+    decoding.set_class(OpClass::param);
+    // A slot of a call lies in the caller's frame; a kernel's parameter has its window in its address
+    // already.
+    const Operand& base = memory.parts.front();
+    const Layout::Place* place =
+        base.kind == Operand::Kind::symbol ? decoding.layout.find(base.name) : nullptr;
+    if (place != nullptr && place->space == Variable::Space::local)
+      ins.imm += static_cast<i64>(kLocalWindow);
+    else if (Store)
+      decoding.fail("kernel parameters cannot be written");
+  }
+}
+
+constexpr OpClass kMem = OpClass::global;
+const Opcode kRows[] = {
+    {"ld.(weak|volatile|relaxed|acquire)?.(cta|cluster|gpu|sys)?.(global|shared|shared::cta|shared::cluster|"
+     "local|param|const)?."
+     "(nc|ca|cg|cs|lu|cv)?.(L1::no_allocate|L1::evict_first|L1::evict_last|L1::evict_normal)?.(L2::64B|L2::"
+     "128B|L2::256B)?."
+     "L2::cache_hint?.(v2|v4|v8)?.(b8|u8|s8|b16|u16|s16|f16|b32|u32|s32|f32|b64|u64|s64|f64)",
+     "o*S?", kMem, nullptr, prepare_access<false>, kOpEarly},
+    {"ldu.global.(v2|v4)?.(b8|u8|s8|b16|u16|s16|b32|u32|s32|f32|b64|u64|s64|f64)", "o*", kMem, nullptr,
+     prepare_access<false>, kOpEarly},
+    {"st.(weak|volatile|relaxed|release)?.(cta|cluster|gpu|sys)?.(global|shared|shared::cta|shared::cluster|"
+     "local|param)?."
+     "(wb|cg|cs|wt)?.(L1::no_allocate|L1::evict_first|L1::evict_last|L1::evict_normal)?.L2::cache_hint?.(v2|"
+     "v4|v8)?."
+     "(b8|u8|s8|b16|u16|s16|f16|b32|u32|s32|f32|b64|u64|s64|f64)",
+     "**S?", kMem, nullptr, prepare_access<true>},
+};
+
+}  // namespace
+
+std::span<const Opcode> load_store_rows() {
+  return kRows;
+}
+
+}  // namespace flashjit::emulator::portable

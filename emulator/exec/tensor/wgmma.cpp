@@ -1,0 +1,7 @@
+// The handlers of wgmma.inc, for any CPU and for AVX2.
+#define FLASHJIT_HANDLERS "emulator/exec/tensor/wgmma.inc"
+#include "emulator/exec/access.hpp"
+#include "emulator/machine/tensor_map.hpp"
+
+// After everything that it needs, and in a block of its own so that nobody sorts it.
+#include "emulator/exec/versions.inc"

@@ -1,0 +1,52 @@
+// Names of registers and labels. A { } block inside a body has its own, since inline assembly declares some.
+#pragma once
+
+#include <deque>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "emulator/ptx/cursor.hpp"
+#include "emulator/ptx/module.hpp"
+
+namespace flashjit::emulator {
+
+class Scopes {
+ public:
+  explicit Scopes(Function& function) : function_(function) {}
+
+  [[nodiscard]] std::size_t depth() const { return scopes_.size(); }
+  void open() { scopes_.emplace_back(); }
+  // Gives the branches in the scope their targets; what it does not know is left to the scope around it.
+  void close(const Cursor& cursor);
+
+  void declare(std::string name, RegisterClass cls);
+  [[nodiscard]] int find_register(std::string_view name) const;  // -1: there is none
+
+  void label(std::string_view name, int statement) { scopes_.back().labels[name] = statement; }
+  std::vector<std::string_view>& target_list(std::string_view name) {
+    return scopes_.back().target_lists[name];
+  }
+  void branch(int statement, std::string_view label) {
+    scopes_.back().branches.push_back({statement, label});
+  }
+
+ private:
+  struct Branch {
+    int statement;
+    std::string_view label;
+  };
+  struct Scope {
+    std::unordered_map<std::string_view, int> registers;
+    std::unordered_map<std::string_view, int> labels;
+    std::unordered_map<std::string_view, std::vector<std::string_view>> target_lists;
+    std::vector<Branch> branches;
+  };
+
+  Function& function_;
+  std::vector<Scope> scopes_;
+  std::deque<std::string> names_;  // of registers, which scopes refer to
+};
+
+}  // namespace flashjit::emulator

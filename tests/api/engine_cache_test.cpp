@@ -1,0 +1,209 @@
+// Where an Engine's code comes from: the cache, NVRTC, templates that were edited.
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+
+#include <fstream>
+
+#include "api/build/template_overlay.hpp"
+#include "tests/api/support.hpp"
+
+namespace flashjit::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<fs::path> files_of(const fs::path& folder) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    if (entry.is_regular_file() && entry.path().filename().string().front() != '.')
+      files.push_back(entry.path());
+  }
+  return files;
+}
+
+TEST_CASE("two Engines in one process are two worlds that share a folder") {
+  CompilerScript script;
+  const Folder folder;
+  FakeEngine one(script, folder.path());
+  FakeEngine other(script, folder.path(), "sm_86");
+  FakeEngine third(script, folder.path());
+  CHECK(one.engine->plan(kProblem, kShape, {.schedule = "mma:m64n64w4s2"}).origin().code ==
+        "compiled in 412 ms");
+  CHECK(other.engine->plan(kProblem, kShape, {.schedule = "mma:m64n64w4s2"}).origin().code ==
+        "compiled in 412 ms");
+  CHECK(third.engine->plan(kProblem, kShape, {.schedule = "mma:m64n64w4s2"}).origin().code == "disk");
+  CHECK(script.compiles == 2);
+}
+
+TEST_CASE("a warm cache needs no NVRTC") {
+  const Folder folder;
+  CompilerScript script;
+  std::string schedule;
+  {
+    FakeEngine fake(script, folder.path());
+    schedule = fake.engine->plan(kProblem, kShape).origin().schedule;
+  }
+  CHECK(script.asked_for_id == 1);
+
+  SUBCASE("with the same NVRTC, it is not even asked who it is") {
+    FakeEngine again(script, folder.path());
+    CHECK(again.engine->plan(kProblem, kShape).origin().code == "disk");
+    CHECK(script.asked_for_id == 1);
+    CHECK(script.compiles == 1);
+  }
+  SUBCASE("with none at all, the last one's kernels are used") {
+    script.missing = true;
+    FakeEngine again(script, folder.path());
+    const Plan plan = again.engine->plan(kProblem, kShape);
+    CHECK(plan.origin().code == "disk");
+    CHECK(plan.origin().schedule == schedule);
+    Problem other = kProblem;
+    other.head_dim = 128;
+    try {
+      static_cast<void>(again.engine->plan(other, kShape));
+      FAIL("compiled without NVRTC");
+    } catch (const Error& error) {
+      CHECK(error.code() == ErrorCode::not_found);
+      CHECK(error.message() == "no NVRTC anywhere");
+    }
+  }
+  SUBCASE("another NVRTC compiles anew") {
+    script.stamp = "stamp-2";
+    script.build_id = "CL-2 V13.1.0";
+    FakeEngine again(script, folder.path());
+    CHECK(again.engine->plan(kProblem, kShape).origin().code == "compiled in 412 ms");
+    CHECK(script.compiles == 2);
+  }
+  SUBCASE("an empty cache and no NVRTC is an error that says where to get it") {
+    const Folder empty;
+    script.missing = true;
+    FakeEngine again(script, empty.path());
+    CHECK_THROWS_AS(static_cast<void>(again.engine->plan(kProblem, kShape)), Error);
+  }
+}
+
+TEST_CASE("NVRTC_APPEND_FLAGS is part of the key") {
+  const Folder folder;
+  CompilerScript script;
+  FakeEngine(script, folder.path()).engine->prepare(kProblem, kShape);
+  ::setenv("NVRTC_APPEND_FLAGS", "--fmad=false", 1);
+  FakeEngine(script, folder.path()).engine->prepare(kProblem, kShape);
+  ::unsetenv("NVRTC_APPEND_FLAGS");
+  FakeEngine(script, folder.path()).engine->prepare(kProblem, kShape);
+  CHECK(script.compiles == 2);
+}
+
+TEST_CASE("a damaged entry is a miss, and is rebuilt once") {
+  const Folder folder;
+  CompilerScript script;
+  FakeEngine(script, folder.path()).engine->prepare(kProblem, kShape);
+  CHECK(script.compiles == 1);
+  for (const fs::path& file : files_of(folder.path())) {
+    std::fstream bytes(file, std::ios::in | std::ios::out | std::ios::binary);
+    bytes.seekp(static_cast<std::streamoff>(fs::file_size(file) / 2));
+    bytes.put('\x7f');
+  }
+  FakeEngine again(script, folder.path());
+  CHECK(again.engine->plan(kProblem, kShape).origin().code == "compiled in 412 ms");
+  CHECK(script.compiles == 2);
+  FakeEngine third(script, folder.path());
+  CHECK(third.engine->plan(kProblem, kShape).origin().code == "disk");
+}
+
+TEST_CASE("a whole entry that the device refuses is rebuilt once") {
+  const Folder folder;
+  CompilerScript script;
+  FakeEngine(script, folder.path()).engine->prepare(kProblem, kShape);
+  FakeEngine again(script, folder.path());
+  int refusals = 1;
+  again.device->on_load = [&](const runtime::KernelImage&) {
+    if (refusals-- > 0) throw Error(ErrorCode::device, "not a kernel");
+  };
+  CHECK(again.engine->plan(kProblem, kShape).origin().code == "compiled in 412 ms");
+  CHECK(script.compiles == 2);
+
+  FakeEngine third(script, folder.path());
+  third.device->on_load = [](const runtime::KernelImage&) { throw Error(ErrorCode::device, "not a kernel"); };
+  CHECK_THROWS_WITH_AS(static_cast<void>(third.engine->plan(kProblem, kShape)), "not a kernel", Error);
+  CHECK(script.compiles == 3);
+}
+
+TEST_CASE("of two processes on one cache, the second compiles nothing") {
+  const Folder folder;
+  const auto compiles_of_a_process = [&] {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      CompilerScript script;
+      try {
+        FakeEngine fake(script, folder.path());
+        fake.engine->prepare(kProblem, kShape);
+      } catch (const std::exception&) {
+        ::_exit(100);
+      }
+      ::_exit(script.compiles);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  };
+  CHECK(compiles_of_a_process() == 1);
+  CHECK(compiles_of_a_process() == 0);
+}
+
+TEST_CASE("templates are replaced by files of the same path") {
+  const Folder folder;
+  const std::string name = embedded_templates().begin()->first;
+  const fs::path file = folder.path() / name;
+  fs::create_directories(file.parent_path());
+  std::ofstream(file) << "// edited\n";
+  std::ofstream(folder.path() / ".hidden") << "an editor's";
+  TemplateSet overlaid = api::overlaid_templates(folder.path());
+  CHECK(overlaid.size() == embedded_templates().size());
+  CHECK(overlaid.at(name) == "// edited\n");
+
+  SUBCASE("another source is another kernel") {
+    CompilerScript script;
+    TemplateSet edited = embedded_templates();
+    for (auto& [path, text] : edited) {
+      if (path.find("kernels/") == 0) text += "// edited\n";
+    }
+    const Folder cache;
+    FakeEngine(script, cache.path()).engine->prepare(kProblem, kShape);
+    FakeEngine fake(script, cache.path(), "sm_80", edited);
+    const Plan plan = fake.engine->plan(kProblem, kShape);
+    CHECK(plan.kernels()[0].source.find("// edited") != std::string::npos);
+    CHECK(script.compiles == 2);
+  }
+  SUBCASE("a file that replaces nothing is an error") {
+    std::ofstream(folder.path() / "parts.txt") << "?";
+    try {
+      api::overlaid_templates(folder.path());
+      FAIL("accepted");
+    } catch (const Error& error) {
+      CHECK(error.code() == ErrorCode::invalid_argument);
+      CHECK(error.message().find("parts.txt") != std::string::npos);
+      CHECK(error.hint().find(name) != std::string::npos);
+    }
+  }
+  SUBCASE("a directory that is none is an error") {
+    CHECK_THROWS_AS(api::overlaid_templates(folder.path() / "nowhere"), Error);
+    CHECK_THROWS_AS(api::overlaid_templates(file), Error);
+  }
+}
+
+TEST_CASE("PTX for the driver: the driver is part of the key") {
+  const Folder folder;
+  CompilerScript script;
+  script.makes_cubin = false;
+  FakeEngine(script, folder.path()).engine->prepare(kProblem, kShape);
+  FakeEngine(script, folder.path()).engine->prepare(kProblem, kShape);
+  CHECK(script.compiles == 1);
+  // A NVRTC that makes cubins is another stamp; its key has no driver.
+  script.makes_cubin = true;
+  script.stamp = "stamp-3";
+  FakeEngine(script, folder.path()).engine->prepare(kProblem, kShape);
+  CHECK(script.compiles == 2);
+}
+
+}  // namespace
+}  // namespace flashjit::test
