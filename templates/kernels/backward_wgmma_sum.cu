@@ -10,12 +10,13 @@ constexpr int kPitch = kHeadDim / 2 + 4;  // pairs from one staged row to the ne
 extern "C" __global__ void __launch_bounds__(kThreads)
     FLASHJIT_ENTRY(const __grid_constant__ BackwardParams p) {
   __shared__ __align__(16) unsigned staged[64 * kPitch];
-  const int batch_head = static_cast<int>(blockIdx.x) / p.tiles;
-  const int first_row = 64 * (static_cast<int>(blockIdx.x) - batch_head * p.tiles);
-  const int batch = batch_head / p.heads;
-  const int head = batch_head - batch * p.heads;
+  // Neighbours have the same rows of neighbouring heads, which often lie next to each other in dQ.
+  const int rows_of_heads = static_cast<int>(blockIdx.x) / p.heads;
+  const int head = static_cast<int>(blockIdx.x) - rows_of_heads * p.heads;
+  const int batch = rows_of_heads / p.tiles;
+  const int first_row = 64 * (rows_of_heads - batch * p.tiles);
   const auto* sums = reinterpret_cast<const float4*>(
-      p.dq_sum + (static_cast<long long>(batch_head) * p.padded_q + first_row) * kHeadDim);
+      p.dq_sum + ((static_cast<long long>(batch) * p.heads + head) * p.padded_q + first_row) * kHeadDim);
 #pragma unroll
   for (int piece = static_cast<int>(threadIdx.x); piece < 64 * kHeadDim / 4; piece += kThreads) {
     const float4 four = __ldcs(sums + piece);

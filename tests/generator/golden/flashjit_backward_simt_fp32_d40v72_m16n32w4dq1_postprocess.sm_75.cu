@@ -74,13 +74,14 @@ __device__ __forceinline__ uint4 narrow(const float (&from)[kVector]) {
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
     flashjit_backward_simt_fp32_d40v72_m16n32w4dq1_postprocess(const __grid_constant__ BackwardParams params) {
-  const int head_index = blockIdx.x / params.tiles;
-  const int first_row = blockIdx.x % params.tiles * kRows;
-  const int batch = head_index / params.heads;
-  const int head = head_index % params.heads;
+  // Neighbours have the same rows of neighbouring heads, which often lie next to each other in dQ.
+  const int rows_of_heads = blockIdx.x / params.heads;
+  const int head = blockIdx.x - rows_of_heads * params.heads;
+  const int batch = rows_of_heads / params.tiles;
+  const int first_row = (rows_of_heads - batch * params.tiles) * kRows;
   const int rows = min(kRows, params.seqlen_q - first_row);
-  const float* const sum =
-      params.dq_sum + (static_cast<long long>(head_index) * params.padded_q + first_row) * kHeadDim;
+  const long long head_index = static_cast<long long>(batch) * params.heads + head;
+  const float* const sum = params.dq_sum + (head_index * params.padded_q + first_row) * kHeadDim;
   unsigned char* const dq =
       static_cast<unsigned char*>(params.dq) +
       (batch * params.dq_batch + head * params.dq_head + first_row * params.dq_row) * kElementBytes;

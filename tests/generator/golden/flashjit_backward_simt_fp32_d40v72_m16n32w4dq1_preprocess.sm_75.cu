@@ -78,52 +78,76 @@ __device__ __forceinline__ uint4 narrow(const float (&from)[kVector]) {
 constexpr float kLog2e = 1.442695040888963407f;
 constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
 
-// One row's part of the sum that falls to a lane, then the sum over the row's lanes, which all get it.
-__device__ __forceinline__ float row_sum(const unsigned char* o, const unsigned char* dout, int lane,
-                                         bool inside) {
-  float sum = 0;
+constexpr int kSteps = kRows * kLanes / kThreads;      // rows that a lane has a part of
+constexpr int kAtOnce = kSteps % 4 == 0 ? 4 : kSteps;  // whose loads are in flight together
+static_assert(kSteps % kAtOnce == 0 && kRows <= kThreads);
+
+// A lane's 16 bytes of a row; zeros where there are none.
+__device__ __forceinline__ uint4 load_chunk(const unsigned char* from, bool inside) {
+  return inside ? *reinterpret_cast<const uint4*>(from) : uint4{0, 0, 0, 0};
+}
+
+__device__ __forceinline__ float dot(const uint4& x, const uint4& y) {
+  float a[kVector], b[kVector], sum = 0;
+  widen(a, x);
+  widen(b, y);
 #pragma unroll
-  for (int chunk = lane; chunk < kChunks; chunk += kLanes) {
-    if (!inside) continue;
-    float a[kVector], b[kVector];
-    widen(a, *reinterpret_cast<const uint4*>(o + 16 * chunk));
-    widen(b, *reinterpret_cast<const uint4*>(dout + 16 * chunk));
-#pragma unroll
-    for (int x = 0; x < kVector; ++x) sum = fmaf(a[x], b[x], sum);
-  }
-#pragma unroll
-  for (int bit = kLanes / 2; bit > 0; bit /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, bit);
+  for (int i = 0; i < kVector; ++i) sum = fmaf(a[i], b[i], sum);
   return sum;
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads, 1)
+extern "C" __global__ void __launch_bounds__(kThreads)
     flashjit_backward_simt_fp32_d40v72_m16n32w4dq1_preprocess(const __grid_constant__ BackwardParams params) {
-  const int head_index = blockIdx.x / params.tiles;
-  const int first_row = blockIdx.x % params.tiles * kRows;
-  const int batch = head_index / params.heads;
-  const int head = head_index % params.heads;
+  // Neighbours have the same rows of neighbouring heads, which often lie next to each other.
+  const int rows_of_heads = blockIdx.x / params.heads;
+  const int head = blockIdx.x - rows_of_heads * params.heads;
+  const int batch = rows_of_heads / params.tiles;
+  const int first_row = (rows_of_heads - batch * params.tiles) * kRows;
+  const int head_index = batch * params.heads + head;
   const long long padded = static_cast<long long>(head_index) * params.padded_q + first_row;
 
-  const int lane = threadIdx.x % kLanes;
+  const int thread = static_cast<int>(threadIdx.x);
+  float lse = -kInfinity;
+  if (thread < min(kRows, params.seqlen_q - first_row)) {
+    lse = params.lse[static_cast<long long>(head_index) * params.seqlen_q + first_row + thread];
+  }
+
+  const int lane = thread % kLanes;
   const unsigned char* o = static_cast<const unsigned char*>(params.o) +
                            (batch * params.o_batch + head * params.o_head) * kElementBytes;
   const unsigned char* dout = static_cast<const unsigned char*>(params.dout) +
                               (batch * params.dout_batch + head * params.dout_head) * kElementBytes;
-#pragma unroll 4
-  for (int step = 0; step < kRows; step += kThreads / kLanes) {
-    const int in_tile = step + threadIdx.x / kLanes;
-    const int row = first_row + in_tile;
-    const bool inside = row < params.seqlen_q;
-    const float delta = row_sum(o + row * params.o_row * kElementBytes,
-                                dout + row * params.dout_row * kElementBytes, lane, inside);
+#pragma unroll 1
+  for (int step = 0; step < kSteps; step += kAtOnce) {
+    float sum[kAtOnce] = {};
+#pragma unroll
+    for (int first = 0; first < kChunks; first += kLanes) {
+      const int chunk = first + lane;
+      uint4 of_o[kAtOnce], of_dout[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int row = first_row + ((step + i) * kThreads + thread) / kLanes;
+        const bool inside = row < params.seqlen_q && chunk < kChunks;
+        of_o[i] = load_chunk(o + row * params.o_row * kElementBytes + 16 * chunk, inside);
+        of_dout[i] = load_chunk(dout + row * params.dout_row * kElementBytes + 16 * chunk, inside);
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) sum[i] += dot(of_o[i], of_dout[i]);
+    }
+#pragma unroll
+    for (int bit = kLanes / 2; bit > 0; bit /= 2) {
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) sum[i] += __shfl_xor_sync(0xffffffffu, sum[i], bit);
+    }
     if (lane == 0) {
-      float lse = -kInfinity;
-      if (inside) lse = params.lse[static_cast<long long>(head_index) * params.seqlen_q + row];
-      params.delta[padded + in_tile] = delta;
-      // exp2(s - inf) is 0: a row that sees no key weighs nothing, whatever its scores.
-      params.lse_log2[padded + in_tile] = lse == -kInfinity ? kInfinity : lse * kLog2e;
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        params.delta[padded + ((step + i) * kThreads + thread) / kLanes] = sum[i];
+      }
     }
   }
+  // exp2(s - inf) is 0: a row that sees no key weighs nothing, whatever its scores.
+  if (thread < kRows) params.lse_log2[padded + thread] = lse == -kInfinity ? kInfinity : lse * kLog2e;
 
   float4* const sum = reinterpret_cast<float4*>(params.dq_sum + padded * kHeadDim);
 #pragma unroll 4
