@@ -123,14 +123,18 @@ struct KeyOwner {
     auto* low = reinterpret_cast<unsigned short*>(static_cast<unsigned long long>(order.w) << 32 | order.z) +
                 row * params.dq_row + column;
     unsigned short* high = low + 8 * params.dq_row;
+    float4 sum[kDqColumns / 8];
+    const bool others = (order.x & kStores) == 0;
+#pragma unroll
+    for (int j = 0; j < kDqColumns / 8; ++j) {
+      if (has_columns(j)) sum[j] = others ? __ldcg(reinterpret_cast<const float4*>(sums + 512 * j)) : float4{};
+    }
+    const float scale = params.scale;
 #pragma unroll
     for (int j = 0; j < kDqColumns / 8; ++j) {
       if (!has_columns(j)) continue;
-      float4 sum{0, 0, 0, 0};
-      if ((order.x & kStores) == 0) sum = __ldcg(reinterpret_cast<const float4*>(sums + 512 * j));
-      const float scale = params.scale;
-      const unsigned upper = pack((sum.x + dq[4 * j]) * scale, (sum.y + dq[4 * j + 1]) * scale);
-      const unsigned lower = pack((sum.z + dq[4 * j + 2]) * scale, (sum.w + dq[4 * j + 3]) * scale);
+      const unsigned upper = pack((sum[j].x + dq[4 * j]) * scale, (sum[j].y + dq[4 * j + 1]) * scale);
+      const unsigned lower = pack((sum[j].z + dq[4 * j + 2]) * scale, (sum[j].w + dq[4 * j + 3]) * scale);
       if (row < rows) *reinterpret_cast<unsigned*>(low + 8 * j) = upper;
       if (row + 8 < rows) *reinterpret_cast<unsigned*>(high + 8 * j) = lower;
     }
