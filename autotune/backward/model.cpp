@@ -37,6 +37,22 @@ double simt_flops_per_clock(const Problem& problem, const Shape& shape, const Si
          used(shape.seqlen_k, s.tile_n);
 }
 
+// As timed on an H200 at 1k to 16k (docs/performance/wgmma-backward.md).
+double wgmma_flops_per_clock(const Problem& problem, const Shape& shape, const WgmmaBackwardSchedule& s) {
+  const auto way = static_cast<DqWay>(s.dq);
+  const bool narrow = std::max(problem.head_dim, problem.value_dim()) <= 64;
+  const bool wide = std::max(problem.head_dim, problem.value_dim()) > 128;
+  double rate = way == DqWay::own_pass ? (narrow ? 2600 : 2950) : narrow ? 2450 : 2800;
+  if (narrow && s.tile_m == 64) rate *= 0.9;  // not timed
+  if (!wide && s.tile_n == 64) rate *= 0.8;   // not timed
+  if (turn_counters(way) > 0) rate *= 0.75;   // who waits for a turn computes nothing; not timed
+  if (s.turns > 0) rate *= 0.99;
+  // Tiles on the diagonal are half in vain.
+  if (problem.causal) rate /= 1 + 0.5 * (s.tile_m + s.tile_n) / std::max(s.tile_n, shape.seqlen_k);
+  // Below 64 columns exponentials are what takes time, as many as for 64.
+  return rate * std::min(1.0, (problem.head_dim + problem.value_dim()) / 128.0);
+}
+
 // Multiply-adds counted twice, per clock and multiprocessor, as the main kernels reach them.
 double flops_per_clock(const Problem& problem, const Shape& shape, const Schedule& schedule,
                        const Target& target) {
@@ -46,20 +62,24 @@ double flops_per_clock(const Problem& problem, const Shape& shape, const Schedul
     case Family::mma:
       return target.capability == 80 || target.capability >= 90 ? 900 : 400;
     case Family::wgmma:
-      return 2400;
+      return wgmma_flops_per_clock(problem, shape, std::get<WgmmaBackwardSchedule>(schedule));
   }
   return 1;
 }
 
+double dram_gbps(const Target& target) {
+  return target.capability == 90 || target.capability == 100 || target.capability == 103 ? 4000 : 2000;
+}
+
 constexpr double kClockGhz = 1.6;
-constexpr double kDramGbps = 2000;
 constexpr double kLaunchMs = 0.004;
 
 }  // namespace
 
 double predict_backward(const Problem& problem, const Shape& shape, const Schedule& schedule,
                         const Target& target) {
-  const bool own_pass = get(schedule, "dq") == static_cast<int>(DqWay::own_pass);
+  const auto way = static_cast<DqWay>(get(schedule, "dq"));
+  const bool own_pass = way == DqWay::own_pass;
   const double sms = std::max(1, target.sm_count);
   // Five products in one pass; seven where dQ has a pass of its own, which forms S and dP again.
   const double work = flops(problem, shape) / sms * (own_pass ? 7.0 / 5 : 1.0);
@@ -68,9 +88,10 @@ double predict_backward(const Problem& problem, const Shape& shape, const Schedu
   if (ctas == 0 || shape.seqlen_q == 0) return kLaunchMs;
   const double waves = std::ceil(ctas / sms) / (ctas / sms);
   const double main_ms = work * waves / flops_per_clock(problem, shape, schedule, target) / (kClockGhz * 1e6);
+  // Sums are cleared, written back and read again, unless turns are taken at them.
   const double sum_bytes =
-      own_pass ? 0 : 4.0 * 3 * shape.batch * shape.heads * shape.seqlen_q * problem.head_dim;
-  return main_ms + sum_bytes / (kDramGbps * 1e6) + 3 * kLaunchMs;
+      way == DqWay::atomic ? 4.0 * 3 * shape.batch * shape.heads * shape.seqlen_q * problem.head_dim : 0;
+  return main_ms + sum_bytes / (dram_gbps(target) * 1e6) + 3 * kLaunchMs;
 }
 
 }  // namespace flashjit::autotune
