@@ -178,13 +178,21 @@ void wait(Warp& w, const Ins& i, u32 mask) {
   if (mask == 0) return;
   u32 passed = 0;
   Cluster& cluster = *w.cta->cluster;
+  u32 last_address = 0, last_parity = 0;  // lanes that wait for the same as the one before pass as it did
   for (u32 m = mask; m != 0; m &= m - 1) {
     const int l = std::countr_zero(m);
-    const Object at = object_at(w, i, l);
     const u32 parity =
         (i.x & 2) != 0 ? w.source<u32>(i.s[1])[l] : static_cast<u32>(w.source<u64>(i.s[1])[l] & 1);
+    const u32 address = shared_address_of(w, i, 0, l);
+    if (passed != 0 && address == last_address && parity == last_parity) {
+      passed |= 1u << l;
+      continue;
+    }
+    const Object at = object_at(w, i, l);
     if (mbarrier_passed(Mbarrier::load(*at.cta, at.address), parity)) {
       passed |= 1u << l;
+      last_address = address;
+      last_parity = parity;
       if (ordering(w)) cluster.mbarriers.acquire(*at.cta, at.address, w.clock, cluster.agents);
       continue;
     }

@@ -13,6 +13,7 @@ namespace flashjit::emulator {
 namespace {
 
 constexpr u32 kPiece = 16;  // bytes that move together
+constexpr u32 kAhead = 16;  // rows of a box that are fetched before they are needed
 
 Warp& issuer(Cluster& cluster, const CopyJob& job) {
   return cluster.warp_of(job.agent);
@@ -39,6 +40,8 @@ void for_each_piece(const CopyJob& job, Visit visit, Row whole_row) {
     }
     const i64 begin = job.coordinates[0], length = row / map.element_bytes;
     const bool whole = inside && begin >= 0 && begin + length <= i64{map.size[0]} && row % kPiece == 0;
+    for (u32 x = 0; x < row; x += 64)
+      __builtin_prefetch(reinterpret_cast<const void*>(global + kAhead * map.stride[0] + x));
     const bool taken =
         whole && whole_row(job.shared + r * row, global + static_cast<u64>(begin * map.element_bytes), row);
     for (u32 x = 0; x < row && !taken; x += kPiece) {
@@ -265,10 +268,12 @@ void perform(Cluster& cluster, const CopyJob& job) {
             for (u32 x = 0; x < row; x += 64)
               check_global_range(warp, job, global + x, std::min(row - x, 64u), true);
             if (counters != nullptr) counters->tma_read += row;
+            const u32 bits = job.map->swizzle_bits;
             for_each_target(cluster, job, [&](Cta& cta, Cta&) {
+              std::byte* to = cta.shared;
               for (u32 x = 0; x < row; x += kPiece)
-                std::memcpy(cta.shared + swizzle(shared + x, job.map->swizzle_bits),
-                            reinterpret_cast<const void*>(global + x), kPiece);
+                std::memcpy(to + swizzle(shared + x, bits), reinterpret_cast<const void*>(global + x),
+                            kPiece);
             });
             return true;
           });

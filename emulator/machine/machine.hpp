@@ -54,8 +54,9 @@ struct MatrixJob {
   u64 a = 0;  // descriptor
   u64 b = 0;
   bool accumulate = true;
-  std::vector<u32> fragment;  // A from registers: count rows of 32, as they were when it was issued
-  std::vector<u32> clock;     // of the warp when it was issued
+  u32 fragment[4][kLanes];  // A from registers, as they were when it was issued
+  bool repeats = false;     // accumulates into the same registers as the job before it in the group
+  u32 clock[kMaxAgents + kClockPadding];  // of the warp when it was issued, where order is kept
 };
 
 struct Warp {
@@ -92,10 +93,11 @@ struct Warp {
   int bulk_group = 0;                                // cp.async.bulk groups committed
   std::deque<std::vector<MatrixJob>> matrix_groups;  // committed, not yet waited for
   u64 matrix_committed = 0, matrix_done = 0, matrix_waited = 0, matrix_target = 0;  // groups
-  std::vector<u16> in_flight;          // by row / 128: how many wgmma under way own the row
-  std::vector<MatrixJob> matrix_open;  // issued, not yet committed
-  std::vector<std::byte> local;        // local memory, lane after lane
-  float* fragment = nullptr;           // A of the last mma as floats: [16][2][32]
+  std::vector<u16> in_flight;                        // by row / 128: how many wgmma under way own the row
+  std::vector<MatrixJob> matrix_open;                // issued, not yet committed
+  std::vector<std::vector<MatrixJob>> matrix_spare;  // empty ones, to be filled again
+  std::vector<std::byte> local;                      // local memory, lane after lane
+  float* fragment = nullptr;                         // A of the last mma as floats: [16][2][32]
 
   template <class T>
   [[nodiscard]] const T* source(u32 row) const {
@@ -143,9 +145,9 @@ struct Cta {
 struct MatrixTile {
   const Cta* cta = nullptr;
   u64 descriptor = 0;
-  u32 epoch = 0;  // of Cta::matrix_epoch when it was read
-  u32 shape = 0;  // columns, type and order
-  alignas(32) float b[16][264];
+  u32 epoch = 0;                   // of Cta::matrix_epoch when it was read
+  u32 shape = 0;                   // columns, type and order
+  alignas(32) float b[32][16][8];  // [group of 8 columns][k][even columns, then odd ones]
 };
 
 // CTAs that run together, on one thread.

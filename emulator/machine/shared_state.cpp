@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "emulator/machine/machine.hpp"
@@ -22,43 +23,49 @@ std::string lane_name(u32 mark) {
   return (mark & 63) >= 32 ? std::string("another lane") : fmt::format("lane {}", mark & 63);
 }
 
+// Whether one of four readers' clocks, of those in the mask, is one that the agent has not seen.
+bool reads_are_late(const u32* clocks, const u32* seen_clocks, u32 mask) {
+  typedef i32 Four __attribute__((vector_size(16)));
+  Four read, seen;
+  std::memcpy(&read, clocks, sizeof read);
+  std::memcpy(&seen, seen_clocks, sizeof seen);
+  const Four bits = {1, 2, 4, 8};
+  const Four late = (read > seen) & ((bits & static_cast<i32>(mask)) != 0);
+  u64 halves[2];
+  std::memcpy(halves, &late, sizeof halves);
+  return (halves[0] | halves[1]) != 0;
+}
+
 }  // namespace
 
 void SharedState::reset(u32 bytes, u32 agents, bool order) {
   granules_ = (bytes + 15) / 16 + 1;
-  stride_ = (std::min(agents, kMaxAgents) + 3) / 4 * 4;
+  groups_ = (std::min(agents, kMaxAgents) + 3) / 4;
   order_ = order;
   records_.assign(granules_, {});
-  reader_clocks_.assign(order ? std::size_t{granules_} * stride_ : 0, 0);
+  reader_clocks_.resize(order ? groups_ * whole_step() : 0);
   marks_.assign(order ? granules_ : 0, {});
   words_.clear();
   word_clocks_.clear();
   word_marks_.clear();
 }
 
-SharedState::Record* SharedState::split(u32 granule) {
-  if (words_.empty()) {
-    words_.assign(std::size_t{granules_} * 4, {});
-    if (order_) {
-      word_clocks_.assign(std::size_t{granules_} * 4 * stride_, 0);
-      word_marks_.assign(std::size_t{granules_} * 4, {});
-    }
-  }
+std::size_t SharedState::split(u32 granule) {
   Record& whole = records_[granule];
-  Record* parts = &words_[std::size_t{granule} * 4];
-  if ((whole.state & kSplit) == 0) {
-    for (int k = 0; k < 4; ++k) {
-      parts[k] = whole;
-      parts[k].written = whole.clock == kNever && (whole.state & kInFlight) == 0 ? 0 : 15;
-      if (order_) {
-        std::copy_n(&reader_clocks_[std::size_t{granule} * stride_], stride_,
-                    &word_clocks_[(std::size_t{granule} * 4 + k) * stride_]);
-        word_marks_[std::size_t{granule} * 4 + k] = marks_[granule];
-      }
+  if ((whole.state & kSplit) != 0) return whole.readers;
+  const std::size_t index = words_.size() / 4;
+  Record part = whole;
+  part.written = whole.clock == kNever && (whole.state & kInFlight) == 0 ? 0 : 15;
+  words_.insert(words_.end(), 4, part);
+  if (order_) {
+    word_marks_.insert(word_marks_.end(), 4, marks_[granule]);
+    for (u32 group = 0; group < groups_; ++group) {
+      const u32* clocks = &reader_clocks_[group * whole_step() + std::size_t{granule} * 4];
+      for (int word = 0; word < 4; ++word) word_clocks_.insert(word_clocks_.end(), clocks, clocks + 4);
     }
-    whole = {.clock = kNever, .writer = 0, .state = kSplit};
   }
-  return parts;
+  whole = {.clock = kNever, .writer = 0, .state = kSplit, .written = 0, .readers = index};
+  return index;
 }
 
 // Calls visit(piece) for each record that the bytes lie in.
@@ -69,16 +76,17 @@ void SharedState::for_each(u32 address, u32 bytes, bool force_words, Visit visit
     const u32 first = std::max(address, granule << 4), last = std::min(end, (granule + 1) << 4);
     Record& whole = records_[granule];
     if ((whole.state & kSplit) == 0 && last - first == 16 && !force_words) {
-      visit(Piece{whole, order_ ? &reader_clocks_[std::size_t{granule} * stride_] : nullptr,
+      visit(Piece{whole, order_ ? &reader_clocks_[std::size_t{granule} * 4] : nullptr, whole_step(),
                   order_ ? &marks_[granule] : nullptr, granule << 4, 0xffffu, 0xffffu});
       continue;
     }
-    Record* parts = split(granule);
+    const std::size_t parts = split(granule);
     for (u32 word = first >> 2; word << 2 < last; ++word) {
       const u32 from = std::max(first, word << 2) & 3, to = std::min(last, (word + 1) << 2) - (word << 2);
       const u32 mask = ((1u << to) - 1) & ~((1u << from) - 1);
-      visit(Piece{parts[word & 3], order_ ? &word_clocks_[std::size_t{word} * stride_] : nullptr,
-                  order_ ? &word_marks_[word] : nullptr, word << 2, mask, 15u});
+      const std::size_t index = parts * 4 + (word & 3);
+      visit(Piece{words_[index], order_ ? &word_clocks_[(parts * groups_ * 4 + (word & 3)) * 4] : nullptr,
+                  kWordStep, order_ ? &word_marks_[index] : nullptr, word << 2, mask, 15u});
     }
   }
 }
@@ -122,7 +130,7 @@ void SharedState::read_slowly(Warp& warp, const Ins& ins, const Agent& agent, Ac
                           where(at), lane_name(piece.marks->write)));
       piece.marks->write = 0;
     }
-    if (piece.clocks != nullptr) note_reader(record, piece.clocks, agent);
+    if (piece.clocks != nullptr) note_reader(record, piece.clocks, piece.step, agent);
   });
 }
 
@@ -134,29 +142,23 @@ void SharedState::note_lane(const Agent& agent, u32 address, u32 bytes) {
   });
 }
 
-void SharedState::read_matrix(Warp& warp, const Ins& ins, const Agent& agent, u32 first_agent, u32 agents,
-                              const u32* nows, u32 address, u32 pattern) {
-  Record& record = records_[address >> 4];
-  const bool plain = agent.clock[record.writer] >= record.clock &&
+bool SharedState::read_matrix_slowly(Warp& warp, const Ins& ins, const MatrixRead& read, u32 granule) {
+  Record& record = records_[granule];
+  const bool plain = read.agent.clock[record.writer] >= record.clock &&
                      ((record.state & kGeneric) == 0 || !order_ || fenced_[record.writer] >= record.clock);
   if (!plain) {
-    read_slowly(warp, ins, agent, Access::asynchronous, address, 16);
-    if ((record.state & kSplit) != 0) return;
+    read_slowly(warp, ins, read.agent, Access::asynchronous, granule << 4, 16);
+    if ((record.state & kSplit) != 0) return false;
   }
   const u32 laid = record.state >> kPatternShift;
-  if (laid != 0 && laid != pattern) {
+  if (laid != 0 && laid != read.pattern) {
+    const auto width = [](u32 pattern) { return pattern == 1 ? 0 : 8u << pattern; };
     finding(warp, ins, FindingKind::descriptor, warp.active,
             fmt::format("the descriptor's swizzle is {} bytes, but TMA laid out {} with {}",
-                        pattern == 1 ? 0 : 8u << pattern, where(address), laid == 1 ? 0 : 8u << laid));
+                        width(read.pattern), where(granule << 4), width(laid)));
     record.state &= static_cast<u8>(~kPattern);
   }
-  if (!order_) return;
-  record.readers |= ((1ull << agents) - 1) << first_agent;
-  u32* clocks = &reader_clocks_[std::size_t{address >> 4} * stride_ + first_agent];
-  if (agents == 4)
-    std::memcpy(clocks, nows, 4 * sizeof(u32));
-  else
-    std::copy_n(nows, agents, clocks);
+  return true;
 }
 
 void SharedState::atomic_access(Warp& warp, const Ins& ins, const Agent& agent, u32 address, u32 bytes) {
@@ -178,7 +180,6 @@ void SharedState::atomic_access(Warp& warp, const Ins& ins, const Agent& agent, 
 
 void SharedState::check_order_of_write(Warp& warp, const Ins& ins, const Agent& agent, const Piece& piece) {
   Record& record = piece.record;
-  u32* clocks = piece.clocks;
   if (record.clock != kNever && agent.clock[record.writer] < record.clock) {
     finding(warp, ins, FindingKind::race, warp.active,
             fmt::format("writes {} with nothing that orders it after the write by {}", where(piece.address),
@@ -190,27 +191,20 @@ void SharedState::check_order_of_write(Warp& warp, const Ins& ins, const Agent& 
             fmt::format("writes {}, which {} of the same warp read; bar.warp.sync belongs between",
                         where(piece.address), lane_name(piece.marks->read)));
   }
-  // Four agents at a time; the stride is a multiple of four.
-  typedef u32 Four __attribute__((vector_size(16)));
-  Four late = {};
-  for (u32 k = 0; k < stride_; k += 4) {
-    Four read, seen;
-    std::memcpy(&read, clocks + k, sizeof read);
-    std::memcpy(&seen, agent.clock + k, sizeof seen);
-    late |= (Four)(read > seen);
-  }
-  if ((late[0] | late[1] | late[2] | late[3]) != 0) {
-    for (u32 k = 0; k < stride_; ++k) {
-      if (k == agent.id || clocks[k] <= agent.clock[k]) continue;
+  for (u64 left = record.readers; left != 0;) {
+    const u32 first = static_cast<u32>(std::countr_zero(left)) & ~3u;
+    const u32 four = static_cast<u32>(record.readers >> first) & 15;
+    left &= ~(15ull << first);
+    if (!reads_are_late(piece.clocks + (first >> 2) * piece.step, agent.clock + first, four)) continue;
+    for (u32 k = 0; k < 4; ++k) {
+      if ((four >> k & 1) == 0 || first + k == agent.id) continue;
+      if (piece.clocks[(first >> 2) * piece.step + k] <= agent.clock[first + k]) continue;
       finding(warp, ins, FindingKind::race, warp.active,
               fmt::format("writes {} with nothing that orders it after the read by {}", where(piece.address),
-                          who(warp, k)));
+                          who(warp, first + k)));
+      left = 0;
       break;
     }
-  }
-  for (u32 k = 0; k < stride_; k += 4) {
-    const Four zero = {};
-    std::memcpy(clocks + k, &zero, sizeof zero);
   }
   record.readers = 0;
 }
@@ -290,7 +284,7 @@ void SharedState::begin_read(Warp& warp, const Ins& ins, const Agent& agent, u32
 void SharedState::finish_read(const Agent& agent, u32 address, u32 bytes) {
   for_each(address, bytes, false, [&](const Piece& piece) {
     piece.record.state &= static_cast<u8>(~kBeingRead);
-    if (piece.clocks != nullptr) note_reader(piece.record, piece.clocks, agent);
+    if (piece.clocks != nullptr) note_reader(piece.record, piece.clocks, piece.step, agent);
   });
 }
 
@@ -301,27 +295,29 @@ void SharedState::make_barrier(Warp& warp, const Ins& ins, const Agent& agent, u
     if (order_) check_order_of_write(warp, ins, agent, piece);
     piece.record = {.clock = kNever, .writer = static_cast<u8>(agent.id), .state = kBarrier, .written = 15};
   });
-  // Its words keep the initialiser's clock where readers' clocks of data would be.
-  if (order_) word_clocks_[std::size_t{address >> 2} * stride_] = agent.clock[agent.id];
+  // Its first word keeps the initialiser's clock where those of readers of data would be.
+  if (order_)
+    word_clocks_[records_[address >> 4].readers * groups_ * 16 + (address >> 2 & 3) * 4] =
+        agent.clock[agent.id];
 }
 
 void SharedState::forget_barrier(u32 address) {
   for_each(address, 8, true, [&](const Piece& piece) {
     piece.record = {};
-    if (piece.clocks == nullptr) return;
-    std::memset(piece.clocks, 0, stride_ * sizeof(u32));
-    *piece.marks = {};
+    if (piece.marks != nullptr) *piece.marks = {};
   });
 }
 
 bool SharedState::is_barrier(u32 address) const {
-  return (address >> 4) < granules_ && (records_[address >> 4].state & kSplit) != 0 &&
-         (words_[address >> 2].state & kBarrier) != 0 && (words_[(address >> 2) + 1].state & kBarrier) != 0;
+  if ((address >> 4) >= granules_ || (records_[address >> 4].state & kSplit) == 0) return false;
+  const Record* words = &words_[records_[address >> 4].readers * 4 + (address >> 2 & 3)];
+  return (words[0].state & words[1].state & kBarrier) != 0;
 }
 
 u32 SharedState::barrier_clock(u32 address, u32& writer) const {
-  writer = words_[address >> 2].writer;
-  return word_clocks_.empty() ? 0 : word_clocks_[std::size_t{address >> 2} * stride_];
+  const std::size_t index = records_[address >> 4].readers, word = address >> 2 & 3;
+  writer = words_[index * 4 + word].writer;
+  return order_ ? word_clocks_[index * groups_ * 16 + word * 4] : 0;
 }
 
 }  // namespace flashjit::emulator

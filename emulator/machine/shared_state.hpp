@@ -9,6 +9,7 @@
 // barriers came before, so that lanes that exchange data with none between are found too.
 #pragma once
 
+#include <cstring>
 #include <vector>
 
 #include "emulator/program.hpp"
@@ -52,7 +53,7 @@ class SharedState {
       if (agent.clock[record.writer] >= record.clock &&
           (access == Access::generic || (record.state & kGeneric) == 0) &&
           (record.writer != agent.id || !order_ || !crosses_lanes(marks_[granule].write, agent))) {
-        if (order_) note_reader(record, reader_clocks_.data() + granule * std::size_t{stride_}, agent);
+        if (order_) note_reader(record, &reader_clocks_[std::size_t{granule} * 4], whole_step(), agent);
         return;
       }
     }
@@ -76,9 +77,32 @@ class SharedState {
   // A lane has read the bytes for itself alone: no other lane of its warp may write them before the warp's
   // next barrier.
   void note_lane(const Agent& agent, u32 address, u32 bytes);
-  // Reads by `agents` warps from first_agent on, for wgmma: 16 bytes that were laid out in `pattern`.
-  void read_matrix(Warp& warp, const Ins& ins, const Agent& agent, u32 first_agent, u32 agents,
-                   const u32* nows, u32 address, u32 pattern);
+  // A read by wgmma, of `pieces` of 16 bytes: what it needs to be in order with is the agent's, and the
+  // readers are several warps, each at its own clock.
+  struct MatrixRead {
+    Agent agent;
+    u32 first = 0;  // reader; a multiple of four where there are four
+    u32 count = 0;  // one or four
+    const u32* nows = nullptr;
+    u32 pattern = 0;  // in which the descriptor expects the bytes: bits of swizzle plus one
+  };
+  void read_matrix(Warp& warp, const Ins& ins, const MatrixRead& read, u32 address, u32 pieces) {
+    const u64 readers = ((1ull << read.count) - 1) << read.first;
+    const u32 first = address >> 4;
+    for (u32 granule = first; granule < first + pieces; ++granule) {
+      Record& record = records_[granule];
+      const bool plain =
+          read.agent.clock[record.writer] >= record.clock && record.state == read.pattern << kPatternShift;
+      if (!plain && !read_matrix_slowly(warp, ins, read, granule)) continue;
+      if (!order_) continue;
+      record.readers |= readers;
+      u32* clocks = &reader_clocks_[(read.first >> 2) * whole_step() + granule * 4 + (read.first & 3)];
+      if (read.count == 4)
+        std::memcpy(clocks, read.nows, 4 * sizeof(u32));
+      else
+        *clocks = *read.nows;
+    }
+  }
   // An atomic operation: ordered with other atomics, so only what it means for plain accesses later is noted.
   void atomic_access(Warp& warp, const Ins& ins, const Agent& agent, u32 address, u32 bytes);
 
@@ -110,7 +134,7 @@ class SharedState {
     u8 writer = 0;
     u8 state = 0;
     u16 written = 0;  // bit per byte, while clock is kNever and it is split
-    u64 readers = 0;  // since the last write
+    u64 readers = 0;  // since the last write; of one that is split, which four of words_ it became
   };
   static_assert(sizeof(Record) == 16);
 
@@ -121,7 +145,8 @@ class SharedState {
   // What a visit of for_each sees: the records of whole pieces, or of their words.
   struct Piece {
     Record& record;
-    u32* clocks;  // null where no order is kept, as are the marks
+    u32* clocks;       // of readers, null where no order is kept, as are the marks
+    std::size_t step;  // from the clocks of four readers to those of the next four
     Marks* marks;
     u32 address;
     u32 mask, all;  // bytes of the piece that are meant, and all that it has
@@ -131,25 +156,31 @@ class SharedState {
   static bool crosses_lanes(u32 mark, const Agent& agent) {
     return mark >> 6 == agent.mark() >> 6 && (mark & 63) != agent.lane && agent.epoch != 0;
   }
-  static void note_reader(Record& record, u32* clocks, const Agent& agent) {
+  static void note_reader(Record& record, u32* clocks, std::size_t step, const Agent& agent) {
     record.readers |= 1ull << agent.id;
-    clocks[agent.id] = agent.clock[agent.id];
+    clocks[(agent.id >> 2) * step + (agent.id & 3)] = agent.clock[agent.id];
   }
-  Record* split(u32 granule);
+  [[nodiscard]] std::size_t whole_step() const { return std::size_t{granules_} * 4; }
+  static constexpr std::size_t kWordStep = 16;
+  std::size_t split(u32 granule);  // which four of words_ stand for it
   template <class Visit>
   void for_each(u32 address, u32 bytes, bool force_words, Visit visit);
   void read_slowly(Warp& warp, const Ins& ins, const Agent& agent, Access access, u32 address, u32 bytes);
+  // Whether a granule's readers are still to be noted.
+  bool read_matrix_slowly(Warp& warp, const Ins& ins, const MatrixRead& read, u32 granule);
   void write_slowly(Warp& warp, const Ins& ins, const Agent& agent, Access access, u32 address, u32 bytes);
   void check_order_of_write(Warp& warp, const Ins& ins, const Agent& agent, const Piece& piece);
   void check_state_of_write(Warp& warp, const Ins& ins, Record& record, u32 address);
 
-  std::vector<Record> records_;     // of 16 bytes
-  std::vector<u32> reader_clocks_;  // stride_ per record
-  std::vector<Record> words_;       // of 4 bytes, made when first needed
+  std::vector<Record> records_;  // of 16 bytes
+  // Clocks of the last reads, four readers after four: those of a tile's readers lie close together. Only
+  // those of Record::readers mean anything.
+  std::vector<u32> reader_clocks_;
+  std::vector<Record> words_;  // of 4 bytes, four for each record that was split
   std::vector<u32> word_clocks_;
   std::vector<Marks> marks_, word_marks_;
   const u32* fenced_ = nullptr;
-  u32 stride_ = 4;
+  u32 groups_ = 1;  // of four agents
   u32 granules_ = 0;
   bool order_ = false;
 };
