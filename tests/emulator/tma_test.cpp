@@ -1,0 +1,189 @@
+// TMA and bulk copies, each through a kernel of a few lines.
+#include <doctest/doctest.h>
+
+#include <bit>
+#include <numeric>
+
+#include "tests/emulator/support.hpp"
+
+using namespace flashjit;
+using namespace flashjit::emulator;
+using namespace flashjit::emulator::tests;
+
+namespace {
+
+// A kernel that takes a tensor map, an output and two coordinates, and has one mbarrier at the start of
+// shared memory and the tile 1024 bytes after it.
+std::string tma_kernel(std::string_view body) {
+  return fmt::format(
+      ".version 8.7\n.target sm_90a\n.address_size 64\n.extern .shared .align 1024 .b8 smem[];\n"
+      ".visible .entry test(.param .align 64 .b8 map[128], .param .u64 out, .param .u32 x, .param .u32 "
+      "y)\n{{\n"
+      ".reg .b32 %r<64>;\n.reg .b64 %d<32>;\n.reg .pred %p<8>;\n"
+      "mov.b64 %d1, map;\ncvta.param.u64 %d30, %d1;\nld.param.u64 %d31, [out];\nld.param.u32 %r1, "
+      "[x];\nld.param.u32 %r2, [y];\n"
+      "mov.u32 %r30, %tid.x;\nmov.u32 %r29, smem;\nadd.s32 %r28, %r29, 1024;\nmul.wide.u32 %d29, %r30, "
+      "16;\nadd.s64 %d29, %d31, %d29;\n"
+      "shl.b32 %r27, %r30, 4;\nadd.s32 %r27, %r28, %r27;\nsetp.eq.s32 %p1, %r30, 0;\n{}\nret;\n}}\n",
+      body);
+}
+
+constexpr const char* kLoad = R"(
+@!%p1 bra AFTER;
+mbarrier.init.shared::cta.b64 [%r29], 1;
+fence.mbarrier_init.release.cluster;
+mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r29], BYTES;
+cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r28], [%d30, {%r1, %r2}], [%r29];
+AFTER:
+bar.sync 0;
+LOOP: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r29], 0;
+@!%p2 bra LOOP;
+ld.shared.v4.u32 {%r10, %r11, %r12, %r13}, [%r27];
+st.global.v4.u32 [%d29], {%r10, %r11, %r12, %r13};
+)";
+
+std::string with_bytes(std::string text, int bytes) {
+  return text.replace(text.find("BYTES"), 5, std::to_string(bytes));
+}
+
+}  // namespace
+
+TEST_CASE("TMA loads: every swizzle, and zeros outside the tensor") {
+  constexpr int kWidth = 96, kHeight = 20;  // elements of 16 bits
+  std::vector<std::uint16_t> tensor(kWidth * kHeight);
+  std::iota(tensor.begin(), tensor.end(), std::uint16_t{1});
+  for (int swizzle : {0, 32, 64, 128}) {
+    for (auto [x, y] : {std::pair{0, 0}, std::pair{8, 3}, std::pair{-4, -2}, std::pair{88, 17}}) {
+      CAPTURE(swizzle);
+      CAPTURE(x);
+      CAPTURE(y);
+      const int columns = swizzle == 0 ? 64 : swizzle / 2;
+      constexpr int kRows = 8;
+      auto device = open_emulated_device({.arch = "sm_90a"});
+      void* memory = device->allocate(tensor.size() * 2);
+      device->copy_to_device(memory, tensor.data(), tensor.size() * 2, nullptr);
+      runtime::TensorMap map = device->encode({.base = memory,
+                                               .size = {kWidth, kHeight},
+                                               .stride = {kWidth * 2},
+                                               .box = {static_cast<std::uint32_t>(columns), kRows},
+                                               .element_bytes = 2,
+                                               .bf16 = true,
+                                               .swizzle_bytes = swizzle});
+      const int bytes = columns * 2 * kRows;
+      auto kernel = device->load({.entry = "test", .ptx = tma_kernel(with_bytes(kLoad, bytes)), .cubin = {}});
+      void* out = device->allocate(static_cast<std::size_t>(bytes));
+      void* params[] = {&map, &out, &x, &y};
+      device->launch(*kernel,
+                     {.grid = 1, .threads = static_cast<std::uint32_t>(bytes / 16), .shared_bytes = 8192},
+                     params, nullptr);
+      std::vector<std::uint16_t> got(static_cast<std::size_t>(bytes) / 2);
+      device->copy_to_host(got.data(), out, got.size() * 2, nullptr);
+      int wrong = 0;
+      for (int r = 0; r < kRows; ++r) {
+        for (int c = 0; c < columns; ++c) {
+          const int from_x = x + c, from_y = y + r;
+          const bool inside = from_x >= 0 && from_x < kWidth && from_y >= 0 && from_y < kHeight;
+          const std::uint16_t expected =
+              inside ? tensor[static_cast<std::size_t>(from_y * kWidth + from_x)] : std::uint16_t{0};
+          // Bits 4, 5, 6 of the address are exclusive-ored with bits 7, 8, 9.
+          int at = (r * columns + c) * 2;
+          const int pattern = swizzle == 128 ? 7 : swizzle == 64 ? 3 : swizzle == 32 ? 1 : 0;
+          at ^= ((at >> 7) & pattern) << 4;
+          wrong += got[static_cast<std::size_t>(at) / 2] != expected ? 1 : 0;
+        }
+      }
+      CHECK(wrong == 0);
+    }
+  }
+}
+
+TEST_CASE("TMA stores leave out what is outside the tensor") {
+  auto device = open_emulated_device({.arch = "sm_90a"});
+  constexpr int kWidth = 40, kHeight = 5;
+  void* memory = device->allocate(kWidth * kHeight * 2);
+  device->fill(memory, 0, kWidth * kHeight * 2, nullptr);
+  runtime::TensorMap map = device->encode({.base = memory,
+                                           .size = {kWidth, kHeight},
+                                           .stride = {kWidth * 2},
+                                           .box = {32, 4},
+                                           .element_bytes = 2,
+                                           .bf16 = true,
+                                           .swizzle_bytes = 64});
+  const std::string body = R"(
+mov.b32 %r10, 0x00010001;
+st.shared.v4.u32 [%r27], {%r10, %r10, %r10, %r10};
+fence.proxy.async.shared::cta;
+bar.sync 0;
+@!%p1 bra DONE;
+cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%d30, {%r1, %r2}], [%r28];
+cp.async.bulk.commit_group;
+cp.async.bulk.wait_group 0;
+DONE:
+)";
+  auto kernel = device->load({.entry = "test", .ptx = tma_kernel(body), .cubin = {}});
+  void* out = device->allocate(16);
+  int x = 16, y = 3;
+  void* params[] = {&map, &out, &x, &y};
+  device->launch(*kernel, {.grid = 1, .threads = 16, .shared_bytes = 4096}, params, nullptr);
+  std::vector<std::uint16_t> got(kWidth * kHeight);
+  device->copy_to_host(got.data(), memory, got.size() * 2, nullptr);
+  int wrong = 0;
+  for (int r = 0; r < kHeight; ++r) {
+    for (int c = 0; c < kWidth; ++c)
+      wrong += got[static_cast<std::size_t>(r * kWidth + c)] != (c >= 16 && r >= 3 ? 1 : 0) ? 1 : 0;
+  }
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("a tensor map that the driver would refuse is refused") {
+  auto device = open_emulated_device({.arch = "sm_90a"});
+  alignas(16) static std::uint16_t data[64];
+  runtime::TensorMapRequest good{.base = data,
+                                 .size = {8, 8},
+                                 .stride = {16},
+                                 .box = {8, 8},
+                                 .element_bytes = 2,
+                                 .bf16 = true,
+                                 .swizzle_bytes = 0};
+  CHECK_NOTHROW((void)device->encode(good));
+  auto refused = [&](auto change) {
+    runtime::TensorMapRequest request = good;
+    change(request);
+    CHECK_THROWS_AS((void)device->encode(request), Error);
+  };
+  refused([](auto& r) { r.base = reinterpret_cast<const char*>(r.base) + 2; });
+  refused([](auto& r) { r.stride[0] = 24; });
+  refused([](auto& r) { r.box[0] = 4; });
+  refused([](auto& r) { r.box[1] = 257; });
+  refused([](auto& r) { r.swizzle_bytes = 48; });
+  refused([](auto& r) { r.box[0] = 32, r.swizzle_bytes = 32; });
+}
+
+TEST_CASE("bulk copies: from global, back with and without addition") {
+  const std::string body = R"(
+setp.ne.s32 %p1, %r30, 0;
+@%p1 bra DONE;
+mbarrier.init.shared::cta.b64 [%r29], 1;
+fence.mbarrier_init.release.cluster;
+mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r29], 64;
+add.s32 %r1, %r29, 64;
+cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%d30], 64, [%r29];
+LOOP: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r29], 0;
+@!%p2 bra LOOP;
+cp.async.bulk.global.shared::cta.bulk_group [%d31], [%r1], 64;
+cp.async.bulk.commit_group;
+cp.async.bulk.wait_group 0;
+cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%d31], [%r1], 64;
+cp.async.bulk.commit_group;
+cp.async.bulk.wait_group 0;
+DONE:
+)";
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    Bench bench({.threads = 32, .shared = 256, .seed = seed});
+    std::vector<std::uint32_t> in(16);
+    for (std::size_t k = 0; k < in.size(); ++k) in[k] = std::bit_cast<std::uint32_t>(static_cast<float>(k));
+    const std::vector<std::uint32_t> out = bench.run(kernel_text(body), in, 16);
+    for (std::size_t k = 0; k < in.size(); ++k)
+      CHECK(std::bit_cast<float>(out[k]) == 2.0f * static_cast<float>(k));
+  }
+}
