@@ -27,6 +27,11 @@ struct KeysLayout {
   int dq_columns = 16;   // and columns
 };
 
+// Whether dS^T goes through shared memory: for dQ, or to the warp with the same keys.
+bool has_ds_tile(const MmaBackwardSchedule& s) {
+  return s.dq != static_cast<int>(DqWay::own_pass) || s.split == 2;
+}
+
 KeysLayout keys_layout(const Problem& problem, const MmaBackwardSchedule& s) {
   KeysLayout layout;
   layout.tile_k = s.tile_n * pitch_of(problem.head_dim);
@@ -35,7 +40,7 @@ KeysLayout keys_layout(const Problem& problem, const MmaBackwardSchedule& s) {
   layout.tile_dout = s.tile_m * pitch_of(problem.value_dim());
   layout.stage = layout.tile_q + layout.tile_dout + 8 * s.tile_m;
   layout.tile_p = s.tile_n * s.tile_m * 2;
-  const int tiles_ds = s.dq == static_cast<int>(DqWay::own_pass) ? 0 : s.stages;
+  const int tiles_ds = has_ds_tile(s) ? s.stages : 0;
   layout.total = layout.tile_k + layout.tile_v + s.stages * layout.stage + (1 + tiles_ds) * layout.tile_p;
   // The least work of any warp, then the fewest fragments to load for it. Columns are a power of two, so that
   // a warp's first chunk and its steps from there share no bit (templates/parts/shared_tile.cuh).
@@ -111,7 +116,7 @@ std::map<std::string, bool> sections_of(const Problem& problem, const Target& ta
       {"mma_k16", ampere},
       {"cvt_pairs", ampere},
       {"stmatrix", target.capability >= 90},
-      {"red_pairs", target.capability >= 90},
+      {"red_vectors", target.capability >= 90},
       {"min_ctas", false},
   };
 }
@@ -119,14 +124,14 @@ std::map<std::string, bool> sections_of(const Problem& problem, const Target& ta
 // Registers of one thread of the kernel that owns keys, estimated: its gradient and its scores, and what
 // ptxas was seen to add; where copies go through registers, they wait there.
 int registers_of(const Problem& problem, const MmaBackwardSchedule& s, const Target& target) {
-  const int keys = 2 * s.tile_n / s.warps;
-  const int sums = keys * std::max(problem.head_dim, problem.value_dim()) / 32;
-  int more = 64;
+  const int keys = 2 * s.split * s.tile_n / s.warps;
+  const int sums = keys * std::max(problem.head_dim, problem.value_dim()) / (32 * s.split);
+  int more = 62;
   if (target.capability < 80) {
     const int pieces = s.tile_m * (pitch_of(problem.head_dim) + pitch_of(problem.value_dim())) / 16;
     more += 24 + 4 * ((pieces + 32 * s.warps - 1) / (32 * s.warps));
   }
-  return sums + keys * s.tile_m / 32 + more;
+  return sums + keys * s.tile_m / (32 * s.split) + more;
 }
 
 int register_limit(const MmaBackwardSchedule& s, const Target& target) {
@@ -145,6 +150,7 @@ Recipe recipe_keys(const Problem& problem, const MmaBackwardSchedule& s, const T
       {"int", "kTileN", number(s.tile_n), "keys per CTA"},
       {"int", "kWarps", number(s.warps), "per CTA, half of them for dV, half for dK"},
       {"int", "kThreads", number(32 * s.warps), "per CTA"},
+      {"int", "kSplit", number(s.split), "warps with the same keys, in either half"},
       {"int", "kStages", number(s.stages), "steps whose Q and dO are in shared memory"},
       {"int", "kTileBytesK", number(layout.tile_k), "of shared memory"},
       {"int", "kTileBytesV", number(layout.tile_v), ""},
@@ -165,6 +171,8 @@ Recipe recipe_keys(const Problem& problem, const MmaBackwardSchedule& s, const T
   }
   recipe.sections = sections_of(problem, target);
   recipe.sections["dq_sum"] = dq_sum;
+  recipe.sections["ds_tile"] = has_ds_tile(s);
+  recipe.sections["split"] = s.split == 2;
   recipe.geometry.grid = Grid::key_tiles;
   recipe.geometry.tile_m = s.tile_m;
   recipe.geometry.tile_n = s.tile_n;
@@ -198,6 +206,23 @@ Recipe recipe_queries(const Problem& problem, const Target& target) {
   return recipe;
 }
 
+Recipe recipe_sum(const Problem& problem, const Target& target) {
+  constexpr int kThreads = 256;
+  Recipe recipe;
+  recipe.kernel = "kernels/backward_mma_sum.cu";
+  recipe.suffix = "_sum";
+  recipe.constants = {
+      {"int", "kElementBytes", number(size_of(problem.dtype)), "of dQ"},
+      {"int", "kHeadDim", number(problem.head_dim), "columns of dQ"},
+      {"int", "kRows", number(kBackwardRowPadding), "per CTA"},
+      {"int", "kThreads", number(kThreads), "per CTA"},
+  };
+  recipe.sections = sections_of(problem, target);
+  recipe.sections["fp32"] = false;
+  recipe.geometry = {.tile_m = kBackwardRowPadding, .threads = kThreads};
+  return recipe;
+}
+
 }  // namespace
 
 Legality legal_mma_backward(const Problem& problem, const MmaBackwardSchedule& schedule,
@@ -211,6 +236,17 @@ Legality legal_mma_backward(const Problem& problem, const MmaBackwardSchedule& s
   if (s.tile_n % (8 * s.warps) != 0) {
     return {fmt::format("tile_n {} does not split into multiples of 16 keys for {} pairs of warps", s.tile_n,
                         s.warps / 2)};
+  }
+  if (s.split == 2) {
+    const auto halves = [](int dim) { return dim % 32 == 0 && (dim & (dim - 1)) == 0; };
+    if (!halves(problem.head_dim) || !halves(problem.value_dim()) || s.tile_m < 32 || s.warps % 4 != 0 ||
+        s.warps > 12) {
+      return {
+          fmt::format("split 2 needs head dims of 32, 64, 128 or 256, tile_m of 32 or more and 4, 8 or 12 "
+                      "warps; these are "
+                      "{}, {}, {} and {}",
+                      problem.head_dim, problem.value_dim(), s.tile_m, s.warps)};
+    }
   }
   if (s.tile_m > 64 * s.warps) return {fmt::format("tile_m {} needs more than {} warps", s.tile_m, s.warps)};
   if (target.capability < 80 && s.stages != 1)
@@ -236,7 +272,7 @@ std::vector<Recipe> recipes_mma_backward(const Problem& problem, const MmaBackwa
   recipes.push_back(recipe_preprocess(problem, static_cast<DqWay>(schedule.dq), schedule.tile_m));
   recipes.push_back(recipe_keys(problem, schedule, target));
   recipes.push_back(schedule.dq == static_cast<int>(DqWay::own_pass) ? recipe_queries(problem, target)
-                                                                     : recipe_postprocess(problem));
+                                                                     : recipe_sum(problem, target));
   return recipes;
 }
 

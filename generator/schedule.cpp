@@ -83,7 +83,8 @@ constexpr auto knobs_of() {
         {{"m", "tile_m", "query rows per step", 16, 256}, &S::tile_m},
         {{"n", "tile_n", "keys per CTA", 16, 256}, &S::tile_n},
         {{"w", "warps", "warps per CTA", 1, 16}, &S::warps},
-        {{"s", "stages", "tiles of Q and dO in flight", 1, 4}, &S::stages},
+        {{"s", "stages", "tiles of Q and dO in flight", 1, 2}, &S::stages},
+        {{"sp", "split", "warps that share their keys, and split rows and columns", 1, 2}, &S::split},
         {{"dq", "dq", kDqMeaning, 0, 2}, &S::dq},
     });
   } else {

@@ -99,6 +99,8 @@ struct MmaBackwardSchedule {
   int tile_n = 64;  // keys per CTA
   int warps = 4;
   int stages = 1;  // tiles of Q and dO in flight
+  int split = 1;   // 2: two warps share their keys: each has half of the rows in the products that form P and
+                   // dS, and half of the columns in the sums
   int dq = 0;      // a DqWay
   bool operator==(const MmaBackwardSchedule&) const = default;
 };

@@ -3,6 +3,10 @@
 // of the warps compute S^T = K Q^T, P^T and dV, the other half dP^T = V dO^T, dS^T and dK, each for its own
 // keys, so that P^T and dS^T are fragments of the next product as they stand; and one half's exponentials run
 // beside the other half's products.
+/*%#split%*/
+// Two warps of a half share their keys: for S^T and dP^T each takes half of the rows, for dV and dK half of
+// the columns, and they exchange P^T and dS^T in shared memory. Blocks nearer to square load fewer fragments.
+/*%/split%*/
 #include "params/backward.h"
 #include "parts/backward_rows.cuh"
 /*%#async%*/
@@ -20,7 +24,7 @@
 #include "ptx/shared_pair.cuh"
 #include "ptx/unpack.cuh"
 /*%#dq_sum%*/
-#include "ptx/reduction_pair.cuh"
+#include "ptx/reduction_fragment.cuh"
 /*%/dq_sum%*/
 /*%#stmatrix%*/
 #include "ptx/stmatrix.cuh"
@@ -30,15 +34,44 @@ using TileQK = SharedTile<kHeadDim>;
 using TileV = SharedTile<kHeadDimV>;
 using TileDs = SharedTile<kTileM>;  // dS^T, a row for each key
 
-constexpr int kKeyWarps = kWarps / 2;               // of either half
+constexpr int kHalf = kWarps / 2;                   // of the warps
+constexpr int kKeyWarps = kHalf / kSplit;           // that keys are shared out to; kSplit warps have the same
 constexpr int kRowTiles = kTileN / kKeyWarps / 16;  // mma tiles of 16 keys of a warp
 constexpr int kSteps = kTileM / 16;                 // of 16 query rows
+constexpr int kOwnSteps = kSteps / kSplit;  // whose P or dS a warp forms; it multiplies with all of them
+constexpr int kOwnRows = 16 * kOwnSteps;
+constexpr int kColumnsK = kHeadDim / kSplit, kColumnsV = kHeadDimV / kSplit;  // of a warp's sums
 
 // Element (row 0, column 0) of a head.
 __device__ __forceinline__ const unsigned short* head_of(const void* tensor, long long batch,
                                                          long long head) {
   return static_cast<const unsigned short*>(tensor) + batch + head;
 }
+
+// What this thread's number says, read anew by each of them: what follows from it would be held in registers
+// from step to step.
+struct Place {
+  int warp, lane;
+  int key_warp, part;  // warps with the same keys follow each other; `part` tells them apart
+  int first_key;       // of the warp's keys, in the tile
+  int own_step;        // the first of the warp's own
+  /*%#split%*/
+  int other_step;
+  /*%/split%*/
+  unsigned p_fragment;  // from the start of P^T to this lane's part of the warp's first fragment
+
+  __device__ __forceinline__ Place() {
+    const int thread = thread_index();
+    warp = thread / 32, lane = thread % 32;
+    key_warp = warp % kHalf / kSplit, part = warp % kSplit;
+    first_key = key_warp * 16 * kRowTiles;
+    own_step = part * kOwnSteps;
+    /*%#split%*/
+    other_step = kOwnSteps - own_step;
+    /*%/split%*/
+    p_fragment = (key_warp * kSteps * kRowTiles * 32 + lane) * 16;
+  }
+};
 
 // A warp's first key in a gradient, and how many keys there are from it on.
 struct OwnKeys {
@@ -57,9 +90,6 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
 
   const KeyTile tile = key_tile_of_block(params);
   const int first_key = tile.n * kTileN;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int key_warp = warp % kKeyWarps;
-  const int warp_key = key_warp * 16 * kRowTiles;  // of the warp's first key, in the tile
 
   const int tiles_q = (params.seqlen_q + kTileM - 1) / kTileM;
   const bool ragged = first_key + kTileN > params.seqlen_k;
@@ -83,6 +113,10 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
       head_of(params.q, tile.batch * params.q_batch, first_head * params.q_head), params.q_row);
   TileCopy<kTileM, kHeadDimV> dout_copy(
       head_of(params.dout, tile.batch * params.dout_batch, first_head * params.dout_head), params.dout_row);
+  /*%#async%*/
+  // The same place in tiles of the same width, which the compiler cannot know.
+  if (kHeadDim == kHeadDimV) dout_copy.row = q_copy.row, dout_copy.chunk = q_copy.chunk;
+  /*%/async%*/
   RowCopy row_copy(params, static_cast<long long>(first_pair) * params.padded_q);
   const auto start_copies = [&](unsigned stage) {
     q_copy.start<true>(stage, copy_m * kTileM, params.seqlen_q);
@@ -128,32 +162,33 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
 
   int m = first_m, pair = first_pair;  // of the current step
   /*%#dq_sum%*/
-  // This warp's part of dQ: 16 kDqRowTiles rows and kDqColumns columns, from these on.
-  const int dq_row = warp % kDqWarpsM * 16 * kDqRowTiles, dq_column = warp / kDqWarpsM * kDqColumns;
-  const unsigned ds_lane = ds_tile + TileDs::offset(lane % 8 + lane / 16 * 8, dq_row / 8 + lane / 8 % 2);
-  const unsigned k_columns = k_tile + TileQK::offset(lane % 16, dq_column / 8 + lane / 16);
-  // dQ += dS K for the rows that begin at `first`, counted through all heads and their padding.
+  // dQ += dS K for the rows of tile m_of of a batch and head.
   const auto add_dq = [&](int buffer, int pair_of, int m_of) {
+    const int thread = thread_index(), warp = thread / 32, lane = thread % 32;
+    // This warp's part: 16 kDqRowTiles rows and kDqColumns columns, from these on.
+    const int dq_row = warp % kDqWarpsM * 16 * kDqRowTiles, dq_column = warp / kDqWarpsM * kDqColumns;
     if (kDqIdle && dq_column >= kHeadDim) return;
+    const unsigned ds_lane =
+        ds_tile + buffer * kTileBytesP + TileDs::offset(lane % 8 + lane / 16 * 8, dq_row / 8 + lane / 8 % 2);
+    const unsigned k_columns = k_tile + TileQK::offset(lane % 16, dq_column / 8 + lane / 16);
     float sum[kDqRowTiles][kDqColumns / 2] = {};
 #pragma unroll
     for (int step = 0; step < kTileN / 16; ++step) {
       unsigned ds[kDqRowTiles][4];
 #pragma unroll
       for (int r = 0; r < kDqRowTiles; ++r)
-        ldmatrix_transposed(ds[r], TileDs::step(ds_lane + buffer * kTileBytesP, 16 * step, 2 * r));
+        ldmatrix_transposed(ds[r], TileDs::step(ds_lane, 16 * step, 2 * r));
       multiply_columns<TileQK, kDqColumns>(sum, ds, k_columns, 16 * step);
     }
-    const long long first =
-        static_cast<long long>(pair_of) * params.padded_q + m_of * kTileM + dq_row + lane / 4;
-    float* const to = params.dq_sum + first * kHeadDim + dq_column + lane % 4 * 2;
+    // Blocks of 16 rows and 8 columns, row of blocks by row of blocks.
+    const long long row = static_cast<long long>(pair_of) * params.padded_q + m_of * kTileM + dq_row;
+    float* const to = params.dq_sum + row * kHeadDim + dq_column * 16 + lane * kLaneSums;
 #pragma unroll
     for (int r = 0; r < kDqRowTiles; ++r) {
 #pragma unroll
       for (int i = 0; i < kDqColumns / 2; i += 4) {
         if (kHeadDim % kDqColumns != 0 && dq_column + 2 * i >= kHeadDim) break;
-        add_global(to + 16 * r * kHeadDim + 2 * i, sum[r][i], sum[r][i + 1]);
-        add_global(to + (16 * r + 8) * kHeadDim + 2 * i, sum[r][i + 2], sum[r][i + 3]);
+        add_fragment(to + 16 * r * kHeadDim + 32 * i, &sum[r][i]);
       }
     }
   };
@@ -193,24 +228,25 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
     }
     named_barrier_sync(0, kThreads);  // nobody reads K or V any more
   };
-  const unsigned p_lane = p_tile + (key_warp * kSteps * kRowTiles * 32 + lane) * 16;
   // Where the warp's keys are in a gradient; worked out anew at the end, not held until then.
   const auto own_keys = [&](void* tensor, long long batch, long long head, long long row) {
     const KeyTile own = key_tile_of_block(params);
-    const int first = own.n * kTileN + thread_index() / 32 % kKeyWarps * 16 * kRowTiles;
+    const Place at;
+    const int first = own.n * kTileN + at.first_key + at.part * 8 * kRowTiles;
     return OwnKeys{static_cast<char*>(tensor) + 2 * (own.batch * batch + own.head * head + first * row),
                    params.seqlen_k - first};
   };
 
-  if (warp < kKeyWarps) {
-    float dv[kRowTiles][kHeadDimV / 2] = {};
+  if (threadIdx.x < 32 * kHalf) {
+    float dv[kRowTiles][kColumnsV / 2] = {};
     for (int i = 0; i < steps; ++i) {
       begin(i);
       const unsigned stage = stages + (kStages == 2 ? i % 2 * kStageBytes : 0);
-      float scores[kRowTiles][kTileM / 2];
-      multiply_rows<TileQK, kRowTiles, kTileM>(
-          scores, k_tile + warp_key * TileQK::kPitch + lane_offset_rows_first<TileQK>(lane),
-          stage + lane_offset_columns_first<TileQK>(lane));
+      const Place at;
+      float scores[kRowTiles][kOwnRows / 2];
+      multiply_rows<TileQK, kRowTiles, kOwnRows>(
+          scores, k_tile + at.first_key * TileQK::kPitch + lane_offset_rows_first<TileQK>(at.lane),
+          stage + at.own_step * 16 * TileQK::kPitch + lane_offset_columns_first<TileQK>(at.lane));
       /*%#causal%*/
       const bool masked = ragged || m < unmasked_m;
       /*%/causal%*/
@@ -218,24 +254,24 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
       const bool masked = ragged;
       /*%/causal%*/
       if (masked) {
-        const int key = first_key + warp_key + lane / 4;
+        const int key = first_key + at.first_key + at.lane / 4;
 #pragma unroll
         for (int r = 0; r < kRowTiles; ++r) {
 #pragma unroll
-          for (int j = 0; j < kTileM / 2; ++j) {
+          for (int j = 0; j < kOwnRows / 2; ++j) {
             const int of = key + 16 * r + j / 2 % 2 * 8;
             bool hidden = of >= params.seqlen_k;
             /*%#causal%*/
-            hidden |= of > m * kTileM + j / 4 * 8 + lane % 4 * 2 + j % 2 + diagonal;
+            hidden |= of > m * kTileM + at.own_step * 16 + j / 4 * 8 + at.lane % 4 * 2 + j % 2 + diagonal;
             /*%/causal%*/
             if (hidden) scores[r][j] = -kInfinity;
           }
         }
       }
-      unsigned p[kSteps][kRowTiles][4];
-      const unsigned lse_lane = stage + kTileBytesQ + kTileBytesDout + lane % 4 * 8;
+      unsigned p[kOwnSteps][kRowTiles][4];
+      const unsigned lse_lane = stage + kTileBytesQ + kTileBytesDout + at.own_step * 64 + at.lane % 4 * 8;
 #pragma unroll
-      for (int j = 0; j < kTileM / 8; ++j) {
+      for (int j = 0; j < kOwnRows / 8; ++j) {
         const float2 lse = load_pair(lse_lane + 32 * j);
 #pragma unroll
         for (int r = 0; r < kRowTiles; ++r) {
@@ -248,50 +284,76 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
         }
       }
 #pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
+      for (int step = 0; step < kOwnSteps; ++step) {
 #pragma unroll
         for (int r = 0; r < kRowTiles; ++r) {
           const unsigned(&f)[4] = p[step][r];
-          store_shared(p_lane + (step * kRowTiles + r) * 512, uint4{f[0], f[1], f[2], f[3]});
+          store_shared(p_tile + at.p_fragment + ((at.own_step + step) * kRowTiles + r) * 512,
+                       uint4{f[0], f[1], f[2], f[3]});
         }
       }
-      named_barrier_arrive(1 + key_warp, 64);
-      const unsigned dout_lane = stage + kTileBytesQ + lane_offset_rows_first<TileV>(lane);
+      named_barrier_arrive(1 + at.warp % kHalf, 64);
+      const unsigned dout_lane =
+          stage + kTileBytesQ + TileV::offset(at.lane % 16, at.part * kColumnsV / 8 + at.lane / 16);
 #pragma unroll
-      for (int step = 0; step < kSteps; ++step)
-        multiply_columns<TileV, kHeadDimV>(dv, p[step], dout_lane, 16 * step);
+      for (int step = 0; step < kOwnSteps; ++step)
+        multiply_columns<TileV, kColumnsV>(dv, p[step], dout_lane + at.own_step * 16 * TileV::kPitch,
+                                           16 * step);
+      /*%#split%*/
+      named_barrier_sync(1 + kHalf + at.key_warp, 64);
+#pragma unroll
+      for (int step = 0; step < kOwnSteps; ++step) {
+        unsigned others[kRowTiles][4];
+#pragma unroll
+        for (int r = 0; r < kRowTiles; ++r) {
+          const uint4 f =
+              load_shared_16(p_tile + at.p_fragment + ((at.other_step + step) * kRowTiles + r) * 512);
+          others[r][0] = f.x, others[r][1] = f.y, others[r][2] = f.z, others[r][3] = f.w;
+        }
+        multiply_columns<TileV, kColumnsV>(dv, others, dout_lane + at.other_step * 16 * TileV::kPitch,
+                                           16 * step);
+      }
+      /*%/split%*/
       add_dq_before(i);
       end(i);
     }
     finish();
-    const int thread = thread_index(), tile_key = thread / 32 % kKeyWarps * 16 * kRowTiles;
+    const Place at;
 #pragma unroll
-    for (int r = 0; r < kRowTiles; ++r) stage_rows<kHeadDimV>(dv[r], v_tile, tile_key + 16 * r, thread % 32);
+    for (int r = 0; r < kRowTiles; ++r)
+      stage_rows<kHeadDimV>(dv[r], v_tile, at.first_key + 16 * r, at.part * kColumnsV / 8, at.lane);
+    /*%#split%*/
+    named_barrier_sync(1 + kHalf + at.key_warp, 64);
+    /*%/split%*/
+    /*%^split%*/
     __syncwarp();
+    /*%/split%*/
     const OwnKeys own = own_keys(params.dv, params.dv_batch, params.dv_head, params.dv_row);
-    write_rows<kHeadDimV, 16 * kRowTiles>(v_tile, tile_key, own.first, 2 * params.dv_row, own.count,
-                                          thread % 32);
+    write_rows<kHeadDimV, 16 * kRowTiles / kSplit>(v_tile, at.first_key + at.part * 8 * kRowTiles, own.first,
+                                                   2 * params.dv_row, own.count, at.lane);
   } else {
-    float dk[kRowTiles][kHeadDim / 2] = {};
+    float dk[kRowTiles][kColumnsK / 2] = {};
     for (int i = 0; i < steps; ++i) {
       begin(i);
       const unsigned stage = stages + (kStages == 2 ? i % 2 * kStageBytes : 0);
       add_dq_before(i);
-      float dp[kRowTiles][kTileM / 2];
-      multiply_rows<TileV, kRowTiles, kTileM>(
-          dp, v_tile + warp_key * TileV::kPitch + lane_offset_rows_first<TileV>(lane),
-          stage + kTileBytesQ + lane_offset_columns_first<TileV>(lane));
-      named_barrier_sync(1 + key_warp, 64);
-      const unsigned delta_lane = stage + kTileBytesQ + kTileBytesDout + kTileM * 4 + lane % 4 * 8;
-      const unsigned q_lane = stage + lane_offset_rows_first<TileQK>(lane);
+      const Place at;
+      float dp[kRowTiles][kOwnRows / 2];
+      multiply_rows<TileV, kRowTiles, kOwnRows>(
+          dp, v_tile + at.first_key * TileV::kPitch + lane_offset_rows_first<TileV>(at.lane),
+          stage + kTileBytesQ + at.own_step * 16 * TileV::kPitch + lane_offset_columns_first<TileV>(at.lane));
+      named_barrier_sync(1 + at.warp % kHalf, 64);
+      const unsigned delta_lane =
+          stage + kTileBytesQ + kTileBytesDout + kTileM * 4 + at.own_step * 64 + at.lane % 4 * 8;
+      const unsigned q_lane = stage + TileQK::offset(at.lane % 16, at.part * kColumnsK / 8 + at.lane / 16);
 #pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
-        const float2 delta[2] = {load_pair(delta_lane + 64 * step),
-                                 load_pair(delta_lane + 64 * step + 32)};
+      for (int step = 0; step < kOwnSteps; ++step) {
+        const float2 delta[2] = {load_pair(delta_lane + 64 * step), load_pair(delta_lane + 64 * step + 32)};
         unsigned ds[kRowTiles][4];
 #pragma unroll
         for (int r = 0; r < kRowTiles; ++r) {
-          const uint4 p4 = load_shared_16(p_lane + (step * kRowTiles + r) * 512);
+          const uint4 p4 =
+              load_shared_16(p_tile + at.p_fragment + ((at.own_step + step) * kRowTiles + r) * 512);
           const unsigned p[4] = {p4.x, p4.y, p4.z, p4.w};
 #pragma unroll
           for (int f = 0; f < 4; ++f) {
@@ -299,37 +361,57 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
             ds[r][f] =
                 pack(low_half(p[f]) * (of[0] - delta[f / 2].x), high_half(p[f]) * (of[1] - delta[f / 2].y));
           }
-          /*%#dq_sum%*/
+          /*%#ds_tile%*/
           const unsigned to = ds_tile + (kStages == 2 ? i % 2 * kTileBytesP : 0);
           /*%#stmatrix%*/
-          stmatrix(to + TileDs::offset(warp_key + 16 * r + lane % 16, 2 * step + lane / 16), ds[r][0],
-                   ds[r][1], ds[r][2], ds[r][3]);
+          stmatrix(to + TileDs::offset(at.first_key + 16 * r + at.lane % 16,
+                                       2 * (at.own_step + step) + at.lane / 16),
+                   ds[r][0], ds[r][1], ds[r][2], ds[r][3]);
           /*%/stmatrix%*/
           /*%^stmatrix%*/
 #pragma unroll
           for (int f = 0; f < 4; ++f) {
-            store_shared(to + TileDs::offset(warp_key + 16 * r + f % 2 * 8 + lane / 4, 2 * step + f / 2) +
-                             lane % 4 * 4,
+            store_shared(to +
+                             TileDs::offset(at.first_key + 16 * r + f % 2 * 8 + at.lane / 4,
+                                            2 * (at.own_step + step) + f / 2) +
+                             at.lane % 4 * 4,
                          ds[r][f]);
           }
           /*%/stmatrix%*/
-          /*%/dq_sum%*/
+          /*%/ds_tile%*/
         }
-        multiply_columns<TileQK, kHeadDim>(dk, ds, q_lane, 16 * step);
+        multiply_columns<TileQK, kColumnsK>(dk, ds, q_lane + at.own_step * 16 * TileQK::kPitch, 16 * step);
       }
+      /*%#split%*/
+      named_barrier_sync(1 + kHalf + kKeyWarps + at.key_warp, 64);
+      const unsigned ds_rows = ds_tile + (kStages == 2 ? i % 2 * kTileBytesP : 0) +
+                               TileDs::offset(at.first_key + at.lane % 16, 2 * at.other_step + at.lane / 16);
+#pragma unroll
+      for (int step = 0; step < kOwnSteps; ++step) {
+        unsigned ds[kRowTiles][4];
+#pragma unroll
+        for (int r = 0; r < kRowTiles; ++r) ldmatrix(ds[r], TileDs::step(ds_rows, 16 * r, 2 * step));
+        multiply_columns<TileQK, kColumnsK>(dk, ds, q_lane + at.other_step * 16 * TileQK::kPitch, 16 * step);
+      }
+      /*%/split%*/
       end(i);
     }
     finish();
-    const int thread = thread_index(), tile_key = thread / 32 % kKeyWarps * 16 * kRowTiles;
+    const Place at;
 #pragma unroll
     for (int r = 0; r < kRowTiles; ++r) {
 #pragma unroll
-      for (int i = 0; i < kHeadDim / 2; ++i) dk[r][i] *= params.scale;
-      stage_rows<kHeadDim>(dk[r], k_tile, tile_key + 16 * r, thread % 32);
+      for (int i = 0; i < kColumnsK / 2; ++i) dk[r][i] *= params.scale;
+      stage_rows<kHeadDim>(dk[r], k_tile, at.first_key + 16 * r, at.part * kColumnsK / 8, at.lane);
     }
+    /*%#split%*/
+    named_barrier_sync(1 + kHalf + kKeyWarps + at.key_warp, 64);
+    /*%/split%*/
+    /*%^split%*/
     __syncwarp();
+    /*%/split%*/
     const OwnKeys own = own_keys(params.dk, params.dk_batch, params.dk_head, params.dk_row);
-    write_rows<kHeadDim, 16 * kRowTiles>(k_tile, tile_key, own.first, 2 * params.dk_row, own.count,
-                                         thread % 32);
+    write_rows<kHeadDim, 16 * kRowTiles / kSplit>(k_tile, at.first_key + at.part * 8 * kRowTiles, own.first,
+                                                  2 * params.dk_row, own.count, at.lane);
   }
 }

@@ -163,7 +163,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   for (int r = 0; r < kRowTiles; ++r) {
 #pragma unroll
     for (int i = 0; i < kHeadDim / 2; ++i) dq[r][i] *= params.scale;
-    stage_rows<kHeadDim>(dq[r], q_tile, warp_row + 16 * r, lane);
+    stage_rows<kHeadDim>(dq[r], q_tile, warp_row + 16 * r, 0, lane);
   }
   __syncwarp();
   char* const to =

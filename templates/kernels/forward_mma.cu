@@ -375,7 +375,7 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
 #pragma unroll
   for (int r = 0; r < kRowTiles; ++r) {
     normalise(rows[r], output[r]);
-    stage_rows<kHeadDimV>(output[r], slots, tile_row + 16 * r, lane);
+    stage_rows<kHeadDimV>(output[r], slots, tile_row + 16 * r, 0, lane);
   }
   __syncwarp();
   char* const to =

@@ -445,16 +445,17 @@ __device__ __forceinline__ uint4 load_shared_16(unsigned address) {
   return value;
 }
 
-// Rounds a warp's 16 rows into shared memory.
+// Rounds a warp's 16 rows, from a column on that begins a chunk, into shared memory.
 template <int kColumns, int kOutputs>
 __device__ __forceinline__ void stage_rows(const float (&output)[kOutputs], unsigned tile, int first_row,
-                                           int lane) {
+                                           int first_chunk, int lane) {
 #pragma unroll
   for (int i = 0; i < kOutputs; i += 4) {
     const unsigned column = lane % 4 * 4;  // bytes into the chunk
     const int row = first_row + lane / 4;
-    store_shared(tile + SharedTile<kColumns>::offset(row, i / 4) + column, pack(output[i], output[i + 1]));
-    store_shared(tile + SharedTile<kColumns>::offset(row + 8, i / 4) + column,
+    store_shared(tile + SharedTile<kColumns>::offset(row, first_chunk + i / 4) + column,
+                 pack(output[i], output[i + 1]));
+    store_shared(tile + SharedTile<kColumns>::offset(row + 8, first_chunk + i / 4) + column,
                  pack(output[i + 2], output[i + 3]));
   }
 }
@@ -679,7 +680,7 @@ extern "C" __global__ void __launch_bounds__(kThreads )
 #pragma unroll
   for (int r = 0; r < kRowTiles; ++r) {
     normalise(rows[r], output[r]);
-    stage_rows<kHeadDimV>(output[r], slots, tile_row + 16 * r, lane);
+    stage_rows<kHeadDimV>(output[r], slots, tile_row + 16 * r, 0, lane);
   }
   __syncwarp();
   char* const to =

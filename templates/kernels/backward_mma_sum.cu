@@ -1,0 +1,47 @@
+// The last kernel of a backward pass whose dQ was added up as mma's accumulators lie: scales the sums, rounds
+// them and puts them in order. A CTA does kRows rows of one head. Their sums are blocks of 16 rows and 8
+// columns, row of blocks by row of blocks (ptx/reduction_fragment.cuh).
+#include "params/backward.h"
+#include "parts/elements.cuh"
+
+constexpr int kBlocks = kHeadDim / 8;  // side by side
+
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
+    FLASHJIT_ENTRY(const __grid_constant__ BackwardParams params) {
+  const int head_index = blockIdx.x / params.tiles;
+  const int first_row = blockIdx.x % params.tiles * kRows;
+  const int batch = head_index / params.heads;
+  const int head = head_index % params.heads;
+  const float4* const sums = reinterpret_cast<const float4*>(
+      params.dq_sum + (static_cast<long long>(head_index) * params.padded_q + first_row) * kHeadDim);
+  unsigned char* const dq = static_cast<unsigned char*>(params.dq) +
+                            (batch * params.dq_batch + head * params.dq_head) * kElementBytes;
+
+  // The accumulators of lanes 4 * quad … 4 * quad + 3: two columns of each, of rows `quad` and `quad` + 8.
+#pragma unroll 2
+  for (int i = threadIdx.x; i < kRows / 2 * kBlocks; i += kThreads) {
+    const int quad = i % 8, block = i / 8;
+    const float4* const from = sums + block * 32;
+    float value[2][kVector];
+#pragma unroll
+    for (int x = 0; x < 4; ++x) {
+      /*%#red_vectors%*/
+      const float4 four = from[quad * 4 + x];
+      value[0][2 * x] = four.x * params.scale, value[0][2 * x + 1] = four.y * params.scale;
+      value[1][2 * x] = four.z * params.scale, value[1][2 * x + 1] = four.w * params.scale;
+      /*%/red_vectors%*/
+      /*%^red_vectors%*/
+      const float4 four = from[x * 8 + quad];
+      value[x / 2][x % 2] = four.x * params.scale, value[x / 2][x % 2 + 2] = four.y * params.scale;
+      value[x / 2][x % 2 + 4] = four.z * params.scale, value[x / 2][x % 2 + 6] = four.w * params.scale;
+      /*%/red_vectors%*/
+    }
+    const int row = first_row + block / kBlocks * 16 + quad;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if (row + 8 * half >= params.seqlen_q) continue;
+      *reinterpret_cast<uint4*>(dq + (row + 8 * half) * params.dq_row * kElementBytes +
+                                block % kBlocks * 16) = narrow(value[half]);
+    }
+  }
+}
