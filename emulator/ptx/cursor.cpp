@@ -144,10 +144,11 @@ void Cursor::skip_line() {
 }
 
 void Cursor::fail(const std::string& what) const {
-  throw Error(
-      ErrorCode::invalid_argument,
-      fmt::format("PTX line {}: {}, in \"{}\"", line_, what, text_of_line(text_, line_).substr(0, 160)),
-      "the emulator reads PTX as NVRTC 12 and 13 write it");
+  std::string line(text_of_line(text_, line_).substr(0, 160));
+  std::replace_if(
+      line.begin(), line.end(), [](char c) { return c < ' ' || c > '~'; }, '?');  // a cubin, perhaps
+  throw Error(ErrorCode::invalid_argument, fmt::format("PTX line {}: {}, in \"{}\"", line_, what, line),
+              "the emulator reads PTX as NVRTC 12 and 13 write it");
 }
 
 std::string_view text_of_line(std::string_view text, int line) {

@@ -21,21 +21,24 @@ class Parser {
   }
 
   Module run() {
+    version();
     while (!cursor_.at_end()) top_level();
-    if (module_.version.empty()) cursor_.fail("this is not PTX: it has no .version");
     return std::move(module_);
   }
 
  private:
+  // "PTX module-level directives": .version is the first of every module.
+  void version() {
+    if (cursor_.dotted() != ".version") cursor_.fail("this is not PTX, which begins with .version");
+    const std::string_view version = module_.version = cursor_.dotted();
+    if (version.size() < 2 || version[1] != '.' || version[0] < '6')
+      cursor_.fail(fmt::format("PTX version {}, may be 6.0 to 9.x", version));
+  }
+
   void top_level() {
     std::string_view word = cursor_.dotted();
     if (word.empty()) cursor_.fail("expected a directive");
-    if (word == ".version") {
-      module_.version = cursor_.dotted();
-      check_version();
-    } else if (module_.version.empty()) {
-      cursor_.fail("this is not PTX: it has no .version");
-    } else if (word == ".target") {
+    if (word == ".target") {
       module_.target = cursor_.dotted();
       while (cursor_.eat(',')) (void)cursor_.dotted();
     } else if (word == ".address_size") {
@@ -55,12 +58,6 @@ class Parser {
     } else {
       cursor_.fail(fmt::format("\"{}\" is not known here", word));
     }
-  }
-
-  void check_version() const {
-    const std::string_view version = module_.version;
-    if (version.size() < 2 || version[1] != '.' || version[0] < '6')
-      cursor_.fail(fmt::format("PTX version {}, may be 6.0 to 9.x", version));
   }
 
   void function(bool is_entry) {

@@ -44,12 +44,28 @@ TEST_CASE("an instruction or modifier that is not known quotes its line") {
 
 TEST_CASE("text that is no PTX, or broken, is refused with its line") {
   Bench bench;
-  for (const char* text :
-       {"", "int main() {}", ".version 8.0\n.target sm_80\n.address_size 32\n",
-        ".version 8.0 .target sm_80 .address_size 64 .visible .entry test( {",
-        ".version 8.0 .target sm_80 .address_size 64 .visible .entry test() { bra NOWHERE; }"}) {
-    CHECK_THROWS_AS(bench.device().load({.entry = "test", .ptx = text, .cubin = {}}), Error);
+  const std::string start = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry test(";
+  const std::pair<std::string, const char*> kBroken[] = {
+      {"int main() {}", "PTX line 1: this is not PTX, which begins with .version, in \"int main() {}\""},
+      {"\x7f"
+       "ELF\x02\x01",
+       "this is not PTX, which begins with .version, in \"?ELF??\""},
+      {"// nothing else\n", "this is not PTX"},
+      {".target sm_80\n.version 8.0\n", "this is not PTX"},
+      {".version 8.0\n.target sm_80\n.address_size 32\n", "PTX line 3: only 64-bit PTX is read"},
+      {start + " {", "PTX line 4: \"\" is no state space"},
+      {start + ") {\nret;", "PTX line 5: the text ends inside a function"},
+      {start + ") { bra NOWHERE; }", "label \"NOWHERE\" is nowhere"},
+      {start + ") {\n.reg .b64 %d<2>;\nld.param.u64 %d1, [in];\nret;\n}\n",
+       "PTX line 6: \"in\" is not declared: \"ld.param.u64 %d1, [in];\""},
+  };
+  for (const auto& [text, words] : kBroken) {
+    CAPTURE(text);
+    CHECK_THROWS_WITH_AS(bench.device().load({.entry = "test", .ptx = text, .cubin = {}}),
+                         doctest::Contains(words), Error);
   }
+  CHECK_THROWS_WITH_AS(bench.device().load({.entry = "test", .ptx = {}, .cubin = {}}),
+                       doctest::Contains("the image of \"test\" has no PTX"), Error);
   CHECK_THROWS_WITH_AS(bench.device().load({.entry = "other", .ptx = kernel_text(""), .cubin = {}}),
                        "the PTX has no kernel \"other\"; it has test", Error);
 }
