@@ -65,7 +65,9 @@ TEST_CASE("gradients agree with finite differences") {
       Case{{.dtype = DType::fp32, .head_dim = 16, .head_dim_v = 8, .causal = true},
            {.batch = 1, .heads = 4, .heads_kv = 2, .seqlen_q = 3, .seqlen_k = 4}},
   };
-  for (const auto& [problem, shape] : cases) {
+  for (const Case& one : cases) {
+    const Problem& problem = one.problem;
+    const Shape& shape = one.shape;
     CAPTURE(describe(problem));
     BackwardInputs inputs = make_backward_inputs(problem, shape, InputKind::normal, 7);
     const HostBackward from = host_backward(problem, shape, inputs);

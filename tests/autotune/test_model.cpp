@@ -49,8 +49,8 @@ TEST_CASE("the space is wide and finite, without duplicates, and each entry is l
           ++all[family_of(candidate.schedule)];
           if (candidate.pruned.empty()) ++legal_ones[family_of(candidate.schedule)];
         }
-        for (const auto& [family, count] : all)
-          CHECK_MESSAGE(count <= 400, arch, " ", to_string(family), " ", count);
+        for (const auto& counted : all)
+          CHECK_MESSAGE(counted.second <= 400, arch, " ", to_string(counted.first), " ", counted.second);
         const Family family = dtype == DType::fp32 ? Family::simt : Family::mma;
         CHECK_MESSAGE(legal_ones[family] >= 2, arch, " ", describe(problem));
       }
