@@ -48,6 +48,34 @@ std::vector<Subject> sync_subjects() {
   };
 }
 
+namespace {
+
+std::vector<Subject> backward_subjects() {
+  constexpr Problem kWgmma{.pass = Pass::backward, .head_dim = 64, .causal = true};
+  constexpr Problem kOrdered{.pass = Pass::backward, .head_dim = 80, .causal = true, .deterministic = true};
+  constexpr Problem kClaimed{.pass = Pass::backward, .head_dim = 80};
+  constexpr Problem kSplit{.pass = Pass::backward, .head_dim = 136, .causal = true};
+  constexpr Problem kSimt{.pass = Pass::backward, .dtype = DType::fp32, .head_dim = 32, .causal = true};
+  const Shape few_keys{.batch = 1, .heads = 2, .heads_kv = 1, .seqlen_q = 330, .seqlen_k = 150};
+  std::vector<Subject> subjects{
+      subject("wgmma backward", "sm_90a", "wgmma-backward:m128n128s2", kWgmma, kWide),
+      subject("wgmma backward, dQ in order", "sm_90a", "wgmma-backward:m64n128s2dq2", kOrdered, kWide),
+      subject("wgmma backward, dQ as they come", "sm_90a", "wgmma-backward:m64n128s2dq3", kClaimed, kWide),
+      subject("wgmma backward, rows without keys", "sm_90a", "wgmma-backward:m128n128s2dq3", kWgmma,
+              few_keys),
+      subject("wgmma backward, two passes", "sm_90a", "wgmma-backward:m64n64s2dq0", kSplit, kShape),
+      subject("simt backward", "sm_80", "simt-backward:m32n32w4", kSimt),
+      subject("simt backward, atomic", "sm_80", "simt-backward:m32n32w4dq1", kSimt),
+  };
+  // All tiles of a head at once, so that they meet at dQ.
+  for (Subject& made : subjects) {
+    if (made.name.find(", dQ ") != std::string::npos) made.sm_count = 4;
+  }
+  return subjects;
+}
+
+}  // namespace
+
 std::vector<Subject> template_subjects() {
   // Few queries: the heads that share K share a tile.
   const Shape few_queries{.batch = 2, .heads = 8, .heads_kv = 2, .seqlen_q = 20, .seqlen_k = 150};
@@ -75,6 +103,7 @@ std::vector<Subject> template_subjects() {
   Subject outgrown = subject("wgmma, outgrown", "sm_90a", "wgmma:m128n64s2", kFull64, kWide);
   outgrown.one.scale = 4.0f;  // a block's maximum is often 2^127 times what came before
   with(std::move(outgrown), autotune::InputKind::normal);
+  for (Subject& made : backward_subjects()) subjects.push_back(std::move(made));
   return subjects;
 }
 
