@@ -43,5 +43,6 @@ function(flashjit_test name)
   list(TRANSFORM ARG_ROOMS PREPEND flashjit_)
   target_link_libraries(${name} PRIVATE flashjit_flags flashjit_test_main ${ARG_ROOMS})
   add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} SKIP_RETURN_CODE 77)
+  set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} SKIP_RETURN_CODE 77
+                       ENVIRONMENT "TSAN_OPTIONS=halt_on_error=1:suppressions=${PROJECT_SOURCE_DIR}/tests/tsan.supp")
 endfunction()

@@ -16,7 +16,7 @@
 namespace flashjit::autotune {
 namespace {
 
-constexpr std::chrono::milliseconds kPatience{2000};
+constexpr std::chrono::milliseconds kPatience{10000};  // a record has cost seconds of measuring
 constexpr std::size_t kLargest = 64u << 20;
 
 // An owned file descriptor.

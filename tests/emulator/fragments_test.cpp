@@ -247,8 +247,6 @@ ld.shared.u32 %r11, [%r29];
 red.global.add.u32 [%d30], %r11;
 atom.global.max.u32 %r12, [%d30+4], %r11;
 red.global.add.f32 [%d30+8], 0f3f800000;
-ld.global.u32 %r13, [%d30];
-st.global.u32 [%d31], 1;
 DONE:
 )";
   auto device = open_emulated_device({.arch = "sm_80", .threads = 2});
