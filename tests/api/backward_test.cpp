@@ -86,7 +86,7 @@ TEST_CASE("a plan has several kernels, compiled at once, found again and tuned")
     CHECK(engine.plan(problem_of(true, true), shape).origin().code == "disk");
     const Plan tuned = engine.plan(problem_of(true, true), shape, {.tuning = Tuning::quick});
     CHECK(tuned.origin().choice == "wisdom (this GPU)");
-    CHECK(tuned.origin().note.empty());
+    CHECK_MESSAGE(tuned.origin().note.empty(), tuned.origin().note);
   }
   Engine engine(options);
   CHECK(engine.plan(problem_of(true, true), shape).origin().choice == "wisdom (this GPU)");
