@@ -155,9 +155,7 @@ i64 Decoding::immediate(std::size_t i) const {
 void Decoding::append(const Operand& of, bool wide) {
   if (of.kind == Operand::Kind::vector) {
     for (const Operand& part : of.parts) append(part, wide);
-  } else if (of.kind == Operand::Kind::reg && layout.rows[of.reg] < 0) {
-    program.lists.push_back(0);
-  } else if (of.kind == Operand::Kind::sink) {
+  } else if (of.kind == Operand::Kind::sink || (of.kind == Operand::Kind::reg && layout.rows[of.reg] < 0)) {
     program.lists.push_back(0);
   } else {
     program.lists.push_back(source(of, wide));

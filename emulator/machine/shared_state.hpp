@@ -96,7 +96,8 @@ class SharedState {
       if (!plain && !read_matrix_slowly(warp, ins, read, granule)) continue;
       if (!order_) continue;
       record.readers |= readers;
-      u32* clocks = &reader_clocks_[(read.first >> 2) * whole_step() + granule * 4 + (read.first & 3)];
+      u32* clocks =
+          &reader_clocks_[(read.first >> 2) * whole_step() + std::size_t{granule} * 4 + (read.first & 3)];
       if (read.count == 4)
         std::memcpy(clocks, read.nows, 4 * sizeof(u32));
       else

@@ -3,7 +3,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/runtime/cuda_support.hpp"
+#include "tests/runtime/cuda/support.hpp"
 
 namespace flashjit::test {
 namespace {

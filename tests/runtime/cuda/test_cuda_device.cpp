@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "runtime/occupancy.hpp"
-#include "tests/runtime/cuda_support.hpp"
+#include "tests/runtime/cuda/support.hpp"
 
 namespace flashjit::test {
 namespace {

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <string>
 
-#include "tests/runtime/cuda_support.hpp"
+#include "tests/runtime/cuda/support.hpp"
 
 namespace flashjit::test {
 namespace {
