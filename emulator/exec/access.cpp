@@ -38,7 +38,7 @@ Place locate(Warp& w, const Ins& i, u64 address, u32 bytes, u32 lane) {
                      launch.program->param_bytes, address, bytes, lane)};
   }
   check_global(w, i, address, bytes, bytes, lane);
-  return {reinterpret_cast<std::byte*>(address), nullptr, 0, true};
+  return {at_address(address), nullptr, 0, true};
 }
 
 void count_shared(Warp& w, const Ins& i, const u32* addresses, u32 mask, u32 bytes) {

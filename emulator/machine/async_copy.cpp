@@ -40,8 +40,7 @@ void for_each_piece(const CopyJob& job, Visit visit, Row whole_row) {
     }
     const i64 begin = job.coordinates[0], length = row / map.element_bytes;
     const bool whole = inside && begin >= 0 && begin + length <= i64{map.size[0]} && row % kPiece == 0;
-    for (u32 x = 0; x < row; x += 64)
-      __builtin_prefetch(reinterpret_cast<const void*>(global + kAhead * map.stride[0] + x));
+    for (u32 x = 0; x < row; x += 64) __builtin_prefetch(at_address(global + kAhead * map.stride[0] + x));
     const bool taken =
         whole && whole_row(job.shared + r * row, global + static_cast<u64>(begin * map.element_bytes), row);
     for (u32 x = 0; x < row && !taken; x += kPiece) {
@@ -261,7 +260,7 @@ void perform(Cluster& cluster, const CopyJob& job) {
             if (counters != nullptr) counters->tma_read += count;
             for_each_target(cluster, job, [&](Cta& cta, Cta&) {
               std::memset(cta.shared + shared, 0, kPiece);
-              std::memcpy(cta.shared + shared + skip, reinterpret_cast<const void*>(global), count);
+              std::memcpy(cta.shared + shared + skip, at_address(global), count);
             });
           },
           [&](u32 shared, u64 global, u32 row) {
@@ -272,8 +271,7 @@ void perform(Cluster& cluster, const CopyJob& job) {
             for_each_target(cluster, job, [&](Cta& cta, Cta&) {
               std::byte* to = cta.shared;
               for (u32 x = 0; x < row; x += kPiece)
-                std::memcpy(to + swizzle(shared + x, bits), reinterpret_cast<const void*>(global + x),
-                            kPiece);
+                std::memcpy(to + swizzle(shared + x, bits), at_address(global + x), kPiece);
             });
             return true;
           });
@@ -287,7 +285,7 @@ void perform(Cluster& cluster, const CopyJob& job) {
     case CopyJob::Kind::tensor_store:
       for_each_piece(job, [&](u32 shared, u64 global, u32 skip, u32 count) {
         check_global_range(warp, job, global, count, job.reduction != Reduction::none);
-        write_global(job, reinterpret_cast<std::byte*>(global), job.cta->shared + shared + skip, count);
+        write_global(job, at_address(global), job.cta->shared + shared + skip, count);
         mark_global(warp, global, count);
         if (counters != nullptr) counters->tma_written += count;
         if (check && count != 0) job.cta->state.finish_read(agent, shared + skip, count);
@@ -297,7 +295,7 @@ void perform(Cluster& cluster, const CopyJob& job) {
       for (u32 k = 0; k < bytes; k += kPiece) check_global_range(warp, job, job.global + k, kPiece, true);
       if (counters != nullptr) counters->tma_read += bytes;
       for_each_target(cluster, job, [&](Cta& cta, Cta& barrier_cta) {
-        std::memcpy(cta.shared + job.shared, reinterpret_cast<const void*>(job.global), bytes);
+        std::memcpy(cta.shared + job.shared, at_address(job.global), bytes);
         ++cta.matrix_epoch;
         if (check) cta.state.finish_write(agent, Access::asynchronous, job.shared, bytes);
         complete(cluster, job, barrier_cta, bytes);
@@ -305,7 +303,7 @@ void perform(Cluster& cluster, const CopyJob& job) {
       break;
     case CopyJob::Kind::bulk_store:
       check_global_range(warp, job, job.global, bytes, false);
-      write_global(job, reinterpret_cast<std::byte*>(job.global), job.cta->shared + job.shared, bytes);
+      write_global(job, at_address(job.global), job.cta->shared + job.shared, bytes);
       mark_global(warp, job.global, bytes);
       if (counters != nullptr) counters->tma_written += bytes;
       if (check) job.cta->state.finish_read(agent, job.shared, bytes);
@@ -330,11 +328,10 @@ void copy_lanes(Warp& warp, LaneCopies& copies) {
     const int l = __builtin_ctz(m);
     std::byte* to = warp.cta->shared + copies.to[l];
     if (copies.bytes[l] == 16) {
-      std::memcpy(to, reinterpret_cast<const void*>(copies.from[l]), 16);
+      std::memcpy(to, at_address(copies.from[l]), 16);
     } else {
       std::memset(to, 0, copies.size);
-      if (copies.bytes[l] != 0)
-        std::memcpy(to, reinterpret_cast<const void*>(copies.from[l]), copies.bytes[l]);
+      if (copies.bytes[l] != 0) std::memcpy(to, at_address(copies.from[l]), copies.bytes[l]);
     }
   }
 }

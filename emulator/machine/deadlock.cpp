@@ -46,7 +46,7 @@ std::string describe(const Cta& cta, const Warp& warp) {
 void report_deadlock(const Cluster& cluster) {
   const LaunchContext& launch = *cluster.launch;
   std::string text = "nobody can run any more:";
-  const Warp* first = nullptr;
+  const Warp* first = &cluster.ctas.front().warps.front();  // that waits
   for (const Cta& cta : cluster.ctas) {
     u32 done = 0;
     for (const Warp& warp : cta.warps) {
@@ -54,7 +54,7 @@ void report_deadlock(const Cluster& cluster) {
         ++done;
         continue;
       }
-      if (first == nullptr) first = &warp;
+      if (first->wait == Wait::finished) first = &warp;
       text += fmt::format("\n    {}warp {} waits {}, at {}",
                           launch.cluster > 1 ? fmt::format("CTA {} of the cluster, ", cta.rank) : "",
                           warp.index, describe(cta, warp), launch.report->place(waiting_at(warp)));

@@ -13,6 +13,11 @@
 
 namespace flashjit::emulator {
 
+// A global address is the host's own.
+inline std::byte* at_address(u64 address) {
+  return reinterpret_cast<std::byte*>(address);  // NOLINT(performance-no-int-to-ptr)
+}
+
 // One allocation. `written` holds a bit per byte.
 struct Allocation {
   u64 begin = 0;

@@ -62,7 +62,7 @@ void issue(Warp& w, const Ins& i, u32 mask) {
       } else {
         check_global(w, i, map, 128, 1, static_cast<u32>(l));
       }
-      job.map = reinterpret_cast<const EncodedMap*>(map);
+      job.map = reinterpret_cast<const EncodedMap*>(at_address(map));
       if (job.map->magic != EncodedMap::kMagic)
         stop(w, i, FindingKind::descriptor, 1u << l,
              "there is no tensor map at this address; Device::encode makes one");

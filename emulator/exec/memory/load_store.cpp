@@ -47,7 +47,7 @@ void load_words(Warp& w, const Ins& i, u32 mask) {
       const u64 at = address_of(w, i, 0, l) + static_cast<u64>(i.imm);
       check_global(w, i, at, kBytes, kBytes, static_cast<u32>(l));
       if constexpr (Check) check_written(w, i, at, kBytes, used, static_cast<u32>(l));
-      from = reinterpret_cast<const std::byte*>(at);
+      from = at_address(at);
     }
     T values[N];
     std::memcpy(values, from, kBytes);
@@ -75,7 +75,7 @@ void store_words(Warp& w, const Ins& i, u32 mask) {
       const u64 at = address_of(w, i, 0, l) + static_cast<u64>(i.imm);
       check_global(w, i, at, kBytes, kBytes, static_cast<u32>(l));
       if (w.known != nullptr) w.known->mark(at, kBytes);
-      to = reinterpret_cast<std::byte*>(at);
+      to = at_address(at);
     }
     T values[N];
     for (int k = 0; k < N; ++k) values[k] = from[k][l];
