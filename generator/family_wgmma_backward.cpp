@@ -21,7 +21,7 @@ constexpr int kTicketBytes = 40;         // of shared memory, for the numbers of
 
 // Registers that a consumer needs beside its fragments. Found by compiling: from here on ptxas neither spills
 // nor serialises products.
-constexpr int kOtherRegisters = 24;
+constexpr int kOtherRegisters = 28;
 
 int panels_of(int columns) {
   return (columns + 63) / 64;

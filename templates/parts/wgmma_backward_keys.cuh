@@ -123,20 +123,29 @@ struct KeyOwner {
     auto* low = reinterpret_cast<unsigned short*>(static_cast<unsigned long long>(order.w) << 32 | order.z) +
                 row * params.dq_row + column;
     unsigned short* high = low + 8 * params.dq_row;
-    float4 sum[kDqColumns / 8];
     const bool others = (order.x & kStores) == 0;
+    constexpr int kGroups = kDqColumns / 8;
+    // Loads in flight; where the head ends inside a panel, registers are few.
+    constexpr int kAtOnce = kHeadDim % 64 == 0 ? kGroups : (kGroups + 1) / 2;
 #pragma unroll
-    for (int j = 0; j < kDqColumns / 8; ++j) {
-      if (has_columns(j)) sum[j] = others ? __ldcg(reinterpret_cast<const float4*>(sums + 512 * j)) : float4{};
-    }
-    const float scale = params.scale;
+    for (int first = 0; first < kGroups; first += kAtOnce) {
+      const int end = first + kAtOnce < kGroups ? first + kAtOnce : kGroups;
+      float4 sum[kAtOnce];
 #pragma unroll
-    for (int j = 0; j < kDqColumns / 8; ++j) {
-      if (!has_columns(j)) continue;
-      const unsigned upper = pack((sum[j].x + dq[4 * j]) * scale, (sum[j].y + dq[4 * j + 1]) * scale);
-      const unsigned lower = pack((sum[j].z + dq[4 * j + 2]) * scale, (sum[j].w + dq[4 * j + 3]) * scale);
-      if (row < rows) *reinterpret_cast<unsigned*>(low + 8 * j) = upper;
-      if (row + 8 < rows) *reinterpret_cast<unsigned*>(high + 8 * j) = lower;
+      for (int j = first; j < end; ++j) {
+        if (!has_columns(j)) continue;
+        sum[j - first] = others ? __ldcg(reinterpret_cast<const float4*>(sums + 512 * j)) : float4{};
+      }
+#pragma unroll
+      for (int j = first; j < end; ++j) {
+        if (!has_columns(j)) continue;
+        const float4 other = sum[j - first];
+        const float scale = params.scale;
+        const unsigned upper = pack((other.x + dq[4 * j]) * scale, (other.y + dq[4 * j + 1]) * scale);
+        const unsigned lower = pack((other.z + dq[4 * j + 2]) * scale, (other.w + dq[4 * j + 3]) * scale);
+        if (row < rows) *reinterpret_cast<unsigned*>(low + 8 * j) = upper;
+        if (row + 8 < rows) *reinterpret_cast<unsigned*>(high + 8 * j) = lower;
+      }
     }
   }
   /*%/dq_turns%*/
