@@ -32,7 +32,7 @@ class LoadedKernel : public runtime::Kernel {
 
   Program program;
   std::vector<LineOrigin> origins;
-  std::vector<std::string> texts;  // "templates/parts/mask.cuh:12", by source line
+  std::vector<std::string> texts;  // "templates/parts/mma/mask.cuh:12", by source line
 
  private:
   std::vector<std::unique_ptr<std::string>> files;  // that the origins look into

@@ -45,7 +45,7 @@ struct Finding {
   std::string ptx_text;
   std::vector<int> source_lines;  // of the rendered source, innermost first, then its callers
   std::vector<std::string>
-      origins;  // "templates/parts/softmax.cuh:31", as far as the source's lines are known
+      origins;  // "templates/parts/mma/softmax.cuh:31", as far as the source's lines are known
   u64 seed = 0;
   u64 count = 1;  // how often
 

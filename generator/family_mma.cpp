@@ -18,7 +18,7 @@ struct SharedLayout {
   int total = 0;
 };
 
-// A row of 16-bit elements, padded to whole 16-element steps of mma (templates/parts/shared_tile.cuh).
+// A row of 16-bit elements, padded to whole 16-element steps of mma (templates/parts/mma/shared_tile.cuh).
 int pitch_of(int head_dim) {
   return (head_dim + 15) / 16 * 32;
 }

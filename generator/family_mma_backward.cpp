@@ -10,7 +10,7 @@
 namespace flashjit {
 namespace {
 
-// A row of 16-bit elements, padded to whole 16-element steps of mma (templates/parts/shared_tile.cuh).
+// A row of 16-bit elements, padded to whole 16-element steps of mma (templates/parts/mma/shared_tile.cuh).
 int pitch_of(int head_dim) {
   return (head_dim + 15) / 16 * 32;
 }
@@ -43,7 +43,7 @@ KeysLayout keys_layout(const Problem& problem, const MmaBackwardSchedule& s) {
   const int tiles_ds = has_ds_tile(s) ? s.stages : 0;
   layout.total = layout.tile_k + layout.tile_v + s.stages * layout.stage + (1 + tiles_ds) * layout.tile_p;
   // The least work of any warp, then the fewest fragments to load for it. Columns are a power of two, so that
-  // a warp's first chunk and its steps from there share no bit (templates/parts/shared_tile.cuh).
+  // a warp's first chunk and its steps from there share no bit (templates/parts/mma/shared_tile.cuh).
   int least = 1 << 30;
   for (int warps_m = 1; warps_m <= s.warps; warps_m *= 2) {
     if (s.warps % warps_m != 0 || s.tile_m / 16 % warps_m != 0) continue;
@@ -121,17 +121,21 @@ std::map<std::string, bool> sections_of(const Problem& problem, const Target& ta
   };
 }
 
-// Registers of one thread of the kernel that owns keys, estimated: its gradient and its scores, and what
-// ptxas was seen to add; where copies go through registers, they wait there.
-int registers_of(const Problem& problem, const MmaBackwardSchedule& s, const Target& target) {
+// Registers of one thread of the kernel that owns keys, estimated: its gradient; its scores or its part of
+// dQ, whichever are more; and what ptxas was seen to add. Where copies go through registers, they wait there.
+int registers_of(const Problem& problem, const MmaBackwardSchedule& s, const KeysLayout& layout,
+                 const Target& target) {
   const int keys = 2 * s.split * s.tile_n / s.warps;
   const int sums = keys * std::max(problem.head_dim, problem.value_dim()) / (32 * s.split);
+  const int scores = keys * s.tile_m / (32 * s.split);
+  const bool dq_sum = s.dq != static_cast<int>(DqWay::own_pass);
+  const int dq = dq_sum ? layout.dq_row_tiles * layout.dq_columns / 2 : 0;
   int more = 62;
   if (target.capability < 80) {
     const int pieces = s.tile_m * (pitch_of(problem.head_dim) + pitch_of(problem.value_dim())) / 16;
-    more += 24 + 4 * ((pieces + 32 * s.warps - 1) / (32 * s.warps));
+    more += 26 + 4 * ((pieces + 32 * s.warps - 1) / (32 * s.warps));
   }
-  return sums + keys * s.tile_m / (32 * s.split) + more;
+  return sums + std::max(scores, dq) + more;
 }
 
 int register_limit(const MmaBackwardSchedule& s, const Target& target) {
@@ -241,11 +245,10 @@ Legality legal_mma_backward(const Problem& problem, const MmaBackwardSchedule& s
     const auto halves = [](int dim) { return dim % 32 == 0 && (dim & (dim - 1)) == 0; };
     if (!halves(problem.head_dim) || !halves(problem.value_dim()) || s.tile_m < 32 || s.warps % 4 != 0 ||
         s.warps > 12) {
-      return {
-          fmt::format("split 2 needs head dims of 32, 64, 128 or 256, tile_m of 32 or more and 4, 8 or 12 "
-                      "warps; these are "
-                      "{}, {}, {} and {}",
-                      problem.head_dim, problem.value_dim(), s.tile_m, s.warps)};
+      return {fmt::format(
+          "split 2 needs head dims of 32, 64, 128 or 256 ({} and {}), tile_m from 32 on ({}) and 4, 8 "
+          "or 12 warps ({})",
+          problem.head_dim, problem.value_dim(), s.tile_m, s.warps)};
     }
   }
   if (s.tile_m > 64 * s.warps) return {fmt::format("tile_m {} needs more than {} warps", s.tile_m, s.warps)};
@@ -257,7 +260,7 @@ Legality legal_mma_backward(const Problem& problem, const MmaBackwardSchedule& s
                         s.tile_n, s.stages, kilobytes(layout.total), target.arch,
                         kilobytes(target.shared_per_cta))};
   }
-  const int registers = registers_of(problem, s, target), limit = register_limit(s, target);
+  const int registers = registers_of(problem, s, layout, target), limit = register_limit(s, target);
   if (registers > limit) {
     return {fmt::format(
         "tile {}x{} with {} warps needs about {} registers a thread, {} are there; it would spill", s.tile_m,

@@ -38,7 +38,7 @@ Plan plan_of(const Problem& problem, const SimtSchedule& s) {
   return plan;
 }
 
-// Columns of Q and K in one step of S: kBlock of parts/simt_scores.cuh.
+// Columns of Q and K in one step of S: kBlock of parts/simt/scores.cuh.
 constexpr int kBlock = 8;
 
 // Found by compiling the search space: what this admits, ptxas does not spill, with at most 8 rows and 8 keys

@@ -102,7 +102,7 @@ FragmentRegisters fragments_of(const Problem& problem, const WgmmaSchedule& sche
                    (schedule.overlap == 0 && schedule.optimistic == 1 ? kRecomputeRegisters : 0)};
 }
 
-// As templates/parts/wgmma_layout.cuh lays it out, which asserts that it fits.
+// As templates/parts/wgmma/layout.cuh lays it out, which asserts that it fits.
 int shared_bytes(const Problem& problem, const WgmmaSchedule& schedule) {
   const int warpgroups = warpgroups_of(schedule);
   const int q = panels_of(problem.head_dim) * kRowBytes;

@@ -50,7 +50,7 @@ int exchange_stages(const WgmmaBackwardSchedule& s) {
   return adds_dq(s) || is_split(s) ? 2 : 0;
 }
 
-// As templates/parts/wgmma_backward_layout.cuh lays it out, which asserts that it fits.
+// As templates/parts/wgmma_backward/layout.cuh lays it out, which asserts that it fits.
 int owners_bytes(const Problem& problem, const WgmmaBackwardSchedule& s, int key_stages) {
   const int panels = panels_of(problem.head_dim) + panels_of(problem.value_dim());
   const int tiles = (key_stages * s.tile_n + 2 * s.tile_m) * panels * kRowBytes;
@@ -65,7 +65,7 @@ int key_stages(const Problem& problem, const WgmmaBackwardSchedule& s, const Tar
   return !is_split(s) && owners_bytes(problem, s, 2) <= target.shared_per_cta ? 2 : 1;
 }
 
-// As templates/parts/wgmma_backward_dq_layout.cuh lays it out, which asserts that it fits.
+// As templates/parts/wgmma_backward/dq_layout.cuh lays it out, which asserts that it fits.
 int ring_bytes(const Problem& problem, int slots) {
   const int qk = panels_of(problem.head_dim) * kRowBytes, v = panels_of(problem.value_dim()) * kRowBytes;
   return kDqRows * (qk + v) + slots * (kDqKeys * std::max(qk, v) + 16) + 8 * 4 * (kDqRows / 64) +

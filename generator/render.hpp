@@ -13,7 +13,7 @@
 
 namespace flashjit {
 
-// Template text by its path under templates/ ("parts/softmax.cuh"). The embedded set is compiled into the
+// Template text by its path under templates/ ("parts/mma/softmax.cuh"). The embedded set is compiled into the
 // library; an override (FLASHJIT_TEMPLATE_DIR) is a copy with some texts replaced.
 using TemplateSet = std::map<std::string, std::string, std::less<>>;
 const TemplateSet& embedded_templates();

@@ -53,6 +53,58 @@ double wgmma_flops_per_clock(const Problem& problem, const Shape& shape, const W
   return rate * std::min(1.0, (problem.head_dim + problem.value_dim()) / 128.0);
 }
 
+// Fragments (ldmatrix of 512 bytes) that all warps load for dQ: each takes row_tiles by column_tiles of it.
+double dq_fragments(int head_dim, const MmaBackwardSchedule& s) {
+  const int rows = s.tile_m / 16, columns = (head_dim + 15) / 16;
+  double least = 1e9;
+  for (int warps_m = 1; warps_m <= std::min(rows, s.warps); warps_m *= 2) {
+    if (s.warps % warps_m != 0) continue;
+    const double row_tiles = rows / warps_m, column_tiles = std::ceil(1.0 * columns / (s.warps / warps_m));
+    least = std::min(least, row_tiles + column_tiles);
+  }
+  return s.warps * s.tile_n / 16.0 * least;
+}
+
+// What the tensor cores, shared memory and the additions to dQ take one after the other, for little of it
+// runs side by side in eight warps. The weights fit 78 timings on an H200 within 3 % (root mean square), and
+// pick the fastest or one 0.4 % slower in each of its 18 cells (docs/performance/mma-backward.md).
+double mma_ms(const Problem& problem, const Shape& shape, const MmaBackwardSchedule& s,
+              const Target& target) {
+  const double d = problem.head_dim, dv = problem.value_dim(), m = s.tile_m, n = s.tile_n;
+  const double half = s.warps / 2.0, keys = n * s.split / half / 16, rows = m / s.split / 16;
+  const double multiplies = m * n * (3 * d + 2 * dv) / 2048;
+  const double fragments = half * (keys + rows) * (d + dv) / 16         // S and dP
+                           + half * m / 16 * (d + dv) / (16 * s.split)  // dK and dV
+                           + m * n / 256 * (2 * s.split + 1)            // P and dS
+                           + dq_fragments(problem.head_dim, s);
+  const double copied = 2 * m * (d + dv) / 128;
+  const bool full_rate = target.capability == 80 || (target.capability >= 90 && target.capability < 120);
+  const double tensor = target.capability == 80 ? 1.4 : full_rate ? 1.1 : 2.75;
+  const double added = m * d * 4 / 128 * 2;
+  const double registers = keys * (std::max(d, dv) / (2 * s.split) + 8 * rows) + 62;
+  const double shared =
+      2 * (n + s.stages * m) * (d + dv) + 2 * m * n * (1 + s.stages) + target.shared_reserved;
+  const double ctas = std::max(
+      1.0, std::floor(std::min(target.shared_per_sm / shared,
+                               target.registers_per_sm / (32 * s.warps * std::min(255.0, registers)))));
+  double step =
+      tensor * multiplies + 0.757 * (4 * fragments + copied) + added + (s.stages == 1 ? 960 : 40) / ctas;
+  if (s.warps * ctas < 8) step *= 1.03;
+  if (s.split == 2) step += 250 / ctas;  // two more barriers a step; a guess
+  // Of the pairs of queries and keys; tiles on the diagonal are half in vain.
+  const double heads = 1.0 * shape.batch * shape.heads;
+  double pairs = flops(problem, shape) / (2 * (3 * d + 2 * dv));
+  if (problem.causal) pairs += heads * shape.seqlen_k * std::max(m, n) / 2;
+  const double tiles = std::ceil(shape.seqlen_k / n) * shape.batch * shape.kv_heads();
+  const double slots = ctas * std::max(1, target.sm_count);
+  const double waves = problem.causal ? 1 : std::ceil(tiles / slots) * slots / tiles;
+  const double clocks = (pairs / (m * n) * step + tiles * (7300 + n * (d + dv) / 16) / ctas) * waves;
+  // The second pass forms S and dP again: a quarter to a third more than one pass that adds.
+  constexpr double kFitGhz = 1.7;
+  return clocks * (s.dq == static_cast<int>(DqWay::own_pass) ? 1.3 : 1) / std::max(1, target.sm_count) /
+         (kFitGhz * 1e6);
+}
+
 // Multiply-adds counted twice, per clock and multiprocessor, as the main kernels reach them.
 double flops_per_clock(const Problem& problem, const Shape& shape, const Schedule& schedule,
                        const Target& target) {
@@ -60,7 +112,7 @@ double flops_per_clock(const Problem& problem, const Shape& shape, const Schedul
     case Family::simt:
       return simt_flops_per_clock(problem, shape, std::get<SimtBackwardSchedule>(schedule), target);
     case Family::mma:
-      return target.capability == 80 || target.capability >= 90 ? 900 : 400;
+      break;  // mma_ms
     case Family::wgmma:
       return wgmma_flops_per_clock(problem, shape, std::get<WgmmaBackwardSchedule>(schedule));
   }
@@ -87,7 +139,10 @@ double predict_backward(const Problem& problem, const Shape& shape, const Schedu
       std::ceil(1.0 * shape.seqlen_k / get(schedule, "tile_n")) * shape.kv_heads() * shape.batch;
   if (ctas == 0 || shape.seqlen_q == 0) return kLaunchMs;
   const double waves = std::ceil(ctas / sms) / (ctas / sms);
-  const double main_ms = work * waves / flops_per_clock(problem, shape, schedule, target) / (kClockGhz * 1e6);
+  const double main_ms =
+      family_of(schedule) == Family::mma
+          ? mma_ms(problem, shape, std::get<MmaBackwardSchedule>(schedule), target)
+          : work * waves / flops_per_clock(problem, shape, schedule, target) / (kClockGhz * 1e6);
   // Sums are cleared, written back and read again, unless turns are taken at them.
   const double sum_bytes =
       way == DqWay::atomic ? 4.0 * 3 * shape.batch * shape.heads * shape.seqlen_q * problem.head_dim : 0;

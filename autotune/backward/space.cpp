@@ -32,8 +32,8 @@ std::vector<Schedule> simt_space() {
   return space;
 }
 
-// Tiles in the order of what an H200 likes (docs/performance-mma.md); small ones fit where shared memory or
-// registers are few.
+// Tiles that an H200 likes for some head_dim (docs/performance/mma-backward.md); then what fits where shared
+// memory or registers are few. Warps that share keys (split 2) load less where heads are wide.
 std::vector<Schedule> mma_space() {
   struct Tile {
     int tile_m, tile_n, warps;
@@ -44,17 +44,21 @@ std::vector<Schedule> mma_space() {
                                                {64, 64, 8},
                                                {32, 128, 8},
                                                {64, 64, 4},
+                                               {32, 128, 4},
                                                {32, 64, 8},
                                                {32, 64, 4},
+                                               {32, 48, 6},
                                                {32, 32, 4},
                                                {16, 64, 8},
                                                {16, 32, 4}});
   std::vector<Schedule> space;
   for (const auto& [m, n, w] : kTiles) {
-    for (const int stages : {2, 1}) {
-      for (const int dq : {1, 0}) {
-        space.emplace_back(
-            MmaBackwardSchedule{.tile_m = m, .tile_n = n, .warps = w, .stages = stages, .dq = dq});
+    for (const int split : {1, 2}) {
+      for (const int stages : {2, 1}) {
+        for (const int dq : {1, 0}) {
+          space.emplace_back(MmaBackwardSchedule{
+              .tile_m = m, .tile_n = n, .warps = w, .stages = stages, .split = split, .dq = dq});
+        }
       }
     }
   }

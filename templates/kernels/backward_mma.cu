@@ -8,16 +8,16 @@
 // the columns, and they exchange P^T and dS^T in shared memory. Blocks nearer to square load fewer fragments.
 /*%/split%*/
 #include "params/backward.h"
-#include "parts/backward_rows.cuh"
+#include "parts/mma/backward_rows.cuh"
 /*%#async%*/
-#include "parts/loader_async.cuh"
+#include "parts/mma/loader_async.cuh"
 /*%/async%*/
 /*%^async%*/
-#include "parts/loader_staged.cuh"
+#include "parts/mma/loader_staged.cuh"
 /*%/async%*/
-#include "parts/backward_tile_order.cuh"
-#include "parts/row_output.cuh"
-#include "parts/warp_products.cuh"
+#include "parts/mma/backward_tile_order.cuh"
+#include "parts/mma/row_output.cuh"
+#include "parts/mma/warp_products.cuh"
 #include "ptx/math.cuh"
 #include "ptx/named_barrier.cuh"
 #include "ptx/shared.cuh"

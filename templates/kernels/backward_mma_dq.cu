@@ -3,15 +3,15 @@
 // dQ, so that dS is a fragment of the last product as it stands (split-Q, as in the forward pass).
 #include "params/backward.h"
 /*%#async%*/
-#include "parts/loader_async.cuh"
+#include "parts/mma/loader_async.cuh"
 /*%/async%*/
 /*%^async%*/
-#include "parts/loader_staged.cuh"
+#include "parts/mma/loader_staged.cuh"
 /*%/async%*/
-#include "parts/backward_tile_order.cuh"
-#include "parts/mask.cuh"
-#include "parts/row_output.cuh"
-#include "parts/warp_products.cuh"
+#include "parts/mma/backward_tile_order.cuh"
+#include "parts/mma/mask.cuh"
+#include "parts/mma/row_output.cuh"
+#include "parts/mma/warp_products.cuh"
 #include "ptx/unpack.cuh"
 
 using TileQK = SharedTile<kHeadDim>;

@@ -1,5 +1,5 @@
-// After a backward pass that adds dQ up in fp32: scales the sums and rounds them. A CTA does kRows rows of one
-// head.
+// After a backward pass that adds dQ up in fp32: scales the sums and rounds them. A CTA does kRows rows of
+// one head.
 #include "params/backward.h"
 #include "parts/elements.cuh"
 

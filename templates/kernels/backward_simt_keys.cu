@@ -1,12 +1,12 @@
-// dK and dV in fp32 FMA (FlashAttention-2, Dao, arXiv 2307.08691, algorithm 2): a CTA owns kTileN keys of a K/V
-// head and streams the queries of all its query heads.
+// dK and dV in fp32 FMA (FlashAttention-2, Dao, arXiv 2307.08691, algorithm 2): a CTA owns kTileN keys of a
+// K/V head and streams the queries of all its query heads.
 #include "params/backward.h"
-#include "parts/simt_copy.cuh"
-#include "parts/simt_layout.cuh"
-#include "parts/simt_mask.cuh"
-#include "parts/simt_scores.cuh"
-#include "parts/simt_share.cuh"
-#include "parts/simt_weights.cuh"
+#include "parts/simt/copy.cuh"
+#include "parts/simt/layout.cuh"
+#include "parts/simt/mask.cuh"
+#include "parts/simt/scores.cuh"
+#include "parts/simt/share.cuh"
+#include "parts/simt/weights.cuh"
 
 using ShareOfK = Share<kTileN, kHeadDim, kSharersK, true>;
 using ShareOfV = Share<kTileN, kValueDim, kSharersV, true>;
@@ -54,7 +54,8 @@ __device__ __forceinline__ void step(const BackwardParams& params, const Job& jo
   dv += multiply_transposed<ShareOfV, kStrideV>(shared_p, shared_dout);
   dk += multiply_transposed<ShareOfK, kStrideQk>(shared_ds, shared_q);
   /*%#dq%*/
-  const auto dq = multiply<Share<kTileM, kHeadDim, kSharersQ, false>, kStrideQk>(shared_ds, job.memory + kSharedK);
+  const auto dq =
+      multiply<Share<kTileM, kHeadDim, kSharersQ, false>, kStrideQk>(shared_ds, job.memory + kSharedK);
   dq.add_to(params.dq_sum + (static_cast<long long>(job.head_index) * params.padded_q + first_row) * kHeadDim,
             kHeadDim);
   /*%/dq%*/
@@ -78,7 +79,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   job.memory = reinterpret_cast<float*>(shared);
   const int keys_left = params.seqlen_k - job.first_key;
 
-  // Tiles of queries begin … masked_end - 1 need a mask, those from there on do not, those before see nothing.
+  // Tiles of queries begin … masked_end - 1 need a mask, those from there on do not, those before see
+  // nothing.
   const int tiles_m = (params.seqlen_q + kTileM - 1) / kTileM;
   int begin = 0;
   int masked_end = keys_left < kTileN ? tiles_m : 0;

@@ -1,12 +1,12 @@
 // dQ in fp32 FMA: a CTA owns kTileM queries of a head and streams the keys and values that they see. S and dP
 // are formed again, which costs two products of seven, and nothing is added across CTAs.
 #include "params/backward.h"
-#include "parts/simt_copy.cuh"
-#include "parts/simt_layout.cuh"
-#include "parts/simt_mask.cuh"
-#include "parts/simt_scores.cuh"
-#include "parts/simt_share.cuh"
-#include "parts/simt_weights.cuh"
+#include "parts/simt/copy.cuh"
+#include "parts/simt/layout.cuh"
+#include "parts/simt/mask.cuh"
+#include "parts/simt/scores.cuh"
+#include "parts/simt/share.cuh"
+#include "parts/simt/weights.cuh"
 
 using ShareOfQ = Share<kTileM, kHeadDim, kSharersQ, false>;
 
@@ -78,14 +78,15 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   const int tiles = (visible_keys(params, last_row) + kTileN - 1) / kTileN;
   if (tiles > 0) {
     copy_tile<kTileM, kHeadDim, kStrideQk, true>(job.memory + kSharedQ,
-                                                 static_cast<const float*>(params.q) + batch * params.q_batch +
-                                                     head * params.q_head + job.first_row * params.q_row,
+                                                 static_cast<const float*>(params.q) +
+                                                     batch * params.q_batch + head * params.q_head +
+                                                     job.first_row * params.q_row,
                                                  params.q_row, rows_left);
-    copy_tile<kTileM, kValueDim, kStrideV, true>(
-        job.memory + kSharedDout,
-        static_cast<const float*>(params.dout) + batch * params.dout_batch + head * params.dout_head +
-            job.first_row * params.dout_row,
-        params.dout_row, rows_left);
+    copy_tile<kTileM, kValueDim, kStrideV, true>(job.memory + kSharedDout,
+                                                 static_cast<const float*>(params.dout) +
+                                                     batch * params.dout_batch + head * params.dout_head +
+                                                     job.first_row * params.dout_row,
+                                                 params.dout_row, rows_left);
     Rows rows;
     rows.load(params, head_index, job.first_row + place.row);
     int tile = 0;

@@ -1,11 +1,11 @@
 // FlashAttention backward on Hopper, over keys: CTAs work on one tile of K and V after another, with a
 // warpgroup that feeds shared memory through TMA and two that compute 64 keys each.
 #include "params/backward.h"
-#include "parts/wgmma_backward_feed.cuh"
-#include "parts/wgmma_backward_keys.cuh"
-#include "parts/wgmma_backward_layout.cuh"
+#include "parts/wgmma_backward/feed.cuh"
+#include "parts/wgmma_backward/keys.cuh"
+#include "parts/wgmma_backward/layout.cuh"
 /*%#dq_turns%*/
-#include "parts/wgmma_backward_turns.cuh"
+#include "parts/wgmma_backward/turns.cuh"
 /*%/dq_turns%*/
 #include "ptx/setmaxnreg.cuh"
 #include "ptx/shared.cuh"

@@ -2,8 +2,8 @@
 // warpgroup that feeds shared memory through TMA, and two that own 64 rows of dQ each. CTAs work on one tile
 // after another.
 #include "params/backward.h"
-#include "parts/wgmma_backward_dq.cuh"
-#include "parts/wgmma_backward_dq_layout.cuh"
+#include "parts/wgmma_backward/dq.cuh"
+#include "parts/wgmma_backward/dq_layout.cuh"
 #include "ptx/setmaxnreg.cuh"
 #include "ptx/shared.cuh"
 #include "ptx/tma.cuh"

@@ -1,9 +1,9 @@
 // FlashAttention backward on Hopper, over keys, for wide heads: CTAs work on one tile of K and V after
 // another, with a warpgroup that feeds shared memory through TMA, one that sums dV and one that sums dK.
 #include "params/backward.h"
-#include "parts/wgmma_backward_feed.cuh"
-#include "parts/wgmma_backward_layout.cuh"
-#include "parts/wgmma_backward_split.cuh"
+#include "parts/wgmma_backward/feed.cuh"
+#include "parts/wgmma_backward/layout.cuh"
+#include "parts/wgmma_backward/split.cuh"
 #include "ptx/setmaxnreg.cuh"
 #include "ptx/shared.cuh"
 #include "ptx/tma.cuh"

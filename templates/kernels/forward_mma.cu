@@ -2,18 +2,18 @@
 // rows of O of one head; K and V stream through shared memory from the last key that any row sees down to the
 // first. Each warp owns its rows from Q to O and never talks to the others (split-Q).
 #include "params/forward.h"
-#include "parts/epilogue.cuh"
+#include "parts/mma/epilogue.cuh"
 /*%#async%*/
-#include "parts/loader_async.cuh"
+#include "parts/mma/loader_async.cuh"
 /*%/async%*/
 /*%^async%*/
-#include "parts/loader_staged.cuh"
+#include "parts/mma/loader_staged.cuh"
 /*%/async%*/
-#include "parts/mask.cuh"
-#include "parts/products.cuh"
-#include "parts/row_output.cuh"
-#include "parts/softmax.cuh"
-#include "parts/tile_order.cuh"
+#include "parts/mma/mask.cuh"
+#include "parts/mma/products.cuh"
+#include "parts/mma/row_output.cuh"
+#include "parts/mma/softmax.cuh"
+#include "parts/mma/tile_order.cuh"
 
 // Element (row 0, column 0) of a head.
 __device__ __forceinline__ const unsigned short* head_of(const void* tensor, long long batch,

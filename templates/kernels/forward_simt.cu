@@ -1,10 +1,10 @@
 // FlashAttention-2 forward in fp32 FMA: a CTA owns kTileM queries of a head and streams its keys and values.
 #include "params/forward.h"
-#include "parts/simt_copy.cuh"
-#include "parts/simt_layout.cuh"
-#include "parts/simt_mask.cuh"
-#include "parts/simt_product.cuh"
-#include "parts/simt_softmax.cuh"
+#include "parts/simt/copy.cuh"
+#include "parts/simt/layout.cuh"
+#include "parts/simt/mask.cuh"
+#include "parts/simt/product.cuh"
+#include "parts/simt/softmax.cuh"
 
 // Copies the Q tile through registers and folds the softmax's scale into it: S comes out in units of log2,
 // and equal scores weigh exactly 1. That this rounds Q is lost in the rounding of the sum over head_dim.
@@ -37,14 +37,14 @@ template <bool kGuarded>
 __device__ __forceinline__ void fetch_k(const ForwardParams& params, const Job& job, int tile) {
   const int key = tile * kTileN;
   copy_tile<kTileN, kHeadDim, kStrideQk, kGuarded>(job.shared_k, job.k + key * params.k_row, params.k_row,
-                                           params.seqlen_k - key);
+                                                   params.seqlen_k - key);
 }
 
 template <bool kGuarded>
 __device__ __forceinline__ void fetch_v(const ForwardParams& params, const Job& job, int tile) {
   const int key = tile * kTileN;
   copy_tile<kTileN, kValueDim, kValueDim, kGuarded>(job.shared_v, job.v + key * params.v_row, params.v_row,
-                                            params.seqlen_k - key);
+                                                    params.seqlen_k - key);
 }
 
 // One tile of keys. On entry its K is in shared memory. With two buffers V is on its way, and each buffer is

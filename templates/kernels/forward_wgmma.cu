@@ -2,9 +2,9 @@
 // through TMA, and kWarpgroups that compute 64 query rows each with asynchronous products. CTAs work on one
 // tile after another.
 #include "params/forward.h"
-#include "parts/wgmma_consume.cuh"
-#include "parts/wgmma_layout.cuh"
-#include "parts/wgmma_producer.cuh"
+#include "parts/wgmma/consume.cuh"
+#include "parts/wgmma/layout.cuh"
+#include "parts/wgmma/producer.cuh"
 #include "ptx/setmaxnreg.cuh"
 #include "ptx/shared.cuh"
 #include "ptx/tma.cuh"

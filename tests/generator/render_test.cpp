@@ -138,7 +138,7 @@ TEST_CASE("an override of one template changes the kernel and nothing else") {
   const Schedule schedule = parse_schedule("simt:m64n32w4s2");
   const Target target = target_of("sm_80");
   TemplateSet edited = embedded_templates();
-  std::string& softmax = edited.at("parts/simt_softmax.cuh");
+  std::string& softmax = edited.at("parts/simt/softmax.cuh");
   softmax += "// edited\n";
   const std::string before = render(problem, schedule, target).front().text;
   std::string after = render(problem, schedule, target, edited).front().text;

@@ -55,6 +55,8 @@ std::vector<Subject> backward_subjects() {
   constexpr Problem kOrdered{.pass = Pass::backward, .head_dim = 80, .causal = true, .deterministic = true};
   constexpr Problem kClaimed{.pass = Pass::backward, .head_dim = 80};
   constexpr Problem kSplit{.pass = Pass::backward, .head_dim = 136, .causal = true};
+  constexpr Problem kMma{.pass = Pass::backward, .head_dim = 64, .causal = true};
+  constexpr Problem kMmaFp16{.pass = Pass::backward, .dtype = DType::fp16, .head_dim = 64, .causal = true};
   constexpr Problem kSimt{.pass = Pass::backward, .dtype = DType::fp32, .head_dim = 32, .causal = true};
   const Shape few_keys{.batch = 1, .heads = 2, .heads_kv = 1, .seqlen_q = 330, .seqlen_k = 150};
   std::vector<Subject> subjects{
@@ -64,6 +66,10 @@ std::vector<Subject> backward_subjects() {
       subject("wgmma backward, rows without keys", "sm_90a", "wgmma-backward:m128n128s2dq3", kWgmma,
               few_keys),
       subject("wgmma backward, two passes", "sm_90a", "wgmma-backward:m64n64s2dq0", kSplit, kShape),
+      subject("mma backward", "sm_90a", "mma-backward:m32n64w4s2dq1", kMma),
+      subject("mma backward, shared keys", "sm_80", "mma-backward:m64n64w8s2sp2dq1", kMma),
+      subject("mma backward, no cp.async", "sm_75", "mma-backward:m32n64w4s1sp2dq1", kMmaFp16),
+      subject("mma backward, dQ apart", "sm_86", "mma-backward:m32n64w4s2", kMma),
       subject("simt backward", "sm_80", "simt-backward:m32n32w4", kSimt),
       subject("simt backward, atomic", "sm_80", "simt-backward:m32n32w4dq1", kSimt),
   };

@@ -11,7 +11,7 @@ namespace flashjit::test {
 
 struct TemplateMutant {
   std::string name;                   // "mask lets the next key through"
-  std::string file;                   // "parts/mask.cuh"
+  std::string file;                   // "parts/mma/mask.cuh"
   std::string from, to;               // the text's only occurrence, and what stands there instead
   std::vector<std::string> subjects;  // that are run, one after the other, until one shows something
 };

@@ -6,8 +6,8 @@ constexpr int kHeadDim = 40;      // columns of dQ
 constexpr int kRows = 128;        // per CTA
 constexpr int kThreads = 256;     // per CTA
 
-// After a backward pass that adds dQ up in fp32: scales the sums and rounds them. A CTA does kRows rows of one
-// head.
+// After a backward pass that adds dQ up in fp32: scales the sums and rounds them. A CTA does kRows rows of
+// one head.
 
 // What the host hands to the kernels of a backward pass. Host and device compile this one file, so the layout
 // cannot drift. The arrays of the workspace have rows padded to a multiple of kBackwardRowPadding per head,

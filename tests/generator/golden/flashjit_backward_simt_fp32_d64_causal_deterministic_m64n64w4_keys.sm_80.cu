@@ -26,8 +26,8 @@ constexpr int kSharedP = 22016;     // P
 constexpr int kSharersK = 8;        // threads side by side on a row of dK
 constexpr int kSharersV = 8;        // threads side by side on a row of dV
 
-// dK and dV in fp32 FMA (FlashAttention-2, Dao, arXiv 2307.08691, algorithm 2): a CTA owns kTileN keys of a K/V
-// head and streams the queries of all its query heads.
+// dK and dV in fp32 FMA (FlashAttention-2, Dao, arXiv 2307.08691, algorithm 2): a CTA owns kTileN keys of a
+// K/V head and streams the queries of all its query heads.
 
 // What the host hands to the kernels of a backward pass. Host and device compile this one file, so the layout
 // cannot drift. The arrays of the workspace have rows padded to a multiple of kBackwardRowPadding per head,
@@ -140,8 +140,9 @@ __device__ __forceinline__ void wait_for_tiles() {
   cp_async_wait<kPending>();
 }
 
-// Copies kTileRows rows of kDim floats. Rows from rows_left on are zero: a masked key has weight 0, and 0 times
-// what happens to lie behind the tensor may be NaN. kGuarded is false where the tile is known to be whole.
+// Copies kTileRows rows of kDim floats. Rows from rows_left on are zero: a masked key has weight 0, and 0
+// times what happens to lie behind the tensor may be NaN. kGuarded is false where the tile is known to be
+// whole.
 template <int kTileRows, int kDim, int kStride, bool kGuarded>
 __device__ __forceinline__ void copy_tile(float* to, const float* from, long long row_stride, int rows_left) {
   constexpr int kChunks = kDim / 4;
@@ -261,9 +262,9 @@ __device__ __forceinline__ void run_steps(Load load, Compute compute) {
 }
 
 // Dims of Q and K that are summed apart before they meet what S has so far. A sum that grows over all of
-// head_dim rounds at its full size each time, and what that does to a large score its weight shows: blocks of 8
-// take the error down to a third (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2), for one
-// addition in nine.
+// head_dim rounds at its full size each time, and what that does to a large score its weight shows: blocks of
+// 8 take the error down to a third (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2), for
+// one addition in nine.
 constexpr int kBlock = 8;
 
 // S = Q K^T for kRows x kKeys of the tile. Four columns of Q and K cost kRows + kKeys 128-bit loads and
@@ -336,9 +337,9 @@ __device__ __forceinline__ void for_each_group(int sharer, Act act) {
   }
 }
 
-// Of kTile rows x kDim columns that all threads of a CTA add up in registers. kSharers threads have a row. The
-// rows of a thread are neighbours where they are read side by side, and apart where each is read along itself
-// (then neighbouring threads meet no bank twice).
+// Of kTile rows x kDim columns that all threads of a CTA add up in registers. kSharers threads have a row.
+// The rows of a thread are neighbours where they are read side by side, and apart where each is read along
+// itself (then neighbouring threads meet no bank twice).
 template <int kTile, int kDim, int kSharers, bool kNeighbours>
 struct Share {
   static constexpr int kOwners = kThreads / kSharers;
@@ -360,8 +361,8 @@ struct Share {
     }
   }
 
-  // Tile by tile, so that what is added rounds at the size of a tile's sum and not of all (Higham, Accuracy and
-  // Stability of Numerical Algorithms, section 4.2).
+  // Tile by tile, so that what is added rounds at the size of a tile's sum and not of all (Higham, Accuracy
+  // and Stability of Numerical Algorithms, section 4.2).
   __device__ __forceinline__ void operator+=(const Share& tile) {
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
@@ -475,8 +476,9 @@ struct Rows {
   }
 };
 
-// Scores to weights. The difference is taken before the change of base: where a weight counts it is small, and
-// what then rounds is small too. `seen` is how many keys of the tile, from the thread's first on, row i sees.
+// Scores to weights. The difference is taken before the change of base: where a weight counts it is small,
+// and what then rounds is small too. `seen` is how many keys of the tile, from the thread's first on, row i
+// sees.
 template <bool kMasked, class Seen>
 __device__ __forceinline__ void weigh(float (&p)[kRows][kKeys], const Rows& rows, float scale, Seen seen) {
 #pragma unroll
@@ -500,7 +502,8 @@ __device__ __forceinline__ void differentiate(float (&ds)[kRows][kKeys], const f
   }
 }
 
-// Into shared memory, a row of the tile after the other; the padding keeps a warp's stores in different banks.
+// Into shared memory, a row of the tile after the other; the padding keeps a warp's stores in different
+// banks.
 __device__ __forceinline__ void store_weights(float* to, const float (&weights)[kRows][kKeys],
                                               const Place& place) {
   to += place.row * kStrideP + place.key_lane;
@@ -576,7 +579,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   job.memory = reinterpret_cast<float*>(shared);
   const int keys_left = params.seqlen_k - job.first_key;
 
-  // Tiles of queries begin … masked_end - 1 need a mask, those from there on do not, those before see nothing.
+  // Tiles of queries begin … masked_end - 1 need a mask, those from there on do not, those before see
+  // nothing.
   const int tiles_m = (params.seqlen_q + kTileM - 1) / kTileM;
   int begin = 0;
   int masked_end = keys_left < kTileN ? tiles_m : 0;

@@ -138,8 +138,9 @@ __device__ __forceinline__ void wait_for_tiles() {
   cp_async_wait<kPending>();
 }
 
-// Copies kTileRows rows of kDim floats. Rows from rows_left on are zero: a masked key has weight 0, and 0 times
-// what happens to lie behind the tensor may be NaN. kGuarded is false where the tile is known to be whole.
+// Copies kTileRows rows of kDim floats. Rows from rows_left on are zero: a masked key has weight 0, and 0
+// times what happens to lie behind the tensor may be NaN. kGuarded is false where the tile is known to be
+// whole.
 template <int kTileRows, int kDim, int kStride, bool kGuarded>
 __device__ __forceinline__ void copy_tile(float* to, const float* from, long long row_stride, int rows_left) {
   constexpr int kChunks = kDim / 4;
@@ -259,9 +260,9 @@ __device__ __forceinline__ void run_steps(Load load, Compute compute) {
 }
 
 // Dims of Q and K that are summed apart before they meet what S has so far. A sum that grows over all of
-// head_dim rounds at its full size each time, and what that does to a large score its weight shows: blocks of 8
-// take the error down to a third (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2), for one
-// addition in nine.
+// head_dim rounds at its full size each time, and what that does to a large score its weight shows: blocks of
+// 8 take the error down to a third (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2), for
+// one addition in nine.
 constexpr int kBlock = 8;
 
 // S = Q K^T for kRows x kKeys of the tile. Four columns of Q and K cost kRows + kKeys 128-bit loads and
@@ -334,9 +335,9 @@ __device__ __forceinline__ void for_each_group(int sharer, Act act) {
   }
 }
 
-// Of kTile rows x kDim columns that all threads of a CTA add up in registers. kSharers threads have a row. The
-// rows of a thread are neighbours where they are read side by side, and apart where each is read along itself
-// (then neighbouring threads meet no bank twice).
+// Of kTile rows x kDim columns that all threads of a CTA add up in registers. kSharers threads have a row.
+// The rows of a thread are neighbours where they are read side by side, and apart where each is read along
+// itself (then neighbouring threads meet no bank twice).
 template <int kTile, int kDim, int kSharers, bool kNeighbours>
 struct Share {
   static constexpr int kOwners = kThreads / kSharers;
@@ -358,8 +359,8 @@ struct Share {
     }
   }
 
-  // Tile by tile, so that what is added rounds at the size of a tile's sum and not of all (Higham, Accuracy and
-  // Stability of Numerical Algorithms, section 4.2).
+  // Tile by tile, so that what is added rounds at the size of a tile's sum and not of all (Higham, Accuracy
+  // and Stability of Numerical Algorithms, section 4.2).
   __device__ __forceinline__ void operator+=(const Share& tile) {
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
@@ -473,8 +474,9 @@ struct Rows {
   }
 };
 
-// Scores to weights. The difference is taken before the change of base: where a weight counts it is small, and
-// what then rounds is small too. `seen` is how many keys of the tile, from the thread's first on, row i sees.
+// Scores to weights. The difference is taken before the change of base: where a weight counts it is small,
+// and what then rounds is small too. `seen` is how many keys of the tile, from the thread's first on, row i
+// sees.
 template <bool kMasked, class Seen>
 __device__ __forceinline__ void weigh(float (&p)[kRows][kKeys], const Rows& rows, float scale, Seen seen) {
 #pragma unroll
@@ -498,7 +500,8 @@ __device__ __forceinline__ void differentiate(float (&ds)[kRows][kKeys], const f
   }
 }
 
-// Into shared memory, a row of the tile after the other; the padding keeps a warp's stores in different banks.
+// Into shared memory, a row of the tile after the other; the padding keeps a warp's stores in different
+// banks.
 __device__ __forceinline__ void store_weights(float* to, const float (&weights)[kRows][kKeys],
                                               const Place& place) {
   to += place.row * kStrideP + place.key_lane;
@@ -579,14 +582,15 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   const int tiles = (visible_keys(params, last_row) + kTileN - 1) / kTileN;
   if (tiles > 0) {
     copy_tile<kTileM, kHeadDim, kStrideQk, true>(job.memory + kSharedQ,
-                                                 static_cast<const float*>(params.q) + batch * params.q_batch +
-                                                     head * params.q_head + job.first_row * params.q_row,
+                                                 static_cast<const float*>(params.q) +
+                                                     batch * params.q_batch + head * params.q_head +
+                                                     job.first_row * params.q_row,
                                                  params.q_row, rows_left);
-    copy_tile<kTileM, kValueDim, kStrideV, true>(
-        job.memory + kSharedDout,
-        static_cast<const float*>(params.dout) + batch * params.dout_batch + head * params.dout_head +
-            job.first_row * params.dout_row,
-        params.dout_row, rows_left);
+    copy_tile<kTileM, kValueDim, kStrideV, true>(job.memory + kSharedDout,
+                                                 static_cast<const float*>(params.dout) +
+                                                     batch * params.dout_batch + head * params.dout_head +
+                                                     job.first_row * params.dout_row,
+                                                 params.dout_row, rows_left);
     Rows rows;
     rows.load(params, head_index, job.first_row + place.row);
     int tile = 0;

@@ -38,11 +38,11 @@ struct ForwardParams {
   int batch, heads, heads_kv;
   int group;  // heads / heads_kv
   int seqlen_q, seqlen_k;
-  int packed;         // log2 of the query heads whose rows a tile holds side by side; 0 where the family does not
-  int tiles_m;        // ceil((seqlen_q << packed) / tile_m)
-  int section;        // longest tiles first: (batch, head) pairs whose K and V share the L2; packed heads are one
-  float scale;        // of the logits
-  float scale_log2;   // scale * log2(e): exp(scale * x) = exp2(scale_log2 * x)
+  int packed;   // log2 of the query heads whose rows a tile holds side by side; 0 where the family does not
+  int tiles_m;  // ceil((seqlen_q << packed) / tile_m)
+  int section;  // longest tiles first: (batch, head) pairs whose K and V share the L2; packed heads are one
+  float scale;  // of the logits
+  float scale_log2;  // scale * log2(e): exp(scale * x) = exp2(scale_log2 * x)
 };
 
 // The end of a tile: O normalised, and the rows' log-sum-exp.
@@ -310,7 +310,7 @@ struct TileCopy {
   }
 };
 
-// Masks the scores of one accumulator (its layout: parts/softmax.cuh).
+// Masks the scores of one accumulator (its layout: parts/mma/softmax.cuh).
 
 // Row 0 of the accumulator sees `seen` of its keys, from the first on (none if negative), a row further down
 // kMore keys more for each row. Scores of the others become -inf.

@@ -44,11 +44,11 @@ struct ForwardParams {
   int batch, heads, heads_kv;
   int group;  // heads / heads_kv
   int seqlen_q, seqlen_k;
-  int packed;         // log2 of the query heads whose rows a tile holds side by side; 0 where the family does not
-  int tiles_m;        // ceil((seqlen_q << packed) / tile_m)
-  int section;        // longest tiles first: (batch, head) pairs whose K and V share the L2; packed heads are one
-  float scale;        // of the logits
-  float scale_log2;   // scale * log2(e): exp(scale * x) = exp2(scale_log2 * x)
+  int packed;   // log2 of the query heads whose rows a tile holds side by side; 0 where the family does not
+  int tiles_m;  // ceil((seqlen_q << packed) / tile_m)
+  int section;  // longest tiles first: (batch, head) pairs whose K and V share the L2; packed heads are one
+  float scale;  // of the logits
+  float scale_log2;  // scale * log2(e): exp(scale * x) = exp2(scale_log2 * x)
 };
 
 // Tiles of rows from global to shared memory, 16 bytes a thread and step.
@@ -64,8 +64,9 @@ template <int kPending>
 __device__ __forceinline__ void wait_for_tiles() {
 }
 
-// Copies kTileRows rows of kDim floats. Rows from rows_left on are zero: a masked key has weight 0, and 0 times
-// what happens to lie behind the tensor may be NaN. kGuarded is false where the tile is known to be whole.
+// Copies kTileRows rows of kDim floats. Rows from rows_left on are zero: a masked key has weight 0, and 0
+// times what happens to lie behind the tensor may be NaN. kGuarded is false where the tile is known to be
+// whole.
 template <int kTileRows, int kDim, int kStride, bool kGuarded>
 __device__ __forceinline__ void copy_tile(float* to, const float* from, long long row_stride, int rows_left) {
   constexpr int kChunks = kDim / 4;
@@ -209,9 +210,9 @@ __device__ __forceinline__ void run_steps(Load load, Compute compute) {
 }
 
 // Dims of Q and K that are summed apart before they meet what S has so far. A sum that grows over all of
-// head_dim rounds at its full size each time, and what that does to a large score its weight shows: blocks of 8
-// take the error down to a third (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2), for one
-// addition in nine.
+// head_dim rounds at its full size each time, and what that does to a large score its weight shows: blocks of
+// 8 take the error down to a third (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2), for
+// one addition in nine.
 constexpr int kBlock = 8;
 
 // S = Q K^T for kRows x kKeys of the tile. Four columns of Q and K cost kRows + kKeys 128-bit loads and
@@ -267,9 +268,10 @@ __device__ __forceinline__ void add_pv(float (&o)[kRows][kColumns], const float*
                                for (int h = 0; h < kHanded; ++h) {
                                  const float* row = v + (h * kLanes + t) * kValueDim;
                                  float b[kColumns];
-                                 for_each_group<kColumns, kLanes>(place.key_lane, [&](auto group, int mine, int column) {
-                                   load_floats<decltype(group)::kCount>(b + mine, row + column);
-                                 });
+                                 for_each_group<kColumns, kLanes>(
+                                     place.key_lane, [&](auto group, int mine, int column) {
+                                       load_floats<decltype(group)::kCount>(b + mine, row + column);
+                                     });
 #pragma unroll
                                  for (int x = 0; x < kColumns; ++x) {
 #pragma unroll
@@ -405,14 +407,14 @@ template <bool kGuarded>
 __device__ __forceinline__ void fetch_k(const ForwardParams& params, const Job& job, int tile) {
   const int key = tile * kTileN;
   copy_tile<kTileN, kHeadDim, kStrideQk, kGuarded>(job.shared_k, job.k + key * params.k_row, params.k_row,
-                                           params.seqlen_k - key);
+                                                   params.seqlen_k - key);
 }
 
 template <bool kGuarded>
 __device__ __forceinline__ void fetch_v(const ForwardParams& params, const Job& job, int tile) {
   const int key = tile * kTileN;
   copy_tile<kTileN, kValueDim, kValueDim, kGuarded>(job.shared_v, job.v + key * params.v_row, params.v_row,
-                                            params.seqlen_k - key);
+                                                    params.seqlen_k - key);
 }
 
 // One tile of keys. On entry its K is in shared memory. With two buffers V is on its way, and each buffer is

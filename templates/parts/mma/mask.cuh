@@ -1,0 +1,17 @@
+// Masks the scores of one accumulator (its layout: parts/mma/softmax.cuh).
+#pragma once
+
+#include "ptx/math.cuh"
+
+// Row 0 of the accumulator sees `seen` of its keys, from the first on (none if negative), a row further down
+// kMore keys more for each row. Scores of the others become -inf.
+template <int kMore, int kScores>
+__device__ __forceinline__ void mask_keys(float (&scores)[kScores], int seen) {
+  const int lane = threadIdx.x % 32;
+  seen += kMore * (lane / 4) - lane % 4 * 2;
+#pragma unroll
+  for (int i = 0; i < kScores; ++i) {
+    const int key = i / 4 * 8 + i % 2, row = i / 2 % 2 * 8;
+    if (key - kMore * row >= seen) scores[i] = -kInfinity;
+  }
+}

@@ -1,0 +1,52 @@
+// Products of one warp through mma, of tiles in shared memory and fragments in registers.
+#pragma once
+
+#include "parts/mma/fragment_lanes.cuh"
+#include "ptx/ldmatrix.cuh"
+#include "ptx/mma.cuh"
+
+// product = A B^T over the columns that both tiles have: 16 kRowTiles rows of A, kN rows of B. a_lane: where
+// this lane starts, rows first; b_lane: columns first.
+template <class Tile, int kRowTiles, int kN>
+__device__ __forceinline__ void multiply_rows(float (&product)[kRowTiles][kN / 2], unsigned a_lane,
+                                              unsigned b_lane) {
+#pragma unroll
+  for (int r = 0; r < kRowTiles; ++r) {
+#pragma unroll
+    for (int i = 0; i < kN / 2; ++i) product[r][i] = 0;
+  }
+#pragma unroll
+  for (int step = 0; step < Tile::kChunks / 2; ++step) {
+    unsigned a[kRowTiles][4];
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r) ldmatrix(a[r], Tile::step(a_lane, 16 * r, 2 * step));
+#pragma unroll
+    for (int j = 0; j < kN / 16; ++j) {
+      unsigned b[4];
+      ldmatrix(b, Tile::step(b_lane, 16 * j, 2 * step));
+#pragma unroll
+      for (int r = 0; r < kRowTiles; ++r) {
+        mma(&product[r][8 * j], a[r], b[0], b[1]);
+        mma(&product[r][8 * j + 4], a[r], b[2], b[3]);
+      }
+    }
+  }
+}
+
+// sum += A B over 16 columns of A, which are rows first_row … first_row + 15 of B's tile. b_lane: where this
+// lane starts, rows first.
+template <class Tile, int kColumns, int kRowTiles>
+__device__ __forceinline__ void multiply_columns(float (&sum)[kRowTiles][kColumns / 2],
+                                                 const unsigned (&a)[kRowTiles][4], unsigned b_lane,
+                                                 int first_row) {
+#pragma unroll
+  for (int j = 0; j < (kColumns + 15) / 16; ++j) {
+    unsigned b[4];
+    ldmatrix_transposed(b, Tile::step(b_lane, first_row, 2 * j));
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r) {
+      mma(&sum[r][8 * j], a[r], b[0], b[1]);
+      if (16 * j + 8 < kColumns) mma(&sum[r][8 * j + 4], a[r], b[2], b[3]);
+    }
+  }
+}

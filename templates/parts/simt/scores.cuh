@@ -1,0 +1,90 @@
+// Products of rows with rows, Q K^T, as outer products in registers.
+#pragma once
+
+#include "parts/simt/layout.cuh"
+
+// A block of columns of a thread's rows of Q, or kHanded weights of a thread's rows of P.
+template <int kCount>
+struct RowFragment {
+  float at[kRows][kCount];
+
+  __device__ __forceinline__ void load(const float* from, int row_stride) {
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) load_floats<kCount>(at[i], from + i * kRowLanes * row_stride);
+  }
+};
+
+// Runs kSteps steps, each of which first loads a RowFragment and then computes with it. With kPrefetch the
+// fragment of the next step is on its way while this one is computed: it takes registers, and hides the
+// latency of shared memory.
+template <int kCount, int kSteps, class Load, class Compute>
+__device__ __forceinline__ void run_steps(Load load, Compute compute) {
+  if constexpr (kPrefetch && kSteps % 2 == 0) {
+    RowFragment<kCount> even, odd;
+    load(even, 0);
+#pragma unroll kUnroll
+    for (int step = 0; step < kSteps; step += 2) {
+      load(odd, step + 1);
+      compute(even, step);
+      load(even, step + 2 < kSteps ? step + 2 : 0);  // after the last step: loaded for nothing, but no branch
+      compute(odd, step + 1);
+    }
+  } else {
+#pragma unroll kUnroll
+    for (int step = 0; step < kSteps; ++step) {
+      RowFragment<kCount> fragment;
+      load(fragment, step);
+      compute(fragment, step);
+    }
+  }
+}
+
+// Dims of Q and K that are summed apart before they meet what S has so far. A sum that grows over all of
+// head_dim rounds at its full size each time, and what that does to a large score its weight shows: blocks of
+// 8 take the error down to a third (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2), for
+// one addition in nine.
+constexpr int kBlock = 8;
+
+// S = Q K^T for kRows x kKeys of the tile. Four columns of Q and K cost kRows + kKeys 128-bit loads and
+// 4 * kRows * kKeys FMAs. Rows are padded by 16 bytes, so that lanes on neighbouring rows meet no bank twice.
+template <int kDim, int kStride>
+__device__ __forceinline__ void multiply_rows(float (&s)[kRows][kKeys], const float* q, const float* k,
+                                              const Place& place) {
+  q += place.row * kStride;
+  k += place.key_lane * kStride;
+  // What the additions to S have lost so far, if it is kept (Kahan's sum, Higham section 4.3).
+  float lost[kRows][kKeys];
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+#pragma unroll
+    for (int j = 0; j < kKeys; ++j) s[i][j] = lost[i][j] = 0;
+  }
+  run_steps<kBlock, kDim / kBlock>(
+      [&](RowFragment<kBlock>& a, int step) { a.load(q + kBlock * step, kStride); },
+      [&](const RowFragment<kBlock>& a, int step) {
+#pragma unroll
+        for (int j = 0; j < kKeys; ++j) {
+          float b[kBlock];
+          load_floats<kBlock>(b, k + j * kLanes * kStride + kBlock * step);
+          float block[kRows];
+#pragma unroll
+          for (int i = 0; i < kRows; ++i) block[i] = a.at[i][0] * b[0];
+#pragma unroll
+          for (int x = 1; x < kBlock; ++x) {
+#pragma unroll
+            for (int i = 0; i < kRows; ++i) block[i] = fmaf(a.at[i][x], b[x], block[i]);
+          }
+#pragma unroll
+          for (int i = 0; i < kRows; ++i) {
+            if constexpr (kCareful) {
+              const float term = block[i] - lost[i][j];
+              const float sum = s[i][j] + term;
+              lost[i][j] = (sum - s[i][j]) - term;
+              s[i][j] = sum;
+            } else {
+              s[i][j] += block[i];
+            }
+          }
+        }
+      });
+}

@@ -1,0 +1,114 @@
+// A thread's share of a tile of gradients, and the products that add to it.
+#pragma once
+
+#include "parts/simt/columns.cuh"
+#include "parts/simt/layout.cuh"
+
+// Of kTile rows x kDim columns that all threads of a CTA add up in registers. kSharers threads have a row.
+// The rows of a thread are neighbours where they are read side by side, and apart where each is read along
+// itself (then neighbouring threads meet no bank twice).
+template <int kTile, int kDim, int kSharers, bool kNeighbours>
+struct Share {
+  static constexpr int kOwners = kThreads / kSharers;
+  static constexpr int kOwn = kTile / kOwners;  // rows
+  static constexpr int kColumns = kDim / kSharers;
+  float at[kOwn][kColumns];
+
+  __device__ __forceinline__ static int sharer() { return threadIdx.x % kSharers; }
+  __device__ __forceinline__ static int row(int i) {
+    const int owner = threadIdx.x / kSharers;
+    return kNeighbours ? owner * kOwn + i : owner + i * kOwners;
+  }
+
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+#pragma unroll
+      for (int x = 0; x < kColumns; ++x) at[i][x] = 0;
+    }
+  }
+
+  // Tile by tile, so that what is added rounds at the size of a tile's sum and not of all (Higham, Accuracy
+  // and Stability of Numerical Algorithms, section 4.2).
+  __device__ __forceinline__ void operator+=(const Share& tile) {
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+#pragma unroll
+      for (int x = 0; x < kColumns; ++x) at[i][x] += tile.at[i][x];
+    }
+  }
+
+  // Adds one row of the other factor, weighted for each of the thread's rows.
+  template <class Weight>
+  __device__ __forceinline__ void add(const float* row, Weight weight) {
+    float b[kColumns];
+    for_each_group<kColumns, kSharers>(sharer(), [&](auto group, int mine, int column) {
+      load_floats<decltype(group)::kCount>(b + mine, row + column);
+    });
+#pragma unroll
+    for (int x = 0; x < kColumns; ++x) {
+#pragma unroll
+      for (int i = 0; i < kOwn; ++i) at[i][x] = fmaf(weight(i), b[x], at[i][x]);
+    }
+  }
+
+  /*%#dq%*/
+  // Adds all rows to sums in memory, whatever order CTAs come in.
+  __device__ __forceinline__ void add_to(float* sums, int row_stride) const {
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      for_each_group<kColumns, kSharers>(sharer(), [&](auto group, int mine, int column) {
+#pragma unroll
+        for (int x = 0; x < decltype(group)::kCount; ++x)
+          atomicAdd(sums + row(i) * row_stride + column + x, at[i][mine + x]);
+      });
+    }
+  }
+
+  /*%/dq%*/
+  // Writes the rows from `to` on that are fewer than rows_left, times factor.
+  __device__ __forceinline__ void write(float* to, long long row_stride, int rows_left, float factor) const {
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      if (row(i) >= rows_left) continue;
+      for_each_group<kColumns, kSharers>(sharer(), [&](auto group, int mine, int column) {
+        constexpr int kCount = decltype(group)::kCount;
+        float value[kCount];
+#pragma unroll
+        for (int x = 0; x < kCount; ++x) value[x] = at[i][mine + x] * factor;
+        store_floats<kCount>(to + row(i) * row_stride + column, value);
+      });
+    }
+  }
+};
+
+// W^T X: W has kTileM rows, a column for each row of the share.
+template <class ShareOfKeys, int kStride>
+__device__ __forceinline__ ShareOfKeys multiply_transposed(const float* w, const float* x) {
+  ShareOfKeys share;
+  share.clear();
+  w += ShareOfKeys::row(0);
+#pragma unroll 4
+  for (int m = 0; m < kTileM; ++m) {
+    float a[ShareOfKeys::kOwn];
+    load_floats<ShareOfKeys::kOwn>(a, w + m * kStrideP);
+    share.add(x + m * kStride, [&](int i) { return a[i]; });
+  }
+  return share;
+}
+
+// W X: W has a row for each row of the share, and kTileN columns.
+template <class ShareOfRows, int kStride>
+__device__ __forceinline__ ShareOfRows multiply(const float* w, const float* x) {
+  ShareOfRows share;
+  share.clear();
+#pragma unroll 1
+  for (int n = 0; n < kTileN; n += 4) {
+    float a[ShareOfRows::kOwn][4];
+#pragma unroll
+    for (int i = 0; i < ShareOfRows::kOwn; ++i) load_floats<4>(a[i], w + ShareOfRows::row(i) * kStrideP + n);
+#pragma unroll
+    for (int h = 0; h < 4; ++h) share.add(x + (n + h) * kStride, [&](int i) { return a[i][h]; });
+  }
+  return share;
+}

@@ -1,0 +1,52 @@
+// A consumer warpgroup's life: tile after tile until there are no more.
+#pragma once
+#include "params/forward.h"
+#include "parts/wgmma/consumer.cuh"
+#include "parts/wgmma/epilogue.cuh"
+#include "parts/wgmma/tiles.cuh"
+#include "ptx/mbarrier.cuh"
+#include "ptx/shared.cuh"
+#include "ptx/tma.cuh"
+
+__device__ __forceinline__ void finish(Consumer& consumer, const Tile& tile, const TensorMap& map_o,
+                                       const ForwardParams& p) {
+  float inverse[2], sum[2];
+  normalise(consumer.rows, inverse, sum);
+  /*%#lse%*/
+  store_lse(tile, RowsOfThread(tile.row + 64 * consumer.warpgroup, p), consumer.rows, sum, p);
+  /*%/lse%*/
+  store_output(consumer, tile, inverse, map_o, p);
+}
+
+__device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map_o, const ForwardParams& p) {
+  const int tiles = tile_count(p);
+  /*%#ping_pong%*/
+  if (consumer.warpgroup == kWarpgroups - 1) consumer.pass_turn();  // warpgroup 0 goes first
+                                                                    /*%/ping_pong%*/
+                                                                    /*%#dynamic%*/
+  int slot = 0, parity = 0;
+  for (;;) {
+    mbarrier_wait(consumer.shared + kTicketFull + 8 * slot, parity);
+    const int index = static_cast<int>(load_shared(consumer.shared + kTicket + 4 * slot));
+    __syncwarp();
+    if (lane() == 0) mbarrier_arrive(consumer.shared + kTicketEmpty + 8 * slot);
+    slot ^= 1;
+    parity ^= slot ^ 1;
+    if (index >= tiles) break;
+    const Tile tile = tile_at(index, p);
+    consumer.compute(tile, p);
+    finish(consumer, tile, map_o, p);
+  }
+  /*%/dynamic%*/
+  /*%^dynamic%*/
+  for (int index = static_cast<int>(blockIdx.x); index < tiles; index += static_cast<int>(gridDim.x)) {
+    const Tile tile = tile_at(index, p);
+    consumer.compute(tile, p);
+    finish(consumer, tile, map_o, p);
+  }
+  /*%/dynamic%*/
+  /*%#ping_pong%*/
+  if (consumer.warpgroup == 0) consumer.take_turn();  // takes the last arrival
+                                                      /*%/ping_pong%*/
+  if (threadIdx.x % 128 == 0) tma_store_wait();
+}

@@ -1,0 +1,327 @@
+// A consumer: a warpgroup that computes 64 rows of a tile, from the last block of keys that they see to the
+// first. Products run asynchronously; none is in flight from one step to the next, or ptxas would serialise
+// them (its warning C7510).
+#pragma once
+#include "params/forward.h"
+#include "parts/wgmma/layout.cuh"
+#include "parts/wgmma/products.cuh"
+/*%#optimistic%*/
+#include "parts/wgmma/recompute.cuh"
+/*%/optimistic%*/
+#include "parts/wgmma/rows.cuh"
+#include "parts/wgmma/softmax.cuh"
+#include "parts/wgmma/tiles.cuh"
+#include "ptx/convert.cuh"
+#include "ptx/ldmatrix.cuh"
+#include "ptx/mbarrier.cuh"
+#include "ptx/named_barrier.cuh"
+#include "ptx/wgmma.cuh"
+
+struct Consumer {
+  const unsigned shared;
+  const int warpgroup;  // 0 .. kWarpgroups - 1
+  const float scale_log2;
+  const unsigned long long k_tiles, v_tiles;  // descriptors of stage 0
+  RingPlace k_place{0, 0}, v_place{0, 0};
+  int q_parity = 0;
+
+  float s[kTileN / 2];
+  float o[kHeadDimV / 2];
+  /*%#overlap%*/
+  // Exponentials of the block before, as pairs.
+  unsigned p[kTileN / 4];
+  /*%/overlap%*/
+  /*%#q_in_regs%*/
+  unsigned q[kQRegisterSteps][4];
+  /*%/q_in_regs%*/
+  /*%#q_in_shared%*/
+  unsigned long long q_tile;  // its descriptor
+  /*%/q_in_shared%*/
+  SoftmaxState rows;
+  /*%#optimistic%*/
+  bool overflowed;  // exponentials of the warp's block
+  /*%/optimistic%*/
+
+  __device__ __forceinline__ Consumer(unsigned shared_memory, int number, float scale)
+      : shared(shared_memory),
+        warpgroup(number),
+        scale_log2(scale),
+        k_tiles(wgmma_descriptor(shared_memory + kK, 0)),
+        v_tiles(wgmma_descriptor(shared_memory + kV, kTileN * kRowBytes)) {}
+
+  __device__ __forceinline__ void wait_k() const {
+    mbarrier_wait(shared + kKFull + 8 * k_place.stage, k_place.parity);
+  }
+  __device__ __forceinline__ void wait_v() const {
+    mbarrier_wait(shared + kVFull + 8 * v_place.stage, v_place.parity);
+  }
+
+  // One arrival a warp: this warp's products have read the block.
+  __device__ __forceinline__ void release_k() {
+    if (lane() == 0) mbarrier_arrive(shared + kKEmpty + 8 * k_place.stage);
+    advance(k_place);
+  }
+  __device__ __forceinline__ void release_v() {
+    if (lane() == 0) mbarrier_arrive(shared + kVEmpty + 8 * v_place.stage);
+    advance(v_place);
+  }
+
+  /*%#ping_pong%*/
+  // Warpgroups take turns to issue their products, so that one's softmax runs beside the other's products.
+  __device__ __forceinline__ void take_turn() const { named_barrier_sync(1 + warpgroup, 256); }
+  __device__ __forceinline__ void pass_turn() const {
+    named_barrier_arrive(warpgroup + 1 == kWarpgroups ? 1 : 2 + warpgroup, 256);
+  }
+  /*%/ping_pong%*/
+
+  __device__ __forceinline__ void load_q() {
+    const unsigned tile = shared + kQ + warpgroup * kQBytes;
+    mbarrier_wait(shared + kQFull + 8 * warpgroup, q_parity);
+    q_parity ^= 1;
+/*%#q_in_regs%*/
+#pragma unroll
+    for (int step = 0; step < kQRegisterSteps; ++step) ldmatrix(q[step], tile + fragment_offset(step));
+    /*%/q_in_regs%*/
+    /*%#release_q_at_once%*/
+    __syncwarp();
+    release_q();
+    /*%/release_q_at_once%*/
+    /*%#q_in_shared%*/
+    q_tile = wgmma_descriptor(tile, 0);
+    /*%/q_in_shared%*/
+  }
+
+  __device__ __forceinline__ void release_q() const {
+    if (lane() == 0) mbarrier_arrive(shared + kQEmpty + 8 * warpgroup);
+  }
+
+  // 16 columns of the head: 32 bytes of a row, four such steps to a panel.
+  template <bool kAccumulate>
+  __device__ __forceinline__ void issue_score_step(int step, unsigned long long k) {
+    const unsigned long long k_step = k + step / 4 * (kTileN * kRowBytes / 16) + step % 4 * 2;
+    /*%#q_in_regs%*/
+    if (step < kQRegisterSteps) wgmma_scores<kAccumulate>(s, q[step], k_step);
+    /*%/q_in_regs%*/
+    /*%#q_in_shared%*/
+    if (step >= kQRegisterSteps) {
+      wgmma_scores<kAccumulate>(s, q_tile + step / 4 * (64 * kRowBytes / 16) + step % 4 * 2, k_step);
+    }
+    /*%/q_in_shared%*/
+  }
+
+  // s = q k^T.
+  __device__ __forceinline__ void issue_scores() {
+    const unsigned long long k = k_tiles + k_place.stage * (kKBytes / 16);
+    pin(s);
+    wgmma_fence();
+    issue_score_step<false>(0, k);
+#pragma unroll
+    for (int step = 1; step < (kHeadDim + 15) / 16; ++step) issue_score_step<true>(step, k);
+    wgmma_commit();
+  }
+
+  // o += p v, 16 keys a time: 16 rows.
+  __device__ __forceinline__ void issue_values(unsigned (&p_block)[kTileN / 4]) {
+    const unsigned long long v = v_tiles + v_place.stage * (kVBytes / 16);
+    pin(o);
+    pin(p_block);
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kTileN / 16; ++step)
+      wgmma_values(o, p_block + 4 * step, v + step * (16 * kRowBytes / 16));
+    wgmma_commit();
+  }
+
+  // Exponentials to p: the accumulators of 16 columns are, in order, the fragment of 16 rows of v.
+  __device__ __forceinline__ void pack_scores(unsigned (&p_block)[kTileN / 4]) const {
+#pragma unroll
+    for (int i = 0; i < kTileN / 4; ++i) p_block[i] = pack(s[2 * i], s[2 * i + 1]);
+  }
+
+  // A branch that is never taken, and that ptxas moves no exponential over, down behind the wait for the
+  // product in flight: there they would run beside nothing.
+  __device__ __forceinline__ void exponentials_end_here() const {
+    if (__any_sync(0xffffffffu, rows.sum[0] + rows.sum[1] < 0)) __syncwarp();
+  }
+
+  // Scores to exponentials, in place.
+  template <bool kMasked>
+  __device__ __forceinline__ void softmax_of_block(const RowsOfThread& mine, int block) {
+    if (kMasked) {
+      mask_columns(s, mine.first_hidden(0, block), mine.first_hidden(1, block));
+      softmax<true>(s, rows, scale_log2);
+      exponentials_end_here();
+      return;
+    }
+    /*%^optimistic%*/
+    softmax<false>(s, rows, scale_log2);
+    exponentials_end_here();
+    /*%/optimistic%*/
+    /*%#optimistic%*/
+    // Every row has seen keys. Its exponentials are taken against the shift as it is, with no search for a
+    // maximum: the sums tell whether some score was far above it. (The branch on them serves as
+    // exponentials_end_here() does.)
+    float sum[2];
+    exponentiate<false>(s, rows, scale_log2, sum);
+    rows.moved = __any_sync(0xffffffffu, !(sum[0] <= kLargestSum && sum[1] <= kLargestSum));
+    overflowed = false;
+    if (rows.moved) {
+      overflowed = __any_sync(0xffffffffu, !(sum[0] < kLostSum && sum[1] < kLostSum));
+      if (overflowed) return;
+      shrink(s, rows, sum);
+    }
+    rows.sum[0] += sum[0];
+    rows.sum[1] += sum[1];
+    /*%/optimistic%*/
+  }
+
+  /*%#optimistic%*/
+  // The textbook's softmax for a block whose exponentials overflowed, or nearly. No product is in flight
+  // here.
+  __device__ __forceinline__ void start_over(const RowsOfThread& mine, const Tile& tile, int block,
+                                             const ForwardParams& params) {
+    recompute_scores(s, tile, mine.row, block, params);
+    softmax<true>(s, rows, scale_log2);
+  }
+  /*%/optimistic%*/
+
+  /*%#overlap%*/
+  // First block of a tile: its scores only.
+  __device__ __forceinline__ void first_step(const RowsOfThread& mine, int block) {
+    wait_k();
+    issue_scores();
+    wgmma_wait<0>();
+    pin(s);
+    release_k();
+    softmax_of_block<true>(mine, block);
+    pack_scores(p);
+  }
+
+  // Scores of this block and values of the one before are in flight together; softmax runs beside the values.
+  template <bool kMasked>
+  __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile& tile, int block,
+                                       const ForwardParams& params) {
+    wait_k();
+    /*%#ping_pong%*/
+    take_turn();
+    /*%/ping_pong%*/
+    issue_scores();
+    /*%#rescale_early%*/
+    rescale(o, rows);
+    /*%/rescale_early%*/
+    wait_v();
+    issue_values(p);
+    /*%#ping_pong%*/
+    pass_turn();
+    /*%/ping_pong%*/
+    wgmma_wait<1>();
+    pin(s);
+    release_k();
+    softmax_of_block<kMasked>(mine, block);
+    wgmma_wait<0>();
+    pin(o);
+    pin(p);
+    release_v();
+    /*%#optimistic%*/
+    if (!kMasked && overflowed) start_over(mine, tile, block, params);
+    /*%/optimistic%*/
+    pack_scores(p);
+    /*%^rescale_early%*/
+    rescale(o, rows);
+    /*%/rescale_early%*/
+  }
+
+  // What is left after the last block: its values.
+  __device__ __forceinline__ void last_step() {
+    /*%#rescale_early%*/
+    rescale(o, rows);
+    /*%/rescale_early%*/
+    wait_v();
+    issue_values(p);
+    wgmma_wait<0>();
+    pin(o);
+    release_v();
+  }
+  /*%/overlap%*/
+  /*%^overlap%*/
+  // Scores, softmax and values of a block in turn: p may take the registers of s.
+  template <bool kMasked>
+  __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile& tile, int block,
+                                       const ForwardParams& params) {
+    wait_k();
+    issue_scores();
+    wgmma_wait<0>();
+    pin(s);
+    release_k();
+    softmax_of_block<kMasked>(mine, block);
+    /*%#optimistic%*/
+    if (!kMasked && overflowed) start_over(mine, tile, block, params);
+    /*%/optimistic%*/
+    unsigned p[kTileN / 4];
+    pack_scores(p);
+    rescale(o, rows);
+    wait_v();
+    issue_values(p);
+    wgmma_wait<0>();
+    pin(o);
+    pin(p);
+    release_v();
+  }
+  /*%/overlap%*/
+
+  // Blocks that others of the tile see and these rows do not are taken and given back, so that the rings move
+  // on.
+  __device__ __forceinline__ void pass_blocks(int count, int turns) {
+    for (; count > 0; --count) {
+      wait_k();
+      release_k();
+      /*%#ping_pong%*/
+      if (turns-- > 0) {
+        take_turn();
+        pass_turn();
+      }
+      /*%/ping_pong%*/
+      wait_v();
+      release_v();
+    }
+  }
+
+  __device__ __forceinline__ void compute(const Tile& tile, const ForwardParams& params) {
+    const int row = tile.row + 64 * warpgroup;
+    const RowsOfThread mine(row, params);
+    const int blocks = blocks_of_rows(row, params);
+    rows = SoftmaxState();
+#pragma unroll
+    for (int i = 0; i < kHeadDimV / 2; ++i) o[i] = 0;
+    // Each warpgroup takes one turn less than the tile has blocks: a block that starts a row of products
+    // takes none.
+    pass_blocks(tile.blocks - blocks, blocks > 0 ? tile.blocks - blocks : tile.blocks - 1);
+    load_q();
+    if (blocks > 0) {
+      int block = blocks - 1;
+      /*%#overlap%*/
+      first_step(mine, block--);
+      /*%/overlap%*/
+      /*%^overlap%*/
+      step<true>(mine, tile, block--, params);
+      /*%/overlap%*/
+      /*%#causal%*/
+      const int full = full_blocks(row, params);
+      for (; block >= full; --block) step<true>(mine, tile, block, params);
+/*%/causal%*/
+#pragma unroll kUnroll
+      for (; block >= 0; --block) step<false>(mine, tile, block, params);
+      /*%#release_q_after_scores%*/
+      release_q();
+      /*%/release_q_after_scores%*/
+      /*%#overlap%*/
+      last_step();
+      /*%/overlap%*/
+    }
+    /*%#release_q_after_scores%*/
+    else {
+      release_q();
+    }
+    /*%/release_q_after_scores%*/
+  }
+};

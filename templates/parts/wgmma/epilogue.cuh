@@ -1,0 +1,90 @@
+// The end of a tile: O is normalised and leaves through shared memory and TMA, LSE directly.
+#pragma once
+#include "params/forward.h"
+#include "parts/wgmma/consumer.cuh"
+#include "parts/wgmma/layout.cuh"
+#include "parts/wgmma/rows.cuh"
+#include "parts/wgmma/softmax.cuh"
+#include "parts/wgmma/tiles.cuh"
+#include "ptx/convert.cuh"
+#include "ptx/fences.cuh"
+#include "ptx/math.cuh"
+#include "ptx/mbarrier.cuh"
+#include "ptx/named_barrier.cuh"
+#include "ptx/shuffle.cuh"
+#include "ptx/stmatrix.cuh"
+#include "ptx/tma.cuh"
+
+// 1 / sum of the rows' exponentials, 0 for a row that saw no key.
+__device__ __forceinline__ void normalise(const SoftmaxState& rows, float (&inverse)[2], float (&sum)[2]) {
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    sum[row] = quad_sum(rows.sum[row]);
+    inverse[row] = sum[row] == 0 ? 0.0f : reciprocal_fast(sum[row]);
+  }
+}
+
+/*%#lse%*/
+// Natural log of the sum of exp(scale * score); -infinity where there is no key.
+__device__ __forceinline__ void store_lse(const Tile& tile, const RowsOfThread& mine,
+                                          const SoftmaxState& rows, const float (&sum)[2],
+                                          const ForwardParams& p) {
+  if (p.lse == nullptr || lane() % 4 != 0) return;
+  float* lse = p.lse + (static_cast<long long>(tile.batch) * p.heads + tile.head) * p.seqlen_q;
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    const float log2_sum = rows.shift[row] + log2_fast(sum[row]);
+    const int packed_row = mine.row + 8 * row;
+    const int head = packed_row & ((1 << p.packed) - 1);
+    if (packed_row < row_count(p)) {
+      lse[static_cast<long long>(head) * p.seqlen_q + (packed_row >> p.packed)] =
+          sum[row] == 0 ? -kInfinity : log2_sum * kLn2;
+    }
+  }
+}
+/*%/lse%*/
+
+// Two neighbouring accumulators as a pair, normalised; zeros where the head dim has ended.
+__device__ __forceinline__ unsigned output_pair(const float (&o)[kHeadDimV / 2], int i, float inverse) {
+  return i < kHeadDimV / 2 ? pack(o[i] * inverse, o[i + 1] * inverse) : 0;
+}
+
+// O in kOPasses passes (one, in Q's place, where it is 0) of whole panels.
+__device__ __forceinline__ void store_output(const Consumer& consumer, const Tile& tile,
+                                             const float (&inverse)[2], const TensorMap& map_o,
+                                             const ForwardParams& p) {
+  const float(&o)[kHeadDimV / 2] = consumer.o;
+  const unsigned staged = consumer.shared + kO + consumer.warpgroup * kOStep;
+  const int barrier = 8 + consumer.warpgroup;
+  const bool leader = threadIdx.x % 128 == 0;
+#pragma unroll
+  for (int first_panel = 0; first_panel < kPanelsV; first_panel += kPassPanels) {
+    /*%^o_through_q%*/
+    if (leader) tma_store_wait_read();
+    named_barrier_sync(barrier, 128);
+/*%/o_through_q%*/
+#pragma unroll
+    for (int step = 0; step < 4 * kPassPanels; ++step) {
+      const int x = 8 * (4 * first_panel + step);
+      stmatrix(staged + fragment_offset(step), output_pair(o, x, inverse[0]),
+               output_pair(o, x + 2, inverse[1]), output_pair(o, x + 4, inverse[0]),
+               output_pair(o, x + 6, inverse[1]));
+    }
+    fence_async_shared();
+    named_barrier_sync(barrier, 128);
+    if (leader) {
+#pragma unroll
+      for (int panel = 0; panel < kPassPanels; ++panel) {
+        tma_store(map_o, staged + panel * 64 * kRowBytes,
+                  rows_at(first_panel + panel, tile.row + 64 * consumer.warpgroup, tile, p));
+      }
+      tma_store_commit();
+    }
+  }
+  /*%#o_through_q%*/
+  if (leader) {
+    tma_store_wait_read();
+    mbarrier_arrive(consumer.shared + kQEmpty + 8 * consumer.warpgroup);
+  }
+  /*%/o_through_q%*/
+}

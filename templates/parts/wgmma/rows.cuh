@@ -1,0 +1,44 @@
+// Which rows and columns a thread of a consumer holds (ptx/wgmma.cuh), and where its 16-byte pieces lie in a
+// swizzled tile.
+#pragma once
+#include "params/forward.h"
+#include "parts/wgmma/layout.cuh"
+
+__device__ __forceinline__ int lane() {
+  return static_cast<int>(threadIdx.x % 32);
+}
+__device__ __forceinline__ int warp_of_warpgroup() {
+  return static_cast<int>(threadIdx.x / 32 % 4);
+}
+
+// Bytes from the start of a 64-row tile to this lane's 16 bytes of columns 16 * step .. 16 * step + 15, for
+// ldmatrix and stmatrix of four 8x8 matrices: lanes 0-15 have the first eight columns of a warp's 16 rows,
+// lanes 16-31 the others.
+__device__ __forceinline__ unsigned fragment_offset(int step) {
+  const int row = 16 * warp_of_warpgroup() + lane() % 16;
+  const int piece = 2 * step + lane() / 16;
+  return piece / 8 * (64 * kRowBytes) + row * kRowBytes + ((piece % 8 ^ row % 8) * 16);
+}
+
+struct RowsOfThread {
+  int row;         // of the first; the second is 8 below
+  int visible[2];  // keys that they see
+
+  __device__ __forceinline__ RowsOfThread(int first_row, const ForwardParams& p)
+      : row(first_row + 16 * warp_of_warpgroup() + lane() / 4) {
+#pragma unroll
+    for (int which = 0; which < 2; ++which) {
+      /*%#causal%*/
+      visible[which] = min(((row + 8 * which) >> p.packed) + 1 + p.seqlen_k - p.seqlen_q, p.seqlen_k);
+      /*%/causal%*/
+      /*%^causal%*/
+      visible[which] = p.seqlen_k;
+      /*%/causal%*/
+    }
+  }
+
+  // The first column of a block that row 0 or 1 does not see, counted from this thread's first column.
+  __device__ __forceinline__ int first_hidden(int which, int block) const {
+    return visible[which] - block * kTileN - 2 * (lane() % 4);
+  }
+};

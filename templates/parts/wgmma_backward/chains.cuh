@@ -1,0 +1,67 @@
+// Products over whole tiles: chains of wgmma that a warpgroup issues and commits as one group.
+#pragma once
+#include "parts/wgmma_backward/panels.cuh"
+#include "parts/wgmma_backward/products.cuh"
+#include "ptx/wgmma.cuh"
+
+// s = 64 rows of a tile times all rows of another, summed over kColumns columns of both. kRowsA and kRowsB
+// are how many rows their panels have.
+template <int kColumns, int kRowsA, int kRowsB>
+__device__ __forceinline__ void issue_scores(float (&s)[kScoreColumns / 2], unsigned rows, unsigned columns) {
+  const unsigned long long a = wgmma_descriptor(rows, 0), b = wgmma_descriptor(columns, 0);
+  wgmma_fence();
+  wgmma_scores_first(s, a, b);
+#pragma unroll
+  for (int i = 1; i < (kColumns + 15) / 16; ++i) {
+    wgmma_scores_next(s, a + column_step<kRowsA>(i), b + column_step<kRowsB>(i));
+  }
+  wgmma_commit();
+}
+
+// d += fragments a, 16 columns each, times the rows of a tile whose panels have kRows.
+template <int kRows, int kCount>
+__device__ __forceinline__ void issue_gradient_qk(float (&d)[kHeadDim / 2], unsigned (&a)[kCount],
+                                                  unsigned tile) {
+  const unsigned long long b = wgmma_descriptor(tile, kRows * kRowBytes);
+  pin(d);
+  pin(a);
+  wgmma_fence();
+#pragma unroll
+  for (int i = 0; i < kCount / 4; ++i) wgmma_gradient_qk(d, a + 4 * i, b + i * kSixteenRows);
+  wgmma_commit();
+}
+
+/*%#dv%*/
+template <int kRows, int kCount>
+__device__ __forceinline__ void issue_gradient_v(float (&d)[kHeadDimV / 2], unsigned (&a)[kCount],
+                                                 unsigned tile) {
+  const unsigned long long b = wgmma_descriptor(tile, kRows * kRowBytes);
+  pin(d);
+  pin(a);
+  wgmma_fence();
+#pragma unroll
+  for (int i = 0; i < kCount / 4; ++i) wgmma_gradient_v(d, a + 4 * i, b + i * kSixteenRows);
+  wgmma_commit();
+}
+/*%/dv%*/
+
+// ptxas would wait for every product at once (its warning C7515) where accumulators begin as plain zeros.
+template <int kCount>
+__device__ __forceinline__ void clear(float (&d)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) d[i] = 0;
+  pin(d);
+}
+
+// Accumulators, scaled, to 64 rows of a tile whose panels have kRows. `fragment` is fragment_offset() of
+// them.
+template <int kRows, int kCount>
+__device__ __forceinline__ void stage_gradient(const float (&d)[kCount], unsigned tile, unsigned fragment,
+                                               float scale) {
+#pragma unroll
+  for (int i = 0; i < (kCount + 7) / 8; ++i) {
+    stmatrix(tile + at_column_step<kRows>(fragment, i), scaled_pair(d, 8 * i, scale),
+             scaled_pair(d, 8 * i + 2, scale), scaled_pair(d, 8 * i + 4, scale),
+             scaled_pair(d, 8 * i + 6, scale));
+  }
+}

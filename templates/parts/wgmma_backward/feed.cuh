@@ -1,0 +1,84 @@
+// What runs beside the consumers, a thread each: K, Q and LSE come, V, dO and delta come, finished dV and dK
+// leave.
+#pragma once
+#include "params/backward.h"
+#include "parts/wgmma_backward/layout.cuh"
+#include "parts/wgmma_backward/tiles.cuh"
+#include "ptx/bulk.cuh"
+#include "ptx/mbarrier.cuh"
+#include "ptx/tma.cuh"
+
+// What one of two threads feeds: a tile of keys, then rows of queries with a statistic each.
+struct FeedKQ {
+  static constexpr bool kDeals = true;  // tiles to all others
+  static constexpr int kPanels = kPanelsQk, kBoxPanels = kBoxPanelsQk;
+  static constexpr int kKeys = kK, kKeysFull = kKFull;
+  static constexpr int kRows = kQ, kStatistics = kLse, kRowsFull = kQFull, kRowsEmpty = kQEmpty;
+};
+struct FeedVDo {
+  static constexpr bool kDeals = false;
+  static constexpr int kPanels = kPanelsV, kBoxPanels = kBoxPanelsV;
+  static constexpr int kKeys = kV, kKeysFull = kVFull;
+  static constexpr int kRows = kDo, kStatistics = kDelta, kRowsFull = kDoFull, kRowsEmpty = kDoEmpty;
+};
+
+template <class What>
+__device__ __forceinline__ void feed(const TensorMap& map_keys, const TensorMap& map_rows,
+                                     const float* statistics, const BackwardParams& p, unsigned shared) {
+  constexpr int kKeysBytes = What::kPanels * kTileN * kRowBytes;
+  constexpr int kRowsBytes = What::kPanels * kTileM * kRowBytes;
+  int step = 0;  // of the CTA, over all its tiles
+#pragma unroll 1
+  for (int round = 0;; ++round) {
+    const int index =
+        What::kDeals ? take_ticket(shared, round, tile_count(p), p) : read_ticket(shared, round);
+    if (index < 0) return;
+    const KeyTile tile = tile_at(index, p);
+    const int stage_of_keys = round % kKeyStages;
+    mbarrier_wait(shared + kKeysEmpty + 8 * stage_of_keys, round / kKeyStages % 2 ^ 1);
+    const unsigned keys_full = shared + What::kKeysFull + 8 * stage_of_keys;
+    mbarrier_arrive_expecting(keys_full, kKeysBytes);
+    load_tile<What::kPanels, What::kBoxPanels, kTileN>(shared + What::kKeys + stage_of_keys * kKeysBytes,
+                                                       map_keys, keys_full, tile.key, tile.head_kv,
+                                                       tile.batch);
+    int head = tile.head_kv * p.group;
+    int m = tile.first_step;
+#pragma unroll 1
+    for (int left = tile.steps(p); left > 0; --left, ++step) {
+      const int stage = step & 1;
+      const unsigned full = shared + What::kRowsFull + 8 * stage;
+      mbarrier_wait(shared + What::kRowsEmpty + 8 * stage, (step >> 1 & 1) ^ 1);
+      mbarrier_arrive_expecting(full, kRowsBytes + kRowStatistics);
+      load_tile<What::kPanels, What::kBoxPanels, kTileM>(shared + What::kRows + stage * kRowsBytes, map_rows,
+                                                         full, m * kTileM, head, tile.batch);
+      // No Hopper has memory for 2^32 rows.
+      const unsigned row = (tile.batch * p.heads + head) * p.padded_q + m * kTileM;
+      bulk_load(shared + What::kStatistics + stage * kRowStatistics, statistics + row, kRowStatistics, full);
+      if (++m == tile.end_step) {
+        m = tile.first_step;
+        ++head;
+      }
+    }
+  }
+}
+
+// dV and dK of each tile, once all consumers have staged them in the places of V and K, which are free again
+// when they have left.
+__device__ __forceinline__ void send_gradients(const TensorMap& map_dk, const TensorMap& map_dv,
+                                               const BackwardParams& p, unsigned shared) {
+#pragma unroll 1
+  for (int round = 0;; ++round) {
+    const int index = read_ticket(shared, round);
+    if (index < 0) return;
+    const KeyTile tile = tile_at(index, p);
+    const int stage = round % kKeyStages;
+    mbarrier_wait(shared + kDvStaged + 8 * stage, round / kKeyStages % 2);
+    store_tile<kPanelsV, kBoxPanelsV, kTileN>(map_dv, shared + kV + stage * kVBytes, tile.key, tile.head_kv,
+                                              tile.batch);
+    mbarrier_wait(shared + kDkStaged + 8 * stage, round / kKeyStages % 2);
+    store_tile<kPanelsQk, kBoxPanelsQk, kTileN>(map_dk, shared + kK + stage * kKBytes, tile.key, tile.head_kv,
+                                                tile.batch);
+    tma_store_wait_read();
+    mbarrier_arrive(shared + kKeysEmpty + 8 * stage);
+  }
+}

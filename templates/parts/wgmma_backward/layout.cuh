@@ -1,0 +1,92 @@
+// Where everything lies in the shared memory of a CTA that owns kTileN keys, and its barriers.
+#pragma once
+#include "parts/wgmma_backward/panels.cuh"
+
+constexpr int kStages = 2;         // of Q and dO: one step's and the next one's
+constexpr int kConsumerWarps = 8;  // of two warpgroups
+/*%^split%*/
+constexpr int kOwnerWarps = 8;  // which sum dV, or dK: all, since each warpgroup owns 64 keys
+/*%/split%*/
+/*%#split%*/
+constexpr int kOwnerWarps = 4;  // which sum dV, or dK: one warpgroup each
+/*%/split%*/
+
+constexpr int kKBytes = kTileN * kRowBytes * kPanelsQk;
+constexpr int kVBytes = kTileN * kRowBytes * kPanelsV;
+constexpr int kQBytes = kTileM * kRowBytes * kPanelsQk;  // of one stage
+constexpr int kDoBytes = kTileM * kRowBytes * kPanelsV;
+constexpr int kRowStatistics = 4 * kTileM;     // bytes: a float a query
+constexpr int kDsBytes = kTileN * kTileM * 2;  // of dS, or P, of a step
+
+constexpr int kK = 0;
+constexpr int kV = kK + kKeyStages * kKBytes;
+constexpr int kQ = kV + kKeyStages * kVBytes;
+constexpr int kDo = kQ + kStages * kQBytes;
+constexpr int kExchange = kDo + kStages * kDoBytes;  // between the warpgroups: dS for dQ, or P for dS
+constexpr int kLse = kExchange + kExchangeStages * kDsBytes;
+constexpr int kDelta = kLse + kStages * kRowStatistics;
+
+constexpr int kKFull = kDelta + kStages * kRowStatistics;
+constexpr int kVFull = kKFull + 8 * kKeyStages;
+constexpr int kDvStaged = kVFull + 8 * kKeyStages;      // in V's place
+constexpr int kDkStaged = kDvStaged + 8 * kKeyStages;   // in K's place
+constexpr int kKeysEmpty = kDkStaged + 8 * kKeyStages;  // both have left
+constexpr int kQFull = kKeysEmpty + 8 * kKeyStages;
+constexpr int kQEmpty = kQFull + 8 * kStages;
+constexpr int kDoFull = kQEmpty + 8 * kStages;
+constexpr int kDoEmpty = kDoFull + 8 * kStages;
+constexpr int kExchangeFull = kDoEmpty + 8 * kStages;
+constexpr int kExchangeEmpty = kExchangeFull + 8 * kExchangeStages;
+constexpr int kKRead = kExchangeEmpty + 8 * kExchangeStages;  // by all that read it besides dK's owners
+constexpr int kVRead = kKRead + 8;                            // likewise
+/*%#dq_turns%*/
+constexpr int kMayAdd = kVRead + 8;            // it is this tile's turn to add to a step's dQ
+constexpr int kAdded = kMayAdd + 8 * kStages;  // it has
+constexpr int kOrders = kAdded + 8 * kStages;  // how, and where: 16 bytes
+constexpr int kTickets = kOrders + 16 * kStages;
+/*%/dq_turns%*/
+/*%^dq_turns%*/
+constexpr int kTickets = kVRead + 8;
+/*%/dq_turns%*/
+
+/*%#dq_turns%*/
+// What an order may ask for, instead of an addition.
+constexpr unsigned kStores = 1;
+constexpr unsigned kConverts = 2;
+/*%/dq_turns%*/
+
+#include "parts/wgmma_backward/tickets.cuh"
+static_assert(kTickets + kTicketBytes <= kSharedBytes);
+
+// One thread makes the barriers; the caller synchronises the CTA.
+__device__ __forceinline__ void make_barriers(unsigned shared) {
+  for (int stage = 0; stage < kKeyStages; ++stage) {
+    mbarrier_init(shared + kKFull + 8 * stage, 1);
+    mbarrier_init(shared + kVFull + 8 * stage, 1);
+    mbarrier_init(shared + kKeysEmpty + 8 * stage, 1);
+    mbarrier_init(shared + kDvStaged + 8 * stage, kOwnerWarps);
+    mbarrier_init(shared + kDkStaged + 8 * stage, kOwnerWarps);
+  }
+  mbarrier_init(shared + kKRead, kOwnerWarps);
+  mbarrier_init(shared + kVRead, kOwnerWarps);
+  for (int stage = 0; stage < kStages; ++stage) {
+    mbarrier_init(shared + kQFull + 8 * stage, 1);
+    mbarrier_init(shared + kQEmpty + 8 * stage, kConsumerWarps);
+    mbarrier_init(shared + kDoFull + 8 * stage, 1);
+    mbarrier_init(shared + kDoEmpty + 8 * stage, kConsumerWarps);
+  }
+  for (int stage = 0; stage < kExchangeStages; ++stage) {
+    mbarrier_init(shared + kExchangeFull + 8 * stage, kOwnerWarps);
+    mbarrier_init(shared + kExchangeEmpty + 8 * stage, kOwnerWarps);
+  }
+  int ticket_readers = kConsumerWarps + 2;  // and two threads that feed and send
+  /*%#dq_turns%*/
+  ++ticket_readers;  // and the one that keeps turns
+  for (int stage = 0; stage < kStages; ++stage) {
+    mbarrier_init(shared + kMayAdd + 8 * stage, 1);
+    mbarrier_init(shared + kAdded + 8 * stage, kConsumerWarps);
+  }
+  /*%/dq_turns%*/
+  make_ticket_barriers(shared, ticket_readers);
+  mbarrier_init_fence();
+}

@@ -1,0 +1,63 @@
+// From scores to P and dS, transposed: a row a key, a column a query, whose LSE and delta lie in shared
+// memory. P and dS are kept as pairs, which is how products take them from registers.
+#pragma once
+#include "params/backward.h"
+#include "parts/wgmma_backward/panels.cuh"
+#include "ptx/convert.cuh"
+#include "ptx/math.cuh"
+#include "ptx/shared_pair.cuh"
+#include "ptx/unpack.cuh"
+
+// Whether causality or the end of the keys hides a score of 64 keys and the queries from `query` on.
+__device__ __forceinline__ bool needs_mask(int first_key, int query, const BackwardParams& p) {
+  bool hidden = first_key + 64 > p.seqlen_k;
+  /*%#causal%*/
+  hidden |= query + p.seqlen_k - p.seqlen_q < first_key + 63;
+  /*%/causal%*/
+  return hidden;
+}
+
+__device__ __forceinline__ void mask(float (&s)[kTileM / 2], int first_key, int query,
+                                     const BackwardParams& p) {
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    const int key = first_key + 16 * warp_of_warpgroup() + lane() / 4 + 8 * row;
+    // The first query that sees the key, counted from this thread's first one.
+    int first = -2 * (lane() % 4);
+    /*%#causal%*/
+    first += key + p.seqlen_q - p.seqlen_k - query;
+    /*%/causal%*/
+    if (key >= p.seqlen_k) first = kTileM;
+#pragma unroll
+    for (int i = 0; i < kTileM / 4; ++i) {
+      if (i / 2 * 8 + i % 2 < first) s[i / 2 * 4 + 2 * row + i % 2] = -kInfinity;
+    }
+  }
+}
+
+// p = exp(S - LSE).
+__device__ __forceinline__ void exponentiate(unsigned (&p)[kTileM / 4], const float (&s)[kTileM / 2],
+                                             unsigned lse, float scale_log2) {
+#pragma unroll
+  for (int j = 0; j < kTileM / 8; ++j) {
+    const float2 shift = load_pair(lse + 32 * j + 8 * (lane() % 4));
+    p[2 * j] =
+        pack(exp2_fast(s[4 * j] * scale_log2 - shift.x), exp2_fast(s[4 * j + 1] * scale_log2 - shift.y));
+    p[2 * j + 1] =
+        pack(exp2_fast(s[4 * j + 2] * scale_log2 - shift.x), exp2_fast(s[4 * j + 3] * scale_log2 - shift.y));
+  }
+}
+
+// ds = P (dP - delta), without the scale, which dK and dQ get at the end. P is taken as it was rounded, since
+// its scores are gone from the registers; p and ds may be the same.
+__device__ __forceinline__ void differentiate(unsigned (&ds)[kTileM / 4], const unsigned (&p)[kTileM / 4],
+                                              const float (&dp)[kTileM / 2], unsigned deltas) {
+#pragma unroll
+  for (int j = 0; j < kTileM / 8; ++j) {
+    const float2 delta = load_pair(deltas + 32 * j + 8 * (lane() % 4));
+    ds[2 * j] =
+        pack(low_half(p[2 * j]) * (dp[4 * j] - delta.x), high_half(p[2 * j]) * (dp[4 * j + 1] - delta.y));
+    ds[2 * j + 1] = pack(low_half(p[2 * j + 1]) * (dp[4 * j + 2] - delta.x),
+                         high_half(p[2 * j + 1]) * (dp[4 * j + 3] - delta.y));
+  }
+}

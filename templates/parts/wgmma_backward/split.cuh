@@ -1,0 +1,189 @@
+// Consumers where one warpgroup can't hold both dK and dV of its keys: two that share 64 keys. The owner of
+// dV computes S and P, and hands P to the owner of dK, which computes dP and dS. Each issues the gradient of
+// the step before ahead of its scores, so that Q and dO go back to the producer half a step before they are
+// asked for again.
+#pragma once
+#include "params/backward.h"
+#include "parts/wgmma_backward/chains.cuh"
+#include "parts/wgmma_backward/layout.cuh"
+#include "parts/wgmma_backward/scores.cuh"
+#include "parts/wgmma_backward/tiles.cuh"
+#include "ptx/mbarrier.cuh"
+#include "ptx/shared.cuh"
+#include "ptx/wgmma.cuh"
+
+// What both keep: which step of the CTA this is, over all its tiles; it says which stage, and which parity.
+struct SharedKeys {
+  const BackwardParams& params;
+  const unsigned shared;
+  const unsigned fragment;  // bytes to this lane's piece of a tile's rows
+  int step = 0;
+  int round = 0;  // tiles so far
+
+  __device__ __forceinline__ SharedKeys(const BackwardParams& parameters, unsigned shared_memory)
+      : params(parameters), shared(shared_memory), fragment(fragment_offset(0)) {}
+
+  __device__ __forceinline__ unsigned q_tile(int at) const { return shared + kQ + (at & 1) * kQBytes; }
+  __device__ __forceinline__ unsigned do_tile(int at) const { return shared + kDo + (at & 1) * kDoBytes; }
+  // Where this thread's registers of P lie: as they come, 16 bytes next to the neighbour's.
+  __device__ __forceinline__ unsigned p_pieces() const {
+    return shared + kExchange + (step & 1) * kDsBytes + threadIdx.x % 128 * 16;
+  }
+  __device__ __forceinline__ void wait_for(int barrier, int at) const {
+    mbarrier_wait(shared + barrier + 8 * (at & 1), at >> 1 & 1);
+  }
+  __device__ __forceinline__ void release(int barrier, int at) const {
+    arrive_once(shared + barrier + 8 * (at & 1));
+  }
+};
+
+struct ValueOwner : SharedKeys {
+  float dv[kHeadDimV / 2];
+  unsigned p[kTileM / 4];  // of the step before, transposed, as pairs
+
+  using SharedKeys::SharedKeys;
+
+  __device__ __forceinline__ void finish_scores(float (&s)[kTileM / 2], int key, int query) {
+    if (needs_mask(key, query, params)) mask(s, key, query, params);
+    exponentiate(p, s, shared + kLse + (step & 1) * kRowStatistics, params.scale_log2);
+    __syncwarp();
+    release(kQEmpty, step);
+    mbarrier_wait(shared + kExchangeEmpty + 8 * (step & 1), (step >> 1 & 1) ^ 1);
+#pragma unroll
+    for (int i = 0; i < kTileM / 16; ++i) {
+      store_shared(p_pieces() + 2048 * i, uint4{p[4 * i], p[4 * i + 1], p[4 * i + 2], p[4 * i + 3]});
+    }
+    __syncwarp();
+    release(kExchangeFull, step);
+    ++step;
+  }
+
+  __device__ __forceinline__ void first_step(int key, int query) {
+    float s[kTileM / 2];
+    wait_for(kQFull, step);
+    issue_scores<kHeadDim, kTileN, kTileM>(s, shared + kK, q_tile(step));
+    wgmma_wait<0>();
+    pin(s);
+    finish_scores(s, key, query);
+  }
+
+  __device__ __forceinline__ void next_step(int key, int query) {
+    float s[kTileM / 2];
+    wait_for(kDoFull, step - 1);
+    issue_gradient_v<kTileM>(dv, p, do_tile(step - 1));
+    wait_for(kQFull, step);
+    issue_scores<kHeadDim, kTileN, kTileM>(s, shared + kK, q_tile(step));
+    wgmma_wait<1>();
+    pin(dv);
+    pin(p);
+    release(kDoEmpty, step - 1);
+    wgmma_wait<0>();
+    pin(s);
+    finish_scores(s, key, query);
+  }
+
+  __device__ __forceinline__ void compute(const KeyTile& tile) {
+    clear(dv);
+    mbarrier_wait(shared + kKFull, round % 2);
+    int m = tile.first_step;
+    int left = tile.steps(params);
+    const bool any = left > 0;
+    if (any) first_step(tile.key, m * kTileM);
+#pragma unroll 1
+    while (--left > 0) {
+      if (++m == tile.end_step) m = tile.first_step;
+      next_step(tile.key, m * kTileM);
+    }
+    arrive_once(shared + kKRead);
+    if (any) {
+      wait_for(kDoFull, step - 1);
+      issue_gradient_v<kTileM>(dv, p, do_tile(step - 1));
+      wgmma_wait<0>();
+      pin(dv);
+      release(kDoEmpty, step - 1);
+    }
+    mbarrier_wait(shared + kVRead, round % 2);
+    stage_gradient<kTileN>(dv, shared + kV, fragment, 1.0f);
+    arrive_written(shared + kDvStaged);
+  }
+};
+
+struct KeyOwner : SharedKeys {
+  float dk[kHeadDim / 2];
+  unsigned ds[kTileM / 4];  // of the step before, transposed, as pairs
+
+  using SharedKeys::SharedKeys;
+
+  __device__ __forceinline__ void finish_scores(const float (&dp)[kTileM / 2]) {
+    wait_for(kExchangeFull, step);
+#pragma unroll
+    for (int i = 0; i < kTileM / 16; ++i) {
+      const uint4 piece = load_shared_16(p_pieces() + 2048 * i);
+      ds[4 * i] = piece.x;
+      ds[4 * i + 1] = piece.y;
+      ds[4 * i + 2] = piece.z;
+      ds[4 * i + 3] = piece.w;
+    }
+    differentiate(ds, ds, dp, shared + kDelta + (step & 1) * kRowStatistics);
+    __syncwarp();
+    release(kExchangeEmpty, step);
+    release(kDoEmpty, step);
+    ++step;
+  }
+
+  __device__ __forceinline__ void first_step() {
+    float dp[kTileM / 2];
+    wait_for(kDoFull, step);
+    issue_scores<kHeadDimV, kTileN, kTileM>(dp, shared + kV, do_tile(step));
+    wgmma_wait<0>();
+    pin(dp);
+    finish_scores(dp);
+  }
+
+  __device__ __forceinline__ void next_step() {
+    float dp[kTileM / 2];
+    wait_for(kQFull, step - 1);
+    issue_gradient_qk<kTileM>(dk, ds, q_tile(step - 1));
+    wait_for(kDoFull, step);
+    issue_scores<kHeadDimV, kTileN, kTileM>(dp, shared + kV, do_tile(step));
+    wgmma_wait<1>();
+    pin(dk);
+    pin(ds);
+    release(kQEmpty, step - 1);
+    wgmma_wait<0>();
+    pin(dp);
+    finish_scores(dp);
+  }
+
+  __device__ __forceinline__ void compute(const KeyTile& tile) {
+    clear(dk);
+    mbarrier_wait(shared + kVFull, round % 2);
+    int left = tile.steps(params);
+    const bool any = left > 0;
+    if (any) first_step();
+#pragma unroll 1
+    while (--left > 0) next_step();
+    arrive_once(shared + kVRead);
+    if (any) {
+      wait_for(kQFull, step - 1);
+      issue_gradient_qk<kTileM>(dk, ds, q_tile(step - 1));
+      wgmma_wait<0>();
+      pin(dk);
+      release(kQEmpty, step - 1);
+    }
+    mbarrier_wait(shared + kKRead, round % 2);
+    stage_gradient<kTileN>(dk, shared + kK, fragment, params.scale);
+    arrive_written(shared + kDkStaged);
+  }
+};
+
+// An owner's life: tile after tile until there are no more.
+template <class Owner>
+__device__ __forceinline__ void compute_tiles(Owner owner, const BackwardParams& p) {
+#pragma unroll 1
+  for (;; ++owner.round) {
+    const int index = read_ticket(owner.shared, owner.round);
+    if (index < 0) return;
+    owner.compute(tile_at(index, p));
+  }
+}

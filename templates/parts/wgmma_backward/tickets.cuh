@@ -1,0 +1,51 @@
+// How CTAs share out the tiles of a grid: one thread of each takes numbers from a counter in device memory
+// and hands them on to all who work on the tile.
+#pragma once
+#include "params/backward.h"
+#include "parts/wgmma_backward/panels.cuh"
+#include "ptx/grid_size.cuh"
+#include "ptx/mbarrier.cuh"
+#include "ptx/shared.cuh"
+
+// At kTickets: two numbers, and for each a barrier that it has come, and one that all have read it.
+constexpr int kTicketBytes = 40;
+
+__device__ __forceinline__ void make_ticket_barriers(unsigned shared, int readers) {
+  for (int slot = 0; slot < 2; ++slot) {
+    mbarrier_init(shared + kTickets + 8 * slot, 1);
+    mbarrier_init(shared + kTickets + 16 + 8 * slot, readers);
+  }
+}
+
+// The tile of the CTA's n-th round; -1 after the last one. The last CTA to finish leaves the counter zero.
+__device__ __forceinline__ int take_ticket(unsigned shared, int round, int tiles, const BackwardParams& p) {
+  const int slot = round % 2;
+  mbarrier_wait(shared + kTickets + 16 + 8 * slot, round / 2 % 2 ^ 1);
+  int index = atomicAdd(p.tile_counter, 1);
+  if (index >= tiles) {
+    index = -1;
+    if (atomicAdd(p.tile_counter + 1, 1) == grid_size() - 1) {
+      p.tile_counter[0] = 0;
+      p.tile_counter[1] = 0;
+    }
+  }
+  store_shared(shared + kTickets + 32 + 4 * slot, index);
+  mbarrier_arrive(shared + kTickets + 8 * slot);
+  return index;
+}
+
+// For one lane, or a whole warp.
+__device__ __forceinline__ int read_ticket(unsigned shared, int round) {
+  const int slot = round % 2;
+  mbarrier_wait(shared + kTickets + 8 * slot, round / 2 % 2);
+  const int index = load_shared(shared + kTickets + 32 + 4 * slot);
+  __syncwarp(__activemask());
+  arrive_once(shared + kTickets + 16 + 8 * slot);
+  return index;
+}
+
+// Keeps what is computed from a parameter out of registers from tile to tile: the producer has few.
+__device__ __forceinline__ int anew(int parameter) {
+  asm volatile("" : "+r"(parameter));
+  return parameter;
+}

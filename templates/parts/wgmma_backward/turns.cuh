@@ -1,0 +1,93 @@
+// Turns at adding to each tile of dQ: the first to come stores, so that nobody need clear the sums, and the
+// last one converts, so that no kernel need come after. Turns are in a fixed order, which makes the sums the
+// same from run to run, or as CTAs come. A thread beside the consumers waits for its CTA's turn at each step,
+// tells the consumers what to do, and passes the turn on.
+#pragma once
+#include "params/backward.h"
+#include "parts/wgmma_backward/layout.cuh"
+#include "parts/wgmma_backward/tiles.cuh"
+#include "ptx/acquire_release.cuh"
+#include "ptx/mbarrier.cuh"
+#include "ptx/shared.cuh"
+
+/*%#ordered%*/
+constexpr int kCounters = 1;  // of each tile of dQ: who is done
+/*%/ordered%*/
+/*%#claimed%*/
+constexpr int kCounters = 2;  // of each tile of dQ: who is done, and who has come
+/*%/claimed%*/
+
+// This tile's turn among `adders`.
+__device__ __forceinline__ int claim_turn(int* counters, int key, int adders) {
+  /*%#claimed%*/
+  return atomicAdd(counters + 1, 1);
+  /*%/claimed%*/
+  /*%#ordered%*/
+  // The order in which tiles are taken, so that whoever is waited for is at work already.
+  /*%#causal%*/
+  return adders - 1 - key / kTileN;
+  /*%/causal%*/
+  /*%^causal%*/
+  return key / kTileN;
+  /*%/causal%*/
+  /*%/ordered%*/
+}
+
+__device__ __forceinline__ void wait_for_turn(const int* counters, int turn, int adders) {
+  /*%#claimed%*/
+  // The first waits for nobody, the last for all others, and these only for the first.
+  const int done = turn + 1 == adders ? turn : min(turn, 1);
+  /*%/claimed%*/
+  /*%#ordered%*/
+  const int done = turn;
+  /*%/ordered%*/
+  if (done == 0) return;
+  while (load_acquire(counters) < done) continue;
+}
+
+// Tiles of keys that some of a step's queries see.
+__device__ __forceinline__ int adders_of(int m, const BackwardParams& p) {
+  int adders = anew(p.tiles);
+  /*%#causal%*/
+  adders = min(adders, ((m + 1) * kTileM + anew(p.seqlen_k) - anew(p.seqlen_q) + kTileN - 1) / kTileN);
+  /*%/causal%*/
+  return adders;
+}
+
+__device__ __forceinline__ void keep_turns(const BackwardParams& p, unsigned shared) {
+  int step = 0;  // of the CTA, over all its tiles
+#pragma unroll 1
+  for (int round = 0;; ++round) {
+    const int index = read_ticket(shared, round);
+    if (index < 0) return;
+    const KeyTile tile = tile_at(index, p);
+    int head = tile.head_kv * p.group;
+    int m = tile.first_step;
+    int* before = nullptr;  // the counters of the step before
+#pragma unroll 1
+    for (int left = tile.steps(p); left > 0; --left, ++step) {
+      int* counters = p.turns + kCounters * ((tile.batch * p.heads + head) * (anew(p.padded_q) / kTileM) + m);
+      const int adders = adders_of(m, p);
+      // On its way while the turn before is passed on, for which nobody need wait: so nobody waits in a
+      // circle.
+      const int turn = claim_turn(counters, tile.key, adders);
+      if (before != nullptr) add_release(before, 1);
+      before = counters;
+      wait_for_turn(counters, turn, adders);
+      const unsigned long long dq =
+          reinterpret_cast<unsigned long long>(p.dq) +
+          2 * (tile.batch * p.dq_batch + head * p.dq_head + anew(m) * kTileM * p.dq_row);
+      const unsigned how = (turn == 0 ? kStores : 0) | (turn + 1 == adders ? kConverts : 0);
+      store_shared(shared + kOrders + 16 * (step & 1),
+                   uint4{how, static_cast<unsigned>(anew(p.seqlen_q) - m * kTileM), static_cast<unsigned>(dq),
+                         static_cast<unsigned>(dq >> 32)});
+      mbarrier_arrive(shared + kMayAdd + 8 * (step & 1));
+      mbarrier_wait(shared + kAdded + 8 * (step & 1), step >> 1 & 1);
+      if (++m == tile.end_step) {
+        m = tile.first_step;
+        ++head;
+      }
+    }
+    if (before != nullptr) add_release(before, 1);
+  }
+}
