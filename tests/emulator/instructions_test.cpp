@@ -45,7 +45,11 @@ TEST_CASE("an instruction or modifier that is not known quotes its line") {
 TEST_CASE("text that is no PTX, or broken, is refused with its line") {
   Bench bench;
   const std::string start = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry test(";
-  const std::pair<std::string, const char*> kBroken[] = {
+  struct Broken {
+    std::string text;
+    const char* words;
+  };
+  const Broken kBroken[] = {
       {"int main() {}", "PTX line 1: this is not PTX, which begins with .version, in \"int main() {}\""},
       {"\x7f"
        "ELF\x02\x01",
@@ -59,10 +63,10 @@ TEST_CASE("text that is no PTX, or broken, is refused with its line") {
       {start + ") {\n.reg .b64 %d<2>;\nld.param.u64 %d1, [in];\nret;\n}\n",
        "PTX line 6: \"in\" is not declared: \"ld.param.u64 %d1, [in];\""},
   };
-  for (const auto& [text, words] : kBroken) {
-    CAPTURE(text);
-    CHECK_THROWS_WITH_AS(bench.device().load({.entry = "test", .ptx = text, .cubin = {}}),
-                         doctest::Contains(words), Error);
+  for (const Broken& broken : kBroken) {
+    CAPTURE(broken.text);
+    CHECK_THROWS_WITH_AS(bench.device().load({.entry = "test", .ptx = broken.text, .cubin = {}}),
+                         doctest::Contains(broken.words), Error);
   }
   CHECK_THROWS_WITH_AS(bench.device().load({.entry = "test", .ptx = {}, .cubin = {}}),
                        doctest::Contains("the image of \"test\" has no PTX"), Error);

@@ -53,7 +53,8 @@ TEST_CASE("TMA loads: every swizzle, and zeros outside the tensor") {
   std::vector<std::uint16_t> tensor(kWidth * kHeight);
   std::iota(tensor.begin(), tensor.end(), std::uint16_t{1});
   for (int swizzle : {0, 32, 64, 128}) {
-    for (auto [x, y] : {std::pair{0, 0}, std::pair{8, 3}, std::pair{-4, -2}, std::pair{88, 17}}) {
+    for (const auto& corner : {std::pair{0, 0}, std::pair{8, 3}, std::pair{-4, -2}, std::pair{88, 17}}) {
+      int x = corner.first, y = corner.second;
       CAPTURE(swizzle);
       CAPTURE(x);
       CAPTURE(y);
