@@ -246,13 +246,15 @@ Legality legal_wgmma_backward(const Problem& problem, const WgmmaBackwardSchedul
   const int dk = is_split(s) && dim_v > dim ? 0 : dim / 2;
   const int dv = is_split(s) && dim_v <= dim ? 0 : dim_v / 2;
   const int dq = adds_dq(s) ? dq_columns(problem, s) / 2 : 0;
-  const int needed = dk + dv + dq + s.tile_m / 4 + s.tile_m / 2 + kOtherRegisters;
+  // S and dP are whole at once before P takes the place of S and dQ is begun.
+  const int scores = is_split(s) ? s.tile_m / 4 + s.tile_m / 2
+                                 : std::max(dq + s.tile_m / 4 + s.tile_m / 2, s.tile_m / 2 + s.tile_m / 2);
+  const int needed = dk + dv + scores + kOtherRegisters;
   if (needed > kConsumerRegisters) {
-    return {
-        fmt::format("tile {}x{} needs about {} registers a thread (dK {}, dV {}, P {}, dP {}, dQ {}, the "
-                    "rest {}), two warpgroups leave {}",
-                    s.tile_m, s.tile_n, needed, dk, dv, s.tile_m / 4, s.tile_m / 2, dq, kOtherRegisters,
-                    kConsumerRegisters)};
+    return {fmt::format(
+        "tile {}x{} needs about {} registers a thread (dK {}, dV {}, S, P, dP and dQ {}, the rest {}), "
+        "two warpgroups leave {}",
+        s.tile_m, s.tile_n, needed, dk, dv, scores, kOtherRegisters, kConsumerRegisters)};
   }
   const int shared = std::max(owners_bytes(problem, s, 1), adds_dq(s) ? 0 : ring_bytes(problem, 3));
   if (shared > target.shared_per_cta) {
