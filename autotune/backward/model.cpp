@@ -66,8 +66,9 @@ double dq_fragments(int head_dim, const MmaBackwardSchedule& s) {
 }
 
 // What the tensor cores, shared memory and the additions to dQ take one after the other, for little of it
-// runs side by side in eight warps. The weights fit 78 timings on an H200 within 3 % (root mean square), and
-// pick the fastest or one 0.4 % slower in each of its 18 cells (docs/performance/mma-backward.md).
+// runs side by side in eight warps. The weights fit 66 timings on an H200 within 3.5 % (root mean square),
+// and name the fastest or one 0.4 % slower in each of 18 cells (docs/performance/mma-backward.md); that of
+// the additions is halved since, as 16 bytes a lane are added, not 8.
 double mma_ms(const Problem& problem, const Shape& shape, const MmaBackwardSchedule& s,
               const Target& target) {
   const double d = problem.head_dim, dv = problem.value_dim(), m = s.tile_m, n = s.tile_n;
