@@ -24,7 +24,7 @@ void shuffle(Warp& w, const Ins& i, u32 mask) {
               by = static_cast<int>(b[l] & 31);
     const int most = (l & segment) | (clamp & ~segment);
     const int least = l & segment;
-    int from = l;
+    int from;
     bool inside = true;
     switch (i.x) {
       case kIndex:

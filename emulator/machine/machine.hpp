@@ -165,6 +165,7 @@ struct Cluster {
   std::vector<MatrixTile> tiles;  // B operands of wgmma that were converted last
   u64 random_state = 1;
   u64 steps = 0;
+  u32 polls = 0;  // loads that may wait for another CTA's store
 
   u32 random() {  // xorshift
     random_state ^= random_state << 13;

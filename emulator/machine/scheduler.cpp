@@ -232,7 +232,7 @@ class Runner {
   void finished(Warp& warp) {
     --live_;
     --warp.cta->running;
-    for (std::size_t k = 0; k < warp.copies.groups.size(); ++k) warp.copies.groups[k].clear();
+    for (std::vector<LaneCopies>& group : warp.copies.groups) group.clear();
     if (launch_.cluster > 1) settle_cluster_barrier(cluster_);
   }
 

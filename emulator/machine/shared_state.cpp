@@ -25,7 +25,7 @@ std::string lane_name(u32 mark) {
 
 // Whether one of four readers' clocks, of those in the mask, is one that the agent has not seen.
 bool reads_are_late(const u32* clocks, const u32* seen_clocks, u32 mask) {
-  typedef i32 Four __attribute__((vector_size(16)));
+  using Four __attribute__((vector_size(16))) = i32;
   Four read, seen;
   std::memcpy(&read, clocks, sizeof read);
   std::memcpy(&seen, seen_clocks, sizeof seen);
@@ -297,7 +297,7 @@ void SharedState::make_barrier(Warp& warp, const Ins& ins, const Agent& agent, u
   });
   // Its first word keeps the initialiser's clock where those of readers of data would be.
   if (order_)
-    word_clocks_[records_[address >> 4].readers * groups_ * 16 + (address >> 2 & 3) * 4] =
+    word_clocks_[records_[address >> 4].readers * groups_ * 16 + std::size_t{address >> 2 & 3} * 4] =
         agent.clock[agent.id];
 }
 

@@ -136,40 +136,64 @@ void set_half_compare(Warp& w, const Ins& i, u32 mask) {
   w.set_predicate(i.d, mask, low);
   if (i.pair != 0) w.set_predicate(i.pair, mask, Pair ? high : ~low);
 }
+// What pick<T, Pair>() gives for the opcode's type.
+template <class Pick>
+Handler by_type(const Decoding& decoding, Pick pick) {
+  const bool pair = decoding.has("f16x2") || decoding.has("bf16x2");
+  if (decoding.has("bf16") || decoding.has("bf16x2"))
+    return pair ? pick.template operator()<Brain, true>() : pick.template operator()<Brain, false>();
+  return pair ? pick.template operator()<Half, true>() : pick.template operator()<Half, false>();
+}
+template <class F>
+void prepare_unary(Decoding& decoding) {
+  decoding.ins.run = by_type(
+      decoding, []<class T, bool Pair>() -> Handler { return scalar1<u32, u32, Packed<T, Pair, F>>; });
+}
+template <class F>
+void prepare_binary(Decoding& decoding) {
+  decoding.ins.run = by_type(
+      decoding, []<class T, bool Pair>() -> Handler { return scalar2<u32, u32, u32, Packed<T, Pair, F>>; });
+}
+template <bool Relu>
+void prepare_fma(Decoding& decoding) {
+  decoding.ins.run = by_type(decoding, []<class T, bool Pair>() -> Handler {
+    return scalar3<u32, u32, u32, u32, PackedFma<T, Pair, Relu>>;
+  });
+}
+template <template <u32> class Sign>
+void prepare_sign(Decoding& decoding) {
+  decoding.ins.run = by_type(decoding, []<class T, bool Pair>() -> Handler {
+    return scalar1<u32, u32, Sign<Pair ? 0x80008000u : 0x8000u>>;
+  });
+}
 void prepare_half_compare(Decoding& decoding) {
   static constexpr std::string_view kNames[] = {"eq",  "ne",  "lt",  "le",  "gt",  "ge",  "equ",
                                                 "neu", "ltu", "leu", "gtu", "geu", "num", "nan"};
   for (u8 k = 0; k < 14; ++k) {
     if (kNames[k] == decoding.match[1]) decoding.ins.x = k;
   }
+  decoding.ins.run =
+      by_type(decoding, []<class T, bool Pair>() -> Handler { return set_half_compare<T, Pair>; });
 }
-
-#define FLASHJIT_HALF_ROWS(NAME, T, PAIR, SIGNS)                                                          \
-  {"add.rn?.ftz?." NAME, "dss", kPacked, scalar2<u32, u32, u32, Packed<T, PAIR, PAdd>>},                  \
-      {"sub.rn?.ftz?." NAME, "dss", kPacked, scalar2<u32, u32, u32, Packed<T, PAIR, PSub>>},              \
-      {"mul.rn?.ftz?." NAME, "dss", kPacked, scalar2<u32, u32, u32, Packed<T, PAIR, PMul>>},              \
-      {"fma.rn.ftz?." NAME, "dsss", kPacked, scalar3<u32, u32, u32, u32, PackedFma<T, PAIR, false>>},     \
-      {"fma.rn.ftz?.relu." NAME, "dsss", kPacked, scalar3<u32, u32, u32, u32, PackedFma<T, PAIR, true>>}, \
-      {"max.ftz?." NAME, "dss", kPacked, scalar2<u32, u32, u32, Packed<T, PAIR, PMax>>},                  \
-      {"min.ftz?." NAME, "dss", kPacked, scalar2<u32, u32, u32, Packed<T, PAIR, PMin>>},                  \
-      {"max.ftz?.NaN." NAME, "dss", kPacked, scalar2<u32, u32, u32, Packed<T, PAIR, PMaxNan>>},           \
-      {"min.ftz?.NaN." NAME, "dss", kPacked, scalar2<u32, u32, u32, Packed<T, PAIR, PMinNan>>},           \
-      {"neg.ftz?." NAME, "ds", kPacked, scalar1<u32, u32, FlipSign<SIGNS>>},                              \
-      {"abs.ftz?." NAME, "ds", kPacked, scalar1<u32, u32, ClearSign<SIGNS>>},                             \
-      {"ex2.approx.ftz?." NAME, "ds", OpClass::special, scalar1<u32, u32, Packed<T, PAIR, PExp2>>},       \
-      {"tanh.approx." NAME, "ds", OpClass::special, scalar1<u32, u32, Packed<T, PAIR, PTanh>>}, {         \
-    "setp.(eq|ne|lt|le|gt|ge|equ|neu|ltu|leu|gtu|geu|num|nan).ftz?." NAME, "pss", kPacked,                \
-        set_half_compare<T, PAIR>, prepare_half_compare                                                   \
-  }
 
 constexpr OpClass kPacked = OpClass::packed;
 const Opcode kRows[] = {
-    FLASHJIT_HALF_ROWS("f16", Half, false, 0x8000u),
-    FLASHJIT_HALF_ROWS("f16x2", Half, true, 0x80008000u),
-    FLASHJIT_HALF_ROWS("bf16", Brain, false, 0x8000u),
-    FLASHJIT_HALF_ROWS("bf16x2", Brain, true, 0x80008000u),
+    {"add.rn?.ftz?.(f16|f16x2|bf16|bf16x2)", "dss", kPacked, nullptr, prepare_binary<PAdd>},
+    {"sub.rn?.ftz?.(f16|f16x2|bf16|bf16x2)", "dss", kPacked, nullptr, prepare_binary<PSub>},
+    {"mul.rn?.ftz?.(f16|f16x2|bf16|bf16x2)", "dss", kPacked, nullptr, prepare_binary<PMul>},
+    {"fma.rn.ftz?.(f16|f16x2|bf16|bf16x2)", "dsss", kPacked, nullptr, prepare_fma<false>},
+    {"fma.rn.ftz?.relu.(f16|f16x2|bf16|bf16x2)", "dsss", kPacked, nullptr, prepare_fma<true>},
+    {"max.ftz?.(f16|f16x2|bf16|bf16x2)", "dss", kPacked, nullptr, prepare_binary<PMax>},
+    {"min.ftz?.(f16|f16x2|bf16|bf16x2)", "dss", kPacked, nullptr, prepare_binary<PMin>},
+    {"max.ftz?.NaN.(f16|f16x2|bf16|bf16x2)", "dss", kPacked, nullptr, prepare_binary<PMaxNan>},
+    {"min.ftz?.NaN.(f16|f16x2|bf16|bf16x2)", "dss", kPacked, nullptr, prepare_binary<PMinNan>},
+    {"neg.ftz?.(f16|f16x2|bf16|bf16x2)", "ds", kPacked, nullptr, prepare_sign<FlipSign>},
+    {"abs.ftz?.(f16|f16x2|bf16|bf16x2)", "ds", kPacked, nullptr, prepare_sign<ClearSign>},
+    {"ex2.approx.ftz?.(f16|f16x2|bf16|bf16x2)", "ds", OpClass::special, nullptr, prepare_unary<PExp2>},
+    {"tanh.approx.(f16|f16x2|bf16|bf16x2)", "ds", OpClass::special, nullptr, prepare_unary<PTanh>},
+    {"setp.(eq|ne|lt|le|gt|ge|equ|neu|ltu|leu|gtu|geu|num|nan).ftz?.(f16|f16x2|bf16|bf16x2)", "pss", kPacked,
+     nullptr, prepare_half_compare},
 };
-#undef FLASHJIT_HALF_ROWS
 
 }  // namespace
 

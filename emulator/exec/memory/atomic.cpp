@@ -104,7 +104,7 @@ void atomic(Warp& w, const Ins& i, u32 mask) {
     for (u32 k = 0; k < count; ++k) {
       const u64 b = value(rows[results + k]);
       const u64 c = op == Op::compare_swap ? value(rows[results + count + k]) : 0;
-      std::byte* at = place.bytes + k * bytes;
+      std::byte* at = place.bytes + std::size_t{k} * bytes;
       const u64 old = bytes == 8   ? exchange<u64>(at, op, type, b, c)
                       : bytes == 4 ? exchange<u32>(at, op, type, b, c)
                                    : exchange<u16>(at, op, type, b, c);

@@ -1,4 +1,6 @@
 // ld and st in every state space.
+#include <thread>
+
 #include "emulator/exec/access.hpp"
 
 namespace flashjit::emulator::portable {
@@ -84,9 +86,16 @@ void store_words(Warp& w, const Ins& i, u32 mask) {
   if (counting(w)) count_access(w, i, mask, Shared ? Space::shared : Space::global, kBytes, true);
 }
 
+// A load that waits for another CTA's store: on a busy machine the thread that will store must get to run.
+template <bool Check>
+void poll(Warp& w, const Ins& i, u32 mask) {
+  constexpr u32 kPolls = 1024;
+  if (++w.cta->cluster->polls % kPolls == 0) std::this_thread::yield();
+  load_words<false, u32, 1, Check>(w, i, mask);
+}
+
 // ---- everything else: any space, any type, any register
-// ------------------------------------------------------------------- Ins::x bytes an element, Ins::y: 1
-// sign-extend, 2 the registers are 64 bits wide.
+// Ins::x bytes an element, Ins::y: 1 sign-extend, 2 the registers are 64 bits wide.
 enum : u8 { kSigned = 1, kWide = 2 };
 
 void load_any(Warp& w, const Ins& i, u32 mask) {
@@ -107,7 +116,7 @@ void load_any(Warp& w, const Ins& i, u32 mask) {
     }
     for (u32 k = 0; k < i.count; ++k) {
       u64 value = 0;
-      std::memcpy(&value, place.bytes + k * i.x, i.x);
+      std::memcpy(&value, place.bytes + std::size_t{k} * i.x, i.x);
       if ((i.y & kSigned) != 0)
         value = static_cast<u64>(static_cast<i64>(value << (64 - 8 * i.x)) >> (64 - 8 * i.x));
       if ((i.y & kWide) != 0)
@@ -134,7 +143,7 @@ void store_any(Warp& w, const Ins& i, u32 mask) {
     }
     for (u32 k = 0; k < i.count; ++k) {
       const u64 value = (i.y & kWide) != 0 ? w.source<u64>(rows[k])[l] : w.source<u32>(rows[k])[l];
-      std::memcpy(place.bytes + k * i.x, &value, i.x);
+      std::memcpy(place.bytes + std::size_t{k} * i.x, &value, i.x);
     }
   }
   if (counting(w)) count_access(w, i, mask, Space::generic, bytes, true);
@@ -192,6 +201,9 @@ void prepare_access(Decoding& decoding) {
                                                : word_handler<false, false>(Store, element, ins.count));
     if (quick != nullptr) {
       ins.run = quick;
+      const bool ordered = decoding.has("acquire") || decoding.has("relaxed") || decoding.has("volatile");
+      if (!Store && !shared && element == 4 && ins.count == 1 && ordered)
+        ins.run = decoding.checked ? poll<true> : poll<false>;
       if (shared) decoding.set_class(OpClass::shared);
       return;
     }
