@@ -12,14 +12,19 @@ namespace flashjit::cli {
 
 using Cell = std::pair<Problem, Shape>;
 
-// head_dim 64, 128 and 256, full and causal, sequences of 1k, 4k and 16k: 18 cells of the given dtype.
-inline std::vector<Cell> grid_of(DType dtype) {
+// head_dim 64, 128 and 256, full and causal, sequences of 1k, 4k and 16k: 18 cells of the problem's pass,
+// dtype and features.
+inline std::vector<Cell> grid_of(const Problem& like) {
   std::vector<Cell> cells;
   for (const int head_dim : {64, 128, 256}) {
     for (const bool causal : {false, true}) {
       for (const int seqlen : {1024, 4096, 16384}) {
+        Problem problem = like;
+        problem.head_dim = head_dim;
+        problem.head_dim_v = 0;
+        problem.causal = causal;
         cells.push_back(
-            {{.dtype = dtype, .head_dim = head_dim, .causal = causal},
+            {problem,
              {.batch = 16384 / seqlen, .heads = 2048 / head_dim, .seqlen_q = seqlen, .seqlen_k = seqlen}});
       }
     }

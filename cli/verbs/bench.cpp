@@ -166,7 +166,7 @@ void add_bench(CLI::App& app, int& exit_code) {
   flags->shape.add_to(*verb);
   flags->device.add_to(*verb);
   verb->add_flag("--grid", flags->grid,
-                 "head_dim 64, 128, 256, full and causal, 1k, 4k, 16k: 18 problems of --dtype");
+                 "head_dim 64, 128, 256, full and causal, 1k, 4k, 16k: 18 problems of this pass and dtype");
   verb->add_option("--schedule", flags->schedule, "this one and no other, such as mma:m128n64w4s2");
   verb->add_option("--family", flags->family, "simt, mma or wgmma only")
       ->check(CLI::IsMember({"simt", "mma", "wgmma"}));
@@ -187,7 +187,7 @@ void add_bench(CLI::App& app, int& exit_code) {
   verb->callback([flags, &exit_code] {
     const Problem problem = flags->problem.problem();
     exit_code = bench(
-        *flags, flags->grid ? grid_of(problem.dtype)
+        *flags, flags->grid ? grid_of(problem)
                             : std::vector<Cell>{{problem, flags->shape.shape(flags->device.emulated())}});
   });
 }

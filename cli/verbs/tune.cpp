@@ -185,14 +185,14 @@ void add_tune(CLI::App& app, int& exit_code) {
   verb->add_option("--family", flags->family, "simt, mma or wgmma only")
       ->check(CLI::IsMember({"simt", "mma", "wgmma"}));
   verb->add_flag("--grid", flags->grid,
-                 "head_dim 64, 128, 256, full and causal, 1k, 4k, 16k: 18 problems of --dtype");
+                 "head_dim 64, 128, 256, full and causal, 1k, 4k, 16k: 18 problems of this pass and dtype");
   verb->add_flag("--all", flags->all, "show every candidate");
   verb->add_option("--export", flags->export_file, "write the records to this wisdom file too");
   verb->add_flag("--json", flags->json, "one JSON line a problem");
   verb->callback([flags, &exit_code] {
     const Problem problem = flags->problem.problem();
     const std::vector<Cell> cells =
-        flags->grid ? grid_of(problem.dtype)
+        flags->grid ? grid_of(problem)
                     : std::vector<Cell>{{problem, flags->shape.shape(flags->device.emulated())}};
     exit_code = flags->dry_run ? dry_run(*flags, cells) : search(*flags, cells);
   });

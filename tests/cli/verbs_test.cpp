@@ -11,6 +11,7 @@
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 
 #include "flashjit/error.hpp"
@@ -129,6 +130,21 @@ TEST_CASE("inspect shows all kernels of a backward pass, or the one that is name
   CHECK(unknown.exit_code == 2);
   CHECK(contains(unknown.out, "kernel is \"epilogue\""));
   CHECK(contains(unknown.out, first));
+}
+
+TEST_CASE("tune --grid is the grid of the problem that is asked for") {
+  const Command command;
+  const Result lines = command.run(
+      "tune --dry-run --grid --json --arch sm_90a --family wgmma --pass backward "
+      "--deterministic --dtype fp16");
+  CHECK(lines.exit_code == 0);
+  CHECK(std::count(lines.out.begin(), lines.out.end(), '\n') == 18);
+  std::istringstream each(lines.out);
+  for (std::string line; std::getline(each, line);) {
+    CAPTURE(line.substr(0, 200));
+    CHECK(contains(json::parse(line)["problem"].get<std::string>(), "backward fp16 d"));
+    CHECK(contains(json::parse(line)["problem"].get<std::string>(), " deterministic"));
+  }
 }
 
 TEST_CASE("inspect refuses with exit code 2 and words") {
