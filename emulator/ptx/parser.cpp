@@ -31,7 +31,7 @@ class Parser {
   void version() {
     if (cursor_.dotted() != ".version") cursor_.fail("this is not PTX, which begins with .version");
     const std::string_view version = module_.version = cursor_.dotted();
-    if (version.size() < 2 || version[1] != '.' || version[0] < '6')
+    if (version.size() < 2 || version[1] != '.' || version[0] < '6' || version[0] > '9')
       cursor_.fail(fmt::format("PTX version {}, may be 6.0 to 9.x", version));
   }
 

@@ -26,7 +26,8 @@ void initial(Cursor& cursor, Variable& variable, u64 element) {
       cursor.fail("an initial value that is no number is not supported");
     u64 value = cursor.number().value;
     if (variable.value.size() + element > variable.bytes) cursor.fail("more initial values than elements");
-    for (u64 i = 0; i < element; ++i) variable.value.push_back(static_cast<u8>(value >> (8 * i)));
+    for (u64 i = 0; i < element; ++i)
+      variable.value.push_back(i < sizeof value ? static_cast<u8>(value >> (8 * i)) : u8{0});
   };
   if (!cursor.eat('{')) return one();
   if (cursor.eat('}')) return;
