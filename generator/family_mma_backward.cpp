@@ -133,7 +133,7 @@ int registers_of(const Problem& problem, const MmaBackwardSchedule& s, const Key
   int more = 62;
   if (target.capability < 80) {
     const int pieces = s.tile_m * (pitch_of(problem.head_dim) + pitch_of(problem.value_dim())) / 16;
-    more += 26 + 4 * ((pieces + 32 * s.warps - 1) / (32 * s.warps));
+    more += 25 + 4 * ((pieces + 32 * s.warps - 1) / (32 * s.warps));
   }
   return sums + std::max(scores, dq) + more;
 }

@@ -101,6 +101,12 @@ TEST_CASE("there is a legal schedule for every head_dim of every family on every
         CHECK(any(gradients, target, {"simt-backward:m16n16w4dq1", "simt-backward:m8n16w2dq1"}));
         gradients.deterministic = true;
         CHECK(any(gradients, target, {"simt-backward:m16n16w4", "simt-backward:m8n16w2"}));
+        Problem half = fp32;
+        half.pass = Pass::backward;
+        half.dtype = DType::fp16;
+        half.deterministic = true;
+        CHECK(any(half, target,
+                  {"mma-backward:m32n64w8s1", "mma-backward:m16n64w8s1", "mma-backward:m16n32w4s1"}));
         const Problem fp16{.dtype = DType::fp16, .head_dim = dim, .head_dim_v = dim_v};
         CHECK(any(fp16, target,
                   {"mma:m64n64w4s2", "mma:m64n32w4s1kv1", "mma:m64n16w4s1kv1qr1", "mma:m64n16w4s1kv1",
@@ -115,8 +121,9 @@ TEST_CASE("simt-backward: what does not divide or fit is said") {
   CHECK(reason(gradients, "simt-backward:m24n32w4", "sm_80") ==
         "4 warps cover 16 rows at a time: tile_m is 24, may be a multiple that divides 128");
   CHECK(reason(gradients, "simt-backward:m32n36w4", "sm_80") == "tile_n is 36, may be a multiple of 8");
-  CHECK(reason(gradients, "simt-backward:m64n64w4", "sm_80") ==
-        "tile 64x64 with 4 warps and head dims 128 and 128 needs about 268 registers a thread, there are 255");
+  CHECK(
+      reason(gradients, "simt-backward:m64n64w4", "sm_80") ==
+      "tile 64x64 with 4 warps and head dims 128 and 128 needs about 268 registers a thread, there are 255");
   CHECK(reason(gradients, "simt-backward:m64n64w8", "sm_80") ==
         "tile 64x64 with head dims 128 and 128 needs 168 KB of shared memory, sm_80 gives 163 KB");
   CHECK(reason(gradients, "simt-backward:m32n32w4dq2", "sm_80") ==
@@ -124,6 +131,28 @@ TEST_CASE("simt-backward: what does not divide or fit is said") {
   gradients.deterministic = true;
   CHECK(reason(gradients, "simt-backward:m32n32w4dq1", "sm_80") ==
         "deterministic gradients forbid atomic additions to dQ (dq1); use dq0 or dq2");
+}
+
+TEST_CASE("mma-backward: what does not divide or fit is said") {
+  Problem gradients{.pass = Pass::backward, .dtype = DType::bf16, .head_dim = 256};
+  CHECK(reason(gradients, "mma-backward:m64n64w8s2sp2dq1", "sm_90a").empty());
+  CHECK(reason(gradients, "mma-backward:m64n64w3", "sm_90a") ==
+        "warps is 3, backward mma needs pairs of them");
+  CHECK(reason(gradients, "mma-backward:m48n64w4", "sm_90a") ==
+        "tile_m is 48, backward mma needs 16, 32, 64 or 128");
+  CHECK(reason(gradients, "mma-backward:m64n80w8", "sm_90a") ==
+        "tile_n 80 does not split into multiples of 16 keys for 4 pairs of warps");
+  CHECK(reason(gradients, "mma-backward:m64n64w8s2dq1", "sm_80") ==
+        "tile 64x64 with 2 stages needs 217 KB of shared memory, sm_80 gives 163 KB");
+  CHECK(reason(gradients, "mma-backward:m64n64w4s1dq1", "sm_90a") ==
+        "tile 64x64 with 4 warps needs about 446 registers a thread, 255 are there; it would spill");
+  CHECK(reason(gradients, "mma-backward:m32n32w4dq2", "sm_90a") ==
+        "family mma adds to dQ in no fixed order; dq 0 is deterministic, in a pass of its own");
+  gradients.head_dim = 96;
+  CHECK(reason(gradients, "mma-backward:m64n64w8s2sp2dq1", "sm_90a") ==
+        "split 2 needs head dims of 32, 64, 128 or 256 (96 and 96), tile_m from 32 on (64) and 4, 8 or 12 "
+        "warps "
+        "(8)");
 }
 
 TEST_CASE("render throws legal()'s sentence, and validate()'s before it") {
