@@ -132,6 +132,7 @@ int bench(const BenchFlags& flags, const std::vector<Cell>& cells) {
                                    : flags.tuning == "quick" ? Tuning::quick
                                                              : Tuning::off};
   std::vector<Origin> origins;  // all plans first: tuning is not to heat up what is timed
+  origins.reserve(cells.size());
   for (const auto& [problem, shape] : cells)
     origins.push_back(state.ready(problem, shape, plan).ready->origin);
   int wrong = 0;
