@@ -79,6 +79,7 @@ TEST_CASE("many threads on one Engine compile and load a kernel once") {
   FakeEngine fake(script);
   constexpr int kThreads = 8;
   std::vector<std::thread> threads;
+  threads.reserve(kThreads);
   std::atomic<int> ready{0};
   for (int i = 0; i < kThreads; ++i) {
     threads.emplace_back([&, i] {
@@ -108,8 +109,10 @@ TEST_CASE("what the first of many throws, all of them throw, and the next one tr
   };
   FakeEngine fake(script);
   std::atomic<int> failed{0};
+  constexpr int kThreads = 4;
   std::vector<std::thread> threads;
-  for (int i = 0; i < 4; ++i) {
+  threads.reserve(kThreads);
+  for (int i = 0; i < kThreads; ++i) {
     threads.emplace_back([&] {
       try {
         fake.engine->prepare(kProblem, kShape);
@@ -119,7 +122,7 @@ TEST_CASE("what the first of many throws, all of them throw, and the next one tr
     });
   }
   for (std::thread& thread : threads) thread.join();
-  CHECK(failed == 4);
+  CHECK(failed == kThreads);
   broken = false;
   CHECK(fake.engine->plan(kProblem, kShape).origin().code == "compiled in 412 ms");
 }

@@ -41,7 +41,7 @@ struct RunOptions {
 // Runs kernel_text-like PTX on arrays of 32-bit words and returns what `out` holds then.
 class Bench {
  public:
-  explicit Bench(RunOptions options = {}) : options_(options) {
+  explicit Bench(const RunOptions& options = {}) : options_(options) {
     device_ = open_emulated_device(
         {.arch = options.arch, .seed = options.seed, .threads = 2, .counts = options.counts});
   }
