@@ -66,12 +66,12 @@ std::vector<Schedule> mma_space() {
 }
 
 // Long tiles of queries for narrow heads, short ones for wide heads, keys shared by the warpgroups for the
-// widest: legal() says where each fits. Turns between the warpgroups help where the mask leaves gaps, and
-// cost a little where not; longer ones (turns 2) were slower everywhere (docs/performance/wgmma-backward.md).
+// widest: legal() says where each fits. Longer turns between the warpgroups (turns 2) and turns at dQ as CTAs
+// come (dq 3) were slower everywhere (docs/performance/wgmma-backward.md).
 std::vector<Schedule> wgmma_space() {
   std::vector<Schedule> space;
   for (const int turns : {0, 1}) {
-    for (const int dq : {1, 3, 2, 0}) {
+    for (const int dq : {1, 2, 0}) {
       for (const int tile_m : {128, 64})
         space.emplace_back(WgmmaBackwardSchedule{.tile_m = tile_m, .dq = dq, .turns = turns});
     }

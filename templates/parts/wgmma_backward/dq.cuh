@@ -79,7 +79,7 @@ __device__ __forceinline__ void feed_ring(const TensorMap& map_k, const TensorMa
   Slot slot{0, 1};
 #pragma unroll 1
   for (int round = 0;; ++round) {
-    const int index = take_ticket(shared, round, p.tiles * p.heads * p.batch, p);
+    const int index = take_ticket(shared, round, anew(p.tiles) * p.heads * p.batch, p);
     if (index < 0) return;
     const QueryTile tile = tile_at(index, p);
     const int head_kv = tile.head / p.group;
