@@ -84,16 +84,17 @@ TEST_CASE("mma.sync against a plain product, in both shapes and types") {
       auto narrow = [&](float x) { return half ? half_of_float(x) : bf16_of_float(x); };
       auto pair = [&](float low, float high) { return narrow(low) | narrow(high) << 16; };
       // Each lane's registers: 4 of A, 2 of B, 2 not used.
-      std::vector<std::uint32_t> in(32 * 8);
+      std::vector<std::uint32_t> in(std::size_t{32} * 8);
       for (int lane = 0; lane < 32; ++lane) {
+        std::uint32_t* registers = &in[static_cast<std::size_t>(lane) * 8];
         const int g = lane / 4, t = lane % 4;
         for (int reg = 0; reg < 4; ++reg) {
           const int row = g + 8 * (reg & 1), k = 2 * t + 8 * (reg >> 1);
-          in[static_cast<std::size_t>(lane * 8 + reg)] = pair(value(1, row, k), value(1, row, k + 1));
+          registers[reg] = pair(value(1, row, k), value(1, row, k + 1));
         }
         for (int reg = 0; reg < 2; ++reg) {
           const int k = 2 * t + 8 * reg;
-          in[static_cast<std::size_t>(lane * 8 + 4 + reg)] = pair(value(2, k, g), value(2, k + 1, g));
+          registers[4 + reg] = pair(value(2, k, g), value(2, k + 1, g));
         }
       }
       const char* type = half ? "f16" : "bf16";

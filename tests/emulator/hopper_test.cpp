@@ -76,13 +76,14 @@ barrier.cluster.wait.aligned;
 
 TEST_CASE("wgmma against a plain product: K-major and MN-major, A from shared memory and registers") {
   // A (64 x 16) and B (n 32 x k 16, or k 16 x n 64) lie as TMA would put them, 128-byte swizzle.
+  constexpr std::size_t kTile = std::size_t{64} * 64;
   auto value = [](int seed, int r, int c) { return static_cast<float>((r * 7 + c * 3 + seed) % 11 - 5); };
   for (bool transposed : {false, true}) {
     for (bool registers : {false, true}) {
       CAPTURE(transposed);
       CAPTURE(registers);
       const int columns = transposed ? 64 : 32;
-      std::vector<std::uint16_t> a(64 * 64), b(64 * 64);
+      std::vector<std::uint16_t> a(kTile), b(kTile);
       auto put = [](std::vector<std::uint16_t>& to, int row, int column, float x) {
         int at = row * 128 + column * 2;
         at ^= ((at >> 7) & 7) << 4;
@@ -95,7 +96,7 @@ TEST_CASE("wgmma against a plain product: K-major and MN-major, A from shared me
         for (int n = 0; n < columns; ++n)
           transposed ? put(b, k, n, value(2, k, n)) : put(b, n, k, value(2, k, n));
       }
-      std::vector<std::uint32_t> in(64 * 64);
+      std::vector<std::uint32_t> in(kTile);
       std::memcpy(in.data(), a.data(), a.size() * 2);
       std::memcpy(in.data() + a.size() / 2, b.data(), b.size() * 2);
       std::string list = "{", stores;
@@ -160,7 +161,7 @@ END:
         Bench bench(
             {.grid = ctas, .threads = ctas == 1 ? 128u : 160u, .shared = 16384, .cluster = ctas, .seed = 3});
         const std::vector<std::uint32_t> out =
-            bench.run(kernel_text(body), in, static_cast<std::size_t>(64 * columns));
+            bench.run(kernel_text(body), in, std::size_t{64} * static_cast<std::size_t>(columns));
         int wrong = 0;
         for (int thread = 0; thread < 128; ++thread) {
           for (int e = 0; e < columns / 2; ++e) {
@@ -169,9 +170,9 @@ END:
                       column = 8 * (e >> 2) + 2 * (lane & 3) + (e & 1);
             float expected = 0;
             for (int k = 0; k < 16; ++k) expected += value(1, row, k) * value(2, k, column);
-            wrong += std::bit_cast<float>(out[static_cast<std::size_t>(thread * columns / 2 + e)]) != expected
-                         ? 1
-                         : 0;
+            const auto at = static_cast<std::size_t>(thread) * static_cast<std::size_t>(columns / 2) +
+                            static_cast<std::size_t>(e);
+            wrong += std::bit_cast<float>(out[at]) != expected ? 1 : 0;
           }
         }
         CHECK(wrong == 0);

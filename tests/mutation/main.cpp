@@ -90,7 +90,7 @@ struct Prepared {
 struct Row {
   std::string subject, what, where, caught;
   bool survived = false;
-  auto operator<=>(const Row&) const = default;
+  auto operator<=>(const Row&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
 // Reasons for survivors: "subject | statement | code | reason", where a subject of * stands for any.
@@ -286,7 +286,7 @@ int run_templates(const Options& options) {
                                 .templates = &templates,
                                 .edit = {},
                                 .first_seed = options.seed,
-                                .seeds = 3},
+                                .seeds = options.seeds},
                                compiles);
       if (!result.caught) continue;
       row.where = name;
