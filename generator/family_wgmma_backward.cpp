@@ -38,9 +38,6 @@ bool adds_dq(const WgmmaBackwardSchedule& s) {
 bool is_ordered(const WgmmaBackwardSchedule& s) {
   return s.dq == static_cast<int>(DqWay::ordered);
 }
-bool takes_turns(const WgmmaBackwardSchedule& s) {
-  return turn_counters(static_cast<DqWay>(s.dq)) > 0;
-}
 int dq_columns(const Problem& problem, const WgmmaBackwardSchedule& s) {
   return s.tile_m == 128 ? problem.head_dim : 64;
 }
@@ -57,7 +54,7 @@ int owners_bytes(const Problem& problem, const WgmmaBackwardSchedule& s, int key
   const int exchange = exchange_stages(s) * s.tile_n * s.tile_m * 2;
   const int statistics = 2 * 2 * 4 * s.tile_m;
   const int barriers =
-      8 * (5 * key_stages + 8 + 2 * exchange_stages(s) + 2 + (takes_turns(s) ? 8 : 0)) + kTicketBytes;
+      8 * (5 * key_stages + 8 + 2 * exchange_stages(s) + 2 + (is_ordered(s) ? 8 : 0)) + kTicketBytes;
   return tiles + exchange + statistics + barriers;
 }
 
@@ -107,8 +104,6 @@ std::map<std::string, bool> sections(const Problem& problem) {
           {"dv", true},
           {"split", false},
           {"dq_turns", false},
-          {"ordered", false},
-          {"claimed", false},
           {"last_keys_first", false},
           {"turns", false},
           {"short_turns", false},
@@ -155,9 +150,7 @@ Recipe recipe_owners(const Problem& problem, const WgmmaBackwardSchedule& s, con
       number("kExchangeStages", exchange_stages(s), "of what the warpgroups hand to each other"));
   recipe.sections["split"] = is_split(s);
   recipe.sections["dq"] = adds_dq(s);
-  recipe.sections["dq_turns"] = takes_turns(s);
-  recipe.sections["ordered"] = is_ordered(s);
-  recipe.sections["claimed"] = takes_turns(s) && !is_ordered(s);
+  recipe.sections["dq_turns"] = is_ordered(s);
   recipe.sections["last_keys_first"] = is_ordered(s) && problem.causal;
   recipe.sections["turns"] = s.turns > 0;
   recipe.sections["short_turns"] = s.turns == 1;

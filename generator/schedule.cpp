@@ -20,8 +20,7 @@ struct Knob {
   int S::*member;
 };
 
-constexpr std::string_view kDqMeaning =
-    "dQ: 0 in a pass of its own, 1 added atomically, 2 in a fixed order, 3 by who comes first";
+constexpr std::string_view kDqMeaning = "dQ: 0 in a pass of its own, 1 added atomically, 2 in a fixed order";
 
 template <class S>
 constexpr auto knobs_of() {
@@ -92,7 +91,7 @@ constexpr auto knobs_of() {
         {{"m", "tile_m", "query rows per step", 64, 256}, &S::tile_m},
         {{"n", "tile_n", "keys per CTA", 64, 256}, &S::tile_n},
         {{"s", "stages", "tiles of Q and dO in flight", 1, 4}, &S::stages},
-        {{"dq", "dq", kDqMeaning, 0, 3}, &S::dq},
+        {{"dq", "dq", kDqMeaning, 0, 2}, &S::dq},
         {{"t", "turns", "of the two warpgroups: 0 none, 1 for the exponentials, 2 for dS too", 0, 2},
          &S::turns},
     });

@@ -74,14 +74,13 @@ enum class DqWay {
   own_pass = 0,  // a second kernel owns the rows of dQ: no atomics, no sum in memory, deterministic
   atomic = 1,    // one pass over K and V adds to an fp32 sum in the workspace, in whatever order
   ordered = 2,   // the same additions, each query tile's in a fixed order: deterministic
-  claimed = 3,   // the same, as they come, but the first to come stores and the last converts to dQ
 };
 constexpr bool is_deterministic(DqWay way) {
   return way == DqWay::own_pass || way == DqWay::ordered;
 }
 // In the workspace, for each query tile.
 constexpr int turn_counters(DqWay way) {
-  return way == DqWay::ordered ? 1 : way == DqWay::claimed ? 2 : 0;
+  return way == DqWay::ordered ? 1 : 0;
 }
 
 // Backward on fp32 FMA.

@@ -47,7 +47,6 @@ double wgmma_flops_per_clock(const Problem& problem, const Shape& shape, const W
   if (narrow && s.tile_m == 64) rate *= 0.9;
   if (!wide && s.tile_n == 64) rate *= narrow ? 0.8 : 0.95;
   if (s.turns > 0) rate *= own_pass && !(narrow && problem.causal) ? 1.05 : narrow ? 1.02 : 0.995;
-  if (way == DqWay::claimed) rate *= 0.88;
   if (way == DqWay::ordered) {
     // A head's tiles wait for each other at its start. That is least where they begin at queries of their
     // own, or where one head's last tiles run beside the next one's first.

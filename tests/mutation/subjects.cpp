@@ -53,7 +53,7 @@ namespace {
 std::vector<Subject> backward_subjects() {
   constexpr Problem kWgmma{.pass = Pass::backward, .head_dim = 64, .causal = true};
   constexpr Problem kOrdered{.pass = Pass::backward, .head_dim = 80, .causal = true, .deterministic = true};
-  constexpr Problem kClaimed{.pass = Pass::backward, .head_dim = 80};
+  constexpr Problem kFull{.pass = Pass::backward, .head_dim = 80};
   constexpr Problem kSplit{.pass = Pass::backward, .head_dim = 136, .causal = true};
   constexpr Problem kMma{.pass = Pass::backward, .head_dim = 64, .causal = true};
   constexpr Problem kMmaFp16{.pass = Pass::backward, .dtype = DType::fp16, .head_dim = 64, .causal = true};
@@ -62,8 +62,8 @@ std::vector<Subject> backward_subjects() {
   std::vector<Subject> subjects{
       subject("wgmma backward", "sm_90a", "wgmma-backward:m128n128s2", kWgmma, kWide),
       subject("wgmma backward, dQ in order", "sm_90a", "wgmma-backward:m64n128s2dq2", kOrdered, kWide),
-      subject("wgmma backward, dQ as they come", "sm_90a", "wgmma-backward:m64n128s2dq3", kClaimed, kWide),
-      subject("wgmma backward, rows without keys", "sm_90a", "wgmma-backward:m128n128s2dq3", kWgmma,
+      subject("wgmma backward, dQ in order, full", "sm_90a", "wgmma-backward:m64n128s2dq2", kFull, kWide),
+      subject("wgmma backward, rows without keys", "sm_90a", "wgmma-backward:m128n128s2dq2", kWgmma,
               few_keys),
       subject("wgmma backward, two passes", "sm_90a", "wgmma-backward:m64n64s2dq0", kSplit, kShape),
       subject("mma backward", "sm_90a", "mma-backward:m32n64w4s2dq1", kMma),

@@ -1,7 +1,7 @@
 // Turns at adding to each tile of dQ: the first to come stores, so that nobody need clear the sums, and the
 // last one converts, so that no kernel need come after. Turns are in a fixed order, which makes the sums the
-// same from run to run, or as CTAs come. A thread beside the consumers waits for its CTA's turn at each step,
-// tells the consumers what to do, and passes the turn on.
+// same from run to run. A thread beside the consumers waits for its CTA's turn at each step, tells the
+// consumers what to do, and passes the turn on.
 #pragma once
 #include "params/backward.h"
 #include "parts/wgmma_backward/layout.cuh"
@@ -10,39 +10,21 @@
 #include "ptx/mbarrier.cuh"
 #include "ptx/shared.cuh"
 
-/*%#ordered%*/
-constexpr int kCounters = 1;  // of each tile of dQ: who is done
-/*%/ordered%*/
-/*%#claimed%*/
-constexpr int kCounters = 2;  // of each tile of dQ: who is done, and who has come
-/*%/claimed%*/
-
-// This tile's turn among `adders`.
-__device__ __forceinline__ int claim_turn(int* counters, int key, int adders) {
-  /*%#claimed%*/
-  return atomicAdd(counters + 1, 1);
-  /*%/claimed%*/
-  /*%#ordered%*/
-  // The order in which tiles are taken, so that whoever is waited for is at work already.
+// This tile's turn among `adders`: the order in which tiles are taken, so that whoever is waited for is at
+// work already.
+__device__ __forceinline__ int turn_of(int key, int adders) {
   /*%#causal%*/
   return adders - 1 - key / kTileN;
   /*%/causal%*/
   /*%^causal%*/
   return key / kTileN;
   /*%/causal%*/
-  /*%/ordered%*/
 }
 
-__device__ __forceinline__ void wait_for_turn(const int* counters, int turn, int adders) {
-  /*%#claimed%*/
-  // The first waits for nobody, the last for all others, and these only for the first.
-  const int done = turn + 1 == adders ? turn : min(turn, 1);
-  /*%/claimed%*/
-  /*%#ordered%*/
-  const int done = turn;
-  /*%/ordered%*/
-  if (done == 0) return;
-  while (load_acquire(counters) < done) continue;
+// Until as many as come before this turn are done.
+__device__ __forceinline__ void wait_for_turn(const int* done, int turn) {
+  if (turn == 0) return;
+  while (load_acquire(done) < turn) continue;
 }
 
 // Tiles of keys that some of a step's queries see.
@@ -63,17 +45,15 @@ __device__ __forceinline__ void keep_turns(const BackwardParams& p, unsigned sha
     const KeyTile tile = tile_at(index, p);
     int head = tile.head_kv * p.group;
     int m = tile.first_step;
-    int* before = nullptr;  // the counters of the step before
+    int* before = nullptr;  // the counter of the step before
 #pragma unroll 1
     for (int left = tile.steps(p); left > 0; --left, ++step) {
-      int* counters = p.turns + kCounters * ((tile.batch * p.heads + head) * (anew(p.padded_q) / kTileM) + m);
+      int* done = p.turns + (tile.batch * p.heads + head) * (anew(p.padded_q) / kTileM) + m;
       const int adders = adders_of(m, p);
-      // On its way while the turn before is passed on, for which nobody need wait: so nobody waits in a
-      // circle.
-      const int turn = claim_turn(counters, tile.key, adders);
+      const int turn = turn_of(tile.key, adders);
       if (before != nullptr) add_release(before, 1);
-      before = counters;
-      wait_for_turn(counters, turn, adders);
+      before = done;
+      wait_for_turn(done, turn);
       const unsigned long long dq =
           reinterpret_cast<unsigned long long>(p.dq) +
           2 * (tile.batch * p.dq_batch + head * p.dq_head + anew(m) * kTileM * p.dq_row);

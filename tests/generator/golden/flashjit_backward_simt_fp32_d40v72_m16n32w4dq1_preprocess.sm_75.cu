@@ -33,7 +33,8 @@ struct BackwardParams {
                     // see no key and for padding
   float* delta;     // workspace (batch, heads, padded_q): the row's sum of dO * O; 0 for padding
   float* dq_sum;  // workspace (batch, heads, padded_q, head_dim), if the schedule adds dQ up: before scaling
-  int* turns;     // workspace (batch, heads, padded_q / tile_m, 1 or 2), if additions to dQ take turns
+  int* turns;     // workspace (batch, heads, padded_q / tile_m): additions to dQ that are done, if they take
+                  // turns
   int* tile_counter;  // two zeros, which a kernel that takes its tiles from it leaves zero again
 
   long long q_batch, q_head, q_row;

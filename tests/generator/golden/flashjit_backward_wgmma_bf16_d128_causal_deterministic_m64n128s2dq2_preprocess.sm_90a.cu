@@ -1,4 +1,4 @@
-// backward bf16 d128 causal, schedule wgmma-backward:m64n128s2dq3, for sm_90a.
+// backward bf16 d128 causal deterministic, schedule wgmma-backward:m64n128s2dq2, for sm_90a.
 // Written by flashjit 0.1.0 from templates/kernels/backward_preprocess.cu.
 
 constexpr int kElementBytes = 2;  // of dO and O
@@ -7,7 +7,7 @@ constexpr int kLanes = 16;        // side by side on a row
 constexpr int kRows = 128;        // per CTA
 constexpr int kThreads = 256;     // per CTA
 constexpr int kHeadDim = 128;     // columns of dQ
-constexpr int kTurns = 4;         // counters of a CTA's rows of dQ
+constexpr int kTurns = 2;         // counters of a CTA's rows of dQ
 
 // Before the backward pass proper (FlashAttention-2, Dao, arXiv 2307.08691, algorithm 2, line 4): delta, the
 // sum of dO * O of each query row, and the LSE in units of log2. A CTA does kRows rows of one head, up to the
@@ -34,7 +34,8 @@ struct BackwardParams {
                     // see no key and for padding
   float* delta;     // workspace (batch, heads, padded_q): the row's sum of dO * O; 0 for padding
   float* dq_sum;  // workspace (batch, heads, padded_q, head_dim), if the schedule adds dQ up: before scaling
-  int* turns;     // workspace (batch, heads, padded_q / tile_m, 1 or 2), if additions to dQ take turns
+  int* turns;     // workspace (batch, heads, padded_q / tile_m): additions to dQ that are done, if they take
+                  // turns
   int* tile_counter;  // two zeros, which a kernel that takes its tiles from it leaves zero again
 
   long long q_batch, q_head, q_row;
@@ -99,7 +100,7 @@ __device__ __forceinline__ float dot(const uint4& x, const uint4& y) {
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads)
-    flashjit_backward_wgmma_bf16_d128_causal_m64n128s2dq3_preprocess(const __grid_constant__ BackwardParams params) {
+    flashjit_backward_wgmma_bf16_d128_causal_deterministic_m64n128s2dq2_preprocess(const __grid_constant__ BackwardParams params) {
   // Neighbours have the same rows of neighbouring heads, which often lie next to each other.
   const int rows_of_heads = blockIdx.x / params.heads;
   const int head = blockIdx.x - rows_of_heads * params.heads;

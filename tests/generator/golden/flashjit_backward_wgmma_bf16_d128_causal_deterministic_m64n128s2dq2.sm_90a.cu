@@ -1,4 +1,4 @@
-// backward bf16 d128 causal, schedule wgmma-backward:m64n128s2dq3, for sm_90a.
+// backward bf16 d128 causal deterministic, schedule wgmma-backward:m64n128s2dq2, for sm_90a.
 // Written by flashjit 0.1.0 from templates/kernels/backward_wgmma.cu.
 
 constexpr int kHeadDim = 128;            // columns of q, k, dq and dk
@@ -38,7 +38,8 @@ struct BackwardParams {
                     // see no key and for padding
   float* delta;     // workspace (batch, heads, padded_q): the row's sum of dO * O; 0 for padding
   float* dq_sum;  // workspace (batch, heads, padded_q, head_dim), if the schedule adds dQ up: before scaling
-  int* turns;     // workspace (batch, heads, padded_q / tile_m, 1 or 2), if additions to dQ take turns
+  int* turns;     // workspace (batch, heads, padded_q / tile_m): additions to dQ that are done, if they take
+                  // turns
   int* tile_counter;  // two zeros, which a kernel that takes its tiles from it leaves zero again
 
   long long q_batch, q_head, q_row;
@@ -441,6 +442,7 @@ __device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
   // longest.
   const int batch_head = index / tiles;
   int n = index - batch_head * tiles;
+  n = tiles - 1 - n;  // who comes first to a tile of queries is who starts there
   KeyTile tile;
   tile.key = n * kTileN;
   tile.batch = batch_head / p.heads_kv;
@@ -1178,8 +1180,8 @@ struct KeyOwner {
 
 // Turns at adding to each tile of dQ: the first to come stores, so that nobody need clear the sums, and the
 // last one converts, so that no kernel need come after. Turns are in a fixed order, which makes the sums the
-// same from run to run, or as CTAs come. A thread beside the consumers waits for its CTA's turn at each step,
-// tells the consumers what to do, and passes the turn on.
+// same from run to run. A thread beside the consumers waits for its CTA's turn at each step, tells the
+// consumers what to do, and passes the turn on.
 
 // Order between CTAs through a word of global memory (PTX ISA, "ld.acquire", "red.release").
 
@@ -1195,18 +1197,16 @@ __device__ __forceinline__ void add_release(int* word, int value) {
   asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
 }
 
-constexpr int kCounters = 2;  // of each tile of dQ: who is done, and who has come
-
-// This tile's turn among `adders`.
-__device__ __forceinline__ int claim_turn(int* counters, int key, int adders) {
-  return atomicAdd(counters + 1, 1);
+// This tile's turn among `adders`: the order in which tiles are taken, so that whoever is waited for is at
+// work already.
+__device__ __forceinline__ int turn_of(int key, int adders) {
+  return adders - 1 - key / kTileN;
 }
 
-__device__ __forceinline__ void wait_for_turn(const int* counters, int turn, int adders) {
-  // The first waits for nobody, the last for all others, and these only for the first.
-  const int done = turn + 1 == adders ? turn : min(turn, 1);
-  if (done == 0) return;
-  while (load_acquire(counters) < done) continue;
+// Until as many as come before this turn are done.
+__device__ __forceinline__ void wait_for_turn(const int* done, int turn) {
+  if (turn == 0) return;
+  while (load_acquire(done) < turn) continue;
 }
 
 // Tiles of keys that some of a step's queries see.
@@ -1225,17 +1225,15 @@ __device__ __forceinline__ void keep_turns(const BackwardParams& p, unsigned sha
     const KeyTile tile = tile_at(index, p);
     int head = tile.head_kv * p.group;
     int m = tile.first_step;
-    int* before = nullptr;  // the counters of the step before
+    int* before = nullptr;  // the counter of the step before
 #pragma unroll 1
     for (int left = tile.steps(p); left > 0; --left, ++step) {
-      int* counters = p.turns + kCounters * ((tile.batch * p.heads + head) * (anew(p.padded_q) / kTileM) + m);
+      int* done = p.turns + (tile.batch * p.heads + head) * (anew(p.padded_q) / kTileM) + m;
       const int adders = adders_of(m, p);
-      // On its way while the turn before is passed on, for which nobody need wait: so nobody waits in a
-      // circle.
-      const int turn = claim_turn(counters, tile.key, adders);
+      const int turn = turn_of(tile.key, adders);
       if (before != nullptr) add_release(before, 1);
-      before = counters;
-      wait_for_turn(counters, turn, adders);
+      before = done;
+      wait_for_turn(done, turn);
       const unsigned long long dq =
           reinterpret_cast<unsigned long long>(p.dq) +
           2 * (tile.batch * p.dq_batch + head * p.dq_head + anew(m) * kTileM * p.dq_row);
@@ -1268,7 +1266,7 @@ __device__ __forceinline__ void take_registers() {
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
-    flashjit_backward_wgmma_bf16_d128_causal_m64n128s2dq3(const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,
+    flashjit_backward_wgmma_bf16_d128_causal_deterministic_m64n128s2dq2(const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,
                    const __grid_constant__ TensorMap map_v, const __grid_constant__ TensorMap map_dout,
                    const __grid_constant__ TensorMap map_dk, const __grid_constant__ TensorMap map_dv,
                    const __grid_constant__ BackwardParams p) {
