@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <fstream>
@@ -10,6 +11,8 @@
 #include <thread>
 
 #include "autotune/wisdom.hpp"
+#include "autotune/wisdom/shipped.hpp"
+#include "generator/legality.hpp"
 
 using namespace flashjit;
 using namespace flashjit::autotune;
@@ -264,4 +267,20 @@ TEST_CASE("the shipped tables parse, and a GPU's name leaves the driver out") {
   for (const WisdomRecord& one : shipped_wisdom().records()) CHECK_FALSE(one.timings.empty());
   CHECK(gpu_of("NVIDIA H200, driver 580.159") == "NVIDIA H200");
   CHECK(gpu_of("fake") == "fake");
+}
+
+TEST_CASE("each line of the shipped tables is read, and names a schedule that is legal") {
+  for (const ShippedTable& table : shipped_tables()) {
+    CAPTURE(std::string(table.path));
+    Wisdom wisdom;
+    CHECK(wisdom.add_text(table.text, table.path,
+                          [](std::string_view line) { FAIL_CHECK(std::string(line)); }));
+    const auto lines = std::count(table.text.begin(), table.text.end(), '\n');
+    CHECK(static_cast<std::ptrdiff_t>(wisdom.records().size()) == lines - 1);
+    for (const WisdomRecord& record : wisdom.records()) {
+      CAPTURE(to_string(record.schedule));
+      CAPTURE(describe(record.problem));
+      CHECK(legal(record.problem, record.schedule, target_of(record.arch)).reason == "");
+    }
+  }
 }
