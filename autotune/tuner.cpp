@@ -147,6 +147,7 @@ void Run::compile() {
       std::chrono::milliseconds(static_cast<std::int64_t>(1000 * effort_.compile_share * effort_.budget));
   say(fmt::format("compiling {} candidates", schedules.size()), true);
   std::size_t heard = 0;
+  std::vector<Candidate*> spilling;
   runner_.build(schedules, time,
                 [&](std::size_t index, const runtime::Resources& resources, const std::string& error) {
                   Candidate& candidate = *in_.at(index);
@@ -156,11 +157,18 @@ void Run::compile() {
                   } else {
                     ++result_.compiled;
                     const int spills = resources.spill_stores + resources.spill_loads;
-                    if (spills > 0) candidate.pruned = fmt::format("spills {} bytes of registers", spills);
+                    if (spills > 0) {
+                      candidate.pruned = fmt::format("spills {} bytes of registers", spills);
+                      spilling.push_back(&candidate);
+                    }
                   }
                   ++heard;
                   say(fmt::format("compiled {} of {}", heard, schedules.size()), heard == schedules.size());
                 });
+  // What spills is slow, not wrong: better than nothing, where nothing else compiles.
+  if (static_cast<int>(spilling.size()) == result_.compiled) {
+    for (Candidate* candidate : spilling) candidate->pruned.clear();
+  }
   std::erase_if(in_, [](const Candidate* candidate) { return !candidate->pruned.empty(); });
   if (elapsed() >= effort_.compile_share * effort_.budget) result_.out_of_time = true;
 }

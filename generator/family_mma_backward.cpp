@@ -72,13 +72,17 @@ struct QueriesLayout {
 };
 
 // The first that fits of what is fastest with room enough. 32 rows a warp halve its reads of K and V, but
-// beside 256 columns of dQ only 16 fit in registers.
+// beside 256 columns of dQ only 16 fit in registers; with 64 keys a step 64 columns spilled on Hopper.
 QueriesLayout queries_layout(const Problem& problem, const Target& target) {
   const int row_bytes = pitch_of(problem.head_dim) + pitch_of(problem.value_dim());
   const bool wide = problem.head_dim > 128;
   const bool narrow = problem.head_dim <= 64;
   const QueriesLayout wishes[] = {
-      {wide ? 1 : 2, wide ? 8 : 4, narrow || wide ? 64 : 32, 2},
+      {wide ? 1 : 2, wide ? 8 : 4,
+       wide     ? 64
+       : narrow ? 48
+                : 32,
+       2},
       {wide ? 1 : 2, wide ? 8 : 4, 32, 1},
       {1, 4, 32, 1},
       {1, 4, 16, 1},

@@ -172,6 +172,15 @@ TEST_CASE("a single survivor is checked but never timed") {
   CHECK(bench.kernels.clock.slept == 0);
 }
 
+TEST_CASE("where every candidate spills, the fastest of them is chosen all the same") {
+  Bench probe;
+  const auto names = tried(probe.tune());
+  Bench bench;
+  for (const std::string& name : names) bench.kernels.spills[name] = 12;
+  bench.kernels.milliseconds[names[3]] = 0.1;
+  CHECK(to_string(bench.tune().best) == names[3]);
+}
+
 TEST_CASE("when nothing survives, the first reason is in the error") {
   Bench bench;
   bench.kernels.refuses = [](const std::string&) { return true; };
