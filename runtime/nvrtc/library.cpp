@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
+
 #include "flashjit/error.hpp"
 #include "runtime/dynamic_library.hpp"
 
@@ -10,6 +12,15 @@ namespace flashjit::runtime {
 namespace {
 
 constexpr int kOldest = 1200;  // 12.0 is the first that knows sm_90a
+
+// NVRTC opens its built-in functions by name, and so finds only what the system's loader knows; one that is
+// loaded already it finds by that name too. A wheel's lies beside it, and nowhere that the loader looks.
+void load_builtins_beside(const std::string& nvrtc, int major, int minor) {
+  const std::filesystem::path folder = std::filesystem::path(nvrtc).parent_path();
+  if (folder.empty()) return;
+  // Where there is none, NVRTC may find another, or says so when it compiles.
+  static_cast<void>(DynamicLibrary(folder / fmt::format("libnvrtc-builtins.so.{}.{}", major, minor)));
+}
 
 }  // namespace
 
@@ -52,6 +63,7 @@ NvrtcLibrary::NvrtcLibrary(const std::string& path) {
                 fmt::format("{} is no NVRTC that flashjit can use: it has no {}", path, missing),
                 "FLASHJIT_NVRTC names another one; `pip install nvidia-cuda-nvrtc` gets the newest");
   }
+  load_builtins_beside(path, major, minor);
 }
 
 void NvrtcLibrary::check(nvrtcResult result, const char* call) const {
