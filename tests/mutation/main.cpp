@@ -9,8 +9,7 @@
 // the emulator under all checks. templates: each mutant of template_mutants.txt. alarms: nothing is broken;
 // each subject runs with --seeds seeds, and must be right and clean every time. --sample runs that many,
 // drawn by --seed. --report writes the table of who was caught by what. Exits 0 when all are caught (sync: at
-// least 95 % of those that break something, and each survivor stands in survivors.txt with its reason), 1
-// when not, 77 without NVRTC.
+// least 95 %, and each survivor stands in survivors.txt with its reason), 1 when not, 77 without NVRTC.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -243,14 +242,17 @@ int run_sync(const Options& options) {
     std::fflush(stdout);
     rows.push_back({job.prepared->subject.name, job.mutant->statement, where, by, !result.caught});
   });
-  // What is as right as before cannot be caught: it counts in neither.
-  const std::size_t caught = jobs.size() - survived, broken = jobs.size() - equivalent;
-  const double share = broken == 0 ? 0 : 100.0 * static_cast<double>(caught) / static_cast<double>(broken);
+  const auto percent = [](std::size_t part, std::size_t whole) {
+    return whole == 0 ? 0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
+  };
+  const std::size_t caught = jobs.size() - survived;
+  const double share = percent(caught, jobs.size());
   const std::string summary = fmt::format(
-      "{} synchronising statements deleted one at a time: {} are not missed, of the others {} caught ({:.1f} "
-      "%), {} "
-      "survive, {} of them without a reason; {} more are never run by their case",
-      jobs.size(), equivalent, caught, share, survived - equivalent, unexplained, uncovered);
+      "{} synchronising statements deleted one at a time: {} caught ({:.1f} %; {:.1f} % without the {} that "
+      "are "
+      "not missed), {} survive, {} of them without a reason; {} more are never run by their case",
+      jobs.size(), caught, share, percent(caught, jobs.size() - equivalent), equivalent, survived,
+      unexplained, uncovered);
   std::printf("%s\n", summary.c_str());
   write_report(options, rows, summary);
   return (share >= 95 || options.sample != 0) && unexplained == 0 ? 0 : 1;

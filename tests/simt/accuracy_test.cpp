@@ -119,7 +119,7 @@ TEST_CASE("one row a head, many seeds") {
         worst = std::max(worst, found);
         sum += found;
       }
-      CHECK(worst < 1.0);
+      CHECK(worst < (head_dim == 40 && inputs == InputKind::peaky ? 1.0 : 0.8));
       CHECK(sum / kSeeds < 0.3);  // 0.5 is what sums over all of head_dim give
     }
   }
