@@ -30,7 +30,7 @@ struct Recipe {
   std::vector<TensorMapSpec> maps;
 };
 
-// One per family; each in a file of its own (family_simt.cpp …). legal_* may assume that the Problem is
+// One per family; each in a file of its own (families/simt.cpp …). legal_* may assume that the Problem is
 // valid.
 Legality legal_simt(const Problem& problem, const SimtSchedule& schedule, const Target& target);
 Legality legal_mma(const Problem& problem, const MmaSchedule& schedule, const Target& target);
@@ -40,7 +40,7 @@ std::vector<Recipe> recipes_mma(const Problem& problem, const MmaSchedule& sched
 std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& schedule,
                                   const Target& target);
 
-// The backward pass's, likewise (family_simt_backward.cpp …): its kernels in launch order.
+// The backward pass's, likewise (families/simt_backward.cpp …): its kernels in launch order.
 Legality legal_simt_backward(const Problem& problem, const SimtBackwardSchedule& schedule,
                              const Target& target);
 Legality legal_mma_backward(const Problem& problem, const MmaBackwardSchedule& schedule,
@@ -54,9 +54,9 @@ std::vector<Recipe> recipes_mma_backward(const Problem& problem, const MmaBackwa
 std::vector<Recipe> recipes_wgmma_backward(const Problem& problem, const WgmmaBackwardSchedule& schedule,
                                            const Target& target);
 
-// What all families' backward passes share (backward_common.cpp): the kernel before the main ones, which
-// fills BackwardParams::lse_log2 and delta and clears the sums that `way` adds to, and the one after them,
-// which turns dq_sum into dQ. Turns are counted for tiles of tile_m query rows.
+// What all families' backward passes share (families/backward_common.cpp): the kernel before the main ones,
+// which fills BackwardParams::lse_log2 and delta and clears the sums that `way` adds to, and the one after
+// them, which turns dq_sum into dQ. Turns are counted for tiles of tile_m query rows.
 Recipe recipe_preprocess(const Problem& problem, DqWay way, int tile_m);
 Recipe recipe_postprocess(const Problem& problem);
 

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "generator/families/wgmma_lists.hpp"
 #include "generator/recipe.hpp"
-#include "generator/wgmma_lists.hpp"
 #include "templates/params/backward.h"
 
 namespace flashjit {

@@ -1,5 +1,5 @@
 // The operand lists of wgmma.
-#include "generator/wgmma_lists.hpp"
+#include "generator/families/wgmma_lists.hpp"
 
 #include <fmt/format.h>
 
