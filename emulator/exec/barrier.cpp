@@ -120,13 +120,28 @@ void invalidate(Warp& w, const Ins& i, u32 mask) {
   }
 }
 
+// A lane that arrives alone speaks for what it did itself, and for what the warp had done when it met last.
+void join_alone(Warp& w, const Object& at, int lane) {
+  Cluster& cluster = *w.cta->cluster;
+  u8& leader = cluster.leaders[w.agent];
+  leader = leader == kNoLeader || leader == lane ? static_cast<u8>(lane) : kManyLeaders;
+  const u32 now = w.clock[w.agent];
+  w.clock[w.agent] = w.met;
+  cluster.mbarriers.join(*at.cta, at.address, w.clock, cluster.clock_width);
+  w.clock[w.agent] = now;
+}
 // `count` arrivals (after `bytes` more were announced) by one lane; returns the state before.
-u64 arrive_one(Warp& w, const Ins& i, int lane, u32 count, i64 bytes) {
+u64 arrive_one(Warp& w, const Ins& i, int lane, bool alone, u32 count, i64 bytes) {
   const Object at = object_at(w, i, lane);
   u64 before;
   std::memcpy(&before, at.cta->shared + at.address, sizeof before);
   Cluster& cluster = *w.cta->cluster;
-  if (ordering(w) && count != 0) cluster.mbarriers.join(*at.cta, at.address, w.clock, cluster.agents);
+  if (ordering(w) && count != 0) {
+    if (alone)
+      join_alone(w, at, lane);
+    else
+      cluster.mbarriers.join(*at.cta, at.address, w.clock, cluster.clock_width);
+  }
   if (const char* wrong = mbarrier_arrive(cluster, *at.cta, at.address, count, bytes); wrong != nullptr) {
     stop(w, i, FindingKind::barrier, 1u << lane,
          fmt::format("{} (offset {})", wrong, at.address - kSharedBase));
@@ -136,13 +151,14 @@ u64 arrive_one(Warp& w, const Ins& i, int lane, u32 count, i64 bytes) {
 // Ins::x: 1 expect_tx comes with it; 2 only expect_tx; 3 only complete_tx. s[y + 1] the count or bytes, s[y +
 // 2] none.
 void arrive_mbarrier(Warp& w, const Ins& i, u32 mask) {
+  const bool alone = (mask & (mask - 1)) == 0 && mask != w.everyone();
   for (u32 m = mask; m != 0; m &= m - 1) {
     const int l = std::countr_zero(m);
     const u32 value = i.z != 0 ? w.source<u32>(i.s[i.y + 1])[l] : 1;
-    const u64 before = i.x == 0   ? arrive_one(w, i, l, value, 0)
-                       : i.x == 1 ? arrive_one(w, i, l, 1, value)
-                       : i.x == 2 ? arrive_one(w, i, l, 0, value)
-                                  : arrive_one(w, i, l, 0, -i64{value});
+    const u64 before = i.x == 0   ? arrive_one(w, i, l, alone, value, 0)
+                       : i.x == 1 ? arrive_one(w, i, l, alone, 1, value)
+                       : i.x == 2 ? arrive_one(w, i, l, alone, 0, value)
+                                  : arrive_one(w, i, l, alone, 0, -i64{value});
     if (i.count != 0) w.destination<u64>(i.d)[l] = before;
   }
   if (mask != 0) w.release();
@@ -178,6 +194,7 @@ void wait(Warp& w, const Ins& i, u32 mask) {
   if (mask == 0) return;
   u32 passed = 0;
   Cluster& cluster = *w.cta->cluster;
+  u32 known = 0;
   u32 last_address = 0, last_parity = 0;  // lanes that wait for the same as the one before pass as it did
   for (u32 m = mask; m != 0; m &= m - 1) {
     const int l = std::countr_zero(m);
@@ -193,7 +210,7 @@ void wait(Warp& w, const Ins& i, u32 mask) {
       passed |= 1u << l;
       last_address = address;
       last_parity = parity;
-      if (ordering(w)) cluster.mbarriers.acquire(*at.cta, at.address, w.clock, cluster.agents);
+      if (ordering(w)) known = cluster.mbarriers.acquire(*at.cta, at.address, w.clock, w.agent);
       continue;
     }
     if (at.cta != w.cta) stop(w, i, FindingKind::illegal, 1u << l, "waits for an mbarrier of another CTA");
@@ -215,7 +232,8 @@ void wait(Warp& w, const Ins& i, u32 mask) {
     return;
   }
   w.wait_parity = 0;
-  if (passed != 0) w.meet();
+  // What the barrier knew of this warp's lanes, all of them know now.
+  if (passed == w.everyone()) w.met = std::max(w.met, known);
   w.failures = 0;
   w.set_predicate(i.d, mask, passed);
   if (passed != mask) w.yield();

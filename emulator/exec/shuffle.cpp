@@ -154,7 +154,8 @@ void elect(Warp& w, const Ins& i, u32 mask) {
 void warp_barrier(Warp& w, const Ins& i, u32 mask) {
   if (mask == 0) return;
   if (checking(w)) check_members(w, i, mask, members_of(w, i, 0, mask), "bar.warp.sync");
-  w.meet();
+  // A lane alone meets nobody.
+  if ((mask & (mask - 1)) != 0 || mask == w.everyone()) w.meet();
 }
 
 constexpr OpClass kShuffle = OpClass::shuffle;

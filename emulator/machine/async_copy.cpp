@@ -174,7 +174,7 @@ void for_each_target(Cluster& cluster, const CopyJob& job, Visit visit) {
 
 void complete(Cluster& cluster, const CopyJob& job, Cta& cta, i64 bytes) {
   Warp& warp = issuer(cluster, job);
-  if (ordering(warp)) cluster.mbarriers.join(cta, job.barrier, job.clock.data(), cluster.agents);
+  if (ordering(warp)) cluster.mbarriers.join(cta, job.barrier, job.clock.data(), cluster.clock_width);
   if (const char* wrong = mbarrier_arrive(cluster, cta, job.barrier, 0, -bytes); wrong != nullptr) {
     stop(warp, *job.ins, FindingKind::barrier, 1u << job.lane, wrong);
   }
@@ -184,7 +184,7 @@ void complete(Cluster& cluster, const CopyJob& job, Cta& cta, i64 bytes) {
 
 void announce(Cluster& cluster, const CopyJob& job) {
   Warp& warp = issuer(cluster, job);
-  const Agent agent{job.agent, job.clock.data()};
+  const Agent agent{job.agent, job.clock.data(), job.lane, warp.met};
   const bool check = checking(warp);
   const u32 bytes = bytes_of(job);
   const u32 align = job.map != nullptr ? 128 : 16;

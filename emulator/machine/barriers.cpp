@@ -11,9 +11,9 @@
 namespace flashjit::emulator {
 namespace {
 
-void join(std::vector<u32>& into, const u32* clock, u32 agents) {
-  into.resize(agents, 0);
-  for (u32 k = 0; k < agents; ++k) into[k] = std::max(into[k], clock[k]);
+void join(std::vector<u32>& into, const u32* clock, u32 width) {
+  into.resize(width, 0);
+  for (u32 k = 0; k < width; ++k) into[k] = std::max(into[k], clock[k]);
 }
 void acquire(const std::vector<u32>& from, u32* clock) {
   for (std::size_t k = 0; k < from.size(); ++k) clock[k] = std::max(clock[k], from[k]);
@@ -24,7 +24,6 @@ void acquire(const std::vector<u32>& from, u32* clock) {
 bool arrive_at(Warp& warp, const Ins& ins, u32 number, u32 expected, bool waits, u32 true_lanes) {
   Cta& cta = *warp.cta;
   NamedBarrier& barrier = cta.barriers[number];
-  const u32 agents = cta.cluster->agents;
   if (barrier.arrived != 0 && barrier.expected != expected) {
     finding(warp, ins, FindingKind::barrier, warp.active,
             fmt::format("barrier {} is used for {} threads here and for {} by those who wait", number,
@@ -37,7 +36,7 @@ bool arrive_at(Warp& warp, const Ins& ins, u32 number, u32 expected, bool waits,
   barrier.expected = expected;
   barrier.arrived += kLanes;
   barrier.count_true += static_cast<u32>(std::popcount(true_lanes));
-  join(barrier.clock, warp.clock, agents);
+  join(barrier.clock, warp.clock, cta.cluster->clock_width);
   warp.release();
   if (waits) warp.meet();
   if (barrier.arrived < expected) {
@@ -59,7 +58,7 @@ bool arrive_at(Warp& warp, const Ins& ins, u32 number, u32 expected, bool waits,
     acquire(barrier.clock, other.clock);
   }
   if (waits) acquire(barrier.clock, warp.clock);
-  barrier.clock.assign(agents, 0);
+  barrier.clock.assign(cta.cluster->clock_width, 0);
   return true;
 }
 
@@ -95,8 +94,8 @@ const char* mbarrier_arrive(Cluster& cluster, Cta& cta, u32 address, u32 count, 
   return nullptr;
 }
 
-void MbarrierClocks::join(const Cta& cta, u32 address, const u32* clock, u32 agents) {
-  flashjit::emulator::join(all_[{&cta, address}].open, clock, agents);
+void MbarrierClocks::join(const Cta& cta, u32 address, const u32* clock, u32 width) {
+  flashjit::emulator::join(all_[{&cta, address}].open, clock, width);
 }
 
 void MbarrierClocks::finish_phase(const Cta& cta, u32 address) {
@@ -104,18 +103,18 @@ void MbarrierClocks::finish_phase(const Cta& cta, u32 address) {
   clocks.visible = clocks.open;
 }
 
-void MbarrierClocks::acquire(const Cta& cta, u32 address, u32* clock, u32 agents) const {
+u32 MbarrierClocks::acquire(const Cta& cta, u32 address, u32* clock, u32 agent) const {
   auto found = all_.find({&cta, address});
-  if (found == all_.end()) return;
-  (void)agents;
+  if (found == all_.end() || found->second.visible.empty()) return 0;
   flashjit::emulator::acquire(found->second.visible, clock);
+  return found->second.visible[agent];
 }
 
 void arrive_at_cluster(Warp& warp) {
   Cluster& cluster = *warp.cta->cluster;
   ClusterBarrier& barrier = cluster.barrier;
   barrier.arrived += static_cast<u32>(std::popcount(warp.active));
-  join(barrier.clock, warp.clock, cluster.agents);
+  join(barrier.clock, warp.clock, cluster.clock_width);
   warp.release();
   warp.cluster_phase = barrier.phase;
   settle_cluster_barrier(cluster);

@@ -45,9 +45,10 @@ struct Mbarrier {
 class MbarrierClocks {
  public:
   void clear() { all_.clear(); }
-  void join(const Cta& cta, u32 address, const u32* clock, u32 agents);  // into the open phase
+  void join(const Cta& cta, u32 address, const u32* clock, u32 width);  // into the open phase
   void finish_phase(const Cta& cta, u32 address);  // the open phase's clocks become visible
-  void acquire(const Cta& cta, u32 address, u32* clock, u32 agents) const;
+  // Returns what the barrier knew of `agent`.
+  u32 acquire(const Cta& cta, u32 address, u32* clock, u32 agent) const;
 
  private:
   struct Clocks {

@@ -56,7 +56,7 @@ struct MatrixJob {
   bool accumulate = true;
   u32 fragment[4][kLanes];  // A from registers, as they were when it was issued
   bool repeats = false;     // accumulates into the same registers as the job before it in the group
-  u32 clock[kMaxAgents + kClockPadding];  // of the warp when it was issued, where order is kept
+  u32 clock[2 * kMaxAgents + kClockPadding];  // of the warp when it was issued, where order is kept
 };
 
 struct Warp {
@@ -72,9 +72,12 @@ struct Warp {
   u64 known_begin = 1, known_end = 0;  // the allocation that was hit last
   Allocation* known = nullptr;
   Cta* cta = nullptr;
-  u32* clock = nullptr;  // of the cluster's agents; clock[agent] is its own
+  // Of the cluster's agents, then of their leaders (shared_state.hpp); clock[agent] and *leader_clock, which
+  // are the same, are its own.
+  u32* clock = nullptr;
+  u32* leader_clock = nullptr;
   u32 agent = 0;
-  u32 epoch = 1;  // counts the barriers that order its lanes' accesses
+  u32 met = 0;  // up to this clock of its own, each lane is ordered after all that the others did
 
   std::vector<Divergence> stack;
   u32 index = 0;  // within the CTA
@@ -108,14 +111,18 @@ struct Warp {
     return reinterpret_cast<T*>(const_cast<std::byte*>(bank[0]) + row);
   }
   [[nodiscard]] u32 everyone() const { return ~exited; }
-  [[nodiscard]] Agent as_agent(int lane = 32) const { return {agent, clock, static_cast<u32>(lane), epoch}; }
+  [[nodiscard]] Agent as_agent(int lane = kWholeWarp) const { return {agent, clock, static_cast<u32>(lane), met}; }
   void set_predicate(u32 predicate, u32 mask, u32 value) {
     predicates[predicate] = (predicates[predicate] & ~mask) | (value & mask);
   }
   // A copy of its clocks, padded as SharedState wants them.
-  void copy_clock(std::vector<u32>& to, u32 agents) const;
-  void release() { ++clock[agent]; }  // what comes next is after what others acquire now
-  void meet() { ++epoch; }            // what its lanes do next is after what they did before
+  void copy_clock(std::vector<u32>& to, u32 width) const;
+  void release() { *leader_clock = ++clock[agent]; }  // what comes next is after what others acquire now
+  // What its lanes do next is after what they did before.
+  void meet() {
+    met = clock[agent];
+    release();
+  }
   void yield() { budget = 0; }
 };
 
@@ -156,9 +163,11 @@ struct Cluster {
   Counters* counters = nullptr;
   std::vector<Cta> ctas;
   u32 agents = 0;
-  std::vector<u32> clocks;       // agents x agents
+  u32 clock_width = 0;           // of a warp's clocks: of each agent's, and of its leader's
+  std::vector<u32> clocks;       // agents x clock_width
   std::vector<u32> fenced;       // clock up to which an agent's writes are fenced for the asynchronous proxy
   std::vector<u32> init_fenced;  // and its initialisations of mbarriers
+  std::vector<u8> leaders;       // each agent's lane that arrives for the warp (shared_state.hpp)
   AsyncQueue queue;
   MbarrierClocks mbarriers;
   ClusterBarrier barrier;
@@ -179,9 +188,9 @@ struct Cluster {
   }
 };
 
-inline void Warp::copy_clock(std::vector<u32>& to, u32 agents) const {
-  to.assign(clock, clock + agents);
-  to.resize(agents + kClockPadding);
+inline void Warp::copy_clock(std::vector<u32>& to, u32 width) const {
+  to.assign(clock, clock + width);
+  to.resize(width + kClockPadding);
 }
 
 // Reports and goes on.

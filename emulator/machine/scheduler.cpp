@@ -91,9 +91,11 @@ class Runner {
                          : policy == 1 ? AsyncQueue::Policy::late
                                        : AsyncQueue::Policy::random);
     const u32 agents = cluster_.agents;
-    cluster_.clocks.assign(std::size_t{agents} * agents + kClockPadding, 0);
+    cluster_.clock_width = 2 * agents;
+    cluster_.clocks.assign(std::size_t{agents} * cluster_.clock_width + kClockPadding, 0);
     cluster_.fenced.assign(agents, 0);
     cluster_.init_fenced.assign(agents, 0);
+    cluster_.leaders.assign(agents, kNoLeader);
     cluster_.mbarriers.clear();
     cluster_.barrier = {};
     cluster_.steps = 0;
@@ -109,7 +111,7 @@ class Runner {
       std::fill(cta.shared_storage.begin(), cta.shared_storage.end(), std::byte{0xff});
       if (launch_.checks != Checks::off) {
         cta.state.reset(cta.shared_end, agents, ordered_);
-        cta.state.set_fences(cluster_.fenced.data());
+        cta.state.set_order(cluster_.fenced.data(), cluster_.leaders.data());
       }
       ++cta.matrix_epoch;
       cta.running = static_cast<u32>(cta.warps.size());
@@ -125,8 +127,9 @@ class Runner {
     warp.cta = &cta;
     warp.index = index;
     warp.agent = agent;
-    warp.clock = cluster_.clocks.data() + std::size_t{agent} * cluster_.agents;
-    warp.clock[agent] = 1;
+    warp.clock = cluster_.clocks.data() + std::size_t{agent} * cluster_.clock_width;
+    warp.leader_clock = warp.clock + cluster_.agents + agent;
+    warp.release();
     std::byte* rows = aligned(cta.row_storage) + std::size_t{program_.row_bytes} * index;
     warp.bank[0] = rows;
     warp.bank[1] = program_.constants.data() + program_.constants_start - 1;

@@ -40,6 +40,7 @@ bool reads_are_late(const u32* clocks, const u32* seen_clocks, u32 mask) {
 
 void SharedState::reset(u32 bytes, u32 agents, bool order) {
   granules_ = (bytes + 15) / 16 + 1;
+  agents_ = agents;
   groups_ = (std::min(agents, kMaxAgents) + 3) / 4;
   order_ = order;
   records_.assign(granules_, {});
@@ -112,7 +113,7 @@ void SharedState::read_slowly(Warp& warp, const Ins& ins, const Agent& agent, Ac
         record.clock = 0;
         record.writer = static_cast<u8>(agent.id);
       }
-    } else if (record.clock != kNever && order_ && agent.clock[record.writer] < record.clock) {
+    } else if (record.clock != kNever && order_ && !has_heard_of(agent, piece)) {
       finding(warp, ins, FindingKind::race, warp.active,
               fmt::format("reads {} with nothing that orders it after the write by {}", where(at),
                           who(warp, record.writer)));
@@ -124,11 +125,12 @@ void SharedState::read_slowly(Warp& warp, const Ins& ins, const Agent& agent, Ac
                           "fence.proxy.async belongs between",
                           where(at), who(warp, record.writer)));
       record.state &= static_cast<u8>(~kGeneric);
-    } else if (order_ && record.writer == agent.id && crosses_lanes(piece.marks->write, agent)) {
+    } else if (order_ && record.writer == agent.id && record.clock > agent.met &&
+               crosses_lanes(piece.marks->write, agent)) {
       finding(warp, ins, FindingKind::race, warp.active,
               fmt::format("reads {}, which {} of the same warp wrote; bar.warp.sync belongs between",
                           where(at), lane_name(piece.marks->write)));
-      piece.marks->write = 0;
+      piece.marks->write = kNoLane;
     }
     if (piece.clocks != nullptr) note_reader(record, piece.clocks, piece.step, agent);
   });
@@ -138,7 +140,8 @@ void SharedState::note_lane(const Agent& agent, u32 address, u32 bytes) {
   if (!order_) return;
   for_each(address, bytes, false, [&](const Piece& piece) {
     // Of several lanes that read, none is the one that may write.
-    piece.marks->read = crosses_lanes(piece.marks->read, agent) ? agent.mark() | 63 : agent.mark();
+    piece.marks->read =
+        crosses_lanes(piece.marks->read, agent) ? agent.mark() | kManyLanes : agent.mark();
   });
 }
 
@@ -174,31 +177,48 @@ void SharedState::atomic_access(Warp& warp, const Ins& ins, const Agent& agent, 
     record.writer = static_cast<u8>(agent.id);
     record.state = kGeneric;
     record.clock = order_ ? agent.clock[agent.id] : 0;
-    if (order_) piece.marks->write = 0;
+    if (order_) piece.marks->write = kNoLane;
   });
+}
+
+bool SharedState::has_heard_of(const Agent& agent, const Piece& piece) const {
+  const Record& record = piece.record;
+  if (agent.clock[record.writer] >= record.clock) return true;
+  return agent.clock[agents_ + record.writer] >= record.clock && !was_not_told(piece.marks->write, agent);
 }
 
 void SharedState::check_order_of_write(Warp& warp, const Ins& ins, const Agent& agent, const Piece& piece) {
   Record& record = piece.record;
-  if (record.clock != kNever && agent.clock[record.writer] < record.clock) {
+  if (record.clock != kNever && !has_heard_of(agent, piece)) {
     finding(warp, ins, FindingKind::race, warp.active,
             fmt::format("writes {} with nothing that orders it after the write by {}", where(piece.address),
                         who(warp, record.writer)));
   }
   if (record.readers == 0) return;
-  if (crosses_lanes(piece.marks->read, agent)) {
+  const u32 reader = warp_of(piece.marks->read);
+  const bool read_late = (record.readers >> reader & 1) != 0 &&
+                         piece.clocks[(reader >> 2) * piece.step + (reader & 3)] >
+                             (reader == agent.id ? agent.met : agent.clock[reader]);
+  if (read_late && crosses_lanes(piece.marks->read, agent)) {
     finding(warp, ins, FindingKind::race, warp.active,
             fmt::format("writes {}, which {} of the same warp read; bar.warp.sync belongs between",
                         where(piece.address), lane_name(piece.marks->read)));
+  }
+  const u32* told = agent.clock + agents_;  // by leaders
+  if (read_late && was_not_told(piece.marks->read, agent)) {
+    finding(warp, ins, FindingKind::race, warp.active,
+            fmt::format("writes {}, which {} of {} read; what orders the two, another lane of that warp has "
+                        "told, with no bar.warp.sync before",
+                        where(piece.address), lane_name(piece.marks->read), who(warp, reader)));
   }
   for (u64 left = record.readers; left != 0;) {
     const u32 first = static_cast<u32>(std::countr_zero(left)) & ~3u;
     const u32 four = static_cast<u32>(record.readers >> first) & 15;
     left &= ~(15ull << first);
-    if (!reads_are_late(piece.clocks + (first >> 2) * piece.step, agent.clock + first, four)) continue;
+    if (!reads_are_late(piece.clocks + (first >> 2) * piece.step, told + first, four)) continue;
     for (u32 k = 0; k < 4; ++k) {
       if ((four >> k & 1) == 0 || first + k == agent.id) continue;
-      if (piece.clocks[(first >> 2) * piece.step + k] <= agent.clock[first + k]) continue;
+      if (piece.clocks[(first >> 2) * piece.step + k] <= told[first + k]) continue;
       finding(warp, ins, FindingKind::race, warp.active,
               fmt::format("writes {} with nothing that orders it after the read by {}", where(piece.address),
                           who(warp, first + k)));

@@ -5,8 +5,12 @@
 // and holds for every other warp the count that it has synchronised with. A read is ordered when the reader
 // has synchronised with the writer's count, a write when it has synchronised with all reads and the write
 // before. One record stands for 16 bytes; the first access that is narrower splits it into four of 4 bytes.
-// Within a warp there are no clocks: a mark tells which lane accessed last, and how many of the warp's
-// barriers came before, so that lanes that exchange data with none between are found too.
+// Within a warp a mark tells which lane accessed last and at which of the warp's clocks. Lanes are ordered by
+// what all of them wait for (bar.warp.sync, barriers), and by nothing else: shuffles, votes and stmatrix keep
+// them together, but make no lane's writes visible to another. (What ldmatrix reads has been read when any of
+// them goes on: "waits until all threads in the warp execute the same ldmatrix", says the PTX ISA.) So lanes
+// that exchange data with none between are found, and so is a lane that tells other warps, by an mbarrier,
+// what the rest of its warp may not have done yet: this leader has a clock of its own.
 #pragma once
 
 #include <cstring>
@@ -22,15 +26,18 @@ struct Cta;
 inline constexpr u32 kMaxAgents = 64;  // warps of a cluster whose accesses can be told apart
 // Clocks are compared four at a time: as many must be readable after the last agent's.
 inline constexpr u32 kClockPadding = 3;
+inline constexpr u8 kNoLeader = 64, kManyLeaders = 65;
+// Lanes of an access besides 0 to 31: a whole warp's, one by no lane (asynchronous), several lanes' reads.
+inline constexpr u32 kWholeWarp = 32, kNoLane = 62, kManyLanes = 63;
 
 // Who accesses: a warp, or an asynchronous operation with the clocks of the moment it was issued.
 struct Agent {
   u32 id = 0;                  // of the warp within the cluster
-  const u32* clock = nullptr;  // what it has synchronised with
-  u32 lane = 32;               // 32: all of them together, as ldmatrix does
-  u32 epoch = 0;               // barriers that the warp's lanes have met at; 0: not to be compared
+  const u32* clock = nullptr;  // what it has synchronised with: all agents, then all leaders
+  u32 lane = kNoLane;          // kWholeWarp: all of them together, as stmatrix does
+  u32 met = ~0u;               // the warp's own clock up to which its lanes are ordered
 
-  [[nodiscard]] u32 mark() const { return epoch << 12 | id << 6 | lane; }
+  [[nodiscard]] u32 mark() const { return clock[id] << 12 | id << 6 | lane; }
 };
 
 enum class Access : u8 {
@@ -52,7 +59,7 @@ class SharedState {
       Record& record = records_[granule];
       if (agent.clock[record.writer] >= record.clock &&
           (access == Access::generic || (record.state & kGeneric) == 0) &&
-          (record.writer != agent.id || !order_ || !crosses_lanes(marks_[granule].write, agent))) {
+          (record.writer != agent.id || record.clock <= agent.met)) {
         if (order_) note_reader(record, &reader_clocks_[std::size_t{granule} * 4], whole_step(), agent);
         return;
       }
@@ -120,9 +127,12 @@ class SharedState {
   [[nodiscard]] bool is_barrier(u32 address) const;
   [[nodiscard]] u32 barrier_clock(u32 address, u32& writer) const;  // when and by whom it was initialised
 
-  // fence.proxy.async by an agent: what it has seen written may be read by the asynchronous proxy.
-  // Clocks that each agent's writes are fenced up to; one array per cluster.
-  void set_fences(const u32* fenced) { fenced_ = fenced; }
+  // Per agent, for the cluster: the clock up to which fence.proxy.async makes its writes visible to the
+  // asynchronous proxy, and the lane that arrives for it.
+  void set_order(const u32* fenced, const u8* leaders) {
+    fenced_ = fenced;
+    leaders_ = leaders;
+  }
 
  private:
   enum State : u8 { kGeneric = 1, kInFlight = 2, kBeingRead = 4, kBarrier = 8, kSplit = 16, kPattern = 0xe0 };
@@ -141,7 +151,7 @@ class SharedState {
 
   // Agent::mark of the last write and of the last read.
   struct Marks {
-    u32 write = 0, read = 0;
+    u32 write = kNoLane, read = kNoLane;
   };
   // What a visit of for_each sees: the records of whole pieces, or of their words.
   struct Piece {
@@ -153,10 +163,23 @@ class SharedState {
     u32 mask, all;  // bytes of the piece that are meant, and all that it has
   };
 
-  // Did another lane of the same warp leave the mark, with no barrier of the warp's since?
+  static u32 warp_of(u32 mark) { return mark >> 6 & 63; }
+  // A mark has the lower bits of a clock.
+  static bool is_after(u32 mark, u32 clock) { return static_cast<i32>(mark - (clock << 12 | 4095)) > 0; }
+  // Did another lane of the same warp leave the mark, with nothing since that orders the two?
   static bool crosses_lanes(u32 mark, const Agent& agent) {
-    return mark >> 6 == agent.mark() >> 6 && (mark & 63) != agent.lane && agent.epoch != 0;
+    return agent.lane != kNoLane && (mark & 63) != kNoLane && warp_of(mark) == agent.id &&
+           is_after(mark, agent.met) && ((mark & 63) != agent.lane || agent.lane == kWholeWarp);
   }
+  // Did a lane other than its warp's leader leave the mark, with nothing since that the agent knows of? What
+  // the leader itself did, it has told.
+  [[nodiscard]] bool was_not_told(u32 mark, const Agent& agent) const {
+    const u32 warp = warp_of(mark);
+    return warp != agent.id && (mark & 63) != kNoLane && (mark & 63) != leaders_[warp] &&
+           leaders_[warp] != kManyLeaders && is_after(mark, agent.clock[warp]);
+  }
+  // Whether the agent has synchronised with the write of the piece, told by a leader or by all of its warp.
+  [[nodiscard]] bool has_heard_of(const Agent& agent, const Piece& piece) const;
   static void note_reader(Record& record, u32* clocks, std::size_t step, const Agent& agent) {
     record.readers |= 1ull << agent.id;
     clocks[(agent.id >> 2) * step + (agent.id & 3)] = agent.clock[agent.id];
@@ -181,6 +204,8 @@ class SharedState {
   std::vector<u32> word_clocks_;
   std::vector<Marks> marks_, word_marks_;
   const u32* fenced_ = nullptr;
+  const u8* leaders_ = nullptr;
+  u32 agents_ = 1;
   u32 groups_ = 1;  // of four agents
   u32 granules_ = 0;
   bool order_ = false;

@@ -89,7 +89,7 @@ void issue(Warp& w, const Ins& i, u32 mask) {
         job.global = value(kGlobal);
       }
     }
-    w.copy_clock(job.clock, cluster.agents);
+    w.copy_clock(job.clock, cluster.clock_width);
     w.release();
     cluster.queue.issue(cluster, std::move(job));
   }
@@ -209,7 +209,7 @@ void store_async(Warp& w, const Ins& i, u32 mask) {
     for (u32 k = 0; k < i.count; ++k)
       std::memcpy(cta.shared + to + k * sizeof(T), &w.source<T>(rows[k])[l], sizeof(T));
     ++cta.matrix_epoch;
-    if (ordering(w)) cluster.mbarriers.join(barrier_cta, barrier, w.clock, cluster.agents);
+    if (ordering(w)) cluster.mbarriers.join(barrier_cta, barrier, w.clock, cluster.clock_width);
     if (const char* wrong = mbarrier_arrive(cluster, barrier_cta, barrier, 0, -i64{bytes}); wrong != nullptr)
       stop(w, i, FindingKind::barrier, 1u << l, wrong);
   }

@@ -111,7 +111,7 @@ void arrive_when_copied(Warp& w, const Ins& i, u32 mask) {
       stop(w, i, FindingKind::barrier, 1u << l,
            fmt::format("there is no mbarrier at offset {}", address - kSharedBase));
     }
-    if (ordering(w)) cluster.mbarriers.join(*w.cta, address, w.clock, cluster.agents);
+    if (ordering(w)) cluster.mbarriers.join(*w.cta, address, w.clock, cluster.clock_width);
     // Without .noinc the pending count goes up by one first, so the arrival changes nothing.
     if (i.x == 0) continue;
     if (const char* wrong = mbarrier_arrive(cluster, *w.cta, address, 1, 0); wrong != nullptr) {

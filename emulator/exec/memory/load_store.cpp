@@ -31,6 +31,7 @@ void load_words(Warp& w, const Ins& i, u32 mask) {
   constexpr u32 kBytes = sizeof(T) * N;
   const u64 used = i.z != 0 ? program.statement(index_of(w, i))->used_bytes : ~0u;
   u32 last = ~0u;  // an address that was checked just now: lanes often read the same
+  bool shared_by_lanes = false;
   for (u32 m = mask; m != 0; m &= m - 1) {
     const int l = std::countr_zero(m);
     const std::byte* from;
@@ -43,6 +44,10 @@ void load_words(Warp& w, const Ins& i, u32 mask) {
           w.cta->state.note_lane(w.as_agent(l), at, kBytes);
         }
         last = at;
+        shared_by_lanes = false;
+      } else if (Check && !shared_by_lanes) {
+        w.cta->state.note_lane(w.as_agent(l), at, kBytes);
+        shared_by_lanes = true;
       }
       from = w.cta->shared + at;
     } else {
