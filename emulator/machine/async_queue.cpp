@@ -19,26 +19,34 @@ int size_of(Element element) {
   }
 }
 
-void AsyncQueue::reset(Policy policy) {
+void AsyncQueue::reset(Policy policy, u32 late_quarter) {
   jobs_.clear();
   policy_ = policy;
+  late_quarter_ = late_quarter;
+}
+
+bool AsyncQueue::is_late(const CopyJob& job) const {
+  if (policy_ != Policy::partial) return policy_ == Policy::late;
+  return job.barrier_cta == nullptr || (job.barrier >> 3 & 3) == late_quarter_;
 }
 
 void AsyncQueue::issue(Cluster& cluster, CopyJob job) {
   announce(cluster, job);
   jobs_.push_back(std::move(job));
-  if (policy_ == Policy::early) run(cluster, jobs_.size() - 1);
+  if (policy_ == Policy::early || (policy_ == Policy::partial && !is_late(jobs_.back())))
+    run(cluster, jobs_.size() - 1);
 }
 
 void AsyncQueue::step(Cluster& cluster) {
-  if (jobs_.empty() || policy_ != Policy::random) return;
-  if ((cluster.random() & 3) == 0) run(cluster, cluster.random() % jobs_.size());
+  if (jobs_.empty() || (policy_ != Policy::random && policy_ != Policy::reversed)) return;
+  if ((cluster.random() & 3) != 0) return;
+  run(cluster, policy_ == Policy::reversed ? jobs_.size() - 1 : cluster.random() % jobs_.size());
 }
 
 bool AsyncQueue::advance(Cluster& cluster) {
   if (jobs_.empty()) return false;
-  std::size_t next = cluster.random() % jobs_.size();
-  if (policy_ == Policy::late) {
+  std::size_t next = policy_ == Policy::reversed ? jobs_.size() - 1 : cluster.random() % jobs_.size();
+  if (policy_ == Policy::late || policy_ == Policy::partial) {
     // Somebody waits for a load; a store that nobody waits for can be later still.
     for (std::size_t k = 0; k < jobs_.size() && jobs_[next].barrier_cta == nullptr; ++k)
       next = next + 1 == jobs_.size() ? 0 : next + 1;

@@ -1,7 +1,8 @@
 // One queue for everything that happens on its own: cp.async, TMA, bulk copies and reductions.
 //
-// When a job runs between its issue and the program's wait is the adversary's choice: at once, as late as can
-// be, or at any step, by seed. A right program cannot tell.
+// When a job runs between its issue and the program's wait is the adversary's choice by seed: at once, as
+// late as can be, at any step, the latest first, or at once but for what a quarter of the mbarriers wait for.
+// A right program cannot tell.
 #pragma once
 
 #include <deque>
@@ -62,8 +63,8 @@ struct AsyncCopies {
 
 class AsyncQueue {
  public:
-  enum class Policy : u8 { early, late, random };
-  void reset(Policy policy);
+  enum class Policy : u8 { early, late, random, reversed, partial };
+  void reset(Policy policy, u32 late_quarter);
   [[nodiscard]] Policy policy() const { return policy_; }
 
   void issue(Cluster& cluster, CopyJob job);
@@ -80,9 +81,11 @@ class AsyncQueue {
 
  private:
   void run(Cluster& cluster, std::size_t index);
+  [[nodiscard]] bool is_late(const CopyJob& job) const;
 
   std::vector<CopyJob> jobs_;
   Policy policy_ = Policy::random;
+  u32 late_quarter_ = 0;  // of the mbarriers, under Policy::partial
 };
 
 // Does what the job says; async_copy.cpp.

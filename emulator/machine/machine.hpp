@@ -111,7 +111,9 @@ struct Warp {
     return reinterpret_cast<T*>(const_cast<std::byte*>(bank[0]) + row);
   }
   [[nodiscard]] u32 everyone() const { return ~exited; }
-  [[nodiscard]] Agent as_agent(int lane = kWholeWarp) const { return {agent, clock, static_cast<u32>(lane), met}; }
+  [[nodiscard]] Agent as_agent(int lane = kWholeWarp) const {
+    return {agent, clock, static_cast<u32>(lane), met};
+  }
   void set_predicate(u32 predicate, u32 mask, u32 value) {
     predicates[predicate] = (predicates[predicate] & ~mask) | (value & mask);
   }

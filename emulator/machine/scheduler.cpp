@@ -49,18 +49,9 @@ class Runner {
 
   void run(u64 index) {
     reset(index);
-    u32 turn = 0;
-    const auto per_cta = static_cast<u32>(cluster_.ctas.front().warps.size());
-    const u32 warps = cluster_.agents;
     while (live_ > 0) {
       cluster_.queue.step(cluster_);
-      turn = cluster_.random() % warps;
-      Warp* next = nullptr;
-      for (u32 k = 0; k < warps && next == nullptr; ++k) {
-        const u32 agent = turn + k < warps ? turn + k : turn + k - warps;
-        Warp& warp = cluster_.ctas[agent / per_cta].warps[agent % per_cta];
-        if (warp.wait == Wait::none || (warp.wait != Wait::finished && may_go_on(warp))) next = &warp;
-      }
+      Warp* const next = choose();
       if (next == nullptr) {
         if (!cluster_.queue.advance(cluster_)) report_deadlock(cluster_);
         continue;
@@ -82,14 +73,45 @@ class Runner {
   }
 
  private:
+  // A warp that can run; null if there is none. Some seeds have a favourite, or one that has to wait for all
+  // others: a warp or a warpgroup. Who is a turn of a ring ahead, or behind, is not so by chance.
+  Warp* choose() {
+    const auto per_cta = static_cast<u32>(cluster_.ctas.front().warps.size());
+    const u32 warps = cluster_.agents, dice = cluster_.random();
+    const bool singled_out = pace_ != Pace::fair && (dice >> 24) >= 16;
+    const u32 first =
+        singled_out && pace_ == Pace::favourite ? single_first_ + dice % single_count_ : dice % warps;
+    Warp* last = nullptr;
+    for (u32 k = 0; k < warps; ++k) {
+      const u32 agent = first + k < warps ? first + k : first + k - warps;
+      Warp& warp = cluster_.ctas[agent / per_cta].warps[agent % per_cta];
+      if (warp.wait != Wait::none && (warp.wait == Wait::finished || !may_go_on(warp))) continue;
+      if (!singled_out || pace_ == Pace::favourite || agent - single_first_ >= single_count_) return &warp;
+      last = &warp;
+    }
+    return last;
+  }
+
+  void choose_pace() {
+    const u32 dice = cluster_.random();
+    pace_ = static_cast<Pace>(dice % 3);
+    single_count_ = (dice >> 8 & 1) != 0 ? std::min(4u, cluster_.agents) : 1;
+    single_first_ = (dice >> 16) % cluster_.agents / single_count_ * single_count_;
+    single_count_ = std::min(single_count_, cluster_.agents - single_first_);
+  }
+
   void reset(u64 index) {
     cluster_.random_state = (launch_.seed + 1) * 0x9e3779b97f4a7c15ull ^ (index + 1) * 0xd1342543de82ef95ull;
     cluster_.random_state |= 1;
     for (int k = 0; k < 4; ++k) (void)cluster_.random();
-    const u32 policy = cluster_.random() % 4;
-    cluster_.queue.reset(policy == 0   ? AsyncQueue::Policy::early
-                         : policy == 1 ? AsyncQueue::Policy::late
-                                       : AsyncQueue::Policy::random);
+    // Not by chance: any twelve seeds in a row try them all on each CTA.
+    using Policy = AsyncQueue::Policy;
+    constexpr Policy kPolicies[12] = {Policy::random,  Policy::late,    Policy::partial, Policy::early,
+                                      Policy::random,  Policy::partial, Policy::random,  Policy::reversed,
+                                      Policy::partial, Policy::late,    Policy::reversed, Policy::partial};
+    const u64 turn = (launch_.seed + index) % 12;
+    cluster_.queue.reset(kPolicies[turn], static_cast<u32>(turn) & 3);
+    choose_pace();
     const u32 agents = cluster_.agents;
     cluster_.clock_width = 2 * agents;
     cluster_.clocks.assign(std::size_t{agents} * cluster_.clock_width + kClockPadding, 0);
@@ -245,6 +267,8 @@ class Runner {
   u32 threads_ = 0;
   u32 live_ = 0;
   bool ordered_ = false;
+  enum class Pace : u8 { fair, favourite, straggler } pace_ = Pace::fair;
+  u32 single_first_ = 0, single_count_ = 1;  // warps that are singled out
 };
 
 }  // namespace

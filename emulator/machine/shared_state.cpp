@@ -140,8 +140,7 @@ void SharedState::note_lane(const Agent& agent, u32 address, u32 bytes) {
   if (!order_) return;
   for_each(address, bytes, false, [&](const Piece& piece) {
     // Of several lanes that read, none is the one that may write.
-    piece.marks->read =
-        crosses_lanes(piece.marks->read, agent) ? agent.mark() | kManyLanes : agent.mark();
+    piece.marks->read = crosses_lanes(piece.marks->read, agent) ? agent.mark() | kManyLanes : agent.mark();
   });
 }
 
@@ -196,9 +195,9 @@ void SharedState::check_order_of_write(Warp& warp, const Ins& ins, const Agent& 
   }
   if (record.readers == 0) return;
   const u32 reader = warp_of(piece.marks->read);
-  const bool read_late = (record.readers >> reader & 1) != 0 &&
-                         piece.clocks[(reader >> 2) * piece.step + (reader & 3)] >
-                             (reader == agent.id ? agent.met : agent.clock[reader]);
+  const bool read_late =
+      (record.readers >> reader & 1) != 0 && piece.clocks[(reader >> 2) * piece.step + (reader & 3)] >
+                                                 (reader == agent.id ? agent.met : agent.clock[reader]);
   if (read_late && crosses_lanes(piece.marks->read, agent)) {
     finding(warp, ins, FindingKind::race, warp.active,
             fmt::format("writes {}, which {} of the same warp read; bar.warp.sync belongs between",

@@ -66,16 +66,31 @@ Machine open(const Experiment& experiment, Compiles& compiles, emulator::Emulato
 }  // namespace
 
 Trial::Trial(const Subject& subject) : subject_(subject) {
-  if (subject.one.problem.pass == Pass::forward)
-    attention_.emplace(subject.one);
-  else
-    gradients_.emplace(subject.one);
+  const auto add = [&](const AttentionCase& one) {
+    if (one.problem.pass == Pass::forward)
+      attentions_.emplace_back(one);
+    else
+      gradients_.emplace_back(one);
+  };
+  AttentionCase one = subject.one;
+  add(one);
+  for (const Shape& shape : subject.more) {
+    one.shape = shape;
+    add(one);
+  }
 }
 
 autotune::Check Trial::run(Engine& engine) const {
   const PlanOptions options{.schedule = subject_.schedule};
-  if (attention_) return attention_->run(engine, options);
-  return gradients_->run(engine, options, subject_.one.problem.deterministic).check;
+  autotune::Check check;
+  for (const Attention& attention : attentions_) {
+    if (check = attention.run(engine, options); !check.ok) return check;
+  }
+  for (const Gradients& gradients : gradients_) {
+    if (check = gradients.run(engine, options, subject_.one.problem.deterministic).check; !check.ok)
+      return check;
+  }
+  return check;
 }
 
 const runtime::Compiled& Compiles::get(const KernelSource& source, const Target& target) {

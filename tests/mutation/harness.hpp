@@ -2,10 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -23,20 +23,22 @@ struct Subject {
   std::string arch;
   std::string schedule;
   AttentionCase one;
+  std::vector<Shape> more;     // that the case runs with besides, for code that its shape tells nothing of
   int sm_count = 2;            // few, so that persistent CTAs get several tiles
   bool conflict_free = false;  // a bank conflict in shared memory is a mistake
 };
 
-// A subject's inputs and reference, of whichever pass it is.
+// A subject's inputs and references, of whichever pass it is.
 class Trial {
  public:
   explicit Trial(const Subject& subject);
+  // Every shape; the first that is not right.
   [[nodiscard]] autotune::Check run(Engine& engine) const;
 
  private:
   const Subject subject_;
-  std::optional<Attention> attention_;
-  std::optional<Gradients> gradients_;
+  std::deque<Attention> attentions_;
+  std::deque<Gradients> gradients_;
 };
 
 // What noticed that something is wrong, if anything did.

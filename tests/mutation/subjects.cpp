@@ -8,11 +8,17 @@ constexpr Problem kFull64{.head_dim = 64};
 constexpr Problem kFp16{.dtype = DType::fp16, .head_dim = 64, .causal = true};
 constexpr Problem kBackward{.pass = Pass::backward, .head_dim = 64};
 constexpr Problem kBackwardCausal{.pass = Pass::backward, .head_dim = 64, .causal = true};
+constexpr Problem kBackwardFp16{.pass = Pass::backward, .dtype = DType::fp16, .head_dim = 64, .causal = true};
+constexpr Problem kBackwardOrdered{
+    .pass = Pass::backward, .head_dim = 80, .causal = true, .deterministic = true};
 constexpr Problem kBackwardFp32{.pass = Pass::backward, .dtype = DType::fp32, .head_dim = 32, .causal = true};
 constexpr Problem kFp32{.dtype = DType::fp32, .head_dim = 32, .causal = true};
 // Several tiles of queries and of keys, ragged ends, two heads on one K.
 constexpr Shape kShape{.batch = 1, .heads = 2, .heads_kv = 1, .seqlen_q = 150, .seqlen_k = 210};
 constexpr Shape kWide{.batch = 1, .heads = 3, .heads_kv = 1, .seqlen_q = 300, .seqlen_k = 420};
+// Tiles of so little work that nothing but their own barriers orders one after another.
+constexpr Shape kShortRows{.batch = 1, .heads = 6, .heads_kv = 1, .seqlen_q = 300, .seqlen_k = 40};
+constexpr Shape kShortColumns{.batch = 1, .heads = 4, .heads_kv = 1, .seqlen_q = 40, .seqlen_k = 420};
 
 Subject subject(std::string name, std::string arch, std::string schedule, const Problem& problem,
                 const Shape& shape = kShape) {
@@ -26,7 +32,7 @@ Subject subject(std::string name, std::string arch, std::string schedule, const 
 }  // namespace
 
 std::vector<Subject> sync_subjects() {
-  return {
+  std::vector<Subject> subjects{
       subject("mma", "sm_80", "mma:m64n32w4s2", kCausal64),
       subject("mma, three stages", "sm_80", "mma:m64n32w4s3", kFull64),
       subject("mma, K and V apart", "sm_80", "mma:m64n32w4s2kv1", kCausal64),
@@ -45,31 +51,36 @@ std::vector<Subject> sync_subjects() {
       subject("simt backward", "sm_86", "simt-backward:m32n32w4dq0", kBackwardFp32),
       subject("simt backward, dQ added", "sm_120", "simt-backward:m32n32w4dq1", kBackwardFp32),
       subject("wgmma, three warpgroups", "sm_90a", "wgmma:m192n64s2qr0", kFull64, kWide),
+      subject("wgmma backward, dQ in order", "sm_90a", "wgmma-backward:m64n128s2dq2", kBackwardOrdered,
+              kWide),
+      subject("mma backward", "sm_90a", "mma-backward:m32n64w4s2dq1", kBackwardCausal),
+      subject("mma backward, shared keys", "sm_80", "mma-backward:m64n64w8s2sp2dq1", kBackwardCausal),
+      subject("mma backward, no cp.async", "sm_75", "mma-backward:m32n64w4s1sp2dq1", kBackwardFp16),
+      subject("mma backward, dQ apart", "sm_86", "mma-backward:m32n64w4s2", kBackwardCausal),
   };
+  for (Subject& made : subjects) {
+    if (made.schedule.starts_with("wgmma:")) made.more = {kShortRows};
+    if (made.schedule.starts_with("wgmma-backward:")) made.more = {kShortColumns};
+    // All tiles of a head at once, so that they meet at dQ.
+    if (made.name.ends_with(", dQ in order")) made.sm_count = 4;
+  }
+  return subjects;
 }
 
 namespace {
 
 std::vector<Subject> backward_subjects() {
   constexpr Problem kWgmma{.pass = Pass::backward, .head_dim = 64, .causal = true};
-  constexpr Problem kOrdered{.pass = Pass::backward, .head_dim = 80, .causal = true, .deterministic = true};
   constexpr Problem kFull{.pass = Pass::backward, .head_dim = 80};
   constexpr Problem kSplit{.pass = Pass::backward, .head_dim = 136, .causal = true};
-  constexpr Problem kMma{.pass = Pass::backward, .head_dim = 64, .causal = true};
-  constexpr Problem kMmaFp16{.pass = Pass::backward, .dtype = DType::fp16, .head_dim = 64, .causal = true};
   constexpr Problem kSimt{.pass = Pass::backward, .dtype = DType::fp32, .head_dim = 32, .causal = true};
   const Shape few_keys{.batch = 1, .heads = 2, .heads_kv = 1, .seqlen_q = 330, .seqlen_k = 150};
   std::vector<Subject> subjects{
       subject("wgmma backward", "sm_90a", "wgmma-backward:m128n128s2", kWgmma, kWide),
-      subject("wgmma backward, dQ in order", "sm_90a", "wgmma-backward:m64n128s2dq2", kOrdered, kWide),
       subject("wgmma backward, dQ in order, full", "sm_90a", "wgmma-backward:m64n128s2dq2", kFull, kWide),
       subject("wgmma backward, rows without keys", "sm_90a", "wgmma-backward:m128n128s2dq2", kWgmma,
               few_keys),
       subject("wgmma backward, two passes", "sm_90a", "wgmma-backward:m64n64s2dq0", kSplit, kShape),
-      subject("mma backward", "sm_90a", "mma-backward:m32n64w4s2dq1", kMma),
-      subject("mma backward, shared keys", "sm_80", "mma-backward:m64n64w8s2sp2dq1", kMma),
-      subject("mma backward, no cp.async", "sm_75", "mma-backward:m32n64w4s1sp2dq1", kMmaFp16),
-      subject("mma backward, dQ apart", "sm_86", "mma-backward:m32n64w4s2", kMma),
       subject("simt backward", "sm_80", "simt-backward:m32n32w4", kSimt),
       subject("simt backward, atomic", "sm_80", "simt-backward:m32n32w4dq1", kSimt),
   };
@@ -87,7 +98,7 @@ std::vector<Subject> template_subjects() {
   const Shape few_queries{.batch = 2, .heads = 8, .heads_kv = 2, .seqlen_q = 20, .seqlen_k = 150};
   const Shape more_queries{.batch = 1, .heads = 4, .heads_kv = 1, .seqlen_q = 50, .seqlen_k = 150};
   std::vector<Subject> subjects = sync_subjects();
-  for (Subject& made : subjects) made.conflict_free = made.schedule.starts_with("mma");
+  for (Subject& made : subjects) made.conflict_free = made.schedule.starts_with("mma:");
   const auto with = [&](Subject made, autotune::InputKind inputs) {
     made.one.inputs = inputs;
     subjects.push_back(std::move(made));

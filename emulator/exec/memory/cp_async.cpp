@@ -36,7 +36,7 @@ void copy(Warp& w, const Ins& i, u32 mask) {
   Cluster& cluster = *w.cta->cluster;
   const AsyncQueue::Policy policy = cluster.queue.policy();
   if (policy == AsyncQueue::Policy::early ||
-      (policy == AsyncQueue::Policy::random && (cluster.random() & 1) != 0))
+      (policy != AsyncQueue::Policy::late && (cluster.random() & 1) != 0))
     copy_lanes(w, job);
   if (counting(w)) {
     u64 moved = 0;
