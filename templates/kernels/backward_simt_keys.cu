@@ -32,8 +32,10 @@ __device__ __forceinline__ void step(const BackwardParams& params, const Job& jo
   const int rows_left = params.seqlen_q - first_row;
   copy_tile<kTileM, kHeadDim, kStrideQk, true>(shared_q, job.q + first_row * params.q_row, params.q_row,
                                                rows_left);
+  commit_tiles();
   copy_tile<kTileM, kValueDim, kStrideV, true>(shared_dout, job.dout + first_row * params.dout_row,
                                                params.dout_row, rows_left);
+  commit_tiles();
   Rows rows;
   rows.load(params, job.head_index, first_row + place.row);
   wait_for_tiles<1>();  // K, V and Q are there

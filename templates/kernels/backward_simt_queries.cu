@@ -29,8 +29,10 @@ __device__ __forceinline__ void step(const BackwardParams& params, const Job& jo
   const int keys_left = params.seqlen_k - first_key;
   copy_tile<kTileN, kHeadDim, kStrideQk, kMasked>(shared_k, job.k + first_key * params.k_row, params.k_row,
                                                   keys_left);
+  commit_tiles();
   copy_tile<kTileN, kValueDim, kStrideV, kMasked>(shared_v, job.v + first_key * params.v_row, params.v_row,
                                                   keys_left);
+  commit_tiles();
   wait_for_tiles<1>();  // Q, dO and K are there
   __syncthreads();
   float p[kRows][kKeys];

@@ -38,6 +38,7 @@ __device__ __forceinline__ void fetch_k(const ForwardParams& params, const Job& 
   const int key = tile * kTileN;
   copy_tile<kTileN, kHeadDim, kStrideQk, kGuarded>(job.shared_k, job.k + key * params.k_row, params.k_row,
                                                    params.seqlen_k - key);
+  commit_tiles();
 }
 
 template <bool kGuarded>
@@ -45,6 +46,7 @@ __device__ __forceinline__ void fetch_v(const ForwardParams& params, const Job& 
   const int key = tile * kTileN;
   copy_tile<kTileN, kValueDim, kValueDim, kGuarded>(job.shared_v, job.v + key * params.v_row, params.v_row,
                                                     params.seqlen_k - key);
+  commit_tiles();
 }
 
 // One tile of keys. On entry its K is in shared memory. With two buffers V is on its way, and each buffer is
@@ -59,7 +61,7 @@ __device__ __forceinline__ void step(const ForwardParams& params, const Job& job
   }
   float s[kRows][kKeys];
   if (works) multiply_rows<kHeadDim, kStrideQk>(s, job.shared_q, job.shared_k, place);
-  wait_for_tiles<0>();
+  if constexpr (kStages == 2) wait_for_tiles<0>();
   __syncthreads();
   if constexpr (kStages == 1) {
     fetch_v<kMasked>(params, job, tile);

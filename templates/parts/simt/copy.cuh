@@ -17,7 +17,14 @@ __device__ __forceinline__ void copy_16_bytes(float* to, const float* from, bool
   /*%/cp_async%*/
 }
 
-// Waits until all but the kPending latest tiles have arrived, as far as this thread copies them.
+// The tiles since the last call are waited for together.
+__device__ __forceinline__ void commit_tiles() {
+  /*%#cp_async%*/
+  cp_async_commit();
+  /*%/cp_async%*/
+}
+
+// Waits until all but the kPending latest groups of tiles have arrived, as far as this thread copies them.
 template <int kPending>
 __device__ __forceinline__ void wait_for_tiles() {
   /*%#cp_async%*/
@@ -44,7 +51,4 @@ __device__ __forceinline__ void copy_tile(float* to, const float* from, long lon
     to += kRowsPerStep * kStride;
     from += kRowsPerStep * row_stride;
   }
-  /*%#cp_async%*/
-  cp_async_commit();
-  /*%/cp_async%*/
 }

@@ -48,5 +48,7 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
   /*%#ping_pong%*/
   if (consumer.warpgroup == 0) consumer.take_turn();  // takes the last arrival
                                                       /*%/ping_pong%*/
+  /*%^o_through_q%*/
   if (threadIdx.x % 128 == 0) tma_store_wait();
+  /*%/o_through_q%*/
 }

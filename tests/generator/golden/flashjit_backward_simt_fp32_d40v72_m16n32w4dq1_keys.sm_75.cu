@@ -81,7 +81,11 @@ __device__ __forceinline__ void copy_16_bytes(float* to, const float* from, bool
   *reinterpret_cast<float4*>(to) = inside ? *reinterpret_cast<const float4*>(from) : float4{0, 0, 0, 0};
 }
 
-// Waits until all but the kPending latest tiles have arrived, as far as this thread copies them.
+// The tiles since the last call are waited for together.
+__device__ __forceinline__ void commit_tiles() {
+}
+
+// Waits until all but the kPending latest groups of tiles have arrived, as far as this thread copies them.
 template <int kPending>
 __device__ __forceinline__ void wait_for_tiles() {
 }
@@ -494,8 +498,10 @@ __device__ __forceinline__ void step(const BackwardParams& params, const Job& jo
   const int rows_left = params.seqlen_q - first_row;
   copy_tile<kTileM, kHeadDim, kStrideQk, true>(shared_q, job.q + first_row * params.q_row, params.q_row,
                                                rows_left);
+  commit_tiles();
   copy_tile<kTileM, kValueDim, kStrideV, true>(shared_dout, job.dout + first_row * params.dout_row,
                                                params.dout_row, rows_left);
+  commit_tiles();
   Rows rows;
   rows.load(params, job.head_index, first_row + place.row);
   wait_for_tiles<1>();  // K, V and Q are there

@@ -135,7 +135,12 @@ __device__ __forceinline__ void copy_16_bytes(float* to, const float* from, bool
   cp_async_16(shared_address(to), from, inside);
 }
 
-// Waits until all but the kPending latest tiles have arrived, as far as this thread copies them.
+// The tiles since the last call are waited for together.
+__device__ __forceinline__ void commit_tiles() {
+  cp_async_commit();
+}
+
+// Waits until all but the kPending latest groups of tiles have arrived, as far as this thread copies them.
 template <int kPending>
 __device__ __forceinline__ void wait_for_tiles() {
   cp_async_wait<kPending>();
@@ -160,7 +165,6 @@ __device__ __forceinline__ void copy_tile(float* to, const float* from, long lon
     to += kRowsPerStep * kStride;
     from += kRowsPerStep * row_stride;
   }
-  cp_async_commit();
 }
 
 // Which rows and keys of a tile of scores each thread works on.
@@ -539,8 +543,10 @@ __device__ __forceinline__ void step(const BackwardParams& params, const Job& jo
   const int rows_left = params.seqlen_q - first_row;
   copy_tile<kTileM, kHeadDim, kStrideQk, true>(shared_q, job.q + first_row * params.q_row, params.q_row,
                                                rows_left);
+  commit_tiles();
   copy_tile<kTileM, kValueDim, kStrideV, true>(shared_dout, job.dout + first_row * params.dout_row,
                                                params.dout_row, rows_left);
+  commit_tiles();
   Rows rows;
   rows.load(params, job.head_index, first_row + place.row);
   wait_for_tiles<1>();  // K, V and Q are there

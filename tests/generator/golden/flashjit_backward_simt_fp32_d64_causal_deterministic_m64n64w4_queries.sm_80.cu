@@ -133,7 +133,12 @@ __device__ __forceinline__ void copy_16_bytes(float* to, const float* from, bool
   cp_async_16(shared_address(to), from, inside);
 }
 
-// Waits until all but the kPending latest tiles have arrived, as far as this thread copies them.
+// The tiles since the last call are waited for together.
+__device__ __forceinline__ void commit_tiles() {
+  cp_async_commit();
+}
+
+// Waits until all but the kPending latest groups of tiles have arrived, as far as this thread copies them.
 template <int kPending>
 __device__ __forceinline__ void wait_for_tiles() {
   cp_async_wait<kPending>();
@@ -158,7 +163,6 @@ __device__ __forceinline__ void copy_tile(float* to, const float* from, long lon
     to += kRowsPerStep * kStride;
     from += kRowsPerStep * row_stride;
   }
-  cp_async_commit();
 }
 
 // Which rows and keys of a tile of scores each thread works on.
@@ -534,8 +538,10 @@ __device__ __forceinline__ void step(const BackwardParams& params, const Job& jo
   const int keys_left = params.seqlen_k - first_key;
   copy_tile<kTileN, kHeadDim, kStrideQk, kMasked>(shared_k, job.k + first_key * params.k_row, params.k_row,
                                                   keys_left);
+  commit_tiles();
   copy_tile<kTileN, kValueDim, kStrideV, kMasked>(shared_v, job.v + first_key * params.v_row, params.v_row,
                                                   keys_left);
+  commit_tiles();
   wait_for_tiles<1>();  // Q, dO and K are there
   __syncthreads();
   float p[kRows][kKeys];

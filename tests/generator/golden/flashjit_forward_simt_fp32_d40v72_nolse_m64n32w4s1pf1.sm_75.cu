@@ -59,7 +59,11 @@ __device__ __forceinline__ void copy_16_bytes(float* to, const float* from, bool
   *reinterpret_cast<float4*>(to) = inside ? *reinterpret_cast<const float4*>(from) : float4{0, 0, 0, 0};
 }
 
-// Waits until all but the kPending latest tiles have arrived, as far as this thread copies them.
+// The tiles since the last call are waited for together.
+__device__ __forceinline__ void commit_tiles() {
+}
+
+// Waits until all but the kPending latest groups of tiles have arrived, as far as this thread copies them.
 template <int kPending>
 __device__ __forceinline__ void wait_for_tiles() {
 }
@@ -283,13 +287,14 @@ __device__ __forceinline__ void add_pv(float (&o)[kRows][kColumns], const float*
 
 // O += P V. A warp hands its own rows of P over through shared memory, kHanded keys of each thread at a time:
 // they lie side by side, so that each lane reads the weights of kHanded keys at once. Position kHanded * t +
-// h of a row of P belongs to key (c * kHanded + h) * kLanes + t of the tile.
+// h of a row of P belongs to key (c * kHanded + h) * kLanes + t of the tile. The CTA has met since the last
+// tile's P was read.
 __device__ __forceinline__ void multiply_pv(float (&o)[kRows][kColumns], const float (&weights)[kRows][kKeys],
                                             float* p, const float* v, const Place& place) {
   p += place.row * kStrideP;
 #pragma unroll
   for (int c = 0; c < kKeys / kHanded; ++c) {
-    __syncwarp();
+    if (c > 0) __syncwarp();
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       store_floats<kHanded>(p + i * kRowLanes * kStrideP + place.key_lane * kHanded,
@@ -408,6 +413,7 @@ __device__ __forceinline__ void fetch_k(const ForwardParams& params, const Job& 
   const int key = tile * kTileN;
   copy_tile<kTileN, kHeadDim, kStrideQk, kGuarded>(job.shared_k, job.k + key * params.k_row, params.k_row,
                                                    params.seqlen_k - key);
+  commit_tiles();
 }
 
 template <bool kGuarded>
@@ -415,6 +421,7 @@ __device__ __forceinline__ void fetch_v(const ForwardParams& params, const Job& 
   const int key = tile * kTileN;
   copy_tile<kTileN, kValueDim, kValueDim, kGuarded>(job.shared_v, job.v + key * params.v_row, params.v_row,
                                                     params.seqlen_k - key);
+  commit_tiles();
 }
 
 // One tile of keys. On entry its K is in shared memory. With two buffers V is on its way, and each buffer is
@@ -429,7 +436,7 @@ __device__ __forceinline__ void step(const ForwardParams& params, const Job& job
   }
   float s[kRows][kKeys];
   if (works) multiply_rows<kHeadDim, kStrideQk>(s, job.shared_q, job.shared_k, place);
-  wait_for_tiles<0>();
+  if constexpr (kStages == 2) wait_for_tiles<0>();
   __syncthreads();
   if constexpr (kStages == 1) {
     fetch_v<kMasked>(params, job, tile);
