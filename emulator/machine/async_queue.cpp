@@ -1,5 +1,7 @@
 #include "emulator/machine/async_queue.hpp"
 
+#include <algorithm>
+
 #include "emulator/machine/machine.hpp"
 
 namespace flashjit::emulator {
@@ -18,6 +20,20 @@ int size_of(Element element) {
       return 8;
   }
 }
+
+namespace {
+
+bool is_awaited(const Cluster& cluster, const CopyJob& job) {
+  for (const Cta& cta : cluster.ctas) {
+    for (const Warp& warp : cta.warps) {
+      if (warp.wait == Wait::mbarrier && warp.wait_cta == job.barrier_cta && warp.wait_address == job.barrier)
+        return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
 
 void AsyncQueue::reset(Policy policy, u32 late_quarter) {
   jobs_.clear();
@@ -47,9 +63,15 @@ bool AsyncQueue::advance(Cluster& cluster) {
   if (jobs_.empty()) return false;
   std::size_t next = policy_ == Policy::reversed ? jobs_.size() - 1 : cluster.random() % jobs_.size();
   if (policy_ == Policy::late || policy_ == Policy::partial) {
-    // Somebody waits for a load; a store that nobody waits for can be later still.
-    for (std::size_t k = 0; k < jobs_.size() && jobs_[next].barrier_cta == nullptr; ++k)
-      next = next + 1 == jobs_.size() ? 0 : next + 1;
+    // Somebody waits for a load; what nobody waits for yet can be later still, a store latest of all.
+    std::size_t best = 0;
+    for (std::size_t k = 0, at = next; k < jobs_.size(); ++k, at = at + 1 == jobs_.size() ? 0 : at + 1) {
+      const std::size_t urgency = jobs_[at].barrier_cta == nullptr ? 1
+                                  : is_awaited(cluster, jobs_[at]) ? 3
+                                                                   : 2;
+      if (urgency > best) next = at;
+      best = std::max(best, urgency);
+    }
   }
   run(cluster, next);
   return true;

@@ -106,12 +106,15 @@ class Runner {
     for (int k = 0; k < 4; ++k) (void)cluster_.random();
     // Not by chance: any twelve seeds in a row try them all on each CTA.
     using Policy = AsyncQueue::Policy;
-    constexpr Policy kPolicies[12] = {Policy::random,  Policy::late,    Policy::partial, Policy::early,
-                                      Policy::random,  Policy::partial, Policy::random,  Policy::reversed,
+    constexpr Policy kPolicies[12] = {Policy::random,  Policy::late,    Policy::partial,  Policy::early,
+                                      Policy::random,  Policy::partial, Policy::random,   Policy::reversed,
                                       Policy::partial, Policy::late,    Policy::reversed, Policy::partial};
     const u64 turn = (launch_.seed + index) % 12;
     cluster_.queue.reset(kPolicies[turn], static_cast<u32>(turn) & 3);
     choose_pace();
+    // What is late shows where nobody insists on it: not one of the warps that work on it together.
+    const bool has_late = kPolicies[turn] == Policy::late || kPolicies[turn] == Policy::partial;
+    all_impatient_ = has_late && (cluster_.random() & 3) != 0;
     const u32 agents = cluster_.agents;
     cluster_.clock_width = 2 * agents;
     cluster_.clocks.assign(std::size_t{agents} * cluster_.clock_width + kClockPadding, 0);
@@ -164,7 +167,7 @@ class Runner {
     warp.active = left >= kLanes ? kFull : (1u << left) - 1;
     warp.exited = ~warp.active;
     constexpr u32 kImpatience[4] = {0, 1, 1, 8};
-    warp.impatience = kImpatience[cluster_.random() & 3];
+    warp.impatience = all_impatient_ ? 1 : kImpatience[cluster_.random() & 3];
     // What ptxas gives a thread that may have all, where setmaxnreg is used (CUDA's granularity is 8).
     warp.registers = std::min(kMostRegisters, 65536 / std::max(threads_, 1u) & ~7u);
     warp.watch = launch_.checks == Checks::off ? u8{0} : u8{kAligned};
@@ -269,6 +272,7 @@ class Runner {
   bool ordered_ = false;
   enum class Pace : u8 { fair, favourite, straggler } pace_ = Pace::fair;
   u32 single_first_ = 0, single_count_ = 1;  // warps that are singled out
+  bool all_impatient_ = false;
 };
 
 }  // namespace
