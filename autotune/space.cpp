@@ -98,6 +98,15 @@ std::vector<Schedule> mma_space(const Problem& problem) {
   // Fast on an H200 (docs/performance/mma.md) and not among the above.
   if (widest <= 64) add(space, MmaSchedule{.tile_n = 96, .q_in_regs = 1, .optimistic = 1});
   if (widest > 192) add(space, MmaSchedule{.tile_n = 128, .warps = 8, .stages = 1, .split_kv = 1});
+  // Where shared memory holds one CTA, it may as well keep the multiprocessor.
+  if (!problem.causal) {
+    for (const auto& [m, w] : std::to_array<Rows>({{128, 8}, {128, 4}, {64, 4}})) {
+      for (const int n : {128, 96, 64, 32}) {
+        add(space,
+            MmaSchedule{.tile_m = m, .tile_n = n, .warps = w, .stages = 1, .split_kv = 1, .persistent = 1});
+      }
+    }
+  }
 
   // Turing's wide heads: its copies wait in registers, which leaves room for few scores.
   if (widest > 128) {

@@ -52,6 +52,7 @@ constexpr auto knobs_of() {
         {{"c", "min_ctas", "CTAs per multiprocessor that registers must allow, 0 = free", 0, 8},
          &S::min_ctas},
         {{"u", "unroll", "unrolling of the loop over unmasked tiles", 1, 8}, &S::unroll},
+        {{"p", "persistent", "0 one tile per CTA, 1 static order", 0, 1}, &S::persistent},
     });
   } else if constexpr (std::is_same_v<S, WgmmaSchedule>) {
     return std::to_array<Knob<S>>({

@@ -45,6 +45,7 @@ struct MmaSchedule {
   int lazy = 8;      // O is rescaled only when a row's maximum grows by more than 2^lazy; 0 = exact textbook
   int min_ctas = 0;  // CTAs per multiprocessor the register allocator must allow; 0 leaves it free
   int unroll = 1;    // of the loop over unmasked K/V tiles
+  int persistent = 0;  // 1: a CTA computes one tile after the other, and asks for the next in its last step
   bool operator==(const MmaSchedule&) const = default;
 };
 

@@ -31,6 +31,12 @@ SharedLayout layout_of(const Problem& problem, const MmaSchedule& schedule) {
   const int slots = schedule.stages * layout.slot;
   const int q = schedule.tile_m * pitch_of(problem.head_dim);
   const int o = schedule.tile_m * pitch_of(problem.value_dim());  // takes the place of everything at the end
+  if (schedule.persistent == 1) {
+    // O leaves through V's place, while the next tile's Q and K arrive in theirs.
+    layout.offset_q = layout.tile_k + std::max(tile_v, o);
+    layout.total = layout.offset_q + q;
+    return layout;
+  }
   // Q that moves on to registers lies where the loop's first copies go: V's last tile, or the whole last
   // slot.
   layout.offset_q = slots;
@@ -87,6 +93,8 @@ const Tight kTight[] = {
     {128, true, {}, {90, 100, 120}},
     {128, true, {.blocks = 2}, {80, 90, 100, 120}},
     {256, false, {.tile_n = 128, .warps = 8, .stages = 1, .split_kv = 1}, {90, 100}},
+    {256, false, {.tile_n = 128, .warps = 8, .stages = 1, .split_kv = 1, .persistent = 1}, {90, 100}},
+    {128, false, {.stages = 1, .split_kv = 1, .persistent = 1}, {120}},
     {256, true, {.tile_m = 64, .stages = 1, .split_kv = 1}, {80, 90, 100}},
 };
 
@@ -128,11 +136,23 @@ Legality legal_mma(const Problem& problem, const MmaSchedule& schedule, const Ta
   }
   if (s.stages == 1 && s.split_kv == 0)
     return {"one stage needs split_kv 1, so that V is copied beside the first product"};
+  if (s.persistent == 1) {
+    if (problem.causal) return {"persistent 1 is for full attention: causal tiles differ in length"};
+    if (s.stages != 1 || s.q_in_regs == 1 || s.optimistic == 1 || s.unroll != 1)
+      return {"persistent 1 needs stages 1, q_in_regs 0, optimistic 0 and unroll 1"};
+    if (target.capability < 80) return {fmt::format("persistent 1 needs cp.async, {} has none", target.arch)};
+  }
   const int shared = layout_of(problem, s).total;
   if (shared > target.shared_per_cta) {
     return {fmt::format("tile {}x{} with {} stages needs {} of shared memory, {} gives {}", s.tile_m,
                         s.tile_n, s.stages, kilobytes(shared), target.arch,
                         kilobytes(target.shared_per_cta))};
+  }
+  if (s.persistent == 1 && 2 * (shared + target.shared_reserved) <= target.shared_per_sm) {
+    return {
+        fmt::format("persistent 1 is for a CTA that has the multiprocessor to itself, {} of shared memory "
+                    "let two share it",
+                    kilobytes(shared))};
   }
   if (const int threads = 32 * s.warps * std::max(1, s.min_ctas); threads > target.threads_per_sm) {
     return {fmt::format("{} CTAs of {} threads are more than the {} threads of a multiprocessor of {}",
@@ -154,7 +174,7 @@ std::vector<Recipe> recipes_mma(const Problem& problem, const MmaSchedule& sched
   const int rows_per_warp = s.tile_m / s.warps;
   const auto number = [](int value) { return fmt::format("{}", value); };
   Recipe recipe;
-  recipe.kernel = "kernels/forward_mma.cu";
+  recipe.kernel = s.persistent == 1 ? "kernels/forward_mma_persistent.cu" : "kernels/forward_mma.cu";
   recipe.constants = {
       {"int", "kHeadDim", number(problem.head_dim), "columns of Q and K"},
       {"int", "kHeadDimV", number(problem.value_dim()), "columns of V and O"},
@@ -172,9 +192,14 @@ std::vector<Recipe> recipes_mma(const Problem& problem, const MmaSchedule& sched
        "O is rescaled when a score exceeds its row's reference by 2^this"},
       {"int", "kUnroll", number(s.unroll), "steps in one turn of the loop over unmasked tiles"},
   };
-  if (s.min_ctas > 0) {
+  // Where one CTA is all that there will be, ptxas should not spill to make room for two, as it was seen to
+  // do at 129 registers of 256 threads. At 255 registers it has no choice, and the hint itself may cost a
+  // spill.
+  const bool lone = s.persistent == 1 && registers_of(problem, s, target) <= register_limit(s, target);
+  const int min_ctas = std::max(s.min_ctas, lone ? 1 : 0);
+  if (min_ctas > 0) {
     recipe.constants.push_back(
-        {"int", "kMinCtas", number(s.min_ctas), "CTAs per multiprocessor that registers must allow"});
+        {"int", "kMinCtas", number(min_ctas), "CTAs per multiprocessor that registers must allow"});
   }
   if (s.optimistic == 1) {
     recipe.constants.push_back({"float", "kLimit", fmt::format("{}.0f", 1 << s.lazy),
@@ -193,7 +218,7 @@ std::vector<Recipe> recipes_mma(const Problem& problem, const MmaSchedule& sched
       {"split_kv", s.split_kv == 1},
       {"q_in_regs", s.q_in_regs == 1},
       {"optimistic", s.optimistic == 1},
-      {"min_ctas", s.min_ctas > 0},
+      {"min_ctas", min_ctas > 0},
       {"async", ampere},
       {"one_place", false},  // ptxas spills some of the fastest kernels where it is told
       {"mma_k16", ampere},
@@ -202,6 +227,7 @@ std::vector<Recipe> recipes_mma(const Problem& problem, const MmaSchedule& sched
   recipe.geometry.tile_m = s.tile_m;
   recipe.geometry.threads = 32 * s.warps;
   recipe.geometry.shared_bytes = layout.total;
+  recipe.geometry.persistent = s.persistent == 1;
   // Two thirds of the L2 for K and V of the heads under way; the best of the Hopper prototype, 32 of 50 MB.
   if (problem.causal) recipe.geometry.section_bytes = target.l2_bytes / 3 * 2;
   return {recipe};

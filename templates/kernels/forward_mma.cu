@@ -11,15 +11,8 @@
 /*%/async%*/
 #include "parts/mma/mask.cuh"
 #include "parts/mma/products.cuh"
-#include "parts/mma/row_output.cuh"
-#include "parts/mma/softmax.cuh"
+#include "parts/mma/row_tiles.cuh"
 #include "parts/mma/tile_order.cuh"
-
-// Element (row 0, column 0) of a head.
-__device__ __forceinline__ const unsigned short* head_of(const void* tensor, long long batch,
-                                                         long long head) {
-  return static_cast<const unsigned short*>(tensor) + batch + head;
-}
 
 extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas /*%/min_ctas%*/)
     FLASHJIT_ENTRY(const __grid_constant__ ForwardParams params) {
@@ -176,20 +169,6 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
         /*%/causal%*/
       }
     };
-    // Moves the shifts of the warp's rows if a score of any of them asks for it.
-    const auto raise = [&](const float(&scores)[kRowTiles][kBlockN / 2]) {
-      float peak[kRowTiles][2];
-      bool move = false;
-#pragma unroll
-      for (int r = 0; r < kRowTiles; ++r) {
-        find_peaks(scores[r], peak[r]);
-        move |= outgrown(rows[r], peak[r], params.scale_log2);
-      }
-      if (__any_sync(0xffffffffu, move)) {
-#pragma unroll
-        for (int r = 0; r < kRowTiles; ++r) move_shift(rows[r], peak[r], output[r], params.scale_log2);
-      }
-    };
     // A step begins when its tile of K has arrived and no warp reads the previous step's tiles any more.
     const auto begin = [&] {
       /*%#async%*/
@@ -279,7 +258,7 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
         float scores[kRowTiles][kBlockN / 2];
         multiply(scores, 0);
         mask(scores, 0);
-        raise(scores);
+        raise(rows, output, scores, params.scale_log2);
 #pragma unroll
         for (int r = 0; r < kRowTiles; ++r) sum[r][0] = sum[r][1] = 0;
         exponentiate_all(scores);
@@ -305,18 +284,11 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
     /*%^optimistic%*/
     // Softmax of a block's scores, and O += P V.
     const auto accumulate = [&](const float(&scores)[kRowTiles][kBlockN / 2], int block) {
-      raise(scores);
+      raise(rows, output, scores, params.scale_log2);
       /*%^async%*/
       const unsigned v_lane = start_v(thread_index());
       /*%/async%*/
-#pragma unroll
-      for (int i = 0; i < kBlockN / 16; ++i) {
-        unsigned p[kRowTiles][4];
-#pragma unroll
-        for (int r = 0; r < kRowTiles; ++r)
-          exponentiate(rows[r].shift, &scores[r][8 * i], p[r], rows[r].sum, params.scale_log2);
-        multiply_pv(output, p, v_lane + stage * kSlotBytes, block, i);
-      }
+      add_pv(rows, output, scores, v_lane + stage * kSlotBytes, block, params.scale_log2);
     };
     for (; n >= unmasked_end; --n) {
       begin();
@@ -367,34 +339,5 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
 
   // O takes the place of the first tiles once all warps have read theirs.
   __syncthreads();
-  const TileIndex index = tile_of_block(params);
-  const int thread = thread_index(), lane = thread % 32;
-  const int tile_row = thread / 32 * kRowsPerWarp;
-  const int first_row_of_warp = index.m * kTileM + tile_row;
-  const int rows_left = params.seqlen_q - first_row_of_warp;
-#pragma unroll
-  for (int r = 0; r < kRowTiles; ++r) {
-    normalise(rows[r], output[r]);
-    stage_rows<kHeadDimV>(output[r], slots, tile_row + 16 * r, 0, lane);
-  }
-  __syncwarp();
-  char* const to =
-      static_cast<char*>(params.o) +
-      2 * (index.batch * params.o_batch + index.head * params.o_head + first_row_of_warp * params.o_row);
-  write_rows<kHeadDimV, kRowsPerWarp>(slots, tile_row, to, 2 * params.o_row, rows_left, lane);
-  /*%#lse%*/
-  if (params.lse != nullptr && lane % 4 == 0) {
-    float* const lse = params.lse +
-                       (static_cast<long long>(index.batch) * params.heads + index.head) * params.seqlen_q +
-                       first_row_of_warp;
-#pragma unroll
-    for (int r = 0; r < kRowTiles; ++r) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int row = 16 * r + 8 * half + lane / 4;
-        if (row < rows_left) lse[row] = log_sum_exp(rows[r], half);
-      }
-    }
-  }
-  /*%/lse%*/
+  write_tile(params, tile_of_block(params), rows, output, slots);
 }

@@ -88,6 +88,26 @@ TEST_CASE("inputs that hurt, and a scale of one's own") {
   check("sm_80", {.problem = {.dtype = DType::fp32, .head_dim = 64}, .shape = shape, .scale = 1.5F});
 }
 
+TEST_CASE("CTAs of mma that compute one tile after the other") {
+  // Sixteen multiprocessors, each with a CTA: two tiles for some, then one for each and several for all; K
+  // that ends inside a tile, at its end and before it begins.
+  const PlanOptions options{.schedule = "mma:m64n64w4s1kv1p1"};
+  for (const Shape& shape :
+       std::vector<Shape>{{.batch = 1, .heads = 6, .heads_kv = 3, .seqlen_q = 200, .seqlen_k = 130},
+                          {.batch = 2, .heads = 4, .heads_kv = 1, .seqlen_q = 65, .seqlen_k = 64},
+                          {.batch = 1, .heads = 3, .heads_kv = 3, .seqlen_q = 1000, .seqlen_k = 5},
+                          {.batch = 3, .heads = 4, .heads_kv = 2, .seqlen_q = 100, .seqlen_k = 0}}) {
+    for (const Layout layout : {Layout::packed, Layout::strided}) {
+      check("sm_87", {.problem = {.head_dim = 256}, .shape = shape, .layout = layout}, options);
+    }
+  }
+  check("sm_87",
+        {.problem = {.dtype = DType::fp16, .head_dim = 248, .head_dim_v = 200, .lse = false},
+         .shape = {.batch = 1, .heads = 5, .seqlen_q = 290, .seqlen_k = 170},
+         .inputs = autotune::InputKind::growing},
+        options);
+}
+
 TEST_CASE("without an LSE") {
   Problem problem{.dtype = DType::bf16, .head_dim = 64};
   problem.lse = false;

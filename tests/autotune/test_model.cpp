@@ -94,6 +94,9 @@ TEST_CASE("on Hopper what won in the prototype is predicted among the best, and 
       CHECK(mma.predicted_ms > 1.4 * best.predicted_ms);
     }
   }
+  // Of family mma, a CTA that has the multiprocessor to itself keeps it.
+  const auto wide = ranked_space({.head_dim = 256}, cell(1024, 256), target);
+  CHECK(place_of(wide, "mma:m128n128w8s1kv1p1") == place_of(wide, "mma:"));
   // The dynamic order pays where tiles differ in length.
   const Problem causal{.head_dim = 128, .causal = true};
   CHECK(predict(causal, cell(1024, 128), parse_schedule("wgmma:m128n128s2p2"), target) <

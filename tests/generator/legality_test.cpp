@@ -133,6 +133,21 @@ TEST_CASE("simt-backward: what does not divide or fit is said") {
         "deterministic gradients forbid atomic additions to dQ (dq1); use dq0 or dq2");
 }
 
+TEST_CASE("mma: a CTA stays on its multiprocessor where it is alone there and tiles are of one length") {
+  const Problem wide{.head_dim = 256};
+  CHECK(reason(wide, "mma:m128n128w8s1kv1p1", "sm_90a").empty());
+  CHECK(reason(Problem{.head_dim = 256, .causal = true}, "mma:m128n128w8s1kv1p1", "sm_90a") ==
+        "persistent 1 is for full attention: causal tiles differ in length");
+  CHECK(reason(wide, "mma:m64n64w4s2p1", "sm_90a") ==
+        "persistent 1 needs stages 1, q_in_regs 0, optimistic 0 and unroll 1");
+  CHECK(reason(Problem{.dtype = DType::fp16, .head_dim = 256}, "mma:m128n16w8s1kv1p1", "sm_75") ==
+        "persistent 1 needs cp.async, sm_75 has none");
+  CHECK(reason(wide, "mma:m64n64w4s1kv1p1", "sm_90a") ==
+        "persistent 1 is for a CTA that has the multiprocessor to itself, 96 KB of shared memory let two "
+        "share it");
+  CHECK(reason(wide, "mma:m64n64w4s1kv1p1", "sm_80").empty());
+}
+
 TEST_CASE("mma-backward: what does not divide or fit is said") {
   Problem gradients{.pass = Pass::backward, .dtype = DType::bf16, .head_dim = 256};
   CHECK(reason(gradients, "mma-backward:m64n64w8s2sp2dq1", "sm_90a").empty());

@@ -1,9 +1,13 @@
-// The end of a tile: O normalised, and the rows' log-sum-exp.
+// The end of a tile: O normalised and written, and the rows' log-sum-exp.
 #pragma once
 
+#include "params/forward.h"
+#include "parts/mma/row_output.cuh"
 #include "parts/mma/softmax.cuh"
+#include "parts/mma/tile_order.cuh"
 #include "ptx/math.cuh"
 #include "ptx/shuffle.cuh"
+#include "ptx/special.cuh"
 
 // Divides by the row's sum of exponentials; a row that saw no key becomes 0. Leaves the whole row's sum in
 // rows.sum.
@@ -28,3 +32,37 @@ __device__ __forceinline__ float log_sum_exp(const SoftmaxRows& rows, int row) {
 }
 
 /*%/lse%*/
+// Writes a warp's rows of a tile. O goes through shared memory at `staging`, which has room for the tile and
+// which nobody reads any more: no warp touches another one's rows there.
+__device__ __forceinline__ void write_tile(const ForwardParams& params, const TileIndex& index,
+                                           SoftmaxRows (&rows)[kRowTiles],
+                                           float (&output)[kRowTiles][kHeadDimV / 2], unsigned staging) {
+  const int thread = thread_index(), lane = thread % 32;
+  const int tile_row = thread / 32 * kRowsPerWarp;
+  const int first_row = index.m * kTileM + tile_row;
+  const int rows_left = params.seqlen_q - first_row;
+#pragma unroll
+  for (int r = 0; r < kRowTiles; ++r) {
+    normalise(rows[r], output[r]);
+    stage_rows<kHeadDimV>(output[r], staging, tile_row + 16 * r, 0, lane);
+  }
+  __syncwarp();
+  char* const to = static_cast<char*>(params.o) +
+                   2 * (index.batch * params.o_batch + index.head * params.o_head + first_row * params.o_row);
+  write_rows<kHeadDimV, kRowsPerWarp>(staging, tile_row, to, 2 * params.o_row, rows_left, lane);
+  /*%#lse%*/
+  if (params.lse != nullptr && lane % 4 == 0) {
+    float* const lse = params.lse +
+                       (static_cast<long long>(index.batch) * params.heads + index.head) * params.seqlen_q +
+                       first_row;
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int row = 16 * r + 8 * half + lane / 4;
+        if (row < rows_left) lse[row] = log_sum_exp(rows[r], half);
+      }
+    }
+  }
+  /*%/lse%*/
+}

@@ -22,6 +22,11 @@ struct TileCopy {
     const int thread = thread_index();
     row = thread / kLanes;
     chunk = thread % kLanes;
+    move_to(tensor);
+  }
+
+  // From now on that head's rows.
+  __device__ void move_to(const void* tensor) {
     source = static_cast<const char*>(tensor) + row * row_bytes + chunk * 16;
     asm("" : "+l"(source));  // one pointer in registers, not what it is made of
   }

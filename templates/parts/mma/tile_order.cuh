@@ -1,4 +1,4 @@
-// Which query tile a CTA computes.
+// Which query tile a CTA computes, and where its head begins.
 #pragma once
 
 #include "params/forward.h"
@@ -8,7 +8,7 @@ struct TileIndex {
   int m, head, batch;
 };
 
-// One CTA per tile in a 1-D grid (65,535 is the limit of the other dimensions).
+// The tiles in the order of a 1-D grid (65,535 is the limit of the other dimensions).
 /*%#causal%*/
 // The last rows see most keys: longest tiles first, so that the short ones fill the gaps at the end; but
 // among the heads of one section only, whose K and V the L2 can hold.
@@ -16,8 +16,7 @@ struct TileIndex {
 /*%^causal%*/
 // All tiles of a head, then the next: what runs together shares K and V in the L2.
 /*%/causal%*/
-__device__ __forceinline__ TileIndex tile_of_block(const ForwardParams& params) {
-  const int block = block_index();
+__device__ __forceinline__ TileIndex tile_at(const ForwardParams& params, int block) {
   TileIndex tile;
   /*%#causal%*/
   // The section's (batch, head) pairs.
@@ -35,4 +34,14 @@ __device__ __forceinline__ TileIndex tile_of_block(const ForwardParams& params) 
   tile.batch = pair / params.heads;
   tile.head = pair - tile.batch * params.heads;
   return tile;
+}
+
+__device__ __forceinline__ TileIndex tile_of_block(const ForwardParams& params) {
+  return tile_at(params, block_index());
+}
+
+// Element (row 0, column 0) of a head.
+__device__ __forceinline__ const unsigned short* head_of(const void* tensor, long long batch,
+                                                         long long head) {
+  return static_cast<const unsigned short*>(tensor) + batch + head;
 }

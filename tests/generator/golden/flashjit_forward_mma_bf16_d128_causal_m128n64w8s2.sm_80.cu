@@ -46,12 +46,38 @@ struct ForwardParams {
   float scale_log2;  // scale * log2(e): exp(scale * x) = exp2(scale_log2 * x)
 };
 
-// The end of a tile: O normalised, and the rows' log-sum-exp.
+// The end of a tile: O normalised and written, and the rows' log-sum-exp.
 
-// Online softmax (FlashAttention-2, algorithm 1) of the rows whose scores a thread holds, with exp(scale * x)
-// computed as exp2(scale_log2 * x). The layout is that of an mma or wgmma accumulator: of 4 neighbouring
-// scores the first two belong to row 0, the others to row 1 (8 rows below), and the 4 lanes of a quad share
-// these rows.
+// Accumulators to global memory: rounded, and through shared memory, so that whole chunks of rows are
+// written.
+
+// How a tile of 16-bit rows lies in shared memory.
+
+// Rows of kColumns elements, padded with zeros to whole 16-element steps of mma, in chunks of 16 bytes.
+// ldmatrix reads the same chunk of 8 neighbouring rows at once, and the 8 must lie in different banks (16
+// bytes = 4 banks of 32). A row of kChunks chunks starts kChunks chunks after its neighbour, so chunk c of
+// rows with equal row * kChunks mod 8 would collide: those rows exchange their chunks by an XOR, which keeps
+// each chunk in its row.
+template <int kColumns>
+struct SharedTile {
+  static constexpr int kChunks = (kColumns + 15) / 16 * 2;
+  static constexpr int kPitch = kChunks * 16;  // bytes from row to row
+  // Chunks that exchange places: the largest power of 2 up to 8 that divides kChunks.
+  static constexpr int kSpan = kChunks % 8 == 0 ? 8 : kChunks % 4 == 0 ? 4 : 2;
+
+  __device__ static unsigned phase(unsigned row) { return row / (8 / kSpan) % kSpan; }
+
+  // Bytes from the tile's start to a chunk.
+  __device__ static unsigned offset(unsigned row, unsigned chunk) {
+    return row * kPitch + (chunk ^ phase(row)) * 16;
+  }
+
+  // From the address of (row, chunk 0 or 1) to that of (row + row_step, chunk + chunk_step), for a row_step
+  // that is a multiple of 8 and an even chunk_step: an XOR, since a tile starts at a multiple of 128 bytes.
+  __device__ static unsigned step(unsigned address, int row_step, int chunk_step) {
+    return (address ^ (chunk_step % kSpan * 16)) + row_step * kPitch + chunk_step / kSpan * (kSpan * 16);
+  }
+};
 
 // Pairs of fp32 to packed 16-bit elements (PTX ISA, "cvt").
 
@@ -61,6 +87,78 @@ __device__ __forceinline__ unsigned pack(float low, float high) {
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
   return pair;
 }
+
+// Shared-memory addresses and plain accesses (PTX ISA, "State spaces" and ld/st).
+
+__device__ __forceinline__ unsigned shared_address(const void* pointer) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
+}
+
+__device__ __forceinline__ void store_shared(unsigned address, unsigned value) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
+
+__device__ __forceinline__ void store_shared(unsigned address, uint4 value) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.x), "r"(value.y),
+               "r"(value.z), "r"(value.w)
+               : "memory");
+}
+
+__device__ __forceinline__ unsigned load_shared(unsigned address) {
+  unsigned value;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
+  return value;
+}
+
+__device__ __forceinline__ uint4 load_shared_16(unsigned address) {
+  uint4 value;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "r"(address)
+               : "memory");
+  return value;
+}
+
+// Rounds a warp's 16 rows, from a column on that begins a chunk, into shared memory.
+template <int kColumns, int kOutputs>
+__device__ __forceinline__ void stage_rows(const float (&output)[kOutputs], unsigned tile, int first_row,
+                                           int first_chunk, int lane) {
+#pragma unroll
+  for (int i = 0; i < kOutputs; i += 4) {
+    const unsigned column = lane % 4 * 4;  // bytes into the chunk
+    const int row = first_row + lane / 4;
+    store_shared(tile + SharedTile<kColumns>::offset(row, first_chunk + i / 4) + column,
+                 pack(output[i], output[i + 1]));
+    store_shared(tile + SharedTile<kColumns>::offset(row + 8, first_chunk + i / 4) + column,
+                 pack(output[i + 2], output[i + 3]));
+  }
+}
+
+// Writes a warp's kRows staged rows to global memory, 16 bytes a lane; rows from end on are not there.
+template <int kColumns, int kRows>
+__device__ __forceinline__ void write_rows(unsigned tile, int tile_row, char* output, long long row_bytes,
+                                           int end, int lane) {
+  constexpr int kLanes = SharedTile<kColumns>::kSpan;  // on one row
+  const int row = lane / kLanes, chunk = lane % kLanes;
+  output += row * row_bytes + chunk * 16;
+#pragma unroll
+  for (int r = 0; r < kRows; r += 32 / kLanes) {
+#pragma unroll
+    for (int c = 0; c < SharedTile<kColumns>::kChunks; c += kLanes) {
+      const bool padding = (chunk + c) * 8 >= kColumns;
+      if (row + r < end && !padding) {
+        *reinterpret_cast<uint4*>(output + c * 16) =
+            load_shared_16(tile + SharedTile<kColumns>::offset(tile_row + row + r, chunk + c));
+      }
+    }
+    output += 32 / kLanes * row_bytes;
+  }
+}
+
+// Online softmax (FlashAttention-2, algorithm 1) of the rows whose scores a thread holds, with exp(scale * x)
+// computed as exp2(scale_log2 * x). The layout is that of an mma or wgmma accumulator: of 4 neighbouring
+// scores the first two belong to row 0, the others to row 1 (8 rows below), and the 4 lanes of a quad share
+// these rows.
 
 // Fast fp32 functions (PTX ISA, "ex2", "lg2", "rcp"): one MUFU instruction each; denormals flush to zero.
 
@@ -162,6 +260,57 @@ __device__ __forceinline__ void exponentiate(const float (&shift)[2], const floa
   }
 }
 
+// Which query tile a CTA computes, and where its head begins.
+
+// Special registers (PTX ISA, "Special registers").
+
+// Read anew wherever they are needed: the asm keeps the compiler from holding them, and what is computed from
+// them, in registers through the kernel's loop, where registers are short.
+__device__ __forceinline__ int block_index() {
+  unsigned index;
+  asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
+  __builtin_assume(index < 0x7fffffffu);
+  return index;
+}
+
+__device__ __forceinline__ int thread_index() {
+  unsigned index;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
+  __builtin_assume(index < 1024u);
+  return index;
+}
+
+struct TileIndex {
+  int m, head, batch;
+};
+
+// The tiles in the order of a 1-D grid (65,535 is the limit of the other dimensions).
+// The last rows see most keys: longest tiles first, so that the short ones fill the gaps at the end; but
+// among the heads of one section only, whose K and V the L2 can hold.
+__device__ __forceinline__ TileIndex tile_at(const ForwardParams& params, int block) {
+  TileIndex tile;
+  // The section's (batch, head) pairs.
+  const int first_pair = block / (params.section * params.tiles_m) * params.section;
+  const int pairs = min(params.section, params.batch * params.heads - first_pair);
+  const int place = block - first_pair * params.tiles_m;
+  const int row = place / pairs;
+  const int pair = first_pair + place - row * pairs;
+  tile.m = params.tiles_m - 1 - row;
+  tile.batch = pair / params.heads;
+  tile.head = pair - tile.batch * params.heads;
+  return tile;
+}
+
+__device__ __forceinline__ TileIndex tile_of_block(const ForwardParams& params) {
+  return tile_at(params, block_index());
+}
+
+// Element (row 0, column 0) of a head.
+__device__ __forceinline__ const unsigned short* head_of(const void* tensor, long long batch,
+                                                         long long head) {
+  return static_cast<const unsigned short*>(tensor) + batch + head;
+}
+
 // Divides by the row's sum of exponentials; a row that saw no key becomes 0. Leaves the whole row's sum in
 // rows.sum.
 template <int kOutputs>
@@ -183,35 +332,40 @@ __device__ __forceinline__ float log_sum_exp(const SoftmaxRows& rows, int row) {
   return rows.sum[row] == 0.0f ? -kInfinity : (rows.shift[row] + log2_fast(rows.sum[row])) * kLn2;
 }
 
+// Writes a warp's rows of a tile. O goes through shared memory at `staging`, which has room for the tile and
+// which nobody reads any more: no warp touches another one's rows there.
+__device__ __forceinline__ void write_tile(const ForwardParams& params, const TileIndex& index,
+                                           SoftmaxRows (&rows)[kRowTiles],
+                                           float (&output)[kRowTiles][kHeadDimV / 2], unsigned staging) {
+  const int thread = thread_index(), lane = thread % 32;
+  const int tile_row = thread / 32 * kRowsPerWarp;
+  const int first_row = index.m * kTileM + tile_row;
+  const int rows_left = params.seqlen_q - first_row;
+#pragma unroll
+  for (int r = 0; r < kRowTiles; ++r) {
+    normalise(rows[r], output[r]);
+    stage_rows<kHeadDimV>(output[r], staging, tile_row + 16 * r, 0, lane);
+  }
+  __syncwarp();
+  char* const to = static_cast<char*>(params.o) +
+                   2 * (index.batch * params.o_batch + index.head * params.o_head + first_row * params.o_row);
+  write_rows<kHeadDimV, kRowsPerWarp>(staging, tile_row, to, 2 * params.o_row, rows_left, lane);
+  if (params.lse != nullptr && lane % 4 == 0) {
+    float* const lse = params.lse +
+                       (static_cast<long long>(index.batch) * params.heads + index.head) * params.seqlen_q +
+                       first_row;
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int row = 16 * r + 8 * half + lane / 4;
+        if (row < rows_left) lse[row] = log_sum_exp(rows[r], half);
+      }
+    }
+  }
+}
+
 // Tiles from global to shared memory by cp.async, all threads of the CTA together.
-
-// How a tile of 16-bit rows lies in shared memory.
-
-// Rows of kColumns elements, padded with zeros to whole 16-element steps of mma, in chunks of 16 bytes.
-// ldmatrix reads the same chunk of 8 neighbouring rows at once, and the 8 must lie in different banks (16
-// bytes = 4 banks of 32). A row of kChunks chunks starts kChunks chunks after its neighbour, so chunk c of
-// rows with equal row * kChunks mod 8 would collide: those rows exchange their chunks by an XOR, which keeps
-// each chunk in its row.
-template <int kColumns>
-struct SharedTile {
-  static constexpr int kChunks = (kColumns + 15) / 16 * 2;
-  static constexpr int kPitch = kChunks * 16;  // bytes from row to row
-  // Chunks that exchange places: the largest power of 2 up to 8 that divides kChunks.
-  static constexpr int kSpan = kChunks % 8 == 0 ? 8 : kChunks % 4 == 0 ? 4 : 2;
-
-  __device__ static unsigned phase(unsigned row) { return row / (8 / kSpan) % kSpan; }
-
-  // Bytes from the tile's start to a chunk.
-  __device__ static unsigned offset(unsigned row, unsigned chunk) {
-    return row * kPitch + (chunk ^ phase(row)) * 16;
-  }
-
-  // From the address of (row, chunk 0 or 1) to that of (row + row_step, chunk + chunk_step), for a row_step
-  // that is a multiple of 8 and an even chunk_step: an XOR, since a tile starts at a multiple of 128 bytes.
-  __device__ static unsigned step(unsigned address, int row_step, int chunk_step) {
-    return (address ^ (chunk_step % kSpan * 16)) + row_step * kPitch + chunk_step / kSpan * (kSpan * 16);
-  }
-};
 
 // Asynchronous copies from global to shared memory (PTX ISA, "cp.async"; sm_80 and later).
 
@@ -237,24 +391,6 @@ __device__ __forceinline__ void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-// Special registers (PTX ISA, "Special registers").
-
-// Read anew wherever they are needed: the asm keeps the compiler from holding them, and what is computed from
-// them, in registers through the kernel's loop, where registers are short.
-__device__ __forceinline__ int block_index() {
-  unsigned index;
-  asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
-  __builtin_assume(index < 0x7fffffffu);
-  return index;
-}
-
-__device__ __forceinline__ int thread_index() {
-  unsigned index;
-  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
-  __builtin_assume(index < 1024u);
-  return index;
-}
-
 // Neighbouring threads copy the neighbouring chunks of one row, as many as exchange places: reads of whole
 // sectors, writes to different banks.
 template <int kRows, int kColumns>
@@ -272,6 +408,11 @@ struct TileCopy {
     const int thread = thread_index();
     row = thread / kLanes;
     chunk = thread % kLanes;
+    move_to(tensor);
+  }
+
+  // From now on that head's rows.
+  __device__ void move_to(const void* tensor) {
     source = static_cast<const char*>(tensor) + row * row_bytes + chunk * 16;
     asm("" : "+l"(source));  // one pointer in registers, not what it is made of
   }
@@ -411,104 +552,38 @@ __device__ __forceinline__ void multiply_pv(float (&output)[kRowTiles][kHeadDimV
   }
 }
 
-// Accumulators to global memory: rounded, and through shared memory, so that whole chunks of rows are
-// written.
+// A block's softmax for the kRowTiles accumulators of a warp, and the product that follows it.
 
-// Shared-memory addresses and plain accesses (PTX ISA, "State spaces" and ld/st).
-
-__device__ __forceinline__ unsigned shared_address(const void* pointer) {
-  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
-}
-
-__device__ __forceinline__ void store_shared(unsigned address, unsigned value) {
-  asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
-}
-
-__device__ __forceinline__ void store_shared(unsigned address, uint4 value) {
-  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.x), "r"(value.y),
-               "r"(value.z), "r"(value.w)
-               : "memory");
-}
-
-__device__ __forceinline__ unsigned load_shared(unsigned address) {
-  unsigned value;
-  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
-  return value;
-}
-
-__device__ __forceinline__ uint4 load_shared_16(unsigned address) {
-  uint4 value;
-  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
-               : "r"(address)
-               : "memory");
-  return value;
-}
-
-// Rounds a warp's 16 rows, from a column on that begins a chunk, into shared memory.
-template <int kColumns, int kOutputs>
-__device__ __forceinline__ void stage_rows(const float (&output)[kOutputs], unsigned tile, int first_row,
-                                           int first_chunk, int lane) {
+// Moves the shifts of the warp's rows if a score of any of them asks for it.
+__device__ __forceinline__ void raise(SoftmaxRows (&rows)[kRowTiles],
+                                      float (&output)[kRowTiles][kHeadDimV / 2],
+                                      const float (&scores)[kRowTiles][kBlockN / 2], float scale_log2) {
+  float peak[kRowTiles][2];
+  bool move = false;
 #pragma unroll
-  for (int i = 0; i < kOutputs; i += 4) {
-    const unsigned column = lane % 4 * 4;  // bytes into the chunk
-    const int row = first_row + lane / 4;
-    store_shared(tile + SharedTile<kColumns>::offset(row, first_chunk + i / 4) + column,
-                 pack(output[i], output[i + 1]));
-    store_shared(tile + SharedTile<kColumns>::offset(row + 8, first_chunk + i / 4) + column,
-                 pack(output[i + 2], output[i + 3]));
+  for (int r = 0; r < kRowTiles; ++r) {
+    find_peaks(scores[r], peak[r]);
+    move |= outgrown(rows[r], peak[r], scale_log2);
+  }
+  if (__any_sync(0xffffffffu, move)) {
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r) move_shift(rows[r], peak[r], output[r], scale_log2);
   }
 }
 
-// Writes a warp's kRows staged rows to global memory, 16 bytes a lane; rows from end on are not there.
-template <int kColumns, int kRows>
-__device__ __forceinline__ void write_rows(unsigned tile, int tile_row, char* output, long long row_bytes,
-                                           int end, int lane) {
-  constexpr int kLanes = SharedTile<kColumns>::kSpan;  // on one row
-  const int row = lane / kLanes, chunk = lane % kLanes;
-  output += row * row_bytes + chunk * 16;
+// O += P V, P from the scores as the shifts are.
+__device__ __forceinline__ void add_pv(SoftmaxRows (&rows)[kRowTiles],
+                                       float (&output)[kRowTiles][kHeadDimV / 2],
+                                       const float (&scores)[kRowTiles][kBlockN / 2], unsigned v_lane,
+                                       int block, float scale_log2) {
 #pragma unroll
-  for (int r = 0; r < kRows; r += 32 / kLanes) {
+  for (int i = 0; i < kBlockN / 16; ++i) {
+    unsigned p[kRowTiles][4];
 #pragma unroll
-    for (int c = 0; c < SharedTile<kColumns>::kChunks; c += kLanes) {
-      const bool padding = (chunk + c) * 8 >= kColumns;
-      if (row + r < end && !padding) {
-        *reinterpret_cast<uint4*>(output + c * 16) =
-            load_shared_16(tile + SharedTile<kColumns>::offset(tile_row + row + r, chunk + c));
-      }
-    }
-    output += 32 / kLanes * row_bytes;
+    for (int r = 0; r < kRowTiles; ++r)
+      exponentiate(rows[r].shift, &scores[r][8 * i], p[r], rows[r].sum, scale_log2);
+    multiply_pv(output, p, v_lane, block, i);
   }
-}
-
-// Which query tile a CTA computes.
-
-struct TileIndex {
-  int m, head, batch;
-};
-
-// One CTA per tile in a 1-D grid (65,535 is the limit of the other dimensions).
-// The last rows see most keys: longest tiles first, so that the short ones fill the gaps at the end; but
-// among the heads of one section only, whose K and V the L2 can hold.
-__device__ __forceinline__ TileIndex tile_of_block(const ForwardParams& params) {
-  const int block = block_index();
-  TileIndex tile;
-  // The section's (batch, head) pairs.
-  const int first_pair = block / (params.section * params.tiles_m) * params.section;
-  const int pairs = min(params.section, params.batch * params.heads - first_pair);
-  const int place = block - first_pair * params.tiles_m;
-  const int row = place / pairs;
-  const int pair = first_pair + place - row * pairs;
-  tile.m = params.tiles_m - 1 - row;
-  tile.batch = pair / params.heads;
-  tile.head = pair - tile.batch * params.heads;
-  return tile;
-}
-
-// Element (row 0, column 0) of a head.
-__device__ __forceinline__ const unsigned short* head_of(const void* tensor, long long batch,
-                                                         long long head) {
-  return static_cast<const unsigned short*>(tensor) + batch + head;
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads )
@@ -596,20 +671,6 @@ extern "C" __global__ void __launch_bounds__(kThreads )
         mask_keys<1>(scores[r], seen_by_first + warp_row + 16 * r - first_key);
       }
     };
-    // Moves the shifts of the warp's rows if a score of any of them asks for it.
-    const auto raise = [&](const float(&scores)[kRowTiles][kBlockN / 2]) {
-      float peak[kRowTiles][2];
-      bool move = false;
-#pragma unroll
-      for (int r = 0; r < kRowTiles; ++r) {
-        find_peaks(scores[r], peak[r]);
-        move |= outgrown(rows[r], peak[r], params.scale_log2);
-      }
-      if (__any_sync(0xffffffffu, move)) {
-#pragma unroll
-        for (int r = 0; r < kRowTiles; ++r) move_shift(rows[r], peak[r], output[r], params.scale_log2);
-      }
-    };
     // A step begins when its tile of K has arrived and no warp reads the previous step's tiles any more.
     const auto begin = [&] {
       if (kStages == 1 && n == last) {
@@ -633,15 +694,8 @@ extern "C" __global__ void __launch_bounds__(kThreads )
 
     // Softmax of a block's scores, and O += P V.
     const auto accumulate = [&](const float(&scores)[kRowTiles][kBlockN / 2], int block) {
-      raise(scores);
-#pragma unroll
-      for (int i = 0; i < kBlockN / 16; ++i) {
-        unsigned p[kRowTiles][4];
-#pragma unroll
-        for (int r = 0; r < kRowTiles; ++r)
-          exponentiate(rows[r].shift, &scores[r][8 * i], p[r], rows[r].sum, params.scale_log2);
-        multiply_pv(output, p, v_lane + stage * kSlotBytes, block, i);
-      }
+      raise(rows, output, scores, params.scale_log2);
+      add_pv(rows, output, scores, v_lane + stage * kSlotBytes, block, params.scale_log2);
     };
     for (; n >= unmasked_end; --n) {
       begin();
@@ -672,32 +726,5 @@ extern "C" __global__ void __launch_bounds__(kThreads )
 
   // O takes the place of the first tiles once all warps have read theirs.
   __syncthreads();
-  const TileIndex index = tile_of_block(params);
-  const int thread = thread_index(), lane = thread % 32;
-  const int tile_row = thread / 32 * kRowsPerWarp;
-  const int first_row_of_warp = index.m * kTileM + tile_row;
-  const int rows_left = params.seqlen_q - first_row_of_warp;
-#pragma unroll
-  for (int r = 0; r < kRowTiles; ++r) {
-    normalise(rows[r], output[r]);
-    stage_rows<kHeadDimV>(output[r], slots, tile_row + 16 * r, 0, lane);
-  }
-  __syncwarp();
-  char* const to =
-      static_cast<char*>(params.o) +
-      2 * (index.batch * params.o_batch + index.head * params.o_head + first_row_of_warp * params.o_row);
-  write_rows<kHeadDimV, kRowsPerWarp>(slots, tile_row, to, 2 * params.o_row, rows_left, lane);
-  if (params.lse != nullptr && lane % 4 == 0) {
-    float* const lse = params.lse +
-                       (static_cast<long long>(index.batch) * params.heads + index.head) * params.seqlen_q +
-                       first_row_of_warp;
-#pragma unroll
-    for (int r = 0; r < kRowTiles; ++r) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int row = 16 * r + 8 * half + lane / 4;
-        if (row < rows_left) lse[row] = log_sum_exp(rows[r], half);
-      }
-    }
-  }
+  write_tile(params, tile_of_block(params), rows, output, slots);
 }

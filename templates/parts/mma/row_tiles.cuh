@@ -1,0 +1,37 @@
+// A block's softmax for the kRowTiles accumulators of a warp, and the product that follows it.
+#pragma once
+
+#include "parts/mma/products.cuh"
+#include "parts/mma/softmax.cuh"
+
+// Moves the shifts of the warp's rows if a score of any of them asks for it.
+__device__ __forceinline__ void raise(SoftmaxRows (&rows)[kRowTiles],
+                                      float (&output)[kRowTiles][kHeadDimV / 2],
+                                      const float (&scores)[kRowTiles][kBlockN / 2], float scale_log2) {
+  float peak[kRowTiles][2];
+  bool move = false;
+#pragma unroll
+  for (int r = 0; r < kRowTiles; ++r) {
+    find_peaks(scores[r], peak[r]);
+    move |= outgrown(rows[r], peak[r], scale_log2);
+  }
+  if (__any_sync(0xffffffffu, move)) {
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r) move_shift(rows[r], peak[r], output[r], scale_log2);
+  }
+}
+
+// O += P V, P from the scores as the shifts are.
+__device__ __forceinline__ void add_pv(SoftmaxRows (&rows)[kRowTiles],
+                                       float (&output)[kRowTiles][kHeadDimV / 2],
+                                       const float (&scores)[kRowTiles][kBlockN / 2], unsigned v_lane,
+                                       int block, float scale_log2) {
+#pragma unroll
+  for (int i = 0; i < kBlockN / 16; ++i) {
+    unsigned p[kRowTiles][4];
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r)
+      exponentiate(rows[r].shift, &scores[r][8 * i], p[r], rows[r].sum, scale_log2);
+    multiply_pv(output, p, v_lane, block, i);
+  }
+}

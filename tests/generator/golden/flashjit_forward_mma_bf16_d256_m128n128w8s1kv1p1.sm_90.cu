@@ -1,0 +1,693 @@
+// forward bf16 d256 full, schedule mma:m128n128w8s1kv1p1, for sm_90.
+// Written by flashjit 0.1.0 from templates/kernels/forward_mma_persistent.cu.
+
+constexpr int kHeadDim = 256;       // columns of Q and K
+constexpr int kHeadDimV = 256;      // columns of V and O
+constexpr int kTileM = 128;         // query rows per CTA
+constexpr int kTileN = 128;         // keys per step
+constexpr int kBlockN = 128;        // keys whose scores are held at a time
+constexpr int kThreads = 256;       // per CTA
+constexpr int kRowsPerWarp = 16;    // query rows of one warp
+constexpr int kRowTiles = 1;        // mma tiles of 16 rows in them
+constexpr int kStages = 1;          // slots of K and V in shared memory
+constexpr int kTileBytesK = 65536;  // bytes of a tile of K
+constexpr int kSlotBytes = 131072;  // bytes of a tile of K and a tile of V
+constexpr int kOffsetQ = 131072;    // bytes from the start of shared memory to Q
+constexpr float kLazy = 8.0f;       // O is rescaled when a score exceeds its row's reference by 2^this
+constexpr int kUnroll = 1;          // steps in one turn of the loop over unmasked tiles
+
+// forward_mma.cu where a CTA has the multiprocessor to itself and nobody computes while its first copies are
+// under way: CTAs compute one tile after the other, and while they finish one, the next one's Q and K arrive.
+// One slot of K and V; all tiles as long.
+
+// What the host hands to a forward kernel. Host and device compile this one file, so the layout cannot drift.
+
+struct ForwardParams {
+  const void* q;  // element (b, h, i, x) of q is at q + b * q_batch + h * q_head + i * q_row + x, in elements
+  const void* k;
+  const void* v;
+  void* o;
+  float* lse;         // (batch, heads, seqlen_q), packed, natural log; null: not wanted
+  int* tile_counter;  // dynamic tile order only: two zeros, and the kernel leaves them zero
+
+  long long q_batch, q_head, q_row;
+  long long k_batch, k_head, k_row;
+  long long v_batch, v_head, v_row;
+  long long o_batch, o_head, o_row;
+
+  int batch, heads, heads_kv;
+  int group;  // heads / heads_kv
+  int seqlen_q, seqlen_k;
+  int packed;   // log2 of the query heads whose rows a tile holds side by side; 0 where the family does not
+  int tiles_m;  // ceil((seqlen_q << packed) / tile_m)
+  int section;  // longest tiles first: (batch, head) pairs whose K and V share the L2; packed heads are one
+  float scale;  // of the logits
+  float scale_log2;  // scale * log2(e): exp(scale * x) = exp2(scale_log2 * x)
+};
+
+// The end of a tile: O normalised and written, and the rows' log-sum-exp.
+
+// Accumulators to global memory: rounded, and through shared memory, so that whole chunks of rows are
+// written.
+
+// How a tile of 16-bit rows lies in shared memory.
+
+// Rows of kColumns elements, padded with zeros to whole 16-element steps of mma, in chunks of 16 bytes.
+// ldmatrix reads the same chunk of 8 neighbouring rows at once, and the 8 must lie in different banks (16
+// bytes = 4 banks of 32). A row of kChunks chunks starts kChunks chunks after its neighbour, so chunk c of
+// rows with equal row * kChunks mod 8 would collide: those rows exchange their chunks by an XOR, which keeps
+// each chunk in its row.
+template <int kColumns>
+struct SharedTile {
+  static constexpr int kChunks = (kColumns + 15) / 16 * 2;
+  static constexpr int kPitch = kChunks * 16;  // bytes from row to row
+  // Chunks that exchange places: the largest power of 2 up to 8 that divides kChunks.
+  static constexpr int kSpan = kChunks % 8 == 0 ? 8 : kChunks % 4 == 0 ? 4 : 2;
+
+  __device__ static unsigned phase(unsigned row) { return row / (8 / kSpan) % kSpan; }
+
+  // Bytes from the tile's start to a chunk.
+  __device__ static unsigned offset(unsigned row, unsigned chunk) {
+    return row * kPitch + (chunk ^ phase(row)) * 16;
+  }
+
+  // From the address of (row, chunk 0 or 1) to that of (row + row_step, chunk + chunk_step), for a row_step
+  // that is a multiple of 8 and an even chunk_step: an XOR, since a tile starts at a multiple of 128 bytes.
+  __device__ static unsigned step(unsigned address, int row_step, int chunk_step) {
+    return (address ^ (chunk_step % kSpan * 16)) + row_step * kPitch + chunk_step / kSpan * (kSpan * 16);
+  }
+};
+
+// Pairs of fp32 to packed 16-bit elements (PTX ISA, "cvt").
+
+// low goes to bits 0-15.
+__device__ __forceinline__ unsigned pack(float low, float high) {
+  unsigned pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
+// Shared-memory addresses and plain accesses (PTX ISA, "State spaces" and ld/st).
+
+__device__ __forceinline__ unsigned shared_address(const void* pointer) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
+}
+
+__device__ __forceinline__ void store_shared(unsigned address, unsigned value) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
+
+__device__ __forceinline__ void store_shared(unsigned address, uint4 value) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.x), "r"(value.y),
+               "r"(value.z), "r"(value.w)
+               : "memory");
+}
+
+__device__ __forceinline__ unsigned load_shared(unsigned address) {
+  unsigned value;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
+  return value;
+}
+
+__device__ __forceinline__ uint4 load_shared_16(unsigned address) {
+  uint4 value;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "r"(address)
+               : "memory");
+  return value;
+}
+
+// Rounds a warp's 16 rows, from a column on that begins a chunk, into shared memory.
+template <int kColumns, int kOutputs>
+__device__ __forceinline__ void stage_rows(const float (&output)[kOutputs], unsigned tile, int first_row,
+                                           int first_chunk, int lane) {
+#pragma unroll
+  for (int i = 0; i < kOutputs; i += 4) {
+    const unsigned column = lane % 4 * 4;  // bytes into the chunk
+    const int row = first_row + lane / 4;
+    store_shared(tile + SharedTile<kColumns>::offset(row, first_chunk + i / 4) + column,
+                 pack(output[i], output[i + 1]));
+    store_shared(tile + SharedTile<kColumns>::offset(row + 8, first_chunk + i / 4) + column,
+                 pack(output[i + 2], output[i + 3]));
+  }
+}
+
+// Writes a warp's kRows staged rows to global memory, 16 bytes a lane; rows from end on are not there.
+template <int kColumns, int kRows>
+__device__ __forceinline__ void write_rows(unsigned tile, int tile_row, char* output, long long row_bytes,
+                                           int end, int lane) {
+  constexpr int kLanes = SharedTile<kColumns>::kSpan;  // on one row
+  const int row = lane / kLanes, chunk = lane % kLanes;
+  output += row * row_bytes + chunk * 16;
+#pragma unroll
+  for (int r = 0; r < kRows; r += 32 / kLanes) {
+#pragma unroll
+    for (int c = 0; c < SharedTile<kColumns>::kChunks; c += kLanes) {
+      const bool padding = (chunk + c) * 8 >= kColumns;
+      if (row + r < end && !padding) {
+        *reinterpret_cast<uint4*>(output + c * 16) =
+            load_shared_16(tile + SharedTile<kColumns>::offset(tile_row + row + r, chunk + c));
+      }
+    }
+    output += 32 / kLanes * row_bytes;
+  }
+}
+
+// Online softmax (FlashAttention-2, algorithm 1) of the rows whose scores a thread holds, with exp(scale * x)
+// computed as exp2(scale_log2 * x). The layout is that of an mma or wgmma accumulator: of 4 neighbouring
+// scores the first two belong to row 0, the others to row 1 (8 rows below), and the 4 lanes of a quad share
+// these rows.
+
+// Fast fp32 functions (PTX ISA, "ex2", "lg2", "rcp"): one MUFU instruction each; denormals flush to zero.
+
+__device__ __forceinline__ float exp2_fast(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+__device__ __forceinline__ float log2_fast(float x) {
+  float y;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+__device__ __forceinline__ float reciprocal_fast(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+constexpr float kLn2 = 0.693147180559945309f;
+constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
+
+// Exchange between the lanes of a warp (PTX ISA, "shfl.sync").
+
+// The quad is the four lanes that share the rows of an accumulator (see ptx/mma.cuh).
+__device__ __forceinline__ float quad_max(float x) {
+  x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+  return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+
+__device__ __forceinline__ float quad_sum(float x) {
+  x += __shfl_xor_sync(0xffffffffu, x, 1);
+  return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+
+// The shift of a row that has seen no key: finite, so that no difference of shifts is NaN, and below any
+// score.
+constexpr float kUnset = -3e38f;
+
+struct SoftmaxRows {
+  // Subtracted from scale_log2 * score: the row's maximum of these, or near it.
+  float shift[2] = {kUnset, kUnset};
+  float sum[2] = {0, 0};  // of this thread's exponentials
+};
+
+// The largest of this thread's scores in either row. Two chains for each, since the latency of max counts.
+template <int kScores>
+__device__ __forceinline__ void find_peaks(const float (&scores)[kScores], float (&peak)[2]) {
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    float even = scores[2 * row], odd = scores[2 * row + 1];
+#pragma unroll
+    for (int i = 4; i < kScores; i += 4) {
+      even = fmaxf(even, scores[i + 2 * row]);
+      odd = fmaxf(odd, scores[i + 2 * row + 1]);
+    }
+    peak[row] = fmaxf(even, odd);
+  }
+}
+
+// Did a score grow past its row's shift by more than kLazy? Up to there an exponential grows to 2^kLazy at
+// most, which costs no precision: O, the sum and P share the factor, and all are floating point.
+__device__ __forceinline__ bool outgrown(const SoftmaxRows& rows, const float (&peak)[2], float scale_log2) {
+  return peak[0] * scale_log2 - kLazy > rows.shift[0] || peak[1] * scale_log2 - kLazy > rows.shift[1];
+}
+
+// Moves the shifts to the rows' maxima and scales what was summed up with the old ones. All lanes of the warp
+// take part.
+template <int kOutputs>
+__device__ __forceinline__ void move_shift(SoftmaxRows& rows, const float (&peak)[2],
+                                           float (&output)[kOutputs], float scale_log2) {
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    const float shift = fmaxf(rows.shift[row], quad_max(peak[row]) * scale_log2);
+    const float factor = exp2_fast(rows.shift[row] - shift);
+    rows.shift[row] = shift;
+    rows.sum[row] *= factor;
+#pragma unroll
+    for (int i = 0; i < kOutputs; i += 4) {
+      output[i + 2 * row] *= factor;
+      output[i + 2 * row + 1] *= factor;
+    }
+  }
+}
+
+// 8 scores of each row become exponentials, packed as the A fragment of mma over 16 keys (the layouts agree);
+// sum grows by them.
+__device__ __forceinline__ void exponentiate(const float (&shift)[2], const float* scores,
+                                             unsigned (&fragment)[4], float (&sum)[2], float scale_log2) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int row = i % 2;
+    const float low = exp2_fast(scores[2 * i] * scale_log2 - shift[row]);
+    const float high = exp2_fast(scores[2 * i + 1] * scale_log2 - shift[row]);
+    sum[row] += low + high;
+    fragment[i] = pack(low, high);
+  }
+}
+
+// Which query tile a CTA computes, and where its head begins.
+
+// Special registers (PTX ISA, "Special registers").
+
+// Read anew wherever they are needed: the asm keeps the compiler from holding them, and what is computed from
+// them, in registers through the kernel's loop, where registers are short.
+__device__ __forceinline__ int block_index() {
+  unsigned index;
+  asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
+  __builtin_assume(index < 0x7fffffffu);
+  return index;
+}
+
+__device__ __forceinline__ int thread_index() {
+  unsigned index;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
+  __builtin_assume(index < 1024u);
+  return index;
+}
+
+struct TileIndex {
+  int m, head, batch;
+};
+
+// The tiles in the order of a 1-D grid (65,535 is the limit of the other dimensions).
+// All tiles of a head, then the next: what runs together shares K and V in the L2.
+__device__ __forceinline__ TileIndex tile_at(const ForwardParams& params, int block) {
+  TileIndex tile;
+  const int pair = block / params.tiles_m;
+  tile.m = block - pair * params.tiles_m;
+  tile.batch = pair / params.heads;
+  tile.head = pair - tile.batch * params.heads;
+  return tile;
+}
+
+__device__ __forceinline__ TileIndex tile_of_block(const ForwardParams& params) {
+  return tile_at(params, block_index());
+}
+
+// Element (row 0, column 0) of a head.
+__device__ __forceinline__ const unsigned short* head_of(const void* tensor, long long batch,
+                                                         long long head) {
+  return static_cast<const unsigned short*>(tensor) + batch + head;
+}
+
+// Divides by the row's sum of exponentials; a row that saw no key becomes 0. Leaves the whole row's sum in
+// rows.sum.
+template <int kOutputs>
+__device__ __forceinline__ void normalise(SoftmaxRows& rows, float (&output)[kOutputs]) {
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    rows.sum[row] = quad_sum(rows.sum[row]);
+    const float inverse = rows.sum[row] == 0.0f ? 0.0f : reciprocal_fast(rows.sum[row]);
+#pragma unroll
+    for (int i = 0; i < kOutputs; i += 4) {
+      output[i + 2 * row] *= inverse;
+      output[i + 2 * row + 1] *= inverse;
+    }
+  }
+}
+
+// log(sum(exp(scale * x))) of a row, from the whole row's sum.
+__device__ __forceinline__ float log_sum_exp(const SoftmaxRows& rows, int row) {
+  return rows.sum[row] == 0.0f ? -kInfinity : (rows.shift[row] + log2_fast(rows.sum[row])) * kLn2;
+}
+
+// Writes a warp's rows of a tile. O goes through shared memory at `staging`, which has room for the tile and
+// which nobody reads any more: no warp touches another one's rows there.
+__device__ __forceinline__ void write_tile(const ForwardParams& params, const TileIndex& index,
+                                           SoftmaxRows (&rows)[kRowTiles],
+                                           float (&output)[kRowTiles][kHeadDimV / 2], unsigned staging) {
+  const int thread = thread_index(), lane = thread % 32;
+  const int tile_row = thread / 32 * kRowsPerWarp;
+  const int first_row = index.m * kTileM + tile_row;
+  const int rows_left = params.seqlen_q - first_row;
+#pragma unroll
+  for (int r = 0; r < kRowTiles; ++r) {
+    normalise(rows[r], output[r]);
+    stage_rows<kHeadDimV>(output[r], staging, tile_row + 16 * r, 0, lane);
+  }
+  __syncwarp();
+  char* const to = static_cast<char*>(params.o) +
+                   2 * (index.batch * params.o_batch + index.head * params.o_head + first_row * params.o_row);
+  write_rows<kHeadDimV, kRowsPerWarp>(staging, tile_row, to, 2 * params.o_row, rows_left, lane);
+  if (params.lse != nullptr && lane % 4 == 0) {
+    float* const lse = params.lse +
+                       (static_cast<long long>(index.batch) * params.heads + index.head) * params.seqlen_q +
+                       first_row;
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int row = 16 * r + 8 * half + lane / 4;
+        if (row < rows_left) lse[row] = log_sum_exp(rows[r], half);
+      }
+    }
+  }
+}
+
+// Tiles from global to shared memory by cp.async, all threads of the CTA together.
+
+// Asynchronous copies from global to shared memory (PTX ISA, "cp.async"; sm_80 and later).
+
+// 16 bytes, past the L1. Where wanted is false nothing is read and zeros are written.
+__device__ __forceinline__ void cp_async_16(unsigned shared, const void* global, bool wanted) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global),
+               "r"(wanted ? 16 : 0)
+               : "memory");
+}
+
+__device__ __forceinline__ void cp_async_16(unsigned shared, const void* global) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
+}
+
+// Closes the group of this thread's copies since the last commit. An empty group counts too.
+__device__ __forceinline__ void cp_async_commit() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+// Waits until at most kPending of this thread's latest groups are still under way.
+template <int kPending>
+__device__ __forceinline__ void cp_async_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+// Neighbouring threads copy the neighbouring chunks of one row, as many as exchange places: reads of whole
+// sectors, writes to different banks.
+template <int kRows, int kColumns>
+struct TileCopy {
+  using Tile = SharedTile<kColumns>;
+  static constexpr int kLanes = Tile::kSpan;
+  static constexpr int kRowsPerPass = kThreads / kLanes;
+
+  const char* source;   // this thread's first chunk in row 0 of the tensor
+  long long row_bytes;  // from row to row
+  int row, chunk;       // this thread's first in the tile
+
+  // tensor: row 0 of the head, row_stride in elements.
+  __device__ TileCopy(const void* tensor, long long row_stride) : row_bytes(row_stride * 2) {
+    const int thread = thread_index();
+    row = thread / kLanes;
+    chunk = thread % kLanes;
+    move_to(tensor);
+  }
+
+  // From now on that head's rows.
+  __device__ void move_to(const void* tensor) {
+    source = static_cast<const char*>(tensor) + row * row_bytes + chunk * 16;
+    asm("" : "+l"(source));  // one pointer in registers, not what it is made of
+  }
+
+  // Starts the copy of rows first … first + kRows - 1. kGuarded: rows from end on are not there and become
+  // zeros.
+  template <bool kGuarded>
+  __device__ void start(unsigned tile, int first, int end) const {
+    const char* from = source + first * row_bytes;
+    asm("" : "+l"(from));  // or the compiler holds source + pass_row * row_bytes of every pass in registers
+#pragma unroll
+    for (int pass_row = 0; pass_row < kRows; pass_row += kRowsPerPass) {
+      const int r = row + pass_row;
+      if (kRows % kRowsPerPass == 0 || r < kRows) {
+        const bool there = !kGuarded || first + r < end;
+#pragma unroll
+        for (int c = 0; c < Tile::kChunks; c += kLanes) {
+          const bool padding = (chunk + c) * 8 >= kColumns;
+          const unsigned to = tile + Tile::offset(r, chunk + c);
+          if (kGuarded || kColumns % 16 != 0) {
+            const bool wanted = there && !padding;
+            cp_async_16(to, from + c * 16, wanted);
+          } else {
+            cp_async_16(to, from + c * 16);
+          }
+        }
+      }
+      from += kRowsPerPass * row_bytes;
+    }
+  }
+};
+
+// Masks the scores of one accumulator (its layout: parts/mma/softmax.cuh).
+
+// Row 0 of the accumulator sees `seen` of its keys, from the first on (none if negative), a row further down
+// kMore keys more for each row. Scores of the others become -inf.
+template <int kMore, int kScores>
+__device__ __forceinline__ void mask_keys(float (&scores)[kScores], int seen) {
+  const int lane = threadIdx.x % 32;
+  seen += kMore * (lane / 4) - lane % 4 * 2;
+#pragma unroll
+  for (int i = 0; i < kScores; ++i) {
+    const int key = i / 4 * 8 + i % 2, row = i / 2 % 2 * 8;
+    if (key - kMore * row >= seen) scores[i] = -kInfinity;
+  }
+}
+
+// The two products of attention for one warp, from shared memory through mma: S = Q K^T and O += P V. A warp
+// holds kRowTiles accumulators of 16 rows; each fragment of K and V that it loads serves them all.
+
+// Where a lane starts to read the fragments of mma from a tile in shared memory.
+
+// Where lane 0 … 31 finds its row of the four 8x8 matrices of a fragment: rows 0-15 of 16 columns, the rows
+// first (A as it lies, B transposed) …
+template <class Tile>
+__device__ __forceinline__ unsigned lane_offset_rows_first(unsigned lane) {
+  return Tile::offset(lane % 16, lane / 16);
+}
+
+// … or the columns first (B as it lies, two fragments of 8 rows; A transposed).
+template <class Tile>
+__device__ __forceinline__ unsigned lane_offset_columns_first(unsigned lane) {
+  return Tile::offset(lane % 8 + lane / 16 * 8, lane / 8 % 2);
+}
+
+// Loads of matrix fragments from shared memory (PTX ISA, "ldmatrix"). Lane 8i + r gives the address of row r
+// of the i-th 8x8 matrix of 16-bit elements; register i of lane 4r + c receives its elements (r, 2c) and (r,
+// 2c + 1).
+
+__device__ __forceinline__ void ldmatrix(unsigned (&fragment)[4], unsigned address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
+               : "r"(address)
+               : "memory");
+}
+
+// The same with each 8x8 matrix transposed on the way.
+__device__ __forceinline__ void ldmatrix_transposed(unsigned (&fragment)[4], unsigned address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
+               : "r"(address)
+               : "memory");
+}
+
+// The warp's tensor-core product (PTX ISA, "mma"): d += a * b, a 16x16, b 16x8, d 16x8 in fp32.
+// With lane = 4g + t: a[0] holds (g, 2t..2t+1), a[1] row g + 8, a[2] columns + 8, a[3] both; b0 holds rows
+// 2t..2t+1 of column g, b1 rows + 8; d[0], d[1] hold (g, 2t..2t+1), d[2], d[3] the same of row g + 8.
+
+__device__ __forceinline__ void mma(float* d, const unsigned (&a)[4], unsigned b0, unsigned b1) {
+  asm(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+using TileQK = SharedTile<kHeadDim>;
+using TileV = SharedTile<kHeadDimV>;
+
+constexpr int kStepsQK = (kHeadDim + 15) / 16;  // of 16 columns of Q and K
+
+// The A fragments of 16 columns of the warp's rows of Q. q_lane: where this lane starts, here and below.
+__device__ __forceinline__ void load_q(unsigned (&q)[kRowTiles][4], unsigned q_lane, int step) {
+#pragma unroll
+  for (int r = 0; r < kRowTiles; ++r) ldmatrix(q[r], TileQK::step(q_lane, 16 * r, 2 * step));
+}
+
+// scores += Q K^T over 16 columns and the tile's block-th kBlockN keys.
+__device__ __forceinline__ void multiply_qk(float (&scores)[kRowTiles][kBlockN / 2],
+                                            const unsigned (&q)[kRowTiles][4], unsigned k_lane, int block,
+                                            int step) {
+#pragma unroll
+  for (int j = 0; j < kBlockN / 16; ++j) {
+    unsigned k[4];
+    ldmatrix(k, TileQK::step(k_lane, block * kBlockN + 16 * j, 2 * step));
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r) {
+      mma(&scores[r][8 * j], q[r], k[0], k[1]);
+      mma(&scores[r][8 * j + 4], q[r], k[2], k[3]);
+    }
+  }
+}
+
+// output += P V over the block's step-th 16 keys, all columns.
+__device__ __forceinline__ void multiply_pv(float (&output)[kRowTiles][kHeadDimV / 2],
+                                            const unsigned (&p)[kRowTiles][4], unsigned v_lane, int block,
+                                            int step) {
+#pragma unroll
+  for (int j = 0; j < TileV::kChunks / 2; ++j) {
+    unsigned v[4];
+    ldmatrix_transposed(v, TileV::step(v_lane, block * kBlockN + 16 * step, 2 * j));
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r) {
+      mma(&output[r][8 * j], p[r], v[0], v[1]);
+      if (16 * j + 8 < kHeadDimV) mma(&output[r][8 * j + 4], p[r], v[2], v[3]);
+    }
+  }
+}
+
+// A block's softmax for the kRowTiles accumulators of a warp, and the product that follows it.
+
+// Moves the shifts of the warp's rows if a score of any of them asks for it.
+__device__ __forceinline__ void raise(SoftmaxRows (&rows)[kRowTiles],
+                                      float (&output)[kRowTiles][kHeadDimV / 2],
+                                      const float (&scores)[kRowTiles][kBlockN / 2], float scale_log2) {
+  float peak[kRowTiles][2];
+  bool move = false;
+#pragma unroll
+  for (int r = 0; r < kRowTiles; ++r) {
+    find_peaks(scores[r], peak[r]);
+    move |= outgrown(rows[r], peak[r], scale_log2);
+  }
+  if (__any_sync(0xffffffffu, move)) {
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r) move_shift(rows[r], peak[r], output[r], scale_log2);
+  }
+}
+
+// O += P V, P from the scores as the shifts are.
+__device__ __forceinline__ void add_pv(SoftmaxRows (&rows)[kRowTiles],
+                                       float (&output)[kRowTiles][kHeadDimV / 2],
+                                       const float (&scores)[kRowTiles][kBlockN / 2], unsigned v_lane,
+                                       int block, float scale_log2) {
+#pragma unroll
+  for (int i = 0; i < kBlockN / 16; ++i) {
+    unsigned p[kRowTiles][4];
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r)
+      exponentiate(rows[r].shift, &scores[r][8 * i], p[r], rows[r].sum, scale_log2);
+    multiply_pv(output, p, v_lane, block, i);
+  }
+}
+
+// A special register (PTX ISA, "%nctaid").
+
+// CTAs of the grid, read anew wherever they are needed, as in ptx/special.cuh.
+__device__ __forceinline__ int grid_size() {
+  unsigned size;
+  asm volatile("mov.u32 %0, %%nctaid.x;" : "=r"(size));
+  return static_cast<int>(size);
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads )
+    flashjit_forward_mma_bf16_d256_m128n128w8s1kv1p1(const __grid_constant__ ForwardParams params) {
+  extern __shared__ __align__(128) unsigned char shared[];
+  const unsigned k_tile = shared_address(shared), v_tile = k_tile + kTileBytesK, q_tile = k_tile + kOffsetQ;
+
+  // Where this lane starts to read.
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const unsigned q_lane =
+      q_tile + warp * kRowsPerWarp * TileQK::kPitch + lane_offset_rows_first<TileQK>(lane);
+  const unsigned k_lane = k_tile + lane_offset_columns_first<TileQK>(lane);
+  const unsigned v_lane = v_tile + lane_offset_rows_first<TileV>(lane);
+
+  // The tile of keys that is read first. Without keys there is one all the same, of which nobody sees any:
+  // the loops below need no case of their own for it.
+  const int last = max((params.seqlen_k + kTileN - 1) / kTileN, 1) - 1;
+
+  TileCopy<kTileN, kHeadDim> k_copy(nullptr, params.k_row);
+  TileCopy<kTileN, kHeadDimV> v_copy(nullptr, params.v_row);
+  // Asks for a tile's Q and first K; k_copy and v_copy are its head's from now on.
+  const auto ask = [&](int tile) {
+    const TileIndex index = tile_at(params, tile);
+    const int head_kv = index.head / params.group;
+    const TileCopy<kTileM, kHeadDim> q_copy(
+        head_of(params.q, index.batch * params.q_batch, index.head * params.q_head), params.q_row);
+    q_copy.start<true>(q_tile, index.m * kTileM, params.seqlen_q);
+    k_copy.move_to(head_of(params.k, index.batch * params.k_batch, head_kv * params.k_head));
+    v_copy.move_to(head_of(params.v, index.batch * params.v_batch, head_kv * params.v_head));
+    k_copy.start<true>(k_tile, last * kTileN, params.seqlen_k);
+  };
+
+  int tile = block_index();  // its place among all tiles
+  ask(tile);
+  cp_async_commit();
+  for (;;) {
+    SoftmaxRows rows[kRowTiles];
+    float output[kRowTiles][kHeadDimV / 2] = {};  // this thread's part of the warp's rows of O
+
+    int n = last;
+    // A step begins when its K has arrived, the first with Q, and no warp reads V or stages O any more.
+    const auto begin = [&] {
+      cp_async_wait<0>();
+      __syncthreads();
+    };
+    const auto multiply = [&](float(&scores)[kRowTiles][kBlockN / 2]) {
+#pragma unroll
+      for (int r = 0; r < kRowTiles; ++r) {
+#pragma unroll
+        for (int i = 0; i < kBlockN / 2; ++i) scores[r][i] = 0;
+      }
+#pragma unroll
+      for (int i = 0; i < kStepsQK; ++i) {
+        unsigned q[kRowTiles][4];
+        load_q(q, q_lane, i);
+        multiply_qk(scores, q, k_lane, 0, i);
+      }
+    };
+    // Its second half begins when V has arrived and no warp reads K any more; in the tile's last step, nor Q.
+    const auto turn_to_v = [&] {
+      cp_async_wait<0>();
+      __syncthreads();
+      if (n > 0) {
+        k_copy.start<false>(k_tile, (n - 1) * kTileN, params.seqlen_k);
+      } else {
+        const int next = tile + grid_size();
+        if (next < params.tiles_m * params.heads * params.batch) ask(next);
+      }
+      cp_async_commit();
+    };
+    const auto accumulate = [&](const float(&scores)[kRowTiles][kBlockN / 2]) {
+      raise(rows, output, scores, params.scale_log2);
+      add_pv(rows, output, scores, v_lane, 0, params.scale_log2);
+    };
+
+    if (params.seqlen_k < (last + 1) * kTileN) {
+      begin();
+      v_copy.start<true>(v_tile, n * kTileN, params.seqlen_k);
+      cp_async_commit();
+      float scores[kRowTiles][kBlockN / 2];
+      multiply(scores);
+      turn_to_v();
+#pragma unroll
+      for (int r = 0; r < kRowTiles; ++r) mask_keys<0>(scores[r], params.seqlen_k - n * kTileN);
+      accumulate(scores);
+      --n;
+    }
+#pragma unroll kUnroll
+    for (; n >= 0; --n) {
+      begin();
+      v_copy.start<false>(v_tile, n * kTileN, params.seqlen_k);
+      cp_async_commit();
+      float scores[kRowTiles][kBlockN / 2];
+      multiply(scores);
+      turn_to_v();
+      accumulate(scores);
+    }
+
+    // O takes the place of V once all warps have read theirs.
+    __syncthreads();
+    write_tile(params, tile_at(params, tile), rows, output, v_tile);
+    tile += grid_size();
+    if (tile >= params.tiles_m * params.heads * params.batch) break;
+  }
+}
