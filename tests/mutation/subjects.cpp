@@ -5,6 +5,7 @@ namespace {
 
 constexpr Problem kCausal64{.head_dim = 64, .causal = true};
 constexpr Problem kFull64{.head_dim = 64};
+constexpr Problem kFull192{.head_dim = 192};
 constexpr Problem kFp16{.dtype = DType::fp16, .head_dim = 64, .causal = true};
 constexpr Problem kBackward{.pass = Pass::backward, .head_dim = 64};
 constexpr Problem kBackwardCausal{.pass = Pass::backward, .head_dim = 64, .causal = true};
@@ -16,6 +17,8 @@ constexpr Problem kFp32{.dtype = DType::fp32, .head_dim = 32, .causal = true};
 // Several tiles of queries and of keys, ragged ends, two heads on one K.
 constexpr Shape kShape{.batch = 1, .heads = 2, .heads_kv = 1, .seqlen_q = 150, .seqlen_k = 210};
 constexpr Shape kWide{.batch = 1, .heads = 3, .heads_kv = 1, .seqlen_q = 300, .seqlen_k = 420};
+// Three tiles of queries for each of two heads that share nothing.
+constexpr Shape kOwnHeads{.batch = 1, .heads = 2, .heads_kv = 2, .seqlen_q = 150, .seqlen_k = 80};
 // Tiles of so little work that nothing but their own barriers orders one after another.
 constexpr Shape kShortRows{.batch = 1, .heads = 6, .heads_kv = 1, .seqlen_q = 300, .seqlen_k = 40};
 constexpr Shape kShortColumns{.batch = 1, .heads = 4, .heads_kv = 1, .seqlen_q = 40, .seqlen_k = 420};
@@ -38,6 +41,7 @@ std::vector<Subject> sync_subjects() {
       subject("mma, K and V apart", "sm_80", "mma:m64n32w4s2kv1", kCausal64),
       subject("mma, one stage, Q in registers", "sm_86", "mma:m64n32w4s1qr1kv1", kCausal64),
       subject("mma, optimistic", "sm_120", "mma:m64n32w4s2op1", kCausal64),
+      subject("mma, persistent", "sm_86", "mma:m64n32w4s1kv1p1", kFull192, kOwnHeads),
       subject("mma, no cp.async", "sm_75", "mma:m64n32w4s1kv1", kFp16),
       subject("simt", "sm_80", "simt:m64n32w4s2", kFp32),
       subject("simt, one buffer", "sm_90", "simt:m64n32w4s1", kFp32),
