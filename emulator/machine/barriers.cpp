@@ -33,6 +33,13 @@ bool arrive_at(Warp& warp, const Ins& ins, u32 number, u32 expected, bool waits,
     stop(warp, ins, FindingKind::barrier, warp.active,
          fmt::format("barrier {} for {} threads; it must be a multiple of 32", number, expected));
   }
+  if (barrier.arrived == 0) barrier.warps = 0;
+  if ((barrier.warps >> warp.index & 1) != 0) {
+    finding(warp, ins, FindingKind::barrier, warp.active,
+            fmt::format("arrives at barrier {} again before it is complete; it is for {} threads, each once",
+                        number, expected));
+  }
+  barrier.warps |= 1u << warp.index;
   barrier.expected = expected;
   barrier.arrived += kLanes;
   barrier.count_true += static_cast<u32>(std::popcount(true_lanes));
