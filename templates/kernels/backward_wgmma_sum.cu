@@ -11,8 +11,10 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     FLASHJIT_ENTRY(const __grid_constant__ BackwardParams p) {
   __shared__ __align__(16) unsigned staged[64 * kPitch];
   // Neighbours have the same rows of neighbouring heads, which often lie next to each other in dQ.
-  const int rows_of_heads = static_cast<int>(blockIdx.x) / p.heads;
-  const int head = static_cast<int>(blockIdx.x) - rows_of_heads * p.heads;
+  // The last heads first: their sums are in the L2 still.
+  const int block = static_cast<int>(gridDim.x - 1 - blockIdx.x);
+  const int rows_of_heads = block / p.heads;
+  const int head = block - rows_of_heads * p.heads;
   const int batch = rows_of_heads / p.tiles;
   const int first_row = 64 * (rows_of_heads - batch * p.tiles);
   const auto* sums = reinterpret_cast<const float4*>(

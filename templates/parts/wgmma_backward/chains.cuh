@@ -18,6 +18,19 @@ __device__ __forceinline__ void issue_scores(float (&s)[kScoreColumns / 2], unsi
   wgmma_commit();
 }
 
+// s += the same, where s begins as something other than zeros.
+template <int kColumns, int kRowsA, int kRowsB>
+__device__ __forceinline__ void add_scores(float (&s)[kScoreColumns / 2], unsigned rows, unsigned columns) {
+  const unsigned long long a = wgmma_descriptor(rows, 0), b = wgmma_descriptor(columns, 0);
+  pin(s);
+  wgmma_fence();
+#pragma unroll
+  for (int i = 0; i < (kColumns + 15) / 16; ++i) {
+    wgmma_scores_next(s, a + column_step<kRowsA>(i), b + column_step<kRowsB>(i));
+  }
+  wgmma_commit();
+}
+
 // d += fragments a, 16 columns each, times the rows of a tile whose panels have kRows.
 template <int kRows, int kCount>
 __device__ __forceinline__ void issue_gradient_qk(float (&d)[kHeadDim / 2], unsigned (&a)[kCount],

@@ -30,6 +30,8 @@ struct KeyOwner {
   unsigned ds[kTileM / 4];  // likewise
   /*%#dq%*/
   float dq[kDqColumns / 2];
+  // Where the dQ of the step before belongs, in units of 16 bytes: no Hopper has memory for 2^32 of them.
+  unsigned place = 0;
   /*%/dq%*/
 
   __device__ __forceinline__ KeyOwner(const BackwardParams& parameters, unsigned shared_memory, int number)
@@ -82,7 +84,7 @@ struct KeyOwner {
   }
 
   // dQ's sums lie as accumulators do (kernels/backward_wgmma_sum.cu): 16 bytes a lane, next to each other.
-  __device__ __forceinline__ void add_dq(unsigned place) const {
+  __device__ __forceinline__ void add_dq() const {
     float* sums = params.dq_sum + 4ull * place;
     /*%#dq_turns%*/
     const int before = step - 1;
@@ -125,8 +127,7 @@ struct KeyOwner {
     unsigned short* high = low + 8 * params.dq_row;
     const bool others = (order.x & kStores) == 0;
     constexpr int kGroups = kDqColumns / 8;
-    // Loads in flight; where the head ends inside a panel, registers are few.
-    constexpr int kAtOnce = kHeadDim % 64 == 0 ? kGroups : (kGroups + 1) / 2;
+    constexpr int kAtOnce = (kGroups + 1) / 2;  // loads in flight: registers are few
 #pragma unroll
     for (int first = 0; first < kGroups; first += kAtOnce) {
       const int end = first + kAtOnce < kGroups ? first + kAtOnce : kGroups;
@@ -151,8 +152,9 @@ struct KeyOwner {
   /*%/dq_turns%*/
   /*%/dq%*/
 
-  // One step: S, then dP under the exponentials, dV and the dQ of the step before under dS, dK under the
-  // addition of dQ and under the next step's S.
+  // One step: S, under which the queries' statistics are read; dP under the exponentials; dV and the dQ of
+  // the step before under dS. dQ leaves before dK is begun: S takes its registers next, and must wait until
+  // they have been read, which additions take several hundred clocks to do.
   __device__ __forceinline__ void compute_step(int first_key, int query, bool first) {
     const int stage = step & 1, parity = step >> 1 & 1;
     float s[kTileM / 2], dp[kTileM / 2];
@@ -160,19 +162,22 @@ struct KeyOwner {
     const unsigned q = shared + kQ + stage * kQBytes, dout = shared + kDo + stage * kDoBytes;
     issue_scores<kHeadDim, kTileN, kTileM>(s, rows_of(k_tile()), q);
     mbarrier_wait(shared + kDoFull + 8 * stage, parity);
-    wgmma_wait<0>();
-    pin(s);
-    pin(dv);
+    wgmma_wait<1>();
     pin(dk);
-    pin(p);
     pin(ds);
     if (!first) release_step(stage ^ 1);
-    issue_scores<kHeadDimV, kTileN, kTileM>(dp, rows_of(v_tile()), dout);
+    Statistics lse, delta;
+    load_statistics(lse, shared + kLse + stage * kRowStatistics);
+    load_statistics(delta, shared + kDelta + stage * kRowStatistics);
+    wgmma_wait<0>();
+    pin(s);
+    begin_gradient(dp, delta);
+    add_scores<kHeadDimV, kTileN, kTileM>(dp, rows_of(v_tile()), dout);
     /*%#turns%*/
     named_barrier_sync(1 + warpgroup, 256);
     /*%/turns%*/
     if (needs_mask(first_key, query, params)) mask(s, first_key, query, params);
-    exponentiate(p, s, shared + kLse + stage * kRowStatistics, params.scale_log2);
+    exponentiate(p, s, lse, params.scale_log2);
     issue_gradient_v<kTileM>(dv, p, dout);
     /*%#short_turns%*/
     named_barrier_arrive(2 - warpgroup, 256);
@@ -187,23 +192,25 @@ struct KeyOwner {
     pin(dp);
     pin(dv);
     pin(p);
-    differentiate(ds, p, dp, shared + kDelta + stage * kRowStatistics);
+    differentiate(ds, p, dp);
     /*%#long_turns%*/
     named_barrier_arrive(2 - warpgroup, 256);
     /*%/long_turns%*/
     /*%#dq%*/
     share_ds(stage);
-    /*%/dq%*/
-    issue_gradient_qk<kTileM>(dk, ds, q);
-    /*%#dq%*/
-    wgmma_wait<1>();
+    wgmma_wait<0>();
     pin(dq);
     arrive_once(shared + kExchangeEmpty + 8 * (stage ^ 1));
+    if (!first) add_dq();
     /*%/dq%*/
+    issue_gradient_qk<kTileM>(dk, ds, q);
   }
 
-  // Q and dO of a step have been read.
+  // Q and dO of a step have been read, and the statistics by every lane.
   __device__ __forceinline__ void release_step(int stage) const {
+    /*%^dq%*/
+    __syncwarp();
+    /*%/dq%*/
     arrive_once(shared + kQEmpty + 8 * stage);
     arrive_once(shared + kDoEmpty + 8 * stage);
   }
@@ -218,19 +225,17 @@ struct KeyOwner {
     bool first = true;
     int m = tile.first_step;
     /*%#dq%*/
-    // Where the dQ of the step before belongs, in units of 16 bytes: no Hopper has memory for 2^32 of them.
-    unsigned sums = (tile.first_row(params) + m * kTileM) * (kHeadDim / 4) +
-                    warpgroup * 16 * (kTileM == 128 ? kHeadDim : 64) + threadIdx.x % 128;
+    place = (tile.first_row(params) + m * kTileM) * (kHeadDim / 4) +
+            warpgroup * 16 * (kTileM == 128 ? kHeadDim : 64) + threadIdx.x % 128;
     /*%/dq%*/
 #pragma unroll 1
     for (int left = tile.steps(params); left > 0; --left) {
       compute_step(first_key, m * kTileM, first);
       /*%#dq%*/
       if (!first) {
-        add_dq(sums);
-        sums += kTileM * kHeadDim / 4;
+        place += kTileM * kHeadDim / 4;
         // On to the group's next head.
-        if (m == tile.first_step) sums += (params.padded_q + (m - tile.end_step) * kTileM) * (kHeadDim / 4);
+        if (m == tile.first_step) place += (params.padded_q + (m - tile.end_step) * kTileM) * (kHeadDim / 4);
       }
       /*%/dq%*/
       first = false;
@@ -249,7 +254,7 @@ struct KeyOwner {
     /*%#dq%*/
     wgmma_wait<0>();
     pin(dq);
-    if (!first) add_dq(sums);
+    if (!first) add_dq();
     arrive_once(shared + kKRead);
     mbarrier_wait(shared + kKRead, round % 2);
     /*%/dq%*/

@@ -35,12 +35,19 @@ __device__ __forceinline__ void mask(float (&s)[kTileM / 2], int first_key, int 
   }
 }
 
+// What a lane's columns have in shared memory, a float a query.
+using Statistics = float2[kTileM / 8];
+__device__ __forceinline__ void load_statistics(Statistics& pairs, unsigned from) {
+#pragma unroll
+  for (int j = 0; j < kTileM / 8; ++j) pairs[j] = load_pair(from + 32 * j + 8 * (lane() % 4));
+}
+
 // p = exp(S - LSE).
 __device__ __forceinline__ void exponentiate(unsigned (&p)[kTileM / 4], const float (&s)[kTileM / 2],
-                                             unsigned lse, float scale_log2) {
+                                             const Statistics& lse, float scale_log2) {
 #pragma unroll
   for (int j = 0; j < kTileM / 8; ++j) {
-    const float2 shift = load_pair(lse + 32 * j + 8 * (lane() % 4));
+    const float2 shift = lse[j];
     p[2 * j] =
         pack(exp2_fast(s[4 * j] * scale_log2 - shift.x), exp2_fast(s[4 * j + 1] * scale_log2 - shift.y));
     p[2 * j + 1] =
@@ -48,16 +55,21 @@ __device__ __forceinline__ void exponentiate(unsigned (&p)[kTileM / 4], const fl
   }
 }
 
-// ds = P (dP - delta), without the scale, which dK and dQ get at the end. P is taken as it was rounded, since
-// its scores are gone from the registers; p and ds may be the same.
-__device__ __forceinline__ void differentiate(unsigned (&ds)[kTileM / 4], const unsigned (&p)[kTileM / 4],
-                                              const float (&dp)[kTileM / 2], unsigned deltas) {
+// dP begins as -delta: what the product adds to is then no work afterwards, and nothing is waited for then.
+__device__ __forceinline__ void begin_gradient(float (&dp)[kTileM / 2], const Statistics& delta) {
 #pragma unroll
   for (int j = 0; j < kTileM / 8; ++j) {
-    const float2 delta = load_pair(deltas + 32 * j + 8 * (lane() % 4));
-    ds[2 * j] =
-        pack(low_half(p[2 * j]) * (dp[4 * j] - delta.x), high_half(p[2 * j]) * (dp[4 * j + 1] - delta.y));
-    ds[2 * j + 1] = pack(low_half(p[2 * j + 1]) * (dp[4 * j + 2] - delta.x),
-                         high_half(p[2 * j + 1]) * (dp[4 * j + 3] - delta.y));
+    dp[4 * j] = dp[4 * j + 2] = -delta[j].x;
+    dp[4 * j + 1] = dp[4 * j + 3] = -delta[j].y;
+  }
+}
+
+// ds = P (dP - delta), without the scale, which dK and dQ get at the end; delta is in dp already. P is taken
+// as it was rounded, since its scores are gone from the registers; p and ds may be the same.
+__device__ __forceinline__ void differentiate(unsigned (&ds)[kTileM / 4], const unsigned (&p)[kTileM / 4],
+                                              const float (&dp)[kTileM / 2]) {
+#pragma unroll
+  for (int i = 0; i < kTileM / 4; ++i) {
+    ds[i] = pack(low_half(p[i]) * dp[2 * i], high_half(p[i]) * dp[2 * i + 1]);
   }
 }

@@ -43,9 +43,10 @@ struct ValueOwner : SharedKeys {
 
   using SharedKeys::SharedKeys;
 
-  __device__ __forceinline__ void finish_scores(float (&s)[kTileM / 2], int key, int query) {
+  __device__ __forceinline__ void finish_scores(float (&s)[kTileM / 2], const Statistics& lse, int key,
+                                                int query) {
     if (needs_mask(key, query, params)) mask(s, key, query, params);
-    exponentiate(p, s, shared + kLse + (step & 1) * kRowStatistics, params.scale_log2);
+    exponentiate(p, s, lse, params.scale_log2);
     __syncwarp();
     release(kQEmpty, step);
     mbarrier_wait(shared + kExchangeEmpty + 8 * (step & 1), (step >> 1 & 1) ^ 1);
@@ -62,9 +63,11 @@ struct ValueOwner : SharedKeys {
     float s[kTileM / 2];
     wait_for(kQFull, step);
     issue_scores<kHeadDim, kTileN, kTileM>(s, shared + kK, q_tile(step));
+    Statistics lse;
+    load_statistics(lse, shared + kLse + (step & 1) * kRowStatistics);
     wgmma_wait<0>();
     pin(s);
-    finish_scores(s, key, query);
+    finish_scores(s, lse, key, query);
   }
 
   __device__ __forceinline__ void next_step(int key, int query) {
@@ -73,13 +76,15 @@ struct ValueOwner : SharedKeys {
     issue_gradient_v<kTileM>(dv, p, do_tile(step - 1));
     wait_for(kQFull, step);
     issue_scores<kHeadDim, kTileN, kTileM>(s, shared + kK, q_tile(step));
+    Statistics lse;
+    load_statistics(lse, shared + kLse + (step & 1) * kRowStatistics);
     wgmma_wait<1>();
     pin(dv);
     pin(p);
     release(kDoEmpty, step - 1);
     wgmma_wait<0>();
     pin(s);
-    finish_scores(s, key, query);
+    finish_scores(s, lse, key, query);
   }
 
   __device__ __forceinline__ void compute(const KeyTile& tile) {
@@ -124,7 +129,7 @@ struct KeyOwner : SharedKeys {
       ds[4 * i + 2] = piece.z;
       ds[4 * i + 3] = piece.w;
     }
-    differentiate(ds, ds, dp, shared + kDelta + (step & 1) * kRowStatistics);
+    differentiate(ds, ds, dp);
     __syncwarp();
     release(kExchangeEmpty, step);
     release(kDoEmpty, step);
@@ -134,7 +139,10 @@ struct KeyOwner : SharedKeys {
   __device__ __forceinline__ void first_step() {
     float dp[kTileM / 2];
     wait_for(kDoFull, step);
-    issue_scores<kHeadDimV, kTileN, kTileM>(dp, shared + kV, do_tile(step));
+    Statistics delta;
+    load_statistics(delta, shared + kDelta + (step & 1) * kRowStatistics);
+    begin_gradient(dp, delta);
+    add_scores<kHeadDimV, kTileN, kTileM>(dp, shared + kV, do_tile(step));
     wgmma_wait<0>();
     pin(dp);
     finish_scores(dp);
@@ -145,7 +153,10 @@ struct KeyOwner : SharedKeys {
     wait_for(kQFull, step - 1);
     issue_gradient_qk<kTileM>(dk, ds, q_tile(step - 1));
     wait_for(kDoFull, step);
-    issue_scores<kHeadDimV, kTileN, kTileM>(dp, shared + kV, do_tile(step));
+    Statistics delta;
+    load_statistics(delta, shared + kDelta + (step & 1) * kRowStatistics);
+    begin_gradient(dp, delta);
+    add_scores<kHeadDimV, kTileN, kTileM>(dp, shared + kV, do_tile(step));
     wgmma_wait<1>();
     pin(dk);
     pin(ds);

@@ -99,9 +99,11 @@ __device__ __forceinline__ float dot(const uint4& x, const uint4& y) {
 
 extern "C" __global__ void __launch_bounds__(kThreads)
     flashjit_backward_simt_fp32_d40v72_m16n32w4dq1_preprocess(const __grid_constant__ BackwardParams params) {
-  // Neighbours have the same rows of neighbouring heads, which often lie next to each other.
-  const int rows_of_heads = blockIdx.x / params.heads;
-  const int head = blockIdx.x - rows_of_heads * params.heads;
+  // Neighbours have the same rows of neighbouring heads, which often lie next to each other. The first heads
+  // come last: the kernel that follows begins with them, and finds what it wants in the L2.
+  const int block = static_cast<int>(gridDim.x - 1 - blockIdx.x);
+  const int rows_of_heads = block / params.heads;
+  const int head = block - rows_of_heads * params.heads;
   const int batch = rows_of_heads / params.tiles;
   const int first_row = (rows_of_heads - batch * params.tiles) * kRows;
   const int head_index = batch * params.heads + head;

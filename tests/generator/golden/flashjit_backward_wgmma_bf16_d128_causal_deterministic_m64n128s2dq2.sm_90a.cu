@@ -815,6 +815,19 @@ __device__ __forceinline__ void issue_scores(float (&s)[kScoreColumns / 2], unsi
   wgmma_commit();
 }
 
+// s += the same, where s begins as something other than zeros.
+template <int kColumns, int kRowsA, int kRowsB>
+__device__ __forceinline__ void add_scores(float (&s)[kScoreColumns / 2], unsigned rows, unsigned columns) {
+  const unsigned long long a = wgmma_descriptor(rows, 0), b = wgmma_descriptor(columns, 0);
+  pin(s);
+  wgmma_fence();
+#pragma unroll
+  for (int i = 0; i < (kColumns + 15) / 16; ++i) {
+    wgmma_scores_next(s, a + column_step<kRowsA>(i), b + column_step<kRowsB>(i));
+  }
+  wgmma_commit();
+}
+
 // d += fragments a, 16 columns each, times the rows of a tile whose panels have kRows.
 template <int kRows, int kCount>
 __device__ __forceinline__ void issue_gradient_qk(float (&d)[kHeadDim / 2], unsigned (&a)[kCount],
@@ -927,12 +940,19 @@ __device__ __forceinline__ void mask(float (&s)[kTileM / 2], int first_key, int 
   }
 }
 
+// What a lane's columns have in shared memory, a float a query.
+using Statistics = float2[kTileM / 8];
+__device__ __forceinline__ void load_statistics(Statistics& pairs, unsigned from) {
+#pragma unroll
+  for (int j = 0; j < kTileM / 8; ++j) pairs[j] = load_pair(from + 32 * j + 8 * (lane() % 4));
+}
+
 // p = exp(S - LSE).
 __device__ __forceinline__ void exponentiate(unsigned (&p)[kTileM / 4], const float (&s)[kTileM / 2],
-                                             unsigned lse, float scale_log2) {
+                                             const Statistics& lse, float scale_log2) {
 #pragma unroll
   for (int j = 0; j < kTileM / 8; ++j) {
-    const float2 shift = load_pair(lse + 32 * j + 8 * (lane() % 4));
+    const float2 shift = lse[j];
     p[2 * j] =
         pack(exp2_fast(s[4 * j] * scale_log2 - shift.x), exp2_fast(s[4 * j + 1] * scale_log2 - shift.y));
     p[2 * j + 1] =
@@ -940,17 +960,22 @@ __device__ __forceinline__ void exponentiate(unsigned (&p)[kTileM / 4], const fl
   }
 }
 
-// ds = P (dP - delta), without the scale, which dK and dQ get at the end. P is taken as it was rounded, since
-// its scores are gone from the registers; p and ds may be the same.
-__device__ __forceinline__ void differentiate(unsigned (&ds)[kTileM / 4], const unsigned (&p)[kTileM / 4],
-                                              const float (&dp)[kTileM / 2], unsigned deltas) {
+// dP begins as -delta: what the product adds to is then no work afterwards, and nothing is waited for then.
+__device__ __forceinline__ void begin_gradient(float (&dp)[kTileM / 2], const Statistics& delta) {
 #pragma unroll
   for (int j = 0; j < kTileM / 8; ++j) {
-    const float2 delta = load_pair(deltas + 32 * j + 8 * (lane() % 4));
-    ds[2 * j] =
-        pack(low_half(p[2 * j]) * (dp[4 * j] - delta.x), high_half(p[2 * j]) * (dp[4 * j + 1] - delta.y));
-    ds[2 * j + 1] = pack(low_half(p[2 * j + 1]) * (dp[4 * j + 2] - delta.x),
-                         high_half(p[2 * j + 1]) * (dp[4 * j + 3] - delta.y));
+    dp[4 * j] = dp[4 * j + 2] = -delta[j].x;
+    dp[4 * j + 1] = dp[4 * j + 3] = -delta[j].y;
+  }
+}
+
+// ds = P (dP - delta), without the scale, which dK and dQ get at the end; delta is in dp already. P is taken
+// as it was rounded, since its scores are gone from the registers; p and ds may be the same.
+__device__ __forceinline__ void differentiate(unsigned (&ds)[kTileM / 4], const unsigned (&p)[kTileM / 4],
+                                              const float (&dp)[kTileM / 2]) {
+#pragma unroll
+  for (int i = 0; i < kTileM / 4; ++i) {
+    ds[i] = pack(low_half(p[i]) * dp[2 * i], high_half(p[i]) * dp[2 * i + 1]);
   }
 }
 
@@ -976,6 +1001,8 @@ struct KeyOwner {
   unsigned p[kTileM / 4];   // of the step, transposed, as pairs
   unsigned ds[kTileM / 4];  // likewise
   float dq[kDqColumns / 2];
+  // Where the dQ of the step before belongs, in units of 16 bytes: no Hopper has memory for 2^32 of them.
+  unsigned place = 0;
 
   __device__ __forceinline__ KeyOwner(const BackwardParams& parameters, unsigned shared_memory, int number)
       : params(parameters),
@@ -1026,7 +1053,7 @@ struct KeyOwner {
   }
 
   // dQ's sums lie as accumulators do (kernels/backward_wgmma_sum.cu): 16 bytes a lane, next to each other.
-  __device__ __forceinline__ void add_dq(unsigned place) const {
+  __device__ __forceinline__ void add_dq() const {
     float* sums = params.dq_sum + 4ull * place;
     const int before = step - 1;
     mbarrier_wait(shared + kMayAdd + 8 * (before & 1), before >> 1 & 1);
@@ -1064,8 +1091,7 @@ struct KeyOwner {
     unsigned short* high = low + 8 * params.dq_row;
     const bool others = (order.x & kStores) == 0;
     constexpr int kGroups = kDqColumns / 8;
-    // Loads in flight; where the head ends inside a panel, registers are few.
-    constexpr int kAtOnce = kHeadDim % 64 == 0 ? kGroups : (kGroups + 1) / 2;
+    constexpr int kAtOnce = (kGroups + 1) / 2;  // loads in flight: registers are few
 #pragma unroll
     for (int first = 0; first < kGroups; first += kAtOnce) {
       const int end = first + kAtOnce < kGroups ? first + kAtOnce : kGroups;
@@ -1088,8 +1114,9 @@ struct KeyOwner {
     }
   }
 
-  // One step: S, then dP under the exponentials, dV and the dQ of the step before under dS, dK under the
-  // addition of dQ and under the next step's S.
+  // One step: S, under which the queries' statistics are read; dP under the exponentials; dV and the dQ of
+  // the step before under dS. dQ leaves before dK is begun: S takes its registers next, and must wait until
+  // they have been read, which additions take several hundred clocks to do.
   __device__ __forceinline__ void compute_step(int first_key, int query, bool first) {
     const int stage = step & 1, parity = step >> 1 & 1;
     float s[kTileM / 2], dp[kTileM / 2];
@@ -1097,31 +1124,35 @@ struct KeyOwner {
     const unsigned q = shared + kQ + stage * kQBytes, dout = shared + kDo + stage * kDoBytes;
     issue_scores<kHeadDim, kTileN, kTileM>(s, rows_of(k_tile()), q);
     mbarrier_wait(shared + kDoFull + 8 * stage, parity);
-    wgmma_wait<0>();
-    pin(s);
-    pin(dv);
+    wgmma_wait<1>();
     pin(dk);
-    pin(p);
     pin(ds);
     if (!first) release_step(stage ^ 1);
-    issue_scores<kHeadDimV, kTileN, kTileM>(dp, rows_of(v_tile()), dout);
+    Statistics lse, delta;
+    load_statistics(lse, shared + kLse + stage * kRowStatistics);
+    load_statistics(delta, shared + kDelta + stage * kRowStatistics);
+    wgmma_wait<0>();
+    pin(s);
+    begin_gradient(dp, delta);
+    add_scores<kHeadDimV, kTileN, kTileM>(dp, rows_of(v_tile()), dout);
     if (needs_mask(first_key, query, params)) mask(s, first_key, query, params);
-    exponentiate(p, s, shared + kLse + stage * kRowStatistics, params.scale_log2);
+    exponentiate(p, s, lse, params.scale_log2);
     issue_gradient_v<kTileM>(dv, p, dout);
     issue_dq(step - 1);
     wgmma_wait<1>();  // P, which dV multiplies, may be read again only now
     pin(dp);
     pin(dv);
     pin(p);
-    differentiate(ds, p, dp, shared + kDelta + stage * kRowStatistics);
+    differentiate(ds, p, dp);
     share_ds(stage);
-    issue_gradient_qk<kTileM>(dk, ds, q);
-    wgmma_wait<1>();
+    wgmma_wait<0>();
     pin(dq);
     arrive_once(shared + kExchangeEmpty + 8 * (stage ^ 1));
+    if (!first) add_dq();
+    issue_gradient_qk<kTileM>(dk, ds, q);
   }
 
-  // Q and dO of a step have been read.
+  // Q and dO of a step have been read, and the statistics by every lane.
   __device__ __forceinline__ void release_step(int stage) const {
     arrive_once(shared + kQEmpty + 8 * stage);
     arrive_once(shared + kDoEmpty + 8 * stage);
@@ -1136,17 +1167,15 @@ struct KeyOwner {
     const int first_key = tile.key + 64 * warpgroup;
     bool first = true;
     int m = tile.first_step;
-    // Where the dQ of the step before belongs, in units of 16 bytes: no Hopper has memory for 2^32 of them.
-    unsigned sums = (tile.first_row(params) + m * kTileM) * (kHeadDim / 4) +
-                    warpgroup * 16 * (kTileM == 128 ? kHeadDim : 64) + threadIdx.x % 128;
+    place = (tile.first_row(params) + m * kTileM) * (kHeadDim / 4) +
+            warpgroup * 16 * (kTileM == 128 ? kHeadDim : 64) + threadIdx.x % 128;
 #pragma unroll 1
     for (int left = tile.steps(params); left > 0; --left) {
       compute_step(first_key, m * kTileM, first);
       if (!first) {
-        add_dq(sums);
-        sums += kTileM * kHeadDim / 4;
+        place += kTileM * kHeadDim / 4;
         // On to the group's next head.
-        if (m == tile.first_step) sums += (params.padded_q + (m - tile.end_step) * kTileM) * (kHeadDim / 4);
+        if (m == tile.first_step) place += (params.padded_q + (m - tile.end_step) * kTileM) * (kHeadDim / 4);
       }
       first = false;
       ++step;
@@ -1161,7 +1190,7 @@ struct KeyOwner {
     arrive_written(shared + kDvStaged + 8 * (round % kKeyStages));
     wgmma_wait<0>();
     pin(dq);
-    if (!first) add_dq(sums);
+    if (!first) add_dq();
     arrive_once(shared + kKRead);
     mbarrier_wait(shared + kKRead, round % 2);
     stage_gradient<kTileN>(dk, k_tile(), fragment, params.scale);
