@@ -21,7 +21,7 @@ constexpr Shape kWide{.batch = 1, .heads = 3, .heads_kv = 1, .seqlen_q = 300, .s
 constexpr Shape kOwnHeads{.batch = 1, .heads = 2, .heads_kv = 2, .seqlen_q = 150, .seqlen_k = 80};
 // Tiles of so little work that nothing but their own barriers orders one after another.
 constexpr Shape kShortRows{.batch = 1, .heads = 6, .heads_kv = 1, .seqlen_q = 300, .seqlen_k = 40};
-constexpr Shape kShortColumns{.batch = 1, .heads = 4, .heads_kv = 1, .seqlen_q = 40, .seqlen_k = 420};
+constexpr Shape kShortColumns{.batch = 1, .heads = 4, .heads_kv = 4, .seqlen_q = 40, .seqlen_k = 420};
 
 Subject subject(std::string name, std::string arch, std::string schedule, const Problem& problem,
                 const Shape& shape = kShape) {
