@@ -7,6 +7,7 @@ target_compile_options(flashjit_flags INTERFACE -Wall -Wextra -Wpedantic -Wshado
 target_include_directories(flashjit_flags INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
 target_include_directories(flashjit_flags SYSTEM INTERFACE ${FLASHJIT_XXHASH_INCLUDE} ${FLASHJIT_MUSTACHE_INCLUDE}
                            ${FLASHJIT_CUDA_INCLUDE} ${FLASHJIT_NVRTC_INCLUDE})
+target_compile_definitions(flashjit_flags INTERFACE FLASHJIT_VERSION="${PROJECT_VERSION}")
 target_link_libraries(flashjit_flags INTERFACE nlohmann_json::nlohmann_json Threads::Threads ${CMAKE_DL_LIBS})
 get_target_property(flashjit_fmt_include fmt::fmt-header-only INTERFACE_INCLUDE_DIRECTORIES)
 target_include_directories(flashjit_flags SYSTEM INTERFACE ${flashjit_fmt_include})
@@ -20,6 +21,10 @@ if(fmt_VERSION VERSION_LESS 10)
   set(flashjit_fmt_objects $<TARGET_OBJECTS:flashjit_fmt>)
 else()
   target_compile_definitions(flashjit_flags INTERFACE FMT_HEADER_ONLY)
+endif()
+if(CMAKE_CXX_COMPILER_LAUNCHER MATCHES "ccache")
+  # ccache keeps nothing that was compiled with a precompiled header unless it is configured to.
+  set(CMAKE_DISABLE_PRECOMPILE_HEADERS ON)
 endif()
 if(FLASHJIT_SANITIZE)
   target_compile_options(flashjit_flags INTERFACE -fsanitize=${FLASHJIT_SANITIZE} -fno-omit-frame-pointer -g)
