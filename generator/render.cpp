@@ -83,7 +83,7 @@ std::vector<KernelSource> render(const Problem& problem, const Schedule& schedul
 Workspace workspace_of(const Schedule& schedule) {
   if (pass_of(schedule) == Pass::forward) return {};
   const auto way = static_cast<DqWay>(get(schedule, "dq"));
-  return {.dq_sum = way != DqWay::own_pass, .turns = turn_counters(way)};
+  return {.dq_sum = way != DqWay::own_pass, .turns = takes_turns(way)};
 }
 
 const TemplateSet& embedded_templates() {

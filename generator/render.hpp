@@ -81,7 +81,7 @@ struct KernelSource {
 // Device memory that one call of a backward plan needs between its kernels (BackwardParams::lse_log2 …).
 struct Workspace {
   bool dq_sum = false;  // an fp32 copy of dQ, its rows padded
-  int turns = 0;        // counters per query tile
+  bool turns = false;   // a counter for each query tile
 };
 Workspace workspace_of(const Schedule& schedule);
 

@@ -79,9 +79,9 @@ enum class DqWay {
 constexpr bool is_deterministic(DqWay way) {
   return way == DqWay::own_pass || way == DqWay::ordered;
 }
-// In the workspace, for each query tile.
-constexpr int turn_counters(DqWay way) {
-  return way == DqWay::ordered ? 1 : 0;
+// The workspace has a counter for each query tile.
+constexpr bool takes_turns(DqWay way) {
+  return way == DqWay::ordered;
 }
 
 // Backward on fp32 FMA.

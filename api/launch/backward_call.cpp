@@ -134,7 +134,7 @@ WorkspaceLayout::WorkspaceLayout(const Problem& problem, const Shape& shape, Wor
   turns = dq_sum;
   if (parts.dq_sum) turns += times(lse_bytes, static_cast<std::size_t>(problem.head_dim));
   bytes = turns;
-  bytes += times(rows / static_cast<std::size_t>(tile_m), sizeof(int) * parts.turns);
+  if (parts.turns) bytes += times(rows / static_cast<std::size_t>(tile_m), sizeof(int));
 }
 
 void WorkspaceLayout::place(void* workspace, Workspace parts, BackwardParams& params) const {
@@ -142,7 +142,7 @@ void WorkspaceLayout::place(void* workspace, Workspace parts, BackwardParams& pa
   params.lse_log2 = reinterpret_cast<float*>(base);
   params.delta = reinterpret_cast<float*>(base + delta);
   if (parts.dq_sum) params.dq_sum = reinterpret_cast<float*>(base + dq_sum);
-  if (parts.turns > 0) params.turns = reinterpret_cast<int*>(base + turns);
+  if (parts.turns) params.turns = reinterpret_cast<int*>(base + turns);
 }
 
 }  // namespace flashjit::api

@@ -40,14 +40,15 @@ Recipe recipe_preprocess(const Problem& problem, DqWay way, int tile_m) {
   };
   if (way != DqWay::own_pass)
     recipe.constants.push_back({"int", "kHeadDim", number(problem.head_dim), "columns of dQ"});
-  const int counters = turn_counters(way) * kBackwardRowPadding / tile_m;
-  if (counters > 0)
+  if (takes_turns(way)) {
+    const int counters = kBackwardRowPadding / tile_m;
     recipe.constants.push_back({"int", "kTurns", number(counters), "counters of a CTA's rows of dQ"});
+  }
   recipe.sections = dtype_sections(problem);
   recipe.sections["clear"] = way == DqWay::atomic;
-  recipe.sections["turns"] = counters > 0;
+  recipe.sections["turns"] = takes_turns(way);
   // Where turns are taken, the first to come to a tile of dQ stores and the last one converts.
-  recipe.sections["empty_rows"] = counters > 0;
+  recipe.sections["empty_rows"] = takes_turns(way);
   recipe.sections["causal"] = problem.causal;
   recipe.geometry = {.tile_m = kBackwardRowPadding, .threads = threads};
   return recipe;
