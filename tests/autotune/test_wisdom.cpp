@@ -187,6 +187,10 @@ TEST_CASE("a bad line is skipped and reported, and costs nothing else") {
   check(with_change("mma:m128n64w4s2", "mma:m128n64w4s9"), 0, 1);
   check(with_change("\"quick\"", "\"lazy\""), 0, 1);
   check(with_change("\"timings\":{", "\"timings\":[{"), 0, 1);
+  check(with_change("\"schedule\":\"mma:", "\"schedule\":\"mma:zz1") + line, 1, 1);
+  // What another version adds costs nothing: a member, or the timing of a schedule that is not known here.
+  check(with_change("\"gpu\":", "\"later\":{\"a\":[1]},\"gpu\":"), 1, 0);
+  check(with_change("\"timings\":{", "\"timings\":{\"mma:m128zz1\":1.5,"), 1, 0);
   for (std::size_t end = 0; end < text.size(); ++end) {
     Wisdom wisdom;
     wisdom.add_text(text.substr(0, end), "w", {});  // every way to be cut short
