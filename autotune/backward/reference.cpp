@@ -85,6 +85,7 @@ class Head {
       state.lse = lse(row, s, largest);
       state.blind = false;
       for (std::int64_t j = 0; j < keys; ++j) state.delta += weight(state, s[j]) * dp[j];
+      if (plainly_) state.delta += handed_down(row, state, s);
     }
     for (std::int64_t j = 0; j < keys; ++j) {
       const T ds = round_(weight(state, s[j]) * (dp[j] - state.delta));
@@ -131,6 +132,23 @@ class Head {
       }
     }
     return static_cast<T>(largest + std::log(total));
+  }
+
+  // What delta is off by because the pass makes it of the O that it is handed, delta = sum(dO * O)
+  // (FlashAttention-2, algorithm 2, line 4): O was rounded when it was stored, and the sum is one in fp32 of
+  // its own. Where one key has nearly all the weight, sum(P * dP) would cancel dP to the last bit, and no
+  // pass that is given O can.
+  [[nodiscard]] T handed_down(int row, const RowState<T>& state, const std::vector<T>& s) const {
+    std::vector<T> stored(static_cast<std::size_t>(dv_));
+    double exact = 0;
+    for (int x = 0; x < dv_; ++x) {
+      double o = 0;
+      for (std::size_t j = 0; j < s.size(); ++j)
+        o += static_cast<double>(weight(state, s[j])) * v_[j * dv_ + x];
+      stored[x] = round_(static_cast<T>(o));
+      exact += dout(row)[x] * o;
+    }
+    return static_cast<T>(dot(dout(row), stored.data(), dv_) - exact);
   }
 
   // P of a score, and the gradient of P.

@@ -41,7 +41,8 @@ HostGradients reference_gradients(const HostBackward& backward, const GradientBl
                                   int threads = 0);
 
 // What automatic differentiation of plain() computes: K is scaled instead of Q, and scores, P, dP, dS, the
-// heads' shares of dK and dV and the results are rounded to the dtype; sums are in fp32.
+// heads' shares of dK and dV and the results are rounded to the dtype; sums are in fp32. What a backward pass
+// is handed has the error that it is handed with: the LSE of fp32, and delta that of O, rounded to the dtype.
 HostGradients plain_gradients(const HostBackward& backward, const GradientBlocks& blocks, int threads = 0);
 
 // The gradients as tensors in host memory.

@@ -26,7 +26,9 @@ std::string number(int value) {
 
 Recipe recipe_preprocess(const Problem& problem, DqWay way, int tile_m) {
   const int chunks = problem.value_dim() * size_of(problem.dtype) / 16;
-  const int lanes = std::min(32, static_cast<int>(std::bit_ceil(static_cast<unsigned>(chunks))));
+  // In fp32 a lane has two chunks, and all lanes together a row.
+  const int parts = problem.dtype == DType::fp32 ? chunks / 2 : chunks;
+  const int lanes = std::min(32, static_cast<int>(std::bit_ceil(static_cast<unsigned>(parts))));
   const int threads = std::min(kThreads, kBackwardRowPadding * lanes);
   Recipe recipe;
   recipe.kernel = "kernels/backward_preprocess.cu";

@@ -131,6 +131,7 @@ std::vector<Recipe> recipes_simt_backward(const Problem& problem, const SimtBack
   const auto way = static_cast<DqWay>(s.dq);
   const bool atomic = way == DqWay::atomic;
   const auto number = [](int value) { return fmt::format("{}", value); };
+  const Constant sums{"bool", "kCareful", careful(s) ? "true" : "false", "sums of S, dP and delta lose less"};
   const std::vector<Constant> common = {
       {"int", "kHeadDim", number(problem.head_dim), "columns of Q and K"},
       {"int", "kValueDim", number(problem.value_dim()), "columns of V and dO"},
@@ -145,7 +146,7 @@ std::vector<Recipe> recipes_simt_backward(const Problem& problem, const SimtBack
        "of a warp side by side across the keys; the others go down the rows"},
       {"int", "kRows", number(plan.rows), "of S per thread"},
       {"int", "kKeys", number(plan.keys), "columns of S per thread"},
-      {"bool", "kCareful", careful(s) ? "true" : "false", "sums of S and dP lose less"},
+      sums,
       {"int", "kStrideQk", number(plan.stride_qk), "floats from row to row of Q and K in shared memory"},
       {"int", "kStrideV", number(plan.stride_v), "floats from row to row of V and dO"},
       {"int", "kStrideP", number(plan.stride_p), "floats from row to row of P and dS"},
@@ -176,7 +177,9 @@ std::vector<Recipe> recipes_simt_backward(const Problem& problem, const SimtBack
                    .tile_n = s.tile_n,
                    .threads = plan.threads,
                    .shared_bytes = plan.floats_keys * 4};
-  if (atomic) return {recipe_preprocess(problem, way, s.tile_m), keys, recipe_postprocess(problem)};
+  Recipe preprocess = recipe_preprocess(problem, way, s.tile_m);
+  preprocess.constants.push_back(sums);
+  if (atomic) return {preprocess, keys, recipe_postprocess(problem)};
 
   Recipe queries;
   queries.kernel = "kernels/backward_simt_queries.cu";
@@ -185,7 +188,7 @@ std::vector<Recipe> recipes_simt_backward(const Problem& problem, const SimtBack
   queries.constants.push_back(sharers_q);
   queries.sections = sections;
   queries.geometry = {.tile_m = s.tile_m, .threads = plan.threads, .shared_bytes = plan.floats_queries * 4};
-  return {recipe_preprocess(problem, way, s.tile_m), keys, queries};
+  return {preprocess, keys, queries};
 }
 
 }  // namespace flashjit

@@ -3,6 +3,9 @@
 // end of the padding.
 #include "params/backward.h"
 #include "parts/elements.cuh"
+/*%#fp32%*/
+#include "parts/simt/blocks.cuh"
+/*%/fp32%*/
 
 constexpr float kLog2e = 1.442695040888963407f;
 constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
@@ -16,8 +19,9 @@ __device__ __forceinline__ uint4 load_chunk(const unsigned char* from, bool insi
   return inside ? *reinterpret_cast<const uint4*>(from) : uint4{0, 0, 0, 0};
 }
 
-__device__ __forceinline__ float dot(const uint4& x, const uint4& y) {
-  float a[kVector], b[kVector], sum = 0;
+// sum + x y, one dim after the other.
+__device__ __forceinline__ float dot(const uint4& x, const uint4& y, float sum = 0) {
+  float a[kVector], b[kVector];
   widen(a, x);
   widen(b, y);
 #pragma unroll
@@ -51,6 +55,27 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 #pragma unroll 1
   for (int step = 0; step < kSteps; step += kAtOnce) {
     float sum[kAtOnce] = {};
+    /*%#fp32%*/
+    // In the order in which simt's kernels add up dP (multiply_rows of parts/simt/scores.cuh), a lane for
+    // each block: where one key has all the weight and O is its V, delta is dP to the last bit, and dS is 0.
+    float part[kAtOnce], lost[kAtOnce] = {};
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int row = first_row + ((step + i) * kThreads + thread) / kLanes;
+      const bool inside = row < params.seqlen_q && 2 * lane < kChunks;
+      const unsigned char* const of_o = o + row * params.o_row * kElementBytes + 32 * lane;
+      const unsigned char* const of_dout = dout + row * params.dout_row * kElementBytes + 32 * lane;
+      part[i] = dot(load_chunk(of_o, inside), load_chunk(of_dout, inside));
+      part[i] = dot(load_chunk(of_o + 16, inside), load_chunk(of_dout + 16, inside), part[i]);
+    }
+#pragma unroll
+    for (int block = 0; block < kChunks / 2; ++block) {
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i)
+        add_block(sum[i], lost[i], __shfl_sync(0xffffffffu, part[i], block, kLanes));
+    }
+    /*%/fp32%*/
+    /*%^fp32%*/
 #pragma unroll
     for (int first = 0; first < kChunks; first += kLanes) {
       const int chunk = first + lane;
@@ -70,6 +95,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) sum[i] += __shfl_xor_sync(0xffffffffu, sum[i], bit);
     }
+    /*%/fp32%*/
     if (lane == 0) {
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {

@@ -1,6 +1,7 @@
 // Products of rows with rows, Q K^T, as outer products in registers.
 #pragma once
 
+#include "parts/simt/blocks.cuh"
 #include "parts/simt/layout.cuh"
 
 // A block of columns of a thread's rows of Q, or kHanded weights of a thread's rows of P.
@@ -39,12 +40,6 @@ __device__ __forceinline__ void run_steps(Load load, Compute compute) {
   }
 }
 
-// Dims of Q and K that are summed apart before they meet what S has so far. A sum that grows over all of
-// head_dim rounds at its full size each time, and what that does to a large score its weight shows: blocks of
-// 8 take the error down to a third (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2), for
-// one addition in nine.
-constexpr int kBlock = 8;
-
 // S = Q K^T for kRows x kKeys of the tile. Four columns of Q and K cost kRows + kKeys 128-bit loads and
 // 4 * kRows * kKeys FMAs. Rows are padded by 16 bytes, so that lanes on neighbouring rows meet no bank twice.
 template <int kDim, int kStride>
@@ -52,7 +47,6 @@ __device__ __forceinline__ void multiply_rows(float (&s)[kRows][kKeys], const fl
                                               const Place& place) {
   q += place.row * kStride;
   k += place.key_lane * kStride;
-  // What the additions to S have lost so far, if it is kept (Kahan's sum, Higham section 4.3).
   float lost[kRows][kKeys];
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
@@ -75,16 +69,7 @@ __device__ __forceinline__ void multiply_rows(float (&s)[kRows][kKeys], const fl
             for (int i = 0; i < kRows; ++i) block[i] = fmaf(a.at[i][x], b[x], block[i]);
           }
 #pragma unroll
-          for (int i = 0; i < kRows; ++i) {
-            if constexpr (kCareful) {
-              const float term = block[i] - lost[i][j];
-              const float sum = s[i][j] + term;
-              lost[i][j] = (sum - s[i][j]) - term;
-              s[i][j] = sum;
-            } else {
-              s[i][j] += block[i];
-            }
-          }
+          for (int i = 0; i < kRows; ++i) add_block(s[i][j], lost[i][j], block[i]);
         }
       });
 }

@@ -13,7 +13,7 @@ constexpr bool kPrefetch = false;  // fragments are loaded when they are needed
 constexpr int kLanes = 8;          // of a warp side by side across the keys; the others go down the rows
 constexpr int kRows = 1;           // of S per thread
 constexpr int kKeys = 4;           // columns of S per thread
-constexpr bool kCareful = true;    // sums of S and dP lose less
+constexpr bool kCareful = true;    // sums of S, dP and delta lose less
 constexpr int kStrideQk = 44;      // floats from row to row of Q and K in shared memory
 constexpr int kStrideV = 76;       // floats from row to row of V and dO
 constexpr int kStrideP = 40;       // floats from row to row of P and dS
@@ -173,6 +173,26 @@ __device__ __forceinline__ int visible_keys(const Params& params, int row) {
 
 // Products of rows with rows, Q K^T, as outer products in registers.
 
+// Sums in blocks.
+
+// Dims of a dot product that are summed apart before they meet what it has so far. A sum that grows over all
+// of head_dim rounds at its full size each time, and what that does to a large score its weight shows: blocks
+// of 8 take the error down to a third (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2),
+// for one addition in nine.
+constexpr int kBlock = 8;
+
+// lost: what the additions to the sum have lost so far, if it is kept (Kahan's sum, Higham section 4.3).
+__device__ __forceinline__ void add_block(float& sum, float& lost, float block) {
+  if constexpr (kCareful) {
+    const float term = block - lost;
+    const float more = sum + term;
+    lost = (more - sum) - term;
+    sum = more;
+  } else {
+    sum += block;
+  }
+}
+
 // A block of columns of a thread's rows of Q, or kHanded weights of a thread's rows of P.
 template <int kCount>
 struct RowFragment {
@@ -209,12 +229,6 @@ __device__ __forceinline__ void run_steps(Load load, Compute compute) {
   }
 }
 
-// Dims of Q and K that are summed apart before they meet what S has so far. A sum that grows over all of
-// head_dim rounds at its full size each time, and what that does to a large score its weight shows: blocks of
-// 8 take the error down to a third (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2), for
-// one addition in nine.
-constexpr int kBlock = 8;
-
 // S = Q K^T for kRows x kKeys of the tile. Four columns of Q and K cost kRows + kKeys 128-bit loads and
 // 4 * kRows * kKeys FMAs. Rows are padded by 16 bytes, so that lanes on neighbouring rows meet no bank twice.
 template <int kDim, int kStride>
@@ -222,7 +236,6 @@ __device__ __forceinline__ void multiply_rows(float (&s)[kRows][kKeys], const fl
                                               const Place& place) {
   q += place.row * kStride;
   k += place.key_lane * kStride;
-  // What the additions to S have lost so far, if it is kept (Kahan's sum, Higham section 4.3).
   float lost[kRows][kKeys];
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
@@ -245,16 +258,7 @@ __device__ __forceinline__ void multiply_rows(float (&s)[kRows][kKeys], const fl
             for (int i = 0; i < kRows; ++i) block[i] = fmaf(a.at[i][x], b[x], block[i]);
           }
 #pragma unroll
-          for (int i = 0; i < kRows; ++i) {
-            if constexpr (kCareful) {
-              const float term = block[i] - lost[i][j];
-              const float sum = s[i][j] + term;
-              lost[i][j] = (sum - s[i][j]) - term;
-              s[i][j] = sum;
-            } else {
-              s[i][j] += block[i];
-            }
-          }
+          for (int i = 0; i < kRows; ++i) add_block(s[i][j], lost[i][j], block[i]);
         }
       });
 }

@@ -3,10 +3,11 @@
 
 constexpr int kElementBytes = 4;  // of dO and O
 constexpr int kChunks = 18;       // of 16 bytes in a row of dO and O
-constexpr int kLanes = 32;        // side by side on a row
+constexpr int kLanes = 16;        // side by side on a row
 constexpr int kRows = 128;        // per CTA
 constexpr int kThreads = 256;     // per CTA
 constexpr int kHeadDim = 40;      // columns of dQ
+constexpr bool kCareful = true;   // sums of S, dP and delta lose less
 
 // Before the backward pass proper (FlashAttention-2, Dao, arXiv 2307.08691, algorithm 2, line 4): delta, the
 // sum of dO * O of each query row, and the LSE in units of log2. A CTA does kRows rows of one head, up to the
@@ -76,6 +77,26 @@ __device__ __forceinline__ uint4 narrow(const float (&from)[kVector]) {
   return uint4{words[0], words[1], words[2], words[3]};
 }
 
+// Sums in blocks.
+
+// Dims of a dot product that are summed apart before they meet what it has so far. A sum that grows over all
+// of head_dim rounds at its full size each time, and what that does to a large score its weight shows: blocks
+// of 8 take the error down to a third (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2),
+// for one addition in nine.
+constexpr int kBlock = 8;
+
+// lost: what the additions to the sum have lost so far, if it is kept (Kahan's sum, Higham section 4.3).
+__device__ __forceinline__ void add_block(float& sum, float& lost, float block) {
+  if constexpr (kCareful) {
+    const float term = block - lost;
+    const float more = sum + term;
+    lost = (more - sum) - term;
+    sum = more;
+  } else {
+    sum += block;
+  }
+}
+
 constexpr float kLog2e = 1.442695040888963407f;
 constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
 
@@ -88,8 +109,9 @@ __device__ __forceinline__ uint4 load_chunk(const unsigned char* from, bool insi
   return inside ? *reinterpret_cast<const uint4*>(from) : uint4{0, 0, 0, 0};
 }
 
-__device__ __forceinline__ float dot(const uint4& x, const uint4& y) {
-  float a[kVector], b[kVector], sum = 0;
+// sum + x y, one dim after the other.
+__device__ __forceinline__ float dot(const uint4& x, const uint4& y, float sum = 0) {
+  float a[kVector], b[kVector];
   widen(a, x);
   widen(b, y);
 #pragma unroll
@@ -123,24 +145,23 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 #pragma unroll 1
   for (int step = 0; step < kSteps; step += kAtOnce) {
     float sum[kAtOnce] = {};
+    // In the order in which simt's kernels add up dP (multiply_rows of parts/simt/scores.cuh), a lane for
+    // each block: where one key has all the weight and O is its V, delta is dP to the last bit, and dS is 0.
+    float part[kAtOnce], lost[kAtOnce] = {};
 #pragma unroll
-    for (int first = 0; first < kChunks; first += kLanes) {
-      const int chunk = first + lane;
-      uint4 of_o[kAtOnce], of_dout[kAtOnce];
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        const int row = first_row + ((step + i) * kThreads + thread) / kLanes;
-        const bool inside = row < params.seqlen_q && chunk < kChunks;
-        of_o[i] = load_chunk(o + row * params.o_row * kElementBytes + 16 * chunk, inside);
-        of_dout[i] = load_chunk(dout + row * params.dout_row * kElementBytes + 16 * chunk, inside);
-      }
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) sum[i] += dot(of_o[i], of_dout[i]);
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int row = first_row + ((step + i) * kThreads + thread) / kLanes;
+      const bool inside = row < params.seqlen_q && 2 * lane < kChunks;
+      const unsigned char* const of_o = o + row * params.o_row * kElementBytes + 32 * lane;
+      const unsigned char* const of_dout = dout + row * params.dout_row * kElementBytes + 32 * lane;
+      part[i] = dot(load_chunk(of_o, inside), load_chunk(of_dout, inside));
+      part[i] = dot(load_chunk(of_o + 16, inside), load_chunk(of_dout + 16, inside), part[i]);
     }
 #pragma unroll
-    for (int bit = kLanes / 2; bit > 0; bit /= 2) {
+    for (int block = 0; block < kChunks / 2; ++block) {
 #pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) sum[i] += __shfl_xor_sync(0xffffffffu, sum[i], bit);
+      for (int i = 0; i < kAtOnce; ++i)
+        add_block(sum[i], lost[i], __shfl_sync(0xffffffffu, part[i], block, kLanes));
     }
     if (lane == 0) {
 #pragma unroll

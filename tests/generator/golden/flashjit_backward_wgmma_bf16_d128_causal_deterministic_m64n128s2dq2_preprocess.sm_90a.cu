@@ -90,8 +90,9 @@ __device__ __forceinline__ uint4 load_chunk(const unsigned char* from, bool insi
   return inside ? *reinterpret_cast<const uint4*>(from) : uint4{0, 0, 0, 0};
 }
 
-__device__ __forceinline__ float dot(const uint4& x, const uint4& y) {
-  float a[kVector], b[kVector], sum = 0;
+// sum + x y, one dim after the other.
+__device__ __forceinline__ float dot(const uint4& x, const uint4& y, float sum = 0) {
+  float a[kVector], b[kVector];
   widen(a, x);
   widen(b, y);
 #pragma unroll
