@@ -53,10 +53,11 @@ struct KeyOwner {
     // The first step of all has the stage to itself, and the stage of zeros counts as step -1's.
     mbarrier_wait(shared + kExchangeEmpty + 8 * stage, (step >> 1 & 1) ^ 1 ^ stage);
     const unsigned to = shared + kExchange + stage * kDsBytes;
+    // Not worked out for the loop: its eight places would stay in registers.
+    const unsigned piece = static_cast<unsigned>(anew(static_cast<int>(fragment)));
 #pragma unroll
     for (int i = 0; i < kTileM / 16; ++i) {
-      stmatrix(to + at_column_step<kTileN>(fragment, i), ds[4 * i], ds[4 * i + 1], ds[4 * i + 2],
-               ds[4 * i + 3]);
+      stmatrix(to + at_column_step<kTileN>(piece, i), ds[4 * i], ds[4 * i + 1], ds[4 * i + 2], ds[4 * i + 3]);
     }
     arrive_written(shared + kExchangeFull + 8 * stage);
   }
@@ -162,15 +163,14 @@ struct KeyOwner {
     const unsigned q = shared + kQ + stage * kQBytes, dout = shared + kDo + stage * kDoBytes;
     issue_scores<kHeadDim, kTileN, kTileM>(s, rows_of(k_tile()), q);
     mbarrier_wait(shared + kDoFull + 8 * stage, parity);
-    wgmma_wait<1>();
+    Statistics lse, delta;
+    load_statistics(delta, shared + kDelta + stage * kRowStatistics);
+    load_statistics(lse, shared + kLse + stage * kRowStatistics);
+    wgmma_wait<0>();
+    pin(s);
     pin(dk);
     pin(ds);
     if (!first) release_step(stage ^ 1);
-    Statistics lse, delta;
-    load_statistics(lse, shared + kLse + stage * kRowStatistics);
-    load_statistics(delta, shared + kDelta + stage * kRowStatistics);
-    wgmma_wait<0>();
-    pin(s);
     begin_gradient(dp, delta);
     add_scores<kHeadDimV, kTileN, kTileM>(dp, rows_of(v_tile()), dout);
     /*%#turns%*/
