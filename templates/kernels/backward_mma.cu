@@ -92,9 +92,8 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
   const int first_key = tile.n * kTileN;
 
   const int tiles_q = (params.seqlen_q + kTileM - 1) / kTileM;
-  const bool ragged = first_key + kTileN > params.seqlen_k;
   /*%#causal%*/
-  // Row i sees keys up to i + diagonal. Rows of tiles before first_m see none of ours, those of tiles from
+  // Row i sees keys up to i + diagonal, which ends before K does. Rows of tiles before first_m see none of ours, those of tiles from
   // unmasked_m on all.
   const int diagonal = params.seqlen_k - params.seqlen_q;
   const int first_m = max(first_key - diagonal, 0) / kTileM;
@@ -248,10 +247,11 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
           scores, k_tile + at.first_key * TileQK::kPitch + lane_offset_rows_first<TileQK>(at.lane),
           stage + at.own_step * 16 * TileQK::kPitch + lane_offset_columns_first<TileQK>(at.lane));
       /*%#causal%*/
-      const bool masked = ragged || m < unmasked_m;
+      const bool masked = m < unmasked_m;
       /*%/causal%*/
       /*%^causal%*/
-      const bool masked = ragged;
+      // K's rows past its end are zeros, but exp(0 - LSE) may be infinite.
+      const bool masked = first_key + kTileN > params.seqlen_k;
       /*%/causal%*/
       if (masked) {
         const int key = first_key + at.first_key + at.lane / 4;
@@ -260,9 +260,12 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
 #pragma unroll
           for (int j = 0; j < kOwnRows / 2; ++j) {
             const int of = key + 16 * r + j / 2 % 2 * 8;
-            bool hidden = of >= params.seqlen_k;
             /*%#causal%*/
-            hidden |= of > m * kTileM + at.own_step * 16 + j / 4 * 8 + at.lane % 4 * 2 + j % 2 + diagonal;
+            const int row = m * kTileM + at.own_step * 16 + j / 4 * 8 + at.lane % 4 * 2 + j % 2;
+            const bool hidden = of > row + diagonal;
+            /*%/causal%*/
+            /*%^causal%*/
+            const bool hidden = of >= params.seqlen_k;
             /*%/causal%*/
             if (hidden) scores[r][j] = -kInfinity;
           }

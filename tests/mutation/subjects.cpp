@@ -120,7 +120,11 @@ std::vector<Subject> template_subjects() {
       subject("wgmma backward, one key of great weight", "sm_90a", "wgmma-backward:m128n128s2", kBackward,
               {.batch = 1, .heads = 2, .heads_kv = 1, .seqlen_q = 200, .seqlen_k = 1});
   one_key.one.scale = 16.0f;  // scores so low that exp(0 - LSE) is infinite
+  Subject one_key_mma = one_key;
+  one_key_mma.name = "mma backward, one key of great weight";
+  one_key_mma.schedule = "mma-backward:m32n64w4s2dq1";
   with(std::move(one_key), autotune::InputKind::normal);
+  with(std::move(one_key_mma), autotune::InputKind::normal);
   Subject outgrown = subject("wgmma, outgrown", "sm_90a", "wgmma:m128n64s2", kFull64, kWide);
   outgrown.one.scale = 4.0f;  // a block's maximum is often 2^127 times what came before
   with(std::move(outgrown), autotune::InputKind::normal);
