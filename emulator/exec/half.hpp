@@ -83,6 +83,16 @@ inline u32 half_of_float(float value, Rounding rounding = Rounding::nearest) {
   return sign | round_off(mantissa, static_cast<u32>(14 - exponent), negative, rounding);
 }
 
+// x + y, rounded to odd: where double cannot hold the sum, the neighbour of it that is odd, which no later
+// rounding to fewer bits takes for a number of that format, or for halfway between two (Boldo and Melquiond,
+// "Emulation of a FMA and correctly rounded sums", 2008). Knuth's two-sum says whether it can.
+inline double sum_to_odd(double x, double y) {
+  const double sum = x + y, part = sum - x;
+  const double rest = (x - (sum - part)) + (y - part);
+  if (!std::isfinite(sum) || rest == 0 || (std::bit_cast<u64>(sum) & 1) != 0) return sum;
+  return std::nextafter(sum, std::copysign(std::numeric_limits<double>::infinity(), rest));
+}
+
 inline float flush(float value) {
   const u32 bits = std::bit_cast<u32>(value);
   return (bits & 0x7f800000u) == 0 ? std::bit_cast<float>(bits & 0x80000000u) : value;

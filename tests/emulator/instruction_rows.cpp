@@ -158,8 +158,14 @@ const std::vector<InstructionRow>& instruction_rows() {
       // Halves.
       {"add.f16 %h4, %h1, %h2;", 0x3c00, 0x3c00, 0, 0x4000},
       {"add.rn.f16x2 %r4, %r1, %r2;", 0x3c007bff, 0x3c007bff, 0, 0x40007c00},
+      // What an H200 gave in a run of gpu_vs_emulated: sums that no double holds, and a zero that is rounded
+      // down.
+      {"add.rz.f32 %f4, %f1, %f2;", 0x42bbd6c8, 0xa80df73c, 0, 0x42bbd6c7},
+      {"add.rp.f32 %f4, %f1, %f2;", 0x00010001, 0x17c19123, 0, 0x17c19124},
+      {"add.rm.f32 %f4, %f1, %f2;", 0xbf800000, 0x3f800000, 0, 0x80000000},
       {"fma.rn.f16x2 %r4, %r1, %r2, %r3;", 0x40003c00, 0x40003c00, 0x3c000001, 0x45003c00},
       {"fma.rn.bf16x2 %r4, %r1, %r2, %r3;", 0x40003f80, 0x40003f80, 0x3f803f80, 0x40a04000},
+      {"fma.rn.bf16x2 %r4, %r1, %r2, %r3;", 0x7f0ff158, 0x91661d88, 0x422b2770, 0xd100cf65},  // an H200's
       {"max.bf16x2 %r4, %r1, %r2;", 0x7fc0bf80, 0x3f803f80, 0, 0x3f803f80},
       {"neg.f16x2 %r4, %r1;", 0x3c00bc00, 0, 0, 0xbc003c00},
       {"mul.bf16 %h4, %h1, %h2;", 0x4040, 0x4000, 0, 0x40c0},
@@ -192,6 +198,7 @@ const std::vector<InstructionRow>& instruction_rows() {
       {"cvt.rzi.u32.f32 %r4, %f1;", f(-5.0f), 0, 0, 0},
       {"cvt.rzi.s32.f32 %r4, %f1;", kNan, 0, 0, 0},
       {"cvt.rzi.s64.f32 %d4, %f1;", f(-1e10f), 0, 0, static_cast<std::uint64_t>(-10000000000ll)},
+      {"cvt.rzi.s64.f32 %d4, %f1;", 0xfffffffc, 0, 0, 0x8000000000000000u},  // an H200's
       {"cvt.rn.f32.s32 %f4, %r1;", 0xffffffff, 0, 0, f(-1.0f)},
       {"cvt.rn.f32.u32 %f4, %r1;", 0xffffffff, 0, 0, f(4294967296.0f)},
       {"cvt.rz.f32.u32 %f4, %r1;", 0xffffffff, 0, 0, f(4294967040.0f)},
@@ -208,6 +215,7 @@ const std::vector<InstructionRow>& instruction_rows() {
       {"cvt.f64.f32 %q4, %f1;", f(1.5f), 0, 0, d(1.5)},
       {"cvt.rn.f32.f64 %f4, %q1;", d(1.5), 0, 0, f(1.5f)},
       {"cvt.rna.tf32.f32 %r4, %f1;", 0x3f801000, 0, 0, 0x3f802000},
+      {"cvt.rna.tf32.f32 %r4, %f1;", 0xffb119c0, 0, 0, 0xffb10000},  // an H200's
       {"cvt.rn.satfinite.e4m3x2.f32 %h4, %f1, %f2;", f(1000.0f), kOne, 0, 0x7e38},
       {"cvt.rn.satfinite.e5m2x2.f32 %h4, %f1, %f2;", f(1.75f), f(-1.0f), 0, 0x3fbc},
       {"cvt.rn.f16x2.e4m3x2 %r4, %h1;", 0x7e38, 0, 0, 0x5f003c00},

@@ -13,10 +13,9 @@ struct Half {
   static u32 narrow_fma(float a, float b, float c) {
     return half_of_float(to_odd(static_cast<double>(a) * b, c));
   }
-  // A fused multiply-add rounds once: summed in double, then rounded to odd, so that the second rounding
-  // cannot go wrong.
+  // A fused multiply-add rounds once: summed and narrowed to odd, so that the last rounding cannot go wrong.
   static float to_odd(double product, float c) {
-    const double sum = product + c;
+    const double sum = sum_to_odd(product, c);
     float near = static_cast<float>(sum);
     if (!std::isfinite(near) || static_cast<double>(near) == sum) return near;
     u32 bits = std::bit_cast<u32>(near);
