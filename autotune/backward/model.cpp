@@ -62,11 +62,11 @@ double wgmma_flops_per_clock(const Problem& problem, const Shape& shape, const W
 // Fragments (ldmatrix of 512 bytes) that all warps load for dQ: each takes row_tiles by column_tiles of it.
 double dq_fragments(int head_dim, const MmaBackwardSchedule& s) {
   const int rows = s.tile_m / 16, columns = (head_dim + 15) / 16;
-  double least = 1e9;
+  int least = rows + columns;
   for (int warps_m = 1; warps_m <= std::min(rows, s.warps); warps_m *= 2) {
     if (s.warps % warps_m != 0) continue;
-    const double row_tiles = rows / warps_m, column_tiles = std::ceil(1.0 * columns / (s.warps / warps_m));
-    least = std::min(least, row_tiles + column_tiles);
+    const int warps_n = s.warps / warps_m;
+    least = std::min(least, rows / warps_m + (columns + warps_n - 1) / warps_n);
   }
   return s.warps * s.tile_n / 16.0 * least;
 }

@@ -241,6 +241,7 @@ TEST_CASE("many writers lose nothing, and readers always see a whole file") {
     while (!done) read_wisdom(folder.file, [&](std::string_view) { ++torn; });
   });
   std::vector<std::thread> writers;
+  writers.reserve(kWriters);
   std::mutex mutex;
   for (int w = 0; w < kWriters; ++w) {
     writers.emplace_back([&, w] {

@@ -13,7 +13,7 @@ std::optional<Entry> parse(std::string_view bytes) {
   return deserialize(std::as_bytes(std::span(bytes)));
 }
 
-constexpr std::size_t kHeaderBits = 64 * 8;
+constexpr std::size_t kHeaderBits = 64UL * 8;
 
 TEST_CASE("an entry survives the round trip") {
   const Entry entry = testing::numbered_entry(1);

@@ -176,7 +176,7 @@ TEST_CASE("an old entry is touched when used, a young one is not") {
   set_age(file, 3600);
   CHECK(layer_of(*WatchedStore(scratch.path()).store, entry) == "disk");
   CHECK(age_of(file) >= 3600);
-  set_age(file, 7 * 3600);
+  set_age(file, 7L * 3600);
   CHECK(layer_of(*WatchedStore(scratch.path()).store, entry) == "disk");
   CHECK(age_of(file) < 60);
 }
@@ -202,8 +202,8 @@ TEST_CASE("a sweep takes stale temporaries, leaves young ones, and works alone")
   testing::spill(scratch / ".flashjit-put-1-00.tmp", "stale");
   testing::spill(scratch / ".flashjit-put-2-00.tmp", "young");
   testing::spill(scratch / "wisdom.jsonl", "{}");
-  set_age(scratch / ".flashjit-put-1-00.tmp", 2 * 3600);
-  set_age(scratch / "wisdom.jsonl", 1000 * 3600);
+  set_age(scratch / ".flashjit-put-1-00.tmp", 2L * 3600);
+  set_age(scratch / "wisdom.jsonl", 1000L * 3600);
   const Directory directory = open_directory(scratch.path(), Trust::verify, false);
   {
     const FolderLock lock = lock_folder(directory.folder.get(), kSweepSlot, std::chrono::milliseconds(0));
@@ -263,6 +263,7 @@ TEST_CASE("many threads on one store and on several stores of one directory") {
   WatchedStore yours(scratch.path());
   std::atomic<int> wrong{0};
   std::vector<std::thread> threads;
+  threads.reserve(8);
   for (int t = 0; t < 8; ++t) {
     threads.emplace_back([&, t] {
       Store& store = t % 2 == 0 ? *mine.store : *yours.store;

@@ -131,7 +131,7 @@ TEST_CASE("a system directory that is not there is a warning") {
 // Sets a variable for its lifetime; nullopt unsets it.
 class Variable {
  public:
-  Variable(const char* name, std::optional<std::string> value) : name_(name) {
+  Variable(const char* name, const std::optional<std::string>& value) : name_(name) {
     if (const char* old = std::getenv(name)) old_ = old;
     set(value);
   }

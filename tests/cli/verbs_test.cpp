@@ -1,5 +1,6 @@
 // The command itself: what inspect and doctor print, and their exit codes. Needs no GPU; skips without NVRTC.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -117,7 +118,7 @@ TEST_CASE("inspect shows all kernels of a backward pass, or the one that is name
   const std::string table = command.run(problem).out;
   for (const json& kernel : kernels) CHECK(contains(table, kernel["kernel"].get<std::string>()));
   for (const std::string& name : {std::string("0"), std::string("preprocess"), first}) {
-    const json one = json::parse(command.run(problem + "--json --kernel " + name).out);
+    const json one = json::parse(command.run(fmt::format("{}--json --kernel {}", problem, name)).out);
     CHECK(one["kernel"] == first);
   }
   const std::string sources = command.run(problem + "--emit source").out;

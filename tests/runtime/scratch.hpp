@@ -24,7 +24,7 @@ class ScratchDirectory {
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   // Writes a file below the directory, folders included; returns its path.
   std::filesystem::path write(const std::string& name, const std::string& content) const {
-    const std::filesystem::path file = path_ / name;
+    std::filesystem::path file = path_ / name;
     std::filesystem::create_directories(file.parent_path());
     std::ofstream(file, std::ios::binary) << content;
     return file;

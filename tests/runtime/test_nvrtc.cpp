@@ -188,6 +188,7 @@ TEST_CASE("many threads compile at once") {
   const auto compiler = load_nvrtc();
   std::vector<std::string> cubins(8);
   std::vector<std::thread> threads;
+  threads.reserve(cubins.size());
   for (std::string& cubin : cubins) {
     threads.emplace_back(
         [&] { cubin = compiler->compile(flashjit::test::axpy(), target_of("sm_90a"), 0ms).cubin; });

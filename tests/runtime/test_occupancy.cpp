@@ -4,7 +4,6 @@
 
 #include "runtime/occupancy.hpp"
 
-using flashjit::Target;
 using flashjit::target_of;
 using flashjit::runtime::Occupancy;
 using flashjit::runtime::occupancy;
