@@ -201,9 +201,14 @@ struct KeyOwner {
     wgmma_wait<0>();
     pin(dq);
     arrive_once(shared + kExchangeEmpty + 8 * (stage ^ 1));
+    /*%^dq_turns%*/
     if (!first) add_dq();
+    /*%/dq_turns%*/
     /*%/dq%*/
     issue_gradient_qk<kTileM>(dk, ds, q);
+    /*%#dq_turns%*/
+    if (!first) add_dq();  // dK need not wait for a turn
+    /*%/dq_turns%*/
   }
 
   // Q and dO of a step have been read, and the statistics by every lane.

@@ -1148,8 +1148,8 @@ struct KeyOwner {
     wgmma_wait<0>();
     pin(dq);
     arrive_once(shared + kExchangeEmpty + 8 * (stage ^ 1));
-    if (!first) add_dq();
     issue_gradient_qk<kTileM>(dk, ds, q);
+    if (!first) add_dq();  // dK need not wait for a turn
   }
 
   // Q and dO of a step have been read, and the statistics by every lane.
