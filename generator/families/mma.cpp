@@ -192,6 +192,10 @@ std::vector<Recipe> recipes_mma(const Problem& problem, const MmaSchedule& sched
        "O is rescaled when a score exceeds its row's reference by 2^this"},
       {"int", "kUnroll", number(s.unroll), "steps in one turn of the loop over unmasked tiles"},
   };
+  if (s.persistent == 1) {  // it has one slot
+    std::erase_if(recipe.constants,
+                  [](const Constant& c) { return c.name == "kStages" || c.name == "kSlotBytes"; });
+  }
   // Where one CTA is all that there will be, ptxas should not spill to make room for two, as it was seen to
   // do at 129 registers of 256 threads. At 255 registers it has no choice, and the hint itself may cost a
   // spill.
