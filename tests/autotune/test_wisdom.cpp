@@ -289,3 +289,25 @@ TEST_CASE("each line of the shipped tables is read, and names a schedule that is
     }
   }
 }
+
+TEST_CASE("who asks for no family gets what was the fastest of all, from the shipped table") {
+  for (const Pass pass : {Pass::forward, Pass::backward}) {
+    for (const int head_dim : {64, 128}) {
+      for (const bool causal : {false, true}) {
+        for (const int seqlen : {1024, 4096, 16384}) {
+          const Problem problem{.pass = pass, .head_dim = head_dim, .causal = causal};
+          const Shape shape{.batch = 16384 / seqlen,
+                            .heads = 2048 / head_dim,
+                            .heads_kv = 2048 / head_dim,
+                            .seqlen_q = seqlen,
+                            .seqlen_k = seqlen};
+          CAPTURE(describe(problem));
+          CAPTURE(describe(shape));
+          const auto choice = choose({}, shipped_wisdom(), problem, shape, target_of("sm_90a"), kGpu, kNow);
+          REQUIRE(choice.has_value());
+          CHECK(family_of(choice->record.schedule) == Family::wgmma);
+        }
+      }
+    }
+  }
+}
