@@ -89,16 +89,28 @@ class Device final : public EmulatedDevice {
               runtime::Stream) override {
     const std::uint32_t grid[3] = {launch.grid, 1, 1};
     const std::uint32_t block[3] = {launch.threads, 1, 1};
-    launch_grid(kernel, grid, block, launch.shared_bytes, launch.cluster, params);
+    run(kernel, {grid, block, launch.shared_bytes, launch.cluster, launch.cooperative}, params);
   }
 
   void launch_grid(const runtime::Kernel& kernel, const std::uint32_t (&grid)[3],
                    const std::uint32_t (&block)[3], std::uint32_t shared_bytes, std::uint32_t cluster,
                    std::span<void* const> params) override {
+    run(kernel, {grid, block, shared_bytes, cluster, false}, params);
+  }
+
+  struct WholeGrid {
+    const std::uint32_t (&grid)[3];
+    const std::uint32_t (&block)[3];
+    std::uint32_t shared_bytes;
+    std::uint32_t cluster;
+    bool cooperative;
+  };
+
+  void run(const runtime::Kernel& kernel, const WholeGrid& launch, std::span<void* const> params) {
     std::lock_guard lock(mutex_);
     const LoadedKernel& which = loaded(kernel);
     const Program& program = which.program;
-    check_launch(program, grid, block, shared_bytes, cluster);
+    check_launch(program, launch);
     const std::vector<std::byte> values = gather(program, params);
 
     Report report(program, which.origins, options_.seed);
@@ -106,10 +118,10 @@ class Device final : public EmulatedDevice {
     context.program = &program;
     context.memory = &memory_;
     context.report = &report;
-    std::copy_n(grid, 3, context.grid);
-    std::copy_n(block, 3, context.block);
-    context.cluster = cluster;
-    context.shared_bytes = shared_bytes;
+    std::copy_n(launch.grid, 3, context.grid);
+    std::copy_n(launch.block, 3, context.block);
+    context.cluster = launch.cluster;
+    context.shared_bytes = launch.shared_bytes;
     context.params = values.data();
     context.seed = options_.seed;
     // A kernel that was loaded without checks runs without them.
@@ -125,7 +137,8 @@ class Device final : public EmulatedDevice {
     }
     Counters counters;
     counters.resize(program.code.size());
-    run_launch(context, options_.threads, &counters, options_.on_progress);
+    const u32 threads = launch.cooperative ? launch.grid[0] / launch.cluster : options_.threads;
+    run_launch(context, threads, &counters, options_.on_progress);
     estimated_ += estimate_milliseconds(program, counters, target_.capability, target_.sm_count);
     if (options_.counts) accumulate(profile_, {&program, &counters, which.texts});
     findings_ = report.findings();
@@ -194,8 +207,8 @@ class Device final : public EmulatedDevice {
     throw Error(ErrorCode::unsupported,
                 fmt::format("the PTX is for target \"{}\", this device emulates {}", arch, target_.arch));
   }
-  void check_launch(const Program& program, const std::uint32_t (&grid)[3], const std::uint32_t (&block)[3],
-                    std::uint32_t shared_bytes, std::uint32_t cluster) const {
+  void check_launch(const Program& program, const WholeGrid& launch) const {
+    const auto& [grid, block, shared_bytes, cluster, cooperative] = launch;
     auto refuse = [&](const std::string& what) {
       throw Error(ErrorCode::invalid_argument, fmt::format("launch of \"{}\": {}", program.entry, what));
     };
@@ -219,6 +232,9 @@ class Device final : public EmulatedDevice {
       refuse(
           fmt::format("{} bytes of shared memory, {} has {}", shared, target_.arch, target_.shared_per_cta));
     }
+    const u64 room = u64{static_cast<u32>(std::max(1, target_.sm_count))} * 32;
+    if (cooperative && u64{grid[0]} * grid[1] * grid[2] > room)
+      refuse(fmt::format("{} CTAs at once, {} has room for {} at most", grid[0], target_.arch, room));
   }
 
   static std::vector<std::byte> gather(const Program& program, std::span<void* const> params) {

@@ -236,15 +236,24 @@ void CudaDevice::launch(const Kernel& kernel, const Launch& launch, std::span<vo
   auto** const pointers = const_cast<void**>(params.data());  // the driver reads through them only
   const ContextScope scope(*context_);
   CUresult result = CUDA_SUCCESS;
-  if (launch.cluster <= 1) {
-    result = driver_.launch(loaded.function(), launch.grid, 1, 1, launch.threads, 1, 1, launch.shared_bytes,
-                            stream, pointers, nullptr);
-  } else {
-    CUlaunchAttribute cluster{};
+  std::array<CUlaunchAttribute, 2> attributes{};
+  unsigned count = 0;
+  if (launch.cluster > 1) {
+    CUlaunchAttribute& cluster = attributes[count++];
     cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
     cluster.value.clusterDim.x = launch.cluster;
     cluster.value.clusterDim.y = 1;
     cluster.value.clusterDim.z = 1;
+  }
+  if (launch.cooperative) {
+    CUlaunchAttribute& cooperative = attributes[count++];
+    cooperative.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+    cooperative.value.cooperative = 1;
+  }
+  if (count == 0) {
+    result = driver_.launch(loaded.function(), launch.grid, 1, 1, launch.threads, 1, 1, launch.shared_bytes,
+                            stream, pointers, nullptr);
+  } else {
     CUlaunchConfig config{};
     config.gridDimX = launch.grid;
     config.gridDimY = config.gridDimZ = 1;
@@ -252,15 +261,16 @@ void CudaDevice::launch(const Kernel& kernel, const Launch& launch, std::span<vo
     config.blockDimY = config.blockDimZ = 1;
     config.sharedMemBytes = launch.shared_bytes;
     config.hStream = stream;
-    config.attrs = &cluster;
-    config.numAttrs = 1;
+    config.attrs = attributes.data();
+    config.numAttrs = count;
     result = driver_.launch_ex(&config, loaded.function(), pointers, nullptr);
   }
   if (result != CUDA_SUCCESS) {
     driver_.fail(
         result,
-        fmt::format("launching {} ({} CTAs of {} threads, {} bytes of shared memory, clusters of {})",
-                    loaded.entry(), launch.grid, launch.threads, launch.shared_bytes, launch.cluster));
+        fmt::format("launching {} ({} CTAs of {} threads, {} bytes of shared memory, clusters of {}{})",
+                    loaded.entry(), launch.grid, launch.threads, launch.shared_bytes, launch.cluster,
+                    launch.cooperative ? ", all at once" : ""));
   }
 }
 

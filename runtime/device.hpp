@@ -40,6 +40,7 @@ struct Launch {
   std::uint32_t threads = 1;
   std::uint32_t shared_bytes = 0;
   std::uint32_t cluster = 1;
+  bool cooperative = false;  // all CTAs are at work at once, since they wait for each other
 };
 
 // 128 bytes that only the Device which encoded them can read.

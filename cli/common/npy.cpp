@@ -63,7 +63,8 @@ NpyArray read_npy(const std::filesystem::path& path) {
   NpyArray array{
       .dtype = header.dtype, .shape = std::move(header.shape), .bytes = std::vector<std::byte>(header.bytes)};
   if (std::fseek(file.get(), static_cast<long>(header.offset), SEEK_SET) != 0) fail(path, "read", errno);
-  if (std::fread(array.bytes.data(), 1, array.bytes.size(), file.get()) != array.bytes.size())
+  if (!array.bytes.empty() &&
+      std::fread(array.bytes.data(), 1, array.bytes.size(), file.get()) != array.bytes.size())
     fail(path, "read", EIO);
   return array;
 }
@@ -75,7 +76,8 @@ void write_npy(const std::filesystem::path& path, const NpyArray& array) {
   if (!file) fail(path, "written", errno);
   const bool written =
       std::fwrite(header.data(), 1, header.size(), file.get()) == header.size() &&
-      std::fwrite(array.bytes.data(), 1, array.bytes.size(), file.get()) == array.bytes.size();
+      (array.bytes.empty() ||
+       std::fwrite(array.bytes.data(), 1, array.bytes.size(), file.get()) == array.bytes.size());
   // A full disk may show only when the last buffer is written.
   if (!written || std::fflush(file.get()) != 0) fail(path, "written", errno == 0 ? EIO : errno);
   if (std::fclose(file.release()) != 0) fail(path, "written", errno);

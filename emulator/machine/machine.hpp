@@ -1,6 +1,7 @@
 // The state of a running launch: warps, CTAs, clusters, and what handlers need of them.
 #pragma once
 
+#include <atomic>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -36,6 +37,11 @@ struct LaunchContext {
   bool counts = false;
   u32 sm_count = 1;
   u64 most_steps = 0;  // instructions of one cluster
+  // Turns that warps of all clusters have had, but those that only looked at a word another one will write,
+  // and clusters that are at work.
+  std::atomic<u64> turns{0};
+  std::atomic<u32> at_work{0};
+  std::atomic<bool> stopped{false};  // a finding, or an error, of one cluster ends all
 };
 
 // Lanes that wait for others to meet them again.
@@ -82,6 +88,7 @@ struct Warp {
   std::vector<Divergence> stack;
   u32 index = 0;  // within the CTA
   Wait wait = Wait::none;
+  bool polling = false;  // looked at a word that another thread will write: others go first
   u32 wait_address = 0;  // barrier number, or address of the mbarrier
   u32 wait_parity = 0;
   Cta* wait_cta = nullptr;   // whose mbarrier
@@ -176,7 +183,6 @@ struct Cluster {
   std::vector<MatrixTile> tiles;  // B operands of wgmma that were converted last
   u64 random_state = 1;
   u64 steps = 0;
-  u32 polls = 0;  // loads that may wait for another CTA's store
 
   u32 random() {  // xorshift
     random_state ^= random_state << 13;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <exception>
 #include <mutex>
 #include <thread>
@@ -53,7 +54,10 @@ class Runner {
       cluster_.queue.step(cluster_);
       Warp* const next = choose();
       if (next == nullptr) {
-        if (!cluster_.queue.advance(cluster_)) report_deadlock(cluster_);
+        const bool moved = cluster_.queue.advance(cluster_);
+        Warp* const poller = poll_again();
+        if (!moved && poller == nullptr) report_deadlock(cluster_);
+        if (!moved) wait_for_others(*poller);
         continue;
       }
       // Mostly long turns, sometimes very short ones, so that every interleaving can come about.
@@ -62,6 +66,8 @@ class Runner {
           (dice & 7) == 0 ? 1 + static_cast<int>(dice >> 8 & 7) : 1 + static_cast<int>(dice >> 8) % 500;
       next->budget = turn_length;
       execute(*next);
+      if (next->polling) continue;
+      launch_.turns.fetch_add(1, std::memory_order_relaxed);
       cluster_.steps += static_cast<u64>(turn_length);
       if (cluster_.steps > launch_.most_steps) {
         stop(*next, program_.code[next->pc], FindingKind::deadlock, next->active, "the CTA runs without end");
@@ -86,10 +92,38 @@ class Runner {
       const u32 agent = first + k < warps ? first + k : first + k - warps;
       Warp& warp = cluster_.ctas[agent / per_cta].warps[agent % per_cta];
       if (warp.wait != Wait::none && (warp.wait == Wait::finished || !may_go_on(warp))) continue;
+      if (warp.polling && (dice >> 20 & 15) != 0) continue;
+      warp.polling = false;
       if (!singled_out || pace_ == Pace::favourite || agent - single_first_ >= single_count_) return &warp;
       last = &warp;
     }
     return last;
+  }
+
+  // Those that wait for a word of memory look at it again. Null if there are none.
+  Warp* poll_again() {
+    Warp* any = nullptr;
+    for (Cta& cta : cluster_.ctas) {
+      for (Warp& warp : cta.warps) {
+        if (warp.polling) any = &warp;
+        warp.polling = false;
+      }
+    }
+    return any;
+  }
+
+  // Only another cluster can write what this one waits for.
+  void wait_for_others(Warp& poller) {
+    if (launch_.stopped) throw Stop{};
+    constexpr u32 kPatience = 100'000;  // naps in which nobody does anything: seconds
+    const u64 turns = launch_.turns.load(std::memory_order_relaxed);
+    naps_ = turns == turns_ ? naps_ + 1 : 0;
+    turns_ = turns;
+    if (naps_ > (launch_.at_work > 1 ? kPatience : 1000)) {
+      stop(poller, program_.code[poller.pc], FindingKind::deadlock, poller.active,
+           "waits for a word of global memory that nobody writes");
+    }
+    if (launch_.at_work > 1) std::this_thread::sleep_for(std::chrono::microseconds(10));
   }
 
   void choose_pace() {
@@ -272,6 +306,8 @@ class Runner {
   bool ordered_ = false;
   enum class Pace : u8 { fair, favourite, straggler } pace_ = Pace::fair;
   u32 single_first_ = 0, single_count_ = 1;  // warps that are singled out
+  u64 turns_ = 0;                            // of all clusters, when this one last waited for another one
+  u32 naps_ = 0;                             // since then
   bool all_impatient_ = false;
 };
 
@@ -281,7 +317,6 @@ void run_launch(LaunchContext& launch, u32 threads, Counters* profile,
                 const std::function<void(u64, u64)>& progress) {
   const u64 clusters = u64{launch.grid[0]} / launch.cluster * launch.grid[1] * launch.grid[2];
   std::atomic<u64> next{0}, done{0};
-  std::atomic<bool> stopped{false};
   std::mutex mutex;
   std::exception_ptr error;
   auto work = [&] {
@@ -289,8 +324,10 @@ void run_launch(LaunchContext& launch, u32 threads, Counters* profile,
       Counters counters;
       counters.resize(launch.program->code.size());
       Runner runner(launch, &counters);
-      for (u64 index; !stopped && (index = next++) < clusters;) {
+      for (u64 index; !launch.stopped && (index = next++) < clusters;) {
+        ++launch.at_work;
         runner.run(index);
+        --launch.at_work;
         counters.ctas += launch.cluster;
         const u64 now = ++done;
         if (progress) {
@@ -303,10 +340,10 @@ void run_launch(LaunchContext& launch, u32 threads, Counters* profile,
         profile->add(counters);
       }
     } catch (const Stop&) {
-      stopped = true;
+      launch.stopped = true;
     } catch (...) {
       std::lock_guard lock(mutex);
-      stopped = true;
+      launch.stopped = true;
       error = std::current_exception();
     }
   };

@@ -94,7 +94,7 @@ class SharedState {
     u32 pattern = 0;  // in which the descriptor expects the bytes: bits of swizzle plus one
   };
   void read_matrix(Warp& warp, const Ins& ins, const MatrixRead& read, u32 address, u32 pieces) {
-    const u64 readers = ((1ull << read.count) - 1) << read.first;
+    const u64 readers = order_ ? ((1ull << read.count) - 1) << read.first : 0;
     const u32 first = address >> 4;
     for (u32 granule = first; granule < first + pieces; ++granule) {
       Record& record = records_[granule];

@@ -1,5 +1,4 @@
 // ld and st in every state space.
-#include <thread>
 
 #include "emulator/exec/access.hpp"
 
@@ -91,11 +90,11 @@ void store_words(Warp& w, const Ins& i, u32 mask) {
   if (counting(w)) count_access(w, i, mask, Shared ? Space::shared : Space::global, kBytes, true);
 }
 
-// A load that waits for another CTA's store: on a busy machine the thread that will store must get to run.
+// A load that waits for another thread's store: all others must get to run first.
 template <bool Check>
 void poll(Warp& w, const Ins& i, u32 mask) {
-  constexpr u32 kPolls = 1024;
-  if (++w.cta->cluster->polls % kPolls == 0) std::this_thread::yield();
+  w.polling = true;
+  w.yield();
   load_words<false, u32, 1, Check>(w, i, mask);
 }
 
