@@ -55,9 +55,9 @@ std::vector<Recipe> recipes_wgmma_backward(const Problem& problem, const WgmmaBa
                                            const Target& target);
 
 // What all families' backward passes share (families/backward_common.cpp): the kernel before the main ones,
-// which fills BackwardParams::lse_log2 and delta and clears the sums that `way` adds to, and the one after
-// them, which turns dq_sum into dQ. Turns are counted for tiles of tile_m query rows.
-Recipe recipe_preprocess(const Problem& problem, DqWay way, int tile_m);
+// which fills BackwardParams::lse_log2 and delta and clears what of the workspace is added to, and the one
+// after them, which turns dq_sum into dQ.
+Recipe recipe_preprocess(const Problem& problem, const Schedule& schedule);
 Recipe recipe_postprocess(const Problem& problem);
 
 // Text with the origin of each of its lines.

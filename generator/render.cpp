@@ -83,7 +83,9 @@ std::vector<KernelSource> render(const Problem& problem, const Schedule& schedul
 Workspace workspace_of(const Schedule& schedule) {
   if (pass_of(schedule) == Pass::forward) return {};
   const auto way = static_cast<DqWay>(get(schedule, "dq"));
-  return {.dq_sum = way != DqWay::own_pass, .turns = takes_turns(way)};
+  const bool dq_sum = way != DqWay::own_pass;
+  // Family wgmma turns the sums into dQ in the kernel that adds to them.
+  return {.dq_sum = dq_sum, .counters = dq_sum && family_of(schedule) == Family::wgmma};
 }
 
 const TemplateSet& embedded_templates() {

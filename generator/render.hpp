@@ -54,14 +54,15 @@ enum class Grid {
 // How many CTAs, and what each needs.
 struct Geometry {
   Grid grid = Grid::query_tiles;
-  int tile_m = 0;           // query rows per CTA, or per step where the grid runs over keys
-  int tile_n = 0;           // keys per CTA where the grid runs over keys
-  int threads = 0;          // per CTA
-  int shared_bytes = 0;     // dynamic shared memory per CTA
-  int cluster = 1;          // CTAs per cluster
-  bool persistent = false;  // one CTA per multiprocessor, each with many tiles
-  bool dynamic = false;     // persistent CTAs take tiles from a counter in device memory (tile_counter)
-  bool packs = false;       // tiles hold rows of several query heads where few queries would leave them empty
+  int tile_m = 0;            // query rows per CTA, or per step where the grid runs over keys
+  int tile_n = 0;            // keys per CTA where the grid runs over keys
+  int threads = 0;           // per CTA
+  int shared_bytes = 0;      // dynamic shared memory per CTA
+  int cluster = 1;           // CTAs per cluster
+  bool persistent = false;   // one CTA per multiprocessor, each with many tiles
+  bool cooperative = false;  // all CTAs are at work at once, since they wait for each other
+  bool dynamic = false;      // persistent CTAs take tiles from a counter in device memory (tile_counter)
+  bool packs = false;  // tiles hold rows of several query heads where few queries would leave them empty
   int section_bytes =
       0;  // L2 section of an order that takes the longest tiles first; 0 where it does not apply
 };
@@ -80,8 +81,8 @@ struct KernelSource {
 
 // Device memory that one call of a backward plan needs between its kernels (BackwardParams::lse_log2 …).
 struct Workspace {
-  bool dq_sum = false;  // an fp32 copy of dQ, its rows padded
-  bool turns = false;   // a counter for each query tile
+  bool dq_sum = false;    // an fp32 copy of dQ, its rows padded
+  bool counters = false;  // for each kBackwardCounterRows of those rows
 };
 Workspace workspace_of(const Schedule& schedule);
 

@@ -79,10 +79,6 @@ enum class DqWay {
 constexpr bool is_deterministic(DqWay way) {
   return way == DqWay::own_pass || way == DqWay::ordered;
 }
-// The workspace has a counter for each query tile.
-constexpr bool takes_turns(DqWay way) {
-  return way == DqWay::ordered;
-}
 
 // Backward on fp32 FMA.
 struct SimtBackwardSchedule {

@@ -115,7 +115,7 @@ bool make_backward_params(const Problem& problem, const Shape& shape, const Back
   return true;
 }
 
-WorkspaceLayout::WorkspaceLayout(const Problem& problem, const Shape& shape, Workspace parts, int tile_m) {
+WorkspaceLayout::WorkspaceLayout(const Problem& problem, const Shape& shape, Workspace parts) {
   const auto times = [&](std::size_t x, std::size_t y) {
     std::size_t product = 0;
     // An eighth of the address space for each of four arrays, so that sums need no look.
@@ -131,10 +131,10 @@ WorkspaceLayout::WorkspaceLayout(const Problem& problem, const Shape& shape, Wor
   const std::size_t lse_bytes = times(rows, sizeof(float));
   delta = lse_bytes;
   dq_sum = 2 * lse_bytes;
-  turns = dq_sum;
-  if (parts.dq_sum) turns += times(lse_bytes, static_cast<std::size_t>(problem.head_dim));
-  bytes = turns;
-  if (parts.turns) bytes += times(rows / static_cast<std::size_t>(tile_m), sizeof(int));
+  counters = dq_sum;
+  if (parts.dq_sum) counters += times(lse_bytes, static_cast<std::size_t>(problem.head_dim));
+  bytes = counters;
+  if (parts.counters) bytes += times(rows / kBackwardCounterRows, sizeof(int));
 }
 
 void WorkspaceLayout::place(void* workspace, Workspace parts, BackwardParams& params) const {
@@ -142,7 +142,7 @@ void WorkspaceLayout::place(void* workspace, Workspace parts, BackwardParams& pa
   params.lse_log2 = reinterpret_cast<float*>(base);
   params.delta = reinterpret_cast<float*>(base + delta);
   if (parts.dq_sum) params.dq_sum = reinterpret_cast<float*>(base + dq_sum);
-  if (parts.turns) params.turns = reinterpret_cast<int*>(base + turns);
+  if (parts.counters) params.counters = reinterpret_cast<int*>(base + counters);
 }
 
 }  // namespace flashjit::api

@@ -18,13 +18,14 @@ bool make_backward_params(const Problem& problem, const Shape& shape, const Back
                           BackwardParams& params);
 
 // Where the arrays of a call's workspace lie, in bytes from its start; what is not needed has no size. At
-// most two LSE-sized arrays of padded rows, one fp32 copy of dQ, likewise padded, and a counter per tile.
+// most two LSE-sized arrays of padded rows, one fp32 copy of dQ, likewise padded, and a counter for each
+// kBackwardCounterRows rows.
 struct WorkspaceLayout {
-  std::size_t delta = 0, dq_sum = 0, turns = 0;  // lse_log2 is at 0
+  std::size_t delta = 0, dq_sum = 0, counters = 0;  // lse_log2 is at 0
   std::size_t bytes = 0;
 
   // Throws Error{invalid_argument} if the shape is too large to count.
-  WorkspaceLayout(const Problem& problem, const Shape& shape, Workspace parts, int tile_m);
+  WorkspaceLayout(const Problem& problem, const Shape& shape, Workspace parts);
 
   void place(void* workspace, Workspace parts, BackwardParams& params) const;
 };

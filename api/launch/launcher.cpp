@@ -83,7 +83,8 @@ void KernelLauncher::launch(Params& params, long long all_tiles, Stream stream) 
                  {.grid = static_cast<std::uint32_t>((ctas + cluster - 1) / cluster * cluster),
                   .threads = static_cast<std::uint32_t>(geometry_.threads),
                   .shared_bytes = static_cast<std::uint32_t>(geometry_.shared_bytes),
-                  .cluster = static_cast<std::uint32_t>(geometry_.cluster)},
+                  .cluster = static_cast<std::uint32_t>(geometry_.cluster),
+                  .cooperative = geometry_.cooperative},
                  std::span(pointers).first(count), stream);
 }
 
@@ -130,7 +131,7 @@ void Launcher::forward(const Shape& shape, const ForwardArgs& args, Stream strea
 
 std::size_t Launcher::workspace_bytes(const Shape& shape) const {
   if (plan_->problem.pass == Pass::forward) return 0;
-  return WorkspaceLayout(plan_->problem, shape, workspace_, tile_m_of(plan_->schedule)).bytes;
+  return WorkspaceLayout(plan_->problem, shape, workspace_).bytes;
 }
 
 void Launcher::backward(const Shape& shape, const BackwardArgs& args, Stream stream) const {
@@ -141,7 +142,7 @@ void Launcher::backward(const Shape& shape, const BackwardArgs& args, Stream str
   for (const KernelLauncher& kernel : kernels_)
     static_cast<void>(kernel.tiles(shape));  // all fit, or none runs
 
-  const WorkspaceLayout layout(plan_->problem, shape, workspace_, tile_m_of(plan_->schedule));
+  const WorkspaceLayout layout(plan_->problem, shape, workspace_);
   void* workspace = args.workspace;
   const bool borrowed = workspace == nullptr && layout.bytes != 0;
   if (borrowed) workspace = device_.allocate_ordered(layout.bytes, stream);

@@ -24,7 +24,7 @@ std::string number(int value) {
 
 }  // namespace
 
-Recipe recipe_preprocess(const Problem& problem, DqWay way, int tile_m) {
+Recipe recipe_preprocess(const Problem& problem, const Schedule& schedule) {
   const int chunks = problem.value_dim() * size_of(problem.dtype) / 16;
   // In fp32 a lane has two chunks, and all lanes together a row.
   const int parts = problem.dtype == DType::fp32 ? chunks / 2 : chunks;
@@ -40,17 +40,14 @@ Recipe recipe_preprocess(const Problem& problem, DqWay way, int tile_m) {
       {"int", "kRows", number(kBackwardRowPadding), "per CTA"},
       {"int", "kThreads", number(threads), "per CTA"},
   };
-  if (way != DqWay::own_pass)
+  const Workspace workspace = workspace_of(schedule);
+  if (workspace.dq_sum)
     recipe.constants.push_back({"int", "kHeadDim", number(problem.head_dim), "columns of dQ"});
-  if (takes_turns(way)) {
-    const int counters = kBackwardRowPadding / tile_m;
-    recipe.constants.push_back({"int", "kTurns", number(counters), "counters of a CTA's rows of dQ"});
-  }
   recipe.sections = dtype_sections(problem);
-  recipe.sections["clear"] = way == DqWay::atomic;
-  recipe.sections["turns"] = takes_turns(way);
-  // Where turns are taken, the first to come to a tile of dQ stores and the last one converts.
-  recipe.sections["empty_rows"] = takes_turns(way);
+  recipe.sections["clear"] = get(schedule, "dq") == static_cast<int>(DqWay::atomic);
+  recipe.sections["counters"] = workspace.counters;
+  // No kernel comes after, which would write the rows that nobody adds to.
+  recipe.sections["empty_rows"] = workspace.counters;
   recipe.sections["causal"] = problem.causal;
   recipe.geometry = {.tile_m = kBackwardRowPadding, .threads = threads};
   return recipe;

@@ -276,7 +276,7 @@ Legality legal_mma_backward(const Problem& problem, const MmaBackwardSchedule& s
 std::vector<Recipe> recipes_mma_backward(const Problem& problem, const MmaBackwardSchedule& schedule,
                                          const Target& target) {
   std::vector<Recipe> recipes;
-  recipes.push_back(recipe_preprocess(problem, static_cast<DqWay>(schedule.dq), schedule.tile_m));
+  recipes.push_back(recipe_preprocess(problem, schedule));
   recipes.push_back(recipe_keys(problem, schedule, target));
   recipes.push_back(schedule.dq == static_cast<int>(DqWay::own_pass) ? recipe_queries(problem, target)
                                                                      : recipe_sum(problem, target));

@@ -177,7 +177,7 @@ std::vector<Recipe> recipes_simt_backward(const Problem& problem, const SimtBack
                    .tile_n = s.tile_n,
                    .threads = plan.threads,
                    .shared_bytes = plan.floats_keys * 4};
-  Recipe preprocess = recipe_preprocess(problem, way, s.tile_m);
+  Recipe preprocess = recipe_preprocess(problem, s);
   preprocess.constants.push_back(sums);
   if (atomic) return {preprocess, keys, recipe_postprocess(problem)};
 

@@ -38,6 +38,10 @@ bool adds_dq(const WgmmaBackwardSchedule& s) {
 bool is_ordered(const WgmmaBackwardSchedule& s) {
   return s.dq == static_cast<int>(DqWay::ordered);
 }
+// Each tile of keys begins at other queries: then who adds to dQ in order seldom waits for its turn.
+bool rotates(const Problem& problem, const WgmmaBackwardSchedule& s) {
+  return is_ordered(s) && !problem.causal;
+}
 int dq_columns(const Problem& problem, const WgmmaBackwardSchedule& s) {
   return s.tile_m == 128 ? problem.head_dim : 64;
 }
@@ -103,8 +107,11 @@ std::map<std::string, bool> sections(const Problem& problem) {
           {"dq", false},
           {"dv", true},
           {"split", false},
+          {"exchange", false},
           {"dq_turns", false},
+          {"rotated", false},
           {"last_keys_first", false},
+          {"dq_sums", false},
           {"turns", false},
           {"short_turns", false},
           {"long_turns", false}};
@@ -149,9 +156,12 @@ Recipe recipe_owners(const Problem& problem, const WgmmaBackwardSchedule& s, con
   recipe.constants.push_back(
       number("kExchangeStages", exchange_stages(s), "of what the warpgroups hand to each other"));
   recipe.sections["split"] = is_split(s);
+  recipe.sections["exchange"] = exchange_stages(s) > 0;
   recipe.sections["dq"] = adds_dq(s);
   recipe.sections["dq_turns"] = is_ordered(s);
+  recipe.sections["rotated"] = rotates(problem, s);
   recipe.sections["last_keys_first"] = is_ordered(s) && problem.causal;
+  recipe.sections["dq_sums"] = s.dq == static_cast<int>(DqWay::atomic);
   recipe.sections["turns"] = s.turns > 0;
   recipe.sections["short_turns"] = s.turns == 1;
   recipe.sections["long_turns"] = s.turns == 2;
@@ -166,6 +176,7 @@ Recipe recipe_owners(const Problem& problem, const WgmmaBackwardSchedule& s, con
                      .threads = kThreads,
                      .shared_bytes = bytes,
                      .persistent = true,
+                     .cooperative = rotates(problem, s),
                      .dynamic = true};
   recipe.maps = {{Operand::q, s.tile_m, qk},   {Operand::k, s.tile_n, qk},  {Operand::v, s.tile_n, v},
                  {Operand::dout, s.tile_m, v}, {Operand::dk, s.tile_n, qk}, {Operand::dv, s.tile_n, v}};
@@ -192,18 +203,6 @@ Recipe recipe_dq(const Problem& problem, const Target& target) {
                  {Operand::v, kDqKeys, v},
                  {Operand::dout, 64, v},
                  {Operand::dq, 64, qk}};
-  return recipe;
-}
-
-Recipe recipe_sum(const Problem& problem) {
-  Recipe recipe;
-  recipe.kernel = "kernels/backward_wgmma_sum.cu";
-  recipe.suffix = "_sum";
-  recipe.constants = {number("kHeadDim", problem.head_dim, "columns of dq"),
-                      number("kThreads", 256, "per CTA")};
-  recipe.sections = {
-      {"bf16", problem.dtype == DType::bf16}, {"fp16", problem.dtype == DType::fp16}, {"cvt_pairs", true}};
-  recipe.geometry = {.tile_m = 64, .threads = 256};
   return recipe;
 }
 
@@ -260,9 +259,8 @@ Legality legal_wgmma_backward(const Problem& problem, const WgmmaBackwardSchedul
 std::vector<Recipe> recipes_wgmma_backward(const Problem& problem, const WgmmaBackwardSchedule& s,
                                            const Target& target) {
   const auto way = static_cast<DqWay>(s.dq);
-  std::vector<Recipe> recipes{recipe_preprocess(problem, way, s.tile_m), recipe_owners(problem, s, target)};
+  std::vector<Recipe> recipes{recipe_preprocess(problem, s), recipe_owners(problem, s, target)};
   if (way == DqWay::own_pass) recipes.push_back(recipe_dq(problem, target));
-  if (way == DqWay::atomic) recipes.push_back(recipe_sum(problem));
   return recipes;
 }
 

@@ -111,9 +111,11 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 #pragma unroll 4
   for (int i = threadIdx.x; i < kRows * kHeadDim / 4; i += kThreads) sum[i] = float4{0, 0, 0, 0};
   /*%/clear%*/
-  /*%#turns%*/
-  if (threadIdx.x < kTurns) params.turns[padded / (kRows / kTurns) + threadIdx.x] = 0;
-  /*%/turns%*/
+  /*%#counters%*/
+  if (threadIdx.x < kRows / kBackwardCounterRows) {
+    params.counters[padded / kBackwardCounterRows + threadIdx.x] = 0;
+  }
+  /*%/counters%*/
   /*%#empty_rows%*/
 
   // Rows that see no key have no gradient. Nobody else comes to a tile of them.

@@ -4,6 +4,9 @@
 #include "parts/wgmma_backward/feed.cuh"
 #include "parts/wgmma_backward/keys.cuh"
 #include "parts/wgmma_backward/layout.cuh"
+/*%#dq_sums%*/
+#include "parts/wgmma_backward/sums.cuh"
+/*%/dq_sums%*/
 /*%#dq_turns%*/
 #include "parts/wgmma_backward/turns.cuh"
 /*%/dq_turns%*/
@@ -39,9 +42,15 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     /*%#dq_turns%*/
     if (threadIdx.x == 96) keep_turns(p, shared);
     /*%/dq_turns%*/
+    /*%#dq_sums%*/
+    if (threadIdx.x >= 96) convert_sums<2>(p);
+    /*%/dq_sums%*/
   } else {
     take_registers<kConsumerRegisters>();
     KeyOwner owner(p, shared, warpgroup - 1);
     owner.run();
+    /*%#dq_sums%*/
+    convert_sums<8>(p);
+    /*%/dq_sums%*/
   }
 }

@@ -34,7 +34,7 @@ std::shared_ptr<const api::LoadedPlan> plan(FakeDevice& device, DqWay way,
                                             const std::vector<TensorMapSpec>& maps = {}) {
   auto made = std::make_shared<api::LoadedPlan>();
   made->problem = kBackward;
-  made->schedule = MmaBackwardSchedule{.tile_m = 64, .tile_n = 96, .dq = static_cast<int>(way)};
+  made->schedule = WgmmaBackwardSchedule{.tile_m = 64, .tile_n = 96, .dq = static_cast<int>(way)};
   const auto add = [&](const char* entry, const Geometry& geometry) {
     api::KernelCode code;
     code.source.entry = entry;
@@ -167,7 +167,7 @@ TEST_CASE("a plan runs its own pass and no other") {
   CHECK(forward.workspace_bytes(kShape) == 0);
 }
 
-TEST_CASE("the workspace is at most one fp32 copy of dq and two rows of LSE, and own_pass needs no copy") {
+TEST_CASE("the workspace is one fp32 copy of dq, two rows of LSE and a few counters, and own_pass needs no copy") {
   FakeDevice device;
   for (const int seqlen : {1, 127, 128, 129, 4096}) {
     const Shape shape{.batch = 2, .heads = 6, .heads_kv = 3, .seqlen_q = seqlen, .seqlen_k = 77};
@@ -176,7 +176,7 @@ TEST_CASE("the workspace is at most one fp32 copy of dq and two rows of LSE, and
       return api::Launcher(device, plan(device, way)).workspace_bytes(shape);
     };
     CHECK(bytes(DqWay::own_pass) == rows * 2 * sizeof(float));
-    CHECK(bytes(DqWay::atomic) == rows * (2 + 64) * sizeof(float));
+    CHECK(bytes(DqWay::atomic) == rows * (2 + 64) * sizeof(float) + rows / 64 * sizeof(int));
     CHECK(bytes(DqWay::ordered) == rows * (2 + 64) * sizeof(float) + rows / 64 * sizeof(int));
   }
 }
@@ -203,7 +203,7 @@ TEST_CASE("kernels run in order, over their own tiles, in one workspace") {
     CHECK(distance(seen[0].lse_log2) == 0);
     CHECK(distance(seen[0].delta) == rows * 4);
     CHECK(distance(seen[0].dq_sum) == rows * 8);
-    CHECK(distance(seen[0].turns) == rows * (8 + 64 * 4));
+    CHECK(distance(seen[0].counters) == rows * (8 + 64 * 4));
   }
   SUBCASE("the pool's, given back after") {
     launcher.backward(kShape, args, nullptr);

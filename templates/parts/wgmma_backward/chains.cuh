@@ -4,28 +4,16 @@
 #include "parts/wgmma_backward/products.cuh"
 #include "ptx/wgmma.cuh"
 
-// s = 64 rows of a tile times all rows of another, summed over kColumns columns of both. kRowsA and kRowsB
-// are how many rows their panels have.
-template <int kColumns, int kRowsA, int kRowsB>
+// s = 64 rows of a tile times all rows of another, summed over kColumns columns of both; s += that where it
+// begins as something else than zeros. kRowsA and kRowsB are how many rows their panels have.
+template <int kColumns, int kRowsA, int kRowsB, bool kAdds = false>
 __device__ __forceinline__ void issue_scores(float (&s)[kScoreColumns / 2], unsigned rows, unsigned columns) {
   const unsigned long long a = wgmma_descriptor(rows, 0), b = wgmma_descriptor(columns, 0);
+  if (kAdds) pin(s);
   wgmma_fence();
-  wgmma_scores_first(s, a, b);
+  if (!kAdds) wgmma_scores_first(s, a, b);
 #pragma unroll
-  for (int i = 1; i < (kColumns + 15) / 16; ++i) {
-    wgmma_scores_next(s, a + column_step<kRowsA>(i), b + column_step<kRowsB>(i));
-  }
-  wgmma_commit();
-}
-
-// s += the same, where s begins as something other than zeros.
-template <int kColumns, int kRowsA, int kRowsB>
-__device__ __forceinline__ void add_scores(float (&s)[kScoreColumns / 2], unsigned rows, unsigned columns) {
-  const unsigned long long a = wgmma_descriptor(rows, 0), b = wgmma_descriptor(columns, 0);
-  pin(s);
-  wgmma_fence();
-#pragma unroll
-  for (int i = 0; i < (kColumns + 15) / 16; ++i) {
+  for (int i = kAdds ? 0 : 1; i < (kColumns + 15) / 16; ++i) {
     wgmma_scores_next(s, a + column_step<kRowsA>(i), b + column_step<kRowsB>(i));
   }
   wgmma_commit();

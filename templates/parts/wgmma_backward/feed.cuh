@@ -3,6 +3,9 @@
 #pragma once
 #include "params/backward.h"
 #include "parts/wgmma_backward/layout.cuh"
+/*%#dq_sums%*/
+#include "parts/wgmma_backward/sums.cuh"
+/*%/dq_sums%*/
 #include "parts/wgmma_backward/tiles.cuh"
 #include "ptx/bulk.cuh"
 #include "ptx/mbarrier.cuh"
@@ -28,11 +31,23 @@ __device__ __forceinline__ void feed(const TensorMap& map_keys, const TensorMap&
   constexpr int kKeysBytes = What::kPanels * kTileN * kRowBytes;
   constexpr int kRowsBytes = What::kPanels * kTileM * kRowBytes;
   int step = 0;  // of the CTA, over all its tiles
+  /*%#rotated%*/
+  int before = -1;
+  /*%/rotated%*/
 #pragma unroll 1
   for (int round = 0;; ++round) {
+    /*%#rotated%*/
+    if (What::kDeals && may_wait_for_next(before, p)) {
+      const int last = round - 1;
+      mbarrier_wait(shared + kKeysEmpty + 8 * (last % kKeyStages), last / kKeyStages % 2);
+    }
+    /*%/rotated%*/
     const int index =
         What::kDeals ? take_ticket(shared, round, tile_count(p), p) : read_ticket(shared, round);
     if (index < 0) return;
+    /*%#rotated%*/
+    before = index;
+    /*%/rotated%*/
     const KeyTile tile = tile_at(index, p);
     const int stage_of_keys = round % kKeyStages;
     mbarrier_wait(shared + kKeysEmpty + 8 * stage_of_keys, round / kKeyStages % 2 ^ 1);
@@ -42,7 +57,7 @@ __device__ __forceinline__ void feed(const TensorMap& map_keys, const TensorMap&
                                                        map_keys, keys_full, tile.key, tile.head_kv,
                                                        tile.batch);
     int head = tile.head_kv * p.group;
-    int m = tile.first_step;
+    int m = tile.starts_at();
 #pragma unroll 1
     for (int left = tile.steps(p); left > 0; --left, ++step) {
       const int stage = step & 1;
@@ -54,10 +69,7 @@ __device__ __forceinline__ void feed(const TensorMap& map_keys, const TensorMap&
       // No Hopper has memory for 2^32 rows.
       const unsigned row = (tile.batch * p.heads + head) * p.padded_q + m * kTileM;
       bulk_load(shared + What::kStatistics + stage * kRowStatistics, statistics + row, kRowStatistics, full);
-      if (++m == tile.end_step) {
-        m = tile.first_step;
-        ++head;
-      }
+      if (tile.advance(m)) ++head;
     }
   }
 }
@@ -78,6 +90,10 @@ __device__ __forceinline__ void send_gradients(const TensorMap& map_dk, const Te
     mbarrier_wait(shared + kDkStaged + 8 * stage, round / kKeyStages % 2);
     store_tile<kPanelsQk, kBoxPanelsQk, kTileN>(map_dk, shared + kK + stage * kKBytes, tile.key, tile.head_kv,
                                                 tile.batch);
+    /*%#dq_sums%*/
+    // dK was staged after the tile's last addition to dQ.
+    note_tile_added(tile.batch * p.heads_kv + tile.head_kv, p);
+    /*%/dq_sums%*/
     tma_store_wait_read();
     mbarrier_arrive(shared + kKeysEmpty + 8 * stage);
   }

@@ -84,7 +84,7 @@ struct KeyOwner {
     return kTileM == 128 || kHeadDim % 64 == 0 || 64 * warpgroup + 8 * j < kHeadDim;
   }
 
-  // dQ's sums lie as accumulators do (kernels/backward_wgmma_sum.cu): 16 bytes a lane, next to each other.
+  // dQ's sums lie as accumulators do (ptx/wgmma.cuh): 16 bytes a lane, next to each other.
   __device__ __forceinline__ void add_dq() const {
     float* sums = params.dq_sum + 4ull * place;
     /*%#dq_turns%*/
@@ -172,7 +172,7 @@ struct KeyOwner {
     pin(ds);
     if (!first) release_step(stage ^ 1);
     begin_gradient(dp, delta);
-    add_scores<kHeadDimV, kTileN, kTileM>(dp, rows_of(v_tile()), dout);
+    issue_scores<kHeadDimV, kTileN, kTileM, true>(dp, rows_of(v_tile()), dout);
     /*%#turns%*/
     named_barrier_sync(1 + warpgroup, 256);
     /*%/turns%*/
@@ -228,7 +228,7 @@ struct KeyOwner {
 
     const int first_key = tile.key + 64 * warpgroup;
     bool first = true;
-    int m = tile.first_step;
+    int m = tile.starts_at();
     /*%#dq%*/
     place = (tile.first_row(params) + m * kTileM) * (kHeadDim / 4) +
             warpgroup * 16 * (kTileM == 128 ? kHeadDim : 64) + threadIdx.x % 128;
@@ -239,13 +239,14 @@ struct KeyOwner {
       /*%#dq%*/
       if (!first) {
         place += kTileM * kHeadDim / 4;
+        if (m == tile.first_step) place -= (tile.end_step - m) * (kTileM * kHeadDim / 4);
         // On to the group's next head.
-        if (m == tile.first_step) place += (params.padded_q + (m - tile.end_step) * kTileM) * (kHeadDim / 4);
+        if (m == tile.starts_at()) place += params.padded_q * (kHeadDim / 4);
       }
       /*%/dq%*/
       first = false;
       ++step;
-      if (++m == tile.end_step) m = tile.first_step;
+      tile.advance(m);
     }
     wgmma_wait<0>();
     pin(dk);

@@ -67,8 +67,12 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
     mbarrier_init(shared + kDvStaged + 8 * stage, kOwnerWarps);
     mbarrier_init(shared + kDkStaged + 8 * stage, kOwnerWarps);
   }
+  /*%#exchange%*/
   mbarrier_init(shared + kKRead, kOwnerWarps);
+  /*%/exchange%*/
+  /*%#split%*/
   mbarrier_init(shared + kVRead, kOwnerWarps);
+  /*%/split%*/
   for (int stage = 0; stage < kStages; ++stage) {
     mbarrier_init(shared + kQFull + 8 * stage, 1);
     mbarrier_init(shared + kQEmpty + 8 * stage, kConsumerWarps);

@@ -142,7 +142,7 @@ struct KeyOwner : SharedKeys {
     Statistics delta;
     load_statistics(delta, shared + kDelta + (step & 1) * kRowStatistics);
     begin_gradient(dp, delta);
-    add_scores<kHeadDimV, kTileN, kTileM>(dp, shared + kV, do_tile(step));
+    issue_scores<kHeadDimV, kTileN, kTileM, true>(dp, shared + kV, do_tile(step));
     wgmma_wait<0>();
     pin(dp);
     finish_scores(dp);
@@ -156,7 +156,7 @@ struct KeyOwner : SharedKeys {
     Statistics delta;
     load_statistics(delta, shared + kDelta + (step & 1) * kRowStatistics);
     begin_gradient(dp, delta);
-    add_scores<kHeadDimV, kTileN, kTileM>(dp, shared + kV, do_tile(step));
+    issue_scores<kHeadDimV, kTileN, kTileM, true>(dp, shared + kV, do_tile(step));
     wgmma_wait<1>();
     pin(dk);
     pin(ds);

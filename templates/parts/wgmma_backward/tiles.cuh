@@ -2,15 +2,34 @@
 #pragma once
 #include "params/backward.h"
 #include "parts/wgmma_backward/tickets.cuh"
+/*%#rotated%*/
+#include "ptx/acquire_release.cuh"
+/*%/rotated%*/
 
 struct KeyTile {
   int key;  // the first
   int head_kv, batch;
   int first_step;  // of kTileM queries, the first that sees a key of the tile …
   int end_step;    // … and the one after the last: the same for each query head of the group
+  /*%#rotated%*/
+  int start_step;  // where the tile begins; from the end it goes on at the first
+  /*%/rotated%*/
 
   __device__ __forceinline__ int steps(const BackwardParams& p) const {
     return p.group * max(0, end_step - first_step);
+  }
+  __device__ __forceinline__ int starts_at() const {
+    /*%#rotated%*/
+    return start_step;
+    /*%/rotated%*/
+    /*%^rotated%*/
+    return first_step;
+    /*%/rotated%*/
+  }
+  // On to the next step; whether it is the first of the group's next head.
+  __device__ __forceinline__ bool advance(int& m) const {
+    if (++m == end_step) m = first_step;
+    return m == starts_at();
   }
   // Rows of the arrays of the workspace before this batch and K/V head's.
   __device__ __forceinline__ long long first_row(const BackwardParams& p) const {
@@ -21,6 +40,20 @@ struct KeyTile {
 __device__ __forceinline__ int tile_count(const BackwardParams& p) {
   return p.tiles * p.heads_kv * p.batch;
 }
+
+/*%#rotated%*/
+// Whether all tiles of a head can be at work at once (the launch is cooperative), and so may wait for any of
+// the others.
+__device__ __forceinline__ bool all_at_once(const BackwardParams& p) {
+  return anew(p.tiles) <= grid_size();
+}
+
+// Whether a CTA's tile `index` may have to wait for the tile that is taken next, so that the CTA must not take
+// that one yet: both are of one head.
+__device__ __forceinline__ bool may_wait_for_next(int index, const BackwardParams& p) {
+  return index >= 0 && all_at_once(p) && load_acquire(p.tile_counter) / anew(p.tiles) <= index / anew(p.tiles);
+}
+/*%/rotated%*/
 
 __device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
   const int tiles = anew(p.tiles);
@@ -42,5 +75,9 @@ __device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
   /*%^causal%*/
   tile.first_step = 0;
   /*%/causal%*/
+  /*%#rotated%*/
+  // Evenly spread over the queries, so that each finds its turn when it comes.
+  tile.start_step = all_at_once(p) ? n * tile.end_step / tiles : 0;
+  /*%/rotated%*/
   return tile;
 }

@@ -10,15 +10,19 @@
 #include "ptx/mbarrier.cuh"
 #include "ptx/shared.cuh"
 
-// This tile's turn among `adders`: the order in which tiles are taken, so that whoever is waited for is at
-// work already.
-__device__ __forceinline__ int turn_of(int key, int adders) {
-  /*%#causal%*/
-  return adders - 1 - key / kTileN;
-  /*%/causal%*/
-  /*%^causal%*/
-  return key / kTileN;
-  /*%/causal%*/
+// A tile's turn among those that add to step m's queries: the order in which they come there. Unless all tiles
+// are at work at once, it is also the order in which they are taken, so that whoever is waited for is at work
+// already.
+__device__ __forceinline__ int turn_of(const KeyTile& tile, int m, int adders, const BackwardParams& p) {
+  const int n = tile.key / kTileN;
+  /*%^rotated%*/
+  return adders - 1 - n;
+  /*%/rotated%*/
+  /*%#rotated%*/
+  if (!all_at_once(p)) return n;
+  const int first = ((m + 1) * adders - 1) / tile.end_step;  // the last one that starts here or before
+  return first >= n ? first - n : first - n + adders;
+  /*%/rotated%*/
 }
 
 // Until as many as come before this turn are done.
@@ -44,16 +48,16 @@ __device__ __forceinline__ void keep_turns(const BackwardParams& p, unsigned sha
     if (index < 0) return;
     const KeyTile tile = tile_at(index, p);
     int head = tile.head_kv * p.group;
-    int m = tile.first_step;
-    int* before = nullptr;  // the counter of the step before
+    int m = tile.starts_at();
+    int before = -1;  // the counter of the step before
 #pragma unroll 1
     for (int left = tile.steps(p); left > 0; --left, ++step) {
-      int* done = p.turns + (tile.batch * p.heads + head) * (anew(p.padded_q) / kTileM) + m;
+      const int done = (tile.batch * p.heads + head) * (anew(p.padded_q) / kTileM) + m;
       const int adders = adders_of(m, p);
-      const int turn = turn_of(tile.key, adders);
-      if (before != nullptr) add_release(before, 1);
+      const int turn = turn_of(tile, m, adders, p);
+      if (before >= 0) add_release(p.counters + before, 1);
       before = done;
-      wait_for_turn(done, turn);
+      wait_for_turn(p.counters + done, turn);
       const unsigned long long dq =
           reinterpret_cast<unsigned long long>(p.dq) +
           2 * (tile.batch * p.dq_batch + head * p.dq_head + anew(m) * kTileM * p.dq_row);
@@ -63,11 +67,8 @@ __device__ __forceinline__ void keep_turns(const BackwardParams& p, unsigned sha
                          static_cast<unsigned>(dq >> 32)});
       mbarrier_arrive(shared + kMayAdd + 8 * (step & 1));
       mbarrier_wait(shared + kAdded + 8 * (step & 1), step >> 1 & 1);
-      if (++m == tile.end_step) {
-        m = tile.first_step;
-        ++head;
-      }
+      if (tile.advance(m)) ++head;
     }
-    if (before != nullptr) add_release(before, 1);
+    if (before >= 0) add_release(p.counters + before, 1);
   }
 }

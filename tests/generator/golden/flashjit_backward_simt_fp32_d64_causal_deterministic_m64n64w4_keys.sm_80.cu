@@ -34,6 +34,7 @@ constexpr int kSharersV = 8;        // threads side by side on a row of dV
 // so that a tile of rows can be copied whole.
 
 constexpr int kBackwardRowPadding = 128;
+constexpr int kBackwardCounterRows = 64;
 
 struct BackwardParams {
   const void* q;  // element (b, h, i, x) of q is at q + b * q_batch + h * q_head + i * q_row + x, in elements
@@ -50,8 +51,8 @@ struct BackwardParams {
                     // see no key and for padding
   float* delta;     // workspace (batch, heads, padded_q): the row's sum of dO * O; 0 for padding
   float* dq_sum;  // workspace (batch, heads, padded_q, head_dim), if the schedule adds dQ up: before scaling
-  int* turns;     // workspace (batch, heads, padded_q / tile_m): additions to dQ that are done, if they take
-                  // turns
+  int* counters;  // workspace, one for each kBackwardCounterRows rows of the arrays above: of what has been
+                  // added to dQ, if the kernel that adds it writes dQ itself
   int* tile_counter;  // two zeros, which a kernel that takes its tiles from it leaves zero again
 
   long long q_batch, q_head, q_row;

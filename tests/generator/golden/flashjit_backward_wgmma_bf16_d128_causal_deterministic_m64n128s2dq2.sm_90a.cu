@@ -22,6 +22,7 @@ constexpr int kDqColumns = 64;           // of dQ that a warpgroup computes for 
 // so that a tile of rows can be copied whole.
 
 constexpr int kBackwardRowPadding = 128;
+constexpr int kBackwardCounterRows = 64;
 
 struct BackwardParams {
   const void* q;  // element (b, h, i, x) of q is at q + b * q_batch + h * q_head + i * q_row + x, in elements
@@ -38,8 +39,8 @@ struct BackwardParams {
                     // see no key and for padding
   float* delta;     // workspace (batch, heads, padded_q): the row's sum of dO * O; 0 for padding
   float* dq_sum;  // workspace (batch, heads, padded_q, head_dim), if the schedule adds dQ up: before scaling
-  int* turns;     // workspace (batch, heads, padded_q / tile_m): additions to dQ that are done, if they take
-                  // turns
+  int* counters;  // workspace, one for each kBackwardCounterRows rows of the arrays above: of what has been
+                  // added to dQ, if the kernel that adds it writes dQ itself
   int* tile_counter;  // two zeros, which a kernel that takes its tiles from it leaves zero again
 
   long long q_batch, q_head, q_row;
@@ -394,7 +395,6 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
     mbarrier_init(shared + kDkStaged + 8 * stage, kOwnerWarps);
   }
   mbarrier_init(shared + kKRead, kOwnerWarps);
-  mbarrier_init(shared + kVRead, kOwnerWarps);
   for (int stage = 0; stage < kStages; ++stage) {
     mbarrier_init(shared + kQFull + 8 * stage, 1);
     mbarrier_init(shared + kQEmpty + 8 * stage, kConsumerWarps);
@@ -425,6 +425,14 @@ struct KeyTile {
 
   __device__ __forceinline__ int steps(const BackwardParams& p) const {
     return p.group * max(0, end_step - first_step);
+  }
+  __device__ __forceinline__ int starts_at() const {
+    return first_step;
+  }
+  // On to the next step; whether it is the first of the group's next head.
+  __device__ __forceinline__ bool advance(int& m) const {
+    if (++m == end_step) m = first_step;
+    return m == starts_at();
   }
   // Rows of the arrays of the workspace before this batch and K/V head's.
   __device__ __forceinline__ long long first_row(const BackwardParams& p) const {
@@ -496,7 +504,7 @@ __device__ __forceinline__ void feed(const TensorMap& map_keys, const TensorMap&
                                                        map_keys, keys_full, tile.key, tile.head_kv,
                                                        tile.batch);
     int head = tile.head_kv * p.group;
-    int m = tile.first_step;
+    int m = tile.starts_at();
 #pragma unroll 1
     for (int left = tile.steps(p); left > 0; --left, ++step) {
       const int stage = step & 1;
@@ -508,10 +516,7 @@ __device__ __forceinline__ void feed(const TensorMap& map_keys, const TensorMap&
       // No Hopper has memory for 2^32 rows.
       const unsigned row = (tile.batch * p.heads + head) * p.padded_q + m * kTileM;
       bulk_load(shared + What::kStatistics + stage * kRowStatistics, statistics + row, kRowStatistics, full);
-      if (++m == tile.end_step) {
-        m = tile.first_step;
-        ++head;
-      }
+      if (tile.advance(m)) ++head;
     }
   }
 }
@@ -801,28 +806,16 @@ __device__ __forceinline__ unsigned long long wgmma_descriptor(unsigned address,
          (address & 0x3ffff) / 16;
 }
 
-// s = 64 rows of a tile times all rows of another, summed over kColumns columns of both. kRowsA and kRowsB
-// are how many rows their panels have.
-template <int kColumns, int kRowsA, int kRowsB>
+// s = 64 rows of a tile times all rows of another, summed over kColumns columns of both; s += that where it
+// begins as something else than zeros. kRowsA and kRowsB are how many rows their panels have.
+template <int kColumns, int kRowsA, int kRowsB, bool kAdds = false>
 __device__ __forceinline__ void issue_scores(float (&s)[kScoreColumns / 2], unsigned rows, unsigned columns) {
   const unsigned long long a = wgmma_descriptor(rows, 0), b = wgmma_descriptor(columns, 0);
+  if (kAdds) pin(s);
   wgmma_fence();
-  wgmma_scores_first(s, a, b);
+  if (!kAdds) wgmma_scores_first(s, a, b);
 #pragma unroll
-  for (int i = 1; i < (kColumns + 15) / 16; ++i) {
-    wgmma_scores_next(s, a + column_step<kRowsA>(i), b + column_step<kRowsB>(i));
-  }
-  wgmma_commit();
-}
-
-// s += the same, where s begins as something other than zeros.
-template <int kColumns, int kRowsA, int kRowsB>
-__device__ __forceinline__ void add_scores(float (&s)[kScoreColumns / 2], unsigned rows, unsigned columns) {
-  const unsigned long long a = wgmma_descriptor(rows, 0), b = wgmma_descriptor(columns, 0);
-  pin(s);
-  wgmma_fence();
-#pragma unroll
-  for (int i = 0; i < (kColumns + 15) / 16; ++i) {
+  for (int i = kAdds ? 0 : 1; i < (kColumns + 15) / 16; ++i) {
     wgmma_scores_next(s, a + column_step<kRowsA>(i), b + column_step<kRowsB>(i));
   }
   wgmma_commit();
@@ -1053,7 +1046,7 @@ struct KeyOwner {
     return kTileM == 128 || kHeadDim % 64 == 0 || 64 * warpgroup + 8 * j < kHeadDim;
   }
 
-  // dQ's sums lie as accumulators do (kernels/backward_wgmma_sum.cu): 16 bytes a lane, next to each other.
+  // dQ's sums lie as accumulators do (ptx/wgmma.cuh): 16 bytes a lane, next to each other.
   __device__ __forceinline__ void add_dq() const {
     float* sums = params.dq_sum + 4ull * place;
     const int before = step - 1;
@@ -1134,7 +1127,7 @@ struct KeyOwner {
     pin(ds);
     if (!first) release_step(stage ^ 1);
     begin_gradient(dp, delta);
-    add_scores<kHeadDimV, kTileN, kTileM>(dp, rows_of(v_tile()), dout);
+    issue_scores<kHeadDimV, kTileN, kTileM, true>(dp, rows_of(v_tile()), dout);
     if (needs_mask(first_key, query, params)) mask(s, first_key, query, params);
     exponentiate(p, s, lse, params.scale_log2);
     issue_gradient_v<kTileM>(dv, p, dout);
@@ -1166,7 +1159,7 @@ struct KeyOwner {
 
     const int first_key = tile.key + 64 * warpgroup;
     bool first = true;
-    int m = tile.first_step;
+    int m = tile.starts_at();
     place = (tile.first_row(params) + m * kTileM) * (kHeadDim / 4) +
             warpgroup * 16 * (kTileM == 128 ? kHeadDim : 64) + threadIdx.x % 128;
 #pragma unroll 1
@@ -1174,12 +1167,13 @@ struct KeyOwner {
       compute_step(first_key, m * kTileM, first);
       if (!first) {
         place += kTileM * kHeadDim / 4;
+        if (m == tile.first_step) place -= (tile.end_step - m) * (kTileM * kHeadDim / 4);
         // On to the group's next head.
-        if (m == tile.first_step) place += (params.padded_q + (m - tile.end_step) * kTileM) * (kHeadDim / 4);
+        if (m == tile.starts_at()) place += params.padded_q * (kHeadDim / 4);
       }
       first = false;
       ++step;
-      if (++m == tile.end_step) m = tile.first_step;
+      tile.advance(m);
     }
     wgmma_wait<0>();
     pin(dk);
@@ -1226,10 +1220,12 @@ __device__ __forceinline__ void add_release(int* word, int value) {
   asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
 }
 
-// This tile's turn among `adders`: the order in which tiles are taken, so that whoever is waited for is at
-// work already.
-__device__ __forceinline__ int turn_of(int key, int adders) {
-  return adders - 1 - key / kTileN;
+// A tile's turn among those that add to step m's queries: the order in which they come there. Unless all tiles
+// are at work at once, it is also the order in which they are taken, so that whoever is waited for is at work
+// already.
+__device__ __forceinline__ int turn_of(const KeyTile& tile, int m, int adders, const BackwardParams& p) {
+  const int n = tile.key / kTileN;
+  return adders - 1 - n;
 }
 
 // Until as many as come before this turn are done.
@@ -1253,16 +1249,16 @@ __device__ __forceinline__ void keep_turns(const BackwardParams& p, unsigned sha
     if (index < 0) return;
     const KeyTile tile = tile_at(index, p);
     int head = tile.head_kv * p.group;
-    int m = tile.first_step;
-    int* before = nullptr;  // the counter of the step before
+    int m = tile.starts_at();
+    int before = -1;  // the counter of the step before
 #pragma unroll 1
     for (int left = tile.steps(p); left > 0; --left, ++step) {
-      int* done = p.turns + (tile.batch * p.heads + head) * (anew(p.padded_q) / kTileM) + m;
+      const int done = (tile.batch * p.heads + head) * (anew(p.padded_q) / kTileM) + m;
       const int adders = adders_of(m, p);
-      const int turn = turn_of(tile.key, adders);
-      if (before != nullptr) add_release(before, 1);
+      const int turn = turn_of(tile, m, adders, p);
+      if (before >= 0) add_release(p.counters + before, 1);
       before = done;
-      wait_for_turn(done, turn);
+      wait_for_turn(p.counters + done, turn);
       const unsigned long long dq =
           reinterpret_cast<unsigned long long>(p.dq) +
           2 * (tile.batch * p.dq_batch + head * p.dq_head + anew(m) * kTileM * p.dq_row);
@@ -1272,12 +1268,9 @@ __device__ __forceinline__ void keep_turns(const BackwardParams& p, unsigned sha
                          static_cast<unsigned>(dq >> 32)});
       mbarrier_arrive(shared + kMayAdd + 8 * (step & 1));
       mbarrier_wait(shared + kAdded + 8 * (step & 1), step >> 1 & 1);
-      if (++m == tile.end_step) {
-        m = tile.first_step;
-        ++head;
-      }
+      if (tile.advance(m)) ++head;
     }
-    if (before != nullptr) add_release(before, 1);
+    if (before >= 0) add_release(p.counters + before, 1);
   }
 }
 

@@ -7,7 +7,6 @@ constexpr int kLanes = 16;        // side by side on a row
 constexpr int kRows = 128;        // per CTA
 constexpr int kThreads = 256;     // per CTA
 constexpr int kHeadDim = 128;     // columns of dQ
-constexpr int kTurns = 2;         // counters of a CTA's rows of dQ
 
 // Before the backward pass proper (FlashAttention-2, Dao, arXiv 2307.08691, algorithm 2, line 4): delta, the
 // sum of dO * O of each query row, and the LSE in units of log2. A CTA does kRows rows of one head, up to the
@@ -18,6 +17,7 @@ constexpr int kTurns = 2;         // counters of a CTA's rows of dQ
 // so that a tile of rows can be copied whole.
 
 constexpr int kBackwardRowPadding = 128;
+constexpr int kBackwardCounterRows = 64;
 
 struct BackwardParams {
   const void* q;  // element (b, h, i, x) of q is at q + b * q_batch + h * q_head + i * q_row + x, in elements
@@ -34,8 +34,8 @@ struct BackwardParams {
                     // see no key and for padding
   float* delta;     // workspace (batch, heads, padded_q): the row's sum of dO * O; 0 for padding
   float* dq_sum;  // workspace (batch, heads, padded_q, head_dim), if the schedule adds dQ up: before scaling
-  int* turns;     // workspace (batch, heads, padded_q / tile_m): additions to dQ that are done, if they take
-                  // turns
+  int* counters;  // workspace, one for each kBackwardCounterRows rows of the arrays above: of what has been
+                  // added to dQ, if the kernel that adds it writes dQ itself
   int* tile_counter;  // two zeros, which a kernel that takes its tiles from it leaves zero again
 
   long long q_batch, q_head, q_row;
@@ -154,7 +154,9 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   }
   // exp2(s - inf) is 0: a row that sees no key weighs nothing, whatever its scores.
   if (thread < kRows) params.lse_log2[padded + thread] = lse == -kInfinity ? kInfinity : lse * kLog2e;
-  if (threadIdx.x < kTurns) params.turns[padded / (kRows / kTurns) + threadIdx.x] = 0;
+  if (threadIdx.x < kRows / kBackwardCounterRows) {
+    params.counters[padded / kBackwardCounterRows + threadIdx.x] = 0;
+  }
 
   // Rows that see no key have no gradient. Nobody else comes to a tile of them.
   int rows = params.seqlen_k == 0 ? params.seqlen_q : 0;
