@@ -67,7 +67,8 @@ class Runner {
       next->budget = turn_length;
       execute(*next);
       if (next->polling) continue;
-      launch_.turns.fetch_add(1, std::memory_order_relaxed);
+      // A shorter turn may end between two looks at a word.
+      if (turn_length > 64) launch_.turns.fetch_add(1, std::memory_order_relaxed);
       cluster_.steps += static_cast<u64>(turn_length);
       if (cluster_.steps > launch_.most_steps) {
         stop(*next, program_.code[next->pc], FindingKind::deadlock, next->active, "the CTA runs without end");
@@ -115,7 +116,7 @@ class Runner {
   // Only another cluster can write what this one waits for.
   void wait_for_others(Warp& poller) {
     if (launch_.stopped) throw Stop{};
-    constexpr u32 kPatience = 100'000;  // naps in which nobody does anything: seconds
+    constexpr u32 kPatience = 20'000;  // naps in which nobody does anything: a second or two
     const u64 turns = launch_.turns.load(std::memory_order_relaxed);
     naps_ = turns == turns_ ? naps_ + 1 : 0;
     turns_ = turns;

@@ -90,8 +90,14 @@ std::vector<Subject> backward_subjects() {
   };
   // All tiles of a head at once, so that they meet at dQ.
   for (Subject& made : subjects) {
-    if (made.name.find(", dQ ") != std::string::npos) made.sm_count = 4;
+    if (made.name.find(", dQ ") == std::string::npos) continue;
+    made.sm_count = 4;
+    made.more = {kShortColumns};
   }
+  Subject too_few = subjects[1];
+  too_few.name = "wgmma backward, dQ in order, fewer CTAs than tiles";
+  too_few.sm_count = 2;
+  subjects.push_back(std::move(too_few));
   return subjects;
 }
 
