@@ -1,5 +1,5 @@
-// The compiled half of fmt, once. Debian ships it as a shared library, which a consumer of libflashjit should not need, or
-// header-only, which costs every source file 4 s.
+// The compiled half of fmt, once. Debian ships it as a shared library, which a consumer of libflashjit should
+// not need, or header-only, which costs every source file 4 s.
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE
@@ -12,7 +12,8 @@ template FMT_API std::locale locale_ref::get<std::locale>() const;
 template FMT_API thousands_sep_result<char> thousands_sep_impl(locale_ref);
 template FMT_API char decimal_point_impl(locale_ref);
 template FMT_API void buffer<char>::append(const char*, const char*);
-template FMT_API void vformat_to(buffer<char>&, string_view, basic_format_args<buffer_context<char>>, locale_ref);
+template FMT_API void vformat_to(buffer<char>&, string_view, basic_format_args<buffer_context<char>>,
+                                 locale_ref);
 
 }  // namespace detail
 FMT_END_NAMESPACE

@@ -107,8 +107,8 @@ double flops(const Problem& problem, const Shape& shape) {
 std::string kernel_name(const Problem& problem, const Schedule& schedule) {
   const std::string text = to_string(schedule);
   const auto colon = text.find(':');
-  std::string name = fmt::format("flashjit_{}_{}_{}_d{}", to_string(problem.pass), to_string(family_of(schedule)),
-                                 to_string(problem.dtype), problem.head_dim);
+  std::string name = fmt::format("flashjit_{}_{}_{}_d{}", to_string(problem.pass),
+                                 to_string(family_of(schedule)), to_string(problem.dtype), problem.head_dim);
   if (problem.value_dim() != problem.head_dim) name += fmt::format("v{}", problem.value_dim());
   if (problem.causal) name += "_causal";
   if (!problem.lse) name += "_nolse";

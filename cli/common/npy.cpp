@@ -74,10 +74,9 @@ void write_npy(const std::filesystem::path& path, const NpyArray& array) {
   errno = 0;
   FileHandle file(std::fopen(path.c_str(), "wb"), &std::fclose);
   if (!file) fail(path, "written", errno);
-  const bool written =
-      std::fwrite(header.data(), 1, header.size(), file.get()) == header.size() &&
-      (array.bytes.empty() ||
-       std::fwrite(array.bytes.data(), 1, array.bytes.size(), file.get()) == array.bytes.size());
+  const bool written = std::fwrite(header.data(), 1, header.size(), file.get()) == header.size() &&
+                       (array.bytes.empty() || std::fwrite(array.bytes.data(), 1, array.bytes.size(),
+                                                           file.get()) == array.bytes.size());
   // A full disk may show only when the last buffer is written.
   if (!written || std::fflush(file.get()) != 0) fail(path, "written", errno == 0 ? EIO : errno);
   if (std::fclose(file.release()) != 0) fail(path, "written", errno);

@@ -167,7 +167,8 @@ TEST_CASE("a plan runs its own pass and no other") {
   CHECK(forward.workspace_bytes(kShape) == 0);
 }
 
-TEST_CASE("the workspace is one fp32 copy of dq, two rows of LSE and a few counters, and own_pass needs no copy") {
+TEST_CASE(
+    "the workspace is one fp32 copy of dq, two rows of LSE and a few counters, and own_pass needs no copy") {
   FakeDevice device;
   for (const int seqlen : {1, 127, 128, 129, 4096}) {
     const Shape shape{.batch = 2, .heads = 6, .heads_kv = 3, .seqlen_q = seqlen, .seqlen_k = 77};

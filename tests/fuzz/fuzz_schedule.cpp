@@ -1,5 +1,5 @@
-// Schedule strings from hostile bytes: a schedule that prints as a string which parses to the same, or an Error
-// that quotes the string.
+// Schedule strings from hostile bytes: a schedule that prints as a string which parses to the same, or an
+// Error that quotes the string.
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>
