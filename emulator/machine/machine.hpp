@@ -38,7 +38,7 @@ struct LaunchContext {
   u32 sm_count = 1;
   u64 most_steps = 0;  // instructions of one cluster
   // Turns that warps of all clusters have had, but those that only looked at a word another one will write,
-  // and clusters that are at work.
+  // and threads that are at work.
   std::atomic<u64> turns{0};
   std::atomic<u32> at_work{0};
   std::atomic<bool> stopped{false};  // a finding, or an error, of one cluster ends all

@@ -116,15 +116,18 @@ class Runner {
   // Only another cluster can write what this one waits for.
   void wait_for_others(Warp& poller) {
     if (launch_.stopped) throw Stop{};
-    constexpr u32 kPatience = 20'000;  // naps in which nobody does anything: a second or two
+    const bool alone = launch_.at_work <= 1;
+    const auto now = std::chrono::steady_clock::now();
     const u64 turns = launch_.turns.load(std::memory_order_relaxed);
     naps_ = turns == turns_ ? naps_ + 1 : 0;
     turns_ = turns;
-    if (naps_ > (launch_.at_work > 1 ? kPatience : 1000)) {
+    if (naps_ == 0) asleep_since_ = now;
+    // On a busy machine whoever is waited for may not get to run at once.
+    if (alone ? naps_ > 1000 : now - asleep_since_ > std::chrono::milliseconds(1500)) {
       stop(poller, program_.code[poller.pc], FindingKind::deadlock, poller.active,
            "waits for a word of global memory that nobody writes");
     }
-    if (launch_.at_work > 1) std::this_thread::sleep_for(std::chrono::microseconds(10));
+    if (!alone) std::this_thread::sleep_for(std::chrono::microseconds(10) * std::min(naps_ + 1, 50u));
   }
 
   void choose_pace() {
@@ -309,6 +312,7 @@ class Runner {
   u32 single_first_ = 0, single_count_ = 1;  // warps that are singled out
   u64 turns_ = 0;                            // of all clusters, when this one last waited for another one
   u32 naps_ = 0;                             // since then
+  std::chrono::steady_clock::time_point asleep_since_;
   bool all_impatient_ = false;
 };
 
@@ -326,9 +330,7 @@ void run_launch(LaunchContext& launch, u32 threads, Counters* profile,
       counters.resize(launch.program->code.size());
       Runner runner(launch, &counters);
       for (u64 index; !launch.stopped && (index = next++) < clusters;) {
-        ++launch.at_work;
         runner.run(index);
-        --launch.at_work;
         counters.ctas += launch.cluster;
         const u64 now = ++done;
         if (progress) {
@@ -347,8 +349,10 @@ void run_launch(LaunchContext& launch, u32 threads, Counters* profile,
       launch.stopped = true;
       error = std::current_exception();
     }
+    --launch.at_work;
   };
   const u64 wanted = std::min<u64>(std::max<u32>(threads, 1), clusters);
+  launch.at_work = static_cast<u32>(wanted);
   std::vector<std::thread> others;
   for (u64 k = 1; k < wanted; ++k) others.emplace_back(work);
   work();
