@@ -111,6 +111,7 @@ class Device final : public EmulatedDevice {
     const LoadedKernel& which = loaded(kernel);
     const Program& program = which.program;
     check_launch(program, launch);
+    if (launch.cooperative) check_room(kernel, launch);
     const std::vector<std::byte> values = gather(program, params);
 
     Report report(program, which.origins, options_.seed);
@@ -208,7 +209,7 @@ class Device final : public EmulatedDevice {
                 fmt::format("the PTX is for target \"{}\", this device emulates {}", arch, target_.arch));
   }
   void check_launch(const Program& program, const WholeGrid& launch) const {
-    const auto& [grid, block, shared_bytes, cluster, cooperative] = launch;
+    const auto& [grid, block, shared_bytes, cluster, _] = launch;
     auto refuse = [&](const std::string& what) {
       throw Error(ErrorCode::invalid_argument, fmt::format("launch of \"{}\": {}", program.entry, what));
     };
@@ -232,9 +233,17 @@ class Device final : public EmulatedDevice {
       refuse(
           fmt::format("{} bytes of shared memory, {} has {}", shared, target_.arch, target_.shared_per_cta));
     }
-    const u64 room = u64{static_cast<u32>(std::max(1, target_.sm_count))} * 32;
-    if (cooperative && u64{grid[0]} * grid[1] * grid[2] > room)
-      refuse(fmt::format("{} CTAs at once, {} has room for {} at most", grid[0], target_.arch, room));
+  }
+  // As the driver refuses a cooperative launch.
+  void check_room(const runtime::Kernel& kernel, const WholeGrid& launch) {
+    const u32 threads = launch.block[0] * launch.block[1] * launch.block[2];
+    const int each = occupancy(kernel, static_cast<int>(threads), static_cast<int>(launch.shared_bytes));
+    const u64 ctas = u64{launch.grid[0]} * launch.grid[1] * launch.grid[2];
+    const u64 room = u64{static_cast<u32>(std::max(1, target_.sm_count))} * static_cast<u32>(each);
+    if (ctas <= room) return;
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("launch of \"{}\": {} CTAs at once, {} multiprocessors have room for {}",
+                            loaded(kernel).program.entry, ctas, target_.sm_count, room));
   }
 
   static std::vector<std::byte> gather(const Program& program, std::span<void* const> params) {
