@@ -69,6 +69,7 @@ class Decoder {
     Layout layout(program_, *entry, body.variables);
     look_up();
     flow_ = analyse_flow(nodes_, static_cast<int>(registers_.size()));
+    keep_fragments();
     give_rows(layout);
     emit(layout);
     align_constants();
@@ -126,6 +127,20 @@ class Decoder {
       }
     }
     return false;
+  }
+
+  // A wgmma that is under way still reads its fragment of A when the program names those registers no more:
+  // they share their rows with no others.
+  void keep_fragments() {
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      if ((looked_[i].row->flags & kOpWarpgroup) == 0) continue;
+      const std::vector<int>& written = nodes_[i].defs;
+      for (int r : nodes_[i].uses) {
+        if (registers_[r].cls != RegisterClass::bits32) continue;
+        if (std::find(written.begin(), written.end(), r) == written.end())
+          flow_.live[r] = {0, 2 * static_cast<int>(nodes_.size())};
+      }
+    }
   }
 
   void give_rows(Layout& layout) {
