@@ -56,6 +56,7 @@ struct Geometry {
   Grid grid = Grid::query_tiles;
   int tile_m = 0;            // query rows per CTA, or per step where the grid runs over keys
   int tile_n = 0;            // keys per CTA where the grid runs over keys
+  bool pads = false;         // the tiles go on over the padding of the workspace's rows
   int threads = 0;           // per CTA
   int shared_bytes = 0;      // dynamic shared memory per CTA
   int cluster = 1;           // CTAs per cluster
@@ -83,6 +84,7 @@ struct KernelSource {
 struct Workspace {
   bool dq_sum = false;    // an fp32 copy of dQ, its rows padded
   bool counters = false;  // for each kBackwardCounterRows of those rows
+  int tile_m = 1;         // padded rows hold whole tiles of these
 };
 Workspace workspace_of(const Schedule& schedule);
 

@@ -16,23 +16,25 @@ struct Named {
   const void* pointer;
 };
 
-int padded(int seqlen_q) {
-  if (seqlen_q > std::numeric_limits<int>::max() - kBackwardRowPadding) {
-    refuse_argument(fmt::format("seqlen_q is {}, may be at most {} in a backward pass", seqlen_q,
-                                std::numeric_limits<int>::max() - kBackwardRowPadding));
+// Up to whole tiles, and to a multiple of kBackwardRowPadding.
+int padded(int seqlen_q, Workspace parts) {
+  constexpr int kMost = std::numeric_limits<int>::max() - 2 * kBackwardRowPadding;
+  if (seqlen_q > kMost) {
+    refuse_argument(fmt::format("seqlen_q is {}, may be at most {} in a backward pass", seqlen_q, kMost));
   }
-  return (seqlen_q + kBackwardRowPadding - 1) / kBackwardRowPadding * kBackwardRowPadding;
+  const auto up = [](int rows, int multiple) { return (rows + multiple - 1) / multiple * multiple; };
+  return up(up(seqlen_q, parts.tile_m), kBackwardRowPadding);
 }
 
 }  // namespace
 
 bool make_backward_params(const Problem& problem, const Shape& shape, const BackwardArgs& args,
-                          BackwardParams& params) {
+                          Workspace parts, BackwardParams& params) {
   validate(shape);
   params = {};
   params.scale = resolve_scale(problem, args.scale);
   params.scale_log2 = params.scale * kLog2E;
-  params.padded_q = padded(shape.seqlen_q);
+  params.padded_q = padded(shape.seqlen_q, parts);
 
   const int bytes = size_of(problem.dtype);
   const auto of_queries = [&](const char* name, const Strides& strides, int columns, Access access) {
@@ -127,7 +129,7 @@ WorkspaceLayout::WorkspaceLayout(const Problem& problem, const Shape& shape, Wor
   // Rows come in multiples of kBackwardRowPadding, so that each array ends where the next may begin.
   const std::size_t rows =
       times(times(static_cast<std::size_t>(shape.batch), static_cast<std::size_t>(shape.heads)),
-            static_cast<std::size_t>(padded(shape.seqlen_q)));
+            static_cast<std::size_t>(padded(shape.seqlen_q, parts)));
   const std::size_t lse_bytes = times(rows, sizeof(float));
   delta = lse_bytes;
   dq_sum = 2 * lse_bytes;

@@ -15,7 +15,7 @@ namespace flashjit::api {
 // compute (false: no batch, or neither query rows nor keys). Throws Error{invalid_argument} that names the
 // argument, what it was and what it may be. Allocates nothing unless it throws.
 bool make_backward_params(const Problem& problem, const Shape& shape, const BackwardArgs& args,
-                          BackwardParams& params);
+                          Workspace parts, BackwardParams& params);
 
 // Where the arrays of a call's workspace lie, in bytes from its start; what is not needed has no size. At
 // most two LSE-sized arrays of padded rows, one fp32 copy of dQ, likewise padded, and a counter for each

@@ -137,10 +137,15 @@ std::size_t Launcher::workspace_bytes(const Shape& shape) const {
 void Launcher::backward(const Shape& shape, const BackwardArgs& args, Stream stream) const {
   check_pass(Pass::backward);
   BackwardParams params;
-  if (!make_backward_params(plan_->problem, shape, args, params)) return;
+  if (!make_backward_params(plan_->problem, shape, args, workspace_, params)) return;
   if (counters_ != nullptr) params.tile_counter = counters_->for_launch(stream);  // for its kernels in turn
+  const auto shape_for = [&](const KernelLauncher& kernel) {
+    Shape seen = shape;
+    if (kernel.geometry().pads) seen.seqlen_q = params.padded_q;
+    return seen;
+  };
   for (const KernelLauncher& kernel : kernels_)
-    static_cast<void>(kernel.tiles(shape));  // all fit, or none runs
+    static_cast<void>(kernel.tiles(shape_for(kernel)));  // all fit, or none runs
 
   const WorkspaceLayout layout(plan_->problem, shape, workspace_);
   void* workspace = args.workspace;
@@ -149,7 +154,7 @@ void Launcher::backward(const Shape& shape, const BackwardArgs& args, Stream str
   if (workspace != nullptr) layout.place(workspace, workspace_, params);
   const auto run = [&] {
     for (const KernelLauncher& kernel : kernels_) {
-      params.tiles = kernel.tiles(shape);
+      params.tiles = kernel.tiles(shape_for(kernel));
       if (params.tiles != 0)
         kernel.launch(params, params.tiles * pairs_of(shape, kernel.geometry().grid), stream);
     }

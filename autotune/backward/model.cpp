@@ -46,13 +46,13 @@ double wgmma_flops_per_clock(const Problem& problem, const Shape& shape, const W
   double rate = own_pass ? (narrow ? 2600 : 2950) : narrow ? 2450 : 2800;
   if (narrow && s.tile_m == 64) rate *= 0.9;
   if (!wide && s.tile_n == 64) rate *= narrow ? 0.8 : 0.95;
-  if (s.turns > 0) rate *= own_pass && !(narrow && problem.causal) ? 1.05 : narrow ? 1.02 : 0.995;
-  if (way == DqWay::ordered) {
-    // A head's tiles wait for each other at its start. That is least where they begin at queries of their
-    // own, or where one head's last tiles run beside the next one's first.
-    const double tiles = 1.0 * shape.seqlen_k / s.tile_n;
-    rate *= problem.causal ? (tiles < 16 ? 0.75 : 0.88) : tiles < 64 ? 0.72 : 0.93;
+  if (s.turns > 0) {
+    rate *= own_pass && !(narrow && problem.causal) ? 1.05 : narrow ? 1.02 : s.tile_m == 80 ? 1.01 : 0.995;
   }
+  // Fewer waits a query, but K and V of the next tile come late.
+  if (s.tile_m == 80) rate *= way == DqWay::ordered ? 1.04 : shape.seqlen_q < 8192 ? 0.98 : 1.02;
+  // Tiles wait for each other's turns.
+  if (way == DqWay::ordered) rate *= problem.causal && shape.seqlen_k < 2048 ? 0.93 : 0.88;
   // Tiles on the diagonal are half in vain.
   if (problem.causal) rate /= 1 + 0.5 * (s.tile_m + s.tile_n) / std::max(s.tile_n, shape.seqlen_k);
   // Below 64 columns exponentials are what takes time, as many as for 64.
@@ -150,9 +150,10 @@ double predict_backward(const Problem& problem, const Shape& shape, const Schedu
       family_of(schedule) == Family::mma
           ? mma_ms(problem, shape, std::get<MmaBackwardSchedule>(schedule), target)
           : work * waves / flops_per_clock(problem, shape, schedule, target) / (kClockGhz * 1e6);
-  // Sums are cleared, written back and read again, unless turns are taken at them.
-  const double sum_bytes =
-      way == DqWay::atomic ? 4.0 * 3 * shape.batch * shape.heads * shape.seqlen_q * problem.head_dim : 0;
+  // Sums are cleared, written back and read again, unless the main kernel itself turns them into dQ.
+  const double sum_bytes = way == DqWay::atomic && family_of(schedule) != Family::wgmma
+                               ? 4.0 * 3 * shape.batch * shape.heads * shape.seqlen_q * problem.head_dim
+                               : 0;
   return main_ms + sum_bytes / (dram_gbps(target) * 1e6) + 3 * kLaunchMs;
 }
 

@@ -72,7 +72,7 @@ std::vector<Schedule> wgmma_space() {
   std::vector<Schedule> space;
   for (const int turns : {0, 1}) {
     for (const int dq : {1, 2, 0}) {
-      for (const int tile_m : {128, 64})
+      for (const int tile_m : {128, 80, 64})
         space.emplace_back(WgmmaBackwardSchedule{.tile_m = tile_m, .dq = dq, .turns = turns});
     }
   }

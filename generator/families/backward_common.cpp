@@ -44,12 +44,13 @@ Recipe recipe_preprocess(const Problem& problem, const Schedule& schedule) {
   if (workspace.dq_sum)
     recipe.constants.push_back({"int", "kHeadDim", number(problem.head_dim), "columns of dQ"});
   recipe.sections = dtype_sections(problem);
-  recipe.sections["clear"] = get(schedule, "dq") == static_cast<int>(DqWay::atomic);
+  // Where counters are, they say who stores the first share.
+  recipe.sections["clear"] = workspace.dq_sum && !workspace.counters;
   recipe.sections["counters"] = workspace.counters;
   // No kernel comes after, which would write the rows that nobody adds to.
   recipe.sections["empty_rows"] = workspace.counters;
   recipe.sections["causal"] = problem.causal;
-  recipe.geometry = {.tile_m = kBackwardRowPadding, .threads = threads};
+  recipe.geometry = {.tile_m = kBackwardRowPadding, .pads = true, .threads = threads};
   return recipe;
 }
 

@@ -35,15 +35,28 @@ bool is_split(const WgmmaBackwardSchedule& s) {
 bool adds_dq(const WgmmaBackwardSchedule& s) {
   return s.dq != static_cast<int>(DqWay::own_pass);
 }
+bool sums_dq(const WgmmaBackwardSchedule& s) {
+  return s.dq == static_cast<int>(DqWay::atomic);
+}
 bool is_ordered(const WgmmaBackwardSchedule& s) {
   return s.dq == static_cast<int>(DqWay::ordered);
 }
-// Each tile of keys begins at other queries: then who adds to dQ in order seldom waits for its turn.
+// Each tile of keys begins at other queries: then who adds to dQ after others seldom waits for them.
 bool rotates(const Problem& problem, const WgmmaBackwardSchedule& s) {
-  return is_ordered(s) && !problem.causal;
+  return adds_dq(s) && !problem.causal;
 }
-int dq_columns(const Problem& problem, const WgmmaBackwardSchedule& s) {
-  return s.tile_m == 128 ? problem.head_dim : 64;
+// Tiles may wait for tiles that are taken later: all of a head's have to be at work.
+bool waits_for_later(const Problem& problem, const WgmmaBackwardSchedule& s) {
+  return rotates(problem, s) || sums_dq(s);
+}
+// 80 queries do not fill the 64 rows of products: K's columns do, and what is summed up is dQ transposed.
+bool transposes_dq(const WgmmaBackwardSchedule& s) {
+  return s.tile_m == 80;
+}
+WgmmaProduct dq_product(const Problem& problem, const WgmmaBackwardSchedule& s) {
+  WgmmaProduct product{.a_transposed = true, .b_transposed = !transposes_dq(s)};
+  product.columns = transposes_dq(s) ? s.tile_m : s.tile_m == 128 ? problem.head_dim : 64;
+  return product;
 }
 
 // Stages of what the warpgroups of a tile of keys exchange: dS for dQ, or P.
@@ -58,7 +71,7 @@ int owners_bytes(const Problem& problem, const WgmmaBackwardSchedule& s, int key
   const int exchange = exchange_stages(s) * s.tile_n * s.tile_m * 2;
   const int statistics = 2 * 2 * 4 * s.tile_m;
   const int barriers =
-      8 * (5 * key_stages + 8 + 2 * exchange_stages(s) + 2 + (is_ordered(s) ? 8 : 0)) + kTicketBytes;
+      8 * (5 * key_stages + 8 + 2 * exchange_stages(s) + 2 + (adds_dq(s) ? 8 : 0)) + kTicketBytes;
   return tiles + exchange + statistics + barriers;
 }
 
@@ -108,8 +121,14 @@ std::map<std::string, bool> sections(const Problem& problem) {
           {"dv", true},
           {"split", false},
           {"exchange", false},
+          {"diagonal", false},
+          {"dq_transposed", false},
+          {"dq_under_ds", false},
           {"dq_turns", false},
           {"rotated", false},
+          {"waits_for_later", false},
+          {"spread_heads", false},
+          {"diagonal_stores", false},
           {"last_keys_first", false},
           {"dq_sums", false},
           {"turns", false},
@@ -124,7 +143,7 @@ void list(Recipe& recipe, DType dtype, const std::string& instruction, const std
 }
 
 // The products that every main kernel has, and those of dV and of a shared dQ, whose sections may be absent.
-void list_products(Recipe& recipe, const Problem& problem, int score_columns, int dq_columns_shared) {
+void list_products(Recipe& recipe, const Problem& problem, int score_columns, const WgmmaProduct& dq) {
   const DType dtype = problem.dtype;
   list(recipe, dtype, "scores_first", "scores_written", "s", {.columns = score_columns, .accumulate = false});
   list(recipe, dtype, "scores_next", "scores_registers", "s", {.columns = score_columns});
@@ -132,7 +151,6 @@ void list_products(Recipe& recipe, const Problem& problem, int score_columns, in
        {.columns = problem.head_dim, .a_registers = true, .b_transposed = true});
   list(recipe, dtype, "gradient_v", "gradient_v_registers", "d",
        {.columns = problem.value_dim(), .a_registers = true, .b_transposed = true});
-  const WgmmaProduct dq{.columns = dq_columns_shared, .a_transposed = true, .b_transposed = true};
   list(recipe, dtype, "dq_next", "dq_registers", "d", dq);
   WgmmaProduct first = dq;
   first.accumulate = false;
@@ -158,25 +176,31 @@ Recipe recipe_owners(const Problem& problem, const WgmmaBackwardSchedule& s, con
   recipe.sections["split"] = is_split(s);
   recipe.sections["exchange"] = exchange_stages(s) > 0;
   recipe.sections["dq"] = adds_dq(s);
+  recipe.sections["diagonal"] = problem.causal && !is_split(s) && s.tile_m < 128;
+  recipe.sections["dq_transposed"] = transposes_dq(s);
+  recipe.sections["dq_under_ds"] = adds_dq(s) && !transposes_dq(s);
   recipe.sections["dq_turns"] = is_ordered(s);
   recipe.sections["rotated"] = rotates(problem, s);
+  recipe.sections["waits_for_later"] = waits_for_later(problem, s);
+  recipe.sections["spread_heads"] = sums_dq(s) && !problem.causal;
+  recipe.sections["diagonal_stores"] = sums_dq(s) && problem.causal;
   recipe.sections["last_keys_first"] = is_ordered(s) && problem.causal;
-  recipe.sections["dq_sums"] = s.dq == static_cast<int>(DqWay::atomic);
+  recipe.sections["dq_sums"] = sums_dq(s);
   recipe.sections["turns"] = s.turns > 0;
   recipe.sections["short_turns"] = s.turns == 1;
   recipe.sections["long_turns"] = s.turns == 2;
   if (adds_dq(s)) {
     recipe.constants.push_back(
-        number("kDqColumns", dq_columns(problem, s), "of dQ that a warpgroup computes for 64 rows"));
+        number("kDqN", dq_product(problem, s).columns, "columns of a warpgroup's product for dQ"));
   }
-  list_products(recipe, problem, s.tile_m, dq_columns(problem, s));
+  list_products(recipe, problem, s.tile_m, dq_product(problem, s));
   recipe.geometry = {.grid = Grid::key_tiles,
                      .tile_m = s.tile_m,
                      .tile_n = s.tile_n,
                      .threads = kThreads,
                      .shared_bytes = bytes,
                      .persistent = true,
-                     .cooperative = rotates(problem, s),
+                     .cooperative = waits_for_later(problem, s),
                      .dynamic = true};
   recipe.maps = {{Operand::q, s.tile_m, qk},   {Operand::k, s.tile_n, qk},  {Operand::v, s.tile_n, v},
                  {Operand::dout, s.tile_m, v}, {Operand::dk, s.tile_n, qk}, {Operand::dv, s.tile_n, v}};
@@ -195,7 +219,7 @@ Recipe recipe_dq(const Problem& problem, const Target& target) {
   recipe.constants.push_back(number("kSlots", slots, "of the ring that K and V walk through"));
   recipe.sections = sections(problem);
   recipe.sections["dv"] = false;
-  list_products(recipe, problem, kDqKeys, kDqKeys);
+  list_products(recipe, problem, kDqKeys, {.columns = kDqKeys});
   recipe.geometry = {
       .tile_m = kDqRows, .threads = kThreads, .shared_bytes = bytes, .persistent = true, .dynamic = true};
   recipe.maps = {{Operand::q, 64, qk},
@@ -215,7 +239,12 @@ Legality legal_wgmma_backward(const Problem& problem, const WgmmaBackwardSchedul
     return {fmt::format(
         "tile_n is {}, may be 128 (two warpgroups own 64 keys each) or 64 (one owns dV, one dK)", s.tile_n)};
   }
-  if (s.tile_m != 64 && s.tile_m != 128) return {fmt::format("tile_m is {}, may be 64 or 128", s.tile_m)};
+  if (s.tile_m != 64 && s.tile_m != 80 && s.tile_m != 128) {
+    return {fmt::format("tile_m is {}, may be 64, 80 or 128", s.tile_m)};
+  }
+  if (transposes_dq(s) && (!adds_dq(s) || dim != 128)) {
+    return {fmt::format("tile_m 80 adds up dQ (dq1, dq2) of head_dim 128, not dq{} of {}", s.dq, dim)};
+  }
   if (s.stages != 2) return {fmt::format("stages is {}, family wgmma keeps 2 tiles of Q and dO", s.stages)};
   if (is_split(s) && adds_dq(s)) {
     return {"tile_n 64 leaves no warpgroup registers for dQ; use dq0, or tile_n 128"};
@@ -237,10 +266,11 @@ Legality legal_wgmma_backward(const Problem& problem, const WgmmaBackwardSchedul
   }
   const int dk = is_split(s) && dim_v > dim ? 0 : dim / 2;
   const int dv = is_split(s) && dim_v <= dim ? 0 : dim_v / 2;
-  const int dq = adds_dq(s) ? dq_columns(problem, s) / 2 : 0;
-  // S and dP are whole at once before P takes the place of S and dQ is begun.
+  const int dq = adds_dq(s) ? dq_product(problem, s).columns / 2 : 0;
+  // S and dP are whole at once before P takes the place of S and dQ is begun, or dS that of both.
+  const int beside_dq = transposes_dq(s) ? s.tile_m / 4 : s.tile_m / 4 + s.tile_m / 2;
   const int scores = is_split(s) ? s.tile_m / 4 + s.tile_m / 2
-                                 : std::max(dq + s.tile_m / 4 + s.tile_m / 2, s.tile_m / 2 + s.tile_m / 2);
+                                 : std::max(dq + beside_dq, s.tile_m / 2 + s.tile_m / 2);
   const int needed = dk + dv + scores + kOtherRegisters;
   if (needed > kConsumerRegisters) {
     return {fmt::format(

@@ -4,12 +4,9 @@
 #include "parts/wgmma_backward/feed.cuh"
 #include "parts/wgmma_backward/keys.cuh"
 #include "parts/wgmma_backward/layout.cuh"
-/*%#dq_sums%*/
+/*%#dq%*/
 #include "parts/wgmma_backward/sums.cuh"
-/*%/dq_sums%*/
-/*%#dq_turns%*/
-#include "parts/wgmma_backward/turns.cuh"
-/*%/dq_turns%*/
+/*%/dq%*/
 #include "ptx/setmaxnreg.cuh"
 #include "ptx/shared.cuh"
 #include "ptx/tma.cuh"
@@ -39,18 +36,15 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     if (threadIdx.x == 0) feed<FeedKQ>(map_k, map_q, p.lse_log2, p, shared);
     if (threadIdx.x == 32) feed<FeedVDo>(map_v, map_dout, p.delta, p, shared);
     if (threadIdx.x == 64) send_gradients(map_dk, map_dv, p, shared);
-    /*%#dq_turns%*/
-    if (threadIdx.x == 96) keep_turns(p, shared);
-    /*%/dq_turns%*/
-    /*%#dq_sums%*/
+    /*%#dq%*/
     if (threadIdx.x >= 96) convert_sums<2>(p);
-    /*%/dq_sums%*/
+    /*%/dq%*/
   } else {
     take_registers<kConsumerRegisters>();
     KeyOwner owner(p, shared, warpgroup - 1);
     owner.run();
-    /*%#dq_sums%*/
+    /*%#dq%*/
     convert_sums<8>(p);
-    /*%/dq_sums%*/
+    /*%/dq%*/
   }
 }

@@ -133,32 +133,33 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
     /*%/split_kv%*/
 
     int stage = 0;
-    // S of kBlockN keys of tile n.
-    const auto multiply = [&](float(&scores)[kRowTiles][kBlockN / 2], int block) {
+    // S of as many keys of tile n as there are scores for, from its key `first` on.
+    const auto multiply = [&](auto& scores, int first) {
       /*%^async%*/
       // Computed anew in each step, as v_lane is: registers are short beside copies that wait in them.
       const unsigned q_lane = start_q(thread_index()), k_lane = start_k(thread_index());
       /*%/async%*/
 #pragma unroll
-      for (int r = 0; r < kRowTiles; ++r) {
+      for (auto& row : scores) {
 #pragma unroll
-        for (int i = 0; i < kBlockN / 2; ++i) scores[r][i] = 0;
+        for (float& score : row) score = 0;
       }
+      const unsigned k_block = k_lane + stage * kSlotBytes + first * TileQK::kPitch;
 #pragma unroll
       for (int i = 0; i < kStepsQK; ++i) {
         /*%#q_in_regs%*/
-        multiply_qk(scores, q[i], k_lane + stage * kSlotBytes, block, i);
+        multiply_qk(scores, q[i], k_block, i);
         /*%/q_in_regs%*/
         /*%^q_in_regs%*/
         unsigned q[kRowTiles][4];
         load_q(q, q_lane, i);
-        multiply_qk(scores, q, k_lane + stage * kSlotBytes, block, i);
+        multiply_qk(scores, q, k_block, i);
         /*%/q_in_regs%*/
       }
     };
     // Keys that the diagonal or the end of K hides from a row.
-    const auto mask = [&](float(&scores)[kRowTiles][kBlockN / 2], int block) {
-      const int first_key = n * kTileN + block * kBlockN;
+    const auto mask = [&](auto& scores, int first) {
+      const int first_key = n * kTileN + first;
 #pragma unroll
       for (int r = 0; r < kRowTiles; ++r) {
         /*%#causal%*/
@@ -215,13 +216,13 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
       /*%/async%*/
     };
     /*%/split_kv%*/
-    // Does the warp see the first key of a block of a masked tile, or is all of it right of the diagonal?
-    const auto seen = [&](int block) {
+    // Does the warp see that key of a masked tile, or is it hidden, as all after it?
+    const auto seen = [&](int key) {
       /*%#causal%*/
-      return n * kTileN + block * kBlockN < seen_by_first + warp_row + kRowsPerWarp - 1;
+      return n * kTileN + key < seen_by_first + warp_row + kRowsPerWarp - 1;
       /*%/causal%*/
       /*%^causal%*/
-      return true;
+      return n * kTileN + key < params.seqlen_k;
       /*%/causal%*/
     };
 
@@ -276,19 +277,19 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
           rows[r].sum[1] += sum[r][1];
         }
 #pragma unroll
-        for (int i = 0; i < kBlockN / 16; ++i) multiply_pv(output, p[i], v_lane + stage * kSlotBytes, 0, i);
+        for (int i = 0; i < kBlockN / 16; ++i) multiply_pv(output, p[i], v_lane + stage * kSlotBytes, i);
       }
       stage = stage + 1 == kStages ? 0 : stage + 1;
     }
     /*%/optimistic%*/
     /*%^optimistic%*/
     // Softmax of a block's scores, and O += P V.
-    const auto accumulate = [&](const float(&scores)[kRowTiles][kBlockN / 2], int block) {
+    const auto accumulate = [&](const auto& scores, int first) {
       raise(rows, output, scores, params.scale_log2);
       /*%^async%*/
       const unsigned v_lane = start_v(thread_index());
       /*%/async%*/
-      add_pv(rows, output, scores, v_lane + stage * kSlotBytes, block, params.scale_log2);
+      add_pv(rows, output, scores, v_lane + stage * kSlotBytes + first * TileV::kPitch, params.scale_log2);
     };
     for (; n >= unmasked_end; --n) {
       begin();
@@ -302,13 +303,15 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
       }
       /*%/split_kv%*/
       /*%^split_kv%*/
-#pragma unroll
-      for (int block = 0; block < kBlocks; ++block) {
-        if (!seen(block)) break;
-        float scores[kRowTiles][kBlockN / 2];
-        multiply(scores, block);
-        mask(scores, block);
-        accumulate(scores, block);
+      // A few keys at a time, in a loop that stays one: less of a diagonal tile is computed in vain, and
+      // there is less to compile.
+      constexpr int kMaskedN = kBlockN % 32 == 0 ? 32 : 16;
+#pragma unroll 1
+      for (int first = 0; first < kTileN && seen(first); first += kMaskedN) {
+        float scores[kRowTiles][kMaskedN / 2];
+        multiply(scores, first);
+        mask(scores, first);
+        accumulate(scores, first);
       }
       /*%/split_kv%*/
       stage = stage + 1 == kStages ? 0 : stage + 1;
@@ -328,8 +331,8 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
       multiply(scores[0], 0);
 #pragma unroll
       for (int block = 0; block < kBlocks; ++block) {
-        if (block + 1 < kBlocks) multiply(scores[(block + 1) % 2], block + 1);
-        accumulate(scores[block % 2], block);
+        if (block + 1 < kBlocks) multiply(scores[(block + 1) % 2], (block + 1) * kBlockN);
+        accumulate(scores[block % 2], block * kBlockN);
       }
       /*%/split_kv%*/
       stage = stage + 1 == kStages ? 0 : stage + 1;

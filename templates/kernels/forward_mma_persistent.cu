@@ -63,7 +63,7 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
       for (int i = 0; i < kStepsQK; ++i) {
         unsigned q[kRowTiles][4];
         load_q(q, q_lane, i);
-        multiply_qk(scores, q, k_lane, 0, i);
+        multiply_qk(scores, q, k_lane, i);
       }
     };
     // Its second half begins when V has arrived and no warp reads K any more; in the tile's last step, nor Q.
@@ -80,7 +80,7 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
     };
     const auto accumulate = [&](const float(&scores)[kRowTiles][kBlockN / 2]) {
       raise(rows, output, scores, params.scale_log2);
-      add_pv(rows, output, scores, v_lane, 0, params.scale_log2);
+      add_pv(rows, output, scores, v_lane, params.scale_log2);
     };
 
     if (params.seqlen_k < (last + 1) * kTileN) {

@@ -170,6 +170,17 @@ TEST_CASE("mma-backward: what does not divide or fit is said") {
         "(8)");
 }
 
+TEST_CASE("backward wgmma: what its tiles of queries need") {
+  Problem gradients{.pass = Pass::backward, .head_dim = 128};
+  CHECK(reason(gradients, "wgmma-backward:m80n128s2dq2t1", "sm_90a").empty());
+  CHECK(reason(gradients, "wgmma-backward:m96n128s2", "sm_90a") == "tile_m is 96, may be 64, 80 or 128");
+  CHECK(reason(gradients, "wgmma-backward:m80n128s2dq0", "sm_90a") ==
+        "tile_m 80 adds up dQ (dq1, dq2) of head_dim 128, not dq0 of 128");
+  gradients.head_dim = 96;
+  CHECK(reason(gradients, "wgmma-backward:m80n128s2", "sm_90a") ==
+        "tile_m 80 adds up dQ (dq1, dq2) of head_dim 128, not dq1 of 96");
+}
+
 TEST_CASE("render throws legal()'s sentence, and validate()'s before it") {
   CHECK_THROWS_WITH_AS(render(kBf16, parse_schedule("mma:m64n64w4s1kv1"), target_of("sm_75")),
                        "bf16 needs tensor cores of sm_80 or later, this is sm_75; use dtype fp16", Error);

@@ -36,7 +36,9 @@ const std::vector<const char*> kD64{"wgmma-backward:m128n128s2",    "wgmma-backw
                                     "wgmma-backward:m128n128s2t2",  "wgmma-backward:m128n128s2dq0",
                                     "wgmma-backward:m128n128s2dq2", "wgmma-backward:m128n128s2dq2t1",
                                     "wgmma-backward:m64n64s2dq0"};
-const std::vector<const char*> kD128{"wgmma-backward:m64n128s2",    "wgmma-backward:m64n128s2t1",
+const std::vector<const char*> kD128{"wgmma-backward:m80n128s2",    "wgmma-backward:m80n128s2t1",
+                                     "wgmma-backward:m80n128s2dq2", "wgmma-backward:m64n128s2",
+                                     "wgmma-backward:m64n128s2t1",
                                      "wgmma-backward:m64n128s2dq0", "wgmma-backward:m64n128s2dq2t1",
                                      "wgmma-backward:m64n128s2dq2", "wgmma-backward:m64n64s2dq0"};
 // Ragged ends, keys before the first query's diagonal, a group of heads, several tiles.
@@ -81,7 +83,8 @@ TEST_CASE("no keys, no queries, one of each, rows that see no key") {
                                                {.heads = 6, .heads_kv = 2, .seqlen_q = 300, .seqlen_k = 77},
                                                {.heads = 2, .seqlen_q = 64, .seqlen_k = 383}}) {
     // Who adds to dQ first, and last, is who may be nobody.
-    for (const char* schedule : {"wgmma-backward:m64n128s2", "wgmma-backward:m64n128s2dq2"}) {
+    for (const char* schedule :
+         {"wgmma-backward:m64n128s2", "wgmma-backward:m80n128s2", "wgmma-backward:m64n128s2dq2"}) {
       for (const bool causal : {false, true}) check(schedule, {{.head_dim = 128, .causal = causal}, shape});
     }
     check("wgmma-backward:m128n128s2dq0", {{.head_dim = 64, .causal = true}, shape});

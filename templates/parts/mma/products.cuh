@@ -18,14 +18,14 @@ __device__ __forceinline__ void load_q(unsigned (&q)[kRowTiles][4], unsigned q_l
   for (int r = 0; r < kRowTiles; ++r) ldmatrix(q[r], TileQK::step(q_lane, 16 * r, 2 * step));
 }
 
-// scores += Q K^T over 16 columns and the tile's block-th kBlockN keys.
-__device__ __forceinline__ void multiply_qk(float (&scores)[kRowTiles][kBlockN / 2],
-                                            const unsigned (&q)[kRowTiles][4], unsigned k_lane, int block,
-                                            int step) {
+// scores += Q K^T over 16 columns and as many keys as there are scores for.
+template <int kScores>
+__device__ __forceinline__ void multiply_qk(float (&scores)[kRowTiles][kScores],
+                                            const unsigned (&q)[kRowTiles][4], unsigned k_lane, int step) {
 #pragma unroll
-  for (int j = 0; j < kBlockN / 16; ++j) {
+  for (int j = 0; j < kScores / 8; ++j) {
     unsigned k[4];
-    ldmatrix(k, TileQK::step(k_lane, block * kBlockN + 16 * j, 2 * step));
+    ldmatrix(k, TileQK::step(k_lane, 16 * j, 2 * step));
 #pragma unroll
     for (int r = 0; r < kRowTiles; ++r) {
       mma(&scores[r][8 * j], q[r], k[0], k[1]);
@@ -34,14 +34,13 @@ __device__ __forceinline__ void multiply_qk(float (&scores)[kRowTiles][kBlockN /
   }
 }
 
-// output += P V over the block's step-th 16 keys, all columns.
+// output += P V over the step-th 16 keys, all columns.
 __device__ __forceinline__ void multiply_pv(float (&output)[kRowTiles][kHeadDimV / 2],
-                                            const unsigned (&p)[kRowTiles][4], unsigned v_lane, int block,
-                                            int step) {
+                                            const unsigned (&p)[kRowTiles][4], unsigned v_lane, int step) {
 #pragma unroll
   for (int j = 0; j < TileV::kChunks / 2; ++j) {
     unsigned v[4];
-    ldmatrix_transposed(v, TileV::step(v_lane, block * kBlockN + 16 * step, 2 * j));
+    ldmatrix_transposed(v, TileV::step(v_lane, 16 * step, 2 * j));
 #pragma unroll
     for (int r = 0; r < kRowTiles; ++r) {
       mma(&output[r][8 * j], p[r], v[0], v[1]);

@@ -5,9 +5,10 @@
 #include "parts/mma/softmax.cuh"
 
 // Moves the shifts of the warp's rows if a score of any of them asks for it.
+template <int kScores>
 __device__ __forceinline__ void raise(SoftmaxRows (&rows)[kRowTiles],
                                       float (&output)[kRowTiles][kHeadDimV / 2],
-                                      const float (&scores)[kRowTiles][kBlockN / 2], float scale_log2) {
+                                      const float (&scores)[kRowTiles][kScores], float scale_log2) {
   float peak[kRowTiles][2];
   bool move = false;
 #pragma unroll
@@ -22,16 +23,17 @@ __device__ __forceinline__ void raise(SoftmaxRows (&rows)[kRowTiles],
 }
 
 // O += P V, P from the scores as the shifts are.
+template <int kScores>
 __device__ __forceinline__ void add_pv(SoftmaxRows (&rows)[kRowTiles],
                                        float (&output)[kRowTiles][kHeadDimV / 2],
-                                       const float (&scores)[kRowTiles][kBlockN / 2], unsigned v_lane,
-                                       int block, float scale_log2) {
+                                       const float (&scores)[kRowTiles][kScores], unsigned v_lane,
+                                       float scale_log2) {
 #pragma unroll
-  for (int i = 0; i < kBlockN / 16; ++i) {
+  for (int i = 0; i < kScores / 8; ++i) {
     unsigned p[kRowTiles][4];
 #pragma unroll
     for (int r = 0; r < kRowTiles; ++r)
       exponentiate(rows[r].shift, &scores[r][8 * i], p[r], rows[r].sum, scale_log2);
-    multiply_pv(output, p, v_lane, block, i);
+    multiply_pv(output, p, v_lane, i);
   }
 }

@@ -3,9 +3,9 @@
 #pragma once
 #include "params/backward.h"
 #include "parts/wgmma_backward/layout.cuh"
-/*%#dq_sums%*/
+/*%#dq%*/
 #include "parts/wgmma_backward/sums.cuh"
-/*%/dq_sums%*/
+/*%/dq%*/
 #include "parts/wgmma_backward/tiles.cuh"
 #include "ptx/bulk.cuh"
 #include "ptx/mbarrier.cuh"
@@ -31,23 +31,23 @@ __device__ __forceinline__ void feed(const TensorMap& map_keys, const TensorMap&
   constexpr int kKeysBytes = What::kPanels * kTileN * kRowBytes;
   constexpr int kRowsBytes = What::kPanels * kTileM * kRowBytes;
   int step = 0;  // of the CTA, over all its tiles
-  /*%#rotated%*/
+  /*%#waits_for_later%*/
   int before = -1;
-  /*%/rotated%*/
+  /*%/waits_for_later%*/
 #pragma unroll 1
   for (int round = 0;; ++round) {
-    /*%#rotated%*/
+    /*%#waits_for_later%*/
     if (What::kDeals && may_wait_for_next(before, p)) {
       const int last = round - 1;
       mbarrier_wait(shared + kKeysEmpty + 8 * (last % kKeyStages), last / kKeyStages % 2);
     }
-    /*%/rotated%*/
+    /*%/waits_for_later%*/
     const int index =
         What::kDeals ? take_ticket(shared, round, tile_count(p), p) : read_ticket(shared, round);
     if (index < 0) return;
-    /*%#rotated%*/
+    /*%#waits_for_later%*/
     before = index;
-    /*%/rotated%*/
+    /*%/waits_for_later%*/
     const KeyTile tile = tile_at(index, p);
     const int stage_of_keys = round % kKeyStages;
     mbarrier_wait(shared + kKeysEmpty + 8 * stage_of_keys, round / kKeyStages % 2 ^ 1);
@@ -78,22 +78,28 @@ __device__ __forceinline__ void feed(const TensorMap& map_keys, const TensorMap&
 // when they have left.
 __device__ __forceinline__ void send_gradients(const TensorMap& map_dk, const TensorMap& map_dv,
                                                const BackwardParams& p, unsigned shared) {
+  /*%#dq%*/
+  int step = 0;  // of the CTA, over all its tiles
+  /*%/dq%*/
 #pragma unroll 1
   for (int round = 0;; ++round) {
     const int index = read_ticket(shared, round);
     if (index < 0) return;
     const KeyTile tile = tile_at(index, p);
     const int stage = round % kKeyStages;
+    /*%#dq%*/
+    order_shares(tile, step, p, shared);
+    /*%/dq%*/
     mbarrier_wait(shared + kDvStaged + 8 * stage, round / kKeyStages % 2);
     store_tile<kPanelsV, kBoxPanelsV, kTileN>(map_dv, shared + kV + stage * kVBytes, tile.key, tile.head_kv,
                                               tile.batch);
     mbarrier_wait(shared + kDkStaged + 8 * stage, round / kKeyStages % 2);
     store_tile<kPanelsQk, kBoxPanelsQk, kTileN>(map_dk, shared + kK + stage * kKBytes, tile.key, tile.head_kv,
                                                 tile.batch);
-    /*%#dq_sums%*/
+    /*%#dq%*/
     // dK was staged after the tile's last addition to dQ.
     note_tile_added(tile.batch * p.heads_kv + tile.head_kv, p);
-    /*%/dq_sums%*/
+    /*%/dq%*/
     tma_store_wait_read();
     mbarrier_arrive(shared + kKeysEmpty + 8 * stage);
   }

@@ -14,6 +14,9 @@
 /*%#dq%*/
 #include "ptx/reduction.cuh"
 /*%/dq%*/
+/*%#dq_transposed%*/
+#include "ptx/stmatrix_transposed.cuh"
+/*%/dq_transposed%*/
 #include "ptx/wgmma.cuh"
 
 struct KeyOwner {
@@ -29,7 +32,7 @@ struct KeyOwner {
   unsigned p[kTileM / 4];   // of the step, transposed, as pairs
   unsigned ds[kTileM / 4];  // likewise
   /*%#dq%*/
-  float dq[kDqColumns / 2];
+  float dq[kDqN / 2];
   // Where the dQ of the step before belongs, in units of 16 bytes: no Hopper has memory for 2^32 of them.
   unsigned place = 0;
   /*%/dq%*/
@@ -53,16 +56,28 @@ struct KeyOwner {
     // The first step of all has the stage to itself, and the stage of zeros counts as step -1's.
     mbarrier_wait(shared + kExchangeEmpty + 8 * stage, (step >> 1 & 1) ^ 1 ^ stage);
     const unsigned to = shared + kExchange + stage * kDsBytes;
+    /*%^dq_transposed%*/
     // Not worked out for the loop: its eight places would stay in registers.
     const unsigned piece = static_cast<unsigned>(anew(static_cast<int>(fragment)));
 #pragma unroll
     for (int i = 0; i < kTileM / 16; ++i) {
       stmatrix(to + at_column_step<kTileN>(piece, i), ds[4 * i], ds[4 * i + 1], ds[4 * i + 2], ds[4 * i + 3]);
     }
+    /*%/dq_transposed%*/
+    /*%#dq_transposed%*/
+    // A row a query, this warpgroup's keys in a panel of its own.
+    const int thread = anew(lane());
+    const unsigned piece = to + warpgroup * kTileM * kRowBytes + (thread / 16 * 8 + thread % 8) * kRowBytes +
+                           ((2 * warp_of_warpgroup() + thread / 8 % 2) ^ thread % 8) * 16;
+#pragma unroll
+    for (int i = 0; i < kTileM / 16; ++i) {
+      stmatrix_transposed(piece + 16 * i * kRowBytes, ds[4 * i], ds[4 * i + 1], ds[4 * i + 2], ds[4 * i + 3]);
+    }
+    /*%/dq_transposed%*/
     arrive_written(shared + kExchangeFull + 8 * stage);
   }
 
-  // dQ of the step before: this warpgroup's 64 queries, or its 64 columns where there are but 64 queries. A
+  // dQ of the step before: this warpgroup's 64 queries, or its 64 columns where there are fewer queries. A
   // tile's first step multiplies what is there and drops the result: a branch here would make ptxas wait for
   // every product at once (its warning C7514).
   __device__ __forceinline__ void issue_dq(int before) {
@@ -70,12 +85,21 @@ struct KeyOwner {
     mbarrier_wait(shared + kExchangeFull + 8 * stage, before >> 1 & 1);
     const unsigned ds_tile = shared + kExchange + stage * kDsBytes, keys = k_tile();
     const unsigned panel = warpgroup * kTileN * kRowBytes;
+    /*%^dq_transposed%*/
     const unsigned long long a = wgmma_descriptor(kTileM == 128 ? ds_tile + panel : ds_tile, 0);
     const unsigned long long b = wgmma_descriptor(kTileM == 128 ? keys : keys + panel, 0);
     wgmma_fence();
     wgmma_dq_first(dq, a, b);
 #pragma unroll
     for (int i = 1; i < kTileN / 16; ++i) wgmma_dq_next(dq, a + i * kSixteenRows, b + i * kSixteenRows);
+    /*%/dq_transposed%*/
+    /*%#dq_transposed%*/
+    const unsigned long long a = wgmma_descriptor(keys + panel, 0), b = wgmma_descriptor(ds_tile, 0);
+    wgmma_fence();
+    wgmma_dq_first(dq, a, b);
+#pragma unroll
+    for (int i = 1; i < kTileN / 16; ++i) wgmma_dq_next(dq, a + i * kSixteenRows, b + column_step<kTileM>(i));
+    /*%/dq_transposed%*/
     wgmma_commit();
   }
 
@@ -87,75 +111,30 @@ struct KeyOwner {
   // dQ's sums lie as accumulators do (ptx/wgmma.cuh): 16 bytes a lane, next to each other.
   __device__ __forceinline__ void add_dq() const {
     float* sums = params.dq_sum + 4ull * place;
-    /*%#dq_turns%*/
     const int before = step - 1;
     mbarrier_wait(shared + kMayAdd + 8 * (before & 1), before >> 1 & 1);
-    const uint4 order = load_shared_16(shared + kOrders + 16 * (before & 1));
-    if ((order.x & kConverts) != 0) {
-      convert_dq(sums, order);
-    } else if ((order.x & kStores) != 0) {
+    if (load_shared(shared + kStores + 4 * (before & 1)) != 0) {
 #pragma unroll
-      for (int j = 0; j < kDqColumns / 8; ++j) {
+      for (int j = 0; j < kDqN / 8; ++j) {
         if (has_columns(j)) {
           __stcg(reinterpret_cast<float4*>(sums + 512 * j),
                  float4{dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]});
         }
       }
-    } else
-    /*%/dq_turns%*/
-    {
+    } else {
 #pragma unroll
-      for (int j = 0; j < kDqColumns / 8; ++j) {
+      for (int j = 0; j < kDqN / 8; ++j) {
         if (has_columns(j))
           add_global(sums + 512 * j, dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]);
       }
     }
-    /*%#dq_turns%*/
     __syncwarp();
     arrive_once(shared + kAdded + 8 * (before & 1));
-    /*%/dq_turns%*/
   }
-
-  /*%#dq_turns%*/
-  // The last tile's share and all others', scaled and rounded, to dQ.
-  __device__ __forceinline__ void convert_dq(const float* sums, const uint4& order) const {
-    const int thread = anew(threadIdx.x % 128);
-    const int row = (kTileM == 128 ? 64 * warpgroup : 0) + thread / 32 * 16 + thread % 32 / 4;
-    const int column = (kTileM == 128 ? 0 : 64 * warpgroup) + 2 * (thread % 4);
-    const int rows = static_cast<int>(order.y);
-    auto* low = reinterpret_cast<unsigned short*>(static_cast<unsigned long long>(order.w) << 32 | order.z) +
-                row * params.dq_row + column;
-    unsigned short* high = low + 8 * params.dq_row;
-    const bool others = (order.x & kStores) == 0;
-    constexpr int kGroups = kDqColumns / 8;
-    constexpr int kAtOnce = (kGroups + 1) / 2;  // loads in flight: registers are few
-#pragma unroll
-    for (int first = 0; first < kGroups; first += kAtOnce) {
-      const int end = first + kAtOnce < kGroups ? first + kAtOnce : kGroups;
-      float4 sum[kAtOnce];
-#pragma unroll
-      for (int j = first; j < end; ++j) {
-        if (!has_columns(j)) continue;
-        sum[j - first] = others ? __ldcg(reinterpret_cast<const float4*>(sums + 512 * j)) : float4{};
-      }
-#pragma unroll
-      for (int j = first; j < end; ++j) {
-        if (!has_columns(j)) continue;
-        const float4 other = sum[j - first];
-        const float scale = params.scale;
-        const unsigned upper = pack((other.x + dq[4 * j]) * scale, (other.y + dq[4 * j + 1]) * scale);
-        const unsigned lower = pack((other.z + dq[4 * j + 2]) * scale, (other.w + dq[4 * j + 3]) * scale);
-        if (row < rows) *reinterpret_cast<unsigned*>(low + 8 * j) = upper;
-        if (row + 8 < rows) *reinterpret_cast<unsigned*>(high + 8 * j) = lower;
-      }
-    }
-  }
-  /*%/dq_turns%*/
   /*%/dq%*/
 
-  // One step: S, under which the queries' statistics are read; dP under the exponentials; dV and the dQ of
-  // the step before under dS. dQ leaves before dK is begun: S takes its registers next, and must wait until
-  // they have been read, which additions take several hundred clocks to do.
+  // One step: S, under which the queries' statistics are read; dP under the exponentials; then dS and the
+  // gradients. `first`: the tile's first one, before which there is no dQ.
   __device__ __forceinline__ void compute_step(int first_key, int query, bool first) {
     const int stage = step & 1, parity = step >> 1 & 1;
     float s[kTileM / 2], dp[kTileM / 2];
@@ -178,10 +157,32 @@ struct KeyOwner {
     /*%/turns%*/
     if (needs_mask(first_key, query, params)) mask(s, first_key, query, params);
     exponentiate(p, s, lse, params.scale_log2);
-    issue_gradient_v<kTileM>(dv, p, dout);
+    /*%^dq_transposed%*/
+    add_gradients(dp, q, dout, first);
+    /*%/dq_transposed%*/
+    /*%#dq_transposed%*/
+    add_gradients_of_80(dp, q, dout, first);
+    /*%/dq_transposed%*/
+  }
+
+  __device__ __forceinline__ void pass_short_turn() const {
     /*%#short_turns%*/
     named_barrier_arrive(2 - warpgroup, 256);
     /*%/short_turns%*/
+  }
+  __device__ __forceinline__ void pass_long_turn() const {
+    /*%#long_turns%*/
+    named_barrier_arrive(2 - warpgroup, 256);
+    /*%/long_turns%*/
+  }
+
+  /*%^dq_transposed%*/
+  // dV and the dQ of the step before under dS. dQ leaves before dK is begun: S takes its registers next, and
+  // must wait until they have been read, which additions take several hundred clocks to do.
+  __device__ __forceinline__ void add_gradients(float (&dp)[kTileM / 2], unsigned q, unsigned dout,
+                                                bool first) {
+    issue_gradient_v<kTileM>(dv, p, dout);
+    pass_short_turn();
     /*%#dq%*/
     issue_dq(step - 1);
     wgmma_wait<1>();  // P, which dV multiplies, may be read again only now
@@ -193,23 +194,71 @@ struct KeyOwner {
     pin(dv);
     pin(p);
     differentiate(ds, p, dp);
-    /*%#long_turns%*/
-    named_barrier_arrive(2 - warpgroup, 256);
-    /*%/long_turns%*/
+    pass_long_turn();
     /*%#dq%*/
-    share_ds(stage);
+    share_ds(step & 1);
     wgmma_wait<0>();
     pin(dq);
-    arrive_once(shared + kExchangeEmpty + 8 * (stage ^ 1));
-    /*%^dq_turns%*/
-    if (!first) add_dq();
-    /*%/dq_turns%*/
+    arrive_once(shared + kExchangeEmpty + 8 * (step & 1 ^ 1));
     /*%/dq%*/
+    /*%#dq_sums%*/
+    if (!first) add_dq();
+    /*%/dq_sums%*/
     issue_gradient_qk<kTileM>(dk, ds, q);
     /*%#dq_turns%*/
     if (!first) add_dq();  // dK need not wait for a turn
     /*%/dq_turns%*/
   }
+  /*%/dq_transposed%*/
+
+  /*%#dq_transposed%*/
+  // 80 queries leave no registers for dQ beside dP, nor for S beside dK. So dS is formed under dV, from a
+  // copy of P (what a product reads may not be read beside it), and dQ of the step before comes with dK.
+  __device__ __forceinline__ void add_gradients_of_80(float (&dp)[kTileM / 2], unsigned q, unsigned dout,
+                                                      bool first) {
+    unsigned copy[kTileM / 4];
+#pragma unroll
+    for (int i = 0; i < kTileM / 4; ++i) copy[i] = p[i];
+    issue_gradient_v<kTileM>(dv, p, dout);
+    pass_short_turn();
+    wgmma_wait<1>();
+    pin(dp);
+    differentiate(ds, copy, dp);
+    pass_long_turn();
+    share_ds(step & 1);
+    issue_dq(step - 1);
+    issue_gradient_qk<kTileM>(dk, ds, q);
+    wgmma_wait<1>();
+    pin(dv);
+    pin(p);
+    pin(dq);
+    arrive_once(shared + kExchangeEmpty + 8 * (step & 1 ^ 1));
+    if (!first) add_dq();
+    wgmma_wait<0>();
+    pin(dk);
+    pin(ds);
+  }
+  /*%/dq_transposed%*/
+
+  /*%#diagonal%*/
+  // A tile's first step, where its queries see none of this warpgroup's keys: nothing but a share of zeros.
+  __device__ __forceinline__ void skip_first_step() {
+    const int stage = step & 1, parity = step >> 1 & 1;
+    // Or a later wait would take this step's phase for its own.
+    mbarrier_wait(shared + kQFull + 8 * stage, parity);
+    mbarrier_wait(shared + kDoFull + 8 * stage, parity);
+    /*%#turns%*/
+    named_barrier_sync(1 + warpgroup, 256);
+    named_barrier_arrive(2 - warpgroup, 256);
+    /*%/turns%*/
+#pragma unroll
+    for (int i = 0; i < kTileM / 4; ++i) ds[i] = 0;
+    /*%#dq%*/
+    share_ds(stage);
+    arrive_once(shared + kExchangeEmpty + 8 * (stage ^ 1));
+    /*%/dq%*/
+  }
+  /*%/diagonal%*/
 
   // Q and dO of a step have been read, and the statistics by every lane.
   __device__ __forceinline__ void release_step(int stage) const {
@@ -228,13 +277,24 @@ struct KeyOwner {
 
     const int first_key = tile.key + 64 * warpgroup;
     bool first = true;
-    int m = tile.starts_at();
+    int m = tile.starts_at(), left = tile.steps(params);
     /*%#dq%*/
     place = (tile.first_row(params) + m * kTileM) * (kHeadDim / 4) +
-            warpgroup * 16 * (kTileM == 128 ? kHeadDim : 64) + threadIdx.x % 128;
+            warpgroup * 16 * (kTileM == 128 ? kHeadDim : kTileM) + threadIdx.x % 128;
     /*%/dq%*/
+    /*%#diagonal%*/
+    // Later heads of a group compute theirs in vain: here no product is under way, there ptxas would wait for
+    // every one at once (its warning C7514).
+    if (left > 0 && m * kTileM + kTileM + params.seqlen_k - params.seqlen_q <= first_key) {
+      skip_first_step();
+      first = false;
+      ++step;
+      --left;
+      tile.advance(m);
+    }
+    /*%/diagonal%*/
 #pragma unroll 1
-    for (int left = tile.steps(params); left > 0; --left) {
+    for (; left > 0; --left) {
       compute_step(first_key, m * kTileM, first);
       /*%#dq%*/
       if (!first) {

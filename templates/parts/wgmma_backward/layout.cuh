@@ -39,21 +39,15 @@ constexpr int kExchangeFull = kDoEmpty + 8 * kStages;
 constexpr int kExchangeEmpty = kExchangeFull + 8 * kExchangeStages;
 constexpr int kKRead = kExchangeEmpty + 8 * kExchangeStages;  // by all that read it besides dK's owners
 constexpr int kVRead = kKRead + 8;                            // likewise
-/*%#dq_turns%*/
-constexpr int kMayAdd = kVRead + 8;            // it is this tile's turn to add to a step's dQ
+/*%#dq%*/
+constexpr int kMayAdd = kVRead + 8;            // this tile may add to a step's dQ
 constexpr int kAdded = kMayAdd + 8 * kStages;  // it has
-constexpr int kOrders = kAdded + 8 * kStages;  // how, and where: 16 bytes
-constexpr int kTickets = kOrders + 16 * kStages;
-/*%/dq_turns%*/
-/*%^dq_turns%*/
+constexpr int kStores = kAdded + 8 * kStages;  // whether it stores instead: 4 bytes
+constexpr int kTickets = kStores + 4 * kStages;
+/*%/dq%*/
+/*%^dq%*/
 constexpr int kTickets = kVRead + 8;
-/*%/dq_turns%*/
-
-/*%#dq_turns%*/
-// What an order may ask for, instead of an addition.
-constexpr unsigned kStores = 1;
-constexpr unsigned kConverts = 2;
-/*%/dq_turns%*/
+/*%/dq%*/
 
 #include "parts/wgmma_backward/tickets.cuh"
 static_assert(kTickets + kTicketBytes <= kSharedBytes);
@@ -83,14 +77,12 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
     mbarrier_init(shared + kExchangeFull + 8 * stage, kOwnerWarps);
     mbarrier_init(shared + kExchangeEmpty + 8 * stage, kOwnerWarps);
   }
-  int ticket_readers = kConsumerWarps + 2;  // and two threads that feed and send
-  /*%#dq_turns%*/
-  ++ticket_readers;  // and the one that keeps turns
+  /*%#dq%*/
   for (int stage = 0; stage < kStages; ++stage) {
     mbarrier_init(shared + kMayAdd + 8 * stage, 1);
     mbarrier_init(shared + kAdded + 8 * stage, kConsumerWarps);
   }
-  /*%/dq_turns%*/
-  make_ticket_barriers(shared, ticket_readers);
+  /*%/dq%*/
+  make_ticket_barriers(shared, kConsumerWarps + 2);  // and two threads, that feed and send
   mbarrier_init_fence();
 }

@@ -61,9 +61,14 @@ __device__ __forceinline__ void wgmma_gradient_v(float (&d)[kHeadDimV / 2], cons
 /*%/dv%*/
 
 /*%#dq%*/
-// dQ of 64 rows and kDqColumns columns = dS times K, 16 keys of them. dS lies in shared memory with a row a
-// key, so both factors are read across their rows.
-__device__ __forceinline__ void wgmma_dq_first(float (&d)[kDqColumns / 2], unsigned long long a,
+/*%^dq_transposed%*/
+// dQ of 64 rows and kDqN columns = dS times K, 16 keys of them. dS lies in shared memory with a row a key, so
+// both factors are read across their rows.
+/*%/dq_transposed%*/
+/*%#dq_transposed%*/
+// dQ, transposed, of 64 columns and kDqN rows = K, transposed, times dS, 16 keys of them.
+/*%/dq_transposed%*/
+__device__ __forceinline__ void wgmma_dq_first(float (&d)[kDqN / 2], unsigned long long a,
                                                unsigned long long b) {
   asm volatile(
       /*%#dq_first%*/
@@ -76,7 +81,7 @@ __device__ __forceinline__ void wgmma_dq_first(float (&d)[kDqColumns / 2], unsig
       : "l"(a), "l"(b));
 }
 
-__device__ __forceinline__ void wgmma_dq_next(float (&d)[kDqColumns / 2], unsigned long long a,
+__device__ __forceinline__ void wgmma_dq_next(float (&d)[kDqN / 2], unsigned long long a,
                                               unsigned long long b) {
   asm volatile(
       /*%#dq_next%*/

@@ -1,15 +1,20 @@
-// dQ from the fp32 sums of its shares, in the kernel that adds them. Warps that have nothing else to do take
-// 64 rows after another, as soon as all tiles of a head's keys have added theirs: one beside the consumers
-// from the start, and the consumers when there are no more tiles.
+// dQ from the fp32 sums of its shares, in the kernel that adds them. The tile of keys that starts at a step's
+// queries stores its share, and others add theirs once that is done: so nobody need clear the sums. Warps
+// that have nothing else to do turn them into dQ, one unit of rows after another, as soon as all tiles of a
+// head's keys have added theirs: one warp beside the consumers from the start, and the consumers when there
+// are no more tiles.
 #pragma once
 #include "params/backward.h"
 #include "parts/wgmma_backward/layout.cuh"
+#include "parts/wgmma_backward/sum_pieces.cuh"
+#include "parts/wgmma_backward/tiles.cuh"
+#include "parts/wgmma_backward/turns.cuh"
 #include "ptx/acquire_release.cuh"
-#include "ptx/convert.cuh"
+#include "ptx/mbarrier.cuh"
+#include "ptx/shared.cuh"
 
-constexpr int kUnitRows = 64;
-// A counter for each 64 rows is one more than needed: one, and one for each K/V head.
-static_assert(kBackwardRowPadding / kBackwardCounterRows >= 2);
+// Counters: one for each step's queries, after those of others, of which every head has room for two.
+static_assert(kTileM >= 2 * kBackwardCounterRows && kBackwardRowPadding / kBackwardCounterRows / 2 >= 2);
 
 __device__ __forceinline__ int* units_taken(const BackwardParams& p) {
   return p.counters;
@@ -19,15 +24,76 @@ __device__ __forceinline__ int* tiles_added(int head_kv, const BackwardParams& p
   return p.counters + 1 + head_kv;
 }
 
+// Shares of step m's queries that have left: one for the first, and others where they take turns. Heads are
+// query heads, counted over the batch.
+__device__ __forceinline__ int* shares_left(int head, int m, const BackwardParams& p) {
+  const int steps = anew(p.padded_q) / (2 * kBackwardCounterRows);  // room for them
+  return p.counters + (anew(p.batch) * p.heads + head) * steps + m;
+}
+
+// A thread beside the consumers tells them at each step of a tile how its share of dQ leaves, once it may.
+__device__ __forceinline__ void order_shares(const KeyTile& tile, int& step, const BackwardParams& p,
+                                             unsigned shared) {
+  Turn turn(tile, p);
+  int head = tile.batch * p.heads + tile.head_kv * p.group;
+  int m = tile.starts_at();
+#pragma unroll 1
+  for (int left = tile.steps(p); left > 0; --left, ++step) {
+    int* const shares = shares_left(head, m, p);
+    /*%#dq_turns%*/
+    const int awaited = turn.number;
+    /*%/dq_turns%*/
+    /*%^dq_turns%*/
+    const int awaited = min(turn.number, 1);
+    /*%/dq_turns%*/
+    if (awaited > 0) {
+      while (load_acquire(shares) < awaited) continue;
+    }
+    store_shared(shared + kStores + 4 * (step & 1), static_cast<unsigned>(turn.number == 0));
+    mbarrier_arrive(shared + kMayAdd + 8 * (step & 1));
+    mbarrier_wait(shared + kAdded + 8 * (step & 1), step >> 1 & 1);
+    /*%#dq_turns%*/
+    add_release(shares, 1);
+    /*%/dq_turns%*/
+    /*%^dq_turns%*/
+    if (turn.number == 0) add_release(shares, 1);
+    /*%/dq_turns%*/
+    const bool next_head = tile.advance(m);
+    if (next_head) ++head;
+    turn.move_to(m, next_head, tile, p);
+  }
+}
+
 // All that a tile adds to dQ has been added. Where there are no queries there are no counters.
 __device__ __forceinline__ void note_tile_added(int head_kv, const BackwardParams& p) {
   if (p.seqlen_q > 0) add_release(tiles_added(head_kv, p), 1);
 }
 
-// Takes units, in the order in which heads come, until there are no more. A lane has kAtOnce loads in flight, as
-// many as it has registers for.
-// The sums lie as wgmma's accumulators do (ptx/wgmma.cuh), in cells of 64 rows and up to 64 columns: for every
-// eight columns, each of 128 threads has four. A head's cells follow each other row of cells by row of cells.
+// dQ of a unit, from `row` of a head (over the batch) on. A lane has kAtOnce loads in flight, as many as it
+// has registers for.
+template <int kAtOnce>
+__device__ __forceinline__ void convert_unit(int head, int row, const BackwardParams& p) {
+  DqRows to(head, row, p);
+  const float* sums = sums_of(head, row, p) + 4 * lane();
+#pragma unroll 1
+  for (; row < to.end; row += kPieceRows) {
+#pragma unroll
+    for (int first = 0; first < kPiecesAcross; first += kAtOnce) {
+      const int behind = first + kAtOnce < kPiecesAcross ? first + kAtOnce : kPiecesAcross;
+      float4 sum[kAtOnce];
+#pragma unroll
+      for (int i = first; i < behind; ++i) {
+        sum[i - first] = __ldcg(reinterpret_cast<const float4*>(sums + piece_offset(i)));
+      }
+#pragma unroll
+      for (int i = first; i < behind; ++i) to.write(i, sum[i - first]);
+    }
+    sums += kRowsApart;
+    to.advance();
+  }
+}
+
+// Takes units, in the order in which heads come, until there are no more.
 template <int kAtOnce>
 __device__ __forceinline__ void convert_sums(const BackwardParams& p) {
   if (p.seqlen_q == 0) return;
@@ -39,40 +105,12 @@ __device__ __forceinline__ void convert_sums(const BackwardParams& p) {
     const int units_of_head = (anew(p.seqlen_q) + kUnitRows - 1) / kUnitRows;
     const int head = unit / units_of_head;  // over the batch
     if (head >= anew(p.batch) * p.heads) return;
+    const int row = (unit - head * units_of_head) * kUnitRows;
+    /*%#causal%*/
+    // Nobody comes to queries that see no key; their dQ is zero already.
+    if ((row / kTileM + 1) * kTileM + anew(p.seqlen_k) <= p.seqlen_q) continue;
+    /*%/causal%*/
     while (load_acquire(tiles_added(head / anew(p.group), p)) < p.tiles) __nanosleep(256);
-
-    int row = (unit - head * units_of_head) * kUnitRows;
-    const float* sums =
-        p.dq_sum + (static_cast<long long>(head) * anew(p.padded_q) + row) * kHeadDim + 4 * lane();
-    const int end = min(row + kUnitRows, p.seqlen_q);
-    const int thread = anew(lane());
-    row += thread / 4;
-    const int batch = head / anew(p.heads);
-    auto* low = static_cast<unsigned short*>(p.dq) + batch * p.dq_batch +
-                (head - batch * anew(p.heads)) * p.dq_head + row * p.dq_row + 2 * (thread % 4);
-    // 16 rows at a time: this lane's pairs are in two of them, 8 apart.
-#pragma unroll 1
-    for (; row < end; row += 16) {
-      unsigned short* const high = low + 8 * p.dq_row;
-#pragma unroll
-      for (int first = 0; first < kHeadDim / 8; first += kAtOnce) {
-        const int behind = first + kAtOnce < kHeadDim / 8 ? first + kAtOnce : kHeadDim / 8;
-        float4 sum[kAtOnce];
-#pragma unroll
-        for (int j = first; j < behind; ++j) {
-          sum[j - first] = __ldcg(reinterpret_cast<const float4*>(sums + 512 * j));
-        }
-#pragma unroll
-        for (int j = first; j < behind; ++j) {
-          const float4 four = sum[j - first];
-          const unsigned upper = pack(four.x * p.scale, four.y * p.scale);
-          const unsigned lower = pack(four.z * p.scale, four.w * p.scale);
-          *reinterpret_cast<unsigned*>(low + 8 * j) = upper;
-          if (row + 8 < end) *reinterpret_cast<unsigned*>(high + 8 * j) = lower;
-        }
-      }
-      sums += 128;
-      low = high + 8 * p.dq_row;
-    }
+    convert_unit<kAtOnce>(head, row, p);
   }
 }

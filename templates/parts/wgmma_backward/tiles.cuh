@@ -2,9 +2,9 @@
 #pragma once
 #include "params/backward.h"
 #include "parts/wgmma_backward/tickets.cuh"
-/*%#rotated%*/
+/*%#dq%*/
 #include "ptx/acquire_release.cuh"
-/*%/rotated%*/
+/*%/dq%*/
 
 struct KeyTile {
   int key;  // the first
@@ -41,19 +41,29 @@ __device__ __forceinline__ int tile_count(const BackwardParams& p) {
   return p.tiles * p.heads_kv * p.batch;
 }
 
-/*%#rotated%*/
+/*%#waits_for_later%*/
+/*%#spread_heads%*/
+// So many heads at least are at work at once: else the tiles of the last one would wait for long for those
+// that are not taken yet.
+constexpr int kHeadsAtOnce = 2;
+/*%/spread_heads%*/
+/*%^spread_heads%*/
+constexpr int kHeadsAtOnce = 1;
+/*%/spread_heads%*/
+
 // Whether all tiles of a head can be at work at once (the launch is cooperative), and so may wait for any of
 // the others.
 __device__ __forceinline__ bool all_at_once(const BackwardParams& p) {
-  return anew(p.tiles) <= grid_size();
+  return kHeadsAtOnce * anew(p.tiles) <= grid_size();
 }
 
-// Whether a CTA's tile `index` may have to wait for the tile that is taken next, so that the CTA must not take
-// that one yet: both are of one head.
+// Whether a CTA's tile `index` may have to wait for the tile that is taken next, so that the CTA must not
+// take that one yet: both are of one head.
 __device__ __forceinline__ bool may_wait_for_next(int index, const BackwardParams& p) {
-  return index >= 0 && all_at_once(p) && load_acquire(p.tile_counter) / anew(p.tiles) <= index / anew(p.tiles);
+  return index >= 0 && all_at_once(p) &&
+         load_acquire(p.tile_counter) / anew(p.tiles) <= index / anew(p.tiles);
 }
-/*%/rotated%*/
+/*%/waits_for_later%*/
 
 __device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
   const int tiles = anew(p.tiles);
@@ -64,6 +74,9 @@ __device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
   /*%#last_keys_first%*/
   n = tiles - 1 - n;  // who comes first to a tile of queries is who starts there
   /*%/last_keys_first%*/
+  /*%#diagonal_stores%*/
+  if (!all_at_once(p)) n = tiles - 1 - n;  // whom others wait for is then taken first
+  /*%/diagonal_stores%*/
   KeyTile tile;
   tile.key = n * kTileN;
   tile.batch = batch_head / p.heads_kv;

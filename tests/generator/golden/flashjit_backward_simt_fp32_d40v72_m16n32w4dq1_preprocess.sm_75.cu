@@ -14,11 +14,11 @@ constexpr bool kCareful = true;   // sums of S, dP and delta lose less
 // end of the padding.
 
 // What the host hands to the kernels of a backward pass. Host and device compile this one file, so the layout
-// cannot drift. The arrays of the workspace have rows padded to a multiple of kBackwardRowPadding per head,
-// so that a tile of rows can be copied whole.
+// cannot drift. The arrays of the workspace have rows padded per head, to whole tiles of the schedule's and
+// to a multiple of kBackwardRowPadding, so that a tile of rows can be copied whole.
 
 constexpr int kBackwardRowPadding = 128;
-constexpr int kBackwardCounterRows = 64;
+constexpr int kBackwardCounterRows = 32;
 
 struct BackwardParams {
   const void* q;  // element (b, h, i, x) of q is at q + b * q_batch + h * q_head + i * q_row + x, in elements
@@ -51,7 +51,7 @@ struct BackwardParams {
   int batch, heads, heads_kv;
   int group;  // heads / heads_kv
   int seqlen_q, seqlen_k;
-  int padded_q;      // seqlen_q rounded up to a multiple of kBackwardRowPadding
+  int padded_q;      // seqlen_q, padded
   int tiles;         // of this kernel's grid, per head and batch
   float scale;       // of the logits
   float scale_log2;  // scale * log2(e)

@@ -12,17 +12,17 @@ constexpr int kConsumerRegisters = 240;  // per thread, after setmaxnreg
 constexpr int kSharedBytes = 230696;     // of dynamic shared memory
 constexpr int kKeyStages = 2;            // tiles of K and V: one's, and the next one's
 constexpr int kExchangeStages = 2;       // of what the warpgroups hand to each other
-constexpr int kDqColumns = 64;           // of dQ that a warpgroup computes for 64 rows
+constexpr int kDqN = 64;                 // columns of a warpgroup's product for dQ
 
 // FlashAttention backward on Hopper, over keys: CTAs work on one tile of K and V after another, with a
 // warpgroup that feeds shared memory through TMA and two that compute 64 keys each.
 
 // What the host hands to the kernels of a backward pass. Host and device compile this one file, so the layout
-// cannot drift. The arrays of the workspace have rows padded to a multiple of kBackwardRowPadding per head,
-// so that a tile of rows can be copied whole.
+// cannot drift. The arrays of the workspace have rows padded per head, to whole tiles of the schedule's and
+// to a multiple of kBackwardRowPadding, so that a tile of rows can be copied whole.
 
 constexpr int kBackwardRowPadding = 128;
-constexpr int kBackwardCounterRows = 64;
+constexpr int kBackwardCounterRows = 32;
 
 struct BackwardParams {
   const void* q;  // element (b, h, i, x) of q is at q + b * q_batch + h * q_head + i * q_row + x, in elements
@@ -55,7 +55,7 @@ struct BackwardParams {
   int batch, heads, heads_kv;
   int group;  // heads / heads_kv
   int seqlen_q, seqlen_k;
-  int padded_q;      // seqlen_q rounded up to a multiple of kBackwardRowPadding
+  int padded_q;      // seqlen_q, padded
   int tiles;         // of this kernel's grid, per head and batch
   float scale;       // of the logits
   float scale_log2;  // scale * log2(e)
@@ -288,14 +288,10 @@ constexpr int kExchangeFull = kDoEmpty + 8 * kStages;
 constexpr int kExchangeEmpty = kExchangeFull + 8 * kExchangeStages;
 constexpr int kKRead = kExchangeEmpty + 8 * kExchangeStages;  // by all that read it besides dK's owners
 constexpr int kVRead = kKRead + 8;                            // likewise
-constexpr int kMayAdd = kVRead + 8;            // it is this tile's turn to add to a step's dQ
+constexpr int kMayAdd = kVRead + 8;            // this tile may add to a step's dQ
 constexpr int kAdded = kMayAdd + 8 * kStages;  // it has
-constexpr int kOrders = kAdded + 8 * kStages;  // how, and where: 16 bytes
-constexpr int kTickets = kOrders + 16 * kStages;
-
-// What an order may ask for, instead of an addition.
-constexpr unsigned kStores = 1;
-constexpr unsigned kConverts = 2;
+constexpr int kStores = kAdded + 8 * kStages;  // whether it stores instead: 4 bytes
+constexpr int kTickets = kStores + 4 * kStages;
 
 // How CTAs share out the tiles of a grid: one thread of each takes numbers from a counter in device memory
 // and hands them on to all who work on the tile.
@@ -405,17 +401,82 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
     mbarrier_init(shared + kExchangeFull + 8 * stage, kOwnerWarps);
     mbarrier_init(shared + kExchangeEmpty + 8 * stage, kOwnerWarps);
   }
-  int ticket_readers = kConsumerWarps + 2;  // and two threads that feed and send
-  ++ticket_readers;  // and the one that keeps turns
   for (int stage = 0; stage < kStages; ++stage) {
     mbarrier_init(shared + kMayAdd + 8 * stage, 1);
     mbarrier_init(shared + kAdded + 8 * stage, kConsumerWarps);
   }
-  make_ticket_barriers(shared, ticket_readers);
+  make_ticket_barriers(shared, kConsumerWarps + 2);  // and two threads, that feed and send
   mbarrier_init_fence();
 }
 
+// dQ from the fp32 sums of its shares, in the kernel that adds them. The tile of keys that starts at a step's
+// queries stores its share, and others add theirs once that is done: so nobody need clear the sums. Warps
+// that have nothing else to do turn them into dQ, one unit of rows after another, as soon as all tiles of a
+// head's keys have added theirs: one warp beside the consumers from the start, and the consumers when there
+// are no more tiles.
+
+// The fp32 sums of dQ as they lie in memory, as wgmma's accumulators do (ptx/wgmma.cuh), and dQ itself. A
+// piece is what a warp has of eight columns of a product: 16 bytes a lane.
+
+constexpr int kPieceFloats = 4 * 32;
+// Rows that are converted together.
+constexpr int kUnitRows = kTileM == 128 ? 64 : kTileM;
+// 16 rows of eight columns. For every eight columns come the pieces of 64 rows.
+constexpr int kPieceRows = 16;
+constexpr int kPiecesAcross = kHeadDim / 8;
+constexpr int kRowsApart = kPieceFloats;
+__device__ __forceinline__ constexpr int piece_offset(int across) {
+  return across * 4 * kPieceFloats;
+}
+
+// Of a head (over the batch), from a unit's first row on.
+__device__ __forceinline__ const float* sums_of(int head, int row, const BackwardParams& p) {
+  return p.dq_sum + (static_cast<long long>(head) * anew(p.padded_q) + row) * kHeadDim;
+}
+
+// Where a lane writes its part of the pieces of a unit, rows after rows.
+struct DqRows {
+  const BackwardParams& params;
+  int row, end;         // the first that this lane has; behind the unit's, or the head's, last
+  unsigned short* low;  // its first columns there
+
+  __device__ __forceinline__ DqRows(int head, int first_row, const BackwardParams& p) : params(p) {
+    const int thread = anew(lane());
+    const int batch = head / anew(p.heads);
+    row = first_row + thread / 4;
+    end = min(first_row + kUnitRows, p.seqlen_q);
+    low = static_cast<unsigned short*>(p.dq) + batch * p.dq_batch +
+          (head - batch * anew(p.heads)) * p.dq_head + row * p.dq_row + 2 * (thread % 4);
+  }
+  __device__ __forceinline__ void advance() {
+    row += kPieceRows;
+    low += kPieceRows * params.dq_row;
+  }
+  // All lanes of the warp.
+  __device__ __forceinline__ void write(int across, const float4& sum) const {
+    const unsigned first = pack(sum.x * params.scale, sum.y * params.scale);
+    const unsigned second = pack(sum.z * params.scale, sum.w * params.scale);
+    // The second pair belongs to the row that is 8 further down.
+    if (row < end) *reinterpret_cast<unsigned*>(low + 8 * across) = first;
+    if (row + 8 < end) *reinterpret_cast<unsigned*>(low + 8 * params.dq_row + 8 * across) = second;
+  }
+};
+
 // Which tile of keys comes when, and which queries see it.
+
+// Order between CTAs through a word of global memory (PTX ISA, "ld.acquire", "red.release").
+
+// What was written before the other side's release is seen after this.
+__device__ __forceinline__ int load_acquire(const int* word) {
+  int value;
+  asm volatile("ld.acquire.gpu.global.b32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+  return value;
+}
+
+// What this thread has seen written, its own CTA's additions included, comes before the addition.
+__device__ __forceinline__ void add_release(int* word, int value) {
+  asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
+}
 
 struct KeyTile {
   int key;  // the first
@@ -458,6 +519,114 @@ __device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
   tile.end_step = (anew(p.seqlen_q) + kTileM - 1) / kTileM;
   tile.first_step = max(0, tile.key + p.seqlen_q - p.seqlen_k) / kTileM;
   return tile;
+}
+
+// A tile's turn among those that add to a step's dQ: the order in which they come there, beginning with who
+// starts there. Unless all tiles are at work at once, it is also the order in which they are taken, so that
+// whoever is waited for is at work already.
+
+struct Turn {
+  int number;  // from 0
+  // Tile n is the n-th from the last of those that see some of the step's queries.
+  __device__ __forceinline__ Turn(const KeyTile& tile, const BackwardParams& p) {
+    move_to(tile.starts_at(), false, tile, p);
+  }
+  __device__ __forceinline__ void move_to(int m, bool next_head, const KeyTile& tile,
+                                          const BackwardParams& p) {
+    int adders = anew(p.tiles);
+    adders = min(adders, ((m + 1) * kTileM + anew(p.seqlen_k) - anew(p.seqlen_q) + kTileN - 1) / kTileN);
+    number = adders - 1 - tile.key / kTileN;
+  }
+};
+
+// Counters: one for each step's queries, after those of others, of which every head has room for two.
+static_assert(kTileM >= 2 * kBackwardCounterRows && kBackwardRowPadding / kBackwardCounterRows / 2 >= 2);
+
+__device__ __forceinline__ int* units_taken(const BackwardParams& p) {
+  return p.counters;
+}
+// Of a K/V head's keys; heads are counted over the batch.
+__device__ __forceinline__ int* tiles_added(int head_kv, const BackwardParams& p) {
+  return p.counters + 1 + head_kv;
+}
+
+// Shares of step m's queries that have left: one for the first, and others where they take turns. Heads are
+// query heads, counted over the batch.
+__device__ __forceinline__ int* shares_left(int head, int m, const BackwardParams& p) {
+  const int steps = anew(p.padded_q) / (2 * kBackwardCounterRows);  // room for them
+  return p.counters + (anew(p.batch) * p.heads + head) * steps + m;
+}
+
+// A thread beside the consumers tells them at each step of a tile how its share of dQ leaves, once it may.
+__device__ __forceinline__ void order_shares(const KeyTile& tile, int& step, const BackwardParams& p,
+                                             unsigned shared) {
+  Turn turn(tile, p);
+  int head = tile.batch * p.heads + tile.head_kv * p.group;
+  int m = tile.starts_at();
+#pragma unroll 1
+  for (int left = tile.steps(p); left > 0; --left, ++step) {
+    int* const shares = shares_left(head, m, p);
+    const int awaited = turn.number;
+    if (awaited > 0) {
+      while (load_acquire(shares) < awaited) continue;
+    }
+    store_shared(shared + kStores + 4 * (step & 1), static_cast<unsigned>(turn.number == 0));
+    mbarrier_arrive(shared + kMayAdd + 8 * (step & 1));
+    mbarrier_wait(shared + kAdded + 8 * (step & 1), step >> 1 & 1);
+    add_release(shares, 1);
+    const bool next_head = tile.advance(m);
+    if (next_head) ++head;
+    turn.move_to(m, next_head, tile, p);
+  }
+}
+
+// All that a tile adds to dQ has been added. Where there are no queries there are no counters.
+__device__ __forceinline__ void note_tile_added(int head_kv, const BackwardParams& p) {
+  if (p.seqlen_q > 0) add_release(tiles_added(head_kv, p), 1);
+}
+
+// dQ of a unit, from `row` of a head (over the batch) on. A lane has kAtOnce loads in flight, as many as it
+// has registers for.
+template <int kAtOnce>
+__device__ __forceinline__ void convert_unit(int head, int row, const BackwardParams& p) {
+  DqRows to(head, row, p);
+  const float* sums = sums_of(head, row, p) + 4 * lane();
+#pragma unroll 1
+  for (; row < to.end; row += kPieceRows) {
+#pragma unroll
+    for (int first = 0; first < kPiecesAcross; first += kAtOnce) {
+      const int behind = first + kAtOnce < kPiecesAcross ? first + kAtOnce : kPiecesAcross;
+      float4 sum[kAtOnce];
+#pragma unroll
+      for (int i = first; i < behind; ++i) {
+        sum[i - first] = __ldcg(reinterpret_cast<const float4*>(sums + piece_offset(i)));
+      }
+#pragma unroll
+      for (int i = first; i < behind; ++i) to.write(i, sum[i - first]);
+    }
+    sums += kRowsApart;
+    to.advance();
+  }
+}
+
+// Takes units, in the order in which heads come, until there are no more.
+template <int kAtOnce>
+__device__ __forceinline__ void convert_sums(const BackwardParams& p) {
+  if (p.seqlen_q == 0) return;
+#pragma unroll 1
+  for (;;) {
+    int unit = 0;
+    if (lane() == 0) unit = atomicAdd(units_taken(p), 1);
+    unit = __shfl_sync(0xffffffffu, unit, 0);
+    const int units_of_head = (anew(p.seqlen_q) + kUnitRows - 1) / kUnitRows;
+    const int head = unit / units_of_head;  // over the batch
+    if (head >= anew(p.batch) * p.heads) return;
+    const int row = (unit - head * units_of_head) * kUnitRows;
+    // Nobody comes to queries that see no key; their dQ is zero already.
+    if ((row / kTileM + 1) * kTileM + anew(p.seqlen_k) <= p.seqlen_q) continue;
+    while (load_acquire(tiles_added(head / anew(p.group), p)) < p.tiles) __nanosleep(256);
+    convert_unit<kAtOnce>(head, row, p);
+  }
 }
 
 // Bulk copies of plain bytes to shared memory (PTX ISA, "cp.async.bulk").
@@ -525,18 +694,22 @@ __device__ __forceinline__ void feed(const TensorMap& map_keys, const TensorMap&
 // when they have left.
 __device__ __forceinline__ void send_gradients(const TensorMap& map_dk, const TensorMap& map_dv,
                                                const BackwardParams& p, unsigned shared) {
+  int step = 0;  // of the CTA, over all its tiles
 #pragma unroll 1
   for (int round = 0;; ++round) {
     const int index = read_ticket(shared, round);
     if (index < 0) return;
     const KeyTile tile = tile_at(index, p);
     const int stage = round % kKeyStages;
+    order_shares(tile, step, p, shared);
     mbarrier_wait(shared + kDvStaged + 8 * stage, round / kKeyStages % 2);
     store_tile<kPanelsV, kBoxPanelsV, kTileN>(map_dv, shared + kV + stage * kVBytes, tile.key, tile.head_kv,
                                               tile.batch);
     mbarrier_wait(shared + kDkStaged + 8 * stage, round / kKeyStages % 2);
     store_tile<kPanelsQk, kBoxPanelsQk, kTileN>(map_dk, shared + kK + stage * kKBytes, tile.key, tile.head_kv,
                                                 tile.batch);
+    // dK was staged after the tile's last addition to dQ.
+    note_tile_added(tile.batch * p.heads_kv + tile.head_kv, p);
     tma_store_wait_read();
     mbarrier_arrive(shared + kKeysEmpty + 8 * stage);
   }
@@ -703,9 +876,9 @@ __device__ __forceinline__ void wgmma_gradient_v(float (&d)[kHeadDimV / 2], cons
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 
-// dQ of 64 rows and kDqColumns columns = dS times K, 16 keys of them. dS lies in shared memory with a row a
-// key, so both factors are read across their rows.
-__device__ __forceinline__ void wgmma_dq_first(float (&d)[kDqColumns / 2], unsigned long long a,
+// dQ of 64 rows and kDqN columns = dS times K, 16 keys of them. dS lies in shared memory with a row a key, so
+// both factors are read across their rows.
+__device__ __forceinline__ void wgmma_dq_first(float (&d)[kDqN / 2], unsigned long long a,
                                                unsigned long long b) {
   asm volatile(
       "{\n"
@@ -734,7 +907,7 @@ __device__ __forceinline__ void wgmma_dq_first(float (&d)[kDqColumns / 2], unsig
       : "l"(a), "l"(b));
 }
 
-__device__ __forceinline__ void wgmma_dq_next(float (&d)[kDqColumns / 2], unsigned long long a,
+__device__ __forceinline__ void wgmma_dq_next(float (&d)[kDqN / 2], unsigned long long a,
                                               unsigned long long b) {
   asm volatile(
       "{\n"
@@ -993,7 +1166,7 @@ struct KeyOwner {
   float dv[kHeadDimV / 2];
   unsigned p[kTileM / 4];   // of the step, transposed, as pairs
   unsigned ds[kTileM / 4];  // likewise
-  float dq[kDqColumns / 2];
+  float dq[kDqN / 2];
   // Where the dQ of the step before belongs, in units of 16 bytes: no Hopper has memory for 2^32 of them.
   unsigned place = 0;
 
@@ -1024,7 +1197,7 @@ struct KeyOwner {
     arrive_written(shared + kExchangeFull + 8 * stage);
   }
 
-  // dQ of the step before: this warpgroup's 64 queries, or its 64 columns where there are but 64 queries. A
+  // dQ of the step before: this warpgroup's 64 queries, or its 64 columns where there are fewer queries. A
   // tile's first step multiplies what is there and drops the result: a branch here would make ptxas wait for
   // every product at once (its warning C7514).
   __device__ __forceinline__ void issue_dq(int before) {
@@ -1051,21 +1224,17 @@ struct KeyOwner {
     float* sums = params.dq_sum + 4ull * place;
     const int before = step - 1;
     mbarrier_wait(shared + kMayAdd + 8 * (before & 1), before >> 1 & 1);
-    const uint4 order = load_shared_16(shared + kOrders + 16 * (before & 1));
-    if ((order.x & kConverts) != 0) {
-      convert_dq(sums, order);
-    } else if ((order.x & kStores) != 0) {
+    if (load_shared(shared + kStores + 4 * (before & 1)) != 0) {
 #pragma unroll
-      for (int j = 0; j < kDqColumns / 8; ++j) {
+      for (int j = 0; j < kDqN / 8; ++j) {
         if (has_columns(j)) {
           __stcg(reinterpret_cast<float4*>(sums + 512 * j),
                  float4{dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]});
         }
       }
-    } else
-    {
+    } else {
 #pragma unroll
-      for (int j = 0; j < kDqColumns / 8; ++j) {
+      for (int j = 0; j < kDqN / 8; ++j) {
         if (has_columns(j))
           add_global(sums + 512 * j, dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]);
       }
@@ -1074,43 +1243,8 @@ struct KeyOwner {
     arrive_once(shared + kAdded + 8 * (before & 1));
   }
 
-  // The last tile's share and all others', scaled and rounded, to dQ.
-  __device__ __forceinline__ void convert_dq(const float* sums, const uint4& order) const {
-    const int thread = anew(threadIdx.x % 128);
-    const int row = (kTileM == 128 ? 64 * warpgroup : 0) + thread / 32 * 16 + thread % 32 / 4;
-    const int column = (kTileM == 128 ? 0 : 64 * warpgroup) + 2 * (thread % 4);
-    const int rows = static_cast<int>(order.y);
-    auto* low = reinterpret_cast<unsigned short*>(static_cast<unsigned long long>(order.w) << 32 | order.z) +
-                row * params.dq_row + column;
-    unsigned short* high = low + 8 * params.dq_row;
-    const bool others = (order.x & kStores) == 0;
-    constexpr int kGroups = kDqColumns / 8;
-    constexpr int kAtOnce = (kGroups + 1) / 2;  // loads in flight: registers are few
-#pragma unroll
-    for (int first = 0; first < kGroups; first += kAtOnce) {
-      const int end = first + kAtOnce < kGroups ? first + kAtOnce : kGroups;
-      float4 sum[kAtOnce];
-#pragma unroll
-      for (int j = first; j < end; ++j) {
-        if (!has_columns(j)) continue;
-        sum[j - first] = others ? __ldcg(reinterpret_cast<const float4*>(sums + 512 * j)) : float4{};
-      }
-#pragma unroll
-      for (int j = first; j < end; ++j) {
-        if (!has_columns(j)) continue;
-        const float4 other = sum[j - first];
-        const float scale = params.scale;
-        const unsigned upper = pack((other.x + dq[4 * j]) * scale, (other.y + dq[4 * j + 1]) * scale);
-        const unsigned lower = pack((other.z + dq[4 * j + 2]) * scale, (other.w + dq[4 * j + 3]) * scale);
-        if (row < rows) *reinterpret_cast<unsigned*>(low + 8 * j) = upper;
-        if (row + 8 < rows) *reinterpret_cast<unsigned*>(high + 8 * j) = lower;
-      }
-    }
-  }
-
-  // One step: S, under which the queries' statistics are read; dP under the exponentials; dV and the dQ of
-  // the step before under dS. dQ leaves before dK is begun: S takes its registers next, and must wait until
-  // they have been read, which additions take several hundred clocks to do.
+  // One step: S, under which the queries' statistics are read; dP under the exponentials; then dS and the
+  // gradients. `first`: the tile's first one, before which there is no dQ.
   __device__ __forceinline__ void compute_step(int first_key, int query, bool first) {
     const int stage = step & 1, parity = step >> 1 & 1;
     float s[kTileM / 2], dp[kTileM / 2];
@@ -1130,19 +1264,45 @@ struct KeyOwner {
     issue_scores<kHeadDimV, kTileN, kTileM, true>(dp, rows_of(v_tile()), dout);
     if (needs_mask(first_key, query, params)) mask(s, first_key, query, params);
     exponentiate(p, s, lse, params.scale_log2);
+    add_gradients(dp, q, dout, first);
+  }
+
+  __device__ __forceinline__ void pass_short_turn() const {
+  }
+  __device__ __forceinline__ void pass_long_turn() const {
+  }
+
+  // dV and the dQ of the step before under dS. dQ leaves before dK is begun: S takes its registers next, and
+  // must wait until they have been read, which additions take several hundred clocks to do.
+  __device__ __forceinline__ void add_gradients(float (&dp)[kTileM / 2], unsigned q, unsigned dout,
+                                                bool first) {
     issue_gradient_v<kTileM>(dv, p, dout);
+    pass_short_turn();
     issue_dq(step - 1);
     wgmma_wait<1>();  // P, which dV multiplies, may be read again only now
     pin(dp);
     pin(dv);
     pin(p);
     differentiate(ds, p, dp);
-    share_ds(stage);
+    pass_long_turn();
+    share_ds(step & 1);
     wgmma_wait<0>();
     pin(dq);
-    arrive_once(shared + kExchangeEmpty + 8 * (stage ^ 1));
+    arrive_once(shared + kExchangeEmpty + 8 * (step & 1 ^ 1));
     issue_gradient_qk<kTileM>(dk, ds, q);
     if (!first) add_dq();  // dK need not wait for a turn
+  }
+
+  // A tile's first step, where its queries see none of this warpgroup's keys: nothing but a share of zeros.
+  __device__ __forceinline__ void skip_first_step() {
+    const int stage = step & 1, parity = step >> 1 & 1;
+    // Or a later wait would take this step's phase for its own.
+    mbarrier_wait(shared + kQFull + 8 * stage, parity);
+    mbarrier_wait(shared + kDoFull + 8 * stage, parity);
+#pragma unroll
+    for (int i = 0; i < kTileM / 4; ++i) ds[i] = 0;
+    share_ds(stage);
+    arrive_once(shared + kExchangeEmpty + 8 * (stage ^ 1));
   }
 
   // Q and dO of a step have been read, and the statistics by every lane.
@@ -1159,11 +1319,20 @@ struct KeyOwner {
 
     const int first_key = tile.key + 64 * warpgroup;
     bool first = true;
-    int m = tile.starts_at();
+    int m = tile.starts_at(), left = tile.steps(params);
     place = (tile.first_row(params) + m * kTileM) * (kHeadDim / 4) +
-            warpgroup * 16 * (kTileM == 128 ? kHeadDim : 64) + threadIdx.x % 128;
+            warpgroup * 16 * (kTileM == 128 ? kHeadDim : kTileM) + threadIdx.x % 128;
+    // Later heads of a group compute theirs in vain: here no product is under way, there ptxas would wait for
+    // every one at once (its warning C7514).
+    if (left > 0 && m * kTileM + kTileM + params.seqlen_k - params.seqlen_q <= first_key) {
+      skip_first_step();
+      first = false;
+      ++step;
+      --left;
+      tile.advance(m);
+    }
 #pragma unroll 1
-    for (int left = tile.steps(params); left > 0; --left) {
+    for (; left > 0; --left) {
       compute_step(first_key, m * kTileM, first);
       if (!first) {
         place += kTileM * kHeadDim / 4;
@@ -1201,79 +1370,6 @@ struct KeyOwner {
   }
 };
 
-// Turns at adding to each tile of dQ: the first to come stores, so that nobody need clear the sums, and the
-// last one converts, so that no kernel need come after. Turns are in a fixed order, which makes the sums the
-// same from run to run. A thread beside the consumers waits for its CTA's turn at each step, tells the
-// consumers what to do, and passes the turn on.
-
-// Order between CTAs through a word of global memory (PTX ISA, "ld.acquire", "red.release").
-
-// What was written before the other side's release is seen after this.
-__device__ __forceinline__ int load_acquire(const int* word) {
-  int value;
-  asm volatile("ld.acquire.gpu.global.b32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
-  return value;
-}
-
-// What this thread has seen written, its own CTA's additions included, comes before the addition.
-__device__ __forceinline__ void add_release(int* word, int value) {
-  asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
-}
-
-// A tile's turn among those that add to step m's queries: the order in which they come there. Unless all tiles
-// are at work at once, it is also the order in which they are taken, so that whoever is waited for is at work
-// already.
-__device__ __forceinline__ int turn_of(const KeyTile& tile, int m, int adders, const BackwardParams& p) {
-  const int n = tile.key / kTileN;
-  return adders - 1 - n;
-}
-
-// Until as many as come before this turn are done.
-__device__ __forceinline__ void wait_for_turn(const int* done, int turn) {
-  if (turn == 0) return;
-  while (load_acquire(done) < turn) continue;
-}
-
-// Tiles of keys that some of a step's queries see.
-__device__ __forceinline__ int adders_of(int m, const BackwardParams& p) {
-  int adders = anew(p.tiles);
-  adders = min(adders, ((m + 1) * kTileM + anew(p.seqlen_k) - anew(p.seqlen_q) + kTileN - 1) / kTileN);
-  return adders;
-}
-
-__device__ __forceinline__ void keep_turns(const BackwardParams& p, unsigned shared) {
-  int step = 0;  // of the CTA, over all its tiles
-#pragma unroll 1
-  for (int round = 0;; ++round) {
-    const int index = read_ticket(shared, round);
-    if (index < 0) return;
-    const KeyTile tile = tile_at(index, p);
-    int head = tile.head_kv * p.group;
-    int m = tile.starts_at();
-    int before = -1;  // the counter of the step before
-#pragma unroll 1
-    for (int left = tile.steps(p); left > 0; --left, ++step) {
-      const int done = (tile.batch * p.heads + head) * (anew(p.padded_q) / kTileM) + m;
-      const int adders = adders_of(m, p);
-      const int turn = turn_of(tile, m, adders, p);
-      if (before >= 0) add_release(p.counters + before, 1);
-      before = done;
-      wait_for_turn(p.counters + done, turn);
-      const unsigned long long dq =
-          reinterpret_cast<unsigned long long>(p.dq) +
-          2 * (tile.batch * p.dq_batch + head * p.dq_head + anew(m) * kTileM * p.dq_row);
-      const unsigned how = (turn == 0 ? kStores : 0) | (turn + 1 == adders ? kConverts : 0);
-      store_shared(shared + kOrders + 16 * (step & 1),
-                   uint4{how, static_cast<unsigned>(anew(p.seqlen_q) - m * kTileM), static_cast<unsigned>(dq),
-                         static_cast<unsigned>(dq >> 32)});
-      mbarrier_arrive(shared + kMayAdd + 8 * (step & 1));
-      mbarrier_wait(shared + kAdded + 8 * (step & 1), step >> 1 & 1);
-      if (tile.advance(m)) ++head;
-    }
-    if (before >= 0) add_release(p.counters + before, 1);
-  }
-}
-
 // Moves registers between the warpgroups of a CTA (PTX ISA, "setmaxnreg"). The pool is what the launch
 // allocated: a demand beyond it waits for ever.
 
@@ -1310,10 +1406,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     if (threadIdx.x == 0) feed<FeedKQ>(map_k, map_q, p.lse_log2, p, shared);
     if (threadIdx.x == 32) feed<FeedVDo>(map_v, map_dout, p.delta, p, shared);
     if (threadIdx.x == 64) send_gradients(map_dk, map_dv, p, shared);
-    if (threadIdx.x == 96) keep_turns(p, shared);
+    if (threadIdx.x >= 96) convert_sums<2>(p);
   } else {
     take_registers<kConsumerRegisters>();
     KeyOwner owner(p, shared, warpgroup - 1);
     owner.run();
+    convert_sums<8>(p);
   }
 }

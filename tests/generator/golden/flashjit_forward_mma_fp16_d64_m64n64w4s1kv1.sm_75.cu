@@ -486,14 +486,14 @@ __device__ __forceinline__ void load_q(unsigned (&q)[kRowTiles][4], unsigned q_l
   for (int r = 0; r < kRowTiles; ++r) ldmatrix(q[r], TileQK::step(q_lane, 16 * r, 2 * step));
 }
 
-// scores += Q K^T over 16 columns and the tile's block-th kBlockN keys.
-__device__ __forceinline__ void multiply_qk(float (&scores)[kRowTiles][kBlockN / 2],
-                                            const unsigned (&q)[kRowTiles][4], unsigned k_lane, int block,
-                                            int step) {
+// scores += Q K^T over 16 columns and as many keys as there are scores for.
+template <int kScores>
+__device__ __forceinline__ void multiply_qk(float (&scores)[kRowTiles][kScores],
+                                            const unsigned (&q)[kRowTiles][4], unsigned k_lane, int step) {
 #pragma unroll
-  for (int j = 0; j < kBlockN / 16; ++j) {
+  for (int j = 0; j < kScores / 8; ++j) {
     unsigned k[4];
-    ldmatrix(k, TileQK::step(k_lane, block * kBlockN + 16 * j, 2 * step));
+    ldmatrix(k, TileQK::step(k_lane, 16 * j, 2 * step));
 #pragma unroll
     for (int r = 0; r < kRowTiles; ++r) {
       mma(&scores[r][8 * j], q[r], k[0], k[1]);
@@ -502,14 +502,13 @@ __device__ __forceinline__ void multiply_qk(float (&scores)[kRowTiles][kBlockN /
   }
 }
 
-// output += P V over the block's step-th 16 keys, all columns.
+// output += P V over the step-th 16 keys, all columns.
 __device__ __forceinline__ void multiply_pv(float (&output)[kRowTiles][kHeadDimV / 2],
-                                            const unsigned (&p)[kRowTiles][4], unsigned v_lane, int block,
-                                            int step) {
+                                            const unsigned (&p)[kRowTiles][4], unsigned v_lane, int step) {
 #pragma unroll
   for (int j = 0; j < TileV::kChunks / 2; ++j) {
     unsigned v[4];
-    ldmatrix_transposed(v, TileV::step(v_lane, block * kBlockN + 16 * step, 2 * j));
+    ldmatrix_transposed(v, TileV::step(v_lane, 16 * step, 2 * j));
 #pragma unroll
     for (int r = 0; r < kRowTiles; ++r) {
       mma(&output[r][8 * j], p[r], v[0], v[1]);
@@ -521,9 +520,10 @@ __device__ __forceinline__ void multiply_pv(float (&output)[kRowTiles][kHeadDimV
 // A block's softmax for the kRowTiles accumulators of a warp, and the product that follows it.
 
 // Moves the shifts of the warp's rows if a score of any of them asks for it.
+template <int kScores>
 __device__ __forceinline__ void raise(SoftmaxRows (&rows)[kRowTiles],
                                       float (&output)[kRowTiles][kHeadDimV / 2],
-                                      const float (&scores)[kRowTiles][kBlockN / 2], float scale_log2) {
+                                      const float (&scores)[kRowTiles][kScores], float scale_log2) {
   float peak[kRowTiles][2];
   bool move = false;
 #pragma unroll
@@ -538,17 +538,18 @@ __device__ __forceinline__ void raise(SoftmaxRows (&rows)[kRowTiles],
 }
 
 // O += P V, P from the scores as the shifts are.
+template <int kScores>
 __device__ __forceinline__ void add_pv(SoftmaxRows (&rows)[kRowTiles],
                                        float (&output)[kRowTiles][kHeadDimV / 2],
-                                       const float (&scores)[kRowTiles][kBlockN / 2], unsigned v_lane,
-                                       int block, float scale_log2) {
+                                       const float (&scores)[kRowTiles][kScores], unsigned v_lane,
+                                       float scale_log2) {
 #pragma unroll
-  for (int i = 0; i < kBlockN / 16; ++i) {
+  for (int i = 0; i < kScores / 8; ++i) {
     unsigned p[kRowTiles][4];
 #pragma unroll
     for (int r = 0; r < kRowTiles; ++r)
       exponentiate(rows[r].shift, &scores[r][8 * i], p[r], rows[r].sum, scale_log2);
-    multiply_pv(output, p, v_lane, block, i);
+    multiply_pv(output, p, v_lane, i);
   }
 }
 
@@ -603,25 +604,26 @@ extern "C" __global__ void __launch_bounds__(kThreads )
     }
 
     int stage = 0;
-    // S of kBlockN keys of tile n.
-    const auto multiply = [&](float(&scores)[kRowTiles][kBlockN / 2], int block) {
+    // S of as many keys of tile n as there are scores for, from its key `first` on.
+    const auto multiply = [&](auto& scores, int first) {
       // Computed anew in each step, as v_lane is: registers are short beside copies that wait in them.
       const unsigned q_lane = start_q(thread_index()), k_lane = start_k(thread_index());
 #pragma unroll
-      for (int r = 0; r < kRowTiles; ++r) {
+      for (auto& row : scores) {
 #pragma unroll
-        for (int i = 0; i < kBlockN / 2; ++i) scores[r][i] = 0;
+        for (float& score : row) score = 0;
       }
+      const unsigned k_block = k_lane + stage * kSlotBytes + first * TileQK::kPitch;
 #pragma unroll
       for (int i = 0; i < kStepsQK; ++i) {
         unsigned q[kRowTiles][4];
         load_q(q, q_lane, i);
-        multiply_qk(scores, q, k_lane + stage * kSlotBytes, block, i);
+        multiply_qk(scores, q, k_block, i);
       }
     };
     // Keys that the diagonal or the end of K hides from a row.
-    const auto mask = [&](float(&scores)[kRowTiles][kBlockN / 2], int block) {
-      const int first_key = n * kTileN + block * kBlockN;
+    const auto mask = [&](auto& scores, int first) {
+      const int first_key = n * kTileN + first;
 #pragma unroll
       for (int r = 0; r < kRowTiles; ++r) {
         mask_keys<0>(scores[r], params.seqlen_k - first_key);
@@ -643,16 +645,16 @@ extern "C" __global__ void __launch_bounds__(kThreads )
       if (n >= kStages)
         k_copy.start<false>(slots + stage * kSlotBytes, (n - kStages) * kTileN, params.seqlen_k);
     };
-    // Does the warp see the first key of a block of a masked tile, or is all of it right of the diagonal?
-    const auto seen = [&](int block) {
-      return true;
+    // Does the warp see that key of a masked tile, or is it hidden, as all after it?
+    const auto seen = [&](int key) {
+      return n * kTileN + key < params.seqlen_k;
     };
 
     // Softmax of a block's scores, and O += P V.
-    const auto accumulate = [&](const float(&scores)[kRowTiles][kBlockN / 2], int block) {
+    const auto accumulate = [&](const auto& scores, int first) {
       raise(rows, output, scores, params.scale_log2);
       const unsigned v_lane = start_v(thread_index());
-      add_pv(rows, output, scores, v_lane + stage * kSlotBytes, block, params.scale_log2);
+      add_pv(rows, output, scores, v_lane + stage * kSlotBytes + first * TileV::kPitch, params.scale_log2);
     };
     for (; n >= unmasked_end; --n) {
       begin();

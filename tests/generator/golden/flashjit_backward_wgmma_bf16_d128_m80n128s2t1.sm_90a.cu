@@ -1,0 +1,1482 @@
+// backward bf16 d128 full, schedule wgmma-backward:m80n128s2t1, for sm_90a.
+// Written by flashjit 0.1.0 from templates/kernels/backward_wgmma.cu.
+
+constexpr int kHeadDim = 128;            // columns of q, k, dq and dk
+constexpr int kHeadDimV = 128;           // columns of v, dout and dv
+constexpr int kTileM = 80;               // query rows per step, or per CTA
+constexpr int kTileN = 128;              // keys per CTA, or per step
+constexpr int kScoreColumns = 80;        // of the scores of a warpgroup's 64 rows
+constexpr int kThreads = 384;            // per CTA, the producer's warpgroup included
+constexpr int kProducerRegisters = 24;   // per thread, after setmaxnreg
+constexpr int kConsumerRegisters = 240;  // per thread, after setmaxnreg
+constexpr int kSharedBytes = 189952;     // of dynamic shared memory
+constexpr int kKeyStages = 1;            // tiles of K and V: one's, and the next one's
+constexpr int kExchangeStages = 2;       // of what the warpgroups hand to each other
+constexpr int kDqN = 80;                 // columns of a warpgroup's product for dQ
+
+// FlashAttention backward on Hopper, over keys: CTAs work on one tile of K and V after another, with a
+// warpgroup that feeds shared memory through TMA and two that compute 64 keys each.
+
+// What the host hands to the kernels of a backward pass. Host and device compile this one file, so the layout
+// cannot drift. The arrays of the workspace have rows padded per head, to whole tiles of the schedule's and
+// to a multiple of kBackwardRowPadding, so that a tile of rows can be copied whole.
+
+constexpr int kBackwardRowPadding = 128;
+constexpr int kBackwardCounterRows = 32;
+
+struct BackwardParams {
+  const void* q;  // element (b, h, i, x) of q is at q + b * q_batch + h * q_head + i * q_row + x, in elements
+  const void* k;
+  const void* v;
+  const void* o;
+  const void* dout;  // the gradient of o
+  const float* lse;  // (batch, heads, seqlen_q), packed, natural log, as the forward pass wrote it
+  void* dq;
+  void* dk;
+  void* dv;
+
+  float* lse_log2;  // workspace (batch, heads, padded_q): lse * log2(e); +inf, so that P is 0, for rows that
+                    // see no key and for padding
+  float* delta;     // workspace (batch, heads, padded_q): the row's sum of dO * O; 0 for padding
+  float* dq_sum;  // workspace (batch, heads, padded_q, head_dim), if the schedule adds dQ up: before scaling
+  int* counters;  // workspace, one for each kBackwardCounterRows rows of the arrays above: of what has been
+                  // added to dQ, if the kernel that adds it writes dQ itself
+  int* tile_counter;  // two zeros, which a kernel that takes its tiles from it leaves zero again
+
+  long long q_batch, q_head, q_row;
+  long long k_batch, k_head, k_row;
+  long long v_batch, v_head, v_row;
+  long long o_batch, o_head, o_row;
+  long long dout_batch, dout_head, dout_row;
+  long long dq_batch, dq_head, dq_row;
+  long long dk_batch, dk_head, dk_row;
+  long long dv_batch, dv_head, dv_row;
+
+  int batch, heads, heads_kv;
+  int group;  // heads / heads_kv
+  int seqlen_q, seqlen_k;
+  int padded_q;      // seqlen_q, padded
+  int tiles;         // of this kernel's grid, per head and batch
+  float scale;       // of the logits
+  float scale_log2;  // scale * log2(e)
+};
+
+// What runs beside the consumers, a thread each: K, Q and LSE come, V, dO and delta come, finished dV and dK
+// leave.
+
+// Where everything lies in the shared memory of a CTA that owns kTileN keys, and its barriers.
+
+// Tiles in shared memory, for the backward pass: panels of 64 columns, each row 128 bytes, swizzled as TMA
+// does it over 1024 bytes. A head dim that ends inside a panel leaves the rest of it zero.
+
+// Pairs of fp32 to packed 16-bit elements (PTX ISA, "cvt").
+
+// low goes to bits 0-15.
+__device__ __forceinline__ unsigned pack(float low, float high) {
+  unsigned pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
+// Order between ordinary accesses to shared memory and those of the asynchronous proxy (PTX ISA,
+// "membar/fence").
+
+// What this thread wrote to shared memory before is what TMA reads after.
+__device__ __forceinline__ void fence_async_shared() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// Shared-memory barriers that count arrivals and bytes (PTX ISA, "Parallel Synchronization: mbarrier").
+
+// The phase completes when `arrivals` threads have arrived and every byte that was expected has landed.
+__device__ __forceinline__ void mbarrier_init(unsigned barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+
+// Makes initialised barriers visible to the asynchronous copies that will complete on them.
+__device__ __forceinline__ void mbarrier_init_fence() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+__device__ __forceinline__ void mbarrier_arrive(unsigned barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+__device__ __forceinline__ void mbarrier_arrive_expecting(unsigned barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+
+// Returns once the phase of this parity has completed. A fresh barrier counts as having completed parity 1.
+__device__ __forceinline__ void mbarrier_wait(unsigned barrier, int parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@done bra out;\n"
+      "bra again;\n"
+      "out:\n"
+      "}" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+
+// Stores of matrix fragments to shared memory (PTX ISA, "stmatrix"), the inverse of ldmatrix.
+
+__device__ __forceinline__ void stmatrix(unsigned address, unsigned a, unsigned b, unsigned c, unsigned d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a),
+               "r"(b), "r"(c), "r"(d)
+               : "memory");
+}
+
+// The tensor memory accelerator: boxes of a tensor to and from shared memory (PTX ISA,
+// "cp.async.bulk.tensor").
+
+// A CUtensorMap, made by the host; opaque here.
+struct alignas(64) TensorMap {
+  unsigned long long opaque[16];
+};
+
+// Where a box starts in the tensor, dimension 0 first.
+struct BoxOrigin {
+  int column, row, panel, head, batch;
+};
+
+// Starts the copy of one box into shared memory; its bytes complete on the barrier. What lies outside of the
+// tensor arrives as zeros and counts as bytes.
+__device__ __forceinline__ void tma_load(unsigned to, const TensorMap& map, unsigned barrier,
+                                         const BoxOrigin& at) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, "
+      "%5, %6}], "
+      "[%7];" ::"r"(to),
+      "l"(&map), "r"(at.column), "r"(at.row), "r"(at.panel), "r"(at.head), "r"(at.batch), "r"(barrier)
+      : "memory");
+}
+
+// Starts the copy of one box out of shared memory; what lies outside of the tensor is dropped.
+__device__ __forceinline__ void tma_store(const TensorMap& map, unsigned from, const BoxOrigin& at) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(&map),
+      "r"(from), "r"(at.column), "r"(at.row), "r"(at.panel), "r"(at.head), "r"(at.batch)
+      : "memory");
+}
+
+// This thread's stores so far become a group; a thread can wait for its own groups only.
+__device__ __forceinline__ void tma_store_commit() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+// Returns once every group has read its shared memory, which may then be written again.
+__device__ __forceinline__ void tma_store_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+
+__device__ __forceinline__ void tma_store_wait() {
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
+constexpr int kRowBytes = 128;  // 64 columns of 16 bits
+constexpr int kPanelsQk = (kHeadDim + 63) / 64;
+constexpr int kPanelsV = (kHeadDimV + 63) / 64;
+constexpr int kBoxPanelsQk = kHeadDim % 64 == 0 ? kPanelsQk : 1;  // panels that one TMA box moves
+constexpr int kBoxPanelsV = kHeadDimV % 64 == 0 ? kPanelsV : 1;
+
+// What a step of the kind does to a descriptor (ptx/wgmma.cuh), in its units of 16 bytes.
+constexpr int kSixteenRows = 16 * kRowBytes / 16;
+
+// 16 columns of tiles whose panels are kRows high, where the product sums over columns.
+template <int kRows>
+__device__ __forceinline__ constexpr unsigned column_step(int step) {
+  return step / 4 * (kRows * kRowBytes / 16) + step % 4 * 2;
+}
+
+__device__ __forceinline__ int lane() {
+  return static_cast<int>(threadIdx.x % 32);
+}
+__device__ __forceinline__ int warp_of_warpgroup() {
+  return static_cast<int>(threadIdx.x / 32 % 4);
+}
+
+// Where a box of kBoxPanels panels starts. Maps of single panels span whole rows, so that TMA sees where a
+// head ends.
+template <int kBoxPanels>
+__device__ __forceinline__ BoxOrigin box_at(int panel, int row, int head, int batch) {
+  return kBoxPanels == 1 ? BoxOrigin{64 * panel, row, 0, head, batch} : BoxOrigin{0, row, panel, head, batch};
+}
+
+// All panels of kRows rows; the caller has told the barrier how many bytes to expect.
+template <int kPanels, int kBoxPanels, int kRows>
+__device__ __forceinline__ void load_tile(unsigned to, const TensorMap& map, unsigned barrier, int row,
+                                          int head, int batch) {
+#pragma unroll
+  for (int panel = 0; panel < kPanels; panel += kBoxPanels) {
+    tma_load(to + panel * kRows * kRowBytes, map, barrier, box_at<kBoxPanels>(panel, row, head, batch));
+  }
+}
+
+template <int kPanels, int kBoxPanels, int kRows>
+__device__ __forceinline__ void store_tile(const TensorMap& map, unsigned from, int row, int head,
+                                           int batch) {
+#pragma unroll
+  for (int panel = 0; panel < kPanels; panel += kBoxPanels) {
+    tma_store(map, from + panel * kRows * kRowBytes, box_at<kBoxPanels>(panel, row, head, batch));
+  }
+  tma_store_commit();
+}
+
+// Bytes from the start of a tile to this lane's 16 bytes of the first 16 columns of 64 rows, for stmatrix of
+// four 8x8 matrices: lanes 0-15 have the first eight columns of a warp's 16 rows, lanes 16-31 the others.
+__device__ __forceinline__ unsigned fragment_offset(int first_row) {
+  const int row = first_row + 16 * warp_of_warpgroup() + lane() % 16;
+  return row * kRowBytes + ((lane() / 16 ^ row % 8) * 16);
+}
+
+// The same of columns 16 * step .. 16 * step + 15 of tiles of kRows rows.
+template <int kRows>
+__device__ __forceinline__ unsigned at_column_step(unsigned fragment, int step) {
+  return (fragment ^ step % 4 * 32) + step / 4 * (kRows * kRowBytes);
+}
+
+// Two neighbouring accumulators as a pair, scaled; zeros where the head dim has ended.
+template <int kCount>
+__device__ __forceinline__ unsigned scaled_pair(const float (&d)[kCount], int i, float scale) {
+  return i < kCount ? pack(d[i] * scale, d[i + 1] * scale) : 0;
+}
+
+// Tells whoever waits, once a warp, that this warp is done with what the barrier guards.
+__device__ __forceinline__ void arrive_once(unsigned barrier) {
+  if (lane() == 0) mbarrier_arrive(barrier);
+}
+
+// The same, where the warp has written what TMA or a product reads.
+__device__ __forceinline__ void arrive_written(unsigned barrier) {
+  fence_async_shared();
+  __syncwarp();
+  arrive_once(barrier);
+}
+
+constexpr int kStages = 2;         // of Q and dO: one step's and the next one's
+constexpr int kConsumerWarps = 8;  // of two warpgroups
+constexpr int kOwnerWarps = 8;  // which sum dV, or dK: all, since each warpgroup owns 64 keys
+
+constexpr int kKBytes = kTileN * kRowBytes * kPanelsQk;
+constexpr int kVBytes = kTileN * kRowBytes * kPanelsV;
+constexpr int kQBytes = kTileM * kRowBytes * kPanelsQk;  // of one stage
+constexpr int kDoBytes = kTileM * kRowBytes * kPanelsV;
+constexpr int kRowStatistics = 4 * kTileM;     // bytes: a float a query
+constexpr int kDsBytes = kTileN * kTileM * 2;  // of dS, or P, of a step
+
+constexpr int kK = 0;
+constexpr int kV = kK + kKeyStages * kKBytes;
+constexpr int kQ = kV + kKeyStages * kVBytes;
+constexpr int kDo = kQ + kStages * kQBytes;
+constexpr int kExchange = kDo + kStages * kDoBytes;  // between the warpgroups: dS for dQ, or P for dS
+constexpr int kLse = kExchange + kExchangeStages * kDsBytes;
+constexpr int kDelta = kLse + kStages * kRowStatistics;
+
+constexpr int kKFull = kDelta + kStages * kRowStatistics;
+constexpr int kVFull = kKFull + 8 * kKeyStages;
+constexpr int kDvStaged = kVFull + 8 * kKeyStages;      // in V's place
+constexpr int kDkStaged = kDvStaged + 8 * kKeyStages;   // in K's place
+constexpr int kKeysEmpty = kDkStaged + 8 * kKeyStages;  // both have left
+constexpr int kQFull = kKeysEmpty + 8 * kKeyStages;
+constexpr int kQEmpty = kQFull + 8 * kStages;
+constexpr int kDoFull = kQEmpty + 8 * kStages;
+constexpr int kDoEmpty = kDoFull + 8 * kStages;
+constexpr int kExchangeFull = kDoEmpty + 8 * kStages;
+constexpr int kExchangeEmpty = kExchangeFull + 8 * kExchangeStages;
+constexpr int kKRead = kExchangeEmpty + 8 * kExchangeStages;  // by all that read it besides dK's owners
+constexpr int kVRead = kKRead + 8;                            // likewise
+constexpr int kMayAdd = kVRead + 8;            // this tile may add to a step's dQ
+constexpr int kAdded = kMayAdd + 8 * kStages;  // it has
+constexpr int kStores = kAdded + 8 * kStages;  // whether it stores instead: 4 bytes
+constexpr int kTickets = kStores + 4 * kStages;
+
+// How CTAs share out the tiles of a grid: one thread of each takes numbers from a counter in device memory
+// and hands them on to all who work on the tile.
+
+// A special register (PTX ISA, "%nctaid").
+
+// CTAs of the grid, read anew wherever they are needed, as in ptx/special.cuh.
+__device__ __forceinline__ int grid_size() {
+  unsigned size;
+  asm volatile("mov.u32 %0, %%nctaid.x;" : "=r"(size));
+  return static_cast<int>(size);
+}
+
+// Shared-memory addresses and plain accesses (PTX ISA, "State spaces" and ld/st).
+
+__device__ __forceinline__ unsigned shared_address(const void* pointer) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
+}
+
+__device__ __forceinline__ void store_shared(unsigned address, unsigned value) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
+
+__device__ __forceinline__ void store_shared(unsigned address, uint4 value) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.x), "r"(value.y),
+               "r"(value.z), "r"(value.w)
+               : "memory");
+}
+
+__device__ __forceinline__ unsigned load_shared(unsigned address) {
+  unsigned value;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
+  return value;
+}
+
+__device__ __forceinline__ uint4 load_shared_16(unsigned address) {
+  uint4 value;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "r"(address)
+               : "memory");
+  return value;
+}
+
+// At kTickets: two numbers, and for each a barrier that it has come, and one that all have read it.
+constexpr int kTicketBytes = 40;
+
+__device__ __forceinline__ void make_ticket_barriers(unsigned shared, int readers) {
+  for (int slot = 0; slot < 2; ++slot) {
+    mbarrier_init(shared + kTickets + 8 * slot, 1);
+    mbarrier_init(shared + kTickets + 16 + 8 * slot, readers);
+  }
+}
+
+// The tile of the CTA's n-th round; -1 after the last one. The last CTA to finish leaves the counter zero.
+__device__ __forceinline__ int take_ticket(unsigned shared, int round, int tiles, const BackwardParams& p) {
+  const int slot = round % 2;
+  mbarrier_wait(shared + kTickets + 16 + 8 * slot, round / 2 % 2 ^ 1);
+  int index = atomicAdd(p.tile_counter, 1);
+  if (index >= tiles) {
+    index = -1;
+    if (atomicAdd(p.tile_counter + 1, 1) == grid_size() - 1) {
+      p.tile_counter[0] = 0;
+      p.tile_counter[1] = 0;
+    }
+  }
+  store_shared(shared + kTickets + 32 + 4 * slot, index);
+  mbarrier_arrive(shared + kTickets + 8 * slot);
+  return index;
+}
+
+// For one lane, or a whole warp.
+__device__ __forceinline__ int read_ticket(unsigned shared, int round) {
+  const int slot = round % 2;
+  mbarrier_wait(shared + kTickets + 8 * slot, round / 2 % 2);
+  const int index = load_shared(shared + kTickets + 32 + 4 * slot);
+  __syncwarp(__activemask());
+  arrive_once(shared + kTickets + 16 + 8 * slot);
+  return index;
+}
+
+// Keeps what is computed from a parameter out of registers from tile to tile: the producer has few.
+__device__ __forceinline__ int anew(int parameter) {
+  asm volatile("" : "+r"(parameter));
+  return parameter;
+}
+
+static_assert(kTickets + kTicketBytes <= kSharedBytes);
+
+// One thread makes the barriers; the caller synchronises the CTA.
+__device__ __forceinline__ void make_barriers(unsigned shared) {
+  for (int stage = 0; stage < kKeyStages; ++stage) {
+    mbarrier_init(shared + kKFull + 8 * stage, 1);
+    mbarrier_init(shared + kVFull + 8 * stage, 1);
+    mbarrier_init(shared + kKeysEmpty + 8 * stage, 1);
+    mbarrier_init(shared + kDvStaged + 8 * stage, kOwnerWarps);
+    mbarrier_init(shared + kDkStaged + 8 * stage, kOwnerWarps);
+  }
+  mbarrier_init(shared + kKRead, kOwnerWarps);
+  for (int stage = 0; stage < kStages; ++stage) {
+    mbarrier_init(shared + kQFull + 8 * stage, 1);
+    mbarrier_init(shared + kQEmpty + 8 * stage, kConsumerWarps);
+    mbarrier_init(shared + kDoFull + 8 * stage, 1);
+    mbarrier_init(shared + kDoEmpty + 8 * stage, kConsumerWarps);
+  }
+  for (int stage = 0; stage < kExchangeStages; ++stage) {
+    mbarrier_init(shared + kExchangeFull + 8 * stage, kOwnerWarps);
+    mbarrier_init(shared + kExchangeEmpty + 8 * stage, kOwnerWarps);
+  }
+  for (int stage = 0; stage < kStages; ++stage) {
+    mbarrier_init(shared + kMayAdd + 8 * stage, 1);
+    mbarrier_init(shared + kAdded + 8 * stage, kConsumerWarps);
+  }
+  make_ticket_barriers(shared, kConsumerWarps + 2);  // and two threads, that feed and send
+  mbarrier_init_fence();
+}
+
+// dQ from the fp32 sums of its shares, in the kernel that adds them. The tile of keys that starts at a step's
+// queries stores its share, and others add theirs once that is done: so nobody need clear the sums. Warps
+// that have nothing else to do turn them into dQ, one unit of rows after another, as soon as all tiles of a
+// head's keys have added theirs: one warp beside the consumers from the start, and the consumers when there
+// are no more tiles.
+
+// The fp32 sums of dQ as they lie in memory, as wgmma's accumulators do (ptx/wgmma.cuh), and dQ itself. A
+// piece is what a warp has of eight columns of a product: 16 bytes a lane.
+
+// Transposes 8x8 matrices in registers (PTX ISA, "movmatrix").
+
+// Lane 4r + c gives elements (r, 2c) and (r, 2c + 1) of 16 bits, and gets those of the transposed matrix.
+__device__ __forceinline__ unsigned movmatrix(unsigned pair) {
+  unsigned transposed;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(pair));
+  return transposed;
+}
+
+constexpr int kPieceFloats = 4 * 32;
+// Rows that are converted together.
+constexpr int kUnitRows = kTileM == 128 ? 64 : kTileM;
+// Transposed: 16 columns of eight rows. For every eight rows come the pieces of 64 columns; the other 64
+// follow after a whole step's rows.
+constexpr int kPieceRows = 8;
+constexpr int kPiecesAcross = kHeadDim / 16;
+constexpr int kRowsApart = 4 * kPieceFloats;
+__device__ __forceinline__ constexpr int piece_offset(int across) {
+  return (across / 4 * (kTileM / kPieceRows) * 4 + across % 4) * kPieceFloats;
+}
+
+// Of a head (over the batch), from a unit's first row on.
+__device__ __forceinline__ const float* sums_of(int head, int row, const BackwardParams& p) {
+  return p.dq_sum + (static_cast<long long>(head) * anew(p.padded_q) + row) * kHeadDim;
+}
+
+// Where a lane writes its part of the pieces of a unit, rows after rows.
+struct DqRows {
+  const BackwardParams& params;
+  int row, end;         // the first that this lane has; behind the unit's, or the head's, last
+  unsigned short* low;  // its first columns there
+
+  __device__ __forceinline__ DqRows(int head, int first_row, const BackwardParams& p) : params(p) {
+    const int thread = anew(lane());
+    const int batch = head / anew(p.heads);
+    row = first_row + thread / 4;
+    end = min(first_row + kUnitRows, p.seqlen_q);
+    low = static_cast<unsigned short*>(p.dq) + batch * p.dq_batch +
+          (head - batch * anew(p.heads)) * p.dq_head + row * p.dq_row + 2 * (thread % 4);
+  }
+  __device__ __forceinline__ void advance() {
+    row += kPieceRows;
+    low += kPieceRows * params.dq_row;
+  }
+  // All lanes of the warp.
+  __device__ __forceinline__ void write(int across, const float4& sum) const {
+    const unsigned first = pack(sum.x * params.scale, sum.y * params.scale);
+    const unsigned second = pack(sum.z * params.scale, sum.w * params.scale);
+    // Pairs of rows become pairs of columns; the second is eight columns further on.
+    const unsigned left = movmatrix(first), right = movmatrix(second);
+    if (row < end) {
+      *reinterpret_cast<unsigned*>(low + 16 * across) = left;
+      *reinterpret_cast<unsigned*>(low + 16 * across + 8) = right;
+    }
+  }
+};
+
+// Which tile of keys comes when, and which queries see it.
+
+// Order between CTAs through a word of global memory (PTX ISA, "ld.acquire", "red.release").
+
+// What was written before the other side's release is seen after this.
+__device__ __forceinline__ int load_acquire(const int* word) {
+  int value;
+  asm volatile("ld.acquire.gpu.global.b32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+  return value;
+}
+
+// What this thread has seen written, its own CTA's additions included, comes before the addition.
+__device__ __forceinline__ void add_release(int* word, int value) {
+  asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
+}
+
+struct KeyTile {
+  int key;  // the first
+  int head_kv, batch;
+  int first_step;  // of kTileM queries, the first that sees a key of the tile …
+  int end_step;    // … and the one after the last: the same for each query head of the group
+  int start_step;  // where the tile begins; from the end it goes on at the first
+
+  __device__ __forceinline__ int steps(const BackwardParams& p) const {
+    return p.group * max(0, end_step - first_step);
+  }
+  __device__ __forceinline__ int starts_at() const {
+    return start_step;
+  }
+  // On to the next step; whether it is the first of the group's next head.
+  __device__ __forceinline__ bool advance(int& m) const {
+    if (++m == end_step) m = first_step;
+    return m == starts_at();
+  }
+  // Rows of the arrays of the workspace before this batch and K/V head's.
+  __device__ __forceinline__ long long first_row(const BackwardParams& p) const {
+    return (static_cast<long long>(batch) * p.heads + head_kv * p.group) * p.padded_q;
+  }
+};
+
+__device__ __forceinline__ int tile_count(const BackwardParams& p) {
+  return p.tiles * p.heads_kv * p.batch;
+}
+
+// So many heads at least are at work at once: else the tiles of the last one would wait for long for those
+// that are not taken yet.
+constexpr int kHeadsAtOnce = 2;
+
+// Whether all tiles of a head can be at work at once (the launch is cooperative), and so may wait for any of
+// the others.
+__device__ __forceinline__ bool all_at_once(const BackwardParams& p) {
+  return kHeadsAtOnce * anew(p.tiles) <= grid_size();
+}
+
+// Whether a CTA's tile `index` may have to wait for the tile that is taken next, so that the CTA must not
+// take that one yet: both are of one head.
+__device__ __forceinline__ bool may_wait_for_next(int index, const BackwardParams& p) {
+  return index >= 0 && all_at_once(p) &&
+         load_acquire(p.tile_counter) / anew(p.tiles) <= index / anew(p.tiles);
+}
+
+__device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
+  const int tiles = anew(p.tiles);
+  // All tiles of a head, then the next head: what runs together shares Q and dO. Causal: the first is
+  // longest.
+  const int batch_head = index / tiles;
+  int n = index - batch_head * tiles;
+  KeyTile tile;
+  tile.key = n * kTileN;
+  tile.batch = batch_head / p.heads_kv;
+  tile.head_kv = batch_head - tile.batch * p.heads_kv;
+  tile.end_step = (anew(p.seqlen_q) + kTileM - 1) / kTileM;
+  tile.first_step = 0;
+  // Evenly spread over the queries, so that each finds its turn when it comes.
+  tile.start_step = all_at_once(p) ? n * tile.end_step / tiles : 0;
+  return tile;
+}
+
+// A tile's turn among those that add to a step's dQ: the order in which they come there, beginning with who
+// starts there. Unless all tiles are at work at once, it is also the order in which they are taken, so that
+// whoever is waited for is at work already.
+
+struct Turn {
+  int number;  // from 0
+  // Tile f, counted on from tile n, is the last that starts at step m or before: f = ((m + 1) tiles - 1) /
+  // steps. The division's rest tells when f goes up.
+  int rest;
+  __device__ __forceinline__ Turn(const KeyTile& tile, const BackwardParams& p) {
+    const int n = tile.key / kTileN, above = (tile.start_step + 1) * anew(p.tiles) - 1;
+    const int last = above / tile.end_step;
+    number = all_at_once(p) ? last - n : n;
+    rest = above - last * tile.end_step;
+  }
+  __device__ __forceinline__ void move_to(int m, bool next_head, const KeyTile& tile,
+                                          const BackwardParams& p) {
+    if (!all_at_once(p)) return;
+    rest += anew(p.tiles);
+    for (; rest >= tile.end_step; rest -= tile.end_step) ++number;
+    if (next_head) number -= anew(p.tiles);
+  }
+};
+
+// Counters: one for each step's queries, after those of others, of which every head has room for two.
+static_assert(kTileM >= 2 * kBackwardCounterRows && kBackwardRowPadding / kBackwardCounterRows / 2 >= 2);
+
+__device__ __forceinline__ int* units_taken(const BackwardParams& p) {
+  return p.counters;
+}
+// Of a K/V head's keys; heads are counted over the batch.
+__device__ __forceinline__ int* tiles_added(int head_kv, const BackwardParams& p) {
+  return p.counters + 1 + head_kv;
+}
+
+// Shares of step m's queries that have left: one for the first, and others where they take turns. Heads are
+// query heads, counted over the batch.
+__device__ __forceinline__ int* shares_left(int head, int m, const BackwardParams& p) {
+  const int steps = anew(p.padded_q) / (2 * kBackwardCounterRows);  // room for them
+  return p.counters + (anew(p.batch) * p.heads + head) * steps + m;
+}
+
+// A thread beside the consumers tells them at each step of a tile how its share of dQ leaves, once it may.
+__device__ __forceinline__ void order_shares(const KeyTile& tile, int& step, const BackwardParams& p,
+                                             unsigned shared) {
+  Turn turn(tile, p);
+  int head = tile.batch * p.heads + tile.head_kv * p.group;
+  int m = tile.starts_at();
+#pragma unroll 1
+  for (int left = tile.steps(p); left > 0; --left, ++step) {
+    int* const shares = shares_left(head, m, p);
+    const int awaited = min(turn.number, 1);
+    if (awaited > 0) {
+      while (load_acquire(shares) < awaited) continue;
+    }
+    store_shared(shared + kStores + 4 * (step & 1), static_cast<unsigned>(turn.number == 0));
+    mbarrier_arrive(shared + kMayAdd + 8 * (step & 1));
+    mbarrier_wait(shared + kAdded + 8 * (step & 1), step >> 1 & 1);
+    if (turn.number == 0) add_release(shares, 1);
+    const bool next_head = tile.advance(m);
+    if (next_head) ++head;
+    turn.move_to(m, next_head, tile, p);
+  }
+}
+
+// All that a tile adds to dQ has been added. Where there are no queries there are no counters.
+__device__ __forceinline__ void note_tile_added(int head_kv, const BackwardParams& p) {
+  if (p.seqlen_q > 0) add_release(tiles_added(head_kv, p), 1);
+}
+
+// dQ of a unit, from `row` of a head (over the batch) on. A lane has kAtOnce loads in flight, as many as it
+// has registers for.
+template <int kAtOnce>
+__device__ __forceinline__ void convert_unit(int head, int row, const BackwardParams& p) {
+  DqRows to(head, row, p);
+  const float* sums = sums_of(head, row, p) + 4 * lane();
+#pragma unroll 1
+  for (; row < to.end; row += kPieceRows) {
+#pragma unroll
+    for (int first = 0; first < kPiecesAcross; first += kAtOnce) {
+      const int behind = first + kAtOnce < kPiecesAcross ? first + kAtOnce : kPiecesAcross;
+      float4 sum[kAtOnce];
+#pragma unroll
+      for (int i = first; i < behind; ++i) {
+        sum[i - first] = __ldcg(reinterpret_cast<const float4*>(sums + piece_offset(i)));
+      }
+#pragma unroll
+      for (int i = first; i < behind; ++i) to.write(i, sum[i - first]);
+    }
+    sums += kRowsApart;
+    to.advance();
+  }
+}
+
+// Takes units, in the order in which heads come, until there are no more.
+template <int kAtOnce>
+__device__ __forceinline__ void convert_sums(const BackwardParams& p) {
+  if (p.seqlen_q == 0) return;
+#pragma unroll 1
+  for (;;) {
+    int unit = 0;
+    if (lane() == 0) unit = atomicAdd(units_taken(p), 1);
+    unit = __shfl_sync(0xffffffffu, unit, 0);
+    const int units_of_head = (anew(p.seqlen_q) + kUnitRows - 1) / kUnitRows;
+    const int head = unit / units_of_head;  // over the batch
+    if (head >= anew(p.batch) * p.heads) return;
+    const int row = (unit - head * units_of_head) * kUnitRows;
+    while (load_acquire(tiles_added(head / anew(p.group), p)) < p.tiles) __nanosleep(256);
+    convert_unit<kAtOnce>(head, row, p);
+  }
+}
+
+// Bulk copies of plain bytes to shared memory (PTX ISA, "cp.async.bulk").
+
+// A multiple of 16 bytes, aligned to 16 on both sides; they complete on the barrier.
+__device__ __forceinline__ void bulk_load(unsigned to, const void* from, int bytes, unsigned barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+      "l"(from), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+
+// What one of two threads feeds: a tile of keys, then rows of queries with a statistic each.
+struct FeedKQ {
+  static constexpr bool kDeals = true;  // tiles to all others
+  static constexpr int kPanels = kPanelsQk, kBoxPanels = kBoxPanelsQk;
+  static constexpr int kKeys = kK, kKeysFull = kKFull;
+  static constexpr int kRows = kQ, kStatistics = kLse, kRowsFull = kQFull, kRowsEmpty = kQEmpty;
+};
+struct FeedVDo {
+  static constexpr bool kDeals = false;
+  static constexpr int kPanels = kPanelsV, kBoxPanels = kBoxPanelsV;
+  static constexpr int kKeys = kV, kKeysFull = kVFull;
+  static constexpr int kRows = kDo, kStatistics = kDelta, kRowsFull = kDoFull, kRowsEmpty = kDoEmpty;
+};
+
+template <class What>
+__device__ __forceinline__ void feed(const TensorMap& map_keys, const TensorMap& map_rows,
+                                     const float* statistics, const BackwardParams& p, unsigned shared) {
+  constexpr int kKeysBytes = What::kPanels * kTileN * kRowBytes;
+  constexpr int kRowsBytes = What::kPanels * kTileM * kRowBytes;
+  int step = 0;  // of the CTA, over all its tiles
+  int before = -1;
+#pragma unroll 1
+  for (int round = 0;; ++round) {
+    if (What::kDeals && may_wait_for_next(before, p)) {
+      const int last = round - 1;
+      mbarrier_wait(shared + kKeysEmpty + 8 * (last % kKeyStages), last / kKeyStages % 2);
+    }
+    const int index =
+        What::kDeals ? take_ticket(shared, round, tile_count(p), p) : read_ticket(shared, round);
+    if (index < 0) return;
+    before = index;
+    const KeyTile tile = tile_at(index, p);
+    const int stage_of_keys = round % kKeyStages;
+    mbarrier_wait(shared + kKeysEmpty + 8 * stage_of_keys, round / kKeyStages % 2 ^ 1);
+    const unsigned keys_full = shared + What::kKeysFull + 8 * stage_of_keys;
+    mbarrier_arrive_expecting(keys_full, kKeysBytes);
+    load_tile<What::kPanels, What::kBoxPanels, kTileN>(shared + What::kKeys + stage_of_keys * kKeysBytes,
+                                                       map_keys, keys_full, tile.key, tile.head_kv,
+                                                       tile.batch);
+    int head = tile.head_kv * p.group;
+    int m = tile.starts_at();
+#pragma unroll 1
+    for (int left = tile.steps(p); left > 0; --left, ++step) {
+      const int stage = step & 1;
+      const unsigned full = shared + What::kRowsFull + 8 * stage;
+      mbarrier_wait(shared + What::kRowsEmpty + 8 * stage, (step >> 1 & 1) ^ 1);
+      mbarrier_arrive_expecting(full, kRowsBytes + kRowStatistics);
+      load_tile<What::kPanels, What::kBoxPanels, kTileM>(shared + What::kRows + stage * kRowsBytes, map_rows,
+                                                         full, m * kTileM, head, tile.batch);
+      // No Hopper has memory for 2^32 rows.
+      const unsigned row = (tile.batch * p.heads + head) * p.padded_q + m * kTileM;
+      bulk_load(shared + What::kStatistics + stage * kRowStatistics, statistics + row, kRowStatistics, full);
+      if (tile.advance(m)) ++head;
+    }
+  }
+}
+
+// dV and dK of each tile, once all consumers have staged them in the places of V and K, which are free again
+// when they have left.
+__device__ __forceinline__ void send_gradients(const TensorMap& map_dk, const TensorMap& map_dv,
+                                               const BackwardParams& p, unsigned shared) {
+  int step = 0;  // of the CTA, over all its tiles
+#pragma unroll 1
+  for (int round = 0;; ++round) {
+    const int index = read_ticket(shared, round);
+    if (index < 0) return;
+    const KeyTile tile = tile_at(index, p);
+    const int stage = round % kKeyStages;
+    order_shares(tile, step, p, shared);
+    mbarrier_wait(shared + kDvStaged + 8 * stage, round / kKeyStages % 2);
+    store_tile<kPanelsV, kBoxPanelsV, kTileN>(map_dv, shared + kV + stage * kVBytes, tile.key, tile.head_kv,
+                                              tile.batch);
+    mbarrier_wait(shared + kDkStaged + 8 * stage, round / kKeyStages % 2);
+    store_tile<kPanelsQk, kBoxPanelsQk, kTileN>(map_dk, shared + kK + stage * kKBytes, tile.key, tile.head_kv,
+                                                tile.batch);
+    // dK was staged after the tile's last addition to dQ.
+    note_tile_added(tile.batch * p.heads_kv + tile.head_kv, p);
+    tma_store_wait_read();
+    mbarrier_arrive(shared + kKeysEmpty + 8 * stage);
+  }
+}
+
+// A consumer: a warpgroup that owns 64 keys of a tile, sums their dK and dV over all queries that see them,
+// and adds its share of dQ. Everything is transposed, a row a key, so that P and dS are in registers what dV
+// and dK multiply.
+
+// Products over whole tiles: chains of wgmma that a warpgroup issues and commits as one group.
+
+// The products of the backward pass as single wgmma instructions. C++ cannot say their lists of operands: the
+// renderer does.
+
+// 64 x kScoreColumns, both factors in shared memory with rows along the sum: = 16 columns of them …
+__device__ __forceinline__ void wgmma_scores_first(float (&s)[kScoreColumns / 2], unsigned long long a,
+                                                   unsigned long long b) {
+  asm volatile(
+      "{\n"
+      ".reg .pred accumulate;\n"
+      "setp.ne.b32 accumulate, 0, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n80k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3,\n"
+      "%4, %5, %6, %7,\n"
+      "%8, %9, %10, %11,\n"
+      "%12, %13, %14, %15,\n"
+      "%16, %17, %18, %19,\n"
+      "%20, %21, %22, %23,\n"
+      "%24, %25, %26, %27,\n"
+      "%28, %29, %30, %31,\n"
+      "%32, %33, %34, %35,\n"
+      "%36, %37, %38, %39},\n"
+      "%40, %41, accumulate, 1, 1, 0, 0;\n"
+      "}\n"
+      :
+      "=f"(s[0]), "=f"(s[1]), "=f"(s[2]), "=f"(s[3]),
+      "=f"(s[4]), "=f"(s[5]), "=f"(s[6]), "=f"(s[7]),
+      "=f"(s[8]), "=f"(s[9]), "=f"(s[10]), "=f"(s[11]),
+      "=f"(s[12]), "=f"(s[13]), "=f"(s[14]), "=f"(s[15]),
+      "=f"(s[16]), "=f"(s[17]), "=f"(s[18]), "=f"(s[19]),
+      "=f"(s[20]), "=f"(s[21]), "=f"(s[22]), "=f"(s[23]),
+      "=f"(s[24]), "=f"(s[25]), "=f"(s[26]), "=f"(s[27]),
+      "=f"(s[28]), "=f"(s[29]), "=f"(s[30]), "=f"(s[31]),
+      "=f"(s[32]), "=f"(s[33]), "=f"(s[34]), "=f"(s[35]),
+      "=f"(s[36]), "=f"(s[37]), "=f"(s[38]), "=f"(s[39])
+      : "l"(a), "l"(b));
+}
+
+// … and += the next 16.
+__device__ __forceinline__ void wgmma_scores_next(float (&s)[kScoreColumns / 2], unsigned long long a,
+                                                  unsigned long long b) {
+  asm volatile(
+      "{\n"
+      ".reg .pred accumulate;\n"
+      "setp.eq.b32 accumulate, 0, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n80k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3,\n"
+      "%4, %5, %6, %7,\n"
+      "%8, %9, %10, %11,\n"
+      "%12, %13, %14, %15,\n"
+      "%16, %17, %18, %19,\n"
+      "%20, %21, %22, %23,\n"
+      "%24, %25, %26, %27,\n"
+      "%28, %29, %30, %31,\n"
+      "%32, %33, %34, %35,\n"
+      "%36, %37, %38, %39},\n"
+      "%40, %41, accumulate, 1, 1, 0, 0;\n"
+      "}\n"
+      :
+      "+f"(s[0]), "+f"(s[1]), "+f"(s[2]), "+f"(s[3]),
+      "+f"(s[4]), "+f"(s[5]), "+f"(s[6]), "+f"(s[7]),
+      "+f"(s[8]), "+f"(s[9]), "+f"(s[10]), "+f"(s[11]),
+      "+f"(s[12]), "+f"(s[13]), "+f"(s[14]), "+f"(s[15]),
+      "+f"(s[16]), "+f"(s[17]), "+f"(s[18]), "+f"(s[19]),
+      "+f"(s[20]), "+f"(s[21]), "+f"(s[22]), "+f"(s[23]),
+      "+f"(s[24]), "+f"(s[25]), "+f"(s[26]), "+f"(s[27]),
+      "+f"(s[28]), "+f"(s[29]), "+f"(s[30]), "+f"(s[31]),
+      "+f"(s[32]), "+f"(s[33]), "+f"(s[34]), "+f"(s[35]),
+      "+f"(s[36]), "+f"(s[37]), "+f"(s[38]), "+f"(s[39])
+      : "l"(a), "l"(b));
+}
+
+// A gradient of K or Q += 16 columns in registers times 16 rows of the other one: 64 x kHeadDim.
+__device__ __forceinline__ void wgmma_gradient_qk(float (&d)[kHeadDim / 2], const unsigned* a,
+                                                  unsigned long long b) {
+  asm volatile(
+      "{\n"
+      ".reg .pred accumulate;\n"
+      "setp.eq.b32 accumulate, 0, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3,\n"
+      "%4, %5, %6, %7,\n"
+      "%8, %9, %10, %11,\n"
+      "%12, %13, %14, %15,\n"
+      "%16, %17, %18, %19,\n"
+      "%20, %21, %22, %23,\n"
+      "%24, %25, %26, %27,\n"
+      "%28, %29, %30, %31,\n"
+      "%32, %33, %34, %35,\n"
+      "%36, %37, %38, %39,\n"
+      "%40, %41, %42, %43,\n"
+      "%44, %45, %46, %47,\n"
+      "%48, %49, %50, %51,\n"
+      "%52, %53, %54, %55,\n"
+      "%56, %57, %58, %59,\n"
+      "%60, %61, %62, %63},\n"
+      "{%64, %65, %66, %67}, %68, accumulate, 1, 1, 1;\n"
+      "}\n"
+      :
+      "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]),
+      "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+      "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]),
+      "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+      "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]),
+      "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+      "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
+      "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+      "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]),
+      "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+      "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]),
+      "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+      "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]),
+      "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+      "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]),
+      "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+
+// dV += 16 columns of P, transposed, times 16 rows of dO: 64 x kHeadDimV.
+__device__ __forceinline__ void wgmma_gradient_v(float (&d)[kHeadDimV / 2], const unsigned* a,
+                                                 unsigned long long b) {
+  asm volatile(
+      "{\n"
+      ".reg .pred accumulate;\n"
+      "setp.eq.b32 accumulate, 0, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3,\n"
+      "%4, %5, %6, %7,\n"
+      "%8, %9, %10, %11,\n"
+      "%12, %13, %14, %15,\n"
+      "%16, %17, %18, %19,\n"
+      "%20, %21, %22, %23,\n"
+      "%24, %25, %26, %27,\n"
+      "%28, %29, %30, %31,\n"
+      "%32, %33, %34, %35,\n"
+      "%36, %37, %38, %39,\n"
+      "%40, %41, %42, %43,\n"
+      "%44, %45, %46, %47,\n"
+      "%48, %49, %50, %51,\n"
+      "%52, %53, %54, %55,\n"
+      "%56, %57, %58, %59,\n"
+      "%60, %61, %62, %63},\n"
+      "{%64, %65, %66, %67}, %68, accumulate, 1, 1, 1;\n"
+      "}\n"
+      :
+      "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]),
+      "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+      "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]),
+      "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+      "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]),
+      "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+      "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
+      "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+      "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]),
+      "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+      "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]),
+      "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+      "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]),
+      "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+      "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]),
+      "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+
+// dQ, transposed, of 64 columns and kDqN rows = K, transposed, times dS, 16 keys of them.
+__device__ __forceinline__ void wgmma_dq_first(float (&d)[kDqN / 2], unsigned long long a,
+                                               unsigned long long b) {
+  asm volatile(
+      "{\n"
+      ".reg .pred accumulate;\n"
+      "setp.ne.b32 accumulate, 0, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n80k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3,\n"
+      "%4, %5, %6, %7,\n"
+      "%8, %9, %10, %11,\n"
+      "%12, %13, %14, %15,\n"
+      "%16, %17, %18, %19,\n"
+      "%20, %21, %22, %23,\n"
+      "%24, %25, %26, %27,\n"
+      "%28, %29, %30, %31,\n"
+      "%32, %33, %34, %35,\n"
+      "%36, %37, %38, %39},\n"
+      "%40, %41, accumulate, 1, 1, 1, 0;\n"
+      "}\n"
+      :
+      "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3]),
+      "=f"(d[4]), "=f"(d[5]), "=f"(d[6]), "=f"(d[7]),
+      "=f"(d[8]), "=f"(d[9]), "=f"(d[10]), "=f"(d[11]),
+      "=f"(d[12]), "=f"(d[13]), "=f"(d[14]), "=f"(d[15]),
+      "=f"(d[16]), "=f"(d[17]), "=f"(d[18]), "=f"(d[19]),
+      "=f"(d[20]), "=f"(d[21]), "=f"(d[22]), "=f"(d[23]),
+      "=f"(d[24]), "=f"(d[25]), "=f"(d[26]), "=f"(d[27]),
+      "=f"(d[28]), "=f"(d[29]), "=f"(d[30]), "=f"(d[31]),
+      "=f"(d[32]), "=f"(d[33]), "=f"(d[34]), "=f"(d[35]),
+      "=f"(d[36]), "=f"(d[37]), "=f"(d[38]), "=f"(d[39])
+      : "l"(a), "l"(b));
+}
+
+__device__ __forceinline__ void wgmma_dq_next(float (&d)[kDqN / 2], unsigned long long a,
+                                              unsigned long long b) {
+  asm volatile(
+      "{\n"
+      ".reg .pred accumulate;\n"
+      "setp.eq.b32 accumulate, 0, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n80k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3,\n"
+      "%4, %5, %6, %7,\n"
+      "%8, %9, %10, %11,\n"
+      "%12, %13, %14, %15,\n"
+      "%16, %17, %18, %19,\n"
+      "%20, %21, %22, %23,\n"
+      "%24, %25, %26, %27,\n"
+      "%28, %29, %30, %31,\n"
+      "%32, %33, %34, %35,\n"
+      "%36, %37, %38, %39},\n"
+      "%40, %41, accumulate, 1, 1, 1, 0;\n"
+      "}\n"
+      :
+      "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]),
+      "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+      "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]),
+      "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+      "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]),
+      "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+      "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
+      "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+      "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]),
+      "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39])
+      : "l"(a), "l"(b));
+}
+
+// Warpgroup-wide asynchronous products (PTX ISA, "wgmma"). 128 threads multiply 64 rows; each holds, of its
+// row g and its row g + 8, columns 8j + 2t and 8j + 2t + 1, where lane = 4g + t, in accumulators 4j .. 4j
+// + 3.
+
+// Registers and shared memory written so far are what the products issued next will see.
+__device__ __forceinline__ void wgmma_fence() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void wgmma_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+// Returns once at most kInFlight committed groups are unfinished.
+template <int kInFlight>
+__device__ __forceinline__ void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kInFlight) : "memory");
+}
+
+// Ties registers to this point of the program: the compiler knows nothing of products in flight, and would
+// move reads over their wait.
+template <int kCount>
+__device__ __forceinline__ void pin(float (&registers)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(registers[i])::"memory");
+}
+
+template <int kCount>
+__device__ __forceinline__ void pin(unsigned (&registers)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(registers[i])::"memory");
+}
+
+// Describes a tile of 128-byte rows, swizzled over 1024 bytes. Its blocks of eight rows are 1024 bytes apart;
+// panels of 64 columns are panel_bytes apart (used only where rows run along k). Addresses go up by
+// descriptor + bytes / 16.
+__device__ __forceinline__ unsigned long long wgmma_descriptor(unsigned address, unsigned panel_bytes) {
+  constexpr unsigned long long kSwizzle128 = 1ull << 62;
+  constexpr unsigned long long kEightRows = 1024 / 16;
+  return kSwizzle128 | kEightRows << 32 | static_cast<unsigned long long>(panel_bytes / 16) << 16 |
+         (address & 0x3ffff) / 16;
+}
+
+// s = 64 rows of a tile times all rows of another, summed over kColumns columns of both; s += that where it
+// begins as something else than zeros. kRowsA and kRowsB are how many rows their panels have.
+template <int kColumns, int kRowsA, int kRowsB, bool kAdds = false>
+__device__ __forceinline__ void issue_scores(float (&s)[kScoreColumns / 2], unsigned rows, unsigned columns) {
+  const unsigned long long a = wgmma_descriptor(rows, 0), b = wgmma_descriptor(columns, 0);
+  if (kAdds) pin(s);
+  wgmma_fence();
+  if (!kAdds) wgmma_scores_first(s, a, b);
+#pragma unroll
+  for (int i = kAdds ? 0 : 1; i < (kColumns + 15) / 16; ++i) {
+    wgmma_scores_next(s, a + column_step<kRowsA>(i), b + column_step<kRowsB>(i));
+  }
+  wgmma_commit();
+}
+
+// d += fragments a, 16 columns each, times the rows of a tile whose panels have kRows.
+template <int kRows, int kCount>
+__device__ __forceinline__ void issue_gradient_qk(float (&d)[kHeadDim / 2], unsigned (&a)[kCount],
+                                                  unsigned tile) {
+  const unsigned long long b = wgmma_descriptor(tile, kRows * kRowBytes);
+  pin(d);
+  pin(a);
+  wgmma_fence();
+#pragma unroll
+  for (int i = 0; i < kCount / 4; ++i) wgmma_gradient_qk(d, a + 4 * i, b + i * kSixteenRows);
+  wgmma_commit();
+}
+
+template <int kRows, int kCount>
+__device__ __forceinline__ void issue_gradient_v(float (&d)[kHeadDimV / 2], unsigned (&a)[kCount],
+                                                 unsigned tile) {
+  const unsigned long long b = wgmma_descriptor(tile, kRows * kRowBytes);
+  pin(d);
+  pin(a);
+  wgmma_fence();
+#pragma unroll
+  for (int i = 0; i < kCount / 4; ++i) wgmma_gradient_v(d, a + 4 * i, b + i * kSixteenRows);
+  wgmma_commit();
+}
+
+// ptxas would wait for every product at once (its warning C7515) where accumulators begin as plain zeros.
+template <int kCount>
+__device__ __forceinline__ void clear(float (&d)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) d[i] = 0;
+  pin(d);
+}
+
+// Accumulators, scaled, to 64 rows of a tile whose panels have kRows. `fragment` is fragment_offset() of
+// them.
+template <int kRows, int kCount>
+__device__ __forceinline__ void stage_gradient(const float (&d)[kCount], unsigned tile, unsigned fragment,
+                                               float scale) {
+#pragma unroll
+  for (int i = 0; i < (kCount + 7) / 8; ++i) {
+    stmatrix(tile + at_column_step<kRows>(fragment, i), scaled_pair(d, 8 * i, scale),
+             scaled_pair(d, 8 * i + 2, scale), scaled_pair(d, 8 * i + 4, scale),
+             scaled_pair(d, 8 * i + 6, scale));
+  }
+}
+
+// From scores to P and dS, transposed: a row a key, a column a query, whose LSE and delta lie in shared
+// memory. P and dS are kept as pairs, which is how products take them from registers.
+
+// Fast fp32 functions (PTX ISA, "ex2", "lg2", "rcp"): one MUFU instruction each; denormals flush to zero.
+
+__device__ __forceinline__ float exp2_fast(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+__device__ __forceinline__ float log2_fast(float x) {
+  float y;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+__device__ __forceinline__ float reciprocal_fast(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
+
+// Two neighbouring floats of shared memory (PTX ISA, "ld").
+
+__device__ __forceinline__ float2 load_pair(unsigned address) {
+  float2 pair;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(pair.x), "=f"(pair.y) : "r"(address) : "memory");
+  return pair;
+}
+
+// Packed 16-bit elements to fp32 (PTX ISA, "cvt").
+
+__device__ __forceinline__ float low_half(unsigned pair) {
+  return __uint_as_float(pair << 16);
+}
+
+__device__ __forceinline__ float high_half(unsigned pair) {
+  return __uint_as_float(pair & 0xffff0000u);
+}
+
+// Whether causality or the end of the keys hides a score of 64 keys and the queries from `query` on.
+__device__ __forceinline__ bool needs_mask(int first_key, int query, const BackwardParams& p) {
+  bool hidden = first_key + 64 > p.seqlen_k;
+  return hidden;
+}
+
+__device__ __forceinline__ void mask(float (&s)[kTileM / 2], int first_key, int query,
+                                     const BackwardParams& p) {
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    const int key = first_key + 16 * warp_of_warpgroup() + lane() / 4 + 8 * row;
+    // The first query that sees the key, counted from this thread's first one.
+    int first = -2 * (lane() % 4);
+    if (key >= p.seqlen_k) first = kTileM;
+#pragma unroll
+    for (int i = 0; i < kTileM / 4; ++i) {
+      if (i / 2 * 8 + i % 2 < first) s[i / 2 * 4 + 2 * row + i % 2] = -kInfinity;
+    }
+  }
+}
+
+// What a lane's columns have in shared memory, a float a query.
+using Statistics = float2[kTileM / 8];
+__device__ __forceinline__ void load_statistics(Statistics& pairs, unsigned from) {
+#pragma unroll
+  for (int j = 0; j < kTileM / 8; ++j) pairs[j] = load_pair(from + 32 * j + 8 * (lane() % 4));
+}
+
+// p = exp(S - LSE).
+__device__ __forceinline__ void exponentiate(unsigned (&p)[kTileM / 4], const float (&s)[kTileM / 2],
+                                             const Statistics& lse, float scale_log2) {
+#pragma unroll
+  for (int j = 0; j < kTileM / 8; ++j) {
+    const float2 shift = lse[j];
+    p[2 * j] =
+        pack(exp2_fast(s[4 * j] * scale_log2 - shift.x), exp2_fast(s[4 * j + 1] * scale_log2 - shift.y));
+    p[2 * j + 1] =
+        pack(exp2_fast(s[4 * j + 2] * scale_log2 - shift.x), exp2_fast(s[4 * j + 3] * scale_log2 - shift.y));
+  }
+}
+
+// dP begins as -delta: what the product adds to is then no work afterwards, and nothing is waited for then.
+__device__ __forceinline__ void begin_gradient(float (&dp)[kTileM / 2], const Statistics& delta) {
+#pragma unroll
+  for (int j = 0; j < kTileM / 8; ++j) {
+    dp[4 * j] = dp[4 * j + 2] = -delta[j].x;
+    dp[4 * j + 1] = dp[4 * j + 3] = -delta[j].y;
+  }
+}
+
+// ds = P (dP - delta), without the scale, which dK and dQ get at the end; delta is in dp already. P is taken
+// as it was rounded, since its scores are gone from the registers; p and ds may be the same.
+__device__ __forceinline__ void differentiate(unsigned (&ds)[kTileM / 4], const unsigned (&p)[kTileM / 4],
+                                              const float (&dp)[kTileM / 2]) {
+#pragma unroll
+  for (int i = 0; i < kTileM / 4; ++i) {
+    ds[i] = pack(low_half(p[i]) * dp[2 * i], high_half(p[i]) * dp[2 * i + 1]);
+  }
+}
+
+// The sixteen numbered barriers of a CTA (PTX ISA, "bar"). Number 0 is __syncthreads'.
+
+// Waits until `threads` threads, waiting or not, have come to this barrier.
+__device__ __forceinline__ void named_barrier_sync(int number, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
+// Counts this thread without waiting.
+__device__ __forceinline__ void named_barrier_arrive(int number, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
+// Additions in global memory that return nothing (PTX ISA, "red"; vectors: sm_90 and later).
+
+// Four neighbouring sums, aligned to 16 bytes; each is added atomically.
+__device__ __forceinline__ void add_global(float* sums, float a, float b, float c, float d) {
+  asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(sums), "f"(a), "f"(b),
+               "f"(c), "f"(d)
+               : "memory");
+}
+
+// stmatrix with each 8x8 matrix transposed on the way (PTX ISA, "stmatrix").
+
+__device__ __forceinline__ void stmatrix_transposed(unsigned address, unsigned a, unsigned b, unsigned c,
+                                                    unsigned d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
+               "r"(a), "r"(b), "r"(c), "r"(d)
+               : "memory");
+}
+
+struct KeyOwner {
+  const BackwardParams& params;
+  const unsigned shared;
+  const int warpgroup;      // 0 or 1
+  const unsigned fragment;  // bytes to this lane's piece of the warpgroup's rows
+  int step = 0;             // of the CTA, over all its tiles: it says which stage, and which parity
+  int round = 0;            // tiles so far
+
+  float dk[kHeadDim / 2];
+  float dv[kHeadDimV / 2];
+  unsigned p[kTileM / 4];   // of the step, transposed, as pairs
+  unsigned ds[kTileM / 4];  // likewise
+  float dq[kDqN / 2];
+  // Where the dQ of the step before belongs, in units of 16 bytes: no Hopper has memory for 2^32 of them.
+  unsigned place = 0;
+
+  __device__ __forceinline__ KeyOwner(const BackwardParams& parameters, unsigned shared_memory, int number)
+      : params(parameters),
+        shared(shared_memory),
+        warpgroup(number),
+        fragment(fragment_offset(64 * number)) {}
+
+  __device__ __forceinline__ unsigned k_tile() const { return shared + kK + round % kKeyStages * kKBytes; }
+  __device__ __forceinline__ unsigned v_tile() const { return shared + kV + round % kKeyStages * kVBytes; }
+
+  __device__ __forceinline__ unsigned rows_of(unsigned tile) const {
+    return tile + warpgroup * 64 * kRowBytes;
+  }
+
+  // Both warpgroups' dS of a step, for dQ one step later.
+  __device__ __forceinline__ void share_ds(int stage) {
+    // The first step of all has the stage to itself, and the stage of zeros counts as step -1's.
+    mbarrier_wait(shared + kExchangeEmpty + 8 * stage, (step >> 1 & 1) ^ 1 ^ stage);
+    const unsigned to = shared + kExchange + stage * kDsBytes;
+    // A row a query, this warpgroup's keys in a panel of its own.
+    const int thread = anew(lane());
+    const unsigned piece = to + warpgroup * kTileM * kRowBytes + (thread / 16 * 8 + thread % 8) * kRowBytes +
+                           ((2 * warp_of_warpgroup() + thread / 8 % 2) ^ thread % 8) * 16;
+#pragma unroll
+    for (int i = 0; i < kTileM / 16; ++i) {
+      stmatrix_transposed(piece + 16 * i * kRowBytes, ds[4 * i], ds[4 * i + 1], ds[4 * i + 2], ds[4 * i + 3]);
+    }
+    arrive_written(shared + kExchangeFull + 8 * stage);
+  }
+
+  // dQ of the step before: this warpgroup's 64 queries, or its 64 columns where there are fewer queries. A
+  // tile's first step multiplies what is there and drops the result: a branch here would make ptxas wait for
+  // every product at once (its warning C7514).
+  __device__ __forceinline__ void issue_dq(int before) {
+    const int stage = before & 1;
+    mbarrier_wait(shared + kExchangeFull + 8 * stage, before >> 1 & 1);
+    const unsigned ds_tile = shared + kExchange + stage * kDsBytes, keys = k_tile();
+    const unsigned panel = warpgroup * kTileN * kRowBytes;
+    const unsigned long long a = wgmma_descriptor(keys + panel, 0), b = wgmma_descriptor(ds_tile, 0);
+    wgmma_fence();
+    wgmma_dq_first(dq, a, b);
+#pragma unroll
+    for (int i = 1; i < kTileN / 16; ++i) wgmma_dq_next(dq, a + i * kSixteenRows, b + column_step<kTileM>(i));
+    wgmma_commit();
+  }
+
+  // Whether this warpgroup has columns 8j .. 8j + 7 of its accumulators.
+  __device__ __forceinline__ bool has_columns(int j) const {
+    return kTileM == 128 || kHeadDim % 64 == 0 || 64 * warpgroup + 8 * j < kHeadDim;
+  }
+
+  // dQ's sums lie as accumulators do (ptx/wgmma.cuh): 16 bytes a lane, next to each other.
+  __device__ __forceinline__ void add_dq() const {
+    float* sums = params.dq_sum + 4ull * place;
+    const int before = step - 1;
+    mbarrier_wait(shared + kMayAdd + 8 * (before & 1), before >> 1 & 1);
+    if (load_shared(shared + kStores + 4 * (before & 1)) != 0) {
+#pragma unroll
+      for (int j = 0; j < kDqN / 8; ++j) {
+        if (has_columns(j)) {
+          __stcg(reinterpret_cast<float4*>(sums + 512 * j),
+                 float4{dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]});
+        }
+      }
+    } else {
+#pragma unroll
+      for (int j = 0; j < kDqN / 8; ++j) {
+        if (has_columns(j))
+          add_global(sums + 512 * j, dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]);
+      }
+    }
+    __syncwarp();
+    arrive_once(shared + kAdded + 8 * (before & 1));
+  }
+
+  // One step: S, under which the queries' statistics are read; dP under the exponentials; then dS and the
+  // gradients. `first`: the tile's first one, before which there is no dQ.
+  __device__ __forceinline__ void compute_step(int first_key, int query, bool first) {
+    const int stage = step & 1, parity = step >> 1 & 1;
+    float s[kTileM / 2], dp[kTileM / 2];
+    mbarrier_wait(shared + kQFull + 8 * stage, parity);
+    const unsigned q = shared + kQ + stage * kQBytes, dout = shared + kDo + stage * kDoBytes;
+    issue_scores<kHeadDim, kTileN, kTileM>(s, rows_of(k_tile()), q);
+    mbarrier_wait(shared + kDoFull + 8 * stage, parity);
+    Statistics lse, delta;
+    load_statistics(delta, shared + kDelta + stage * kRowStatistics);
+    load_statistics(lse, shared + kLse + stage * kRowStatistics);
+    wgmma_wait<0>();
+    pin(s);
+    pin(dk);
+    pin(ds);
+    if (!first) release_step(stage ^ 1);
+    begin_gradient(dp, delta);
+    issue_scores<kHeadDimV, kTileN, kTileM, true>(dp, rows_of(v_tile()), dout);
+    named_barrier_sync(1 + warpgroup, 256);
+    if (needs_mask(first_key, query, params)) mask(s, first_key, query, params);
+    exponentiate(p, s, lse, params.scale_log2);
+    add_gradients_of_80(dp, q, dout, first);
+  }
+
+  __device__ __forceinline__ void pass_short_turn() const {
+    named_barrier_arrive(2 - warpgroup, 256);
+  }
+  __device__ __forceinline__ void pass_long_turn() const {
+  }
+
+  // 80 queries leave no registers for dQ beside dP, nor for S beside dK. So dS is formed under dV, from a
+  // copy of P (what a product reads may not be read beside it), and dQ of the step before comes with dK.
+  __device__ __forceinline__ void add_gradients_of_80(float (&dp)[kTileM / 2], unsigned q, unsigned dout,
+                                                      bool first) {
+    unsigned copy[kTileM / 4];
+#pragma unroll
+    for (int i = 0; i < kTileM / 4; ++i) copy[i] = p[i];
+    issue_gradient_v<kTileM>(dv, p, dout);
+    pass_short_turn();
+    wgmma_wait<1>();
+    pin(dp);
+    differentiate(ds, copy, dp);
+    pass_long_turn();
+    share_ds(step & 1);
+    issue_dq(step - 1);
+    issue_gradient_qk<kTileM>(dk, ds, q);
+    wgmma_wait<1>();
+    pin(dv);
+    pin(p);
+    pin(dq);
+    arrive_once(shared + kExchangeEmpty + 8 * (step & 1 ^ 1));
+    if (!first) add_dq();
+    wgmma_wait<0>();
+    pin(dk);
+    pin(ds);
+  }
+
+  // Q and dO of a step have been read, and the statistics by every lane.
+  __device__ __forceinline__ void release_step(int stage) const {
+    arrive_once(shared + kQEmpty + 8 * stage);
+    arrive_once(shared + kDoEmpty + 8 * stage);
+  }
+
+  __device__ __forceinline__ void compute(const KeyTile& tile) {
+    clear(dk);
+    clear(dv);
+    mbarrier_wait(shared + kKFull + 8 * (round % kKeyStages), round / kKeyStages % 2);
+    mbarrier_wait(shared + kVFull + 8 * (round % kKeyStages), round / kKeyStages % 2);
+
+    const int first_key = tile.key + 64 * warpgroup;
+    bool first = true;
+    int m = tile.starts_at(), left = tile.steps(params);
+    place = (tile.first_row(params) + m * kTileM) * (kHeadDim / 4) +
+            warpgroup * 16 * (kTileM == 128 ? kHeadDim : kTileM) + threadIdx.x % 128;
+#pragma unroll 1
+    for (; left > 0; --left) {
+      compute_step(first_key, m * kTileM, first);
+      if (!first) {
+        place += kTileM * kHeadDim / 4;
+        if (m == tile.first_step) place -= (tile.end_step - m) * (kTileM * kHeadDim / 4);
+        // On to the group's next head.
+        if (m == tile.starts_at()) place += params.padded_q * (kHeadDim / 4);
+      }
+      first = false;
+      ++step;
+      tile.advance(m);
+    }
+    wgmma_wait<0>();
+    pin(dk);
+    pin(dv);
+    if (!first) release_step((step - 1) & 1);
+    issue_dq(step - 1);
+    stage_gradient<kTileN>(dv, v_tile(), fragment, 1.0f);
+    arrive_written(shared + kDvStaged + 8 * (round % kKeyStages));
+    wgmma_wait<0>();
+    pin(dq);
+    if (!first) add_dq();
+    arrive_once(shared + kKRead);
+    mbarrier_wait(shared + kKRead, round % 2);
+    stage_gradient<kTileN>(dk, k_tile(), fragment, params.scale);
+    arrive_written(shared + kDkStaged + 8 * (round % kKeyStages));
+  }
+
+  __device__ __forceinline__ void run() {
+    if (warpgroup == 1) named_barrier_arrive(1, 256);
+#pragma unroll 1
+    for (;; ++round) {
+      const int index = read_ticket(shared, round);
+      if (index < 0) break;
+      compute(tile_at(index, params));
+    }
+    if (warpgroup == 0) named_barrier_sync(1, 256);
+  }
+};
+
+// Moves registers between the warpgroups of a CTA (PTX ISA, "setmaxnreg"). The pool is what the launch
+// allocated: a demand beyond it waits for ever.
+
+template <int kRegisters>
+__device__ __forceinline__ void give_up_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+template <int kRegisters>
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
+    flashjit_backward_wgmma_bf16_d128_m80n128s2t1(const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,
+                   const __grid_constant__ TensorMap map_v, const __grid_constant__ TensorMap map_dout,
+                   const __grid_constant__ TensorMap map_dk, const __grid_constant__ TensorMap map_dv,
+                   const __grid_constant__ BackwardParams p) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  const unsigned shared = shared_address(memory);
+  const int warpgroup =
+      __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 128), 0);  // known to be uniform
+
+  if (threadIdx.x == 0) make_barriers(shared);
+  // The first dQ of all multiplies the dS of no step.
+  for (int at = 16 * static_cast<int>(threadIdx.x); at < kDsBytes; at += 16 * kThreads) {
+    store_shared(shared + kExchange + kDsBytes + at, uint4{0, 0, 0, 0});
+  }
+  fence_async_shared();
+  __syncthreads();
+
+  if (warpgroup == 0) {
+    give_up_registers<kProducerRegisters>();
+    if (threadIdx.x == 0) feed<FeedKQ>(map_k, map_q, p.lse_log2, p, shared);
+    if (threadIdx.x == 32) feed<FeedVDo>(map_v, map_dout, p.delta, p, shared);
+    if (threadIdx.x == 64) send_gradients(map_dk, map_dv, p, shared);
+    if (threadIdx.x >= 96) convert_sums<2>(p);
+  } else {
+    take_registers<kConsumerRegisters>();
+    KeyOwner owner(p, shared, warpgroup - 1);
+    owner.run();
+    convert_sums<8>(p);
+  }
+}
