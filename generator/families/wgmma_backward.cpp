@@ -269,8 +269,8 @@ Legality legal_wgmma_backward(const Problem& problem, const WgmmaBackwardSchedul
   const int dq = adds_dq(s) ? dq_product(problem, s).columns / 2 : 0;
   // S and dP are whole at once before P takes the place of S and dQ is begun, or dS that of both.
   const int beside_dq = transposes_dq(s) ? s.tile_m / 4 : s.tile_m / 4 + s.tile_m / 2;
-  const int scores = is_split(s) ? s.tile_m / 4 + s.tile_m / 2
-                                 : std::max(dq + beside_dq, s.tile_m / 2 + s.tile_m / 2);
+  const int scores =
+      is_split(s) ? s.tile_m / 4 + s.tile_m / 2 : std::max(dq + beside_dq, s.tile_m / 2 + s.tile_m / 2);
   const int needed = dk + dv + scores + kOtherRegisters;
   if (needed > kConsumerRegisters) {
     return {fmt::format(

@@ -41,8 +41,7 @@ __device__ __forceinline__ void step(const BackwardParams& params, const Job& jo
   wait_for_tiles<1>();  // K, V and Q are there
   __syncthreads();
   float p[kRows][kKeys];
-  multiply_rows<kHeadDim, kStrideQk>(p, shared_q, job.memory + kSharedK, place);
-  weigh<kMasked>(p, rows, params.scale, [&](int i) {
+  weigh<kMasked>(p, shared_q, job.memory + kSharedK, rows, params.scale, place, [&](int i) {
     return visible_keys(params, first_row + place.row + i * kRowLanes) - job.first_key - place.key_lane;
   });
   store_weights(shared_p, p, place);

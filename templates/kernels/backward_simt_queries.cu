@@ -36,8 +36,7 @@ __device__ __forceinline__ void step(const BackwardParams& params, const Job& jo
   wait_for_tiles<1>();  // Q, dO and K are there
   __syncthreads();
   float p[kRows][kKeys];
-  multiply_rows<kHeadDim, kStrideQk>(p, job.memory + kSharedQ, shared_k, place);
-  weigh<kMasked>(p, rows, params.scale, [&](int i) {
+  weigh<kMasked>(p, job.memory + kSharedQ, shared_k, rows, params.scale, place, [&](int i) {
     return visible_keys(params, job.first_row + place.row + i * kRowLanes) - first_key - place.key_lane;
   });
   wait_for_tiles<0>();

@@ -3,6 +3,8 @@
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -39,6 +41,14 @@ void check(const std::string& schedule, const AttentionCase& one, const std::str
   const bool deterministic = schedule.find("dq1") == std::string::npos;
   const Gradients::Result result = Gradients(one).run(engine(device), {.schedule = schedule}, deterministic);
   CHECK_MESSAGE(result.check.ok, result.check.message);
+}
+
+// Largest error over what the rule allows, of the gradient where that is most.
+double ratio(const std::string& schedule, const AttentionCase& one) {
+  const bool deterministic = schedule.find("dq1") == std::string::npos;
+  const autotune::Check check =
+      Gradients(one).run(engine("sm_90"), {.schedule = schedule}, deterministic).check;
+  return check.max_error / check.allowed;
 }
 
 // Several tiles either way, ragged ends, rows before the first key's diagonal.
@@ -91,6 +101,53 @@ TEST_CASE("sizes") {
                .shape = {.batch = 2, .heads = 3, .heads_kv = 1, .seqlen_q = seqlen_q, .seqlen_k = seqlen_k}});
       }
     }
+  }
+}
+
+TEST_CASE("a case of the grid that scores of one float got wrong on an H200") {
+  for (const char* schedule : {"simt-backward:m8n16w2", "simt-backward:m8n16w2dq1"}) {
+    CHECK(ratio(schedule, {.problem = problem_of(24, true),
+                           .shape = {.batch = 2, .heads = 2, .seqlen_q = 3, .seqlen_k = 799},
+                           .layout = Layout::shared,
+                           .seed = 215649703361066400u}) < 0.7);
+  }
+}
+
+// The rule compares largest errors: the fewer rows and dims, the more luck it takes. 200 seeds each gave 0.56
+// at most, and 5.4 with scores of one float.
+TEST_CASE("few rows or few dims, many seeds") {
+  struct Case {
+    const char* schedule;
+    int head_dim, heads, heads_kv, seqlen_q, seqlen_k;
+    InputKind inputs;
+  };
+  const Case cases[] = {
+      {"simt-backward:m8n16w2", 24, 2, 2, 3, 799, InputKind::normal},
+      {"simt-backward:m8n16w2", 48, 2, 2, 3, 799, InputKind::growing},
+      {"simt-backward:m8n8w2", 8, 3, 1, 65, 257, InputKind::late_giant},
+      {"simt-backward:m64n32w4dq1", 8, 2, 2, 127, 129, InputKind::late_giant},
+      {"simt-backward:m64n32w4", 16, 2, 2, 128, 128, InputKind::growing},
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.schedule);
+    CAPTURE(c.head_dim);
+    double worst = 0;
+    double sum = 0;
+    constexpr int kSeeds = 20;
+    for (int seed = 1; seed <= kSeeds; ++seed) {
+      const double found = ratio(c.schedule, {.problem = problem_of(c.head_dim, false),
+                                              .shape = {.batch = 2,
+                                                        .heads = c.heads,
+                                                        .heads_kv = c.heads_kv,
+                                                        .seqlen_q = c.seqlen_q,
+                                                        .seqlen_k = c.seqlen_k},
+                                              .inputs = c.inputs,
+                                              .seed = static_cast<std::uint64_t>(seed)});
+      worst = std::max(worst, found);
+      sum += found;
+    }
+    CHECK(worst < 0.7);
+    CHECK(sum / kSeeds < 0.3);  // 0.4 to 0.9 are what scores of one float give
   }
 }
 

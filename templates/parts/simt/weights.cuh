@@ -8,6 +8,11 @@
 #include "ptx/math.cuh"
 
 constexpr float kLog2e = 1.442695040888963407f;
+constexpr float kLn2 = 0.693147180559945309f;
+
+// What S loses when it rounds is an error of P, and so of all gradients. It averages out over many rows and
+// dims; with few of either S is kept as the sum of two floats.
+constexpr bool kTwofold = kCareful || kHeadDim <= 16;
 
 // What the forward pass and the preprocess left for a thread's rows.
 struct Rows {
@@ -27,17 +32,74 @@ struct Rows {
   }
 };
 
-// Scores to weights. The difference is taken before the change of base: where a weight counts it is small,
-// and what then rounds is small too. `seen` is how many keys of the tile, from the thread's first on, row i
-// sees.
+// S = Q K^T as s + lost: an FMA that rounds, and one for what it lost (Ogita, Rump, Oishi, Accurate Sum and
+// Dot Product, 2005). Blocks would not do: of 8 dims they are one, in which a large term rounds 8 times.
+__device__ __forceinline__ void multiply_twofold(float (&s)[kRows][kKeys], float (&lost)[kRows][kKeys],
+                                                 const float* q, const float* k, const Place& place) {
+  q += place.row * kStrideQk;
+  k += place.key_lane * kStrideQk;
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+#pragma unroll
+    for (int j = 0; j < kKeys; ++j) s[i][j] = lost[i][j] = 0;
+  }
+  run_steps<kBlock, kHeadDim / kBlock>(
+      [&](RowFragment<kBlock>& a, int step) { a.load(q + kBlock * step, kStrideQk); },
+      [&](const RowFragment<kBlock>& a, int step) {
+#pragma unroll
+        for (int j = 0; j < kKeys; ++j) {
+          float b[kBlock];
+          load_floats<kBlock>(b, k + j * kLanes * kStrideQk + kBlock * step);
+#pragma unroll
+          for (int x = 0; x < kBlock; ++x) {
+#pragma unroll
+            for (int i = 0; i < kRows; ++i) {
+              const float sum = fmaf(a.at[i][x], b[x], s[i][j]);
+              lost[i][j] += fmaf(a.at[i][x], b[x], s[i][j] - sum);
+              s[i][j] = sum;
+            }
+          }
+        }
+      });
+}
+
+// exp((s + lost) * scale - lse). What scaling, difference and change of base lose is known too, and
+// exp(x + rest) is exp(x) * (1 + rest). The intrinsic keeps the compiler from making FMAs of the product,
+// which would lose something else.
+__device__ __forceinline__ float weight_twofold(float s, float lost, float scale, float lse) {
+  const float high = __fmul_rn(s, scale);
+  const float low = fmaf(lost, scale, fmaf(s, scale, -high));
+  const float score = high + low;
+  const float distance = score - lse;
+  const float power = distance * kLog2e;
+  const float weight = exp2_fast(power);
+  const float rest = (low - (score - high)) + (score - (distance + lse)) + fmaf(power, -kLn2, distance);
+  // One key has all the weight: the LSE is its score, rounded likewise. Of a weight of 0 the rest may be
+  // inf - inf.
+  return distance == 0 || weight == 0 ? weight : fmaf(weight, rest, weight);
+}
+
+// P of a tile. The difference is taken before the change of base: where a weight counts it is small, and what
+// then rounds is small too. `seen` is how many keys of the tile, from the thread's first on, row i sees.
 template <bool kMasked, class Seen>
-__device__ __forceinline__ void weigh(float (&p)[kRows][kKeys], const Rows& rows, float scale, Seen seen) {
+__device__ __forceinline__ void weigh(float (&p)[kRows][kKeys], const float* q, const float* k,
+                                      const Rows& rows, float scale, const Place& place, Seen seen) {
+  float lost[kRows][kKeys];
+  if constexpr (kTwofold) {
+    multiply_twofold(p, lost, q, k, place);
+  } else {
+    multiply_rows<kHeadDim, kStrideQk>(p, q, k, place);
+  }
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
     const int keys = kMasked ? seen(i) : 0;
 #pragma unroll
     for (int j = 0; j < kKeys; ++j) {
-      p[i][j] = exp2_fast(fmaf(p[i][j], scale, -rows.lse[i]) * kLog2e);
+      if constexpr (kTwofold) {
+        p[i][j] = weight_twofold(p[i][j], lost[i][j], scale, rows.lse[i]);
+      } else {
+        p[i][j] = exp2_fast(fmaf(p[i][j], scale, -rows.lse[i]) * kLog2e);
+      }
       if (kMasked && j * kLanes >= keys) p[i][j] = 0;
     }
   }
