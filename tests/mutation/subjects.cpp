@@ -12,6 +12,7 @@ constexpr Problem kBackwardCausal{.pass = Pass::backward, .head_dim = 64, .causa
 constexpr Problem kBackwardFp16{.pass = Pass::backward, .dtype = DType::fp16, .head_dim = 64, .causal = true};
 constexpr Problem kBackwardOrdered{
     .pass = Pass::backward, .head_dim = 80, .causal = true, .deterministic = true};
+constexpr Problem kBackward128{.pass = Pass::backward, .head_dim = 128};
 constexpr Problem kBackwardFp32{.pass = Pass::backward, .dtype = DType::fp32, .head_dim = 32, .causal = true};
 constexpr Problem kFp32{.dtype = DType::fp32, .head_dim = 32, .causal = true};
 // Several tiles of queries and of keys, ragged ends, two heads on one K.
@@ -57,6 +58,7 @@ std::vector<Subject> sync_subjects() {
       subject("wgmma, three warpgroups", "sm_90a", "wgmma:m192n64s2qr0", kFull64, kWide),
       subject("wgmma backward, dQ in order", "sm_90a", "wgmma-backward:m64n128s2dq2", kBackwardOrdered,
               kWide),
+      subject("wgmma backward, 80 queries", "sm_90a", "wgmma-backward:m80n128s2t1", kBackward128, kWide),
       subject("mma backward", "sm_90a", "mma-backward:m32n64w4s2dq1", kBackwardCausal),
       subject("mma backward, shared keys", "sm_80", "mma-backward:m64n64w8s2sp2dq1", kBackwardCausal),
       subject("mma backward, no cp.async", "sm_75", "mma-backward:m32n64w4s1sp2dq1", kBackwardFp16),
@@ -67,6 +69,8 @@ std::vector<Subject> sync_subjects() {
     if (made.schedule.starts_with("wgmma-backward:")) made.more = {kShortColumns};
     // All tiles of a head at once, so that they meet at dQ.
     if (made.name.ends_with(", dQ in order")) made.sm_count = 4;
+    // And of two heads, so that tiles begin all over the queries.
+    if (made.name.ends_with(", 80 queries")) made.sm_count = 8;
   }
   return subjects;
 }
@@ -76,6 +80,7 @@ namespace {
 std::vector<Subject> backward_subjects() {
   constexpr Problem kWgmma{.pass = Pass::backward, .head_dim = 64, .causal = true};
   constexpr Problem kFull{.pass = Pass::backward, .head_dim = 80};
+  constexpr Problem kOwn{.pass = Pass::backward, .head_dim = 80, .causal = true};
   constexpr Problem kSplit{.pass = Pass::backward, .head_dim = 136, .causal = true};
   constexpr Problem kSimt{.pass = Pass::backward, .dtype = DType::fp32, .head_dim = 32, .causal = true};
   const Shape few_keys{.batch = 1, .heads = 2, .heads_kv = 1, .seqlen_q = 330, .seqlen_k = 150};
@@ -84,6 +89,7 @@ std::vector<Subject> backward_subjects() {
       subject("wgmma backward, dQ in order, full", "sm_90a", "wgmma-backward:m64n128s2dq2", kFull, kWide),
       subject("wgmma backward, rows without keys", "sm_90a", "wgmma-backward:m128n128s2dq2", kWgmma,
               few_keys),
+      subject("wgmma backward, dQ apart, diagonal", "sm_90a", "wgmma-backward:m64n128s2dq0", kOwn, kWide),
       subject("wgmma backward, two passes", "sm_90a", "wgmma-backward:m64n64s2dq0", kSplit, kShape),
       subject("simt backward", "sm_80", "simt-backward:m32n32w4", kSimt),
       subject("simt backward, atomic", "sm_80", "simt-backward:m32n32w4dq1", kSimt),
