@@ -170,7 +170,7 @@ TEST_CASE("where one key has the weight, the rule knows that a pass is handed O 
         const Shape shape{.batch = 2, .heads = 3, .heads_kv = 1, .seqlen_q = sq, .seqlen_k = sk};
         CAPTURE(describe(problem));
         CAPTURE(std::string(to_string(kind)));
-        CAPTURE(sq);
+        CAPTURE(shape.seqlen_q);
         for (std::uint64_t seed = 1; seed <= 8; ++seed) {
           const BackwardInputs inputs = make_backward_inputs(problem, shape, kind, seed);
           HostBackward given = host_backward(problem, shape, inputs);
