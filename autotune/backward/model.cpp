@@ -46,9 +46,7 @@ double wgmma_flops_per_clock(const Problem& problem, const Shape& shape, const W
   double rate = own_pass ? (narrow ? 2600 : 2950) : narrow ? 2450 : 2800;
   if (narrow && s.tile_m == 64) rate *= 0.9;
   if (!wide && s.tile_n == 64) rate *= narrow ? 0.8 : 0.95;
-  if (s.turns > 0) {
-    rate *= own_pass && !(narrow && problem.causal) ? 1.05 : narrow ? 1.02 : s.tile_m == 80 ? 1.01 : 0.995;
-  }
+  if (s.turns > 0) rate *= own_pass && !(narrow && problem.causal) ? 1.05 : narrow ? 1.02 : 0.995;
   // Fewer waits a query, but K and V of the next tile come late.
   if (s.tile_m == 80) rate *= way == DqWay::ordered ? 1.04 : shape.seqlen_q < 8192 ? 0.98 : 1.02;
   // Tiles wait for each other's turns.
