@@ -89,9 +89,9 @@ class Plan {
   void forward(const ForwardArgs& args, Stream stream = nullptr) const;
   void backward(const BackwardArgs& args, Stream stream = nullptr) const;
 
-  // What BackwardArgs::workspace must hold at these sizes: two fp32 numbers per row of q, rows padded to 128
-  // per head, and, unless the schedule does without, an fp32 copy of dq, likewise padded, and a counter per
-  // tile of rows. 0 for the forward pass.
+  // What BackwardArgs::workspace must hold at these sizes: two fp32 numbers per row of q, rows padded per head
+  // to whole tiles of the schedule's and to 128, and, unless the schedule does without, an fp32 copy of dq,
+  // likewise padded, and a counter per 32 rows. 0 for the forward pass.
   [[nodiscard]] std::size_t workspace_bytes(const Shape& shape) const;
 
   [[nodiscard]] const Problem& problem() const;
