@@ -24,6 +24,7 @@
 #include "flashjit/error.hpp"
 #include "tests/mutation/harness.hpp"
 #include "tests/mutation/subjects.hpp"
+#include "tests/mutation/survivors.hpp"
 #include "tests/mutation/sync_mutants.hpp"
 #include "tests/mutation/template_mutants.hpp"
 
@@ -92,40 +93,6 @@ struct Row {
   auto operator<=>(const Row&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
-// Reasons for survivors: "subject | statement | code | reason", where a subject of * stands for any.
-class Reasons {
- public:
-  explicit Reasons(const std::filesystem::path& path) {
-    std::ifstream file(path);
-    if (!file) throw Error(ErrorCode::io, fmt::format("{} cannot be read", path.string()));
-    for (std::string line; std::getline(file, line);) {
-      if (line.empty() || line.front() == '#') continue;
-      std::vector<std::string> fields;
-      for (std::size_t at = 0; at <= line.size();) {
-        const std::size_t bar = std::min(line.find(" | ", at), line.size());
-        fields.push_back(line.substr(at, bar - at));
-        at = bar + 3;
-      }
-      if (fields.size() != 4)
-        throw Error(ErrorCode::invalid_argument,
-                    fmt::format("{}: \"{}\" has not four fields", path.string(), line));
-      reasons_.push_back(std::move(fields));
-    }
-  }
-  [[nodiscard]] std::string of(const Prepared& prepared, const SyncMutant& mutant) const {
-    for (const auto& fields : reasons_) {
-      if ((fields[0] == "*" || fields[0] == prepared.subject.name) && fields[1] == mutant.statement &&
-          fields[2] == mutant.code) {
-        return fields[3];
-      }
-    }
-    return {};
-  }
-
- private:
-  std::vector<std::vector<std::string>> reasons_;
-};
-
 void for_each_in_parallel(std::size_t count, const std::function<void(std::size_t)>& work) {
   std::atomic<std::size_t> next{0};
   std::vector<std::thread> threads;
@@ -167,7 +134,7 @@ void write_report(const Options& options, const std::vector<Row>& rows, const st
 
 int run_sync(const Options& options) {
   const auto compiler = runtime::load_nvrtc_for({.line_info = true, .ptx_only = true});
-  const Reasons reasons(options.folder / "survivors.txt");
+  const Survivors survivors(options.folder / "survivors.txt");
   std::vector<std::unique_ptr<Prepared>> all;
   for (const Subject& subject : sync_subjects()) {
     if (options.subject.empty() || options.subject == subject.name)
@@ -226,7 +193,7 @@ int run_sync(const Options& options) {
     std::string by = result.by;
     if (!result.caught) {
       ++survived;
-      const std::string reason = reasons.of(*job.prepared, *job.mutant);
+      const std::string reason = survivors.reason(job.prepared->subject.name, *job.mutant);
       if (reason.starts_with("equivalent")) ++equivalent;
       by = reason.empty() ? "SURVIVED" : "survives: " + reason;
       if (reason.empty()) {
