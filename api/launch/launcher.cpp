@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 #include <span>
 
@@ -26,7 +27,7 @@ int pairs_per_section(const Problem& problem, const ForwardParams& params, int s
                                 (problem.head_dim + problem.value_dim()) * size_of(problem.dtype) /
                                 (params.group >> params.packed);
   const double sections = static_cast<double>(pairs) * bytes_per_pair / section_bytes;
-  const long long count = std::clamp(static_cast<long long>(sections + 0.5), 1LL, pairs);
+  const long long count = std::clamp(std::llround(sections), 1LL, pairs);
   return static_cast<int>((pairs + count - 1) / count);
 }
 
