@@ -76,6 +76,7 @@ Timing measure(runtime::Device& device, runtime::Stream stream,
   const int samples = static_cast<int>(std::clamp(wanted, double{kLeastSamples}, double{kMostSamples}));
 
   std::vector<double> taken;
+  taken.reserve(static_cast<std::size_t>(samples));
   for (int i = 0; i < samples; ++i) taken.push_back(sample(per_sample));
   timing.clock_mhz = device.clock_mhz();
   std::sort(taken.begin(), taken.end());

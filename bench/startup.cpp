@@ -83,8 +83,9 @@ void launch_cost(const flashjit::runtime::Context& context, const std::string& f
   flashjit::Engine engine;
   const Shape tiny{.batch = 1, .heads = 1, .seqlen_q = 64, .seqlen_k = 64};
   const flashjit::Plan plan = engine.plan(kProblem, tiny, {.family = family});
-  const flashjit::Buffer q = engine.allocate(64 * 128 * 2), k = engine.allocate(64 * 128 * 2),
-                         v = engine.allocate(64 * 128 * 2), o = engine.allocate(64 * 128 * 2);
+  constexpr std::size_t kBytes = std::size_t{64} * 128 * 2;  // of 64 rows
+  const flashjit::Buffer q = engine.allocate(kBytes), k = engine.allocate(kBytes),
+                         v = engine.allocate(kBytes), o = engine.allocate(kBytes);
 
   const std::size_t bytes = sizeof(ForwardParams) + 128 * static_cast<std::size_t>(maps);
   flashjit::KernelSource source;
