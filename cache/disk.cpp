@@ -17,7 +17,7 @@ namespace {
 
 // An entry used again within this time is not touched again: one write of an inode per entry and day is
 // enough to know what is in use, and reads stay reads.
-constexpr std::time_t kTouchAfter{6 * 3600};  // seconds
+constexpr std::time_t kTouchAfter = std::time_t{6} * 3600;  // seconds
 constexpr std::uint64_t kSweepShare =
     16;  // a sweep for each sixteenth of the limit that this process has written
 
