@@ -22,6 +22,7 @@ constexpr int kTicketBytes = 40;         // of shared memory, for the numbers of
 // Registers that a consumer needs beside its fragments. Found by compiling: from here on ptxas neither spills
 // nor serialises products.
 constexpr int kOtherRegisters = 28;
+constexpr int kOtherApart = 22;  // more of them for 128 queries where dQ has a pass of its own
 
 int panels_of(int columns) {
   return (columns + 63) / 64;
@@ -271,12 +272,13 @@ Legality legal_wgmma_backward(const Problem& problem, const WgmmaBackwardSchedul
   const int beside_dq = transposes_dq(s) ? s.tile_m / 4 : s.tile_m / 4 + s.tile_m / 2;
   const int scores =
       is_split(s) ? s.tile_m / 4 + s.tile_m / 2 : std::max(dq + beside_dq, s.tile_m / 2 + s.tile_m / 2);
-  const int needed = dk + dv + scores + kOtherRegisters;
+  const int other = kOtherRegisters + (!adds_dq(s) && s.tile_m == 128 ? kOtherApart : 0);
+  const int needed = dk + dv + scores + other;
   if (needed > kConsumerRegisters) {
     return {fmt::format(
         "tile {}x{} needs about {} registers a thread (dK {}, dV {}, S, P, dP and dQ {}, the rest {}), "
         "two warpgroups leave {}",
-        s.tile_m, s.tile_n, needed, dk, dv, scores, kOtherRegisters, kConsumerRegisters)};
+        s.tile_m, s.tile_n, needed, dk, dv, scores, other, kConsumerRegisters)};
   }
   const int shared = std::max(owners_bytes(problem, s, 1), adds_dq(s) ? 0 : ring_bytes(problem, 3));
   if (shared > target.shared_per_cta) {

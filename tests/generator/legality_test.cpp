@@ -176,6 +176,11 @@ TEST_CASE("backward wgmma: what its tiles of queries need") {
   CHECK(reason(gradients, "wgmma-backward:m96n128s2", "sm_90a") == "tile_m is 96, may be 64, 80 or 128");
   CHECK(reason(gradients, "wgmma-backward:m80n128s2dq0", "sm_90a") ==
         "tile_m 80 adds up dQ (dq1, dq2) of head_dim 128, not dq0 of 128");
+  gradients.head_dim = 64;
+  CHECK(
+      reason(gradients, "wgmma-backward:m128n128s2dq0", "sm_90a") ==
+      "tile 128x128 needs about 242 registers a thread (dK 32, dV 32, S, P, dP and dQ 128, the rest 50), two "
+      "warpgroups leave 240");
   gradients.head_dim = 96;
   CHECK(reason(gradients, "wgmma-backward:m80n128s2", "sm_90a") ==
         "tile_m 80 adds up dQ (dq1, dq2) of head_dim 128, not dq1 of 96");
