@@ -216,13 +216,13 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
       /*%/async%*/
     };
     /*%/split_kv%*/
-    // Does the warp see that key of a masked tile, or is it hidden, as all after it?
+    // Does the warp see that key of a masked tile, or is it right of the diagonal, as all after it?
     const auto seen = [&](int key) {
       /*%#causal%*/
       return n * kTileN + key < seen_by_first + warp_row + kRowsPerWarp - 1;
       /*%/causal%*/
       /*%^causal%*/
-      return n * kTileN + key < params.seqlen_k;
+      return true;
       /*%/causal%*/
     };
 

@@ -689,7 +689,7 @@ extern "C" __global__ void __launch_bounds__(kThreads )
       }
       cp_async_commit();
     };
-    // Does the warp see that key of a masked tile, or is it hidden, as all after it?
+    // Does the warp see that key of a masked tile, or is it right of the diagonal, as all after it?
     const auto seen = [&](int key) {
       return n * kTileN + key < seen_by_first + warp_row + kRowsPerWarp - 1;
     };
