@@ -124,7 +124,6 @@ std::map<std::string, bool> sections(const Problem& problem) {
           {"exchange", false},
           {"diagonal", false},
           {"dq_transposed", false},
-          {"dq_under_ds", false},
           {"dq_turns", false},
           {"rotated", false},
           {"waits_for_later", false},
@@ -179,7 +178,6 @@ Recipe recipe_owners(const Problem& problem, const WgmmaBackwardSchedule& s, con
   recipe.sections["dq"] = adds_dq(s);
   recipe.sections["diagonal"] = problem.causal && !is_split(s) && s.tile_m < 128;
   recipe.sections["dq_transposed"] = transposes_dq(s);
-  recipe.sections["dq_under_ds"] = adds_dq(s) && !transposes_dq(s);
   recipe.sections["dq_turns"] = is_ordered(s);
   recipe.sections["rotated"] = rotates(problem, s);
   recipe.sections["waits_for_later"] = waits_for_later(problem, s);
