@@ -55,11 +55,11 @@ enum class Grid {
 struct Geometry {
   Grid grid = Grid::query_tiles;
   int tile_m = 0;            // query rows per CTA, or per step where the grid runs over keys
-  int tile_n = 0;            // keys per CTA where the grid runs over keys
+  int tile_n = 0;            // keys per CTA, or per cluster, where the grid runs over keys
   bool pads = false;         // the tiles go on over the padding of the workspace's rows
   int threads = 0;           // per CTA
   int shared_bytes = 0;      // dynamic shared memory per CTA
-  int cluster = 1;           // CTAs per cluster
+  int cluster = 1;           // CTAs that work on one tile together
   bool persistent = false;   // one CTA per multiprocessor, each with many tiles
   bool cooperative = false;  // all CTAs are at work at once, since they wait for each other
   bool dynamic = false;      // persistent CTAs take tiles from a counter in device memory (tile_counter)

@@ -75,13 +75,13 @@ void KernelLauncher::launch(Params& params, long long all_tiles, Stream stream) 
     for (; count < mapper_.size(); ++count) pointers[count] = &maps[count];
   }
   pointers[count++] = &params;
-  long long ctas = all_tiles;
+  long long clusters = all_tiles;
   if (geometry_.persistent) {
-    ctas = std::min(ctas, static_cast<long long>(device_.target().sm_count) * kernel_.ctas_per_sm);
+    const long long ctas = static_cast<long long>(device_.target().sm_count) * kernel_.ctas_per_sm;
+    clusters = std::min(clusters, std::max(1LL, ctas / geometry_.cluster));
   }
-  const long long cluster = geometry_.cluster;
   device_.launch(*kernel_.kernel,
-                 {.grid = static_cast<std::uint32_t>((ctas + cluster - 1) / cluster * cluster),
+                 {.grid = static_cast<std::uint32_t>(clusters * geometry_.cluster),
                   .threads = static_cast<std::uint32_t>(geometry_.threads),
                   .shared_bytes = static_cast<std::uint32_t>(geometry_.shared_bytes),
                   .cluster = static_cast<std::uint32_t>(geometry_.cluster),

@@ -65,9 +65,9 @@ std::vector<Schedule> mma_space() {
   return space;
 }
 
-// Long tiles of queries for narrow heads, short ones for wide heads, keys shared by the warpgroups for the
-// widest: legal() says where each fits. Longer turns between the warpgroups (turns 2) were slower everywhere
-// (docs/performance/wgmma-backward.md).
+// Long tiles of queries for narrow heads, short ones for wide heads, keys shared by warpgroups and CTAs for
+// the widest: legal() says where each fits. Longer turns between the warpgroups (turns 2) were slower
+// everywhere (docs/performance/wgmma-backward.md).
 std::vector<Schedule> wgmma_space() {
   std::vector<Schedule> space;
   for (const int turns : {0, 1}) {
@@ -76,7 +76,8 @@ std::vector<Schedule> wgmma_space() {
         space.emplace_back(WgmmaBackwardSchedule{.tile_m = tile_m, .dq = dq, .turns = turns});
     }
   }
-  space.emplace_back(WgmmaBackwardSchedule{.tile_m = 64, .tile_n = 64, .dq = 0});
+  for (const int dq : {1, 2, 0})
+    space.emplace_back(WgmmaBackwardSchedule{.tile_m = 64, .tile_n = 64, .dq = dq});
   return space;
 }
 

@@ -14,15 +14,21 @@ constexpr int kRowBytes = 128;  // a row of a panel of 64 columns, the period of
 constexpr int kThreads = 384;   // the producer's warpgroup and two that compute
 constexpr int kProducerRegisters = 24;
 constexpr int kConsumerRegisters = 240;  // 24 + 2 * 240 is what 384 threads are launched with
-constexpr int kDqRows = 128;             // per CTA of the kernel that owns rows of dQ
-constexpr int kDqKeys = 64;              // per step of it
-constexpr int kMostSlots = 6;            // of its ring of K and V
-constexpr int kTicketBytes = 40;         // of shared memory, for the numbers of tiles
+// With a warpgroup for dQ alone: 24 + 2 * 192 + 96 is within what 512 threads are launched with.
+constexpr int kPairThreads = 512;
+constexpr int kPairConsumerRegisters = 192;
+constexpr int kPairDqRegisters = 96;
+constexpr int kPairColumns = 192;  // of one product, at the most; 256 are two
+constexpr int kDqRows = 128;       // per CTA of the kernel that owns rows of dQ
+constexpr int kDqKeys = 64;        // per step of it
+constexpr int kMostSlots = 6;      // of its ring of K and V
+constexpr int kTicketBytes = 40;   // of shared memory, for the numbers of tiles
 
 // Registers that a consumer needs beside its fragments. Found by compiling: from here on ptxas neither spills
 // nor serialises products.
 constexpr int kOtherRegisters = 28;
 constexpr int kOtherApart = 22;  // more of them for 128 queries where dQ has a pass of its own
+constexpr int kOtherOfPair = 16;
 
 int panels_of(int columns) {
   return (columns + 63) / 64;
@@ -35,6 +41,17 @@ bool is_split(const WgmmaBackwardSchedule& s) {
 }
 bool adds_dq(const WgmmaBackwardSchedule& s) {
   return s.dq != static_cast<int>(DqWay::own_pass);
+}
+// Then dQ needs a third warpgroup, and its sums a second CTA's keys, or the L2 could not take them.
+bool is_pair(const WgmmaBackwardSchedule& s) {
+  return is_split(s) && adds_dq(s);
+}
+int ctas_per_tile(const WgmmaBackwardSchedule& s) {
+  return is_pair(s) ? 2 : 1;
+}
+// Panels of K's columns whose dQ one CTA of a pair sums up.
+int dq_panels(const Problem& problem) {
+  return (panels_of(problem.head_dim) + 1) / 2;
 }
 bool sums_dq(const WgmmaBackwardSchedule& s) {
   return s.dq == static_cast<int>(DqWay::atomic);
@@ -54,14 +71,23 @@ bool waits_for_later(const Problem& problem, const WgmmaBackwardSchedule& s) {
 bool transposes_dq(const WgmmaBackwardSchedule& s) {
   return s.tile_m == 80;
 }
+// It leaves through shared memory then, and dP is issued beside S. Under a mask that takes too many
+// registers.
+bool stages_dq(const Problem& problem, const WgmmaBackwardSchedule& s) {
+  return transposes_dq(s) && !problem.causal;
+}
 WgmmaProduct dq_product(const Problem& problem, const WgmmaBackwardSchedule& s) {
   WgmmaProduct product{.a_transposed = true, .b_transposed = !transposes_dq(s)};
-  product.columns = transposes_dq(s) ? s.tile_m : s.tile_m == 128 ? problem.head_dim : 64;
+  product.columns = transposes_dq(s)  ? s.tile_m
+                    : s.tile_m == 128 ? problem.head_dim
+                    : is_pair(s)      ? 64 * dq_panels(problem)
+                                      : 64;
   return product;
 }
 
-// Stages of what the warpgroups of a tile of keys exchange: dS for dQ, or P.
+// Stages of what the warpgroups of a tile of keys exchange: dS for dQ, or P, or one after the other.
 int exchange_stages(const WgmmaBackwardSchedule& s) {
+  if (is_pair(s)) return 1;
   return adds_dq(s) || is_split(s) ? 2 : 0;
 }
 
@@ -69,11 +95,15 @@ int exchange_stages(const WgmmaBackwardSchedule& s) {
 int owners_bytes(const Problem& problem, const WgmmaBackwardSchedule& s, int key_stages) {
   const int panels = panels_of(problem.head_dim) + panels_of(problem.value_dim());
   const int tiles = (key_stages * s.tile_n + 2 * s.tile_m) * panels * kRowBytes;
-  const int exchange = exchange_stages(s) * s.tile_n * s.tile_m * 2;
+  // A pair's CTA has a copy of the other's dS, and of its keys what dQ takes.
+  const int other = is_pair(s) ? dq_panels(problem) * s.tile_n * kRowBytes : 0;
+  const int exchange = (exchange_stages(s) + (is_pair(s) ? 1 : 0)) * s.tile_n * s.tile_m * 2;
   const int statistics = 2 * 2 * 4 * s.tile_m;
   const int barriers =
-      8 * (5 * key_stages + 8 + 2 * exchange_stages(s) + 2 + (adds_dq(s) ? 8 : 0)) + kTicketBytes;
-  return tiles + exchange + statistics + barriers;
+      8 * (5 * key_stages + 8 + 2 * exchange_stages(s) + 2 + (adds_dq(s) ? 5 : 0) + (is_pair(s) ? 3 : 0)) +
+      kTicketBytes;
+  const int share = stages_dq(problem, s) ? 4 * s.tile_m * problem.head_dim : 0;
+  return tiles + other + exchange + share + statistics + barriers;
 }
 
 int key_stages(const Problem& problem, const WgmmaBackwardSchedule& s, const Target& target) {
@@ -98,16 +128,18 @@ Constant number(const char* name, int value, const char* comment) {
 }
 
 std::vector<Constant> constants(const Problem& problem, int tile_m, int tile_n, int score_columns,
-                                int shared_bytes) {
+                                int shared_bytes, bool pair = false) {
   return {
       number("kHeadDim", problem.head_dim, "columns of q, k, dq and dk"),
       number("kHeadDimV", problem.value_dim(), "columns of v, dout and dv"),
       number("kTileM", tile_m, "query rows per step, or per CTA"),
       number("kTileN", tile_n, "keys per CTA, or per step"),
       number("kScoreColumns", score_columns, "of the scores of a warpgroup's 64 rows"),
-      number("kThreads", kThreads, "per CTA, the producer's warpgroup included"),
+      number("kThreads", pair ? kPairThreads : kThreads, "per CTA, the producer's warpgroup included"),
+      number("kCtasPerTile", pair ? 2 : 1, "that work on one tile of the grid together"),
       number("kProducerRegisters", kProducerRegisters, "per thread, after setmaxnreg"),
-      number("kConsumerRegisters", kConsumerRegisters, "per thread, after setmaxnreg"),
+      number("kConsumerRegisters", pair ? kPairConsumerRegisters : kConsumerRegisters,
+             "per thread, after setmaxnreg"),
       number("kSharedBytes", shared_bytes, "of dynamic shared memory"),
   };
 }
@@ -121,13 +153,15 @@ std::map<std::string, bool> sections(const Problem& problem) {
           {"dq", false},
           {"dv", true},
           {"split", false},
+          {"pair", false},
           {"exchange", false},
           {"diagonal", false},
           {"dq_transposed", false},
+          {"dq_direct", false},
+          {"dq_staged", false},
           {"dq_turns", false},
           {"rotated", false},
           {"waits_for_later", false},
-          {"spread_heads", false},
           {"diagonal_stores", false},
           {"last_keys_first", false},
           {"dq_sums", false},
@@ -143,14 +177,18 @@ void list(Recipe& recipe, DType dtype, const std::string& instruction, const std
 }
 
 // The products that every main kernel has, and those of dV and of a shared dQ, whose sections may be absent.
-void list_products(Recipe& recipe, const Problem& problem, int score_columns, const WgmmaProduct& dq) {
+void list_products(Recipe& recipe, const Problem& problem, int score_columns, const WgmmaProduct& dq,
+                   bool pair = false) {
   const DType dtype = problem.dtype;
+  const auto parts = [pair](int columns) { return pair && columns > kPairColumns ? 2 : 1; };
   list(recipe, dtype, "scores_first", "scores_written", "s", {.columns = score_columns, .accumulate = false});
   list(recipe, dtype, "scores_next", "scores_registers", "s", {.columns = score_columns});
   list(recipe, dtype, "gradient_qk", "gradient_qk_registers", "d",
-       {.columns = problem.head_dim, .a_registers = true, .b_transposed = true});
+       {.columns = problem.head_dim / parts(problem.head_dim), .a_registers = true, .b_transposed = true});
   list(recipe, dtype, "gradient_v", "gradient_v_registers", "d",
-       {.columns = problem.value_dim(), .a_registers = true, .b_transposed = true});
+       {.columns = problem.value_dim() / parts(problem.value_dim()),
+        .a_registers = true,
+        .b_transposed = true});
   list(recipe, dtype, "dq_next", "dq_registers", "d", dq);
   WgmmaProduct first = dq;
   first.accumulate = false;
@@ -167,21 +205,25 @@ Recipe recipe_owners(const Problem& problem, const WgmmaBackwardSchedule& s, con
   const int bytes = owners_bytes(problem, s, stages);
   const int qk = box_panels(problem.head_dim), v = box_panels(problem.value_dim());
   Recipe recipe;
-  recipe.kernel = is_split(s) ? "kernels/backward_wgmma_split.cu" : "kernels/backward_wgmma.cu";
-  recipe.constants = constants(problem, s.tile_m, s.tile_n, s.tile_m, bytes);
+  recipe.kernel = is_pair(s)    ? "kernels/backward_wgmma_pair.cu"
+                  : is_split(s) ? "kernels/backward_wgmma_split.cu"
+                                : "kernels/backward_wgmma.cu";
+  recipe.constants = constants(problem, s.tile_m, s.tile_n, s.tile_m, bytes, is_pair(s));
   recipe.constants.push_back(number("kKeyStages", stages, "tiles of K and V: one's, and the next one's"));
   recipe.sections = sections(problem);
   recipe.constants.push_back(
       number("kExchangeStages", exchange_stages(s), "of what the warpgroups hand to each other"));
   recipe.sections["split"] = is_split(s);
+  recipe.sections["pair"] = is_pair(s);
   recipe.sections["exchange"] = exchange_stages(s) > 0;
   recipe.sections["dq"] = adds_dq(s);
   recipe.sections["diagonal"] = problem.causal && !is_split(s) && s.tile_m < 128;
   recipe.sections["dq_transposed"] = transposes_dq(s);
+  recipe.sections["dq_direct"] = adds_dq(s) && !stages_dq(problem, s);
+  recipe.sections["dq_staged"] = stages_dq(problem, s);
   recipe.sections["dq_turns"] = is_ordered(s);
   recipe.sections["rotated"] = rotates(problem, s);
   recipe.sections["waits_for_later"] = waits_for_later(problem, s);
-  recipe.sections["spread_heads"] = sums_dq(s) && !problem.causal;
   recipe.sections["diagonal_stores"] = sums_dq(s) && problem.causal;
   recipe.sections["last_keys_first"] = is_ordered(s) && problem.causal;
   recipe.sections["dq_sums"] = sums_dq(s);
@@ -192,16 +234,21 @@ Recipe recipe_owners(const Problem& problem, const WgmmaBackwardSchedule& s, con
     recipe.constants.push_back(
         number("kDqN", dq_product(problem, s).columns, "columns of a warpgroup's product for dQ"));
   }
-  list_products(recipe, problem, s.tile_m, dq_product(problem, s));
+  if (is_pair(s)) {
+    recipe.constants.push_back(number("kDqRegisters", kPairDqRegisters, "likewise, of who sums dQ"));
+  }
+  list_products(recipe, problem, s.tile_m, dq_product(problem, s), is_pair(s));
   recipe.geometry = {.grid = Grid::key_tiles,
                      .tile_m = s.tile_m,
-                     .tile_n = s.tile_n,
-                     .threads = kThreads,
+                     .tile_n = s.tile_n * ctas_per_tile(s),
+                     .threads = is_pair(s) ? kPairThreads : kThreads,
                      .shared_bytes = bytes,
+                     .cluster = ctas_per_tile(s),
                      .persistent = true,
                      .cooperative = waits_for_later(problem, s),
                      .dynamic = true};
-  recipe.maps = {{Operand::q, s.tile_m, qk},   {Operand::k, s.tile_n, qk},  {Operand::v, s.tile_n, v},
+  const int k = is_pair(s) ? 1 : qk;  // comes in parts
+  recipe.maps = {{Operand::q, s.tile_m, qk},   {Operand::k, s.tile_n, k},   {Operand::v, s.tile_n, v},
                  {Operand::dout, s.tile_m, v}, {Operand::dk, s.tile_n, qk}, {Operand::dv, s.tile_n, v}};
   return recipe;
 }
@@ -245,8 +292,11 @@ Legality legal_wgmma_backward(const Problem& problem, const WgmmaBackwardSchedul
     return {fmt::format("tile_m 80 adds up dQ (dq1, dq2) of head_dim 128, not dq{} of {}", s.dq, dim)};
   }
   if (s.stages != 2) return {fmt::format("stages is {}, family wgmma keeps 2 tiles of Q and dO", s.stages)};
-  if (is_split(s) && adds_dq(s)) {
-    return {"tile_n 64 leaves no warpgroup registers for dQ; use dq0, or tile_n 128"};
+  if (is_pair(s) && panels <= 2) {
+    return {
+        fmt::format("tile_n 64 with dq{} gives each of two CTAs half of dQ's columns, which takes a "
+                    "head_dim above 128, not {}; use tile_n 128",
+                    s.dq, dim)};
   }
   if (is_split(s) && s.turns > 0) {
     return {"turns are between two warpgroups that do the same; those of tile_n 64 do not"};
@@ -259,24 +309,34 @@ Legality legal_wgmma_backward(const Problem& problem, const WgmmaBackwardSchedul
                     "its registers; use tile_m 64",
                     dim)};
   }
-  if (adds_dq(s) && s.tile_m == 64 && panels != 2) {
+  if (adds_dq(s) && !is_pair(s) && s.tile_m == 64 && panels != 2) {
     return {fmt::format("tile_m 64 gives each warpgroup a panel of 64 columns of dQ, head_dim {} has {}", dim,
                         panels)};
   }
+  for (const int columns : {dim, dim_v}) {
+    if (is_pair(s) && columns > kPairColumns && columns != 256) {
+      return {
+          fmt::format("tile_n 64 with dq{} has products of up to {} columns, or 256 in two halves, not {}; "
+                      "use dq0",
+                      s.dq, kPairColumns, columns)};
+    }
+  }
   const int dk = is_split(s) && dim_v > dim ? 0 : dim / 2;
   const int dv = is_split(s) && dim_v <= dim ? 0 : dim_v / 2;
-  const int dq = adds_dq(s) ? dq_product(problem, s).columns / 2 : 0;
+  const int dq = adds_dq(s) && !is_pair(s) ? dq_product(problem, s).columns / 2 : 0;
   // S and dP are whole at once before P takes the place of S and dQ is begun, or dS that of both.
   const int beside_dq = transposes_dq(s) ? s.tile_m / 4 : s.tile_m / 4 + s.tile_m / 2;
   const int scores =
       is_split(s) ? s.tile_m / 4 + s.tile_m / 2 : std::max(dq + beside_dq, s.tile_m / 2 + s.tile_m / 2);
-  const int other = kOtherRegisters + (!adds_dq(s) && s.tile_m == 128 ? kOtherApart : 0);
+  const int other =
+      is_pair(s) ? kOtherOfPair : kOtherRegisters + (!adds_dq(s) && s.tile_m == 128 ? kOtherApart : 0);
   const int needed = dk + dv + scores + other;
-  if (needed > kConsumerRegisters) {
+  const int available = is_pair(s) ? kPairConsumerRegisters : kConsumerRegisters;
+  if (needed > available) {
     return {fmt::format(
         "tile {}x{} needs about {} registers a thread (dK {}, dV {}, S, P, dP and dQ {}, the rest {}), "
         "two warpgroups leave {}",
-        s.tile_m, s.tile_n, needed, dk, dv, scores, other, kConsumerRegisters)};
+        s.tile_m, s.tile_n, needed, dk, dv, scores, other, available)};
   }
   const int shared = std::max(owners_bytes(problem, s, 1), adds_dq(s) ? 0 : ring_bytes(problem, 3));
   if (shared > target.shared_per_cta) {

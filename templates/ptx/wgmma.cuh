@@ -32,6 +32,13 @@ __device__ __forceinline__ void pin(unsigned (&registers)[kCount]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(registers[i])::"memory");
 }
 
+// Only those from kFirst to before kEnd.
+template <int kFirst, int kEnd, int kCount>
+__device__ __forceinline__ void pin_some(unsigned (&registers)[kCount]) {
+#pragma unroll
+  for (int i = kFirst; i < kEnd; ++i) asm volatile("" : "+r"(registers[i])::"memory");
+}
+
 // Describes a tile of 128-byte rows, swizzled over 1024 bytes. Its blocks of eight rows are 1024 bytes apart;
 // panels of 64 columns are panel_bytes apart (used only where rows run along k). Addresses go up by
 // descriptor + bytes / 16.

@@ -44,6 +44,7 @@ const std::vector<Golden> kGolden{
      "wgmma-backward:m64n128s2dq2",
      "sm_90a"},
     {{.pass = Pass::backward, .dtype = DType::bf16, .head_dim = 128}, "wgmma-backward:m80n128s2t1", "sm_90a"},
+    {{.pass = Pass::backward, .dtype = DType::bf16, .head_dim = 256}, "wgmma-backward:m64n64s2", "sm_90a"},
 };
 
 std::string read(const fs::path& path) {

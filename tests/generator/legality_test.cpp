@@ -184,6 +184,17 @@ TEST_CASE("backward wgmma: what its tiles of queries need") {
   gradients.head_dim = 96;
   CHECK(reason(gradients, "wgmma-backward:m80n128s2", "sm_90a") ==
         "tile_m 80 adds up dQ (dq1, dq2) of head_dim 128, not dq1 of 96");
+  CHECK(reason(gradients, "wgmma-backward:m64n64s2dq2", "sm_90a") ==
+        "tile_n 64 with dq2 gives each of two CTAs half of dQ's columns, which takes a head_dim above 128, "
+        "not 96; use tile_n 128");
+  gradients.head_dim = 256;
+  CHECK(reason(gradients, "wgmma-backward:m64n64s2", "sm_90a").empty());
+  gradients.head_dim = 192;
+  gradients.head_dim_v = 128;
+  CHECK(reason(gradients, "wgmma-backward:m64n64s2dq2", "sm_90a").empty());
+  gradients.head_dim_v = 200;
+  CHECK(reason(gradients, "wgmma-backward:m64n64s2", "sm_90a") ==
+        "tile_n 64 with dq1 has products of up to 192 columns, or 256 in two halves, not 200; use dq0");
 }
 
 TEST_CASE("render throws legal()'s sentence, and validate()'s before it") {

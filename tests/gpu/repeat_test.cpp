@@ -129,6 +129,9 @@ TEST_CASE("a thousand backward runs, bit for bit") {
            {{.pass = kBackward, .head_dim = 128}, "wgmma-backward:m80n128s2dq2t1"},
            {{.pass = kBackward, .dtype = DType::fp16, .head_dim = 256, .causal = true},
             "wgmma-backward:m64n64s2dq0"},
+           {{.pass = kBackward, .dtype = DType::fp16, .head_dim = 256, .causal = true},
+            "wgmma-backward:m64n64s2dq2"},
+           {{.pass = kBackward, .head_dim = 256}, "wgmma-backward:m64n64s2", false},
            {{.pass = kBackward, .head_dim = 128, .causal = true}, "mma-backward:m64n64w8s2sp2dq1", false},
            {{.pass = kBackward, .head_dim = 64}, "mma-backward:m64n64w4s2"}}) {
     CAPTURE(one.schedule);

@@ -13,6 +13,7 @@ constexpr Problem kBackwardFp16{.pass = Pass::backward, .dtype = DType::fp16, .h
 constexpr Problem kBackwardOrdered{
     .pass = Pass::backward, .head_dim = 80, .causal = true, .deterministic = true};
 constexpr Problem kBackward128{.pass = Pass::backward, .head_dim = 128};
+constexpr Problem kBackward136{.pass = Pass::backward, .head_dim = 136, .causal = true};
 constexpr Problem kBackwardFp32{.pass = Pass::backward, .dtype = DType::fp32, .head_dim = 32, .causal = true};
 constexpr Problem kFp32{.dtype = DType::fp32, .head_dim = 32, .causal = true};
 // Several tiles of queries and of keys, ragged ends, two heads on one K.
@@ -59,6 +60,7 @@ std::vector<Subject> sync_subjects() {
       subject("wgmma backward, dQ in order", "sm_90a", "wgmma-backward:m64n128s2dq2", kBackwardOrdered,
               kWide),
       subject("wgmma backward, 80 queries", "sm_90a", "wgmma-backward:m80n128s2t1", kBackward128, kWide),
+      subject("wgmma backward, pairs of CTAs", "sm_90a", "wgmma-backward:m64n64s2", kBackward136, kWide),
       subject("mma backward", "sm_90a", "mma-backward:m32n64w4s2dq1", kBackwardCausal),
       subject("mma backward, shared keys", "sm_80", "mma-backward:m64n64w8s2sp2dq1", kBackwardCausal),
       subject("mma backward, no cp.async", "sm_75", "mma-backward:m32n64w4s1sp2dq1", kBackwardFp16),
@@ -71,6 +73,7 @@ std::vector<Subject> sync_subjects() {
     if (made.name.ends_with(", dQ in order")) made.sm_count = 4;
     // And of two heads, so that tiles begin all over the queries.
     if (made.name.ends_with(", 80 queries")) made.sm_count = 8;
+    if (made.name.ends_with(", pairs of CTAs")) made.sm_count = 8;
   }
   return subjects;
 }

@@ -39,6 +39,8 @@ const std::vector<const char*> kD128{
     "wgmma-backward:m80n128s2",      "wgmma-backward:m80n128s2t1",  "wgmma-backward:m80n128s2dq2",
     "wgmma-backward:m64n128s2",      "wgmma-backward:m64n128s2t1",  "wgmma-backward:m64n128s2dq0",
     "wgmma-backward:m64n128s2dq2t1", "wgmma-backward:m64n128s2dq2", "wgmma-backward:m64n64s2dq0"};
+const std::vector<const char*> kD256{"wgmma-backward:m64n64s2", "wgmma-backward:m64n64s2dq2",
+                                     "wgmma-backward:m64n64s2dq0"};
 // Ragged ends, keys before the first query's diagonal, a group of heads, several tiles.
 constexpr Shape kRagged{.batch = 1, .heads = 4, .heads_kv = 2, .seqlen_q = 200, .seqlen_k = 330};
 
@@ -51,7 +53,7 @@ TEST_CASE("every way and knob, full and causal") {
       check(schedule, {{.dtype = DType::fp16, .head_dim = 128, .causal = causal}, kRagged});
     }
     check("wgmma-backward:m128n128s2dq0", {{.head_dim = 56, .causal = causal}, kRagged});
-    check("wgmma-backward:m64n64s2dq0", {{.head_dim = 256, .causal = causal}, kRagged});
+    for (const char* schedule : kD256) check(schedule, {{.head_dim = 256, .causal = causal}, kRagged});
   }
 }
 
@@ -70,6 +72,12 @@ TEST_CASE("head dims that end inside a panel, and values wider or narrower than 
   for (const int head_dim : {16, 136, 184, 232}) {
     check("wgmma-backward:m64n64s2dq0", {{.head_dim = head_dim, .causal = true}, shape});
   }
+  for (const int head_dim : {136, 192}) {
+    check("wgmma-backward:m64n64s2", {{.head_dim = head_dim, .causal = true}, shape});
+  }
+  check("wgmma-backward:m64n64s2dq2", {{.head_dim = 152}, shape});
+  check("wgmma-backward:m64n64s2", {{.dtype = DType::fp16, .head_dim = 192, .head_dim_v = 128}, shape});
+  check("wgmma-backward:m64n64s2", {{.head_dim = 184, .head_dim_v = 256, .causal = true}, shape});
   check("wgmma-backward:m64n128s2", {{.head_dim = 104, .head_dim_v = 16}, shape});
   check("wgmma-backward:m64n64s2dq0", {{.head_dim = 192, .head_dim_v = 128, .causal = true}, shape});
   check("wgmma-backward:m64n64s2dq0", {{.dtype = DType::fp16, .head_dim = 40, .head_dim_v = 200}, shape});
@@ -87,7 +95,8 @@ TEST_CASE("no keys, no queries, one of each, rows that see no key") {
       for (const bool causal : {false, true}) check(schedule, {{.head_dim = 128, .causal = causal}, shape});
     }
     check("wgmma-backward:m128n128s2dq0", {{.head_dim = 56, .causal = true}, shape});
-    check("wgmma-backward:m64n64s2dq0", {{.head_dim = 160, .causal = true}, shape});
+    for (const char* schedule : kD256) check(schedule, {{.head_dim = 160, .causal = true}, shape});
+    check("wgmma-backward:m64n64s2", {{.head_dim = 256}, shape});
   }
 }
 

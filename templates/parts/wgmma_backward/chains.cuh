@@ -19,29 +19,42 @@ __device__ __forceinline__ void issue_scores(float (&s)[kScoreColumns / 2], unsi
   wgmma_commit();
 }
 
-// d += fragments a, 16 columns each, times the rows of a tile whose panels have kRows.
-template <int kRows, int kCount>
-__device__ __forceinline__ void issue_gradient_qk(float (&d)[kHeadDim / 2], unsigned (&a)[kCount],
+// d += fragments a, 16 columns each, times the rows of a tile whose panels have kRows; of fragments kFirst to
+// before kEnd.
+template <int kRows, int kFirst = 0, int kEnd = kRows / 16>
+__device__ __forceinline__ void issue_gradient_qk(float (&d)[kHeadDim / 2], unsigned (&a)[kRows / 4],
                                                   unsigned tile) {
   const unsigned long long b = wgmma_descriptor(tile, kRows * kRowBytes);
-  pin(d);
-  pin(a);
+  if (kFirst == 0) pin(d);
+  pin_some<4 * kFirst, 4 * kEnd>(a);
   wgmma_fence();
 #pragma unroll
-  for (int i = 0; i < kCount / 4; ++i) wgmma_gradient_qk(d, a + 4 * i, b + i * kSixteenRows);
+  for (int i = kFirst; i < kEnd; ++i) {
+#pragma unroll
+    for (int part = 0; part < kPartsQk; ++part) {
+      wgmma_gradient_qk(d + part * (kHeadDim / kPartsQk / 2), a + 4 * i,
+                        b + i * kSixteenRows + part * (kPanelsQk / kPartsQk) * (kRows * kRowBytes / 16));
+    }
+  }
   wgmma_commit();
 }
 
 /*%#dv%*/
-template <int kRows, int kCount>
-__device__ __forceinline__ void issue_gradient_v(float (&d)[kHeadDimV / 2], unsigned (&a)[kCount],
+template <int kRows, int kFirst = 0, int kEnd = kRows / 16>
+__device__ __forceinline__ void issue_gradient_v(float (&d)[kHeadDimV / 2], unsigned (&a)[kRows / 4],
                                                  unsigned tile) {
   const unsigned long long b = wgmma_descriptor(tile, kRows * kRowBytes);
-  pin(d);
-  pin(a);
+  if (kFirst == 0) pin(d);
+  pin_some<4 * kFirst, 4 * kEnd>(a);
   wgmma_fence();
 #pragma unroll
-  for (int i = 0; i < kCount / 4; ++i) wgmma_gradient_v(d, a + 4 * i, b + i * kSixteenRows);
+  for (int i = kFirst; i < kEnd; ++i) {
+#pragma unroll
+    for (int part = 0; part < kPartsV; ++part) {
+      wgmma_gradient_v(d + part * (kHeadDimV / kPartsV / 2), a + 4 * i,
+                       b + i * kSixteenRows + part * (kPanelsV / kPartsV) * (kRows * kRowBytes / 16));
+    }
+  }
   wgmma_commit();
 }
 /*%/dv%*/

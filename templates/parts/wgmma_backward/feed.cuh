@@ -3,6 +3,12 @@
 #pragma once
 #include "params/backward.h"
 #include "parts/wgmma_backward/layout.cuh"
+/*%#dq_direct%*/
+#include "parts/wgmma_backward/shares.cuh"
+/*%/dq_direct%*/
+/*%#dq_staged%*/
+#include "parts/wgmma_backward/staged_shares.cuh"
+/*%/dq_staged%*/
 /*%#dq%*/
 #include "parts/wgmma_backward/sums.cuh"
 /*%/dq%*/
@@ -14,21 +20,36 @@
 // What one of two threads feeds: a tile of keys, then rows of queries with a statistic each.
 struct FeedKQ {
   static constexpr bool kDeals = true;  // tiles to all others
-  static constexpr int kPanels = kPanelsQk, kBoxPanels = kBoxPanelsQk;
+  static constexpr int kPanels = kPanelsQk, kBoxPanels = kBoxPanelsQk, kKeysBoxPanels = kBoxPanelsK;
   static constexpr int kKeys = kK, kKeysFull = kKFull;
   static constexpr int kRows = kQ, kStatistics = kLse, kRowsFull = kQFull, kRowsEmpty = kQEmpty;
 };
 struct FeedVDo {
   static constexpr bool kDeals = false;
-  static constexpr int kPanels = kPanelsV, kBoxPanels = kBoxPanelsV;
+  static constexpr int kPanels = kPanelsV, kBoxPanels = kBoxPanelsV, kKeysBoxPanels = kBoxPanelsV;
   static constexpr int kKeys = kV, kKeysFull = kVFull;
   static constexpr int kRows = kDo, kStatistics = kDelta, kRowsFull = kDoFull, kRowsEmpty = kDoEmpty;
 };
+
+/*%#pair%*/
+// The panels of this CTA's columns of dQ, of the other one's keys.
+__device__ __forceinline__ void load_other_keys(const TensorMap& map, unsigned barrier, const KeyTile& tile,
+                                                unsigned shared) {
+  const int rank = cluster_rank();
+#pragma unroll
+  for (int panel = 0; panel < kDqPanels; ++panel) {
+    tma_load(shared + kOtherK + panel * kTileN * kRowBytes, map, barrier,
+             box_at<1>(rank * kDqPanels + panel, tile.key + (rank == 0 ? kTileN : -kTileN), tile.head_kv,
+                       tile.batch));
+  }
+}
+/*%/pair%*/
 
 template <class What>
 __device__ __forceinline__ void feed(const TensorMap& map_keys, const TensorMap& map_rows,
                                      const float* statistics, const BackwardParams& p, unsigned shared) {
   constexpr int kKeysBytes = What::kPanels * kTileN * kRowBytes;
+  constexpr int kAllKeysBytes = kKeysBytes + (What::kDeals ? kOtherKBytes : 0);
   constexpr int kRowsBytes = What::kPanels * kTileM * kRowBytes;
   int step = 0;  // of the CTA, over all its tiles
   /*%#waits_for_later%*/
@@ -52,10 +73,13 @@ __device__ __forceinline__ void feed(const TensorMap& map_keys, const TensorMap&
     const int stage_of_keys = round % kKeyStages;
     mbarrier_wait(shared + kKeysEmpty + 8 * stage_of_keys, round / kKeyStages % 2 ^ 1);
     const unsigned keys_full = shared + What::kKeysFull + 8 * stage_of_keys;
-    mbarrier_arrive_expecting(keys_full, kKeysBytes);
-    load_tile<What::kPanels, What::kBoxPanels, kTileN>(shared + What::kKeys + stage_of_keys * kKeysBytes,
-                                                       map_keys, keys_full, tile.key, tile.head_kv,
-                                                       tile.batch);
+    mbarrier_arrive_expecting(keys_full, kAllKeysBytes);
+    load_tile<What::kPanels, What::kKeysBoxPanels, kTileN>(shared + What::kKeys + stage_of_keys * kKeysBytes,
+                                                           map_keys, keys_full, tile.key, tile.head_kv,
+                                                           tile.batch);
+    /*%#pair%*/
+    if (What::kDeals) load_other_keys(map_keys, keys_full, tile, shared);
+    /*%/pair%*/
     int head = tile.head_kv * p.group;
     int m = tile.starts_at();
 #pragma unroll 1
@@ -85,11 +109,14 @@ __device__ __forceinline__ void send_gradients(const TensorMap& map_dk, const Te
   for (int round = 0;; ++round) {
     const int index = read_ticket(shared, round);
     if (index < 0) return;
-    const KeyTile tile = tile_at(index, p);
+    /*%#dq_direct%*/
+    order_shares(tile_at(index, p), step, p, shared);
+    /*%/dq_direct%*/
+    /*%#dq_staged%*/
+    send_shares(tile_at(index, p), step, p, shared);
+    /*%/dq_staged%*/
+    const KeyTile tile = tile_at(index, p);  // anew, as registers are few
     const int stage = round % kKeyStages;
-    /*%#dq%*/
-    order_shares(tile, step, p, shared);
-    /*%/dq%*/
     mbarrier_wait(shared + kDvStaged + 8 * stage, round / kKeyStages % 2);
     store_tile<kPanelsV, kBoxPanelsV, kTileN>(map_dv, shared + kV + stage * kVBytes, tile.key, tile.head_kv,
                                               tile.batch);

@@ -6,14 +6,17 @@
 #include "parts/wgmma_backward/chains.cuh"
 #include "parts/wgmma_backward/layout.cuh"
 #include "parts/wgmma_backward/scores.cuh"
+/*%#dq_direct%*/
+#include "parts/wgmma_backward/shares.cuh"
+/*%/dq_direct%*/
+/*%#dq_staged%*/
+#include "parts/wgmma_backward/staged_shares.cuh"
+/*%/dq_staged%*/
 #include "parts/wgmma_backward/tiles.cuh"
 #include "ptx/mbarrier.cuh"
 /*%#turns%*/
 #include "ptx/named_barrier.cuh"
 /*%/turns%*/
-/*%#dq%*/
-#include "ptx/reduction.cuh"
-/*%/dq%*/
 /*%#dq_transposed%*/
 #include "ptx/stmatrix_transposed.cuh"
 /*%/dq_transposed%*/
@@ -33,9 +36,10 @@ struct KeyOwner {
   unsigned ds[kTileM / 4];  // likewise
   /*%#dq%*/
   float dq[kDqN / 2];
-  // Where the dQ of the step before belongs, in units of 16 bytes: no Hopper has memory for 2^32 of them.
-  unsigned place = 0;
   /*%/dq%*/
+  /*%#dq_direct%*/
+  unsigned place = 0;  // where the dQ of the step before belongs
+  /*%/dq_direct%*/
 
   __device__ __forceinline__ KeyOwner(const BackwardParams& parameters, unsigned shared_memory, int number)
       : params(parameters),
@@ -103,33 +107,13 @@ struct KeyOwner {
     wgmma_commit();
   }
 
-  // Whether this warpgroup has columns 8j .. 8j + 7 of its accumulators.
-  __device__ __forceinline__ bool has_columns(int j) const {
-    return kTileM == 128 || kHeadDim % 64 == 0 || 64 * warpgroup + 8 * j < kHeadDim;
-  }
-
-  // dQ's sums lie as accumulators do (ptx/wgmma.cuh): 16 bytes a lane, next to each other.
   __device__ __forceinline__ void add_dq() const {
-    float* sums = params.dq_sum + 4ull * place;
-    const int before = step - 1;
-    mbarrier_wait(shared + kMayAdd + 8 * (before & 1), before >> 1 & 1);
-    if (load_shared(shared + kStores + 4 * (before & 1)) != 0) {
-#pragma unroll
-      for (int j = 0; j < kDqN / 8; ++j) {
-        if (has_columns(j)) {
-          __stcg(reinterpret_cast<float4*>(sums + 512 * j),
-                 float4{dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]});
-        }
-      }
-    } else {
-#pragma unroll
-      for (int j = 0; j < kDqN / 8; ++j) {
-        if (has_columns(j))
-          add_global(sums + 512 * j, dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]);
-      }
-    }
-    __syncwarp();
-    arrive_once(shared + kAdded + 8 * (before & 1));
+    /*%#dq_direct%*/
+    leave_share(dq, place, 64 * warpgroup, step - 1, params, shared);
+    /*%/dq_direct%*/
+    /*%#dq_staged%*/
+    stage_share(dq, warpgroup, step - 1, shared);
+    /*%/dq_staged%*/
   }
   /*%/dq%*/
 
@@ -142,6 +126,7 @@ struct KeyOwner {
     const unsigned q = shared + kQ + stage * kQBytes, dout = shared + kDo + stage * kDoBytes;
     issue_scores<kHeadDim, kTileN, kTileM>(s, rows_of(k_tile()), q);
     mbarrier_wait(shared + kDoFull + 8 * stage, parity);
+    /*%^dq_staged%*/
     Statistics lse, delta;
     load_statistics(delta, shared + kDelta + stage * kRowStatistics);
     load_statistics(lse, shared + kLse + stage * kRowStatistics);
@@ -152,6 +137,16 @@ struct KeyOwner {
     if (!first) release_step(stage ^ 1);
     begin_gradient(dp, delta);
     issue_scores<kHeadDimV, kTileN, kTileM, true>(dp, rows_of(v_tile()), dout);
+    /*%/dq_staged%*/
+    /*%#dq_staged%*/
+    // dK is done, so dP need not wait for S, nor for delta.
+    issue_scores<kHeadDimV, kTileN, kTileM>(dp, rows_of(v_tile()), dout);
+    Statistics lse;
+    load_statistics(lse, shared + kLse + stage * kRowStatistics);
+    wgmma_wait<1>();
+    pin(s);
+    if (!first) release_step(stage ^ 1);
+    /*%/dq_staged%*/
     /*%#turns%*/
     named_barrier_sync(1 + warpgroup, 256);
     /*%/turns%*/
@@ -165,24 +160,15 @@ struct KeyOwner {
     /*%/dq_transposed%*/
   }
 
-  __device__ __forceinline__ void pass_short_turn() const {
-    /*%#short_turns%*/
-    named_barrier_arrive(2 - warpgroup, 256);
-    /*%/short_turns%*/
-  }
-  __device__ __forceinline__ void pass_long_turn() const {
-    /*%#long_turns%*/
-    named_barrier_arrive(2 - warpgroup, 256);
-    /*%/long_turns%*/
-  }
-
   /*%^dq_transposed%*/
   // dV and the dQ of the step before under dS. dQ leaves before dK is begun: S takes its registers next, and
   // must wait until they have been read, which additions take several hundred clocks to do.
   __device__ __forceinline__ void add_gradients(float (&dp)[kTileM / 2], unsigned q, unsigned dout,
                                                 bool first) {
     issue_gradient_v<kTileM>(dv, p, dout);
-    pass_short_turn();
+    /*%#short_turns%*/
+    named_barrier_arrive(2 - warpgroup, 256);
+    /*%/short_turns%*/
     /*%#dq%*/
     issue_dq(step - 1);
     wgmma_wait<1>();  // P, which dV multiplies, may be read again only now
@@ -194,7 +180,9 @@ struct KeyOwner {
     pin(dv);
     pin(p);
     differentiate(ds, p, dp);
-    pass_long_turn();
+    /*%#long_turns%*/
+    named_barrier_arrive(2 - warpgroup, 256);
+    /*%/long_turns%*/
     /*%#dq%*/
     share_ds(step & 1);
     wgmma_wait<0>();
@@ -220,11 +208,22 @@ struct KeyOwner {
 #pragma unroll
     for (int i = 0; i < kTileM / 4; ++i) copy[i] = p[i];
     issue_gradient_v<kTileM>(dv, p, dout);
-    pass_short_turn();
+    /*%#short_turns%*/
+    named_barrier_arrive(2 - warpgroup, 256);
+    /*%/short_turns%*/
+    /*%#dq_staged%*/
+    Statistics delta;
+    load_statistics(delta, shared + kDelta + (step & 1) * kRowStatistics);
+    /*%/dq_staged%*/
     wgmma_wait<1>();
     pin(dp);
+    /*%#dq_staged%*/
+    subtract(dp, delta);
+    /*%/dq_staged%*/
     differentiate(ds, copy, dp);
-    pass_long_turn();
+    /*%#long_turns%*/
+    named_barrier_arrive(2 - warpgroup, 256);
+    /*%/long_turns%*/
     share_ds(step & 1);
     issue_dq(step - 1);
     issue_gradient_qk<kTileM>(dk, ds, q);
@@ -278,10 +277,10 @@ struct KeyOwner {
     const int first_key = tile.key + 64 * warpgroup;
     bool first = true;
     int m = tile.starts_at(), left = tile.steps(params);
-    /*%#dq%*/
+    /*%#dq_direct%*/
     place = (tile.first_row(params) + m * kTileM) * (kHeadDim / 4) +
             warpgroup * 16 * (kTileM == 128 ? kHeadDim : kTileM) + threadIdx.x % 128;
-    /*%/dq%*/
+    /*%/dq_direct%*/
     /*%#diagonal%*/
     // Later heads of a group compute theirs in vain: here no product is under way, there ptxas would wait for
     // every one at once (its warning C7514).
@@ -296,14 +295,14 @@ struct KeyOwner {
 #pragma unroll 1
     for (; left > 0; --left) {
       compute_step(first_key, m * kTileM, first);
-      /*%#dq%*/
+      /*%#dq_direct%*/
       if (!first) {
         place += kTileM * kHeadDim / 4;
         if (m == tile.first_step) place -= (tile.end_step - m) * (kTileM * kHeadDim / 4);
         // On to the group's next head.
         if (m == tile.starts_at()) place += params.padded_q * (kHeadDim / 4);
       }
-      /*%/dq%*/
+      /*%/dq_direct%*/
       first = false;
       ++step;
       tile.advance(m);

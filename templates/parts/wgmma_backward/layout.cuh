@@ -3,13 +3,26 @@
 #include "parts/wgmma_backward/panels.cuh"
 
 constexpr int kStages = 2;         // of Q and dO: one step's and the next one's
-constexpr int kConsumerWarps = 8;  // of two warpgroups
+constexpr int kConsumerWarps = 8;  // of two warpgroups, which read them
 /*%^split%*/
 constexpr int kOwnerWarps = 8;  // which sum dV, or dK: all, since each warpgroup owns 64 keys
 /*%/split%*/
 /*%#split%*/
 constexpr int kOwnerWarps = 4;  // which sum dV, or dK: one warpgroup each
 /*%/split%*/
+/*%#pair%*/
+constexpr int kDqWarps = 4;  // which sum dQ
+constexpr int kKeyReaders = kOwnerWarps + kDqWarps;
+constexpr int kExchangeReaders = kDqWarps + 1;  // the other CTA's copy comes to an end
+// Two threads, that feed and send, and in the second CTA one more, that feeds.
+constexpr int kTicketReaders = 2 * (kConsumerWarps + kDqWarps + 2) + 1;
+/*%/pair%*/
+/*%^pair%*/
+constexpr int kDqWarps = kConsumerWarps;
+constexpr int kKeyReaders = kOwnerWarps;
+constexpr int kExchangeReaders = kOwnerWarps;
+constexpr int kTicketReaders = kConsumerWarps + 2;  // and two threads, that feed and send
+/*%/pair%*/
 
 constexpr int kKBytes = kTileN * kRowBytes * kPanelsQk;
 constexpr int kVBytes = kTileN * kRowBytes * kPanelsV;
@@ -17,13 +30,31 @@ constexpr int kQBytes = kTileM * kRowBytes * kPanelsQk;  // of one stage
 constexpr int kDoBytes = kTileM * kRowBytes * kPanelsV;
 constexpr int kRowStatistics = 4 * kTileM;     // bytes: a float a query
 constexpr int kDsBytes = kTileN * kTileM * 2;  // of dS, or P, of a step
+/*%#pair%*/
+// For dQ, of which this CTA has half the panels: the other's keys, and their dS.
+constexpr int kDqPanels = (kPanelsQk + 1) / 2;
+constexpr int kOtherKBytes = kDqPanels * kTileN * kRowBytes;
+constexpr int kOtherDsBytes = kDsBytes;
+/*%/pair%*/
+/*%^pair%*/
+constexpr int kOtherKBytes = 0, kOtherDsBytes = 0;
+/*%/pair%*/
+/*%#dq_staged%*/
+constexpr int kShareBytes = 4 * kTileM * kHeadDim / 2;  // a warpgroup's
+/*%/dq_staged%*/
+/*%^dq_staged%*/
+constexpr int kShareBytes = 0;
+/*%/dq_staged%*/
 
 constexpr int kK = 0;
 constexpr int kV = kK + kKeyStages * kKBytes;
 constexpr int kQ = kV + kKeyStages * kVBytes;
 constexpr int kDo = kQ + kStages * kQBytes;
 constexpr int kExchange = kDo + kStages * kDoBytes;  // between the warpgroups: dS for dQ, or P for dS
-constexpr int kLse = kExchange + kExchangeStages * kDsBytes;
+constexpr int kOtherDs = kExchange + kExchangeStages * kDsBytes;
+constexpr int kOtherK = kOtherDs + kOtherDsBytes;
+constexpr int kShare = kOtherK + kOtherKBytes;  // of dQ
+constexpr int kLse = kShare + 2 * kShareBytes;
 constexpr int kDelta = kLse + kStages * kRowStatistics;
 
 constexpr int kKFull = kDelta + kStages * kRowStatistics;
@@ -39,12 +70,29 @@ constexpr int kExchangeFull = kDoEmpty + 8 * kStages;
 constexpr int kExchangeEmpty = kExchangeFull + 8 * kExchangeStages;
 constexpr int kKRead = kExchangeEmpty + 8 * kExchangeStages;  // by all that read it besides dK's owners
 constexpr int kVRead = kKRead + 8;                            // likewise
-/*%#dq%*/
+/*%#dq_direct%*/
 constexpr int kMayAdd = kVRead + 8;            // this tile may add to a step's dQ
 constexpr int kAdded = kMayAdd + 8 * kStages;  // it has
 constexpr int kStores = kAdded + 8 * kStages;  // whether it stores instead: 4 bytes
+/*%/dq_direct%*/
+/*%#dq_staged%*/
+constexpr int kShareStaged = kVRead + 8;  // each warpgroup's
+constexpr int kShareSent = kShareStaged + 16;
+/*%/dq_staged%*/
+/*%#pair%*/
+constexpr int kDsFull = kStores + 4 * kStages;  // in P's place
+constexpr int kOtherDsFull = kDsFull + 8;
+constexpr int kOtherDsEmpty = kOtherDsFull + 8;  // at the other CTA
+constexpr int kTickets = kOtherDsEmpty + 8;
+/*%/pair%*/
+/*%^pair%*/
+/*%#dq_direct%*/
 constexpr int kTickets = kStores + 4 * kStages;
-/*%/dq%*/
+/*%/dq_direct%*/
+/*%/pair%*/
+/*%#dq_staged%*/
+constexpr int kTickets = kShareSent + 16;
+/*%/dq_staged%*/
 /*%^dq%*/
 constexpr int kTickets = kVRead + 8;
 /*%/dq%*/
@@ -62,7 +110,7 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
     mbarrier_init(shared + kDkStaged + 8 * stage, kOwnerWarps);
   }
   /*%#exchange%*/
-  mbarrier_init(shared + kKRead, kOwnerWarps);
+  mbarrier_init(shared + kKRead, kKeyReaders);
   /*%/exchange%*/
   /*%#split%*/
   mbarrier_init(shared + kVRead, kOwnerWarps);
@@ -75,14 +123,25 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
   }
   for (int stage = 0; stage < kExchangeStages; ++stage) {
     mbarrier_init(shared + kExchangeFull + 8 * stage, kOwnerWarps);
-    mbarrier_init(shared + kExchangeEmpty + 8 * stage, kOwnerWarps);
+    mbarrier_init(shared + kExchangeEmpty + 8 * stage, kExchangeReaders);
   }
-  /*%#dq%*/
+  /*%#dq_direct%*/
   for (int stage = 0; stage < kStages; ++stage) {
     mbarrier_init(shared + kMayAdd + 8 * stage, 1);
-    mbarrier_init(shared + kAdded + 8 * stage, kConsumerWarps);
+    mbarrier_init(shared + kAdded + 8 * stage, kDqWarps);
   }
-  /*%/dq%*/
-  make_ticket_barriers(shared, kConsumerWarps + 2);  // and two threads, that feed and send
+  /*%/dq_direct%*/
+  /*%#dq_staged%*/
+  for (int warpgroup = 0; warpgroup < 2; ++warpgroup) {
+    mbarrier_init(shared + kShareStaged + 8 * warpgroup, 4);
+    mbarrier_init(shared + kShareSent + 8 * warpgroup, 1);
+  }
+  /*%/dq_staged%*/
+  /*%#pair%*/
+  mbarrier_init(shared + kDsFull, kOwnerWarps);
+  mbarrier_init(shared + kOtherDsFull, 1);
+  mbarrier_init(shared + kOtherDsEmpty, kDqWarps);
+  /*%/pair%*/
+  make_ticket_barriers(shared, kTicketReaders);
   mbarrier_init_fence();
 }

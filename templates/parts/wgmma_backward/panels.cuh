@@ -13,6 +13,17 @@ constexpr int kPanelsV = (kHeadDimV + 63) / 64;
 constexpr int kBoxPanelsQk = kHeadDim % 64 == 0 ? kPanelsQk : 1;  // panels that one TMA box moves
 constexpr int kBoxPanelsV = kHeadDimV % 64 == 0 ? kPanelsV : 1;
 
+/*%#pair%*/
+constexpr int kBoxPanelsK = 1;  // of K, which also comes in other parts
+// Products that a gradient's columns take: with 512 threads ptxas has no instruction for 256 of them.
+constexpr int kPartsQk = kHeadDim > 192 ? 2 : 1;
+constexpr int kPartsV = kHeadDimV > 192 ? 2 : 1;
+/*%/pair%*/
+/*%^pair%*/
+constexpr int kBoxPanelsK = kBoxPanelsQk;
+constexpr int kPartsQk = 1, kPartsV = 1;
+/*%/pair%*/
+
 // What a step of the kind does to a descriptor (ptx/wgmma.cuh), in its units of 16 bytes.
 constexpr int kSixteenRows = 16 * kRowBytes / 16;
 

@@ -30,9 +30,8 @@ __device__ __forceinline__ void wgmma_scores_next(float (&s)[kScoreColumns / 2],
       : "l"(a), "l"(b));
 }
 
-// A gradient of K or Q += 16 columns in registers times 16 rows of the other one: 64 x kHeadDim.
-__device__ __forceinline__ void wgmma_gradient_qk(float (&d)[kHeadDim / 2], const unsigned* a,
-                                                  unsigned long long b) {
+// A gradient of K or Q += 16 columns in registers times 16 rows of the other one: 64 x kHeadDim / kPartsQk.
+__device__ __forceinline__ void wgmma_gradient_qk(float* d, const unsigned* a, unsigned long long b) {
   asm volatile(
       /*%#gradient_qk%*/
       "/*%line%*/\n"
@@ -45,9 +44,8 @@ __device__ __forceinline__ void wgmma_gradient_qk(float (&d)[kHeadDim / 2], cons
 }
 
 /*%#dv%*/
-// dV += 16 columns of P, transposed, times 16 rows of dO: 64 x kHeadDimV.
-__device__ __forceinline__ void wgmma_gradient_v(float (&d)[kHeadDimV / 2], const unsigned* a,
-                                                 unsigned long long b) {
+// dV += 16 columns of P, transposed, times 16 rows of dO: 64 x kHeadDimV / kPartsV.
+__device__ __forceinline__ void wgmma_gradient_v(float* d, const unsigned* a, unsigned long long b) {
   asm volatile(
       /*%#gradient_v%*/
       "/*%line%*/\n"

@@ -64,6 +64,19 @@ __device__ __forceinline__ void begin_gradient(float (&dp)[kTileM / 2], const St
   }
 }
 
+/*%#dq_staged%*/
+// Or dP gets it afterwards.
+__device__ __forceinline__ void subtract(float (&dp)[kTileM / 2], const Statistics& delta) {
+#pragma unroll
+  for (int j = 0; j < kTileM / 8; ++j) {
+    dp[4 * j] -= delta[j].x;
+    dp[4 * j + 1] -= delta[j].y;
+    dp[4 * j + 2] -= delta[j].x;
+    dp[4 * j + 3] -= delta[j].y;
+  }
+}
+/*%/dq_staged%*/
+
 // ds = P (dP - delta), without the scale, which dK and dQ get at the end; delta is in dp already. P is taken
 // as it was rounded, since its scores are gone from the registers; p and ds may be the same.
 __device__ __forceinline__ void differentiate(unsigned (&ds)[kTileM / 4], const unsigned (&p)[kTileM / 4],

@@ -2,6 +2,9 @@
 // dV computes S and P, and hands P to the owner of dK, which computes dP and dS. Each issues the gradient of
 // the step before ahead of its scores, so that Q and dO go back to the producer half a step before they are
 // asked for again.
+/*%#pair%*/
+// P's place becomes that of dS, from where it goes to dQ (pair.cuh).
+/*%/pair%*/
 #pragma once
 #include "params/backward.h"
 #include "parts/wgmma_backward/chains.cuh"
@@ -10,10 +13,18 @@
 #include "parts/wgmma_backward/tiles.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/shared.cuh"
+/*%#pair%*/
+#include "ptx/stmatrix.cuh"
+/*%/pair%*/
 #include "ptx/wgmma.cuh"
 
 // What both keep: which step of the CTA this is, over all its tiles; it says which stage, and which parity.
 struct SharedKeys {
+  static constexpr int kPieces = kTileM / 16;  // of 16 bytes of P
+  /*%#pair%*/
+  static constexpr int kEarly = kPieces - 1;  // of them are free before a gradient is
+  /*%/pair%*/
+
   const BackwardParams& params;
   const unsigned shared;
   const unsigned fragment;  // bytes to this lane's piece of a tile's rows
@@ -25,10 +36,17 @@ struct SharedKeys {
 
   __device__ __forceinline__ unsigned q_tile(int at) const { return shared + kQ + (at & 1) * kQBytes; }
   __device__ __forceinline__ unsigned do_tile(int at) const { return shared + kDo + (at & 1) * kDoBytes; }
-  // Where this thread's registers of P lie: as they come, 16 bytes next to the neighbour's.
-  __device__ __forceinline__ unsigned p_pieces() const {
-    return shared + kExchange + (step & 1) * kDsBytes + threadIdx.x % 128 * 16;
+  __device__ __forceinline__ unsigned exchange() const {
+    return shared + kExchange + step % kExchangeStages * kDsBytes;
   }
+  // Where this thread's registers of P lie: a warp's in 2 KB, as they come, 16 bytes next to the neighbour's.
+  __device__ __forceinline__ unsigned p_pieces() const {
+    return exchange() + warp_of_warpgroup() * kPieces * 512 + lane() * 16;
+  }
+  __device__ __forceinline__ unsigned exchange_barrier(int barrier) const {
+    return shared + barrier + 8 * (step % kExchangeStages);
+  }
+  __device__ __forceinline__ int exchange_parity() const { return step / kExchangeStages & 1; }
   __device__ __forceinline__ void wait_for(int barrier, int at) const {
     mbarrier_wait(shared + barrier + 8 * (at & 1), at >> 1 & 1);
   }
@@ -49,13 +67,13 @@ struct ValueOwner : SharedKeys {
     exponentiate(p, s, lse, params.scale_log2);
     __syncwarp();
     release(kQEmpty, step);
-    mbarrier_wait(shared + kExchangeEmpty + 8 * (step & 1), (step >> 1 & 1) ^ 1);
+    mbarrier_wait(exchange_barrier(kExchangeEmpty), exchange_parity() ^ 1);
 #pragma unroll
-    for (int i = 0; i < kTileM / 16; ++i) {
-      store_shared(p_pieces() + 2048 * i, uint4{p[4 * i], p[4 * i + 1], p[4 * i + 2], p[4 * i + 3]});
+    for (int i = 0; i < kPieces; ++i) {
+      store_shared(p_pieces() + 512 * i, uint4{p[4 * i], p[4 * i + 1], p[4 * i + 2], p[4 * i + 3]});
     }
     __syncwarp();
-    release(kExchangeFull, step);
+    arrive_once(exchange_barrier(kExchangeFull));
     ++step;
   }
 
@@ -73,14 +91,29 @@ struct ValueOwner : SharedKeys {
   __device__ __forceinline__ void next_step(int key, int query) {
     float s[kTileM / 2];
     wait_for(kDoFull, step - 1);
+    /*%^pair%*/
     issue_gradient_v<kTileM>(dv, p, do_tile(step - 1));
     wait_for(kQFull, step);
+    /*%/pair%*/
+    /*%#pair%*/
+    // S takes the registers of most of P, while the rest is multiplied.
+    issue_gradient_v<kTileM, 0, kEarly>(dv, p, do_tile(step - 1));
+    issue_gradient_v<kTileM, kEarly>(dv, p, do_tile(step - 1));
+    wait_for(kQFull, step);
+    wgmma_wait<1>();
+    pin_some<0, 4 * kEarly>(p);
+    /*%/pair%*/
     issue_scores<kHeadDim, kTileN, kTileM>(s, shared + kK, q_tile(step));
     Statistics lse;
     load_statistics(lse, shared + kLse + (step & 1) * kRowStatistics);
     wgmma_wait<1>();
     pin(dv);
+    /*%^pair%*/
     pin(p);
+    /*%/pair%*/
+    /*%#pair%*/
+    pin_some<4 * kEarly, kTileM / 4>(p);
+    /*%/pair%*/
     release(kDoEmpty, step - 1);
     wgmma_wait<0>();
     pin(s);
@@ -120,10 +153,10 @@ struct KeyOwner : SharedKeys {
   using SharedKeys::SharedKeys;
 
   __device__ __forceinline__ void finish_scores(const float (&dp)[kTileM / 2]) {
-    wait_for(kExchangeFull, step);
+    mbarrier_wait(exchange_barrier(kExchangeFull), exchange_parity());
 #pragma unroll
-    for (int i = 0; i < kTileM / 16; ++i) {
-      const uint4 piece = load_shared_16(p_pieces() + 2048 * i);
+    for (int i = 0; i < kPieces; ++i) {
+      const uint4 piece = load_shared_16(p_pieces() + 512 * i);
       ds[4 * i] = piece.x;
       ds[4 * i + 1] = piece.y;
       ds[4 * i + 2] = piece.z;
@@ -131,7 +164,18 @@ struct KeyOwner : SharedKeys {
     }
     differentiate(ds, ds, dp);
     __syncwarp();
-    release(kExchangeEmpty, step);
+    /*%^pair%*/
+    arrive_once(exchange_barrier(kExchangeEmpty));
+    /*%/pair%*/
+    /*%#pair%*/
+    // A row a key: the rows of a warp take the place of its pieces of P.
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) {
+      stmatrix(exchange() + at_column_step<kTileN>(fragment, i), ds[4 * i], ds[4 * i + 1], ds[4 * i + 2],
+               ds[4 * i + 3]);
+    }
+    arrive_written(shared + kDsFull);
+    /*%/pair%*/
     release(kDoEmpty, step);
     ++step;
   }
@@ -151,15 +195,29 @@ struct KeyOwner : SharedKeys {
   __device__ __forceinline__ void next_step() {
     float dp[kTileM / 2];
     wait_for(kQFull, step - 1);
+    /*%^pair%*/
     issue_gradient_qk<kTileM>(dk, ds, q_tile(step - 1));
     wait_for(kDoFull, step);
+    /*%/pair%*/
+    /*%#pair%*/
+    issue_gradient_qk<kTileM, 0, kEarly>(dk, ds, q_tile(step - 1));
+    issue_gradient_qk<kTileM, kEarly>(dk, ds, q_tile(step - 1));
+    wait_for(kDoFull, step);
+    wgmma_wait<1>();
+    pin_some<0, 4 * kEarly>(ds);
+    /*%/pair%*/
     Statistics delta;
     load_statistics(delta, shared + kDelta + (step & 1) * kRowStatistics);
     begin_gradient(dp, delta);
     issue_scores<kHeadDimV, kTileN, kTileM, true>(dp, shared + kV, do_tile(step));
     wgmma_wait<1>();
     pin(dk);
+    /*%^pair%*/
     pin(ds);
+    /*%/pair%*/
+    /*%#pair%*/
+    pin_some<4 * kEarly, kTileM / 4>(ds);
+    /*%/pair%*/
     release(kQEmpty, step - 1);
     wgmma_wait<0>();
     pin(dp);

@@ -5,16 +5,9 @@
 // are no more tiles.
 #pragma once
 #include "params/backward.h"
-#include "parts/wgmma_backward/layout.cuh"
 #include "parts/wgmma_backward/sum_pieces.cuh"
 #include "parts/wgmma_backward/tiles.cuh"
-#include "parts/wgmma_backward/turns.cuh"
 #include "ptx/acquire_release.cuh"
-#include "ptx/mbarrier.cuh"
-#include "ptx/shared.cuh"
-
-// Counters: one for each step's queries, after those of others, of which every head has room for two.
-static_assert(kTileM >= 2 * kBackwardCounterRows && kBackwardRowPadding / kBackwardCounterRows / 2 >= 2);
 
 __device__ __forceinline__ int* units_taken(const BackwardParams& p) {
   return p.counters;
@@ -22,46 +15,6 @@ __device__ __forceinline__ int* units_taken(const BackwardParams& p) {
 // Of a K/V head's keys; heads are counted over the batch.
 __device__ __forceinline__ int* tiles_added(int head_kv, const BackwardParams& p) {
   return p.counters + 1 + head_kv;
-}
-
-// Shares of step m's queries that have left: one for the first, and others where they take turns. Heads are
-// query heads, counted over the batch.
-__device__ __forceinline__ int* shares_left(int head, int m, const BackwardParams& p) {
-  const int steps = anew(p.padded_q) / (2 * kBackwardCounterRows);  // room for them
-  return p.counters + (anew(p.batch) * p.heads + head) * steps + m;
-}
-
-// A thread beside the consumers tells them at each step of a tile how its share of dQ leaves, once it may.
-__device__ __forceinline__ void order_shares(const KeyTile& tile, int& step, const BackwardParams& p,
-                                             unsigned shared) {
-  Turn turn(tile, p);
-  int head = tile.batch * p.heads + tile.head_kv * p.group;
-  int m = tile.starts_at();
-#pragma unroll 1
-  for (int left = tile.steps(p); left > 0; --left, ++step) {
-    int* const shares = shares_left(head, m, p);
-    /*%#dq_turns%*/
-    const int awaited = turn.number;
-    /*%/dq_turns%*/
-    /*%^dq_turns%*/
-    const int awaited = min(turn.number, 1);
-    /*%/dq_turns%*/
-    if (awaited > 0) {
-      while (load_acquire(shares) < awaited) continue;
-    }
-    store_shared(shared + kStores + 4 * (step & 1), static_cast<unsigned>(turn.number == 0));
-    mbarrier_arrive(shared + kMayAdd + 8 * (step & 1));
-    mbarrier_wait(shared + kAdded + 8 * (step & 1), step >> 1 & 1);
-    /*%#dq_turns%*/
-    add_release(shares, 1);
-    /*%/dq_turns%*/
-    /*%^dq_turns%*/
-    if (turn.number == 0) add_release(shares, 1);
-    /*%/dq_turns%*/
-    const bool next_head = tile.advance(m);
-    if (next_head) ++head;
-    turn.move_to(m, next_head, tile, p);
-  }
 }
 
 // All that a tile adds to dQ has been added. Where there are no queries there are no counters.
@@ -110,7 +63,7 @@ __device__ __forceinline__ void convert_sums(const BackwardParams& p) {
     // Nobody comes to queries that see no key; their dQ is zero already.
     if ((row / kTileM + 1) * kTileM + anew(p.seqlen_k) <= p.seqlen_q) continue;
     /*%/causal%*/
-    while (load_acquire(tiles_added(head / anew(p.group), p)) < p.tiles) __nanosleep(256);
+    while (load_acquire(tiles_added(head / anew(p.group), p)) < p.tiles * kCtasPerTile) __nanosleep(256);
     convert_unit<kAtOnce>(head, row, p);
   }
 }

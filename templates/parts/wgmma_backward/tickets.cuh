@@ -1,8 +1,14 @@
 // How CTAs share out the tiles of a grid: one thread of each takes numbers from a counter in device memory
 // and hands them on to all who work on the tile.
+/*%#pair%*/
+// Here the first CTA of two does so for both.
+/*%/pair%*/
 #pragma once
 #include "params/backward.h"
 #include "parts/wgmma_backward/panels.cuh"
+/*%#pair%*/
+#include "ptx/cluster.cuh"
+/*%/pair%*/
 #include "ptx/grid_size.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/shared.cuh"
@@ -17,30 +23,54 @@ __device__ __forceinline__ void make_ticket_barriers(unsigned shared, int reader
   }
 }
 
-// The tile of the CTA's n-th round; -1 after the last one. The last CTA to finish leaves the counter zero.
-__device__ __forceinline__ int take_ticket(unsigned shared, int round, int tiles, const BackwardParams& p) {
-  const int slot = round % 2;
-  mbarrier_wait(shared + kTickets + 16 + 8 * slot, round / 2 % 2 ^ 1);
-  int index = atomicAdd(p.tile_counter, 1);
-  if (index >= tiles) {
-    index = -1;
-    if (atomicAdd(p.tile_counter + 1, 1) == grid_size() - 1) {
-      p.tile_counter[0] = 0;
-      p.tile_counter[1] = 0;
-    }
-  }
-  store_shared(shared + kTickets + 32 + 4 * slot, index);
-  mbarrier_arrive(shared + kTickets + 8 * slot);
-  return index;
-}
-
 // For one lane, or a whole warp.
 __device__ __forceinline__ int read_ticket(unsigned shared, int round) {
   const int slot = round % 2;
+  /*%^pair%*/
   mbarrier_wait(shared + kTickets + 8 * slot, round / 2 % 2);
   const int index = load_shared(shared + kTickets + 32 + 4 * slot);
   __syncwarp(__activemask());
   arrive_once(shared + kTickets + 16 + 8 * slot);
+  /*%/pair%*/
+  /*%#pair%*/
+  cluster_wait(shared + kTickets + 8 * slot, round / 2 % 2);
+  const int index = load_shared(shared + kTickets + 32 + 4 * slot);
+  __syncwarp(__activemask());
+  if (lane() == 0) cluster_arrive(in_cta(0, shared + kTickets + 16 + 8 * slot));
+  /*%/pair%*/
+  return index;
+}
+
+// The tile of the CTA's n-th round; -1 after the last one. The last CTA to finish leaves the counter zero.
+__device__ __forceinline__ int take_ticket(unsigned shared, int round, int tiles, const BackwardParams& p) {
+  /*%#pair%*/
+  if (cluster_rank() != 0) return read_ticket(shared, round);
+  /*%/pair%*/
+  const int slot = round % 2;
+  /*%^pair%*/
+  mbarrier_wait(shared + kTickets + 16 + 8 * slot, round / 2 % 2 ^ 1);
+  /*%/pair%*/
+  /*%#pair%*/
+  cluster_wait(shared + kTickets + 16 + 8 * slot, round / 2 % 2 ^ 1);
+  /*%/pair%*/
+  int index = atomicAdd(p.tile_counter, 1);
+  if (index >= tiles) {
+    index = -1;
+    if (atomicAdd(p.tile_counter + 1, 1) == grid_size() / kCtasPerTile - 1) {
+      p.tile_counter[0] = 0;
+      p.tile_counter[1] = 0;
+    }
+  }
+  /*%^pair%*/
+  store_shared(shared + kTickets + 32 + 4 * slot, index);
+  mbarrier_arrive(shared + kTickets + 8 * slot);
+  /*%/pair%*/
+  /*%#pair%*/
+  for (int rank = 0; rank < kCtasPerTile; ++rank) {
+    cluster_store(in_cta(rank, shared + kTickets + 32 + 4 * slot), index);
+    cluster_arrive(in_cta(rank, shared + kTickets + 8 * slot));
+  }
+  /*%/pair%*/
   return index;
 }
 

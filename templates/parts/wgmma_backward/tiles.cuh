@@ -5,9 +5,14 @@
 /*%#dq%*/
 #include "ptx/acquire_release.cuh"
 /*%/dq%*/
+/*%#pair%*/
+#include "ptx/cluster.cuh"
+/*%/pair%*/
+
+constexpr int kTileKeys = kTileN * kCtasPerTile;
 
 struct KeyTile {
-  int key;  // the first
+  int key;  // the first of this CTA's
   int head_kv, batch;
   int first_step;  // of kTileM queries, the first that sees a key of the tile …
   int end_step;    // … and the one after the last: the same for each query head of the group
@@ -42,19 +47,10 @@ __device__ __forceinline__ int tile_count(const BackwardParams& p) {
 }
 
 /*%#waits_for_later%*/
-/*%#spread_heads%*/
-// So many heads at least are at work at once: else the tiles of the last one would wait for long for those
-// that are not taken yet.
-constexpr int kHeadsAtOnce = 2;
-/*%/spread_heads%*/
-/*%^spread_heads%*/
-constexpr int kHeadsAtOnce = 1;
-/*%/spread_heads%*/
-
 // Whether all tiles of a head can be at work at once (the launch is cooperative), and so may wait for any of
 // the others.
 __device__ __forceinline__ bool all_at_once(const BackwardParams& p) {
-  return kHeadsAtOnce * anew(p.tiles) <= grid_size();
+  return kCtasPerTile * anew(p.tiles) <= grid_size();
 }
 
 // Whether a CTA's tile `index` may have to wait for the tile that is taken next, so that the CTA must not
@@ -78,7 +74,7 @@ __device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
   if (!all_at_once(p)) n = tiles - 1 - n;  // whom others wait for is then taken first
   /*%/diagonal_stores%*/
   KeyTile tile;
-  tile.key = n * kTileN;
+  tile.key = n * kTileKeys;
   tile.batch = batch_head / p.heads_kv;
   tile.head_kv = batch_head - tile.batch * p.heads_kv;
   tile.end_step = (anew(p.seqlen_q) + kTileM - 1) / kTileM;
@@ -92,5 +88,8 @@ __device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
   // Evenly spread over the queries, so that each finds its turn when it comes.
   tile.start_step = all_at_once(p) ? n * tile.end_step / tiles : 0;
   /*%/rotated%*/
+  /*%#pair%*/
+  tile.key += cluster_rank() * kTileN;  // the steps are both CTAs'
+  /*%/pair%*/
   return tile;
 }

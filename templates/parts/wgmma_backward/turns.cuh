@@ -4,6 +4,10 @@
 #pragma once
 #include "params/backward.h"
 #include "parts/wgmma_backward/tiles.cuh"
+#include "ptx/acquire_release.cuh"
+
+// Counters: one for each step's queries, after those of others, of which every head has room for two.
+static_assert(kTileM >= 2 * kBackwardCounterRows && kBackwardRowPadding / kBackwardCounterRows / 2 >= 2);
 
 struct Turn {
   int number;  // from 0
@@ -16,9 +20,10 @@ struct Turn {
                                           const BackwardParams& p) {
     int adders = anew(p.tiles);
     /*%#causal%*/
-    adders = min(adders, ((m + 1) * kTileM + anew(p.seqlen_k) - anew(p.seqlen_q) + kTileN - 1) / kTileN);
+    adders =
+        min(adders, ((m + 1) * kTileM + anew(p.seqlen_k) - anew(p.seqlen_q) + kTileKeys - 1) / kTileKeys);
     /*%/causal%*/
-    number = adders - 1 - tile.key / kTileN;
+    number = adders - 1 - tile.key / kTileKeys;
   }
   /*%/rotated%*/
   /*%#rotated%*/
@@ -26,7 +31,7 @@ struct Turn {
   // steps. The division's rest tells when f goes up.
   int rest;
   __device__ __forceinline__ Turn(const KeyTile& tile, const BackwardParams& p) {
-    const int n = tile.key / kTileN, above = (tile.start_step + 1) * anew(p.tiles) - 1;
+    const int n = tile.key / kTileKeys, above = (tile.start_step + 1) * anew(p.tiles) - 1;
     const int last = above / tile.end_step;
     number = all_at_once(p) ? last - n : n;
     rest = above - last * tile.end_step;
@@ -40,3 +45,22 @@ struct Turn {
   }
   /*%/rotated%*/
 };
+
+// Shares of step m's queries that have left, from every CTA of a tile: those of the first, and others' where
+// they take turns. Heads are query heads, counted over the batch.
+__device__ __forceinline__ int* shares_left(int head, int m, const BackwardParams& p) {
+  const int steps = anew(p.padded_q) / (2 * kBackwardCounterRows);  // room for them
+  return p.counters + (anew(p.batch) * p.heads + head) * steps + m;
+}
+
+__device__ __forceinline__ void wait_for_turn(const int* shares, const Turn& turn) {
+  /*%#dq_turns%*/
+  const int awaited = turn.number * kCtasPerTile;
+  /*%/dq_turns%*/
+  /*%^dq_turns%*/
+  const int awaited = min(turn.number, 1) * kCtasPerTile;
+  /*%/dq_turns%*/
+  if (awaited > 0) {
+    while (load_acquire(shares) < awaited) continue;
+  }
+}

@@ -7,9 +7,10 @@ constexpr int kTileM = 64;               // query rows per step, or per CTA
 constexpr int kTileN = 128;              // keys per CTA, or per step
 constexpr int kScoreColumns = 64;        // of the scores of a warpgroup's 64 rows
 constexpr int kThreads = 384;            // per CTA, the producer's warpgroup included
+constexpr int kCtasPerTile = 1;          // that work on one tile of the grid together
 constexpr int kProducerRegisters = 24;   // per thread, after setmaxnreg
 constexpr int kConsumerRegisters = 240;  // per thread, after setmaxnreg
-constexpr int kSharedBytes = 230696;     // of dynamic shared memory
+constexpr int kSharedBytes = 230672;     // of dynamic shared memory
 constexpr int kKeyStages = 2;            // tiles of K and V: one's, and the next one's
 constexpr int kExchangeStages = 2;       // of what the warpgroups hand to each other
 constexpr int kDqN = 64;                 // columns of a warpgroup's product for dQ
@@ -84,6 +85,11 @@ __device__ __forceinline__ unsigned pack(float low, float high) {
 // What this thread wrote to shared memory before is what TMA reads after.
 __device__ __forceinline__ void fence_async_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// The same for global memory, in either direction.
+__device__ __forceinline__ void fence_async_global() {
+  asm volatile("fence.proxy.async.global;" ::: "memory");
 }
 
 // Shared-memory barriers that count arrivals and bytes (PTX ISA, "Parallel Synchronization: mbarrier").
@@ -182,6 +188,9 @@ constexpr int kPanelsV = (kHeadDimV + 63) / 64;
 constexpr int kBoxPanelsQk = kHeadDim % 64 == 0 ? kPanelsQk : 1;  // panels that one TMA box moves
 constexpr int kBoxPanelsV = kHeadDimV % 64 == 0 ? kPanelsV : 1;
 
+constexpr int kBoxPanelsK = kBoxPanelsQk;
+constexpr int kPartsQk = 1, kPartsV = 1;
+
 // What a step of the kind does to a descriptor (ptx/wgmma.cuh), in its units of 16 bytes.
 constexpr int kSixteenRows = 16 * kRowBytes / 16;
 
@@ -257,8 +266,12 @@ __device__ __forceinline__ void arrive_written(unsigned barrier) {
 }
 
 constexpr int kStages = 2;         // of Q and dO: one step's and the next one's
-constexpr int kConsumerWarps = 8;  // of two warpgroups
+constexpr int kConsumerWarps = 8;  // of two warpgroups, which read them
 constexpr int kOwnerWarps = 8;  // which sum dV, or dK: all, since each warpgroup owns 64 keys
+constexpr int kDqWarps = kConsumerWarps;
+constexpr int kKeyReaders = kOwnerWarps;
+constexpr int kExchangeReaders = kOwnerWarps;
+constexpr int kTicketReaders = kConsumerWarps + 2;  // and two threads, that feed and send
 
 constexpr int kKBytes = kTileN * kRowBytes * kPanelsQk;
 constexpr int kVBytes = kTileN * kRowBytes * kPanelsV;
@@ -266,13 +279,18 @@ constexpr int kQBytes = kTileM * kRowBytes * kPanelsQk;  // of one stage
 constexpr int kDoBytes = kTileM * kRowBytes * kPanelsV;
 constexpr int kRowStatistics = 4 * kTileM;     // bytes: a float a query
 constexpr int kDsBytes = kTileN * kTileM * 2;  // of dS, or P, of a step
+constexpr int kOtherKBytes = 0, kOtherDsBytes = 0;
+constexpr int kShareBytes = 0;
 
 constexpr int kK = 0;
 constexpr int kV = kK + kKeyStages * kKBytes;
 constexpr int kQ = kV + kKeyStages * kVBytes;
 constexpr int kDo = kQ + kStages * kQBytes;
 constexpr int kExchange = kDo + kStages * kDoBytes;  // between the warpgroups: dS for dQ, or P for dS
-constexpr int kLse = kExchange + kExchangeStages * kDsBytes;
+constexpr int kOtherDs = kExchange + kExchangeStages * kDsBytes;
+constexpr int kOtherK = kOtherDs + kOtherDsBytes;
+constexpr int kShare = kOtherK + kOtherKBytes;  // of dQ
+constexpr int kLse = kShare + 2 * kShareBytes;
 constexpr int kDelta = kLse + kStages * kRowStatistics;
 
 constexpr int kKFull = kDelta + kStages * kRowStatistics;
@@ -346,23 +364,6 @@ __device__ __forceinline__ void make_ticket_barriers(unsigned shared, int reader
   }
 }
 
-// The tile of the CTA's n-th round; -1 after the last one. The last CTA to finish leaves the counter zero.
-__device__ __forceinline__ int take_ticket(unsigned shared, int round, int tiles, const BackwardParams& p) {
-  const int slot = round % 2;
-  mbarrier_wait(shared + kTickets + 16 + 8 * slot, round / 2 % 2 ^ 1);
-  int index = atomicAdd(p.tile_counter, 1);
-  if (index >= tiles) {
-    index = -1;
-    if (atomicAdd(p.tile_counter + 1, 1) == grid_size() - 1) {
-      p.tile_counter[0] = 0;
-      p.tile_counter[1] = 0;
-    }
-  }
-  store_shared(shared + kTickets + 32 + 4 * slot, index);
-  mbarrier_arrive(shared + kTickets + 8 * slot);
-  return index;
-}
-
 // For one lane, or a whole warp.
 __device__ __forceinline__ int read_ticket(unsigned shared, int round) {
   const int slot = round % 2;
@@ -370,6 +371,23 @@ __device__ __forceinline__ int read_ticket(unsigned shared, int round) {
   const int index = load_shared(shared + kTickets + 32 + 4 * slot);
   __syncwarp(__activemask());
   arrive_once(shared + kTickets + 16 + 8 * slot);
+  return index;
+}
+
+// The tile of the CTA's n-th round; -1 after the last one. The last CTA to finish leaves the counter zero.
+__device__ __forceinline__ int take_ticket(unsigned shared, int round, int tiles, const BackwardParams& p) {
+  const int slot = round % 2;
+  mbarrier_wait(shared + kTickets + 16 + 8 * slot, round / 2 % 2 ^ 1);
+  int index = atomicAdd(p.tile_counter, 1);
+  if (index >= tiles) {
+    index = -1;
+    if (atomicAdd(p.tile_counter + 1, 1) == grid_size() / kCtasPerTile - 1) {
+      p.tile_counter[0] = 0;
+      p.tile_counter[1] = 0;
+    }
+  }
+  store_shared(shared + kTickets + 32 + 4 * slot, index);
+  mbarrier_arrive(shared + kTickets + 8 * slot);
   return index;
 }
 
@@ -390,7 +408,7 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
     mbarrier_init(shared + kDvStaged + 8 * stage, kOwnerWarps);
     mbarrier_init(shared + kDkStaged + 8 * stage, kOwnerWarps);
   }
-  mbarrier_init(shared + kKRead, kOwnerWarps);
+  mbarrier_init(shared + kKRead, kKeyReaders);
   for (int stage = 0; stage < kStages; ++stage) {
     mbarrier_init(shared + kQFull + 8 * stage, 1);
     mbarrier_init(shared + kQEmpty + 8 * stage, kConsumerWarps);
@@ -399,14 +417,170 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
   }
   for (int stage = 0; stage < kExchangeStages; ++stage) {
     mbarrier_init(shared + kExchangeFull + 8 * stage, kOwnerWarps);
-    mbarrier_init(shared + kExchangeEmpty + 8 * stage, kOwnerWarps);
+    mbarrier_init(shared + kExchangeEmpty + 8 * stage, kExchangeReaders);
   }
   for (int stage = 0; stage < kStages; ++stage) {
     mbarrier_init(shared + kMayAdd + 8 * stage, 1);
-    mbarrier_init(shared + kAdded + 8 * stage, kConsumerWarps);
+    mbarrier_init(shared + kAdded + 8 * stage, kDqWarps);
   }
-  make_ticket_barriers(shared, kConsumerWarps + 2);  // and two threads, that feed and send
+  make_ticket_barriers(shared, kTicketReaders);
   mbarrier_init_fence();
+}
+
+// A tile's share of a step's dQ leaves from accumulators, once a thread beside the consumers says how.
+
+// Which tile of keys comes when, and which queries see it.
+
+// Order between CTAs through a word of global memory (PTX ISA, "ld.acquire", "red.release").
+
+// What was written before the other side's release is seen after this.
+__device__ __forceinline__ int load_acquire(const int* word) {
+  int value;
+  asm volatile("ld.acquire.gpu.global.b32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+  return value;
+}
+
+// What this thread has seen written, its own CTA's additions included, comes before the addition.
+__device__ __forceinline__ void add_release(int* word, int value) {
+  asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
+}
+
+constexpr int kTileKeys = kTileN * kCtasPerTile;
+
+struct KeyTile {
+  int key;  // the first of this CTA's
+  int head_kv, batch;
+  int first_step;  // of kTileM queries, the first that sees a key of the tile …
+  int end_step;    // … and the one after the last: the same for each query head of the group
+
+  __device__ __forceinline__ int steps(const BackwardParams& p) const {
+    return p.group * max(0, end_step - first_step);
+  }
+  __device__ __forceinline__ int starts_at() const {
+    return first_step;
+  }
+  // On to the next step; whether it is the first of the group's next head.
+  __device__ __forceinline__ bool advance(int& m) const {
+    if (++m == end_step) m = first_step;
+    return m == starts_at();
+  }
+  // Rows of the arrays of the workspace before this batch and K/V head's.
+  __device__ __forceinline__ long long first_row(const BackwardParams& p) const {
+    return (static_cast<long long>(batch) * p.heads + head_kv * p.group) * p.padded_q;
+  }
+};
+
+__device__ __forceinline__ int tile_count(const BackwardParams& p) {
+  return p.tiles * p.heads_kv * p.batch;
+}
+
+__device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
+  const int tiles = anew(p.tiles);
+  // All tiles of a head, then the next head: what runs together shares Q and dO. Causal: the first is
+  // longest.
+  const int batch_head = index / tiles;
+  int n = index - batch_head * tiles;
+  n = tiles - 1 - n;  // who comes first to a tile of queries is who starts there
+  KeyTile tile;
+  tile.key = n * kTileKeys;
+  tile.batch = batch_head / p.heads_kv;
+  tile.head_kv = batch_head - tile.batch * p.heads_kv;
+  tile.end_step = (anew(p.seqlen_q) + kTileM - 1) / kTileM;
+  tile.first_step = max(0, tile.key + p.seqlen_q - p.seqlen_k) / kTileM;
+  return tile;
+}
+
+// A tile's turn among those that add to a step's dQ: the order in which they come there, beginning with who
+// starts there. Unless all tiles are at work at once, it is also the order in which they are taken, so that
+// whoever is waited for is at work already.
+
+// Counters: one for each step's queries, after those of others, of which every head has room for two.
+static_assert(kTileM >= 2 * kBackwardCounterRows && kBackwardRowPadding / kBackwardCounterRows / 2 >= 2);
+
+struct Turn {
+  int number;  // from 0
+  // Tile n is the n-th from the last of those that see some of the step's queries.
+  __device__ __forceinline__ Turn(const KeyTile& tile, const BackwardParams& p) {
+    move_to(tile.starts_at(), false, tile, p);
+  }
+  __device__ __forceinline__ void move_to(int m, bool next_head, const KeyTile& tile,
+                                          const BackwardParams& p) {
+    int adders = anew(p.tiles);
+    adders =
+        min(adders, ((m + 1) * kTileM + anew(p.seqlen_k) - anew(p.seqlen_q) + kTileKeys - 1) / kTileKeys);
+    number = adders - 1 - tile.key / kTileKeys;
+  }
+};
+
+// Shares of step m's queries that have left, from every CTA of a tile: those of the first, and others' where
+// they take turns. Heads are query heads, counted over the batch.
+__device__ __forceinline__ int* shares_left(int head, int m, const BackwardParams& p) {
+  const int steps = anew(p.padded_q) / (2 * kBackwardCounterRows);  // room for them
+  return p.counters + (anew(p.batch) * p.heads + head) * steps + m;
+}
+
+__device__ __forceinline__ void wait_for_turn(const int* shares, const Turn& turn) {
+  const int awaited = turn.number * kCtasPerTile;
+  if (awaited > 0) {
+    while (load_acquire(shares) < awaited) continue;
+  }
+}
+
+// Additions in global memory that return nothing (PTX ISA, "red"; vectors: sm_90 and later).
+
+// Four neighbouring sums, aligned to 16 bytes; each is added atomically.
+__device__ __forceinline__ void add_global(float* sums, float a, float b, float c, float d) {
+  asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(sums), "f"(a), "f"(b),
+               "f"(c), "f"(d)
+               : "memory");
+}
+
+// dQ's sums lie as accumulators do (ptx/wgmma.cuh): 16 bytes a lane, next to each other. `place` is this
+// lane's first, in units of 16 bytes (no Hopper has memory for 2^32 of them), `column` the first of the
+// share's.
+__device__ __forceinline__ void leave_share(const float (&dq)[kDqN / 2], unsigned place, int column, int step,
+                                            const BackwardParams& p, unsigned shared) {
+  const auto has_columns = [column](int j) {
+    return kTileM != 64 || kHeadDim % kDqN == 0 || column + 8 * j < kHeadDim;
+  };
+  float* sums = p.dq_sum + 4ull * place;
+  mbarrier_wait(shared + kMayAdd + 8 * (step & 1), step >> 1 & 1);
+  if (load_shared(shared + kStores + 4 * (step & 1)) != 0) {
+#pragma unroll
+    for (int j = 0; j < kDqN / 8; ++j) {
+      if (has_columns(j)) {
+        __stcg(reinterpret_cast<float4*>(sums + 512 * j),
+               float4{dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]});
+      }
+    }
+  } else {
+#pragma unroll
+    for (int j = 0; j < kDqN / 8; ++j) {
+      if (has_columns(j)) add_global(sums + 512 * j, dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]);
+    }
+  }
+  __syncwarp();
+  arrive_once(shared + kAdded + 8 * (step & 1));
+}
+
+// For one thread: tells the consumers at each step of a tile how its share leaves, once it may.
+__device__ __forceinline__ void order_shares(const KeyTile& tile, int& step, const BackwardParams& p,
+                                             unsigned shared) {
+  Turn turn(tile, p);
+  int head = tile.batch * p.heads + tile.head_kv * p.group;
+  int m = tile.starts_at();
+#pragma unroll 1
+  for (int left = tile.steps(p); left > 0; --left, ++step) {
+    int* const shares = shares_left(head, m, p);
+    wait_for_turn(shares, turn);
+    store_shared(shared + kStores + 4 * (step & 1), static_cast<unsigned>(turn.number == 0));
+    mbarrier_arrive(shared + kMayAdd + 8 * (step & 1));
+    mbarrier_wait(shared + kAdded + 8 * (step & 1), step >> 1 & 1);
+    add_release(shares, 1);
+    const bool next_head = tile.advance(m);
+    if (next_head) ++head;
+    turn.move_to(m, next_head, tile, p);
+  }
 }
 
 // dQ from the fp32 sums of its shares, in the kernel that adds them. The tile of keys that starts at a step's
@@ -462,122 +636,12 @@ struct DqRows {
   }
 };
 
-// Which tile of keys comes when, and which queries see it.
-
-// Order between CTAs through a word of global memory (PTX ISA, "ld.acquire", "red.release").
-
-// What was written before the other side's release is seen after this.
-__device__ __forceinline__ int load_acquire(const int* word) {
-  int value;
-  asm volatile("ld.acquire.gpu.global.b32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
-  return value;
-}
-
-// What this thread has seen written, its own CTA's additions included, comes before the addition.
-__device__ __forceinline__ void add_release(int* word, int value) {
-  asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
-}
-
-struct KeyTile {
-  int key;  // the first
-  int head_kv, batch;
-  int first_step;  // of kTileM queries, the first that sees a key of the tile …
-  int end_step;    // … and the one after the last: the same for each query head of the group
-
-  __device__ __forceinline__ int steps(const BackwardParams& p) const {
-    return p.group * max(0, end_step - first_step);
-  }
-  __device__ __forceinline__ int starts_at() const {
-    return first_step;
-  }
-  // On to the next step; whether it is the first of the group's next head.
-  __device__ __forceinline__ bool advance(int& m) const {
-    if (++m == end_step) m = first_step;
-    return m == starts_at();
-  }
-  // Rows of the arrays of the workspace before this batch and K/V head's.
-  __device__ __forceinline__ long long first_row(const BackwardParams& p) const {
-    return (static_cast<long long>(batch) * p.heads + head_kv * p.group) * p.padded_q;
-  }
-};
-
-__device__ __forceinline__ int tile_count(const BackwardParams& p) {
-  return p.tiles * p.heads_kv * p.batch;
-}
-
-__device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
-  const int tiles = anew(p.tiles);
-  // All tiles of a head, then the next head: what runs together shares Q and dO. Causal: the first is
-  // longest.
-  const int batch_head = index / tiles;
-  int n = index - batch_head * tiles;
-  n = tiles - 1 - n;  // who comes first to a tile of queries is who starts there
-  KeyTile tile;
-  tile.key = n * kTileN;
-  tile.batch = batch_head / p.heads_kv;
-  tile.head_kv = batch_head - tile.batch * p.heads_kv;
-  tile.end_step = (anew(p.seqlen_q) + kTileM - 1) / kTileM;
-  tile.first_step = max(0, tile.key + p.seqlen_q - p.seqlen_k) / kTileM;
-  return tile;
-}
-
-// A tile's turn among those that add to a step's dQ: the order in which they come there, beginning with who
-// starts there. Unless all tiles are at work at once, it is also the order in which they are taken, so that
-// whoever is waited for is at work already.
-
-struct Turn {
-  int number;  // from 0
-  // Tile n is the n-th from the last of those that see some of the step's queries.
-  __device__ __forceinline__ Turn(const KeyTile& tile, const BackwardParams& p) {
-    move_to(tile.starts_at(), false, tile, p);
-  }
-  __device__ __forceinline__ void move_to(int m, bool next_head, const KeyTile& tile,
-                                          const BackwardParams& p) {
-    int adders = anew(p.tiles);
-    adders = min(adders, ((m + 1) * kTileM + anew(p.seqlen_k) - anew(p.seqlen_q) + kTileN - 1) / kTileN);
-    number = adders - 1 - tile.key / kTileN;
-  }
-};
-
-// Counters: one for each step's queries, after those of others, of which every head has room for two.
-static_assert(kTileM >= 2 * kBackwardCounterRows && kBackwardRowPadding / kBackwardCounterRows / 2 >= 2);
-
 __device__ __forceinline__ int* units_taken(const BackwardParams& p) {
   return p.counters;
 }
 // Of a K/V head's keys; heads are counted over the batch.
 __device__ __forceinline__ int* tiles_added(int head_kv, const BackwardParams& p) {
   return p.counters + 1 + head_kv;
-}
-
-// Shares of step m's queries that have left: one for the first, and others where they take turns. Heads are
-// query heads, counted over the batch.
-__device__ __forceinline__ int* shares_left(int head, int m, const BackwardParams& p) {
-  const int steps = anew(p.padded_q) / (2 * kBackwardCounterRows);  // room for them
-  return p.counters + (anew(p.batch) * p.heads + head) * steps + m;
-}
-
-// A thread beside the consumers tells them at each step of a tile how its share of dQ leaves, once it may.
-__device__ __forceinline__ void order_shares(const KeyTile& tile, int& step, const BackwardParams& p,
-                                             unsigned shared) {
-  Turn turn(tile, p);
-  int head = tile.batch * p.heads + tile.head_kv * p.group;
-  int m = tile.starts_at();
-#pragma unroll 1
-  for (int left = tile.steps(p); left > 0; --left, ++step) {
-    int* const shares = shares_left(head, m, p);
-    const int awaited = turn.number;
-    if (awaited > 0) {
-      while (load_acquire(shares) < awaited) continue;
-    }
-    store_shared(shared + kStores + 4 * (step & 1), static_cast<unsigned>(turn.number == 0));
-    mbarrier_arrive(shared + kMayAdd + 8 * (step & 1));
-    mbarrier_wait(shared + kAdded + 8 * (step & 1), step >> 1 & 1);
-    add_release(shares, 1);
-    const bool next_head = tile.advance(m);
-    if (next_head) ++head;
-    turn.move_to(m, next_head, tile, p);
-  }
 }
 
 // All that a tile adds to dQ has been added. Where there are no queries there are no counters.
@@ -624,7 +688,7 @@ __device__ __forceinline__ void convert_sums(const BackwardParams& p) {
     const int row = (unit - head * units_of_head) * kUnitRows;
     // Nobody comes to queries that see no key; their dQ is zero already.
     if ((row / kTileM + 1) * kTileM + anew(p.seqlen_k) <= p.seqlen_q) continue;
-    while (load_acquire(tiles_added(head / anew(p.group), p)) < p.tiles) __nanosleep(256);
+    while (load_acquire(tiles_added(head / anew(p.group), p)) < p.tiles * kCtasPerTile) __nanosleep(256);
     convert_unit<kAtOnce>(head, row, p);
   }
 }
@@ -642,13 +706,13 @@ __device__ __forceinline__ void bulk_load(unsigned to, const void* from, int byt
 // What one of two threads feeds: a tile of keys, then rows of queries with a statistic each.
 struct FeedKQ {
   static constexpr bool kDeals = true;  // tiles to all others
-  static constexpr int kPanels = kPanelsQk, kBoxPanels = kBoxPanelsQk;
+  static constexpr int kPanels = kPanelsQk, kBoxPanels = kBoxPanelsQk, kKeysBoxPanels = kBoxPanelsK;
   static constexpr int kKeys = kK, kKeysFull = kKFull;
   static constexpr int kRows = kQ, kStatistics = kLse, kRowsFull = kQFull, kRowsEmpty = kQEmpty;
 };
 struct FeedVDo {
   static constexpr bool kDeals = false;
-  static constexpr int kPanels = kPanelsV, kBoxPanels = kBoxPanelsV;
+  static constexpr int kPanels = kPanelsV, kBoxPanels = kBoxPanelsV, kKeysBoxPanels = kBoxPanelsV;
   static constexpr int kKeys = kV, kKeysFull = kVFull;
   static constexpr int kRows = kDo, kStatistics = kDelta, kRowsFull = kDoFull, kRowsEmpty = kDoEmpty;
 };
@@ -657,6 +721,7 @@ template <class What>
 __device__ __forceinline__ void feed(const TensorMap& map_keys, const TensorMap& map_rows,
                                      const float* statistics, const BackwardParams& p, unsigned shared) {
   constexpr int kKeysBytes = What::kPanels * kTileN * kRowBytes;
+  constexpr int kAllKeysBytes = kKeysBytes + (What::kDeals ? kOtherKBytes : 0);
   constexpr int kRowsBytes = What::kPanels * kTileM * kRowBytes;
   int step = 0;  // of the CTA, over all its tiles
 #pragma unroll 1
@@ -668,10 +733,10 @@ __device__ __forceinline__ void feed(const TensorMap& map_keys, const TensorMap&
     const int stage_of_keys = round % kKeyStages;
     mbarrier_wait(shared + kKeysEmpty + 8 * stage_of_keys, round / kKeyStages % 2 ^ 1);
     const unsigned keys_full = shared + What::kKeysFull + 8 * stage_of_keys;
-    mbarrier_arrive_expecting(keys_full, kKeysBytes);
-    load_tile<What::kPanels, What::kBoxPanels, kTileN>(shared + What::kKeys + stage_of_keys * kKeysBytes,
-                                                       map_keys, keys_full, tile.key, tile.head_kv,
-                                                       tile.batch);
+    mbarrier_arrive_expecting(keys_full, kAllKeysBytes);
+    load_tile<What::kPanels, What::kKeysBoxPanels, kTileN>(shared + What::kKeys + stage_of_keys * kKeysBytes,
+                                                           map_keys, keys_full, tile.key, tile.head_kv,
+                                                           tile.batch);
     int head = tile.head_kv * p.group;
     int m = tile.starts_at();
 #pragma unroll 1
@@ -699,9 +764,9 @@ __device__ __forceinline__ void send_gradients(const TensorMap& map_dk, const Te
   for (int round = 0;; ++round) {
     const int index = read_ticket(shared, round);
     if (index < 0) return;
-    const KeyTile tile = tile_at(index, p);
+    order_shares(tile_at(index, p), step, p, shared);
+    const KeyTile tile = tile_at(index, p);  // anew, as registers are few
     const int stage = round % kKeyStages;
-    order_shares(tile, step, p, shared);
     mbarrier_wait(shared + kDvStaged + 8 * stage, round / kKeyStages % 2);
     store_tile<kPanelsV, kBoxPanelsV, kTileN>(map_dv, shared + kV + stage * kVBytes, tile.key, tile.head_kv,
                                               tile.batch);
@@ -784,9 +849,8 @@ __device__ __forceinline__ void wgmma_scores_next(float (&s)[kScoreColumns / 2],
       : "l"(a), "l"(b));
 }
 
-// A gradient of K or Q += 16 columns in registers times 16 rows of the other one: 64 x kHeadDim.
-__device__ __forceinline__ void wgmma_gradient_qk(float (&d)[kHeadDim / 2], const unsigned* a,
-                                                  unsigned long long b) {
+// A gradient of K or Q += 16 columns in registers times 16 rows of the other one: 64 x kHeadDim / kPartsQk.
+__device__ __forceinline__ void wgmma_gradient_qk(float* d, const unsigned* a, unsigned long long b) {
   asm volatile(
       "{\n"
       ".reg .pred accumulate;\n"
@@ -830,9 +894,8 @@ __device__ __forceinline__ void wgmma_gradient_qk(float (&d)[kHeadDim / 2], cons
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 
-// dV += 16 columns of P, transposed, times 16 rows of dO: 64 x kHeadDimV.
-__device__ __forceinline__ void wgmma_gradient_v(float (&d)[kHeadDimV / 2], const unsigned* a,
-                                                 unsigned long long b) {
+// dV += 16 columns of P, transposed, times 16 rows of dO: 64 x kHeadDimV / kPartsV.
+__device__ __forceinline__ void wgmma_gradient_v(float* d, const unsigned* a, unsigned long long b) {
   asm volatile(
       "{\n"
       ".reg .pred accumulate;\n"
@@ -969,6 +1032,13 @@ __device__ __forceinline__ void pin(unsigned (&registers)[kCount]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(registers[i])::"memory");
 }
 
+// Only those from kFirst to before kEnd.
+template <int kFirst, int kEnd, int kCount>
+__device__ __forceinline__ void pin_some(unsigned (&registers)[kCount]) {
+#pragma unroll
+  for (int i = kFirst; i < kEnd; ++i) asm volatile("" : "+r"(registers[i])::"memory");
+}
+
 // Describes a tile of 128-byte rows, swizzled over 1024 bytes. Its blocks of eight rows are 1024 bytes apart;
 // panels of 64 columns are panel_bytes apart (used only where rows run along k). Addresses go up by
 // descriptor + bytes / 16.
@@ -994,28 +1064,41 @@ __device__ __forceinline__ void issue_scores(float (&s)[kScoreColumns / 2], unsi
   wgmma_commit();
 }
 
-// d += fragments a, 16 columns each, times the rows of a tile whose panels have kRows.
-template <int kRows, int kCount>
-__device__ __forceinline__ void issue_gradient_qk(float (&d)[kHeadDim / 2], unsigned (&a)[kCount],
+// d += fragments a, 16 columns each, times the rows of a tile whose panels have kRows; of fragments kFirst to
+// before kEnd.
+template <int kRows, int kFirst = 0, int kEnd = kRows / 16>
+__device__ __forceinline__ void issue_gradient_qk(float (&d)[kHeadDim / 2], unsigned (&a)[kRows / 4],
                                                   unsigned tile) {
   const unsigned long long b = wgmma_descriptor(tile, kRows * kRowBytes);
-  pin(d);
-  pin(a);
+  if (kFirst == 0) pin(d);
+  pin_some<4 * kFirst, 4 * kEnd>(a);
   wgmma_fence();
 #pragma unroll
-  for (int i = 0; i < kCount / 4; ++i) wgmma_gradient_qk(d, a + 4 * i, b + i * kSixteenRows);
+  for (int i = kFirst; i < kEnd; ++i) {
+#pragma unroll
+    for (int part = 0; part < kPartsQk; ++part) {
+      wgmma_gradient_qk(d + part * (kHeadDim / kPartsQk / 2), a + 4 * i,
+                        b + i * kSixteenRows + part * (kPanelsQk / kPartsQk) * (kRows * kRowBytes / 16));
+    }
+  }
   wgmma_commit();
 }
 
-template <int kRows, int kCount>
-__device__ __forceinline__ void issue_gradient_v(float (&d)[kHeadDimV / 2], unsigned (&a)[kCount],
+template <int kRows, int kFirst = 0, int kEnd = kRows / 16>
+__device__ __forceinline__ void issue_gradient_v(float (&d)[kHeadDimV / 2], unsigned (&a)[kRows / 4],
                                                  unsigned tile) {
   const unsigned long long b = wgmma_descriptor(tile, kRows * kRowBytes);
-  pin(d);
-  pin(a);
+  if (kFirst == 0) pin(d);
+  pin_some<4 * kFirst, 4 * kEnd>(a);
   wgmma_fence();
 #pragma unroll
-  for (int i = 0; i < kCount / 4; ++i) wgmma_gradient_v(d, a + 4 * i, b + i * kSixteenRows);
+  for (int i = kFirst; i < kEnd; ++i) {
+#pragma unroll
+    for (int part = 0; part < kPartsV; ++part) {
+      wgmma_gradient_v(d + part * (kHeadDimV / kPartsV / 2), a + 4 * i,
+                       b + i * kSixteenRows + part * (kPanelsV / kPartsV) * (kRows * kRowBytes / 16));
+    }
+  }
   wgmma_commit();
 }
 
@@ -1145,15 +1228,6 @@ __device__ __forceinline__ void differentiate(unsigned (&ds)[kTileM / 4], const 
   }
 }
 
-// Additions in global memory that return nothing (PTX ISA, "red"; vectors: sm_90 and later).
-
-// Four neighbouring sums, aligned to 16 bytes; each is added atomically.
-__device__ __forceinline__ void add_global(float* sums, float a, float b, float c, float d) {
-  asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(sums), "f"(a), "f"(b),
-               "f"(c), "f"(d)
-               : "memory");
-}
-
 struct KeyOwner {
   const BackwardParams& params;
   const unsigned shared;
@@ -1167,8 +1241,7 @@ struct KeyOwner {
   unsigned p[kTileM / 4];   // of the step, transposed, as pairs
   unsigned ds[kTileM / 4];  // likewise
   float dq[kDqN / 2];
-  // Where the dQ of the step before belongs, in units of 16 bytes: no Hopper has memory for 2^32 of them.
-  unsigned place = 0;
+  unsigned place = 0;  // where the dQ of the step before belongs
 
   __device__ __forceinline__ KeyOwner(const BackwardParams& parameters, unsigned shared_memory, int number)
       : params(parameters),
@@ -1214,33 +1287,8 @@ struct KeyOwner {
     wgmma_commit();
   }
 
-  // Whether this warpgroup has columns 8j .. 8j + 7 of its accumulators.
-  __device__ __forceinline__ bool has_columns(int j) const {
-    return kTileM == 128 || kHeadDim % 64 == 0 || 64 * warpgroup + 8 * j < kHeadDim;
-  }
-
-  // dQ's sums lie as accumulators do (ptx/wgmma.cuh): 16 bytes a lane, next to each other.
   __device__ __forceinline__ void add_dq() const {
-    float* sums = params.dq_sum + 4ull * place;
-    const int before = step - 1;
-    mbarrier_wait(shared + kMayAdd + 8 * (before & 1), before >> 1 & 1);
-    if (load_shared(shared + kStores + 4 * (before & 1)) != 0) {
-#pragma unroll
-      for (int j = 0; j < kDqN / 8; ++j) {
-        if (has_columns(j)) {
-          __stcg(reinterpret_cast<float4*>(sums + 512 * j),
-                 float4{dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]});
-        }
-      }
-    } else {
-#pragma unroll
-      for (int j = 0; j < kDqN / 8; ++j) {
-        if (has_columns(j))
-          add_global(sums + 512 * j, dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]);
-      }
-    }
-    __syncwarp();
-    arrive_once(shared + kAdded + 8 * (before & 1));
+    leave_share(dq, place, 64 * warpgroup, step - 1, params, shared);
   }
 
   // One step: S, under which the queries' statistics are read; dP under the exponentials; then dS and the
@@ -1267,24 +1315,17 @@ struct KeyOwner {
     add_gradients(dp, q, dout, first);
   }
 
-  __device__ __forceinline__ void pass_short_turn() const {
-  }
-  __device__ __forceinline__ void pass_long_turn() const {
-  }
-
   // dV and the dQ of the step before under dS. dQ leaves before dK is begun: S takes its registers next, and
   // must wait until they have been read, which additions take several hundred clocks to do.
   __device__ __forceinline__ void add_gradients(float (&dp)[kTileM / 2], unsigned q, unsigned dout,
                                                 bool first) {
     issue_gradient_v<kTileM>(dv, p, dout);
-    pass_short_turn();
     issue_dq(step - 1);
     wgmma_wait<1>();  // P, which dV multiplies, may be read again only now
     pin(dp);
     pin(dv);
     pin(p);
     differentiate(ds, p, dp);
-    pass_long_turn();
     share_ds(step & 1);
     wgmma_wait<0>();
     pin(dq);

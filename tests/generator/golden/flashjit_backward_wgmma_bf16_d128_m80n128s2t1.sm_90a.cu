@@ -7,9 +7,10 @@ constexpr int kTileM = 80;               // query rows per step, or per CTA
 constexpr int kTileN = 128;              // keys per CTA, or per step
 constexpr int kScoreColumns = 80;        // of the scores of a warpgroup's 64 rows
 constexpr int kThreads = 384;            // per CTA, the producer's warpgroup included
+constexpr int kCtasPerTile = 1;          // that work on one tile of the grid together
 constexpr int kProducerRegisters = 24;   // per thread, after setmaxnreg
 constexpr int kConsumerRegisters = 240;  // per thread, after setmaxnreg
-constexpr int kSharedBytes = 189952;     // of dynamic shared memory
+constexpr int kSharedBytes = 230888;     // of dynamic shared memory
 constexpr int kKeyStages = 1;            // tiles of K and V: one's, and the next one's
 constexpr int kExchangeStages = 2;       // of what the warpgroups hand to each other
 constexpr int kDqN = 80;                 // columns of a warpgroup's product for dQ
@@ -84,6 +85,11 @@ __device__ __forceinline__ unsigned pack(float low, float high) {
 // What this thread wrote to shared memory before is what TMA reads after.
 __device__ __forceinline__ void fence_async_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// The same for global memory, in either direction.
+__device__ __forceinline__ void fence_async_global() {
+  asm volatile("fence.proxy.async.global;" ::: "memory");
 }
 
 // Shared-memory barriers that count arrivals and bytes (PTX ISA, "Parallel Synchronization: mbarrier").
@@ -182,6 +188,9 @@ constexpr int kPanelsV = (kHeadDimV + 63) / 64;
 constexpr int kBoxPanelsQk = kHeadDim % 64 == 0 ? kPanelsQk : 1;  // panels that one TMA box moves
 constexpr int kBoxPanelsV = kHeadDimV % 64 == 0 ? kPanelsV : 1;
 
+constexpr int kBoxPanelsK = kBoxPanelsQk;
+constexpr int kPartsQk = 1, kPartsV = 1;
+
 // What a step of the kind does to a descriptor (ptx/wgmma.cuh), in its units of 16 bytes.
 constexpr int kSixteenRows = 16 * kRowBytes / 16;
 
@@ -257,8 +266,12 @@ __device__ __forceinline__ void arrive_written(unsigned barrier) {
 }
 
 constexpr int kStages = 2;         // of Q and dO: one step's and the next one's
-constexpr int kConsumerWarps = 8;  // of two warpgroups
+constexpr int kConsumerWarps = 8;  // of two warpgroups, which read them
 constexpr int kOwnerWarps = 8;  // which sum dV, or dK: all, since each warpgroup owns 64 keys
+constexpr int kDqWarps = kConsumerWarps;
+constexpr int kKeyReaders = kOwnerWarps;
+constexpr int kExchangeReaders = kOwnerWarps;
+constexpr int kTicketReaders = kConsumerWarps + 2;  // and two threads, that feed and send
 
 constexpr int kKBytes = kTileN * kRowBytes * kPanelsQk;
 constexpr int kVBytes = kTileN * kRowBytes * kPanelsV;
@@ -266,13 +279,18 @@ constexpr int kQBytes = kTileM * kRowBytes * kPanelsQk;  // of one stage
 constexpr int kDoBytes = kTileM * kRowBytes * kPanelsV;
 constexpr int kRowStatistics = 4 * kTileM;     // bytes: a float a query
 constexpr int kDsBytes = kTileN * kTileM * 2;  // of dS, or P, of a step
+constexpr int kOtherKBytes = 0, kOtherDsBytes = 0;
+constexpr int kShareBytes = 4 * kTileM * kHeadDim / 2;  // a warpgroup's
 
 constexpr int kK = 0;
 constexpr int kV = kK + kKeyStages * kKBytes;
 constexpr int kQ = kV + kKeyStages * kVBytes;
 constexpr int kDo = kQ + kStages * kQBytes;
 constexpr int kExchange = kDo + kStages * kDoBytes;  // between the warpgroups: dS for dQ, or P for dS
-constexpr int kLse = kExchange + kExchangeStages * kDsBytes;
+constexpr int kOtherDs = kExchange + kExchangeStages * kDsBytes;
+constexpr int kOtherK = kOtherDs + kOtherDsBytes;
+constexpr int kShare = kOtherK + kOtherKBytes;  // of dQ
+constexpr int kLse = kShare + 2 * kShareBytes;
 constexpr int kDelta = kLse + kStages * kRowStatistics;
 
 constexpr int kKFull = kDelta + kStages * kRowStatistics;
@@ -288,10 +306,9 @@ constexpr int kExchangeFull = kDoEmpty + 8 * kStages;
 constexpr int kExchangeEmpty = kExchangeFull + 8 * kExchangeStages;
 constexpr int kKRead = kExchangeEmpty + 8 * kExchangeStages;  // by all that read it besides dK's owners
 constexpr int kVRead = kKRead + 8;                            // likewise
-constexpr int kMayAdd = kVRead + 8;            // this tile may add to a step's dQ
-constexpr int kAdded = kMayAdd + 8 * kStages;  // it has
-constexpr int kStores = kAdded + 8 * kStages;  // whether it stores instead: 4 bytes
-constexpr int kTickets = kStores + 4 * kStages;
+constexpr int kShareStaged = kVRead + 8;  // each warpgroup's
+constexpr int kShareSent = kShareStaged + 16;
+constexpr int kTickets = kShareSent + 16;
 
 // How CTAs share out the tiles of a grid: one thread of each takes numbers from a counter in device memory
 // and hands them on to all who work on the tile.
@@ -346,23 +363,6 @@ __device__ __forceinline__ void make_ticket_barriers(unsigned shared, int reader
   }
 }
 
-// The tile of the CTA's n-th round; -1 after the last one. The last CTA to finish leaves the counter zero.
-__device__ __forceinline__ int take_ticket(unsigned shared, int round, int tiles, const BackwardParams& p) {
-  const int slot = round % 2;
-  mbarrier_wait(shared + kTickets + 16 + 8 * slot, round / 2 % 2 ^ 1);
-  int index = atomicAdd(p.tile_counter, 1);
-  if (index >= tiles) {
-    index = -1;
-    if (atomicAdd(p.tile_counter + 1, 1) == grid_size() - 1) {
-      p.tile_counter[0] = 0;
-      p.tile_counter[1] = 0;
-    }
-  }
-  store_shared(shared + kTickets + 32 + 4 * slot, index);
-  mbarrier_arrive(shared + kTickets + 8 * slot);
-  return index;
-}
-
 // For one lane, or a whole warp.
 __device__ __forceinline__ int read_ticket(unsigned shared, int round) {
   const int slot = round % 2;
@@ -370,6 +370,23 @@ __device__ __forceinline__ int read_ticket(unsigned shared, int round) {
   const int index = load_shared(shared + kTickets + 32 + 4 * slot);
   __syncwarp(__activemask());
   arrive_once(shared + kTickets + 16 + 8 * slot);
+  return index;
+}
+
+// The tile of the CTA's n-th round; -1 after the last one. The last CTA to finish leaves the counter zero.
+__device__ __forceinline__ int take_ticket(unsigned shared, int round, int tiles, const BackwardParams& p) {
+  const int slot = round % 2;
+  mbarrier_wait(shared + kTickets + 16 + 8 * slot, round / 2 % 2 ^ 1);
+  int index = atomicAdd(p.tile_counter, 1);
+  if (index >= tiles) {
+    index = -1;
+    if (atomicAdd(p.tile_counter + 1, 1) == grid_size() / kCtasPerTile - 1) {
+      p.tile_counter[0] = 0;
+      p.tile_counter[1] = 0;
+    }
+  }
+  store_shared(shared + kTickets + 32 + 4 * slot, index);
+  mbarrier_arrive(shared + kTickets + 8 * slot);
   return index;
 }
 
@@ -390,7 +407,7 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
     mbarrier_init(shared + kDvStaged + 8 * stage, kOwnerWarps);
     mbarrier_init(shared + kDkStaged + 8 * stage, kOwnerWarps);
   }
-  mbarrier_init(shared + kKRead, kOwnerWarps);
+  mbarrier_init(shared + kKRead, kKeyReaders);
   for (int stage = 0; stage < kStages; ++stage) {
     mbarrier_init(shared + kQFull + 8 * stage, 1);
     mbarrier_init(shared + kQEmpty + 8 * stage, kConsumerWarps);
@@ -399,14 +416,218 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
   }
   for (int stage = 0; stage < kExchangeStages; ++stage) {
     mbarrier_init(shared + kExchangeFull + 8 * stage, kOwnerWarps);
-    mbarrier_init(shared + kExchangeEmpty + 8 * stage, kOwnerWarps);
+    mbarrier_init(shared + kExchangeEmpty + 8 * stage, kExchangeReaders);
   }
-  for (int stage = 0; stage < kStages; ++stage) {
-    mbarrier_init(shared + kMayAdd + 8 * stage, 1);
-    mbarrier_init(shared + kAdded + 8 * stage, kConsumerWarps);
+  for (int warpgroup = 0; warpgroup < 2; ++warpgroup) {
+    mbarrier_init(shared + kShareStaged + 8 * warpgroup, 4);
+    mbarrier_init(shared + kShareSent + 8 * warpgroup, 1);
   }
-  make_ticket_barriers(shared, kConsumerWarps + 2);  // and two threads, that feed and send
+  make_ticket_barriers(shared, kTicketReaders);
   mbarrier_init_fence();
+}
+
+// A tile's share of a step's dQ leaves through shared memory: consumers stage it there, a thread beside them
+// sends it. Additions from registers would go through the pipe that consumers read statistics from.
+
+// Which tile of keys comes when, and which queries see it.
+
+// Order between CTAs through a word of global memory (PTX ISA, "ld.acquire", "red.release").
+
+// What was written before the other side's release is seen after this.
+__device__ __forceinline__ int load_acquire(const int* word) {
+  int value;
+  asm volatile("ld.acquire.gpu.global.b32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+  return value;
+}
+
+// What this thread has seen written, its own CTA's additions included, comes before the addition.
+__device__ __forceinline__ void add_release(int* word, int value) {
+  asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
+}
+
+constexpr int kTileKeys = kTileN * kCtasPerTile;
+
+struct KeyTile {
+  int key;  // the first of this CTA's
+  int head_kv, batch;
+  int first_step;  // of kTileM queries, the first that sees a key of the tile …
+  int end_step;    // … and the one after the last: the same for each query head of the group
+  int start_step;  // where the tile begins; from the end it goes on at the first
+
+  __device__ __forceinline__ int steps(const BackwardParams& p) const {
+    return p.group * max(0, end_step - first_step);
+  }
+  __device__ __forceinline__ int starts_at() const {
+    return start_step;
+  }
+  // On to the next step; whether it is the first of the group's next head.
+  __device__ __forceinline__ bool advance(int& m) const {
+    if (++m == end_step) m = first_step;
+    return m == starts_at();
+  }
+  // Rows of the arrays of the workspace before this batch and K/V head's.
+  __device__ __forceinline__ long long first_row(const BackwardParams& p) const {
+    return (static_cast<long long>(batch) * p.heads + head_kv * p.group) * p.padded_q;
+  }
+};
+
+__device__ __forceinline__ int tile_count(const BackwardParams& p) {
+  return p.tiles * p.heads_kv * p.batch;
+}
+
+// Whether all tiles of a head can be at work at once (the launch is cooperative), and so may wait for any of
+// the others.
+__device__ __forceinline__ bool all_at_once(const BackwardParams& p) {
+  return kCtasPerTile * anew(p.tiles) <= grid_size();
+}
+
+// Whether a CTA's tile `index` may have to wait for the tile that is taken next, so that the CTA must not
+// take that one yet: both are of one head.
+__device__ __forceinline__ bool may_wait_for_next(int index, const BackwardParams& p) {
+  return index >= 0 && all_at_once(p) &&
+         load_acquire(p.tile_counter) / anew(p.tiles) <= index / anew(p.tiles);
+}
+
+__device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
+  const int tiles = anew(p.tiles);
+  // All tiles of a head, then the next head: what runs together shares Q and dO. Causal: the first is
+  // longest.
+  const int batch_head = index / tiles;
+  int n = index - batch_head * tiles;
+  KeyTile tile;
+  tile.key = n * kTileKeys;
+  tile.batch = batch_head / p.heads_kv;
+  tile.head_kv = batch_head - tile.batch * p.heads_kv;
+  tile.end_step = (anew(p.seqlen_q) + kTileM - 1) / kTileM;
+  tile.first_step = 0;
+  // Evenly spread over the queries, so that each finds its turn when it comes.
+  tile.start_step = all_at_once(p) ? n * tile.end_step / tiles : 0;
+  return tile;
+}
+
+// A tile's turn among those that add to a step's dQ: the order in which they come there, beginning with who
+// starts there. Unless all tiles are at work at once, it is also the order in which they are taken, so that
+// whoever is waited for is at work already.
+
+// Counters: one for each step's queries, after those of others, of which every head has room for two.
+static_assert(kTileM >= 2 * kBackwardCounterRows && kBackwardRowPadding / kBackwardCounterRows / 2 >= 2);
+
+struct Turn {
+  int number;  // from 0
+  // Tile f, counted on from tile n, is the last that starts at step m or before: f = ((m + 1) tiles - 1) /
+  // steps. The division's rest tells when f goes up.
+  int rest;
+  __device__ __forceinline__ Turn(const KeyTile& tile, const BackwardParams& p) {
+    const int n = tile.key / kTileKeys, above = (tile.start_step + 1) * anew(p.tiles) - 1;
+    const int last = above / tile.end_step;
+    number = all_at_once(p) ? last - n : n;
+    rest = above - last * tile.end_step;
+  }
+  __device__ __forceinline__ void move_to(int m, bool next_head, const KeyTile& tile,
+                                          const BackwardParams& p) {
+    if (!all_at_once(p)) return;
+    rest += anew(p.tiles);
+    for (; rest >= tile.end_step; rest -= tile.end_step) ++number;
+    if (next_head) number -= anew(p.tiles);
+  }
+};
+
+// Shares of step m's queries that have left, from every CTA of a tile: those of the first, and others' where
+// they take turns. Heads are query heads, counted over the batch.
+__device__ __forceinline__ int* shares_left(int head, int m, const BackwardParams& p) {
+  const int steps = anew(p.padded_q) / (2 * kBackwardCounterRows);  // room for them
+  return p.counters + (anew(p.batch) * p.heads + head) * steps + m;
+}
+
+__device__ __forceinline__ void wait_for_turn(const int* shares, const Turn& turn) {
+  const int awaited = min(turn.number, 1) * kCtasPerTile;
+  if (awaited > 0) {
+    while (load_acquire(shares) < awaited) continue;
+  }
+}
+
+// Bulk copies from shared to global memory, and additions of floats to it (PTX ISA, "cp.async.bulk",
+// "cp.reduce.async.bulk"). A multiple of 16 bytes, aligned to 16 on both sides.
+
+__device__ __forceinline__ void bulk_store(float* to, unsigned from, int bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes)
+               : "memory");
+}
+
+// Each float is added atomically.
+__device__ __forceinline__ void bulk_add(float* to, unsigned from, int bytes) {
+  asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
+               "r"(from), "r"(bytes)
+               : "memory");
+}
+
+// What this thread has started so far becomes a group; a thread can wait for its own groups only.
+__device__ __forceinline__ void bulk_commit() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+// Returns once all groups but the last kInFlight have read their shared memory …
+template <int kInFlight>
+__device__ __forceinline__ void bulk_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kInFlight) : "memory");
+}
+
+// … or all groups have written.
+__device__ __forceinline__ void bulk_wait() {
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
+// A warpgroup's half, as the sums lie: as accumulators do (ptx/wgmma.cuh), 16 bytes a lane.
+__device__ __forceinline__ void stage_share(const float (&dq)[kDqN / 2], int warpgroup, int step,
+                                            unsigned shared) {
+  const unsigned to = shared + kShare + warpgroup * kShareBytes + anew(threadIdx.x % 128) * 16;
+  mbarrier_wait(shared + kShareSent + 8 * warpgroup, step & 1 ^ 1);
+#pragma unroll
+  for (int j = 0; j < kDqN / 8; ++j) {
+    store_shared(to + 2048 * j, uint4{__float_as_uint(dq[4 * j]), __float_as_uint(dq[4 * j + 1]),
+                                      __float_as_uint(dq[4 * j + 2]), __float_as_uint(dq[4 * j + 3])});
+  }
+  arrive_written(shared + kShareStaged + 8 * warpgroup);
+}
+
+// For one thread: all shares of a tile. It returns when all have been added.
+__device__ __forceinline__ void send_shares(const KeyTile& tile, int& step, const BackwardParams& p,
+                                            unsigned shared) {
+  Turn turn(tile, p);
+  int head = tile.batch * p.heads + tile.head_kv * p.group;
+  int m = tile.starts_at();
+#pragma unroll 1
+  for (int left = tile.steps(p); left > 0; --left, ++step) {
+    wait_for_turn(shares_left(head, m, p), turn);
+    // What was stored by another multiprocessor's copy is what this one's adds to.
+    fence_async_global();
+#pragma unroll
+    for (int warpgroup = 0; warpgroup < 2; ++warpgroup) {
+      const unsigned share = shared + kShare + warpgroup * kShareBytes;
+      // No Hopper has memory for 2^32 rows.
+      const unsigned row = head * anew(p.padded_q) + m * kTileM;
+      float* sums = p.dq_sum + row * 1ull * kHeadDim + warpgroup * (kShareBytes / 4);
+      mbarrier_wait(shared + kShareStaged + 8 * warpgroup, step & 1);
+      if (turn.number == 0) {
+        bulk_store(sums, share, kShareBytes);
+      } else {
+        bulk_add(sums, share, kShareBytes);
+      }
+      bulk_commit();
+    }
+    bulk_wait_read<1>();
+    mbarrier_arrive(shared + kShareSent);
+    bulk_wait_read<0>();
+    mbarrier_arrive(shared + kShareSent + 8);
+    if (turn.number == 0) {
+      bulk_wait();
+      add_release(shares_left(head, m, p), 1);
+    }
+    const bool next_head = tile.advance(m);
+    if (next_head) ++head;
+    turn.move_to(m, next_head, tile, p);
+  }
+  bulk_wait();
 }
 
 // dQ from the fp32 sums of its shares, in the kernel that adds them. The tile of keys that starts at a step's
@@ -475,147 +696,12 @@ struct DqRows {
   }
 };
 
-// Which tile of keys comes when, and which queries see it.
-
-// Order between CTAs through a word of global memory (PTX ISA, "ld.acquire", "red.release").
-
-// What was written before the other side's release is seen after this.
-__device__ __forceinline__ int load_acquire(const int* word) {
-  int value;
-  asm volatile("ld.acquire.gpu.global.b32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
-  return value;
-}
-
-// What this thread has seen written, its own CTA's additions included, comes before the addition.
-__device__ __forceinline__ void add_release(int* word, int value) {
-  asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
-}
-
-struct KeyTile {
-  int key;  // the first
-  int head_kv, batch;
-  int first_step;  // of kTileM queries, the first that sees a key of the tile …
-  int end_step;    // … and the one after the last: the same for each query head of the group
-  int start_step;  // where the tile begins; from the end it goes on at the first
-
-  __device__ __forceinline__ int steps(const BackwardParams& p) const {
-    return p.group * max(0, end_step - first_step);
-  }
-  __device__ __forceinline__ int starts_at() const {
-    return start_step;
-  }
-  // On to the next step; whether it is the first of the group's next head.
-  __device__ __forceinline__ bool advance(int& m) const {
-    if (++m == end_step) m = first_step;
-    return m == starts_at();
-  }
-  // Rows of the arrays of the workspace before this batch and K/V head's.
-  __device__ __forceinline__ long long first_row(const BackwardParams& p) const {
-    return (static_cast<long long>(batch) * p.heads + head_kv * p.group) * p.padded_q;
-  }
-};
-
-__device__ __forceinline__ int tile_count(const BackwardParams& p) {
-  return p.tiles * p.heads_kv * p.batch;
-}
-
-// So many heads at least are at work at once: else the tiles of the last one would wait for long for those
-// that are not taken yet.
-constexpr int kHeadsAtOnce = 2;
-
-// Whether all tiles of a head can be at work at once (the launch is cooperative), and so may wait for any of
-// the others.
-__device__ __forceinline__ bool all_at_once(const BackwardParams& p) {
-  return kHeadsAtOnce * anew(p.tiles) <= grid_size();
-}
-
-// Whether a CTA's tile `index` may have to wait for the tile that is taken next, so that the CTA must not
-// take that one yet: both are of one head.
-__device__ __forceinline__ bool may_wait_for_next(int index, const BackwardParams& p) {
-  return index >= 0 && all_at_once(p) &&
-         load_acquire(p.tile_counter) / anew(p.tiles) <= index / anew(p.tiles);
-}
-
-__device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
-  const int tiles = anew(p.tiles);
-  // All tiles of a head, then the next head: what runs together shares Q and dO. Causal: the first is
-  // longest.
-  const int batch_head = index / tiles;
-  int n = index - batch_head * tiles;
-  KeyTile tile;
-  tile.key = n * kTileN;
-  tile.batch = batch_head / p.heads_kv;
-  tile.head_kv = batch_head - tile.batch * p.heads_kv;
-  tile.end_step = (anew(p.seqlen_q) + kTileM - 1) / kTileM;
-  tile.first_step = 0;
-  // Evenly spread over the queries, so that each finds its turn when it comes.
-  tile.start_step = all_at_once(p) ? n * tile.end_step / tiles : 0;
-  return tile;
-}
-
-// A tile's turn among those that add to a step's dQ: the order in which they come there, beginning with who
-// starts there. Unless all tiles are at work at once, it is also the order in which they are taken, so that
-// whoever is waited for is at work already.
-
-struct Turn {
-  int number;  // from 0
-  // Tile f, counted on from tile n, is the last that starts at step m or before: f = ((m + 1) tiles - 1) /
-  // steps. The division's rest tells when f goes up.
-  int rest;
-  __device__ __forceinline__ Turn(const KeyTile& tile, const BackwardParams& p) {
-    const int n = tile.key / kTileN, above = (tile.start_step + 1) * anew(p.tiles) - 1;
-    const int last = above / tile.end_step;
-    number = all_at_once(p) ? last - n : n;
-    rest = above - last * tile.end_step;
-  }
-  __device__ __forceinline__ void move_to(int m, bool next_head, const KeyTile& tile,
-                                          const BackwardParams& p) {
-    if (!all_at_once(p)) return;
-    rest += anew(p.tiles);
-    for (; rest >= tile.end_step; rest -= tile.end_step) ++number;
-    if (next_head) number -= anew(p.tiles);
-  }
-};
-
-// Counters: one for each step's queries, after those of others, of which every head has room for two.
-static_assert(kTileM >= 2 * kBackwardCounterRows && kBackwardRowPadding / kBackwardCounterRows / 2 >= 2);
-
 __device__ __forceinline__ int* units_taken(const BackwardParams& p) {
   return p.counters;
 }
 // Of a K/V head's keys; heads are counted over the batch.
 __device__ __forceinline__ int* tiles_added(int head_kv, const BackwardParams& p) {
   return p.counters + 1 + head_kv;
-}
-
-// Shares of step m's queries that have left: one for the first, and others where they take turns. Heads are
-// query heads, counted over the batch.
-__device__ __forceinline__ int* shares_left(int head, int m, const BackwardParams& p) {
-  const int steps = anew(p.padded_q) / (2 * kBackwardCounterRows);  // room for them
-  return p.counters + (anew(p.batch) * p.heads + head) * steps + m;
-}
-
-// A thread beside the consumers tells them at each step of a tile how its share of dQ leaves, once it may.
-__device__ __forceinline__ void order_shares(const KeyTile& tile, int& step, const BackwardParams& p,
-                                             unsigned shared) {
-  Turn turn(tile, p);
-  int head = tile.batch * p.heads + tile.head_kv * p.group;
-  int m = tile.starts_at();
-#pragma unroll 1
-  for (int left = tile.steps(p); left > 0; --left, ++step) {
-    int* const shares = shares_left(head, m, p);
-    const int awaited = min(turn.number, 1);
-    if (awaited > 0) {
-      while (load_acquire(shares) < awaited) continue;
-    }
-    store_shared(shared + kStores + 4 * (step & 1), static_cast<unsigned>(turn.number == 0));
-    mbarrier_arrive(shared + kMayAdd + 8 * (step & 1));
-    mbarrier_wait(shared + kAdded + 8 * (step & 1), step >> 1 & 1);
-    if (turn.number == 0) add_release(shares, 1);
-    const bool next_head = tile.advance(m);
-    if (next_head) ++head;
-    turn.move_to(m, next_head, tile, p);
-  }
 }
 
 // All that a tile adds to dQ has been added. Where there are no queries there are no counters.
@@ -660,7 +746,7 @@ __device__ __forceinline__ void convert_sums(const BackwardParams& p) {
     const int head = unit / units_of_head;  // over the batch
     if (head >= anew(p.batch) * p.heads) return;
     const int row = (unit - head * units_of_head) * kUnitRows;
-    while (load_acquire(tiles_added(head / anew(p.group), p)) < p.tiles) __nanosleep(256);
+    while (load_acquire(tiles_added(head / anew(p.group), p)) < p.tiles * kCtasPerTile) __nanosleep(256);
     convert_unit<kAtOnce>(head, row, p);
   }
 }
@@ -678,13 +764,13 @@ __device__ __forceinline__ void bulk_load(unsigned to, const void* from, int byt
 // What one of two threads feeds: a tile of keys, then rows of queries with a statistic each.
 struct FeedKQ {
   static constexpr bool kDeals = true;  // tiles to all others
-  static constexpr int kPanels = kPanelsQk, kBoxPanels = kBoxPanelsQk;
+  static constexpr int kPanels = kPanelsQk, kBoxPanels = kBoxPanelsQk, kKeysBoxPanels = kBoxPanelsK;
   static constexpr int kKeys = kK, kKeysFull = kKFull;
   static constexpr int kRows = kQ, kStatistics = kLse, kRowsFull = kQFull, kRowsEmpty = kQEmpty;
 };
 struct FeedVDo {
   static constexpr bool kDeals = false;
-  static constexpr int kPanels = kPanelsV, kBoxPanels = kBoxPanelsV;
+  static constexpr int kPanels = kPanelsV, kBoxPanels = kBoxPanelsV, kKeysBoxPanels = kBoxPanelsV;
   static constexpr int kKeys = kV, kKeysFull = kVFull;
   static constexpr int kRows = kDo, kStatistics = kDelta, kRowsFull = kDoFull, kRowsEmpty = kDoEmpty;
 };
@@ -693,6 +779,7 @@ template <class What>
 __device__ __forceinline__ void feed(const TensorMap& map_keys, const TensorMap& map_rows,
                                      const float* statistics, const BackwardParams& p, unsigned shared) {
   constexpr int kKeysBytes = What::kPanels * kTileN * kRowBytes;
+  constexpr int kAllKeysBytes = kKeysBytes + (What::kDeals ? kOtherKBytes : 0);
   constexpr int kRowsBytes = What::kPanels * kTileM * kRowBytes;
   int step = 0;  // of the CTA, over all its tiles
   int before = -1;
@@ -710,10 +797,10 @@ __device__ __forceinline__ void feed(const TensorMap& map_keys, const TensorMap&
     const int stage_of_keys = round % kKeyStages;
     mbarrier_wait(shared + kKeysEmpty + 8 * stage_of_keys, round / kKeyStages % 2 ^ 1);
     const unsigned keys_full = shared + What::kKeysFull + 8 * stage_of_keys;
-    mbarrier_arrive_expecting(keys_full, kKeysBytes);
-    load_tile<What::kPanels, What::kBoxPanels, kTileN>(shared + What::kKeys + stage_of_keys * kKeysBytes,
-                                                       map_keys, keys_full, tile.key, tile.head_kv,
-                                                       tile.batch);
+    mbarrier_arrive_expecting(keys_full, kAllKeysBytes);
+    load_tile<What::kPanels, What::kKeysBoxPanels, kTileN>(shared + What::kKeys + stage_of_keys * kKeysBytes,
+                                                           map_keys, keys_full, tile.key, tile.head_kv,
+                                                           tile.batch);
     int head = tile.head_kv * p.group;
     int m = tile.starts_at();
 #pragma unroll 1
@@ -741,9 +828,9 @@ __device__ __forceinline__ void send_gradients(const TensorMap& map_dk, const Te
   for (int round = 0;; ++round) {
     const int index = read_ticket(shared, round);
     if (index < 0) return;
-    const KeyTile tile = tile_at(index, p);
+    send_shares(tile_at(index, p), step, p, shared);
+    const KeyTile tile = tile_at(index, p);  // anew, as registers are few
     const int stage = round % kKeyStages;
-    order_shares(tile, step, p, shared);
     mbarrier_wait(shared + kDvStaged + 8 * stage, round / kKeyStages % 2);
     store_tile<kPanelsV, kBoxPanelsV, kTileN>(map_dv, shared + kV + stage * kVBytes, tile.key, tile.head_kv,
                                               tile.batch);
@@ -834,9 +921,8 @@ __device__ __forceinline__ void wgmma_scores_next(float (&s)[kScoreColumns / 2],
       : "l"(a), "l"(b));
 }
 
-// A gradient of K or Q += 16 columns in registers times 16 rows of the other one: 64 x kHeadDim.
-__device__ __forceinline__ void wgmma_gradient_qk(float (&d)[kHeadDim / 2], const unsigned* a,
-                                                  unsigned long long b) {
+// A gradient of K or Q += 16 columns in registers times 16 rows of the other one: 64 x kHeadDim / kPartsQk.
+__device__ __forceinline__ void wgmma_gradient_qk(float* d, const unsigned* a, unsigned long long b) {
   asm volatile(
       "{\n"
       ".reg .pred accumulate;\n"
@@ -880,9 +966,8 @@ __device__ __forceinline__ void wgmma_gradient_qk(float (&d)[kHeadDim / 2], cons
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 
-// dV += 16 columns of P, transposed, times 16 rows of dO: 64 x kHeadDimV.
-__device__ __forceinline__ void wgmma_gradient_v(float (&d)[kHeadDimV / 2], const unsigned* a,
-                                                 unsigned long long b) {
+// dV += 16 columns of P, transposed, times 16 rows of dO: 64 x kHeadDimV / kPartsV.
+__device__ __forceinline__ void wgmma_gradient_v(float* d, const unsigned* a, unsigned long long b) {
   asm volatile(
       "{\n"
       ".reg .pred accumulate;\n"
@@ -1026,6 +1111,13 @@ __device__ __forceinline__ void pin(unsigned (&registers)[kCount]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(registers[i])::"memory");
 }
 
+// Only those from kFirst to before kEnd.
+template <int kFirst, int kEnd, int kCount>
+__device__ __forceinline__ void pin_some(unsigned (&registers)[kCount]) {
+#pragma unroll
+  for (int i = kFirst; i < kEnd; ++i) asm volatile("" : "+r"(registers[i])::"memory");
+}
+
 // Describes a tile of 128-byte rows, swizzled over 1024 bytes. Its blocks of eight rows are 1024 bytes apart;
 // panels of 64 columns are panel_bytes apart (used only where rows run along k). Addresses go up by
 // descriptor + bytes / 16.
@@ -1051,28 +1143,41 @@ __device__ __forceinline__ void issue_scores(float (&s)[kScoreColumns / 2], unsi
   wgmma_commit();
 }
 
-// d += fragments a, 16 columns each, times the rows of a tile whose panels have kRows.
-template <int kRows, int kCount>
-__device__ __forceinline__ void issue_gradient_qk(float (&d)[kHeadDim / 2], unsigned (&a)[kCount],
+// d += fragments a, 16 columns each, times the rows of a tile whose panels have kRows; of fragments kFirst to
+// before kEnd.
+template <int kRows, int kFirst = 0, int kEnd = kRows / 16>
+__device__ __forceinline__ void issue_gradient_qk(float (&d)[kHeadDim / 2], unsigned (&a)[kRows / 4],
                                                   unsigned tile) {
   const unsigned long long b = wgmma_descriptor(tile, kRows * kRowBytes);
-  pin(d);
-  pin(a);
+  if (kFirst == 0) pin(d);
+  pin_some<4 * kFirst, 4 * kEnd>(a);
   wgmma_fence();
 #pragma unroll
-  for (int i = 0; i < kCount / 4; ++i) wgmma_gradient_qk(d, a + 4 * i, b + i * kSixteenRows);
+  for (int i = kFirst; i < kEnd; ++i) {
+#pragma unroll
+    for (int part = 0; part < kPartsQk; ++part) {
+      wgmma_gradient_qk(d + part * (kHeadDim / kPartsQk / 2), a + 4 * i,
+                        b + i * kSixteenRows + part * (kPanelsQk / kPartsQk) * (kRows * kRowBytes / 16));
+    }
+  }
   wgmma_commit();
 }
 
-template <int kRows, int kCount>
-__device__ __forceinline__ void issue_gradient_v(float (&d)[kHeadDimV / 2], unsigned (&a)[kCount],
+template <int kRows, int kFirst = 0, int kEnd = kRows / 16>
+__device__ __forceinline__ void issue_gradient_v(float (&d)[kHeadDimV / 2], unsigned (&a)[kRows / 4],
                                                  unsigned tile) {
   const unsigned long long b = wgmma_descriptor(tile, kRows * kRowBytes);
-  pin(d);
-  pin(a);
+  if (kFirst == 0) pin(d);
+  pin_some<4 * kFirst, 4 * kEnd>(a);
   wgmma_fence();
 #pragma unroll
-  for (int i = 0; i < kCount / 4; ++i) wgmma_gradient_v(d, a + 4 * i, b + i * kSixteenRows);
+  for (int i = kFirst; i < kEnd; ++i) {
+#pragma unroll
+    for (int part = 0; part < kPartsV; ++part) {
+      wgmma_gradient_v(d + part * (kHeadDimV / kPartsV / 2), a + 4 * i,
+                       b + i * kSixteenRows + part * (kPanelsV / kPartsV) * (kRows * kRowBytes / 16));
+    }
+  }
   wgmma_commit();
 }
 
@@ -1190,6 +1295,17 @@ __device__ __forceinline__ void begin_gradient(float (&dp)[kTileM / 2], const St
   }
 }
 
+// Or dP gets it afterwards.
+__device__ __forceinline__ void subtract(float (&dp)[kTileM / 2], const Statistics& delta) {
+#pragma unroll
+  for (int j = 0; j < kTileM / 8; ++j) {
+    dp[4 * j] -= delta[j].x;
+    dp[4 * j + 1] -= delta[j].y;
+    dp[4 * j + 2] -= delta[j].x;
+    dp[4 * j + 3] -= delta[j].y;
+  }
+}
+
 // ds = P (dP - delta), without the scale, which dK and dQ get at the end; delta is in dp already. P is taken
 // as it was rounded, since its scores are gone from the registers; p and ds may be the same.
 __device__ __forceinline__ void differentiate(unsigned (&ds)[kTileM / 4], const unsigned (&p)[kTileM / 4],
@@ -1210,15 +1326,6 @@ __device__ __forceinline__ void named_barrier_sync(int number, int threads) {
 // Counts this thread without waiting.
 __device__ __forceinline__ void named_barrier_arrive(int number, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
-}
-
-// Additions in global memory that return nothing (PTX ISA, "red"; vectors: sm_90 and later).
-
-// Four neighbouring sums, aligned to 16 bytes; each is added atomically.
-__device__ __forceinline__ void add_global(float* sums, float a, float b, float c, float d) {
-  asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(sums), "f"(a), "f"(b),
-               "f"(c), "f"(d)
-               : "memory");
 }
 
 // stmatrix with each 8x8 matrix transposed on the way (PTX ISA, "stmatrix").
@@ -1243,8 +1350,6 @@ struct KeyOwner {
   unsigned p[kTileM / 4];   // of the step, transposed, as pairs
   unsigned ds[kTileM / 4];  // likewise
   float dq[kDqN / 2];
-  // Where the dQ of the step before belongs, in units of 16 bytes: no Hopper has memory for 2^32 of them.
-  unsigned place = 0;
 
   __device__ __forceinline__ KeyOwner(const BackwardParams& parameters, unsigned shared_memory, int number)
       : params(parameters),
@@ -1291,33 +1396,8 @@ struct KeyOwner {
     wgmma_commit();
   }
 
-  // Whether this warpgroup has columns 8j .. 8j + 7 of its accumulators.
-  __device__ __forceinline__ bool has_columns(int j) const {
-    return kTileM == 128 || kHeadDim % 64 == 0 || 64 * warpgroup + 8 * j < kHeadDim;
-  }
-
-  // dQ's sums lie as accumulators do (ptx/wgmma.cuh): 16 bytes a lane, next to each other.
   __device__ __forceinline__ void add_dq() const {
-    float* sums = params.dq_sum + 4ull * place;
-    const int before = step - 1;
-    mbarrier_wait(shared + kMayAdd + 8 * (before & 1), before >> 1 & 1);
-    if (load_shared(shared + kStores + 4 * (before & 1)) != 0) {
-#pragma unroll
-      for (int j = 0; j < kDqN / 8; ++j) {
-        if (has_columns(j)) {
-          __stcg(reinterpret_cast<float4*>(sums + 512 * j),
-                 float4{dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]});
-        }
-      }
-    } else {
-#pragma unroll
-      for (int j = 0; j < kDqN / 8; ++j) {
-        if (has_columns(j))
-          add_global(sums + 512 * j, dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]);
-      }
-    }
-    __syncwarp();
-    arrive_once(shared + kAdded + 8 * (before & 1));
+    stage_share(dq, warpgroup, step - 1, shared);
   }
 
   // One step: S, under which the queries' statistics are read; dP under the exponentials; then dS and the
@@ -1329,26 +1409,17 @@ struct KeyOwner {
     const unsigned q = shared + kQ + stage * kQBytes, dout = shared + kDo + stage * kDoBytes;
     issue_scores<kHeadDim, kTileN, kTileM>(s, rows_of(k_tile()), q);
     mbarrier_wait(shared + kDoFull + 8 * stage, parity);
-    Statistics lse, delta;
-    load_statistics(delta, shared + kDelta + stage * kRowStatistics);
+    // dK is done, so dP need not wait for S, nor for delta.
+    issue_scores<kHeadDimV, kTileN, kTileM>(dp, rows_of(v_tile()), dout);
+    Statistics lse;
     load_statistics(lse, shared + kLse + stage * kRowStatistics);
-    wgmma_wait<0>();
+    wgmma_wait<1>();
     pin(s);
-    pin(dk);
-    pin(ds);
     if (!first) release_step(stage ^ 1);
-    begin_gradient(dp, delta);
-    issue_scores<kHeadDimV, kTileN, kTileM, true>(dp, rows_of(v_tile()), dout);
     named_barrier_sync(1 + warpgroup, 256);
     if (needs_mask(first_key, query, params)) mask(s, first_key, query, params);
     exponentiate(p, s, lse, params.scale_log2);
     add_gradients_of_80(dp, q, dout, first);
-  }
-
-  __device__ __forceinline__ void pass_short_turn() const {
-    named_barrier_arrive(2 - warpgroup, 256);
-  }
-  __device__ __forceinline__ void pass_long_turn() const {
   }
 
   // 80 queries leave no registers for dQ beside dP, nor for S beside dK. So dS is formed under dV, from a
@@ -1359,11 +1430,13 @@ struct KeyOwner {
 #pragma unroll
     for (int i = 0; i < kTileM / 4; ++i) copy[i] = p[i];
     issue_gradient_v<kTileM>(dv, p, dout);
-    pass_short_turn();
+    named_barrier_arrive(2 - warpgroup, 256);
+    Statistics delta;
+    load_statistics(delta, shared + kDelta + (step & 1) * kRowStatistics);
     wgmma_wait<1>();
     pin(dp);
+    subtract(dp, delta);
     differentiate(ds, copy, dp);
-    pass_long_turn();
     share_ds(step & 1);
     issue_dq(step - 1);
     issue_gradient_qk<kTileM>(dk, ds, q);
@@ -1393,17 +1466,9 @@ struct KeyOwner {
     const int first_key = tile.key + 64 * warpgroup;
     bool first = true;
     int m = tile.starts_at(), left = tile.steps(params);
-    place = (tile.first_row(params) + m * kTileM) * (kHeadDim / 4) +
-            warpgroup * 16 * (kTileM == 128 ? kHeadDim : kTileM) + threadIdx.x % 128;
 #pragma unroll 1
     for (; left > 0; --left) {
       compute_step(first_key, m * kTileM, first);
-      if (!first) {
-        place += kTileM * kHeadDim / 4;
-        if (m == tile.first_step) place -= (tile.end_step - m) * (kTileM * kHeadDim / 4);
-        // On to the group's next head.
-        if (m == tile.starts_at()) place += params.padded_q * (kHeadDim / 4);
-      }
       first = false;
       ++step;
       tile.advance(m);

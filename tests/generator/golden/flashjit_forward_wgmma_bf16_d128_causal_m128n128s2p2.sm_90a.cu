@@ -685,6 +685,13 @@ __device__ __forceinline__ void pin(unsigned (&registers)[kCount]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(registers[i])::"memory");
 }
 
+// Only those from kFirst to before kEnd.
+template <int kFirst, int kEnd, int kCount>
+__device__ __forceinline__ void pin_some(unsigned (&registers)[kCount]) {
+#pragma unroll
+  for (int i = kFirst; i < kEnd; ++i) asm volatile("" : "+r"(registers[i])::"memory");
+}
+
 // Describes a tile of 128-byte rows, swizzled over 1024 bytes. Its blocks of eight rows are 1024 bytes apart;
 // panels of 64 columns are panel_bytes apart (used only where rows run along k). Addresses go up by
 // descriptor + bytes / 16.
@@ -920,6 +927,11 @@ struct Consumer {
 // What this thread wrote to shared memory before is what TMA reads after.
 __device__ __forceinline__ void fence_async_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// The same for global memory, in either direction.
+__device__ __forceinline__ void fence_async_global() {
+  asm volatile("fence.proxy.async.global;" ::: "memory");
 }
 
 // Stores of matrix fragments to shared memory (PTX ISA, "stmatrix"), the inverse of ldmatrix.

@@ -1,0 +1,84 @@
+// dQ where two CTAs of a cluster work on a tile, on 64 keys each, and on the same queries: a third consumer
+// of each has half of dQ's columns, for which it gets the other CTA's dS, and has its keys' columns.
+#pragma once
+#include "params/backward.h"
+#include "parts/wgmma_backward/layout.cuh"
+#include "parts/wgmma_backward/products.cuh"
+#include "parts/wgmma_backward/shares.cuh"
+#include "parts/wgmma_backward/tiles.cuh"
+#include "ptx/cluster.cuh"
+#include "ptx/mbarrier.cuh"
+#include "ptx/wgmma.cuh"
+
+struct QueryOwner {
+  const BackwardParams& params;
+  const unsigned shared;
+  const int rank;
+  int step = 0;   // of the CTA, over all its tiles
+  int round = 0;  // tiles so far
+
+  float dq[kDqN / 2];
+
+  __device__ __forceinline__ QueryOwner(const BackwardParams& parameters, unsigned shared_memory)
+      : params(parameters), shared(shared_memory), rank(cluster_rank()) {}
+
+  // The other CTA gets a copy of this one's dS, once it has left its place there, and this one expects its.
+  __device__ __forceinline__ void swap_ds() const {
+    if (threadIdx.x % 128 == 0) {
+      mbarrier_arrive_expecting(shared + kOtherDsFull, kDsBytes);
+      mbarrier_wait(shared + kOtherDsEmpty, step & 1 ^ 1);
+      const int other = rank ^ 1;
+      bulk_send(in_cta(other, shared + kOtherDs), shared + kExchange, kDsBytes,
+                in_cta(other, shared + kOtherDsFull));
+    }
+    __syncwarp();
+  }
+
+  // dQ from the keys of one CTA: two panels of their columns, so far apart, and their dS.
+  __device__ __forceinline__ void issue(unsigned ds_tile, unsigned panels, unsigned apart, bool first) {
+    const unsigned long long a = wgmma_descriptor(ds_tile, 0), b = wgmma_descriptor(panels, apart);
+    wgmma_fence();
+    if (first) wgmma_dq_first(dq, a, b);
+#pragma unroll
+    for (int i = first ? 1 : 0; i < kTileN / 16; ++i) {
+      wgmma_dq_next(dq, a + i * kSixteenRows, b + i * kSixteenRows);
+    }
+    wgmma_commit();
+  }
+
+  // `row` is the first of the sums' rows that the step's queries have.
+  __device__ __forceinline__ void compute_step(unsigned row) {
+    constexpr unsigned kPanelBytes = kTileN * kRowBytes;
+    const int first_panel = rank * kDqPanels;
+    // Where there is no last panel the one before stands in: nobody looks at what comes of it.
+    const unsigned apart = first_panel + 1 < kPanelsQk ? kPanelBytes : 0;
+    mbarrier_wait(shared + kDsFull, step & 1);
+    swap_ds();
+    issue(shared + kExchange, shared + kK + first_panel * kPanelBytes, apart, true);
+    mbarrier_wait(shared + kOtherDsFull, step & 1);
+    // The other CTA's place has been copied.
+    if (threadIdx.x % 128 == 0) cluster_arrive_read(in_cta(rank ^ 1, shared + kExchangeEmpty));
+    __syncwarp();
+    issue(shared + kOtherDs, shared + kOtherK, kPanelBytes, false);
+    wgmma_wait<1>();
+    arrive_once(shared + kExchangeEmpty);
+    wgmma_wait<0>();
+    pin(dq);
+    if (lane() == 0) cluster_arrive_read(in_cta(rank ^ 1, shared + kOtherDsEmpty));
+    const unsigned place = row * (kHeadDim / 4) + first_panel * (64 / 8) * 128 + threadIdx.x % 128;
+    leave_share(dq, place, 64 * first_panel, step, params, shared);
+    ++step;
+  }
+
+  __device__ __forceinline__ void compute(const KeyTile& tile) {
+    mbarrier_wait(shared + kKFull, round % 2);
+    int m = tile.starts_at();
+    unsigned head_row = tile.first_row(params);
+#pragma unroll 1
+    for (int left = tile.steps(params); left > 0; --left) {
+      compute_step(head_row + m * kTileM);
+      if (tile.advance(m)) head_row += params.padded_q;
+    }
+    arrive_once(shared + kKRead);
+  }
+};

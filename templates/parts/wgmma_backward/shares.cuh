@@ -1,0 +1,66 @@
+// A tile's share of a step's dQ leaves from accumulators, once a thread beside the consumers says how.
+#pragma once
+#include "params/backward.h"
+#include "parts/wgmma_backward/layout.cuh"
+#include "parts/wgmma_backward/tiles.cuh"
+#include "parts/wgmma_backward/turns.cuh"
+#include "ptx/acquire_release.cuh"
+#include "ptx/mbarrier.cuh"
+#include "ptx/reduction.cuh"
+#include "ptx/shared.cuh"
+
+// dQ's sums lie as accumulators do (ptx/wgmma.cuh): 16 bytes a lane, next to each other. `place` is this
+// lane's first, in units of 16 bytes (no Hopper has memory for 2^32 of them), `column` the first of the
+// share's.
+__device__ __forceinline__ void leave_share(const float (&dq)[kDqN / 2], unsigned place, int column, int step,
+                                            const BackwardParams& p, unsigned shared) {
+  const auto has_columns = [column](int j) {
+    return kTileM != 64 || kHeadDim % kDqN == 0 || column + 8 * j < kHeadDim;
+  };
+  float* sums = p.dq_sum + 4ull * place;
+  mbarrier_wait(shared + kMayAdd + 8 * (step & 1), step >> 1 & 1);
+  if (load_shared(shared + kStores + 4 * (step & 1)) != 0) {
+#pragma unroll
+    for (int j = 0; j < kDqN / 8; ++j) {
+      if (has_columns(j)) {
+        __stcg(reinterpret_cast<float4*>(sums + 512 * j),
+               float4{dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]});
+      }
+    }
+  } else {
+#pragma unroll
+    for (int j = 0; j < kDqN / 8; ++j) {
+      if (has_columns(j)) add_global(sums + 512 * j, dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]);
+      /*%#pair%*/
+      __nanosleep(20);  // or P and dS, which go through the same pipe, would wait for all of them
+      /*%/pair%*/
+    }
+  }
+  __syncwarp();
+  arrive_once(shared + kAdded + 8 * (step & 1));
+}
+
+// For one thread: tells the consumers at each step of a tile how its share leaves, once it may.
+__device__ __forceinline__ void order_shares(const KeyTile& tile, int& step, const BackwardParams& p,
+                                             unsigned shared) {
+  Turn turn(tile, p);
+  int head = tile.batch * p.heads + tile.head_kv * p.group;
+  int m = tile.starts_at();
+#pragma unroll 1
+  for (int left = tile.steps(p); left > 0; --left, ++step) {
+    int* const shares = shares_left(head, m, p);
+    wait_for_turn(shares, turn);
+    store_shared(shared + kStores + 4 * (step & 1), static_cast<unsigned>(turn.number == 0));
+    mbarrier_arrive(shared + kMayAdd + 8 * (step & 1));
+    mbarrier_wait(shared + kAdded + 8 * (step & 1), step >> 1 & 1);
+    /*%#dq_turns%*/
+    add_release(shares, 1);
+    /*%/dq_turns%*/
+    /*%^dq_turns%*/
+    if (turn.number == 0) add_release(shares, 1);
+    /*%/dq_turns%*/
+    const bool next_head = tile.advance(m);
+    if (next_head) ++head;
+    turn.move_to(m, next_head, tile, p);
+  }
+}

@@ -1,0 +1,69 @@
+// A tile's share of a step's dQ leaves through shared memory: consumers stage it there, a thread beside them
+// sends it. Additions from registers would go through the pipe that consumers read statistics from.
+#pragma once
+#include "params/backward.h"
+#include "parts/wgmma_backward/layout.cuh"
+#include "parts/wgmma_backward/tiles.cuh"
+#include "parts/wgmma_backward/turns.cuh"
+#include "ptx/acquire_release.cuh"
+#include "ptx/bulk_add.cuh"
+#include "ptx/fences.cuh"
+#include "ptx/mbarrier.cuh"
+#include "ptx/shared.cuh"
+
+// A warpgroup's half, as the sums lie: as accumulators do (ptx/wgmma.cuh), 16 bytes a lane.
+__device__ __forceinline__ void stage_share(const float (&dq)[kDqN / 2], int warpgroup, int step,
+                                            unsigned shared) {
+  const unsigned to = shared + kShare + warpgroup * kShareBytes + anew(threadIdx.x % 128) * 16;
+  mbarrier_wait(shared + kShareSent + 8 * warpgroup, step & 1 ^ 1);
+#pragma unroll
+  for (int j = 0; j < kDqN / 8; ++j) {
+    store_shared(to + 2048 * j, uint4{__float_as_uint(dq[4 * j]), __float_as_uint(dq[4 * j + 1]),
+                                      __float_as_uint(dq[4 * j + 2]), __float_as_uint(dq[4 * j + 3])});
+  }
+  arrive_written(shared + kShareStaged + 8 * warpgroup);
+}
+
+// For one thread: all shares of a tile. It returns when all have been added.
+__device__ __forceinline__ void send_shares(const KeyTile& tile, int& step, const BackwardParams& p,
+                                            unsigned shared) {
+  Turn turn(tile, p);
+  int head = tile.batch * p.heads + tile.head_kv * p.group;
+  int m = tile.starts_at();
+#pragma unroll 1
+  for (int left = tile.steps(p); left > 0; --left, ++step) {
+    wait_for_turn(shares_left(head, m, p), turn);
+    // What was stored by another multiprocessor's copy is what this one's adds to.
+    fence_async_global();
+#pragma unroll
+    for (int warpgroup = 0; warpgroup < 2; ++warpgroup) {
+      const unsigned share = shared + kShare + warpgroup * kShareBytes;
+      // No Hopper has memory for 2^32 rows.
+      const unsigned row = head * anew(p.padded_q) + m * kTileM;
+      float* sums = p.dq_sum + row * 1ull * kHeadDim + warpgroup * (kShareBytes / 4);
+      mbarrier_wait(shared + kShareStaged + 8 * warpgroup, step & 1);
+      if (turn.number == 0) {
+        bulk_store(sums, share, kShareBytes);
+      } else {
+        bulk_add(sums, share, kShareBytes);
+      }
+      bulk_commit();
+    }
+    bulk_wait_read<1>();
+    mbarrier_arrive(shared + kShareSent);
+    bulk_wait_read<0>();
+    mbarrier_arrive(shared + kShareSent + 8);
+    /*%^dq_turns%*/
+    if (turn.number == 0) {
+      /*%/dq_turns%*/
+      bulk_wait();
+      add_release(shares_left(head, m, p), 1);
+      /*%^dq_turns%*/
+    }
+    /*%/dq_turns%*/
+    const bool next_head = tile.advance(m);
+    if (next_head) ++head;
+    turn.move_to(m, next_head, tile, p);
+  }
+  bulk_wait();
+}

@@ -1,0 +1,171 @@
+// backward bf16 d256 full, schedule wgmma-backward:m64n64s2, for sm_90a.
+// Written by flashjit 0.1.0 from templates/kernels/backward_preprocess.cu.
+
+constexpr int kElementBytes = 2;  // of dO and O
+constexpr int kChunks = 32;       // of 16 bytes in a row of dO and O
+constexpr int kLanes = 32;        // side by side on a row
+constexpr int kRows = 128;        // per CTA
+constexpr int kThreads = 256;     // per CTA
+constexpr int kHeadDim = 256;     // columns of dQ
+
+// Before the backward pass proper (FlashAttention-2, Dao, arXiv 2307.08691, algorithm 2, line 4): delta, the
+// sum of dO * O of each query row, and the LSE in units of log2. A CTA does kRows rows of one head, up to the
+// end of the padding.
+
+// What the host hands to the kernels of a backward pass. Host and device compile this one file, so the layout
+// cannot drift. The arrays of the workspace have rows padded per head, to whole tiles of the schedule's and
+// to a multiple of kBackwardRowPadding, so that a tile of rows can be copied whole.
+
+constexpr int kBackwardRowPadding = 128;
+constexpr int kBackwardCounterRows = 32;
+
+struct BackwardParams {
+  const void* q;  // element (b, h, i, x) of q is at q + b * q_batch + h * q_head + i * q_row + x, in elements
+  const void* k;
+  const void* v;
+  const void* o;
+  const void* dout;  // the gradient of o
+  const float* lse;  // (batch, heads, seqlen_q), packed, natural log, as the forward pass wrote it
+  void* dq;
+  void* dk;
+  void* dv;
+
+  float* lse_log2;  // workspace (batch, heads, padded_q): lse * log2(e); +inf, so that P is 0, for rows that
+                    // see no key and for padding
+  float* delta;     // workspace (batch, heads, padded_q): the row's sum of dO * O; 0 for padding
+  float* dq_sum;  // workspace (batch, heads, padded_q, head_dim), if the schedule adds dQ up: before scaling
+  int* counters;  // workspace, one for each kBackwardCounterRows rows of the arrays above: of what has been
+                  // added to dQ, if the kernel that adds it writes dQ itself
+  int* tile_counter;  // two zeros, which a kernel that takes its tiles from it leaves zero again
+
+  long long q_batch, q_head, q_row;
+  long long k_batch, k_head, k_row;
+  long long v_batch, v_head, v_row;
+  long long o_batch, o_head, o_row;
+  long long dout_batch, dout_head, dout_row;
+  long long dq_batch, dq_head, dq_row;
+  long long dk_batch, dk_head, dk_row;
+  long long dv_batch, dv_head, dv_row;
+
+  int batch, heads, heads_kv;
+  int group;  // heads / heads_kv
+  int seqlen_q, seqlen_k;
+  int padded_q;      // seqlen_q, padded
+  int tiles;         // of this kernel's grid, per head and batch
+  float scale;       // of the logits
+  float scale_log2;  // scale * log2(e)
+};
+
+// 16 bytes of a tensor's elements as fp32, and back (PTX ISA, "cvt").
+
+constexpr int kVector = 16 / kElementBytes;
+
+__device__ __forceinline__ void widen(float (&to)[kVector], uint4 from) {
+  const unsigned words[4] = {from.x, from.y, from.z, from.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    to[2 * i] = __uint_as_float(words[i] << 16);
+    to[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
+  }
+}
+
+__device__ __forceinline__ uint4 narrow(const float (&from)[kVector]) {
+  unsigned words[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(words[i]) : "f"(from[2 * i + 1]), "f"(from[2 * i]));
+  }
+  return uint4{words[0], words[1], words[2], words[3]};
+}
+
+constexpr float kLog2e = 1.442695040888963407f;
+constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
+
+constexpr int kSteps = kRows * kLanes / kThreads;      // rows that a lane has a part of
+constexpr int kAtOnce = kSteps % 4 == 0 ? 4 : kSteps;  // whose loads are in flight together
+static_assert(kSteps % kAtOnce == 0 && kRows <= kThreads);
+
+// A lane's 16 bytes of a row; zeros where there are none.
+__device__ __forceinline__ uint4 load_chunk(const unsigned char* from, bool inside) {
+  return inside ? *reinterpret_cast<const uint4*>(from) : uint4{0, 0, 0, 0};
+}
+
+// sum + x y, one dim after the other.
+__device__ __forceinline__ float dot(const uint4& x, const uint4& y, float sum = 0) {
+  float a[kVector], b[kVector];
+  widen(a, x);
+  widen(b, y);
+#pragma unroll
+  for (int i = 0; i < kVector; ++i) sum = fmaf(a[i], b[i], sum);
+  return sum;
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads)
+    flashjit_backward_wgmma_bf16_d256_m64n64s2_preprocess(const __grid_constant__ BackwardParams params) {
+  // Neighbours have the same rows of neighbouring heads, which often lie next to each other. The first heads
+  // come last: the kernel that follows begins with them, and finds what it wants in the L2.
+  const int block = static_cast<int>(gridDim.x - 1 - blockIdx.x);
+  const int rows_of_heads = block / params.heads;
+  const int head = block - rows_of_heads * params.heads;
+  const int batch = rows_of_heads / params.tiles;
+  const int first_row = (rows_of_heads - batch * params.tiles) * kRows;
+  const int head_index = batch * params.heads + head;
+  const long long padded = static_cast<long long>(head_index) * params.padded_q + first_row;
+
+  const int thread = static_cast<int>(threadIdx.x);
+  float lse = -kInfinity;
+  if (thread < min(kRows, params.seqlen_q - first_row)) {
+    lse = params.lse[static_cast<long long>(head_index) * params.seqlen_q + first_row + thread];
+  }
+
+  const int lane = thread % kLanes;
+  const unsigned char* o = static_cast<const unsigned char*>(params.o) +
+                           (batch * params.o_batch + head * params.o_head) * kElementBytes;
+  const unsigned char* dout = static_cast<const unsigned char*>(params.dout) +
+                              (batch * params.dout_batch + head * params.dout_head) * kElementBytes;
+#pragma unroll 1
+  for (int step = 0; step < kSteps; step += kAtOnce) {
+    float sum[kAtOnce] = {};
+#pragma unroll
+    for (int first = 0; first < kChunks; first += kLanes) {
+      const int chunk = first + lane;
+      uint4 of_o[kAtOnce], of_dout[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int row = first_row + ((step + i) * kThreads + thread) / kLanes;
+        const bool inside = row < params.seqlen_q && chunk < kChunks;
+        of_o[i] = load_chunk(o + row * params.o_row * kElementBytes + 16 * chunk, inside);
+        of_dout[i] = load_chunk(dout + row * params.dout_row * kElementBytes + 16 * chunk, inside);
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) sum[i] += dot(of_o[i], of_dout[i]);
+    }
+#pragma unroll
+    for (int bit = kLanes / 2; bit > 0; bit /= 2) {
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) sum[i] += __shfl_xor_sync(0xffffffffu, sum[i], bit);
+    }
+    if (lane == 0) {
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        params.delta[padded + ((step + i) * kThreads + thread) / kLanes] = sum[i];
+      }
+    }
+  }
+  // exp2(s - inf) is 0: a row that sees no key weighs nothing, whatever its scores.
+  if (thread < kRows) params.lse_log2[padded + thread] = lse == -kInfinity ? kInfinity : lse * kLog2e;
+  if (threadIdx.x < kRows / kBackwardCounterRows) {
+    params.counters[padded / kBackwardCounterRows + threadIdx.x] = 0;
+  }
+
+  // Rows that see no key have no gradient. Nobody else comes to a tile of them.
+  int rows = params.seqlen_k == 0 ? params.seqlen_q : 0;
+  constexpr int kDqChunks = kHeadDim * kElementBytes / 16;  // of a row
+  unsigned char* dq = static_cast<unsigned char*>(params.dq) +
+                      (batch * params.dq_batch + head * params.dq_head) * kElementBytes;
+  for (int i = threadIdx.x; i < min(kRows, rows - first_row) * kDqChunks; i += kThreads) {
+    const int row = first_row + i / kDqChunks;
+    *reinterpret_cast<uint4*>(dq + row * params.dq_row * kElementBytes + i % kDqChunks * 16) =
+        uint4{0, 0, 0, 0};
+  }
+}
