@@ -303,10 +303,11 @@ void perform(Cluster& cluster, const CopyJob& job) {
       break;
     case CopyJob::Kind::bulk_store:
       check_global_range(warp, job, job.global, bytes, false);
-      write_global(job, at_address(job.global), job.cta->shared + job.shared, bytes);
+      write_global(job, at_address(job.global),
+                   job.read.empty() ? job.cta->shared + job.shared : job.read.data(), bytes);
       mark_global(warp, job.global, bytes);
       if (counters != nullptr) counters->tma_written += bytes;
-      if (check) job.cta->state.finish_read(agent, job.shared, bytes);
+      if (check && job.read.empty()) job.cta->state.finish_read(agent, job.shared, bytes);
       break;
     case CopyJob::Kind::bulk_shared:
       write_global(job, job.to_cta->shared + job.to_shared, job.cta->shared + job.shared, bytes);
@@ -318,6 +319,13 @@ void perform(Cluster& cluster, const CopyJob& job) {
       complete(cluster, job, *job.barrier_cta, bytes);
       break;
   }
+}
+
+void read_source(Cluster& cluster, CopyJob& job) {
+  const std::byte* from = job.cta->shared + job.shared;
+  job.read.assign(from, from + job.bytes);
+  if (checking(issuer(cluster, job)))
+    job.cta->state.finish_read({job.agent, job.clock.data()}, job.shared, job.bytes);
 }
 
 void copy_lanes(Warp& warp, LaneCopies& copies) {

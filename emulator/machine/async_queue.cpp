@@ -87,9 +87,22 @@ void AsyncQueue::wait_bulk(Cluster& cluster, u32 agent, int upto) {
   }
 }
 
+void AsyncQueue::wait_bulk_read(Cluster& cluster, u32 agent, int upto) {
+  for (std::size_t k = 0; k < jobs_.size();) {
+    CopyJob& job = jobs_[k];
+    const bool due = job.barrier_cta == nullptr && job.agent == agent && job.group < upto;
+    if (due && job.kind != CopyJob::Kind::bulk_store) {
+      run(cluster, k);
+      continue;
+    }
+    if (due && job.read.empty()) read_source(cluster, job);
+    ++k;
+  }
+}
+
 bool AsyncQueue::has_store_of(u32 agent) const {
   for (const CopyJob& job : jobs_) {
-    if (job.barrier_cta == nullptr && job.agent == agent) return true;
+    if (job.barrier_cta == nullptr && job.agent == agent && job.read.empty()) return true;
   }
   return false;
 }

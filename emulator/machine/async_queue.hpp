@@ -41,7 +41,8 @@ struct CopyJob {
   int group = 0;      // bulk group of stores
   Reduction reduction = Reduction::none;
   Element element = Element::f32;
-  std::vector<u32> clock;  // of the issuing warp
+  std::vector<u32> clock;       // of the issuing warp
+  std::vector<std::byte> read;  // what a bulk_store has read, where it has yet to write it
 };
 
 // The lanes of one cp.async.
@@ -74,6 +75,8 @@ class AsyncQueue {
   bool advance(Cluster& cluster);
   // cp.async.bulk.wait_group: runs the stores of the agent's groups before `upto`.
   void wait_bulk(Cluster& cluster, u32 agent, int upto);
+  // The same with .read: bulk_stores may write later still.
+  void wait_bulk_read(Cluster& cluster, u32 agent, int upto);
   [[nodiscard]] bool has_store_of(u32 agent) const;
   [[nodiscard]] const CopyJob* first_to(
       const Cta* cta) const;  // a job that will write this CTA's shared memory
@@ -90,6 +93,8 @@ class AsyncQueue {
 
 // Does what the job says; async_copy.cpp.
 void perform(Cluster& cluster, const CopyJob& job);
+// Half of it, for a bulk_store.
+void read_source(Cluster& cluster, CopyJob& job);
 // Checks and marks at issue: maps, bounds, shadow.
 void announce(Cluster& cluster, const CopyJob& job);
 

@@ -35,7 +35,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   } else if (warpgroup == 3) {
     give_up_registers<kDqRegisters>();
     compute_tiles(QueryOwner(p, shared), p);
-    convert_sums<8>(p);
   } else {
     take_registers<kConsumerRegisters>();
     if (warpgroup == 1) {
