@@ -188,3 +188,32 @@ DONE:
       CHECK(std::bit_cast<float>(out[k]) == 2.0f * static_cast<float>(k));
   }
 }
+
+TEST_CASE("a bulk store that has read may write later") {
+  const std::string body = R"(
+setp.ne.s32 %p1, %r30, 0;
+@%p1 bra DONE;
+mov.u32 %r1, 7;
+st.shared.v4.b32 [%r29], {%r1, %r1, %r1, %r1};
+fence.proxy.async.shared::cta;
+cp.async.bulk.global.shared::cta.bulk_group [%d30], [%r29], 16;
+cp.async.bulk.commit_group;
+cp.async.bulk.wait_group.read 0;
+ld.global.b32 %r2, [%d30];
+st.global.b32 [%d31], %r2;
+st.shared.v4.b32 [%r29], {%r2, %r2, %r2, %r2};
+cp.async.bulk.wait_group 0;
+ld.global.b32 %r2, [%d30];
+st.global.b32 [%d31+4], %r2;
+DONE:
+)";
+  int early = 0, late = 0;
+  for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+    Bench bench({.threads = 32, .shared = 256, .seed = seed});
+    const std::vector<std::uint32_t> out = bench.run(kernel_text(body), {1, 1, 1, 1}, 2);
+    CHECK(out[1] == 7);
+    ++(out[0] == 7 ? early : late);
+  }
+  CHECK(early > 0);
+  CHECK(late > 0);
+}
