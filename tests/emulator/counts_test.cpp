@@ -10,6 +10,7 @@
 #include "emulator/emulated_device.hpp"
 #include "runtime/compile.hpp"
 #include "tests/support/attention_case.hpp"
+#include "tests/support/gradient_case.hpp"
 
 using namespace flashjit;
 using emulator::OpClass;
@@ -17,7 +18,7 @@ using emulator::Profile;
 
 namespace {
 
-// Counts of one forward pass.
+// Counts of one pass.
 Profile profile_of(const std::string& arch, const std::string& schedule, const Problem& problem,
                    const Shape& shape) {
   const EngineOptions options{.device = "emulated:" + arch, .use_cache = false};
@@ -26,8 +27,10 @@ Profile profile_of(const std::string& arch, const std::string& schedule, const P
   emulator::EmulatedDevice* const reached = device.get();
   parts.device = std::move(device);
   Engine engine = EngineAccess::make(std::make_shared<EngineState>(options, std::move(parts)));
-  const test::Attention attention({.problem = problem, .shape = shape});
-  const autotune::Check check = attention.run(engine, {.schedule = schedule});
+  const test::AttentionCase one{.problem = problem, .shape = shape};
+  const autotune::Check check = problem.pass == Pass::backward
+                                    ? test::Gradients(one).run(engine, {.schedule = schedule}, false).check
+                                    : test::Attention(one).run(engine, {.schedule = schedule});
   CHECK_MESSAGE(check.ok, check.message);
   return reached->profile();
 }
@@ -95,6 +98,27 @@ TEST_CASE("causal visits half of the tiles, and those on the diagonal") {
   CHECK(profile.global_bytes_read == bytes.q + tiles * (bytes.k + bytes.v) / kTilesM64);
   const Profile wgmma = profile_of("sm_90a", "wgmma:m64n64s2pp0", kCausal, kSquare);
   CHECK(wgmma.tensor_flops == kFlops * tiles / (kTilesM64 * kTilesM64));
+}
+
+TEST_CASE("backward: five products in one pass, seven in two; causal does half, and what is on the diagonal") {
+  struct Way {
+    const char *arch, *schedule;
+    int head_dim;
+    std::uint64_t products, tile_n;  // queries come by 64
+  };
+  for (const Way& way : {Way{"sm_80", "mma-backward:m64n64w4s2dq1", 64, 5, 64},
+                         Way{"sm_90a", "wgmma-backward:m64n64s2dq0", 64, 7, 64},
+                         Way{"sm_90a", "wgmma-backward:m64n64s2", 256, 5, 128}}) {
+    CAPTURE(std::string(way.schedule));
+    Problem problem{.pass = Pass::backward, .head_dim = way.head_dim};
+    const std::uint64_t product = kFlops / 2 * static_cast<std::uint64_t>(way.head_dim) / 64;
+    CHECK(profile_of(way.arch, way.schedule, problem, kSquare).tensor_flops == way.products * product);
+    problem.causal = true;
+    // Of n tiles of keys, the k-th is seen by all queries from its own first one on.
+    const std::uint64_t n = 512 / way.tile_n;
+    CHECK(profile_of(way.arch, way.schedule, problem, kSquare).tensor_flops ==
+          way.products * product * (n + 1) / (2 * n));
+  }
 }
 
 TEST_CASE("wgmma: TMA reads Q once, K and V once per tile of queries; no bank conflict") {
