@@ -60,7 +60,9 @@ double bytes_of(const Problem& problem, const Shape& shape) {
   return q_and_o + k_and_v + lse + (problem.pass == Pass::backward ? dout + dq + k_and_v : 0);
 }
 
-nlohmann::json to_json(const Bench& bench, const nlohmann::json& environment) {
+// Not named to_json: from 3.11.3 on, a call with a json argument also finds nlohmann's own
+// to_json(json&, value), and the two are ambiguous.
+nlohmann::json line_of(const Bench& bench, const nlohmann::json& environment) {
   const auto& [problem, shape] = bench.cell;
   std::vector<double> medians;
   double spread = 0, fastest = 1e300, clock = 0;
@@ -152,7 +154,7 @@ int bench(const BenchFlags& flags, const std::vector<Cell>& cells) {
           one.runner->time(schedule, {.pause_seconds = flags.pause, .seconds = flags.seconds}));
     }
     fmt::print("{}\n",
-               to_json(one, environment).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+               line_of(one, environment).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
     std::fflush(stdout);
   }
   return wrong == 0 ? 0 : 1;

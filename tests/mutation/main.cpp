@@ -40,7 +40,7 @@ struct Options {
   std::string report;
   std::size_t sample = 0;
   std::uint64_t seed = 1;
-  int seeds = 12;  // of the emulator, for each mutant
+  int seeds = 48;  // of the emulator, for each mutant, until one notices
   bool verbose = false;
 };
 

@@ -65,6 +65,9 @@ std::vector<Subject> sync_subjects() {
       subject("mma backward, shared keys", "sm_80", "mma-backward:m64n64w8s2sp2dq1", kBackwardCausal),
       subject("mma backward, no cp.async", "sm_75", "mma-backward:m32n64w4s1sp2dq1", kBackwardFp16),
       subject("mma backward, dQ apart", "sm_86", "mma-backward:m32n64w4s2", kBackwardCausal),
+      subject("mma backward, shared keys, dQ apart", "sm_89", "mma-backward:m64n64w8s2sp2", kBackwardCausal),
+      subject("mma backward, one stage", "sm_80", "mma-backward:m32n64w4s1dq1", kBackwardCausal),
+      subject("mma, three stages, K and V apart", "sm_90", "mma:m64n32w4s3kv1", kCausal64),
   };
   for (Subject& made : subjects) {
     if (made.schedule.starts_with("wgmma:")) made.more = {kShortRows};
