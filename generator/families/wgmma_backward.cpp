@@ -27,8 +27,8 @@ constexpr int kTicketBytes = 40;   // of shared memory, for the numbers of tiles
 // Registers that a consumer needs beside its fragments. Found by compiling: from here on ptxas neither spills
 // nor serialises products.
 constexpr int kOtherRegisters = 28;
-constexpr int kOtherApart = 22;  // more of them for 128 queries where dQ has a pass of its own
-constexpr int kOtherOfPair = 16;
+constexpr int kOtherApart = 22;   // more of them for 128 queries where dQ has a pass of its own
+constexpr int kOtherOfPair = 16;  // S and P overlap, a quarter of them
 
 int panels_of(int columns) {
   return (columns + 63) / 64;

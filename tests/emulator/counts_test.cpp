@@ -100,7 +100,8 @@ TEST_CASE("causal visits half of the tiles, and those on the diagonal") {
   CHECK(wgmma.tensor_flops == kFlops * tiles / (kTilesM64 * kTilesM64));
 }
 
-TEST_CASE("backward: five products in one pass, seven in two; causal does half, and what is on the diagonal") {
+TEST_CASE(
+    "backward: five products in one pass, seven in two; causal does half, and what is on the diagonal") {
   struct Way {
     const char *arch, *schedule;
     int head_dim;

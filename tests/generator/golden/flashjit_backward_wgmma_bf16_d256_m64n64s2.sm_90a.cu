@@ -1543,13 +1543,13 @@ struct ValueOwner : SharedKeys {
   __device__ __forceinline__ void compute(const KeyTile& tile) {
     clear(dv);
     mbarrier_wait(shared + kKFull, round % 2);
-    int m = tile.first_step;
+    int m = tile.starts_at();
     int left = tile.steps(params);
     const bool any = left > 0;
     if (any) first_step(tile.key, m * kTileM);
 #pragma unroll 1
     while (--left > 0) {
-      if (++m == tile.end_step) m = tile.first_step;
+      tile.advance(m);
       next_step(tile.key, m * kTileM);
     }
     arrive_once(shared + kKRead);
@@ -1697,7 +1697,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   } else if (warpgroup == 3) {
     give_up_registers<kDqRegisters>();
     compute_tiles(QueryOwner(p, shared), p);
-    convert_sums<8>(p);
   } else {
     take_registers<kConsumerRegisters>();
     if (warpgroup == 1) {
