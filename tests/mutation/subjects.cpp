@@ -15,6 +15,8 @@ constexpr Problem kBackwardOrdered{
 constexpr Problem kBackward128{.pass = Pass::backward, .head_dim = 128};
 constexpr Problem kBackward136{.pass = Pass::backward, .head_dim = 136, .causal = true};
 constexpr Problem kBackwardFp32{.pass = Pass::backward, .dtype = DType::fp32, .head_dim = 32, .causal = true};
+constexpr Problem kBackwardFp32Narrow{
+    .pass = Pass::backward, .dtype = DType::fp32, .head_dim = 16, .causal = true};
 constexpr Problem kFp32{.dtype = DType::fp32, .head_dim = 32, .causal = true};
 // Several tiles of queries and of keys, ragged ends, two heads on one K.
 constexpr Shape kShape{.batch = 1, .heads = 2, .heads_kv = 1, .seqlen_q = 150, .seqlen_k = 210};
@@ -67,6 +69,10 @@ std::vector<Subject> sync_subjects() {
       subject("mma backward, dQ apart", "sm_86", "mma-backward:m32n64w4s2", kBackwardCausal),
       subject("mma backward, shared keys, dQ apart", "sm_89", "mma-backward:m64n64w8s2sp2", kBackwardCausal),
       subject("mma backward, one stage", "sm_80", "mma-backward:m32n64w4s1dq1", kBackwardCausal),
+      subject("mma backward, no cp.async, dQ apart", "sm_75", "mma-backward:m32n64w4s1", kBackwardFp16),
+      subject("simt backward, tiles of a few rows", "sm_89", "simt-backward:m16n16w4dq1", kBackwardFp32),
+      subject("simt backward, narrow heads", "sm_90", "simt-backward:m32n32w4dq0", kBackwardFp32Narrow),
+      subject("simt, fragments ahead", "sm_86", "simt:m64n64w4s2l16pf1", kFp32),
       subject("mma, three stages, K and V apart", "sm_90", "mma:m64n32w4s3kv1", kCausal64),
   };
   for (Subject& made : subjects) {
