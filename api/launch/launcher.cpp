@@ -57,10 +57,11 @@ int KernelLauncher::tiles(const Shape& shape) const {
   const int tiles = (rows - 1) / tile + 1;
   const long long pairs = pairs_of(shape, geometry_.grid);
   // Both factors are below 2^62 and 2^31, so that the division cannot be fooled where the product could.
-  if (pairs > (kMaxGrid - geometry_.cluster) / tiles) {
+  const long long most = kMaxGrid / geometry_.cluster - 1;
+  if (pairs > most / tiles) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("shape {} has {} x {} tiles of {} {}, may have {} in all", describe(shape), tiles,
-                            pairs, tile, over_keys ? "keys" : "query rows", kMaxGrid - geometry_.cluster),
+                            pairs, tile, over_keys ? "keys" : "query rows", most),
                 "Split the batch over several calls.");
   }
   return tiles;

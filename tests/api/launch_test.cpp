@@ -94,7 +94,7 @@ TEST_CASE("nothing to compute launches nothing and asks for no pointers; no keys
   CHECK(fake.device->launches().size() == 1);
 }
 
-TEST_CASE("one CTA per tile, or as many as fit at once") {
+TEST_CASE("one CTA per tile, or a cluster, or as many as fit at once") {
   FakeDevice device;
   Pointers pointers;
   std::vector<ForwardParams> seen;
@@ -114,8 +114,10 @@ TEST_CASE("one CTA per tile, or as many as fit at once") {
       .forward({.batch = 1, .heads = 1, .seqlen_q = 65, .seqlen_k = 9}, pointers.args(), stream);
   api::Launcher(device, kernel(device, {.tile_m = 64, .threads = 256, .cluster = 2}))
       .forward({.batch = 1, .heads = 1, .seqlen_q = 1, .seqlen_k = 9}, pointers.args(), stream);
+  api::Launcher(device, kernel(device, {.tile_m = 64, .threads = 512, .cluster = 2, .persistent = true}))
+      .forward(large, pointers.args(), stream);
   const auto launches = device.launches();
-  REQUIRE(launches.size() == 5);
+  REQUIRE(launches.size() == 6);
   CHECK(launches[0].launch.grid == 3 * 4 * 2);
   CHECK(launches[0].launch.threads == 128);
   CHECK(launches[0].launch.shared_bytes == 1024);
@@ -124,8 +126,10 @@ TEST_CASE("one CTA per tile, or as many as fit at once") {
   CHECK(seen[0].tile_counter == nullptr);
   CHECK(launches[1].launch.grid == 24);
   CHECK(launches[2].launch.grid == static_cast<std::uint32_t>(device.target().sm_count) * 2);
-  CHECK(launches[3].launch.grid == 2);
+  CHECK(launches[3].launch.grid == 4);  // two tiles, a cluster each
   CHECK(launches[4].launch.grid == 2);
+  CHECK(launches[4].launch.cluster == 2);
+  CHECK(launches[5].launch.grid == static_cast<std::uint32_t>(device.target().sm_count) / 2 * 2);
 }
 
 TEST_CASE("sections of the dynamic order are equal and hold what fits") {
