@@ -67,7 +67,7 @@ class Compiler {
 struct CompilerUse {
   bool line_info = false;  // PTX and cubin say which source line an instruction is from; four times the size
   bool ptx_only = false;   // no cubin: in about half the time, for the emulator alone
-  auto operator<=>(const CompilerUse&) const = default;
+  auto operator<=>(const CompilerUse&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy 14 errs
 };
 
 // Searches FLASHJIT_NVRTC, the toolkit, the loader's path, Python's nvidia-cuda-nvrtc wheel. Throws

@@ -61,7 +61,7 @@ fs::path newest_below(const fs::path& root) {
 }
 
 fs::path find_given(const std::string& given) {
-  const fs::path path(given);
+  fs::path path(given);
   std::error_code ignored;
   if (fs::is_regular_file(path, ignored)) return path;
   if (fs::is_directory(path, ignored)) {
