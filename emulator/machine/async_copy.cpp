@@ -303,11 +303,9 @@ void perform(Cluster& cluster, const CopyJob& job) {
       break;
     case CopyJob::Kind::bulk_store:
       check_global_range(warp, job, job.global, bytes, false);
-      write_global(job, at_address(job.global),
-                   job.read.empty() ? job.cta->shared + job.shared : job.read.data(), bytes);
+      write_global(job, at_address(job.global), job.read.data(), bytes);
       mark_global(warp, job.global, bytes);
       if (counters != nullptr) counters->tma_written += bytes;
-      if (check && job.read.empty()) job.cta->state.finish_read(agent, job.shared, bytes);
       break;
     case CopyJob::Kind::bulk_shared:
       write_global(job, job.to_cta->shared + job.to_shared, job.cta->shared + job.shared, bytes);
@@ -326,30 +324,6 @@ void read_source(Cluster& cluster, CopyJob& job) {
   job.read.assign(from, from + job.bytes);
   if (checking(issuer(cluster, job)))
     job.cta->state.finish_read({job.agent, job.clock.data()}, job.shared, job.bytes);
-}
-
-void copy_lanes(Warp& warp, LaneCopies& copies) {
-  if (copies.done) return;
-  copies.done = true;
-  ++warp.cta->matrix_epoch;
-  for (u32 m = copies.lanes; m != 0; m &= m - 1) {
-    const int l = __builtin_ctz(m);
-    std::byte* to = warp.cta->shared + copies.to[l];
-    if (copies.bytes[l] == 16) {
-      std::memcpy(to, at_address(copies.from[l]), 16);
-    } else {
-      std::memset(to, 0, copies.size);
-      if (copies.bytes[l] != 0) std::memcpy(to, at_address(copies.from[l]), copies.bytes[l]);
-    }
-  }
-}
-
-void finish_lanes(Warp& warp, const LaneCopies& copies) {
-  if (!checking(warp)) return;
-  for (u32 m = copies.lanes; m != 0; m &= m - 1) {
-    const int l = __builtin_ctz(m);
-    warp.cta->state.finish_write(warp.as_agent(l), Access::generic, copies.to[l], copies.size);
-  }
 }
 
 }  // namespace flashjit::emulator

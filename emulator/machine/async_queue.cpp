@@ -77,21 +77,12 @@ bool AsyncQueue::advance(Cluster& cluster) {
   return true;
 }
 
-void AsyncQueue::wait_bulk(Cluster& cluster, u32 agent, int upto) {
-  for (std::size_t k = 0; k < jobs_.size();) {
-    const bool due = jobs_[k].barrier_cta == nullptr && jobs_[k].agent == agent && jobs_[k].group < upto;
-    if (due)
-      run(cluster, k);
-    else
-      ++k;
-  }
-}
-
-void AsyncQueue::wait_bulk_read(Cluster& cluster, u32 agent, int upto) {
+void AsyncQueue::wait_bulk(Cluster& cluster, u32 agent, int upto, bool read_only) {
   for (std::size_t k = 0; k < jobs_.size();) {
     CopyJob& job = jobs_[k];
     const bool due = job.barrier_cta == nullptr && job.agent == agent && job.group < upto;
-    if (due && job.kind != CopyJob::Kind::bulk_store) {
+    const bool may_write_later = read_only && job.kind == CopyJob::Kind::bulk_store;
+    if (due && !may_write_later) {
       run(cluster, k);
       continue;
     }
@@ -115,8 +106,9 @@ const CopyJob* AsyncQueue::first_to(const Cta* cta) const {
 }
 
 void AsyncQueue::run(Cluster& cluster, std::size_t index) {
-  const CopyJob job = std::move(jobs_[index]);
+  CopyJob job = std::move(jobs_[index]);
   jobs_.erase(jobs_.begin() + static_cast<std::ptrdiff_t>(index));
+  if (job.kind == CopyJob::Kind::bulk_store && job.read.empty()) read_source(cluster, job);
   perform(cluster, job);
 }
 

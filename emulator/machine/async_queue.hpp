@@ -42,7 +42,7 @@ struct CopyJob {
   Reduction reduction = Reduction::none;
   Element element = Element::f32;
   std::vector<u32> clock;       // of the issuing warp
-  std::vector<std::byte> read;  // what a bulk_store has read, where it has yet to write it
+  std::vector<std::byte> read;  // what a bulk_store has read, and is to write
 };
 
 // The lanes of one cp.async.
@@ -73,10 +73,9 @@ class AsyncQueue {
   void step(Cluster& cluster);
   // Nobody can run: something must happen. False if nothing is left.
   bool advance(Cluster& cluster);
-  // cp.async.bulk.wait_group: runs the stores of the agent's groups before `upto`.
-  void wait_bulk(Cluster& cluster, u32 agent, int upto);
-  // The same with .read: bulk_stores may write later still.
-  void wait_bulk_read(Cluster& cluster, u32 agent, int upto);
+  // cp.async.bulk.wait_group: runs the stores of the agent's groups before `upto`; with .read, bulk_stores
+  // may write later still.
+  void wait_bulk(Cluster& cluster, u32 agent, int upto, bool read_only);
   [[nodiscard]] bool has_store_of(u32 agent) const;
   [[nodiscard]] const CopyJob* first_to(
       const Cta* cta) const;  // a job that will write this CTA's shared memory
@@ -91,15 +90,10 @@ class AsyncQueue {
   u32 late_quarter_ = 0;  // of the mbarriers, under Policy::partial
 };
 
-// Does what the job says; async_copy.cpp.
+// Does what the job says; async_copy.cpp. A bulk_store has been read before.
 void perform(Cluster& cluster, const CopyJob& job);
-// Half of it, for a bulk_store.
 void read_source(Cluster& cluster, CopyJob& job);
 // Checks and marks at issue: maps, bounds, shadow.
 void announce(Cluster& cluster, const CopyJob& job);
-
-// Moves the data of one cp.async, and makes it visible to the warp.
-void copy_lanes(Warp& warp, LaneCopies& copies);
-void finish_lanes(Warp& warp, const LaneCopies& copies);
 
 }  // namespace flashjit::emulator

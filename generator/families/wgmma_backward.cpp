@@ -3,15 +3,17 @@
 
 #include <algorithm>
 
-#include "generator/families/wgmma_lists.hpp"
+#include "generator/families/wgmma_backward_layout.hpp"
 #include "generator/recipe.hpp"
 #include "templates/params/backward.h"
 
 namespace flashjit {
+
+using namespace wgmma_backward;
+
 namespace {
 
-constexpr int kRowBytes = 128;  // a row of a panel of 64 columns, the period of TMA's widest swizzle
-constexpr int kThreads = 384;   // the producer's warpgroup and two that compute
+constexpr int kThreads = 384;  // the producer's warpgroup and two that compute
 constexpr int kProducerRegisters = 24;
 constexpr int kConsumerRegisters = 240;  // 24 + 2 * 240 is what 384 threads are launched with
 // With a warpgroup for dQ alone: 24 + 2 * 192 + 96 is within what 512 threads are launched with.
@@ -19,109 +21,12 @@ constexpr int kPairThreads = 512;
 constexpr int kPairConsumerRegisters = 192;
 constexpr int kPairDqRegisters = 96;
 constexpr int kPairColumns = 192;  // of one product, at the most; 256 are two
-constexpr int kDqRows = 128;       // per CTA of the kernel that owns rows of dQ
-constexpr int kDqKeys = 64;        // per step of it
-constexpr int kMostSlots = 6;      // of its ring of K and V
-constexpr int kTicketBytes = 40;   // of shared memory, for the numbers of tiles
 
 // Registers that a consumer needs beside its fragments. Found by compiling: from here on ptxas neither spills
 // nor serialises products.
 constexpr int kOtherRegisters = 28;
 constexpr int kOtherApart = 22;   // more of them for 128 queries where dQ has a pass of its own
 constexpr int kOtherOfPair = 16;  // S and P overlap, a quarter of them
-
-int panels_of(int columns) {
-  return (columns + 63) / 64;
-}
-
-// Who computes dK and dV: tile_n 128, two warpgroups that own 64 keys each; tile_n 64, one warpgroup that
-// owns dV and one that owns dK.
-bool is_split(const WgmmaBackwardSchedule& s) {
-  return s.tile_n == 64;
-}
-bool adds_dq(const WgmmaBackwardSchedule& s) {
-  return s.dq != static_cast<int>(DqWay::own_pass);
-}
-// Then dQ needs a third warpgroup, and its sums a second CTA's keys, or the L2 could not take them.
-bool is_pair(const WgmmaBackwardSchedule& s) {
-  return is_split(s) && adds_dq(s);
-}
-int ctas_per_tile(const WgmmaBackwardSchedule& s) {
-  return is_pair(s) ? 2 : 1;
-}
-// Panels of K's columns whose dQ one CTA of a pair sums up.
-int dq_panels(const Problem& problem) {
-  return (panels_of(problem.head_dim) + 1) / 2;
-}
-bool sums_dq(const WgmmaBackwardSchedule& s) {
-  return s.dq == static_cast<int>(DqWay::atomic);
-}
-bool is_ordered(const WgmmaBackwardSchedule& s) {
-  return s.dq == static_cast<int>(DqWay::ordered);
-}
-// Each tile of keys begins at other queries: then who adds to dQ after others seldom waits for them.
-bool rotates(const Problem& problem, const WgmmaBackwardSchedule& s) {
-  return adds_dq(s) && !problem.causal;
-}
-// Tiles may wait for tiles that are taken later: all of a head's have to be at work.
-bool waits_for_later(const Problem& problem, const WgmmaBackwardSchedule& s) {
-  return rotates(problem, s) || sums_dq(s);
-}
-// 80 queries do not fill the 64 rows of products: K's columns do, and what is summed up is dQ transposed.
-bool transposes_dq(const WgmmaBackwardSchedule& s) {
-  return s.tile_m == 80;
-}
-// It leaves through shared memory then, and dP is issued beside S. Under a mask that takes too many
-// registers.
-bool stages_dq(const Problem& problem, const WgmmaBackwardSchedule& s) {
-  return transposes_dq(s) && !problem.causal;
-}
-WgmmaProduct dq_product(const Problem& problem, const WgmmaBackwardSchedule& s) {
-  WgmmaProduct product{.a_transposed = true, .b_transposed = !transposes_dq(s)};
-  product.columns = transposes_dq(s)  ? s.tile_m
-                    : s.tile_m == 128 ? problem.head_dim
-                    : is_pair(s)      ? 64 * dq_panels(problem)
-                                      : 64;
-  return product;
-}
-
-// Stages of what the warpgroups of a tile of keys exchange: dS for dQ, or P, or one after the other.
-int exchange_stages(const WgmmaBackwardSchedule& s) {
-  if (is_pair(s)) return 1;
-  return adds_dq(s) || is_split(s) ? 2 : 0;
-}
-
-// As templates/parts/wgmma_backward/layout.cuh lays it out, which asserts that it fits.
-int owners_bytes(const Problem& problem, const WgmmaBackwardSchedule& s, int key_stages) {
-  const int panels = panels_of(problem.head_dim) + panels_of(problem.value_dim());
-  const int tiles = (key_stages * s.tile_n + 2 * s.tile_m) * panels * kRowBytes;
-  // A pair's CTA has a copy of the other's dS, and of its keys what dQ takes.
-  const int other = is_pair(s) ? dq_panels(problem) * s.tile_n * kRowBytes : 0;
-  const int exchange = (exchange_stages(s) + (is_pair(s) ? 1 : 0)) * s.tile_n * s.tile_m * 2;
-  const int statistics = 2 * 2 * 4 * s.tile_m;
-  const int barriers =
-      8 * (5 * key_stages + 8 + 2 * exchange_stages(s) + 2 + (adds_dq(s) ? 5 : 0) + (is_pair(s) ? 3 : 0)) +
-      kTicketBytes;
-  const int share = stages_dq(problem, s) ? 4 * s.tile_m * problem.head_dim : 0;
-  return tiles + other + exchange + share + statistics + barriers;
-}
-
-int key_stages(const Problem& problem, const WgmmaBackwardSchedule& s, const Target& target) {
-  return !is_split(s) && owners_bytes(problem, s, 2) <= target.shared_per_cta ? 2 : 1;
-}
-
-// As templates/parts/wgmma_backward/dq_layout.cuh lays it out, which asserts that it fits.
-int ring_bytes(const Problem& problem, int slots) {
-  const int qk = panels_of(problem.head_dim) * kRowBytes, v = panels_of(problem.value_dim()) * kRowBytes;
-  return kDqRows * (qk + v) + slots * (kDqKeys * std::max(qk, v) + 16) + 8 * 4 * (kDqRows / 64) +
-         kTicketBytes;
-}
-
-int ring_slots(const Problem& problem, const Target& target) {
-  int slots = kMostSlots;
-  while (slots > 3 && ring_bytes(problem, slots) > target.shared_per_cta) --slots;
-  return slots;
-}
 
 Constant number(const char* name, int value, const char* comment) {
   return {"int", name, std::to_string(value), comment};

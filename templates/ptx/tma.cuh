@@ -1,6 +1,7 @@
 // The tensor memory accelerator: boxes of a tensor to and from shared memory (PTX ISA,
 // "cp.async.bulk.tensor").
 #pragma once
+#include "ptx/bulk_group.cuh"
 
 // A CUtensorMap, made by the host; opaque here.
 struct alignas(64) TensorMap {
@@ -30,18 +31,4 @@ __device__ __forceinline__ void tma_store(const TensorMap& map, unsigned from, c
       "cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(&map),
       "r"(from), "r"(at.column), "r"(at.row), "r"(at.panel), "r"(at.head), "r"(at.batch)
       : "memory");
-}
-
-// This thread's stores so far become a group; a thread can wait for its own groups only.
-__device__ __forceinline__ void tma_store_commit() {
-  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-}
-
-// Returns once every group has read its shared memory, which may then be written again.
-__device__ __forceinline__ void tma_store_wait_read() {
-  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
-}
-
-__device__ __forceinline__ void tma_store_wait() {
-  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }

@@ -26,17 +26,17 @@ __device__ __forceinline__ void pin(float (&registers)[kCount]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(registers[i])::"memory");
 }
 
-template <int kCount>
-__device__ __forceinline__ void pin(unsigned (&registers)[kCount]) {
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(registers[i])::"memory");
-}
-
-// Only those from kFirst to before kEnd.
+// Only those from kFirst to before kEnd …
 template <int kFirst, int kEnd, int kCount>
 __device__ __forceinline__ void pin_some(unsigned (&registers)[kCount]) {
 #pragma unroll
   for (int i = kFirst; i < kEnd; ++i) asm volatile("" : "+r"(registers[i])::"memory");
+}
+
+// … or all.
+template <int kCount>
+__device__ __forceinline__ void pin(unsigned (&registers)[kCount]) {
+  pin_some<0, kCount>(registers);
 }
 
 // Describes a tile of 128-byte rows, swizzled over 1024 bytes. Its blocks of eight rows are 1024 bytes apart;

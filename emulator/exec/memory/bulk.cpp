@@ -98,14 +98,11 @@ void issue(Warp& w, const Ins& i, u32 mask) {
 void bulk_commit(Warp& w, const Ins&, u32 mask) {
   if (mask != 0) ++w.bulk_group;
 }
+template <bool kReadOnly>
 void bulk_wait(Warp& w, const Ins& i, u32 mask) {
-  if (mask != 0)
-    w.cta->cluster->queue.wait_bulk(*w.cta->cluster, w.agent, w.bulk_group - static_cast<int>(i.imm));
-}
-
-void bulk_wait_read(Warp& w, const Ins& i, u32 mask) {
-  if (mask != 0)
-    w.cta->cluster->queue.wait_bulk_read(*w.cta->cluster, w.agent, w.bulk_group - static_cast<int>(i.imm));
+  if (mask == 0) return;
+  Cluster& cluster = *w.cta->cluster;
+  cluster.queue.wait_bulk(cluster, w.agent, w.bulk_group - static_cast<int>(i.imm), kReadOnly);
 }
 
 void prepare_bulk_wait(Decoding& decoding) {
@@ -241,8 +238,8 @@ void prepare_store_async(Decoding& decoding) {
 constexpr OpClass kAsync = OpClass::async_copy;
 const Opcode kRows[] = {
     {"cp.async.bulk.commit_group", "", kAsync, bulk_commit},
-    {"cp.async.bulk.wait_group", "i", kAsync, bulk_wait, prepare_bulk_wait},
-    {"cp.async.bulk.wait_group.read", "i", kAsync, bulk_wait_read, prepare_bulk_wait},
+    {"cp.async.bulk.wait_group", "i", kAsync, bulk_wait<false>, prepare_bulk_wait},
+    {"cp.async.bulk.wait_group.read", "i", kAsync, bulk_wait<true>, prepare_bulk_wait},
     {"cp.async.bulk.tensor.(1d|2d|3d|4d|5d).(shared::cluster|shared::cta).global.tile?.mbarrier::complete_tx:"
      ":bytes."
      "multicast::cluster?.L2::cache_hint?",

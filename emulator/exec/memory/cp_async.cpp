@@ -4,6 +4,31 @@
 namespace flashjit::emulator::portable {
 namespace {
 
+// Moves the data, and makes it visible to the warp.
+void copy_lanes(Warp& warp, LaneCopies& copies) {
+  if (copies.done) return;
+  copies.done = true;
+  ++warp.cta->matrix_epoch;
+  for (u32 m = copies.lanes; m != 0; m &= m - 1) {
+    const int l = __builtin_ctz(m);
+    std::byte* to = warp.cta->shared + copies.to[l];
+    if (copies.bytes[l] == 16) {
+      std::memcpy(to, at_address(copies.from[l]), 16);
+    } else {
+      std::memset(to, 0, copies.size);
+      if (copies.bytes[l] != 0) std::memcpy(to, at_address(copies.from[l]), copies.bytes[l]);
+    }
+  }
+}
+
+void finish_lanes(Warp& warp, const LaneCopies& copies) {
+  if (!checking(warp)) return;
+  for (u32 m = copies.lanes; m != 0; m &= m - 1) {
+    const int l = __builtin_ctz(m);
+    warp.cta->state.finish_write(warp.as_agent(l), Access::generic, copies.to[l], copies.size);
+  }
+}
+
 // Ins::x bytes; s[0] shared address with `imm`, s[1] global address with offset k in Ins::rejoin; s[2] bytes
 // to copy, or a predicate that says to copy none (y: 1 a size is given, 2 a predicate).
 void copy(Warp& w, const Ins& i, u32 mask) {

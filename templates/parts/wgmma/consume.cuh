@@ -49,6 +49,6 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
   if (consumer.warpgroup == 0) consumer.take_turn();  // takes the last arrival
                                                       /*%/ping_pong%*/
   /*%^o_through_q%*/
-  if (threadIdx.x % 128 == 0) tma_store_wait();
+  if (threadIdx.x % 128 == 0) bulk_wait();
   /*%/o_through_q%*/
 }

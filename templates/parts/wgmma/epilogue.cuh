@@ -60,7 +60,7 @@ __device__ __forceinline__ void store_output(const Consumer& consumer, const Til
 #pragma unroll
   for (int first_panel = 0; first_panel < kPanelsV; first_panel += kPassPanels) {
     /*%^o_through_q%*/
-    if (leader) tma_store_wait_read();
+    if (leader) bulk_wait_read();
     named_barrier_sync(barrier, 128);
 /*%/o_through_q%*/
 #pragma unroll
@@ -78,12 +78,12 @@ __device__ __forceinline__ void store_output(const Consumer& consumer, const Til
         tma_store(map_o, staged + panel * 64 * kRowBytes,
                   rows_at(first_panel + panel, tile.row + 64 * consumer.warpgroup, tile, p));
       }
-      tma_store_commit();
+      bulk_commit();
     }
   }
   /*%#o_through_q%*/
   if (leader) {
-    tma_store_wait_read();
+    bulk_wait_read();
     mbarrier_arrive(consumer.shared + kQEmpty + 8 * consumer.warpgroup);
   }
   /*%/o_through_q%*/

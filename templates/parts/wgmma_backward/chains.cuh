@@ -20,10 +20,11 @@ __device__ __forceinline__ void issue_scores(float (&s)[kScoreColumns / 2], unsi
 }
 
 // d += fragments a, 16 columns each, times the rows of a tile whose panels have kRows; of fragments kFirst to
-// before kEnd.
-template <int kRows, int kFirst = 0, int kEnd = kRows / 16>
-__device__ __forceinline__ void issue_gradient_qk(float (&d)[kHeadDim / 2], unsigned (&a)[kRows / 4],
-                                                  unsigned tile) {
+// before kEnd. The columns of d take kParts of the product.
+template <void (*kProduct)(float*, const unsigned*, unsigned long long), int kParts, int kRows, int kFirst,
+          int kEnd, int kCount>
+__device__ __forceinline__ void issue_gradient(float (&d)[kCount], unsigned (&a)[kRows / 4], unsigned tile) {
+  constexpr int kPartBytes = (2 * kCount + 63) / 64 / kParts * kRows * kRowBytes;
   const unsigned long long b = wgmma_descriptor(tile, kRows * kRowBytes);
   if (kFirst == 0) pin(d);
   pin_some<4 * kFirst, 4 * kEnd>(a);
@@ -31,31 +32,23 @@ __device__ __forceinline__ void issue_gradient_qk(float (&d)[kHeadDim / 2], unsi
 #pragma unroll
   for (int i = kFirst; i < kEnd; ++i) {
 #pragma unroll
-    for (int part = 0; part < kPartsQk; ++part) {
-      wgmma_gradient_qk(d + part * (kHeadDim / kPartsQk / 2), a + 4 * i,
-                        b + i * kSixteenRows + part * (kPanelsQk / kPartsQk) * (kRows * kRowBytes / 16));
+    for (int part = 0; part < kParts; ++part) {
+      kProduct(d + part * (kCount / kParts), a + 4 * i, b + i * kSixteenRows + part * (kPartBytes / 16));
     }
   }
   wgmma_commit();
 }
 
+template <int kRows, int kFirst = 0, int kEnd = kRows / 16>
+__device__ __forceinline__ void issue_gradient_qk(float (&d)[kHeadDim / 2], unsigned (&a)[kRows / 4],
+                                                  unsigned tile) {
+  issue_gradient<wgmma_gradient_qk, kPartsQk, kRows, kFirst, kEnd>(d, a, tile);
+}
 /*%#dv%*/
 template <int kRows, int kFirst = 0, int kEnd = kRows / 16>
 __device__ __forceinline__ void issue_gradient_v(float (&d)[kHeadDimV / 2], unsigned (&a)[kRows / 4],
                                                  unsigned tile) {
-  const unsigned long long b = wgmma_descriptor(tile, kRows * kRowBytes);
-  if (kFirst == 0) pin(d);
-  pin_some<4 * kFirst, 4 * kEnd>(a);
-  wgmma_fence();
-#pragma unroll
-  for (int i = kFirst; i < kEnd; ++i) {
-#pragma unroll
-    for (int part = 0; part < kPartsV; ++part) {
-      wgmma_gradient_v(d + part * (kHeadDimV / kPartsV / 2), a + 4 * i,
-                       b + i * kSixteenRows + part * (kPanelsV / kPartsV) * (kRows * kRowBytes / 16));
-    }
-  }
-  wgmma_commit();
+  issue_gradient<wgmma_gradient_v, kPartsV, kRows, kFirst, kEnd>(d, a, tile);
 }
 /*%/dv%*/
 

@@ -200,7 +200,7 @@ struct QueryOwner {
     named_barrier_sync(1 + warpgroup, 128);
     if (threadIdx.x % 128 == 0) {
       store_tile<kPanelsQk, kBoxPanelsQk, 64>(map_dq, staged, first_row, tile.head, tile.batch);
-      tma_store_wait_read();
+      bulk_wait_read();
       mbarrier_arrive(shared + kQEmpty + 8 * warpgroup);
     }
   }

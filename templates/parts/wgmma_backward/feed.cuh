@@ -36,12 +36,8 @@ struct FeedVDo {
 __device__ __forceinline__ void load_other_keys(const TensorMap& map, unsigned barrier, const KeyTile& tile,
                                                 unsigned shared) {
   const int rank = cluster_rank();
-#pragma unroll
-  for (int panel = 0; panel < kDqPanels; ++panel) {
-    tma_load(shared + kOtherK + panel * kTileN * kRowBytes, map, barrier,
-             box_at<1>(rank * kDqPanels + panel, tile.key + (rank == 0 ? kTileN : -kTileN), tile.head_kv,
-                       tile.batch));
-  }
+  load_tile<kDqPanels, 1, kTileN>(shared + kOtherK, map, barrier, tile.key + (rank == 0 ? kTileN : -kTileN),
+                                  tile.head_kv, tile.batch, rank * kDqPanels);
 }
 /*%/pair%*/
 
@@ -127,7 +123,7 @@ __device__ __forceinline__ void send_gradients(const TensorMap& map_dk, const Te
     // dK was staged after the tile's last addition to dQ.
     note_tile_added(tile.batch * p.heads_kv + tile.head_kv, p);
     /*%/dq%*/
-    tma_store_wait_read();
+    bulk_wait_read();
     mbarrier_arrive(shared + kKeysEmpty + 8 * stage);
   }
 }

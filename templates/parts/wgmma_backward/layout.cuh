@@ -32,7 +32,7 @@ constexpr int kRowStatistics = 4 * kTileM;     // bytes: a float a query
 constexpr int kDsBytes = kTileN * kTileM * 2;  // of dS, or P, of a step
 /*%#pair%*/
 // For dQ, of which this CTA has half the panels: the other's keys, and their dS.
-constexpr int kDqPanels = (kPanelsQk + 1) / 2;
+constexpr int kDqPanels = kDqN / 64;
 constexpr int kOtherKBytes = kDqPanels * kTileN * kRowBytes;
 constexpr int kOtherDsBytes = kDsBytes;
 /*%/pair%*/

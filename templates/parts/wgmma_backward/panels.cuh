@@ -47,13 +47,15 @@ __device__ __forceinline__ BoxOrigin box_at(int panel, int row, int head, int ba
   return kBoxPanels == 1 ? BoxOrigin{64 * panel, row, 0, head, batch} : BoxOrigin{0, row, panel, head, batch};
 }
 
-// All panels of kRows rows; the caller has told the barrier how many bytes to expect.
+// Panels of kRows rows, all or those from first_panel on; the caller has told the barrier how many bytes to
+// expect.
 template <int kPanels, int kBoxPanels, int kRows>
 __device__ __forceinline__ void load_tile(unsigned to, const TensorMap& map, unsigned barrier, int row,
-                                          int head, int batch) {
+                                          int head, int batch, int first_panel = 0) {
 #pragma unroll
   for (int panel = 0; panel < kPanels; panel += kBoxPanels) {
-    tma_load(to + panel * kRows * kRowBytes, map, barrier, box_at<kBoxPanels>(panel, row, head, batch));
+    tma_load(to + panel * kRows * kRowBytes, map, barrier,
+             box_at<kBoxPanels>(first_panel + panel, row, head, batch));
   }
 }
 
@@ -64,7 +66,7 @@ __device__ __forceinline__ void store_tile(const TensorMap& map, unsigned from, 
   for (int panel = 0; panel < kPanels; panel += kBoxPanels) {
     tma_store(map, from + panel * kRows * kRowBytes, box_at<kBoxPanels>(panel, row, head, batch));
   }
-  tma_store_commit();
+  bulk_commit();
 }
 
 // Bytes from the start of a tile to this lane's 16 bytes of the first 16 columns of 64 rows, for stmatrix of

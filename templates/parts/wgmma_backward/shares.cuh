@@ -43,24 +43,15 @@ __device__ __forceinline__ void leave_share(const float (&dq)[kDqN / 2], unsigne
 // For one thread: tells the consumers at each step of a tile how its share leaves, once it may.
 __device__ __forceinline__ void order_shares(const KeyTile& tile, int& step, const BackwardParams& p,
                                              unsigned shared) {
-  Turn turn(tile, p);
-  int head = tile.batch * p.heads + tile.head_kv * p.group;
-  int m = tile.starts_at();
-#pragma unroll 1
-  for (int left = tile.steps(p); left > 0; --left, ++step) {
-    int* const shares = shares_left(head, m, p);
-    wait_for_turn(shares, turn);
-    store_shared(shared + kStores + 4 * (step & 1), static_cast<unsigned>(turn.number == 0));
+  take_turns(tile, step, p, [&](int* shares, int, int, bool first) {
+    store_shared(shared + kStores + 4 * (step & 1), static_cast<unsigned>(first));
     mbarrier_arrive(shared + kMayAdd + 8 * (step & 1));
     mbarrier_wait(shared + kAdded + 8 * (step & 1), step >> 1 & 1);
     /*%#dq_turns%*/
     add_release(shares, 1);
     /*%/dq_turns%*/
     /*%^dq_turns%*/
-    if (turn.number == 0) add_release(shares, 1);
+    if (first) add_release(shares, 1);
     /*%/dq_turns%*/
-    const bool next_head = tile.advance(m);
-    if (next_head) ++head;
-    turn.move_to(m, next_head, tile, p);
-  }
+  });
 }

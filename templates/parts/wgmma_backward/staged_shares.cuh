@@ -27,12 +27,7 @@ __device__ __forceinline__ void stage_share(const float (&dq)[kDqN / 2], int war
 // For one thread: all shares of a tile. It returns when all have been added.
 __device__ __forceinline__ void send_shares(const KeyTile& tile, int& step, const BackwardParams& p,
                                             unsigned shared) {
-  Turn turn(tile, p);
-  int head = tile.batch * p.heads + tile.head_kv * p.group;
-  int m = tile.starts_at();
-#pragma unroll 1
-  for (int left = tile.steps(p); left > 0; --left, ++step) {
-    wait_for_turn(shares_left(head, m, p), turn);
+  take_turns(tile, step, p, [&](int*, int head, int m, bool first) {
     // What was stored by another multiprocessor's copy is what this one's adds to.
     fence_async_global();
 #pragma unroll
@@ -42,7 +37,7 @@ __device__ __forceinline__ void send_shares(const KeyTile& tile, int& step, cons
       const unsigned row = head * anew(p.padded_q) + m * kTileM;
       float* sums = p.dq_sum + row * 1ull * kHeadDim + warpgroup * (kShareBytes / 4);
       mbarrier_wait(shared + kShareStaged + 8 * warpgroup, step & 1);
-      if (turn.number == 0) {
+      if (first) {
         bulk_store(sums, share, kShareBytes);
       } else {
         bulk_add(sums, share, kShareBytes);
@@ -51,19 +46,16 @@ __device__ __forceinline__ void send_shares(const KeyTile& tile, int& step, cons
     }
     bulk_wait_read<1>();
     mbarrier_arrive(shared + kShareSent);
-    bulk_wait_read<0>();
+    bulk_wait_read();
     mbarrier_arrive(shared + kShareSent + 8);
     /*%^dq_turns%*/
-    if (turn.number == 0) {
+    if (first) {
       /*%/dq_turns%*/
       bulk_wait();
       add_release(shares_left(head, m, p), 1);
       /*%^dq_turns%*/
     }
     /*%/dq_turns%*/
-    const bool next_head = tile.advance(m);
-    if (next_head) ++head;
-    turn.move_to(m, next_head, tile, p);
-  }
+  });
   bulk_wait();
 }

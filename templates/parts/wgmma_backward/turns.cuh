@@ -64,3 +64,22 @@ __device__ __forceinline__ void wait_for_turn(const int* shares, const Turn& tur
     while (load_acquire(shares) < awaited) continue;
   }
 }
+
+// For one thread: work(shares, head, m, first) at each step of a tile, once it is the tile's turn; `first`
+// says that nobody's share has left before.
+template <class Work>
+__device__ __forceinline__ void take_turns(const KeyTile& tile, int& step, const BackwardParams& p,
+                                           const Work& work) {
+  Turn turn(tile, p);
+  int head = tile.batch * p.heads + tile.head_kv * p.group;
+  int m = tile.starts_at();
+#pragma unroll 1
+  for (int left = tile.steps(p); left > 0; --left, ++step) {
+    int* const shares = shares_left(head, m, p);
+    wait_for_turn(shares, turn);
+    work(shares, head, m, turn.number == 0);
+    const bool next_head = tile.advance(m);
+    if (next_head) ++head;
+    turn.move_to(m, next_head, tile, p);
+  }
+}

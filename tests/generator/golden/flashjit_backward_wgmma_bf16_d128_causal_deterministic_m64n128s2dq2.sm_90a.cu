@@ -138,6 +138,25 @@ __device__ __forceinline__ void stmatrix(unsigned address, unsigned a, unsigned 
 // The tensor memory accelerator: boxes of a tensor to and from shared memory (PTX ISA,
 // "cp.async.bulk.tensor").
 
+// Groups of bulk copies out of shared memory, TMA's among them (PTX ISA, "cp.async.bulk.commit_group").
+
+// What this thread has started so far becomes a group; a thread can wait for its own groups only.
+__device__ __forceinline__ void bulk_commit() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+// Returns once all groups but the last kInFlight have read their shared memory, which may then be written
+// again …
+template <int kInFlight = 0>
+__device__ __forceinline__ void bulk_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kInFlight) : "memory");
+}
+
+// … or all groups have written.
+__device__ __forceinline__ void bulk_wait() {
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
 // A CUtensorMap, made by the host; opaque here.
 struct alignas(64) TensorMap {
   unsigned long long opaque[16];
@@ -166,20 +185,6 @@ __device__ __forceinline__ void tma_store(const TensorMap& map, unsigned from, c
       "cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(&map),
       "r"(from), "r"(at.column), "r"(at.row), "r"(at.panel), "r"(at.head), "r"(at.batch)
       : "memory");
-}
-
-// This thread's stores so far become a group; a thread can wait for its own groups only.
-__device__ __forceinline__ void tma_store_commit() {
-  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-}
-
-// Returns once every group has read its shared memory, which may then be written again.
-__device__ __forceinline__ void tma_store_wait_read() {
-  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
-}
-
-__device__ __forceinline__ void tma_store_wait() {
-  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
 constexpr int kRowBytes = 128;  // 64 columns of 16 bits
@@ -214,13 +219,15 @@ __device__ __forceinline__ BoxOrigin box_at(int panel, int row, int head, int ba
   return kBoxPanels == 1 ? BoxOrigin{64 * panel, row, 0, head, batch} : BoxOrigin{0, row, panel, head, batch};
 }
 
-// All panels of kRows rows; the caller has told the barrier how many bytes to expect.
+// Panels of kRows rows, all or those from first_panel on; the caller has told the barrier how many bytes to
+// expect.
 template <int kPanels, int kBoxPanels, int kRows>
 __device__ __forceinline__ void load_tile(unsigned to, const TensorMap& map, unsigned barrier, int row,
-                                          int head, int batch) {
+                                          int head, int batch, int first_panel = 0) {
 #pragma unroll
   for (int panel = 0; panel < kPanels; panel += kBoxPanels) {
-    tma_load(to + panel * kRows * kRowBytes, map, barrier, box_at<kBoxPanels>(panel, row, head, batch));
+    tma_load(to + panel * kRows * kRowBytes, map, barrier,
+             box_at<kBoxPanels>(first_panel + panel, row, head, batch));
   }
 }
 
@@ -231,7 +238,7 @@ __device__ __forceinline__ void store_tile(const TensorMap& map, unsigned from, 
   for (int panel = 0; panel < kPanels; panel += kBoxPanels) {
     tma_store(map, from + panel * kRows * kRowBytes, box_at<kBoxPanels>(panel, row, head, batch));
   }
-  tma_store_commit();
+  bulk_commit();
 }
 
 // Bytes from the start of a tile to this lane's 16 bytes of the first 16 columns of 64 rows, for stmatrix of
@@ -526,6 +533,25 @@ __device__ __forceinline__ void wait_for_turn(const int* shares, const Turn& tur
   }
 }
 
+// For one thread: work(shares, head, m, first) at each step of a tile, once it is the tile's turn; `first`
+// says that nobody's share has left before.
+template <class Work>
+__device__ __forceinline__ void take_turns(const KeyTile& tile, int& step, const BackwardParams& p,
+                                           const Work& work) {
+  Turn turn(tile, p);
+  int head = tile.batch * p.heads + tile.head_kv * p.group;
+  int m = tile.starts_at();
+#pragma unroll 1
+  for (int left = tile.steps(p); left > 0; --left, ++step) {
+    int* const shares = shares_left(head, m, p);
+    wait_for_turn(shares, turn);
+    work(shares, head, m, turn.number == 0);
+    const bool next_head = tile.advance(m);
+    if (next_head) ++head;
+    turn.move_to(m, next_head, tile, p);
+  }
+}
+
 // Additions in global memory that return nothing (PTX ISA, "red"; vectors: sm_90 and later).
 
 // Four neighbouring sums, aligned to 16 bytes; each is added atomically.
@@ -566,21 +592,12 @@ __device__ __forceinline__ void leave_share(const float (&dq)[kDqN / 2], unsigne
 // For one thread: tells the consumers at each step of a tile how its share leaves, once it may.
 __device__ __forceinline__ void order_shares(const KeyTile& tile, int& step, const BackwardParams& p,
                                              unsigned shared) {
-  Turn turn(tile, p);
-  int head = tile.batch * p.heads + tile.head_kv * p.group;
-  int m = tile.starts_at();
-#pragma unroll 1
-  for (int left = tile.steps(p); left > 0; --left, ++step) {
-    int* const shares = shares_left(head, m, p);
-    wait_for_turn(shares, turn);
-    store_shared(shared + kStores + 4 * (step & 1), static_cast<unsigned>(turn.number == 0));
+  take_turns(tile, step, p, [&](int* shares, int, int, bool first) {
+    store_shared(shared + kStores + 4 * (step & 1), static_cast<unsigned>(first));
     mbarrier_arrive(shared + kMayAdd + 8 * (step & 1));
     mbarrier_wait(shared + kAdded + 8 * (step & 1), step >> 1 & 1);
     add_release(shares, 1);
-    const bool next_head = tile.advance(m);
-    if (next_head) ++head;
-    turn.move_to(m, next_head, tile, p);
-  }
+  });
 }
 
 // dQ from the fp32 sums of its shares, in the kernel that adds them. The tile of keys that starts at a step's
@@ -775,7 +792,7 @@ __device__ __forceinline__ void send_gradients(const TensorMap& map_dk, const Te
                                                 tile.batch);
     // dK was staged after the tile's last addition to dQ.
     note_tile_added(tile.batch * p.heads_kv + tile.head_kv, p);
-    tma_store_wait_read();
+    bulk_wait_read();
     mbarrier_arrive(shared + kKeysEmpty + 8 * stage);
   }
 }
@@ -1026,17 +1043,17 @@ __device__ __forceinline__ void pin(float (&registers)[kCount]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(registers[i])::"memory");
 }
 
-template <int kCount>
-__device__ __forceinline__ void pin(unsigned (&registers)[kCount]) {
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(registers[i])::"memory");
-}
-
-// Only those from kFirst to before kEnd.
+// Only those from kFirst to before kEnd …
 template <int kFirst, int kEnd, int kCount>
 __device__ __forceinline__ void pin_some(unsigned (&registers)[kCount]) {
 #pragma unroll
   for (int i = kFirst; i < kEnd; ++i) asm volatile("" : "+r"(registers[i])::"memory");
+}
+
+// … or all.
+template <int kCount>
+__device__ __forceinline__ void pin(unsigned (&registers)[kCount]) {
+  pin_some<0, kCount>(registers);
 }
 
 // Describes a tile of 128-byte rows, swizzled over 1024 bytes. Its blocks of eight rows are 1024 bytes apart;
@@ -1065,10 +1082,11 @@ __device__ __forceinline__ void issue_scores(float (&s)[kScoreColumns / 2], unsi
 }
 
 // d += fragments a, 16 columns each, times the rows of a tile whose panels have kRows; of fragments kFirst to
-// before kEnd.
-template <int kRows, int kFirst = 0, int kEnd = kRows / 16>
-__device__ __forceinline__ void issue_gradient_qk(float (&d)[kHeadDim / 2], unsigned (&a)[kRows / 4],
-                                                  unsigned tile) {
+// before kEnd. The columns of d take kParts of the product.
+template <void (*kProduct)(float*, const unsigned*, unsigned long long), int kParts, int kRows, int kFirst,
+          int kEnd, int kCount>
+__device__ __forceinline__ void issue_gradient(float (&d)[kCount], unsigned (&a)[kRows / 4], unsigned tile) {
+  constexpr int kPartBytes = (2 * kCount + 63) / 64 / kParts * kRows * kRowBytes;
   const unsigned long long b = wgmma_descriptor(tile, kRows * kRowBytes);
   if (kFirst == 0) pin(d);
   pin_some<4 * kFirst, 4 * kEnd>(a);
@@ -1076,30 +1094,22 @@ __device__ __forceinline__ void issue_gradient_qk(float (&d)[kHeadDim / 2], unsi
 #pragma unroll
   for (int i = kFirst; i < kEnd; ++i) {
 #pragma unroll
-    for (int part = 0; part < kPartsQk; ++part) {
-      wgmma_gradient_qk(d + part * (kHeadDim / kPartsQk / 2), a + 4 * i,
-                        b + i * kSixteenRows + part * (kPanelsQk / kPartsQk) * (kRows * kRowBytes / 16));
+    for (int part = 0; part < kParts; ++part) {
+      kProduct(d + part * (kCount / kParts), a + 4 * i, b + i * kSixteenRows + part * (kPartBytes / 16));
     }
   }
   wgmma_commit();
 }
 
 template <int kRows, int kFirst = 0, int kEnd = kRows / 16>
+__device__ __forceinline__ void issue_gradient_qk(float (&d)[kHeadDim / 2], unsigned (&a)[kRows / 4],
+                                                  unsigned tile) {
+  issue_gradient<wgmma_gradient_qk, kPartsQk, kRows, kFirst, kEnd>(d, a, tile);
+}
+template <int kRows, int kFirst = 0, int kEnd = kRows / 16>
 __device__ __forceinline__ void issue_gradient_v(float (&d)[kHeadDimV / 2], unsigned (&a)[kRows / 4],
                                                  unsigned tile) {
-  const unsigned long long b = wgmma_descriptor(tile, kRows * kRowBytes);
-  if (kFirst == 0) pin(d);
-  pin_some<4 * kFirst, 4 * kEnd>(a);
-  wgmma_fence();
-#pragma unroll
-  for (int i = kFirst; i < kEnd; ++i) {
-#pragma unroll
-    for (int part = 0; part < kPartsV; ++part) {
-      wgmma_gradient_v(d + part * (kHeadDimV / kPartsV / 2), a + 4 * i,
-                       b + i * kSixteenRows + part * (kPanelsV / kPartsV) * (kRows * kRowBytes / 16));
-    }
-  }
-  wgmma_commit();
+  issue_gradient<wgmma_gradient_v, kPartsV, kRows, kFirst, kEnd>(d, a, tile);
 }
 
 // ptxas would wait for every product at once (its warning C7515) where accumulators begin as plain zeros.

@@ -97,6 +97,25 @@ __device__ __forceinline__ void mbarrier_wait(unsigned barrier, int parity) {
 // The tensor memory accelerator: boxes of a tensor to and from shared memory (PTX ISA,
 // "cp.async.bulk.tensor").
 
+// Groups of bulk copies out of shared memory, TMA's among them (PTX ISA, "cp.async.bulk.commit_group").
+
+// What this thread has started so far becomes a group; a thread can wait for its own groups only.
+__device__ __forceinline__ void bulk_commit() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+// Returns once all groups but the last kInFlight have read their shared memory, which may then be written
+// again …
+template <int kInFlight = 0>
+__device__ __forceinline__ void bulk_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kInFlight) : "memory");
+}
+
+// … or all groups have written.
+__device__ __forceinline__ void bulk_wait() {
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
 // A CUtensorMap, made by the host; opaque here.
 struct alignas(64) TensorMap {
   unsigned long long opaque[16];
@@ -125,20 +144,6 @@ __device__ __forceinline__ void tma_store(const TensorMap& map, unsigned from, c
       "cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(&map),
       "r"(from), "r"(at.column), "r"(at.row), "r"(at.panel), "r"(at.head), "r"(at.batch)
       : "memory");
-}
-
-// This thread's stores so far become a group; a thread can wait for its own groups only.
-__device__ __forceinline__ void tma_store_commit() {
-  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-}
-
-// Returns once every group has read its shared memory, which may then be written again.
-__device__ __forceinline__ void tma_store_wait_read() {
-  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
-}
-
-__device__ __forceinline__ void tma_store_wait() {
-  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
 constexpr int kRowBytes = 128;  // 64 columns of 16 bits
@@ -679,17 +684,17 @@ __device__ __forceinline__ void pin(float (&registers)[kCount]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(registers[i])::"memory");
 }
 
-template <int kCount>
-__device__ __forceinline__ void pin(unsigned (&registers)[kCount]) {
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(registers[i])::"memory");
-}
-
-// Only those from kFirst to before kEnd.
+// Only those from kFirst to before kEnd …
 template <int kFirst, int kEnd, int kCount>
 __device__ __forceinline__ void pin_some(unsigned (&registers)[kCount]) {
 #pragma unroll
   for (int i = kFirst; i < kEnd; ++i) asm volatile("" : "+r"(registers[i])::"memory");
+}
+
+// … or all.
+template <int kCount>
+__device__ __forceinline__ void pin(unsigned (&registers)[kCount]) {
+  pin_some<0, kCount>(registers);
 }
 
 // Describes a tile of 128-byte rows, swizzled over 1024 bytes. Its blocks of eight rows are 1024 bytes apart;
@@ -984,7 +989,7 @@ __device__ __forceinline__ void store_output(const Consumer& consumer, const Til
   const bool leader = threadIdx.x % 128 == 0;
 #pragma unroll
   for (int first_panel = 0; first_panel < kPanelsV; first_panel += kPassPanels) {
-    if (leader) tma_store_wait_read();
+    if (leader) bulk_wait_read();
     named_barrier_sync(barrier, 128);
 #pragma unroll
     for (int step = 0; step < 4 * kPassPanels; ++step) {
@@ -1001,7 +1006,7 @@ __device__ __forceinline__ void store_output(const Consumer& consumer, const Til
         tma_store(map_o, staged + panel * 64 * kRowBytes,
                   rows_at(first_panel + panel, tile.row + 64 * consumer.warpgroup, tile, p));
       }
-      tma_store_commit();
+      bulk_commit();
     }
   }
 }
@@ -1062,7 +1067,7 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
     finish(consumer, tile, map_o, p);
   }
   if (consumer.warpgroup == 0) consumer.take_turn();  // takes the last arrival
-  if (threadIdx.x % 128 == 0) tma_store_wait();
+  if (threadIdx.x % 128 == 0) bulk_wait();
 }
 
 // The producer: one thread keeps Q, K and V coming, in the order in which the consumers ask for them.
