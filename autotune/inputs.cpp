@@ -15,9 +15,6 @@
 namespace flashjit::autotune {
 namespace {
 
-constexpr std::array kKinds = {InputKind::normal, InputKind::peaky, InputKind::growing, InputKind::late_giant,
-                               InputKind::tiny};
-
 // SplitMix64's output function (Steele, Lea, Flood 2014) over a Weyl sequence: a good hash of a counter.
 std::uint64_t hash(std::uint64_t seed, std::uint64_t counter) {
   std::uint64_t z = seed + (counter + 1) * 0x9e3779b97f4a7c15u;
@@ -110,6 +107,8 @@ const char* to_string(InputKind kind) {
       return "growing";
     case InputKind::late_giant:
       return "late-giant";
+    case InputKind::crowd:
+      return "crowd";
     case InputKind::tiny:
       return "tiny";
   }
@@ -117,11 +116,12 @@ const char* to_string(InputKind kind) {
 }
 
 InputKind parse_input_kind(const std::string& text) {
-  for (const InputKind kind : kKinds) {
+  for (const InputKind kind : kInputKinds) {
     if (text == to_string(kind)) return kind;
   }
-  throw Error(ErrorCode::invalid_argument,
-              fmt::format("inputs is \"{}\", may be normal, peaky, growing, late-giant or tiny", text));
+  throw Error(
+      ErrorCode::invalid_argument,
+      fmt::format("inputs is \"{}\", may be normal, peaky, growing, late-giant, crowd or tiny", text));
 }
 
 HostTensor poisoned(DType dtype, int batch, int rows, int heads, int dim, const Strides& strides) {
@@ -149,6 +149,8 @@ Inputs make_inputs(const Problem& problem, const Shape& shape, InputKind kind, s
       case InputKind::growing:
       case InputKind::late_giant:
         return x == 0 ? direction : z;
+      case InputKind::crowd:
+        return x == 0 ? direction : 0;
       case InputKind::tiny:
         return z * 0x1p-10f;
       case InputKind::normal:
@@ -162,9 +164,13 @@ Inputs make_inputs(const Problem& problem, const Shape& shape, InputKind kind, s
     if (kind == InputKind::growing)
       return 40.0f * static_cast<float>(row) / static_cast<float>(shape.seqlen_k);
     if (kind == InputKind::late_giant) return row == giant ? 60.0f : 0.0f;
+    if (kind == InputKind::crowd) return row == giant ? 14.0f : row < giant ? 7.4140625f : 0.0f;
     return z;
   };
-  const auto v = [=](float z, int, int) { return kind == InputKind::tiny ? z * 0x1p-10f : z; };
+  const auto v = [=](float z, int, int) {
+    if (kind == InputKind::crowd) return 1 + z / 8;  // what equal weights lose in rounding adds up
+    return kind == InputKind::tiny ? z * 0x1p-10f : z;
+  };
   const std::uint64_t stream = hash(seed, 0);
   Inputs inputs;
   inputs.q =

@@ -1,6 +1,7 @@
 // Random tensors for tests, tuning and benchmarks: the same numbers everywhere for the same seed.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -18,8 +19,11 @@ enum class InputKind {
   peaky,       // q is six times larger: each row attends to few keys
   growing,     // scores rise steadily with the key, by 40 in all: the running maximum never rests
   late_giant,  // one key near the end outweighs all before it by 60
+  crowd,       // a key near the end outweighs each before it 725 times, and many of them outweigh it
   tiny,        // everything is scaled by 2^-10: softmax is almost uniform
 };
+inline constexpr std::array kInputKinds = {InputKind::normal,     InputKind::peaky, InputKind::growing,
+                                           InputKind::late_giant, InputKind::crowd, InputKind::tiny};
 const char* to_string(InputKind kind);
 InputKind parse_input_kind(const std::string& text);  // throws Error{invalid_argument}
 

@@ -14,10 +14,18 @@ constexpr int kRowBytes = 128;
 // Recomputing scores (optimistic) needs registers, which P gives up where it has its own.
 constexpr int kRecomputeRegisters = 12;
 
-// log2 of what a shift that scores have outgrown is moved above them. bf16 has fp32's exponents, so that P is
-// as good at 2^-40 as at 1; fp16 keeps its 11 bits down to 2^-14.
-constexpr int kBf16Headroom = 40;
-constexpr int kFp16Headroom = 8;
+// How long a shift stays: until a thread's exponentials of a block sum up to `largest`; then it moves so that
+// the largest is 2^-headroom. bf16 has fp32's exponents: P is as good at 2^-40 as at 1. fp16 loses bits below
+// 2^-14, which shows where many small keys follow a large one: all of its room is at the top.
+struct Room {
+  std::string largest;
+  int headroom = 0;
+};
+
+Room room_of_shift(const Problem& problem, const WgmmaSchedule& schedule) {
+  if (problem.dtype == DType::bf16) return {fmt::format("0x1p{}f", schedule.lazy), 40};
+  return {"65504.0f", 0};
+}
 
 int panels_of(int columns) {
   return (columns + kPanelColumns - 1) / kPanelColumns;
@@ -174,15 +182,13 @@ std::vector<Constant> constants(const Problem& problem, const WgmmaSchedule& sch
         {"float", "kLazy", std::to_string(schedule.lazy), "log2 of the growth that a shift tolerates"});
   }
   if (schedule.optimistic == 1) {
-    const auto power = [](const char* name, int exponent, const char* comment) {
-      return Constant{"float", name, fmt::format("0x1p{}f", exponent), comment};
-    };
-    const int headroom = problem.dtype == DType::bf16 ? kBf16Headroom : kFp16Headroom;
-    list.push_back(power("kLargestSum", schedule.lazy,
-                         "of a thread's exponentials in a block, up to which a shift stays"));
-    list.push_back(power("kLostSum", 126 - headroom, "of them, above which scores are computed again"));
-    list.push_back(
-        number("kHeadroom", headroom, "log2 of what a shift that moves comes to lie above scores"));
+    const Room room = room_of_shift(problem, schedule);
+    list.push_back({"float", "kLargestSum", room.largest,
+                    "of a thread's exponentials in a block, up to which a shift stays"});
+    list.push_back({"float", "kLostSum", fmt::format("0x1p{}f", 126 - room.headroom),
+                    "of them, above which scores are computed again"});
+    list.push_back({"float", "kPeak", fmt::format("0x1p{}f", -room.headroom),
+                    "what the largest becomes when a shift moves"});
   }
   return list;
 }

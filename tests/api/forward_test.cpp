@@ -77,7 +77,7 @@ TEST_CASE("inputs that hurt, and a scale of one's own") {
   using autotune::InputKind;
   const Shape shape{.batch = 1, .heads = 2, .seqlen_q = 40, .seqlen_k = 150};
   for (const InputKind kind :
-       {InputKind::peaky, InputKind::growing, InputKind::late_giant, InputKind::tiny}) {
+       {InputKind::peaky, InputKind::growing, InputKind::late_giant, InputKind::crowd, InputKind::tiny}) {
     for (const char* arch : {"sm_80", "sm_90a"}) {
       check(arch, {.problem = {.dtype = DType::bf16, .head_dim = 64, .causal = true},
                    .shape = shape,

@@ -101,7 +101,7 @@ TEST_CASE("slopes judge a backward pass, and catch one that is wrong, for inputs
   const Problem problem{.dtype = DType::bf16, .head_dim = 32, .causal = true};
   const Shape shape{.batch = 1, .heads = 2, .heads_kv = 1, .seqlen_q = 20, .seqlen_k = 31};
   for (const InputKind kind :
-       {InputKind::normal, InputKind::peaky, InputKind::growing, InputKind::late_giant}) {
+       {InputKind::normal, InputKind::peaky, InputKind::growing, InputKind::late_giant, InputKind::crowd}) {
     CAPTURE(std::string(to_string(kind)));
     const BackwardInputs inputs = make_backward_inputs(problem, shape, kind, 23);
     const HostBackward from = host_backward(problem, shape, inputs);

@@ -89,9 +89,7 @@ std::string describe(const Case& one) {
 Case draw(const Target& target, std::uint64_t seed) {
   std::mt19937_64 random(seed * 0x9e3779b97f4a7c15ull + 1);
   const auto up_to = [&](int most) { return static_cast<int>(random() % static_cast<unsigned>(most)) + 1; };
-  constexpr std::array kKinds = {autotune::InputKind::normal, autotune::InputKind::peaky,
-                                 autotune::InputKind::growing, autotune::InputKind::late_giant,
-                                 autotune::InputKind::tiny};
+  constexpr auto kKinds = autotune::kInputKinds;
   constexpr std::array kTypes = {DType::bf16, DType::fp16, DType::fp32};
   for (;;) {
     Case one{.seed = seed};

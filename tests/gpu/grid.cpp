@@ -54,9 +54,7 @@ std::vector<Problem> problems(const Target& target, Pass pass) {
 }
 
 Group group_of(const Problem& problem, std::mt19937_64& random, bool small) {
-  constexpr std::array kKinds = {autotune::InputKind::normal, autotune::InputKind::peaky,
-                                 autotune::InputKind::growing, autotune::InputKind::late_giant,
-                                 autotune::InputKind::tiny};
+  constexpr auto kKinds = autotune::kInputKinds;
   Group group;
   for (const auto& [seqlen_q, seqlen_k] : kSeqlens) {
     if (small && seqlen_q * seqlen_k > 128 * 128) continue;

@@ -96,21 +96,30 @@ __device__ __forceinline__ void softmax(float (&s)[kTileN / 2], SoftmaxState& ro
 }
 
 /*%#optimistic%*/
+// Whether some lane of the warp has more of a row's exponentials than the row's shift may keep.
+__device__ __forceinline__ bool has_outgrown(float sum) {
+  return __any_sync(0xffffffffu, !(sum <= kLargestSum));
+}
+
 // Exponentials that were taken against a shift far below their maximum: they, their sums and the shift move,
-// so that the largest becomes 2^-kHeadroom to within fp32's last bits: scores that grow once will again. A
-// power of two, so that where one key outweighs all others, P rounds as little as the textbook's 1.
+// so that the largest of them, or a power of two near the sum so far, becomes kPeak to within fp32's last
+// bits: where one key outweighs all others, P rounds as little as the textbook's 1. The eight rows that
+// a warp holds side by side move together, since what grew in one soon will in the others; mostly it is one
+// of a lane's two.
 __device__ __forceinline__ void shrink(float (&s)[kTileN / 2], SoftmaxState& rows, float (&sum)[2]) {
-  const float peaks[2] = {quad_max(peak<0>(s)), quad_max(peak<1>(s))};
-#pragma unroll
-  for (int row = 0; row < 2; ++row) {
-    const float growth = fmaxf(log2_fast(peaks[row]) + kHeadroom, 0.0f);  // below 126: kLostSum
-    rows.factor[row] = exp2_fast(-growth);
-    rows.shift[row] += growth;
+  const auto shrink_row = [&](int row, float peak_of_row) {
+    const float before = __uint_as_float(__float_as_uint(rows.sum[row]) & 0x7f800000u);  // its power of two
+    const float largest = quad_max(fmaxf(peak_of_row, before));  // below 1 / kPeak / 2^126: kLostSum
+    rows.factor[row] = fminf(kPeak * reciprocal_fast(largest), 1.0f);
+    rows.shift[row] -= log2_fast(rows.factor[row]);
     rows.sum[row] *= rows.factor[row];
     sum[row] *= rows.factor[row];
 #pragma unroll
     for (int i = 0; i < kTileN / 4; ++i) s[i / 2 * 4 + 2 * row + i % 2] *= rows.factor[row];
-  }
+  };
+  rows.factor[0] = rows.factor[1] = 1;
+  if (has_outgrown(sum[0])) shrink_row(0, peak<0>(s));
+  if (has_outgrown(sum[1])) shrink_row(1, peak<1>(s));
 }
 /*%/optimistic%*/
 
