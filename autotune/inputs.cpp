@@ -150,7 +150,8 @@ Inputs make_inputs(const Problem& problem, const Shape& shape, InputKind kind, s
       case InputKind::late_giant:
         return x == 0 ? direction : z;
       case InputKind::crowd:
-        return x == 0 ? direction : 0;
+        // No larger than the other columns, or dK would have but one that matters.
+        return x == 0 ? direction / 16 : z;
       case InputKind::tiny:
         return z * 0x1p-10f;
       case InputKind::normal:
@@ -160,11 +161,11 @@ Inputs make_inputs(const Problem& problem, const Shape& shape, InputKind kind, s
   };
   const auto k = [=](float z, int row, int x) {
     if (kind == InputKind::tiny) return z * 0x1p-10f;
-    if (x != 0) return z;
+    if (x != 0) return kind == InputKind::crowd ? 0 : z;  // one row's scores are all rows'
     if (kind == InputKind::growing)
       return 40.0f * static_cast<float>(row) / static_cast<float>(shape.seqlen_k);
     if (kind == InputKind::late_giant) return row == giant ? 60.0f : 0.0f;
-    if (kind == InputKind::crowd) return row == giant ? 14.0f : row < giant ? 7.4140625f : 0.0f;
+    if (kind == InputKind::crowd) return row == giant ? 16 * 14.0f : row < giant ? 16 * 7.4140625f : 0.0f;
     return z;
   };
   const auto v = [=](float z, int, int) {
