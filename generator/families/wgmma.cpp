@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "generator/families/wgmma_lists.hpp"
 #include "generator/recipe.hpp"
 
 namespace flashjit {
@@ -122,37 +123,6 @@ int shared_bytes(const Problem& problem, const WgmmaSchedule& schedule) {
 
 std::string kilobytes(int bytes) {
   return fmt::format("{} KB", (bytes + 1023) / 1024);
-}
-
-// Lines of four: "%0, %1, …" as an instruction names them, and "+f"(x[0]), "+f"(x[1]), … as C++ binds them.
-using Lines = std::vector<std::map<std::string, std::string>>;
-
-Lines instruction(const Problem& problem, int columns, const std::string& first, const std::string& a,
-                  const std::string& rest) {
-  const char* type = problem.dtype == DType::bf16 ? "bf16" : "f16";
-  Lines lines{{{"line", "{"}}, {{"line", ".reg .pred accumulate;"}}, {{"line", first}}};
-  lines.push_back(
-      {{"line", fmt::format("wgmma.mma_async.sync.aligned.m64n{}k16.f32.{}.{}", columns, type, type)}});
-  for (int i = 0; i < columns / 2; i += 4) {
-    const bool last = i + 4 == columns / 2;
-    lines.push_back({{"line", fmt::format("{}%{}, %{}, %{}, %{}{}", i == 0 ? "{" : "", i, i + 1, i + 2, i + 3,
-                                          last ? "}," : ",")}});
-  }
-  lines.push_back({{"line", fmt::format("{}, {};", a, rest)}});
-  lines.push_back({{"line", "}"}});
-  return lines;
-}
-
-Lines registers(const std::string& array, int columns) {
-  Lines lines;
-  for (int i = 0; i < columns / 2; i += 4) {
-    std::string line;
-    for (int k = i; k < i + 4; ++k) {
-      line += fmt::format("\"+f\"({}[{}]){}", array, k, k + 1 == columns / 2 ? "" : k == i + 3 ? "," : ", ");
-    }
-    lines.push_back({{"line", line}});
-  }
-  return lines;
 }
 
 std::vector<Constant> constants(const Problem& problem, const WgmmaSchedule& schedule) {
@@ -287,22 +257,14 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
       {"rescale_early", s.rescale_early == 1},
   };
 
-  const int scores = s.tile_n / 2;  // number of the first operand after the accumulators
-  const int values = dim_v / 2;
-  const auto setp = [](int operand) { return fmt::format("setp.ne.b32 accumulate, %{}, 0;", operand); };
-  const auto four = [](int first) {
-    return fmt::format("{{%{}, %{}, %{}, %{}}}", first, first + 1, first + 2, first + 3);
-  };
-  recipe.lists["scores_registers"] = registers("s", s.tile_n);
-  recipe.lists["scores_of_registers"] = instruction(problem, s.tile_n, setp(scores + 5), four(scores),
-                                                    fmt::format("%{}, accumulate, 1, 1, 0", scores + 4));
-  recipe.lists["scores_of_shared"] =
-      instruction(problem, s.tile_n, setp(scores + 2), fmt::format("%{}", scores),
-                  fmt::format("%{}, accumulate, 1, 1, 0, 0", scores + 1));
-  recipe.lists["values_registers"] = registers("o", dim_v);
-  recipe.lists["values_instruction"] =
-      instruction(problem, dim_v, "setp.eq.b32 accumulate, 0, 0;", four(values),
-                  fmt::format("%{}, accumulate, 1, 1, 1", values + 4));
+  const WgmmaProduct of_registers{.columns = s.tile_n, .asks = true, .a_registers = true};
+  const WgmmaProduct of_shared{.columns = s.tile_n, .asks = true};
+  const WgmmaProduct values{.columns = dim_v, .a_registers = true, .b_transposed = true};
+  recipe.lists["scores_registers"] = wgmma_accumulators("s", of_shared);
+  recipe.lists["scores_of_registers"] = wgmma_instruction(problem.dtype, of_registers);
+  recipe.lists["scores_of_shared"] = wgmma_instruction(problem.dtype, of_shared);
+  recipe.lists["values_registers"] = wgmma_accumulators("o", values);
+  recipe.lists["values_instruction"] = wgmma_instruction(problem.dtype, values);
 
   recipe.geometry = {.tile_m = s.tile_m,
                      .threads = 128 * (warpgroups_of(s) + 1),

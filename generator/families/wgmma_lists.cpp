@@ -9,9 +9,13 @@ Lines wgmma_instruction(DType dtype, const WgmmaProduct& product) {
   const char* type = dtype == DType::bf16 ? "bf16" : "f16";
   const int count = product.columns / 2;
   const auto line = [](std::string text) { return std::map<std::string, std::string>{{"line", text}}; };
+  const int b = count + (product.a_registers ? 4 : 1);
+  const std::string asked = fmt::format("setp.ne.b32 accumulate, %{}, 0;", b + 1);
   Lines lines{
       line("{"), line(".reg .pred accumulate;"),
-      line(product.accumulate ? "setp.eq.b32 accumulate, 0, 0;" : "setp.ne.b32 accumulate, 0, 0;"),
+      line(product.asks         ? asked
+           : product.accumulate ? "setp.eq.b32 accumulate, 0, 0;"
+                                : "setp.ne.b32 accumulate, 0, 0;"),
       line(fmt::format("wgmma.mma_async.sync.aligned.m64n{}k16.f32.{}.{}", product.columns, type, type))};
   for (int i = 0; i < count; i += 4) {
     lines.push_back(line(fmt::format("{}%{}, %{}, %{}, %{}{}", i == 0 ? "{" : "", i, i + 1, i + 2, i + 3,
@@ -20,7 +24,6 @@ Lines wgmma_instruction(DType dtype, const WgmmaProduct& product) {
   const std::string a = product.a_registers
                             ? fmt::format("{{%{}, %{}, %{}, %{}}}", count, count + 1, count + 2, count + 3)
                             : fmt::format("%{}", count);
-  const int b = count + (product.a_registers ? 4 : 1);
   const std::string transposed = product.a_registers ? "" : product.a_transposed ? " 1," : " 0,";
   lines.push_back(
       line(fmt::format("{}, %{}, accumulate, 1, 1,{} {};", a, b, transposed, product.b_transposed ? 1 : 0)));

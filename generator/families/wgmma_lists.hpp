@@ -15,6 +15,7 @@ using Lines = std::vector<std::map<std::string, std::string>>;  // each with a "
 struct WgmmaProduct {
   int columns = 0;
   bool accumulate = true;     // d += a b; else d = a b
+  bool asks = false;          // a last operand says whether it accumulates, instead
   bool a_registers = false;   // A comes from four registers, else through a descriptor
   bool a_transposed = false;  // rows of A run along its 64 rows, not along the sum
   bool b_transposed = false;  // rows of B run along its columns, not along the sum
