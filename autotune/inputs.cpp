@@ -150,8 +150,8 @@ Inputs make_inputs(const Problem& problem, const Shape& shape, InputKind kind, s
       case InputKind::late_giant:
         return x == 0 ? direction : z;
       case InputKind::crowd:
-        // No larger than the other columns, or dK would have but one that matters.
-        return x == 0 ? direction / 16 : z;
+        // Rows differ and no column outweighs the others: a maximum over few numbers is a poor measure.
+        return x == 0 ? (1 + z / 8) * direction / 16 : z;
       case InputKind::tiny:
         return z * 0x1p-10f;
       case InputKind::normal:
@@ -161,7 +161,7 @@ Inputs make_inputs(const Problem& problem, const Shape& shape, InputKind kind, s
   };
   const auto k = [=](float z, int row, int x) {
     if (kind == InputKind::tiny) return z * 0x1p-10f;
-    if (x != 0) return kind == InputKind::crowd ? 0 : z;  // one row's scores are all rows'
+    if (x != 0) return kind == InputKind::crowd ? 0 : z;
     if (kind == InputKind::growing)
       return 40.0f * static_cast<float>(row) / static_cast<float>(shape.seqlen_k);
     if (kind == InputKind::late_giant) return row == giant ? 60.0f : 0.0f;

@@ -19,7 +19,7 @@ enum class InputKind {
   peaky,       // q is six times larger: each row attends to few keys
   growing,     // scores rise steadily with the key, by 40 in all: the running maximum never rests
   late_giant,  // one key near the end outweighs all before it by 60
-  crowd,       // a key near the end outweighs each before it 725 times, and many of them outweigh it
+  crowd,       // a key near the end outweighs each before it, all equal, some 2^9 times; many outweigh it
   tiny,        // everything is scaled by 2^-10: softmax is almost uniform
 };
 inline constexpr std::array kInputKinds = {InputKind::normal,     InputKind::peaky, InputKind::growing,
