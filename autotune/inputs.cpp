@@ -115,13 +115,21 @@ const char* to_string(InputKind kind) {
   return "?";
 }
 
+std::string input_kind_names() {
+  std::string names;
+  for (const InputKind kind : kInputKinds) {
+    if (kind != kInputKinds.front()) names += kind == kInputKinds.back() ? " or " : ", ";
+    names += to_string(kind);
+  }
+  return names;
+}
+
 InputKind parse_input_kind(const std::string& text) {
   for (const InputKind kind : kInputKinds) {
     if (text == to_string(kind)) return kind;
   }
-  throw Error(
-      ErrorCode::invalid_argument,
-      fmt::format("inputs is \"{}\", may be normal, peaky, growing, late-giant, crowd or tiny", text));
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("inputs is \"{}\", may be {}", text, input_kind_names()));
 }
 
 HostTensor poisoned(DType dtype, int batch, int rows, int heads, int dim, const Strides& strides) {

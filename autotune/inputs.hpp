@@ -25,6 +25,7 @@ enum class InputKind {
 inline constexpr std::array kInputKinds = {InputKind::normal,     InputKind::peaky, InputKind::growing,
                                            InputKind::late_giant, InputKind::crowd, InputKind::tiny};
 const char* to_string(InputKind kind);
+std::string input_kind_names();                       // all of them, in words: "normal, peaky, … or tiny"
 InputKind parse_input_kind(const std::string& text);  // throws Error{invalid_argument}
 
 // A (batch, rows, heads, dim) tensor in host memory. What its strides leave out holds NaN, so that a stray

@@ -196,7 +196,7 @@ void add_check(CLI::App& app, int& exit_code) {
   options->problem.add_to(*verb);
   options->shape.add_to(*verb);
   options->device.add_arch_to(*verb);
-  verb->add_option("--inputs", options->inputs, "normal, peaky, growing, late-giant, crowd or tiny")
+  verb->add_option("--inputs", options->inputs, autotune::input_kind_names())
       ->capture_default_str()
       ->group("Data");
   verb->add_option("--seed", options->seed, "the first: of the inputs, and of how warps interleave")

@@ -135,7 +135,7 @@ void add_run(CLI::App& app, int& exit_code) {
   options->shape.add_to(*verb);
   options->device.add_to(*verb);
   options->files.add_to(*verb);
-  verb->add_option("--inputs", options->inputs, "normal, peaky, growing, late-giant, crowd or tiny")
+  verb->add_option("--inputs", options->inputs, autotune::input_kind_names())
       ->capture_default_str()
       ->group("Data");
   verb->add_option("--seed", options->seed, "of the random inputs")->capture_default_str()->group("Data");

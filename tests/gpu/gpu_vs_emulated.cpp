@@ -89,7 +89,6 @@ std::string describe(const Case& one) {
 Case draw(const Target& target, std::uint64_t seed) {
   std::mt19937_64 random(seed * 0x9e3779b97f4a7c15ull + 1);
   const auto up_to = [&](int most) { return static_cast<int>(random() % static_cast<unsigned>(most)) + 1; };
-  constexpr auto kKinds = autotune::kInputKinds;
   constexpr std::array kTypes = {DType::bf16, DType::fp16, DType::fp32};
   for (;;) {
     Case one{.seed = seed};
@@ -102,7 +101,7 @@ Case draw(const Target& target, std::uint64_t seed) {
     one.shape = {.batch = up_to(2), .heads = heads_kv * up_to(3), .heads_kv = heads_kv};
     one.shape.seqlen_q = up_to(300);
     one.shape.seqlen_k = up_to(300);
-    one.inputs = kKinds[random() % kKinds.size()];
+    one.inputs = autotune::kInputKinds[random() % autotune::kInputKinds.size()];
     const auto family = static_cast<Family>(random() % 3);
     std::vector<Schedule> schedules;
     for (const autotune::Candidate& candidate : autotune::search_space(one.problem, target)) {

@@ -54,7 +54,6 @@ std::vector<Problem> problems(const Target& target, Pass pass) {
 }
 
 Group group_of(const Problem& problem, std::mt19937_64& random, bool small) {
-  constexpr auto kKinds = autotune::kInputKinds;
   Group group;
   for (const auto& [seqlen_q, seqlen_k] : kSeqlens) {
     if (small && seqlen_q * seqlen_k > 128 * 128) continue;
@@ -62,7 +61,8 @@ Group group_of(const Problem& problem, std::mt19937_64& random, bool small) {
       for (const Layout layout : {Layout::packed, Layout::strided, Layout::shared}) {
         const std::uint64_t seed = random();
         // Half of the cases are plain normal numbers, the rest one of those that hurt.
-        const auto kind = seed % 2 == 0 ? autotune::InputKind::normal : kKinds[seed / 2 % kKinds.size()];
+        const auto kind = seed % 2 == 0 ? autotune::InputKind::normal
+                                        : autotune::kInputKinds[seed / 2 % autotune::kInputKinds.size()];
         group.push_back({.problem = problem,
                          .shape = {.batch = 2,
                                    .heads = heads,
