@@ -167,8 +167,9 @@ struct Consumer {
     overflowed = false;
     if (rows.moved) {
       overflowed = __any_sync(0xffffffffu, !(sum[0] < kLostSum && sum[1] < kLostSum));
+      const bool low = has_outgrown(sum[0]), high = has_outgrown(sum[1]);  // all three votes side by side
       if (overflowed) return;
-      shrink(s, rows, sum);
+      shrink(s, rows, sum, low, high);
     }
     rows.sum[0] += sum[0];
     rows.sum[1] += sum[1];

@@ -105,8 +105,9 @@ __device__ __forceinline__ bool has_outgrown(float sum) {
 // so that the largest of them, or a power of two near the sum so far, becomes kPeak to within fp32's last
 // bits: where one key outweighs all others, P rounds as little as the textbook's 1. The eight rows that
 // a warp holds side by side move together, since what grew in one soon will in the others; mostly it is one
-// of a lane's two.
-__device__ __forceinline__ void shrink(float (&s)[kTileN / 2], SoftmaxState& rows, float (&sum)[2]) {
+// of a lane's two, `low` or `high`.
+__device__ __forceinline__ void shrink(float (&s)[kTileN / 2], SoftmaxState& rows, float (&sum)[2], bool low,
+                                       bool high) {
   const auto shrink_row = [&](int row, float peak_of_row) {
     const float before = __uint_as_float(__float_as_uint(rows.sum[row]) & 0x7f800000u);  // its power of two
     const float largest = quad_max(fmaxf(peak_of_row, before));  // below 1 / kPeak / 2^126: kLostSum
@@ -118,8 +119,8 @@ __device__ __forceinline__ void shrink(float (&s)[kTileN / 2], SoftmaxState& row
     for (int i = 0; i < kTileN / 4; ++i) s[i / 2 * 4 + 2 * row + i % 2] *= rows.factor[row];
   };
   rows.factor[0] = rows.factor[1] = 1;
-  if (has_outgrown(sum[0])) shrink_row(0, peak<0>(s));
-  if (has_outgrown(sum[1])) shrink_row(1, peak<1>(s));
+  if (low) shrink_row(0, peak<0>(s));
+  if (high) shrink_row(1, peak<1>(s));
 }
 /*%/optimistic%*/
 
