@@ -85,7 +85,7 @@ NvrtcPlaces nvrtc_places() {
   return {.given = environment("FLASHJIT_NVRTC"),
           .toolkits = toolkits(),
           .sonames = {"libnvrtc.so.13", "libnvrtc.so.12"},
-          .site_packages = site_packages()};
+          .site_packages = site_packages};
 }
 
 fs::path find_nvrtc(const NvrtcPlaces& places) {
@@ -102,7 +102,7 @@ fs::path find_nvrtc(const NvrtcPlaces& places) {
     if (library) return library.path();
     looked += fmt::format("\n  the loader's path: {}", library.error());
   }
-  for (const fs::path& packages : places.site_packages) {
+  for (const fs::path& packages : places.site_packages()) {
     for (const fs::path& package : list_directory(packages / "nvidia")) {
       if (fs::path found = newest_in(package / "lib"); !found.empty()) return found;
     }

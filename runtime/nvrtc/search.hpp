@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -11,7 +12,8 @@ struct NvrtcPlaces {
   std::string given;  // FLASHJIT_NVRTC: a file, or a directory that holds one
   std::vector<std::filesystem::path> toolkits;
   std::vector<std::string> sonames;  // what the loader is asked for
-  std::vector<std::filesystem::path> site_packages;
+  // Asked only where nothing before had one: it looks through many directories.
+  std::function<std::vector<std::filesystem::path>()> site_packages;
 };
 
 NvrtcPlaces nvrtc_places();  // from the environment; see runtime/places.hpp

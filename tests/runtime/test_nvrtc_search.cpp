@@ -22,6 +22,14 @@ using flashjit::test::EnvironmentChange;
 using flashjit::test::error_of;
 using flashjit::test::ScratchDirectory;
 
+namespace {
+
+auto only(const fs::path& directory) {
+  return [=] { return std::vector<fs::path>{directory}; };
+}
+
+}  // namespace
+
 TEST_CASE("the places are tried in order, and in each the newest version wins") {
   const ScratchDirectory scratch;
   const fs::path toolkit = scratch.write("toolkit/lib64/libnvrtc.so.12", "").parent_path().parent_path();
@@ -32,7 +40,7 @@ TEST_CASE("the places are tried in order, and in each the newest version wins") 
   const fs::path given = scratch.write("given/libnvrtc.so.12", "");
 
   NvrtcPlaces places{
-      .given = "", .toolkits = {toolkit}, .sonames = {}, .site_packages = {scratch.path() / "site"}};
+      .given = "", .toolkits = {toolkit}, .sonames = {}, .site_packages = only(scratch.path() / "site")};
   CHECK(find_nvrtc(places) == newer);
   places.toolkits = {scratch.path() / "nowhere"};
   CHECK(find_nvrtc(places) == wheel);
@@ -48,7 +56,8 @@ TEST_CASE("an unversioned or ancient libnvrtc is not taken") {
   const ScratchDirectory scratch;
   scratch.write("lib64/libnvrtc.so", "");
   scratch.write("lib64/libnvrtc.so.11.2", "");
-  const NvrtcPlaces places{.given = "", .toolkits = {scratch.path()}, .sonames = {}, .site_packages = {}};
+  const NvrtcPlaces places{
+      .given = "", .toolkits = {scratch.path()}, .sonames = {}, .site_packages = only("/nowhere/site")};
   CHECK_THROWS_AS(find_nvrtc(places), Error);
 }
 
@@ -58,7 +67,7 @@ TEST_CASE("nowhere: the message lists where it looked, the hint how to get it") 
   const NvrtcPlaces places{.given = "",
                            .toolkits = {"/nowhere/cuda", scratch.path()},
                            .sonames = {"libnvrtc.so.999"},
-                           .site_packages = {site}};
+                           .site_packages = only(site)};
   const Error error = error_of([&] { return find_nvrtc(places); });
   CHECK(error.code() == ErrorCode::not_found);
   CHECK(contains(error.message(), "FLASHJIT_NVRTC: not set"));
