@@ -266,6 +266,8 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
       {"optimistic", s.optimistic == 1},
       {"ping_pong", s.ping_pong == 1},
       {"overlap", s.overlap == 1},
+      // 64 rows take dv / 32 clocks of the tensor cores a key, and 4 of the exponentials' units.
+      {"short_values", s.overlap == 0 || dim_v <= 128},
       {"rescale_early", s.rescale_early == 1},
   };
 

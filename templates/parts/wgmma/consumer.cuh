@@ -21,8 +21,8 @@ struct Consumer {
   const unsigned shared;
   const int warpgroup;  // 0 .. kWarpgroups - 1
   const float scale_log2;
-  const unsigned long long k_tiles, v_tiles;  // descriptors of stage 0
   RingPlace k_place{0, 0}, v_place{0, 0};
+  unsigned k_tile, v_tile;  // of the blocks there: products.cuh
   int q_parity = 0;
 
   float s[kTileN / 2];
@@ -35,19 +35,16 @@ struct Consumer {
   unsigned q[kQRegisterSteps][4];
   /*%/q_in_regs%*/
   /*%#q_in_shared%*/
-  unsigned long long q_tile;  // its descriptor
+  unsigned q_tile;
   /*%/q_in_shared%*/
   SoftmaxState rows;
-  /*%#optimistic%*/
-  bool overflowed;  // exponentials of the warp's block
-  /*%/optimistic%*/
 
   __device__ __forceinline__ Consumer(unsigned shared_memory, int number, float scale)
       : shared(shared_memory),
         warpgroup(number),
         scale_log2(scale),
-        k_tiles(wgmma_descriptor(shared_memory + kK, 0)),
-        v_tiles(wgmma_descriptor(shared_memory + kV, kTileN * kRowBytes)) {}
+        k_tile(static_cast<unsigned>(wgmma_descriptor(shared_memory + kK, 0))),
+        v_tile(static_cast<unsigned>(wgmma_descriptor(shared_memory + kV, kTileN * kRowBytes))) {}
 
   __device__ __forceinline__ void wait_k() const {
     mbarrier_wait(shared + kKFull + 8 * k_place.stage, k_place.parity);
@@ -56,14 +53,17 @@ struct Consumer {
     mbarrier_wait(shared + kVFull + 8 * v_place.stage, v_place.parity);
   }
 
-  // One arrival a warp: this warp's products have read the block.
+  // One arrival a warp: this warp's products have read the block. Tiles move along instead of being computed
+  // from their stage, which would take place between a turn and its first product.
   __device__ __forceinline__ void release_k() {
     if (lane() == 0) mbarrier_arrive(shared + kKEmpty + 8 * k_place.stage);
     advance(k_place);
+    k_tile += (k_place.stage == 0 ? 1 - kStages : 1) * (kKBytes / 16);
   }
   __device__ __forceinline__ void release_v() {
     if (lane() == 0) mbarrier_arrive(shared + kVEmpty + 8 * v_place.stage);
     advance(v_place);
+    v_tile += (v_place.stage == 0 ? 1 - kStages : 1) * (kVBytes / 16);
   }
 
   /*%#ping_pong%*/
@@ -87,7 +87,7 @@ struct Consumer {
     release_q();
     /*%/release_q_at_once%*/
     /*%#q_in_shared%*/
-    q_tile = wgmma_descriptor(tile, 0);
+    q_tile = static_cast<unsigned>(wgmma_descriptor(tile, 0));
     /*%/q_in_shared%*/
   }
 
@@ -97,8 +97,8 @@ struct Consumer {
 
   // 16 columns of the head: 32 bytes of a row, four such steps to a panel.
   template <bool kAccumulate>
-  __device__ __forceinline__ void issue_score_step(int step, unsigned long long k) {
-    const unsigned long long k_step = k + step / 4 * (kTileN * kRowBytes / 16) + step % 4 * 2;
+  __device__ __forceinline__ void issue_score_step(int step) {
+    const unsigned k_step = k_tile + step / 4 * (kTileN * kRowBytes / 16) + step % 4 * 2;
     /*%#q_in_regs%*/
     if (step < kQRegisterSteps) wgmma_scores<kAccumulate>(s, q[step], k_step);
     /*%/q_in_regs%*/
@@ -111,24 +111,22 @@ struct Consumer {
 
   // s = q k^T.
   __device__ __forceinline__ void issue_scores() {
-    const unsigned long long k = k_tiles + k_place.stage * (kKBytes / 16);
     pin(s);
     wgmma_fence();
-    issue_score_step<false>(0, k);
+    issue_score_step<false>(0);
 #pragma unroll
-    for (int step = 1; step < (kHeadDim + 15) / 16; ++step) issue_score_step<true>(step, k);
+    for (int step = 1; step < (kHeadDim + 15) / 16; ++step) issue_score_step<true>(step);
     wgmma_commit();
   }
 
   // o += p v, 16 keys a time: 16 rows.
   __device__ __forceinline__ void issue_values(unsigned (&p_block)[kTileN / 4]) {
-    const unsigned long long v = v_tiles + v_place.stage * (kVBytes / 16);
     pin(o);
     pin(p_block);
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kTileN / 16; ++step)
-      wgmma_values(o, p_block + 4 * step, v + step * (16 * kRowBytes / 16));
+      wgmma_values(o, p_block + 4 * step, v_tile + step * (16 * kRowBytes / 16));
     wgmma_commit();
   }
 
@@ -138,53 +136,64 @@ struct Consumer {
     for (int i = 0; i < kTileN / 4; ++i) p_block[i] = pack(s[2 * i], s[2 * i + 1]);
   }
 
-  // A branch that is never taken, and that ptxas moves no exponential over, down behind the wait for the
-  // product in flight: there they would run beside nothing.
-  __device__ __forceinline__ void exponentials_end_here() const {
-    if (__any_sync(0xffffffffu, rows.sum[0] + rows.sum[1] < 0)) __syncwarp();
+  // What the exponentials of a block are taken against.
+  template <bool kMasked>
+  __device__ __forceinline__ void choose_shifts(const RowsOfThread& mine, int block) {
+    if (kMasked) mask_columns(s, mine.first_hidden(0, block), mine.first_hidden(1, block));
+    /*%#optimistic%*/
+    // Where nothing is hidden every row has seen keys, and its shift is taken as it is, with no search for a
+    // maximum: the sums will tell whether some score was far above it (finish_softmax).
+    if (!kMasked) return;
+    /*%/optimistic%*/
+    follow_peaks(s, rows, scale_log2);
   }
 
-  // Scores to exponentials, in place.
+  // From a block's exponentials to P and the sums of the rows. No product is in flight here.
   template <bool kMasked>
-  __device__ __forceinline__ void softmax_of_block(const RowsOfThread& mine, int block) {
-    if (kMasked) {
-      mask_columns(s, mine.first_hidden(0, block), mine.first_hidden(1, block));
-      softmax<true>(s, rows, scale_log2);
-      exponentials_end_here();
-      return;
-    }
-    /*%^optimistic%*/
-    softmax<false>(s, rows, scale_log2);
-    exponentials_end_here();
-    /*%/optimistic%*/
+  __device__ __forceinline__ void finish_softmax(const RowsOfThread& mine, const Tile& tile, int block,
+                                                 const ForwardParams& params, float (&sum)[2],
+                                                 unsigned (&p_block)[kTileN / 4]) {
     /*%#optimistic%*/
-    // Every row has seen keys. Its exponentials are taken against the shift as it is, with no search for a
-    // maximum: the sums tell whether some score was far above it. (The branch on them serves as
-    // exponentials_end_here() does.)
-    float sum[2];
-    exponentiate<false>(s, rows, scale_log2, sum);
-    rows.moved = __any_sync(0xffffffffu, !(sum[0] <= kLargestSum && sum[1] <= kLargestSum));
-    overflowed = false;
-    if (rows.moved) {
-      overflowed = __any_sync(0xffffffffu, !(sum[0] < kLostSum && sum[1] < kLostSum));
-      const bool low = has_outgrown(sum[0]), high = has_outgrown(sum[1]);  // all three votes side by side
-      if (overflowed) return;
-      shrink(s, rows, sum, low, high);
+    /*%#short_values%*/
+    if (!kMasked) rows.moved = any_outgrown(sum);
+    /*%/short_values%*/
+    /*%/optimistic%*/
+    pack_scores(p_block);  // beside the vote, which finds nothing, mostly
+    /*%#optimistic%*/
+    if (!kMasked && rows.moved) {
+      repair(mine, tile, block, params, sum);
+      pack_scores(p_block);
     }
+    /*%/optimistic%*/
     rows.sum[0] += sum[0];
     rows.sum[1] += sum[1];
-    /*%/optimistic%*/
   }
 
   /*%#optimistic%*/
-  // The textbook's softmax for a block whose exponentials overflowed, or nearly. No product is in flight
-  // here.
-  __device__ __forceinline__ void start_over(const RowsOfThread& mine, const Tile& tile, int block,
-                                             const ForwardParams& params) {
+  // Exponentials some of which were taken against a shift far below their maximum.
+  __device__ __forceinline__ void repair(const RowsOfThread& mine, const Tile& tile, int block,
+                                         const ForwardParams& params, float (&sum)[2]) {
+    const bool lost = __any_sync(0xffffffffu, !(sum[0] < kLostSum && sum[1] < kLostSum));
+    const bool low = has_outgrown(sum[0]), high = has_outgrown(sum[1]);  // all three votes side by side
+    if (!lost) return shrink(s, rows, sum, low, high);
+    // They overflowed, or nearly: the textbook's softmax, from the scores on.
     recompute_scores(s, tile, mine.row, block, params);
-    softmax<true>(s, rows, scale_log2);
+    follow_peaks(s, rows, scale_log2);
+    exponentiate<true, 0, kGroups>(s, rows, scale_log2, sum);
   }
   /*%/optimistic%*/
+
+  /*%^short_values%*/
+  // ptxas would move exponentials down behind the wait for the values, where they would run beside nothing.
+  // It moves none over a branch on their sums, though this one is never taken.
+  template <bool kMasked>
+  __device__ __forceinline__ void hold_exponentials(const float (&sum)[2]) {
+    /*%#optimistic%*/
+    if (!kMasked) rows.moved = any_outgrown(sum);
+    /*%/optimistic%*/
+    if (__any_sync(0xffffffffu, sum[0] + sum[1] < 0)) __syncwarp();
+  }
+  /*%/short_values%*/
 
   /*%#overlap%*/
   // First block of a tile: its scores only.
@@ -194,11 +203,15 @@ struct Consumer {
     wgmma_wait<0>();
     pin(s);
     release_k();
-    softmax_of_block<true>(mine, block);
+    choose_shifts<true>(mine, block);
+    exponentiate<true, 0, kGroups>(s, rows, scale_log2, rows.sum);
     pack_scores(p);
   }
 
   // Scores of this block and values of the one before are in flight together; softmax runs beside the values.
+  /*%#short_values%*/
+  // They are done before it is: its last quarter packs P meanwhile, whose registers they have let go.
+  /*%/short_values%*/
   template <bool kMasked>
   __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile& tile, int block,
                                        const ForwardParams& params) {
@@ -218,15 +231,23 @@ struct Consumer {
     wgmma_wait<1>();
     pin(s);
     release_k();
-    softmax_of_block<kMasked>(mine, block);
+    choose_shifts<kMasked>(mine, block);
+    float sum[2];
+    /*%#short_values%*/
+    exponentiate<kMasked, 0, kGroups * 3 / 4>(s, rows, scale_log2, sum);
+    /*%/short_values%*/
+    /*%^short_values%*/
+    exponentiate<kMasked, 0, kGroups>(s, rows, scale_log2, sum);
+    hold_exponentials<kMasked>(sum);
+    /*%/short_values%*/
     wgmma_wait<0>();
     pin(o);
     pin(p);
     release_v();
-    /*%#optimistic%*/
-    if (!kMasked && overflowed) start_over(mine, tile, block, params);
-    /*%/optimistic%*/
-    pack_scores(p);
+    /*%#short_values%*/
+    exponentiate<kMasked, kGroups * 3 / 4, kGroups>(s, rows, scale_log2, sum);
+    /*%/short_values%*/
+    finish_softmax<kMasked>(mine, tile, block, params, sum, p);
     /*%^rescale_early%*/
     rescale(o, rows);
     /*%/rescale_early%*/
@@ -254,12 +275,11 @@ struct Consumer {
     wgmma_wait<0>();
     pin(s);
     release_k();
-    softmax_of_block<kMasked>(mine, block);
-    /*%#optimistic%*/
-    if (!kMasked && overflowed) start_over(mine, tile, block, params);
-    /*%/optimistic%*/
+    choose_shifts<kMasked>(mine, block);
+    float sum[2];
+    exponentiate<kMasked, 0, kGroups>(s, rows, scale_log2, sum);
     unsigned p[kTileN / 4];
-    pack_scores(p);
+    finish_softmax<kMasked>(mine, tile, block, params, sum, p);
     rescale(o, rows);
     wait_v();
     issue_values(p);

@@ -1,12 +1,19 @@
 // The two products of attention as single wgmma instructions. C++ cannot say their lists of operands: the
 // renderer does.
 #pragma once
+#include "ptx/wgmma.cuh"
+
+// A tile in shared memory, by the lower half of its descriptor, which goes up with the address: the upper one
+// is the same for all of them.
+__device__ __forceinline__ unsigned long long descriptor(unsigned tile) {
+  constexpr unsigned long long kUpper = 0x40000040ull << 32;  // of wgmma_descriptor()
+  return kUpper | tile;
+}
 
 /*%#q_in_regs%*/
 // s = or += 16 columns of q, in registers, times the same columns of k's rows: 64 x kTileN.
 template <bool kAccumulate>
-__device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2], const unsigned* q,
-                                             unsigned long long k) {
+__device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2], const unsigned* q, unsigned k) {
   asm volatile(
       /*%#scores_of_registers%*/
       "/*%line%*/\n"
@@ -15,14 +22,13 @@ __device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2], const unsig
       /*%#scores_registers%*/
       /*%line%*/
       /*%/scores_registers%*/
-      : "r"(q[0]), "r"(q[1]), "r"(q[2]), "r"(q[3]), "l"(k), "n"(kAccumulate));
+      : "r"(q[0]), "r"(q[1]), "r"(q[2]), "r"(q[3]), "l"(descriptor(k)), "n"(kAccumulate));
 }
 /*%/q_in_regs%*/
 /*%#q_in_shared%*/
 // s = or += 16 columns of q's rows, in shared memory, times the same columns of k's rows: 64 x kTileN.
 template <bool kAccumulate>
-__device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2], unsigned long long q,
-                                             unsigned long long k) {
+__device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2], unsigned q, unsigned k) {
   asm volatile(
       /*%#scores_of_shared%*/
       "/*%line%*/\n"
@@ -31,14 +37,13 @@ __device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2], unsigned lo
       /*%#scores_registers%*/
       /*%line%*/
       /*%/scores_registers%*/
-      : "l"(q), "l"(k), "n"(kAccumulate));
+      : "l"(descriptor(q)), "l"(descriptor(k)), "n"(kAccumulate));
 }
 /*%/q_in_shared%*/
 
 // o += 16 columns of p, in registers, times v's 16 rows, each of which runs along o's columns: 64 x
 // kHeadDimV.
-__device__ __forceinline__ void wgmma_values(float (&o)[kHeadDimV / 2], const unsigned* p,
-                                             unsigned long long v) {
+__device__ __forceinline__ void wgmma_values(float (&o)[kHeadDimV / 2], const unsigned* p, unsigned v) {
   asm volatile(
       /*%#values_instruction%*/
       "/*%line%*/\n"
@@ -47,5 +52,5 @@ __device__ __forceinline__ void wgmma_values(float (&o)[kHeadDimV / 2], const un
       /*%#values_registers%*/
       /*%line%*/
       /*%/values_registers%*/
-      : "r"(p[0]), "r"(p[1]), "r"(p[2]), "r"(p[3]), "l"(v));
+      : "r"(p[0]), "r"(p[1]), "r"(p[2]), "r"(p[3]), "l"(descriptor(v)));
 }

@@ -4,6 +4,8 @@
 #include "ptx/math.cuh"
 #include "ptx/shuffle.cuh"
 
+constexpr int kGroups = kTileN / 8;  // of eight columns, of which a thread holds two
+
 // The two rows of a thread, 8 apart; four lanes share them.
 struct SoftmaxState {
   // Exponentials are exp2(scale_log2 * score - shift): shift is that of the row's maximum, or near it.
@@ -17,7 +19,7 @@ struct SoftmaxState {
 // column.
 __device__ __forceinline__ void mask_columns(float (&s)[kTileN / 2], int first_hidden0, int first_hidden1) {
 #pragma unroll
-  for (int j = 0; j < kTileN / 8; ++j) {
+  for (int j = 0; j < kGroups; ++j) {
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
       if (8 * j + e >= first_hidden0) s[4 * j + e] = -kInfinity;
@@ -64,8 +66,9 @@ __device__ __forceinline__ void follow_peaks(const float (&s)[kTileN / 2], Softm
   }
 }
 
-// Scores become exponentials in place. kMayBeEmpty: a row may have seen no key yet.
-template <bool kMayBeEmpty>
+// The scores of groups kFirst to before kEnd become exponentials in place, and are summed; group 0 starts the
+// sums. kMayBeEmpty: a row may have seen no key yet.
+template <bool kMayBeEmpty, int kFirst, int kEnd>
 __device__ __forceinline__ void exponentiate(float (&s)[kTileN / 2], const SoftmaxState& rows,
                                              float scale_log2, float (&sum)[2]) {
 #pragma unroll
@@ -73,32 +76,26 @@ __device__ __forceinline__ void exponentiate(float (&s)[kTileN / 2], const Softm
     const float shift = kMayBeEmpty && rows.shift[row] == -kInfinity ? 0.0f : rows.shift[row];
     float odd_sum = 0;
 #pragma unroll
-    for (int j = 0; j < kTileN / 8; ++j) {
+    for (int j = kFirst; j < kEnd; ++j) {
       float& even = s[4 * j + 2 * row];
       float& odd = s[4 * j + 2 * row + 1];
       even = exp2_fast(even * scale_log2 - shift);
       odd = exp2_fast(odd * scale_log2 - shift);
       sum[row] = j == 0 ? even : sum[row] + even;
-      odd_sum = j == 0 ? odd : odd_sum + odd;
+      odd_sum = j == kFirst ? odd : odd_sum + odd;
     }
     sum[row] += odd_sum;
   }
 }
 
-// The textbook's order: maximum, then exponentials.
-template <bool kMayBeEmpty>
-__device__ __forceinline__ void softmax(float (&s)[kTileN / 2], SoftmaxState& rows, float scale_log2) {
-  float sum[2];
-  follow_peaks(s, rows, scale_log2);
-  exponentiate<kMayBeEmpty>(s, rows, scale_log2, sum);
-  rows.sum[0] += sum[0];
-  rows.sum[1] += sum[1];
-}
-
 /*%#optimistic%*/
-// Whether some lane of the warp has more of a row's exponentials than the row's shift may keep.
+// Whether some lane of the warp has more of a row's exponentials than the row's shift may keep …
 __device__ __forceinline__ bool has_outgrown(float sum) {
   return __any_sync(0xffffffffu, !(sum <= kLargestSum));
+}
+// … of either row.
+__device__ __forceinline__ bool any_outgrown(const float (&sum)[2]) {
+  return __any_sync(0xffffffffu, !(sum[0] <= kLargestSum && sum[1] <= kLargestSum));
 }
 
 // Exponentials that were taken against a shift far below their maximum: they, their sums and the shift move,

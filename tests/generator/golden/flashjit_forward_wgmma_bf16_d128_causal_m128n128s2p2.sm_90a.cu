@@ -220,10 +220,66 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
 // The two products of attention as single wgmma instructions. C++ cannot say their lists of operands: the
 // renderer does.
 
+// Warpgroup-wide asynchronous products (PTX ISA, "wgmma"). 128 threads multiply 64 rows; each holds, of its
+// row g and its row g + 8, columns 8j + 2t and 8j + 2t + 1, where lane = 4g + t, in accumulators 4j .. 4j
+// + 3.
+
+// Registers and shared memory written so far are what the products issued next will see.
+__device__ __forceinline__ void wgmma_fence() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void wgmma_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+// Returns once at most kInFlight committed groups are unfinished.
+template <int kInFlight>
+__device__ __forceinline__ void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kInFlight) : "memory");
+}
+
+// Ties registers to this point of the program: the compiler knows nothing of products in flight, and would
+// move reads over their wait.
+template <int kCount>
+__device__ __forceinline__ void pin(float (&registers)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(registers[i])::"memory");
+}
+
+// Only those from kFirst to before kEnd …
+template <int kFirst, int kEnd, int kCount>
+__device__ __forceinline__ void pin_some(unsigned (&registers)[kCount]) {
+#pragma unroll
+  for (int i = kFirst; i < kEnd; ++i) asm volatile("" : "+r"(registers[i])::"memory");
+}
+
+// … or all.
+template <int kCount>
+__device__ __forceinline__ void pin(unsigned (&registers)[kCount]) {
+  pin_some<0, kCount>(registers);
+}
+
+// Describes a tile of 128-byte rows, swizzled over 1024 bytes. Its blocks of eight rows are 1024 bytes apart;
+// panels of 64 columns are panel_bytes apart (used only where rows run along k). Addresses go up by
+// descriptor + bytes / 16.
+__device__ __forceinline__ unsigned long long wgmma_descriptor(unsigned address, unsigned panel_bytes) {
+  constexpr unsigned long long kSwizzle128 = 1ull << 62;
+  constexpr unsigned long long kEightRows = 1024 / 16;
+  return kSwizzle128 | kEightRows << 32 | static_cast<unsigned long long>(panel_bytes / 16) << 16 |
+         (address & 0x3ffff) / 16;
+}
+
+// A tile in shared memory, by the lower half of its descriptor, which goes up with the address: the upper one
+// is the same for all of them.
+__device__ __forceinline__ unsigned long long descriptor(unsigned tile) {
+  constexpr unsigned long long kUpper = 0x40000040ull << 32;  // of wgmma_descriptor()
+  return kUpper | tile;
+}
+
 // s = or += 16 columns of q, in registers, times the same columns of k's rows: 64 x kTileN.
 template <bool kAccumulate>
-__device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2], const unsigned* q,
-                                             unsigned long long k) {
+__device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2], const unsigned* q, unsigned k) {
   asm volatile(
       "{\n"
       ".reg .pred accumulate;\n"
@@ -264,13 +320,12 @@ __device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2], const unsig
       "+f"(s[52]), "+f"(s[53]), "+f"(s[54]), "+f"(s[55]),
       "+f"(s[56]), "+f"(s[57]), "+f"(s[58]), "+f"(s[59]),
       "+f"(s[60]), "+f"(s[61]), "+f"(s[62]), "+f"(s[63])
-      : "r"(q[0]), "r"(q[1]), "r"(q[2]), "r"(q[3]), "l"(k), "n"(kAccumulate));
+      : "r"(q[0]), "r"(q[1]), "r"(q[2]), "r"(q[3]), "l"(descriptor(k)), "n"(kAccumulate));
 }
 
 // o += 16 columns of p, in registers, times v's 16 rows, each of which runs along o's columns: 64 x
 // kHeadDimV.
-__device__ __forceinline__ void wgmma_values(float (&o)[kHeadDimV / 2], const unsigned* p,
-                                             unsigned long long v) {
+__device__ __forceinline__ void wgmma_values(float (&o)[kHeadDimV / 2], const unsigned* p, unsigned v) {
   asm volatile(
       "{\n"
       ".reg .pred accumulate;\n"
@@ -311,7 +366,7 @@ __device__ __forceinline__ void wgmma_values(float (&o)[kHeadDimV / 2], const un
       "+f"(o[52]), "+f"(o[53]), "+f"(o[54]), "+f"(o[55]),
       "+f"(o[56]), "+f"(o[57]), "+f"(o[58]), "+f"(o[59]),
       "+f"(o[60]), "+f"(o[61]), "+f"(o[62]), "+f"(o[63])
-      : "r"(p[0]), "r"(p[1]), "r"(p[2]), "r"(p[3]), "l"(v));
+      : "r"(p[0]), "r"(p[1]), "r"(p[2]), "r"(p[3]), "l"(descriptor(v)));
 }
 
 // Scores a second time, where exponentials taken in haste overflowed. It happens to a warp alone and hardly
@@ -504,6 +559,8 @@ __device__ __forceinline__ float quad_sum(float x) {
   return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
+constexpr int kGroups = kTileN / 8;  // of eight columns, of which a thread holds two
+
 // The two rows of a thread, 8 apart; four lanes share them.
 struct SoftmaxState {
   // Exponentials are exp2(scale_log2 * score - shift): shift is that of the row's maximum, or near it.
@@ -517,7 +574,7 @@ struct SoftmaxState {
 // column.
 __device__ __forceinline__ void mask_columns(float (&s)[kTileN / 2], int first_hidden0, int first_hidden1) {
 #pragma unroll
-  for (int j = 0; j < kTileN / 8; ++j) {
+  for (int j = 0; j < kGroups; ++j) {
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
       if (8 * j + e >= first_hidden0) s[4 * j + e] = -kInfinity;
@@ -562,8 +619,9 @@ __device__ __forceinline__ void follow_peaks(const float (&s)[kTileN / 2], Softm
   }
 }
 
-// Scores become exponentials in place. kMayBeEmpty: a row may have seen no key yet.
-template <bool kMayBeEmpty>
+// The scores of groups kFirst to before kEnd become exponentials in place, and are summed; group 0 starts the
+// sums. kMayBeEmpty: a row may have seen no key yet.
+template <bool kMayBeEmpty, int kFirst, int kEnd>
 __device__ __forceinline__ void exponentiate(float (&s)[kTileN / 2], const SoftmaxState& rows,
                                              float scale_log2, float (&sum)[2]) {
 #pragma unroll
@@ -571,31 +629,25 @@ __device__ __forceinline__ void exponentiate(float (&s)[kTileN / 2], const Softm
     const float shift = kMayBeEmpty && rows.shift[row] == -kInfinity ? 0.0f : rows.shift[row];
     float odd_sum = 0;
 #pragma unroll
-    for (int j = 0; j < kTileN / 8; ++j) {
+    for (int j = kFirst; j < kEnd; ++j) {
       float& even = s[4 * j + 2 * row];
       float& odd = s[4 * j + 2 * row + 1];
       even = exp2_fast(even * scale_log2 - shift);
       odd = exp2_fast(odd * scale_log2 - shift);
       sum[row] = j == 0 ? even : sum[row] + even;
-      odd_sum = j == 0 ? odd : odd_sum + odd;
+      odd_sum = j == kFirst ? odd : odd_sum + odd;
     }
     sum[row] += odd_sum;
   }
 }
 
-// The textbook's order: maximum, then exponentials.
-template <bool kMayBeEmpty>
-__device__ __forceinline__ void softmax(float (&s)[kTileN / 2], SoftmaxState& rows, float scale_log2) {
-  float sum[2];
-  follow_peaks(s, rows, scale_log2);
-  exponentiate<kMayBeEmpty>(s, rows, scale_log2, sum);
-  rows.sum[0] += sum[0];
-  rows.sum[1] += sum[1];
-}
-
-// Whether some lane of the warp has more of a row's exponentials than the row's shift may keep.
+// Whether some lane of the warp has more of a row's exponentials than the row's shift may keep …
 __device__ __forceinline__ bool has_outgrown(float sum) {
   return __any_sync(0xffffffffu, !(sum <= kLargestSum));
+}
+// … of either row.
+__device__ __forceinline__ bool any_outgrown(const float (&sum)[2]) {
+  return __any_sync(0xffffffffu, !(sum[0] <= kLargestSum && sum[1] <= kLargestSum));
 }
 
 // Exponentials that were taken against a shift far below their maximum: they, their sums and the shift move,
@@ -667,62 +719,12 @@ __device__ __forceinline__ void named_barrier_arrive(int number, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
-// Warpgroup-wide asynchronous products (PTX ISA, "wgmma"). 128 threads multiply 64 rows; each holds, of its
-// row g and its row g + 8, columns 8j + 2t and 8j + 2t + 1, where lane = 4g + t, in accumulators 4j .. 4j
-// + 3.
-
-// Registers and shared memory written so far are what the products issued next will see.
-__device__ __forceinline__ void wgmma_fence() {
-  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-}
-
-__device__ __forceinline__ void wgmma_commit() {
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
-
-// Returns once at most kInFlight committed groups are unfinished.
-template <int kInFlight>
-__device__ __forceinline__ void wgmma_wait() {
-  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kInFlight) : "memory");
-}
-
-// Ties registers to this point of the program: the compiler knows nothing of products in flight, and would
-// move reads over their wait.
-template <int kCount>
-__device__ __forceinline__ void pin(float (&registers)[kCount]) {
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(registers[i])::"memory");
-}
-
-// Only those from kFirst to before kEnd …
-template <int kFirst, int kEnd, int kCount>
-__device__ __forceinline__ void pin_some(unsigned (&registers)[kCount]) {
-#pragma unroll
-  for (int i = kFirst; i < kEnd; ++i) asm volatile("" : "+r"(registers[i])::"memory");
-}
-
-// … or all.
-template <int kCount>
-__device__ __forceinline__ void pin(unsigned (&registers)[kCount]) {
-  pin_some<0, kCount>(registers);
-}
-
-// Describes a tile of 128-byte rows, swizzled over 1024 bytes. Its blocks of eight rows are 1024 bytes apart;
-// panels of 64 columns are panel_bytes apart (used only where rows run along k). Addresses go up by
-// descriptor + bytes / 16.
-__device__ __forceinline__ unsigned long long wgmma_descriptor(unsigned address, unsigned panel_bytes) {
-  constexpr unsigned long long kSwizzle128 = 1ull << 62;
-  constexpr unsigned long long kEightRows = 1024 / 16;
-  return kSwizzle128 | kEightRows << 32 | static_cast<unsigned long long>(panel_bytes / 16) << 16 |
-         (address & 0x3ffff) / 16;
-}
-
 struct Consumer {
   const unsigned shared;
   const int warpgroup;  // 0 .. kWarpgroups - 1
   const float scale_log2;
-  const unsigned long long k_tiles, v_tiles;  // descriptors of stage 0
   RingPlace k_place{0, 0}, v_place{0, 0};
+  unsigned k_tile, v_tile;  // of the blocks there: products.cuh
   int q_parity = 0;
 
   float s[kTileN / 2];
@@ -731,14 +733,13 @@ struct Consumer {
   unsigned p[kTileN / 4];
   unsigned q[kQRegisterSteps][4];
   SoftmaxState rows;
-  bool overflowed;  // exponentials of the warp's block
 
   __device__ __forceinline__ Consumer(unsigned shared_memory, int number, float scale)
       : shared(shared_memory),
         warpgroup(number),
         scale_log2(scale),
-        k_tiles(wgmma_descriptor(shared_memory + kK, 0)),
-        v_tiles(wgmma_descriptor(shared_memory + kV, kTileN * kRowBytes)) {}
+        k_tile(static_cast<unsigned>(wgmma_descriptor(shared_memory + kK, 0))),
+        v_tile(static_cast<unsigned>(wgmma_descriptor(shared_memory + kV, kTileN * kRowBytes))) {}
 
   __device__ __forceinline__ void wait_k() const {
     mbarrier_wait(shared + kKFull + 8 * k_place.stage, k_place.parity);
@@ -747,14 +748,17 @@ struct Consumer {
     mbarrier_wait(shared + kVFull + 8 * v_place.stage, v_place.parity);
   }
 
-  // One arrival a warp: this warp's products have read the block.
+  // One arrival a warp: this warp's products have read the block. Tiles move along instead of being computed
+  // from their stage, which would take place between a turn and its first product.
   __device__ __forceinline__ void release_k() {
     if (lane() == 0) mbarrier_arrive(shared + kKEmpty + 8 * k_place.stage);
     advance(k_place);
+    k_tile += (k_place.stage == 0 ? 1 - kStages : 1) * (kKBytes / 16);
   }
   __device__ __forceinline__ void release_v() {
     if (lane() == 0) mbarrier_arrive(shared + kVEmpty + 8 * v_place.stage);
     advance(v_place);
+    v_tile += (v_place.stage == 0 ? 1 - kStages : 1) * (kVBytes / 16);
   }
 
   // Warpgroups take turns to issue their products, so that one's softmax runs beside the other's products.
@@ -779,31 +783,29 @@ struct Consumer {
 
   // 16 columns of the head: 32 bytes of a row, four such steps to a panel.
   template <bool kAccumulate>
-  __device__ __forceinline__ void issue_score_step(int step, unsigned long long k) {
-    const unsigned long long k_step = k + step / 4 * (kTileN * kRowBytes / 16) + step % 4 * 2;
+  __device__ __forceinline__ void issue_score_step(int step) {
+    const unsigned k_step = k_tile + step / 4 * (kTileN * kRowBytes / 16) + step % 4 * 2;
     if (step < kQRegisterSteps) wgmma_scores<kAccumulate>(s, q[step], k_step);
   }
 
   // s = q k^T.
   __device__ __forceinline__ void issue_scores() {
-    const unsigned long long k = k_tiles + k_place.stage * (kKBytes / 16);
     pin(s);
     wgmma_fence();
-    issue_score_step<false>(0, k);
+    issue_score_step<false>(0);
 #pragma unroll
-    for (int step = 1; step < (kHeadDim + 15) / 16; ++step) issue_score_step<true>(step, k);
+    for (int step = 1; step < (kHeadDim + 15) / 16; ++step) issue_score_step<true>(step);
     wgmma_commit();
   }
 
   // o += p v, 16 keys a time: 16 rows.
   __device__ __forceinline__ void issue_values(unsigned (&p_block)[kTileN / 4]) {
-    const unsigned long long v = v_tiles + v_place.stage * (kVBytes / 16);
     pin(o);
     pin(p_block);
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kTileN / 16; ++step)
-      wgmma_values(o, p_block + 4 * step, v + step * (16 * kRowBytes / 16));
+      wgmma_values(o, p_block + 4 * step, v_tile + step * (16 * kRowBytes / 16));
     wgmma_commit();
   }
 
@@ -813,44 +815,41 @@ struct Consumer {
     for (int i = 0; i < kTileN / 4; ++i) p_block[i] = pack(s[2 * i], s[2 * i + 1]);
   }
 
-  // A branch that is never taken, and that ptxas moves no exponential over, down behind the wait for the
-  // product in flight: there they would run beside nothing.
-  __device__ __forceinline__ void exponentials_end_here() const {
-    if (__any_sync(0xffffffffu, rows.sum[0] + rows.sum[1] < 0)) __syncwarp();
+  // What the exponentials of a block are taken against.
+  template <bool kMasked>
+  __device__ __forceinline__ void choose_shifts(const RowsOfThread& mine, int block) {
+    if (kMasked) mask_columns(s, mine.first_hidden(0, block), mine.first_hidden(1, block));
+    // Where nothing is hidden every row has seen keys, and its shift is taken as it is, with no search for a
+    // maximum: the sums will tell whether some score was far above it (finish_softmax).
+    if (!kMasked) return;
+    follow_peaks(s, rows, scale_log2);
   }
 
-  // Scores to exponentials, in place.
+  // From a block's exponentials to P and the sums of the rows. No product is in flight here.
   template <bool kMasked>
-  __device__ __forceinline__ void softmax_of_block(const RowsOfThread& mine, int block) {
-    if (kMasked) {
-      mask_columns(s, mine.first_hidden(0, block), mine.first_hidden(1, block));
-      softmax<true>(s, rows, scale_log2);
-      exponentials_end_here();
-      return;
-    }
-    // Every row has seen keys. Its exponentials are taken against the shift as it is, with no search for a
-    // maximum: the sums tell whether some score was far above it. (The branch on them serves as
-    // exponentials_end_here() does.)
-    float sum[2];
-    exponentiate<false>(s, rows, scale_log2, sum);
-    rows.moved = __any_sync(0xffffffffu, !(sum[0] <= kLargestSum && sum[1] <= kLargestSum));
-    overflowed = false;
-    if (rows.moved) {
-      overflowed = __any_sync(0xffffffffu, !(sum[0] < kLostSum && sum[1] < kLostSum));
-      const bool low = has_outgrown(sum[0]), high = has_outgrown(sum[1]);  // all three votes side by side
-      if (overflowed) return;
-      shrink(s, rows, sum, low, high);
+  __device__ __forceinline__ void finish_softmax(const RowsOfThread& mine, const Tile& tile, int block,
+                                                 const ForwardParams& params, float (&sum)[2],
+                                                 unsigned (&p_block)[kTileN / 4]) {
+    if (!kMasked) rows.moved = any_outgrown(sum);
+    pack_scores(p_block);  // beside the vote, which finds nothing, mostly
+    if (!kMasked && rows.moved) {
+      repair(mine, tile, block, params, sum);
+      pack_scores(p_block);
     }
     rows.sum[0] += sum[0];
     rows.sum[1] += sum[1];
   }
 
-  // The textbook's softmax for a block whose exponentials overflowed, or nearly. No product is in flight
-  // here.
-  __device__ __forceinline__ void start_over(const RowsOfThread& mine, const Tile& tile, int block,
-                                             const ForwardParams& params) {
+  // Exponentials some of which were taken against a shift far below their maximum.
+  __device__ __forceinline__ void repair(const RowsOfThread& mine, const Tile& tile, int block,
+                                         const ForwardParams& params, float (&sum)[2]) {
+    const bool lost = __any_sync(0xffffffffu, !(sum[0] < kLostSum && sum[1] < kLostSum));
+    const bool low = has_outgrown(sum[0]), high = has_outgrown(sum[1]);  // all three votes side by side
+    if (!lost) return shrink(s, rows, sum, low, high);
+    // They overflowed, or nearly: the textbook's softmax, from the scores on.
     recompute_scores(s, tile, mine.row, block, params);
-    softmax<true>(s, rows, scale_log2);
+    follow_peaks(s, rows, scale_log2);
+    exponentiate<true, 0, kGroups>(s, rows, scale_log2, sum);
   }
 
   // First block of a tile: its scores only.
@@ -860,11 +859,13 @@ struct Consumer {
     wgmma_wait<0>();
     pin(s);
     release_k();
-    softmax_of_block<true>(mine, block);
+    choose_shifts<true>(mine, block);
+    exponentiate<true, 0, kGroups>(s, rows, scale_log2, rows.sum);
     pack_scores(p);
   }
 
   // Scores of this block and values of the one before are in flight together; softmax runs beside the values.
+  // They are done before it is: its last quarter packs P meanwhile, whose registers they have let go.
   template <bool kMasked>
   __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile& tile, int block,
                                        const ForwardParams& params) {
@@ -878,13 +879,15 @@ struct Consumer {
     wgmma_wait<1>();
     pin(s);
     release_k();
-    softmax_of_block<kMasked>(mine, block);
+    choose_shifts<kMasked>(mine, block);
+    float sum[2];
+    exponentiate<kMasked, 0, kGroups * 3 / 4>(s, rows, scale_log2, sum);
     wgmma_wait<0>();
     pin(o);
     pin(p);
     release_v();
-    if (!kMasked && overflowed) start_over(mine, tile, block, params);
-    pack_scores(p);
+    exponentiate<kMasked, kGroups * 3 / 4, kGroups>(s, rows, scale_log2, sum);
+    finish_softmax<kMasked>(mine, tile, block, params, sum, p);
   }
 
   // What is left after the last block: its values.
