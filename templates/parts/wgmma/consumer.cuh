@@ -38,6 +38,9 @@ struct Consumer {
   unsigned q_tile;
   /*%/q_in_shared%*/
   SoftmaxState rows;
+  /*%#optimistic%*/
+  bool lost;  // exponentials of the warp's block
+  /*%/optimistic%*/
 
   __device__ __forceinline__ Consumer(unsigned shared_memory, int number, float scale)
       : shared(shared_memory),
@@ -148,50 +151,70 @@ struct Consumer {
     follow_peaks(s, rows, scale_log2);
   }
 
-  // From a block's exponentials to P and the sums of the rows. No product is in flight here.
-  template <bool kMasked>
-  __device__ __forceinline__ void finish_softmax(const RowsOfThread& mine, const Tile& tile, int block,
-                                                 const ForwardParams& params, float (&sum)[2],
-                                                 unsigned (&p_block)[kTileN / 4]) {
-    /*%#optimistic%*/
-    /*%#short_values%*/
-    if (!kMasked) rows.moved = any_outgrown(sum);
-    /*%/short_values%*/
-    /*%/optimistic%*/
-    pack_scores(p_block);  // beside the vote, which finds nothing, mostly
-    /*%#optimistic%*/
-    if (!kMasked && rows.moved) {
-      repair(mine, tile, block, params, sum);
-      pack_scores(p_block);
-    }
-    /*%/optimistic%*/
-    rows.sum[0] += sum[0];
-    rows.sum[1] += sum[1];
+  /*%#optimistic%*/
+  // Sums that tell of exponentials taken against a shift far below their maximum: those of a warp move, but
+  // for any that overflowed, or nearly. (All three votes stand side by side.)
+  __device__ __forceinline__ void move_outgrown(float (&sum)[2]) {
+    lost = __any_sync(0xffffffffu, !(sum[0] < kLostSum && sum[1] < kLostSum));
+    const bool low = has_outgrown(sum[0]), high = has_outgrown(sum[1]);
+    if (!lost) shrink(s, rows, sum, low, high);
   }
 
-  /*%#optimistic%*/
-  // Exponentials some of which were taken against a shift far below their maximum.
-  __device__ __forceinline__ void repair(const RowsOfThread& mine, const Tile& tile, int block,
-                                         const ForwardParams& params, float (&sum)[2]) {
-    const bool lost = __any_sync(0xffffffffu, !(sum[0] < kLostSum && sum[1] < kLostSum));
-    const bool low = has_outgrown(sum[0]), high = has_outgrown(sum[1]);  // all three votes side by side
-    if (!lost) return shrink(s, rows, sum, low, high);
-    // They overflowed, or nearly: the textbook's softmax, from the scores on.
+  // The textbook's softmax for a block whose exponentials overflowed, or nearly. No product is in flight
+  // here.
+  __device__ __forceinline__ void start_over(const RowsOfThread& mine, const Tile& tile, int block,
+                                             const ForwardParams& params, float (&sum)[2]) {
     recompute_scores(s, tile, mine.row, block, params);
     follow_peaks(s, rows, scale_log2);
     exponentiate<true, 0, kGroups>(s, rows, scale_log2, sum);
   }
   /*%/optimistic%*/
 
-  /*%^short_values%*/
-  // ptxas would move exponentials down behind the wait for the values, where they would run beside nothing.
-  // It moves none over a branch on their sums, though this one is never taken.
+  /*%#short_values%*/
+  // From a block's exponentials to P. No product is in flight here.
   template <bool kMasked>
-  __device__ __forceinline__ void hold_exponentials(const float (&sum)[2]) {
+  __device__ __forceinline__ void finish_softmax(const RowsOfThread& mine, const Tile& tile, int block,
+                                                 const ForwardParams& params, float (&sum)[2],
+                                                 unsigned (&p_block)[kTileN / 4]) {
     /*%#optimistic%*/
     if (!kMasked) rows.moved = any_outgrown(sum);
     /*%/optimistic%*/
-    if (__any_sync(0xffffffffu, sum[0] + sum[1] < 0)) __syncwarp();
+    pack_scores(p_block);
+    /*%#optimistic%*/
+    // The vote ran beside the packing, which is for nothing where it finds something.
+    if (!kMasked && rows.moved) {
+      move_outgrown(sum);
+      if (lost) start_over(mine, tile, block, params, sum);
+      pack_scores(p_block);
+    }
+    /*%/optimistic%*/
+  }
+  /*%/short_values%*/
+  /*%^short_values%*/
+  // What is left of softmax once the exponentials are there, but for what needs the values' registers. ptxas
+  // would move exponentials down behind the wait for the values, where they would run beside nothing; it
+  // moves none over a branch on their sums.
+  template <bool kMasked>
+  __device__ __forceinline__ void hold_exponentials(float (&sum)[2]) {
+    /*%#optimistic%*/
+    if (!kMasked) {
+      rows.moved = any_outgrown(sum);
+      lost = false;
+      if (rows.moved) move_outgrown(sum);
+      return;
+    }
+    /*%/optimistic%*/
+    if (__any_sync(0xffffffffu, sum[0] + sum[1] < 0)) __syncwarp();  // never
+  }
+
+  template <bool kMasked>
+  __device__ __forceinline__ void finish_softmax(const RowsOfThread& mine, const Tile& tile, int block,
+                                                 const ForwardParams& params, float (&sum)[2],
+                                                 unsigned (&p_block)[kTileN / 4]) {
+    /*%#optimistic%*/
+    if (!kMasked && lost) start_over(mine, tile, block, params, sum);
+    /*%/optimistic%*/
+    pack_scores(p_block);
   }
   /*%/short_values%*/
 
@@ -248,6 +271,8 @@ struct Consumer {
     exponentiate<kMasked, kGroups * 3 / 4, kGroups>(s, rows, scale_log2, sum);
     /*%/short_values%*/
     finish_softmax<kMasked>(mine, tile, block, params, sum, p);
+    rows.sum[0] += sum[0];
+    rows.sum[1] += sum[1];
     /*%^rescale_early%*/
     rescale(o, rows);
     /*%/rescale_early%*/
@@ -280,6 +305,8 @@ struct Consumer {
     exponentiate<kMasked, 0, kGroups>(s, rows, scale_log2, sum);
     unsigned p[kTileN / 4];
     finish_softmax<kMasked>(mine, tile, block, params, sum, p);
+    rows.sum[0] += sum[0];
+    rows.sum[1] += sum[1];
     rescale(o, rows);
     wait_v();
     issue_values(p);

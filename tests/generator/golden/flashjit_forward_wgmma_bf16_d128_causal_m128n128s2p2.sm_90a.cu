@@ -733,6 +733,7 @@ struct Consumer {
   unsigned p[kTileN / 4];
   unsigned q[kQRegisterSteps][4];
   SoftmaxState rows;
+  bool lost;  // exponentials of the warp's block
 
   __device__ __forceinline__ Consumer(unsigned shared_memory, int number, float scale)
       : shared(shared_memory),
@@ -825,31 +826,36 @@ struct Consumer {
     follow_peaks(s, rows, scale_log2);
   }
 
-  // From a block's exponentials to P and the sums of the rows. No product is in flight here.
+  // Sums that tell of exponentials taken against a shift far below their maximum: those of a warp move, but
+  // for any that overflowed, or nearly. (All three votes stand side by side.)
+  __device__ __forceinline__ void move_outgrown(float (&sum)[2]) {
+    lost = __any_sync(0xffffffffu, !(sum[0] < kLostSum && sum[1] < kLostSum));
+    const bool low = has_outgrown(sum[0]), high = has_outgrown(sum[1]);
+    if (!lost) shrink(s, rows, sum, low, high);
+  }
+
+  // The textbook's softmax for a block whose exponentials overflowed, or nearly. No product is in flight
+  // here.
+  __device__ __forceinline__ void start_over(const RowsOfThread& mine, const Tile& tile, int block,
+                                             const ForwardParams& params, float (&sum)[2]) {
+    recompute_scores(s, tile, mine.row, block, params);
+    follow_peaks(s, rows, scale_log2);
+    exponentiate<true, 0, kGroups>(s, rows, scale_log2, sum);
+  }
+
+  // From a block's exponentials to P. No product is in flight here.
   template <bool kMasked>
   __device__ __forceinline__ void finish_softmax(const RowsOfThread& mine, const Tile& tile, int block,
                                                  const ForwardParams& params, float (&sum)[2],
                                                  unsigned (&p_block)[kTileN / 4]) {
     if (!kMasked) rows.moved = any_outgrown(sum);
-    pack_scores(p_block);  // beside the vote, which finds nothing, mostly
+    pack_scores(p_block);
+    // The vote ran beside the packing, which is for nothing where it finds something.
     if (!kMasked && rows.moved) {
-      repair(mine, tile, block, params, sum);
+      move_outgrown(sum);
+      if (lost) start_over(mine, tile, block, params, sum);
       pack_scores(p_block);
     }
-    rows.sum[0] += sum[0];
-    rows.sum[1] += sum[1];
-  }
-
-  // Exponentials some of which were taken against a shift far below their maximum.
-  __device__ __forceinline__ void repair(const RowsOfThread& mine, const Tile& tile, int block,
-                                         const ForwardParams& params, float (&sum)[2]) {
-    const bool lost = __any_sync(0xffffffffu, !(sum[0] < kLostSum && sum[1] < kLostSum));
-    const bool low = has_outgrown(sum[0]), high = has_outgrown(sum[1]);  // all three votes side by side
-    if (!lost) return shrink(s, rows, sum, low, high);
-    // They overflowed, or nearly: the textbook's softmax, from the scores on.
-    recompute_scores(s, tile, mine.row, block, params);
-    follow_peaks(s, rows, scale_log2);
-    exponentiate<true, 0, kGroups>(s, rows, scale_log2, sum);
   }
 
   // First block of a tile: its scores only.
@@ -888,6 +894,8 @@ struct Consumer {
     release_v();
     exponentiate<kMasked, kGroups * 3 / 4, kGroups>(s, rows, scale_log2, sum);
     finish_softmax<kMasked>(mine, tile, block, params, sum, p);
+    rows.sum[0] += sum[0];
+    rows.sum[1] += sum[1];
   }
 
   // What is left after the last block: its values.
