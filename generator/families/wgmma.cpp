@@ -87,22 +87,32 @@ int other_registers(const Problem& problem, const WgmmaSchedule& schedule) {
 
 // Kernels that fit all the same: they compile without spills and are the fastest for their head dims.
 bool known_to_fit(const Problem& problem, const WgmmaSchedule& schedule) {
-  const int order = problem.causal ? 2 : 1;
   const int dim = problem.head_dim;
   if (problem.value_dim() != dim) return false;
   if (dim == 72 && !problem.causal)
     return schedule == WgmmaSchedule{.tile_m = 256, .tile_n = 64, .stages = 3, .q_in_regs = 0};
-  return (dim == 152 || dim == 160) &&
-         schedule ==
-             WgmmaSchedule{.tile_m = 192, .tile_n = 64, .q_in_regs = 0, .o_passes = 3, .persistent = order};
+  WgmmaSchedule fits{.tile_m = 192, .tile_n = 64, .q_in_regs = 0, .o_passes = 3};
+  if (problem.causal) {
+    fits.optimistic = 0;
+    fits.persistent = 2;
+  }
+  return (dim == 152 || dim == 160) && schedule == fits;
 }
 
 // Kernels that the count below lets pass, and that spill a few bytes all the same.
 bool known_to_spill(const Problem& problem, const WgmmaSchedule& schedule) {
-  const bool masked_off_a_counter = problem.causal && !is_static(schedule) && schedule.q_in_regs == 0;
-  if (!masked_off_a_counter || problem.value_dim() != problem.head_dim) return false;
-  if (problem.head_dim == 72) return schedule.optimistic == 0;
-  return problem.head_dim == 160 && schedule.tile_m == 192 && schedule.tile_n == 48 && schedule.o_passes == 1;
+  if (!problem.causal || is_static(schedule) || problem.value_dim() != problem.head_dim) return false;
+  const auto tile = [&](int m, int n) { return schedule.tile_m == m && schedule.tile_n == n; };
+  switch (problem.head_dim) {
+    case 32:
+      return tile(256, 64) && schedule.ping_pong == 0;
+    case 160:
+      return tile(64, 128) && schedule.o_passes == 3;
+    case 192:
+      return tile(64, 96) && schedule.o_passes == 3;
+    default:
+      return false;
+  }
 }
 
 struct FragmentRegisters {

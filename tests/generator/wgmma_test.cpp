@@ -55,6 +55,12 @@ TEST_CASE("registers: setmaxnreg's pools, in words") {
   CHECK(reason({.head_dim = 72}, "m256n64s3qr0") == "");
   CHECK(reason({.head_dim = 72, .causal = true}, "m256n64s3qr0p2") != "");
   CHECK(reason({.head_dim = 160}, "m192n64s2qr0o3") == "");
+  CHECK(reason({.head_dim = 160, .causal = true}, "m192n64s2qr0o3op0p2") == "");
+  CHECK(reason({.head_dim = 160, .causal = true}, "m192n64s2qr0o3p2") != "");
+  // Within it, and known to spill.
+  CHECK(reason({.head_dim = 32}, "m256n64s4qr0pp0") == "");
+  CHECK(reason({.head_dim = 32, .causal = true}, "m256n64s4qr0pp0p2").find("spills a few bytes") !=
+        std::string::npos);
 }
 
 TEST_CASE("shared memory and the way of O") {
