@@ -285,9 +285,9 @@ def write_plot(a, cells):
             axis.grid(axis="y", alpha=0.3)
     for line in axes:
         line[0].set_ylabel("TFLOP/s")
-    axes[0][0].legend(fontsize=7)
     figure.suptitle(f"{torch.cuda.get_device_name()}, {a.which}, {a.dtype}, {a.tokens} tokens, heads x head_dim = {a.hidden}", fontsize=11)
-    figure.tight_layout()
+    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="lower center", ncol=len(names), fontsize=9, frameon=False)
+    figure.tight_layout(rect=(0, 0.04, 1, 1))
     figure.savefig(os.path.join(a.out, "ratios.png"), dpi=110)
 
 
