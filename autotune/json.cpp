@@ -151,4 +151,8 @@ std::string to_line(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+Json from_line(std::string_view line) {
+  return Json::parse(line, nullptr, /*allow_exceptions=*/false);
+}
+
 }  // namespace flashjit::autotune

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 
 #include "flashjit/engine.hpp"
 #include "flashjit/problem.hpp"
@@ -35,5 +36,6 @@ Tuning effort_of(const std::string& text);
 
 // One line; bytes that are not UTF-8 are replaced.
 std::string to_line(const Json& json);
+Json from_line(std::string_view line);  // discarded if the line is not one whole JSON value
 
 }  // namespace flashjit::autotune

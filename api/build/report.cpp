@@ -14,11 +14,11 @@ std::string to_json(const Report& report) {
       {"stack", r.stack},           {"shared_bytes", r.shared_bytes}, {"barriers", r.barriers},
       {"code_bytes", r.code_bytes}, {"warnings", r.warnings},
   };
-  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 Report parse_report(std::string_view text) {
-  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto json = nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
   Report report;
   if (!json.is_object()) return report;
   const auto read = [&](const char* name, auto& to) {

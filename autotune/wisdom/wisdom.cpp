@@ -149,7 +149,7 @@ bool Wisdom::add_text(std::string_view text, std::string_view name, const Report
     if (line.empty()) continue;
     try {
       if (line.size() > kLongestLine) throw Error(ErrorCode::invalid_argument, "longer than a line may be");
-      const Json json = Json::parse(line, nullptr, false);
+      const Json json = from_line(line);
       if (json.is_discarded()) throw Error(ErrorCode::invalid_argument, "not a whole JSON value");
       const bool header = json.is_object() && json.contains("flashjit_wisdom");
       if (header && integer_of(json, "flashjit_wisdom", 0, 1 << 30) != kFormat) {

@@ -111,8 +111,7 @@ bool Child::send(const Json& json) {
 std::optional<Json> Child::receive(SteadyTime deadline) {
   for (;;) {
     if (const auto end = buffer_.find('\n'); end != std::string::npos) {
-      Json json =
-          Json::parse(buffer_.begin(), buffer_.begin() + static_cast<std::ptrdiff_t>(end), nullptr, false);
+      Json json = from_line(std::string_view(buffer_).substr(0, end));
       buffer_.erase(0, end + 1);
       if (json.is_object()) return json;
       words_ += "(it wrote a line that is not JSON)";

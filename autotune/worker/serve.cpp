@@ -61,7 +61,7 @@ int serve(int in, int out, const std::string& version,
   std::string buffer, line;
   while (next_line(in, buffer, line)) {
     try {
-      const Json request = Json::parse(line, nullptr, false);
+      const Json request = from_line(line);
       const std::string op = text_of(request, "op");
       if (op == "open") {
         const Job job = job_of(request);
