@@ -16,8 +16,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool belongs_to_an_editor(const std::string& name) {
-  return name.starts_with('.') || name.ends_with('~');
+// An editor's files, and what makes templates/ of a checkout usable as it is.
+bool is_no_template(const std::string& name) {
+  return name.starts_with('.') || name.ends_with('~') || name == "CMakeLists.txt";
 }
 
 std::string read(const fs::path& path) {
@@ -42,7 +43,7 @@ TemplateSet overlaid_templates(const fs::path& directory) {
   TemplateSet templates = embedded_templates();
   auto at = fs::recursive_directory_iterator(directory, error);
   for (; !error && at != fs::recursive_directory_iterator(); at.increment(error)) {
-    const bool skipped = belongs_to_an_editor(at->path().filename().string());
+    const bool skipped = is_no_template(at->path().filename().string());
     if (at->is_directory(error)) {
       if (skipped) at.disable_recursion_pending();
       continue;

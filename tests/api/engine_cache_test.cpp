@@ -157,6 +157,7 @@ TEST_CASE("templates are replaced by files of the same path") {
   fs::create_directories(file.parent_path());
   std::ofstream(file) << "// edited\n";
   std::ofstream(folder.path() / ".hidden") << "an editor's";
+  std::ofstream(folder.path() / "CMakeLists.txt") << "a checkout's";
   TemplateSet overlaid = api::overlaid_templates(folder.path());
   CHECK(overlaid.size() == embedded_templates().size());
   CHECK(overlaid.at(name) == "// edited\n");

@@ -153,11 +153,22 @@ struct Consumer {
 
   /*%#optimistic%*/
   // Sums that tell of exponentials taken against a shift far below their maximum: those of a warp move, but
-  // for any that overflowed, or nearly. (All three votes stand side by side.)
-  __device__ __forceinline__ void move_outgrown(float (&sum)[2]) {
+  // for any that overflowed, or nearly. Mostly it is one of a lane's two rows that does; `repack` gets its
+  // number. (All three votes stand side by side.)
+  template <typename Repack>
+  __device__ __forceinline__ void move_outgrown(float (&sum)[2], Repack repack) {
     lost = __any_sync(0xffffffffu, !(sum[0] < kLostSum && sum[1] < kLostSum));
     const bool low = has_outgrown(sum[0]), high = has_outgrown(sum[1]);
-    if (!lost) shrink(s, rows, sum, low, high);
+    if (lost) return;
+    rows.factor[0] = rows.factor[1] = 1;
+    if (low) {
+      shrink<0>(s, rows, sum);
+      repack(0);
+    }
+    if (high) {
+      shrink<1>(s, rows, sum);
+      repack(1);
+    }
   }
 
   // The textbook's softmax for a block whose exponentials overflowed, or nearly. No product is in flight
@@ -181,11 +192,16 @@ struct Consumer {
     /*%/optimistic%*/
     pack_scores(p_block);
     /*%#optimistic%*/
-    // The vote ran beside the packing, which is for nothing where it finds something.
+    // The vote ran beside the packing, which was for nothing in rows that move.
     if (!kMasked && rows.moved) {
-      move_outgrown(sum);
-      if (lost) start_over(mine, tile, block, params, sum);
-      pack_scores(p_block);
+      move_outgrown(sum, [&](int row) {
+#pragma unroll
+        for (int i = row; i < kTileN / 4; i += 2) p_block[i] = pack(s[2 * i], s[2 * i + 1]);
+      });
+      if (lost) {
+        start_over(mine, tile, block, params, sum);
+        pack_scores(p_block);
+      }
     }
     /*%/optimistic%*/
   }
@@ -200,7 +216,7 @@ struct Consumer {
     if (!kMasked) {
       rows.moved = any_outgrown(sum);
       lost = false;
-      if (rows.moved) move_outgrown(sum);
+      if (rows.moved) move_outgrown(sum, [](int) {});  // P is packed later
       return;
     }
     /*%/optimistic%*/

@@ -98,26 +98,20 @@ __device__ __forceinline__ bool any_outgrown(const float (&sum)[2]) {
   return __any_sync(0xffffffffu, !(sum[0] <= kLargestSum && sum[1] <= kLargestSum));
 }
 
-// Exponentials that were taken against a shift far below their maximum: they, their sums and the shift move,
-// so that the largest of them, or a power of two near the sum so far, becomes kPeak to within fp32's last
-// bits: where one key outweighs all others, P rounds as little as the textbook's 1. The eight rows that
-// a warp holds side by side move together, since what grew in one soon will in the others; mostly it is one
-// of a lane's two, `low` or `high`.
-__device__ __forceinline__ void shrink(float (&s)[kTileN / 2], SoftmaxState& rows, float (&sum)[2], bool low,
-                                       bool high) {
-  const auto shrink_row = [&](int row, float peak_of_row) {
-    const float before = __uint_as_float(__float_as_uint(rows.sum[row]) & 0x7f800000u);  // its power of two
-    const float largest = quad_max(fmaxf(peak_of_row, before));  // below 1 / kPeak / 2^126: kLostSum
-    rows.factor[row] = fminf(kPeak * reciprocal_fast(largest), 1.0f);
-    rows.shift[row] -= log2_fast(rows.factor[row]);
-    rows.sum[row] *= rows.factor[row];
-    sum[row] *= rows.factor[row];
+// Exponentials of a row that were taken against a shift far below their maximum: they, their sums and the
+// shift move, so that the largest of them, or a power of two near the sum so far, becomes kPeak to within
+// fp32's last bits: where one key outweighs all others, P rounds as little as the textbook's 1. The eight
+// rows that a warp holds side by side move together, since what grew in one soon will in the others.
+template <int kRow>
+__device__ __forceinline__ void shrink(float (&s)[kTileN / 2], SoftmaxState& rows, float (&sum)[2]) {
+  const float before = __uint_as_float(__float_as_uint(rows.sum[kRow]) & 0x7f800000u);  // its power of two
+  const float largest = quad_max(fmaxf(peak<kRow>(s), before));  // below 1 / kPeak / 2^126: kLostSum
+  rows.factor[kRow] = fminf(kPeak * reciprocal_fast(largest), 1.0f);
+  rows.shift[kRow] -= log2_fast(rows.factor[kRow]);
+  rows.sum[kRow] *= rows.factor[kRow];
+  sum[kRow] *= rows.factor[kRow];
 #pragma unroll
-    for (int i = 0; i < kTileN / 4; ++i) s[i / 2 * 4 + 2 * row + i % 2] *= rows.factor[row];
-  };
-  rows.factor[0] = rows.factor[1] = 1;
-  if (low) shrink_row(0, peak<0>(s));
-  if (high) shrink_row(1, peak<1>(s));
+  for (int i = 0; i < kTileN / 4; ++i) s[i / 2 * 4 + 2 * kRow + i % 2] *= rows.factor[kRow];
 }
 /*%/optimistic%*/
 

@@ -650,26 +650,20 @@ __device__ __forceinline__ bool any_outgrown(const float (&sum)[2]) {
   return __any_sync(0xffffffffu, !(sum[0] <= kLargestSum && sum[1] <= kLargestSum));
 }
 
-// Exponentials that were taken against a shift far below their maximum: they, their sums and the shift move,
-// so that the largest of them, or a power of two near the sum so far, becomes kPeak to within fp32's last
-// bits: where one key outweighs all others, P rounds as little as the textbook's 1. The eight rows that
-// a warp holds side by side move together, since what grew in one soon will in the others; mostly it is one
-// of a lane's two, `low` or `high`.
-__device__ __forceinline__ void shrink(float (&s)[kTileN / 2], SoftmaxState& rows, float (&sum)[2], bool low,
-                                       bool high) {
-  const auto shrink_row = [&](int row, float peak_of_row) {
-    const float before = __uint_as_float(__float_as_uint(rows.sum[row]) & 0x7f800000u);  // its power of two
-    const float largest = quad_max(fmaxf(peak_of_row, before));  // below 1 / kPeak / 2^126: kLostSum
-    rows.factor[row] = fminf(kPeak * reciprocal_fast(largest), 1.0f);
-    rows.shift[row] -= log2_fast(rows.factor[row]);
-    rows.sum[row] *= rows.factor[row];
-    sum[row] *= rows.factor[row];
+// Exponentials of a row that were taken against a shift far below their maximum: they, their sums and the
+// shift move, so that the largest of them, or a power of two near the sum so far, becomes kPeak to within
+// fp32's last bits: where one key outweighs all others, P rounds as little as the textbook's 1. The eight
+// rows that a warp holds side by side move together, since what grew in one soon will in the others.
+template <int kRow>
+__device__ __forceinline__ void shrink(float (&s)[kTileN / 2], SoftmaxState& rows, float (&sum)[2]) {
+  const float before = __uint_as_float(__float_as_uint(rows.sum[kRow]) & 0x7f800000u);  // its power of two
+  const float largest = quad_max(fmaxf(peak<kRow>(s), before));  // below 1 / kPeak / 2^126: kLostSum
+  rows.factor[kRow] = fminf(kPeak * reciprocal_fast(largest), 1.0f);
+  rows.shift[kRow] -= log2_fast(rows.factor[kRow]);
+  rows.sum[kRow] *= rows.factor[kRow];
+  sum[kRow] *= rows.factor[kRow];
 #pragma unroll
-    for (int i = 0; i < kTileN / 4; ++i) s[i / 2 * 4 + 2 * row + i % 2] *= rows.factor[row];
-  };
-  rows.factor[0] = rows.factor[1] = 1;
-  if (low) shrink_row(0, peak<0>(s));
-  if (high) shrink_row(1, peak<1>(s));
+  for (int i = 0; i < kTileN / 4; ++i) s[i / 2 * 4 + 2 * kRow + i % 2] *= rows.factor[kRow];
 }
 
 // Applies what softmax() kept for O.
@@ -827,11 +821,22 @@ struct Consumer {
   }
 
   // Sums that tell of exponentials taken against a shift far below their maximum: those of a warp move, but
-  // for any that overflowed, or nearly. (All three votes stand side by side.)
-  __device__ __forceinline__ void move_outgrown(float (&sum)[2]) {
+  // for any that overflowed, or nearly. Mostly it is one of a lane's two rows that does; `repack` gets its
+  // number. (All three votes stand side by side.)
+  template <typename Repack>
+  __device__ __forceinline__ void move_outgrown(float (&sum)[2], Repack repack) {
     lost = __any_sync(0xffffffffu, !(sum[0] < kLostSum && sum[1] < kLostSum));
     const bool low = has_outgrown(sum[0]), high = has_outgrown(sum[1]);
-    if (!lost) shrink(s, rows, sum, low, high);
+    if (lost) return;
+    rows.factor[0] = rows.factor[1] = 1;
+    if (low) {
+      shrink<0>(s, rows, sum);
+      repack(0);
+    }
+    if (high) {
+      shrink<1>(s, rows, sum);
+      repack(1);
+    }
   }
 
   // The textbook's softmax for a block whose exponentials overflowed, or nearly. No product is in flight
@@ -850,11 +855,16 @@ struct Consumer {
                                                  unsigned (&p_block)[kTileN / 4]) {
     if (!kMasked) rows.moved = any_outgrown(sum);
     pack_scores(p_block);
-    // The vote ran beside the packing, which is for nothing where it finds something.
+    // The vote ran beside the packing, which was for nothing in rows that move.
     if (!kMasked && rows.moved) {
-      move_outgrown(sum);
-      if (lost) start_over(mine, tile, block, params, sum);
-      pack_scores(p_block);
+      move_outgrown(sum, [&](int row) {
+#pragma unroll
+        for (int i = row; i < kTileN / 4; i += 2) p_block[i] = pack(s[2 * i], s[2 * i + 1]);
+      });
+      if (lost) {
+        start_over(mine, tile, block, params, sum);
+        pack_scores(p_block);
+      }
     }
   }
 
