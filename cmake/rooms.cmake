@@ -1,5 +1,6 @@
 # flashjit_room(NAME SOURCES …): an object library flashjit_NAME with this project's flags.
-# flashjit_test(NAME ROOMS … SOURCES … [LABEL unit|emulated|gpu]): a doctest program and its ctest entry.
+# flashjit_test(NAME [NVRTC] ROOMS … SOURCES … [LABEL unit|emulated|gpu]): a doctest program and its ctest entry. NVRTC: it
+# compiles kernels, and skips where it cannot.
 
 add_library(flashjit_flags INTERFACE)
 target_compile_features(flashjit_flags INTERFACE cxx_std_20)
@@ -12,7 +13,7 @@ target_link_libraries(flashjit_flags INTERFACE nlohmann_json::nlohmann_json Thre
 get_target_property(flashjit_fmt_include fmt::fmt-header-only INTERFACE_INCLUDE_DIRECTORIES)
 target_include_directories(flashjit_flags SYSTEM INTERFACE ${flashjit_fmt_include})
 if(fmt_VERSION VERSION_LESS 10)
-  # fmt and doctest's main function are compiled once, not in every source file that includes them.
+  # Its compiled half is compiled once, not in every source file that includes it.
   add_library(flashjit_fmt STATIC ${CMAKE_CURRENT_LIST_DIR}/fmt_once.cpp)
   target_compile_features(flashjit_fmt PRIVATE cxx_std_20)
   target_include_directories(flashjit_fmt SYSTEM PRIVATE ${flashjit_fmt_include})
@@ -35,18 +36,24 @@ function(flashjit_room name)
   cmake_parse_arguments(ARG "" "" "SOURCES" ${ARGN})
   add_library(flashjit_${name} OBJECT ${ARG_SOURCES})
   target_link_libraries(flashjit_${name} PRIVATE flashjit_flags)
-  set_target_properties(flashjit_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON
+  # A consumer may have CMAKE_UNITY_BUILD for its own files; ours have names that they keep to themselves.
+  set_target_properties(flashjit_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON UNITY_BUILD OFF
                         CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
 endfunction()
 
 function(flashjit_test name)
-  cmake_parse_arguments(ARG "" "LABEL" "SOURCES;ROOMS" ${ARGN})
+  cmake_parse_arguments(ARG "NVRTC" "LABEL" "SOURCES;ROOMS" ${ARGN})
   if(NOT ARG_LABEL)
     set(ARG_LABEL unit)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   list(TRANSFORM ARG_ROOMS PREPEND flashjit_)
-  target_link_libraries(${name} PRIVATE flashjit_flags flashjit_test_main ${ARG_ROOMS})
+  set(main flashjit_test_main)
+  if(ARG_NVRTC)
+    set(main flashjit_test_main_nvrtc)
+  endif()
+  target_link_libraries(${name} PRIVATE flashjit_flags ${main} ${ARG_ROOMS})
+  target_precompile_headers(${name} REUSE_FROM flashjit_test_main)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} SKIP_RETURN_CODE 77
                        ENVIRONMENT "TSAN_OPTIONS=halt_on_error=1:suppressions=${PROJECT_SOURCE_DIR}/tests/tsan.supp")

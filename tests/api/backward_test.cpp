@@ -1,12 +1,9 @@
 // Real backward kernels through the front door, on an emulated GPU: sizes, heads, layouts, the Engine's pool,
 // a tuning run and what it leaves. The families' own tests go further.
-#define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
 
 #include <array>
-#include <iostream>
 
-#include "runtime/compile.hpp"
 #include "tests/api/support.hpp"
 #include "tests/support/gradient_case.hpp"
 
@@ -96,14 +93,3 @@ TEST_CASE("a plan has several kernels, compiled at once, found again and tuned")
 
 }  // namespace
 }  // namespace flashjit::test
-
-int main(int argc, char** argv) {
-  try {
-    static_cast<void>(flashjit::runtime::load_nvrtc());
-  } catch (const flashjit::Error& missing) {
-    std::cerr << "SKIPPED: no backward kernel was run: " << missing.what() << "\n";
-    return 77;
-  }
-  doctest::Context context(argc, argv);
-  return context.run();
-}

@@ -1,23 +1,20 @@
 // Real kernels through the front door, on emulated GPUs: sizes, heads, layouts and inputs that hurt.
-#define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
 
 #include <array>
-#include <cstdlib>
-#include <iostream>
 #include <map>
 
-#include "runtime/compile.hpp"
 #include "tests/support/attention_case.hpp"
+#include "tests/support/emulated_engine.hpp"
 
 namespace flashjit::test {
 namespace {
 
 Engine& engine_of(const std::string& arch) {
-  static std::map<std::string, Engine> engines;
+  static std::map<std::string, EmulatedEngine> engines;
   auto found = engines.find(arch);
-  if (found == engines.end()) found = engines.emplace(arch, Engine("emulated:" + arch)).first;
-  return found->second;
+  if (found == engines.end()) found = engines.emplace(arch, open_emulated_engine({.arch = arch})).first;
+  return found->second.engine;
 }
 
 void check(const std::string& arch, const AttentionCase& one, const PlanOptions& options = {}) {
@@ -125,16 +122,3 @@ TEST_CASE("one plan serves every shape") {
 
 }  // namespace
 }  // namespace flashjit::test
-
-// A machine without NVRTC skips all of this, loudly.
-int main(int argc, char** argv) {
-  try {
-    static_cast<void>(flashjit::runtime::load_nvrtc());
-  } catch (const flashjit::Error& error) {
-    std::cerr << "SKIPPED: kernels cannot be compiled here.\n" << error.what() << "\n";
-    return 77;
-  }
-  // Entries of earlier runs would hide a compiler's mistakes, and a test has no business in the user's cache.
-  ::setenv("FLASHJIT_CACHE_SIZE", "0", 1);
-  return doctest::Context(argc, argv).run();
-}

@@ -1,6 +1,5 @@
 // `flashjit check` and `flashjit profile`: what they print, and their exit codes. Needs no GPU; skips without
 // NVRTC.
-#define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,13 +9,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iostream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
-
-#include "flashjit/error.hpp"
-#include "runtime/compile.hpp"
 
 namespace fs = std::filesystem;
 using nlohmann::json;
@@ -221,15 +216,4 @@ TEST_CASE("both refuse with exit code 2 and words") {
   refuses("check --arch sm_75 --dtype bf16 --family mma", "sm_75");
   refuses("profile --device emulated:sm_43", "sm_43");
   refuses("profile --arch sm_80 --schedule mma:q", "mma:q");
-}
-
-// A machine without NVRTC skips all of this, loudly.
-int main(int argc, char** argv) {
-  try {
-    static_cast<void>(flashjit::runtime::load_nvrtc());
-  } catch (const flashjit::Error& error) {
-    std::cerr << "SKIPPED: kernels cannot be compiled here.\n" << error.what() << "\n";
-    return 77;
-  }
-  return doctest::Context(argc, argv).run();
 }

@@ -1,15 +1,11 @@
 // What the real kernels execute, counted: tensor-core work, bytes of device memory, bank conflicts. Through
 // the front door, from Problem to launch.
-#define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
 
-#include <iostream>
 #include <string>
 
-#include "api/engine_state.hpp"
-#include "emulator/emulated_device.hpp"
-#include "runtime/compile.hpp"
 #include "tests/support/attention_case.hpp"
+#include "tests/support/emulated_engine.hpp"
 #include "tests/support/gradient_case.hpp"
 
 using namespace flashjit;
@@ -21,18 +17,13 @@ namespace {
 // Counts of one pass.
 Profile profile_of(const std::string& arch, const std::string& schedule, const Problem& problem,
                    const Shape& shape) {
-  const EngineOptions options{.device = "emulated:" + arch, .use_cache = false};
-  EngineState::Parts parts = EngineState::parts_from_environment(options, [](std::string_view) {});
-  auto device = emulator::open_emulated_device({.arch = arch, .counts = true});
-  emulator::EmulatedDevice* const reached = device.get();
-  parts.device = std::move(device);
-  Engine engine = EngineAccess::make(std::make_shared<EngineState>(options, std::move(parts)));
+  auto [engine, device] = test::open_emulated_engine({.arch = arch, .counts = true});
   const test::AttentionCase one{.problem = problem, .shape = shape};
   const autotune::Check check = problem.pass == Pass::backward
                                     ? test::Gradients(one).run(engine, {.schedule = schedule}, false).check
                                     : test::Attention(one).run(engine, {.schedule = schedule});
   CHECK_MESSAGE(check.ok, check.message);
-  return reached->profile();
+  return device->profile();
 }
 
 // Bytes of the tensors of a 16-bit problem (of fp32 ones, twice that).
@@ -151,15 +142,4 @@ TEST_CASE("simt: no tensor core, Q once, K and V once per tile of queries; no ba
     CHECK(32 * products >= kFlops / 2);
     CHECK(32 * products <= kFlops / 2 + kFlops / 20);
   }
-}
-
-// A machine without NVRTC skips all of this, loudly.
-int main(int argc, char** argv) {
-  try {
-    static_cast<void>(runtime::load_nvrtc());
-  } catch (const Error& error) {
-    std::cerr << "SKIPPED: kernels cannot be compiled here.\n" << error.what() << "\n";
-    return 77;
-  }
-  return doctest::Context(argc, argv).run();
 }

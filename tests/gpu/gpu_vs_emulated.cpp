@@ -27,10 +27,9 @@
 #include "api/engine_state.hpp"
 #include "autotune/numeric.hpp"
 #include "autotune/tune.hpp"
-#include "emulator/emulated_device.hpp"
-#include "runtime/compile.hpp"
 #include "tests/gpu/instructions.hpp"
 #include "tests/support/attention_case.hpp"
+#include "tests/support/emulated_engine.hpp"
 
 namespace {
 
@@ -235,13 +234,9 @@ void compare(Engine& gpu, Engine& emulated, const Case& one, Results& results) {
   }
 }
 
+// Cases run side by side, so each launch runs on one thread.
 Engine emulated_engine(const std::string& arch) {
-  const EngineOptions options{.device = "emulated:" + arch, .use_cache = false};
-  EngineState::Parts parts = EngineState::parts_from_environment(options, [](std::string_view) {});
-  // Cases run side by side, so each launch runs on one thread.
-  parts.device = emulator::open_emulated_device({.arch = arch, .threads = 1});
-  parts.load_compiler = [] { return runtime::load_nvrtc_for({.ptx_only = true}); };
-  return EngineAccess::make(std::make_shared<EngineState>(options, std::move(parts)));
+  return test::open_emulated_engine({.arch = arch, .threads = 1}).engine;
 }
 
 int run(const Options& options) {

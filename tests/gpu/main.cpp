@@ -24,10 +24,10 @@
 #include <vector>
 
 #include "api/engine_state.hpp"
-#include "emulator/emulated_device.hpp"
 #include "generator/legality.hpp"
 #include "runtime/compile.hpp"
 #include "tests/gpu/grid.hpp"
+#include "tests/support/emulated_engine.hpp"
 #include "tests/support/gradient_case.hpp"
 
 namespace {
@@ -228,17 +228,10 @@ struct Bench {
 };
 
 Bench open(const Options& options) {
-  // What is checked is what this build renders and this NVRTC compiles.
-  const EngineOptions engine{.device = options.device, .use_cache = false};
-  if (!options.emulated()) return {.engine = Engine(engine)};
-  EngineState::Parts parts = EngineState::parts_from_environment(engine, [](std::string_view) {});
-  auto device = emulator::open_emulated_device(
-      {.arch = parts.device->target().arch, .threads = 1, .sm_count = kEmulatedSms});
-  emulator::EmulatedDevice* const reached = device.get();
-  parts.device = std::move(device);
-  parts.load_compiler = [] { return runtime::load_nvrtc_for({.ptx_only = true}); };
-  return {.engine = EngineAccess::make(std::make_shared<EngineState>(engine, std::move(parts))),
-          .emulated = reached};
+  if (!options.emulated()) return {.engine = Engine({.device = options.device, .use_cache = false})};
+  auto [engine, device] = test::open_emulated_engine(
+      {.arch = options.device.substr(options.device.find(':') + 1), .threads = 1, .sm_count = kEmulatedSms});
+  return {.engine = std::move(engine), .emulated = device};
 }
 
 int run_grid(const Options& options) {

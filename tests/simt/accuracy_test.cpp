@@ -1,15 +1,13 @@
 // How close family simt's forward pass is to float64, where the plain computation happens to be close: few
 // rows and scores that grow large. The rule compares largest errors, so that the fewer rows, the more luck it
 // takes.
-#define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <iostream>
 #include <string>
 
-#include "runtime/compile.hpp"
 #include "tests/support/attention_case.hpp"
+#include "tests/support/emulated_engine.hpp"
 
 using namespace flashjit;
 using flashjit::autotune::InputKind;
@@ -20,8 +18,8 @@ using flashjit::test::Layout;
 namespace {
 
 Engine& engine() {
-  static Engine instance{EngineOptions{.device = "emulated:sm_90", .use_cache = false}};
-  return instance;
+  static test::EmulatedEngine opened = test::open_emulated_engine({.arch = "sm_90"});
+  return opened.engine;
 }
 
 // Largest error over what the rule allows.
@@ -123,14 +121,4 @@ TEST_CASE("one row a head, many seeds") {
       CHECK(sum / kSeeds < 0.3);  // 0.5 is what sums over all of head_dim give
     }
   }
-}
-
-int main(int argc, char** argv) {
-  try {
-    (void)runtime::load_nvrtc();
-  } catch (const Error& error) {
-    std::cerr << "SKIPPED: " << error.what() << "\n";
-    return 77;
-  }
-  return doctest::Context(argc, argv).run();
 }

@@ -1,16 +1,14 @@
 // Family simt's backward pass on the emulator, all checks on: every tile of the space, both ways to dQ, head
 // dims, masks, heads that share keys, strides, sizes that are odd or nothing, and inputs that hurt.
-#define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <iostream>
 #include <string>
 #include <vector>
 
 #include "autotune/tune.hpp"
-#include "runtime/compile.hpp"
+#include "tests/support/emulated_engine.hpp"
 #include "tests/support/gradient_case.hpp"
 
 using namespace flashjit;
@@ -22,9 +20,9 @@ using flashjit::test::Layout;
 namespace {
 
 Engine& engine(const std::string& device) {
-  static Engine hopper{EngineOptions{.device = "emulated:sm_90", .use_cache = false}};
-  static Engine turing{EngineOptions{.device = "emulated:sm_75", .use_cache = false}};
-  return device == "sm_75" ? turing : hopper;
+  static test::EmulatedEngine hopper = test::open_emulated_engine({.arch = "sm_90"});
+  static test::EmulatedEngine turing = test::open_emulated_engine({.arch = "sm_75"});
+  return device == "sm_75" ? turing.engine : hopper.engine;
 }
 
 Problem problem_of(int head_dim, bool causal, int head_dim_v = 0) {
@@ -164,14 +162,4 @@ TEST_CASE("the same bits from run to run: all of two passes, dk and dv of one") 
       if (two_passes) CHECK(again.dq.bytes == first.dq.bytes);
     }
   }
-}
-
-int main(int argc, char** argv) {
-  try {
-    (void)runtime::load_nvrtc();
-  } catch (const Error& error) {
-    std::cerr << "SKIPPED: kernels cannot be compiled here.\n" << error.what() << "\n";
-    return 77;
-  }
-  return doctest::Context(argc, argv).run();
 }

@@ -1,14 +1,12 @@
 // Family wgmma on the emulator, all checks on: every knob, the head dims between the panels, and scores that
 // make the optimistic softmax wrong, a little (shrink) and beyond recovery (recompute).
-#define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
 
-#include <iostream>
 #include <string>
 #include <vector>
 
-#include "runtime/compile.hpp"
 #include "tests/support/attention_case.hpp"
+#include "tests/support/emulated_engine.hpp"
 
 using namespace flashjit;
 using flashjit::autotune::InputKind;
@@ -18,9 +16,8 @@ using flashjit::test::AttentionCase;
 namespace {
 
 Engine& engine() {
-  // Entries of earlier runs would hide a compiler's mistakes.
-  static Engine instance{EngineOptions{.device = "emulated:sm_90a", .use_cache = false}};
-  return instance;
+  static test::EmulatedEngine opened = test::open_emulated_engine({.arch = "sm_90a"});
+  return opened.engine;
 }
 
 void check(const std::string& schedule, const AttentionCase& one) {
@@ -107,15 +104,4 @@ TEST_CASE("scores that outgrow what the optimist expects") {
     check(schedule, {.problem = kD128, .shape = shape, .scale = 4.0f});
     check(schedule, {.problem = {.head_dim = 72, .causal = true}, .shape = shape, .scale = 4.0f});
   }
-}
-
-// A machine without NVRTC skips all of this, loudly.
-int main(int argc, char** argv) {
-  try {
-    static_cast<void>(flashjit::runtime::load_nvrtc());
-  } catch (const flashjit::Error& error) {
-    std::cerr << "SKIPPED: kernels cannot be compiled here.\n" << error.what() << "\n";
-    return 77;
-  }
-  return doctest::Context(argc, argv).run();
 }

@@ -1,13 +1,11 @@
 // Family wgmma's backward pass on the emulator, all checks on: both ways to get dQ, the head dims between the
 // panels, groups of heads, rows that see no key, and keys that no row sees.
-#define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
 
-#include <iostream>
 #include <string>
 #include <vector>
 
-#include "runtime/compile.hpp"
+#include "tests/support/emulated_engine.hpp"
 #include "tests/support/gradient_case.hpp"
 
 using namespace flashjit;
@@ -19,9 +17,8 @@ using flashjit::test::Layout;
 namespace {
 
 Engine& engine() {
-  // Entries of earlier runs would hide a compiler's mistakes.
-  static Engine instance{EngineOptions{.device = "emulated:sm_90a", .use_cache = false}};
-  return instance;
+  static test::EmulatedEngine opened = test::open_emulated_engine({.arch = "sm_90a"});
+  return opened.engine;
 }
 
 void check(const std::string& schedule, AttentionCase one) {
@@ -112,15 +109,4 @@ TEST_CASE("strides, and inputs that hurt") {
       check(schedule, {.problem = problem, .shape = shape, .inputs = inputs});
     }
   }
-}
-
-// A machine without NVRTC skips all of this, loudly.
-int main(int argc, char** argv) {
-  try {
-    static_cast<void>(flashjit::runtime::load_nvrtc());
-  } catch (const flashjit::Error& error) {
-    std::cerr << "SKIPPED: kernels cannot be compiled here.\n" << error.what() << "\n";
-    return 77;
-  }
-  return doctest::Context(argc, argv).run();
 }
