@@ -11,8 +11,6 @@
 namespace flashjit::autotune {
 namespace {
 
-constexpr std::int64_t kIntMax = std::numeric_limits<int>::max();
-
 [[noreturn]] void refuse(const char* name, const char* wanted) {
   throw Error(ErrorCode::invalid_argument, fmt::format("\"{}\" is not {}", name, wanted));
 }

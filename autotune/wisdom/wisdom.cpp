@@ -19,7 +19,6 @@ namespace flashjit::autotune {
 namespace {
 
 constexpr int kFormat = 1;
-constexpr std::size_t kLongestLine = 1 << 20;
 constexpr int kNeighbours = 2;  // buckets, each twice the work of the one before
 
 Problem normal(Problem problem) {

@@ -7,8 +7,6 @@
 namespace flashjit::autotune {
 namespace {
 
-constexpr int kIntMax = std::numeric_limits<int>::max();
-
 // An error may be infinite (a NaN in the output), which JSON has no number for: null stands for it.
 Json number(double value) {
   return std::isfinite(value) ? Json(value) : Json();

@@ -11,8 +11,6 @@
 namespace flashjit::autotune {
 namespace {
 
-constexpr std::size_t kLongestLine = 1 << 20;
-
 // The next line, without its end; false at the end of input, or when a line is longer than any request.
 bool next_line(int in, std::string& buffer, std::string& line) {
   for (;;) {
