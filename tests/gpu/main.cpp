@@ -228,6 +228,7 @@ struct Bench {
 };
 
 Bench open(const Options& options) {
+  // Without a cache, on a GPU too: what is checked is what this build renders and this NVRTC compiles.
   if (!options.emulated()) return {.engine = Engine({.device = options.device, .use_cache = false})};
   auto [engine, device] = test::open_emulated_engine(
       {.arch = options.device.substr(options.device.find(':') + 1), .threads = 1, .sm_count = kEmulatedSms});
