@@ -11,9 +11,9 @@
 __device__ __forceinline__ void finish(Consumer& consumer, const Tile& tile, const TensorMap& map_o,
                                        const ForwardParams& p) {
   float inverse[2], sum[2];
-  normalise(consumer.rows, inverse, sum);
+  normalise(consumer.softmax.rows, inverse, sum);
   /*%#lse%*/
-  store_lse(tile, RowsOfThread(tile.row + 64 * consumer.warpgroup, p), consumer.rows, sum, p);
+  store_lse(tile, RowsOfThread(tile.row + 64 * consumer.warpgroup, p), consumer.softmax.rows, sum, p);
   /*%/lse%*/
   store_output(consumer, tile, inverse, map_o, p);
 }

@@ -3,15 +3,12 @@
 // them (its warning C7510).
 #pragma once
 #include "params/forward.h"
+#include "parts/wgmma/block_softmax.cuh"
 #include "parts/wgmma/layout.cuh"
 #include "parts/wgmma/products.cuh"
-/*%#optimistic%*/
-#include "parts/wgmma/recompute.cuh"
-/*%/optimistic%*/
 #include "parts/wgmma/rows.cuh"
 #include "parts/wgmma/softmax.cuh"
 #include "parts/wgmma/tiles.cuh"
-#include "ptx/convert.cuh"
 #include "ptx/ldmatrix.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/named_barrier.cuh"
@@ -20,12 +17,11 @@
 struct Consumer {
   const unsigned shared;
   const int warpgroup;  // 0 .. kWarpgroups - 1
-  const float scale_log2;
   RingPlace k_place{0, 0}, v_place{0, 0};
   unsigned k_tile, v_tile;  // of the blocks there: products.cuh
   int q_parity = 0;
 
-  float s[kTileN / 2];
+  BlockSoftmax softmax;
   float o[kHeadDimV / 2];
   /*%#overlap%*/
   // Exponentials of the block before, as pairs.
@@ -37,17 +33,13 @@ struct Consumer {
   /*%#q_in_shared%*/
   unsigned q_tile;
   /*%/q_in_shared%*/
-  SoftmaxState rows;
-  /*%#optimistic%*/
-  bool lost;  // exponentials of the warp's block
-  /*%/optimistic%*/
 
   __device__ __forceinline__ Consumer(unsigned shared_memory, int number, float scale)
       : shared(shared_memory),
         warpgroup(number),
-        scale_log2(scale),
         k_tile(static_cast<unsigned>(wgmma_descriptor(shared_memory + kK, 0))),
-        v_tile(static_cast<unsigned>(wgmma_descriptor(shared_memory + kV, kTileN * kRowBytes))) {}
+        v_tile(static_cast<unsigned>(wgmma_descriptor(shared_memory + kV, kTileN * kRowBytes))),
+        softmax(scale) {}
 
   __device__ __forceinline__ void wait_k() const {
     mbarrier_wait(shared + kKFull + 8 * k_place.stage, k_place.parity);
@@ -103,18 +95,18 @@ struct Consumer {
   __device__ __forceinline__ void issue_score_step(int step) {
     const unsigned k_step = k_tile + step / 4 * (kTileN * kRowBytes / 16) + step % 4 * 2;
     /*%#q_in_regs%*/
-    if (step < kQRegisterSteps) wgmma_scores<kAccumulate>(s, q[step], k_step);
+    if (step < kQRegisterSteps) wgmma_scores<kAccumulate>(softmax.s, q[step], k_step);
     /*%/q_in_regs%*/
     /*%#q_in_shared%*/
     if (step >= kQRegisterSteps) {
-      wgmma_scores<kAccumulate>(s, q_tile + step / 4 * (64 * kRowBytes / 16) + step % 4 * 2, k_step);
+      wgmma_scores<kAccumulate>(softmax.s, q_tile + step / 4 * (64 * kRowBytes / 16) + step % 4 * 2, k_step);
     }
     /*%/q_in_shared%*/
   }
 
-  // s = q k^T.
+  // Scores = q k^T.
   __device__ __forceinline__ void issue_scores() {
-    pin(s);
+    pin(softmax.s);
     wgmma_fence();
     issue_score_step<false>(0);
 #pragma unroll
@@ -133,118 +125,17 @@ struct Consumer {
     wgmma_commit();
   }
 
-  // Exponentials to p: the accumulators of 16 columns are, in order, the fragment of 16 rows of v.
-  __device__ __forceinline__ void pack_scores(unsigned (&p_block)[kTileN / 4]) const {
-#pragma unroll
-    for (int i = 0; i < kTileN / 4; ++i) p_block[i] = pack(s[2 * i], s[2 * i + 1]);
-  }
-
-  // What the exponentials of a block are taken against.
-  template <bool kMasked>
-  __device__ __forceinline__ void choose_shifts(const RowsOfThread& mine, int block) {
-    if (kMasked) mask_columns(s, mine.first_hidden(0, block), mine.first_hidden(1, block));
-    /*%#optimistic%*/
-    // Where nothing is hidden every row has seen keys, and its shift is taken as it is, with no search for a
-    // maximum: the sums will tell whether some score was far above it (finish_softmax).
-    if (!kMasked) return;
-    /*%/optimistic%*/
-    follow_peaks(s, rows, scale_log2);
-  }
-
-  /*%#optimistic%*/
-  // Sums that tell of exponentials taken against a shift far below their maximum: those of a warp move, but
-  // for any that overflowed, or nearly. Mostly it is one of a lane's two rows that does; `repack` gets its
-  // number. (All three votes stand side by side.)
-  template <typename Repack>
-  __device__ __forceinline__ void move_outgrown(float (&sum)[2], Repack repack) {
-    lost = __any_sync(0xffffffffu, !(sum[0] < kLostSum && sum[1] < kLostSum));
-    const bool low = has_outgrown(sum[0]), high = has_outgrown(sum[1]);
-    if (lost) return;
-    rows.factor[0] = rows.factor[1] = 1;
-    if (low) {
-      shrink<0>(s, rows, sum);
-      repack(0);
-    }
-    if (high) {
-      shrink<1>(s, rows, sum);
-      repack(1);
-    }
-  }
-
-  // The textbook's softmax for a block whose exponentials overflowed, or nearly. No product is in flight
-  // here.
-  __device__ __forceinline__ void start_over(const RowsOfThread& mine, const Tile& tile, int block,
-                                             const ForwardParams& params, float (&sum)[2]) {
-    recompute_scores(s, tile, mine.row, block, params);
-    follow_peaks(s, rows, scale_log2);
-    exponentiate<true, 0, kGroups>(s, rows, scale_log2, sum);
-  }
-  /*%/optimistic%*/
-
-  /*%#short_values%*/
-  // From a block's exponentials to P. No product is in flight here.
-  template <bool kMasked>
-  __device__ __forceinline__ void finish_softmax(const RowsOfThread& mine, const Tile& tile, int block,
-                                                 const ForwardParams& params, float (&sum)[2],
-                                                 unsigned (&p_block)[kTileN / 4]) {
-    /*%#optimistic%*/
-    if (!kMasked) rows.moved = any_outgrown(sum);
-    /*%/optimistic%*/
-    pack_scores(p_block);
-    /*%#optimistic%*/
-    // The vote ran beside the packing, which was for nothing in rows that move.
-    if (!kMasked && rows.moved) {
-      move_outgrown(sum, [&](int row) {
-#pragma unroll
-        for (int i = row; i < kTileN / 4; i += 2) p_block[i] = pack(s[2 * i], s[2 * i + 1]);
-      });
-      if (lost) {
-        start_over(mine, tile, block, params, sum);
-        pack_scores(p_block);
-      }
-    }
-    /*%/optimistic%*/
-  }
-  /*%/short_values%*/
-  /*%^short_values%*/
-  // What is left of softmax once the exponentials are there, but for what needs the values' registers. ptxas
-  // would move exponentials down behind the wait for the values, where they would run beside nothing; it
-  // moves none over a branch on their sums.
-  template <bool kMasked>
-  __device__ __forceinline__ void hold_exponentials(float (&sum)[2]) {
-    /*%#optimistic%*/
-    if (!kMasked) {
-      rows.moved = any_outgrown(sum);
-      lost = false;
-      if (rows.moved) move_outgrown(sum, [](int) {});  // P is packed later
-      return;
-    }
-    /*%/optimistic%*/
-    if (__any_sync(0xffffffffu, sum[0] + sum[1] < 0)) __syncwarp();  // never
-  }
-
-  template <bool kMasked>
-  __device__ __forceinline__ void finish_softmax(const RowsOfThread& mine, const Tile& tile, int block,
-                                                 const ForwardParams& params, float (&sum)[2],
-                                                 unsigned (&p_block)[kTileN / 4]) {
-    /*%#optimistic%*/
-    if (!kMasked && lost) start_over(mine, tile, block, params, sum);
-    /*%/optimistic%*/
-    pack_scores(p_block);
-  }
-  /*%/short_values%*/
-
   /*%#overlap%*/
   // First block of a tile: its scores only.
   __device__ __forceinline__ void first_step(const RowsOfThread& mine, int block) {
     wait_k();
     issue_scores();
     wgmma_wait<0>();
-    pin(s);
+    pin(softmax.s);
     release_k();
-    choose_shifts<true>(mine, block);
-    exponentiate<true, 0, kGroups>(s, rows, scale_log2, rows.sum);
-    pack_scores(p);
+    softmax.choose_shifts<true>(mine, block);
+    softmax.exponentiate<true, 0, kGroups>(softmax.rows.sum);
+    softmax.pack_exponentials(p);
   }
 
   // Scores of this block and values of the one before are in flight together; softmax runs beside the values.
@@ -260,7 +151,7 @@ struct Consumer {
     /*%/ping_pong%*/
     issue_scores();
     /*%#rescale_early%*/
-    rescale(o, rows);
+    rescale(o, softmax.rows);
     /*%/rescale_early%*/
     wait_v();
     issue_values(p);
@@ -268,36 +159,34 @@ struct Consumer {
     pass_turn();
     /*%/ping_pong%*/
     wgmma_wait<1>();
-    pin(s);
+    pin(softmax.s);
     release_k();
-    choose_shifts<kMasked>(mine, block);
+    softmax.choose_shifts<kMasked>(mine, block);
     float sum[2];
     /*%#short_values%*/
-    exponentiate<kMasked, 0, kGroups * 3 / 4>(s, rows, scale_log2, sum);
+    softmax.exponentiate<kMasked, 0, kGroups * 3 / 4>(sum);
     /*%/short_values%*/
     /*%^short_values%*/
-    exponentiate<kMasked, 0, kGroups>(s, rows, scale_log2, sum);
-    hold_exponentials<kMasked>(sum);
+    softmax.exponentiate<kMasked, 0, kGroups>(sum);
+    softmax.hold_exponentials<kMasked>(sum);
     /*%/short_values%*/
     wgmma_wait<0>();
     pin(o);
     pin(p);
     release_v();
     /*%#short_values%*/
-    exponentiate<kMasked, kGroups * 3 / 4, kGroups>(s, rows, scale_log2, sum);
+    softmax.exponentiate<kMasked, kGroups * 3 / 4, kGroups>(sum);
     /*%/short_values%*/
-    finish_softmax<kMasked>(mine, tile, block, params, sum, p);
-    rows.sum[0] += sum[0];
-    rows.sum[1] += sum[1];
+    softmax.finish<kMasked>(mine, tile, block, params, sum, p);
     /*%^rescale_early%*/
-    rescale(o, rows);
+    rescale(o, softmax.rows);
     /*%/rescale_early%*/
   }
 
   // What is left after the last block: its values.
   __device__ __forceinline__ void last_step() {
     /*%#rescale_early%*/
-    rescale(o, rows);
+    rescale(o, softmax.rows);
     /*%/rescale_early%*/
     wait_v();
     issue_values(p);
@@ -314,16 +203,14 @@ struct Consumer {
     wait_k();
     issue_scores();
     wgmma_wait<0>();
-    pin(s);
+    pin(softmax.s);
     release_k();
-    choose_shifts<kMasked>(mine, block);
+    softmax.choose_shifts<kMasked>(mine, block);
     float sum[2];
-    exponentiate<kMasked, 0, kGroups>(s, rows, scale_log2, sum);
+    softmax.exponentiate<kMasked, 0, kGroups>(sum);
     unsigned p[kTileN / 4];
-    finish_softmax<kMasked>(mine, tile, block, params, sum, p);
-    rows.sum[0] += sum[0];
-    rows.sum[1] += sum[1];
-    rescale(o, rows);
+    softmax.finish<kMasked>(mine, tile, block, params, sum, p);
+    rescale(o, softmax.rows);
     wait_v();
     issue_values(p);
     wgmma_wait<0>();
@@ -354,7 +241,7 @@ struct Consumer {
     const int row = tile.row + 64 * warpgroup;
     const RowsOfThread mine(row, params);
     const int blocks = blocks_of_rows(row, params);
-    rows = SoftmaxState();
+    softmax.rows = SoftmaxState();
 #pragma unroll
     for (int i = 0; i < kHeadDimV / 2; ++i) o[i] = 0;
     // Each warpgroup takes one turn less than the tile has blocks: a block that starts a row of products

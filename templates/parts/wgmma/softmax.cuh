@@ -66,56 +66,48 @@ __device__ __forceinline__ void follow_peaks(const float (&s)[kTileN / 2], Softm
   }
 }
 
-// The scores of groups kFirst to before kEnd become exponentials in place, and are summed; group 0 starts the
-// sums. kMayBeEmpty: a row may have seen no key yet.
-template <bool kMayBeEmpty, int kFirst, int kEnd>
-__device__ __forceinline__ void exponentiate(float (&s)[kTileN / 2], const SoftmaxState& rows,
-                                             float scale_log2, float (&sum)[2]) {
-#pragma unroll
-  for (int row = 0; row < 2; ++row) {
-    const float shift = kMayBeEmpty && rows.shift[row] == -kInfinity ? 0.0f : rows.shift[row];
-    float odd_sum = 0;
-#pragma unroll
-    for (int j = kFirst; j < kEnd; ++j) {
-      float& even = s[4 * j + 2 * row];
-      float& odd = s[4 * j + 2 * row + 1];
-      even = exp2_fast(even * scale_log2 - shift);
-      odd = exp2_fast(odd * scale_log2 - shift);
-      sum[row] = j == 0 ? even : sum[row] + even;
-      odd_sum = j == kFirst ? odd : odd_sum + odd;
-    }
-    sum[row] += odd_sum;
-  }
+// A block's sums join those of the rows.
+__device__ __forceinline__ void add(float (&sum)[2], const float (&of_block)[2]) {
+  sum[0] += of_block[0];
+  sum[1] += of_block[1];
 }
 
 /*%#optimistic%*/
-// Whether some lane of the warp has more of a row's exponentials than the row's shift may keep …
-__device__ __forceinline__ bool has_outgrown(float sum) {
-  return __any_sync(0xffffffffu, !(sum <= kLargestSum));
-}
-// … of either row.
-__device__ __forceinline__ bool any_outgrown(const float (&sum)[2]) {
+// Whether some lane of the warp has more of a row's exponentials than the row's shift may keep.
+__device__ __forceinline__ bool has_outgrown(const float (&sum)[2]) {
   return __any_sync(0xffffffffu, !(sum[0] <= kLargestSum && sum[1] <= kLargestSum));
 }
 
-// Exponentials of a row that were taken against a shift far below their maximum: they, their sums and the
-// shift move, so that the largest of them, or a power of two near the sum so far, becomes kPeak to within
-// fp32's last bits: where one key outweighs all others, P rounds as little as the textbook's 1. The eight
-// rows that a warp holds side by side move together, since what grew in one soon will in the others.
-template <int kRow>
-__device__ __forceinline__ void shrink(float (&s)[kTileN / 2], SoftmaxState& rows, float (&sum)[2]) {
-  const float before = __uint_as_float(__float_as_uint(rows.sum[kRow]) & 0x7f800000u);  // its power of two
-  const float largest = quad_max(fmaxf(peak<kRow>(s), before));  // below 1 / kPeak / 2^126: kLostSum
-  rows.factor[kRow] = fminf(kPeak * reciprocal_fast(largest), 1.0f);
-  rows.shift[kRow] -= log2_fast(rows.factor[kRow]);
-  rows.sum[kRow] *= rows.factor[kRow];
-  sum[kRow] *= rows.factor[kRow];
+// By what rows must be scaled whose exponentials were taken against a shift far below their maximum: so that
+// the largest of their lanes' sums, or a power of two near the sum so far, becomes kPeak to within fp32's
+// last bits. (Where one key outweighs all others it is its lane's sum, and P rounds as little as the
+// textbook's 1.)
+__device__ __forceinline__ void choose_factors(const SoftmaxState& rows, const float (&sum)[2],
+                                               float (&factor)[2]) {
 #pragma unroll
-  for (int i = 0; i < kTileN / 4; ++i) s[i / 2 * 4 + 2 * kRow + i % 2] *= rows.factor[kRow];
+  for (int row = 0; row < 2; ++row) {
+    const float before = __uint_as_float(__float_as_uint(rows.sum[row]) & 0x7f800000u);  // its power of two
+    factor[row] = kPeak * reciprocal_fast(quad_max(fmaxf(sum[row], fmaxf(before, kPeak))));
+  }
+}
+
+// Rows move: they, their sums and the shifts. All sixteen of a warp do together, since what grew in one soon
+// will in the others.
+__device__ __forceinline__ void shrink(float (&s)[kTileN / 2], SoftmaxState& rows, float (&sum)[2],
+                                       const float (&factor)[2]) {
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    rows.factor[row] = factor[row];
+    rows.shift[row] -= log2_fast(factor[row]);
+    rows.sum[row] *= factor[row];
+    sum[row] *= factor[row];
+  }
+#pragma unroll
+  for (int i = 0; i < kTileN / 2; ++i) s[i] *= factor[i / 2 % 2];
 }
 /*%/optimistic%*/
 
-// Applies what softmax() kept for O.
+// Applies to O what was kept for it.
 __device__ __forceinline__ void rescale(float (&o)[kHeadDimV / 2], const SoftmaxState& rows) {
   /*%#lazy%*/
   if (!rows.moved) return;

@@ -55,6 +55,16 @@ struct ForwardParams {
 // first. Products run asynchronously; none is in flight from one step to the next, or ptxas would serialise
 // them (its warning C7510).
 
+// Online softmax of one block after the other: what becomes of a warpgroup's scores between the product that
+// makes them and the one that takes P.
+
+// Scores a second time, where exponentials taken in haste overflowed. It happens to a warp alone and hardly
+// ever, so it takes no shared memory and few instructions: Q and K come from device memory, and warp-level
+// products multiply them.
+
+// Which rows and columns a thread of a consumer holds (ptx/wgmma.cuh), and where its 16-byte pieces lie in a
+// swizzled tile.
+
 // Where everything lies in the CTA's shared memory. Tiles are panels of 64 columns, each row 128 bytes,
 // swizzled as TMA does it over 1024 bytes. A head dim that ends inside a panel leaves the rest of it zero:
 // TMA fills it, nothing reads it.
@@ -216,165 +226,6 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
   }
   mbarrier_init_fence();
 }
-
-// The two products of attention as single wgmma instructions. C++ cannot say their lists of operands: the
-// renderer does.
-
-// Warpgroup-wide asynchronous products (PTX ISA, "wgmma"). 128 threads multiply 64 rows; each holds, of its
-// row g and its row g + 8, columns 8j + 2t and 8j + 2t + 1, where lane = 4g + t, in accumulators 4j .. 4j
-// + 3.
-
-// Registers and shared memory written so far are what the products issued next will see.
-__device__ __forceinline__ void wgmma_fence() {
-  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-}
-
-__device__ __forceinline__ void wgmma_commit() {
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
-
-// Returns once at most kInFlight committed groups are unfinished.
-template <int kInFlight>
-__device__ __forceinline__ void wgmma_wait() {
-  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kInFlight) : "memory");
-}
-
-// Ties registers to this point of the program: the compiler knows nothing of products in flight, and would
-// move reads over their wait.
-template <int kCount>
-__device__ __forceinline__ void pin(float (&registers)[kCount]) {
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(registers[i])::"memory");
-}
-
-// Only those from kFirst to before kEnd …
-template <int kFirst, int kEnd, int kCount>
-__device__ __forceinline__ void pin_some(unsigned (&registers)[kCount]) {
-#pragma unroll
-  for (int i = kFirst; i < kEnd; ++i) asm volatile("" : "+r"(registers[i])::"memory");
-}
-
-// … or all.
-template <int kCount>
-__device__ __forceinline__ void pin(unsigned (&registers)[kCount]) {
-  pin_some<0, kCount>(registers);
-}
-
-// Describes a tile of 128-byte rows, swizzled over 1024 bytes. Its blocks of eight rows are 1024 bytes apart;
-// panels of 64 columns are panel_bytes apart (used only where rows run along k). Addresses go up by
-// descriptor + bytes / 16.
-__device__ __forceinline__ unsigned long long wgmma_descriptor(unsigned address, unsigned panel_bytes) {
-  constexpr unsigned long long kSwizzle128 = 1ull << 62;
-  constexpr unsigned long long kEightRows = 1024 / 16;
-  return kSwizzle128 | kEightRows << 32 | static_cast<unsigned long long>(panel_bytes / 16) << 16 |
-         (address & 0x3ffff) / 16;
-}
-
-// A tile in shared memory, by the lower half of its descriptor, which goes up with the address: the upper one
-// is the same for all of them.
-__device__ __forceinline__ unsigned long long descriptor(unsigned tile) {
-  constexpr unsigned long long kUpper = 0x40000040ull << 32;  // of wgmma_descriptor()
-  return kUpper | tile;
-}
-
-// s = or += 16 columns of q, in registers, times the same columns of k's rows: 64 x kTileN.
-template <bool kAccumulate>
-__device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2], const unsigned* q, unsigned k) {
-  asm volatile(
-      "{\n"
-      ".reg .pred accumulate;\n"
-      "setp.ne.b32 accumulate, %69, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3,\n"
-      "%4, %5, %6, %7,\n"
-      "%8, %9, %10, %11,\n"
-      "%12, %13, %14, %15,\n"
-      "%16, %17, %18, %19,\n"
-      "%20, %21, %22, %23,\n"
-      "%24, %25, %26, %27,\n"
-      "%28, %29, %30, %31,\n"
-      "%32, %33, %34, %35,\n"
-      "%36, %37, %38, %39,\n"
-      "%40, %41, %42, %43,\n"
-      "%44, %45, %46, %47,\n"
-      "%48, %49, %50, %51,\n"
-      "%52, %53, %54, %55,\n"
-      "%56, %57, %58, %59,\n"
-      "%60, %61, %62, %63},\n"
-      "{%64, %65, %66, %67}, %68, accumulate, 1, 1, 0;\n"
-      "}\n"
-      :
-      "+f"(s[0]), "+f"(s[1]), "+f"(s[2]), "+f"(s[3]),
-      "+f"(s[4]), "+f"(s[5]), "+f"(s[6]), "+f"(s[7]),
-      "+f"(s[8]), "+f"(s[9]), "+f"(s[10]), "+f"(s[11]),
-      "+f"(s[12]), "+f"(s[13]), "+f"(s[14]), "+f"(s[15]),
-      "+f"(s[16]), "+f"(s[17]), "+f"(s[18]), "+f"(s[19]),
-      "+f"(s[20]), "+f"(s[21]), "+f"(s[22]), "+f"(s[23]),
-      "+f"(s[24]), "+f"(s[25]), "+f"(s[26]), "+f"(s[27]),
-      "+f"(s[28]), "+f"(s[29]), "+f"(s[30]), "+f"(s[31]),
-      "+f"(s[32]), "+f"(s[33]), "+f"(s[34]), "+f"(s[35]),
-      "+f"(s[36]), "+f"(s[37]), "+f"(s[38]), "+f"(s[39]),
-      "+f"(s[40]), "+f"(s[41]), "+f"(s[42]), "+f"(s[43]),
-      "+f"(s[44]), "+f"(s[45]), "+f"(s[46]), "+f"(s[47]),
-      "+f"(s[48]), "+f"(s[49]), "+f"(s[50]), "+f"(s[51]),
-      "+f"(s[52]), "+f"(s[53]), "+f"(s[54]), "+f"(s[55]),
-      "+f"(s[56]), "+f"(s[57]), "+f"(s[58]), "+f"(s[59]),
-      "+f"(s[60]), "+f"(s[61]), "+f"(s[62]), "+f"(s[63])
-      : "r"(q[0]), "r"(q[1]), "r"(q[2]), "r"(q[3]), "l"(descriptor(k)), "n"(kAccumulate));
-}
-
-// o += 16 columns of p, in registers, times v's 16 rows, each of which runs along o's columns: 64 x
-// kHeadDimV.
-__device__ __forceinline__ void wgmma_values(float (&o)[kHeadDimV / 2], const unsigned* p, unsigned v) {
-  asm volatile(
-      "{\n"
-      ".reg .pred accumulate;\n"
-      "setp.eq.b32 accumulate, 0, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3,\n"
-      "%4, %5, %6, %7,\n"
-      "%8, %9, %10, %11,\n"
-      "%12, %13, %14, %15,\n"
-      "%16, %17, %18, %19,\n"
-      "%20, %21, %22, %23,\n"
-      "%24, %25, %26, %27,\n"
-      "%28, %29, %30, %31,\n"
-      "%32, %33, %34, %35,\n"
-      "%36, %37, %38, %39,\n"
-      "%40, %41, %42, %43,\n"
-      "%44, %45, %46, %47,\n"
-      "%48, %49, %50, %51,\n"
-      "%52, %53, %54, %55,\n"
-      "%56, %57, %58, %59,\n"
-      "%60, %61, %62, %63},\n"
-      "{%64, %65, %66, %67}, %68, accumulate, 1, 1, 1;\n"
-      "}\n"
-      :
-      "+f"(o[0]), "+f"(o[1]), "+f"(o[2]), "+f"(o[3]),
-      "+f"(o[4]), "+f"(o[5]), "+f"(o[6]), "+f"(o[7]),
-      "+f"(o[8]), "+f"(o[9]), "+f"(o[10]), "+f"(o[11]),
-      "+f"(o[12]), "+f"(o[13]), "+f"(o[14]), "+f"(o[15]),
-      "+f"(o[16]), "+f"(o[17]), "+f"(o[18]), "+f"(o[19]),
-      "+f"(o[20]), "+f"(o[21]), "+f"(o[22]), "+f"(o[23]),
-      "+f"(o[24]), "+f"(o[25]), "+f"(o[26]), "+f"(o[27]),
-      "+f"(o[28]), "+f"(o[29]), "+f"(o[30]), "+f"(o[31]),
-      "+f"(o[32]), "+f"(o[33]), "+f"(o[34]), "+f"(o[35]),
-      "+f"(o[36]), "+f"(o[37]), "+f"(o[38]), "+f"(o[39]),
-      "+f"(o[40]), "+f"(o[41]), "+f"(o[42]), "+f"(o[43]),
-      "+f"(o[44]), "+f"(o[45]), "+f"(o[46]), "+f"(o[47]),
-      "+f"(o[48]), "+f"(o[49]), "+f"(o[50]), "+f"(o[51]),
-      "+f"(o[52]), "+f"(o[53]), "+f"(o[54]), "+f"(o[55]),
-      "+f"(o[56]), "+f"(o[57]), "+f"(o[58]), "+f"(o[59]),
-      "+f"(o[60]), "+f"(o[61]), "+f"(o[62]), "+f"(o[63])
-      : "r"(p[0]), "r"(p[1]), "r"(p[2]), "r"(p[3]), "l"(descriptor(v)));
-}
-
-// Scores a second time, where exponentials taken in haste overflowed. It happens to a warp alone and hardly
-// ever, so it takes no shared memory and few instructions: Q and K come from device memory, and warp-level
-// products multiply them.
-
-// Which rows and columns a thread of a consumer holds (ptx/wgmma.cuh), and where its 16-byte pieces lie in a
-// swizzled tile.
 
 __device__ __forceinline__ int lane() {
   return static_cast<int>(threadIdx.x % 32);
@@ -619,54 +470,46 @@ __device__ __forceinline__ void follow_peaks(const float (&s)[kTileN / 2], Softm
   }
 }
 
-// The scores of groups kFirst to before kEnd become exponentials in place, and are summed; group 0 starts the
-// sums. kMayBeEmpty: a row may have seen no key yet.
-template <bool kMayBeEmpty, int kFirst, int kEnd>
-__device__ __forceinline__ void exponentiate(float (&s)[kTileN / 2], const SoftmaxState& rows,
-                                             float scale_log2, float (&sum)[2]) {
-#pragma unroll
-  for (int row = 0; row < 2; ++row) {
-    const float shift = kMayBeEmpty && rows.shift[row] == -kInfinity ? 0.0f : rows.shift[row];
-    float odd_sum = 0;
-#pragma unroll
-    for (int j = kFirst; j < kEnd; ++j) {
-      float& even = s[4 * j + 2 * row];
-      float& odd = s[4 * j + 2 * row + 1];
-      even = exp2_fast(even * scale_log2 - shift);
-      odd = exp2_fast(odd * scale_log2 - shift);
-      sum[row] = j == 0 ? even : sum[row] + even;
-      odd_sum = j == kFirst ? odd : odd_sum + odd;
-    }
-    sum[row] += odd_sum;
-  }
+// A block's sums join those of the rows.
+__device__ __forceinline__ void add(float (&sum)[2], const float (&of_block)[2]) {
+  sum[0] += of_block[0];
+  sum[1] += of_block[1];
 }
 
-// Whether some lane of the warp has more of a row's exponentials than the row's shift may keep …
-__device__ __forceinline__ bool has_outgrown(float sum) {
-  return __any_sync(0xffffffffu, !(sum <= kLargestSum));
-}
-// … of either row.
-__device__ __forceinline__ bool any_outgrown(const float (&sum)[2]) {
+// Whether some lane of the warp has more of a row's exponentials than the row's shift may keep.
+__device__ __forceinline__ bool has_outgrown(const float (&sum)[2]) {
   return __any_sync(0xffffffffu, !(sum[0] <= kLargestSum && sum[1] <= kLargestSum));
 }
 
-// Exponentials of a row that were taken against a shift far below their maximum: they, their sums and the
-// shift move, so that the largest of them, or a power of two near the sum so far, becomes kPeak to within
-// fp32's last bits: where one key outweighs all others, P rounds as little as the textbook's 1. The eight
-// rows that a warp holds side by side move together, since what grew in one soon will in the others.
-template <int kRow>
-__device__ __forceinline__ void shrink(float (&s)[kTileN / 2], SoftmaxState& rows, float (&sum)[2]) {
-  const float before = __uint_as_float(__float_as_uint(rows.sum[kRow]) & 0x7f800000u);  // its power of two
-  const float largest = quad_max(fmaxf(peak<kRow>(s), before));  // below 1 / kPeak / 2^126: kLostSum
-  rows.factor[kRow] = fminf(kPeak * reciprocal_fast(largest), 1.0f);
-  rows.shift[kRow] -= log2_fast(rows.factor[kRow]);
-  rows.sum[kRow] *= rows.factor[kRow];
-  sum[kRow] *= rows.factor[kRow];
+// By what rows must be scaled whose exponentials were taken against a shift far below their maximum: so that
+// the largest of their lanes' sums, or a power of two near the sum so far, becomes kPeak to within fp32's
+// last bits. (Where one key outweighs all others it is its lane's sum, and P rounds as little as the
+// textbook's 1.)
+__device__ __forceinline__ void choose_factors(const SoftmaxState& rows, const float (&sum)[2],
+                                               float (&factor)[2]) {
 #pragma unroll
-  for (int i = 0; i < kTileN / 4; ++i) s[i / 2 * 4 + 2 * kRow + i % 2] *= rows.factor[kRow];
+  for (int row = 0; row < 2; ++row) {
+    const float before = __uint_as_float(__float_as_uint(rows.sum[row]) & 0x7f800000u);  // its power of two
+    factor[row] = kPeak * reciprocal_fast(quad_max(fmaxf(sum[row], fmaxf(before, kPeak))));
+  }
 }
 
-// Applies what softmax() kept for O.
+// Rows move: they, their sums and the shifts. All sixteen of a warp do together, since what grew in one soon
+// will in the others.
+__device__ __forceinline__ void shrink(float (&s)[kTileN / 2], SoftmaxState& rows, float (&sum)[2],
+                                       const float (&factor)[2]) {
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    rows.factor[row] = factor[row];
+    rows.shift[row] -= log2_fast(factor[row]);
+    rows.sum[row] *= factor[row];
+    sum[row] *= factor[row];
+  }
+#pragma unroll
+  for (int i = 0; i < kTileN / 2; ++i) s[i] *= factor[i / 2 % 2];
+}
+
+// Applies to O what was kept for it.
 __device__ __forceinline__ void rescale(float (&o)[kHeadDimV / 2], const SoftmaxState& rows) {
   if (!rows.moved) return;
 #pragma unroll
@@ -680,6 +523,238 @@ __device__ __forceinline__ unsigned pack(float low, float high) {
   unsigned pair;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
   return pair;
+}
+
+struct BlockSoftmax {
+  const float scale_log2;
+  float s[kTileN / 2];  // scores, then exponentials
+  SoftmaxState rows;
+  bool lost;  // exponentials of the warp's block
+
+  __device__ __forceinline__ explicit BlockSoftmax(float scale) : scale_log2(scale) {}
+
+  // What the exponentials of a block are taken against.
+  template <bool kMasked>
+  __device__ __forceinline__ void choose_shifts(const RowsOfThread& mine, int block) {
+    if (kMasked) mask_columns(s, mine.first_hidden(0, block), mine.first_hidden(1, block));
+    // Where nothing is hidden every row has seen keys, and its shift is taken as it is, with no search for a
+    // maximum: the sums will tell whether some score was far above it (finish).
+    if (!kMasked) return;
+    follow_peaks(s, rows, scale_log2);
+  }
+
+  // The scores of groups kFirst to before kEnd become exponentials in place, and are summed; group 0 starts
+  // the sums. kMayBeEmpty: a row may have seen no key yet.
+  template <bool kMayBeEmpty, int kFirst, int kEnd>
+  __device__ __forceinline__ void exponentiate(float (&sum)[2]) {
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      const float shift = kMayBeEmpty && rows.shift[row] == -kInfinity ? 0.0f : rows.shift[row];
+      float odd_sum = 0;
+#pragma unroll
+      for (int j = kFirst; j < kEnd; ++j) {
+        float& even = s[4 * j + 2 * row];
+        float& odd = s[4 * j + 2 * row + 1];
+        even = exp2_fast(even * scale_log2 - shift);
+        odd = exp2_fast(odd * scale_log2 - shift);
+        sum[row] = j == 0 ? even : sum[row] + even;
+        odd_sum = j == kFirst ? odd : odd_sum + odd;
+      }
+      sum[row] += odd_sum;
+    }
+  }
+
+  // Exponentials to p: the accumulators of 16 columns are, in order, the fragment of 16 rows of v.
+  __device__ __forceinline__ void pack_exponentials(unsigned (&p)[kTileN / 4]) const {
+#pragma unroll
+    for (int i = 0; i < kTileN / 4; ++i) p[i] = pack(s[2 * i], s[2 * i + 1]);
+  }
+
+  // Sums that tell of exponentials taken against a shift far below their maximum: the rows of a warp move,
+  // unless some overflowed, or nearly; the vote on that stands beside what the rows' lanes tell each other.
+  __device__ __forceinline__ void move_outgrown(float (&sum)[2]) {
+    float factor[2];
+    choose_factors(rows, sum, factor);
+    lost = __any_sync(0xffffffffu, !(sum[0] < kLostSum && sum[1] < kLostSum));
+    if (!lost) shrink(s, rows, sum, factor);
+  }
+
+  // The textbook's softmax for a block whose exponentials overflowed, or nearly. No product is in flight
+  // here.
+  __device__ __forceinline__ void start_over(const RowsOfThread& mine, const Tile& tile, int block,
+                                             const ForwardParams& params, float (&sum)[2]) {
+    recompute_scores(s, tile, mine.row, block, params);
+    follow_peaks(s, rows, scale_log2);
+    exponentiate<true, 0, kGroups>(sum);
+  }
+
+  // From a block's exponentials to P. No product is in flight here.
+  template <bool kMasked>
+  __device__ __forceinline__ void finish(const RowsOfThread& mine, const Tile& tile, int block,
+                                         const ForwardParams& params, float (&sum)[2],
+                                         unsigned (&p)[kTileN / 4]) {
+    if (!kMasked) rows.moved = has_outgrown(sum);
+    pack_exponentials(p);
+    // The vote ran beside the packing, which was for nothing in warps that move.
+    if (!kMasked && rows.moved) {
+      move_outgrown(sum);
+      if (lost) start_over(mine, tile, block, params, sum);
+      pack_exponentials(p);
+    }
+    add(rows.sum, sum);
+  }
+};
+
+// The two products of attention as single wgmma instructions. C++ cannot say their lists of operands: the
+// renderer does.
+
+// Warpgroup-wide asynchronous products (PTX ISA, "wgmma"). 128 threads multiply 64 rows; each holds, of its
+// row g and its row g + 8, columns 8j + 2t and 8j + 2t + 1, where lane = 4g + t, in accumulators 4j .. 4j
+// + 3.
+
+// Registers and shared memory written so far are what the products issued next will see.
+__device__ __forceinline__ void wgmma_fence() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void wgmma_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+// Returns once at most kInFlight committed groups are unfinished.
+template <int kInFlight>
+__device__ __forceinline__ void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kInFlight) : "memory");
+}
+
+// Ties registers to this point of the program: the compiler knows nothing of products in flight, and would
+// move reads over their wait.
+template <int kCount>
+__device__ __forceinline__ void pin(float (&registers)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(registers[i])::"memory");
+}
+
+// Only those from kFirst to before kEnd …
+template <int kFirst, int kEnd, int kCount>
+__device__ __forceinline__ void pin_some(unsigned (&registers)[kCount]) {
+#pragma unroll
+  for (int i = kFirst; i < kEnd; ++i) asm volatile("" : "+r"(registers[i])::"memory");
+}
+
+// … or all.
+template <int kCount>
+__device__ __forceinline__ void pin(unsigned (&registers)[kCount]) {
+  pin_some<0, kCount>(registers);
+}
+
+// Describes a tile of 128-byte rows, swizzled over 1024 bytes. Its blocks of eight rows are 1024 bytes apart;
+// panels of 64 columns are panel_bytes apart (used only where rows run along k). Addresses go up by
+// descriptor + bytes / 16.
+__device__ __forceinline__ unsigned long long wgmma_descriptor(unsigned address, unsigned panel_bytes) {
+  constexpr unsigned long long kSwizzle128 = 1ull << 62;
+  constexpr unsigned long long kEightRows = 1024 / 16;
+  return kSwizzle128 | kEightRows << 32 | static_cast<unsigned long long>(panel_bytes / 16) << 16 |
+         (address & 0x3ffff) / 16;
+}
+
+// A tile in shared memory, by the lower half of its descriptor, which goes up with the address: the upper one
+// is the same for all of them.
+__device__ __forceinline__ unsigned long long descriptor(unsigned tile) {
+  constexpr unsigned long long kUpper = 0x40000040ull << 32;  // of wgmma_descriptor()
+  return kUpper | tile;
+}
+
+// s = or += 16 columns of q, in registers, times the same columns of k's rows: 64 x kTileN.
+template <bool kAccumulate>
+__device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2], const unsigned* q, unsigned k) {
+  asm volatile(
+      "{\n"
+      ".reg .pred accumulate;\n"
+      "setp.ne.b32 accumulate, %69, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3,\n"
+      "%4, %5, %6, %7,\n"
+      "%8, %9, %10, %11,\n"
+      "%12, %13, %14, %15,\n"
+      "%16, %17, %18, %19,\n"
+      "%20, %21, %22, %23,\n"
+      "%24, %25, %26, %27,\n"
+      "%28, %29, %30, %31,\n"
+      "%32, %33, %34, %35,\n"
+      "%36, %37, %38, %39,\n"
+      "%40, %41, %42, %43,\n"
+      "%44, %45, %46, %47,\n"
+      "%48, %49, %50, %51,\n"
+      "%52, %53, %54, %55,\n"
+      "%56, %57, %58, %59,\n"
+      "%60, %61, %62, %63},\n"
+      "{%64, %65, %66, %67}, %68, accumulate, 1, 1, 0;\n"
+      "}\n"
+      :
+      "+f"(s[0]), "+f"(s[1]), "+f"(s[2]), "+f"(s[3]),
+      "+f"(s[4]), "+f"(s[5]), "+f"(s[6]), "+f"(s[7]),
+      "+f"(s[8]), "+f"(s[9]), "+f"(s[10]), "+f"(s[11]),
+      "+f"(s[12]), "+f"(s[13]), "+f"(s[14]), "+f"(s[15]),
+      "+f"(s[16]), "+f"(s[17]), "+f"(s[18]), "+f"(s[19]),
+      "+f"(s[20]), "+f"(s[21]), "+f"(s[22]), "+f"(s[23]),
+      "+f"(s[24]), "+f"(s[25]), "+f"(s[26]), "+f"(s[27]),
+      "+f"(s[28]), "+f"(s[29]), "+f"(s[30]), "+f"(s[31]),
+      "+f"(s[32]), "+f"(s[33]), "+f"(s[34]), "+f"(s[35]),
+      "+f"(s[36]), "+f"(s[37]), "+f"(s[38]), "+f"(s[39]),
+      "+f"(s[40]), "+f"(s[41]), "+f"(s[42]), "+f"(s[43]),
+      "+f"(s[44]), "+f"(s[45]), "+f"(s[46]), "+f"(s[47]),
+      "+f"(s[48]), "+f"(s[49]), "+f"(s[50]), "+f"(s[51]),
+      "+f"(s[52]), "+f"(s[53]), "+f"(s[54]), "+f"(s[55]),
+      "+f"(s[56]), "+f"(s[57]), "+f"(s[58]), "+f"(s[59]),
+      "+f"(s[60]), "+f"(s[61]), "+f"(s[62]), "+f"(s[63])
+      : "r"(q[0]), "r"(q[1]), "r"(q[2]), "r"(q[3]), "l"(descriptor(k)), "n"(kAccumulate));
+}
+
+// o += 16 columns of p, in registers, times v's 16 rows, each of which runs along o's columns: 64 x
+// kHeadDimV.
+__device__ __forceinline__ void wgmma_values(float (&o)[kHeadDimV / 2], const unsigned* p, unsigned v) {
+  asm volatile(
+      "{\n"
+      ".reg .pred accumulate;\n"
+      "setp.eq.b32 accumulate, 0, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3,\n"
+      "%4, %5, %6, %7,\n"
+      "%8, %9, %10, %11,\n"
+      "%12, %13, %14, %15,\n"
+      "%16, %17, %18, %19,\n"
+      "%20, %21, %22, %23,\n"
+      "%24, %25, %26, %27,\n"
+      "%28, %29, %30, %31,\n"
+      "%32, %33, %34, %35,\n"
+      "%36, %37, %38, %39,\n"
+      "%40, %41, %42, %43,\n"
+      "%44, %45, %46, %47,\n"
+      "%48, %49, %50, %51,\n"
+      "%52, %53, %54, %55,\n"
+      "%56, %57, %58, %59,\n"
+      "%60, %61, %62, %63},\n"
+      "{%64, %65, %66, %67}, %68, accumulate, 1, 1, 1;\n"
+      "}\n"
+      :
+      "+f"(o[0]), "+f"(o[1]), "+f"(o[2]), "+f"(o[3]),
+      "+f"(o[4]), "+f"(o[5]), "+f"(o[6]), "+f"(o[7]),
+      "+f"(o[8]), "+f"(o[9]), "+f"(o[10]), "+f"(o[11]),
+      "+f"(o[12]), "+f"(o[13]), "+f"(o[14]), "+f"(o[15]),
+      "+f"(o[16]), "+f"(o[17]), "+f"(o[18]), "+f"(o[19]),
+      "+f"(o[20]), "+f"(o[21]), "+f"(o[22]), "+f"(o[23]),
+      "+f"(o[24]), "+f"(o[25]), "+f"(o[26]), "+f"(o[27]),
+      "+f"(o[28]), "+f"(o[29]), "+f"(o[30]), "+f"(o[31]),
+      "+f"(o[32]), "+f"(o[33]), "+f"(o[34]), "+f"(o[35]),
+      "+f"(o[36]), "+f"(o[37]), "+f"(o[38]), "+f"(o[39]),
+      "+f"(o[40]), "+f"(o[41]), "+f"(o[42]), "+f"(o[43]),
+      "+f"(o[44]), "+f"(o[45]), "+f"(o[46]), "+f"(o[47]),
+      "+f"(o[48]), "+f"(o[49]), "+f"(o[50]), "+f"(o[51]),
+      "+f"(o[52]), "+f"(o[53]), "+f"(o[54]), "+f"(o[55]),
+      "+f"(o[56]), "+f"(o[57]), "+f"(o[58]), "+f"(o[59]),
+      "+f"(o[60]), "+f"(o[61]), "+f"(o[62]), "+f"(o[63])
+      : "r"(p[0]), "r"(p[1]), "r"(p[2]), "r"(p[3]), "l"(descriptor(v)));
 }
 
 // Loads of matrix fragments from shared memory (PTX ISA, "ldmatrix"). Lane 8i + r gives the address of row r
@@ -716,25 +791,22 @@ __device__ __forceinline__ void named_barrier_arrive(int number, int threads) {
 struct Consumer {
   const unsigned shared;
   const int warpgroup;  // 0 .. kWarpgroups - 1
-  const float scale_log2;
   RingPlace k_place{0, 0}, v_place{0, 0};
   unsigned k_tile, v_tile;  // of the blocks there: products.cuh
   int q_parity = 0;
 
-  float s[kTileN / 2];
+  BlockSoftmax softmax;
   float o[kHeadDimV / 2];
   // Exponentials of the block before, as pairs.
   unsigned p[kTileN / 4];
   unsigned q[kQRegisterSteps][4];
-  SoftmaxState rows;
-  bool lost;  // exponentials of the warp's block
 
   __device__ __forceinline__ Consumer(unsigned shared_memory, int number, float scale)
       : shared(shared_memory),
         warpgroup(number),
-        scale_log2(scale),
         k_tile(static_cast<unsigned>(wgmma_descriptor(shared_memory + kK, 0))),
-        v_tile(static_cast<unsigned>(wgmma_descriptor(shared_memory + kV, kTileN * kRowBytes))) {}
+        v_tile(static_cast<unsigned>(wgmma_descriptor(shared_memory + kV, kTileN * kRowBytes))),
+        softmax(scale) {}
 
   __device__ __forceinline__ void wait_k() const {
     mbarrier_wait(shared + kKFull + 8 * k_place.stage, k_place.parity);
@@ -780,12 +852,12 @@ struct Consumer {
   template <bool kAccumulate>
   __device__ __forceinline__ void issue_score_step(int step) {
     const unsigned k_step = k_tile + step / 4 * (kTileN * kRowBytes / 16) + step % 4 * 2;
-    if (step < kQRegisterSteps) wgmma_scores<kAccumulate>(s, q[step], k_step);
+    if (step < kQRegisterSteps) wgmma_scores<kAccumulate>(softmax.s, q[step], k_step);
   }
 
-  // s = q k^T.
+  // Scores = q k^T.
   __device__ __forceinline__ void issue_scores() {
-    pin(s);
+    pin(softmax.s);
     wgmma_fence();
     issue_score_step<false>(0);
 #pragma unroll
@@ -804,80 +876,16 @@ struct Consumer {
     wgmma_commit();
   }
 
-  // Exponentials to p: the accumulators of 16 columns are, in order, the fragment of 16 rows of v.
-  __device__ __forceinline__ void pack_scores(unsigned (&p_block)[kTileN / 4]) const {
-#pragma unroll
-    for (int i = 0; i < kTileN / 4; ++i) p_block[i] = pack(s[2 * i], s[2 * i + 1]);
-  }
-
-  // What the exponentials of a block are taken against.
-  template <bool kMasked>
-  __device__ __forceinline__ void choose_shifts(const RowsOfThread& mine, int block) {
-    if (kMasked) mask_columns(s, mine.first_hidden(0, block), mine.first_hidden(1, block));
-    // Where nothing is hidden every row has seen keys, and its shift is taken as it is, with no search for a
-    // maximum: the sums will tell whether some score was far above it (finish_softmax).
-    if (!kMasked) return;
-    follow_peaks(s, rows, scale_log2);
-  }
-
-  // Sums that tell of exponentials taken against a shift far below their maximum: those of a warp move, but
-  // for any that overflowed, or nearly. Mostly it is one of a lane's two rows that does; `repack` gets its
-  // number. (All three votes stand side by side.)
-  template <typename Repack>
-  __device__ __forceinline__ void move_outgrown(float (&sum)[2], Repack repack) {
-    lost = __any_sync(0xffffffffu, !(sum[0] < kLostSum && sum[1] < kLostSum));
-    const bool low = has_outgrown(sum[0]), high = has_outgrown(sum[1]);
-    if (lost) return;
-    rows.factor[0] = rows.factor[1] = 1;
-    if (low) {
-      shrink<0>(s, rows, sum);
-      repack(0);
-    }
-    if (high) {
-      shrink<1>(s, rows, sum);
-      repack(1);
-    }
-  }
-
-  // The textbook's softmax for a block whose exponentials overflowed, or nearly. No product is in flight
-  // here.
-  __device__ __forceinline__ void start_over(const RowsOfThread& mine, const Tile& tile, int block,
-                                             const ForwardParams& params, float (&sum)[2]) {
-    recompute_scores(s, tile, mine.row, block, params);
-    follow_peaks(s, rows, scale_log2);
-    exponentiate<true, 0, kGroups>(s, rows, scale_log2, sum);
-  }
-
-  // From a block's exponentials to P. No product is in flight here.
-  template <bool kMasked>
-  __device__ __forceinline__ void finish_softmax(const RowsOfThread& mine, const Tile& tile, int block,
-                                                 const ForwardParams& params, float (&sum)[2],
-                                                 unsigned (&p_block)[kTileN / 4]) {
-    if (!kMasked) rows.moved = any_outgrown(sum);
-    pack_scores(p_block);
-    // The vote ran beside the packing, which was for nothing in rows that move.
-    if (!kMasked && rows.moved) {
-      move_outgrown(sum, [&](int row) {
-#pragma unroll
-        for (int i = row; i < kTileN / 4; i += 2) p_block[i] = pack(s[2 * i], s[2 * i + 1]);
-      });
-      if (lost) {
-        start_over(mine, tile, block, params, sum);
-        pack_scores(p_block);
-      }
-    }
-  }
-
   // First block of a tile: its scores only.
   __device__ __forceinline__ void first_step(const RowsOfThread& mine, int block) {
     wait_k();
     issue_scores();
     wgmma_wait<0>();
-    pin(s);
+    pin(softmax.s);
     release_k();
-    choose_shifts<true>(mine, block);
-    exponentiate<true, 0, kGroups>(s, rows, scale_log2, rows.sum);
-    pack_scores(p);
+    softmax.choose_shifts<true>(mine, block);
+    softmax.exponentiate<true, 0, kGroups>(softmax.rows.sum);
+    softmax.pack_exponentials(p);
   }
 
   // Scores of this block and values of the one before are in flight together; softmax runs beside the values.
@@ -888,29 +896,27 @@ struct Consumer {
     wait_k();
     take_turn();
     issue_scores();
-    rescale(o, rows);
+    rescale(o, softmax.rows);
     wait_v();
     issue_values(p);
     pass_turn();
     wgmma_wait<1>();
-    pin(s);
+    pin(softmax.s);
     release_k();
-    choose_shifts<kMasked>(mine, block);
+    softmax.choose_shifts<kMasked>(mine, block);
     float sum[2];
-    exponentiate<kMasked, 0, kGroups * 3 / 4>(s, rows, scale_log2, sum);
+    softmax.exponentiate<kMasked, 0, kGroups * 3 / 4>(sum);
     wgmma_wait<0>();
     pin(o);
     pin(p);
     release_v();
-    exponentiate<kMasked, kGroups * 3 / 4, kGroups>(s, rows, scale_log2, sum);
-    finish_softmax<kMasked>(mine, tile, block, params, sum, p);
-    rows.sum[0] += sum[0];
-    rows.sum[1] += sum[1];
+    softmax.exponentiate<kMasked, kGroups * 3 / 4, kGroups>(sum);
+    softmax.finish<kMasked>(mine, tile, block, params, sum, p);
   }
 
   // What is left after the last block: its values.
   __device__ __forceinline__ void last_step() {
-    rescale(o, rows);
+    rescale(o, softmax.rows);
     wait_v();
     issue_values(p);
     wgmma_wait<0>();
@@ -937,7 +943,7 @@ struct Consumer {
     const int row = tile.row + 64 * warpgroup;
     const RowsOfThread mine(row, params);
     const int blocks = blocks_of_rows(row, params);
-    rows = SoftmaxState();
+    softmax.rows = SoftmaxState();
 #pragma unroll
     for (int i = 0; i < kHeadDimV / 2; ++i) o[i] = 0;
     // Each warpgroup takes one turn less than the tile has blocks: a block that starts a row of products
@@ -1077,8 +1083,8 @@ __device__ __forceinline__ uint4 load_shared_16(unsigned address) {
 __device__ __forceinline__ void finish(Consumer& consumer, const Tile& tile, const TensorMap& map_o,
                                        const ForwardParams& p) {
   float inverse[2], sum[2];
-  normalise(consumer.rows, inverse, sum);
-  store_lse(tile, RowsOfThread(tile.row + 64 * consumer.warpgroup, p), consumer.rows, sum, p);
+  normalise(consumer.softmax.rows, inverse, sum);
+  store_lse(tile, RowsOfThread(tile.row + 64 * consumer.warpgroup, p), consumer.softmax.rows, sum, p);
   store_output(consumer, tile, inverse, map_o, p);
 }
 

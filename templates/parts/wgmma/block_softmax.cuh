@@ -1,0 +1,132 @@
+// Online softmax of one block after the other: what becomes of a warpgroup's scores between the product that
+// makes them and the one that takes P.
+#pragma once
+#include "params/forward.h"
+/*%#optimistic%*/
+#include "parts/wgmma/recompute.cuh"
+/*%/optimistic%*/
+#include "parts/wgmma/rows.cuh"
+#include "parts/wgmma/softmax.cuh"
+#include "parts/wgmma/tiles.cuh"
+#include "ptx/convert.cuh"
+
+struct BlockSoftmax {
+  const float scale_log2;
+  float s[kTileN / 2];  // scores, then exponentials
+  SoftmaxState rows;
+  /*%#optimistic%*/
+  bool lost;  // exponentials of the warp's block
+  /*%/optimistic%*/
+
+  __device__ __forceinline__ explicit BlockSoftmax(float scale) : scale_log2(scale) {}
+
+  // What the exponentials of a block are taken against.
+  template <bool kMasked>
+  __device__ __forceinline__ void choose_shifts(const RowsOfThread& mine, int block) {
+    if (kMasked) mask_columns(s, mine.first_hidden(0, block), mine.first_hidden(1, block));
+    /*%#optimistic%*/
+    // Where nothing is hidden every row has seen keys, and its shift is taken as it is, with no search for a
+    // maximum: the sums will tell whether some score was far above it (finish).
+    if (!kMasked) return;
+    /*%/optimistic%*/
+    follow_peaks(s, rows, scale_log2);
+  }
+
+  // The scores of groups kFirst to before kEnd become exponentials in place, and are summed; group 0 starts
+  // the sums. kMayBeEmpty: a row may have seen no key yet.
+  template <bool kMayBeEmpty, int kFirst, int kEnd>
+  __device__ __forceinline__ void exponentiate(float (&sum)[2]) {
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      const float shift = kMayBeEmpty && rows.shift[row] == -kInfinity ? 0.0f : rows.shift[row];
+      float odd_sum = 0;
+#pragma unroll
+      for (int j = kFirst; j < kEnd; ++j) {
+        float& even = s[4 * j + 2 * row];
+        float& odd = s[4 * j + 2 * row + 1];
+        even = exp2_fast(even * scale_log2 - shift);
+        odd = exp2_fast(odd * scale_log2 - shift);
+        sum[row] = j == 0 ? even : sum[row] + even;
+        odd_sum = j == kFirst ? odd : odd_sum + odd;
+      }
+      sum[row] += odd_sum;
+    }
+  }
+
+  // Exponentials to p: the accumulators of 16 columns are, in order, the fragment of 16 rows of v.
+  __device__ __forceinline__ void pack_exponentials(unsigned (&p)[kTileN / 4]) const {
+#pragma unroll
+    for (int i = 0; i < kTileN / 4; ++i) p[i] = pack(s[2 * i], s[2 * i + 1]);
+  }
+
+  /*%#optimistic%*/
+  // Sums that tell of exponentials taken against a shift far below their maximum: the rows of a warp move,
+  // unless some overflowed, or nearly; the vote on that stands beside what the rows' lanes tell each other.
+  __device__ __forceinline__ void move_outgrown(float (&sum)[2]) {
+    float factor[2];
+    choose_factors(rows, sum, factor);
+    lost = __any_sync(0xffffffffu, !(sum[0] < kLostSum && sum[1] < kLostSum));
+    if (!lost) shrink(s, rows, sum, factor);
+  }
+
+  // The textbook's softmax for a block whose exponentials overflowed, or nearly. No product is in flight
+  // here.
+  __device__ __forceinline__ void start_over(const RowsOfThread& mine, const Tile& tile, int block,
+                                             const ForwardParams& params, float (&sum)[2]) {
+    recompute_scores(s, tile, mine.row, block, params);
+    follow_peaks(s, rows, scale_log2);
+    exponentiate<true, 0, kGroups>(sum);
+  }
+  /*%/optimistic%*/
+
+  /*%#short_values%*/
+  // From a block's exponentials to P. No product is in flight here.
+  template <bool kMasked>
+  __device__ __forceinline__ void finish(const RowsOfThread& mine, const Tile& tile, int block,
+                                         const ForwardParams& params, float (&sum)[2],
+                                         unsigned (&p)[kTileN / 4]) {
+    /*%#optimistic%*/
+    if (!kMasked) rows.moved = has_outgrown(sum);
+    /*%/optimistic%*/
+    pack_exponentials(p);
+    /*%#optimistic%*/
+    // The vote ran beside the packing, which was for nothing in warps that move.
+    if (!kMasked && rows.moved) {
+      move_outgrown(sum);
+      if (lost) start_over(mine, tile, block, params, sum);
+      pack_exponentials(p);
+    }
+    /*%/optimistic%*/
+    add(rows.sum, sum);
+  }
+  /*%/short_values%*/
+  /*%^short_values%*/
+  // What is left of softmax once the exponentials are there, but for what needs the values' registers. ptxas
+  // would move exponentials down behind the wait for the values, where they would run beside nothing; it
+  // moves none over a branch on their sums.
+  template <bool kMasked>
+  __device__ __forceinline__ void hold_exponentials(float (&sum)[2]) {
+    /*%#optimistic%*/
+    if (!kMasked) {
+      rows.moved = has_outgrown(sum);
+      lost = false;
+      if (rows.moved) move_outgrown(sum);
+      return;
+    }
+    /*%/optimistic%*/
+    if (__any_sync(0xffffffffu, sum[0] + sum[1] < 0)) __syncwarp();  // never
+  }
+
+  // From a block's exponentials to P. No product is in flight here.
+  template <bool kMasked>
+  __device__ __forceinline__ void finish(const RowsOfThread& mine, const Tile& tile, int block,
+                                         const ForwardParams& params, float (&sum)[2],
+                                         unsigned (&p)[kTileN / 4]) {
+    /*%#optimistic%*/
+    if (!kMasked && lost) start_over(mine, tile, block, params, sum);
+    /*%/optimistic%*/
+    pack_exponentials(p);
+    add(rows.sum, sum);
+  }
+  /*%/short_values%*/
+};
