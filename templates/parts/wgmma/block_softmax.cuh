@@ -14,9 +14,6 @@ struct BlockSoftmax {
   const float scale_log2;
   float s[kTileN / 2];  // scores, then exponentials
   SoftmaxState rows;
-  /*%#optimistic%*/
-  bool lost;  // exponentials of the warp's block
-  /*%/optimistic%*/
 
   __device__ __forceinline__ explicit BlockSoftmax(float scale) : scale_log2(scale) {}
 
@@ -61,16 +58,17 @@ struct BlockSoftmax {
 
   /*%#optimistic%*/
   // Sums that tell of exponentials taken against a shift far below their maximum: the rows of a warp move,
-  // unless some overflowed, or nearly; the vote on that stands beside what the rows' lanes tell each other.
-  __device__ __forceinline__ void move_outgrown(float (&sum)[2]) {
+  // unless some are lost; the vote on that stands beside what the rows' lanes tell each other. Whether they
+  // moved.
+  __device__ __forceinline__ bool move_outgrown(float (&sum)[2]) {
     float factor[2];
     choose_factors(rows, sum, factor);
-    lost = __any_sync(0xffffffffu, !(sum[0] < kLostSum && sum[1] < kLostSum));
-    if (!lost) shrink(s, rows, sum, factor);
+    const bool some_lost = are_lost(sum);
+    if (!some_lost) shrink(s, rows, sum, factor);
+    return !some_lost;
   }
 
-  // The textbook's softmax for a block whose exponentials overflowed, or nearly. No product is in flight
-  // here.
+  // The textbook's softmax for a block whose exponentials are lost. No product is in flight here.
   __device__ __forceinline__ void start_over(const RowsOfThread& mine, const Tile& tile, int block,
                                              const ForwardParams& params, float (&sum)[2]) {
     recompute_scores(s, tile, mine.row, block, params);
@@ -92,8 +90,7 @@ struct BlockSoftmax {
     /*%#optimistic%*/
     // The vote ran beside the packing, which was for nothing in warps that move.
     if (!kMasked && rows.moved) {
-      move_outgrown(sum);
-      if (lost) start_over(mine, tile, block, params, sum);
+      if (!move_outgrown(sum)) start_over(mine, tile, block, params, sum);
       pack_exponentials(p);
     }
     /*%/optimistic%*/
@@ -109,7 +106,6 @@ struct BlockSoftmax {
     /*%#optimistic%*/
     if (!kMasked) {
       rows.moved = has_outgrown(sum);
-      lost = false;
       if (rows.moved) move_outgrown(sum);
       return;
     }
@@ -123,7 +119,7 @@ struct BlockSoftmax {
                                          const ForwardParams& params, float (&sum)[2],
                                          unsigned (&p)[kTileN / 4]) {
     /*%#optimistic%*/
-    if (!kMasked && lost) start_over(mine, tile, block, params, sum);
+    if (!kMasked && rows.moved && are_lost(sum)) start_over(mine, tile, block, params, sum);
     /*%/optimistic%*/
     pack_exponentials(p);
     add(rows.sum, sum);

@@ -73,9 +73,14 @@ __device__ __forceinline__ void add(float (&sum)[2], const float (&of_block)[2])
 }
 
 /*%#optimistic%*/
-// Whether some lane of the warp has more of a row's exponentials than the row's shift may keep.
+// Whether some lane of the warp has more of a row's exponentials than the row's shift may keep …
 __device__ __forceinline__ bool has_outgrown(const float (&sum)[2]) {
   return __any_sync(0xffffffffu, !(sum[0] <= kLargestSum && sum[1] <= kLargestSum));
+}
+
+// … or so much that they overflowed, or nearly.
+__device__ __forceinline__ bool are_lost(const float (&sum)[2]) {
+  return __any_sync(0xffffffffu, !(sum[0] < kLostSum && sum[1] < kLostSum));
 }
 
 // By what rows must be scaled whose exponentials were taken against a shift far below their maximum: so that

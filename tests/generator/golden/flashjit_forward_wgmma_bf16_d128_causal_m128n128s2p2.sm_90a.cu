@@ -476,9 +476,14 @@ __device__ __forceinline__ void add(float (&sum)[2], const float (&of_block)[2])
   sum[1] += of_block[1];
 }
 
-// Whether some lane of the warp has more of a row's exponentials than the row's shift may keep.
+// Whether some lane of the warp has more of a row's exponentials than the row's shift may keep …
 __device__ __forceinline__ bool has_outgrown(const float (&sum)[2]) {
   return __any_sync(0xffffffffu, !(sum[0] <= kLargestSum && sum[1] <= kLargestSum));
+}
+
+// … or so much that they overflowed, or nearly.
+__device__ __forceinline__ bool are_lost(const float (&sum)[2]) {
+  return __any_sync(0xffffffffu, !(sum[0] < kLostSum && sum[1] < kLostSum));
 }
 
 // By what rows must be scaled whose exponentials were taken against a shift far below their maximum: so that
@@ -529,7 +534,6 @@ struct BlockSoftmax {
   const float scale_log2;
   float s[kTileN / 2];  // scores, then exponentials
   SoftmaxState rows;
-  bool lost;  // exponentials of the warp's block
 
   __device__ __forceinline__ explicit BlockSoftmax(float scale) : scale_log2(scale) {}
 
@@ -571,16 +575,17 @@ struct BlockSoftmax {
   }
 
   // Sums that tell of exponentials taken against a shift far below their maximum: the rows of a warp move,
-  // unless some overflowed, or nearly; the vote on that stands beside what the rows' lanes tell each other.
-  __device__ __forceinline__ void move_outgrown(float (&sum)[2]) {
+  // unless some are lost; the vote on that stands beside what the rows' lanes tell each other. Whether they
+  // moved.
+  __device__ __forceinline__ bool move_outgrown(float (&sum)[2]) {
     float factor[2];
     choose_factors(rows, sum, factor);
-    lost = __any_sync(0xffffffffu, !(sum[0] < kLostSum && sum[1] < kLostSum));
-    if (!lost) shrink(s, rows, sum, factor);
+    const bool some_lost = are_lost(sum);
+    if (!some_lost) shrink(s, rows, sum, factor);
+    return !some_lost;
   }
 
-  // The textbook's softmax for a block whose exponentials overflowed, or nearly. No product is in flight
-  // here.
+  // The textbook's softmax for a block whose exponentials are lost. No product is in flight here.
   __device__ __forceinline__ void start_over(const RowsOfThread& mine, const Tile& tile, int block,
                                              const ForwardParams& params, float (&sum)[2]) {
     recompute_scores(s, tile, mine.row, block, params);
@@ -597,8 +602,7 @@ struct BlockSoftmax {
     pack_exponentials(p);
     // The vote ran beside the packing, which was for nothing in warps that move.
     if (!kMasked && rows.moved) {
-      move_outgrown(sum);
-      if (lost) start_over(mine, tile, block, params, sum);
+      if (!move_outgrown(sum)) start_over(mine, tile, block, params, sum);
       pack_exponentials(p);
     }
     add(rows.sum, sum);
