@@ -61,11 +61,12 @@ autotune::Versions versions_of(const TemplateSet& templates) {
 }
 
 Chooser::Chooser(const Target& target, std::string gpu, autotune::Versions versions,
-                 std::filesystem::path file, Message message)
+                 std::filesystem::path file, std::filesystem::path system_file, Message message)
     : target_(target),
       gpu_(std::move(gpu)),
       versions_(std::move(versions)),
       file_(std::move(file)),
+      system_file_(std::move(system_file)),
       message_(std::move(message)) {}
 
 std::optional<Choice> Chooser::preferred(const Problem& problem, const Shape& shape,
@@ -99,14 +100,20 @@ void Chooser::learn(const Problem& problem, const Shape& shape, Tuning effort,
       autotune::record_of(problem, shape, target_, gpu_, result, effort, versions_);
   if (!file_.empty()) autotune::merge_wisdom(file_, {record}, versions_, message_);
   const std::lock_guard lock(mutex_);
-  own_.add(std::move(record));
+  own_.add(std::move(record), versions_);
 }
 
 std::optional<autotune::WisdomChoice> Chooser::wise(const Problem& problem, const Shape& shape,
                                                     const std::string& family) {
   const std::lock_guard lock(mutex_);
-  if (!read_ && !file_.empty()) own_ = autotune::read_wisdom(file_, message_);
-  read_ = true;
+  if (!read_) {
+    for (const auto& file : {system_file_, file_}) {
+      if (file.empty()) continue;
+      const autotune::Wisdom read = autotune::read_wisdom(file, message_);
+      for (const autotune::WisdomRecord& record : read.records()) own_.add(record, versions_);
+    }
+    read_ = true;
+  }
   return autotune::choose(own_, autotune::shipped_wisdom(), problem, shape, target_, gpu_, versions_, family);
 }
 

@@ -27,9 +27,9 @@ autotune::Versions versions_of(const TemplateSet& templates);
 
 class Chooser {
  public:
-  // `file` is the user's wisdom; empty: what is learnt is kept in memory alone.
+  // `file` is the user's wisdom; empty: what is learnt is kept in memory alone. `system_file` is read only.
   Chooser(const Target& target, std::string gpu, autotune::Versions versions, std::filesystem::path file,
-          Message message);
+          std::filesystem::path system_file, Message message);
 
   // The schedule that was asked for, else wisdom's; nullopt: ask the model. Throws Error{invalid_argument}
   // for a schedule or a family that is none, {unsupported} for a schedule that is not legal here.
@@ -53,9 +53,10 @@ class Chooser {
   const std::string gpu_;
   const autotune::Versions versions_;
   const std::filesystem::path file_;
+  const std::filesystem::path system_file_;
   const Message message_;
   std::mutex mutex_;
-  bool read_ = false;  // the file, on first need
+  bool read_ = false;  // the files, on first need
   autotune::Wisdom own_;
 };
 

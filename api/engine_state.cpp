@@ -61,6 +61,10 @@ void mix(std::size_t& seed, std::size_t value) {
   seed ^= value + 0x9e3779b97f4a7c15ULL + (seed << 6) + (seed >> 2);
 }
 
+std::filesystem::path wisdom_in(const std::filesystem::path& directory) {
+  return directory.empty() ? directory : directory / "wisdom.jsonl";
+}
+
 std::size_t hash_of(const Problem& p) {
   std::size_t seed = 0;
   for (const int field :
@@ -94,7 +98,8 @@ EngineState::Parts EngineState::parts_from_environment(const EngineOptions& opti
   store.warn = message;
   return {.device = open_device(options.device),
           .store = cache::open_store(store),
-          .wisdom_file = store.directory.empty() ? std::filesystem::path() : store.directory / "wisdom.jsonl",
+          .wisdom_file = wisdom_in(store.directory),
+          .system_wisdom_file = wisdom_in(store.system_directory),
           .templates = api::templates_from_environment(),
           .load_compiler = runtime::load_nvrtc};
 }
@@ -104,7 +109,8 @@ EngineState::EngineState(EngineOptions options, Parts parts)
       parts_(std::move(parts)),
       builder_(*parts_.device, *parts_.store, parts_.templates, parts_.load_compiler),
       chooser_(parts_.device->target(), autotune::gpu_of(parts_.device->description()),
-               api::versions_of(parts_.templates), parts_.wisdom_file, options_.on_message) {}
+               api::versions_of(parts_.templates), parts_.wisdom_file, parts_.system_wisdom_file,
+               options_.on_message) {}
 
 EngineState::EngineState(const EngineOptions& options)
     : EngineState(options, parts_from_environment(options, with_messages(options).on_message)) {}

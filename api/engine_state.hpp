@@ -28,7 +28,8 @@ class EngineState {
   struct Parts {
     std::unique_ptr<runtime::Device> device;
     std::unique_ptr<cache::Store> store;
-    std::filesystem::path wisdom_file;  // empty: none
+    std::filesystem::path wisdom_file;         // empty: none
+    std::filesystem::path system_wisdom_file;  // the same
     TemplateSet templates;
     api::LoadCompiler load_compiler;
   };

@@ -178,7 +178,10 @@ void Run::screen() {
   double best = 0;
   std::size_t seen = 0;
   for (Candidate* candidate : in_) {
-    if (result_.timed > 0 && left() < final_seconds() + effort_.pause + effort_.screen) {
+    // Until something works the budget may be spent twice: one that hangs takes its worker's whole deadline.
+    const bool late = result_.timed > 0 ? left() < final_seconds() + effort_.pause + effort_.screen
+                                        : left() < -effort_.budget;
+    if (late) {
       candidate->pruned = "there was no time left to try it";
       result_.out_of_time = true;
       continue;

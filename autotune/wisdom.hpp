@@ -47,7 +47,8 @@ WisdomRecord record_of(const Problem& problem, const Shape& shape, const Target&
                        const std::string& gpu, const TuneResult& result, Tuning effort,
                        const Versions& versions, std::map<std::string, std::string> environment = {});
 
-// The GPU's name without what changes on it: "NVIDIA H200" of "NVIDIA H200, driver 580.159".
+// The GPU's name without what changes on it: "NVIDIA H200" of "NVIDIA H200, driver 580.159". An emulator's
+// begins with "emulator of": its times are the model's, and guide nobody else.
 std::string gpu_of(const std::string& description);
 
 // A rung of the ladder.
@@ -66,13 +67,16 @@ class Wisdom {
   // Reads JSON lines, and returns whether the format is ours. A line that is bad in any way is skipped and
   // reported with its number; a file of another format is left out as a whole. `name` is for the messages.
   bool add_text(std::string_view text, std::string_view name, const Report& report);
-  // Higher effort wins, then records of the versions in hand, then the newer.
-  void add(WisdomRecord record);
+  // Where there is a record of the same question, the one by the versions in hand wins, then the higher
+  // effort, then the new one.
+  void add(WisdomRecord record, const Versions& in_hand);
   [[nodiscard]] const std::vector<WisdomRecord>& records() const { return records_; }
+  // The records, and as they were the lines that only another version can read.
   [[nodiscard]] std::string to_text(const Versions& versions) const;
 
  private:
   std::vector<WisdomRecord> records_;
+  std::vector<std::string> foreign_;
 };
 
 // The tables that were compiled in, by arch.
@@ -90,9 +94,8 @@ std::optional<WisdomChoice> choose(const Wisdom& own, const Wisdom& shipped, con
 Wisdom read_wisdom(const std::filesystem::path& file, const Report& report);
 
 // Reads the file as it now is, adds the records, and puts the result in its place in one step. Writers wait
-// for each other for a bounded time. A full or read-only disk is reported, and the records are lost to other
-// processes.
-void merge_wisdom(const std::filesystem::path& file, const std::vector<WisdomRecord>& records,
+// for each other for a bounded time. Whether it was written: a full or read-only disk is reported.
+bool merge_wisdom(const std::filesystem::path& file, const std::vector<WisdomRecord>& records,
                   const Versions& versions, const Report& report);
 
 }  // namespace flashjit::autotune

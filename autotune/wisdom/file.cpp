@@ -72,7 +72,7 @@ int publish(const std::filesystem::path& path, std::string_view bytes) {
                          fmt::format(".flashjit-wisdom-{}-{:08x}{:08x}.tmp", ::getpid(), random(), random());
   int error = 0;
   {
-    const File file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+    const File file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644));
     if (!file) return errno;
     error = write_all(file.get(), bytes);
     if (error == 0 && ::fsync(file.get()) != 0) error = errno;
@@ -111,35 +111,30 @@ Wisdom read_wisdom(const std::filesystem::path& file, const Report& report) {
   return wisdom;
 }
 
-void merge_wisdom(const std::filesystem::path& file, const std::vector<WisdomRecord>& records,
+bool merge_wisdom(const std::filesystem::path& file, const std::vector<WisdomRecord>& records,
                   const Versions& versions, const Report& report) {
   const auto lost = [&](const std::string& why) {
-    if (report)
-      report(fmt::format("wisdom {} could not be written: {}; this process remembers what it learnt",
-                         file.string(), why));
+    if (report) report(fmt::format("wisdom {} could not be written: {}", file.string(), why));
+    return false;
   };
   const std::filesystem::path lock_path = file.parent_path() / "wisdom.lock";
-  const File lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!lock) {
-    lost(std::strerror(errno));
-    return;
-  }
+  // Read-only is enough for flock(2), and lets others of a group that shares the folder hold it too.
+  const File lock(::open(lock_path.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
+  if (!lock) return lost(std::strerror(errno));
   if (!wait_for(lock) && report) {
     report(fmt::format("wisdom {} is being written by another process for long; going on without its lock",
                        file.string()));
   }
   const Text before = read_all(file);
-  if (before.error != 0 && before.error != ENOENT) {
-    lost(std::strerror(before.error));
-    return;
-  }
+  if (before.error != 0 && before.error != ENOENT) return lost(std::strerror(before.error));
   Wisdom wisdom;
   if (!wisdom.add_text(before.bytes, file.string(), report)) {
-    lost("another version of flashjit keeps its wisdom there");
-    return;
+    return lost("another version of flashjit keeps its wisdom there");
   }
-  for (const WisdomRecord& record : records) wisdom.add(record);
-  if (const int error = publish(file, wisdom.to_text(versions)); error != 0) lost(std::strerror(error));
+  for (const WisdomRecord& record : records) wisdom.add(record, versions);
+  if (const int error = publish(file, wisdom.to_text(versions)); error != 0)
+    return lost(std::strerror(error));
+  return true;
 }
 
 }  // namespace flashjit::autotune

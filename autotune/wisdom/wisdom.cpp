@@ -19,7 +19,8 @@ namespace flashjit::autotune {
 namespace {
 
 constexpr int kFormat = 1;
-constexpr int kNeighbours = 2;  // buckets, each twice the work of the one before
+constexpr std::string_view kEmulator = "emulator of ";  // as it describes itself (emulated_device.cpp)
+constexpr int kNeighbours = 2;                          // buckets, each twice the work of the one before
 
 Problem normal(Problem problem) {
   if (problem.head_dim_v == problem.head_dim) problem.head_dim_v = 0;
@@ -136,6 +137,7 @@ std::string gpu_of(const std::string& description) {
 }
 
 bool Wisdom::add_text(std::string_view text, std::string_view name, const Report& report) {
+  const Versions nobody;  // of two lines in one text the one with more effort counts, or the later
   const auto complain = [&](std::size_t line, std::string_view why) {
     if (report) report(fmt::format("wisdom {}, line {}: {}; it is skipped", name, line, why));
   };
@@ -146,6 +148,7 @@ bool Wisdom::add_text(std::string_view text, std::string_view name, const Report
     text.remove_prefix(std::min(text.size(), line.size() + 1));
     ++number;
     if (line.empty()) continue;
+    bool whole = false;
     try {
       if (line.size() > kLongestLine) throw Error(ErrorCode::invalid_argument, "longer than a line may be");
       const Json json = from_line(line);
@@ -156,22 +159,25 @@ bool Wisdom::add_text(std::string_view text, std::string_view name, const Report
                                      integer_of(json, "flashjit_wisdom", 0, 1 << 30), kFormat));
         return false;
       }
+      whole = json.is_object() && !header;
       if (first && !header) complain(number, "the header is missing (records are read all the same)");
-      if (!header) add(record_from(json));
+      if (!header) add(record_from(json), nobody);
     } catch (const Error& error) {
       complain(number, error.message());
+      if (whole) foreign_.emplace_back(line);
     }
     first = false;
   }
   return true;
 }
 
-void Wisdom::add(WisdomRecord record) {
+void Wisdom::add(WisdomRecord record, const Versions& in_hand) {
   const auto found = std::find_if(records_.begin(), records_.end(),
                                   [&](const WisdomRecord& other) { return same_question(record, other); });
+  const auto worth = [&](const WisdomRecord& one) { return std::pair(one.versions == in_hand, one.effort); };
   if (found == records_.end()) {
     records_.push_back(std::move(record));
-  } else if (record.effort >= found->effort || !(record.versions == found->versions)) {
+  } else if (worth(record) >= worth(*found)) {
     *found = std::move(record);
   }
 }
@@ -182,6 +188,7 @@ std::string Wisdom::to_text(const Versions& versions) const {
                               {"templates", versions.templates}}) +
                      "\n";
   for (const WisdomRecord& record : records_) text += to_line(json_of(record)) + "\n";
+  for (const std::string& line : foreign_) text += line + "\n";
   return text;
 }
 
@@ -206,6 +213,7 @@ std::optional<WisdomChoice> choose(const Wisdom& own, const Wisdom& shipped, con
   for (const Wisdom* wisdom : {&own, &shipped}) {
     for (const WisdomRecord& record : wisdom->records()) {
       if (record.arch != target.arch || !alike(record.problem, problem)) continue;
+      if (record.gpu != gpu && record.gpu.starts_with(kEmulator)) continue;
       if (!family.empty() && to_string(family_of(record.schedule)) != family) continue;
       if (!record.family.empty() && record.family != family) continue;  // the best of one family only
       const auto away = distance(record.bucket, bucket);

@@ -202,7 +202,11 @@ int unpack(const std::string& file, bool as_json) {
   const auto merge = [&](const std::filesystem::path& to, std::string_view lines) {
     autotune::Wisdom wisdom;
     if (!wisdom.add_text(lines, file, report)) return;  // of another version, which has been reported
-    autotune::merge_wisdom(to, wisdom.records(), api::versions_of(api::templates_from_environment()), report);
+    if (!autotune::merge_wisdom(to, wisdom.records(), api::versions_of(api::templates_from_environment()),
+                                report)) {
+      throw Error(ErrorCode::io,
+                  fmt::format("the wisdom of {} could not be merged into {}", file, to.string()));
+    }
   };
   const cache::Unpacked unpacked = cache::unpack(file, cache::options_from_environment(), merge);
   print(as_json, {{"entries", unpacked.entries}, {"kept", unpacked.kept}, {"wisdom", unpacked.wisdom}},

@@ -151,7 +151,7 @@ void Driver::fail(CUresult result, std::string_view what) const {
   error_name(result, &name);
   error_string(result, &text);
   throw Error(
-      ErrorCode::device,
+      result == CUDA_ERROR_NO_DEVICE ? ErrorCode::not_found : ErrorCode::device,
       fmt::format("{} failed: error {}, {}: {}", what, static_cast<int>(result),
                   name != nullptr ? name : "unnamed", text != nullptr ? text : "unknown to this driver"),
       std::string(hint_for(result)));

@@ -35,6 +35,26 @@ TEST_CASE("two Engines in one process are two worlds that share a folder") {
   CHECK(script.compiles == 2);
 }
 
+TEST_CASE("wisdom of the system directory guides, and stays as it is") {
+  CompilerScript script;
+  const Folder folder;
+  autotune::TuneResult tuned;
+  tuned.best = parse_schedule("mma:m64n32w4s2");
+  {
+    FakeEngine fake(script, folder.path());
+    const auto record = autotune::record_of(kProblem, kShape, fake.device->target(),
+                                            autotune::gpu_of(fake.device->description()), tuned,
+                                            Tuning::quick, api::versions_of(embedded_templates()));
+    CHECK(fake.engine->plan(kProblem, kShape).origin().choice == "model");
+    REQUIRE(autotune::merge_wisdom(folder.path() / "system-wisdom.jsonl", {record}, {}, {}));
+  }
+  FakeEngine fake(script, folder.path());
+  const Origin origin = fake.engine->plan(kProblem, kShape).origin();
+  CHECK(origin.choice == "wisdom (this GPU)");
+  CHECK(origin.schedule == "mma:m64n32w4s2");
+  CHECK_FALSE(fs::exists(folder.path() / "cache" / "wisdom.jsonl"));
+}
+
 TEST_CASE("a warm cache needs no NVRTC") {
   const Folder folder;
   CompilerScript script;

@@ -116,6 +116,7 @@ struct FakeEngine {
         EngineState::Parts{.device = std::move(fake),
                            .store = cache::open_store(store),
                            .wisdom_file = folder.empty() ? folder : folder / "cache" / "wisdom.jsonl",
+                           .system_wisdom_file = folder.empty() ? folder : folder / "system-wisdom.jsonl",
                            .templates = std::move(templates),
                            .load_compiler = loader(script)});
     engine = std::make_unique<Engine>(EngineAccess::make(state));

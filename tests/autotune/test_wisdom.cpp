@@ -43,7 +43,7 @@ std::optional<WisdomChoice> ask(const Wisdom& own, const Wisdom& shipped = {}, S
 
 Wisdom with(std::initializer_list<WisdomRecord> records) {
   Wisdom wisdom;
-  for (const auto& one : records) wisdom.add(one);
+  for (const auto& one : records) wisdom.add(one, kNow);
   return wisdom;
 }
 
@@ -80,16 +80,18 @@ TEST_CASE("a record survives the way to text and back") {
   CHECK(again.to_text(kNow) == wisdom.to_text(kNow));
 }
 
-TEST_CASE("higher effort wins, then the newer; other versions give way") {
+TEST_CASE("the versions in hand win, then higher effort, then the newer") {
   Wisdom wisdom =
       with({record("mma:m128n64w4s2", 2, Tuning::full), record("mma:m64n64w4s2", 1, Tuning::quick)});
   CHECK(wisdom.records().size() == 1);
   CHECK(to_string(wisdom.records().front().schedule) == "mma:m128n64w4s2");
-  wisdom.add(record("mma:m64n64w4s2", 1, Tuning::full));
+  wisdom.add(record("mma:m64n64w4s2", 1, Tuning::full), kNow);
   CHECK(to_string(wisdom.records().front().schedule) == "mma:m64n64w4s2");
   WisdomRecord newer = record("mma:m128n32w4s2", 1, Tuning::quick);
   newer.versions.templates = "t2";
-  wisdom.add(newer);
+  wisdom.add(newer, kNow);  // of another version than ours
+  CHECK(to_string(wisdom.records().front().schedule) == "mma:m64n64w4s2");
+  wisdom.add(newer, newer.versions);  // of ours
   CHECK(to_string(wisdom.records().front().schedule) == "mma:m128n32w4s2");
 }
 
@@ -119,6 +121,14 @@ TEST_CASE("the ladder, rung by rung") {
   decode.seqlen_q = 1;
   CHECK_FALSE(ask(with({here}), with({here}), decode).has_value());
   CHECK_FALSE(ask({}).has_value());
+}
+
+TEST_CASE("an emulator's estimates guide nobody else") {
+  WisdomRecord estimate = record("wgmma:m128n96s2p2");
+  estimate.gpu = "emulator of sm_90a";
+  CHECK_FALSE(ask(with({estimate})).has_value());
+  CHECK(ask(with({estimate}), with({record("wgmma:m128n128s2p2")}))->words == "shipped wisdom (sm_90a)");
+  CHECK(choose(with({estimate}), {}, kProblem, kShape, target_of("sm_90a"), estimate.gpu, kNow)->exact);
 }
 
 TEST_CASE("alike problems guide each other; others do not") {
@@ -208,12 +218,20 @@ TEST_CASE("the file: merged in one step, and kept when it is another format's") 
   merge_wisdom(folder.file, {other}, kNow, folder.report);
   CHECK(read_wisdom(folder.file, folder.report).records().size() == 2);
   CHECK(folder.reports.empty());
-  struct stat status {};
-  REQUIRE(::stat(folder.file.c_str(), &status) == 0);
-  CHECK((status.st_mode & 0777) == 0600);
+  const std::string later = R"({"schedule":"tcgen05:m256n128","gpu":"NVIDIA B300"})";  // another version's
+  std::ofstream(folder.file, std::ios::app) << later << "\n{\"cut in ha";
+  CHECK(merge_wisdom(folder.file, {other}, kNow, folder.report));
+  CHECK(folder.reports.size() == 2);
+  std::ifstream merged(folder.file);
+  std::string line, last;
+  int lines = 0;
+  for (; std::getline(merged, line); ++lines) last = line;
+  CHECK(lines == 4);  // header, two records
+  CHECK(last == later);
+  folder.reports.clear();
 
   std::ofstream(folder.file) << "{\"flashjit_wisdom\":7,\"new\":true}\n";
-  merge_wisdom(folder.file, {other}, kNow, folder.report);
+  CHECK_FALSE(merge_wisdom(folder.file, {other}, kNow, folder.report));
   CHECK(folder.reports.size() == 2);
   std::string kept;
   std::getline(std::ifstream(folder.file), kept);
@@ -310,4 +328,14 @@ TEST_CASE("who asks for no family gets what was the fastest of all, from the shi
       }
     }
   }
+}
+
+TEST_CASE("wisdom is for all who may read the folder") {
+  Folder folder;
+  const mode_t before = ::umask(022);
+  CHECK(merge_wisdom(folder.file, {record("mma:m128n64w4s2")}, kNow, folder.report));
+  ::umask(before);
+  struct stat status {};
+  REQUIRE(::stat(folder.file.c_str(), &status) == 0);
+  CHECK((status.st_mode & 0777) == 0644);
 }
