@@ -202,10 +202,15 @@ flashjit_status flashjit_allocate(flashjit_engine* engine, size_t bytes, void** 
   });
 }
 
-flashjit_status flashjit_free(flashjit_engine* engine, void* memory) {
+flashjit_status flashjit_free(flashjit_engine* engine, void* pointer) {
   return guarded([&] {
     require(engine, "engine");
-    if (memory != nullptr) engine->state->device().free(memory);
+    if (!engine->state->device().release(pointer)) {
+      refuse(
+          fmt::format("pointer is {}, may be null or what flashjit_allocate gave for this engine and nobody "
+                      "has freed yet",
+                      fmt::ptr(pointer)));
+    }
   });
 }
 

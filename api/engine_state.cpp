@@ -48,6 +48,12 @@ std::unique_ptr<runtime::Device> open_device(const std::string& name) {
               fmt::format("device is \"{}\", may be cuda, cuda:N or emulated:sm_XX", name));
 }
 
+// A tuning worker is told the directory, perhaps after a chdir: relative, it would be another place by then.
+EngineOptions with_absolute_cache(EngineOptions options) {
+  if (!options.cache_dir.empty()) options.cache_dir = std::filesystem::absolute(options.cache_dir).string();
+  return options;
+}
+
 EngineOptions with_messages(EngineOptions options) {
   if (!options.on_message) {
     options.on_message = [](std::string_view line) {
@@ -105,7 +111,7 @@ EngineState::Parts EngineState::parts_from_environment(const EngineOptions& opti
 }
 
 EngineState::EngineState(EngineOptions options, Parts parts)
-    : options_(with_messages(std::move(options))),
+    : options_(with_absolute_cache(with_messages(std::move(options)))),
       parts_(std::move(parts)),
       builder_(*parts_.device, *parts_.store, parts_.templates, parts_.load_compiler),
       chooser_(parts_.device->target(), autotune::gpu_of(parts_.device->description()),

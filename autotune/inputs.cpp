@@ -133,6 +133,15 @@ InputKind parse_input_kind(const std::string& text) {
 }
 
 HostTensor poisoned(DType dtype, int batch, int rows, int heads, int dim, const Strides& strides) {
+  // In floating point, which does not wrap around: counted in 64 bits, a giant would be a small tensor.
+  const double needed = 1.0 * batch * rows * heads * dim * size_of(dtype);
+  constexpr double kMost = 0x1p63;  // what a difference of pointers can say
+  if (needed >= kMost) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("a {} tensor of batch {}, {} rows, {} heads and {} columns needs {:.3g} bytes, "
+                            "may need less than {:.3g}",
+                            to_string(dtype), batch, rows, heads, dim, needed, kMost));
+  }
   HostTensor tensor;
   tensor.strides = strides_or_packed(strides, rows, heads, dim);
   std::int64_t elements = 0;

@@ -15,7 +15,7 @@
 namespace flashjit::cache {
 namespace {
 
-// An entry used again within this time is not touched again: one write of an inode per entry and day is
+// An entry used again within this time is not touched again: four writes of an inode per entry and day are
 // enough to know what is in use, and reads stay reads.
 constexpr std::time_t kTouchAfter = std::time_t{6} * 3600;  // seconds
 constexpr std::uint64_t kSweepShare =

@@ -143,7 +143,12 @@ class PackWriter {
       : path_(path), temporary_(path.parent_path() / temporary_name("pack")) {
     file_ = File(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
     if (!file_) fail(path_, "written", errno);
-    write(header());  // the place of the real one, which counts the records
+    try {
+      write(header());  // the place of the real one, which counts the records
+    } catch (...) {     // no destructor runs for an object that was never made
+      (void)::unlink(temporary_.c_str());
+      throw;
+    }
   }
   ~PackWriter() {
     if (!finished_) (void)::unlink(temporary_.c_str());

@@ -2,8 +2,12 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <exception>
+#include <new>
+#include <stdexcept>
 
 #include "cli/verbs.hpp"
 #include "flashjit/error.hpp"
@@ -28,9 +32,7 @@ int exit_code_of(flashjit::ErrorCode code) {
   return 1;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   CLI::App app{"FlashAttention kernels, written, compiled, tuned and cached at run time.", "flashjit"};
   app.set_version_flag("--version", "flashjit " FLASHJIT_VERSION);
   app.require_subcommand(1);
@@ -51,9 +53,31 @@ int main(int argc, char** argv) {
   } catch (const flashjit::Error& error) {
     std::fprintf(stderr, "flashjit: %s\n", error.what());
     return exit_code_of(error.code());
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "flashjit: memory ran out\n");
+    return 1;
+  } catch (const std::length_error& error) {  // more than a container can hold, let alone this machine
+    std::fprintf(stderr, "flashjit: memory ran out: %s\n", error.what());
+    return 1;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "flashjit: %s\n", error.what());
     return 1;
   }
   return exit_code;
+}
+
+// What a full disk did not take is lost, and that is no success.
+bool stdout_was_written() {
+  errno = 0;
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return true;
+  std::fprintf(stderr, "flashjit: stdout could not be written: %s\n",
+               errno != 0 ? std::strerror(errno) : "an earlier write failed");
+  return false;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int exit_code = run(argc, argv);
+  return stdout_was_written() ? exit_code : 1;
 }

@@ -7,9 +7,20 @@ find_package(nlohmann_json REQUIRED)
 find_path(FLASHJIT_XXHASH_INCLUDE xxhash.h REQUIRED)
 find_path(FLASHJIT_MUSTACHE_INCLUDE kainjow/mustache.hpp REQUIRED)
 
-# Headers only: libcuda and libnvrtc are opened at run time. A toolkit, else the wheels that ./quickstart unpacks.
+# Headers only: libcuda and libnvrtc are opened at run time. The toolkit that is named, else the wheels, which ./quickstart
+# unpacks where no toolkit will do, else the usual one. All are hints, which come before /usr: Debian's own is CUDA 11.8.
 file(GLOB flashjit_wheel_includes ${PROJECT_SOURCE_DIR}/.deps/cuda/nvidia/*/include)
-find_path(FLASHJIT_CUDA_INCLUDE NAMES cuda.h
-          HINTS ENV CUDA_PATH ENV CUDA_HOME PATHS /usr/local/cuda ${flashjit_wheel_includes} PATH_SUFFIXES include REQUIRED)
-find_path(FLASHJIT_NVRTC_INCLUDE NAMES nvrtc.h
-          HINTS ENV CUDA_PATH ENV CUDA_HOME PATHS /usr/local/cuda ${flashjit_wheel_includes} PATH_SUFFIXES include REQUIRED)
+set(flashjit_cuda_hints HINTS ENV CUDA_PATH ENV CUDA_HOME ${flashjit_wheel_includes} /usr/local/cuda PATH_SUFFIXES include)
+find_path(FLASHJIT_CUDA_INCLUDE NAMES cuda.h ${flashjit_cuda_hints} REQUIRED)
+find_path(FLASHJIT_NVRTC_INCLUDE NAMES nvrtc.h ${flashjit_cuda_hints} REQUIRED)
+
+set(flashjit_cuda_header ${FLASHJIT_CUDA_INCLUDE}/cuda.h)
+file(STRINGS ${flashjit_cuda_header} flashjit_cuda_version REGEX "^#define CUDA_VERSION ")
+string(REGEX REPLACE "^#define CUDA_VERSION ([0-9]+).*" "\\1" flashjit_cuda_version "${flashjit_cuda_version}")
+if(NOT "${flashjit_cuda_version}" GREATER_EQUAL 12000)
+  unset(FLASHJIT_CUDA_INCLUDE CACHE)  # or the next run would find them again, whatever was done about it
+  unset(FLASHJIT_NVRTC_INCLUDE CACHE)
+  message(FATAL_ERROR
+    "${flashjit_cuda_header}: CUDA_VERSION is \"${flashjit_cuda_version}\", must be 12000 (CUDA 12.0) or more.\n"
+    "Set CUDA_PATH to a newer toolkit, or run ./quickstart, which fetches the headers from PyPI where no toolkit will do.")
+endif()

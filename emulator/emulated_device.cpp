@@ -147,7 +147,14 @@ class Device final : public EmulatedDevice {
   }
 
   void* allocate(std::size_t bytes) override { return memory_.allocate(bytes); }
-  void free(void* pointer) noexcept override { memory_.free(pointer); }
+  bool release(void* pointer) override {
+    try {
+      memory_.free(pointer);
+      return true;
+    } catch (const Error&) {  // it is no allocation, or was freed before
+      return false;
+    }
+  }
   void* allocate_ordered(std::size_t bytes, runtime::Stream) override { return memory_.allocate(bytes); }
   void free_ordered(void* pointer, runtime::Stream) override { memory_.free(pointer); }
   void copy_to_device(void* to, const void* from, std::size_t bytes, runtime::Stream) override {

@@ -85,9 +85,8 @@ Workspace workspace_of(const Schedule& schedule) {
   const auto way = static_cast<DqWay>(get(schedule, "dq"));
   const bool dq_sum = way != DqWay::own_pass;
   // Family wgmma turns the sums into dQ in the kernel that adds to them.
-  return {.dq_sum = dq_sum,
-          .counters = dq_sum && family_of(schedule) == Family::wgmma,
-          .tile_m = tile_m_of(schedule)};
+  const bool wgmma = family_of(schedule) == Family::wgmma;
+  return {.dq_sum = dq_sum, .counters = dq_sum && wgmma, .narrow = wgmma, .tile_m = tile_m_of(schedule)};
 }
 
 const TemplateSet& embedded_templates() {

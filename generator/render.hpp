@@ -84,6 +84,7 @@ struct KernelSource {
 struct Workspace {
   bool dq_sum = false;    // an fp32 copy of dQ, its rows padded
   bool counters = false;  // for each kBackwardCounterRows of those rows
+  bool narrow = false;    // kernels count padded rows, and quadruples of dq_sum, in 32 bits
   int tile_m = 1;         // padded rows hold whole tiles of these
 };
 Workspace workspace_of(const Schedule& schedule);

@@ -21,6 +21,21 @@ namespace {
 
 using ContextPtr = std::shared_ptr<const Context>;
 
+// Codes of a load that another image may escape. The driver names a damaged one in many ways.
+bool is_of_image(CUresult result) {
+  switch (result) {
+    case CUDA_ERROR_INVALID_IMAGE:
+    case CUDA_ERROR_NO_BINARY_FOR_GPU:
+    case CUDA_ERROR_INVALID_PTX:
+    case CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
+    case CUDA_ERROR_INVALID_SOURCE:
+    case CUDA_ERROR_NOT_FOUND:
+      return true;
+    default:
+      return false;
+  }
+}
+
 // Holds the context too: a kernel or timer that outlives its Device by mistake must not touch a dead one.
 class CudaKernel final : public Kernel {
  public:
@@ -66,11 +81,16 @@ void CudaKernel::load(const KernelImage& image) {
                     std::bit_cast<void*>(log.size())};  // a number in a pointer's place
   const auto check = [&](CUresult result, std::string_view call) {
     if (result == CUDA_SUCCESS) return;
-    driver.fail(result,
-                fmt::format("loading {} from {} ({}){}{}", entry_,
-                            from_ptx ? fmt::format("{} bytes of PTX, which the driver compiles", ptx.size())
-                                     : fmt::format("{} bytes of cubin", image.cubin.size()),
-                            call, log[0] != '\0' ? ": " : "", log.data()));
+    try {
+      driver.fail(result,
+                  fmt::format("loading {} from {} ({}){}{}", entry_,
+                              from_ptx ? fmt::format("{} bytes of PTX, which the driver compiles", ptx.size())
+                                       : fmt::format("{} bytes of cubin", image.cubin.size()),
+                              call, log[0] != '\0' ? ": " : "", log.data()));
+    } catch (const Error& error) {
+      if (is_of_image(result)) throw ImageRefused(error);
+      throw;
+    }
   };
   check(driver.library_load(&library_, from_ptx ? ptx.c_str() : image.cubin.data(), options.data(),
                             values.data(), from_ptx ? static_cast<unsigned>(options.size()) : 0, nullptr,
@@ -171,7 +191,7 @@ class CudaDevice final : public Device {
               Stream stream) override;
 
   void* allocate(std::size_t bytes) override;
-  void free(void* pointer) noexcept override;
+  [[nodiscard]] bool release(void* pointer) override;
   void* allocate_ordered(std::size_t bytes, Stream stream) override {
     const ContextScope scope(*context_);
     return pool_.allocate(bytes, stream);
@@ -189,6 +209,7 @@ class CudaDevice final : public Device {
   void copy_to_host(void* to, const void* from, std::size_t bytes, Stream stream) override {
     if (bytes == 0) return;
     const ContextScope scope(*context_);
+    const RelaxedCapture relaxed(driver_);
     driver_.check(driver_.copy_to_host(to, address(from), bytes, stream),
                   fmt::format("copying {} bytes from the GPU (cuMemcpyDtoHAsync)", bytes));
     driver_.check(driver_.synchronize(stream), "cuStreamSynchronize after a copy from the GPU");
@@ -201,6 +222,7 @@ class CudaDevice final : public Device {
   }
   void synchronize(Stream stream) override {
     const ContextScope scope(*context_);
+    const RelaxedCapture relaxed(driver_);
     driver_.check(driver_.synchronize(stream), "cuStreamSynchronize");
   }
   [[nodiscard]] bool capturing(Stream stream) const override {
@@ -289,16 +311,14 @@ void* CudaDevice::allocate(std::size_t bytes) {
   return std::bit_cast<void*>(pointer);
 }
 
-void CudaDevice::free(void* pointer) noexcept {
-  if (pointer == nullptr) return;
-  try {
-    const ContextScope scope(*context_);
-    const RelaxedCapture relaxed(driver_);
-    driver_.check(driver_.free(address(pointer)), "cuMemFree");
-  } catch (const Error&) {
-    // The driver has ended (at exit) or an earlier error broke the context: the memory is gone with it.
-    // Whatever went wrong before, the calls that wait for the GPU report.
-  }
+bool CudaDevice::release(void* pointer) {
+  if (pointer == nullptr) return true;
+  const ContextScope scope(*context_);
+  const RelaxedCapture relaxed(driver_);
+  const CUresult result = driver_.free(address(pointer));
+  if (result == CUDA_ERROR_INVALID_VALUE) return false;
+  driver_.check(result, "cuMemFree");
+  return true;
 }
 
 }  // namespace

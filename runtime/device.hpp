@@ -4,12 +4,15 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "flashjit/error.hpp"
 #include "flashjit/target.hpp"
 #include "generator/render.hpp"
 
@@ -27,6 +30,13 @@ struct KernelImage {
   std::string_view cubin;
   int shared_bytes = 0;  // dynamic shared memory that launches will ask for
   std::span<const LineOrigin> origins;
+};
+
+// What Device::load throws where the image is at fault and another one may do: it is damaged, or made for
+// another GPU or driver. Anything else (no memory, a GPU in a bad state) is a plain Error.
+class ImageRefused : public Error {
+ public:
+  explicit ImageRefused(Error error) : Error(std::move(error)) {}
 };
 
 // A loaded kernel. Destroying it unloads it; the Device outlives its kernels.
@@ -84,7 +94,8 @@ class Device {
   // The clock of the multiprocessors as it is now, which heat and power move; 0 where nobody can say.
   [[nodiscard]] virtual double clock_mhz() { return 0; }
 
-  // Loading may be slow and may fail; safe from many threads. Never call it while a stream is being captured.
+  // Loading may be slow and may fail (see ImageRefused); safe from many threads. Never call it while a stream
+  // is being captured.
   virtual std::unique_ptr<Kernel> load(const KernelImage& image) = 0;
   // CTAs of the kernel that one multiprocessor can hold at once.
   virtual int occupancy(const Kernel& kernel, int threads, int shared_bytes) = 0;
@@ -94,7 +105,17 @@ class Device {
                       Stream stream) = 0;
 
   virtual void* allocate(std::size_t bytes) = 0;
-  virtual void free(void* pointer) noexcept = 0;
+  // Gives back what allocate() gave; null is nothing. False where the pointer is no memory of this device, or
+  // was given back before.
+  [[nodiscard]] virtual bool release(void* pointer) = 0;
+  // The same for destructors, which have nobody to tell: an earlier error broke the device, or it ended at
+  // exit, and the memory is gone with it. Whatever went wrong before, the calls that wait for the GPU report.
+  void free(void* pointer) noexcept {
+    try {
+      static_cast<void>(release(pointer));
+    } catch (const std::exception&) {
+    }
+  }
   // Memory for the work that is enqueued between the two calls, out of a pool that keeps what it has: cheap,
   // and fit for any number of streams, and for a stream in capture (whose graph then owns the memory).
   virtual void* allocate_ordered(std::size_t bytes, Stream stream) = 0;

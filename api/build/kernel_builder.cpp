@@ -80,9 +80,12 @@ PlanCode KernelBuilder::code(const Problem& problem, const Schedule& schedule,
                              std::chrono::milliseconds deadline) {
   std::vector<KernelSource> sources = render(problem, schedule, device_.target(), templates_);
   std::vector<std::future<KernelCodePointer>> rest;
+  // A thread each; deferred is the way out where the process may start no more of them, and get() then runs
+  // the work here (libstdc++ and libc++ try async first). Alone, async would throw std::system_error.
   for (std::size_t i = 1; i < sources.size(); ++i) {
-    rest.push_back(std::async(
-        std::launch::async, [&, i] { return code_of(problem, schedule, std::move(sources[i]), deadline); }));
+    rest.push_back(std::async(std::launch::async | std::launch::deferred, [&, i] {
+      return code_of(problem, schedule, std::move(sources[i]), deadline);
+    }));
   }
   PlanCode code;
   code.kernels.push_back(code_of(problem, schedule, std::move(sources.front()), deadline));
@@ -160,10 +163,15 @@ LoadedKernel KernelBuilder::load_one(const Problem& problem, const Schedule& sch
   };
   try {
     load();
-  } catch (const Error& refused) {
-    if (loaded.code->compiled || refused.code() != ErrorCode::device) throw;
+  } catch (const runtime::ImageRefused& refused) {
+    if (loaded.code->compiled) throw;
     const cache::Key key = loaded.code->entry->key;
-    loaded.code = compile(problem, schedule, loaded.code->source, key, kCompileDeadline);
+    try {
+      loaded.code = compile(problem, schedule, loaded.code->source, key, kCompileDeadline);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::not_found) throw;
+      throw refused;  // without NVRTC: that there is none says less than why one was needed
+    }
     load();
   }
   const Geometry& geometry = loaded.code->source.geometry;

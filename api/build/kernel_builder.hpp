@@ -66,7 +66,7 @@ class KernelBuilder {
   PlanCode code(const Problem& problem, const Schedule& schedule,
                 std::chrono::milliseconds deadline = kCompileDeadline);
 
-  // An entry that is whole but that the device refuses is rebuilt once.
+  // An entry that is whole but that the device refuses (ImageRefused) is rebuilt once.
   std::shared_ptr<LoadedPlan> load(const Problem& problem, const Schedule& schedule, PlanCode code);
 
  private:

@@ -14,23 +14,31 @@ const Toolchain& ToolchainFinder::toolchain() {
   const std::lock_guard lock(mutex_);
   if (toolchain_.has_value()) return *toolchain_;
   try {
-    runtime::Compiler& compiler = loaded();
-    const std::string stamp = compiler.stamp();
-    if (!stamp.empty()) toolchain_ = recall(stamp);
-    if (!toolchain_.has_value()) {
-      Toolchain asked{
-          .build_id = compiler.build_id(), .options = {}, .makes_cubin = compiler.makes_cubin(target_)};
-      for (const std::string& option : compiler.options(target_)) asked.options += option + "\n";
-      if (!stamp.empty()) remember(stamp, asked);
-      remember({}, asked);
-      toolchain_ = std::move(asked);
-    }
+    const Toolchain here = toolchain_of(loaded());
+    if (recall({}) != here) remember({}, here);
+    toolchain_ = here;
   } catch (const Error& error) {
     if (error.code() != ErrorCode::not_found) throw;
     toolchain_ = recall({});
     if (!toolchain_.has_value()) throw;
   }
   return *toolchain_;
+}
+
+Toolchain ToolchainFinder::toolchain_of(const runtime::Compiler& compiler) {
+  // flashjit's own, and so never from a record: an earlier flashjit may have written it.
+  std::string options;
+  for (const std::string& option : compiler.options(target_)) options += option + "\n";
+  const std::string stamp = compiler.stamp();
+  if (std::optional<Toolchain> known = stamp.empty() ? std::nullopt : recall(stamp)) {
+    known->options = std::move(options);
+    return *std::move(known);
+  }
+  Toolchain asked{.build_id = compiler.build_id(),
+                  .options = std::move(options),
+                  .makes_cubin = compiler.makes_cubin(target_)};
+  if (!stamp.empty()) remember(stamp, asked);
+  return asked;
 }
 
 runtime::Compiler& ToolchainFinder::compiler() {

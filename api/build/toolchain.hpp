@@ -17,6 +17,7 @@ struct Toolchain {
   std::string build_id;     // "CL-36424714 V13.0.88"
   std::string options;      // canonical, one a line
   bool makes_cubin = true;  // false: this NVRTC is older than the GPU and the driver compiles the PTX
+  bool operator==(const Toolchain&) const = default;
 };
 
 using LoadCompiler = std::function<std::shared_ptr<runtime::Compiler>()>;
@@ -33,6 +34,7 @@ class ToolchainFinder {
   runtime::Compiler& compiler();  // throws Error{not_found} when there is no NVRTC
 
  private:
+  [[nodiscard]] Toolchain toolchain_of(const runtime::Compiler& compiler);
   [[nodiscard]] cache::Key record_key(const std::string& stamp) const;
   std::optional<Toolchain> recall(const std::string& stamp);
   void remember(const std::string& stamp, const Toolchain& toolchain);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cstdint>
 #include <limits>
 
 #include "api/launch/tensor_checks.hpp"
@@ -130,6 +131,13 @@ WorkspaceLayout::WorkspaceLayout(const Problem& problem, const Shape& shape, Wor
   const std::size_t rows =
       times(times(static_cast<std::size_t>(shape.batch), static_cast<std::size_t>(shape.heads)),
             static_cast<std::size_t>(padded(shape.seqlen_q, parts)));
+  const std::size_t quadruples = parts.dq_sum ? static_cast<std::size_t>(problem.head_dim) / 4 : 1;
+  if (parts.narrow && times(rows, quadruples) > std::numeric_limits<std::uint32_t>::max()) {
+    refuse_argument(fmt::format(
+        "shape is {}, which makes {} rows for sums of dq, may make {} at head_dim {}; "
+        "split the batch over several calls",
+        describe(shape), rows, std::numeric_limits<std::uint32_t>::max() / quadruples, problem.head_dim));
+  }
   const std::size_t lse_bytes = times(rows, sizeof(float));
   delta = lse_bytes;
   dq_sum = 2 * lse_bytes;

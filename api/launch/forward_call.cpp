@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cstdint>
+#include <limits>
 #include <utility>
 
 #include "api/launch/tensor_checks.hpp"
@@ -13,6 +14,11 @@ namespace flashjit::api {
 bool make_forward_params(const Problem& problem, const Shape& shape, const ForwardArgs& args,
                          ForwardParams& params) {
   validate(shape);
+  constexpr int kLongest = std::numeric_limits<int>::max() - 512;  // kernels round up to whole tiles
+  for (const auto& [name, seqlen] : {std::pair{"seqlen_q", shape.seqlen_q}, {"seqlen_k", shape.seqlen_k}}) {
+    if (seqlen > kLongest)
+      refuse_argument(fmt::format("{} is {}, may be at most {}", name, seqlen, kLongest));
+  }
   if (args.lse != nullptr && !problem.lse) {
     refuse_argument("lse is given, but this plan's problem has lse = false, may be null",
                     "Make a plan with lse = true, or leave lse out.");

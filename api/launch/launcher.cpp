@@ -49,18 +49,19 @@ KernelLauncher::KernelLauncher(runtime::Device& device, const Problem& problem, 
       geometry_(kernel.code->source.geometry),
       mapper_(device, kernel.code->source.maps, problem) {}
 
-int KernelLauncher::tiles(const Shape& shape) const {
+int KernelLauncher::tiles(const Shape& seen, const Shape& given) const {
   const bool over_keys = geometry_.grid == Grid::key_tiles;
-  const int rows = over_keys ? shape.seqlen_k : shape.seqlen_q;
+  const int rows = over_keys ? seen.seqlen_k : seen.seqlen_q;
   if (rows == 0) return 0;
   const int tile = over_keys ? geometry_.tile_n : geometry_.tile_m;
   const int tiles = (rows - 1) / tile + 1;
-  const long long pairs = pairs_of(shape, geometry_.grid);
+  const long long pairs = pairs_of(seen, geometry_.grid);
   // Both factors are below 2^62 and 2^31, so that the division cannot be fooled where the product could.
-  const long long most = kMaxGrid / geometry_.cluster - 1;
+  // Kernels go from tile to tile by the grid, in 32 bits: beyond the last one there must be as many again.
+  const long long most = kMaxGrid / 2 / geometry_.cluster;
   if (pairs > most / tiles) {
     throw Error(ErrorCode::invalid_argument,
-                fmt::format("shape {} has {} x {} tiles of {} {}, may have {} in all", describe(shape), tiles,
+                fmt::format("shape {} has {} x {} tiles of {} {}, may have {} in all", describe(given), tiles,
                             pairs, tile, over_keys ? "keys" : "query rows", most),
                 "Split the batch over several calls.");
   }
@@ -125,7 +126,7 @@ void Launcher::forward(const Shape& shape, const ForwardArgs& args, Stream strea
     tiled.heads >>= params.packed;
     tiled.seqlen_q <<= params.packed;
   }
-  params.tiles_m = kernel.tiles(tiled);
+  params.tiles_m = kernel.tiles(tiled, shape);
   params.section = pairs_per_section(problem, params, geometry.section_bytes);
   if (counters_ != nullptr) params.tile_counter = counters_->for_launch(stream);
   kernel.launch(params, params.tiles_m * pairs_of(tiled, Grid::query_tiles), stream);
@@ -147,7 +148,7 @@ void Launcher::backward(const Shape& shape, const BackwardArgs& args, Stream str
     return seen;
   };
   for (const KernelLauncher& kernel : kernels_)
-    static_cast<void>(kernel.tiles(shape_for(kernel)));  // all fit, or none runs
+    static_cast<void>(kernel.tiles(shape_for(kernel), shape));  // all fit, or none runs
 
   const WorkspaceLayout layout(plan_->problem, shape, workspace_);
   void* workspace = args.workspace;
@@ -156,7 +157,7 @@ void Launcher::backward(const Shape& shape, const BackwardArgs& args, Stream str
   if (workspace != nullptr) layout.place(workspace, workspace_, params);
   const auto run = [&] {
     for (const KernelLauncher& kernel : kernels_) {
-      params.tiles = kernel.tiles(shape_for(kernel));
+      params.tiles = kernel.tiles(shape_for(kernel), shape);
       if (params.tiles != 0)
         kernel.launch(params, params.tiles * pairs_of(shape, kernel.geometry().grid), stream);
     }

@@ -24,8 +24,8 @@ class KernelLauncher {
   [[nodiscard]] const Geometry& geometry() const { return geometry_; }
 
   // The tiles of each head and batch; throws Error{invalid_argument} if all of them are more than a grid
-  // holds.
-  [[nodiscard]] int tiles(const Shape& shape) const;
+  // holds. `seen` is the shape as the tiles see it, packed or padded, `given` the caller's, for the message.
+  [[nodiscard]] int tiles(const Shape& seen, const Shape& given) const;
 
   // Enqueues it for this many tiles in all. Params is what the kernel takes, filled in.
   template <class Params>

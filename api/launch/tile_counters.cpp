@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <utility>
 
 #include "flashjit/error.hpp"
 
@@ -37,10 +38,6 @@ thread_local std::size_t oldest = 0;
 
 TileCounters::TileCounters(runtime::Device& device) : device_(device), id_(next_id()) {
   grow();
-}
-
-TileCounters::~TileCounters() {
-  for (void* chunk : chunks_) device_.free(chunk);
 }
 
 int* TileCounters::for_launch(runtime::Stream stream) {
@@ -81,16 +78,17 @@ std::size_t TileCounters::bytes() const {
 }
 
 int* TileCounters::take() {
-  return static_cast<int*>(chunks_.back()) + 2 * used_++;
+  return static_cast<int*>(chunks_.back().get()) + 2 * used_++;
 }
 
 void TileCounters::grow() {
-  void* chunk = device_.allocate(kCountersPerChunk * kCounterBytes);
-  chunks_.push_back(chunk);
+  Chunk chunk(device_.allocate(kCountersPerChunk * kCounterBytes), {.device = &device_});
+  // The counters may be used from any stream at once, so the zeros must be there before anyone gets one. The
+  // default stream would not do: its use breaks the capture of any stream that waits for it.
+  device_.fill(chunk.get(), 0, kCountersPerChunk * kCounterBytes, kPerThread);
+  device_.synchronize(kPerThread);
+  chunks_.push_back(std::move(chunk));
   used_ = 0;
-  // The counters may be used from any stream at once, so the zeros must be there before anyone gets one.
-  device_.fill(chunk, 0, kCountersPerChunk * kCounterBytes, nullptr);
-  device_.synchronize(nullptr);
 }
 
 }  // namespace flashjit::api

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -24,7 +25,6 @@ namespace flashjit::api {
 class TileCounters {
  public:
   explicit TileCounters(runtime::Device& device);  // allocates device memory
-  ~TileCounters();
   TileCounters(const TileCounters&) = delete;
   TileCounters& operator=(const TileCounters&) = delete;
 
@@ -38,13 +38,19 @@ class TileCounters {
   [[nodiscard]] std::size_t bytes() const;
 
  private:
+  struct Free {
+    runtime::Device* device;
+    void operator()(void* memory) const noexcept { device->free(memory); }
+  };
+  using Chunk = std::unique_ptr<void, Free>;
+
   int* take();  // the next unused counter; the lock is held
-  void grow();  // the lock is held
+  void grow();  // the lock is held; what it throws leaves everything as it was
 
   runtime::Device& device_;
   const std::uint64_t id_;  // tells this object from an earlier one at the same address
   mutable std::mutex mutex_;
-  std::vector<void*> chunks_;
+  std::vector<Chunk> chunks_;
   std::size_t used_ = 0;  // counters of the last chunk
   std::map<std::pair<runtime::Stream, std::uint64_t>, int*>
       by_stream_;  // with the thread, where that matters

@@ -1,6 +1,8 @@
 // The flags that every verb shares.
 #include "cli/common/options.hpp"
 
+#include <fmt/format.h>
+
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 
@@ -48,12 +50,11 @@ void ShapeOptions::add_to(CLI::App& verb) {
 }
 
 Shape ShapeOptions::shape(bool emulated) const {
-  const auto given = [](int value, int otherwise) { return value == -1 ? otherwise : value; };
-  Shape shape{.batch = given(batch_, emulated ? 1 : 4),
-              .heads = given(heads_, emulated ? 2 : 16),
+  Shape shape{.batch = batch_.value_or(emulated ? 1 : 4),
+              .heads = heads_.value_or(emulated ? 2 : 16),
               .heads_kv = heads_kv_,
-              .seqlen_q = given(seqlen_q_, emulated ? 200 : 4096)};
-  shape.seqlen_k = given(seqlen_k_, shape.seqlen_q);
+              .seqlen_q = seqlen_q_.value_or(emulated ? 200 : 4096)};
+  shape.seqlen_k = seqlen_k_.value_or(shape.seqlen_q);
   validate(shape);
   return shape;
 }
@@ -80,6 +81,14 @@ Target DeviceOptions::target() const {
     if (error.code() != ErrorCode::not_found || device_ != "cuda") throw;
     return target_of("sm_90a");
   }
+}
+
+void add_seed_to(CLI::App& verb, std::uint64_t& seed, const std::string& description) {
+  // CLI11 takes a negative number for one near 2^64.
+  const auto not_negative = [](const std::string& text) {
+    return text.starts_with('-') ? fmt::format("is {}, may be 0 or more", text) : std::string();
+  };
+  verb.add_option("--seed", seed, description)->check(not_negative)->capture_default_str()->group("Data");
 }
 
 }  // namespace flashjit::cli

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <CLI/App.hpp>
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "flashjit/problem.hpp"
@@ -34,11 +36,11 @@ class ShapeOptions {
   [[nodiscard]] Shape shape(bool emulated) const;
 
  private:
-  int batch_ = -1;
-  int heads_ = -1;
+  std::optional<int> batch_;
+  std::optional<int> heads_;
   int heads_kv_ = 0;
-  int seqlen_q_ = -1;
-  int seqlen_k_ = -1;
+  std::optional<int> seqlen_q_;
+  std::optional<int> seqlen_k_;
 };
 
 // --device cuda|cuda:N|emulated:sm_XX, or --arch sm_XX where nothing has to run
@@ -57,5 +59,8 @@ class DeviceOptions {
   std::string device_ = "cuda";
   std::string arch_;
 };
+
+// --seed, which says what it is the seed of
+void add_seed_to(CLI::App& verb, std::uint64_t& seed, const std::string& description);
 
 }  // namespace flashjit::cli

@@ -199,9 +199,7 @@ void add_check(CLI::App& app, int& exit_code) {
   verb->add_option("--inputs", options->inputs, autotune::input_kind_names())
       ->capture_default_str()
       ->group("Data");
-  verb->add_option("--seed", options->seed, "the first: of the inputs, and of how warps interleave")
-      ->capture_default_str()
-      ->group("Data");
+  add_seed_to(*verb, options->seed, "the first: of the inputs, and of how warps interleave");
   verb->add_option("--seeds", options->seeds, "how many, one after the other")
       ->capture_default_str()
       ->group("Data");

@@ -27,6 +27,7 @@ Engine open_engine(const std::string& wanted, bool& emulated) {
     return Engine(options);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::not_found || wanted != "cuda") throw;
+    tell(fmt::format("  {}", error.message()));
     tell(
         "There is no GPU here, so everything is done but the timing: kernels are rendered and compiled for "
         "sm_90a,\n"

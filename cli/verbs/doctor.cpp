@@ -190,7 +190,7 @@ void check_cache(std::vector<Finding>& findings) {
     findings.push_back(
         {"entries", bad == 0 ? State::ok : State::note,
          fmt::format("{}{}", rows.size(), bad == 0 ? "" : fmt::format(", {} of them bad", bad)),
-         bad == 0 ? "" : "`flashjit cache verify` removes them"});
+         bad == 0 ? "" : "`flashjit cache verify --remove` removes them"});
     std::size_t lines = 0;
     const auto wisdom = autotune::read_wisdom(directory / "wisdom.jsonl", [&](std::string_view line) {
       ++lines;

@@ -70,9 +70,7 @@ void add_profile(CLI::App& app, int& exit_code) {
   options->problem.add_to(*verb);
   options->shape.add_to(*verb);
   options->device.add_arch_to(*verb);
-  verb->add_option("--seed", options->seed, "of the inputs, and of how warps interleave")
-      ->capture_default_str()
-      ->group("Data");
+  add_seed_to(*verb, options->seed, "of the inputs, and of how warps interleave");
   verb->add_option("--schedule", options->schedule, "this one and no other, such as mma:m128n64w4s2");
   verb->add_option("--family", options->family, "simt, mma or wgmma only");
   verb->add_flag("--no-cache", options->no_cache, "read and write nothing on disk");

@@ -138,7 +138,7 @@ void add_run(CLI::App& app, int& exit_code) {
   verb->add_option("--inputs", options->inputs, autotune::input_kind_names())
       ->capture_default_str()
       ->group("Data");
-  verb->add_option("--seed", options->seed, "of the random inputs")->capture_default_str()->group("Data");
+  add_seed_to(*verb, options->seed, "of the random inputs");
   verb->add_option("--scale", options->scale, "of the logits; 1/sqrt(head_dim) by default")->group("Data");
   verb->add_option("--schedule", options->schedule,
                    "this one and no other, such as mma:m128n64w4s2 or mma-backward:m64n64w4s1");

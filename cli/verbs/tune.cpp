@@ -190,6 +190,11 @@ void add_tune(CLI::App& app, int& exit_code) {
   verb->add_option("--export", flags->export_file, "write the records to this wisdom file too");
   verb->add_flag("--json", flags->json, "one JSON line a problem");
   verb->callback([flags, &exit_code] {
+    if (!flags->dry_run && !flags->device.arch().empty()) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("arch is \"{}\", but --arch is for --dry-run; tuning measures on --device",
+                              flags->device.arch()));
+    }
     const Problem problem = flags->problem.problem();
     const std::vector<Cell> cells =
         flags->grid ? grid_of(problem)

@@ -41,8 +41,10 @@ Plan plan_of(const Problem& problem, const SimtSchedule& s) {
 // Columns of Q and K in one step of S: kBlock of parts/simt/scores.cuh.
 constexpr int kBlock = 8;
 
-// Found by compiling the search space: what this admits, ptxas does not spill, with at most 8 rows and 8 keys
-// a thread.
+constexpr int kMostRows = 8;  // of a thread
+
+// Found by compiling the search space: what this admits, ptxas does not spill, with at most kMostRows rows
+// and 8 keys a thread.
 int registers_needed(const SimtSchedule& s, const Plan& plan, bool careful) {
   const int ahead = s.prefetch != 0 || s.unroll > 1 ? 2 : 1;  // ptxas moves the loads of the next step up
   // Half of what is loaded ahead for S is Q's.
@@ -72,11 +74,11 @@ Legality legal_simt(const Problem& problem, const SimtSchedule& s, const Target&
     return {fmt::format("{} lanes cannot share {} value columns evenly", s.lanes, problem.value_dim())};
   }
   const int rows_per_step = s.warps * 32 / s.lanes;
-  if (s.tile_m % rows_per_step != 0 || s.tile_m / rows_per_step > 8) {
+  if (s.tile_m % rows_per_step != 0 || s.tile_m / rows_per_step > kMostRows) {
     return {
         fmt::format("{} warps with {} lanes across the keys cover {} rows at a time: tile_m is {}, may be 1 "
-                    "to 16 times that",
-                    s.warps, s.lanes, rows_per_step, s.tile_m)};
+                    "to {} times that",
+                    s.warps, s.lanes, rows_per_step, s.tile_m, kMostRows)};
   }
   const Plan plan = plan_of(problem, s);
   if (s.tile_n % s.lanes != 0 || !power_of_two(plan.keys) || plan.keys > 8) {

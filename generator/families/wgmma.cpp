@@ -16,8 +16,9 @@ constexpr int kRowBytes = 128;
 constexpr int kRecomputeRegisters = 12;
 
 // How long a shift stays: until a thread's exponentials of a block sum up to `largest`; then it moves so that
-// the largest is 2^-headroom. bf16 has fp32's exponents: P is as good at 2^-40 as at 1. fp16 loses bits below
-// 2^-14, which shows where many small keys follow a large one: all of its room is at the top.
+// this sum is 2^-headroom. bf16 has fp32's exponents: P is as good at 2^-40 as at 1, and so is O, for values
+// of V between 2^-80 and 2^100. fp16 loses bits below 2^-14, which shows where many small keys follow a large
+// one: all of its room is at the top.
 struct Room {
   std::string largest;
   int headroom = 0;
@@ -176,7 +177,7 @@ std::vector<Constant> constants(const Problem& problem, const WgmmaSchedule& sch
     list.push_back({"float", "kLostSum", fmt::format("0x1p{}f", 126 - room.headroom),
                     "of them, above which scores are computed again"});
     list.push_back({"float", "kPeak", fmt::format("0x1p{}f", -room.headroom),
-                    "what the largest becomes when a shift moves"});
+                    "what the largest lane's sum becomes when a shift moves"});
   }
   return list;
 }

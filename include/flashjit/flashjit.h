@@ -179,7 +179,8 @@ enum flashjit_status flashjit_prepare(struct flashjit_engine* engine, const stru
                                       const struct flashjit_plan_options* options);
 
 /* Enqueues one forward pass into a CUstream or cudaStream_t (NULL: the default stream). Cheap, and legal in a
- * capture. */
+ * capture: the launch uses the plan's kernels and tile counters, so the plan must outlive every graph that
+ * captured it. */
 enum flashjit_status flashjit_forward(const struct flashjit_plan* plan,
                                       const struct flashjit_forward_args* args, void* stream);
 
@@ -203,9 +204,9 @@ const char* flashjit_engine_description(const struct flashjit_engine* engine);
 const char* flashjit_engine_arch(const struct flashjit_engine* engine);
 
 /* Device memory, for programs that have no CUDA of their own. Copies are ordered with the stream's work;
- * download waits. */
+ * download waits. free takes NULL too, and refuses what is no memory of the engine's, or was freed before. */
 enum flashjit_status flashjit_allocate(struct flashjit_engine* engine, size_t bytes, void** memory);
-enum flashjit_status flashjit_free(struct flashjit_engine* engine, void* memory);
+enum flashjit_status flashjit_free(struct flashjit_engine* engine, void* pointer);
 enum flashjit_status flashjit_upload(struct flashjit_engine* engine, void* to, const void* from, size_t bytes,
                                      void* stream);
 enum flashjit_status flashjit_download(struct flashjit_engine* engine, void* to, const void* from,

@@ -76,7 +76,7 @@ struct KernelView {
 // Where a plan's schedule and code came from.
 struct Origin {
   std::string schedule;  // "mma:m128n64w4s2"
-  std::string choice;    // why this one: "given", "wisdom (this GPU)", "shipped wisdom (sm_90)", "model",
+  std::string choice;    // why this one: "given", "wisdom (this GPU)", "shipped wisdom (sm_90a)", "model",
                          // "tuned (quick)" …
   std::string code;      // "memory", "disk", "system", "compiled in 412 ms"
   std::string note;  // what else a user should know (a family that was passed over, and why); may be empty
@@ -85,13 +85,14 @@ struct Origin {
 class Plan {
  public:
   // Enqueues one forward or backward pass. Throws Error{invalid_argument} before anything is enqueued if an
-  // argument is wrong, or the plan's problem is of the other pass.
+  // argument is wrong, or the plan's problem is of the other pass. A captured launch uses the Plan's kernels
+  // and tile counters: the Plan must outlive every graph that captured it.
   void forward(const ForwardArgs& args, Stream stream = nullptr) const;
   void backward(const BackwardArgs& args, Stream stream = nullptr) const;
 
-  // What BackwardArgs::workspace must hold at these sizes: two fp32 numbers per row of q, rows padded per head
-  // to whole tiles of the schedule's and to 128, and, unless the schedule does without, an fp32 copy of dq,
-  // likewise padded, and a counter per 32 rows. 0 for the forward pass.
+  // What BackwardArgs::workspace must hold at these sizes: two fp32 numbers per row of q, rows padded per
+  // head to whole tiles of the schedule's and to 128, and, unless the schedule does without, an fp32 copy of
+  // dq, likewise padded, and a counter per 32 rows. 0 for the forward pass.
   [[nodiscard]] std::size_t workspace_bytes(const Shape& shape) const;
 
   [[nodiscard]] const Problem& problem() const;

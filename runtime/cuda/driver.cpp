@@ -131,7 +131,9 @@ std::unique_ptr<Driver> load() {
   need(driver->event_elapsed, "cuEventElapsedTime");
   need(driver->encode_tiled, "cuTensorMapEncodeTiled");
 
-  if (driver->driver_version != nullptr) driver->driver_version(&driver->cuda_version);
+  CUresult asked = CUDA_SUCCESS;
+  if (driver->driver_version != nullptr) asked = driver->driver_version(&driver->cuda_version);
+  if (missing == nullptr) driver->check(asked, "cuDriverGetVersion");  // the toolkit's stub refuses all calls
   if (missing != nullptr || driver->cuda_version < kOldest) {
     throw Error(ErrorCode::not_found,
                 fmt::format("the NVIDIA driver at {} is too old: it knows CUDA {}.{}{}, need 12.0",
@@ -151,7 +153,8 @@ void Driver::fail(CUresult result, std::string_view what) const {
   error_name(result, &name);
   error_string(result, &text);
   throw Error(
-      result == CUDA_ERROR_NO_DEVICE ? ErrorCode::not_found : ErrorCode::device,
+      result == CUDA_ERROR_NO_DEVICE || result == CUDA_ERROR_STUB_LIBRARY ? ErrorCode::not_found
+                                                                          : ErrorCode::device,
       fmt::format("{} failed: error {}, {}: {}", what, static_cast<int>(result),
                   name != nullptr ? name : "unnamed", text != nullptr ? text : "unknown to this driver"),
       std::string(hint_for(result)));

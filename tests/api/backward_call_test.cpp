@@ -167,6 +167,16 @@ TEST_CASE("a plan runs its own pass and no other") {
   CHECK(forward.workspace_bytes(kShape) == 0);
 }
 
+TEST_CASE("sums of dq that a kernel of 32-bit places cannot reach are refused") {
+  const Problem problem{.pass = Pass::backward, .head_dim = 64};
+  const Shape shape{.batch = 32769, .heads = 64, .seqlen_q = 1, .seqlen_k = 1};  // 2^28 padded rows and more
+  CHECK_NOTHROW(api::WorkspaceLayout(problem, shape, {.dq_sum = true, .tile_m = 128}));
+  CHECK_NOTHROW(api::WorkspaceLayout(problem, shape, {.narrow = true, .tile_m = 128}));
+  CHECK_THROWS_WITH_AS(api::WorkspaceLayout(problem, shape, {.dq_sum = true, .narrow = true, .tile_m = 128}),
+                       doctest::Contains("268443648 rows for sums of dq, may make 268435455 at head_dim 64"),
+                       Error);
+}
+
 TEST_CASE(
     "the workspace is one fp32 copy of dq, two rows of LSE and a few counters, and own_pass needs no copy") {
   FakeDevice device;

@@ -121,11 +121,13 @@ const std::vector<Case> kCases = {
     {"shape heads 6 of 4", forward([](auto& a, auto&) { a.shape = Shape{.heads = 6, .heads_kv = 4, .seqlen_q = 1}; }), kBad, {"heads is 6"}},
     {"shape with too many tiles",
      forward([](auto& a, auto&) { a.shape = Shape{.batch = 1 << 20, .heads = 1 << 16, .seqlen_q = 1, .seqlen_k = 1}; }), kBad,
-     {"shape", "tiles", "2147483646"}},
+     {"shape", "tiles", "1073741823"}},
+    {"shape with keys up to 2^31", forward([](auto& a, auto&) { a.shape = Shape{.seqlen_q = 1, .seqlen_k = 2147483600}; }), kBad,
+     {"seqlen_k is 2147483600", "2147483135"}},
     {"shape with more than 2^63 elements",
      forward([](auto& a, auto&) {
        const int most = std::numeric_limits<int>::max();
-       a.shape = Shape{.batch = most, .heads = most, .seqlen_q = most, .seqlen_k = most};
+       a.shape = Shape{.batch = most, .heads = most, .seqlen_q = most - 512, .seqlen_k = most - 512};
      }),
      kBad, {"shape is too large"}},
     // Copies

@@ -151,6 +151,11 @@ static void check_calls(struct flashjit_engine* engine) {
   check(flashjit_synchronize(engine, NULL) == FLASHJIT_OK, "synchronize");
   check(flashjit_synchronize(NULL, NULL) == FLASHJIT_INVALID_ARGUMENT, "synchronize nothing");
   check(flashjit_free(engine, memory) == FLASHJIT_OK, "free");
+  check(flashjit_free(engine, memory) == FLASHJIT_INVALID_ARGUMENT && says("pointer is 0x") &&
+            says("may be null or what flashjit_allocate gave"),
+        "free twice");
+  check(flashjit_free(engine, back) == FLASHJIT_INVALID_ARGUMENT && says("pointer is 0x"),
+        "free what is not the engine's");
   check(flashjit_free(engine, NULL) == FLASHJIT_OK, "free null");
 }
 

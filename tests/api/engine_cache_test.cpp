@@ -21,6 +21,8 @@ std::vector<fs::path> files_of(const fs::path& folder) {
   return files;
 }
 
+const runtime::ImageRefused kNotAKernel{Error(ErrorCode::device, "not a kernel")};
+
 TEST_CASE("two Engines in one process are two worlds that share a folder") {
   CompilerScript script;
   const Folder folder;
@@ -102,6 +104,36 @@ TEST_CASE("a warm cache needs no NVRTC") {
   }
 }
 
+TEST_CASE("the options are the compiler's of today, whatever a record says") {
+  const Folder folder;
+  CompilerScript script;
+  FakeEngine(script, folder.path()).engine->prepare(kProblem, kShape);
+  script.more_options = {"--extra"};
+  FakeEngine(script, folder.path()).engine->prepare(kProblem, kShape);
+  CHECK(script.asked_for_id == 1);  // the rest is
+  CHECK(script.compiles == 2);
+  script.missing = true;
+  FakeEngine again(script, folder.path());
+  CHECK(again.engine->plan(kProblem, kShape).origin().code == "disk");
+}
+
+TEST_CASE("without NVRTC the last one used counts, not the last one met first") {
+  const Folder folder;
+  CompilerScript script;
+  FakeEngine(script, folder.path()).engine->prepare(kProblem, kShape);
+  Problem other = kProblem;
+  other.head_dim = 128;
+  CompilerScript newer;
+  newer.stamp = "stamp-2";
+  newer.build_id = "CL-2 V13.1.0";
+  FakeEngine(newer, folder.path()).engine->prepare(other, kShape);
+  FakeEngine(script, folder.path()).engine->prepare(kProblem, kShape);
+  script.missing = true;
+  FakeEngine again(script, folder.path());
+  CHECK(again.engine->plan(kProblem, kShape).origin().code == "disk");
+  CHECK_THROWS_AS(static_cast<void>(again.engine->plan(other, kShape)), Error);
+}
+
 TEST_CASE("NVRTC_APPEND_FLAGS is part of the key") {
   const Folder folder;
   CompilerScript script;
@@ -137,15 +169,32 @@ TEST_CASE("a whole entry that the device refuses is rebuilt once") {
   FakeEngine again(script, folder.path());
   int refusals = 1;
   again.device->on_load = [&](const runtime::KernelImage&) {
-    if (refusals-- > 0) throw Error(ErrorCode::device, "not a kernel");
+    if (refusals-- > 0) throw kNotAKernel;
   };
   CHECK(again.engine->plan(kProblem, kShape).origin().code == "compiled in 412 ms");
   CHECK(script.compiles == 2);
 
   FakeEngine third(script, folder.path());
-  third.device->on_load = [](const runtime::KernelImage&) { throw Error(ErrorCode::device, "not a kernel"); };
+  third.device->on_load = [](const runtime::KernelImage&) { throw kNotAKernel; };
   CHECK_THROWS_WITH_AS(static_cast<void>(third.engine->plan(kProblem, kShape)), "not a kernel", Error);
   CHECK(script.compiles == 3);
+
+  script.missing = true;
+  FakeEngine fourth(script, folder.path());
+  fourth.device->on_load = third.device->on_load;
+  CHECK_THROWS_WITH_AS(static_cast<void>(fourth.engine->plan(kProblem, kShape)), "not a kernel", Error);
+}
+
+TEST_CASE("a load that fails for another reason than the image rebuilds nothing") {
+  const Folder folder;
+  CompilerScript script;
+  FakeEngine(script, folder.path()).engine->prepare(kProblem, kShape);
+  FakeEngine again(script, folder.path());
+  again.device->on_load = [](const runtime::KernelImage&) { throw Error(ErrorCode::device, "no memory"); };
+  CHECK_THROWS_WITH_AS(static_cast<void>(again.engine->plan(kProblem, kShape)), "no memory", Error);
+  again.device->on_load = nullptr;
+  CHECK(again.engine->plan(kProblem, kShape).origin().code == "disk");
+  CHECK(script.compiles == 1);
 }
 
 TEST_CASE("of two processes on one cache, the second compiles nothing") {

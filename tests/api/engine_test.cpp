@@ -172,6 +172,19 @@ TEST_CASE("a schedule that spills is passed over, and the plan says so") {
   }
 }
 
+TEST_CASE("a cache directory is the same place after a chdir") {
+  CompilerScript script;
+  EngineOptions options;
+  options.cache_dir = "some/where";
+  const EngineState state(options, {.device = std::make_unique<FakeDevice>(),
+                                    .store = cache::open_store({}),
+                                    .wisdom_file = {},
+                                    .system_wisdom_file = {},
+                                    .templates = embedded_templates(),
+                                    .load_compiler = loader(script)});
+  CHECK(state.options().cache_dir == (std::filesystem::current_path() / "some/where").string());
+}
+
 TEST_CASE("buffers free themselves") {
   CompilerScript script;
   FakeEngine fake(script);

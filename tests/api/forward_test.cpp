@@ -85,6 +85,20 @@ TEST_CASE("inputs that hurt, and a scale of one's own") {
   check("sm_80", {.problem = {.dtype = DType::fp32, .head_dim = 64}, .shape = shape, .scale = 1.5F});
 }
 
+TEST_CASE("keys of score -infinity, before any other and among them") {
+  const Shape shape{.batch = 1, .heads = 2, .heads_kv = 1, .seqlen_q = 70, .seqlen_k = 300};
+  for (const bool causal : {false, true}) {
+    check("sm_80", {.problem = {.head_dim = 64, .causal = causal}, .shape = shape, .silent = 140});
+    for (const char* schedule : {"simt:m16n32w2s2", "simt:m64n32w8s2", "simt:m128n64w4s2"}) {
+      check("sm_80",
+            {.problem = {.dtype = DType::fp32, .head_dim = 64, .causal = causal},
+             .shape = shape,
+             .silent = 140},
+            {.schedule = schedule});
+    }
+  }
+}
+
 TEST_CASE("CTAs of mma that compute one tile after the other") {
   // Sixteen multiprocessors, each with a CTA: two tiles for some, then one for each and several for all; K
   // that ends inside a tile, at its end and before it begins.

@@ -201,6 +201,52 @@ TEST_CASE("a stream has one counter, and a captured launch one of its own") {
   }
 }
 
+TEST_CASE("counters that could not be zeroed are given to nobody, and their memory goes") {
+  struct Failing : FakeDevice {
+    bool fails = false;
+    void synchronize(runtime::Stream) override {
+      if (fails) throw Error(ErrorCode::device, "no zeros");
+    }
+    void fill(void* to, std::uint8_t value, std::size_t bytes, runtime::Stream stream) override {
+      FakeDevice::fill(to, fails ? 0xff : value, bytes, stream);  // whatever is there before the zeros come
+    }
+  } device;
+  device.fails = true;
+  CHECK_THROWS_WITH_AS(api::TileCounters{device}, "no zeros", Error);
+  CHECK(device.bytes_alive() == 0);
+
+  device.fails = false;
+  api::TileCounters counters(device);
+  const std::size_t bytes = counters.bytes();
+  const auto stream = [](std::uintptr_t handle) { return reinterpret_cast<Stream>(handle); };
+  std::uintptr_t handle = 0x10000;
+  device.fails = true;
+  CHECK_THROWS_WITH_AS(for (;; ++handle) static_cast<void>(counters.for_launch(stream(handle))), "no zeros",
+                       Error);
+  CHECK_THROWS_WITH_AS(static_cast<void>(counters.for_launch(stream(handle))), "no zeros", Error);
+  CHECK_THROWS_WITH_AS(counters.replenish(), "no zeros", Error);
+  CHECK(device.bytes_alive() == bytes);
+  CHECK(counters.bytes() == bytes);
+  device.fails = false;
+  const int* const counter = counters.for_launch(stream(handle));
+  CHECK(counter[0] == 0);
+  CHECK(counter[1] == 0);
+}
+
+TEST_CASE("too many tiles: the message names the caller's shape, however the tiles see it") {
+  FakeDevice device;
+  Pointers pointers;
+  const api::Launcher launcher(device, kernel(device, {.tile_m = 64, .threads = 128, .packs = true}));
+  const Shape shape{.batch = 1 << 30, .heads = 32, .heads_kv = 1, .seqlen_q = 4, .seqlen_k = 8};
+  try {
+    launcher.forward(shape, pointers.args(), nullptr);
+    FAIL("launched");
+  } catch (const Error& error) {
+    CAPTURE(error.message());
+    CHECK(error.message().find("shape " + describe(shape) + " has ") == 0);
+  }
+}
+
 TEST_CASE("tensor maps are encoded again only when something changed") {
   struct Counting : FakeDevice {
     std::vector<runtime::TensorMapRequest> requests;

@@ -49,6 +49,7 @@ struct CompilerScript {
   std::string stamp = "stamp-1";
   bool missing = false;  // there is no NVRTC
   bool makes_cubin = true;
+  std::vector<std::string> more_options;
   std::function<runtime::Resources(const KernelSource&)> resources;
   std::function<void()> on_compile;
 };
@@ -65,7 +66,9 @@ class FakeCompiler : public runtime::Compiler {
   [[nodiscard]] std::vector<std::string> archs() const override { return {"sm_80"}; }
   [[nodiscard]] bool makes_cubin(const Target&) const override { return script_.makes_cubin; }
   [[nodiscard]] std::vector<std::string> options(const Target& target) const override {
-    return {"--gpu-architecture=" + target.arch};
+    std::vector<std::string> options{"--gpu-architecture=" + target.arch};
+    options.insert(options.end(), script_.more_options.begin(), script_.more_options.end());
+    return options;
   }
   runtime::Compiled compile(const KernelSource& source, const Target&, std::chrono::milliseconds,
                             const std::atomic<bool>*) override {

@@ -2,8 +2,10 @@
 #include "cache/manage.hpp"
 
 #include <doctest/doctest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <csignal>
 #include <cstring>
 #include <map>
 
@@ -164,6 +166,22 @@ TEST_CASE("a pack moves entries and wisdom to another directory") {
   CHECK(unpacked.entries == 0);
   CHECK(unpacked.kept == 4);
   for (const std::string& name : testing::names_in(scratch.path())) CHECK_MESSAGE(!is_temporary(name), name);
+}
+
+TEST_CASE("a pack that can not even be begun leaves no file") {
+  const Scratch scratch;
+  fill(scratch / "here", 1);
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+  const auto on_limit = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit nothing{.rlim_cur = 0, .rlim_max = before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &nothing) == 0);
+  const std::string message =
+      refusal(ErrorCode::io, [&] { (void)pack({.directory = scratch / "here"}, scratch / "never.pack"); });
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
+  (void)std::signal(SIGXFSZ, on_limit);
+  CHECK(says(message, "never.pack"));
+  CHECK(testing::names_in(scratch.path()) == std::vector<std::string>{"here"});
 }
 
 TEST_CASE("every bit of a pack is guarded, and a bad pack unpacks nothing") {

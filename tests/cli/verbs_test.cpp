@@ -171,6 +171,40 @@ TEST_CASE("inspect refuses with exit code 2 and words") {
   CHECK(contains(missing.out, "FLASHJIT_NVRTC is \"/nowhere\""));
 }
 
+TEST_CASE("numbers and flags that can not be are refused with exit code 2 and words") {
+  const Command command;
+  const auto refuses = [&](const std::string& arguments, const std::string& words) {
+    CAPTURE(arguments);
+    const Result result = command.run(arguments + " 2>&1");
+    CAPTURE(result.out);
+    CHECK(result.exit_code == 2);
+    CHECK(contains(result.out, words));
+  };
+  const std::string run = "run --device emulated:sm_80 --dtype fp32 --head-dim 8 ";
+  for (const char* size : {"batch", "heads", "seqlen-q", "seqlen-k"}) {
+    std::string name = size;
+    std::replace(name.begin(), name.end(), '-', '_');
+    for (const int value : {-1, -2})
+      refuses(fmt::format("{}--{} {}", run, size, value), fmt::format("{} is {}, may be", name, value));
+  }
+  refuses(run + "--batch 1073741824 --heads 2048 --seqlen-q 1048576",
+          "batch 1073741824, 1048576 rows, 2048 heads and 8 columns needs 7.38e+19 bytes");
+  refuses(run + "--seed -1", "--seed: is -1, may be 0 or more");
+  refuses("check --arch sm_80 --seed -1", "--seed");
+  refuses("profile --arch sm_80 --seed -1", "--seed");
+  refuses("tune --arch sm_80", "--arch is for --dry-run; tuning measures on --device");
+}
+
+TEST_CASE("output that is lost is told, and is no success") {
+  const Command command;
+  for (const char* arguments : {"doctor", "--help"}) {
+    CAPTURE(arguments);
+    const Result lost = command.run(fmt::format("{} 2>&1 >/dev/full", arguments));
+    CHECK(lost.exit_code == 1);
+    CHECK(contains(lost.out, "flashjit: stdout could not be written: No space left on device"));
+  }
+}
+
 TEST_CASE("doctor tells what is there, and what to do about what is not") {
   const Command command;
   const Result well = command.run("doctor --json");

@@ -70,7 +70,7 @@ TEST_CASE("simt: what does not divide is said") {
   CHECK(reason(Problem{.dtype = DType::fp32, .head_dim = 24}, "simt:m64n32w4s2l16", "sm_80") ==
         "16 lanes cannot share 24 value columns evenly");
   CHECK(reason(kFp32, "simt:m72n32w4s2", "sm_80") ==
-        "4 warps with 8 lanes across the keys cover 16 rows at a time: tile_m is 72, may be 1 to 16 times "
+        "4 warps with 8 lanes across the keys cover 16 rows at a time: tile_m is 72, may be 1 to 8 times "
         "that");
   CHECK(reason(kFp32, "simt:m64n48w4s2", "sm_80") ==
         "8 lanes across the keys: tile_n is 48, may be 8 times 1, 2, 4 or 8");

@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <limits>
+
+#include "autotune/numeric.hpp"
 #include "tests/support/on_device.hpp"
 
 namespace flashjit::test {
@@ -32,6 +35,16 @@ Strided strides_of(const AttentionCase& one) {
           .o = transposed(dv + 16, one.shape.seqlen_q + 3)};
 }
 
+// The first column of a packed tensor, from row `first` of each sequence on.
+void set_first_column(const AttentionCase& one, HostTensor& tensor, int seqlen, int heads, int first,
+                      float value) {
+  const std::int64_t dim = one.problem.head_dim;
+  for (std::int64_t row = 0; row < std::int64_t{one.shape.batch} * seqlen * heads; ++row) {
+    if (row / heads % seqlen >= first)
+      autotune::store_element(one.problem.dtype, tensor.bytes.data(), row * dim, value);
+  }
+}
+
 }  // namespace
 
 const char* to_string(Layout layout) {
@@ -53,6 +66,7 @@ std::string describe(const AttentionCase& one) {
       fmt::format("{} {} {} {} seed {}", flashjit::describe(one.problem), flashjit::describe(one.shape),
                   to_string(one.layout), to_string(one.inputs), one.seed);
   if (one.scale.has_value()) text += fmt::format(" scale {}", *one.scale);
+  if (one.silent > 0) text += fmt::format(" {} silent keys", one.silent);
   return text;
 }
 
@@ -60,6 +74,11 @@ Attention::Attention(const AttentionCase& one, int rows, int reference_threads) 
   const Strided strides = strides_of(one);
   inputs_ = autotune::make_inputs(one.problem, one.shape, one.inputs, one.seed,
                                   {.q = strides.q, .k = strides.k, .v = strides.v});
+  if (one.silent > 0) {
+    set_first_column(one, inputs_.q, one.shape.seqlen_q, one.shape.heads, 0, 1);
+    set_first_column(one, inputs_.k, one.shape.seqlen_k, one.shape.kv_heads(),
+                     one.shape.seqlen_k - one.silent, -std::numeric_limits<float>::infinity());
+  }
   poison_ = autotune::poisoned(one.problem.dtype, one.shape.batch, one.shape.seqlen_q, one.shape.heads,
                                one.problem.value_dim(), strides.o);
   blocks_ = rows == 0 ? autotune::all_rows(one.shape)

@@ -128,13 +128,15 @@ class FakeDevice : public runtime::Device {
     return pointer;
   }
 
-  void free(void* pointer) noexcept override {
+  bool release(void* pointer) override {
+    if (pointer == nullptr) return true;
     const std::lock_guard lock(mutex_);
     const auto found = allocations_.find(pointer);
-    if (found == allocations_.end()) return;
+    if (found == allocations_.end()) return false;
     bytes_alive_ -= found->second;
     allocations_.erase(found);
     ::operator delete (pointer, std::align_val_t{256});
+    return true;
   }
 
   void* allocate_ordered(std::size_t bytes, runtime::Stream) override {

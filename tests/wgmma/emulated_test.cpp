@@ -87,6 +87,16 @@ TEST_CASE("no keys, one key, rows that see none") {
   }
 }
 
+TEST_CASE("keys of score -infinity, before any other and among them") {
+  for (const char* schedule :
+       {"wgmma:m128n64s2", "wgmma:m128n64s2op0", "wgmma:m128n64s2op0lz0", "wgmma:m128n64s2pp0ov0"}) {
+    for (const Problem& problem : {kD128, kD128Causal}) {
+      check(schedule,
+            {.problem = problem, .shape = {.heads = 2, .seqlen_q = 130, .seqlen_k = 400}, .silent = 200});
+    }
+  }
+}
+
 TEST_CASE("scores that outgrow what the optimist expects") {
   const Shape shape{.batch = 1, .heads = 2, .heads_kv = 1, .seqlen_q = 130, .seqlen_k = 500};
   for (const InputKind inputs :

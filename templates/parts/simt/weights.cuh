@@ -67,6 +67,7 @@ __device__ __forceinline__ void multiply_twofold(float (&s)[kRows][kKeys], float
 // exp(x + rest) is exp(x) * (1 + rest). The intrinsic keeps the compiler from making FMAs of the product,
 // which would lose something else.
 __device__ __forceinline__ float weight_twofold(float s, float lost, float scale, float lse) {
+  if (s == -kInfinity) return 0;  // lost is NaN then
   const float high = __fmul_rn(s, scale);
   const float low = fmaf(lost, scale, fmaf(s, scale, -high));
   const float score = high + low;

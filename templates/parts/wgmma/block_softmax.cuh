@@ -23,26 +23,25 @@ struct BlockSoftmax {
     if (kMasked) mask_columns(s, mine.first_hidden(0, block), mine.first_hidden(1, block));
     /*%#optimistic%*/
     // Where nothing is hidden every row has seen keys, and its shift is taken as it is, with no search for a
-    // maximum: the sums will tell whether some score was far above it (finish).
+    // maximum: the sums will tell whether some score was far above it (move_outgrown).
     if (!kMasked) return;
     /*%/optimistic%*/
     follow_peaks(s, rows, scale_log2);
   }
 
   // The scores of groups kFirst to before kEnd become exponentials in place, and are summed; group 0 starts
-  // the sums. kMayBeEmpty: a row may have seen no key yet.
-  template <bool kMayBeEmpty, int kFirst, int kEnd>
+  // the sums.
+  template <int kFirst, int kEnd>
   __device__ __forceinline__ void exponentiate(float (&sum)[2]) {
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
-      const float shift = kMayBeEmpty && rows.shift[row] == -kInfinity ? 0.0f : rows.shift[row];
       float odd_sum = 0;
 #pragma unroll
       for (int j = kFirst; j < kEnd; ++j) {
         float& even = s[4 * j + 2 * row];
         float& odd = s[4 * j + 2 * row + 1];
-        even = exp2_fast(even * scale_log2 - shift);
-        odd = exp2_fast(odd * scale_log2 - shift);
+        even = exp2_fast(even * scale_log2 - rows.shift[row]);
+        odd = exp2_fast(odd * scale_log2 - rows.shift[row]);
         sum[row] = j == 0 ? even : sum[row] + even;
         odd_sum = j == kFirst ? odd : odd_sum + odd;
       }
@@ -73,7 +72,7 @@ struct BlockSoftmax {
                                              const ForwardParams& params, float (&sum)[2]) {
     recompute_scores(s, tile, mine.row, block, params);
     follow_peaks(s, rows, scale_log2);
-    exponentiate<true, 0, kGroups>(sum);
+    exponentiate<0, kGroups>(sum);
   }
   /*%/optimistic%*/
 

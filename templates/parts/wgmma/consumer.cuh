@@ -134,7 +134,7 @@ struct Consumer {
     pin(softmax.s);
     release_k();
     softmax.choose_shifts<true>(mine, block);
-    softmax.exponentiate<true, 0, kGroups>(softmax.rows.sum);
+    softmax.exponentiate<0, kGroups>(softmax.rows.sum);
     softmax.pack_exponentials(p);
   }
 
@@ -164,10 +164,10 @@ struct Consumer {
     softmax.choose_shifts<kMasked>(mine, block);
     float sum[2];
     /*%#short_values%*/
-    softmax.exponentiate<kMasked, 0, kGroups * 3 / 4>(sum);
+    softmax.exponentiate<0, kGroups * 3 / 4>(sum);
     /*%/short_values%*/
     /*%^short_values%*/
-    softmax.exponentiate<kMasked, 0, kGroups>(sum);
+    softmax.exponentiate<0, kGroups>(sum);
     softmax.hold_exponentials<kMasked>(sum);
     /*%/short_values%*/
     wgmma_wait<0>();
@@ -175,7 +175,7 @@ struct Consumer {
     pin(p);
     release_v();
     /*%#short_values%*/
-    softmax.exponentiate<kMasked, kGroups * 3 / 4, kGroups>(sum);
+    softmax.exponentiate<kGroups * 3 / 4, kGroups>(sum);
     /*%/short_values%*/
     softmax.finish<kMasked>(mine, tile, block, params, sum, p);
     /*%^rescale_early%*/
@@ -207,7 +207,7 @@ struct Consumer {
     release_k();
     softmax.choose_shifts<kMasked>(mine, block);
     float sum[2];
-    softmax.exponentiate<kMasked, 0, kGroups>(sum);
+    softmax.exponentiate<0, kGroups>(sum);
     unsigned p[kTileN / 4];
     softmax.finish<kMasked>(mine, tile, block, params, sum, p);
     rescale(o, softmax.rows);

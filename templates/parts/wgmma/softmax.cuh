@@ -6,10 +6,14 @@
 
 constexpr int kGroups = kTileN / 8;  // of eight columns, of which a thread holds two
 
+// The shift of a row that has seen no key, or scores of -inf only: finite, so that no difference is NaN, and
+// the lowest there is.
+constexpr float kUnset = -0x1.fffffep127f;
+
 // The two rows of a thread, 8 apart; four lanes share them.
 struct SoftmaxState {
   // Exponentials are exp2(scale_log2 * score - shift): shift is that of the row's maximum, or near it.
-  float shift[2] = {-kInfinity, -kInfinity};
+  float shift[2] = {kUnset, kUnset};
   float sum[2] = {0, 0};     // of this thread's exponentials
   float factor[2] = {1, 1};  // what O has to be scaled by
   bool moved = true;         // some lane of the warp has a factor that is not 1
@@ -51,16 +55,15 @@ __device__ __forceinline__ void follow_peaks(const float (&s)[kTileN / 2], Softm
   const float peaks[2] = {peak<0>(s) * scale_log2, peak<1>(s) * scale_log2};
   /*%#lazy%*/
   // A shift stays while no score exceeds it by more than 2^kLazy: O, the sum and P share the factor, and all
-  // are floating point, so nothing is lost. Each thread asks for its own scores and the warp votes: no
-  // shuffles.
+  // are floating point, so nothing is lost of values below 2^100. Each thread asks for its own scores and the
+  // warp votes: no shuffles.
   rows.moved = __any_sync(0xffffffffu, peaks[0] - rows.shift[0] > kLazy || peaks[1] - rows.shift[1] > kLazy);
   if (!rows.moved) return;
 /*%/lazy%*/
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
     const float shift = fmaxf(rows.shift[row], quad_max(peaks[row]));
-    const float finite = shift == -kInfinity ? 0.0f : shift;  // no key yet: exp2(-inf - 0) is 0
-    rows.factor[row] = exp2_fast(rows.shift[row] - finite);
+    rows.factor[row] = exp2_fast(rows.shift[row] - shift);
     rows.sum[row] *= rows.factor[row];
     rows.shift[row] = shift;
   }

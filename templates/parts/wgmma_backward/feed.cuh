@@ -86,7 +86,7 @@ __device__ __forceinline__ void feed(const TensorMap& map_keys, const TensorMap&
       mbarrier_arrive_expecting(full, kRowsBytes + kRowStatistics);
       load_tile<What::kPanels, What::kBoxPanels, kTileM>(shared + What::kRows + stage * kRowsBytes, map_rows,
                                                          full, m * kTileM, head, tile.batch);
-      // No Hopper has memory for 2^32 rows.
+      // WorkspaceLayout refuses 2^32 rows.
       const unsigned row = (tile.batch * p.heads + head) * p.padded_q + m * kTileM;
       bulk_load(shared + What::kStatistics + stage * kRowStatistics, statistics + row, kRowStatistics, full);
       if (tile.advance(m)) ++head;

@@ -10,7 +10,7 @@
 #include "ptx/shared.cuh"
 
 // dQ's sums lie as accumulators do (ptx/wgmma.cuh): 16 bytes a lane, next to each other. `place` is this
-// lane's first, in units of 16 bytes (no Hopper has memory for 2^32 of them), `column` the first of the
+// lane's first, in units of 16 bytes (WorkspaceLayout refuses 2^32 of them), `column` the first of the
 // share's.
 __device__ __forceinline__ void leave_share(const float (&dq)[kDqN / 2], unsigned place, int column, int step,
                                             const BackwardParams& p, unsigned shared) {

@@ -33,7 +33,7 @@ __device__ __forceinline__ void send_shares(const KeyTile& tile, int& step, cons
 #pragma unroll
     for (int warpgroup = 0; warpgroup < 2; ++warpgroup) {
       const unsigned share = shared + kShare + warpgroup * kShareBytes;
-      // No Hopper has memory for 2^32 rows.
+      // WorkspaceLayout refuses 2^32 rows.
       const unsigned row = head * anew(p.padded_q) + m * kTileM;
       float* sums = p.dq_sum + row * 1ull * kHeadDim + warpgroup * (kShareBytes / 4);
       mbarrier_wait(shared + kShareStaged + 8 * warpgroup, step & 1);

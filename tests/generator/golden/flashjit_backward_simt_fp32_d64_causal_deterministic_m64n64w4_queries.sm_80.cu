@@ -238,11 +238,12 @@ __device__ __forceinline__ int visible_keys(const Params& params, int row) {
 constexpr int kBlock = 8;
 
 // lost: what the additions to the sum have lost so far, if it is kept (Kahan's sum, Higham section 4.3).
+// A sum that became infinite has lost nothing that would bring it back.
 __device__ __forceinline__ void add_block(float& sum, float& lost, float block) {
   if constexpr (kCareful) {
     const float term = block - lost;
     const float more = sum + term;
-    lost = (more - sum) - term;
+    lost = more - more == 0 ? (more - sum) - term : 0;
     sum = more;
   } else {
     sum += block;
@@ -524,6 +525,7 @@ __device__ __forceinline__ void multiply_twofold(float (&s)[kRows][kKeys], float
 // exp(x + rest) is exp(x) * (1 + rest). The intrinsic keeps the compiler from making FMAs of the product,
 // which would lose something else.
 __device__ __forceinline__ float weight_twofold(float s, float lost, float scale, float lse) {
+  if (s == -kInfinity) return 0;  // lost is NaN then
   const float high = __fmul_rn(s, scale);
   const float low = fmaf(lost, scale, fmaf(s, scale, -high));
   const float score = high + low;

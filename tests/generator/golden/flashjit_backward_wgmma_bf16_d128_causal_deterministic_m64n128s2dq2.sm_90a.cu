@@ -562,7 +562,7 @@ __device__ __forceinline__ void add_global(float* sums, float a, float b, float 
 }
 
 // dQ's sums lie as accumulators do (ptx/wgmma.cuh): 16 bytes a lane, next to each other. `place` is this
-// lane's first, in units of 16 bytes (no Hopper has memory for 2^32 of them), `column` the first of the
+// lane's first, in units of 16 bytes (WorkspaceLayout refuses 2^32 of them), `column` the first of the
 // share's.
 __device__ __forceinline__ void leave_share(const float (&dq)[kDqN / 2], unsigned place, int column, int step,
                                             const BackwardParams& p, unsigned shared) {
@@ -764,7 +764,7 @@ __device__ __forceinline__ void feed(const TensorMap& map_keys, const TensorMap&
       mbarrier_arrive_expecting(full, kRowsBytes + kRowStatistics);
       load_tile<What::kPanels, What::kBoxPanels, kTileM>(shared + What::kRows + stage * kRowsBytes, map_rows,
                                                          full, m * kTileM, head, tile.batch);
-      // No Hopper has memory for 2^32 rows.
+      // WorkspaceLayout refuses 2^32 rows.
       const unsigned row = (tile.batch * p.heads + head) * p.padded_q + m * kTileM;
       bulk_load(shared + What::kStatistics + stage * kRowStatistics, statistics + row, kRowStatistics, full);
       if (tile.advance(m)) ++head;

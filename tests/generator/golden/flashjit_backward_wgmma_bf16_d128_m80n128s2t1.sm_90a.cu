@@ -609,7 +609,7 @@ __device__ __forceinline__ void send_shares(const KeyTile& tile, int& step, cons
 #pragma unroll
     for (int warpgroup = 0; warpgroup < 2; ++warpgroup) {
       const unsigned share = shared + kShare + warpgroup * kShareBytes;
-      // No Hopper has memory for 2^32 rows.
+      // WorkspaceLayout refuses 2^32 rows.
       const unsigned row = head * anew(p.padded_q) + m * kTileM;
       float* sums = p.dq_sum + row * 1ull * kHeadDim + warpgroup * (kShareBytes / 4);
       mbarrier_wait(shared + kShareStaged + 8 * warpgroup, step & 1);
@@ -813,7 +813,7 @@ __device__ __forceinline__ void feed(const TensorMap& map_keys, const TensorMap&
       mbarrier_arrive_expecting(full, kRowsBytes + kRowStatistics);
       load_tile<What::kPanels, What::kBoxPanels, kTileM>(shared + What::kRows + stage * kRowsBytes, map_rows,
                                                          full, m * kTileM, head, tile.batch);
-      // No Hopper has memory for 2^32 rows.
+      // WorkspaceLayout refuses 2^32 rows.
       const unsigned row = (tile.batch * p.heads + head) * p.padded_q + m * kTileM;
       bulk_load(shared + What::kStatistics + stage * kRowStatistics, statistics + row, kRowStatistics, full);
       if (tile.advance(m)) ++head;

@@ -198,9 +198,9 @@ __device__ __forceinline__ float quad_sum(float x) {
   return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
-// The shift of a row that has seen no key: finite, so that no difference of shifts is NaN, and below any
-// score.
-constexpr float kUnset = -3e38f;
+// The shift of a row that has seen no key, or scores of -inf only: finite, so that no difference is NaN, and
+// the lowest there is.
+constexpr float kUnset = -0x1.fffffep127f;
 
 struct SoftmaxRows {
   // Subtracted from scale_log2 * score: the row's maximum of these, or near it.

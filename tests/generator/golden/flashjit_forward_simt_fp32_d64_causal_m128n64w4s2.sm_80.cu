@@ -244,11 +244,12 @@ __device__ __forceinline__ void for_each_group(int sharer, Act act) {
 constexpr int kBlock = 8;
 
 // lost: what the additions to the sum have lost so far, if it is kept (Kahan's sum, Higham section 4.3).
+// A sum that became infinite has lost nothing that would bring it back.
 __device__ __forceinline__ void add_block(float& sum, float& lost, float block) {
   if constexpr (kCareful) {
     const float term = block - lost;
     const float more = sum + term;
-    lost = (more - sum) - term;
+    lost = more - more == 0 ? (more - sum) - term : 0;
     sum = more;
   } else {
     sum += block;

@@ -18,7 +18,7 @@ constexpr int kSharedBytes = 196744;     // of dynamic shared memory
 constexpr float kLazy = 14;              // log2 of the growth that a shift tolerates
 constexpr float kLargestSum = 0x1p14f;   // of a thread's exponentials in a block, up to which a shift stays
 constexpr float kLostSum = 0x1p86f;      // of them, above which scores are computed again
-constexpr float kPeak = 0x1p-40f;        // what the largest becomes when a shift moves
+constexpr float kPeak = 0x1p-40f;        // what the largest lane's sum becomes when a shift moves
 
 // FlashAttention forward on Hopper (FlashAttention-3, arXiv 2407.08608): a warpgroup that feeds shared memory
 // through TMA, and kWarpgroups that compute 64 query rows each with asynchronous products. CTAs work on one
@@ -412,10 +412,14 @@ __device__ __forceinline__ float quad_sum(float x) {
 
 constexpr int kGroups = kTileN / 8;  // of eight columns, of which a thread holds two
 
+// The shift of a row that has seen no key, or scores of -inf only: finite, so that no difference is NaN, and
+// the lowest there is.
+constexpr float kUnset = -0x1.fffffep127f;
+
 // The two rows of a thread, 8 apart; four lanes share them.
 struct SoftmaxState {
   // Exponentials are exp2(scale_log2 * score - shift): shift is that of the row's maximum, or near it.
-  float shift[2] = {-kInfinity, -kInfinity};
+  float shift[2] = {kUnset, kUnset};
   float sum[2] = {0, 0};     // of this thread's exponentials
   float factor[2] = {1, 1};  // what O has to be scaled by
   bool moved = true;         // some lane of the warp has a factor that is not 1
@@ -456,15 +460,14 @@ __device__ __forceinline__ void follow_peaks(const float (&s)[kTileN / 2], Softm
                                              float scale_log2) {
   const float peaks[2] = {peak<0>(s) * scale_log2, peak<1>(s) * scale_log2};
   // A shift stays while no score exceeds it by more than 2^kLazy: O, the sum and P share the factor, and all
-  // are floating point, so nothing is lost. Each thread asks for its own scores and the warp votes: no
-  // shuffles.
+  // are floating point, so nothing is lost of values below 2^100. Each thread asks for its own scores and the
+  // warp votes: no shuffles.
   rows.moved = __any_sync(0xffffffffu, peaks[0] - rows.shift[0] > kLazy || peaks[1] - rows.shift[1] > kLazy);
   if (!rows.moved) return;
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
     const float shift = fmaxf(rows.shift[row], quad_max(peaks[row]));
-    const float finite = shift == -kInfinity ? 0.0f : shift;  // no key yet: exp2(-inf - 0) is 0
-    rows.factor[row] = exp2_fast(rows.shift[row] - finite);
+    rows.factor[row] = exp2_fast(rows.shift[row] - shift);
     rows.sum[row] *= rows.factor[row];
     rows.shift[row] = shift;
   }
@@ -542,25 +545,24 @@ struct BlockSoftmax {
   __device__ __forceinline__ void choose_shifts(const RowsOfThread& mine, int block) {
     if (kMasked) mask_columns(s, mine.first_hidden(0, block), mine.first_hidden(1, block));
     // Where nothing is hidden every row has seen keys, and its shift is taken as it is, with no search for a
-    // maximum: the sums will tell whether some score was far above it (finish).
+    // maximum: the sums will tell whether some score was far above it (move_outgrown).
     if (!kMasked) return;
     follow_peaks(s, rows, scale_log2);
   }
 
   // The scores of groups kFirst to before kEnd become exponentials in place, and are summed; group 0 starts
-  // the sums. kMayBeEmpty: a row may have seen no key yet.
-  template <bool kMayBeEmpty, int kFirst, int kEnd>
+  // the sums.
+  template <int kFirst, int kEnd>
   __device__ __forceinline__ void exponentiate(float (&sum)[2]) {
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
-      const float shift = kMayBeEmpty && rows.shift[row] == -kInfinity ? 0.0f : rows.shift[row];
       float odd_sum = 0;
 #pragma unroll
       for (int j = kFirst; j < kEnd; ++j) {
         float& even = s[4 * j + 2 * row];
         float& odd = s[4 * j + 2 * row + 1];
-        even = exp2_fast(even * scale_log2 - shift);
-        odd = exp2_fast(odd * scale_log2 - shift);
+        even = exp2_fast(even * scale_log2 - rows.shift[row]);
+        odd = exp2_fast(odd * scale_log2 - rows.shift[row]);
         sum[row] = j == 0 ? even : sum[row] + even;
         odd_sum = j == kFirst ? odd : odd_sum + odd;
       }
@@ -590,7 +592,7 @@ struct BlockSoftmax {
                                              const ForwardParams& params, float (&sum)[2]) {
     recompute_scores(s, tile, mine.row, block, params);
     follow_peaks(s, rows, scale_log2);
-    exponentiate<true, 0, kGroups>(sum);
+    exponentiate<0, kGroups>(sum);
   }
 
   // From a block's exponentials to P. No product is in flight here.
@@ -888,7 +890,7 @@ struct Consumer {
     pin(softmax.s);
     release_k();
     softmax.choose_shifts<true>(mine, block);
-    softmax.exponentiate<true, 0, kGroups>(softmax.rows.sum);
+    softmax.exponentiate<0, kGroups>(softmax.rows.sum);
     softmax.pack_exponentials(p);
   }
 
@@ -909,12 +911,12 @@ struct Consumer {
     release_k();
     softmax.choose_shifts<kMasked>(mine, block);
     float sum[2];
-    softmax.exponentiate<kMasked, 0, kGroups * 3 / 4>(sum);
+    softmax.exponentiate<0, kGroups * 3 / 4>(sum);
     wgmma_wait<0>();
     pin(o);
     pin(p);
     release_v();
-    softmax.exponentiate<kMasked, kGroups * 3 / 4, kGroups>(sum);
+    softmax.exponentiate<kGroups * 3 / 4, kGroups>(sum);
     softmax.finish<kMasked>(mine, tile, block, params, sum, p);
   }
 

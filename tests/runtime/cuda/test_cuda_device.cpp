@@ -48,8 +48,11 @@ TEST_CASE("memory goes there and back, and calls leave the caller's context alon
   device->fill(memory, 0xAB, host.size(), nullptr);
   device->copy_to_host(back.data(), memory, back.size(), nullptr);
   CHECK(std::all_of(back.begin(), back.end(), [](unsigned char c) { return c == 0xAB; }));
-  device->free(memory);
-  device->free(nullptr);
+  CHECK(device->release(memory));
+  CHECK_FALSE(device->release(memory));
+  CHECK_FALSE(device->release(host.data()));
+  CHECK(device->release(nullptr));
+  device->free(host.data());  // nobody to tell
   device->free(device->allocate(0));
   REQUIRE(cuda.current(&current) == CUDA_SUCCESS);
   CHECK(current == nullptr);

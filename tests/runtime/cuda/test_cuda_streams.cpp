@@ -51,6 +51,28 @@ TEST_CASE("a launch is capturable, a graph replays it, and loading elsewhere doe
   CHECK(cuda.stream_destroy(stream) == CUDA_SUCCESS);
 }
 
+TEST_CASE("the per-thread stream works while another thread captures, as the default stream does not") {
+  const CurrentContext scope;
+  const Cuda& cuda = scope.cuda;
+  const auto device = open_cuda_device("cuda");
+  std::uint32_t zeros = 1;
+  CUstream stream = nullptr;
+  REQUIRE(cuda.stream_create(&stream, CU_STREAM_DEFAULT) == CUDA_SUCCESS);
+  REQUIRE(cuda.begin_capture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
+  std::thread([&] {
+    void* memory = device->allocate(sizeof zeros);
+    device->fill(memory, 0, sizeof zeros, CU_STREAM_PER_THREAD);
+    device->synchronize(CU_STREAM_PER_THREAD);
+    device->copy_to_host(&zeros, memory, sizeof zeros, CU_STREAM_PER_THREAD);
+    device->free(memory);
+  }).join();
+  CUgraph graph = nullptr;
+  CHECK(cuda.end_capture(stream, &graph) == CUDA_SUCCESS);
+  CHECK(zeros == 0);
+  cuda.destroy_graph(graph);
+  CHECK(cuda.stream_destroy(stream) == CUDA_SUCCESS);
+}
+
 TEST_CASE("two streams, many threads, each with its own result") {
   const CurrentContext scope;
   const auto device = open_cuda_device("cuda");
