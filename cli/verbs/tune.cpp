@@ -133,6 +133,14 @@ int search(const TuneFlags& flags, const std::vector<Cell>& cells) {
   EngineState state(options);
   const std::string description = state.device().description();
   const auto versions = api::versions_of(api::templates_from_environment());
+  const auto export_records = [&](const std::vector<autotune::WisdomRecord>& records) {
+    if (flags.export_file.empty()) return;
+    if (!autotune::merge_wisdom(flags.export_file, records, versions, tell)) {
+      throw Error(ErrorCode::io,
+                  fmt::format("--export is {}, may be a file that can be written", flags.export_file));
+    }
+  };
+  export_records({});  // what was measured for minutes shall have a place to go
   for (const Cell& cell : cells) {
     const auto& [problem, shape] = cell;
     const autotune::TuneResult result =
@@ -142,13 +150,9 @@ int search(const TuneFlags& flags, const std::vector<Cell>& cells) {
                    .family = flags.family,
                    .progress = tell});
     state.chooser().learn(problem, shape, effort, result);
-    if (!flags.export_file.empty()) {
-      autotune::merge_wisdom(
-          flags.export_file,
-          {autotune::record_of(problem, shape, state.device().target(), autotune::gpu_of(description), result,
-                               effort, versions, {{"device", description}})},
-          versions, tell);
-    }
+    export_records(
+        {autotune::record_of(problem, shape, state.device().target(), autotune::gpu_of(description), result,
+                             effort, versions, {{"device", description}})});
     const std::string best = to_string(result.best);
     if (flags.json) {
       print_json(cell, description, result.candidates, best);

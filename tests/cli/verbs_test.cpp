@@ -203,6 +203,11 @@ TEST_CASE("output that is lost is told, and is no success") {
     CHECK(lost.exit_code == 1);
     CHECK(contains(lost.out, "flashjit: stdout could not be written: No space left on device"));
   }
+  const Result nowhere =
+      command.run("tune --device emulated:sm_80 --seqlen-q 64 --export /nonexistent/x.jsonl 2>&1");
+  CHECK(nowhere.exit_code == 2);
+  CHECK(contains(nowhere.out, "--export is /nonexistent/x.jsonl, may be a file that can be written"));
+  CHECK_FALSE(contains(nowhere.out, "compiled"));  // told before anything is measured
 }
 
 TEST_CASE("doctor tells what is there, and what to do about what is not") {
