@@ -236,7 +236,10 @@ class Decoder {
     collect(statement.operands[1], registers);
     if (flow_.block_start[flow_.block_of[index]] == index) fragment_.clear();
     ins.x = !registers.empty() && registers == fragment_ && statement.opcode == fragment_opcode_ ? 1 : 0;
-    if (statement.guard >= 0) ins.x = 0;
+    if (statement.guard >= 0) {  // perhaps it does not run: then nothing is converted
+      ins.x = 0;
+      registers.clear();
+    }
     fragment_ = std::move(registers);
     fragment_opcode_ = statement.opcode;
     for (int defined : nodes_[index].defs) {

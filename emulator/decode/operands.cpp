@@ -7,6 +7,16 @@
 #include "emulator/decode/layout.hpp"
 
 namespace flashjit::emulator {
+namespace {
+
+// The predicate behind the bar of "%r1|%p1".
+u16 pair_of(Decoding& decoding, const Operand& operand) {
+  if (decoding.layout.classes[operand.second] != RegisterClass::predicate)
+    decoding.fail("a predicate register is expected behind |");
+  return static_cast<u16>(std::max(1, decoding.layout.rows[operand.second]));
+}
+
+}  // namespace
 
 std::string letters_for(const Module& module, const Statement& statement, const Opcode& row) {
   // Optional operands are left out from the left, as many as there are too few.
@@ -44,14 +54,15 @@ void fill_operands(Decoding& decoding, const std::string& letters) {
       case 'D': {
         if (operand.kind != Operand::Kind::reg && operand.kind != Operand::Kind::sink)
           decoding.fail("a destination must be a register");
+        if (letters[k] == 'D' && operand.kind == Operand::Kind::reg && !decoding.is_wide(operand))
+          decoding.fail("a 64-bit register is expected as destination");
         u32 row = decoding.destination(operand);
         if (!has_destination)
           ins.d = row;
         else
           next_source() = row;
         has_destination = true;
-        if (operand.second >= 0)
-          ins.pair = static_cast<u16>(std::max(1, decoding.layout.rows[operand.second]));
+        if (operand.second >= 0) ins.pair = pair_of(decoding, operand);
         break;
       }
       case 'p':
@@ -59,8 +70,7 @@ void fill_operands(Decoding& decoding, const std::string& letters) {
           ins.d = decoding.predicate(operand);
         else
           next_source() = decoding.predicate(operand);
-        if (operand.second >= 0)
-          ins.pair = static_cast<u16>(std::max(1, decoding.layout.rows[operand.second]));
+        if (operand.second >= 0) ins.pair = pair_of(decoding, operand);
         has_destination = true;
         break;
       case 's':

@@ -6,7 +6,7 @@ namespace {
 // A place in local or parameter memory, after its own check.
 std::byte* place_in(Warp& w, const Ins& i, const char* what, std::byte* base, u64 size, u64 address,
                     u32 bytes, u32 lane) {
-  if (address + bytes > size) {
+  if (address > size || bytes > size - address) {
     stop(w, i, FindingKind::out_of_bounds, 1u << lane,
          fmt::format("{} bytes of {} at {} of {} bytes", bytes, what, address, size));
   }

@@ -43,6 +43,7 @@ bool arrive_at(Warp& warp, const Ins& ins, u32 number, u32 expected, bool waits,
   barrier.expected = expected;
   barrier.arrived += kLanes;
   barrier.count_true += static_cast<u32>(std::popcount(true_lanes));
+  barrier.count_all += static_cast<u32>(std::popcount(warp.active));
   join(barrier.clock, warp.clock, cta.cluster->clock_width);
   warp.release();
   if (waits) warp.meet();
@@ -56,8 +57,8 @@ bool arrive_at(Warp& warp, const Ins& ins, u32 number, u32 expected, bool waits,
     return false;
   }
   barrier.last_result_true = barrier.count_true;
-  barrier.last_result_threads = cta.threads;
-  barrier.count_true = 0;
+  barrier.last_result_threads = barrier.count_all;
+  barrier.count_true = barrier.count_all = 0;
   barrier.arrived = 0;
   for (Warp& other : cta.warps) {
     if (other.wait != Wait::named_barrier || other.wait_address != number) continue;

@@ -20,7 +20,8 @@ struct NamedBarrier {
   u32 expected = 0;        // of those who arrived so far
   u32 warps = 0;           // who arrived: a bit for each
   std::vector<u32> clock;  // what the ones that arrived had seen
-  u32 count_true = 0;      // bar.red: threads whose predicate holds
+  u32 count_true = 0;      // bar.red: threads whose predicate holds …
+  u32 count_all = 0;       // … of those that have arrived
   u32 last_result_true = 0, last_result_threads = 0;
 };
 

@@ -118,7 +118,7 @@ void GlobalMemory::check_host(const void* pointer, std::size_t bytes, bool write
   std::lock_guard lock(mutex_);
   const u64 address = reinterpret_cast<u64>(pointer);
   Allocation* allocation = find(address);
-  if (allocation == nullptr || address + bytes > allocation->end || allocation->freed) {
+  if (allocation == nullptr || bytes > allocation->end - address || allocation->freed) {
     throw Error(ErrorCode::invalid_argument, fmt::format("{}: {}", what, explain(address, bytes)));
   }
   if (writes) allocation->mark(address, bytes);

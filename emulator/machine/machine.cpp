@@ -61,14 +61,15 @@ void check_global_slowly(Warp& warp, const Ins& ins, u64 address, u32 bytes, u32
   const LaunchContext& launch = *warp.cta->launch;
   const Program& program = *launch.program;
   const u64 globals = reinterpret_cast<u64>(program.globals.data());
-  if (address >= globals && address + bytes <= globals + program.globals.size()) {
+  if (address >= globals && address - globals <= program.globals.size() &&
+      bytes <= program.globals.size() - (address - globals)) {
     warp.known = nullptr;
     warp.known_begin = globals;
     warp.known_end = globals + program.globals.size();
     return;
   }
   Allocation* allocation = launch.memory->find(address);
-  if (allocation == nullptr || address + bytes > allocation->end) {
+  if (allocation == nullptr || bytes > allocation->end - address) {
     stop(warp, ins, FindingKind::out_of_bounds, 1u << lane,
          "global memory: " + launch.memory->explain(address, bytes));
   }

@@ -236,7 +236,8 @@ inline void check_shared(const Warp& warp, const Ins& ins, const Cta& cta, u32 a
 // that counts). Returns with warp.known set to the allocation.
 void check_global_slowly(Warp& warp, const Ins& ins, u64 address, u32 bytes, u32 align, u32 lane);
 inline void check_global(Warp& warp, const Ins& ins, u64 address, u32 bytes, u32 align, u32 lane) {
-  if (address < warp.known_begin || address + bytes > warp.known_end || (address & (align - 1)) != 0) {
+  if (address < warp.known_begin || address > warp.known_end || bytes > warp.known_end - address ||
+      (address & (align - 1)) != 0) {
     check_global_slowly(warp, ins, address, bytes, align, lane);
   }
 }

@@ -126,6 +126,45 @@ TEST_CASE("mma.sync against a plain product, in both shapes and types") {
   }
 }
 
+TEST_CASE("what a false guard leaves out neither moves nor looks at its addresses") {
+  Bench bench({.shared = 1024});
+  const std::string body = fmt::format(
+      "{}setp.ne.u32 %p1, 0, 0;\nmov.u32 %r10, 7;\nmov.u32 %r11, 8;\nmov.u32 %r12, 9;\nmov.u32 %r13, 10;\n"
+      "mov.u32 %r20, 1;\n"  // nowhere, and unaligned
+      "@%p1 stmatrix.sync.aligned.m8n8.x4.shared.b16 [%r20], {{%r10, %r11, %r12, %r13}};\n"
+      "@%p1 ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{%r10, %r11, %r12, %r13}}, [%r20];\n"
+      "@%p1 movmatrix.sync.aligned.m8n8.trans.b16 %r13, %r2;\n{}",
+      kFill, kStoreFour);
+  const std::vector<std::uint32_t> out = bench.run(kernel_text(body), {0}, 128);
+  for (std::uint32_t k = 0; k < 128; ++k) CHECK(out[k] == 7 + k % 4);
+}
+
+TEST_CASE("mma: A is read anew after a product that did not run") {
+  Bench bench;
+  const std::string one =
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f0, %f1, %f2, %f3}, {%r10, %r10, %r10, "
+      "%r10}, {%r11, %r11}, {%f4, %f4, %f4, %f4};\n";
+  std::string other = one;
+  for (std::size_t at = 0; (at = other.find("%r10", at)) != std::string::npos;) other.replace(at, 4, "%r12");
+  const std::string body =
+      "mov.u32 %r10, 0x3c003c00;\nmov.u32 %r12, 0x40004000;\nmov.u32 %r11, 0x3c003c00;\nmov.f32 %f4, "
+      "0f00000000;\nsetp.ne.u32 %p1, 0, 0;\n" +
+      one + "@%p1 " + other + other +
+      "cvt.rzi.u32.f32 %r13, %f0;\nmul.wide.u32 %d1, %r30, 4;\nadd.s64 %d1, %d31, %d1;\n"
+      "st.global.u32 [%d1], %r13;\n";
+  for (const std::uint32_t sum : bench.run(kernel_text(body), {0}, 32))
+    CHECK(sum == 32);  // 16 times 2 times 1
+}
+
+TEST_CASE("bar.red counts the threads that arrive, not those of the CTA") {
+  Bench bench({.threads = 128});
+  const std::string body =
+      "setp.lt.u32 %p1, %r30, 64;\n@!%p1 bra done;\nbarrier.cta.red.and.aligned.pred %p2, 1, 64, %p1;\n"
+      "selp.u32 %r1, 1, 0, %p2;\nmul.wide.u32 %d1, %r30, 4;\nadd.s64 %d1, %d31, %d1;\n"
+      "st.global.u32 [%d1], %r1;\ndone:\n";
+  for (const std::uint32_t all : bench.run(kernel_text(body), {0}, 64)) CHECK(all == 1);
+}
+
 TEST_CASE("shuffles: every mode, segments and the predicate of what was in range") {
   struct Mode {
     const char* text;

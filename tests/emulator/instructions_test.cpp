@@ -42,6 +42,15 @@ TEST_CASE("an instruction or modifier that is not known quotes its line") {
   }
 }
 
+TEST_CASE("operands of another class than the instruction writes are refused") {
+  Bench bench;
+  for (const auto& [line, words] :
+       {std::pair{"mul.wide.u32 %r1, %r2, %r3;", "a 64-bit register is expected as destination"},
+        {"shfl.sync.bfly.b32 %r1|%r2, %r3, 1, 31, -1;", "a predicate register is expected behind |"}}) {
+    CHECK_THROWS_WITH_AS(bench.run(kernel_text(line), {0}, 1), doctest::Contains(words), Error);
+  }
+}
+
 TEST_CASE("text that is no PTX, or broken, is refused with its line") {
   Bench bench;
   const std::string start = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry test(";

@@ -1,5 +1,7 @@
 // The handlers of wgmma.inc, for any CPU and for AVX2.
 #define FLASHJIT_HANDLERS "emulator/exec/tensor/wgmma.inc"
+#include <charconv>
+
 #include "emulator/exec/access.hpp"
 #include "emulator/machine/tensor_map.hpp"
 
