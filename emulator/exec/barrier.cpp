@@ -326,7 +326,9 @@ const Opcode kRows[] = {
     {"mbarrier.(try_wait|test_wait).parity?.(acquire|relaxed)?.(cta|cluster)?.(shared|shared::cta)?.b64",
      "p***?", kBar, wait, prepare_wait},
     {"mbarrier.pending_count.b64", "dS", kBar, pending_count},
-    {"fence.proxy.async.(global|shared|shared::cta|shared::cluster)?", "", kBar, proxy_fence},
+    {"fence.proxy.async.(shared|shared::cta|shared::cluster)?", "", kBar, proxy_fence},
+    {"fence.proxy.async.global", "", kBar,
+     fence},  // who writes global memory with which proxy is not watched
     {"fence.proxy.(alias|generic|tensormap)", "", kBar, fence},
     {"fence.mbarrier_init.release.cluster", "", kBar, init_fence},
     {"fence.(sc|acq_rel|acquire|release)?.(cta|cluster|gpu|sys)", "", kBar, fence},
