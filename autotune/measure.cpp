@@ -41,14 +41,6 @@ Timing measure(runtime::Device& device, runtime::Stream stream,
                const std::function<void(std::int64_t)>& launch, const MeasureOptions& options, Clock& clock) {
   Timing timing;
   const auto timer = device.make_timer();
-  if (device.estimates_time()) {  // a model's figure: nothing warms up, and nothing varies
-    timer->start(stream);
-    launch(0);
-    timer->stop(stream);
-    timing.median_ms = timing.fastest_ms = timer->milliseconds();
-    timing.samples = timing.launches = 1;
-    return timing;
-  }
   device.synchronize(stream);
   if (options.pause_seconds > 0) clock.sleep(options.pause_seconds);
 

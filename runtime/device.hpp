@@ -89,7 +89,7 @@ class Device {
       const = 0;  // "NVIDIA H200, driver 580.159"; for people and wisdom
   [[nodiscard]] virtual bool estimates_time() const {
     return false;
-  }  // Timer gives a model's figure, not a clock's
+  }  // no clock of its own: autotune::predict says what a GPU would take
 
   // The clock of the multiprocessors as it is now, which heat and power move; 0 where nobody can say.
   [[nodiscard]] virtual double clock_mhz() { return 0; }
