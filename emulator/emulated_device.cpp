@@ -140,7 +140,6 @@ class Device final : public EmulatedDevice {
     counters.resize(program.code.size());
     const u32 threads = launch.cooperative ? launch.grid[0] / launch.cluster : options_.threads;
     run_launch(context, threads, &counters, options_.on_progress);
-    estimated_ += estimate_milliseconds(program, counters, target_.capability, target_.sm_count);
     if (options_.counts) accumulate(profile_, {&program, &counters, which.texts});
     findings_ = report.findings();
     if (!findings_.empty()) fail(program);
@@ -175,7 +174,9 @@ class Device final : public EmulatedDevice {
     return encode_tensor_map(request);
   }
 
-  std::unique_ptr<runtime::Timer> make_timer() override { return std::make_unique<Estimate>(*this); }
+  std::unique_ptr<runtime::Timer> make_timer() override {
+    throw Error(ErrorCode::unsupported, "the emulator has no GPU's clock (see estimates_time)");
+  }
 
   Profile profile() const override {
     std::lock_guard lock(mutex_);
@@ -190,19 +191,6 @@ class Device final : public EmulatedDevice {
   void set_checks(Checks checks) override { options_.checks = checks; }
 
  private:
-  // The model's time of all launches between start and stop.
-  class Estimate final : public runtime::Timer {
-   public:
-    explicit Estimate(const Device& device) : device_(device) {}
-    void start(runtime::Stream) override { started_ = device_.estimated_; }
-    void stop(runtime::Stream) override { stopped_ = device_.estimated_; }
-    double milliseconds() override { return stopped_ - started_; }
-
-   private:
-    const Device& device_;
-    double started_ = 0, stopped_ = 0;
-  };
-
   // PTX runs on its own arch and on later ones, unless its target ends in a letter.
   void check_target(const Module& module) const {
     const std::string& arch = module.target;
@@ -285,7 +273,6 @@ class Device final : public EmulatedDevice {
   mutable std::mutex mutex_;
   Profile profile_;
   std::vector<Finding> findings_;
-  double estimated_ = 0;
 };
 
 }  // namespace

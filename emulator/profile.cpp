@@ -156,43 +156,4 @@ std::string Profile::json() const {
   return json.dump(2);
 }
 
-double estimate_milliseconds(const Program& program, const Counters& counters, int capability, int sm_count) {
-  std::array<u64, kOpClasses> by_class{};
-  u64 instructions = 0, products = 0, transactions = 0;
-  u64 global = counters.tma_read + counters.tma_written;
-  for (std::size_t i = 0; i < counters.executed.size() && i < program.code.size(); ++i) {
-    const u64 count = counters.executed[i];
-    const Statement* statement = program.statement(static_cast<u32>(i));
-    if (count == 0 || statement == nullptr) continue;
-    instructions += count;
-    by_class[static_cast<std::size_t>(program.class_of[i])] += count;
-    if (program.class_of[i] == OpClass::tensor) products += count * products_of(statement->opcode);
-    transactions += counters.memory[i].transactions;
-    global += counters.memory[i].global_read + counters.memory[i].global_written;
-  }
-  // Peaks of one multiprocessor per clock, from the CUDA C++ Programming Guide's arithmetic throughput table
-  // and the architecture papers: dense fp16 multiply-adds, fp32 lanes, special-function lanes; device memory
-  // in bytes a clock.
-  const double tensor = capability >= 90 && capability < 100    ? 4096
-                        : capability >= 100 && capability < 120 ? 8192
-                        : capability == 80                      ? 1024
-                                                                : 512;
-  const double fp32 = capability == 75 || capability == 80 ? 64 : 128;
-  const double special = 16;
-  const double memory_per_clock = (capability == 90                        ? 4800.0
-                                   : capability >= 100 && capability < 110 ? 8000.0
-                                   : capability == 80                      ? 2000.0
-                                                                           : 1000.0) /
-                                  1.7;
-  const double sms = std::max(sm_count, 1);
-  auto of = [&](OpClass cls) { return static_cast<double>(by_class[static_cast<std::size_t>(cls)]); };
-  const double clocks =
-      std::max({static_cast<double>(products) / tensor / sms, of(OpClass::fp32) * 32 / fp32 / sms,
-                of(OpClass::special) * 32 / special / sms, static_cast<double>(transactions) / sms,
-                static_cast<double>(instructions) / 4 / sms, static_cast<double>(global) / memory_per_clock});
-  constexpr double kClocksPerMillisecond = 1.7e6;
-  constexpr double kLaunch = 0.003;
-  return clocks / kClocksPerMillisecond + kLaunch;
-}
-
 }  // namespace flashjit::emulator

@@ -70,9 +70,4 @@ struct ProfileSource {
 // Adds one kernel's counters to a profile.
 void accumulate(Profile& profile, const ProfileSource& source);
 
-// A rough model of how long a GPU of `sm_count` multiprocessors would take, in milliseconds: the busiest of
-// tensor cores, fp32, special functions, shared memory, issue slots and device memory, each at its peak. An
-// estimate, to rank by.
-double estimate_milliseconds(const Program& program, const Counters& counters, int capability, int sm_count);
-
 }  // namespace flashjit::emulator

@@ -54,14 +54,13 @@ void time_launches(Engine& engine, std::vector<DeviceSet>& sets, const MakeSet& 
   if (report.estimated) {  // what the emulator takes says nothing of a GPU
     report.milliseconds = autotune::predict(report.plan.problem(), report.plan.shape(),
                                             parse_schedule(report.plan.origin().schedule), engine.target());
-    report.tflops = work / report.milliseconds * 1e-9;
-    return;
+  } else {
+    const std::size_t wanted =
+        2 * static_cast<std::size_t>(engine.target().l2_bytes) / sets.front().bytes() + 1;
+    while (sets.size() < std::clamp<std::size_t>(wanted, 1, 32)) sets.push_back(make_set());
+    const auto one = [&](std::int64_t i) { launch(sets[static_cast<std::size_t>(i) % sets.size()]); };
+    report.milliseconds = autotune::measure(device, nullptr, one, {}).median_ms;
   }
-  const std::size_t wanted =
-      2 * static_cast<std::size_t>(engine.target().l2_bytes) / sets.front().bytes() + 1;
-  while (sets.size() < std::clamp<std::size_t>(wanted, 1, 32)) sets.push_back(make_set());
-  const auto one = [&](std::int64_t i) { launch(sets[static_cast<std::size_t>(i) % sets.size()]); };
-  report.milliseconds = autotune::measure(device, nullptr, one, {}).median_ms;
   report.tflops = work / report.milliseconds * 1e-9;
 }
 
