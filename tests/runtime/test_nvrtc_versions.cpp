@@ -71,5 +71,6 @@ TEST_CASE("a 12.0 gets no option that it lacks, and a deadline does it no harm")
       compiler->compile(flashjit::test::axpy(), target_of("sm_90a"), std::chrono::milliseconds(1));
   CHECK(contains(compiled.ptx, "--gpu-architecture=compute_80"));
   CHECK(!contains(compiled.ptx, "--no-cache"));
+  CHECK(!contains(compiled.ptx, "--minimal"));
   CHECK(compiled.cubin.empty());
 }
