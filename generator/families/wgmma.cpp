@@ -18,7 +18,7 @@ constexpr int kRecomputeRegisters = 12;
 // How long a shift stays: until a thread's exponentials of a block sum up to `largest`; then it moves so that
 // this sum is 2^-headroom. bf16 has fp32's exponents: P is as good at 2^-40 as at 1, and so is O, for values
 // of V between 2^-80 and 2^100. fp16 loses bits below 2^-14, which shows where many small keys follow a large
-// one: all of its room is at the top.
+// one: headroom for as few keys as are left (sum_after_move in parts/wgmma/softmax.cuh), 12 at most.
 struct Room {
   std::string largest;
   int headroom = 0;
@@ -26,7 +26,7 @@ struct Room {
 
 Room room_of_shift(const Problem& problem, const WgmmaSchedule& schedule) {
   if (problem.dtype == DType::bf16) return {fmt::format("0x1p{}f", schedule.lazy), 40};
-  return {"65504.0f", 0};
+  return {"65504.0f", 12};
 }
 
 int panels_of(int columns) {
@@ -176,8 +176,10 @@ std::vector<Constant> constants(const Problem& problem, const WgmmaSchedule& sch
                     "of a thread's exponentials in a block, up to which a shift stays"});
     list.push_back({"float", "kLostSum", fmt::format("0x1p{}f", 126 - room.headroom),
                     "of them, above which scores are computed again"});
-    list.push_back({"float", "kPeak", fmt::format("0x1p{}f", -room.headroom),
-                    "what the largest lane's sum becomes when a shift moves"});
+    if (problem.dtype == DType::bf16) {
+      list.push_back({"float", "kSumAfterMove", fmt::format("0x1p{}f", -room.headroom),
+                      "what the largest lane's sum becomes when a shift moves"});
+    }
   }
   return list;
 }

@@ -4,13 +4,10 @@
 // these rows.
 #pragma once
 
+#include "parts/unset_shift.cuh"
 #include "ptx/convert.cuh"
 #include "ptx/math.cuh"
 #include "ptx/shuffle.cuh"
-
-// The shift of a row that has seen no key, or scores of -inf only: finite, so that no difference is NaN, and
-// the lowest there is.
-constexpr float kUnset = -0x1.fffffep127f;
 
 struct SoftmaxRows {
   // Subtracted from scale_log2 * score: the row's maximum of these, or near it.

@@ -59,9 +59,14 @@ struct BlockSoftmax {
   // Sums that tell of exponentials taken against a shift far below their maximum: the rows of a warp move,
   // unless some are lost; the vote on that stands beside what the rows' lanes tell each other. Whether they
   // moved.
-  __device__ __forceinline__ bool move_outgrown(float (&sum)[2]) {
+  __device__ __forceinline__ bool move_outgrown(int block, float (&sum)[2]) {
     float factor[2];
-    choose_factors(rows, sum, factor);
+    /*%#fp16%*/
+    choose_factors(rows, sum, sum_after_move((block + 1) * kTileN - 1), factor);
+    /*%/fp16%*/
+    /*%^fp16%*/
+    choose_factors(rows, sum, kSumAfterMove, factor);
+    /*%/fp16%*/
     const bool some_lost = are_lost(sum);
     if (!some_lost) shrink(s, rows, sum, factor);
     return !some_lost;
@@ -89,7 +94,7 @@ struct BlockSoftmax {
     /*%#optimistic%*/
     // The vote ran beside the packing, which was for nothing in warps that move.
     if (!kMasked && rows.moved) {
-      if (!move_outgrown(sum)) start_over(mine, tile, block, params, sum);
+      if (!move_outgrown(block, sum)) start_over(mine, tile, block, params, sum);
       pack_exponentials(p);
     }
     /*%/optimistic%*/
@@ -101,11 +106,11 @@ struct BlockSoftmax {
   // would move exponentials down behind the wait for the values, where they would run beside nothing; it
   // moves none over a branch on their sums.
   template <bool kMasked>
-  __device__ __forceinline__ void hold_exponentials(float (&sum)[2]) {
+  __device__ __forceinline__ void hold_exponentials(int block, float (&sum)[2]) {
     /*%#optimistic%*/
     if (!kMasked) {
       rows.moved = has_outgrown(sum);
-      if (rows.moved) move_outgrown(sum);
+      if (rows.moved) move_outgrown(block, sum);
       return;
     }
     /*%/optimistic%*/

@@ -168,7 +168,7 @@ struct Consumer {
     /*%/short_values%*/
     /*%^short_values%*/
     softmax.exponentiate<0, kGroups>(sum);
-    softmax.hold_exponentials<kMasked>(sum);
+    softmax.hold_exponentials<kMasked>(block, sum);
     /*%/short_values%*/
     wgmma_wait<0>();
     pin(o);

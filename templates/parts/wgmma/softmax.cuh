@@ -1,14 +1,11 @@
 // Online softmax (FlashAttention-2, algorithm 1) of a warpgroup's scores, apart from O, which is in flight
 // meanwhile: what O must be scaled by is kept for later. Layout of the scores: ptx/wgmma.cuh.
 #pragma once
+#include "parts/unset_shift.cuh"
 #include "ptx/math.cuh"
 #include "ptx/shuffle.cuh"
 
 constexpr int kGroups = kTileN / 8;  // of eight columns, of which a thread holds two
-
-// The shift of a row that has seen no key, or scores of -inf only: finite, so that no difference is NaN, and
-// the lowest there is.
-constexpr float kUnset = -0x1.fffffep127f;
 
 // The two rows of a thread, 8 apart; four lanes share them.
 struct SoftmaxState {
@@ -86,16 +83,27 @@ __device__ __forceinline__ bool are_lost(const float (&sum)[2]) {
   return __any_sync(0xffffffffu, !(sum[0] < kLostSum && sum[1] < kLostSum));
 }
 
+/*%#fp16%*/
+// What the largest of a row's lanes' sums becomes when its shift moves and n keys are left: the lower, the
+// longer until it moves again. fp16 rounds exponentials below 2^-14 by up to 2^-25, n times at most, which
+// stays within half an ulp of a sum of n * 2^-13. (And a power of two, so that P of a key that outweighs all
+// others is one and rounds nothing.)
+__device__ __forceinline__ float sum_after_move(int keys_left) {
+  const unsigned power = __float_as_uint(static_cast<float>(keys_left)) & 0x7f800000u;  // more than n / 2
+  return fminf(__uint_as_float(power) * 0x1p-12f, 1.0f);
+}
+/*%/fp16%*/
+
 // By what rows must be scaled whose exponentials were taken against a shift far below their maximum: so that
-// the largest of their lanes' sums, or a power of two near the sum so far, becomes kPeak to within fp32's
+// the largest of their lanes' sums, or a power of two near the sum so far, becomes `after` to within fp32's
 // last bits. (Where one key outweighs all others it is its lane's sum, and P rounds as little as the
 // textbook's 1.)
-__device__ __forceinline__ void choose_factors(const SoftmaxState& rows, const float (&sum)[2],
+__device__ __forceinline__ void choose_factors(const SoftmaxState& rows, const float (&sum)[2], float after,
                                                float (&factor)[2]) {
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
     const float before = __uint_as_float(__float_as_uint(rows.sum[row]) & 0x7f800000u);  // its power of two
-    factor[row] = kPeak * reciprocal_fast(quad_max(fmaxf(sum[row], fmaxf(before, kPeak))));
+    factor[row] = after * reciprocal_fast(fmaxf(quad_max(fmaxf(sum[row], before)), after));
   }
 }
 

@@ -157,6 +157,11 @@ __device__ __forceinline__ void write_rows(unsigned tile, int tile_row, char* ou
 // scores the first two belong to row 0, the others to row 1 (8 rows below), and the 4 lanes of a quad share
 // these rows.
 
+// The shift of a row that has seen no key, or scores of -inf only: finite, so that no difference is NaN, and
+// the lowest there is.
+
+constexpr float kUnset = -0x1.fffffep127f;
+
 // Fast fp32 functions (PTX ISA, "ex2", "lg2", "rcp"): one MUFU instruction each; denormals flush to zero.
 
 __device__ __forceinline__ float exp2_fast(float x) {
@@ -192,10 +197,6 @@ __device__ __forceinline__ float quad_sum(float x) {
   x += __shfl_xor_sync(0xffffffffu, x, 1);
   return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
-
-// The shift of a row that has seen no key, or scores of -inf only: finite, so that no difference is NaN, and
-// the lowest there is.
-constexpr float kUnset = -0x1.fffffep127f;
 
 struct SoftmaxRows {
   // Subtracted from scale_log2 * score: the row's maximum of these, or near it.

@@ -1,24 +1,24 @@
 // forward bf16 d128 causal, schedule wgmma:m128n128s2p2, for sm_90a.
 // Written by flashjit 0.1.0 from templates/kernels/forward_wgmma.cu.
 
-constexpr int kHeadDim = 128;            // columns of q and k
-constexpr int kHeadDimV = 128;           // columns of v and o
-constexpr int kTileM = 128;              // query rows per tile
-constexpr int kTileN = 128;              // keys per block
-constexpr int kWarpgroups = 2;           // that compute, 64 rows each
-constexpr int kThreads = 384;            // per CTA, the producer's warpgroup included
-constexpr int kQRegisterSteps = 8;       // of 16 columns of q that live in registers
-constexpr int kStages = 2;               // blocks of K, and of V, in flight
-constexpr int kOPasses = 1;              // passes in which O leaves; 0: at once, through Q's place
-constexpr int kMaxChains = 4;            // partial maxima per row and thread
-constexpr int kUnroll = 1;               // of the loop over unmasked blocks
-constexpr int kProducerRegisters = 40;   // per thread, after setmaxnreg
-constexpr int kConsumerRegisters = 232;  // per thread, after setmaxnreg
-constexpr int kSharedBytes = 196744;     // of dynamic shared memory
-constexpr float kLazy = 14;              // log2 of the growth that a shift tolerates
-constexpr float kLargestSum = 0x1p14f;   // of a thread's exponentials in a block, up to which a shift stays
-constexpr float kLostSum = 0x1p86f;      // of them, above which scores are computed again
-constexpr float kPeak = 0x1p-40f;        // what the largest lane's sum becomes when a shift moves
+constexpr int kHeadDim = 128;              // columns of q and k
+constexpr int kHeadDimV = 128;             // columns of v and o
+constexpr int kTileM = 128;                // query rows per tile
+constexpr int kTileN = 128;                // keys per block
+constexpr int kWarpgroups = 2;             // that compute, 64 rows each
+constexpr int kThreads = 384;              // per CTA, the producer's warpgroup included
+constexpr int kQRegisterSteps = 8;         // of 16 columns of q that live in registers
+constexpr int kStages = 2;                 // blocks of K, and of V, in flight
+constexpr int kOPasses = 1;                // passes in which O leaves; 0: at once, through Q's place
+constexpr int kMaxChains = 4;              // partial maxima per row and thread
+constexpr int kUnroll = 1;                 // of the loop over unmasked blocks
+constexpr int kProducerRegisters = 40;     // per thread, after setmaxnreg
+constexpr int kConsumerRegisters = 232;    // per thread, after setmaxnreg
+constexpr int kSharedBytes = 196744;       // of dynamic shared memory
+constexpr float kLazy = 14;                // log2 of the growth that a shift tolerates
+constexpr float kLargestSum = 0x1p14f;     // of a thread's exponentials in a block, up to which a shift stays
+constexpr float kLostSum = 0x1p86f;        // of them, above which scores are computed again
+constexpr float kSumAfterMove = 0x1p-40f;  // what the largest lane's sum becomes when a shift moves
 
 // FlashAttention forward on Hopper (FlashAttention-3, arXiv 2407.08608): a warpgroup that feeds shared memory
 // through TMA, and kWarpgroups that compute 64 query rows each with asynchronous products. CTAs work on one
@@ -374,6 +374,11 @@ __device__ __forceinline__ void recompute_scores(float (&s)[kTileN / 2], const T
 // Online softmax (FlashAttention-2, algorithm 1) of a warpgroup's scores, apart from O, which is in flight
 // meanwhile: what O must be scaled by is kept for later. Layout of the scores: ptx/wgmma.cuh.
 
+// The shift of a row that has seen no key, or scores of -inf only: finite, so that no difference is NaN, and
+// the lowest there is.
+
+constexpr float kUnset = -0x1.fffffep127f;
+
 // Fast fp32 functions (PTX ISA, "ex2", "lg2", "rcp"): one MUFU instruction each; denormals flush to zero.
 
 __device__ __forceinline__ float exp2_fast(float x) {
@@ -411,10 +416,6 @@ __device__ __forceinline__ float quad_sum(float x) {
 }
 
 constexpr int kGroups = kTileN / 8;  // of eight columns, of which a thread holds two
-
-// The shift of a row that has seen no key, or scores of -inf only: finite, so that no difference is NaN, and
-// the lowest there is.
-constexpr float kUnset = -0x1.fffffep127f;
 
 // The two rows of a thread, 8 apart; four lanes share them.
 struct SoftmaxState {
@@ -490,15 +491,15 @@ __device__ __forceinline__ bool are_lost(const float (&sum)[2]) {
 }
 
 // By what rows must be scaled whose exponentials were taken against a shift far below their maximum: so that
-// the largest of their lanes' sums, or a power of two near the sum so far, becomes kPeak to within fp32's
+// the largest of their lanes' sums, or a power of two near the sum so far, becomes `after` to within fp32's
 // last bits. (Where one key outweighs all others it is its lane's sum, and P rounds as little as the
 // textbook's 1.)
-__device__ __forceinline__ void choose_factors(const SoftmaxState& rows, const float (&sum)[2],
+__device__ __forceinline__ void choose_factors(const SoftmaxState& rows, const float (&sum)[2], float after,
                                                float (&factor)[2]) {
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
     const float before = __uint_as_float(__float_as_uint(rows.sum[row]) & 0x7f800000u);  // its power of two
-    factor[row] = kPeak * reciprocal_fast(quad_max(fmaxf(sum[row], fmaxf(before, kPeak))));
+    factor[row] = after * reciprocal_fast(fmaxf(quad_max(fmaxf(sum[row], before)), after));
   }
 }
 
@@ -579,9 +580,9 @@ struct BlockSoftmax {
   // Sums that tell of exponentials taken against a shift far below their maximum: the rows of a warp move,
   // unless some are lost; the vote on that stands beside what the rows' lanes tell each other. Whether they
   // moved.
-  __device__ __forceinline__ bool move_outgrown(float (&sum)[2]) {
+  __device__ __forceinline__ bool move_outgrown(int block, float (&sum)[2]) {
     float factor[2];
-    choose_factors(rows, sum, factor);
+    choose_factors(rows, sum, kSumAfterMove, factor);
     const bool some_lost = are_lost(sum);
     if (!some_lost) shrink(s, rows, sum, factor);
     return !some_lost;
@@ -604,7 +605,7 @@ struct BlockSoftmax {
     pack_exponentials(p);
     // The vote ran beside the packing, which was for nothing in warps that move.
     if (!kMasked && rows.moved) {
-      if (!move_outgrown(sum)) start_over(mine, tile, block, params, sum);
+      if (!move_outgrown(block, sum)) start_over(mine, tile, block, params, sum);
       pack_exponentials(p);
     }
     add(rows.sum, sum);
