@@ -151,9 +151,6 @@ void find_live_ranges(const std::vector<FlowNode>& nodes, int registers, Flow& f
       }
     }
   }
-  for (int r = 0; r < registers; ++r) {
-    if (!in.empty() && get(in[0], r)) flow.read_before_written.push_back(r);
-  }
 }
 
 }  // namespace

@@ -34,7 +34,6 @@ struct Flow {
   std::vector<int> rejoin;      // by block; -1 where the block has one successor
   std::vector<bool> is_rejoin;  // by block, the exit too
   std::vector<LiveRange> live;  // by register
-  std::vector<int> read_before_written;
 };
 
 Flow analyse_flow(const std::vector<FlowNode>& nodes, int registers);

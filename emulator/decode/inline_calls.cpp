@@ -48,8 +48,9 @@ class Paster {
     std::vector<std::size_t> branches;
     for (std::size_t i = 0; i < function.statements.size(); ++i) {
       place[i] = static_cast<int>(out.statements.size());
-      if (out.statements.size() > kMaxStatements)
-        throw Error(ErrorCode::unsupported, "the kernel is too large");
+      // Calls count although they leave no statement: functions that only call each other would go on for
+      // ever.
+      if (++read_ > kMaxStatements) throw Error(ErrorCode::unsupported, "the kernel is too large");
       Statement copy = function.statements[i];
       if (copy.guard >= 0) copy.guard += first_register;
       for (Operand& operand : copy.operands) rename(operand, first_register, names);
@@ -129,6 +130,7 @@ class Paster {
 
   const Module& module_;
   int copies_ = 0;
+  std::size_t read_ = 0;  // statements of the functions pasted so far
 };
 
 }  // namespace

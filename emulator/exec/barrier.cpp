@@ -66,20 +66,36 @@ void reduce(Warp& w, const Ins& i, u32 mask) {
   }
 }
 
-void cluster_arrive(Warp& w, const Ins&, u32 mask) {
-  if (mask != 0) arrive_at_cluster(w);
+// What an arrival tells others: all that the warp knows, or, if it is relaxed, what it knew at its last
+// fence.
+u32* told_by(Warp& w, bool relaxed) {
+  if (!relaxed) return w.clock;
+  return w.fence_clock.empty() ? nullptr : w.fence_clock.data();
 }
-void cluster_wait(Warp& w, const Ins&, u32 mask) {
+
+// Ins::x: it is relaxed.
+void cluster_arrive(Warp& w, const Ins& i, u32 mask) {
+  if (mask != 0) arrive_at_cluster(w, mask, told_by(w, i.x != 0));
+}
+void prepare_cluster_arrive(Decoding& decoding) {
+  decoding.ins.x = decoding.has("relaxed") ? 1 : 0;
+}
+void cluster_wait(Warp& w, const Ins& i, u32 mask) {
   if (mask == 0) return;
-  ClusterBarrier& barrier = w.cta->cluster->barrier;
-  if (barrier.phase != w.cluster_phase) {
-    for (std::size_t k = 0; k < barrier.visible.size(); ++k)
-      w.clock[k] = std::max(w.clock[k], barrier.visible[k]);
-    w.meet();
+  const bool passes = (mask & (w.cluster_arrived | ~w.cluster_owed)) == 0;
+  w.cluster_owed &= ~mask;
+  w.meet();
+  if (passes) {
+    const std::vector<u32>& visible = w.cta->cluster->barrier.visible;
+    for (std::size_t k = 0; k < visible.size(); ++k) w.clock[k] = std::max(w.clock[k], visible[k]);
     return;
   }
+  if ((w.everyone() & ~mask & ~w.cluster_arrived) != 0) {
+    stop(w, i, FindingKind::divergence, mask,
+         "some lanes of a warp wait for the cluster before the others arrive; the emulator cannot let them "
+         "wait apart");
+  }
   w.wait = Wait::cluster_barrier;
-  w.meet();
   w.yield();
 }
 
@@ -121,26 +137,28 @@ void invalidate(Warp& w, const Ins& i, u32 mask) {
 }
 
 // A lane that arrives alone speaks for what it did itself, and for what the warp had done when it met last.
-void join_alone(Warp& w, const Object& at, int lane) {
+void join_alone(Warp& w, const Object& at, int lane, u32* told) {
   Cluster& cluster = *w.cta->cluster;
   u8& leader = cluster.leaders[w.agent];
   leader = leader == kNoLeader || leader == lane ? static_cast<u8>(lane) : kManyLeaders;
-  const u32 now = w.clock[w.agent];
-  w.clock[w.agent] = w.met;
-  cluster.mbarriers.join(*at.cta, at.address, w.clock, cluster.clock_width);
-  w.clock[w.agent] = now;
+  const u32 own = told[w.agent];
+  told[w.agent] = std::min(own, w.met);
+  cluster.mbarriers.join(*at.cta, at.address, told, cluster.clock_width);
+  told[w.agent] = own;
 }
+constexpr u8 kRelaxed = 4;
 // `count` arrivals (after `bytes` more were announced) by one lane; returns the state before.
 u64 arrive_one(Warp& w, const Ins& i, int lane, bool alone, u32 count, i64 bytes) {
   const Object at = object_at(w, i, lane);
   u64 before;
   std::memcpy(&before, at.cta->shared + at.address, sizeof before);
   Cluster& cluster = *w.cta->cluster;
-  if (ordering(w) && count != 0) {
+  u32* told = told_by(w, (i.x & kRelaxed) != 0);
+  if (ordering(w) && count != 0 && told != nullptr) {
     if (alone)
-      join_alone(w, at, lane);
+      join_alone(w, at, lane, told);
     else
-      cluster.mbarriers.join(*at.cta, at.address, w.clock, cluster.clock_width);
+      cluster.mbarriers.join(*at.cta, at.address, told, cluster.clock_width);
   }
   if (const char* wrong = mbarrier_arrive(cluster, *at.cta, at.address, count, bytes); wrong != nullptr) {
     stop(w, i, FindingKind::barrier, 1u << lane,
@@ -148,17 +166,18 @@ u64 arrive_one(Warp& w, const Ins& i, int lane, bool alone, u32 count, i64 bytes
   }
   return before;
 }
-// Ins::x: 1 expect_tx comes with it; 2 only expect_tx; 3 only complete_tx. s[y + 1] the count or bytes, s[y +
-// 2] none.
+// Ins::x: 1 expect_tx comes with it; 2 only expect_tx; 3 only complete_tx; and kRelaxed. s[y + 1] the count
+// or bytes, s[y + 2] none.
 void arrive_mbarrier(Warp& w, const Ins& i, u32 mask) {
   const bool alone = (mask & (mask - 1)) == 0 && mask != w.everyone();
   for (u32 m = mask; m != 0; m &= m - 1) {
     const int l = std::countr_zero(m);
     const u32 value = i.z != 0 ? w.source<u32>(i.s[i.y + 1])[l] : 1;
-    const u64 before = i.x == 0   ? arrive_one(w, i, l, alone, value, 0)
-                       : i.x == 1 ? arrive_one(w, i, l, alone, 1, value)
-                       : i.x == 2 ? arrive_one(w, i, l, alone, 0, value)
-                                  : arrive_one(w, i, l, alone, 0, -i64{value});
+    const int kind = i.x & ~kRelaxed;
+    const u64 before = kind == 0   ? arrive_one(w, i, l, alone, value, 0)
+                       : kind == 1 ? arrive_one(w, i, l, alone, 1, value)
+                       : kind == 2 ? arrive_one(w, i, l, alone, 0, value)
+                                   : arrive_one(w, i, l, alone, 0, -i64{value});
     if (i.count != 0) w.destination<u64>(i.d)[l] = before;
   }
   if (mask != 0) w.release();
@@ -186,6 +205,7 @@ void prepare_arrive(Decoding& decoding) {
           : opcode.substr(0, 18) == "mbarrier.expect_tx"      ? 2
           : opcode.substr(0, 20) == "mbarrier.complete_tx"    ? 3
                                                               : 0;
+  if (decoding.has("relaxed")) ins.x |= kRelaxed;
 }
 
 // try_wait and test_wait: whether the phase of the parity (or state) is over. try_wait may fail for no
@@ -236,7 +256,10 @@ void wait(Warp& w, const Ins& i, u32 mask) {
   if (passed == w.everyone()) w.met = std::max(w.met, known);
   w.failures = 0;
   w.set_predicate(i.d, mask, passed);
-  if (passed != mask) w.yield();
+  if (passed == mask) return;
+  // A loop around test_wait: others go first, and copies that come late.
+  w.polling = true;
+  w.yield();
 }
 void prepare_wait(Decoding& decoding) {
   Ins& ins = decoding.ins;
@@ -271,7 +294,12 @@ void init_fence(Warp& w, const Ins&, u32 mask) {
   cluster.init_fenced[w.agent] = std::max(cluster.init_fenced[w.agent], w.clock[w.agent]);
   w.release();
 }
-void fence(Warp&, const Ins&, u32) {}
+void other_proxy_fence(Warp&, const Ins&, u32) {}
+void fence(Warp& w, const Ins&, u32 mask) {
+  if (mask == 0 || !ordering(w)) return;
+  w.copy_clock(w.fence_clock, w.cta->cluster->clock_width);
+  w.release();
+}
 
 // ---- the cluster's addresses
 template <class T>
@@ -309,8 +337,11 @@ const Opcode kRows[] = {
      kOpAligned | kOpEarly},
     {"(bar|barrier).cta?.red.and.aligned?.pred", "pss?q", kBar, reduce<Vote::all>, prepare_sync, kOpAligned},
     {"(bar|barrier).cta?.red.or.aligned?.pred", "pss?q", kBar, reduce<Vote::any>, prepare_sync, kOpAligned},
-    {"barrier.cluster.arrive.(release|relaxed)?.aligned?", "", kBar, cluster_arrive, nullptr, kOpAligned},
-    {"barrier.cluster.wait.acquire?.aligned?", "", kBar, cluster_wait, nullptr, kOpAligned},
+    {"barrier.cluster.arrive.(release|relaxed)?.aligned", "", kBar, cluster_arrive, prepare_cluster_arrive,
+     kOpAligned},
+    {"barrier.cluster.arrive.(release|relaxed)?", "", kBar, cluster_arrive, prepare_cluster_arrive},
+    {"barrier.cluster.wait.acquire?.aligned", "", kBar, cluster_wait, nullptr, kOpAligned},
+    {"barrier.cluster.wait.acquire?", "", kBar, cluster_wait},
     {"mbarrier.init.(shared|shared::cta)?.b64", "ms", kBar, init},
     {"mbarrier.inval.(shared|shared::cta)?.b64", "m", kBar, invalidate},
     {"mbarrier.arrive.(release|relaxed)?.(cta|cluster)?.(shared|shared::cta|shared::cluster)?.b64", "o**?",
@@ -327,9 +358,9 @@ const Opcode kRows[] = {
      "p***?", kBar, wait, prepare_wait},
     {"mbarrier.pending_count.b64", "dS", kBar, pending_count},
     {"fence.proxy.async.(shared|shared::cta|shared::cluster)?", "", kBar, proxy_fence},
-    {"fence.proxy.async.global", "", kBar,
-     fence},  // who writes global memory with which proxy is not watched
-    {"fence.proxy.(alias|generic|tensormap)", "", kBar, fence},
+    // Who writes global memory with which proxy is not watched.
+    {"fence.proxy.async.global", "", kBar, other_proxy_fence},
+    {"fence.proxy.(alias|generic|tensormap)", "", kBar, other_proxy_fence},
     {"fence.mbarrier_init.release.cluster", "", kBar, init_fence},
     {"fence.(sc|acq_rel|acquire|release)?.(cta|cluster|gpu|sys)", "", kBar, fence},
     {"membar.(cta|gl|sys)", "", kBar, fence},

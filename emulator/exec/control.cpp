@@ -81,6 +81,7 @@ void leave(Warp& w, const Ins& i, u32 mask) {
   if (mask == 0) return;
   w.exited |= mask;
   w.active &= ~mask;
+  settle_cluster_barrier(*w.cta->cluster);
   if (w.active != 0) return;
   if (resume(w)) return;
   if (checking(w) && w.cta->cluster->queue.has_store_of(w.agent)) {

@@ -4,16 +4,33 @@
 namespace flashjit::emulator::portable {
 namespace {
 
-// Members of each lane's group: masks may differ between groups of lanes that meet at the same instruction.
-u32 members_of(const Warp& w, const Ins& i, int source, u32 mask) {
-  return mask == 0 ? 0 : w.source<u32>(i.s[source])[std::countr_zero(mask)];
+// Calls visit(lanes) for each group of lanes that take part together. Lanes that meet at an instruction with
+// different member masks are groups of their own.
+template <class Visit>
+void for_each_group(Warp& w, const Ins& i, int source, u32 mask, const char* what, Visit visit) {
+  const u32* members = w.source<u32>(i.s[source]);
+  const bool is_constant = (i.s[source] & 1) != 0;
+  for (u32 rest = mask; rest != 0;) {
+    const u32 named = members[std::countr_zero(rest)];
+    u32 group = rest;
+    for (u32 m = is_constant ? 0 : rest; m != 0; m &= m - 1) {
+      if (members[std::countr_zero(m)] != named) group &= ~(1u << std::countr_zero(m));
+    }
+    if (checking(w)) check_members(w, i, group, named, what);
+    visit(group);
+    rest &= ~group;
+  }
 }
 
 enum ShuffleMode : u8 { kIndex, kButterfly, kUp, kDown };
 
 void shuffle(Warp& w, const Ins& i, u32 mask) {
   if (mask == 0) return;
-  if (checking(w)) check_members(w, i, mask, members_of(w, i, 3, mask), "shfl.sync");
+  u32 peers[kLanes];  // of each lane's group
+  for_each_group(w, i, 3, mask, "shfl.sync", [&](u32 group) {
+    if (group == mask) std::fill_n(peers, kLanes, mask);
+    for (u32 m = group == mask ? 0 : group; m != 0; m &= m - 1) peers[std::countr_zero(m)] = group;
+  });
   const u32* a = w.source<u32>(i.s[0]);
   const u32* b = w.source<u32>(i.s[1]);
   const u32* c = w.source<u32>(i.s[2]);
@@ -47,7 +64,7 @@ void shuffle(Warp& w, const Ins& i, u32 mask) {
     if (!inside) from = l;
     in_range |= static_cast<u32>(inside) << l;
     result[l] = a[from & 31];
-    if (checking(w) && (mask >> l & 1) != 0 && (mask >> (from & 31) & 1) == 0) {
+    if (checking(w) && (mask >> l & 1) != 0 && (peers[l] >> (from & 31) & 1) == 0) {
       finding(w, i, FindingKind::divergence, mask,
               fmt::format("shfl.sync: lane {} reads lane {}, which does not take part", l, from & 31));
     }
@@ -68,20 +85,20 @@ void prepare_shuffle(Decoding& decoding) {
 }
 
 void vote_any(Warp& w, const Ins& i, u32 mask) {
-  if (mask == 0) return;
-  if (checking(w)) check_members(w, i, mask, members_of(w, i, 1, mask), "vote.sync");
-  w.set_predicate(i.d, mask, (predicate_of(w, i, 0) & mask) != 0 ? kFull : 0);
+  for_each_group(w, i, 1, mask, "vote.sync", [&](u32 group) {
+    w.set_predicate(i.d, group, (predicate_of(w, i, 0) & group) != 0 ? kFull : 0);
+  });
 }
 void vote_all(Warp& w, const Ins& i, u32 mask) {
-  if (mask == 0) return;
-  if (checking(w)) check_members(w, i, mask, members_of(w, i, 1, mask), "vote.sync");
-  w.set_predicate(i.d, mask, (predicate_of(w, i, 0) & mask) == mask ? kFull : 0);
+  for_each_group(w, i, 1, mask, "vote.sync", [&](u32 group) {
+    w.set_predicate(i.d, group, (predicate_of(w, i, 0) & group) == group ? kFull : 0);
+  });
 }
 void vote_uniform(Warp& w, const Ins& i, u32 mask) {
-  if (mask == 0) return;
-  if (checking(w)) check_members(w, i, mask, members_of(w, i, 1, mask), "vote.sync");
-  const u32 votes = predicate_of(w, i, 0) & mask;
-  w.set_predicate(i.d, mask, votes == mask || votes == 0 ? kFull : 0);
+  for_each_group(w, i, 1, mask, "vote.sync", [&](u32 group) {
+    const u32 votes = predicate_of(w, i, 0) & group;
+    w.set_predicate(i.d, group, votes == group || votes == 0 ? kFull : 0);
+  });
 }
 template <class F>
 void give(Warp& w, const Ins& i, u32 mask, F value) {
@@ -89,10 +106,10 @@ void give(Warp& w, const Ins& i, u32 mask, F value) {
   for (u32 m = mask; m != 0; m &= m - 1) d[std::countr_zero(m)] = value(std::countr_zero(m));
 }
 void vote_ballot(Warp& w, const Ins& i, u32 mask) {
-  if (mask == 0) return;
-  if (checking(w)) check_members(w, i, mask, members_of(w, i, 1, mask), "vote.sync");
-  const u32 votes = predicate_of(w, i, 0) & mask;
-  give(w, i, mask, [votes](int) { return votes; });
+  for_each_group(w, i, 1, mask, "vote.sync", [&](u32 group) {
+    const u32 votes = predicate_of(w, i, 0) & group;
+    give(w, i, group, [votes](int) { return votes; });
+  });
 }
 void active_mask(Warp& w, const Ins& i, u32 mask) {
   give(w, i, mask, [mask](int) { return mask; });
@@ -100,35 +117,36 @@ void active_mask(Warp& w, const Ins& i, u32 mask) {
 
 template <class T>
 void match_any(Warp& w, const Ins& i, u32 mask) {
-  if (checking(w)) check_members(w, i, mask, members_of(w, i, 1, mask), "match.sync");
   const T* a = w.source<T>(i.s[0]);
   u32 same[kLanes] = {};
-  for (u32 m = mask; m != 0; m &= m - 1) {
-    const int l = std::countr_zero(m);
-    for (u32 n = mask; n != 0; n &= n - 1)
-      same[l] |= a[std::countr_zero(n)] == a[l] ? 1u << std::countr_zero(n) : 0;
-  }
+  for_each_group(w, i, 1, mask, "match.sync", [&](u32 group) {
+    for (u32 m = group; m != 0; m &= m - 1) {
+      const int l = std::countr_zero(m);
+      for (u32 n = group; n != 0; n &= n - 1)
+        same[l] |= a[std::countr_zero(n)] == a[l] ? 1u << std::countr_zero(n) : 0;
+    }
+  });
   give(w, i, mask, [&](int l) { return same[l]; });
 }
 template <class T>
 void match_all(Warp& w, const Ins& i, u32 mask) {
-  if (mask == 0) return;
-  if (checking(w)) check_members(w, i, mask, members_of(w, i, 1, mask), "match.sync");
   const T* a = w.source<T>(i.s[0]);
-  bool all = true;
-  for (u32 m = mask; m != 0; m &= m - 1) all &= a[std::countr_zero(m)] == a[std::countr_zero(mask)];
-  give(w, i, mask, [&](int) { return all ? mask : 0; });
-  if (i.pair != 0) w.set_predicate(i.pair, mask, all ? kFull : 0);
+  for_each_group(w, i, 1, mask, "match.sync", [&](u32 group) {
+    bool all = true;
+    for (u32 m = group; m != 0; m &= m - 1) all &= a[std::countr_zero(m)] == a[std::countr_zero(group)];
+    give(w, i, group, [&](int) { return all ? group : 0; });
+    if (i.pair != 0) w.set_predicate(i.pair, group, all ? kFull : 0);
+  });
 }
 
 template <class T, class F>
 void reduce(Warp& w, const Ins& i, u32 mask) {
-  if (mask == 0) return;
-  if (checking(w)) check_members(w, i, mask, members_of(w, i, 1, mask), "redux.sync");
   const T* a = w.source<T>(i.s[0]);
-  T sum = a[std::countr_zero(mask)];
-  for (u32 m = mask & (mask - 1); m != 0; m &= m - 1) sum = F{}(sum, a[std::countr_zero(m)]);
-  give(w, i, mask, [sum](int) { return static_cast<u32>(sum); });
+  for_each_group(w, i, 1, mask, "redux.sync", [&](u32 group) {
+    T sum = a[std::countr_zero(group)];
+    for (u32 m = group & (group - 1); m != 0; m &= m - 1) sum = F{}(sum, a[std::countr_zero(m)]);
+    give(w, i, group, [sum](int) { return static_cast<u32>(sum); });
+  });
 }
 struct Least {
   template <class T>
@@ -144,18 +162,18 @@ struct Most {
 };
 
 void elect(Warp& w, const Ins& i, u32 mask) {
-  if (mask == 0) return;
-  if (checking(w)) check_members(w, i, mask, members_of(w, i, 0, mask), "elect.sync");
-  const int leader = std::countr_zero(mask);
-  give(w, i, mask, [leader](int) { return static_cast<u32>(leader); });
-  w.set_predicate(i.pair, mask, 1u << leader);
+  for_each_group(w, i, 0, mask, "elect.sync", [&](u32 group) {
+    const int leader = std::countr_zero(group);
+    give(w, i, group, [leader](int) { return static_cast<u32>(leader); });
+    w.set_predicate(i.pair, group, 1u << leader);
+  });
 }
 
 void warp_barrier(Warp& w, const Ins& i, u32 mask) {
-  if (mask == 0) return;
-  if (checking(w)) check_members(w, i, mask, members_of(w, i, 0, mask), "bar.warp.sync");
-  // A lane alone meets nobody.
-  if ((mask & (mask - 1)) != 0 || mask == w.everyone()) w.meet();
+  for_each_group(w, i, 0, mask, "bar.warp.sync", [&](u32 group) {
+    // A lane alone meets nobody.
+    if ((group & (group - 1)) != 0 || group == w.everyone()) w.meet();
+  });
 }
 
 constexpr OpClass kShuffle = OpClass::shuffle;

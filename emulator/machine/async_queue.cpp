@@ -5,22 +5,6 @@
 #include "emulator/machine/machine.hpp"
 
 namespace flashjit::emulator {
-
-int size_of(Element element) {
-  switch (element) {
-    case Element::f16:
-    case Element::bf16:
-      return 2;
-    case Element::unsigned32:
-    case Element::signed32:
-    case Element::f32:
-    case Element::bits32:
-      return 4;
-    default:
-      return 8;
-  }
-}
-
 namespace {
 
 bool is_awaited(const Cluster& cluster, const CopyJob& job) {
@@ -77,10 +61,11 @@ bool AsyncQueue::advance(Cluster& cluster) {
   return true;
 }
 
-void AsyncQueue::wait_bulk(Cluster& cluster, u32 agent, int upto, bool read_only) {
+void AsyncQueue::wait_bulk(Cluster& cluster, const Warp& warp, u32 lanes, int kept, bool read_only) {
   for (std::size_t k = 0; k < jobs_.size();) {
     CopyJob& job = jobs_[k];
-    const bool due = job.barrier_cta == nullptr && job.agent == agent && job.group < upto;
+    const bool due = job.barrier_cta == nullptr && job.agent == warp.agent && (lanes >> job.lane & 1) != 0 &&
+                     job.group < warp.bulk_groups[job.lane] - kept;
     const bool may_write_later = read_only && job.kind == CopyJob::Kind::bulk_store;
     if (due && !may_write_later) {
       run(cluster, k);
@@ -96,13 +81,6 @@ bool AsyncQueue::has_store_of(u32 agent) const {
     if (job.barrier_cta == nullptr && job.agent == agent && job.read.empty()) return true;
   }
   return false;
-}
-
-const CopyJob* AsyncQueue::first_to(const Cta* cta) const {
-  for (const CopyJob& job : jobs_) {
-    if (job.barrier_cta != nullptr && (job.cta == cta || job.to_cta == cta)) return &job;
-  }
-  return nullptr;
 }
 
 void AsyncQueue::run(Cluster& cluster, std::size_t index) {

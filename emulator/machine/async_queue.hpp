@@ -18,7 +18,6 @@ struct Cluster;
 
 enum class Reduction : u8 { none, add, min, max, band, bor, bxor, inc, dec };
 enum class Element : u8 { unsigned32, signed32, unsigned64, signed64, f32, f64, f16, bf16, bits32, bits64 };
-int size_of(Element element);
 
 // A copy that TMA or the bulk engine does.
 struct CopyJob {
@@ -38,7 +37,7 @@ struct CopyJob {
   Cta* barrier_cta = nullptr;  // complete_tx goes here
   u32 barrier = 0;
   u16 multicast = 0;  // CTAs of the cluster by rank; 0: only `cta`
-  int group = 0;      // bulk group of stores
+  int group = 0;      // bulk group of stores, counted for each lane
   Reduction reduction = Reduction::none;
   Element element = Element::f32;
   std::vector<u32> clock;       // of the issuing warp
@@ -48,7 +47,7 @@ struct CopyJob {
 // The lanes of one cp.async.
 struct LaneCopies {
   const Ins* ins = nullptr;
-  u32 lanes = 0;
+  u32 lanes = 0;      // that have not waited for it
   u32 size = 0;       // 4, 8 or 16
   bool done = false;  // the data has moved already
   u32 to[kLanes];
@@ -56,10 +55,16 @@ struct LaneCopies {
   u8 bytes[kLanes];  // that are copied; the rest of size is zero
 };
 
-// A warp's cp.async: what is issued and in no group yet, and the groups.
+// What some lanes of a warp committed together.
+struct CopyGroup {
+  u32 lanes = 0;
+  std::vector<LaneCopies> copies;
+};
+
+// A warp's cp.async: what is issued and in no group yet, and the groups, oldest first.
 struct AsyncCopies {
   std::vector<LaneCopies> open;
-  std::deque<std::vector<LaneCopies>> groups;
+  std::deque<CopyGroup> groups;
 };
 
 class AsyncQueue {
@@ -73,13 +78,10 @@ class AsyncQueue {
   void step(Cluster& cluster);
   // Nobody can run: something must happen. False if nothing is left.
   bool advance(Cluster& cluster);
-  // cp.async.bulk.wait_group: runs the stores of the agent's groups before `upto`; with .read, bulk_stores
-  // may write later still.
-  void wait_bulk(Cluster& cluster, u32 agent, int upto, bool read_only);
+  // cp.async.bulk.wait_group: runs the stores of all groups of these lanes but each one's last `kept`; with
+  // .read, bulk_stores may write later still.
+  void wait_bulk(Cluster& cluster, const Warp& warp, u32 lanes, int kept, bool read_only);
   [[nodiscard]] bool has_store_of(u32 agent) const;
-  [[nodiscard]] const CopyJob* first_to(
-      const Cta* cta) const;  // a job that will write this CTA's shared memory
-  [[nodiscard]] bool empty() const { return jobs_.empty(); }
 
  private:
   void run(Cluster& cluster, std::size_t index);

@@ -118,28 +118,29 @@ u32 MbarrierClocks::acquire(const Cta& cta, u32 address, u32* clock, u32 agent) 
   return found->second.visible[agent];
 }
 
-void arrive_at_cluster(Warp& warp) {
+void arrive_at_cluster(Warp& warp, u32 lanes, const u32* told) {
   Cluster& cluster = *warp.cta->cluster;
-  ClusterBarrier& barrier = cluster.barrier;
-  barrier.arrived += static_cast<u32>(std::popcount(warp.active));
-  join(barrier.clock, warp.clock, cluster.clock_width);
+  warp.cluster_arrived |= lanes;
+  warp.cluster_owed |= lanes;
+  if (told != nullptr) join(cluster.barrier.clock, told, cluster.clock_width);
   warp.release();
-  warp.cluster_phase = barrier.phase;
   settle_cluster_barrier(cluster);
 }
 
 void settle_cluster_barrier(Cluster& cluster) {
-  ClusterBarrier& barrier = cluster.barrier;
-  u32 present = 0;
+  bool any = false;
   for (const Cta& cta : cluster.ctas) {
-    for (const Warp& warp : cta.warps) present += static_cast<u32>(std::popcount(warp.everyone()));
+    for (const Warp& warp : cta.warps) {
+      if ((warp.everyone() & ~warp.cluster_arrived) != 0) return;
+      any |= warp.cluster_arrived != 0;
+    }
   }
-  if (barrier.arrived == 0 || barrier.arrived < present) return;
-  barrier.arrived = 0;
-  ++barrier.phase;
+  if (!any) return;
+  ClusterBarrier& barrier = cluster.barrier;
   barrier.visible = barrier.clock;
   for (Cta& cta : cluster.ctas) {
     for (Warp& warp : cta.warps) {
+      warp.cluster_arrived = 0;
       if (warp.wait == Wait::cluster_barrier) {
         warp.wait = Wait::none;
         acquire(barrier.clock, warp.clock);

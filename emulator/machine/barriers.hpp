@@ -66,13 +66,13 @@ inline bool mbarrier_passed(const Mbarrier& barrier, u32 parity) {
   return barrier.phase != (parity & 1);
 }
 
+// The cluster's barrier; who has arrived stands in the warps.
 struct ClusterBarrier {
-  u32 arrived = 0;  // threads
-  u64 phase = 0;
   std::vector<u32> clock, visible;  // of who arrived; as it was when the last phase ended
 };
-void arrive_at_cluster(Warp& warp);
-// Threads of the cluster that have not exited; when one exits, the barrier may be complete.
+// `told`: the warp's clocks that its arrival makes known; null if none.
+void arrive_at_cluster(Warp& warp, u32 lanes, const u32* told);
+// Ends the phase if all threads that have not exited have arrived: to be asked when one arrives or exits.
 void settle_cluster_barrier(Cluster& cluster);
 
 }  // namespace flashjit::emulator

@@ -85,7 +85,7 @@ void ClusterRunner::wait_for_others(Warp& poller) {
   // On a busy machine whoever is waited for may not get to run at once.
   if (alone ? naps_ > 1000 : now - asleep_since_ > std::chrono::milliseconds(1500)) {
     stop(poller, program_.code[poller.pc], FindingKind::deadlock, poller.active,
-         "waits for a word of global memory that nobody writes");
+         "waits for a word of memory that nobody writes");
   }
   if (!alone) std::this_thread::sleep_for(std::chrono::microseconds(10) * std::min(naps_ + 1, 50u));
 }
@@ -170,8 +170,6 @@ bool ClusterRunner::may_go_on(Warp& warp) {
 void ClusterRunner::finished(Warp& warp) {
   --live_;
   --warp.cta->running;
-  for (std::vector<LaneCopies>& group : warp.copies.groups) group.clear();
-  if (launch_.cluster > 1) settle_cluster_barrier(cluster_);
 }
 
 }  // namespace flashjit::emulator

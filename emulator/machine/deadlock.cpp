@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <bit>
 #include <string>
 
 namespace flashjit::emulator {
@@ -11,6 +12,14 @@ namespace {
 u32 waiting_at(const Warp& warp) {
   const bool past = warp.wait == Wait::named_barrier || warp.wait == Wait::cluster_barrier;
   return past && warp.pc > 0 ? warp.pc - 1 : warp.pc;
+}
+
+int arrived_at(const Cluster& cluster) {
+  int threads = 0;
+  for (const Cta& cta : cluster.ctas) {
+    for (const Warp& warp : cta.warps) threads += std::popcount(warp.cluster_arrived);
+  }
+  return threads;
 }
 
 std::string describe(const Cta& cta, const Warp& warp) {
@@ -35,7 +44,7 @@ std::string describe(const Cta& cta, const Warp& warp) {
       return fmt::format("for {} registers a thread: {} are its own, and the CTA's pool has {} in all",
                          warp.wanted_registers, warp.registers, cta.pool);
     case Wait::cluster_barrier:
-      return fmt::format("at the cluster's barrier, where {} threads arrived", cta.cluster->barrier.arrived);
+      return fmt::format("at the cluster's barrier, where {} threads arrived", arrived_at(*cta.cluster));
     default:
       return "for nothing";
   }

@@ -124,11 +124,4 @@ void GlobalMemory::check_host(const void* pointer, std::size_t bytes, bool write
   if (writes) allocation->mark(address, bytes);
 }
 
-std::size_t GlobalMemory::live_bytes() const {
-  std::lock_guard lock(mutex_);
-  std::size_t sum = 0;
-  for (const auto& allocation : sorted_) sum += allocation->freed ? 0 : allocation->end - allocation->begin;
-  return sum;
-}
-
 }  // namespace flashjit::emulator

@@ -46,8 +46,6 @@ class GlobalMemory {
   // "16 bytes at 0x7f… : 4 bytes past the end of an allocation of 1024 bytes".
   [[nodiscard]] std::string explain(u64 address, u64 bytes) const;
 
-  [[nodiscard]] std::size_t live_bytes() const;
-
  private:
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<Allocation>> sorted_;  // by begin

@@ -96,16 +96,18 @@ struct Warp {
   u32 wanted_registers = 0;  // that it waits for
   u32 impatience = 0;        // times in a row that its try_wait fails before it waits in earnest
   u32 failures = 0;          // so far
-  u64 cluster_phase = 0;     // of the cluster barrier that it arrived at
+  u32 cluster_arrived = 0;   // lanes that are at the cluster's barrier in its open phase
+  u32 cluster_owed = 0;      // lanes that arrived there and have not waited since
   u64 instructions = 0;
 
   AsyncCopies copies;                                // cp.async
-  int bulk_group = 0;                                // cp.async.bulk groups committed
+  int bulk_groups[kLanes] = {};                      // cp.async.bulk groups that each lane has committed
   std::deque<std::vector<MatrixJob>> matrix_groups;  // committed, not yet waited for
   u64 matrix_committed = 0, matrix_done = 0, matrix_waited = 0, matrix_target = 0;  // groups
   std::vector<u16> in_flight;                        // by row / 128: how many wgmma under way own the row
   std::vector<MatrixJob> matrix_open;                // issued, not yet committed
   std::vector<std::vector<MatrixJob>> matrix_spare;  // empty ones, to be filled again
+  std::vector<u32> fence_clock;                      // its clocks at its last fence; empty before
   std::vector<std::byte> local;                      // local memory, lane after lane
   float* fragment = nullptr;                         // A of the last mma as floats: [16][2][32]
 

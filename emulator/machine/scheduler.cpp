@@ -1,10 +1,14 @@
 // Runs a launch: clusters are handed to threads.
+#include <fmt/format.h>
+
 #include <atomic>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "emulator/machine/cluster_runner.hpp"
+#include "flashjit/error.hpp"
 
 namespace flashjit::emulator {
 
@@ -44,7 +48,19 @@ void run_launch(LaunchContext& launch, u32 threads, Counters* profile,
   const u64 wanted = std::min<u64>(std::max<u32>(threads, 1), clusters);
   launch.at_work = static_cast<u32>(wanted);
   std::vector<std::thread> others;
-  for (u64 k = 1; k < wanted; ++k) others.emplace_back(work);
+  others.reserve(wanted - 1);
+  try {
+    for (u64 k = 1; k < wanted; ++k) others.emplace_back(work);
+  } catch (const std::system_error& failure) {
+    // Fewer would do for some launches, but not where clusters wait for each other.
+    std::lock_guard lock(mutex);
+    launch.stopped = true;
+    error = std::make_exception_ptr(
+        Error(ErrorCode::io,
+              fmt::format("can't start thread {} of {} of the emulator: {}", others.size() + 2, wanted,
+                          failure.what()),
+              "fewer threads will do (flashjit check --threads), or a higher limit (ulimit -u)"));
+  }
   work();
   for (std::thread& thread : others) thread.join();
   if (error) std::rethrow_exception(error);

@@ -4,6 +4,7 @@
 // with the bug, lines that begin with '+' only in the mended one. The first line says which kind is to be
 // found, the second the launch.
 #include <doctest/doctest.h>
+#include <pthread.h>
 
 #include <filesystem>
 #include <fstream>
@@ -160,4 +161,17 @@ TEST_CASE("checks can be turned down: no races, or nothing but what keeps the ho
   CHECK_NOTHROW(bench.run(kernel_text(race.wrong), {1}, 1));
   bench.device().set_checks(Checks::off);
   CHECK_NOTHROW(bench.run(kernel_text(race.wrong), {1}, 1));
+}
+
+TEST_CASE("a thread that cannot be started is an error, and no more") {
+  Bench bench({.grid = 2});
+  const std::string text = kernel_text("");
+  pthread_attr_t usual, huge;
+  REQUIRE(pthread_getattr_default_np(&usual) == 0);
+  REQUIRE(pthread_attr_init(&huge) == 0);
+  REQUIRE(pthread_attr_setstacksize(&huge, std::size_t{1} << 50) == 0);
+  REQUIRE(pthread_setattr_default_np(&huge) == 0);
+  CHECK_THROWS_WITH_AS(bench.run(text, {0}, 1), doctest::Contains("can't start thread 2 of 2"), Error);
+  REQUIRE(pthread_setattr_default_np(&usual) == 0);
+  CHECK_NOTHROW(bench.run(text, {0}, 1));
 }

@@ -195,6 +195,33 @@ TEST_CASE("shuffles: every mode, segments and the predicate of what was in range
   }
 }
 
+TEST_CASE("halves of a warp, each with a member mask of its own, meet at one instruction") {
+  const std::string body = R"(
+setp.lt.u32 %p1, %r30, 16;
+selp.b32 %r1, 0x0000ffff, 0xffff0000, %p1;
+add.s32 %r2, %r30, 100;
+shfl.sync.bfly.b32 %r10, %r2, 1, 0x1f, %r1;
+setp.eq.u32 %p2, %r30, 5;
+vote.sync.any.pred %p3, %p2, %r1;
+vote.sync.ballot.b32 %r11, %p1, %r1;
+redux.sync.max.u32 %r12, %r30, %r1;
+bar.warp.sync %r1;
+selp.b32 %r13, 1, 0, %p3;
+mul.wide.u32 %d1, %r30, 16;
+add.s64 %d1, %d31, %d1;
+st.global.v4.u32 [%d1], {%r10, %r11, %r12, %r13};
+)";
+  Bench bench;
+  const std::vector<std::uint32_t> out = bench.run(kernel_text(body), {0}, 128);
+  for (std::size_t lane = 0; lane < 32; ++lane) {
+    const bool low = lane < 16;
+    CHECK(out[4 * lane] == (lane ^ 1) + 100);
+    CHECK(out[4 * lane + 1] == (low ? 0xffff : 0));
+    CHECK(out[4 * lane + 2] == (low ? 15 : 31));
+    CHECK(out[4 * lane + 3] == (low ? 1 : 0));
+  }
+}
+
 TEST_CASE("lanes that diverge in nested branches and loops of different length meet again") {
   // r10 = sum of 1..lane, computed by a loop of `lane` rounds with a branch inside; then a shuffle needs
   // everybody.

@@ -74,6 +74,62 @@ barrier.cluster.wait.aligned;
   }
 }
 
+TEST_CASE("a cluster's barrier waits for all threads that have not exited, however they arrive") {
+  // Of each CTA, warp 0 arrives and exits, warp 1 exits but for lanes that arrive apart from each other and
+  // wait together, and warp 2 is late.
+  const std::string body = R"(
+shl.b32 %r1, %r27, 2;
+add.s32 %r1, %r29, %r1;
+mov.u32 %r2, %cluster_ctarank;
+xor.b32 %r3, %r2, 1;
+mapa.shared::cluster.u32 %r3, %r1, %r3;
+setp.eq.s32 %p1, %r28, 1;
+setp.eq.s32 %p2, %r28, 2;
+@%p2 bra LATE;
+@%p1 bra APART;
+barrier.cluster.arrive;
+exit;
+APART:
+setp.ge.u32 %p3, %r27, 24;
+@%p3 exit;
+setp.lt.u32 %p4, %r27, 8;
+@%p4 bra FIRST;
+barrier.cluster.arrive.release;
+bra TOGETHER;
+FIRST:
+barrier.cluster.arrive.release;
+TOGETHER:
+barrier.cluster.wait.acquire;
+ld.shared::cluster.u32 %r4, [%r3];
+mad.lo.s32 %r5, %r2, 32, %r27;
+mul.wide.u32 %d1, %r5, 4;
+add.s64 %d1, %d31, %d1;
+st.global.u32 [%d1], %r4;
+bra LAST;
+LATE:
+mov.b32 %r6, 0;
+LOOP: add.s32 %r6, %r6, 1;
+setp.lt.s32 %p5, %r6, 3000;
+@%p5 bra LOOP;
+mad.lo.s32 %r7, %r2, 100, %r27;
+st.shared.u32 [%r1], %r7;
+barrier.cluster.arrive;
+barrier.cluster.wait;
+LAST:
+barrier.cluster.arrive;
+barrier.cluster.wait;
+)";
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+    CAPTURE(seed);
+    Bench bench({.grid = 2, .threads = 96, .shared = 1024, .cluster = 2, .seed = seed});
+    const std::vector<std::uint32_t> out = bench.run(kernel_text(body), {0}, 64);
+    for (std::uint32_t lane = 0; lane < 24; ++lane) {
+      CHECK(out[lane] == 100 + lane);
+      CHECK(out[32 + lane] == lane);
+    }
+  }
+}
+
 TEST_CASE("wgmma against a plain product: K-major and MN-major, A from shared memory and registers") {
   // A (64 x 16) and B (n 32 x k 16, or k 16 x n 64) lie as TMA would put them, 128-byte swizzle.
   constexpr std::size_t kTile = std::size_t{64} * 64;

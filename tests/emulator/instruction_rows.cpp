@@ -6,7 +6,7 @@ namespace flashjit::emulator::tests {
 namespace {
 
 constexpr std::uint64_t kNan = 0x7fc00000, kInf = 0x7f800000, kOne = 0x3f800000, kTiny = 0x00000001,
-                        kMinusZero = 0x80000000;
+                        kMinusZero = 0x80000000, kNan64 = 0x7ff8000000000000;
 constexpr std::uint64_t f(float x) {
   return std::bit_cast<std::uint32_t>(x);
 }
@@ -152,6 +152,10 @@ const std::vector<InstructionRow>& instruction_rows() {
       {"setp.eq.ftz.f32 %p4, %f1, %f2;", kTiny, 0, 0, 1},
       {"testp.finite.f32 %p4, %f1;", kInf, 0, 0, 0},
       {"testp.subnormal.f32 %p4, %f1;", kTiny, 0, 0, 1},
+      {"testp.normal.f32 %p4, %f1;", kTiny, 0, 0, 0},
+      {"testp.normal.f32 %p4, %f1;", kOne, 0, 0, 1},
+      {"testp.normal.f32 %p4, %f1;", 0, 0, 0, 1},
+      {"testp.normal.f32 %p4, %f1;", kMinusZero, 0, 0, 1},
       {"add.f64 %q4, %q1, %q2;", d(1.5), d(2.25), 0, d(3.75)},
       {"fma.rn.f64 %q4, %q1, %q2, %q3;", d(3.0), d(5.0), d(1.0), d(16.0)},
       {"setp.lt.f64 %p4, %q1, %q2;", d(-1.0), d(1.0), 0, 1},
@@ -171,6 +175,16 @@ const std::vector<InstructionRow>& instruction_rows() {
       {"mul.bf16 %h4, %h1, %h2;", 0x4040, 0x4000, 0, 0x40c0},
       {"fma.rn.relu.f16 %h4, %h1, %h2, %h3;", 0xbc00, 0x3c00, 0, 0},
       {"setp.gt.f16 %p4, %h1, %h2;", 0x3c00, 0xbc00, 0, 1},
+      {"add.f16 %h4, %h1, %h2;", 0x0001, 0x0001, 0, 0x0002},
+      {"add.ftz.f16 %h4, %h1, %h2;", 0x0001, 0x0400, 0, 0x0400},
+      {"sub.ftz.f16x2 %r4, %r1, %r2;", 0x04018401, 0x04008400, 0, 0x00008000},
+      {"mul.ftz.f16x2 %r4, %r1, %r2;", 0x84000400, 0x38003c00, 0, 0x80000400},
+      {"fma.rn.ftz.f16 %h4, %h1, %h2, %h3;", 0x03ff, 0x4400, 0x3c00, 0x3c00},
+      {"max.ftz.f16 %h4, %h1, %h2;", 0x0001, 0x8001, 0, 0},
+      {"neg.ftz.f16x2 %r4, %r1;", 0x0001fc00, 0, 0, 0x80007c00},
+      {"abs.ftz.f16 %h4, %h1;", 0x8001, 0, 0, 0},
+      {"setp.gt.ftz.f16 %p4, %h1, %h2;", 0x0001, 0, 0, 0},
+      {"ex2.approx.ftz.bf16 %h4, %h1;", 0xc302, 0, 0, 0},
       // Conversions.
       {"cvt.rn.bf16x2.f32 %r4, %f1, %f2;", kOne, f(2.0f), 0, 0x3f804000},
       {"cvt.rn.f16x2.f32 %r4, %f1, %f2;", kOne, f(2.0f), 0, 0x3c004000},
@@ -187,6 +201,7 @@ const std::vector<InstructionRow>& instruction_rows() {
       {"cvt.rn.f16.f32 %h4, %f1;", f(0x1.8p-24f), 0, 0, 2},
       {"cvt.rp.f16.f32 %h4, %f1;", kTiny, 0, 0, 1},
       {"cvt.rm.f16.f32 %h4, %f1;", 0x80000001, 0, 0, 0x8001},
+      {"cvt.rp.ftz.f16.f32 %h4, %f1;", kTiny, 0, 0, 1},  // an H200's
       {"cvt.f32.f16 %f4, %h1;", 0x0001, 0, 0, f(0x1p-24f)},
       {"cvt.f32.f16 %f4, %h1;", 0xfc00, 0, 0, 0xff800000},
       {"cvt.f32.bf16 %f4, %h1;", 0xc000, 0, 0, f(-2.0f)},
@@ -199,6 +214,17 @@ const std::vector<InstructionRow>& instruction_rows() {
       {"cvt.rzi.s32.f32 %r4, %f1;", kNan, 0, 0, 0},
       {"cvt.rzi.s64.f32 %d4, %f1;", f(-1e10f), 0, 0, static_cast<std::uint64_t>(-10000000000ll)},
       {"cvt.rzi.s64.f32 %d4, %f1;", 0xfffffffc, 0, 0, 0x8000000000000000u},  // an H200's
+      {"cvt.rzi.s32.f64 %r4, %q1;", d(-2.9), 0, 0, 0xfffffffe},
+      {"cvt.rzi.s32.f64 %r4, %q1;", kNan64, 0, 0, 0x80000000},
+      {"cvt.rni.u32.f64 %r4, %q1;", kNan64, 0, 0, 0x80000000},
+      {"cvt.rzi.u16.f64 %h4, %q1;", kNan64, 0, 0, 0x8000},
+      {"cvt.rzi.u64.f64 %d4, %q1;", kNan64, 0, 0, 0x8000000000000000u},
+      {"cvt.rzi.u16.f32 %h4, %f1;", kNan, 0, 0, 0},
+      {"cvt.rn.bf16.s32 %h4, %r1;", 0x40400000, 0, 0, 0x4e80},
+      {"cvt.rn.bf16.s32 %h4, %r1;", 0x40400001, 0, 0, 0x4e81},
+      {"cvt.rn.bf16.s32 %h4, %r1;", 0xbfbfffff, 0, 0, 0xce81},
+      {"cvt.rn.bf16.u32 %h4, %r1;", 0x80800001, 0, 0, 0x4f01},
+      {"cvt.rn.f16.s32 %h4, %r1;", 0xffff0011, 0, 0, 0xfbff},
       {"cvt.rn.f32.s32 %f4, %r1;", 0xffffffff, 0, 0, f(-1.0f)},
       {"cvt.rn.f32.u32 %f4, %r1;", 0xffffffff, 0, 0, f(4294967296.0f)},
       {"cvt.rz.f32.u32 %f4, %r1;", 0xffffffff, 0, 0, f(4294967040.0f)},

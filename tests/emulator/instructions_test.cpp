@@ -83,6 +83,18 @@ TEST_CASE("text that is no PTX, or broken, is refused with its line") {
                        "the PTX has no kernel \"other\"; it has test", Error);
 }
 
+TEST_CASE("functions that only call each other, more often than can be pasted, are refused") {
+  std::string outer = ".func f8()\n{\n}\n";
+  for (int k = 7; k >= 0; --k) {
+    outer += fmt::format(".func f{}()\n{{\n", k);
+    for (int call = 0; call < 30; ++call) outer += fmt::format("call.uni f{}, ();\n", k + 1);
+    outer += "}\n";
+  }
+  Bench bench;
+  CHECK_THROWS_WITH_AS(bench.run(kernel_text("call.uni f0, ();", "sm_90a", outer), {0}, 1),
+                       "the kernel is too large", Error);
+}
+
 TEST_CASE("PTX of another version, or for another arch, is refused in words") {
   Bench bench;
   const auto load = [&](const std::string& text, const std::string& arch) {

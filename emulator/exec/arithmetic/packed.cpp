@@ -8,6 +8,8 @@ namespace flashjit::emulator::portable {
 namespace {
 
 struct Half {
+  static constexpr u32 kExponent = 0x7c00;
+  static u32 source(u32 bits) { return bits; }
   static float widen(u32 bits) { return float_of_half(bits); }
   static u32 narrow(float x) { return half_of_float(x); }
   static u32 narrow_fma(float a, float b, float c) {
@@ -24,11 +26,21 @@ struct Half {
   }
 };
 struct Brain {
+  static constexpr u32 kExponent = 0x7f80;
+  static u32 source(u32 bits) { return bits; }
   static float widen(u32 bits) { return float_of_bf16(bits); }
   static u32 narrow(float x) { return bf16_of_float(x); }
   static u32 narrow_fma(float a, float b, float c) {
     return bf16_of_float(Half::to_odd(static_cast<double>(a) * b, c));
   }
+};
+// .ftz: a source or result that is subnormal is the zero of its sign.
+template <class T>
+struct Flushed {
+  static u32 source(u32 bits) { return (bits & T::kExponent) == 0 ? bits & 0x8000 : bits; }
+  static float widen(u32 bits) { return T::widen(source(bits)); }
+  static u32 narrow(float x) { return source(T::narrow(x)); }
+  static u32 narrow_fma(float a, float b, float c) { return source(T::narrow_fma(a, b, c)); }
 };
 
 struct PAdd {
@@ -80,13 +92,17 @@ struct PackedFma {
     return Pair ? one(a, b, c) | one(a >> 16, b >> 16, c >> 16) << 16 : one(a, b, c);
   }
 };
-template <u32 Bits>
 struct FlipSign {
-  u32 operator()(u32 a) const { return a ^ Bits; }
+  u32 operator()(u32 a) const { return a ^ 0x8000; }
 };
-template <u32 Bits>
 struct ClearSign {
-  u32 operator()(u32 a) const { return a & ~Bits; }
+  u32 operator()(u32 a) const { return a & 0x7fff; }
+};
+// Of the bits alone, so that a NaN stays the one it was.
+template <class T, bool Pair, class F>
+struct PackedSign {
+  static u32 one(u32 a) { return F{}(T::source(a & 0xffff)); }
+  u32 operator()(u32 a) const { return Pair ? one(a) | one(a >> 16) << 16 : one(a); }
 };
 
 inline bool half_compare(float a, float b, u8 how) {
@@ -139,9 +155,12 @@ void set_half_compare(Warp& w, const Ins& i, u32 mask) {
 template <class Pick>
 Handler by_type(const Decoding& decoding, Pick pick) {
   const bool pair = decoding.has("f16x2") || decoding.has("bf16x2");
-  if (decoding.has("bf16") || decoding.has("bf16x2"))
-    return pair ? pick.template operator()<Brain, true>() : pick.template operator()<Brain, false>();
-  return pair ? pick.template operator()<Half, true>() : pick.template operator()<Half, false>();
+  auto of = [&]<class T>(T) {
+    return pair ? pick.template operator()<T, true>() : pick.template operator()<T, false>();
+  };
+  const bool flushes = decoding.has("ftz");
+  if (decoding.has("bf16") || decoding.has("bf16x2")) return flushes ? of(Flushed<Brain>{}) : of(Brain{});
+  return flushes ? of(Flushed<Half>{}) : of(Half{});
 }
 template <class F>
 void prepare_unary(Decoding& decoding) {
@@ -159,11 +178,10 @@ void prepare_fma(Decoding& decoding) {
     return scalar3<u32, u32, u32, u32, PackedFma<T, Pair, Relu>>;
   });
 }
-template <template <u32> class Sign>
+template <class F>
 void prepare_sign(Decoding& decoding) {
-  decoding.ins.run = by_type(decoding, []<class T, bool Pair>() -> Handler {
-    return scalar1<u32, u32, Sign<Pair ? 0x80008000u : 0x8000u>>;
-  });
+  decoding.ins.run = by_type(
+      decoding, []<class T, bool Pair>() -> Handler { return scalar1<u32, u32, PackedSign<T, Pair, F>>; });
 }
 void prepare_half_compare(Decoding& decoding) {
   static constexpr std::string_view kNames[] = {"eq",  "ne",  "lt",  "le",  "gt",  "ge",  "equ",

@@ -43,7 +43,7 @@ void issue(Warp& w, const Ins& i, u32 mask) {
       job.barrier_cta = &cta_of(w, i, barrier);
       job.barrier = barrier;
     } else {
-      job.group = w.bulk_group;
+      job.group = w.bulk_groups[l];
     }
     if ((i.z & 256) != 0) {
       job.multicast = static_cast<u16>(value(kMask));
@@ -96,13 +96,13 @@ void issue(Warp& w, const Ins& i, u32 mask) {
 }
 
 void bulk_commit(Warp& w, const Ins&, u32 mask) {
-  if (mask != 0) ++w.bulk_group;
+  for (u32 m = mask; m != 0; m &= m - 1) ++w.bulk_groups[std::countr_zero(m)];
 }
 template <bool kReadOnly>
 void bulk_wait(Warp& w, const Ins& i, u32 mask) {
   if (mask == 0) return;
   Cluster& cluster = *w.cta->cluster;
-  cluster.queue.wait_bulk(cluster, w.agent, w.bulk_group - static_cast<int>(i.imm), kReadOnly);
+  cluster.queue.wait_bulk(cluster, w, mask, static_cast<int>(i.imm), kReadOnly);
 }
 
 void prepare_bulk_wait(Decoding& decoding) {

@@ -4,12 +4,9 @@
 namespace flashjit::emulator::portable {
 namespace {
 
-// Moves the data, and makes it visible to the warp.
-void copy_lanes(Warp& warp, LaneCopies& copies) {
-  if (copies.done) return;
-  copies.done = true;
+void move_data(Warp& warp, const LaneCopies& copies, u32 lanes) {
   ++warp.cta->matrix_epoch;
-  for (u32 m = copies.lanes; m != 0; m &= m - 1) {
+  for (u32 m = lanes; m != 0; m &= m - 1) {
     const int l = __builtin_ctz(m);
     std::byte* to = warp.cta->shared + copies.to[l];
     if (copies.bytes[l] == 16) {
@@ -21,9 +18,14 @@ void copy_lanes(Warp& warp, LaneCopies& copies) {
   }
 }
 
-void finish_lanes(Warp& warp, const LaneCopies& copies) {
+// These lanes have waited: the data has moved, and is visible to the warp.
+void finish_lanes(Warp& warp, LaneCopies& copies, u32 lanes) {
+  lanes &= copies.lanes;
+  if (lanes == 0) return;
+  copies.lanes &= ~lanes;
+  if (!copies.done) move_data(warp, copies, lanes);
   if (!checking(warp)) return;
-  for (u32 m = copies.lanes; m != 0; m &= m - 1) {
+  for (u32 m = lanes; m != 0; m &= m - 1) {
     const int l = __builtin_ctz(m);
     warp.cta->state.finish_write(warp.as_agent(l), Access::generic, copies.to[l], copies.size);
   }
@@ -61,8 +63,10 @@ void copy(Warp& w, const Ins& i, u32 mask) {
   Cluster& cluster = *w.cta->cluster;
   const AsyncQueue::Policy policy = cluster.queue.policy();
   if (policy == AsyncQueue::Policy::early ||
-      (policy != AsyncQueue::Policy::late && (cluster.random() & 1) != 0))
-    copy_lanes(w, job);
+      (policy != AsyncQueue::Policy::late && (cluster.random() & 1) != 0)) {
+    move_data(w, job, mask);
+    job.done = true;
+  }
   if (counting(w)) {
     u64 moved = 0;
     for (u32 m = mask; m != 0; m &= m - 1) moved += job.bytes[std::countr_zero(m)];
@@ -100,24 +104,44 @@ void prepare_copy(Decoding& decoding) {
 
 void commit(Warp& w, const Ins&, u32 mask) {
   if (mask == 0) return;
-  w.copies.groups.push_back(std::move(w.copies.open));
-  w.copies.open.clear();
-}
-void finish_group(Warp& w) {
-  for (LaneCopies& job : w.copies.groups.front()) {
-    copy_lanes(w, job);
-    finish_lanes(w, job);
+  CopyGroup& group = w.copies.groups.emplace_back();
+  group.lanes = mask;
+  group.copies.swap(w.copies.open);
+  for (LaneCopies& job : group.copies) {
+    if ((job.lanes & ~mask) == 0) continue;
+    // The other lanes' part stays open.
+    w.copies.open.push_back(job);
+    w.copies.open.back().lanes &= ~mask;
+    job.lanes &= mask;
   }
-  w.copies.groups.pop_front();
+}
+// Each of the lanes waits for all its groups but the last `kept`.
+void wait_for_lanes(Warp& w, u32 mask, i64 kept) {
+  std::deque<CopyGroup>& groups = w.copies.groups;
+  i64 left[kLanes] = {};  // groups of each lane, from the one that is looked at on
+  for (const CopyGroup& group : groups) {
+    for (u32 m = group.lanes & mask; m != 0; m &= m - 1) ++left[std::countr_zero(m)];
+  }
+  for (CopyGroup& group : groups) {
+    u32 due = 0;
+    for (u32 m = group.lanes & mask; m != 0; m &= m - 1) {
+      const int l = std::countr_zero(m);
+      if (left[l]-- > kept) due |= 1u << l;
+    }
+    for (LaneCopies& job : group.copies) finish_lanes(w, job, due);
+  }
+  // The oldest ones that nobody needs any more: a lane that does not wait may have a part in them, but no
+  // copy.
+  const auto is_needed = [&](const LaneCopies& job) { return (job.lanes & w.everyone()) != 0; };
+  while (!groups.empty() && std::ranges::none_of(groups.front().copies, is_needed)) groups.pop_front();
 }
 void wait_group(Warp& w, const Ins& i, u32 mask) {
-  if (mask == 0) return;
-  while (static_cast<i64>(w.copies.groups.size()) > i.imm) finish_group(w);
+  if (mask != 0) wait_for_lanes(w, mask, i.imm);
 }
 void wait_all(Warp& w, const Ins& i, u32 mask) {
   if (mask == 0) return;
   commit(w, i, mask);
-  while (!w.copies.groups.empty()) finish_group(w);
+  wait_for_lanes(w, mask, 0);
 }
 void prepare_group(Decoding& decoding) {
   decoding.ins.imm = decoding.operands() == 0 ? 0 : decoding.immediate(0);
