@@ -14,11 +14,13 @@
 #include "cache/pack.hpp"
 #include "flashjit/error.hpp"
 #include "tests/cache/scratch.hpp"
+#include "tests/support/contains.hpp"
 
 namespace flashjit::cache {
 namespace {
 
 namespace fs = std::filesystem;
+using test::contains;
 using testing::entry_path;
 using testing::numbered_entry;
 using testing::Scratch;
@@ -38,10 +40,6 @@ std::string refusal(ErrorCode code, const Call& call) {
   }
   FAIL("nothing was thrown");
   return {};
-}
-
-bool says(const std::string& message, const std::string& part) {
-  return message.find(part) != std::string::npos;
 }
 
 const MergeWisdom kNoWisdom = [](const fs::path&, std::string_view) {
@@ -86,8 +84,8 @@ TEST_CASE("show finds an entry by the start of its digest") {
   const Entry entry = numbered_entry(3);
   CHECK(load_entry(options, entry.key.digest()).sections == entry.sections);
   CHECK(load_entry(options, entry.key.digest().substr(0, 12)).key == entry.key);
-  CHECK(
-      says(refusal(ErrorCode::not_found, [&] { (void)load_entry(options, std::string(32, '0')); }), "0000"));
+  CHECK(contains(refusal(ErrorCode::not_found, [&] { (void)load_entry(options, std::string(32, '0')); }),
+                 "0000"));
   // 40 entries and 16 digits: some digit starts several.
   std::map<char, int> starts;
   for (const Row& row : list_entries(options)) ++starts[row.digest[0]];
@@ -100,7 +98,7 @@ TEST_CASE("show finds an entry by the start of its digest") {
     (void)refusal(ErrorCode::invalid_argument, [&] { (void)load_entry(options, bad); });
   }
   testing::spill(entry_path(scratch.path(), entry), "damaged");
-  CHECK(says(refusal(ErrorCode::io, [&] { (void)load_entry(options, entry.key.digest()); }), "damaged"));
+  CHECK(contains(refusal(ErrorCode::io, [&] { (void)load_entry(options, entry.key.digest()); }), "damaged"));
 }
 
 TEST_CASE("prune and clear remove entries and nothing else") {
@@ -180,7 +178,7 @@ TEST_CASE("a pack that can not even be begun leaves no file") {
       refusal(ErrorCode::io, [&] { (void)pack({.directory = scratch / "here"}, scratch / "never.pack"); });
   REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
   (void)std::signal(SIGXFSZ, on_limit);
-  CHECK(says(message, "never.pack"));
+  CHECK(contains(message, "never.pack"));
   CHECK(testing::names_in(scratch.path()) == std::vector<std::string>{"here"});
 }
 
@@ -196,7 +194,7 @@ TEST_CASE("every bit of a pack is guarded, and a bad pack unpacks nothing") {
     testing::spill(bad, bytes);
     const std::string message =
         refusal(ErrorCode::invalid_argument, [&] { (void)unpack(bad, there, kNoWisdom); });
-    CHECK(says(message, bad.string()));
+    CHECK(contains(message, bad.string()));
     CHECK(!fs::exists(there.directory));
   };
   for (std::size_t bit = 0; bit < good.size() * 8; ++bit) {

@@ -7,11 +7,13 @@
 #include "cache/store.hpp"
 #include "flashjit/error.hpp"
 #include "tests/cache/scratch.hpp"
+#include "tests/support/contains.hpp"
 
 namespace flashjit::cache {
 namespace {
 
 namespace fs = std::filesystem;
+using test::contains;
 using testing::numbered_entry;
 using testing::Scratch;
 using testing::WatchedStore;
@@ -35,10 +37,6 @@ std::string refusal_of(const fs::path& directory, Trust trust) {
   return refusal([&] { (void)open_store({.directory = directory, .trust = trust}); });
 }
 
-bool says(const std::string& message, const std::string& part) {
-  return message.find(part) != std::string::npos;
-}
-
 void set_mode(const fs::path& path, mode_t mode) {
   REQUIRE(::chmod(path.c_str(), mode) == 0);
 }
@@ -46,13 +44,13 @@ void set_mode(const fs::path& path, mode_t mode) {
 TEST_CASE("a directory is refused when others can write to it") {
   const Scratch scratch;
   set_mode(scratch.path(), 0777);
-  CHECK(says(refusal_of(scratch.path(), Trust::verify), "everybody"));
-  CHECK(says(refusal_of(scratch.path(), Trust::as_given), scratch.path().string()));
-  CHECK(says(refusal([&] { (void)open_store({.system_directory = scratch.path()}); }), "everybody"));
+  CHECK(contains(refusal_of(scratch.path(), Trust::verify), "everybody"));
+  CHECK(contains(refusal_of(scratch.path(), Trust::as_given), scratch.path().string()));
+  CHECK(contains(refusal([&] { (void)open_store({.system_directory = scratch.path()}); }), "everybody"));
   set_mode(scratch.path(), 01777);  // like /tmp: others may still plant an entry that is not there yet
-  CHECK(says(refusal_of(scratch.path(), Trust::as_given), "everybody"));
+  CHECK(contains(refusal_of(scratch.path(), Trust::as_given), "everybody"));
   set_mode(scratch.path(), 0770);
-  CHECK(says(refusal_of(scratch.path(), Trust::verify), "group"));
+  CHECK(contains(refusal_of(scratch.path(), Trust::verify), "group"));
   CHECK(refusal_of(scratch.path(), Trust::as_given).empty());
   set_mode(scratch.path(), 0755);
   CHECK(refusal_of(scratch.path(), Trust::verify).empty());
@@ -63,18 +61,18 @@ TEST_CASE("a default directory may not be a symbolic link, a named one may") {
   fs::create_directory(scratch / "target");
   set_mode(scratch / "target", 0700);
   fs::create_directory_symlink(scratch / "target", scratch / "link");
-  CHECK(says(refusal_of(scratch / "link", Trust::verify), "symbolic link"));
+  CHECK(contains(refusal_of(scratch / "link", Trust::verify), "symbolic link"));
   CHECK(refusal_of(scratch / "link", Trust::as_given).empty());
   fs::create_directory_symlink("loop", scratch / "loop");
-  CHECK(says(refusal_of(scratch / "loop", Trust::as_given), "loop"));
+  CHECK(contains(refusal_of(scratch / "loop", Trust::as_given), "loop"));
 }
 
 TEST_CASE("a file is no directory, and nothing can be made below one") {
   const Scratch scratch;
   testing::spill(scratch / "file", "text");
   for (const Trust trust : {Trust::verify, Trust::as_given}) {
-    CHECK(says(refusal_of(scratch / "file", trust), "file"));
-    CHECK(says(refusal_of(scratch / "file" / "below", trust), "file"));
+    CHECK(contains(refusal_of(scratch / "file", trust), "file"));
+    CHECK(contains(refusal_of(scratch / "file" / "below", trust), "file"));
   }
   CHECK(testing::slurp(scratch / "file") == "text");
 }
@@ -90,17 +88,17 @@ TEST_CASE("a default directory of somebody else's is refused, a named one is rea
   // A child without root's rights, whose cache is root's directory: it can read it and not write to it.
   const int code = testing::in_child([&] {
     if (::setuid(kNobody) != 0) return 50;
-    if (!says(refusal_of(scratch.path(), Trust::verify), "belongs to user 0")) return 1;
+    if (!contains(refusal_of(scratch.path(), Trust::verify), "belongs to user 0")) return 1;
     WatchedStore store(scratch.path(), Trust::as_given);
     if (store.store->get(numbered_entry(1).key).layer != "disk") return 2;
     for (std::uint64_t n = 2; n < 6; ++n) store.store->put(std::make_shared<const Entry>(numbered_entry(n)));
     if (store.store->get(numbered_entry(2).key).layer != "memory") return 3;
-    return store.warnings.size() == 1 && says(store.warnings[0], "Permission denied") ? 0 : 4;
+    return store.warnings.size() == 1 && contains(store.warnings[0], "Permission denied") ? 0 : 4;
   });
   CHECK(code == 0);
   // And root does not take its entries from a directory of nobody's.
   REQUIRE(::chown(scratch.path().c_str(), kNobody, kNobody) == 0);
-  CHECK(says(refusal_of(scratch.path(), Trust::verify), "belongs to user 65534"));
+  CHECK(contains(refusal_of(scratch.path(), Trust::verify), "belongs to user 65534"));
 }
 
 TEST_CASE("a directory that can not be made is a warning, and the store works in memory") {
@@ -171,8 +169,8 @@ TEST_CASE("where the cache is: the variable, then XDG, then home, else nowhere")
   }
   {
     const Variable relative("FLASHJIT_CACHE_DIR", "here");
-    CHECK(
-        says(refusal([] { (void)default_directory(); }, ErrorCode::invalid_argument), "FLASHJIT_CACHE_DIR"));
+    CHECK(contains(refusal([] { (void)default_directory(); }, ErrorCode::invalid_argument),
+                   "FLASHJIT_CACHE_DIR"));
   }
   const Variable homeless("HOME", std::nullopt);
   CHECK(default_directory().empty());
@@ -190,7 +188,8 @@ TEST_CASE("how large the cache may be") {
   for (const char* bad :
        {"", "M", "-1", "1.5G", "1GB", "1 G", "99999999999999999999", "17179869184G", "0x10"}) {
     CHECK_MESSAGE(
-        says(refusal([&] { (void)parse_size(bad, "--size"); }, ErrorCode::invalid_argument), "--size"), bad);
+        contains(refusal([&] { (void)parse_size(bad, "--size"); }, ErrorCode::invalid_argument), "--size"),
+        bad);
   }
   const Variable home("HOME", "/home/ada");
   const Variable dir("FLASHJIT_CACHE_DIR", std::nullopt);

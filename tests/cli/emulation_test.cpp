@@ -1,11 +1,7 @@
 // `flashjit check` and `flashjit profile`: what they print, and their exit codes. Needs no GPU; skips without
 // NVRTC.
 #include <doctest/doctest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <array>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -13,50 +9,15 @@
 #include <sstream>
 #include <string>
 
+#include "tests/cli/command.hpp"
+
 namespace fs = std::filesystem;
+using flashjit::test::Command;
+using flashjit::test::contains;
+using flashjit::test::Result;
 using nlohmann::json;
 
 namespace {
-
-struct Result {
-  int exit_code = -1;
-  std::string out;
-};
-
-// A folder that goes when the test ends; `flashjit` run by the shell with its cache there.
-class Command {
- public:
-  Command() {
-    std::string pattern = (fs::temp_directory_path() / "flashjit-emulation-XXXXXX").string();
-    REQUIRE(mkdtemp(pattern.data()) != nullptr);
-    folder_ = pattern;
-  }
-  ~Command() { fs::remove_all(folder_); }
-  Command(const Command&) = delete;
-  Command& operator=(const Command&) = delete;
-
-  [[nodiscard]] const fs::path& folder() const { return folder_; }
-  [[nodiscard]] Result run(const std::string& arguments, const std::string& environment = {}) const {
-    const std::string line = "FLASHJIT_CACHE_DIR=" + (folder_ / "cache").string() + " " + environment + " " +
-                             FLASHJIT_COMMAND + " " + arguments;
-    std::FILE* pipe = popen(line.c_str(), "r");
-    REQUIRE(pipe != nullptr);
-    Result result;
-    std::array<char, 4096> buffer{};
-    while (const std::size_t got = std::fread(buffer.data(), 1, buffer.size(), pipe))
-      result.out.append(buffer.data(), got);
-    const int status = pclose(pipe);
-    result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    return result;
-  }
-
- private:
-  fs::path folder_;
-};
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 // The template with its first `from` replaced, in a folder of its own.
 void overlay(const fs::path& folder, const std::string& name, const std::string& from,
@@ -202,18 +163,11 @@ TEST_CASE("profile counts") {
 
 TEST_CASE("both refuse with exit code 2 and words") {
   const Command command;
-  const auto refuses = [&](const std::string& arguments, const std::string& words) {
-    CAPTURE(arguments);
-    const Result result = command.run(arguments + " 2>&1");
-    CAPTURE(result.out);
-    CHECK(result.exit_code == 2);
-    CHECK(contains(result.out, words));
-  };
-  refuses("check --arch sm_42", "sm_42");
-  refuses("check --arch sm_80 --seeds 0", "seeds is 0");
-  refuses("check --arch sm_80 --threads -1", "threads is -1");
-  refuses("check --arch sm_80 --inputs odd", "odd");
-  refuses("check --arch sm_75 --dtype bf16 --family mma", "sm_75");
-  refuses("profile --device emulated:sm_43", "sm_43");
-  refuses("profile --arch sm_80 --schedule mma:q", "mma:q");
+  command.refuses("check --arch sm_42", "sm_42");
+  command.refuses("check --arch sm_80 --seeds 0", "seeds is 0");
+  command.refuses("check --arch sm_80 --threads -1", "threads is -1");
+  command.refuses("check --arch sm_80 --inputs odd", "odd");
+  command.refuses("check --arch sm_75 --dtype bf16 --family mma", "sm_75");
+  command.refuses("profile --device emulated:sm_43", "sm_43");
+  command.refuses("profile --arch sm_80 --schedule mma:q", "mma:q");
 }

@@ -9,6 +9,7 @@
 
 #include "flashjit/error.hpp"
 #include "tests/api/support.hpp"
+#include "tests/support/contains.hpp"
 
 using flashjit::Error;
 using flashjit::ErrorCode;
@@ -16,6 +17,7 @@ using flashjit::KernelSource;
 using flashjit::cli::emit;
 using flashjit::cli::Inspection;
 using flashjit::test::CompilerScript;
+using flashjit::test::contains;
 using flashjit::test::FakeEngine;
 using flashjit::test::kProblem;
 using flashjit::test::kShape;
@@ -33,10 +35,6 @@ std::string value_of(const Inspection& inspection, const std::string& what) {
 Inspection inspect(flashjit::EngineState& state, const flashjit::Problem& problem,
                    const flashjit::Shape& shape, const flashjit::PlanOptions& options) {
   return flashjit::cli::inspect(state, problem, shape, options).at(0);
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 // A compiler whose kernels spill a little.

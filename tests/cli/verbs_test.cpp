@@ -1,12 +1,8 @@
 // The command itself: what inspect and doctor print, and their exit codes. Needs no GPU; skips without NVRTC.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -17,51 +13,15 @@
 
 #include "flashjit/error.hpp"
 #include "runtime/compile.hpp"
+#include "tests/cli/command.hpp"
 
 namespace fs = std::filesystem;
+using flashjit::test::Command;
+using flashjit::test::contains;
+using flashjit::test::Result;
 using nlohmann::json;
 
 namespace {
-
-struct Result {
-  int exit_code = -1;
-  std::string out;  // stdout; stderr too, where the command line asks for it
-};
-
-// Runs `flashjit ARGUMENTS` by the shell, with a cache of its own.
-class Command {
- public:
-  Command() {
-    std::string pattern = (fs::temp_directory_path() / "flashjit-verbs-XXXXXX").string();
-    REQUIRE(mkdtemp(pattern.data()) != nullptr);
-    folder_ = pattern;
-  }
-  ~Command() { fs::remove_all(folder_); }
-  Command(const Command&) = delete;
-  Command& operator=(const Command&) = delete;
-
-  [[nodiscard]] const fs::path& folder() const { return folder_; }
-  [[nodiscard]] Result run(const std::string& arguments, const std::string& environment = {}) const {
-    const std::string line = "FLASHJIT_CACHE_DIR=" + (folder_ / "cache").string() + " " + environment + " " +
-                             FLASHJIT_COMMAND + " " + arguments;
-    std::FILE* pipe = popen(line.c_str(), "r");
-    REQUIRE(pipe != nullptr);
-    Result result;
-    std::array<char, 4096> buffer{};
-    while (const std::size_t got = std::fread(buffer.data(), 1, buffer.size(), pipe))
-      result.out.append(buffer.data(), got);
-    const int status = pclose(pipe);
-    result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    return result;
-  }
-
- private:
-  fs::path folder_;
-};
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 const json* find(const json& findings, const std::string& what) {
   const auto found = std::find_if(findings.begin(), findings.end(),
@@ -150,49 +110,35 @@ TEST_CASE("tune --grid is the grid of the problem that is asked for") {
 
 TEST_CASE("inspect refuses with exit code 2 and words") {
   const Command command;
-  const auto refuses = [&](const std::string& arguments, const std::string& words) {
-    CAPTURE(arguments);
-    const Result result = command.run("inspect " + arguments + " 2>&1");
-    CAPTURE(result.out);
-    CHECK(result.exit_code == 2);
-    CHECK(contains(result.out, words));
-  };
-  refuses("--arch sm_42", "sm_42");
-  refuses("--arch sm_80 --head-dim 12", "head_dim");
-  refuses("--arch sm_80 --schedule mma:q", "mma:q");
-  refuses("--arch sm_80 --family tcgen05", "tcgen05");
-  refuses("--arch sm_75 --dtype bf16 --family mma", "sm_75");
-  refuses("--arch sm_80 --emit elf", "may be source, ptx");
-  refuses("--arch sm_80 -o x", "--emit");
-  refuses("--arch sm_80 --emit ptx --compare mma:m64n64w4s2", "--compare and --emit");
-  refuses("--arch sm_80 --emit ptx -o /nowhere/x", "/nowhere/x");
-  const Result missing = command.run("inspect --arch sm_80 --no-cache 2>&1", "FLASHJIT_NVRTC=/nowhere");
-  CHECK(missing.exit_code == 2);
-  CHECK(contains(missing.out, "FLASHJIT_NVRTC is \"/nowhere\""));
+  command.refuses("inspect --arch sm_42", "sm_42");
+  command.refuses("inspect --arch sm_80 --head-dim 12", "head_dim");
+  command.refuses("inspect --arch sm_80 --schedule mma:q", "mma:q");
+  command.refuses("inspect --arch sm_80 --family tcgen05", "tcgen05");
+  command.refuses("inspect --arch sm_75 --dtype bf16 --family mma", "sm_75");
+  command.refuses("inspect --arch sm_80 --emit elf", "may be source, ptx");
+  command.refuses("inspect --arch sm_80 -o x", "--emit");
+  command.refuses("inspect --arch sm_80 --emit ptx --compare mma:m64n64w4s2", "--compare and --emit");
+  command.refuses("inspect --arch sm_80 --emit ptx -o /nowhere/x", "/nowhere/x");
+  command.refuses("inspect --arch sm_80 --no-cache", "FLASHJIT_NVRTC is \"/nowhere\"",
+                  "FLASHJIT_NVRTC=/nowhere");
 }
 
 TEST_CASE("numbers and flags that can not be are refused with exit code 2 and words") {
   const Command command;
-  const auto refuses = [&](const std::string& arguments, const std::string& words) {
-    CAPTURE(arguments);
-    const Result result = command.run(arguments + " 2>&1");
-    CAPTURE(result.out);
-    CHECK(result.exit_code == 2);
-    CHECK(contains(result.out, words));
-  };
   const std::string run = "run --device emulated:sm_80 --dtype fp32 --head-dim 8 ";
   for (const char* size : {"batch", "heads", "seqlen-q", "seqlen-k"}) {
     std::string name = size;
     std::replace(name.begin(), name.end(), '-', '_');
     for (const int value : {-1, -2})
-      refuses(fmt::format("{}--{} {}", run, size, value), fmt::format("{} is {}, may be", name, value));
+      command.refuses(fmt::format("{}--{} {}", run, size, value),
+                      fmt::format("{} is {}, may be", name, value));
   }
-  refuses(run + "--batch 1073741824 --heads 2048 --seqlen-q 1048576",
-          "batch 1073741824, 1048576 rows, 2048 heads and 8 columns needs 7.38e+19 bytes");
-  refuses(run + "--seed -1", "--seed: is -1, may be 0 or more");
-  refuses("check --arch sm_80 --seed -1", "--seed");
-  refuses("profile --arch sm_80 --seed -1", "--seed");
-  refuses("tune --arch sm_80", "--arch is for --dry-run; tuning measures on --device");
+  command.refuses(run + "--batch 1073741824 --heads 2048 --seqlen-q 1048576",
+                  "batch 1073741824, 1048576 rows, 2048 heads and 8 columns needs 7.38e+19 bytes");
+  command.refuses(run + "--seed -1", "--seed: is -1, may be 0 or more");
+  command.refuses("check --arch sm_80 --seed -1", "--seed");
+  command.refuses("profile --arch sm_80 --seed -1", "--seed");
+  command.refuses("tune --arch sm_80", "--arch is for --dry-run; tuning measures on --device");
 }
 
 TEST_CASE("output that is lost is told, and is no success") {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "flashjit/error.hpp"
+#include "tests/support/contains.hpp"
 
 namespace flashjit::test {
 
@@ -18,10 +19,6 @@ Error error_of(Call&& call) {
   }
   FAIL("nothing was thrown");
   return {ErrorCode::internal, ""};
-}
-
-inline bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace flashjit::test

@@ -1,0 +1,11 @@
+#pragma once
+
+#include <string>
+
+namespace flashjit::test {
+
+inline bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace flashjit::test
