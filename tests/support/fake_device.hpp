@@ -23,19 +23,9 @@ namespace flashjit::test {
 class FakeDevice : public runtime::Device {
  public:
   struct Loaded : runtime::Kernel {
-    Loaded(FakeDevice& owner, const runtime::KernelImage& image)
-        : device(owner), entry(image.entry), shared_bytes(image.shared_bytes) {
-      const std::lock_guard lock(device.mutex_);
-      ++device.kernels_alive_;
-    }
-    ~Loaded() override {
-      const std::lock_guard lock(device.mutex_);
-      --device.kernels_alive_;
-    }
-    Loaded(const Loaded&) = delete;
-    Loaded& operator=(const Loaded&) = delete;
+    explicit Loaded(const runtime::KernelImage& image)
+        : entry(image.entry), shared_bytes(image.shared_bytes) {}
 
-    FakeDevice& device;
     std::string entry;
     int shared_bytes;
   };
@@ -73,10 +63,6 @@ class FakeDevice : public runtime::Device {
     const std::lock_guard lock(mutex_);
     return loads_;
   }
-  [[nodiscard]] int kernels_alive() const {
-    const std::lock_guard lock(mutex_);
-    return kernels_alive_;
-  }
   [[nodiscard]] int ordered_allocations() const {
     const std::lock_guard lock(mutex_);
     return ordered_;
@@ -100,7 +86,7 @@ class FakeDevice : public runtime::Device {
       const std::lock_guard lock(mutex_);
       ++loads_;
     }
-    return std::make_unique<Loaded>(*this, image);
+    return std::make_unique<Loaded>(image);
   }
 
   int occupancy(const runtime::Kernel& kernel, int threads, int shared_bytes) override {
@@ -191,7 +177,6 @@ class FakeDevice : public runtime::Device {
   std::size_t bytes_alive_ = 0;
   int loads_ = 0;
   int ordered_ = 0;
-  int kernels_alive_ = 0;
   double clock_ = 0;
 };
 
