@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <initializer_list>
+#include <string_view>
 
 #include "generator/recipe.hpp"
 
@@ -45,18 +47,37 @@ constexpr int kMostRows = 8;  // of a thread
 
 // Found by compiling the search space: what this admits, ptxas does not spill, with at most kMostRows rows
 // and 8 keys a thread.
-int registers_needed(const SimtSchedule& s, const Plan& plan, bool careful) {
+int registers_needed(const SimtSchedule& s, const Plan& plan, const Target& target, bool careful) {
   const int ahead = s.prefetch != 0 || s.unroll > 1 ? 2 : 1;  // ptxas moves the loads of the next step up
   // Half of what is loaded ahead for S is Q's.
   int products_qk = plan.rows * kBlock / 2 * (1 + ahead) + kBlock + plan.rows;
   int products_pv = plan.rows * plan.handed * ahead + plan.columns;
   if (careful) products_qk += plan.rows * plan.keys, products_pv += plan.rows * plan.columns;
-  const int others = 20 + plan.keys + (s.min_ctas >= 3 ? 28 : 0);  // ptxas packs worse where it must
+  int others = 20 + plan.keys;
+  if (s.min_ctas >= 3) others += 28;  // ptxas packs worse where it must
+  // From Blackwell on it spills 50 to 650 bytes where a thread has 32 columns and more.
+  if (target.capability >= 100 && plan.columns >= 32) others += 16;
   return plan.rows * (plan.keys + plan.columns + 2) + std::max(products_qk, products_pv) + others;
 }
 
 int registers_granted(const SimtSchedule& s, const Plan& plan, const Target& target) {
   return std::min(255, target.registers_per_sm / (plan.threads * std::max(s.min_ctas, 1)) / 8 * 8);
+}
+
+// Of the tiles with 8 rows, 8 keys and 8 value columns a thread, which take all 255 registers, those that
+// take a few more on archs from Blackwell on. Found by compiling each of them for each arch.
+bool known_to_spill(const Problem& problem, const SimtSchedule& s, const Target& target) {
+  const std::string name = to_string(Schedule{s});
+  const auto is_one_of = [&](std::initializer_list<std::string_view> names) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  if (target.capability >= 120) {
+    return problem.causal ? is_one_of({"simt:m64n64w2s1", "simt:m32n128w2s1l16"})
+                          : is_one_of({"simt:m64n64w2s2"});
+  }
+  return target.capability >= 100 && problem.causal &&
+         is_one_of({"simt:m256n64w8s2", "simt:m64n128w4s1l16", "simt:m64n128w4s2l16", "simt:m128n128w8s1l16",
+                    "simt:m32n128w2s1l16", "simt:m32n128w2s2l16"});
 }
 
 bool power_of_two(int x) {
@@ -91,13 +112,18 @@ Legality legal_simt(const Problem& problem, const SimtSchedule& s, const Target&
                         widest, (widest + 127) / 128)};
   }
   if (plan.rows * plan.keys == 64 && plan.columns < 8 &&
-      (s.stages == 1 || (s.prefetch != 0 && s.lanes == 16))) {
+      (s.stages == 1 || (s.prefetch != 0 && s.lanes == 16) ||
+       (problem.causal && (s.prefetch != 0 || s.unroll > 1)))) {
     return {fmt::format(
         "8 rows x 8 keys and {} value columns a thread spill a few registers, use 2 stages and no more than "
-        "8 lanes with prefetch",
+        "8 lanes with prefetch; under a mask neither prefetch nor unroll",
         plan.columns)};
   }
-  const int needed = registers_needed(s, plan, false);
+  if (plan.rows * plan.keys == 64 && plan.columns == 8 && known_to_spill(problem, s, target)) {
+    return {fmt::format("tile {}x{} spills a few bytes on {}, as compiling it showed", s.tile_m, s.tile_n,
+                        target.arch)};
+  }
+  const int needed = registers_needed(s, plan, target, false);
   const int granted = registers_granted(s, plan, target);
   if (needed > granted) {
     return {fmt::format(
@@ -119,7 +145,7 @@ std::vector<Recipe> recipes_simt(const Problem& problem, const SimtSchedule& s, 
   // Tiles of so few rows wait for memory, not for arithmetic. And it is with few rows that the plain
   // computation, against which ours is judged, may happen to be all but exact.
   const bool careful =
-      plan.rows <= 2 && registers_needed(s, plan, true) <= registers_granted(s, plan, target);
+      plan.rows <= 2 && registers_needed(s, plan, target, true) <= registers_granted(s, plan, target);
   Recipe recipe;
   recipe.kernel = "kernels/forward_simt.cu";
   recipe.constants = {
