@@ -24,7 +24,7 @@ struct Result {
 inline Result run_command(const std::filesystem::path& cache, const std::string& arguments,
                           const std::string& environment = {}) {
   const std::string line =
-      "FLASHJIT_CACHE_DIR='" + cache.string() + "' " + environment + " " + FLASHJIT_COMMAND + " " + arguments;
+      "FLASHJIT_CACHE_DIR='" + cache.string() + "' " + environment + " '" FLASHJIT_COMMAND "' " + arguments;
   std::FILE* pipe = popen(line.c_str(), "r");
   REQUIRE(pipe != nullptr);
   Result result;

@@ -1,28 +1,18 @@
 // docs/cli.md names every verb and every flag of the command, and no flag that it does not have.
 #include <doctest/doctest.h>
 
-#include <array>
-#include <cstdio>
 #include <fstream>
-#include <memory>
 #include <regex>
 #include <set>
 #include <sstream>
 #include <string>
 
+#include "tests/cli/command.hpp"
+
 namespace {
 
 std::string help_of(const std::string& verb) {
-  struct Close {
-    void operator()(std::FILE* pipe) const { pclose(pipe); }
-  };
-  const std::unique_ptr<std::FILE, Close> pipe(popen((FLASHJIT_COMMAND " " + verb + " --help").c_str(), "r"));
-  REQUIRE(pipe != nullptr);
-  std::string text;
-  std::array<char, 4096> buffer{};
-  while (const std::size_t got = std::fread(buffer.data(), 1, buffer.size(), pipe.get()))
-    text.append(buffer.data(), got);
-  return text;
+  return flashjit::test::Command().run(verb + " --help").out;
 }
 
 std::set<std::string> matches(const std::string& text, const std::regex& pattern) {

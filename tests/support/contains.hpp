@@ -1,3 +1,4 @@
+// Whether a text has a part: for messages that must name something.
 #pragma once
 
 #include <string>
