@@ -19,8 +19,8 @@ std::span<const std::span<const Opcode>> opcode_tables() {
   using Tables = std::vector<std::span<const Opcode>>;
   static const Tables all = [] {
     using namespace portable;
-    Tables tables = {packed_rows(),  control_rows(), load_store_rows(), atomic_rows(),
-                     shuffle_rows(), barrier_rows(), cp_async_rows(),   bulk_rows()};
+    Tables tables = {packed_rows(),  control_rows(),  load_store_rows(), atomic_rows(), shuffle_rows(),
+                     barrier_rows(), mbarrier_rows(), cp_async_rows(),   bulk_rows()};
     auto add = [&](std::initializer_list<std::span<const Opcode>> more) {
       tables.insert(tables.end(), more);
     };

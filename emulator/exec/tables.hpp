@@ -24,6 +24,7 @@ std::span<const Opcode> load_store_rows();
 std::span<const Opcode> atomic_rows();
 std::span<const Opcode> shuffle_rows();
 std::span<const Opcode> barrier_rows();
+std::span<const Opcode> mbarrier_rows();
 std::span<const Opcode> cp_async_rows();
 std::span<const Opcode> bulk_rows();
 }  // namespace portable

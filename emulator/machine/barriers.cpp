@@ -118,6 +118,11 @@ u32 MbarrierClocks::acquire(const Cta& cta, u32 address, u32* clock, u32 agent) 
   return found->second.visible[agent];
 }
 
+u32* told_by(Warp& warp, bool relaxed) {
+  if (!relaxed) return warp.clock;
+  return warp.fence_clock.empty() ? nullptr : warp.fence_clock.data();
+}
+
 void arrive_at_cluster(Warp& warp, u32 lanes, const u32* told) {
   Cluster& cluster = *warp.cta->cluster;
   warp.cluster_arrived |= lanes;

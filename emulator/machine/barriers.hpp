@@ -70,7 +70,10 @@ inline bool mbarrier_passed(const Mbarrier& barrier, u32 parity) {
 struct ClusterBarrier {
   std::vector<u32> clock, visible;  // of who arrived; as it was when the last phase ended
 };
-// `told`: the warp's clocks that its arrival makes known; null if none.
+// The clocks that an arrival makes known: all that the warp knows, or, if it is relaxed, what it knew at its
+// last fence (null if it had none).
+u32* told_by(Warp& warp, bool relaxed);
+// `told`: told_by's.
 void arrive_at_cluster(Warp& warp, u32 lanes, const u32* told);
 // Ends the phase if all threads that have not exited have arrived: to be asked when one arrives or exits.
 void settle_cluster_barrier(Cluster& cluster);
