@@ -45,31 +45,49 @@ SharedLayout layout_of(const Problem& problem, const MmaSchedule& schedule) {
   return layout;
 }
 
-// Registers of one thread, estimated: what the loop holds, and what ptxas was seen to add. Checked against
-// ptxas by tests/compile: no schedule that passes spills, on any arch.
-int registers_of(const Problem& problem, const MmaSchedule& schedule, const Target& target) {
-  const int row_tiles = schedule.tile_m / schedule.warps / 16;
-  const int output = row_tiles * (problem.value_dim() + 7) / 8 * 4;
-  const int scores = row_tiles * schedule.tile_n / schedule.blocks / 2 * std::min(schedule.blocks, 2);
-  const int q = row_tiles * 4 * (schedule.q_in_regs == 1 ? (problem.head_dim + 15) / 16 : 1);
-  int more = 60 + 4 * row_tiles + std::max(0, scores - 64) / 2;
-  // Two places where copies start, and two loops where the diagonal is peeled.
-  if (schedule.split_kv == 1) more += (schedule.stages == 1 ? 8 : 20) + (problem.causal ? 20 : 0);
-  if (schedule.unroll > 1) more += 44;   // two steps are scheduled as one
-  if (schedule.min_ctas > 0) more += 8;  // ptxas spills a few rather than reorder
-  if (target.capability < 80) {  // copies wait in registers, and ptxas fills what is left between the two
-    const int chunks = std::max(pitch_of(problem.head_dim), pitch_of(problem.value_dim())) / 16;
-    const int threads = 32 * schedule.warps;
-    const int waiting = 4 * ((schedule.tile_n * chunks + threads - 1) / threads);
-    more += waiting + std::min(48, 3 * std::max(0, scores - 8) + std::max(0, waiting - 16));
-  }
-  return output + scores + q + more;
+// Copies of 16 bytes that one thread makes of a tile.
+int passes_of(int pitch, const MmaSchedule& schedule) {
+  const int threads = 32 * schedule.warps;
+  return (schedule.tile_n * (pitch / 16) + threads - 1) / threads;
 }
 
-// What __launch_bounds__ leaves to one thread.
+// Registers that __launch_bounds__ leaves to one thread.
 int register_limit(const MmaSchedule& schedule, const Target& target) {
   const int threads = 32 * schedule.warps * std::max(1, schedule.min_ctas);
   return std::min(255, target.registers_per_sm / threads / 8 * 8);
+}
+
+// Of these, what the loop holds.
+int held_registers(const Problem& problem, const MmaSchedule& schedule) {
+  const int row_tiles = schedule.tile_m / schedule.warps / 16;
+  const int output = row_tiles * problem.value_dim() / 2;
+  const int scores = row_tiles * schedule.tile_n / schedule.blocks / 2 * std::min(schedule.blocks, 2);
+  const int q = row_tiles * 4 * (schedule.q_in_regs == 1 ? (problem.head_dim + 15) / 16 : 1);
+  return output + scores + q + 60 + 4 * row_tiles + std::max(0, scores - 64) / 2;
+}
+
+// What one thread needs, estimated: what the loop holds, and what ptxas was seen to add. Checked against
+// ptxas by tests/compile: no schedule that passes spills, on any arch.
+int registers_of(const Problem& problem, const MmaSchedule& schedule, const Target& target) {
+  int more = 0;
+  if (schedule.unroll > 1) more += 44;                     // two steps are scheduled as one
+  if (register_limit(schedule, target) < 255) more += 12;  // ptxas spills a few rather than reorder
+  if (schedule.optimistic == 1) more += 8;
+  // The next tile's Q is copied in the loop's last turn.
+  if (schedule.persistent == 1 && target.capability >= 90) more += 28;
+  // Two places where copies start, and two loops where the diagonal is peeled.
+  if (schedule.split_kv == 1) more += (schedule.stages == 1 ? 8 : 20) + (problem.causal ? 20 : 0);
+  const int scores = schedule.tile_m / schedule.warps / 16 * schedule.tile_n / 2;
+  const int passes_k = passes_of(pitch_of(problem.head_dim), schedule);
+  const int passes_v = passes_of(pitch_of(problem.value_dim()), schedule);
+  if (target.capability >= 80) {
+    if (schedule.split_kv == 1) more += problem.causal ? scores / 2 : 8;
+    more += 2 * std::max(0, passes_k + passes_v - 32);  // ptxas keeps the addresses of so many
+  } else {  // copies wait in registers, and ptxas fills what is left between the two
+    const int waiting = 4 * std::max(passes_k, passes_v);
+    more += 4 + waiting + std::min(48, 3 * std::max(0, scores - 8) + std::max(0, waiting - 16));
+  }
+  return held_registers(problem, schedule) + more;
 }
 
 std::string kilobytes(int bytes) {
@@ -91,11 +109,13 @@ const Tight kTight[] = {
     {128, false, {.stages = 1, .split_kv = 1}, {80, 90, 100, 120}},
     {128, true, {.stages = 1, .split_kv = 1}, {80, 90, 100, 120}},
     {128, true, {}, {90, 100, 120}},
-    {128, true, {.blocks = 2}, {80, 90, 100, 120}},
+    {128, true, {.blocks = 2}, {80, 90, 120}},
     {256, false, {.tile_n = 128, .warps = 8, .stages = 1, .split_kv = 1}, {90, 100}},
     {256, false, {.tile_n = 128, .warps = 8, .stages = 1, .split_kv = 1, .persistent = 1}, {90, 100}},
     {128, false, {.stages = 1, .split_kv = 1, .persistent = 1}, {120}},
     {256, true, {.tile_m = 64, .stages = 1, .split_kv = 1}, {80, 90, 100}},
+    {256, false, {.tile_n = 96, .warps = 8, .stages = 1, .split_kv = 1}, {80}},
+    {256, true, {.tile_m = 64, .tile_n = 48, .stages = 1, .split_kv = 1}, {80}},
 };
 
 bool fits_all_the_same(const Problem& problem, const MmaSchedule& schedule, const Target& target) {
@@ -196,11 +216,10 @@ std::vector<Recipe> recipes_mma(const Problem& problem, const MmaSchedule& sched
     std::erase_if(recipe.constants,
                   [](const Constant& c) { return c.name == "kStages" || c.name == "kSlotBytes"; });
   }
-  // Where one CTA is all that there will be, ptxas should not spill to make room for two, as it was seen to
-  // do at 129 registers of 256 threads. At 255 registers it has no choice, and the hint itself may cost a
-  // spill.
-  const bool lone = s.persistent == 1 && registers_of(problem, s, target) <= register_limit(s, target);
-  const int min_ctas = std::max(s.min_ctas, lone ? 1 : 0);
+  // Left the choice, ptxas spills a few registers in one kernel of eighty to make room for one CTA more.
+  // Where the loop holds this many there is no room for one, and the hint itself may cost a spill.
+  const bool roomy = held_registers(problem, s) <= 224;
+  const int min_ctas = std::max(s.min_ctas, roomy ? 1 : 0);
   if (min_ctas > 0) {
     recipe.constants.push_back(
         {"int", "kMinCtas", number(min_ctas), "CTAs per multiprocessor that registers must allow"});

@@ -15,6 +15,7 @@ constexpr int kSlotBytes = 32768;   // bytes of a tile of K and a tile of V
 constexpr int kOffsetQ = 65536;     // bytes from the start of shared memory to Q
 constexpr float kLazy = 8.0f;       // O is rescaled when a score exceeds its row's reference by 2^this
 constexpr int kUnroll = 1;          // steps in one turn of the loop over unmasked tiles
+constexpr int kMinCtas = 1;         // CTAs per multiprocessor that registers must allow
 constexpr int kBlocks = 1;          // parts of a step, each multiplied beside the softmax of the one before
 
 // FlashAttention-2's forward pass (Dao, arXiv 2307.08691) on warp-level tensor cores. A CTA computes kTileM
@@ -588,7 +589,7 @@ __device__ __forceinline__ void add_pv(SoftmaxRows (&rows)[kRowTiles],
   }
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads )
+extern "C" __global__ void __launch_bounds__(kThreads , kMinCtas )
     flashjit_forward_mma_bf16_d128_causal_m128n64w8s2(const __grid_constant__ ForwardParams params) {
   extern __shared__ __align__(128) unsigned char shared[];
   const unsigned slots = shared_address(shared);  // kStages of them, each a tile of K and a tile of V

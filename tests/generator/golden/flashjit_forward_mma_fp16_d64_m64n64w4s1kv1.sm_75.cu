@@ -15,6 +15,7 @@ constexpr int kSlotBytes = 16384;  // bytes of a tile of K and a tile of V
 constexpr int kOffsetQ = 16384;    // bytes from the start of shared memory to Q
 constexpr float kLazy = 8.0f;      // O is rescaled when a score exceeds its row's reference by 2^this
 constexpr int kUnroll = 1;         // steps in one turn of the loop over unmasked tiles
+constexpr int kMinCtas = 1;        // CTAs per multiprocessor that registers must allow
 
 // FlashAttention-2's forward pass (Dao, arXiv 2307.08691) on warp-level tensor cores. A CTA computes kTileM
 // rows of O of one head; K and V stream through shared memory from the last key that any row sees down to the
@@ -554,7 +555,7 @@ __device__ __forceinline__ void add_pv(SoftmaxRows (&rows)[kRowTiles],
   }
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads )
+extern "C" __global__ void __launch_bounds__(kThreads , kMinCtas )
     flashjit_forward_mma_fp16_d64_m64n64w4s1kv1(const __grid_constant__ ForwardParams params) {
   extern __shared__ __align__(128) unsigned char shared[];
   const unsigned slots = shared_address(shared);  // kStages of them, each a tile of K and a tile of V
