@@ -74,7 +74,7 @@ int registers_of(const Problem& problem, const MmaSchedule& schedule, const Targ
   if (register_limit(schedule, target) < 255) more += 12;  // ptxas spills a few rather than reorder
   if (schedule.optimistic == 1) more += 8;
   // The next tile's Q is copied in the loop's last turn.
-  if (schedule.persistent == 1 && target.capability >= 90) more += 28;
+  if (schedule.persistent == 1 && target.capability >= 90 && target.capability < 120) more += 28;
   // Two places where copies start, and two loops where the diagonal is peeled.
   if (schedule.split_kv == 1) more += (schedule.stages == 1 ? 8 : 20) + (problem.causal ? 20 : 0);
   const int scores = schedule.tile_m / schedule.warps / 16 * schedule.tile_n / 2;
@@ -82,7 +82,7 @@ int registers_of(const Problem& problem, const MmaSchedule& schedule, const Targ
   const int passes_v = passes_of(pitch_of(problem.value_dim()), schedule);
   if (target.capability >= 80) {
     if (schedule.split_kv == 1) more += problem.causal ? scores / 2 : 8;
-    more += 2 * std::max(0, passes_k + passes_v - 32);  // ptxas keeps the addresses of so many
+    more += 3 * std::max(0, passes_k + passes_v - 32);  // ptxas keeps the addresses of so many
   } else {  // copies wait in registers, and ptxas fills what is left between the two
     const int waiting = 4 * std::max(passes_k, passes_v);
     more += 4 + waiting + std::min(48, 3 * std::max(0, scores - 8) + std::max(0, waiting - 16));
