@@ -52,9 +52,6 @@ class Compiler {
   [[nodiscard]] virtual bool makes_cubin(const Target&) const { return true; }
   // The options that shape the code, in canonical order; part of the cache key.
   [[nodiscard]] virtual std::vector<std::string> options(const Target& target) const = 0;
-  // NVRTC_APPEND_FLAGS as it is now, part of the cache key too: every compile reads it (13.0.88 then ignores
-  // it).
-  [[nodiscard]] virtual std::string append_flags() const { return {}; }
   // Throws Error{compile_failed} with stage, entry, the log with source lines around each message, and a
   // dumped source; the stage is "deadline" when it takes longer than `deadline` (0: no limit), "cancelled"
   // once *cancelled is true. An NVRTC before 12.8 can't be stopped and ends late. Safe from many threads.
@@ -75,5 +72,9 @@ struct CompilerUse {
 // process.
 std::shared_ptr<Compiler> load_nvrtc();
 std::shared_ptr<Compiler> load_nvrtc_for(const CompilerUse& use);
+
+// NVRTC_APPEND_FLAGS as it is now, part of the cache key too: every compile reads it (13.0.88 then ignores
+// it).
+std::string nvrtc_append_flags();
 
 }  // namespace flashjit::runtime

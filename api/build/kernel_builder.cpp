@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <future>
 #include <utility>
 
@@ -23,11 +22,6 @@ double milliseconds_of(const KernelCode& code) {
   return code.compiled ? code.report.compile_ms : 0;
 }
 
-std::string append_flags() {
-  const char* flags = std::getenv("NVRTC_APPEND_FLAGS");
-  return flags == nullptr ? std::string() : std::string(flags);
-}
-
 }  // namespace
 
 KernelBuilder::KernelBuilder(runtime::Device& device, cache::Store& store, const TemplateSet& templates,
@@ -44,7 +38,7 @@ cache::Key KernelBuilder::key_of(const KernelSource& source) {
                             {"options", toolchain.options},
                             {"arch", device_.target().arch},
                             {"nvrtc", toolchain.build_id},
-                            {"append_flags", append_flags()}}};
+                            {"append_flags", runtime::nvrtc_append_flags()}}};
   // What the driver makes of the PTX is the driver's: another one may take another PTX, or report otherwise.
   if (!toolchain.makes_cubin) key.fields.emplace_back("driver", device_.description());
   return key;

@@ -109,7 +109,7 @@ void check_compiler(std::vector<Finding>& findings, const std::vector<std::strin
                        arch),
            "`pip install nvidia-cuda-nvrtc` gets the newest; FLASHJIT_NVRTC names it"});
     }
-    if (const std::string flags = compiler->append_flags(); !flags.empty()) {
+    if (const std::string flags = runtime::nvrtc_append_flags(); !flags.empty()) {
       findings.push_back({"NVRTC", State::note, fmt::format("NVRTC_APPEND_FLAGS is \"{}\"", flags),
                           "it may change every kernel, and has entries of its own in the cache"});
     }

@@ -100,10 +100,6 @@ class NvrtcCompiler final : public Compiler {
 
   [[nodiscard]] std::string path() const override { return path_; }
   [[nodiscard]] std::string stamp() const override { return stamp_; }
-  [[nodiscard]] std::string append_flags() const override {
-    const char* flags = std::getenv("NVRTC_APPEND_FLAGS");
-    return flags != nullptr ? flags : "";
-  }
 
   [[nodiscard]] std::string build_id() const override {
     const std::lock_guard lock(build_id_mutex_);
@@ -197,11 +193,11 @@ std::string NvrtcCompiler::ask_build_id() const {
           ErrorCode::not_found, fmt::format("NVRTC at {} can't find its libnvrtc-builtins: {}", path_, log),
           "libnvrtc-builtins.so.N.M belongs beside libnvrtc and comes with the same toolkit or wheel");
     }
-    throw Error(
-        ErrorCode::compile_failed,
-        fmt::format("NVRTC at {} can't compile an empty file: {}: {}", path_, nvrtc.error_string(result),
-                    log),
-        append_flags().empty() ? "" : "NVRTC_APPEND_FLAGS is \"" + append_flags() + "\": try without");
+    const std::string flags = nvrtc_append_flags();
+    throw Error(ErrorCode::compile_failed,
+                fmt::format("NVRTC at {} can't compile an empty file: {}: {}", path_,
+                            nvrtc.error_string(result), log),
+                flags.empty() ? "" : "NVRTC_APPEND_FLAGS is \"" + flags + "\": try without");
   }
   const std::string ptx = program.fetch(nvrtc.ptx_size, nvrtc.ptx);
   const auto word_after = [&ptx](std::string_view mark) {
@@ -294,7 +290,7 @@ Compiled NvrtcCompiler::compile(const KernelSource& source, const Target& target
 
 void NvrtcCompiler::fail(const std::string& stage, const std::string& problem, const KernelSource& source,
                          const Target& target, std::string_view log, std::string_view ptx) {
-  const std::string flags = append_flags();
+  const std::string flags = nvrtc_append_flags();
   const std::string dump = stage == "cancelled" ? "not kept" : dumps_.write(source, log, ptx);
   throw Error(ErrorCode::compile_failed,
               fmt::format("compiling {} for {} failed in stage \"{}\": {}\n{}{}", source.entry, target.arch,
@@ -320,6 +316,11 @@ std::shared_ptr<Compiler> load_nvrtc_for(const CompilerUse& use) {
 
 std::shared_ptr<Compiler> load_nvrtc() {
   return load_nvrtc_for({});
+}
+
+std::string nvrtc_append_flags() {
+  const char* flags = std::getenv("NVRTC_APPEND_FLAGS");
+  return flags != nullptr ? flags : "";
 }
 
 }  // namespace flashjit::runtime

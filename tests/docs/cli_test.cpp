@@ -1,5 +1,6 @@
 // docs/cli.md names every verb and every flag of the command, and no flag that it does not have.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <fstream>
 #include <regex>
@@ -48,7 +49,7 @@ TEST_CASE("docs/cli.md names every verb and every flag, and no flag that is not 
     for (const std::string& below : verbs_of(help)) {
       CHECK_MESSAGE(page.find("`" + below + "`") != std::string::npos,
                     verb << " " << below << " is not in docs/cli.md");
-      flags.merge(matches(help_of(verb + " " + below), flag));
+      flags.merge(matches(help_of(fmt::format("{} {}", verb, below)), flag));
     }
   }
   const std::set<std::string> documented = matches(page, flag);
