@@ -3,8 +3,9 @@
 // What is where was read off cubins of NVRTC 13.0 for all its archs, beside what ptxas said of them
 // (tests/runtime does so again): the code of kernel K is section .text.K. The sections .nv.info and
 // .nv.info.K hold records of format, attribute and value or (size, payload); of these REGCOUNT and FRAME_SIZE
-// pair a symbol with a number, NUM_BARRIERS stands in K's own. .nv.shared.K is K's static shared memory, with
-// what the system reserves where a section .nv.shared.reserved.0 says that it does (sm_90 and later).
+// pair a symbol with a number, NUM_BARRIERS stands in K's own (in NVRTC 12.9 the flags of .text.K say it).
+// .nv.shared.K is K's static shared memory, with what the system reserves where a section
+// .nv.shared.reserved.0 says that it does (sm_90 and later).
 #include "runtime/cubin.hpp"
 
 #include <elf.h>
@@ -148,6 +149,7 @@ std::optional<std::vector<CubinKernel>> read_cubin(std::string_view bytes) {
     CubinKernel kernel;
     kernel.name = name.substr(kText.size());
     kernel.code_bytes = static_cast<int>(std::min<std::uint64_t>(section.sh_size, INT32_MAX));
+    kernel.barriers = static_cast<int>(section.sh_flags >> 20 & 0x7f);
     kernels.push_back(std::move(kernel));
   }
   for (const Elf64_Shdr& section : elf.sections()) {

@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 #include <link.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <fstream>
 #include <string_view>
@@ -19,6 +21,38 @@ bool read_at(std::string_view bytes, std::size_t offset, T& value) {
   if (offset > bytes.size() || bytes.size() - offset < sizeof(T)) return false;
   std::memcpy(&value, bytes.data() + offset, sizeof(T));
   return true;
+}
+
+constexpr std::size_t kMost = std::size_t{64} * 1024;  // headers or notes of more bytes are no library's
+
+// The bytes from `offset` on, fewer where the file ends.
+std::string bytes_at(std::ifstream& file, std::uint64_t offset, std::size_t size) {
+  std::string bytes(size, '\0');
+  file.clear();
+  file.seekg(static_cast<std::streamoff>(offset));
+  file.read(bytes.data(), static_cast<std::streamsize>(size));
+  bytes.resize(static_cast<std::size_t>(std::max<std::streamsize>(file.gcount(), 0)));
+  return bytes;
+}
+
+// The GNU build id among the notes of one segment, in hex; empty where there is none.
+std::string build_id_in(std::string_view notes, std::size_t align) {
+  const auto padded = [align](std::size_t size) { return (size + align - 1) / align * align; };
+  Elf64_Nhdr note{};
+  for (std::size_t at = 0; read_at(notes, at, note);) {
+    const std::size_t name_at = at + sizeof(note);
+    const std::size_t id_at = name_at + padded(note.n_namesz);
+    if (id_at > notes.size() || note.n_descsz > notes.size() - id_at) return {};
+    if (note.n_type == NT_GNU_BUILD_ID &&
+        notes.compare(name_at, note.n_namesz, std::string_view("GNU\0", 4)) == 0) {
+      std::string id;
+      for (std::size_t byte = 0; byte < note.n_descsz; ++byte)
+        id += fmt::format("{:02x}", static_cast<unsigned char>(notes[id_at + byte]));
+      return id;
+    }
+    at = id_at + padded(note.n_descsz);
+  }
+  return {};
 }
 
 }  // namespace
@@ -42,12 +76,8 @@ void* DynamicLibrary::symbol(const char* name) const {
 }
 
 std::string gnu_build_id(const std::filesystem::path& library) {
-  // The linker puts the note right behind the program headers: the first 64 KB hold it.
   std::ifstream file(library, std::ios::binary);
-  std::string head(std::size_t{64} * 1024, '\0');
-  file.read(head.data(), static_cast<std::streamsize>(head.size()));
-  head.resize(static_cast<std::size_t>(file.gcount()));
-
+  const std::string head = bytes_at(file, 0, kMost);  // the program headers stand right behind the ELF header
   Elf64_Ehdr header{};
   if (!read_at(head, 0, header) || std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
       header.e_ident[EI_CLASS] != ELFCLASS64) {
@@ -57,25 +87,10 @@ std::string gnu_build_id(const std::filesystem::path& library) {
     Elf64_Phdr segment{};
     if (!read_at(head, header.e_phoff + i * sizeof(segment), segment)) return {};
     if (segment.p_type != PT_NOTE) continue;
-    const std::size_t align = segment.p_align == 8 ? 8 : 4;
-    const auto padded = [align](std::size_t size) { return (size + align - 1) / align * align; };
-    std::size_t at = segment.p_offset;
-    while (at - segment.p_offset < segment.p_filesz) {
-      Elf64_Nhdr note{};
-      if (!read_at(head, at, note)) return {};
-      const std::size_t name_at = at + sizeof(note);
-      const std::size_t id_at = name_at + padded(note.n_namesz);
-      if (id_at > head.size() || note.n_descsz > head.size() - id_at) return {};
-      if (note.n_type == NT_GNU_BUILD_ID &&
-          head.compare(name_at, note.n_namesz, std::string_view("GNU\0", 4)) == 0) {
-        std::string id;
-        for (std::size_t byte = 0; byte < note.n_descsz; ++byte) {
-          id += fmt::format("{:02x}", static_cast<unsigned char>(head[id_at + byte]));
-        }
-        return id;
-      }
-      at = id_at + padded(note.n_descsz);
-    }
+    // Behind the headers in NVRTC 13.0, at the file's end in 12.9 and 13.2.
+    const std::string notes =
+        bytes_at(file, segment.p_offset, std::min<std::size_t>(segment.p_filesz, kMost));
+    if (std::string id = build_id_in(notes, segment.p_align == 8 ? 8 : 4); !id.empty()) return id;
   }
   return {};
 }

@@ -206,7 +206,8 @@ std::string NvrtcCompiler::ask_build_id() const {
     const std::size_t start = at + mark.size();
     return ptx.substr(start, ptx.find_first_of(" ,\r\n", start) - start);
   };
-  const std::string build = word_after("Compiler Build ID: ");
+  std::string build = word_after("Compiler Build ID: ");
+  if (build == "UNKNOWN") build = gnu_build_id(path_);  // 13.2
   const std::size_t release = ptx.find("release ");
   const std::size_t comma = release == std::string::npos ? release : ptx.find(", ", release);
   const std::size_t version = comma == std::string::npos ? comma : comma + 2;

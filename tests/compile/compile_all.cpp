@@ -61,6 +61,11 @@ class Run {
   int all() {
     for (const std::string& arch : choice_.archs) {
       const Target target = target_of(arch);
+      if (!nvrtc_->makes_cubin(target)) {
+        fmt::print("SKIPPED: NVRTC {} makes no machine code for {}, which --arch can leave out\n",
+                   nvrtc_->build_id(), arch);
+        return 77;
+      }
       for (const std::string& dtype : choice_.dtypes) {
         for (const int head_dim : choice_.head_dims) {
           for (const std::string& pass : choice_.passes) {

@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "flashjit/error.hpp"
+#include "flashjit/target.hpp"
 #include "generator/render.hpp"
 
 namespace flashjit::test {
@@ -14,6 +16,15 @@ inline KernelSource source_of(std::string entry, std::string text) {
   source.entry = std::move(entry);
   source.text = std::move(text);
   return source;
+}
+
+// Is it a target of flashjit's? An NVRTC before 13.0 makes code for older archs, too.
+inline bool is_target(const std::string& arch) {
+  try {
+    return !target_of(arch).arch.empty();
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 // y[i] = a * x[i] + y[i]

@@ -36,6 +36,7 @@ flashjit::KernelSource busy() {
 TEST_CASE("the ELF says what ptxas said, on every arch") {
   const auto compiler = load_nvrtc();
   for (const std::string& arch : compiler->archs()) {
+    if (!flashjit::test::is_target(arch)) continue;
     CAPTURE(arch);
     const Compiled compiled = compiler->compile(busy(), target_of(arch), std::chrono::milliseconds(0));
     CAPTURE(compiled.log);

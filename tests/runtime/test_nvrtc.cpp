@@ -36,6 +36,7 @@ using flashjit::test::source_of;
 TEST_CASE("one compile gives PTX, a cubin and what ptxas said, on every arch") {
   const auto compiler = load_nvrtc();
   for (const std::string& arch : compiler->archs()) {
+    if (!flashjit::test::is_target(arch)) continue;
     CAPTURE(arch);
     const Compiled compiled = compiler->compile(flashjit::test::axpy(), target_of(arch), 0ms);
     CHECK(contains(compiled.ptx, ".target " + arch));
@@ -71,7 +72,8 @@ TEST_CASE("line info and PTX alone change the code in nothing") {
 TEST_CASE("the library is identified exactly, once per process") {
   const auto compiler = load_nvrtc();
   CHECK(compiler == load_nvrtc());
-  CHECK(compiler->build_id().substr(0, 3) == "CL-");
+  CHECK(compiler->build_id().size() >= 16);
+  CHECK(!contains(compiler->build_id(), "UNKNOWN"));
   CHECK(contains(compiler->build_id(), " V1"));
   CHECK(fs::exists(compiler->path()));
   const std::vector<std::string> archs = compiler->archs();
@@ -108,11 +110,11 @@ TEST_CASE("a GPU newer than NVRTC gets PTX of the newest arch that NVRTC knows, 
   CHECK(contains(compiled.ptx, ".target " + compiler->archs().back()));
 
   Target ancient = target_of("sm_75");
-  ancient.arch = "sm_70";
+  ancient.arch = "sm_30";
   const Error error = error_of([&] { return compiler->compile(flashjit::test::axpy(), ancient, 0ms); });
   CHECK(error.code() == ErrorCode::unsupported);
-  CHECK(contains(error.message(), "sm_70"));
-  CHECK(contains(error.message(), "oldest arch is sm_75"));
+  CHECK(contains(error.message(), "sm_30"));
+  CHECK(contains(error.message(), "oldest arch is " + compiler->archs().front()));
 }
 
 TEST_CASE("an error shows stage, kernel, header, numbered lines and template, and leaves the source behind") {
