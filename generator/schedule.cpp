@@ -31,8 +31,7 @@ constexpr auto knobs_of() {
         {{"w", "warps", "warps per CTA", 1, 16}, &S::warps},
         {{"s", "stages", "buffers for K and V, 1 = they take turns in one", 1, 2}, &S::stages},
         {{"l", "lanes", "lanes of a warp across the keys: 4, 8 or 16", 4, 16}, &S::lanes},
-        {{"c", "min_ctas", "CTAs per multiprocessor that registers must allow, 0 = free", 0, 8},
-         &S::min_ctas},
+        {{"c", "min_ctas", "CTAs per multiprocessor that registers must allow, 0 = one", 0, 8}, &S::min_ctas},
         {{"u", "unroll", "unrolling of the loops inside the two products", 1, 8}, &S::unroll},
         {{"pf", "prefetch", "Q and P fragments of the next step are loaded ahead", 0, 1}, &S::prefetch},
     });
@@ -49,8 +48,7 @@ constexpr auto knobs_of() {
          &S::optimistic},
         {{"kv", "split_kv", "K and V wait on barriers of their own", 0, 1}, &S::split_kv},
         {{"lz", "lazy", "rescale O when a maximum grows by more than 2^lazy, 0 = always", 0, 16}, &S::lazy},
-        {{"c", "min_ctas", "CTAs per multiprocessor that registers must allow, 0 = free", 0, 8},
-         &S::min_ctas},
+        {{"c", "min_ctas", "CTAs per multiprocessor that registers must allow, 0 = one", 0, 8}, &S::min_ctas},
         {{"u", "unroll", "unrolling of the loop over unmasked tiles", 1, 8}, &S::unroll},
         {{"p", "persistent", "0 one tile per CTA, 1 static order", 0, 1}, &S::persistent},
     });

@@ -24,7 +24,7 @@ struct SimtSchedule {
   int stages =
       2;  // 2: K and V have a buffer each, refilled while the other is in use; 1: they take turns in one
   int lanes = 8;     // of a warp across the keys: 4, 8 or 16
-  int min_ctas = 0;  // CTAs per multiprocessor the register allocator must allow; 0 leaves it free
+  int min_ctas = 0;  // CTAs per multiprocessor that registers must allow; 0: one
   int unroll = 1;    // of the loops inside the two products
   int prefetch = 0;  // 1: fragments of Q and P for the next step are loaded while this one is computed
   bool operator==(const SimtSchedule&) const = default;
@@ -43,7 +43,7 @@ struct MmaSchedule {
       0;  // 1: unmasked tiles are exponentiated with the shifts as they are, and again if that was wrong
   int split_kv = 0;  // 1: K and V wait on barriers of their own, so that S starts before V has arrived
   int lazy = 8;      // O is rescaled only when a row's maximum grows by more than 2^lazy; 0 = exact textbook
-  int min_ctas = 0;  // CTAs per multiprocessor the register allocator must allow; 0 leaves it free
+  int min_ctas = 0;  // CTAs per multiprocessor that registers must allow; 0: one
   int unroll = 1;    // of the loop over unmasked K/V tiles
   int persistent = 0;  // 1: a CTA computes one tile after the other, and asks for the next in its last step
   bool operator==(const MmaSchedule&) const = default;
