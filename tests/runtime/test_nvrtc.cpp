@@ -13,6 +13,7 @@
 
 #include "flashjit/error.hpp"
 #include "runtime/compile.hpp"
+#include "runtime/dynamic_library.hpp"
 #include "tests/runtime/expect_error.hpp"
 #include "tests/runtime/scratch.hpp"
 #include "tests/runtime/sources.hpp"
@@ -72,9 +73,10 @@ TEST_CASE("line info and PTX alone change the code in nothing") {
 TEST_CASE("the library is identified exactly, once per process") {
   const auto compiler = load_nvrtc();
   CHECK(compiler == load_nvrtc());
-  CHECK(compiler->build_id().size() >= 16);
-  CHECK(!contains(compiler->build_id(), "UNKNOWN"));
-  CHECK(contains(compiler->build_id(), " V1"));
+  const std::string id = compiler->build_id();
+  const std::string bytes = flashjit::runtime::gnu_build_id(compiler->path());  // 13.2 gives no other name
+  CHECK((id.substr(0, 3) == "CL-" || (bytes.size() >= 32 && id.substr(0, bytes.size()) == bytes)));
+  CHECK(contains(id, " V1"));
   CHECK(fs::exists(compiler->path()));
   const std::vector<std::string> archs = compiler->archs();
   CHECK(std::count(archs.begin(), archs.end(), "sm_90a") == 1);
