@@ -4,101 +4,15 @@
 #include <algorithm>
 #include <array>
 
+#include "generator/families/mma_backward_layout.hpp"
 #include "generator/recipe.hpp"
 #include "templates/params/backward.h"
 
 namespace flashjit {
+
+using namespace mma_backward;
+
 namespace {
-
-// A row of 16-bit elements, padded to whole 16-element steps of mma (templates/parts/mma/shared_tile.cuh).
-int pitch_of(int head_dim) {
-  return (head_dim + 15) / 16 * 32;
-}
-
-// The kernel that owns keys: shared memory of one CTA, and how its warps share out dQ.
-struct KeysLayout {
-  int tile_k = 0, tile_v = 0;  // bytes of a tile
-  int tile_q = 0, tile_dout = 0;
-  int stage = 0;   // Q, dO, LSE and delta of one step
-  int tile_p = 0;  // P^T in fragments, and dS^T
-  int total = 0;
-  int dq_warps_m = 1;    // warps side by side down the rows of dQ
-  int dq_row_tiles = 1;  // 16-row tiles of each
-  int dq_columns = 16;   // and columns
-};
-
-// Whether dS^T goes through shared memory: for dQ, or to the warp with the same keys.
-bool has_ds_tile(const MmaBackwardSchedule& s) {
-  return s.dq != static_cast<int>(DqWay::own_pass) || s.split == 2;
-}
-
-KeysLayout keys_layout(const Problem& problem, const MmaBackwardSchedule& s) {
-  KeysLayout layout;
-  layout.tile_k = s.tile_n * pitch_of(problem.head_dim);
-  layout.tile_v = s.tile_n * pitch_of(problem.value_dim());
-  layout.tile_q = s.tile_m * pitch_of(problem.head_dim);
-  layout.tile_dout = s.tile_m * pitch_of(problem.value_dim());
-  layout.stage = layout.tile_q + layout.tile_dout + 8 * s.tile_m;
-  layout.tile_p = s.tile_n * s.tile_m * 2;
-  const int tiles_ds = has_ds_tile(s) ? s.stages : 0;
-  layout.total = layout.tile_k + layout.tile_v + s.stages * layout.stage + (1 + tiles_ds) * layout.tile_p;
-  // The least work of any warp, then the fewest fragments to load for it. Columns are a power of two, so that
-  // a warp's first chunk and its steps from there share no bit (templates/parts/mma/shared_tile.cuh).
-  int least = 1 << 30;
-  for (int warps_m = 1; warps_m <= s.warps; warps_m *= 2) {
-    if (s.warps % warps_m != 0 || s.tile_m / 16 % warps_m != 0) continue;
-    const int row_tiles = s.tile_m / 16 / warps_m, warps_d = s.warps / warps_m;
-    int column_tiles = 1;
-    while (column_tiles * warps_d * 16 < problem.head_dim) column_tiles *= 2;
-    const int cost = row_tiles * column_tiles * 100 + row_tiles + column_tiles;
-    if (cost >= least) continue;
-    least = cost;
-    layout.dq_warps_m = warps_m;
-    layout.dq_row_tiles = row_tiles;
-    layout.dq_columns = 16 * column_tiles;
-  }
-  return layout;
-}
-
-// The kernel that owns query rows, where dQ has a pass of its own.
-struct QueriesLayout {
-  int row_tiles = 1;  // 16-row tiles of a warp
-  int warps = 4;
-  int tile_n = 32;  // keys per step
-  int stages = 2;
-  int slot = 0;   // bytes of a tile of K and of V
-  int total = 0;  // bytes of shared memory
-  [[nodiscard]] int tile_m() const { return 16 * row_tiles * warps; }
-};
-
-// The first that fits of what is fastest with room enough. 32 rows a warp halve its reads of K and V, but
-// beside 256 columns of dQ only 16 fit in registers; with 64 keys a step 64 columns spilled on Hopper.
-QueriesLayout queries_layout(const Problem& problem, const Target& target) {
-  const int row_bytes = pitch_of(problem.head_dim) + pitch_of(problem.value_dim());
-  const bool wide = problem.head_dim > 128;
-  const bool narrow = problem.head_dim <= 64;
-  const QueriesLayout wishes[] = {
-      {wide ? 1 : 2, wide ? 8 : 4,
-       wide     ? 64
-       : narrow ? 48
-                : 32,
-       2},
-      {wide ? 1 : 2, wide ? 8 : 4, 32, 1},
-      {1, 4, 32, 1},
-      {1, 4, 16, 1},
-      {1, 2, 16, 1},
-      {1, 1, 16, 1},
-  };
-  QueriesLayout layout;
-  for (const QueriesLayout& wish : wishes) {
-    if (target.capability < 80 && wish.stages > 1) continue;
-    layout = wish;
-    layout.slot = layout.tile_n * row_bytes;
-    layout.total = layout.tile_m() * row_bytes + layout.stages * layout.slot;
-    if (layout.total <= target.shared_per_cta) break;
-  }
-  return layout;
-}
 
 std::string number(int value) {
   return fmt::format("{}", value);
@@ -123,27 +37,6 @@ std::map<std::string, bool> sections_of(const Problem& problem, const Target& ta
       {"red_vectors", target.capability >= 90},
       {"min_ctas", false},
   };
-}
-
-// Registers of one thread of the kernel that owns keys, estimated: its gradient; its scores or its part of
-// dQ, whichever are more; and what ptxas was seen to add. Where copies go through registers, they wait there.
-int registers_of(const Problem& problem, const MmaBackwardSchedule& s, const KeysLayout& layout,
-                 const Target& target) {
-  const int keys = 2 * s.split * s.tile_n / s.warps;
-  const int sums = keys * std::max(problem.head_dim, problem.value_dim()) / (32 * s.split);
-  const int scores = keys * s.tile_m / (32 * s.split);
-  const bool dq_sum = s.dq != static_cast<int>(DqWay::own_pass);
-  const int dq = dq_sum ? layout.dq_row_tiles * layout.dq_columns / 2 : 0;
-  int more = 62;
-  if (target.capability < 80) {
-    const int pieces = s.tile_m * (pitch_of(problem.head_dim) + pitch_of(problem.value_dim())) / 16;
-    more += 25 + 4 * ((pieces + 32 * s.warps - 1) / (32 * s.warps));
-  }
-  return sums + std::max(scores, dq) + more;
-}
-
-int register_limit(const MmaBackwardSchedule& s, const Target& target) {
-  return std::min(255, target.registers_per_sm / (32 * s.warps) / 8 * 8);
 }
 
 Recipe recipe_keys(const Problem& problem, const MmaBackwardSchedule& s, const Target& target) {
@@ -177,7 +70,14 @@ Recipe recipe_keys(const Problem& problem, const MmaBackwardSchedule& s, const T
     recipe.constants.push_back(
         {"bool", "kDqIdle", idle ? "true" : "false", "some warps are left without columns"});
   }
+  // Left the choice, ptxas spills a few registers in one kernel of hundreds to make room for one CTA more.
+  // Where this many are needed there is no room for one.
+  const bool roomy = registers_of(problem, s, target) <= 224;
+  if (roomy)
+    recipe.constants.push_back({"int", "kMinCtas", "1", "CTAs per multiprocessor that registers must allow"});
   recipe.sections = sections_of(problem, target);
+  recipe.sections["min_ctas"] = roomy;
+  recipe.sections["copies_in_turn"] = copies_in_turn(problem, s, target);
   recipe.sections["dq_sum"] = dq_sum;
   recipe.sections["ds_tile"] = has_ds_tile(s);
   recipe.sections["split"] = s.split == 2;
@@ -208,6 +108,7 @@ Recipe recipe_queries(const Problem& problem, const Target& target) {
       {"int", "kSlotBytes", number(layout.slot), "a tile of K and a tile of V"},
   };
   recipe.sections = sections_of(problem, target);
+  recipe.sections["copies_in_turn"] = layout.copies_in_turn;
   recipe.geometry.tile_m = layout.tile_m();
   recipe.geometry.threads = 32 * layout.warps;
   recipe.geometry.shared_bytes = layout.total;
@@ -264,8 +165,8 @@ Legality legal_mma_backward(const Problem& problem, const MmaBackwardSchedule& s
                         s.tile_n, s.stages, kilobytes(layout.total), target.arch,
                         kilobytes(target.shared_per_cta))};
   }
-  const int registers = registers_of(problem, s, layout, target), limit = register_limit(s, target);
-  if (registers > limit) {
+  const int registers = registers_of(problem, s, target), limit = register_limit(s, target);
+  if (registers > limit && !fits_all_the_same(problem, s, target)) {
     return {fmt::format(
         "tile {}x{} with {} warps needs about {} registers a thread, {} are there; it would spill", s.tile_m,
         s.tile_n, s.warps, registers, limit)};

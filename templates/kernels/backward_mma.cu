@@ -119,7 +119,13 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
   RowCopy row_copy(params, static_cast<long long>(first_pair) * params.padded_q);
   const auto start_copies = [&](unsigned stage) {
     q_copy.start<true>(stage, copy_m * kTileM, params.seqlen_q);
+    /*%#copies_in_turn%*/
+    q_copy.finish();  // so that registers hold one tile at a time
+    /*%/copies_in_turn%*/
     dout_copy.start<true>(stage + kTileBytesQ, copy_m * kTileM, params.seqlen_q);
+    /*%#copies_in_turn%*/
+    dout_copy.finish();
+    /*%/copies_in_turn%*/
     row_copy.start(stage + kTileBytesQ + kTileBytesDout, copy_m * kTileM);
     /*%#async%*/
     cp_async_commit();
@@ -136,8 +142,10 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
     cp_async_wait<0>();
     /*%/async%*/
     /*%^async%*/
+    /*%^copies_in_turn%*/
     q_copy.finish();
     dout_copy.finish();
+    /*%/copies_in_turn%*/
     row_copy.finish();
     /*%/async%*/
     named_barrier_sync(0, kThreads);

@@ -59,7 +59,13 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     const auto start_copies = [&](int n, int stage) {
       const unsigned slot = slots + stage * kSlotBytes;
       k_copy.start<true>(slot, n * kTileN, params.seqlen_k);
+      /*%#copies_in_turn%*/
+      k_copy.finish();  // so that registers hold one tile at a time
+      /*%/copies_in_turn%*/
       v_copy.start<true>(slot + kTileBytesK, n * kTileN, params.seqlen_k);
+      /*%#copies_in_turn%*/
+      v_copy.finish();
+      /*%/copies_in_turn%*/
       /*%#async%*/
       cp_async_commit();
       /*%/async%*/
@@ -104,8 +110,10 @@ extern "C" __global__ void __launch_bounds__(kThreads)
       cp_async_wait<0>();
       /*%/async%*/
       /*%^async%*/
+      /*%^copies_in_turn%*/
       k_copy.finish();
       v_copy.finish();
+      /*%/copies_in_turn%*/
       /*%/async%*/
       __syncthreads();
       if (kStages == 2 && n + 1 < masked_end) start_copies(n + 1, 1 - stage);

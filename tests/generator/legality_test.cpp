@@ -160,9 +160,14 @@ TEST_CASE("mma-backward: what does not divide or fit is said") {
   CHECK(reason(gradients, "mma-backward:m64n64w8s2dq1", "sm_80") ==
         "tile 64x64 with 2 stages needs 217 KB of shared memory, sm_80 gives 163 KB");
   CHECK(reason(gradients, "mma-backward:m64n64w4s1dq1", "sm_90a") ==
-        "tile 64x64 with 4 warps needs about 446 registers a thread, 255 are there; it would spill");
+        "tile 64x64 with 4 warps needs about 448 registers a thread, 255 are there; it would spill");
   CHECK(reason(gradients, "mma-backward:m32n32w4dq2", "sm_90a") ==
         "family mma adds to dQ in no fixed order; dq 0 is deterministic, in a pass of its own");
+  // Two registers too many by the estimate; but ptxas was seen to fit it for Hopper, not for Blackwell.
+  gradients.head_dim = 64;
+  CHECK(reason(gradients, "mma-backward:m128n128w8s2dq1", "sm_90a").empty());
+  CHECK(reason(gradients, "mma-backward:m128n128w8s2dq1", "sm_100") ==
+        "tile 128x128 with 8 warps needs about 256 registers a thread, 255 are there; it would spill");
   gradients.head_dim = 96;
   CHECK(reason(gradients, "mma-backward:m64n64w8s2sp2dq1", "sm_90a") ==
         "split 2 needs head dims of 32, 64, 128 or 256 (96 and 96), tile_m from 32 on (64) and 4, 8 or 12 "

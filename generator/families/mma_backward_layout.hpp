@@ -1,0 +1,54 @@
+// How family mma's backward pass works under a schedule: shared memory, how its warps share out dQ, and the
+// registers of a thread.
+#pragma once
+
+#include "flashjit/problem.hpp"
+#include "flashjit/target.hpp"
+#include "generator/schedule.hpp"
+
+namespace flashjit::mma_backward {
+
+// A row of 16-bit elements, padded to whole 16-element steps of mma (templates/parts/mma/shared_tile.cuh).
+constexpr int pitch_of(int head_dim) {
+  return (head_dim + 15) / 16 * 32;
+}
+
+// The kernel that owns keys: shared memory of one CTA, and how its warps share out dQ.
+struct KeysLayout {
+  int tile_k = 0, tile_v = 0;  // bytes of a tile
+  int tile_q = 0, tile_dout = 0;
+  int stage = 0;   // Q, dO, LSE and delta of one step
+  int tile_p = 0;  // P^T in fragments, and dS^T
+  int total = 0;
+  int dq_warps_m = 1;    // warps side by side down the rows of dQ
+  int dq_row_tiles = 1;  // 16-row tiles of each
+  int dq_columns = 16;   // and columns
+};
+
+// The kernel that owns query rows, where dQ has a pass of its own.
+struct QueriesLayout {
+  int row_tiles = 1;  // 16-row tiles of a warp
+  int warps = 4;
+  int tile_n = 32;  // keys per step
+  int stages = 2;
+  int slot = 0;                 // bytes of a tile of K and of V
+  int total = 0;                // bytes of shared memory
+  bool copies_in_turn = false;  // as below, K's and V's
+  [[nodiscard]] int tile_m() const { return 16 * row_tiles * warps; }
+};
+
+// Whether dS^T goes through shared memory: for dQ, or to the warp with the same keys.
+bool has_ds_tile(const MmaBackwardSchedule& s);
+KeysLayout keys_layout(const Problem& problem, const MmaBackwardSchedule& s);
+QueriesLayout queries_layout(const Problem& problem, const Target& target);
+
+// Turing's copies wait in registers. Where those are short, dO's wait for Q's to have landed, if nothing but
+// copies is under way between two steps.
+bool copies_in_turn(const Problem& problem, const MmaBackwardSchedule& s, const Target& target);
+// Registers of one thread of the kernel that owns keys, estimated.
+int registers_of(const Problem& problem, const MmaBackwardSchedule& s, const Target& target);
+int register_limit(const MmaBackwardSchedule& s, const Target& target);
+// A kernel beyond the estimate that ptxas was seen to fit all the same.
+bool fits_all_the_same(const Problem& problem, const MmaBackwardSchedule& s, const Target& target);
+
+}  // namespace flashjit::mma_backward
