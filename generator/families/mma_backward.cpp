@@ -71,8 +71,7 @@ Recipe recipe_keys(const Problem& problem, const MmaBackwardSchedule& s, const T
         {"bool", "kDqIdle", idle ? "true" : "false", "some warps are left without columns"});
   }
   // Left the choice, ptxas spills a few registers in one kernel of hundreds to make room for one CTA more.
-  // Where this many are needed there is no room for one.
-  const bool roomy = registers_of(problem, s, target) <= 224;
+  const bool roomy = registers_of(problem, s, target) <= kRoomy;
   if (roomy)
     recipe.constants.push_back({"int", "kMinCtas", "1", "CTAs per multiprocessor that registers must allow"});
   recipe.sections = sections_of(problem, target);

@@ -18,6 +18,16 @@ int registers_without_copies(const Problem& problem, const MmaBackwardSchedule& 
   return sums + std::max(scores, dq) + 64;
 }
 
+// Columns that are not there cost registers, too, where these are short: of the tiles in shared memory, and
+// of dQ, dealt out to warps by powers of two.
+int registers_for_padding(const Problem& problem, const MmaBackwardSchedule& s) {
+  const KeysLayout layout = keys_layout(problem, s);
+  const bool padded = problem.head_dim % 16 != 0 || problem.value_dim() % 16 != 0;
+  const bool dq_sum = s.dq != static_cast<int>(DqWay::own_pass);
+  const bool uneven = dq_sum && s.warps / layout.dq_warps_m * layout.dq_columns > problem.head_dim;
+  return (padded ? 8 : 0) + (uneven ? 16 : 0);
+}
+
 // Registers in which Turing's copies of a tile of tile_m rows wait.
 int waiting(int head_dim, const MmaBackwardSchedule& s) {
   const int pieces = s.tile_m * pitch_of(head_dim) / 16, threads = 32 * s.warps;
@@ -145,14 +155,18 @@ QueriesLayout queries_layout(const Problem& problem, const Target& target) {
 bool copies_in_turn(const Problem& problem, const MmaBackwardSchedule& s, const Target& target) {
   if (target.capability >= 80 || s.dq != static_cast<int>(DqWay::own_pass)) return false;
   const int both = waiting(problem.head_dim, s) + waiting(problem.value_dim(), s);
-  return registers_without_copies(problem, s) + kTuringMore + both > register_limit(s, target);
+  const int registers = registers_without_copies(problem, s) + kTuringMore + both;
+  return registers + registers_for_padding(problem, s) > register_limit(s, target);
 }
 
 int registers_of(const Problem& problem, const MmaBackwardSchedule& s, const Target& target) {
-  const int registers = registers_without_copies(problem, s);
-  if (target.capability >= 80) return registers;
-  const int q = waiting(problem.head_dim, s), dout = waiting(problem.value_dim(), s);
-  return registers + kTuringMore + (copies_in_turn(problem, s, target) ? std::max(q, dout) + 4 : q + dout);
+  int registers = registers_without_copies(problem, s);
+  if (target.capability < 80) {
+    const int q = waiting(problem.head_dim, s), dout = waiting(problem.value_dim(), s);
+    registers += kTuringMore + (copies_in_turn(problem, s, target) ? std::max(q, dout) + 4 : q + dout);
+    if (s.dq != static_cast<int>(DqWay::own_pass) && s.split == 1) registers += 8;  // copies beside the sum
+  }
+  return registers < 240 ? registers : registers + registers_for_padding(problem, s);
 }
 
 int register_limit(const MmaBackwardSchedule& s, const Target& target) {

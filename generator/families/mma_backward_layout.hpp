@@ -45,7 +45,9 @@ QueriesLayout queries_layout(const Problem& problem, const Target& target);
 // Turing's copies wait in registers. Where those are short, dO's wait for Q's to have landed, if nothing but
 // copies is under way between two steps.
 bool copies_in_turn(const Problem& problem, const MmaBackwardSchedule& s, const Target& target);
-// Registers of one thread of the kernel that owns keys, estimated.
+// Registers of one thread of the kernel that owns keys, estimated. With more than kRoomy of them there is
+// room for one CTA only.
+constexpr int kRoomy = 224;
 int registers_of(const Problem& problem, const MmaBackwardSchedule& s, const Target& target);
 int register_limit(const MmaBackwardSchedule& s, const Target& target);
 // A kernel beyond the estimate that ptxas was seen to fit all the same.

@@ -4,6 +4,9 @@
 #include "params/backward.h"
 #include "parts/wgmma_backward/panels.cuh"
 #include "ptx/convert.cuh"
+/*%#fp16%*/
+#include "ptx/lane.cuh"
+/*%/fp16%*/
 #include "ptx/math.cuh"
 #include "ptx/shared_pair.cuh"
 #include "ptx/unpack.cuh"
@@ -23,7 +26,12 @@ __device__ __forceinline__ void mask(float (&s)[kTileM / 2], int first_key, int 
   for (int row = 0; row < 2; ++row) {
     const int key = first_key + 16 * warp_of_warpgroup() + lane() / 4 + 8 * row;
     // The first query that sees the key, counted from this thread's first one.
+    /*%#fp16%*/
+    int first = -2 * (lane_index() % 4);  // with lane() ptxas spills a register of head_dim 64's here
+    /*%/fp16%*/
+    /*%^fp16%*/
     int first = -2 * (lane() % 4);
+    /*%/fp16%*/
     /*%#causal%*/
     first += key + p.seqlen_q - p.seqlen_k - query;
     /*%/causal%*/
