@@ -45,9 +45,9 @@ int generation_of(const Target& target) {
   return of;
 }
 
-// Kernels that the estimate puts at 256 registers and that ptxas was seen to fit in 255, on all archs of
-// these generations; beside each there is one that spilled. Of all that fit they are the ones that the model
-// expects within a tenth of the fastest on some arch (docs/performance/mma-backward.md).
+// Kernels that the estimate puts just beyond 255 registers and that ptxas was seen to fit, on all archs of
+// these generations; three in ten like them spilled. Of all that fit they are the ones that the model expects
+// within a tenth of the fastest on some arch (docs/performance/mma-backward.md).
 struct Tight {
   int head_dim;
   MmaBackwardSchedule schedule;  // tile_m, tile_n, warps, stages, split, dq
