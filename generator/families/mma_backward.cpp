@@ -1,9 +1,6 @@
 // Family mma, backward: which schedules are legal, and what its templates are filled with.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <array>
-
 #include "generator/families/mma_backward_layout.hpp"
 #include "generator/recipe.hpp"
 #include "templates/params/backward.h"
@@ -41,7 +38,7 @@ std::map<std::string, bool> sections_of(const Problem& problem, const Target& ta
 
 Recipe recipe_keys(const Problem& problem, const MmaBackwardSchedule& s, const Target& target) {
   const KeysLayout layout = keys_layout(problem, s);
-  const bool dq_sum = s.dq != static_cast<int>(DqWay::own_pass);
+  const bool dq_sum = adds_dq(s);
   Recipe recipe;
   recipe.kernel = "kernels/backward_mma.cu";
   recipe.constants = {
@@ -178,8 +175,7 @@ std::vector<Recipe> recipes_mma_backward(const Problem& problem, const MmaBackwa
   std::vector<Recipe> recipes;
   recipes.push_back(recipe_preprocess(problem, schedule));
   recipes.push_back(recipe_keys(problem, schedule, target));
-  recipes.push_back(schedule.dq == static_cast<int>(DqWay::own_pass) ? recipe_queries(problem, target)
-                                                                     : recipe_sum(problem, target));
+  recipes.push_back(adds_dq(schedule) ? recipe_sum(problem, target) : recipe_queries(problem, target));
   return recipes;
 }
 

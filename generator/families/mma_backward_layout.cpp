@@ -8,23 +8,19 @@ namespace flashjit::mma_backward {
 namespace {
 
 // Fragments and what ptxas was seen to add to them, but for copies under way.
-int registers_without_copies(const Problem& problem, const MmaBackwardSchedule& s) {
-  const KeysLayout layout = keys_layout(problem, s);
+int registers_without_copies(const Problem& problem, const MmaBackwardSchedule& s, const KeysLayout& layout) {
   const int keys = 2 * s.split * s.tile_n / s.warps;
   const int sums = keys * std::max(problem.head_dim, problem.value_dim()) / (32 * s.split);
   const int scores = keys * s.tile_m / (32 * s.split);
-  const bool dq_sum = s.dq != static_cast<int>(DqWay::own_pass);
-  const int dq = dq_sum ? layout.dq_row_tiles * layout.dq_columns / 2 : 0;
+  const int dq = adds_dq(s) ? layout.dq_row_tiles * layout.dq_columns / 2 : 0;
   return sums + std::max(scores, dq) + 64;
 }
 
 // Columns that are not there cost registers, too, where these are short: of the tiles in shared memory, and
 // of dQ, dealt out to warps by powers of two.
-int registers_for_padding(const Problem& problem, const MmaBackwardSchedule& s) {
-  const KeysLayout layout = keys_layout(problem, s);
+int registers_for_padding(const Problem& problem, const MmaBackwardSchedule& s, const KeysLayout& layout) {
   const bool padded = problem.head_dim % 16 != 0 || problem.value_dim() % 16 != 0;
-  const bool dq_sum = s.dq != static_cast<int>(DqWay::own_pass);
-  const bool uneven = dq_sum && s.warps / layout.dq_warps_m * layout.dq_columns > problem.head_dim;
+  const bool uneven = adds_dq(s) && s.warps / layout.dq_warps_m * layout.dq_columns > problem.head_dim;
   return (padded ? 8 : 0) + (uneven ? 16 : 0);
 }
 
@@ -35,6 +31,7 @@ int waiting(int head_dim, const MmaBackwardSchedule& s) {
 }
 
 constexpr int kTuringMore = 25;  // of its copies, beside what waits
+constexpr int kShort = 240;      // from here on padding counts
 
 // Archs that ptxas gives the same registers, but for a few kernels, by the oldest of them.
 int generation_of(const Target& target) {
@@ -91,8 +88,12 @@ constexpr Tight kTight[] = {
 
 }  // namespace
 
+bool adds_dq(const MmaBackwardSchedule& s) {
+  return s.dq != static_cast<int>(DqWay::own_pass);
+}
+
 bool has_ds_tile(const MmaBackwardSchedule& s) {
-  return s.dq != static_cast<int>(DqWay::own_pass) || s.split == 2;
+  return adds_dq(s) || s.split == 2;
 }
 
 KeysLayout keys_layout(const Problem& problem, const MmaBackwardSchedule& s) {
@@ -153,20 +154,22 @@ QueriesLayout queries_layout(const Problem& problem, const Target& target) {
 }
 
 bool copies_in_turn(const Problem& problem, const MmaBackwardSchedule& s, const Target& target) {
-  if (target.capability >= 80 || s.dq != static_cast<int>(DqWay::own_pass)) return false;
+  if (target.capability >= 80 || adds_dq(s)) return false;
+  const KeysLayout layout = keys_layout(problem, s);
   const int both = waiting(problem.head_dim, s) + waiting(problem.value_dim(), s);
-  const int registers = registers_without_copies(problem, s) + kTuringMore + both;
-  return registers + registers_for_padding(problem, s) > register_limit(s, target);
+  const int registers = registers_without_copies(problem, s, layout) + kTuringMore + both;
+  return registers + registers_for_padding(problem, s, layout) > register_limit(s, target);
 }
 
 int registers_of(const Problem& problem, const MmaBackwardSchedule& s, const Target& target) {
-  int registers = registers_without_copies(problem, s);
+  const KeysLayout layout = keys_layout(problem, s);
+  int registers = registers_without_copies(problem, s, layout);
   if (target.capability < 80) {
     const int q = waiting(problem.head_dim, s), dout = waiting(problem.value_dim(), s);
     registers += kTuringMore + (copies_in_turn(problem, s, target) ? std::max(q, dout) + 4 : q + dout);
-    if (s.dq != static_cast<int>(DqWay::own_pass) && s.split == 1) registers += 8;  // copies beside the sum
+    if (adds_dq(s) && s.split == 1) registers += 8;  // copies beside the sum
   }
-  return registers < 240 ? registers : registers + registers_for_padding(problem, s);
+  return registers < kShort ? registers : registers + registers_for_padding(problem, s, layout);
 }
 
 int register_limit(const MmaBackwardSchedule& s, const Target& target) {

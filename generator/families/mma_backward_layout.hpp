@@ -37,6 +37,8 @@ struct QueriesLayout {
   [[nodiscard]] int tile_m() const { return 16 * row_tiles * warps; }
 };
 
+// Whether this kernel adds up dQ; else that has a pass of its own.
+bool adds_dq(const MmaBackwardSchedule& s);
 // Whether dS^T goes through shared memory: for dQ, or to the warp with the same keys.
 bool has_ds_tile(const MmaBackwardSchedule& s);
 KeysLayout keys_layout(const Problem& problem, const MmaBackwardSchedule& s);
