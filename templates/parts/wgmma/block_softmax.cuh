@@ -19,8 +19,8 @@ struct BlockSoftmax {
 
   // What the exponentials of a block are taken against.
   template <bool kMasked>
-  __device__ __forceinline__ void choose_shifts(const RowsOfThread& mine, int block) {
-    if (kMasked) mask_columns(s, mine.first_hidden(0, block), mine.first_hidden(1, block));
+  __device__ __forceinline__ void choose_shifts(const RowsOfThread& mine, int left) {
+    if (kMasked) mask_columns(s, mine.first_hidden(0, left), mine.first_hidden(1, left));
     /*%#optimistic%*/
     // Where nothing is hidden every row has seen keys, and its shift is taken as it is, with no search for a
     // maximum: the sums will tell whether some score was far above it (move_outgrown).
@@ -59,10 +59,10 @@ struct BlockSoftmax {
   // Sums that tell of exponentials taken against a shift far below their maximum: the rows of a warp move,
   // unless some are lost; the vote on that stands beside what the rows' lanes tell each other. Whether they
   // moved.
-  __device__ __forceinline__ bool move_outgrown(int block, float (&sum)[2]) {
+  __device__ __forceinline__ bool move_outgrown(int left, float (&sum)[2]) {
     float factor[2];
     /*%#fp16%*/
-    choose_factors(rows, sum, sum_after_move((block + 1) * kTileN - 1), factor);
+    choose_factors(rows, sum, sum_after_move((left + 1) * kTileN - 1), factor);
     /*%/fp16%*/
     /*%^fp16%*/
     choose_factors(rows, sum, kSumAfterMove, factor);
@@ -73,9 +73,9 @@ struct BlockSoftmax {
   }
 
   // The textbook's softmax for a block whose exponentials are lost. No product is in flight here.
-  __device__ __forceinline__ void start_over(const RowsOfThread& mine, const Tile& tile, int block,
+  __device__ __forceinline__ void start_over(const RowsOfThread& mine, const Tile& tile, int left,
                                              const ForwardParams& params, float (&sum)[2]) {
-    recompute_scores(s, tile, mine.row, block, params);
+    recompute_scores(s, tile, mine.row, block_at(left, tile, params), params);
     follow_peaks(s, rows, scale_log2);
     exponentiate<0, kGroups>(sum);
   }
@@ -84,7 +84,7 @@ struct BlockSoftmax {
   /*%#short_values%*/
   // From a block's exponentials to P. No product is in flight here.
   template <bool kMasked>
-  __device__ __forceinline__ void finish(const RowsOfThread& mine, const Tile& tile, int block,
+  __device__ __forceinline__ void finish(const RowsOfThread& mine, const Tile& tile, int left,
                                          const ForwardParams& params, float (&sum)[2],
                                          unsigned (&p)[kTileN / 4]) {
     /*%#optimistic%*/
@@ -94,7 +94,7 @@ struct BlockSoftmax {
     /*%#optimistic%*/
     // The vote ran beside the packing, which was for nothing in warps that move.
     if (!kMasked && rows.moved) {
-      if (!move_outgrown(block, sum)) start_over(mine, tile, block, params, sum);
+      if (!move_outgrown(left, sum)) start_over(mine, tile, left, params, sum);
       pack_exponentials(p);
     }
     /*%/optimistic%*/
@@ -106,11 +106,11 @@ struct BlockSoftmax {
   // would move exponentials down behind the wait for the values, where they would run beside nothing; it
   // moves none over a branch on their sums.
   template <bool kMasked>
-  __device__ __forceinline__ void hold_exponentials(int block, float (&sum)[2]) {
+  __device__ __forceinline__ void hold_exponentials(int left, float (&sum)[2]) {
     /*%#optimistic%*/
     if (!kMasked) {
       rows.moved = has_outgrown(sum);
-      if (rows.moved) move_outgrown(block, sum);
+      if (rows.moved) move_outgrown(left, sum);
       return;
     }
     /*%/optimistic%*/
@@ -119,11 +119,11 @@ struct BlockSoftmax {
 
   // From a block's exponentials to P. No product is in flight here.
   template <bool kMasked>
-  __device__ __forceinline__ void finish(const RowsOfThread& mine, const Tile& tile, int block,
+  __device__ __forceinline__ void finish(const RowsOfThread& mine, const Tile& tile, int left,
                                          const ForwardParams& params, float (&sum)[2],
                                          unsigned (&p)[kTileN / 4]) {
     /*%#optimistic%*/
-    if (!kMasked && rows.moved && are_lost(sum)) start_over(mine, tile, block, params, sum);
+    if (!kMasked && rows.moved && are_lost(sum)) start_over(mine, tile, left, params, sum);
     /*%/optimistic%*/
     pack_exponentials(p);
     add(rows.sum, sum);

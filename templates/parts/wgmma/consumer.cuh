@@ -1,6 +1,6 @@
-// A consumer: a warpgroup that computes 64 rows of a tile, from the last block of keys that they see to the
-// first. Products run asynchronously; none is in flight from one step to the next, or ptxas would serialise
-// them (its warning C7510).
+// A consumer: a warpgroup that computes 64 rows of a tile, block of keys by block of keys, which are counted
+// by how many are left (tiles.cuh). Products run asynchronously; none is in flight from one step to the next,
+// or ptxas would serialise them (its warning C7510).
 #pragma once
 #include "params/forward.h"
 #include "parts/wgmma/block_softmax.cuh"
@@ -127,13 +127,13 @@ struct Consumer {
 
   /*%#overlap%*/
   // First block of a tile: its scores only.
-  __device__ __forceinline__ void first_step(const RowsOfThread& mine, int block) {
+  __device__ __forceinline__ void first_step(const RowsOfThread& mine, int left) {
     wait_k();
     issue_scores();
     wgmma_wait<0>();
     pin(softmax.s);
     release_k();
-    softmax.choose_shifts<true>(mine, block);
+    softmax.choose_shifts<true>(mine, left);
     softmax.exponentiate<0, kGroups>(softmax.rows.sum);
     softmax.pack_exponentials(p);
   }
@@ -143,7 +143,7 @@ struct Consumer {
   // They are done before it is: its last quarter packs P meanwhile, whose registers they have let go.
   /*%/short_values%*/
   template <bool kMasked>
-  __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile& tile, int block,
+  __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile& tile, int left,
                                        const ForwardParams& params) {
     wait_k();
     /*%#ping_pong%*/
@@ -161,14 +161,14 @@ struct Consumer {
     wgmma_wait<1>();
     pin(softmax.s);
     release_k();
-    softmax.choose_shifts<kMasked>(mine, block);
+    softmax.choose_shifts<kMasked>(mine, left);
     float sum[2];
     /*%#short_values%*/
     softmax.exponentiate<0, kGroups * 3 / 4>(sum);
     /*%/short_values%*/
     /*%^short_values%*/
     softmax.exponentiate<0, kGroups>(sum);
-    softmax.hold_exponentials<kMasked>(block, sum);
+    softmax.hold_exponentials<kMasked>(left, sum);
     /*%/short_values%*/
     wgmma_wait<0>();
     pin(o);
@@ -177,7 +177,7 @@ struct Consumer {
     /*%#short_values%*/
     softmax.exponentiate<kGroups * 3 / 4, kGroups>(sum);
     /*%/short_values%*/
-    softmax.finish<kMasked>(mine, tile, block, params, sum, p);
+    softmax.finish<kMasked>(mine, tile, left, params, sum, p);
     /*%^rescale_early%*/
     rescale(o, softmax.rows);
     /*%/rescale_early%*/
@@ -198,18 +198,18 @@ struct Consumer {
   /*%^overlap%*/
   // Scores, softmax and values of a block in turn: p may take the registers of s.
   template <bool kMasked>
-  __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile& tile, int block,
+  __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile& tile, int left,
                                        const ForwardParams& params) {
     wait_k();
     issue_scores();
     wgmma_wait<0>();
     pin(softmax.s);
     release_k();
-    softmax.choose_shifts<kMasked>(mine, block);
+    softmax.choose_shifts<kMasked>(mine, left);
     float sum[2];
     softmax.exponentiate<0, kGroups>(sum);
     unsigned p[kTileN / 4];
-    softmax.finish<kMasked>(mine, tile, block, params, sum, p);
+    softmax.finish<kMasked>(mine, tile, left, params, sum, p);
     rescale(o, softmax.rows);
     wait_v();
     issue_values(p);
@@ -249,19 +249,19 @@ struct Consumer {
     pass_blocks(tile.blocks - blocks, blocks > 0 ? tile.blocks - blocks : tile.blocks - 1);
     load_q();
     if (blocks > 0) {
-      int block = blocks - 1;
+      int left = blocks - 1;
       /*%#overlap%*/
-      first_step(mine, block--);
+      first_step(mine, left--);
       /*%/overlap%*/
       /*%^overlap%*/
-      step<true>(mine, tile, block--, params);
+      step<true>(mine, tile, left--, params);
       /*%/overlap%*/
       /*%#causal%*/
       const int full = full_blocks(row, params);
-      for (; block >= full; --block) step<true>(mine, tile, block, params);
+      for (; left >= full; --left) step<true>(mine, tile, left, params);
 /*%/causal%*/
 #pragma unroll kUnroll
-      for (; block >= 0; --block) step<false>(mine, tile, block, params);
+      for (; left >= 0; --left) step<false>(mine, tile, left, params);
       /*%#release_q_after_scores%*/
       release_q();
       /*%/release_q_after_scores%*/

@@ -24,7 +24,7 @@ struct Producer {
   const TensorMap& map_v;
   unsigned shared;
   RingPlace place{0, 1};  // of the next K; V is one block behind
-  int q_parity = 1;
+  int tiles_loaded = 0;
 
   __device__ __forceinline__ void load_k(const Tile& tile, int block, int head) {
     mbarrier_wait(shared + kKEmpty + 8 * place.stage, place.parity);
@@ -48,21 +48,21 @@ struct Producer {
     }
   }
 
-  // From the last block of keys to the first: K(n), Q, then K(n - 1) before V(n).
+  // K of the first block, Q, then K of each block before V of the one before it.
   __device__ __forceinline__ void load_tile(const Tile& tile, const ForwardParams& p) {
     const int head_kv = tile.head / p.group;
     if (tile.blocks > 0) load_k(tile, tile.blocks - 1, head_kv);
     for (int warpgroup = 0; warpgroup < kWarpgroups; ++warpgroup) {
-      mbarrier_wait(shared + kQEmpty + 8 * warpgroup, q_parity);
+      mbarrier_wait(shared + kQEmpty + 8 * warpgroup, ~tiles_loaded & 1);
       load_q(tile, warpgroup, p);
     }
-    q_parity ^= 1;
-    for (int block = tile.blocks - 1; block >= 0; --block) {
+    for (int left = tile.blocks - 1; left >= 0; --left) {
       const RingPlace at = place;
       advance(place);
-      if (block > 0) load_k(tile, block - 1, head_kv);
-      load_v(tile, block, head_kv, at);
+      if (left > 0) load_k(tile, block_at(left - 1, tile, p), head_kv);
+      load_v(tile, block_at(left, tile, p), head_kv, at);
     }
+    ++tiles_loaded;
   }
 };
 
@@ -71,14 +71,12 @@ struct Producer {
 // counter.
 __device__ __forceinline__ void produce(Producer& producer, const ForwardParams& p) {
   const int tiles = tile_count(p);
-  int slot = 0, parity = 1;
   for (;;) {
     const int index = atomicAdd(p.tile_counter, 1);
-    mbarrier_wait(producer.shared + kTicketEmpty + 8 * slot, parity);
+    const int slot = producer.tiles_loaded & 1;
+    mbarrier_wait(producer.shared + kTicketEmpty + 8 * slot, ~producer.tiles_loaded >> 1 & 1);
     store_shared(producer.shared + kTicket + 4 * slot, index);
     mbarrier_arrive(producer.shared + kTicketFull + 8 * slot);
-    slot ^= 1;
-    parity ^= slot ^ 1;
     if (index >= tiles) break;
     const Tile tile = tile_at(index, p);
     producer.load_tile(tile, p);

@@ -40,6 +40,19 @@ __device__ __forceinline__ int full_blocks(int row, const ForwardParams& p) {
 }
 /*%/causal%*/
 
+// The block of a tile that has `left` others still to come: from the last one down, but that block 0 comes
+// right after those which not all rows see in full. So a row sees both ends of its keys at once, where its
+// largest scores tend to be, and the shift that it takes from them rarely has to move.
+__device__ __forceinline__ int block_at(int left, const Tile& tile, const ForwardParams& p) {
+  /*%#causal%*/
+  const int full = full_blocks(tile.row, p);
+  /*%/causal%*/
+  /*%^causal%*/
+  const int full = tile.blocks - 1;
+  /*%/causal%*/
+  return left >= full ? left : left == full - 1 ? 0 : left + 1;
+}
+
 __device__ __forceinline__ int tile_count(const ForwardParams& p) {
   return p.tiles_m * (p.heads >> p.packed) * p.batch;
 }

@@ -51,9 +51,9 @@ struct ForwardParams {
 
 // A consumer warpgroup's life: tile after tile until there are no more.
 
-// A consumer: a warpgroup that computes 64 rows of a tile, from the last block of keys that they see to the
-// first. Products run asynchronously; none is in flight from one step to the next, or ptxas would serialise
-// them (its warning C7510).
+// A consumer: a warpgroup that computes 64 rows of a tile, block of keys by block of keys, which are counted
+// by how many are left (tiles.cuh). Products run asynchronously; none is in flight from one step to the next,
+// or ptxas would serialise them (its warning C7510).
 
 // Online softmax of one block after the other: what becomes of a warpgroup's scores between the product that
 // makes them and the one that takes P.
@@ -291,6 +291,14 @@ __device__ __forceinline__ int blocks_of_rows(int row, const ForwardParams& p) {
 // before.
 __device__ __forceinline__ int full_blocks(int row, const ForwardParams& p) {
   return max(0, (row >> p.packed) + p.seqlen_k - p.seqlen_q) / kTileN;
+}
+
+// The block of a tile that has `left` others still to come: from the last one down, but that block 0 comes
+// right after those which not all rows see in full. So a row sees both ends of its keys at once, where its
+// largest scores tend to be, and the shift that it takes from them rarely has to move.
+__device__ __forceinline__ int block_at(int left, const Tile& tile, const ForwardParams& p) {
+  const int full = full_blocks(tile.row, p);
+  return left >= full ? left : left == full - 1 ? 0 : left + 1;
 }
 
 __device__ __forceinline__ int tile_count(const ForwardParams& p) {
@@ -543,8 +551,8 @@ struct BlockSoftmax {
 
   // What the exponentials of a block are taken against.
   template <bool kMasked>
-  __device__ __forceinline__ void choose_shifts(const RowsOfThread& mine, int block) {
-    if (kMasked) mask_columns(s, mine.first_hidden(0, block), mine.first_hidden(1, block));
+  __device__ __forceinline__ void choose_shifts(const RowsOfThread& mine, int left) {
+    if (kMasked) mask_columns(s, mine.first_hidden(0, left), mine.first_hidden(1, left));
     // Where nothing is hidden every row has seen keys, and its shift is taken as it is, with no search for a
     // maximum: the sums will tell whether some score was far above it (move_outgrown).
     if (!kMasked) return;
@@ -580,7 +588,7 @@ struct BlockSoftmax {
   // Sums that tell of exponentials taken against a shift far below their maximum: the rows of a warp move,
   // unless some are lost; the vote on that stands beside what the rows' lanes tell each other. Whether they
   // moved.
-  __device__ __forceinline__ bool move_outgrown(int block, float (&sum)[2]) {
+  __device__ __forceinline__ bool move_outgrown(int left, float (&sum)[2]) {
     float factor[2];
     choose_factors(rows, sum, kSumAfterMove, factor);
     const bool some_lost = are_lost(sum);
@@ -589,23 +597,23 @@ struct BlockSoftmax {
   }
 
   // The textbook's softmax for a block whose exponentials are lost. No product is in flight here.
-  __device__ __forceinline__ void start_over(const RowsOfThread& mine, const Tile& tile, int block,
+  __device__ __forceinline__ void start_over(const RowsOfThread& mine, const Tile& tile, int left,
                                              const ForwardParams& params, float (&sum)[2]) {
-    recompute_scores(s, tile, mine.row, block, params);
+    recompute_scores(s, tile, mine.row, block_at(left, tile, params), params);
     follow_peaks(s, rows, scale_log2);
     exponentiate<0, kGroups>(sum);
   }
 
   // From a block's exponentials to P. No product is in flight here.
   template <bool kMasked>
-  __device__ __forceinline__ void finish(const RowsOfThread& mine, const Tile& tile, int block,
+  __device__ __forceinline__ void finish(const RowsOfThread& mine, const Tile& tile, int left,
                                          const ForwardParams& params, float (&sum)[2],
                                          unsigned (&p)[kTileN / 4]) {
     if (!kMasked) rows.moved = has_outgrown(sum);
     pack_exponentials(p);
     // The vote ran beside the packing, which was for nothing in warps that move.
     if (!kMasked && rows.moved) {
-      if (!move_outgrown(block, sum)) start_over(mine, tile, block, params, sum);
+      if (!move_outgrown(left, sum)) start_over(mine, tile, left, params, sum);
       pack_exponentials(p);
     }
     add(rows.sum, sum);
@@ -884,13 +892,13 @@ struct Consumer {
   }
 
   // First block of a tile: its scores only.
-  __device__ __forceinline__ void first_step(const RowsOfThread& mine, int block) {
+  __device__ __forceinline__ void first_step(const RowsOfThread& mine, int left) {
     wait_k();
     issue_scores();
     wgmma_wait<0>();
     pin(softmax.s);
     release_k();
-    softmax.choose_shifts<true>(mine, block);
+    softmax.choose_shifts<true>(mine, left);
     softmax.exponentiate<0, kGroups>(softmax.rows.sum);
     softmax.pack_exponentials(p);
   }
@@ -898,7 +906,7 @@ struct Consumer {
   // Scores of this block and values of the one before are in flight together; softmax runs beside the values.
   // They are done before it is: its last quarter packs P meanwhile, whose registers they have let go.
   template <bool kMasked>
-  __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile& tile, int block,
+  __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile& tile, int left,
                                        const ForwardParams& params) {
     wait_k();
     take_turn();
@@ -910,7 +918,7 @@ struct Consumer {
     wgmma_wait<1>();
     pin(softmax.s);
     release_k();
-    softmax.choose_shifts<kMasked>(mine, block);
+    softmax.choose_shifts<kMasked>(mine, left);
     float sum[2];
     softmax.exponentiate<0, kGroups * 3 / 4>(sum);
     wgmma_wait<0>();
@@ -918,7 +926,7 @@ struct Consumer {
     pin(p);
     release_v();
     softmax.exponentiate<kGroups * 3 / 4, kGroups>(sum);
-    softmax.finish<kMasked>(mine, tile, block, params, sum, p);
+    softmax.finish<kMasked>(mine, tile, left, params, sum, p);
   }
 
   // What is left after the last block: its values.
@@ -958,12 +966,12 @@ struct Consumer {
     pass_blocks(tile.blocks - blocks, blocks > 0 ? tile.blocks - blocks : tile.blocks - 1);
     load_q();
     if (blocks > 0) {
-      int block = blocks - 1;
-      first_step(mine, block--);
+      int left = blocks - 1;
+      first_step(mine, left--);
       const int full = full_blocks(row, params);
-      for (; block >= full; --block) step<true>(mine, tile, block, params);
+      for (; left >= full; --left) step<true>(mine, tile, left, params);
 #pragma unroll kUnroll
-      for (; block >= 0; --block) step<false>(mine, tile, block, params);
+      for (; left >= 0; --left) step<false>(mine, tile, left, params);
       last_step();
     }
   }
@@ -1134,7 +1142,7 @@ struct Producer {
   const TensorMap& map_v;
   unsigned shared;
   RingPlace place{0, 1};  // of the next K; V is one block behind
-  int q_parity = 1;
+  int tiles_loaded = 0;
 
   __device__ __forceinline__ void load_k(const Tile& tile, int block, int head) {
     mbarrier_wait(shared + kKEmpty + 8 * place.stage, place.parity);
@@ -1158,21 +1166,21 @@ struct Producer {
     }
   }
 
-  // From the last block of keys to the first: K(n), Q, then K(n - 1) before V(n).
+  // K of the first block, Q, then K of each block before V of the one before it.
   __device__ __forceinline__ void load_tile(const Tile& tile, const ForwardParams& p) {
     const int head_kv = tile.head / p.group;
     if (tile.blocks > 0) load_k(tile, tile.blocks - 1, head_kv);
     for (int warpgroup = 0; warpgroup < kWarpgroups; ++warpgroup) {
-      mbarrier_wait(shared + kQEmpty + 8 * warpgroup, q_parity);
+      mbarrier_wait(shared + kQEmpty + 8 * warpgroup, ~tiles_loaded & 1);
       load_q(tile, warpgroup, p);
     }
-    q_parity ^= 1;
-    for (int block = tile.blocks - 1; block >= 0; --block) {
+    for (int left = tile.blocks - 1; left >= 0; --left) {
       const RingPlace at = place;
       advance(place);
-      if (block > 0) load_k(tile, block - 1, head_kv);
-      load_v(tile, block, head_kv, at);
+      if (left > 0) load_k(tile, block_at(left - 1, tile, p), head_kv);
+      load_v(tile, block_at(left, tile, p), head_kv, at);
     }
+    ++tiles_loaded;
   }
 };
 
@@ -1180,14 +1188,12 @@ struct Producer {
 // counter.
 __device__ __forceinline__ void produce(Producer& producer, const ForwardParams& p) {
   const int tiles = tile_count(p);
-  int slot = 0, parity = 1;
   for (;;) {
     const int index = atomicAdd(p.tile_counter, 1);
-    mbarrier_wait(producer.shared + kTicketEmpty + 8 * slot, parity);
+    const int slot = producer.tiles_loaded & 1;
+    mbarrier_wait(producer.shared + kTicketEmpty + 8 * slot, ~producer.tiles_loaded >> 1 & 1);
     store_shared(producer.shared + kTicket + 4 * slot, index);
     mbarrier_arrive(producer.shared + kTicketFull + 8 * slot);
-    slot ^= 1;
-    parity ^= slot ^ 1;
     if (index >= tiles) break;
     const Tile tile = tile_at(index, p);
     producer.load_tile(tile, p);
