@@ -19,6 +19,13 @@ struct Constant {
   std::string comment;  // what it is, with its unit
 };
 
+inline Constant number(const char* name, int value, const char* comment) {
+  return {"int", name, std::to_string(value), comment};
+}
+inline Constant flag(const char* name, bool value, const char* comment) {
+  return {"bool", name, value ? "true" : "false", comment};
+}
+
 struct Recipe {
   std::string kernel;  // "kernels/forward_mma.cu"
   std::string suffix;  // appended to the entry's name where a plan has several kernels
@@ -29,6 +36,11 @@ struct Recipe {
   Geometry geometry;
   std::vector<TensorMapSpec> maps;
 };
+
+// "96 KB", rounded up; for what Legality says of shared memory.
+inline std::string kilobytes(int bytes) {
+  return std::to_string((bytes + 1023) / 1024) + " KB";
+}
 
 // One per family; each in a file of its own (families/simt.cpp …). legal_* may assume that the Problem is
 // valid.

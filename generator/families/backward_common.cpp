@@ -18,10 +18,6 @@ std::map<std::string, bool> dtype_sections(const Problem& problem) {
           {"fp16", problem.dtype == DType::fp16}};
 }
 
-std::string number(int value) {
-  return fmt::format("{}", value);
-}
-
 }  // namespace
 
 Recipe recipe_preprocess(const Problem& problem, const Schedule& schedule) {
@@ -34,15 +30,14 @@ Recipe recipe_preprocess(const Problem& problem, const Schedule& schedule) {
   recipe.kernel = "kernels/backward_preprocess.cu";
   recipe.suffix = "_preprocess";
   recipe.constants = {
-      {"int", "kElementBytes", number(size_of(problem.dtype)), "of dO and O"},
-      {"int", "kChunks", number(chunks), "of 16 bytes in a row of dO and O"},
-      {"int", "kLanes", number(lanes), "side by side on a row"},
-      {"int", "kRows", number(kBackwardRowPadding), "per CTA"},
-      {"int", "kThreads", number(threads), "per CTA"},
+      number("kElementBytes", size_of(problem.dtype), "of dO and O"),
+      number("kChunks", chunks, "of 16 bytes in a row of dO and O"),
+      number("kLanes", lanes, "side by side on a row"),
+      number("kRows", kBackwardRowPadding, "per CTA"),
+      number("kThreads", threads, "per CTA"),
   };
   const Workspace workspace = workspace_of(schedule);
-  if (workspace.dq_sum)
-    recipe.constants.push_back({"int", "kHeadDim", number(problem.head_dim), "columns of dQ"});
+  if (workspace.dq_sum) recipe.constants.push_back(number("kHeadDim", problem.head_dim, "columns of dQ"));
   recipe.sections = dtype_sections(problem);
   // Where counters are, they say who stores the first share.
   recipe.sections["clear"] = workspace.dq_sum && !workspace.counters;
@@ -59,10 +54,10 @@ Recipe recipe_postprocess(const Problem& problem) {
   recipe.kernel = "kernels/backward_postprocess.cu";
   recipe.suffix = "_postprocess";
   recipe.constants = {
-      {"int", "kElementBytes", number(size_of(problem.dtype)), "of dQ"},
-      {"int", "kHeadDim", number(problem.head_dim), "columns of dQ"},
-      {"int", "kRows", number(kBackwardRowPadding), "per CTA"},
-      {"int", "kThreads", number(kThreads), "per CTA"},
+      number("kElementBytes", size_of(problem.dtype), "of dQ"),
+      number("kHeadDim", problem.head_dim, "columns of dQ"),
+      number("kRows", kBackwardRowPadding, "per CTA"),
+      number("kThreads", kThreads, "per CTA"),
   };
   recipe.sections = dtype_sections(problem);
   recipe.geometry = {.tile_m = kBackwardRowPadding, .threads = kThreads};

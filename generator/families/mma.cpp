@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "generator/families/mma_tile.hpp"
 #include "generator/recipe.hpp"
 
 namespace flashjit {
@@ -17,11 +18,6 @@ struct SharedLayout {
   int offset_q = 0;  // of Q's tile
   int total = 0;
 };
-
-// A row of 16-bit elements, padded to whole 16-element steps of mma (templates/parts/mma/shared_tile.cuh).
-int pitch_of(int head_dim) {
-  return (head_dim + 15) / 16 * 32;
-}
 
 SharedLayout layout_of(const Problem& problem, const MmaSchedule& schedule) {
   SharedLayout layout;
@@ -88,10 +84,6 @@ int registers_of(const Problem& problem, const MmaSchedule& schedule, const Targ
     more += 4 + waiting + std::min(48, 3 * std::max(0, scores - 8) + std::max(0, waiting - 16));
   }
   return held_registers(problem, schedule) + more;
-}
-
-std::string kilobytes(int bytes) {
-  return fmt::format("{} KB", (bytes + 1023) / 1024);
 }
 
 // Kernels beyond the estimate that ptxas was seen to fit all the same, on these archs; some are the fastest
@@ -192,25 +184,24 @@ std::vector<Recipe> recipes_mma(const Problem& problem, const MmaSchedule& sched
   const MmaSchedule& s = schedule;
   const SharedLayout layout = layout_of(problem, s);
   const int rows_per_warp = s.tile_m / s.warps;
-  const auto number = [](int value) { return fmt::format("{}", value); };
   Recipe recipe;
   recipe.kernel = s.persistent == 1 ? "kernels/forward_mma_persistent.cu" : "kernels/forward_mma.cu";
   recipe.constants = {
-      {"int", "kHeadDim", number(problem.head_dim), "columns of Q and K"},
-      {"int", "kHeadDimV", number(problem.value_dim()), "columns of V and O"},
-      {"int", "kTileM", number(s.tile_m), "query rows per CTA"},
-      {"int", "kTileN", number(s.tile_n), "keys per step"},
-      {"int", "kBlockN", number(s.tile_n / s.blocks), "keys whose scores are held at a time"},
-      {"int", "kThreads", number(32 * s.warps), "per CTA"},
-      {"int", "kRowsPerWarp", number(rows_per_warp), "query rows of one warp"},
-      {"int", "kRowTiles", number(rows_per_warp / 16), "mma tiles of 16 rows in them"},
-      {"int", "kStages", number(s.stages), "slots of K and V in shared memory"},
-      {"int", "kTileBytesK", number(layout.tile_k), "bytes of a tile of K"},
-      {"int", "kSlotBytes", number(layout.slot), "bytes of a tile of K and a tile of V"},
-      {"int", "kOffsetQ", number(layout.offset_q), "bytes from the start of shared memory to Q"},
+      number("kHeadDim", problem.head_dim, "columns of Q and K"),
+      number("kHeadDimV", problem.value_dim(), "columns of V and O"),
+      number("kTileM", s.tile_m, "query rows per CTA"),
+      number("kTileN", s.tile_n, "keys per step"),
+      number("kBlockN", s.tile_n / s.blocks, "keys whose scores are held at a time"),
+      number("kThreads", 32 * s.warps, "per CTA"),
+      number("kRowsPerWarp", rows_per_warp, "query rows of one warp"),
+      number("kRowTiles", rows_per_warp / 16, "mma tiles of 16 rows in them"),
+      number("kStages", s.stages, "slots of K and V in shared memory"),
+      number("kTileBytesK", layout.tile_k, "bytes of a tile of K"),
+      number("kSlotBytes", layout.slot, "bytes of a tile of K and a tile of V"),
+      number("kOffsetQ", layout.offset_q, "bytes from the start of shared memory to Q"),
       {"float", "kLazy", fmt::format("{}.0f", s.lazy),
        "O is rescaled when a score exceeds its row's reference by 2^this"},
-      {"int", "kUnroll", number(s.unroll), "steps in one turn of the loop over unmasked tiles"},
+      number("kUnroll", s.unroll, "steps in one turn of the loop over unmasked tiles"),
   };
   if (s.persistent == 1) {  // it has one slot
     std::erase_if(recipe.constants,
@@ -222,15 +213,15 @@ std::vector<Recipe> recipes_mma(const Problem& problem, const MmaSchedule& sched
   const int min_ctas = std::max(s.min_ctas, roomy ? 1 : 0);
   if (min_ctas > 0) {
     recipe.constants.push_back(
-        {"int", "kMinCtas", number(min_ctas), "CTAs per multiprocessor that registers must allow"});
+        number("kMinCtas", min_ctas, "CTAs per multiprocessor that registers must allow"));
   }
   if (s.optimistic == 1) {
     recipe.constants.push_back({"float", "kLimit", fmt::format("{}.0f", 1 << s.lazy),
                                 "largest sum that tells of no score far above its shift"});
   }
   if (s.split_kv == 0 && s.optimistic == 0) {
-    recipe.constants.push_back({"int", "kBlocks", number(s.blocks),
-                                "parts of a step, each multiplied beside the softmax of the one before"});
+    recipe.constants.push_back(
+        number("kBlocks", s.blocks, "parts of a step, each multiplied beside the softmax of the one before"));
   }
   const bool ampere = target.capability >= 80;
   recipe.sections = {

@@ -11,14 +11,6 @@ using namespace mma_backward;
 
 namespace {
 
-std::string number(int value) {
-  return fmt::format("{}", value);
-}
-
-std::string kilobytes(int bytes) {
-  return fmt::format("{} KB", (bytes + 1023) / 1024);
-}
-
 std::map<std::string, bool> sections_of(const Problem& problem, const Target& target) {
   const bool ampere = target.capability >= 80;
   return {
@@ -42,35 +34,33 @@ Recipe recipe_keys(const Problem& problem, const MmaBackwardSchedule& s, const T
   Recipe recipe;
   recipe.kernel = "kernels/backward_mma.cu";
   recipe.constants = {
-      {"int", "kHeadDim", number(problem.head_dim), "columns of Q, K, dQ and dK"},
-      {"int", "kHeadDimV", number(problem.value_dim()), "columns of V, dO and dV"},
-      {"int", "kTileM", number(s.tile_m), "query rows per step"},
-      {"int", "kTileN", number(s.tile_n), "keys per CTA"},
-      {"int", "kWarps", number(s.warps), "per CTA, half of them for dV, half for dK"},
-      {"int", "kThreads", number(32 * s.warps), "per CTA"},
-      {"int", "kSplit", number(s.split), "warps with the same keys, in either half"},
-      {"int", "kStages", number(s.stages), "steps whose Q and dO are in shared memory"},
-      {"int", "kTileBytesK", number(layout.tile_k), "of shared memory"},
-      {"int", "kTileBytesV", number(layout.tile_v), ""},
-      {"int", "kTileBytesQ", number(layout.tile_q), ""},
-      {"int", "kTileBytesDout", number(layout.tile_dout), ""},
-      {"int", "kTileBytesP", number(layout.tile_p), "of P^T, and as many of dS^T"},
-      {"int", "kStageBytes", number(layout.stage), "a tile of Q and of dO, and LSE and delta of its rows"},
+      number("kHeadDim", problem.head_dim, "columns of Q, K, dQ and dK"),
+      number("kHeadDimV", problem.value_dim(), "columns of V, dO and dV"),
+      number("kTileM", s.tile_m, "query rows per step"),
+      number("kTileN", s.tile_n, "keys per CTA"),
+      number("kWarps", s.warps, "per CTA, half of them for dV, half for dK"),
+      number("kThreads", 32 * s.warps, "per CTA"),
+      number("kSplit", s.split, "warps with the same keys, in either half"),
+      number("kStages", s.stages, "steps whose Q and dO are in shared memory"),
+      number("kTileBytesK", layout.tile_k, "of shared memory"),
+      number("kTileBytesV", layout.tile_v, ""),
+      number("kTileBytesQ", layout.tile_q, ""),
+      number("kTileBytesDout", layout.tile_dout, ""),
+      number("kTileBytesP", layout.tile_p, "of P^T, and as many of dS^T"),
+      number("kStageBytes", layout.stage, "a tile of Q and of dO, and LSE and delta of its rows"),
   };
   if (dq_sum) {
     const int warps_d = s.warps / layout.dq_warps_m;
     const bool idle = (warps_d - 1) * layout.dq_columns >= problem.head_dim;
-    recipe.constants.push_back(
-        {"int", "kDqWarpsM", number(layout.dq_warps_m), "warps that share out the rows of dQ"});
-    recipe.constants.push_back({"int", "kDqRowTiles", number(layout.dq_row_tiles), "of 16 rows, each"});
-    recipe.constants.push_back({"int", "kDqColumns", number(layout.dq_columns), "of dQ, each"});
-    recipe.constants.push_back(
-        {"bool", "kDqIdle", idle ? "true" : "false", "some warps are left without columns"});
+    recipe.constants.push_back(number("kDqWarpsM", layout.dq_warps_m, "warps that share out the rows of dQ"));
+    recipe.constants.push_back(number("kDqRowTiles", layout.dq_row_tiles, "of 16 rows, each"));
+    recipe.constants.push_back(number("kDqColumns", layout.dq_columns, "of dQ, each"));
+    recipe.constants.push_back(flag("kDqIdle", idle, "some warps are left without columns"));
   }
   // Left the choice, ptxas spills a few registers in one kernel of hundreds to make room for one CTA more.
   const bool roomy = registers_of(problem, s, target) <= kRoomy;
   if (roomy)
-    recipe.constants.push_back({"int", "kMinCtas", "1", "CTAs per multiprocessor that registers must allow"});
+    recipe.constants.push_back(number("kMinCtas", 1, "CTAs per multiprocessor that registers must allow"));
   recipe.sections = sections_of(problem, target);
   recipe.sections["min_ctas"] = roomy;
   recipe.sections["copies_in_turn"] = copies_in_turn(problem, s, target);
@@ -91,17 +81,17 @@ Recipe recipe_queries(const Problem& problem, const Target& target) {
   recipe.kernel = "kernels/backward_mma_dq.cu";
   recipe.suffix = "_dq";
   recipe.constants = {
-      {"int", "kHeadDim", number(problem.head_dim), "columns of Q, K and dQ"},
-      {"int", "kHeadDimV", number(problem.value_dim()), "columns of V and dO"},
-      {"int", "kTileM", number(layout.tile_m()), "query rows per CTA"},
-      {"int", "kTileN", number(layout.tile_n), "keys per step"},
-      {"int", "kThreads", number(32 * layout.warps), "per CTA"},
-      {"int", "kRowTiles", number(layout.row_tiles), "mma tiles of 16 rows of a warp"},
-      {"int", "kStages", number(layout.stages), "slots of K and V in shared memory"},
-      {"int", "kTileBytesQ", number(layout.tile_m() * pitch_of(problem.head_dim)), "of shared memory"},
-      {"int", "kTileBytesDout", number(layout.tile_m() * pitch_of(problem.value_dim())), ""},
-      {"int", "kTileBytesK", number(layout.tile_n * pitch_of(problem.head_dim)), ""},
-      {"int", "kSlotBytes", number(layout.slot), "a tile of K and a tile of V"},
+      number("kHeadDim", problem.head_dim, "columns of Q, K and dQ"),
+      number("kHeadDimV", problem.value_dim(), "columns of V and dO"),
+      number("kTileM", layout.tile_m(), "query rows per CTA"),
+      number("kTileN", layout.tile_n, "keys per step"),
+      number("kThreads", 32 * layout.warps, "per CTA"),
+      number("kRowTiles", layout.row_tiles, "mma tiles of 16 rows of a warp"),
+      number("kStages", layout.stages, "slots of K and V in shared memory"),
+      number("kTileBytesQ", layout.tile_m() * pitch_of(problem.head_dim), "of shared memory"),
+      number("kTileBytesDout", layout.tile_m() * pitch_of(problem.value_dim()), ""),
+      number("kTileBytesK", layout.tile_n * pitch_of(problem.head_dim), ""),
+      number("kSlotBytes", layout.slot, "a tile of K and a tile of V"),
   };
   recipe.sections = sections_of(problem, target);
   recipe.sections["copies_in_turn"] = layout.copies_in_turn;
@@ -117,10 +107,10 @@ Recipe recipe_sum(const Problem& problem, const Target& target) {
   recipe.kernel = "kernels/backward_mma_sum.cu";
   recipe.suffix = "_sum";
   recipe.constants = {
-      {"int", "kElementBytes", number(size_of(problem.dtype)), "of dQ"},
-      {"int", "kHeadDim", number(problem.head_dim), "columns of dQ"},
-      {"int", "kRows", number(kBackwardRowPadding), "per CTA"},
-      {"int", "kThreads", number(kThreads), "per CTA"},
+      number("kElementBytes", size_of(problem.dtype), "of dQ"),
+      number("kHeadDim", problem.head_dim, "columns of dQ"),
+      number("kRows", kBackwardRowPadding, "per CTA"),
+      number("kThreads", kThreads, "per CTA"),
   };
   recipe.sections = sections_of(problem, target);
   recipe.sections["fp32"] = false;

@@ -4,14 +4,10 @@
 
 #include "flashjit/problem.hpp"
 #include "flashjit/target.hpp"
+#include "generator/families/mma_tile.hpp"
 #include "generator/schedule.hpp"
 
 namespace flashjit::mma_backward {
-
-// A row of 16-bit elements, padded to whole 16-element steps of mma (templates/parts/mma/shared_tile.cuh).
-constexpr int pitch_of(int head_dim) {
-  return (head_dim + 15) / 16 * 32;
-}
 
 // The kernel that owns keys: shared memory of one CTA, and how its warps share out dQ.
 struct KeysLayout {

@@ -132,16 +132,14 @@ Legality legal_simt(const Problem& problem, const SimtSchedule& s, const Target&
   }
   const int bytes = plan.floats * 4;
   if (bytes > target.shared_per_cta) {
-    return {fmt::format("tile {}x{} with {} stages needs {} KB of shared memory, {} gives {} KB", s.tile_m,
-                        s.tile_n, s.stages, (bytes + 1023) / 1024, target.arch,
-                        target.shared_per_cta / 1024)};
+    return {fmt::format("tile {}x{} with {} stages needs {} of shared memory, {} gives {}", s.tile_m,
+                        s.tile_n, s.stages, kilobytes(bytes), target.arch, kilobytes(target.shared_per_cta))};
   }
   return {};
 }
 
 std::vector<Recipe> recipes_simt(const Problem& problem, const SimtSchedule& s, const Target& target) {
   const Plan plan = plan_of(problem, s);
-  const auto number = [](int value) { return fmt::format("{}", value); };
   // Tiles of so few rows wait for memory, not for arithmetic. And it is with few rows that the plain
   // computation, against which ours is judged, may happen to be all but exact.
   const bool careful =
@@ -149,30 +147,28 @@ std::vector<Recipe> recipes_simt(const Problem& problem, const SimtSchedule& s, 
   Recipe recipe;
   recipe.kernel = "kernels/forward_simt.cu";
   recipe.constants = {
-      {"int", "kHeadDim", number(problem.head_dim), "columns of Q and K"},
-      {"int", "kValueDim", number(problem.value_dim()), "columns of V and O"},
-      {"bool", "kCausal", problem.causal ? "true" : "false", "bottom-right aligned"},
-      {"int", "kTileM", number(s.tile_m), "query rows per CTA"},
-      {"int", "kTileN", number(s.tile_n), "keys per step"},
-      {"int", "kWarps", number(s.warps), "per CTA"},
-      {"int", "kThreads", number(plan.threads), "per CTA"},
-      {"int", "kMinCtas", number(std::max(s.min_ctas, 1)), "per multiprocessor, that registers must allow"},
-      {"int", "kStages", number(s.stages), "1: K and V take turns in one buffer, 2: one each"},
-      {"int", "kUnroll", number(s.unroll), "steps of each product per turn of its loop"},
-      {"bool", "kPrefetch", s.prefetch != 0 ? "true" : "false",
-       "load the next step's fragments of Q and P ahead"},
-      {"int", "kLanes", number(s.lanes),
-       "of a warp side by side across the keys; the others go down the rows"},
-      {"int", "kRows", number(plan.rows), "of S and O per thread"},
-      {"int", "kKeys", number(plan.keys), "columns of S per thread"},
-      {"int", "kColumns", number(plan.columns), "of O per thread"},
-      {"int", "kHanded", number(plan.handed), "weights that a thread hands over side by side"},
-      {"bool", "kCareful", careful ? "true" : "false", "sums to S and O lose less"},
-      {"int", "kStrideQk", number(plan.stride_qk), "floats from row to row of Q and K in shared memory"},
-      {"int", "kStrideP", number(plan.stride_p), "floats from row to row of P"},
-      {"int", "kSharedK", number(plan.k_at), "where K begins in shared memory, in floats"},
-      {"int", "kSharedV", number(plan.v_at), "V"},
-      {"int", "kSharedP", number(plan.p_at), "P"},
+      number("kHeadDim", problem.head_dim, "columns of Q and K"),
+      number("kValueDim", problem.value_dim(), "columns of V and O"),
+      flag("kCausal", problem.causal, "bottom-right aligned"),
+      number("kTileM", s.tile_m, "query rows per CTA"),
+      number("kTileN", s.tile_n, "keys per step"),
+      number("kWarps", s.warps, "per CTA"),
+      number("kThreads", plan.threads, "per CTA"),
+      number("kMinCtas", std::max(s.min_ctas, 1), "per multiprocessor, that registers must allow"),
+      number("kStages", s.stages, "1: K and V take turns in one buffer, 2: one each"),
+      number("kUnroll", s.unroll, "steps of each product per turn of its loop"),
+      flag("kPrefetch", s.prefetch != 0, "load the next step's fragments of Q and P ahead"),
+      number("kLanes", s.lanes, "of a warp side by side across the keys; the others go down the rows"),
+      number("kRows", plan.rows, "of S and O per thread"),
+      number("kKeys", plan.keys, "columns of S per thread"),
+      number("kColumns", plan.columns, "of O per thread"),
+      number("kHanded", plan.handed, "weights that a thread hands over side by side"),
+      flag("kCareful", careful, "sums to S and O lose less"),
+      number("kStrideQk", plan.stride_qk, "floats from row to row of Q and K in shared memory"),
+      number("kStrideP", plan.stride_p, "floats from row to row of P"),
+      number("kSharedK", plan.k_at, "where K begins in shared memory, in floats"),
+      number("kSharedV", plan.v_at, "V"),
+      number("kSharedP", plan.p_at, "P"),
   };
   recipe.sections = {{"causal", problem.causal}, {"lse", problem.lse}, {"cp_async", target.capability >= 80}};
   recipe.geometry = {.tile_m = s.tile_m, .threads = plan.threads, .shared_bytes = plan.floats * 4};

@@ -118,9 +118,9 @@ Legality legal_simt_backward(const Problem& problem, const SimtBackwardSchedule&
   }
   const int bytes = plan.floats_keys * 4;
   if (bytes > target.shared_per_cta) {
-    return {fmt::format("tile {}x{} with head dims {} and {} needs {} KB of shared memory, {} gives {} KB",
-                        s.tile_m, s.tile_n, problem.head_dim, problem.value_dim(), (bytes + 1023) / 1024,
-                        target.arch, target.shared_per_cta / 1024)};
+    return {fmt::format("tile {}x{} with head dims {} and {} needs {} of shared memory, {} gives {}",
+                        s.tile_m, s.tile_n, problem.head_dim, problem.value_dim(), kilobytes(bytes),
+                        target.arch, kilobytes(target.shared_per_cta))};
   }
   return {};
 }
@@ -130,34 +130,31 @@ std::vector<Recipe> recipes_simt_backward(const Problem& problem, const SimtBack
   const Plan plan = plan_of(problem, s);
   const auto way = static_cast<DqWay>(s.dq);
   const bool atomic = way == DqWay::atomic;
-  const auto number = [](int value) { return fmt::format("{}", value); };
-  const Constant sums{"bool", "kCareful", careful(s) ? "true" : "false", "sums of S, dP and delta lose less"};
+  const Constant sums = flag("kCareful", careful(s), "sums of S, dP and delta lose less");
   const std::vector<Constant> common = {
-      {"int", "kHeadDim", number(problem.head_dim), "columns of Q and K"},
-      {"int", "kValueDim", number(problem.value_dim()), "columns of V and dO"},
-      {"bool", "kCausal", problem.causal ? "true" : "false", "bottom-right aligned"},
-      {"int", "kTileM", number(s.tile_m), "query rows of a tile"},
-      {"int", "kTileN", number(s.tile_n), "keys of a tile"},
-      {"int", "kWarps", number(s.warps), "per CTA"},
-      {"int", "kThreads", number(plan.threads), "per CTA"},
-      {"int", "kUnroll", "1", "steps of S and dP per turn of their loops"},
-      {"bool", "kPrefetch", "false", "fragments are loaded when they are needed"},
-      {"int", "kLanes", number(kLanes),
-       "of a warp side by side across the keys; the others go down the rows"},
-      {"int", "kRows", number(plan.rows), "of S per thread"},
-      {"int", "kKeys", number(plan.keys), "columns of S per thread"},
+      number("kHeadDim", problem.head_dim, "columns of Q and K"),
+      number("kValueDim", problem.value_dim(), "columns of V and dO"),
+      flag("kCausal", problem.causal, "bottom-right aligned"),
+      number("kTileM", s.tile_m, "query rows of a tile"),
+      number("kTileN", s.tile_n, "keys of a tile"),
+      number("kWarps", s.warps, "per CTA"),
+      number("kThreads", plan.threads, "per CTA"),
+      number("kUnroll", 1, "steps of S and dP per turn of their loops"),
+      flag("kPrefetch", false, "fragments are loaded when they are needed"),
+      number("kLanes", kLanes, "of a warp side by side across the keys; the others go down the rows"),
+      number("kRows", plan.rows, "of S per thread"),
+      number("kKeys", plan.keys, "columns of S per thread"),
       sums,
-      {"int", "kStrideQk", number(plan.stride_qk), "floats from row to row of Q and K in shared memory"},
-      {"int", "kStrideV", number(plan.stride_v), "floats from row to row of V and dO"},
-      {"int", "kStrideP", number(plan.stride_p), "floats from row to row of P and dS"},
-      {"int", "kSharedK", number(plan.k_at), "where K begins in shared memory, in floats"},
-      {"int", "kSharedV", number(plan.v_at), "V"},
-      {"int", "kSharedQ", number(plan.q_at), "Q"},
-      {"int", "kSharedDout", number(plan.dout_at), "dO"},
-      {"int", "kSharedDs", number(plan.ds_at), "dS"},
+      number("kStrideQk", plan.stride_qk, "floats from row to row of Q and K in shared memory"),
+      number("kStrideV", plan.stride_v, "floats from row to row of V and dO"),
+      number("kStrideP", plan.stride_p, "floats from row to row of P and dS"),
+      number("kSharedK", plan.k_at, "where K begins in shared memory, in floats"),
+      number("kSharedV", plan.v_at, "V"),
+      number("kSharedQ", plan.q_at, "Q"),
+      number("kSharedDout", plan.dout_at, "dO"),
+      number("kSharedDs", plan.ds_at, "dS"),
   };
-  const Constant sharers_q{"int", "kSharersQ", number(plan.of_q.sharers),
-                           "threads side by side on a row of dQ"};
+  const Constant sharers_q = number("kSharersQ", plan.of_q.sharers, "threads side by side on a row of dQ");
   const std::map<std::string, bool> sections = {
       {"causal", problem.causal}, {"lse", false}, {"cp_async", target.capability >= 80}, {"dq", atomic}};
 
@@ -165,11 +162,9 @@ std::vector<Recipe> recipes_simt_backward(const Problem& problem, const SimtBack
   keys.kernel = "kernels/backward_simt_keys.cu";
   keys.suffix = "_keys";
   keys.constants = common;
-  keys.constants.push_back({"int", "kSharedP", number(plan.p_at), "P"});
-  keys.constants.push_back(
-      {"int", "kSharersK", number(plan.of_k.sharers), "threads side by side on a row of dK"});
-  keys.constants.push_back(
-      {"int", "kSharersV", number(plan.of_v.sharers), "threads side by side on a row of dV"});
+  keys.constants.push_back(number("kSharedP", plan.p_at, "P"));
+  keys.constants.push_back(number("kSharersK", plan.of_k.sharers, "threads side by side on a row of dK"));
+  keys.constants.push_back(number("kSharersV", plan.of_v.sharers, "threads side by side on a row of dV"));
   if (atomic) keys.constants.push_back(sharers_q);
   keys.sections = sections;
   keys.geometry = {.grid = Grid::key_tiles,

@@ -146,15 +146,8 @@ int shared_bytes(const Problem& problem, const WgmmaSchedule& schedule) {
   return warpgroups * 64 * (q + o) + schedule.stages * schedule.tile_n * (q + v) + barriers;
 }
 
-std::string kilobytes(int bytes) {
-  return fmt::format("{} KB", (bytes + 1023) / 1024);
-}
-
 std::vector<Constant> constants(const Problem& problem, const WgmmaSchedule& schedule) {
   const RegisterSplit split = registers_of(schedule);
-  const auto number = [](const char* name, int value, const char* comment) {
-    return Constant{"int", name, std::to_string(value), comment};
-  };
   std::vector<Constant> list{
       number("kHeadDim", problem.head_dim, "columns of q and k"),
       number("kHeadDimV", problem.value_dim(), "columns of v and o"),

@@ -28,10 +28,6 @@ constexpr int kOtherRegisters = 28;
 constexpr int kOtherApart = 22;   // more of them for 128 queries where dQ has a pass of its own
 constexpr int kOtherOfPair = 16;  // S and P overlap, a quarter of them
 
-Constant number(const char* name, int value, const char* comment) {
-  return {"int", name, std::to_string(value), comment};
-}
-
 std::vector<Constant> constants(const Problem& problem, int tile_m, int tile_n, int score_columns,
                                 int shared_bytes, bool pair = false) {
   return {
@@ -245,8 +241,8 @@ Legality legal_wgmma_backward(const Problem& problem, const WgmmaBackwardSchedul
   }
   const int shared = std::max(owners_bytes(problem, s, 1), adds_dq(s) ? 0 : ring_bytes(problem, 3));
   if (shared > target.shared_per_cta) {
-    return {fmt::format("tile {}x{} needs {} KB of shared memory, {} gives {} KB", s.tile_m, s.tile_n,
-                        (shared + 1023) / 1024, target.arch, target.shared_per_cta / 1024)};
+    return {fmt::format("tile {}x{} needs {} of shared memory, {} gives {}", s.tile_m, s.tile_n,
+                        kilobytes(shared), target.arch, kilobytes(target.shared_per_cta))};
   }
   return {};
 }
