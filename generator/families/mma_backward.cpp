@@ -157,6 +157,11 @@ Legality legal_mma_backward(const Problem& problem, const MmaBackwardSchedule& s
         "tile {}x{} with {} warps needs about {} registers a thread, {} are there; it would spill", s.tile_m,
         s.tile_n, s.warps, registers, limit)};
   }
+  if (spills_all_the_same(problem, s, target)) {
+    return {
+        fmt::format("tile {}x{} spills a few bytes at head_dim {} under a mask on {}, as compiling it showed",
+                    s.tile_m, s.tile_n, problem.head_dim, target.arch)};
+  }
   return {};
 }
 

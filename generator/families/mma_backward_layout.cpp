@@ -185,4 +185,9 @@ bool fits_all_the_same(const Problem& problem, const MmaBackwardSchedule& s, con
   });
 }
 
+bool spills_all_the_same(const Problem& problem, const MmaBackwardSchedule& s, const Target& target) {
+  return problem.head_dim == 104 && problem.value_dim() == 104 && problem.causal &&
+         generation_of(target) == 100 && s == MmaBackwardSchedule{64, 128, 8, 2, 1, 1};
+}
+
 }  // namespace flashjit::mma_backward

@@ -50,5 +50,7 @@ int registers_of(const Problem& problem, const MmaBackwardSchedule& s, const Tar
 int register_limit(const MmaBackwardSchedule& s, const Target& target);
 // A kernel beyond the estimate that ptxas was seen to fit all the same.
 bool fits_all_the_same(const Problem& problem, const MmaBackwardSchedule& s, const Target& target);
+// One within it that ptxas was seen to spill.
+bool spills_all_the_same(const Problem& problem, const MmaBackwardSchedule& s, const Target& target);
 
 }  // namespace flashjit::mma_backward

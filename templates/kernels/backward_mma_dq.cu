@@ -70,6 +70,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
       cp_async_commit();
       /*%/async%*/
     };
+    /*%^copies_in_turn%*/
     {
       TileCopy<kTileM, kHeadDim> q_copy(
           head_of(params.q, tile.batch * params.q_batch, tile.head * params.q_head), params.q_row);
@@ -85,6 +86,22 @@ extern "C" __global__ void __launch_bounds__(kThreads)
       dout_copy.finish();
       /*%/async%*/
     }
+    /*%/copies_in_turn%*/
+    /*%#copies_in_turn%*/
+    // 16 rows at a time: all of them at once, and dQ's zeros, would be more than the registers hold.
+#pragma unroll 1
+    for (int row = 0; row < kTileM; row += 16) {
+      TileCopy<16, kHeadDim> q_copy(head_of(params.q, tile.batch * params.q_batch, tile.head * params.q_head),
+                                    params.q_row);
+      q_copy.start<true>(q_tile + row * TileQK::kPitch, first_row + row, params.seqlen_q);
+      q_copy.finish();
+      TileCopy<16, kHeadDimV> dout_copy(
+          head_of(params.dout, tile.batch * params.dout_batch, tile.head * params.dout_head),
+          params.dout_row);
+      dout_copy.start<true>(dout_tile + row * TileV::kPitch, first_row + row, params.seqlen_q);
+      dout_copy.finish();
+    }
+    /*%/copies_in_turn%*/
     start_copies(0, 0);
 
     // LSE and delta of this thread's rows. Rows past the end are in the padding, and get P = 0 from it.
