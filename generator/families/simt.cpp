@@ -64,9 +64,17 @@ int registers_granted(const SimtSchedule& s, const Plan& plan, const Target& tar
   return std::min(255, target.registers_per_sm / (plan.threads * std::max(s.min_ctas, 1)) / 8 * 8);
 }
 
-// Of the tiles with 8 rows, 8 keys and 8 value columns a thread, which take all 255 registers, those that
-// take a few more on archs from Blackwell on. Found by compiling each of them for each arch.
-bool known_to_spill(const Problem& problem, const SimtSchedule& s, const Target& target) {
+// What the count below lets pass and takes more registers than there are on one arch or another. Found by
+// compiling each of them for each arch: some tiles with 4 rows and 8 keys a thread, one with 8 and 4, and of
+// those with 8 rows, 8 keys and 8 value columns, which take all 255 registers, a few on archs from Blackwell
+// on.
+bool known_to_spill(const Problem& problem, const SimtSchedule& s, const Plan& plan, const Target& target) {
+  if (plan.rows == 4 && plan.keys == 8 && plan.columns >= 24) {
+    if (plan.columns == 24) return problem.causal && s.prefetch != 0;
+    return problem.causal ? s.stages == 1 || s.lanes == 4 : s.stages == 1 && plan.columns > 32;
+  }
+  if (plan.rows == 8 && plan.keys == 4 && plan.columns == 12) return s.warps == 4 && s.stages == 2;
+  if (plan.rows * plan.keys != 64 || plan.columns != 8) return false;
   const std::string name = to_string(Schedule{s});
   const auto is_one_of = [&](std::initializer_list<std::string_view> names) {
     return std::find(names.begin(), names.end(), name) != names.end();
@@ -119,7 +127,7 @@ Legality legal_simt(const Problem& problem, const SimtSchedule& s, const Target&
         "8 lanes with prefetch; under a mask neither prefetch nor unroll",
         plan.columns)};
   }
-  if (plan.rows * plan.keys == 64 && plan.columns == 8 && known_to_spill(problem, s, target)) {
+  if (known_to_spill(problem, s, plan, target)) {
     return {fmt::format("tile {}x{} spills a few bytes on {}, as compiling it showed", s.tile_m, s.tile_n,
                         target.arch)};
   }
