@@ -71,7 +71,8 @@ int registers_granted(const SimtSchedule& s, const Plan& plan, const Target& tar
 bool known_to_spill(const Problem& problem, const SimtSchedule& s, const Plan& plan, const Target& target) {
   if (plan.rows == 4 && plan.keys == 8 && plan.columns >= 24) {
     if (plan.columns == 24) return problem.causal && s.prefetch != 0;
-    return problem.causal ? s.stages == 1 || s.lanes == 4 : s.stages == 1 && plan.columns > 32;
+    if (problem.causal) return s.stages == 1 || s.lanes == 4;
+    return plan.columns > 32 && (s.stages == 1 || s.warps == 8);
   }
   if (plan.rows == 8 && plan.keys == 4 && plan.columns == 12) return s.warps == 4 && s.stages == 2;
   if (plan.rows * plan.keys != 64 || plan.columns != 8) return false;
