@@ -1,6 +1,4 @@
 // The kernels around a backward pass, which all families share.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <bit>
 

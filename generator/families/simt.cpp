@@ -64,7 +64,7 @@ int registers_granted(const SimtSchedule& s, const Plan& plan, const Target& tar
   return std::min(255, target.registers_per_sm / (plan.threads * std::max(s.min_ctas, 1)) / 8 * 8);
 }
 
-// What the count below lets pass and takes more registers than there are on one arch or another. Found by
+// What the count above lets pass and takes more registers than there are on one arch or another. Found by
 // compiling each of them for each arch: some tiles with 4 rows and 8 keys a thread, one with 8 and 4, and of
 // those with 8 rows, 8 keys and 8 value columns, which take all 255 registers, a few on archs from Blackwell
 // on.
