@@ -163,6 +163,7 @@ std::vector<Schedule> wgmma_space(const Problem& problem) {
   std::vector<Schedule> space;
   const int widest = std::max(problem.head_dim, problem.value_dim());
   const int order = problem.causal ? 2 : 1;  // causal tiles differ in length: longest first, off a counter
+  const bool clusters = !problem.causal && widest > 64;  // narrow heads lose by waiting for each other
   // The winners, and their switches one at a time.
   for (WgmmaSchedule winner : wgmma_winners(problem)) {
     winner.persistent = order;
@@ -182,6 +183,7 @@ std::vector<Schedule> wgmma_space(const Problem& problem) {
     with(&WgmmaSchedule::optimistic, 0);
     with(&WgmmaSchedule::persistent, 0);
     if (problem.causal) with(&WgmmaSchedule::persistent, 1);
+    if (clusters) with(&WgmmaSchedule::cluster, 2);
   }
   // All tiles in reach; one query warpgroup is for few queries.
   const int passes = (problem.value_dim() + 63) / 64 == 3 ? 3 : 2;  // as its panels of 64 columns divide
@@ -196,13 +198,16 @@ std::vector<Schedule> wgmma_space(const Problem& problem) {
           if (q_in_regs == 2 && widest <= 160) continue;  // half of Q: only where all of it does not fit
           for (const int o_passes : {1, passes}) {
             if (o_passes > 1 && (widest <= 128 || stages > 2)) continue;  // only where shared memory is short
-            add(space, WgmmaSchedule{.tile_m = m,
-                                     .tile_n = n,
-                                     .stages = stages,
-                                     .q_in_regs = q_in_regs,
-                                     .o_passes = o_passes,
-                                     .ping_pong = m == 64 ? 0 : 1,
-                                     .persistent = order});
+            WgmmaSchedule s{.tile_m = m,
+                            .tile_n = n,
+                            .stages = stages,
+                            .q_in_regs = q_in_regs,
+                            .o_passes = o_passes,
+                            .ping_pong = m == 64 ? 0 : 1,
+                            .persistent = order};
+            add(space, s);
+            s.cluster = 2;
+            if (clusters && m > 64) add(space, s);
           }
         }
       }

@@ -126,9 +126,10 @@ void Run::select() {
     if (!candidate.pruned.empty()) continue;
     const Schedule& s = candidate.schedule;
     const Family family = family_of(s);
-    // There tile_m decides the number of warps, and how dQ is added up makes another kernel.
+    // There tile_m decides the number of warps; how dQ is added up, or loads are shared, makes another
+    // kernel.
     const bool wgmma = family == Family::wgmma;
-    const int kind = !wgmma ? get(s, "warps") : pass_of(s) == Pass::backward ? get(s, "dq") : 0;
+    const int kind = get(s, !wgmma ? "warps" : pass_of(s) == Pass::backward ? "dq" : "cluster");
     const auto core = std::tuple{family, tile_m_of(s), get(s, "tile_n"), kind};
     if (in_.size() == effort_.compile_most) {
       candidate.pruned = fmt::format("predicted behind the {} best", effort_.compile_most);

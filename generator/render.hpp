@@ -54,7 +54,7 @@ enum class Grid {
 // How many CTAs, and what each needs.
 struct Geometry {
   Grid grid = Grid::query_tiles;
-  int tile_m = 0;            // query rows per CTA, or per step where the grid runs over keys
+  int tile_m = 0;            // query rows per CTA, or per cluster; per step where the grid runs over keys
   int tile_n = 0;            // keys per CTA, or per cluster, where the grid runs over keys
   bool pads = false;         // the tiles go on over the padding of the workspace's rows
   int threads = 0;           // per CTA

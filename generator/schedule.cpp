@@ -68,6 +68,7 @@ constexpr auto knobs_of() {
         {{"l", "section", "MB of K and V that concurrent tiles share in L2", 0, 128}, &S::section},
         {{"ch", "max_chains", "partial row maxima per row", 2, 8}, &S::max_chains},
         {{"u", "unroll", "unrolling of the loop over unmasked tiles", 1, 8}, &S::unroll},
+        {{"cl", "cluster", "CTAs that load K and V for each other", 1, 2}, &S::cluster},
     });
   } else if constexpr (std::is_same_v<S, SimtBackwardSchedule>) {
     return std::to_array<Knob<S>>({

@@ -67,6 +67,7 @@ struct WgmmaSchedule {
   int section = 32;       // MB of K and V that concurrent tiles share in L2 (persistent = 2)
   int max_chains = 4;     // partial row maxima kept per row: 2, 4 or 8
   int unroll = 1;
+  int cluster = 1;  // 2: pairs of CTAs work on neighbouring tiles, and one loads K for both, the other V
   bool operator==(const WgmmaSchedule&) const = default;
 };
 

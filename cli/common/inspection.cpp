@@ -100,10 +100,11 @@ std::vector<std::pair<std::string, std::string>> rows(const Inspection& inspecti
       {"kernel", inspection.code->source.entry},
       {"schedule", fmt::format("{} ({})", inspection.schedule, inspection.choice)},
       {"target", fmt::format("{}, NVRTC {}", report.arch, report.nvrtc)},
-      {"CTA", fmt::format("{} {}, {} threads{}",
-                          geometry.grid == Grid::key_tiles ? geometry.tile_n : geometry.tile_m,
-                          geometry.grid == Grid::key_tiles ? "keys" : "query rows", geometry.threads,
-                          geometry.cluster > 1 ? fmt::format(", clusters of {}", geometry.cluster) : "")},
+      {geometry.cluster > 1 ? "cluster" : "CTA",
+       fmt::format(
+           "{} {}, {}{} threads", geometry.grid == Grid::key_tiles ? geometry.tile_n : geometry.tile_m,
+           geometry.grid == Grid::key_tiles ? "keys" : "query rows",
+           geometry.cluster > 1 ? fmt::format("{} CTAs of ", geometry.cluster) : "", geometry.threads)},
   };
   if (inspection.has_cubin) {
     rows.insert(

@@ -60,9 +60,8 @@ RegisterSplit registers_of(const WgmmaSchedule& schedule) {
   switch (warpgroups_of(schedule)) {
     case 1:
       return {56, 248};
-    case 2:
-      return is_static(schedule) ? RegisterSplit{24, 240}
-                                 : RegisterSplit{40, 232};  // tickets would spill in 24
+    case 2:  // tickets, or a cluster's loads, would spill in 24
+      return is_static(schedule) && schedule.cluster == 1 ? RegisterSplit{24, 240} : RegisterSplit{40, 232};
     case 3:
       return {32, 160};
     default:
@@ -106,7 +105,8 @@ bool known_to_spill(const Problem& problem, const WgmmaSchedule& schedule) {
   const auto tile = [&](int m, int n) { return schedule.tile_m == m && schedule.tile_n == n; };
   if (problem.head_dim == 224) return tile(64, 64) && schedule.ping_pong == 0;
   if (!problem.causal) {
-    return problem.head_dim == 192 &&
+    if (problem.head_dim != 192) return false;
+    return (tile(128, 64) && schedule.cluster > 1 && schedule.q_in_regs == 1) ||
            schedule == WgmmaSchedule{.tile_m = 128, .tile_n = 80, .stages = 2, .o_passes = 3};
   }
   if (is_static(schedule)) return false;
@@ -116,7 +116,7 @@ bool known_to_spill(const Problem& problem, const WgmmaSchedule& schedule) {
     case 160:
       return tile(64, 128) && schedule.o_passes == 3;
     case 192:
-      return tile(64, 96) && schedule.o_passes == 3;
+      return tile(64, 96);
     default:
       return false;
   }
@@ -165,6 +165,9 @@ std::vector<Constant> constants(const Problem& problem, const WgmmaSchedule& sch
       number("kConsumerRegisters", split.consumer, "per thread, after setmaxnreg"),
       number("kSharedBytes", shared_bytes(problem, schedule), "of dynamic shared memory"),
   };
+  if (schedule.cluster > 1) {
+    list.push_back(number("kCluster", schedule.cluster, "CTAs that load K and V for each other"));
+  }
   if (schedule.lazy > 0) {
     list.push_back(
         {"float", "kLazy", std::to_string(schedule.lazy), "log2 of the growth that a shift tolerates"});
@@ -214,6 +217,11 @@ Legality legal_wgmma(const Problem& problem, const WgmmaSchedule& s, const Targe
     return {"rescale_early 0 makes no difference to overlap 0; leave it at 1"};
   if (s.section != WgmmaSchedule{}.section && (is_static(s) || !problem.causal)) {
     return {"section orders the causal tiles of persistent 2 only; leave it at its default"};
+  }
+  if (s.cluster > 1 && (problem.causal || !is_static(s))) {
+    return {fmt::format("cluster {} needs tiles that see the same keys and come in a static order; {}",
+                        s.cluster,
+                        problem.causal ? "under a causal mask each sees others" : "persistent is 2")};
   }
   if (s.q_in_regs == 2 && panels_of(problem.head_dim) < 2) {
     return {
@@ -274,6 +282,7 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
       {"release_q_at_once", s.o_passes > 0 && !q_in_shared},
       {"release_q_after_scores", s.o_passes > 0 && q_in_shared},
       {"o_through_q", s.o_passes == 0},
+      {"cluster", s.cluster > 1},
       {"lazy", s.lazy > 0},
       {"optimistic", s.optimistic == 1},
       {"ping_pong", s.ping_pong == 1},
@@ -292,9 +301,10 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
   recipe.lists["values_registers"] = wgmma_accumulators("o", values);
   recipe.lists["values_instruction"] = wgmma_instruction(problem.dtype, values);
 
-  recipe.geometry = {.tile_m = s.tile_m,
+  recipe.geometry = {.tile_m = s.tile_m * s.cluster,
                      .threads = 128 * (warpgroups_of(s) + 1),
                      .shared_bytes = shared_bytes(problem, s),
+                     .cluster = s.cluster,
                      .persistent = s.persistent > 0,
                      .dynamic = dynamic,
                      .packs = true,

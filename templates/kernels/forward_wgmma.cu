@@ -1,10 +1,16 @@
 // FlashAttention forward on Hopper (FlashAttention-3, arXiv 2407.08608): a warpgroup that feeds shared memory
 // through TMA, and kWarpgroups that compute 64 query rows each with asynchronous products. CTAs work on one
 // tile after another.
+/*%#cluster%*/
+// Clusters of kCluster CTAs work on tiles that lie side by side: what one loads of K or V, all get.
+/*%/cluster%*/
 #include "params/forward.h"
 #include "parts/wgmma/consume.cuh"
 #include "parts/wgmma/layout.cuh"
 #include "parts/wgmma/producer.cuh"
+/*%#cluster%*/
+#include "ptx/cluster.cuh"
+/*%/cluster%*/
 #include "ptx/setmaxnreg.cuh"
 #include "ptx/shared.cuh"
 #include "ptx/tma.cuh"
@@ -20,6 +26,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
 
   if (threadIdx.x == 0) make_barriers(shared);
   __syncthreads();
+  /*%#cluster%*/
+  cluster_sync();
+  /*%/cluster%*/
 
   if (warpgroup == 0) {
     give_up_registers<kProducerRegisters>();
@@ -32,4 +41,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     Consumer consumer(shared, warpgroup - 1, p.scale_log2);
     consume(consumer, map_o, p);
   }
+  /*%#cluster%*/
+  // The other CTA may still arrive at barriers of this one, and copy to it.
+  cluster_sync();
+  /*%/cluster%*/
 }

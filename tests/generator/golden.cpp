@@ -40,6 +40,7 @@ const std::vector<Golden> kGolden{
     {{.dtype = DType::fp16, .head_dim = 64}, "mma:m64n64w4s1kv1", "sm_75"},
     {{.dtype = DType::bf16, .head_dim = 256}, "mma:m128n128w8s1kv1p1", "sm_90"},
     {{.dtype = DType::bf16, .head_dim = 128, .causal = true}, "wgmma:m128n128s2p2", "sm_90a"},
+    {{.dtype = DType::bf16, .head_dim = 256}, "wgmma:m128n64s2qr0o2cl2", "sm_90a"},
     {{.pass = Pass::backward, .dtype = DType::bf16, .head_dim = 128, .causal = true, .deterministic = true},
      "wgmma-backward:m64n128s2dq2",
      "sm_90a"},

@@ -82,6 +82,13 @@ TEST_CASE("switches that contradict each other") {
   CHECK(reason(kD128, "m128n128s2l64") ==
         "section orders the causal tiles of persistent 2 only; leave it at its default");
   CHECK(reason(kD128Causal, "m128n128s2p2l64") == "");
+  CHECK(reason(kD128, "m128n128s2cl2") == "");
+  CHECK(reason(kD128, "m128n128s2p2cl2") ==
+        "cluster 2 needs tiles that see the same keys and come in a static order; persistent is 2");
+  CHECK(reason(kD128Causal, "m128n128s2cl2") ==
+        "cluster 2 needs tiles that see the same keys and come in a static order; under a causal mask each "
+        "sees "
+        "others");
   CHECK(reason(kD128, "m128n128s2ch5") == "max_chains is 5, may be 2, 4 or 8");
   CHECK(reason(kD128, "m96n128s2") == "tile_m is 96, wgmma needs a multiple of 64");
   CHECK(reason(kD128, "m128n120s2") == "tile_n is 120, wgmma needs a multiple of 16");
@@ -124,6 +131,8 @@ TEST_CASE("what a problem does not need is absent") {
   CHECK(full.find("kTicket") == std::string::npos);
   CHECK(causal.find("full_blocks") != std::string::npos);
   CHECK(causal.find("kTicket") != std::string::npos);
+  CHECK(full.find("cluster_") == std::string::npos);
+  CHECK(rendered(kD128, "m128n128s2cl2").text.find("multicast::cluster") != std::string::npos);
   const Problem bare{.head_dim = 128, .lse = false};
   CHECK(rendered(bare, "m128n128s2").text.find("store_lse") == std::string::npos);
   CHECK(rendered(kD128, "m128n128s2op0").text.find("recompute_scores") == std::string::npos);

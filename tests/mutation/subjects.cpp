@@ -59,6 +59,7 @@ std::vector<Subject> sync_subjects() {
       subject("simt backward", "sm_86", "simt-backward:m32n32w4dq0", kBackwardFp32),
       subject("simt backward, dQ added", "sm_120", "simt-backward:m32n32w4dq1", kBackwardFp32),
       subject("wgmma, three warpgroups", "sm_90a", "wgmma:m192n64s2qr0", kFull64, kWide),
+      subject("wgmma, shared loads", "sm_90a", "wgmma:m128n64s2cl2", kFull64, kWide),
       subject("wgmma backward, dQ in order", "sm_90a", "wgmma-backward:m64n128s2dq2", kBackwardOrdered,
               kWide),
       subject("wgmma backward, 80 queries", "sm_90a", "wgmma-backward:m80n128s2t1", kBackward128, kWide),

@@ -50,6 +50,22 @@ TEST_CASE("every knob") {
   check("wgmma:m128n64s2qr0o2re0", {.problem = {.head_dim = 256}, .shape = kRagged});
 }
 
+TEST_CASE("pairs of CTAs that load K and V for each other, also where one of them has no rows") {
+  for (const int queries : {70, 128, 200, 300, 530}) {
+    const Shape shape{.batch = 2, .heads = 4, .heads_kv = 2, .seqlen_q = queries, .seqlen_k = 330};
+    check("wgmma:m128n64s2cl2", {.problem = kD128, .shape = shape});
+    check("wgmma:m192n64s3qr0cl2p0", {.problem = {.dtype = DType::fp16, .head_dim = 72}, .shape = shape});
+  }
+  check("wgmma:m64n64s1pp0ov0cl2", {.problem = kD64, .shape = kRagged});
+  check("wgmma:m128n64s2qr0o2cl2", {.problem = {.head_dim = 256}, .shape = kRagged});
+  for (const int keys : {0, 1, 64}) {
+    check("wgmma:m128n64s2cl2", {.problem = kD64, .shape = {.heads = 2, .seqlen_q = 200, .seqlen_k = keys}});
+  }
+  // Heads packed side by side, over both CTAs' rows.
+  check("wgmma:m128n64s2cl2",
+        {.problem = kD64, .shape = {.heads = 32, .heads_kv = 2, .seqlen_q = 13, .seqlen_k = 150}});
+}
+
 TEST_CASE("head dims that end inside a panel, and values wider or narrower than keys") {
   const Shape shape{.batch = 2, .heads = 2, .heads_kv = 1, .seqlen_q = 70, .seqlen_k = 150};
   for (const int head_dim : {8, 24, 40, 72, 80, 112, 136, 184}) {

@@ -39,7 +39,7 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
   }
   /*%/dynamic%*/
   /*%^dynamic%*/
-  for (int index = static_cast<int>(blockIdx.x); index < tiles; index += static_cast<int>(gridDim.x)) {
+  for (int index = first_tile(); index < tiles; index += tiles_dealt()) {
     const Tile tile = tile_at(index, p);
     consumer.compute(tile, p);
     finish(consumer, tile, map_o, p);

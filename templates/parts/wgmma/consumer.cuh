@@ -9,6 +9,9 @@
 #include "parts/wgmma/rows.cuh"
 #include "parts/wgmma/softmax.cuh"
 #include "parts/wgmma/tiles.cuh"
+/*%#cluster%*/
+#include "ptx/cluster.cuh"
+/*%/cluster%*/
 #include "ptx/ldmatrix.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/named_barrier.cuh"
@@ -19,6 +22,9 @@ struct Consumer {
   const int warpgroup;  // 0 .. kWarpgroups - 1
   RingPlace k_place{0, 0}, v_place{0, 0};
   unsigned k_tile, v_tile;  // of the blocks there: products.cuh
+  /*%#cluster%*/
+  unsigned k_empty, v_empty;  // barriers of the CTAs that load K and V
+  /*%/cluster%*/
   int q_parity = 0;
 
   BlockSoftmax softmax;
@@ -39,6 +45,10 @@ struct Consumer {
         warpgroup(number),
         k_tile(static_cast<unsigned>(wgmma_descriptor(shared_memory + kK, 0))),
         v_tile(static_cast<unsigned>(wgmma_descriptor(shared_memory + kV, kTileN * kRowBytes))),
+        /*%#cluster%*/
+        k_empty(in_cta(kLoaderOfK, shared_memory + kKEmpty)),
+        v_empty(in_cta(kLoaderOfV, shared_memory + kVEmpty)),
+        /*%/cluster%*/
         softmax(scale) {}
 
   __device__ __forceinline__ void wait_k() const {
@@ -51,12 +61,22 @@ struct Consumer {
   // One arrival a warp: this warp's products have read the block. Tiles move along instead of being computed
   // from their stage, which would take place between a turn and its first product.
   __device__ __forceinline__ void release_k() {
+    /*%^cluster%*/
     if (lane() == 0) mbarrier_arrive(shared + kKEmpty + 8 * k_place.stage);
+    /*%/cluster%*/
+    /*%#cluster%*/
+    if (lane() == 0) cluster_arrive_read(k_empty + 8 * k_place.stage);
+    /*%/cluster%*/
     advance(k_place);
     k_tile += (k_place.stage == 0 ? 1 - kStages : 1) * (kKBytes / 16);
   }
   __device__ __forceinline__ void release_v() {
+    /*%^cluster%*/
     if (lane() == 0) mbarrier_arrive(shared + kVEmpty + 8 * v_place.stage);
+    /*%/cluster%*/
+    /*%#cluster%*/
+    if (lane() == 0) cluster_arrive_read(v_empty + 8 * v_place.stage);
+    /*%/cluster%*/
     advance(v_place);
     v_tile += (v_place.stage == 0 ? 1 - kStages : 1) * (kVBytes / 16);
   }

@@ -46,6 +46,11 @@ __device__ __forceinline__ BoxOrigin box_at(int panel, int row, int head, int ba
   return kBoxPanels == 1 ? BoxOrigin{64 * panel, row, 0, head, batch} : BoxOrigin{0, row, panel, head, batch};
 }
 
+/*%#cluster%*/
+// Who of a cluster loads K, and who V, for all.
+constexpr int kLoaderOfK = 0, kLoaderOfV = 1;
+
+/*%/cluster%*/
 // A place in a ring of kStages buffers, and the parity its barriers are waited for with.
 struct RingPlace {
   int stage, parity;
@@ -61,11 +66,17 @@ __device__ __forceinline__ void advance(RingPlace& place) {
 // One thread makes the barriers; the caller synchronises the CTA.
 __device__ __forceinline__ void make_barriers(unsigned shared) {
   constexpr int kConsumerWarps = 4 * kWarpgroups;
+  /*%^cluster%*/
+  constexpr int kReaders = kConsumerWarps;  // of a block of K or V
+  /*%/cluster%*/
+  /*%#cluster%*/
+  constexpr int kReaders = kCluster * kConsumerWarps;  // of a block of K or V
+  /*%/cluster%*/
   for (int stage = 0; stage < kStages; ++stage) {
     mbarrier_init(shared + kKFull + 8 * stage, 1);
     mbarrier_init(shared + kVFull + 8 * stage, 1);
-    mbarrier_init(shared + kKEmpty + 8 * stage, kConsumerWarps);
-    mbarrier_init(shared + kVEmpty + 8 * stage, kConsumerWarps);
+    mbarrier_init(shared + kKEmpty + 8 * stage, kReaders);
+    mbarrier_init(shared + kVEmpty + 8 * stage, kReaders);
   }
   for (int warpgroup = 0; warpgroup < kWarpgroups; ++warpgroup) {
     mbarrier_init(shared + kQFull + 8 * warpgroup, 1);

@@ -3,18 +3,29 @@
 #include "params/forward.h"
 #include "parts/wgmma/layout.cuh"
 #include "parts/wgmma/tiles.cuh"
+/*%#cluster%*/
+#include "ptx/cluster.cuh"
+/*%/cluster%*/
 #include "ptx/mbarrier.cuh"
 #include "ptx/shared.cuh"
 #include "ptx/tma.cuh"
+/*%#cluster%*/
+#include "ptx/tma_multicast.cuh"
+/*%/cluster%*/
 
 // A block of K or V.
 template <int kPanels, int kBoxPanels>
 __device__ __forceinline__ void load_block(unsigned to, const TensorMap& map, unsigned barrier, int row,
                                            int head, int batch) {
-  mbarrier_arrive_expecting(barrier, kPanels * kTileN * kRowBytes);
 #pragma unroll
   for (int panel = 0; panel < kPanels; panel += kBoxPanels) {
+    /*%^cluster%*/
     tma_load(to + panel * kTileN * kRowBytes, map, barrier, box_at<kBoxPanels>(panel, row, head, batch));
+    /*%/cluster%*/
+    /*%#cluster%*/
+    tma_load_multicast(to + panel * kTileN * kRowBytes, map, barrier,
+                       box_at<kBoxPanels>(panel, row, head, batch), (1 << kCluster) - 1);
+    /*%/cluster%*/
   }
 }
 
@@ -26,16 +37,47 @@ struct Producer {
   RingPlace place{0, 1};  // of the next K; V is one block behind
   int tiles_loaded = 0;
 
-  __device__ __forceinline__ void load_k(const Tile& tile, int block, int head) {
-    mbarrier_wait(shared + kKEmpty + 8 * place.stage, place.parity);
-    load_block<kPanelsQk, kBoxPanelsQk>(shared + kK + place.stage * kKBytes, map_k,
-                                        shared + kKFull + 8 * place.stage, block * kTileN, head, tile.batch);
+  /*%^cluster%*/
+  // Waits until all warps have read what was there, and says how much is to come.
+  __device__ __forceinline__ void expect(unsigned full, unsigned empty, int parity, int bytes) const {
+    mbarrier_wait(empty, parity);
+    mbarrier_arrive_expecting(full, bytes);
+  }
+  /*%/cluster%*/
+  /*%#cluster%*/
+  // The CTA that loads waits until all warps of the cluster have read what was there, the other one until it
+  // has come: then it may say how much is to come next, which may be on its way already. True for who loads.
+  __device__ __forceinline__ bool expect(unsigned full, unsigned empty, int parity, int bytes,
+                                         int loader) const {
+    const bool loads = cluster_rank() == loader;
+    mbarrier_wait(loads ? empty : full, parity);
+    mbarrier_arrive_expecting(full, bytes);
+    return loads;
+  }
+  /*%/cluster%*/
+
+  __device__ __forceinline__ void load_k(const Tile& tile, int block, int head) const {
+    const unsigned full = shared + kKFull + 8 * place.stage, empty = shared + kKEmpty + 8 * place.stage;
+    /*%^cluster%*/
+    expect(full, empty, place.parity, kKBytes);
+    /*%/cluster%*/
+    /*%#cluster%*/
+    if (!expect(full, empty, place.parity, kKBytes, kLoaderOfK)) return;
+    /*%/cluster%*/
+    load_block<kPanelsQk, kBoxPanelsQk>(shared + kK + place.stage * kKBytes, map_k, full, block * kTileN,
+                                        head, tile.batch);
   }
 
-  __device__ __forceinline__ void load_v(const Tile& tile, int block, int head, const RingPlace& at) {
-    mbarrier_wait(shared + kVEmpty + 8 * at.stage, at.parity);
-    load_block<kPanelsV, kBoxPanelsV>(shared + kV + at.stage * kVBytes, map_v, shared + kVFull + 8 * at.stage,
-                                      block * kTileN, head, tile.batch);
+  __device__ __forceinline__ void load_v(const Tile& tile, int block, int head, const RingPlace& at) const {
+    const unsigned full = shared + kVFull + 8 * at.stage, empty = shared + kVEmpty + 8 * at.stage;
+    /*%^cluster%*/
+    expect(full, empty, at.parity, kVBytes);
+    /*%/cluster%*/
+    /*%#cluster%*/
+    if (!expect(full, empty, at.parity, kVBytes, kLoaderOfV)) return;
+    /*%/cluster%*/
+    load_block<kPanelsV, kBoxPanelsV>(shared + kV + at.stage * kVBytes, map_v, full, block * kTileN, head,
+                                      tile.batch);
   }
 
   __device__ __forceinline__ void load_q(const Tile& tile, int warpgroup, const ForwardParams& p) const {
@@ -56,6 +98,7 @@ struct Producer {
       mbarrier_wait(shared + kQEmpty + 8 * warpgroup, ~tiles_loaded & 1);
       load_q(tile, warpgroup, p);
     }
+#pragma unroll 1  // unrolled, it would need more registers than producers have
     for (int left = tile.blocks - 1; left >= 0; --left) {
       const RingPlace at = place;
       advance(place);
@@ -88,10 +131,9 @@ __device__ __forceinline__ void produce(Producer& producer, const ForwardParams&
 }
 /*%/dynamic%*/
 /*%^dynamic%*/
-// Tiles in the order of their numbers, dealt to the CTAs like cards.
 __device__ __forceinline__ void produce(Producer& producer, const ForwardParams& p) {
   const int tiles = tile_count(p);
-  for (int index = static_cast<int>(blockIdx.x); index < tiles; index += static_cast<int>(gridDim.x)) {
+  for (int index = first_tile(); index < tiles; index += tiles_dealt()) {
     const Tile tile = tile_at(index, p);
     producer.load_tile(tile, p);
   }

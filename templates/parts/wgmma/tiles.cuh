@@ -1,6 +1,9 @@
 // Which tile comes when, and which keys its rows see.
 #pragma once
 #include "params/forward.h"
+/*%#cluster%*/
+#include "ptx/cluster.cuh"
+/*%/cluster%*/
 #include "ptx/tma.cuh"
 
 // With p.packed = 0 a row is a query. Else the rows of 2^p.packed heads that share K and V lie side by side:
@@ -53,6 +56,9 @@ __device__ __forceinline__ int block_at(int left, const Tile& tile, const Forwar
   return left >= full ? left : left == full - 1 ? 0 : left + 1;
 }
 
+/*%#cluster%*/
+// Tiles of all CTAs of a cluster count as one.
+/*%/cluster%*/
 __device__ __forceinline__ int tile_count(const ForwardParams& p) {
   return p.tiles_m * (p.heads >> p.packed) * p.batch;
 }
@@ -83,9 +89,35 @@ __device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
   const int m = p.tiles_m - 1 - (index - batch_head * p.tiles_m);
   /*%/sections%*/
   Tile tile;
+  /*%^cluster%*/
   tile.row = m * kTileM;
+  /*%/cluster%*/
+  /*%#cluster%*/
+  tile.row = (m * kCluster + cluster_rank()) * kTileM;
+  /*%/cluster%*/
   tile.batch = batch_head / heads;
   tile.head = (batch_head - tile.batch * heads) << p.packed;
   tile.blocks = (visible_keys(tile.row + kTileM, p) + kTileN - 1) / kTileN;
   return tile;
 }
+
+/*%^dynamic%*/
+// Tiles are dealt like cards, in the order of their numbers: which one comes first here, and how many go
+// round.
+/*%^cluster%*/
+__device__ __forceinline__ int first_tile() {
+  return static_cast<int>(blockIdx.x);
+}
+__device__ __forceinline__ int tiles_dealt() {
+  return static_cast<int>(gridDim.x);
+}
+/*%/cluster%*/
+/*%#cluster%*/
+__device__ __forceinline__ int first_tile() {
+  return static_cast<int>(blockIdx.x) / kCluster;
+}
+__device__ __forceinline__ int tiles_dealt() {
+  return static_cast<int>(gridDim.x) / kCluster;
+}
+/*%/cluster%*/
+/*%/dynamic%*/

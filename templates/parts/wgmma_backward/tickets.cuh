@@ -8,6 +8,7 @@
 #include "parts/wgmma_backward/panels.cuh"
 /*%#pair%*/
 #include "ptx/cluster.cuh"
+#include "ptx/cluster_send.cuh"
 /*%/pair%*/
 #include "ptx/grid_size.cuh"
 #include "ptx/mbarrier.cuh"

@@ -333,8 +333,7 @@ constexpr int kTickets = kOtherDsEmpty + 8;
 // and hands them on to all who work on the tile.
 // Here the first CTA of two does so for both.
 
-// CTAs of a cluster, and each other's shared memory (PTX ISA, "mapa", "mbarrier.arrive", "cp.async.bulk",
-// "barrier.cluster").
+// CTAs of a cluster, and each other's shared memory (PTX ISA, "mapa", "mbarrier.arrive", "barrier.cluster").
 
 // This CTA's number in its cluster.
 __device__ __forceinline__ int cluster_rank() {
@@ -355,6 +354,14 @@ __device__ __forceinline__ unsigned in_cta(int rank, unsigned address) {
 __device__ __forceinline__ void cluster_arrive_read(unsigned barrier) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
+
+// All threads of all CTAs that have not returned.
+__device__ __forceinline__ void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+
+// What CTAs of a cluster put into each other's shared memory, and waits for it (PTX ISA, "mbarrier.arrive",
+// "mbarrier.try_wait", "cp.async.bulk").
 
 // A word for another CTA, or this one, which waits for it at a barrier there, and answers at one here.
 __device__ __forceinline__ void cluster_store(unsigned address, unsigned value) {
@@ -383,11 +390,6 @@ __device__ __forceinline__ void bulk_send(unsigned to, unsigned from, int bytes,
           to),
       "r"(from), "r"(bytes), "r"(barrier)
       : "memory");
-}
-
-// All threads of all CTAs that have not returned.
-__device__ __forceinline__ void cluster_sync() {
-  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
 
 // A special register (PTX ISA, "%nctaid").

@@ -210,11 +210,12 @@ __device__ __forceinline__ void advance(RingPlace& place) {
 // One thread makes the barriers; the caller synchronises the CTA.
 __device__ __forceinline__ void make_barriers(unsigned shared) {
   constexpr int kConsumerWarps = 4 * kWarpgroups;
+  constexpr int kReaders = kConsumerWarps;  // of a block of K or V
   for (int stage = 0; stage < kStages; ++stage) {
     mbarrier_init(shared + kKFull + 8 * stage, 1);
     mbarrier_init(shared + kVFull + 8 * stage, 1);
-    mbarrier_init(shared + kKEmpty + 8 * stage, kConsumerWarps);
-    mbarrier_init(shared + kVEmpty + 8 * stage, kConsumerWarps);
+    mbarrier_init(shared + kKEmpty + 8 * stage, kReaders);
+    mbarrier_init(shared + kVEmpty + 8 * stage, kReaders);
   }
   for (int warpgroup = 0; warpgroup < kWarpgroups; ++warpgroup) {
     mbarrier_init(shared + kQFull + 8 * warpgroup, 1);
@@ -1129,7 +1130,6 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
 template <int kPanels, int kBoxPanels>
 __device__ __forceinline__ void load_block(unsigned to, const TensorMap& map, unsigned barrier, int row,
                                            int head, int batch) {
-  mbarrier_arrive_expecting(barrier, kPanels * kTileN * kRowBytes);
 #pragma unroll
   for (int panel = 0; panel < kPanels; panel += kBoxPanels) {
     tma_load(to + panel * kTileN * kRowBytes, map, barrier, box_at<kBoxPanels>(panel, row, head, batch));
@@ -1144,16 +1144,24 @@ struct Producer {
   RingPlace place{0, 1};  // of the next K; V is one block behind
   int tiles_loaded = 0;
 
-  __device__ __forceinline__ void load_k(const Tile& tile, int block, int head) {
-    mbarrier_wait(shared + kKEmpty + 8 * place.stage, place.parity);
-    load_block<kPanelsQk, kBoxPanelsQk>(shared + kK + place.stage * kKBytes, map_k,
-                                        shared + kKFull + 8 * place.stage, block * kTileN, head, tile.batch);
+  // Waits until all warps have read what was there, and says how much is to come.
+  __device__ __forceinline__ void expect(unsigned full, unsigned empty, int parity, int bytes) const {
+    mbarrier_wait(empty, parity);
+    mbarrier_arrive_expecting(full, bytes);
   }
 
-  __device__ __forceinline__ void load_v(const Tile& tile, int block, int head, const RingPlace& at) {
-    mbarrier_wait(shared + kVEmpty + 8 * at.stage, at.parity);
-    load_block<kPanelsV, kBoxPanelsV>(shared + kV + at.stage * kVBytes, map_v, shared + kVFull + 8 * at.stage,
-                                      block * kTileN, head, tile.batch);
+  __device__ __forceinline__ void load_k(const Tile& tile, int block, int head) const {
+    const unsigned full = shared + kKFull + 8 * place.stage, empty = shared + kKEmpty + 8 * place.stage;
+    expect(full, empty, place.parity, kKBytes);
+    load_block<kPanelsQk, kBoxPanelsQk>(shared + kK + place.stage * kKBytes, map_k, full, block * kTileN,
+                                        head, tile.batch);
+  }
+
+  __device__ __forceinline__ void load_v(const Tile& tile, int block, int head, const RingPlace& at) const {
+    const unsigned full = shared + kVFull + 8 * at.stage, empty = shared + kVEmpty + 8 * at.stage;
+    expect(full, empty, at.parity, kVBytes);
+    load_block<kPanelsV, kBoxPanelsV>(shared + kV + at.stage * kVBytes, map_v, full, block * kTileN, head,
+                                      tile.batch);
   }
 
   __device__ __forceinline__ void load_q(const Tile& tile, int warpgroup, const ForwardParams& p) const {
@@ -1174,6 +1182,7 @@ struct Producer {
       mbarrier_wait(shared + kQEmpty + 8 * warpgroup, ~tiles_loaded & 1);
       load_q(tile, warpgroup, p);
     }
+#pragma unroll 1  // unrolled, it would need more registers than producers have
     for (int left = tile.blocks - 1; left >= 0; --left) {
       const RingPlace at = place;
       advance(place);
