@@ -296,11 +296,22 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
   return std::max(busy_ms, memory_ms) + 0.05 * std::min(busy_ms, memory_ms) + kLaunchMs;
 }
 
+namespace {
+
+// What wins for many queries would leave most rows of its tiles empty (a pair of CTAs has up to 384), however
+// long the keys are: few of them, or a chunk of a prompt beside a long past. A backward pass has its tiles
+// over the keys.
+bool has_few_queries(const Problem& problem, const Shape& shape) {
+  if (problem.pass == Pass::backward) return shape.seqlen_q < 64;
+  return shape.seqlen_q <= 128 || (shape.seqlen_q <= 512 && shape.seqlen_k >= 4 * shape.seqlen_q);
+}
+
+}  // namespace
+
 std::string bucket_of(const Problem& problem, const Shape& shape, const Target& target) {
   const double work = flops(problem, shape) / std::max(1, target.sm_count);
   std::string bucket = fmt::format("b{}", work < 1 ? 0 : static_cast<int>(std::log2(work)));
-  // Fewer queries than the usual tile has rows: another kind of kernel wins, however long the keys are.
-  if (shape.seqlen_q < 64) {
+  if (has_few_queries(problem, shape)) {
     int rows = 1;
     while (rows < shape.seqlen_q) rows *= 2;
     bucket += fmt::format("q{}", rows);

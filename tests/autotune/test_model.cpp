@@ -159,4 +159,11 @@ TEST_CASE("a bucket holds while a sequence grows, and knows few queries from man
   CHECK(bucket_of(problem, {.batch = 1, .heads = 1, .seqlen_q = 0, .seqlen_k = 0}, target) == "b0q1");
   CHECK(
       bucket_of(problem, {.batch = 1, .heads = 1, .seqlen_q = 63, .seqlen_k = 64}, target).ends_with("q64"));
+  // A chunk of a prompt beside a long past is no long prompt.
+  CHECK(bucket_of(problem, {.batch = 4, .heads = 16, .seqlen_q = 500, .seqlen_k = 20000}, target)
+            .ends_with("q512"));
+  for (const auto& [queries, keys] : {std::pair{513, 20000}, {500, 500}, {300, 1000}}) {
+    CHECK(bucket_of(problem, {.batch = 4, .heads = 16, .seqlen_q = queries, .seqlen_k = keys}, target)
+              .find('q') == std::string::npos);
+  }
 }
