@@ -249,16 +249,25 @@ Steps steps_of(const Problem& problem, const Shape& shape, int tile_m, int tile_
   return steps;
 }
 
+// What wins for many queries would leave most rows of its tiles empty (a pair of CTAs has up to 384), however
+// long the keys are: few of them, or a chunk of a prompt beside a long past. A backward pass has its tiles
+// over the keys.
+bool has_few_queries(const Problem& problem, const Shape& shape) {
+  if (problem.pass == Pass::backward) return shape.seqlen_q < 64;
+  return shape.seqlen_q <= 128 || (shape.seqlen_q <= 512 && shape.seqlen_k >= 4 * shape.seqlen_q);
+}
+
 }  // namespace
 
 double predict(const Problem& problem, const Shape& shape, const Schedule& schedule, const Target& target) {
   if (problem.pass == Pass::backward) return predict_backward(problem, shape, schedule, target);
   const Machine& machine = machine_of(target);
   const Step step = step_of(problem, schedule, target, machine);
-  // Few queries: rows of several heads fill a tile, and see about all keys.
+  // What the CTAs of a cluster do side by side counts as one tile, on as many multiprocessors.
   const auto* wgmma = std::get_if<WgmmaSchedule>(&schedule);
-  const int rows =
-      tile_m_of(schedule) * (wgmma != nullptr ? wgmma->cluster : 1);  // that come and go together
+  const int cluster = wgmma != nullptr ? wgmma->cluster : 1;
+  const int rows = cluster * tile_m_of(schedule);
+  // Few queries: rows of several heads fill a tile, and see about all keys.
   const int packed = wgmma != nullptr ? packed_heads(shape, rows) : 0;
   Shape tiled = shape;
   tiled.seqlen_q <<= packed;
@@ -267,7 +276,7 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
   const Steps steps = steps_of(seen, tiled, rows, get(schedule, "tile_n"));
   const double heads = static_cast<double>(shape.batch) * (shape.heads >> packed);
   const double tiles = heads * steps.tiles;
-  const double sms = std::max(1, target.sm_count * tile_m_of(schedule) / rows);
+  const double sms = std::max(1, target.sm_count / cluster);
   if (tiles == 0) return kLaunchMs;
 
   // With few tiles an SM holds fewer CTAs than it could.
@@ -295,18 +304,6 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
   const double memory_ms = bytes / (machine.dram_gbps * 1e6);
   return std::max(busy_ms, memory_ms) + 0.05 * std::min(busy_ms, memory_ms) + kLaunchMs;
 }
-
-namespace {
-
-// What wins for many queries would leave most rows of its tiles empty (a pair of CTAs has up to 384), however
-// long the keys are: few of them, or a chunk of a prompt beside a long past. A backward pass has its tiles
-// over the keys.
-bool has_few_queries(const Problem& problem, const Shape& shape) {
-  if (problem.pass == Pass::backward) return shape.seqlen_q < 64;
-  return shape.seqlen_q <= 128 || (shape.seqlen_q <= 512 && shape.seqlen_k >= 4 * shape.seqlen_q);
-}
-
-}  // namespace
 
 std::string bucket_of(const Problem& problem, const Shape& shape, const Target& target) {
   const double work = flops(problem, shape) / std::max(1, target.sm_count);
