@@ -50,14 +50,22 @@ void print_table(const Cell& cell, const std::vector<autotune::Candidate>& candi
   fmt::print("{:<30} {:>11} {:>8} {:>11} {:>8} {:>7} {:>5}  {}\n", "schedule", "predicted", "TFLOP/s",
              "measured", "TFLOP/s", "spread", "regs", "");
   std::size_t shown = 0;
-  std::map<std::string, int> hidden;  // by what the reason is about: its text without numbers
+  struct Hidden {
+    int count = 0;
+    std::string first;  // of them, and why it is hidden
+  };
+  std::map<std::string, Hidden> hidden;  // by what the reason is about: its text without numbers
   for (const autotune::Candidate& c : candidates) {
     if (!all && (shown >= kShown || (c.predicted_ms == 0 && !c.pruned.empty()))) {
       std::string kind;
-      for (const char letter : c.pruned.empty() ? std::string("legal, predicted slower") : c.pruned) {
+      for (const char letter : c.pruned) {
         if (letter < '0' || letter > '9') kind += letter;
       }
-      ++hidden[kind];
+      Hidden& alike = hidden[kind];
+      if (alike.count++ == 0) {
+        alike.first = c.pruned.empty() ? "legal, predicted slower"
+                                       : fmt::format("{}: {}", to_string(c.schedule), c.pruned);
+      }
       continue;
     }
     ++shown;
@@ -73,7 +81,9 @@ void print_table(const Cell& cell, const std::vector<autotune::Candidate>& candi
                ms(c.predicted_ms), rate(c.predicted_ms), ms(c.measured_ms), rate(c.measured_ms), spread,
                registers, status_of(c, best));
   }
-  for (const auto& [kind, count] : hidden) fmt::print("{:>5} more: {}\n", count, kind);
+  for (const auto& [kind, alike] : hidden) {
+    fmt::print("{:>5} more{} {}\n", alike.count, kind.empty() ? ":" : ", such as", alike.first);
+  }
   if (!hidden.empty()) fmt::print("      (--all shows each)\n");
 }
 

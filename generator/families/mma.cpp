@@ -173,9 +173,10 @@ Legality legal_mma(const Problem& problem, const MmaSchedule& schedule, const Ta
   const int registers = registers_of(problem, s, target), limit = register_limit(s, target);
   if (registers > limit && !fits_all_the_same(problem, s, target)) {
     return {fmt::format(
-        "tile {}x{} with {} warps needs about {} registers a thread, {} CTAs per multiprocessor leave {}; "
-        "it would spill",
-        s.tile_m, s.tile_n, s.warps, registers, std::max(1, s.min_ctas), limit)};
+        "tile {}x{} with {} warps needs about {} registers a thread, {} leave{} {}; it would spill", s.tile_m,
+        s.tile_n, s.warps, registers,
+        s.min_ctas > 1 ? fmt::format("{} CTAs per multiprocessor", s.min_ctas) : "one CTA",
+        s.min_ctas > 1 ? "" : "s", limit)};
   }
   return {};
 }
