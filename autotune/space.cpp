@@ -206,8 +206,10 @@ std::vector<Schedule> wgmma_space(const Problem& problem) {
                             .ping_pong = m == 64 ? 0 : 1,
                             .persistent = order};
             add(space, s);
-            s.cluster = 2;
-            if (clusters && m > 64) add(space, s);
+            if (clusters && m > 64) {
+              s.cluster = 2;
+              add(space, s);
+            }
           }
         }
       }

@@ -87,8 +87,7 @@ TEST_CASE("switches that contradict each other") {
         "cluster 2 needs tiles that see the same keys and come in a static order; persistent is 2");
   CHECK(reason(kD128Causal, "m128n128s2cl2") ==
         "cluster 2 needs tiles that see the same keys and come in a static order; under a causal mask each "
-        "sees "
-        "others");
+        "sees others");
   CHECK(reason(kD128, "m128n128s2ch5") == "max_chains is 5, may be 2, 4 or 8");
   CHECK(reason(kD128, "m96n128s2") == "tile_m is 96, wgmma needs a multiple of 64");
   CHECK(reason(kD128, "m128n120s2") == "tile_n is 120, wgmma needs a multiple of 16");
