@@ -179,6 +179,25 @@ Step step_of(const Problem& p, const SimtSchedule& s, const Target& target, cons
   return step;
 }
 
+// How TMA copies the panel that a head dim ends in: with zeros up to 64 columns, or no more columns than
+// there are, or with those of the next head.
+enum class LastPanel { filled, narrow, joined };
+
+// Cycles that TMA takes for a row of `columns` columns, panel by panel of 64. Where heads begin and end off a
+// 32-byte sector they were measured (bench/results/h200-forward/tma-rows.jsonl), as means of heads that begin
+// on one and such that do not; elsewhere they are what fits the times of whole kernels.
+double copy_cycles(int columns, bool causal, LastPanel last) {
+  const int whole = columns / 64, rest = columns % 64;
+  if (rest == 0) return whole * (causal ? 2.5 : 0.5);
+  if (columns % 16 == 0) {
+    return 3.9 * (whole + (last == LastPanel::filled ? 1 : 0.7));
+  }
+  const double filled = rest < 16 ? 4.8 : rest < 32 ? 6.5 : rest < 48 ? 7.1 : 4.6;
+  const double narrow = rest <= 16 ? 1.3 : 3.9;
+  const double joined = 4.0;
+  return 4.0 * whole + (last == LastPanel::filled ? filled : last == LastPanel::narrow ? narrow : joined);
+}
+
 Step step_of(const Problem& p, const WgmmaSchedule& s, const Target&, const Machine&, const Geometry&) {
   const double n = s.tile_n, d = padded(p.head_dim), dv = padded(p.value_dim());
   const double groups = s.tile_m / 64.0;
@@ -191,12 +210,12 @@ Step step_of(const Problem& p, const WgmmaSchedule& s, const Target&, const Mach
   // 64 rows: n*4 of MUFU, and what FMA and ALU add to it; measured, speculation is worth 4 to 7 % of the
   // whole.
   const double softmax = groups * n * ((s.lazy > 0 ? 5.2 : 5.9) - 0.4 * s.optimistic);
-  // TMA works row by row, a panel of 64 columns at a time; slower where rows start off a 32-byte sector, and
-  // where tiles of many heads are under way, so that L2 misses more. More query rows share each.
-  const double panels = std::ceil(d / 64) + std::ceil(dv / 64);
-  const bool whole_panels = p.head_dim % 64 == 0 && p.value_dim() % 64 == 0;
-  const double per_row = whole_panels ? (p.causal ? 2.5 : 0.5) : p.head_dim % 16 == 0 ? 3.9 : 5.2;
-  const double copies = n * panels * per_row / s.cluster;
+  // More query rows share each copy. Under a mask tiles of many heads are under way, so that L2 misses more.
+  const double k = copy_cycles(p.head_dim, p.causal,
+                               last_k_columns(p.head_dim) < 64 ? LastPanel::narrow : LastPanel::filled);
+  const double v = copy_cycles(p.value_dim(), p.causal,
+                               joins_heads(p.value_dim()) ? LastPanel::joined : LastPanel::filled);
+  const double copies = n * (k + v) / s.cluster;
   // Other warpgroups fill what one leaves idle; products in flight together leave less of it.
   double share = (s.optimistic == 1 ? 0.36 : 0.42) / groups + 0.02;
   if (s.overlap == 0) share = std::min(1.0, share + 0.35);
@@ -209,8 +228,12 @@ Step step_of(const Problem& p, const WgmmaSchedule& s, const Target&, const Mach
     step.cycles *= 1.01;  // power and ports, measured at head_dim 128
   if (s.unroll > 1) step.cycles *= 1.003;
   // Loads that two CTAs share save power, and make each wait for the other, which short steps feel most:
-  // measured, 1 % less time from head_dim 80 to 160, 1 % more beyond, 1.5 % more at 64.
-  if (s.cluster > 1) step.cycles *= p.head_dim <= 64 ? 1.015 : p.head_dim <= 160 ? 0.99 : 1.01;
+  // measured, 1 % less time from head_dim 80 to 160, 1 % more beyond, 1.5 % more at 64. Under a mask they
+  // wait longer: 6 % more than that up to 160, 2 % beyond.
+  if (s.cluster > 1) {
+    step.cycles *= p.head_dim <= 64 ? 1.015 : p.head_dim <= 160 ? 0.99 : 1.01;
+    if (p.causal) step.cycles *= p.head_dim <= 160 ? 1.06 : 1.02;
+  }
   step.alone = step.cycles;
   step.tile_cycles = (s.persistent == 0 ? 2600 : 1100) + (s.o_passes == 0 ? 900 : 120 * s.o_passes) +
                      (s.cluster > 1 ? 300 : 0);

@@ -163,7 +163,9 @@ std::vector<Schedule> wgmma_space(const Problem& problem) {
   std::vector<Schedule> space;
   const int widest = std::max(problem.head_dim, problem.value_dim());
   const int order = problem.causal ? 2 : 1;  // causal tiles differ in length: longest first, off a counter
-  const bool clusters = !problem.causal && widest > 64;  // narrow heads lose by waiting for each other
+  // Narrow heads lose by waiting for each other; under a mask, where rows see different keys, all but the
+  // widest do.
+  const bool clusters = widest > (problem.causal ? 192 : 64);
   // The winners, and their switches one at a time.
   for (WgmmaSchedule winner : wgmma_winners(problem)) {
     winner.persistent = order;

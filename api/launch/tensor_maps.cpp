@@ -109,6 +109,7 @@ runtime::TensorMap TensorMapper::encode(const TensorMapSpec& spec, const CallTen
     rows = heads = batches = 1;
   }
   const auto bytes = static_cast<std::uint64_t>(size_of(problem_.dtype));
+  const int swizzle = spec.panel_columns * size_of(problem_.dtype);
   const auto u32 = [](int value) { return static_cast<std::uint32_t>(value); };
   const auto stride = [&](long long elements) { return static_cast<std::uint64_t>(elements) * bytes; };
   if (spec.packs) {
@@ -120,6 +121,18 @@ runtime::TensorMap TensorMapper::encode(const TensorMapSpec& spec, const CallTen
         .box = {u32(spec.panel_columns), u32(packed), u32(spec.box_rows / packed), 1, 1},
         .element_bytes = static_cast<int>(bytes),
         .bf16 = problem_.dtype == DType::bf16,
+        .swizzle_bytes = swizzle,
+    });
+  }
+  if (spec.joins_heads && view.head == columns) {
+    return device_.encode({
+        .base = view.base,
+        .size = {u32(columns * heads), u32(rows), 1, 1, u32(batches)},
+        .stride = {stride(view.row), stride(columns), stride(columns), stride(view.batch)},
+        .box = {u32(spec.panel_columns), u32(spec.box_rows), 1, 1, 1},
+        .element_bytes = static_cast<int>(bytes),
+        .bf16 = problem_.dtype == DType::bf16,
+        .swizzle_bytes = swizzle,
     });
   }
   const bool split = spec.panels > 1;  // into panels; else the whole head dim is one, and ends where it ends
@@ -131,6 +144,7 @@ runtime::TensorMap TensorMapper::encode(const TensorMapSpec& spec, const CallTen
       .box = {u32(spec.panel_columns), u32(spec.box_rows), u32(spec.panels), 1, 1},
       .element_bytes = static_cast<int>(bytes),
       .bf16 = problem_.dtype == DType::bf16,
+      .swizzle_bytes = swizzle,
   });
 }
 

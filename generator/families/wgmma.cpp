@@ -96,7 +96,7 @@ bool known_to_fit(const Problem& problem, const WgmmaSchedule& schedule) {
     fits.optimistic = 0;
     fits.persistent = 2;
   }
-  return (dim == 152 || dim == 160) && schedule == fits;
+  return (dim == 152 || dim == 160 || (dim == 144 && problem.causal)) && schedule == fits;
 }
 
 // Kernels that the count below lets pass, and that spill a few bytes all the same.
@@ -114,9 +114,11 @@ bool known_to_spill(const Problem& problem, const WgmmaSchedule& schedule) {
     case 32:
       return tile(256, 64) && schedule.ping_pong == 0;
     case 160:
-      return tile(64, 128) && schedule.o_passes == 3;
+      return tile(64, 128);
     case 192:
       return tile(64, 96);
+    case 256:
+      return schedule.cluster > 1 && schedule.rescale_early == 1;
     default:
       return false;
   }
@@ -140,10 +142,12 @@ FragmentRegisters fragments_of(const Problem& problem, const WgmmaSchedule& sche
 int shared_bytes(const Problem& problem, const WgmmaSchedule& schedule) {
   const int warpgroups = warpgroups_of(schedule);
   const int q = panels_of(problem.head_dim) * kRowBytes;
+  const int k = q - 2 * (kPanelColumns - last_k_columns(problem.head_dim));
+  const int k_stage = (schedule.tile_n * k + 1023) / 1024 * 1024;  // a swizzle repeats after at most as much
   const int v = panels_of(problem.value_dim()) * kRowBytes;
   const int o = schedule.o_passes == 0 ? 0 : v / schedule.o_passes;
   const int barriers = 8 * (4 * schedule.stages + 2 * warpgroups) + (is_static(schedule) ? 0 : 40);
-  return warpgroups * 64 * (q + o) + schedule.stages * schedule.tile_n * (q + v) + barriers;
+  return warpgroups * 64 * (q + o) + schedule.stages * (k_stage + schedule.tile_n * v) + barriers;
 }
 
 std::vector<Constant> constants(const Problem& problem, const WgmmaSchedule& schedule) {
@@ -188,6 +192,16 @@ std::vector<Constant> constants(const Problem& problem, const WgmmaSchedule& sch
 
 }  // namespace
 
+int last_k_columns(int head_dim) {
+  const int rest = head_dim % kPanelColumns;
+  if (head_dim < kPanelColumns || rest == 0 || rest > 32) return kPanelColumns;
+  return rest <= 16 ? 16 : 32;
+}
+
+bool joins_heads(int dim_v) {
+  return dim_v > kPanelColumns && dim_v % 16 == 8;
+}
+
 Legality legal_wgmma(const Problem& problem, const WgmmaSchedule& s, const Target& target) {
   const int warpgroups = warpgroups_of(s);
   if (s.tile_m % 64 != 0) return {fmt::format("tile_m is {}, wgmma needs a multiple of 64", s.tile_m)};
@@ -217,11 +231,6 @@ Legality legal_wgmma(const Problem& problem, const WgmmaSchedule& s, const Targe
     return {"rescale_early 0 makes no difference to overlap 0; leave it at 1"};
   if (s.section != WgmmaSchedule{}.section && (is_static(s) || !problem.causal)) {
     return {"section orders the causal tiles of persistent 2 only; leave it at its default"};
-  }
-  if (s.cluster > 1 && (problem.causal || !is_static(s))) {
-    return {fmt::format("cluster {} needs tiles that see the same keys and come in a static order; {}",
-                        s.cluster,
-                        problem.causal ? "under a causal mask each sees others" : "persistent is 2")};
   }
   if (s.q_in_regs == 2 && panels_of(problem.head_dim) < 2) {
     return {
@@ -283,6 +292,9 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
       {"release_q_after_scores", s.o_passes > 0 && q_in_shared},
       {"o_through_q", s.o_passes == 0},
       {"cluster", s.cluster > 1},
+      {"alternate", s.cluster > 1 && problem.causal},
+      {"narrow_k", last_k_columns(dim) < kPanelColumns},
+      {"joined_v", joins_heads(dim_v)},
       {"lazy", s.lazy > 0},
       {"optimistic", s.optimistic == 1},
       {"ping_pong", s.ping_pong == 1},
@@ -313,8 +325,15 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
   const auto box = [](int columns, int panels) { return columns % kPanelColumns == 0 ? panels : 1; };
   recipe.maps = {{.operand = Operand::q, .box_rows = 64, .panels = 1, .packs = true},
                  {Operand::k, s.tile_n, box(dim, panels_of(dim))},
-                 {Operand::v, s.tile_n, box(dim_v, panels_of(dim_v))},
+                 {.operand = Operand::v,
+                  .box_rows = s.tile_n,
+                  .panels = box(dim_v, panels_of(dim_v)),
+                  .joins_heads = joins_heads(dim_v)},
                  {.operand = Operand::o, .box_rows = 64, .panels = 1, .packs = true}};
+  if (const int last = last_k_columns(dim); last < kPanelColumns) {
+    recipe.maps.insert(recipe.maps.begin() + 2,
+                       {.operand = Operand::k, .box_rows = s.tile_n, .panels = 1, .panel_columns = last});
+  }
   return {recipe};
 }
 

@@ -17,6 +17,9 @@
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
     FLASHJIT_ENTRY(const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,
+                   /*%#narrow_k%*/
+                   const __grid_constant__ TensorMap map_last_k,
+                   /*%/narrow_k%*/
                    const __grid_constant__ TensorMap map_v, const __grid_constant__ TensorMap map_o,
                    const __grid_constant__ ForwardParams p) {
   extern __shared__ __align__(1024) unsigned char memory[];
@@ -33,7 +36,15 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   if (warpgroup == 0) {
     give_up_registers<kProducerRegisters>();
     if (threadIdx.x == 0) {
-      Producer producer{map_q, map_k, map_v, shared};
+      Producer producer{map_q, map_k,
+                        /*%#narrow_k%*/
+                        map_last_k,
+                        /*%/narrow_k%*/
+                        map_v,
+                        /*%#joined_v%*/
+                        p.v_head == kHeadDimV,
+                        /*%/joined_v%*/
+                        shared};
       produce(producer, p);
     }
   } else {

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "generator/legality.hpp"
 #include "generator/render.hpp"
@@ -83,11 +84,7 @@ TEST_CASE("switches that contradict each other") {
         "section orders the causal tiles of persistent 2 only; leave it at its default");
   CHECK(reason(kD128Causal, "m128n128s2p2l64") == "");
   CHECK(reason(kD128, "m128n128s2cl2") == "");
-  CHECK(reason(kD128, "m128n128s2p2cl2") ==
-        "cluster 2 needs tiles that see the same keys and come in a static order; persistent is 2");
-  CHECK(reason(kD128Causal, "m128n128s2cl2") ==
-        "cluster 2 needs tiles that see the same keys and come in a static order; under a causal mask each "
-        "sees others");
+  CHECK(reason(kD128Causal, "m128n128s2p2cl2") == "");
   CHECK(reason(kD128, "m128n128s2ch5") == "max_chains is 5, may be 2, 4 or 8");
   CHECK(reason(kD128, "m96n128s2") == "tile_m is 96, wgmma needs a multiple of 64");
   CHECK(reason(kD128, "m128n120s2") == "tile_n is 120, wgmma needs a multiple of 16");
@@ -120,7 +117,34 @@ TEST_CASE("boxes of K and V move whole tiles where panels fill the head dim, oth
   CHECK(panels(rendered(kD128, "m128n128s2")) == std::vector{1, 2, 2, 1});
   CHECK(panels(rendered(kD256, "m128n64s2qr0o2")) == std::vector{1, 4, 4, 1});
   CHECK(panels(rendered({.head_dim = 192, .head_dim_v = 128}, "m128n112s2qr0")) == std::vector{1, 3, 2, 1});
-  CHECK(panels(rendered({.head_dim = 72}, "m128n128s2")) == std::vector{1, 1, 1, 1});
+  CHECK(panels(rendered({.head_dim = 72}, "m128n128s2")) == std::vector{1, 1, 1, 1, 1});
+}
+
+TEST_CASE(
+    "the last panel: K's as narrow as it can be, V's with the next head where that ends inside a sector") {
+  for (const auto& [head_dim, last_k, joins] : {std::tuple{40, 64, false},
+                                                {72, 16, true},
+                                                {80, 16, false},
+                                                {88, 32, true},
+                                                {96, 32, false},
+                                                {104, 64, true},
+                                                {112, 64, false},
+                                                {136, 16, true},
+                                                {152, 32, true},
+                                                {192, 64, false}}) {
+    CAPTURE(head_dim);
+    const KernelSource kernel = rendered({.head_dim = head_dim}, "m64n64s2qr0pp0");
+    const bool narrow = last_k < 64;
+    REQUIRE(kernel.maps.size() == (narrow ? 5 : 4));
+    CHECK(kernel.maps[1].panel_columns == 64);
+    if (narrow) {
+      CHECK(kernel.maps[2].operand == Operand::k);
+      CHECK(kernel.maps[2].panel_columns == last_k);
+    }
+    CHECK(kernel.maps[narrow ? 3 : 2].joins_heads == joins);
+    CHECK((kernel.text.find("map_last_k") != std::string::npos) == narrow);
+    CHECK((kernel.text.find("joined_v") != std::string::npos) == joins);
+  }
 }
 
 TEST_CASE("what a problem does not need is absent") {

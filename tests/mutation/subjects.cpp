@@ -60,6 +60,7 @@ std::vector<Subject> sync_subjects() {
       subject("simt backward, dQ added", "sm_120", "simt-backward:m32n32w4dq1", kBackwardFp32),
       subject("wgmma, three warpgroups", "sm_90a", "wgmma:m192n64s2qr0", kFull64, kWide),
       subject("wgmma, shared loads", "sm_90a", "wgmma:m128n64s2cl2", kFull64, kWide),
+      subject("wgmma, shared loads under a mask", "sm_90a", "wgmma:m128n64s2p2cl2", kCausal64, kWide),
       subject("wgmma backward, dQ in order", "sm_90a", "wgmma-backward:m64n128s2dq2", kBackwardOrdered,
               kWide),
       subject("wgmma backward, 80 queries", "sm_90a", "wgmma-backward:m80n128s2t1", kBackward128, kWide),
@@ -133,6 +134,9 @@ std::vector<Subject> template_subjects() {
     subjects.push_back(std::move(made));
   };
   const Shape few_keys{.batch = 2, .heads = 2, .heads_kv = 1, .seqlen_q = 150, .seqlen_k = 40};
+  with(subject("wgmma, last panels", "sm_90a", "wgmma:m64n80s2qr0pp0", {.head_dim = 72, .head_dim_v = 88},
+               kOwnHeads),
+       autotune::InputKind::normal);
   with(subject("mma, rows without keys", "sm_80", "mma:m64n32w4s2", kCausal64, few_keys),
        autotune::InputKind::normal);
   with(subject("wgmma, packed heads", "sm_90a", "wgmma:m128n64s2p2", kCausal64, few_queries),

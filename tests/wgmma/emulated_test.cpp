@@ -2,16 +2,22 @@
 // make the optimistic softmax wrong, a little (shrink) and beyond recovery (recompute).
 #include <doctest/doctest.h>
 
+#include <cmath>
+#include <cstddef>
 #include <string>
 #include <vector>
 
+#include "autotune/inputs.hpp"
+#include "autotune/numeric.hpp"
 #include "tests/support/attention_case.hpp"
 #include "tests/support/emulated_engine.hpp"
+#include "tests/support/on_device.hpp"
 
 using namespace flashjit;
 using flashjit::autotune::InputKind;
 using flashjit::test::Attention;
 using flashjit::test::AttentionCase;
+using flashjit::test::Layout;
 
 namespace {
 
@@ -61,6 +67,17 @@ TEST_CASE("pairs of CTAs that load K and V for each other, also where one of the
   for (const int keys : {0, 1, 64}) {
     check("wgmma:m128n64s2cl2", {.problem = kD64, .shape = {.heads = 2, .seqlen_q = 200, .seqlen_k = keys}});
   }
+  // Under a mask their warpgroups take rows in turn, and tiles come off a counter, or do not.
+  for (const char* schedule :
+       {"wgmma:m128n64s2qr0p2cl2", "wgmma:m128n64s2qr0cl2", "wgmma:m128n64s2qr0p0cl2"}) {
+    for (const int queries : {70, 128, 200, 530}) {
+      check(schedule,
+            {.problem = kD128Causal,
+             .shape = {.batch = 2, .heads = 4, .heads_kv = 2, .seqlen_q = queries, .seqlen_k = 330}});
+    }
+  }
+  check("wgmma:m192n64s3qr0p2cl2",
+        {.problem = {.dtype = DType::fp16, .head_dim = 88, .causal = true}, .shape = kRagged});
   // Heads packed side by side, over both CTAs' rows.
   check("wgmma:m128n64s2cl2",
         {.problem = kD64, .shape = {.heads = 32, .heads_kv = 2, .seqlen_q = 13, .seqlen_k = 150}});
@@ -71,11 +88,53 @@ TEST_CASE("head dims that end inside a panel, and values wider or narrower than 
   for (const int head_dim : {8, 24, 40, 72, 80, 112, 136, 184}) {
     check("wgmma:m64n64s2pp0o0", {.problem = {.head_dim = head_dim}, .shape = shape});
   }
+  // K's last panel is narrow up to 32 columns; V's heads are joined where they end inside a sector and lie
+  // side by side.
+  for (const int head_dim : {72, 88, 96, 104, 152}) {
+    for (const Layout layout : {Layout::packed, Layout::strided, Layout::shared}) {
+      check("wgmma:m64n48s3pp0qr0", {.problem = {.head_dim = head_dim}, .shape = kRagged, .layout = layout});
+    }
+  }
   check("wgmma:m128n112s2qr0p2",
         {.problem = {.head_dim = 192, .head_dim_v = 128, .causal = true}, .shape = shape});
   check("wgmma:m128n64s2qr0o4", {.problem = {.head_dim = 40, .head_dim_v = 200}, .shape = shape});
   check("wgmma:m128n64s2",
         {.problem = {.dtype = DType::fp16, .head_dim = 104, .head_dim_v = 16}, .shape = shape});
+}
+
+TEST_CASE("what a head holds stays out of its neighbours, to the last bit") {
+  const Shape shape{.heads = 3, .seqlen_q = 70, .seqlen_k = 100};
+  for (const int head_dim : {72, 88, 104, 128}) {
+    const Problem problem{.head_dim = head_dim};
+    const autotune::Inputs inputs = autotune::make_inputs(problem, shape, InputKind::normal, 1, {});
+    autotune::Inputs spoilt = inputs;
+    for (int i = 0; i < shape.seqlen_k * shape.heads * head_dim; ++i) {
+      if (i / head_dim % shape.heads == 1) continue;
+      for (autotune::HostTensor* tensor : {&spoilt.k, &spoilt.v})
+        autotune::store_element(problem.dtype, tensor->bytes.data(), i, std::nanf(""));
+    }
+    const auto head_1 = [&](const autotune::Inputs& of) {
+      const test::Extent keys{1, shape.seqlen_k, shape.heads, head_dim};
+      const test::Extent queries{1, shape.seqlen_q, shape.heads, head_dim};
+      autotune::HostTensor o =
+          autotune::poisoned(problem.dtype, 1, shape.seqlen_q, shape.heads, head_dim, {});
+      const test::OnDevice q(engine(), problem.dtype, of.q, queries, false);
+      const test::OnDevice k(engine(), problem.dtype, of.k, keys, false);
+      const test::OnDevice v(engine(), problem.dtype, of.v, keys, false);
+      const test::OnDevice there(engine(), problem.dtype, o, queries, false);
+      engine()
+          .plan(problem, shape, {.schedule = "wgmma:m128n64s2qr0"})
+          .forward({.q = q.data(), .k = k.data(), .v = v.data(), .o = there.data()});
+      there.download(o);
+      std::vector<std::byte> rows;
+      const std::size_t bytes = 2 * static_cast<std::size_t>(head_dim);
+      for (std::size_t row = 1; row < o.bytes.size() / bytes; row += 3)
+        rows.insert(rows.end(), &o.bytes[row * bytes], &o.bytes[row * bytes] + bytes);
+      return rows;
+    };
+    CAPTURE(head_dim);
+    CHECK(head_1(spoilt) == head_1(inputs));
+  }
 }
 
 TEST_CASE("few queries: heads that share K and V share a tile") {

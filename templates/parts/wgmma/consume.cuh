@@ -3,9 +3,10 @@
 #include "params/forward.h"
 #include "parts/wgmma/consumer.cuh"
 #include "parts/wgmma/epilogue.cuh"
+/*%#dynamic%*/
+#include "parts/wgmma/tickets.cuh"
+/*%/dynamic%*/
 #include "parts/wgmma/tiles.cuh"
-#include "ptx/mbarrier.cuh"
-#include "ptx/shared.cuh"
 #include "ptx/tma.cuh"
 
 __device__ __forceinline__ void finish(Consumer& consumer, const Tile& tile, const TensorMap& map_o,
@@ -13,7 +14,7 @@ __device__ __forceinline__ void finish(Consumer& consumer, const Tile& tile, con
   float inverse[2], sum[2];
   normalise(consumer.softmax.rows, inverse, sum);
   /*%#lse%*/
-  store_lse(tile, RowsOfThread(tile.row + 64 * consumer.warpgroup, p), consumer.softmax.rows, sum, p);
+  store_lse(tile, RowsOfThread(tile.row + kRowStep * consumer.warpgroup, p), consumer.softmax.rows, sum, p);
   /*%/lse%*/
   store_output(consumer, tile, inverse, map_o, p);
 }
@@ -26,10 +27,9 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
                                                                     /*%#dynamic%*/
   int slot = 0, parity = 0;
   for (;;) {
-    mbarrier_wait(consumer.shared + kTicketFull + 8 * slot, parity);
-    const int index = static_cast<int>(load_shared(consumer.shared + kTicket + 4 * slot));
+    const int index = wait_for_ticket(consumer.shared, slot, parity);
     __syncwarp();
-    if (lane() == 0) mbarrier_arrive(consumer.shared + kTicketEmpty + 8 * slot);
+    if (lane() == 0) release_ticket(consumer.shared, slot);
     slot ^= 1;
     parity ^= slot ^ 1;
     if (index >= tiles) break;

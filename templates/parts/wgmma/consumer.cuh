@@ -113,7 +113,14 @@ struct Consumer {
   // 16 columns of the head: 32 bytes of a row, four such steps to a panel.
   template <bool kAccumulate>
   __device__ __forceinline__ void issue_score_step(int step) {
-    const unsigned k_step = k_tile + step / 4 * (kTileN * kRowBytes / 16) + step % 4 * 2;
+    const unsigned k_columns = k_tile + step / 4 * (kTileN * kRowBytes / 16) + step % 4 * 2;
+    /*%^narrow_k%*/
+    const unsigned long long k_step = descriptor(k_columns);
+    /*%/narrow_k%*/
+    /*%#narrow_k%*/
+    const unsigned long long k_step =
+        step / 4 < kPanelsQk - 1 ? descriptor(k_columns) : last_descriptor(k_columns);
+    /*%/narrow_k%*/
     /*%#q_in_regs%*/
     if (step < kQRegisterSteps) wgmma_scores<kAccumulate>(softmax.s, q[step], k_step);
     /*%/q_in_regs%*/
@@ -258,7 +265,7 @@ struct Consumer {
   }
 
   __device__ __forceinline__ void compute(const Tile& tile, const ForwardParams& params) {
-    const int row = tile.row + 64 * warpgroup;
+    const int row = tile.row + kRowStep * warpgroup;
     const RowsOfThread mine(row, params);
     const int blocks = blocks_of_rows(row, params);
     softmax.rows = SoftmaxState();

@@ -76,7 +76,7 @@ __device__ __forceinline__ void store_output(const Consumer& consumer, const Til
 #pragma unroll
       for (int panel = 0; panel < kPassPanels; ++panel) {
         tma_store(map_o, staged + panel * 64 * kRowBytes,
-                  rows_at(first_panel + panel, tile.row + 64 * consumer.warpgroup, tile, p));
+                  rows_at(first_panel + panel, tile.row + kRowStep * consumer.warpgroup, tile, p));
       }
       bulk_commit();
     }

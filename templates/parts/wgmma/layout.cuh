@@ -1,6 +1,10 @@
 // Where everything lies in the CTA's shared memory. Tiles are panels of 64 columns, each row 128 bytes,
-// swizzled as TMA does it over 1024 bytes. A head dim that ends inside a panel leaves the rest of it zero:
-// TMA fills it, nothing reads it.
+// swizzled as TMA does it over 1024 bytes. Where the head dim ends inside a panel TMA fills the rest with
+// zeros.
+/*%#narrow_k%*/
+// That takes time, most where it ends inside a sector of 32 bytes, too: so the last panel of K is only as
+// wide as it must be, and its swizzle narrower.
+/*%/narrow_k%*/
 #pragma once
 #include "ptx/mbarrier.cuh"
 #include "ptx/tma.cuh"
@@ -11,8 +15,16 @@ constexpr int kPanelsV = (kHeadDimV + 63) / 64;
 constexpr int kBoxPanelsQk = kHeadDim % 64 == 0 ? kPanelsQk : 1;  // panels that one TMA box moves
 constexpr int kBoxPanelsV = kHeadDimV % 64 == 0 ? kPanelsV : 1;
 
-constexpr int kQBytes = 64 * kRowBytes * kPanelsQk;      // of one warpgroup
-constexpr int kKBytes = kTileN * kRowBytes * kPanelsQk;  // of one stage
+constexpr int kQBytes = 64 * kRowBytes * kPanelsQk;  // of one warpgroup
+/*%^narrow_k%*/
+constexpr int kKLoaded = kTileN * kRowBytes * kPanelsQk;  // of one block
+constexpr int kKBytes = kKLoaded;                         // of one stage
+/*%/narrow_k%*/
+/*%#narrow_k%*/
+constexpr int kLastKRowBytes = kHeadDim % 64 <= 16 ? 32 : 64;                      // of K's last panel
+constexpr int kKLoaded = kTileN * (kRowBytes * (kPanelsQk - 1) + kLastKRowBytes);  // of one block
+constexpr int kKBytes = (kKLoaded + 1023) / 1024 * 1024;                           // of one stage
+/*%/narrow_k%*/
 constexpr int kVBytes = kTileN * kRowBytes * kPanelsV;
 constexpr int kPassPanels =
     kOPasses == 0 ? kPanelsV : kPanelsV / kOPasses;    // panels of O in shared memory at a time
@@ -42,8 +54,9 @@ static_assert(kEnd <= kSharedBytes);
 // Where a box of kBoxPanels panels starts. Maps of single panels span whole rows, so that TMA sees where a
 // head ends.
 template <int kBoxPanels>
-__device__ __forceinline__ BoxOrigin box_at(int panel, int row, int head, int batch) {
-  return kBoxPanels == 1 ? BoxOrigin{64 * panel, row, 0, head, batch} : BoxOrigin{0, row, panel, head, batch};
+__device__ __forceinline__ BoxOrigin box_at(int panel, int row, int head, int batch, int column) {
+  return kBoxPanels == 1 ? BoxOrigin{64 * panel + column, row, 0, head, batch}
+                         : BoxOrigin{0, row, panel, head, batch};
 }
 
 /*%#cluster%*/
@@ -83,9 +96,15 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
     mbarrier_init(shared + kQEmpty + 8 * warpgroup, kOPasses == 0 ? 1 : 4);
   }
   /*%#dynamic%*/
+  /*%^cluster%*/
+  constexpr int kTicketReaders = kConsumerWarps;
+  /*%/cluster%*/
+  /*%#cluster%*/
+  constexpr int kTicketReaders = kReaders + kCluster - 1;  // other CTAs' producers read, too
+  /*%/cluster%*/
   for (int slot = 0; slot < 2; ++slot) {
     mbarrier_init(shared + kTicketFull + 8 * slot, 1);
-    mbarrier_init(shared + kTicketEmpty + 8 * slot, kConsumerWarps);
+    mbarrier_init(shared + kTicketEmpty + 8 * slot, kTicketReaders);
   }
   /*%/dynamic%*/
   mbarrier_init_fence();

@@ -2,6 +2,9 @@
 #pragma once
 #include "params/forward.h"
 #include "parts/wgmma/layout.cuh"
+/*%#dynamic%*/
+#include "parts/wgmma/tickets.cuh"
+/*%/dynamic%*/
 #include "parts/wgmma/tiles.cuh"
 /*%#cluster%*/
 #include "ptx/cluster.cuh"
@@ -13,18 +16,19 @@
 #include "ptx/tma_multicast.cuh"
 /*%/cluster%*/
 
-// A block of K or V.
-template <int kPanels, int kBoxPanels>
+// Panels kFirst .. kEnd - 1 of a block of K or V, of a head that begins at `column` of the map's.
+template <int kFirst, int kEnd, int kBoxPanels>
 __device__ __forceinline__ void load_block(unsigned to, const TensorMap& map, unsigned barrier, int row,
-                                           int head, int batch) {
+                                           int head, int batch, int column = 0) {
 #pragma unroll
-  for (int panel = 0; panel < kPanels; panel += kBoxPanels) {
+  for (int panel = kFirst; panel < kEnd; panel += kBoxPanels) {
     /*%^cluster%*/
-    tma_load(to + panel * kTileN * kRowBytes, map, barrier, box_at<kBoxPanels>(panel, row, head, batch));
+    tma_load(to + panel * kTileN * kRowBytes, map, barrier,
+             box_at<kBoxPanels>(panel, row, head, batch, column));
     /*%/cluster%*/
     /*%#cluster%*/
     tma_load_multicast(to + panel * kTileN * kRowBytes, map, barrier,
-                       box_at<kBoxPanels>(panel, row, head, batch), (1 << kCluster) - 1);
+                       box_at<kBoxPanels>(panel, row, head, batch, column), (1 << kCluster) - 1);
     /*%/cluster%*/
   }
 }
@@ -32,7 +36,15 @@ __device__ __forceinline__ void load_block(unsigned to, const TensorMap& map, un
 struct Producer {
   const TensorMap& map_q;
   const TensorMap& map_k;
+  /*%#narrow_k%*/
+  const TensorMap& map_last_k;  // its last panel
+  /*%/narrow_k%*/
   const TensorMap& map_v;
+  /*%#joined_v%*/
+  // Heads lie side by side, and the map has those of a token as one row: no box ends inside a sector, which
+  // would take TMA longer. What comes after the head's columns nothing reads.
+  bool joined_v;
+  /*%/joined_v%*/
   unsigned shared;
   RingPlace place{0, 1};  // of the next K; V is one block behind
   int tiles_loaded = 0;
@@ -59,13 +71,20 @@ struct Producer {
   __device__ __forceinline__ void load_k(const Tile& tile, int block, int head) const {
     const unsigned full = shared + kKFull + 8 * place.stage, empty = shared + kKEmpty + 8 * place.stage;
     /*%^cluster%*/
-    expect(full, empty, place.parity, kKBytes);
+    expect(full, empty, place.parity, kKLoaded);
     /*%/cluster%*/
     /*%#cluster%*/
-    if (!expect(full, empty, place.parity, kKBytes, kLoaderOfK)) return;
+    if (!expect(full, empty, place.parity, kKLoaded, kLoaderOfK)) return;
     /*%/cluster%*/
-    load_block<kPanelsQk, kBoxPanelsQk>(shared + kK + place.stage * kKBytes, map_k, full, block * kTileN,
-                                        head, tile.batch);
+    const unsigned to = shared + kK + place.stage * kKBytes;
+    /*%^narrow_k%*/
+    load_block<0, kPanelsQk, kBoxPanelsQk>(to, map_k, full, block * kTileN, head, tile.batch);
+    /*%/narrow_k%*/
+    /*%#narrow_k%*/
+    load_block<0, kPanelsQk - 1, kBoxPanelsQk>(to, map_k, full, block * kTileN, head, tile.batch);
+    load_block<kPanelsQk - 1, kPanelsQk, kBoxPanelsQk>(to, map_last_k, full, block * kTileN, head,
+                                                       tile.batch);
+    /*%/narrow_k%*/
   }
 
   __device__ __forceinline__ void load_v(const Tile& tile, int block, int head, const RingPlace& at) const {
@@ -76,8 +95,14 @@ struct Producer {
     /*%#cluster%*/
     if (!expect(full, empty, at.parity, kVBytes, kLoaderOfV)) return;
     /*%/cluster%*/
-    load_block<kPanelsV, kBoxPanelsV>(shared + kV + at.stage * kVBytes, map_v, full, block * kTileN, head,
-                                      tile.batch);
+    /*%^joined_v%*/
+    load_block<0, kPanelsV, kBoxPanelsV>(shared + kV + at.stage * kVBytes, map_v, full, block * kTileN, head,
+                                         tile.batch);
+    /*%/joined_v%*/
+    /*%#joined_v%*/
+    load_block<0, kPanelsV, kBoxPanelsV>(shared + kV + at.stage * kVBytes, map_v, full, block * kTileN,
+                                         joined_v ? 0 : head, tile.batch, joined_v ? head * kHeadDimV : 0);
+    /*%/joined_v%*/
   }
 
   __device__ __forceinline__ void load_q(const Tile& tile, int warpgroup, const ForwardParams& p) const {
@@ -86,7 +111,7 @@ struct Producer {
 #pragma unroll
     for (int panel = 0; panel < kPanelsQk; ++panel) {
       tma_load(shared + kQ + warpgroup * kQBytes + panel * 64 * kRowBytes, map_q, barrier,
-               rows_at(panel, tile.row + 64 * warpgroup, tile, p));
+               rows_at(panel, tile.row + kRowStep * warpgroup, tile, p));
     }
   }
 
@@ -110,24 +135,15 @@ struct Producer {
 };
 
 /*%#dynamic%*/
-// Takes tiles from the counter in device memory and hands their numbers on. The last CTA to finish zeroes the
-// counter.
 __device__ __forceinline__ void produce(Producer& producer, const ForwardParams& p) {
   const int tiles = tile_count(p);
   for (;;) {
-    const int index = atomicAdd(p.tile_counter, 1);
-    const int slot = producer.tiles_loaded & 1;
-    mbarrier_wait(producer.shared + kTicketEmpty + 8 * slot, ~producer.tiles_loaded >> 1 & 1);
-    store_shared(producer.shared + kTicket + 4 * slot, index);
-    mbarrier_arrive(producer.shared + kTicketFull + 8 * slot);
+    const int index = next_ticket(producer.shared, producer.tiles_loaded, p);
     if (index >= tiles) break;
     const Tile tile = tile_at(index, p);
     producer.load_tile(tile, p);
   }
-  if (atomicAdd(p.tile_counter + 1, 1) == static_cast<int>(gridDim.x) - 1) {
-    p.tile_counter[0] = 0;
-    p.tile_counter[1] = 0;
-  }
+  leave_counter(p);
 }
 /*%/dynamic%*/
 /*%^dynamic%*/

@@ -12,8 +12,22 @@ struct Tile {
   int row;   // first
   int head;  // that of the first row
   int batch;
+  /*%^cluster%*/
   int blocks;  // blocks of kTileN keys that some row of the tile sees: 0 .. blocks - 1
+  /*%/cluster%*/
+  /*%#cluster%*/
+  int blocks;  // blocks of kTileN keys that some row of the cluster's tiles sees: 0 .. blocks - 1
+  /*%/cluster%*/
 };
+
+// From the first row of a warpgroup to that of the next.
+/*%^alternate%*/
+constexpr int kRowStep = 64;
+/*%/alternate%*/
+/*%#alternate%*/
+// A cluster's CTAs take 64 rows in turn, so that none has all the late ones, which see more keys.
+constexpr int kRowStep = 64 * kCluster;
+/*%/alternate%*/
 
 __device__ __forceinline__ int row_count(const ForwardParams& p) {
   return p.seqlen_q << p.packed;
@@ -48,7 +62,12 @@ __device__ __forceinline__ int full_blocks(int row, const ForwardParams& p) {
 // largest scores tend to be, and the shift that it takes from them rarely has to move.
 __device__ __forceinline__ int block_at(int left, const Tile& tile, const ForwardParams& p) {
   /*%#causal%*/
+  /*%^alternate%*/
   const int full = full_blocks(tile.row, p);
+  /*%/alternate%*/
+  /*%#alternate%*/
+  const int full = full_blocks(tile.row / kRowStep * kRowStep, p);  // by the cluster's first row
+  /*%/alternate%*/
   /*%/causal%*/
   /*%^causal%*/
   const int full = tile.blocks - 1;
@@ -93,11 +112,21 @@ __device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
   tile.row = m * kTileM;
   /*%/cluster%*/
   /*%#cluster%*/
+  /*%^alternate%*/
   tile.row = (m * kCluster + cluster_rank()) * kTileM;
+  /*%/alternate%*/
+  /*%#alternate%*/
+  tile.row = m * (kCluster * kTileM) + 64 * cluster_rank();
+  /*%/alternate%*/
   /*%/cluster%*/
   tile.batch = batch_head / heads;
   tile.head = (batch_head - tile.batch * heads) << p.packed;
+  /*%^cluster%*/
   tile.blocks = (visible_keys(tile.row + kTileM, p) + kTileN - 1) / kTileN;
+  /*%/cluster%*/
+  /*%#cluster%*/
+  tile.blocks = (visible_keys((m + 1) * (kCluster * kTileM), p) + kTileN - 1) / kTileN;
+  /*%/cluster%*/
   return tile;
 }
 

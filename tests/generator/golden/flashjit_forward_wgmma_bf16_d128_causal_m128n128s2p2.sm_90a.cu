@@ -66,8 +66,8 @@ struct ForwardParams {
 // swizzled tile.
 
 // Where everything lies in the CTA's shared memory. Tiles are panels of 64 columns, each row 128 bytes,
-// swizzled as TMA does it over 1024 bytes. A head dim that ends inside a panel leaves the rest of it zero:
-// TMA fills it, nothing reads it.
+// swizzled as TMA does it over 1024 bytes. Where the head dim ends inside a panel TMA fills the rest with
+// zeros.
 
 // Shared-memory barriers that count arrivals and bytes (PTX ISA, "Parallel Synchronization: mbarrier").
 
@@ -162,8 +162,9 @@ constexpr int kPanelsV = (kHeadDimV + 63) / 64;
 constexpr int kBoxPanelsQk = kHeadDim % 64 == 0 ? kPanelsQk : 1;  // panels that one TMA box moves
 constexpr int kBoxPanelsV = kHeadDimV % 64 == 0 ? kPanelsV : 1;
 
-constexpr int kQBytes = 64 * kRowBytes * kPanelsQk;      // of one warpgroup
-constexpr int kKBytes = kTileN * kRowBytes * kPanelsQk;  // of one stage
+constexpr int kQBytes = 64 * kRowBytes * kPanelsQk;  // of one warpgroup
+constexpr int kKLoaded = kTileN * kRowBytes * kPanelsQk;  // of one block
+constexpr int kKBytes = kKLoaded;                         // of one stage
 constexpr int kVBytes = kTileN * kRowBytes * kPanelsV;
 constexpr int kPassPanels =
     kOPasses == 0 ? kPanelsV : kPanelsV / kOPasses;    // panels of O in shared memory at a time
@@ -191,8 +192,9 @@ static_assert(kEnd <= kSharedBytes);
 // Where a box of kBoxPanels panels starts. Maps of single panels span whole rows, so that TMA sees where a
 // head ends.
 template <int kBoxPanels>
-__device__ __forceinline__ BoxOrigin box_at(int panel, int row, int head, int batch) {
-  return kBoxPanels == 1 ? BoxOrigin{64 * panel, row, 0, head, batch} : BoxOrigin{0, row, panel, head, batch};
+__device__ __forceinline__ BoxOrigin box_at(int panel, int row, int head, int batch, int column) {
+  return kBoxPanels == 1 ? BoxOrigin{64 * panel + column, row, 0, head, batch}
+                         : BoxOrigin{0, row, panel, head, batch};
 }
 
 // A place in a ring of kStages buffers, and the parity its barriers are waited for with.
@@ -221,9 +223,10 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
     mbarrier_init(shared + kQFull + 8 * warpgroup, 1);
     mbarrier_init(shared + kQEmpty + 8 * warpgroup, kOPasses == 0 ? 1 : 4);
   }
+  constexpr int kTicketReaders = kConsumerWarps;
   for (int slot = 0; slot < 2; ++slot) {
     mbarrier_init(shared + kTicketFull + 8 * slot, 1);
-    mbarrier_init(shared + kTicketEmpty + 8 * slot, kConsumerWarps);
+    mbarrier_init(shared + kTicketEmpty + 8 * slot, kTicketReaders);
   }
   mbarrier_init_fence();
 }
@@ -272,6 +275,9 @@ struct Tile {
   int batch;
   int blocks;  // blocks of kTileN keys that some row of the tile sees: 0 .. blocks - 1
 };
+
+// From the first row of a warpgroup to that of the next.
+constexpr int kRowStep = 64;
 
 __device__ __forceinline__ int row_count(const ForwardParams& p) {
   return p.seqlen_q << p.packed;
@@ -683,7 +689,8 @@ __device__ __forceinline__ unsigned long long descriptor(unsigned tile) {
 
 // s = or += 16 columns of q, in registers, times the same columns of k's rows: 64 x kTileN.
 template <bool kAccumulate>
-__device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2], const unsigned* q, unsigned k) {
+__device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2], const unsigned* q,
+                                             unsigned long long k) {
   asm volatile(
       "{\n"
       ".reg .pred accumulate;\n"
@@ -724,7 +731,7 @@ __device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2], const unsig
       "+f"(s[52]), "+f"(s[53]), "+f"(s[54]), "+f"(s[55]),
       "+f"(s[56]), "+f"(s[57]), "+f"(s[58]), "+f"(s[59]),
       "+f"(s[60]), "+f"(s[61]), "+f"(s[62]), "+f"(s[63])
-      : "r"(q[0]), "r"(q[1]), "r"(q[2]), "r"(q[3]), "l"(descriptor(k)), "n"(kAccumulate));
+      : "r"(q[0]), "r"(q[1]), "r"(q[2]), "r"(q[3]), "l"(k), "n"(kAccumulate));
 }
 
 // o += 16 columns of p, in registers, times v's 16 rows, each of which runs along o's columns: 64 x
@@ -867,7 +874,8 @@ struct Consumer {
   // 16 columns of the head: 32 bytes of a row, four such steps to a panel.
   template <bool kAccumulate>
   __device__ __forceinline__ void issue_score_step(int step) {
-    const unsigned k_step = k_tile + step / 4 * (kTileN * kRowBytes / 16) + step % 4 * 2;
+    const unsigned k_columns = k_tile + step / 4 * (kTileN * kRowBytes / 16) + step % 4 * 2;
+    const unsigned long long k_step = descriptor(k_columns);
     if (step < kQRegisterSteps) wgmma_scores<kAccumulate>(softmax.s, q[step], k_step);
   }
 
@@ -956,7 +964,7 @@ struct Consumer {
   }
 
   __device__ __forceinline__ void compute(const Tile& tile, const ForwardParams& params) {
-    const int row = tile.row + 64 * warpgroup;
+    const int row = tile.row + kRowStep * warpgroup;
     const RowsOfThread mine(row, params);
     const int blocks = blocks_of_rows(row, params);
     softmax.rows = SoftmaxState();
@@ -1058,12 +1066,14 @@ __device__ __forceinline__ void store_output(const Consumer& consumer, const Til
 #pragma unroll
       for (int panel = 0; panel < kPassPanels; ++panel) {
         tma_store(map_o, staged + panel * 64 * kRowBytes,
-                  rows_at(first_panel + panel, tile.row + 64 * consumer.warpgroup, tile, p));
+                  rows_at(first_panel + panel, tile.row + kRowStep * consumer.warpgroup, tile, p));
       }
       bulk_commit();
     }
   }
 }
+
+// Which tile comes next: one producer takes numbers from a counter in device memory, and hands them on.
 
 // Shared-memory addresses and plain accesses (PTX ISA, "State spaces" and ld/st).
 
@@ -1096,11 +1106,40 @@ __device__ __forceinline__ uint4 load_shared_16(unsigned address) {
   return value;
 }
 
+__device__ __forceinline__ int wait_for_ticket(unsigned shared, int slot, int parity) {
+  mbarrier_wait(shared + kTicketFull + 8 * slot, parity);
+  return static_cast<int>(load_shared(shared + kTicket + 4 * slot));
+}
+
+// For one thread of each reader: the number has been read.
+__device__ __forceinline__ void release_ticket(unsigned shared, int slot) {
+  mbarrier_arrive(shared + kTicketEmpty + 8 * slot);
+}
+
+// For the producer, whose n-th tile this is; not below the number of tiles when there are no more.
+__device__ __forceinline__ int next_ticket(unsigned shared, int n, const ForwardParams& p) {
+  const int slot = n & 1;
+  const int index = atomicAdd(p.tile_counter, 1);
+  mbarrier_wait(shared + kTicketEmpty + 8 * slot, ~n >> 1 & 1);
+  store_shared(shared + kTicket + 4 * slot, index);
+  mbarrier_arrive(shared + kTicketFull + 8 * slot);
+  return index;
+}
+
+// The last producer to finish leaves the counter at zero.
+__device__ __forceinline__ void leave_counter(const ForwardParams& p) {
+  const int takers = static_cast<int>(gridDim.x);
+  if (atomicAdd(p.tile_counter + 1, 1) == takers - 1) {
+    p.tile_counter[0] = 0;
+    p.tile_counter[1] = 0;
+  }
+}
+
 __device__ __forceinline__ void finish(Consumer& consumer, const Tile& tile, const TensorMap& map_o,
                                        const ForwardParams& p) {
   float inverse[2], sum[2];
   normalise(consumer.softmax.rows, inverse, sum);
-  store_lse(tile, RowsOfThread(tile.row + 64 * consumer.warpgroup, p), consumer.softmax.rows, sum, p);
+  store_lse(tile, RowsOfThread(tile.row + kRowStep * consumer.warpgroup, p), consumer.softmax.rows, sum, p);
   store_output(consumer, tile, inverse, map_o, p);
 }
 
@@ -1109,10 +1148,9 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
   if (consumer.warpgroup == kWarpgroups - 1) consumer.pass_turn();  // warpgroup 0 goes first
   int slot = 0, parity = 0;
   for (;;) {
-    mbarrier_wait(consumer.shared + kTicketFull + 8 * slot, parity);
-    const int index = static_cast<int>(load_shared(consumer.shared + kTicket + 4 * slot));
+    const int index = wait_for_ticket(consumer.shared, slot, parity);
     __syncwarp();
-    if (lane() == 0) mbarrier_arrive(consumer.shared + kTicketEmpty + 8 * slot);
+    if (lane() == 0) release_ticket(consumer.shared, slot);
     slot ^= 1;
     parity ^= slot ^ 1;
     if (index >= tiles) break;
@@ -1126,13 +1164,14 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
 
 // The producer: one thread keeps Q, K and V coming, in the order in which the consumers ask for them.
 
-// A block of K or V.
-template <int kPanels, int kBoxPanels>
+// Panels kFirst .. kEnd - 1 of a block of K or V, of a head that begins at `column` of the map's.
+template <int kFirst, int kEnd, int kBoxPanels>
 __device__ __forceinline__ void load_block(unsigned to, const TensorMap& map, unsigned barrier, int row,
-                                           int head, int batch) {
+                                           int head, int batch, int column = 0) {
 #pragma unroll
-  for (int panel = 0; panel < kPanels; panel += kBoxPanels) {
-    tma_load(to + panel * kTileN * kRowBytes, map, barrier, box_at<kBoxPanels>(panel, row, head, batch));
+  for (int panel = kFirst; panel < kEnd; panel += kBoxPanels) {
+    tma_load(to + panel * kTileN * kRowBytes, map, barrier,
+             box_at<kBoxPanels>(panel, row, head, batch, column));
   }
 }
 
@@ -1152,16 +1191,16 @@ struct Producer {
 
   __device__ __forceinline__ void load_k(const Tile& tile, int block, int head) const {
     const unsigned full = shared + kKFull + 8 * place.stage, empty = shared + kKEmpty + 8 * place.stage;
-    expect(full, empty, place.parity, kKBytes);
-    load_block<kPanelsQk, kBoxPanelsQk>(shared + kK + place.stage * kKBytes, map_k, full, block * kTileN,
-                                        head, tile.batch);
+    expect(full, empty, place.parity, kKLoaded);
+    const unsigned to = shared + kK + place.stage * kKBytes;
+    load_block<0, kPanelsQk, kBoxPanelsQk>(to, map_k, full, block * kTileN, head, tile.batch);
   }
 
   __device__ __forceinline__ void load_v(const Tile& tile, int block, int head, const RingPlace& at) const {
     const unsigned full = shared + kVFull + 8 * at.stage, empty = shared + kVEmpty + 8 * at.stage;
     expect(full, empty, at.parity, kVBytes);
-    load_block<kPanelsV, kBoxPanelsV>(shared + kV + at.stage * kVBytes, map_v, full, block * kTileN, head,
-                                      tile.batch);
+    load_block<0, kPanelsV, kBoxPanelsV>(shared + kV + at.stage * kVBytes, map_v, full, block * kTileN, head,
+                                         tile.batch);
   }
 
   __device__ __forceinline__ void load_q(const Tile& tile, int warpgroup, const ForwardParams& p) const {
@@ -1170,7 +1209,7 @@ struct Producer {
 #pragma unroll
     for (int panel = 0; panel < kPanelsQk; ++panel) {
       tma_load(shared + kQ + warpgroup * kQBytes + panel * 64 * kRowBytes, map_q, barrier,
-               rows_at(panel, tile.row + 64 * warpgroup, tile, p));
+               rows_at(panel, tile.row + kRowStep * warpgroup, tile, p));
     }
   }
 
@@ -1193,24 +1232,15 @@ struct Producer {
   }
 };
 
-// Takes tiles from the counter in device memory and hands their numbers on. The last CTA to finish zeroes the
-// counter.
 __device__ __forceinline__ void produce(Producer& producer, const ForwardParams& p) {
   const int tiles = tile_count(p);
   for (;;) {
-    const int index = atomicAdd(p.tile_counter, 1);
-    const int slot = producer.tiles_loaded & 1;
-    mbarrier_wait(producer.shared + kTicketEmpty + 8 * slot, ~producer.tiles_loaded >> 1 & 1);
-    store_shared(producer.shared + kTicket + 4 * slot, index);
-    mbarrier_arrive(producer.shared + kTicketFull + 8 * slot);
+    const int index = next_ticket(producer.shared, producer.tiles_loaded, p);
     if (index >= tiles) break;
     const Tile tile = tile_at(index, p);
     producer.load_tile(tile, p);
   }
-  if (atomicAdd(p.tile_counter + 1, 1) == static_cast<int>(gridDim.x) - 1) {
-    p.tile_counter[0] = 0;
-    p.tile_counter[1] = 0;
-  }
+  leave_counter(p);
 }
 
 // Moves registers between the warpgroups of a CTA (PTX ISA, "setmaxnreg"). The pool is what the launch
@@ -1241,7 +1271,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   if (warpgroup == 0) {
     give_up_registers<kProducerRegisters>();
     if (threadIdx.x == 0) {
-      Producer producer{map_q, map_k, map_v, shared};
+      Producer producer{map_q, map_k,
+                        map_v,
+                        shared};
       produce(producer, p);
     }
   } else {

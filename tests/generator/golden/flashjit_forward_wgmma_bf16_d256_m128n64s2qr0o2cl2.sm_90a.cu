@@ -68,8 +68,8 @@ struct ForwardParams {
 // swizzled tile.
 
 // Where everything lies in the CTA's shared memory. Tiles are panels of 64 columns, each row 128 bytes,
-// swizzled as TMA does it over 1024 bytes. A head dim that ends inside a panel leaves the rest of it zero:
-// TMA fills it, nothing reads it.
+// swizzled as TMA does it over 1024 bytes. Where the head dim ends inside a panel TMA fills the rest with
+// zeros.
 
 // Shared-memory barriers that count arrivals and bytes (PTX ISA, "Parallel Synchronization: mbarrier").
 
@@ -164,8 +164,9 @@ constexpr int kPanelsV = (kHeadDimV + 63) / 64;
 constexpr int kBoxPanelsQk = kHeadDim % 64 == 0 ? kPanelsQk : 1;  // panels that one TMA box moves
 constexpr int kBoxPanelsV = kHeadDimV % 64 == 0 ? kPanelsV : 1;
 
-constexpr int kQBytes = 64 * kRowBytes * kPanelsQk;      // of one warpgroup
-constexpr int kKBytes = kTileN * kRowBytes * kPanelsQk;  // of one stage
+constexpr int kQBytes = 64 * kRowBytes * kPanelsQk;  // of one warpgroup
+constexpr int kKLoaded = kTileN * kRowBytes * kPanelsQk;  // of one block
+constexpr int kKBytes = kKLoaded;                         // of one stage
 constexpr int kVBytes = kTileN * kRowBytes * kPanelsV;
 constexpr int kPassPanels =
     kOPasses == 0 ? kPanelsV : kPanelsV / kOPasses;    // panels of O in shared memory at a time
@@ -189,8 +190,9 @@ static_assert(kEnd <= kSharedBytes);
 // Where a box of kBoxPanels panels starts. Maps of single panels span whole rows, so that TMA sees where a
 // head ends.
 template <int kBoxPanels>
-__device__ __forceinline__ BoxOrigin box_at(int panel, int row, int head, int batch) {
-  return kBoxPanels == 1 ? BoxOrigin{64 * panel, row, 0, head, batch} : BoxOrigin{0, row, panel, head, batch};
+__device__ __forceinline__ BoxOrigin box_at(int panel, int row, int head, int batch, int column) {
+  return kBoxPanels == 1 ? BoxOrigin{64 * panel + column, row, 0, head, batch}
+                         : BoxOrigin{0, row, panel, head, batch};
 }
 
 // Who of a cluster loads K, and who V, for all.
@@ -294,8 +296,11 @@ struct Tile {
   int row;   // first
   int head;  // that of the first row
   int batch;
-  int blocks;  // blocks of kTileN keys that some row of the tile sees: 0 .. blocks - 1
+  int blocks;  // blocks of kTileN keys that some row of the cluster's tiles sees: 0 .. blocks - 1
 };
+
+// From the first row of a warpgroup to that of the next.
+constexpr int kRowStep = 64;
 
 __device__ __forceinline__ int row_count(const ForwardParams& p) {
   return p.seqlen_q << p.packed;
@@ -338,7 +343,7 @@ __device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
   tile.row = (m * kCluster + cluster_rank()) * kTileM;
   tile.batch = batch_head / heads;
   tile.head = (batch_head - tile.batch * heads) << p.packed;
-  tile.blocks = (visible_keys(tile.row + kTileM, p) + kTileN - 1) / kTileN;
+  tile.blocks = (visible_keys((m + 1) * (kCluster * kTileM), p) + kTileN - 1) / kTileN;
   return tile;
 }
 
@@ -714,7 +719,7 @@ __device__ __forceinline__ unsigned long long descriptor(unsigned tile) {
 
 // s = or += 16 columns of q's rows, in shared memory, times the same columns of k's rows: 64 x kTileN.
 template <bool kAccumulate>
-__device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2], unsigned q, unsigned k) {
+__device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2], unsigned q, unsigned long long k) {
   asm volatile(
       "{\n"
       ".reg .pred accumulate;\n"
@@ -739,7 +744,7 @@ __device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2], unsigned q,
       "+f"(s[20]), "+f"(s[21]), "+f"(s[22]), "+f"(s[23]),
       "+f"(s[24]), "+f"(s[25]), "+f"(s[26]), "+f"(s[27]),
       "+f"(s[28]), "+f"(s[29]), "+f"(s[30]), "+f"(s[31])
-      : "l"(descriptor(q)), "l"(descriptor(k)), "n"(kAccumulate));
+      : "l"(descriptor(q)), "l"(k), "n"(kAccumulate));
 }
 
 // o += 16 columns of p, in registers, times v's 16 rows, each of which runs along o's columns: 64 x
@@ -914,7 +919,8 @@ struct Consumer {
   // 16 columns of the head: 32 bytes of a row, four such steps to a panel.
   template <bool kAccumulate>
   __device__ __forceinline__ void issue_score_step(int step) {
-    const unsigned k_step = k_tile + step / 4 * (kTileN * kRowBytes / 16) + step % 4 * 2;
+    const unsigned k_columns = k_tile + step / 4 * (kTileN * kRowBytes / 16) + step % 4 * 2;
+    const unsigned long long k_step = descriptor(k_columns);
     if (step >= kQRegisterSteps) {
       wgmma_scores<kAccumulate>(softmax.s, q_tile + step / 4 * (64 * kRowBytes / 16) + step % 4 * 2, k_step);
     }
@@ -1004,7 +1010,7 @@ struct Consumer {
   }
 
   __device__ __forceinline__ void compute(const Tile& tile, const ForwardParams& params) {
-    const int row = tile.row + 64 * warpgroup;
+    const int row = tile.row + kRowStep * warpgroup;
     const RowsOfThread mine(row, params);
     const int blocks = blocks_of_rows(row, params);
     softmax.rows = SoftmaxState();
@@ -1108,12 +1114,34 @@ __device__ __forceinline__ void store_output(const Consumer& consumer, const Til
 #pragma unroll
       for (int panel = 0; panel < kPassPanels; ++panel) {
         tma_store(map_o, staged + panel * 64 * kRowBytes,
-                  rows_at(first_panel + panel, tile.row + 64 * consumer.warpgroup, tile, p));
+                  rows_at(first_panel + panel, tile.row + kRowStep * consumer.warpgroup, tile, p));
       }
       bulk_commit();
     }
   }
 }
+
+__device__ __forceinline__ void finish(Consumer& consumer, const Tile& tile, const TensorMap& map_o,
+                                       const ForwardParams& p) {
+  float inverse[2], sum[2];
+  normalise(consumer.softmax.rows, inverse, sum);
+  store_lse(tile, RowsOfThread(tile.row + kRowStep * consumer.warpgroup, p), consumer.softmax.rows, sum, p);
+  store_output(consumer, tile, inverse, map_o, p);
+}
+
+__device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map_o, const ForwardParams& p) {
+  const int tiles = tile_count(p);
+  if (consumer.warpgroup == kWarpgroups - 1) consumer.pass_turn();  // warpgroup 0 goes first
+  for (int index = first_tile(); index < tiles; index += tiles_dealt()) {
+    const Tile tile = tile_at(index, p);
+    consumer.compute(tile, p);
+    finish(consumer, tile, map_o, p);
+  }
+  if (consumer.warpgroup == 0) consumer.take_turn();  // takes the last arrival
+  if (threadIdx.x % 128 == 0) bulk_wait();
+}
+
+// The producer: one thread keeps Q, K and V coming, in the order in which the consumers ask for them.
 
 // Shared-memory addresses and plain accesses (PTX ISA, "State spaces" and ld/st).
 
@@ -1146,28 +1174,6 @@ __device__ __forceinline__ uint4 load_shared_16(unsigned address) {
   return value;
 }
 
-__device__ __forceinline__ void finish(Consumer& consumer, const Tile& tile, const TensorMap& map_o,
-                                       const ForwardParams& p) {
-  float inverse[2], sum[2];
-  normalise(consumer.softmax.rows, inverse, sum);
-  store_lse(tile, RowsOfThread(tile.row + 64 * consumer.warpgroup, p), consumer.softmax.rows, sum, p);
-  store_output(consumer, tile, inverse, map_o, p);
-}
-
-__device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map_o, const ForwardParams& p) {
-  const int tiles = tile_count(p);
-  if (consumer.warpgroup == kWarpgroups - 1) consumer.pass_turn();  // warpgroup 0 goes first
-  for (int index = first_tile(); index < tiles; index += tiles_dealt()) {
-    const Tile tile = tile_at(index, p);
-    consumer.compute(tile, p);
-    finish(consumer, tile, map_o, p);
-  }
-  if (consumer.warpgroup == 0) consumer.take_turn();  // takes the last arrival
-  if (threadIdx.x % 128 == 0) bulk_wait();
-}
-
-// The producer: one thread keeps Q, K and V coming, in the order in which the consumers ask for them.
-
 // One copy for several CTAs of a cluster (PTX ISA, "cp.async.bulk.tensor", .multicast::cluster).
 
 // Starts the copy of one box into the shared memory of each CTA whose bit of `ctas` is set, at the same place
@@ -1182,14 +1188,14 @@ __device__ __forceinline__ void tma_load_multicast(unsigned to, const TensorMap&
       : "memory");
 }
 
-// A block of K or V.
-template <int kPanels, int kBoxPanels>
+// Panels kFirst .. kEnd - 1 of a block of K or V, of a head that begins at `column` of the map's.
+template <int kFirst, int kEnd, int kBoxPanels>
 __device__ __forceinline__ void load_block(unsigned to, const TensorMap& map, unsigned barrier, int row,
-                                           int head, int batch) {
+                                           int head, int batch, int column = 0) {
 #pragma unroll
-  for (int panel = 0; panel < kPanels; panel += kBoxPanels) {
+  for (int panel = kFirst; panel < kEnd; panel += kBoxPanels) {
     tma_load_multicast(to + panel * kTileN * kRowBytes, map, barrier,
-                       box_at<kBoxPanels>(panel, row, head, batch), (1 << kCluster) - 1);
+                       box_at<kBoxPanels>(panel, row, head, batch, column), (1 << kCluster) - 1);
   }
 }
 
@@ -1213,16 +1219,16 @@ struct Producer {
 
   __device__ __forceinline__ void load_k(const Tile& tile, int block, int head) const {
     const unsigned full = shared + kKFull + 8 * place.stage, empty = shared + kKEmpty + 8 * place.stage;
-    if (!expect(full, empty, place.parity, kKBytes, kLoaderOfK)) return;
-    load_block<kPanelsQk, kBoxPanelsQk>(shared + kK + place.stage * kKBytes, map_k, full, block * kTileN,
-                                        head, tile.batch);
+    if (!expect(full, empty, place.parity, kKLoaded, kLoaderOfK)) return;
+    const unsigned to = shared + kK + place.stage * kKBytes;
+    load_block<0, kPanelsQk, kBoxPanelsQk>(to, map_k, full, block * kTileN, head, tile.batch);
   }
 
   __device__ __forceinline__ void load_v(const Tile& tile, int block, int head, const RingPlace& at) const {
     const unsigned full = shared + kVFull + 8 * at.stage, empty = shared + kVEmpty + 8 * at.stage;
     if (!expect(full, empty, at.parity, kVBytes, kLoaderOfV)) return;
-    load_block<kPanelsV, kBoxPanelsV>(shared + kV + at.stage * kVBytes, map_v, full, block * kTileN, head,
-                                      tile.batch);
+    load_block<0, kPanelsV, kBoxPanelsV>(shared + kV + at.stage * kVBytes, map_v, full, block * kTileN, head,
+                                         tile.batch);
   }
 
   __device__ __forceinline__ void load_q(const Tile& tile, int warpgroup, const ForwardParams& p) const {
@@ -1231,7 +1237,7 @@ struct Producer {
 #pragma unroll
     for (int panel = 0; panel < kPanelsQk; ++panel) {
       tma_load(shared + kQ + warpgroup * kQBytes + panel * 64 * kRowBytes, map_q, barrier,
-               rows_at(panel, tile.row + 64 * warpgroup, tile, p));
+               rows_at(panel, tile.row + kRowStep * warpgroup, tile, p));
     }
   }
 
@@ -1291,7 +1297,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   if (warpgroup == 0) {
     give_up_registers<kProducerRegisters>();
     if (threadIdx.x == 0) {
-      Producer producer{map_q, map_k, map_v, shared};
+      Producer producer{map_q, map_k,
+                        map_v,
+                        shared};
       produce(producer, p);
     }
   } else {

@@ -1,0 +1,73 @@
+// Which tile comes next: one producer takes numbers from a counter in device memory, and hands them on.
+/*%#cluster%*/
+// The first CTA's does so for all of its cluster.
+/*%/cluster%*/
+#pragma once
+#include "params/forward.h"
+#include "parts/wgmma/layout.cuh"
+/*%#cluster%*/
+#include "ptx/cluster.cuh"
+#include "ptx/cluster_send.cuh"
+/*%/cluster%*/
+#include "ptx/mbarrier.cuh"
+#include "ptx/shared.cuh"
+
+__device__ __forceinline__ int wait_for_ticket(unsigned shared, int slot, int parity) {
+  /*%^cluster%*/
+  mbarrier_wait(shared + kTicketFull + 8 * slot, parity);
+  /*%/cluster%*/
+  /*%#cluster%*/
+  cluster_wait(shared + kTicketFull + 8 * slot, parity);
+  /*%/cluster%*/
+  return static_cast<int>(load_shared(shared + kTicket + 4 * slot));
+}
+
+// For one thread of each reader: the number has been read.
+__device__ __forceinline__ void release_ticket(unsigned shared, int slot) {
+  /*%^cluster%*/
+  mbarrier_arrive(shared + kTicketEmpty + 8 * slot);
+  /*%/cluster%*/
+  /*%#cluster%*/
+  cluster_arrive_read(in_cta(0, shared + kTicketEmpty + 8 * slot));
+  /*%/cluster%*/
+}
+
+// For the producer, whose n-th tile this is; not below the number of tiles when there are no more.
+__device__ __forceinline__ int next_ticket(unsigned shared, int n, const ForwardParams& p) {
+  const int slot = n & 1;
+  /*%#cluster%*/
+  if (cluster_rank() != 0) {
+    const int given = wait_for_ticket(shared, slot, n >> 1 & 1);
+    release_ticket(shared, slot);
+    return given;
+  }
+  /*%/cluster%*/
+  const int index = atomicAdd(p.tile_counter, 1);
+  mbarrier_wait(shared + kTicketEmpty + 8 * slot, ~n >> 1 & 1);
+  /*%^cluster%*/
+  store_shared(shared + kTicket + 4 * slot, index);
+  mbarrier_arrive(shared + kTicketFull + 8 * slot);
+  /*%/cluster%*/
+  /*%#cluster%*/
+  for (int rank = 0; rank < kCluster; ++rank) {
+    cluster_store(in_cta(rank, shared + kTicket + 4 * slot), index);
+    cluster_arrive(in_cta(rank, shared + kTicketFull + 8 * slot));
+  }
+  /*%/cluster%*/
+  return index;
+}
+
+// The last producer to finish leaves the counter at zero.
+__device__ __forceinline__ void leave_counter(const ForwardParams& p) {
+  /*%^cluster%*/
+  const int takers = static_cast<int>(gridDim.x);
+  /*%/cluster%*/
+  /*%#cluster%*/
+  if (cluster_rank() != 0) return;
+  const int takers = static_cast<int>(gridDim.x) / kCluster;
+  /*%/cluster%*/
+  if (atomicAdd(p.tile_counter + 1, 1) == takers - 1) {
+    p.tile_counter[0] = 0;
+    p.tile_counter[1] = 0;
+  }
+}

@@ -1,0 +1,1394 @@
+// forward fp16 d88 causal, schedule wgmma:m192n96s2qr0p2cl2, for sm_90a.
+// Written by flashjit 0.1.0 from templates/kernels/forward_wgmma.cu.
+
+constexpr int kHeadDim = 88;             // columns of q and k
+constexpr int kHeadDimV = 88;            // columns of v and o
+constexpr int kTileM = 192;              // query rows per tile
+constexpr int kTileN = 96;               // keys per block
+constexpr int kWarpgroups = 3;           // that compute, 64 rows each
+constexpr int kThreads = 512;            // per CTA, the producer's warpgroup included
+constexpr int kQRegisterSteps = 0;       // of 16 columns of q that live in registers
+constexpr int kStages = 2;               // blocks of K, and of V, in flight
+constexpr int kOPasses = 1;              // passes in which O leaves; 0: at once, through Q's place
+constexpr int kMaxChains = 4;            // partial maxima per row and thread
+constexpr int kUnroll = 1;               // of the loop over unmasked blocks
+constexpr int kProducerRegisters = 32;   // per thread, after setmaxnreg
+constexpr int kConsumerRegisters = 160;  // per thread, after setmaxnreg
+constexpr int kSharedBytes = 184472;     // of dynamic shared memory
+constexpr int kCluster = 2;              // CTAs that load K and V for each other
+constexpr float kLazy = 14;              // log2 of the growth that a shift tolerates
+constexpr float kLargestSum = 65504.0f;  // of a thread's exponentials in a block, up to which a shift stays
+constexpr float kLostSum = 0x1p114f;     // of them, above which scores are computed again
+
+// FlashAttention forward on Hopper (FlashAttention-3, arXiv 2407.08608): a warpgroup that feeds shared memory
+// through TMA, and kWarpgroups that compute 64 query rows each with asynchronous products. CTAs work on one
+// tile after another.
+// Clusters of kCluster CTAs work on tiles that lie side by side: what one loads of K or V, all get.
+
+// What the host hands to a forward kernel. Host and device compile this one file, so the layout cannot drift.
+
+struct ForwardParams {
+  const void* q;  // element (b, h, i, x) of q is at q + b * q_batch + h * q_head + i * q_row + x, in elements
+  const void* k;
+  const void* v;
+  void* o;
+  float* lse;         // (batch, heads, seqlen_q), packed, natural log; null: not wanted
+  int* tile_counter;  // dynamic tile order only: two zeros, and the kernel leaves them zero
+
+  long long q_batch, q_head, q_row;
+  long long k_batch, k_head, k_row;
+  long long v_batch, v_head, v_row;
+  long long o_batch, o_head, o_row;
+
+  int batch, heads, heads_kv;
+  int group;  // heads / heads_kv
+  int seqlen_q, seqlen_k;
+  int packed;   // log2 of the query heads whose rows a tile holds side by side; 0 where the family does not
+  int tiles_m;  // ceil((seqlen_q << packed) / tile_m)
+  int section;  // longest tiles first: (batch, head) pairs whose K and V share the L2; packed heads are one
+  float scale;  // of the logits
+  float scale_log2;  // scale * log2(e): exp(scale * x) = exp2(scale_log2 * x)
+};
+
+// A consumer warpgroup's life: tile after tile until there are no more.
+
+// A consumer: a warpgroup that computes 64 rows of a tile, block of keys by block of keys, which are counted
+// by how many are left (tiles.cuh). Products run asynchronously; none is in flight from one step to the next,
+// or ptxas would serialise them (its warning C7510).
+
+// Online softmax of one block after the other: what becomes of a warpgroup's scores between the product that
+// makes them and the one that takes P.
+
+// Scores a second time, where exponentials taken in haste overflowed. It happens to a warp alone and hardly
+// ever, so it takes no shared memory and few instructions: Q and K come from device memory, and warp-level
+// products multiply them.
+
+// Which rows and columns a thread of a consumer holds (ptx/wgmma.cuh), and where its 16-byte pieces lie in a
+// swizzled tile.
+
+// Where everything lies in the CTA's shared memory. Tiles are panels of 64 columns, each row 128 bytes,
+// swizzled as TMA does it over 1024 bytes. Where the head dim ends inside a panel TMA fills the rest with
+// zeros.
+// That takes time, most where it ends inside a sector of 32 bytes, too: so the last panel of K is only as
+// wide as it must be, and its swizzle narrower.
+
+// Shared-memory barriers that count arrivals and bytes (PTX ISA, "Parallel Synchronization: mbarrier").
+
+// The phase completes when `arrivals` threads have arrived and every byte that was expected has landed.
+__device__ __forceinline__ void mbarrier_init(unsigned barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+
+// Makes initialised barriers visible to the asynchronous copies that will complete on them.
+__device__ __forceinline__ void mbarrier_init_fence() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+__device__ __forceinline__ void mbarrier_arrive(unsigned barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+__device__ __forceinline__ void mbarrier_arrive_expecting(unsigned barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+
+// Returns once the phase of this parity has completed. A fresh barrier counts as having completed parity 1.
+__device__ __forceinline__ void mbarrier_wait(unsigned barrier, int parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@done bra out;\n"
+      "bra again;\n"
+      "out:\n"
+      "}" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+
+// The tensor memory accelerator: boxes of a tensor to and from shared memory (PTX ISA,
+// "cp.async.bulk.tensor").
+
+// Groups of bulk copies out of shared memory, TMA's among them (PTX ISA, "cp.async.bulk.commit_group").
+
+// What this thread has started so far becomes a group; a thread can wait for its own groups only.
+__device__ __forceinline__ void bulk_commit() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+// Returns once all groups but the last kInFlight have read their shared memory, which may then be written
+// again …
+template <int kInFlight = 0>
+__device__ __forceinline__ void bulk_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kInFlight) : "memory");
+}
+
+// … or all groups have written.
+__device__ __forceinline__ void bulk_wait() {
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
+// A CUtensorMap, made by the host; opaque here.
+struct alignas(64) TensorMap {
+  unsigned long long opaque[16];
+};
+
+// Where a box starts in the tensor, dimension 0 first.
+struct BoxOrigin {
+  int column, row, panel, head, batch;
+};
+
+// Starts the copy of one box into shared memory; its bytes complete on the barrier. What lies outside of the
+// tensor arrives as zeros and counts as bytes.
+__device__ __forceinline__ void tma_load(unsigned to, const TensorMap& map, unsigned barrier,
+                                         const BoxOrigin& at) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, "
+      "%5, %6}], "
+      "[%7];" ::"r"(to),
+      "l"(&map), "r"(at.column), "r"(at.row), "r"(at.panel), "r"(at.head), "r"(at.batch), "r"(barrier)
+      : "memory");
+}
+
+// Starts the copy of one box out of shared memory; what lies outside of the tensor is dropped.
+__device__ __forceinline__ void tma_store(const TensorMap& map, unsigned from, const BoxOrigin& at) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(&map),
+      "r"(from), "r"(at.column), "r"(at.row), "r"(at.panel), "r"(at.head), "r"(at.batch)
+      : "memory");
+}
+
+constexpr int kRowBytes = 128;  // 64 columns of 16 bits
+constexpr int kPanelsQk = (kHeadDim + 63) / 64;
+constexpr int kPanelsV = (kHeadDimV + 63) / 64;
+constexpr int kBoxPanelsQk = kHeadDim % 64 == 0 ? kPanelsQk : 1;  // panels that one TMA box moves
+constexpr int kBoxPanelsV = kHeadDimV % 64 == 0 ? kPanelsV : 1;
+
+constexpr int kQBytes = 64 * kRowBytes * kPanelsQk;  // of one warpgroup
+constexpr int kLastKRowBytes = kHeadDim % 64 <= 16 ? 32 : 64;                      // of K's last panel
+constexpr int kKLoaded = kTileN * (kRowBytes * (kPanelsQk - 1) + kLastKRowBytes);  // of one block
+constexpr int kKBytes = (kKLoaded + 1023) / 1024 * 1024;                           // of one stage
+constexpr int kVBytes = kTileN * kRowBytes * kPanelsV;
+constexpr int kPassPanels =
+    kOPasses == 0 ? kPanelsV : kPanelsV / kOPasses;    // panels of O in shared memory at a time
+constexpr int kOBytes = 64 * kRowBytes * kPassPanels;  // of one warpgroup
+
+constexpr int kQ = 0;
+constexpr int kK = kQ + kWarpgroups * kQBytes;
+constexpr int kV = kK + kStages * kKBytes;
+constexpr int kO = kOPasses == 0 ? kQ : kV + kStages * kVBytes;
+constexpr int kOStep = kOPasses == 0 ? kQBytes : kOBytes;  // from one warpgroup's O to the next one's
+
+constexpr int kKFull = kOPasses == 0 ? kV + kStages * kVBytes : kO + kWarpgroups * kOBytes;
+constexpr int kKEmpty = kKFull + 8 * kStages;
+constexpr int kVFull = kKEmpty + 8 * kStages;
+constexpr int kVEmpty = kVFull + 8 * kStages;
+constexpr int kQFull = kVEmpty + 8 * kStages;
+constexpr int kQEmpty = kQFull + 8 * kWarpgroups;
+constexpr int kEnd = kQEmpty + 8 * kWarpgroups;
+constexpr int kTicketFull = kEnd;  // two tile numbers on their way from the producer to the consumers
+constexpr int kTicketEmpty = kTicketFull + 16;
+constexpr int kTicket = kTicketEmpty + 16;
+static_assert(kTicket + 8 <= kSharedBytes);
+static_assert(kEnd <= kSharedBytes);
+
+// Where a box of kBoxPanels panels starts. Maps of single panels span whole rows, so that TMA sees where a
+// head ends.
+template <int kBoxPanels>
+__device__ __forceinline__ BoxOrigin box_at(int panel, int row, int head, int batch, int column) {
+  return kBoxPanels == 1 ? BoxOrigin{64 * panel + column, row, 0, head, batch}
+                         : BoxOrigin{0, row, panel, head, batch};
+}
+
+// Who of a cluster loads K, and who V, for all.
+constexpr int kLoaderOfK = 0, kLoaderOfV = 1;
+
+// A place in a ring of kStages buffers, and the parity its barriers are waited for with.
+struct RingPlace {
+  int stage, parity;
+};
+
+__device__ __forceinline__ void advance(RingPlace& place) {
+  if (++place.stage == kStages) {
+    place.stage = 0;
+    place.parity ^= 1;
+  }
+}
+
+// One thread makes the barriers; the caller synchronises the CTA.
+__device__ __forceinline__ void make_barriers(unsigned shared) {
+  constexpr int kConsumerWarps = 4 * kWarpgroups;
+  constexpr int kReaders = kCluster * kConsumerWarps;  // of a block of K or V
+  for (int stage = 0; stage < kStages; ++stage) {
+    mbarrier_init(shared + kKFull + 8 * stage, 1);
+    mbarrier_init(shared + kVFull + 8 * stage, 1);
+    mbarrier_init(shared + kKEmpty + 8 * stage, kReaders);
+    mbarrier_init(shared + kVEmpty + 8 * stage, kReaders);
+  }
+  for (int warpgroup = 0; warpgroup < kWarpgroups; ++warpgroup) {
+    mbarrier_init(shared + kQFull + 8 * warpgroup, 1);
+    mbarrier_init(shared + kQEmpty + 8 * warpgroup, kOPasses == 0 ? 1 : 4);
+  }
+  constexpr int kTicketReaders = kReaders + kCluster - 1;  // other CTAs' producers read, too
+  for (int slot = 0; slot < 2; ++slot) {
+    mbarrier_init(shared + kTicketFull + 8 * slot, 1);
+    mbarrier_init(shared + kTicketEmpty + 8 * slot, kTicketReaders);
+  }
+  mbarrier_init_fence();
+}
+
+__device__ __forceinline__ int lane() {
+  return static_cast<int>(threadIdx.x % 32);
+}
+__device__ __forceinline__ int warp_of_warpgroup() {
+  return static_cast<int>(threadIdx.x / 32 % 4);
+}
+
+// Bytes from the start of a 64-row tile to this lane's 16 bytes of columns 16 * step .. 16 * step + 15, for
+// ldmatrix and stmatrix of four 8x8 matrices: lanes 0-15 have the first eight columns of a warp's 16 rows,
+// lanes 16-31 the others.
+__device__ __forceinline__ unsigned fragment_offset(int step) {
+  const int row = 16 * warp_of_warpgroup() + lane() % 16;
+  const int piece = 2 * step + lane() / 16;
+  return piece / 8 * (64 * kRowBytes) + row * kRowBytes + ((piece % 8 ^ row % 8) * 16);
+}
+
+struct RowsOfThread {
+  int row;         // of the first; the second is 8 below
+  int visible[2];  // keys that they see
+
+  __device__ __forceinline__ RowsOfThread(int first_row, const ForwardParams& p)
+      : row(first_row + 16 * warp_of_warpgroup() + lane() / 4) {
+#pragma unroll
+    for (int which = 0; which < 2; ++which) {
+      visible[which] = min(((row + 8 * which) >> p.packed) + 1 + p.seqlen_k - p.seqlen_q, p.seqlen_k);
+    }
+  }
+
+  // The first column of a block that row 0 or 1 does not see, counted from this thread's first column.
+  __device__ __forceinline__ int first_hidden(int which, int block) const {
+    return visible[which] - block * kTileN - 2 * (lane() % 4);
+  }
+};
+
+// Which tile comes when, and which keys its rows see.
+
+// CTAs of a cluster, and each other's shared memory (PTX ISA, "mapa", "mbarrier.arrive", "barrier.cluster").
+
+// This CTA's number in its cluster.
+__device__ __forceinline__ int cluster_rank() {
+  unsigned rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return static_cast<int>(rank);
+}
+
+// Where CTA `rank` has what this one has at a shared-memory address.
+__device__ __forceinline__ unsigned in_cta(int rank, unsigned address) {
+  unsigned there;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
+  return there;
+}
+
+// At another CTA's barrier. Says that this one has read, not that it has written: that would need
+// .release.cluster, which waits for all that is under way.
+__device__ __forceinline__ void cluster_arrive_read(unsigned barrier) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+// All threads of all CTAs that have not returned.
+__device__ __forceinline__ void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+
+// With p.packed = 0 a row is a query. Else the rows of 2^p.packed heads that share K and V lie side by side:
+// heads first, then queries.
+struct Tile {
+  int row;   // first
+  int head;  // that of the first row
+  int batch;
+  int blocks;  // blocks of kTileN keys that some row of the cluster's tiles sees: 0 .. blocks - 1
+};
+
+// From the first row of a warpgroup to that of the next.
+// A cluster's CTAs take 64 rows in turn, so that none has all the late ones, which see more keys.
+constexpr int kRowStep = 64 * kCluster;
+
+__device__ __forceinline__ int row_count(const ForwardParams& p) {
+  return p.seqlen_q << p.packed;
+}
+
+// Keys that some row before `row_end` sees: 0 .. visible - 1.
+__device__ __forceinline__ int visible_keys(int row_end, const ForwardParams& p) {
+  return max(0,
+             min(p.seqlen_k, ((min(row_end, row_count(p)) - 1) >> p.packed) + 1 + p.seqlen_k - p.seqlen_q));
+}
+
+// Blocks that some of the 64 rows from `row` on sees; none where the rows are past the end.
+__device__ __forceinline__ int blocks_of_rows(int row, const ForwardParams& p) {
+  return row < row_count(p) ? (visible_keys(row + 64, p) + kTileN - 1) / kTileN : 0;
+}
+
+// Blocks 0 .. n - 1 are seen in full by all rows from `row` on, and each row has seen a key of a later block
+// before.
+__device__ __forceinline__ int full_blocks(int row, const ForwardParams& p) {
+  return max(0, (row >> p.packed) + p.seqlen_k - p.seqlen_q) / kTileN;
+}
+
+// The block of a tile that has `left` others still to come: from the last one down, but that block 0 comes
+// right after those which not all rows see in full. So a row sees both ends of its keys at once, where its
+// largest scores tend to be, and the shift that it takes from them rarely has to move.
+__device__ __forceinline__ int block_at(int left, const Tile& tile, const ForwardParams& p) {
+  const int full = full_blocks(tile.row / kRowStep * kRowStep, p);  // by the cluster's first row
+  return left >= full ? left : left == full - 1 ? 0 : left + 1;
+}
+
+// Tiles of all CTAs of a cluster count as one.
+__device__ __forceinline__ int tile_count(const ForwardParams& p) {
+  return p.tiles_m * (p.heads >> p.packed) * p.batch;
+}
+
+// Where a panel of 64 rows of Q or O starts: {columns, heads of a pack, queries, packs, batches}.
+__device__ __forceinline__ BoxOrigin rows_at(int panel, int row, const Tile& tile, const ForwardParams& p) {
+  return {64 * panel, 0, row >> p.packed, tile.head >> p.packed, tile.batch};
+}
+
+// Longest tiles first, among the heads of a section: what runs together finds its K and V in L2.
+__device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
+  const int heads = p.heads >> p.packed;
+  const int section_tiles = p.tiles_m * p.section;
+  const int first_head = index / section_tiles * p.section;
+  const int inside = index - first_head * p.tiles_m;
+  const int heads_here = min(p.section, heads * p.batch - first_head);
+  const int m = p.tiles_m - 1 - inside / heads_here;
+  const int batch_head = first_head + inside % heads_here;
+  Tile tile;
+  tile.row = m * (kCluster * kTileM) + 64 * cluster_rank();
+  tile.batch = batch_head / heads;
+  tile.head = (batch_head - tile.batch * heads) << p.packed;
+  tile.blocks = (visible_keys((m + 1) * (kCluster * kTileM), p) + kTileN - 1) / kTileN;
+  return tile;
+}
+
+// The warp's tensor-core product (PTX ISA, "mma"): d += a * b, a 16x16, b 16x8, d 16x8 in fp32.
+// With lane = 4g + t: a[0] holds (g, 2t..2t+1), a[1] row g + 8, a[2] columns + 8, a[3] both; b0 holds rows
+// 2t..2t+1 of column g, b1 rows + 8; d[0], d[1] hold (g, 2t..2t+1), d[2], d[3] the same of row g + 8.
+
+__device__ __forceinline__ void mma(float* d, const unsigned (&a)[4], unsigned b0, unsigned b1) {
+  asm(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// Two neighbouring elements of a row; zeros past the head dim.
+__device__ __forceinline__ unsigned element_pair(const unsigned short* row, int column) {
+  unsigned pair = 0;
+  if (column < kHeadDim) asm volatile("ld.global.b32 %0, [%1];" : "=r"(pair) : "l"(row + column) : "memory");
+  return pair;
+}
+
+// s = q k^T of this warp's 16 rows and a block that lies inside of K, as wgmma leaves it: an accumulator of
+// wgmma is a row of mma's, side by side.
+__device__ __forceinline__ void recompute_scores(float (&s)[kTileN / 2], const Tile& tile, int row, int block,
+                                                 const ForwardParams& p) {
+  const int column = 2 * (lane() % 4);
+  const auto* q = static_cast<const unsigned short*>(p.q) + tile.batch * p.q_batch;
+  const auto* k =
+      static_cast<const unsigned short*>(p.k) + tile.batch * p.k_batch + tile.head / p.group * p.k_head;
+  // Rows past the end are computed from the last one and never stored.
+  const auto row_at = [&](int i) {
+    const int packed_row = min(i, row_count(p) - 1);
+    return q + (packed_row >> p.packed) * p.q_row +
+           (tile.head + (packed_row & ((1 << p.packed) - 1))) * p.q_head;
+  };
+  const auto* q_low = row_at(row);
+  const auto* q_high = row_at(row + 8);
+  const auto* k_first = k + (block * kTileN + lane() / 4) * p.k_row;
+#pragma unroll
+  for (int i = 0; i < kTileN / 2; ++i) s[i] = 0;
+#pragma unroll 1
+  for (int step = column; step < kHeadDim + column; step += 16) {
+    const unsigned a[4] = {element_pair(q_low, step), element_pair(q_high, step),
+                           element_pair(q_low, step + 8), element_pair(q_high, step + 8)};
+    const unsigned short* key = k_first;
+#pragma unroll
+    for (int j = 0; j < kTileN / 8; ++j) {
+      mma(s + 4 * j, a, element_pair(key, step), element_pair(key, step + 8));
+      key += 8 * p.k_row;
+      asm("" : "+l"(key));  // one pointer, not one for each j: registers are short here
+    }
+  }
+}
+
+// Online softmax (FlashAttention-2, algorithm 1) of a warpgroup's scores, apart from O, which is in flight
+// meanwhile: what O must be scaled by is kept for later. Layout of the scores: ptx/wgmma.cuh.
+
+// The shift of a row that has seen no key, or scores of -inf only: finite, so that no difference is NaN, and
+// the lowest there is.
+
+constexpr float kUnset = -0x1.fffffep127f;
+
+// Fast fp32 functions (PTX ISA, "ex2", "lg2", "rcp"): one MUFU instruction each; denormals flush to zero.
+
+__device__ __forceinline__ float exp2_fast(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+__device__ __forceinline__ float log2_fast(float x) {
+  float y;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+__device__ __forceinline__ float reciprocal_fast(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+constexpr float kLn2 = 0.693147180559945309f;
+constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
+
+// Exchange between the lanes of a warp (PTX ISA, "shfl.sync").
+
+// The quad is the four lanes that share the rows of an accumulator (see ptx/mma.cuh).
+__device__ __forceinline__ float quad_max(float x) {
+  x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+  return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+
+__device__ __forceinline__ float quad_sum(float x) {
+  x += __shfl_xor_sync(0xffffffffu, x, 1);
+  return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+
+constexpr int kGroups = kTileN / 8;  // of eight columns, of which a thread holds two
+
+// The two rows of a thread, 8 apart; four lanes share them.
+struct SoftmaxState {
+  // Exponentials are exp2(scale_log2 * score - shift): shift is that of the row's maximum, or near it.
+  float shift[2] = {kUnset, kUnset};
+  float sum[2] = {0, 0};     // of this thread's exponentials
+  float factor[2] = {1, 1};  // what O has to be scaled by
+  bool moved = true;         // some lane of the warp has a factor that is not 1
+};
+
+// Hides the columns from `first_hidden` on; counted, for each of the two rows, from this thread's first
+// column.
+__device__ __forceinline__ void mask_columns(float (&s)[kTileN / 2], int first_hidden0, int first_hidden1) {
+#pragma unroll
+  for (int j = 0; j < kGroups; ++j) {
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      if (8 * j + e >= first_hidden0) s[4 * j + e] = -kInfinity;
+      if (8 * j + e >= first_hidden1) s[4 * j + 2 + e] = -kInfinity;
+    }
+  }
+}
+
+// The largest of this thread's scores of a row, in kMaxChains chains that run side by side.
+template <int kRow>
+__device__ __forceinline__ float peak(const float (&s)[kTileN / 2]) {
+  float chain[kMaxChains];
+#pragma unroll
+  for (int i = 0; i < kTileN / 4; ++i) {
+    const float score = s[i / 2 * 4 + 2 * kRow + i % 2];
+    chain[i % kMaxChains] = i < kMaxChains ? score : fmaxf(chain[i % kMaxChains], score);
+  }
+#pragma unroll
+  for (int width = kMaxChains / 2; width > 0; width /= 2) {
+#pragma unroll
+    for (int i = 0; i < width; ++i) chain[i] = fmaxf(chain[i], chain[i + width]);
+  }
+  return chain[0];
+}
+
+// Moves the shifts to the rows' maxima, scales the sums and keeps the factors for O.
+__device__ __forceinline__ void follow_peaks(const float (&s)[kTileN / 2], SoftmaxState& rows,
+                                             float scale_log2) {
+  const float peaks[2] = {peak<0>(s) * scale_log2, peak<1>(s) * scale_log2};
+  // A shift stays while no score exceeds it by more than 2^kLazy: O, the sum and P share the factor, and all
+  // are floating point, so nothing is lost of values below 2^100. Each thread asks for its own scores and the
+  // warp votes: no shuffles.
+  rows.moved = __any_sync(0xffffffffu, peaks[0] - rows.shift[0] > kLazy || peaks[1] - rows.shift[1] > kLazy);
+  if (!rows.moved) return;
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    const float shift = fmaxf(rows.shift[row], quad_max(peaks[row]));
+    rows.factor[row] = exp2_fast(rows.shift[row] - shift);
+    rows.sum[row] *= rows.factor[row];
+    rows.shift[row] = shift;
+  }
+}
+
+// A block's sums join those of the rows.
+__device__ __forceinline__ void add(float (&sum)[2], const float (&of_block)[2]) {
+  sum[0] += of_block[0];
+  sum[1] += of_block[1];
+}
+
+// Whether some lane of the warp has more of a row's exponentials than the row's shift may keep …
+__device__ __forceinline__ bool has_outgrown(const float (&sum)[2]) {
+  return __any_sync(0xffffffffu, !(sum[0] <= kLargestSum && sum[1] <= kLargestSum));
+}
+
+// … or so much that they overflowed, or nearly.
+__device__ __forceinline__ bool are_lost(const float (&sum)[2]) {
+  return __any_sync(0xffffffffu, !(sum[0] < kLostSum && sum[1] < kLostSum));
+}
+
+// What the largest of a row's lanes' sums becomes when its shift moves and n keys are left: the lower, the
+// longer until it moves again. fp16 rounds exponentials below 2^-14 by up to 2^-25, n times at most, which
+// stays within half an ulp of a sum of n * 2^-13. (And a power of two, so that P of a key that outweighs all
+// others is one and rounds nothing.)
+__device__ __forceinline__ float sum_after_move(int keys_left) {
+  const unsigned power = __float_as_uint(static_cast<float>(keys_left)) & 0x7f800000u;  // more than n / 2
+  return fminf(__uint_as_float(power) * 0x1p-12f, 1.0f);
+}
+
+// By what rows must be scaled whose exponentials were taken against a shift far below their maximum: so that
+// the largest of their lanes' sums, or a power of two near the sum so far, becomes `after` to within fp32's
+// last bits. (Where one key outweighs all others it is its lane's sum, and P rounds as little as the
+// textbook's 1.)
+__device__ __forceinline__ void choose_factors(const SoftmaxState& rows, const float (&sum)[2], float after,
+                                               float (&factor)[2]) {
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    const float before = __uint_as_float(__float_as_uint(rows.sum[row]) & 0x7f800000u);  // its power of two
+    factor[row] = after * reciprocal_fast(fmaxf(quad_max(fmaxf(sum[row], before)), after));
+  }
+}
+
+// Rows move: they, their sums and the shifts. All sixteen of a warp do together, since what grew in one soon
+// will in the others.
+__device__ __forceinline__ void shrink(float (&s)[kTileN / 2], SoftmaxState& rows, float (&sum)[2],
+                                       const float (&factor)[2]) {
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    rows.factor[row] = factor[row];
+    rows.shift[row] -= log2_fast(factor[row]);
+    rows.sum[row] *= factor[row];
+    sum[row] *= factor[row];
+  }
+#pragma unroll
+  for (int i = 0; i < kTileN / 2; ++i) s[i] *= factor[i / 2 % 2];
+}
+
+// Applies to O what was kept for it.
+__device__ __forceinline__ void rescale(float (&o)[kHeadDimV / 2], const SoftmaxState& rows) {
+  if (!rows.moved) return;
+#pragma unroll
+  for (int i = 0; i < kHeadDimV / 2; ++i) o[i] *= rows.factor[i / 2 % 2];
+}
+
+// Pairs of fp32 to packed 16-bit elements (PTX ISA, "cvt").
+
+// low goes to bits 0-15.
+__device__ __forceinline__ unsigned pack(float low, float high) {
+  unsigned pair;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
+struct BlockSoftmax {
+  const float scale_log2;
+  float s[kTileN / 2];  // scores, then exponentials
+  SoftmaxState rows;
+
+  __device__ __forceinline__ explicit BlockSoftmax(float scale) : scale_log2(scale) {}
+
+  // What the exponentials of a block are taken against.
+  template <bool kMasked>
+  __device__ __forceinline__ void choose_shifts(const RowsOfThread& mine, int left) {
+    if (kMasked) mask_columns(s, mine.first_hidden(0, left), mine.first_hidden(1, left));
+    // Where nothing is hidden every row has seen keys, and its shift is taken as it is, with no search for a
+    // maximum: the sums will tell whether some score was far above it (move_outgrown).
+    if (!kMasked) return;
+    follow_peaks(s, rows, scale_log2);
+  }
+
+  // The scores of groups kFirst to before kEnd become exponentials in place, and are summed; group 0 starts
+  // the sums.
+  template <int kFirst, int kEnd>
+  __device__ __forceinline__ void exponentiate(float (&sum)[2]) {
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      float odd_sum = 0;
+#pragma unroll
+      for (int j = kFirst; j < kEnd; ++j) {
+        float& even = s[4 * j + 2 * row];
+        float& odd = s[4 * j + 2 * row + 1];
+        even = exp2_fast(even * scale_log2 - rows.shift[row]);
+        odd = exp2_fast(odd * scale_log2 - rows.shift[row]);
+        sum[row] = j == 0 ? even : sum[row] + even;
+        odd_sum = j == kFirst ? odd : odd_sum + odd;
+      }
+      sum[row] += odd_sum;
+    }
+  }
+
+  // Exponentials to p: the accumulators of 16 columns are, in order, the fragment of 16 rows of v.
+  __device__ __forceinline__ void pack_exponentials(unsigned (&p)[kTileN / 4]) const {
+#pragma unroll
+    for (int i = 0; i < kTileN / 4; ++i) p[i] = pack(s[2 * i], s[2 * i + 1]);
+  }
+
+  // Sums that tell of exponentials taken against a shift far below their maximum: the rows of a warp move,
+  // unless some are lost; the vote on that stands beside what the rows' lanes tell each other. Whether they
+  // moved.
+  __device__ __forceinline__ bool move_outgrown(int left, float (&sum)[2]) {
+    float factor[2];
+    choose_factors(rows, sum, sum_after_move((left + 1) * kTileN - 1), factor);
+    const bool some_lost = are_lost(sum);
+    if (!some_lost) shrink(s, rows, sum, factor);
+    return !some_lost;
+  }
+
+  // The textbook's softmax for a block whose exponentials are lost. No product is in flight here.
+  __device__ __forceinline__ void start_over(const RowsOfThread& mine, const Tile& tile, int left,
+                                             const ForwardParams& params, float (&sum)[2]) {
+    recompute_scores(s, tile, mine.row, block_at(left, tile, params), params);
+    follow_peaks(s, rows, scale_log2);
+    exponentiate<0, kGroups>(sum);
+  }
+
+  // From a block's exponentials to P. No product is in flight here.
+  template <bool kMasked>
+  __device__ __forceinline__ void finish(const RowsOfThread& mine, const Tile& tile, int left,
+                                         const ForwardParams& params, float (&sum)[2],
+                                         unsigned (&p)[kTileN / 4]) {
+    if (!kMasked) rows.moved = has_outgrown(sum);
+    pack_exponentials(p);
+    // The vote ran beside the packing, which was for nothing in warps that move.
+    if (!kMasked && rows.moved) {
+      if (!move_outgrown(left, sum)) start_over(mine, tile, left, params, sum);
+      pack_exponentials(p);
+    }
+    add(rows.sum, sum);
+  }
+};
+
+// The two products of attention as single wgmma instructions. C++ cannot say their lists of operands: the
+// renderer does.
+
+// Warpgroup-wide asynchronous products (PTX ISA, "wgmma"). 128 threads multiply 64 rows; each holds, of its
+// row g and its row g + 8, columns 8j + 2t and 8j + 2t + 1, where lane = 4g + t, in accumulators 4j .. 4j
+// + 3.
+
+// Registers and shared memory written so far are what the products issued next will see.
+__device__ __forceinline__ void wgmma_fence() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void wgmma_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+// Returns once at most kInFlight committed groups are unfinished.
+template <int kInFlight>
+__device__ __forceinline__ void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kInFlight) : "memory");
+}
+
+// Ties registers to this point of the program: the compiler knows nothing of products in flight, and would
+// move reads over their wait.
+template <int kCount>
+__device__ __forceinline__ void pin(float (&registers)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(registers[i])::"memory");
+}
+
+// Only those from kFirst to before kEnd …
+template <int kFirst, int kEnd, int kCount>
+__device__ __forceinline__ void pin_some(unsigned (&registers)[kCount]) {
+#pragma unroll
+  for (int i = kFirst; i < kEnd; ++i) asm volatile("" : "+r"(registers[i])::"memory");
+}
+
+// … or all.
+template <int kCount>
+__device__ __forceinline__ void pin(unsigned (&registers)[kCount]) {
+  pin_some<0, kCount>(registers);
+}
+
+// Describes a tile of 128-byte rows, swizzled over 1024 bytes. Its blocks of eight rows are 1024 bytes apart;
+// panels of 64 columns are panel_bytes apart (used only where rows run along k). Addresses go up by
+// descriptor + bytes / 16.
+__device__ __forceinline__ unsigned long long wgmma_descriptor(unsigned address, unsigned panel_bytes) {
+  constexpr unsigned long long kSwizzle128 = 1ull << 62;
+  constexpr unsigned long long kEightRows = 1024 / 16;
+  return kSwizzle128 | kEightRows << 32 | static_cast<unsigned long long>(panel_bytes / 16) << 16 |
+         (address & 0x3ffff) / 16;
+}
+
+// A tile in shared memory, by the lower half of its descriptor, which goes up with the address: the upper one
+// is the same for all of them.
+__device__ __forceinline__ unsigned long long descriptor(unsigned tile) {
+  constexpr unsigned long long kUpper = 0x40000040ull << 32;  // of wgmma_descriptor()
+  return kUpper | tile;
+}
+// But for the last panel of K (PTX ISA, "matrix descriptor format"): its rows' swizzle, and eight of them.
+__device__ __forceinline__ unsigned long long last_descriptor(unsigned tile) {
+  constexpr unsigned long long kSwizzle = kLastKRowBytes == 32 ? 3ull << 62 : 2ull << 62;
+  constexpr unsigned long long kEightRows = 8 * kLastKRowBytes / 16;
+  return kSwizzle | kEightRows << 32 | tile;
+}
+
+// s = or += 16 columns of q's rows, in shared memory, times the same columns of k's rows: 64 x kTileN.
+template <bool kAccumulate>
+__device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2], unsigned q, unsigned long long k) {
+  asm volatile(
+      "{\n"
+      ".reg .pred accumulate;\n"
+      "setp.ne.b32 accumulate, %50, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n96k16.f32.f16.f16\n"
+      "{%0, %1, %2, %3,\n"
+      "%4, %5, %6, %7,\n"
+      "%8, %9, %10, %11,\n"
+      "%12, %13, %14, %15,\n"
+      "%16, %17, %18, %19,\n"
+      "%20, %21, %22, %23,\n"
+      "%24, %25, %26, %27,\n"
+      "%28, %29, %30, %31,\n"
+      "%32, %33, %34, %35,\n"
+      "%36, %37, %38, %39,\n"
+      "%40, %41, %42, %43,\n"
+      "%44, %45, %46, %47},\n"
+      "%48, %49, accumulate, 1, 1, 0, 0;\n"
+      "}\n"
+      :
+      "+f"(s[0]), "+f"(s[1]), "+f"(s[2]), "+f"(s[3]),
+      "+f"(s[4]), "+f"(s[5]), "+f"(s[6]), "+f"(s[7]),
+      "+f"(s[8]), "+f"(s[9]), "+f"(s[10]), "+f"(s[11]),
+      "+f"(s[12]), "+f"(s[13]), "+f"(s[14]), "+f"(s[15]),
+      "+f"(s[16]), "+f"(s[17]), "+f"(s[18]), "+f"(s[19]),
+      "+f"(s[20]), "+f"(s[21]), "+f"(s[22]), "+f"(s[23]),
+      "+f"(s[24]), "+f"(s[25]), "+f"(s[26]), "+f"(s[27]),
+      "+f"(s[28]), "+f"(s[29]), "+f"(s[30]), "+f"(s[31]),
+      "+f"(s[32]), "+f"(s[33]), "+f"(s[34]), "+f"(s[35]),
+      "+f"(s[36]), "+f"(s[37]), "+f"(s[38]), "+f"(s[39]),
+      "+f"(s[40]), "+f"(s[41]), "+f"(s[42]), "+f"(s[43]),
+      "+f"(s[44]), "+f"(s[45]), "+f"(s[46]), "+f"(s[47])
+      : "l"(descriptor(q)), "l"(k), "n"(kAccumulate));
+}
+
+// o += 16 columns of p, in registers, times v's 16 rows, each of which runs along o's columns: 64 x
+// kHeadDimV.
+__device__ __forceinline__ void wgmma_values(float (&o)[kHeadDimV / 2], const unsigned* p, unsigned v) {
+  asm volatile(
+      "{\n"
+      ".reg .pred accumulate;\n"
+      "setp.eq.b32 accumulate, 0, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n88k16.f32.f16.f16\n"
+      "{%0, %1, %2, %3,\n"
+      "%4, %5, %6, %7,\n"
+      "%8, %9, %10, %11,\n"
+      "%12, %13, %14, %15,\n"
+      "%16, %17, %18, %19,\n"
+      "%20, %21, %22, %23,\n"
+      "%24, %25, %26, %27,\n"
+      "%28, %29, %30, %31,\n"
+      "%32, %33, %34, %35,\n"
+      "%36, %37, %38, %39,\n"
+      "%40, %41, %42, %43},\n"
+      "{%44, %45, %46, %47}, %48, accumulate, 1, 1, 1;\n"
+      "}\n"
+      :
+      "+f"(o[0]), "+f"(o[1]), "+f"(o[2]), "+f"(o[3]),
+      "+f"(o[4]), "+f"(o[5]), "+f"(o[6]), "+f"(o[7]),
+      "+f"(o[8]), "+f"(o[9]), "+f"(o[10]), "+f"(o[11]),
+      "+f"(o[12]), "+f"(o[13]), "+f"(o[14]), "+f"(o[15]),
+      "+f"(o[16]), "+f"(o[17]), "+f"(o[18]), "+f"(o[19]),
+      "+f"(o[20]), "+f"(o[21]), "+f"(o[22]), "+f"(o[23]),
+      "+f"(o[24]), "+f"(o[25]), "+f"(o[26]), "+f"(o[27]),
+      "+f"(o[28]), "+f"(o[29]), "+f"(o[30]), "+f"(o[31]),
+      "+f"(o[32]), "+f"(o[33]), "+f"(o[34]), "+f"(o[35]),
+      "+f"(o[36]), "+f"(o[37]), "+f"(o[38]), "+f"(o[39]),
+      "+f"(o[40]), "+f"(o[41]), "+f"(o[42]), "+f"(o[43])
+      : "r"(p[0]), "r"(p[1]), "r"(p[2]), "r"(p[3]), "l"(descriptor(v)));
+}
+
+// Loads of matrix fragments from shared memory (PTX ISA, "ldmatrix"). Lane 8i + r gives the address of row r
+// of the i-th 8x8 matrix of 16-bit elements; register i of lane 4r + c receives its elements (r, 2c) and (r,
+// 2c + 1).
+
+__device__ __forceinline__ void ldmatrix(unsigned (&fragment)[4], unsigned address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
+               : "r"(address)
+               : "memory");
+}
+
+// The same with each 8x8 matrix transposed on the way.
+__device__ __forceinline__ void ldmatrix_transposed(unsigned (&fragment)[4], unsigned address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
+               : "r"(address)
+               : "memory");
+}
+
+// The sixteen numbered barriers of a CTA (PTX ISA, "bar"). Number 0 is __syncthreads'.
+
+// Waits until `threads` threads, waiting or not, have come to this barrier.
+__device__ __forceinline__ void named_barrier_sync(int number, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
+// Counts this thread without waiting.
+__device__ __forceinline__ void named_barrier_arrive(int number, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
+struct Consumer {
+  const unsigned shared;
+  const int warpgroup;  // 0 .. kWarpgroups - 1
+  RingPlace k_place{0, 0}, v_place{0, 0};
+  unsigned k_tile, v_tile;  // of the blocks there: products.cuh
+  unsigned k_empty, v_empty;  // barriers of the CTAs that load K and V
+  int q_parity = 0;
+
+  BlockSoftmax softmax;
+  float o[kHeadDimV / 2];
+  // Exponentials of the block before, as pairs.
+  unsigned p[kTileN / 4];
+  unsigned q_tile;
+
+  __device__ __forceinline__ Consumer(unsigned shared_memory, int number, float scale)
+      : shared(shared_memory),
+        warpgroup(number),
+        k_tile(static_cast<unsigned>(wgmma_descriptor(shared_memory + kK, 0))),
+        v_tile(static_cast<unsigned>(wgmma_descriptor(shared_memory + kV, kTileN * kRowBytes))),
+        k_empty(in_cta(kLoaderOfK, shared_memory + kKEmpty)),
+        v_empty(in_cta(kLoaderOfV, shared_memory + kVEmpty)),
+        softmax(scale) {}
+
+  __device__ __forceinline__ void wait_k() const {
+    mbarrier_wait(shared + kKFull + 8 * k_place.stage, k_place.parity);
+  }
+  __device__ __forceinline__ void wait_v() const {
+    mbarrier_wait(shared + kVFull + 8 * v_place.stage, v_place.parity);
+  }
+
+  // One arrival a warp: this warp's products have read the block. Tiles move along instead of being computed
+  // from their stage, which would take place between a turn and its first product.
+  __device__ __forceinline__ void release_k() {
+    if (lane() == 0) cluster_arrive_read(k_empty + 8 * k_place.stage);
+    advance(k_place);
+    k_tile += (k_place.stage == 0 ? 1 - kStages : 1) * (kKBytes / 16);
+  }
+  __device__ __forceinline__ void release_v() {
+    if (lane() == 0) cluster_arrive_read(v_empty + 8 * v_place.stage);
+    advance(v_place);
+    v_tile += (v_place.stage == 0 ? 1 - kStages : 1) * (kVBytes / 16);
+  }
+
+  // Warpgroups take turns to issue their products, so that one's softmax runs beside the other's products.
+  __device__ __forceinline__ void take_turn() const { named_barrier_sync(1 + warpgroup, 256); }
+  __device__ __forceinline__ void pass_turn() const {
+    named_barrier_arrive(warpgroup + 1 == kWarpgroups ? 1 : 2 + warpgroup, 256);
+  }
+
+  __device__ __forceinline__ void load_q() {
+    const unsigned tile = shared + kQ + warpgroup * kQBytes;
+    mbarrier_wait(shared + kQFull + 8 * warpgroup, q_parity);
+    q_parity ^= 1;
+    q_tile = static_cast<unsigned>(wgmma_descriptor(tile, 0));
+  }
+
+  __device__ __forceinline__ void release_q() const {
+    if (lane() == 0) mbarrier_arrive(shared + kQEmpty + 8 * warpgroup);
+  }
+
+  // 16 columns of the head: 32 bytes of a row, four such steps to a panel.
+  template <bool kAccumulate>
+  __device__ __forceinline__ void issue_score_step(int step) {
+    const unsigned k_columns = k_tile + step / 4 * (kTileN * kRowBytes / 16) + step % 4 * 2;
+    const unsigned long long k_step =
+        step / 4 < kPanelsQk - 1 ? descriptor(k_columns) : last_descriptor(k_columns);
+    if (step >= kQRegisterSteps) {
+      wgmma_scores<kAccumulate>(softmax.s, q_tile + step / 4 * (64 * kRowBytes / 16) + step % 4 * 2, k_step);
+    }
+  }
+
+  // Scores = q k^T.
+  __device__ __forceinline__ void issue_scores() {
+    pin(softmax.s);
+    wgmma_fence();
+    issue_score_step<false>(0);
+#pragma unroll
+    for (int step = 1; step < (kHeadDim + 15) / 16; ++step) issue_score_step<true>(step);
+    wgmma_commit();
+  }
+
+  // o += p v, 16 keys a time: 16 rows.
+  __device__ __forceinline__ void issue_values(unsigned (&p_block)[kTileN / 4]) {
+    pin(o);
+    pin(p_block);
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kTileN / 16; ++step)
+      wgmma_values(o, p_block + 4 * step, v_tile + step * (16 * kRowBytes / 16));
+    wgmma_commit();
+  }
+
+  // First block of a tile: its scores only.
+  __device__ __forceinline__ void first_step(const RowsOfThread& mine, int left) {
+    wait_k();
+    issue_scores();
+    wgmma_wait<0>();
+    pin(softmax.s);
+    release_k();
+    softmax.choose_shifts<true>(mine, left);
+    softmax.exponentiate<0, kGroups>(softmax.rows.sum);
+    softmax.pack_exponentials(p);
+  }
+
+  // Scores of this block and values of the one before are in flight together; softmax runs beside the values.
+  // They are done before it is: its last quarter packs P meanwhile, whose registers they have let go.
+  template <bool kMasked>
+  __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile& tile, int left,
+                                       const ForwardParams& params) {
+    wait_k();
+    take_turn();
+    issue_scores();
+    rescale(o, softmax.rows);
+    wait_v();
+    issue_values(p);
+    pass_turn();
+    wgmma_wait<1>();
+    pin(softmax.s);
+    release_k();
+    softmax.choose_shifts<kMasked>(mine, left);
+    float sum[2];
+    softmax.exponentiate<0, kGroups * 3 / 4>(sum);
+    wgmma_wait<0>();
+    pin(o);
+    pin(p);
+    release_v();
+    softmax.exponentiate<kGroups * 3 / 4, kGroups>(sum);
+    softmax.finish<kMasked>(mine, tile, left, params, sum, p);
+  }
+
+  // What is left after the last block: its values.
+  __device__ __forceinline__ void last_step() {
+    rescale(o, softmax.rows);
+    wait_v();
+    issue_values(p);
+    wgmma_wait<0>();
+    pin(o);
+    release_v();
+  }
+
+  // Blocks that others of the tile see and these rows do not are taken and given back, so that the rings move
+  // on.
+  __device__ __forceinline__ void pass_blocks(int count, int turns) {
+    for (; count > 0; --count) {
+      wait_k();
+      release_k();
+      if (turns-- > 0) {
+        take_turn();
+        pass_turn();
+      }
+      wait_v();
+      release_v();
+    }
+  }
+
+  __device__ __forceinline__ void compute(const Tile& tile, const ForwardParams& params) {
+    const int row = tile.row + kRowStep * warpgroup;
+    const RowsOfThread mine(row, params);
+    const int blocks = blocks_of_rows(row, params);
+    softmax.rows = SoftmaxState();
+#pragma unroll
+    for (int i = 0; i < kHeadDimV / 2; ++i) o[i] = 0;
+    // Each warpgroup takes one turn less than the tile has blocks: a block that starts a row of products
+    // takes none.
+    pass_blocks(tile.blocks - blocks, blocks > 0 ? tile.blocks - blocks : tile.blocks - 1);
+    load_q();
+    if (blocks > 0) {
+      int left = blocks - 1;
+      first_step(mine, left--);
+      const int full = full_blocks(row, params);
+      for (; left >= full; --left) step<true>(mine, tile, left, params);
+#pragma unroll kUnroll
+      for (; left >= 0; --left) step<false>(mine, tile, left, params);
+      release_q();
+      last_step();
+    }
+    else {
+      release_q();
+    }
+  }
+};
+
+// The end of a tile: O is normalised and leaves through shared memory and TMA, LSE directly.
+
+// Order between ordinary accesses to shared memory and those of the asynchronous proxy (PTX ISA,
+// "membar/fence").
+
+// What this thread wrote to shared memory before is what TMA reads after.
+__device__ __forceinline__ void fence_async_shared() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// The same for global memory, in either direction.
+__device__ __forceinline__ void fence_async_global() {
+  asm volatile("fence.proxy.async.global;" ::: "memory");
+}
+
+// Stores of matrix fragments to shared memory (PTX ISA, "stmatrix"), the inverse of ldmatrix.
+
+__device__ __forceinline__ void stmatrix(unsigned address, unsigned a, unsigned b, unsigned c, unsigned d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a),
+               "r"(b), "r"(c), "r"(d)
+               : "memory");
+}
+
+// 1 / sum of the rows' exponentials, 0 for a row that saw no key.
+__device__ __forceinline__ void normalise(const SoftmaxState& rows, float (&inverse)[2], float (&sum)[2]) {
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    sum[row] = quad_sum(rows.sum[row]);
+    inverse[row] = sum[row] == 0 ? 0.0f : reciprocal_fast(sum[row]);
+  }
+}
+
+// Natural log of the sum of exp(scale * score); -infinity where there is no key.
+__device__ __forceinline__ void store_lse(const Tile& tile, const RowsOfThread& mine,
+                                          const SoftmaxState& rows, const float (&sum)[2],
+                                          const ForwardParams& p) {
+  if (p.lse == nullptr || lane() % 4 != 0) return;
+  float* lse = p.lse + (static_cast<long long>(tile.batch) * p.heads + tile.head) * p.seqlen_q;
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    const float log2_sum = rows.shift[row] + log2_fast(sum[row]);
+    const int packed_row = mine.row + 8 * row;
+    const int head = packed_row & ((1 << p.packed) - 1);
+    if (packed_row < row_count(p)) {
+      lse[static_cast<long long>(head) * p.seqlen_q + (packed_row >> p.packed)] =
+          sum[row] == 0 ? -kInfinity : log2_sum * kLn2;
+    }
+  }
+}
+
+// Two neighbouring accumulators as a pair, normalised; zeros where the head dim has ended.
+__device__ __forceinline__ unsigned output_pair(const float (&o)[kHeadDimV / 2], int i, float inverse) {
+  return i < kHeadDimV / 2 ? pack(o[i] * inverse, o[i + 1] * inverse) : 0;
+}
+
+// O in kOPasses passes (one, in Q's place, where it is 0) of whole panels.
+__device__ __forceinline__ void store_output(const Consumer& consumer, const Tile& tile,
+                                             const float (&inverse)[2], const TensorMap& map_o,
+                                             const ForwardParams& p) {
+  const float(&o)[kHeadDimV / 2] = consumer.o;
+  const unsigned staged = consumer.shared + kO + consumer.warpgroup * kOStep;
+  const int barrier = 8 + consumer.warpgroup;
+  const bool leader = threadIdx.x % 128 == 0;
+#pragma unroll
+  for (int first_panel = 0; first_panel < kPanelsV; first_panel += kPassPanels) {
+    if (leader) bulk_wait_read();
+    named_barrier_sync(barrier, 128);
+#pragma unroll
+    for (int step = 0; step < 4 * kPassPanels; ++step) {
+      const int x = 8 * (4 * first_panel + step);
+      stmatrix(staged + fragment_offset(step), output_pair(o, x, inverse[0]),
+               output_pair(o, x + 2, inverse[1]), output_pair(o, x + 4, inverse[0]),
+               output_pair(o, x + 6, inverse[1]));
+    }
+    fence_async_shared();
+    named_barrier_sync(barrier, 128);
+    if (leader) {
+#pragma unroll
+      for (int panel = 0; panel < kPassPanels; ++panel) {
+        tma_store(map_o, staged + panel * 64 * kRowBytes,
+                  rows_at(first_panel + panel, tile.row + kRowStep * consumer.warpgroup, tile, p));
+      }
+      bulk_commit();
+    }
+  }
+}
+
+// Which tile comes next: one producer takes numbers from a counter in device memory, and hands them on.
+// The first CTA's does so for all of its cluster.
+
+// What CTAs of a cluster put into each other's shared memory, and waits for it (PTX ISA, "mbarrier.arrive",
+// "mbarrier.try_wait", "cp.async.bulk").
+
+// A word for another CTA, or this one, which waits for it at a barrier there, and answers at one here.
+__device__ __forceinline__ void cluster_store(unsigned address, unsigned value) {
+  asm volatile("st.shared::cluster.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
+__device__ __forceinline__ void cluster_arrive(unsigned barrier) {
+  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+__device__ __forceinline__ void cluster_wait(unsigned barrier, int parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+      "@done bra out;\n"
+      "bra again;\n"
+      "out:\n"
+      "}" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+
+// Starts a copy of this CTA's shared memory to another's; its bytes complete on a barrier there.
+__device__ __forceinline__ void bulk_send(unsigned to, unsigned from, int bytes, unsigned barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+          to),
+      "r"(from), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+
+// Shared-memory addresses and plain accesses (PTX ISA, "State spaces" and ld/st).
+
+__device__ __forceinline__ unsigned shared_address(const void* pointer) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
+}
+
+__device__ __forceinline__ void store_shared(unsigned address, unsigned value) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
+
+__device__ __forceinline__ void store_shared(unsigned address, uint4 value) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.x), "r"(value.y),
+               "r"(value.z), "r"(value.w)
+               : "memory");
+}
+
+__device__ __forceinline__ unsigned load_shared(unsigned address) {
+  unsigned value;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
+  return value;
+}
+
+__device__ __forceinline__ uint4 load_shared_16(unsigned address) {
+  uint4 value;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "r"(address)
+               : "memory");
+  return value;
+}
+
+__device__ __forceinline__ int wait_for_ticket(unsigned shared, int slot, int parity) {
+  cluster_wait(shared + kTicketFull + 8 * slot, parity);
+  return static_cast<int>(load_shared(shared + kTicket + 4 * slot));
+}
+
+// For one thread of each reader: the number has been read.
+__device__ __forceinline__ void release_ticket(unsigned shared, int slot) {
+  cluster_arrive_read(in_cta(0, shared + kTicketEmpty + 8 * slot));
+}
+
+// For the producer, whose n-th tile this is; not below the number of tiles when there are no more.
+__device__ __forceinline__ int next_ticket(unsigned shared, int n, const ForwardParams& p) {
+  const int slot = n & 1;
+  if (cluster_rank() != 0) {
+    const int given = wait_for_ticket(shared, slot, n >> 1 & 1);
+    release_ticket(shared, slot);
+    return given;
+  }
+  const int index = atomicAdd(p.tile_counter, 1);
+  mbarrier_wait(shared + kTicketEmpty + 8 * slot, ~n >> 1 & 1);
+  for (int rank = 0; rank < kCluster; ++rank) {
+    cluster_store(in_cta(rank, shared + kTicket + 4 * slot), index);
+    cluster_arrive(in_cta(rank, shared + kTicketFull + 8 * slot));
+  }
+  return index;
+}
+
+// The last producer to finish leaves the counter at zero.
+__device__ __forceinline__ void leave_counter(const ForwardParams& p) {
+  if (cluster_rank() != 0) return;
+  const int takers = static_cast<int>(gridDim.x) / kCluster;
+  if (atomicAdd(p.tile_counter + 1, 1) == takers - 1) {
+    p.tile_counter[0] = 0;
+    p.tile_counter[1] = 0;
+  }
+}
+
+__device__ __forceinline__ void finish(Consumer& consumer, const Tile& tile, const TensorMap& map_o,
+                                       const ForwardParams& p) {
+  float inverse[2], sum[2];
+  normalise(consumer.softmax.rows, inverse, sum);
+  store_lse(tile, RowsOfThread(tile.row + kRowStep * consumer.warpgroup, p), consumer.softmax.rows, sum, p);
+  store_output(consumer, tile, inverse, map_o, p);
+}
+
+__device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map_o, const ForwardParams& p) {
+  const int tiles = tile_count(p);
+  if (consumer.warpgroup == kWarpgroups - 1) consumer.pass_turn();  // warpgroup 0 goes first
+  int slot = 0, parity = 0;
+  for (;;) {
+    const int index = wait_for_ticket(consumer.shared, slot, parity);
+    __syncwarp();
+    if (lane() == 0) release_ticket(consumer.shared, slot);
+    slot ^= 1;
+    parity ^= slot ^ 1;
+    if (index >= tiles) break;
+    const Tile tile = tile_at(index, p);
+    consumer.compute(tile, p);
+    finish(consumer, tile, map_o, p);
+  }
+  if (consumer.warpgroup == 0) consumer.take_turn();  // takes the last arrival
+  if (threadIdx.x % 128 == 0) bulk_wait();
+}
+
+// The producer: one thread keeps Q, K and V coming, in the order in which the consumers ask for them.
+
+// One copy for several CTAs of a cluster (PTX ISA, "cp.async.bulk.tensor", .multicast::cluster).
+
+// Starts the copy of one box into the shared memory of each CTA whose bit of `ctas` is set, at the same place
+// in each; its bytes complete on the barrier at the same place there.
+__device__ __forceinline__ void tma_load_multicast(unsigned to, const TensorMap& map, unsigned barrier,
+                                                   const BoxOrigin& at, unsigned short ctas) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
+      "[%1, {%2, %3, %4, %5, %6}], [%7], %8;" ::"r"(to),
+      "l"(&map), "r"(at.column), "r"(at.row), "r"(at.panel), "r"(at.head), "r"(at.batch), "r"(barrier),
+      "h"(ctas)
+      : "memory");
+}
+
+// Panels kFirst .. kEnd - 1 of a block of K or V, of a head that begins at `column` of the map's.
+template <int kFirst, int kEnd, int kBoxPanels>
+__device__ __forceinline__ void load_block(unsigned to, const TensorMap& map, unsigned barrier, int row,
+                                           int head, int batch, int column = 0) {
+#pragma unroll
+  for (int panel = kFirst; panel < kEnd; panel += kBoxPanels) {
+    tma_load_multicast(to + panel * kTileN * kRowBytes, map, barrier,
+                       box_at<kBoxPanels>(panel, row, head, batch, column), (1 << kCluster) - 1);
+  }
+}
+
+struct Producer {
+  const TensorMap& map_q;
+  const TensorMap& map_k;
+  const TensorMap& map_last_k;  // its last panel
+  const TensorMap& map_v;
+  // Heads lie side by side, and the map has those of a token as one row: no box ends inside a sector, which
+  // would take TMA longer. What comes after the head's columns nothing reads.
+  bool joined_v;
+  unsigned shared;
+  RingPlace place{0, 1};  // of the next K; V is one block behind
+  int tiles_loaded = 0;
+
+  // The CTA that loads waits until all warps of the cluster have read what was there, the other one until it
+  // has come: then it may say how much is to come next, which may be on its way already. True for who loads.
+  __device__ __forceinline__ bool expect(unsigned full, unsigned empty, int parity, int bytes,
+                                         int loader) const {
+    const bool loads = cluster_rank() == loader;
+    mbarrier_wait(loads ? empty : full, parity);
+    mbarrier_arrive_expecting(full, bytes);
+    return loads;
+  }
+
+  __device__ __forceinline__ void load_k(const Tile& tile, int block, int head) const {
+    const unsigned full = shared + kKFull + 8 * place.stage, empty = shared + kKEmpty + 8 * place.stage;
+    if (!expect(full, empty, place.parity, kKLoaded, kLoaderOfK)) return;
+    const unsigned to = shared + kK + place.stage * kKBytes;
+    load_block<0, kPanelsQk - 1, kBoxPanelsQk>(to, map_k, full, block * kTileN, head, tile.batch);
+    load_block<kPanelsQk - 1, kPanelsQk, kBoxPanelsQk>(to, map_last_k, full, block * kTileN, head,
+                                                       tile.batch);
+  }
+
+  __device__ __forceinline__ void load_v(const Tile& tile, int block, int head, const RingPlace& at) const {
+    const unsigned full = shared + kVFull + 8 * at.stage, empty = shared + kVEmpty + 8 * at.stage;
+    if (!expect(full, empty, at.parity, kVBytes, kLoaderOfV)) return;
+    load_block<0, kPanelsV, kBoxPanelsV>(shared + kV + at.stage * kVBytes, map_v, full, block * kTileN,
+                                         joined_v ? 0 : head, tile.batch, joined_v ? head * kHeadDimV : 0);
+  }
+
+  __device__ __forceinline__ void load_q(const Tile& tile, int warpgroup, const ForwardParams& p) const {
+    const unsigned barrier = shared + kQFull + 8 * warpgroup;
+    mbarrier_arrive_expecting(barrier, kQBytes);
+#pragma unroll
+    for (int panel = 0; panel < kPanelsQk; ++panel) {
+      tma_load(shared + kQ + warpgroup * kQBytes + panel * 64 * kRowBytes, map_q, barrier,
+               rows_at(panel, tile.row + kRowStep * warpgroup, tile, p));
+    }
+  }
+
+  // K of the first block, Q, then K of each block before V of the one before it.
+  __device__ __forceinline__ void load_tile(const Tile& tile, const ForwardParams& p) {
+    const int head_kv = tile.head / p.group;
+    if (tile.blocks > 0) load_k(tile, tile.blocks - 1, head_kv);
+    for (int warpgroup = 0; warpgroup < kWarpgroups; ++warpgroup) {
+      mbarrier_wait(shared + kQEmpty + 8 * warpgroup, ~tiles_loaded & 1);
+      load_q(tile, warpgroup, p);
+    }
+#pragma unroll 1  // unrolled, it would need more registers than producers have
+    for (int left = tile.blocks - 1; left >= 0; --left) {
+      const RingPlace at = place;
+      advance(place);
+      if (left > 0) load_k(tile, block_at(left - 1, tile, p), head_kv);
+      load_v(tile, block_at(left, tile, p), head_kv, at);
+    }
+    ++tiles_loaded;
+  }
+};
+
+__device__ __forceinline__ void produce(Producer& producer, const ForwardParams& p) {
+  const int tiles = tile_count(p);
+  for (;;) {
+    const int index = next_ticket(producer.shared, producer.tiles_loaded, p);
+    if (index >= tiles) break;
+    const Tile tile = tile_at(index, p);
+    producer.load_tile(tile, p);
+  }
+  leave_counter(p);
+}
+
+// Moves registers between the warpgroups of a CTA (PTX ISA, "setmaxnreg"). The pool is what the launch
+// allocated: a demand beyond it waits for ever.
+
+template <int kRegisters>
+__device__ __forceinline__ void give_up_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+template <int kRegisters>
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
+    flashjit_forward_wgmma_fp16_d88_causal_m192n96s2qr0p2cl2(const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,
+                   const __grid_constant__ TensorMap map_last_k,
+                   const __grid_constant__ TensorMap map_v, const __grid_constant__ TensorMap map_o,
+                   const __grid_constant__ ForwardParams p) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  const unsigned shared = shared_address(memory);
+  const int warpgroup =
+      __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 128), 0);  // known to be uniform
+
+  if (threadIdx.x == 0) make_barriers(shared);
+  __syncthreads();
+  cluster_sync();
+
+  if (warpgroup == 0) {
+    give_up_registers<kProducerRegisters>();
+    if (threadIdx.x == 0) {
+      Producer producer{map_q, map_k,
+                        map_last_k,
+                        map_v,
+                        p.v_head == kHeadDimV,
+                        shared};
+      produce(producer, p);
+    }
+  } else {
+    take_registers<kConsumerRegisters>();
+    Consumer consumer(shared, warpgroup - 1, p.scale_log2);
+    consume(consumer, map_o, p);
+  }
+  // The other CTA may still arrive at barriers of this one, and copy to it.
+  cluster_sync();
+}
