@@ -18,7 +18,7 @@ class RealClock : public Clock {
   void sleep(double seconds) override { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
 };
 
-constexpr double kSampleMs = 0.2;  // a pair of marks is good to about a microsecond: half a percent of this
+constexpr double kSampleMs = 0.2;  // at least: a pair of marks is good to about half a percent of this
 constexpr int kLeastSamples = 5;
 constexpr int kMostSamples = 60;
 
@@ -62,8 +62,9 @@ Timing measure(runtime::Device& device, runtime::Stream stream,
     timing.gave_up = true;
     return timing;
   }
+  const double sample_ms = std::max(kSampleMs, options.seconds * 1000 / kMostSamples);
   const int per_sample =
-      static_cast<int>(std::clamp(std::ceil(kSampleMs / std::max(once, 1e-4)), 1.0, 1000.0));
+      static_cast<int>(std::clamp(std::ceil(sample_ms / std::max(once, 1e-4)), 1.0, 1000.0));
   const double wanted = options.seconds * 1000 / std::max(once * per_sample, 1e-4);
   const int samples = static_cast<int>(std::clamp(wanted, double{kLeastSamples}, double{kMostSamples}));
 

@@ -22,12 +22,15 @@ struct Effort {
   double pause;              // before each timing
   double screen;             // of launches, per candidate
   std::size_t finalists;
-  int rounds;    // of the final
-  double round;  // of launches, per finalist and round
+  int finalists_alike;  // of these, how many may share tiles and warps
+  int rounds;           // of the final
+  double round;         // of launches, per finalist and round
+  int busy_rounds;      // of the final, without pauses; and one more before them, to heat up
+  double busy_round;
 };
 
-constexpr Effort kQuick{5, 16, 2, 0.45, 0.02, 0.01, 3, 3, 0.02};
-constexpr Effort kFull{30, 96, 8, 0.4, 0.1, 0.02, 5, 7, 0.05};
+constexpr Effort kQuick{5, 16, 2, 0.45, 0.02, 0.01, 3, 2, 3, 0.02, 2, 0.06};
+constexpr Effort kFull{30, 96, 8, 0.4, 0.1, 0.02, 5, 3, 7, 0.05, 3, 0.15};
 
 constexpr double kHopeless = 1.6;   // times the best so far, seen on one launch: not worth a timing
 constexpr double kFinalist = 1.15;  // times the best so far: still in reach, given heat and noise
@@ -40,6 +43,15 @@ double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const std::size_t half = values.size() / 2;
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+// What schedules that differ in a switch only have in common. In family wgmma tile_m decides the number of
+// warps; how dQ is added up, or loads are shared, makes another kernel.
+std::tuple<Family, int, int, int> core_of(const Schedule& s) {
+  const Family family = family_of(s);
+  const bool wgmma = family == Family::wgmma;
+  const int kind = get(s, !wgmma ? "warps" : pass_of(s) == Pass::backward ? "dq" : "cluster");
+  return {family, tile_m_of(s), get(s, "tile_n"), kind};
 }
 
 class Run {
@@ -67,14 +79,17 @@ class Run {
   [[nodiscard]] double elapsed() { return clock_.seconds() - started_; }
   [[nodiscard]] double left() { return effort_.budget - elapsed(); }
   [[nodiscard]] double final_seconds() const {
-    const auto timings = static_cast<double>(effort_.finalists) * effort_.rounds;
-    return std::min(timings * (effort_.pause + effort_.round), kFinalShare * effort_.budget);
+    const double each =
+        effort_.rounds * (effort_.pause + effort_.round) + (effort_.busy_rounds + 1) * effort_.busy_round;
+    return std::min(static_cast<double>(effort_.finalists) * each, kFinalShare * effort_.budget);
   }
 
   void select();
   void compile();
   void screen();
   void decide();
+  std::vector<Candidate*> choose_finalists();
+  void final_rounds(std::vector<Candidate*>& finalists);
   void say(const std::string& line, bool always);
   // Runs one step of a candidate; a candidate's own failure puts it out, the runner's goes up.
   template <class Step>
@@ -124,16 +139,9 @@ void Run::select() {
   std::map<std::tuple<Family, int, int, int>, int> alike;
   for (Candidate& candidate : result_.candidates) {
     if (!candidate.pruned.empty()) continue;
-    const Schedule& s = candidate.schedule;
-    const Family family = family_of(s);
-    // There tile_m decides the number of warps; how dQ is added up, or loads are shared, makes another
-    // kernel.
-    const bool wgmma = family == Family::wgmma;
-    const int kind = get(s, !wgmma ? "warps" : pass_of(s) == Pass::backward ? "dq" : "cluster");
-    const auto core = std::tuple{family, tile_m_of(s), get(s, "tile_n"), kind};
     if (in_.size() == effort_.compile_most) {
       candidate.pruned = fmt::format("predicted behind the {} best", effort_.compile_most);
-    } else if (++alike[core] > effort_.alike_most) {
+    } else if (++alike[core_of(candidate.schedule)] > effort_.alike_most) {
       candidate.pruned = fmt::format("{} much like it are tried already", effort_.alike_most);
     } else {
       in_.push_back(&candidate);
@@ -209,47 +217,74 @@ void Run::screen() {
   std::erase_if(in_, [](const Candidate* candidate) { return !candidate->pruned.empty(); });
 }
 
-// The best few take turns, so that heat and power hit all alike; then the median of each one's rounds.
-void Run::decide() {
+// The best few, but not many that are alike.
+std::vector<Candidate*> Run::choose_finalists() {
   std::stable_sort(in_.begin(), in_.end(),
                    [](const Candidate* a, const Candidate* b) { return a->measured_ms < b->measured_ms; });
-  const double best_screened = in_.front()->measured_ms;
-  std::vector<Candidate*> finalists;
+  std::map<std::tuple<Family, int, int, int>, int> alike;
+  std::vector<Candidate*> chosen;
   for (Candidate* candidate : in_) {
-    if (finalists.size() < effort_.finalists && candidate->measured_ms <= kFinalist * best_screened)
-      finalists.push_back(candidate);
+    if (chosen.size() == effort_.finalists || candidate->measured_ms > kFinalist * in_.front()->measured_ms)
+      break;
+    if (++alike[core_of(candidate->schedule)] <= effort_.finalists_alike) chosen.push_back(candidate);
   }
-  if (finalists.size() > 1) {
-    std::vector<std::vector<double>> times(finalists.size());
-    for (int round = 0; round < effort_.rounds; ++round) {
-      if (left() < static_cast<double>(finalists.size()) * (effort_.pause + effort_.round)) {
-        result_.out_of_time = true;
-        break;
-      }
-      say(fmt::format("final of {}, round {} of {}", finalists.size(), round + 1, effort_.rounds), false);
-      for (std::size_t i = 0; i < finalists.size(); ++i) {
-        Candidate& candidate = *finalists[i];
-        if (!candidate.pruned.empty()) continue;
-        attempt(candidate, [&] {
-          const Timing timing =
-              runner_.time(candidate.schedule, {.pause_seconds = effort_.pause, .seconds = effort_.round});
-          times[i].push_back(timing.median_ms);
-          candidate.spread = timing.spread;
-          candidate.clock_mhz = timing.clock_mhz;
-        });
-      }
+  return chosen;
+}
+
+// They take turns, so that heat hits all alike: with a pause before each timing, and at length without one,
+// where the power limit favours those that need less of it.
+void Run::final_rounds(std::vector<Candidate*>& finalists) {
+  using Times = std::vector<std::vector<double>>;
+  const auto round = [&](double pause, double seconds, Times& times) {
+    if (left() < static_cast<double>(finalists.size()) * (pause + seconds)) {
+      result_.out_of_time = true;
+      return false;
     }
     for (std::size_t i = 0; i < finalists.size(); ++i) {
-      if (!times[i].empty()) finalists[i]->measured_ms = median(times[i]);
+      Candidate& candidate = *finalists[i];
+      if (!candidate.pruned.empty()) continue;
+      attempt(candidate, [&] {
+        const Timing timing = runner_.time(candidate.schedule, {.pause_seconds = pause, .seconds = seconds});
+        times[i].push_back(timing.median_ms);
+        if (pause == 0) return;
+        candidate.spread = timing.spread;
+        candidate.clock_mhz = timing.clock_mhz;
+      });
     }
-    std::erase_if(finalists, [](const Candidate* candidate) { return !candidate->pruned.empty(); });
+    return true;
+  };
+  Times paused(finalists.size()), busy(finalists.size());
+  for (int i = 0; i < effort_.rounds; ++i) {
+    say(fmt::format("final of {}, round {} of {}", finalists.size(), i + 1, effort_.rounds), false);
+    if (!round(effort_.pause, effort_.round, paused)) break;
+    if (i > 0) continue;
+    Times heated(finalists.size());  // the first stretch ends a rest: what it takes says nothing
+    for (int k = 0; k <= effort_.busy_rounds; ++k) {
+      if (!round(0, effort_.busy_round, k == 0 ? heated : busy)) break;
+    }
   }
+  for (std::size_t i = 0; i < finalists.size(); ++i) {
+    if (!paused[i].empty()) finalists[i]->measured_ms = median(paused[i]);
+    if (!busy[i].empty()) finalists[i]->busy_ms = median(busy[i]);
+  }
+  std::erase_if(finalists, [](const Candidate* candidate) { return !candidate->pruned.empty(); });
+}
+
+// By the geometric mean of both kinds of rounds: some callers rest between launches, and some never do.
+void Run::decide() {
+  std::vector<Candidate*> finalists = choose_finalists();
+  if (finalists.size() > 1) final_rounds(finalists);
   if (finalists.empty()) throw Error(ErrorCode::device, "every finalist failed when it was timed again");
+  const bool busy =
+      std::all_of(finalists.begin(), finalists.end(), [](const Candidate* c) { return c->busy_ms > 0; });
+  const auto time_of = [&](const Candidate& c) {
+    return busy ? std::sqrt(c.measured_ms * c.busy_ms) : c.measured_ms;
+  };
   double best = INFINITY;
-  for (const Candidate* candidate : finalists) best = std::min(best, candidate->measured_ms);
+  for (const Candidate* candidate : finalists) best = std::min(best, time_of(*candidate));
   const Candidate* chosen = nullptr;
   for (const Candidate* candidate : finalists) {
-    const bool tied = candidate->measured_ms <= kTie * best;
+    const bool tied = time_of(*candidate) <= kTie * best;
     if (tied && (chosen == nullptr ||
                  order_.at(to_string(candidate->schedule)) < order_.at(to_string(chosen->schedule)))) {
       chosen = candidate;

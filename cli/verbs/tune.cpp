@@ -96,6 +96,7 @@ void print_json(const Cell& cell, const std::string& where,
     if (c.measured_ms > 0) {
       one["measured_ms"] = c.measured_ms;
       one["spread"] = c.spread;
+      if (c.busy_ms > 0) one["busy_ms"] = c.busy_ms;
       if (c.clock_mhz > 0) one["clock_mhz"] = c.clock_mhz;
     }
     if (c.resources.registers > 0) one["registers"] = c.resources.registers;

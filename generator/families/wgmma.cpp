@@ -101,9 +101,21 @@ bool known_to_fit(const Problem& problem, const WgmmaSchedule& schedule) {
 
 // Kernels that the count below lets pass, and that spill a few bytes all the same.
 bool known_to_spill(const Problem& problem, const WgmmaSchedule& schedule) {
-  if (problem.value_dim() != problem.head_dim) return false;
   const auto tile = [&](int m, int n) { return schedule.tile_m == m && schedule.tile_n == n; };
-  if (problem.head_dim == 224) return tile(64, 64) && schedule.ping_pong == 0;
+  const bool wide_pair = schedule.cluster > 1 && panels_of(problem.value_dim()) == 4;
+  if (problem.causal && wide_pair && schedule.rescale_early == 1) return true;
+  if (problem.value_dim() != problem.head_dim) return false;
+  switch (problem.head_dim) {
+    case 208:
+    case 248:
+      return tile(64, 80);
+    case 224:
+      return tile(64, 64) && schedule.ping_pong == 0;
+    case 240:
+      return tile(64, 48) && problem.causal;
+    default:
+      break;
+  }
   if (!problem.causal) {
     if (problem.head_dim != 192) return false;
     return (tile(128, 64) && schedule.cluster > 1 && schedule.q_in_regs == 1) ||
@@ -117,8 +129,6 @@ bool known_to_spill(const Problem& problem, const WgmmaSchedule& schedule) {
       return tile(64, 128);
     case 192:
       return tile(64, 96);
-    case 256:
-      return schedule.cluster > 1 && schedule.rescale_early == 1;
     default:
       return false;
   }

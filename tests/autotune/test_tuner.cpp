@@ -114,6 +114,27 @@ TEST_CASE("within the tie band the order of the space decides, so that noise doe
   }
 }
 
+TEST_CASE("one that the power limit slows when launches follow each other loses to one that needs less") {
+  Bench probe;
+  const auto names = tried(probe.tune());
+  for (const Tuning effort : {Tuning::quick, Tuning::full}) {
+    Bench bench;
+    double slept = -1, busy = 0;  // since the last pause
+    bench.kernels.device.milliseconds = [&](const std::string& entry, const runtime::Launch&) {
+      if (bench.kernels.clock.slept != slept) busy = 0;
+      slept = bench.kernels.clock.slept;
+      const double ms = entry == names[3] ? (busy < 60 ? 1.0 : 1.05) : entry == names[6] ? 1.01 : 2.0;
+      busy += ms;
+      return ms;
+    };
+    const TuneResult result = bench.tune(effort);
+    CHECK(to_string(result.best) == names[6]);
+    CHECK(result.best_ms == doctest::Approx(1.01));
+    CHECK(find(result, names[3]).measured_ms == doctest::Approx(1.0));
+    CHECK(find(result, names[3]).busy_ms == doctest::Approx(1.05));
+  }
+}
+
 TEST_CASE("a fast and steady one beats one that is 5 % slower however the noise falls") {
   Bench probe;
   const auto names = tried(probe.tune());
