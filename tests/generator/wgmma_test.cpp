@@ -2,7 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <tuple>
+#include <vector>
 
 #include "generator/legality.hpp"
 #include "generator/render.hpp"
@@ -122,28 +122,32 @@ TEST_CASE("boxes of K and V move whole tiles where panels fill the head dim, oth
 
 TEST_CASE(
     "the last panel: K's as narrow as it can be, V's with the next head where that ends inside a sector") {
-  for (const auto& [head_dim, last_k, joins] : {std::tuple{40, 64, false},
-                                                {72, 16, true},
-                                                {80, 16, false},
-                                                {88, 32, true},
-                                                {96, 32, false},
-                                                {104, 64, true},
-                                                {112, 64, false},
-                                                {136, 16, true},
-                                                {152, 32, true},
-                                                {192, 64, false}}) {
-    CAPTURE(head_dim);
-    const KernelSource kernel = rendered({.head_dim = head_dim}, "m64n64s2qr0pp0");
-    const bool narrow = last_k < 64;
+  struct Case {
+    int head_dim, last_k;
+    bool joins;
+  };
+  for (const Case& one : std::vector<Case>{{40, 64, false},
+                                           {72, 16, true},
+                                           {80, 16, false},
+                                           {88, 32, true},
+                                           {96, 32, false},
+                                           {104, 64, true},
+                                           {112, 64, false},
+                                           {136, 16, true},
+                                           {152, 32, true},
+                                           {192, 64, false}}) {
+    CAPTURE(one.head_dim);
+    const KernelSource kernel = rendered({.head_dim = one.head_dim}, "m64n64s2qr0pp0");
+    const bool narrow = one.last_k < 64;
     REQUIRE(kernel.maps.size() == (narrow ? 5 : 4));
     CHECK(kernel.maps[1].panel_columns == 64);
     if (narrow) {
       CHECK(kernel.maps[2].operand == Operand::k);
-      CHECK(kernel.maps[2].panel_columns == last_k);
+      CHECK(kernel.maps[2].panel_columns == one.last_k);
     }
-    CHECK(kernel.maps[narrow ? 3 : 2].joins_heads == joins);
+    CHECK(kernel.maps[narrow ? 3 : 2].joins_heads == one.joins);
     CHECK((kernel.text.find("map_last_k") != std::string::npos) == narrow);
-    CHECK((kernel.text.find("joined_v") != std::string::npos) == joins);
+    CHECK((kernel.text.find("joined_v") != std::string::npos) == one.joins);
   }
 }
 
