@@ -33,12 +33,12 @@ struct LineOrigin {
 //                head_dim / panel_columns of them, panel_columns elements apart;
 //   panels == 1: dimension 0 is the whole head dim, so that TMA sees where it ends, and dimension 2 has
 //   size 1.
-// With `joins_heads`, where heads lie side by side (their stride is the head dim), dimension 0 is a token's
-// columns of all heads, and dimension 3 has size 1, so that a box may go on into the next head's columns.
-// With `packs`, a group of 2^p heads is a dimension instead (p is ForwardParams::packed): {columns, 2^p,
-// seqlen, heads / 2^p, batch} and the box {panel_columns, 2^p, box_rows / 2^p, 1, 1}, one panel of 2^p rows a
-// token. K and V have heads_kv heads. A dimension of size 0 is encoded as 1: a kernel never loads from a
-// tensor without tokens.
+// With `joins_heads`, where heads lie side by side (their stride is the head dim, that of rows no less than
+// all of them together), dimension 0 is a token's columns of all heads, and dimension 3 has size 1, so that a
+// box may go on into the next head's columns. With `packs`, a group of 2^p heads is a dimension instead (p is
+// ForwardParams::packed): {columns, 2^p, seqlen, heads / 2^p, batch} and the box {panel_columns, 2^p,
+// box_rows / 2^p, 1, 1}, one panel of 2^p rows a token. K and V have heads_kv heads. A dimension of size 0 is
+// encoded as 1: a kernel never loads from a tensor without tokens.
 enum class Operand { q, k, v, o, dout, dq, dk, dv };
 struct TensorMapSpec {
   Operand operand = Operand::q;

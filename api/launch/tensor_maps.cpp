@@ -124,7 +124,7 @@ runtime::TensorMap TensorMapper::encode(const TensorMapSpec& spec, const CallTen
         .swizzle_bytes = swizzle,
     });
   }
-  if (spec.joins_heads && view.head == columns) {
+  if (spec.joins_heads && view.head == columns && view.row >= std::int64_t{columns} * heads) {
     return device_.encode({
         .base = view.base,
         .size = {u32(columns * heads), u32(rows), 1, 1, u32(batches)},

@@ -42,7 +42,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
                         /*%/narrow_k%*/
                         map_v,
                         /*%#joined_v%*/
-                        p.v_head == kHeadDimV,
+                        heads_are_joined(p),
                         /*%/joined_v%*/
                         shared};
       produce(producer, p);

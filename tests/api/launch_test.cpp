@@ -329,6 +329,8 @@ TEST_CASE("tensor maps are encoded again only when something changed") {
     CHECK(joined[1].swizzle_bytes == 128);
     args.v_strides = {2 * 200 * 88, 200 * 88, 88};
     CHECK(requests()[1].size == std::array<std::uint64_t, 5>{88, 200, 1, 2, 2});
+    args.v_strides = {200 * 88, 88, 88};  // rows that begin inside of the one before
+    CHECK(requests()[1].size == std::array<std::uint64_t, 5>{88, 200, 1, 2, 2});
   }
   SUBCASE("each thread has its own") {
     std::thread([&] { launcher.forward(longer, strided, nullptr); }).join();

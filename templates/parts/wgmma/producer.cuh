@@ -33,6 +33,14 @@ __device__ __forceinline__ void load_block(unsigned to, const TensorMap& map, un
   }
 }
 
+/*%#joined_v%*/
+// Whether V's map has a token's heads as one row, for they lie side by side: so no box ends inside a sector,
+// which would take TMA longer. What comes after a head's columns nothing reads.
+__device__ __forceinline__ bool heads_are_joined(const ForwardParams& p) {
+  return p.v_head == kHeadDimV && p.v_row >= p.heads_kv * kHeadDimV;
+}
+
+/*%/joined_v%*/
 struct Producer {
   const TensorMap& map_q;
   const TensorMap& map_k;
@@ -41,9 +49,7 @@ struct Producer {
   /*%/narrow_k%*/
   const TensorMap& map_v;
   /*%#joined_v%*/
-  // Heads lie side by side, and the map has those of a token as one row: no box ends inside a sector, which
-  // would take TMA longer. What comes after the head's columns nothing reads.
-  bool joined_v;
+  bool joined_v;  // heads_are_joined()
   /*%/joined_v%*/
   unsigned shared;
   RingPlace place{0, 1};  // of the next K; V is one block behind

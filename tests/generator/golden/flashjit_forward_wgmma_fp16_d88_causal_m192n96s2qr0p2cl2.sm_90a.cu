@@ -1269,14 +1269,18 @@ __device__ __forceinline__ void load_block(unsigned to, const TensorMap& map, un
   }
 }
 
+// Whether V's map has a token's heads as one row, for they lie side by side: so no box ends inside a sector,
+// which would take TMA longer. What comes after a head's columns nothing reads.
+__device__ __forceinline__ bool heads_are_joined(const ForwardParams& p) {
+  return p.v_head == kHeadDimV && p.v_row >= p.heads_kv * kHeadDimV;
+}
+
 struct Producer {
   const TensorMap& map_q;
   const TensorMap& map_k;
   const TensorMap& map_last_k;  // its last panel
   const TensorMap& map_v;
-  // Heads lie side by side, and the map has those of a token as one row: no box ends inside a sector, which
-  // would take TMA longer. What comes after the head's columns nothing reads.
-  bool joined_v;
+  bool joined_v;  // heads_are_joined()
   unsigned shared;
   RingPlace place{0, 1};  // of the next K; V is one block behind
   int tiles_loaded = 0;
@@ -1380,7 +1384,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
       Producer producer{map_q, map_k,
                         map_last_k,
                         map_v,
-                        p.v_head == kHeadDimV,
+                        heads_are_joined(p),
                         shared};
       produce(producer, p);
     }
