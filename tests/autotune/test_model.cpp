@@ -121,14 +121,18 @@ TEST_CASE("tiles with more rows than queries are not chosen, and few CTAs are se
 
 TEST_CASE("pairs of CTAs load for each other where that was measured to pay, and not for the rows of one") {
   const Target target = target_of("sm_90a");
-  const auto gain = [&](int head_dim, const Shape& shape, const std::string& alone) {
-    const Problem problem{.head_dim = head_dim};
+  const auto gain = [&](int head_dim, const Shape& shape, const std::string& alone, bool causal = false) {
+    const Problem problem{.head_dim = head_dim, .causal = causal};
     return predict(problem, shape, parse_schedule(alone), target) /
            predict(problem, shape, parse_schedule(alone + "cl2"), target);
   };
   CHECK(gain(104, cell(4096, 104), "wgmma:m192n96s2qr0") > 1.04);  // rows that TMA copies slowly
   CHECK(gain(128, cell(4096, 128), "wgmma:m128n128s2") > 1);
   CHECK(gain(64, cell(4096, 64), "wgmma:m256n64s4qr0") < 1);
+  // Under a mask they wait for each other, and only at the power cap is that worth it.
+  CHECK(gain(128, cell(4096, 128), "wgmma:m192n64s4qr0p2", true) < 0.97);
+  CHECK(gain(88, cell(4096, 88), "wgmma:m192n96s2qr0p2", true) < 1);
+  CHECK(gain(256, cell(16384, 256), "wgmma:m128n64s2qr0o2re0p2", true) > 1);
   const Shape few{.batch = 32, .heads = 16, .seqlen_q = 128, .seqlen_k = 8192};
   CHECK(gain(128, few, "wgmma:m128n128s2") < 0.8);
 }
