@@ -19,8 +19,8 @@ class Clock {
 
 struct MeasureOptions {
   // Idle time before the first launch. The power limit of a GPU takes 10 % and more off whoever comes after a
-  // busy stretch, so that without pauses the order of the candidates decides who wins (facts:
-  // hopper-forward-prototype, "Timing").
+  // busy stretch, so that without pauses the order of the candidates decides who wins
+  // (docs/performance.md, "How we time").
   double pause_seconds = 0.1;
   double seconds = 0.03;        // of launches, about
   double give_up_above_ms = 0;  // a first launch slower than this ends the timing: hopeless; 0: never

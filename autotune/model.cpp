@@ -3,7 +3,7 @@
 //
 // It is there to rank: which schedules deserve a compile, and which one to run when nobody measured. Figures
 // are public ones (CUDA C++ Programming Guide, throughput of native arithmetic instructions; vendors' white
-// papers) and, for Hopper, those of our prototype (facts: hopper-forward-prototype).
+// papers) and, for Hopper, measured ones (docs/performance/wgmma.md).
 #include <fmt/format.h>
 
 #include <algorithm>
