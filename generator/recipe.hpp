@@ -54,8 +54,8 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
 // Columns of the last panel of K in wgmma's forward pass: 64, or of a head dim's last 16 or 32 columns no
 // more than these, if a panel comes before them.
 int last_k_columns(int head_dim);
-// Whether V's boxes go on into the next head's columns: where heads end inside a sector of 32 bytes that takes
-// TMA less time than filling with zeros does.
+// Whether V's boxes go on into the next head's columns: where heads end inside a sector of 32 bytes that
+// takes TMA less time than filling with zeros does.
 bool joins_heads(int dim_v);
 
 // The backward pass's, likewise (families/simt_backward.cpp …): its kernels in launch order.

@@ -72,8 +72,8 @@ struct Driver {
 };
 
 // Loads libcuda and initialises it, once per process; a failure is not remembered. Throws Error{not_found}
-// where there is no driver, it is too old or the toolkit's stub, or it sees no GPU; Error{device} where it does
-// not start.
+// where there is no driver, it is too old or the toolkit's stub, or it sees no GPU; Error{device} where it
+// does not start.
 const Driver& cuda_driver();
 
 // "580.159.04" from the kernel module, or "for CUDA 13.0" where it does not say.

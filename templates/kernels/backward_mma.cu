@@ -93,8 +93,8 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
 
   const int tiles_q = (params.seqlen_q + kTileM - 1) / kTileM;
   /*%#causal%*/
-  // Row i sees keys up to i + diagonal, which ends before K does. Rows of tiles before first_m see none of ours, those of tiles from
-  // unmasked_m on all.
+  // Row i sees keys up to i + diagonal, which ends before K does. Rows of tiles before first_m see none of
+  // ours, those of tiles from unmasked_m on all.
   const int diagonal = params.seqlen_k - params.seqlen_q;
   const int first_m = max(first_key - diagonal, 0) / kTileM;
   const int unmasked_m = (max(first_key + kTileN - 1 - diagonal, 0) + kTileM - 1) / kTileM;
