@@ -85,7 +85,7 @@ TEST_CASE("TMA loads: every swizzle, and zeros outside the tensor") {
           const int from_x = x + c, from_y = y + r;
           const bool inside = from_x >= 0 && from_x < kWidth && from_y >= 0 && from_y < kHeight;
           const std::uint16_t expected =
-              inside ? tensor[static_cast<std::size_t>(from_y * kWidth + from_x)] : std::uint16_t{0};
+              inside ? tensor[static_cast<std::size_t>(from_y) * kWidth + from_x] : std::uint16_t{0};
           // Bits 4, 5, 6 of the address are exclusive-ored with bits 7, 8, 9.
           int at = (r * columns + c) * 2;
           const int pattern = swizzle == 128 ? 7 : swizzle == 64 ? 3 : swizzle == 32 ? 1 : 0;
@@ -131,7 +131,7 @@ DONE:
   int wrong = 0;
   for (int r = 0; r < kHeight; ++r) {
     for (int c = 0; c < kWidth; ++c)
-      wrong += got[static_cast<std::size_t>(r * kWidth + c)] != (c >= 16 && r >= 3 ? 1 : 0) ? 1 : 0;
+      wrong += got[static_cast<std::size_t>(r) * kWidth + c] != (c >= 16 && r >= 3 ? 1 : 0) ? 1 : 0;
   }
   CHECK(wrong == 0);
 }
