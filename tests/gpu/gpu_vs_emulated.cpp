@@ -11,8 +11,10 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <chrono>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <limits>
@@ -34,6 +36,8 @@
 namespace {
 
 using namespace flashjit;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 struct Options {
   std::string device = "cuda";
@@ -213,15 +217,13 @@ void compare(Engine& gpu, Engine& emulated, const Case& one, Results& results) {
           autotune::load_element(one.problem.dtype, a.o.bytes.data(), static_cast<std::int64_t>(at / bytes));
       const double y =
           autotune::load_element(one.problem.dtype, b.o.bytes.data(), static_cast<std::int64_t>(at / bytes));
-      difference =
-          std::max(difference, std::isnan(x - y) ? std::numeric_limits<double>::infinity() : std::abs(x - y));
+      difference = std::max(difference, std::isnan(x - y) ? kInfinity : std::abs(x - y));
     }
     for (std::size_t k = 0; k < a.lse.size(); ++k) {
-      if (std::memcmp(&a.lse[k], &b.lse[k], sizeof(float)) == 0) continue;
+      if (std::bit_cast<std::uint32_t>(a.lse[k]) == std::bit_cast<std::uint32_t>(b.lse[k])) continue;
       const double scale = std::max(1.0, std::abs(static_cast<double>(a.lse[k])));
       const double off = std::abs(static_cast<double>(a.lse[k]) - static_cast<double>(b.lse[k])) / scale;
-      lse_difference =
-          std::max(lse_difference, std::isnan(off) ? std::numeric_limits<double>::infinity() : off);
+      lse_difference = std::max(lse_difference, std::isnan(off) ? kInfinity : off);
     }
     if (difference > allowed)
       wrong += fmt::format("GPU and emulator differ by {:.3e}, {:.3e} allowed ", difference, allowed);
