@@ -45,7 +45,7 @@ std::vector<float> attention(const Problem& problem, const Shape& shape, const s
         const float* const query = row(q, b, shape.seqlen_q, shape.heads, i, h);
         const int last = problem.causal ? i + shape.seqlen_k - shape.seqlen_q : shape.seqlen_k - 1;
         std::vector<double> weights;
-        double peak = -INFINITY;
+        double peak = -HUGE_VAL;
         for (int j = 0; j <= last; ++j) {
           const float* const key = row(k, b, shape.seqlen_k, shape.kv_heads(), j, h_kv);
           double dot = 0;
