@@ -100,7 +100,8 @@ Options parse(int argc, char** argv) {
                               flag));
     }
   }
-  if (options.threads == 0) options.threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  if (options.threads == 0)
+    options.threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   options.grid.small = options.emulated();
   return options;
 }
