@@ -4,16 +4,16 @@
 #include <algorithm>
 
 #include "generator/families/wgmma_lists.hpp"
+#include "generator/families/wgmma_registers.hpp"
 #include "generator/recipe.hpp"
 
 namespace flashjit {
+
+using namespace wgmma_forward;
+
 namespace {
 
-constexpr int kPanelColumns = 64;  // of 16 bits: a row of 128 bytes, the period of TMA's widest swizzle
-constexpr int kRowBytes = 128;
-
-// Recomputing scores (optimistic) needs registers, which P gives up where it has its own.
-constexpr int kRecomputeRegisters = 12;
+constexpr int kRowBytes = 128;  // of a panel: 64 columns of 16 bits
 
 // How long a shift stays: until a thread's exponentials of a block sum up to `largest`; then it moves so that
 // this sum is 2^-headroom. bf16 has fp32's exponents: P is as good at 2^-40 as at 1, and so is O, for values
@@ -27,125 +27,6 @@ struct Room {
 Room room_of_shift(const Problem& problem, const WgmmaSchedule& schedule) {
   if (problem.dtype == DType::bf16) return {fmt::format("0x1p{}f", schedule.lazy), 40};
   return {"65504.0f", 12};
-}
-
-int panels_of(int columns) {
-  return (columns + kPanelColumns - 1) / kPanelColumns;
-}
-int warpgroups_of(const WgmmaSchedule& schedule) {
-  return schedule.tile_m / 64;
-}
-int steps_of(int columns) {
-  return (columns + 15) / 16;
-}
-
-// Steps of 16 columns of Q that live in registers: none, all, or the first half in whole panels.
-int q_register_steps(const Problem& problem, const WgmmaSchedule& schedule) {
-  if (schedule.q_in_regs == 2) return panels_of(problem.head_dim) / 2 * 4;
-  return schedule.q_in_regs * steps_of(problem.head_dim);
-}
-
-bool is_static(const WgmmaSchedule& schedule) {
-  return schedule.persistent != 2;
-}
-
-// How setmaxnreg splits what the launch allocated: 64K registers over all threads, in steps of eight a
-// thread.
-struct RegisterSplit {
-  int producer = 0;
-  int consumer = 0;
-};
-
-RegisterSplit registers_of(const WgmmaSchedule& schedule) {
-  switch (warpgroups_of(schedule)) {
-    case 1:
-      return {56, 248};
-    case 2:  // tickets, or a cluster's loads, would spill in 24
-      return is_static(schedule) && schedule.cluster == 1 ? RegisterSplit{24, 240} : RegisterSplit{40, 232};
-    case 3:
-      return {32, 160};
-    default:
-      return {32, 112};  // 640 threads are launched with 96 registers each: 5 * 96 = 32 + 4 * 112
-  }
-}
-
-// Registers that a consumer needs beside its fragments. Found by compiling 581 kernels at the edge: with
-// fewer, ptxas spills or serialises products (its warning C7512).
-int other_registers(const Problem& problem, const WgmmaSchedule& schedule) {
-  const bool in_regs = schedule.q_in_regs > 0;
-  switch (warpgroups_of(schedule)) {
-    case 2:
-      return in_regs && panels_of(problem.head_dim) > 3 ? 48 : 32;
-    case 3:
-      return !in_regs && panels_of(problem.head_dim) > 2 ? 44 : 32;
-    case 4:
-      return in_regs && !is_static(schedule) ? 36 : 32;
-    default:
-      return 32;
-  }
-}
-
-// Kernels that fit all the same: they compile without spills and are the fastest for their head dims.
-bool known_to_fit(const Problem& problem, const WgmmaSchedule& schedule) {
-  const int dim = problem.head_dim;
-  if (problem.value_dim() != dim) return false;
-  if (dim == 72 && !problem.causal)
-    return schedule == WgmmaSchedule{.tile_m = 256, .tile_n = 64, .stages = 3, .q_in_regs = 0};
-  WgmmaSchedule fits{.tile_m = 192, .tile_n = 64, .q_in_regs = 0, .o_passes = 3};
-  if (problem.causal) {
-    fits.optimistic = 0;
-    fits.persistent = 2;
-  }
-  return (dim == 152 || dim == 160 || (dim == 144 && problem.causal)) && schedule == fits;
-}
-
-// Kernels that the count below lets pass, and that spill a few bytes all the same.
-bool known_to_spill(const Problem& problem, const WgmmaSchedule& schedule) {
-  const auto tile = [&](int m, int n) { return schedule.tile_m == m && schedule.tile_n == n; };
-  const bool wide_pair = schedule.cluster > 1 && panels_of(problem.value_dim()) == 4;
-  if (problem.causal && wide_pair && schedule.rescale_early == 1) return true;
-  if (problem.value_dim() != problem.head_dim) return false;
-  switch (problem.head_dim) {
-    case 208:
-    case 248:
-      return tile(64, 80);
-    case 224:
-      return tile(64, 64) && schedule.ping_pong == 0;
-    case 240:
-      return tile(64, 48) && problem.causal;
-    default:
-      break;
-  }
-  if (!problem.causal) {
-    if (problem.head_dim != 192) return false;
-    return (tile(128, 64) && schedule.cluster > 1 && schedule.q_in_regs == 1) ||
-           schedule == WgmmaSchedule{.tile_m = 128, .tile_n = 80, .stages = 2, .o_passes = 3};
-  }
-  if (is_static(schedule)) return false;
-  switch (problem.head_dim) {
-    case 32:
-      return tile(256, 64) && schedule.ping_pong == 0;
-    case 160:
-      return tile(64, 128);
-    case 192:
-      return tile(64, 96);
-    default:
-      return false;
-  }
-}
-
-struct FragmentRegisters {
-  int s = 0, p = 0, o = 0, q = 0, other = 0;
-  [[nodiscard]] int total() const { return s + p + o + q + other; }
-};
-
-FragmentRegisters fragments_of(const Problem& problem, const WgmmaSchedule& schedule) {
-  return {.s = schedule.tile_n / 2,
-          .p = schedule.overlap == 1 ? schedule.tile_n / 4 : 0,  // else in the registers of s
-          .o = problem.value_dim() / 2,
-          .q = 4 * q_register_steps(problem, schedule),
-          .other = other_registers(problem, schedule) +
-                   (schedule.overlap == 0 && schedule.optimistic == 1 ? kRecomputeRegisters : 0)};
 }
 
 // As templates/parts/wgmma/layout.cuh lays it out, which asserts that it fits.

@@ -1,0 +1,41 @@
+// Registers of family wgmma's forward pass: how warpgroups share them out, what a schedule's fragments need,
+// and what compiling showed of the kernels at the edge.
+#pragma once
+
+#include "flashjit/problem.hpp"
+#include "generator/schedule.hpp"
+
+namespace flashjit::wgmma_forward {
+
+constexpr int kPanelColumns = 64;  // of 16 bits: a row of 128 bytes, the period of TMA's widest swizzle
+
+int panels_of(int columns);
+int steps_of(int columns);                         // of 16 columns, as one product takes them
+int warpgroups_of(const WgmmaSchedule& schedule);  // that compute
+bool is_static(const WgmmaSchedule& schedule);     // the order of tiles
+
+// Steps of 16 columns of Q that live in registers: none, all, or the first half in whole panels.
+int q_register_steps(const Problem& problem, const WgmmaSchedule& schedule);
+
+// How setmaxnreg splits what the launch allocated: 64K registers over all threads, in steps of eight a
+// thread.
+struct RegisterSplit {
+  int producer = 0;
+  int consumer = 0;
+};
+RegisterSplit registers_of(const WgmmaSchedule& schedule);
+
+// What a thread of a consumer needs.
+struct FragmentRegisters {
+  int s = 0, p = 0, o = 0, q = 0, other = 0;
+  [[nodiscard]] int total() const { return s + p + o + q + other; }
+};
+FragmentRegisters fragments_of(const Problem& problem, const WgmmaSchedule& schedule);
+
+// Kernels that fit although the count says no: they compile without spills, and are the fastest for their
+// head dims.
+bool known_to_fit(const Problem& problem, const WgmmaSchedule& schedule);
+// Kernels that the count lets pass, and that spill a few bytes all the same.
+bool known_to_spill(const Problem& problem, const WgmmaSchedule& schedule);
+
+}  // namespace flashjit::wgmma_forward
