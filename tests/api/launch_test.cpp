@@ -1,13 +1,11 @@
-// The launch path: parameters, grids, tensor maps and tile counters of calls that are right.
+// The launch path: parameters, grids and tensor maps of calls that are right.
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <set>
 #include <thread>
 
 #include "api/launch/forward_call.hpp"
 #include "api/launch/tensor_maps.hpp"
-#include "api/launch/tile_counters.hpp"
 #include "tests/api/support.hpp"
 
 namespace flashjit::test {
@@ -154,83 +152,6 @@ TEST_CASE("sections of the dynamic order are equal and hold what fits") {
   // 5 pairs of 16 MiB: 2.5 sections, rounded to 3 of at most 2.
   launcher.forward({.batch = 5, .heads = 1, .seqlen_q = 64, .seqlen_k = 65536}, pointers.args(), nullptr);
   CHECK(seen.section == 2);
-}
-
-TEST_CASE("a stream has one counter, and a captured launch one of its own") {
-  FakeDevice device;
-  api::TileCounters counters(device);
-  const auto stream = [](std::uintptr_t handle) { return reinterpret_cast<Stream>(handle); };
-  int* const one = counters.for_launch(stream(0x100));
-  CHECK(one[0] == 0);
-  CHECK(one[1] == 0);
-  CHECK(counters.for_launch(stream(0x100)) == one);
-  std::set<int*> seen{one};
-  for (std::uintptr_t handle = 0x200; handle < 0x200 + 40; ++handle) {
-    CHECK(seen.insert(counters.for_launch(stream(handle))).second);
-  }
-  CHECK(counters.for_launch(stream(0x100)) == one);  // not among this thread's last ones any more
-  std::thread([&] { CHECK(counters.for_launch(stream(0x100)) == one); }).join();
-  SUBCASE("the per-thread default stream is a different stream in each thread") {
-    int* const mine = counters.for_launch(stream(2));
-    std::thread([&] { CHECK(counters.for_launch(stream(2)) != mine); }).join();
-    CHECK(counters.for_launch(stream(2)) == mine);
-  }
-  SUBCASE("captured launches, until they run out, and prepare makes room") {
-    device.captures = true;
-    std::size_t captured = 0;
-    try {
-      for (;; ++captured) {
-        int* const counter =
-            counters.for_launch(stream(0x100));  // not inside a CHECK, which would catch the end
-        CHECK(seen.insert(counter).second);
-      }
-    } catch (const Error& error) {
-      CHECK(error.hint().find("Engine::prepare") != std::string::npos);
-    }
-    CHECK(captured > 8000);
-    device.captures = false;
-    CHECK(counters.for_launch(stream(0x100)) == one);
-    counters.replenish();
-    device.captures = true;
-    CHECK(seen.insert(counters.for_launch(stream(0x100))).second);
-  }
-  SUBCASE("streams without end") {
-    for (std::uintptr_t handle = 0x10000; handle < 0x10000 + 9000; ++handle) {
-      REQUIRE(seen.insert(counters.for_launch(stream(handle))).second);
-    }
-  }
-}
-
-TEST_CASE("counters that could not be zeroed are given to nobody, and their memory goes") {
-  struct Failing : FakeDevice {
-    bool fails = false;
-    void synchronize(runtime::Stream) override {
-      if (fails) throw Error(ErrorCode::device, "no zeros");
-    }
-    void fill(void* to, std::uint8_t value, std::size_t bytes, runtime::Stream stream) override {
-      FakeDevice::fill(to, fails ? 0xff : value, bytes, stream);  // whatever is there before the zeros come
-    }
-  } device;
-  device.fails = true;
-  CHECK_THROWS_WITH_AS(api::TileCounters{device}, "no zeros", Error);
-  CHECK(device.bytes_alive() == 0);
-
-  device.fails = false;
-  api::TileCounters counters(device);
-  const std::size_t bytes = counters.bytes();
-  const auto stream = [](std::uintptr_t handle) { return reinterpret_cast<Stream>(handle); };
-  std::uintptr_t handle = 0x10000;
-  device.fails = true;
-  CHECK_THROWS_WITH_AS(for (;; ++handle) static_cast<void>(counters.for_launch(stream(handle))), "no zeros",
-                       Error);
-  CHECK_THROWS_WITH_AS(static_cast<void>(counters.for_launch(stream(handle))), "no zeros", Error);
-  CHECK_THROWS_WITH_AS(counters.replenish(), "no zeros", Error);
-  CHECK(device.bytes_alive() == bytes);
-  CHECK(counters.bytes() == bytes);
-  device.fails = false;
-  const int* const counter = counters.for_launch(stream(handle));
-  CHECK(counter[0] == 0);
-  CHECK(counter[1] == 0);
 }
 
 TEST_CASE("too many tiles: the message names the caller's shape, however the tiles see it") {
