@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <random>
 
 #include "autotune/tuner.hpp"
@@ -132,6 +133,26 @@ TEST_CASE("one that the power limit slows when launches follow each other loses 
     CHECK(result.best_ms == doctest::Approx(1.01));
     CHECK(find(result, names[3]).measured_ms == doctest::Approx(1.0));
     CHECK(find(result, names[3]).busy_ms == doctest::Approx(1.05));
+  }
+}
+
+TEST_CASE("what the power's control takes off the clock now and then does not decide") {
+  Bench probe;
+  const auto names = tried(probe.tune());
+  for (const Tuning effort : {Tuning::quick, Tuning::full}) {
+    for (const double phase : {0.0, 90.0, 180.0, 270.0}) {
+      Bench bench;
+      double slept = -1, busy = 0;  // since the last pause
+      bench.kernels.device.milliseconds = [&](const std::string& entry, const runtime::Launch&) {
+        if (bench.kernels.clock.slept != slept) busy = 0;
+        slept = bench.kernels.clock.slept;
+        const bool slowed = busy > 60 && std::fmod(busy + phase, 360.0) < 100;
+        const double ms = (entry == names[3] ? 1.0 : entry == names[6] ? 1.03 : 2.0) * (slowed ? 1.12 : 1.0);
+        busy += ms;
+        return ms;
+      };
+      CHECK(to_string(bench.tune(effort).best) == names[3]);
+    }
   }
 }
 
