@@ -27,6 +27,9 @@ class KernelLauncher {
   // holds. `seen` is the shape as the tiles see it, packed or padded, `given` the caller's, for the message.
   [[nodiscard]] int tiles(const Shape& seen, const Shape& given) const;
 
+  // That run at once.
+  [[nodiscard]] long long ctas() const;
+
   // Enqueues it for this many tiles in all. Params is what the kernel takes, filled in.
   template <class Params>
   void launch(Params& params, long long all_tiles, Stream stream) const;

@@ -22,4 +22,5 @@ struct ForwardParams {
   int section;  // longest tiles first: (batch, head) pairs whose K and V share the L2; packed heads are one
   float scale;  // of the logits
   float scale_log2;  // scale * log2(e): exp(scale * x) = exp2(scale_log2 * x)
+  int last_section;  // the pair at which the last section begins, which goes on to the end
 };

@@ -130,7 +130,7 @@ TEST_CASE("one CTA per tile, or a cluster, or as many as fit at once") {
   CHECK(launches[5].launch.grid == static_cast<std::uint32_t>(device.target().sm_count) / 2 * 2);
 }
 
-TEST_CASE("sections of the dynamic order are equal and hold what fits") {
+TEST_CASE("sections: small ones of short sequences, and a longer last one; equal ones of long ones") {
   FakeDevice device;
   Pointers pointers;
   ForwardParams seen;
@@ -140,18 +140,26 @@ TEST_CASE("sections of the dynamic order are equal and hold what fits") {
   const Geometry geometry{
       .tile_m = 128, .threads = 384, .persistent = true, .dynamic = true, .section_bytes = 32 << 20};
   const api::Launcher launcher(device, kernel(device, geometry));
+  const auto lays = [&](const Shape& shape, int section, int last_section) {
+    launcher.forward(shape, pointers.args(), nullptr);
+    CHECK(seen.section == section);
+    CHECK(seen.last_section == last_section);
+  };
+  REQUIRE(device.target().sm_count == 108);
   // 128 pairs of 4096 keys: 1 MiB each for d 64, so four sections of 32.
-  launcher.forward({.batch = 8, .heads = 16, .seqlen_q = 4096, .seqlen_k = 4096}, pointers.args(), nullptr);
-  CHECK(seen.section == 32);
+  lays({.batch = 8, .heads = 16, .seqlen_q = 4096, .seqlen_k = 4096}, 32, 96);
   // Grouped heads share K and V: half as many bytes.
-  launcher.forward({.batch = 8, .heads = 16, .heads_kv = 8, .seqlen_q = 4096, .seqlen_k = 4096},
-                   pointers.args(), nullptr);
-  CHECK(seen.section == 64);
-  launcher.forward({.batch = 1, .heads = 3, .seqlen_q = 10, .seqlen_k = 0}, pointers.args(), nullptr);
-  CHECK(seen.section == 3);
+  lays({.batch = 8, .heads = 16, .heads_kv = 8, .seqlen_q = 4096, .seqlen_k = 4096}, 64, 64);
   // 5 pairs of 16 MiB: 2.5 sections, rounded to 3 of at most 2.
-  launcher.forward({.batch = 5, .heads = 1, .seqlen_q = 64, .seqlen_k = 65536}, pointers.args(), nullptr);
-  CHECK(seen.section == 2);
+  lays({.batch = 5, .heads = 1, .seqlen_q = 64, .seqlen_k = 65536}, 2, 4);
+  // 256 pairs of 1024 keys, 256 KiB and 8 tiles each: 16 to a section, and 24 would do for the last.
+  lays({.batch = 16, .heads = 16, .seqlen_q = 1024, .seqlen_k = 1024}, 16, 224);
+  // 128 of 2048 keys: 8 to a section, 12 would do for the last.
+  lays({.batch = 8, .heads = 16, .seqlen_q = 2048, .seqlen_k = 2048}, 8, 112);
+  // Few tiles beside the multiprocessors: all of them are the last section.
+  lays({.batch = 4, .heads = 16, .seqlen_q = 128, .seqlen_k = 2048}, 8, 0);
+  // No keys.
+  lays({.batch = 1, .heads = 3, .seqlen_q = 10, .seqlen_k = 0}, 3, 0);
 }
 
 TEST_CASE("too many tiles: the message names the caller's shape, however the tiles see it") {

@@ -143,6 +143,13 @@ std::vector<Subject> template_subjects() {
        autotune::InputKind::normal);
   with(subject("wgmma, packed and long", "sm_90a", "wgmma:m64n64s2pp0", kCausal64, more_queries),
        autotune::InputKind::normal);
+  // A megabyte holds four heads of these; short sequences' sections 16, whatever the L2 holds.
+  const Shape sections{.batch = 1, .heads = 9, .heads_kv = 9, .seqlen_q = 200, .seqlen_k = 1000};
+  const Shape more_sections{.batch = 1, .heads = 36, .heads_kv = 36, .seqlen_q = 70, .seqlen_k = 1000};
+  with(subject("wgmma, sections", "sm_90a", "wgmma:m128n64s2p2l1", kCausal64, sections),
+       autotune::InputKind::normal);
+  with(subject("mma, sections", "sm_80", "mma:m64n64w4s2", kCausal64, more_sections),
+       autotune::InputKind::normal);
   with(subject("mma, peaky", "sm_80", "mma:m64n32w4s2", kFull64), autotune::InputKind::peaky);
   with(subject("wgmma, peaky", "sm_90a", "wgmma:m128n64s2p2", kFull64, kWide), autotune::InputKind::growing);
   Subject one_key =

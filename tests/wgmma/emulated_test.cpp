@@ -56,6 +56,19 @@ TEST_CASE("every knob") {
   check("wgmma:m128n64s2qr0o2re0", {.problem = {.head_dim = 256}, .shape = kRagged});
 }
 
+TEST_CASE("several sections, and a last one that is longer or shorter") {
+  test::EmulatedEngine few = test::open_emulated_engine({.arch = "sm_90a", .sm_count = 3});
+  const Problem problem{.head_dim = 64, .causal = true};
+  for (const int heads : {1, 6, 9}) {  // four in a megabyte
+    for (const int queries : {40, 300}) {
+      const Shape shape{.batch = 1, .heads = heads, .seqlen_q = queries, .seqlen_k = 1000};
+      const autotune::Check result = Attention({.problem = problem, .shape = shape})
+                                         .run(few.engine, {.schedule = "wgmma:m128n64s2p2l1"});
+      CHECK_MESSAGE(result.ok, result.message);
+    }
+  }
+}
+
 TEST_CASE("pairs of CTAs that load K and V for each other, also where one of them has no rows") {
   for (const int queries : {70, 128, 200, 300, 530}) {
     const Shape shape{.batch = 2, .heads = 4, .heads_kv = 2, .seqlen_q = queries, .seqlen_k = 330};

@@ -20,8 +20,9 @@ __device__ __forceinline__ TileIndex tile_at(const ForwardParams& params, int bl
   TileIndex tile;
   /*%#causal%*/
   // The section's (batch, head) pairs.
-  const int first_pair = block / (params.section * params.tiles_m) * params.section;
-  const int pairs = min(params.section, params.batch * params.heads - first_pair);
+  const int first_pair = min(block / (params.section * params.tiles_m) * params.section, params.last_section);
+  const int pairs =
+      first_pair < params.last_section ? params.section : params.batch * params.heads - params.last_section;
   const int place = block - first_pair * params.tiles_m;
   const int row = place / pairs;
   const int pair = first_pair + place - row * pairs;

@@ -97,9 +97,9 @@ __device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
   const int heads = p.heads >> p.packed;
   /*%#sections%*/
   const int section_tiles = p.tiles_m * p.section;
-  const int first_head = index / section_tiles * p.section;
+  const int first_head = min(index / section_tiles * p.section, p.last_section);
   const int inside = index - first_head * p.tiles_m;
-  const int heads_here = min(p.section, heads * p.batch - first_head);
+  const int heads_here = first_head < p.last_section ? p.section : heads * p.batch - p.last_section;
   const int m = p.tiles_m - 1 - inside / heads_here;
   const int batch_head = first_head + inside % heads_here;
   /*%/sections%*/

@@ -45,6 +45,7 @@ struct ForwardParams {
   int section;  // longest tiles first: (batch, head) pairs whose K and V share the L2; packed heads are one
   float scale;  // of the logits
   float scale_log2;  // scale * log2(e): exp(scale * x) = exp2(scale_log2 * x)
+  int last_section;  // the pair at which the last section begins, which goes on to the end
 };
 
 // The end of a tile: O normalised and written, and the rows' log-sum-exp.
@@ -292,8 +293,9 @@ struct TileIndex {
 __device__ __forceinline__ TileIndex tile_at(const ForwardParams& params, int block) {
   TileIndex tile;
   // The section's (batch, head) pairs.
-  const int first_pair = block / (params.section * params.tiles_m) * params.section;
-  const int pairs = min(params.section, params.batch * params.heads - first_pair);
+  const int first_pair = min(block / (params.section * params.tiles_m) * params.section, params.last_section);
+  const int pairs =
+      first_pair < params.last_section ? params.section : params.batch * params.heads - params.last_section;
   const int place = block - first_pair * params.tiles_m;
   const int row = place / pairs;
   const int pair = first_pair + place - row * pairs;

@@ -48,6 +48,7 @@ struct ForwardParams {
   int section;  // longest tiles first: (batch, head) pairs whose K and V share the L2; packed heads are one
   float scale;  // of the logits
   float scale_log2;  // scale * log2(e): exp(scale * x) = exp2(scale_log2 * x)
+  int last_section;  // the pair at which the last section begins, which goes on to the end
 };
 
 // A consumer warpgroup's life: tile after tile until there are no more.
@@ -357,9 +358,9 @@ __device__ __forceinline__ BoxOrigin rows_at(int panel, int row, const Tile& til
 __device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
   const int heads = p.heads >> p.packed;
   const int section_tiles = p.tiles_m * p.section;
-  const int first_head = index / section_tiles * p.section;
+  const int first_head = min(index / section_tiles * p.section, p.last_section);
   const int inside = index - first_head * p.tiles_m;
-  const int heads_here = min(p.section, heads * p.batch - first_head);
+  const int heads_here = first_head < p.last_section ? p.section : heads * p.batch - p.last_section;
   const int m = p.tiles_m - 1 - inside / heads_here;
   const int batch_head = first_head + inside % heads_here;
   Tile tile;
