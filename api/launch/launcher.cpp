@@ -5,59 +5,18 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <limits>
 #include <span>
 
 #include "api/launch/backward_call.hpp"
 #include "api/launch/forward_call.hpp"
+#include "api/launch/sections.hpp"
 #include "flashjit/error.hpp"
 
 namespace flashjit::api {
 namespace {
 
 constexpr long long kMaxGrid = std::numeric_limits<std::int32_t>::max();  // CTAs in x, on every arch
-
-// (batch, head) pairs of a section, in an order that takes the longest tiles of a section first, and the pair
-// at which the last section begins.
-struct Sections {
-  long long pairs = 0, last = 0;
-};
-
-// Tiles of a section begin together, each at its own end of the keys, and so ask for all of its K and V at
-// once. Of short sequences that is for longer than their first blocks take: measured, small sections take 1
-// to 14 % less time up to as many keys, and 1 % more at twice as many (docs/performance/wgmma.md).
-constexpr int kShortSequence = 2048;
-constexpr int kShortSectionBytes = 4 << 20;
-
-// The last of them has tiles enough for each CTA to fill the gaps that the longest leave at the grid's end.
-constexpr double kLastTiles = 1.75;
-
-Sections short_sections(long long pairs, double bytes_per_pair, int section_bytes, double last_pairs) {
-  if (bytes_per_pair * static_cast<double>(pairs) <= section_bytes) return {.pairs = pairs};
-  const long long section = std::max(1LL, std::llround(section_bytes / bytes_per_pair));
-  const auto last = static_cast<long long>(std::ceil(last_pairs));
-  return {.pairs = section, .last = std::max(0LL, pairs - last) / section * section};
-}
-
-// Equal ones, whose K and V fit the L2.
-Sections long_sections(long long pairs, double bytes_per_pair, int section_bytes) {
-  const double sections = static_cast<double>(pairs) * bytes_per_pair / section_bytes;
-  const long long count = std::clamp(std::llround(sections), 1LL, pairs);
-  const long long section = (pairs + count - 1) / count;
-  return {.pairs = section, .last = (pairs - 1) / section * section};
-}
-
-Sections sections_of(const Problem& problem, const ForwardParams& params, int section_bytes, long long ctas) {
-  const long long pairs = static_cast<long long>(params.batch) * (params.heads >> params.packed);
-  if (section_bytes == 0) return {.pairs = std::min(pairs, kMaxGrid)};
-  const double bytes_per_pair = static_cast<double>(params.seqlen_k) *
-                                (problem.head_dim + problem.value_dim()) * size_of(problem.dtype) /
-                                (params.group >> params.packed);
-  if (params.seqlen_k > kShortSequence) return long_sections(pairs, bytes_per_pair, section_bytes);
-  return short_sections(pairs, bytes_per_pair, std::min(section_bytes, kShortSectionBytes),
-                        kLastTiles * static_cast<double>(ctas) / params.tiles_m);
-}
 
 // How many (head, batch) pairs a grid runs over.
 long long pairs_of(const Shape& shape, Grid grid) {
