@@ -121,7 +121,8 @@ Family family_of(const Schedule& schedule);
 Pass pass_of(const Schedule& schedule);
 int tile_m_of(const Schedule& schedule);
 
-// One knob: its letters in a schedule string, its name in JSON and --help, and what it may be.
+// One knob: its letters in a schedule string, its name and meaning for inspect --emit schedule, and what it
+// may be.
 struct ScheduleField {
   std::string_view letters;  // "m", "n", "w", "s", "qr" …
   std::string_view name;     // "tile_m" …
