@@ -133,7 +133,8 @@ EngineState::Answer EngineState::ready(const Problem& problem, const Shape& shap
                     .family = options.family,
                     .tuning = std::max(options.tuning, options_.tuning)};
   if (auto known = plans_.find(key)) return {.ready = std::move(known)};
-  if (device().capturing(options.stream)) {
+  // No capture is in the default stream, and one elsewhere does not keep a plan from being made.
+  if (options.stream != nullptr && device().capturing(options.stream)) {
     throw Error(ErrorCode::unsupported,
                 fmt::format("the plan for {} at {} is not ready, and its stream is being captured",
                             describe(problem), describe(shape)),

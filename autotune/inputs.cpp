@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <thread>
 
 #include "autotune/numeric.hpp"
 #include "flashjit/error.hpp"
+#include "runtime/threads.hpp"
 
 namespace flashjit::autotune {
 namespace {
@@ -230,11 +232,15 @@ void fill_normal(DType dtype, void* to, std::int64_t count, std::uint64_t seed) 
   };
   const std::int64_t per_thread =
       std::max<std::int64_t>(1 << 20, count / std::max(1u, std::thread::hardware_concurrency()));
-  std::vector<std::thread> pool;
-  std::int64_t first = 0;
-  for (; first + per_thread < count; first += per_thread) pool.emplace_back(fill, first, first + per_thread);
-  fill(first, count);
-  for (std::thread& thread : pool) thread.join();
+  const std::int64_t parts = (count + per_thread - 1) / per_thread;
+  std::atomic<std::int64_t> next{0};
+  const auto take = [&] {
+    for (std::int64_t part = next++; part < parts; part = next++)
+      fill(part * per_thread, std::min(count, (part + 1) * per_thread));
+  };
+  const auto pool =
+      runtime::start_threads(static_cast<std::size_t>(std::max<std::int64_t>(parts, 1) - 1), take);
+  take();
 }
 
 }  // namespace flashjit::autotune

@@ -16,6 +16,7 @@
 #include "autotune/inputs.hpp"
 #include "autotune/tune.hpp"
 #include "flashjit/error.hpp"
+#include "runtime/threads.hpp"
 
 namespace flashjit::autotune {
 namespace {
@@ -131,7 +132,7 @@ void LocalRunner::build(std::span<const Schedule> schedules, std::chrono::millis
           const std::chrono::milliseconds rest(static_cast<std::int64_t>(left * 1000) + 1);
           result.built = build_(schedules[i], std::min(rest, options_.compile_deadline));
         } catch (const std::exception& error) {
-          result.error = error.what();
+          result.error = clock_.seconds() < end ? error.what() : "there was no time left to compile it";
         }
       }
       const std::lock_guard lock(mutex);
@@ -141,21 +142,25 @@ void LocalRunner::build(std::span<const Schedule> schedules, std::chrono::millis
   };
   const std::size_t wanted = options_.threads > 0 ? static_cast<std::size_t>(options_.threads)
                                                   : std::max(1u, std::thread::hardware_concurrency());
-  std::vector<std::thread> pool;
-  for (std::size_t i = 0; i < std::min(wanted, schedules.size()); ++i) pool.emplace_back(work);
-  for (std::size_t heard = 0; heard < schedules.size(); ++heard) {
-    Finished result;
-    {
-      std::unique_lock lock(mutex);
-      news.wait(lock, [&] { return !finished.empty(); });
-      result = std::move(finished.back());
-      finished.pop_back();
+  const auto pool = runtime::start_threads(std::min(wanted, schedules.size()), work);
+  if (pool.empty()) work();
+  try {
+    for (std::size_t heard = 0; heard < schedules.size(); ++heard) {
+      Finished result;
+      {
+        std::unique_lock lock(mutex);
+        news.wait(lock, [&] { return !finished.empty(); });
+        result = std::move(finished.back());
+        finished.pop_back();
+      }
+      const runtime::Resources resources = result.built.resources;
+      if (result.error.empty()) kernels_[to_string(schedules[result.index])] = std::move(result.built);
+      done(result.index, resources, result.error);
     }
-    const runtime::Resources resources = result.built.resources;
-    if (result.error.empty()) kernels_[to_string(schedules[result.index])] = std::move(result.built);
-    done(result.index, resources, result.error);
+  } catch (...) {  // done() tells the caller's on_message
+    next = schedules.size();
+    throw;
   }
-  for (std::thread& thread : pool) thread.join();
 }
 
 const Built& LocalRunner::built(const Schedule& schedule) {

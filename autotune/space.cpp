@@ -1,5 +1,7 @@
 // The search space: every schedule worth a thought for a problem, family by family, in the order that breaks
 // ties.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 
@@ -252,6 +254,17 @@ std::string family_note(const Problem& problem, const Target& target) {
     const Legality legality = legal(problem, family, target);
     if (other_dtype || legality || (family == Family::wgmma && target.capability != 90)) continue;
     note += (note.empty() ? "" : "; ") + legality.reason;
+  }
+  return note;
+}
+
+std::string unserved_note(const Problem& problem, const Target& target, std::string_view asked) {
+  std::string note;
+  for (const Family family : {Family::wgmma, Family::mma, Family::simt}) {
+    if (!asked.empty() && asked != to_string(family)) continue;
+    const Legality legality = legal(problem, family, target);
+    note += fmt::format("{}{}: {}", note.empty() ? "" : "; ", to_string(family),
+                        legality ? "no schedule of its search space fits" : legality.reason);
   }
   return note;
 }

@@ -68,6 +68,11 @@ class Run {
     if (options.budget.count() > 0) effort_.budget = std::chrono::duration<double>(options.budget).count();
     result_.family = options.family;
     result_.candidates = ranked_space(problem, shape, target, options.family);
+    if (result_.candidates.empty()) {
+      throw Error(ErrorCode::unsupported,
+                  fmt::format("no candidate for {} on {}: {}", describe(problem), target.arch,
+                              unserved_note(problem, target, options.family)));
+    }
     for (const Candidate& candidate : search_space(problem, target)) {
       order_.emplace(to_string(candidate.schedule), static_cast<int>(order_.size()));
     }
@@ -235,11 +240,15 @@ std::vector<Candidate*> Run::choose_finalists() {
 // where the power limit favours those that need less of it.
 void Run::final_rounds(std::vector<Candidate*>& finalists) {
   using Times = std::vector<std::vector<double>>;
-  const auto round = [&](double pause, double seconds, Times& times) {
-    if (left() < static_cast<double>(finalists.size()) * (pause + seconds)) {
+  // `then`: seconds that what comes after it will take. A launch of many milliseconds makes a round longer
+  // than was planned: what one took counts for the next of its kind.
+  const auto round = [&](double pause, double seconds, double then, Times& times, double& took) {
+    took = std::max(took, static_cast<double>(finalists.size()) * (pause + seconds));
+    if (left() < took + then) {
       result_.out_of_time = true;
       return false;
     }
+    const double start = elapsed();
     for (std::size_t i = 0; i < finalists.size(); ++i) {
       Candidate& candidate = *finalists[i];
       if (!candidate.pruned.empty()) continue;
@@ -251,16 +260,19 @@ void Run::final_rounds(std::vector<Candidate*>& finalists) {
         candidate.clock_mhz = timing.clock_mhz;
       });
     }
+    took = std::max(took, elapsed() - start);
     return true;
   };
   Times paused(finalists.size()), busy(finalists.size());
+  double paused_took = 0, busy_took = 0;
   for (int i = 0; i < effort_.rounds; ++i) {
     say(fmt::format("final of {}, round {} of {}", finalists.size(), i + 1, effort_.rounds), false);
-    if (!round(effort_.pause, effort_.round, paused)) break;
+    if (!round(effort_.pause, effort_.round, 0, paused, paused_took)) break;
     if (i > 0) continue;
     Times heated(finalists.size());  // the first stretch ends a rest: what it takes says nothing
+    const double paused_to_come = (effort_.rounds - 1) * paused_took;
     for (int k = 0; k <= effort_.busy_rounds; ++k) {
-      if (!round(0, effort_.busy_round, k == 0 ? heated : busy)) break;
+      if (!round(0, effort_.busy_round, paused_to_come, k == 0 ? heated : busy, busy_took)) break;
     }
   }
   for (std::size_t i = 0; i < finalists.size(); ++i) {
@@ -276,6 +288,11 @@ void Run::final_rounds(std::vector<Candidate*>& finalists) {
 void Run::decide() {
   std::vector<Candidate*> finalists = choose_finalists();
   if (finalists.size() > 1) final_rounds(finalists);
+  if (finalists.empty()) {  // the best of those that did not come so far
+    for (Candidate* candidate : in_) {
+      if (finalists.empty() && candidate->pruned.empty()) finalists.push_back(candidate);
+    }
+  }
   if (finalists.empty()) throw Error(ErrorCode::device, "every finalist failed when it was timed again");
   const bool busy =
       std::all_of(finalists.begin(), finalists.end(), [](const Candidate* c) { return c->busy_ms > 0; });
@@ -284,11 +301,12 @@ void Run::decide() {
   };
   double best = INFINITY;
   for (const Candidate* candidate : finalists) best = std::min(best, time_of(*candidate));
-  const Candidate* chosen = nullptr;
+  const auto tied = [&](const Candidate& candidate) { return time_of(candidate) <= kTie * best; };
+  const Candidate* chosen = finalists.front();
   for (const Candidate* candidate : finalists) {
-    const bool tied = time_of(*candidate) <= kTie * best;
-    if (tied && (chosen == nullptr ||
-                 order_.at(to_string(candidate->schedule)) < order_.at(to_string(chosen->schedule)))) {
+    if (!tied(*candidate)) continue;
+    if (!tied(*chosen) ||
+        order_.at(to_string(candidate->schedule)) < order_.at(to_string(chosen->schedule))) {
       chosen = candidate;
     }
   }
@@ -299,10 +317,8 @@ void Run::decide() {
 TuneResult Run::operator()() {
   select();
   if (in_.empty()) {
-    const std::string why =
-        result_.candidates.empty() ? "no family serves it" : result_.candidates.front().pruned;
-    throw Error(ErrorCode::unsupported,
-                fmt::format("no schedule is legal for {}: {}", describe(problem_), why));
+    throw Error(ErrorCode::unsupported, fmt::format("no schedule is legal for {}: {}", describe(problem_),
+                                                    result_.candidates.front().pruned));
   }
   const auto first_failure = [this] {
     for (const Candidate& candidate : result_.candidates) {

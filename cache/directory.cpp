@@ -23,12 +23,12 @@ constexpr std::size_t kDigestLength = 32;
   throw Error(ErrorCode::io, fmt::format("the cache directory {} {}", path.string(), why), hint);
 }
 
-// mkdir -p, each new folder 0700 (what the XDG base directory specification asks for). Returns errno.
-int make_directories(const std::filesystem::path& path) {
-  if (::mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) return 0;
+// mkdir -p. Returns errno.
+int make_directories(const std::filesystem::path& path, mode_t rights) {
+  if (::mkdir(path.c_str(), rights) == 0 || errno == EEXIST) return 0;
   if (errno != ENOENT || !path.has_parent_path() || path.parent_path() == path) return errno;
-  if (const int error = make_directories(path.parent_path()); error != 0) return error;
-  return ::mkdir(path.c_str(), 0700) == 0 || errno == EEXIST ? 0 : errno;
+  if (const int error = make_directories(path.parent_path(), rights); error != 0) return error;
+  return ::mkdir(path.c_str(), rights) == 0 || errno == EEXIST ? 0 : errno;
 }
 
 void check_trust(const std::filesystem::path& path, Trust trust, const struct stat& status) {
@@ -54,7 +54,9 @@ void check_trust(const std::filesystem::path& path, Trust trust, const struct st
 
 Directory open_directory(const std::filesystem::path& path, Trust trust, bool create) {
   if (create) {
-    if (const int error = make_directories(path); error == ENOTDIR) {
+    // The default one as the XDG base directory specification asks for; one that was named may be for all.
+    const mode_t rights = trust == Trust::verify ? 0700 : 0755;
+    if (const int error = make_directories(path, rights); error == ENOTDIR) {
       refuse(path, "can not be made: a part of its path is a file", "name another directory");
     } else if (error != 0) {
       return {.folder = {}, .error = error};

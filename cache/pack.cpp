@@ -141,6 +141,12 @@ class PackWriter {
  public:
   explicit PackWriter(const std::filesystem::path& path)
       : path_(path), temporary_(path.parent_path() / temporary_name("pack")) {
+    struct stat status {};
+    if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("the pack is {}, which is no regular file; may be a new one, or one to replace",
+                              path.string()));
+    }
     file_ = File(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
     if (!file_) fail(path_, "written", errno);
     try {
@@ -251,7 +257,8 @@ Unpacked unpack(const std::filesystem::path& pack_file, const StoreOptions& opti
     }
     ++unpacked.entries;
   }
-  (void)sweep(folder.get(), options.size_limit);  // another process at it does as well
+  unpacked.removed =
+      sweep(folder.get(), options.size_limit).removed_entries;  // another process at it does as well
   return unpacked;
 }
 

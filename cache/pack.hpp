@@ -25,6 +25,7 @@ struct Unpacked {
   std::uint64_t entries = 0;
   std::uint64_t kept = 0;  // were there already
   std::uint64_t wisdom = 0;
+  std::uint64_t removed = 0;  // again, the oldest: over the directory's limit
 };
 // Merges a pack's wisdom file (its name and lines) into the directory's own.
 using MergeWisdom = std::function<void(const std::filesystem::path& file, std::string_view lines)>;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "flashjit/error.hpp"
+#include "runtime/threads.hpp"
 
 namespace flashjit::runtime {
 namespace {
@@ -27,8 +28,8 @@ int usable_cores() {
 
 CompilePool::CompilePool(int threads) {
   const int count = threads > 0 ? threads : std::clamp(usable_cores(), 1, kMostThreads);
-  threads_.reserve(static_cast<std::size_t>(count));
-  for (int i = 0; i < count; ++i) threads_.emplace_back([this] { run(); });
+  threads_ = start_threads(static_cast<std::size_t>(count), [this] { run(); });
+  if (threads_.empty()) throw Error(ErrorCode::internal, "no thread could be started to compile in");
 }
 
 CompilePool::~CompilePool() {
@@ -45,7 +46,7 @@ CompilePool::~CompilePool() {
     job.promise.set_exception(std::make_exception_ptr(Error(
         ErrorCode::compile_failed, fmt::format("the compile of {} was cancelled before it began", job.key))));
   }
-  for (std::thread& thread : threads_) thread.join();
+  for (std::jthread& thread : threads_) thread.join();
 }
 
 CompilePool::Result CompilePool::submit(const std::string& key, Work work) {

@@ -60,6 +60,11 @@ long long KernelLauncher::ctas() const {
 }
 
 template <class Params>
+void KernelLauncher::prepare(const Params& params) const {
+  if (mapper_.size() != 0) static_cast<void>(mapper_.maps_for(tensors_of(params)));
+}
+
+template <class Params>
 void KernelLauncher::launch(Params& params, long long all_tiles, Stream stream) const {
   std::array<void*, kMaxMaps + 1> pointers{};
   std::size_t count = 0;
@@ -149,6 +154,8 @@ void Launcher::backward(const Shape& shape, const BackwardArgs& args, Stream str
   if (borrowed) workspace = device_.allocate_ordered(layout.bytes, stream);
   if (workspace != nullptr) layout.place(workspace, workspace_, params);
   const auto run = [&] {
+    for (const KernelLauncher& kernel : kernels_)
+      kernel.prepare(params);  // what is refused is so before any runs
     for (const KernelLauncher& kernel : kernels_) {
       params.tiles = kernel.tiles(shape_for(kernel), shape);
       if (params.tiles != 0)

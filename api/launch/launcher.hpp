@@ -27,6 +27,10 @@ class KernelLauncher {
   // holds. `seen` is the shape as the tiles see it, packed or padded, `given` the caller's, for the message.
   [[nodiscard]] int tiles(const Shape& seen, const Shape& given) const;
 
+  // Whatever may fail for want of what the call gave: the tensor maps of a launch() to come.
+  template <class Params>
+  void prepare(const Params& params) const;
+
   // That run at once.
   [[nodiscard]] long long ctas() const;
 

@@ -24,7 +24,7 @@ Sections short_sections(long long pairs, double bytes_per_pair, int section_byte
   return {.pairs = section, .last = std::max(0LL, pairs - last) / section * section};
 }
 
-// Equal ones, whose K and V fit the L2.
+// As equal as they can be, of half to one and a half times as many bytes.
 Sections long_sections(long long pairs, double bytes_per_pair, int section_bytes) {
   const double sections = static_cast<double>(pairs) * bytes_per_pair / section_bytes;
   const long long count = std::clamp(std::llround(sections), 1LL, pairs);

@@ -13,7 +13,7 @@ struct Sections {
 };
 
 // For a call whose parameters are filled in but for these, and a kernel that runs in `ctas` CTAs (or
-// clusters) at a time and whose sections are `section_bytes` of K and V at most; 0: all pairs are one.
+// clusters) at a time and whose sections are about `section_bytes` of K and V; 0: all pairs are one.
 Sections sections_of(const Problem& problem, const ForwardParams& params, int section_bytes, long long ctas);
 
 }  // namespace flashjit::api

@@ -79,11 +79,27 @@ TensorMapper::TensorMapper(runtime::Device& device, std::span<const TensorMapSpe
   }
 }
 
+namespace {
+
+const char* name_of(Operand operand) {
+  constexpr const char* kNames[] = {"q", "k", "v", "o", "dout", "dq", "dk", "dv"};
+  return kNames[static_cast<std::size_t>(operand)];
+}
+
+}  // namespace
+
 TensorMaps& TensorMapper::maps_for(const CallTensors& tensors) const {
   Line& line = line_for(id_, tensors);
   if (line.mapper == id_ && line.of == tensors) return line.maps;
   line.mapper = 0;  // in case encode throws half-way
-  for (std::size_t i = 0; i < specs_.size(); ++i) line.maps[i] = encode(specs_[i], tensors);
+  for (std::size_t i = 0; i < specs_.size(); ++i) {
+    try {
+      line.maps[i] = encode(specs_[i], tensors);
+    } catch (const Error& error) {
+      throw Error(error.code(), fmt::format("{}: {}", name_of(specs_[i].operand), error.message()),
+                  error.hint());
+    }
+  }
   line.of = tensors;
   line.mapper = id_;
   return line.maps;

@@ -41,7 +41,7 @@ struct Text {
 };
 
 Text read_all(const std::filesystem::path& path) {
-  const File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a FIFO may have no writer
   if (!file) return {errno, {}};
   Text text;
   char buffer[65536];
@@ -117,6 +117,8 @@ bool merge_wisdom(const std::filesystem::path& file, const std::vector<WisdomRec
     if (report) report(fmt::format("wisdom {} could not be written: {}", file.string(), why));
     return false;
   };
+  struct stat status {};
+  if (::stat(file.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) return lost("it is no regular file");
   const std::filesystem::path lock_path = file.parent_path() / "wisdom.lock";
   // Read-only is enough for flock(2), and lets others of a group that shares the folder hold it too.
   const File lock(::open(lock_path.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));

@@ -19,6 +19,7 @@
 #include "cache/manage.hpp"
 #include "cache/pack.hpp"
 #include "cache/store.hpp"
+#include "cli/common/json.hpp"
 #include "cli/verbs.hpp"
 #include "flashjit/error.hpp"
 
@@ -31,7 +32,7 @@ using nlohmann::json;
 // Text, or JSON on stdout; `words` say how it went, on stderr.
 void print(bool as_json, const json& data, const std::string& words) {
   if (as_json) {
-    fmt::print("{}\n", data.dump(2));
+    fmt::print("{}\n", indented(data));
   } else {
     fmt::print(stderr, "{}\n", words);
   }
@@ -123,10 +124,9 @@ int show(const std::string& digest, const std::string& section, bool as_json) {
   json report = json::parse(entry.section("report"), nullptr, /*allow_exceptions=*/false);
   if (!report.is_object()) report = json::object();
   if (as_json) {
-    fmt::print(
-        "{}\n",
-        json{{"entry", entry.key.digest()}, {"key", key}, {"sections", sections}, {"report", report}}.dump(
-            2));
+    fmt::print("{}\n",
+               indented(json{
+                   {"entry", entry.key.digest()}, {"key", key}, {"sections", sections}, {"report", report}}));
     return 0;
   }
   fmt::print("entry  {}\n\nkey\n", entry.key.digest());
@@ -209,9 +209,17 @@ int unpack(const std::string& file, bool as_json) {
     }
   };
   const cache::Unpacked unpacked = cache::unpack(file, cache::options_from_environment(), merge);
-  print(as_json, {{"entries", unpacked.entries}, {"kept", unpacked.kept}, {"wisdom", unpacked.wisdom}},
-        fmt::format("unpacked {} entries and {} wisdom files; {} entries were there already",
-                    unpacked.entries, unpacked.wisdom, unpacked.kept));
+  print(as_json,
+        {{"entries", unpacked.entries},
+         {"kept", unpacked.kept},
+         {"wisdom", unpacked.wisdom},
+         {"removed", unpacked.removed}},
+        fmt::format("unpacked {} entries and {} wisdom files; {} entries were there already{}",
+                    unpacked.entries, unpacked.wisdom, unpacked.kept,
+                    unpacked.removed == 0
+                        ? ""
+                        : fmt::format("; {} were removed again, over the limit that FLASHJIT_CACHE_SIZE sets",
+                                      unpacked.removed)));
   return 0;
 }
 

@@ -15,6 +15,7 @@
 #include "autotune/backward/slopes.hpp"
 #include "cli/common/attention.hpp"
 #include "cli/common/emulation.hpp"
+#include "cli/common/json.hpp"
 #include "cli/common/options.hpp"
 #include "cli/verbs.hpp"
 #include "flashjit/error.hpp"
@@ -170,7 +171,7 @@ int run(const CheckOptions& options) {
         {"schedule", last.schedule},    {"device", emulation.device->name()}, {"clean", failed == nullptr},
         {"checked", kChecked},          {"seeds", nlohmann::json::array()}};
     for (const SeedResult& result : results) json["seeds"].push_back(to_json(result));
-    fmt::print("{}\n", json.dump(2));
+    fmt::print("{}\n", indented(json));
   } else if (failed != nullptr) {
     print(*failed);
   } else {

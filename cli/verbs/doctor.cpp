@@ -19,6 +19,7 @@
 #include "cache/directory.hpp"
 #include "cache/manage.hpp"
 #include "cache/store.hpp"
+#include "cli/common/json.hpp"
 #include "cli/verbs.hpp"
 #include "flashjit/error.hpp"
 #include "runtime/compile.hpp"
@@ -63,6 +64,8 @@ void check(std::vector<Finding>& findings, const std::string& what, State when_i
     body();
   } catch (const Error& error) {
     findings.push_back({what, when_it_fails, error.message(), error.hint()});
+  } catch (const std::exception& error) {
+    findings.push_back({what, when_it_fails, error.what(), ""});
   }
 }
 
@@ -168,7 +171,9 @@ void check_cache(std::vector<Finding>& findings) {
     }
     static_cast<void>(cache::open_store(options));
     const std::filesystem::path& directory = options.directory;
-    const auto rights = static_cast<unsigned>(std::filesystem::status(directory).permissions()) & 0777U;
+    std::error_code unseen;  // a part of the path that others may not enter: open_store has said so
+    const auto rights =
+        static_cast<unsigned>(std::filesystem::status(directory, unseen).permissions()) & 0777U;
     const FileSystem system = file_system_of(directory);
     struct statvfs space {};
     const bool known = statvfs(directory.c_str(), &space) == 0;
@@ -199,7 +204,9 @@ void check_cache(std::vector<Finding>& findings) {
     findings.push_back({"wisdom", lines == 0 ? State::ok : State::note,
                         fmt::format("{} own, {} shipped", wisdom.records().size(),
                                     autotune::shipped_wisdom().records().size()),
-                        lines == 0 ? "" : "`flashjit tune` writes the file anew, without its bad lines"});
+                        lines == 0 ? ""
+                                   : "`flashjit tune` writes the file anew, without lines that are no "
+                                     "records, but with those of other versions"});
   });
   for (const std::string& warning : warnings) findings.push_back({"cache", State::note, warning, ""});
 }
@@ -225,7 +232,7 @@ int run(bool as_json) {
     fmt::print("{:<9} {:<8} {}\n", finding.what, to_string(finding.state), finding.words);
     if (!finding.advice.empty()) fmt::print("{:<9} {:<8} → {}\n", "", "", finding.advice);
   }
-  if (as_json) fmt::print("{}\n", list.dump(2));
+  if (as_json) fmt::print("{}\n", indented(list));
   return well ? 0 : 1;
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "cli/common/inspection.hpp"
+#include "cli/common/json.hpp"
 #include "cli/common/options.hpp"
 #include "cli/verbs.hpp"
 #include "flashjit/error.hpp"
@@ -144,7 +145,7 @@ int run(const InspectOptions& options) {
   } else if (!options.compare.empty()) {
     const std::vector<Inspection> others = look(options.compare);
     if (options.json) {
-      fmt::print("{}\n", nlohmann::json::array({to_json(inspections), to_json(others)}).dump(2));
+      fmt::print("{}\n", indented(nlohmann::json::array({to_json(inspections), to_json(others)})));
     } else {
       for (std::size_t i = 0; i < std::max(inspections.size(), others.size()); ++i) {
         if (i != 0) fmt::print("\n");
@@ -153,7 +154,7 @@ int run(const InspectOptions& options) {
       }
     }
   } else if (options.json) {
-    fmt::print("{}\n", to_json(inspections).dump(2));
+    fmt::print("{}\n", indented(to_json(inspections)));
   } else {
     for (std::size_t i = 0; i < inspections.size(); ++i) {
       if (i != 0) fmt::print("\n");

@@ -12,6 +12,7 @@
 #include "autotune/backward/inputs.hpp"
 #include "cli/common/attention.hpp"
 #include "cli/common/emulation.hpp"
+#include "cli/common/json.hpp"
 #include "cli/common/options.hpp"
 #include "cli/verbs.hpp"
 #include "flashjit/error.hpp"
@@ -53,7 +54,7 @@ int run(const ProfileOptions& options) {
                         {"schedule", report.plan.origin().schedule},
                         {"device", emulation.device->name()}};
     json.update(nlohmann::json::parse(profile.json()));
-    fmt::print("{}\n", json.dump(2));
+    fmt::print("{}\n", indented(json));
   } else {
     fmt::print("{} {}, {} on {}\n{}", describe(problem), describe(shape), report.plan.origin().schedule,
                emulation.device->name(), profile.table());

@@ -12,6 +12,7 @@
 
 #include "autotune/backward/inputs.hpp"
 #include "cli/common/attention.hpp"
+#include "cli/common/json.hpp"
 #include "cli/common/npy_tensors.hpp"
 #include "cli/common/options.hpp"
 #include "cli/verbs.hpp"
@@ -108,7 +109,7 @@ int run(const RunOptions& options) {
   options.files.save(request.problem, request.shape, report);
 
   if (options.json) {
-    fmt::print("{}\n", to_json(report).dump(2));
+    fmt::print("{}\n", indented(to_json(report)));
   } else {
     const Origin& origin = report.plan.origin();
     fmt::print("{}\n{}\n", table_heading(), table_line(report));

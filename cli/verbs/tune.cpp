@@ -116,8 +116,8 @@ int dry_run(const TuneFlags& flags, const std::vector<Cell>& cells) {
     const auto candidates = autotune::ranked_space(cell.first, cell.second, target, flags.family);
     if (candidates.empty()) {
       throw Error(ErrorCode::unsupported,
-                  fmt::format("no family serves {} on {}: {}", describe(cell.first), target.arch,
-                              autotune::family_note(cell.first, target)));
+                  fmt::format("no candidate for {} on {}: {}", describe(cell.first), target.arch,
+                              autotune::unserved_note(cell.first, target, flags.family)));
     }
     if (flags.json) {
       print_json(cell, target.arch, candidates, {});
@@ -196,7 +196,7 @@ void add_tune(CLI::App& app, int& exit_code) {
   verb->add_flag("--dry-run", flags->dry_run,
                  "show the candidates, what the model expects of them, and why others are out");
   verb->add_option("--budget", flags->budget, "seconds a problem, in place of the mode's own")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(0.001, 86400.0));
   verb->add_option("--family", flags->family, "simt, mma or wgmma only")
       ->check(CLI::IsMember({"simt", "mma", "wgmma"}));
   verb->add_flag("--grid", flags->grid,

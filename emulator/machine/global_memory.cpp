@@ -44,8 +44,8 @@ void Allocation::mark(u64 address, u64 count) {
 void* GlobalMemory::allocate(std::size_t bytes) {
   auto made = std::make_unique<Allocation>();
   const std::size_t size = std::max<std::size_t>(bytes, 1);
-  const std::size_t rounded = (size + kAlign - 1) / kAlign * kAlign;
-  auto* memory = static_cast<std::byte*>(std::aligned_alloc(kAlign, rounded));
+  const std::size_t rounded = (size + kAlign - 1) / kAlign * kAlign;  // 0 where that wraps
+  auto* memory = rounded == 0 ? nullptr : static_cast<std::byte*>(std::aligned_alloc(kAlign, rounded));
   if (memory == nullptr)
     throw Error(ErrorCode::device, fmt::format("the emulator has no {} bytes of memory left", bytes));
   std::memset(memory, kPoison, rounded);

@@ -292,7 +292,8 @@ Compiled NvrtcCompiler::compile(const KernelSource& source, const Target& target
 void NvrtcCompiler::fail(const std::string& stage, const std::string& problem, const KernelSource& source,
                          const Target& target, std::string_view log, std::string_view ptx) {
   const std::string flags = nvrtc_append_flags();
-  const std::string dump = stage == "cancelled" ? "not kept" : dumps_.write(source, log, ptx);
+  const bool ended = stage == "cancelled" || stage == "deadline";  // which says nothing of the source
+  const std::string dump = ended ? "not kept" : dumps_.write(source, log, ptx);
   throw Error(ErrorCode::compile_failed,
               fmt::format("compiling {} for {} failed in stage \"{}\": {}\n{}{}", source.entry, target.arch,
                           stage, problem, header_comment(source.text), annotate(log, source, ptx)),

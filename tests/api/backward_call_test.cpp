@@ -115,6 +115,9 @@ const std::vector<Case> kCases = {
     {"more rows than can be padded",
      [](auto& a, auto&) { a.shape = Shape{.seqlen_q = std::numeric_limits<int>::max() - 3, .seqlen_k = 1}; },
      {"seqlen_q is 2147483644", "2147483391"}},
+    {"more keys than whole tiles of them",
+     [](auto& a, auto&) { a.shape = Shape{.seqlen_q = 1, .seqlen_k = std::numeric_limits<int>::max()}; },
+     {"seqlen_k is 2147483647", "2147483135"}},
     {"too many tiles",
      [](auto& a, auto&) {
        a.shape = Shape{.batch = 1 << 20, .heads = 1 << 16, .seqlen_q = 1, .seqlen_k = 1};
@@ -269,6 +272,9 @@ TEST_CASE(
     args.q = args.o = args.dout = nullptr;
     args.lse = nullptr;
     args.dq = nullptr;
+    CHECK(entries({.batch = 2, .heads = 4, .seqlen_q = 0, .seqlen_k = 5}) == "keys ");
+    args.q = args.o = args.dout = args.dk;  // at whatever address
+    args.dq = args.dv;
     CHECK(entries({.batch = 2, .heads = 4, .seqlen_q = 0, .seqlen_k = 5}) == "keys ");
   }
   SUBCASE("no keys") {

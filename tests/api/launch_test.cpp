@@ -70,8 +70,10 @@ TEST_CASE("the stride of a dimension of one element is not looked at, nor those 
 
   args = pointers.args();
   args.k_strides = args.v_strides = {.batch = 8, .head = 1, .row = 3};
-  CHECK(api::make_forward_params(kProblem, {.batch = 2, .heads = 4, .seqlen_q = 5, .seqlen_k = 0}, args,
-                                 params));
+  const Shape no_keys{.batch = 2, .heads = 4, .seqlen_q = 5, .seqlen_k = 0};
+  CHECK(api::make_forward_params(kProblem, no_keys, args, params));
+  args.k = args.v = args.o;  // nor is its address
+  CHECK(api::make_forward_params(kProblem, no_keys, args, params));
 }
 
 TEST_CASE("nothing to compute launches nothing and asks for no pointers; no keys is something to compute") {

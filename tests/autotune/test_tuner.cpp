@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <random>
+#include <stdexcept>
 
 #include "autotune/tuner.hpp"
 #include "tests/autotune/fake_kernels.hpp"
@@ -234,6 +236,48 @@ TEST_CASE("when nothing survives, the first reason is in the error") {
   }
   const Problem backward{.pass = Pass::backward};
   CHECK_THROWS_AS(tune(backward, kShape, target_of("sm_80"), *bench.runner, {}), Error);
+}
+
+TEST_CASE("what a caller's message handler throws ends the run, and nothing else") {
+  Bench bench;
+  static_cast<void>(bench.tune());  // makes the runner
+  TuneOptions options;
+  options.clock = &bench.kernels.clock;
+  options.progress = [](std::string_view) { throw std::runtime_error("no more of this"); };
+  CHECK_THROWS_WITH(autotune::tune(kProblem, kShape, bench.kernels.device.target(), *bench.runner, options),
+                    "no more of this");
+}
+
+TEST_CASE("a family that does not serve the problem is named, with the reason") {
+  const Problem fp32{.dtype = DType::fp32};
+  Bench bench;
+  static_cast<void>(bench.tune());
+  TuneOptions options;
+  options.family = "wgmma";
+  try {
+    static_cast<void>(autotune::tune(fp32, kShape, target_of("sm_90a"), *bench.runner, options));
+    FAIL("it was tuned");
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::unsupported);
+    CHECK(error.message().find("wgmma: ") != std::string::npos);
+    CHECK(error.message().find("simt: ") == std::string::npos);
+  }
+}
+
+TEST_CASE("launches of many milliseconds leave the final its rounds with pauses") {
+  Bench probe;
+  const auto names = tried(probe.tune(Tuning::full));
+  Bench bench;
+  std::map<std::string, int> paused;  // stretches of each kernel
+  double slept = -1;
+  bench.kernels.device.milliseconds = [&](const std::string& entry, const runtime::Launch&) {
+    if (bench.kernels.clock.slept != slept) ++paused[entry];
+    slept = bench.kernels.clock.slept;
+    return entry == names[3] ? 40.0 : 42.0;
+  };
+  const TuneResult result = bench.tune(Tuning::full);
+  CHECK(to_string(result.best) == names[3]);
+  CHECK(paused[names[3]] >= 4);  // what a third of the budget holds, and one of the screening
 }
 
 TEST_CASE("buffers rotate through more than L2 holds, and fewer where memory is short") {

@@ -330,6 +330,16 @@ TEST_CASE("who asks for no family gets what was the fastest of all, from the shi
   }
 }
 
+TEST_CASE("wisdom takes no other's place than a file's, and waits for no writer of a FIFO") {
+  Folder folder;
+  REQUIRE(::mkfifo(folder.file.c_str(), 0600) == 0);
+  CHECK(read_wisdom(folder.file, folder.report).records().empty());
+  CHECK_FALSE(merge_wisdom(folder.file, {record("mma:m128n64w4s2")}, kNow, folder.report));
+  REQUIRE(folder.reports.size() == 1);
+  CHECK(folder.reports.front().find("no regular file") != std::string::npos);
+  CHECK(std::filesystem::is_fifo(folder.file));
+}
+
 TEST_CASE("wisdom is for all who may read the folder") {
   Folder folder;
   const mode_t before = ::umask(022);

@@ -166,6 +166,28 @@ TEST_CASE("a pack moves entries and wisdom to another directory") {
   for (const std::string& name : testing::names_in(scratch.path())) CHECK_MESSAGE(!is_temporary(name), name);
 }
 
+TEST_CASE("a pack larger than the directory may be says what went again") {
+  const Scratch scratch;
+  const StoreOptions here{.directory = scratch / "here"};
+  fill(here.directory, 5);
+  (void)pack(here, scratch / "warm.pack");
+  const StoreOptions small{.directory = scratch / "small",
+                           .size_limit = 2 * fs::file_size(entry_path(here.directory, numbered_entry(0)))};
+  const Unpacked unpacked = unpack(scratch / "warm.pack", small, kNoWisdom);
+  CHECK(unpacked.entries == 5);
+  CHECK(unpacked.removed >= 3);
+  CHECK(list_entries(small).size() == 5 - unpacked.removed);
+}
+
+TEST_CASE("a pack takes no other's place than a file's") {
+  const Scratch scratch;
+  fill(scratch / "here", 1);
+  REQUIRE(::mkfifo((scratch / "pipe").c_str(), 0600) == 0);
+  (void)refusal(ErrorCode::invalid_argument,
+                [&] { (void)pack({.directory = scratch / "here"}, scratch / "pipe"); });
+  CHECK(fs::is_fifo(scratch / "pipe"));
+}
+
 TEST_CASE("a pack that can not even be begun leaves no file") {
   const Scratch scratch;
   fill(scratch / "here", 1);

@@ -67,6 +67,18 @@ TEST_CASE("an entry is found in memory, by another store on disk, and in a syste
   CHECK((status.st_mode & 07777) == 0700);
 }
 
+TEST_CASE("a directory that was named is made for all, as far as the umask lets") {
+  const Scratch scratch;
+  const mode_t before = ::umask(022);
+  const auto store = open_store({.directory = scratch / "usr/share", .trust = Trust::as_given});
+  ::umask(before);
+  for (const auto* folder : {"usr", "usr/share"}) {
+    struct stat status {};
+    REQUIRE(::stat((scratch / folder).c_str(), &status) == 0);
+    CHECK((status.st_mode & 07777) == 0755);
+  }
+}
+
 TEST_CASE("with no directory the store lives in memory alone") {
   const auto store = open_store({});
   store->put(shared(numbered_entry(1)));

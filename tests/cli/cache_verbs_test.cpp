@@ -32,6 +32,7 @@ std::string fill(const fs::path& folder, std::uint64_t count) {
 TEST_CASE("ls and show") {
   const Scratch scratch;
   CHECK(run(scratch / "none", "ls").exit_code == 0);
+  CHECK(json::parse(run(scratch / "no UTF-8: \xff", "ls", true).out)["entries"].empty());
   const std::string digest = fill(scratch.path(), 3);
   const Result text = run(scratch.path(), "ls");
   CHECK(text.exit_code == 0);

@@ -138,6 +138,8 @@ TEST_CASE("numbers and flags that can not be are refused with exit code 2 and wo
   command.refuses(run + "--seed -1", "--seed: is -1, may be 0 or more");
   command.refuses("check --arch sm_80 --seed -1", "--seed");
   command.refuses("profile --arch sm_80 --seed -1", "--seed");
+  command.refuses("tune --device emulated:sm_80 --budget 0.0004", "--budget");
+  command.refuses("tune --dry-run --arch sm_90a --family simt --head-dim 64", "sm_90a: simt: ");
   command.refuses("tune --arch sm_80", "--arch is for --dry-run; tuning measures on --device");
 }
 
