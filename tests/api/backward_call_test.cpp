@@ -253,6 +253,27 @@ TEST_CASE("a launch that fails gives the pool's workspace back") {
   CHECK(device.bytes_alive() == 0);
 }
 
+TEST_CASE("a tensor that no map can describe is named before any kernel runs") {
+  struct Refusing : FakeDevice {
+    runtime::TensorMap encode(const runtime::TensorMapRequest& request) override {
+      if (request.stride[3] >= 1ULL << 40)
+        throw Error(ErrorCode::invalid_argument, "tensor map: stride of dimension 4 is too large");
+      return FakeDevice::encode(request);
+    }
+  };
+  Refusing device;
+  const api::Launcher launcher(
+      device, plan(device, DqWay::atomic,
+                   {{.operand = Operand::k, .box_rows = 64}, {.operand = Operand::dout, .box_rows = 64}}));
+  Memory memory;
+  BackwardArgs args = memory.args();
+  args.dout_strides = {1LL << 40, 64, 256};
+  CHECK_THROWS_WITH_AS(launcher.backward(kShape, args, nullptr),
+                       doctest::Contains("dout: tensor map: stride"), Error);
+  CHECK(device.launches().empty());
+  CHECK(device.bytes_alive() == 0);
+}
+
 TEST_CASE(
     "an empty side: the other's gradients are still written, and nothing is asked of what is not there") {
   FakeDevice device;
