@@ -251,23 +251,24 @@ Step step_of(const Problem& p, const Schedule& schedule, const Target& target, c
   return step_of(p, wgmma, target, machine, recipes_wgmma(p, wgmma, target).front().geometry);
 }
 
-// Steps of all tiles of one head, and of the longest.
+// Steps of all tiles of one head, and of the longest. Of very many tiles a few thousand stand for all.
 struct Steps {
   double total = 0, longest = 0, tiles = 0;
 };
 Steps steps_of(const Problem& problem, const Shape& shape, int tile_m, int tile_n) {
-  Steps steps;
-  for (std::int64_t first = 0; first < shape.seqlen_q; first += tile_m) {
+  constexpr std::int64_t kLookedAt = 4096;
+  const std::int64_t tiles = (static_cast<std::int64_t>(shape.seqlen_q) + tile_m - 1) / tile_m;
+  const std::int64_t stride = (tiles + kLookedAt - 1) / kLookedAt;
+  Steps steps{.tiles = static_cast<double>(tiles)};
+  for (std::int64_t tile = 0; tile < tiles; tile += stride) {
     std::int64_t keys = shape.seqlen_k;
     if (problem.causal) {
-      const std::int64_t last = std::min<std::int64_t>(first + tile_m, shape.seqlen_q);
+      const std::int64_t last = std::min<std::int64_t>((tile + 1) * tile_m, shape.seqlen_q);
       keys = std::clamp<std::int64_t>(last + shape.seqlen_k - shape.seqlen_q, 0, shape.seqlen_k);
     }
-    const std::int64_t tiles = (keys + tile_n - 1) / tile_n;
-    const auto count = static_cast<double>(tiles);
-    steps.total += count;
+    const auto count = static_cast<double>((keys + tile_n - 1) / tile_n);
+    steps.total += count * static_cast<double>(std::min(stride, tiles - tile));
     steps.longest = std::max(steps.longest, count);
-    ++steps.tiles;
   }
   return steps;
 }
