@@ -27,15 +27,10 @@ std::optional<Family> family_named(const std::string& name) {
 }
 
 [[noreturn]] void refuse(const Problem& problem, std::optional<Family> asked, const Target& target) {
-  std::string reasons;
-  for (const Family family : kFamilies) {
-    if (asked.has_value() && family != *asked) continue;
-    const Legality legality = legal(problem, family, target);
-    reasons += fmt::format("\n  {}: {}", to_string(family),
-                           legality ? "no schedule of its search space fits" : legality.reason);
-  }
+  const std::string family = asked.has_value() ? to_string(*asked) : "";
   throw Error(ErrorCode::unsupported,
-              fmt::format("no kernel for {} on {}:{}", describe(problem), target.arch, reasons));
+              fmt::format("no kernel for {} on {}:\n  {}", describe(problem), target.arch,
+                          fmt::join(autotune::unserved_notes(problem, target, family), "\n  ")));
 }
 
 Schedule given_schedule(const Problem& problem, const PlanOptions& options, std::optional<Family> family,

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <thread>
@@ -233,14 +232,10 @@ void fill_normal(DType dtype, void* to, std::int64_t count, std::uint64_t seed) 
   const std::int64_t per_thread =
       std::max<std::int64_t>(1 << 20, count / std::max(1u, std::thread::hardware_concurrency()));
   const std::int64_t parts = (count + per_thread - 1) / per_thread;
-  std::atomic<std::int64_t> next{0};
-  const auto take = [&] {
-    for (std::int64_t part = next++; part < parts; part = next++)
-      fill(part * per_thread, std::min(count, (part + 1) * per_thread));
-  };
-  const auto pool =
-      runtime::start_threads(static_cast<std::size_t>(std::max<std::int64_t>(parts, 1) - 1), take);
-  take();
+  runtime::parallel_for(static_cast<std::size_t>(parts), 0, [&](std::size_t part) {
+    const auto first = static_cast<std::int64_t>(part) * per_thread;
+    fill(first, std::min(count, first + per_thread));
+  });
 }
 
 }  // namespace flashjit::autotune

@@ -11,6 +11,7 @@
 
 #include "autotune/numeric.hpp"
 #include "autotune/reference_parts.hpp"
+#include "runtime/threads.hpp"
 
 namespace flashjit::autotune {
 namespace {
@@ -89,7 +90,7 @@ HostResult over_blocks(const HostAttention& a, std::span<const RowBlock> blocks,
   HostResult result;
   result.out.resize(first_row.back() * dv);
   result.lse.resize(first_row.back());
-  parallel_for(blocks.size(), threads, [&](std::size_t i) {
+  runtime::parallel_for(blocks.size(), threads, [&](std::size_t i) {
     if (blocks[i].count > 0)
       work(blocks[i], result.out.data() + first_row[i] * dv, result.lse.data() + first_row[i]);
   });

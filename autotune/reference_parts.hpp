@@ -1,21 +1,15 @@
-// What the references of both passes are made of: scale, mask, dot products, threads, and the comparison.
+// What the references of both passes are made of: scale, mask, dot products, and the comparison.
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <limits>
-#include <mutex>
-#include <thread>
 #include <type_traits>
-#include <vector>
 
 #include "autotune/numeric.hpp"
 #include "autotune/reference.hpp"
-#include "runtime/threads.hpp"
 
 namespace flashjit::autotune {
 
@@ -45,31 +39,6 @@ T dot(const T* a, const T* b, int count) {
   }
   return ((partial[0] + partial[4]) + (partial[2] + partial[6])) +
          ((partial[1] + partial[5]) + (partial[3] + partial[7]));
-}
-
-// Calls work(0) … work(count - 1), from several threads; what one of these calls throws, the caller gets.
-// threads 0: as many as the machine has.
-template <class Work>
-void parallel_for(std::size_t count, int threads, const Work& work) {
-  std::atomic<std::size_t> next{0};
-  std::exception_ptr failure;
-  std::mutex mutex;
-  const auto take = [&] {
-    try {
-      for (std::size_t i = next++; i < count; i = next++) work(i);
-    } catch (...) {
-      next = count;
-      const std::lock_guard lock(mutex);
-      failure = std::current_exception();
-    }
-  };
-  if (threads <= 0) threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  {
-    const auto pool = runtime::start_threads(
-        std::min(static_cast<std::size_t>(threads), std::max<std::size_t>(count, 1)) - 1, take);
-    take();
-  }
-  if (failure) std::rethrow_exception(failure);
 }
 
 // |got - want| where equal infinities are equal, and so are NaNs; else a NaN is as wrong as can be.

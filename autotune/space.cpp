@@ -258,15 +258,16 @@ std::string family_note(const Problem& problem, const Target& target) {
   return note;
 }
 
-std::string unserved_note(const Problem& problem, const Target& target, std::string_view asked) {
-  std::string note;
-  for (const Family family : {Family::wgmma, Family::mma, Family::simt}) {
+std::vector<std::string> unserved_notes(const Problem& problem, const Target& target,
+                                        std::string_view asked) {
+  std::vector<std::string> notes;
+  for (const Family family : {Family::simt, Family::mma, Family::wgmma}) {
     if (!asked.empty() && asked != to_string(family)) continue;
     const Legality legality = legal(problem, family, target);
-    note += fmt::format("{}{}: {}", note.empty() ? "" : "; ", to_string(family),
-                        legality ? "no schedule of its search space fits" : legality.reason);
+    notes.push_back(fmt::format("{}: {}", to_string(family),
+                                legality ? "no schedule of its search space fits" : legality.reason));
   }
-  return note;
+  return notes;
 }
 
 }  // namespace flashjit::autotune

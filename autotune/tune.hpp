@@ -36,8 +36,9 @@ std::vector<Candidate> search_space(const Problem& problem, const Target& target
 // Which family that could be expected here was passed over, and why; for Origin::note, mostly empty.
 std::string family_note(const Problem& problem, const Target& target);
 
-// Why search_space() has no candidate: what each family lacks, or the one that was asked for.
-std::string unserved_note(const Problem& problem, const Target& target, std::string_view family);
+// Why search_space() has no candidate, family by family, or of the one that was asked for.
+std::vector<std::string> unserved_notes(const Problem& problem, const Target& target,
+                                        std::string_view family);
 
 // Milliseconds that the analytic model expects of a legal schedule: tensor cores or FMA, exponentials, bytes,
 // occupancy, waves, tails.

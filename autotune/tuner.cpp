@@ -68,11 +68,7 @@ class Run {
     if (options.budget.count() > 0) effort_.budget = std::chrono::duration<double>(options.budget).count();
     result_.family = options.family;
     result_.candidates = ranked_space(problem, shape, target, options.family);
-    if (result_.candidates.empty()) {
-      throw Error(ErrorCode::unsupported,
-                  fmt::format("no candidate for {} on {}: {}", describe(problem), target.arch,
-                              unserved_note(problem, target, options.family)));
-    }
+    if (result_.candidates.empty()) refuse_unserved(problem, target, options.family);
     for (const Candidate& candidate : search_space(problem, target)) {
       order_.emplace(to_string(candidate.schedule), static_cast<int>(order_.size()));
     }
@@ -288,10 +284,10 @@ void Run::final_rounds(std::vector<Candidate*>& finalists) {
 void Run::decide() {
   std::vector<Candidate*> finalists = choose_finalists();
   if (finalists.size() > 1) final_rounds(finalists);
-  if (finalists.empty()) {  // the best of those that did not come so far
-    for (Candidate* candidate : in_) {
-      if (finalists.empty() && candidate->pruned.empty()) finalists.push_back(candidate);
-    }
+  if (finalists.empty()) {
+    const auto next_best = std::find_if(in_.begin(), in_.end(),
+                                        [](const Candidate* candidate) { return candidate->pruned.empty(); });
+    if (next_best != in_.end()) finalists.push_back(*next_best);
   }
   if (finalists.empty()) throw Error(ErrorCode::device, "every finalist failed when it was timed again");
   const bool busy =
@@ -348,6 +344,12 @@ TuneResult Run::operator()() {
 }
 
 }  // namespace
+
+void refuse_unserved(const Problem& problem, const Target& target, std::string_view family) {
+  throw Error(ErrorCode::unsupported,
+              fmt::format("no candidate for {} on {}: {}", describe(problem), target.arch,
+                          fmt::join(unserved_notes(problem, target, family), "; ")));
+}
 
 std::vector<Candidate> ranked_space(const Problem& problem, const Shape& shape, const Target& target,
                                     std::string_view family) {

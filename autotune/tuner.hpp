@@ -18,6 +18,9 @@ namespace flashjit::autotune {
 std::vector<Candidate> ranked_space(const Problem& problem, const Shape& shape, const Target& target,
                                     std::string_view family = {});
 
+// For a ranked_space() that is empty: throws Error{unsupported} that says of each family why.
+[[noreturn]] void refuse_unserved(const Problem& problem, const Target& target, std::string_view family);
+
 struct TuneOptions {
   Tuning effort = Tuning::quick;
   std::chrono::milliseconds budget{0};                  // 0: the effort's own: 5 s quick, 30 s full

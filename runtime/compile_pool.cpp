@@ -46,7 +46,6 @@ CompilePool::~CompilePool() {
     job.promise.set_exception(std::make_exception_ptr(Error(
         ErrorCode::compile_failed, fmt::format("the compile of {} was cancelled before it began", job.key))));
   }
-  for (std::jthread& thread : threads_) thread.join();
 }
 
 CompilePool::Result CompilePool::submit(const std::string& key, Work work) {

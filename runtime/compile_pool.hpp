@@ -55,7 +55,7 @@ class CompilePool {
   std::map<std::string, Result> in_flight_;  // queued or under way
   bool stopping_ = false;
   std::atomic<bool> cancelled_{false};
-  std::vector<std::jthread> threads_;
+  std::vector<std::jthread> threads_;  // last: joined before all that they use goes
 };
 
 }  // namespace flashjit::runtime

@@ -1,7 +1,11 @@
 // Threads of one piece of work.
 #pragma once
 
+#include <algorithm>
+#include <atomic>
 #include <cstddef>
+#include <exception>
+#include <mutex>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -20,6 +24,31 @@ std::vector<std::jthread> start_threads(std::size_t count, const Work& work) {
     // Those that there are do the work, or the caller.
   }
   return threads;
+}
+
+// Calls work(0) … work(count - 1), from several threads; what one of these calls throws, the caller gets.
+// threads 0: as many as the machine has.
+template <class Work>
+void parallel_for(std::size_t count, int threads, const Work& work) {
+  std::atomic<std::size_t> next{0};
+  std::exception_ptr failure;
+  std::mutex mutex;
+  const auto take = [&] {
+    try {
+      for (std::size_t i = next++; i < count; i = next++) work(i);
+    } catch (...) {
+      next = count;
+      const std::lock_guard lock(mutex);
+      failure = std::current_exception();
+    }
+  };
+  if (threads <= 0) threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  {
+    const auto pool =
+        start_threads(std::min(static_cast<std::size_t>(threads), std::max<std::size_t>(count, 1)) - 1, take);
+    take();
+  }
+  if (failure) std::rethrow_exception(failure);
 }
 
 }  // namespace flashjit::runtime

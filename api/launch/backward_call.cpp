@@ -32,9 +32,7 @@ int padded(int seqlen_q, Workspace parts) {
 bool make_backward_params(const Problem& problem, const Shape& shape, const BackwardArgs& args,
                           Workspace parts, BackwardParams& params) {
   validate(shape);
-  constexpr int kLongest = std::numeric_limits<int>::max() - 512;  // kernels round up to whole tiles
-  if (shape.seqlen_k > kLongest)
-    refuse_argument(fmt::format("seqlen_k is {}, may be at most {}", shape.seqlen_k, kLongest));
+  check_length("seqlen_k", shape.seqlen_k);
   params = {};
   params.scale = resolve_scale(problem, args.scale);
   params.scale_log2 = params.scale * kLog2E;
@@ -75,20 +73,18 @@ bool make_backward_params(const Problem& problem, const Shape& shape, const Back
   }
   if (args.workspace != nullptr) check_pointer("workspace", args.workspace, kWorkspaceAlignment);
 
-  // Each of the results and the workspace is memory of its own. A tensor without rows (or keys) may have any
-  // address.
-  const auto of = [](int seqlen, const void* pointer) { return seqlen == 0 ? nullptr : pointer; };
+  // Each of the results and the workspace is memory of its own.
   const int rows = shape.seqlen_q, keys = shape.seqlen_k;
-  const std::array<Named, 10> all{{{"dq", of(rows, args.dq)},
-                                   {"dk", of(keys, args.dk)},
-                                   {"dv", of(keys, args.dv)},
+  const std::array<Named, 10> all{{{"dq", address_of(rows, args.dq)},
+                                   {"dk", address_of(keys, args.dk)},
+                                   {"dv", address_of(keys, args.dv)},
                                    {"workspace", args.workspace},
-                                   {"q", of(rows, args.q)},
-                                   {"k", of(keys, args.k)},
-                                   {"v", of(keys, args.v)},
-                                   {"o", of(rows, args.o)},
-                                   {"dout", of(rows, args.dout)},
-                                   {"lse", of(rows, args.lse)}}};
+                                   {"q", address_of(rows, args.q)},
+                                   {"k", address_of(keys, args.k)},
+                                   {"v", address_of(keys, args.v)},
+                                   {"o", address_of(rows, args.o)},
+                                   {"dout", address_of(rows, args.dout)},
+                                   {"lse", address_of(rows, args.lse)}}};
   for (std::size_t i = 0; i < 4; ++i) {
     for (std::size_t j = i + 1; j < all.size(); ++j) {
       if (all[i].pointer != nullptr && all[i].pointer == all[j].pointer) {

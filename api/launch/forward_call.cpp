@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <cstdint>
-#include <limits>
 #include <utility>
 
 #include "api/launch/tensor_checks.hpp"
@@ -14,11 +13,8 @@ namespace flashjit::api {
 bool make_forward_params(const Problem& problem, const Shape& shape, const ForwardArgs& args,
                          ForwardParams& params) {
   validate(shape);
-  constexpr int kLongest = std::numeric_limits<int>::max() - 512;  // kernels round up to whole tiles
-  for (const auto& [name, seqlen] : {std::pair{"seqlen_q", shape.seqlen_q}, {"seqlen_k", shape.seqlen_k}}) {
-    if (seqlen > kLongest)
-      refuse_argument(fmt::format("{} is {}, may be at most {}", name, seqlen, kLongest));
-  }
+  check_length("seqlen_q", shape.seqlen_q);
+  check_length("seqlen_k", shape.seqlen_k);
   if (args.lse != nullptr && !problem.lse) {
     refuse_argument("lse is given, but this plan's problem has lse = false, may be null",
                     "Make a plan with lse = true, or leave lse out.");
@@ -48,9 +44,10 @@ bool make_forward_params(const Problem& problem, const Shape& shape, const Forwa
     check_pointer("v", args.v);
   }
   if (args.lse != nullptr) check_pointer("lse", args.lse, alignof(float));
-  for (const auto& [name, input] : {std::pair{"q", args.q}, {"k", args.k}, {"v", args.v}}) {
-    const bool empty = input != args.q && shape.seqlen_k == 0;  // at whatever address
-    if (args.o == input && !empty)
+  for (const auto& [name, input] : {std::pair{"q", args.q},
+                                    {"k", address_of(shape.seqlen_k, args.k)},
+                                    {"v", address_of(shape.seqlen_k, args.v)}}) {
+    if (args.o == input)
       refuse_argument(fmt::format("o is the same memory as {}, may be memory of its own", name));
   }
   if (args.lse != nullptr && args.o == args.lse)

@@ -145,8 +145,9 @@ void Launcher::backward(const Shape& shape, const BackwardArgs& args, Stream str
     if (kernel.geometry().pads) seen.seqlen_q = params.padded_q;
     return seen;
   };
-  for (const KernelLauncher& kernel : kernels_)
-    static_cast<void>(kernel.tiles(shape_for(kernel), shape));  // all fit, or none runs
+  for (const KernelLauncher& kernel : kernels_) {  // what is refused is so before any runs
+    if (kernel.tiles(shape_for(kernel), shape) != 0) kernel.prepare(params);
+  }
 
   const WorkspaceLayout layout(plan_->problem, shape, workspace_);
   void* workspace = args.workspace;
@@ -154,8 +155,6 @@ void Launcher::backward(const Shape& shape, const BackwardArgs& args, Stream str
   if (borrowed) workspace = device_.allocate_ordered(layout.bytes, stream);
   if (workspace != nullptr) layout.place(workspace, workspace_, params);
   const auto run = [&] {
-    for (const KernelLauncher& kernel : kernels_)
-      kernel.prepare(params);  // what is refused is so before any runs
     for (const KernelLauncher& kernel : kernels_) {
       params.tiles = kernel.tiles(shape_for(kernel), shape);
       if (params.tiles != 0)

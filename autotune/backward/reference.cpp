@@ -10,6 +10,7 @@
 
 #include "autotune/numeric.hpp"
 #include "autotune/reference_parts.hpp"
+#include "runtime/threads.hpp"
 
 namespace flashjit::autotune {
 namespace {
@@ -214,13 +215,13 @@ HostGradients gradients(const HostBackward& from, const GradientBlocks& blocks, 
         queries.clear();
         for (int row = 0; row < a.shape.seqlen_q; ++row) queries.push_back({row, place[row]});
       }
-      parallel_for(queries.size(), threads, [&](std::size_t i) {
+      runtime::parallel_for(queries.size(), threads, [&](std::size_t i) {
         std::vector<T> dq(d);
         head.query(queries[i].row, dq);
         if (queries[i].at < result.dq.size() / d)
           std::copy(dq.begin(), dq.end(), &result.dq[queries[i].at * d]);
       });
-      parallel_for(keys.size(), threads, [&](std::size_t i) {
+      runtime::parallel_for(keys.size(), threads, [&](std::size_t i) {
         std::vector<T> dk(d), value(dv);
         head.key(keys[i].row, dk, value);
         // One head after the other adds its share; the last leaves the sum as a tensor would hold it.

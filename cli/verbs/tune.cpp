@@ -114,11 +114,7 @@ int dry_run(const TuneFlags& flags, const std::vector<Cell>& cells) {
   const Target target = flags.device.target();
   for (const Cell& cell : cells) {
     const auto candidates = autotune::ranked_space(cell.first, cell.second, target, flags.family);
-    if (candidates.empty()) {
-      throw Error(ErrorCode::unsupported,
-                  fmt::format("no candidate for {} on {}: {}", describe(cell.first), target.arch,
-                              autotune::unserved_note(cell.first, target, flags.family)));
-    }
+    if (candidates.empty()) autotune::refuse_unserved(cell.first, target, flags.family);
     if (flags.json) {
       print_json(cell, target.arch, candidates, {});
       continue;
