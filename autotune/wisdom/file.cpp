@@ -119,9 +119,10 @@ bool merge_wisdom(const std::filesystem::path& file, const std::vector<WisdomRec
   };
   struct stat status {};
   if (::stat(file.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) return lost("it is no regular file");
-  const std::filesystem::path lock_path = file.parent_path() / "wisdom.lock";
-  // Read-only is enough for flock(2), and lets others of a group that shares the folder hold it too.
-  const File lock(::open(lock_path.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
+  // The folder itself is what flock(2) holds: so nothing is left beside a file that --export names, and
+  // others of a group that shares the folder can hold it too.
+  const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
+  const File lock(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!lock) return lost(std::strerror(errno));
   if (!wait_for(lock) && report) {
     report(fmt::format("wisdom {} is being written by another process for long; going on without its lock",

@@ -279,11 +279,19 @@ TEST_CASE("many writers lose nothing, and readers always see a whole file") {
   CHECK(torn == 0);
   CHECK(folder.reports.empty());
   CHECK(read_wisdom(folder.file, folder.report).records().size() == kWriters * kEach);
-  int left_over = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder.path)) {
-    left_over += entry.path().extension() == ".tmp" ? 1 : 0;
+    CHECK(entry.path() == folder.file);  // and nothing beside it
   }
-  CHECK(left_over == 0);
+}
+
+TEST_CASE("wisdom in the folder that we are in") {
+  Folder folder;
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(folder.path);
+  CHECK(merge_wisdom("here.jsonl", {record("mma:m128n64w4s2")}, kNow, folder.report));
+  CHECK(read_wisdom("here.jsonl", folder.report).records().size() == 1);
+  std::filesystem::current_path(before);
+  CHECK(folder.reports.empty());
 }
 
 TEST_CASE("the shipped tables parse, and a GPU's name leaves the driver out") {

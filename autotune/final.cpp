@@ -1,0 +1,124 @@
+#include "autotune/final.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "flashjit/error.hpp"
+
+namespace flashjit::autotune {
+namespace {
+
+constexpr double kFinalist = 1.15;  // times the best so far: still in reach, given heat and noise
+// Within this the fixed order of the space decides, so that the choice is stable. Medians of interleaved
+// rounds repeat to a few tenths of a per cent; a wider band would give away what tuning is for.
+constexpr double kTie = 1.005;
+constexpr double kShare = 0.3;  // of the budget, at most: a short one must leave time to try candidates
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+}  // namespace
+
+double Final::seconds(const Effort& effort) {
+  const double each =
+      effort.rounds * (effort.pause + effort.round) + (effort.busy_rounds + 1) * effort.busy_round;
+  return std::min(static_cast<double>(effort.finalists) * each, kShare * effort.budget);
+}
+
+// The best few, but not many that are alike.
+void Final::choose(std::vector<Candidate*>& candidates) {
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const Candidate* a, const Candidate* b) { return a->measured_ms < b->measured_ms; });
+  Alike alike(effort_.finalists_alike);
+  for (Candidate* candidate : candidates) {
+    if (finalists_.size() == effort_.finalists ||
+        candidate->measured_ms > kFinalist * candidates.front()->measured_ms) {
+      break;
+    }
+    if (alike.admits(candidate->schedule)) finalists_.push_back(candidate);
+  }
+}
+
+// A timing of each, if there is time for them and for what comes after, which takes `then` seconds. A launch
+// of many milliseconds makes a round longer than was planned: what one took counts for the next of its kind.
+bool Final::round(double pause, double seconds, double then, Times& times, double& took) {
+  took = std::max(took, static_cast<double>(finalists_.size()) * (pause + seconds));
+  if (watch_.left() < took + then) {
+    out_of_time_ = true;
+    return false;
+  }
+  const double start = watch_.elapsed();
+  for (std::size_t i = 0; i < finalists_.size(); ++i) {
+    Candidate& candidate = *finalists_[i];
+    if (!candidate.pruned.empty()) continue;
+    attempt(candidate, [&] {
+      const Timing timing = runner_.time(candidate.schedule, {.pause_seconds = pause, .seconds = seconds});
+      times[i].push_back(timing.median_ms);
+      if (pause == 0) return;
+      candidate.spread = timing.spread;
+      candidate.clock_mhz = timing.clock_mhz;
+    });
+  }
+  took = std::max(took, watch_.elapsed() - start);
+  return true;
+}
+
+// They take turns, so that heat hits all alike: with a pause before each timing, and at length without one,
+// where the power limit favours those that need less of it.
+void Final::rounds() {
+  Times paused(finalists_.size()), busy(finalists_.size());
+  double paused_took = 0, busy_took = 0;
+  for (int i = 0; i < effort_.rounds; ++i) {
+    say_(fmt::format("final of {}, round {} of {}", finalists_.size(), i + 1, effort_.rounds), false);
+    if (!round(effort_.pause, effort_.round, 0, paused, paused_took)) break;
+    if (i > 0) continue;
+    Times heated(finalists_.size());  // the first stretch ends a rest: what it takes says nothing
+    const double paused_to_come = (effort_.rounds - 1) * paused_took;
+    for (int k = 0; k <= effort_.busy_rounds; ++k) {
+      if (!round(0, effort_.busy_round, paused_to_come, k == 0 ? heated : busy, busy_took)) break;
+    }
+  }
+  for (std::size_t i = 0; i < finalists_.size(); ++i) {
+    if (!paused[i].empty()) finalists_[i]->measured_ms = median(paused[i]);
+    // At its limit the power's control takes a tenth off the clock now and then, for a quarter of a second,
+    // whatever runs: the fastest stretch is one between these, and repeats where the median does not.
+    if (!busy[i].empty()) finalists_[i]->busy_ms = *std::min_element(busy[i].begin(), busy[i].end());
+  }
+  std::erase_if(finalists_, [](const Candidate* candidate) { return !candidate->pruned.empty(); });
+}
+
+// By the geometric mean of both kinds of rounds: some callers rest between launches, and some never do.
+const Candidate& Final::winner(std::vector<Candidate*> candidates, const std::map<std::string, int>& places) {
+  choose(candidates);
+  if (finalists_.size() > 1) rounds();
+  if (finalists_.empty()) {
+    const auto next_best = std::find_if(candidates.begin(), candidates.end(),
+                                        [](const Candidate* candidate) { return candidate->pruned.empty(); });
+    if (next_best != candidates.end()) finalists_.push_back(*next_best);
+  }
+  if (finalists_.empty()) throw Error(ErrorCode::device, "every finalist failed when it was timed again");
+  const bool busy =
+      std::all_of(finalists_.begin(), finalists_.end(), [](const Candidate* c) { return c->busy_ms > 0; });
+  const auto time_of = [&](const Candidate& c) {
+    return busy ? std::sqrt(c.measured_ms * c.busy_ms) : c.measured_ms;
+  };
+  double best = INFINITY;
+  for (const Candidate* candidate : finalists_) best = std::min(best, time_of(*candidate));
+  const auto tied = [&](const Candidate& candidate) { return time_of(candidate) <= kTie * best; };
+  const Candidate* chosen = finalists_.front();
+  for (const Candidate* candidate : finalists_) {
+    if (!tied(*candidate)) continue;
+    if (!tied(*chosen) ||
+        places.at(to_string(candidate->schedule)) < places.at(to_string(chosen->schedule))) {
+      chosen = candidate;
+    }
+  }
+  return *chosen;
+}
+
+}  // namespace flashjit::autotune

@@ -1,0 +1,42 @@
+// The last stage of a tuning run: the best few are timed again in turns, and one of them wins.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "autotune/runner.hpp"
+#include "autotune/stages.hpp"
+#include "autotune/tune.hpp"
+
+namespace flashjit::autotune {
+
+class Final {
+ public:
+  Final(const Effort& effort, Runner& runner, const Stopwatch& watch, Say say)
+      : effort_(effort), runner_(runner), watch_(watch), say_(std::move(say)) {}
+
+  // Of candidates that were timed once each; `places`, where a schedule stands in the search space, decides
+  // between equals. Candidates that fail now are pruned; throws Error{device} if all do.
+  const Candidate& winner(std::vector<Candidate*> candidates, const std::map<std::string, int>& places);
+  [[nodiscard]] bool out_of_time() const { return out_of_time_; }
+
+  // What it will take at most.
+  static double seconds(const Effort& effort);
+
+ private:
+  using Times = std::vector<std::vector<double>>;
+
+  void choose(std::vector<Candidate*>& candidates);
+  void rounds();
+  bool round(double pause, double seconds, double then, Times& times, double& took);
+
+  const Effort& effort_;
+  Runner& runner_;
+  const Stopwatch& watch_;
+  const Say say_;
+  std::vector<Candidate*> finalists_;
+  bool out_of_time_ = false;
+};
+
+}  // namespace flashjit::autotune
