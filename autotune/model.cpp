@@ -48,8 +48,9 @@ constexpr double kSharedBytes = 128;  // per clock and multiprocessor
 constexpr double kL2Bytes = 48;       // per clock and multiprocessor, sustained with all of them reading
 constexpr double kLoadCycles = 700;   // from a copy's issue to its data, out of L2 under load
 constexpr double kLaunchMs = 0.004;
-constexpr double kLoneCta = 1.3;     // mma: how much more lies bare where one CTA has the multiprocessor
-constexpr double kStepCycles = 150;  // mma: barriers, addresses and the loop itself, per part of a step
+constexpr double kLoneCta = 1.3;       // mma: how much more lies bare where one CTA has the multiprocessor
+constexpr double kMergeCycles = 2000;  // wgmma: of a tile whose keys several CTAs share out; not measured
+constexpr double kStepCycles = 150;    // mma: barriers, addresses and the loop itself, per part of a step
 
 const Machine& machine_of(const Target& target) {
   const Machine* best = &kMachines.front();
@@ -236,7 +237,7 @@ Step step_of(const Problem& p, const WgmmaSchedule& s, const Target&, const Mach
   }
   step.alone = step.cycles;
   step.tile_cycles = (s.persistent == 0 ? 2600 : 1100) + (s.o_passes == 0 ? 900 : 120 * s.o_passes) +
-                     (s.cluster > 1 ? 300 : 0);
+                     (s.cluster > 1 ? 300 : 0) + (s.splits > 1 ? kMergeCycles : 0);
   step.balanced = s.persistent == 2;
   step.dealt = s.persistent == 1;
   return step;
@@ -251,11 +252,12 @@ Step step_of(const Problem& p, const Schedule& schedule, const Target& target, c
   return step_of(p, wgmma, target, machine, recipes_wgmma(p, wgmma, target).front().geometry);
 }
 
-// Steps of all tiles of one head, and of the longest. Of very many tiles a few thousand stand for all.
+// Steps of all tiles of one head, and of the longest, whose keys `splits` CTAs share out. Of very many tiles
+// a few thousand stand for all.
 struct Steps {
   double total = 0, longest = 0, tiles = 0;
 };
-Steps steps_of(const Problem& problem, const Shape& shape, int tile_m, int tile_n) {
+Steps steps_of(const Problem& problem, const Shape& shape, int tile_m, int tile_n, int splits) {
   constexpr std::int64_t kLookedAt = 4096;
   const std::int64_t tiles = (static_cast<std::int64_t>(shape.seqlen_q) + tile_m - 1) / tile_m;
   const std::int64_t stride = (tiles + kLookedAt - 1) / kLookedAt;
@@ -266,7 +268,8 @@ Steps steps_of(const Problem& problem, const Shape& shape, int tile_m, int tile_
       const std::int64_t last = std::min<std::int64_t>((tile + 1) * tile_m, shape.seqlen_q);
       keys = std::clamp<std::int64_t>(last + shape.seqlen_k - shape.seqlen_q, 0, shape.seqlen_k);
     }
-    const auto count = static_cast<double>((keys + tile_n - 1) / tile_n);
+    const std::int64_t blocks = (keys + tile_n - 1) / tile_n;
+    const auto count = static_cast<double>((blocks + splits - 1) / splits);
     steps.total += count * static_cast<double>(std::min(stride, tiles - tile));
     steps.longest = std::max(steps.longest, count);
   }
@@ -281,6 +284,23 @@ bool has_few_queries(const Problem& problem, const Shape& shape) {
   return shape.seqlen_q <= 128 || (shape.seqlen_q <= 512 && shape.seqlen_k >= 4 * shape.seqlen_q);
 }
 
+// Tiles of 64 rows that leave half of the multiprocessors or more without one, unless CTAs share out their
+// keys; 0: there are more, or none.
+int few_tiles(const Problem& problem, const Shape& shape, const Target& target) {
+  if (problem.pass == Pass::backward) return 0;
+  const int packed = packed_heads(shape, 64);
+  const std::int64_t rows = static_cast<std::int64_t>(shape.seqlen_q) << packed;
+  const double tiles = static_cast<double>((rows + 63) / 64) * (shape.heads >> packed) * shape.batch;
+  return 2 * tiles <= target.sm_count ? static_cast<int>(tiles) : 0;
+}
+
+// The lowest power of two that is not below a count.
+int power_of_two(int count) {
+  int power = 1;
+  while (power < count) power *= 2;
+  return power;
+}
+
 }  // namespace
 
 double predict(const Problem& problem, const Shape& shape, const Schedule& schedule, const Target& target) {
@@ -289,6 +309,7 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
   const Step step = step_of(problem, schedule, target, machine);
   // What the CTAs of a cluster do side by side counts as one tile, on as many multiprocessors.
   const auto* wgmma = std::get_if<WgmmaSchedule>(&schedule);
+  const int splits = wgmma != nullptr ? wgmma->splits : 1;
   const int cluster = wgmma != nullptr ? wgmma->cluster : 1;
   const int rows = cluster * tile_m_of(schedule);
   // Few queries: rows of several heads fill a tile, and see about all keys.
@@ -297,10 +318,10 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
   tiled.seqlen_q <<= packed;
   Problem seen = problem;
   seen.causal = problem.causal && packed == 0;
-  const Steps steps = steps_of(seen, tiled, rows, get(schedule, "tile_n"));
+  const Steps steps = steps_of(seen, tiled, rows, get(schedule, "tile_n"), splits);
   const double heads = static_cast<double>(shape.batch) * (shape.heads >> packed);
   const double tiles = heads * steps.tiles;
-  const double sms = std::max(1, target.sm_count / cluster);
+  const double sms = std::max(1, target.sm_count / (cluster * splits));
   if (tiles == 0) return kLaunchMs;
 
   // With few tiles an SM holds fewer CTAs than it could.
@@ -332,10 +353,9 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
 std::string bucket_of(const Problem& problem, const Shape& shape, const Target& target) {
   const double work = flops(problem, shape) / std::max(1, target.sm_count);
   std::string bucket = fmt::format("b{}", work < 1 ? 0 : static_cast<int>(std::log2(work)));
-  if (has_few_queries(problem, shape)) {
-    int rows = 1;
-    while (rows < shape.seqlen_q) rows *= 2;
-    bucket += fmt::format("q{}", rows);
+  if (has_few_queries(problem, shape)) bucket += fmt::format("q{}", power_of_two(shape.seqlen_q));
+  if (const int tiles = few_tiles(problem, shape, target); tiles > 0) {
+    bucket += fmt::format("t{}", power_of_two(tiles));
   }
   return bucket;
 }

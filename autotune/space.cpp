@@ -166,6 +166,16 @@ WgmmaSchedule with_cluster(WgmmaSchedule schedule) {
   return schedule;
 }
 
+// For fewer tiles than multiprocessors: their keys are shared out.
+void add_splits(std::vector<Schedule>& space, WgmmaSchedule schedule) {
+  schedule.persistent = 0;
+  schedule.o_passes = 1;
+  for (const int splits : {8, 4, 2}) {
+    schedule.splits = splits;
+    add(space, schedule);
+  }
+}
+
 std::vector<Schedule> wgmma_space(const Problem& problem) {
   std::vector<Schedule> space;
   const int widest = std::max(problem.head_dim, problem.value_dim());
@@ -195,6 +205,7 @@ std::vector<Schedule> wgmma_space(const Problem& problem) {
     with(&WgmmaSchedule::persistent, 0);
     if (problem.causal) with(&WgmmaSchedule::persistent, 1);
     if (clusters) add(space, with_cluster(winner));
+    add_splits(space, winner);
   }
   // All tiles in reach; one query warpgroup is for few queries.
   const int passes = (problem.value_dim() + 63) / 64 == 3 ? 3 : 2;  // as its panels of 64 columns divide
@@ -220,6 +231,17 @@ std::vector<Schedule> wgmma_space(const Problem& problem) {
             if (clusters && m > 64) add(space, with_cluster(s));
           }
         }
+      }
+    }
+  }
+  for (const int m : {64, 128}) {
+    for (const int n : {128, 64}) {
+      for (const int stages : {3, 2}) {
+        add_splits(space, {.tile_m = m,
+                           .tile_n = n,
+                           .stages = stages,
+                           .q_in_regs = widest > 192 ? 0 : 1,
+                           .ping_pong = m == 64 ? 0 : 1});
       }
     }
   }

@@ -44,7 +44,9 @@ std::vector<std::string> unserved_notes(const Problem& problem, const Target& ta
 // occupancy, waves, tails.
 double predict(const Problem& problem, const Shape& shape, const Schedule& schedule, const Target& target);
 
-// A power-of-two range of the work per multiprocessor: what wisdom is filed under beside the problem ("b17").
+// What wisdom is filed under beside the problem: a power-of-two range of the work per multiprocessor ("b17"),
+// of the queries where they are few ("b17q1"), and of the tiles where they are fewer than half of the
+// multiprocessors ("b17q1t8").
 std::string bucket_of(const Problem& problem, const Shape& shape, const Target& target);
 
 }  // namespace flashjit::autotune

@@ -3,10 +3,12 @@
 
 Each cell is timed in rounds; in a round everybody gets an idle pause, a warm-up and cold-L2 launches, in turn, so that heat
 and the power limit hit all alike. FLOPs are FlashAttention's count: 4 b h s^2 d, halved when causal; 2.5 times that for a
-backward pass, which is timed with its pre- and postprocessing and without the forward pass before it.
+backward pass, which is timed with its pre- and postprocessing and without the forward pass before it. Few queries q (4 b h q s d)
+are timed without a mask: peers do not agree where it begins.
 
     bench/compare.py --library build/shared/libflashjit.so --ours mma,wgmma --out bench/results/h200
     bench/compare.py --library build/shared/libflashjit.so --pass backward --ours wgmma,wgmma:deterministic --out /tmp/bwd
+    bench/compare.py --library build/shared/libflashjit.so --queries 1 --batch 1 --heads 32 --heads-kv 8 --out /tmp/decode
 """
 import argparse
 import json
@@ -161,6 +163,10 @@ def main():
     ap.add_argument("--seqs", default="1024,4096,16384")
     ap.add_argument("--tokens", type=int, default=16384, help="batch x seqlen")
     ap.add_argument("--hidden", type=int, default=2048, help="heads x head_dim")
+    ap.add_argument("--batch", type=int, default=0, help="instead of what --tokens leaves")
+    ap.add_argument("--heads", type=int, default=0, help="instead of what --hidden leaves")
+    ap.add_argument("--heads-kv", type=int, default=0, help="of k and v; 0: as many as of q")
+    ap.add_argument("--queries", type=int, default=0, help="of each sequence; 0: as many as keys")
     ap.add_argument("--commit", default="", help="noted in the results: the commit that is timed")
     ap.add_argument("--nvrtc", default="", help="noted in the results: the version that `flashjit doctor` names")
     ap.add_argument("--rounds", type=int, default=2)
@@ -187,13 +193,16 @@ def main():
 
     cells = []
     for d in map(int, a.dims.split(",")):
-        for causal in (False, True):
+        for causal in (False, True)[:1 if a.queries else 2]:
             for s in map(int, a.seqs.split(",")):
-                b, h = max(1, a.tokens // s), max(1, a.hidden // d)
-                q, k, v = (torch.randn(b, s, h, d, dtype=dtype, device="cuda") for _ in range(3))
+                b, h = a.batch or max(1, a.tokens // s), a.heads or max(1, a.hidden // d)
+                queries, h_kv = a.queries or s, a.heads_kv or h
+                q, k, v = (torch.randn(b, rows, heads, d, dtype=dtype, device="cuda")
+                           for rows, heads in ((queries, h), (s, h_kv), (s, h_kv)))
                 one = (Backward if a.which == "backward" else Forward)(engine, q, k, v, causal)
-                flops = one.factor * 4 * b * h * s * s * d / (2 if causal else 1)
-                cell = {"pass": a.which} | dict(d=d, causal=causal, s=s, b=b, h=h, dtype=a.dtype)
+                flops = one.factor * 4 * b * h * queries * s * d / (2 if causal else 1)
+                cell = {"pass": a.which} | dict(d=d, causal=causal, s=s, b=b, h=h, h_kv=h_kv, queries=queries,
+                                                dtype=a.dtype)
                 contestants, origins = {}, {}
                 for name in ours:
                     label = f"flashjit {name}".strip()

@@ -59,7 +59,9 @@ def flash_attn_3(folder):
         flat = [x.reshape(-1, *x.shape[2:]) for x in (q, k, v)]
         out = torch.ops._vllm_fa3_C.fwd(
             *flat, None, None, None, None, starts[b, sq], starts[b, sk], None, None, None, sq, sk, None, None, None, None,
-            None, None, None, None, None, d**-0.5, causal, -1, -1, 0.0, True, None, 1, None, 0, None, 1, 0, None)[0]
+            None, None, None, None, None, d**-0.5, causal, -1, -1, 0.0, True, None,
+            1 if sq == sk else 0,  # splits of the keys; 0: as many as it likes
+            None, 0, None, 1, 0, None)[0]
         return out.view(b, sq, q.shape[2], -1)
     return run
 

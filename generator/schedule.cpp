@@ -69,6 +69,7 @@ constexpr auto knobs_of() {
         {{"ch", "max_chains", "partial row maxima per row", 2, 8}, &S::max_chains},
         {{"u", "unroll", "unrolling of the loop over unmasked tiles", 1, 8}, &S::unroll},
         {{"cl", "cluster", "CTAs that load K and V for each other", 1, 2}, &S::cluster},
+        {{"sp", "splits", "CTAs that share out the keys of a tile", 1, 8}, &S::splits},
     });
   } else if constexpr (std::is_same_v<S, SimtBackwardSchedule>) {
     return std::to_array<Knob<S>>({

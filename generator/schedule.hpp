@@ -69,6 +69,7 @@ struct WgmmaSchedule {
   int max_chains = 4;     // partial row maxima kept per row: 2, 4 or 8
   int unroll = 1;
   int cluster = 1;  // 2: pairs of CTAs work on neighbouring tiles, and one loads K for both, the other V
+  int splits = 1;   // CTAs of a cluster that share out the keys of a tile
   bool operator==(const WgmmaSchedule&) const = default;
 };
 

@@ -29,16 +29,28 @@ Room room_of_shift(const Problem& problem, const WgmmaSchedule& schedule) {
   return {"65504.0f", 12};
 }
 
+// Of all stages of K and V.
+int ring_bytes(const Problem& problem, const WgmmaSchedule& schedule) {
+  const int k =
+      panels_of(problem.head_dim) * kRowBytes - 2 * (kPanelColumns - last_k_columns(problem.head_dim));
+  const int k_stage = (schedule.tile_n * k + 1023) / 1024 * 1024;  // a swizzle repeats after at most as much
+  const int v_stage = schedule.tile_n * panels_of(problem.value_dim()) * kRowBytes;
+  return schedule.stages * (k_stage + v_stage);
+}
+
 // As templates/parts/wgmma/layout.cuh lays it out, which asserts that it fits.
 int shared_bytes(const Problem& problem, const WgmmaSchedule& schedule) {
   const int warpgroups = warpgroups_of(schedule);
   const int q = panels_of(problem.head_dim) * kRowBytes;
-  const int k = q - 2 * (kPanelColumns - last_k_columns(problem.head_dim));
-  const int k_stage = (schedule.tile_n * k + 1023) / 1024 * 1024;  // a swizzle repeats after at most as much
   const int v = panels_of(problem.value_dim()) * kRowBytes;
+  const int rings = ring_bytes(problem, schedule);
+  if (schedule.splits > 1) {
+    const int sums = 8 * schedule.splits * schedule.tile_m;
+    return warpgroups * 64 * q + rings + 8 * (4 * schedule.stages + warpgroups) + sums;
+  }
   const int o = schedule.o_passes == 0 ? 0 : v / schedule.o_passes;
   const int barriers = 8 * (4 * schedule.stages + 2 * warpgroups) + (is_static(schedule) ? 0 : 40);
-  return warpgroups * 64 * (q + o) + schedule.stages * (k_stage + schedule.tile_n * v) + barriers;
+  return warpgroups * 64 * (q + o) + rings + barriers;
 }
 
 std::vector<Constant> constants(const Problem& problem, const WgmmaSchedule& schedule) {
@@ -63,6 +75,9 @@ std::vector<Constant> constants(const Problem& problem, const WgmmaSchedule& sch
   if (schedule.cluster > 1) {
     list.push_back(number("kCluster", schedule.cluster, "CTAs that load K and V for each other"));
   }
+  if (schedule.splits > 1) {
+    list.push_back(number("kCluster", schedule.splits, "CTAs that share out the keys of a tile"));
+  }
   if (schedule.lazy > 0) {
     list.push_back(
         {"float", "kLazy", std::to_string(schedule.lazy), "log2 of the growth that a shift tolerates"});
@@ -79,6 +94,25 @@ std::vector<Constant> constants(const Problem& problem, const WgmmaSchedule& sch
     }
   }
   return list;
+}
+
+Legality legal_splits(const Problem& problem, const WgmmaSchedule& s) {
+  if (s.splits == 1) return {};
+  if (s.splits != 2 && s.splits != 4 && s.splits != 8) {
+    return {fmt::format("splits is {}, may be 1, 2, 4 or 8", s.splits)};
+  }
+  if (s.persistent != 0) {
+    return {fmt::format("splits {} leaves CTAs one tile each, which is persistent 0", s.splits)};
+  }
+  if (s.cluster != 1) return {"splits and cluster are two uses of clusters; leave one of them at 1"};
+  if (s.o_passes != 1) return {"o_passes makes no difference to splits above 1; leave it at 1"};
+  const int columns = 8 * s.splits;  // of which each CTA adds up eight, and of the next as many
+  const int pieces = s.tile_m * 4 * ((problem.value_dim() + columns - 1) / columns * columns);
+  if (const int room = ring_bytes(problem, s); pieces > room) {
+    return {fmt::format("splits {} adds up O in the place of K and V: {} in their {}", s.splits,
+                        kilobytes(pieces), kilobytes(room))};
+  }
+  return {};
 }
 
 }  // namespace
@@ -127,6 +161,7 @@ Legality legal_wgmma(const Problem& problem, const WgmmaSchedule& s, const Targe
     return {
         fmt::format("q_in_regs 2 splits Q's panels of 64 columns, head_dim {} has one", problem.head_dim)};
   }
+  if (const Legality split = legal_splits(problem, s); !split) return split;
   const int panels_v = panels_of(problem.value_dim());
   if (s.o_passes > 0 && panels_v % s.o_passes != 0) {
     return {fmt::format("o_passes {} does not divide the {} panels of 64 columns that head_dim_v {} has",
@@ -164,6 +199,8 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
   const bool dynamic = !is_static(s);
   const int q_steps = q_register_steps(problem, s);
   const bool q_in_shared = q_steps < steps_of(dim);
+  const bool split = s.splits > 1;
+  const int clusters = s.cluster * s.splits;  // one of them is 1
 
   Recipe recipe;
   recipe.kernel = "kernels/forward_wgmma.cu";
@@ -176,13 +213,16 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
       {"causal", problem.causal},
       {"lse", problem.lse},
       {"dynamic", dynamic},
+      {"dealt", !dynamic && !split},
       {"sections", dynamic && problem.causal},
       {"q_in_regs", q_steps > 0},
       {"q_in_shared", q_in_shared},
-      {"release_q_at_once", s.o_passes > 0 && !q_in_shared},
-      {"release_q_after_scores", s.o_passes > 0 && q_in_shared},
+      {"release_q_at_once", s.o_passes > 0 && !q_in_shared && !split},
+      {"release_q_after_scores", s.o_passes > 0 && q_in_shared && !split},
       {"o_through_q", s.o_passes == 0},
       {"cluster", s.cluster > 1},
+      {"split", split},
+      {"in_clusters", clusters > 1},
       {"alternate", s.cluster > 1 && problem.causal},
       {"narrow_k", last_k_columns(dim) < kPanelColumns},
       {"joined_v", joins_heads(dim_v)},
@@ -207,7 +247,7 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
   recipe.geometry = {.tile_m = s.tile_m * s.cluster,
                      .threads = 128 * (warpgroups_of(s) + 1),
                      .shared_bytes = shared_bytes(problem, s),
-                     .cluster = s.cluster,
+                     .cluster = clusters,
                      .persistent = s.persistent > 0,
                      .dynamic = dynamic,
                      .packs = true,
@@ -225,6 +265,7 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
     recipe.maps.insert(recipe.maps.begin() + 2,
                        {.operand = Operand::k, .box_rows = s.tile_n, .panels = 1, .panel_columns = last});
   }
+  if (split) recipe.maps.pop_back();  // O's: its columns are stored by threads
   return {recipe};
 }
 

@@ -1,11 +1,21 @@
 // FlashAttention forward on Hopper (FlashAttention-3, arXiv 2407.08608): a warpgroup that feeds shared memory
-// through TMA, and kWarpgroups that compute 64 query rows each with asynchronous products. CTAs work on one
-// tile after another.
+// through TMA, and kWarpgroups that compute 64 query rows each with asynchronous products.
+/*%^split%*/
+// CTAs work on one tile after another.
+/*%/split%*/
+/*%#split%*/
+// The kCluster CTAs of a cluster share out a tile's keys, and put together what each knows of its rows.
+/*%/split%*/
 /*%#cluster%*/
 // Clusters of kCluster CTAs work on tiles that lie side by side: what one loads of K or V, all get.
 /*%/cluster%*/
 #include "params/forward.h"
+/*%^split%*/
 #include "parts/wgmma/consume.cuh"
+/*%/split%*/
+/*%#split%*/
+#include "parts/wgmma/consume_share.cuh"
+/*%/split%*/
 #include "parts/wgmma/layout.cuh"
 #include "parts/wgmma/producer.cuh"
 /*%#cluster%*/
@@ -20,7 +30,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
                    /*%#narrow_k%*/
                    const __grid_constant__ TensorMap map_last_k,
                    /*%/narrow_k%*/
-                   const __grid_constant__ TensorMap map_v, const __grid_constant__ TensorMap map_o,
+                   const __grid_constant__ TensorMap map_v,
+                   /*%^split%*/
+                   const __grid_constant__ TensorMap map_o,
+                   /*%/split%*/
                    const __grid_constant__ ForwardParams p) {
   extern __shared__ __align__(1024) unsigned char memory[];
   const unsigned shared = shared_address(memory);
@@ -50,7 +63,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   } else {
     take_registers<kConsumerRegisters>();
     Consumer consumer(shared, warpgroup - 1, p.scale_log2);
+    /*%^split%*/
     consume(consumer, map_o, p);
+    /*%/split%*/
+    /*%#split%*/
+    consume(consumer, p);
+    /*%/split%*/
   }
   /*%#cluster%*/
   // The other CTA may still arrive at barriers of this one, and copy to it.

@@ -21,6 +21,8 @@ constexpr Problem kFp32{.dtype = DType::fp32, .head_dim = 32, .causal = true};
 // Several tiles of queries and of keys, ragged ends, two heads on one K.
 constexpr Shape kShape{.batch = 1, .heads = 2, .heads_kv = 1, .seqlen_q = 150, .seqlen_k = 210};
 constexpr Shape kWide{.batch = 1, .heads = 3, .heads_kv = 1, .seqlen_q = 300, .seqlen_k = 420};
+// More blocks of keys than are in flight, for each of several CTAs.
+constexpr Shape kLong{.batch = 1, .heads = 2, .heads_kv = 1, .seqlen_q = 150, .seqlen_k = 900};
 // Three tiles of queries for each of two heads that share nothing.
 constexpr Shape kOwnHeads{.batch = 1, .heads = 2, .heads_kv = 2, .seqlen_q = 150, .seqlen_k = 80};
 // Tiles of so little work that nothing but their own barriers orders one after another.
@@ -61,6 +63,7 @@ std::vector<Subject> sync_subjects() {
       subject("wgmma, three warpgroups", "sm_90a", "wgmma:m192n64s2qr0", kFull64, kWide),
       subject("wgmma, shared loads", "sm_90a", "wgmma:m128n64s2cl2", kFull64, kWide),
       subject("wgmma, shared loads under a mask", "sm_90a", "wgmma:m128n64s2p2cl2", kCausal64, kWide),
+      subject("wgmma, keys shared out", "sm_90a", "wgmma:m128n64s2p0sp4", kCausal64, kLong),
       subject("wgmma backward, dQ in order", "sm_90a", "wgmma-backward:m64n128s2dq2", kBackwardOrdered,
               kWide),
       subject("wgmma backward, 80 queries", "sm_90a", "wgmma-backward:m80n128s2t1", kBackward128, kWide),

@@ -96,6 +96,43 @@ TEST_CASE("pairs of CTAs that load K and V for each other, also where one of the
         {.problem = kD64, .shape = {.heads = 32, .heads_kv = 2, .seqlen_q = 13, .seqlen_k = 150}});
 }
 
+TEST_CASE("CTAs that share out a tile's keys, also where some get none") {
+  for (const int keys : {0, 1, 64, 130, 700}) {
+    const Shape shape{.batch = 2, .heads = 4, .heads_kv = 2, .seqlen_q = 70, .seqlen_k = keys};
+    for (const char* schedule : {"wgmma:m64n64s2pp0p0sp2", "wgmma:m64n64s2pp0p0sp4", "wgmma:m128n64s2p0sp8",
+                                 "wgmma:m128n64s2qr0pp0ov0op0p0sp8"}) {
+      check(schedule, {.problem = kD128, .shape = shape});
+      check(schedule, {.problem = kD128Causal, .shape = shape});
+    }
+  }
+  // More queries than keys, several tiles, and heads packed side by side in some rows of one.
+  for (const Shape& shape :
+       std::vector<Shape>{{.heads = 2, .seqlen_q = 300, .seqlen_k = 77},
+                          {.heads = 2, .seqlen_q = 200, .seqlen_k = 330},
+                          {.heads = 16, .heads_kv = 2, .seqlen_q = 1, .seqlen_k = 900},
+                          {.heads = 12, .heads_kv = 2, .seqlen_q = 5, .seqlen_k = 333}}) {
+    check("wgmma:m128n64s2p0sp4", {.problem = kD128Causal, .shape = shape});
+    check("wgmma:m64n64s2pp0p0sp8", {.problem = {.dtype = DType::fp16, .head_dim = 64}, .shape = shape});
+  }
+  // Columns that do not go round, and such as no CTA is left for.
+  const Shape shape{.heads = 3, .seqlen_q = 40, .seqlen_k = 500};
+  for (const int head_dim : {8, 40, 72, 104, 152, 256}) {
+    for (const Layout layout : {Layout::packed, Layout::strided}) {
+      check("wgmma:m64n48s2pp0p0qr0sp8",
+            {.problem = {.head_dim = head_dim}, .shape = shape, .layout = layout});
+    }
+  }
+  check("wgmma:m64n64s2pp0p0sp4",
+        {.problem = {.head_dim = 192, .head_dim_v = 40, .causal = true}, .shape = shape});
+  for (const InputKind inputs :
+       {InputKind::peaky, InputKind::growing, InputKind::late_giant, InputKind::tiny}) {
+    check("wgmma:m64n64s2pp0p0sp8", {.problem = kD128, .shape = shape, .inputs = inputs});
+    check("wgmma:m64n64s2pp0p0sp4",
+          {.problem = {.dtype = DType::fp16, .head_dim = 72}, .shape = shape, .inputs = inputs});
+  }
+  check("wgmma:m64n64s2pp0p0sp8", {.problem = kD128, .shape = shape, .silent = 300});
+}
+
 TEST_CASE("head dims that end inside a panel, and values wider or narrower than keys") {
   const Shape shape{.batch = 2, .heads = 2, .heads_kv = 1, .seqlen_q = 70, .seqlen_k = 150};
   for (const int head_dim : {8, 24, 40, 72, 80, 112, 136, 184}) {

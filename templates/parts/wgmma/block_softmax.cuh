@@ -2,10 +2,16 @@
 // makes them and the one that takes P.
 #pragma once
 #include "params/forward.h"
+/*%^split%*/
+#include "parts/wgmma/blocks.cuh"
+/*%/split%*/
 /*%#optimistic%*/
 #include "parts/wgmma/recompute.cuh"
 /*%/optimistic%*/
 #include "parts/wgmma/rows.cuh"
+/*%#split%*/
+#include "parts/wgmma/share_blocks.cuh"
+/*%/split%*/
 #include "parts/wgmma/softmax.cuh"
 #include "parts/wgmma/tiles.cuh"
 #include "ptx/convert.cuh"

@@ -4,9 +4,15 @@
 #pragma once
 #include "params/forward.h"
 #include "parts/wgmma/block_softmax.cuh"
+/*%^split%*/
+#include "parts/wgmma/blocks.cuh"
+/*%/split%*/
 #include "parts/wgmma/layout.cuh"
 #include "parts/wgmma/products.cuh"
 #include "parts/wgmma/rows.cuh"
+/*%#split%*/
+#include "parts/wgmma/share_blocks.cuh"
+/*%/split%*/
 #include "parts/wgmma/softmax.cuh"
 #include "parts/wgmma/tiles.cuh"
 /*%#cluster%*/
@@ -106,10 +112,12 @@ struct Consumer {
     /*%/q_in_shared%*/
   }
 
+  /*%^split%*/
   __device__ __forceinline__ void release_q() const {
     if (lane() == 0) mbarrier_arrive(shared + kQEmpty + 8 * warpgroup);
   }
 
+  /*%/split%*/
   // 16 columns of the head: 32 bytes of a row, four such steps to a panel.
   template <bool kAccumulate>
   __device__ __forceinline__ void issue_score_step(int step) {
@@ -266,8 +274,15 @@ struct Consumer {
 
   __device__ __forceinline__ void compute(const Tile& tile, const ForwardParams& params) {
     const int row = tile.row + kRowStep * warpgroup;
+    /*%^split%*/
     const RowsOfThread mine(row, params);
     const int blocks = blocks_of_rows(row, params);
+    /*%/split%*/
+    /*%#split%*/
+    RowsOfThread mine(row, params);
+    mine.count_from(tile.first);
+    const int blocks = blocks_of_rows(row, tile, params);
+    /*%/split%*/
     softmax.rows = SoftmaxState();
 #pragma unroll
     for (int i = 0; i < kHeadDimV / 2; ++i) o[i] = 0;
@@ -284,7 +299,12 @@ struct Consumer {
       step<true>(mine, tile, left--, params);
       /*%/overlap%*/
       /*%#causal%*/
+      /*%^split%*/
       const int full = full_blocks(row, params);
+      /*%/split%*/
+      /*%#split%*/
+      const int full = full_blocks(row, tile, params);
+      /*%/split%*/
       for (; left >= full; --left) step<true>(mine, tile, left, params);
 /*%/causal%*/
 #pragma unroll kUnroll

@@ -1,8 +1,11 @@
-// The end of a tile: O is normalised and leaves through shared memory and TMA, LSE directly.
+// The end of a tile: O is normalised and leaves through shared memory and TMA.
 #pragma once
 #include "params/forward.h"
 #include "parts/wgmma/consumer.cuh"
 #include "parts/wgmma/layout.cuh"
+/*%#lse%*/
+#include "parts/wgmma/lse.cuh"
+/*%/lse%*/
 #include "parts/wgmma/rows.cuh"
 #include "parts/wgmma/softmax.cuh"
 #include "parts/wgmma/tiles.cuh"
@@ -23,26 +26,6 @@ __device__ __forceinline__ void normalise(const SoftmaxState& rows, float (&inve
     inverse[row] = sum[row] == 0 ? 0.0f : reciprocal_fast(sum[row]);
   }
 }
-
-/*%#lse%*/
-// Natural log of the sum of exp(scale * score); -infinity where there is no key.
-__device__ __forceinline__ void store_lse(const Tile& tile, const RowsOfThread& mine,
-                                          const SoftmaxState& rows, const float (&sum)[2],
-                                          const ForwardParams& p) {
-  if (p.lse == nullptr || lane() % 4 != 0) return;
-  float* lse = p.lse + (static_cast<long long>(tile.batch) * p.heads + tile.head) * p.seqlen_q;
-#pragma unroll
-  for (int row = 0; row < 2; ++row) {
-    const float log2_sum = rows.shift[row] + log2_fast(sum[row]);
-    const int packed_row = mine.row + 8 * row;
-    const int head = packed_row & ((1 << p.packed) - 1);
-    if (packed_row < row_count(p)) {
-      lse[static_cast<long long>(head) * p.seqlen_q + (packed_row >> p.packed)] =
-          sum[row] == 0 ? -kInfinity : log2_sum * kLn2;
-    }
-  }
-}
-/*%/lse%*/
 
 // Two neighbouring accumulators as a pair, normalised; zeros where the head dim has ended.
 __device__ __forceinline__ unsigned output_pair(const float (&o)[kHeadDimV / 2], int i, float inverse) {

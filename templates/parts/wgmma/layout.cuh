@@ -26,30 +26,52 @@ constexpr int kKLoaded = kTileN * (kRowBytes * (kPanelsQk - 1) + kLastKRowBytes)
 constexpr int kKBytes = (kKLoaded + 1023) / 1024 * 1024;                           // of one stage
 /*%/narrow_k%*/
 constexpr int kVBytes = kTileN * kRowBytes * kPanelsV;
+/*%^split%*/
 constexpr int kPassPanels =
     kOPasses == 0 ? kPanelsV : kPanelsV / kOPasses;    // panels of O in shared memory at a time
 constexpr int kOBytes = 64 * kRowBytes * kPassPanels;  // of one warpgroup
+/*%/split%*/
 
 constexpr int kQ = 0;
 constexpr int kK = kQ + kWarpgroups * kQBytes;
 constexpr int kV = kK + kStages * kKBytes;
+/*%^split%*/
 constexpr int kO = kOPasses == 0 ? kQ : kV + kStages * kVBytes;
 constexpr int kOStep = kOPasses == 0 ? kQBytes : kOBytes;  // from one warpgroup's O to the next one's
 
 constexpr int kKFull = kOPasses == 0 ? kV + kStages * kVBytes : kO + kWarpgroups * kOBytes;
+/*%/split%*/
+/*%#split%*/
+
+constexpr int kKFull = kV + kStages * kVBytes;
+/*%/split%*/
 constexpr int kKEmpty = kKFull + 8 * kStages;
 constexpr int kVFull = kKEmpty + 8 * kStages;
 constexpr int kVEmpty = kVFull + 8 * kStages;
 constexpr int kQFull = kVEmpty + 8 * kStages;
+/*%^split%*/
 constexpr int kQEmpty = kQFull + 8 * kWarpgroups;
 constexpr int kEnd = kQEmpty + 8 * kWarpgroups;
+/*%/split%*/
 /*%#dynamic%*/
 constexpr int kTicketFull = kEnd;  // two tile numbers on their way from the producer to the consumers
 constexpr int kTicketEmpty = kTicketFull + 16;
 constexpr int kTicket = kTicketEmpty + 16;
 static_assert(kTicket + 8 <= kSharedBytes);
 /*%/dynamic%*/
+/*%^split%*/
 static_assert(kEnd <= kSharedBytes);
+/*%/split%*/
+/*%#split%*/
+constexpr int kSums = kQFull + 8 * kWarpgroups;  // of every CTA's rows, with their shifts
+static_assert(kSums + kCluster * kTileM * 8 <= kSharedBytes);
+
+// Of O's columns each CTA adds up some groups of eight, from what all CTAs' threads have of them.
+constexpr int kGroupsOfCta = (kHeadDimV / 8 + kCluster - 1) / kCluster;
+constexpr int kPieceBytes = 4 * 4;  // two columns of two rows
+constexpr int kPieces = kK;         // where K and V have been
+static_assert(kCluster * kTileM * 2 * kGroupsOfCta * kPieceBytes <= kStages * (kKBytes + kVBytes));
+/*%/split%*/
 
 // Where a box of kBoxPanels panels starts. Maps of single panels span whole rows, so that TMA sees where a
 // head ends.
@@ -93,7 +115,9 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
   }
   for (int warpgroup = 0; warpgroup < kWarpgroups; ++warpgroup) {
     mbarrier_init(shared + kQFull + 8 * warpgroup, 1);
+    /*%^split%*/
     mbarrier_init(shared + kQEmpty + 8 * warpgroup, kOPasses == 0 ? 1 : 4);
+    /*%/split%*/
   }
   /*%#dynamic%*/
   /*%^cluster%*/

@@ -1,7 +1,13 @@
 // The producer: one thread keeps Q, K and V coming, in the order in which the consumers ask for them.
 #pragma once
 #include "params/forward.h"
+/*%^split%*/
+#include "parts/wgmma/blocks.cuh"
+/*%/split%*/
 #include "parts/wgmma/layout.cuh"
+/*%#split%*/
+#include "parts/wgmma/share_blocks.cuh"
+/*%/split%*/
 /*%#dynamic%*/
 #include "parts/wgmma/tickets.cuh"
 /*%/dynamic%*/
@@ -53,7 +59,9 @@ struct Producer {
   /*%/joined_v%*/
   unsigned shared;
   RingPlace place{0, 1};  // of the next K; V is one block behind
+  /*%^split%*/
   int tiles_loaded = 0;
+  /*%/split%*/
 
   /*%^cluster%*/
   // Waits until all warps have read what was there, and says how much is to come.
@@ -124,9 +132,16 @@ struct Producer {
   // K of the first block, Q, then K of each block before V of the one before it.
   __device__ __forceinline__ void load_tile(const Tile& tile, const ForwardParams& p) {
     const int head_kv = tile.head / p.group;
+    /*%^split%*/
     if (tile.blocks > 0) load_k(tile, tile.blocks - 1, head_kv);
+    /*%/split%*/
+    /*%#split%*/
+    if (tile.blocks > 0) load_k(tile, block_at(tile.blocks - 1, tile, p), head_kv);
+    /*%/split%*/
     for (int warpgroup = 0; warpgroup < kWarpgroups; ++warpgroup) {
+      /*%^split%*/
       mbarrier_wait(shared + kQEmpty + 8 * warpgroup, ~tiles_loaded & 1);
+      /*%/split%*/
       load_q(tile, warpgroup, p);
     }
 #pragma unroll 1  // unrolled, it would need more registers than producers have
@@ -136,7 +151,9 @@ struct Producer {
       if (left > 0) load_k(tile, block_at(left - 1, tile, p), head_kv);
       load_v(tile, block_at(left, tile, p), head_kv, at);
     }
+    /*%^split%*/
     ++tiles_loaded;
+    /*%/split%*/
   }
 };
 
@@ -152,7 +169,12 @@ __device__ __forceinline__ void produce(Producer& producer, const ForwardParams&
   leave_counter(p);
 }
 /*%/dynamic%*/
-/*%^dynamic%*/
+/*%#split%*/
+__device__ __forceinline__ void produce(Producer& producer, const ForwardParams& p) {
+  producer.load_tile(tile_at(only_tile(), p), p);
+}
+/*%/split%*/
+/*%#dealt%*/
 __device__ __forceinline__ void produce(Producer& producer, const ForwardParams& p) {
   const int tiles = tile_count(p);
   for (int index = first_tile(); index < tiles; index += tiles_dealt()) {
@@ -160,4 +182,4 @@ __device__ __forceinline__ void produce(Producer& producer, const ForwardParams&
     producer.load_tile(tile, p);
   }
 }
-/*%/dynamic%*/
+/*%/dealt%*/

@@ -37,6 +37,14 @@ struct RowsOfThread {
     }
   }
 
+  /*%#split%*/
+  // Keys and blocks are counted from the first key of `block` on.
+  __device__ __forceinline__ void count_from(int block) {
+    visible[0] -= block * kTileN;
+    visible[1] -= block * kTileN;
+  }
+
+  /*%/split%*/
   // The first column of a block that row 0 or 1 does not see, counted from this thread's first column.
   __device__ __forceinline__ int first_hidden(int which, int block) const {
     return visible[which] - block * kTileN - 2 * (lane() % 4);

@@ -1,9 +1,9 @@
 // Which tile comes when, and which keys its rows see.
 #pragma once
 #include "params/forward.h"
-/*%#cluster%*/
+/*%#in_clusters%*/
 #include "ptx/cluster.cuh"
-/*%/cluster%*/
+/*%/in_clusters%*/
 #include "ptx/tma.cuh"
 
 // With p.packed = 0 a row is a query. Else the rows of 2^p.packed heads that share K and V lie side by side:
@@ -12,12 +12,17 @@ struct Tile {
   int row;   // first
   int head;  // that of the first row
   int batch;
-  /*%^cluster%*/
+  /*%^in_clusters%*/
   int blocks;  // blocks of kTileN keys that some row of the tile sees: 0 .. blocks - 1
-  /*%/cluster%*/
+  /*%/in_clusters%*/
   /*%#cluster%*/
   int blocks;  // blocks of kTileN keys that some row of the cluster's tiles sees: 0 .. blocks - 1
   /*%/cluster%*/
+  /*%#split%*/
+  // Of the blocks of kTileN keys that some row of the tile sees, this CTA's share: first .. first + blocks -
+  // 1
+  int first, blocks;
+  /*%/split%*/
 };
 
 // From the first row of a warpgroup to that of the next.
@@ -42,37 +47,6 @@ __device__ __forceinline__ int visible_keys(int row_end, const ForwardParams& p)
   /*%^causal%*/
   return p.seqlen_k;
   /*%/causal%*/
-}
-
-// Blocks that some of the 64 rows from `row` on sees; none where the rows are past the end.
-__device__ __forceinline__ int blocks_of_rows(int row, const ForwardParams& p) {
-  return row < row_count(p) ? (visible_keys(row + 64, p) + kTileN - 1) / kTileN : 0;
-}
-
-/*%#causal%*/
-// Blocks 0 .. n - 1 are seen in full by all rows from `row` on, and each row has seen a key of a later block
-// before.
-__device__ __forceinline__ int full_blocks(int row, const ForwardParams& p) {
-  return max(0, (row >> p.packed) + p.seqlen_k - p.seqlen_q) / kTileN;
-}
-/*%/causal%*/
-
-// The block of a tile that has `left` others still to come: from the last one down, but that block 0 comes
-// right after those which not all rows see in full. So a row sees both ends of its keys at once, where its
-// largest scores tend to be, and the shift that it takes from them rarely has to move.
-__device__ __forceinline__ int block_at(int left, const Tile& tile, const ForwardParams& p) {
-  /*%#causal%*/
-  /*%^alternate%*/
-  const int full = full_blocks(tile.row, p);
-  /*%/alternate%*/
-  /*%#alternate%*/
-  const int full = full_blocks(tile.row / kRowStep * kRowStep, p);  // by the cluster's first row
-  /*%/alternate%*/
-  /*%/causal%*/
-  /*%^causal%*/
-  const int full = tile.blocks - 1;
-  /*%/causal%*/
-  return left >= full ? left : left == full - 1 ? 0 : left + 1;
 }
 
 /*%#cluster%*/
@@ -121,16 +95,27 @@ __device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
   /*%/cluster%*/
   tile.batch = batch_head / heads;
   tile.head = (batch_head - tile.batch * heads) << p.packed;
-  /*%^cluster%*/
+  /*%^in_clusters%*/
   tile.blocks = (visible_keys(tile.row + kTileM, p) + kTileN - 1) / kTileN;
-  /*%/cluster%*/
+  /*%/in_clusters%*/
   /*%#cluster%*/
   tile.blocks = (visible_keys((m + 1) * (kCluster * kTileM), p) + kTileN - 1) / kTileN;
   /*%/cluster%*/
+  /*%#split%*/
+  const int seen = (visible_keys(tile.row + kTileM, p) + kTileN - 1) / kTileN;
+  tile.first = seen * cluster_rank() / kCluster;
+  tile.blocks = seen * (cluster_rank() + 1) / kCluster - tile.first;
+  /*%/split%*/
   return tile;
 }
 
-/*%^dynamic%*/
+/*%#split%*/
+// The CTAs of a cluster work on one tile.
+__device__ __forceinline__ int only_tile() {
+  return static_cast<int>(blockIdx.x) / kCluster;
+}
+/*%/split%*/
+/*%#dealt%*/
 // Tiles are dealt like cards, in the order of their numbers: which one comes first here, and how many go
 // round.
 /*%^cluster%*/
@@ -149,4 +134,4 @@ __device__ __forceinline__ int tiles_dealt() {
   return static_cast<int>(gridDim.x) / kCluster;
 }
 /*%/cluster%*/
-/*%/dynamic%*/
+/*%/dealt%*/

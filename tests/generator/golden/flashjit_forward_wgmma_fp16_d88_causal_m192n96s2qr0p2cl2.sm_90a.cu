@@ -21,8 +21,8 @@ constexpr float kLargestSum = 65504.0f;  // of a thread's exponentials in a bloc
 constexpr float kLostSum = 0x1p114f;     // of them, above which scores are computed again
 
 // FlashAttention forward on Hopper (FlashAttention-3, arXiv 2407.08608): a warpgroup that feeds shared memory
-// through TMA, and kWarpgroups that compute 64 query rows each with asynchronous products. CTAs work on one
-// tile after another.
+// through TMA, and kWarpgroups that compute 64 query rows each with asynchronous products.
+// CTAs work on one tile after another.
 // Clusters of kCluster CTAs work on tiles that lie side by side: what one loads of K or V, all get.
 
 // What the host hands to a forward kernel. Host and device compile this one file, so the layout cannot drift.
@@ -60,52 +60,35 @@ struct ForwardParams {
 // Online softmax of one block after the other: what becomes of a warpgroup's scores between the product that
 // makes them and the one that takes P.
 
-// Scores a second time, where exponentials taken in haste overflowed. It happens to a warp alone and hardly
-// ever, so it takes no shared memory and few instructions: Q and K come from device memory, and warp-level
-// products multiply them.
+// Which blocks of keys the rows of a tile see, and in which order.
 
-// Which rows and columns a thread of a consumer holds (ptx/wgmma.cuh), and where its 16-byte pieces lie in a
-// swizzled tile.
+// Which tile comes when, and which keys its rows see.
 
-// Where everything lies in the CTA's shared memory. Tiles are panels of 64 columns, each row 128 bytes,
-// swizzled as TMA does it over 1024 bytes. Where the head dim ends inside a panel TMA fills the rest with
-// zeros.
-// That takes time, most where it ends inside a sector of 32 bytes, too: so the last panel of K is only as
-// wide as it must be, and its swizzle narrower.
+// CTAs of a cluster, and each other's shared memory (PTX ISA, "mapa", "mbarrier.arrive", "barrier.cluster").
 
-// Shared-memory barriers that count arrivals and bytes (PTX ISA, "Parallel Synchronization: mbarrier").
-
-// The phase completes when `arrivals` threads have arrived and every byte that was expected has landed.
-__device__ __forceinline__ void mbarrier_init(unsigned barrier, int arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+// This CTA's number in its cluster.
+__device__ __forceinline__ int cluster_rank() {
+  unsigned rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return static_cast<int>(rank);
 }
 
-// Makes initialised barriers visible to the asynchronous copies that will complete on them.
-__device__ __forceinline__ void mbarrier_init_fence() {
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+// Where CTA `rank` has what this one has at a shared-memory address.
+__device__ __forceinline__ unsigned in_cta(int rank, unsigned address) {
+  unsigned there;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
+  return there;
 }
 
-__device__ __forceinline__ void mbarrier_arrive(unsigned barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+// At another CTA's barrier. Says that this one has read, not that it has written: that would need
+// .release.cluster, which waits for all that is under way.
+__device__ __forceinline__ void cluster_arrive_read(unsigned barrier) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-__device__ __forceinline__ void mbarrier_arrive_expecting(unsigned barrier, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
-               : "memory");
-}
-
-// Returns once the phase of this parity has completed. A fresh barrier counts as having completed parity 1.
-__device__ __forceinline__ void mbarrier_wait(unsigned barrier, int parity) {
-  asm volatile(
-      "{\n"
-      ".reg .pred done;\n"
-      "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-      "@done bra out;\n"
-      "bra again;\n"
-      "out:\n"
-      "}" ::"r"(barrier),
-      "r"(parity)
-      : "memory");
+// All threads of all CTAs that have not returned.
+__device__ __forceinline__ void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
 
 // The tensor memory accelerator: boxes of a tensor to and from shared memory (PTX ISA,
@@ -157,6 +140,123 @@ __device__ __forceinline__ void tma_store(const TensorMap& map, unsigned from, c
   asm volatile(
       "cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(&map),
       "r"(from), "r"(at.column), "r"(at.row), "r"(at.panel), "r"(at.head), "r"(at.batch)
+      : "memory");
+}
+
+// With p.packed = 0 a row is a query. Else the rows of 2^p.packed heads that share K and V lie side by side:
+// heads first, then queries.
+struct Tile {
+  int row;   // first
+  int head;  // that of the first row
+  int batch;
+  int blocks;  // blocks of kTileN keys that some row of the cluster's tiles sees: 0 .. blocks - 1
+};
+
+// From the first row of a warpgroup to that of the next.
+// A cluster's CTAs take 64 rows in turn, so that none has all the late ones, which see more keys.
+constexpr int kRowStep = 64 * kCluster;
+
+__device__ __forceinline__ int row_count(const ForwardParams& p) {
+  return p.seqlen_q << p.packed;
+}
+
+// Keys that some row before `row_end` sees: 0 .. visible - 1.
+__device__ __forceinline__ int visible_keys(int row_end, const ForwardParams& p) {
+  return max(0,
+             min(p.seqlen_k, ((min(row_end, row_count(p)) - 1) >> p.packed) + 1 + p.seqlen_k - p.seqlen_q));
+}
+
+// Tiles of all CTAs of a cluster count as one.
+__device__ __forceinline__ int tile_count(const ForwardParams& p) {
+  return p.tiles_m * (p.heads >> p.packed) * p.batch;
+}
+
+// Where a panel of 64 rows of Q or O starts: {columns, heads of a pack, queries, packs, batches}.
+__device__ __forceinline__ BoxOrigin rows_at(int panel, int row, const Tile& tile, const ForwardParams& p) {
+  return {64 * panel, 0, row >> p.packed, tile.head >> p.packed, tile.batch};
+}
+
+// Longest tiles first, among the heads of a section: what runs together finds its K and V in L2.
+__device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
+  const int heads = p.heads >> p.packed;
+  const int section_tiles = p.tiles_m * p.section;
+  const int first_head = min(index / section_tiles * p.section, p.last_section);
+  const int inside = index - first_head * p.tiles_m;
+  const int heads_here = first_head < p.last_section ? p.section : heads * p.batch - p.last_section;
+  const int m = p.tiles_m - 1 - inside / heads_here;
+  const int batch_head = first_head + inside % heads_here;
+  Tile tile;
+  tile.row = m * (kCluster * kTileM) + 64 * cluster_rank();
+  tile.batch = batch_head / heads;
+  tile.head = (batch_head - tile.batch * heads) << p.packed;
+  tile.blocks = (visible_keys((m + 1) * (kCluster * kTileM), p) + kTileN - 1) / kTileN;
+  return tile;
+}
+
+// Blocks that some of the 64 rows from `row` on sees; none where the rows are past the end.
+__device__ __forceinline__ int blocks_of_rows(int row, const ForwardParams& p) {
+  return row < row_count(p) ? (visible_keys(row + 64, p) + kTileN - 1) / kTileN : 0;
+}
+
+// Blocks 0 .. n - 1 are seen in full by all rows from `row` on, and each row has seen a key of a later block
+// before.
+__device__ __forceinline__ int full_blocks(int row, const ForwardParams& p) {
+  return max(0, (row >> p.packed) + p.seqlen_k - p.seqlen_q) / kTileN;
+}
+
+// The block of a tile that has `left` others still to come: from the last one down, but that block 0 comes
+// right after those which not all rows see in full. So a row sees both ends of its keys at once, where its
+// largest scores tend to be, and the shift that it takes from them rarely has to move.
+__device__ __forceinline__ int block_at(int left, const Tile& tile, const ForwardParams& p) {
+  const int full = full_blocks(tile.row / kRowStep * kRowStep, p);  // by the cluster's first row
+  return left >= full ? left : left == full - 1 ? 0 : left + 1;
+}
+
+// Scores a second time, where exponentials taken in haste overflowed. It happens to a warp alone and hardly
+// ever, so it takes no shared memory and few instructions: Q and K come from device memory, and warp-level
+// products multiply them.
+
+// Which rows and columns a thread of a consumer holds (ptx/wgmma.cuh), and where its 16-byte pieces lie in a
+// swizzled tile.
+
+// Where everything lies in the CTA's shared memory. Tiles are panels of 64 columns, each row 128 bytes,
+// swizzled as TMA does it over 1024 bytes. Where the head dim ends inside a panel TMA fills the rest with
+// zeros.
+// That takes time, most where it ends inside a sector of 32 bytes, too: so the last panel of K is only as
+// wide as it must be, and its swizzle narrower.
+
+// Shared-memory barriers that count arrivals and bytes (PTX ISA, "Parallel Synchronization: mbarrier").
+
+// The phase completes when `arrivals` threads have arrived and every byte that was expected has landed.
+__device__ __forceinline__ void mbarrier_init(unsigned barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+
+// Makes initialised barriers visible to the asynchronous copies that will complete on them.
+__device__ __forceinline__ void mbarrier_init_fence() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+__device__ __forceinline__ void mbarrier_arrive(unsigned barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+__device__ __forceinline__ void mbarrier_arrive_expecting(unsigned barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+
+// Returns once the phase of this parity has completed. A fresh barrier counts as having completed parity 1.
+__device__ __forceinline__ void mbarrier_wait(unsigned barrier, int parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@done bra out;\n"
+      "bra again;\n"
+      "out:\n"
+      "}" ::"r"(barrier),
+      "r"(parity)
       : "memory");
 }
 
@@ -272,104 +372,6 @@ struct RowsOfThread {
     return visible[which] - block * kTileN - 2 * (lane() % 4);
   }
 };
-
-// Which tile comes when, and which keys its rows see.
-
-// CTAs of a cluster, and each other's shared memory (PTX ISA, "mapa", "mbarrier.arrive", "barrier.cluster").
-
-// This CTA's number in its cluster.
-__device__ __forceinline__ int cluster_rank() {
-  unsigned rank;
-  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return static_cast<int>(rank);
-}
-
-// Where CTA `rank` has what this one has at a shared-memory address.
-__device__ __forceinline__ unsigned in_cta(int rank, unsigned address) {
-  unsigned there;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
-  return there;
-}
-
-// At another CTA's barrier. Says that this one has read, not that it has written: that would need
-// .release.cluster, which waits for all that is under way.
-__device__ __forceinline__ void cluster_arrive_read(unsigned barrier) {
-  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-
-// All threads of all CTAs that have not returned.
-__device__ __forceinline__ void cluster_sync() {
-  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
-}
-
-// With p.packed = 0 a row is a query. Else the rows of 2^p.packed heads that share K and V lie side by side:
-// heads first, then queries.
-struct Tile {
-  int row;   // first
-  int head;  // that of the first row
-  int batch;
-  int blocks;  // blocks of kTileN keys that some row of the cluster's tiles sees: 0 .. blocks - 1
-};
-
-// From the first row of a warpgroup to that of the next.
-// A cluster's CTAs take 64 rows in turn, so that none has all the late ones, which see more keys.
-constexpr int kRowStep = 64 * kCluster;
-
-__device__ __forceinline__ int row_count(const ForwardParams& p) {
-  return p.seqlen_q << p.packed;
-}
-
-// Keys that some row before `row_end` sees: 0 .. visible - 1.
-__device__ __forceinline__ int visible_keys(int row_end, const ForwardParams& p) {
-  return max(0,
-             min(p.seqlen_k, ((min(row_end, row_count(p)) - 1) >> p.packed) + 1 + p.seqlen_k - p.seqlen_q));
-}
-
-// Blocks that some of the 64 rows from `row` on sees; none where the rows are past the end.
-__device__ __forceinline__ int blocks_of_rows(int row, const ForwardParams& p) {
-  return row < row_count(p) ? (visible_keys(row + 64, p) + kTileN - 1) / kTileN : 0;
-}
-
-// Blocks 0 .. n - 1 are seen in full by all rows from `row` on, and each row has seen a key of a later block
-// before.
-__device__ __forceinline__ int full_blocks(int row, const ForwardParams& p) {
-  return max(0, (row >> p.packed) + p.seqlen_k - p.seqlen_q) / kTileN;
-}
-
-// The block of a tile that has `left` others still to come: from the last one down, but that block 0 comes
-// right after those which not all rows see in full. So a row sees both ends of its keys at once, where its
-// largest scores tend to be, and the shift that it takes from them rarely has to move.
-__device__ __forceinline__ int block_at(int left, const Tile& tile, const ForwardParams& p) {
-  const int full = full_blocks(tile.row / kRowStep * kRowStep, p);  // by the cluster's first row
-  return left >= full ? left : left == full - 1 ? 0 : left + 1;
-}
-
-// Tiles of all CTAs of a cluster count as one.
-__device__ __forceinline__ int tile_count(const ForwardParams& p) {
-  return p.tiles_m * (p.heads >> p.packed) * p.batch;
-}
-
-// Where a panel of 64 rows of Q or O starts: {columns, heads of a pack, queries, packs, batches}.
-__device__ __forceinline__ BoxOrigin rows_at(int panel, int row, const Tile& tile, const ForwardParams& p) {
-  return {64 * panel, 0, row >> p.packed, tile.head >> p.packed, tile.batch};
-}
-
-// Longest tiles first, among the heads of a section: what runs together finds its K and V in L2.
-__device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
-  const int heads = p.heads >> p.packed;
-  const int section_tiles = p.tiles_m * p.section;
-  const int first_head = min(index / section_tiles * p.section, p.last_section);
-  const int inside = index - first_head * p.tiles_m;
-  const int heads_here = first_head < p.last_section ? p.section : heads * p.batch - p.last_section;
-  const int m = p.tiles_m - 1 - inside / heads_here;
-  const int batch_head = first_head + inside % heads_here;
-  Tile tile;
-  tile.row = m * (kCluster * kTileM) + 64 * cluster_rank();
-  tile.batch = batch_head / heads;
-  tile.head = (batch_head - tile.batch * heads) << p.packed;
-  tile.blocks = (visible_keys((m + 1) * (kCluster * kTileM), p) + kTileN - 1) / kTileN;
-  return tile;
-}
 
 // The warp's tensor-core product (PTX ISA, "mma"): d += a * b, a 16x16, b 16x8, d 16x8 in fp32.
 // With lane = 4g + t: a[0] holds (g, 2t..2t+1), a[1] row g + 8, a[2] columns + 8, a[3] both; b0 holds rows
@@ -1026,7 +1028,27 @@ struct Consumer {
   }
 };
 
-// The end of a tile: O is normalised and leaves through shared memory and TMA, LSE directly.
+// The end of a tile: O is normalised and leaves through shared memory and TMA.
+
+// LSE goes to device memory directly.
+
+// Natural log of the sum of exp(scale * score); -infinity where there is no key.
+__device__ __forceinline__ void store_lse(const Tile& tile, const RowsOfThread& mine,
+                                          const SoftmaxState& rows, const float (&sum)[2],
+                                          const ForwardParams& p) {
+  if (p.lse == nullptr || lane() % 4 != 0) return;
+  float* lse = p.lse + (static_cast<long long>(tile.batch) * p.heads + tile.head) * p.seqlen_q;
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    const float log2_sum = rows.shift[row] + log2_fast(sum[row]);
+    const int packed_row = mine.row + 8 * row;
+    const int head = packed_row & ((1 << p.packed) - 1);
+    if (packed_row < row_count(p)) {
+      lse[static_cast<long long>(head) * p.seqlen_q + (packed_row >> p.packed)] =
+          sum[row] == 0 ? -kInfinity : log2_sum * kLn2;
+    }
+  }
+}
 
 // Order between ordinary accesses to shared memory and those of the asynchronous proxy (PTX ISA,
 // "membar/fence").
@@ -1055,24 +1077,6 @@ __device__ __forceinline__ void normalise(const SoftmaxState& rows, float (&inve
   for (int row = 0; row < 2; ++row) {
     sum[row] = quad_sum(rows.sum[row]);
     inverse[row] = sum[row] == 0 ? 0.0f : reciprocal_fast(sum[row]);
-  }
-}
-
-// Natural log of the sum of exp(scale * score); -infinity where there is no key.
-__device__ __forceinline__ void store_lse(const Tile& tile, const RowsOfThread& mine,
-                                          const SoftmaxState& rows, const float (&sum)[2],
-                                          const ForwardParams& p) {
-  if (p.lse == nullptr || lane() % 4 != 0) return;
-  float* lse = p.lse + (static_cast<long long>(tile.batch) * p.heads + tile.head) * p.seqlen_q;
-#pragma unroll
-  for (int row = 0; row < 2; ++row) {
-    const float log2_sum = rows.shift[row] + log2_fast(sum[row]);
-    const int packed_row = mine.row + 8 * row;
-    const int head = packed_row & ((1 << p.packed) - 1);
-    if (packed_row < row_count(p)) {
-      lse[static_cast<long long>(head) * p.seqlen_q + (packed_row >> p.packed)] =
-          sum[row] == 0 ? -kInfinity : log2_sum * kLn2;
-    }
   }
 }
 
@@ -1368,7 +1372,8 @@ __device__ __forceinline__ void take_registers() {
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
     flashjit_forward_wgmma_fp16_d88_causal_m192n96s2qr0p2cl2(const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,
                    const __grid_constant__ TensorMap map_last_k,
-                   const __grid_constant__ TensorMap map_v, const __grid_constant__ TensorMap map_o,
+                   const __grid_constant__ TensorMap map_v,
+                   const __grid_constant__ TensorMap map_o,
                    const __grid_constant__ ForwardParams p) {
   extern __shared__ __align__(1024) unsigned char memory[];
   const unsigned shared = shared_address(memory);

@@ -1,0 +1,132 @@
+// The end of a tile whose keys the CTAs of a cluster have shared out: each tells all the others the shifts
+// and sums of its rows, and each of them some columns of its O, which that one adds up, normalises and
+// stores.
+#pragma once
+#include "params/forward.h"
+#include "parts/wgmma/consumer.cuh"
+#include "parts/wgmma/layout.cuh"
+/*%#lse%*/
+#include "parts/wgmma/lse.cuh"
+/*%/lse%*/
+#include "parts/wgmma/rows.cuh"
+#include "parts/wgmma/softmax.cuh"
+#include "parts/wgmma/tiles.cuh"
+#include "ptx/cluster.cuh"
+#include "ptx/cluster_floats.cuh"
+#include "ptx/convert.cuh"
+#include "ptx/math.cuh"
+#include "ptx/shared_four.cuh"
+#include "ptx/shared_pair.cuh"
+#include "ptx/shuffle.cuh"
+
+// Where one of the cluster's CTAs puts what a thread has of eight columns …
+__device__ __forceinline__ unsigned piece_from(int rank, int group, const Consumer& consumer) {
+  const int piece = (rank * kWarpgroups + consumer.warpgroup) * kGroupsOfCta + group;
+  return consumer.shared + kPieces + kPieceBytes * (128 * piece + static_cast<int>(threadIdx.x % 128));
+}
+
+// … and the shift and the sum of the first of the thread's two rows.
+__device__ __forceinline__ unsigned sums_from(int rank, const Consumer& consumer) {
+  const int row = 64 * (rank * kWarpgroups + consumer.warpgroup) + 16 * warp_of_warpgroup() + lane() / 4;
+  return consumer.shared + kSums + 8 * row;
+}
+
+// To every CTA: this one's rows, and its share of their columns.
+__device__ __forceinline__ void send(const Consumer& consumer) {
+  const SoftmaxState& rows = consumer.softmax.rows;
+  const float(&o)[kHeadDimV / 2] = consumer.o;
+  const float sum[2] = {quad_sum(rows.sum[0]), quad_sum(rows.sum[1])};
+  const int here = cluster_rank();
+#pragma unroll
+  for (int rank = 0; rank < kCluster; ++rank) {
+    if (lane() % 4 == 0) {
+      const unsigned there = in_cta(rank, sums_from(here, consumer));
+      cluster_store(there, make_float2(rows.shift[0], sum[0]));
+      cluster_store(there + 8 * 8, make_float2(rows.shift[1], sum[1]));
+    }
+    const unsigned there = in_cta(rank, piece_from(here, 0, consumer));
+#pragma unroll
+    for (int group = 0; group < kGroupsOfCta; ++group) {
+      const int x = 4 * (rank * kGroupsOfCta + group);
+      if (x < kHeadDimV / 2) {
+        cluster_store(there + group * 128 * kPieceBytes, make_float4(o[x], o[x + 1], o[x + 2], o[x + 3]));
+      }
+    }
+  }
+}
+
+// What the CTAs' shares of a row weigh beside each other, and the whole row's shift and sum.
+struct MergedRows {
+  SoftmaxState rows;
+  float weight[kCluster][2];
+
+  __device__ __forceinline__ explicit MergedRows(const Consumer& consumer) {
+    float2 share[kCluster][2];  // shift and sum
+#pragma unroll
+    for (int rank = 0; rank < kCluster; ++rank) {
+#pragma unroll
+      for (int row = 0; row < 2; ++row) {
+        share[rank][row] = load_pair(sums_from(rank, consumer) + 8 * 8 * row);
+        rows.shift[row] = fmaxf(rows.shift[row], share[rank][row].x);
+      }
+    }
+#pragma unroll
+    for (int rank = 0; rank < kCluster; ++rank) {
+#pragma unroll
+      for (int row = 0; row < 2; ++row) {
+        weight[rank][row] = exp2_fast(share[rank][row].x - rows.shift[row]);
+        rows.sum[row] += weight[rank][row] * share[rank][row].y;
+      }
+    }
+  }
+};
+
+// Adds up this CTA's columns, and stores them.
+__device__ __forceinline__ void store_columns(const Consumer& consumer, const Tile& tile,
+                                              const RowsOfThread& mine, const MergedRows& merged,
+                                              const ForwardParams& p) {
+  unsigned short* to[2];
+  float inverse[2];
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    const int packed_row = mine.row + 8 * row;
+    const int head = tile.head + (packed_row & ((1 << p.packed) - 1));
+    to[row] = static_cast<unsigned short*>(p.o) + tile.batch * p.o_batch + head * p.o_head +
+              (packed_row >> p.packed) * p.o_row;
+    inverse[row] = merged.rows.sum[row] == 0 ? 0.0f : reciprocal_fast(merged.rows.sum[row]);
+  }
+#pragma unroll
+  for (int group = 0; group < kGroupsOfCta; ++group) {
+    const int first_column = 8 * (cluster_rank() * kGroupsOfCta + group);
+    if (first_column >= kHeadDimV) break;
+    float o[4] = {0, 0, 0, 0};
+#pragma unroll
+    for (int rank = 0; rank < kCluster; ++rank) {
+      const float4 piece = load_four(piece_from(rank, group, consumer));
+      o[0] += merged.weight[rank][0] * piece.x;
+      o[1] += merged.weight[rank][0] * piece.y;
+      o[2] += merged.weight[rank][1] * piece.z;
+      o[3] += merged.weight[rank][1] * piece.w;
+    }
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      if (mine.row + 8 * row >= row_count(p)) continue;
+      const unsigned pair = pack(o[2 * row] * inverse[row], o[2 * row + 1] * inverse[row]);
+      *reinterpret_cast<unsigned*>(to[row] + first_column + 2 * (lane() % 4)) = pair;
+    }
+  }
+}
+
+__device__ __forceinline__ void merge(const Consumer& consumer, const Tile& tile, const ForwardParams& p) {
+  const RowsOfThread mine(tile.row + kRowStep * consumer.warpgroup, p);
+  const bool exist = mine.row - lane() / 4 < row_count(p);  // some rows of the warp
+  cluster_sync();  // all have begun, and nobody needs K and V any more, whose place the pieces take
+  if (exist) send(consumer);
+  cluster_sync();
+  if (!exist) return;
+  const MergedRows merged(consumer);
+  /*%#lse%*/
+  if (cluster_rank() == 0) store_lse(tile, mine, merged.rows, merged.rows.sum, p);
+  /*%/lse%*/
+  store_columns(consumer, tile, mine, merged, p);
+}

@@ -1,0 +1,23 @@
+// Which blocks of a CTA's share of the keys the rows of a tile see, and in which order.
+#pragma once
+#include "params/forward.h"
+#include "parts/wgmma/tiles.cuh"
+
+// Blocks of this CTA's share that some of the 64 rows from `row` on sees; none where the rows are past the
+// end.
+__device__ __forceinline__ int blocks_of_rows(int row, const Tile& tile, const ForwardParams& p) {
+  const int seen = row < row_count(p) ? (visible_keys(row + 64, p) + kTileN - 1) / kTileN : 0;
+  return min(max(seen - tile.first, 0), tile.blocks);
+}
+
+/*%#causal%*/
+// The share's first n blocks are seen in full by all rows from `row` on.
+__device__ __forceinline__ int full_blocks(int row, const Tile& tile, const ForwardParams& p) {
+  return max(0, max(0, (row >> p.packed) + p.seqlen_k - p.seqlen_q) / kTileN - tile.first);
+}
+/*%/causal%*/
+
+// The block of a share that has `left` others still to come: from the last one down.
+__device__ __forceinline__ int block_at(int left, const Tile& tile, const ForwardParams&) {
+  return tile.first + left;
+}

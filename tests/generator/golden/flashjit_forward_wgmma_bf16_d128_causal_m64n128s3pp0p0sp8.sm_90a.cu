@@ -1,0 +1,1325 @@
+// forward bf16 d128 causal, schedule wgmma:m64n128s3pp0p0sp8, for sm_90a.
+// Written by flashjit 0.1.0 from templates/kernels/forward_wgmma.cu.
+
+constexpr int kHeadDim = 128;              // columns of q and k
+constexpr int kHeadDimV = 128;             // columns of v and o
+constexpr int kTileM = 64;                 // query rows per tile
+constexpr int kTileN = 128;                // keys per block
+constexpr int kWarpgroups = 1;             // that compute, 64 rows each
+constexpr int kThreads = 256;              // per CTA, the producer's warpgroup included
+constexpr int kQRegisterSteps = 8;         // of 16 columns of q that live in registers
+constexpr int kStages = 3;                 // blocks of K, and of V, in flight
+constexpr int kOPasses = 1;                // passes in which O leaves; 0: at once, through Q's place
+constexpr int kMaxChains = 4;              // partial maxima per row and thread
+constexpr int kUnroll = 1;                 // of the loop over unmasked blocks
+constexpr int kProducerRegisters = 56;     // per thread, after setmaxnreg
+constexpr int kConsumerRegisters = 248;    // per thread, after setmaxnreg
+constexpr int kSharedBytes = 217200;       // of dynamic shared memory
+constexpr int kCluster = 8;                // CTAs that share out the keys of a tile
+constexpr float kLazy = 14;                // log2 of the growth that a shift tolerates
+constexpr float kLargestSum = 0x1p14f;     // of a thread's exponentials in a block, up to which a shift stays
+constexpr float kLostSum = 0x1p86f;        // of them, above which scores are computed again
+constexpr float kSumAfterMove = 0x1p-40f;  // what the largest lane's sum becomes when a shift moves
+
+// FlashAttention forward on Hopper (FlashAttention-3, arXiv 2407.08608): a warpgroup that feeds shared memory
+// through TMA, and kWarpgroups that compute 64 query rows each with asynchronous products.
+// The kCluster CTAs of a cluster share out a tile's keys, and put together what each knows of its rows.
+
+// What the host hands to a forward kernel. Host and device compile this one file, so the layout cannot drift.
+
+struct ForwardParams {
+  const void* q;  // element (b, h, i, x) of q is at q + b * q_batch + h * q_head + i * q_row + x, in elements
+  const void* k;
+  const void* v;
+  void* o;
+  float* lse;         // (batch, heads, seqlen_q), packed, natural log; null: not wanted
+  int* tile_counter;  // dynamic tile order only: two zeros, and the kernel leaves them zero
+
+  long long q_batch, q_head, q_row;
+  long long k_batch, k_head, k_row;
+  long long v_batch, v_head, v_row;
+  long long o_batch, o_head, o_row;
+
+  int batch, heads, heads_kv;
+  int group;  // heads / heads_kv
+  int seqlen_q, seqlen_k;
+  int packed;   // log2 of the query heads whose rows a tile holds side by side; 0 where the family does not
+  int tiles_m;  // ceil((seqlen_q << packed) / tile_m)
+  int section;  // longest tiles first: (batch, head) pairs whose K and V share the L2; packed heads are one
+  float scale;  // of the logits
+  float scale_log2;  // scale * log2(e): exp(scale * x) = exp2(scale_log2 * x)
+  int last_section;  // the pair at which the last section begins, which goes on to the end
+};
+
+// A consumer warpgroup's life: this CTA's share of one tile's keys, which becomes one with the others'.
+
+// A consumer: a warpgroup that computes 64 rows of a tile, block of keys by block of keys, which are counted
+// by how many are left (tiles.cuh). Products run asynchronously; none is in flight from one step to the next,
+// or ptxas would serialise them (its warning C7510).
+
+// Online softmax of one block after the other: what becomes of a warpgroup's scores between the product that
+// makes them and the one that takes P.
+
+// Scores a second time, where exponentials taken in haste overflowed. It happens to a warp alone and hardly
+// ever, so it takes no shared memory and few instructions: Q and K come from device memory, and warp-level
+// products multiply them.
+
+// Which rows and columns a thread of a consumer holds (ptx/wgmma.cuh), and where its 16-byte pieces lie in a
+// swizzled tile.
+
+// Where everything lies in the CTA's shared memory. Tiles are panels of 64 columns, each row 128 bytes,
+// swizzled as TMA does it over 1024 bytes. Where the head dim ends inside a panel TMA fills the rest with
+// zeros.
+
+// Shared-memory barriers that count arrivals and bytes (PTX ISA, "Parallel Synchronization: mbarrier").
+
+// The phase completes when `arrivals` threads have arrived and every byte that was expected has landed.
+__device__ __forceinline__ void mbarrier_init(unsigned barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+
+// Makes initialised barriers visible to the asynchronous copies that will complete on them.
+__device__ __forceinline__ void mbarrier_init_fence() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+__device__ __forceinline__ void mbarrier_arrive(unsigned barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+__device__ __forceinline__ void mbarrier_arrive_expecting(unsigned barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+
+// Returns once the phase of this parity has completed. A fresh barrier counts as having completed parity 1.
+__device__ __forceinline__ void mbarrier_wait(unsigned barrier, int parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@done bra out;\n"
+      "bra again;\n"
+      "out:\n"
+      "}" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+
+// The tensor memory accelerator: boxes of a tensor to and from shared memory (PTX ISA,
+// "cp.async.bulk.tensor").
+
+// Groups of bulk copies out of shared memory, TMA's among them (PTX ISA, "cp.async.bulk.commit_group").
+
+// What this thread has started so far becomes a group; a thread can wait for its own groups only.
+__device__ __forceinline__ void bulk_commit() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+// Returns once all groups but the last kInFlight have read their shared memory, which may then be written
+// again …
+template <int kInFlight = 0>
+__device__ __forceinline__ void bulk_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kInFlight) : "memory");
+}
+
+// … or all groups have written.
+__device__ __forceinline__ void bulk_wait() {
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
+// A CUtensorMap, made by the host; opaque here.
+struct alignas(64) TensorMap {
+  unsigned long long opaque[16];
+};
+
+// Where a box starts in the tensor, dimension 0 first.
+struct BoxOrigin {
+  int column, row, panel, head, batch;
+};
+
+// Starts the copy of one box into shared memory; its bytes complete on the barrier. What lies outside of the
+// tensor arrives as zeros and counts as bytes.
+__device__ __forceinline__ void tma_load(unsigned to, const TensorMap& map, unsigned barrier,
+                                         const BoxOrigin& at) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, "
+      "%5, %6}], "
+      "[%7];" ::"r"(to),
+      "l"(&map), "r"(at.column), "r"(at.row), "r"(at.panel), "r"(at.head), "r"(at.batch), "r"(barrier)
+      : "memory");
+}
+
+// Starts the copy of one box out of shared memory; what lies outside of the tensor is dropped.
+__device__ __forceinline__ void tma_store(const TensorMap& map, unsigned from, const BoxOrigin& at) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(&map),
+      "r"(from), "r"(at.column), "r"(at.row), "r"(at.panel), "r"(at.head), "r"(at.batch)
+      : "memory");
+}
+
+constexpr int kRowBytes = 128;  // 64 columns of 16 bits
+constexpr int kPanelsQk = (kHeadDim + 63) / 64;
+constexpr int kPanelsV = (kHeadDimV + 63) / 64;
+constexpr int kBoxPanelsQk = kHeadDim % 64 == 0 ? kPanelsQk : 1;  // panels that one TMA box moves
+constexpr int kBoxPanelsV = kHeadDimV % 64 == 0 ? kPanelsV : 1;
+
+constexpr int kQBytes = 64 * kRowBytes * kPanelsQk;  // of one warpgroup
+constexpr int kKLoaded = kTileN * kRowBytes * kPanelsQk;  // of one block
+constexpr int kKBytes = kKLoaded;                         // of one stage
+constexpr int kVBytes = kTileN * kRowBytes * kPanelsV;
+
+constexpr int kQ = 0;
+constexpr int kK = kQ + kWarpgroups * kQBytes;
+constexpr int kV = kK + kStages * kKBytes;
+
+constexpr int kKFull = kV + kStages * kVBytes;
+constexpr int kKEmpty = kKFull + 8 * kStages;
+constexpr int kVFull = kKEmpty + 8 * kStages;
+constexpr int kVEmpty = kVFull + 8 * kStages;
+constexpr int kQFull = kVEmpty + 8 * kStages;
+constexpr int kQEmpty = kQFull + 8 * kWarpgroups;
+constexpr int kEnd = kQEmpty + 8 * kWarpgroups;
+constexpr int kSums = kEnd;  // of every CTA's rows, with their shifts
+static_assert(kSums + kCluster * kTileM * 8 <= kSharedBytes);
+
+// Of O's columns each CTA adds up some groups of eight, from what all CTAs' threads have of them.
+constexpr int kGroupsOfCta = (kHeadDimV / 8 + kCluster - 1) / kCluster;
+constexpr int kPieceBytes = 4 * 4;  // two columns of two rows
+constexpr int kPieces = kK;         // where K and V have been
+static_assert(kCluster * kTileM * 2 * kGroupsOfCta * kPieceBytes <= kStages * (kKBytes + kVBytes));
+
+// Where a box of kBoxPanels panels starts. Maps of single panels span whole rows, so that TMA sees where a
+// head ends.
+template <int kBoxPanels>
+__device__ __forceinline__ BoxOrigin box_at(int panel, int row, int head, int batch, int column) {
+  return kBoxPanels == 1 ? BoxOrigin{64 * panel + column, row, 0, head, batch}
+                         : BoxOrigin{0, row, panel, head, batch};
+}
+
+// A place in a ring of kStages buffers, and the parity its barriers are waited for with.
+struct RingPlace {
+  int stage, parity;
+};
+
+__device__ __forceinline__ void advance(RingPlace& place) {
+  if (++place.stage == kStages) {
+    place.stage = 0;
+    place.parity ^= 1;
+  }
+}
+
+// One thread makes the barriers; the caller synchronises the CTA.
+__device__ __forceinline__ void make_barriers(unsigned shared) {
+  constexpr int kConsumerWarps = 4 * kWarpgroups;
+  constexpr int kReaders = kConsumerWarps;  // of a block of K or V
+  for (int stage = 0; stage < kStages; ++stage) {
+    mbarrier_init(shared + kKFull + 8 * stage, 1);
+    mbarrier_init(shared + kVFull + 8 * stage, 1);
+    mbarrier_init(shared + kKEmpty + 8 * stage, kReaders);
+    mbarrier_init(shared + kVEmpty + 8 * stage, kReaders);
+  }
+  for (int warpgroup = 0; warpgroup < kWarpgroups; ++warpgroup) {
+    mbarrier_init(shared + kQFull + 8 * warpgroup, 1);
+    mbarrier_init(shared + kQEmpty + 8 * warpgroup, kOPasses == 0 ? 1 : 4);
+  }
+  mbarrier_init_fence();
+}
+
+__device__ __forceinline__ int lane() {
+  return static_cast<int>(threadIdx.x % 32);
+}
+__device__ __forceinline__ int warp_of_warpgroup() {
+  return static_cast<int>(threadIdx.x / 32 % 4);
+}
+
+// Bytes from the start of a 64-row tile to this lane's 16 bytes of columns 16 * step .. 16 * step + 15, for
+// ldmatrix and stmatrix of four 8x8 matrices: lanes 0-15 have the first eight columns of a warp's 16 rows,
+// lanes 16-31 the others.
+__device__ __forceinline__ unsigned fragment_offset(int step) {
+  const int row = 16 * warp_of_warpgroup() + lane() % 16;
+  const int piece = 2 * step + lane() / 16;
+  return piece / 8 * (64 * kRowBytes) + row * kRowBytes + ((piece % 8 ^ row % 8) * 16);
+}
+
+struct RowsOfThread {
+  int row;         // of the first; the second is 8 below
+  int visible[2];  // keys that they see
+
+  __device__ __forceinline__ RowsOfThread(int first_row, const ForwardParams& p)
+      : row(first_row + 16 * warp_of_warpgroup() + lane() / 4) {
+#pragma unroll
+    for (int which = 0; which < 2; ++which) {
+      visible[which] = min(((row + 8 * which) >> p.packed) + 1 + p.seqlen_k - p.seqlen_q, p.seqlen_k);
+    }
+  }
+
+  // Keys and blocks are counted from the first key of `block` on.
+  __device__ __forceinline__ void count_from(int block) {
+    visible[0] -= block * kTileN;
+    visible[1] -= block * kTileN;
+  }
+
+  // The first column of a block that row 0 or 1 does not see, counted from this thread's first column.
+  __device__ __forceinline__ int first_hidden(int which, int block) const {
+    return visible[which] - block * kTileN - 2 * (lane() % 4);
+  }
+};
+
+// Which tile comes when, and which keys its rows see.
+
+// CTAs of a cluster, and each other's shared memory (PTX ISA, "mapa", "mbarrier.arrive", "barrier.cluster").
+
+// This CTA's number in its cluster.
+__device__ __forceinline__ int cluster_rank() {
+  unsigned rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return static_cast<int>(rank);
+}
+
+// Where CTA `rank` has what this one has at a shared-memory address.
+__device__ __forceinline__ unsigned in_cta(int rank, unsigned address) {
+  unsigned there;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
+  return there;
+}
+
+// At another CTA's barrier. Says that this one has read, not that it has written: that would need
+// .release.cluster, which waits for all that is under way.
+__device__ __forceinline__ void cluster_arrive_read(unsigned barrier) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+// All threads of all CTAs that have not returned.
+__device__ __forceinline__ void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+
+// With p.packed = 0 a row is a query. Else the rows of 2^p.packed heads that share K and V lie side by side:
+// heads first, then queries.
+struct Tile {
+  int row;   // first
+  int head;  // that of the first row
+  int batch;
+  // Of the blocks of kTileN keys that some row of the tile sees, this CTA's share: first .. first + blocks - 1
+  int first, blocks;
+};
+
+// From the first row of a warpgroup to that of the next.
+constexpr int kRowStep = 64;
+
+__device__ __forceinline__ int row_count(const ForwardParams& p) {
+  return p.seqlen_q << p.packed;
+}
+
+// Keys that some row before `row_end` sees: 0 .. visible - 1.
+__device__ __forceinline__ int visible_keys(int row_end, const ForwardParams& p) {
+  return max(0,
+             min(p.seqlen_k, ((min(row_end, row_count(p)) - 1) >> p.packed) + 1 + p.seqlen_k - p.seqlen_q));
+}
+
+__device__ __forceinline__ int tile_count(const ForwardParams& p) {
+  return p.tiles_m * (p.heads >> p.packed) * p.batch;
+}
+
+// Where a panel of 64 rows of Q or O starts: {columns, heads of a pack, queries, packs, batches}.
+__device__ __forceinline__ BoxOrigin rows_at(int panel, int row, const Tile& tile, const ForwardParams& p) {
+  return {64 * panel, 0, row >> p.packed, tile.head >> p.packed, tile.batch};
+}
+
+// All tiles of a head, then the next head: what runs together shares K and V.
+__device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
+  const int heads = p.heads >> p.packed;
+  const int batch_head = index / p.tiles_m;
+  const int m = p.tiles_m - 1 - (index - batch_head * p.tiles_m);
+  Tile tile;
+  tile.row = m * kTileM;
+  tile.batch = batch_head / heads;
+  tile.head = (batch_head - tile.batch * heads) << p.packed;
+  const int seen = (visible_keys(tile.row + kTileM, p) + kTileN - 1) / kTileN;
+  tile.first = seen * cluster_rank() / kCluster;
+  tile.blocks = seen * (cluster_rank() + 1) / kCluster - tile.first;
+  return tile;
+}
+
+// The CTAs of a cluster work on one tile.
+__device__ __forceinline__ int only_tile() {
+  return static_cast<int>(blockIdx.x) / kCluster;
+}
+
+// The warp's tensor-core product (PTX ISA, "mma"): d += a * b, a 16x16, b 16x8, d 16x8 in fp32.
+// With lane = 4g + t: a[0] holds (g, 2t..2t+1), a[1] row g + 8, a[2] columns + 8, a[3] both; b0 holds rows
+// 2t..2t+1 of column g, b1 rows + 8; d[0], d[1] hold (g, 2t..2t+1), d[2], d[3] the same of row g + 8.
+
+__device__ __forceinline__ void mma(float* d, const unsigned (&a)[4], unsigned b0, unsigned b1) {
+  asm(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// Two neighbouring elements of a row; zeros past the head dim.
+__device__ __forceinline__ unsigned element_pair(const unsigned short* row, int column) {
+  unsigned pair = 0;
+  if (column < kHeadDim) asm volatile("ld.global.b32 %0, [%1];" : "=r"(pair) : "l"(row + column) : "memory");
+  return pair;
+}
+
+// s = q k^T of this warp's 16 rows and a block that lies inside of K, as wgmma leaves it: an accumulator of
+// wgmma is a row of mma's, side by side.
+__device__ __forceinline__ void recompute_scores(float (&s)[kTileN / 2], const Tile& tile, int row, int block,
+                                                 const ForwardParams& p) {
+  const int column = 2 * (lane() % 4);
+  const auto* q = static_cast<const unsigned short*>(p.q) + tile.batch * p.q_batch;
+  const auto* k =
+      static_cast<const unsigned short*>(p.k) + tile.batch * p.k_batch + tile.head / p.group * p.k_head;
+  // Rows past the end are computed from the last one and never stored.
+  const auto row_at = [&](int i) {
+    const int packed_row = min(i, row_count(p) - 1);
+    return q + (packed_row >> p.packed) * p.q_row +
+           (tile.head + (packed_row & ((1 << p.packed) - 1))) * p.q_head;
+  };
+  const auto* q_low = row_at(row);
+  const auto* q_high = row_at(row + 8);
+  const auto* k_first = k + (block * kTileN + lane() / 4) * p.k_row;
+#pragma unroll
+  for (int i = 0; i < kTileN / 2; ++i) s[i] = 0;
+#pragma unroll 1
+  for (int step = column; step < kHeadDim + column; step += 16) {
+    const unsigned a[4] = {element_pair(q_low, step), element_pair(q_high, step),
+                           element_pair(q_low, step + 8), element_pair(q_high, step + 8)};
+    const unsigned short* key = k_first;
+#pragma unroll
+    for (int j = 0; j < kTileN / 8; ++j) {
+      mma(s + 4 * j, a, element_pair(key, step), element_pair(key, step + 8));
+      key += 8 * p.k_row;
+      asm("" : "+l"(key));  // one pointer, not one for each j: registers are short here
+    }
+  }
+}
+
+// Which blocks of a CTA's share of the keys the rows of a tile see, and in which order.
+
+// Blocks of this CTA's share that some of the 64 rows from `row` on sees; none where the rows are past the
+// end.
+__device__ __forceinline__ int blocks_of_rows(int row, const Tile& tile, const ForwardParams& p) {
+  const int seen = row < row_count(p) ? (visible_keys(row + 64, p) + kTileN - 1) / kTileN : 0;
+  return min(max(seen - tile.first, 0), tile.blocks);
+}
+
+// The share's first n blocks are seen in full by all rows from `row` on.
+__device__ __forceinline__ int full_blocks(int row, const Tile& tile, const ForwardParams& p) {
+  return max(0, max(0, (row >> p.packed) + p.seqlen_k - p.seqlen_q) / kTileN - tile.first);
+}
+
+// The block of a share that has `left` others still to come: from the last one down.
+__device__ __forceinline__ int block_at(int left, const Tile& tile, const ForwardParams&) {
+  return tile.first + left;
+}
+
+// Online softmax (FlashAttention-2, algorithm 1) of a warpgroup's scores, apart from O, which is in flight
+// meanwhile: what O must be scaled by is kept for later. Layout of the scores: ptx/wgmma.cuh.
+
+// The shift of a row that has seen no key, or scores of -inf only: finite, so that no difference is NaN, and
+// the lowest there is.
+
+constexpr float kUnset = -0x1.fffffep127f;
+
+// Fast fp32 functions (PTX ISA, "ex2", "lg2", "rcp"): one MUFU instruction each; denormals flush to zero.
+
+__device__ __forceinline__ float exp2_fast(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+__device__ __forceinline__ float log2_fast(float x) {
+  float y;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+__device__ __forceinline__ float reciprocal_fast(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+constexpr float kLn2 = 0.693147180559945309f;
+constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
+
+// Exchange between the lanes of a warp (PTX ISA, "shfl.sync").
+
+// The quad is the four lanes that share the rows of an accumulator (see ptx/mma.cuh).
+__device__ __forceinline__ float quad_max(float x) {
+  x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+  return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+
+__device__ __forceinline__ float quad_sum(float x) {
+  x += __shfl_xor_sync(0xffffffffu, x, 1);
+  return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+
+constexpr int kGroups = kTileN / 8;  // of eight columns, of which a thread holds two
+
+// The two rows of a thread, 8 apart; four lanes share them.
+struct SoftmaxState {
+  // Exponentials are exp2(scale_log2 * score - shift): shift is that of the row's maximum, or near it.
+  float shift[2] = {kUnset, kUnset};
+  float sum[2] = {0, 0};     // of this thread's exponentials
+  float factor[2] = {1, 1};  // what O has to be scaled by
+  bool moved = true;         // some lane of the warp has a factor that is not 1
+};
+
+// Hides the columns from `first_hidden` on; counted, for each of the two rows, from this thread's first
+// column.
+__device__ __forceinline__ void mask_columns(float (&s)[kTileN / 2], int first_hidden0, int first_hidden1) {
+#pragma unroll
+  for (int j = 0; j < kGroups; ++j) {
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      if (8 * j + e >= first_hidden0) s[4 * j + e] = -kInfinity;
+      if (8 * j + e >= first_hidden1) s[4 * j + 2 + e] = -kInfinity;
+    }
+  }
+}
+
+// The largest of this thread's scores of a row, in kMaxChains chains that run side by side.
+template <int kRow>
+__device__ __forceinline__ float peak(const float (&s)[kTileN / 2]) {
+  float chain[kMaxChains];
+#pragma unroll
+  for (int i = 0; i < kTileN / 4; ++i) {
+    const float score = s[i / 2 * 4 + 2 * kRow + i % 2];
+    chain[i % kMaxChains] = i < kMaxChains ? score : fmaxf(chain[i % kMaxChains], score);
+  }
+#pragma unroll
+  for (int width = kMaxChains / 2; width > 0; width /= 2) {
+#pragma unroll
+    for (int i = 0; i < width; ++i) chain[i] = fmaxf(chain[i], chain[i + width]);
+  }
+  return chain[0];
+}
+
+// Moves the shifts to the rows' maxima, scales the sums and keeps the factors for O.
+__device__ __forceinline__ void follow_peaks(const float (&s)[kTileN / 2], SoftmaxState& rows,
+                                             float scale_log2) {
+  const float peaks[2] = {peak<0>(s) * scale_log2, peak<1>(s) * scale_log2};
+  // A shift stays while no score exceeds it by more than 2^kLazy: O, the sum and P share the factor, and all
+  // are floating point, so nothing is lost of values below 2^100. Each thread asks for its own scores and the
+  // warp votes: no shuffles.
+  rows.moved = __any_sync(0xffffffffu, peaks[0] - rows.shift[0] > kLazy || peaks[1] - rows.shift[1] > kLazy);
+  if (!rows.moved) return;
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    const float shift = fmaxf(rows.shift[row], quad_max(peaks[row]));
+    rows.factor[row] = exp2_fast(rows.shift[row] - shift);
+    rows.sum[row] *= rows.factor[row];
+    rows.shift[row] = shift;
+  }
+}
+
+// A block's sums join those of the rows.
+__device__ __forceinline__ void add(float (&sum)[2], const float (&of_block)[2]) {
+  sum[0] += of_block[0];
+  sum[1] += of_block[1];
+}
+
+// Whether some lane of the warp has more of a row's exponentials than the row's shift may keep …
+__device__ __forceinline__ bool has_outgrown(const float (&sum)[2]) {
+  return __any_sync(0xffffffffu, !(sum[0] <= kLargestSum && sum[1] <= kLargestSum));
+}
+
+// … or so much that they overflowed, or nearly.
+__device__ __forceinline__ bool are_lost(const float (&sum)[2]) {
+  return __any_sync(0xffffffffu, !(sum[0] < kLostSum && sum[1] < kLostSum));
+}
+
+// By what rows must be scaled whose exponentials were taken against a shift far below their maximum: so that
+// the largest of their lanes' sums, or a power of two near the sum so far, becomes `after` to within fp32's
+// last bits. (Where one key outweighs all others it is its lane's sum, and P rounds as little as the
+// textbook's 1.)
+__device__ __forceinline__ void choose_factors(const SoftmaxState& rows, const float (&sum)[2], float after,
+                                               float (&factor)[2]) {
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    const float before = __uint_as_float(__float_as_uint(rows.sum[row]) & 0x7f800000u);  // its power of two
+    factor[row] = after * reciprocal_fast(fmaxf(quad_max(fmaxf(sum[row], before)), after));
+  }
+}
+
+// Rows move: they, their sums and the shifts. All sixteen of a warp do together, since what grew in one soon
+// will in the others.
+__device__ __forceinline__ void shrink(float (&s)[kTileN / 2], SoftmaxState& rows, float (&sum)[2],
+                                       const float (&factor)[2]) {
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    rows.factor[row] = factor[row];
+    rows.shift[row] -= log2_fast(factor[row]);
+    rows.sum[row] *= factor[row];
+    sum[row] *= factor[row];
+  }
+#pragma unroll
+  for (int i = 0; i < kTileN / 2; ++i) s[i] *= factor[i / 2 % 2];
+}
+
+// Applies to O what was kept for it.
+__device__ __forceinline__ void rescale(float (&o)[kHeadDimV / 2], const SoftmaxState& rows) {
+  if (!rows.moved) return;
+#pragma unroll
+  for (int i = 0; i < kHeadDimV / 2; ++i) o[i] *= rows.factor[i / 2 % 2];
+}
+
+// Pairs of fp32 to packed 16-bit elements (PTX ISA, "cvt").
+
+// low goes to bits 0-15.
+__device__ __forceinline__ unsigned pack(float low, float high) {
+  unsigned pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
+struct BlockSoftmax {
+  const float scale_log2;
+  float s[kTileN / 2];  // scores, then exponentials
+  SoftmaxState rows;
+
+  __device__ __forceinline__ explicit BlockSoftmax(float scale) : scale_log2(scale) {}
+
+  // What the exponentials of a block are taken against.
+  template <bool kMasked>
+  __device__ __forceinline__ void choose_shifts(const RowsOfThread& mine, int left) {
+    if (kMasked) mask_columns(s, mine.first_hidden(0, left), mine.first_hidden(1, left));
+    // Where nothing is hidden every row has seen keys, and its shift is taken as it is, with no search for a
+    // maximum: the sums will tell whether some score was far above it (move_outgrown).
+    if (!kMasked) return;
+    follow_peaks(s, rows, scale_log2);
+  }
+
+  // The scores of groups kFirst to before kEnd become exponentials in place, and are summed; group 0 starts
+  // the sums.
+  template <int kFirst, int kEnd>
+  __device__ __forceinline__ void exponentiate(float (&sum)[2]) {
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      float odd_sum = 0;
+#pragma unroll
+      for (int j = kFirst; j < kEnd; ++j) {
+        float& even = s[4 * j + 2 * row];
+        float& odd = s[4 * j + 2 * row + 1];
+        even = exp2_fast(even * scale_log2 - rows.shift[row]);
+        odd = exp2_fast(odd * scale_log2 - rows.shift[row]);
+        sum[row] = j == 0 ? even : sum[row] + even;
+        odd_sum = j == kFirst ? odd : odd_sum + odd;
+      }
+      sum[row] += odd_sum;
+    }
+  }
+
+  // Exponentials to p: the accumulators of 16 columns are, in order, the fragment of 16 rows of v.
+  __device__ __forceinline__ void pack_exponentials(unsigned (&p)[kTileN / 4]) const {
+#pragma unroll
+    for (int i = 0; i < kTileN / 4; ++i) p[i] = pack(s[2 * i], s[2 * i + 1]);
+  }
+
+  // Sums that tell of exponentials taken against a shift far below their maximum: the rows of a warp move,
+  // unless some are lost; the vote on that stands beside what the rows' lanes tell each other. Whether they
+  // moved.
+  __device__ __forceinline__ bool move_outgrown(int left, float (&sum)[2]) {
+    float factor[2];
+    choose_factors(rows, sum, kSumAfterMove, factor);
+    const bool some_lost = are_lost(sum);
+    if (!some_lost) shrink(s, rows, sum, factor);
+    return !some_lost;
+  }
+
+  // The textbook's softmax for a block whose exponentials are lost. No product is in flight here.
+  __device__ __forceinline__ void start_over(const RowsOfThread& mine, const Tile& tile, int left,
+                                             const ForwardParams& params, float (&sum)[2]) {
+    recompute_scores(s, tile, mine.row, block_at(left, tile, params), params);
+    follow_peaks(s, rows, scale_log2);
+    exponentiate<0, kGroups>(sum);
+  }
+
+  // From a block's exponentials to P. No product is in flight here.
+  template <bool kMasked>
+  __device__ __forceinline__ void finish(const RowsOfThread& mine, const Tile& tile, int left,
+                                         const ForwardParams& params, float (&sum)[2],
+                                         unsigned (&p)[kTileN / 4]) {
+    if (!kMasked) rows.moved = has_outgrown(sum);
+    pack_exponentials(p);
+    // The vote ran beside the packing, which was for nothing in warps that move.
+    if (!kMasked && rows.moved) {
+      if (!move_outgrown(left, sum)) start_over(mine, tile, left, params, sum);
+      pack_exponentials(p);
+    }
+    add(rows.sum, sum);
+  }
+};
+
+// The two products of attention as single wgmma instructions. C++ cannot say their lists of operands: the
+// renderer does.
+
+// Warpgroup-wide asynchronous products (PTX ISA, "wgmma"). 128 threads multiply 64 rows; each holds, of its
+// row g and its row g + 8, columns 8j + 2t and 8j + 2t + 1, where lane = 4g + t, in accumulators 4j .. 4j
+// + 3.
+
+// Registers and shared memory written so far are what the products issued next will see.
+__device__ __forceinline__ void wgmma_fence() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void wgmma_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+// Returns once at most kInFlight committed groups are unfinished.
+template <int kInFlight>
+__device__ __forceinline__ void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kInFlight) : "memory");
+}
+
+// Ties registers to this point of the program: the compiler knows nothing of products in flight, and would
+// move reads over their wait.
+template <int kCount>
+__device__ __forceinline__ void pin(float (&registers)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(registers[i])::"memory");
+}
+
+// Only those from kFirst to before kEnd …
+template <int kFirst, int kEnd, int kCount>
+__device__ __forceinline__ void pin_some(unsigned (&registers)[kCount]) {
+#pragma unroll
+  for (int i = kFirst; i < kEnd; ++i) asm volatile("" : "+r"(registers[i])::"memory");
+}
+
+// … or all.
+template <int kCount>
+__device__ __forceinline__ void pin(unsigned (&registers)[kCount]) {
+  pin_some<0, kCount>(registers);
+}
+
+// Describes a tile of 128-byte rows, swizzled over 1024 bytes. Its blocks of eight rows are 1024 bytes apart;
+// panels of 64 columns are panel_bytes apart (used only where rows run along k). Addresses go up by
+// descriptor + bytes / 16.
+__device__ __forceinline__ unsigned long long wgmma_descriptor(unsigned address, unsigned panel_bytes) {
+  constexpr unsigned long long kSwizzle128 = 1ull << 62;
+  constexpr unsigned long long kEightRows = 1024 / 16;
+  return kSwizzle128 | kEightRows << 32 | static_cast<unsigned long long>(panel_bytes / 16) << 16 |
+         (address & 0x3ffff) / 16;
+}
+
+// A tile in shared memory, by the lower half of its descriptor, which goes up with the address: the upper one
+// is the same for all of them.
+__device__ __forceinline__ unsigned long long descriptor(unsigned tile) {
+  constexpr unsigned long long kUpper = 0x40000040ull << 32;  // of wgmma_descriptor()
+  return kUpper | tile;
+}
+
+// s = or += 16 columns of q, in registers, times the same columns of k's rows: 64 x kTileN.
+template <bool kAccumulate>
+__device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2], const unsigned* q,
+                                             unsigned long long k) {
+  asm volatile(
+      "{\n"
+      ".reg .pred accumulate;\n"
+      "setp.ne.b32 accumulate, %69, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3,\n"
+      "%4, %5, %6, %7,\n"
+      "%8, %9, %10, %11,\n"
+      "%12, %13, %14, %15,\n"
+      "%16, %17, %18, %19,\n"
+      "%20, %21, %22, %23,\n"
+      "%24, %25, %26, %27,\n"
+      "%28, %29, %30, %31,\n"
+      "%32, %33, %34, %35,\n"
+      "%36, %37, %38, %39,\n"
+      "%40, %41, %42, %43,\n"
+      "%44, %45, %46, %47,\n"
+      "%48, %49, %50, %51,\n"
+      "%52, %53, %54, %55,\n"
+      "%56, %57, %58, %59,\n"
+      "%60, %61, %62, %63},\n"
+      "{%64, %65, %66, %67}, %68, accumulate, 1, 1, 0;\n"
+      "}\n"
+      :
+      "+f"(s[0]), "+f"(s[1]), "+f"(s[2]), "+f"(s[3]),
+      "+f"(s[4]), "+f"(s[5]), "+f"(s[6]), "+f"(s[7]),
+      "+f"(s[8]), "+f"(s[9]), "+f"(s[10]), "+f"(s[11]),
+      "+f"(s[12]), "+f"(s[13]), "+f"(s[14]), "+f"(s[15]),
+      "+f"(s[16]), "+f"(s[17]), "+f"(s[18]), "+f"(s[19]),
+      "+f"(s[20]), "+f"(s[21]), "+f"(s[22]), "+f"(s[23]),
+      "+f"(s[24]), "+f"(s[25]), "+f"(s[26]), "+f"(s[27]),
+      "+f"(s[28]), "+f"(s[29]), "+f"(s[30]), "+f"(s[31]),
+      "+f"(s[32]), "+f"(s[33]), "+f"(s[34]), "+f"(s[35]),
+      "+f"(s[36]), "+f"(s[37]), "+f"(s[38]), "+f"(s[39]),
+      "+f"(s[40]), "+f"(s[41]), "+f"(s[42]), "+f"(s[43]),
+      "+f"(s[44]), "+f"(s[45]), "+f"(s[46]), "+f"(s[47]),
+      "+f"(s[48]), "+f"(s[49]), "+f"(s[50]), "+f"(s[51]),
+      "+f"(s[52]), "+f"(s[53]), "+f"(s[54]), "+f"(s[55]),
+      "+f"(s[56]), "+f"(s[57]), "+f"(s[58]), "+f"(s[59]),
+      "+f"(s[60]), "+f"(s[61]), "+f"(s[62]), "+f"(s[63])
+      : "r"(q[0]), "r"(q[1]), "r"(q[2]), "r"(q[3]), "l"(k), "n"(kAccumulate));
+}
+
+// o += 16 columns of p, in registers, times v's 16 rows, each of which runs along o's columns: 64 x
+// kHeadDimV.
+__device__ __forceinline__ void wgmma_values(float (&o)[kHeadDimV / 2], const unsigned* p, unsigned v) {
+  asm volatile(
+      "{\n"
+      ".reg .pred accumulate;\n"
+      "setp.eq.b32 accumulate, 0, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3,\n"
+      "%4, %5, %6, %7,\n"
+      "%8, %9, %10, %11,\n"
+      "%12, %13, %14, %15,\n"
+      "%16, %17, %18, %19,\n"
+      "%20, %21, %22, %23,\n"
+      "%24, %25, %26, %27,\n"
+      "%28, %29, %30, %31,\n"
+      "%32, %33, %34, %35,\n"
+      "%36, %37, %38, %39,\n"
+      "%40, %41, %42, %43,\n"
+      "%44, %45, %46, %47,\n"
+      "%48, %49, %50, %51,\n"
+      "%52, %53, %54, %55,\n"
+      "%56, %57, %58, %59,\n"
+      "%60, %61, %62, %63},\n"
+      "{%64, %65, %66, %67}, %68, accumulate, 1, 1, 1;\n"
+      "}\n"
+      :
+      "+f"(o[0]), "+f"(o[1]), "+f"(o[2]), "+f"(o[3]),
+      "+f"(o[4]), "+f"(o[5]), "+f"(o[6]), "+f"(o[7]),
+      "+f"(o[8]), "+f"(o[9]), "+f"(o[10]), "+f"(o[11]),
+      "+f"(o[12]), "+f"(o[13]), "+f"(o[14]), "+f"(o[15]),
+      "+f"(o[16]), "+f"(o[17]), "+f"(o[18]), "+f"(o[19]),
+      "+f"(o[20]), "+f"(o[21]), "+f"(o[22]), "+f"(o[23]),
+      "+f"(o[24]), "+f"(o[25]), "+f"(o[26]), "+f"(o[27]),
+      "+f"(o[28]), "+f"(o[29]), "+f"(o[30]), "+f"(o[31]),
+      "+f"(o[32]), "+f"(o[33]), "+f"(o[34]), "+f"(o[35]),
+      "+f"(o[36]), "+f"(o[37]), "+f"(o[38]), "+f"(o[39]),
+      "+f"(o[40]), "+f"(o[41]), "+f"(o[42]), "+f"(o[43]),
+      "+f"(o[44]), "+f"(o[45]), "+f"(o[46]), "+f"(o[47]),
+      "+f"(o[48]), "+f"(o[49]), "+f"(o[50]), "+f"(o[51]),
+      "+f"(o[52]), "+f"(o[53]), "+f"(o[54]), "+f"(o[55]),
+      "+f"(o[56]), "+f"(o[57]), "+f"(o[58]), "+f"(o[59]),
+      "+f"(o[60]), "+f"(o[61]), "+f"(o[62]), "+f"(o[63])
+      : "r"(p[0]), "r"(p[1]), "r"(p[2]), "r"(p[3]), "l"(descriptor(v)));
+}
+
+// Loads of matrix fragments from shared memory (PTX ISA, "ldmatrix"). Lane 8i + r gives the address of row r
+// of the i-th 8x8 matrix of 16-bit elements; register i of lane 4r + c receives its elements (r, 2c) and (r,
+// 2c + 1).
+
+__device__ __forceinline__ void ldmatrix(unsigned (&fragment)[4], unsigned address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
+               : "r"(address)
+               : "memory");
+}
+
+// The same with each 8x8 matrix transposed on the way.
+__device__ __forceinline__ void ldmatrix_transposed(unsigned (&fragment)[4], unsigned address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
+               : "r"(address)
+               : "memory");
+}
+
+// The sixteen numbered barriers of a CTA (PTX ISA, "bar"). Number 0 is __syncthreads'.
+
+// Waits until `threads` threads, waiting or not, have come to this barrier.
+__device__ __forceinline__ void named_barrier_sync(int number, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
+// Counts this thread without waiting.
+__device__ __forceinline__ void named_barrier_arrive(int number, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
+struct Consumer {
+  const unsigned shared;
+  const int warpgroup;  // 0 .. kWarpgroups - 1
+  RingPlace k_place{0, 0}, v_place{0, 0};
+  unsigned k_tile, v_tile;  // of the blocks there: products.cuh
+  int q_parity = 0;
+
+  BlockSoftmax softmax;
+  float o[kHeadDimV / 2];
+  // Exponentials of the block before, as pairs.
+  unsigned p[kTileN / 4];
+  unsigned q[kQRegisterSteps][4];
+
+  __device__ __forceinline__ Consumer(unsigned shared_memory, int number, float scale)
+      : shared(shared_memory),
+        warpgroup(number),
+        k_tile(static_cast<unsigned>(wgmma_descriptor(shared_memory + kK, 0))),
+        v_tile(static_cast<unsigned>(wgmma_descriptor(shared_memory + kV, kTileN * kRowBytes))),
+        softmax(scale) {}
+
+  __device__ __forceinline__ void wait_k() const {
+    mbarrier_wait(shared + kKFull + 8 * k_place.stage, k_place.parity);
+  }
+  __device__ __forceinline__ void wait_v() const {
+    mbarrier_wait(shared + kVFull + 8 * v_place.stage, v_place.parity);
+  }
+
+  // One arrival a warp: this warp's products have read the block. Tiles move along instead of being computed
+  // from their stage, which would take place between a turn and its first product.
+  __device__ __forceinline__ void release_k() {
+    if (lane() == 0) mbarrier_arrive(shared + kKEmpty + 8 * k_place.stage);
+    advance(k_place);
+    k_tile += (k_place.stage == 0 ? 1 - kStages : 1) * (kKBytes / 16);
+  }
+  __device__ __forceinline__ void release_v() {
+    if (lane() == 0) mbarrier_arrive(shared + kVEmpty + 8 * v_place.stage);
+    advance(v_place);
+    v_tile += (v_place.stage == 0 ? 1 - kStages : 1) * (kVBytes / 16);
+  }
+
+  __device__ __forceinline__ void load_q() {
+    const unsigned tile = shared + kQ + warpgroup * kQBytes;
+    mbarrier_wait(shared + kQFull + 8 * warpgroup, q_parity);
+    q_parity ^= 1;
+#pragma unroll
+    for (int step = 0; step < kQRegisterSteps; ++step) ldmatrix(q[step], tile + fragment_offset(step));
+    __syncwarp();
+    release_q();
+  }
+
+  __device__ __forceinline__ void release_q() const {
+    if (lane() == 0) mbarrier_arrive(shared + kQEmpty + 8 * warpgroup);
+  }
+
+  // 16 columns of the head: 32 bytes of a row, four such steps to a panel.
+  template <bool kAccumulate>
+  __device__ __forceinline__ void issue_score_step(int step) {
+    const unsigned k_columns = k_tile + step / 4 * (kTileN * kRowBytes / 16) + step % 4 * 2;
+    const unsigned long long k_step = descriptor(k_columns);
+    if (step < kQRegisterSteps) wgmma_scores<kAccumulate>(softmax.s, q[step], k_step);
+  }
+
+  // Scores = q k^T.
+  __device__ __forceinline__ void issue_scores() {
+    pin(softmax.s);
+    wgmma_fence();
+    issue_score_step<false>(0);
+#pragma unroll
+    for (int step = 1; step < (kHeadDim + 15) / 16; ++step) issue_score_step<true>(step);
+    wgmma_commit();
+  }
+
+  // o += p v, 16 keys a time: 16 rows.
+  __device__ __forceinline__ void issue_values(unsigned (&p_block)[kTileN / 4]) {
+    pin(o);
+    pin(p_block);
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kTileN / 16; ++step)
+      wgmma_values(o, p_block + 4 * step, v_tile + step * (16 * kRowBytes / 16));
+    wgmma_commit();
+  }
+
+  // First block of a tile: its scores only.
+  __device__ __forceinline__ void first_step(const RowsOfThread& mine, int left) {
+    wait_k();
+    issue_scores();
+    wgmma_wait<0>();
+    pin(softmax.s);
+    release_k();
+    softmax.choose_shifts<true>(mine, left);
+    softmax.exponentiate<0, kGroups>(softmax.rows.sum);
+    softmax.pack_exponentials(p);
+  }
+
+  // Scores of this block and values of the one before are in flight together; softmax runs beside the values.
+  // They are done before it is: its last quarter packs P meanwhile, whose registers they have let go.
+  template <bool kMasked>
+  __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile& tile, int left,
+                                       const ForwardParams& params) {
+    wait_k();
+    issue_scores();
+    rescale(o, softmax.rows);
+    wait_v();
+    issue_values(p);
+    wgmma_wait<1>();
+    pin(softmax.s);
+    release_k();
+    softmax.choose_shifts<kMasked>(mine, left);
+    float sum[2];
+    softmax.exponentiate<0, kGroups * 3 / 4>(sum);
+    wgmma_wait<0>();
+    pin(o);
+    pin(p);
+    release_v();
+    softmax.exponentiate<kGroups * 3 / 4, kGroups>(sum);
+    softmax.finish<kMasked>(mine, tile, left, params, sum, p);
+  }
+
+  // What is left after the last block: its values.
+  __device__ __forceinline__ void last_step() {
+    rescale(o, softmax.rows);
+    wait_v();
+    issue_values(p);
+    wgmma_wait<0>();
+    pin(o);
+    release_v();
+  }
+
+  // Blocks that others of the tile see and these rows do not are taken and given back, so that the rings move
+  // on.
+  __device__ __forceinline__ void pass_blocks(int count, int turns) {
+    for (; count > 0; --count) {
+      wait_k();
+      release_k();
+      wait_v();
+      release_v();
+    }
+  }
+
+  __device__ __forceinline__ void compute(const Tile& tile, const ForwardParams& params) {
+    const int row = tile.row + kRowStep * warpgroup;
+    RowsOfThread mine(row, params);
+    mine.count_from(tile.first);
+    const int blocks = blocks_of_rows(row, tile, params);
+    softmax.rows = SoftmaxState();
+#pragma unroll
+    for (int i = 0; i < kHeadDimV / 2; ++i) o[i] = 0;
+    // Each warpgroup takes one turn less than the tile has blocks: a block that starts a row of products
+    // takes none.
+    pass_blocks(tile.blocks - blocks, blocks > 0 ? tile.blocks - blocks : tile.blocks - 1);
+    load_q();
+    if (blocks > 0) {
+      int left = blocks - 1;
+      first_step(mine, left--);
+      const int full = full_blocks(row, tile, params);
+      for (; left >= full; --left) step<true>(mine, tile, left, params);
+#pragma unroll kUnroll
+      for (; left >= 0; --left) step<false>(mine, tile, left, params);
+      last_step();
+    }
+  }
+};
+
+// The end of a tile whose keys the CTAs of a cluster have shared out: each tells all the others the shifts
+// and sums of its rows, and each of them some columns of its O, which that one adds up, normalises and
+// stores.
+
+// LSE goes to device memory directly.
+
+// Natural log of the sum of exp(scale * score); -infinity where there is no key.
+__device__ __forceinline__ void store_lse(const Tile& tile, const RowsOfThread& mine,
+                                          const SoftmaxState& rows, const float (&sum)[2],
+                                          const ForwardParams& p) {
+  if (p.lse == nullptr || lane() % 4 != 0) return;
+  float* lse = p.lse + (static_cast<long long>(tile.batch) * p.heads + tile.head) * p.seqlen_q;
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    const float log2_sum = rows.shift[row] + log2_fast(sum[row]);
+    const int packed_row = mine.row + 8 * row;
+    const int head = packed_row & ((1 << p.packed) - 1);
+    if (packed_row < row_count(p)) {
+      lse[static_cast<long long>(head) * p.seqlen_q + (packed_row >> p.packed)] =
+          sum[row] == 0 ? -kInfinity : log2_sum * kLn2;
+    }
+  }
+}
+
+// Floats for another CTA's shared memory, or this one's (PTX ISA, "st").
+
+__device__ __forceinline__ void cluster_store(unsigned address, float2 pair) {
+  asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(pair.x), "f"(pair.y)
+               : "memory");
+}
+
+__device__ __forceinline__ void cluster_store(unsigned address, float4 four) {
+  asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(four.x), "f"(four.y),
+               "f"(four.z), "f"(four.w)
+               : "memory");
+}
+
+// Four neighbouring floats of shared memory (PTX ISA, "ld").
+
+__device__ __forceinline__ float4 load_four(unsigned address) {
+  float4 four;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(four.x), "=f"(four.y), "=f"(four.z), "=f"(four.w)
+               : "r"(address)
+               : "memory");
+  return four;
+}
+
+// Two neighbouring floats of shared memory (PTX ISA, "ld").
+
+__device__ __forceinline__ float2 load_pair(unsigned address) {
+  float2 pair;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(pair.x), "=f"(pair.y) : "r"(address) : "memory");
+  return pair;
+}
+
+// Where one of the cluster's CTAs puts what a thread has of eight columns …
+__device__ __forceinline__ unsigned piece_from(int rank, int group, const Consumer& consumer) {
+  const int piece = (rank * kWarpgroups + consumer.warpgroup) * kGroupsOfCta + group;
+  return consumer.shared + kPieces + kPieceBytes * (128 * piece + static_cast<int>(threadIdx.x % 128));
+}
+
+// … and the shift and the sum of the first of the thread's two rows.
+__device__ __forceinline__ unsigned sums_from(int rank, const Consumer& consumer) {
+  const int row = 64 * (rank * kWarpgroups + consumer.warpgroup) + 16 * warp_of_warpgroup() + lane() / 4;
+  return consumer.shared + kSums + 8 * row;
+}
+
+// To every CTA: this one's rows, and its share of their columns.
+__device__ __forceinline__ void send(const Consumer& consumer) {
+  const SoftmaxState& rows = consumer.softmax.rows;
+  const float(&o)[kHeadDimV / 2] = consumer.o;
+  const float sum[2] = {quad_sum(rows.sum[0]), quad_sum(rows.sum[1])};
+  const int here = cluster_rank();
+#pragma unroll
+  for (int rank = 0; rank < kCluster; ++rank) {
+    if (lane() % 4 == 0) {
+      const unsigned there = in_cta(rank, sums_from(here, consumer));
+      cluster_store(there, make_float2(rows.shift[0], sum[0]));
+      cluster_store(there + 8 * 8, make_float2(rows.shift[1], sum[1]));
+    }
+    const unsigned there = in_cta(rank, piece_from(here, 0, consumer));
+#pragma unroll
+    for (int group = 0; group < kGroupsOfCta; ++group) {
+      const int x = 4 * (rank * kGroupsOfCta + group);
+      if (x < kHeadDimV / 2) {
+        cluster_store(there + group * 128 * kPieceBytes, make_float4(o[x], o[x + 1], o[x + 2], o[x + 3]));
+      }
+    }
+  }
+}
+
+// What the CTAs' shares of a row weigh beside each other, and the whole row's shift and sum.
+struct MergedRows {
+  SoftmaxState rows;
+  float weight[kCluster][2];
+
+  __device__ __forceinline__ explicit MergedRows(const Consumer& consumer) {
+    float2 share[kCluster][2];  // shift and sum
+#pragma unroll
+    for (int rank = 0; rank < kCluster; ++rank) {
+#pragma unroll
+      for (int row = 0; row < 2; ++row) {
+        share[rank][row] = load_pair(sums_from(rank, consumer) + 8 * 8 * row);
+        rows.shift[row] = fmaxf(rows.shift[row], share[rank][row].x);
+      }
+    }
+#pragma unroll
+    for (int rank = 0; rank < kCluster; ++rank) {
+#pragma unroll
+      for (int row = 0; row < 2; ++row) {
+        weight[rank][row] = exp2_fast(share[rank][row].x - rows.shift[row]);
+        rows.sum[row] += weight[rank][row] * share[rank][row].y;
+      }
+    }
+  }
+};
+
+// Adds up this CTA's columns, and stores them.
+__device__ __forceinline__ void store_columns(const Consumer& consumer, const Tile& tile,
+                                              const RowsOfThread& mine, const MergedRows& merged,
+                                              const ForwardParams& p) {
+  unsigned short* to[2];
+  float inverse[2];
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    const int packed_row = mine.row + 8 * row;
+    const int head = tile.head + (packed_row & ((1 << p.packed) - 1));
+    to[row] = static_cast<unsigned short*>(p.o) + tile.batch * p.o_batch + head * p.o_head +
+              (packed_row >> p.packed) * p.o_row;
+    inverse[row] = merged.rows.sum[row] == 0 ? 0.0f : reciprocal_fast(merged.rows.sum[row]);
+  }
+#pragma unroll
+  for (int group = 0; group < kGroupsOfCta; ++group) {
+    const int first_column = 8 * (cluster_rank() * kGroupsOfCta + group);
+    if (first_column >= kHeadDimV) break;
+    float o[4] = {0, 0, 0, 0};
+#pragma unroll
+    for (int rank = 0; rank < kCluster; ++rank) {
+      const float4 piece = load_four(piece_from(rank, group, consumer));
+      o[0] += merged.weight[rank][0] * piece.x;
+      o[1] += merged.weight[rank][0] * piece.y;
+      o[2] += merged.weight[rank][1] * piece.z;
+      o[3] += merged.weight[rank][1] * piece.w;
+    }
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      if (mine.row + 8 * row >= row_count(p)) continue;
+      const unsigned pair = pack(o[2 * row] * inverse[row], o[2 * row + 1] * inverse[row]);
+      *reinterpret_cast<unsigned*>(to[row] + first_column + 2 * (lane() % 4)) = pair;
+    }
+  }
+}
+
+__device__ __forceinline__ void merge(const Consumer& consumer, const Tile& tile, const ForwardParams& p) {
+  const RowsOfThread mine(tile.row + kRowStep * consumer.warpgroup, p);
+  const bool exist = mine.row - lane() / 4 < row_count(p);  // some rows of the warp
+  cluster_sync();  // all have begun, and nobody needs K and V any more, whose place the pieces take
+  if (exist) send(consumer);
+  cluster_sync();
+  if (!exist) return;
+  const MergedRows merged(consumer);
+  if (cluster_rank() == 0) store_lse(tile, mine, merged.rows, merged.rows.sum, p);
+  store_columns(consumer, tile, mine, merged, p);
+}
+
+__device__ __forceinline__ void consume(Consumer& consumer, const ForwardParams& p) {
+  const Tile tile = tile_at(only_tile(), p);
+  consumer.compute(tile, p);
+  merge(consumer, tile, p);
+}
+
+// The producer: one thread keeps Q, K and V coming, in the order in which the consumers ask for them.
+
+// Shared-memory addresses and plain accesses (PTX ISA, "State spaces" and ld/st).
+
+__device__ __forceinline__ unsigned shared_address(const void* pointer) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
+}
+
+__device__ __forceinline__ void store_shared(unsigned address, unsigned value) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
+
+__device__ __forceinline__ void store_shared(unsigned address, uint4 value) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.x), "r"(value.y),
+               "r"(value.z), "r"(value.w)
+               : "memory");
+}
+
+__device__ __forceinline__ unsigned load_shared(unsigned address) {
+  unsigned value;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
+  return value;
+}
+
+__device__ __forceinline__ uint4 load_shared_16(unsigned address) {
+  uint4 value;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "r"(address)
+               : "memory");
+  return value;
+}
+
+// Panels kFirst .. kEnd - 1 of a block of K or V, of a head that begins at `column` of the map's.
+template <int kFirst, int kEnd, int kBoxPanels>
+__device__ __forceinline__ void load_block(unsigned to, const TensorMap& map, unsigned barrier, int row,
+                                           int head, int batch, int column = 0) {
+#pragma unroll
+  for (int panel = kFirst; panel < kEnd; panel += kBoxPanels) {
+    tma_load(to + panel * kTileN * kRowBytes, map, barrier,
+             box_at<kBoxPanels>(panel, row, head, batch, column));
+  }
+}
+
+struct Producer {
+  const TensorMap& map_q;
+  const TensorMap& map_k;
+  const TensorMap& map_v;
+  unsigned shared;
+  RingPlace place{0, 1};  // of the next K; V is one block behind
+  int tiles_loaded = 0;
+
+  // Waits until all warps have read what was there, and says how much is to come.
+  __device__ __forceinline__ void expect(unsigned full, unsigned empty, int parity, int bytes) const {
+    mbarrier_wait(empty, parity);
+    mbarrier_arrive_expecting(full, bytes);
+  }
+
+  __device__ __forceinline__ void load_k(const Tile& tile, int block, int head) const {
+    const unsigned full = shared + kKFull + 8 * place.stage, empty = shared + kKEmpty + 8 * place.stage;
+    expect(full, empty, place.parity, kKLoaded);
+    const unsigned to = shared + kK + place.stage * kKBytes;
+    load_block<0, kPanelsQk, kBoxPanelsQk>(to, map_k, full, block * kTileN, head, tile.batch);
+  }
+
+  __device__ __forceinline__ void load_v(const Tile& tile, int block, int head, const RingPlace& at) const {
+    const unsigned full = shared + kVFull + 8 * at.stage, empty = shared + kVEmpty + 8 * at.stage;
+    expect(full, empty, at.parity, kVBytes);
+    load_block<0, kPanelsV, kBoxPanelsV>(shared + kV + at.stage * kVBytes, map_v, full, block * kTileN, head,
+                                         tile.batch);
+  }
+
+  __device__ __forceinline__ void load_q(const Tile& tile, int warpgroup, const ForwardParams& p) const {
+    const unsigned barrier = shared + kQFull + 8 * warpgroup;
+    mbarrier_arrive_expecting(barrier, kQBytes);
+#pragma unroll
+    for (int panel = 0; panel < kPanelsQk; ++panel) {
+      tma_load(shared + kQ + warpgroup * kQBytes + panel * 64 * kRowBytes, map_q, barrier,
+               rows_at(panel, tile.row + kRowStep * warpgroup, tile, p));
+    }
+  }
+
+  // K of the first block, Q, then K of each block before V of the one before it.
+  __device__ __forceinline__ void load_tile(const Tile& tile, const ForwardParams& p) {
+    const int head_kv = tile.head / p.group;
+    if (tile.blocks > 0) load_k(tile, block_at(tile.blocks - 1, tile, p), head_kv);
+    for (int warpgroup = 0; warpgroup < kWarpgroups; ++warpgroup) {
+      mbarrier_wait(shared + kQEmpty + 8 * warpgroup, ~tiles_loaded & 1);
+      load_q(tile, warpgroup, p);
+    }
+#pragma unroll 1  // unrolled, it would need more registers than producers have
+    for (int left = tile.blocks - 1; left >= 0; --left) {
+      const RingPlace at = place;
+      advance(place);
+      if (left > 0) load_k(tile, block_at(left - 1, tile, p), head_kv);
+      load_v(tile, block_at(left, tile, p), head_kv, at);
+    }
+    ++tiles_loaded;
+  }
+};
+
+__device__ __forceinline__ void produce(Producer& producer, const ForwardParams& p) {
+  producer.load_tile(tile_at(only_tile(), p), p);
+}
+
+// Moves registers between the warpgroups of a CTA (PTX ISA, "setmaxnreg"). The pool is what the launch
+// allocated: a demand beyond it waits for ever.
+
+template <int kRegisters>
+__device__ __forceinline__ void give_up_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+template <int kRegisters>
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
+    flashjit_forward_wgmma_bf16_d128_causal_m64n128s3pp0p0sp8(const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,
+                   const __grid_constant__ TensorMap map_v,
+                   const __grid_constant__ ForwardParams p) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  const unsigned shared = shared_address(memory);
+  const int warpgroup =
+      __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 128), 0);  // known to be uniform
+
+  if (threadIdx.x == 0) make_barriers(shared);
+  __syncthreads();
+
+  if (warpgroup == 0) {
+    give_up_registers<kProducerRegisters>();
+    if (threadIdx.x == 0) {
+      Producer producer{map_q, map_k,
+                        map_v,
+                        shared};
+      produce(producer, p);
+    }
+  } else {
+    take_registers<kConsumerRegisters>();
+    Consumer consumer(shared, warpgroup - 1, p.scale_log2);
+    consume(consumer, p);
+  }
+}
