@@ -90,6 +90,7 @@ bool known_to_spill(const Problem& problem, const WgmmaSchedule& schedule) {
     return (tile(128, 64) && schedule.cluster > 1 && schedule.q_in_regs == 1) ||
            schedule == WgmmaSchedule{.tile_m = 128, .tile_n = 80, .stages = 2, .o_passes = 3};
   }
+  if (schedule.splits > 1) return problem.head_dim == 160 && tile(64, 128);
   if (is_static(schedule)) return false;
   switch (problem.head_dim) {
     case 32:

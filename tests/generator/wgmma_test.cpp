@@ -96,6 +96,27 @@ TEST_CASE("switches that contradict each other") {
         "lazy 16 lets exponentials grow to 2^16, fp16 ends below 2^16");
 }
 
+TEST_CASE("CTAs that share out keys: one tile each, and O's pieces fit where K and V were") {
+  CHECK(reason(kD128, "m64n128s3pp0p0sp8") == "");
+  CHECK(reason(kD128, "m64n128s3pp0p0sp3") == "splits is 3, may be 1, 2, 4 or 8");
+  CHECK(reason(kD128, "m64n128s3pp0sp8") == "splits 8 leaves CTAs one tile each, which is persistent 0");
+  CHECK(reason(kD128, "m64n128s2pp0p0cl2sp8") ==
+        "splits and cluster are two uses of clusters; leave one of them at 1");
+  CHECK(reason(kD128, "m64n128s2pp0p0o2sp8") ==
+        "o_passes makes no difference to splits above 1; leave it at 1");
+  CHECK(reason(kD128, "m128n64s1p0sp4") ==
+        "splits 4 adds up O in the place of K and V: 64 KB in their 32 KB");
+  CHECK(reason({.head_dim = 160, .causal = true}, "m64n128s2pp0p0sp2").find("spills a few bytes") !=
+        std::string::npos);
+  const KernelSource kernel = rendered(kD128, "m64n128s3pp0p0sp8");
+  CHECK(kernel.geometry.cluster == 8);
+  CHECK(kernel.geometry.tile_m == 64);
+  CHECK(kernel.maps.size() == 3);  // O leaves by ordinary stores
+  CHECK(kernel.text.find("store_output") == std::string::npos);
+  CHECK(kernel.text.find("kQEmpty") == std::string::npos);
+  CHECK(rendered(kD128, "m64n128s3pp0p0").text.find("merge(") == std::string::npos);
+}
+
 TEST_CASE("a product names each of its accumulators once") {
   const KernelSource kernel = rendered(kD128, "m128n112s2qr0");
   CHECK(count(kernel.text, "\"+f\"(s[") == 112 / 2);
@@ -168,10 +189,10 @@ TEST_CASE("what a problem does not need is absent") {
 
 TEST_CASE("each knob makes a kernel or a launch of its own") {
   const std::vector<std::string> schedules{
-      "m128n128s2p2",    "m64n128s2p2pp0",    "m128n96s2p2",      "m128n128s1p2",    "m128n128s2p2qr0",
-      "m128n128s2p2qr2", "m128n128s2p2o2",    "m128n128s2p2lz12", "m128n128s2p2op0", "m128n128s2p2pp0",
-      "m128n128s2p2re0", "m128n128s2p1",      "m128n128s2p0",     "m128n128s2p2l16", "m128n128s2p2ch2",
-      "m128n128s2p2u2",  "m128n128s2p2pp0ov0"};
+      "m128n128s2p2",    "m64n128s2p2pp0",     "m128n96s2p2",      "m128n128s1p2",    "m128n128s2p2qr0",
+      "m128n128s2p2qr2", "m128n128s2p2o2",     "m128n128s2p2lz12", "m128n128s2p2op0", "m128n128s2p2pp0",
+      "m128n128s2p2re0", "m128n128s2p1",       "m128n128s2p0",     "m128n128s2p2l16", "m128n128s2p2ch2",
+      "m128n128s2p2u2",  "m128n128s2p2pp0ov0", "m128n128s2p0sp2",  "m128n128s2p0sp4"};
   std::vector<std::string> seen;
   for (const std::string& schedule : schedules) {
     CAPTURE(schedule);
