@@ -56,14 +56,15 @@ class Alike {
   [[nodiscard]] bool admits(const Schedule& schedule) { return ++seen_[core_of(schedule)] <= most_; }
 
  private:
-  using Core = std::tuple<Family, int, int, int>;
+  using Core = std::tuple<Family, int, int, int, int>;
   // What such schedules have in common. In family wgmma tile_m decides the number of warps; how dQ is added
-  // up, or loads are shared, makes another kernel.
+  // up, or loads or keys are shared, makes another kernel.
   static Core core_of(const Schedule& s) {
     const Family family = family_of(s);
     const bool wgmma = family == Family::wgmma;
     const int kind = get(s, !wgmma ? "warps" : pass_of(s) == Pass::backward ? "dq" : "cluster");
-    return {family, tile_m_of(s), get(s, "tile_n"), kind};
+    const int splits = wgmma && pass_of(s) == Pass::forward ? get(s, "splits") : 1;
+    return {family, tile_m_of(s), get(s, "tile_n"), kind, splits};
   }
 
   const int most_;

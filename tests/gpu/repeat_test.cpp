@@ -99,6 +99,7 @@ TEST_CASE("a thousand forward runs, bit for bit") {
   EngineState& state = state_or_skip();
   for (const Case& one : std::vector<Case>{
            {{.head_dim = 128}, "wgmma:m128n128s2cl2"},
+           {{.head_dim = 128}, "wgmma:m64n128s3pp0p0sp8"},
            {{.head_dim = 128, .causal = true}, "wgmma:m192n64s4qr0p2"},
            {{.head_dim = 64, .causal = true}, "wgmma:m256n64s4qr0p2"},
            {{.dtype = DType::fp16, .head_dim = 256, .causal = true}, "wgmma:m128n64s2qr0o2re0p2"}}) {
