@@ -48,9 +48,11 @@ constexpr double kSharedBytes = 128;  // per clock and multiprocessor
 constexpr double kL2Bytes = 48;       // per clock and multiprocessor, sustained with all of them reading
 constexpr double kLoadCycles = 700;   // from a copy's issue to its data, out of L2 under load
 constexpr double kLaunchMs = 0.004;
-constexpr double kLoneCta = 1.3;       // mma: how much more lies bare where one CTA has the multiprocessor
-constexpr double kMergeCycles = 2000;  // wgmma: of a tile whose keys several CTAs share out; not measured
-constexpr double kStepCycles = 150;    // mma: barriers, addresses and the loop itself, per part of a step
+constexpr double kLoneCta = 1.3;         // mma: how much more lies bare where one CTA has the multiprocessor
+constexpr double kMergeCycles = 1000;    // wgmma: of a tile whose keys several CTAs share out …
+constexpr double kMergeCtaCycles = 300;  // … and of each of these
+constexpr double kColdBytes = 34;        // wgmma: per clock, of a CTA's first block
+constexpr double kStepCycles = 150;      // mma: barriers, addresses and the loop itself, per part of a step
 
 const Machine& machine_of(const Target& target) {
   const Machine* best = &kMachines.front();
@@ -62,12 +64,13 @@ const Machine& machine_of(const Target& target) {
 
 // One CTA's step over tile_n keys, in cycles of the whole multiprocessor.
 struct Step {
-  double cycles = 0;       // with the CTAs that share the multiprocessor
-  double alone = 0;        // by itself
-  double tile_cycles = 0;  // per tile beside its steps: Q, the first K, the last O, the launch of the CTA
-  int ctas = 1;            // per multiprocessor
-  bool balanced = false;   // tiles are handed out longest first
-  bool dealt = false;      // tiles are dealt out beforehand, whatever their lengths
+  double cycles = 0;        // with the CTAs that share the multiprocessor
+  double alone = 0;         // by itself
+  double tile_cycles = 0;   // per tile beside its steps: Q, the first K, the last O, the launch of the CTA
+  double start_cycles = 0;  // per CTA of a persistent kernel: until its first block has come
+  int ctas = 1;             // per multiprocessor
+  bool balanced = false;    // tiles are handed out longest first
+  bool dealt = false;       // tiles are dealt out beforehand, whatever their lengths
 };
 
 double padded(int dim) {
@@ -237,7 +240,10 @@ Step step_of(const Problem& p, const WgmmaSchedule& s, const Target&, const Mach
   }
   step.alone = step.cycles;
   step.tile_cycles = (s.persistent == 0 ? 2600 : 1100) + (s.o_passes == 0 ? 900 : 120 * s.o_passes) +
-                     (s.cluster > 1 ? 300 : 0) + (s.splits > 1 ? kMergeCycles : 0);
+                     (s.cluster > 1 ? 300 : 0);
+  if (s.splits > 1) step.tile_cycles += kMergeCycles + kMergeCtaCycles * s.splits;
+  const double first_block = n * (p.head_dim + p.value_dim()) * size_of(p.dtype) / kColdBytes;
+  (s.persistent == 0 ? step.tile_cycles : step.start_cycles) += first_block;
   step.balanced = s.persistent == 2;
   step.dealt = s.persistent == 1;
   return step;
@@ -274,6 +280,12 @@ Steps steps_of(const Problem& problem, const Shape& shape, int tile_m, int tile_
     steps.longest = std::max(steps.longest, count);
   }
   return steps;
+}
+
+// Clusters that run side by side, a CTA on each multiprocessor. Those of a cluster are neighbours, in groups
+// of which some have no multiple of them: measured on H200s, fewer than 32 clusters of four and 16 of eight.
+int clusters_at_once(const Target& target, int ctas) {
+  return ctas <= 2 ? target.sm_count / ctas : target.sm_count * 7 / 8 / ctas;
 }
 
 // What wins for many queries would leave most rows of its tiles empty (a pair of CTAs has up to 384), however
@@ -321,7 +333,7 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
   const Steps steps = steps_of(seen, tiled, rows, get(schedule, "tile_n"), splits);
   const double heads = static_cast<double>(shape.batch) * (shape.heads >> packed);
   const double tiles = heads * steps.tiles;
-  const double sms = std::max(1, target.sm_count / (cluster * splits));
+  const double sms = std::max(1, clusters_at_once(target, cluster * splits));
   if (tiles == 0) return kLaunchMs;
 
   // With few tiles an SM holds fewer CTAs than it could.
@@ -330,7 +342,9 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
   const double step_cycles = step.alone + blend * (step.cycles - step.alone);
   const double mean_tile = heads * steps.total / tiles * step_cycles + step.tile_cycles;
   double cycles = mean_tile * tiles / sms;
-  if (step.balanced) {
+  if (splits > 1) {
+    cycles = mean_tile * std::ceil(tiles / sms);
+  } else if (step.balanced) {
     cycles += (problem.causal ? 0.15 : 0.6) * mean_tile;
   } else if (problem.causal && step.dealt) {
     cycles *= 1.22;  // measured: a CTA's tiles are often all long or all short
@@ -340,6 +354,7 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
     cycles = mean_tile * std::ceil(tiles / sms);
   }
   cycles = std::max(cycles, steps.longest * step.alone + step.tile_cycles);
+  cycles += step.start_cycles;
 
   const double bytes =
       size_of(problem.dtype) *

@@ -170,7 +170,7 @@ WgmmaSchedule with_cluster(WgmmaSchedule schedule) {
 void add_splits(std::vector<Schedule>& space, WgmmaSchedule schedule) {
   schedule.persistent = 0;
   schedule.o_passes = 1;
-  for (const int splits : {8, 4, 2}) {
+  for (const int splits : {8, 6, 5, 4, 3, 2}) {
     schedule.splits = splits;
     add(space, schedule);
   }
@@ -234,16 +234,25 @@ std::vector<Schedule> wgmma_space(const Problem& problem) {
       }
     }
   }
-  for (const int m : {64, 128}) {
-    for (const int n : {128, 64}) {
-      for (const int stages : {3, 2}) {
-        add_splits(space, {.tile_m = m,
-                           .tile_n = n,
-                           .stages = stages,
-                           .q_in_regs = widest > 192 ? 0 : 1,
-                           .ping_pong = m == 64 ? 0 : 1});
-      }
-    }
+  const auto rows = [&](int m, int n, int stages) {
+    return WgmmaSchedule{.tile_m = m,
+                         .tile_n = n,
+                         .stages = stages,
+                         .q_in_regs = widest > 192 ? 0 : 1,
+                         .ping_pong = m == 64 ? 0 : 1};
+  };
+  // Some 128 KB on their way, in blocks as short as that allows.
+  if (widest <= 64) {
+    add_splits(space, rows(64, 128, 4));
+    add_splits(space, rows(128, 128, 4));
+  } else if (widest <= 128) {
+    add_splits(space, rows(64, 64, 4));
+    add_splits(space, rows(128, 64, 4));
+    add_splits(space, rows(128, 128, 2));
+  } else {
+    add_splits(space, rows(64, 64, 2));
+    add_splits(space, rows(64, 48, 3));
+    add_splits(space, rows(128, 64, 2));
   }
   return space;
 }

@@ -98,9 +98,6 @@ std::vector<Constant> constants(const Problem& problem, const WgmmaSchedule& sch
 
 Legality legal_splits(const Problem& problem, const WgmmaSchedule& s) {
   if (s.splits == 1) return {};
-  if (s.splits != 2 && s.splits != 4 && s.splits != 8) {
-    return {fmt::format("splits is {}, may be 1, 2, 4 or 8", s.splits)};
-  }
   if (s.persistent != 0) {
     return {fmt::format("splits {} leaves CTAs one tile each, which is persistent 0", s.splits)};
   }

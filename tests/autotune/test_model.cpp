@@ -172,11 +172,18 @@ TEST_CASE("where tiles are few, CTAs share out their keys, and wisdom of many ti
   many.batch = 16;
   CHECK(best(many).splits == 1);
   CHECK(bucket_of(problem, many, target).ends_with("q1"));
+  // No more clusters than run at once.
+  Shape some = decode;
+  some.batch = 4;
+  CHECK(best(some).splits == 3);
+  CHECK(best({.batch = 1, .heads = 16, .seqlen_q = 1, .seqlen_k = 8192}).splits == 6);
   const Shape chunk{.batch = 1, .heads = 4, .seqlen_q = 512, .seqlen_k = 16384};
   CHECK(best(chunk).splits > 1);
   CHECK(bucket_of(problem, chunk, target).ends_with("q512t32"));
   // Nothing to share.
-  CHECK(best({.batch = 1, .heads = 32, .heads_kv = 8, .seqlen_q = 1, .seqlen_k = 100}).splits == 1);
+  const Shape short_keys{.batch = 1, .heads = 32, .heads_kv = 8, .seqlen_q = 1, .seqlen_k = 100};
+  CHECK(to_string(ranked_space(problem, short_keys, target).front().schedule).find("sp") ==
+        std::string::npos);
   // A backward pass has its tiles over the keys.
   const Problem backward{.pass = Pass::backward, .head_dim = 128};
   CHECK(bucket_of(backward, {.batch = 1, .heads = 1, .seqlen_q = 64, .seqlen_k = 8192}, target).find('t') ==
