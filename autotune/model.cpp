@@ -48,11 +48,9 @@ constexpr double kSharedBytes = 128;  // per clock and multiprocessor
 constexpr double kL2Bytes = 48;       // per clock and multiprocessor, sustained with all of them reading
 constexpr double kLoadCycles = 700;   // from a copy's issue to its data, out of L2 under load
 constexpr double kLaunchMs = 0.004;
-constexpr double kLoneCta = 1.3;         // mma: how much more lies bare where one CTA has the multiprocessor
-constexpr double kMergeCycles = 1000;    // wgmma: of a tile whose keys several CTAs share out …
-constexpr double kMergeCtaCycles = 300;  // … and of each of these
-constexpr double kColdBytes = 34;        // wgmma: per clock, of a CTA's first block
-constexpr double kStepCycles = 150;      // mma: barriers, addresses and the loop itself, per part of a step
+constexpr double kLoneCta = 1.3;     // mma: how much more lies bare where one CTA has the multiprocessor
+constexpr double kColdBytes = 34;    // wgmma: per clock, of a CTA's first block
+constexpr double kStepCycles = 150;  // mma: barriers, addresses and the loop itself, per part of a step
 
 const Machine& machine_of(const Target& target) {
   const Machine* best = &kMachines.front();
@@ -241,7 +239,6 @@ Step step_of(const Problem& p, const WgmmaSchedule& s, const Target&, const Mach
   step.alone = step.cycles;
   step.tile_cycles = (s.persistent == 0 ? 2600 : 1100) + (s.o_passes == 0 ? 900 : 120 * s.o_passes) +
                      (s.cluster > 1 ? 300 : 0);
-  if (s.splits > 1) step.tile_cycles += kMergeCycles + kMergeCtaCycles * s.splits;
   const double first_block = n * (p.head_dim + p.value_dim()) * size_of(p.dtype) / kColdBytes;
   (s.persistent == 0 ? step.tile_cycles : step.start_cycles) += first_block;
   step.balanced = s.persistent == 2;
@@ -286,6 +283,12 @@ Steps steps_of(const Problem& problem, const Shape& shape, int tile_m, int tile_
 // of which some have no multiple of them: measured on H200s, fewer than 32 clusters of four and 16 of eight.
 int clusters_at_once(const Target& target, int ctas) {
   return ctas <= 2 ? target.sm_count / ctas : target.sm_count * 7 / 8 / ctas;
+}
+
+// What `splits` CTAs that share out a tile's keys spend on becoming one: barriers, and O of `rows` rows, 20
+// bytes a clock.
+double merge_cycles(int splits, double rows, int dim_v) {
+  return splits == 1 ? 0 : 1000 + 300 * splits + rows * dim_v * 4 / 20;
 }
 
 // What wins for many queries would leave most rows of its tiles empty (a pair of CTAs has up to 384), however
@@ -340,10 +343,14 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
   const double filled = std::clamp(tiles / sms, 1.0, static_cast<double>(step.ctas));
   const double blend = step.ctas > 1 ? (filled - 1) / (step.ctas - 1) : 1;
   const double step_cycles = step.alone + blend * (step.cycles - step.alone);
-  const double mean_tile = heads * steps.total / tiles * step_cycles + step.tile_cycles;
+  const double tile_cycles =
+      step.tile_cycles + merge_cycles(splits, std::min(rows, tiled.seqlen_q), problem.value_dim());
+  const double mean_tile = heads * steps.total / tiles * step_cycles + tile_cycles;
   double cycles = mean_tile * tiles / sms;
   if (splits > 1) {
     cycles = mean_tile * std::ceil(tiles / sms);
+    // Few tiles leave power enough for the highest clock, which warpgroups feel that wait for nothing else.
+    if (tiled.seqlen_q > 64 && rows > 64) cycles *= 0.85;
   } else if (step.balanced) {
     cycles += (problem.causal ? 0.15 : 0.6) * mean_tile;
   } else if (problem.causal && step.dealt) {
@@ -353,7 +360,7 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
   } else {
     cycles = mean_tile * std::ceil(tiles / sms);
   }
-  cycles = std::max(cycles, steps.longest * step.alone + step.tile_cycles);
+  if (splits == 1) cycles = std::max(cycles, steps.longest * step.alone + step.tile_cycles);
   cycles += step.start_cycles;
 
   const double bytes =
@@ -361,7 +368,9 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
       (1.0 * shape.batch * shape.heads * shape.seqlen_q * (problem.head_dim + problem.value_dim()) +
        1.0 * shape.batch * shape.kv_heads() * shape.seqlen_k * (problem.head_dim + problem.value_dim()));
   const double busy_ms = cycles / (machine.clock_ghz * 1e6);
-  const double memory_ms = bytes / (machine.dram_gbps * 1e6);
+  // Clusters of more than two fill one group of multiprocessors after the other, whose way to memory is
+  // narrow.
+  const double memory_ms = bytes / (machine.dram_gbps * 1e6) * (splits > 2 ? 1.08 : 1.0);
   return std::max(busy_ms, memory_ms) + 0.05 * std::min(busy_ms, memory_ms) + kLaunchMs;
 }
 
