@@ -280,9 +280,10 @@ Steps steps_of(const Problem& problem, const Shape& shape, int tile_m, int tile_
 }
 
 // Clusters that run side by side, a CTA on each multiprocessor. Those of a cluster are neighbours, in groups
-// of which some have no multiple of them: measured on H200s, fewer than 32 clusters of four and 16 of eight.
+// of which some have no multiple of them: what cuOccupancyMaxActiveClusters says of an H200's 132.
 int clusters_at_once(const Target& target, int ctas) {
-  return ctas <= 2 ? target.sm_count / ctas : target.sm_count * 7 / 8 / ctas;
+  constexpr int kOfH200[] = {132, 66, 39, 30, 22, 17, 15, 15};
+  return kOfH200[ctas - 1] * target.sm_count / 132;
 }
 
 // What `splits` CTAs that share out a tile's keys spend on becoming one: barriers, and O of `rows` rows, 20
