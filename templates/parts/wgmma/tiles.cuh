@@ -19,8 +19,7 @@ struct Tile {
   int blocks;  // blocks of kTileN keys that some row of the cluster's tiles sees: 0 .. blocks - 1
   /*%/cluster%*/
   /*%#split%*/
-  // Of the blocks of kTileN keys that some row of the tile sees, this CTA's share: first .. first + blocks -
-  // 1
+  // Of the blocks of kTileN keys that some row of the tile sees, this CTA's share: so many from the first on.
   int first, blocks;
   /*%/split%*/
 };

@@ -14,7 +14,7 @@ constexpr int kMaxChains = 4;              // partial maxima per row and thread
 constexpr int kUnroll = 1;                 // of the loop over unmasked blocks
 constexpr int kProducerRegisters = 56;     // per thread, after setmaxnreg
 constexpr int kConsumerRegisters = 248;    // per thread, after setmaxnreg
-constexpr int kSharedBytes = 217200;       // of dynamic shared memory
+constexpr int kSharedBytes = 217192;       // of dynamic shared memory
 constexpr int kCluster = 8;                // CTAs that share out the keys of a tile
 constexpr float kLazy = 14;                // log2 of the growth that a shift tolerates
 constexpr float kLargestSum = 0x1p14f;     // of a thread's exponentials in a block, up to which a shift stays
@@ -178,9 +178,7 @@ constexpr int kKEmpty = kKFull + 8 * kStages;
 constexpr int kVFull = kKEmpty + 8 * kStages;
 constexpr int kVEmpty = kVFull + 8 * kStages;
 constexpr int kQFull = kVEmpty + 8 * kStages;
-constexpr int kQEmpty = kQFull + 8 * kWarpgroups;
-constexpr int kEnd = kQEmpty + 8 * kWarpgroups;
-constexpr int kSums = kEnd;  // of every CTA's rows, with their shifts
+constexpr int kSums = kQFull + 8 * kWarpgroups;  // of every CTA's rows, with their shifts
 static_assert(kSums + kCluster * kTileM * 8 <= kSharedBytes);
 
 // Of O's columns each CTA adds up some groups of eight, from what all CTAs' threads have of them.
@@ -221,7 +219,6 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
   }
   for (int warpgroup = 0; warpgroup < kWarpgroups; ++warpgroup) {
     mbarrier_init(shared + kQFull + 8 * warpgroup, 1);
-    mbarrier_init(shared + kQEmpty + 8 * warpgroup, kOPasses == 0 ? 1 : 4);
   }
   mbarrier_init_fence();
 }
@@ -301,7 +298,7 @@ struct Tile {
   int row;   // first
   int head;  // that of the first row
   int batch;
-  // Of the blocks of kTileN keys that some row of the tile sees, this CTA's share: first .. first + blocks - 1
+  // Of the blocks of kTileN keys that some row of the tile sees, this CTA's share: so many from the first on.
   int first, blocks;
 };
 
@@ -889,12 +886,6 @@ struct Consumer {
     q_parity ^= 1;
 #pragma unroll
     for (int step = 0; step < kQRegisterSteps; ++step) ldmatrix(q[step], tile + fragment_offset(step));
-    __syncwarp();
-    release_q();
-  }
-
-  __device__ __forceinline__ void release_q() const {
-    if (lane() == 0) mbarrier_arrive(shared + kQEmpty + 8 * warpgroup);
   }
 
   // 16 columns of the head: 32 bytes of a row, four such steps to a panel.
@@ -1229,7 +1220,6 @@ struct Producer {
   const TensorMap& map_v;
   unsigned shared;
   RingPlace place{0, 1};  // of the next K; V is one block behind
-  int tiles_loaded = 0;
 
   // Waits until all warps have read what was there, and says how much is to come.
   __device__ __forceinline__ void expect(unsigned full, unsigned empty, int parity, int bytes) const {
@@ -1266,7 +1256,6 @@ struct Producer {
     const int head_kv = tile.head / p.group;
     if (tile.blocks > 0) load_k(tile, block_at(tile.blocks - 1, tile, p), head_kv);
     for (int warpgroup = 0; warpgroup < kWarpgroups; ++warpgroup) {
-      mbarrier_wait(shared + kQEmpty + 8 * warpgroup, ~tiles_loaded & 1);
       load_q(tile, warpgroup, p);
     }
 #pragma unroll 1  // unrolled, it would need more registers than producers have
@@ -1276,7 +1265,6 @@ struct Producer {
       if (left > 0) load_k(tile, block_at(left - 1, tile, p), head_kv);
       load_v(tile, block_at(left, tile, p), head_kv, at);
     }
-    ++tiles_loaded;
   }
 };
 
