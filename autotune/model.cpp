@@ -347,11 +347,12 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
   const double tile_cycles =
       step.tile_cycles + merge_cycles(splits, std::min(rows, tiled.seqlen_q), problem.value_dim());
   const double mean_tile = heads * steps.total / tiles * step_cycles + tile_cycles;
+  const bool few = tiles <= sms;  // nothing hides a tile's beginning
   double cycles = mean_tile * tiles / sms;
   if (splits > 1) {
     cycles = mean_tile * std::ceil(tiles / sms);
     // Few tiles leave power enough for the highest clock, which warpgroups feel that wait for nothing else.
-    if (tiled.seqlen_q > 64 && rows > 64) cycles *= 0.85;
+    if (few && tiled.seqlen_q > 64 && rows > 64) cycles *= 0.85;
   } else if (step.balanced) {
     cycles += (problem.causal ? 0.15 : 0.6) * mean_tile;
   } else if (problem.causal && step.dealt) {
@@ -362,7 +363,7 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
     cycles = mean_tile * std::ceil(tiles / sms);
   }
   if (splits == 1) cycles = std::max(cycles, steps.longest * step.alone + step.tile_cycles);
-  cycles += step.start_cycles;
+  if (few) cycles += step.start_cycles;
 
   const double bytes =
       size_of(problem.dtype) *

@@ -162,28 +162,35 @@ TEST_CASE("a family is passed over with a reason") {
 TEST_CASE("where tiles are few, CTAs share out their keys, and wisdom of many tiles does not count") {
   const Target target = target_of("sm_90a");
   const Problem problem{.head_dim = 128, .causal = true};
-  const auto best = [&](const Shape& shape) {
-    return std::get<WgmmaSchedule>(ranked_space(problem, shape, target).front().schedule);
+  const auto best = [&](const Shape& shape, const Problem& of) {
+    return std::get<WgmmaSchedule>(ranked_space(of, shape, target).front().schedule);
   };
   const Shape decode{.batch = 1, .heads = 32, .heads_kv = 8, .seqlen_q = 1, .seqlen_k = 8192};
-  CHECK(best(decode).splits == 8);
+  CHECK(best(decode, problem).splits == 8);
   CHECK(bucket_of(problem, decode, target).ends_with("q1t8"));
   Shape many = decode;
   many.batch = 16;
-  CHECK(best(many).splits == 1);
+  CHECK(best(many, problem).splits == 1);
   CHECK(bucket_of(problem, many, target).ends_with("q1"));
   // No more clusters than run at once.
   Shape some = decode;
   some.batch = 4;
-  CHECK(best(some).splits == 3);
-  CHECK(best({.batch = 1, .heads = 16, .seqlen_q = 1, .seqlen_k = 8192}).splits == 6);
+  CHECK(best(some, problem).splits == 3);
+  CHECK(best({.batch = 1, .heads = 16, .seqlen_q = 1, .seqlen_k = 8192}, problem).splits == 6);
   const Shape chunk{.batch = 1, .heads = 4, .seqlen_q = 512, .seqlen_k = 16384};
-  CHECK(best(chunk).splits > 1);
+  CHECK(best(chunk, problem).splits > 1);
   CHECK(bucket_of(problem, chunk, target).ends_with("q512t32"));
   // Nothing to share.
   const Shape short_keys{.batch = 1, .heads = 32, .heads_kv = 8, .seqlen_q = 1, .seqlen_k = 100};
   CHECK(to_string(ranked_space(problem, short_keys, target).front().schedule).find("sp") ==
         std::string::npos);
+  // Nor where tiles are many, however long.
+  for (const int head_dim : {8, 40, 64, 88, 128, 192, 256}) {
+    for (const int seqlen : {1024, 4096, 16384}) {
+      const Problem one{.head_dim = head_dim, .causal = seqlen == 4096};
+      CHECK(best(cell(seqlen, head_dim), one).splits == 1);
+    }
+  }
   // A backward pass has its tiles over the keys.
   const Problem backward{.pass = Pass::backward, .head_dim = 128};
   CHECK(bucket_of(backward, {.batch = 1, .heads = 1, .seqlen_q = 64, .seqlen_k = 8192}, target).find('t') ==
