@@ -119,11 +119,11 @@ __device__ __forceinline__ void store_columns(const Consumer& consumer, const Ti
 
 __device__ __forceinline__ void merge(const Consumer& consumer, const Tile& tile, const ForwardParams& p) {
   const RowsOfThread mine(tile.row + kRowStep * consumer.warpgroup, p);
-  const bool exist = mine.row - lane() / 4 < row_count(p);  // some rows of the warp
+  const bool has_rows = mine.row - lane() / 4 < row_count(p);  // the warp
   cluster_sync();  // all have begun, and nobody needs K and V any more, whose place the pieces take
-  if (exist) send(consumer);
+  if (has_rows) send(consumer);
   cluster_sync();
-  if (!exist) return;
+  if (!has_rows) return;
   const MergedRows merged(consumer);
   /*%#lse%*/
   if (cluster_rank() == 0) store_lse(tile, mine, merged.rows, merged.rows.sum, p);
