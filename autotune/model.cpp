@@ -272,7 +272,8 @@ Steps steps_of(const Problem& problem, const Shape& shape, int tile_m, int tile_
       keys = std::clamp<std::int64_t>(last + shape.seqlen_k - shape.seqlen_q, 0, shape.seqlen_k);
     }
     const std::int64_t blocks = (keys + tile_n - 1) / tile_n;
-    const auto count = static_cast<double>((blocks + splits - 1) / splits);
+    const std::int64_t longest_share = (blocks + splits - 1) / splits;
+    const auto count = static_cast<double>(longest_share);
     steps.total += count * static_cast<double>(std::min(stride, tiles - tile));
     steps.longest = std::max(steps.longest, count);
   }
@@ -305,8 +306,8 @@ bool has_few_queries(const Problem& problem, const Shape& shape) {
 int few_tiles(const Problem& problem, const Shape& shape, const Target& target) {
   if (problem.pass == Pass::backward) return 0;
   const int packed = packed_heads(shape, 64);
-  const std::int64_t rows = static_cast<std::int64_t>(shape.seqlen_q) << packed;
-  const double tiles = static_cast<double>((rows + 63) / 64) * (shape.heads >> packed) * shape.batch;
+  const std::int64_t of_pack = ((static_cast<std::int64_t>(shape.seqlen_q) << packed) + 63) / 64;
+  const double tiles = static_cast<double>(of_pack) * (shape.heads >> packed) * shape.batch;
   return 2 * tiles <= target.sm_count ? static_cast<int>(tiles) : 0;
 }
 

@@ -158,7 +158,7 @@ Legality legal_wgmma(const Problem& problem, const WgmmaSchedule& s, const Targe
     return {
         fmt::format("q_in_regs 2 splits Q's panels of 64 columns, head_dim {} has one", problem.head_dim)};
   }
-  if (const Legality split = legal_splits(problem, s); !split) return split;
+  if (Legality split = legal_splits(problem, s); !split) return split;
   const int panels_v = panels_of(problem.value_dim());
   if (s.o_passes > 0 && panels_v % s.o_passes != 0) {
     return {fmt::format("o_passes {} does not divide the {} panels of 64 columns that head_dim_v {} has",
