@@ -4,8 +4,6 @@
 // It is there to rank: which schedules deserve a compile, and which one to run when nobody measured. Figures
 // are public ones (CUDA C++ Programming Guide, throughput of native arithmetic instructions; vendors' white
 // papers) and, for Hopper, measured ones (docs/performance/wgmma.md).
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -284,38 +282,13 @@ Steps steps_of(const Problem& problem, const Shape& shape, int tile_m, int tile_
 // of which some have no multiple of them: what cuOccupancyMaxActiveClusters says of an H200's 132.
 int clusters_at_once(const Target& target, int ctas) {
   constexpr int kOfH200[] = {132, 66, 39, 30, 22, 17, 15, 15};
-  return kOfH200[ctas - 1] * target.sm_count / 132;
+  return kOfH200[ctas - 1] * target.sm_count / kOfH200[0];
 }
 
 // What `splits` CTAs that share out a tile's keys spend on becoming one: barriers, and O of `rows` rows, 20
 // bytes a clock.
 double merge_cycles(int splits, double rows, int dim_v) {
   return splits == 1 ? 0 : 1000 + 300 * splits + rows * dim_v * 4 / 20;
-}
-
-// What wins for many queries would leave most rows of its tiles empty (a pair of CTAs has up to 384), however
-// long the keys are: few of them, or a chunk of a prompt beside a long past. A backward pass has its tiles
-// over the keys.
-bool has_few_queries(const Problem& problem, const Shape& shape) {
-  if (problem.pass == Pass::backward) return shape.seqlen_q < 64;
-  return shape.seqlen_q <= 128 || (shape.seqlen_q <= 512 && shape.seqlen_k >= 4 * shape.seqlen_q);
-}
-
-// Tiles of 64 rows that leave half of the multiprocessors or more without one, unless CTAs share out their
-// keys; 0: there are more, or none.
-int few_tiles(const Problem& problem, const Shape& shape, const Target& target) {
-  if (problem.pass == Pass::backward) return 0;
-  const int packed = packed_heads(shape, 64);
-  const std::int64_t of_pack = ((static_cast<std::int64_t>(shape.seqlen_q) << packed) + 63) / 64;
-  const double tiles = static_cast<double>(of_pack) * (shape.heads >> packed) * shape.batch;
-  return 2 * tiles <= target.sm_count ? static_cast<int>(tiles) : 0;
-}
-
-// The lowest power of two that is not below a count.
-int power_of_two(int count) {
-  int power = 1;
-  while (power < count) power *= 2;
-  return power;
 }
 
 }  // namespace
@@ -375,16 +348,6 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
   // narrow.
   const double memory_ms = bytes / (machine.dram_gbps * 1e6) * (splits > 2 ? 1.08 : 1.0);
   return std::max(busy_ms, memory_ms) + 0.05 * std::min(busy_ms, memory_ms) + kLaunchMs;
-}
-
-std::string bucket_of(const Problem& problem, const Shape& shape, const Target& target) {
-  const double work = flops(problem, shape) / std::max(1, target.sm_count);
-  std::string bucket = fmt::format("b{}", work < 1 ? 0 : static_cast<int>(std::log2(work)));
-  if (has_few_queries(problem, shape)) bucket += fmt::format("q{}", power_of_two(shape.seqlen_q));
-  if (const int tiles = few_tiles(problem, shape, target); tiles > 0) {
-    bucket += fmt::format("t{}", power_of_two(tiles));
-  }
-  return bucket;
 }
 
 }  // namespace flashjit::autotune
