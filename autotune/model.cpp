@@ -48,6 +48,7 @@ constexpr double kLoadCycles = 700;   // from a copy's issue to its data, out of
 constexpr double kLaunchMs = 0.004;
 constexpr double kLoneCta = 1.3;     // mma: how much more lies bare where one CTA has the multiprocessor
 constexpr double kColdBytes = 34;    // wgmma: per clock, of a CTA's first block
+constexpr double kSpanCycles = 3500, kPieceCycles = 35;  // wgmma: of several clusters with one tile
 constexpr double kStepCycles = 150;  // mma: barriers, addresses and the loop itself, per part of a step
 
 const Machine& machine_of(const Target& target) {
@@ -286,9 +287,23 @@ int clusters_at_once(const Target& target, int ctas) {
 }
 
 // What `splits` CTAs that share out a tile's keys spend on becoming one: barriers, and O of `rows` rows, 20
-// bytes a clock.
-double merge_cycles(int splits, double rows, int dim_v) {
-  return splits == 1 ? 0 : 1000 + 300 * splits + rows * dim_v * 4 / 20;
+// bytes a clock; and several clusters of them, one of whose warps reads what each has of some columns.
+double merge_cycles(int splits, int spans, double rows, int dim_v) {
+  if (splits == 1) return 0;
+  const double pieces = 1 + std::ceil(dim_v / 8.0 / splits);
+  return 1000 + 300 * splits + rows * dim_v * 4 / 20 +
+         (spans == 1 ? 0 : kSpanCycles + kPieceCycles * spans * pieces);
+}
+
+// Of Q, K, V and O, each once.
+double bytes_of(const Problem& problem, const Shape& shape) {
+  const double rows = 1.0 * shape.heads * shape.seqlen_q + 1.0 * shape.kv_heads() * shape.seqlen_k;
+  return rows * shape.batch * (problem.head_dim + problem.value_dim()) * size_of(problem.dtype);
+}
+
+// Milliseconds of two things that run side by side.
+double overlapped(double one, double other) {
+  return std::max(one, other) + 0.05 * std::min(one, other);
 }
 
 }  // namespace
@@ -305,49 +320,52 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
   // Few queries: rows of several heads fill a tile, and see about all keys.
   const int packed = wgmma != nullptr ? packed_heads(shape, rows) : 0;
   Shape tiled = shape;
+  tiled.heads >>= packed;
   tiled.seqlen_q <<= packed;
   Problem seen = problem;
   seen.causal = problem.causal && packed == 0;
-  const Steps steps = steps_of(seen, tiled, rows, get(schedule, "tile_n"), splits);
-  const double heads = static_cast<double>(shape.batch) * (shape.heads >> packed);
-  const double tiles = heads * steps.tiles;
-  const double sms = std::max(1, clusters_at_once(target, cluster * splits));
+  const long long tiles =
+      (static_cast<long long>(tiled.seqlen_q) + rows - 1) / rows * tiled.heads * tiled.batch;
   if (tiles == 0) return kLaunchMs;
+  const int clusters = std::max(1, clusters_at_once(target, cluster * splits));
+  const int spans =
+      splits == 1 ? 1 : spans_of(recipes_wgmma(problem, *wgmma, target).front().geometry, tiled, clusters);
+  const Steps steps = steps_of(seen, tiled, rows, get(schedule, "tile_n"), splits * spans);
+  const double sms = clusters / spans;  // NOLINT(bugprone-integer-division): tiles under way at once
+  const double waves = static_cast<double>(tiles) / sms;
 
   // With few tiles an SM holds fewer CTAs than it could.
-  const double filled = std::clamp(tiles / sms, 1.0, static_cast<double>(step.ctas));
+  const double filled = std::clamp(waves, 1.0, static_cast<double>(step.ctas));
   const double blend = step.ctas > 1 ? (filled - 1) / (step.ctas - 1) : 1;
   const double step_cycles = step.alone + blend * (step.cycles - step.alone);
-  const double tile_cycles =
-      step.tile_cycles + merge_cycles(splits, std::min(rows, tiled.seqlen_q), problem.value_dim());
-  const double mean_tile = heads * steps.total / tiles * step_cycles + tile_cycles;
-  const bool few = tiles <= sms;  // nothing hides a tile's beginning
-  double cycles = mean_tile * tiles / sms;
+  const double blocks_cycles = steps.total / steps.tiles * step_cycles;
+  const double memory_ms = bytes_of(problem, shape) / (machine.dram_gbps * 1e6);
+  const auto ms = [&](double cycles) { return cycles / (machine.clock_ghz * 1e6); };
   if (splits > 1) {
-    cycles = mean_tile * std::ceil(tiles / sms);
-    // Few tiles leave power enough for the highest clock, which warpgroups feel that wait for nothing else.
-    if (few && tiled.seqlen_q > 64 && rows > 64) cycles *= 0.85;
-  } else if (step.balanced) {
+    // Nothing hides a tile's beginning and end. Few tiles leave power enough for the highest clock, which
+    // warpgroups feel that wait for nothing else. And at memory's limit fewer CTAs read faster.
+    const bool short_of_power = waves > 1 || tiled.seqlen_q <= 64 || rows <= 64;
+    const double at_work = static_cast<double>(tiles * spans * splits) / target.sm_count;
+    const double bare =
+        step.tile_cycles + merge_cycles(splits, spans, std::min(rows, tiled.seqlen_q), problem.value_dim());
+    return overlapped(ms(std::ceil(waves) * blocks_cycles * (short_of_power ? 1 : 0.85)),
+                      memory_ms * (at_work > 0.5 ? 1.14 : 1)) +
+           ms(std::ceil(waves) * bare) + kLaunchMs;
+  }
+  const double mean_tile = blocks_cycles + step.tile_cycles;
+  double cycles = mean_tile * waves;
+  if (step.balanced) {
     cycles += (problem.causal ? 0.15 : 0.6) * mean_tile;
   } else if (problem.causal && step.dealt) {
     cycles *= 1.22;  // measured: a CTA's tiles are often all long or all short
   } else if (problem.causal) {
     cycles += 0.6 * steps.longest * step_cycles;
   } else {
-    cycles = mean_tile * std::ceil(tiles / sms);
+    cycles = mean_tile * std::ceil(waves);
   }
-  if (splits == 1) cycles = std::max(cycles, steps.longest * step.alone + step.tile_cycles);
-  if (few) cycles += step.start_cycles;
-
-  const double bytes =
-      size_of(problem.dtype) *
-      (1.0 * shape.batch * shape.heads * shape.seqlen_q * (problem.head_dim + problem.value_dim()) +
-       1.0 * shape.batch * shape.kv_heads() * shape.seqlen_k * (problem.head_dim + problem.value_dim()));
-  const double busy_ms = cycles / (machine.clock_ghz * 1e6);
-  // Clusters of more than two fill one group of multiprocessors after the other, whose way to memory is
-  // narrow.
-  const double memory_ms = bytes / (machine.dram_gbps * 1e6) * (splits > 2 ? 1.08 : 1.0);
-  return std::max(busy_ms, memory_ms) + 0.05 * std::min(busy_ms, memory_ms) + kLaunchMs;
+  cycles = std::max(cycles, steps.longest * step.alone + step.tile_cycles);
+  if (waves <= 1) cycles += step.start_cycles;  // which nothing hides
+  return overlapped(ms(cycles), memory_ms) + kLaunchMs;
 }
 
 }  // namespace flashjit::autotune

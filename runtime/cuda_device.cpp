@@ -158,6 +158,15 @@ class CudaTimer final : public Timer {
   CUevent stop_ = nullptr;
 };
 
+CUlaunchAttribute cluster_attribute(unsigned ctas) {
+  CUlaunchAttribute cluster{};
+  cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+  cluster.value.clusterDim.x = ctas;
+  cluster.value.clusterDim.y = 1;
+  cluster.value.clusterDim.z = 1;
+  return cluster;
+}
+
 class CudaDevice final : public Device {
  public:
   explicit CudaDevice(ContextPtr context)
@@ -185,6 +194,23 @@ class CudaDevice final : public Device {
                                     static_cast<std::size_t>(shared_bytes)),
                   "cuOccupancyMaxActiveBlocksPerMultiprocessor");
     return ctas;
+  }
+
+  int clusters_at_once(const Kernel& kernel, int cluster, int threads, int shared_bytes) override {
+    const ContextScope scope(*context_);
+    CUlaunchAttribute attribute = cluster_attribute(static_cast<unsigned>(cluster));
+    CUlaunchConfig config{};
+    config.gridDimX = static_cast<unsigned>(cluster);
+    config.gridDimY = config.gridDimZ = 1;
+    config.blockDimX = static_cast<unsigned>(threads);
+    config.blockDimY = config.blockDimZ = 1;
+    config.sharedMemBytes = static_cast<unsigned>(shared_bytes);
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    int clusters = 0;
+    driver_.check(driver_.clusters(&clusters, static_cast<const CudaKernel&>(kernel).function(), &config),
+                  "cuOccupancyMaxActiveClusters");
+    return clusters;
   }
 
   void launch(const Kernel& kernel, const Launch& launch, std::span<void* const> params,
@@ -260,13 +286,7 @@ void CudaDevice::launch(const Kernel& kernel, const Launch& launch, std::span<vo
   CUresult result = CUDA_SUCCESS;
   std::array<CUlaunchAttribute, 2> attributes{};
   unsigned count = 0;
-  if (launch.cluster > 1) {
-    CUlaunchAttribute& cluster = attributes[count++];
-    cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
-    cluster.value.clusterDim.x = launch.cluster;
-    cluster.value.clusterDim.y = 1;
-    cluster.value.clusterDim.z = 1;
-  }
+  if (launch.cluster > 1) attributes[count++] = cluster_attribute(launch.cluster);
   if (launch.cooperative) {
     CUlaunchAttribute& cooperative = attributes[count++];
     cooperative.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;

@@ -99,6 +99,10 @@ class Device {
   virtual std::unique_ptr<Kernel> load(const KernelImage& image) = 0;
   // CTAs of the kernel that one multiprocessor can hold at once.
   virtual int occupancy(const Kernel& kernel, int threads, int shared_bytes) = 0;
+  // Clusters of the kernel that the GPU can hold at once.
+  virtual int clusters_at_once(const Kernel& kernel, int cluster, int threads, int shared_bytes) {
+    return target().sm_count * occupancy(kernel, threads, shared_bytes) / cluster;
+  }
   // Asynchronous on a GPU, complete on return in the emulator. params are pointers to the kernel's parameters
   // in order.
   virtual void launch(const Kernel& kernel, const Launch& launch, std::span<void* const> params,

@@ -176,6 +176,10 @@ LoadedKernel KernelBuilder::load_one(const Problem& problem, const Schedule& sch
         fmt::format("{}: not one CTA of {} threads and {} bytes of shared memory fits on a multiprocessor",
                     loaded.code->source.entry, geometry.threads, geometry.shared_bytes));
   }
+  if (geometry.piece_bytes != 0) {
+    loaded.clusters_at_once = device_.clusters_at_once(*loaded.kernel, geometry.cluster, geometry.threads,
+                                                       geometry.shared_bytes);
+  }
   return loaded;
 }
 

@@ -23,9 +23,21 @@ long long pairs_of(const Shape& shape, Grid grid) {
   return static_cast<long long>(shape.batch) * (grid == Grid::key_tiles ? shape.kv_heads() : shape.heads);
 }
 
-bool has_dynamic_tiles(const LoadedPlan& plan) {
-  return std::any_of(plan.kernels.begin(), plan.kernels.end(),
-                     [](const LoadedKernel& kernel) { return kernel.code->source.geometry.dynamic; });
+std::size_t bytes_of_pieces(const Geometry& geometry, long long clusters) {
+  return static_cast<std::size_t>(clusters * geometry.cluster * geometry.piece_bytes);
+}
+
+std::unique_ptr<TileCounters> counters_of(runtime::Device& device, const LoadedPlan& plan) {
+  int zeros = 0;
+  std::size_t bytes = 0;
+  for (const LoadedKernel& kernel : plan.kernels) {
+    const Geometry& geometry = kernel.code->source.geometry;
+    if (geometry.dynamic) zeros = std::max(zeros, 2);
+    if (geometry.piece_bytes == 0) continue;
+    zeros = std::max(zeros, kSpanCounters);
+    bytes = bytes_of_pieces(geometry, kernel.clusters_at_once);
+  }
+  return zeros == 0 ? nullptr : std::make_unique<TileCounters>(device, zeros, bytes);
 }
 
 }  // namespace
@@ -59,6 +71,10 @@ long long KernelLauncher::ctas() const {
   return static_cast<long long>(device_.target().sm_count) * kernel_.ctas_per_sm;
 }
 
+int KernelLauncher::spans(const Shape& tiled) const {
+  return spans_of(geometry_, tiled, kernel_.clusters_at_once);
+}
+
 template <class Params>
 void KernelLauncher::prepare(const Params& params) const {
   if (mapper_.size() != 0) static_cast<void>(mapper_.maps_for(tensors_of(params)));
@@ -90,7 +106,7 @@ Launcher::Launcher(runtime::Device& device, std::shared_ptr<const LoadedPlan> pl
     : device_(device),
       plan_(std::move(plan)),
       workspace_(workspace_of(plan_->schedule)),
-      counters_(has_dynamic_tiles(*plan_) ? std::make_unique<TileCounters>(device) : nullptr) {
+      counters_(counters_of(device, *plan_)) {
   kernels_.reserve(plan_->kernels.size());
   for (const LoadedKernel& kernel : plan_->kernels) kernels_.emplace_back(device, plan_->problem, kernel);
 }
@@ -126,8 +142,30 @@ void Launcher::forward(const Shape& shape, const ForwardArgs& args, Stream strea
       sections_of(problem, params, geometry.section_bytes, kernel.ctas() / geometry.cluster);
   params.section = static_cast<int>(sections.pairs);
   params.last_section = static_cast<int>(sections.last);
-  if (counters_ != nullptr) params.tile_counter = counters_->for_launch(stream);
-  kernel.launch(params, params.tiles_m * pairs_of(tiled, Grid::query_tiles), stream);
+  const long long tiles = params.tiles_m * pairs_of(tiled, Grid::query_tiles);
+  params.spans = kernel.spans(tiled);
+  if (!geometry.dynamic && params.spans == 1) return kernel.launch(params, tiles, stream);
+  const TileCounters::Lent lent = counters_->for_launch(stream);
+  const long long clusters = tiles * params.spans;
+  const auto run = [&](void* pieces) {
+    params.tile_counter = lent.zeros;
+    params.pieces = static_cast<float*>(pieces);
+    kernel.launch(params, clusters, stream);
+  };
+  if (geometry.dynamic || lent.memory != nullptr) return run(lent.memory);
+  with_memory(bytes_of_pieces(geometry, clusters), stream, run);
+}
+
+template <class Run>
+void Launcher::with_memory(std::size_t bytes, Stream stream, const Run& run) const {
+  void* memory = device_.allocate_ordered(bytes, stream);
+  try {
+    run(memory);
+  } catch (const Error&) {
+    device_.free_ordered(memory, stream);
+    throw;
+  }
+  device_.free_ordered(memory, stream);
 }
 
 std::size_t Launcher::workspace_bytes(const Shape& shape) const {
@@ -139,7 +177,7 @@ void Launcher::backward(const Shape& shape, const BackwardArgs& args, Stream str
   check_pass(Pass::backward);
   BackwardParams params;
   if (!make_backward_params(plan_->problem, shape, args, workspace_, params)) return;
-  if (counters_ != nullptr) params.tile_counter = counters_->for_launch(stream);  // for its kernels in turn
+  if (counters_ != nullptr) params.tile_counter = counters_->for_launch(stream).zeros;  // for its kernels in turn
   const auto shape_for = [&](const KernelLauncher& kernel) {
     Shape seen = shape;
     if (kernel.geometry().pads) seen.seqlen_q = params.padded_q;
@@ -150,25 +188,16 @@ void Launcher::backward(const Shape& shape, const BackwardArgs& args, Stream str
   }
 
   const WorkspaceLayout layout(plan_->problem, shape, workspace_);
-  void* workspace = args.workspace;
-  const bool borrowed = workspace == nullptr && layout.bytes != 0;
-  if (borrowed) workspace = device_.allocate_ordered(layout.bytes, stream);
-  if (workspace != nullptr) layout.place(workspace, workspace_, params);
-  const auto run = [&] {
+  const auto run = [&](void* workspace) {
+    if (workspace != nullptr) layout.place(workspace, workspace_, params);
     for (const KernelLauncher& kernel : kernels_) {
       params.tiles = kernel.tiles(shape_for(kernel), shape);
       if (params.tiles != 0)
         kernel.launch(params, params.tiles * pairs_of(shape, kernel.geometry().grid), stream);
     }
   };
-  if (!borrowed) return run();
-  try {
-    run();
-  } catch (const Error&) {
-    device_.free_ordered(workspace, stream);
-    throw;
-  }
-  device_.free_ordered(workspace, stream);
+  if (args.workspace != nullptr || layout.bytes == 0) return run(args.workspace);
+  with_memory(layout.bytes, stream, run);
 }
 
 }  // namespace flashjit::api

@@ -1,5 +1,5 @@
-// A loaded plan and all that its launches need. forward() and backward() are the hot path: no allocation, no
-// lock, no string.
+// A loaded plan and all that its launches need. forward() and backward() are the hot path: no allocation but
+// of a workspace that the caller left to us, no lock, no string.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,10 @@ class KernelLauncher {
   // That run at once.
   [[nodiscard]] long long ctas() const;
 
-  // Enqueues it for this many tiles in all. Params is what the kernel takes, filled in.
+  // How many clusters share out the keys of a tile of this shape, as tiles see it.
+  [[nodiscard]] int spans(const Shape& tiled) const;
+
+  // Enqueues it for this many tiles in all, a tile for each span. Params is what the kernel takes, filled in.
   template <class Params>
   void launch(Params& params, long long all_tiles, Stream stream) const;
 
@@ -60,12 +63,15 @@ class Launcher {
 
  private:
   void check_pass(Pass pass) const;
+  // Runs what takes so many bytes of device memory for its time, in stream order.
+  template <class Run>
+  void with_memory(std::size_t bytes, Stream stream, const Run& run) const;
 
   runtime::Device& device_;
   const std::shared_ptr<const LoadedPlan> plan_;
   const Workspace workspace_;
   std::vector<KernelLauncher> kernels_;           // in launch order
-  const std::unique_ptr<TileCounters> counters_;  // null unless the tile order is dynamic
+  const std::unique_ptr<TileCounters> counters_;  // null where no kernel counts tiles
 };
 
 }  // namespace flashjit::api

@@ -11,9 +11,9 @@ namespace flashjit::api {
 namespace {
 
 // A chunk serves the captures of a large server (60 layers in 60 graphs take 3600) before anyone has to
-// replenish.
-constexpr std::size_t kCountersPerChunk = 8192;
-constexpr std::size_t kCounterBytes = 2 * sizeof(int);
+// replenish, unless counters are long: then those of 1024.
+constexpr std::size_t kSmallChunk = std::size_t{64} << 10, kLargeChunk = std::size_t{1} << 20;  // bytes
+constexpr std::size_t kLongCounter = 64;                                                       // bytes
 
 // CU_STREAM_PER_THREAD (cuda.h).
 const auto kPerThread =
@@ -29,63 +29,73 @@ const thread_local std::uint64_t this_thread = next_id();
 struct Recent {
   std::uint64_t id = 0;
   runtime::Stream stream = nullptr;
-  int* counter = nullptr;
+  TileCounters::Lent lent;
 };
 thread_local std::array<Recent, 8> recent{};
 thread_local std::size_t oldest = 0;
 
 }  // namespace
 
-TileCounters::TileCounters(runtime::Device& device) : device_(device), id_(next_id()) {
+TileCounters::TileCounters(runtime::Device& device, int zeros, std::size_t bytes)
+    : device_(device),
+      zeros_(static_cast<std::size_t>(zeros)),
+      bytes_(bytes),
+      per_chunk_((zeros_ * sizeof(int) < kLongCounter ? kSmallChunk : kLargeChunk) / (zeros_ * sizeof(int))),
+      id_(next_id()) {
   grow();
 }
 
-int* TileCounters::for_launch(runtime::Stream stream) {
+TileCounters::Lent TileCounters::for_launch(runtime::Stream stream) {
   if (device_.capturing(stream)) {
     const std::lock_guard lock(mutex_);
-    if (used_ == kCountersPerChunk) {
+    if (used_ == per_chunk_) {
       throw Error(ErrorCode::unsupported, "this plan has no tile counters left for another captured launch",
-                  "Call Engine::prepare for it before the capture, which makes room for thousands more.");
+                  "Call Engine::prepare for it before the capture, which makes room for many more.");
     }
-    return take();
+    return {.zeros = take()};
   }
   for (const Recent& known : recent) {
-    if (known.id == id_ && known.stream == stream) return known.counter;
+    if (known.id == id_ && known.stream == stream) return known.lent;
   }
-  int* counter = nullptr;
+  Lent lent;
   {
     const std::lock_guard lock(mutex_);
-    int*& mine = by_stream_[{stream, stream == kPerThread ? this_thread : 0}];
-    if (mine == nullptr) {
-      if (used_ == kCountersPerChunk) grow();
-      mine = take();
+    Lent& mine = by_stream_[{stream, stream == kPerThread ? this_thread : 0}];
+    if (mine.zeros == nullptr) {
+      if (bytes_ != 0 && mine.memory == nullptr) {
+        Chunk memory(device_.allocate(bytes_), {.device = &device_});
+        mine.memory = memory.get();
+        memories_.push_back(std::move(memory));
+      }
+      if (used_ == per_chunk_) grow();
+      mine.zeros = take();
     }
-    counter = mine;
+    lent = mine;
   }
-  recent[oldest] = {id_, stream, counter};
+  recent[oldest] = {id_, stream, lent};
   oldest = (oldest + 1) % recent.size();
-  return counter;
+  return lent;
 }
 
 void TileCounters::replenish() {
   const std::lock_guard lock(mutex_);
-  if (used_ > kCountersPerChunk / 2) grow();
+  if (used_ > per_chunk_ / 2) grow();
 }
 
 std::size_t TileCounters::bytes() const {
   const std::lock_guard lock(mutex_);
-  return chunks_.size() * kCountersPerChunk * kCounterBytes;
+  return chunks_.size() * per_chunk_ * zeros_ * sizeof(int) + memories_.size() * bytes_;
 }
 
 int* TileCounters::take() {
-  return static_cast<int*>(chunks_.back().get()) + 2 * used_++;
+  return static_cast<int*>(chunks_.back().get()) + zeros_ * used_++;
 }
 
 void TileCounters::grow() {
-  Chunk chunk(device_.allocate(kCountersPerChunk * kCounterBytes), {.device = &device_});
+  Chunk chunk(device_.allocate(per_chunk_ * zeros_ * sizeof(int)), {.device = &device_});
   // The counters may be used from any stream at once, so the zeros must be there before anyone gets one. The
   // default stream would not do: its use breaks the capture of any stream that waits for it.
-  device_.fill(chunk.get(), 0, kCountersPerChunk * kCounterBytes, kPerThread);
+  device_.fill(chunk.get(), 0, per_chunk_ * zeros_ * sizeof(int), kPerThread);
   device_.synchronize(kPerThread);
   chunks_.push_back(std::move(chunk));
   used_ = 0;

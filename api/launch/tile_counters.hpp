@@ -1,13 +1,17 @@
-// The counters from which persistent CTAs of a dynamic schedule take their tiles
-// (ForwardParams::tile_counter).
+// The counters from which persistent CTAs of a dynamic schedule take their tiles, or by which CTAs know that
+// they are the last ones at work on a tile (ForwardParams::tile_counter).
 //
-// A counter is two zeros that a launch uses and leaves zero again, so it may serve any number of launches
+// A counter is some zeros that a launch uses and leaves zero again, so it may serve any number of launches
 // that never overlap, and no two that might. Launches in one stream never overlap: each stream gets a counter
 // of its own, found again by its handle (with the thread for CU_STREAM_PER_THREAD, one handle that is a
 // different stream in each thread). A handle is not given to a new stream before the old one's work is done,
 // since the driver keeps the stream until then. A captured launch runs whenever, and in whatever stream, its
 // graph is launched: it gets a counter that nothing else is ever given. (Two copies of one graph must not run
 // at once; they would write the same o.)
+//
+// CTAs that count so have something to tell each other, through memory that is lent with a stream's counter,
+// since the pool's would cost a launch as long again. A captured launch has to take it from the pool, where
+// it is the graph's.
 #pragma once
 
 #include <cstddef>
@@ -24,13 +28,19 @@ namespace flashjit::api {
 
 class TileCounters {
  public:
-  explicit TileCounters(runtime::Device& device);  // allocates device memory
+  struct Lent {
+    int* zeros = nullptr;
+    void* memory = nullptr;  // null in a capture, and where launches need none
+  };
+
+  // Allocates device memory for counters, and `bytes` beside them once for each stream.
+  TileCounters(runtime::Device& device, int zeros, std::size_t bytes);
   TileCounters(const TileCounters&) = delete;
   TileCounters& operator=(const TileCounters&) = delete;
 
-  // The counter for a launch into this stream. Takes no lock once this thread has launched into the stream
+  // What a launch into this stream may use. Takes no lock once this thread has launched into the stream
   // before.
-  int* for_launch(runtime::Stream stream);
+  Lent for_launch(runtime::Stream stream);
 
   // Makes room for captured launches again if less than half is left. Not for use in a capture.
   void replenish();
@@ -48,11 +58,15 @@ class TileCounters {
   void grow();  // the lock is held; what it throws leaves everything as it was
 
   runtime::Device& device_;
+  const std::size_t zeros_;      // of a counter
+  const std::size_t bytes_;      // beside it
+  const std::size_t per_chunk_;  // counters
   const std::uint64_t id_;  // tells this object from an earlier one at the same address
   mutable std::mutex mutex_;
   std::vector<Chunk> chunks_;
   std::size_t used_ = 0;  // counters of the last chunk
-  std::map<std::pair<runtime::Stream, std::uint64_t>, int*>
+  std::vector<Chunk> memories_;  // of streams
+  std::map<std::pair<runtime::Stream, std::uint64_t>, Lent>
       by_stream_;  // with the thread, where that matters
 };
 

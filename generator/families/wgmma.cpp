@@ -15,6 +15,9 @@ namespace {
 
 constexpr int kRowBytes = 128;  // of a panel: 64 columns of 16 bits
 
+// That a CTA should have of a tile which it shares with other clusters.
+constexpr int kLeastBlocks = 2;
+
 // How long a shift stays: until a thread's exponentials of a block sum up to `largest`; then it moves so that
 // this sum is 2^-headroom. bf16 has fp32's exponents: P is as good at 2^-40 as at 1, and so is O, for values
 // of V between 2^-80 and 2^100. fp16 loses bits below 2^-14, which shows where many small keys follow a large
@@ -262,7 +265,14 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
     recipe.maps.insert(recipe.maps.begin() + 2,
                        {.operand = Operand::k, .box_rows = s.tile_n, .panels = 1, .panel_columns = last});
   }
-  if (split) recipe.maps.pop_back();  // O's: its columns are stored by threads
+  if (split) {
+    recipe.maps.pop_back();  // O's: its columns are stored by threads
+    // Of a thread its rows' shifts and sums, and 16 bytes of each of its groups of eight columns.
+    const int groups = (dim_v / 8 + s.splits - 1) / s.splits;
+    recipe.geometry.piece_bytes = 128 * warpgroups_of(s) * 16 * (1 + groups);
+    recipe.geometry.counters = s.splits * warpgroups_of(s);
+    recipe.geometry.span_keys = kLeastBlocks * s.splits * s.tile_n;
+  }
   return {recipe};
 }
 
@@ -279,6 +289,18 @@ int packed_heads(const Shape& shape, int tile_m) {
     if (tiles(packed) < tiles(best)) best = packed;
   }
   return 10 * tiles(best) <= 9 * tiles(0) ? best : 0;
+}
+
+int spans_of(const Geometry& geometry, const Shape& tiled, int clusters_at_once) {
+  const long long tiles = (static_cast<long long>(tiled.seqlen_q) + geometry.tile_m - 1) / geometry.tile_m *
+                          tiled.heads * tiled.batch;
+  if (geometry.piece_bytes == 0 || tiles * geometry.counters > kSpanCounters) return 1;
+  // Tiles of few rows wait for memory, which half of the multiprocessors read faster than all (measured,
+  // docs/performance/wgmma.md); others compute.
+  const long long clusters = tiled.seqlen_q <= 64 ? (clusters_at_once + 1) / 2 : clusters_at_once;
+  constexpr long long kMost = 127;  // what a warp's byte of a counter may count
+  return static_cast<int>(std::clamp(
+      std::min(clusters / tiles, static_cast<long long>(tiled.seqlen_k / geometry.span_keys)), 1LL, kMost));
 }
 
 }  // namespace flashjit

@@ -85,20 +85,23 @@ bool known_to_spill(const Problem& problem, const WgmmaSchedule& schedule) {
     default:
       break;
   }
+  if (schedule.splits > 1) return problem.causal && problem.head_dim == 160 && tile(64, 128);
   if (!problem.causal) {
+    if (problem.head_dim == 160) return tile(64, 128);
     if (problem.head_dim != 192) return false;
-    return (tile(128, 64) && schedule.cluster > 1 && schedule.q_in_regs == 1) ||
+    return (tile(128, 64) && schedule.cluster > 1 && schedule.q_in_regs == 1) || tile(64, 96) ||
            schedule == WgmmaSchedule{.tile_m = 128, .tile_n = 80, .stages = 2, .o_passes = 3};
   }
-  if (schedule.splits > 1) return problem.head_dim == 160 && tile(64, 128);
   if (is_static(schedule)) return false;
   switch (problem.head_dim) {
     case 32:
       return tile(256, 64) && schedule.ping_pong == 0;
     case 160:
-      return tile(64, 128);
+      return tile(64, 128) || tile(192, 48);
     case 192:
-      return tile(64, 96);
+      return tile(64, 96) || tile(64, 128);
+    case 256:
+      return (tile(128, 64) && schedule.ping_pong == 0) || (tile(64, 64) && schedule.q_in_regs == 2);
     default:
       return false;
   }

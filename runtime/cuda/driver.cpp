@@ -109,6 +109,7 @@ std::unique_ptr<Driver> load() {
   need(driver->kernel_function, "cuKernelGetFunction");
   library.resolve(driver->function_load, "cuFuncLoad");
   need(driver->occupancy, "cuOccupancyMaxActiveBlocksPerMultiprocessor");
+  need(driver->clusters, "cuOccupancyMaxActiveClusters");
   need(driver->launch, "cuLaunchKernel");
   need(driver->launch_ex, "cuLaunchKernelEx");
   need(driver->allocate, "cuMemAlloc_v2");

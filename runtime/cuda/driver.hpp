@@ -42,6 +42,7 @@ struct Driver {
   decltype(cuKernelGetFunction)* kernel_function;
   CUresult(CUDAAPI* function_load)(CUfunction);  // since 12.4, as headers know it; null before
   decltype(cuOccupancyMaxActiveBlocksPerMultiprocessor)* occupancy;
+  decltype(cuOccupancyMaxActiveClusters)* clusters;
   decltype(cuLaunchKernel)* launch;
   decltype(cuLaunchKernelEx)* launch_ex;
   decltype(cuMemAlloc)* allocate;

@@ -164,6 +164,57 @@ TEST_CASE("sections: small ones of short sequences, and a longer last one; equal
   lays({.batch = 1, .heads = 3, .seqlen_q = 10, .seqlen_k = 0}, 3, 0);
 }
 
+TEST_CASE("few tiles: several clusters to one, with memory for what each has of it") {
+  FakeDevice device;
+  Pointers pointers;
+  ForwardParams seen;
+  device.execute = [&](const std::string&, const runtime::Launch&, std::span<void* const> params) {
+    seen = params_of(params);
+  };
+  const Geometry geometry{.tile_m = 64,
+                          .threads = 256,
+                          .cluster = 4,
+                          .packs = true,
+                          .piece_bytes = 4096,
+                          .counters = 4,
+                          .span_keys = 512};
+  auto plan = kernel(device, geometry);
+  std::const_pointer_cast<api::LoadedPlan>(plan)->kernels[0].clusters_at_once = 30;
+  const api::Launcher launcher(device, plan);
+  const auto launched = [&](const Shape& shape) {
+    launcher.forward(shape, pointers.args(), nullptr);
+    return device.launches().back().launch.grid;
+  };
+  const std::size_t before = device.bytes_alive();
+  const Shape decode{.batch = 1, .heads = 4, .heads_kv = 1, .seqlen_q = 1, .seqlen_k = 8192};
+  // Few rows: half of the clusters that run at once.
+  CHECK(launched(decode) == 15 * 4);
+  CHECK(seen.spans == 15);
+  CHECK(seen.pieces != nullptr);
+  CHECK(seen.tile_counter[0] == 0);
+  CHECK(device.bytes_alive() == before + 30 * 4 * 4096);
+  const ForwardParams first = seen;
+  CHECK(launched(decode) == 15 * 4);
+  CHECK(seen.pieces == first.pieces);  // the stream's
+  CHECK(seen.tile_counter == first.tile_counter);
+  CHECK(device.ordered_allocations() == 0);
+  // A graph owns its memory.
+  device.captures = true;
+  CHECK(launched(decode) == 15 * 4);
+  CHECK(seen.pieces != first.pieces);
+  CHECK(seen.tile_counter != first.tile_counter);
+  CHECK(device.ordered_allocations() == 1);
+  device.captures = false;
+  // As many as keys last for; and as run at once beside other tiles, all of them where there are many rows.
+  CHECK(launched({.batch = 1, .heads = 4, .heads_kv = 1, .seqlen_q = 1, .seqlen_k = 2000}) == 3 * 4);
+  CHECK(launched({.batch = 2, .heads = 2, .heads_kv = 2, .seqlen_q = 1, .seqlen_k = 8192}) == 4 * 3 * 4);
+  CHECK(launched({.batch = 1, .heads = 1, .seqlen_q = 128, .seqlen_k = 8192}) == 2 * 15 * 4);
+  // One cluster to a tile.
+  CHECK(launched({.batch = 20, .heads = 1, .seqlen_q = 1, .seqlen_k = 8192}) == 20 * 4);
+  CHECK(seen.spans == 1);
+  CHECK(launched({.batch = 1, .heads = 1, .seqlen_q = 1, .seqlen_k = 0}) == 4);
+}
+
 TEST_CASE("too many tiles: the message names the caller's shape, however the tiles see it") {
   FakeDevice device;
   Pointers pointers;

@@ -176,7 +176,7 @@ TEST_CASE("where tiles are few, CTAs share out their keys, and wisdom of many ti
   Shape some = decode;
   some.batch = 4;
   CHECK(best(some, problem).splits == 3);
-  CHECK(best({.batch = 1, .heads = 16, .seqlen_q = 1, .seqlen_k = 8192}, problem).splits == 6);
+  CHECK(best({.batch = 1, .heads = 16, .seqlen_q = 1, .seqlen_k = 8192}, problem).splits > 3);
   const Shape chunk{.batch = 1, .heads = 4, .seqlen_q = 512, .seqlen_k = 16384};
   CHECK(best(chunk, problem).splits > 1);
   CHECK(bucket_of(problem, chunk, target).ends_with("q512t32"));

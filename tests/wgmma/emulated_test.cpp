@@ -133,6 +133,31 @@ TEST_CASE("CTAs that share out a tile's keys, also where some get none") {
   check("wgmma:m64n64s2pp0p0sp8", {.problem = kD128, .shape = shape, .silent = 300});
 }
 
+TEST_CASE("clusters that share out a tile's keys: as many as run at once, and no more than keys last for") {
+  for (const int keys : {63, 64, 65, 200, 1000, 3001}) {
+    const Shape decode{.batch = 1, .heads = 6, .heads_kv = 2, .seqlen_q = 1, .seqlen_k = keys};
+    check("wgmma:m64n16s4pp0p0sp2ch2", {.problem = kD64, .shape = decode});
+    check("wgmma:m64n32s3pp0p0sp4", {.problem = {.dtype = DType::fp16, .head_dim = 72}, .shape = decode});
+  }
+  // Several tiles, whose rows see different keys, and rows that see none.
+  for (const char* schedule : {"wgmma:m64n16s4pp0p0sp2ch2", "wgmma:m128n32s5p0sp3"}) {
+    check(schedule, {.problem = {.head_dim = 64, .causal = true},
+                     .shape = {.batch = 1, .heads = 2, .seqlen_q = 150, .seqlen_k = 900}});
+    check(schedule, {.problem = {.head_dim = 64, .causal = true},
+                     .shape = {.batch = 1, .heads = 2, .seqlen_q = 300, .seqlen_k = 200}});
+  }
+  // Columns that do not go round, no LSE, and wide heads.
+  const Shape one{.batch = 1, .heads = 1, .seqlen_q = 40, .seqlen_k = 1200};
+  for (const int head_dim : {8, 40, 104, 256}) {
+    check("wgmma:m64n16s4pp0p0qr0sp8ch2", {.problem = {.head_dim = head_dim, .lse = false}, .shape = one});
+  }
+  for (const InputKind inputs :
+       {InputKind::peaky, InputKind::growing, InputKind::late_giant, InputKind::tiny}) {
+    check("wgmma:m64n16s5pp0p0sp5ch2", {.problem = kD64, .shape = one, .inputs = inputs});
+  }
+  check("wgmma:m64n16s5pp0p0sp3ch2", {.problem = kD64, .shape = one, .silent = 700});
+}
+
 TEST_CASE("head dims that end inside a panel, and values wider or narrower than keys") {
   const Shape shape{.batch = 2, .heads = 2, .heads_kv = 1, .seqlen_q = 70, .seqlen_k = 150};
   for (const int head_dim : {8, 24, 40, 72, 80, 112, 136, 184}) {

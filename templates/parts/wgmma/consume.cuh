@@ -26,23 +26,34 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
                                                                     /*%/ping_pong%*/
                                                                     /*%#dynamic%*/
   int slot = 0, parity = 0;
-  for (;;) {
+  const auto next_index = [&] {
     const int index = wait_for_ticket(consumer.shared, slot, parity);
     __syncwarp();
     if (lane() == 0) release_ticket(consumer.shared, slot);
     slot ^= 1;
     parity ^= slot ^ 1;
-    if (index >= tiles) break;
-    const Tile tile = tile_at(index, p);
+    return index;
+  };
+  int index = next_index();
+  Tile tile = tile_at(index, p);
+  while (index < tiles) {
     consumer.compute(tile, p);
+    // The next tile's place is worked out beside the waits of this one's end.
+    index = next_index();
+    const Tile next = tile_at(index, p);
     finish(consumer, tile, map_o, p);
+    tile = next;
   }
   /*%/dynamic%*/
   /*%^dynamic%*/
-  for (int index = first_tile(); index < tiles; index += tiles_dealt()) {
-    const Tile tile = tile_at(index, p);
+  int index = first_tile();
+  Tile tile = tile_at(index, p);
+  while (index < tiles) {
     consumer.compute(tile, p);
+    index += tiles_dealt();
+    const Tile next = tile_at(index, p);
     finish(consumer, tile, map_o, p);
+    tile = next;
   }
   /*%/dynamic%*/
   /*%#ping_pong%*/

@@ -9,7 +9,7 @@ __device__ __forceinline__ void consume(Consumer& consumer, const ForwardParams&
   /*%#ping_pong%*/
   if (consumer.warpgroup == kWarpgroups - 1) consumer.pass_turn();  // warpgroup 0 goes first
   /*%/ping_pong%*/
-  const Tile tile = tile_at(only_tile(), p);
+  const Tile tile = tile_at(only_tile(p), p);
   consumer.compute(tile, p);
   /*%#ping_pong%*/
   if (consumer.warpgroup == 0) consumer.take_turn();  // takes the last arrival

@@ -280,7 +280,7 @@ struct Consumer {
     /*%/split%*/
     /*%#split%*/
     RowsOfThread mine(row, params);
-    mine.count_from(tile.first);
+    mine.count_from(tile.first, tile.shares);
     const int blocks = blocks_of_rows(row, tile, params);
     /*%/split%*/
     softmax.rows = SoftmaxState();

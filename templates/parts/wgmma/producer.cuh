@@ -171,7 +171,7 @@ __device__ __forceinline__ void produce(Producer& producer, const ForwardParams&
 /*%/dynamic%*/
 /*%#split%*/
 __device__ __forceinline__ void produce(Producer& producer, const ForwardParams& p) {
-  producer.load_tile(tile_at(only_tile(), p), p);
+  producer.load_tile(tile_at(only_tile(p), p), p);
 }
 /*%/split%*/
 /*%#dealt%*/

@@ -7,17 +7,17 @@
 // end.
 __device__ __forceinline__ int blocks_of_rows(int row, const Tile& tile, const ForwardParams& p) {
   const int seen = row < row_count(p) ? (visible_keys(row + 64, p) + kTileN - 1) / kTileN : 0;
-  return min(max(seen - tile.first, 0), tile.blocks);
+  return blocks_of_share(seen, tile);
 }
 
 /*%#causal%*/
 // The share's first n blocks are seen in full by all rows from `row` on.
 __device__ __forceinline__ int full_blocks(int row, const Tile& tile, const ForwardParams& p) {
-  return max(0, max(0, (row >> p.packed) + p.seqlen_k - p.seqlen_q) / kTileN - tile.first);
+  return blocks_of_share(max(0, (row >> p.packed) + p.seqlen_k - p.seqlen_q) / kTileN, tile);
 }
 /*%/causal%*/
 
 // The block of a share that has `left` others still to come: from the last one down.
 __device__ __forceinline__ int block_at(int left, const Tile& tile, const ForwardParams&) {
-  return tile.first + left;
+  return tile.first + left * tile.shares;
 }

@@ -19,11 +19,20 @@ struct Tile {
   int blocks;  // blocks of kTileN keys that some row of the cluster's tiles sees: 0 .. blocks - 1
   /*%/cluster%*/
   /*%#split%*/
-  // Of the blocks of kTileN keys that some row of the tile sees, this CTA's share: so many from the first on.
-  int first, blocks;
+  // Of the blocks of kTileN keys that some row of the tile sees, this CTA's share: so many, from the first on
+  // every `shares`-th.
+  int first, shares, blocks;
   /*%/split%*/
 };
 
+/*%#split%*/
+// Of the first n blocks, those of the CTA's share. They are dealt like cards: CTAs that work side by side
+// read what lies side by side.
+__device__ __forceinline__ int blocks_of_share(int n, const Tile& tile) {
+  return (n - tile.first + tile.shares - 1) / tile.shares;
+}
+
+/*%/split%*/
 // From the first row of a warpgroup to that of the next.
 /*%^alternate%*/
 constexpr int kRowStep = 64;
@@ -60,6 +69,17 @@ __device__ __forceinline__ BoxOrigin rows_at(int panel, int row, const Tile& til
   return {64 * panel, 0, row >> p.packed, tile.head >> p.packed, tile.batch};
 }
 
+/*%#split%*/
+// A tile's p.spans clusters lie side by side, and so do a cluster's CTAs: which tile is this one's, and which
+// span of its keys is its cluster's.
+__device__ __forceinline__ int only_tile(const ForwardParams& p) {
+  return static_cast<int>(blockIdx.x) / kCluster / p.spans;
+}
+__device__ __forceinline__ int span_here(const ForwardParams& p) {
+  return static_cast<int>(blockIdx.x) / kCluster % p.spans;
+}
+
+/*%/split%*/
 /*%#sections%*/
 // Longest tiles first, among the heads of a section: what runs together finds its K and V in L2.
 /*%/sections%*/
@@ -102,18 +122,13 @@ __device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
   /*%/cluster%*/
   /*%#split%*/
   const int seen = (visible_keys(tile.row + kTileM, p) + kTileN - 1) / kTileN;
-  tile.first = seen * cluster_rank() / kCluster;
-  tile.blocks = seen * (cluster_rank() + 1) / kCluster - tile.first;
+  tile.shares = p.spans * kCluster;
+  tile.first = span_here(p) * kCluster + cluster_rank();
+  tile.blocks = blocks_of_share(seen, tile);
   /*%/split%*/
   return tile;
 }
 
-/*%#split%*/
-// The CTAs of a cluster work on one tile.
-__device__ __forceinline__ int only_tile() {
-  return static_cast<int>(blockIdx.x) / kCluster;
-}
-/*%/split%*/
 /*%#dealt%*/
 // Tiles are dealt like cards, in the order of their numbers: which one comes first here, and how many go
 // round.

@@ -33,7 +33,8 @@ struct ForwardParams {
   const void* v;
   void* o;
   float* lse;         // (batch, heads, seqlen_q), packed, natural log; null: not wanted
-  int* tile_counter;  // dynamic tile order only: two zeros, and the kernel leaves them zero
+  int* tile_counter;  // zeros, and the kernel leaves them zero: two for a dynamic tile order, or one for each
+                      // warpgroup of a tile's cluster where spans is more than 1
 
   long long q_batch, q_head, q_row;
   long long k_batch, k_head, k_row;
@@ -49,6 +50,8 @@ struct ForwardParams {
   float scale;  // of the logits
   float scale_log2;  // scale * log2(e): exp(scale * x) = exp2(scale_log2 * x)
   int last_section;  // the pair at which the last section begins, which goes on to the end
+  int spans;         // clusters that share out a tile's keys
+  float* pieces;     // what each CTA knows of its columns, 16-byte aligned; for more spans than one
 };
 
 // A consumer warpgroup's life: this CTA's share of one tile's keys, which becomes one with the others'.
@@ -242,6 +245,7 @@ __device__ __forceinline__ unsigned fragment_offset(int step) {
 struct RowsOfThread {
   int row;         // of the first; the second is 8 below
   int visible[2];  // keys that they see
+  int keys_a_block = kTileN;  // from one block's first key to the next one's
 
   __device__ __forceinline__ RowsOfThread(int first_row, const ForwardParams& p)
       : row(first_row + 16 * warp_of_warpgroup() + lane() / 4) {
@@ -251,15 +255,16 @@ struct RowsOfThread {
     }
   }
 
-  // Keys and blocks are counted from the first key of `block` on.
-  __device__ __forceinline__ void count_from(int block) {
+  // Keys are counted from the first one of `block` on, and blocks every `shares`-th.
+  __device__ __forceinline__ void count_from(int block, int shares) {
     visible[0] -= block * kTileN;
     visible[1] -= block * kTileN;
+    keys_a_block = shares * kTileN;
   }
 
   // The first column of a block that row 0 or 1 does not see, counted from this thread's first column.
   __device__ __forceinline__ int first_hidden(int which, int block) const {
-    return visible[which] - block * kTileN - 2 * (lane() % 4);
+    return visible[which] - block * keys_a_block - 2 * (lane() % 4);
   }
 };
 
@@ -298,9 +303,16 @@ struct Tile {
   int row;   // first
   int head;  // that of the first row
   int batch;
-  // Of the blocks of kTileN keys that some row of the tile sees, this CTA's share: so many from the first on.
-  int first, blocks;
+  // Of the blocks of kTileN keys that some row of the tile sees, this CTA's share: so many, from the first on
+  // every `shares`-th.
+  int first, shares, blocks;
 };
+
+// Of the first n blocks, those of the CTA's share. They are dealt like cards: CTAs that work side by side
+// read what lies side by side.
+__device__ __forceinline__ int blocks_of_share(int n, const Tile& tile) {
+  return (n - tile.first + tile.shares - 1) / tile.shares;
+}
 
 // From the first row of a warpgroup to that of the next.
 constexpr int kRowStep = 64;
@@ -324,6 +336,15 @@ __device__ __forceinline__ BoxOrigin rows_at(int panel, int row, const Tile& til
   return {64 * panel, 0, row >> p.packed, tile.head >> p.packed, tile.batch};
 }
 
+// A tile's p.spans clusters lie side by side, and so do a cluster's CTAs: which tile is this one's, and which
+// span of its keys is its cluster's.
+__device__ __forceinline__ int only_tile(const ForwardParams& p) {
+  return static_cast<int>(blockIdx.x) / kCluster / p.spans;
+}
+__device__ __forceinline__ int span_here(const ForwardParams& p) {
+  return static_cast<int>(blockIdx.x) / kCluster % p.spans;
+}
+
 // All tiles of a head, then the next head: what runs together shares K and V.
 __device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
   const int heads = p.heads >> p.packed;
@@ -334,14 +355,10 @@ __device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
   tile.batch = batch_head / heads;
   tile.head = (batch_head - tile.batch * heads) << p.packed;
   const int seen = (visible_keys(tile.row + kTileM, p) + kTileN - 1) / kTileN;
-  tile.first = seen * cluster_rank() / kCluster;
-  tile.blocks = seen * (cluster_rank() + 1) / kCluster - tile.first;
+  tile.shares = p.spans * kCluster;
+  tile.first = span_here(p) * kCluster + cluster_rank();
+  tile.blocks = blocks_of_share(seen, tile);
   return tile;
-}
-
-// The CTAs of a cluster work on one tile.
-__device__ __forceinline__ int only_tile() {
-  return static_cast<int>(blockIdx.x) / kCluster;
 }
 
 // The warp's tensor-core product (PTX ISA, "mma"): d += a * b, a 16x16, b 16x8, d 16x8 in fp32.
@@ -402,17 +419,17 @@ __device__ __forceinline__ void recompute_scores(float (&s)[kTileN / 2], const T
 // end.
 __device__ __forceinline__ int blocks_of_rows(int row, const Tile& tile, const ForwardParams& p) {
   const int seen = row < row_count(p) ? (visible_keys(row + 64, p) + kTileN - 1) / kTileN : 0;
-  return min(max(seen - tile.first, 0), tile.blocks);
+  return blocks_of_share(seen, tile);
 }
 
 // The share's first n blocks are seen in full by all rows from `row` on.
 __device__ __forceinline__ int full_blocks(int row, const Tile& tile, const ForwardParams& p) {
-  return max(0, max(0, (row >> p.packed) + p.seqlen_k - p.seqlen_q) / kTileN - tile.first);
+  return blocks_of_share(max(0, (row >> p.packed) + p.seqlen_k - p.seqlen_q) / kTileN, tile);
 }
 
 // The block of a share that has `left` others still to come: from the last one down.
 __device__ __forceinline__ int block_at(int left, const Tile& tile, const ForwardParams&) {
-  return tile.first + left;
+  return tile.first + left * tile.shares;
 }
 
 // Online softmax (FlashAttention-2, algorithm 1) of a warpgroup's scores, apart from O, which is in flight
@@ -977,7 +994,7 @@ struct Consumer {
   __device__ __forceinline__ void compute(const Tile& tile, const ForwardParams& params) {
     const int row = tile.row + kRowStep * warpgroup;
     RowsOfThread mine(row, params);
-    mine.count_from(tile.first);
+    mine.count_from(tile.first, tile.shares);
     const int blocks = blocks_of_rows(row, tile, params);
     softmax.rows = SoftmaxState();
 #pragma unroll
@@ -1000,7 +1017,7 @@ struct Consumer {
 
 // The end of a tile whose keys the CTAs of a cluster have shared out: each tells all the others the shifts
 // and sums of its rows, and each of them some columns of its O, which that one adds up, normalises and
-// stores.
+// stores; after what other clusters know of them has been added, where a tile has several (spans.cuh).
 
 // LSE goes to device memory directly.
 
@@ -1020,6 +1037,92 @@ __device__ __forceinline__ void store_lse(const Tile& tile, const RowsOfThread& 
           sum[row] == 0 ? -kInfinity : log2_sum * kLn2;
     }
   }
+}
+
+// Where several clusters share out a tile's keys: what a CTA has added up of its columns goes to device
+// memory, and of the warps that have the same rows and columns, one in each cluster, the last one to come
+// adds up all. They are added in the order of the keys, so that it does not matter which one that is.
+
+// Counting in global memory, with order between those who count (PTX ISA, "atom").
+
+// Adds, and returns what was there before. What this thread has seen written comes before the addition; what
+// those had seen who added earlier is seen after it.
+__device__ __forceinline__ int add_acquire_release(int* word, int value) {
+  int before;
+  asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], %2;"
+               : "=r"(before)
+               : "l"(word), "r"(value)
+               : "memory");
+  return before;
+}
+
+constexpr int kPiecesOfThread = 1 + kGroupsOfCta;  // its rows' shifts and sums; its columns of each group
+constexpr int kSpansAtOnce = kPiecesOfThread <= 3 ? 8 : kPiecesOfThread <= 6 ? 4 : 2;  // on their way
+
+// Where the thread that has this one's rows and columns in another of the tile's clusters puts its pieces,
+// each 128 from the last.
+__device__ __forceinline__ float4* pieces_of(int span, const Consumer& consumer, const ForwardParams& p) {
+  const int cta = (only_tile(p) * p.spans + span) * kCluster + cluster_rank();
+  const int warpgroup = cta * kWarpgroups + consumer.warpgroup;
+  return reinterpret_cast<float4*>(p.pieces) + 128 * kPiecesOfThread * warpgroup + threadIdx.x % 128;
+}
+
+// Whether this warp comes after those of all the tile's other clusters, whose pieces it sees then. A counter
+// has a byte for each warp of a warpgroup.
+__device__ __forceinline__ bool comes_last(const Consumer& consumer, const ForwardParams& p) {
+  int* counter = p.tile_counter + (only_tile(p) * kCluster + cluster_rank()) * kWarpgroups + consumer.warpgroup;
+  const int bits = 8 * warp_of_warpgroup();
+  int before = 0;
+  __syncwarp();  // the warp's pieces come before …
+  if (lane() == 0) before = add_acquire_release(counter, 1 << bits) >> bits & 255;
+  before = __shfl_sync(0xffffffffu, before, 0);  // … and what is read after it
+  const bool last = before == p.spans - 1;
+  if (last && lane() == 0) atomicSub(counter, p.spans << bits);
+  return last;
+}
+
+// Makes rows and columns those of all clusters; false where that is another warp's to do.
+__device__ __forceinline__ bool add_spans(const Consumer& consumer, SoftmaxState& rows,
+                                          float (&o)[kGroupsOfCta][4], const ForwardParams& p) {
+  float4* mine = pieces_of(span_here(p), consumer, p);
+  mine[0] = make_float4(rows.shift[0], rows.shift[1], rows.sum[0], rows.sum[1]);
+#pragma unroll
+  for (int group = 0; group < kGroupsOfCta; ++group) {
+    mine[128 * (1 + group)] = make_float4(o[group][0], o[group][1], o[group][2], o[group][3]);
+  }
+  if (!comes_last(consumer, p)) return false;
+
+  rows = SoftmaxState();
+#pragma unroll
+  for (int group = 0; group < kGroupsOfCta; ++group) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) o[group][i] = 0;
+  }
+#pragma unroll 1
+  for (int first = 0; first < p.spans; first += kSpansAtOnce) {
+#pragma unroll
+    for (int span = first; span < first + kSpansAtOnce; ++span) {
+      const float4* pieces = pieces_of(min(span, p.spans - 1), consumer, p);
+      float4 share = pieces[0];
+      if (span >= p.spans) share.x = share.y = kUnset;  // weighs nothing
+      const float shift[2] = {fmaxf(rows.shift[0], share.x), fmaxf(rows.shift[1], share.y)};
+      const float before[2] = {exp2_fast(rows.shift[0] - shift[0]), exp2_fast(rows.shift[1] - shift[1])};
+      const float weight[2] = {exp2_fast(share.x - shift[0]), exp2_fast(share.y - shift[1])};
+      rows.shift[0] = shift[0];
+      rows.shift[1] = shift[1];
+      rows.sum[0] = before[0] * rows.sum[0] + weight[0] * share.z;
+      rows.sum[1] = before[1] * rows.sum[1] + weight[1] * share.w;
+#pragma unroll
+      for (int group = 0; group < kGroupsOfCta; ++group) {
+        const float4 piece = pieces[128 * (1 + group)];
+        o[group][0] = before[0] * o[group][0] + weight[0] * piece.x;
+        o[group][1] = before[0] * o[group][1] + weight[0] * piece.y;
+        o[group][2] = before[1] * o[group][2] + weight[1] * piece.z;
+        o[group][3] = before[1] * o[group][3] + weight[1] * piece.w;
+      }
+    }
+  }
+  return true;
 }
 
 // Floats for another CTA's shared memory, or this one's (PTX ISA, "st").
@@ -1116,38 +1219,47 @@ struct MergedRows {
   }
 };
 
-// Adds up this CTA's columns, and stores them.
-__device__ __forceinline__ void store_columns(const Consumer& consumer, const Tile& tile,
-                                              const RowsOfThread& mine, const MergedRows& merged,
-                                              const ForwardParams& p) {
-  unsigned short* to[2];
-  float inverse[2];
-#pragma unroll
-  for (int row = 0; row < 2; ++row) {
-    const int packed_row = mine.row + 8 * row;
-    const int head = tile.head + (packed_row & ((1 << p.packed) - 1));
-    to[row] = static_cast<unsigned short*>(p.o) + tile.batch * p.o_batch + head * p.o_head +
-              (packed_row >> p.packed) * p.o_row;
-    inverse[row] = merged.rows.sum[row] == 0 ? 0.0f : reciprocal_fast(merged.rows.sum[row]);
-  }
+// The first column of one of this CTA's groups: past the head dim's end where columns do not go round.
+__device__ __forceinline__ int first_column(int group) {
+  return 8 * (cluster_rank() * kGroupsOfCta + group);
+}
+
+// This CTA's columns, of all shares.
+__device__ __forceinline__ void add_up(const Consumer& consumer, const MergedRows& merged,
+                                       float (&o)[kGroupsOfCta][4]) {
 #pragma unroll
   for (int group = 0; group < kGroupsOfCta; ++group) {
-    const int first_column = 8 * (cluster_rank() * kGroupsOfCta + group);
-    if (first_column >= kHeadDimV) break;
-    float o[4] = {0, 0, 0, 0};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) o[group][i] = 0;
+    if (first_column(group) >= kHeadDimV) continue;
 #pragma unroll
     for (int rank = 0; rank < kCluster; ++rank) {
       const float4 piece = load_four(piece_from(rank, group, consumer));
-      o[0] += merged.weight[rank][0] * piece.x;
-      o[1] += merged.weight[rank][0] * piece.y;
-      o[2] += merged.weight[rank][1] * piece.z;
-      o[3] += merged.weight[rank][1] * piece.w;
+      o[group][0] += merged.weight[rank][0] * piece.x;
+      o[group][1] += merged.weight[rank][0] * piece.y;
+      o[group][2] += merged.weight[rank][1] * piece.z;
+      o[group][3] += merged.weight[rank][1] * piece.w;
     }
+  }
+}
+
+// Normalised, to device memory.
+__device__ __forceinline__ void store_columns(const float (&o)[kGroupsOfCta][4], const SoftmaxState& rows,
+                                              const Tile& tile, const RowsOfThread& mine,
+                                              const ForwardParams& p) {
 #pragma unroll
-    for (int row = 0; row < 2; ++row) {
-      if (mine.row + 8 * row >= row_count(p)) continue;
-      const unsigned pair = pack(o[2 * row] * inverse[row], o[2 * row + 1] * inverse[row]);
-      *reinterpret_cast<unsigned*>(to[row] + first_column + 2 * (lane() % 4)) = pair;
+  for (int row = 0; row < 2; ++row) {
+    const int packed_row = mine.row + 8 * row;
+    if (packed_row >= row_count(p)) continue;
+    const int head = tile.head + (packed_row & ((1 << p.packed) - 1));
+    unsigned short* to = static_cast<unsigned short*>(p.o) + tile.batch * p.o_batch + head * p.o_head +
+                         (packed_row >> p.packed) * p.o_row;
+    const float inverse = rows.sum[row] == 0 ? 0.0f : reciprocal_fast(rows.sum[row]);
+#pragma unroll
+    for (int group = 0; group < kGroupsOfCta; ++group) {
+      if (first_column(group) >= kHeadDimV) break;
+      const unsigned pair = pack(o[group][2 * row] * inverse, o[group][2 * row + 1] * inverse);
+      *reinterpret_cast<unsigned*>(to + first_column(group) + 2 * (lane() % 4)) = pair;
     }
   }
 }
@@ -1159,13 +1271,16 @@ __device__ __forceinline__ void merge(const Consumer& consumer, const Tile& tile
   if (has_rows) send(consumer);
   cluster_sync();
   if (!has_rows) return;
-  const MergedRows merged(consumer);
+  MergedRows merged(consumer);
+  float o[kGroupsOfCta][4];  // two columns of two rows of each group
+  add_up(consumer, merged, o);
+  if (p.spans > 1 && !add_spans(consumer, merged.rows, o, p)) return;
   if (cluster_rank() == 0) store_lse(tile, mine, merged.rows, merged.rows.sum, p);
-  store_columns(consumer, tile, mine, merged, p);
+  store_columns(o, merged.rows, tile, mine, p);
 }
 
 __device__ __forceinline__ void consume(Consumer& consumer, const ForwardParams& p) {
-  const Tile tile = tile_at(only_tile(), p);
+  const Tile tile = tile_at(only_tile(p), p);
   consumer.compute(tile, p);
   merge(consumer, tile, p);
 }
@@ -1269,7 +1384,7 @@ struct Producer {
 };
 
 __device__ __forceinline__ void produce(Producer& producer, const ForwardParams& p) {
-  producer.load_tile(tile_at(only_tile(), p), p);
+  producer.load_tile(tile_at(only_tile(p), p), p);
 }
 
 // Moves registers between the warpgroups of a CTA (PTX ISA, "setmaxnreg"). The pool is what the launch

@@ -33,7 +33,8 @@ struct ForwardParams {
   const void* v;
   void* o;
   float* lse;         // (batch, heads, seqlen_q), packed, natural log; null: not wanted
-  int* tile_counter;  // dynamic tile order only: two zeros, and the kernel leaves them zero
+  int* tile_counter;  // zeros, and the kernel leaves them zero: two for a dynamic tile order, or one for each
+                      // warpgroup of a tile's cluster where spans is more than 1
 
   long long q_batch, q_head, q_row;
   long long k_batch, k_head, k_row;
@@ -49,6 +50,8 @@ struct ForwardParams {
   float scale;  // of the logits
   float scale_log2;  // scale * log2(e): exp(scale * x) = exp2(scale_log2 * x)
   int last_section;  // the pair at which the last section begins, which goes on to the end
+  int spans;         // clusters that share out a tile's keys
+  float* pieces;     // what each CTA knows of its columns, 16-byte aligned; for more spans than one
 };
 
 // A consumer warpgroup's life: tile after tile until there are no more.
@@ -1232,16 +1235,23 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
   const int tiles = tile_count(p);
   if (consumer.warpgroup == kWarpgroups - 1) consumer.pass_turn();  // warpgroup 0 goes first
   int slot = 0, parity = 0;
-  for (;;) {
+  const auto next_index = [&] {
     const int index = wait_for_ticket(consumer.shared, slot, parity);
     __syncwarp();
     if (lane() == 0) release_ticket(consumer.shared, slot);
     slot ^= 1;
     parity ^= slot ^ 1;
-    if (index >= tiles) break;
-    const Tile tile = tile_at(index, p);
+    return index;
+  };
+  int index = next_index();
+  Tile tile = tile_at(index, p);
+  while (index < tiles) {
     consumer.compute(tile, p);
+    // The next tile's place is worked out beside the waits of this one's end.
+    index = next_index();
+    const Tile next = tile_at(index, p);
     finish(consumer, tile, map_o, p);
+    tile = next;
   }
   if (consumer.warpgroup == 0) consumer.take_turn();  // takes the last arrival
   if (threadIdx.x % 128 == 0) bulk_wait();
