@@ -46,9 +46,9 @@ constexpr double kSharedBytes = 128;  // per clock and multiprocessor
 constexpr double kL2Bytes = 48;       // per clock and multiprocessor, sustained with all of them reading
 constexpr double kLoadCycles = 700;   // from a copy's issue to its data, out of L2 under load
 constexpr double kLaunchMs = 0.004;
-constexpr double kLoneCta = 1.3;     // mma: how much more lies bare where one CTA has the multiprocessor
-constexpr double kColdBytes = 34;    // wgmma: per clock, of a CTA's first block
-constexpr double kSpanCycles = 3500, kPieceCycles = 35;  // wgmma: of several clusters with one tile
+constexpr double kLoneCta = 1.3;   // mma: how much more lies bare where one CTA has the multiprocessor
+constexpr double kColdBytes = 34;  // wgmma: per clock, of a CTA's first block
+constexpr double kClusterCycles = 3500, kPieceCycles = 35;  // wgmma: of several clusters with one tile
 constexpr double kStepCycles = 150;  // mma: barriers, addresses and the loop itself, per part of a step
 
 const Machine& machine_of(const Target& target) {
@@ -288,11 +288,11 @@ int clusters_at_once(const Target& target, int ctas) {
 
 // What `splits` CTAs that share out a tile's keys spend on becoming one: barriers, and O of `rows` rows, 20
 // bytes a clock; and several clusters of them, one of whose warps reads what each has of some columns.
-double merge_cycles(int splits, int spans, double rows, int dim_v) {
+double merge_cycles(int splits, int clusters, double rows, int dim_v) {
   if (splits == 1) return 0;
   const double pieces = 1 + std::ceil(dim_v / 8.0 / splits);
   return 1000 + 300 * splits + rows * dim_v * 4 / 20 +
-         (spans == 1 ? 0 : kSpanCycles + kPieceCycles * spans * pieces);
+         (clusters == 1 ? 0 : kClusterCycles + kPieceCycles * clusters * pieces);
 }
 
 // Of Q, K, V and O, each once.
@@ -327,12 +327,13 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
   const long long tiles =
       (static_cast<long long>(tiled.seqlen_q) + rows - 1) / rows * tiled.heads * tiled.batch;
   if (tiles == 0) return kLaunchMs;
-  const int clusters = std::max(1, clusters_at_once(target, cluster * splits));
-  const int spans =
-      splits == 1 ? 1 : spans_of(recipes_wgmma(problem, *wgmma, target).front().geometry, tiled, clusters);
-  const Steps steps = steps_of(seen, tiled, rows, get(schedule, "tile_n"), splits * spans);
-  const double sms = clusters / spans;  // NOLINT(bugprone-integer-division): tiles under way at once
-  const double waves = static_cast<double>(tiles) / sms;
+  const int at_once = std::max(1, clusters_at_once(target, cluster * splits));
+  const int clusters =
+      splits == 1 ? 1
+                  : clusters_of_tile(recipes_wgmma(problem, *wgmma, target).front().geometry, tiled, at_once);
+  const Steps steps = steps_of(seen, tiled, rows, get(schedule, "tile_n"), splits * clusters);
+  const int tiles_at_once = at_once / clusters;
+  const double waves = static_cast<double>(tiles) / tiles_at_once;
 
   // With few tiles an SM holds fewer CTAs than it could.
   const double filled = std::clamp(waves, 1.0, static_cast<double>(step.ctas));
@@ -345,9 +346,9 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
     // Nothing hides a tile's beginning and end. Few tiles leave power enough for the highest clock, which
     // warpgroups feel that wait for nothing else. And at memory's limit fewer CTAs read faster.
     const bool short_of_power = waves > 1 || tiled.seqlen_q <= 64 || rows <= 64;
-    const double at_work = static_cast<double>(tiles * spans * splits) / target.sm_count;
-    const double bare =
-        step.tile_cycles + merge_cycles(splits, spans, std::min(rows, tiled.seqlen_q), problem.value_dim());
+    const double at_work = static_cast<double>(tiles * clusters * splits) / target.sm_count;
+    const double bare = step.tile_cycles +
+                        merge_cycles(splits, clusters, std::min(rows, tiled.seqlen_q), problem.value_dim());
     return overlapped(ms(std::ceil(waves) * blocks_cycles * (short_of_power ? 1 : 0.85)),
                       memory_ms * (at_work > 0.5 ? 1.14 : 1)) +
            ms(std::ceil(waves) * bare) + kLaunchMs;

@@ -70,10 +70,10 @@ struct Geometry {
   bool packs = false;  // tiles hold rows of several query heads where few queries would leave them empty
   int section_bytes =
       0;  // L2 section of an order that takes the longest tiles first; 0 where it does not apply
-  // Where CTAs of a cluster share out a tile's keys, several clusters may, too (spans_of); else 0.
+  // Where CTAs of a cluster share out a tile's keys, several clusters may, too (clusters_of_tile); else 0.
   int piece_bytes = 0;  // of device memory for each CTA that shares a tile with other clusters
   int counters = 0;     // for each cluster's worth of such CTAs
-  int span_keys = 0;    // of a cluster at least, for it to be worth it
+  int least_keys = 0;   // of a cluster, for it to be worth it
 };
 
 // log2 of the query heads of a group whose rows fill a tile of a kernel with Geometry::packs better than one
@@ -83,10 +83,10 @@ int packed_heads(const Shape& shape, int tile_m);
 // How many clusters share out a tile's keys where there are so few tiles that not all clusters that run at
 // once would have one. `tiled` is the shape as tiles see it: heads that are packed side by side count as one,
 // and their rows as queries.
-int spans_of(const Geometry& geometry, const Shape& tiled, int clusters_at_once);
+int clusters_of_tile(const Geometry& geometry, const Shape& tiled, int clusters_at_once);
 
 // Counters that a launch may have for tiles of several clusters.
-inline constexpr int kSpanCounters = 256;
+inline constexpr int kClusterCounters = 256;
 
 struct KernelSource {
   std::string entry;                // "flashjit_forward_mma_bf16_d128_causal_m128n64w4s2"

@@ -7,9 +7,10 @@
 
 namespace flashjit::api {
 
-// Fills all of `params` but tile_counter, tiles_m and section, which depend on the kernel, and returns
-// whether there is anything to compute (false: no batch or no query rows). Throws Error{invalid_argument}
-// that names the argument, what it was and what it may be. Allocates nothing unless it throws.
+// Fills all of `params` but what depends on the kernel (tiles_m, section, clusters and their memory), and
+// returns whether there is anything to compute (false: no batch or no query rows). Throws
+// Error{invalid_argument} that names the argument, what it was and what it may be. Allocates nothing unless
+// it throws.
 bool make_forward_params(const Problem& problem, const Shape& shape, const ForwardArgs& args,
                          ForwardParams& params);
 

@@ -34,7 +34,7 @@ std::unique_ptr<TileCounters> counters_of(runtime::Device& device, const LoadedP
     const Geometry& geometry = kernel.code->source.geometry;
     if (geometry.dynamic) zeros = std::max(zeros, 2);
     if (geometry.piece_bytes == 0) continue;
-    zeros = std::max(zeros, kSpanCounters);
+    zeros = std::max(zeros, kClusterCounters);
     bytes = bytes_of_pieces(geometry, kernel.clusters_at_once);
   }
   return zeros == 0 ? nullptr : std::make_unique<TileCounters>(device, zeros, bytes);
@@ -71,8 +71,8 @@ long long KernelLauncher::ctas() const {
   return static_cast<long long>(device_.target().sm_count) * kernel_.ctas_per_sm;
 }
 
-int KernelLauncher::spans(const Shape& tiled) const {
-  return spans_of(geometry_, tiled, kernel_.clusters_at_once);
+int KernelLauncher::clusters_of_tile(const Shape& tiled) const {
+  return flashjit::clusters_of_tile(geometry_, tiled, kernel_.clusters_at_once);
 }
 
 template <class Params>
@@ -143,10 +143,10 @@ void Launcher::forward(const Shape& shape, const ForwardArgs& args, Stream strea
   params.section = static_cast<int>(sections.pairs);
   params.last_section = static_cast<int>(sections.last);
   const long long tiles = params.tiles_m * pairs_of(tiled, Grid::query_tiles);
-  params.spans = kernel.spans(tiled);
-  if (!geometry.dynamic && params.spans == 1) return kernel.launch(params, tiles, stream);
+  params.clusters = kernel.clusters_of_tile(tiled);
+  if (!geometry.dynamic && params.clusters == 1) return kernel.launch(params, tiles, stream);
   const TileCounters::Lent lent = counters_->for_launch(stream);
-  const long long clusters = tiles * params.spans;
+  const long long clusters = tiles * params.clusters;
   const auto run = [&](void* pieces) {
     params.tile_counter = lent.zeros;
     params.pieces = static_cast<float*>(pieces);
@@ -177,7 +177,8 @@ void Launcher::backward(const Shape& shape, const BackwardArgs& args, Stream str
   check_pass(Pass::backward);
   BackwardParams params;
   if (!make_backward_params(plan_->problem, shape, args, workspace_, params)) return;
-  if (counters_ != nullptr) params.tile_counter = counters_->for_launch(stream).zeros;  // for its kernels in turn
+  if (counters_ != nullptr)
+    params.tile_counter = counters_->for_launch(stream).zeros;  // for its kernels in turn
   const auto shape_for = [&](const KernelLauncher& kernel) {
     Shape seen = shape;
     if (kernel.geometry().pads) seen.seqlen_q = params.padded_q;

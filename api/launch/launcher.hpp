@@ -35,9 +35,10 @@ class KernelLauncher {
   [[nodiscard]] long long ctas() const;
 
   // How many clusters share out the keys of a tile of this shape, as tiles see it.
-  [[nodiscard]] int spans(const Shape& tiled) const;
+  [[nodiscard]] int clusters_of_tile(const Shape& tiled) const;
 
-  // Enqueues it for this many tiles in all, a tile for each span. Params is what the kernel takes, filled in.
+  // Enqueues it for this many tiles in all, a tile for each of its clusters. Params is what the kernel takes,
+  // filled in.
   template <class Params>
   void launch(Params& params, long long all_tiles, Stream stream) const;
 

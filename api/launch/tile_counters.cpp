@@ -13,7 +13,7 @@ namespace {
 // A chunk serves the captures of a large server (60 layers in 60 graphs take 3600) before anyone has to
 // replenish, unless counters are long: then those of 1024.
 constexpr std::size_t kSmallChunk = std::size_t{64} << 10, kLargeChunk = std::size_t{1} << 20;  // bytes
-constexpr std::size_t kLongCounter = 64;                                                       // bytes
+constexpr std::size_t kLongCounter = 64;                                                        // bytes
 
 // CU_STREAM_PER_THREAD (cuda.h).
 const auto kPerThread =

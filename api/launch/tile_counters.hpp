@@ -61,10 +61,10 @@ class TileCounters {
   const std::size_t zeros_;      // of a counter
   const std::size_t bytes_;      // beside it
   const std::size_t per_chunk_;  // counters
-  const std::uint64_t id_;  // tells this object from an earlier one at the same address
+  const std::uint64_t id_;       // tells this object from an earlier one at the same address
   mutable std::mutex mutex_;
   std::vector<Chunk> chunks_;
-  std::size_t used_ = 0;  // counters of the last chunk
+  std::size_t used_ = 0;         // counters of the last chunk
   std::vector<Chunk> memories_;  // of streams
   std::map<std::pair<runtime::Stream, std::uint64_t>, Lent>
       by_stream_;  // with the thread, where that matters

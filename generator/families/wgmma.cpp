@@ -271,7 +271,7 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
     const int groups = (dim_v / 8 + s.splits - 1) / s.splits;
     recipe.geometry.piece_bytes = 128 * warpgroups_of(s) * 16 * (1 + groups);
     recipe.geometry.counters = s.splits * warpgroups_of(s);
-    recipe.geometry.span_keys = kLeastBlocks * s.splits * s.tile_n;
+    recipe.geometry.least_keys = kLeastBlocks * s.splits * s.tile_n;
   }
   return {recipe};
 }
@@ -291,16 +291,16 @@ int packed_heads(const Shape& shape, int tile_m) {
   return 10 * tiles(best) <= 9 * tiles(0) ? best : 0;
 }
 
-int spans_of(const Geometry& geometry, const Shape& tiled, int clusters_at_once) {
+int clusters_of_tile(const Geometry& geometry, const Shape& tiled, int clusters_at_once) {
   const long long tiles = (static_cast<long long>(tiled.seqlen_q) + geometry.tile_m - 1) / geometry.tile_m *
                           tiled.heads * tiled.batch;
-  if (geometry.piece_bytes == 0 || tiles * geometry.counters > kSpanCounters) return 1;
+  if (geometry.piece_bytes == 0 || tiles * geometry.counters > kClusterCounters) return 1;
   // Tiles of few rows wait for memory, which half of the multiprocessors read faster than all (measured,
   // docs/performance/wgmma.md); others compute.
   const long long clusters = tiled.seqlen_q <= 64 ? (clusters_at_once + 1) / 2 : clusters_at_once;
   constexpr long long kMost = 127;  // what a warp's byte of a counter may count
   return static_cast<int>(std::clamp(
-      std::min(clusters / tiles, static_cast<long long>(tiled.seqlen_k / geometry.span_keys)), 1LL, kMost));
+      std::min(clusters / tiles, static_cast<long long>(tiled.seqlen_k / geometry.least_keys)), 1LL, kMost));
 }
 
 }  // namespace flashjit

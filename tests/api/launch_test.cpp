@@ -177,7 +177,7 @@ TEST_CASE("few tiles: several clusters to one, with memory for what each has of 
                           .packs = true,
                           .piece_bytes = 4096,
                           .counters = 4,
-                          .span_keys = 512};
+                          .least_keys = 512};
   auto plan = kernel(device, geometry);
   std::const_pointer_cast<api::LoadedPlan>(plan)->kernels[0].clusters_at_once = 30;
   const api::Launcher launcher(device, plan);
@@ -189,7 +189,7 @@ TEST_CASE("few tiles: several clusters to one, with memory for what each has of 
   const Shape decode{.batch = 1, .heads = 4, .heads_kv = 1, .seqlen_q = 1, .seqlen_k = 8192};
   // Few rows: half of the clusters that run at once.
   CHECK(launched(decode) == 15 * 4);
-  CHECK(seen.spans == 15);
+  CHECK(seen.clusters == 15);
   CHECK(seen.pieces != nullptr);
   CHECK(seen.tile_counter[0] == 0);
   CHECK(device.bytes_alive() == before + 30 * 4 * 4096);
@@ -211,7 +211,7 @@ TEST_CASE("few tiles: several clusters to one, with memory for what each has of 
   CHECK(launched({.batch = 1, .heads = 1, .seqlen_q = 128, .seqlen_k = 8192}) == 2 * 15 * 4);
   // One cluster to a tile.
   CHECK(launched({.batch = 20, .heads = 1, .seqlen_q = 1, .seqlen_k = 8192}) == 20 * 4);
-  CHECK(seen.spans == 1);
+  CHECK(seen.clusters == 1);
   CHECK(launched({.batch = 1, .heads = 1, .seqlen_q = 1, .seqlen_k = 0}) == 4);
 }
 

@@ -92,8 +92,8 @@ TEST_CASE("counters that could not be zeroed are given to nobody, and their memo
   const auto stream = [](std::uintptr_t handle) { return reinterpret_cast<Stream>(handle); };
   std::uintptr_t handle = 0x10000;
   device.fails = true;
-  CHECK_THROWS_WITH_AS(for (;; ++handle) static_cast<void>(counters.for_launch(stream(handle)).zeros), "no zeros",
-                       Error);
+  CHECK_THROWS_WITH_AS(for (;; ++handle) static_cast<void>(counters.for_launch(stream(handle)).zeros),
+                       "no zeros", Error);
   CHECK_THROWS_WITH_AS(static_cast<void>(counters.for_launch(stream(handle)).zeros), "no zeros", Error);
   CHECK_THROWS_WITH_AS(counters.replenish(), "no zeros", Error);
   CHECK(device.bytes_alive() == bytes);

@@ -25,7 +25,7 @@ constexpr int kRuns = 1000;
 struct Case {
   Problem problem;
   const char* schedule;
-  bool equal_dq = true;  // backward: dK and dV are, whatever the way to dQ
+  bool equal_dq = true;          // backward: dK and dV are, whatever the way to dQ
   std::optional<Shape> shape{};  // of no more elements than shape_of's
 };
 
@@ -103,8 +103,8 @@ TEST_CASE("a thousand forward runs, bit for bit") {
            {{.head_dim = 128}, "wgmma:m64n128s3pp0p0sp8"},
            // Two tiles, which several clusters share out: whichever comes last.
            {.problem = {.head_dim = 128},
-            .schedule = "wgmma:m64n64s4pp0p0sp4",
-            .shape = Shape{.batch = 1, .heads = 2, .seqlen_q = 50, .seqlen_k = 16384}},
+           .schedule = "wgmma:m64n64s4pp0p0sp4",
+           .shape = Shape{.batch = 1, .heads = 2, .seqlen_q = 50, .seqlen_k = 16384}},
            {{.head_dim = 128, .causal = true}, "wgmma:m192n64s4qr0p2"},
            {{.head_dim = 64, .causal = true}, "wgmma:m256n64s4qr0p2"},
            {{.dtype = DType::fp16, .head_dim = 256, .causal = true}, "wgmma:m128n64s2qr0o2re0p2"}}) {

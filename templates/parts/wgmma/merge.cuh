@@ -1,8 +1,9 @@
 // The end of a tile whose keys the CTAs of a cluster have shared out: each tells all the others the shifts
 // and sums of its rows, and each of them some columns of its O, which that one adds up, normalises and
-// stores; after what other clusters know of them has been added, where a tile has several (spans.cuh).
+// stores; after what other clusters know of them has been added, where a tile has several (clusters.cuh).
 #pragma once
 #include "params/forward.h"
+#include "parts/wgmma/clusters.cuh"
 #include "parts/wgmma/consumer.cuh"
 #include "parts/wgmma/layout.cuh"
 /*%#lse%*/
@@ -10,7 +11,6 @@
 /*%/lse%*/
 #include "parts/wgmma/rows.cuh"
 #include "parts/wgmma/softmax.cuh"
-#include "parts/wgmma/spans.cuh"
 #include "parts/wgmma/tiles.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/cluster_floats.cuh"
@@ -137,7 +137,7 @@ __device__ __forceinline__ void merge(const Consumer& consumer, const Tile& tile
   MergedRows merged(consumer);
   float o[kGroupsOfCta][4];  // two columns of two rows of each group
   add_up(consumer, merged, o);
-  if (p.spans > 1 && !add_spans(consumer, merged.rows, o, p)) return;
+  if (p.clusters > 1 && !add_clusters(consumer, merged.rows, o, p)) return;
   /*%#lse%*/
   if (cluster_rank() == 0) store_lse(tile, mine, merged.rows, merged.rows.sum, p);
   /*%/lse%*/

@@ -70,13 +70,13 @@ __device__ __forceinline__ BoxOrigin rows_at(int panel, int row, const Tile& til
 }
 
 /*%#split%*/
-// A tile's p.spans clusters lie side by side, and so do a cluster's CTAs: which tile is this one's, and which
-// span of its keys is its cluster's.
+// The p.clusters clusters of a tile lie side by side, and so do a cluster's CTAs: which tile is this one's,
+// and which of the tile's clusters.
 __device__ __forceinline__ int only_tile(const ForwardParams& p) {
-  return static_cast<int>(blockIdx.x) / kCluster / p.spans;
+  return static_cast<int>(blockIdx.x) / kCluster / p.clusters;
 }
-__device__ __forceinline__ int span_here(const ForwardParams& p) {
-  return static_cast<int>(blockIdx.x) / kCluster % p.spans;
+__device__ __forceinline__ int cluster_of_tile(const ForwardParams& p) {
+  return static_cast<int>(blockIdx.x) / kCluster % p.clusters;
 }
 
 /*%/split%*/
@@ -122,8 +122,8 @@ __device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
   /*%/cluster%*/
   /*%#split%*/
   const int seen = (visible_keys(tile.row + kTileM, p) + kTileN - 1) / kTileN;
-  tile.shares = p.spans * kCluster;
-  tile.first = span_here(p) * kCluster + cluster_rank();
+  tile.shares = p.clusters * kCluster;
+  tile.first = cluster_of_tile(p) * kCluster + cluster_rank();
   tile.blocks = blocks_of_share(seen, tile);
   /*%/split%*/
   return tile;

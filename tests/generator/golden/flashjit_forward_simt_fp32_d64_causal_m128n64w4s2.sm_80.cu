@@ -35,7 +35,7 @@ struct ForwardParams {
   void* o;
   float* lse;         // (batch, heads, seqlen_q), packed, natural log; null: not wanted
   int* tile_counter;  // zeros, and the kernel leaves them zero: two for a dynamic tile order, or one for each
-                      // warpgroup of a tile's cluster where spans is more than 1
+                      // warpgroup of a tile's first cluster where it has several
 
   long long q_batch, q_head, q_row;
   long long k_batch, k_head, k_row;
@@ -51,8 +51,8 @@ struct ForwardParams {
   float scale;  // of the logits
   float scale_log2;  // scale * log2(e): exp(scale * x) = exp2(scale_log2 * x)
   int last_section;  // the pair at which the last section begins, which goes on to the end
-  int spans;         // clusters that share out a tile's keys
-  float* pieces;     // what each CTA knows of its columns, 16-byte aligned; for more spans than one
+  int clusters;      // that share out a tile's keys
+  float* pieces;     // where they are several: what each CTA knows of its columns, 16-byte aligned
 };
 
 // Tiles of rows from global to shared memory, 16 bytes a thread and step.

@@ -34,7 +34,7 @@ struct ForwardParams {
   void* o;
   float* lse;         // (batch, heads, seqlen_q), packed, natural log; null: not wanted
   int* tile_counter;  // zeros, and the kernel leaves them zero: two for a dynamic tile order, or one for each
-                      // warpgroup of a tile's cluster where spans is more than 1
+                      // warpgroup of a tile's first cluster where it has several
 
   long long q_batch, q_head, q_row;
   long long k_batch, k_head, k_row;
@@ -50,8 +50,8 @@ struct ForwardParams {
   float scale;  // of the logits
   float scale_log2;  // scale * log2(e): exp(scale * x) = exp2(scale_log2 * x)
   int last_section;  // the pair at which the last section begins, which goes on to the end
-  int spans;         // clusters that share out a tile's keys
-  float* pieces;     // what each CTA knows of its columns, 16-byte aligned; for more spans than one
+  int clusters;      // that share out a tile's keys
+  float* pieces;     // where they are several: what each CTA knows of its columns, 16-byte aligned
 };
 
 // A consumer warpgroup's life: this CTA's share of one tile's keys, which becomes one with the others'.
@@ -336,13 +336,13 @@ __device__ __forceinline__ BoxOrigin rows_at(int panel, int row, const Tile& til
   return {64 * panel, 0, row >> p.packed, tile.head >> p.packed, tile.batch};
 }
 
-// A tile's p.spans clusters lie side by side, and so do a cluster's CTAs: which tile is this one's, and which
-// span of its keys is its cluster's.
+// The p.clusters clusters of a tile lie side by side, and so do a cluster's CTAs: which tile is this one's,
+// and which of the tile's clusters.
 __device__ __forceinline__ int only_tile(const ForwardParams& p) {
-  return static_cast<int>(blockIdx.x) / kCluster / p.spans;
+  return static_cast<int>(blockIdx.x) / kCluster / p.clusters;
 }
-__device__ __forceinline__ int span_here(const ForwardParams& p) {
-  return static_cast<int>(blockIdx.x) / kCluster % p.spans;
+__device__ __forceinline__ int cluster_of_tile(const ForwardParams& p) {
+  return static_cast<int>(blockIdx.x) / kCluster % p.clusters;
 }
 
 // All tiles of a head, then the next head: what runs together shares K and V.
@@ -355,8 +355,8 @@ __device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
   tile.batch = batch_head / heads;
   tile.head = (batch_head - tile.batch * heads) << p.packed;
   const int seen = (visible_keys(tile.row + kTileM, p) + kTileN - 1) / kTileN;
-  tile.shares = p.spans * kCluster;
-  tile.first = span_here(p) * kCluster + cluster_rank();
+  tile.shares = p.clusters * kCluster;
+  tile.first = cluster_of_tile(p) * kCluster + cluster_rank();
   tile.blocks = blocks_of_share(seen, tile);
   return tile;
 }
@@ -1017,7 +1017,95 @@ struct Consumer {
 
 // The end of a tile whose keys the CTAs of a cluster have shared out: each tells all the others the shifts
 // and sums of its rows, and each of them some columns of its O, which that one adds up, normalises and
-// stores; after what other clusters know of them has been added, where a tile has several (spans.cuh).
+// stores; after what other clusters know of them has been added, where a tile has several (clusters.cuh).
+
+// Where several clusters share out a tile's keys: what a CTA has added up of its columns goes to device
+// memory, and of the warps that have the same rows and columns, one in each cluster, the last one to come
+// adds up all. They are added in the order of the clusters, so that it does not matter which one that is.
+
+// Counting in global memory, with order between those who count (PTX ISA, "atom").
+
+// Adds, and returns what was there before. What this thread has seen written comes before the addition; what
+// those had seen who added earlier is seen after it.
+__device__ __forceinline__ int add_acquire_release(int* word, int value) {
+  int before;
+  asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], %2;"
+               : "=r"(before)
+               : "l"(word), "r"(value)
+               : "memory");
+  return before;
+}
+
+constexpr int kPiecesOfThread = 1 + kGroupsOfCta;  // its rows' shifts and sums; its columns of each group
+constexpr int kClustersAtOnce = kPiecesOfThread <= 3 ? 8 : kPiecesOfThread <= 6 ? 4 : 2;  // on their way
+
+// Where the thread that has this one's rows and columns in another of the tile's clusters puts its pieces,
+// each 128 from the last.
+__device__ __forceinline__ float4* pieces_of(int cluster, const Consumer& consumer, const ForwardParams& p) {
+  const int cta = (only_tile(p) * p.clusters + cluster) * kCluster + cluster_rank();
+  const int warpgroup = cta * kWarpgroups + consumer.warpgroup;
+  return reinterpret_cast<float4*>(p.pieces) + 128 * kPiecesOfThread * warpgroup + threadIdx.x % 128;
+}
+
+// Whether this warp comes after those of all the tile's other clusters, whose pieces it sees then. A counter
+// has a byte for each warp of a warpgroup.
+__device__ __forceinline__ bool comes_last(const Consumer& consumer, const ForwardParams& p) {
+  int* counter =
+      p.tile_counter + (only_tile(p) * kCluster + cluster_rank()) * kWarpgroups + consumer.warpgroup;
+  const int bits = 8 * warp_of_warpgroup();
+  int before = 0;
+  __syncwarp();  // the warp's pieces come before …
+  if (lane() == 0) before = add_acquire_release(counter, 1 << bits) >> bits & 255;
+  before = __shfl_sync(0xffffffffu, before, 0);  // … and what is read after it
+  const bool last = before == p.clusters - 1;
+  if (last && lane() == 0) atomicSub(counter, p.clusters << bits);
+  return last;
+}
+
+// Makes rows and columns what all of the tile's clusters know of them; false where that is another warp's to
+// do.
+__device__ __forceinline__ bool add_clusters(const Consumer& consumer, SoftmaxState& rows,
+                                             float (&o)[kGroupsOfCta][4], const ForwardParams& p) {
+  float4* mine = pieces_of(cluster_of_tile(p), consumer, p);
+  mine[0] = make_float4(rows.shift[0], rows.shift[1], rows.sum[0], rows.sum[1]);
+#pragma unroll
+  for (int group = 0; group < kGroupsOfCta; ++group) {
+    mine[128 * (1 + group)] = make_float4(o[group][0], o[group][1], o[group][2], o[group][3]);
+  }
+  if (!comes_last(consumer, p)) return false;
+
+  rows = SoftmaxState();
+#pragma unroll
+  for (int group = 0; group < kGroupsOfCta; ++group) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) o[group][i] = 0;
+  }
+#pragma unroll 1
+  for (int first = 0; first < p.clusters; first += kClustersAtOnce) {
+#pragma unroll
+    for (int cluster = first; cluster < first + kClustersAtOnce; ++cluster) {
+      const float4* pieces = pieces_of(min(cluster, p.clusters - 1), consumer, p);
+      float4 share = pieces[0];
+      if (cluster >= p.clusters) share.x = share.y = kUnset;  // weighs nothing
+      const float shift[2] = {fmaxf(rows.shift[0], share.x), fmaxf(rows.shift[1], share.y)};
+      const float before[2] = {exp2_fast(rows.shift[0] - shift[0]), exp2_fast(rows.shift[1] - shift[1])};
+      const float weight[2] = {exp2_fast(share.x - shift[0]), exp2_fast(share.y - shift[1])};
+      rows.shift[0] = shift[0];
+      rows.shift[1] = shift[1];
+      rows.sum[0] = before[0] * rows.sum[0] + weight[0] * share.z;
+      rows.sum[1] = before[1] * rows.sum[1] + weight[1] * share.w;
+#pragma unroll
+      for (int group = 0; group < kGroupsOfCta; ++group) {
+        const float4 piece = pieces[128 * (1 + group)];
+        o[group][0] = before[0] * o[group][0] + weight[0] * piece.x;
+        o[group][1] = before[0] * o[group][1] + weight[0] * piece.y;
+        o[group][2] = before[1] * o[group][2] + weight[1] * piece.z;
+        o[group][3] = before[1] * o[group][3] + weight[1] * piece.w;
+      }
+    }
+  }
+  return true;
+}
 
 // LSE goes to device memory directly.
 
@@ -1037,92 +1125,6 @@ __device__ __forceinline__ void store_lse(const Tile& tile, const RowsOfThread& 
           sum[row] == 0 ? -kInfinity : log2_sum * kLn2;
     }
   }
-}
-
-// Where several clusters share out a tile's keys: what a CTA has added up of its columns goes to device
-// memory, and of the warps that have the same rows and columns, one in each cluster, the last one to come
-// adds up all. They are added in the order of the keys, so that it does not matter which one that is.
-
-// Counting in global memory, with order between those who count (PTX ISA, "atom").
-
-// Adds, and returns what was there before. What this thread has seen written comes before the addition; what
-// those had seen who added earlier is seen after it.
-__device__ __forceinline__ int add_acquire_release(int* word, int value) {
-  int before;
-  asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], %2;"
-               : "=r"(before)
-               : "l"(word), "r"(value)
-               : "memory");
-  return before;
-}
-
-constexpr int kPiecesOfThread = 1 + kGroupsOfCta;  // its rows' shifts and sums; its columns of each group
-constexpr int kSpansAtOnce = kPiecesOfThread <= 3 ? 8 : kPiecesOfThread <= 6 ? 4 : 2;  // on their way
-
-// Where the thread that has this one's rows and columns in another of the tile's clusters puts its pieces,
-// each 128 from the last.
-__device__ __forceinline__ float4* pieces_of(int span, const Consumer& consumer, const ForwardParams& p) {
-  const int cta = (only_tile(p) * p.spans + span) * kCluster + cluster_rank();
-  const int warpgroup = cta * kWarpgroups + consumer.warpgroup;
-  return reinterpret_cast<float4*>(p.pieces) + 128 * kPiecesOfThread * warpgroup + threadIdx.x % 128;
-}
-
-// Whether this warp comes after those of all the tile's other clusters, whose pieces it sees then. A counter
-// has a byte for each warp of a warpgroup.
-__device__ __forceinline__ bool comes_last(const Consumer& consumer, const ForwardParams& p) {
-  int* counter = p.tile_counter + (only_tile(p) * kCluster + cluster_rank()) * kWarpgroups + consumer.warpgroup;
-  const int bits = 8 * warp_of_warpgroup();
-  int before = 0;
-  __syncwarp();  // the warp's pieces come before …
-  if (lane() == 0) before = add_acquire_release(counter, 1 << bits) >> bits & 255;
-  before = __shfl_sync(0xffffffffu, before, 0);  // … and what is read after it
-  const bool last = before == p.spans - 1;
-  if (last && lane() == 0) atomicSub(counter, p.spans << bits);
-  return last;
-}
-
-// Makes rows and columns those of all clusters; false where that is another warp's to do.
-__device__ __forceinline__ bool add_spans(const Consumer& consumer, SoftmaxState& rows,
-                                          float (&o)[kGroupsOfCta][4], const ForwardParams& p) {
-  float4* mine = pieces_of(span_here(p), consumer, p);
-  mine[0] = make_float4(rows.shift[0], rows.shift[1], rows.sum[0], rows.sum[1]);
-#pragma unroll
-  for (int group = 0; group < kGroupsOfCta; ++group) {
-    mine[128 * (1 + group)] = make_float4(o[group][0], o[group][1], o[group][2], o[group][3]);
-  }
-  if (!comes_last(consumer, p)) return false;
-
-  rows = SoftmaxState();
-#pragma unroll
-  for (int group = 0; group < kGroupsOfCta; ++group) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) o[group][i] = 0;
-  }
-#pragma unroll 1
-  for (int first = 0; first < p.spans; first += kSpansAtOnce) {
-#pragma unroll
-    for (int span = first; span < first + kSpansAtOnce; ++span) {
-      const float4* pieces = pieces_of(min(span, p.spans - 1), consumer, p);
-      float4 share = pieces[0];
-      if (span >= p.spans) share.x = share.y = kUnset;  // weighs nothing
-      const float shift[2] = {fmaxf(rows.shift[0], share.x), fmaxf(rows.shift[1], share.y)};
-      const float before[2] = {exp2_fast(rows.shift[0] - shift[0]), exp2_fast(rows.shift[1] - shift[1])};
-      const float weight[2] = {exp2_fast(share.x - shift[0]), exp2_fast(share.y - shift[1])};
-      rows.shift[0] = shift[0];
-      rows.shift[1] = shift[1];
-      rows.sum[0] = before[0] * rows.sum[0] + weight[0] * share.z;
-      rows.sum[1] = before[1] * rows.sum[1] + weight[1] * share.w;
-#pragma unroll
-      for (int group = 0; group < kGroupsOfCta; ++group) {
-        const float4 piece = pieces[128 * (1 + group)];
-        o[group][0] = before[0] * o[group][0] + weight[0] * piece.x;
-        o[group][1] = before[0] * o[group][1] + weight[0] * piece.y;
-        o[group][2] = before[1] * o[group][2] + weight[1] * piece.z;
-        o[group][3] = before[1] * o[group][3] + weight[1] * piece.w;
-      }
-    }
-  }
-  return true;
 }
 
 // Floats for another CTA's shared memory, or this one's (PTX ISA, "st").
@@ -1274,7 +1276,7 @@ __device__ __forceinline__ void merge(const Consumer& consumer, const Tile& tile
   MergedRows merged(consumer);
   float o[kGroupsOfCta][4];  // two columns of two rows of each group
   add_up(consumer, merged, o);
-  if (p.spans > 1 && !add_spans(consumer, merged.rows, o, p)) return;
+  if (p.clusters > 1 && !add_clusters(consumer, merged.rows, o, p)) return;
   if (cluster_rank() == 0) store_lse(tile, mine, merged.rows, merged.rows.sum, p);
   store_columns(o, merged.rows, tile, mine, p);
 }

@@ -1,6 +1,6 @@
 // Where several clusters share out a tile's keys: what a CTA has added up of its columns goes to device
 // memory, and of the warps that have the same rows and columns, one in each cluster, the last one to come
-// adds up all. They are added in the order of the keys, so that it does not matter which one that is.
+// adds up all. They are added in the order of the clusters, so that it does not matter which one that is.
 #pragma once
 #include "params/forward.h"
 #include "parts/wgmma/consumer.cuh"
@@ -14,12 +14,12 @@
 #include "ptx/shuffle.cuh"
 
 constexpr int kPiecesOfThread = 1 + kGroupsOfCta;  // its rows' shifts and sums; its columns of each group
-constexpr int kSpansAtOnce = kPiecesOfThread <= 3 ? 8 : kPiecesOfThread <= 6 ? 4 : 2;  // on their way
+constexpr int kClustersAtOnce = kPiecesOfThread <= 3 ? 8 : kPiecesOfThread <= 6 ? 4 : 2;  // on their way
 
 // Where the thread that has this one's rows and columns in another of the tile's clusters puts its pieces,
 // each 128 from the last.
-__device__ __forceinline__ float4* pieces_of(int span, const Consumer& consumer, const ForwardParams& p) {
-  const int cta = (only_tile(p) * p.spans + span) * kCluster + cluster_rank();
+__device__ __forceinline__ float4* pieces_of(int cluster, const Consumer& consumer, const ForwardParams& p) {
+  const int cta = (only_tile(p) * p.clusters + cluster) * kCluster + cluster_rank();
   const int warpgroup = cta * kWarpgroups + consumer.warpgroup;
   return reinterpret_cast<float4*>(p.pieces) + 128 * kPiecesOfThread * warpgroup + threadIdx.x % 128;
 }
@@ -27,21 +27,23 @@ __device__ __forceinline__ float4* pieces_of(int span, const Consumer& consumer,
 // Whether this warp comes after those of all the tile's other clusters, whose pieces it sees then. A counter
 // has a byte for each warp of a warpgroup.
 __device__ __forceinline__ bool comes_last(const Consumer& consumer, const ForwardParams& p) {
-  int* counter = p.tile_counter + (only_tile(p) * kCluster + cluster_rank()) * kWarpgroups + consumer.warpgroup;
+  int* counter =
+      p.tile_counter + (only_tile(p) * kCluster + cluster_rank()) * kWarpgroups + consumer.warpgroup;
   const int bits = 8 * warp_of_warpgroup();
   int before = 0;
   __syncwarp();  // the warp's pieces come before …
   if (lane() == 0) before = add_acquire_release(counter, 1 << bits) >> bits & 255;
   before = __shfl_sync(0xffffffffu, before, 0);  // … and what is read after it
-  const bool last = before == p.spans - 1;
-  if (last && lane() == 0) atomicSub(counter, p.spans << bits);
+  const bool last = before == p.clusters - 1;
+  if (last && lane() == 0) atomicSub(counter, p.clusters << bits);
   return last;
 }
 
-// Makes rows and columns those of all clusters; false where that is another warp's to do.
-__device__ __forceinline__ bool add_spans(const Consumer& consumer, SoftmaxState& rows,
-                                          float (&o)[kGroupsOfCta][4], const ForwardParams& p) {
-  float4* mine = pieces_of(span_here(p), consumer, p);
+// Makes rows and columns what all of the tile's clusters know of them; false where that is another warp's to
+// do.
+__device__ __forceinline__ bool add_clusters(const Consumer& consumer, SoftmaxState& rows,
+                                             float (&o)[kGroupsOfCta][4], const ForwardParams& p) {
+  float4* mine = pieces_of(cluster_of_tile(p), consumer, p);
   mine[0] = make_float4(rows.shift[0], rows.shift[1], rows.sum[0], rows.sum[1]);
 #pragma unroll
   for (int group = 0; group < kGroupsOfCta; ++group) {
@@ -56,12 +58,12 @@ __device__ __forceinline__ bool add_spans(const Consumer& consumer, SoftmaxState
     for (int i = 0; i < 4; ++i) o[group][i] = 0;
   }
 #pragma unroll 1
-  for (int first = 0; first < p.spans; first += kSpansAtOnce) {
+  for (int first = 0; first < p.clusters; first += kClustersAtOnce) {
 #pragma unroll
-    for (int span = first; span < first + kSpansAtOnce; ++span) {
-      const float4* pieces = pieces_of(min(span, p.spans - 1), consumer, p);
+    for (int cluster = first; cluster < first + kClustersAtOnce; ++cluster) {
+      const float4* pieces = pieces_of(min(cluster, p.clusters - 1), consumer, p);
       float4 share = pieces[0];
-      if (span >= p.spans) share.x = share.y = kUnset;  // weighs nothing
+      if (cluster >= p.clusters) share.x = share.y = kUnset;  // weighs nothing
       const float shift[2] = {fmaxf(rows.shift[0], share.x), fmaxf(rows.shift[1], share.y)};
       const float before[2] = {exp2_fast(rows.shift[0] - shift[0]), exp2_fast(rows.shift[1] - shift[1])};
       const float weight[2] = {exp2_fast(share.x - shift[0]), exp2_fast(share.y - shift[1])};
