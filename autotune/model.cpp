@@ -344,13 +344,15 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
   const auto ms = [&](double cycles) { return cycles / (machine.clock_ghz * 1e6); };
   if (splits > 1) {
     // Nothing hides a tile's beginning and end. Few tiles leave power enough for the highest clock, which
-    // warpgroups feel that wait for nothing else. And at memory's limit fewer CTAs read faster.
+    // warpgroups feel that wait for nothing else. And at memory's limit fewer CTAs read faster: large
+    // clusters fill one group of multiprocessors after the other, whose way to memory is narrow.
     const bool short_of_power = waves > 1 || tiled.seqlen_q <= 64 || rows <= 64;
     const double at_work = static_cast<double>(tiles * clusters * splits) / target.sm_count;
+    const double slower = at_work <= 0.5 ? 1 : splits == 2 ? 1.07 : 1.14;
     const double bare = step.tile_cycles +
                         merge_cycles(splits, clusters, std::min(rows, tiled.seqlen_q), problem.value_dim());
     return overlapped(ms(std::ceil(waves) * blocks_cycles * (short_of_power ? 1 : 0.85)),
-                      memory_ms * (at_work > 0.5 ? 1.14 : 1)) +
+                      memory_ms * slower) +
            ms(std::ceil(waves) * bare) + kLaunchMs;
   }
   const double mean_tile = blocks_cycles + step.tile_cycles;

@@ -74,6 +74,7 @@ struct Geometry {
   int piece_bytes = 0;  // of device memory for each CTA that shares a tile with other clusters
   int counters = 0;     // for each cluster's worth of such CTAs
   int least_keys = 0;   // of a cluster, for it to be worth it
+  int idle_rows = 0;    // up to which a CTA waits for memory more than it computes
 };
 
 // log2 of the query heads of a group whose rows fill a tile of a kernel with Geometry::packs better than one

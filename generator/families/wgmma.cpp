@@ -272,6 +272,7 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
     recipe.geometry.piece_bytes = 128 * warpgroups_of(s) * 16 * (1 + groups);
     recipe.geometry.counters = s.splits * warpgroups_of(s);
     recipe.geometry.least_keys = kLeastBlocks * s.splits * s.tile_n;
+    recipe.geometry.idle_rows = dim + dim_v > 192 ? 64 : 0;  // narrow heads have as many exponentials
   }
   return {recipe};
 }
@@ -295,9 +296,9 @@ int clusters_of_tile(const Geometry& geometry, const Shape& tiled, int clusters_
   const long long tiles = (static_cast<long long>(tiled.seqlen_q) + geometry.tile_m - 1) / geometry.tile_m *
                           tiled.heads * tiled.batch;
   if (geometry.piece_bytes == 0 || tiles * geometry.counters > kClusterCounters) return 1;
-  // Tiles of few rows wait for memory, which half of the multiprocessors read faster than all (measured,
-  // docs/performance/wgmma.md); others compute.
-  const long long clusters = tiled.seqlen_q <= 64 ? (clusters_at_once + 1) / 2 : clusters_at_once;
+  // Half of the multiprocessors read memory faster than all do (measured, docs/performance/wgmma.md).
+  const long long clusters =
+      tiled.seqlen_q <= geometry.idle_rows ? (clusters_at_once + 1) / 2 : clusters_at_once;
   constexpr long long kMost = 127;  // what a warp's byte of a counter may count
   return static_cast<int>(std::clamp(
       std::min(clusters / tiles, static_cast<long long>(tiled.seqlen_k / geometry.least_keys)), 1LL, kMost));

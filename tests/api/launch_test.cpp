@@ -177,7 +177,8 @@ TEST_CASE("few tiles: several clusters to one, with memory for what each has of 
                           .packs = true,
                           .piece_bytes = 4096,
                           .counters = 4,
-                          .least_keys = 512};
+                          .least_keys = 512,
+                          .idle_rows = 64};
   auto plan = kernel(device, geometry);
   std::const_pointer_cast<api::LoadedPlan>(plan)->kernels[0].clusters_at_once = 30;
   const api::Launcher launcher(device, plan);
