@@ -27,17 +27,17 @@ std::size_t bytes_of_pieces(const Geometry& geometry, long long clusters) {
   return static_cast<std::size_t>(clusters * geometry.cluster * geometry.piece_bytes);
 }
 
-std::unique_ptr<TileCounters> counters_of(runtime::Device& device, const LoadedPlan& plan) {
-  int zeros = 0;
-  std::size_t bytes = 0;
+// No zeros where no kernel counts tiles.
+TileCounters::Size counters_of(const LoadedPlan& plan) {
+  TileCounters::Size size;
   for (const LoadedKernel& kernel : plan.kernels) {
     const Geometry& geometry = kernel.code->source.geometry;
-    if (geometry.dynamic) zeros = std::max(zeros, 2);
+    if (geometry.dynamic) size.zeros = std::max(size.zeros, 2);
     if (geometry.piece_bytes == 0) continue;
-    zeros = std::max(zeros, kClusterCounters);
-    bytes = bytes_of_pieces(geometry, kernel.clusters_at_once);
+    size.zeros = std::max(size.zeros, kClusterCounters);
+    size.bytes = bytes_of_pieces(geometry, kernel.clusters_at_once);
   }
-  return zeros == 0 ? nullptr : std::make_unique<TileCounters>(device, zeros, bytes);
+  return size;
 }
 
 }  // namespace
@@ -106,7 +106,9 @@ Launcher::Launcher(runtime::Device& device, std::shared_ptr<const LoadedPlan> pl
     : device_(device),
       plan_(std::move(plan)),
       workspace_(workspace_of(plan_->schedule)),
-      counters_(counters_of(device, *plan_)) {
+      counters_(counters_of(*plan_).zeros == 0
+                    ? nullptr
+                    : std::make_unique<TileCounters>(device, counters_of(*plan_))) {
   kernels_.reserve(plan_->kernels.size());
   for (const LoadedKernel& kernel : plan_->kernels) kernels_.emplace_back(device, plan_->problem, kernel);
 }

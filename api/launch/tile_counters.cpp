@@ -36,10 +36,10 @@ thread_local std::size_t oldest = 0;
 
 }  // namespace
 
-TileCounters::TileCounters(runtime::Device& device, int zeros, std::size_t bytes)
+TileCounters::TileCounters(runtime::Device& device, const Size& size)
     : device_(device),
-      zeros_(static_cast<std::size_t>(zeros)),
-      bytes_(bytes),
+      zeros_(static_cast<std::size_t>(size.zeros)),
+      bytes_(size.bytes),
       per_chunk_((zeros_ * sizeof(int) < kLongCounter ? kSmallChunk : kLargeChunk) / (zeros_ * sizeof(int))),
       id_(next_id()) {
   grow();

@@ -33,8 +33,13 @@ class TileCounters {
     void* memory = nullptr;  // null in a capture, and where launches need none
   };
 
-  // Allocates device memory for counters, and `bytes` beside them once for each stream.
-  TileCounters(runtime::Device& device, int zeros, std::size_t bytes);
+  struct Size {
+    int zeros = 0;          // of a counter
+    std::size_t bytes = 0;  // of the memory beside it
+  };
+
+  // Allocates device memory for counters; that beside them comes with each stream's first launch.
+  TileCounters(runtime::Device& device, const Size& size);
   TileCounters(const TileCounters&) = delete;
   TileCounters& operator=(const TileCounters&) = delete;
 

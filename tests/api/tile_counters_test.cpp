@@ -13,7 +13,7 @@ namespace {
 
 TEST_CASE("a stream has one counter, and a captured launch one of its own") {
   FakeDevice device;
-  api::TileCounters counters(device, 2, 0);
+  api::TileCounters counters(device, {.zeros = 2});
   const auto stream = [](std::uintptr_t handle) { return reinterpret_cast<Stream>(handle); };
   int* const one = counters.for_launch(stream(0x100)).zeros;
   CHECK(one[0] == 0);
@@ -59,7 +59,7 @@ TEST_CASE("a stream has one counter, and a captured launch one of its own") {
 TEST_CASE("memory beside a counter is its stream's; a captured launch has none") {
   FakeDevice device;
   const std::size_t before = device.bytes_alive();
-  api::TileCounters counters(device, 256, 4096);
+  api::TileCounters counters(device, {.zeros = 256, .bytes = 4096});
   const std::size_t bare = counters.bytes();
   const auto stream = [](std::uintptr_t handle) { return reinterpret_cast<Stream>(handle); };
   void* const one = counters.for_launch(stream(0x100)).memory;
@@ -83,11 +83,11 @@ TEST_CASE("counters that could not be zeroed are given to nobody, and their memo
     }
   } device;
   device.fails = true;
-  CHECK_THROWS_WITH_AS(api::TileCounters(device, 2, 0), "no zeros", Error);
+  CHECK_THROWS_WITH_AS(api::TileCounters(device, {.zeros = 2}), "no zeros", Error);
   CHECK(device.bytes_alive() == 0);
 
   device.fails = false;
-  api::TileCounters counters(device, 2, 0);
+  api::TileCounters counters(device, {.zeros = 2});
   const std::size_t bytes = counters.bytes();
   const auto stream = [](std::uintptr_t handle) { return reinterpret_cast<Stream>(handle); };
   std::uintptr_t handle = 0x10000;

@@ -30,12 +30,13 @@ constexpr Shape kShortRows{.batch = 1, .heads = 6, .heads_kv = 1, .seqlen_q = 30
 constexpr Shape kShortColumns{.batch = 1, .heads = 4, .heads_kv = 4, .seqlen_q = 40, .seqlen_k = 420};
 
 Subject subject(std::string name, std::string arch, std::string schedule, const Problem& problem,
-                const Shape& shape = kShape) {
+                const Shape& shape = kShape, int sm_count = 0) {
+  const int few = problem.pass == Pass::backward ? 1 : 2;
   return {.name = std::move(name),
           .arch = std::move(arch),
           .schedule = std::move(schedule),
           .one = {.problem = problem, .shape = shape},
-          .sm_count = problem.pass == Pass::backward ? 1 : 2};
+          .sm_count = sm_count != 0 ? sm_count : few};
 }
 
 }  // namespace
@@ -63,7 +64,9 @@ std::vector<Subject> sync_subjects() {
       subject("wgmma, three warpgroups", "sm_90a", "wgmma:m192n64s2qr0", kFull64, kWide),
       subject("wgmma, shared loads", "sm_90a", "wgmma:m128n64s2cl2", kFull64, kWide),
       subject("wgmma, shared loads under a mask", "sm_90a", "wgmma:m128n64s2p2cl2", kCausal64, kWide),
-      subject("wgmma, keys shared out", "sm_90a", "wgmma:m128n64s2p0sp4", kCausal64, kLong),
+      subject("wgmma, keys shared out", "sm_90a", "wgmma:m192n32s6qr0p0sp2", kCausal64, kLong),
+      // As many as there are tiles, three times.
+      subject("wgmma, clusters share out keys", "sm_90a", "wgmma:m64n16s4pp0p0sp2ch2", kCausal64, kLong, 30),
       subject("wgmma backward, dQ in order", "sm_90a", "wgmma-backward:m64n128s2dq2", kBackwardOrdered,
               kWide),
       subject("wgmma backward, 80 queries", "sm_90a", "wgmma-backward:m80n128s2t1", kBackward128, kWide),
