@@ -17,8 +17,8 @@ int other_registers(const Problem& problem, const WgmmaSchedule& schedule) {
       return !in_regs && panels_of(problem.head_dim) > 2 ? 44 : 32;
     case 4:
       return in_regs && !is_static(schedule) ? 36 : 32;
-    default:
-      return 32;
+    default:  // the next tile's place, and its number
+      return is_static(schedule) ? 40 : 44;
   }
 }
 
@@ -74,22 +74,10 @@ bool known_to_spill(const Problem& problem, const WgmmaSchedule& schedule) {
   const bool wide_pair = schedule.cluster > 1 && panels_of(problem.value_dim()) == 4;
   if (problem.causal && wide_pair && schedule.rescale_early == 1) return true;
   if (problem.value_dim() != problem.head_dim) return false;
-  switch (problem.head_dim) {
-    case 208:
-    case 248:
-      return tile(64, 80);
-    case 224:
-      return tile(64, 64) && schedule.ping_pong == 0;
-    case 240:
-      return tile(64, 48) && problem.causal;
-    default:
-      break;
-  }
-  if (schedule.splits > 1) return problem.causal && problem.head_dim == 160 && tile(64, 128);
   if (!problem.causal) {
-    if (problem.head_dim == 160) return tile(64, 128);
+    if (problem.head_dim == 176) return tile(128, 80) && schedule.cluster > 1;
     if (problem.head_dim != 192) return false;
-    return (tile(128, 64) && schedule.cluster > 1 && schedule.q_in_regs == 1) || tile(64, 96) ||
+    return (tile(128, 64) && schedule.cluster > 1 && schedule.q_in_regs == 1) ||
            schedule == WgmmaSchedule{.tile_m = 128, .tile_n = 80, .stages = 2, .o_passes = 3};
   }
   if (is_static(schedule)) return false;
@@ -97,11 +85,9 @@ bool known_to_spill(const Problem& problem, const WgmmaSchedule& schedule) {
     case 32:
       return tile(256, 64) && schedule.ping_pong == 0;
     case 160:
-      return tile(64, 128) || tile(192, 48);
-    case 192:
-      return tile(64, 96) || tile(64, 128);
+      return tile(192, 48);
     case 256:
-      return (tile(128, 64) && schedule.ping_pong == 0) || (tile(64, 64) && schedule.q_in_regs == 2);
+      return tile(128, 64) && schedule.ping_pong == 0;
     default:
       return false;
   }

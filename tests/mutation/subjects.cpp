@@ -65,8 +65,8 @@ std::vector<Subject> sync_subjects() {
       subject("wgmma, shared loads", "sm_90a", "wgmma:m128n64s2cl2", kFull64, kWide),
       subject("wgmma, shared loads under a mask", "sm_90a", "wgmma:m128n64s2p2cl2", kCausal64, kWide),
       subject("wgmma, keys shared out", "sm_90a", "wgmma:m192n32s6qr0p0sp2", kCausal64, kLong),
-      // As many as there are tiles, three times.
-      subject("wgmma, clusters share out keys", "sm_90a", "wgmma:m64n16s4pp0p0sp2ch2", kCausal64, kLong, 30),
+      // Three clusters to a tile, of the sixteen that four multiprocessors hold.
+      subject("wgmma, clusters share out keys", "sm_90a", "wgmma:m64n16s4pp0p0sp2ch2", kFull64, kLong, 4),
       subject("wgmma backward, dQ in order", "sm_90a", "wgmma-backward:m64n128s2dq2", kBackwardOrdered,
               kWide),
       subject("wgmma backward, 80 queries", "sm_90a", "wgmma-backward:m80n128s2t1", kBackward128, kWide),
