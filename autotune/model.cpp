@@ -1,14 +1,11 @@
-// The analytic model: cycles of each unit for one step of a tile, how well they overlap, and how tiles fill
-// the GPU.
+// The analytic model: how tiles of so many steps (step.hpp) fill the GPU.
 //
-// It is there to rank: which schedules deserve a compile, and which one to run when nobody measured. Figures
-// are public ones (CUDA C++ Programming Guide, throughput of native arithmetic instructions; vendors' white
-// papers) and, for Hopper, measured ones (docs/performance/wgmma.md).
+// It is there to rank: which schedules deserve a compile, and which one to run when nobody measured.
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "autotune/backward/backward.hpp"
+#include "autotune/step.hpp"
 #include "autotune/tune.hpp"
 #include "generator/recipe.hpp"
 #include "generator/render.hpp"
@@ -16,243 +13,8 @@
 namespace flashjit::autotune {
 namespace {
 
-// What one multiprocessor does in a clock, and what all share.
-struct Machine {
-  int capability;
-  double clock_ghz;   // under load
-  double mma_flops;   // mma.sync, 16-bit in, fp32 sums; multiply and add counted as two
-  double fp32_lanes;  // FFMA, and about as many of every other simple instruction
-  double dram_gbps;
-};
-
-constexpr auto kMachines = std::to_array<Machine>({
-    {75, 1.5, 512, 64, 300},
-    {80, 1.4, 2048, 64, 1900},
-    {86, 1.7, 512, 128, 900},
-    {87, 1.3, 1024, 128, 200},
-    {88, 1.3, 1024, 128, 200},
-    {89, 2.5, 512, 128, 1000},
-    {90, 1.7, 2560, 128, 4000},  // mma.sync reaches 62 % of what wgmma does
-    {100, 1.8, 2048, 128, 7500},
-    {103, 1.8, 2048, 128, 7500},
-    {110, 1.5, 1024, 128, 270},
-    {120, 2.4, 512, 128, 1700},
-    {121, 2.4, 512, 128, 270},
-});
-
-constexpr double kWgmmaFlops = 4096;
-constexpr double kExponentials = 16;  // MUFU.EX2 per clock and multiprocessor, every arch so far
-constexpr double kSharedBytes = 128;  // per clock and multiprocessor
-constexpr double kL2Bytes = 48;       // per clock and multiprocessor, sustained with all of them reading
-constexpr double kLoadCycles = 700;   // from a copy's issue to its data, out of L2 under load
 constexpr double kLaunchMs = 0.004;
-constexpr double kLoneCta = 1.3;   // mma: how much more lies bare where one CTA has the multiprocessor
-constexpr double kColdBytes = 34;  // wgmma: per clock, of a CTA's first block
 constexpr double kClusterCycles = 3500, kPieceCycles = 35;  // wgmma: of several clusters with one tile
-constexpr double kStepCycles = 150;  // mma: barriers, addresses and the loop itself, per part of a step
-
-const Machine& machine_of(const Target& target) {
-  const Machine* best = &kMachines.front();
-  for (const Machine& machine : kMachines) {
-    if (machine.capability <= target.capability) best = &machine;
-  }
-  return *best;
-}
-
-// One CTA's step over tile_n keys, in cycles of the whole multiprocessor.
-struct Step {
-  double cycles = 0;        // with the CTAs that share the multiprocessor
-  double alone = 0;         // by itself
-  double tile_cycles = 0;   // per tile beside its steps: Q, the first K, the last O, the launch of the CTA
-  double start_cycles = 0;  // per CTA of a persistent kernel: until its first block has come
-  int ctas = 1;             // per multiprocessor
-  bool balanced = false;    // tiles are handed out longest first
-  bool dealt = false;       // tiles are dealt out beforehand, whatever their lengths
-};
-
-double padded(int dim) {
-  const int whole = (dim + 15) / 16 * 16;
-  return whole;
-}
-
-int ctas_of(const Target& target, const Geometry& geometry, double registers) {
-  const double shared = geometry.shared_bytes + target.shared_reserved;
-  const double most = std::min(
-      {static_cast<double>(target.ctas_per_sm), std::floor(1.0 * target.threads_per_sm / geometry.threads),
-       std::floor(target.shared_per_sm / shared),
-       std::floor(target.registers_per_sm / (geometry.threads * std::ceil(registers / 8) * 8))});
-  return static_cast<int>(std::max(1.0, most));
-}
-
-// Registers above the limit go to local memory and come back, several times a step.
-double spill_factor(double registers, double limit) {
-  return registers <= limit ? 1 : 1.15 + (registers - limit) / 48;
-}
-
-// What part of the lesser units' work is not hidden behind the busiest one's: in-order warps hide little
-// alone.
-double exposed_share(double warps) {
-  return 0.62 / std::sqrt(std::max(1.0, warps / 4));
-}
-
-double combine(std::initializer_list<double> units, double share) {
-  double sum = 0, largest = 0;
-  for (const double cycles : units) {
-    sum += cycles;
-    largest = std::max(largest, cycles);
-  }
-  return largest + share * (sum - largest);
-}
-
-// How long a step waits for its copies: they were issued `ahead` steps before they are wanted.
-double exposed_load(double ahead, double step, int ctas) {
-  return std::max(0.0, kLoadCycles - ahead * step) / ctas;
-}
-
-Step step_of(const Problem& p, const MmaSchedule& s, const Target& target, const Machine& machine,
-             const Geometry& geometry) {
-  const double m = s.tile_m, n = s.tile_n, d = padded(p.head_dim), dv = padded(p.value_dim());
-  const double threads = geometry.threads;
-  const double per_thread =
-      m * dv / threads + m * n / threads + m * n / threads / 4 + (s.q_in_regs == 1 ? m * d / 2 / threads : 8);
-  const double registers = per_thread + 44;
-  const double limit =
-      std::min(255.0, s.min_ctas > 0 ? std::floor(65536.0 / (threads * s.min_ctas) / 8) * 8 : 255.0);
-  Step step;
-  step.ctas = ctas_of(target, geometry, std::min(registers, limit));
-  const double tensor = 2 * m * n * (d + dv) / machine.mma_flops;
-  const double exponentials = m * n / kExponentials;
-  // Scale and subtract, maximum, sum, half a conversion, the mask's share. Optimism saves the maximum and
-  // pays with registers and a second way through the step, measured to be worth it up to head_dim 64 only.
-  const double simple = m * n * (s.optimistic == 0 ? 5 : dv <= 64 ? 4 : 6) / machine.fp32_lanes;
-  // Each warp reads all of K and V; and Q's rows, again at each step, unless they are in registers.
-  const double shared =
-      (s.warps * n * (d + dv) * 2 + (s.q_in_regs == 1 ? 0 : m * d * 2) + n * (d + dv) * 2) / kSharedBytes;
-  const double l2 = n * (d + dv) * 2 / kL2Bytes;
-  const auto together = [&](int ctas) {
-    // Warps of one CTA wait at the same barriers; those of several do not. No spills: legal() refuses them.
-    double share = exposed_share(s.warps * ctas) * (ctas == 1 ? kLoneCta : 1);
-    if (s.blocks > 1) share *= 0.97;  // the next part's product fills in, but takes registers
-    return combine({tensor, exponentials, simple, shared, l2}, share) + kStepCycles * s.blocks;
-  };
-  const double ahead = s.stages == 1 ? 0.5 : s.stages - 1 + 0.25 * s.split_kv;
-  step.cycles = together(step.ctas) + exposed_load(ahead, together(1) * step.ctas, step.ctas);
-  step.alone = together(1) + exposed_load(ahead, together(1), 1);
-  // Persistent CTAs have their copies under way: measured at head_dim 256, 3,900 cycles less a tile.
-  step.tile_cycles =
-      s.persistent == 1 ? 700 : (2200 - 300 * s.split_kv + m * (d + dv) * 2 / kL2Bytes) / step.ctas;
-  if (s.unroll > 1) step.cycles *= 1.003;  // more code; what it gains is for the clock to say
-  return step;
-}
-
-Step step_of(const Problem& p, const SimtSchedule& s, const Target& target, const Machine& machine,
-             const Geometry& geometry) {
-  const double m = s.tile_m, n = s.tile_n, d = p.head_dim, dv = p.value_dim();
-  const double threads = geometry.threads;
-  const double rows = m * s.lanes / threads, keys = n / s.lanes, columns = dv / s.lanes;
-  const double registers = rows * keys + rows * columns + 4 * (rows + keys) + 36;
-  const double limit =
-      std::min(255.0, s.min_ctas > 0 ? std::floor(65536.0 / (threads * s.min_ctas) / 8) * 8 : 255.0);
-  Step step;
-  step.ctas = ctas_of(target, geometry, std::min(registers, limit));
-  const double fma = m * n * (d + dv) / machine.fp32_lanes;
-  const double exponentials = m * n / kExponentials;
-  const double simple = m * n * 6 / machine.fp32_lanes;
-  // 16-byte loads per warp: rows hit 32/lanes places and keys `lanes`, each 16 bytes wide.
-  const double row_load = std::max(1.0, 32.0 / s.lanes * 16 / kSharedBytes),
-               key_load = std::max(1.0, s.lanes * 16 / kSharedBytes);
-  const double shared = s.warps * (d / 4 * (rows * row_load + keys * key_load) +
-                                   n / 4 * (rows * row_load + columns * key_load)) +
-                        2 * n * (d + dv) * 4 / kSharedBytes;
-  const double l2 = n * (d + dv) * 4 / kL2Bytes;
-  const double spill = spill_factor(registers, limit);
-  const auto together = [&](int ctas) {
-    // Loads from shared memory also take issue slots that FFMA would use.
-    return spill * combine({fma + 0.25 * shared, exponentials, simple, shared, l2},
-                           exposed_share(s.warps * ctas)) +
-           80;
-  };
-  const double ahead = s.stages == 1 ? 0.1 : 0.5;
-  step.cycles = together(step.ctas) + exposed_load(ahead, together(1) * step.ctas, step.ctas);
-  step.alone = together(1) + exposed_load(ahead, together(1), 1);
-  step.tile_cycles = (2500 + m * (d + dv) * 4 / kL2Bytes) / step.ctas;
-  if (s.unroll > 1) step.cycles *= 1.003;
-  return step;
-}
-
-// How TMA copies the panel that a head dim ends in: with zeros up to 64 columns, or no more columns than
-// there are, or with those of the next head.
-enum class LastPanel { filled, narrow, joined };
-
-// Cycles that TMA takes for a row of `columns` columns, panel by panel of 64. Where heads begin and end off a
-// 32-byte sector they were measured (bench/results/h200-forward/tma-rows.jsonl), as means of heads that begin
-// on one and such that do not; elsewhere they are what fits the times of whole kernels.
-double copy_cycles(int columns, bool causal, LastPanel last) {
-  const int whole = columns / 64, rest = columns % 64;
-  if (rest == 0) return whole * (causal ? 2.5 : 0.5);
-  if (columns % 16 == 0) {
-    return 3.9 * (whole + (last == LastPanel::filled ? 1 : 0.7));
-  }
-  const double filled = rest < 16 ? 4.8 : rest < 32 ? 6.5 : rest < 48 ? 7.1 : 4.6;
-  const double narrow = rest <= 16 ? 1.3 : 3.9;
-  const double joined = 4.0;
-  return 4.0 * whole + (last == LastPanel::filled ? filled : last == LastPanel::narrow ? narrow : joined);
-}
-
-Step step_of(const Problem& p, const WgmmaSchedule& s, const Target&, const Machine&, const Geometry&) {
-  const double n = s.tile_n, d = padded(p.head_dim), dv = padded(p.value_dim());
-  const double groups = s.tile_m / 64.0;
-  // m64nNk16: N/2 cycles of tensor core; its B operand is N*32 bytes of shared memory, its A 2 KB unless in
-  // registers.
-  const double from_shared = s.q_in_regs == 1 ? 0 : s.q_in_regs == 2 ? 1024 : 2048;
-  const double qk = d / 16 * std::max(n * 64 * 32 / kWgmmaFlops, (n * 32 + from_shared) / kSharedBytes);
-  const double pv = n / 16 * std::max(dv * 64 * 32 / kWgmmaFlops, dv * 32 / kSharedBytes);
-  const double tensor = groups * (qk + pv);
-  // 64 rows: n*4 of MUFU, and what FMA and ALU add to it; measured, speculation is worth 4 to 7 % of the
-  // whole.
-  const double softmax = groups * n * ((s.lazy > 0 ? 5.2 : 5.9) - 0.4 * s.optimistic);
-  // More query rows share each copy. Under a mask tiles of many heads are under way, so that L2 misses more.
-  const double k = copy_cycles(p.head_dim, p.causal,
-                               last_k_columns(p.head_dim) < 64 ? LastPanel::narrow : LastPanel::filled);
-  const double v = copy_cycles(p.value_dim(), p.causal,
-                               joins_heads(p.value_dim()) ? LastPanel::joined : LastPanel::filled);
-  const double copies = n * (k + v) / s.cluster;
-  // Other warpgroups fill what one leaves idle; products in flight together leave less of it.
-  double share = (s.optimistic == 1 ? 0.36 : 0.42) / groups + 0.02;
-  if (s.overlap == 0) share = std::min(1.0, share + 0.35);
-  if (s.ping_pong == 0) share += p.value_dim() > 128 ? 0.2 : 0.01;
-  if (s.rescale_early == 0) share += 0.01;
-  Step step;
-  step.cycles = combine({tensor, softmax, copies}, share) + 150;  // the ring's and the turns' barriers
-  if (s.stages > 2) step.cycles -= 10;
-  if (s.q_in_regs == 0 && p.head_dim > 64 && p.head_dim <= 128)
-    step.cycles *= 1.01;  // power and ports, measured at head_dim 128
-  if (s.unroll > 1) step.cycles *= 1.003;
-  // Loads that two CTAs share save power, and make each wait for the other, which short steps feel most:
-  // measured, 1 % less time from head_dim 80 to 160, 1 % more beyond, 1.5 % more at 64. Under a mask they
-  // wait longer: 6 % more than that up to 160, 2 % beyond.
-  if (s.cluster > 1) {
-    step.cycles *= p.head_dim <= 64 ? 1.015 : p.head_dim <= 160 ? 0.99 : 1.01;
-    if (p.causal) step.cycles *= p.head_dim <= 160 ? 1.06 : 1.02;
-  }
-  step.alone = step.cycles;
-  step.tile_cycles = (s.persistent == 0 ? 2600 : 1100) + (s.o_passes == 0 ? 900 : 120 * s.o_passes) +
-                     (s.cluster > 1 ? 300 : 0);
-  const double first_block = n * (p.head_dim + p.value_dim()) * size_of(p.dtype) / kColdBytes;
-  (s.persistent == 0 ? step.tile_cycles : step.start_cycles) += first_block;
-  step.balanced = s.persistent == 2;
-  step.dealt = s.persistent == 1;
-  return step;
-}
-
-Step step_of(const Problem& p, const Schedule& schedule, const Target& target, const Machine& machine) {
-  if (const auto* simt = std::get_if<SimtSchedule>(&schedule))
-    return step_of(p, *simt, target, machine, recipes_simt(p, *simt, target).front().geometry);
-  if (const auto* mma = std::get_if<MmaSchedule>(&schedule))
-    return step_of(p, *mma, target, machine, recipes_mma(p, *mma, target).front().geometry);
-  const auto& wgmma = std::get<WgmmaSchedule>(schedule);
-  return step_of(p, wgmma, target, machine, recipes_wgmma(p, wgmma, target).front().geometry);
-}
 
 // Steps of all tiles of one head, and of the longest, whose keys `splits` CTAs share out. Of very many tiles
 // a few thousand stand for all.
@@ -346,13 +108,12 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
     // Nothing hides a tile's beginning and end. Few tiles leave power enough for the highest clock, which
     // warpgroups feel that wait for nothing else. And at memory's limit fewer CTAs read faster: large
     // clusters fill one group of multiprocessors after the other, whose way to memory is narrow.
-    const bool short_of_power = waves > 1 || tiled.seqlen_q <= 64 || rows <= 64;
+    const double clock = waves <= 1 && tiled.seqlen_q > 64 && rows > 64 ? 1 / 0.85 : 1;
     const double at_work = static_cast<double>(tiles * clusters * splits) / target.sm_count;
     const double slower = at_work <= 0.5 ? 1 : splits == 2 ? 1.07 : 1.14;
     const double bare = step.tile_cycles +
                         merge_cycles(splits, clusters, std::min(rows, tiled.seqlen_q), problem.value_dim());
-    return overlapped(ms(std::ceil(waves) * blocks_cycles * (short_of_power ? 1 : 0.85)),
-                      memory_ms * slower) +
+    return overlapped(ms(std::ceil(waves) * blocks_cycles / clock), memory_ms * slower) +
            ms(std::ceil(waves) * bare) + kLaunchMs;
   }
   const double mean_tile = blocks_cycles + step.tile_cycles;
