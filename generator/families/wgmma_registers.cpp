@@ -18,7 +18,7 @@ int other_registers(const Problem& problem, const WgmmaSchedule& schedule) {
     case 4:
       return in_regs && !is_static(schedule) ? 36 : 32;
     default:  // the next tile's place, and its number
-      return is_static(schedule) ? 40 : 44;
+      return is_static(schedule) ? 40 : 48;
   }
 }
 
@@ -86,6 +86,7 @@ bool known_to_spill(const Problem& problem, const WgmmaSchedule& schedule) {
       return tile(256, 64) && schedule.ping_pong == 0;
     case 160:
       return tile(192, 48);
+    case 248:
     case 256:
       return tile(128, 64) && schedule.ping_pong == 0;
     default:
