@@ -177,8 +177,8 @@ LoadedKernel KernelBuilder::load_one(const Problem& problem, const Schedule& sch
                     loaded.code->source.entry, geometry.threads, geometry.shared_bytes));
   }
   if (geometry.piece_bytes != 0) {
-    loaded.clusters_at_once = device_.clusters_at_once(*loaded.kernel, geometry.cluster, geometry.threads,
-                                                       geometry.shared_bytes);
+    loaded.clusters_at_once =
+        device_.clusters_at_once(*loaded.kernel, geometry.cluster, geometry.threads, geometry.shared_bytes);
   }
   return loaded;
 }
