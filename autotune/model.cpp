@@ -86,16 +86,15 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
   tiled.seqlen_q <<= packed;
   Problem seen = problem;
   seen.causal = problem.causal && packed == 0;
-  const long long tiles =
-      (static_cast<long long>(tiled.seqlen_q) + rows - 1) / rows * tiled.heads * tiled.batch;
-  if (tiles == 0) return kLaunchMs;
   const int at_once = std::max(1, clusters_at_once(target, cluster * splits));
   const int clusters =
       splits == 1 ? 1
                   : clusters_of_tile(recipes_wgmma(problem, *wgmma, target).front().geometry, tiled, at_once);
   const Steps steps = steps_of(seen, tiled, rows, get(schedule, "tile_n"), splits * clusters);
+  const double tiles = steps.tiles * tiled.heads * tiled.batch;
+  if (tiles == 0) return kLaunchMs;
   const int tiles_at_once = at_once / clusters;
-  const double waves = static_cast<double>(tiles) / tiles_at_once;
+  const double waves = tiles / tiles_at_once;
 
   // With few tiles an SM holds fewer CTAs than it could.
   const double filled = std::clamp(waves, 1.0, static_cast<double>(step.ctas));
@@ -109,7 +108,7 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
     // warpgroups feel that wait for nothing else. And at memory's limit fewer CTAs read faster: large
     // clusters fill one group of multiprocessors after the other, whose way to memory is narrow.
     const double clock = waves <= 1 && tiled.seqlen_q > 64 && rows > 64 ? 1 / 0.85 : 1;
-    const double at_work = static_cast<double>(tiles * clusters * splits) / target.sm_count;
+    const double at_work = tiles * clusters * splits / target.sm_count;
     const double slower = at_work <= 0.5 ? 1 : splits == 2 ? 1.07 : 1.14;
     const double bare = step.tile_cycles +
                         merge_cycles(splits, clusters, std::min(rows, tiled.seqlen_q), problem.value_dim());

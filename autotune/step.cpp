@@ -166,7 +166,7 @@ double copy_cycles(int columns, bool causal, LastPanel last) {
   return 4.0 * whole + (last == LastPanel::filled ? filled : last == LastPanel::narrow ? narrow : joined);
 }
 
-Step step_of(const Problem& p, const WgmmaSchedule& s, const Target&, const Machine&, const Geometry&) {
+Step step_of(const Problem& p, const WgmmaSchedule& s) {
   const double n = s.tile_n, d = padded(p.head_dim), dv = padded(p.value_dim());
   const double groups = s.tile_m / 64.0;
   // m64nNk16: N/2 cycles of tensor core; its B operand is N*32 bytes of shared memory, its A 2 KB unless in
@@ -227,8 +227,7 @@ Step step_of(const Problem& p, const Schedule& schedule, const Target& target, c
     return step_of(p, *simt, target, machine, recipes_simt(p, *simt, target).front().geometry);
   if (const auto* mma = std::get_if<MmaSchedule>(&schedule))
     return step_of(p, *mma, target, machine, recipes_mma(p, *mma, target).front().geometry);
-  const auto& wgmma = std::get<WgmmaSchedule>(schedule);
-  return step_of(p, wgmma, target, machine, recipes_wgmma(p, wgmma, target).front().geometry);
+  return step_of(p, std::get<WgmmaSchedule>(schedule));
 }
 
 }  // namespace flashjit::autotune

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "generator/families/wgmma_lists.hpp"
 #include "generator/families/wgmma_registers.hpp"
@@ -293,15 +294,14 @@ int packed_heads(const Shape& shape, int tile_m) {
 }
 
 int clusters_of_tile(const Geometry& geometry, const Shape& tiled, int clusters_at_once) {
-  const long long tiles = (static_cast<long long>(tiled.seqlen_q) + geometry.tile_m - 1) / geometry.tile_m *
-                          tiled.heads * tiled.batch;
-  if (geometry.piece_bytes == 0 || tiles * geometry.counters > kClusterCounters) return 1;
+  if (geometry.piece_bytes == 0) return 1;
+  const double tiles = std::ceil(1.0 * tiled.seqlen_q / geometry.tile_m) * tiled.heads * tiled.batch;
+  if (tiles < 1 || tiles * geometry.counters > kClusterCounters) return 1;
   // Half of the multiprocessors read memory faster than all do (measured, docs/performance/wgmma.md).
-  const long long clusters =
-      tiled.seqlen_q <= geometry.idle_rows ? (clusters_at_once + 1) / 2 : clusters_at_once;
-  constexpr long long kMost = 127;  // what a warp's byte of a counter may count
-  return static_cast<int>(std::clamp(
-      std::min(clusters / tiles, static_cast<long long>(tiled.seqlen_k / geometry.least_keys)), 1LL, kMost));
+  const int clusters = tiled.seqlen_q <= geometry.idle_rows ? (clusters_at_once + 1) / 2 : clusters_at_once;
+  constexpr int kMost = 127;  // what a warp's byte of a counter may count
+  return std::clamp(std::min(clusters / static_cast<int>(tiles), tiled.seqlen_k / geometry.least_keys), 1,
+                    kMost);
 }
 
 }  // namespace flashjit

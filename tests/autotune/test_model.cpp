@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -180,6 +181,10 @@ TEST_CASE("where tiles are few, CTAs share out their keys, and wisdom of many ti
   const Shape chunk{.batch = 1, .heads = 4, .seqlen_q = 512, .seqlen_k = 16384};
   CHECK(best(chunk, problem).splits > 1);
   CHECK(bucket_of(problem, chunk, target).ends_with("q512t32"));
+  // As many tiles as a shape can name are counted, too.
+  constexpr int kMost = std::numeric_limits<int>::max();
+  CHECK(predict(problem, {.batch = kMost, .heads = kMost, .seqlen_q = kMost, .seqlen_k = kMost},
+                parse_schedule("wgmma:m64n64s4pp0p0sp8"), target) > 0);
   // Nothing to share.
   const Shape short_keys{.batch = 1, .heads = 32, .heads_kv = 8, .seqlen_q = 1, .seqlen_k = 100};
   CHECK(to_string(ranked_space(problem, short_keys, target).front().schedule).find("sp") ==
