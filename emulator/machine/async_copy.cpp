@@ -19,16 +19,28 @@ Warp& issuer(Cluster& cluster, const CopyJob& job) {
   return cluster.warp_of(job.agent);
 }
 
+u32 row_of(const EncodedMap& map) {
+  return map.box[0] * u32{map.element_bytes};
+}
+// From one row of a box to the next in shared memory: as far as the swizzle spans. What a narrower box leaves
+// of it keeps what it held (seen on an H200).
+u32 pitch_of(const EncodedMap& map) {
+  return map.swizzle_bits == 0 ? row_of(map) : 16u << map.swizzle_bits;
+}
+u32 rows_of(const EncodedMap& map) {
+  u32 rows = 1;
+  for (u32 d = 1; d < map.rank; ++d) rows *= map.box[d];
+  return rows;
+}
+
 // Calls visit(shared address, global address, bytes inside the tensor) for each 16-byte piece of the box.
-// Rows are packed one after another, dimension 1 fastest; the swizzle works on the shared address.
+// Rows lie one after another, dimension 1 fastest; the swizzle works on the shared address.
 // Rows that lie inside the tensor from end to end go to whole_row(shared address before the swizzle, global
 // address, bytes) if it wants them.
 template <class Visit, class Row>
 void for_each_piece(const CopyJob& job, Visit visit, Row whole_row) {
   const EncodedMap& map = *job.map;
-  const u32 row = map.box[0] * u32{map.element_bytes};
-  u32 rows = 1;
-  for (u32 d = 1; d < map.rank; ++d) rows *= map.box[d];
+  const u32 row = row_of(map), pitch = pitch_of(map), rows = rows_of(map);
   u32 index[5] = {};
   for (u32 r = 0; r < rows; ++r) {
     bool inside = true;
@@ -42,9 +54,9 @@ void for_each_piece(const CopyJob& job, Visit visit, Row whole_row) {
     const bool whole = inside && begin >= 0 && begin + length <= i64{map.size[0]} && row % kPiece == 0;
     for (u32 x = 0; x < row; x += 64) __builtin_prefetch(at_address(global + kAhead * map.stride[0] + x));
     const bool taken =
-        whole && whole_row(job.shared + r * row, global + static_cast<u64>(begin * map.element_bytes), row);
+        whole && whole_row(job.shared + r * pitch, global + static_cast<u64>(begin * map.element_bytes), row);
     for (u32 x = 0; x < row && !taken; x += kPiece) {
-      const u32 shared = swizzle(job.shared + r * row + x, map.swizzle_bits);
+      const u32 shared = swizzle(job.shared + r * pitch + x, map.swizzle_bits);
       const i64 first = i64{job.coordinates[0]} + x / map.element_bytes;
       const i64 left = (i64{map.size[0]} - first) * map.element_bytes;
       // A box that starts before the tensor is cut by whole elements on its left.
@@ -66,10 +78,23 @@ void for_each_piece(const CopyJob& job, Visit visit) {
 }
 
 u32 bytes_of(const CopyJob& job) {
-  if (job.map == nullptr) return job.bytes;
-  u32 bytes = job.map->element_bytes;
-  for (u32 d = 0; d < job.map->rank; ++d) bytes *= job.map->box[d];
-  return bytes;
+  return job.map == nullptr ? job.bytes : rows_of(*job.map) * row_of(*job.map);
+}
+
+// Of shared memory, from its first byte to its last.
+u32 extent_of(const CopyJob& job) {
+  return job.map == nullptr ? job.bytes : rows_of(*job.map) * pitch_of(*job.map);
+}
+
+// Calls visit(address, bytes) for the runs of shared memory that a load writes.
+template <class Visit>
+void for_each_run(const CopyJob& job, u32 address, Visit visit) {
+  if (extent_of(job) == bytes_of(job)) return visit(address, bytes_of(job));
+  const u32 row = row_of(*job.map), pitch = pitch_of(*job.map);
+  for (u32 r = 0; r < rows_of(*job.map); ++r) {
+    for (u32 x = 0; x < row; x += kPiece)
+      visit(swizzle(address + r * pitch + x, job.map->swizzle_bits), kPiece);
+  }
 }
 
 template <class T>
@@ -193,7 +218,7 @@ void announce(Cluster& cluster, const CopyJob& job) {
     stop(warp, *job.ins, FindingKind::misaligned, 1u << job.lane,
          fmt::format("a bulk copy of {} bytes, must be a multiple of 16", bytes));
   }
-  check_shared(warp, *job.ins, *job.cta, job.shared, bytes, align, job.lane);
+  check_shared(warp, *job.ins, *job.cta, job.shared, extent_of(job), align, job.lane);
   if (job.map == nullptr && job.kind != CopyJob::Kind::bulk_shared) {
     if (job.global % 16 != 0) {
       stop(warp, *job.ins, FindingKind::misaligned, 1u << job.lane,
@@ -202,8 +227,7 @@ void announce(Cluster& cluster, const CopyJob& job) {
     check_global(warp, *job.ins, job.global, bytes, 1, job.lane);
   }
   if (job.map != nullptr && job.map->swizzle_bits != 0 &&
-      (job.shared & ((128u << job.map->swizzle_bits) - 1)) != 0 &&
-      (job.map->box[0] * u32{job.map->element_bytes}) != (16u << job.map->swizzle_bits)) {
+      (job.shared & ((128u << job.map->swizzle_bits) - 1)) != 0 && row_of(*job.map) != pitch_of(*job.map)) {
     // Only a full-width row swizzles the same from any 128-byte boundary.
     finding(
         warp, *job.ins, FindingKind::descriptor, 1u << job.lane,
@@ -231,7 +255,9 @@ void announce(Cluster& cluster, const CopyJob& job) {
           cluster.fenced[writer] = made;
         }
       }
-      to.state.begin_write(warp, *job.ins, agent, Access::asynchronous, at, bytes);
+      for_each_run(job, at, [&](u32 address, u32 run) {
+        to.state.begin_write(warp, *job.ins, agent, Access::asynchronous, address, run);
+      });
     });
   }
   if (!check) return;
@@ -277,8 +303,11 @@ void perform(Cluster& cluster, const CopyJob& job) {
           });
       for_each_target(cluster, job, [&](Cta& cta, Cta& barrier_cta) {
         ++cta.matrix_epoch;
-        if (check)
-          cta.state.finish_write(agent, Access::asynchronous, job.shared, bytes, job.map->swizzle_bits + 1u);
+        if (check) {
+          for_each_run(job, job.shared, [&](u32 address, u32 run) {
+            cta.state.finish_write(agent, Access::asynchronous, address, run, job.map->swizzle_bits + 1u);
+          });
+        }
         complete(cluster, job, barrier_cta, bytes);
       });
       break;

@@ -98,6 +98,57 @@ TEST_CASE("TMA loads: every swizzle, and zeros outside the tensor") {
   }
 }
 
+TEST_CASE("a box narrower than its swizzle leaves the end of each row alone") {
+  constexpr int kWidth = 64, kRows = 8;
+  std::vector<std::uint16_t> tensor(kWidth * kRows);
+  std::iota(tensor.begin(), tensor.end(), std::uint16_t{1});
+  for (const auto& [swizzle, columns] :
+       {std::pair{128, 40}, std::pair{128, 8}, std::pair{64, 24}, std::pair{32, 8}}) {
+    CAPTURE(swizzle);
+    CAPTURE(columns);
+    auto device = open_emulated_device({.arch = "sm_90a"});
+    void* memory = device->allocate(tensor.size() * 2);
+    device->copy_to_device(memory, tensor.data(), tensor.size() * 2, nullptr);
+    runtime::TensorMap map = device->encode({.base = memory,
+                                             .size = {kWidth, kRows},
+                                             .stride = {kWidth * 2},
+                                             .box = {static_cast<std::uint32_t>(columns), kRows},
+                                             .element_bytes = 2,
+                                             .bf16 = true,
+                                             .swizzle_bytes = swizzle});
+    constexpr const char* kMarked = R"(
+mov.b32 %r14, 0xabcdabcd;
+st.shared.v4.u32 [%r27], {%r14, %r14, %r14, %r14};
+fence.proxy.async.shared::cta;
+bar.sync 0;
+)";
+    auto kernel = device->load(
+        {.entry = "test", .ptx = tma_kernel(kMarked + with_bytes(kLoad, columns * 2 * kRows)), .cubin = {}});
+    const int bytes = swizzle * kRows;
+    void* out = device->allocate(static_cast<std::size_t>(bytes));
+    int x = 16, y = 0;
+    void* params[] = {&map, &out, &x, &y};
+    device->launch(*kernel,
+                   {.grid = 1, .threads = static_cast<std::uint32_t>(bytes / 16), .shared_bytes = 8192},
+                   params, nullptr);
+    std::vector<std::uint16_t> got(static_cast<std::size_t>(bytes) / 2);
+    device->copy_to_host(got.data(), out, got.size() * 2, nullptr);
+    int wrong = 0;
+    for (int r = 0; r < kRows; ++r) {
+      for (int c = 0; c < swizzle / 2; ++c) {
+        const int from = r * kWidth + x + c;
+        const int expected = c >= columns     ? 0xabcd
+                             : x + c < kWidth ? tensor[static_cast<std::size_t>(from)]
+                                              : 0;
+        int at = r * swizzle + c * 2;
+        at ^= ((at >> 7) & (swizzle / 16 - 1)) << 4;
+        wrong += got[static_cast<std::size_t>(at) / 2] != expected ? 1 : 0;
+      }
+    }
+    CHECK(wrong == 0);
+  }
+}
+
 TEST_CASE("TMA stores leave out what is outside the tensor") {
   auto device = open_emulated_device({.arch = "sm_90a"});
   constexpr int kWidth = 40, kHeight = 5;
@@ -134,6 +185,10 @@ DONE:
       wrong += got[static_cast<std::size_t>(r) * kWidth + c] != (c >= 16 && r >= 3 ? 1 : 0) ? 1 : 0;
   }
   CHECK(wrong == 0);
+  x = -8;
+  CHECK_THROWS_WITH_AS(
+      device->launch(*kernel, {.grid = 1, .threads = 16, .shared_bytes = 4096}, params, nullptr),
+      doctest::Contains("a box that is stored begins at {-8, 3}, before the tensor does"), Error);
 }
 
 TEST_CASE("a tensor map that the driver would refuse is refused") {

@@ -1,4 +1,9 @@
 // Bulk copies, TMA and st.async: what they ask for; async_queue.hpp decides when it happens.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <span>
+
 #include "emulator/exec/access.hpp"
 #include "emulator/machine/tensor_map.hpp"
 
@@ -78,6 +83,14 @@ void issue(Warp& w, const Ins& i, u32 mask) {
       }
       for (u32 k = 0; k < i.count; ++k)
         job.coordinates[k] = static_cast<i32>(w.source<u32>(program.lists[i.list + kCoordinates + k])[l]);
+      // Boxes may reach past a tensor's beginning when they are read, but not when they are written (CUDA
+      // programming guide, "tensor memory access"): an H200 calls that an illegal instruction.
+      if (const auto begin = std::span(job.coordinates).first(i.count);
+          !loads && std::ranges::any_of(begin, [](i64 at) { return at < 0; })) {
+        stop(w, i, FindingKind::out_of_bounds, 1u << l,
+             fmt::format("a box that is stored begins at {{{}}}, before the tensor does",
+                         fmt::join(begin, ", ")));
+      }
     } else {
       job.bytes = static_cast<u32>(value(kSize));
       if (job.kind == CopyJob::Kind::bulk_shared) {
