@@ -182,7 +182,7 @@ std::vector<Schedule> wgmma_space(const Problem& problem) {
   const int order = problem.causal ? 2 : 1;  // causal tiles differ in length: longest first, off a counter
   // Narrow heads lose by waiting for each other; under a mask, where rows see different keys, all but the
   // widest do.
-  const bool clusters = widest > (problem.causal ? 192 : 64);
+  const bool clusters = widest > (problem.causal ? 160 : 64);
   // The winners, and their switches one at a time.
   for (WgmmaSchedule winner : wgmma_winners(problem)) {
     winner.persistent = order;

@@ -147,23 +147,14 @@ Step step_of(const Problem& p, const SimtSchedule& s, const Target& target, cons
   return step;
 }
 
-// How TMA copies the panel that a head dim ends in: with zeros up to 64 columns, or no more columns than
-// there are, or with those of the next head.
-enum class LastPanel { filled, narrow, joined };
-
-// Cycles that TMA takes for a row of `columns` columns, panel by panel of 64. Where heads begin and end off a
-// 32-byte sector they were measured (bench/results/h200-forward/tma-rows.jsonl), as means of heads that begin
-// on one and such that do not; elsewhere they are what fits the times of whole kernels.
-double copy_cycles(int columns, bool causal, LastPanel last) {
+// Cycles that TMA takes for a row of `columns` columns. Where heads begin and end off a 32-byte sector they
+// were measured (bench/results/h200-forward/tma-rows.jsonl), as means of heads that begin on one and such
+// that do not; elsewhere they are what fits the times of whole kernels.
+double copy_cycles(int columns, bool causal) {
   const int whole = columns / 64, rest = columns % 64;
   if (rest == 0) return whole * (causal ? 2.5 : 0.5);
-  if (columns % 16 == 0) {
-    return 3.9 * (whole + (last == LastPanel::filled ? 1 : 0.7));
-  }
-  const double filled = rest < 16 ? 4.8 : rest < 32 ? 6.5 : rest < 48 ? 7.1 : 4.6;
-  const double narrow = rest <= 16 ? 1.3 : 3.9;
-  const double joined = 4.0;
-  return 4.0 * whole + (last == LastPanel::filled ? filled : last == LastPanel::narrow ? narrow : joined);
+  if (columns % 16 == 0) return 3.9 * (whole + 0.7);
+  return 3.8 * whole + (rest < 16 ? 1.3 : rest < 32 ? 2.8 : rest < 48 ? 3.2 : 3.7);
 }
 
 Step step_of(const Problem& p, const WgmmaSchedule& s) {
@@ -179,10 +170,7 @@ Step step_of(const Problem& p, const WgmmaSchedule& s) {
   // whole.
   const double softmax = groups * n * ((s.lazy > 0 ? 5.2 : 5.9) - 0.4 * s.optimistic);
   // More query rows share each copy. Under a mask tiles of many heads are under way, so that L2 misses more.
-  const double k = copy_cycles(p.head_dim, p.causal,
-                               last_k_columns(p.head_dim) < 64 ? LastPanel::narrow : LastPanel::filled);
-  const double v = copy_cycles(p.value_dim(), p.causal,
-                               joins_heads(p.value_dim()) ? LastPanel::joined : LastPanel::filled);
+  const double k = copy_cycles(p.head_dim, p.causal), v = copy_cycles(p.value_dim(), p.causal);
   const double copies = n * (k + v) / s.cluster;
   // Other warpgroups fill what one leaves idle; products in flight together leave less of it.
   double share = (s.optimistic == 1 ? 0.36 : 0.42) / groups + 0.02;

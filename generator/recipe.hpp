@@ -51,12 +51,6 @@ std::vector<Recipe> recipes_simt(const Problem& problem, const SimtSchedule& sch
 std::vector<Recipe> recipes_mma(const Problem& problem, const MmaSchedule& schedule, const Target& target);
 std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& schedule,
                                   const Target& target);
-// Columns of the last panel of K in wgmma's forward pass: 64, or of a head dim's last 16 or 32 columns no
-// more than these, if a panel comes before them.
-int last_k_columns(int head_dim);
-// Whether V's boxes go on into the next head's columns: where heads end inside a sector of 32 bytes that
-// takes TMA less time than filling with zeros does.
-bool joins_heads(int dim_v);
 
 // The backward pass's, likewise (families/simt_backward.cpp …): its kernels in launch order.
 Legality legal_simt_backward(const Problem& problem, const SimtBackwardSchedule& schedule,

@@ -26,27 +26,27 @@ struct LineOrigin {
 };
 
 // Which of a call's tensors a TMA map describes, and the box that one copy moves. The map has five
-// dimensions, a swizzle as wide as a row of the box and zeros outside: {columns, seqlen, panels, heads,
-// batch} with the call's strides, and the box {panel_columns, box_rows, panels, 1, 1}, in the order of shared
-// memory.
-//   panels > 1:  the head dim is a multiple of panel_columns, dimension 0 is one panel, dimension 2 counts
-//                head_dim / panel_columns of them, panel_columns elements apart;
+// dimensions and zeros outside: {columns, seqlen, panels, heads, batch} with the call's strides, and the box
+// {columns, box_rows, panels, 1, 1}, in the order of shared memory. There a row takes row_bytes, over which
+// it is swizzled; what a narrower box leaves of them keeps what it held.
+//   panels > 1:  dimension 0 is one panel of `columns`, and dimension 2 counts as many of them as the head
+//   dim
+//                has whole;
 //   panels == 1: dimension 0 is the whole head dim, so that TMA sees where it ends, and dimension 2 has
 //   size 1.
-// With `joins_heads`, where heads lie side by side (their stride is the head dim, that of rows no less than
-// all of them together), dimension 0 is a token's columns of all heads, and dimension 3 has size 1, so that a
-// box may go on into the next head's columns. With `packs`, a group of 2^p heads is a dimension instead (p is
-// ForwardParams::packed): {columns, 2^p, seqlen, heads / 2^p, batch} and the box {panel_columns, 2^p,
-// box_rows / 2^p, 1, 1}, one panel of 2^p rows a token. K and V have heads_kv heads. A dimension of size 0 is
-// encoded as 1: a kernel never loads from a tensor without tokens.
+// With `packs`, a group of 2^p heads is a dimension instead (p is ForwardParams::packed): {columns, 2^p,
+// seqlen, heads / 2^p, batch} and the box {columns, 2^p, box_rows / 2^p, 1, 1}, one panel of 2^p rows a
+// token. K and V have heads_kv heads. A dimension of size 0 is encoded as 1: a kernel never loads from a
+// tensor without tokens.
 enum class Operand { q, k, v, o, dout, dq, dk, dv };
 struct TensorMapSpec {
   Operand operand = Operand::q;
   int box_rows = 0;  // tokens per copy
   int panels = 0;    // per copy
-  int panel_columns = 64;
+  int columns = 64;
+  int row_bytes = 128;  // 32, 64 or 128
   bool packs = false;
-  bool joins_heads = false;
+  friend bool operator==(const TensorMapSpec&, const TensorMapSpec&) = default;
 };
 
 // What a kernel's CTAs share out among them.

@@ -125,7 +125,6 @@ runtime::TensorMap TensorMapper::encode(const TensorMapSpec& spec, const CallTen
     rows = heads = batches = 1;
   }
   const auto bytes = static_cast<std::uint64_t>(size_of(problem_.dtype));
-  const int swizzle = spec.panel_columns * size_of(problem_.dtype);
   const auto u32 = [](int value) { return static_cast<std::uint32_t>(value); };
   const auto stride = [&](long long elements) { return static_cast<std::uint64_t>(elements) * bytes; };
   if (spec.packs) {
@@ -134,33 +133,22 @@ runtime::TensorMap TensorMapper::encode(const TensorMapSpec& spec, const CallTen
         .base = view.base,
         .size = {u32(columns), u32(packed), u32(rows), u32(heads / packed), u32(batches)},
         .stride = {stride(view.head), stride(view.row), stride(view.head * packed), stride(view.batch)},
-        .box = {u32(spec.panel_columns), u32(packed), u32(spec.box_rows / packed), 1, 1},
+        .box = {u32(spec.columns), u32(packed), u32(spec.box_rows / packed), 1, 1},
         .element_bytes = static_cast<int>(bytes),
         .bf16 = problem_.dtype == DType::bf16,
-        .swizzle_bytes = swizzle,
-    });
-  }
-  if (spec.joins_heads && view.head == columns && view.row >= std::int64_t{columns} * heads) {
-    return device_.encode({
-        .base = view.base,
-        .size = {u32(columns * heads), u32(rows), 1, 1, u32(batches)},
-        .stride = {stride(view.row), stride(columns), stride(columns), stride(view.batch)},
-        .box = {u32(spec.panel_columns), u32(spec.box_rows), 1, 1, 1},
-        .element_bytes = static_cast<int>(bytes),
-        .bf16 = problem_.dtype == DType::bf16,
-        .swizzle_bytes = swizzle,
+        .swizzle_bytes = spec.row_bytes,
     });
   }
   const bool split = spec.panels > 1;  // into panels; else the whole head dim is one, and ends where it ends
   return device_.encode({
       .base = view.base,
-      .size = {u32(split ? spec.panel_columns : columns), u32(rows),
-               u32(split ? columns / spec.panel_columns : 1), u32(heads), u32(batches)},
-      .stride = {stride(view.row), stride(spec.panel_columns), stride(view.head), stride(view.batch)},
-      .box = {u32(spec.panel_columns), u32(spec.box_rows), u32(spec.panels), 1, 1},
+      .size = {u32(split ? spec.columns : columns), u32(rows), u32(split ? columns / spec.columns : 1),
+               u32(heads), u32(batches)},
+      .stride = {stride(view.row), stride(spec.columns), stride(view.head), stride(view.batch)},
+      .box = {u32(spec.columns), u32(spec.box_rows), u32(spec.panels), 1, 1},
       .element_bytes = static_cast<int>(bytes),
       .bf16 = problem_.dtype == DType::bf16,
-      .swizzle_bytes = swizzle,
+      .swizzle_bytes = spec.row_bytes,
   });
 }
 

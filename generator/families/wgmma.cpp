@@ -33,10 +33,29 @@ Room room_of_shift(const Problem& problem, const WgmmaSchedule& schedule) {
   return {"65504.0f", 12};
 }
 
+// In shared memory, of K's columns behind whole panels: no wider than they must be, if a panel comes before
+// them.
+int last_k_row_bytes(int head_dim) {
+  const int rest = head_dim % kPanelColumns;
+  if (rest == 0) return 0;
+  if (head_dim < kPanelColumns || rest > 32) return kRowBytes;
+  return rest <= 16 ? 32 : 64;
+}
+
+// Maps of K or V: one box copies all whole panels, another one the columns behind them, and nothing else,
+// since TMA takes time to fill in zeros (measured, docs/performance/wgmma.md).
+void add_maps(std::vector<TensorMapSpec>& maps, Operand operand, int columns, int rows, int last_row_bytes) {
+  const int whole = columns / kPanelColumns, rest = columns % kPanelColumns;
+  if (whole > 0) maps.push_back({.operand = operand, .box_rows = rows, .panels = whole});
+  if (rest > 0) {
+    maps.push_back(
+        {.operand = operand, .box_rows = rows, .panels = 1, .columns = rest, .row_bytes = last_row_bytes});
+  }
+}
+
 // Of all stages of K and V.
 int ring_bytes(const Problem& problem, const WgmmaSchedule& schedule) {
-  const int k =
-      panels_of(problem.head_dim) * kRowBytes - 2 * (kPanelColumns - last_k_columns(problem.head_dim));
+  const int k = problem.head_dim / kPanelColumns * kRowBytes + last_k_row_bytes(problem.head_dim);
   const int k_stage = (schedule.tile_n * k + 1023) / 1024 * 1024;  // a swizzle repeats after at most as much
   const int v_stage = schedule.tile_n * panels_of(problem.value_dim()) * kRowBytes;
   return schedule.stages * (k_stage + v_stage);
@@ -117,16 +136,6 @@ Legality legal_splits(const Problem& problem, const WgmmaSchedule& s) {
 }
 
 }  // namespace
-
-int last_k_columns(int head_dim) {
-  const int rest = head_dim % kPanelColumns;
-  if (head_dim < kPanelColumns || rest == 0 || rest > 32) return kPanelColumns;
-  return rest <= 16 ? 16 : 32;
-}
-
-bool joins_heads(int dim_v) {
-  return dim_v > kPanelColumns && dim_v % 16 == 8;
-}
 
 Legality legal_wgmma(const Problem& problem, const WgmmaSchedule& s, const Target& target) {
   const int warpgroups = warpgroups_of(s);
@@ -225,8 +234,12 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
       {"split", split},
       {"in_clusters", clusters > 1},
       {"alternate", s.cluster > 1 && problem.causal},
-      {"narrow_k", last_k_columns(dim) < kPanelColumns},
-      {"joined_v", joins_heads(dim_v)},
+      {"whole_k", dim >= kPanelColumns},
+      {"last_k", dim % kPanelColumns != 0},
+      {"narrow_k", dim % kPanelColumns != 0 && last_k_row_bytes(dim) < kRowBytes},
+      {"half_step", dim % 16 != 0},
+      {"whole_v", dim_v >= kPanelColumns},
+      {"last_v", dim_v % kPanelColumns != 0},
       {"lazy", s.lazy > 0},
       {"optimistic", s.optimistic == 1},
       {"ping_pong", s.ping_pong == 1},
@@ -253,27 +266,18 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
                      .dynamic = dynamic,
                      .packs = true,
                      .section_bytes = dynamic && problem.causal ? s.section << 20 : 0};
-  // One box moves all panels where the head dim fills them (TensorMapSpec).
-  const auto box = [](int columns, int panels) { return columns % kPanelColumns == 0 ? panels : 1; };
-  recipe.maps = {{.operand = Operand::q, .box_rows = 64, .panels = 1, .packs = true},
-                 {Operand::k, s.tile_n, box(dim, panels_of(dim))},
-                 {.operand = Operand::v,
-                  .box_rows = s.tile_n,
-                  .panels = box(dim_v, panels_of(dim_v)),
-                  .joins_heads = joins_heads(dim_v)},
-                 {.operand = Operand::o, .box_rows = 64, .panels = 1, .packs = true}};
-  if (const int last = last_k_columns(dim); last < kPanelColumns) {
-    recipe.maps.insert(recipe.maps.begin() + 2,
-                       {.operand = Operand::k, .box_rows = s.tile_n, .panels = 1, .panel_columns = last});
-  }
-  if (split) {
-    recipe.maps.pop_back();  // O's: its columns are stored by threads
+  recipe.maps = {{.operand = Operand::q, .box_rows = 64, .panels = 1, .packs = true}};
+  add_maps(recipe.maps, Operand::k, dim, s.tile_n, last_k_row_bytes(dim));
+  add_maps(recipe.maps, Operand::v, dim_v, s.tile_n, kRowBytes);
+  if (split) {  // O's columns are stored by threads
     // Of a thread its rows' shifts and sums, and 16 bytes of each of its groups of eight columns.
     const int groups = (dim_v / 8 + s.splits - 1) / s.splits;
     recipe.geometry.piece_bytes = 128 * warpgroups_of(s) * 16 * (1 + groups);
     recipe.geometry.counters = s.splits * warpgroups_of(s);
     recipe.geometry.least_keys = kLeastBlocks * s.splits * s.tile_n;
     recipe.geometry.idle_rows = dim + dim_v > 192 ? 64 : 0;  // narrow heads have as many exponentials
+  } else {
+    recipe.maps.push_back({.operand = Operand::o, .box_rows = 64, .panels = 1, .packs = true});
   }
   return {recipe};
 }

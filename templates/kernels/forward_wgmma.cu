@@ -16,6 +16,9 @@
 /*%#split%*/
 #include "parts/wgmma/consume_share.cuh"
 /*%/split%*/
+/*%#half_step%*/
+#include "parts/wgmma/last_half_step.cuh"
+/*%/half_step%*/
 #include "parts/wgmma/layout.cuh"
 #include "parts/wgmma/producer.cuh"
 /*%#cluster%*/
@@ -26,11 +29,19 @@
 #include "ptx/tma.cuh"
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
-    FLASHJIT_ENTRY(const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,
-                   /*%#narrow_k%*/
+    FLASHJIT_ENTRY(const __grid_constant__ TensorMap map_q,
+                   /*%#whole_k%*/
+                   const __grid_constant__ TensorMap map_k,
+                   /*%/whole_k%*/
+                   /*%#last_k%*/
                    const __grid_constant__ TensorMap map_last_k,
-                   /*%/narrow_k%*/
+                   /*%/last_k%*/
+                   /*%#whole_v%*/
                    const __grid_constant__ TensorMap map_v,
+                   /*%/whole_v%*/
+                   /*%#last_v%*/
+                   const __grid_constant__ TensorMap map_last_v,
+                   /*%/last_v%*/
                    /*%^split%*/
                    const __grid_constant__ TensorMap map_o,
                    /*%/split%*/
@@ -41,6 +52,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
       __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 128), 0);  // known to be uniform
 
   if (threadIdx.x == 0) make_barriers(shared);
+  /*%#half_step%*/
+  clear_half_step(shared);
+  /*%/half_step%*/
   __syncthreads();
   /*%#cluster%*/
   cluster_sync();
@@ -49,14 +63,19 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   if (warpgroup == 0) {
     give_up_registers<kProducerRegisters>();
     if (threadIdx.x == 0) {
-      Producer producer{map_q, map_k,
-                        /*%#narrow_k%*/
+      Producer producer{map_q,
+                        /*%#whole_k%*/
+                        map_k,
+                        /*%/whole_k%*/
+                        /*%#last_k%*/
                         map_last_k,
-                        /*%/narrow_k%*/
+                        /*%/last_k%*/
+                        /*%#whole_v%*/
                         map_v,
-                        /*%#joined_v%*/
-                        heads_are_joined(p),
-                        /*%/joined_v%*/
+                        /*%/whole_v%*/
+                        /*%#last_v%*/
+                        map_last_v,
+                        /*%/last_v%*/
                         shared};
       produce(producer, p);
     }

@@ -129,47 +129,50 @@ TEST_CASE("a product names each of its accumulators once") {
         1);
 }
 
-TEST_CASE("boxes of K and V move whole tiles where panels fill the head dim, others a panel at a time") {
-  const auto panels = [](const KernelSource& kernel) {
-    std::vector<int> list;
-    for (const TensorMapSpec& map : kernel.maps) list.push_back(map.panels);
-    return list;
-  };
-  CHECK(panels(rendered(kD128, "m128n128s2")) == std::vector{1, 2, 2, 1});
-  CHECK(panels(rendered(kD256, "m128n64s2qr0o2")) == std::vector{1, 4, 4, 1});
-  CHECK(panels(rendered({.head_dim = 192, .head_dim_v = 128}, "m128n112s2qr0")) == std::vector{1, 3, 2, 1});
-  CHECK(panels(rendered({.head_dim = 72}, "m128n128s2")) == std::vector{1, 1, 1, 1, 1});
-}
-
-TEST_CASE(
-    "the last panel: K's as narrow as it can be, V's with the next head where that ends inside a sector") {
+TEST_CASE("a box of K or V moves all whole panels, another one the columns behind them and no more") {
   struct Case {
-    int head_dim, last_k;
-    bool joins;
+    int head_dim, whole, rest, row_bytes;
+    bool half_step;
   };
-  for (const Case& one : std::vector<Case>{{40, 64, false},
-                                           {72, 16, true},
-                                           {80, 16, false},
-                                           {88, 32, true},
-                                           {96, 32, false},
-                                           {104, 64, true},
-                                           {112, 64, false},
-                                           {136, 16, true},
-                                           {152, 32, true},
-                                           {192, 64, false}}) {
+  for (const Case& one : std::vector<Case>{{8, 0, 8, 128, true},
+                                           {40, 0, 40, 128, true},
+                                           {48, 0, 48, 128, false},
+                                           {64, 1, 0, 0, false},
+                                           {72, 1, 8, 32, true},
+                                           {80, 1, 16, 32, false},
+                                           {88, 1, 24, 64, true},
+                                           {96, 1, 32, 64, false},
+                                           {104, 1, 40, 128, true},
+                                           {128, 2, 0, 0, false},
+                                           {152, 2, 24, 64, true},
+                                           {184, 2, 56, 128, true},
+                                           {192, 3, 0, 0, false},
+                                           {256, 4, 0, 0, false}}) {
     CAPTURE(one.head_dim);
     const KernelSource kernel = rendered({.head_dim = one.head_dim}, "m64n64s2qr0pp0");
-    const bool narrow = one.last_k < 64;
-    REQUIRE(kernel.maps.size() == (narrow ? 5 : 4));
-    CHECK(kernel.maps[1].panel_columns == 64);
-    if (narrow) {
-      CHECK(kernel.maps[2].operand == Operand::k);
-      CHECK(kernel.maps[2].panel_columns == one.last_k);
+    std::vector<TensorMapSpec> maps = {{.operand = Operand::q, .box_rows = 64, .panels = 1, .packs = true}};
+    for (const Operand operand : {Operand::k, Operand::v}) {
+      if (one.whole > 0) maps.push_back({.operand = operand, .box_rows = 64, .panels = one.whole});
+      if (one.rest > 0) {
+        // V's panels are as wide as each other, since one product runs along all of them.
+        const int row_bytes = operand == Operand::k ? one.row_bytes : 128;
+        maps.push_back(
+            {.operand = operand, .box_rows = 64, .panels = 1, .columns = one.rest, .row_bytes = row_bytes});
+      }
     }
-    CHECK(kernel.maps[narrow ? 3 : 2].joins_heads == one.joins);
-    CHECK((kernel.text.find("map_last_k") != std::string::npos) == narrow);
-    CHECK((kernel.text.find("joined_v") != std::string::npos) == one.joins);
+    maps.push_back({.operand = Operand::o, .box_rows = 64, .panels = 1, .packs = true});
+    CHECK(kernel.maps == maps);
+    const auto has = [&](const char* text) { return kernel.text.find(text) != std::string::npos; };
+    CHECK(has("map_k;") == (one.whole > 0));
+    CHECK(has("map_last_k;") == (one.rest > 0));
+    CHECK(has("map_last_v;") == (one.rest > 0));
+    CHECK(has("clear_half_step") == one.half_step);
+    CHECK(has("last_descriptor") == (one.rest > 0 && one.row_bytes < 128));
   }
+  const KernelSource kernel = rendered({.head_dim = 192, .head_dim_v = 72}, "m128n112s2qr0");
+  REQUIRE(kernel.maps.size() == 5);
+  CHECK(kernel.maps[1].panels == 3);
+  CHECK(kernel.maps[3].columns == 8);
 }
 
 TEST_CASE("what a problem does not need is absent") {

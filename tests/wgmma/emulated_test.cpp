@@ -163,8 +163,7 @@ TEST_CASE("head dims that end inside a panel, and values wider or narrower than 
   for (const int head_dim : {8, 24, 40, 72, 80, 112, 136, 184}) {
     check("wgmma:m64n64s2pp0o0", {.problem = {.head_dim = head_dim}, .shape = shape});
   }
-  // K's last panel is narrow up to 32 columns; V's heads are joined where they end inside a sector and lie
-  // side by side.
+  // K's last panel is narrow up to 32 columns, and half of its last step is cleared once.
   for (const int head_dim : {72, 88, 96, 104, 152}) {
     for (const Layout layout : {Layout::packed, Layout::strided, Layout::shared}) {
       check("wgmma:m64n48s3pp0qr0", {.problem = {.head_dim = head_dim}, .shape = kRagged, .layout = layout});

@@ -127,7 +127,7 @@ struct Consumer {
     /*%/narrow_k%*/
     /*%#narrow_k%*/
     const unsigned long long k_step =
-        step / 4 < kPanelsQk - 1 ? descriptor(k_columns) : last_descriptor(k_columns);
+        step / 4 < kWholePanelsQk ? descriptor(k_columns) : last_descriptor(k_columns);
     /*%/narrow_k%*/
     /*%#q_in_regs%*/
     if (step < kQRegisterSteps) wgmma_scores<kAccumulate>(softmax.s, q[step], k_step);

@@ -1,9 +1,8 @@
 // Where everything lies in the CTA's shared memory. Tiles are panels of 64 columns, each row 128 bytes,
-// swizzled as TMA does it over 1024 bytes. Where the head dim ends inside a panel TMA fills the rest with
-// zeros.
+// swizzled as TMA does it over 1024 bytes. Where the head dim ends inside a panel TMA fills the rest of Q's
+// with zeros, but copies no more than there is of K and V, because filling in takes it time.
 /*%#narrow_k%*/
-// That takes time, most where it ends inside a sector of 32 bytes, too: so the last panel of K is only as
-// wide as it must be, and its swizzle narrower.
+// The last panel of K takes no more room than it must, either, and its swizzle is narrower.
 /*%/narrow_k%*/
 #pragma once
 #include "ptx/mbarrier.cuh"
@@ -12,20 +11,24 @@
 constexpr int kRowBytes = 128;  // 64 columns of 16 bits
 constexpr int kPanelsQk = (kHeadDim + 63) / 64;
 constexpr int kPanelsV = (kHeadDimV + 63) / 64;
-constexpr int kBoxPanelsQk = kHeadDim % 64 == 0 ? kPanelsQk : 1;  // panels that one TMA box moves
-constexpr int kBoxPanelsV = kHeadDimV % 64 == 0 ? kPanelsV : 1;
+constexpr int kWholePanelsQk = kHeadDim / 64;
+constexpr int kWholePanelsV = kHeadDimV / 64;
 
 constexpr int kQBytes = 64 * kRowBytes * kPanelsQk;  // of one warpgroup
+constexpr int kKLoaded = kTileN * kHeadDim * 2;      // of one block
+constexpr int kVLoaded = kTileN * kHeadDimV * 2;     // of one block
 /*%^narrow_k%*/
-constexpr int kKLoaded = kTileN * kRowBytes * kPanelsQk;  // of one block
-constexpr int kKBytes = kKLoaded;                         // of one stage
+/*%#half_step%*/
+constexpr int kLastKRowBytes = kRowBytes;  // of K's last panel
+/*%/half_step%*/
+constexpr int kKBytes = kTileN * kRowBytes * kPanelsQk;  // of one stage
 /*%/narrow_k%*/
 /*%#narrow_k%*/
-constexpr int kLastKRowBytes = kHeadDim % 64 <= 16 ? 32 : 64;                      // of K's last panel
-constexpr int kKLoaded = kTileN * (kRowBytes * (kPanelsQk - 1) + kLastKRowBytes);  // of one block
-constexpr int kKBytes = (kKLoaded + 1023) / 1024 * 1024;                           // of one stage
+constexpr int kLastKRowBytes = kHeadDim % 64 <= 16 ? 32 : 64;  // of K's last panel
+constexpr int kKBytes =                                        // of one stage
+    (kTileN * (kRowBytes * kWholePanelsQk + kLastKRowBytes) + 1023) / 1024 * 1024;
 /*%/narrow_k%*/
-constexpr int kVBytes = kTileN * kRowBytes * kPanelsV;
+constexpr int kVBytes = kTileN * kRowBytes * kPanelsV;  // of one stage
 /*%^split%*/
 constexpr int kPassPanels =
     kOPasses == 0 ? kPanelsV : kPanelsV / kOPasses;    // panels of O in shared memory at a time
@@ -72,14 +75,6 @@ constexpr int kPieceBytes = 4 * 4;  // two columns of two rows
 constexpr int kPieces = kK;         // where K and V have been
 static_assert(kCluster * kTileM * 2 * kGroupsOfCta * kPieceBytes <= kStages * (kKBytes + kVBytes));
 /*%/split%*/
-
-// Where a box of kBoxPanels panels starts. Maps of single panels span whole rows, so that TMA sees where a
-// head ends.
-template <int kBoxPanels>
-__device__ __forceinline__ BoxOrigin box_at(int panel, int row, int head, int batch, int column) {
-  return kBoxPanels == 1 ? BoxOrigin{64 * panel + column, row, 0, head, batch}
-                         : BoxOrigin{0, row, panel, head, batch};
-}
 
 /*%#cluster%*/
 // Who of a cluster loads K, and who V, for all.

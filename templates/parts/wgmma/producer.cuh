@@ -22,41 +22,31 @@
 #include "ptx/tma_multicast.cuh"
 /*%/cluster%*/
 
-// Panels kFirst .. kEnd - 1 of a block of K or V, of a head that begins at `column` of the map's.
-template <int kFirst, int kEnd, int kBoxPanels>
-__device__ __forceinline__ void load_block(unsigned to, const TensorMap& map, unsigned barrier, int row,
-                                           int head, int batch, int column = 0) {
-#pragma unroll
-  for (int panel = kFirst; panel < kEnd; panel += kBoxPanels) {
-    /*%^cluster%*/
-    tma_load(to + panel * kTileN * kRowBytes, map, barrier,
-             box_at<kBoxPanels>(panel, row, head, batch, column));
-    /*%/cluster%*/
-    /*%#cluster%*/
-    tma_load_multicast(to + panel * kTileN * kRowBytes, map, barrier,
-                       box_at<kBoxPanels>(panel, row, head, batch, column), (1 << kCluster) - 1);
-    /*%/cluster%*/
-  }
+// Starts the copy of a box of K or V.
+__device__ __forceinline__ void load(unsigned to, const TensorMap& map, unsigned barrier,
+                                     const BoxOrigin& from) {
+  /*%^cluster%*/
+  tma_load(to, map, barrier, from);
+  /*%/cluster%*/
+  /*%#cluster%*/
+  tma_load_multicast(to, map, barrier, from, (1 << kCluster) - 1);
+  /*%/cluster%*/
 }
 
-/*%#joined_v%*/
-// Whether V's map has a token's heads as one row, for they lie side by side: so no box ends inside a sector,
-// which would take TMA longer. What comes after a head's columns nothing reads.
-__device__ __forceinline__ bool heads_are_joined(const ForwardParams& p) {
-  return p.v_head == kHeadDimV && p.v_row >= p.heads_kv * kHeadDimV;
-}
-
-/*%/joined_v%*/
 struct Producer {
   const TensorMap& map_q;
-  const TensorMap& map_k;
-  /*%#narrow_k%*/
-  const TensorMap& map_last_k;  // its last panel
-  /*%/narrow_k%*/
+  /*%#whole_k%*/
+  const TensorMap& map_k;  // whole panels
+  /*%/whole_k%*/
+  /*%#last_k%*/
+  const TensorMap& map_last_k;  // the columns after them
+  /*%/last_k%*/
+  /*%#whole_v%*/
   const TensorMap& map_v;
-  /*%#joined_v%*/
-  bool joined_v;  // heads_are_joined()
-  /*%/joined_v%*/
+  /*%/whole_v%*/
+  /*%#last_v%*/
+  const TensorMap& map_last_v;
+  /*%/last_v%*/
   unsigned shared;
   RingPlace place{0, 1};  // of the next K; V is one block behind
   /*%^split%*/
@@ -91,32 +81,31 @@ struct Producer {
     if (!expect(full, empty, place.parity, kKLoaded, kLoaderOfK)) return;
     /*%/cluster%*/
     const unsigned to = shared + kK + place.stage * kKBytes;
-    /*%^narrow_k%*/
-    load_block<0, kPanelsQk, kBoxPanelsQk>(to, map_k, full, block * kTileN, head, tile.batch);
-    /*%/narrow_k%*/
-    /*%#narrow_k%*/
-    load_block<0, kPanelsQk - 1, kBoxPanelsQk>(to, map_k, full, block * kTileN, head, tile.batch);
-    load_block<kPanelsQk - 1, kPanelsQk, kBoxPanelsQk>(to, map_last_k, full, block * kTileN, head,
-                                                       tile.batch);
-    /*%/narrow_k%*/
+    /*%#whole_k%*/
+    load(to, map_k, full, {0, block * kTileN, 0, head, tile.batch});
+    /*%/whole_k%*/
+    /*%#last_k%*/
+    load(to + kWholePanelsQk * kTileN * kRowBytes, map_last_k, full,
+         {64 * kWholePanelsQk, block * kTileN, 0, head, tile.batch});
+    /*%/last_k%*/
   }
 
   __device__ __forceinline__ void load_v(const Tile& tile, int block, int head, const RingPlace& at) const {
     const unsigned full = shared + kVFull + 8 * at.stage, empty = shared + kVEmpty + 8 * at.stage;
     /*%^cluster%*/
-    expect(full, empty, at.parity, kVBytes);
+    expect(full, empty, at.parity, kVLoaded);
     /*%/cluster%*/
     /*%#cluster%*/
-    if (!expect(full, empty, at.parity, kVBytes, kLoaderOfV)) return;
+    if (!expect(full, empty, at.parity, kVLoaded, kLoaderOfV)) return;
     /*%/cluster%*/
-    /*%^joined_v%*/
-    load_block<0, kPanelsV, kBoxPanelsV>(shared + kV + at.stage * kVBytes, map_v, full, block * kTileN, head,
-                                         tile.batch);
-    /*%/joined_v%*/
-    /*%#joined_v%*/
-    load_block<0, kPanelsV, kBoxPanelsV>(shared + kV + at.stage * kVBytes, map_v, full, block * kTileN,
-                                         joined_v ? 0 : head, tile.batch, joined_v ? head * kHeadDimV : 0);
-    /*%/joined_v%*/
+    const unsigned to = shared + kV + at.stage * kVBytes;
+    /*%#whole_v%*/
+    load(to, map_v, full, {0, block * kTileN, 0, head, tile.batch});
+    /*%/whole_v%*/
+    /*%#last_v%*/
+    load(to + kWholePanelsV * kTileN * kRowBytes, map_last_v, full,
+         {64 * kWholePanelsV, block * kTileN, 0, head, tile.batch});
+    /*%/last_v%*/
   }
 
   __device__ __forceinline__ void load_q(const Tile& tile, int warpgroup, const ForwardParams& p) const {
@@ -144,7 +133,9 @@ struct Producer {
       /*%/split%*/
       load_q(tile, warpgroup, p);
     }
-#pragma unroll 1  // unrolled, it would need more registers than producers have
+    /*%#cluster%*/
+#pragma unroll 1  // unrolled, it would need more registers than a pair's producers have
+    /*%/cluster%*/
     for (int left = tile.blocks - 1; left >= 0; --left) {
       const RingPlace at = place;
       advance(place);

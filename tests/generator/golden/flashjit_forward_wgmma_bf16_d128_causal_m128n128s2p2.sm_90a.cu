@@ -193,8 +193,8 @@ __device__ __forceinline__ int block_at(int left, const Tile& tile, const Forwar
 // swizzled tile.
 
 // Where everything lies in the CTA's shared memory. Tiles are panels of 64 columns, each row 128 bytes,
-// swizzled as TMA does it over 1024 bytes. Where the head dim ends inside a panel TMA fills the rest with
-// zeros.
+// swizzled as TMA does it over 1024 bytes. Where the head dim ends inside a panel TMA fills the rest of Q's
+// with zeros, but copies no more than there is of K and V, because filling in takes it time.
 
 // Shared-memory barriers that count arrivals and bytes (PTX ISA, "Parallel Synchronization: mbarrier").
 
@@ -234,13 +234,14 @@ __device__ __forceinline__ void mbarrier_wait(unsigned barrier, int parity) {
 constexpr int kRowBytes = 128;  // 64 columns of 16 bits
 constexpr int kPanelsQk = (kHeadDim + 63) / 64;
 constexpr int kPanelsV = (kHeadDimV + 63) / 64;
-constexpr int kBoxPanelsQk = kHeadDim % 64 == 0 ? kPanelsQk : 1;  // panels that one TMA box moves
-constexpr int kBoxPanelsV = kHeadDimV % 64 == 0 ? kPanelsV : 1;
+constexpr int kWholePanelsQk = kHeadDim / 64;
+constexpr int kWholePanelsV = kHeadDimV / 64;
 
 constexpr int kQBytes = 64 * kRowBytes * kPanelsQk;  // of one warpgroup
-constexpr int kKLoaded = kTileN * kRowBytes * kPanelsQk;  // of one block
-constexpr int kKBytes = kKLoaded;                         // of one stage
-constexpr int kVBytes = kTileN * kRowBytes * kPanelsV;
+constexpr int kKLoaded = kTileN * kHeadDim * 2;      // of one block
+constexpr int kVLoaded = kTileN * kHeadDimV * 2;     // of one block
+constexpr int kKBytes = kTileN * kRowBytes * kPanelsQk;  // of one stage
+constexpr int kVBytes = kTileN * kRowBytes * kPanelsV;  // of one stage
 constexpr int kPassPanels =
     kOPasses == 0 ? kPanelsV : kPanelsV / kOPasses;    // panels of O in shared memory at a time
 constexpr int kOBytes = 64 * kRowBytes * kPassPanels;  // of one warpgroup
@@ -263,14 +264,6 @@ constexpr int kTicketEmpty = kTicketFull + 16;
 constexpr int kTicket = kTicketEmpty + 16;
 static_assert(kTicket + 8 <= kSharedBytes);
 static_assert(kEnd <= kSharedBytes);
-
-// Where a box of kBoxPanels panels starts. Maps of single panels span whole rows, so that TMA sees where a
-// head ends.
-template <int kBoxPanels>
-__device__ __forceinline__ BoxOrigin box_at(int panel, int row, int head, int batch, int column) {
-  return kBoxPanels == 1 ? BoxOrigin{64 * panel + column, row, 0, head, batch}
-                         : BoxOrigin{0, row, panel, head, batch};
-}
 
 // A place in a ring of kStages buffers, and the parity its barriers are waited for with.
 struct RingPlace {
@@ -1179,20 +1172,15 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
 
 // The producer: one thread keeps Q, K and V coming, in the order in which the consumers ask for them.
 
-// Panels kFirst .. kEnd - 1 of a block of K or V, of a head that begins at `column` of the map's.
-template <int kFirst, int kEnd, int kBoxPanels>
-__device__ __forceinline__ void load_block(unsigned to, const TensorMap& map, unsigned barrier, int row,
-                                           int head, int batch, int column = 0) {
-#pragma unroll
-  for (int panel = kFirst; panel < kEnd; panel += kBoxPanels) {
-    tma_load(to + panel * kTileN * kRowBytes, map, barrier,
-             box_at<kBoxPanels>(panel, row, head, batch, column));
-  }
+// Starts the copy of a box of K or V.
+__device__ __forceinline__ void load(unsigned to, const TensorMap& map, unsigned barrier,
+                                     const BoxOrigin& from) {
+  tma_load(to, map, barrier, from);
 }
 
 struct Producer {
   const TensorMap& map_q;
-  const TensorMap& map_k;
+  const TensorMap& map_k;  // whole panels
   const TensorMap& map_v;
   unsigned shared;
   RingPlace place{0, 1};  // of the next K; V is one block behind
@@ -1208,14 +1196,14 @@ struct Producer {
     const unsigned full = shared + kKFull + 8 * place.stage, empty = shared + kKEmpty + 8 * place.stage;
     expect(full, empty, place.parity, kKLoaded);
     const unsigned to = shared + kK + place.stage * kKBytes;
-    load_block<0, kPanelsQk, kBoxPanelsQk>(to, map_k, full, block * kTileN, head, tile.batch);
+    load(to, map_k, full, {0, block * kTileN, 0, head, tile.batch});
   }
 
   __device__ __forceinline__ void load_v(const Tile& tile, int block, int head, const RingPlace& at) const {
     const unsigned full = shared + kVFull + 8 * at.stage, empty = shared + kVEmpty + 8 * at.stage;
-    expect(full, empty, at.parity, kVBytes);
-    load_block<0, kPanelsV, kBoxPanelsV>(shared + kV + at.stage * kVBytes, map_v, full, block * kTileN, head,
-                                         tile.batch);
+    expect(full, empty, at.parity, kVLoaded);
+    const unsigned to = shared + kV + at.stage * kVBytes;
+    load(to, map_v, full, {0, block * kTileN, 0, head, tile.batch});
   }
 
   __device__ __forceinline__ void load_q(const Tile& tile, int warpgroup, const ForwardParams& p) const {
@@ -1236,7 +1224,6 @@ struct Producer {
       mbarrier_wait(shared + kQEmpty + 8 * warpgroup, ~tiles_loaded & 1);
       load_q(tile, warpgroup, p);
     }
-#pragma unroll 1  // unrolled, it would need more registers than producers have
     for (int left = tile.blocks - 1; left >= 0; --left) {
       const RingPlace at = place;
       advance(place);
@@ -1272,7 +1259,8 @@ __device__ __forceinline__ void take_registers() {
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
-    flashjit_forward_wgmma_bf16_d128_causal_m128n128s2p2(const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,
+    flashjit_forward_wgmma_bf16_d128_causal_m128n128s2p2(const __grid_constant__ TensorMap map_q,
+                   const __grid_constant__ TensorMap map_k,
                    const __grid_constant__ TensorMap map_v,
                    const __grid_constant__ TensorMap map_o,
                    const __grid_constant__ ForwardParams p) {
@@ -1287,7 +1275,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   if (warpgroup == 0) {
     give_up_registers<kProducerRegisters>();
     if (threadIdx.x == 0) {
-      Producer producer{map_q, map_k,
+      Producer producer{map_q,
+                        map_k,
                         map_v,
                         shared};
       produce(producer, p);

@@ -223,10 +223,9 @@ __device__ __forceinline__ int block_at(int left, const Tile& tile, const Forwar
 // swizzled tile.
 
 // Where everything lies in the CTA's shared memory. Tiles are panels of 64 columns, each row 128 bytes,
-// swizzled as TMA does it over 1024 bytes. Where the head dim ends inside a panel TMA fills the rest with
-// zeros.
-// That takes time, most where it ends inside a sector of 32 bytes, too: so the last panel of K is only as
-// wide as it must be, and its swizzle narrower.
+// swizzled as TMA does it over 1024 bytes. Where the head dim ends inside a panel TMA fills the rest of Q's
+// with zeros, but copies no more than there is of K and V, because filling in takes it time.
+// The last panel of K takes no more room than it must, either, and its swizzle is narrower.
 
 // Shared-memory barriers that count arrivals and bytes (PTX ISA, "Parallel Synchronization: mbarrier").
 
@@ -266,14 +265,16 @@ __device__ __forceinline__ void mbarrier_wait(unsigned barrier, int parity) {
 constexpr int kRowBytes = 128;  // 64 columns of 16 bits
 constexpr int kPanelsQk = (kHeadDim + 63) / 64;
 constexpr int kPanelsV = (kHeadDimV + 63) / 64;
-constexpr int kBoxPanelsQk = kHeadDim % 64 == 0 ? kPanelsQk : 1;  // panels that one TMA box moves
-constexpr int kBoxPanelsV = kHeadDimV % 64 == 0 ? kPanelsV : 1;
+constexpr int kWholePanelsQk = kHeadDim / 64;
+constexpr int kWholePanelsV = kHeadDimV / 64;
 
 constexpr int kQBytes = 64 * kRowBytes * kPanelsQk;  // of one warpgroup
-constexpr int kLastKRowBytes = kHeadDim % 64 <= 16 ? 32 : 64;                      // of K's last panel
-constexpr int kKLoaded = kTileN * (kRowBytes * (kPanelsQk - 1) + kLastKRowBytes);  // of one block
-constexpr int kKBytes = (kKLoaded + 1023) / 1024 * 1024;                           // of one stage
-constexpr int kVBytes = kTileN * kRowBytes * kPanelsV;
+constexpr int kKLoaded = kTileN * kHeadDim * 2;      // of one block
+constexpr int kVLoaded = kTileN * kHeadDimV * 2;     // of one block
+constexpr int kLastKRowBytes = kHeadDim % 64 <= 16 ? 32 : 64;  // of K's last panel
+constexpr int kKBytes =                                        // of one stage
+    (kTileN * (kRowBytes * kWholePanelsQk + kLastKRowBytes) + 1023) / 1024 * 1024;
+constexpr int kVBytes = kTileN * kRowBytes * kPanelsV;  // of one stage
 constexpr int kPassPanels =
     kOPasses == 0 ? kPanelsV : kPanelsV / kOPasses;    // panels of O in shared memory at a time
 constexpr int kOBytes = 64 * kRowBytes * kPassPanels;  // of one warpgroup
@@ -296,14 +297,6 @@ constexpr int kTicketEmpty = kTicketFull + 16;
 constexpr int kTicket = kTicketEmpty + 16;
 static_assert(kTicket + 8 <= kSharedBytes);
 static_assert(kEnd <= kSharedBytes);
-
-// Where a box of kBoxPanels panels starts. Maps of single panels span whole rows, so that TMA sees where a
-// head ends.
-template <int kBoxPanels>
-__device__ __forceinline__ BoxOrigin box_at(int panel, int row, int head, int batch, int column) {
-  return kBoxPanels == 1 ? BoxOrigin{64 * panel + column, row, 0, head, batch}
-                         : BoxOrigin{0, row, panel, head, batch};
-}
 
 // Who of a cluster loads K, and who V, for all.
 constexpr int kLoaderOfK = 0, kLoaderOfV = 1;
@@ -914,7 +907,7 @@ struct Consumer {
   __device__ __forceinline__ void issue_score_step(int step) {
     const unsigned k_columns = k_tile + step / 4 * (kTileN * kRowBytes / 16) + step % 4 * 2;
     const unsigned long long k_step =
-        step / 4 < kPanelsQk - 1 ? descriptor(k_columns) : last_descriptor(k_columns);
+        step / 4 < kWholePanelsQk ? descriptor(k_columns) : last_descriptor(k_columns);
     if (step >= kQRegisterSteps) {
       wgmma_scores<kAccumulate>(softmax.s, q_tile + step / 4 * (64 * kRowBytes / 16) + step % 4 * 2, k_step);
     }
@@ -1257,6 +1250,28 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
   if (threadIdx.x % 128 == 0) bulk_wait();
 }
 
+// The head dim ends halfway through its last step of 16 columns. TMA copies what there is, since filling in
+// zeros takes it time, and leaves the rest of a row in shared memory alone. So K's other half is cleared
+// once: Q has zeros there, but what lies beside them might not be finite.
+
+// Sixteen bytes of zeros in shared memory (PTX ISA, "st").
+
+__device__ __forceinline__ void store_zeros(unsigned address) {
+  asm volatile("st.shared.v4.u32 [%0], {0, 0, 0, 0};" ::"r"(address) : "memory");
+}
+
+// All threads of the CTA, which are synchronised after it.
+__device__ __forceinline__ void clear_half_step(unsigned shared) {
+  constexpr unsigned kSwizzled = kLastKRowBytes / 16 - 1;  // which pieces of 16 bytes change places in a row
+  constexpr unsigned kPiece = kHeadDim % 64 / 8;
+  for (int i = static_cast<int>(threadIdx.x); i < kStages * kTileN; i += kThreads) {
+    const unsigned panel = kK + i / kTileN * kKBytes + kWholePanelsQk * kTileN * kRowBytes;
+    const unsigned row = panel + i % kTileN * kLastKRowBytes;
+    store_zeros(shared + row + ((row / 128 & kSwizzled) ^ kPiece) * 16);
+  }
+  fence_async_shared();
+}
+
 // The producer: one thread keeps Q, K and V coming, in the order in which the consumers ask for them.
 
 // One copy for several CTAs of a cluster (PTX ISA, "cp.async.bulk.tensor", .multicast::cluster).
@@ -1273,29 +1288,18 @@ __device__ __forceinline__ void tma_load_multicast(unsigned to, const TensorMap&
       : "memory");
 }
 
-// Panels kFirst .. kEnd - 1 of a block of K or V, of a head that begins at `column` of the map's.
-template <int kFirst, int kEnd, int kBoxPanels>
-__device__ __forceinline__ void load_block(unsigned to, const TensorMap& map, unsigned barrier, int row,
-                                           int head, int batch, int column = 0) {
-#pragma unroll
-  for (int panel = kFirst; panel < kEnd; panel += kBoxPanels) {
-    tma_load_multicast(to + panel * kTileN * kRowBytes, map, barrier,
-                       box_at<kBoxPanels>(panel, row, head, batch, column), (1 << kCluster) - 1);
-  }
-}
-
-// Whether V's map has a token's heads as one row, for they lie side by side: so no box ends inside a sector,
-// which would take TMA longer. What comes after a head's columns nothing reads.
-__device__ __forceinline__ bool heads_are_joined(const ForwardParams& p) {
-  return p.v_head == kHeadDimV && p.v_row >= p.heads_kv * kHeadDimV;
+// Starts the copy of a box of K or V.
+__device__ __forceinline__ void load(unsigned to, const TensorMap& map, unsigned barrier,
+                                     const BoxOrigin& from) {
+  tma_load_multicast(to, map, barrier, from, (1 << kCluster) - 1);
 }
 
 struct Producer {
   const TensorMap& map_q;
-  const TensorMap& map_k;
-  const TensorMap& map_last_k;  // its last panel
+  const TensorMap& map_k;  // whole panels
+  const TensorMap& map_last_k;  // the columns after them
   const TensorMap& map_v;
-  bool joined_v;  // heads_are_joined()
+  const TensorMap& map_last_v;
   unsigned shared;
   RingPlace place{0, 1};  // of the next K; V is one block behind
   int tiles_loaded = 0;
@@ -1314,16 +1318,18 @@ struct Producer {
     const unsigned full = shared + kKFull + 8 * place.stage, empty = shared + kKEmpty + 8 * place.stage;
     if (!expect(full, empty, place.parity, kKLoaded, kLoaderOfK)) return;
     const unsigned to = shared + kK + place.stage * kKBytes;
-    load_block<0, kPanelsQk - 1, kBoxPanelsQk>(to, map_k, full, block * kTileN, head, tile.batch);
-    load_block<kPanelsQk - 1, kPanelsQk, kBoxPanelsQk>(to, map_last_k, full, block * kTileN, head,
-                                                       tile.batch);
+    load(to, map_k, full, {0, block * kTileN, 0, head, tile.batch});
+    load(to + kWholePanelsQk * kTileN * kRowBytes, map_last_k, full,
+         {64 * kWholePanelsQk, block * kTileN, 0, head, tile.batch});
   }
 
   __device__ __forceinline__ void load_v(const Tile& tile, int block, int head, const RingPlace& at) const {
     const unsigned full = shared + kVFull + 8 * at.stage, empty = shared + kVEmpty + 8 * at.stage;
-    if (!expect(full, empty, at.parity, kVBytes, kLoaderOfV)) return;
-    load_block<0, kPanelsV, kBoxPanelsV>(shared + kV + at.stage * kVBytes, map_v, full, block * kTileN,
-                                         joined_v ? 0 : head, tile.batch, joined_v ? head * kHeadDimV : 0);
+    if (!expect(full, empty, at.parity, kVLoaded, kLoaderOfV)) return;
+    const unsigned to = shared + kV + at.stage * kVBytes;
+    load(to, map_v, full, {0, block * kTileN, 0, head, tile.batch});
+    load(to + kWholePanelsV * kTileN * kRowBytes, map_last_v, full,
+         {64 * kWholePanelsV, block * kTileN, 0, head, tile.batch});
   }
 
   __device__ __forceinline__ void load_q(const Tile& tile, int warpgroup, const ForwardParams& p) const {
@@ -1344,7 +1350,7 @@ struct Producer {
       mbarrier_wait(shared + kQEmpty + 8 * warpgroup, ~tiles_loaded & 1);
       load_q(tile, warpgroup, p);
     }
-#pragma unroll 1  // unrolled, it would need more registers than producers have
+#pragma unroll 1  // unrolled, it would need more registers than a pair's producers have
     for (int left = tile.blocks - 1; left >= 0; --left) {
       const RingPlace at = place;
       advance(place);
@@ -1380,9 +1386,11 @@ __device__ __forceinline__ void take_registers() {
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
-    flashjit_forward_wgmma_fp16_d88_causal_m192n96s2qr0p2cl2(const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,
+    flashjit_forward_wgmma_fp16_d88_causal_m192n96s2qr0p2cl2(const __grid_constant__ TensorMap map_q,
+                   const __grid_constant__ TensorMap map_k,
                    const __grid_constant__ TensorMap map_last_k,
                    const __grid_constant__ TensorMap map_v,
+                   const __grid_constant__ TensorMap map_last_v,
                    const __grid_constant__ TensorMap map_o,
                    const __grid_constant__ ForwardParams p) {
   extern __shared__ __align__(1024) unsigned char memory[];
@@ -1391,16 +1399,18 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
       __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 128), 0);  // known to be uniform
 
   if (threadIdx.x == 0) make_barriers(shared);
+  clear_half_step(shared);
   __syncthreads();
   cluster_sync();
 
   if (warpgroup == 0) {
     give_up_registers<kProducerRegisters>();
     if (threadIdx.x == 0) {
-      Producer producer{map_q, map_k,
+      Producer producer{map_q,
+                        map_k,
                         map_last_k,
                         map_v,
-                        heads_are_joined(p),
+                        map_last_v,
                         shared};
       produce(producer, p);
     }

@@ -1,0 +1,19 @@
+// The head dim ends halfway through its last step of 16 columns. TMA copies what there is, since filling in
+// zeros takes it time, and leaves the rest of a row in shared memory alone. So K's other half is cleared
+// once: Q has zeros there, but what lies beside them might not be finite.
+#pragma once
+#include "parts/wgmma/layout.cuh"
+#include "ptx/fences.cuh"
+#include "ptx/shared_zeros.cuh"
+
+// All threads of the CTA, which are synchronised after it.
+__device__ __forceinline__ void clear_half_step(unsigned shared) {
+  constexpr unsigned kSwizzled = kLastKRowBytes / 16 - 1;  // which pieces of 16 bytes change places in a row
+  constexpr unsigned kPiece = kHeadDim % 64 / 8;
+  for (int i = static_cast<int>(threadIdx.x); i < kStages * kTileN; i += kThreads) {
+    const unsigned panel = kK + i / kTileN * kKBytes + kWholePanelsQk * kTileN * kRowBytes;
+    const unsigned row = panel + i % kTileN * kLastKRowBytes;
+    store_zeros(shared + row + ((row / 128 & kSwizzled) ^ kPiece) * 16);
+  }
+  fence_async_shared();
+}
