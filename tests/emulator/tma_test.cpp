@@ -102,8 +102,8 @@ TEST_CASE("a box narrower than its swizzle leaves the end of each row alone") {
   constexpr int kWidth = 64, kRows = 8;
   std::vector<std::uint16_t> tensor(kWidth * kRows);
   std::iota(tensor.begin(), tensor.end(), std::uint16_t{1});
-  for (const auto& [swizzle, columns] :
-       {std::pair{128, 40}, std::pair{128, 8}, std::pair{64, 24}, std::pair{32, 8}}) {
+  for (const auto& box : {std::pair{128, 40}, std::pair{128, 8}, std::pair{64, 24}, std::pair{32, 8}}) {
+    const int swizzle = box.first, columns = box.second;
     CAPTURE(swizzle);
     CAPTURE(columns);
     auto device = open_emulated_device({.arch = "sm_90a"});
