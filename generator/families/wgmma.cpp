@@ -182,6 +182,11 @@ Legality legal_wgmma(const Problem& problem, const WgmmaSchedule& s, const Targe
                         problem.value_dim(), problem.head_dim)};
   }
   const FragmentRegisters needed = fragments_of(problem, s);
+  if (const int most = accumulators_at_most(s); std::max(needed.s, needed.o) > most) {
+    return {fmt::format("tile {}x{} has a product of {} accumulators a thread, {} warpgroup{} may have {}",
+                        s.tile_m, s.tile_n, std::max(needed.s, needed.o), warpgroups,
+                        warpgroups == 1 ? "" : "s", most)};
+  }
   const int granted = registers_of(s).consumer;
   if (needed.total() > granted && !known_to_fit(problem, s)) {
     return {

@@ -1,5 +1,7 @@
 #include "generator/families/wgmma_registers.hpp"
 
+#include <algorithm>
+
 namespace flashjit::wgmma_forward {
 namespace {
 
@@ -56,6 +58,13 @@ RegisterSplit registers_of(const WgmmaSchedule& schedule) {
   }
 }
 
+int accumulators_at_most(const WgmmaSchedule& schedule) {
+  constexpr int kRegisters = 65536, kUnit = 8, kMost = 255;
+  constexpr int kBeside = 30;  // what ptxas asks for beside a product's accumulators (its error C7602)
+  const int threads = 128 * (warpgroups_of(schedule) + 1);
+  return std::min(kRegisters / threads / kUnit * kUnit, kMost) - kBeside;
+}
+
 bool known_to_fit(const Problem& problem, const WgmmaSchedule& schedule) {
   const int dim = problem.head_dim;
   if (problem.value_dim() != dim) return false;
@@ -75,10 +84,17 @@ bool known_to_spill(const Problem& problem, const WgmmaSchedule& schedule) {
   if (problem.causal && wide_pair && schedule.rescale_early == 1) return true;
   if (problem.value_dim() != problem.head_dim) return false;
   if (!problem.causal) {
-    if (problem.head_dim == 176) return tile(128, 80) && schedule.cluster > 1;
-    if (problem.head_dim != 192) return false;
-    return (tile(128, 64) && schedule.cluster > 1 && schedule.q_in_regs == 1) ||
-           schedule == WgmmaSchedule{.tile_m = 128, .tile_n = 80, .stages = 2, .o_passes = 3};
+    switch (problem.head_dim) {
+      case 32:
+      case 40:
+        return tile(256, 64) && schedule.splits == 3;
+      case 176:
+        return tile(128, 80) && schedule.cluster > 1;
+      case 192:
+        return schedule.q_in_regs == 1 && tile(128, schedule.cluster > 1 ? 64 : 80);
+      default:
+        return false;
+    }
   }
   if (is_static(schedule)) return false;
   switch (problem.head_dim) {

@@ -32,6 +32,10 @@ struct FragmentRegisters {
 };
 FragmentRegisters fragments_of(const Problem& problem, const WgmmaSchedule& schedule);
 
+// That one product may have: it is compiled for the registers that a launch gives each thread, before
+// setmaxnreg moves any.
+int accumulators_at_most(const WgmmaSchedule& schedule);
+
 // Kernels that fit although the count says no: they compile without spills, and are the fastest for their
 // head dims.
 bool known_to_fit(const Problem& problem, const WgmmaSchedule& schedule);

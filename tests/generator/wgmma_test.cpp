@@ -49,6 +49,12 @@ TEST_CASE("registers: setmaxnreg's pools, in words") {
   CHECK(reason(kD128, "m192n128s2qr0pp0ov0").find("the rest 44") != std::string::npos);
   CHECK(reason(kD192, "m128n64s2qr2") == "");
   CHECK(reason(kD256, "m128n64s2qr2o2").find("the rest 48), 2 warpgroups leave 240") != std::string::npos);
+  // A product is compiled for what the launch gives, before setmaxnreg moves any.
+  CHECK(reason({.head_dim = 136}, "m256n16s3qr0") ==
+        "tile 256x16 has a product of 68 accumulators a thread, 4 warpgroups may have 66");
+  CHECK(reason({.head_dim = 200}, "m192n16s3qr0") ==
+        "tile 192x16 has a product of 100 accumulators a thread, 3 warpgroups may have 98");
+  CHECK(reason(kD192, "m192n16s3qr0") == "");
   // Dynamic order leaves the consumers eight registers fewer: the producer holds tickets.
   const Problem causal{.head_dim = 256, .causal = true};
   CHECK(reason(causal, "m128n64s2qr2o2p2").find("2 warpgroups leave 232") != std::string::npos);
