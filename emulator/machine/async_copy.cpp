@@ -19,20 +19,6 @@ Warp& issuer(Cluster& cluster, const CopyJob& job) {
   return cluster.warp_of(job.agent);
 }
 
-u32 row_of(const EncodedMap& map) {
-  return map.box[0] * u32{map.element_bytes};
-}
-// From one row of a box to the next in shared memory: as far as the swizzle spans. What a narrower box leaves
-// of it keeps what it held (seen on an H200).
-u32 pitch_of(const EncodedMap& map) {
-  return map.swizzle_bits == 0 ? row_of(map) : 16u << map.swizzle_bits;
-}
-u32 rows_of(const EncodedMap& map) {
-  u32 rows = 1;
-  for (u32 d = 1; d < map.rank; ++d) rows *= map.box[d];
-  return rows;
-}
-
 // Calls visit(shared address, global address, bytes inside the tensor) for each 16-byte piece of the box.
 // Rows lie one after another, dimension 1 fastest; the swizzle works on the shared address.
 // Rows that lie inside the tensor from end to end go to whole_row(shared address before the swizzle, global

@@ -22,6 +22,21 @@ struct EncodedMap {
 };
 static_assert(sizeof(EncodedMap) <= 128);
 
+// A box's rows, and the bytes of each.
+inline u32 rows_of(const EncodedMap& map) {
+  u32 rows = 1;
+  for (u32 d = 1; d < map.rank; ++d) rows *= map.box[d];
+  return rows;
+}
+inline u32 row_of(const EncodedMap& map) {
+  return map.box[0] * u32{map.element_bytes};
+}
+// From one row of a box to the next in shared memory: as far as the swizzle spans. What a narrower box leaves
+// of it keeps what it held (seen on an H200).
+inline u32 pitch_of(const EncodedMap& map) {
+  return map.swizzle_bits == 0 ? row_of(map) : 16u << map.swizzle_bits;
+}
+
 // Throws Error{invalid_argument} for what cuTensorMapEncodeTiled would refuse (CUDA Driver API, tensor map
 // objects).
 runtime::TensorMap encode_tensor_map(const runtime::TensorMapRequest& request);

@@ -46,52 +46,64 @@ std::string with_bytes(std::string text, int bytes) {
   return text.replace(text.find("BYTES"), 5, std::to_string(bytes));
 }
 
+// A tensor of 16-bit elements that count from 1, and a box of it that is copied to the tile.
+struct BoxOfTensor {
+  int width, height, columns, rows, swizzle, x, y;
+
+  [[nodiscard]] int pitch() const { return swizzle == 0 ? 2 * columns : swizzle; }
+  [[nodiscard]] std::uint16_t element(int r, int c) const {
+    const int column = x + c, row = y + r;
+    const bool inside = column >= 0 && column < width && row >= 0 && row < height;
+    return inside ? static_cast<std::uint16_t>(row * width + column + 1) : std::uint16_t{0};
+  }
+  // Where the tile has it: bits 4, 5, 6 of the address are exclusive-ored with bits 7, 8, 9.
+  [[nodiscard]] std::size_t place(int r, int c) const {
+    const int at = r * pitch() + c * 2;
+    const int pattern = swizzle == 128 ? 7 : swizzle == 64 ? 3 : swizzle == 32 ? 1 : 0;
+    return static_cast<std::size_t>(at ^ ((at >> 7) & pattern) << 4) / 2;
+  }
+  // The tile after the copy; `before` runs ahead of it.
+  [[nodiscard]] std::vector<std::uint16_t> load(const std::string& before = "") const {
+    std::vector<std::uint16_t> tensor(static_cast<std::size_t>(width) * static_cast<std::size_t>(height));
+    std::iota(tensor.begin(), tensor.end(), std::uint16_t{1});
+    auto device = open_emulated_device({.arch = "sm_90a"});
+    void* memory = device->allocate(tensor.size() * 2);
+    device->copy_to_device(memory, tensor.data(), tensor.size() * 2, nullptr);
+    const auto u32_of = [](int value) { return static_cast<std::uint32_t>(value); };
+    runtime::TensorMap map = device->encode({.base = memory,
+                                             .size = {u32_of(width), u32_of(height)},
+                                             .stride = {u32_of(width) * 2},
+                                             .box = {u32_of(columns), u32_of(rows)},
+                                             .element_bytes = 2,
+                                             .bf16 = true,
+                                             .swizzle_bytes = swizzle});
+    const std::string body = before + with_bytes(kLoad, columns * 2 * rows);
+    auto kernel = device->load({.entry = "test", .ptx = tma_kernel(body), .cubin = {}});
+    std::vector<std::uint16_t> tile(static_cast<std::size_t>(pitch() * rows) / 2);
+    void* out = device->allocate(tile.size() * 2);
+    int column = x, row = y;
+    void* params[] = {&map, &out, &column, &row};
+    device->launch(*kernel, {.grid = 1, .threads = u32_of(pitch() * rows / 16), .shared_bytes = 8192}, params,
+                   nullptr);
+    device->copy_to_host(tile.data(), out, tile.size() * 2, nullptr);
+    return tile;
+  }
+};
+
 }  // namespace
 
 TEST_CASE("TMA loads: every swizzle, and zeros outside the tensor") {
-  constexpr int kWidth = 96, kHeight = 20;  // elements of 16 bits
-  std::vector<std::uint16_t> tensor(kWidth * kHeight);
-  std::iota(tensor.begin(), tensor.end(), std::uint16_t{1});
   for (int swizzle : {0, 32, 64, 128}) {
     for (const auto& corner : {std::pair{0, 0}, std::pair{8, 3}, std::pair{-4, -2}, std::pair{88, 17}}) {
-      int x = corner.first, y = corner.second;
-      CAPTURE(swizzle);
-      CAPTURE(x);
-      CAPTURE(y);
       const int columns = swizzle == 0 ? 64 : swizzle / 2;
-      constexpr int kRows = 8;
-      auto device = open_emulated_device({.arch = "sm_90a"});
-      void* memory = device->allocate(tensor.size() * 2);
-      device->copy_to_device(memory, tensor.data(), tensor.size() * 2, nullptr);
-      runtime::TensorMap map = device->encode({.base = memory,
-                                               .size = {kWidth, kHeight},
-                                               .stride = {kWidth * 2},
-                                               .box = {static_cast<std::uint32_t>(columns), kRows},
-                                               .element_bytes = 2,
-                                               .bf16 = true,
-                                               .swizzle_bytes = swizzle});
-      const int bytes = columns * 2 * kRows;
-      auto kernel = device->load({.entry = "test", .ptx = tma_kernel(with_bytes(kLoad, bytes)), .cubin = {}});
-      void* out = device->allocate(static_cast<std::size_t>(bytes));
-      void* params[] = {&map, &out, &x, &y};
-      device->launch(*kernel,
-                     {.grid = 1, .threads = static_cast<std::uint32_t>(bytes / 16), .shared_bytes = 8192},
-                     params, nullptr);
-      std::vector<std::uint16_t> got(static_cast<std::size_t>(bytes) / 2);
-      device->copy_to_host(got.data(), out, got.size() * 2, nullptr);
+      const BoxOfTensor box{96, 20, columns, 8, swizzle, corner.first, corner.second};
+      CAPTURE(swizzle);
+      CAPTURE(box.x);
+      CAPTURE(box.y);
+      const std::vector<std::uint16_t> tile = box.load();
       int wrong = 0;
-      for (int r = 0; r < kRows; ++r) {
-        for (int c = 0; c < columns; ++c) {
-          const int from_x = x + c, from_y = y + r;
-          const bool inside = from_x >= 0 && from_x < kWidth && from_y >= 0 && from_y < kHeight;
-          const std::uint16_t expected =
-              inside ? tensor[static_cast<std::size_t>(from_y) * kWidth + from_x] : std::uint16_t{0};
-          // Bits 4, 5, 6 of the address are exclusive-ored with bits 7, 8, 9.
-          int at = (r * columns + c) * 2;
-          const int pattern = swizzle == 128 ? 7 : swizzle == 64 ? 3 : swizzle == 32 ? 1 : 0;
-          at ^= ((at >> 7) & pattern) << 4;
-          wrong += got[static_cast<std::size_t>(at) / 2] != expected ? 1 : 0;
-        }
+      for (int r = 0; r < box.rows; ++r) {
+        for (int c = 0; c < box.columns; ++c) wrong += tile[box.place(r, c)] != box.element(r, c) ? 1 : 0;
       }
       CHECK(wrong == 0);
     }
@@ -99,50 +111,22 @@ TEST_CASE("TMA loads: every swizzle, and zeros outside the tensor") {
 }
 
 TEST_CASE("a box narrower than its swizzle leaves the end of each row alone") {
-  constexpr int kWidth = 64, kRows = 8;
-  std::vector<std::uint16_t> tensor(kWidth * kRows);
-  std::iota(tensor.begin(), tensor.end(), std::uint16_t{1});
-  for (const auto& box : {std::pair{128, 40}, std::pair{128, 8}, std::pair{64, 24}, std::pair{32, 8}}) {
-    const int swizzle = box.first, columns = box.second;
-    CAPTURE(swizzle);
-    CAPTURE(columns);
-    auto device = open_emulated_device({.arch = "sm_90a"});
-    void* memory = device->allocate(tensor.size() * 2);
-    device->copy_to_device(memory, tensor.data(), tensor.size() * 2, nullptr);
-    runtime::TensorMap map = device->encode({.base = memory,
-                                             .size = {kWidth, kRows},
-                                             .stride = {kWidth * 2},
-                                             .box = {static_cast<std::uint32_t>(columns), kRows},
-                                             .element_bytes = 2,
-                                             .bf16 = true,
-                                             .swizzle_bytes = swizzle});
-    constexpr const char* kMarked = R"(
+  constexpr const char* kMarked = R"(
 mov.b32 %r14, 0xabcdabcd;
 st.shared.v4.u32 [%r27], {%r14, %r14, %r14, %r14};
 fence.proxy.async.shared::cta;
 bar.sync 0;
 )";
-    auto kernel = device->load(
-        {.entry = "test", .ptx = tma_kernel(kMarked + with_bytes(kLoad, columns * 2 * kRows)), .cubin = {}});
-    const int bytes = swizzle * kRows;
-    void* out = device->allocate(static_cast<std::size_t>(bytes));
-    int x = 16, y = 0;
-    void* params[] = {&map, &out, &x, &y};
-    device->launch(*kernel,
-                   {.grid = 1, .threads = static_cast<std::uint32_t>(bytes / 16), .shared_bytes = 8192},
-                   params, nullptr);
-    std::vector<std::uint16_t> got(static_cast<std::size_t>(bytes) / 2);
-    device->copy_to_host(got.data(), out, got.size() * 2, nullptr);
+  for (const auto& narrow : {std::pair{128, 40}, std::pair{128, 8}, std::pair{64, 24}, std::pair{32, 8}}) {
+    const BoxOfTensor box{64, 8, narrow.second, 8, narrow.first, 16, 0};
+    CAPTURE(box.swizzle);
+    CAPTURE(box.columns);
+    const std::vector<std::uint16_t> tile = box.load(kMarked);
     int wrong = 0;
-    for (int r = 0; r < kRows; ++r) {
-      for (int c = 0; c < swizzle / 2; ++c) {
-        const int from = r * kWidth + x + c;
-        const int expected = c >= columns     ? 0xabcd
-                             : x + c < kWidth ? tensor[static_cast<std::size_t>(from)]
-                                              : 0;
-        int at = r * swizzle + c * 2;
-        at ^= ((at >> 7) & (swizzle / 16 - 1)) << 4;
-        wrong += got[static_cast<std::size_t>(at) / 2] != expected ? 1 : 0;
+    for (int r = 0; r < box.rows; ++r) {
+      for (int c = 0; c < box.pitch() / 2; ++c) {
+        const std::uint16_t expected = c < box.columns ? box.element(r, c) : std::uint16_t{0xabcd};
+        wrong += tile[box.place(r, c)] != expected ? 1 : 0;
       }
     }
     CHECK(wrong == 0);
