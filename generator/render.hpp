@@ -29,9 +29,7 @@ struct LineOrigin {
 // dimensions and zeros outside: {columns, seqlen, panels, heads, batch} with the call's strides, and the box
 // {columns, box_rows, panels, 1, 1}, in the order of shared memory. There a row takes row_bytes, over which
 // it is swizzled; what a narrower box leaves of them keeps what it held.
-//   panels > 1:  dimension 0 is one panel of `columns`, and dimension 2 counts as many of them as the head
-//   dim
-//                has whole;
+//   panels > 1:  dimension 0 is one panel of `columns`, dimension 2 counts the whole panels of the head dim;
 //   panels == 1: dimension 0 is the whole head dim, so that TMA sees where it ends, and dimension 2 has
 //   size 1.
 // With `packs`, a group of 2^p heads is a dimension instead (p is ForwardParams::packed): {columns, 2^p,
