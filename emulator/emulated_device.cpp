@@ -223,6 +223,11 @@ class Device final : public EmulatedDevice {
     }
     if (cluster > 1 && target_.capability < 90)
       refuse(fmt::format("cluster is {}, but {} has no clusters", cluster, target_.arch));
+    const u64 warps = (threads + kLanes - 1) / kLanes * cluster;
+    if (program.checked && options_.checks == Checks::all && warps > kMaxAgents) {
+      refuse(fmt::format("{} warps a cluster, races are looked for among up to {}; Checks::memory takes more",
+                         warps, kMaxAgents));
+    }
     const u64 shared = u64{shared_bytes} + program.dynamic_shared - kSharedBase;
     if (shared > static_cast<u64>(target_.shared_per_cta)) {
       refuse(

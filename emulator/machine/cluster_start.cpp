@@ -26,7 +26,7 @@ ClusterRunner::ClusterRunner(LaunchContext& launch, Counters* counters)
   threads_ = launch.block[0] * launch.block[1] * launch.block[2];
   const u32 warps = (threads_ + kLanes - 1) / kLanes;
   cluster_.agents = warps * launch.cluster;
-  ordered_ = launch.checks == Checks::all && cluster_.agents <= kMaxAgents;
+  ordered_ = launch.checks == Checks::all;
   for (Cta& cta : cluster_.ctas) {
     cta.launch = &launch;
     cta.cluster = &cluster_;

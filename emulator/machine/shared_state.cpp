@@ -23,14 +23,13 @@ std::string lane_name(u32 mark) {
   return (mark & 63) >= 32 ? std::string("another lane") : fmt::format("lane {}", mark & 63);
 }
 
-// Whether one of four readers' clocks, of those in the mask, is one that the agent has not seen.
-bool reads_are_late(const u32* clocks, const u32* seen_clocks, u32 mask) {
+// Whether one of four readers' clocks is one that the agent has not seen.
+bool reads_are_late(const u32* clocks, const u32* seen_clocks) {
   using Four __attribute__((vector_size(16))) = i32;
   Four read, seen;
   std::memcpy(&read, clocks, sizeof read);
   std::memcpy(&seen, seen_clocks, sizeof seen);
-  const Four bits = {1, 2, 4, 8};
-  const Four late = (read > seen) & ((bits & static_cast<i32>(mask)) != 0);
+  const Four late = read > seen;
   u64 halves[2];
   std::memcpy(halves, &late, sizeof halves);
   return (halves[0] | halves[1]) != 0;
@@ -41,7 +40,7 @@ bool reads_are_late(const u32* clocks, const u32* seen_clocks, u32 mask) {
 void SharedState::reset(u32 bytes, u32 agents, bool order) {
   granules_ = (bytes + 15) / 16 + 1;
   agents_ = agents;
-  groups_ = (std::min(agents, kMaxAgents) + 3) / 4;
+  groups_ = (agents + 3) / 4;
   order_ = order;
   records_.assign(granules_, {});
   reader_clocks_.resize(order ? groups_ * whole_step() : 0);
@@ -195,9 +194,9 @@ void SharedState::check_order_of_write(Warp& warp, const Ins& ins, const Agent& 
   }
   if (record.readers == 0) return;
   const u32 reader = warp_of(piece.marks->read);
-  const bool read_late =
-      (record.readers >> reader & 1) != 0 && piece.clocks[(reader >> 2) * piece.step + (reader & 3)] >
-                                                 (reader == agent.id ? agent.met : agent.clock[reader]);
+  const bool read_late = (record.readers >> (reader >> 2) & 1) != 0 &&
+                         piece.clocks[(reader >> 2) * piece.step + (reader & 3)] >
+                             (reader == agent.id ? agent.met : agent.clock[reader]);
   if (read_late && crosses_lanes(piece.marks->read, agent)) {
     finding(warp, ins, FindingKind::race, warp.active,
             fmt::format("writes {}, which {} of the same warp read; bar.warp.sync belongs between",
@@ -210,14 +209,12 @@ void SharedState::check_order_of_write(Warp& warp, const Ins& ins, const Agent& 
                         "told, with no bar.warp.sync before",
                         where(piece.address), lane_name(piece.marks->read), who(warp, reader)));
   }
-  for (u64 left = record.readers; left != 0;) {
-    const u32 first = static_cast<u32>(std::countr_zero(left)) & ~3u;
-    const u32 four = static_cast<u32>(record.readers >> first) & 15;
-    left &= ~(15ull << first);
-    if (!reads_are_late(piece.clocks + (first >> 2) * piece.step, told + first, four)) continue;
+  for (u64 left = record.readers; left != 0; left &= left - 1) {
+    const u32 group = static_cast<u32>(std::countr_zero(left)), first = 4 * group;
+    const u32* clocks = piece.clocks + group * piece.step;
+    if (!reads_are_late(clocks, told + first)) continue;
     for (u32 k = 0; k < 4; ++k) {
-      if ((four >> k & 1) == 0 || first + k == agent.id) continue;
-      if (piece.clocks[(first >> 2) * piece.step + k] <= told[first + k]) continue;
+      if (first + k == agent.id || clocks[k] <= told[first + k]) continue;
       finding(warp, ins, FindingKind::race, warp.active,
               fmt::format("writes {} with nothing that orders it after the read by {}", where(piece.address),
                           who(warp, first + k)));

@@ -23,10 +23,12 @@ namespace flashjit::emulator {
 struct Warp;
 struct Cta;
 
-inline constexpr u32 kMaxAgents = 64;  // warps of a cluster whose accesses can be told apart
+// Warps of a cluster: eight CTAs of 1024 threads, the most that every GPU with clusters must take.
+inline constexpr u32 kMaxAgents = 256;
 // Clocks are compared four at a time: as many must be readable after the last agent's.
 inline constexpr u32 kClockPadding = 3;
-inline constexpr u8 kNoLeader = 64, kManyLeaders = 65;
+inline constexpr u8 kNoLeader = 64, kManyLeaders = 65;  // in place of a lane
+inline constexpr u32 kMarkShift = 14;  // of the clock in a mark: 8 bits of a warp and 6 of a lane below
 // Lanes of an access besides 0 to 31: a whole warp's, one by no lane (asynchronous), several lanes' reads.
 inline constexpr u32 kWholeWarp = 32, kNoLane = 62, kManyLanes = 63;
 
@@ -37,7 +39,7 @@ struct Agent {
   u32 lane = kNoLane;          // kWholeWarp: all of them together, as stmatrix does
   u32 met = ~0u;               // the warp's own clock up to which its lanes are ordered
 
-  [[nodiscard]] u32 mark() const { return clock[id] << 12 | id << 6 | lane; }
+  [[nodiscard]] u32 mark() const { return clock[id] << kMarkShift | id << 6 | lane; }
 };
 
 enum class Access : u8 {
@@ -88,13 +90,13 @@ class SharedState {
   // readers are several warps, each at its own clock.
   struct MatrixRead {
     Agent agent;
-    u32 first = 0;  // reader; a multiple of four where there are four
-    u32 count = 0;  // one or four
+    u32 first = 0;  // reader
+    u32 count = 0;
     const u32* nows = nullptr;
     u32 pattern = 0;  // in which the descriptor expects the bytes: bits of swizzle plus one
   };
   void read_matrix(Warp& warp, const Ins& ins, const MatrixRead& read, u32 address, u32 pieces) {
-    const u64 readers = order_ ? ((1ull << read.count) - 1) << read.first : 0;
+    const bool four = read.count == 4 && (read.first & 3) == 0;
     const u32 first = address >> 4;
     for (u32 granule = first; granule < first + pieces; ++granule) {
       Record& record = records_[granule];
@@ -102,13 +104,14 @@ class SharedState {
           read.agent.clock[record.writer] >= record.clock && record.state == read.pattern << kPatternShift;
       if (!plain && !read_matrix_slowly(warp, ins, read, granule)) continue;
       if (!order_) continue;
-      record.readers |= readers;
-      u32* clocks =
-          &reader_clocks_[(read.first >> 2) * whole_step() + std::size_t{granule} * 4 + (read.first & 3)];
-      if (read.count == 4)
-        std::memcpy(clocks, read.nows, 4 * sizeof(u32));
-      else
-        *clocks = *read.nows;
+      u32* clocks = &reader_clocks_[std::size_t{granule} * 4];
+      if (four) {
+        record.readers |= 1ull << (read.first >> 2);
+        std::memcpy(clocks + (read.first >> 2) * whole_step(), read.nows, 4 * sizeof(u32));
+      } else {
+        for (u32 k = 0; k < read.count; ++k)
+          note_reader(record, clocks, whole_step(), read.first + k, read.nows[k]);
+      }
     }
   }
   // An atomic operation: ordered with other atomics, so only what it means for plain accesses later is noted.
@@ -145,7 +148,9 @@ class SharedState {
     u8 writer = 0;
     u8 state = 0;
     u16 written = 0;  // bit per byte, while clock is kNever and it is split
-    u64 readers = 0;  // since the last write; of one that is split, which four of words_ it became
+    // A bit for each four agents of whom one has read since the last write; of a record that is split, which
+    // four of words_ it became.
+    u64 readers = 0;
   };
   static_assert(sizeof(Record) == 16);
 
@@ -163,9 +168,11 @@ class SharedState {
     u32 mask, all;  // bytes of the piece that are meant, and all that it has
   };
 
-  static u32 warp_of(u32 mark) { return mark >> 6 & 63; }
+  static u32 warp_of(u32 mark) { return mark >> 6 & 255; }
   // A mark has the lower bits of a clock.
-  static bool is_after(u32 mark, u32 clock) { return static_cast<i32>(mark - (clock << 12 | 4095)) > 0; }
+  static bool is_after(u32 mark, u32 clock) {
+    return static_cast<i32>(mark - ((clock + 1) << kMarkShift)) >= 0;
+  }
   // Did another lane of the same warp leave the mark, with nothing since that orders the two?
   static bool crosses_lanes(u32 mark, const Agent& agent) {
     return agent.lane != kNoLane && (mark & 63) != kNoLane && warp_of(mark) == agent.id &&
@@ -180,9 +187,15 @@ class SharedState {
   }
   // Whether the agent has synchronised with the write of the piece, told by a leader or by all of its warp.
   [[nodiscard]] bool has_heard_of(const Agent& agent, const Piece& piece) const;
+  static void note_reader(Record& record, u32* clocks, std::size_t step, u32 id, u32 clock) {
+    u32* four = clocks + (id >> 2) * step;
+    const u64 bit = 1ull << (id >> 2);
+    if ((record.readers & bit) == 0) std::memset(four, 0, 4 * sizeof(u32));
+    record.readers |= bit;
+    four[id & 3] = clock;
+  }
   static void note_reader(Record& record, u32* clocks, std::size_t step, const Agent& agent) {
-    record.readers |= 1ull << agent.id;
-    clocks[(agent.id >> 2) * step + (agent.id & 3)] = agent.clock[agent.id];
+    note_reader(record, clocks, step, agent.id, agent.clock[agent.id]);
   }
   [[nodiscard]] std::size_t whole_step() const { return std::size_t{granules_} * 4; }
   static constexpr std::size_t kWordStep = 16;
@@ -198,7 +211,7 @@ class SharedState {
 
   std::vector<Record> records_;  // of 16 bytes
   // Clocks of the last reads, four readers after four: those of a tile's readers lie close together. Only
-  // those of Record::readers mean anything.
+  // the fours of Record::readers mean anything: in them 0, which no clock is, stands for who has not read.
   std::vector<u32> reader_clocks_;
   std::vector<Record> words_;  // of 4 bytes, four for each record that was split
   std::vector<u32> word_clocks_;

@@ -163,6 +163,14 @@ TEST_CASE("checks can be turned down: no races, or nothing but what keeps the ho
   CHECK_NOTHROW(bench.run(kernel_text(race.wrong), {1}, 1));
 }
 
+TEST_CASE("a cluster of more warps than the search for races can tell apart is refused") {
+  Bench bench({.grid = 16, .threads = 1024, .cluster = 16});
+  const std::string text = kernel_text("");
+  CHECK_THROWS_WITH_AS(bench.run(text, {0}, 1), doctest::Contains("512 warps a cluster"), Error);
+  bench.device().set_checks(Checks::memory);
+  CHECK_NOTHROW(bench.run(text, {0}, 1));
+}
+
 TEST_CASE("a thread that cannot be started is an error, and no more") {
   Bench bench({.grid = 2});
   const std::string text = kernel_text("");
