@@ -110,6 +110,9 @@ void init_fence(Warp& w, const Ins&, u32 mask) {
 void other_proxy_fence(Warp&, const Ins&, u32) {}
 void fence(Warp& w, const Ins&, u32 mask) {
   if (mask == 0 || !ordering(w)) return;
+  for (std::size_t k = 0; k < w.unfenced_clock.size(); ++k)
+    w.clock[k] = std::max(w.clock[k], w.unfenced_clock[k]);
+  w.unfenced_clock.clear();
   w.copy_clock(w.fence_clock, w.cta->cluster->clock_width);
   w.release();
 }

@@ -112,6 +112,16 @@ void prepare_arrive(Decoding& decoding) {
   if (decoding.has("relaxed")) ins.x |= kRelaxed;
 }
 
+// What the phases that are over have told goes to the warp, or, if it waits relaxed, to its next fence.
+// Returns what they knew of the warp itself.
+u32 hear(Warp& w, const Object& at, bool relaxed) {
+  Cluster& cluster = *w.cta->cluster;
+  if (!relaxed) return cluster.mbarriers.acquire(*at.cta, at.address, w.clock, w.agent);
+  w.unfenced_clock.resize(cluster.clock_width);
+  (void)cluster.mbarriers.acquire(*at.cta, at.address, w.unfenced_clock.data(), w.agent);
+  return 0;
+}
+
 // try_wait and test_wait: whether the phase of the parity (or state) is over. try_wait may fail for no
 // reason; a program that does not loop is found out that way. Otherwise the warp sleeps until it succeeds.
 void wait(Warp& w, const Ins& i, u32 mask) {
@@ -134,7 +144,7 @@ void wait(Warp& w, const Ins& i, u32 mask) {
       passed |= 1u << l;
       last_address = address;
       last_parity = parity;
-      if (ordering(w)) known = cluster.mbarriers.acquire(*at.cta, at.address, w.clock, w.agent);
+      if (ordering(w)) known = hear(w, at, (i.x & kRelaxed) != 0);
       continue;
     }
     if (at.cta != w.cta) stop(w, i, FindingKind::illegal, 1u << l, "waits for an mbarrier of another CTA");
@@ -167,7 +177,8 @@ void wait(Warp& w, const Ins& i, u32 mask) {
 }
 void prepare_wait(Decoding& decoding) {
   Ins& ins = decoding.ins;
-  ins.x = static_cast<u8>((decoding.match[1] == "test_wait" ? 1 : 0) | (decoding.has("parity") ? 2 : 0));
+  ins.x = static_cast<u8>((decoding.match[1] == "test_wait" ? 1 : 0) | (decoding.has("parity") ? 2 : 0) |
+                          (decoding.has("relaxed") ? kRelaxed : 0));
   ins.d = decoding.predicate(decoding.operand(0));
   const Decoding::Address address = decoding.address(decoding.operand(1));
   ins.s[0] = address.row;

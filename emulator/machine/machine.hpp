@@ -108,6 +108,7 @@ struct Warp {
   std::vector<MatrixJob> matrix_open;                // issued, not yet committed
   std::vector<std::vector<MatrixJob>> matrix_spare;  // empty ones, to be filled again
   std::vector<u32> fence_clock;                      // its clocks at its last fence; empty before
+  std::vector<u32> unfenced_clock;                   // what its relaxed waits have heard since then
   std::vector<std::byte> local;                      // local memory, lane after lane
   float* fragment = nullptr;                         // A of the last mma as floats: [16][2][32]
 
