@@ -33,18 +33,18 @@ void for_each_piece(const CopyJob& job, Visit visit, Row whole_row) {
     u64 global = map.base;
     for (u32 d = 1; d < map.rank; ++d) {
       const i64 at = i64{job.coordinates[d]} + index[d];
-      inside &= at >= 0 && at < i64{map.size[d]};
+      inside &= at >= 0 && at < map.size[d];
       global += static_cast<u64>(at) * map.stride[d - 1];
     }
     const i64 begin = job.coordinates[0], length = row / map.element_bytes;
-    const bool whole = inside && begin >= 0 && begin + length <= i64{map.size[0]} && row % kPiece == 0;
+    const bool whole = inside && begin >= 0 && begin + length <= map.size[0] && row % kPiece == 0;
     for (u32 x = 0; x < row; x += 64) __builtin_prefetch(at_address(global + kAhead * map.stride[0] + x));
     const bool taken =
         whole && whole_row(job.shared + r * pitch, global + static_cast<u64>(begin * map.element_bytes), row);
     for (u32 x = 0; x < row && !taken; x += kPiece) {
       const u32 shared = swizzle(job.shared + r * pitch + x, map.swizzle_bits);
       const i64 first = i64{job.coordinates[0]} + x / map.element_bytes;
-      const i64 left = (i64{map.size[0]} - first) * map.element_bytes;
+      const i64 left = (map.size[0] - first) * map.element_bytes;
       // A box that starts before the tensor is cut by whole elements on its left.
       const i64 skip = first < 0 ? std::min<i64>(kPiece, -first * map.element_bytes) : 0;
       const i64 end = std::clamp<i64>(left, 0, kPiece);
@@ -105,6 +105,14 @@ T combine(T a, T b, Reduction how) {
   }
 }
 
+// A float in global memory: what adds to it there knows no subnormal numbers (PTX ISA, cp.reduce.async.bulk).
+struct FlushedFloat {
+  float value;
+};
+FlushedFloat combine(FlushedFloat a, FlushedFloat b, Reduction how) {
+  return {flush(combine(flush(a.value), flush(b.value), how))};
+}
+
 // Adds `bytes` of `from` to `to`, an element at a time, atomically enough for threads of a launch.
 template <class T, class Bits>
 void reduce_as(std::byte* to, const std::byte* from, u32 bytes, Reduction how) {
@@ -144,6 +152,8 @@ void write_global(const CopyJob& job, std::byte* to, const std::byte* from, u32 
       return reduce_halves(to, from, bytes, job.reduction, float_of_bf16,
                            [](float x) { return bf16_of_float(x); });
     case Element::f32:
+      if (job.reduction == Reduction::add)
+        return reduce_as<FlushedFloat, u32>(to, from, bytes, job.reduction);
       return reduce_as<float, u32>(to, from, bytes, job.reduction);
     case Element::f64:
       return reduce_as<double, u64>(to, from, bytes, job.reduction);

@@ -46,11 +46,11 @@ runtime::TensorMap encode_tensor_map(const runtime::TensorMapRequest& request) {
   while (map.rank < 5 && request.size[map.rank] != 0) ++map.rank;
   if (map.rank == 0) refuse("size of dimension 0 is 0, must be at least 1");
   for (u32 d = 0; d < map.rank; ++d) {
-    if (request.size[d] > ~u32{0})
+    if (request.size[d] > 1ull << 32)
       refuse(fmt::format("size of dimension {} is {}, may be up to 2^32", d, request.size[d]));
     if (request.box[d] == 0 || request.box[d] > 256)
       refuse(fmt::format("box of dimension {} is {}, may be 1 to 256", d, request.box[d]));
-    map.size[d] = static_cast<u32>(request.size[d]);
+    map.size[d] = static_cast<i64>(request.size[d]);
     map.box[d] = static_cast<u16>(request.box[d]);
     if (d == 0) continue;
     const u64 stride = request.stride[d - 1];

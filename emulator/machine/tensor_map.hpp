@@ -12,7 +12,7 @@ struct EncodedMap {
   u64 magic = 0;
   u64 base = 0;
   u64 stride[4] = {};  // bytes, of dimensions 1 to 4
-  u32 size[5] = {};    // elements
+  i64 size[5] = {};    // elements, up to 2^32
   u16 box[5] = {};
   u8 rank = 0;
   u8 element_bytes = 0;

@@ -62,13 +62,20 @@ struct BoxOfTensor {
     const int pattern = swizzle == 128 ? 7 : swizzle == 64 ? 3 : swizzle == 32 ? 1 : 0;
     return static_cast<std::size_t>(at ^ ((at >> 7) & pattern) << 4) / 2;
   }
-  // The tile after the copy; `before` runs ahead of it.
-  [[nodiscard]] std::vector<std::uint16_t> load(const std::string& before = "") const {
-    std::vector<std::uint16_t> tensor(static_cast<std::size_t>(width) * static_cast<std::size_t>(height));
-    std::iota(tensor.begin(), tensor.end(), std::uint16_t{1});
+  // The tensor, and an array as large as the tile.
+  struct Arrays {
+    std::vector<std::uint16_t> tensor, tile;
+  };
+  // What the kernel makes of both, with a thread for each 16 bytes of the tile.
+  [[nodiscard]] Arrays run(const std::string& body, Arrays arrays) const {
     auto device = open_emulated_device({.arch = "sm_90a"});
-    void* memory = device->allocate(tensor.size() * 2);
-    device->copy_to_device(memory, tensor.data(), tensor.size() * 2, nullptr);
+    const auto upload = [&](const std::vector<std::uint16_t>& values) {
+      void* memory = device->allocate(values.size() * 2);
+      device->copy_to_device(memory, values.data(), values.size() * 2, nullptr);
+      return memory;
+    };
+    void* memory = upload(arrays.tensor);
+    void* out = upload(arrays.tile);
     const auto u32_of = [](int value) { return static_cast<std::uint32_t>(value); };
     runtime::TensorMap map = device->encode({.base = memory,
                                              .size = {u32_of(width), u32_of(height)},
@@ -77,16 +84,24 @@ struct BoxOfTensor {
                                              .element_bytes = 2,
                                              .bf16 = true,
                                              .swizzle_bytes = swizzle});
-    const std::string body = before + with_bytes(kLoad, columns * 2 * rows);
     auto kernel = device->load({.entry = "test", .ptx = tma_kernel(body), .cubin = {}});
-    std::vector<std::uint16_t> tile(static_cast<std::size_t>(pitch() * rows) / 2);
-    void* out = device->allocate(tile.size() * 2);
     int column = x, row = y;
     void* params[] = {&map, &out, &column, &row};
     device->launch(*kernel, {.grid = 1, .threads = u32_of(pitch() * rows / 16), .shared_bytes = 8192}, params,
                    nullptr);
-    device->copy_to_host(tile.data(), out, tile.size() * 2, nullptr);
-    return tile;
+    device->copy_to_host(arrays.tensor.data(), memory, arrays.tensor.size() * 2, nullptr);
+    device->copy_to_host(arrays.tile.data(), out, arrays.tile.size() * 2, nullptr);
+    return arrays;
+  }
+  [[nodiscard]] std::size_t tensor_size() const {
+    return static_cast<std::size_t>(width) * static_cast<std::size_t>(height);
+  }
+  [[nodiscard]] std::size_t tile_size() const { return static_cast<std::size_t>(pitch() * rows) / 2; }
+  // The tile after the copy; `before` runs ahead of it.
+  [[nodiscard]] std::vector<std::uint16_t> load(const std::string& before = "") const {
+    Arrays arrays{std::vector<std::uint16_t>(tensor_size()), std::vector<std::uint16_t>(tile_size())};
+    std::iota(arrays.tensor.begin(), arrays.tensor.end(), std::uint16_t{1});
+    return run(before + with_bytes(kLoad, columns * 2 * rows), std::move(arrays)).tile;
   }
 };
 
@@ -131,6 +146,55 @@ bar.sync 0;
     }
     CHECK(wrong == 0);
   }
+}
+
+TEST_CASE("a box narrower than its swizzle is stored from the beginnings of the tile's rows") {
+  constexpr const char* kStore = R"(
+ld.global.v4.u32 {%r10, %r11, %r12, %r13}, [%d29];
+st.shared.v4.u32 [%r27], {%r10, %r11, %r12, %r13};
+fence.proxy.async.shared::cta;
+bar.sync 0;
+@!%p1 bra DONE;
+cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%d30, {%r1, %r2}], [%r28];
+cp.async.bulk.commit_group;
+cp.async.bulk.wait_group 0;
+DONE:
+)";
+  for (const auto& narrow : {std::pair{128, 40}, std::pair{128, 8}, std::pair{64, 24}, std::pair{32, 8}}) {
+    for (const auto& corner : {std::pair{16, 0}, std::pair{44, 5}}) {
+      const BoxOfTensor box{64, 8, narrow.second, 8, narrow.first, corner.first, corner.second};
+      CAPTURE(box.swizzle);
+      CAPTURE(box.columns);
+      CAPTURE(box.x);
+      BoxOfTensor::Arrays arrays{std::vector<std::uint16_t>(box.tensor_size(), 0xabcd),
+                                 std::vector<std::uint16_t>(box.tile_size())};
+      std::iota(arrays.tile.begin(), arrays.tile.end(), std::uint16_t{1});
+      const std::vector<std::uint16_t> got = box.run(kStore, arrays).tensor;
+      int wrong = 0;
+      for (int row = 0; row < box.height; ++row) {
+        for (int column = 0; column < box.width; ++column) {
+          const int r = row - box.y, c = column - box.x;
+          const bool stored = r >= 0 && r < box.rows && c >= 0 && c < box.columns;
+          const std::uint16_t expected = stored ? arrays.tile[box.place(r, c)] : std::uint16_t{0xabcd};
+          wrong += got[static_cast<std::size_t>(row * box.width + column)] != expected ? 1 : 0;
+        }
+      }
+      CHECK(wrong == 0);
+    }
+  }
+}
+
+TEST_CASE("a box narrower than its swizzle must begin a pattern of it") {
+  constexpr const char* kShifted = "add.s32 %r28, %r28, 128;\nadd.s32 %r27, %r27, 128;\n";
+  const BoxOfTensor narrow{64, 8, 40, 8, 128, 0, 0}, whole{64, 8, 64, 8, 128, 0, 0};
+  CHECK_THROWS_WITH_AS(
+      (void)narrow.load(std::string(kShifted) +
+                        "mov.b32 %r14, 0;\nst.shared.v4.u32 [%r27], {%r14, %r14, %r14, %r14};\n"
+                        "fence.proxy.async.shared::cta;\nbar.sync 0;\n"),
+      doctest::Contains("the shared address at offset 1152 does not begin a pattern of the "
+                        "map's 128-byte swizzle"),
+      Error);
+  CHECK_NOTHROW((void)whole.load(kShifted));
 }
 
 TEST_CASE("TMA stores leave out what is outside the tensor") {
@@ -197,6 +261,11 @@ TEST_CASE("a tensor map that the driver would refuse is refused") {
   refused([](auto& r) { r.box[1] = 257; });
   refused([](auto& r) { r.swizzle_bytes = 48; });
   refused([](auto& r) { r.box[0] = 32, r.swizzle_bytes = 32; });
+  refused([](auto& r) { r.size[1] = (1ull << 32) + 1; });
+  refused([](auto& r) { r.stride[0] = 1ull << 40; });
+  good.size = {1ull << 32, 1ull << 32};
+  good.stride = {(1ull << 40) - 16};
+  CHECK_NOTHROW((void)device->encode(good));
 }
 
 TEST_CASE("bulk copies: from global, back with and without addition") {
@@ -226,6 +295,29 @@ DONE:
     for (std::size_t k = 0; k < in.size(); ++k)
       CHECK(std::bit_cast<float>(out[k]) == 2.0f * static_cast<float>(k));
   }
+}
+
+TEST_CASE("a bulk copy that adds floats has no subnormal numbers") {
+  const std::string body = R"(
+setp.ne.s32 %p1, %r30, 0;
+@%p1 bra DONE;
+ld.global.v4.u32 {%r1, %r2, %r3, %r4}, [%d30];
+st.global.v4.u32 [%d31], {%r1, %r1, %r2, %r2};
+st.shared.v4.u32 [%r29], {%r1, %r2, %r2, %r3};
+fence.proxy.async.shared::cta;
+cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%d31], [%r29], 16;
+cp.async.bulk.commit_group;
+cp.async.bulk.wait_group 0;
+DONE:
+)";
+  constexpr std::uint32_t kLeast = 0x00800000, kNegative = 0x80000000;  // the smallest normal number
+  Bench bench({.threads = 32, .shared = 16});
+  const std::vector<std::uint32_t> out =
+      bench.run(kernel_text(body), {3, kLeast, kNegative | (kLeast + 1), 0}, 4);
+  CHECK(out[0] == 0);
+  CHECK(out[1] == kLeast);
+  CHECK(out[2] == 2 * kLeast);
+  CHECK(out[3] == kNegative);
 }
 
 TEST_CASE("a bulk store that has read may write later") {

@@ -184,6 +184,37 @@ DONE:
   CHECK(std::bit_cast<float>(got[2]) == 50.0f);
 }
 
+TEST_CASE("sums of floats have no subnormal numbers in global memory, and have them in shared memory") {
+  const std::string body = R"(
+ld.global.v4.u32 {%r1, %r2, %r3, %r4}, [%d30];
+st.global.v4.u32 [%d31], {%r1, %r1, %r1, %r3};
+st.global.v4.u32 [%d31+16], {%r1, %r1, %r3, %r1};
+st.shared.u32 [%r29], %r1;
+mov.b32 %f1, %r2;
+mov.b32 %f2, %r4;
+red.global.add.f32 [%d31], %f1;
+atom.add.f32 %f3, [%d31+4], %f1;
+atom.global.add.f32 %f4, [%d31+12], %f2;
+red.global.add.v4.f32 [%d31+16], {%f1, %f1, %f2, %f2};
+atom.global.exch.b32 %r5, [%d31+8], %r2;
+atom.shared.add.f32 %f5, [%r29], %f1;
+ld.shared.u32 %r6, [%r29];
+st.global.u32 [%d31+32], %r6;
+)";
+  constexpr std::uint32_t kLeast = 0x00800000, kNegative = 0x80000000;  // the smallest normal number
+  Bench bench({.threads = 1, .shared = 16});
+  const std::vector<std::uint32_t> got =
+      bench.run(kernel_text(body), {0x00000003, 0x00000005, kLeast, kNegative | (kLeast + 1)}, 9);
+  CHECK(got[0] == 0);          // both are flushed
+  CHECK(got[1] == 0);          // by a generic address, too
+  CHECK(got[2] == 5);          // is no sum
+  CHECK(got[3] == kNegative);  // the result is flushed and keeps its sign
+  CHECK(got[4] == 0);
+  CHECK(got[6] == kNegative);
+  CHECK(got[7] == (kNegative | (kLeast + 1)));  // one is flushed
+  CHECK(got[8] == 8);
+}
+
 TEST_CASE("counts: instructions by class, bytes, and bank conflicts by access") {
   const std::string body = R"(
 shl.b32 %r1, %r30, 7;

@@ -5,7 +5,7 @@ namespace flashjit::emulator::portable {
 namespace {
 
 enum class Op : u8 { add, min, max, band, bor, bxor, exchange, compare_swap, inc, dec };
-enum class Type : u8 { u32_, s32_, u64_, s64_, f32_, f64_, f16_, bf16_, f16x2_, bf16x2_ };
+enum class Type : u8 { u32_, s32_, u64_, s64_, f32_, flushed_f32_, f64_, f16_, bf16_, f16x2_, bf16x2_ };
 
 template <class T>
 T apply(Op op, T old, T b, T c) {
@@ -55,6 +55,9 @@ u64 next_bits(Op op, Type type, u64 old, u64 b, u64 c) {
     case Type::f32_:
       return std::bit_cast<u32>(apply<float>(op, std::bit_cast<float>(static_cast<u32>(old)),
                                              std::bit_cast<float>(static_cast<u32>(b)), 0));
+    case Type::flushed_f32_:
+      return std::bit_cast<u32>(flush(apply<float>(op, flush(std::bit_cast<float>(static_cast<u32>(old))),
+                                                   flush(std::bit_cast<float>(static_cast<u32>(b))), 0)));
     case Type::f64_:
       return std::bit_cast<u64>(apply<double>(op, std::bit_cast<double>(old), std::bit_cast<double>(b), 0));
     case Type::f16_:
@@ -84,7 +87,7 @@ void atomic(Warp& w, const Ins& i, u32 mask) {
   const u32 results = i.d;
   const u32 bytes = i.z;
   const auto op = static_cast<Op>(i.x);
-  const auto type = static_cast<Type>(i.y);
+  const bool adds_floats = op == Op::add && static_cast<Type>(i.y) == Type::f32_;
   const bool wide = bytes == 8;
   const u32 count = i.count;
   for (u32 m = mask; m != 0; m &= m - 1) {
@@ -100,6 +103,8 @@ void atomic(Warp& w, const Ins& i, u32 mask) {
       }
     }
     if (place.cta != nullptr) ++place.cta->matrix_epoch;
+    // Sums of floats in global memory know no subnormal numbers, those in shared memory do (PTX ISA, atom).
+    const Type type = adds_floats && place.global ? Type::flushed_f32_ : static_cast<Type>(i.y);
     auto value = [&](u32 row) -> u64 { return wide ? w.source<u64>(row)[l] : w.source<u32>(row)[l]; };
     for (u32 k = 0; k < count; ++k) {
       const u64 b = value(rows[results + k]);
