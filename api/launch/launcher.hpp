@@ -1,5 +1,6 @@
-// A loaded plan and all that its launches need. forward() and backward() are the hot path: no allocation but
-// of a workspace that the caller left to us, no lock, no string.
+// A loaded plan and all that its launches need. forward() and backward() are the hot path: no string, no
+// allocation but of a workspace that the caller left to us, and no lock; what launches that count tiles need
+// besides, TileCounters says.
 #pragma once
 
 #include <cstddef>

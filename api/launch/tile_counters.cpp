@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <exception>
 #include <utility>
 
 #include "flashjit/error.hpp"
@@ -57,12 +58,18 @@ TileCounters::Lent TileCounters::for_launch(runtime::Stream stream) {
   for (const Recent& known : recent) {
     if (known.id == id_ && known.stream == stream) return known.lent;
   }
+  // After the driver has been asked about this thread's stream: what it keeps of the thread then goes later.
+  if (stream == kPerThread) thread_end_.ask();
   Lent lent;
   {
     const std::lock_guard lock(mutex_);
     Lent& mine = by_stream_[{stream, stream == kPerThread ? this_thread : 0}];
+    if (mine.zeros == nullptr && mine.memory == nullptr && !spare_.empty()) {
+      mine = spare_.back();
+      spare_.pop_back();
+    }
     if (mine.zeros == nullptr) {
-      if (bytes_ != 0 && mine.memory == nullptr) {
+      if (bytes_ != 0 && mine.memory == nullptr && memories_.size() < kMostMemories) {
         Chunk memory(device_.allocate(bytes_), {.device = &device_});
         mine.memory = memory.get();
         memories_.push_back(std::move(memory));
@@ -75,6 +82,24 @@ TileCounters::Lent TileCounters::for_launch(runtime::Stream stream) {
   recent[oldest] = {id_, stream, lent};
   oldest = (oldest + 1) % recent.size();
   return lent;
+}
+
+void TileCounters::hand_back() noexcept {
+  for (Recent& known : recent) {
+    if (known.id == id_ && known.stream == kPerThread) known = {};
+  }
+  try {
+    // A stream in capture cannot be waited for, and work from before the capture may still be at it. What
+    // stays here is this thread's for good, and so it does where the wait fails.
+    if (device_.capturing(kPerThread)) return;
+    device_.synchronize(kPerThread);
+    const std::lock_guard lock(mutex_);
+    const auto mine = by_stream_.find({kPerThread, this_thread});
+    if (mine == by_stream_.end()) return;
+    spare_.push_back(mine->second);
+    by_stream_.erase(mine);
+  } catch (const std::exception&) {
+  }
 }
 
 void TileCounters::replenish() {

@@ -5,13 +5,15 @@
 // that never overlap, and no two that might. Launches in one stream never overlap: each stream gets a counter
 // of its own, found again by its handle (with the thread for CU_STREAM_PER_THREAD, one handle that is a
 // different stream in each thread). A handle is not given to a new stream before the old one's work is done,
-// since the driver keeps the stream until then. A captured launch runs whenever, and in whatever stream, its
-// graph is launched: it gets a counter that nothing else is ever given. (Two copies of one graph must not run
-// at once; they would write the same o.)
+// since the driver keeps the stream until then. What a thread was lent for its own stream, it hands back when
+// it ends, having waited for that stream, and another stream gets it. A captured launch runs whenever, and in
+// whatever stream, its graph is launched: it gets a counter that nothing else is ever given. (Two copies of
+// one graph must not run at once; they would write the same o.)
 //
 // CTAs that count so have something to tell each other, through memory that is lent with a stream's counter,
 // since the pool's would cost a launch as long again. A captured launch has to take it from the pool, where
-// it is the graph's.
+// it is the graph's. So have the launches into further streams than kMostMemories: nobody says when a stream
+// is destroyed, so that what it was lent is held as long as the plan.
 #pragma once
 
 #include <cstddef>
@@ -22,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "api/launch/thread_end.hpp"
 #include "runtime/device.hpp"
 
 namespace flashjit::api {
@@ -30,8 +33,9 @@ class TileCounters {
  public:
   struct Lent {
     int* zeros = nullptr;
-    void* memory = nullptr;  // null in a capture, and where launches need none
+    void* memory = nullptr;  // null in a capture, past kMostMemories, and where launches need none
   };
+  static constexpr std::size_t kMostMemories = 64;
 
   struct Size {
     int zeros = 0;          // of a counter
@@ -59,8 +63,9 @@ class TileCounters {
   };
   using Chunk = std::unique_ptr<void, Free>;
 
-  int* take();  // the next unused counter; the lock is held
-  void grow();  // the lock is held; what it throws leaves everything as it was
+  int* take();                // the next unused counter; the lock is held
+  void grow();                // the lock is held; what it throws leaves everything as it was
+  void hand_back() noexcept;  // what this thread, which ends, was lent for its own stream
 
   runtime::Device& device_;
   const std::size_t zeros_;      // of a counter
@@ -72,7 +77,9 @@ class TileCounters {
   std::size_t used_ = 0;         // counters of the last chunk
   std::vector<Chunk> memories_;  // of streams
   std::map<std::pair<runtime::Stream, std::uint64_t>, Lent>
-      by_stream_;  // with the thread, where that matters
+      by_stream_;                                  // with the thread, where that matters
+  std::vector<Lent> spare_;                        // handed back
+  ThreadEnd thread_end_{[this] { hand_back(); }};  // the last member: it goes first
 };
 
 }  // namespace flashjit::api

@@ -1,4 +1,5 @@
-// Plan: chosen, loaded kernels. Running them is cheap: no allocation, no lock, no string.
+// Plan: chosen, loaded kernels. Running them is cheap: no string, and no lock or allocation but where
+// docs/api.md says so ("Threads, streams, contexts").
 #pragma once
 
 #include <cstdint>

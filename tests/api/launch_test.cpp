@@ -206,6 +206,16 @@ TEST_CASE("few tiles: several clusters to one, with memory for what each has of 
   CHECK(seen.tile_counter != first.tile_counter);
   CHECK(device.ordered_allocations() == 1);
   device.captures = false;
+  // Nor does a plan hold any for streams without end.
+  for (std::uintptr_t handle = 1; handle < api::TileCounters::kMostMemories; ++handle)
+    launcher.forward(decode, pointers.args(), reinterpret_cast<Stream>(0x100 + handle));
+  CHECK(device.ordered_allocations() == 1);
+  const std::size_t held = device.bytes_alive();
+  launcher.forward(decode, pointers.args(), reinterpret_cast<Stream>(0x1000));
+  CHECK(device.ordered_allocations() == 2);
+  CHECK(seen.pieces != nullptr);
+  CHECK(seen.tile_counter[0] == 0);
+  CHECK(device.bytes_alive() == held);
   // As many as keys last for; and as run at once beside other tiles, all of them where there are many rows.
   CHECK(launched({.batch = 1, .heads = 4, .heads_kv = 1, .seqlen_q = 1, .seqlen_k = 2000}) == 3 * 4);
   CHECK(launched({.batch = 2, .heads = 2, .heads_kv = 2, .seqlen_q = 1, .seqlen_k = 8192}) == 4 * 3 * 4);

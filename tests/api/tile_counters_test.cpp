@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <memory>
+#include <mutex>
 #include <set>
 #include <thread>
 
@@ -70,6 +72,121 @@ TEST_CASE("memory beside a counter is its stream's; a captured launch has none")
   CHECK(device.bytes_alive() == before + counters.bytes());
   device.captures = true;
   CHECK(counters.for_launch(stream(0x100)).memory == nullptr);
+}
+
+// A device that knows which threads have waited for a stream of their own.
+struct Waited : FakeDevice {
+  std::mutex guard;
+  std::set<std::thread::id> waited;
+  bool fails = false;
+  void synchronize(runtime::Stream stream) override {
+    if (fails) throw Error(ErrorCode::device, "no end");
+    const std::lock_guard lock(guard);
+    if (stream == reinterpret_cast<Stream>(std::uintptr_t{2})) waited.insert(std::this_thread::get_id());
+  }
+};
+
+const auto kOwn = reinterpret_cast<Stream>(std::uintptr_t{2});  // CU_STREAM_PER_THREAD
+
+TEST_CASE("a thread that ends waits for its own stream and hands back what it was lent") {
+  Waited device;
+  auto counters =
+      std::make_unique<api::TileCounters>(device, api::TileCounters::Size{.zeros = 256, .bytes = 4096});
+  using Lent = api::TileCounters::Lent;
+  Lent first;
+  std::thread::id thread;
+  const auto lend = [&](Lent& lent) {
+    std::thread one([&] { lent = counters->for_launch(kOwn); });
+    thread = one.get_id();
+    one.join();
+  };
+  lend(first);
+  const std::size_t bytes = device.bytes_alive();
+  device.waited.clear();
+  for (int i = 0; i < 10; ++i) {
+    Lent again;
+    lend(again);
+    CHECK(device.waited.count(thread) == 1);
+    CHECK(again.zeros == first.zeros);
+    CHECK(again.memory == first.memory);
+    CHECK(device.bytes_alive() == bytes);
+  }
+  SUBCASE("not to two threads at once, nor back to itself") {
+    const Lent mine = counters->for_launch(kOwn);  // this thread lives on
+    CHECK(mine.memory == first.memory);
+    Lent other;
+    lend(other);
+    CHECK(other.zeros != mine.zeros);
+    CHECK(other.memory != mine.memory);
+    CHECK(counters->for_launch(kOwn).memory == mine.memory);
+  }
+  SUBCASE("to any stream") {
+    CHECK(counters->for_launch(nullptr).memory == first.memory);
+    Lent other;
+    lend(other);
+    CHECK(other.memory != first.memory);
+  }
+  SUBCASE("the counters may go before the thread") {
+    std::thread([&] {
+      static_cast<void>(counters->for_launch(kOwn));
+      counters.reset();
+      device.waited.clear();
+    }).join();
+    CHECK(device.waited.empty());
+    CHECK(device.bytes_alive() == 0);
+  }
+  SUBCASE("nothing is handed back in a capture, or where the wait fails") {
+    for (const bool captures : {true, false}) {
+      Lent kept;
+      std::thread([&] {
+        kept = counters->for_launch(kOwn);
+        (captures ? device.captures : device.fails) = true;
+      }).join();
+      device.captures = device.fails = false;
+      Lent other;
+      lend(other);
+      CHECK(other.zeros != kept.zeros);
+      CHECK(other.memory != kept.memory);
+    }
+  }
+}
+
+TEST_CASE("a launch from what a thread does at its very end shares with nobody") {
+  FakeDevice device;
+  api::TileCounters counters(device, {.zeros = 2});
+  struct Last {
+    api::TileCounters* counters = nullptr;
+    int** seen = nullptr;
+    ~Last() {
+      if (counters != nullptr) *seen = counters->for_launch(kOwn).zeros;
+    }
+  };
+  int* seen = nullptr;
+  std::thread([&] {
+    thread_local Last last;  // made before the counters know this thread, so it goes after they have left it
+    last.counters = &counters;
+    last.seen = &seen;
+    static_cast<void>(counters.for_launch(kOwn));
+  }).join();
+  REQUIRE(seen != nullptr);
+  std::thread([&] { CHECK(counters.for_launch(kOwn).zeros != seen); }).join();
+}
+
+TEST_CASE("only so many streams have memory of their own") {
+  FakeDevice device;
+  api::TileCounters counters(device, {.zeros = 256, .bytes = 4096});
+  const auto stream = [](std::size_t i) { return reinterpret_cast<Stream>(0x100 + i); };
+  std::set<int*> zeros;
+  for (std::size_t i = 0; i < api::TileCounters::kMostMemories; ++i)
+    CHECK(counters.for_launch(stream(i)).memory != nullptr);
+  const std::size_t bytes = device.bytes_alive();
+  for (std::size_t i = 0; i < 100; ++i) {
+    const auto lent = counters.for_launch(stream(api::TileCounters::kMostMemories + i));
+    CHECK(lent.memory == nullptr);
+    CHECK(zeros.insert(lent.zeros).second);
+  }
+  CHECK(device.bytes_alive() == bytes);
+  CHECK(counters.for_launch(stream(0)).memory != nullptr);
 }
 
 TEST_CASE("counters that could not be zeroed are given to nobody, and their memory goes") {
