@@ -228,7 +228,7 @@ std::string table_heading() {
                      "time ms", "TFLOP/s", "error", "allowed", "cubin");
 }
 
-std::string table_line(const AttentionReport& report) {
+std::string table_line(const AttentionReport& report, const std::string& code) {
   const Origin& origin = report.plan.origin();
   const auto figure = [&](double value, int digits) {
     return value == 0 ? std::string("-")
@@ -238,7 +238,8 @@ std::string table_line(const AttentionReport& report) {
   return fmt::format("{:<28} {:<18} {:<24} {:>10} {:>9} {:>10} {:>10}  {}", describe(report.plan.problem()),
                      describe(report.plan.shape()), origin.schedule, figure(report.milliseconds, 3),
                      figure(report.tflops, 1), checked ? fmt::format("{:.2e}", report.check.max_error) : "-",
-                     checked ? fmt::format("{:.2e}", report.check.allowed) : "-", origin.code);
+                     checked ? fmt::format("{:.2e}", report.check.allowed) : "-",
+                     code.empty() ? origin.code : code);
 }
 
 }  // namespace flashjit::cli

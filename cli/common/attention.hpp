@@ -42,6 +42,7 @@ AttentionReport run_attention(Engine& engine, const AttentionRequest& request);
 
 // The columns that `run` and `demo` print: a heading, then a line a report.
 std::string table_heading();
-std::string table_line(const AttentionReport& report);
+// `code`: where the kernel's code came from, if the plan is not the one that fetched it.
+std::string table_line(const AttentionReport& report, const std::string& code = {});
 
 }  // namespace flashjit::cli

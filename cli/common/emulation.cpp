@@ -64,4 +64,13 @@ Emulation emulate(const DeviceOptions& options, emulator::EmulatorOptions how, b
           .device = reached};
 }
 
+PlanOptions as_on_a_gpu(Engine& engine, const Problem& problem, const ShapeOptions& sizes,
+                        PlanOptions options) {
+  const ShapeOptions none;  // the defaults of the two have no size in common
+  const bool sizes_given = sizes.shape(true) != none.shape(true) || sizes.shape(false) != none.shape(false);
+  if (!options.schedule.empty() || !options.family.empty() || sizes_given) return options;
+  options.schedule = engine.plan(problem, sizes.shape(false), options).origin().schedule;
+  return options;
+}
+
 }  // namespace flashjit::cli

@@ -17,4 +17,9 @@ struct Emulation {
 // bar on stderr, if that is a terminal.
 Emulation emulate(const DeviceOptions& options, emulator::EmulatorOptions how, bool use_cache);
 
+// `options`; where neither they nor the sizes ask for anything, with the schedule that the problem gets at
+// sizes which keep a GPU busy: what few tiles would get is a kernel that nobody runs.
+PlanOptions as_on_a_gpu(Engine& engine, const Problem& problem, const ShapeOptions& sizes,
+                        PlanOptions options);
+
 }  // namespace flashjit::cli

@@ -74,11 +74,10 @@ autotune::Check check_slopes(const AttentionRequest& request, const AttentionRep
       report.gradients, kEach, seed);
 }
 
-SeedResult run_seed(Emulation& emulation, const CheckOptions& options, const Problem& problem,
-                    const Shape& shape, std::uint64_t seed) {
+SeedResult run_seed(Emulation& emulation, const CheckOptions& options, const PlanOptions& plan_options,
+                    const Problem& problem, const Shape& shape, std::uint64_t seed) {
   SeedResult result{.seed = seed};
   emulation.device->set_seed(seed);
-  const PlanOptions plan_options{.schedule = options.schedule, .family = options.family};
   const Plan plan = emulation.engine.plan(problem, shape, plan_options);
   result.kernel = plan.kernel_name();
   result.schedule = plan.origin().schedule;
@@ -154,11 +153,13 @@ int run(const CheckOptions& options) {
   Emulation emulation = emulate(
       options.device, {.checks = emulator::Checks::all, .threads = static_cast<unsigned>(options.threads)},
       !options.no_cache);
+  const PlanOptions plan_options = as_on_a_gpu(emulation.engine, problem, options.shape,
+                                               {.schedule = options.schedule, .family = options.family});
   std::vector<SeedResult> results;
   const SeedResult* failed = nullptr;
   for (int k = 0; k < options.seeds && failed == nullptr; ++k) {
-    const SeedResult& result = results.emplace_back(
-        run_seed(emulation, options, problem, shape, options.seed + static_cast<std::uint64_t>(k)));
+    const SeedResult& result = results.emplace_back(run_seed(emulation, options, plan_options, problem, shape,
+                                                             options.seed + static_cast<std::uint64_t>(k)));
     if (!result.clean()) failed = &result;
   }
 

@@ -41,7 +41,8 @@ int run(const ProfileOptions& options) {
   AttentionRequest request;
   request.problem = problem;
   request.shape = shape;
-  request.options = {.schedule = options.schedule, .family = options.family};
+  request.options = as_on_a_gpu(emulation.engine, problem, options.shape,
+                                {.schedule = options.schedule, .family = options.family});
   request.inputs = autotune::make_inputs(problem, shape, autotune::InputKind::normal, options.seed);
   if (problem.pass == Pass::backward) request.dout = autotune::make_dout(problem, shape, options.seed);
   request.check = request.time = false;

@@ -115,6 +115,59 @@ TEST_CASE("check finds a wait that was taken out of a template, and says where")
   CHECK(contains(finding["source"][0]["template"], "templates/"));
 }
 
+TEST_CASE("check finds a race in the largest clusters") {
+  const Command command;
+  overlay(command.folder() / "templates", "ptx/cluster.cuh", "barrier.cluster.arrive.release",
+          "barrier.cluster.arrive.relaxed");
+  const Result found = command.run(
+      "check --arch sm_90a --head-dim 64 --heads 1 --seqlen-q 128 --seqlen-k 1024 --seeds 12 "
+      "--schedule wgmma:m128n64s2p0sp8 2>&1",  // 96 warps
+      "FLASHJIT_TEMPLATE_DIR=" + (command.folder() / "templates").string());
+  CAPTURE(found.out);
+  CHECK(found.exit_code == 1);
+  CHECK(contains(found.out, "race: "));
+  CHECK(contains(found.out, "of the cluster"));
+}
+
+TEST_CASE("with no sizes, check and profile run the kernel that inspect shows") {
+  const Command command;
+  const auto schedule_of = [&](const std::string& arguments) {
+    const Result result = command.run(arguments + " --json --arch sm_90a --head-dim 64");
+    CAPTURE(result.out);
+    REQUIRE(result.exit_code == 0);
+    return json::parse(result.out)["schedule"].get<std::string>();
+  };
+  const std::string large = schedule_of("inspect");
+  const std::string small = schedule_of("inspect --batch 1 --heads 2 --seqlen-q 200");
+  CHECK(large.substr(0, 6) == "wgmma:");
+  CHECK(large != small);
+  CHECK(schedule_of("check --seeds 1") == large);
+  CHECK(schedule_of("profile") == large);
+  CHECK(schedule_of("check --seeds 1 --seqlen-q 200") == small);
+  CHECK(schedule_of("profile --heads 2") == small);
+  CHECK(schedule_of("check --seeds 1 --family mma").substr(0, 4) == "mma:");
+}
+
+TEST_CASE("demo ends with the command that shows the first kernel it ran") {
+  const Command command;
+  const Result shown = command.run("demo --device emulated:sm_90a 2>&1");
+  CAPTURE(shown.out);
+  CHECK(shown.exit_code == 0);
+  const std::string program = "flashjit ";
+  const std::size_t at =
+      shown.out.find(program + "inspect --arch sm_90a --head-dim 128 --causal --schedule ");
+  REQUIRE(at != std::string::npos);
+  const std::size_t begin = at + program.size();
+  const std::string inspect = shown.out.substr(begin, shown.out.find('\n', at) - begin);
+  const std::string flag = "--schedule ";
+  const std::size_t value = inspect.find(flag) + flag.size();
+  const std::string schedule = inspect.substr(value, inspect.find(' ', value) - value);
+  const std::size_t row = shown.out.find("forward bf16 d128 causal");
+  REQUIRE(row != std::string::npos);
+  CHECK(contains(shown.out.substr(row, shown.out.find('\n', row) - row), " " + schedule + " "));
+  CHECK(contains(command.run(inspect).out, "__global__"));
+}
+
 TEST_CASE("a seed from the environment reaches every emulated device") {
   const Command command;
   overlay(command.folder() / "templates", "ptx/cp_async.cuh", "cp.async.wait_group %0;", "// wait_group %0");
