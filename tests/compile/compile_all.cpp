@@ -12,7 +12,8 @@
 #include "autotune/tune.hpp"
 #include "flashjit/error.hpp"
 #include "generator/render.hpp"
-#include "runtime/compile_pool.hpp"
+#include "runtime/compile.hpp"
+#include "tests/support/compile_pool.hpp"
 
 using namespace flashjit;
 
@@ -31,7 +32,7 @@ struct Choice {
 
 struct Job {
   std::string what;
-  runtime::CompilePool::Result result;
+  test::CompilePool::Result result;
 };
 
 // One line per kernel: arch, problem, schedule, registers, spilled bytes, milliseconds. False: it is no good.
@@ -120,7 +121,7 @@ class Run {
 
   const Choice& choice_;
   std::shared_ptr<runtime::Compiler> nvrtc_ = runtime::load_nvrtc();
-  runtime::CompilePool pool_;
+  test::CompilePool pool_;
   std::deque<Job> jobs_;
   int seen_ = 0, compiled_ = 0, pruned_ = 0, bad_ = 0;
 };

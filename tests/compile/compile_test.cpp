@@ -11,7 +11,7 @@
 #include "generator/legality.hpp"
 #include "generator/render.hpp"
 #include "runtime/compile.hpp"
-#include "runtime/compile_pool.hpp"
+#include "tests/support/compile_pool.hpp"
 
 using namespace flashjit;
 
@@ -50,10 +50,10 @@ std::shared_ptr<runtime::Compiler> nvrtc_or_skip() {
 
 TEST_CASE("a sample of the kernels compiles for every arch without spills") {
   const auto nvrtc = nvrtc_or_skip();
-  runtime::CompilePool pool(2);  // an NVRTC at work holds a few hundred MB
+  test::CompilePool pool(2);  // an NVRTC at work holds a few hundred MB
   struct Waiting {
     std::string what;
-    runtime::CompilePool::Result result;
+    test::CompilePool::Result result;
   };
   std::vector<Waiting> waiting;
   bool all_archs = true;

@@ -10,13 +10,14 @@
 #include <vector>
 
 #include "flashjit/error.hpp"
-#include "runtime/compile_pool.hpp"
+#include "runtime/compile.hpp"
 #include "tests/runtime/sources.hpp"
+#include "tests/support/compile_pool.hpp"
 
 using flashjit::Error;
 using flashjit::ErrorCode;
 using flashjit::runtime::Compiled;
-using flashjit::runtime::CompilePool;
+using flashjit::test::CompilePool;
 
 namespace {
 

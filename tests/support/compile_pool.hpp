@@ -1,4 +1,5 @@
-// Compiles in parallel, each thing once: threads that run work by key, single flight.
+// Compiles in parallel, each thing once, for tests of many kernels: threads that run work by key, single
+// flight.
 #pragma once
 
 #include <atomic>
@@ -15,15 +16,15 @@
 
 #include "runtime/compile.hpp"
 
-namespace flashjit::runtime {
+namespace flashjit::test {
 
 class CompilePool {
  public:
   // What a thread does for one key: usually look into the cache, compile, store. Passes `cancelled` on to
   // Compiler::compile, so that the pool's end need not wait for a long compile. What it throws, the result
   // throws.
-  using Work = std::function<std::shared_ptr<const Compiled>(const std::atomic<bool>& cancelled)>;
-  using Result = std::shared_future<std::shared_ptr<const Compiled>>;
+  using Work = std::function<std::shared_ptr<const runtime::Compiled>(const std::atomic<bool>& cancelled)>;
+  using Result = std::shared_future<std::shared_ptr<const runtime::Compiled>>;
 
   // 0 threads: one per core that this process may run on, 8 at most (an NVRTC at work holds a few hundred
   // MB).
@@ -44,7 +45,7 @@ class CompilePool {
   struct Job {
     std::string key;
     Work work;
-    std::promise<std::shared_ptr<const Compiled>> promise;
+    std::promise<std::shared_ptr<const runtime::Compiled>> promise;
   };
 
   void run();
@@ -58,4 +59,4 @@ class CompilePool {
   std::vector<std::jthread> threads_;  // last: joined before all that they use goes
 };
 
-}  // namespace flashjit::runtime
+}  // namespace flashjit::test

@@ -1,5 +1,5 @@
 // The threads behind CompilePool.
-#include "runtime/compile_pool.hpp"
+#include "tests/support/compile_pool.hpp"
 
 #include <fmt/format.h>
 #include <sched.h>
@@ -11,7 +11,7 @@
 #include "flashjit/error.hpp"
 #include "runtime/threads.hpp"
 
-namespace flashjit::runtime {
+namespace flashjit::test {
 namespace {
 
 constexpr int kMostThreads = 8;
@@ -28,7 +28,7 @@ int usable_cores() {
 
 CompilePool::CompilePool(int threads) {
   const int count = threads > 0 ? threads : std::clamp(usable_cores(), 1, kMostThreads);
-  threads_ = start_threads(static_cast<std::size_t>(count), [this] { run(); });
+  threads_ = runtime::start_threads(static_cast<std::size_t>(count), [this] { run(); });
   if (threads_.empty()) throw Error(ErrorCode::internal, "no thread could be started to compile in");
 }
 
@@ -72,7 +72,7 @@ void CompilePool::run() {
       job = std::move(queue_.front());
       queue_.pop_front();
     }
-    std::shared_ptr<const Compiled> compiled;
+    std::shared_ptr<const runtime::Compiled> compiled;
     std::exception_ptr failure;
     try {
       compiled = job.work(cancelled_);
@@ -92,4 +92,4 @@ void CompilePool::run() {
   }
 }
 
-}  // namespace flashjit::runtime
+}  // namespace flashjit::test
