@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "flashjit/error.hpp"
@@ -93,6 +94,7 @@ class NvrtcCompiler final : public Compiler {
  public:
   NvrtcCompiler(std::string path, const CompilerUse& use)
       : path_(std::move(path)), stamp_(gnu_build_id(path_)), use_(use) {
+    if (stamp_.empty()) return;  // a library without a build id has none, in any use
     // Who remembers options by stamp must not mix two uses up.
     if (use_.line_info) stamp_ += " with lines";
     if (use_.ptx_only) stamp_ += " PTX only";
@@ -309,7 +311,13 @@ std::shared_ptr<Compiler> load_nvrtc_for(const CompilerUse& use) {
   // destroyed, so that a compile in a detached thread at exit finds it whole.
   static auto& mutex = *new std::mutex;
   static auto& compilers = *new std::map<std::pair<std::string, CompilerUse>, std::shared_ptr<NvrtcCompiler>>;
-  const std::string path = std::filesystem::weakly_canonical(find_nvrtc(nvrtc_places())).string();
+  const std::filesystem::path found = find_nvrtc(nvrtc_places());
+  std::error_code error;
+  const std::string path = std::filesystem::weakly_canonical(found, error).string();
+  if (error) {
+    throw Error(ErrorCode::io, fmt::format("NVRTC at {} can't be followed to its file: {}", found.string(),
+                                           error.message()));
+  }
   const std::lock_guard lock(mutex);
   std::shared_ptr<NvrtcCompiler>& compiler = compilers[{path, use}];
   if (!compiler) compiler = std::make_shared<NvrtcCompiler>(path, use);

@@ -17,6 +17,7 @@ using flashjit::ErrorCode;
 using flashjit::target_of;
 using flashjit::runtime::Compiled;
 using flashjit::runtime::load_nvrtc;
+using flashjit::runtime::load_nvrtc_for;
 using flashjit::test::contains;
 using flashjit::test::EnvironmentChange;
 using flashjit::test::error_of;
@@ -57,6 +58,13 @@ TEST_CASE("missing builtins are named, by the build id and by a compile") {
   });
   CHECK(contains(compiled.message(), "stage \"builtins\""));
   CHECK(contains(compiled.message(), "libnvrtc-builtins.so.12.0"));
+}
+
+TEST_CASE("without a build id a library has no stamp, in whatever use") {
+  const ScratchDirectory scratch;
+  const EnvironmentChange chosen("FLASHJIT_NVRTC", copy_of_fake(scratch).c_str());
+  CHECK(load_nvrtc()->stamp().empty());
+  CHECK(load_nvrtc_for({.line_info = true, .ptx_only = true})->stamp().empty());
 }
 
 TEST_CASE("a 12.0 gets no option that it lacks, and a deadline does it no harm") {
