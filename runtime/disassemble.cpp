@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <system_error>
 #include <vector>
@@ -29,11 +30,25 @@ bool runnable(const fs::path& path) {
   return fs::is_regular_file(path, ignored) && access(path.c_str(), X_OK) == 0;
 }
 
+fs::path temporary_directory() {
+  std::error_code error;
+  fs::path directory = fs::temp_directory_path(error);
+  if (!error) return directory;
+  for (const char* name : {"TMPDIR", "TMP", "TEMP", "TEMPDIR"}) {  // the standard library's order
+    if (const std::string value = environment(name); !value.empty()) {
+      throw Error(ErrorCode::io, fmt::format("{} is \"{}\", may be a directory to make files in: {}", name,
+                                             value, error.message()));
+    }
+  }
+  throw Error(ErrorCode::io, fmt::format("there is no directory /tmp to make files in: {}", error.message()),
+              "TMPDIR names another directory");
+}
+
 // A directory of our own below the temporary one, removed with all it holds.
 class PrivateDirectory {
  public:
   PrivateDirectory() {
-    std::string pattern = (fs::temp_directory_path() / "flashjit-sass-XXXXXX").string();
+    std::string pattern = (temporary_directory() / "flashjit-sass-XXXXXX").string();
     if (mkdtemp(pattern.data()) == nullptr) {
       throw Error(ErrorCode::io, fmt::format("can't make a directory {}: {}", pattern, std::strerror(errno)),
                   "TMPDIR names the directory to make it in");
@@ -59,9 +74,10 @@ std::string read_file(const fs::path& path) {
   return std::move(text).str();
 }
 
-// The exit status as waitpid gives it.
-int run(const fs::path& program, const std::vector<std::string>& arguments, const fs::path& out,
-        const fs::path& err) {
+// The exit status as waitpid gives it; none where this program ignores SIGCHLD, or waits for all its
+// children.
+std::optional<int> run(const fs::path& program, const std::vector<std::string>& arguments,
+                       const fs::path& out, const fs::path& err) {
   std::string name = program.string();
   std::vector<std::string> copies = arguments;
   std::vector<char*> argv{name.data()};
@@ -82,6 +98,7 @@ int run(const fs::path& program, const std::vector<std::string>& arguments, cons
   }
   int status = 0;
   while (waitpid(child, &status, 0) < 0) {
+    if (errno == ECHILD) return std::nullopt;
     if (errno != EINTR) throw Error(ErrorCode::io, fmt::format("lost {}: {}", name, std::strerror(errno)));
   }
   return status;
@@ -130,12 +147,14 @@ std::string disassemble(std::string_view cubin, const fs::path& nvdisasm) {
   const fs::path out = directory.path() / "sass";
   const fs::path err = directory.path() / "errors";
   // -c: the code sections alone; what the other sections say, cubin.hpp reads.
-  const int status = run(nvdisasm, {"-c", input.string()}, out, err);
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+  const std::optional<int> status = run(nvdisasm, {"-c", input.string()}, out, err);
+  std::string sass = read_file(out);
+  // Where nobody can say how it ended, what it wrote tells.
+  if (status ? !WIFEXITED(*status) || WEXITSTATUS(*status) != 0 : sass.empty()) {
     throw Error(ErrorCode::io, fmt::format("{} failed: {}", nvdisasm.string(), read_file(err)),
                 "is it as new as the NVRTC that made the cubin?");
   }
-  return read_file(out);
+  return sass;
 }
 
 }  // namespace flashjit::runtime

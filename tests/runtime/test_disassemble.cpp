@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <string>
@@ -87,6 +88,24 @@ TEST_CASE("its output comes back whole, its failure in its own words") {
   CHECK(error.code() == ErrorCode::io);
   CHECK(contains(error.message(), "not a cubin"));
   CHECK(error_of([&] { return disassemble("x", scratch.path() / "missing"); }).code() == ErrorCode::io);
+}
+
+TEST_CASE("it works where nobody hears of a child's end") {
+  const ScratchDirectory scratch;
+  const fs::path talks = program(scratch, "talks", "sleep 0.1; cat \"$2\"\n");
+  const fs::path fails = program(scratch, "fails", "echo 'not a cubin' >&2; exit 3\n");
+  auto* const before = std::signal(SIGCHLD, SIG_IGN);
+  CHECK(disassemble("the cubin", talks) == "the cubin");
+  const Error error = error_of([&] { return disassemble("x", fails); });
+  std::signal(SIGCHLD, before);
+  CHECK(contains(error.message(), "not a cubin"));
+}
+
+TEST_CASE("a temporary directory that is none is named, and what names it") {
+  const EnvironmentChange wrong("TMPDIR", "/nonexistent");
+  const Error error = error_of([] { return disassemble("x", "/bin/true"); });
+  CHECK(error.code() == ErrorCode::io);
+  CHECK(contains(error.message(), "TMPDIR is \"/nonexistent\", may be a directory"));
 }
 
 TEST_CASE("real SASS of a real kernel") {
