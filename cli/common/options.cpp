@@ -5,6 +5,7 @@
 
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <cstdlib>
 
 #include "flashjit/error.hpp"
 #include "runtime/cuda_device.hpp"
@@ -89,6 +90,18 @@ void add_seed_to(CLI::App& verb, std::uint64_t& seed, const std::string& descrip
     return text.starts_with('-') ? fmt::format("is {}, may be 0 or more", text) : std::string();
   };
   verb.add_option("--seed", seed, description)->check(not_negative)->capture_default_str()->group("Data");
+}
+
+CLI::Validator seconds_between(double least, double most) {
+  const std::string range = fmt::format("{} to {}", least, most);
+  const auto refusal = [=](const std::string& text) {
+    char* end = nullptr;
+    const double value = std::strtod(text.c_str(), &end);
+    // CLI11's own range has NaN in it.
+    const bool in = !text.empty() && *end == '\0' && value >= least && value <= most;
+    return in ? std::string() : fmt::format("is {}, may be {}", text, range);
+  };
+  return CLI::Validator(refusal, range);
 }
 
 }  // namespace flashjit::cli

@@ -60,6 +60,9 @@ class DeviceOptions {
   std::string arch_;
 };
 
+// Of a flag in seconds: a number from `least` to `most`.
+CLI::Validator seconds_between(double least, double most);
+
 // --seed, which says what it is the seed of
 void add_seed_to(CLI::App& verb, std::uint64_t& seed, const std::string& description);
 

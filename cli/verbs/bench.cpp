@@ -180,10 +180,10 @@ void add_bench(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(1, 100))
       ->capture_default_str();
   verb->add_option("--pause", flags->pause, "seconds of idleness before a timing, against heat")
-      ->check(CLI::Range(0.0, 60.0))
+      ->check(seconds_between(0, 60))
       ->capture_default_str();
   verb->add_option("--seconds", flags->seconds, "of launches in a timing, about")
-      ->check(CLI::Range(0.001, 60.0))
+      ->check(seconds_between(0.001, 60))
       ->capture_default_str();
   verb->add_option("--commit", flags->commit, "noted in each line: the commit that is timed");
   verb->add_flag("--no-check", flags->no_check, "do not compare with the reference");

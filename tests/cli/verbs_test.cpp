@@ -138,7 +138,13 @@ TEST_CASE("numbers and flags that can not be are refused with exit code 2 and wo
   command.refuses(run + "--seed -1", "--seed: is -1, may be 0 or more");
   command.refuses("check --arch sm_80 --seed -1", "--seed");
   command.refuses("profile --arch sm_80 --seed -1", "--seed");
-  command.refuses("tune --device emulated:sm_80 --budget 0.0004", "--budget");
+  for (const char* seconds : {"0.0004", "nan", "inf", "-1"}) {
+    const std::string words = fmt::format("is {}, may be 0.001 to ", seconds);
+    command.refuses(fmt::format("tune --device emulated:sm_80 --budget {}", seconds), "--budget: " + words);
+    command.refuses(fmt::format("bench --device emulated:sm_80 --seconds {}", seconds),
+                    "--seconds: " + words);
+  }
+  command.refuses("bench --device emulated:sm_80 --pause nan", "--pause: is nan, may be 0 to 60");
   command.refuses("tune --dry-run --arch sm_90a --family simt --head-dim 64", "sm_90a: simt: ");
   command.refuses("tune --arch sm_80", "--arch is for --dry-run; tuning measures on --device");
 }
