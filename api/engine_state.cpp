@@ -9,7 +9,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <new>
 #include <optional>
+#include <stdexcept>
 #include <utility>
 
 #include "api/build/template_overlay.hpp"
@@ -155,6 +157,11 @@ std::string EngineState::tune(const Problem& problem, const Shape& shape, const 
   if (effort == Tuning::off || !options.schedule.empty()) return {};
   const std::lock_guard lock(tuning_);
   if (chooser_.knows(problem, shape, options.family, effort)) return {};
+  const auto failed = [this](const std::string& why) {
+    std::string words = "tuning failed: " + why;
+    message(words);
+    return words;
+  };
   try {
     const autotune::TuneResult result = api::tune(*this, problem, shape,
                                                   {.effort = effort,
@@ -167,9 +174,11 @@ std::string EngineState::tune(const Problem& problem, const Shape& shape, const 
     // Without a tuned schedule there still are wisdom and the model. What cannot be served at all says so
     // there.
     if (error.code() == ErrorCode::internal || error.code() == ErrorCode::invalid_argument) throw;
-    std::string words = "tuning failed: " + error.message();
-    message(words);
-    return words;
+    return failed(error.message());
+  } catch (const std::bad_alloc&) {
+    return failed(autotune::host_memory_error().message());
+  } catch (const std::length_error&) {
+    return failed(autotune::host_memory_error().message());
   }
 }
 

@@ -9,31 +9,6 @@
 #include "flashjit/error.hpp"
 
 namespace flashjit::api {
-namespace {
-
-std::unique_ptr<autotune::Runner> make_runner(EngineState& state, const Problem& problem,
-                                              const Shape& shape) {
-  runtime::Device& device = state.device();
-  if (!device.estimates_time()) {  // a real one, which a bad kernel takes down with the process
-    if (const auto worker = autotune::find_worker()) {
-      return autotune::make_worker_runner({.version = FLASHJIT_VERSION,
-                                           .device = device.name(),
-                                           .problem = problem,
-                                           .shape = shape,
-                                           .cache_dir = state.options().cache_dir,
-                                           .use_cache = state.options().use_cache},
-                                          {.executable = *worker});
-    }
-    state.message(
-        "tuning in this process: there is no flashjit executable beside the program, beside the library or "
-        "in "
-        "PATH (FLASHJIT_WORKER names one)");
-  }
-  return autotune::make_local_runner(device, problem, shape, build_with(state, problem));
-}
-
-}  // namespace
-
 autotune::Build build_with(EngineState& state, const Problem& problem) {
   return [&state, problem](const Schedule& schedule, std::chrono::milliseconds deadline) -> autotune::Built {
     PlanCode code = state.builder().code(problem, schedule, deadline);
@@ -58,18 +33,24 @@ autotune::Build build_with(EngineState& state, const Problem& problem) {
 
 autotune::TuneResult tune(EngineState& state, const Problem& problem, const Shape& shape,
                           const autotune::TuneOptions& options) {
-  const Target& target = state.device().target();
-  try {
-    const std::unique_ptr<autotune::Runner> runner = make_runner(state, problem, shape);
-    return autotune::tune(problem, shape, target, *runner, options);
-  } catch (const Error& error) {
-    // A worker that does not start, or is another version: as good as none.
-    if (error.code() != ErrorCode::not_found || state.device().estimates_time()) throw;
-    state.message("tuning in this process: " + error.message());
-    const auto runner =
-        autotune::make_local_runner(state.device(), problem, shape, build_with(state, problem));
-    return autotune::tune(problem, shape, target, *runner, options);
+  runtime::Device& device = state.device();
+  const Target& target = device.target();
+  if (!device.estimates_time()) {  // a real one, which a bad kernel takes down with the process
+    try {
+      const auto worker = autotune::make_worker_runner({.version = FLASHJIT_VERSION,
+                                                        .device = device.name(),
+                                                        .problem = problem,
+                                                        .shape = shape,
+                                                        .cache_dir = state.options().cache_dir,
+                                                        .use_cache = state.options().use_cache},
+                                                       {.executable = autotune::find_worker()});
+      return autotune::tune(problem, shape, target, *worker, options);
+    } catch (const autotune::NoWorker& none) {
+      state.message("tuning in this process: " + none.message());
+    }
   }
+  const auto runner = autotune::make_local_runner(device, problem, shape, build_with(state, problem));
+  return autotune::tune(problem, shape, target, *runner, options);
 }
 
 }  // namespace flashjit::api

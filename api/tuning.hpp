@@ -17,8 +17,8 @@ namespace api {
 autotune::Build build_with(EngineState& state, const Problem& problem);
 
 // Tunes in a worker process, so that a bad kernel ends the worker and not the program; in this process where
-// kernels are emulated, or, with a message, where there is no worker to be found. The result is not filed
-// yet.
+// kernels are emulated, or, with a message, where there is no worker to be found. A worker that was there and
+// starts no more is an Error: what ended it may be a kernel. The result is not filed yet.
 autotune::TuneResult tune(EngineState& state, const Problem& problem, const Shape& shape,
                           const autotune::TuneOptions& options);
 

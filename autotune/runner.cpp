@@ -246,6 +246,11 @@ Timing LocalRunner::time(const Schedule& schedule, const MeasureOptions& options
 
 }  // namespace
 
+Error host_memory_error() {
+  return {ErrorCode::device, "the host's memory is too small for the inputs, or for the reference",
+          "A smaller shape needs less of it."};
+}
+
 std::unique_ptr<Runner> make_local_runner(runtime::Device& device, const Problem& problem, const Shape& shape,
                                           Build build, const LocalOptions& options) {
   return std::make_unique<LocalRunner>(device, problem, shape, std::move(build), options);

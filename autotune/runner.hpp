@@ -11,6 +11,7 @@
 
 #include "autotune/measure.hpp"
 #include "autotune/reference.hpp"
+#include "flashjit/error.hpp"
 #include "flashjit/plan.hpp"
 #include "flashjit/problem.hpp"
 #include "generator/schedule.hpp"
@@ -50,6 +51,9 @@ class Runner {
   virtual Check verify(const Schedule& schedule) = 0;
   virtual Timing time(const Schedule& schedule, const MeasureOptions& options) = 0;
 };
+
+// What std::bad_alloc and std::length_error of a run mean, in words.
+Error host_memory_error();
 
 struct LocalOptions {
   std::uint64_t seed = 1;

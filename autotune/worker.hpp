@@ -6,11 +6,12 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "autotune/runner.hpp"
+#include "flashjit/error.hpp"
 #include "flashjit/problem.hpp"
 
 namespace flashjit::autotune {
@@ -25,9 +26,18 @@ struct Job {
   bool use_cache = true;
 };
 
+// There is no worker, or what is called one is another version or another program: nothing has run yet, and
+// tuning may go on in this process.
+class NoWorker : public Error {
+ public:
+  explicit NoWorker(std::string message)
+      : Error(ErrorCode::not_found, std::move(message),
+              "Set FLASHJIT_WORKER to the flashjit command of this version.") {}
+};
+
 // `flashjit` as named by FLASHJIT_WORKER, else beside the running program, else beside the library it was
-// loaded from (or in ../bin), else in PATH. nullopt: none of these exists.
-std::optional<std::filesystem::path> find_worker();
+// loaded from (or in ../bin), else in PATH. Throws NoWorker where none of these exists.
+std::filesystem::path find_worker();
 
 struct WorkerOptions {
   std::filesystem::path executable;                   // runs as `executable worker`
@@ -37,8 +47,8 @@ struct WorkerOptions {
 };
 
 // Starts the worker with the first request, and again after each death. A request that killed the worker or
-// ran out of time throws Error{device}; a worker that cannot be started, or speaks another version,
-// Error{not_found}.
+// ran out of time throws Error{device}. The first start throws NoWorker, what the job's opening threw in the
+// worker, or Error{io} where it was killed or gave no answer; a later one, Error{io} for all of these.
 std::unique_ptr<Runner> make_worker_runner(Job job, const WorkerOptions& options);
 
 // The worker's side: serves requests from file descriptor `in` to `out` until the parent closes them or dies.

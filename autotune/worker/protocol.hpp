@@ -1,7 +1,7 @@
 // The words that a tuning process and its worker exchange: one JSON object per line, a request and its
 // replies.
 //
-//   open {version, parent, device, problem, shape, cache_dir, use_cache}  → opened {version}
+//   open {version, parent, device, problem, shape, cache_dir, use_cache}  → opened or other_version {version}
 //   build {schedules, milliseconds}                → built {index, resources | error} for each, then done
 //   verify {schedule}                              → verified {ok, message, max_error, …}
 //   time {schedule, pause, seconds, give_up}       → timed {median, spread, …}

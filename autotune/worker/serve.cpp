@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <new>
+#include <stdexcept>
 #include <vector>
 
 #include "autotune/worker/protocol.hpp"
@@ -49,6 +51,13 @@ std::vector<Schedule> schedules_of(const Json& json) {
   return schedules;
 }
 
+// After an illegal address every call on the context fails, and after a shortage of memory who knows what was
+// half made: the next worker starts afresh.
+void refuse(int out, const Error& error) {
+  answer(out, to_json(error));
+  if (error.code() == ErrorCode::device) ::_exit(1);
+}
+
 }  // namespace
 
 int serve(int in, int out, const std::string& version,
@@ -64,8 +73,8 @@ int serve(int in, int out, const std::string& version,
       if (op == "open") {
         const Job job = job_of(request);
         if (job.version != version) {
-          throw Error(ErrorCode::not_found,
-                      "the worker is flashjit " + version + ", its parent " + job.version);
+          if (!answer(out, {{"op", "other_version"}, {"version", version}})) return 0;
+          continue;
         }
         runner = open(job);
         if (!answer(out, {{"op", "opened"}, {"version", version}})) return 0;
@@ -93,11 +102,13 @@ int serve(int in, int out, const std::string& version,
         throw Error(ErrorCode::invalid_argument, "unknown request \"" + op + "\"");
       }
     } catch (const Error& error) {
-      answer(out, to_json(error));
-      // After an illegal address every call on the context fails: the next worker starts afresh.
-      if (error.code() == ErrorCode::device) ::_exit(1);
+      refuse(out, error);
+    } catch (const std::bad_alloc&) {
+      refuse(out, host_memory_error());
+    } catch (const std::length_error&) {
+      refuse(out, host_memory_error());
     } catch (const std::exception& error) {
-      answer(out, to_json(Error(ErrorCode::internal, error.what())));
+      refuse(out, Error(ErrorCode::internal, error.what()));
     }
   }
   return 0;

@@ -1,11 +1,15 @@
 // A worker for tests: it speaks the protocol through serve(), and comes to grief on command. The schedule is
 // the command: tile_m 16 crashes when it runs, 32 hangs, 48 reports a device error and ends, 80 crashes the
-// compiler, 96 is wrong.
+// compiler, 96 is wrong, 144 and 160 find no memory. FAKE_WORKER_FAREWELL names a file to leave behind in an
+// orderly end.
 #include <signal.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
+#include <new>
+#include <stdexcept>
 #include <string>
 
 #include "autotune/worker.hpp"
@@ -18,6 +22,13 @@ namespace {
 
 class Griever : public Runner {
  public:
+  Griever() = default;
+  ~Griever() override {
+    if (const char* farewell = std::getenv("FAKE_WORKER_FAREWELL")) std::ofstream(farewell) << "farewell\n";
+  }
+  Griever(const Griever&) = delete;
+  Griever& operator=(const Griever&) = delete;
+
   void build(std::span<const Schedule> schedules, std::chrono::milliseconds, const BuildDone& done) override {
     for (std::size_t i = 0; i < schedules.size(); ++i) {
       if (tile_m_of(schedules[i]) == 80) std::abort();
@@ -40,6 +51,10 @@ class Griever : public Runner {
         break;
       case 48:
         throw Error(ErrorCode::device, "illegal address", "a hint");
+      case 144:
+        throw std::bad_alloc();
+      case 160:
+        throw std::length_error("vector");
       default:
         break;
     }
@@ -72,6 +87,7 @@ int main(int argc, char** argv) {
   const char* version = std::getenv("FAKE_WORKER_VERSION");
   return serve(0, 1, version != nullptr ? version : "1.2.3", [](const Job& job) -> std::unique_ptr<Runner> {
     if (job.device == "cuda:9") throw Error(ErrorCode::device, "there is no device 9");
+    if (job.device == "cuda:8") throw std::bad_alloc();
     return std::make_unique<Griever>();
   });
 }

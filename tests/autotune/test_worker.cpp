@@ -1,5 +1,6 @@
 // The worker process: crashes, hangs and errors of a candidate end the worker, and the run goes on.
 #include <doctest/doctest.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -34,11 +35,48 @@ std::string message_of(const std::function<void()>& action, ErrorCode code) {
     action();
   } catch (const Error& error) {
     CHECK(error.code() == code);
+    CHECK(dynamic_cast<const NoWorker*>(&error) == nullptr);
     return error.message();
   }
   FAIL("it should have thrown");
   return {};
 }
+
+// The message of a NoWorker, and of nothing else.
+std::string lack_of_worker(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const NoWorker& none) {
+    CHECK(none.code() == ErrorCode::not_found);
+    CHECK(none.hint().find("FLASHJIT_WORKER") != std::string::npos);
+    return none.message();
+  }
+  FAIL("it should have thrown");
+  return {};
+}
+
+// A folder for scripts, which goes when the test does.
+class Folder {
+ public:
+  Folder() {
+    std::string name = (std::filesystem::temp_directory_path() / "flashjit-worker-XXXXXX").string();
+    REQUIRE(::mkdtemp(name.data()) != nullptr);
+    path_ = name;
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+  [[nodiscard]] std::string script(const char* name, const std::string& text) const {
+    const auto file = path_ / name;
+    std::ofstream(file) << "#!/bin/sh\n" << text << "\n";
+    ::chmod(file.c_str(), 0755);
+    return file.string();
+  }
+
+ private:
+  std::filesystem::path path_;
+};
 
 Schedule tile(int m, int n = 64) {
   return MmaSchedule{.tile_m = m, .tile_n = n};
@@ -128,22 +166,92 @@ TEST_CASE("a whole tuning run in a worker, with casualties") {
   CHECK(result.best_ms > 0);
 }
 
-TEST_CASE("what cannot be started, or is another version, is not found, with the way out") {
+TEST_CASE("what cannot be started, or is another version or program, is no worker, with the way out") {
+  const Folder folder;
   const auto missing = make_worker_runner(kJob, options("/nonexistent/flashjit"));
-  CHECK(message_of([&] { missing->verify(tile(64)); }, ErrorCode::not_found).find("/nonexistent/flashjit") !=
+  CHECK(lack_of_worker([&] { missing->verify(tile(64)); }).find("/nonexistent/flashjit") !=
         std::string::npos);
   const auto silent = make_worker_runner(kJob, options("/bin/true"));
-  CHECK(message_of([&] { silent->verify(tile(64)); }, ErrorCode::not_found).find("exit code 0") !=
-        std::string::npos);
+  CHECK(lack_of_worker([&] { silent->verify(tile(64)); }).find("exit code 0") != std::string::npos);
+  const auto stranger = make_worker_runner(kJob, options(folder.script("stranger", "exec yes").c_str()));
+  CHECK(lack_of_worker([&] { stranger->verify(tile(64)); }).find("not JSON") != std::string::npos);
+  const auto polite = make_worker_runner(kJob, options(folder.script("polite", "echo '{\"a\":1}'").c_str()));
+  CHECK(lack_of_worker([&] { polite->verify(tile(64)); }).find("protocol") != std::string::npos);
   Job other = kJob;
   other.version = "9.9.9";
   const auto newer = make_worker_runner(other, options());
-  CHECK(message_of([&] { newer->verify(tile(64)); }, ErrorCode::not_found).find("1.2.3") !=
+  CHECK(lack_of_worker([&] { newer->verify(tile(64)); }).find("is flashjit 1.2.3, its parent 9.9.9") !=
+        std::string::npos);
+}
+
+TEST_CASE("a worker that is killed or hangs while it starts is no lack of a worker") {
+  const Folder folder;
+  const auto killed =
+      make_worker_runner(kJob, options(folder.script("killed", "read line; kill -9 $$").c_str()));
+  CHECK(message_of([&] { killed->verify(tile(64)); }, ErrorCode::io).find("signal 9") != std::string::npos);
+  WorkerOptions hurried = options();
+  hurried.executable = folder.script("slow", "exec sleep 60");
+  hurried.start_deadline = 200ms;
+  const auto slow = make_worker_runner(kJob, hurried);
+  CHECK(message_of([&] { slow->verify(tile(64)); }, ErrorCode::io).find("did not answer in time") !=
         std::string::npos);
   Job nowhere = kJob;
   nowhere.device = "cuda:9";
   const auto lost = make_worker_runner(nowhere, options());
   CHECK(message_of([&] { lost->verify(tile(64)); }, ErrorCode::device) == "there is no device 9");
+}
+
+TEST_CASE("a worker that ran and starts no more ends the run, whatever keeps it") {
+  const Folder folder;
+  const std::string once =
+      "mkdir '" + folder.path().string() + "/began' 2>/dev/null && exec '" FAKE_WORKER "' worker\n";
+  for (const char* then : {"exit 3", "kill -9 $$", "rm \"$0\"; exit 3"}) {
+    CAPTURE(then);
+    std::filesystem::remove(folder.path() / "began");
+    const auto runner = make_worker_runner(kJob, options(folder.script("once", once + then).c_str()));
+    CHECK(runner->verify(tile(64)).ok);
+    message_of([&] { runner->verify(tile(16)); }, ErrorCode::device);
+    for (int i = 0; i < 2; ++i) {
+      CHECK(message_of([&] { runner->verify(tile(64)); }, ErrorCode::io).find("did not start again") !=
+            std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("a shortage of the host's memory is told in words, and the next one finds a new worker") {
+  Job large = kJob;
+  large.device = "cuda:8";
+  const auto runner = make_worker_runner(large, options());
+  CHECK(message_of([&] { runner->verify(tile(64)); }, ErrorCode::device).find("host's memory is too small") ==
+        4);
+  const auto other = make_worker_runner(kJob, options());
+  for (const int rows : {144, 160}) {
+    CHECK(message_of([&] { other->verify(tile(rows)); }, ErrorCode::device).find("host's memory") == 4);
+    CHECK(other->verify(tile(64)).ok);
+  }
+}
+
+TEST_CASE("where nobody hears of a child's end, the worker's is told without a guess") {
+  auto* const before = ::signal(SIGCHLD, SIG_IGN);
+  {
+    const auto runner = make_worker_runner(kJob, options());
+    const std::string crash = message_of([&] { runner->verify(tile(16)); }, ErrorCode::device);
+    CHECK(crash.find("SIGCHLD") != std::string::npos);
+    CHECK(crash.find("exit code") == std::string::npos);
+    CHECK(crash.find("about to crash") != std::string::npos);
+    CHECK(runner->verify(tile(64)).ok);
+    CHECK(message_of([&] { runner->verify(tile(32)); }, ErrorCode::device).find("in time") !=
+          std::string::npos);
+  }
+  ::signal(SIGCHLD, before);
+}
+
+TEST_CASE("a worker that is done with ends by itself") {
+  const Folder folder;
+  const auto farewell = folder.path() / "farewell";
+  const Environment named("FAKE_WORKER_FAREWELL", farewell.string());
+  CHECK(make_worker_runner(kJob, options())->verify(tile(64)).ok);
+  CHECK(std::filesystem::exists(farewell));
 }
 
 TEST_CASE("the worker ends with its parent") {
@@ -167,25 +275,30 @@ TEST_CASE("the worker ends with its parent") {
 }
 
 TEST_CASE("where a worker is looked for") {
-  const auto folder =
-      std::filesystem::temp_directory_path() / ("flashjit-worker-" + std::to_string(::getpid()));
-  std::filesystem::create_directories(folder);
-  const auto executable = folder / "flashjit";
+  const auto found = [] {
+    try {
+      return find_worker();
+    } catch (const NoWorker&) {
+      return std::filesystem::path();
+    }
+  };
+  const Folder folder;
+  const auto executable = folder.path() / "flashjit";
   std::ofstream(executable) << "#!/bin/true\n";
   {
-    const Environment path("PATH", "relative:" + folder.string());
+    const Environment path("PATH", "relative:" + folder.path().string());
     const Environment named("FLASHJIT_WORKER", "");
-    CHECK(find_worker() != executable);  // it may not be executed
+    CHECK(found() != executable);  // it may not be executed
     ::chmod(executable.c_str(), 0755);
-    CHECK(find_worker() == executable);
+    CHECK(found() == executable);
   }
   {
     const Environment named("FLASHJIT_WORKER", FAKE_WORKER);
-    CHECK(find_worker() == std::filesystem::path(FAKE_WORKER));
+    CHECK(found() == FAKE_WORKER);
   }
   {
     const Environment named("FLASHJIT_WORKER", "/nonexistent");
-    CHECK_FALSE(find_worker().has_value());
+    CHECK(lack_of_worker([] { find_worker(); }) ==
+          "FLASHJIT_WORKER is \"/nonexistent\", may be the path of a flashjit command");
   }
-  std::filesystem::remove_all(folder);
 }

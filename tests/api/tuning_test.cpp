@@ -1,0 +1,83 @@
+// Where a tuning run lives, and what a plan is made of when it fails: a fake device, and workers that are
+// shell scripts.
+#include <doctest/doctest.h>
+#include <sys/stat.h>
+
+#include <fstream>
+#include <new>
+
+#include "tests/api/support.hpp"
+#include "tests/runtime/scratch.hpp"
+#include "tests/support/contains.hpp"
+
+namespace flashjit::test {
+namespace {
+
+const PlanOptions kTuned{.tuning = Tuning::quick};
+constexpr Shape kFew{.batch = 1, .heads = 1, .seqlen_q = 16, .seqlen_k = 32};
+
+std::string script(const Folder& folder, const std::string& text) {
+  const auto file = folder.path() / "worker";
+  std::ofstream(file) << "#!/bin/sh\n" << text << "\n";
+  ::chmod(file.c_str(), 0755);
+  return file.string();
+}
+
+// Of a plan that was tuned in vain, without a launch in this process.
+Origin origin_without_launch(const std::string& worker) {
+  const EnvironmentChange named("FLASHJIT_WORKER", worker.c_str());
+  CompilerScript compiler;
+  FakeEngine fake(compiler);
+  Origin origin = fake.engine->plan(kProblem, kFew, kTuned).origin();
+  CHECK(fake.device->launches().empty());
+  CHECK(origin.choice == "model");
+  return origin;
+}
+
+TEST_CASE("candidates that kill the worker are not tried in this process when it starts no more") {
+  const Folder folder;
+  const std::string began = (folder.path() / "began").string();
+  const Origin origin = origin_without_launch(script(folder, "mkdir '" + began + R"(' 2>/dev/null || exit 3
+while read -r line; do
+  case "$line" in
+    *'"op":"open"'*) echo '{"op":"opened"}' ;;
+    *'"op":"build"'*) echo '{"op":"done"}' ;;
+    *) kill -SEGV $$ ;;
+  esac
+done)"));
+  CHECK(contains(origin.note, "tuning failed: the tuning worker did not start again"));
+}
+
+TEST_CASE("a worker that is killed while it starts is not replaced by this process") {
+  const Folder folder;
+  CHECK(contains(origin_without_launch(script(folder, "read -r line; kill -9 $$")).note, "signal 9"));
+}
+
+TEST_CASE("a worker short of memory costs the tuned schedule and not the plan") {
+  const Folder folder;
+  const Origin origin = origin_without_launch(script(
+      folder, R"(echo '{"op":"error","code":5,"message":"the host is too small","hint":""}'; read -r line)"));
+  CHECK(origin.note == "tuning failed: the host is too small");
+}
+
+TEST_CASE("without a worker candidates are tried in this process, and a message says why") {
+  const EnvironmentChange named("FLASHJIT_WORKER", "/typo");
+  CompilerScript compiler;
+  FakeEngine fake(compiler);
+  SUBCASE("they run") {
+    static_cast<void>(fake.engine->plan(kProblem, kFew, kTuned));
+    CHECK_FALSE(fake.device->launches().empty());
+  }
+  SUBCASE("where memory is short, the plan is made all the same") {
+    fake.device->execute = [](const std::string&, const runtime::Launch&, std::span<void* const>) {
+      throw std::bad_alloc();
+    };
+    const Plan plan = fake.engine->plan(kProblem, kFew, kTuned);
+    CHECK(contains(plan.origin().note, "tuning failed: the host's memory is too small"));
+  }
+  CHECK(fake.messages->front() ==
+        "tuning in this process: FLASHJIT_WORKER is \"/typo\", may be the path of a flashjit command");
+}
+
+}  // namespace
+}  // namespace flashjit::test
