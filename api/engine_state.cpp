@@ -50,9 +50,14 @@ std::unique_ptr<runtime::Device> open_device(const std::string& name) {
               fmt::format("device is \"{}\", may be cuda, cuda:N or emulated:sm_XX", name));
 }
 
-// A tuning worker is told the directory, perhaps after a chdir: relative, it would be another place by then.
-EngineOptions with_absolute_cache(EngineOptions options) {
-  if (!options.cache_dir.empty()) options.cache_dir = std::filesystem::absolute(options.cache_dir).string();
+// With the cache's directory absolute: a tuning worker is told it, perhaps after a chdir, and relative it
+// would be another place by then.
+EngineOptions checked(EngineOptions options) {
+  if (options.tuning_budget.count() < 0) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("tuning_budget is {} ms, may be 0 or more", options.tuning_budget.count()));
+  }
+  if (!options.cache_dir.empty()) options.cache_dir = cache::absolute_directory(options.cache_dir).string();
   return options;
 }
 
@@ -63,6 +68,11 @@ EngineOptions with_messages(EngineOptions options) {
     };
   }
   return options;
+}
+
+void add_to(std::string& note, const std::string& words) {
+  if (!note.empty() && !words.empty()) note += "; ";
+  note += words;
 }
 
 void mix(std::size_t& seed, std::size_t value) {
@@ -113,7 +123,7 @@ EngineState::Parts EngineState::parts_from_environment(const EngineOptions& opti
 }
 
 EngineState::EngineState(EngineOptions options, Parts parts)
-    : options_(with_absolute_cache(with_messages(std::move(options)))),
+    : options_(checked(with_messages(std::move(options)))),
       parts_(std::move(parts)),
       builder_(*parts_.device, *parts_.store, parts_.templates, parts_.load_compiler),
       chooser_(parts_.device->target(), autotune::gpu_of(parts_.device->description()),
@@ -183,7 +193,10 @@ std::string EngineState::tune(const Problem& problem, const Shape& shape, const 
 }
 
 EngineState::Ready EngineState::make(const Problem& problem, const Shape& shape, const PlanOptions& options) {
-  std::string note = tune(problem, shape, options);
+  std::string note;
+  if (options.schedule.empty() && options.family.empty())
+    note = autotune::family_note(problem, device().target());
+  add_to(note, tune(problem, shape, options));
   const std::optional<api::Choice> preferred = chooser_.preferred(problem, shape, options);
   if (preferred.has_value()) {
     if (auto ready = attempt(problem, *preferred, !options.schedule.empty(), note)) return *std::move(ready);
@@ -206,9 +219,9 @@ std::optional<EngineState::Ready> EngineState::attempt(const Problem& problem, c
   });
   const runtime::Resources resources = code->resources();
   if (resources.spill_stores + resources.spill_loads != 0) {
-    note += fmt::format("{}{} spills {} bytes of registers{}", note.empty() ? "" : "; ",
-                        to_string(choice.schedule), std::max(resources.spill_stores, resources.spill_loads),
-                        may_spill ? "" : " and was passed over");
+    add_to(note, fmt::format("{} spills {} bytes of registers{}", to_string(choice.schedule),
+                             std::max(resources.spill_stores, resources.spill_loads),
+                             may_spill ? "" : " and was passed over"));
     if (!may_spill) return std::nullopt;
   }
   bool fresh = false;

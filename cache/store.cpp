@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <limits>
 #include <optional>
+#include <system_error>
 
 #include "cache/disk.hpp"
 #include "cache/memory.hpp"
@@ -111,10 +112,22 @@ std::filesystem::path default_directory() {
   return home.is_absolute() ? home / ".cache" / "flashjit" : std::filesystem::path();
 }
 
+std::filesystem::path absolute_directory(const std::filesystem::path& named) {
+  std::error_code error;
+  std::filesystem::path path = std::filesystem::absolute(named, error);
+  if (error) {
+    throw Error(ErrorCode::io,
+                fmt::format("cache_dir is \"{}\", a relative path, and there is no working directory: {}",
+                            named.string(), error.message()),
+                "give an absolute one");
+  }
+  return path;
+}
+
 StoreOptions options_from_environment(const std::filesystem::path& named) {
   StoreOptions options;
   const bool given = !named.empty() || !environment("FLASHJIT_CACHE_DIR").empty();
-  options.directory = named.empty() ? default_directory() : std::filesystem::absolute(named);
+  options.directory = named.empty() ? default_directory() : absolute_directory(named);
   options.trust = given ? Trust::as_given : Trust::verify;
   options.system_directory = absolute_from("FLASHJIT_SYSTEM_CACHE_DIR");
   if (const std::string size = environment("FLASHJIT_CACHE_SIZE"); !size.empty()) {

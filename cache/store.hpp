@@ -53,6 +53,10 @@ std::unique_ptr<Store> open_store(const StoreOptions& options);
 // only). Throws Error{invalid_argument} for a value that makes no sense.
 StoreOptions options_from_environment(const std::filesystem::path& named = {});
 
+// The same directory by a name that no chdir changes. Throws Error{io} for a relative one where the working
+// directory is gone.
+std::filesystem::path absolute_directory(const std::filesystem::path& named);
+
 // FLASHJIT_CACHE_DIR, else $XDG_CACHE_HOME/flashjit, else ~/.cache/flashjit; empty when there is no home.
 std::filesystem::path default_directory();
 

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 
@@ -44,14 +46,21 @@ bool make_forward_params(const Problem& problem, const Shape& shape, const Forwa
     check_pointer("v", args.v);
   }
   if (args.lse != nullptr) check_pointer("lse", args.lse, alignof(float));
-  for (const auto& [name, input] : {std::pair{"q", args.q},
-                                    {"k", address_of(shape.seqlen_k, args.k)},
-                                    {"v", address_of(shape.seqlen_k, args.v)}}) {
-    if (args.o == input)
-      refuse_argument(fmt::format("o is the same memory as {}, may be memory of its own", name));
+
+  // Each of the results is memory of its own.
+  const std::array<std::pair<const char*, const void*>, 5> all{{{"lse", args.lse},
+                                                                {"o", args.o},
+                                                                {"q", args.q},
+                                                                {"k", address_of(shape.seqlen_k, args.k)},
+                                                                {"v", address_of(shape.seqlen_k, args.v)}}};
+  for (std::size_t i = 0; i < 2; ++i) {
+    for (std::size_t j = i + 1; j < all.size(); ++j) {
+      if (all[i].second != nullptr && all[i].second == all[j].second) {
+        refuse_argument(
+            fmt::format("{} is the same memory as {}, may be memory of its own", all[i].first, all[j].first));
+      }
+    }
   }
-  if (args.lse != nullptr && args.o == args.lse)
-    refuse_argument("lse is the same memory as o, may be memory of its own");
 
   params.q = args.q;
   params.k = args.k;

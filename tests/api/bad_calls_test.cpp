@@ -86,6 +86,9 @@ const std::vector<Case> kCases = {
     {"o is k", forward([](auto& a, auto& p) { a.o = p.k; }), kBad, {"o is the same memory as k"}},
     {"o is v", forward([](auto& a, auto& p) { a.o = p.v; }), kBad, {"o is the same memory as v"}},
     {"lse is o", forward([](auto& a, auto& p) { a.lse = reinterpret_cast<float*>(p.o); }), kBad, {"lse is the same memory as o"}},
+    {"lse is q", forward([](auto& a, auto& p) { a.lse = reinterpret_cast<float*>(p.q); }), kBad, {"lse is the same memory as q"}},
+    {"lse is k", forward([](auto& a, auto& p) { a.lse = reinterpret_cast<float*>(p.k); }), kBad, {"lse is the same memory as k"}},
+    {"lse is v", forward([](auto& a, auto& p) { a.lse = reinterpret_cast<float*>(p.v); }), kBad, {"lse is the same memory as v"}},
     {"lse without LSE",
      [](Engine& engine, const Plan&, Pointers& p) {
        Problem problem = kProblem;
@@ -178,6 +181,19 @@ TEST_CASE("a wrong argument is named, and nothing is launched") {
   }
   CHECK(fake.device->launches().empty());
   CHECK(fake.messages->empty());
+}
+
+TEST_CASE("a tuning budget below 0") {
+  EngineOptions options;
+  options.device = "emulated:sm_80";
+  options.tuning_budget = std::chrono::milliseconds(-5);
+  try {
+    const EngineState state(options);
+    FAIL("an engine was made");
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::invalid_argument);
+    CHECK(error.message() == "tuning_budget is -5 ms, may be 0 or more");
+  }
 }
 
 TEST_CASE("a device that is none") {

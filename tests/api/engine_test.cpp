@@ -73,6 +73,15 @@ TEST_CASE("a family or a schedule that is asked for is used") {
   CHECK(given.origin().choice == "given");
 }
 
+TEST_CASE("a plan says which family was passed over, unless one was asked for") {
+  CompilerScript script;
+  FakeEngine fake(script, {}, "sm_90");
+  const Plan chosen = fake.engine->plan(kProblem, kShape);
+  CHECK(chosen.origin().note.find("wgmma needs sm_90a") != std::string::npos);
+  CHECK(fake.engine->plan(kProblem, kShape, {.family = "mma"}).origin().note.empty());
+  CHECK(fake.engine->plan(kProblem, kShape, {.schedule = chosen.origin().schedule}).origin().note.empty());
+}
+
 TEST_CASE("many threads on one Engine compile and load a kernel once") {
   CompilerScript script;
   script.on_compile = [] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); };
@@ -185,6 +194,29 @@ TEST_CASE("a cache directory is the same place after a chdir") {
                                     .templates = embedded_templates(),
                                     .load_compiler = loader(script)});
   CHECK(state.options().cache_dir == (std::filesystem::current_path() / "some/where").string());
+}
+
+TEST_CASE("a relative cache directory is refused in words where the working directory is gone") {
+  const auto before = std::filesystem::current_path();
+  {
+    const Folder folder;
+    std::filesystem::current_path(folder.path());
+  }
+  for (const bool use_cache : {true, false}) {
+    CAPTURE(use_cache);
+    EngineOptions options;
+    options.device = "emulated:sm_80";
+    options.cache_dir = "some/where";
+    options.use_cache = use_cache;
+    try {
+      const EngineState state(options);
+      FAIL("an engine was made");
+    } catch (const Error& error) {
+      CHECK(error.code() == ErrorCode::io);
+      CHECK(error.message().find("cache_dir is \"some/where\"") == 0);
+    }
+  }
+  std::filesystem::current_path(before);
 }
 
 TEST_CASE("buffers free themselves") {
