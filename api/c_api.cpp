@@ -5,25 +5,16 @@
 
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "api/c_handles.hpp"
 #include "api/c_structs.hpp"
 #include "api/engine_state.hpp"
 #include "flashjit/flashjit.hpp"
-
-struct flashjit_engine {
-  std::shared_ptr<flashjit::EngineState> state;
-  flashjit::Engine engine;
-  std::string device, description;
-};
-
-struct flashjit_plan {
-  flashjit::Plan plan;
-  std::string kernel;
-  std::vector<flashjit::KernelView> kernels;  // of strings, so that each ends in a zero
-};
 
 namespace {
 
@@ -68,12 +59,20 @@ static_assert(static_cast<int>(ErrorCode::io) == FLASHJIT_IO);
 static_assert(static_cast<int>(ErrorCode::wrong_result) == FLASHJIT_WRONG_RESULT);
 static_assert(static_cast<int>(ErrorCode::internal) == FLASHJIT_INTERNAL);
 
-flashjit::Plan make_plan(flashjit_engine* engine, const flashjit_problem* problem,
-                         const flashjit_shape* shape, const flashjit_plan_options* options) {
-  require(engine, "engine");
-  return engine->engine.plan(convert(read(problem, "flashjit_problem")),
-                             convert(read(shape, "flashjit_shape")),
-                             convert(read_or_default(options, "flashjit_plan_options")));
+// What a plan is asked for.
+struct Question {
+  flashjit::Problem problem;
+  flashjit::Shape shape;
+  flashjit::PlanOptions options;
+};
+
+Question question(const flashjit_problem* problem, const flashjit_shape* shape,
+                  const flashjit_plan_options* options) {
+  Question asked{convert(read(problem, "flashjit_problem")), convert(read(shape, "flashjit_shape")),
+                 convert(read_or_default(options, "flashjit_plan_options"))};
+  // Legal in a call, where nothing is launched then. Here it is a field that was forgotten.
+  if (asked.shape.batch == 0) refuse("batch is 0 or left out, may be 1 or more in a plan's shape");
+  return asked;
 }
 
 }  // namespace
@@ -110,7 +109,9 @@ flashjit_status flashjit_plan_create(flashjit_engine* engine, const flashjit_pro
   return guarded([&] {
     require(plan, "plan");
     *plan = nullptr;
-    flashjit::Plan made = make_plan(engine, problem, shape, options);
+    require(engine, "engine");
+    const Question asked = question(problem, shape, options);
+    flashjit::Plan made = engine->engine.plan(asked.problem, asked.shape, asked.options);
     std::string kernel = made.kernel_name();
     std::vector<flashjit::KernelView> kernels = made.kernels();
     *plan = new flashjit_plan{std::move(made), std::move(kernel), std::move(kernels)};
@@ -125,8 +126,8 @@ flashjit_status flashjit_prepare(flashjit_engine* engine, const flashjit_problem
                                  const flashjit_shape* shape, const flashjit_plan_options* options) {
   return guarded([&] {
     require(engine, "engine");
-    engine->engine.prepare(convert(read(problem, "flashjit_problem")), convert(read(shape, "flashjit_shape")),
-                           convert(read_or_default(options, "flashjit_plan_options")));
+    const Question asked = question(problem, shape, options);
+    engine->engine.prepare(asked.problem, asked.shape, asked.options);
   });
 }
 
@@ -198,14 +199,30 @@ flashjit_status flashjit_allocate(flashjit_engine* engine, size_t bytes, void** 
   return guarded([&] {
     require(engine, "engine");
     require(memory, "memory");
-    *memory = bytes == 0 ? nullptr : engine->state->device().allocate(bytes);
+    *memory = nullptr;
+    if (bytes == 0) return;
+    flashjit::runtime::Device& device = engine->state->device();
+    void* const made = device.allocate(bytes);
+    try {
+      const std::lock_guard lock(engine->mutex);
+      engine->allocated.insert(made);
+    } catch (const std::bad_alloc&) {
+      device.free(made);
+      throw;
+    }
+    *memory = made;
   });
 }
 
 flashjit_status flashjit_free(flashjit_engine* engine, void* pointer) {
   return guarded([&] {
     require(engine, "engine");
-    if (!engine->state->device().release(pointer)) {
+    if (pointer == nullptr) return;
+    const auto taken = [&] {
+      const std::lock_guard lock(engine->mutex);
+      return engine->allocated.erase(pointer) != 0;
+    };
+    if (!taken() || !engine->state->device().release(pointer)) {
       refuse(
           fmt::format("pointer is {}, may be null or what flashjit_allocate gave for this engine and nobody "
                       "has freed yet",

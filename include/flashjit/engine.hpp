@@ -1,4 +1,5 @@
-// Engine: a device, a compiler and a cache. Safe to use from many threads; everything it made ends with it.
+// Engine: a device, a compiler and a cache. Safe to use from many threads. Plans and Buffers keep what they
+// need of it alive, and may be used when it is gone.
 #pragma once
 
 #include <chrono>

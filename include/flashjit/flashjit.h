@@ -13,7 +13,8 @@
  *
  * Every struct starts with its own size, which the caller sets. That is what lets a program that was compiled
  * against one version run with another: fields are only ever added at the end, and an absent or zero field
- * means its default. */
+ * means its default. Five have none, and 0 is what it says: head_dim, batch and heads of what a plan is asked
+ * for (0 is an error), seqlen_q and seqlen_k (0 is legal: nothing is launched, or nobody sees a key). */
 #ifndef FLASHJIT_H
 #define FLASHJIT_H
 
@@ -62,7 +63,7 @@ struct flashjit_problem {
   size_t size;
   int32_t pass;          /* enum flashjit_pass */
   int32_t dtype;         /* enum flashjit_dtype: of q, k, v and o */
-  int32_t head_dim;      /* of q and k: a multiple of 8, 8 to 256 */
+  int32_t head_dim;      /* of q and k: a multiple of 8, 8 to 256; no default */
   int32_t head_dim_v;    /* of v and o; 0: the same */
   int32_t causal;        /* not 0: query i sees keys 0 .. i + seqlen_k - seqlen_q */
   int32_t no_lse;        /* not 0: the kernel cannot write the log-sum-exp */
@@ -72,10 +73,10 @@ struct flashjit_problem {
 
 struct flashjit_shape {
   size_t size;
-  int32_t batch;
-  int32_t heads;
+  int32_t batch;    /* 1 or more; 0 in a call's own shape launches nothing */
+  int32_t heads;    /* 1 or more */
   int32_t heads_kv; /* divides heads; 0: the same */
-  int32_t seqlen_q;
+  int32_t seqlen_q; /* 0 or more, and so is seqlen_k */
   int32_t seqlen_k;
   int32_t reserved; /* 0 */
 };
@@ -113,12 +114,15 @@ struct flashjit_forward_args {
 struct flashjit_origin {
   size_t size;
   const char* schedule; /* "mma:m128n64w4s2" */
-  const char* choice;   /* "given", "wisdom (this GPU)", "model", "tuned (quick)" ... */
-  const char* code;     /* "memory", "disk", "system", "compiled in 412 ms" */
-  const char* note;     /* what else a user should know; may be empty */
-  const char* kernel;   /* problem and schedule; the name of each of its kernels begins with it */
-  size_t kernels;       /* how many it launches: forward one, backward several */
-  size_t held_bytes;    /* device memory that the plan holds for itself */
+  /* Why this one: "given"; "wisdom (...)" that was tuned here or read from a file, also in this very call;
+   * "shipped wisdom (...)"; "model". The brackets begin with "this GPU", another one's name, or, of shipped
+   * wisdom, the arch. */
+  const char* choice;
+  const char* code;   /* "memory", "disk", "system", "compiled in 412 ms" */
+  const char* note;   /* what else a user should know; may be empty */
+  const char* kernel; /* problem and schedule; the name of each of its kernels begins with it */
+  size_t kernels;     /* how many it launches: forward one, backward several */
+  size_t held_bytes;  /* device memory that the plan holds for itself */
 };
 
 /* One of the kernels that a plan launches. */

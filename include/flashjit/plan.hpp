@@ -77,9 +77,11 @@ struct KernelView {
 // Where a plan's schedule and code came from.
 struct Origin {
   std::string schedule;  // "mma:m128n64w4s2"
-  std::string choice;    // why this one: "given", "wisdom (this GPU)", "shipped wisdom (sm_90a)", "model",
-                         // "tuned (quick)" …
-  std::string code;      // "memory", "disk", "system", "compiled in 412 ms"
+  // Why this one: "given"; "wisdom (…)" that was tuned here or read from a file, also in this very call;
+  // "shipped wisdom (…)"; "model". The brackets begin with "this GPU", another one's name ("…, same arch"),
+  // or, of shipped wisdom, the arch ("sm_90a"); what the record is further away in follows.
+  std::string choice;
+  std::string code;  // "memory", "disk", "system", "compiled in 412 ms"
   std::string note;  // what else a user should know (a family that was passed over, and why); may be empty
 };
 

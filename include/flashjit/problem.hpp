@@ -53,8 +53,9 @@ int size_of(DType dtype);  // bytes of one element
 std::string describe(const Problem& problem);
 std::string describe(const Shape& shape);
 
-// Multiply-adds counted twice, as FlashAttention counts: 2*b*h*sq*avg_sk*(d+dv), avg_sk the mean number of
-// keys a row sees under causal alignment; 2.5 times that for the backward pass.
+// Multiply-adds counted twice, as FlashAttention's benchmarks count: 2*b*h*sq*avg_sk*(d+dv), where avg_sk is
+// sk, or, causal, (max(0, sk-sq)+sk)/2: the mean number of keys that a row sees, but where there are more
+// rows than keys, of which it is sk/2 (sk*sk/(2*sq) is seen). 2.5 times that for the backward pass.
 double flops(const Problem& problem, const Shape& shape);
 
 }  // namespace flashjit

@@ -115,6 +115,18 @@ static void check_calls(struct flashjit_engine* engine) {
   check(flashjit_prepare(engine, &problem, &shape, NULL) == FLASHJIT_INVALID_ARGUMENT && says("heads_kv 3"),
         "heads_kv");
   shape.heads_kv = 0;
+  shape.batch = 0;
+  check(flashjit_prepare(engine, &problem, &shape, NULL) == FLASHJIT_INVALID_ARGUMENT &&
+            says("batch is 0 or left out, may be 1 or more"),
+        "prepare: batch");
+  check(flashjit_plan_create(engine, &problem, &shape, NULL, &plan) == FLASHJIT_INVALID_ARGUMENT &&
+            says("batch is 0 or left out, may be 1 or more"),
+        "plan: batch");
+  shape.batch = 1;
+  shape.heads = 0;
+  check(flashjit_prepare(engine, &problem, &shape, NULL) == FLASHJIT_INVALID_ARGUMENT && says("heads is 0"),
+        "heads");
+  shape.heads = 2;
   struct flashjit_plan_options options = {.size = sizeof options, .family = "none"};
   check(flashjit_prepare(engine, &problem, &shape, &options) == FLASHJIT_INVALID_ARGUMENT &&
             says("family is \"none\""),
@@ -202,6 +214,8 @@ static void check_forward(struct flashjit_engine* engine) {
   struct flashjit_shape wrong = {.size = sizeof wrong, .batch = -1, .heads = 1};
   args.shape = &wrong;
   check(flashjit_forward(plan, &args, NULL) == FLASHJIT_INVALID_ARGUMENT && says("batch is -1"), "shape");
+  wrong.batch = 0;
+  check(flashjit_forward(plan, &args, NULL) == FLASHJIT_OK, "a call's batch may be 0");
   args.shape = NULL;
   check(flashjit_forward(plan, &args, NULL) == FLASHJIT_OK, "forward");
   check(flashjit_download(engine, o, memory[3], sizeof o, NULL) == FLASHJIT_OK, "download o");

@@ -91,7 +91,7 @@ TEST_CASE("FLOPs as FlashAttention counts them") {
   // Causal with more keys than queries: the first query sees 3000 of the 4000 keys, the last all of them.
   const Shape longer{.heads = 1, .seqlen_q = 1000, .seqlen_k = 4000};
   CHECK(flops(causal, longer) == 4.0 * 1000 * 3500 * 64);
-  // With fewer keys than queries the first queries see none.
+  // With fewer keys than queries: half of them a row, by convention, although the first rows see none.
   const Shape shorter{.heads = 1, .seqlen_q = 4000, .seqlen_k = 1000};
   CHECK(flops(causal, shorter) == 4.0 * 4000 * 500 * 64);
   CHECK(flops(full, Shape{.seqlen_q = 0, .seqlen_k = 5}) == 0);

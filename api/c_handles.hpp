@@ -1,0 +1,28 @@
+// What a program that calls the C interface has handles of.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "api/engine_state.hpp"
+#include "flashjit/flashjit.h"
+#include "flashjit/flashjit.hpp"
+
+struct flashjit_engine {
+  std::shared_ptr<flashjit::EngineState> state;
+  flashjit::Engine engine;
+  std::string device, description;
+  // What flashjit_allocate gave and flashjit_free has not had yet: a GPU's driver frees whatever it knows,
+  // whoever made it.
+  std::mutex mutex{};
+  std::unordered_set<void*> allocated{};
+};
+
+struct flashjit_plan {
+  flashjit::Plan plan;
+  std::string kernel;
+  std::vector<flashjit::KernelView> kernels;  // of strings, so that each ends in a zero
+};
