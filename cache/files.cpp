@@ -82,6 +82,16 @@ ReadResult read_file(int folder, const std::string& name, std::size_t limit) {
   return result;
 }
 
+void share_with_group(int folder, int file) {
+  struct stat place {};
+  struct stat status {};
+  if (::fstat(folder, &place) != 0 || (place.st_mode & S_IWGRP) == 0) return;
+  if (::fstat(file, &status) != 0 || status.st_uid != ::geteuid()) return;
+  if (status.st_gid != place.st_gid && ::fchown(file, static_cast<uid_t>(-1), place.st_gid) != 0) return;
+  const mode_t rights = (status.st_mode & 0777) | S_IRGRP | S_IWGRP;
+  if (rights != (status.st_mode & 0777)) (void)::fchmod(file, rights);
+}
+
 int write_all(int descriptor, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t put = ::write(descriptor, bytes.data(), bytes.size());
@@ -112,6 +122,7 @@ int publish(int folder, const std::string& name, std::string_view bytes) {
   const std::string temporary = temporary_name("put");
   const File file(open_retrying(folder, temporary, O_WRONLY | O_CREAT | O_EXCL, 0644));
   if (!file) return errno;
+  share_with_group(folder, file.get());
   int error = write_all(file.get(), bytes);
   if (error == 0) error = sync(file.get());
   if (error == 0 && ::renameat(folder, temporary.c_str(), folder, name.c_str()) != 0) error = errno;

@@ -52,6 +52,11 @@ struct ReadResult {
 // `limit`.
 ReadResult read_file(int folder, const std::string& name, std::size_t limit);
 
+// Lets the group of `folder` write to `file`, one of ours in it, if it may write to the folder: whatever the
+// umask says, members lock one file and renew each other's entries. A file that cannot have the folder's
+// group stays as it is: it must not open to another one.
+void share_with_group(int folder, int file);
+
 // Writes all of `bytes`; returns errno, 0 when done.
 int write_all(int descriptor, std::string_view bytes);
 
@@ -60,8 +65,8 @@ std::string temporary_name(std::string_view kind);
 bool is_temporary(std::string_view name);
 
 // Writes `bytes` under a temporary name in `folder`, syncs, renames to `name`, syncs the folder. Readers see
-// the old file or the new one and never a part. Returns errno, 0 when done; leaves no temporary unless
-// killed.
+// the old file or the new one and never a part. It is shared with the folder's group. Returns errno, 0 when
+// done; leaves no temporary unless killed.
 int publish(int folder, const std::string& name, std::string_view bytes);
 
 // Removes `name` if it is still the file it was. Two calls, so a file that another process publishes between

@@ -29,6 +29,7 @@ FolderLock lock_folder(int folder, std::uint64_t slot, std::chrono::milliseconds
   using Clock = std::chrono::steady_clock;
   File file(::openat(folder, kLockFile, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
   if (!file) return {};
+  share_with_group(folder, file.get());
   // Open-file-description locks (fcntl(2)): unlike POSIX ones they also keep two threads of a process apart
   // and are not lost when somebody else in this process closes the file. Polled, because their blocking form
   // knows no deadline.

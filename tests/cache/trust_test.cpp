@@ -1,9 +1,13 @@
 // Which directories the cache works in, which it refuses, and what the environment may say.
 #include <doctest/doctest.h>
+#include <fcntl.h>
+#include <grp.h>
 #include <sys/stat.h>
 
 #include <optional>
 
+#include "cache/directory.hpp"
+#include "cache/lock.hpp"
 #include "cache/store.hpp"
 #include "flashjit/error.hpp"
 #include "tests/cache/scratch.hpp"
@@ -99,6 +103,80 @@ TEST_CASE("a default directory of somebody else's is refused, a named one is rea
   // And root does not take its entries from a directory of nobody's.
   REQUIRE(::chown(scratch.path().c_str(), kNobody, kNobody) == 0);
   CHECK(contains(refusal_of(scratch.path(), Trust::verify), "belongs to user 65534"));
+}
+
+// Becomes somebody of one group, with a umask that gives nobody anything.
+bool become(uid_t user, gid_t group) {
+  ::umask(077);
+  return ::setgroups(1, &group) == 0 && ::setgid(group) == 0 && ::setuid(user) == 0;
+}
+
+TEST_CASE("the members of a group that shares a directory share locks and entries") {
+  if (::geteuid() != 0) {
+    MESSAGE("SKIPPED: needs root to be several users");
+    return;
+  }
+  constexpr gid_t kGroup = 4242;
+  constexpr gid_t kElsewhere = 4243;
+  const Scratch scratch;
+  REQUIRE(::chown(scratch.path().c_str(), 0, kGroup) == 0);
+  const Entry entry = numbered_entry(1);
+  const fs::path path = testing::entry_path(scratch.path(), entry);
+  const fs::path lock = scratch / ".flashjit.lock";
+  const auto put = [&] {
+    WatchedStore(scratch.path(), Trust::as_given).store->put(std::make_shared<const Entry>(entry));
+    const Directory directory = open_directory(scratch.path(), Trust::as_given, false);
+    return lock_folder(directory.folder.get(), 1, {}).state() == LockState::held ? 0 : 1;
+  };
+  const auto rights = [](const fs::path& file) {
+    struct stat status {};
+    REQUIRE(::stat(file.c_str(), &status) == 0);
+    return status.st_mode & 0777;
+  };
+  SUBCASE("with the setgid bit") {
+    set_mode(scratch.path(), 02770);
+    CHECK(testing::in_child([&] { return become(1001, kGroup) ? put() : 50; }) == 0);
+  }
+  SUBCASE("without it, for who has another group of their own") {
+    set_mode(scratch.path(), 0770);
+    const int code = testing::in_child([&] {
+      const gid_t groups[] = {kElsewhere, kGroup};
+      ::umask(077);
+      if (::setgroups(2, groups) != 0 || ::setgid(kElsewhere) != 0 || ::setuid(1001) != 0) return 50;
+      return put();
+    });
+    CHECK(code == 0);
+  }
+  SUBCASE("but no other group does, where the owner of the directory is not a member") {
+    REQUIRE(::chown(scratch.path().c_str(), 1001, kGroup) == 0);
+    set_mode(scratch.path(), 0775);
+    CHECK(testing::in_child([&] { return become(1001, kElsewhere) ? put() : 50; }) == 0);
+    CHECK(rights(path) == 0600);
+    CHECK(rights(lock) == 0600);
+    return;
+  }
+  SUBCASE("nor the group of a directory that it may not write to") {
+    set_mode(scratch.path(), 0750);
+    CHECK(put() == 0);
+    CHECK((rights(path) & 0020) == 0);
+    CHECK((rights(lock) & 0020) == 0);
+    return;
+  }
+  CHECK(rights(path) == 0660);
+  CHECK(rights(lock) == 0660);
+  const timespec long_ago[2] = {{.tv_sec = 1000000, .tv_nsec = 0}, {.tv_sec = 1000000, .tv_nsec = 0}};
+  REQUIRE(::utimensat(AT_FDCWD, path.c_str(), long_ago, 0) == 0);
+  const int code = testing::in_child([&] {
+    if (!become(1002, kGroup)) return 50;
+    WatchedStore store(scratch.path(), Trust::as_given);
+    if (store.store->get(entry.key).layer != "disk") return 1;
+    const Directory directory = open_directory(scratch.path(), Trust::as_given, false);
+    return lock_folder(directory.folder.get(), 1, {}).state() == LockState::held ? 0 : 2;
+  });
+  CHECK(code == 0);
+  struct stat status {};
+  REQUIRE(::stat(path.c_str(), &status) == 0);
+  CHECK(status.st_mtim.tv_sec != 1000000);  // in use
 }
 
 TEST_CASE("a directory that can not be made is a warning, and the store works in memory") {
