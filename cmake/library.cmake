@@ -10,7 +10,9 @@ target_compile_features(flashjit PUBLIC cxx_std_20)
 target_include_directories(flashjit PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
                                            $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 target_link_libraries(flashjit PUBLIC Threads::Threads ${CMAKE_DL_LIBS})
-set_target_properties(flashjit PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR} LINKER_LANGUAGE CXX)
+# Before 1.0 a minor version may change the API, and none may be loaded in another's place.
+set_target_properties(flashjit PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
+                                          LINKER_LANGUAGE CXX)
 if(FLASHJIT_SANITIZE)
   target_link_options(flashjit PUBLIC -fsanitize=${FLASHJIT_SANITIZE})
 elseif(BUILD_SHARED_LIBS)
@@ -26,6 +28,8 @@ if(FLASHJIT_INSTALL)
           ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT flashjit
           LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT flashjit)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/flashjit DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT flashjit)
+  install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/THIRD_PARTY.md DESTINATION ${CMAKE_INSTALL_DOCDIR}
+          COMPONENT flashjit)
   install(EXPORT flashjit-targets NAMESPACE flashjit:: DESTINATION ${flashjit_cmake_dir} COMPONENT flashjit)
   configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/flashjit-config.cmake.in
                                 ${PROJECT_BINARY_DIR}/flashjit-config.cmake INSTALL_DESTINATION ${flashjit_cmake_dir})
