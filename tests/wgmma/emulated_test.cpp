@@ -133,6 +133,22 @@ TEST_CASE("CTAs that share out a tile's keys, also where some get none") {
   check("wgmma:m64n64s2pp0p0sp8", {.problem = kD128, .shape = shape, .silent = 300});
 }
 
+TEST_CASE("ordinary scores lose no block: none is computed again") {
+  auto [counted, device] = test::open_emulated_engine({.arch = "sm_90a", .counts = true});
+  const Problem causal{.head_dim = 64, .causal = true};
+  for (const char* schedule : {"wgmma:m64n64s2pp0p0sp2", "wgmma:m128n64s3p0sp3", "wgmma:m128n64s2p2"}) {
+    for (const int keys : {512, 516, 540, 577}) {
+      const AttentionCase one{.problem = causal,
+                              .shape = {.batch = 1, .heads = 1, .seqlen_q = 64, .seqlen_k = keys}};
+      CAPTURE(schedule);
+      CAPTURE(describe(one));
+      const autotune::Check result = Attention(one).run(counted, {.schedule = schedule});
+      CHECK_MESSAGE(result.ok, result.message);
+    }
+  }
+  for (const auto& opcode : device->profile().by_opcode) CHECK(opcode.first.rfind("mma.sync", 0) != 0);
+}
+
 TEST_CASE("clusters that share out a tile's keys: as many as run at once, and no more than keys last for") {
   for (const int keys : {63, 64, 65, 200, 1000, 3001}) {
     const Shape decode{.batch = 1, .heads = 6, .heads_kv = 2, .seqlen_q = 1, .seqlen_k = keys};

@@ -31,9 +31,10 @@ __device__ __forceinline__ bool comes_last(const Consumer& consumer, const Forwa
       p.tile_counter + (only_tile(p) * kCluster + cluster_rank()) * kWarpgroups + consumer.warpgroup;
   const int bits = 8 * warp_of_warpgroup();
   int before = 0;
-  __syncwarp();  // the warp's pieces come before …
+  __syncwarp();  // all of the warp's pieces come before …
   if (lane() == 0) before = add_acquire_release(counter, 1 << bits) >> bits & 255;
-  before = __shfl_sync(0xffffffffu, before, 0);  // … and what is read after it
+  __syncwarp();  // … and what any of its lanes reads comes after
+  before = __shfl_sync(0xffffffffu, before, 0);
   const bool last = before == p.clusters - 1;
   if (last && lane() == 0) atomicSub(counter, p.clusters << bits);
   return last;

@@ -1,5 +1,5 @@
 // A consumer: a warpgroup that computes 64 rows of a tile, block of keys by block of keys, which are counted
-// by how many are left (tiles.cuh). Products run asynchronously; none is in flight from one step to the next,
+// by how many are left (block_at). Products run asynchronously; none is in flight from one step to the next,
 // or ptxas would serialise them (its warning C7510).
 #pragma once
 #include "params/forward.h"

@@ -2,14 +2,8 @@
 // swizzled tile.
 #pragma once
 #include "params/forward.h"
+#include "parts/warpgroup.cuh"
 #include "parts/wgmma/layout.cuh"
-
-__device__ __forceinline__ int lane() {
-  return static_cast<int>(threadIdx.x % 32);
-}
-__device__ __forceinline__ int warp_of_warpgroup() {
-  return static_cast<int>(threadIdx.x / 32 % 4);
-}
 
 // Bytes from the start of a 64-row tile to this lane's 16 bytes of columns 16 * step .. 16 * step + 15, for
 // ldmatrix and stmatrix of four 8x8 matrices: lanes 0-15 have the first eight columns of a warp's 16 rows,

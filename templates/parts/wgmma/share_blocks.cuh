@@ -11,9 +11,12 @@ __device__ __forceinline__ int blocks_of_rows(int row, const Tile& tile, const F
 }
 
 /*%#causal%*/
-// The share's first n blocks are seen in full by all rows from `row` on.
+// The share's first n blocks are seen in full by all rows from `row` on, and each row has seen a key of a
+// later one of its blocks before: where the diagonal runs through a share's last block, some rows see nothing
+// of that, and the block before it is their first.
 __device__ __forceinline__ int full_blocks(int row, const Tile& tile, const ForwardParams& p) {
-  return blocks_of_share(max(0, (row >> p.packed) + p.seqlen_k - p.seqlen_q) / kTileN, tile);
+  const int full = blocks_of_share(visible_keys(row + 1, p) / kTileN, tile);
+  return max(0, full - (full < blocks_of_rows(row, tile, p)));
 }
 /*%/causal%*/
 

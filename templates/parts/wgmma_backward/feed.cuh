@@ -87,7 +87,8 @@ __device__ __forceinline__ void feed(const TensorMap& map_keys, const TensorMap&
       load_tile<What::kPanels, What::kBoxPanels, kTileM>(shared + What::kRows + stage * kRowsBytes, map_rows,
                                                          full, m * kTileM, head, tile.batch);
       // WorkspaceLayout refuses 2^32 rows.
-      const unsigned row = (tile.batch * p.heads + head) * p.padded_q + m * kTileM;
+      const unsigned row =
+          static_cast<unsigned>(tile.batch * p.heads + head) * static_cast<unsigned>(p.padded_q) + m * kTileM;
       bulk_load(shared + What::kStatistics + stage * kRowStatistics, statistics + row, kRowStatistics, full);
       if (tile.advance(m)) ++head;
     }

@@ -1,6 +1,7 @@
 // Tiles in shared memory, for the backward pass: panels of 64 columns, each row 128 bytes, swizzled as TMA
 // does it over 1024 bytes. A head dim that ends inside a panel leaves the rest of it zero.
 #pragma once
+#include "parts/warpgroup.cuh"
 #include "ptx/convert.cuh"
 #include "ptx/fences.cuh"
 #include "ptx/mbarrier.cuh"
@@ -31,13 +32,6 @@ constexpr int kSixteenRows = 16 * kRowBytes / 16;
 template <int kRows>
 __device__ __forceinline__ constexpr unsigned column_step(int step) {
   return step / 4 * (kRows * kRowBytes / 16) + step % 4 * 2;
-}
-
-__device__ __forceinline__ int lane() {
-  return static_cast<int>(threadIdx.x % 32);
-}
-__device__ __forceinline__ int warp_of_warpgroup() {
-  return static_cast<int>(threadIdx.x / 32 % 4);
 }
 
 // Where a box of kBoxPanels panels starts. Maps of single panels span whole rows, so that TMA sees where a

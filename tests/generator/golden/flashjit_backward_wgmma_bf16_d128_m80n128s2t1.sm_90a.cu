@@ -70,6 +70,15 @@ struct BackwardParams {
 // Tiles in shared memory, for the backward pass: panels of 64 columns, each row 128 bytes, swizzled as TMA
 // does it over 1024 bytes. A head dim that ends inside a panel leaves the rest of it zero.
 
+// Which thread of a warpgroup this one is.
+
+__device__ __forceinline__ int lane() {
+  return static_cast<int>(threadIdx.x % 32);
+}
+__device__ __forceinline__ int warp_of_warpgroup() {
+  return static_cast<int>(threadIdx.x / 32 % 4);
+}
+
 // Pairs of fp32 to packed 16-bit elements (PTX ISA, "cvt").
 
 // low goes to bits 0-15.
@@ -203,13 +212,6 @@ constexpr int kSixteenRows = 16 * kRowBytes / 16;
 template <int kRows>
 __device__ __forceinline__ constexpr unsigned column_step(int step) {
   return step / 4 * (kRows * kRowBytes / 16) + step % 4 * 2;
-}
-
-__device__ __forceinline__ int lane() {
-  return static_cast<int>(threadIdx.x % 32);
-}
-__device__ __forceinline__ int warp_of_warpgroup() {
-  return static_cast<int>(threadIdx.x / 32 % 4);
 }
 
 // Where a box of kBoxPanels panels starts. Maps of single panels span whole rows, so that TMA sees where a
@@ -814,7 +816,8 @@ __device__ __forceinline__ void feed(const TensorMap& map_keys, const TensorMap&
       load_tile<What::kPanels, What::kBoxPanels, kTileM>(shared + What::kRows + stage * kRowsBytes, map_rows,
                                                          full, m * kTileM, head, tile.batch);
       // WorkspaceLayout refuses 2^32 rows.
-      const unsigned row = (tile.batch * p.heads + head) * p.padded_q + m * kTileM;
+      const unsigned row =
+          static_cast<unsigned>(tile.batch * p.heads + head) * static_cast<unsigned>(p.padded_q) + m * kTileM;
       bulk_load(shared + What::kStatistics + stage * kRowStatistics, statistics + row, kRowStatistics, full);
       if (tile.advance(m)) ++head;
     }

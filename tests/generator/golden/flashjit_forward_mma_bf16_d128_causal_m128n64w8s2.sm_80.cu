@@ -42,7 +42,7 @@ struct ForwardParams {
   int group;  // heads / heads_kv
   int seqlen_q, seqlen_k;
   int packed;   // log2 of the query heads whose rows a tile holds side by side; 0 where the family does not
-  int tiles_m;  // ceil((seqlen_q << packed) / tile_m)
+  int tiles_m;  // ceil((seqlen_q << packed) / tile_m), or / (2 * tile_m) where two CTAs load for each other
   int section;  // longest tiles first: (batch, head) pairs whose K and V share the L2; packed heads are one
   float scale;  // of the logits
   float scale_log2;  // scale * log2(e): exp(scale * x) = exp2(scale_log2 * x)

@@ -45,7 +45,7 @@ struct ForwardParams {
   int group;  // heads / heads_kv
   int seqlen_q, seqlen_k;
   int packed;   // log2 of the query heads whose rows a tile holds side by side; 0 where the family does not
-  int tiles_m;  // ceil((seqlen_q << packed) / tile_m)
+  int tiles_m;  // ceil((seqlen_q << packed) / tile_m), or / (2 * tile_m) where two CTAs load for each other
   int section;  // longest tiles first: (batch, head) pairs whose K and V share the L2; packed heads are one
   float scale;  // of the logits
   float scale_log2;  // scale * log2(e): exp(scale * x) = exp2(scale_log2 * x)
@@ -57,7 +57,7 @@ struct ForwardParams {
 // A consumer warpgroup's life: this CTA's share of one tile's keys, which becomes one with the others'.
 
 // A consumer: a warpgroup that computes 64 rows of a tile, block of keys by block of keys, which are counted
-// by how many are left (tiles.cuh). Products run asynchronously; none is in flight from one step to the next,
+// by how many are left (block_at). Products run asynchronously; none is in flight from one step to the next,
 // or ptxas would serialise them (its warning C7510).
 
 // Online softmax of one block after the other: what becomes of a warpgroup's scores between the product that
@@ -69,6 +69,15 @@ struct ForwardParams {
 
 // Which rows and columns a thread of a consumer holds (ptx/wgmma.cuh), and where its 16-byte pieces lie in a
 // swizzled tile.
+
+// Which thread of a warpgroup this one is.
+
+__device__ __forceinline__ int lane() {
+  return static_cast<int>(threadIdx.x % 32);
+}
+__device__ __forceinline__ int warp_of_warpgroup() {
+  return static_cast<int>(threadIdx.x / 32 % 4);
+}
 
 // Where everything lies in the CTA's shared memory. Tiles are panels of 64 columns, each row 128 bytes,
 // swizzled as TMA does it over 1024 bytes. Where the head dim ends inside a panel TMA fills the rest of Q's
@@ -217,13 +226,6 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
     mbarrier_init(shared + kQFull + 8 * warpgroup, 1);
   }
   mbarrier_init_fence();
-}
-
-__device__ __forceinline__ int lane() {
-  return static_cast<int>(threadIdx.x % 32);
-}
-__device__ __forceinline__ int warp_of_warpgroup() {
-  return static_cast<int>(threadIdx.x / 32 % 4);
 }
 
 // Bytes from the start of a 64-row tile to this lane's 16 bytes of columns 16 * step .. 16 * step + 15, for
@@ -415,9 +417,12 @@ __device__ __forceinline__ int blocks_of_rows(int row, const Tile& tile, const F
   return blocks_of_share(seen, tile);
 }
 
-// The share's first n blocks are seen in full by all rows from `row` on.
+// The share's first n blocks are seen in full by all rows from `row` on, and each row has seen a key of a
+// later one of its blocks before: where the diagonal runs through a share's last block, some rows see nothing
+// of that, and the block before it is their first.
 __device__ __forceinline__ int full_blocks(int row, const Tile& tile, const ForwardParams& p) {
-  return blocks_of_share(max(0, (row >> p.packed) + p.seqlen_k - p.seqlen_q) / kTileN, tile);
+  const int full = blocks_of_share(visible_keys(row + 1, p) / kTileN, tile);
+  return max(0, full - (full < blocks_of_rows(row, tile, p)));
 }
 
 // The block of a share that has `left` others still to come: from the last one down.
@@ -1047,9 +1052,10 @@ __device__ __forceinline__ bool comes_last(const Consumer& consumer, const Forwa
       p.tile_counter + (only_tile(p) * kCluster + cluster_rank()) * kWarpgroups + consumer.warpgroup;
   const int bits = 8 * warp_of_warpgroup();
   int before = 0;
-  __syncwarp();  // the warp's pieces come before …
+  __syncwarp();  // all of the warp's pieces come before …
   if (lane() == 0) before = add_acquire_release(counter, 1 << bits) >> bits & 255;
-  before = __shfl_sync(0xffffffffu, before, 0);  // … and what is read after it
+  __syncwarp();  // … and what any of its lanes reads comes after
+  before = __shfl_sync(0xffffffffu, before, 0);
   const bool last = before == p.clusters - 1;
   if (last && lane() == 0) atomicSub(counter, p.clusters << bits);
   return last;

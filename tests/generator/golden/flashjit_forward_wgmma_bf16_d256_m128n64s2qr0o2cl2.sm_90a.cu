@@ -46,7 +46,7 @@ struct ForwardParams {
   int group;  // heads / heads_kv
   int seqlen_q, seqlen_k;
   int packed;   // log2 of the query heads whose rows a tile holds side by side; 0 where the family does not
-  int tiles_m;  // ceil((seqlen_q << packed) / tile_m)
+  int tiles_m;  // ceil((seqlen_q << packed) / tile_m), or / (2 * tile_m) where two CTAs load for each other
   int section;  // longest tiles first: (batch, head) pairs whose K and V share the L2; packed heads are one
   float scale;  // of the logits
   float scale_log2;  // scale * log2(e): exp(scale * x) = exp2(scale_log2 * x)
@@ -58,7 +58,7 @@ struct ForwardParams {
 // A consumer warpgroup's life: tile after tile until there are no more.
 
 // A consumer: a warpgroup that computes 64 rows of a tile, block of keys by block of keys, which are counted
-// by how many are left (tiles.cuh). Products run asynchronously; none is in flight from one step to the next,
+// by how many are left (block_at). Products run asynchronously; none is in flight from one step to the next,
 // or ptxas would serialise them (its warning C7510).
 
 // Online softmax of one block after the other: what becomes of a warpgroup's scores between the product that
@@ -220,6 +220,15 @@ __device__ __forceinline__ int block_at(int left, const Tile& tile, const Forwar
 // Which rows and columns a thread of a consumer holds (ptx/wgmma.cuh), and where its 16-byte pieces lie in a
 // swizzled tile.
 
+// Which thread of a warpgroup this one is.
+
+__device__ __forceinline__ int lane() {
+  return static_cast<int>(threadIdx.x % 32);
+}
+__device__ __forceinline__ int warp_of_warpgroup() {
+  return static_cast<int>(threadIdx.x / 32 % 4);
+}
+
 // Where everything lies in the CTA's shared memory. Tiles are panels of 64 columns, each row 128 bytes,
 // swizzled as TMA does it over 1024 bytes. Where the head dim ends inside a panel TMA fills the rest of Q's
 // with zeros, but copies no more than there is of K and V, because filling in takes it time.
@@ -319,13 +328,6 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
     mbarrier_init(shared + kQEmpty + 8 * warpgroup, kOPasses == 0 ? 1 : 4);
   }
   mbarrier_init_fence();
-}
-
-__device__ __forceinline__ int lane() {
-  return static_cast<int>(threadIdx.x % 32);
-}
-__device__ __forceinline__ int warp_of_warpgroup() {
-  return static_cast<int>(threadIdx.x / 32 % 4);
 }
 
 // Bytes from the start of a 64-row tile to this lane's 16 bytes of columns 16 * step .. 16 * step + 15, for
