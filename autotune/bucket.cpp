@@ -38,7 +38,7 @@ std::string bucket_of(const Problem& problem, const Shape& shape, const Target& 
   if (has_few_queries(problem, shape))
     bucket += fmt::format("q{}", std::bit_ceil(static_cast<unsigned>(shape.seqlen_q)));
   if (const int tiles = few_tiles(problem, shape, target); tiles > 0) {
-    bucket += fmt::format("t{}", std::bit_ceil(static_cast<unsigned>(tiles)));
+    bucket += fmt::format("t{}", tiles);  // how many CTAs may share out each depends on their very number
   }
   return bucket;
 }

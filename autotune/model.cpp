@@ -73,19 +73,19 @@ double overlapped(double one, double other) {
 double predict(const Problem& problem, const Shape& shape, const Schedule& schedule, const Target& target) {
   if (problem.pass == Pass::backward) return predict_backward(problem, shape, schedule, target);
   const Machine& machine = machine_of(target);
-  const Step step = step_of(problem, schedule, target, machine);
   // What the CTAs of a cluster do side by side counts as one tile, on as many multiprocessors.
   const auto* wgmma = std::get_if<WgmmaSchedule>(&schedule);
   const int splits = wgmma != nullptr ? wgmma->splits : 1;
   const int cluster = wgmma != nullptr ? wgmma->cluster : 1;
   const int rows = cluster * tile_m_of(schedule);
-  // Few queries: rows of several heads fill a tile, and see about all keys.
+  // Few queries: rows of several heads fill a tile, and see about all keys, a single one all of them.
   const int packed = wgmma != nullptr ? packed_heads(shape, rows) : 0;
   Shape tiled = shape;
   tiled.heads >>= packed;
   tiled.seqlen_q <<= packed;
   Problem seen = problem;
-  seen.causal = problem.causal && packed == 0;
+  seen.causal = problem.causal && packed == 0 && shape.seqlen_q > 1;
+  const Step step = step_of(seen, schedule, target, machine);
   const int at_once = std::max(1, clusters_at_once(target, cluster * splits));
   const int clusters =
       splits == 1 ? 1
@@ -105,11 +105,11 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
   const auto ms = [&](double cycles) { return cycles / (machine.clock_ghz * 1e6); };
   if (splits > 1) {
     // Nothing hides a tile's beginning and end. Few tiles leave power enough for the highest clock, which
-    // warpgroups feel that wait for nothing else. And at memory's limit fewer CTAs read faster: large
-    // clusters fill one group of multiprocessors after the other, whose way to memory is narrow.
+    // warpgroups feel that wait for nothing else. And at memory's limit small clusters read faster: large
+    // ones fill one group of multiprocessors after the other, whose way to memory is narrow.
     const double clock = waves <= 1 && tiled.seqlen_q > 64 && rows > 64 ? 1 / 0.85 : 1;
     const double at_work = tiles * clusters * splits / target.sm_count;
-    const double slower = at_work <= 0.5 ? 1 : splits == 2 ? 1.07 : 1.14;
+    const double slower = at_work <= 0.5 || splits == 2 ? 1 : splits == 3 ? 1.14 : 1.18;
     const double bare = step.tile_cycles +
                         merge_cycles(splits, clusters, std::min(rows, tiled.seqlen_q), problem.value_dim());
     return overlapped(ms(std::ceil(waves) * blocks_cycles / clock), memory_ms * slower) +

@@ -20,7 +20,7 @@ constexpr auto kMachines = std::to_array<Machine>({
     {87, 1.3, 1024, 128, 200},
     {88, 1.3, 1024, 128, 200},
     {89, 2.5, 512, 128, 1000},
-    {90, 1.7, 2560, 128, 4000},  // mma.sync reaches 62 % of what wgmma does
+    {90, 1.7, 2560, 128, 4160},  // mma.sync reaches 62 % of what wgmma does
     {100, 1.8, 2048, 128, 7500},
     {103, 1.8, 2048, 128, 7500},
     {110, 1.5, 1024, 128, 270},

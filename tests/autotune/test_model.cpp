@@ -176,7 +176,12 @@ TEST_CASE("where tiles are few, CTAs share out their keys, and wisdom of many ti
   // No more clusters than run at once.
   Shape some = decode;
   some.batch = 4;
+  CHECK(best(some, problem).splits == 2);
+  CHECK(best(some, {.head_dim = 128}).splits == 2);
+  // What wins for 24 tiles takes a quarter longer for 32.
+  some.batch = 3;
   CHECK(best(some, problem).splits == 3);
+  CHECK(bucket_of(problem, some, target).ends_with("q1t24"));
   CHECK(best({.batch = 1, .heads = 16, .seqlen_q = 1, .seqlen_k = 8192}, problem).splits > 3);
   const Shape chunk{.batch = 1, .heads = 4, .seqlen_q = 512, .seqlen_k = 16384};
   CHECK(best(chunk, problem).splits > 1);
