@@ -14,7 +14,8 @@ using namespace wgmma_forward;
 
 namespace {
 
-constexpr int kRowBytes = 128;  // of a panel: 64 columns of 16 bits
+constexpr int kRowBytes = 128;    // of a panel: 64 columns of 16 bits
+constexpr int kTicketBytes = 40;  // of shared memory, for the numbers of tiles and their barriers
 
 // That a CTA should have of a tile which it shares with other clusters.
 constexpr int kLeastBlocks = 2;
@@ -72,7 +73,7 @@ int shared_bytes(const Problem& problem, const WgmmaSchedule& schedule) {
     return warpgroups * 64 * q + rings + 8 * (4 * schedule.stages + warpgroups) + sums;
   }
   const int o = schedule.o_passes == 0 ? 0 : v / schedule.o_passes;
-  const int barriers = 8 * (4 * schedule.stages + 2 * warpgroups) + (is_static(schedule) ? 0 : 40);
+  const int barriers = 8 * (4 * schedule.stages + 2 * warpgroups) + (is_static(schedule) ? 0 : kTicketBytes);
   return warpgroups * 64 * (q + o) + rings + barriers;
 }
 
@@ -122,10 +123,16 @@ std::vector<Constant> constants(const Problem& problem, const WgmmaSchedule& sch
 Legality legal_splits(const Problem& problem, const WgmmaSchedule& s) {
   if (s.splits == 1) return {};
   if (s.persistent != 0) {
-    return {fmt::format("splits {} leaves CTAs one tile each, which is persistent 0", s.splits)};
+    return {fmt::format("splits {} leaves CTAs one tile each, which is persistent 0, not {}", s.splits,
+                        s.persistent)};
   }
-  if (s.cluster != 1) return {"splits and cluster are two uses of clusters; leave one of them at 1"};
-  if (s.o_passes != 1) return {"o_passes makes no difference to splits above 1; leave it at 1"};
+  if (s.cluster != 1) {
+    return {fmt::format("splits {} and cluster {} are two uses of clusters; leave one of them at 1", s.splits,
+                        s.cluster)};
+  }
+  if (s.o_passes != 1) {
+    return {fmt::format("o_passes {} makes no difference to splits above 1; leave it at 1", s.o_passes)};
+  }
   const int columns = 8 * s.splits;  // of which each CTA adds up eight, and of the next as many
   const int pieces = s.tile_m * 4 * ((problem.value_dim() + columns - 1) / columns * columns);
   if (const int room = ring_bytes(problem, s); pieces > room) {
@@ -164,8 +171,9 @@ Legality legal_wgmma(const Problem& problem, const WgmmaSchedule& s, const Targe
   }
   if (s.rescale_early == 0 && s.overlap == 0)
     return {"rescale_early 0 makes no difference to overlap 0; leave it at 1"};
-  if (s.section != WgmmaSchedule{}.section && (is_static(s) || !problem.causal)) {
-    return {"section orders the causal tiles of persistent 2 only; leave it at its default"};
+  if (const int usual = WgmmaSchedule{}.section; s.section != usual && (is_static(s) || !problem.causal)) {
+    return {fmt::format("section {} orders the causal tiles of persistent 2 only; leave it at {}", s.section,
+                        usual)};
   }
   if (s.q_in_regs == 2 && panels_of(problem.head_dim) < 2) {
     return {
@@ -196,8 +204,11 @@ Legality legal_wgmma(const Problem& problem, const WgmmaSchedule& s, const Targe
                     warpgroups, warpgroups == 1 ? "" : "s", warpgroups == 1 ? "s" : "", granted)};
   }
   if (known_to_spill(problem, s)) {
-    return {fmt::format("tile {}x{} spills a few bytes at head_dim {}, as compiling it showed", s.tile_m,
-                        s.tile_n, problem.head_dim)};
+    return {
+        fmt::format("{} spills a few bytes at head_dim {}, values of {}{}, as compiling it showed; "
+                    "another tile or switch does not",
+                    to_string(Schedule{s}), problem.head_dim, problem.value_dim(),
+                    problem.causal ? ", under a mask" : "")};
   }
   const int shared = shared_bytes(problem, s);
   if (shared > target.shared_per_cta) {

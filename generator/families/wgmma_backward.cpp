@@ -211,8 +211,10 @@ Legality legal_wgmma_backward(const Problem& problem, const WgmmaBackwardSchedul
                     dim)};
   }
   if (adds_dq(s) && !is_pair(s) && s.tile_m == 64 && panels != 2) {
-    return {fmt::format("tile_m 64 gives each warpgroup a panel of 64 columns of dQ, head_dim {} has {}", dim,
-                        panels)};
+    return {fmt::format(
+        "tile_m 64 with dq{} gives each of two warpgroups 64 columns of dQ, which takes a head_dim "
+        "of 65 to 128, not {}; use {}",
+        s.dq, dim, panels < 2 ? "tile_m 128" : "tile_n 64 or dq0")};
   }
   for (const int columns : {dim, dim_v}) {
     if (is_pair(s) && columns > kPairColumns && columns != 256) {
@@ -239,7 +241,7 @@ Legality legal_wgmma_backward(const Problem& problem, const WgmmaBackwardSchedul
         "two warpgroups leave {}",
         s.tile_m, s.tile_n, needed, dk, dv, scores, other, available)};
   }
-  const int shared = std::max(owners_bytes(problem, s, 1), adds_dq(s) ? 0 : ring_bytes(problem, 3));
+  const int shared = owners_bytes(problem, s, 1);
   if (shared > target.shared_per_cta) {
     return {fmt::format("tile {}x{} needs {} of shared memory, {} gives {}", s.tile_m, s.tile_n,
                         kilobytes(shared), target.arch, kilobytes(target.shared_per_cta))};
