@@ -13,6 +13,7 @@
 #include "runtime/cuda/clock.hpp"
 #include "runtime/cuda/context.hpp"
 #include "runtime/cuda/driver.hpp"
+#include "runtime/cuda/launch_config.hpp"
 #include "runtime/cuda/memory_pool.hpp"
 #include "runtime/cuda/tensor_map.hpp"
 
@@ -158,15 +159,6 @@ class CudaTimer final : public Timer {
   CUevent stop_ = nullptr;
 };
 
-CUlaunchAttribute cluster_attribute(unsigned ctas) {
-  CUlaunchAttribute cluster{};
-  cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
-  cluster.value.clusterDim.x = ctas;
-  cluster.value.clusterDim.y = 1;
-  cluster.value.clusterDim.z = 1;
-  return cluster;
-}
-
 class CudaDevice final : public Device {
  public:
   explicit CudaDevice(ContextPtr context)
@@ -198,18 +190,15 @@ class CudaDevice final : public Device {
 
   int clusters_at_once(const Kernel& kernel, int cluster, int threads, int shared_bytes) override {
     const ContextScope scope(*context_);
-    CUlaunchAttribute attribute = cluster_attribute(static_cast<unsigned>(cluster));
-    CUlaunchConfig config{};
-    config.gridDimX = static_cast<unsigned>(cluster);
-    config.gridDimY = config.gridDimZ = 1;
-    config.blockDimX = static_cast<unsigned>(threads);
-    config.blockDimY = config.blockDimZ = 1;
-    config.sharedMemBytes = static_cast<unsigned>(shared_bytes);
-    config.attrs = &attribute;
-    config.numAttrs = 1;
+    const auto ctas = static_cast<std::uint32_t>(cluster);
+    const LaunchConfig config({.grid = ctas,
+                               .threads = static_cast<std::uint32_t>(threads),
+                               .shared_bytes = static_cast<std::uint32_t>(shared_bytes),
+                               .cluster = ctas});
     int clusters = 0;
-    driver_.check(driver_.clusters(&clusters, static_cast<const CudaKernel&>(kernel).function(), &config),
-                  "cuOccupancyMaxActiveClusters");
+    driver_.check(
+        driver_.clusters(&clusters, static_cast<const CudaKernel&>(kernel).function(), &config.get()),
+        "cuOccupancyMaxActiveClusters");
     return clusters;
   }
 
@@ -283,30 +272,11 @@ void CudaDevice::launch(const Kernel& kernel, const Launch& launch, std::span<vo
   const auto& loaded = static_cast<const CudaKernel&>(kernel);
   auto** const pointers = const_cast<void**>(params.data());  // the driver reads through them only
   const ContextScope scope(*context_);
-  CUresult result = CUDA_SUCCESS;
-  std::array<CUlaunchAttribute, 2> attributes{};
-  unsigned count = 0;
-  if (launch.cluster > 1) attributes[count++] = cluster_attribute(launch.cluster);
-  if (launch.cooperative) {
-    CUlaunchAttribute& cooperative = attributes[count++];
-    cooperative.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
-    cooperative.value.cooperative = 1;
-  }
-  if (count == 0) {
-    result = driver_.launch(loaded.function(), launch.grid, 1, 1, launch.threads, 1, 1, launch.shared_bytes,
-                            stream, pointers, nullptr);
-  } else {
-    CUlaunchConfig config{};
-    config.gridDimX = launch.grid;
-    config.gridDimY = config.gridDimZ = 1;
-    config.blockDimX = launch.threads;
-    config.blockDimY = config.blockDimZ = 1;
-    config.sharedMemBytes = launch.shared_bytes;
-    config.hStream = stream;
-    config.attrs = attributes.data();
-    config.numAttrs = count;
-    result = driver_.launch_ex(&config, loaded.function(), pointers, nullptr);
-  }
+  const LaunchConfig config(launch, stream);
+  const CUresult result = config.has_attributes()
+                              ? driver_.launch_ex(&config.get(), loaded.function(), pointers, nullptr)
+                              : driver_.launch(loaded.function(), launch.grid, 1, 1, launch.threads, 1, 1,
+                                               launch.shared_bytes, stream, pointers, nullptr);
   if (result != CUDA_SUCCESS) {
     driver_.fail(
         result,

@@ -1,0 +1,30 @@
+// A launch in the words of cuLaunchKernelEx.
+#pragma once
+
+#include <cuda.h>
+
+#include <array>
+
+#include "runtime/device.hpp"
+
+namespace flashjit::runtime {
+
+// Points into itself, so it stays where it is made.
+class LaunchConfig {
+ public:
+  explicit LaunchConfig(const Launch& launch, Stream stream = nullptr);
+  LaunchConfig(const LaunchConfig&) = delete;
+  LaunchConfig& operator=(const LaunchConfig&) = delete;
+
+  [[nodiscard]] const CUlaunchConfig& get() const { return config_; }
+  // A launch without any is cuLaunchKernel's.
+  [[nodiscard]] bool has_attributes() const { return config_.numAttrs > 0; }
+
+ private:
+  CUlaunchAttribute& add(CUlaunchAttributeID id);
+
+  std::array<CUlaunchAttribute, 2> attributes_{};
+  CUlaunchConfig config_{};
+};
+
+}  // namespace flashjit::runtime
