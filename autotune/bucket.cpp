@@ -20,14 +20,16 @@ bool has_few_queries(const Problem& problem, const Shape& shape) {
   return shape.seqlen_q <= 128 || (shape.seqlen_q <= 512 && shape.seqlen_k >= 4 * shape.seqlen_q);
 }
 
-// Tiles of 64 rows that leave half of the multiprocessors or more without one, unless CTAs share out their
-// keys; 0: there are more, or none.
+// How many tiles of 64 rows there are, where their very number decides what wins, else 0: where each reads
+// keys of its own, and it counts how many are in the last wave, or where half of the multiprocessors or more
+// are left without one, unless CTAs share out their keys.
 int few_tiles(const Problem& problem, const Shape& shape, const Target& target) {
   if (problem.pass == Pass::backward) return 0;
   const int packed = packed_heads(shape, 64);
   const std::int64_t of_pack = ((static_cast<std::int64_t>(shape.seqlen_q) << packed) + 63) / 64;
   const double tiles = static_cast<double>(of_pack) * (shape.heads >> packed) * shape.batch;
-  return 2 * tiles <= target.sm_count ? static_cast<int>(tiles) : 0;
+  const double most = of_pack == 1 ? 4 * target.sm_count : target.sm_count / 2;
+  return tiles <= most ? static_cast<int>(tiles) : 0;
 }
 
 }  // namespace
@@ -38,7 +40,7 @@ std::string bucket_of(const Problem& problem, const Shape& shape, const Target& 
   if (has_few_queries(problem, shape))
     bucket += fmt::format("q{}", std::bit_ceil(static_cast<unsigned>(shape.seqlen_q)));
   if (const int tiles = few_tiles(problem, shape, target); tiles > 0) {
-    bucket += fmt::format("t{}", tiles);  // how many CTAs may share out each depends on their very number
+    bucket += fmt::format("t{}", tiles);
   }
   return bucket;
 }

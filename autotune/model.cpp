@@ -63,6 +63,26 @@ double bytes_of(const Problem& problem, const Shape& shape) {
   return rows * shape.batch * (problem.head_dim + problem.value_dim()) * size_of(problem.dtype);
 }
 
+// How much longer memory takes where about half of the multiprocessors have a CTA, or more, but not all: two
+// share a way to it, so those that have one alone read ahead, the further the more they may ask for at once,
+// and the others come in late. Too little on its way is no better.
+double unevenness(const Problem& problem, const WgmmaSchedule& s, double of_all) {
+  if (s.splits > 1 || of_all <= 0.4 || of_all >= 0.95) return 1;
+  const int kilobytes =
+      s.stages * s.tile_n * (problem.head_dim + problem.value_dim()) * size_of(problem.dtype) / 1024;
+  if (of_all <= 0.5) return kilobytes > 160 ? 1.08 : 1;
+  return kilobytes > 104 ? 1.08 : kilobytes < 80 ? 1.04 : 1;
+}
+
+// Milliseconds in which memory serves tiles that each read keys of their own: those of a last wave take as
+// long as one alone, however few they are, and a tenth more while others still read.
+double in_waves(const Problem& problem, const WgmmaSchedule& s, double memory_ms, double waves,
+                double alone_ms) {
+  const double whole = std::floor(waves), last = waves - whole;
+  const double last_ms = memory_ms * last / waves * unevenness(problem, s, last);
+  return memory_ms * whole / waves + (whole > 0 && last > 0 ? std::max(last_ms, 1.1 * alone_ms) : last_ms);
+}
+
 // Milliseconds of two things that run side by side.
 double overlapped(double one, double other) {
   return std::max(one, other) + 0.05 * std::min(one, other);
@@ -101,19 +121,25 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
   const double blend = step.ctas > 1 ? (filled - 1) / (step.ctas - 1) : 1;
   const double step_cycles = step.alone + blend * (step.cycles - step.alone);
   const double blocks_cycles = steps.total / steps.tiles * step_cycles;
-  const double memory_ms = bytes_of(problem, shape) / (machine.dram_gbps * 1e6);
   const auto ms = [&](double cycles) { return cycles / (machine.clock_ghz * 1e6); };
+  double memory_ms = bytes_of(problem, shape) / (machine.dram_gbps * 1e6);
+  if (wgmma != nullptr && steps.tiles == 1) {
+    memory_ms =
+        in_waves(problem, *wgmma, memory_ms, waves, ms(steps.longest * step.alone + step.tile_cycles));
+  }
   if (splits > 1) {
-    // Nothing hides a tile's beginning and end. Few tiles leave power enough for the highest clock, which
-    // warpgroups feel that wait for nothing else. And at memory's limit small clusters read faster: large
-    // ones fill one group of multiprocessors after the other, whose way to memory is narrow.
+    // Nothing hides a tile's beginning and end, but that others read meanwhile. Few tiles leave power enough
+    // for the highest clock, which warpgroups feel that wait for nothing else. And at memory's limit small
+    // clusters read faster: large ones fill one group of multiprocessors after the other, whose way to memory
+    // is narrow.
     const double clock = waves <= 1 && tiled.seqlen_q > 64 && rows > 64 ? 1 / 0.85 : 1;
     const double at_work = tiles * clusters * splits / target.sm_count;
     const double slower = at_work <= 0.5 || splits == 2 ? 1 : splits == 3 ? 1.14 : 1.18;
+    const double ends = steps.tiles == 1 ? 1 : std::ceil(waves);
     const double bare = step.tile_cycles +
                         merge_cycles(splits, clusters, std::min(rows, tiled.seqlen_q), problem.value_dim());
-    return overlapped(ms(std::ceil(waves) * blocks_cycles / clock), memory_ms * slower) +
-           ms(std::ceil(waves) * bare) + kLaunchMs;
+    return overlapped(ms(std::ceil(waves) * blocks_cycles / clock), memory_ms * slower) + ms(ends * bare) +
+           kLaunchMs;
   }
   const double mean_tile = blocks_cycles + step.tile_cycles;
   double cycles = mean_tile * waves;

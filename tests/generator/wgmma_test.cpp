@@ -87,7 +87,7 @@ TEST_CASE("switches that contradict each other") {
   CHECK(reason(kD128, "m128n64s2pp0ov0re0") ==
         "rescale_early 0 makes no difference to overlap 0; leave it at 1");
   CHECK(reason(kD128, "m128n128s2l64") ==
-        "section orders the causal tiles of persistent 2 only; leave it at its default");
+        "section 64 orders the causal tiles of persistent 2 only; leave it at 32");
   CHECK(reason(kD128Causal, "m128n128s2p2l64") == "");
   CHECK(reason(kD128, "m128n128s2cl2") == "");
   CHECK(reason(kD128Causal, "m128n128s2p2cl2") == "");
@@ -105,11 +105,11 @@ TEST_CASE("switches that contradict each other") {
 TEST_CASE("CTAs that share out keys: one tile each, and O's pieces fit where K and V were") {
   CHECK(reason(kD128, "m64n128s3pp0p0sp8") == "");
   CHECK(reason(kD128, "m64n128s3pp0p0sp3") == "");
-  CHECK(reason(kD128, "m64n128s3pp0sp8") == "splits 8 leaves CTAs one tile each, which is persistent 0");
+  CHECK(reason(kD128, "m64n128s3pp0sp8") == "splits 8 leaves CTAs one tile each, which is persistent 0, not 1");
   CHECK(reason(kD128, "m64n128s2pp0p0cl2sp8") ==
-        "splits and cluster are two uses of clusters; leave one of them at 1");
+        "splits 8 and cluster 2 are two uses of clusters; leave one of them at 1");
   CHECK(reason(kD128, "m64n128s2pp0p0o2sp8") ==
-        "o_passes makes no difference to splits above 1; leave it at 1");
+        "o_passes 2 makes no difference to splits above 1; leave it at 1");
   CHECK(reason(kD128, "m128n64s1p0sp4") ==
         "splits 4 adds up O in the place of K and V: 64 KB in their 32 KB");
   CHECK(reason({.head_dim = 160, .causal = true}, "m64n128s2pp0p0sp2").find("the rest 40), 1 warpgroup") !=
