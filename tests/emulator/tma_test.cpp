@@ -42,6 +42,17 @@ ld.shared.v4.u32 {%r10, %r11, %r12, %r13}, [%r27];
 st.global.v4.u32 [%d29], {%r10, %r11, %r12, %r13};
 )";
 
+// What threads have just put into the tile, to the box's place.
+constexpr const char* kStoreTile = R"(
+fence.proxy.async.shared::cta;
+bar.sync 0;
+@!%p1 bra DONE;
+cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%d30, {%r1, %r2}], [%r28];
+cp.async.bulk.commit_group;
+cp.async.bulk.wait_group 0;
+DONE:
+)";
+
 std::string with_bytes(std::string text, int bytes) {
   return text.replace(text.find("BYTES"), 5, std::to_string(bytes));
 }
@@ -149,17 +160,10 @@ bar.sync 0;
 }
 
 TEST_CASE("a box narrower than its swizzle is stored from the beginnings of the tile's rows") {
-  constexpr const char* kStore = R"(
+  const std::string store = std::string(R"(
 ld.global.v4.u32 {%r10, %r11, %r12, %r13}, [%d29];
 st.shared.v4.u32 [%r27], {%r10, %r11, %r12, %r13};
-fence.proxy.async.shared::cta;
-bar.sync 0;
-@!%p1 bra DONE;
-cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%d30, {%r1, %r2}], [%r28];
-cp.async.bulk.commit_group;
-cp.async.bulk.wait_group 0;
-DONE:
-)";
+)") + kStoreTile;
   for (const auto& narrow : {std::pair{128, 40}, std::pair{128, 8}, std::pair{64, 24}, std::pair{32, 8}}) {
     for (const auto& corner : {std::pair{16, 0}, std::pair{44, 5}}) {
       const BoxOfTensor box{64, 8, narrow.second, 8, narrow.first, corner.first, corner.second};
@@ -169,7 +173,7 @@ DONE:
       BoxOfTensor::Arrays arrays{std::vector<std::uint16_t>(box.tensor_size(), 0xabcd),
                                  std::vector<std::uint16_t>(box.tile_size())};
       std::iota(arrays.tile.begin(), arrays.tile.end(), std::uint16_t{1});
-      const std::vector<std::uint16_t> got = box.run(kStore, arrays).tensor;
+      const std::vector<std::uint16_t> got = box.run(store, arrays).tensor;
       int wrong = 0;
       for (int row = 0; row < box.height; ++row) {
         for (int column = 0; column < box.width; ++column) {
@@ -209,17 +213,10 @@ TEST_CASE("TMA stores leave out what is outside the tensor") {
                                            .element_bytes = 2,
                                            .bf16 = true,
                                            .swizzle_bytes = 64});
-  const std::string body = R"(
+  const std::string body = std::string(R"(
 mov.b32 %r10, 0x00010001;
 st.shared.v4.u32 [%r27], {%r10, %r10, %r10, %r10};
-fence.proxy.async.shared::cta;
-bar.sync 0;
-@!%p1 bra DONE;
-cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%d30, {%r1, %r2}], [%r28];
-cp.async.bulk.commit_group;
-cp.async.bulk.wait_group 0;
-DONE:
-)";
+)") + kStoreTile;
   auto kernel = device->load({.entry = "test", .ptx = tma_kernel(body), .cubin = {}});
   void* out = device->allocate(16);
   int x = 16, y = 3;
