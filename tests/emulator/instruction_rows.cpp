@@ -233,6 +233,9 @@ const std::vector<InstructionRow>& instruction_rows() {
       {"cvt.sat.f32.f32 %f4, %f1;", f(3.5f), 0, 0, kOne},
       {"cvt.s64.s32 %d4, %r1;", 0xffffffff, 0, 0, ~0ull},
       {"cvt.u64.u32 %d4, %r1;", 0xffffffff, 0, 0, 0xffffffffull},
+      {"cvt.s64.s32 %d4, %d1;", 0x1234567880000001ull, 0, 0, 0xffffffff80000001ull},  // from a wider register
+      {"cvt.u32.u16 %r4, %d1;", 0x123456789abcdefull, 0, 0, 0xcdef},
+      {"cvt.sat.s8.s32 %r4, %d1;", 0x1234567880000001ull, 0, 0, 0xffffff80},
       {"cvt.u32.u64 %r4, %d1;", 0x123456789abcdefull, 0, 0, 0x89abcdef},
       {"cvt.u16.u32 %h4, %r1;", 0x12345678, 0, 0, 0x5678},
       {"cvt.s32.s16 %r4, %h1;", 0x8000, 0, 0, 0xffff8000},
