@@ -225,8 +225,8 @@ TEST_CASE("a bucket holds while a sequence grows, and knows few queries from man
   CHECK(decode.size() <= 2);
   CHECK(decode.begin()->ends_with("q1t256"));
   CHECK(bucket_of(problem, {.batch = 1, .heads = 1, .seqlen_q = 0, .seqlen_k = 0}, target) == "b0q1");
-  CHECK(
-      bucket_of(problem, {.batch = 8, .heads = 32, .seqlen_q = 63, .seqlen_k = 64}, target).ends_with("q64t256"));
+  CHECK(bucket_of(problem, {.batch = 8, .heads = 32, .seqlen_q = 63, .seqlen_k = 64}, target)
+            .ends_with("q64t256"));
   // A chunk of a prompt beside a long past is no long prompt.
   CHECK(bucket_of(problem, {.batch = 4, .heads = 16, .seqlen_q = 500, .seqlen_k = 20000}, target)
             .ends_with("q512"));
