@@ -20,16 +20,20 @@ bool has_few_queries(const Problem& problem, const Shape& shape) {
   return shape.seqlen_q <= 128 || (shape.seqlen_q <= 512 && shape.seqlen_k >= 4 * shape.seqlen_q);
 }
 
-// How many tiles of 64 rows there are, where their very number decides what wins, else 0: where each reads
-// keys of its own, and it counts how many are in the last wave, or where half of the multiprocessors or more
-// are left without one, unless CTAs share out their keys.
-int few_tiles(const Problem& problem, const Shape& shape, const Target& target) {
-  if (problem.pass == Pass::backward) return 0;
+// The number of tiles where it decides what wins. Where each reads keys of its own, or half of the
+// multiprocessors or more are left without one, unless CTAs share out their keys: how many of 64 rows there
+// are. Up to four waves of 128 rows: how full the last one is. (Under a mask tiles are long and short, and
+// fill it.)
+std::string few_tiles(const Problem& problem, const Shape& shape, const Target& target) {
+  if (problem.pass == Pass::backward) return "";
   const int packed = packed_heads(shape, 64);
   const std::int64_t of_pack = ((static_cast<std::int64_t>(shape.seqlen_q) << packed) + 63) / 64;
   const double tiles = static_cast<double>(of_pack) * (shape.heads >> packed) * shape.batch;
-  const double most = of_pack == 1 ? 4 * target.sm_count : target.sm_count / 2;
-  return tiles <= most ? static_cast<int>(tiles) : 0;
+  if (tiles <= (of_pack == 1 ? 4 * target.sm_count : target.sm_count / 2)) {
+    return tiles > 0 ? fmt::format("t{}", tiles) : "";
+  }
+  const double waves = tiles / (2.0 * std::max(1, target.sm_count));
+  return problem.causal || waves > 4 ? "" : fmt::format("w{}", std::ceil(8 * waves));
 }
 
 }  // namespace
@@ -39,10 +43,7 @@ std::string bucket_of(const Problem& problem, const Shape& shape, const Target& 
   std::string bucket = fmt::format("b{}", work < 1 ? 0 : static_cast<int>(std::log2(work)));
   if (has_few_queries(problem, shape))
     bucket += fmt::format("q{}", std::bit_ceil(static_cast<unsigned>(shape.seqlen_q)));
-  if (const int tiles = few_tiles(problem, shape, target); tiles > 0) {
-    bucket += fmt::format("t{}", tiles);
-  }
-  return bucket;
+  return bucket + few_tiles(problem, shape, target);
 }
 
 }  // namespace flashjit::autotune
