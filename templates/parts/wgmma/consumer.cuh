@@ -103,21 +103,20 @@ struct Consumer {
 #pragma unroll
     for (int step = 0; step < kQRegisterSteps; ++step) ldmatrix(q[step], tile + fragment_offset(step));
     /*%/q_in_regs%*/
-    /*%#release_q_at_once%*/
-    __syncwarp();
-    release_q();
-    /*%/release_q_at_once%*/
     /*%#q_in_shared%*/
     q_tile = static_cast<unsigned>(wgmma_descriptor(tile, 0));
     /*%/q_in_shared%*/
   }
 
-  /*%^split%*/
+  /*%#release_q%*/
+  // Once products have read all of q. ldmatrix has not, when it is done: it only issues loads, and where stores
+  // hold them up, the next tile's q may come before they are served.
   __device__ __forceinline__ void release_q() const {
     if (lane() == 0) mbarrier_arrive(shared + kQEmpty + 8 * warpgroup);
+    __syncwarp();  // ptxas has been seen to let the lane that does so go on alone
   }
 
-  /*%/split%*/
+  /*%/release_q%*/
   // 16 columns of the head: 32 bytes of a row, four such steps to a panel.
   template <bool kAccumulate>
   __device__ __forceinline__ void issue_score_step(int step) {
@@ -298,6 +297,9 @@ struct Consumer {
       /*%^overlap%*/
       step<true>(mine, tile, left--, params);
       /*%/overlap%*/
+      /*%#release_q_after_first%*/
+      release_q();
+      /*%/release_q_after_first%*/
       /*%#causal%*/
       /*%^split%*/
       const int full = full_blocks(row, params);
@@ -316,10 +318,10 @@ struct Consumer {
       last_step();
       /*%/overlap%*/
     }
-    /*%#release_q_after_scores%*/
+    /*%#release_q%*/
     else {
       release_q();
     }
-    /*%/release_q_after_scores%*/
+    /*%/release_q%*/
   }
 };

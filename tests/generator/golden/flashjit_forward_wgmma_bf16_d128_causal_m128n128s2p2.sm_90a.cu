@@ -864,12 +864,13 @@ struct Consumer {
     q_parity ^= 1;
 #pragma unroll
     for (int step = 0; step < kQRegisterSteps; ++step) ldmatrix(q[step], tile + fragment_offset(step));
-    __syncwarp();
-    release_q();
   }
 
+  // Once products have read all of q. ldmatrix has not, when it is done: it only issues loads, and where stores
+  // hold them up, the next tile's q may come before they are served.
   __device__ __forceinline__ void release_q() const {
     if (lane() == 0) mbarrier_arrive(shared + kQEmpty + 8 * warpgroup);
+    __syncwarp();  // ptxas has been seen to let the lane that does so go on alone
   }
 
   // 16 columns of the head: 32 bytes of a row, four such steps to a panel.
@@ -978,11 +979,15 @@ struct Consumer {
     if (blocks > 0) {
       int left = blocks - 1;
       first_step(mine, left--);
+      release_q();
       const int full = full_blocks(row, params);
       for (; left >= full; --left) step<true>(mine, tile, left, params);
 #pragma unroll kUnroll
       for (; left >= 0; --left) step<false>(mine, tile, left, params);
       last_step();
+    }
+    else {
+      release_q();
     }
   }
 };

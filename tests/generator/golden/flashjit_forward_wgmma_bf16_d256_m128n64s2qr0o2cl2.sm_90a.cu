@@ -913,8 +913,11 @@ struct Consumer {
     q_tile = static_cast<unsigned>(wgmma_descriptor(tile, 0));
   }
 
+  // Once products have read all of q. ldmatrix has not, when it is done: it only issues loads, and where stores
+  // hold them up, the next tile's q may come before they are served.
   __device__ __forceinline__ void release_q() const {
     if (lane() == 0) mbarrier_arrive(shared + kQEmpty + 8 * warpgroup);
+    __syncwarp();  // ptxas has been seen to let the lane that does so go on alone
   }
 
   // 16 columns of the head: 32 bytes of a row, four such steps to a panel.
