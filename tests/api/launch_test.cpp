@@ -132,7 +132,7 @@ TEST_CASE("one CTA per tile, or a cluster, or as many as fit at once") {
   CHECK(launches[5].launch.grid == static_cast<std::uint32_t>(device.target().sm_count) / 2 * 2);
 }
 
-TEST_CASE("sections: small ones of short sequences, and a longer last one; equal ones of long ones") {
+TEST_CASE("sections: small ones of short sequences, and a longer last one; equal ones of long ones, but of few tiles") {
   FakeDevice device;
   Pointers pointers;
   ForwardParams seen;
@@ -153,7 +153,9 @@ TEST_CASE("sections: small ones of short sequences, and a longer last one; equal
   // Grouped heads share K and V: half as many bytes.
   lays({.batch = 8, .heads = 16, .heads_kv = 8, .seqlen_q = 4096, .seqlen_k = 4096}, 64, 64);
   // 5 pairs of 16 MiB: 2.5 sections, rounded to 3 of at most 2.
-  lays({.batch = 5, .heads = 1, .seqlen_q = 64, .seqlen_k = 65536}, 2, 4);
+  lays({.batch = 5, .heads = 1, .seqlen_q = 65536, .seqlen_k = 65536}, 2, 4);
+  // Up to three waves of tiles fill up beside the longest, all heads' together: 5 of 60 are 2.8.
+  lays({.batch = 5, .heads = 1, .seqlen_q = 60 * 128, .seqlen_k = 65536}, 5, 0);
   // 256 pairs of 1024 keys, 256 KiB and 8 tiles each: 16 to a section, and 24 would do for the last.
   lays({.batch = 16, .heads = 16, .seqlen_q = 1024, .seqlen_k = 1024}, 16, 224);
   // 128 of 2048 keys: 8 to a section, 12 would do for the last.
