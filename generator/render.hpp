@@ -56,8 +56,8 @@ enum class Grid {
 // How many CTAs, and what each needs.
 struct Geometry {
   Grid grid = Grid::query_tiles;
-  int tile_m = 0;            // query rows per CTA, or per cluster; per step where the grid runs over keys
-  int tile_n = 0;            // keys per CTA, or per cluster, where the grid runs over keys
+  int tile_m = 0;  // query rows per CTA, or per cluster; per step where the grid runs over keys
+  int tile_n = 0;  // keys per CTA, or per cluster, where the grid runs over keys; of a block of even shares
   bool pads = false;         // the tiles go on over the padding of the workspace's rows
   int threads = 0;           // per CTA
   int shared_bytes = 0;      // dynamic shared memory per CTA
@@ -68,11 +68,13 @@ struct Geometry {
   bool packs = false;  // tiles hold rows of several query heads where few queries would leave them empty
   int section_bytes =
       0;  // L2 section of an order that takes the longest tiles first; 0 where it does not apply
-  // Where CTAs of a cluster share out a tile's keys, several clusters may, too (clusters_of_tile); else 0.
-  int piece_bytes = 0;  // of device memory for each CTA that shares a tile with other clusters
+  // Where CTAs of a cluster share out a tile's keys, several clusters may, too (clusters_of_tile); or all
+  // CTAs have even shares of all tiles' keys (even_shares). Else 0.
+  int piece_bytes = 0;  // of device memory for each CTA that shares a tile with others
   int counters = 0;     // for each cluster's worth of such CTAs
   int least_keys = 0;   // of a cluster, for it to be worth it
-  int idle_rows = 0;    // up to which a CTA waits for memory more than it computes
+  bool even_shares = false;
+  int idle_rows = 0;  // up to which a CTA waits for memory more than it computes
 };
 
 // log2 of the query heads of a group whose rows fill a tile of a kernel with Geometry::packs better than one
@@ -84,8 +86,14 @@ int packed_heads(const Shape& shape, int tile_m);
 // and their rows as queries.
 int clusters_of_tile(const Geometry& geometry, const Shape& tiled, int clusters_at_once);
 
-// Counters that a launch may have for tiles of several clusters.
-inline constexpr int kClusterCounters = 256;
+// How many clusters, or CTAs, have even shares of the keys of how many tiles; the others fill whole waves,
+// and are dealt. `tiled` is the shape as tiles see it: groups of 2^packed heads as heads, and their rows as
+// queries.
+struct EvenShares {
+  int clusters = 0, tiles = 0;
+};
+EvenShares even_shares(const Problem& problem, const Geometry& geometry, const Shape& tiled, int packed,
+                       int clusters_at_once);
 
 struct KernelSource {
   std::string entry;                // "flashjit_forward_mma_bf16_d128_causal_m128n64w4s2"

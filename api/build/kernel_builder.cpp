@@ -177,8 +177,10 @@ LoadedKernel KernelBuilder::load_one(const Problem& problem, const Schedule& sch
                     loaded.code->source.entry, geometry.threads, geometry.shared_bytes));
   }
   if (geometry.piece_bytes != 0) {
-    loaded.clusters_at_once =
-        device_.clusters_at_once(*loaded.kernel, geometry.cluster, geometry.threads, geometry.shared_bytes);
+    loaded.clusters_at_once = geometry.cluster == 1
+                                  ? device_.target().sm_count * loaded.ctas_per_sm
+                                  : device_.clusters_at_once(*loaded.kernel, geometry.cluster,
+                                                             geometry.threads, geometry.shared_bytes);
   }
   return loaded;
 }

@@ -44,7 +44,7 @@ struct PlanCode {
 struct LoadedKernel {
   KernelCodePointer code;
   int ctas_per_sm = 1;
-  int clusters_at_once = 1;                 // where several may share a tile
+  int clusters_at_once = 1;                 // where several may share a tile; a CTA counts as one
   std::unique_ptr<runtime::Kernel> kernel;  // last: unloaded first
 };
 

@@ -34,7 +34,7 @@ TileCounters::Size counters_of(const LoadedPlan& plan) {
     const Geometry& geometry = kernel.code->source.geometry;
     if (geometry.dynamic) size.zeros = std::max(size.zeros, 2);
     if (geometry.piece_bytes == 0) continue;
-    size.zeros = std::max(size.zeros, kClusterCounters);
+    size.zeros = std::max(size.zeros, kernel.clusters_at_once * geometry.counters);
     size.bytes = bytes_of_pieces(geometry, kernel.clusters_at_once);
   }
   return size;
@@ -71,8 +71,16 @@ long long KernelLauncher::ctas() const {
   return static_cast<long long>(device_.target().sm_count) * kernel_.ctas_per_sm;
 }
 
-int KernelLauncher::clusters_of_tile(const Shape& tiled) const {
-  return flashjit::clusters_of_tile(geometry_, tiled, kernel_.clusters_at_once);
+long long KernelLauncher::share_out(const Problem& problem, const Shape& tiled, ForwardParams& params) const {
+  if (geometry_.even_shares) {
+    const EvenShares shares = even_shares(problem, geometry_, tiled, params.packed, kernel_.clusters_at_once);
+    params.clusters = 1;
+    params.shared_tiles = shares.tiles;
+    return shares.clusters;
+  }
+  params.shared_tiles = 0;
+  params.clusters = clusters_of_tile(geometry_, tiled, kernel_.clusters_at_once);
+  return params.tiles_m * pairs_of(tiled, Grid::query_tiles) * params.clusters;
 }
 
 template <class Params>
@@ -81,7 +89,7 @@ void KernelLauncher::prepare(const Params& params) const {
 }
 
 template <class Params>
-void KernelLauncher::launch(Params& params, long long all_tiles, Stream stream) const {
+void KernelLauncher::launch(Params& params, long long clusters, Stream stream) const {
   std::array<void*, kMaxMaps + 1> pointers{};
   std::size_t count = 0;
   if (mapper_.size() != 0) {
@@ -89,7 +97,6 @@ void KernelLauncher::launch(Params& params, long long all_tiles, Stream stream) 
     for (; count < mapper_.size(); ++count) pointers[count] = &maps[count];
   }
   pointers[count++] = &params;
-  long long clusters = all_tiles;
   if (geometry_.persistent) {
     clusters = std::min(clusters, std::max(1LL, ctas() / geometry_.cluster));
   }
@@ -144,11 +151,11 @@ void Launcher::forward(const Shape& shape, const ForwardArgs& args, Stream strea
       sections_of(problem, params, geometry.section_bytes, kernel.ctas() / geometry.cluster);
   params.section = static_cast<int>(sections.pairs);
   params.last_section = static_cast<int>(sections.last);
-  const long long tiles = params.tiles_m * pairs_of(tiled, Grid::query_tiles);
-  params.clusters = kernel.clusters_of_tile(tiled);
-  if (!geometry.dynamic && params.clusters == 1) return kernel.launch(params, tiles, stream);
+  const long long clusters = kernel.share_out(problem, tiled, params);
+  if (!geometry.dynamic && params.shared_tiles == 0 && params.clusters == 1) {
+    return kernel.launch(params, clusters, stream);
+  }
   const TileCounters::Lent lent = counters_->for_launch(stream);
-  const long long clusters = tiles * params.clusters;
   const auto run = [&](void* pieces) {
     params.tile_counter = lent.zeros;
     params.pieces = static_cast<float*>(pieces);

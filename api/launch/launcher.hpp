@@ -35,13 +35,13 @@ class KernelLauncher {
   // That run at once.
   [[nodiscard]] long long ctas() const;
 
-  // How many clusters share out the keys of a tile of this shape, as tiles see it.
-  [[nodiscard]] int clusters_of_tile(const Shape& tiled) const;
+  // Who has which keys of a forward pass of this shape, as tiles see it; returns how many clusters it takes.
+  [[nodiscard]] long long share_out(const Problem& problem, const Shape& tiled, ForwardParams& params) const;
 
-  // Enqueues it for this many tiles in all, a tile for each of its clusters. Params is what the kernel takes,
-  // filled in.
+  // Enqueues it for so many clusters, or one for each tile where they are persistent. Params is what the
+  // kernel takes, filled in.
   template <class Params>
-  void launch(Params& params, long long all_tiles, Stream stream) const;
+  void launch(Params& params, long long clusters, Stream stream) const;
 
  private:
   runtime::Device& device_;

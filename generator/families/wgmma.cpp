@@ -17,7 +17,7 @@ namespace {
 constexpr int kRowBytes = 128;    // of a panel: 64 columns of 16 bits
 constexpr int kTicketBytes = 40;  // of shared memory, for the numbers of tiles and their barriers
 
-// That a CTA should have of a tile which it shares with other clusters.
+// That a CTA should have of a tile which it shares with others.
 constexpr int kLeastBlocks = 2;
 
 // How long a shift stays: until a thread's exponentials of a block sum up to `largest`; then it moves so that
@@ -142,6 +142,17 @@ Legality legal_splits(const Problem& problem, const WgmmaSchedule& s) {
   return {};
 }
 
+Legality legal_even_shares(const Problem& problem, const WgmmaSchedule& s) {
+  if (!has_even_shares(s)) return {};
+  if (s.cluster != 1 && problem.causal) {
+    return {fmt::format("persistent 3 under a mask is for CTAs without a pair, cluster is {}; leave it at 1",
+                        s.cluster)};
+  }
+  if (s.o_passes == 0)
+    return {"o_passes 0 puts O in Q's place, which is not where persistent 3 adds up shares"};
+  return {};
+}
+
 }  // namespace
 
 Legality legal_wgmma(const Problem& problem, const WgmmaSchedule& s, const Target& target) {
@@ -180,6 +191,7 @@ Legality legal_wgmma(const Problem& problem, const WgmmaSchedule& s, const Targe
         fmt::format("q_in_regs 2 splits Q's panels of 64 columns, head_dim {} has one", problem.head_dim)};
   }
   if (Legality split = legal_splits(problem, s); !split) return split;
+  if (Legality even = legal_even_shares(problem, s); !even) return even;
   const int panels_v = panels_of(problem.value_dim());
   if (s.o_passes > 0 && panels_v % s.o_passes != 0) {
     return {fmt::format("o_passes {} does not divide the {} panels of 64 columns that head_dim_v {} has",
@@ -226,6 +238,7 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
   const int q_steps = q_register_steps(problem, s);
   const bool q_in_shared = q_steps < steps_of(dim);
   const bool split = s.splits > 1;
+  const bool even = has_even_shares(s);
   const int clusters = s.cluster * s.splits;  // one of them is 1
 
   Recipe recipe;
@@ -239,7 +252,8 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
       {"causal", problem.causal},
       {"lse", problem.lse},
       {"dynamic", dynamic},
-      {"dealt", !dynamic && !split},
+      {"dealt", !dynamic && !split && !even},
+      {"static_order", !dynamic && !split},
       {"sections", dynamic && problem.causal},
       {"q_in_regs", q_steps > 0},
       {"q_in_shared", q_in_shared},
@@ -249,6 +263,10 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
       {"o_through_q", s.o_passes == 0},
       {"cluster", s.cluster > 1},
       {"split", split},
+      {"even", even},
+      {"shares", split || even},
+      {"own_keys", clusters == 1 && !even},
+      {"pair_keys", s.cluster > 1 && !even},
       {"in_clusters", clusters > 1},
       {"alternate", s.cluster > 1 && problem.causal},
       {"whole_k", dim >= kPanelColumns},
@@ -279,13 +297,14 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
                      .threads = 128 * (warpgroups_of(s) + 1),
                      .shared_bytes = shared_bytes(problem, s),
                      .cluster = clusters,
-                     .persistent = s.persistent > 0,
+                     .persistent = s.persistent > 0 && !even,
                      .dynamic = dynamic,
                      .packs = true,
                      .section_bytes = dynamic && problem.causal ? s.section << 20 : 0};
   recipe.maps = {{.operand = Operand::q, .box_rows = 64, .panels = 1, .packs = true}};
   add_maps(recipe.maps, Operand::k, dim, s.tile_n, last_k_row_bytes(dim));
   add_maps(recipe.maps, Operand::v, dim_v, s.tile_n, kRowBytes);
+  if (!split) recipe.maps.push_back({.operand = Operand::o, .box_rows = 64, .panels = 1, .packs = true});
   if (split) {  // O's columns are stored by threads
     // Of a thread its rows' shifts and sums, and 16 bytes of each of its groups of eight columns.
     const int groups = (dim_v / 8 + s.splits - 1) / s.splits;
@@ -293,36 +312,15 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
     recipe.geometry.counters = s.splits * warpgroups_of(s);
     recipe.geometry.least_keys = kLeastBlocks * s.splits * s.tile_n;
     recipe.geometry.idle_rows = dim + dim_v > 192 ? 64 : 0;  // narrow heads have as many exponentials
-  } else {
-    recipe.maps.push_back({.operand = Operand::o, .box_rows = 64, .panels = 1, .packs = true});
+  } else if (even) {
+    recipe.geometry.even_shares = true;
+    recipe.geometry.tile_n = s.tile_n;
+    // Of the tile that a CTA ends, and of the one that it begins.
+    recipe.geometry.piece_bytes = 2 * 128 * warpgroups_of(s) * 16 * (1 + dim_v / 8);
+    recipe.geometry.counters = s.cluster * warpgroups_of(s);
+    recipe.geometry.least_keys = kLeastBlocks * s.tile_n;
   }
   return {recipe};
-}
-
-// As many heads as leave the fewest tiles, where that saves a tenth of them. A box has 64 rows, so that heads
-// are a power of two up to 64.
-int packed_heads(const Shape& shape, int tile_m) {
-  const int group = shape.heads / std::max(1, shape.kv_heads());
-  const auto tiles = [&](int packed) {
-    const long long rows = static_cast<long long>(shape.seqlen_q) << packed;
-    return ((rows + tile_m - 1) / tile_m) * (shape.heads >> packed);
-  };
-  int best = 0;
-  for (int packed = 1; packed <= 6 && group % (1 << packed) == 0; ++packed) {
-    if (tiles(packed) < tiles(best)) best = packed;
-  }
-  return 10 * tiles(best) <= 9 * tiles(0) ? best : 0;
-}
-
-int clusters_of_tile(const Geometry& geometry, const Shape& tiled, int clusters_at_once) {
-  if (geometry.piece_bytes == 0) return 1;
-  const double tiles = std::ceil(1.0 * tiled.seqlen_q / geometry.tile_m) * tiled.heads * tiled.batch;
-  if (tiles < 1 || tiles * geometry.counters > kClusterCounters) return 1;
-  // Half of the multiprocessors read memory faster than all do (measured, docs/performance/wgmma.md).
-  const int clusters = tiled.seqlen_q <= geometry.idle_rows ? (clusters_at_once + 1) / 2 : clusters_at_once;
-  constexpr int kMost = 127;  // what a warp's byte of a counter may count
-  return std::clamp(std::min(clusters / static_cast<int>(tiles), tiled.seqlen_k / geometry.least_keys), 1,
-                    kMost);
 }
 
 }  // namespace flashjit

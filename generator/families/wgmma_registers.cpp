@@ -45,6 +45,10 @@ bool is_static(const WgmmaSchedule& schedule) {
   return schedule.persistent != 2;
 }
 
+bool has_even_shares(const WgmmaSchedule& schedule) {
+  return schedule.persistent == 3;
+}
+
 RegisterSplit registers_of(const WgmmaSchedule& schedule) {
   switch (warpgroups_of(schedule)) {
     case 1:

@@ -13,6 +13,7 @@ int panels_of(int columns);
 int steps_of(int columns);                         // of 16 columns, as one product takes them
 int warpgroups_of(const WgmmaSchedule& schedule);  // that compute
 bool is_static(const WgmmaSchedule& schedule);     // the order of tiles
+bool has_even_shares(const WgmmaSchedule& schedule);
 
 // Steps of 16 columns of Q that live in registers: none, all, or the first half in whole panels.
 int q_register_steps(const Problem& problem, const WgmmaSchedule& schedule);

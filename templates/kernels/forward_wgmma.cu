@@ -1,8 +1,12 @@
 // FlashAttention forward on Hopper (FlashAttention-3, arXiv 2407.08608): a warpgroup that feeds shared memory
 // through TMA, and kWarpgroups that compute 64 query rows each with asynchronous products.
-/*%^split%*/
+/*%^shares%*/
 // CTAs work on one tile after another.
-/*%/split%*/
+/*%/shares%*/
+/*%#even%*/
+// CTAs have even shares of the keys of those tiles that would not fill whole waves, and put together what
+// each knows of its rows; then they work on the others, one after another.
+/*%/even%*/
 /*%#split%*/
 // The kCluster CTAs of a cluster share out a tile's keys, and put together what each knows of its rows.
 /*%/split%*/
@@ -10,9 +14,12 @@
 // Clusters of kCluster CTAs work on tiles that lie side by side: what one loads of K or V, all get.
 /*%/cluster%*/
 #include "params/forward.h"
-/*%^split%*/
+/*%^shares%*/
 #include "parts/wgmma/consume.cuh"
-/*%/split%*/
+/*%/shares%*/
+/*%#even%*/
+#include "parts/wgmma/consume_even.cuh"
+/*%/even%*/
 /*%#split%*/
 #include "parts/wgmma/consume_share.cuh"
 /*%/split%*/

@@ -105,7 +105,8 @@ TEST_CASE("switches that contradict each other") {
 TEST_CASE("CTAs that share out keys: one tile each, and O's pieces fit where K and V were") {
   CHECK(reason(kD128, "m64n128s3pp0p0sp8") == "");
   CHECK(reason(kD128, "m64n128s3pp0p0sp3") == "");
-  CHECK(reason(kD128, "m64n128s3pp0sp8") == "splits 8 leaves CTAs one tile each, which is persistent 0, not 1");
+  CHECK(reason(kD128, "m64n128s3pp0sp8") ==
+        "splits 8 leaves CTAs one tile each, which is persistent 0, not 1");
   CHECK(reason(kD128, "m64n128s2pp0p0cl2sp8") ==
         "splits 8 and cluster 2 are two uses of clusters; leave one of them at 1");
   CHECK(reason(kD128, "m64n128s2pp0p0o2sp8") ==
@@ -196,12 +197,29 @@ TEST_CASE("what a problem does not need is absent") {
   CHECK(full.find("/*%") == std::string::npos);
 }
 
+TEST_CASE("even shares: CTAs for themselves, of the tiles that fill no whole wave") {
+  CHECK(reason(kD128, "m128n128s2p3") == "");
+  CHECK(reason(kD128, "m128n128s2p3cl2") == "");
+  CHECK(reason(kD128Causal, "m128n128s2p3cl2") ==
+        "persistent 3 under a mask is for CTAs without a pair, cluster is 2; leave it at 1");
+  CHECK(reason(kD128, "m128n128s2o0p3") ==
+        "o_passes 0 puts O in Q's place, which is not where persistent 3 adds up shares");
+  const KernelSource kernel = rendered(kD128, "m128n128s2p3");
+  const Geometry& geometry = kernel.geometry;
+  CHECK(geometry.even_shares);
+  CHECK(!geometry.persistent);
+  CHECK(geometry.counters == 2);                               // warpgroups
+  CHECK(geometry.piece_bytes == 2 * 2 * 128 * 16 * (1 + 16));  // two tiles'
+  CHECK(kernel.maps.size() == 4);
+  CHECK(kernel.text.find("cluster_rank") == std::string::npos);
+}
+
 TEST_CASE("each knob makes a kernel or a launch of its own") {
   const std::vector<std::string> schedules{
       "m128n128s2p2",    "m64n128s2p2pp0",     "m128n96s2p2",      "m128n128s1p2",    "m128n128s2p2qr0",
       "m128n128s2p2qr2", "m128n128s2p2o2",     "m128n128s2p2lz12", "m128n128s2p2op0", "m128n128s2p2pp0",
       "m128n128s2p2re0", "m128n128s2p1",       "m128n128s2p0",     "m128n128s2p2l16", "m128n128s2p2ch2",
-      "m128n128s2p2u2",  "m128n128s2p2pp0ov0", "m128n128s2p0sp2",  "m128n128s2p0sp4"};
+      "m128n128s2p2u2",  "m128n128s2p2pp0ov0", "m128n128s2p0sp2",  "m128n128s2p0sp4", "m128n128s2p3"};
   std::vector<std::string> seen;
   for (const std::string& schedule : schedules) {
     CAPTURE(schedule);

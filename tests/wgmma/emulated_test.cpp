@@ -174,6 +174,93 @@ TEST_CASE("clusters that share out a tile's keys: as many as run at once, and no
   check("wgmma:m64n16s5pp0p0sp3ch2", {.problem = kD64, .shape = one, .silent = 700});
 }
 
+TEST_CASE("even shares of keys: parts of tiles, whole ones, and whole waves dealt before them") {
+  test::EmulatedEngine few = test::open_emulated_engine({.arch = "sm_90a", .sm_count = 5});
+  const auto check_few = [&](const std::string& schedule, const AttentionCase& one) {
+    CAPTURE(schedule);
+    CAPTURE(describe(one));
+    const autotune::Check result = Attention(one).run(few.engine, {.schedule = schedule});
+    CHECK_MESSAGE(result.ok, result.message);
+  };
+  // 2, 6, 8 and 17 tiles of 128 rows for five CTAs; rows past the end, and keys that end in a block or have
+  // none.
+  for (const int queries : {200, 700, 1000, 2150}) {
+    for (const int keys : {0, 1, 130, 600}) {
+      const Shape shape{.batch = 1, .heads = 1, .seqlen_q = queries, .seqlen_k = keys};
+      check_few("wgmma:m128n64s2p3", {.problem = kD128, .shape = shape});
+      check_few("wgmma:m192n64s3qr0p3", {.problem = {.dtype = DType::fp16, .head_dim = 64}, .shape = shape});
+    }
+    // Under a mask tiles see more or fewer keys, and none where queries are more.
+    for (const int keys : {0, 1, 600, 2000}) {
+      const Shape shape{.batch = 1, .heads = 2, .seqlen_q = queries, .seqlen_k = keys};
+      check_few("wgmma:m128n64s2qr0p3", {.problem = kD128Causal, .shape = shape});
+      check_few("wgmma:m192n48s3qr0p3",
+                {.problem = {.dtype = DType::fp16, .head_dim = 64, .causal = true}, .shape = shape});
+    }
+  }
+  // Rows of four heads fill a tile of 48 queries, of which the last has fewer.
+  for (const int keys : {100, 333, 1000}) {
+    const Shape group{.batch = 2, .heads = 8, .heads_kv = 2, .seqlen_q = 150, .seqlen_k = keys};
+    check_few("wgmma:m192n64s3qr0p3", {.problem = {.head_dim = 64, .causal = true}, .shape = group});
+    check_few("wgmma:m64n32s3pp0p3", {.problem = kD128Causal, .shape = group});
+  }
+  // Keys of their own: few queries, several heads of which one tile has, and batches.
+  for (const int batch : {1, 3, 6}) {
+    const Shape decode{.batch = batch, .heads = 8, .heads_kv = 2, .seqlen_q = 1, .seqlen_k = 900};
+    check_few("wgmma:m64n32s3pp0p3", {.problem = kD128, .shape = decode});
+    check_few("wgmma:m64n64s2pp0ov0op0p3", {.problem = kD128Causal, .shape = decode});
+    check_few("wgmma:m64n48s2qr0pp0p3", {.problem = {.head_dim = 256, .lse = false}, .shape = decode});
+  }
+  // One tile for all CTAs there are.
+  const Shape one{.batch = 1, .heads = 1, .seqlen_q = 40, .seqlen_k = 5000};
+  check("wgmma:m64n16s4pp0p3", {.problem = kD64, .shape = one});
+  const Shape shape{.batch = 1, .heads = 3, .seqlen_q = 150, .seqlen_k = 700};
+  for (const int head_dim : {8, 40, 104, 152}) {
+    for (const Layout layout : {Layout::packed, Layout::strided}) {
+      check_few("wgmma:m64n48s2pp0qr0p3",
+                {.problem = {.head_dim = head_dim}, .shape = shape, .layout = layout});
+    }
+  }
+  check_few("wgmma:m64n64s2pp0p3", {.problem = {.head_dim = 192, .head_dim_v = 40}, .shape = shape});
+  for (const InputKind inputs :
+       {InputKind::peaky, InputKind::growing, InputKind::late_giant, InputKind::tiny}) {
+    check_few("wgmma:m64n64s2pp0p3", {.problem = kD128, .shape = shape, .inputs = inputs});
+    check_few("wgmma:m128n64s2p3",
+              {.problem = {.dtype = DType::fp16, .head_dim = 72}, .shape = shape, .inputs = inputs});
+  }
+  check_few("wgmma:m64n64s2pp0p3", {.problem = kD128, .shape = shape, .silent = 300});
+}
+
+TEST_CASE("even shares: the same bits from launch to launch, whoever comes last") {
+  // Two CTAs run at once: whether one finds the other's pieces is chance, and so is how warps interleave.
+  test::EmulatedEngine few = test::open_emulated_engine({.arch = "sm_90a", .threads = 2, .sm_count = 5});
+  for (const auto& [schedule, shape] : std::vector<std::pair<std::string, Shape>>{
+           {"wgmma:m128n64s2p3", {.batch = 1, .heads = 1, .seqlen_q = 900, .seqlen_k = 700}},
+           {"wgmma:m128n64s2p3cl2", {.batch = 1, .heads = 2, .seqlen_q = 700, .seqlen_k = 700}},
+           {"wgmma:m64n32s3pp0p3", {.batch = 1, .heads = 2, .seqlen_q = 50, .seqlen_k = 1500}}}) {
+    CAPTURE(schedule);
+    const test::Extent queries{shape.batch, shape.seqlen_q, shape.heads, 128};
+    const test::Extent keys{shape.batch, shape.seqlen_k, shape.heads, 128};
+    const autotune::Inputs in = autotune::make_inputs(kD128, shape, InputKind::normal, 1, {});
+    const test::OnDevice q(few.engine, kD128.dtype, in.q, queries, false);
+    const test::OnDevice k(few.engine, kD128.dtype, in.k, keys, false);
+    const test::OnDevice v(few.engine, kD128.dtype, in.v, keys, false);
+    const Plan plan = few.engine.plan(kD128, shape, {.schedule = schedule});
+    std::vector<std::byte> first;
+    for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+      CAPTURE(seed);
+      few.device->set_seed(seed);
+      autotune::HostTensor o =
+          autotune::poisoned(kD128.dtype, shape.batch, shape.seqlen_q, shape.heads, 128, {});
+      const test::OnDevice there(few.engine, kD128.dtype, o, queries, false);
+      plan.forward({.q = q.data(), .k = k.data(), .v = v.data(), .o = there.data()});
+      there.download(o);
+      if (first.empty()) first = o.bytes;
+      CHECK(o.bytes == first);
+    }
+  }
+}
+
 TEST_CASE("head dims that end inside a panel, and values wider or narrower than keys") {
   const Shape shape{.batch = 2, .heads = 2, .heads_kv = 1, .seqlen_q = 70, .seqlen_k = 150};
   for (const int head_dim : {8, 24, 40, 72, 80, 112, 136, 184}) {

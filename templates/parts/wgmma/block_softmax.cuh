@@ -2,16 +2,16 @@
 // makes them and the one that takes P.
 #pragma once
 #include "params/forward.h"
-/*%^split%*/
+/*%^shares%*/
 #include "parts/wgmma/blocks.cuh"
-/*%/split%*/
+/*%/shares%*/
 /*%#optimistic%*/
 #include "parts/wgmma/recompute.cuh"
 /*%/optimistic%*/
 #include "parts/wgmma/rows.cuh"
-/*%#split%*/
+/*%#shares%*/
 #include "parts/wgmma/share_blocks.cuh"
-/*%/split%*/
+/*%/shares%*/
 #include "parts/wgmma/softmax.cuh"
 #include "parts/wgmma/tiles.cuh"
 #include "ptx/convert.cuh"

@@ -9,16 +9,6 @@
 #include "parts/wgmma/tiles.cuh"
 #include "ptx/tma.cuh"
 
-__device__ __forceinline__ void finish(Consumer& consumer, const Tile& tile, const TensorMap& map_o,
-                                       const ForwardParams& p) {
-  float inverse[2], sum[2];
-  normalise(consumer.softmax.rows, inverse, sum);
-  /*%#lse%*/
-  store_lse(tile, RowsOfThread(tile.row + kRowStep * consumer.warpgroup, p), consumer.softmax.rows, sum, p);
-  /*%/lse%*/
-  store_output(consumer, tile, inverse, map_o, p);
-}
-
 __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map_o, const ForwardParams& p) {
   const int tiles = tile_count(p);
   /*%#ping_pong%*/

@@ -4,15 +4,15 @@
 #pragma once
 #include "params/forward.h"
 #include "parts/wgmma/block_softmax.cuh"
-/*%^split%*/
+/*%^shares%*/
 #include "parts/wgmma/blocks.cuh"
-/*%/split%*/
+/*%/shares%*/
 #include "parts/wgmma/layout.cuh"
 #include "parts/wgmma/products.cuh"
 #include "parts/wgmma/rows.cuh"
-/*%#split%*/
+/*%#shares%*/
 #include "parts/wgmma/share_blocks.cuh"
-/*%/split%*/
+/*%/shares%*/
 #include "parts/wgmma/softmax.cuh"
 #include "parts/wgmma/tiles.cuh"
 /*%#cluster%*/
@@ -109,8 +109,8 @@ struct Consumer {
   }
 
   /*%#release_q%*/
-  // Once products have read all of q. ldmatrix has not, when it is done: it only issues loads, and where stores
-  // hold them up, the next tile's q may come before they are served.
+  // Once products have read all of q. ldmatrix has not, when it is done: it only issues loads, and where
+  // stores hold them up, the next tile's q may come before they are served.
   __device__ __forceinline__ void release_q() const {
     if (lane() == 0) mbarrier_arrive(shared + kQEmpty + 8 * warpgroup);
     __syncwarp();  // ptxas has been seen to let the lane that does so go on alone
@@ -273,15 +273,15 @@ struct Consumer {
 
   __device__ __forceinline__ void compute(const Tile& tile, const ForwardParams& params) {
     const int row = tile.row + kRowStep * warpgroup;
-    /*%^split%*/
+    /*%^shares%*/
     const RowsOfThread mine(row, params);
     const int blocks = blocks_of_rows(row, params);
-    /*%/split%*/
-    /*%#split%*/
+    /*%/shares%*/
+    /*%#shares%*/
     RowsOfThread mine(row, params);
     mine.count_from(tile.first, tile.shares);
     const int blocks = blocks_of_rows(row, tile, params);
-    /*%/split%*/
+    /*%/shares%*/
     softmax.rows = SoftmaxState();
 #pragma unroll
     for (int i = 0; i < kHeadDimV / 2; ++i) o[i] = 0;
@@ -301,12 +301,12 @@ struct Consumer {
       release_q();
       /*%/release_q_after_first%*/
       /*%#causal%*/
-      /*%^split%*/
+      /*%^shares%*/
       const int full = full_blocks(row, params);
-      /*%/split%*/
-      /*%#split%*/
+      /*%/shares%*/
+      /*%#shares%*/
       const int full = full_blocks(row, tile, params);
-      /*%/split%*/
+      /*%/shares%*/
       for (; left >= full; --left) step<true>(mine, tile, left, params);
 /*%/causal%*/
 #pragma unroll kUnroll

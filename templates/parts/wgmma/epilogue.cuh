@@ -71,3 +71,13 @@ __device__ __forceinline__ void store_output(const Consumer& consumer, const Til
   }
   /*%/o_through_q%*/
 }
+
+__device__ __forceinline__ void finish(Consumer& consumer, const Tile& tile, const TensorMap& map_o,
+                                       const ForwardParams& p) {
+  float inverse[2], sum[2];
+  normalise(consumer.softmax.rows, inverse, sum);
+  /*%#lse%*/
+  store_lse(tile, RowsOfThread(tile.row + kRowStep * consumer.warpgroup, p), consumer.softmax.rows, sum, p);
+  /*%/lse%*/
+  store_output(consumer, tile, inverse, map_o, p);
+}

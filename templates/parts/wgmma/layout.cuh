@@ -75,6 +75,10 @@ constexpr int kPieceBytes = 4 * 4;  // two columns of two rows
 constexpr int kPieces = kK;         // where K and V have been
 static_assert(kCluster * kTileM * 2 * kGroupsOfCta * kPieceBytes <= kStages * (kKBytes + kVBytes));
 /*%/split%*/
+/*%#even%*/
+
+constexpr int kGroupsOfCta = kHeadDimV / 8;  // of eight columns of O, where others have a share of a tile
+/*%/even%*/
 
 /*%#cluster%*/
 // Who of a cluster loads K, and who V, for all.

@@ -1,20 +1,20 @@
 // The end of a tile whose keys the CTAs of a cluster have shared out: each tells all the others the shifts
 // and sums of its rows, and each of them some columns of its O, which that one adds up, normalises and
-// stores; after what other clusters know of them has been added, where a tile has several (clusters.cuh).
+// stores; after what other clusters know of them has been added, where a tile has several (pieces.cuh).
 #pragma once
 #include "params/forward.h"
-#include "parts/wgmma/clusters.cuh"
 #include "parts/wgmma/consumer.cuh"
 #include "parts/wgmma/layout.cuh"
 /*%#lse%*/
 #include "parts/wgmma/lse.cuh"
 /*%/lse%*/
+#include "parts/wgmma/pieces.cuh"
 #include "parts/wgmma/rows.cuh"
 #include "parts/wgmma/softmax.cuh"
+#include "parts/wgmma/store_columns.cuh"
 #include "parts/wgmma/tiles.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/cluster_floats.cuh"
-#include "ptx/convert.cuh"
 #include "ptx/math.cuh"
 #include "ptx/shared_four.cuh"
 #include "ptx/shared_pair.cuh"
@@ -82,47 +82,21 @@ struct MergedRows {
   }
 };
 
-// The first column of one of this CTA's groups: past the head dim's end where columns do not go round.
-__device__ __forceinline__ int first_column(int group) {
-  return 8 * (cluster_rank() * kGroupsOfCta + group);
-}
-
 // This CTA's columns, of all shares.
 __device__ __forceinline__ void add_up(const Consumer& consumer, const MergedRows& merged,
-                                       float (&o)[kGroupsOfCta][4]) {
+                                       float (&o)[4 * kGroupsOfCta]) {
 #pragma unroll
   for (int group = 0; group < kGroupsOfCta; ++group) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) o[group][i] = 0;
+    for (int i = 0; i < 4; ++i) o[4 * group + i] = 0;
     if (first_column(group) >= kHeadDimV) continue;
 #pragma unroll
     for (int rank = 0; rank < kCluster; ++rank) {
       const float4 piece = load_four(piece_from(rank, group, consumer));
-      o[group][0] += merged.weight[rank][0] * piece.x;
-      o[group][1] += merged.weight[rank][0] * piece.y;
-      o[group][2] += merged.weight[rank][1] * piece.z;
-      o[group][3] += merged.weight[rank][1] * piece.w;
-    }
-  }
-}
-
-// Normalised, to device memory.
-__device__ __forceinline__ void store_columns(const float (&o)[kGroupsOfCta][4], const SoftmaxState& rows,
-                                              const Tile& tile, const RowsOfThread& mine,
-                                              const ForwardParams& p) {
-#pragma unroll
-  for (int row = 0; row < 2; ++row) {
-    const int packed_row = mine.row + 8 * row;
-    if (packed_row >= row_count(p)) continue;
-    const int head = tile.head + (packed_row & ((1 << p.packed) - 1));
-    unsigned short* to = static_cast<unsigned short*>(p.o) + tile.batch * p.o_batch + head * p.o_head +
-                         (packed_row >> p.packed) * p.o_row;
-    const float inverse = rows.sum[row] == 0 ? 0.0f : reciprocal_fast(rows.sum[row]);
-#pragma unroll
-    for (int group = 0; group < kGroupsOfCta; ++group) {
-      if (first_column(group) >= kHeadDimV) break;
-      const unsigned pair = pack(o[group][2 * row] * inverse, o[group][2 * row + 1] * inverse);
-      *reinterpret_cast<unsigned*>(to + first_column(group) + 2 * (lane() % 4)) = pair;
+      o[4 * group + 0] += merged.weight[rank][0] * piece.x;
+      o[4 * group + 1] += merged.weight[rank][0] * piece.y;
+      o[4 * group + 2] += merged.weight[rank][1] * piece.z;
+      o[4 * group + 3] += merged.weight[rank][1] * piece.w;
     }
   }
 }
@@ -135,9 +109,9 @@ __device__ __forceinline__ void merge(const Consumer& consumer, const Tile& tile
   cluster_sync();
   if (!has_rows) return;
   MergedRows merged(consumer);
-  float o[kGroupsOfCta][4];  // two columns of two rows of each group
+  float o[4 * kGroupsOfCta];  // two columns of two rows of each group
   add_up(consumer, merged, o);
-  if (p.clusters > 1 && !add_clusters(consumer, merged.rows, o, p)) return;
+  if (p.clusters > 1 && !merge_sharers(Sharers(tile, p), consumer, tile, merged.rows, o, p)) return;
   /*%#lse%*/
   if (cluster_rank() == 0) store_lse(tile, mine, merged.rows, merged.rows.sum, p);
   /*%/lse%*/

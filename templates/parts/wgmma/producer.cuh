@@ -1,13 +1,16 @@
 // The producer: one thread keeps Q, K and V coming, in the order in which the consumers ask for them.
 #pragma once
 #include "params/forward.h"
-/*%^split%*/
+/*%^shares%*/
 #include "parts/wgmma/blocks.cuh"
-/*%/split%*/
+/*%/shares%*/
+/*%#even%*/
+#include "parts/wgmma/even_share.cuh"
+/*%/even%*/
 #include "parts/wgmma/layout.cuh"
-/*%#split%*/
+/*%#shares%*/
 #include "parts/wgmma/share_blocks.cuh"
-/*%/split%*/
+/*%/shares%*/
 /*%#dynamic%*/
 #include "parts/wgmma/tickets.cuh"
 /*%/dynamic%*/
@@ -121,12 +124,12 @@ struct Producer {
   // K of the first block, Q, then K of each block before V of the one before it.
   __device__ __forceinline__ void load_tile(const Tile& tile, const ForwardParams& p) {
     const int head_kv = tile.head / p.group;
-    /*%^split%*/
+    /*%^shares%*/
     if (tile.blocks > 0) load_k(tile, tile.blocks - 1, head_kv);
-    /*%/split%*/
-    /*%#split%*/
+    /*%/shares%*/
+    /*%#shares%*/
     if (tile.blocks > 0) load_k(tile, block_at(tile.blocks - 1, tile, p), head_kv);
-    /*%/split%*/
+    /*%/shares%*/
     for (int warpgroup = 0; warpgroup < kWarpgroups; ++warpgroup) {
       /*%^split%*/
       mbarrier_wait(shared + kQEmpty + 8 * warpgroup, ~tiles_loaded & 1);
@@ -165,6 +168,12 @@ __device__ __forceinline__ void produce(Producer& producer, const ForwardParams&
   producer.load_tile(tile_at(only_tile(p), p), p);
 }
 /*%/split%*/
+/*%#even%*/
+__device__ __forceinline__ void produce(Producer& producer, const ForwardParams& p) {
+  EvenShare share(p);
+  for (Tile tile = share.take(p); tile.length > 0; tile = share.take(p)) producer.load_tile(tile, p);
+}
+/*%/even%*/
 /*%#dealt%*/
 __device__ __forceinline__ void produce(Producer& producer, const ForwardParams& p) {
   const int tiles = tile_count(p);

@@ -17,9 +17,9 @@ __device__ __forceinline__ unsigned fragment_offset(int step) {
 struct RowsOfThread {
   int row;         // of the first; the second is 8 below
   int visible[2];  // keys that they see
-  /*%#split%*/
+  /*%#shares%*/
   int keys_a_block = kTileN;  // from one block's first key to the next one's
-  /*%/split%*/
+  /*%/shares%*/
 
   __device__ __forceinline__ RowsOfThread(int first_row, const ForwardParams& p)
       : row(first_row + 16 * warp_of_warpgroup() + lane() / 4) {
@@ -34,7 +34,7 @@ struct RowsOfThread {
     }
   }
 
-  /*%#split%*/
+  /*%#shares%*/
   // Keys are counted from the first one of `block` on, and blocks every `shares`-th.
   __device__ __forceinline__ void count_from(int block, int shares) {
     visible[0] -= block * kTileN;
@@ -42,14 +42,14 @@ struct RowsOfThread {
     keys_a_block = shares * kTileN;
   }
 
-  /*%/split%*/
+  /*%/shares%*/
   // The first column of a block that row 0 or 1 does not see, counted from this thread's first column.
   __device__ __forceinline__ int first_hidden(int which, int block) const {
-    /*%^split%*/
+    /*%^shares%*/
     return visible[which] - block * kTileN - 2 * (lane() % 4);
-    /*%/split%*/
-    /*%#split%*/
+    /*%/shares%*/
+    /*%#shares%*/
     return visible[which] - block * keys_a_block - 2 * (lane() % 4);
-    /*%/split%*/
+    /*%/shares%*/
   }
 };

@@ -12,17 +12,25 @@ struct Tile {
   int row;   // first
   int head;  // that of the first row
   int batch;
-  /*%^in_clusters%*/
+  /*%#own_keys%*/
   int blocks;  // blocks of kTileN keys that some row of the tile sees: 0 .. blocks - 1
-  /*%/in_clusters%*/
-  /*%#cluster%*/
+  /*%/own_keys%*/
+  /*%#pair_keys%*/
   int blocks;  // blocks of kTileN keys that some row of the cluster's tiles sees: 0 .. blocks - 1
-  /*%/cluster%*/
+  /*%/pair_keys%*/
   /*%#split%*/
   // Of the blocks of kTileN keys that some row of the tile sees, this CTA's share: so many, from the first on
   // every `shares`-th.
   int first, shares, blocks;
   /*%/split%*/
+  /*%#even%*/
+  bool whole;                       // nobody else has a share of it
+  int index;                        // tile_at()'s, where others have
+  int first;                        // of the blocks of kTileN keys that are worked on here
+  int length;                       // how many they are, side by side
+  int blocks;                       // of these, that some row of the tile sees
+  static constexpr int shares = 1;  // they lie side by side
+  /*%/even%*/
 };
 
 /*%#split%*/
@@ -33,6 +41,13 @@ __device__ __forceinline__ int blocks_of_share(int n, const Tile& tile) {
 }
 
 /*%/split%*/
+/*%#even%*/
+// Of the first n blocks, those of the CTA's share.
+__device__ __forceinline__ int blocks_of_share(int n, const Tile& tile) {
+  return max(0, min(n - tile.first, tile.length));
+}
+
+/*%/even%*/
 // From the first row of a warpgroup to that of the next.
 /*%^alternate%*/
 constexpr int kRowStep = 64;
@@ -114,12 +129,12 @@ __device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
   /*%/cluster%*/
   tile.batch = batch_head / heads;
   tile.head = (batch_head - tile.batch * heads) << p.packed;
-  /*%^in_clusters%*/
+  /*%#own_keys%*/
   tile.blocks = (visible_keys(tile.row + kTileM, p) + kTileN - 1) / kTileN;
-  /*%/in_clusters%*/
-  /*%#cluster%*/
+  /*%/own_keys%*/
+  /*%#pair_keys%*/
   tile.blocks = (visible_keys((m + 1) * (kCluster * kTileM), p) + kTileN - 1) / kTileN;
-  /*%/cluster%*/
+  /*%/pair_keys%*/
   /*%#split%*/
   const int seen = (visible_keys(tile.row + kTileM, p) + kTileN - 1) / kTileN;
   tile.shares = p.clusters * kCluster;
@@ -129,7 +144,7 @@ __device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
   return tile;
 }
 
-/*%#dealt%*/
+/*%#static_order%*/
 // Tiles are dealt like cards, in the order of their numbers: which one comes first here, and how many go
 // round.
 /*%^cluster%*/
@@ -148,4 +163,17 @@ __device__ __forceinline__ int tiles_dealt() {
   return static_cast<int>(gridDim.x) / kCluster;
 }
 /*%/cluster%*/
-/*%/dealt%*/
+/*%/static_order%*/
+/*%#even%*/
+// The CTA of a cluster that has the rows which this one has here.
+/*%^cluster%*/
+__device__ __forceinline__ int counterpart(int cluster) {
+  return cluster;
+}
+/*%/cluster%*/
+/*%#cluster%*/
+__device__ __forceinline__ int counterpart(int cluster) {
+  return cluster * kCluster + cluster_rank();
+}
+/*%/cluster%*/
+/*%/even%*/

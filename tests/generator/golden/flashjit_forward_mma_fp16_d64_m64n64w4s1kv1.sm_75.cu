@@ -30,7 +30,7 @@ struct ForwardParams {
   void* o;
   float* lse;         // (batch, heads, seqlen_q), packed, natural log; null: not wanted
   int* tile_counter;  // zeros, and the kernel leaves them zero: two for a dynamic tile order, or one for each
-                      // warpgroup of a tile's first cluster where it has several
+                      // warpgroup of a tile's first cluster, or CTA, where several share its keys
 
   long long q_batch, q_head, q_row;
   long long k_batch, k_head, k_row;
@@ -47,7 +47,8 @@ struct ForwardParams {
   float scale_log2;  // scale * log2(e): exp(scale * x) = exp2(scale_log2 * x)
   int last_section;  // the pair at which the last section begins, which goes on to the end
   int clusters;      // that share out a tile's keys
-  float* pieces;     // where they are several: what each CTA knows of its columns, 16-byte aligned
+  int shared_tiles;  // the first so many, of whose keys all CTAs have even shares; 0 where the family deals
+  float* pieces;     // where CTAs share keys through device memory: what each knows, 16-byte aligned
 };
 
 // The end of a tile: O normalised and written, and the rows' log-sum-exp.

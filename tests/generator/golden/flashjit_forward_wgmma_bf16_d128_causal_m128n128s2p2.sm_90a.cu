@@ -33,7 +33,7 @@ struct ForwardParams {
   void* o;
   float* lse;         // (batch, heads, seqlen_q), packed, natural log; null: not wanted
   int* tile_counter;  // zeros, and the kernel leaves them zero: two for a dynamic tile order, or one for each
-                      // warpgroup of a tile's first cluster where it has several
+                      // warpgroup of a tile's first cluster, or CTA, where several share its keys
 
   long long q_batch, q_head, q_row;
   long long k_batch, k_head, k_row;
@@ -50,7 +50,8 @@ struct ForwardParams {
   float scale_log2;  // scale * log2(e): exp(scale * x) = exp2(scale_log2 * x)
   int last_section;  // the pair at which the last section begins, which goes on to the end
   int clusters;      // that share out a tile's keys
-  float* pieces;     // where they are several: what each CTA knows of its columns, 16-byte aligned
+  int shared_tiles;  // the first so many, of whose keys all CTAs have even shares; 0 where the family deals
+  float* pieces;     // where CTAs share keys through device memory: what each knows, 16-byte aligned
 };
 
 // A consumer warpgroup's life: tile after tile until there are no more.
@@ -866,8 +867,8 @@ struct Consumer {
     for (int step = 0; step < kQRegisterSteps; ++step) ldmatrix(q[step], tile + fragment_offset(step));
   }
 
-  // Once products have read all of q. ldmatrix has not, when it is done: it only issues loads, and where stores
-  // hold them up, the next tile's q may come before they are served.
+  // Once products have read all of q. ldmatrix has not, when it is done: it only issues loads, and where
+  // stores hold them up, the next tile's q may come before they are served.
   __device__ __forceinline__ void release_q() const {
     if (lane() == 0) mbarrier_arrive(shared + kQEmpty + 8 * warpgroup);
     __syncwarp();  // ptxas has been seen to let the lane that does so go on alone
@@ -1081,6 +1082,14 @@ __device__ __forceinline__ void store_output(const Consumer& consumer, const Til
   }
 }
 
+__device__ __forceinline__ void finish(Consumer& consumer, const Tile& tile, const TensorMap& map_o,
+                                       const ForwardParams& p) {
+  float inverse[2], sum[2];
+  normalise(consumer.softmax.rows, inverse, sum);
+  store_lse(tile, RowsOfThread(tile.row + kRowStep * consumer.warpgroup, p), consumer.softmax.rows, sum, p);
+  store_output(consumer, tile, inverse, map_o, p);
+}
+
 // Which tile comes next: one producer takes numbers from a counter in device memory, and hands them on.
 
 // Shared-memory addresses and plain accesses (PTX ISA, "State spaces" and ld/st).
@@ -1141,14 +1150,6 @@ __device__ __forceinline__ void leave_counter(const ForwardParams& p) {
     p.tile_counter[0] = 0;
     p.tile_counter[1] = 0;
   }
-}
-
-__device__ __forceinline__ void finish(Consumer& consumer, const Tile& tile, const TensorMap& map_o,
-                                       const ForwardParams& p) {
-  float inverse[2], sum[2];
-  normalise(consumer.softmax.rows, inverse, sum);
-  store_lse(tile, RowsOfThread(tile.row + kRowStep * consumer.warpgroup, p), consumer.softmax.rows, sum, p);
-  store_output(consumer, tile, inverse, map_o, p);
 }
 
 __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map_o, const ForwardParams& p) {

@@ -34,7 +34,7 @@ struct ForwardParams {
   void* o;
   float* lse;         // (batch, heads, seqlen_q), packed, natural log; null: not wanted
   int* tile_counter;  // zeros, and the kernel leaves them zero: two for a dynamic tile order, or one for each
-                      // warpgroup of a tile's first cluster where it has several
+                      // warpgroup of a tile's first cluster, or CTA, where several share its keys
 
   long long q_batch, q_head, q_row;
   long long k_batch, k_head, k_row;
@@ -51,7 +51,8 @@ struct ForwardParams {
   float scale_log2;  // scale * log2(e): exp(scale * x) = exp2(scale_log2 * x)
   int last_section;  // the pair at which the last section begins, which goes on to the end
   int clusters;      // that share out a tile's keys
-  float* pieces;     // where they are several: what each CTA knows of its columns, 16-byte aligned
+  int shared_tiles;  // the first so many, of whose keys all CTAs have even shares; 0 where the family deals
+  float* pieces;     // where CTAs share keys through device memory: what each knows, 16-byte aligned
 };
 
 // A consumer warpgroup's life: this CTA's share of one tile's keys, which becomes one with the others'.
@@ -1015,96 +1016,7 @@ struct Consumer {
 
 // The end of a tile whose keys the CTAs of a cluster have shared out: each tells all the others the shifts
 // and sums of its rows, and each of them some columns of its O, which that one adds up, normalises and
-// stores; after what other clusters know of them has been added, where a tile has several (clusters.cuh).
-
-// Where several clusters share out a tile's keys: what a CTA has added up of its columns goes to device
-// memory, and of the warps that have the same rows and columns, one in each cluster, the last one to come
-// adds up all. They are added in the order of the clusters, so that it does not matter which one that is.
-
-// Counting in global memory, with order between those who count (PTX ISA, "atom").
-
-// Adds, and returns what was there before. What this thread has seen written comes before the addition; what
-// those had seen who added earlier is seen after it.
-__device__ __forceinline__ int add_acquire_release(int* word, int value) {
-  int before;
-  asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], %2;"
-               : "=r"(before)
-               : "l"(word), "r"(value)
-               : "memory");
-  return before;
-}
-
-constexpr int kPiecesOfThread = 1 + kGroupsOfCta;  // its rows' shifts and sums; its columns of each group
-constexpr int kClustersAtOnce = kPiecesOfThread <= 3 ? 8 : kPiecesOfThread <= 6 ? 4 : 2;  // on their way
-
-// Where the thread that has this one's rows and columns in another of the tile's clusters puts its pieces,
-// each 128 from the last.
-__device__ __forceinline__ float4* pieces_of(int cluster, const Consumer& consumer, const ForwardParams& p) {
-  const int cta = (only_tile(p) * p.clusters + cluster) * kCluster + cluster_rank();
-  const int warpgroup = cta * kWarpgroups + consumer.warpgroup;
-  return reinterpret_cast<float4*>(p.pieces) + 128 * kPiecesOfThread * warpgroup + threadIdx.x % 128;
-}
-
-// Whether this warp comes after those of all the tile's other clusters, whose pieces it sees then. A counter
-// has a byte for each warp of a warpgroup.
-__device__ __forceinline__ bool comes_last(const Consumer& consumer, const ForwardParams& p) {
-  int* counter =
-      p.tile_counter + (only_tile(p) * kCluster + cluster_rank()) * kWarpgroups + consumer.warpgroup;
-  const int bits = 8 * warp_of_warpgroup();
-  int before = 0;
-  __syncwarp();  // all of the warp's pieces come before …
-  if (lane() == 0) before = add_acquire_release(counter, 1 << bits) >> bits & 255;
-  __syncwarp();  // … and what any of its lanes reads comes after
-  before = __shfl_sync(0xffffffffu, before, 0);
-  const bool last = before == p.clusters - 1;
-  if (last && lane() == 0) atomicSub(counter, p.clusters << bits);
-  return last;
-}
-
-// Makes rows and columns what all of the tile's clusters know of them; false where that is another warp's to
-// do.
-__device__ __forceinline__ bool add_clusters(const Consumer& consumer, SoftmaxState& rows,
-                                             float (&o)[kGroupsOfCta][4], const ForwardParams& p) {
-  float4* mine = pieces_of(cluster_of_tile(p), consumer, p);
-  mine[0] = make_float4(rows.shift[0], rows.shift[1], rows.sum[0], rows.sum[1]);
-#pragma unroll
-  for (int group = 0; group < kGroupsOfCta; ++group) {
-    mine[128 * (1 + group)] = make_float4(o[group][0], o[group][1], o[group][2], o[group][3]);
-  }
-  if (!comes_last(consumer, p)) return false;
-
-  rows = SoftmaxState();
-#pragma unroll
-  for (int group = 0; group < kGroupsOfCta; ++group) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) o[group][i] = 0;
-  }
-#pragma unroll 1
-  for (int first = 0; first < p.clusters; first += kClustersAtOnce) {
-#pragma unroll
-    for (int cluster = first; cluster < first + kClustersAtOnce; ++cluster) {
-      const float4* pieces = pieces_of(min(cluster, p.clusters - 1), consumer, p);
-      float4 share = pieces[0];
-      if (cluster >= p.clusters) share.x = share.y = kUnset;  // weighs nothing
-      const float shift[2] = {fmaxf(rows.shift[0], share.x), fmaxf(rows.shift[1], share.y)};
-      const float before[2] = {exp2_fast(rows.shift[0] - shift[0]), exp2_fast(rows.shift[1] - shift[1])};
-      const float weight[2] = {exp2_fast(share.x - shift[0]), exp2_fast(share.y - shift[1])};
-      rows.shift[0] = shift[0];
-      rows.shift[1] = shift[1];
-      rows.sum[0] = before[0] * rows.sum[0] + weight[0] * share.z;
-      rows.sum[1] = before[1] * rows.sum[1] + weight[1] * share.w;
-#pragma unroll
-      for (int group = 0; group < kGroupsOfCta; ++group) {
-        const float4 piece = pieces[128 * (1 + group)];
-        o[group][0] = before[0] * o[group][0] + weight[0] * piece.x;
-        o[group][1] = before[0] * o[group][1] + weight[0] * piece.y;
-        o[group][2] = before[1] * o[group][2] + weight[1] * piece.z;
-        o[group][3] = before[1] * o[group][3] + weight[1] * piece.w;
-      }
-    }
-  }
-  return true;
-}
+// stores; after what other clusters know of them has been added, where a tile has several (pieces.cuh).
 
 // LSE goes to device memory directly.
 
@@ -1122,6 +1034,168 @@ __device__ __forceinline__ void store_lse(const Tile& tile, const RowsOfThread& 
     if (packed_row < row_count(p)) {
       lse[static_cast<long long>(head) * p.seqlen_q + (packed_row >> p.packed)] =
           sum[row] == 0 ? -kInfinity : log2_sum * kLn2;
+    }
+  }
+}
+
+// Where CTAs that have the same rows and columns of a tile, and keys of their own, tell each other through
+// device memory: each puts what it has added up there, and of the warps that have the same rows the last one
+// to come adds up all. They are added in the order of their CTAs, so that it does not matter which one that
+// is.
+
+// Counting in global memory, with order between those who count (PTX ISA, "atom").
+
+// Adds, and returns what was there before. What this thread has seen written comes before the addition; what
+// those had seen who added earlier is seen after it.
+__device__ __forceinline__ int add_acquire_release(int* word, int value) {
+  int before;
+  asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], %2;"
+               : "=r"(before)
+               : "l"(word), "r"(value)
+               : "memory");
+  return before;
+}
+
+constexpr int kPiecesOfThread = 1 + kGroupsOfCta;  // its rows' shifts and sums; its columns of each group
+// On their way: so many groups of columns, of so many sharers; three warpgroups and more have fewer
+// registers.
+constexpr int kGroupsAtOnce = kHeadDimV <= 128 ? 16 : 8;
+constexpr int kSharersAtOnce = kPiecesOfThread <= 3 ? 8 : kPiecesOfThread <= 6 ? 4 : kWarpgroups <= 2 ? 2 : 1;
+
+// Of one warpgroup, where this thread's begin; each is 128 from the last.
+__device__ __forceinline__ float4* pieces_at(int place, const Consumer& consumer, const ForwardParams& p) {
+  const int warpgroup = place * kWarpgroups + consumer.warpgroup;
+  return reinterpret_cast<float4*>(p.pieces) + 128 * kPiecesOfThread * warpgroup + threadIdx.x % 128;
+}
+
+struct Sharers {
+  int count;
+  int counter;  // theirs
+
+  // One CTA of each of the tile's clusters.
+  __device__ __forceinline__ Sharers(const Tile&, const ForwardParams& p)
+      : count(p.clusters), counter(only_tile(p) * kCluster + cluster_rank()) {}
+  __device__ __forceinline__ int place_of(int which, const ForwardParams& p) const {
+    return (only_tile(p) * p.clusters + which) * kCluster + cluster_rank();
+  }
+};
+
+// Where this CTA puts what it knows of a tile.
+__device__ __forceinline__ int own_place(const Tile& tile, const ForwardParams& p) {
+  return Sharers(tile, p).place_of(cluster_of_tile(p), p);
+}
+
+// Whether this warp comes after those of all other sharers, whose pieces it sees then. A counter has a byte
+// for each warp of a warpgroup.
+__device__ __forceinline__ bool comes_last(const Sharers& sharers, const Consumer& consumer,
+                                           const ForwardParams& p) {
+  int* counter = p.tile_counter + sharers.counter * kWarpgroups + consumer.warpgroup;
+  const int bits = 8 * warp_of_warpgroup();
+  int before = 0;
+  __syncwarp();  // all of the warp's pieces come before …
+  if (lane() == 0) before = add_acquire_release(counter, 1 << bits) >> bits & 255;
+  __syncwarp();  // … and what any of its lanes reads comes after
+  before = __shfl_sync(0xffffffffu, before, 0);
+  const bool last = before == sharers.count - 1;
+  if (last && lane() == 0) atomicSub(counter, sharers.count << bits);
+  return last;
+}
+
+// Adds the rows of the sharers from one of them on, and some groups of their columns.
+__device__ __forceinline__ void add_groups(const Sharers& sharers, const Consumer& consumer, int from,
+                                           int first_group, SoftmaxState& rows, float (&o)[4 * kGroupsOfCta],
+                                           const ForwardParams& p) {
+#pragma unroll 1
+  for (int first = from; first < sharers.count; first += kSharersAtOnce) {
+#pragma unroll
+    for (int which = first; which < first + kSharersAtOnce; ++which) {
+      const float4* pieces = pieces_at(sharers.place_of(min(which, sharers.count - 1), p), consumer, p);
+      float4 share = pieces[0];
+      if (which >= sharers.count) share.x = share.y = kUnset;  // weighs nothing
+      const float shift[2] = {fmaxf(rows.shift[0], share.x), fmaxf(rows.shift[1], share.y)};
+      const float before[2] = {exp2_fast(rows.shift[0] - shift[0]), exp2_fast(rows.shift[1] - shift[1])};
+      const float weight[2] = {exp2_fast(share.x - shift[0]), exp2_fast(share.y - shift[1])};
+      rows.shift[0] = shift[0];
+      rows.shift[1] = shift[1];
+      rows.sum[0] = before[0] * rows.sum[0] + weight[0] * share.z;
+      rows.sum[1] = before[1] * rows.sum[1] + weight[1] * share.w;
+#pragma unroll
+      for (int group = first_group; group < min(first_group + kGroupsAtOnce, kGroupsOfCta); ++group) {
+        const float4 piece = pieces[128 * (1 + group)];
+        float* of_group = o + 4 * group;
+        of_group[0] = before[0] * of_group[0] + weight[0] * piece.x;
+        of_group[1] = before[0] * of_group[1] + weight[0] * piece.y;
+        of_group[2] = before[1] * of_group[2] + weight[1] * piece.z;
+        of_group[3] = before[1] * of_group[3] + weight[1] * piece.w;
+      }
+    }
+  }
+}
+
+// For the other sharers.
+__device__ __forceinline__ void put_pieces(float4* to, const SoftmaxState& rows,
+                                           const float (&o)[4 * kGroupsOfCta]) {
+  to[0] = make_float4(rows.shift[0], rows.shift[1], rows.sum[0], rows.sum[1]);
+#pragma unroll
+  for (int group = 0; group < kGroupsOfCta; ++group) {
+    const float* of_group = o + 4 * group;
+    to[128 * (1 + group)] = make_float4(of_group[0], of_group[1], of_group[2], of_group[3]);
+  }
+}
+
+// What the sharers from one of them on have put down, to what is there.
+__device__ __forceinline__ void add_pieces(const Sharers& sharers, const Consumer& consumer, int from,
+                                           SoftmaxState& rows, float (&o)[4 * kGroupsOfCta],
+                                           const ForwardParams& p) {
+  const SoftmaxState before = rows;
+#pragma unroll
+  for (int group = 0; group < kGroupsOfCta; group += kGroupsAtOnce) {
+    rows = before;
+    add_groups(sharers, consumer, from, group, rows, o, p);
+  }
+}
+
+// Puts down what this CTA knows of a tile; where all others have done so, makes it what all know. False where
+// that is another warp's to do.
+__device__ __forceinline__ bool merge_sharers(const Sharers& sharers, const Consumer& consumer,
+                                              const Tile& tile, SoftmaxState& rows,
+                                              float (&o)[4 * kGroupsOfCta], const ForwardParams& p) {
+  int from = 0;
+  if (from == 0) {
+    put_pieces(pieces_at(own_place(tile, p), consumer, p), rows, o);
+    if (!comes_last(sharers, consumer, p)) return false;
+    rows = SoftmaxState();
+#pragma unroll
+    for (int i = 0; i < 4 * kGroupsOfCta; ++i) o[i] = 0;
+  }
+  add_pieces(sharers, consumer, from, rows, o, p);
+  return true;
+}
+
+// O goes to device memory from the registers of those who have added it up.
+
+// The first column of one of this CTA's groups: past the head dim's end where columns do not go round.
+__device__ __forceinline__ int first_column(int group) {
+  return 8 * (cluster_rank() * kGroupsOfCta + group);
+}
+
+// Normalised, to device memory.
+__device__ __forceinline__ void store_columns(const float (&o)[4 * kGroupsOfCta], const SoftmaxState& rows,
+                                              const Tile& tile, const RowsOfThread& mine,
+                                              const ForwardParams& p) {
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    const int packed_row = mine.row + 8 * row;
+    if (packed_row >= row_count(p)) continue;
+    const int head = tile.head + (packed_row & ((1 << p.packed) - 1));
+    unsigned short* to = static_cast<unsigned short*>(p.o) + tile.batch * p.o_batch + head * p.o_head +
+                         (packed_row >> p.packed) * p.o_row;
+    const float inverse = rows.sum[row] == 0 ? 0.0f : reciprocal_fast(rows.sum[row]);
+#pragma unroll
+    for (int group = 0; group < kGroupsOfCta; ++group) {
+      if (first_column(group) >= kHeadDimV) break;
+      const unsigned pair = pack(o[4 * group + 2 * row] * inverse, o[4 * group + 2 * row + 1] * inverse);
+      *reinterpret_cast<unsigned*>(to + first_column(group) + 2 * (lane() % 4)) = pair;
     }
   }
 }
@@ -1220,47 +1294,21 @@ struct MergedRows {
   }
 };
 
-// The first column of one of this CTA's groups: past the head dim's end where columns do not go round.
-__device__ __forceinline__ int first_column(int group) {
-  return 8 * (cluster_rank() * kGroupsOfCta + group);
-}
-
 // This CTA's columns, of all shares.
 __device__ __forceinline__ void add_up(const Consumer& consumer, const MergedRows& merged,
-                                       float (&o)[kGroupsOfCta][4]) {
+                                       float (&o)[4 * kGroupsOfCta]) {
 #pragma unroll
   for (int group = 0; group < kGroupsOfCta; ++group) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) o[group][i] = 0;
+    for (int i = 0; i < 4; ++i) o[4 * group + i] = 0;
     if (first_column(group) >= kHeadDimV) continue;
 #pragma unroll
     for (int rank = 0; rank < kCluster; ++rank) {
       const float4 piece = load_four(piece_from(rank, group, consumer));
-      o[group][0] += merged.weight[rank][0] * piece.x;
-      o[group][1] += merged.weight[rank][0] * piece.y;
-      o[group][2] += merged.weight[rank][1] * piece.z;
-      o[group][3] += merged.weight[rank][1] * piece.w;
-    }
-  }
-}
-
-// Normalised, to device memory.
-__device__ __forceinline__ void store_columns(const float (&o)[kGroupsOfCta][4], const SoftmaxState& rows,
-                                              const Tile& tile, const RowsOfThread& mine,
-                                              const ForwardParams& p) {
-#pragma unroll
-  for (int row = 0; row < 2; ++row) {
-    const int packed_row = mine.row + 8 * row;
-    if (packed_row >= row_count(p)) continue;
-    const int head = tile.head + (packed_row & ((1 << p.packed) - 1));
-    unsigned short* to = static_cast<unsigned short*>(p.o) + tile.batch * p.o_batch + head * p.o_head +
-                         (packed_row >> p.packed) * p.o_row;
-    const float inverse = rows.sum[row] == 0 ? 0.0f : reciprocal_fast(rows.sum[row]);
-#pragma unroll
-    for (int group = 0; group < kGroupsOfCta; ++group) {
-      if (first_column(group) >= kHeadDimV) break;
-      const unsigned pair = pack(o[group][2 * row] * inverse, o[group][2 * row + 1] * inverse);
-      *reinterpret_cast<unsigned*>(to + first_column(group) + 2 * (lane() % 4)) = pair;
+      o[4 * group + 0] += merged.weight[rank][0] * piece.x;
+      o[4 * group + 1] += merged.weight[rank][0] * piece.y;
+      o[4 * group + 2] += merged.weight[rank][1] * piece.z;
+      o[4 * group + 3] += merged.weight[rank][1] * piece.w;
     }
   }
 }
@@ -1273,9 +1321,9 @@ __device__ __forceinline__ void merge(const Consumer& consumer, const Tile& tile
   cluster_sync();
   if (!has_rows) return;
   MergedRows merged(consumer);
-  float o[kGroupsOfCta][4];  // two columns of two rows of each group
+  float o[4 * kGroupsOfCta];  // two columns of two rows of each group
   add_up(consumer, merged, o);
-  if (p.clusters > 1 && !add_clusters(consumer, merged.rows, o, p)) return;
+  if (p.clusters > 1 && !merge_sharers(Sharers(tile, p), consumer, tile, merged.rows, o, p)) return;
   if (cluster_rank() == 0) store_lse(tile, mine, merged.rows, merged.rows.sum, p);
   store_columns(o, merged.rows, tile, mine, p);
 }

@@ -35,7 +35,7 @@ struct ForwardParams {
   void* o;
   float* lse;         // (batch, heads, seqlen_q), packed, natural log; null: not wanted
   int* tile_counter;  // zeros, and the kernel leaves them zero: two for a dynamic tile order, or one for each
-                      // warpgroup of a tile's first cluster where it has several
+                      // warpgroup of a tile's first cluster, or CTA, where several share its keys
 
   long long q_batch, q_head, q_row;
   long long k_batch, k_head, k_row;
@@ -52,7 +52,8 @@ struct ForwardParams {
   float scale_log2;  // scale * log2(e): exp(scale * x) = exp2(scale_log2 * x)
   int last_section;  // the pair at which the last section begins, which goes on to the end
   int clusters;      // that share out a tile's keys
-  float* pieces;     // where they are several: what each CTA knows of its columns, 16-byte aligned
+  int shared_tiles;  // the first so many, of whose keys all CTAs have even shares; 0 where the family deals
+  float* pieces;     // where CTAs share keys through device memory: what each knows, 16-byte aligned
 };
 
 // A consumer warpgroup's life: tile after tile until there are no more.
@@ -913,8 +914,8 @@ struct Consumer {
     q_tile = static_cast<unsigned>(wgmma_descriptor(tile, 0));
   }
 
-  // Once products have read all of q. ldmatrix has not, when it is done: it only issues loads, and where stores
-  // hold them up, the next tile's q may come before they are served.
+  // Once products have read all of q. ldmatrix has not, when it is done: it only issues loads, and where
+  // stores hold them up, the next tile's q may come before they are served.
   __device__ __forceinline__ void release_q() const {
     if (lane() == 0) mbarrier_arrive(shared + kQEmpty + 8 * warpgroup);
     __syncwarp();  // ptxas has been seen to let the lane that does so go on alone

@@ -1,0 +1,98 @@
+// Family wgmma: which rows of which heads fill a tile, and how a launch shares out tiles' keys among CTAs.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "flashjit/problem.hpp"
+#include "generator/render.hpp"
+
+namespace flashjit {
+namespace {
+
+// Of a wave, for its keys to be shared out (measured, docs/performance/wgmma.md).
+constexpr double kMostShared = 0.9, kLeastSharedAlone = 0.2;
+// Of a tile: what a warp's byte of a counter may count.
+constexpr int kMostSharers = 127;
+// As kernels do, in 32 bits.
+constexpr double kCountable = std::numeric_limits<int>::max();
+
+double tiles_of_head(const Geometry& geometry, const Shape& tiled) {
+  return std::ceil(1.0 * tiled.seqlen_q / geometry.tile_m);
+}
+
+double tiles_of(const Geometry& geometry, const Shape& tiled) {
+  return tiles_of_head(geometry, tiled) * tiled.heads * tiled.batch;
+}
+
+// What all tiles weigh, in keys, as templates/parts/wgmma/share_bounds.cuh counts: those that they see, and a
+// block for a tile's beginning and end.
+double weight_under_mask(const Geometry& geometry, const Shape& tiled, int packed) {
+  const double tiles = tiles_of_head(geometry, tiled), queries = geometry.tile_m >> packed;
+  const double first = tiles * queries + tiled.seqlen_k - (tiled.seqlen_q >> packed);
+  const double past = std::max(0.0, first - std::max(1, tiled.seqlen_k));
+  const double seeing = first < 1 ? 0 : std::min(tiles, std::floor((first - 1) / queries) + 1);
+  const double of_head = seeing * first - queries * seeing * (seeing - 1) / 2 - past + (tiles - seeing) +
+                         tiles * geometry.tile_n;
+  return of_head * tiled.heads * tiled.batch;
+}
+
+// Of all tiles: their lengths differ, and no order of dealing whole ones keeps CTAs in step.
+EvenShares even_shares_under_mask(const Geometry& geometry, const Shape& tiled, int packed, int clusters) {
+  const double weight = weight_under_mask(geometry, tiled, packed);
+  const double most = std::min(weight / geometry.least_keys,
+                               (kMostSharers - 2) * weight / (1.0 * tiled.seqlen_k + geometry.tile_n));
+  const int shares = static_cast<int>(std::min(most, 1.0 * clusters));
+  if (shares < 1 || weight * std::max(shares, 4) >= kCountable) return {.clusters = clusters, .tiles = 0};
+  return {.clusters = shares, .tiles = static_cast<int>(tiles_of(geometry, tiled))};
+}
+
+}  // namespace
+
+// As many heads as leave the fewest tiles, where that saves a tenth of them. A box has 64 rows, so that heads
+// are a power of two up to 64.
+int packed_heads(const Shape& shape, int tile_m) {
+  const int group = shape.heads / std::max(1, shape.kv_heads());
+  const auto tiles = [&](int packed) {
+    const long long rows = static_cast<long long>(shape.seqlen_q) << packed;
+    return ((rows + tile_m - 1) / tile_m) * (shape.heads >> packed);
+  };
+  int best = 0;
+  for (int packed = 1; packed <= 6 && group % (1 << packed) == 0; ++packed) {
+    if (tiles(packed) < tiles(best)) best = packed;
+  }
+  return 10 * tiles(best) <= 9 * tiles(0) ? best : 0;
+}
+
+int clusters_of_tile(const Geometry& geometry, const Shape& tiled, int clusters_at_once) {
+  if (geometry.piece_bytes == 0 || geometry.even_shares) return 1;
+  const double tiles = tiles_of(geometry, tiled);
+  if (tiles < 1 || tiles > clusters_at_once) return 1;
+  // Half of the multiprocessors read memory faster than all do (measured, docs/performance/wgmma.md).
+  const int clusters = tiled.seqlen_q <= geometry.idle_rows ? (clusters_at_once + 1) / 2 : clusters_at_once;
+  return std::clamp(std::min(clusters / static_cast<int>(tiles), tiled.seqlen_k / geometry.least_keys), 1,
+                    kMostSharers);
+}
+
+EvenShares even_shares(const Problem& problem, const Geometry& geometry, const Shape& tiled, int packed,
+                       int clusters_at_once) {
+  const double of_head = tiles_of_head(geometry, tiled), tiles = tiles_of(geometry, tiled);
+  // A tile may begin and end inside a share.
+  const double of_tile = std::min(std::max(1, tiled.seqlen_k / geometry.least_keys), kMostSharers - 2);
+  const int clusters = std::max(1, static_cast<int>(std::min(tiles * of_tile, 1.0 * clusters_at_once)));
+  if (problem.causal && of_head > 1) return even_shares_under_mask(geometry, tiled, packed, clusters);
+  // Each wave but the last is dealt, and the one before that, too, where tiles have keys of their own, which
+  // do not meet in L2, and where few CTAs share a tile then. A last wave that is nearly full is not worth it.
+  const double last_wave = std::fmod(tiles, clusters);
+  const bool alone = of_head <= 1 && last_wave >= kLeastSharedAlone * clusters;
+  const double shared = last_wave == 0 || last_wave > kMostShared * clusters ? 0
+                        : tiles < clusters || alone                          ? last_wave
+                                                                             : last_wave + clusters;
+  // Kernels count blocks, or under a mask keys, of which no share has fewer than is worth it.
+  const double keys = shared * (1.0 * tiled.seqlen_k + geometry.tile_n);
+  const bool countable = problem.causal
+                             ? keys * clusters < kCountable && keys >= 1.0 * clusters * geometry.least_keys
+                             : keys / geometry.tile_n < kCountable;
+  return {.clusters = clusters, .tiles = countable ? static_cast<int>(shared) : 0};
+}
+
+}  // namespace flashjit

@@ -1,0 +1,1503 @@
+// forward bf16 d64 full without LSE, schedule wgmma:m256n64s4qr0p3, for sm_90a.
+// Written by flashjit 0.1.0 from templates/kernels/forward_wgmma.cu.
+
+constexpr int kHeadDim = 64;               // columns of q and k
+constexpr int kHeadDimV = 64;              // columns of v and o
+constexpr int kTileM = 256;                // query rows per tile
+constexpr int kTileN = 64;                 // keys per block
+constexpr int kWarpgroups = 4;             // that compute, 64 rows each
+constexpr int kThreads = 640;              // per CTA, the producer's warpgroup included
+constexpr int kQRegisterSteps = 0;         // of 16 columns of q that live in registers
+constexpr int kStages = 4;                 // blocks of K, and of V, in flight
+constexpr int kOPasses = 1;                // passes in which O leaves; 0: at once, through Q's place
+constexpr int kMaxChains = 4;              // partial maxima per row and thread
+constexpr int kUnroll = 1;                 // of the loop over unmasked blocks
+constexpr int kProducerRegisters = 32;     // per thread, after setmaxnreg
+constexpr int kConsumerRegisters = 112;    // per thread, after setmaxnreg
+constexpr int kSharedBytes = 131264;       // of dynamic shared memory
+constexpr float kLazy = 14;                // log2 of the growth that a shift tolerates
+constexpr float kLargestSum = 0x1p14f;     // of a thread's exponentials in a block, up to which a shift stays
+constexpr float kLostSum = 0x1p86f;        // of them, above which scores are computed again
+constexpr float kSumAfterMove = 0x1p-40f;  // what the largest lane's sum becomes when a shift moves
+
+// FlashAttention forward on Hopper (FlashAttention-3, arXiv 2407.08608): a warpgroup that feeds shared memory
+// through TMA, and kWarpgroups that compute 64 query rows each with asynchronous products.
+// CTAs have even shares of the keys of those tiles that would not fill whole waves, and put together what
+// each knows of its rows; then they work on the others, one after another.
+
+// What the host hands to a forward kernel. Host and device compile this one file, so the layout cannot drift.
+
+struct ForwardParams {
+  const void* q;  // element (b, h, i, x) of q is at q + b * q_batch + h * q_head + i * q_row + x, in elements
+  const void* k;
+  const void* v;
+  void* o;
+  float* lse;         // (batch, heads, seqlen_q), packed, natural log; null: not wanted
+  int* tile_counter;  // zeros, and the kernel leaves them zero: two for a dynamic tile order, or one for each
+                      // warpgroup of a tile's first cluster, or CTA, where several share its keys
+
+  long long q_batch, q_head, q_row;
+  long long k_batch, k_head, k_row;
+  long long v_batch, v_head, v_row;
+  long long o_batch, o_head, o_row;
+
+  int batch, heads, heads_kv;
+  int group;  // heads / heads_kv
+  int seqlen_q, seqlen_k;
+  int packed;   // log2 of the query heads whose rows a tile holds side by side; 0 where the family does not
+  int tiles_m;  // ceil((seqlen_q << packed) / tile_m), or / (2 * tile_m) where two CTAs load for each other
+  int section;  // longest tiles first: (batch, head) pairs whose K and V share the L2; packed heads are one
+  float scale;  // of the logits
+  float scale_log2;  // scale * log2(e): exp(scale * x) = exp2(scale_log2 * x)
+  int last_section;  // the pair at which the last section begins, which goes on to the end
+  int clusters;      // that share out a tile's keys
+  int shared_tiles;  // the first so many, of whose keys all CTAs have even shares; 0 where the family deals
+  float* pieces;     // where CTAs share keys through device memory: what each knows, 16-byte aligned
+};
+
+// A consumer warpgroup's life: this CTA's tiles. What it knows of one that others have a share of, too,
+// becomes one with what they know.
+
+// A consumer: a warpgroup that computes 64 rows of a tile, block of keys by block of keys, which are counted
+// by how many are left (block_at). Products run asynchronously; none is in flight from one step to the next,
+// or ptxas would serialise them (its warning C7510).
+
+// Online softmax of one block after the other: what becomes of a warpgroup's scores between the product that
+// makes them and the one that takes P.
+
+// Scores a second time, where exponentials taken in haste overflowed. It happens to a warp alone and hardly
+// ever, so it takes no shared memory and few instructions: Q and K come from device memory, and warp-level
+// products multiply them.
+
+// Which rows and columns a thread of a consumer holds (ptx/wgmma.cuh), and where its 16-byte pieces lie in a
+// swizzled tile.
+
+// Which thread of a warpgroup this one is.
+
+__device__ __forceinline__ int lane() {
+  return static_cast<int>(threadIdx.x % 32);
+}
+__device__ __forceinline__ int warp_of_warpgroup() {
+  return static_cast<int>(threadIdx.x / 32 % 4);
+}
+
+// Where everything lies in the CTA's shared memory. Tiles are panels of 64 columns, each row 128 bytes,
+// swizzled as TMA does it over 1024 bytes. Where the head dim ends inside a panel TMA fills the rest of Q's
+// with zeros, but copies no more than there is of K and V, because filling in takes it time.
+
+// Shared-memory barriers that count arrivals and bytes (PTX ISA, "Parallel Synchronization: mbarrier").
+
+// The phase completes when `arrivals` threads have arrived and every byte that was expected has landed.
+__device__ __forceinline__ void mbarrier_init(unsigned barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+
+// Makes initialised barriers visible to the asynchronous copies that will complete on them.
+__device__ __forceinline__ void mbarrier_init_fence() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+__device__ __forceinline__ void mbarrier_arrive(unsigned barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+__device__ __forceinline__ void mbarrier_arrive_expecting(unsigned barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+
+// Returns once the phase of this parity has completed. A fresh barrier counts as having completed parity 1.
+__device__ __forceinline__ void mbarrier_wait(unsigned barrier, int parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@done bra out;\n"
+      "bra again;\n"
+      "out:\n"
+      "}" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+
+// The tensor memory accelerator: boxes of a tensor to and from shared memory (PTX ISA,
+// "cp.async.bulk.tensor").
+
+// Groups of bulk copies out of shared memory, TMA's among them (PTX ISA, "cp.async.bulk.commit_group").
+
+// What this thread has started so far becomes a group; a thread can wait for its own groups only.
+__device__ __forceinline__ void bulk_commit() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+// Returns once all groups but the last kInFlight have read their shared memory, which may then be written
+// again …
+template <int kInFlight = 0>
+__device__ __forceinline__ void bulk_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kInFlight) : "memory");
+}
+
+// … or all groups have written.
+__device__ __forceinline__ void bulk_wait() {
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
+// A CUtensorMap, made by the host; opaque here.
+struct alignas(64) TensorMap {
+  unsigned long long opaque[16];
+};
+
+// Where a box starts in the tensor, dimension 0 first.
+struct BoxOrigin {
+  int column, row, panel, head, batch;
+};
+
+// Starts the copy of one box into shared memory; its bytes complete on the barrier. What lies outside of the
+// tensor arrives as zeros and counts as bytes.
+__device__ __forceinline__ void tma_load(unsigned to, const TensorMap& map, unsigned barrier,
+                                         const BoxOrigin& at) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, "
+      "%5, %6}], "
+      "[%7];" ::"r"(to),
+      "l"(&map), "r"(at.column), "r"(at.row), "r"(at.panel), "r"(at.head), "r"(at.batch), "r"(barrier)
+      : "memory");
+}
+
+// Starts the copy of one box out of shared memory; what lies outside of the tensor is dropped.
+__device__ __forceinline__ void tma_store(const TensorMap& map, unsigned from, const BoxOrigin& at) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(&map),
+      "r"(from), "r"(at.column), "r"(at.row), "r"(at.panel), "r"(at.head), "r"(at.batch)
+      : "memory");
+}
+
+constexpr int kRowBytes = 128;  // 64 columns of 16 bits
+constexpr int kPanelsQk = (kHeadDim + 63) / 64;
+constexpr int kPanelsV = (kHeadDimV + 63) / 64;
+constexpr int kWholePanelsQk = kHeadDim / 64;
+constexpr int kWholePanelsV = kHeadDimV / 64;
+
+constexpr int kQBytes = 64 * kRowBytes * kPanelsQk;  // of one warpgroup
+constexpr int kKLoaded = kTileN * kHeadDim * 2;      // of one block
+constexpr int kVLoaded = kTileN * kHeadDimV * 2;     // of one block
+constexpr int kKBytes = kTileN * kRowBytes * kPanelsQk;  // of one stage
+constexpr int kVBytes = kTileN * kRowBytes * kPanelsV;  // of one stage
+constexpr int kPassPanels =
+    kOPasses == 0 ? kPanelsV : kPanelsV / kOPasses;    // panels of O in shared memory at a time
+constexpr int kOBytes = 64 * kRowBytes * kPassPanels;  // of one warpgroup
+
+constexpr int kQ = 0;
+constexpr int kK = kQ + kWarpgroups * kQBytes;
+constexpr int kV = kK + kStages * kKBytes;
+constexpr int kO = kOPasses == 0 ? kQ : kV + kStages * kVBytes;
+constexpr int kOStep = kOPasses == 0 ? kQBytes : kOBytes;  // from one warpgroup's O to the next one's
+
+constexpr int kKFull = kOPasses == 0 ? kV + kStages * kVBytes : kO + kWarpgroups * kOBytes;
+constexpr int kKEmpty = kKFull + 8 * kStages;
+constexpr int kVFull = kKEmpty + 8 * kStages;
+constexpr int kVEmpty = kVFull + 8 * kStages;
+constexpr int kQFull = kVEmpty + 8 * kStages;
+constexpr int kQEmpty = kQFull + 8 * kWarpgroups;
+constexpr int kEnd = kQEmpty + 8 * kWarpgroups;
+static_assert(kEnd <= kSharedBytes);
+
+constexpr int kGroupsOfCta = kHeadDimV / 8;  // of eight columns of O, where others have a share of a tile
+
+// A place in a ring of kStages buffers, and the parity its barriers are waited for with.
+struct RingPlace {
+  int stage, parity;
+};
+
+__device__ __forceinline__ void advance(RingPlace& place) {
+  if (++place.stage == kStages) {
+    place.stage = 0;
+    place.parity ^= 1;
+  }
+}
+
+// One thread makes the barriers; the caller synchronises the CTA.
+__device__ __forceinline__ void make_barriers(unsigned shared) {
+  constexpr int kConsumerWarps = 4 * kWarpgroups;
+  constexpr int kReaders = kConsumerWarps;  // of a block of K or V
+  for (int stage = 0; stage < kStages; ++stage) {
+    mbarrier_init(shared + kKFull + 8 * stage, 1);
+    mbarrier_init(shared + kVFull + 8 * stage, 1);
+    mbarrier_init(shared + kKEmpty + 8 * stage, kReaders);
+    mbarrier_init(shared + kVEmpty + 8 * stage, kReaders);
+  }
+  for (int warpgroup = 0; warpgroup < kWarpgroups; ++warpgroup) {
+    mbarrier_init(shared + kQFull + 8 * warpgroup, 1);
+    mbarrier_init(shared + kQEmpty + 8 * warpgroup, kOPasses == 0 ? 1 : 4);
+  }
+  mbarrier_init_fence();
+}
+
+// Bytes from the start of a 64-row tile to this lane's 16 bytes of columns 16 * step .. 16 * step + 15, for
+// ldmatrix and stmatrix of four 8x8 matrices: lanes 0-15 have the first eight columns of a warp's 16 rows,
+// lanes 16-31 the others.
+__device__ __forceinline__ unsigned fragment_offset(int step) {
+  const int row = 16 * warp_of_warpgroup() + lane() % 16;
+  const int piece = 2 * step + lane() / 16;
+  return piece / 8 * (64 * kRowBytes) + row * kRowBytes + ((piece % 8 ^ row % 8) * 16);
+}
+
+struct RowsOfThread {
+  int row;         // of the first; the second is 8 below
+  int visible[2];  // keys that they see
+  int keys_a_block = kTileN;  // from one block's first key to the next one's
+
+  __device__ __forceinline__ RowsOfThread(int first_row, const ForwardParams& p)
+      : row(first_row + 16 * warp_of_warpgroup() + lane() / 4) {
+#pragma unroll
+    for (int which = 0; which < 2; ++which) {
+      visible[which] = p.seqlen_k;
+    }
+  }
+
+  // Keys are counted from the first one of `block` on, and blocks every `shares`-th.
+  __device__ __forceinline__ void count_from(int block, int shares) {
+    visible[0] -= block * kTileN;
+    visible[1] -= block * kTileN;
+    keys_a_block = shares * kTileN;
+  }
+
+  // The first column of a block that row 0 or 1 does not see, counted from this thread's first column.
+  __device__ __forceinline__ int first_hidden(int which, int block) const {
+    return visible[which] - block * keys_a_block - 2 * (lane() % 4);
+  }
+};
+
+// Which tile comes when, and which keys its rows see.
+
+// With p.packed = 0 a row is a query. Else the rows of 2^p.packed heads that share K and V lie side by side:
+// heads first, then queries.
+struct Tile {
+  int row;   // first
+  int head;  // that of the first row
+  int batch;
+  bool whole;                       // nobody else has a share of it
+  int index;                        // tile_at()'s, where others have
+  int first;                        // of the blocks of kTileN keys that are worked on here
+  int length;                       // how many they are, side by side
+  int blocks;                       // of these, that some row of the tile sees
+  static constexpr int shares = 1;  // they lie side by side
+};
+
+// Of the first n blocks, those of the CTA's share.
+__device__ __forceinline__ int blocks_of_share(int n, const Tile& tile) {
+  return max(0, min(n - tile.first, tile.length));
+}
+
+// From the first row of a warpgroup to that of the next.
+constexpr int kRowStep = 64;
+
+__device__ __forceinline__ int row_count(const ForwardParams& p) {
+  return p.seqlen_q << p.packed;
+}
+
+// Keys that some row before `row_end` sees: 0 .. visible - 1.
+__device__ __forceinline__ int visible_keys(int row_end, const ForwardParams& p) {
+  return p.seqlen_k;
+}
+
+__device__ __forceinline__ int tile_count(const ForwardParams& p) {
+  return p.tiles_m * (p.heads >> p.packed) * p.batch;
+}
+
+// Where a panel of 64 rows of Q or O starts: {columns, heads of a pack, queries, packs, batches}.
+__device__ __forceinline__ BoxOrigin rows_at(int panel, int row, const Tile& tile, const ForwardParams& p) {
+  return {64 * panel, 0, row >> p.packed, tile.head >> p.packed, tile.batch};
+}
+
+// All tiles of a head, then the next head: what runs together shares K and V.
+__device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
+  const int heads = p.heads >> p.packed;
+  const int batch_head = index / p.tiles_m;
+  const int m = p.tiles_m - 1 - (index - batch_head * p.tiles_m);
+  Tile tile;
+  tile.row = m * kTileM;
+  tile.batch = batch_head / heads;
+  tile.head = (batch_head - tile.batch * heads) << p.packed;
+  return tile;
+}
+
+// Tiles are dealt like cards, in the order of their numbers: which one comes first here, and how many go
+// round.
+__device__ __forceinline__ int first_tile() {
+  return static_cast<int>(blockIdx.x);
+}
+__device__ __forceinline__ int tiles_dealt() {
+  return static_cast<int>(gridDim.x);
+}
+// The CTA of a cluster that has the rows which this one has here.
+__device__ __forceinline__ int counterpart(int cluster) {
+  return cluster;
+}
+
+// The warp's tensor-core product (PTX ISA, "mma"): d += a * b, a 16x16, b 16x8, d 16x8 in fp32.
+// With lane = 4g + t: a[0] holds (g, 2t..2t+1), a[1] row g + 8, a[2] columns + 8, a[3] both; b0 holds rows
+// 2t..2t+1 of column g, b1 rows + 8; d[0], d[1] hold (g, 2t..2t+1), d[2], d[3] the same of row g + 8.
+
+__device__ __forceinline__ void mma(float* d, const unsigned (&a)[4], unsigned b0, unsigned b1) {
+  asm(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// Two neighbouring elements of a row; zeros past the head dim.
+__device__ __forceinline__ unsigned element_pair(const unsigned short* row, int column) {
+  unsigned pair = 0;
+  if (column < kHeadDim) asm volatile("ld.global.b32 %0, [%1];" : "=r"(pair) : "l"(row + column) : "memory");
+  return pair;
+}
+
+// s = q k^T of this warp's 16 rows and a block that lies inside of K, as wgmma leaves it: an accumulator of
+// wgmma is a row of mma's, side by side.
+__device__ __forceinline__ void recompute_scores(float (&s)[kTileN / 2], const Tile& tile, int row, int block,
+                                                 const ForwardParams& p) {
+  const int column = 2 * (lane() % 4);
+  const auto* q = static_cast<const unsigned short*>(p.q) + tile.batch * p.q_batch;
+  const auto* k =
+      static_cast<const unsigned short*>(p.k) + tile.batch * p.k_batch + tile.head / p.group * p.k_head;
+  // Rows past the end are computed from the last one and never stored.
+  const auto row_at = [&](int i) {
+    const int packed_row = min(i, row_count(p) - 1);
+    return q + (packed_row >> p.packed) * p.q_row +
+           (tile.head + (packed_row & ((1 << p.packed) - 1))) * p.q_head;
+  };
+  const auto* q_low = row_at(row);
+  const auto* q_high = row_at(row + 8);
+  const auto* k_first = k + (block * kTileN + lane() / 4) * p.k_row;
+#pragma unroll
+  for (int i = 0; i < kTileN / 2; ++i) s[i] = 0;
+#pragma unroll 1
+  for (int step = column; step < kHeadDim + column; step += 16) {
+    const unsigned a[4] = {element_pair(q_low, step), element_pair(q_high, step),
+                           element_pair(q_low, step + 8), element_pair(q_high, step + 8)};
+    const unsigned short* key = k_first;
+#pragma unroll
+    for (int j = 0; j < kTileN / 8; ++j) {
+      mma(s + 4 * j, a, element_pair(key, step), element_pair(key, step + 8));
+      key += 8 * p.k_row;
+      asm("" : "+l"(key));  // one pointer, not one for each j: registers are short here
+    }
+  }
+}
+
+// Which blocks of a CTA's share of the keys the rows of a tile see, and in which order.
+
+// Blocks of this CTA's share that some of the 64 rows from `row` on sees; none where the rows are past the
+// end.
+__device__ __forceinline__ int blocks_of_rows(int row, const Tile& tile, const ForwardParams& p) {
+  const int seen = row < row_count(p) ? (visible_keys(row + 64, p) + kTileN - 1) / kTileN : 0;
+  return blocks_of_share(seen, tile);
+}
+
+// The block of a share that has `left` others still to come: from the last one down.
+__device__ __forceinline__ int block_at(int left, const Tile& tile, const ForwardParams&) {
+  return tile.first + left * tile.shares;
+}
+
+// Online softmax (FlashAttention-2, algorithm 1) of a warpgroup's scores, apart from O, which is in flight
+// meanwhile: what O must be scaled by is kept for later. Layout of the scores: ptx/wgmma.cuh.
+
+// The shift of a row that has seen no key, or scores of -inf only: finite, so that no difference is NaN, and
+// the lowest there is.
+
+constexpr float kUnset = -0x1.fffffep127f;
+
+// Fast fp32 functions (PTX ISA, "ex2", "lg2", "rcp"): one MUFU instruction each; denormals flush to zero.
+
+__device__ __forceinline__ float exp2_fast(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+__device__ __forceinline__ float log2_fast(float x) {
+  float y;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+__device__ __forceinline__ float reciprocal_fast(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
+
+// Exchange between the lanes of a warp (PTX ISA, "shfl.sync").
+
+// The quad is the four lanes that share the rows of an accumulator (see ptx/mma.cuh).
+__device__ __forceinline__ float quad_max(float x) {
+  x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+  return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+
+__device__ __forceinline__ float quad_sum(float x) {
+  x += __shfl_xor_sync(0xffffffffu, x, 1);
+  return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+
+constexpr int kGroups = kTileN / 8;  // of eight columns, of which a thread holds two
+
+// The two rows of a thread, 8 apart; four lanes share them.
+struct SoftmaxState {
+  // Exponentials are exp2(scale_log2 * score - shift): shift is that of the row's maximum, or near it.
+  float shift[2] = {kUnset, kUnset};
+  float sum[2] = {0, 0};     // of this thread's exponentials
+  float factor[2] = {1, 1};  // what O has to be scaled by
+  bool moved = true;         // some lane of the warp has a factor that is not 1
+};
+
+// Hides the columns from `first_hidden` on; counted, for each of the two rows, from this thread's first
+// column.
+__device__ __forceinline__ void mask_columns(float (&s)[kTileN / 2], int first_hidden0, int first_hidden1) {
+#pragma unroll
+  for (int j = 0; j < kGroups; ++j) {
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      if (8 * j + e >= first_hidden0) s[4 * j + e] = -kInfinity;
+      if (8 * j + e >= first_hidden1) s[4 * j + 2 + e] = -kInfinity;
+    }
+  }
+}
+
+// The largest of this thread's scores of a row, in kMaxChains chains that run side by side.
+template <int kRow>
+__device__ __forceinline__ float peak(const float (&s)[kTileN / 2]) {
+  float chain[kMaxChains];
+#pragma unroll
+  for (int i = 0; i < kTileN / 4; ++i) {
+    const float score = s[i / 2 * 4 + 2 * kRow + i % 2];
+    chain[i % kMaxChains] = i < kMaxChains ? score : fmaxf(chain[i % kMaxChains], score);
+  }
+#pragma unroll
+  for (int width = kMaxChains / 2; width > 0; width /= 2) {
+#pragma unroll
+    for (int i = 0; i < width; ++i) chain[i] = fmaxf(chain[i], chain[i + width]);
+  }
+  return chain[0];
+}
+
+// Moves the shifts to the rows' maxima, scales the sums and keeps the factors for O.
+__device__ __forceinline__ void follow_peaks(const float (&s)[kTileN / 2], SoftmaxState& rows,
+                                             float scale_log2) {
+  const float peaks[2] = {peak<0>(s) * scale_log2, peak<1>(s) * scale_log2};
+  // A shift stays while no score exceeds it by more than 2^kLazy: O, the sum and P share the factor, and all
+  // are floating point, so nothing is lost of values below 2^100. Each thread asks for its own scores and the
+  // warp votes: no shuffles.
+  rows.moved = __any_sync(0xffffffffu, peaks[0] - rows.shift[0] > kLazy || peaks[1] - rows.shift[1] > kLazy);
+  if (!rows.moved) return;
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    const float shift = fmaxf(rows.shift[row], quad_max(peaks[row]));
+    rows.factor[row] = exp2_fast(rows.shift[row] - shift);
+    rows.sum[row] *= rows.factor[row];
+    rows.shift[row] = shift;
+  }
+}
+
+// A block's sums join those of the rows.
+__device__ __forceinline__ void add(float (&sum)[2], const float (&of_block)[2]) {
+  sum[0] += of_block[0];
+  sum[1] += of_block[1];
+}
+
+// Whether some lane of the warp has more of a row's exponentials than the row's shift may keep …
+__device__ __forceinline__ bool has_outgrown(const float (&sum)[2]) {
+  return __any_sync(0xffffffffu, !(sum[0] <= kLargestSum && sum[1] <= kLargestSum));
+}
+
+// … or so much that they overflowed, or nearly.
+__device__ __forceinline__ bool are_lost(const float (&sum)[2]) {
+  return __any_sync(0xffffffffu, !(sum[0] < kLostSum && sum[1] < kLostSum));
+}
+
+// By what rows must be scaled whose exponentials were taken against a shift far below their maximum: so that
+// the largest of their lanes' sums, or a power of two near the sum so far, becomes `after` to within fp32's
+// last bits. (Where one key outweighs all others it is its lane's sum, and P rounds as little as the
+// textbook's 1.)
+__device__ __forceinline__ void choose_factors(const SoftmaxState& rows, const float (&sum)[2], float after,
+                                               float (&factor)[2]) {
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    const float before = __uint_as_float(__float_as_uint(rows.sum[row]) & 0x7f800000u);  // its power of two
+    factor[row] = after * reciprocal_fast(fmaxf(quad_max(fmaxf(sum[row], before)), after));
+  }
+}
+
+// Rows move: they, their sums and the shifts. All sixteen of a warp do together, since what grew in one soon
+// will in the others.
+__device__ __forceinline__ void shrink(float (&s)[kTileN / 2], SoftmaxState& rows, float (&sum)[2],
+                                       const float (&factor)[2]) {
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    rows.factor[row] = factor[row];
+    rows.shift[row] -= log2_fast(factor[row]);
+    rows.sum[row] *= factor[row];
+    sum[row] *= factor[row];
+  }
+#pragma unroll
+  for (int i = 0; i < kTileN / 2; ++i) s[i] *= factor[i / 2 % 2];
+}
+
+// Applies to O what was kept for it.
+__device__ __forceinline__ void rescale(float (&o)[kHeadDimV / 2], const SoftmaxState& rows) {
+  if (!rows.moved) return;
+#pragma unroll
+  for (int i = 0; i < kHeadDimV / 2; ++i) o[i] *= rows.factor[i / 2 % 2];
+}
+
+// Pairs of fp32 to packed 16-bit elements (PTX ISA, "cvt").
+
+// low goes to bits 0-15.
+__device__ __forceinline__ unsigned pack(float low, float high) {
+  unsigned pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
+struct BlockSoftmax {
+  const float scale_log2;
+  float s[kTileN / 2];  // scores, then exponentials
+  SoftmaxState rows;
+
+  __device__ __forceinline__ explicit BlockSoftmax(float scale) : scale_log2(scale) {}
+
+  // What the exponentials of a block are taken against.
+  template <bool kMasked>
+  __device__ __forceinline__ void choose_shifts(const RowsOfThread& mine, int left) {
+    if (kMasked) mask_columns(s, mine.first_hidden(0, left), mine.first_hidden(1, left));
+    // Where nothing is hidden every row has seen keys, and its shift is taken as it is, with no search for a
+    // maximum: the sums will tell whether some score was far above it (move_outgrown).
+    if (!kMasked) return;
+    follow_peaks(s, rows, scale_log2);
+  }
+
+  // The scores of groups kFirst to before kEnd become exponentials in place, and are summed; group 0 starts
+  // the sums.
+  template <int kFirst, int kEnd>
+  __device__ __forceinline__ void exponentiate(float (&sum)[2]) {
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      float odd_sum = 0;
+#pragma unroll
+      for (int j = kFirst; j < kEnd; ++j) {
+        float& even = s[4 * j + 2 * row];
+        float& odd = s[4 * j + 2 * row + 1];
+        even = exp2_fast(even * scale_log2 - rows.shift[row]);
+        odd = exp2_fast(odd * scale_log2 - rows.shift[row]);
+        sum[row] = j == 0 ? even : sum[row] + even;
+        odd_sum = j == kFirst ? odd : odd_sum + odd;
+      }
+      sum[row] += odd_sum;
+    }
+  }
+
+  // Exponentials to p: the accumulators of 16 columns are, in order, the fragment of 16 rows of v.
+  __device__ __forceinline__ void pack_exponentials(unsigned (&p)[kTileN / 4]) const {
+#pragma unroll
+    for (int i = 0; i < kTileN / 4; ++i) p[i] = pack(s[2 * i], s[2 * i + 1]);
+  }
+
+  // Sums that tell of exponentials taken against a shift far below their maximum: the rows of a warp move,
+  // unless some are lost; the vote on that stands beside what the rows' lanes tell each other. Whether they
+  // moved.
+  __device__ __forceinline__ bool move_outgrown(int left, float (&sum)[2]) {
+    float factor[2];
+    choose_factors(rows, sum, kSumAfterMove, factor);
+    const bool some_lost = are_lost(sum);
+    if (!some_lost) shrink(s, rows, sum, factor);
+    return !some_lost;
+  }
+
+  // The textbook's softmax for a block whose exponentials are lost. No product is in flight here.
+  __device__ __forceinline__ void start_over(const RowsOfThread& mine, const Tile& tile, int left,
+                                             const ForwardParams& params, float (&sum)[2]) {
+    recompute_scores(s, tile, mine.row, block_at(left, tile, params), params);
+    follow_peaks(s, rows, scale_log2);
+    exponentiate<0, kGroups>(sum);
+  }
+
+  // From a block's exponentials to P. No product is in flight here.
+  template <bool kMasked>
+  __device__ __forceinline__ void finish(const RowsOfThread& mine, const Tile& tile, int left,
+                                         const ForwardParams& params, float (&sum)[2],
+                                         unsigned (&p)[kTileN / 4]) {
+    if (!kMasked) rows.moved = has_outgrown(sum);
+    pack_exponentials(p);
+    // The vote ran beside the packing, which was for nothing in warps that move.
+    if (!kMasked && rows.moved) {
+      if (!move_outgrown(left, sum)) start_over(mine, tile, left, params, sum);
+      pack_exponentials(p);
+    }
+    add(rows.sum, sum);
+  }
+};
+
+// The two products of attention as single wgmma instructions. C++ cannot say their lists of operands: the
+// renderer does.
+
+// Warpgroup-wide asynchronous products (PTX ISA, "wgmma"). 128 threads multiply 64 rows; each holds, of its
+// row g and its row g + 8, columns 8j + 2t and 8j + 2t + 1, where lane = 4g + t, in accumulators 4j .. 4j
+// + 3.
+
+// Registers and shared memory written so far are what the products issued next will see.
+__device__ __forceinline__ void wgmma_fence() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void wgmma_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+// Returns once at most kInFlight committed groups are unfinished.
+template <int kInFlight>
+__device__ __forceinline__ void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kInFlight) : "memory");
+}
+
+// Ties registers to this point of the program: the compiler knows nothing of products in flight, and would
+// move reads over their wait.
+template <int kCount>
+__device__ __forceinline__ void pin(float (&registers)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(registers[i])::"memory");
+}
+
+// Only those from kFirst to before kEnd …
+template <int kFirst, int kEnd, int kCount>
+__device__ __forceinline__ void pin_some(unsigned (&registers)[kCount]) {
+#pragma unroll
+  for (int i = kFirst; i < kEnd; ++i) asm volatile("" : "+r"(registers[i])::"memory");
+}
+
+// … or all.
+template <int kCount>
+__device__ __forceinline__ void pin(unsigned (&registers)[kCount]) {
+  pin_some<0, kCount>(registers);
+}
+
+// Describes a tile of 128-byte rows, swizzled over 1024 bytes. Its blocks of eight rows are 1024 bytes apart;
+// panels of 64 columns are panel_bytes apart (used only where rows run along k). Addresses go up by
+// descriptor + bytes / 16.
+__device__ __forceinline__ unsigned long long wgmma_descriptor(unsigned address, unsigned panel_bytes) {
+  constexpr unsigned long long kSwizzle128 = 1ull << 62;
+  constexpr unsigned long long kEightRows = 1024 / 16;
+  return kSwizzle128 | kEightRows << 32 | static_cast<unsigned long long>(panel_bytes / 16) << 16 |
+         (address & 0x3ffff) / 16;
+}
+
+// A tile in shared memory, by the lower half of its descriptor, which goes up with the address: the upper one
+// is the same for all of them.
+__device__ __forceinline__ unsigned long long descriptor(unsigned tile) {
+  constexpr unsigned long long kUpper = 0x40000040ull << 32;  // of wgmma_descriptor()
+  return kUpper | tile;
+}
+
+// s = or += 16 columns of q's rows, in shared memory, times the same columns of k's rows: 64 x kTileN.
+template <bool kAccumulate>
+__device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2], unsigned q, unsigned long long k) {
+  asm volatile(
+      "{\n"
+      ".reg .pred accumulate;\n"
+      "setp.ne.b32 accumulate, %34, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3,\n"
+      "%4, %5, %6, %7,\n"
+      "%8, %9, %10, %11,\n"
+      "%12, %13, %14, %15,\n"
+      "%16, %17, %18, %19,\n"
+      "%20, %21, %22, %23,\n"
+      "%24, %25, %26, %27,\n"
+      "%28, %29, %30, %31},\n"
+      "%32, %33, accumulate, 1, 1, 0, 0;\n"
+      "}\n"
+      :
+      "+f"(s[0]), "+f"(s[1]), "+f"(s[2]), "+f"(s[3]),
+      "+f"(s[4]), "+f"(s[5]), "+f"(s[6]), "+f"(s[7]),
+      "+f"(s[8]), "+f"(s[9]), "+f"(s[10]), "+f"(s[11]),
+      "+f"(s[12]), "+f"(s[13]), "+f"(s[14]), "+f"(s[15]),
+      "+f"(s[16]), "+f"(s[17]), "+f"(s[18]), "+f"(s[19]),
+      "+f"(s[20]), "+f"(s[21]), "+f"(s[22]), "+f"(s[23]),
+      "+f"(s[24]), "+f"(s[25]), "+f"(s[26]), "+f"(s[27]),
+      "+f"(s[28]), "+f"(s[29]), "+f"(s[30]), "+f"(s[31])
+      : "l"(descriptor(q)), "l"(k), "n"(kAccumulate));
+}
+
+// o += 16 columns of p, in registers, times v's 16 rows, each of which runs along o's columns: 64 x
+// kHeadDimV.
+__device__ __forceinline__ void wgmma_values(float (&o)[kHeadDimV / 2], const unsigned* p, unsigned v) {
+  asm volatile(
+      "{\n"
+      ".reg .pred accumulate;\n"
+      "setp.eq.b32 accumulate, 0, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3,\n"
+      "%4, %5, %6, %7,\n"
+      "%8, %9, %10, %11,\n"
+      "%12, %13, %14, %15,\n"
+      "%16, %17, %18, %19,\n"
+      "%20, %21, %22, %23,\n"
+      "%24, %25, %26, %27,\n"
+      "%28, %29, %30, %31},\n"
+      "{%32, %33, %34, %35}, %36, accumulate, 1, 1, 1;\n"
+      "}\n"
+      :
+      "+f"(o[0]), "+f"(o[1]), "+f"(o[2]), "+f"(o[3]),
+      "+f"(o[4]), "+f"(o[5]), "+f"(o[6]), "+f"(o[7]),
+      "+f"(o[8]), "+f"(o[9]), "+f"(o[10]), "+f"(o[11]),
+      "+f"(o[12]), "+f"(o[13]), "+f"(o[14]), "+f"(o[15]),
+      "+f"(o[16]), "+f"(o[17]), "+f"(o[18]), "+f"(o[19]),
+      "+f"(o[20]), "+f"(o[21]), "+f"(o[22]), "+f"(o[23]),
+      "+f"(o[24]), "+f"(o[25]), "+f"(o[26]), "+f"(o[27]),
+      "+f"(o[28]), "+f"(o[29]), "+f"(o[30]), "+f"(o[31])
+      : "r"(p[0]), "r"(p[1]), "r"(p[2]), "r"(p[3]), "l"(descriptor(v)));
+}
+
+// Loads of matrix fragments from shared memory (PTX ISA, "ldmatrix"). Lane 8i + r gives the address of row r
+// of the i-th 8x8 matrix of 16-bit elements; register i of lane 4r + c receives its elements (r, 2c) and (r,
+// 2c + 1).
+
+__device__ __forceinline__ void ldmatrix(unsigned (&fragment)[4], unsigned address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
+               : "r"(address)
+               : "memory");
+}
+
+// The same with each 8x8 matrix transposed on the way.
+__device__ __forceinline__ void ldmatrix_transposed(unsigned (&fragment)[4], unsigned address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
+               : "r"(address)
+               : "memory");
+}
+
+// The sixteen numbered barriers of a CTA (PTX ISA, "bar"). Number 0 is __syncthreads'.
+
+// Waits until `threads` threads, waiting or not, have come to this barrier.
+__device__ __forceinline__ void named_barrier_sync(int number, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
+// Counts this thread without waiting.
+__device__ __forceinline__ void named_barrier_arrive(int number, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
+struct Consumer {
+  const unsigned shared;
+  const int warpgroup;  // 0 .. kWarpgroups - 1
+  RingPlace k_place{0, 0}, v_place{0, 0};
+  unsigned k_tile, v_tile;  // of the blocks there: products.cuh
+  int q_parity = 0;
+
+  BlockSoftmax softmax;
+  float o[kHeadDimV / 2];
+  // Exponentials of the block before, as pairs.
+  unsigned p[kTileN / 4];
+  unsigned q_tile;
+
+  __device__ __forceinline__ Consumer(unsigned shared_memory, int number, float scale)
+      : shared(shared_memory),
+        warpgroup(number),
+        k_tile(static_cast<unsigned>(wgmma_descriptor(shared_memory + kK, 0))),
+        v_tile(static_cast<unsigned>(wgmma_descriptor(shared_memory + kV, kTileN * kRowBytes))),
+        softmax(scale) {}
+
+  __device__ __forceinline__ void wait_k() const {
+    mbarrier_wait(shared + kKFull + 8 * k_place.stage, k_place.parity);
+  }
+  __device__ __forceinline__ void wait_v() const {
+    mbarrier_wait(shared + kVFull + 8 * v_place.stage, v_place.parity);
+  }
+
+  // One arrival a warp: this warp's products have read the block. Tiles move along instead of being computed
+  // from their stage, which would take place between a turn and its first product.
+  __device__ __forceinline__ void release_k() {
+    if (lane() == 0) mbarrier_arrive(shared + kKEmpty + 8 * k_place.stage);
+    advance(k_place);
+    k_tile += (k_place.stage == 0 ? 1 - kStages : 1) * (kKBytes / 16);
+  }
+  __device__ __forceinline__ void release_v() {
+    if (lane() == 0) mbarrier_arrive(shared + kVEmpty + 8 * v_place.stage);
+    advance(v_place);
+    v_tile += (v_place.stage == 0 ? 1 - kStages : 1) * (kVBytes / 16);
+  }
+
+  // Warpgroups take turns to issue their products, so that one's softmax runs beside the other's products.
+  __device__ __forceinline__ void take_turn() const { named_barrier_sync(1 + warpgroup, 256); }
+  __device__ __forceinline__ void pass_turn() const {
+    named_barrier_arrive(warpgroup + 1 == kWarpgroups ? 1 : 2 + warpgroup, 256);
+  }
+
+  __device__ __forceinline__ void load_q() {
+    const unsigned tile = shared + kQ + warpgroup * kQBytes;
+    mbarrier_wait(shared + kQFull + 8 * warpgroup, q_parity);
+    q_parity ^= 1;
+    q_tile = static_cast<unsigned>(wgmma_descriptor(tile, 0));
+  }
+
+  // Once products have read all of q. ldmatrix has not, when it is done: it only issues loads, and where
+  // stores hold them up, the next tile's q may come before they are served.
+  __device__ __forceinline__ void release_q() const {
+    if (lane() == 0) mbarrier_arrive(shared + kQEmpty + 8 * warpgroup);
+    __syncwarp();  // ptxas has been seen to let the lane that does so go on alone
+  }
+
+  // 16 columns of the head: 32 bytes of a row, four such steps to a panel.
+  template <bool kAccumulate>
+  __device__ __forceinline__ void issue_score_step(int step) {
+    const unsigned k_columns = k_tile + step / 4 * (kTileN * kRowBytes / 16) + step % 4 * 2;
+    const unsigned long long k_step = descriptor(k_columns);
+    if (step >= kQRegisterSteps) {
+      wgmma_scores<kAccumulate>(softmax.s, q_tile + step / 4 * (64 * kRowBytes / 16) + step % 4 * 2, k_step);
+    }
+  }
+
+  // Scores = q k^T.
+  __device__ __forceinline__ void issue_scores() {
+    pin(softmax.s);
+    wgmma_fence();
+    issue_score_step<false>(0);
+#pragma unroll
+    for (int step = 1; step < (kHeadDim + 15) / 16; ++step) issue_score_step<true>(step);
+    wgmma_commit();
+  }
+
+  // o += p v, 16 keys a time: 16 rows.
+  __device__ __forceinline__ void issue_values(unsigned (&p_block)[kTileN / 4]) {
+    pin(o);
+    pin(p_block);
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kTileN / 16; ++step)
+      wgmma_values(o, p_block + 4 * step, v_tile + step * (16 * kRowBytes / 16));
+    wgmma_commit();
+  }
+
+  // First block of a tile: its scores only.
+  __device__ __forceinline__ void first_step(const RowsOfThread& mine, int left) {
+    wait_k();
+    issue_scores();
+    wgmma_wait<0>();
+    pin(softmax.s);
+    release_k();
+    softmax.choose_shifts<true>(mine, left);
+    softmax.exponentiate<0, kGroups>(softmax.rows.sum);
+    softmax.pack_exponentials(p);
+  }
+
+  // Scores of this block and values of the one before are in flight together; softmax runs beside the values.
+  // They are done before it is: its last quarter packs P meanwhile, whose registers they have let go.
+  template <bool kMasked>
+  __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile& tile, int left,
+                                       const ForwardParams& params) {
+    wait_k();
+    take_turn();
+    issue_scores();
+    rescale(o, softmax.rows);
+    wait_v();
+    issue_values(p);
+    pass_turn();
+    wgmma_wait<1>();
+    pin(softmax.s);
+    release_k();
+    softmax.choose_shifts<kMasked>(mine, left);
+    float sum[2];
+    softmax.exponentiate<0, kGroups * 3 / 4>(sum);
+    wgmma_wait<0>();
+    pin(o);
+    pin(p);
+    release_v();
+    softmax.exponentiate<kGroups * 3 / 4, kGroups>(sum);
+    softmax.finish<kMasked>(mine, tile, left, params, sum, p);
+  }
+
+  // What is left after the last block: its values.
+  __device__ __forceinline__ void last_step() {
+    rescale(o, softmax.rows);
+    wait_v();
+    issue_values(p);
+    wgmma_wait<0>();
+    pin(o);
+    release_v();
+  }
+
+  // Blocks that others of the tile see and these rows do not are taken and given back, so that the rings move
+  // on.
+  __device__ __forceinline__ void pass_blocks(int count, int turns) {
+    for (; count > 0; --count) {
+      wait_k();
+      release_k();
+      if (turns-- > 0) {
+        take_turn();
+        pass_turn();
+      }
+      wait_v();
+      release_v();
+    }
+  }
+
+  __device__ __forceinline__ void compute(const Tile& tile, const ForwardParams& params) {
+    const int row = tile.row + kRowStep * warpgroup;
+    RowsOfThread mine(row, params);
+    mine.count_from(tile.first, tile.shares);
+    const int blocks = blocks_of_rows(row, tile, params);
+    softmax.rows = SoftmaxState();
+#pragma unroll
+    for (int i = 0; i < kHeadDimV / 2; ++i) o[i] = 0;
+    // Each warpgroup takes one turn less than the tile has blocks: a block that starts a row of products
+    // takes none.
+    pass_blocks(tile.blocks - blocks, blocks > 0 ? tile.blocks - blocks : tile.blocks - 1);
+    load_q();
+    if (blocks > 0) {
+      int left = blocks - 1;
+      first_step(mine, left--);
+#pragma unroll kUnroll
+      for (; left >= 0; --left) step<false>(mine, tile, left, params);
+      release_q();
+      last_step();
+    }
+    else {
+      release_q();
+    }
+  }
+};
+
+// The end of a tile: O is normalised and leaves through shared memory and TMA.
+
+// Order between ordinary accesses to shared memory and those of the asynchronous proxy (PTX ISA,
+// "membar/fence").
+
+// What this thread wrote to shared memory before is what TMA reads after.
+__device__ __forceinline__ void fence_async_shared() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// The same for global memory, in either direction.
+__device__ __forceinline__ void fence_async_global() {
+  asm volatile("fence.proxy.async.global;" ::: "memory");
+}
+
+// Stores of matrix fragments to shared memory (PTX ISA, "stmatrix"), the inverse of ldmatrix.
+
+__device__ __forceinline__ void stmatrix(unsigned address, unsigned a, unsigned b, unsigned c, unsigned d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a),
+               "r"(b), "r"(c), "r"(d)
+               : "memory");
+}
+
+// 1 / sum of the rows' exponentials, 0 for a row that saw no key.
+__device__ __forceinline__ void normalise(const SoftmaxState& rows, float (&inverse)[2], float (&sum)[2]) {
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    sum[row] = quad_sum(rows.sum[row]);
+    inverse[row] = sum[row] == 0 ? 0.0f : reciprocal_fast(sum[row]);
+  }
+}
+
+// Two neighbouring accumulators as a pair, normalised; zeros where the head dim has ended.
+__device__ __forceinline__ unsigned output_pair(const float (&o)[kHeadDimV / 2], int i, float inverse) {
+  return i < kHeadDimV / 2 ? pack(o[i] * inverse, o[i + 1] * inverse) : 0;
+}
+
+// O in kOPasses passes (one, in Q's place, where it is 0) of whole panels.
+__device__ __forceinline__ void store_output(const Consumer& consumer, const Tile& tile,
+                                             const float (&inverse)[2], const TensorMap& map_o,
+                                             const ForwardParams& p) {
+  const float(&o)[kHeadDimV / 2] = consumer.o;
+  const unsigned staged = consumer.shared + kO + consumer.warpgroup * kOStep;
+  const int barrier = 8 + consumer.warpgroup;
+  const bool leader = threadIdx.x % 128 == 0;
+#pragma unroll
+  for (int first_panel = 0; first_panel < kPanelsV; first_panel += kPassPanels) {
+    if (leader) bulk_wait_read();
+    named_barrier_sync(barrier, 128);
+#pragma unroll
+    for (int step = 0; step < 4 * kPassPanels; ++step) {
+      const int x = 8 * (4 * first_panel + step);
+      stmatrix(staged + fragment_offset(step), output_pair(o, x, inverse[0]),
+               output_pair(o, x + 2, inverse[1]), output_pair(o, x + 4, inverse[0]),
+               output_pair(o, x + 6, inverse[1]));
+    }
+    fence_async_shared();
+    named_barrier_sync(barrier, 128);
+    if (leader) {
+#pragma unroll
+      for (int panel = 0; panel < kPassPanels; ++panel) {
+        tma_store(map_o, staged + panel * 64 * kRowBytes,
+                  rows_at(first_panel + panel, tile.row + kRowStep * consumer.warpgroup, tile, p));
+      }
+      bulk_commit();
+    }
+  }
+}
+
+__device__ __forceinline__ void finish(Consumer& consumer, const Tile& tile, const TensorMap& map_o,
+                                       const ForwardParams& p) {
+  float inverse[2], sum[2];
+  normalise(consumer.softmax.rows, inverse, sum);
+  store_output(consumer, tile, inverse, map_o, p);
+}
+
+// A CTA's even share: the rest of one tile, whole tiles, the beginning of another; then tiles that nobody
+// shares. These fill whole waves, and are dealt like cards: what runs together finds its K and V in L2, as
+// long as nobody is ahead by a part of a tile.
+
+// Where even shares begin and end (stream-K, arXiv 2301.03598): the keys of the first p.shared_tiles tiles
+// lie in one row, which is cut into as many pieces as there are CTAs, at blocks of kTileN keys.
+
+struct Place {
+  int tile, block;
+};
+
+// That some row of the tile sees; one where there are none, so that rows are stored all the same.
+__device__ __forceinline__ int blocks_of_tile(const Tile& tile, const ForwardParams& p) {
+  return max(1, (visible_keys(tile.row + kTileM, p) + kTileN - 1) / kTileN);
+}
+
+// Tiles have as many blocks each, and the first `longer` shares one block more than the others.
+struct ShareBounds {
+  int of_tile, blocks, longer;
+
+  __device__ __forceinline__ explicit ShareBounds(const ForwardParams& p)
+      : of_tile(max(1, (p.seqlen_k + kTileN - 1) / kTileN)) {
+    const int all = p.shared_tiles * of_tile, shares = tiles_dealt();
+    blocks = all / shares;
+    longer = all - blocks * shares;
+  }
+  __device__ __forceinline__ Place begin(int share) const {
+    const int block = share * blocks + min(share, longer);
+    return {block / of_tile, block % of_tile};
+  }
+  // The share that has a block of a tile.
+  __device__ __forceinline__ int owner(int tile, int block) const {
+    const int in_row = tile * of_tile + block, of_longer = longer * (blocks + 1);
+    return in_row < of_longer ? in_row / (blocks + 1) : longer + (in_row - of_longer) / blocks;
+  }
+};
+
+struct EvenShare {
+  Place next, end;  // what is left
+  int dealt;        // the tile that comes next when nothing is
+
+  __device__ __forceinline__ explicit EvenShare(const ForwardParams& p) {
+    const ShareBounds bounds(p);
+    next = bounds.begin(first_tile());
+    end = bounds.begin(first_tile() + 1);
+    dealt = p.shared_tiles + first_tile();
+  }
+
+  // What it has of its next tile; of length 0 where there is none.
+  __device__ __forceinline__ Tile take(const ForwardParams& p) {
+    const bool ends_here = next.tile == end.tile;
+    const bool shared = ends_here ? next.block < end.block : next.tile < end.tile;
+    Tile tile = tile_at(shared ? next.tile : dealt, p);
+    const int blocks = blocks_of_tile(tile, p);
+    tile.index = next.tile;
+    tile.first = shared ? next.block : 0;
+    tile.length = shared && ends_here               ? end.block - next.block
+                  : shared || dealt < tile_count(p) ? blocks - tile.first
+                                                    : 0;
+    tile.whole = tile.length == blocks;
+    tile.blocks = blocks_of_share((visible_keys(tile.row + kTileM, p) + kTileN - 1) / kTileN, tile);
+    if (shared) {
+      next = {next.tile + 1, 0};
+    } else {
+      dealt += tiles_dealt();
+    }
+    return tile;
+  }
+};
+
+// Where CTAs that have the same rows and columns of a tile, and keys of their own, tell each other through
+// device memory: each puts what it has added up there, and of the warps that have the same rows the last one
+// to come adds up all. They are added in the order of their CTAs, so that it does not matter which one that
+// is.
+
+// Order between CTAs through a word of global memory (PTX ISA, "ld.acquire", "red.release").
+
+// What was written before the other side's release is seen after this.
+__device__ __forceinline__ int load_acquire(const int* word) {
+  int value;
+  asm volatile("ld.acquire.gpu.global.b32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+  return value;
+}
+
+// What this thread has seen written, its own CTA's additions included, comes before the addition.
+__device__ __forceinline__ void add_release(int* word, int value) {
+  asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
+}
+
+// Counting in global memory, with order between those who count (PTX ISA, "atom").
+
+// Adds, and returns what was there before. What this thread has seen written comes before the addition; what
+// those had seen who added earlier is seen after it.
+__device__ __forceinline__ int add_acquire_release(int* word, int value) {
+  int before;
+  asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], %2;"
+               : "=r"(before)
+               : "l"(word), "r"(value)
+               : "memory");
+  return before;
+}
+
+constexpr int kPiecesOfThread = 1 + kGroupsOfCta;  // its rows' shifts and sums; its columns of each group
+// On their way: so many groups of columns, of so many sharers; three warpgroups and more have fewer
+// registers.
+constexpr int kGroupsAtOnce = kHeadDimV <= 128 ? 16 : 8;
+constexpr int kSharersAtOnce = kPiecesOfThread <= 3 ? 8 : kPiecesOfThread <= 6 ? 4 : kWarpgroups <= 2 ? 2 : 1;
+
+// Of one warpgroup, where this thread's begin; each is 128 from the last.
+__device__ __forceinline__ float4* pieces_at(int place, const Consumer& consumer, const ForwardParams& p) {
+  const int warpgroup = place * kWarpgroups + consumer.warpgroup;
+  return reinterpret_cast<float4*>(p.pieces) + 128 * kPiecesOfThread * warpgroup + threadIdx.x % 128;
+}
+
+struct Sharers {
+  int count;
+  int counter;  // theirs
+  int first;  // share; the others follow
+
+  // Those whose shares have blocks of the tile. Each is the first one of one tile at most, if that goes on in
+  // another share.
+  __device__ __forceinline__ Sharers(const Tile& tile, const ForwardParams& p) {
+    const ShareBounds bounds(p);
+    first = bounds.owner(tile.index, 0);
+    count = bounds.owner(tile.index, blocks_of_tile(tile, p) - 1) - first + 1;
+    counter = counterpart(first);
+  }
+  __device__ __forceinline__ int place_of(int which, const ForwardParams&) const {
+    return 2 * counterpart(first + which) + (which == 0);
+  }
+};
+
+// Where this CTA puts what it knows of a tile, of which it has the first blocks or others: it may do so for
+// two.
+__device__ __forceinline__ int own_place(const Tile& tile, const ForwardParams&) {
+  return 2 * static_cast<int>(blockIdx.x) + (tile.first == 0);
+}
+
+// Whether this warp comes after those of all other sharers, whose pieces it sees then. A counter has a byte
+// for each warp of a warpgroup.
+__device__ __forceinline__ bool comes_last(const Sharers& sharers, const Consumer& consumer,
+                                           const ForwardParams& p) {
+  int* counter = p.tile_counter + sharers.counter * kWarpgroups + consumer.warpgroup;
+  const int bits = 8 * warp_of_warpgroup();
+  int before = 0;
+  __syncwarp();  // all of the warp's pieces come before …
+  if (lane() == 0) before = add_acquire_release(counter, 1 << bits) >> bits & 255;
+  __syncwarp();  // … and what any of its lanes reads comes after
+  before = __shfl_sync(0xffffffffu, before, 0);
+  const bool last = before == sharers.count - 1;
+  if (last && lane() == 0) atomicSub(counter, sharers.count << bits);
+  return last;
+}
+
+// Whether the first sharer finds all others' pieces, and need not put down its own.
+__device__ __forceinline__ bool others_are_there(const Sharers& sharers, const Consumer& consumer,
+                                                 const ForwardParams& p) {
+  int* counter = p.tile_counter + sharers.counter * kWarpgroups + consumer.warpgroup;
+  const int bits = 8 * warp_of_warpgroup();
+  int there = 0;
+  if (lane() == 0) there = load_acquire(counter) >> bits & 255;
+  __syncwarp();  // what any lane reads comes after
+  there = __shfl_sync(0xffffffffu, there, 0);
+  const bool all = there == sharers.count - 1;
+  if (all && lane() == 0) atomicSub(counter, there << bits);
+  return all;
+}
+
+// Adds the rows of the sharers from one of them on, and some groups of their columns.
+__device__ __forceinline__ void add_groups(const Sharers& sharers, const Consumer& consumer, int from,
+                                           int first_group, SoftmaxState& rows, float (&o)[4 * kGroupsOfCta],
+                                           const ForwardParams& p) {
+#pragma unroll 1
+  for (int first = from; first < sharers.count; first += kSharersAtOnce) {
+#pragma unroll
+    for (int which = first; which < first + kSharersAtOnce; ++which) {
+      const float4* pieces = pieces_at(sharers.place_of(min(which, sharers.count - 1), p), consumer, p);
+      float4 share = pieces[0];
+      if (which >= sharers.count) share.x = share.y = kUnset;  // weighs nothing
+      const float shift[2] = {fmaxf(rows.shift[0], share.x), fmaxf(rows.shift[1], share.y)};
+      const float before[2] = {exp2_fast(rows.shift[0] - shift[0]), exp2_fast(rows.shift[1] - shift[1])};
+      const float weight[2] = {exp2_fast(share.x - shift[0]), exp2_fast(share.y - shift[1])};
+      rows.shift[0] = shift[0];
+      rows.shift[1] = shift[1];
+      rows.sum[0] = before[0] * rows.sum[0] + weight[0] * share.z;
+      rows.sum[1] = before[1] * rows.sum[1] + weight[1] * share.w;
+#pragma unroll
+      for (int group = first_group; group < min(first_group + kGroupsAtOnce, kGroupsOfCta); ++group) {
+        const float4 piece = pieces[128 * (1 + group)];
+        float* of_group = o + 4 * group;
+        of_group[0] = before[0] * of_group[0] + weight[0] * piece.x;
+        of_group[1] = before[0] * of_group[1] + weight[0] * piece.y;
+        of_group[2] = before[1] * of_group[2] + weight[1] * piece.z;
+        of_group[3] = before[1] * of_group[3] + weight[1] * piece.w;
+      }
+    }
+  }
+}
+
+// For the other sharers.
+__device__ __forceinline__ void put_pieces(float4* to, const SoftmaxState& rows,
+                                           const float (&o)[4 * kGroupsOfCta]) {
+  to[0] = make_float4(rows.shift[0], rows.shift[1], rows.sum[0], rows.sum[1]);
+#pragma unroll
+  for (int group = 0; group < kGroupsOfCta; ++group) {
+    const float* of_group = o + 4 * group;
+    to[128 * (1 + group)] = make_float4(of_group[0], of_group[1], of_group[2], of_group[3]);
+  }
+}
+
+// What the sharers from one of them on have put down, to what is there.
+__device__ __forceinline__ void add_pieces(const Sharers& sharers, const Consumer& consumer, int from,
+                                           SoftmaxState& rows, float (&o)[4 * kGroupsOfCta],
+                                           const ForwardParams& p) {
+  const SoftmaxState before = rows;
+#pragma unroll
+  for (int group = 0; group < kGroupsOfCta; group += kGroupsAtOnce) {
+    rows = before;
+    add_groups(sharers, consumer, from, group, rows, o, p);
+  }
+}
+
+// Puts down what this CTA knows of a tile; where all others have done so, makes it what all know. False where
+// that is another warp's to do.
+__device__ __forceinline__ bool merge_sharers(const Sharers& sharers, const Consumer& consumer,
+                                              const Tile& tile, SoftmaxState& rows,
+                                              float (&o)[4 * kGroupsOfCta], const ForwardParams& p) {
+  int from = 0;
+  if (tile.first == 0 && others_are_there(sharers, consumer, p)) {
+    from = 1;
+#pragma unroll
+    for (int i = 0; i < 4 * kGroupsOfCta; ++i) o[i] += 0.0f;  // the same bits: not -0, which 0 + -0 is not
+  }
+  if (from == 0) {
+    put_pieces(pieces_at(own_place(tile, p), consumer, p), rows, o);
+    if (!comes_last(sharers, consumer, p)) return false;
+    rows = SoftmaxState();
+#pragma unroll
+    for (int i = 0; i < 4 * kGroupsOfCta; ++i) o[i] = 0;
+  }
+  add_pieces(sharers, consumer, from, rows, o, p);
+  return true;
+}
+
+// O goes to device memory from the registers of those who have added it up.
+
+__device__ __forceinline__ int first_column(int group) {
+  return 8 * group;
+}
+
+// Normalised, to device memory.
+__device__ __forceinline__ void store_columns(const float (&o)[4 * kGroupsOfCta], const SoftmaxState& rows,
+                                              const Tile& tile, const RowsOfThread& mine,
+                                              const ForwardParams& p) {
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    const int packed_row = mine.row + 8 * row;
+    if (packed_row >= row_count(p)) continue;
+    const int head = tile.head + (packed_row & ((1 << p.packed) - 1));
+    unsigned short* to = static_cast<unsigned short*>(p.o) + tile.batch * p.o_batch + head * p.o_head +
+                         (packed_row >> p.packed) * p.o_row;
+    const float inverse = rows.sum[row] == 0 ? 0.0f : reciprocal_fast(rows.sum[row]);
+#pragma unroll
+    for (int group = 0; group < kGroupsOfCta; ++group) {
+      if (first_column(group) >= kHeadDimV) break;
+      const unsigned pair = pack(o[4 * group + 2 * row] * inverse, o[4 * group + 2 * row + 1] * inverse);
+      *reinterpret_cast<unsigned*>(to + first_column(group) + 2 * (lane() % 4)) = pair;
+    }
+  }
+}
+
+// The end of this CTA's share of a tile.
+__device__ __forceinline__ void finish_share(Consumer& consumer, const Tile& tile, const ForwardParams& p) {
+  const RowsOfThread mine(tile.row + kRowStep * consumer.warpgroup, p);
+  // The warp has no rows. (By its first lane: ptxas keeps uniform registers where it knows that all agree.)
+  if (__shfl_sync(0xffffffffu, mine.row, 0) >= row_count(p)) return;
+  SoftmaxState rows = consumer.softmax.rows;
+  rows.sum[0] = quad_sum(rows.sum[0]);
+  rows.sum[1] = quad_sum(rows.sum[1]);
+  if (!merge_sharers(Sharers(tile, p), consumer, tile, rows, consumer.o, p)) return;
+  store_columns(consumer.o, rows, tile, mine, p);
+}
+
+// This CTA's share. All lanes of a warp have the same, which ptxas knows of what one lane tells the others:
+// where it does not, descriptors come from ordinary registers at each product.
+__device__ __forceinline__ EvenShare agreed_share(const ForwardParams& p) {
+  EvenShare share(p);
+  share.next = {__shfl_sync(0xffffffffu, share.next.tile, 0), __shfl_sync(0xffffffffu, share.next.block, 0)};
+  share.end = {__shfl_sync(0xffffffffu, share.end.tile, 0), __shfl_sync(0xffffffffu, share.end.block, 0)};
+  share.dealt = __shfl_sync(0xffffffffu, share.dealt, 0);
+  return share;
+}
+
+__device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map_o, const ForwardParams& p) {
+  if (consumer.warpgroup == kWarpgroups - 1) consumer.pass_turn();  // warpgroup 0 goes first
+  EvenShare share = agreed_share(p);
+  Tile tile = share.take(p);
+  while (tile.length > 0) {
+    consumer.compute(tile, p);
+    const Tile next = share.take(p);
+    if (tile.whole) {
+      finish(consumer, tile, map_o, p);
+    } else {
+      finish_share(consumer, tile, p);
+    }
+    tile = next;
+  }
+  if (consumer.warpgroup == 0) consumer.take_turn();  // takes the last arrival
+  if (threadIdx.x % 128 == 0) bulk_wait();
+}
+
+// The producer: one thread keeps Q, K and V coming, in the order in which the consumers ask for them.
+
+// Shared-memory addresses and plain accesses (PTX ISA, "State spaces" and ld/st).
+
+__device__ __forceinline__ unsigned shared_address(const void* pointer) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
+}
+
+__device__ __forceinline__ void store_shared(unsigned address, unsigned value) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
+
+__device__ __forceinline__ void store_shared(unsigned address, uint4 value) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.x), "r"(value.y),
+               "r"(value.z), "r"(value.w)
+               : "memory");
+}
+
+__device__ __forceinline__ unsigned load_shared(unsigned address) {
+  unsigned value;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
+  return value;
+}
+
+__device__ __forceinline__ uint4 load_shared_16(unsigned address) {
+  uint4 value;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "r"(address)
+               : "memory");
+  return value;
+}
+
+// Starts the copy of a box of K or V.
+__device__ __forceinline__ void load(unsigned to, const TensorMap& map, unsigned barrier,
+                                     const BoxOrigin& from) {
+  tma_load(to, map, barrier, from);
+}
+
+struct Producer {
+  const TensorMap& map_q;
+  const TensorMap& map_k;  // whole panels
+  const TensorMap& map_v;
+  unsigned shared;
+  RingPlace place{0, 1};  // of the next K; V is one block behind
+  int tiles_loaded = 0;
+
+  // Waits until all warps have read what was there, and says how much is to come.
+  __device__ __forceinline__ void expect(unsigned full, unsigned empty, int parity, int bytes) const {
+    mbarrier_wait(empty, parity);
+    mbarrier_arrive_expecting(full, bytes);
+  }
+
+  __device__ __forceinline__ void load_k(const Tile& tile, int block, int head) const {
+    const unsigned full = shared + kKFull + 8 * place.stage, empty = shared + kKEmpty + 8 * place.stage;
+    expect(full, empty, place.parity, kKLoaded);
+    const unsigned to = shared + kK + place.stage * kKBytes;
+    load(to, map_k, full, {0, block * kTileN, 0, head, tile.batch});
+  }
+
+  __device__ __forceinline__ void load_v(const Tile& tile, int block, int head, const RingPlace& at) const {
+    const unsigned full = shared + kVFull + 8 * at.stage, empty = shared + kVEmpty + 8 * at.stage;
+    expect(full, empty, at.parity, kVLoaded);
+    const unsigned to = shared + kV + at.stage * kVBytes;
+    load(to, map_v, full, {0, block * kTileN, 0, head, tile.batch});
+  }
+
+  __device__ __forceinline__ void load_q(const Tile& tile, int warpgroup, const ForwardParams& p) const {
+    const unsigned barrier = shared + kQFull + 8 * warpgroup;
+    mbarrier_arrive_expecting(barrier, kQBytes);
+#pragma unroll
+    for (int panel = 0; panel < kPanelsQk; ++panel) {
+      tma_load(shared + kQ + warpgroup * kQBytes + panel * 64 * kRowBytes, map_q, barrier,
+               rows_at(panel, tile.row + kRowStep * warpgroup, tile, p));
+    }
+  }
+
+  // K of the first block, Q, then K of each block before V of the one before it.
+  __device__ __forceinline__ void load_tile(const Tile& tile, const ForwardParams& p) {
+    const int head_kv = tile.head / p.group;
+    if (tile.blocks > 0) load_k(tile, block_at(tile.blocks - 1, tile, p), head_kv);
+    for (int warpgroup = 0; warpgroup < kWarpgroups; ++warpgroup) {
+      mbarrier_wait(shared + kQEmpty + 8 * warpgroup, ~tiles_loaded & 1);
+      load_q(tile, warpgroup, p);
+    }
+    for (int left = tile.blocks - 1; left >= 0; --left) {
+      const RingPlace at = place;
+      advance(place);
+      if (left > 0) load_k(tile, block_at(left - 1, tile, p), head_kv);
+      load_v(tile, block_at(left, tile, p), head_kv, at);
+    }
+    ++tiles_loaded;
+  }
+};
+
+__device__ __forceinline__ void produce(Producer& producer, const ForwardParams& p) {
+  EvenShare share(p);
+  for (Tile tile = share.take(p); tile.length > 0; tile = share.take(p)) producer.load_tile(tile, p);
+}
+
+// Moves registers between the warpgroups of a CTA (PTX ISA, "setmaxnreg"). The pool is what the launch
+// allocated: a demand beyond it waits for ever.
+
+template <int kRegisters>
+__device__ __forceinline__ void give_up_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+template <int kRegisters>
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
+    flashjit_forward_wgmma_bf16_d64_nolse_m256n64s4qr0p3(const __grid_constant__ TensorMap map_q,
+                   const __grid_constant__ TensorMap map_k,
+                   const __grid_constant__ TensorMap map_v,
+                   const __grid_constant__ TensorMap map_o,
+                   const __grid_constant__ ForwardParams p) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  const unsigned shared = shared_address(memory);
+  const int warpgroup =
+      __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 128), 0);  // known to be uniform
+
+  if (threadIdx.x == 0) make_barriers(shared);
+  __syncthreads();
+
+  if (warpgroup == 0) {
+    give_up_registers<kProducerRegisters>();
+    if (threadIdx.x == 0) {
+      Producer producer{map_q,
+                        map_k,
+                        map_v,
+                        shared};
+      produce(producer, p);
+    }
+  } else {
+    take_registers<kConsumerRegisters>();
+    Consumer consumer(shared, warpgroup - 1, p.scale_log2);
+    consume(consumer, map_o, p);
+  }
+}

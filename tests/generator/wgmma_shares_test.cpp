@@ -1,0 +1,93 @@
+// Family wgmma: who has which keys of a launch's tiles.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "flashjit/problem.hpp"
+#include "generator/render.hpp"
+
+using namespace flashjit;
+
+namespace {
+
+constexpr Problem kFull{.head_dim = 128};
+constexpr Problem kCausal{.head_dim = 128, .causal = true};
+constexpr Geometry kTiles{.tile_m = 128, .tile_n = 128, .least_keys = 256, .even_shares = true};
+
+// Keys that the tiles of a head see, one at least, and a block for each tile.
+double weight_of_head(const Shape& shape, int packed) {
+  double weight = 0;
+  const int queries = kTiles.tile_m >> packed;
+  for (int first = 0; first < shape.seqlen_q; first += queries) {
+    const int seen = std::min(first + queries, shape.seqlen_q) + shape.seqlen_k - shape.seqlen_q;
+    weight += std::clamp(seen, 1, std::max(1, shape.seqlen_k)) + kTiles.tile_n;
+  }
+  return weight;
+}
+
+}  // namespace
+
+TEST_CASE("even shares: of the last wave of tiles and the one before, or the last one alone") {
+  struct Expected {
+    Shape shape;
+    int clusters, tiles;
+  };
+  for (const auto& [shape, clusters, tiles] : std::vector<Expected>{
+           {{.heads = 1, .seqlen_q = 12 * 128, .seqlen_k = 4096}, 10, 12},
+           {{.heads = 1, .seqlen_q = 10 * 128, .seqlen_k = 4096}, 10, 0},  // all waves full
+           {{.heads = 1, .seqlen_q = 35 * 128, .seqlen_k = 4096}, 10, 15},
+           {{.heads = 1, .seqlen_q = 3 * 128, .seqlen_k = 4096}, 10, 3},  // fewer than CTAs
+           {{.heads = 1, .seqlen_q = 3 * 128, .seqlen_k = 600}, 6, 3},    // of two blocks each, or more
+           {{.heads = 1, .seqlen_q = 3 * 128, .seqlen_k = 100}, 3, 0},
+           {{.heads = 1, .seqlen_q = 3 * 128, .seqlen_k = 0}, 3, 0},
+           {{.heads = 12, .seqlen_q = 128, .seqlen_k = 4096}, 10, 2},   // keys of their own
+           {{.heads = 11, .seqlen_q = 128, .seqlen_k = 4096}, 10, 11},  // ten would share one
+           {{.heads = 1, .seqlen_q = 1, .seqlen_k = 1 << 20}, 10, 1},
+           {{.batch = 0, .heads = 1, .seqlen_q = 128, .seqlen_k = 128}, 1, 0}}) {
+    CAPTURE(describe(shape));
+    const EvenShares shares = even_shares(kFull, kTiles, shape, 0, 10);
+    CHECK(shares.clusters == clusters);
+    CHECK(shares.tiles == tiles);
+  }
+  // More blocks of keys than 32 bits count.
+  Shape most{.heads = 1, .seqlen_q = 1 << 20, .seqlen_k = 2'000'000'000};
+  CHECK(even_shares(kFull, kTiles, most, 0, 132).tiles == 0);
+  most.seqlen_k /= 2;
+  CHECK(even_shares(kFull, kTiles, most, 0, 132).tiles == 140);
+  // What a byte counts: the CTAs of a tile.
+  CHECK(even_shares(kFull, kTiles, {.heads = 1, .seqlen_q = 1, .seqlen_k = 1 << 20}, 0, 1000).clusters ==
+        125);
+}
+
+TEST_CASE("even shares under a mask: of all tiles, by the keys that they see") {
+  for (const int queries : {129, 300, 1000, 4096}) {
+    for (const int keys : {0, 1, 100, 300, 1000, 5000}) {
+      for (const int packed : {0, 2}) {
+        const Shape shape{.batch = 2, .heads = 12, .heads_kv = 3, .seqlen_q = queries, .seqlen_k = keys};
+        CAPTURE(describe(shape));
+        CAPTURE(packed);
+        const Shape tiled{
+            .batch = 2, .heads = shape.heads >> packed, .seqlen_q = queries << packed, .seqlen_k = keys};
+        const double weight = weight_of_head(shape, packed) * tiled.heads * tiled.batch;
+        // Of two blocks or more, the longest tile's 125 at most.
+        const int most = static_cast<int>(std::min(weight / 256, 125 * weight / (keys + 128)));
+        const int tiles = (tiled.seqlen_q + 127) / 128 * tiled.heads * tiled.batch;
+        const int of_full = tiles * std::min(125, std::max(1, keys / 256));
+        const EvenShares shares = even_shares(kCausal, kTiles, tiled, packed, 132);
+        CHECK(shares.clusters == std::min({most, of_full, 132}));
+        CHECK(shares.tiles == tiles);
+      }
+    }
+  }
+  // More keys than 32 bits count.
+  CHECK(even_shares(kCausal, kTiles, {.heads = 4, .seqlen_q = 1 << 17, .seqlen_k = 1 << 17}, 0, 132).tiles ==
+        0);
+  // One tile a head, as decoding has: the last wave's, as without a mask, if shares are long enough.
+  const Shape decode{.batch = 17, .heads = 8, .seqlen_q = 4, .seqlen_k = 8192};
+  CHECK(even_shares(kCausal, kTiles, decode, 2, 132).tiles == 136);  // four would have too many sharers
+  CHECK(even_shares(kCausal, kTiles, decode, 2, 100).tiles == 36);
+  Shape brief = decode;
+  brief.seqlen_k = 500;
+  CHECK(even_shares(kCausal, kTiles, brief, 2, 100).tiles == 0);
+}
