@@ -22,8 +22,7 @@ bool has_few_queries(const Problem& problem, const Shape& shape) {
 
 // The number of tiles where it decides what wins. Where each reads keys of its own, or half of the
 // multiprocessors or more are left without one, unless CTAs share out their keys: how many of 64 rows there
-// are. Up to four waves of 128 rows: how full the last one is. (Under a mask tiles are long and short, and
-// fill it.)
+// are. Up to four waves of 128 rows: how full the last one is.
 std::string few_tiles(const Problem& problem, const Shape& shape, const Target& target) {
   if (problem.pass == Pass::backward) return "";
   const int packed = packed_heads(shape, 64);
@@ -33,7 +32,7 @@ std::string few_tiles(const Problem& problem, const Shape& shape, const Target& 
     return tiles > 0 ? fmt::format("t{}", tiles) : "";
   }
   const double waves = tiles / (2.0 * std::max(1, target.sm_count));
-  return problem.causal || waves > 4 ? "" : fmt::format("w{}", std::ceil(8 * waves));
+  return waves > 4 ? "" : fmt::format("w{}", std::ceil(8 * waves));
 }
 
 }  // namespace

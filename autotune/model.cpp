@@ -15,6 +15,10 @@ namespace {
 
 constexpr double kLaunchMs = 0.004;
 constexpr double kClusterCycles = 3500, kPieceCycles = 35;  // wgmma: of several clusters with one tile
+// wgmma, of CTAs with even shares: becoming one with the other sharers, under a mask too; and what they lose,
+// of a tile, that are each at other keys.
+constexpr double kJoinCycles = 1300, kSharerCycles = 1400, kJoinPerValue = 0.5, kMaskedJoinCycles = 6000;
+constexpr double kOutOfStep = 0.06;
 
 // Steps of all tiles of one head, and of the longest, whose keys `splits` CTAs share out. Of very many tiles
 // a few thousand stand for all.
@@ -55,6 +59,12 @@ double merge_cycles(int splits, int clusters, double rows, int dim_v) {
   const double pieces = 1 + std::ceil(dim_v / 8.0 / splits);
   return 1000 + 300 * splits + rows * dim_v * 4 / 20 +
          (clusters == 1 ? 0 : kClusterCycles + kPieceCycles * clusters * pieces);
+}
+
+// What a CTA spends on becoming one with the others that have a share of its tiles: it puts down one, and
+// adds up another, for which it reads what each of them knows.
+double join_cycles(double sharers, double rows, int dim_v) {
+  return kJoinCycles + kSharerCycles * std::max(0.0, sharers - 2) + kJoinPerValue * rows * dim_v;
 }
 
 // Of Q, K, V and O, each once.
@@ -121,6 +131,7 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
   const double blend = step.ctas > 1 ? (filled - 1) / (step.ctas - 1) : 1;
   const double step_cycles = step.alone + blend * (step.cycles - step.alone);
   const double blocks_cycles = steps.total / steps.tiles * step_cycles;
+  const double longest_cycles = steps.longest * step_cycles;
   const auto ms = [&](double cycles) { return cycles / (machine.clock_ghz * 1e6); };
   double memory_ms = bytes_of(problem, shape) / (machine.dram_gbps * 1e6);
   if (wgmma != nullptr && steps.tiles == 1) {
@@ -132,23 +143,45 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
     // for the highest clock, which warpgroups feel that wait for nothing else. And at memory's limit small
     // clusters read faster: large ones fill one group of multiprocessors after the other, whose way to memory
     // is narrow.
-    const double clock = waves <= 1 && tiled.seqlen_q > 64 && rows > 64 ? 1 / 0.85 : 1;
+    const double clock = !seen.causal && waves <= 1 && tiled.seqlen_q > 64 && rows > 64 ? 1 / 0.85 : 1;
     const double at_work = tiles * clusters * splits / target.sm_count;
     const double slower = at_work <= 0.5 || splits == 2 ? 1 : splits == 3 ? 1.14 : 1.18;
     const double ends = steps.tiles == 1 ? 1 : std::ceil(waves);
     const double bare = step.tile_cycles +
                         merge_cycles(splits, clusters, std::min(rows, tiled.seqlen_q), problem.value_dim());
-    return overlapped(ms(std::ceil(waves) * blocks_cycles / clock), memory_ms * slower) + ms(ends * bare) +
-           kLaunchMs;
+    const double cycles = seen.causal ? std::max(longest_cycles, waves * blocks_cycles + 0.3 * longest_cycles)
+                                      : std::ceil(waves) * blocks_cycles;
+    return overlapped(ms(cycles / clock), memory_ms * slower) + ms(ends * bare) + kLaunchMs;
+  }
+  if (wgmma != nullptr && wgmma->persistent == 3) {
+    const EvenShares shares = even_shares(problem, recipes_wgmma(problem, *wgmma, target).front().geometry,
+                                          tiled, packed, at_once * step.ctas);
+    if (shares.tiles > 0) {
+      const double of_share = tiles / shares.clusters;
+      // Measured at head_dim 64: blocks of 128 keys divide less well.
+      const double coarse = problem.value_dim() <= 64 && wgmma->tile_n > 64 ? 1.08 : 1;
+      // Under a mask a tile's beginning and end count as a step.
+      const double even = seen.causal ? of_share * (blocks_cycles + step_cycles) + kOutOfStep * longest_cycles
+                                      : (of_share + kOutOfStep) * blocks_cycles;
+      const double ends = seen.causal ? 1 : 1 + std::ceil(of_share);
+      const double bare = ends * step.tile_cycles + (seen.causal ? kMaskedJoinCycles : 0) +
+                          join_cycles(1 + 1.0 * shares.clusters / shares.tiles,
+                                      std::min(rows, tiled.seqlen_q), problem.value_dim());
+      // A tile's first blocks are waited for by all of its sharers.
+      const double slower = steps.tiles == 1 && tiles < shares.clusters ? 1.06 : 1;
+      return overlapped(ms(coarse * even), bytes_of(problem, shape) / (machine.dram_gbps * 1e6) * slower) +
+             ms(bare) + kLaunchMs;
+    }
   }
   const double mean_tile = blocks_cycles + step.tile_cycles;
   double cycles = mean_tile * waves;
   if (step.balanced) {
     cycles += (problem.causal ? 0.15 : 0.6) * mean_tile;
   } else if (problem.causal && step.dealt) {
-    cycles *= 1.22;  // measured: a CTA's tiles are often all long or all short
+    // Measured: a CTA's tiles are often all long or all short.
+    cycles = std::max(1.22 * cycles, waves > 1 ? 1.7 * longest_cycles : 0);
   } else if (problem.causal) {
-    cycles += 0.6 * steps.longest * step_cycles;
+    cycles += 0.6 * longest_cycles;
   } else {
     cycles = mean_tile * std::ceil(waves);
   }

@@ -176,6 +176,12 @@ void add_splits(std::vector<Schedule>& space, WgmmaSchedule schedule) {
   }
 }
 
+// For tiles that do not fill whole waves: all CTAs have even shares.
+void add_even_shares(std::vector<Schedule>& space, WgmmaSchedule schedule) {
+  schedule.persistent = 3;
+  add(space, schedule);
+}
+
 std::vector<Schedule> wgmma_space(const Problem& problem) {
   std::vector<Schedule> space;
   const int widest = std::max(problem.head_dim, problem.value_dim());
@@ -206,6 +212,8 @@ std::vector<Schedule> wgmma_space(const Problem& problem) {
     if (problem.causal) with(&WgmmaSchedule::persistent, 1);
     if (clusters) add(space, with_cluster(winner));
     add_splits(space, winner);
+    add_even_shares(space, winner);
+    if (clusters && !problem.causal) add_even_shares(space, with_cluster(winner));
   }
   // All tiles in reach; one query warpgroup is for few queries.
   const int passes = (problem.value_dim() + 63) / 64 == 3 ? 3 : 2;  // as its panels of 64 columns divide
@@ -245,14 +253,20 @@ std::vector<Schedule> wgmma_space(const Problem& problem) {
   if (widest <= 64) {
     add_splits(space, rows(64, 128, 4));
     add_splits(space, rows(128, 128, 4));
+    add_even_shares(space, rows(64, 64, 4));
+    add_even_shares(space, rows(128, 128, 4));
   } else if (widest <= 128) {
     add_splits(space, rows(64, 64, 4));
     add_splits(space, rows(128, 64, 4));
     add_splits(space, rows(128, 128, 2));
+    add_even_shares(space, rows(64, 64, 3));
+    add_even_shares(space, rows(128, 128, 2));
   } else {
     add_splits(space, rows(64, 64, 2));
     add_splits(space, rows(64, 48, 3));
     add_splits(space, rows(128, 64, 2));
+    add_even_shares(space, rows(64, 48, 2));
+    add_even_shares(space, rows(128, 64, 2));
   }
   return space;
 }

@@ -63,8 +63,9 @@ class Alike {
     const Family family = family_of(s);
     const bool wgmma = family == Family::wgmma;
     const int kind = get(s, !wgmma ? "warps" : pass_of(s) == Pass::backward ? "dq" : "cluster");
-    const int splits = wgmma && pass_of(s) == Pass::forward ? get(s, "splits") : 1;
-    return {family, tile_m_of(s), get(s, "tile_n"), kind, splits};
+    const bool shares = wgmma && pass_of(s) == Pass::forward;
+    const int shared = !shares ? 1 : get(s, "persistent") == 3 ? 0 : get(s, "splits");
+    return {family, tile_m_of(s), get(s, "tile_n"), kind, shared};
   }
 
   const int most_;

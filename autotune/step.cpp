@@ -152,7 +152,7 @@ Step step_of(const Problem& p, const SimtSchedule& s, const Target& target, cons
 // that do not; elsewhere they are what fits the times of whole kernels.
 double copy_cycles(int columns, bool causal) {
   const int whole = columns / 64, rest = columns % 64;
-  if (rest == 0) return whole * (causal ? 2.5 : 0.5);
+  if (rest == 0) return whole * (!causal ? 0.5 : whole <= 2 ? 2.5 : 1.9);
   if (columns % 16 == 0) return 3.9 * (whole + 0.7);
   return 3.8 * whole + (rest < 16 ? 1.3 : rest < 32 ? 2.8 : rest < 48 ? 3.2 : 3.7);
 }
@@ -193,10 +193,12 @@ Step step_of(const Problem& p, const WgmmaSchedule& s) {
   step.alone = step.cycles;
   step.tile_cycles = (s.persistent == 0 ? 2600 : 1100) + (s.o_passes == 0 ? 900 : 120 * s.o_passes) +
                      (s.cluster > 1 ? 300 : 0);
+  // Which no other warpgroup's work hides; less where other CTAs' tiles are longer and shorter.
+  if (groups == 1) step.tile_cycles += p.causal ? 400 : 900;
   const double first_block = n * (p.head_dim + p.value_dim()) * size_of(p.dtype) / kColdBytes;
   (s.persistent == 0 ? step.tile_cycles : step.start_cycles) += first_block;
   step.balanced = s.persistent == 2;
-  step.dealt = s.persistent == 1;
+  step.dealt = s.persistent == 1 || s.persistent == 3;
   return step;
 }
 
