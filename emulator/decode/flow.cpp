@@ -3,16 +3,10 @@
 #include <algorithm>
 #include <queue>
 
+#include "emulator/decode/forward.hpp"
+
 namespace flashjit::emulator {
 namespace {
-
-using Bits = std::vector<u64>;
-void set(Bits& bits, int i) {
-  bits[static_cast<std::size_t>(i) >> 6] |= 1ull << (i & 63);
-}
-bool get(const Bits& bits, int i) {
-  return (bits[static_cast<std::size_t>(i) >> 6] >> (i & 63) & 1) != 0;
-}
 
 void find_blocks(const std::vector<FlowNode>& nodes, Flow& flow) {
   const int count = static_cast<int>(nodes.size());

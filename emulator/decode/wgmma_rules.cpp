@@ -3,19 +3,10 @@
 #include <algorithm>
 #include <string_view>
 
+#include "emulator/decode/forward.hpp"
+
 namespace flashjit::emulator {
 namespace {
-
-using Bits = std::vector<u64>;
-void set(Bits& bits, int i) {
-  bits[static_cast<std::size_t>(i) >> 6] |= 1ull << (i & 63);
-}
-void clear(Bits& bits, int i) {
-  bits[static_cast<std::size_t>(i) >> 6] &= ~(1ull << (i & 63));
-}
-bool get(const Bits& bits, int i) {
-  return (bits[static_cast<std::size_t>(i) >> 6] >> (i & 63) & 1) != 0;
-}
 
 bool begins(std::string_view text, std::string_view with) {
   return text.substr(0, with.size()) == with;
@@ -55,8 +46,6 @@ void check_wgmma_rules(Program& program, const std::vector<FlowNode>& nodes, con
   // Forward: which registers may have been touched since the last fence. One bit more stands for "no fence
   // yet at all".
   const int never = registers;
-  const std::size_t words = interesting.size();
-  const std::size_t blocks = flow.successors.size();
   auto step = [&](std::size_t i, Bits& touched) {
     if (is_fence[i]) {
       std::fill(touched.begin(), touched.end(), 0);
@@ -76,36 +65,10 @@ void check_wgmma_rules(Program& program, const std::vector<FlowNode>& nodes, con
       if (get(interesting, r)) set(touched, r);
     }
   };
-  std::vector<Bits> in(blocks, Bits(words));
-  if (blocks > 0) set(in[0], never);
-  std::vector<bool> queued(blocks, false);
-  std::vector<std::size_t> work;
-  for (std::size_t b = blocks; b-- > 0;) {
-    work.push_back(b);
-    queued[b] = true;
-  }
-  while (!work.empty()) {
-    const std::size_t b = work.back();
-    work.pop_back();
-    queued[b] = false;
-    Bits state = in[b];
-    for (int i = flow.block_start[b]; i < flow.block_start[b + 1]; ++i)
-      step(static_cast<std::size_t>(i), state);
-    for (int s : flow.successors[b]) {
-      if (static_cast<std::size_t>(s) >= blocks) continue;
-      bool grew = false;
-      for (std::size_t k = 0; k < words; ++k) {
-        const u64 merged = in[s][k] | state[k];
-        grew |= merged != in[s][k];
-        in[s][k] = merged;
-      }
-      if (grew && !queued[s]) {
-        queued[s] = true;
-        work.push_back(static_cast<std::size_t>(s));
-      }
-    }
-  }
-  for (std::size_t b = 0; b < blocks; ++b) {
+  Bits entry(interesting.size());
+  set(entry, never);
+  const std::vector<Bits> in = carry_forward(flow, entry, step);
+  for (std::size_t b = 0; b < in.size(); ++b) {
     Bits state = in[b];
     for (int n = flow.block_start[b]; n < flow.block_start[b + 1]; ++n) {
       const auto i = static_cast<std::size_t>(n);
