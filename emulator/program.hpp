@@ -48,6 +48,7 @@ enum InsFlag : u8 {
   kAligned = 2,             // all lanes that have not exited must be active
   kTouchesAccumulator = 4,  // names a row that some wgmma writes or reads asynchronously
   kReleasesWarpgroup = 8,   // wgmma itself and its waits: they may name rows in flight
+  kTouchesLoaded = 16,      // has a LoadStep
 };
 
 // One cache line. An operand is the byte offset of a row of 32 values, 4 or 8 bytes each, in the warp's
@@ -139,6 +140,16 @@ struct StaticFinding {
   std::string message;
 };
 
+// What an instruction has to do with loads from shared memory that may not be done (machine/late_loads.hpp).
+struct LoadStep {
+  u8 bytes = 0;             // it is such a load: of so many from each address; else 0
+  u8 lanes = 0;             // whose addresses count, as in ldmatrix; 0: those of the lanes that take part
+  bool generic = false;     // the address tells whether it is shared memory
+  bool copies = false;      // it only gives values other names, so that machine code may have nothing for it
+  std::vector<u32> reads;   // registers that may hold what was loaded
+  std::vector<u32> writes;  // registers that may have held it, or will
+};
+
 struct Program {
   Module module;
   std::string entry;
@@ -165,6 +176,10 @@ struct Program {
   // Rows that an instruction with kTouchesAccumulator names and some wgmma owns for a while: those of code
   // index k are touched[touched_from[k]] up to touched_from[k + 1]. Empty where no wgmma is.
   std::vector<u32> touched, touched_from;
+  // Of instructions with kTouchesLoaded, and by code index which of them; empty where no write overtakes
+  // loads.
+  std::vector<LoadStep> load_steps;
+  std::vector<u32> load_step_of;
 
   [[nodiscard]] std::span<const u32> touched_rows(u32 ins) const {
     if (touched_from.empty()) return {};

@@ -9,6 +9,7 @@
 #include "emulator/decode/decoding.hpp"
 #include "emulator/decode/flow.hpp"
 #include "emulator/decode/inline_calls.hpp"
+#include "emulator/decode/late_loads.hpp"
 #include "emulator/decode/layout.hpp"
 #include "emulator/decode/operands.hpp"
 #include "emulator/decode/wgmma_rules.hpp"
@@ -73,8 +74,11 @@ class Decoder {
     give_rows(layout);
     emit(layout);
     align_constants();
-    if (options_.checked)
-      check_wgmma_rules(program_, nodes_, flow_, static_cast<int>(registers_.size()), code_of_, layout.rows);
+    if (options_.checked) {
+      const int registers = static_cast<int>(registers_.size());
+      check_wgmma_rules(program_, nodes_, flow_, registers, code_of_, layout.rows);
+      find_late_loads(program_, nodes_, flow_, registers);
+    }
     return std::move(program_);
   }
 

@@ -68,7 +68,13 @@ void reduce(Warp& w, const Ins& i, u32 mask) {
 
 // Ins::x: it is relaxed.
 void cluster_arrive(Warp& w, const Ins& i, u32 mask) {
-  if (mask != 0) arrive_at_cluster(w, mask, told_by(w, i.x != 0));
+  if (mask == 0) return;
+  const u32* told = told_by(w, i.x != 0);
+  if (i.x == 0)
+    w.held.finish(w);  // MEMBAR.GPU stands before a release to the cluster
+  else if (told != nullptr)
+    w.held.tell(w, i);
+  arrive_at_cluster(w, mask, told);
 }
 void prepare_cluster_arrive(Decoding& decoding) {
   decoding.ins.x = decoding.has("relaxed") ? 1 : 0;
@@ -97,6 +103,7 @@ void cluster_wait(Warp& w, const Ins& i, u32 mask) {
 void proxy_fence(Warp& w, const Ins&, u32 mask) {
   if (mask == 0) return;
   Cluster& cluster = *w.cta->cluster;
+  w.held.finish(w);
   for (u32 k = 0; k < cluster.agents; ++k) cluster.fenced[k] = std::max(cluster.fenced[k], w.clock[k]);
   w.release();
 }
@@ -110,6 +117,7 @@ void init_fence(Warp& w, const Ins&, u32 mask) {
 void other_proxy_fence(Warp&, const Ins&, u32) {}
 void fence(Warp& w, const Ins&, u32 mask) {
   if (mask == 0 || !ordering(w)) return;
+  w.held.finish(w);
   for (std::size_t k = 0; k < w.unfenced_clock.size(); ++k)
     w.clock[k] = std::max(w.clock[k], w.unfenced_clock[k]);
   w.unfenced_clock.clear();

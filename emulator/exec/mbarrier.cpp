@@ -51,6 +51,7 @@ void join_alone(Warp& w, const Object& at, int lane, u32* told) {
   told[w.agent] = own;
 }
 constexpr u8 kRelaxed = 4;
+constexpr u8 kWaitsForLoads = 8;  // as fences do: MEMBAR.GPU stands before a release to the cluster
 // `count` arrivals (after `bytes` more were announced) by one lane; returns the state before.
 u64 arrive_one(Warp& w, const Ins& i, int lane, bool alone, u32 count, i64 bytes) {
   const Object at = object_at(w, i, lane);
@@ -59,6 +60,10 @@ u64 arrive_one(Warp& w, const Ins& i, int lane, bool alone, u32 count, i64 bytes
   Cluster& cluster = *w.cta->cluster;
   u32* told = told_by(w, (i.x & kRelaxed) != 0);
   if (ordering(w) && count != 0 && told != nullptr) {
+    if ((i.x & kWaitsForLoads) != 0)
+      w.held.finish(w);
+    else
+      w.held.tell(w, i);
     if (alone)
       join_alone(w, at, lane, told);
     else
@@ -70,14 +75,14 @@ u64 arrive_one(Warp& w, const Ins& i, int lane, bool alone, u32 count, i64 bytes
   }
   return before;
 }
-// Ins::x: 1 expect_tx comes with it; 2 only expect_tx; 3 only complete_tx; and kRelaxed. s[y + 1] the count
-// or bytes, s[y + 2] none.
+// Ins::x: 1 expect_tx comes with it; 2 only expect_tx; 3 only complete_tx; and kRelaxed, or kWaitsForLoads.
+// s[y + 1] the count or bytes, s[y + 2] none.
 void arrive_mbarrier(Warp& w, const Ins& i, u32 mask) {
   const bool alone = (mask & (mask - 1)) == 0 && mask != w.everyone();
   for (u32 m = mask; m != 0; m &= m - 1) {
     const int l = std::countr_zero(m);
     const u32 value = i.z != 0 ? w.source<u32>(i.s[i.y + 1])[l] : 1;
-    const int kind = i.x & ~kRelaxed;
+    const int kind = i.x & 3;
     const u64 before = kind == 0   ? arrive_one(w, i, l, alone, value, 0)
                        : kind == 1 ? arrive_one(w, i, l, alone, 1, value)
                        : kind == 2 ? arrive_one(w, i, l, alone, 0, value)
@@ -110,6 +115,7 @@ void prepare_arrive(Decoding& decoding) {
           : opcode.substr(0, 20) == "mbarrier.complete_tx"    ? 3
                                                               : 0;
   if (decoding.has("relaxed")) ins.x |= kRelaxed;
+  if (decoding.has("release") && decoding.has("cluster")) ins.x |= kWaitsForLoads;
 }
 
 // What the phases that are over have told goes to the warp, or, if it waits relaxed, to its next fence.

@@ -39,6 +39,7 @@ bool arrive_at(Warp& warp, const Ins& ins, u32 number, u32 expected, bool waits,
             fmt::format("arrives at barrier {} again before it is complete; it is for {} threads, each once",
                         number, expected));
   }
+  warp.held.tell(warp, ins);
   barrier.warps |= 1u << warp.index;
   barrier.expected = expected;
   barrier.arrived += kLanes;

@@ -119,6 +119,7 @@ void ClusterRunner::start(Cta& cta, u32 index, u32 agent) {
   // What ptxas gives a thread that may have all, where setmaxnreg is used (CUDA's granularity is 8).
   warp.registers = std::min(kMostRegisters, 65536 / std::max(threads_, 1u) & ~7u);
   warp.watch = launch_.checks == Checks::off ? u8{0} : u8{kAligned};
+  if (ordered_) warp.watch |= kTouchesLoaded;
   warp.local.assign(std::size_t{program_.local_bytes} * kLanes, std::byte{0xff});
   if (launch_.checks != Checks::off) warp.in_flight.assign(program_.row_bytes / 128 + 2, 0);
   for (const auto& [special, row] : program_.specials) {

@@ -12,6 +12,7 @@
 #include "emulator/machine/async_queue.hpp"
 #include "emulator/machine/barriers.hpp"
 #include "emulator/machine/global_memory.hpp"
+#include "emulator/machine/late_loads.hpp"
 #include "emulator/machine/shared_state.hpp"
 #include "emulator/profile.hpp"
 #include "emulator/program.hpp"
@@ -111,6 +112,7 @@ struct Warp {
   std::vector<u32> unfenced_clock;                   // what its relaxed waits have heard since then
   std::vector<std::byte> local;                      // local memory, lane after lane
   float* fragment = nullptr;                         // A of the last mma as floats: [16][2][32]
+  HeldLoads held;                                    // where order is kept
 
   template <class T>
   [[nodiscard]] const T* source(u32 row) const {

@@ -45,6 +45,7 @@ void SharedState::reset(u32 bytes, u32 agents, bool order) {
   records_.assign(granules_, {});
   reader_clocks_.resize(order ? groups_ * whole_step() : 0);
   marks_.assign(order ? granules_ : 0, {});
+  late_.reset(order ? granules_ : 0);
   words_.clear();
   word_clocks_.clear();
   word_marks_.clear();
@@ -143,6 +144,16 @@ void SharedState::note_lane(const Agent& agent, u32 address, u32 bytes) {
   });
 }
 
+void SharedState::note_late(const std::shared_ptr<LateLoad>& load, u32 agent, u32 address) {
+  for_each(address, load->bytes, false, [&](const Piece& piece) {
+    const u32 group = agent >> 2;
+    const bool read_since = (piece.record.readers >> group & 1) != 0 &&
+                            piece.clocks[group * piece.step + (agent & 3)] >= load->clock;
+    // Where the bytes were overwritten meanwhile, they were behind the load, or that was found to be a race.
+    if (read_since) late_.add(piece.address >> 4, in_granule(piece), load);
+  });
+}
+
 bool SharedState::read_matrix_slowly(Warp& warp, const Ins& ins, const MatrixRead& read, u32 granule) {
   Record& record = records_[granule];
   const bool plain = read.agent.clock[record.writer] >= record.clock &&
@@ -175,7 +186,10 @@ void SharedState::atomic_access(Warp& warp, const Ins& ins, const Agent& agent, 
     record.writer = static_cast<u8>(agent.id);
     record.state = kGeneric;
     record.clock = order_ ? agent.clock[agent.id] : 0;
-    if (order_) piece.marks->write = kNoLane;
+    if (order_) {
+      piece.marks->write = kNoLane;
+      overtake(warp, ins, agent, Access::generic, piece);
+    }
   });
 }
 
@@ -185,7 +199,8 @@ bool SharedState::has_heard_of(const Agent& agent, const Piece& piece) const {
   return agent.clock[agents_ + record.writer] >= record.clock && !was_not_told(piece.marks->write, agent);
 }
 
-void SharedState::check_order_of_write(Warp& warp, const Ins& ins, const Agent& agent, const Piece& piece) {
+void SharedState::check_order_of_write(Warp& warp, const Ins& ins, const Agent& agent, Access access,
+                                       const Piece& piece) {
   Record& record = piece.record;
   if (record.clock != kNever && !has_heard_of(agent, piece)) {
     finding(warp, ins, FindingKind::race, warp.active,
@@ -222,6 +237,7 @@ void SharedState::check_order_of_write(Warp& warp, const Ins& ins, const Agent& 
       break;
     }
   }
+  overtake(warp, ins, agent, access, piece);
   record.readers = 0;
 }
 
@@ -249,7 +265,7 @@ void SharedState::write_slowly(Warp& warp, const Ins& ins, const Agent& agent, A
     Record& record = piece.record;
     if ((record.state & (kInFlight | kBeingRead | kBarrier)) != 0)
       check_state_of_write(warp, ins, record, piece.address);
-    if (order_) check_order_of_write(warp, ins, agent, piece);
+    if (order_) check_order_of_write(warp, ins, agent, access, piece);
     record.written |= static_cast<u16>(piece.mask);
     record.writer = static_cast<u8>(agent.id);
     record.state = state_after(access);
@@ -273,7 +289,7 @@ void SharedState::begin_write(Warp& warp, const Ins& ins, const Agent& agent, Ac
                             "fence.proxy.async belongs between",
                             where(piece.address), who(warp, record.writer)));
       }
-      check_order_of_write(warp, ins, agent, piece);
+      check_order_of_write(warp, ins, agent, access, piece);
     }
     record.written |= static_cast<u16>(piece.mask);
     record.writer = static_cast<u8>(agent.id);
@@ -308,7 +324,7 @@ void SharedState::make_barrier(Warp& warp, const Ins& ins, const Agent& agent, u
   for_each(address, 8, true, [&](const Piece& piece) {
     if ((piece.record.state & (kInFlight | kBeingRead)) != 0)
       check_state_of_write(warp, ins, piece.record, piece.address);
-    if (order_) check_order_of_write(warp, ins, agent, piece);
+    if (order_) check_order_of_write(warp, ins, agent, Access::generic, piece);
     piece.record = {.clock = kNever, .writer = static_cast<u8>(agent.id), .state = kBarrier, .written = 15};
   });
   // Its first word keeps the initialiser's clock where those of readers of data would be.

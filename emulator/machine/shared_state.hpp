@@ -16,6 +16,7 @@
 #include <cstring>
 #include <vector>
 
+#include "emulator/machine/late_loads.hpp"
 #include "emulator/program.hpp"
 
 namespace flashjit::emulator {
@@ -117,6 +118,9 @@ class SharedState {
   // An atomic operation: ordered with other atomics, so only what it means for plain accesses later is noted.
   void atomic_access(Warp& warp, const Ins& ins, const Agent& agent, u32 address, u32 bytes);
 
+  // Others are told of a load from the address by the agent, while nothing has used its result.
+  void note_late(const std::shared_ptr<LateLoad>& load, u32 agent, u32 address);
+
   // A copy that will write the bytes was issued; finish_write tells that it has, and in which pattern (bits
   // of swizzle plus one; 0: not known). Until then nobody may touch them.
   void begin_write(Warp& warp, const Ins& ins, const Agent& agent, Access access, u32 address, u32 bytes);
@@ -185,6 +189,8 @@ class SharedState {
     return warp != agent.id && (mark & 63) != kNoLane && (mark & 63) != leaders_[warp] &&
            leaders_[warp] != kManyLeaders && is_after(mark, agent.clock[warp]);
   }
+  // Of its granule's 16 bytes, those of the piece that are meant.
+  static u32 in_granule(const Piece& piece) { return piece.mask << (piece.address & 12); }
   // Whether the agent has synchronised with the write of the piece, told by a leader or by all of its warp.
   [[nodiscard]] bool has_heard_of(const Agent& agent, const Piece& piece) const;
   static void note_reader(Record& record, u32* clocks, std::size_t step, u32 id, u32 clock) {
@@ -206,7 +212,12 @@ class SharedState {
   // Whether a granule's readers are still to be noted.
   bool read_matrix_slowly(Warp& warp, const Ins& ins, const MatrixRead& read, u32 granule);
   void write_slowly(Warp& warp, const Ins& ins, const Agent& agent, Access access, u32 address, u32 bytes);
-  void check_order_of_write(Warp& warp, const Ins& ins, const Agent& agent, const Piece& piece);
+  void check_order_of_write(Warp& warp, const Ins& ins, const Agent& agent, Access access,
+                            const Piece& piece);
+  void overtake(Warp& warp, const Ins& ins, const Agent& agent, Access access, const Piece& piece) {
+    late_.overwrite(warp, ins, access == Access::generic, agent.clock + agents_, piece.address >> 4,
+                    in_granule(piece));
+  }
   void check_state_of_write(Warp& warp, const Ins& ins, Record& record, u32 address);
 
   std::vector<Record> records_;  // of 16 bytes
@@ -216,6 +227,7 @@ class SharedState {
   std::vector<Record> words_;  // of 4 bytes, four for each record that was split
   std::vector<u32> word_clocks_;
   std::vector<Marks> marks_, word_marks_;
+  LateReads late_;
   const u32* fenced_ = nullptr;
   const u8* leaders_ = nullptr;
   u32 agents_ = 1;

@@ -28,6 +28,7 @@ i64 offset_of(const Warp& w, const Ins& i, Slot which) {
 void issue(Warp& w, const Ins& i, u32 mask) {
   const Program& program = *w.cta->launch->program;
   Cluster& cluster = *w.cta->cluster;
+  if (mask != 0) w.held.tell(w, i);
   for (u32 m = mask; m != 0; m &= m - 1) {
     const int l = std::countr_zero(m);
     auto value = [&](Slot which) { return slot(w, i, which, l) + static_cast<u64>(offset_of(w, i, which)); };
@@ -212,6 +213,7 @@ void store_async(Warp& w, const Ins& i, u32 mask) {
   const u32* rows = &w.cta->launch->program->lists[i.list];
   Cluster& cluster = *w.cta->cluster;
   const u32 bytes = sizeof(T) * i.count;
+  if (mask != 0) w.held.tell(w, i);
   for (u32 m = mask; m != 0; m &= m - 1) {
     const int l = std::countr_zero(m);
     u32 to = shared_address_of(w, i, 0, l);

@@ -151,6 +151,7 @@ void prepare_group(Decoding& decoding) {
 void arrive_when_copied(Warp& w, const Ins& i, u32 mask) {
   if (mask == 0) return;
   wait_all(w, i, mask);
+  w.held.tell(w, i);
   Cluster& cluster = *w.cta->cluster;
   for (u32 m = mask; m != 0; m &= m - 1) {
     const int l = std::countr_zero(m);

@@ -1,0 +1,16 @@
+// Which instructions the machine must look at to know whether a load from shared memory is done.
+#pragma once
+
+#include <vector>
+
+#include "emulator/decode/flow.hpp"
+#include "emulator/program.hpp"
+
+namespace flashjit::emulator {
+
+// Gives a LoadStep, and kTouchesLoaded, to every load from shared memory and to whatever reads or overwrites
+// a register that may hold what was loaded with nothing having used it yet. Does nothing for a kernel in
+// which only ordinary stores of its own CTA write shared memory: they overtake no load.
+void find_late_loads(Program& program, const std::vector<FlowNode>& nodes, const Flow& flow, int registers);
+
+}  // namespace flashjit::emulator
