@@ -19,7 +19,7 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
   const auto next_index = [&] {
     const int index = wait_for_ticket(consumer.shared, slot, parity);
     __syncwarp();
-    if (lane() == 0) release_ticket(consumer.shared, slot);
+    if (lane() == 0) release_ticket(consumer.shared, slot, index);
     slot ^= 1;
     parity ^= slot ^ 1;
     return index;

@@ -23,14 +23,18 @@ __device__ __forceinline__ int wait_for_ticket(unsigned shared, int slot, int pa
 }
 
 // For one thread of each reader: the number has been read.
-__device__ __forceinline__ void release_ticket(unsigned shared, int slot) {
-  /*%^cluster%*/
+/*%^cluster%*/
+__device__ __forceinline__ void release_ticket(unsigned shared, int slot, int) {
   mbarrier_arrive(shared + kTicketEmpty + 8 * slot);
-  /*%/cluster%*/
-  /*%#cluster%*/
-  cluster_arrive_read(in_cta(0, shared + kTicketEmpty + 8 * slot));
-  /*%/cluster%*/
 }
+/*%/cluster%*/
+/*%#cluster%*/
+// It is looked at, so that it has come: an arrival does not wait for loads, and the other CTA's next number
+// is no store of this one's, which would come after them.
+__device__ __forceinline__ void release_ticket(unsigned shared, int slot, int number) {
+  if (number >= 0) cluster_arrive_read(in_cta(0, shared + kTicketEmpty + 8 * slot));
+}
+/*%/cluster%*/
 
 // For the producer, whose n-th tile this is; not below the number of tiles when there are no more.
 __device__ __forceinline__ int next_ticket(unsigned shared, int n, const ForwardParams& p) {
@@ -38,7 +42,7 @@ __device__ __forceinline__ int next_ticket(unsigned shared, int n, const Forward
   /*%#cluster%*/
   if (cluster_rank() != 0) {
     const int given = wait_for_ticket(shared, slot, n >> 1 & 1);
-    release_ticket(shared, slot);
+    release_ticket(shared, slot, given);
     return given;
   }
   /*%/cluster%*/

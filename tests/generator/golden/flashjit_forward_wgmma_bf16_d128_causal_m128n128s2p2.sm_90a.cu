@@ -1129,7 +1129,7 @@ __device__ __forceinline__ int wait_for_ticket(unsigned shared, int slot, int pa
 }
 
 // For one thread of each reader: the number has been read.
-__device__ __forceinline__ void release_ticket(unsigned shared, int slot) {
+__device__ __forceinline__ void release_ticket(unsigned shared, int slot, int) {
   mbarrier_arrive(shared + kTicketEmpty + 8 * slot);
 }
 
@@ -1159,7 +1159,7 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
   const auto next_index = [&] {
     const int index = wait_for_ticket(consumer.shared, slot, parity);
     __syncwarp();
-    if (lane() == 0) release_ticket(consumer.shared, slot);
+    if (lane() == 0) release_ticket(consumer.shared, slot, index);
     slot ^= 1;
     parity ^= slot ^ 1;
     return index;

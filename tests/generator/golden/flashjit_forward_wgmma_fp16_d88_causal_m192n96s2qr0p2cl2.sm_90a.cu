@@ -1199,8 +1199,10 @@ __device__ __forceinline__ int wait_for_ticket(unsigned shared, int slot, int pa
 }
 
 // For one thread of each reader: the number has been read.
-__device__ __forceinline__ void release_ticket(unsigned shared, int slot) {
-  cluster_arrive_read(in_cta(0, shared + kTicketEmpty + 8 * slot));
+// It is looked at, so that it has come: an arrival does not wait for loads, and the other CTA's next number
+// is no store of this one's, which would come after them.
+__device__ __forceinline__ void release_ticket(unsigned shared, int slot, int number) {
+  if (number >= 0) cluster_arrive_read(in_cta(0, shared + kTicketEmpty + 8 * slot));
 }
 
 // For the producer, whose n-th tile this is; not below the number of tiles when there are no more.
@@ -1208,7 +1210,7 @@ __device__ __forceinline__ int next_ticket(unsigned shared, int n, const Forward
   const int slot = n & 1;
   if (cluster_rank() != 0) {
     const int given = wait_for_ticket(shared, slot, n >> 1 & 1);
-    release_ticket(shared, slot);
+    release_ticket(shared, slot, given);
     return given;
   }
   const int index = atomicAdd(p.tile_counter, 1);
@@ -1237,7 +1239,7 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
   const auto next_index = [&] {
     const int index = wait_for_ticket(consumer.shared, slot, parity);
     __syncwarp();
-    if (lane() == 0) release_ticket(consumer.shared, slot);
+    if (lane() == 0) release_ticket(consumer.shared, slot, index);
     slot ^= 1;
     parity ^= slot ^ 1;
     return index;
