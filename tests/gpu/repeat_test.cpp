@@ -105,13 +105,16 @@ TEST_CASE("a thousand forward runs, bit for bit") {
            {.problem = {.head_dim = 128},
            .schedule = "wgmma:m64n64s4pp0p0sp4",
            .shape = Shape{.batch = 1, .heads = 2, .seqlen_q = 50, .seqlen_k = 16384}},
-           // Even shares, of a wave and a half, and of few tiles.
+           // Even shares, of a wave and a half, of few tiles, and under a mask.
            {.problem = {.head_dim = 128},
            .schedule = "wgmma:m128n128s2p3",
            .shape = Shape{.batch = 1, .heads = 6, .seqlen_q = 4096, .seqlen_k = 4096}},
            {.problem = {.head_dim = 128},
            .schedule = "wgmma:m64n64s3pp0p3",
            .shape = Shape{.batch = 1, .heads = 21, .seqlen_q = 50, .seqlen_k = 2048}},
+           {.problem = {.head_dim = 128, .causal = true},
+           .schedule = "wgmma:m128n128s2p3",
+           .shape = Shape{.batch = 1, .heads = 5, .seqlen_q = 4096, .seqlen_k = 4096}},
            {{.head_dim = 128, .causal = true}, "wgmma:m192n64s4qr0p2"},
            {{.head_dim = 64, .causal = true}, "wgmma:m256n64s4qr0p2"},
            {{.dtype = DType::fp16, .head_dim = 256, .causal = true}, "wgmma:m128n64s2qr0o2re0p2"}}) {

@@ -69,7 +69,7 @@ std::vector<Subject> sync_subjects() {
       subject("wgmma, clusters share out keys", "sm_90a", "wgmma:m64n16s4pp0p0sp2ch2", kFull64, kLong, 4),
       // Six tiles, four shares.
       subject("wgmma, even shares", "sm_90a", "wgmma:m64n16s4pp0p3", kFull64, kLong, 4),
-      subject("wgmma, even shares under a mask", "sm_90a", "wgmma:m64n16s4p3", kCausal64, kLong, 4),
+      subject("wgmma, even shares under a mask", "sm_90a", "wgmma:m64n16s4pp0p3", kCausal64, kLong, 4),
       subject("wgmma backward, dQ in order", "sm_90a", "wgmma-backward:m64n128s2dq2", kBackwardOrdered,
               kWide),
       subject("wgmma backward, 80 queries", "sm_90a", "wgmma-backward:m80n128s2t1", kBackward128, kWide),

@@ -37,7 +37,6 @@ __device__ __forceinline__ EvenShare agreed_share(const ForwardParams& p) {
   EvenShare share(p);
   share.next = {__shfl_sync(0xffffffffu, share.next.tile, 0), __shfl_sync(0xffffffffu, share.next.block, 0)};
   share.end = {__shfl_sync(0xffffffffu, share.end.tile, 0), __shfl_sync(0xffffffffu, share.end.block, 0)};
-  share.dealt = __shfl_sync(0xffffffffu, share.dealt, 0);
   return share;
 }
 

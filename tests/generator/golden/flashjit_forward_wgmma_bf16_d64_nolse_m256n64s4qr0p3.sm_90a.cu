@@ -1086,34 +1086,37 @@ struct ShareBounds {
 };
 
 struct EvenShare {
-  Place next, end;  // what is left
-  int dealt;        // the tile that comes next when nothing is
+  Place next, end;  // of the share; behind it next is a tile that is dealt
 
   __device__ __forceinline__ explicit EvenShare(const ForwardParams& p) {
     const ShareBounds bounds(p);
     next = bounds.begin(first_tile());
     end = bounds.begin(first_tile() + 1);
-    dealt = p.shared_tiles + first_tile();
+    next.tile = is_shared() ? next.tile : first_dealt(p);
   }
 
-  // What it has of its next tile; of length 0 where there is none.
+  __device__ __forceinline__ bool is_shared() const {
+    return (next.tile < end.tile) | ((next.tile == end.tile) & (next.block < end.block));
+  }
+  static __device__ __forceinline__ int first_dealt(const ForwardParams& p) {
+    return p.shared_tiles + first_tile();
+  }
+
+  // What it has of its next tile; of length 0 where there is none. Without branches: where all lanes of a
+  // warp begin with the same, ptxas sees that they go on so.
   __device__ __forceinline__ Tile take(const ForwardParams& p) {
-    const bool ends_here = next.tile == end.tile;
-    const bool shared = ends_here ? next.block < end.block : next.tile < end.tile;
-    Tile tile = tile_at(shared ? next.tile : dealt, p);
+    const bool shared = is_shared(), ends_here = next.tile == end.tile;
+    Tile tile = tile_at(next.tile, p);
     const int blocks = blocks_of_tile(tile, p);
     tile.index = next.tile;
-    tile.first = shared ? next.block : 0;
-    tile.length = shared && ends_here               ? end.block - next.block
-                  : shared || dealt < tile_count(p) ? blocks - tile.first
-                                                    : 0;
+    tile.first = next.block;
+    tile.length = shared                      ? (ends_here ? end.block : blocks) - next.block
+                  : next.tile < tile_count(p) ? blocks
+                                              : 0;
     tile.whole = tile.length == blocks;
     tile.blocks = blocks_of_share((visible_keys(tile.row + kTileM, p) + kTileN - 1) / kTileN, tile);
-    if (shared) {
-      next = {next.tile + 1, 0};
-    } else {
-      dealt += tiles_dealt();
-    }
+    next = {next.tile + (shared ? 1 : tiles_dealt()), 0};
+    next.tile = shared & !is_shared() ? first_dealt(p) : next.tile;
     return tile;
   }
 };
@@ -1337,7 +1340,6 @@ __device__ __forceinline__ EvenShare agreed_share(const ForwardParams& p) {
   EvenShare share(p);
   share.next = {__shfl_sync(0xffffffffu, share.next.tile, 0), __shfl_sync(0xffffffffu, share.next.block, 0)};
   share.end = {__shfl_sync(0xffffffffu, share.end.tile, 0), __shfl_sync(0xffffffffu, share.end.block, 0)};
-  share.dealt = __shfl_sync(0xffffffffu, share.dealt, 0);
   return share;
 }
 
