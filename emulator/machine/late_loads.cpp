@@ -21,12 +21,13 @@ void report(const LateLoad& load) {
   if (load.told == load.overtaker && load.writer == load.warp) {
     message = fmt::format("{}, and what this writes there may come first; {}", loaded, advice);
   } else {
+    const u32(&id)[3] = load.writer->cta->id;
+    const std::string by =
+        fmt::format("warp {} of CTA ({}, {}, {})", load.writer->index, id[0], id[1], id[2]);
     message = fmt::format(
-        "{}, and this does not wait for the load: what {} writes there (warp {} of CTA ({}, {}, {})) may "
-        "come "
-        "first; {}, then let others know",
-        loaded, place(*load.overtaker), load.writer->index, load.writer->cta->id[0], load.writer->cta->id[1],
-        load.writer->cta->id[2], advice);
+        "{}, and this does not wait for the load: what {} writes there ({}) may come first; {}, then let "
+        "others know",
+        loaded, place(*load.overtaker), by, advice);
   }
   finding(*load.warp, *load.told, FindingKind::race, load.lanes, message);
 }

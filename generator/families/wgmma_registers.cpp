@@ -92,14 +92,19 @@ bool known_to_spill(const Problem& problem, const WgmmaSchedule& schedule) {
       case 32:
       case 40:
         return tile(256, 64) && schedule.splits == 3;
+      case 136:
+        return tile(192, 64) && schedule.cluster > 1 && has_even_shares(schedule);
       case 176:
         return tile(128, 80) && schedule.cluster > 1;
+      case 184:
+        return tile(128, 64) && schedule.cluster > 1 && has_even_shares(schedule);
       case 192:
         return schedule.q_in_regs == 1 && tile(128, schedule.cluster > 1 ? 64 : 80);
       default:
         return false;
     }
   }
+  if (has_even_shares(schedule)) return problem.head_dim == 136 && tile(192, 64);
   if (is_static(schedule)) return false;
   switch (problem.head_dim) {
     case 32:
