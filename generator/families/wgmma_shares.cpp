@@ -64,7 +64,7 @@ int packed_heads(const Shape& shape, int tile_m) {
 }
 
 int clusters_of_tile(const Geometry& geometry, const Shape& tiled, int clusters_at_once) {
-  if (geometry.piece_bytes == 0 || geometry.even_shares) return 1;
+  if (geometry.piece_bytes == 0) return 1;
   const double tiles = tiles_of(geometry, tiled);
   if (tiles < 1 || tiles > clusters_at_once) return 1;
   // Half of the multiprocessors read memory faster than all do (measured, docs/performance/wgmma.md).
