@@ -282,6 +282,8 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
       // 64 rows take dv / 32 clocks of the tensor cores a key, and 4 of the exponentials' units.
       {"short_values", s.overlap == 0 || dim_v <= 128},
       {"rescale_early", s.rescale_early == 1},
+      // Such a step's products last longer than whatever a branch costs it.
+      {"one_step", problem.causal && dim_v > 192},
   };
 
   const WgmmaProduct of_registers{.columns = s.tile_n, .asks = true, .a_registers = true};

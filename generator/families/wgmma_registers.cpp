@@ -111,7 +111,10 @@ bool known_to_spill(const Problem& problem, const WgmmaSchedule& schedule) {
       return tile(256, 64) && schedule.ping_pong == 0;
     case 160:
       return tile(192, 48);
+    case 208:
+      return tile(128, 64) && schedule.q_in_regs == 2 && schedule.rescale_early == 1;
     case 248:
+      return tile(128, 64) && (schedule.ping_pong == 0 || schedule.rescale_early == 1);
     case 256:
       return tile(128, 64) && schedule.ping_pong == 0;
     default:

@@ -24,13 +24,12 @@ struct BlockSoftmax {
   __device__ __forceinline__ explicit BlockSoftmax(float scale) : scale_log2(scale) {}
 
   // What the exponentials of a block are taken against.
-  template <bool kMasked>
-  __device__ __forceinline__ void choose_shifts(const RowsOfThread& mine, int left) {
-    if (kMasked) mask_columns(s, mine.first_hidden(0, left), mine.first_hidden(1, left));
+  __device__ __forceinline__ void choose_shifts(const RowsOfThread& mine, int left, bool masked) {
+    if (masked) mask_columns(s, mine.first_hidden(0, left), mine.first_hidden(1, left));
     /*%#optimistic%*/
     // Where nothing is hidden every row has seen keys, and its shift is taken as it is, with no search for a
     // maximum: the sums will tell whether some score was far above it (move_outgrown).
-    if (!kMasked) return;
+    if (!masked) return;
     /*%/optimistic%*/
     follow_peaks(s, rows, scale_log2);
   }
@@ -89,17 +88,16 @@ struct BlockSoftmax {
 
   /*%#short_values%*/
   // From a block's exponentials to P. No product is in flight here.
-  template <bool kMasked>
-  __device__ __forceinline__ void finish(const RowsOfThread& mine, const Tile& tile, int left,
+  __device__ __forceinline__ void finish(const RowsOfThread& mine, const Tile& tile, int left, bool masked,
                                          const ForwardParams& params, float (&sum)[2],
                                          unsigned (&p)[kTileN / 4]) {
     /*%#optimistic%*/
-    if (!kMasked) rows.moved = has_outgrown(sum);
+    if (!masked) rows.moved = has_outgrown(sum);
     /*%/optimistic%*/
     pack_exponentials(p);
     /*%#optimistic%*/
     // The vote ran beside the packing, which was for nothing in warps that move.
-    if (!kMasked && rows.moved) {
+    if (!masked && rows.moved) {
       if (!move_outgrown(left, sum)) start_over(mine, tile, left, params, sum);
       pack_exponentials(p);
     }
@@ -111,10 +109,9 @@ struct BlockSoftmax {
   // What is left of softmax once the exponentials are there, but for what needs the values' registers. ptxas
   // would move exponentials down behind the wait for the values, where they would run beside nothing; it
   // moves none over a branch on their sums.
-  template <bool kMasked>
-  __device__ __forceinline__ void hold_exponentials(int left, float (&sum)[2]) {
+  __device__ __forceinline__ void hold_exponentials(int left, bool masked, float (&sum)[2]) {
     /*%#optimistic%*/
-    if (!kMasked) {
+    if (!masked) {
       rows.moved = has_outgrown(sum);
       if (rows.moved) move_outgrown(left, sum);
       return;
@@ -124,12 +121,11 @@ struct BlockSoftmax {
   }
 
   // From a block's exponentials to P. No product is in flight here.
-  template <bool kMasked>
-  __device__ __forceinline__ void finish(const RowsOfThread& mine, const Tile& tile, int left,
+  __device__ __forceinline__ void finish(const RowsOfThread& mine, const Tile& tile, int left, bool masked,
                                          const ForwardParams& params, float (&sum)[2],
                                          unsigned (&p)[kTileN / 4]) {
     /*%#optimistic%*/
-    if (!kMasked && rows.moved && are_lost(sum)) start_over(mine, tile, left, params, sum);
+    if (!masked && rows.moved && are_lost(sum)) start_over(mine, tile, left, params, sum);
     /*%/optimistic%*/
     pack_exponentials(p);
     add(rows.sum, sum);

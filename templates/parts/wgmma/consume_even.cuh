@@ -5,30 +5,19 @@
 #include "parts/wgmma/consumer.cuh"
 #include "parts/wgmma/epilogue.cuh"
 #include "parts/wgmma/even_share.cuh"
-/*%#lse%*/
-#include "parts/wgmma/lse.cuh"
-/*%/lse%*/
 #include "parts/wgmma/pieces.cuh"
-#include "parts/wgmma/rows.cuh"
-#include "parts/wgmma/softmax.cuh"
-#include "parts/wgmma/store_columns.cuh"
+#include "parts/wgmma/sharers.cuh"
 #include "parts/wgmma/tiles.cuh"
 #include "ptx/shuffle.cuh"
 #include "ptx/tma.cuh"
 
-// The end of this CTA's share of a tile.
-__device__ __forceinline__ void finish_share(Consumer& consumer, const Tile& tile, const ForwardParams& p) {
-  const RowsOfThread mine(tile.row + kRowStep * consumer.warpgroup, p);
-  // The warp has no rows. (By its first lane: ptxas keeps uniform registers where it knows that all agree.)
-  if (__shfl_sync(0xffffffffu, mine.row, 0) >= row_count(p)) return;
-  SoftmaxState rows = consumer.softmax.rows;
-  rows.sum[0] = quad_sum(rows.sum[0]);
-  rows.sum[1] = quad_sum(rows.sum[1]);
-  if (!merge_sharers(Sharers(tile, p), consumer, tile, rows, consumer.o, p)) return;
-  /*%#lse%*/
-  store_lse(tile, mine, rows, rows.sum, p);
-  /*%/lse%*/
-  store_columns(consumer.o, rows, tile, mine, p);
+// The end of this CTA's share of a tile: whether this warpgroup now knows all of its rows, which it stores.
+__device__ __forceinline__ bool finish_share(Consumer& consumer, const Tile& tile, const ForwardParams& p) {
+  // By its first lane: a warp agrees, which ptxas has to know here, too.
+  const int row = __shfl_sync(0xffffffffu, tile.row + kRowStep * consumer.warpgroup, 0);
+  if (row >= row_count(p)) return false;
+  const bool warp_has_rows = row + 16 * warp_of_warpgroup() < row_count(p);
+  return merge_sharers(Sharers(tile, p), consumer, tile, warp_has_rows, consumer.softmax.rows, consumer.o, p);
 }
 
 // This CTA's share. All lanes of a warp have the same, which ptxas knows of what one lane tells the others:
@@ -49,11 +38,7 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
   while (tile.length > 0) {
     consumer.compute(tile, p);
     const Tile next = share.take(p);
-    if (tile.whole) {
-      finish(consumer, tile, map_o, p);
-    } else {
-      finish_share(consumer, tile, p);
-    }
+    if (tile.whole || finish_share(consumer, tile, p)) finish(consumer, tile, map_o, p);
     tile = next;
   }
   /*%#ping_pong%*/

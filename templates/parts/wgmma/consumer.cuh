@@ -21,6 +21,9 @@
 #include "ptx/ldmatrix.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/named_barrier.cuh"
+/*%#even%*/
+#include "ptx/named_barrier_any.cuh"
+/*%/even%*/
 #include "ptx/wgmma.cuh"
 
 struct Consumer {
@@ -95,6 +98,17 @@ struct Consumer {
   }
   /*%/ping_pong%*/
 
+  /*%^split%*/
+  // The warpgroup's own barrier.
+  __device__ __forceinline__ void meet() const { named_barrier_sync(8 + warpgroup, 128); }
+  /*%/split%*/
+  /*%#even%*/
+  // Whether one of its threads says so: all agree, which ptxas knows of what one lane tells the others.
+  __device__ __forceinline__ bool any(bool says) const {
+    return __shfl_sync(0xffffffffu, named_barrier_any(8 + warpgroup, 128, says), 0) != 0;
+  }
+  /*%/even%*/
+
   __device__ __forceinline__ void load_q() {
     const unsigned tile = shared + kQ + warpgroup * kQBytes;
     mbarrier_wait(shared + kQFull + 8 * warpgroup, q_parity);
@@ -167,7 +181,7 @@ struct Consumer {
     wgmma_wait<0>();
     pin(softmax.s);
     release_k();
-    softmax.choose_shifts<true>(mine, left);
+    softmax.choose_shifts(mine, left, true);
     softmax.exponentiate<0, kGroups>(softmax.rows.sum);
     softmax.pack_exponentials(p);
   }
@@ -176,8 +190,7 @@ struct Consumer {
   /*%#short_values%*/
   // They are done before it is: its last quarter packs P meanwhile, whose registers they have let go.
   /*%/short_values%*/
-  template <bool kMasked>
-  __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile& tile, int left,
+  __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile& tile, int left, bool masked,
                                        const ForwardParams& params) {
     wait_k();
     /*%#ping_pong%*/
@@ -195,14 +208,14 @@ struct Consumer {
     wgmma_wait<1>();
     pin(softmax.s);
     release_k();
-    softmax.choose_shifts<kMasked>(mine, left);
+    softmax.choose_shifts(mine, left, masked);
     float sum[2];
     /*%#short_values%*/
     softmax.exponentiate<0, kGroups * 3 / 4>(sum);
     /*%/short_values%*/
     /*%^short_values%*/
     softmax.exponentiate<0, kGroups>(sum);
-    softmax.hold_exponentials<kMasked>(left, sum);
+    softmax.hold_exponentials(left, masked, sum);
     /*%/short_values%*/
     wgmma_wait<0>();
     pin(o);
@@ -211,7 +224,7 @@ struct Consumer {
     /*%#short_values%*/
     softmax.exponentiate<kGroups * 3 / 4, kGroups>(sum);
     /*%/short_values%*/
-    softmax.finish<kMasked>(mine, tile, left, params, sum, p);
+    softmax.finish(mine, tile, left, masked, params, sum, p);
     /*%^rescale_early%*/
     rescale(o, softmax.rows);
     /*%/rescale_early%*/
@@ -231,19 +244,18 @@ struct Consumer {
   /*%/overlap%*/
   /*%^overlap%*/
   // Scores, softmax and values of a block in turn: p may take the registers of s.
-  template <bool kMasked>
-  __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile& tile, int left,
+  __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile& tile, int left, bool masked,
                                        const ForwardParams& params) {
     wait_k();
     issue_scores();
     wgmma_wait<0>();
     pin(softmax.s);
     release_k();
-    softmax.choose_shifts<kMasked>(mine, left);
+    softmax.choose_shifts(mine, left, masked);
     float sum[2];
     softmax.exponentiate<0, kGroups>(sum);
     unsigned p[kTileN / 4];
-    softmax.finish<kMasked>(mine, tile, left, params, sum, p);
+    softmax.finish(mine, tile, left, masked, params, sum, p);
     rescale(o, softmax.rows);
     wait_v();
     issue_values(p);
@@ -295,7 +307,7 @@ struct Consumer {
       first_step(mine, left--);
       /*%/overlap%*/
       /*%^overlap%*/
-      step<true>(mine, tile, left--, params);
+      step(mine, tile, left--, true, params);
       /*%/overlap%*/
       /*%#release_q_after_first%*/
       release_q();
@@ -307,10 +319,19 @@ struct Consumer {
       /*%#shares%*/
       const int full = full_blocks(row, tile, params);
       /*%/shares%*/
-      for (; left >= full; --left) step<true>(mine, tile, left, params);
+      /*%^one_step%*/
+      for (; left >= full; --left) step(mine, tile, left, true, params);
+/*%/one_step%*/
 /*%/causal%*/
+/*%#one_step%*/
+// Two loops would be no faster, and take a third longer to compile.
+#pragma unroll 1
+      for (; left >= 0; --left) step(mine, tile, left, left >= full, params);
+/*%/one_step%*/
+/*%^one_step%*/
 #pragma unroll kUnroll
-      for (; left >= 0; --left) step<false>(mine, tile, left, params);
+      for (; left >= 0; --left) step(mine, tile, left, false, params);
+      /*%/one_step%*/
       /*%#release_q_after_scores%*/
       release_q();
       /*%/release_q_after_scores%*/

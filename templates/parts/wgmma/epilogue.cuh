@@ -13,7 +13,6 @@
 #include "ptx/fences.cuh"
 #include "ptx/math.cuh"
 #include "ptx/mbarrier.cuh"
-#include "ptx/named_barrier.cuh"
 #include "ptx/shuffle.cuh"
 #include "ptx/stmatrix.cuh"
 #include "ptx/tma.cuh"
@@ -38,13 +37,12 @@ __device__ __forceinline__ void store_output(const Consumer& consumer, const Til
                                              const ForwardParams& p) {
   const float(&o)[kHeadDimV / 2] = consumer.o;
   const unsigned staged = consumer.shared + kO + consumer.warpgroup * kOStep;
-  const int barrier = 8 + consumer.warpgroup;
   const bool leader = threadIdx.x % 128 == 0;
 #pragma unroll
   for (int first_panel = 0; first_panel < kPanelsV; first_panel += kPassPanels) {
     /*%^o_through_q%*/
     if (leader) bulk_wait_read();
-    named_barrier_sync(barrier, 128);
+    consumer.meet();
 /*%/o_through_q%*/
 #pragma unroll
     for (int step = 0; step < 4 * kPassPanels; ++step) {
@@ -54,7 +52,7 @@ __device__ __forceinline__ void store_output(const Consumer& consumer, const Til
                output_pair(o, x + 6, inverse[1]));
     }
     fence_async_shared();
-    named_barrier_sync(barrier, 128);
+    consumer.meet();
     if (leader) {
 #pragma unroll
       for (int panel = 0; panel < kPassPanels; ++panel) {

@@ -1,32 +1,25 @@
 // Where CTAs that have the same rows and columns of a tile, and keys of their own, tell each other through
-// device memory: each puts what it has added up there, and of the warps that have the same rows the last one
-// to come adds up all. They are added in the order of their CTAs, so that it does not matter which one that
-// is.
+// device memory: each puts what it has added up there, and of those that have the same rows the last one to
+// come adds up all. They are added in the order of their CTAs, so that it does not matter which one that is.
 #pragma once
 #include "params/forward.h"
 #include "parts/wgmma/consumer.cuh"
 #include "parts/wgmma/layout.cuh"
-#include "parts/wgmma/rows.cuh"
-/*%#even%*/
-#include "parts/wgmma/share_bounds.cuh"
-/*%/even%*/
+#include "parts/wgmma/sharers.cuh"
 #include "parts/wgmma/softmax.cuh"
 #include "parts/wgmma/tiles.cuh"
-/*%#even%*/
-#include "ptx/acquire_release.cuh"
-/*%/even%*/
-#include "ptx/add_acquire_release.cuh"
-/*%#split%*/
-#include "ptx/cluster.cuh"
-/*%/split%*/
 #include "ptx/math.cuh"
-#include "ptx/shuffle.cuh"
 
 constexpr int kPiecesOfThread = 1 + kGroupsOfCta;  // its rows' shifts and sums; its columns of each group
-// On their way: so many groups of columns, of so many sharers; three warpgroups and more have fewer
-// registers.
+// On their way: so many groups of columns, of so many sharers.
+/*%#split%*/
 constexpr int kGroupsAtOnce = kHeadDimV <= 128 ? 16 : 8;
 constexpr int kSharersAtOnce = kPiecesOfThread <= 3 ? 8 : kPiecesOfThread <= 6 ? 4 : kWarpgroups <= 2 ? 2 : 1;
+/*%/split%*/
+/*%#even%*/
+constexpr int kGroupsAtOnce = 16;
+constexpr int kSharersAtOnce = 1;  // a tile has two, as a rule
+/*%/even%*/
 
 // Of one warpgroup, where this thread's begin; each is 128 from the last.
 __device__ __forceinline__ float4* pieces_at(int place, const Consumer& consumer, const ForwardParams& p) {
@@ -34,82 +27,6 @@ __device__ __forceinline__ float4* pieces_at(int place, const Consumer& consumer
   return reinterpret_cast<float4*>(p.pieces) + 128 * kPiecesOfThread * warpgroup + threadIdx.x % 128;
 }
 
-struct Sharers {
-  int count;
-  int counter;  // theirs
-  /*%#even%*/
-  int first;  // share; the others follow
-  /*%/even%*/
-
-  /*%#split%*/
-  // One CTA of each of the tile's clusters.
-  __device__ __forceinline__ Sharers(const Tile&, const ForwardParams& p)
-      : count(p.clusters), counter(only_tile(p) * kCluster + cluster_rank()) {}
-  __device__ __forceinline__ int place_of(int which, const ForwardParams& p) const {
-    return (only_tile(p) * p.clusters + which) * kCluster + cluster_rank();
-  }
-  /*%/split%*/
-  /*%#even%*/
-  // Those whose shares have blocks of the tile. Each is the first one of one tile at most, if that goes on in
-  // another share.
-  __device__ __forceinline__ Sharers(const Tile& tile, const ForwardParams& p) {
-    const ShareBounds bounds(p);
-    first = bounds.owner(tile.index, 0);
-    count = bounds.owner(tile.index, blocks_of_tile(tile, p) - 1) - first + 1;
-    counter = counterpart(first);
-  }
-  __device__ __forceinline__ int place_of(int which, const ForwardParams&) const {
-    return 2 * counterpart(first + which) + (which == 0);
-  }
-  /*%/even%*/
-};
-
-/*%#split%*/
-// Where this CTA puts what it knows of a tile.
-__device__ __forceinline__ int own_place(const Tile& tile, const ForwardParams& p) {
-  return Sharers(tile, p).place_of(cluster_of_tile(p), p);
-}
-/*%/split%*/
-/*%#even%*/
-// Where this CTA puts what it knows of a tile, of which it has the first blocks or others: it may do so for
-// two.
-__device__ __forceinline__ int own_place(const Tile& tile, const ForwardParams&) {
-  return 2 * static_cast<int>(blockIdx.x) + (tile.first == 0);
-}
-/*%/even%*/
-
-// Whether this warp comes after those of all other sharers, whose pieces it sees then. A counter has a byte
-// for each warp of a warpgroup.
-__device__ __forceinline__ bool comes_last(const Sharers& sharers, const Consumer& consumer,
-                                           const ForwardParams& p) {
-  int* counter = p.tile_counter + sharers.counter * kWarpgroups + consumer.warpgroup;
-  const int bits = 8 * warp_of_warpgroup();
-  int before = 0;
-  __syncwarp();  // all of the warp's pieces come before …
-  if (lane() == 0) before = add_acquire_release(counter, 1 << bits) >> bits & 255;
-  __syncwarp();  // … and what any of its lanes reads comes after
-  before = __shfl_sync(0xffffffffu, before, 0);
-  const bool last = before == sharers.count - 1;
-  if (last && lane() == 0) atomicSub(counter, sharers.count << bits);
-  return last;
-}
-
-/*%#even%*/
-// Whether the first sharer finds all others' pieces, and need not put down its own.
-__device__ __forceinline__ bool others_are_there(const Sharers& sharers, const Consumer& consumer,
-                                                 const ForwardParams& p) {
-  int* counter = p.tile_counter + sharers.counter * kWarpgroups + consumer.warpgroup;
-  const int bits = 8 * warp_of_warpgroup();
-  int there = 0;
-  if (lane() == 0) there = load_acquire(counter) >> bits & 255;
-  __syncwarp();  // what any lane reads comes after
-  there = __shfl_sync(0xffffffffu, there, 0);
-  const bool all = there == sharers.count - 1;
-  if (all && lane() == 0) atomicSub(counter, there << bits);
-  return all;
-}
-
-/*%/even%*/
 // Adds the rows of the sharers from one of them on, and some groups of their columns.
 __device__ __forceinline__ void add_groups(const Sharers& sharers, const Consumer& consumer, int from,
                                            int first_group, SoftmaxState& rows, float (&o)[4 * kGroupsOfCta],
@@ -165,9 +82,9 @@ __device__ __forceinline__ void add_pieces(const Sharers& sharers, const Consume
 }
 
 // Puts down what this CTA knows of a tile; where all others have done so, makes it what all know. False where
-// that is another warp's to do.
+// that is for another CTA to do.
 __device__ __forceinline__ bool merge_sharers(const Sharers& sharers, const Consumer& consumer,
-                                              const Tile& tile, SoftmaxState& rows,
+                                              const Tile& tile, bool has_rows, SoftmaxState& rows,
                                               float (&o)[4 * kGroupsOfCta], const ForwardParams& p) {
   int from = 0;
   /*%#even%*/
@@ -178,12 +95,12 @@ __device__ __forceinline__ bool merge_sharers(const Sharers& sharers, const Cons
   }
   /*%/even%*/
   if (from == 0) {
-    put_pieces(pieces_at(own_place(tile, p), consumer, p), rows, o);
+    if (has_rows) put_pieces(pieces_at(own_place(tile, p), consumer, p), rows, o);
     if (!comes_last(sharers, consumer, p)) return false;
     rows = SoftmaxState();
 #pragma unroll
     for (int i = 0; i < 4 * kGroupsOfCta; ++i) o[i] = 0;
   }
-  add_pieces(sharers, consumer, from, rows, o, p);
+  if (has_rows) add_pieces(sharers, consumer, from, rows, o, p);
   return true;
 }

@@ -5,23 +5,14 @@
 #include "parts/wgmma/rows.cuh"
 #include "parts/wgmma/softmax.cuh"
 #include "parts/wgmma/tiles.cuh"
-/*%#split%*/
 #include "ptx/cluster.cuh"
-/*%/split%*/
 #include "ptx/convert.cuh"
 #include "ptx/math.cuh"
 
-/*%#split%*/
 // The first column of one of this CTA's groups: past the head dim's end where columns do not go round.
 __device__ __forceinline__ int first_column(int group) {
   return 8 * (cluster_rank() * kGroupsOfCta + group);
 }
-/*%/split%*/
-/*%#even%*/
-__device__ __forceinline__ int first_column(int group) {
-  return 8 * group;
-}
-/*%/even%*/
 
 // Normalised, to device memory.
 __device__ __forceinline__ void store_columns(const float (&o)[4 * kGroupsOfCta], const SoftmaxState& rows,

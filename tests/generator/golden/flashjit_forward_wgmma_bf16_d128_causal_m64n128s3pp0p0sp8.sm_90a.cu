@@ -602,12 +602,11 @@ struct BlockSoftmax {
   __device__ __forceinline__ explicit BlockSoftmax(float scale) : scale_log2(scale) {}
 
   // What the exponentials of a block are taken against.
-  template <bool kMasked>
-  __device__ __forceinline__ void choose_shifts(const RowsOfThread& mine, int left) {
-    if (kMasked) mask_columns(s, mine.first_hidden(0, left), mine.first_hidden(1, left));
+  __device__ __forceinline__ void choose_shifts(const RowsOfThread& mine, int left, bool masked) {
+    if (masked) mask_columns(s, mine.first_hidden(0, left), mine.first_hidden(1, left));
     // Where nothing is hidden every row has seen keys, and its shift is taken as it is, with no search for a
     // maximum: the sums will tell whether some score was far above it (move_outgrown).
-    if (!kMasked) return;
+    if (!masked) return;
     follow_peaks(s, rows, scale_log2);
   }
 
@@ -657,14 +656,13 @@ struct BlockSoftmax {
   }
 
   // From a block's exponentials to P. No product is in flight here.
-  template <bool kMasked>
-  __device__ __forceinline__ void finish(const RowsOfThread& mine, const Tile& tile, int left,
+  __device__ __forceinline__ void finish(const RowsOfThread& mine, const Tile& tile, int left, bool masked,
                                          const ForwardParams& params, float (&sum)[2],
                                          unsigned (&p)[kTileN / 4]) {
-    if (!kMasked) rows.moved = has_outgrown(sum);
+    if (!masked) rows.moved = has_outgrown(sum);
     pack_exponentials(p);
     // The vote ran beside the packing, which was for nothing in warps that move.
-    if (!kMasked && rows.moved) {
+    if (!masked && rows.moved) {
       if (!move_outgrown(left, sum)) start_over(mine, tile, left, params, sum);
       pack_exponentials(p);
     }
@@ -940,15 +938,14 @@ struct Consumer {
     wgmma_wait<0>();
     pin(softmax.s);
     release_k();
-    softmax.choose_shifts<true>(mine, left);
+    softmax.choose_shifts(mine, left, true);
     softmax.exponentiate<0, kGroups>(softmax.rows.sum);
     softmax.pack_exponentials(p);
   }
 
   // Scores of this block and values of the one before are in flight together; softmax runs beside the values.
   // They are done before it is: its last quarter packs P meanwhile, whose registers they have let go.
-  template <bool kMasked>
-  __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile& tile, int left,
+  __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile& tile, int left, bool masked,
                                        const ForwardParams& params) {
     wait_k();
     issue_scores();
@@ -958,7 +955,7 @@ struct Consumer {
     wgmma_wait<1>();
     pin(softmax.s);
     release_k();
-    softmax.choose_shifts<kMasked>(mine, left);
+    softmax.choose_shifts(mine, left, masked);
     float sum[2];
     softmax.exponentiate<0, kGroups * 3 / 4>(sum);
     wgmma_wait<0>();
@@ -966,7 +963,7 @@ struct Consumer {
     pin(p);
     release_v();
     softmax.exponentiate<kGroups * 3 / 4, kGroups>(sum);
-    softmax.finish<kMasked>(mine, tile, left, params, sum, p);
+    softmax.finish(mine, tile, left, masked, params, sum, p);
   }
 
   // What is left after the last block: its values.
@@ -1006,9 +1003,9 @@ struct Consumer {
       int left = blocks - 1;
       first_step(mine, left--);
       const int full = full_blocks(row, tile, params);
-      for (; left >= full; --left) step<true>(mine, tile, left, params);
+      for (; left >= full; --left) step(mine, tile, left, true, params);
 #pragma unroll kUnroll
-      for (; left >= 0; --left) step<false>(mine, tile, left, params);
+      for (; left >= 0; --left) step(mine, tile, left, false, params);
       last_step();
     }
   }
@@ -1039,9 +1036,11 @@ __device__ __forceinline__ void store_lse(const Tile& tile, const RowsOfThread& 
 }
 
 // Where CTAs that have the same rows and columns of a tile, and keys of their own, tell each other through
-// device memory: each puts what it has added up there, and of the warps that have the same rows the last one
-// to come adds up all. They are added in the order of their CTAs, so that it does not matter which one that
-// is.
+// device memory: each puts what it has added up there, and of those that have the same rows the last one to
+// come adds up all. They are added in the order of their CTAs, so that it does not matter which one that is.
+
+// Which CTAs have the same rows and columns of a tile, and keys of their own; how they tell each other that
+// what they know lies in device memory, by counters that are 0 between launches.
 
 // Counting in global memory, with order between those who count (PTX ISA, "atom").
 
@@ -1054,18 +1053,6 @@ __device__ __forceinline__ int add_acquire_release(int* word, int value) {
                : "l"(word), "r"(value)
                : "memory");
   return before;
-}
-
-constexpr int kPiecesOfThread = 1 + kGroupsOfCta;  // its rows' shifts and sums; its columns of each group
-// On their way: so many groups of columns, of so many sharers; three warpgroups and more have fewer
-// registers.
-constexpr int kGroupsAtOnce = kHeadDimV <= 128 ? 16 : 8;
-constexpr int kSharersAtOnce = kPiecesOfThread <= 3 ? 8 : kPiecesOfThread <= 6 ? 4 : kWarpgroups <= 2 ? 2 : 1;
-
-// Of one warpgroup, where this thread's begin; each is 128 from the last.
-__device__ __forceinline__ float4* pieces_at(int place, const Consumer& consumer, const ForwardParams& p) {
-  const int warpgroup = place * kWarpgroups + consumer.warpgroup;
-  return reinterpret_cast<float4*>(p.pieces) + 128 * kPiecesOfThread * warpgroup + threadIdx.x % 128;
 }
 
 struct Sharers {
@@ -1085,11 +1072,17 @@ __device__ __forceinline__ int own_place(const Tile& tile, const ForwardParams& 
   return Sharers(tile, p).place_of(cluster_of_tile(p), p);
 }
 
+// Theirs for the rows of this warpgroup.
+__device__ __forceinline__ int* counter_of(const Sharers& sharers, const Consumer& consumer,
+                                           const ForwardParams& p) {
+  return p.tile_counter + sharers.counter * kWarpgroups + consumer.warpgroup;
+}
+
 // Whether this warp comes after those of all other sharers, whose pieces it sees then. A counter has a byte
 // for each warp of a warpgroup.
 __device__ __forceinline__ bool comes_last(const Sharers& sharers, const Consumer& consumer,
                                            const ForwardParams& p) {
-  int* counter = p.tile_counter + sharers.counter * kWarpgroups + consumer.warpgroup;
+  int* counter = counter_of(sharers, consumer, p);
   const int bits = 8 * warp_of_warpgroup();
   int before = 0;
   __syncwarp();  // all of the warp's pieces come before …
@@ -1099,6 +1092,17 @@ __device__ __forceinline__ bool comes_last(const Sharers& sharers, const Consume
   const bool last = before == sharers.count - 1;
   if (last && lane() == 0) atomicSub(counter, sharers.count << bits);
   return last;
+}
+
+constexpr int kPiecesOfThread = 1 + kGroupsOfCta;  // its rows' shifts and sums; its columns of each group
+// On their way: so many groups of columns, of so many sharers.
+constexpr int kGroupsAtOnce = kHeadDimV <= 128 ? 16 : 8;
+constexpr int kSharersAtOnce = kPiecesOfThread <= 3 ? 8 : kPiecesOfThread <= 6 ? 4 : kWarpgroups <= 2 ? 2 : 1;
+
+// Of one warpgroup, where this thread's begin; each is 128 from the last.
+__device__ __forceinline__ float4* pieces_at(int place, const Consumer& consumer, const ForwardParams& p) {
+  const int warpgroup = place * kWarpgroups + consumer.warpgroup;
+  return reinterpret_cast<float4*>(p.pieces) + 128 * kPiecesOfThread * warpgroup + threadIdx.x % 128;
 }
 
 // Adds the rows of the sharers from one of them on, and some groups of their columns.
@@ -1156,19 +1160,19 @@ __device__ __forceinline__ void add_pieces(const Sharers& sharers, const Consume
 }
 
 // Puts down what this CTA knows of a tile; where all others have done so, makes it what all know. False where
-// that is another warp's to do.
+// that is for another CTA to do.
 __device__ __forceinline__ bool merge_sharers(const Sharers& sharers, const Consumer& consumer,
-                                              const Tile& tile, SoftmaxState& rows,
+                                              const Tile& tile, bool has_rows, SoftmaxState& rows,
                                               float (&o)[4 * kGroupsOfCta], const ForwardParams& p) {
   int from = 0;
   if (from == 0) {
-    put_pieces(pieces_at(own_place(tile, p), consumer, p), rows, o);
+    if (has_rows) put_pieces(pieces_at(own_place(tile, p), consumer, p), rows, o);
     if (!comes_last(sharers, consumer, p)) return false;
     rows = SoftmaxState();
 #pragma unroll
     for (int i = 0; i < 4 * kGroupsOfCta; ++i) o[i] = 0;
   }
-  add_pieces(sharers, consumer, from, rows, o, p);
+  if (has_rows) add_pieces(sharers, consumer, from, rows, o, p);
   return true;
 }
 
@@ -1323,7 +1327,7 @@ __device__ __forceinline__ void merge(const Consumer& consumer, const Tile& tile
   MergedRows merged(consumer);
   float o[4 * kGroupsOfCta];  // two columns of two rows of each group
   add_up(consumer, merged, o);
-  if (p.clusters > 1 && !merge_sharers(Sharers(tile, p), consumer, tile, merged.rows, o, p)) return;
+  if (p.clusters > 1 && !merge_sharers(Sharers(tile, p), consumer, tile, true, merged.rows, o, p)) return;
   if (cluster_rank() == 0) store_lse(tile, mine, merged.rows, merged.rows.sum, p);
   store_columns(o, merged.rows, tile, mine, p);
 }

@@ -581,12 +581,11 @@ struct BlockSoftmax {
   __device__ __forceinline__ explicit BlockSoftmax(float scale) : scale_log2(scale) {}
 
   // What the exponentials of a block are taken against.
-  template <bool kMasked>
-  __device__ __forceinline__ void choose_shifts(const RowsOfThread& mine, int left) {
-    if (kMasked) mask_columns(s, mine.first_hidden(0, left), mine.first_hidden(1, left));
+  __device__ __forceinline__ void choose_shifts(const RowsOfThread& mine, int left, bool masked) {
+    if (masked) mask_columns(s, mine.first_hidden(0, left), mine.first_hidden(1, left));
     // Where nothing is hidden every row has seen keys, and its shift is taken as it is, with no search for a
     // maximum: the sums will tell whether some score was far above it (move_outgrown).
-    if (!kMasked) return;
+    if (!masked) return;
     follow_peaks(s, rows, scale_log2);
   }
 
@@ -638,9 +637,8 @@ struct BlockSoftmax {
   // What is left of softmax once the exponentials are there, but for what needs the values' registers. ptxas
   // would move exponentials down behind the wait for the values, where they would run beside nothing; it
   // moves none over a branch on their sums.
-  template <bool kMasked>
-  __device__ __forceinline__ void hold_exponentials(int left, float (&sum)[2]) {
-    if (!kMasked) {
+  __device__ __forceinline__ void hold_exponentials(int left, bool masked, float (&sum)[2]) {
+    if (!masked) {
       rows.moved = has_outgrown(sum);
       if (rows.moved) move_outgrown(left, sum);
       return;
@@ -649,11 +647,10 @@ struct BlockSoftmax {
   }
 
   // From a block's exponentials to P. No product is in flight here.
-  template <bool kMasked>
-  __device__ __forceinline__ void finish(const RowsOfThread& mine, const Tile& tile, int left,
+  __device__ __forceinline__ void finish(const RowsOfThread& mine, const Tile& tile, int left, bool masked,
                                          const ForwardParams& params, float (&sum)[2],
                                          unsigned (&p)[kTileN / 4]) {
-    if (!kMasked && rows.moved && are_lost(sum)) start_over(mine, tile, left, params, sum);
+    if (!masked && rows.moved && are_lost(sum)) start_over(mine, tile, left, params, sum);
     pack_exponentials(p);
     add(rows.sum, sum);
   }
@@ -907,6 +904,9 @@ struct Consumer {
     named_barrier_arrive(warpgroup + 1 == kWarpgroups ? 1 : 2 + warpgroup, 256);
   }
 
+  // The warpgroup's own barrier.
+  __device__ __forceinline__ void meet() const { named_barrier_sync(8 + warpgroup, 128); }
+
   __device__ __forceinline__ void load_q() {
     const unsigned tile = shared + kQ + warpgroup * kQBytes;
     mbarrier_wait(shared + kQFull + 8 * warpgroup, q_parity);
@@ -959,14 +959,13 @@ struct Consumer {
     wgmma_wait<0>();
     pin(softmax.s);
     release_k();
-    softmax.choose_shifts<true>(mine, left);
+    softmax.choose_shifts(mine, left, true);
     softmax.exponentiate<0, kGroups>(softmax.rows.sum);
     softmax.pack_exponentials(p);
   }
 
   // Scores of this block and values of the one before are in flight together; softmax runs beside the values.
-  template <bool kMasked>
-  __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile& tile, int left,
+  __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile& tile, int left, bool masked,
                                        const ForwardParams& params) {
     wait_k();
     take_turn();
@@ -978,15 +977,15 @@ struct Consumer {
     wgmma_wait<1>();
     pin(softmax.s);
     release_k();
-    softmax.choose_shifts<kMasked>(mine, left);
+    softmax.choose_shifts(mine, left, masked);
     float sum[2];
     softmax.exponentiate<0, kGroups>(sum);
-    softmax.hold_exponentials<kMasked>(left, sum);
+    softmax.hold_exponentials(left, masked, sum);
     wgmma_wait<0>();
     pin(o);
     pin(p);
     release_v();
-    softmax.finish<kMasked>(mine, tile, left, params, sum, p);
+    softmax.finish(mine, tile, left, masked, params, sum, p);
   }
 
   // What is left after the last block: its values.
@@ -1029,7 +1028,7 @@ struct Consumer {
       int left = blocks - 1;
       first_step(mine, left--);
 #pragma unroll kUnroll
-      for (; left >= 0; --left) step<false>(mine, tile, left, params);
+      for (; left >= 0; --left) step(mine, tile, left, false, params);
       release_q();
       last_step();
     }
@@ -1102,12 +1101,11 @@ __device__ __forceinline__ void store_output(const Consumer& consumer, const Til
                                              const ForwardParams& p) {
   const float(&o)[kHeadDimV / 2] = consumer.o;
   const unsigned staged = consumer.shared + kO + consumer.warpgroup * kOStep;
-  const int barrier = 8 + consumer.warpgroup;
   const bool leader = threadIdx.x % 128 == 0;
 #pragma unroll
   for (int first_panel = 0; first_panel < kPanelsV; first_panel += kPassPanels) {
     if (leader) bulk_wait_read();
-    named_barrier_sync(barrier, 128);
+    consumer.meet();
 #pragma unroll
     for (int step = 0; step < 4 * kPassPanels; ++step) {
       const int x = 8 * (4 * first_panel + step);
@@ -1116,7 +1114,7 @@ __device__ __forceinline__ void store_output(const Consumer& consumer, const Til
                output_pair(o, x + 6, inverse[1]));
     }
     fence_async_shared();
-    named_barrier_sync(barrier, 128);
+    consumer.meet();
     if (leader) {
 #pragma unroll
       for (int panel = 0; panel < kPassPanels; ++panel) {

@@ -571,12 +571,11 @@ struct BlockSoftmax {
   __device__ __forceinline__ explicit BlockSoftmax(float scale) : scale_log2(scale) {}
 
   // What the exponentials of a block are taken against.
-  template <bool kMasked>
-  __device__ __forceinline__ void choose_shifts(const RowsOfThread& mine, int left) {
-    if (kMasked) mask_columns(s, mine.first_hidden(0, left), mine.first_hidden(1, left));
+  __device__ __forceinline__ void choose_shifts(const RowsOfThread& mine, int left, bool masked) {
+    if (masked) mask_columns(s, mine.first_hidden(0, left), mine.first_hidden(1, left));
     // Where nothing is hidden every row has seen keys, and its shift is taken as it is, with no search for a
     // maximum: the sums will tell whether some score was far above it (move_outgrown).
-    if (!kMasked) return;
+    if (!masked) return;
     follow_peaks(s, rows, scale_log2);
   }
 
@@ -626,14 +625,13 @@ struct BlockSoftmax {
   }
 
   // From a block's exponentials to P. No product is in flight here.
-  template <bool kMasked>
-  __device__ __forceinline__ void finish(const RowsOfThread& mine, const Tile& tile, int left,
+  __device__ __forceinline__ void finish(const RowsOfThread& mine, const Tile& tile, int left, bool masked,
                                          const ForwardParams& params, float (&sum)[2],
                                          unsigned (&p)[kTileN / 4]) {
-    if (!kMasked) rows.moved = has_outgrown(sum);
+    if (!masked) rows.moved = has_outgrown(sum);
     pack_exponentials(p);
     // The vote ran beside the packing, which was for nothing in warps that move.
-    if (!kMasked && rows.moved) {
+    if (!masked && rows.moved) {
       if (!move_outgrown(left, sum)) start_over(mine, tile, left, params, sum);
       pack_exponentials(p);
     }
@@ -792,6 +790,24 @@ __device__ __forceinline__ void named_barrier_arrive(int number, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
+// A question to all threads of a numbered barrier (PTX ISA, "bar.red").
+
+// Waits until `threads` threads have come to this barrier: whether one of them says so.
+__device__ __forceinline__ bool named_barrier_any(int number, int threads, bool says) {
+  int any;
+  asm volatile(
+      "{\n"
+      ".reg .pred says, any;\n"
+      "setp.ne.s32 says, %3, 0;\n"
+      "bar.red.or.pred any, %1, %2, says;\n"
+      "selp.s32 %0, 1, 0, any;\n"
+      "}"
+      : "=r"(any)
+      : "r"(number), "r"(threads), "r"(static_cast<int>(says))
+      : "memory");
+  return any != 0;
+}
+
 struct Consumer {
   const unsigned shared;
   const int warpgroup;  // 0 .. kWarpgroups - 1
@@ -836,6 +852,13 @@ struct Consumer {
   __device__ __forceinline__ void take_turn() const { named_barrier_sync(1 + warpgroup, 256); }
   __device__ __forceinline__ void pass_turn() const {
     named_barrier_arrive(warpgroup + 1 == kWarpgroups ? 1 : 2 + warpgroup, 256);
+  }
+
+  // The warpgroup's own barrier.
+  __device__ __forceinline__ void meet() const { named_barrier_sync(8 + warpgroup, 128); }
+  // Whether one of its threads says so: all agree, which ptxas knows of what one lane tells the others.
+  __device__ __forceinline__ bool any(bool says) const {
+    return __shfl_sync(0xffffffffu, named_barrier_any(8 + warpgroup, 128, says), 0) != 0;
   }
 
   __device__ __forceinline__ void load_q() {
@@ -890,15 +913,14 @@ struct Consumer {
     wgmma_wait<0>();
     pin(softmax.s);
     release_k();
-    softmax.choose_shifts<true>(mine, left);
+    softmax.choose_shifts(mine, left, true);
     softmax.exponentiate<0, kGroups>(softmax.rows.sum);
     softmax.pack_exponentials(p);
   }
 
   // Scores of this block and values of the one before are in flight together; softmax runs beside the values.
   // They are done before it is: its last quarter packs P meanwhile, whose registers they have let go.
-  template <bool kMasked>
-  __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile& tile, int left,
+  __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile& tile, int left, bool masked,
                                        const ForwardParams& params) {
     wait_k();
     take_turn();
@@ -910,7 +932,7 @@ struct Consumer {
     wgmma_wait<1>();
     pin(softmax.s);
     release_k();
-    softmax.choose_shifts<kMasked>(mine, left);
+    softmax.choose_shifts(mine, left, masked);
     float sum[2];
     softmax.exponentiate<0, kGroups * 3 / 4>(sum);
     wgmma_wait<0>();
@@ -918,7 +940,7 @@ struct Consumer {
     pin(p);
     release_v();
     softmax.exponentiate<kGroups * 3 / 4, kGroups>(sum);
-    softmax.finish<kMasked>(mine, tile, left, params, sum, p);
+    softmax.finish(mine, tile, left, masked, params, sum, p);
   }
 
   // What is left after the last block: its values.
@@ -962,7 +984,7 @@ struct Consumer {
       int left = blocks - 1;
       first_step(mine, left--);
 #pragma unroll kUnroll
-      for (; left >= 0; --left) step<false>(mine, tile, left, params);
+      for (; left >= 0; --left) step(mine, tile, left, false, params);
       release_q();
       last_step();
     }
@@ -1015,12 +1037,11 @@ __device__ __forceinline__ void store_output(const Consumer& consumer, const Til
                                              const ForwardParams& p) {
   const float(&o)[kHeadDimV / 2] = consumer.o;
   const unsigned staged = consumer.shared + kO + consumer.warpgroup * kOStep;
-  const int barrier = 8 + consumer.warpgroup;
   const bool leader = threadIdx.x % 128 == 0;
 #pragma unroll
   for (int first_panel = 0; first_panel < kPanelsV; first_panel += kPassPanels) {
     if (leader) bulk_wait_read();
-    named_barrier_sync(barrier, 128);
+    consumer.meet();
 #pragma unroll
     for (int step = 0; step < 4 * kPassPanels; ++step) {
       const int x = 8 * (4 * first_panel + step);
@@ -1029,7 +1050,7 @@ __device__ __forceinline__ void store_output(const Consumer& consumer, const Til
                output_pair(o, x + 6, inverse[1]));
     }
     fence_async_shared();
-    named_barrier_sync(barrier, 128);
+    consumer.meet();
     if (leader) {
 #pragma unroll
       for (int panel = 0; panel < kPassPanels; ++panel) {
@@ -1122,9 +1143,11 @@ struct EvenShare {
 };
 
 // Where CTAs that have the same rows and columns of a tile, and keys of their own, tell each other through
-// device memory: each puts what it has added up there, and of the warps that have the same rows the last one
-// to come adds up all. They are added in the order of their CTAs, so that it does not matter which one that
-// is.
+// device memory: each puts what it has added up there, and of those that have the same rows the last one to
+// come adds up all. They are added in the order of their CTAs, so that it does not matter which one that is.
+
+// Which CTAs have the same rows and columns of a tile, and keys of their own; how they tell each other that
+// what they know lies in device memory, by counters that are 0 between launches.
 
 // Order between CTAs through a word of global memory (PTX ISA, "ld.acquire", "red.release").
 
@@ -1153,18 +1176,6 @@ __device__ __forceinline__ int add_acquire_release(int* word, int value) {
   return before;
 }
 
-constexpr int kPiecesOfThread = 1 + kGroupsOfCta;  // its rows' shifts and sums; its columns of each group
-// On their way: so many groups of columns, of so many sharers; three warpgroups and more have fewer
-// registers.
-constexpr int kGroupsAtOnce = kHeadDimV <= 128 ? 16 : 8;
-constexpr int kSharersAtOnce = kPiecesOfThread <= 3 ? 8 : kPiecesOfThread <= 6 ? 4 : kWarpgroups <= 2 ? 2 : 1;
-
-// Of one warpgroup, where this thread's begin; each is 128 from the last.
-__device__ __forceinline__ float4* pieces_at(int place, const Consumer& consumer, const ForwardParams& p) {
-  const int warpgroup = place * kWarpgroups + consumer.warpgroup;
-  return reinterpret_cast<float4*>(p.pieces) + 128 * kPiecesOfThread * warpgroup + threadIdx.x % 128;
-}
-
 struct Sharers {
   int count;
   int counter;  // theirs
@@ -1189,34 +1200,48 @@ __device__ __forceinline__ int own_place(const Tile& tile, const ForwardParams&)
   return 2 * static_cast<int>(blockIdx.x) + (tile.first == 0);
 }
 
-// Whether this warp comes after those of all other sharers, whose pieces it sees then. A counter has a byte
-// for each warp of a warpgroup.
+// Theirs for the rows of this warpgroup.
+__device__ __forceinline__ int* counter_of(const Sharers& sharers, const Consumer& consumer,
+                                           const ForwardParams& p) {
+  return p.tile_counter + sharers.counter * kWarpgroups + consumer.warpgroup;
+}
+
+// Whether this warpgroup comes after those of all other sharers, whose pieces it sees then.
 __device__ __forceinline__ bool comes_last(const Sharers& sharers, const Consumer& consumer,
                                            const ForwardParams& p) {
-  int* counter = p.tile_counter + sharers.counter * kWarpgroups + consumer.warpgroup;
-  const int bits = 8 * warp_of_warpgroup();
-  int before = 0;
-  __syncwarp();  // all of the warp's pieces come before …
-  if (lane() == 0) before = add_acquire_release(counter, 1 << bits) >> bits & 255;
-  __syncwarp();  // … and what any of its lanes reads comes after
-  before = __shfl_sync(0xffffffffu, before, 0);
-  const bool last = before == sharers.count - 1;
-  if (last && lane() == 0) atomicSub(counter, sharers.count << bits);
-  return last;
+  int* counter = counter_of(sharers, consumer, p);
+  bool last = false;
+  consumer.meet();  // all of its pieces come before …
+  if (threadIdx.x % 128 == 0) {
+    last = add_acquire_release(counter, 1) == sharers.count - 1;
+    if (last) *counter = 0;
+  }
+  __syncwarp();               // all of a warp come to a barrier at once
+  return consumer.any(last);  // … and what any thread reads comes after
 }
 
 // Whether the first sharer finds all others' pieces, and need not put down its own.
 __device__ __forceinline__ bool others_are_there(const Sharers& sharers, const Consumer& consumer,
                                                  const ForwardParams& p) {
-  int* counter = p.tile_counter + sharers.counter * kWarpgroups + consumer.warpgroup;
-  const int bits = 8 * warp_of_warpgroup();
-  int there = 0;
-  if (lane() == 0) there = load_acquire(counter) >> bits & 255;
-  __syncwarp();  // what any lane reads comes after
-  there = __shfl_sync(0xffffffffu, there, 0);
-  const bool all = there == sharers.count - 1;
-  if (all && lane() == 0) atomicSub(counter, there << bits);
-  return all;
+  int* counter = counter_of(sharers, consumer, p);
+  bool all = false;
+  if (threadIdx.x % 128 == 0) {
+    all = load_acquire(counter) == sharers.count - 1;
+    if (all) *counter = 0;
+  }
+  __syncwarp();
+  return consumer.any(all);  // what any thread reads comes after
+}
+
+constexpr int kPiecesOfThread = 1 + kGroupsOfCta;  // its rows' shifts and sums; its columns of each group
+// On their way: so many groups of columns, of so many sharers.
+constexpr int kGroupsAtOnce = 16;
+constexpr int kSharersAtOnce = 1;  // a tile has two, as a rule
+
+// Of one warpgroup, where this thread's begin; each is 128 from the last.
+__device__ __forceinline__ float4* pieces_at(int place, const Consumer& consumer, const ForwardParams& p) {
+  const int warpgroup = place * kWarpgroups + consumer.warpgroup;
+  return reinterpret_cast<float4*>(p.pieces) + 128 * kPiecesOfThread * warpgroup + threadIdx.x % 128;
 }
 
 // Adds the rows of the sharers from one of them on, and some groups of their columns.
@@ -1274,9 +1299,9 @@ __device__ __forceinline__ void add_pieces(const Sharers& sharers, const Consume
 }
 
 // Puts down what this CTA knows of a tile; where all others have done so, makes it what all know. False where
-// that is another warp's to do.
+// that is for another CTA to do.
 __device__ __forceinline__ bool merge_sharers(const Sharers& sharers, const Consumer& consumer,
-                                              const Tile& tile, SoftmaxState& rows,
+                                              const Tile& tile, bool has_rows, SoftmaxState& rows,
                                               float (&o)[4 * kGroupsOfCta], const ForwardParams& p) {
   int from = 0;
   if (tile.first == 0 && others_are_there(sharers, consumer, p)) {
@@ -1285,53 +1310,23 @@ __device__ __forceinline__ bool merge_sharers(const Sharers& sharers, const Cons
     for (int i = 0; i < 4 * kGroupsOfCta; ++i) o[i] += 0.0f;  // the same bits: not -0, which 0 + -0 is not
   }
   if (from == 0) {
-    put_pieces(pieces_at(own_place(tile, p), consumer, p), rows, o);
+    if (has_rows) put_pieces(pieces_at(own_place(tile, p), consumer, p), rows, o);
     if (!comes_last(sharers, consumer, p)) return false;
     rows = SoftmaxState();
 #pragma unroll
     for (int i = 0; i < 4 * kGroupsOfCta; ++i) o[i] = 0;
   }
-  add_pieces(sharers, consumer, from, rows, o, p);
+  if (has_rows) add_pieces(sharers, consumer, from, rows, o, p);
   return true;
 }
 
-// O goes to device memory from the registers of those who have added it up.
-
-__device__ __forceinline__ int first_column(int group) {
-  return 8 * group;
-}
-
-// Normalised, to device memory.
-__device__ __forceinline__ void store_columns(const float (&o)[4 * kGroupsOfCta], const SoftmaxState& rows,
-                                              const Tile& tile, const RowsOfThread& mine,
-                                              const ForwardParams& p) {
-#pragma unroll
-  for (int row = 0; row < 2; ++row) {
-    const int packed_row = mine.row + 8 * row;
-    if (packed_row >= row_count(p)) continue;
-    const int head = tile.head + (packed_row & ((1 << p.packed) - 1));
-    unsigned short* to = static_cast<unsigned short*>(p.o) + tile.batch * p.o_batch + head * p.o_head +
-                         (packed_row >> p.packed) * p.o_row;
-    const float inverse = rows.sum[row] == 0 ? 0.0f : reciprocal_fast(rows.sum[row]);
-#pragma unroll
-    for (int group = 0; group < kGroupsOfCta; ++group) {
-      if (first_column(group) >= kHeadDimV) break;
-      const unsigned pair = pack(o[4 * group + 2 * row] * inverse, o[4 * group + 2 * row + 1] * inverse);
-      *reinterpret_cast<unsigned*>(to + first_column(group) + 2 * (lane() % 4)) = pair;
-    }
-  }
-}
-
-// The end of this CTA's share of a tile.
-__device__ __forceinline__ void finish_share(Consumer& consumer, const Tile& tile, const ForwardParams& p) {
-  const RowsOfThread mine(tile.row + kRowStep * consumer.warpgroup, p);
-  // The warp has no rows. (By its first lane: ptxas keeps uniform registers where it knows that all agree.)
-  if (__shfl_sync(0xffffffffu, mine.row, 0) >= row_count(p)) return;
-  SoftmaxState rows = consumer.softmax.rows;
-  rows.sum[0] = quad_sum(rows.sum[0]);
-  rows.sum[1] = quad_sum(rows.sum[1]);
-  if (!merge_sharers(Sharers(tile, p), consumer, tile, rows, consumer.o, p)) return;
-  store_columns(consumer.o, rows, tile, mine, p);
+// The end of this CTA's share of a tile: whether this warpgroup now knows all of its rows, which it stores.
+__device__ __forceinline__ bool finish_share(Consumer& consumer, const Tile& tile, const ForwardParams& p) {
+  // By its first lane: a warp agrees, which ptxas has to know here, too.
+  const int row = __shfl_sync(0xffffffffu, tile.row + kRowStep * consumer.warpgroup, 0);
+  if (row >= row_count(p)) return false;
+  const bool warp_has_rows = row + 16 * warp_of_warpgroup() < row_count(p);
+  return merge_sharers(Sharers(tile, p), consumer, tile, warp_has_rows, consumer.softmax.rows, consumer.o, p);
 }
 
 // This CTA's share. All lanes of a warp have the same, which ptxas knows of what one lane tells the others:
@@ -1350,11 +1345,7 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
   while (tile.length > 0) {
     consumer.compute(tile, p);
     const Tile next = share.take(p);
-    if (tile.whole) {
-      finish(consumer, tile, map_o, p);
-    } else {
-      finish_share(consumer, tile, p);
-    }
+    if (tile.whole || finish_share(consumer, tile, p)) finish(consumer, tile, map_o, p);
     tile = next;
   }
   if (consumer.warpgroup == 0) consumer.take_turn();  // takes the last arrival
