@@ -94,8 +94,9 @@ __device__ __forceinline__ bool comes_last(const Sharers& sharers, const Consume
     last = add_acquire_release(counter, 1) == sharers.count - 1;
     if (last) *counter = 0;
   }
-  __syncwarp();               // all of a warp come to a barrier at once
-  return consumer.any(last);  // … and what any thread reads comes after
+  __syncwarp();  // come to a barrier together
+  // … and what any thread reads comes after.
+  return consumer.any(last);
 }
 
 // Whether the first sharer finds all others' pieces, and need not put down its own.
@@ -107,7 +108,8 @@ __device__ __forceinline__ bool others_are_there(const Sharers& sharers, const C
     all = load_acquire(counter) == sharers.count - 1;
     if (all) *counter = 0;
   }
-  __syncwarp();
-  return consumer.any(all);  // what any thread reads comes after
+  __syncwarp();  // come to a barrier together
+  // What any thread reads comes after.
+  return consumer.any(all);
 }
 /*%/even%*/
