@@ -11,7 +11,7 @@ namespace {
 
 // Of a wave, for its keys to be shared out (measured, docs/performance/wgmma.md).
 constexpr double kMostShared = 0.9, kLeastSharedAlone = 0.2;
-// Of a tile: what a warp's byte of a counter may count.
+// Of a tile: what a warp's byte of a counter may count, where clusters share it. Even shares keep to it, too.
 constexpr int kMostSharers = 127;
 // As kernels do, in 32 bits.
 constexpr double kCountable = std::numeric_limits<int>::max();

@@ -3,15 +3,14 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <memory>
 #include <vector>
 
-#include "flashjit/error.hpp"
 #include "generator/legality.hpp"
 #include "generator/render.hpp"
 #include "runtime/compile.hpp"
 #include "tests/support/compile_pool.hpp"
+#include "tests/support/found_or_skip.hpp"
 
 using namespace flashjit;
 
@@ -36,20 +35,10 @@ const std::vector<Sample> kSamples{
     {{.dtype = DType::fp16, .head_dim = 88, .head_dim_v = 200}, {"wgmma:m128n64s2qr0"}},
 };
 
-// Aborting here would look like a pass with no test run: 77 is what ctest calls skipped.
-std::shared_ptr<runtime::Compiler> nvrtc_or_skip() {
-  try {
-    return runtime::load_nvrtc();
-  } catch (const Error& error) {
-    fmt::print("SKIPPED: no NVRTC, nothing was compiled. {}\n", error.what());
-    std::exit(77);
-  }
-}
-
 }  // namespace
 
 TEST_CASE("a sample of the kernels compiles for every arch without spills") {
-  const auto nvrtc = nvrtc_or_skip();
+  const auto nvrtc = test::found_or_skip([] { return runtime::load_nvrtc(); });
   test::CompilePool pool(2);  // an NVRTC at work holds a few hundred MB
   struct Waiting {
     std::string what;

@@ -3,12 +3,10 @@
 // product (R2UR), up to a hundred times a step; nothing is wrong then but 5 % of the time. A few characters
 // of the templates decide (docs/performance/wgmma.md, "Even shares").
 #include <doctest/doctest.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -18,11 +16,11 @@
 #include <vector>
 
 #include "autotune/wisdom.hpp"
-#include "flashjit/error.hpp"
 #include "generator/render.hpp"
 #include "runtime/compile.hpp"
 #include "runtime/disassemble.hpp"
 #include "tests/support/compile_pool.hpp"
+#include "tests/support/found_or_skip.hpp"
 
 using namespace flashjit;
 
@@ -101,22 +99,11 @@ std::vector<Loop> steps_of(std::vector<Loop> loops, int products) {
   return loops;
 }
 
-// Aborting here would look like a pass with no test run: 77 is what ctest calls skipped.
-template <class Find>
-auto found_or_skip(const Find& find) {
-  try {
-    return find();
-  } catch (const Error& error) {
-    fmt::print("SKIPPED: {}\n", error.what());
-    std::exit(77);
-  }
-}
-
 }  // namespace
 
 TEST_CASE("steps of Hopper's forward kernels take descriptors from uniform registers") {
-  const auto nvrtc = found_or_skip([] { return runtime::load_nvrtc(); });
-  const std::filesystem::path nvdisasm = found_or_skip([] { return runtime::find_nvdisasm(); });
+  const auto nvrtc = test::found_or_skip([] { return runtime::load_nvrtc(); });
+  const std::filesystem::path nvdisasm = test::found_or_skip([] { return runtime::find_nvdisasm(); });
   const Target target = target_of("sm_90a");
   test::CompilePool pool(2);  // an NVRTC at work holds a few hundred MB
   std::vector<test::CompilePool::Result> results;

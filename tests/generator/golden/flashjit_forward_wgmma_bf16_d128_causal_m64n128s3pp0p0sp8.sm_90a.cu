@@ -1096,6 +1096,7 @@ __device__ __forceinline__ bool comes_last(const Sharers& sharers, const Consume
 
 constexpr int kPiecesOfThread = 1 + kGroupsOfCta;  // its rows' shifts and sums; its columns of each group
 // On their way: so many groups of columns, of so many sharers.
+// Three warpgroups and more have fewer registers.
 constexpr int kGroupsAtOnce = kHeadDimV <= 128 ? 16 : 8;
 constexpr int kSharersAtOnce = kPiecesOfThread <= 3 ? 8 : kPiecesOfThread <= 6 ? 4 : kWarpgroups <= 2 ? 2 : 1;
 
@@ -1160,7 +1161,7 @@ __device__ __forceinline__ void add_pieces(const Sharers& sharers, const Consume
 }
 
 // Puts down what this CTA knows of a tile; where all others have done so, makes it what all know. False where
-// that is for another CTA to do.
+// that is for another CTA to do. Where the warp has no rows it only takes part in that.
 __device__ __forceinline__ bool merge_sharers(const Sharers& sharers, const Consumer& consumer,
                                               const Tile& tile, bool has_rows, SoftmaxState& rows,
                                               float (&o)[4 * kGroupsOfCta], const ForwardParams& p) {

@@ -1301,7 +1301,7 @@ __device__ __forceinline__ void add_pieces(const Sharers& sharers, const Consume
 }
 
 // Puts down what this CTA knows of a tile; where all others have done so, makes it what all know. False where
-// that is for another CTA to do.
+// that is for another CTA to do. Where the warp has no rows it only takes part in that.
 __device__ __forceinline__ bool merge_sharers(const Sharers& sharers, const Consumer& consumer,
                                               const Tile& tile, bool has_rows, SoftmaxState& rows,
                                               float (&o)[4 * kGroupsOfCta], const ForwardParams& p) {
