@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "generator/families/wgmma_lists.hpp"
+#include "generator/families/wgmma_products.hpp"
 #include "generator/families/wgmma_registers.hpp"
 #include "generator/recipe.hpp"
 
@@ -237,6 +237,7 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
   const bool dynamic = !is_static(s);
   const int q_steps = q_register_steps(problem, s);
   const bool q_in_shared = q_steps < steps_of(dim);
+  const bool narrow_k = dim % kPanelColumns != 0 && last_k_row_bytes(dim) < kRowBytes;
   const bool split = s.splits > 1;
   const bool even = has_even_shares(s);
   const int clusters = s.cluster * s.splits;  // one of them is 1
@@ -271,7 +272,7 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
       {"alternate", s.cluster > 1 && problem.causal},
       {"whole_k", dim >= kPanelColumns},
       {"last_k", dim % kPanelColumns != 0},
-      {"narrow_k", dim % kPanelColumns != 0 && last_k_row_bytes(dim) < kRowBytes},
+      {"narrow_k", narrow_k},
       {"half_step", dim % 16 != 0},
       {"whole_v", dim_v >= kPanelColumns},
       {"last_v", dim_v % kPanelColumns != 0},
@@ -286,14 +287,7 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
       {"one_step", problem.causal && dim_v > 192},
   };
 
-  const WgmmaProduct of_registers{.columns = s.tile_n, .asks = true, .a_registers = true};
-  const WgmmaProduct of_shared{.columns = s.tile_n, .asks = true};
-  const WgmmaProduct values{.columns = dim_v, .a_registers = true, .b_transposed = true};
-  recipe.lists["scores_registers"] = wgmma_accumulators("s", of_shared);
-  recipe.lists["scores_of_registers"] = wgmma_instruction(problem.dtype, of_registers);
-  recipe.lists["scores_of_shared"] = wgmma_instruction(problem.dtype, of_shared);
-  recipe.lists["values_registers"] = wgmma_accumulators("o", values);
-  recipe.lists["values_instruction"] = wgmma_instruction(problem.dtype, values);
+  list_products(recipe, problem, s, narrow_k);
 
   recipe.geometry = {.tile_m = s.tile_m * s.cluster,
                      .threads = 128 * (warpgroups_of(s) + 1),

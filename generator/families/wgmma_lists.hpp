@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,7 +16,6 @@ using Lines = std::vector<std::map<std::string, std::string>>;  // each with a "
 struct WgmmaProduct {
   int columns = 0;
   bool accumulate = true;     // d += a b; else d = a b
-  bool asks = false;          // a last operand says whether it accumulates, instead
   bool a_registers = false;   // A comes from four registers, else through a descriptor
   bool a_transposed = false;  // rows of A run along its 64 rows, not along the sum
   bool b_transposed = false;  // rows of B run along its columns, not along the sum
@@ -25,5 +25,18 @@ struct WgmmaProduct {
 Lines wgmma_instruction(DType dtype, const WgmmaProduct& product);
 // "+f"(array[0]), "+f"(array[1]), …: the accumulators as C++ binds them; "=f" where they are only written.
 Lines wgmma_accumulators(const std::string& array, const WgmmaProduct& product);
+
+// A product that is deeper than an instruction, as one asm statement.
+struct WgmmaChain {
+  int steps = 1;                 // of 16
+  int a_register_steps = 0;      // the first of them have A in registers, the others in shared memory
+  std::optional<int> narrow_at;  // from which step on B's descriptor has another upper half
+};
+
+// Its text: a fence, an instruction a step, and a commit. Of `product` the width, whether the first step
+// accumulates, and how B lies. Operands: accumulators, read and written; of A four registers or a descriptor
+// a step; the lower half of B's descriptor; then constants: how far each step lies into B, in units of 16
+// bytes, the upper half of B's descriptor, and the other one.
+Lines wgmma_statement(DType dtype, const WgmmaProduct& product, const WgmmaChain& chain);
 
 }  // namespace flashjit

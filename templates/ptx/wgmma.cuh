@@ -3,15 +3,6 @@
 // + 3.
 #pragma once
 
-// Registers and shared memory written so far are what the products issued next will see.
-__device__ __forceinline__ void wgmma_fence() {
-  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-}
-
-__device__ __forceinline__ void wgmma_commit() {
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
-
 // Returns once at most kInFlight committed groups are unfinished.
 template <int kInFlight>
 __device__ __forceinline__ void wgmma_wait() {

@@ -2,6 +2,8 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "generator/legality.hpp"
@@ -124,16 +126,49 @@ TEST_CASE("CTAs that share out keys: one tile each, and O's pieces fit where K a
   CHECK(rendered(kD128, "m64n128s3pp0p0").text.find("merge(") == std::string::npos);
 }
 
-TEST_CASE("a product names each of its accumulators once") {
+TEST_CASE("a block's product is one statement, an instruction a step") {
   const KernelSource kernel = rendered(kD128, "m128n112s2qr0");
   CHECK(count(kernel.text, "\"+f\"(s[") == 112 / 2);
   CHECK(count(kernel.text, "\"+f\"(o[") == 128 / 2);
-  CHECK(count(kernel.text, "wgmma.mma_async.sync.aligned.m64n112k16.f32.bf16.bf16") == 1);
-  CHECK(count(kernel.text, "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16") == 1);
-  // Half of Q in registers: scores come in both forms.
-  CHECK(count(rendered(kD192, "m128n64s2qr2").text, "m64n64k16.f32") == 2);
+  CHECK(count(kernel.text, "wgmma.mma_async.sync.aligned.m64n112k16.f32.bf16.bf16") == 128 / 16);
+  CHECK(count(kernel.text, "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16") == 112 / 16);
+  CHECK(count(kernel.text, "wgmma.fence") == 2);
+  CHECK(count(kernel.text, "wgmma.commit_group") == 2);
   CHECK(count(rendered({.dtype = DType::fp16, .head_dim = 72}, "m128n64s2").text, "m64n72k16.f32.f16.f16") ==
-        1);
+        64 / 16);
+  // Half of Q in registers: scores come in both forms.
+  const KernelSource half = rendered(kD192, "m128n64s2qr2");
+  CHECK(count(half.text, "m64n64k16.f32") == 192 / 16);
+  CHECK(count(half.text, "\"r\"(q[") == 4 * 4);
+  CHECK(count(half.text, "\"l\"(q_descriptor(") == 8);
+}
+
+TEST_CASE("a statement names each of its operands, and no other") {
+  struct Case {
+    Problem problem;
+    const char* schedule;
+  };
+  for (const Case& one : std::vector<Case>{{kD128, "m128n112s2qr0"},
+                                           {kD128, "m128n64s2"},
+                                           {kD192, "m128n64s2qr2"},
+                                           {{.head_dim = 88}, "m128n64s2qr2"},
+                                           {{.head_dim = 72, .head_dim_v = 40}, "m64n64s2qr0pp0"}}) {
+    CAPTURE(one.schedule);
+    const std::string text = rendered(one.problem, one.schedule).text;
+    for (const char* name : {"void wgmma_scores(", "void wgmma_values("}) {
+      CAPTURE(name);
+      const std::size_t begin = text.find(name);
+      const std::string statement = text.substr(begin, text.find("\n}\n", begin) - begin);
+      int operands = 0;
+      for (const char* bound : {"\"+f\"(", "\"r\"(", "\"l\"(", "\"n\"("}) operands += count(statement, bound);
+      std::set<int> named;
+      for (std::size_t at = statement.find('%'); at != std::string::npos; at = statement.find('%', at + 1)) {
+        named.insert(std::stoi(statement.substr(at + 1)));
+      }
+      CHECK(static_cast<int>(named.size()) == operands);
+      CHECK(*named.rbegin() == operands - 1);
+    }
+  }
 }
 
 TEST_CASE("a box of K or V moves all whole panels, another one the columns behind them and no more") {
@@ -174,7 +209,7 @@ TEST_CASE("a box of K or V moves all whole panels, another one the columns behin
     CHECK(has("map_last_k;") == (one.rest > 0));
     CHECK(has("map_last_v;") == (one.rest > 0));
     CHECK(has("clear_half_step") == one.half_step);
-    CHECK(has("last_descriptor") == (one.rest > 0 && one.row_bytes < 128));
+    CHECK(has("kLastUpperHalf") == (one.rest > 0 && one.row_bytes < 128));
   }
   const KernelSource kernel = rendered({.head_dim = 192, .head_dim_v = 72}, "m128n112s2qr0");
   REQUIRE(kernel.maps.size() == 5);

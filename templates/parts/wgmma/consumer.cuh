@@ -131,46 +131,15 @@ struct Consumer {
   }
 
   /*%/release_q%*/
-  // 16 columns of the head: 32 bytes of a row, four such steps to a panel.
-  template <bool kAccumulate>
-  __device__ __forceinline__ void issue_score_step(int step) {
-    const unsigned k_columns = k_tile + step / 4 * (kTileN * kRowBytes / 16) + step % 4 * 2;
-    /*%^narrow_k%*/
-    const unsigned long long k_step = descriptor(k_columns);
-    /*%/narrow_k%*/
-    /*%#narrow_k%*/
-    const unsigned long long k_step =
-        step / 4 < kWholePanelsQk ? descriptor(k_columns) : last_descriptor(k_columns);
-    /*%/narrow_k%*/
-    /*%#q_in_regs%*/
-    if (step < kQRegisterSteps) wgmma_scores<kAccumulate>(softmax.s, q[step], k_step);
-    /*%/q_in_regs%*/
-    /*%#q_in_shared%*/
-    if (step >= kQRegisterSteps) {
-      wgmma_scores<kAccumulate>(softmax.s, q_tile + step / 4 * (64 * kRowBytes / 16) + step % 4 * 2, k_step);
-    }
-    /*%/q_in_shared%*/
-  }
-
-  // Scores = q k^T.
   __device__ __forceinline__ void issue_scores() {
-    pin(softmax.s);
-    wgmma_fence();
-    issue_score_step<false>(0);
-#pragma unroll
-    for (int step = 1; step < (kHeadDim + 15) / 16; ++step) issue_score_step<true>(step);
-    wgmma_commit();
-  }
-
-  // o += p v, 16 keys a time: 16 rows.
-  __device__ __forceinline__ void issue_values(unsigned (&p_block)[kTileN / 4]) {
-    pin(o);
-    pin(p_block);
-    wgmma_fence();
-#pragma unroll
-    for (int step = 0; step < kTileN / 16; ++step)
-      wgmma_values(o, p_block + 4 * step, v_tile + step * (16 * kRowBytes / 16));
-    wgmma_commit();
+    wgmma_scores(softmax.s,
+                 /*%#q_in_regs%*/
+                 q,
+                 /*%/q_in_regs%*/
+                 /*%#q_in_shared%*/
+                 q_tile,
+                 /*%/q_in_shared%*/
+                 k_tile);
   }
 
   /*%#overlap%*/
@@ -201,7 +170,7 @@ struct Consumer {
     rescale(o, softmax.rows);
     /*%/rescale_early%*/
     wait_v();
-    issue_values(p);
+    wgmma_values(o, p, v_tile);
     /*%#ping_pong%*/
     pass_turn();
     /*%/ping_pong%*/
@@ -236,7 +205,7 @@ struct Consumer {
     rescale(o, softmax.rows);
     /*%/rescale_early%*/
     wait_v();
-    issue_values(p);
+    wgmma_values(o, p, v_tile);
     wgmma_wait<0>();
     pin(o);
     release_v();
@@ -258,7 +227,7 @@ struct Consumer {
     softmax.finish(mine, tile, left, masked, params, sum, p);
     rescale(o, softmax.rows);
     wait_v();
-    issue_values(p);
+    wgmma_values(o, p, v_tile);
     wgmma_wait<0>();
     pin(o);
     pin(p);

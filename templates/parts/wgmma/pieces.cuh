@@ -36,9 +36,15 @@ __device__ __forceinline__ void add_groups(const Sharers& sharers, const Consume
   for (int first = from; first < sharers.count; first += kSharersAtOnce) {
 #pragma unroll
     for (int which = first; which < first + kSharersAtOnce; ++which) {
+      /*%#split%*/
       const float4* pieces = pieces_at(sharers.place_of(min(which, sharers.count - 1), p), consumer, p);
       float4 share = pieces[0];
       if (which >= sharers.count) share.x = share.y = kUnset;  // weighs nothing
+      /*%/split%*/
+      /*%#even%*/
+      const float4* pieces = pieces_at(sharers.place_of(which, p), consumer, p);
+      const float4 share = pieces[0];
+      /*%/even%*/
       const float shift[2] = {fmaxf(rows.shift[0], share.x), fmaxf(rows.shift[1], share.y)};
       const float before[2] = {exp2_fast(rows.shift[0] - shift[0]), exp2_fast(rows.shift[1] - shift[1])};
       const float weight[2] = {exp2_fast(share.x - shift[0]), exp2_fast(share.y - shift[1])};
@@ -89,18 +95,14 @@ __device__ __forceinline__ bool merge_sharers(const Sharers& sharers, const Cons
                                               float (&o)[4 * kGroupsOfCta], const ForwardParams& p) {
   int from = 0;
   /*%#even%*/
-  if (tile.first == 0 && others_are_there(sharers, consumer, p)) {
-    from = 1;
-#pragma unroll
-    for (int i = 0; i < 4 * kGroupsOfCta; ++i) o[i] += 0.0f;  // the same bits: not -0, which 0 + -0 is not
-  }
+  if (tile.first == 0 && others_are_there(sharers, consumer, p)) from = 1;
   /*%/even%*/
   if (from == 0) {
     if (has_rows) put_pieces(pieces_at(own_place(tile, p), consumer, p), rows, o);
     if (!comes_last(sharers, consumer, p)) return false;
     rows = SoftmaxState();
 #pragma unroll
-    for (int i = 0; i < 4 * kGroupsOfCta; ++i) o[i] = 0;
+    for (int i = 0; i < 4 * kGroupsOfCta; ++i) o[i] = -0.0f;  // to which the first is added bit for bit
   }
   if (has_rows) add_pieces(sharers, consumer, from, rows, o, p);
   return true;

@@ -1,68 +1,92 @@
-// The two products of attention as single wgmma instructions. C++ cannot say their lists of operands: the
-// renderer does.
+// The two products of a block of keys, each one asm statement: C++ cannot say the operands of wgmma, and the
+// compilers take their time over every list of them. The renderer writes them down. Whatever was computed
+// into a statement's registers comes before its fence, since they are its operands.
 #pragma once
-/*%#narrow_k%*/
 #include "parts/wgmma/layout.cuh"
-/*%/narrow_k%*/
 #include "ptx/wgmma.cuh"
 
-// A tile in shared memory, by the lower half of its descriptor, which goes up with the address: the upper one
-// is the same for all of them.
-__device__ __forceinline__ unsigned long long descriptor(unsigned tile) {
-  constexpr unsigned long long kUpper = 0x40000040ull << 32;  // of wgmma_descriptor()
-  return kUpper | tile;
-}
+// Tiles come as the lower halves of their descriptors, to which a step adds bytes / 16. The upper one is the
+// same for all of them.
+constexpr unsigned kUpperHalf = 0x40000040;  // of wgmma_descriptor()
 /*%#narrow_k%*/
 // But for the last panel of K (PTX ISA, "matrix descriptor format"): its rows' swizzle, and eight of them.
-__device__ __forceinline__ unsigned long long last_descriptor(unsigned tile) {
-  constexpr unsigned long long kSwizzle = kLastKRowBytes == 32 ? 3ull << 62 : 2ull << 62;
-  constexpr unsigned long long kEightRows = 8 * kLastKRowBytes / 16;
-  return kSwizzle | kEightRows << 32 | tile;
-}
+constexpr unsigned kLastUpperHalf = (kLastKRowBytes == 32 ? 3u : 2u) << 30 | 8 * kLastKRowBytes / 16;
 /*%/narrow_k%*/
 
-/*%#q_in_regs%*/
-// s = or += 16 columns of q, in registers, times the same columns of k's rows: 64 x kTileN.
-template <bool kAccumulate>
-__device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2], const unsigned* q,
-                                             unsigned long long k) {
-  asm volatile(
-      /*%#scores_of_registers%*/
-      "/*%line%*/\n"
-      /*%/scores_of_registers%*/
-      :
-      /*%#scores_registers%*/
-      /*%line%*/
-      /*%/scores_registers%*/
-      : "r"(q[0]), "r"(q[1]), "r"(q[2]), "r"(q[3]), "l"(k), "n"(kAccumulate));
+// 16 columns of the head are 32 bytes of a row, four such steps to a panel.
+constexpr int k_step(int step) {
+  return step / 4 * (kTileN * kRowBytes / 16) + step % 4 * 2;
 }
-/*%/q_in_regs%*/
 /*%#q_in_shared%*/
-// s = or += 16 columns of q's rows, in shared memory, times the same columns of k's rows: 64 x kTileN.
-template <bool kAccumulate>
-__device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2], unsigned q, unsigned long long k) {
-  asm volatile(
-      /*%#scores_of_shared%*/
-      "/*%line%*/\n"
-      /*%/scores_of_shared%*/
-      :
-      /*%#scores_registers%*/
-      /*%line%*/
-      /*%/scores_registers%*/
-      : "l"(descriptor(q)), "l"(k), "n"(kAccumulate));
+// Of Q whole descriptors are asked for: ptxas keeps them from block to block, and puts others together again.
+__device__ __forceinline__ unsigned long long q_descriptor(unsigned q_tile, int step) {
+  const unsigned q_columns = q_tile + step / 4 * (64 * kRowBytes / 16) + step % 4 * 2;
+  return static_cast<unsigned long long>(kUpperHalf) << 32 | q_columns;
 }
 /*%/q_in_shared%*/
+// 16 keys are 16 rows.
+constexpr int v_step(int step) {
+  return step * (16 * kRowBytes / 16);
+}
 
-// o += 16 columns of p, in registers, times v's 16 rows, each of which runs along o's columns: 64 x
-// kHeadDimV.
-__device__ __forceinline__ void wgmma_values(float (&o)[kHeadDimV / 2], const unsigned* p, unsigned v) {
+// Begins s = q k^T, 16 columns of the head a time: 64 x kTileN. s is an input, too, since all of its
+// registers are written before the last of the others is read.
+__device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2],
+                                             /*%#q_in_regs%*/
+                                             const unsigned (&q)[kQRegisterSteps][4],
+                                             /*%/q_in_regs%*/
+                                             /*%#q_in_shared%*/
+                                             unsigned q_tile,
+                                             /*%/q_in_shared%*/
+                                             unsigned k_tile) {
   asm volatile(
-      /*%#values_instruction%*/
+      /*%#scores%*/
       "/*%line%*/\n"
-      /*%/values_instruction%*/
+      /*%/scores%*/
+      :
+      /*%#scores_registers%*/
+      /*%line%*/
+      /*%/scores_registers%*/
+      :
+      /*%#q_registers%*/
+      /*%line%*/
+      /*%/q_registers%*/
+      /*%#q_descriptors%*/
+      /*%line%*/
+      /*%/q_descriptors%*/
+      "r"(k_tile),
+      /*%#k_steps%*/
+      /*%line%*/
+      /*%/k_steps%*/
+      /*%#narrow_k%*/
+      "n"(kUpperHalf),
+      "n"(kLastUpperHalf)
+      /*%/narrow_k%*/
+      /*%^narrow_k%*/
+      "n"(kUpperHalf)
+      /*%/narrow_k%*/
+      : "memory");
+}
+
+// Begins o += p v, 16 keys a time, whose rows of v run along o's columns: 64 x kHeadDimV.
+__device__ __forceinline__ void wgmma_values(float (&o)[kHeadDimV / 2], const unsigned (&p)[kTileN / 4],
+                                             unsigned v_tile) {
+  asm volatile(
+      /*%#values%*/
+      "/*%line%*/\n"
+      /*%/values%*/
       :
       /*%#values_registers%*/
       /*%line%*/
       /*%/values_registers%*/
-      : "r"(p[0]), "r"(p[1]), "r"(p[2]), "r"(p[3]), "l"(descriptor(v)));
+      :
+      /*%#p_registers%*/
+      /*%line%*/
+      /*%/p_registers%*/
+      "r"(v_tile),
+      /*%#v_steps%*/
+      /*%line%*/
+      /*%/v_steps%*/
+      "n"(kUpperHalf)
+      : "memory");
 }

@@ -3,6 +3,7 @@
 #include "parts/wgmma_backward/panels.cuh"
 #include "parts/wgmma_backward/products.cuh"
 #include "ptx/wgmma.cuh"
+#include "ptx/wgmma_group.cuh"
 
 // s = 64 rows of a tile times all rows of another, summed over kColumns columns of both; s += that where it
 // begins as something else than zeros. kRowsA and kRowsB are how many rows their panels have.

@@ -21,6 +21,7 @@
 #include "ptx/stmatrix_transposed.cuh"
 /*%/dq_transposed%*/
 #include "ptx/wgmma.cuh"
+#include "ptx/wgmma_group.cuh"
 
 struct KeyOwner {
   const BackwardParams& params;

@@ -10,6 +10,7 @@
 #include "ptx/cluster_send.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/wgmma.cuh"
+#include "ptx/wgmma_group.cuh"
 
 struct QueryOwner {
   const BackwardParams& params;

@@ -866,16 +866,9 @@ __device__ __forceinline__ void wgmma_scores_first(float (&s)[kScoreColumns / 2]
       ".reg .pred accumulate;\n"
       "setp.ne.b32 accumulate, 0, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n80k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3,\n"
-      "%4, %5, %6, %7,\n"
-      "%8, %9, %10, %11,\n"
-      "%12, %13, %14, %15,\n"
-      "%16, %17, %18, %19,\n"
-      "%20, %21, %22, %23,\n"
-      "%24, %25, %26, %27,\n"
-      "%28, %29, %30, %31,\n"
-      "%32, %33, %34, %35,\n"
-      "%36, %37, %38, %39},\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,\n"
+      "%32, %33, %34, %35, %36, %37, %38, %39},\n"
       "%40, %41, accumulate, 1, 1, 0, 0;\n"
       "}\n"
       :
@@ -900,16 +893,9 @@ __device__ __forceinline__ void wgmma_scores_next(float (&s)[kScoreColumns / 2],
       ".reg .pred accumulate;\n"
       "setp.eq.b32 accumulate, 0, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n80k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3,\n"
-      "%4, %5, %6, %7,\n"
-      "%8, %9, %10, %11,\n"
-      "%12, %13, %14, %15,\n"
-      "%16, %17, %18, %19,\n"
-      "%20, %21, %22, %23,\n"
-      "%24, %25, %26, %27,\n"
-      "%28, %29, %30, %31,\n"
-      "%32, %33, %34, %35,\n"
-      "%36, %37, %38, %39},\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,\n"
+      "%32, %33, %34, %35, %36, %37, %38, %39},\n"
       "%40, %41, accumulate, 1, 1, 0, 0;\n"
       "}\n"
       :
@@ -933,22 +919,10 @@ __device__ __forceinline__ void wgmma_gradient_qk(float* d, const unsigned* a, u
       ".reg .pred accumulate;\n"
       "setp.eq.b32 accumulate, 0, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3,\n"
-      "%4, %5, %6, %7,\n"
-      "%8, %9, %10, %11,\n"
-      "%12, %13, %14, %15,\n"
-      "%16, %17, %18, %19,\n"
-      "%20, %21, %22, %23,\n"
-      "%24, %25, %26, %27,\n"
-      "%28, %29, %30, %31,\n"
-      "%32, %33, %34, %35,\n"
-      "%36, %37, %38, %39,\n"
-      "%40, %41, %42, %43,\n"
-      "%44, %45, %46, %47,\n"
-      "%48, %49, %50, %51,\n"
-      "%52, %53, %54, %55,\n"
-      "%56, %57, %58, %59,\n"
-      "%60, %61, %62, %63},\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,\n"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,\n"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63},\n"
       "{%64, %65, %66, %67}, %68, accumulate, 1, 1, 1;\n"
       "}\n"
       :
@@ -978,22 +952,10 @@ __device__ __forceinline__ void wgmma_gradient_v(float* d, const unsigned* a, un
       ".reg .pred accumulate;\n"
       "setp.eq.b32 accumulate, 0, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3,\n"
-      "%4, %5, %6, %7,\n"
-      "%8, %9, %10, %11,\n"
-      "%12, %13, %14, %15,\n"
-      "%16, %17, %18, %19,\n"
-      "%20, %21, %22, %23,\n"
-      "%24, %25, %26, %27,\n"
-      "%28, %29, %30, %31,\n"
-      "%32, %33, %34, %35,\n"
-      "%36, %37, %38, %39,\n"
-      "%40, %41, %42, %43,\n"
-      "%44, %45, %46, %47,\n"
-      "%48, %49, %50, %51,\n"
-      "%52, %53, %54, %55,\n"
-      "%56, %57, %58, %59,\n"
-      "%60, %61, %62, %63},\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,\n"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,\n"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63},\n"
       "{%64, %65, %66, %67}, %68, accumulate, 1, 1, 1;\n"
       "}\n"
       :
@@ -1024,16 +986,9 @@ __device__ __forceinline__ void wgmma_dq_first(float (&d)[kDqN / 2], unsigned lo
       ".reg .pred accumulate;\n"
       "setp.ne.b32 accumulate, 0, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n80k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3,\n"
-      "%4, %5, %6, %7,\n"
-      "%8, %9, %10, %11,\n"
-      "%12, %13, %14, %15,\n"
-      "%16, %17, %18, %19,\n"
-      "%20, %21, %22, %23,\n"
-      "%24, %25, %26, %27,\n"
-      "%28, %29, %30, %31,\n"
-      "%32, %33, %34, %35,\n"
-      "%36, %37, %38, %39},\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,\n"
+      "%32, %33, %34, %35, %36, %37, %38, %39},\n"
       "%40, %41, accumulate, 1, 1, 1, 0;\n"
       "}\n"
       :
@@ -1057,16 +1012,9 @@ __device__ __forceinline__ void wgmma_dq_next(float (&d)[kDqN / 2], unsigned lon
       ".reg .pred accumulate;\n"
       "setp.eq.b32 accumulate, 0, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n80k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3,\n"
-      "%4, %5, %6, %7,\n"
-      "%8, %9, %10, %11,\n"
-      "%12, %13, %14, %15,\n"
-      "%16, %17, %18, %19,\n"
-      "%20, %21, %22, %23,\n"
-      "%24, %25, %26, %27,\n"
-      "%28, %29, %30, %31,\n"
-      "%32, %33, %34, %35,\n"
-      "%36, %37, %38, %39},\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,\n"
+      "%32, %33, %34, %35, %36, %37, %38, %39},\n"
       "%40, %41, accumulate, 1, 1, 1, 0;\n"
       "}\n"
       :
@@ -1086,15 +1034,6 @@ __device__ __forceinline__ void wgmma_dq_next(float (&d)[kDqN / 2], unsigned lon
 // Warpgroup-wide asynchronous products (PTX ISA, "wgmma"). 128 threads multiply 64 rows; each holds, of its
 // row g and its row g + 8, columns 8j + 2t and 8j + 2t + 1, where lane = 4g + t, in accumulators 4j .. 4j
 // + 3.
-
-// Registers and shared memory written so far are what the products issued next will see.
-__device__ __forceinline__ void wgmma_fence() {
-  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-}
-
-__device__ __forceinline__ void wgmma_commit() {
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
 
 // Returns once at most kInFlight committed groups are unfinished.
 template <int kInFlight>
@@ -1131,6 +1070,18 @@ __device__ __forceinline__ unsigned long long wgmma_descriptor(unsigned address,
   constexpr unsigned long long kEightRows = 1024 / 16;
   return kSwizzle128 | kEightRows << 32 | static_cast<unsigned long long>(panel_bytes / 16) << 16 |
          (address & 0x3ffff) / 16;
+}
+
+// What groups of asynchronous products begin and end with, where each product is a statement of its own (PTX
+// ISA, "wgmma.fence", "wgmma.commit_group").
+
+// Registers and shared memory written so far are what the products issued next will see.
+__device__ __forceinline__ void wgmma_fence() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void wgmma_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
 // s = 64 rows of a tile times all rows of another, summed over kColumns columns of both; s += that where it

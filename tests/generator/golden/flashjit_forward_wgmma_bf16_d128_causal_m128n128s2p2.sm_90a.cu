@@ -627,21 +627,13 @@ struct BlockSoftmax {
   }
 };
 
-// The two products of attention as single wgmma instructions. C++ cannot say their lists of operands: the
-// renderer does.
+// The two products of a block of keys, each one asm statement: C++ cannot say the operands of wgmma, and the
+// compilers take their time over every list of them. The renderer writes them down. Whatever was computed
+// into a statement's registers comes before its fence, since they are its operands.
 
 // Warpgroup-wide asynchronous products (PTX ISA, "wgmma"). 128 threads multiply 64 rows; each holds, of its
 // row g and its row g + 8, columns 8j + 2t and 8j + 2t + 1, where lane = 4g + t, in accumulators 4j .. 4j
 // + 3.
-
-// Registers and shared memory written so far are what the products issued next will see.
-__device__ __forceinline__ void wgmma_fence() {
-  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-}
-
-__device__ __forceinline__ void wgmma_commit() {
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
 
 // Returns once at most kInFlight committed groups are unfinished.
 template <int kInFlight>
@@ -680,39 +672,97 @@ __device__ __forceinline__ unsigned long long wgmma_descriptor(unsigned address,
          (address & 0x3ffff) / 16;
 }
 
-// A tile in shared memory, by the lower half of its descriptor, which goes up with the address: the upper one
-// is the same for all of them.
-__device__ __forceinline__ unsigned long long descriptor(unsigned tile) {
-  constexpr unsigned long long kUpper = 0x40000040ull << 32;  // of wgmma_descriptor()
-  return kUpper | tile;
+// Tiles come as the lower halves of their descriptors, to which a step adds bytes / 16. The upper one is the
+// same for all of them.
+constexpr unsigned kUpperHalf = 0x40000040;  // of wgmma_descriptor()
+
+// 16 columns of the head are 32 bytes of a row, four such steps to a panel.
+constexpr int k_step(int step) {
+  return step / 4 * (kTileN * kRowBytes / 16) + step % 4 * 2;
+}
+// 16 keys are 16 rows.
+constexpr int v_step(int step) {
+  return step * (16 * kRowBytes / 16);
 }
 
-// s = or += 16 columns of q, in registers, times the same columns of k's rows: 64 x kTileN.
-template <bool kAccumulate>
-__device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2], const unsigned* q,
-                                             unsigned long long k) {
+// Begins s = q k^T, 16 columns of the head a time: 64 x kTileN. s is an input, too, since all of its
+// registers are written before the last of the others is read.
+__device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2],
+                                             const unsigned (&q)[kQRegisterSteps][4],
+                                             unsigned k_tile) {
   asm volatile(
       "{\n"
       ".reg .pred accumulate;\n"
-      "setp.ne.b32 accumulate, %69, 0;\n"
+      ".reg .b32 low;\n"
+      ".reg .b64 b;\n"
+      "wgmma.fence.sync.aligned;\n"
+      "setp.ne.b32 accumulate, 0, 0;\n"
+      "add.u32 low, %96, %97;\n"
+      "mov.b64 b, {low, %105};\n"
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3,\n"
-      "%4, %5, %6, %7,\n"
-      "%8, %9, %10, %11,\n"
-      "%12, %13, %14, %15,\n"
-      "%16, %17, %18, %19,\n"
-      "%20, %21, %22, %23,\n"
-      "%24, %25, %26, %27,\n"
-      "%28, %29, %30, %31,\n"
-      "%32, %33, %34, %35,\n"
-      "%36, %37, %38, %39,\n"
-      "%40, %41, %42, %43,\n"
-      "%44, %45, %46, %47,\n"
-      "%48, %49, %50, %51,\n"
-      "%52, %53, %54, %55,\n"
-      "%56, %57, %58, %59,\n"
-      "%60, %61, %62, %63},\n"
-      "{%64, %65, %66, %67}, %68, accumulate, 1, 1, 0;\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,\n"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,\n"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63},\n"
+      "{%64, %65, %66, %67}, b, accumulate, 1, 1, 0;\n"
+      "setp.eq.b32 accumulate, 0, 0;\n"
+      "add.u32 low, %96, %98;\n"
+      "mov.b64 b, {low, %105};\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,\n"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,\n"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63},\n"
+      "{%68, %69, %70, %71}, b, accumulate, 1, 1, 0;\n"
+      "add.u32 low, %96, %99;\n"
+      "mov.b64 b, {low, %105};\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,\n"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,\n"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63},\n"
+      "{%72, %73, %74, %75}, b, accumulate, 1, 1, 0;\n"
+      "add.u32 low, %96, %100;\n"
+      "mov.b64 b, {low, %105};\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,\n"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,\n"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63},\n"
+      "{%76, %77, %78, %79}, b, accumulate, 1, 1, 0;\n"
+      "add.u32 low, %96, %101;\n"
+      "mov.b64 b, {low, %105};\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,\n"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,\n"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63},\n"
+      "{%80, %81, %82, %83}, b, accumulate, 1, 1, 0;\n"
+      "add.u32 low, %96, %102;\n"
+      "mov.b64 b, {low, %105};\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,\n"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,\n"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63},\n"
+      "{%84, %85, %86, %87}, b, accumulate, 1, 1, 0;\n"
+      "add.u32 low, %96, %103;\n"
+      "mov.b64 b, {low, %105};\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,\n"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,\n"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63},\n"
+      "{%88, %89, %90, %91}, b, accumulate, 1, 1, 0;\n"
+      "add.u32 low, %96, %104;\n"
+      "mov.b64 b, {low, %105};\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,\n"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,\n"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63},\n"
+      "{%92, %93, %94, %95}, b, accumulate, 1, 1, 0;\n"
+      "wgmma.commit_group.sync.aligned;\n"
       "}\n"
       :
       "+f"(s[0]), "+f"(s[1]), "+f"(s[2]), "+f"(s[3]),
@@ -731,34 +781,97 @@ __device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2], const unsig
       "+f"(s[52]), "+f"(s[53]), "+f"(s[54]), "+f"(s[55]),
       "+f"(s[56]), "+f"(s[57]), "+f"(s[58]), "+f"(s[59]),
       "+f"(s[60]), "+f"(s[61]), "+f"(s[62]), "+f"(s[63])
-      : "r"(q[0]), "r"(q[1]), "r"(q[2]), "r"(q[3]), "l"(k), "n"(kAccumulate));
+      :
+      "r"(q[0][0]), "r"(q[0][1]), "r"(q[0][2]), "r"(q[0][3]),
+      "r"(q[1][0]), "r"(q[1][1]), "r"(q[1][2]), "r"(q[1][3]),
+      "r"(q[2][0]), "r"(q[2][1]), "r"(q[2][2]), "r"(q[2][3]),
+      "r"(q[3][0]), "r"(q[3][1]), "r"(q[3][2]), "r"(q[3][3]),
+      "r"(q[4][0]), "r"(q[4][1]), "r"(q[4][2]), "r"(q[4][3]),
+      "r"(q[5][0]), "r"(q[5][1]), "r"(q[5][2]), "r"(q[5][3]),
+      "r"(q[6][0]), "r"(q[6][1]), "r"(q[6][2]), "r"(q[6][3]),
+      "r"(q[7][0]), "r"(q[7][1]), "r"(q[7][2]), "r"(q[7][3]),
+      "r"(k_tile),
+      "n"(k_step(0)), "n"(k_step(1)), "n"(k_step(2)), "n"(k_step(3)),
+      "n"(k_step(4)), "n"(k_step(5)), "n"(k_step(6)), "n"(k_step(7)),
+      "n"(kUpperHalf)
+      : "memory");
 }
 
-// o += 16 columns of p, in registers, times v's 16 rows, each of which runs along o's columns: 64 x
-// kHeadDimV.
-__device__ __forceinline__ void wgmma_values(float (&o)[kHeadDimV / 2], const unsigned* p, unsigned v) {
+// Begins o += p v, 16 keys a time, whose rows of v run along o's columns: 64 x kHeadDimV.
+__device__ __forceinline__ void wgmma_values(float (&o)[kHeadDimV / 2], const unsigned (&p)[kTileN / 4],
+                                             unsigned v_tile) {
   asm volatile(
       "{\n"
       ".reg .pred accumulate;\n"
+      ".reg .b32 low;\n"
+      ".reg .b64 b;\n"
+      "wgmma.fence.sync.aligned;\n"
       "setp.eq.b32 accumulate, 0, 0;\n"
+      "add.u32 low, %96, %97;\n"
+      "mov.b64 b, {low, %105};\n"
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3,\n"
-      "%4, %5, %6, %7,\n"
-      "%8, %9, %10, %11,\n"
-      "%12, %13, %14, %15,\n"
-      "%16, %17, %18, %19,\n"
-      "%20, %21, %22, %23,\n"
-      "%24, %25, %26, %27,\n"
-      "%28, %29, %30, %31,\n"
-      "%32, %33, %34, %35,\n"
-      "%36, %37, %38, %39,\n"
-      "%40, %41, %42, %43,\n"
-      "%44, %45, %46, %47,\n"
-      "%48, %49, %50, %51,\n"
-      "%52, %53, %54, %55,\n"
-      "%56, %57, %58, %59,\n"
-      "%60, %61, %62, %63},\n"
-      "{%64, %65, %66, %67}, %68, accumulate, 1, 1, 1;\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,\n"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,\n"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63},\n"
+      "{%64, %65, %66, %67}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %96, %98;\n"
+      "mov.b64 b, {low, %105};\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,\n"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,\n"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63},\n"
+      "{%68, %69, %70, %71}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %96, %99;\n"
+      "mov.b64 b, {low, %105};\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,\n"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,\n"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63},\n"
+      "{%72, %73, %74, %75}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %96, %100;\n"
+      "mov.b64 b, {low, %105};\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,\n"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,\n"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63},\n"
+      "{%76, %77, %78, %79}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %96, %101;\n"
+      "mov.b64 b, {low, %105};\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,\n"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,\n"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63},\n"
+      "{%80, %81, %82, %83}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %96, %102;\n"
+      "mov.b64 b, {low, %105};\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,\n"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,\n"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63},\n"
+      "{%84, %85, %86, %87}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %96, %103;\n"
+      "mov.b64 b, {low, %105};\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,\n"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,\n"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63},\n"
+      "{%88, %89, %90, %91}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %96, %104;\n"
+      "mov.b64 b, {low, %105};\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,\n"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,\n"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63},\n"
+      "{%92, %93, %94, %95}, b, accumulate, 1, 1, 1;\n"
+      "wgmma.commit_group.sync.aligned;\n"
       "}\n"
       :
       "+f"(o[0]), "+f"(o[1]), "+f"(o[2]), "+f"(o[3]),
@@ -777,7 +890,20 @@ __device__ __forceinline__ void wgmma_values(float (&o)[kHeadDimV / 2], const un
       "+f"(o[52]), "+f"(o[53]), "+f"(o[54]), "+f"(o[55]),
       "+f"(o[56]), "+f"(o[57]), "+f"(o[58]), "+f"(o[59]),
       "+f"(o[60]), "+f"(o[61]), "+f"(o[62]), "+f"(o[63])
-      : "r"(p[0]), "r"(p[1]), "r"(p[2]), "r"(p[3]), "l"(descriptor(v)));
+      :
+      "r"(p[0]), "r"(p[1]), "r"(p[2]), "r"(p[3]),
+      "r"(p[4]), "r"(p[5]), "r"(p[6]), "r"(p[7]),
+      "r"(p[8]), "r"(p[9]), "r"(p[10]), "r"(p[11]),
+      "r"(p[12]), "r"(p[13]), "r"(p[14]), "r"(p[15]),
+      "r"(p[16]), "r"(p[17]), "r"(p[18]), "r"(p[19]),
+      "r"(p[20]), "r"(p[21]), "r"(p[22]), "r"(p[23]),
+      "r"(p[24]), "r"(p[25]), "r"(p[26]), "r"(p[27]),
+      "r"(p[28]), "r"(p[29]), "r"(p[30]), "r"(p[31]),
+      "r"(v_tile),
+      "n"(v_step(0)), "n"(v_step(1)), "n"(v_step(2)), "n"(v_step(3)),
+      "n"(v_step(4)), "n"(v_step(5)), "n"(v_step(6)), "n"(v_step(7)),
+      "n"(kUpperHalf)
+      : "memory");
 }
 
 // Loads of matrix fragments from shared memory (PTX ISA, "ldmatrix"). Lane 8i + r gives the address of row r
@@ -875,33 +1001,10 @@ struct Consumer {
     __syncwarp();  // ptxas has been seen to let the lane that does so go on alone
   }
 
-  // 16 columns of the head: 32 bytes of a row, four such steps to a panel.
-  template <bool kAccumulate>
-  __device__ __forceinline__ void issue_score_step(int step) {
-    const unsigned k_columns = k_tile + step / 4 * (kTileN * kRowBytes / 16) + step % 4 * 2;
-    const unsigned long long k_step = descriptor(k_columns);
-    if (step < kQRegisterSteps) wgmma_scores<kAccumulate>(softmax.s, q[step], k_step);
-  }
-
-  // Scores = q k^T.
   __device__ __forceinline__ void issue_scores() {
-    pin(softmax.s);
-    wgmma_fence();
-    issue_score_step<false>(0);
-#pragma unroll
-    for (int step = 1; step < (kHeadDim + 15) / 16; ++step) issue_score_step<true>(step);
-    wgmma_commit();
-  }
-
-  // o += p v, 16 keys a time: 16 rows.
-  __device__ __forceinline__ void issue_values(unsigned (&p_block)[kTileN / 4]) {
-    pin(o);
-    pin(p_block);
-    wgmma_fence();
-#pragma unroll
-    for (int step = 0; step < kTileN / 16; ++step)
-      wgmma_values(o, p_block + 4 * step, v_tile + step * (16 * kRowBytes / 16));
-    wgmma_commit();
+    wgmma_scores(softmax.s,
+                 q,
+                 k_tile);
   }
 
   // First block of a tile: its scores only.
@@ -925,7 +1028,7 @@ struct Consumer {
     issue_scores();
     rescale(o, softmax.rows);
     wait_v();
-    issue_values(p);
+    wgmma_values(o, p, v_tile);
     pass_turn();
     wgmma_wait<1>();
     pin(softmax.s);
@@ -945,7 +1048,7 @@ struct Consumer {
   __device__ __forceinline__ void last_step() {
     rescale(o, softmax.rows);
     wait_v();
-    issue_values(p);
+    wgmma_values(o, p, v_tile);
     wgmma_wait<0>();
     pin(o);
     release_v();

@@ -639,21 +639,13 @@ struct BlockSoftmax {
   }
 };
 
-// The two products of attention as single wgmma instructions. C++ cannot say their lists of operands: the
-// renderer does.
+// The two products of a block of keys, each one asm statement: C++ cannot say the operands of wgmma, and the
+// compilers take their time over every list of them. The renderer writes them down. Whatever was computed
+// into a statement's registers comes before its fence, since they are its operands.
 
 // Warpgroup-wide asynchronous products (PTX ISA, "wgmma"). 128 threads multiply 64 rows; each holds, of its
 // row g and its row g + 8, columns 8j + 2t and 8j + 2t + 1, where lane = 4g + t, in accumulators 4j .. 4j
 // + 3.
-
-// Registers and shared memory written so far are what the products issued next will see.
-__device__ __forceinline__ void wgmma_fence() {
-  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-}
-
-__device__ __forceinline__ void wgmma_commit() {
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
 
 // Returns once at most kInFlight committed groups are unfinished.
 template <int kInFlight>
@@ -692,30 +684,62 @@ __device__ __forceinline__ unsigned long long wgmma_descriptor(unsigned address,
          (address & 0x3ffff) / 16;
 }
 
-// A tile in shared memory, by the lower half of its descriptor, which goes up with the address: the upper one
-// is the same for all of them.
-__device__ __forceinline__ unsigned long long descriptor(unsigned tile) {
-  constexpr unsigned long long kUpper = 0x40000040ull << 32;  // of wgmma_descriptor()
-  return kUpper | tile;
+// Tiles come as the lower halves of their descriptors, to which a step adds bytes / 16. The upper one is the
+// same for all of them.
+constexpr unsigned kUpperHalf = 0x40000040;  // of wgmma_descriptor()
+
+// 16 columns of the head are 32 bytes of a row, four such steps to a panel.
+constexpr int k_step(int step) {
+  return step / 4 * (kTileN * kRowBytes / 16) + step % 4 * 2;
+}
+// Of Q whole descriptors are asked for: ptxas keeps them from block to block, and puts others together again.
+__device__ __forceinline__ unsigned long long q_descriptor(unsigned q_tile, int step) {
+  const unsigned q_columns = q_tile + step / 4 * (64 * kRowBytes / 16) + step % 4 * 2;
+  return static_cast<unsigned long long>(kUpperHalf) << 32 | q_columns;
+}
+// 16 keys are 16 rows.
+constexpr int v_step(int step) {
+  return step * (16 * kRowBytes / 16);
 }
 
-// s = or += 16 columns of q's rows, in shared memory, times the same columns of k's rows: 64 x kTileN.
-template <bool kAccumulate>
-__device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2], unsigned q, unsigned long long k) {
+// Begins s = q k^T, 16 columns of the head a time: 64 x kTileN. s is an input, too, since all of its
+// registers are written before the last of the others is read.
+__device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2],
+                                             unsigned q_tile,
+                                             unsigned k_tile) {
   asm volatile(
       "{\n"
       ".reg .pred accumulate;\n"
-      "setp.ne.b32 accumulate, %34, 0;\n"
+      ".reg .b32 low;\n"
+      ".reg .b64 b;\n"
+      "wgmma.fence.sync.aligned;\n"
+      "setp.ne.b32 accumulate, 0, 0;\n"
+      "add.u32 low, %36, %37;\n"
+      "mov.b64 b, {low, %41};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3,\n"
-      "%4, %5, %6, %7,\n"
-      "%8, %9, %10, %11,\n"
-      "%12, %13, %14, %15,\n"
-      "%16, %17, %18, %19,\n"
-      "%20, %21, %22, %23,\n"
-      "%24, %25, %26, %27,\n"
-      "%28, %29, %30, %31},\n"
-      "%32, %33, accumulate, 1, 1, 0, 0;\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
+      "%32, b, accumulate, 1, 1, 0, 0;\n"
+      "setp.eq.b32 accumulate, 0, 0;\n"
+      "add.u32 low, %36, %38;\n"
+      "mov.b64 b, {low, %41};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
+      "%33, b, accumulate, 1, 1, 0, 0;\n"
+      "add.u32 low, %36, %39;\n"
+      "mov.b64 b, {low, %41};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
+      "%34, b, accumulate, 1, 1, 0, 0;\n"
+      "add.u32 low, %36, %40;\n"
+      "mov.b64 b, {low, %41};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
+      "%35, b, accumulate, 1, 1, 0, 0;\n"
+      "wgmma.commit_group.sync.aligned;\n"
       "}\n"
       :
       "+f"(s[0]), "+f"(s[1]), "+f"(s[2]), "+f"(s[3]),
@@ -726,26 +750,49 @@ __device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2], unsigned q,
       "+f"(s[20]), "+f"(s[21]), "+f"(s[22]), "+f"(s[23]),
       "+f"(s[24]), "+f"(s[25]), "+f"(s[26]), "+f"(s[27]),
       "+f"(s[28]), "+f"(s[29]), "+f"(s[30]), "+f"(s[31])
-      : "l"(descriptor(q)), "l"(k), "n"(kAccumulate));
+      :
+      "l"(q_descriptor(q_tile, 0)), "l"(q_descriptor(q_tile, 1)), "l"(q_descriptor(q_tile, 2)), "l"(q_descriptor(q_tile, 3)),
+      "r"(k_tile),
+      "n"(k_step(0)), "n"(k_step(1)), "n"(k_step(2)), "n"(k_step(3)),
+      "n"(kUpperHalf)
+      : "memory");
 }
 
-// o += 16 columns of p, in registers, times v's 16 rows, each of which runs along o's columns: 64 x
-// kHeadDimV.
-__device__ __forceinline__ void wgmma_values(float (&o)[kHeadDimV / 2], const unsigned* p, unsigned v) {
+// Begins o += p v, 16 keys a time, whose rows of v run along o's columns: 64 x kHeadDimV.
+__device__ __forceinline__ void wgmma_values(float (&o)[kHeadDimV / 2], const unsigned (&p)[kTileN / 4],
+                                             unsigned v_tile) {
   asm volatile(
       "{\n"
       ".reg .pred accumulate;\n"
+      ".reg .b32 low;\n"
+      ".reg .b64 b;\n"
+      "wgmma.fence.sync.aligned;\n"
       "setp.eq.b32 accumulate, 0, 0;\n"
+      "add.u32 low, %48, %49;\n"
+      "mov.b64 b, {low, %53};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3,\n"
-      "%4, %5, %6, %7,\n"
-      "%8, %9, %10, %11,\n"
-      "%12, %13, %14, %15,\n"
-      "%16, %17, %18, %19,\n"
-      "%20, %21, %22, %23,\n"
-      "%24, %25, %26, %27,\n"
-      "%28, %29, %30, %31},\n"
-      "{%32, %33, %34, %35}, %36, accumulate, 1, 1, 1;\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
+      "{%32, %33, %34, %35}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %48, %50;\n"
+      "mov.b64 b, {low, %53};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
+      "{%36, %37, %38, %39}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %48, %51;\n"
+      "mov.b64 b, {low, %53};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
+      "{%40, %41, %42, %43}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %48, %52;\n"
+      "mov.b64 b, {low, %53};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
+      "{%44, %45, %46, %47}, b, accumulate, 1, 1, 1;\n"
+      "wgmma.commit_group.sync.aligned;\n"
       "}\n"
       :
       "+f"(o[0]), "+f"(o[1]), "+f"(o[2]), "+f"(o[3]),
@@ -756,7 +803,15 @@ __device__ __forceinline__ void wgmma_values(float (&o)[kHeadDimV / 2], const un
       "+f"(o[20]), "+f"(o[21]), "+f"(o[22]), "+f"(o[23]),
       "+f"(o[24]), "+f"(o[25]), "+f"(o[26]), "+f"(o[27]),
       "+f"(o[28]), "+f"(o[29]), "+f"(o[30]), "+f"(o[31])
-      : "r"(p[0]), "r"(p[1]), "r"(p[2]), "r"(p[3]), "l"(descriptor(v)));
+      :
+      "r"(p[0]), "r"(p[1]), "r"(p[2]), "r"(p[3]),
+      "r"(p[4]), "r"(p[5]), "r"(p[6]), "r"(p[7]),
+      "r"(p[8]), "r"(p[9]), "r"(p[10]), "r"(p[11]),
+      "r"(p[12]), "r"(p[13]), "r"(p[14]), "r"(p[15]),
+      "r"(v_tile),
+      "n"(v_step(0)), "n"(v_step(1)), "n"(v_step(2)), "n"(v_step(3)),
+      "n"(kUpperHalf)
+      : "memory");
 }
 
 // Loads of matrix fragments from shared memory (PTX ISA, "ldmatrix"). Lane 8i + r gives the address of row r
@@ -875,35 +930,10 @@ struct Consumer {
     __syncwarp();  // ptxas has been seen to let the lane that does so go on alone
   }
 
-  // 16 columns of the head: 32 bytes of a row, four such steps to a panel.
-  template <bool kAccumulate>
-  __device__ __forceinline__ void issue_score_step(int step) {
-    const unsigned k_columns = k_tile + step / 4 * (kTileN * kRowBytes / 16) + step % 4 * 2;
-    const unsigned long long k_step = descriptor(k_columns);
-    if (step >= kQRegisterSteps) {
-      wgmma_scores<kAccumulate>(softmax.s, q_tile + step / 4 * (64 * kRowBytes / 16) + step % 4 * 2, k_step);
-    }
-  }
-
-  // Scores = q k^T.
   __device__ __forceinline__ void issue_scores() {
-    pin(softmax.s);
-    wgmma_fence();
-    issue_score_step<false>(0);
-#pragma unroll
-    for (int step = 1; step < (kHeadDim + 15) / 16; ++step) issue_score_step<true>(step);
-    wgmma_commit();
-  }
-
-  // o += p v, 16 keys a time: 16 rows.
-  __device__ __forceinline__ void issue_values(unsigned (&p_block)[kTileN / 4]) {
-    pin(o);
-    pin(p_block);
-    wgmma_fence();
-#pragma unroll
-    for (int step = 0; step < kTileN / 16; ++step)
-      wgmma_values(o, p_block + 4 * step, v_tile + step * (16 * kRowBytes / 16));
-    wgmma_commit();
+    wgmma_scores(softmax.s,
+                 q_tile,
+                 k_tile);
   }
 
   // First block of a tile: its scores only.
@@ -927,7 +957,7 @@ struct Consumer {
     issue_scores();
     rescale(o, softmax.rows);
     wait_v();
-    issue_values(p);
+    wgmma_values(o, p, v_tile);
     pass_turn();
     wgmma_wait<1>();
     pin(softmax.s);
@@ -947,7 +977,7 @@ struct Consumer {
   __device__ __forceinline__ void last_step() {
     rescale(o, softmax.rows);
     wait_v();
-    issue_values(p);
+    wgmma_values(o, p, v_tile);
     wgmma_wait<0>();
     pin(o);
     release_v();
@@ -1254,9 +1284,8 @@ __device__ __forceinline__ void add_groups(const Sharers& sharers, const Consume
   for (int first = from; first < sharers.count; first += kSharersAtOnce) {
 #pragma unroll
     for (int which = first; which < first + kSharersAtOnce; ++which) {
-      const float4* pieces = pieces_at(sharers.place_of(min(which, sharers.count - 1), p), consumer, p);
-      float4 share = pieces[0];
-      if (which >= sharers.count) share.x = share.y = kUnset;  // weighs nothing
+      const float4* pieces = pieces_at(sharers.place_of(which, p), consumer, p);
+      const float4 share = pieces[0];
       const float shift[2] = {fmaxf(rows.shift[0], share.x), fmaxf(rows.shift[1], share.y)};
       const float before[2] = {exp2_fast(rows.shift[0] - shift[0]), exp2_fast(rows.shift[1] - shift[1])};
       const float weight[2] = {exp2_fast(share.x - shift[0]), exp2_fast(share.y - shift[1])};
@@ -1306,17 +1335,13 @@ __device__ __forceinline__ bool merge_sharers(const Sharers& sharers, const Cons
                                               const Tile& tile, bool has_rows, SoftmaxState& rows,
                                               float (&o)[4 * kGroupsOfCta], const ForwardParams& p) {
   int from = 0;
-  if (tile.first == 0 && others_are_there(sharers, consumer, p)) {
-    from = 1;
-#pragma unroll
-    for (int i = 0; i < 4 * kGroupsOfCta; ++i) o[i] += 0.0f;  // the same bits: not -0, which 0 + -0 is not
-  }
+  if (tile.first == 0 && others_are_there(sharers, consumer, p)) from = 1;
   if (from == 0) {
     if (has_rows) put_pieces(pieces_at(own_place(tile, p), consumer, p), rows, o);
     if (!comes_last(sharers, consumer, p)) return false;
     rows = SoftmaxState();
 #pragma unroll
-    for (int i = 0; i < 4 * kGroupsOfCta; ++i) o[i] = 0;
+    for (int i = 0; i < 4 * kGroupsOfCta; ++i) o[i] = -0.0f;  // to which the first is added bit for bit
   }
   if (has_rows) add_pieces(sharers, consumer, from, rows, o, p);
   return true;

@@ -1,0 +1,52 @@
+// The products of family wgmma's forward pass.
+#include "generator/families/wgmma_products.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+
+#include "generator/families/wgmma_lists.hpp"
+#include "generator/families/wgmma_registers.hpp"
+
+namespace flashjit::wgmma_forward {
+
+namespace {
+
+// The operands from one number on, four to a line and with a comma behind each: "constraint"(name). `name`
+// has places for a number's step of four, its place there, and the number: {0}, {1}, {2}.
+Lines inputs(char constraint, const char* name, int first, int end) {
+  Lines lines;
+  for (int i = first; i < end; ++i) {
+    if ((i - first) % 4 == 0) lines.push_back({{"line", ""}});
+    std::string& text = lines.back()["line"];
+    text += fmt::format("{}\"{}\"({}),", text.empty() ? "" : " ", constraint,
+                        fmt::format(fmt::runtime(name), i / 4, i % 4, i));
+  }
+  return lines;
+}
+
+}  // namespace
+
+void list_products(Recipe& recipe, const Problem& problem, const WgmmaSchedule& schedule, bool narrow_k) {
+  const int steps = steps_of(problem.head_dim);
+  const int in_registers = q_register_steps(problem, schedule);
+  WgmmaChain of_scores{.steps = steps, .a_register_steps = in_registers};
+  if (narrow_k) of_scores.narrow_at = problem.head_dim / kPanelColumns * (kPanelColumns / 16);
+  WgmmaProduct scores{.columns = schedule.tile_n};
+  recipe.lists["scores_registers"] = wgmma_accumulators("s", scores);
+  scores.accumulate = false;
+  recipe.lists["scores"] = wgmma_statement(problem.dtype, scores, of_scores);
+  recipe.lists["q_registers"] = inputs('r', "q[{0}][{1}]", 0, 4 * in_registers);
+  recipe.lists["q_descriptors"] = inputs('l', "q_descriptor(q_tile, {2})", in_registers, steps);
+  recipe.lists["k_steps"] = inputs('n', "k_step({2})", 0, steps);
+
+  const int keys = schedule.tile_n / 16;
+  const WgmmaProduct values{.columns = problem.value_dim(), .b_transposed = true};
+  recipe.lists["values_registers"] = wgmma_accumulators("o", values);
+  recipe.lists["values"] = wgmma_statement(problem.dtype, values, {.steps = keys, .a_register_steps = keys});
+  recipe.lists["p_registers"] = inputs('r', "p[{2}]", 0, 4 * keys);
+  recipe.lists["v_steps"] = inputs('n', "v_step({2})", 0, keys);
+}
+
+}  // namespace flashjit::wgmma_forward
