@@ -14,69 +14,69 @@ std::map<std::string, std::string> line(std::string text) {
   return {{"line", std::move(text)}};
 }
 
-std::string name_of(DType dtype, int columns) {
-  const char* type = dtype == DType::bf16 ? "bf16" : "f16";
-  return fmt::format("wgmma.mma_async.sync.aligned.m64n{}k16.f32.{}.{}", columns, type, type);
-}
-
-// {%0, %1, …},
-void add_accumulators(Lines& lines, int count) {
-  constexpr int kPerLine = 16;
-  for (int first = 0; first < count; first += kPerLine) {
-    const int end = std::min(first + kPerLine, count);
-    std::string text = first == 0 ? "{" : "";
-    for (int i = first; i < end; ++i) text += fmt::format("%{}{}", i, i + 1 < end ? ", " : "");
-    lines.push_back(line(text + (end == count ? "}," : ",")));
-  }
+std::map<std::string, std::string> accumulates(bool does) {
+  return line(fmt::format("setp.{}.b32 accumulate, 0, 0;", does ? "eq" : "ne"));
 }
 
 std::string four_registers(int first) {
   return fmt::format("{{%{}, %{}, %{}, %{}}}", first, first + 1, first + 2, first + 3);
 }
 
+// One instruction. Operands 0 and on are its accumulators; a and b are what A and B are called.
+void add_instruction(Lines& lines, DType dtype, const WgmmaProduct& product, const std::string& a,
+                     const std::string& b) {
+  const char* type = dtype == DType::bf16 ? "bf16" : "f16";
+  lines.push_back(
+      line(fmt::format("wgmma.mma_async.sync.aligned.m64n{}k16.f32.{}.{}", product.columns, type, type)));
+  constexpr int kPerLine = 16;
+  const int count = product.columns / 2;
+  for (int first = 0; first < count; first += kPerLine) {
+    const int end = std::min(first + kPerLine, count);
+    std::string text = first == 0 ? "{" : "";
+    for (int i = first; i < end; ++i) text += fmt::format("%{}{}", i, i + 1 < end ? ", " : "");
+    lines.push_back(line(text + (end == count ? "}," : ",")));
+  }
+  const std::string transposed = product.a_registers ? "" : product.a_transposed ? " 1," : " 0,";
+  lines.push_back(
+      line(fmt::format("{}, {}, accumulate, 1, 1,{} {};", a, b, transposed, product.b_transposed ? 1 : 0)));
+}
+
 }  // namespace
 
 Lines wgmma_instruction(DType dtype, const WgmmaProduct& product) {
   const int count = product.columns / 2;
-  Lines lines{line("{"), line(".reg .pred accumulate;"),
-              line(product.accumulate ? "setp.eq.b32 accumulate, 0, 0;" : "setp.ne.b32 accumulate, 0, 0;"),
-              line(name_of(dtype, product.columns))};
-  add_accumulators(lines, count);
-  const int b = count + (product.a_registers ? 4 : 1);
   const std::string a = product.a_registers ? four_registers(count) : fmt::format("%{}", count);
-  const std::string transposed = product.a_registers ? "" : product.a_transposed ? " 1," : " 0,";
-  lines.push_back(
-      line(fmt::format("{}, %{}, accumulate, 1, 1,{} {};", a, b, transposed, product.b_transposed ? 1 : 0)));
+  const std::string b = fmt::format("%{}", count + (product.a_registers ? 4 : 1));
+  Lines lines{line("{"), line(".reg .pred accumulate;"), accumulates(product.accumulate)};
+  add_instruction(lines, dtype, product, a, b);
   lines.push_back(line("}"));
   return lines;
 }
 
-Lines wgmma_statement(DType dtype, const WgmmaProduct& product, const WgmmaChain& chain) {
+Lines wgmma_statement(DType dtype, WgmmaProduct product, const WgmmaChain& chain) {
   const int count = product.columns / 2;
   const int a_descriptors = count + 4 * chain.a_register_steps;
   const int b = a_descriptors + chain.steps - chain.a_register_steps;
   const int b_steps = b + 1;
-  const int upper = b_steps + chain.steps;
-  const int b_transposed = product.b_transposed ? 1 : 0;
+  const int other_half = b_steps + chain.steps;
+  const int upper_half = chain.narrow_at ? other_half + 1 : other_half;
 
-  Lines lines{line("{"), line(".reg .pred accumulate;"), line(".reg .b32 low;"), line(".reg .b64 b;"),
-              line("wgmma.fence.sync.aligned;")};
-  const auto accumulate = [&lines](bool does) {
-    lines.push_back(line(fmt::format("setp.{}.b32 accumulate, 0, 0;", does ? "eq" : "ne")));
-  };
-  accumulate(product.accumulate);
+  Lines lines{line("{"),
+              line(".reg .pred accumulate;"),
+              line(".reg .b32 low;"),
+              line(".reg .b64 b;"),
+              line("wgmma.fence.sync.aligned;"),
+              accumulates(product.accumulate)};
   for (int step = 0; step < chain.steps; ++step) {
-    if (step == 1 && !product.accumulate) accumulate(true);
-    const bool narrow = step >= chain.narrow_at.value_or(chain.steps);
+    if (step == 1 && !product.accumulate) lines.push_back(accumulates(true));
+    const bool narrow = chain.narrow_at && step >= *chain.narrow_at;
     lines.push_back(line(fmt::format("add.u32 low, %{}, %{};", b, b_steps + step)));
-    lines.push_back(line(fmt::format("mov.b64 b, {{low, %{}}};", narrow ? upper + 1 : upper)));
-    lines.push_back(line(name_of(dtype, product.columns)));
-    add_accumulators(lines, count);
-    lines.push_back(
-        line(step < chain.a_register_steps
-                 ? fmt::format("{}, b, accumulate, 1, 1, {};", four_registers(count + 4 * step), b_transposed)
-                 : fmt::format("%{}, b, accumulate, 1, 1, 0, {};",
-                               a_descriptors + step - chain.a_register_steps, b_transposed)));
+    lines.push_back(line(fmt::format("mov.b64 b, {{low, %{}}};", narrow ? other_half : upper_half)));
+    product.a_registers = step < chain.a_register_steps;
+    const std::string a = product.a_registers
+                              ? four_registers(count + 4 * step)
+                              : fmt::format("%{}", a_descriptors + step - chain.a_register_steps);
+    add_instruction(lines, dtype, product, a, "b");
   }
   lines.push_back(line("wgmma.commit_group.sync.aligned;"));
   lines.push_back(line("}"));

@@ -30,13 +30,13 @@ Lines wgmma_accumulators(const std::string& array, const WgmmaProduct& product);
 struct WgmmaChain {
   int steps = 1;                 // of 16
   int a_register_steps = 0;      // the first of them have A in registers, the others in shared memory
-  std::optional<int> narrow_at;  // from which step on B's descriptor has another upper half
+  std::optional<int> narrow_at;  // from which step on B's descriptor has the other upper half
 };
 
 // Its text: a fence, an instruction a step, and a commit. Of `product` the width, whether the first step
-// accumulates, and how B lies. Operands: accumulators, read and written; of A four registers or a descriptor
-// a step; the lower half of B's descriptor; then constants: how far each step lies into B, in units of 16
-// bytes, the upper half of B's descriptor, and the other one.
-Lines wgmma_statement(DType dtype, const WgmmaProduct& product, const WgmmaChain& chain);
+// accumulates, and how A and B lie. Operands: accumulators, read and written; of A four registers or a
+// descriptor a step; the lower half of B's descriptor; then constants: how far each step lies into B, in
+// units of 16 bytes, the other upper half of B's descriptor, where there is one, and the upper half.
+Lines wgmma_statement(DType dtype, WgmmaProduct product, const WgmmaChain& chain);
 
 }  // namespace flashjit

@@ -59,12 +59,9 @@ __device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2],
       /*%line%*/
       /*%/k_steps%*/
       /*%#narrow_k%*/
-      "n"(kUpperHalf),
-      "n"(kLastUpperHalf)
+      "n"(kLastUpperHalf),
       /*%/narrow_k%*/
-      /*%^narrow_k%*/
       "n"(kUpperHalf)
-      /*%/narrow_k%*/
       : "memory");
 }
 
