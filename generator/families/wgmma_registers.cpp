@@ -8,6 +8,10 @@ namespace {
 // Recomputing scores (optimistic) needs registers, which P gives up where it has its own.
 constexpr int kRecomputeRegisters = 12;
 
+// The textbook's softmax looks for each block's maxima, where a loop without a mask otherwise looks for none;
+// three warpgroups and more, with two products in flight, have no registers to spare for it.
+constexpr int kMaximaRegisters = 12;
+
 // Registers that a consumer needs beside its fragments. Found by compiling 581 kernels at the edge: with
 // fewer, ptxas spills or serialises products (its warning C7512).
 int other_registers(const Problem& problem, const WgmmaSchedule& schedule) {
@@ -90,14 +94,16 @@ bool known_to_spill(const Problem& problem, const WgmmaSchedule& schedule) {
   if (!problem.causal) {
     switch (problem.head_dim) {
       case 32:
-      case 40:
         return tile(256, 64) && schedule.splits == 3;
+      case 40:
+        return tile(256, 64) && (schedule.splits == 2 || schedule.splits == 3);
       case 136:
-        return tile(192, 64) && schedule.cluster > 1 && has_even_shares(schedule);
+        return tile(192, 64) && has_even_shares(schedule);
       case 176:
         return tile(128, 80) && schedule.cluster > 1;
       case 184:
-        return tile(128, 64) && schedule.cluster > 1 && has_even_shares(schedule);
+        return tile(128, 64) && schedule.cluster > 1 &&
+               (has_even_shares(schedule) || (schedule.q_in_regs == 1 && schedule.o_passes == 1));
       case 192:
         return schedule.q_in_regs == 1 && tile(128, schedule.cluster > 1 ? 64 : 80);
       default:
@@ -123,12 +129,15 @@ bool known_to_spill(const Problem& problem, const WgmmaSchedule& schedule) {
 }
 
 FragmentRegisters fragments_of(const Problem& problem, const WgmmaSchedule& schedule) {
+  const bool recomputes = schedule.overlap == 0 && schedule.optimistic == 1;
+  const bool maxima =
+      schedule.overlap == 1 && schedule.optimistic == 0 && !problem.causal && warpgroups_of(schedule) > 2;
   return {.s = schedule.tile_n / 2,
           .p = schedule.overlap == 1 ? schedule.tile_n / 4 : 0,  // else in the registers of s
           .o = problem.value_dim() / 2,
           .q = 4 * q_register_steps(problem, schedule),
-          .other = other_registers(problem, schedule) +
-                   (schedule.overlap == 0 && schedule.optimistic == 1 ? kRecomputeRegisters : 0)};
+          .other = other_registers(problem, schedule) + (recomputes ? kRecomputeRegisters : 0) +
+                   (maxima ? kMaximaRegisters : 0)};
 }
 
 }  // namespace flashjit::wgmma_forward
