@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "autotune/backward/backward.hpp"
+#include "autotune/makespan.hpp"
 #include "autotune/step.hpp"
 #include "autotune/tune.hpp"
 #include "generator/recipe.hpp"
@@ -17,8 +18,19 @@ constexpr double kLaunchMs = 0.004;
 constexpr double kClusterCycles = 3500, kPieceCycles = 35;  // wgmma: of several clusters with one tile
 // wgmma, of CTAs with even shares: becoming one with the other sharers, under a mask too; and what they lose,
 // of a tile, that are each at other keys.
-constexpr double kJoinCycles = 1300, kSharerCycles = 1400, kJoinPerValue = 0.35, kMaskedJoinCycles = 8000;
+constexpr double kJoinCycles = 1300, kSharerCycles = 1400, kJoinPerValue = 0.35, kMaskedJoinCycles = 6000;
 constexpr double kOutOfStep = 0.06;
+
+// Blocks of keys that rows of a tile see.
+std::int64_t blocks_of_tile(const Problem& problem, const Shape& shape, std::int64_t tile, int tile_m,
+                            int tile_n) {
+  std::int64_t keys = shape.seqlen_k;
+  if (problem.causal) {
+    const std::int64_t last = std::min<std::int64_t>((tile + 1) * tile_m, shape.seqlen_q);
+    keys = std::clamp<std::int64_t>(last + shape.seqlen_k - shape.seqlen_q, 0, shape.seqlen_k);
+  }
+  return (keys + tile_n - 1) / tile_n;
+}
 
 // Steps of all tiles of one head, and of the longest, whose keys `splits` CTAs share out. Of very many tiles
 // a few thousand stand for all.
@@ -31,12 +43,7 @@ Steps steps_of(const Problem& problem, const Shape& shape, int tile_m, int tile_
   const std::int64_t stride = (tiles + kLookedAt - 1) / kLookedAt;
   Steps steps{.tiles = static_cast<double>(tiles)};
   for (std::int64_t tile = 0; tile < tiles; tile += stride) {
-    std::int64_t keys = shape.seqlen_k;
-    if (problem.causal) {
-      const std::int64_t last = std::min<std::int64_t>((tile + 1) * tile_m, shape.seqlen_q);
-      keys = std::clamp<std::int64_t>(last + shape.seqlen_k - shape.seqlen_q, 0, shape.seqlen_k);
-    }
-    const std::int64_t blocks = (keys + tile_n - 1) / tile_n;
+    const std::int64_t blocks = blocks_of_tile(problem, shape, tile, tile_m, tile_n);
     const std::int64_t longest_share = (blocks + splits - 1) / splits;
     const auto count = static_cast<double>(longest_share);
     steps.total += count * static_cast<double>(std::min(stride, tiles - tile));
@@ -50,6 +57,26 @@ Steps steps_of(const Problem& problem, const Shape& shape, int tile_m, int tile_
 int clusters_at_once(const Target& target, int ctas) {
   constexpr int kOfH200[] = {132, 66, 39, 30, 22, 17, 15, 15};
   return kOfH200[ctas - 1] * target.sm_count / kOfH200[0];
+}
+
+// Cycles until all tiles of a masked problem are done that multiprocessors take off a counter, the longest
+// first. Of long sequences some tiles stand for their neighbours, and many waves end as one.
+double drawn_cycles(const Problem& problem, const Shape& shape, int tile_m, int tile_n, const Step& step,
+                    int workers, double mean_tile) {
+  constexpr std::int64_t kLookedAt = 64;
+  constexpr double kManyWaves = 8;
+  const std::int64_t tiles = (static_cast<std::int64_t>(shape.seqlen_q) + tile_m - 1) / tile_m;
+  const std::int64_t heads = static_cast<std::int64_t>(shape.heads) * shape.batch;
+  const double waves = static_cast<double>(tiles * heads) / workers;
+  if (waves > kManyWaves) return mean_tile * (waves + 0.05);
+  const std::int64_t stride = (tiles + kLookedAt - 1) / kLookedAt;
+  std::vector<double> lengths;
+  for (std::int64_t tile = tiles - 1; tile >= 0; tile -= stride) {
+    const std::int64_t middle = std::max<std::int64_t>(0, tile - stride / 2);
+    const auto blocks = static_cast<double>(blocks_of_tile(problem, shape, middle, tile_m, tile_n));
+    lengths.push_back(blocks * step.cycles + step.tile_cycles);
+  }
+  return makespan(lengths, heads * stride, workers);
 }
 
 // What `splits` CTAs that share out a tile's keys spend on becoming one: barriers, and O of `rows` rows, 20
@@ -71,6 +98,14 @@ double join_cycles(double sharers, double rows, int dim_v) {
 double bytes_of(const Problem& problem, const Shape& shape) {
   const double rows = 1.0 * shape.heads * shape.seqlen_q + 1.0 * shape.kv_heads() * shape.seqlen_k;
   return rows * shape.batch * (problem.head_dim + problem.value_dim()) * size_of(problem.dtype);
+}
+
+// Of K and V, which CTAs ask for `keys` at a time in all, each somewhere else: what L2 does not have.
+double missed_bytes(const Problem& problem, const Shape& shape, double keys) {
+  constexpr double kKept = 30e6;  // measured; the two halves of an H200's 50 MB may both have a line
+  const double of_key = (problem.head_dim + problem.value_dim()) * size_of(problem.dtype);
+  const double all = of_key * shape.kv_heads() * shape.batch * shape.seqlen_k;
+  return keys * of_key * std::max(0.0, 1 - kKept / all);
 }
 
 // How much longer memory takes where about half of the multiprocessors have a CTA, or more, but not all: two
@@ -160,25 +195,31 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
       const double of_share = tiles / shares.clusters;
       // Measured at head_dim 64: blocks of 128 keys divide less well.
       const double coarse = problem.value_dim() <= 64 && wgmma->tile_n > 64 ? 1.08 : 1;
-      // Under a mask a tile's beginning and end count as a step, and steps take a tenth less than elsewhere
+      // Under a mask a tile's beginning and end count as a step, and steps take a little less than elsewhere
       // (measured).
-      const double even = seen.causal
-                              ? 0.9 * (of_share * (blocks_cycles + step_cycles) + kOutOfStep * longest_cycles)
-                              : (of_share + kOutOfStep) * blocks_cycles;
+      const double even =
+          seen.causal ? 0.95 * (of_share * (blocks_cycles + step_cycles) + kOutOfStep * longest_cycles)
+                      : (of_share + kOutOfStep) * blocks_cycles;
       const double ends = seen.causal ? 1 : 1 + std::ceil(of_share);
       const double bare = ends * step.tile_cycles + (seen.causal ? kMaskedJoinCycles : 0) +
                           join_cycles(1 + 1.0 * shares.clusters / shares.tiles,
                                       std::min(rows, tiled.seqlen_q), problem.value_dim());
       // A tile's first blocks are waited for by all of its sharers.
       const double slower = steps.tiles == 1 && tiles < shares.clusters ? 1.06 : 1;
-      return overlapped(ms(coarse * even), bytes_of(problem, shape) / (machine.dram_gbps * 1e6) * slower) +
-             ms(bare) + kLaunchMs;
+      const double bytes = std::max(
+          bytes_of(problem, shape),
+          seen.causal
+              ? missed_bytes(problem, shape, tiles * blocks_cycles / step_cycles * wgmma->tile_n / cluster)
+              : 0.0);
+      return overlapped(ms(coarse * even), bytes / (machine.dram_gbps * 1e6) * slower) + ms(bare) + kLaunchMs;
     }
   }
   const double mean_tile = blocks_cycles + step.tile_cycles;
   double cycles = mean_tile * waves;
   if (step.balanced) {
-    cycles += (problem.causal ? 0.15 : 0.6) * mean_tile;
+    cycles = seen.causal
+                 ? drawn_cycles(seen, tiled, rows, get(schedule, "tile_n"), step, tiles_at_once, mean_tile)
+                 : cycles + 0.6 * mean_tile;
   } else if (problem.causal && step.dealt) {
     // Measured: a CTA's tiles are often all long or all short.
     cycles = std::max(1.22 * cycles, waves > 1 ? 1.7 * longest_cycles : 0);

@@ -132,7 +132,9 @@ TEST_CASE("one CTA per tile, or a cluster, or as many as fit at once") {
   CHECK(launches[5].launch.grid == static_cast<std::uint32_t>(device.target().sm_count) / 2 * 2);
 }
 
-TEST_CASE("sections: small ones of short sequences, and a longer last one; equal ones of long ones, but of few tiles") {
+TEST_CASE(
+    "sections: small ones of short sequences, and a longer last one; even ones of long ones, but of few "
+    "tiles") {
   FakeDevice device;
   Pointers pointers;
   ForwardParams seen;
@@ -152,8 +154,13 @@ TEST_CASE("sections: small ones of short sequences, and a longer last one; equal
   lays({.batch = 8, .heads = 16, .seqlen_q = 4096, .seqlen_k = 4096}, 32, 96);
   // Grouped heads share K and V: half as many bytes.
   lays({.batch = 8, .heads = 16, .heads_kv = 8, .seqlen_q = 4096, .seqlen_k = 4096}, 64, 64);
-  // 5 pairs of 16 MiB: 2.5 sections, rounded to 3 of at most 2.
-  lays({.batch = 5, .heads = 1, .seqlen_q = 65536, .seqlen_k = 65536}, 2, 4);
+  // 10 pairs of 8 MiB: 2.5 sections, of which neither 3 nor 4 would be even.
+  lays({.batch = 10, .heads = 1, .seqlen_q = 32768, .seqlen_k = 32768}, 5, 5);
+  // 9 pairs of 8 MiB: 2.25 sections, and 3 are the nearest number that is even.
+  lays({.batch = 9, .heads = 1, .seqlen_q = 32768, .seqlen_k = 32768}, 3, 6);
+  // 5 pairs of 16 MiB, 7 of 16 MiB: none is even, and the last takes the rest.
+  lays({.batch = 5, .heads = 1, .seqlen_q = 65536, .seqlen_k = 65536}, 2, 2);
+  lays({.batch = 7, .heads = 1, .seqlen_q = 65536, .seqlen_k = 65536}, 2, 4);
   // Up to three waves of tiles fill up beside the longest, all heads' together: 5 of 60 are 2.8.
   lays({.batch = 5, .heads = 1, .seqlen_q = 60 * 128, .seqlen_k = 65536}, 5, 0);
   // 256 pairs of 1024 keys, 256 KiB and 8 tiles each: 16 to a section, and 24 would do for the last.

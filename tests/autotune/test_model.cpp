@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "autotune/makespan.hpp"
 #include "autotune/tuner.hpp"
 
 using namespace flashjit;
@@ -136,6 +137,35 @@ TEST_CASE("pairs of CTAs load for each other where that was measured to pay, and
   CHECK(gain(256, cell(16384, 256), "wgmma:m128n64s2qr0o2re0p2", true) > 1);
   const Shape few{.batch = 32, .heads = 16, .seqlen_q = 128, .seqlen_k = 8192};
   CHECK(gain(128, few, "wgmma:m128n128s2") < 0.8);
+}
+
+TEST_CASE("the longest first: who is done takes the next") {
+  CHECK(makespan({5, 4, 3, 2, 1}, 1, 2) == 8);  // 5 + 2 + 1 beside 4 + 3
+  CHECK(makespan({4, 2}, 3, 3) == 6);
+  CHECK(makespan({4, 2}, 2, 3) == 4);  // both short ones on the third
+  CHECK(makespan({7}, 1, 100) == 7);
+  CHECK(makespan({}, 4, 2) == 0);
+}
+
+TEST_CASE("under a mask: tiles off a counter, or even shares, as was measured") {
+  // bench/results/h200-forward/few-heads.jsonl: of a few heads, which took less time.
+  const auto faster = [](int head_dim, int heads, int seqlen, const char* one, const char* other) {
+    const Problem problem{.head_dim = head_dim, .causal = true};
+    const Shape shape{.batch = 1, .heads = heads, .seqlen_q = seqlen, .seqlen_k = seqlen};
+    const Target target = target_of("sm_90a");
+    return predict(problem, shape, parse_schedule(one), target) <
+           predict(problem, shape, parse_schedule(other), target);
+  };
+  // Tiles that go up in whole waves end together; elsewhere shares do.
+  CHECK(faster(128, 4, 8192, "wgmma:m128n128s2p2", "wgmma:m192n64s4qr0p3"));
+  CHECK(faster(128, 8, 8192, "wgmma:m128n128s2p2", "wgmma:m192n64s4qr0p3"));
+  CHECK(faster(256, 8, 4096, "wgmma:m128n64s2qr0o2p2", "wgmma:m128n64s2qr0o2re0p3"));
+  CHECK(faster(256, 6, 8192, "wgmma:m128n64s2qr0o2re0p3", "wgmma:m128n64s2qr0o2p2"));
+  CHECK(faster(256, 5, 4096, "wgmma:m128n64s2qr0o2re0p3", "wgmma:m128n64s2qr0o2p2"));
+  CHECK(faster(64, 6, 8192, "wgmma:m192n128s2qr0p2", "wgmma:m256n64s4qr0p3"));
+  // Shares are all at other keys at once, which L2 has to hold.
+  CHECK(faster(256, 16, 8192, "wgmma:m128n64s2qr0o2p2", "wgmma:m128n64s2qr0o2re0p3"));
+  CHECK(faster(256, 32, 4096, "wgmma:m128n64s2qr0o2p2", "wgmma:m128n64s2qr0o2re0p3"));
 }
 
 TEST_CASE("causal costs about half, and twice the work about twice") {
