@@ -5,16 +5,14 @@
 
 namespace flashjit::autotune {
 
-double makespan(const std::vector<double>& lengths, std::int64_t each, int workers) {
+double makespan(const std::vector<double>& lengths, int workers) {
   std::vector<double> busy_until(workers, 0.0);  // a heap, whose front is free first
   double end = 0;
   for (const double length : lengths) {
-    for (std::int64_t tile = 0; tile < each; ++tile) {
-      std::pop_heap(busy_until.begin(), busy_until.end(), std::greater<>());
-      busy_until.back() += length;
-      end = std::max(end, busy_until.back());
-      std::push_heap(busy_until.begin(), busy_until.end(), std::greater<>());
-    }
+    std::pop_heap(busy_until.begin(), busy_until.end(), std::greater<>());
+    busy_until.back() += length;
+    end = std::max(end, busy_until.back());
+    std::push_heap(busy_until.begin(), busy_until.end(), std::greater<>());
   }
   return end;
 }

@@ -1,13 +1,12 @@
-// How long tiles of unlike lengths keep the GPU, where a multiprocessor that is done takes the longest left.
+// How long tiles of unlike lengths keep the GPU, where a multiprocessor that is done takes the next.
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
 namespace flashjit::autotune {
 
-// Until the last of `workers` has finished: `each` tiles of every length in `lengths`, which fall. Exact, in
-// each * lengths.size() * log(workers) steps.
-double makespan(const std::vector<double>& lengths, std::int64_t each, int workers);
+// Until the last of `workers` has finished, which draw tiles of these lengths in this order. Exact, in
+// lengths.size() * log(workers) steps.
+double makespan(const std::vector<double>& lengths, int workers);
 
 }  // namespace flashjit::autotune

@@ -59,6 +59,15 @@ int clusters_at_once(const Target& target, int ctas) {
   return kOfH200[ctas - 1] * target.sm_count / kOfH200[0];
 }
 
+// The order in which tiles of the second wave are drawn (templates/parts/wgmma/tickets.cuh, riffle).
+void riffle(std::vector<double>& lengths, int workers) {
+  const int riffled = riffled_tiles(static_cast<double>(lengths.size()), workers);
+  const std::vector<double> wave(lengths.begin() + (riffled > 0 ? workers : 0),
+                                 lengths.begin() + (riffled > 0 ? workers + riffled : 0));
+  for (int place = 0; place < riffled; ++place)
+    lengths[workers + place] = wave[place / 2 + place % 2 * ((riffled + 1) / 2)];
+}
+
 // Cycles until all tiles of a masked problem are done that multiprocessors take off a counter, the longest
 // first. Of long sequences some tiles stand for their neighbours, and many waves end as one.
 double drawn_cycles(const Problem& problem, const Shape& shape, int tile_m, int tile_n, const Step& step,
@@ -74,9 +83,11 @@ double drawn_cycles(const Problem& problem, const Shape& shape, int tile_m, int 
   for (std::int64_t tile = tiles - 1; tile >= 0; tile -= stride) {
     const std::int64_t middle = std::max<std::int64_t>(0, tile - stride / 2);
     const auto blocks = static_cast<double>(blocks_of_tile(problem, shape, middle, tile_m, tile_n));
-    lengths.push_back(blocks * step.cycles + step.tile_cycles);
+    lengths.insert(lengths.end(), heads * std::min(stride, tile + 1),
+                   blocks * step.cycles + step.tile_cycles);
   }
-  return makespan(lengths, heads * stride, workers);
+  riffle(lengths, workers);
+  return makespan(lengths, workers);
 }
 
 // What `splits` CTAs that share out a tile's keys spend on becoming one: barriers, and O of `rows` rows, 20

@@ -95,6 +95,10 @@ struct EvenShares {
 EvenShares even_shares(const Problem& problem, const Geometry& geometry, const Shape& tiled, int packed,
                        int clusters_at_once);
 
+// Of a dynamic order's second wave, how many tiles come from its halves in turns, where all are one section
+// (ForwardParams::riffled).
+int riffled_tiles(double tiles, int clusters_at_once);
+
 struct KernelSource {
   std::string entry;                // "flashjit_forward_mma_bf16_d128_causal_m128n64w4s2"
   std::string text;                 // self-contained CUDA C++, not one #include

@@ -151,6 +151,10 @@ void Launcher::forward(const Shape& shape, const ForwardArgs& args, Stream strea
       sections_of(problem, params, geometry.section_bytes, kernel.ctas() / geometry.cluster);
   params.section = static_cast<int>(sections.pairs);
   params.last_section = static_cast<int>(sections.last);
+  if (geometry.dynamic && geometry.section_bytes > 0 && sections.last == 0) {
+    params.riffled_from = static_cast<int>(kernel.ctas() / geometry.cluster);
+    params.riffled = riffled_tiles(1.0 * tiled.batch * tiled.heads * params.tiles_m, params.riffled_from);
+  }
   const long long clusters = kernel.share_out(problem, tiled, params);
   if (!geometry.dynamic && params.shared_tiles == 0 && params.clusters == 1) {
     return kernel.launch(params, clusters, stream);

@@ -1,4 +1,5 @@
-// Family wgmma: which rows of which heads fill a tile, and how a launch shares out tiles' keys among CTAs.
+// Family wgmma: which rows of which heads fill a tile, and how a launch shares out tiles and their keys among
+// CTAs.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -93,6 +94,16 @@ EvenShares even_shares(const Problem& problem, const Geometry& geometry, const S
                              ? keys * clusters < kCountable && keys >= 1.0 * clusters * geometry.least_keys
                              : keys / geometry.tile_n < kCountable;
   return {.clusters = clusters, .tiles = countable ? static_cast<int>(shared) : 0};
+}
+
+// The longest first bring CTAs to the same time after every second wave, so that the third wave's, or the
+// fifth's, longest end alone. Of a wave that is not full fewer come so. Fitted to computed ends of 210
+// shapes, none of which is later for it: 3 to 8 % sooner between two and three waves, 1 to 2 % between four
+// and five.
+int riffled_tiles(double tiles, int clusters_at_once) {
+  const double waves = tiles / clusters_at_once, whole = std::floor(waves);
+  if (whole != 2 && whole != 4) return 0;
+  return static_cast<int>(clusters_at_once * std::min(1.0, 1.1 * std::pow(waves - whole, 0.6)));
 }
 
 }  // namespace flashjit

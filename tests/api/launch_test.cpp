@@ -173,6 +173,32 @@ TEST_CASE(
   lays({.batch = 1, .heads = 3, .seqlen_q = 10, .seqlen_k = 0}, 3, 0);
 }
 
+TEST_CASE(
+    "a second wave's halves come in turns where a third or fifth wave follows, and all is one section") {
+  FakeDevice device;
+  Pointers pointers;
+  ForwardParams seen;
+  device.execute = [&](const std::string&, const runtime::Launch&, std::span<void* const> params) {
+    seen = params_of(params);
+  };
+  const Geometry geometry{
+      .tile_m = 128, .threads = 384, .persistent = true, .dynamic = true, .section_bytes = 32 << 20};
+  const api::Launcher launcher(device, kernel(device, geometry));
+  const auto riffles = [&](int heads, int seqlen) {
+    launcher.forward({.batch = 1, .heads = heads, .seqlen_q = seqlen, .seqlen_k = seqlen}, pointers.args(),
+                     nullptr);
+    return seen.riffled;
+  };
+  REQUIRE(device.target().sm_count == 108);
+  CHECK(riffles(6, 4096) == 0);     // 1.8 waves
+  CHECK(riffles(27, 1024) == 0);    // 2
+  CHECK(riffles(8, 4096) == 65);    // 2.4
+  CHECK(riffles(10, 4096) == 108);  // 3.0, all but 4 tiles
+  CHECK(riffles(12, 4096) == 0);    // 3.6
+  CHECK(riffles(14, 4096) == 37);   // 4.1
+  CHECK(riffles(14, 65536) == 0);   // 14 sections
+}
+
 TEST_CASE("few tiles: several clusters to one, with memory for what each has of it") {
   FakeDevice device;
   Pointers pointers;

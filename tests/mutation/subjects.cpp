@@ -160,6 +160,10 @@ std::vector<Subject> template_subjects() {
   const Shape more_sections{.batch = 1, .heads = 36, .heads_kv = 36, .seqlen_q = 70, .seqlen_k = 1000};
   with(subject("wgmma, sections", "sm_90a", "wgmma:m128n64s2p2l1", kCausal64, sections),
        autotune::InputKind::normal);
+  // Fifteen tiles, and six CTAs, of which a multiprocessor holds three by its shared memory.
+  const Shape five_heads{.batch = 1, .heads = 5, .heads_kv = 5, .seqlen_q = 300, .seqlen_k = 300};
+  with(subject("wgmma, riffled", "sm_90a", "wgmma:m128n64s2p2", kCausal64, five_heads, 2),
+       autotune::InputKind::normal);
   with(subject("mma, sections", "sm_80", "mma:m64n64w4s2", kCausal64, more_sections),
        autotune::InputKind::normal);
   with(subject("mma, peaky", "sm_80", "mma:m64n32w4s2", kFull64), autotune::InputKind::peaky);

@@ -69,6 +69,21 @@ TEST_CASE("several sections, and a last one that is longer or shorter") {
   }
 }
 
+TEST_CASE("a second wave whose halves come in turns, all of it or some") {
+  test::EmulatedEngine few = test::open_emulated_engine({.arch = "sm_90a", .sm_count = 7});
+  // Tiles of 2.3 to 4.6 waves; of pairs, which are three clusters, 2.7 to 5.3.
+  for (const int heads : {8, 9, 10, 16}) {
+    const Shape shape{.batch = 1, .heads = heads, .seqlen_q = 190, .seqlen_k = 190};
+    for (const char* schedule : {"wgmma:m128n64s2p2", "wgmma:m128n64s2p2cl2"}) {
+      CAPTURE(schedule);
+      CAPTURE(heads);
+      const autotune::Check result =
+          Attention({.problem = kD128Causal, .shape = shape}).run(few.engine, {.schedule = schedule});
+      CHECK_MESSAGE(result.ok, result.message);
+    }
+  }
+}
+
 TEST_CASE("pairs of CTAs that load K and V for each other, also where one of them has no rows") {
   for (const int queries : {70, 128, 200, 300, 530}) {
     const Shape shape{.batch = 2, .heads = 4, .heads_kv = 2, .seqlen_q = queries, .seqlen_k = 330};

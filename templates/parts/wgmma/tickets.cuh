@@ -36,6 +36,18 @@ __device__ __forceinline__ void release_ticket(unsigned shared, int slot, int nu
 }
 /*%/cluster%*/
 
+/*%#sections%*/
+// Number `drawn` of the order. Of the second wave come the longest, the middle one, the second longest, the
+// one behind the middle, and so on: with those of the first wave before them CTAs are done at times as far
+// apart as tiles of the third are long. The longest first would bring all to the same time, and the third
+// wave's longest would end alone.
+__device__ __forceinline__ int riffle(int drawn, const ForwardParams& p) {
+  const int place = drawn - p.riffled_from;
+  if (place < 0 || place >= p.riffled) return drawn;
+  return drawn - (place + 1) / 2 + place % 2 * ((p.riffled + 1) / 2);
+}
+
+/*%/sections%*/
 // For the producer, whose n-th tile this is; not below the number of tiles when there are no more.
 __device__ __forceinline__ int next_ticket(unsigned shared, int n, const ForwardParams& p) {
   const int slot = n & 1;
@@ -46,7 +58,10 @@ __device__ __forceinline__ int next_ticket(unsigned shared, int n, const Forward
     return given;
   }
   /*%/cluster%*/
-  const int index = atomicAdd(p.tile_counter, 1);
+  int index = atomicAdd(p.tile_counter, 1);
+  /*%#sections%*/
+  index = riffle(index, p);
+  /*%/sections%*/
   mbarrier_wait(shared + kTicketEmpty + 8 * slot, ~n >> 1 & 1);
   /*%^cluster%*/
   store_shared(shared + kTicket + 4 * slot, index);

@@ -48,6 +48,8 @@ struct ForwardParams {
   int last_section;  // the pair at which the last section begins, which goes on to the end
   int clusters;      // that share out a tile's keys
   int shared_tiles;  // the first so many, of whose keys all CTAs have even shares; 0 where the family deals
+  int riffled_from;  // of a dynamic order: where its second wave begins,
+  int riffled;       // and how many tiles of that come from its halves in turns
   float* pieces;     // where CTAs share keys through device memory: what each knows, 16-byte aligned
 };
 

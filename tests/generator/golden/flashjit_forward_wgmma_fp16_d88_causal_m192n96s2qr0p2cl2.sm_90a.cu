@@ -52,6 +52,8 @@ struct ForwardParams {
   int last_section;  // the pair at which the last section begins, which goes on to the end
   int clusters;      // that share out a tile's keys
   int shared_tiles;  // the first so many, of whose keys all CTAs have even shares; 0 where the family deals
+  int riffled_from;  // of a dynamic order: where its second wave begins,
+  int riffled;       // and how many tiles of that come from its halves in turns
   float* pieces;     // where CTAs share keys through device memory: what each knows, 16-byte aligned
 };
 
@@ -1264,6 +1266,16 @@ __device__ __forceinline__ void release_ticket(unsigned shared, int slot, int nu
   if (number >= 0) cluster_arrive_read(in_cta(0, shared + kTicketEmpty + 8 * slot));
 }
 
+// Number `drawn` of the order. Of the second wave come the longest, the middle one, the second longest, the
+// one behind the middle, and so on: with those of the first wave before them CTAs are done at times as far
+// apart as tiles of the third are long. The longest first would bring all to the same time, and the third
+// wave's longest would end alone.
+__device__ __forceinline__ int riffle(int drawn, const ForwardParams& p) {
+  const int place = drawn - p.riffled_from;
+  if (place < 0 || place >= p.riffled) return drawn;
+  return drawn - (place + 1) / 2 + place % 2 * ((p.riffled + 1) / 2);
+}
+
 // For the producer, whose n-th tile this is; not below the number of tiles when there are no more.
 __device__ __forceinline__ int next_ticket(unsigned shared, int n, const ForwardParams& p) {
   const int slot = n & 1;
@@ -1272,7 +1284,8 @@ __device__ __forceinline__ int next_ticket(unsigned shared, int n, const Forward
     release_ticket(shared, slot, given);
     return given;
   }
-  const int index = atomicAdd(p.tile_counter, 1);
+  int index = atomicAdd(p.tile_counter, 1);
+  index = riffle(index, p);
   mbarrier_wait(shared + kTicketEmpty + 8 * slot, ~n >> 1 & 1);
   for (int rank = 0; rank < kCluster; ++rank) {
     cluster_store(in_cta(rank, shared + kTicket + 4 * slot), index);
