@@ -14,6 +14,10 @@ struct EvenShare {
     const ShareBounds bounds(p);
     next = bounds.begin(first_tile());
     end = bounds.begin(first_tile() + 1);
+    /*%#causal%*/
+    // Where nothing is shared a head's keys may be more than 32 bits count.
+    if (p.shared_tiles == 0) next = end = {0, 0};
+    /*%/causal%*/
     next.tile = is_shared() ? next.tile : first_dealt(p);
   }
 
