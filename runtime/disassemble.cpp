@@ -25,11 +25,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool runnable(const fs::path& path) {
-  std::error_code ignored;
-  return fs::is_regular_file(path, ignored) && access(path.c_str(), X_OK) == 0;
-}
-
 fs::path temporary_directory() {
   std::error_code error;
   fs::path directory = fs::temp_directory_path(error);

@@ -56,8 +56,15 @@ std::vector<fs::path> list_directory(const fs::path& directory) {
   return entries;
 }
 
+bool runnable(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_regular_file(path, ignored) && access(path.c_str(), X_OK) == 0;
+}
+
 std::vector<fs::path> path_directories() {
-  return split(environment("PATH"));
+  std::vector<fs::path> directories = split(environment("PATH"));
+  std::erase_if(directories, [](const fs::path& directory) { return directory.is_relative(); });
+  return directories;
 }
 
 std::vector<fs::path> toolkits() {

@@ -12,8 +12,12 @@ std::string environment(const char* name);  // empty where it is not set
 // The entries of a directory, sorted; none where it can't be read.
 std::vector<std::filesystem::path> list_directory(const std::filesystem::path& directory);
 
-std::vector<std::filesystem::path> path_directories();  // of PATH
-std::vector<std::filesystem::path> toolkits();          // CUDA_PATH, CUDA_HOME, /usr/local/cuda
+// A file that this process may execute.
+bool runnable(const std::filesystem::path& path);
+
+// Of PATH, the absolute ones: what is run is never looked for in the working directory.
+std::vector<std::filesystem::path> path_directories();
+std::vector<std::filesystem::path> toolkits();  // CUDA_PATH, CUDA_HOME, /usr/local/cuda
 
 // Python's package directories: of the active environment, PYTHONPATH, each python3 on PATH, the user and the
 // system. Python itself is not asked: starting it takes longer than a compile.

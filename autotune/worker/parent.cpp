@@ -3,16 +3,14 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <cstdlib>
 #include <utility>
 #include <vector>
 
 #include "autotune/worker/child.hpp"
 #include "autotune/worker/protocol.hpp"
 #include "flashjit/error.hpp"
+#include "runtime/places.hpp"
 
 namespace flashjit::autotune {
 namespace {
@@ -128,16 +126,11 @@ void WorkerRunner::build(std::span<const Schedule> schedules, std::chrono::milli
   }
 }
 
-bool runnable(const std::filesystem::path& path) {
-  std::error_code ignored;
-  return std::filesystem::is_regular_file(path, ignored) && ::access(path.c_str(), X_OK) == 0;
-}
-
 }  // namespace
 
 std::filesystem::path find_worker() {
-  if (const char* named = std::getenv("FLASHJIT_WORKER"); named != nullptr && *named != '\0') {
-    if (runnable(named)) return named;
+  if (const std::string named = runtime::environment("FLASHJIT_WORKER"); !named.empty()) {
+    if (runtime::runnable(named)) return named;
     // Who names one wants that one.
     throw NoWorker(fmt::format("FLASHJIT_WORKER is \"{}\", may be the path of a flashjit command", named));
   }
@@ -149,23 +142,19 @@ std::filesystem::path find_worker() {
   Dl_info library{};
   if (::dladdr(reinterpret_cast<const void*>(&find_worker), &library) != 0 && library.dli_fname != nullptr) {
     const auto folder = std::filesystem::path(library.dli_fname).parent_path();
-    places.push_back(folder / "flashjit");
-    places.push_back(folder / ".." / "bin" / "flashjit");
+    // Of a static library this is what the program was called by: as "app" it would be the working directory.
+    if (folder.is_absolute()) {
+      places.push_back(folder / "flashjit");
+      places.push_back(folder / ".." / "bin" / "flashjit");
+    }
   }
-  const char* path = std::getenv("PATH");
-  for (std::string_view rest = path != nullptr ? path : ""; !rest.empty();) {
-    const std::string_view folder = rest.substr(0, rest.find(':'));
-    rest.remove_prefix(std::min(rest.size(), folder.size() + 1));
-    if (folder.starts_with('/'))
-      places.push_back(std::filesystem::path(folder) / "flashjit");  // never the working directory
-  }
+  for (const auto& folder : runtime::path_directories()) places.push_back(folder / "flashjit");
   for (const auto& place : places) {
-    if (runnable(place)) return place;
+    if (runtime::runnable(place)) return place;
   }
   throw NoWorker(
       "there is no flashjit executable beside the program, beside the library or in PATH (FLASHJIT_WORKER "
-      "names "
-      "one)");
+      "names one)");
 }
 
 std::unique_ptr<Runner> make_worker_runner(Job job, const WorkerOptions& options) {

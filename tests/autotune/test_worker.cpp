@@ -302,3 +302,27 @@ TEST_CASE("where a worker is looked for") {
           "FLASHJIT_WORKER is \"/nonexistent\", may be the path of a flashjit command");
   }
 }
+
+TEST_CASE("a program called by its bare name looks for no worker where it is" * doctest::skip()) {
+  CHECK_THROWS_AS(find_worker(), NoWorker);
+}
+
+TEST_CASE("a worker is not looked for in the working directory") {
+  const Folder folder;
+  static_cast<void>(folder.script("flashjit", "true"));
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    const Environment path("PATH", "/nonexistent");
+    const Environment named("FLASHJIT_WORKER", "");
+    if (::chdir(folder.path().c_str()) != 0) ::_exit(2);
+    // As the shell calls a program of PATH: what the C library knows of a static library's place is this
+    // "app".
+    ::execl("/proc/self/exe", "app", "--no-skip", "--test-case=a program called by its bare name*", nullptr);
+    ::_exit(3);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+}

@@ -59,6 +59,11 @@ TEST_CASE("the places are tried in order") {
     const EnvironmentChange off_path("PATH", "/nowhere");
     const EnvironmentChange cuda("CUDA_PATH", (scratch.path() / "toolkit").c_str());
     CHECK(find_nvdisasm() == toolkit);
+    const fs::path before = fs::current_path();
+    fs::current_path(scratch.path());
+    const EnvironmentChange here("PATH", "given");
+    CHECK(find_nvdisasm() == toolkit);  // a relative folder of PATH is the working directory's
+    fs::current_path(before);
   }
   if (fs::exists("/usr/local/cuda/bin/nvdisasm")) return;  // comes before what follows
   const EnvironmentChange cuda("CUDA_PATH", nullptr);
