@@ -16,6 +16,7 @@
 
 #include "api/build/template_overlay.hpp"
 #include "api/tuning.hpp"
+#include "autotune/canonical.hpp"
 #include "autotune/tune.hpp"
 #include "emulator/emulated_device.hpp"
 #include "flashjit/error.hpp"
@@ -137,10 +138,9 @@ EngineState::Answer EngineState::ready(const Problem& problem, const Shape& shap
                                        const PlanOptions& options) {
   validate(problem);
   validate(shape);
-  Problem normal = problem;
-  normal.head_dim_v = problem.value_dim();  // 0 and head_dim are one question
-  const PlanKey key{.problem = normal,
-                    .bucket = autotune::bucket_of(normal, shape, device().target()),
+  const Problem asked = autotune::canonical(problem);
+  const PlanKey key{.problem = asked,
+                    .bucket = autotune::bucket_of(asked, shape, device().target()),
                     .schedule = options.schedule,
                     .family = options.family,
                     .tuning = std::max(options.tuning, options_.tuning)};
@@ -157,7 +157,7 @@ EngineState::Answer EngineState::ready(const Problem& problem, const Shape& shap
   Answer answer;
   answer.ready = plans_.get(key, [&] {
     answer.fresh = true;
-    return std::make_shared<const Ready>(make(normal, shape, effective));
+    return std::make_shared<const Ready>(make(asked, shape, effective));
   });
   return answer;
 }
@@ -197,24 +197,40 @@ EngineState::Ready EngineState::make(const Problem& problem, const Shape& shape,
   if (options.schedule.empty() && options.family.empty())
     note = autotune::family_note(problem, device().target());
   add_to(note, tune(problem, shape, options));
+  const Chosen chosen = choose(problem, shape, options, note);
+  const Schedule& schedule = chosen.choice.schedule;
+  bool fresh = false;
+  LauncherPointer launcher = kernels_.get({problem, schedule}, [&]() -> LauncherPointer {
+    fresh = true;
+    return std::make_shared<const api::Launcher>(device(), builder_.load(problem, schedule, *chosen.code));
+  });
+  Origin origin{.schedule = to_string(schedule),
+                .choice = chosen.choice.why,
+                .code = fresh ? launcher->plan().origin() : "memory",
+                .note = note};
+  return Ready{.launcher = std::move(launcher), .origin = std::move(origin)};
+}
+
+EngineState::Chosen EngineState::choose(const Problem& problem, const Shape& shape,
+                                        const PlanOptions& options, std::string& note) {
   const std::optional<api::Choice> preferred = chooser_.preferred(problem, shape, options);
   if (preferred.has_value()) {
-    if (auto ready = attempt(problem, *preferred, !options.schedule.empty(), note)) return *std::move(ready);
+    if (auto chosen = attempt(problem, *preferred, !options.schedule.empty(), note))
+      return *std::move(chosen);
   }
   const std::vector<api::Choice> ranked = chooser_.ranked(problem, shape, options);
   const std::size_t attempts = std::min(ranked.size(), kMaxAttempts);
   for (std::size_t i = 0; i < attempts; ++i) {
     if (preferred.has_value() && ranked[i].schedule == preferred->schedule) continue;
-    if (auto ready = attempt(problem, ranked[i], false, note)) return *std::move(ready);
+    if (auto chosen = attempt(problem, ranked[i], false, note)) return *std::move(chosen);
   }
   // All of them spill: the best by the model then, with the note that says so.
   return attempt(problem, ranked.front(), true, note).value();
 }
 
-std::optional<EngineState::Ready> EngineState::attempt(const Problem& problem, const api::Choice& choice,
-                                                       bool may_spill, std::string& note) {
-  const KernelKey key{problem, choice.schedule};
-  const PlanCodePointer code = codes_.get(key, [&]() -> PlanCodePointer {
+std::optional<EngineState::Chosen> EngineState::attempt(const Problem& problem, const api::Choice& choice,
+                                                        bool may_spill, std::string& note) {
+  PlanCodePointer code = codes_.get({problem, choice.schedule}, [&]() -> PlanCodePointer {
     return std::make_shared<const api::PlanCode>(builder_.code(problem, choice.schedule));
   });
   const runtime::Resources resources = code->resources();
@@ -224,16 +240,7 @@ std::optional<EngineState::Ready> EngineState::attempt(const Problem& problem, c
                              may_spill ? "" : " and was passed over"));
     if (!may_spill) return std::nullopt;
   }
-  bool fresh = false;
-  LauncherPointer launcher = kernels_.get(key, [&]() -> LauncherPointer {
-    fresh = true;
-    return std::make_shared<const api::Launcher>(device(), builder_.load(problem, choice.schedule, *code));
-  });
-  Origin origin{.schedule = to_string(choice.schedule),
-                .choice = choice.why,
-                .code = fresh ? launcher->plan().origin() : "memory",
-                .note = note};
-  return Ready{.launcher = std::move(launcher), .origin = std::move(origin)};
+  return Chosen{.choice = choice, .code = std::move(code)};
 }
 
 }  // namespace flashjit

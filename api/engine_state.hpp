@@ -50,6 +50,16 @@ class EngineState {
   // Throws as Engine::plan does. At once when it was made before.
   Answer ready(const Problem& problem, const Shape& shape, const PlanOptions& options);
 
+  // The schedule that a plan for this problem, which is canonical, is made of, and its code: what was asked
+  // for, else the first of wisdom's and the model's that spills no registers. The note grows by what was
+  // passed over.
+  using PlanCodePointer = std::shared_ptr<const api::PlanCode>;
+  struct Chosen {
+    api::Choice choice;
+    PlanCodePointer code;
+  };
+  Chosen choose(const Problem& problem, const Shape& shape, const PlanOptions& options, std::string& note);
+
   [[nodiscard]] runtime::Device& device() { return *parts_.device; }
   [[nodiscard]] const EngineOptions& options() const { return options_; }
   [[nodiscard]] api::KernelBuilder& builder() { return builder_; }
@@ -75,15 +85,14 @@ class EngineState {
     std::size_t operator()(const KernelKey& key) const;
   };
   using LauncherPointer = std::shared_ptr<const api::Launcher>;
-  using PlanCodePointer = std::shared_ptr<const api::PlanCode>;
 
   // Tunes unless wisdom makes it superfluous; returns what went wrong, if it did.
   std::string tune(const Problem& problem, const Shape& shape, const PlanOptions& options);
   Ready make(const Problem& problem, const Shape& shape, const PlanOptions& options);
   // nullopt when the code spills registers and another schedule may be taken instead. The note says so either
   // way.
-  std::optional<Ready> attempt(const Problem& problem, const api::Choice& choice, bool may_spill,
-                               std::string& note);
+  std::optional<Chosen> attempt(const Problem& problem, const api::Choice& choice, bool may_spill,
+                                std::string& note);
 
   const EngineOptions options_;
   Parts parts_;  // outlives the tables: kernels are unloaded before their device goes

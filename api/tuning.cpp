@@ -5,12 +5,14 @@
 #include <utility>
 
 #include "api/engine_state.hpp"
+#include "autotune/canonical.hpp"
 #include "autotune/worker.hpp"
 #include "flashjit/error.hpp"
 
 namespace flashjit::api {
 autotune::Build build_with(EngineState& state, const Problem& problem) {
-  return [&state, problem](const Schedule& schedule, std::chrono::milliseconds deadline) -> autotune::Built {
+  return [&state, problem = autotune::canonical(problem)](
+             const Schedule& schedule, std::chrono::milliseconds deadline) -> autotune::Built {
     PlanCode code = state.builder().code(problem, schedule, deadline);
     runtime::Resources resources = code.resources();
     auto launcher = std::make_shared<const Launcher>(

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "autotune/canonical.hpp"
 #include "flashjit/error.hpp"
 
 namespace flashjit::autotune {
@@ -77,12 +78,11 @@ Problem problem_of(const Json& json) {
   problem.dtype = parse_dtype(text_of(json, "dtype"));
   problem.head_dim = int_of(json, "head_dim");
   problem.head_dim_v = int_of(json, "head_dim_v");
-  if (problem.head_dim_v == problem.head_dim) problem.head_dim_v = 0;
   problem.causal = flag_of(json, "causal");
   problem.lse = flag_of(json, "lse");
   problem.deterministic = flag_of(json, "deterministic");
   validate(problem);
-  return problem;
+  return canonical(problem);
 }
 
 Json to_json(const Shape& shape) {

@@ -32,7 +32,7 @@ bool flag_of(const Json& object, const char* name);
 Json to_json(const Problem& problem);
 Json to_json(const Shape& shape);
 Json to_json(const runtime::Resources& resources);
-Problem problem_of(const Json& json);  // validated
+Problem problem_of(const Json& json);  // validated and canonical
 Shape shape_of(const Json& json);      // validated
 runtime::Resources resources_of(const Json& json);
 

@@ -10,6 +10,7 @@
 #include <ctime>
 #include <tuple>
 
+#include "autotune/canonical.hpp"
 #include "autotune/json.hpp"
 #include "autotune/wisdom/shipped.hpp"
 #include "flashjit/error.hpp"
@@ -22,15 +23,10 @@ constexpr int kFormat = 1;
 constexpr std::string_view kEmulator = "emulator of ";  // as it describes itself (emulated_device.cpp)
 constexpr int kNeighbours = 2;                          // buckets, each twice the work of the one before
 
-Problem normal(Problem problem) {
-  if (problem.head_dim_v == problem.head_dim) problem.head_dim_v = 0;
-  return problem;
-}
-
 // Alike enough to guide: the 16-bit dtypes cost the same, and LSE costs next to nothing.
 bool alike(Problem one, Problem two) {
   const auto general = [](Problem problem) {
-    problem = normal(problem);
+    problem = canonical(problem);
     if (problem.dtype == DType::bf16) problem.dtype = DType::fp16;
     problem.lse = true;
     return problem;
@@ -100,7 +96,7 @@ Json json_of(const WisdomRecord& record) {
 }
 
 bool same_question(const WisdomRecord& one, const WisdomRecord& two) {
-  return normal(one.problem) == normal(two.problem) && one.bucket == two.bucket && one.gpu == two.gpu &&
+  return canonical(one.problem) == canonical(two.problem) && one.bucket == two.bucket && one.gpu == two.gpu &&
          one.arch == two.arch && one.family == two.family;
 }
 
@@ -110,7 +106,7 @@ WisdomRecord record_of(const Problem& problem, const Shape& shape, const Target&
                        const std::string& gpu, const TuneResult& result, Tuning effort,
                        const Versions& versions, std::map<std::string, std::string> environment) {
   WisdomRecord record;
-  record.problem = normal(problem);
+  record.problem = canonical(problem);
   record.bucket = bucket_of(problem, shape, target);
   record.gpu = gpu;
   record.arch = target.arch;
@@ -219,7 +215,7 @@ std::optional<WisdomChoice> choose(const Wisdom& own, const Wisdom& shipped, con
       const auto away = distance(record.bucket, bucket);
       if (!away || (wisdom == &own && *away > kNeighbours)) continue;
       const Rung rung{wisdom == &shipped ? 1 : 0, *away, record.gpu != gpu,
-                      normal(record.problem) != normal(problem), !(record.versions == versions)};
+                      canonical(record.problem) != canonical(problem), !(record.versions == versions)};
       if ((best && rung >= *best) || !legal(problem, record.schedule, target)) continue;
       best = rung;
       chosen = &record;

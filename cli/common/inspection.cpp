@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <utility>
 
+#include "autotune/canonical.hpp"
 #include "flashjit/error.hpp"
 #include "generator/schedule.hpp"
 #include "runtime/disassemble.hpp"
@@ -57,15 +57,14 @@ std::string schedule_text(const std::string& name) {
 std::vector<Inspection> inspect(EngineState& state, const Problem& problem, const Shape& shape,
                                 const PlanOptions& options) {
   validate(problem);
-  const std::optional<api::Choice> preferred = state.chooser().preferred(problem, shape, options);
-  const api::Choice choice = preferred ? *preferred : state.chooser().ranked(problem, shape, options).front();
+  std::string note;
+  const auto [choice, plan] = state.choose(autotune::canonical(problem), shape, options, note);
   std::vector<Inspection> inspections;
-  api::PlanCode all = state.builder().code(problem, choice.schedule);
-  for (api::KernelCodePointer& code : all.kernels) {
+  for (const api::KernelCodePointer& code : plan->kernels) {
     Inspection inspection{.target = state.device().target(),
                           .schedule = to_string(choice.schedule),
                           .choice = choice.why,
-                          .code = std::move(code),
+                          .code = code,
                           .has_cubin = false,
                           .occupancy = {}};
     inspection.has_cubin = !inspection.code->entry->section("cubin").empty();

@@ -26,8 +26,8 @@ struct Inspection {
   runtime::Occupancy occupancy;
 };
 
-// Compiles, or takes from the cache, the kernels that a plan with these options would try first, in launch
-// order.
+// Compiles, or takes from the cache, the kernels of a plan with these options, in launch order; nothing is
+// tuned.
 std::vector<Inspection> inspect(EngineState& state, const Problem& problem, const Shape& shape,
                                 const PlanOptions& options);
 

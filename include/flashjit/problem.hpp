@@ -18,7 +18,7 @@ struct Problem {
   int head_dim_v = 0;         // of v and o: likewise; 0 means the same as head_dim
   bool causal =
       false;  // bottom-right aligned: query i sees keys 0 .. i + seqlen_k - seqlen_q (FlashAttention 2.1)
-  bool lse = true;             // can write the log-sum-exp of each row; a call may still leave it out
+  bool lse = true;  // forward only: can write the log-sum-exp of each row; a call may still leave it out
   bool deterministic = false;  // backward only: bit-equal gradients from run to run
 
   [[nodiscard]] int value_dim() const { return head_dim_v == 0 ? head_dim : head_dim_v; }

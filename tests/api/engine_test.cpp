@@ -35,6 +35,19 @@ TEST_CASE("a plan is made once and found again") {
     spelled.head_dim_v = kProblem.head_dim;
     CHECK(fake.engine->plan(spelled, kShape).origin().code == "memory");
   }
+  SUBCASE("and so are problems that differ in what their pass does not look at") {
+    Problem forward = kProblem;
+    forward.deterministic = true;
+    const Plan plan = fake.engine->plan(forward, kShape);
+    CHECK(plan.origin().code == "memory");
+    CHECK(plan.problem() == forward);
+    Problem backward{.pass = Pass::backward, .head_dim = 64};
+    fake.engine->prepare(backward, kShape);
+    backward.lse = false;
+    CHECK(fake.engine->plan(backward, kShape).origin().code == "memory");
+    backward.deterministic = true;
+    CHECK(fake.engine->plan(backward, kShape).kernel_name().find("_deterministic") != std::string::npos);
+  }
   SUBCASE("another size of the same bucket is the same kernel with its own shape") {
     Shape shape = kShape;
     shape.seqlen_q = 131;

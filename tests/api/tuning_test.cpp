@@ -6,6 +6,7 @@
 #include <fstream>
 #include <new>
 
+#include "api/tuning.hpp"
 #include "tests/api/support.hpp"
 #include "tests/runtime/scratch.hpp"
 #include "tests/support/contains.hpp"
@@ -77,6 +78,17 @@ TEST_CASE("without a worker candidates are tried in this process, and a message 
   }
   CHECK(fake.messages->front() ==
         "tuning in this process: FLASHJIT_WORKER is \"/typo\", may be the path of a flashjit command");
+}
+
+TEST_CASE("what tuning builds is what a plan runs, however the problem is spelled") {
+  CompilerScript compiler;
+  FakeEngine fake(compiler);
+  const std::string schedule = fake.engine->plan(kProblem, kShape).origin().schedule;
+  Problem spelled = kProblem;
+  spelled.deterministic = true;
+  static_cast<void>(
+      api::build_with(*fake.state, spelled)(parse_schedule(schedule), std::chrono::milliseconds(0)));
+  CHECK(compiler.compiles == 1);
 }
 
 }  // namespace

@@ -60,7 +60,8 @@ constexpr const char* kSchedule = "mma:m128n64w4s2";
 
 TEST_CASE("a given schedule is compiled, and its figures and their limit are told") {
   Spilling script;
-  const FakeEngine fake(script);
+  const flashjit::test::Folder folder;
+  const FakeEngine fake(script, folder.path());
   const Inspection inspection = inspect(*fake.state, kProblem, kShape, {.schedule = kSchedule});
   CHECK(inspection.schedule == kSchedule);
   CHECK(value_of(inspection, "schedule") == std::string(kSchedule) + " (given)");
@@ -78,17 +79,29 @@ TEST_CASE("a given schedule is compiled, and its figures and their limit are tol
   CHECK(json["limited_by"] == value_of(inspection, "limited by"));
   CHECK(json["entry"] == inspection.code->entry->key.digest());
 
-  const Inspection again = inspect(*fake.state, kProblem, kShape, {.schedule = kSchedule});
+  const FakeEngine other(script, folder.path());
+  flashjit::Problem spelled = kProblem;
+  spelled.deterministic = true;  // a forward pass is so anyway
+  const Inspection again = inspect(*other.state, spelled, kShape, {.schedule = kSchedule});
   CHECK(script.compiles == 1);
-  CHECK(contains(value_of(again, "from"), "memory, compiled in 412 ms once"));
+  CHECK(contains(value_of(again, "from"), "disk, compiled in 412 ms once"));
 }
 
-TEST_CASE("without a schedule it is the one that a plan would try first") {
-  Spilling script;
+TEST_CASE("without a schedule it is the one that a plan takes, also where the first spills") {
+  CompilerScript script;
+  std::string spiller;
+  script.resources = [&](const KernelSource& source) {
+    flashjit::runtime::Resources resources;
+    if (spiller.empty()) spiller = source.entry;
+    if (source.entry == spiller) resources.spill_stores = 48;
+    return resources;
+  };
   const FakeEngine fake(script);
   const Inspection inspection = inspect(*fake.state, kProblem, kShape, {});
   CHECK(!inspection.choice.empty());
   CHECK(inspection.choice != "given");
+  CHECK(inspection.code->source.entry != spiller);
+  CHECK(fake.engine->plan(kProblem, kShape).kernel_name() == inspection.code->source.entry);
   CHECK_THROWS_AS(inspect(*fake.state, kProblem, kShape, {.schedule = "nonsense"}), Error);
   CHECK_THROWS_AS(inspect(*fake.state, kProblem, kShape, {.family = "nonsense"}), Error);
 }
