@@ -51,9 +51,18 @@ std::unique_ptr<runtime::Device> open_device(const std::string& name) {
               fmt::format("device is \"{}\", may be cuda, cuda:N or emulated:sm_XX", name));
 }
 
+// An enum that a cast has made may hold any number.
+void check_tuning(Tuning tuning) {
+  if (tuning < Tuning::off || tuning > Tuning::full) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("tuning is {}, may be off (0), quick (1) or full (2)", static_cast<int>(tuning)));
+  }
+}
+
 // With the cache's directory absolute: a tuning worker is told it, perhaps after a chdir, and relative it
 // would be another place by then.
 EngineOptions checked(EngineOptions options) {
+  check_tuning(options.tuning);
   if (options.tuning_budget.count() < 0) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("tuning_budget is {} ms, may be 0 or more", options.tuning_budget.count()));
@@ -138,6 +147,7 @@ EngineState::Answer EngineState::ready(const Problem& problem, const Shape& shap
                                        const PlanOptions& options) {
   validate(problem);
   validate(shape);
+  check_tuning(options.tuning);
   const Problem asked = autotune::canonical(problem);
   const PlanKey key{.problem = asked,
                     .bucket = autotune::bucket_of(asked, shape, device().target()),

@@ -72,6 +72,8 @@ const std::vector<Case> kCases = {
      ErrorCode::unsupported, {"fp32", "mma"}},
     {"a tile that does not fit", plan_of([](auto& p, auto&, auto& o) { p.head_dim = 256, o.schedule = "mma:m256n256w8s4"; }),
      ErrorCode::unsupported, {"shared memory"}},
+    {"tuning 9", plan_of([](auto&, auto&, auto& o) { o.tuning = static_cast<Tuning>(9); }), kBad,
+     {"tuning is 9, may be off (0), quick (1) or full (2)"}},
     // Pointers
     {"q null", forward([](auto& a, auto&) { a.q = nullptr; }), kBad, {"q is ", "16 bytes"}},
     {"k null", forward([](auto& a, auto&) { a.k = nullptr; }), kBad, {"k is "}},
@@ -181,6 +183,19 @@ TEST_CASE("a wrong argument is named, and nothing is launched") {
   }
   CHECK(fake.device->launches().empty());
   CHECK(fake.messages->empty());
+}
+
+TEST_CASE("a tuning that is none") {
+  EngineOptions options;
+  options.device = "emulated:sm_80";
+  options.tuning = static_cast<Tuning>(-1);
+  try {
+    const EngineState state(options);
+    FAIL("an engine was made");
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::invalid_argument);
+    CHECK(error.message() == "tuning is -1, may be off (0), quick (1) or full (2)");
+  }
 }
 
 TEST_CASE("a tuning budget below 0") {
