@@ -1,4 +1,7 @@
 // The flashjit command: picks the verb, turns errors into words on stderr and exit codes.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
@@ -8,7 +11,9 @@
 #include <exception>
 #include <new>
 #include <stdexcept>
+#include <string>
 
+#include "cli/common/tell.hpp"
 #include "cli/verbs.hpp"
 #include "flashjit/error.hpp"
 
@@ -51,16 +56,16 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   } catch (const flashjit::Error& error) {
-    std::fprintf(stderr, "flashjit: %s\n", error.what());
+    tell_message(error.what());
     return exit_code_of(error.code());
   } catch (const std::bad_alloc&) {
-    std::fprintf(stderr, "flashjit: memory ran out\n");
+    tell_message("memory ran out");
     return 1;
   } catch (const std::length_error& error) {  // more than a container can hold, let alone this machine
-    std::fprintf(stderr, "flashjit: memory ran out: %s\n", error.what());
+    tell_message(std::string("memory ran out: ") + error.what());
     return 1;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "flashjit: %s\n", error.what());
+    tell_message(error.what());
     return 1;
   }
   return exit_code;
@@ -70,14 +75,23 @@ int run(int argc, char** argv) {
 bool stdout_was_written() {
   errno = 0;
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return true;
-  std::fprintf(stderr, "flashjit: stdout could not be written: %s\n",
-               errno != 0 ? std::strerror(errno) : "an earlier write failed");
+  flashjit::cli::tell_message(std::string("stdout could not be written: ") +
+                              (errno != 0 ? std::strerror(errno) : "an earlier write failed"));
   return false;
+}
+
+// A stream that is closed would be the next file that is opened, and its words would land in that: here it is
+// one that takes none.
+void occupy_closed_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(stream, F_GETFD) < 0) static_cast<void>(::open("/dev/null", O_RDONLY));
+  }
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  occupy_closed_streams();
   const int exit_code = run(argc, argv);
   return stdout_was_written() ? exit_code : 1;
 }

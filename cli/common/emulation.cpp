@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "api/engine_state.hpp"
+#include "cli/common/tell.hpp"
 #include "runtime/compile.hpp"
 
 namespace flashjit::cli {
@@ -24,19 +25,24 @@ class ProgressBar {
     if (done <= last_ || last_ == 0) began_ = now;  // a new launch
     last_ = done == of ? 0 : done;
     if (done == of) {
-      if (drawn_) fmt::print(stderr, "\r\033[K");
+      if (drawn_) draw("\r\033[K");
       drawn_ = false;
     } else if (now - began_ > std::chrono::seconds(1) && now - shown_ > std::chrono::milliseconds(100)) {
       constexpr std::uint64_t kWidth = 40;
       const std::uint64_t filled = kWidth * done / of;
-      fmt::print(stderr, "\r[{:#<{}}{:.<{}}] {} of {} CTAs", "", filled, "", kWidth - filled, done, of);
+      draw(fmt::format("\r[{:#<{}}{:.<{}}] {} of {} CTAs", "", filled, "", kWidth - filled, done, of));
       shown_ = now;
       drawn_ = true;
     }
-    std::fflush(stderr);
   }
 
  private:
+  // On a terminal, which may have hung up meanwhile.
+  static void draw(const std::string& text) {
+    std::fputs(text.c_str(), stderr);
+    std::fflush(stderr);
+  }
+
   std::chrono::steady_clock::time_point began_, shown_;
   std::uint64_t last_ = 0;  // CTAs done when it was called last; 0: between launches
   bool drawn_ = false;
@@ -54,7 +60,7 @@ Emulation emulate(const DeviceOptions& options, emulator::EmulatorOptions how, b
   EngineOptions engine;
   engine.device = "emulated:" + how.arch;
   engine.use_cache = use_cache;
-  engine.on_message = [](std::string_view line) { fmt::print(stderr, "flashjit: {}\n", line); };
+  engine.on_message = tell_message;
   EngineState::Parts parts = EngineState::parts_from_environment(engine, engine.on_message);
   std::unique_ptr<emulator::EmulatedDevice> device = emulator::open_emulated_device(how);
   emulator::EmulatedDevice* const reached = device.get();

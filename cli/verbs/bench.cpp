@@ -15,6 +15,7 @@
 #include "autotune/runner.hpp"
 #include "cli/common/grid.hpp"
 #include "cli/common/options.hpp"
+#include "cli/common/tell.hpp"
 #include "cli/verbs.hpp"
 #include "flashjit/error.hpp"
 
@@ -115,10 +116,9 @@ nlohmann::json line_of(const Bench& bench, const nlohmann::json& environment) {
 }
 
 int bench(const BenchFlags& flags, const std::vector<Cell>& cells) {
-  const auto tell = [](std::string_view line) { fmt::print(stderr, "flashjit: {}\n", line); };
   EngineOptions options;
   options.device = flags.device.device();
-  options.on_message = tell;
+  options.on_message = tell_message;
   EngineState state(options);
   runtime::Device& device = state.device();
   nlohmann::json environment{{"device", device.description()},
@@ -146,8 +146,8 @@ int bench(const BenchFlags& flags, const std::vector<Cell>& cells) {
     if (!flags.no_check) one.check = one.runner->verify(schedule);
     if (!flags.no_check && !one.check.ok) {
       ++wrong;
-      tell(fmt::format("wrong result: {} with {}: {}", describe(problem), one.origin.schedule,
-                       one.check.message));
+      tell_message(fmt::format("wrong result: {} with {}: {}", describe(problem), one.origin.schedule,
+                               one.check.message));
     }
     for (int round = 0; round < flags.rounds; ++round) {
       one.rounds.push_back(

@@ -17,6 +17,7 @@
 #include "cli/common/emulation.hpp"
 #include "cli/common/json.hpp"
 #include "cli/common/options.hpp"
+#include "cli/common/tell.hpp"
 #include "cli/verbs.hpp"
 #include "flashjit/error.hpp"
 
@@ -186,7 +187,7 @@ int run(const CheckOptions& options) {
     }
   }
   if (failed == nullptr) return 0;
-  fmt::print(stderr, "flashjit: {}: not clean. To see it again: --seed {} --seeds 1\n", what, failed->seed);
+  tell_message(fmt::format("{}: not clean. To see it again: --seed {} --seeds 1", what, failed->seed));
   return 1;
 }
 

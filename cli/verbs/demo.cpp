@@ -7,15 +7,12 @@
 #include <memory>
 
 #include "cli/common/attention.hpp"
+#include "cli/common/tell.hpp"
 #include "cli/verbs.hpp"
 #include "flashjit/error.hpp"
 
 namespace flashjit::cli {
 namespace {
-
-void tell(const std::string& line) {
-  fmt::print(stderr, "{}\n", line);
-}
 
 // The GPU if there is one; else the emulator, as Hopper.
 Engine open_engine(const std::string& wanted, bool& emulated) {

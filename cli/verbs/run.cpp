@@ -15,6 +15,7 @@
 #include "cli/common/json.hpp"
 #include "cli/common/npy_tensors.hpp"
 #include "cli/common/options.hpp"
+#include "cli/common/tell.hpp"
 #include "cli/verbs.hpp"
 #include "flashjit/error.hpp"
 
@@ -113,14 +114,13 @@ int run(const RunOptions& options) {
   } else {
     const Origin& origin = report.plan.origin();
     fmt::print("{}\n{}\n", table_heading(), table_line(report));
-    fmt::print(stderr, "device    {}\nkernel    {}\nschedule  {} ({})\n", engine.device_description(),
-               report.plan.kernel_name(), origin.schedule, origin.choice);
-    if (!origin.note.empty()) fmt::print(stderr, "note      {}\n", origin.note);
-    if (report.estimated && report.milliseconds > 0)
-      fmt::print(stderr, "time      ~ an estimate: no GPU ran this\n");
+    tell(fmt::format("device    {}\nkernel    {}\nschedule  {} ({})", engine.device_description(),
+                     report.plan.kernel_name(), origin.schedule, origin.choice));
+    if (!origin.note.empty()) tell(fmt::format("note      {}", origin.note));
+    if (report.estimated && report.milliseconds > 0) tell("time      ~ an estimate: no GPU ran this");
   }
   if (report.check.rows > 0 && !report.check.ok) {
-    fmt::print(stderr, "flashjit: wrong result: {}\n", report.check.message);
+    tell_message(fmt::format("wrong result: {}", report.check.message));
     return 1;
   }
   return 0;
