@@ -8,6 +8,7 @@
 
 #include "autotune/tuner.hpp"
 #include "cache/entry.hpp"
+#include "cache/files.hpp"
 #include "flashjit/error.hpp"
 #include "generator/legality.hpp"
 
@@ -89,27 +90,37 @@ bool Chooser::knows(const Problem& problem, const Shape& shape, const std::strin
   return choice.has_value() && choice->exact && choice->record.effort >= effort;
 }
 
-void Chooser::learn(const Problem& problem, const Shape& shape, Tuning effort,
+bool Chooser::learn(const Problem& problem, const Shape& shape, Tuning effort,
                     const autotune::TuneResult& result) {
-  autotune::WisdomRecord record =
-      autotune::record_of(problem, shape, target_, gpu_, result, effort, versions_);
-  if (!file_.empty()) autotune::merge_wisdom(file_, {record}, versions_, message_);
+  autotune::Wisdom learnt;
+  learnt.add(autotune::record_of(problem, shape, target_, gpu_, result, effort, versions_), versions_);
+  const bool kept =
+      !file_.empty() && autotune::merge_wisdom(file_, learnt, versions_, cache::publish, message_);
   const std::lock_guard lock(mutex_);
-  own_.add(std::move(record), versions_);
+  own_.add(learnt, versions_);
+  return kept;
 }
 
 std::optional<autotune::WisdomChoice> Chooser::wise(const Problem& problem, const Shape& shape,
                                                     const std::string& family) {
+  read_files();
   const std::lock_guard lock(mutex_);
-  if (!read_) {
+  return autotune::choose(own_, autotune::shipped_wisdom(), problem, shape, target_, gpu_, versions_, family);
+}
+
+void Chooser::read_files() {
+  std::vector<std::string> lines;  // told without the lock, for which who is told may wait
+  {
+    const std::lock_guard lock(mutex_);
+    if (read_) return;
     for (const auto& file : {system_file_, file_}) {
       if (file.empty()) continue;
-      const autotune::Wisdom read = autotune::read_wisdom(file, message_);
-      for (const autotune::WisdomRecord& record : read.records()) own_.add(record, versions_);
+      own_.add(autotune::read_wisdom(file, [&](std::string_view line) { lines.emplace_back(line); }),
+               versions_);
     }
     read_ = true;
   }
-  return autotune::choose(own_, autotune::shipped_wisdom(), problem, shape, target_, gpu_, versions_, family);
+  for (const std::string& line : lines) message_(line);
 }
 
 }  // namespace flashjit::api

@@ -42,10 +42,12 @@ class Chooser {
   // Is there a record that makes tuning with this effort superfluous?
   bool knows(const Problem& problem, const Shape& shape, const std::string& family, Tuning effort);
 
-  // Files the result of a tuning run.
-  void learn(const Problem& problem, const Shape& shape, Tuning effort, const autotune::TuneResult& result);
+  // Files the result of a tuning run; false where that is for this process alone: there is no file, or it
+  // could not be written, which was said.
+  bool learn(const Problem& problem, const Shape& shape, Tuning effort, const autotune::TuneResult& result);
 
  private:
+  void read_files();  // on first need
   std::optional<autotune::WisdomChoice> wise(const Problem& problem, const Shape& shape,
                                              const std::string& family);
 
@@ -56,7 +58,7 @@ class Chooser {
   const std::filesystem::path system_file_;
   const Message message_;
   std::mutex mutex_;
-  bool read_ = false;  // the files, on first need
+  bool read_ = false;
   autotune::Wisdom own_;
 };
 

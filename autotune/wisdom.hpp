@@ -70,6 +70,8 @@ class Wisdom {
   // Where there is a record of the same question, the one by the versions in hand wins, then the higher
   // effort, then the new one.
   void add(WisdomRecord record, const Versions& in_hand);
+  // Each record of the other so, and the lines that neither can read.
+  void add(const Wisdom& other, const Versions& in_hand);
   [[nodiscard]] const std::vector<WisdomRecord>& records() const { return records_; }
   // The records, and as they were the lines that only another version can read.
   [[nodiscard]] std::string to_text(const Versions& versions) const;
@@ -93,9 +95,14 @@ std::optional<WisdomChoice> choose(const Wisdom& own, const Wisdom& shipped, con
 // A missing file is empty wisdom; one that cannot be read is reported and empty.
 Wisdom read_wisdom(const std::filesystem::path& file, const Report& report);
 
-// Reads the file as it now is, adds the records, and puts the result in its place in one step. Writers wait
-// for each other for a bounded time. Whether it was written: a full or read-only disk is reported.
-bool merge_wisdom(const std::filesystem::path& file, const std::vector<WisdomRecord>& records,
-                  const Versions& versions, const Report& report);
+// Puts a file of that name and these bytes in its folder (a directory's descriptor), in one step; returns
+// errno, 0 when done. The room above hands in the cache's, so that a folder's files are written and shared by
+// one rule.
+using Publish = std::function<int(int folder, const std::string& name, std::string_view bytes)>;
+
+// Reads the file as it now is, adds what was learnt, and puts the result in its place. Writers wait for each
+// other for a bounded time. Whether it was written: a full or read-only disk is reported.
+bool merge_wisdom(const std::filesystem::path& file, const Wisdom& learnt, const Versions& versions,
+                  const Publish& publish, const Report& report);
 
 }  // namespace flashjit::autotune

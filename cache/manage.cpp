@@ -56,11 +56,7 @@ std::string_view to_string(Verdict verdict) {
 }
 
 File open_cache(const StoreOptions& options, bool create) {
-  if (options.directory.empty()) {
-    throw Error(ErrorCode::not_found,
-                "there is no cache directory: HOME is not set, or FLASHJIT_CACHE_SIZE is 0",
-                "name one with FLASHJIT_CACHE_DIR");
-  }
+  if (options.directory.empty()) throw no_directory(options);
   Directory directory = open_directory(options.directory, options.trust, create);
   if (directory.error != 0 && directory.error != ENOENT) {
     throw Error(ErrorCode::io, fmt::format("the cache directory {} can not be opened: {}",

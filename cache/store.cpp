@@ -11,7 +11,6 @@
 
 #include "cache/disk.hpp"
 #include "cache/memory.hpp"
-#include "flashjit/error.hpp"
 
 namespace flashjit::cache {
 namespace {
@@ -135,6 +134,17 @@ StoreOptions options_from_environment(const std::filesystem::path& named) {
     if (options.size_limit == 0) options.directory.clear();
   }
   return options;
+}
+
+Error no_directory(const StoreOptions& options) {
+  if (options.size_limit == 0) {
+    return {ErrorCode::not_found,
+            "there is no cache directory: FLASHJIT_CACHE_SIZE is 0, which means memory only",
+            "unset it, or give it a size such as 1G"};
+  }
+  return {ErrorCode::not_found,
+          "there is no cache directory: none of FLASHJIT_CACHE_DIR, XDG_CACHE_HOME and HOME names one",
+          "set one of them to an absolute path"};
 }
 
 std::unique_ptr<Store> open_store(const StoreOptions& options) {

@@ -12,6 +12,7 @@
 #include "cache/directory.hpp"
 #include "cache/entry.hpp"
 #include "cache/lock.hpp"
+#include "flashjit/error.hpp"
 
 namespace flashjit::cache {
 
@@ -52,6 +53,10 @@ std::unique_ptr<Store> open_store(const StoreOptions& options);
 // FLASHJIT_CACHE_DIR, FLASHJIT_SYSTEM_CACHE_DIR, FLASHJIT_CACHE_SIZE (bytes, or with k, M, G, T; 0: memory
 // only). Throws Error{invalid_argument} for a value that makes no sense.
 StoreOptions options_from_environment(const std::filesystem::path& named = {});
+
+// For who cannot do without a directory where options.directory is empty: Error{not_found} that says why it
+// is.
+Error no_directory(const StoreOptions& options);
 
 // The same directory by a name that no chdir changes. Throws Error{io} for a relative one where the working
 // directory is gone.

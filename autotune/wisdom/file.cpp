@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <random>
 #include <thread>
 
 #include "autotune/wisdom.hpp"
@@ -55,33 +54,6 @@ Text read_all(const std::filesystem::path& path) {
   }
 }
 
-int write_all(int descriptor, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t put = ::write(descriptor, bytes.data(), bytes.size());
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) return errno;
-    bytes.remove_prefix(static_cast<std::size_t>(put));
-  }
-  return 0;
-}
-
-// Temporary name in the same folder, fsync, rename. Returns errno; leaves nothing behind but the file.
-int publish(const std::filesystem::path& path, std::string_view bytes) {
-  std::random_device random;
-  const auto temporary = path.parent_path() /
-                         fmt::format(".flashjit-wisdom-{}-{:08x}{:08x}.tmp", ::getpid(), random(), random());
-  int error = 0;
-  {
-    const File file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644));
-    if (!file) return errno;
-    error = write_all(file.get(), bytes);
-    if (error == 0 && ::fsync(file.get()) != 0) error = errno;
-  }
-  if (error == 0 && ::rename(temporary.c_str(), path.c_str()) != 0) error = errno;
-  if (error != 0) ::unlink(temporary.c_str());
-  return error;
-}
-
 // Waits for the writers before us; a lock that cannot be had costs at worst another writer's record, never
 // the file.
 bool wait_for(const File& lock) {
@@ -111,8 +83,8 @@ Wisdom read_wisdom(const std::filesystem::path& file, const Report& report) {
   return wisdom;
 }
 
-bool merge_wisdom(const std::filesystem::path& file, const std::vector<WisdomRecord>& records,
-                  const Versions& versions, const Report& report) {
+bool merge_wisdom(const std::filesystem::path& file, const Wisdom& learnt, const Versions& versions,
+                  const Publish& publish, const Report& report) {
   const auto lost = [&](const std::string& why) {
     if (report) report(fmt::format("wisdom {} could not be written: {}", file.string(), why));
     return false;
@@ -121,10 +93,10 @@ bool merge_wisdom(const std::filesystem::path& file, const std::vector<WisdomRec
   if (::stat(file.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) return lost("it is no regular file");
   // The folder itself is what flock(2) holds: so nothing is left beside a file that --export names, and
   // others of a group that shares the folder can hold it too.
-  const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
-  const File lock(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!lock) return lost(std::strerror(errno));
-  if (!wait_for(lock) && report) {
+  const std::filesystem::path parent = file.has_parent_path() ? file.parent_path() : ".";
+  const File folder(::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder) return lost(std::strerror(errno));
+  if (!wait_for(folder) && report) {
     report(fmt::format("wisdom {} is being written by another process for long; going on without its lock",
                        file.string()));
   }
@@ -134,8 +106,8 @@ bool merge_wisdom(const std::filesystem::path& file, const std::vector<WisdomRec
   if (!wisdom.add_text(before.bytes, file.string(), report)) {
     return lost("another version of flashjit keeps its wisdom there");
   }
-  for (const WisdomRecord& record : records) wisdom.add(record, versions);
-  if (const int error = publish(file, wisdom.to_text(versions)); error != 0)
+  wisdom.add(learnt, versions);
+  if (const int error = publish(folder.get(), file.filename().string(), wisdom.to_text(versions)); error != 0)
     return lost(std::strerror(error));
   return true;
 }

@@ -178,6 +178,13 @@ void Wisdom::add(WisdomRecord record, const Versions& in_hand) {
   }
 }
 
+void Wisdom::add(const Wisdom& other, const Versions& in_hand) {
+  for (const WisdomRecord& record : other.records_) add(record, in_hand);
+  for (const std::string& line : other.foreign_) {
+    if (std::find(foreign_.begin(), foreign_.end(), line) == foreign_.end()) foreign_.push_back(line);
+  }
+}
+
 std::string Wisdom::to_text(const Versions& versions) const {
   std::string text = to_line({{"flashjit_wisdom", kFormat},
                               {"flashjit", versions.flashjit},

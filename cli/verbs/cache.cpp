@@ -16,10 +16,12 @@
 #include "api/build/template_overlay.hpp"
 #include "api/choose.hpp"
 #include "autotune/wisdom.hpp"
+#include "cache/files.hpp"
 #include "cache/manage.hpp"
 #include "cache/pack.hpp"
 #include "cache/store.hpp"
 #include "cli/common/json.hpp"
+#include "cli/common/tell.hpp"
 #include "cli/verbs.hpp"
 #include "flashjit/error.hpp"
 
@@ -34,7 +36,7 @@ void print(bool as_json, const json& data, const std::string& words) {
   if (as_json) {
     fmt::print("{}\n", indented(data));
   } else {
-    fmt::print(stderr, "{}\n", words);
+    tell(words);
   }
 }
 
@@ -198,12 +200,11 @@ int pack(const std::string& file, bool as_json) {
 }
 
 int unpack(const std::string& file, bool as_json) {
-  const autotune::Report report = [](std::string_view line) { fmt::print(stderr, "flashjit: {}\n", line); };
   const auto merge = [&](const std::filesystem::path& to, std::string_view lines) {
     autotune::Wisdom wisdom;
-    if (!wisdom.add_text(lines, file, report)) return;  // of another version, which has been reported
-    if (!autotune::merge_wisdom(to, wisdom.records(), api::versions_of(api::templates_from_environment()),
-                                report)) {
+    if (!wisdom.add_text(lines, file, tell_message)) return;  // of another version, which has been reported
+    if (!autotune::merge_wisdom(to, wisdom, api::versions_of(api::templates_from_environment()),
+                                cache::publish, tell_message)) {
       throw Error(ErrorCode::io,
                   fmt::format("the wisdom of {} could not be merged into {}", file, to.string()));
     }

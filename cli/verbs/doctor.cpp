@@ -165,8 +165,9 @@ void check_cache(std::vector<Finding>& findings) {
     cache::StoreOptions options = cache::options_from_environment();
     options.warn = [&warnings](std::string_view line) { warnings.emplace_back(line); };
     if (options.directory.empty()) {
-      findings.push_back({"cache", State::note, "none: kernels are kept in memory alone",
-                          "set FLASHJIT_CACHE_DIR, XDG_CACHE_HOME or HOME"});
+      const Error why = cache::no_directory(options);
+      findings.push_back(
+          {"cache", State::note, "kernels are kept in memory alone: " + why.message(), why.hint()});
       return;
     }
     static_cast<void>(cache::open_store(options));

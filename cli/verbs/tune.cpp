@@ -14,8 +14,11 @@
 #include "api/tuning.hpp"
 #include "autotune/tuner.hpp"
 #include "autotune/wisdom.hpp"
+#include "cache/files.hpp"
+#include "cache/store.hpp"
 #include "cli/common/grid.hpp"
 #include "cli/common/options.hpp"
+#include "cli/common/tell.hpp"
 #include "cli/verbs.hpp"
 #include "flashjit/error.hpp"
 
@@ -132,22 +135,28 @@ int dry_run(const TuneFlags& flags, const std::vector<Cell>& cells) {
 }
 
 int search(const TuneFlags& flags, const std::vector<Cell>& cells) {
-  const auto tell = [](std::string_view line) { fmt::print(stderr, "flashjit: {}\n", line); };
   const Tuning effort = flags.full ? Tuning::full : Tuning::quick;
   EngineOptions options;
   options.device = flags.device.device();
-  options.on_message = tell;
+  options.on_message = tell_message;
   EngineState state(options);
   const std::string description = state.device().description();
   const auto versions = api::versions_of(api::templates_from_environment());
-  const auto export_records = [&](const std::vector<autotune::WisdomRecord>& records) {
-    if (flags.export_file.empty()) return;
-    if (!autotune::merge_wisdom(flags.export_file, records, versions, tell)) {
+  const bool exports = !flags.export_file.empty();
+  const auto export_wisdom = [&](const autotune::Wisdom& learnt) {
+    if (exports &&
+        !autotune::merge_wisdom(flags.export_file, learnt, versions, cache::publish, tell_message)) {
       throw Error(ErrorCode::io,
                   fmt::format("--export is {}, may be a file that can be written", flags.export_file));
     }
   };
-  export_records({});  // what was measured for minutes shall have a place to go
+  export_wisdom({});  // what was measured for minutes shall have a place to go
+  if (const cache::StoreOptions store = cache::options_from_environment(); store.directory.empty()) {
+    tell_message(fmt::format("what is learnt goes to {}: {}",
+                             exports ? "the file of --export alone" : "no file (--export names one)",
+                             cache::no_directory(store).message()));
+  }
+  bool kept = true;
   for (const Cell& cell : cells) {
     const auto& [problem, shape] = cell;
     const autotune::TuneResult result =
@@ -155,11 +164,13 @@ int search(const TuneFlags& flags, const std::vector<Cell>& cells) {
                   {.effort = effort,
                    .budget = std::chrono::milliseconds(static_cast<std::int64_t>(1000 * flags.budget)),
                    .family = flags.family,
-                   .progress = tell});
-    state.chooser().learn(problem, shape, effort, result);
-    export_records(
-        {autotune::record_of(problem, shape, state.device().target(), autotune::gpu_of(description), result,
-                             effort, versions, {{"device", description}})});
+                   .progress = tell_message});
+    kept = state.chooser().learn(problem, shape, effort, result) && kept;
+    autotune::Wisdom learnt;
+    learnt.add(autotune::record_of(problem, shape, state.device().target(), autotune::gpu_of(description),
+                                   result, effort, versions, {{"device", description}}),
+               versions);
+    export_wisdom(learnt);
     const std::string best = to_string(result.best);
     if (flags.json) {
       print_json(cell, description, result.candidates, best);
@@ -176,7 +187,7 @@ int search(const TuneFlags& flags, const std::vector<Cell>& cells) {
     print_table(cell, tried, best, flags.all);
     std::fflush(stdout);
   }
-  return 0;
+  return kept || exports ? 0 : 1;
 }
 
 }  // namespace

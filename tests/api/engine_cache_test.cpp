@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "api/build/template_overlay.hpp"
+#include "cache/files.hpp"
 #include "tests/api/support.hpp"
 
 namespace flashjit::test {
@@ -48,7 +49,9 @@ TEST_CASE("wisdom of the system directory guides, and stays as it is") {
                                             autotune::gpu_of(fake.device->description()), tuned,
                                             Tuning::quick, api::versions_of(embedded_templates()));
     CHECK(fake.engine->plan(kProblem, kShape).origin().choice == "model");
-    REQUIRE(autotune::merge_wisdom(folder.path() / "system-wisdom.jsonl", {record}, {}, {}));
+    autotune::Wisdom wisdom;
+    wisdom.add(record, {});
+    REQUIRE(autotune::merge_wisdom(folder.path() / "system-wisdom.jsonl", wisdom, {}, cache::publish, {}));
   }
   FakeEngine fake(script, folder.path());
   const Origin origin = fake.engine->plan(kProblem, kShape).origin();

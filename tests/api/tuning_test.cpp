@@ -4,6 +4,8 @@
 #include <sys/stat.h>
 
 #include <fstream>
+#include <functional>
+#include <future>
 #include <new>
 
 #include "api/tuning.hpp"
@@ -78,6 +80,37 @@ TEST_CASE("without a worker candidates are tried in this process, and a message 
   }
   CHECK(fake.messages->front() ==
         "tuning in this process: FLASHJIT_WORKER is \"/typo\", may be the path of a flashjit command");
+}
+
+TEST_CASE("who is told of bad wisdom may be waiting for who asks for the same") {
+  const Folder folder;
+  std::ofstream(folder.path() / "wisdom.jsonl") << "no JSON\n";
+  const Target target = target_of("sm_80");
+  std::function<bool()> ask;
+  std::future<bool> other;
+  int lines = 0;
+  api::Chooser chooser(target, "a GPU", {}, folder.path() / "wisdom.jsonl", {}, [&](std::string_view) {
+    ++lines;
+    other = std::async(std::launch::async, ask);
+    CHECK(other.wait_for(std::chrono::seconds(20)) == std::future_status::ready);
+  });
+  ask = [&] { return chooser.knows(kProblem, kShape, {}, Tuning::quick); };
+  CHECK_FALSE(ask());
+  CHECK(lines == 1);
+}
+
+TEST_CASE("what was learnt is said to be kept only where a file has it") {
+  const Folder folder;
+  const Target target = target_of("sm_80");
+  const autotune::TuneResult tuned{.best = parse_schedule("mma:m64n32w4s2")};
+  const std::filesystem::path good = folder.path() / "wisdom.jsonl";
+  for (const std::filesystem::path& file : {good, folder.path() / "none" / "wisdom.jsonl", {}}) {
+    CAPTURE(file.string());
+    api::Chooser chooser(target, "a GPU", {}, file, {}, [](std::string_view) {});
+    CHECK(chooser.learn(kProblem, kShape, Tuning::quick, tuned) == (file == good));
+    CHECK(chooser.knows(kProblem, kShape, {}, Tuning::quick));
+    CHECK(std::filesystem::exists(file) == (file == good));
+  }
 }
 
 TEST_CASE("what tuning builds is what a plan runs, however the problem is spelled") {

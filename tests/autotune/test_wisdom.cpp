@@ -12,6 +12,7 @@
 
 #include "autotune/wisdom.hpp"
 #include "autotune/wisdom/shipped.hpp"
+#include "cache/files.hpp"
 #include "generator/legality.hpp"
 
 using namespace flashjit;
@@ -45,6 +46,10 @@ Wisdom with(std::initializer_list<WisdomRecord> records) {
   Wisdom wisdom;
   for (const auto& one : records) wisdom.add(one, kNow);
   return wisdom;
+}
+
+bool merge(const std::filesystem::path& file, const WisdomRecord& record, const Report& report) {
+  return merge_wisdom(file, with({record}), kNow, cache::publish, report);
 }
 
 struct Folder {
@@ -214,26 +219,35 @@ TEST_CASE("the file: merged in one step, and kept when it is another format's") 
   Folder folder;
   CHECK(read_wisdom(folder.file, folder.report).records().empty());
   CHECK(folder.reports.empty());  // a missing file is no news
-  merge_wisdom(folder.file, {record("mma:m128n64w4s2")}, kNow, folder.report);
+  merge(folder.file, record("mma:m128n64w4s2"), folder.report);
   WisdomRecord other = record("mma:m64n64w4s2");
   other.gpu = "NVIDIA A100";
-  merge_wisdom(folder.file, {other}, kNow, folder.report);
+  merge(folder.file, other, folder.report);
   CHECK(read_wisdom(folder.file, folder.report).records().size() == 2);
   CHECK(folder.reports.empty());
   const std::string later = R"({"schedule":"tcgen05:m256n128","gpu":"NVIDIA B300"})";  // another version's
   std::ofstream(folder.file, std::ios::app) << later << "\n{\"cut in ha";
-  CHECK(merge_wisdom(folder.file, {other}, kNow, folder.report));
-  CHECK(folder.reports.size() == 2);
+  CHECK(merge(folder.file, other, folder.report));
   std::ifstream merged(folder.file);
   std::string line, last;
   int lines = 0;
   for (; std::getline(merged, line); ++lines) last = line;
   CHECK(lines == 4);  // header, two records
   CHECK(last == later);
+  CHECK(folder.reports.size() == 2);
   folder.reports.clear();
+  // Such lines of what is merged come along, once.
+  const std::filesystem::path copy = folder.path / "copy.jsonl";
+  for (int i = 0; i < 2; ++i)
+    CHECK(merge_wisdom(copy, read_wisdom(folder.file, {}), kNow, cache::publish, {}));
+  const auto text_of = [](const std::filesystem::path& file) {
+    std::ifstream stream(file);
+    return std::string(std::istreambuf_iterator<char>(stream), {});
+  };
+  CHECK(text_of(copy) == text_of(folder.file));
 
   std::ofstream(folder.file) << "{\"flashjit_wisdom\":7,\"new\":true}\n";
-  CHECK_FALSE(merge_wisdom(folder.file, {other}, kNow, folder.report));
+  CHECK_FALSE(merge(folder.file, other, folder.report));
   CHECK(folder.reports.size() == 2);
   std::string kept;
   std::getline(std::ifstream(folder.file), kept);
@@ -244,10 +258,10 @@ TEST_CASE("a folder that cannot be written, or a file that is a folder, is repor
   Folder folder;
   std::filesystem::create_directories(folder.file);
   CHECK(read_wisdom(folder.file, folder.report).records().empty());
-  merge_wisdom(folder.file, {record("mma:m128n64w4s2")}, kNow, folder.report);
+  merge(folder.file, record("mma:m128n64w4s2"), folder.report);
   CHECK(folder.reports.size() == 2);
   folder.reports.clear();
-  merge_wisdom(folder.path / "missing" / "wisdom.jsonl", {record("mma:m128n64w4s2")}, kNow, folder.report);
+  merge(folder.path / "missing" / "wisdom.jsonl", record("mma:m128n64w4s2"), folder.report);
   REQUIRE(folder.reports.size() == 1);
   CHECK(folder.reports.front().find("could not be written") != std::string::npos);
 }
@@ -268,7 +282,7 @@ TEST_CASE("many writers lose nothing, and readers always see a whole file") {
       for (int i = 0; i < kEach; ++i) {
         WisdomRecord one = record("mma:m128n64w4s2");
         one.gpu = "gpu " + std::to_string(w) + "." + std::to_string(i);
-        merge_wisdom(folder.file, {one}, kNow, [&](std::string_view line) {
+        merge(folder.file, one, [&](std::string_view line) {
           const std::lock_guard lock(mutex);
           folder.reports.emplace_back(line);
         });
@@ -290,7 +304,7 @@ TEST_CASE("wisdom in the folder that we are in") {
   Folder folder;
   const std::filesystem::path before = std::filesystem::current_path();
   std::filesystem::current_path(folder.path);
-  CHECK(merge_wisdom("here.jsonl", {record("mma:m128n64w4s2")}, kNow, folder.report));
+  CHECK(merge("here.jsonl", record("mma:m128n64w4s2"), folder.report));
   CHECK(read_wisdom("here.jsonl", folder.report).records().size() == 1);
   std::filesystem::current_path(before);
   CHECK(folder.reports.empty());
@@ -344,16 +358,27 @@ TEST_CASE("wisdom takes no other's place than a file's, and waits for no writer 
   Folder folder;
   REQUIRE(::mkfifo(folder.file.c_str(), 0600) == 0);
   CHECK(read_wisdom(folder.file, folder.report).records().empty());
-  CHECK_FALSE(merge_wisdom(folder.file, {record("mma:m128n64w4s2")}, kNow, folder.report));
+  CHECK_FALSE(merge(folder.file, record("mma:m128n64w4s2"), folder.report));
   REQUIRE(folder.reports.size() == 1);
   CHECK(folder.reports.front().find("no regular file") != std::string::npos);
   CHECK(std::filesystem::is_fifo(folder.file));
 }
 
+TEST_CASE("wisdom is for all who share the folder, whatever the umask") {
+  Folder folder;
+  REQUIRE(::chmod(folder.path.c_str(), 0770) == 0);
+  const mode_t before = ::umask(077);
+  CHECK(merge(folder.file, record("mma:m128n64w4s2"), folder.report));
+  ::umask(before);
+  struct stat status {};
+  REQUIRE(::stat(folder.file.c_str(), &status) == 0);
+  CHECK((status.st_mode & 0777) == 0660);
+}
+
 TEST_CASE("wisdom is for all who may read the folder") {
   Folder folder;
   const mode_t before = ::umask(022);
-  CHECK(merge_wisdom(folder.file, {record("mma:m128n64w4s2")}, kNow, folder.report));
+  CHECK(merge(folder.file, record("mma:m128n64w4s2"), folder.report));
   ::umask(before);
   struct stat status {};
   REQUIRE(::stat(folder.file.c_str(), &status) == 0);

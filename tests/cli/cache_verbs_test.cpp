@@ -92,6 +92,40 @@ TEST_CASE("pack and unpack, with wisdom merged") {
   CHECK(run(scratch / "here", "pack /nonexistent/x").exit_code == 2);
 }
 
+TEST_CASE("wisdom that only another version can read comes along") {
+  const Scratch scratch;
+  fill(scratch / "here", 1);
+  const fs::path lines = fs::path(FLASHJIT_ROOT) / "tests/fuzz/corpus/wisdom/one_record";
+  const std::string later = R"({"schedule":"tcgen05:m128n64","gpu":"NVIDIA B300"})";
+  cache::testing::spill(scratch / "here" / "wisdom.jsonl", cache::testing::slurp(lines) + later + "\n");
+  const std::string pack = (scratch / "warm.pack").string();
+  CHECK(run(scratch / "here", "pack " + pack).exit_code == 0);
+  CHECK(run(scratch / "there", "unpack " + pack).exit_code == 0);
+  const std::string unpacked = cache::testing::slurp(scratch / "there" / "wisdom.jsonl");
+  CHECK(contains(unpacked, "NVIDIA H200"));
+  CHECK(contains(unpacked, later));
+}
+
+TEST_CASE("words that nobody takes end no work") {
+  const Scratch scratch;
+  fill(scratch.path(), 2);
+  for (const char* nowhere : {"2>/dev/full", "2>&-", "2>&- 0<&-"}) {
+    CAPTURE(nowhere);
+    CHECK(test::run_command(scratch.path(), std::string("cache verify ") + nowhere).exit_code == 0);
+  }
+}
+
+TEST_CASE("where there is no cache directory, the way to have one is told") {
+  const Scratch scratch;
+  const Result off = test::run_command(scratch.path(), "cache ls 2>&1", "FLASHJIT_CACHE_SIZE=0");
+  CHECK(off.exit_code == 2);
+  CHECK(contains(off.out, "FLASHJIT_CACHE_SIZE is 0, which means memory only\nunset it"));
+  const Result homeless = test::run_command("", "cache ls 2>&1", "HOME= XDG_CACHE_HOME=");
+  CHECK(homeless.exit_code == 2);
+  CHECK(contains(homeless.out, "none of FLASHJIT_CACHE_DIR, XDG_CACHE_HOME and HOME names one"));
+  CHECK(contains(test::run_command(scratch.path(), "doctor", "FLASHJIT_CACHE_SIZE=0").out, "unset it"));
+}
+
 TEST_CASE("a cache directory that is none is an error with exit code 2") {
   const Scratch scratch;
   cache::testing::spill(scratch / "file", "text");

@@ -164,6 +164,23 @@ TEST_CASE("output that is lost is told, and is no success") {
   CHECK_FALSE(contains(nowhere.out, "compiled"));  // told before anything is measured
 }
 
+TEST_CASE("tune remembers, also when its words are lost, and says where it cannot") {
+  const Command command;
+  const std::string tune =
+      "tune --device emulated:sm_80 --dtype fp32 --head-dim 8 --batch 1 --heads 1 --seqlen-q 16 --family "
+      "simt ";
+  const Result nowhere = command.run(tune + "2>&1", "FLASHJIT_CACHE_SIZE=0");
+  CHECK(nowhere.exit_code == 1);
+  CHECK(contains(nowhere.out, "what is learnt goes to no file (--export names one)"));
+  CHECK(contains(nowhere.out, "FLASHJIT_CACHE_SIZE is 0"));
+  CHECK(contains(nowhere.out, "chosen"));
+  const fs::path exported = command.folder() / "exported.jsonl";
+  CHECK(command.run(tune + "--export " + exported.string(), "FLASHJIT_CACHE_SIZE=0").exit_code == 0);
+  CHECK(fs::exists(exported));
+  CHECK(command.run(tune + "2>/dev/full").exit_code == 0);
+  CHECK(fs::exists(command.folder() / "cache" / "wisdom.jsonl"));
+}
+
 TEST_CASE("doctor tells what is there, and what to do about what is not") {
   const Command command;
   const Result well = command.run("doctor --json");
