@@ -3,10 +3,17 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
 #include <limits>
+#include <map>
+#include <system_error>
 #include <utility>
 
 #include "cli/common/npy.hpp"
@@ -14,6 +21,8 @@
 
 namespace flashjit::cli {
 namespace {
+
+namespace fs = std::filesystem;
 
 [[noreturn]] void refuse(const std::string& message) {
   throw Error(ErrorCode::invalid_argument, message);
@@ -43,6 +52,23 @@ void save_array(const std::string& path, DType dtype, std::vector<std::int64_t> 
   if (path.empty()) return;
   const auto* first = static_cast<const std::byte*>(data);
   write_npy(path, {.dtype = dtype, .shape = std::move(shape), .bytes = {first, first + bytes}});
+}
+
+// The same of two names of one file.
+fs::path real_name(const std::string& path) {
+  std::error_code ignored;  // what cannot be looked at has the name that it was given
+  return fs::weakly_canonical(path, ignored);
+}
+
+// errno of what will keep a file of this name from being written; 0: nothing that can be seen.
+int error_of_writing(const fs::path& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) == 0) {
+    if (S_ISDIR(status.st_mode)) return EISDIR;
+    return ::access(path.c_str(), W_OK) == 0 ? 0 : errno;
+  }
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : ".";
+  return ::access(folder.c_str(), W_OK | X_OK) == 0 ? 0 : errno;
 }
 
 }  // namespace
@@ -113,15 +139,33 @@ std::optional<autotune::HostTensor> NpyTensors::load_dout(const Problem& problem
   return autotune::HostTensor{.bytes = std::move(dout.bytes), .strides = {}};
 }
 
-void NpyTensors::save(const Problem& problem, const Shape& shape, const AttentionReport& report) const {
-  const bool backward = problem.pass == Pass::backward;
+void NpyTensors::check_outputs(const Problem& problem) const {
   for (const auto& [flag, path] :
-       {std::pair{"--dq-out", dq_out_}, {"--dk-out", dk_out_}, {"--dv-out", dv_out_}}) {
-    if (!path.empty() && !backward)
+       {std::pair{"--dq-out", &dq_out_}, {"--dk-out", &dk_out_}, {"--dv-out", &dv_out_}}) {
+    if (!path->empty() && problem.pass == Pass::forward)
       refuse(fmt::format("{} is given, but the forward pass has no gradients: --pass backward has", flag));
   }
-  if (!lse_out_.empty() && report.lse.empty() && !problem.lse)
+  if (!lse_out_.empty() && problem.pass == Pass::forward && !problem.lse)
     refuse("--lse-out is given, but --no-lse leaves it out");
+  std::map<fs::path, const char*> named;
+  for (const auto& [flag, path] : {std::pair{"--q", &q_}, {"--k", &k_}, {"--v", &v_}, {"--dout", &dout_}})
+    named.emplace(real_name(*path), flag);  // one tensor may be several inputs
+  for (const auto& [flag, path] : {std::pair{"--out", &out_},
+                                   {"--lse-out", &lse_out_},
+                                   {"--dq-out", &dq_out_},
+                                   {"--dk-out", &dk_out_},
+                                   {"--dv-out", &dv_out_}}) {
+    if (path->empty()) continue;
+    if (const auto [other, is_new] = named.emplace(real_name(*path), flag); !is_new)
+      refuse(fmt::format("{} is {}, must be another file than that of {}", flag, *path, other->second));
+    if (const int error = error_of_writing(*path); error != 0) {
+      throw Error(ErrorCode::io, fmt::format("{} is {}, may be a file that can be written: {}", flag, *path,
+                                             std::strerror(error)));
+    }
+  }
+}
+
+void NpyTensors::save(const Problem& problem, const Shape& shape, const AttentionReport& report) const {
   save_array(out_, problem.dtype, {shape.batch, shape.seqlen_q, shape.heads, problem.value_dim()},
              report.o.bytes.data(), report.o.bytes.size());
   save_array(lse_out_, DType::fp32, {shape.batch, shape.heads, shape.seqlen_q}, report.lse.data(),

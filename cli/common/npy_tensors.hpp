@@ -20,6 +20,10 @@ class NpyTensors {
   // Reads dout (batch, seqlen_q, heads, head_dim_v); empty where it was not given, which is random then.
   [[nodiscard]] std::optional<autotune::HostTensor> load_dout(const Problem& problem,
                                                               const Shape& shape) const;
+  // Whether save() will be able to write what was asked for, asked before anything costs time. Throws
+  // Error{invalid_argument} for what this problem does not have, and for a file that is named twice;
+  // Error{io} for one that cannot be written.
+  void check_outputs(const Problem& problem) const;
   // Writes what was asked for: o (batch, seqlen_q, heads, head_dim_v), lse (batch, heads, seqlen_q); dq as q,
   // dk as k and dv as v.
   void save(const Problem& problem, const Shape& shape, const AttentionReport& report) const;

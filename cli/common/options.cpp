@@ -5,8 +5,11 @@
 
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <charconv>
 #include <cstdlib>
+#include <system_error>
 
+#include "autotune/json.hpp"
 #include "flashjit/error.hpp"
 #include "runtime/cuda_device.hpp"
 
@@ -18,9 +21,11 @@ void ProblemOptions::add_to(CLI::App& verb) {
       ->capture_default_str()
       ->group("Problem");
   verb.add_option("--head-dim", head_dim_, "of q and k: a multiple of 8, 8 to 256")
+      ->check(whole_number())
       ->capture_default_str()
       ->group("Problem");
   verb.add_option("--head-dim-v", head_dim_v_, "of v and o; 0: the same")
+      ->check(whole_number())
       ->capture_default_str()
       ->group("Problem");
   verb.add_flag("--causal", causal_, "query i sees keys 0 .. i + seqlen_k - seqlen_q")->group("Problem");
@@ -42,12 +47,15 @@ Problem ProblemOptions::problem() const {
 }
 
 void ShapeOptions::add_to(CLI::App& verb) {
-  verb.add_option("--batch", batch_, "sequences")->group("Sizes");
-  verb.add_option("--heads", heads_, "query heads")->group("Sizes");
+  verb.add_option("--batch", batch_, "sequences")->check(whole_number())->group("Sizes");
+  verb.add_option("--heads", heads_, "query heads")->check(whole_number())->group("Sizes");
   verb.add_option("--heads-kv", heads_kv_, "key and value heads (GQA, MQA); 0: as many as --heads")
+      ->check(whole_number())
       ->group("Sizes");
-  verb.add_option("--seqlen-q", seqlen_q_, "queries")->group("Sizes");
-  verb.add_option("--seqlen-k", seqlen_k_, "keys; as many as --seqlen-q by default")->group("Sizes");
+  verb.add_option("--seqlen-q", seqlen_q_, "queries")->check(whole_number())->group("Sizes");
+  verb.add_option("--seqlen-k", seqlen_k_, "keys; as many as --seqlen-q by default")
+      ->check(whole_number())
+      ->group("Sizes");
 }
 
 Shape ShapeOptions::shape(bool emulated) const {
@@ -84,24 +92,43 @@ Target DeviceOptions::target() const {
   }
 }
 
-void add_seed_to(CLI::App& verb, std::uint64_t& seed, const std::string& description) {
-  // CLI11 takes a negative number for one near 2^64.
-  const auto not_negative = [](const std::string& text) {
-    return text.starts_with('-') ? fmt::format("is {}, may be 0 or more", text) : std::string();
-  };
-  verb.add_option("--seed", seed, description)->check(not_negative)->capture_default_str()->group("Data");
-}
-
-CLI::Validator seconds_between(double least, double most) {
+CLI::Validator number_between(double least, double most) {
   const std::string range = fmt::format("{} to {}", least, most);
   const auto refusal = [=](const std::string& text) {
     char* end = nullptr;
     const double value = std::strtod(text.c_str(), &end);
     // CLI11's own range has NaN in it.
     const bool in = !text.empty() && *end == '\0' && value >= least && value <= most;
-    return in ? std::string() : fmt::format("is {}, may be {}", text, range);
+    return in ? std::string() : fmt::format("is \"{}\", may be {}", text, range);
   };
   return CLI::Validator(refusal, range);
+}
+
+CLI::Validator whole_number(std::uint64_t least, std::uint64_t most) {
+  const auto refusal = [=](const std::string& text) {
+    std::uint64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    // As it is written in no other way: CLI11 reads 010 as 8.
+    const bool in = error == std::errc() && text == std::to_string(value) && value >= least && value <= most;
+    return in ? std::string()
+              : fmt::format("is \"{}\", may be a whole number from {} to {}", text, least, most);
+  };
+  return CLI::Validator(refusal, "");
+}
+
+void add_seed_to(CLI::App& verb, std::uint64_t& seed, const std::string& description) {
+  verb.add_option("--seed", seed, description)
+      ->check(whole_number(0, std::numeric_limits<std::uint64_t>::max()))
+      ->capture_default_str()
+      ->group("Data");
+}
+
+void add_tune_to(CLI::App& verb, Tuning& tuning) {
+  verb.add_option_function<std::string>(
+          "--tune", [&tuning](const std::string& text) { tuning = autotune::effort_of(text); },
+          "off (wisdom, else the model), quick or full")
+      ->check(CLI::IsMember({"off", "quick", "full"}))
+      ->default_str(autotune::to_string(tuning));
 }
 
 }  // namespace flashjit::cli

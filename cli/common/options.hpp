@@ -3,9 +3,11 @@
 
 #include <CLI/App.hpp>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 
+#include "flashjit/engine.hpp"
 #include "flashjit/problem.hpp"
 #include "flashjit/target.hpp"
 
@@ -60,10 +62,17 @@ class DeviceOptions {
   std::string arch_;
 };
 
-// Of a flag in seconds: a number from `least` to `most`.
-CLI::Validator seconds_between(double least, double most);
+// Of a flag: a number from `least` to `most`.
+CLI::Validator number_between(double least, double most);
+
+// Of a flag: the digits of a number from `least` to `most`. CLI11 itself takes nothing for 0, and a number
+// that is too large for the largest.
+CLI::Validator whole_number(std::uint64_t least = 0, std::uint64_t most = std::numeric_limits<int>::max());
 
 // --seed, which says what it is the seed of
 void add_seed_to(CLI::App& verb, std::uint64_t& seed, const std::string& description);
+
+// --tune off|quick|full
+void add_tune_to(CLI::App& verb, Tuning& tuning);
 
 }  // namespace flashjit::cli

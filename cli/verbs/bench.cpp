@@ -17,7 +17,6 @@
 #include "cli/common/options.hpp"
 #include "cli/common/tell.hpp"
 #include "cli/verbs.hpp"
-#include "flashjit/error.hpp"
 
 namespace flashjit::cli {
 namespace {
@@ -33,7 +32,7 @@ struct BenchFlags {
   double seconds = 0.1;
   std::string schedule;
   std::string family;
-  std::string tuning = "off";
+  Tuning tuning = Tuning::off;
   std::string commit;
 };
 
@@ -128,11 +127,7 @@ int bench(const BenchFlags& flags, const std::vector<Cell>& cells) {
                              {"time_is_estimate", device.estimates_time()}};
   if (!flags.commit.empty()) environment["commit"] = flags.commit;
 
-  const PlanOptions plan{.schedule = flags.schedule,
-                         .family = flags.family,
-                         .tuning = flags.tuning == "full"    ? Tuning::full
-                                   : flags.tuning == "quick" ? Tuning::quick
-                                                             : Tuning::off};
+  const PlanOptions plan{.schedule = flags.schedule, .family = flags.family, .tuning = flags.tuning};
   std::vector<Origin> origins;  // all plans first: tuning is not to heat up what is timed
   origins.reserve(cells.size());
   for (const auto& [problem, shape] : cells)
@@ -173,17 +168,15 @@ void add_bench(CLI::App& app, int& exit_code) {
   verb->add_option("--schedule", flags->schedule, "this one and no other, such as mma:m128n64w4s2");
   verb->add_option("--family", flags->family, "simt, mma or wgmma only")
       ->check(CLI::IsMember({"simt", "mma", "wgmma"}));
-  verb->add_option("--tune", flags->tuning, "off (wisdom, else the model), quick or full")
-      ->check(CLI::IsMember({"off", "quick", "full"}))
-      ->capture_default_str();
+  add_tune_to(*verb, flags->tuning);
   verb->add_option("--rounds", flags->rounds, "timings of each problem, with a pause before each")
-      ->check(CLI::Range(1, 100))
+      ->check(whole_number(1, 100))
       ->capture_default_str();
   verb->add_option("--pause", flags->pause, "seconds of idleness before a timing, against heat")
-      ->check(seconds_between(0, 60))
+      ->check(number_between(0, 60))
       ->capture_default_str();
   verb->add_option("--seconds", flags->seconds, "of launches in a timing, about")
-      ->check(seconds_between(0.001, 60))
+      ->check(number_between(0.001, 60))
       ->capture_default_str();
   verb->add_option("--commit", flags->commit, "noted in each line: the commit that is timed");
   verb->add_flag("--no-check", flags->no_check, "do not compare with the reference");

@@ -145,10 +145,6 @@ void print(const SeedResult& result) {
 }
 
 int run(const CheckOptions& options) {
-  if (options.seeds < 1)
-    throw Error(ErrorCode::invalid_argument, fmt::format("seeds is {}, may be 1 or more", options.seeds));
-  if (options.threads < 0)
-    throw Error(ErrorCode::invalid_argument, fmt::format("threads is {}, may be 0 or more", options.threads));
   const Problem problem = options.problem.problem();
   const Shape shape = options.shape.shape(true);
   Emulation emulation = emulate(
@@ -204,9 +200,12 @@ void add_check(CLI::App& app, int& exit_code) {
       ->group("Data");
   add_seed_to(*verb, options->seed, "the first: of the inputs, and of how warps interleave");
   verb->add_option("--seeds", options->seeds, "how many, one after the other")
+      ->check(whole_number(1))
       ->capture_default_str()
       ->group("Data");
-  verb->add_option("--threads", options->threads, "CTAs at once; 0: one a core")->capture_default_str();
+  verb->add_option("--threads", options->threads, "CTAs at once; 0: one a core")
+      ->check(whole_number())
+      ->capture_default_str();
   verb->add_option("--schedule", options->schedule, "this one and no other, such as mma:m128n64w4s2");
   verb->add_option("--family", options->family, "simt, mma or wgmma only");
   verb->add_flag("--no-cache", options->no_cache, "read and write nothing on disk");

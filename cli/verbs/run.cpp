@@ -17,7 +17,6 @@
 #include "cli/common/options.hpp"
 #include "cli/common/tell.hpp"
 #include "cli/verbs.hpp"
-#include "flashjit/error.hpp"
 
 namespace flashjit::cli {
 namespace {
@@ -32,19 +31,12 @@ struct RunOptions {
   std::optional<float> scale;
   std::string schedule;
   std::string family;
-  std::string tune = "off";
+  Tuning tuning = Tuning::off;
   bool no_check = false;
   bool no_time = false;
   bool no_cache = false;
   bool json = false;
 };
-
-Tuning parse_tuning(const std::string& text) {
-  if (text == "off") return Tuning::off;
-  if (text == "quick") return Tuning::quick;
-  if (text == "full") return Tuning::full;
-  throw Error(ErrorCode::invalid_argument, fmt::format("tune is \"{}\", may be off, quick or full", text));
-}
 
 nlohmann::json to_json(const AttentionReport& report) {
   const Origin& origin = report.plan.origin();
@@ -84,6 +76,7 @@ nlohmann::json to_json(const AttentionReport& report) {
 int run(const RunOptions& options) {
   AttentionRequest request;
   request.problem = options.problem.problem();
+  options.files.check_outputs(request.problem);
   if (options.files.given()) {
     request.inputs = options.files.load(request.problem, request.shape);
   } else {
@@ -96,8 +89,7 @@ int run(const RunOptions& options) {
     request.dout =
         dout ? *std::move(dout) : autotune::make_dout(request.problem, request.shape, options.seed);
   }
-  request.options = {
-      .schedule = options.schedule, .family = options.family, .tuning = parse_tuning(options.tune)};
+  request.options = {.schedule = options.schedule, .family = options.family, .tuning = options.tuning};
   request.scale = options.scale;
   request.check = !options.no_check;
   request.time = !options.no_time;
@@ -107,8 +99,6 @@ int run(const RunOptions& options) {
   engine_options.use_cache = !options.no_cache;
   Engine engine(engine_options);
   const AttentionReport report = run_attention(engine, request);
-  options.files.save(request.problem, request.shape, report);
-
   if (options.json) {
     fmt::print("{}\n", indented(to_json(report)));
   } else {
@@ -119,6 +109,7 @@ int run(const RunOptions& options) {
     if (!origin.note.empty()) tell(fmt::format("note      {}", origin.note));
     if (report.estimated && report.milliseconds > 0) tell("time      ~ an estimate: no GPU ran this");
   }
+  options.files.save(request.problem, request.shape, report);
   if (report.check.rows > 0 && !report.check.ok) {
     tell_message(fmt::format("wrong result: {}", report.check.message));
     return 1;
@@ -140,12 +131,13 @@ void add_run(CLI::App& app, int& exit_code) {
       ->capture_default_str()
       ->group("Data");
   add_seed_to(*verb, options->seed, "of the random inputs");
-  verb->add_option("--scale", options->scale, "of the logits; 1/sqrt(head_dim) by default")->group("Data");
+  verb->add_option("--scale", options->scale, "of the logits; 1/sqrt(head_dim) by default")
+      ->check(number_between(0, 1e38))
+      ->group("Data");
   verb->add_option("--schedule", options->schedule,
                    "this one and no other, such as mma:m128n64w4s2 or mma-backward:m64n64w4s1");
   verb->add_option("--family", options->family, "simt, mma or wgmma only");
-  verb->add_option("--tune", options->tune, "off (wisdom, else the model), quick or full")
-      ->capture_default_str();
+  add_tune_to(*verb, options->tuning);
   verb->add_flag("--no-check", options->no_check, "do not compare with the reference");
   verb->add_flag("--no-time", options->no_time, "run once only");
   verb->add_flag("--no-cache", options->no_cache, "read and write nothing on disk");

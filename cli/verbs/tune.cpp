@@ -203,7 +203,7 @@ void add_tune(CLI::App& app, int& exit_code) {
   verb->add_flag("--dry-run", flags->dry_run,
                  "show the candidates, what the model expects of them, and why others are out");
   verb->add_option("--budget", flags->budget, "seconds a problem, in place of the mode's own")
-      ->check(seconds_between(0.001, 86400));
+      ->check(number_between(0.001, 86400));
   verb->add_option("--family", flags->family, "simt, mma or wgmma only")
       ->check(CLI::IsMember({"simt", "mma", "wgmma"}));
   verb->add_flag("--grid", flags->grid,

@@ -217,8 +217,8 @@ TEST_CASE("profile counts") {
 TEST_CASE("both refuse with exit code 2 and words") {
   const Command command;
   command.refuses("check --arch sm_42", "sm_42");
-  command.refuses("check --arch sm_80 --seeds 0", "seeds is 0");
-  command.refuses("check --arch sm_80 --threads -1", "threads is -1");
+  command.refuses("check --arch sm_80 --seeds 0", "--seeds: is \"0\", may be a whole number from 1");
+  command.refuses("check --arch sm_80 --threads -1", "--threads: is \"-1\", may be a whole number from 0");
   command.refuses("check --arch sm_80 --inputs odd", "odd");
   command.refuses("check --arch sm_75 --dtype bf16 --family mma", "sm_75");
   command.refuses("profile --device emulated:sm_43", "sm_43");

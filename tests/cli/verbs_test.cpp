@@ -126,25 +126,35 @@ TEST_CASE("inspect refuses with exit code 2 and words") {
 TEST_CASE("numbers and flags that can not be are refused with exit code 2 and words") {
   const Command command;
   const std::string run = "run --device emulated:sm_80 --dtype fp32 --head-dim 8 ";
-  for (const char* size : {"batch", "heads", "seqlen-q", "seqlen-k"}) {
-    std::string name = size;
-    std::replace(name.begin(), name.end(), '-', '_');
-    for (const int value : {-1, -2})
-      command.refuses(fmt::format("{}--{} {}", run, size, value),
-                      fmt::format("{} is {}, may be", name, value));
+  for (const char* number :
+       {"batch", "heads", "heads-kv", "seqlen-q", "seqlen-k", "head-dim", "head-dim-v"}) {
+    for (const char* value : {"-1", "99999999999", "010", "1.5", ""}) {
+      command.refuses(
+          fmt::format("{}--{} \"{}\"", run, number, value),
+          fmt::format("--{}: is \"{}\", may be a whole number from 0 to 2147483647", number, value));
+    }
   }
+  command.refuses(run + "--heads 0", "heads is 0, may be 1 or more");
   command.refuses(run + "--batch 1073741824 --heads 2048 --seqlen-q 1048576",
                   "batch 1073741824, 1048576 rows, 2048 heads and 8 columns needs 7.38e+19 bytes");
-  command.refuses(run + "--seed -1", "--seed: is -1, may be 0 or more");
+  for (const char* seed : {"-1", "99999999999999999999", ""}) {
+    command.refuses(fmt::format("{}--seed \"{}\"", run, seed),
+                    fmt::format("--seed: is \"{}\", may be a whole number from 0 to ", seed));
+  }
+  for (const char* scale : {"-1", "nan", "1x", ""})
+    command.refuses(fmt::format("{}--scale \"{}\"", run, scale),
+                    fmt::format("--scale: is \"{}\", may be", scale));
+  command.refuses(run + "--tune lazy", "lazy");
+  command.refuses("bench --device emulated:sm_80 --rounds 0", "may be a whole number from 1 to 100");
   command.refuses("check --arch sm_80 --seed -1", "--seed");
   command.refuses("profile --arch sm_80 --seed -1", "--seed");
   for (const char* seconds : {"0.0004", "nan", "inf", "-1"}) {
-    const std::string words = fmt::format("is {}, may be 0.001 to ", seconds);
+    const std::string words = fmt::format("is \"{}\", may be 0.001 to ", seconds);
     command.refuses(fmt::format("tune --device emulated:sm_80 --budget {}", seconds), "--budget: " + words);
     command.refuses(fmt::format("bench --device emulated:sm_80 --seconds {}", seconds),
                     "--seconds: " + words);
   }
-  command.refuses("bench --device emulated:sm_80 --pause nan", "--pause: is nan, may be 0 to 60");
+  command.refuses("bench --device emulated:sm_80 --pause nan", "--pause: is \"nan\", may be 0 to 60");
   command.refuses("tune --dry-run --arch sm_90a --family simt --head-dim 64", "sm_90a: simt: ");
   command.refuses("tune --arch sm_80", "--arch is for --dry-run; tuning measures on --device");
 }
@@ -162,6 +172,28 @@ TEST_CASE("output that is lost is told, and is no success") {
   CHECK(nowhere.exit_code == 2);
   CHECK(contains(nowhere.out, "--export is /nonexistent/x.jsonl, may be a file that can be written"));
   CHECK_FALSE(contains(nowhere.out, "compiled"));  // told before anything is measured
+}
+
+TEST_CASE("run says before it runs that its outputs can not be") {
+  const Command command;
+  const std::string run = "run --device emulated:sm_80 --dtype fp32 --head-dim 8 --heads 1 --seqlen-q 16 ";
+  const std::string file = (command.folder() / "a.npy").string();
+  command.refuses(
+      run + "--out /nonexistent/o.npy",
+      "--out is /nonexistent/o.npy, may be a file that can be written: No such file or directory");
+  command.refuses(run + "--out " + command.folder().string(), "Is a directory");
+  command.refuses(run + "--no-lse --lse-out " + file, "--no-lse leaves it out");
+  command.refuses(run + "--dq-out " + file, "the forward pass has no gradients");
+  command.refuses(run + "--out " + file + " --lse-out " + (command.folder() / "." / "a.npy").string(),
+                  "must be another file than that of --out");
+  CHECK_FALSE(fs::exists(command.folder() / "cache"));  // no Engine was made
+  CHECK_FALSE(fs::exists(file));
+  CHECK(command.run(run + "--out " + file).exit_code == 0);
+  command.refuses(fmt::format("run --device emulated:sm_80 --q {0} --k {0} --v {0} --out {0}", file),
+                  "--out is " + file + ", must be another file than that of --q");
+  const Result lost = command.run(run + "--out /dev/full 2>/dev/null");
+  CHECK(lost.exit_code == 2);
+  CHECK(contains(lost.out, "forward fp32 d8 full"));  // the result is shown all the same
 }
 
 TEST_CASE("tune remembers, also when its words are lost, and says where it cannot") {
