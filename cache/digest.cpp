@@ -47,8 +47,6 @@ Hasher::Hasher() : state_(std::make_unique<State>()) {
   XXH3_128bits_reset(&state_->state);
 }
 Hasher::~Hasher() = default;
-Hasher::Hasher(Hasher&&) noexcept = default;
-Hasher& Hasher::operator=(Hasher&&) noexcept = default;
 
 void Hasher::add(std::string_view bytes) {
   // xxhash 0.8.1 hands a null pointer on to memcpy, which UBSan minds, even when the length is 0.

@@ -20,8 +20,6 @@ class Hasher {
  public:
   Hasher();
   ~Hasher();
-  Hasher(Hasher&&) noexcept;
-  Hasher& operator=(Hasher&&) noexcept;
   void add(std::string_view bytes);
   void add_length(std::uint64_t length);  // eight little-endian bytes
   [[nodiscard]] Hash128 finish() const;

@@ -20,9 +20,9 @@ struct Directory {
   int error = 0;  // errno, why not
 };
 
-// Opens the directory and, if asked to, makes it and its parents (0700). Throws Error{io} when it is there
-// but is no directory or not to be trusted; a place that can not be reached or written to comes back as an
-// errno.
+// Opens the directory and, if asked to, makes it and its parents (0700, or 0755 for one that was named).
+// Throws Error{io} when it is there but is no directory or not to be trusted; a place that can not be reached
+// or written to comes back as an errno.
 Directory open_directory(const std::filesystem::path& path, Trust trust, bool create);
 
 // The name of an entry's file, and whether a name is one.

@@ -1,7 +1,10 @@
 // Reports to and from JSON.
 #include "api/build/report.hpp"
 
+#include <cstdint>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <type_traits>
 
 namespace flashjit::api {
 
@@ -24,7 +27,12 @@ Report parse_report(std::string_view text) {
   const auto read = [&](const char* name, auto& to) {
     const auto found = json.find(name);
     if (found == json.end()) return;
-    if constexpr (std::is_arithmetic_v<std::remove_reference_t<decltype(to)>>) {
+    using Value = std::remove_reference_t<decltype(to)>;
+    if constexpr (std::is_same_v<Value, int>) {
+      // get_to alone would turn 1e300 into an int, or half of a number that is too large for one.
+      const std::int64_t number = found->is_number_integer() ? found->template get<std::int64_t>() : -1;
+      if (number >= 0 && number <= std::numeric_limits<int>::max()) to = static_cast<int>(number);
+    } else if constexpr (std::is_same_v<Value, double>) {
       if (found->is_number()) found->get_to(to);
     } else {
       if (found->is_string()) found->get_to(to);

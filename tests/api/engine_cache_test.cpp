@@ -1,9 +1,11 @@
 // Where an Engine's code comes from: the cache, NVRTC, templates that were edited.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <sys/wait.h>
 
 #include <fstream>
 
+#include "api/build/report.hpp"
 #include "api/build/template_overlay.hpp"
 #include "cache/files.hpp"
 #include "tests/api/support.hpp"
@@ -146,6 +148,17 @@ TEST_CASE("NVRTC_APPEND_FLAGS is part of the key") {
   ::unsetenv("NVRTC_APPEND_FLAGS");
   FakeEngine(script, folder.path()).engine->prepare(kProblem, kShape);
   CHECK(script.compiles == 2);
+}
+
+TEST_CASE("a report's numbers that fit no int are left out") {
+  for (const char* number : {"1e300", "4294967304", "18446744073709551615", "-8", "7.5"}) {
+    CAPTURE(number);
+    const api::Report report = api::parse_report(
+        fmt::format(R"({{"registers": {}, "spill_stores": 8, "compile_ms": 1.5}})", number));
+    CHECK(report.resources.registers == 0);
+    CHECK(report.resources.spill_stores == 8);
+    CHECK(report.compile_ms == 1.5);
+  }
 }
 
 TEST_CASE("a damaged entry is a miss, and is rebuilt once") {
