@@ -172,6 +172,8 @@ def main():
     ap.add_argument("--rounds", type=int, default=2)
     ap.add_argument("--pause", type=float, default=0.1, help="seconds idle before each timing; 0 measures hot")
     a = ap.parse_args()
+    if a.which == "backward" and a.heads_kv:
+        ap.error(f"--heads-kv is {a.heads_kv}, may be left out with --pass backward: the check of gradients knows no shared heads")
 
     os.makedirs(a.out, exist_ok=True)
     results = open(os.path.join(a.out, "results.jsonl"), "w")
