@@ -44,6 +44,8 @@ flashjit_status guarded(const Body& body) {
     return FLASHJIT_OK;
   } catch (const Error& error) {
     return fail(static_cast<flashjit_status>(error.code()), error.what());
+  } catch (const std::bad_alloc&) {
+    return fail(FLASHJIT_DEVICE, "the host's memory ran out");
   } catch (const std::exception& error) {
     return fail(FLASHJIT_INTERNAL, error.what());
   } catch (...) {

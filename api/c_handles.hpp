@@ -19,6 +19,11 @@ struct flashjit_engine {
   // whoever made it.
   std::mutex mutex{};
   std::unordered_set<void*> allocated{};
+
+  // The rest goes with the engine, without which nobody could free it.
+  ~flashjit_engine() {
+    for (void* const memory : allocated) state->device().free(memory);
+  }
 };
 
 struct flashjit_plan {

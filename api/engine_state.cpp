@@ -157,10 +157,12 @@ EngineState::Answer EngineState::ready(const Problem& problem, const Shape& shap
   if (auto known = plans_.find(key)) return {.ready = std::move(known)};
   // No capture is in the default stream, and one elsewhere does not keep a plan from being made.
   if (options.stream != nullptr && device().capturing(options.stream)) {
-    throw Error(ErrorCode::unsupported,
-                fmt::format("the plan for {} at {} is not ready, and its stream is being captured",
-                            describe(problem), describe(shape)),
-                "Call Engine::prepare(problem, shape) before the capture begins.");
+    throw Error(
+        ErrorCode::unsupported,
+        fmt::format("the plan for {} at {} is not ready, and its stream is being captured", describe(problem),
+                    describe(shape)),
+        "Call Engine::prepare before the capture begins, with the same problem, sizes and options (but "
+        "stream).");
   }
   PlanOptions effective = options;
   effective.tuning = key.tuning;

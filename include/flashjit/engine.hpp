@@ -26,7 +26,9 @@ struct EngineOptions {
   std::chrono::milliseconds tuning_budget{0};  // 0: the mode's own (quick 5 s, full 30 s a problem)
   std::string cache_dir;                       // empty: FLASHJIT_CACHE_DIR, else $XDG_CACHE_HOME/flashjit
   bool use_cache = true;                       // false: nothing is read from or written to disk
-  // Receives warnings and progress, one line each; empty: warnings go to stderr.
+  // Receives warnings and progress, one line each; empty: warnings go to stderr. Called from any thread, by
+  // several at once, in the midst of a call of the Engine: it must not call into this Engine, nor wait for
+  // who does, and what it throws reaches whoever called.
   std::function<void(std::string_view line)> on_message;
 };
 
@@ -39,7 +41,8 @@ struct PlanOptions {
   Stream stream = nullptr;
 };
 
-// Device memory that frees itself. Ordinary CUDA memory from anywhere else works just as well on a GPU.
+// Device memory that frees itself. Ordinary CUDA memory from anywhere else works just as well on a GPU. Move
+// assignment swaps: what the left side held lives on in the right one.
 class Buffer {
  public:
   Buffer() = default;
@@ -56,6 +59,9 @@ class Buffer {
   std::size_t size_ = 0;
 };
 
+// Keeps every kernel and plan that it made, until it and its last Plan and Buffer are gone: a Plan's end
+// alone gives nothing back. A CUDA context that the caller made outlives all of these. An Engine that was
+// moved from may be destroyed and assigned to, and nothing else.
 class Engine {
  public:
   explicit Engine(std::string_view device = "cuda");
@@ -65,17 +71,20 @@ class Engine {
   Engine& operator=(Engine&&) noexcept;
 
   // The tuned, compiled, loaded kernel for this problem and sizes like these. Slow the first time, then a
-  // lookup. Throws Error: invalid_argument, unsupported, not_found, compile_failed, device.
+  // lookup. Throws Error: invalid_argument, unsupported, not_found, compile_failed, device; and, as every
+  // call here, std::bad_alloc where the host's memory runs out.
   [[nodiscard]] Plan plan(const Problem& problem, const Shape& shape, const PlanOptions& options = {});
 
-  // plan(), for its effect on memory and disk: call it before a stream capture, or to warm a cache.
+  // plan(), for its effect on memory and disk: call it before a stream capture, or to warm a cache. What is
+  // ready then are plans for this problem, sizes like these and the same options (but stream).
   void prepare(const Problem& problem, const Shape& shape, const PlanOptions& options = {});
 
   [[nodiscard]] const Target& target() const;
   [[nodiscard]] std::string device_name() const;         // "cuda:0", "emulated:sm_90a"
   [[nodiscard]] std::string device_description() const;  // "NVIDIA H200, driver 580.159"
 
-  // Copies are ordered with the stream's work; download waits for it.
+  // Copies are ordered with the stream's work; download waits for it. Pinned host memory that is uploaded
+  // must stay as it is until the stream has done so; any other is copied on return.
   [[nodiscard]] Buffer allocate(std::size_t bytes);
   void upload(const Buffer& to, const void* from, std::size_t bytes, Stream stream = nullptr);
   void download(void* to, const Buffer& from, std::size_t bytes, Stream stream = nullptr);

@@ -33,7 +33,8 @@ enum flashjit_status {
   FLASHJIT_UNSUPPORTED = 2,      /* right in itself, but not on this GPU, dtype or schedule */
   FLASHJIT_NOT_FOUND = 3,        /* a library, device, file or entry is missing */
   FLASHJIT_COMPILE_FAILED = 4,   /* NVRTC refused or ran out of time */
-  FLASHJIT_DEVICE = 5,           /* a CUDA call failed, or the emulator found a bug in a kernel */
+  FLASHJIT_DEVICE = 5,           /* a CUDA call failed, the emulator found a bug in a kernel, or the host's
+                                    memory ran out */
   FLASHJIT_IO = 6,               /* a file could not be read or written */
   FLASHJIT_WRONG_RESULT = 7,     /* a check against the reference failed */
   FLASHJIT_INTERNAL = 8          /* a bug in flashjit */
@@ -43,8 +44,13 @@ enum flashjit_pass { FLASHJIT_FORWARD = 0, FLASHJIT_BACKWARD = 1 };
 enum flashjit_dtype { FLASHJIT_BF16 = 0, FLASHJIT_FP16 = 1, FLASHJIT_FP32 = 2 };
 enum flashjit_tuning { FLASHJIT_TUNING_OFF = 0, FLASHJIT_TUNING_QUICK = 1, FLASHJIT_TUNING_FULL = 2 };
 
-struct flashjit_engine; /* a device, a compiler and a cache; any number of threads may use one */
-struct flashjit_plan;   /* a chosen, loaded kernel; it keeps what it needs of its engine alive */
+/* A device, a compiler and a cache; any number of threads may use one. It keeps every kernel and plan that it
+ * made, until it and its last plan are destroyed: a plan's end alone gives nothing back. A CUDA context that
+ * the caller made outlives them all. */
+struct flashjit_engine;
+/* A chosen, loaded kernel; it keeps what it needs of its engine alive. Any number of threads may launch it,
+ * into any number of streams at once. */
+struct flashjit_plan;
 
 struct flashjit_engine_options {
   size_t size;
@@ -54,7 +60,8 @@ struct flashjit_engine_options {
   const char* cache_dir;    /* NULL: FLASHJIT_CACHE_DIR, else $XDG_CACHE_HOME/flashjit */
   int32_t no_cache;         /* not 0: nothing is read from or written to disk */
   int32_t reserved;         /* 0 */
-  /* Warnings and progress, from any thread; NULL: to stderr. context is handed to it. */
+  /* Warnings and progress, from any thread, by several at once, in the midst of a call of the engine: it must
+   * not call into this engine, nor wait for who does. NULL: to stderr. context is handed to it. */
   void (*on_message)(void* context, const char* line);
   void* context;
 };
@@ -66,7 +73,7 @@ struct flashjit_problem {
   int32_t head_dim;      /* of q and k: a multiple of 8, 8 to 256; no default */
   int32_t head_dim_v;    /* of v and o; 0: the same */
   int32_t causal;        /* not 0: query i sees keys 0 .. i + seqlen_k - seqlen_q */
-  int32_t no_lse;        /* not 0: the kernel cannot write the log-sum-exp */
+  int32_t no_lse;        /* forward only; not 0: the kernel cannot write the log-sum-exp */
   int32_t deterministic; /* backward only */
   int32_t reserved;      /* 0 */
 };
@@ -90,20 +97,25 @@ struct flashjit_plan_options {
   void* stream; /* the caller's stream if it may be in capture: a plan that is not ready is then an error */
 };
 
-/* In elements; the last dimension is contiguous. All zero: packed (batch, seqlen, heads, head_dim). */
+/* In elements, and multiples of 16 bytes; the last dimension is contiguous. All zero: packed (batch, seqlen,
+ * heads, head_dim). What is read may have a stride of 0 in batch or head, to share one tensor; the elements
+ * of what is written may not overlap each other, nor be an input. The stride of a dimension of size 1 is not
+ * looked at. */
 struct flashjit_strides {
   int64_t batch;
   int64_t head;
   int64_t row;
 };
 
+/* A row that sees no key has o = 0 and lse = -infinity. k and v may be NULL where there are no keys, and
+ * everything where there are no rows. */
 struct flashjit_forward_args {
   size_t size;
-  const void* q; /* (batch, seqlen_q, heads, head_dim), 16-byte aligned, as all of them */
+  const void* q; /* (batch, seqlen_q, heads, head_dim), 16-byte aligned, as all of them but lse */
   const void* k; /* (batch, seqlen_k, heads_kv, head_dim) */
   const void* v; /* (batch, seqlen_k, heads_kv, head_dim_v) */
   void* o;       /* (batch, seqlen_q, heads, head_dim_v) */
-  float* lse;    /* (batch, heads, seqlen_q), natural log; NULL: not wanted */
+  float* lse;    /* (batch, heads, seqlen_q), packed, 4-byte aligned, natural log; NULL: not wanted */
   struct flashjit_strides q_strides, k_strides, v_strides, o_strides;
   const struct flashjit_shape* shape; /* NULL: the plan's own */
   float scale;                        /* of the logits, above 0; 0: 1 / sqrt(head_dim) */
@@ -164,12 +176,14 @@ const char* flashjit_version(void);
 const char* flashjit_last_error(void);
 
 /* options: NULL means all defaults. Handles are made by _create and given back by _destroy, which takes NULL
- * too. */
+ * too. The end of an engine frees what flashjit_allocate gave and nobody has freed.
+ * FLASHJIT_INVALID_ARGUMENT, _UNSUPPORTED, _NOT_FOUND (no driver, no GPU), _DEVICE, _IO (the cache). */
 enum flashjit_status flashjit_engine_create(const struct flashjit_engine_options* options,
                                             struct flashjit_engine** engine);
 void flashjit_engine_destroy(struct flashjit_engine* engine);
 
-/* Slow the first time, then a lookup. */
+/* Slow the first time, then a lookup. FLASHJIT_INVALID_ARGUMENT, _UNSUPPORTED, _NOT_FOUND (no NVRTC),
+ * _COMPILE_FAILED, _DEVICE. */
 enum flashjit_status flashjit_plan_create(struct flashjit_engine* engine,
                                           const struct flashjit_problem* problem,
                                           const struct flashjit_shape* shape,
@@ -177,14 +191,16 @@ enum flashjit_status flashjit_plan_create(struct flashjit_engine* engine,
                                           struct flashjit_plan** plan);
 void flashjit_plan_destroy(struct flashjit_plan* plan);
 
-/* flashjit_plan_create for its effect on memory and disk: before a stream capture, or to warm a cache. */
+/* flashjit_plan_create for its effect on memory and disk: before a stream capture, or to warm a cache. What
+ * is ready then are plans for this problem, sizes like these and the same options (but stream). */
 enum flashjit_status flashjit_prepare(struct flashjit_engine* engine, const struct flashjit_problem* problem,
                                       const struct flashjit_shape* shape,
                                       const struct flashjit_plan_options* options);
 
 /* Enqueues one forward pass into a CUstream or cudaStream_t (NULL: the default stream). Cheap, and legal in a
  * capture: the launch uses the plan's kernels and tile counters, so the plan must outlive every graph that
- * captured it. */
+ * captured it. FLASHJIT_INVALID_ARGUMENT before anything is enqueued; _UNSUPPORTED where the memory that it
+ * needs cannot be had in a capture, or on this GPU; _DEVICE. */
 enum flashjit_status flashjit_forward(const struct flashjit_plan* plan,
                                       const struct flashjit_forward_args* args, void* stream);
 
@@ -207,8 +223,10 @@ const char* flashjit_engine_device(const struct flashjit_engine* engine);
 const char* flashjit_engine_description(const struct flashjit_engine* engine);
 const char* flashjit_engine_arch(const struct flashjit_engine* engine);
 
-/* Device memory, for programs that have no CUDA of their own. Copies are ordered with the stream's work;
- * download waits. free takes NULL too, and refuses what is no memory of the engine's, or was freed before. */
+/* Device memory, for programs that have no CUDA of their own; use none of it when the engine is destroyed.
+ * Copies are ordered with the stream's work; download waits. Pinned host memory that is uploaded must stay as
+ * it is until the stream has done so; any other is copied on return. free takes NULL too, and refuses what is
+ * no memory of the engine's, or was freed before. FLASHJIT_INVALID_ARGUMENT, _DEVICE. */
 enum flashjit_status flashjit_allocate(struct flashjit_engine* engine, size_t bytes, void** memory);
 enum flashjit_status flashjit_free(struct flashjit_engine* engine, void* pointer);
 enum flashjit_status flashjit_upload(struct flashjit_engine* engine, void* to, const void* from, size_t bytes,

@@ -85,6 +85,7 @@ struct Origin {
   std::string note;  // what else a user should know (a family that was passed over, and why); may be empty
 };
 
+// May be launched from many threads and into many streams at once.
 class Plan {
  public:
   // Enqueues one forward or backward pass. Throws Error{invalid_argument} before anything is enqueued if an

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <memory>
+#include <new>
 #include <string>
 #include <thread>
 
@@ -36,30 +37,62 @@ struct Careless : flashjit::test::FakeDevice {
   }
 };
 
+// On a Careless device, which the engine owns.
+struct CarelessEngine {
+  flashjit::test::CompilerScript script;
+  Careless* device = nullptr;
+  std::unique_ptr<flashjit_engine> engine;
+
+  CarelessEngine() {
+    using namespace flashjit;
+    auto made = std::make_unique<Careless>();
+    device = made.get();
+    const EngineOptions options{.use_cache = false};
+    auto state =
+        std::make_shared<EngineState>(options, EngineState::Parts{.device = std::move(made),
+                                                                  .store = cache::open_store({}),
+                                                                  .wisdom_file = {},
+                                                                  .system_wisdom_file = {},
+                                                                  .templates = embedded_templates(),
+                                                                  .load_compiler = test::loader(script)});
+    engine.reset(new flashjit_engine{state, EngineAccess::make(state), "fake", "fake"});
+  }
+};
+
 TEST_CASE("memory that an engine did not allocate is not freed by it") {
-  using namespace flashjit;
-  test::CompilerScript script;
-  const EngineOptions options{.use_cache = false};
-  auto made = std::make_unique<Careless>();
-  Careless& device = *made;
-  auto state =
-      std::make_shared<EngineState>(options, EngineState::Parts{.device = std::move(made),
-                                                                .store = cache::open_store({}),
-                                                                .wisdom_file = {},
-                                                                .system_wisdom_file = {},
-                                                                .templates = embedded_templates(),
-                                                                .load_compiler = test::loader(script)});
-  flashjit_engine engine{state, EngineAccess::make(state), "fake", "fake"};
+  const CarelessEngine made;
+  flashjit_engine* const engine = made.engine.get();
+  Careless& device = *made.device;
   void* const foreign = device.allocate(64);
-  CHECK(flashjit_free(&engine, foreign) == FLASHJIT_INVALID_ARGUMENT);
+  CHECK(flashjit_free(engine, foreign) == FLASHJIT_INVALID_ARGUMENT);
   CHECK(std::string(flashjit_last_error()).find("what flashjit_allocate gave") != std::string::npos);
   CHECK(device.released == 0);
   void* own = nullptr;
-  REQUIRE(flashjit_allocate(&engine, 64, &own) == FLASHJIT_OK);
-  CHECK(flashjit_free(&engine, own) == FLASHJIT_OK);
+  REQUIRE(flashjit_allocate(engine, 64, &own) == FLASHJIT_OK);
+  CHECK(flashjit_free(engine, own) == FLASHJIT_OK);
   CHECK(device.released == 1);
-  CHECK(flashjit_free(&engine, own) == FLASHJIT_INVALID_ARGUMENT);
+  CHECK(flashjit_free(engine, own) == FLASHJIT_INVALID_ARGUMENT);
   CHECK(device.released == 1);
-  CHECK(flashjit_free(&engine, nullptr) == FLASHJIT_OK);
+  CHECK(flashjit_free(engine, nullptr) == FLASHJIT_OK);
   device.free(foreign);
+}
+
+TEST_CASE("an engine's end frees what nobody has freed") {
+  CarelessEngine made;
+  const auto state = made.engine->state;  // as a plan keeps it
+  void* memory[2] = {};
+  for (void*& one : memory) REQUIRE(flashjit_allocate(made.engine.get(), 64, &one) == FLASHJIT_OK);
+  CHECK(flashjit_free(made.engine.get(), memory[0]) == FLASHJIT_OK);
+  flashjit_engine_destroy(made.engine.release());
+  CHECK(made.device->released == 2);
+  CHECK(made.device->bytes_alive() == 0);
+}
+
+TEST_CASE("a shortage of the host's memory is no bug in flashjit") {
+  CarelessEngine made;
+  made.script.on_compile = [] { throw std::bad_alloc(); };
+  const flashjit_problem problem{.size = sizeof problem, .head_dim = 64};
+  const flashjit_shape shape{.size = sizeof shape, .batch = 1, .heads = 1, .seqlen_q = 64, .seqlen_k = 64};
+  CHECK(flashjit_prepare(made.engine.get(), &problem, &shape, nullptr) == FLASHJIT_DEVICE);
+  CHECK(std::string(flashjit_last_error()) == "the host's memory ran out");
 }

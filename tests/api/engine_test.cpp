@@ -162,6 +162,7 @@ TEST_CASE("a miss in a capture is refused and names prepare; what is ready is no
   } catch (const Error& error) {
     CHECK(error.code() == ErrorCode::unsupported);
     CHECK(error.hint().find("Engine::prepare") != std::string::npos);
+    CHECK(error.hint().find("options") != std::string::npos);
   }
   CHECK(script.compiles == 0);
   CHECK(script.loads == 0);
