@@ -26,7 +26,8 @@ Warp& issuer(Cluster& cluster, const CopyJob& job) {
 template <class Visit, class Row>
 void for_each_piece(const CopyJob& job, Visit visit, Row whole_row) {
   const EncodedMap& map = *job.map;
-  const u32 row = row_of(map), pitch = pitch_of(map), rows = rows_of(map);
+  const u32 row = row_of(map), pitch = pitch_of(map);
+  const u64 rows = rows_of(map);
   u32 index[5] = {};
   for (u32 r = 0; r < rows; ++r) {
     bool inside = true;
@@ -63,13 +64,14 @@ void for_each_piece(const CopyJob& job, Visit visit) {
   for_each_piece(job, visit, [](u32, u64, u32) { return false; });
 }
 
-u32 bytes_of(const CopyJob& job) {
-  return job.map == nullptr ? job.bytes : rows_of(*job.map) * row_of(*job.map);
+// Of shared memory, from its first byte to its last.
+u64 extent_of(const CopyJob& job) {
+  return job.map == nullptr ? job.bytes : rows_of(*job.map) * pitch_of(*job.map);
 }
 
-// Of shared memory, from its first byte to its last.
-u32 extent_of(const CopyJob& job) {
-  return job.map == nullptr ? job.bytes : rows_of(*job.map) * pitch_of(*job.map);
+// What moves, of a job whose extent lies in shared memory.
+u32 bytes_of(const CopyJob& job) {
+  return job.map == nullptr ? job.bytes : static_cast<u32>(rows_of(*job.map) * row_of(*job.map));
 }
 
 // Calls visit(address, bytes) for the runs of shared memory that a load writes.
@@ -207,14 +209,14 @@ void announce(Cluster& cluster, const CopyJob& job) {
   Warp& warp = issuer(cluster, job);
   const Agent agent{job.agent, job.clock.data(), job.lane, warp.met};
   const bool check = checking(warp);
-  const u32 bytes = bytes_of(job);
   const u32 align = job.map != nullptr ? 128 : 16;
   const bool to_shared = job.barrier_cta != nullptr;
-  if (job.map == nullptr && bytes % 16 != 0) {
+  if (job.map == nullptr && job.bytes % 16 != 0) {
     stop(warp, *job.ins, FindingKind::misaligned, 1u << job.lane,
-         fmt::format("a bulk copy of {} bytes, must be a multiple of 16", bytes));
+         fmt::format("a bulk copy of {} bytes, must be a multiple of 16", job.bytes));
   }
   check_shared(warp, *job.ins, *job.cta, job.shared, extent_of(job), align, job.lane);
+  const u32 bytes = bytes_of(job);
   if (job.map == nullptr && job.kind != CopyJob::Kind::bulk_shared) {
     if (job.global % 16 != 0) {
       stop(warp, *job.ins, FindingKind::misaligned, 1u << job.lane,

@@ -38,9 +38,9 @@ Cta& cta_of(Warp& warp, const Ins& ins, u32& address) {
   return cta;
 }
 
-void check_shared_slowly(const Warp& warp, const Ins& ins, const Cta& cta, u32 address, u32 bytes, u32 align,
+void check_shared_slowly(const Warp& warp, const Ins& ins, const Cta& cta, u32 address, u64 bytes, u32 align,
                          u32 lane) {
-  const bool inside = address >= kSharedBase && u64{address} + bytes <= cta.shared_end;
+  const bool inside = address >= kSharedBase && address + bytes <= cta.shared_end;
   if (inside && (address & (align - 1)) == 0) return;
   // Addresses count from the start of the CTA's shared memory in messages.
   const i64 offset = i64{address} - kSharedBase;

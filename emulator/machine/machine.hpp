@@ -228,11 +228,11 @@ inline u32 index_of(const Warp& warp, const Ins& ins) {
 Cta& cta_of(Warp& warp, const Ins& ins, u32& address);
 
 // Throws Stop unless address .. address + bytes lies in the CTA's shared memory and is a multiple of `align`.
-void check_shared_slowly(const Warp& warp, const Ins& ins, const Cta& cta, u32 address, u32 bytes, u32 align,
+void check_shared_slowly(const Warp& warp, const Ins& ins, const Cta& cta, u32 address, u64 bytes, u32 align,
                          u32 lane);
-inline void check_shared(const Warp& warp, const Ins& ins, const Cta& cta, u32 address, u32 bytes, u32 align,
+inline void check_shared(const Warp& warp, const Ins& ins, const Cta& cta, u32 address, u64 bytes, u32 align,
                          u32 lane) {
-  if (address < kSharedBase || u64{address} + bytes > cta.shared_end || (address & (align - 1)) != 0) {
+  if (address < kSharedBase || address + bytes > cta.shared_end || (address & (align - 1)) != 0) {
     check_shared_slowly(warp, ins, cta, address, bytes, align, lane);
   }
 }

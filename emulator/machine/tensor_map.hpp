@@ -22,9 +22,9 @@ struct EncodedMap {
 };
 static_assert(sizeof(EncodedMap) <= 128);
 
-// A box's rows, and the bytes of each.
-inline u32 rows_of(const EncodedMap& map) {
-  u32 rows = 1;
+// A box's rows, and the bytes of each. Five dimensions of 256 have more rows than 32 bits count.
+inline u64 rows_of(const EncodedMap& map) {
+  u64 rows = 1;
   for (u32 d = 1; d < map.rank; ++d) rows *= map.box[d];
   return rows;
 }
