@@ -74,7 +74,7 @@ void cluster_arrive(Warp& w, const Ins& i, u32 mask) {
     w.held.finish(w);  // MEMBAR.GPU stands before a release to the cluster
   else if (told != nullptr)
     w.held.tell(w, i);
-  arrive_at_cluster(w, mask, told);
+  arrive_at_cluster(w, i, mask, told);
 }
 void prepare_cluster_arrive(Decoding& decoding) {
   decoding.ins.x = decoding.has("relaxed") ? 1 : 0;

@@ -124,8 +124,12 @@ u32* told_by(Warp& warp, bool relaxed) {
   return warp.fence_clock.empty() ? nullptr : warp.fence_clock.data();
 }
 
-void arrive_at_cluster(Warp& warp, u32 lanes, const u32* told) {
+void arrive_at_cluster(Warp& warp, const Ins& ins, u32 lanes, const u32* told) {
   Cluster& cluster = *warp.cta->cluster;
+  if (const u32 again = warp.cluster_arrived & lanes; checking(warp) && again != 0) {
+    finding(warp, ins, FindingKind::barrier, again,
+            "arrives at the cluster's barrier again before it is complete");
+  }
   warp.cluster_arrived |= lanes;
   warp.cluster_owed |= lanes;
   if (told != nullptr) join(cluster.barrier.clock, told, cluster.clock_width);

@@ -74,7 +74,7 @@ struct ClusterBarrier {
 // last fence (null if it had none).
 u32* told_by(Warp& warp, bool relaxed);
 // `told`: told_by's.
-void arrive_at_cluster(Warp& warp, u32 lanes, const u32* told);
+void arrive_at_cluster(Warp& warp, const Ins& ins, u32 lanes, const u32* told);
 // Ends the phase if all threads that have not exited have arrived: to be asked when one arrives or exits.
 void settle_cluster_barrier(Cluster& cluster);
 
