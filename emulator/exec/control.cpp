@@ -89,6 +89,15 @@ void leave(Warp& w, const Ins& i, u32 mask) {
             "the warp exits while its bulk store still reads shared memory; cp.async.bulk.wait_group.read "
             "belongs before");
   }
+  if (checking(w)) {
+    for (const Warp& other : warpgroup_of(w)) {
+      if (other.register_changes > w.register_changes) {
+        finding(w, i, FindingKind::divergence, w.exited,
+                "the warp exits without the setmaxnreg that another warp of its warpgroup has executed");
+        break;
+      }
+    }
+  }
   w.wait = Wait::finished;
   w.yield();
 }
@@ -97,22 +106,53 @@ void trap(Warp& w, const Ins& i, u32 mask) {
   if (mask != 0) stop(w, i, FindingKind::illegal, mask, "the kernel executed trap");
 }
 
-// setmaxnreg: registers go to the CTA's pool, or come out of it once others have given them up.
+// setmaxnreg: registers go to the CTA's pool, or come out of it once others have given them up. The warps of
+// a warpgroup all execute the same ones, and meet before the next (PTX ISA, "setmaxnreg").
+void note_change(Warp& w, const Ins& i, u32 mask) {
+  if (!checking(w)) return;
+  const std::span<Warp> group = warpgroup_of(w);
+  if (group.size() != 4)
+    stop(w, i, FindingKind::illegal, mask, "setmaxnreg needs all four warps of the warpgroup");
+  ++w.register_changes;
+  w.register_change = &i;
+  for (const Warp& other : group) {
+    const u32 behind = w.register_changes - std::min(w.register_changes, other.register_changes);
+    const bool differs = other.register_changes == w.register_changes && other.register_change != &i;
+    if (differs || behind > 1 || (behind == 1 && other.wait == Wait::finished)) {
+      finding(w, i, FindingKind::divergence, mask,
+              fmt::format("warp {} of the warpgroup has not executed the same setmaxnreg", other.index));
+      return;
+    }
+  }
+}
 void give_registers(Warp& w, const Ins& i, u32 mask) {
+  if (mask == 0) return;
   const u32 kept = static_cast<u32>(i.imm);
-  if (mask == 0 || kept >= w.registers) return;
+  if (checking(w) && kept > w.registers) {
+    finding(w, i, FindingKind::illegal, mask,
+            fmt::format("setmaxnreg.dec to {} registers; the warp has {}", kept, w.registers));
+  }
+  note_change(w, i, mask);
+  if (kept >= w.registers) return;
   w.cta->pool += (w.registers - kept) * kLanes;
   w.registers = kept;
 }
 void take_registers(Warp& w, const Ins& i, u32 mask) {
+  if (mask == 0) return;
   w.wanted_registers = static_cast<u32>(i.imm);
-  if (mask == 0 || w.wanted_registers <= w.registers) return;
-  if (!registers_ready(w)) {
+  if (w.wanted_registers > w.registers && !registers_ready(w)) {
     w.wait = Wait::registers;
     --w.pc;
     w.yield();
     return;
   }
+  // How many a warp begins with is ptxas's choice; here it has the most that it can have.
+  if (checking(w) && w.register_changes != 0 && w.wanted_registers < w.registers) {
+    finding(w, i, FindingKind::illegal, mask,
+            fmt::format("setmaxnreg.inc to {} registers; the warp has {}", w.wanted_registers, w.registers));
+  }
+  note_change(w, i, mask);
+  if (w.wanted_registers <= w.registers) return;
   w.cta->pool -= (w.wanted_registers - w.registers) * kLanes;
   w.registers = w.wanted_registers;
 }

@@ -1,11 +1,13 @@
 // The state of a running launch: warps, CTAs, clusters, and what handlers need of them.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <deque>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -92,13 +94,15 @@ struct Warp {
   bool polling = false;  // looked at a word that another thread will write: others go first
   u32 wait_address = 0;  // barrier number, or address of the mbarrier
   u32 wait_parity = 0;
-  Cta* wait_cta = nullptr;   // whose mbarrier
-  u32 registers = 0;         // of a thread, as setmaxnreg left them
-  u32 wanted_registers = 0;  // that it waits for
-  u32 impatience = 0;        // times in a row that its try_wait fails before it waits in earnest
-  u32 failures = 0;          // so far
-  u32 cluster_arrived = 0;   // lanes that are at the cluster's barrier in its open phase
-  u32 cluster_owed = 0;      // lanes that arrived there and have not waited since
+  Cta* wait_cta = nullptr;               // whose mbarrier
+  u32 registers = 0;                     // of a thread, as setmaxnreg left them
+  u32 wanted_registers = 0;              // that it waits for
+  u32 register_changes = 0;              // setmaxnreg that it has executed …
+  const Ins* register_change = nullptr;  // … and the last of them
+  u32 impatience = 0;                    // times in a row that its try_wait fails before it waits in earnest
+  u32 failures = 0;                      // so far
+  u32 cluster_arrived = 0;               // lanes that are at the cluster's barrier in its open phase
+  u32 cluster_owed = 0;                  // lanes that arrived there and have not waited since
   u64 instructions = 0;
 
   AsyncCopies copies;                                // cp.async
@@ -247,6 +251,13 @@ inline void check_global(Warp& warp, const Ins& ins, u64 address, u32 bytes, u32
   }
 }
 void check_written(Warp& warp, const Ins& ins, u64 address, u32 bytes, u64 used, u32 lane);
+
+// The warps of the warpgroup; fewer than four where the CTA ends before.
+inline std::span<Warp> warpgroup_of(const Warp& warp) {
+  return std::span(warp.cta->warps)
+      .subspan(warp.index & ~3u)
+      .first(std::min<std::size_t>(4, warp.cta->warps.size() - (warp.index & ~3u)));
+}
 
 // Whether the four warps of the warpgroup have committed the wgmma groups that `warp` waits for.
 inline bool warpgroup_ready(const Warp& warp) {
