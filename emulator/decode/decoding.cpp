@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "emulator/decode/layout.hpp"
@@ -104,7 +105,7 @@ u32 Decoding::source(const Operand& of, bool wide) {
       return row < 0 ? constant(0, wide) : static_cast<u32>(row);
     }
     case Operand::Kind::immediate:
-      return constant(of.value, wide);
+      return constant(value_of(of, wide), wide);
     case Operand::Kind::sink:
       return constant(0, wide);
     case Operand::Kind::symbol: {
@@ -126,10 +127,21 @@ u32 Decoding::source(const Operand& of, bool wide) {
   }
 }
 
-u32 Decoding::destination(const Operand& of) const {
-  if (of.reg < 0) return 0;
-  int row = layout.rows[of.reg];
-  return row < 0 ? 0 : static_cast<u32>(row);
+// ptxas rounds a 0d literal for an .f32, and takes a 0f one's bits for an .f64's.
+u64 Decoding::value_of(const Operand& immediate, bool wide) const {
+  if (immediate.float_bytes == 8 && !wide) {
+    if (!statement.opcode.ends_with(".f32")) fail("a literal of 64 bits stands where 32 are expected");
+    return std::bit_cast<u32>(static_cast<float>(std::bit_cast<double>(immediate.value)));
+  }
+  if (immediate.float_bytes == 4 && wide) fail("a literal of 32 bits stands where 64 are expected");
+  return immediate.value;
+}
+
+u32 Decoding::destination(const Operand& of, u32 bytes) const {
+  if (of.kind == Operand::Kind::sink) return 0;
+  if (of.kind != Operand::Kind::reg) fail("a destination must be a register");
+  if (bytes_of(of) != bytes) fail(fmt::format("a {}-bit register is expected as destination", 8 * bytes));
+  return static_cast<u32>(std::max(0, layout.rows[of.reg]));
 }
 
 u32 Decoding::predicate(const Operand& of) const {
@@ -147,19 +159,31 @@ bool Decoding::is_wide(const Operand& of) const {
   return of.reg >= 0 && class_of(of) == RegisterClass::bits64;
 }
 
+u32 Decoding::bytes_of(const Operand& of) const {
+  static constexpr u32 kBytes[] = {0, 2, 4, 8};  // by RegisterClass
+  return of.reg < 0 ? 0 : kBytes[static_cast<int>(class_of(of))];
+}
+
 i64 Decoding::immediate(std::size_t i) const {
   if (operand(i).kind != Operand::Kind::immediate) fail("an immediate is expected");
   return static_cast<i64>(operand(i).value);
 }
 
-void Decoding::append(const Operand& of, bool wide) {
-  if (of.kind == Operand::Kind::vector) {
-    for (const Operand& part : of.parts) append(part, wide);
-  } else if (of.kind == Operand::Kind::sink || (of.kind == Operand::Kind::reg && layout.rows[of.reg] < 0)) {
-    program.lists.push_back(0);
-  } else {
-    program.lists.push_back(source(of, wide));
+template <class Visit>
+void Decoding::for_each_element(const Operand& of, Visit visit) const {
+  if (of.kind != Operand::Kind::vector) return visit(of);
+  for (const Operand& part : of.parts) {
+    if (part.kind == Operand::Kind::vector) fail("a vector stands in a vector");
+    visit(part);
   }
+}
+
+void Decoding::append(const Operand& of, bool wide) {
+  for_each_element(of, [&](const Operand& element) { program.lists.push_back(source(element, wide)); });
+}
+
+void Decoding::append_destination(const Operand& of, u32 bytes) {
+  for_each_element(of, [&](const Operand& element) { program.lists.push_back(destination(element, bytes)); });
 }
 
 Decoding::Address Decoding::address(const Operand& memory) {

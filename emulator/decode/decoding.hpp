@@ -34,13 +34,17 @@ class Decoding {
   [[nodiscard]] std::size_t operands() const { return statement.operands.size(); }
   [[nodiscard]] bool has(std::string_view modifier) const;      // one of the matched parts
   [[nodiscard]] u32 source(const Operand& operand, bool wide);  // row of a register, or of a constant
-  [[nodiscard]] u32 destination(const Operand& operand) const;
+  // Row of a register of so many bytes, or the one for what nobody reads.
+  [[nodiscard]] u32 destination(const Operand& operand, u32 bytes) const;
   [[nodiscard]] u32 predicate(const Operand& operand) const;
   [[nodiscard]] u32 constant(u64 value, bool wide);
   [[nodiscard]] RegisterClass class_of(const Operand& operand) const;
   [[nodiscard]] bool is_wide(const Operand& operand) const;  // a 64-bit register
+  [[nodiscard]] u32 bytes_of(const Operand& operand) const;  // of a register; 0 for anything else
   [[nodiscard]] i64 immediate(std::size_t i) const;          // operand i, which must be one
-  void append(const Operand& operand, bool wide);            // its row (or its elements') to the list
+  // A source's row (or its elements') to the list, and a destination's.
+  void append(const Operand& operand, bool wide);
+  void append_destination(const Operand& operand, u32 bytes);
   // The base row (64-bit or 32-bit) and offset of an address.
   struct Address {
     u32 row = 0;
@@ -51,6 +55,12 @@ class Decoding {
   void set_class(OpClass to) { cls = to; }  // where it depends on the modifiers
   OpClass cls = OpClass::integer;
   [[noreturn]] void fail(const std::string& what) const;
+
+ private:
+  [[nodiscard]] u64 value_of(const Operand& immediate, bool wide) const;
+  // Calls visit(element) for those of a vector, or for the operand itself.
+  template <class Visit>
+  void for_each_element(const Operand& operand, Visit visit) const;
 };
 
 }  // namespace flashjit::emulator

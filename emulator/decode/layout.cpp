@@ -20,7 +20,7 @@ Layout::Layout(Program& program, const Function& entry, const std::vector<Variab
   for (const Variable& param : entry.params) {
     offset = round_up(offset, param.align);
     program.params.push_back({offset, param.bytes});
-    places_[param.name] = {Variable::Space::param, kParamWindow + offset};
+    places_[param.name] = {Variable::Space::param, kParamWindow + offset, param.bytes};
     offset += param.bytes;
   }
   program.param_bytes = offset;
@@ -36,19 +36,19 @@ Layout::Layout(Program& program, const Function& entry, const std::vector<Variab
           break;
         }
         shared = round_up(shared, variable.align);
-        places_[variable.name] = {variable.space, shared};
+        places_[variable.name] = {variable.space, shared, variable.bytes};
         shared += variable.bytes;
         break;
       case Variable::Space::local:
       case Variable::Space::param:  // of a call: a slot of the caller's frame
         local = round_up(local, variable.align);
-        places_[variable.name] = {Variable::Space::local, local};
+        places_[variable.name] = {Variable::Space::local, local, variable.bytes};
         local += variable.bytes;
         break;
       case Variable::Space::global:
       case Variable::Space::constant:
         globals = round_up(globals, std::max<u64>(variable.align, 16));
-        places_[variable.name] = {variable.space, globals};
+        places_[variable.name] = {variable.space, globals, variable.bytes};
         globals += variable.bytes;
         initialised.push_back(&variable);
         break;
@@ -66,7 +66,7 @@ Layout::Layout(Program& program, const Function& entry, const std::vector<Variab
   program.static_shared = static_cast<u32>(shared - kSharedBase);
   program.dynamic_shared = static_cast<u32>(round_up(shared, dynamic_align));
   for (const Variable* variable : dynamic)
-    places_[variable->name] = {Variable::Space::shared, program.dynamic_shared};
+    places_[variable->name] = {Variable::Space::shared, program.dynamic_shared, 0};
   program.local_bytes = static_cast<u32>(round_up(local, 16));
 
   // Module variables live with the Program, so their addresses are final here.

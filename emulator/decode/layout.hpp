@@ -19,6 +19,7 @@ class Layout {
   struct Place {
     Variable::Space space;
     u64 address;
+    u64 bytes;
   };
   [[nodiscard]] const Place* find(std::string_view name) const;
 

@@ -16,6 +16,16 @@ u16 pair_of(Decoding& decoding, const Operand& operand) {
   return static_cast<u16>(std::max(1, decoding.layout.rows[operand.second]));
 }
 
+// Bytes of the register that 'd' stands for: the type that an instruction writes stands last, but for that of
+// a source in cvt and set.
+u32 narrow_bytes(std::string_view opcode) {
+  const bool widens = opcode.find(".wide.") != std::string_view::npos || opcode.starts_with("movmatrix.");
+  if (opcode.starts_with("cvt.") || opcode.starts_with("set.")) opcode = opcode.substr(0, opcode.rfind('.'));
+  const std::string_view type = opcode.substr(opcode.rfind('.') + 1);
+  static constexpr std::string_view kShort[] = {"b16", "u16", "s16", "f16", "bf16", "e4m3x2", "e5m2x2"};
+  return std::ranges::find(kShort, type) != std::end(kShort) && !widens ? 2 : 4;
+}
+
 }  // namespace
 
 std::string letters_for(const Module& module, const Statement& statement, const Opcode& row) {
@@ -52,11 +62,8 @@ void fill_operands(Decoding& decoding, const std::string& letters) {
     switch (letters[k]) {
       case 'd':
       case 'D': {
-        if (operand.kind != Operand::Kind::reg && operand.kind != Operand::Kind::sink)
-          decoding.fail("a destination must be a register");
-        if (letters[k] == 'D' && operand.kind == Operand::Kind::reg && !decoding.is_wide(operand))
-          decoding.fail("a 64-bit register is expected as destination");
-        u32 row = decoding.destination(operand);
+        u32 row =
+            decoding.destination(operand, letters[k] == 'D' ? 8 : narrow_bytes(decoding.statement.opcode));
         if (!has_destination)
           ins.d = row;
         else
@@ -107,7 +114,10 @@ void fill_operands(Decoding& decoding, const std::string& letters) {
           ins.count = static_cast<u8>(operand.kind == Operand::Kind::vector ? operand.parts.size() : 1);
         }
         has_list = true;
-        decoding.append(operand, letters[k] == 'V' || letters[k] == 'W');
+        if (letters[k] == 'w' || letters[k] == 'W')
+          decoding.append(operand, letters[k] == 'W');
+        else
+          decoding.append_destination(operand, letters[k] == 'V' ? 8 : 4);
         break;
       default:
         break;

@@ -95,9 +95,8 @@ void prepare_arrive(Decoding& decoding) {
   Ins& ins = decoding.ins;
   const bool has_state = decoding.operand(0).kind != Operand::Kind::memory;
   const std::size_t memory = has_state ? 1 : 0;
-  if (has_state && decoding.operand(0).kind == Operand::Kind::reg) {
-    if (!decoding.is_wide(decoding.operand(0))) decoding.fail("the state needs a 64-bit register");
-    ins.d = decoding.destination(decoding.operand(0));
+  if (has_state) {
+    ins.d = decoding.destination(decoding.operand(0), 8);
     ins.count = 1;
   }
   const Decoding::Address address = decoding.address(decoding.operand(memory));

@@ -169,6 +169,10 @@ void elect(Warp& w, const Ins& i, u32 mask) {
   });
 }
 
+void prepare_elect(Decoding& decoding) {
+  if (decoding.ins.pair == 0) decoding.fail("a predicate is expected behind the destination and |");
+}
+
 void warp_barrier(Warp& w, const Ins& i, u32 mask) {
   for_each_group(w, i, 0, mask, "bar.warp.sync", [&](u32 group) {
     // A lane alone meets nobody.
@@ -196,7 +200,7 @@ const Opcode kRows[] = {
     {"redux.sync.and.b32", "dss", kShuffle, reduce<u32, std::bit_and<u32>>, nullptr, kOpEarly},
     {"redux.sync.or.b32", "dss", kShuffle, reduce<u32, std::bit_or<u32>>, nullptr, kOpEarly},
     {"redux.sync.xor.b32", "dss", kShuffle, reduce<u32, std::bit_xor<u32>>, nullptr, kOpEarly},
-    {"elect.sync", "ds", kShuffle, elect, nullptr, kOpEarly},
+    {"elect.sync", "ds", kShuffle, elect, prepare_elect, kOpEarly},
     {"bar.warp.sync", "s", OpClass::barrier, warp_barrier},
 };
 

@@ -99,7 +99,7 @@ Operand Cursor::number() {
     char kind = at(1);
     if (kind == 'f' || kind == 'F' || kind == 'd' || kind == 'D') {
       const int digits = kind == 'f' || kind == 'F' ? 8 : 16;
-      operand.is_float = true;
+      operand.float_bytes = static_cast<u8>(digits / 2);
       position_ += 2;
       for (int i = 0; i < digits; ++i, ++position_) {
         int value = digit_of(at(0), 16);

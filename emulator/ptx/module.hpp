@@ -28,7 +28,7 @@ struct Register {
 struct Operand {
   enum class Kind : u8 {
     reg,        // %r1; `second` is set for a pair such as %r1|%p1 or _|%p1
-    immediate,  // `value`; a float's bits where is_float
+    immediate,  // `value`; a float's bits where float_bytes says so
     symbol,     // a variable, parameter or function; `value` is an offset that was added to it
     special,    // %tid.x
     memory,     // [base+offset]: parts[0] is the base with the offset in its `value`; more parts: coordinates
@@ -37,7 +37,7 @@ struct Operand {
   };
   Kind kind = Kind::reg;
   bool negated = false;   // !%p1
-  bool is_float = false;  // 0f… or 0d…
+  u8 float_bytes = 0;     // 4 of 0f…, 8 of 0d…
   int reg = -1;
   int second = -1;
   u64 value = 0;

@@ -109,6 +109,7 @@ const std::vector<InstructionRow>& instruction_rows() {
       // fp32.
       {"add.f32 %f4, %f1, %f2;", kTiny, kTiny, 0, 2},
       {"add.ftz.f32 %f4, %f1, %f2;", kTiny, kTiny, 0, 0},
+      {"add.f32 %f4, %f1, 0d3FF0000018000000;", 0, 0, 0, kOne + 1},  // ptxas rounds it
       {"add.rz.f32 %f4, %f1, %f2;", kOne, f(0x1.fp-24f), 0, kOne},
       {"add.rp.f32 %f4, %f1, %f2;", kOne, kTiny, 0, kOne + 1},
       {"add.rm.f32 %f4, %f1, %f2;", kOne, 0x80000001, 0, kOne - 1},

@@ -44,9 +44,66 @@ TEST_CASE("an instruction or modifier that is not known quotes its line") {
 
 TEST_CASE("operands of another class than the instruction writes are refused") {
   Bench bench;
-  for (const auto& [line, words] :
+  constexpr const char* kNarrow = "a 32-bit register is expected as destination";
+  constexpr const char* kNone = "a destination must be a register";
+  for (const auto& refused :
        {std::pair{"mul.wide.u32 %r1, %r2, %r3;", "a 64-bit register is expected as destination"},
-        {"shfl.sync.bfly.b32 %r1|%r2, %r3, 1, 31, -1;", "a predicate register is expected behind |"}}) {
+        {"shfl.sync.bfly.b32 %r1|%r2, %r3, 1, 31, -1;", "a predicate register is expected behind |"},
+        {"elect.sync %r1, 0xffffffff;", "a predicate is expected behind the destination and |"},
+        {"add.s32 %d1, %r1, %r2;", kNarrow},
+        {"add.s32 %p1, %r1, %r2;", kNarrow},
+        {"add.s32 %h1, %r1, %r2;", kNarrow},
+        {"add.u16 %r1, %h1, %h2;", "a 16-bit register is expected as destination"},
+        {"mov.b32 %p1, %r2;", kNarrow},
+        {"mov.b32 %r1, {};", "2 or 4 parts of 32 or 64 bits are expected"},
+        {"mov.b64 {%h1, %h2}, %d1;", kNarrow},
+        {"cvt.u32.u16 %h1, %h2;", kNarrow},
+        {"cvt.rn.f32.s32 %d1, %r2;", kNarrow},
+        {"ld.global.u32 %h1, [%d30];", "a register of at least 32 bits is expected"},
+        {"ld.global.v2.u32 {%r1, %d1}, [%d30];", kNarrow},
+        {"ld.param.u64 0, [in];", kNone},
+        {"ld.global.u32 smem, [%d30];", kNone},
+        {"ldmatrix.sync.aligned.m8n8.x1.shared.b16 {0}, [%r29];", kNone},
+        {"mov.b64 {0, %r1}, %d30;", kNone},
+        {"atom.global.add.u32 0, [%d30], 1;", kNone},
+        {"mbarrier.arrive.shared.b64 0, [%r29];", kNone},
+        {"mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {{}, {}, {}, {}}, {%r1, %r2}, {%r3}, {0, 0, 0, "
+         "0};",
+         "a vector stands in a vector"}}) {
+    CAPTURE(refused.first);
+    CHECK_THROWS_WITH_AS(bench.run(kernel_text(refused.first), {0}, 1), doctest::Contains(refused.second),
+                         Error);
+  }
+}
+
+TEST_CASE("operands that name another place than the instruction has are refused") {
+  Bench bench;
+  for (const auto& refused :
+       {std::pair{"ld.param.u64 %d1, [in+8];", "8 bytes at offset 8 of \"in\", which has 8"},
+        {"ld.param.u32 %r1, [in+-4];", "4 bytes at offset -4 of \"in\", which has 8"},
+        {"atom.global.cas.b32 %r1, [%d30], %r2, {};", "one word is swapped"},
+        {"st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%r29], {%r1}, [%r29+8];",
+         "1 values, expected 2"},
+        {"cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%d30], [%r29];",
+         "0 coordinates, expected 2"},
+        {"cp.async.bulk.global.shared::cta.bulk_group [%d30, {%r1}], [%r29], 16;",
+         "1 coordinates, expected 0"},
+        {"wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f1, %f2, %f3, %f4}, {0, 0, 0, 0}, %d1, %p1, "
+         "1, "
+         "1, 0;",
+         "A needs 4 registers"}}) {
+    CAPTURE(refused.first);
+    CHECK_THROWS_WITH_AS(bench.run(kernel_text(refused.first), {0}, 1), doctest::Contains(refused.second),
+                         Error);
+  }
+}
+
+TEST_CASE("a floating-point literal of another width is refused, where ptxas does not convert it") {
+  Bench bench;
+  for (const auto& [line, words] :
+       {std::pair{"add.f64 %q1, %q2, 0f3F800000;", "a literal of 32 bits stands where 64 are expected"},
+        {"mov.b32 %r1, 0d3FF0000000000000;", "a literal of 64 bits stands where 32 are expected"},
+        {"st.global.b32 [%d31], 0d3FF0000000000000;", "a literal of 64 bits stands where 32 are expected"}}) {
     CHECK_THROWS_WITH_AS(bench.run(kernel_text(line), {0}, 1), doctest::Contains(words), Error);
   }
 }

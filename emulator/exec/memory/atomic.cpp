@@ -166,13 +166,14 @@ void prepare_atomic(Decoding& decoding) {
   }
   const bool wide = ins.z == 8;
   ins.list = static_cast<u32>(decoding.program.lists.size());
-  if (!Red) decoding.append(decoding.operand(0), wide);
+  if (!Red) decoding.append_destination(decoding.operand(0), ins.z);
   ins.d = static_cast<u32>(decoding.program.lists.size()) - ins.list;
   decoding.append(decoding.operand(kMemory + 1), wide);
   ins.count = static_cast<u8>(decoding.program.lists.size() - ins.list - ins.d);
   if (!Red && ins.d != ins.count) decoding.fail("as many results as values are expected");
   const bool swap = static_cast<Op>(ins.x) == Op::compare_swap;
   if (swap) decoding.append(decoding.operand(kMemory + 2), wide);
+  if (swap && decoding.program.lists.size() - ins.list != 3) decoding.fail("one word is swapped");
   if (ins.z * ins.count > 16) decoding.fail("more than 16 bytes in one access");
 }
 

@@ -158,6 +158,12 @@ void put_slots(Decoding& decoding, const Operands& operands, CopyJob::Kind kind)
     for (const Operand& part : operands.global->parts[1].parts)
       coordinates.push_back(decoding.source(part, false));
   }
+  std::size_t dimensions = 0;  // of a tensor's copy
+  for (std::size_t n = 1; n <= 5; ++n) {
+    if (decoding.has(fmt::format("{}d", n))) dimensions = n;
+  }
+  if (coordinates.size() != dimensions)
+    decoding.fail(fmt::format("{} coordinates, expected {}", coordinates.size(), dimensions));
   ins.list = start;
   ins.count = static_cast<u8>(coordinates.size());
   program.lists.insert(program.lists.end(), rows, rows + 5);
@@ -246,7 +252,10 @@ void prepare_store_async(Decoding& decoding) {
   const bool wide = decoding.has("b64") || decoding.has("u64") || decoding.has("s64") || decoding.has("f64");
   ins.list = static_cast<u32>(decoding.program.lists.size());
   decoding.append(value, wide);
-  ins.count = static_cast<u8>(decoding.program.lists.size() - ins.list);
+  const std::size_t count = decoding.program.lists.size() - ins.list;
+  const std::size_t expected = decoding.has("v4") ? 4 : decoding.has("v2") ? 2 : 1;
+  if (count != expected) decoding.fail(fmt::format("{} values, expected {}", count, expected));
+  ins.count = static_cast<u8>(count);
   ins.run = wide ? store_async<u64> : store_async<u32>;
 }
 

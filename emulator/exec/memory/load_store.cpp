@@ -182,14 +182,20 @@ void prepare_access(Decoding& decoding) {
   const u32 element = bits == "64" ? 8 : bits == "32" ? 4 : bits == "16" ? 2 : 1;
   const Operand& first =
       value.kind == Operand::Kind::vector && !value.parts.empty() ? value.parts.front() : value;
-  const bool wide = first.kind == Operand::Kind::reg ? decoding.is_wide(first) : element == 8;
-  if (element == 8 && !wide) decoding.fail("a 64-bit register is expected");
+  // An integer may come from a register that is wider than it is, or go to one.
+  const u32 register_bytes = first.kind == Operand::Kind::reg ? decoding.bytes_of(first) : element;
+  const bool wide = register_bytes == 8;
+  if (register_bytes < element)
+    decoding.fail(fmt::format("a register of at least {} bits is expected", 8 * element));
   ins.list = static_cast<u32>(decoding.program.lists.size());
   ins.count = static_cast<u8>(value.kind == Operand::Kind::vector ? value.parts.size() : 1);
   const int expected = decoding.has("v2") ? 2 : decoding.has("v4") ? 4 : decoding.has("v8") ? 8 : 1;
   if (expected != ins.count) decoding.fail(fmt::format("{} registers, expected {}", ins.count, expected));
   if (element * ins.count > 32) decoding.fail("more than 32 bytes in one access");
-  decoding.append(value, wide);
+  if (Store)
+    decoding.append(value, wide);
+  else
+    decoding.append_destination(value, std::max(register_bytes, 2u));
   ins.x = static_cast<u8>(element);
   ins.y = static_cast<u8>((type.front() == 's' ? kSigned : 0) | (wide ? kWide : 0));
   ins.z = decoding.statement.used_bytes != ~0u ? 1 : 0;
@@ -224,6 +230,11 @@ void prepare_access(Decoding& decoding) {
     const Operand& base = memory.parts.front();
     const Layout::Place* place =
         base.kind == Operand::Kind::symbol ? decoding.layout.find(base.name) : nullptr;
+    const u64 bytes = u64{element} * ins.count;
+    if (place != nullptr && (base.value > place->bytes || bytes > place->bytes - base.value)) {
+      decoding.fail(fmt::format("{} bytes at offset {} of \"{}\", which has {}", bytes,
+                                static_cast<i64>(base.value), base.name, place->bytes));
+    }
     if (place != nullptr && place->space == Variable::Space::local)
       ins.imm += static_cast<i64>(kLocalWindow);
     else if (Store)
