@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "generator/render.hpp"
+#include "tests/runtime/scratch.hpp"
 
 using namespace flashjit;
 
@@ -59,14 +60,13 @@ std::string read(const fs::path& path) {
 // Shows what diff -u says of the two; false where they are equal.
 bool differs(const fs::path& golden, const std::string& text) {
   if (fs::exists(golden) && read(golden) == text) return false;
-  const fs::path fresh = fs::temp_directory_path() / (golden.filename().string() + ".rendered");
-  std::ofstream(fresh, std::ios::binary) << text;
+  const test::ScratchDirectory scratch;
+  const fs::path fresh = scratch.write(golden.filename().string(), text);
   const std::string command =
       fmt::format("diff -u --label golden/{0} --label rendered/{0} '{1}' '{2}'", golden.filename().string(),
                   fs::exists(golden) ? golden.string() : "/dev/null", fresh.string());
   (void)std::fflush(stdout);
   if (std::system(command.c_str()) == 0) fmt::print("{} differs, but diff sees nothing\n", golden.string());
-  fs::remove(fresh);
   return true;
 }
 
