@@ -52,9 +52,18 @@ void join_alone(Warp& w, const Object& at, int lane, u32* told) {
 }
 constexpr u8 kRelaxed = 4;
 constexpr u8 kWaitsForLoads = 8;  // as fences do: MEMBAR.GPU stands before a release to the cluster
+constexpr u8 kNoComplete = 16;
 // `count` arrivals (after `bytes` more were announced) by one lane; returns the state before.
 u64 arrive_one(Warp& w, const Ins& i, int lane, bool alone, u32 count, i64 bytes) {
   const Object at = object_at(w, i, lane);
+  if ((i.x & kNoComplete) != 0) {
+    const Mbarrier barrier = Mbarrier::load(*at.cta, at.address);
+    if (barrier.pending == count && barrier.bytes == 0) {
+      stop(w, i, FindingKind::barrier, 1u << lane,
+           fmt::format("mbarrier.arrive.noComplete ends the phase of the mbarrier at offset {}",
+                       at.address - kSharedBase));
+    }
+  }
   u64 before;
   std::memcpy(&before, at.cta->shared + at.address, sizeof before);
   Cluster& cluster = *w.cta->cluster;
@@ -75,7 +84,8 @@ u64 arrive_one(Warp& w, const Ins& i, int lane, bool alone, u32 count, i64 bytes
   }
   return before;
 }
-// Ins::x: 1 expect_tx comes with it; 2 only expect_tx; 3 only complete_tx; and kRelaxed, or kWaitsForLoads.
+// Ins::x: 1 expect_tx comes with it; 2 only expect_tx; 3 only complete_tx; and kRelaxed, kNoComplete, or
+// kWaitsForLoads.
 // s[y + 1] the count or bytes, s[y + 2] none.
 void arrive_mbarrier(Warp& w, const Ins& i, u32 mask) {
   const bool alone = (mask & (mask - 1)) == 0 && mask != w.everyone();
@@ -83,6 +93,9 @@ void arrive_mbarrier(Warp& w, const Ins& i, u32 mask) {
     const int l = std::countr_zero(m);
     const u32 value = i.z != 0 ? w.source<u32>(i.s[i.y + 1])[l] : 1;
     const int kind = i.x & 3;
+    if (kind == 0 && value == 0)
+      stop(w, i, FindingKind::barrier, 1u << l,
+           "arrives at an mbarrier with a count of 0, must be at least 1");
     const u64 before = kind == 0   ? arrive_one(w, i, l, alone, value, 0)
                        : kind == 1 ? arrive_one(w, i, l, alone, 1, value)
                        : kind == 2 ? arrive_one(w, i, l, alone, 0, value)
@@ -114,6 +127,7 @@ void prepare_arrive(Decoding& decoding) {
           : opcode.substr(0, 20) == "mbarrier.complete_tx"    ? 3
                                                               : 0;
   if (decoding.has("relaxed")) ins.x |= kRelaxed;
+  if (decoding.has("noComplete")) ins.x |= kNoComplete;
   if (decoding.has("release") && decoding.has("cluster")) ins.x |= kWaitsForLoads;
 }
 
