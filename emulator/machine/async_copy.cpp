@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "emulator/exec/half.hpp"
+#include "emulator/machine/lane_copies.hpp"
 #include "emulator/machine/machine.hpp"
 #include "emulator/machine/tensor_map.hpp"
 
@@ -206,6 +207,7 @@ void complete(Cluster& cluster, const CopyJob& job, Cta& cta, i64 bytes) {
 }  // namespace
 
 void announce(Cluster& cluster, const CopyJob& job) {
+  if (job.kind == CopyJob::Kind::lane_arrival) return;  // its copies were looked at one by one
   Warp& warp = issuer(cluster, job);
   const Agent agent{job.agent, job.clock.data(), job.lane, warp.met};
   const bool check = checking(warp);
@@ -342,6 +344,9 @@ void perform(Cluster& cluster, const CopyJob& job) {
         job.to_cta->state.finish_write(agent, Access::asynchronous, job.to_shared, bytes);
       }
       complete(cluster, job, *job.barrier_cta, bytes);
+      break;
+    case CopyJob::Kind::lane_arrival:
+      arrive_for_lane(cluster, job);
       break;
   }
 }

@@ -19,9 +19,9 @@ struct Cluster;
 enum class Reduction : u8 { none, add, min, max, band, bor, bxor, inc, dec };
 enum class Element : u8 { unsigned32, signed32, unsigned64, signed64, f32, f64, f16, bf16, bits32, bits64 };
 
-// A copy that TMA or the bulk engine does.
+// A copy that TMA or the bulk engine does; or the arrival of a lane once its cp.async are done.
 struct CopyJob {
-  enum class Kind : u8 { tensor_load, tensor_store, bulk_load, bulk_store, bulk_shared };
+  enum class Kind : u8 { tensor_load, tensor_store, bulk_load, bulk_store, bulk_shared, lane_arrival };
   Kind kind = Kind::tensor_load;
   const Ins* ins = nullptr;
   u32 agent = 0;  // who issued it
@@ -29,6 +29,7 @@ struct CopyJob {
   const struct EncodedMap* map = nullptr;
   i32 coordinates[5] = {};
   u64 global = 0;  // bulk
+  u64 before = 0;  // lane_arrival: the cp.async with lower numbers
   u32 bytes = 0;
   Cta* cta = nullptr;  // of the shared side (of the source, for bulk_shared)
   u32 shared = 0;
@@ -47,6 +48,7 @@ struct CopyJob {
 // The lanes of one cp.async.
 struct LaneCopies {
   const Ins* ins = nullptr;
+  u64 number = 0;     // of the warp's cp.async
   u32 lanes = 0;      // that have not waited for it
   u32 size = 0;       // 4, 8 or 16
   bool done = false;  // the data has moved already
@@ -63,6 +65,7 @@ struct CopyGroup {
 
 // A warp's cp.async: what is issued and in no group yet, and the groups, oldest first.
 struct AsyncCopies {
+  u64 issued = 0;
   std::vector<LaneCopies> open;
   std::deque<CopyGroup> groups;
 };

@@ -1,35 +1,9 @@
 // cp.async: copies of 4, 8 or 16 bytes a lane, in groups; async_queue.hpp decides when they happen.
 #include "emulator/exec/access.hpp"
+#include "emulator/machine/lane_copies.hpp"
 
 namespace flashjit::emulator::portable {
 namespace {
-
-void move_data(Warp& warp, const LaneCopies& copies, u32 lanes) {
-  ++warp.cta->matrix_epoch;
-  for (u32 m = lanes; m != 0; m &= m - 1) {
-    const int l = __builtin_ctz(m);
-    std::byte* to = warp.cta->shared + copies.to[l];
-    if (copies.bytes[l] == 16) {
-      std::memcpy(to, at_address(copies.from[l]), 16);
-    } else {
-      std::memset(to, 0, copies.size);
-      if (copies.bytes[l] != 0) std::memcpy(to, at_address(copies.from[l]), copies.bytes[l]);
-    }
-  }
-}
-
-// These lanes have waited: the data has moved, and is visible to the warp.
-void finish_lanes(Warp& warp, LaneCopies& copies, u32 lanes) {
-  lanes &= copies.lanes;
-  if (lanes == 0) return;
-  copies.lanes &= ~lanes;
-  if (!copies.done) move_data(warp, copies, lanes);
-  if (!checking(warp)) return;
-  for (u32 m = lanes; m != 0; m &= m - 1) {
-    const int l = __builtin_ctz(m);
-    warp.cta->state.finish_write(warp.as_agent(l), Access::generic, copies.to[l], copies.size);
-  }
-}
 
 // Ins::x bytes; s[0] shared address with `imm`, s[1] global address with offset k in Ins::rejoin; s[2] bytes
 // to copy, or a predicate that says to copy none (y: 1 a size is given, 2 a predicate).
@@ -37,6 +11,7 @@ void copy(Warp& w, const Ins& i, u32 mask) {
   if (mask == 0) return;
   LaneCopies& job = w.copies.open.emplace_back();
   job.ins = &i;
+  job.number = w.copies.issued++;
   job.lanes = mask;
   job.size = i.x;
   const u32 ignored = i.y == 2 ? predicate_of(w, i, 2) : 0;
@@ -64,7 +39,7 @@ void copy(Warp& w, const Ins& i, u32 mask) {
   const AsyncQueue::Policy policy = cluster.queue.policy();
   if (policy == AsyncQueue::Policy::early ||
       (policy != AsyncQueue::Policy::late && (cluster.random() & 1) != 0)) {
-    move_data(w, job, mask);
+    move_lanes(w, job, mask);
     job.done = true;
   }
   if (counting(w)) {
@@ -128,12 +103,9 @@ void wait_for_lanes(Warp& w, u32 mask, i64 kept) {
       const int l = std::countr_zero(m);
       if (left[l]-- > kept) due |= 1u << l;
     }
-    for (LaneCopies& job : group.copies) finish_lanes(w, job, due);
+    for (LaneCopies& job : group.copies) finish_lanes(w, job, due, w.clock);
   }
-  // The oldest ones that nobody needs any more: a lane that does not wait may have a part in them, but no
-  // copy.
-  const auto is_needed = [&](const LaneCopies& job) { return (job.lanes & w.everyone()) != 0; };
-  while (!groups.empty() && std::ranges::none_of(groups.front().copies, is_needed)) groups.pop_front();
+  forget_finished(w);
 }
 void wait_group(Warp& w, const Ins& i, u32 mask) {
   if (mask != 0) wait_for_lanes(w, mask, i.imm);
@@ -147,26 +119,34 @@ void prepare_group(Decoding& decoding) {
   decoding.ins.imm = decoding.operands() == 0 ? 0 : decoding.immediate(0);
 }
 
-// cp.async.mbarrier.arrive: the mbarrier hears when all cp.async of the thread are done; here, at once.
+// cp.async.mbarrier.arrive: the mbarrier hears when all cp.async of the lane so far are done. Ins::x: .noinc.
 void arrive_when_copied(Warp& w, const Ins& i, u32 mask) {
   if (mask == 0) return;
-  wait_all(w, i, mask);
   w.held.tell(w, i);
   Cluster& cluster = *w.cta->cluster;
   for (u32 m = mask; m != 0; m &= m - 1) {
     const int l = std::countr_zero(m);
-    const u32 address = shared_address_of(w, i, 0, l) & kOffsetMask;
-    check_shared(w, i, *w.cta, address, 8, 8, static_cast<u32>(l));
-    if (checking(w) && !w.cta->state.is_barrier(address)) {
+    CopyJob job;
+    job.kind = CopyJob::Kind::lane_arrival;
+    job.ins = &i;
+    job.agent = w.agent;
+    job.lane = static_cast<u32>(l);
+    job.before = w.copies.issued;
+    job.barrier_cta = w.cta;
+    job.barrier = shared_address_of(w, i, 0, l) & kOffsetMask;
+    check_shared(w, i, *w.cta, job.barrier, 8, 8, job.lane);
+    if (checking(w) && !w.cta->state.is_barrier(job.barrier)) {
       stop(w, i, FindingKind::barrier, 1u << l,
-           fmt::format("there is no mbarrier at offset {}", address - kSharedBase));
+           fmt::format("there is no mbarrier at offset {}", job.barrier - kSharedBase));
     }
-    if (ordering(w)) cluster.mbarriers.join(*w.cta, address, w.clock, cluster.clock_width);
-    // Without .noinc the pending count goes up by one first, so the arrival changes nothing.
-    if (i.x == 0) continue;
-    if (const char* wrong = mbarrier_arrive(cluster, *w.cta, address, 1, 0); wrong != nullptr) {
-      stop(w, i, FindingKind::barrier, 1u << l, fmt::format("{} (offset {})", wrong, address - kSharedBase));
+    // Without .noinc the phase expects this arrival besides the others.
+    if (i.x == 0) {
+      Mbarrier barrier = Mbarrier::load(*w.cta, job.barrier);
+      ++barrier.pending;
+      barrier.store(*w.cta, job.barrier);
     }
+    w.copy_clock(job.clock, cluster.clock_width);
+    cluster.queue.issue(cluster, std::move(job));
   }
   w.release();
 }
