@@ -130,12 +130,6 @@ class Device final : public EmulatedDevice {
     context.counts = options_.counts;
     context.most_steps = options_.most_steps;
     context.sm_count = static_cast<u32>(std::max(1, target_.sm_count));
-    if (context.checks != Checks::off) {
-      const u32 nowhere[3] = {};
-      for (const StaticFinding& found : program.findings) {
-        report.add(FindingKind::wgmma_fence, nowhere, 0, kFull, found.ins, found.message);
-      }
-    }
     Counters counters;
     counters.resize(program.code.size());
     const u32 threads = launch.cooperative ? launch.grid[0] / launch.cluster : options_.threads;

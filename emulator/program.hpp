@@ -49,6 +49,7 @@ enum InsFlag : u8 {
   kTouchesAccumulator = 4,  // names a row that some wgmma writes or reads asynchronously
   kReleasesWarpgroup = 8,   // wgmma itself and its waits: they may name rows in flight
   kTouchesLoaded = 16,      // has a LoadStep
+  kBreaksRule = 32,         // has a StaticFinding
 };
 
 // One cache line. An operand is the byte offset of a row of 32 values, 4 or 8 bytes each, in the warp's

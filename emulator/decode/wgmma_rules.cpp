@@ -85,6 +85,7 @@ void check_wgmma_rules(Program& program, const std::vector<FlowNode>& nodes, con
         if (!message.empty()) {
           const u32 at = code_of[i] + (program.statement_of[code_of[i]] == kNoTarget ? 1 : 0);
           program.findings.push_back({at, message});
+          program.code[at].flags |= kBreaksRule;
         }
       }
       step(i, state);

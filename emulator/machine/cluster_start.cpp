@@ -118,7 +118,7 @@ void ClusterRunner::start(Cta& cta, u32 index, u32 agent) {
   warp.impatience = all_impatient_ ? 1 : kImpatience[cluster_.random() & 3];
   // What ptxas gives a thread that may have all, where setmaxnreg is used (CUDA's granularity is 8).
   warp.registers = std::min(kMostRegisters, 65536 / std::max(threads_, 1u) & ~7u);
-  warp.watch = launch_.checks == Checks::off ? u8{0} : u8{kAligned};
+  warp.watch = launch_.checks == Checks::off ? u8{0} : u8{kAligned | kBreaksRule};
   if (ordered_) warp.watch |= kTouchesLoaded;
   warp.local.assign(std::size_t{program_.local_bytes} * kLanes, std::byte{0xff});
   if (launch_.checks != Checks::off) warp.in_flight.assign(program_.row_bytes / 128 + 2, 0);

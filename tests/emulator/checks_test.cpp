@@ -154,6 +154,24 @@ TEST_CASE("a finding names the CUDA source's line and the template it came from"
   device.free(to);
 }
 
+TEST_CASE("a rule that decoding finds broken is reported of who runs the instruction, and of nobody else") {
+  Case c = read_case(std::filesystem::path(FLASHJIT_KERNELS) / "wgmma_no_fence.ptx");
+  c.options.threads = 256;
+  c.options.shared = 16384;
+  // By warps from `first` on.
+  const auto run_by = [&](int first) {
+    std::string body = c.wrong + "END:\n";
+    body.insert(body.find("wgmma.mma_async"),
+                fmt::format("setp.ge.s32 %p9, %r28, {};\n@!%p9 bra END;\n", first));
+    return body;
+  };
+  CHECK(findings_of(c, run_by(8), 1).empty());
+  Bench bench(c.options);
+  CHECK_THROWS_AS(bench.run(kernel_text(run_by(4)), {0}, 1), Error);
+  REQUIRE(bench.device().findings().size() == 1);
+  CHECK(bench.device().findings()[0].warp >= 4);
+}
+
 TEST_CASE("checks can be turned down: no races, or nothing but what keeps the host alive") {
   const Case race = read_case(std::filesystem::path(FLASHJIT_KERNELS) / "race_write_write.ptx");
   Bench bench(race.options);
