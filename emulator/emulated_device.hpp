@@ -20,7 +20,9 @@ struct EmulatorOptions {
   unsigned threads = 0;  // CTAs that run at once; 0: one a core
   bool counts = false;   // keep a Profile (and bank conflicts)
   int sm_count = 0;  // multiprocessors that persistent kernels fill; 0: as many as the arch's largest part
-  std::uint64_t most_steps = 50'000'000'000;  // instructions of one cluster before it counts as hung
+  // Instructions of one cluster before it counts as hung: some four minutes. fp32 at head_dim 256 takes half
+  // a billion for a million keys.
+  std::uint64_t most_steps = 10'000'000'000;
   // CTAs done of all, in a launch; called from any thread, one call at a time.
   std::function<void(std::uint64_t done, std::uint64_t of)> on_progress;
 };

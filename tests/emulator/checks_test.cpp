@@ -172,6 +172,15 @@ TEST_CASE("a rule that decoding finds broken is reported of who runs the instruc
   CHECK(bench.device().findings()[0].warp >= 4);
 }
 
+TEST_CASE("a loop without end is ended after the steps that a cluster may take") {
+  auto device = open_emulated_device({.arch = "sm_90a", .threads = 1, .most_steps = 100000});
+  auto kernel = device->load({.entry = "test", .ptx = kernel_text("LOOP: bra LOOP;"), .cubin = {}});
+  void* nothing = nullptr;
+  void* params[] = {&nothing, &nothing};
+  CHECK_THROWS_WITH_AS(device->launch(*kernel, {.grid = 1, .threads = 32}, params, nullptr),
+                       doctest::Contains("the CTA runs without end"), Error);
+}
+
 TEST_CASE("checks can be turned down: no races, or nothing but what keeps the host alive") {
   const Case race = read_case(std::filesystem::path(FLASHJIT_KERNELS) / "race_write_write.ptx");
   Bench bench(race.options);

@@ -80,6 +80,11 @@ u64 exchange(std::byte* at, Op op, Type type, u64 b, u64 c) {
   return old;
 }
 
+// Those with which one waits for another thread: a lock, or a look at a word by adding 0 to it.
+bool waits(Op op) {
+  return op == Op::compare_swap || op == Op::exchange || op == Op::add;
+}
+
 // Ins::x the Op, y the Type, z bytes of an element. count elements from s… on are in the list: values, then
 // the compare-and- swap's second; the destinations of atom stand first (Ins::pair tells how many: 0 for red).
 void atomic(Warp& w, const Ins& i, u32 mask) {
@@ -90,6 +95,7 @@ void atomic(Warp& w, const Ins& i, u32 mask) {
   const bool adds_floats = op == Op::add && static_cast<Type>(i.y) == Type::f32_;
   const bool wide = bytes == 8;
   const u32 count = i.count;
+  bool changed = false;
   for (u32 m = mask; m != 0; m &= m - 1) {
     const int l = std::countr_zero(m);
     const Place place =
@@ -114,11 +120,17 @@ void atomic(Warp& w, const Ins& i, u32 mask) {
                       : bytes == 4 ? exchange<u32>(at, op, type, b, c)
                                    : exchange<u16>(at, op, type, b, c);
       if (results == 0) continue;
+      changed |= !waits(op) || next_bits(op, type, old, b, c) != old;
       if (wide)
         w.destination<u64>(rows[k])[l] = old;
       else
         w.destination<u32>(rows[k])[l] = static_cast<u32>(old);
     }
+  }
+  // Others go first, as where a load polls.
+  if (results != 0 && mask != 0 && !changed) {
+    w.polling = true;
+    w.yield();
   }
   if (counting(w) && w.cta->launch->program->class_of[index_of(w, i)] == OpClass::global) {
     Counters::Memory& counter = counter_of(w, i);

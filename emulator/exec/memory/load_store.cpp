@@ -91,11 +91,15 @@ void store_words(Warp& w, const Ins& i, u32 mask) {
 }
 
 // A load that waits for another thread's store: all others must get to run first.
-template <bool Check>
+template <class T, bool Check>
 void poll(Warp& w, const Ins& i, u32 mask) {
   w.polling = true;
   w.yield();
-  load_words<false, u32, 1, Check>(w, i, mask);
+  load_words<false, T, 1, Check>(w, i, mask);
+}
+template <bool Check>
+Handler poll_of(u32 element) {
+  return element == 8 ? poll<u64, Check> : poll<u32, Check>;
 }
 
 // ---- everything else: any space, any type, any register
@@ -212,8 +216,8 @@ void prepare_access(Decoding& decoding) {
     if (quick != nullptr) {
       ins.run = quick;
       const bool ordered = decoding.has("acquire") || decoding.has("relaxed") || decoding.has("volatile");
-      if (!Store && !shared && element == 4 && ins.count == 1 && ordered)
-        ins.run = decoding.checked ? poll<true> : poll<false>;
+      if (!Store && !shared && ins.count == 1 && ordered)
+        ins.run = decoding.checked ? poll_of<true>(element) : poll_of<false>(element);
       if (shared) decoding.set_class(OpClass::shared);
       return;
     }
