@@ -149,6 +149,37 @@ std::string_view included(std::string_view line) {
   return line.substr(0, line.find('"'));
 }
 
+// A line of a template whose sections have been filled in.
+struct Line {
+  std::string_view text;  // without blanks at its end
+  int number;             // in the template, 1-based
+};
+
+// Those that are pasted, blank ones among them. A line goes where nothing is left of it but its tags.
+std::vector<Line> lines_left(const std::vector<std::string_view>& source, std::string_view filled) {
+  std::vector<Line> lines;
+  for (const std::string_view line : lines_of(filled)) {
+    const auto mark = line.find(kMark);
+    const int number = std::stoi(std::string(line.substr(mark + 1)));
+    const std::string_view written = source[static_cast<std::size_t>(number) - 1];
+    std::string_view text = holds_tag(written) ? line.substr(0, mark) : written;
+    text = text.substr(0, text.find_last_not_of(" \t") + 1);
+    if (text == "#pragma once" || (text.empty() && !blank(written))) continue;
+    lines.push_back({text, number});
+  }
+  return lines;
+}
+
+// A part's comment stands above the part's own code: what the part includes on its top comes before both.
+// (The kernel's says what all the parts are for, and stays above them.)
+void put_includes_first(std::vector<Line>& lines) {
+  const auto is_include = [](const Line& line) { return !included(line.text).empty(); };
+  const auto code = std::find_if(lines.begin(), lines.end(), [&](const Line& line) {
+    return !line.text.empty() && !line.text.starts_with("//") && !is_include(line);
+  });
+  std::stable_partition(lines.begin(), code, is_include);
+}
+
 class Expander {
  public:
   Expander(const Recipe& recipe, const TemplateSet& templates)
@@ -164,27 +195,23 @@ class Expander {
     TagChecker(recipe_, file).check(found->second);
     const auto source = lines_of(found->second);
     const std::string filled = fill(file, source);
+    std::vector<Line> lines = lines_left(source, filled);
+    if (file != recipe_.kernel) put_includes_first(lines);
     separate();
-    for (std::string_view line : lines_of(filled)) {
-      const auto mark = line.find(kMark);
-      const int number = std::stoi(std::string(line.substr(mark + 1)));
-      const std::string_view written = source[static_cast<std::size_t>(number) - 1];
-      std::string_view content = holds_tag(written) ? line.substr(0, mark) : written;
-      content = content.substr(0, content.find_last_not_of(" \t") + 1);
-      if (content == "#pragma once") continue;
-      if (const auto below = included(content); !below.empty()) {
-        paste(below, fmt::format("{}:{}", file, number));
+    for (const Line& line : lines) {
+      if (const auto below = included(line.text); !below.empty()) {
+        paste(below, fmt::format("{}:{}", file, line.number));
         separate();
         continue;
       }
-      if (content.find("#include") != std::string_view::npos) {
-        refuse(file, number, "a kernel is self-contained; #include may only name another template");
+      if (line.text.find("#include") != std::string_view::npos) {
+        refuse(file, line.number, "a kernel is self-contained; #include may only name another template");
       }
-      if (blank(content)) {
-        if (blank(written)) separate();
-        continue;
+      if (line.text.empty()) {
+        separate();
+      } else {
+        emit(line.text, {file, line.number});
       }
-      emit(content, {file, number});
     }
   }
 

@@ -79,7 +79,29 @@ TEST_CASE("includes are pasted once, in order, a blank line apart, and none is l
       {"parts/b.cuh", "#pragma once\n#include \"ptx/c.cuh\"\n#include \"parts/a.cuh\"\nint b;\n"},
       {"ptx/c.cuh", "int c;\n"},
   };
-  CHECK(expand(recipe_of({}), templates).text == "// A.\n\nint c;\n\nint a;\n\nint b;\n\nint k;\n");
+  CHECK(expand(recipe_of({}), templates).text == "int c;\n\n// A.\n\nint a;\n\nint b;\n\nint k;\n");
+}
+
+TEST_CASE("a part's comment stands above its code, the kernel's above all") {
+  const TemplateSet templates{
+      {"kernels/k.cu", "// K.\n#include \"parts/a.cuh\"\n\n// Of k.\nint k;\n"},
+      {"parts/a.cuh",
+       "// A,\n/*%#x%*/\n// with x.\n/*%/x%*/\n#pragma once\n/*%#x%*/\n#include \"ptx/x.cuh\"\n/*%/x%*/\n"
+       "#include \"ptx/c.cuh\"\n\n// Of a.\nint a;\n#include \"ptx/d.cuh\"\nint after_d;\n"},
+      {"ptx/c.cuh", "// C.\n#pragma once\n\nint c;\n"},
+      {"ptx/d.cuh", "// D.\n#pragma once\n\nint d;\n"},
+      {"ptx/x.cuh", "// X.\n#pragma once\n\nint x;\n"},
+  };
+  const std::string end = "int a;\n\n// D.\n\nint d;\n\nint after_d;\n\n// Of k.\nint k;\n";
+  CHECK(expand(recipe_of({{"x", false}}), templates).text ==
+        "// K.\n\n// C.\n\nint c;\n\n// A,\n\n// Of a.\n" + end);
+  const Rendered with_x = expand(recipe_of({{"x", true}}), templates);
+  CHECK(with_x.text ==
+        "// K.\n\n// X.\n\nint x;\n\n// C.\n\nint c;\n\n// A,\n// with x.\n\n// Of a.\n" + end);
+  REQUIRE(with_x.origins.size() > 10);
+  CHECK(with_x.origins[10].file == "parts/a.cuh");
+  CHECK(with_x.origins[10].line == 1);
+  CHECK(with_x.origins[11].line == 3);
 }
 
 TEST_CASE("an include in an absent section is not pasted, nor missed") {

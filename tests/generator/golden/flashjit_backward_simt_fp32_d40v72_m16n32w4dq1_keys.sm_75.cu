@@ -172,8 +172,6 @@ __device__ __forceinline__ int visible_keys(const Params& params, int row) {
   return max(keys, 0);
 }
 
-// Products of rows with rows, Q K^T, as outer products in registers.
-
 // Sums in blocks.
 
 // Dims of a dot product that are summed apart before they meet what it has so far. A sum that grows over all
@@ -194,6 +192,8 @@ __device__ __forceinline__ void add_block(float& sum, float& lost, float block) 
     sum += block;
   }
 }
+
+// Products of rows with rows, Q K^T, as outer products in registers.
 
 // A block of columns of a thread's rows of Q, or kHanded weights of a thread's rows of P.
 template <int kCount>
@@ -265,8 +265,6 @@ __device__ __forceinline__ void multiply_rows(float (&s)[kRows][kKeys], const fl
       });
 }
 
-// A thread's share of a tile of gradients, and the products that add to it.
-
 // How threads share the columns of a row.
 
 // The size of a group of neighbouring columns as a type, for code that is compiled for each size.
@@ -290,6 +288,8 @@ __device__ __forceinline__ void for_each_group(int sharer, Act act) {
     act(Group<1>{}, 4 * kQuads + 2 * kPairs, (4 * kQuads + 2 * kPairs) * kSharers + sharer);
   }
 }
+
+// A thread's share of a tile of gradients, and the products that add to it.
 
 // Of kTile rows x kDim columns that all threads of a CTA add up in registers. kSharers threads have a row.
 // The rows of a thread are neighbours where they are read side by side, and apart where each is read along
@@ -398,8 +398,6 @@ __device__ __forceinline__ ShareOfRows multiply(const float* w, const float* x) 
   return share;
 }
 
-// P and dS of a tile of queries and a tile of keys (FlashAttention-2, Dao, arXiv 2307.08691, algorithm 2).
-
 // Fast fp32 functions (PTX ISA, "ex2", "lg2", "rcp"): one MUFU instruction each; denormals flush to zero.
 
 __device__ __forceinline__ float exp2_fast(float x) {
@@ -421,6 +419,8 @@ __device__ __forceinline__ float reciprocal_fast(float x) {
 }
 
 constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
+
+// P and dS of a tile of queries and a tile of keys (FlashAttention-2, Dao, arXiv 2307.08691, algorithm 2).
 
 constexpr float kLog2e = 1.442695040888963407f;
 constexpr float kLn2 = 0.693147180559945309f;

@@ -71,8 +71,6 @@ struct BackwardParams {
   float scale_log2;  // scale * log2(e)
 };
 
-// Tiles of rows from global to shared memory, 16 bytes a thread and step.
-
 // Asynchronous copies from global to shared memory (PTX ISA, "cp.async"; sm_80 and later).
 
 // 16 bytes, past the L1. Where wanted is false nothing is read and zeros are written.
@@ -127,6 +125,8 @@ __device__ __forceinline__ uint4 load_shared_16(unsigned address) {
                : "memory");
   return value;
 }
+
+// Tiles of rows from global to shared memory, 16 bytes a thread and step.
 
 // Zeros where not inside. Without cp.async (before sm_80) the copy goes through registers and is done at
 // once.
@@ -227,8 +227,6 @@ __device__ __forceinline__ int visible_keys(const Params& params, int row) {
   return max(keys, 0);
 }
 
-// Products of rows with rows, Q K^T, as outer products in registers.
-
 // Sums in blocks.
 
 // Dims of a dot product that are summed apart before they meet what it has so far. A sum that grows over all
@@ -249,6 +247,8 @@ __device__ __forceinline__ void add_block(float& sum, float& lost, float block) 
     sum += block;
   }
 }
+
+// Products of rows with rows, Q K^T, as outer products in registers.
 
 // A block of columns of a thread's rows of Q, or kHanded weights of a thread's rows of P.
 template <int kCount>
@@ -320,8 +320,6 @@ __device__ __forceinline__ void multiply_rows(float (&s)[kRows][kKeys], const fl
       });
 }
 
-// A thread's share of a tile of gradients, and the products that add to it.
-
 // How threads share the columns of a row.
 
 // The size of a group of neighbouring columns as a type, for code that is compiled for each size.
@@ -345,6 +343,8 @@ __device__ __forceinline__ void for_each_group(int sharer, Act act) {
     act(Group<1>{}, 4 * kQuads + 2 * kPairs, (4 * kQuads + 2 * kPairs) * kSharers + sharer);
   }
 }
+
+// A thread's share of a tile of gradients, and the products that add to it.
 
 // Of kTile rows x kDim columns that all threads of a CTA add up in registers. kSharers threads have a row.
 // The rows of a thread are neighbours where they are read side by side, and apart where each is read along
@@ -441,8 +441,6 @@ __device__ __forceinline__ ShareOfRows multiply(const float* w, const float* x) 
   return share;
 }
 
-// P and dS of a tile of queries and a tile of keys (FlashAttention-2, Dao, arXiv 2307.08691, algorithm 2).
-
 // Fast fp32 functions (PTX ISA, "ex2", "lg2", "rcp"): one MUFU instruction each; denormals flush to zero.
 
 __device__ __forceinline__ float exp2_fast(float x) {
@@ -464,6 +462,8 @@ __device__ __forceinline__ float reciprocal_fast(float x) {
 }
 
 constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
+
+// P and dS of a tile of queries and a tile of keys (FlashAttention-2, Dao, arXiv 2307.08691, algorithm 2).
 
 constexpr float kLog2e = 1.442695040888963407f;
 constexpr float kLn2 = 0.693147180559945309f;

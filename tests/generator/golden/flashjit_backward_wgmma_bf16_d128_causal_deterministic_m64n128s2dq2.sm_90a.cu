@@ -62,14 +62,6 @@ struct BackwardParams {
   float scale_log2;  // scale * log2(e)
 };
 
-// What runs beside the consumers, a thread each: K, Q and LSE come, V, dO and delta come, finished dV and dK
-// leave.
-
-// Where everything lies in the shared memory of a CTA that owns kTileN keys, and its barriers.
-
-// Tiles in shared memory, for the backward pass: panels of 64 columns, each row 128 bytes, swizzled as TMA
-// does it over 1024 bytes. A head dim that ends inside a panel leaves the rest of it zero.
-
 // Which thread of a warpgroup this one is.
 
 __device__ __forceinline__ int lane() {
@@ -144,9 +136,6 @@ __device__ __forceinline__ void stmatrix(unsigned address, unsigned a, unsigned 
                : "memory");
 }
 
-// The tensor memory accelerator: boxes of a tensor to and from shared memory (PTX ISA,
-// "cp.async.bulk.tensor").
-
 // Groups of bulk copies out of shared memory, TMA's among them (PTX ISA, "cp.async.bulk.commit_group").
 
 // What this thread has started so far becomes a group; a thread can wait for its own groups only.
@@ -165,6 +154,9 @@ __device__ __forceinline__ void bulk_wait_read() {
 __device__ __forceinline__ void bulk_wait() {
   asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
+
+// The tensor memory accelerator: boxes of a tensor to and from shared memory (PTX ISA,
+// "cp.async.bulk.tensor").
 
 // A CUtensorMap, made by the host; opaque here.
 struct alignas(64) TensorMap {
@@ -195,6 +187,9 @@ __device__ __forceinline__ void tma_store(const TensorMap& map, unsigned from, c
       "r"(from), "r"(at.column), "r"(at.row), "r"(at.panel), "r"(at.head), "r"(at.batch)
       : "memory");
 }
+
+// Tiles in shared memory, for the backward pass: panels of 64 columns, each row 128 bytes, swizzled as TMA
+// does it over 1024 bytes. A head dim that ends inside a panel leaves the rest of it zero.
 
 constexpr int kRowBytes = 128;  // 64 columns of 16 bits
 constexpr int kPanelsQk = (kHeadDim + 63) / 64;
@@ -274,6 +269,8 @@ __device__ __forceinline__ void arrive_written(unsigned barrier) {
   arrive_once(barrier);
 }
 
+// Where everything lies in the shared memory of a CTA that owns kTileN keys, and its barriers.
+
 constexpr int kStages = 2;         // of Q and dO: one step's and the next one's
 constexpr int kConsumerWarps = 8;  // of two warpgroups, which read them
 constexpr int kOwnerWarps = 8;  // which sum dV, or dK: all, since each warpgroup owns 64 keys
@@ -320,9 +317,6 @@ constexpr int kAdded = kMayAdd + 8 * kStages;  // it has
 constexpr int kStores = kAdded + 8 * kStages;  // whether it stores instead: 4 bytes
 constexpr int kTickets = kStores + 4 * kStages;
 
-// How CTAs share out the tiles of a grid: one thread of each takes numbers from a counter in device memory
-// and hands them on to all who work on the tile.
-
 // A special register (PTX ISA, "%nctaid").
 
 // CTAs of the grid, read anew wherever they are needed, as in ptx/special.cuh.
@@ -362,6 +356,9 @@ __device__ __forceinline__ uint4 load_shared_16(unsigned address) {
                : "memory");
   return value;
 }
+
+// How CTAs share out the tiles of a grid: one thread of each takes numbers from a counter in device memory
+// and hands them on to all who work on the tile.
 
 // At kTickets: two numbers, and for each a barrier that it has come, and one that all have read it.
 constexpr int kTicketBytes = 40;
@@ -436,10 +433,6 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
   mbarrier_init_fence();
 }
 
-// A tile's share of a step's dQ leaves from accumulators, once a thread beside the consumers says how.
-
-// Which tile of keys comes when, and which queries see it.
-
 // Order between CTAs through a word of global memory (PTX ISA, "ld.acquire", "red.release").
 
 // What was written before the other side's release is seen after this.
@@ -453,6 +446,8 @@ __device__ __forceinline__ int load_acquire(const int* word) {
 __device__ __forceinline__ void add_release(int* word, int value) {
   asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
 }
+
+// Which tile of keys comes when, and which queries see it.
 
 constexpr int kTileKeys = kTileN * kCtasPerTile;
 
@@ -563,6 +558,8 @@ __device__ __forceinline__ void add_global(float* sums, float a, float b, float 
                : "memory");
 }
 
+// A tile's share of a step's dQ leaves from accumulators, once a thread beside the consumers says how.
+
 // dQ's sums lie as accumulators do (ptx/wgmma.cuh): 16 bytes a lane, next to each other. `place` is this
 // lane's first, in units of 16 bytes (WorkspaceLayout refuses 2^32 of them), `column` the first of the
 // share's.
@@ -601,12 +598,6 @@ __device__ __forceinline__ void order_shares(const KeyTile& tile, int& step, con
     add_release(shares, 1);
   });
 }
-
-// dQ from the fp32 sums of its shares, in the kernel that adds them. The tile of keys that starts at a step's
-// queries stores its share, and others add theirs once that is done: so nobody need clear the sums. Warps
-// that have nothing else to do turn them into dQ, one unit of rows after another, as soon as all tiles of a
-// head's keys have added theirs: one warp beside the consumers from the start, and the consumers when there
-// are no more tiles.
 
 // The fp32 sums of dQ as they lie in memory, as wgmma's accumulators do (ptx/wgmma.cuh), and dQ itself. A
 // piece is what a warp has of eight columns of a product: 16 bytes a lane.
@@ -654,6 +645,12 @@ struct DqRows {
     if (row + 8 < end) *reinterpret_cast<unsigned*>(low + 8 * params.dq_row + 8 * across) = second;
   }
 };
+
+// dQ from the fp32 sums of its shares, in the kernel that adds them. The tile of keys that starts at a step's
+// queries stores its share, and others add theirs once that is done: so nobody need clear the sums. Warps
+// that have nothing else to do turn them into dQ, one unit of rows after another, as soon as all tiles of a
+// head's keys have added theirs: one warp beside the consumers from the start, and the consumers when there
+// are no more tiles.
 
 __device__ __forceinline__ int* units_taken(const BackwardParams& p) {
   return p.counters;
@@ -721,6 +718,9 @@ __device__ __forceinline__ void bulk_load(unsigned to, const void* from, int byt
       "l"(from), "r"(bytes), "r"(barrier)
       : "memory");
 }
+
+// What runs beside the consumers, a thread each: K, Q and LSE come, V, dO and delta come, finished dV and dK
+// leave.
 
 // What one of two threads feeds: a tile of keys, then rows of queries with a statistic each.
 struct FeedKQ {
@@ -799,12 +799,6 @@ __device__ __forceinline__ void send_gradients(const TensorMap& map_dk, const Te
     mbarrier_arrive(shared + kKeysEmpty + 8 * stage);
   }
 }
-
-// A consumer: a warpgroup that owns 64 keys of a tile, sums their dK and dV over all queries that see them,
-// and adds its share of dQ. Everything is transposed, a row a key, so that P and dS are in registers what dV
-// and dK multiply.
-
-// Products over whole tiles: chains of wgmma that a warpgroup issues and commits as one group.
 
 // The products of the backward pass as single wgmma instructions. C++ cannot say their lists of operands: the
 // renderer does.
@@ -1024,6 +1018,8 @@ __device__ __forceinline__ void wgmma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
+// Products over whole tiles: chains of wgmma that a warpgroup issues and commits as one group.
+
 // s = 64 rows of a tile times all rows of another, summed over kColumns columns of both; s += that where it
 // begins as something else than zeros. kRowsA and kRowsB are how many rows their panels have.
 template <int kColumns, int kRowsA, int kRowsB, bool kAdds = false>
@@ -1091,9 +1087,6 @@ __device__ __forceinline__ void stage_gradient(const float (&d)[kCount], unsigne
   }
 }
 
-// From scores to P and dS, transposed: a row a key, a column a query, whose LSE and delta lie in shared
-// memory. P and dS are kept as pairs, which is how products take them from registers.
-
 // Fast fp32 functions (PTX ISA, "ex2", "lg2", "rcp"): one MUFU instruction each; denormals flush to zero.
 
 __device__ __forceinline__ float exp2_fast(float x) {
@@ -1133,6 +1126,9 @@ __device__ __forceinline__ float low_half(unsigned pair) {
 __device__ __forceinline__ float high_half(unsigned pair) {
   return __uint_as_float(pair & 0xffff0000u);
 }
+
+// From scores to P and dS, transposed: a row a key, a column a query, whose LSE and delta lie in shared
+// memory. P and dS are kept as pairs, which is how products take them from registers.
 
 // Whether causality or the end of the keys hides a score of 64 keys and the queries from `query` on.
 __device__ __forceinline__ bool needs_mask(int first_key, int query, const BackwardParams& p) {
@@ -1195,6 +1191,10 @@ __device__ __forceinline__ void differentiate(unsigned (&ds)[kTileM / 4], const 
     ds[i] = pack(low_half(p[i]) * dp[2 * i], high_half(p[i]) * dp[2 * i + 1]);
   }
 }
+
+// A consumer: a warpgroup that owns 64 keys of a tile, sums their dK and dV over all queries that see them,
+// and adds its share of dQ. Everything is transposed, a row a key, so that P and dS are in registers what dV
+// and dK multiply.
 
 struct KeyOwner {
   const BackwardParams& params;

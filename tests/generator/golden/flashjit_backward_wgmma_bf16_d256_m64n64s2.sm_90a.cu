@@ -64,14 +64,6 @@ struct BackwardParams {
   float scale_log2;  // scale * log2(e)
 };
 
-// What runs beside the consumers, a thread each: K, Q and LSE come, V, dO and delta come, finished dV and dK
-// leave.
-
-// Where everything lies in the shared memory of a CTA that owns kTileN keys, and its barriers.
-
-// Tiles in shared memory, for the backward pass: panels of 64 columns, each row 128 bytes, swizzled as TMA
-// does it over 1024 bytes. A head dim that ends inside a panel leaves the rest of it zero.
-
 // Which thread of a warpgroup this one is.
 
 __device__ __forceinline__ int lane() {
@@ -146,9 +138,6 @@ __device__ __forceinline__ void stmatrix(unsigned address, unsigned a, unsigned 
                : "memory");
 }
 
-// The tensor memory accelerator: boxes of a tensor to and from shared memory (PTX ISA,
-// "cp.async.bulk.tensor").
-
 // Groups of bulk copies out of shared memory, TMA's among them (PTX ISA, "cp.async.bulk.commit_group").
 
 // What this thread has started so far becomes a group; a thread can wait for its own groups only.
@@ -167,6 +156,9 @@ __device__ __forceinline__ void bulk_wait_read() {
 __device__ __forceinline__ void bulk_wait() {
   asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
+
+// The tensor memory accelerator: boxes of a tensor to and from shared memory (PTX ISA,
+// "cp.async.bulk.tensor").
 
 // A CUtensorMap, made by the host; opaque here.
 struct alignas(64) TensorMap {
@@ -197,6 +189,9 @@ __device__ __forceinline__ void tma_store(const TensorMap& map, unsigned from, c
       "r"(from), "r"(at.column), "r"(at.row), "r"(at.panel), "r"(at.head), "r"(at.batch)
       : "memory");
 }
+
+// Tiles in shared memory, for the backward pass: panels of 64 columns, each row 128 bytes, swizzled as TMA
+// does it over 1024 bytes. A head dim that ends inside a panel leaves the rest of it zero.
 
 constexpr int kRowBytes = 128;  // 64 columns of 16 bits
 constexpr int kPanelsQk = (kHeadDim + 63) / 64;
@@ -278,6 +273,8 @@ __device__ __forceinline__ void arrive_written(unsigned barrier) {
   arrive_once(barrier);
 }
 
+// Where everything lies in the shared memory of a CTA that owns kTileN keys, and its barriers.
+
 constexpr int kStages = 2;         // of Q and dO: one step's and the next one's
 constexpr int kConsumerWarps = 8;  // of two warpgroups, which read them
 constexpr int kOwnerWarps = 4;  // which sum dV, or dK: one warpgroup each
@@ -330,10 +327,6 @@ constexpr int kDsFull = kStores + 4 * kStages;  // in P's place
 constexpr int kOtherDsFull = kDsFull + 8;
 constexpr int kOtherDsEmpty = kOtherDsFull + 8;  // at the other CTA
 constexpr int kTickets = kOtherDsEmpty + 8;
-
-// How CTAs share out the tiles of a grid: one thread of each takes numbers from a counter in device memory
-// and hands them on to all who work on the tile.
-// Here the first CTA of two does so for both.
 
 // CTAs of a cluster, and each other's shared memory (PTX ISA, "mapa", "mbarrier.arrive", "barrier.cluster").
 
@@ -434,6 +427,10 @@ __device__ __forceinline__ uint4 load_shared_16(unsigned address) {
   return value;
 }
 
+// How CTAs share out the tiles of a grid: one thread of each takes numbers from a counter in device memory
+// and hands them on to all who work on the tile.
+// Here the first CTA of two does so for both.
+
 // At kTickets: two numbers, and for each a barrier that it has come, and one that all have read it.
 constexpr int kTicketBytes = 40;
 
@@ -514,10 +511,6 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
   mbarrier_init_fence();
 }
 
-// A tile's share of a step's dQ leaves from accumulators, once a thread beside the consumers says how.
-
-// Which tile of keys comes when, and which queries see it.
-
 // Order between CTAs through a word of global memory (PTX ISA, "ld.acquire", "red.release").
 
 // What was written before the other side's release is seen after this.
@@ -531,6 +524,8 @@ __device__ __forceinline__ int load_acquire(const int* word) {
 __device__ __forceinline__ void add_release(int* word, int value) {
   asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
 }
+
+// Which tile of keys comes when, and which queries see it.
 
 constexpr int kTileKeys = kTileN * kCtasPerTile;
 
@@ -662,6 +657,8 @@ __device__ __forceinline__ void add_global(float* sums, float a, float b, float 
                : "memory");
 }
 
+// A tile's share of a step's dQ leaves from accumulators, once a thread beside the consumers says how.
+
 // dQ's sums lie as accumulators do (ptx/wgmma.cuh): 16 bytes a lane, next to each other. `place` is this
 // lane's first, in units of 16 bytes (WorkspaceLayout refuses 2^32 of them), `column` the first of the
 // share's.
@@ -701,12 +698,6 @@ __device__ __forceinline__ void order_shares(const KeyTile& tile, int& step, con
     if (first) add_release(shares, 1);
   });
 }
-
-// dQ from the fp32 sums of its shares, in the kernel that adds them. The tile of keys that starts at a step's
-// queries stores its share, and others add theirs once that is done: so nobody need clear the sums. Warps
-// that have nothing else to do turn them into dQ, one unit of rows after another, as soon as all tiles of a
-// head's keys have added theirs: one warp beside the consumers from the start, and the consumers when there
-// are no more tiles.
 
 // The fp32 sums of dQ as they lie in memory, as wgmma's accumulators do (ptx/wgmma.cuh), and dQ itself. A
 // piece is what a warp has of eight columns of a product: 16 bytes a lane.
@@ -754,6 +745,12 @@ struct DqRows {
     if (row + 8 < end) *reinterpret_cast<unsigned*>(low + 8 * params.dq_row + 8 * across) = second;
   }
 };
+
+// dQ from the fp32 sums of its shares, in the kernel that adds them. The tile of keys that starts at a step's
+// queries stores its share, and others add theirs once that is done: so nobody need clear the sums. Warps
+// that have nothing else to do turn them into dQ, one unit of rows after another, as soon as all tiles of a
+// head's keys have added theirs: one warp beside the consumers from the start, and the consumers when there
+// are no more tiles.
 
 __device__ __forceinline__ int* units_taken(const BackwardParams& p) {
   return p.counters;
@@ -819,6 +816,9 @@ __device__ __forceinline__ void bulk_load(unsigned to, const void* from, int byt
       "l"(from), "r"(bytes), "r"(barrier)
       : "memory");
 }
+
+// What runs beside the consumers, a thread each: K, Q and LSE come, V, dO and delta come, finished dV and dK
+// leave.
 
 // What one of two threads feeds: a tile of keys, then rows of queries with a statistic each.
 struct FeedKQ {
@@ -912,9 +912,6 @@ __device__ __forceinline__ void send_gradients(const TensorMap& map_dk, const Te
     mbarrier_arrive(shared + kKeysEmpty + 8 * stage);
   }
 }
-
-// dQ where two CTAs of a cluster work on a tile, on 64 keys each, and on the same queries: a third consumer
-// of each has half of dQ's columns, for which it gets the other CTA's dS, and has its keys' columns.
 
 // The products of the backward pass as single wgmma instructions. C++ cannot say their lists of operands: the
 // renderer does.
@@ -1154,6 +1151,9 @@ __device__ __forceinline__ void wgmma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
+// dQ where two CTAs of a cluster work on a tile, on 64 keys each, and on the same queries: a third consumer
+// of each has half of dQ's columns, for which it gets the other CTA's dS, and has its keys' columns.
+
 struct QueryOwner {
   const BackwardParams& params;
   const unsigned shared;
@@ -1227,12 +1227,6 @@ struct QueryOwner {
   }
 };
 
-// Consumers where one warpgroup can't hold both dK and dV of its keys: two that share 64 keys. The owner of
-// dV computes S and P, and hands P to the owner of dK, which computes dP and dS. Each issues the gradient of
-// the step before ahead of its scores, so that Q and dO go back to the producer half a step before they are
-// asked for again.
-// P's place becomes that of dS, from where it goes to dQ (pair.cuh).
-
 // Products over whole tiles: chains of wgmma that a warpgroup issues and commits as one group.
 
 // s = 64 rows of a tile times all rows of another, summed over kColumns columns of both; s += that where it
@@ -1302,9 +1296,6 @@ __device__ __forceinline__ void stage_gradient(const float (&d)[kCount], unsigne
   }
 }
 
-// From scores to P and dS, transposed: a row a key, a column a query, whose LSE and delta lie in shared
-// memory. P and dS are kept as pairs, which is how products take them from registers.
-
 // Fast fp32 functions (PTX ISA, "ex2", "lg2", "rcp"): one MUFU instruction each; denormals flush to zero.
 
 __device__ __forceinline__ float exp2_fast(float x) {
@@ -1344,6 +1335,9 @@ __device__ __forceinline__ float low_half(unsigned pair) {
 __device__ __forceinline__ float high_half(unsigned pair) {
   return __uint_as_float(pair & 0xffff0000u);
 }
+
+// From scores to P and dS, transposed: a row a key, a column a query, whose LSE and delta lie in shared
+// memory. P and dS are kept as pairs, which is how products take them from registers.
 
 // Whether causality or the end of the keys hides a score of 64 keys and the queries from `query` on.
 __device__ __forceinline__ bool needs_mask(int first_key, int query, const BackwardParams& p) {
@@ -1404,6 +1398,12 @@ __device__ __forceinline__ void differentiate(unsigned (&ds)[kTileM / 4], const 
     ds[i] = pack(low_half(p[i]) * dp[2 * i], high_half(p[i]) * dp[2 * i + 1]);
   }
 }
+
+// Consumers where one warpgroup can't hold both dK and dV of its keys: two that share 64 keys. The owner of
+// dV computes S and P, and hands P to the owner of dK, which computes dP and dS. Each issues the gradient of
+// the step before ahead of its scores, so that Q and dO go back to the producer half a step before they are
+// asked for again.
+// P's place becomes that of dS, from where it goes to dQ (pair.cuh).
 
 // What both keep: which step of the CTA this is, over all its tiles; it says which stage, and which parity.
 struct SharedKeys {

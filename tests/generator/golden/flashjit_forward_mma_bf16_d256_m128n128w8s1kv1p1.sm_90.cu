@@ -50,11 +50,6 @@ struct ForwardParams {
   float* pieces;     // where CTAs share keys through device memory: what each knows, 16-byte aligned
 };
 
-// The end of a tile: O normalised and written, and the rows' log-sum-exp.
-
-// Accumulators to global memory: rounded, and through shared memory, so that whole chunks of rows are
-// written.
-
 // How a tile of 16-bit rows lies in shared memory.
 
 // Rows of kColumns elements, padded with zeros to whole 16-element steps of mma, in chunks of 16 bytes.
@@ -123,6 +118,9 @@ __device__ __forceinline__ uint4 load_shared_16(unsigned address) {
   return value;
 }
 
+// Accumulators to global memory: rounded, and through shared memory, so that whole chunks of rows are
+// written.
+
 // Rounds a warp's 16 rows, from a column on that begins a chunk, into shared memory.
 template <int kColumns, int kOutputs>
 __device__ __forceinline__ void stage_rows(const float (&output)[kOutputs], unsigned tile, int first_row,
@@ -158,11 +156,6 @@ __device__ __forceinline__ void write_rows(unsigned tile, int tile_row, char* ou
     output += 32 / kLanes * row_bytes;
   }
 }
-
-// Online softmax (FlashAttention-2, algorithm 1) of the rows whose scores a thread holds, with exp(scale * x)
-// computed as exp2(scale_log2 * x). The layout is that of an mma or wgmma accumulator: of 4 neighbouring
-// scores the first two belong to row 0, the others to row 1 (8 rows below), and the 4 lanes of a quad share
-// these rows.
 
 // The shift of a row that has seen no key, or scores of -inf only: finite, so that no difference is NaN, and
 // the lowest there is.
@@ -204,6 +197,11 @@ __device__ __forceinline__ float quad_sum(float x) {
   x += __shfl_xor_sync(0xffffffffu, x, 1);
   return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
+
+// Online softmax (FlashAttention-2, algorithm 1) of the rows whose scores a thread holds, with exp(scale * x)
+// computed as exp2(scale_log2 * x). The layout is that of an mma or wgmma accumulator: of 4 neighbouring
+// scores the first two belong to row 0, the others to row 1 (8 rows below), and the 4 lanes of a quad share
+// these rows.
 
 struct SoftmaxRows {
   // Subtracted from scale_log2 * score: the row's maximum of these, or near it.
@@ -265,8 +263,6 @@ __device__ __forceinline__ void exponentiate(const float (&shift)[2], const floa
   }
 }
 
-// Which query tile a CTA computes, and where its head begins.
-
 // Special registers (PTX ISA, "Special registers").
 
 // Read anew wherever they are needed: the asm keeps the compiler from holding them, and what is computed from
@@ -284,6 +280,8 @@ __device__ __forceinline__ int thread_index() {
   __builtin_assume(index < 1024u);
   return index;
 }
+
+// Which query tile a CTA computes, and where its head begins.
 
 struct TileIndex {
   int m, head, batch;
@@ -309,6 +307,8 @@ __device__ __forceinline__ const unsigned short* head_of(const void* tensor, lon
                                                          long long head) {
   return static_cast<const unsigned short*>(tensor) + batch + head;
 }
+
+// The end of a tile: O normalised and written, and the rows' log-sum-exp.
 
 // Divides by the row's sum of exponentials; a row that saw no key becomes 0. Leaves the whole row's sum in
 // rows.sum.
@@ -364,8 +364,6 @@ __device__ __forceinline__ void write_tile(const ForwardParams& params, const Ti
   }
 }
 
-// Tiles from global to shared memory by cp.async, all threads of the CTA together.
-
 // Asynchronous copies from global to shared memory (PTX ISA, "cp.async"; sm_80 and later).
 
 // 16 bytes, past the L1. Where wanted is false nothing is read and zeros are written.
@@ -389,6 +387,8 @@ template <int kPending>
 __device__ __forceinline__ void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
+
+// Tiles from global to shared memory by cp.async, all threads of the CTA together.
 
 // Neighbouring threads copy the neighbouring chunks of one row, as many as exchange places: reads of whole
 // sectors, writes to different banks.
@@ -459,9 +459,6 @@ __device__ __forceinline__ void mask_keys(float (&scores)[kScores], int seen) {
   }
 }
 
-// The two products of attention for one warp, from shared memory through mma: S = Q K^T and O += P V. A warp
-// holds kRowTiles accumulators of 16 rows; each fragment of K and V that it loads serves them all.
-
 // Where a lane starts to read the fragments of mma from a tile in shared memory.
 
 // Where lane 0 … 31 finds its row of the four 8x8 matrices of a fragment: rows 0-15 of 16 columns, the rows
@@ -507,6 +504,9 @@ __device__ __forceinline__ void mma(float* d, const unsigned (&a)[4], unsigned b
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
+
+// The two products of attention for one warp, from shared memory through mma: S = Q K^T and O += P V. A warp
+// holds kRowTiles accumulators of 16 rows; each fragment of K and V that it loads serves them all.
 
 using TileQK = SharedTile<kHeadDim>;
 using TileV = SharedTile<kHeadDimV>;

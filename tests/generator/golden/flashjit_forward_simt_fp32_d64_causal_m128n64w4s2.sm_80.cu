@@ -58,8 +58,6 @@ struct ForwardParams {
   float* pieces;     // where CTAs share keys through device memory: what each knows, 16-byte aligned
 };
 
-// Tiles of rows from global to shared memory, 16 bytes a thread and step.
-
 // Asynchronous copies from global to shared memory (PTX ISA, "cp.async"; sm_80 and later).
 
 // 16 bytes, past the L1. Where wanted is false nothing is read and zeros are written.
@@ -114,6 +112,8 @@ __device__ __forceinline__ uint4 load_shared_16(unsigned address) {
                : "memory");
   return value;
 }
+
+// Tiles of rows from global to shared memory, 16 bytes a thread and step.
 
 // Zeros where not inside. Without cp.async (before sm_80) the copy goes through registers and is done at
 // once.
@@ -214,8 +214,6 @@ __device__ __forceinline__ int visible_keys(const Params& params, int row) {
   return max(keys, 0);
 }
 
-// O += P V as outer products in registers.
-
 // How threads share the columns of a row.
 
 // The size of a group of neighbouring columns as a type, for code that is compiled for each size.
@@ -240,8 +238,6 @@ __device__ __forceinline__ void for_each_group(int sharer, Act act) {
   }
 }
 
-// Products of rows with rows, Q K^T, as outer products in registers.
-
 // Sums in blocks.
 
 // Dims of a dot product that are summed apart before they meet what it has so far. A sum that grows over all
@@ -262,6 +258,8 @@ __device__ __forceinline__ void add_block(float& sum, float& lost, float block) 
     sum += block;
   }
 }
+
+// Products of rows with rows, Q K^T, as outer products in registers.
 
 // A block of columns of a thread's rows of Q, or kHanded weights of a thread's rows of P.
 template <int kCount>
@@ -333,6 +331,8 @@ __device__ __forceinline__ void multiply_rows(float (&s)[kRows][kKeys], const fl
       });
 }
 
+// O += P V as outer products in registers.
+
 // Adds P V of kLanes * kHanded keys, whose weights lie in p. `v` is the first of these keys.
 __device__ __forceinline__ void add_pv(float (&o)[kRows][kColumns], const float* p, const float* v,
                                        const Place& place) {
@@ -386,8 +386,6 @@ __device__ __forceinline__ void multiply_pv(float (&o)[kRows][kColumns], const f
   }
 }
 
-// The running softmax of FlashAttention-2 (Dao 2023, section 3.1) over a thread's rows.
-
 // Fast fp32 functions (PTX ISA, "ex2", "lg2", "rcp"): one MUFU instruction each; denormals flush to zero.
 
 __device__ __forceinline__ float exp2_fast(float x) {
@@ -410,6 +408,8 @@ __device__ __forceinline__ float reciprocal_fast(float x) {
 
 constexpr float kLn2 = 0.693147180559945309f;
 constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
+
+// The running softmax of FlashAttention-2 (Dao 2023, section 3.1) over a thread's rows.
 
 struct Running {
   float maximum[kRows];      // of the row so far, in units of log2; -inf before it has seen a key

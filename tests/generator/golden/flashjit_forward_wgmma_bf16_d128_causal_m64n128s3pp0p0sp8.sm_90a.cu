@@ -57,22 +57,6 @@ struct ForwardParams {
   float* pieces;     // where CTAs share keys through device memory: what each knows, 16-byte aligned
 };
 
-// A consumer warpgroup's life: this CTA's share of one tile's keys, which becomes one with the others'.
-
-// A consumer: a warpgroup that computes 64 rows of a tile, block of keys by block of keys, which are counted
-// by how many are left (block_at). Products run asynchronously; none is in flight from one step to the next,
-// or ptxas would serialise them (its warning C7510).
-
-// Online softmax of one block after the other: what becomes of a warpgroup's scores between the product that
-// makes them and the one that takes P.
-
-// Scores a second time, where exponentials taken in haste overflowed. It happens to a warp alone and hardly
-// ever, so it takes no shared memory and few instructions: Q and K come from device memory, and warp-level
-// products multiply them.
-
-// Which rows and columns a thread of a consumer holds (ptx/wgmma.cuh), and where its 16-byte pieces lie in a
-// swizzled tile.
-
 // Which thread of a warpgroup this one is.
 
 __device__ __forceinline__ int lane() {
@@ -81,10 +65,6 @@ __device__ __forceinline__ int lane() {
 __device__ __forceinline__ int warp_of_warpgroup() {
   return static_cast<int>(threadIdx.x / 32 % 4);
 }
-
-// Where everything lies in the CTA's shared memory. Tiles are panels of 64 columns, each row 128 bytes,
-// swizzled as TMA does it over 1024 bytes. Where the head dim ends inside a panel TMA fills the rest of Q's
-// with zeros, but copies no more than there is of K and V, because filling in takes it time.
 
 // Shared-memory barriers that count arrivals and bytes (PTX ISA, "Parallel Synchronization: mbarrier").
 
@@ -121,9 +101,6 @@ __device__ __forceinline__ void mbarrier_wait(unsigned barrier, int parity) {
       : "memory");
 }
 
-// The tensor memory accelerator: boxes of a tensor to and from shared memory (PTX ISA,
-// "cp.async.bulk.tensor").
-
 // Groups of bulk copies out of shared memory, TMA's among them (PTX ISA, "cp.async.bulk.commit_group").
 
 // What this thread has started so far becomes a group; a thread can wait for its own groups only.
@@ -142,6 +119,9 @@ __device__ __forceinline__ void bulk_wait_read() {
 __device__ __forceinline__ void bulk_wait() {
   asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
+
+// The tensor memory accelerator: boxes of a tensor to and from shared memory (PTX ISA,
+// "cp.async.bulk.tensor").
 
 // A CUtensorMap, made by the host; opaque here.
 struct alignas(64) TensorMap {
@@ -172,6 +152,10 @@ __device__ __forceinline__ void tma_store(const TensorMap& map, unsigned from, c
       "r"(from), "r"(at.column), "r"(at.row), "r"(at.panel), "r"(at.head), "r"(at.batch)
       : "memory");
 }
+
+// Where everything lies in the CTA's shared memory. Tiles are panels of 64 columns, each row 128 bytes,
+// swizzled as TMA does it over 1024 bytes. Where the head dim ends inside a panel TMA fills the rest of Q's
+// with zeros, but copies no more than there is of K and V, because filling in takes it time.
 
 constexpr int kRowBytes = 128;  // 64 columns of 16 bits
 constexpr int kPanelsQk = (kHeadDim + 63) / 64;
@@ -231,6 +215,9 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
   mbarrier_init_fence();
 }
 
+// Which rows and columns a thread of a consumer holds (ptx/wgmma.cuh), and where its 16-byte pieces lie in a
+// swizzled tile.
+
 // Bytes from the start of a 64-row tile to this lane's 16 bytes of columns 16 * step .. 16 * step + 15, for
 // ldmatrix and stmatrix of four 8x8 matrices: lanes 0-15 have the first eight columns of a warp's 16 rows,
 // lanes 16-31 the others.
@@ -266,8 +253,6 @@ struct RowsOfThread {
   }
 };
 
-// Which tile comes when, and which keys its rows see.
-
 // CTAs of a cluster, and each other's shared memory (PTX ISA, "mapa", "mbarrier.arrive", "barrier.cluster").
 
 // This CTA's number in its cluster.
@@ -294,6 +279,8 @@ __device__ __forceinline__ void cluster_arrive_read(unsigned barrier) {
 __device__ __forceinline__ void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
+
+// Which tile comes when, and which keys its rows see.
 
 // With p.packed = 0 a row is a query. Else the rows of 2^p.packed heads that share K and V lie side by side:
 // heads first, then queries.
@@ -371,6 +358,10 @@ __device__ __forceinline__ void mma(float* d, const unsigned (&a)[4], unsigned b
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// Scores a second time, where exponentials taken in haste overflowed. It happens to a warp alone and hardly
+// ever, so it takes no shared memory and few instructions: Q and K come from device memory, and warp-level
+// products multiply them.
+
 // Two neighbouring elements of a row; zeros past the head dim.
 __device__ __forceinline__ unsigned element_pair(const unsigned short* row, int column) {
   unsigned pair = 0;
@@ -433,9 +424,6 @@ __device__ __forceinline__ int block_at(int left, const Tile& tile, const Forwar
   return tile.first + left * tile.shares;
 }
 
-// Online softmax (FlashAttention-2, algorithm 1) of a warpgroup's scores, apart from O, which is in flight
-// meanwhile: what O must be scaled by is kept for later. Layout of the scores: ptx/wgmma.cuh.
-
 // The shift of a row that has seen no key, or scores of -inf only: finite, so that no difference is NaN, and
 // the lowest there is.
 
@@ -476,6 +464,9 @@ __device__ __forceinline__ float quad_sum(float x) {
   x += __shfl_xor_sync(0xffffffffu, x, 1);
   return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
+
+// Online softmax (FlashAttention-2, algorithm 1) of a warpgroup's scores, apart from O, which is in flight
+// meanwhile: what O must be scaled by is kept for later. Layout of the scores: ptx/wgmma.cuh.
 
 constexpr int kGroups = kTileN / 8;  // of eight columns, of which a thread holds two
 
@@ -596,6 +587,9 @@ __device__ __forceinline__ unsigned pack(float low, float high) {
   return pair;
 }
 
+// Online softmax of one block after the other: what becomes of a warpgroup's scores between the product that
+// makes them and the one that takes P.
+
 struct BlockSoftmax {
   const float scale_log2;
   float s[kTileN / 2];  // scores, then exponentials
@@ -672,10 +666,6 @@ struct BlockSoftmax {
   }
 };
 
-// The two products of a block of keys, each one asm statement: C++ cannot say the operands of wgmma, and the
-// compilers take their time over every list of them. The renderer writes them down. Whatever was computed
-// into a statement's registers comes before its fence, since they are its operands.
-
 // Warpgroup-wide asynchronous products (PTX ISA, "wgmma"). 128 threads multiply 64 rows; each holds, of its
 // row g and its row g + 8, columns 8j + 2t and 8j + 2t + 1, where lane = 4g + t, in accumulators 4j .. 4j
 // + 3.
@@ -716,6 +706,10 @@ __device__ __forceinline__ unsigned long long wgmma_descriptor(unsigned address,
   return kSwizzle128 | kEightRows << 32 | static_cast<unsigned long long>(panel_bytes / 16) << 16 |
          (address & 0x3ffff) / 16;
 }
+
+// The two products of a block of keys, each one asm statement: C++ cannot say the operands of wgmma, and the
+// compilers take their time over every list of them. The renderer writes them down. Whatever was computed
+// into a statement's registers comes before its fence, since they are its operands.
 
 // Tiles come as the lower halves of their descriptors, to which a step adds bytes / 16. The upper one is the
 // same for all of them.
@@ -982,6 +976,10 @@ __device__ __forceinline__ void named_barrier_arrive(int number, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
+// A consumer: a warpgroup that computes 64 rows of a tile, block of keys by block of keys, which are counted
+// by how many are left (block_at). Products run asynchronously; none is in flight from one step to the next,
+// or ptxas would serialise them (its warning C7510).
+
 struct Consumer {
   const unsigned shared;
   const int warpgroup;  // 0 .. kWarpgroups - 1
@@ -1116,10 +1114,6 @@ struct Consumer {
   }
 };
 
-// The end of a tile whose keys the CTAs of a cluster have shared out: each tells all the others the shifts
-// and sums of its rows, and each of them some columns of its O, which that one adds up, normalises and
-// stores; after what other clusters know of them has been added, where a tile has several (pieces.cuh).
-
 // LSE goes to device memory directly.
 
 // Natural log of the sum of exp(scale * score); -infinity where there is no key.
@@ -1140,13 +1134,6 @@ __device__ __forceinline__ void store_lse(const Tile& tile, const RowsOfThread& 
   }
 }
 
-// Where CTAs that have the same rows and columns of a tile, and keys of their own, tell each other through
-// device memory: each puts what it has added up there, and of those that have the same rows the last one to
-// come adds up all. They are added in the order of their CTAs, so that it does not matter which one that is.
-
-// Which CTAs have the same rows and columns of a tile, and keys of their own; how they tell each other that
-// what they know lies in device memory, by counters that are 0 between launches.
-
 // Counting in global memory, with order between those who count (PTX ISA, "atom").
 
 // Adds, and returns what was there before. What this thread has seen written comes before the addition; what
@@ -1159,6 +1146,9 @@ __device__ __forceinline__ int add_acquire_release(int* word, int value) {
                : "memory");
   return before;
 }
+
+// Which CTAs have the same rows and columns of a tile, and keys of their own; how they tell each other that
+// what they know lies in device memory, by counters that are 0 between launches.
 
 struct Sharers {
   int count;
@@ -1198,6 +1188,10 @@ __device__ __forceinline__ bool comes_last(const Sharers& sharers, const Consume
   if (last && lane() == 0) atomicSub(counter, sharers.count << bits);
   return last;
 }
+
+// Where CTAs that have the same rows and columns of a tile, and keys of their own, tell each other through
+// device memory: each puts what it has added up there, and of those that have the same rows the last one to
+// come adds up all. They are added in the order of their CTAs, so that it does not matter which one that is.
 
 constexpr int kPiecesOfThread = 1 + kGroupsOfCta;  // its rows' shifts and sums; its columns of each group
 // On their way: so many groups of columns, of so many sharers.
@@ -1342,6 +1336,10 @@ __device__ __forceinline__ float2 load_pair(unsigned address) {
   return pair;
 }
 
+// The end of a tile whose keys the CTAs of a cluster have shared out: each tells all the others the shifts
+// and sums of its rows, and each of them some columns of its O, which that one adds up, normalises and
+// stores; after what other clusters know of them has been added, where a tile has several (pieces.cuh).
+
 // Where one of the cluster's CTAs puts what a thread has of eight columns …
 __device__ __forceinline__ unsigned piece_from(int rank, int group, const Consumer& consumer) {
   const int piece = (rank * kWarpgroups + consumer.warpgroup) * kGroupsOfCta + group;
@@ -1438,13 +1436,13 @@ __device__ __forceinline__ void merge(const Consumer& consumer, const Tile& tile
   store_columns(o, merged.rows, tile, mine, p);
 }
 
+// A consumer warpgroup's life: this CTA's share of one tile's keys, which becomes one with the others'.
+
 __device__ __forceinline__ void consume(Consumer& consumer, const ForwardParams& p) {
   const Tile tile = tile_at(only_tile(p), p);
   consumer.compute(tile, p);
   merge(consumer, tile, p);
 }
-
-// The producer: one thread keeps Q, K and V coming, in the order in which the consumers ask for them.
 
 // Shared-memory addresses and plain accesses (PTX ISA, "State spaces" and ld/st).
 
@@ -1476,6 +1474,8 @@ __device__ __forceinline__ uint4 load_shared_16(unsigned address) {
                : "memory");
   return value;
 }
+
+// The producer: one thread keeps Q, K and V coming, in the order in which the consumers ask for them.
 
 // Starts the copy of a box of K or V.
 __device__ __forceinline__ void load(unsigned to, const TensorMap& map, unsigned barrier,

@@ -58,19 +58,6 @@ struct ForwardParams {
   float* pieces;     // where CTAs share keys through device memory: what each knows, 16-byte aligned
 };
 
-// A consumer warpgroup's life: tile after tile until there are no more.
-
-// A consumer: a warpgroup that computes 64 rows of a tile, block of keys by block of keys, which are counted
-// by how many are left (block_at). Products run asynchronously; none is in flight from one step to the next,
-// or ptxas would serialise them (its warning C7510).
-
-// Online softmax of one block after the other: what becomes of a warpgroup's scores between the product that
-// makes them and the one that takes P.
-
-// Which blocks of keys the rows of a tile see, and in which order.
-
-// Which tile comes when, and which keys its rows see.
-
 // CTAs of a cluster, and each other's shared memory (PTX ISA, "mapa", "mbarrier.arrive", "barrier.cluster").
 
 // This CTA's number in its cluster.
@@ -98,9 +85,6 @@ __device__ __forceinline__ void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
 
-// The tensor memory accelerator: boxes of a tensor to and from shared memory (PTX ISA,
-// "cp.async.bulk.tensor").
-
 // Groups of bulk copies out of shared memory, TMA's among them (PTX ISA, "cp.async.bulk.commit_group").
 
 // What this thread has started so far becomes a group; a thread can wait for its own groups only.
@@ -119,6 +103,9 @@ __device__ __forceinline__ void bulk_wait_read() {
 __device__ __forceinline__ void bulk_wait() {
   asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
+
+// The tensor memory accelerator: boxes of a tensor to and from shared memory (PTX ISA,
+// "cp.async.bulk.tensor").
 
 // A CUtensorMap, made by the host; opaque here.
 struct alignas(64) TensorMap {
@@ -149,6 +136,8 @@ __device__ __forceinline__ void tma_store(const TensorMap& map, unsigned from, c
       "r"(from), "r"(at.column), "r"(at.row), "r"(at.panel), "r"(at.head), "r"(at.batch)
       : "memory");
 }
+
+// Which tile comes when, and which keys its rows see.
 
 // With p.packed = 0 a row is a query. Else the rows of 2^p.packed heads that share K and V lie side by side:
 // heads first, then queries.
@@ -203,6 +192,8 @@ __device__ __forceinline__ int tiles_dealt() {
   return static_cast<int>(gridDim.x) / kCluster;
 }
 
+// Which blocks of keys the rows of a tile see, and in which order.
+
 // Blocks that some of the 64 rows from `row` on sees; none where the rows are past the end.
 __device__ __forceinline__ int blocks_of_rows(int row, const ForwardParams& p) {
   return row < row_count(p) ? (visible_keys(row + 64, p) + kTileN - 1) / kTileN : 0;
@@ -216,13 +207,6 @@ __device__ __forceinline__ int block_at(int left, const Tile& tile, const Forwar
   return left >= full ? left : left == full - 1 ? 0 : left + 1;
 }
 
-// Scores a second time, where exponentials taken in haste overflowed. It happens to a warp alone and hardly
-// ever, so it takes no shared memory and few instructions: Q and K come from device memory, and warp-level
-// products multiply them.
-
-// Which rows and columns a thread of a consumer holds (ptx/wgmma.cuh), and where its 16-byte pieces lie in a
-// swizzled tile.
-
 // Which thread of a warpgroup this one is.
 
 __device__ __forceinline__ int lane() {
@@ -231,10 +215,6 @@ __device__ __forceinline__ int lane() {
 __device__ __forceinline__ int warp_of_warpgroup() {
   return static_cast<int>(threadIdx.x / 32 % 4);
 }
-
-// Where everything lies in the CTA's shared memory. Tiles are panels of 64 columns, each row 128 bytes,
-// swizzled as TMA does it over 1024 bytes. Where the head dim ends inside a panel TMA fills the rest of Q's
-// with zeros, but copies no more than there is of K and V, because filling in takes it time.
 
 // Shared-memory barriers that count arrivals and bytes (PTX ISA, "Parallel Synchronization: mbarrier").
 
@@ -270,6 +250,10 @@ __device__ __forceinline__ void mbarrier_wait(unsigned barrier, int parity) {
       "r"(parity)
       : "memory");
 }
+
+// Where everything lies in the CTA's shared memory. Tiles are panels of 64 columns, each row 128 bytes,
+// swizzled as TMA does it over 1024 bytes. Where the head dim ends inside a panel TMA fills the rest of Q's
+// with zeros, but copies no more than there is of K and V, because filling in takes it time.
 
 constexpr int kRowBytes = 128;  // 64 columns of 16 bits
 constexpr int kPanelsQk = (kHeadDim + 63) / 64;
@@ -333,6 +317,9 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
   mbarrier_init_fence();
 }
 
+// Which rows and columns a thread of a consumer holds (ptx/wgmma.cuh), and where its 16-byte pieces lie in a
+// swizzled tile.
+
 // Bytes from the start of a 64-row tile to this lane's 16 bytes of columns 16 * step .. 16 * step + 15, for
 // ldmatrix and stmatrix of four 8x8 matrices: lanes 0-15 have the first eight columns of a warp's 16 rows,
 // lanes 16-31 the others.
@@ -371,6 +358,10 @@ __device__ __forceinline__ void mma(float* d, const unsigned (&a)[4], unsigned b
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
+
+// Scores a second time, where exponentials taken in haste overflowed. It happens to a warp alone and hardly
+// ever, so it takes no shared memory and few instructions: Q and K come from device memory, and warp-level
+// products multiply them.
 
 // Two neighbouring elements of a row; zeros past the head dim.
 __device__ __forceinline__ unsigned element_pair(const unsigned short* row, int column) {
@@ -412,9 +403,6 @@ __device__ __forceinline__ void recompute_scores(float (&s)[kTileN / 2], const T
   }
 }
 
-// Online softmax (FlashAttention-2, algorithm 1) of a warpgroup's scores, apart from O, which is in flight
-// meanwhile: what O must be scaled by is kept for later. Layout of the scores: ptx/wgmma.cuh.
-
 // The shift of a row that has seen no key, or scores of -inf only: finite, so that no difference is NaN, and
 // the lowest there is.
 
@@ -455,6 +443,9 @@ __device__ __forceinline__ float quad_sum(float x) {
   x += __shfl_xor_sync(0xffffffffu, x, 1);
   return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
+
+// Online softmax (FlashAttention-2, algorithm 1) of a warpgroup's scores, apart from O, which is in flight
+// meanwhile: what O must be scaled by is kept for later. Layout of the scores: ptx/wgmma.cuh.
 
 constexpr int kGroups = kTileN / 8;  // of eight columns, of which a thread holds two
 
@@ -575,6 +566,9 @@ __device__ __forceinline__ unsigned pack(float low, float high) {
   return pair;
 }
 
+// Online softmax of one block after the other: what becomes of a warpgroup's scores between the product that
+// makes them and the one that takes P.
+
 struct BlockSoftmax {
   const float scale_log2;
   float s[kTileN / 2];  // scores, then exponentials
@@ -658,10 +652,6 @@ struct BlockSoftmax {
   }
 };
 
-// The two products of a block of keys, each one asm statement: C++ cannot say the operands of wgmma, and the
-// compilers take their time over every list of them. The renderer writes them down. Whatever was computed
-// into a statement's registers comes before its fence, since they are its operands.
-
 // Warpgroup-wide asynchronous products (PTX ISA, "wgmma"). 128 threads multiply 64 rows; each holds, of its
 // row g and its row g + 8, columns 8j + 2t and 8j + 2t + 1, where lane = 4g + t, in accumulators 4j .. 4j
 // + 3.
@@ -702,6 +692,10 @@ __device__ __forceinline__ unsigned long long wgmma_descriptor(unsigned address,
   return kSwizzle128 | kEightRows << 32 | static_cast<unsigned long long>(panel_bytes / 16) << 16 |
          (address & 0x3ffff) / 16;
 }
+
+// The two products of a block of keys, each one asm statement: C++ cannot say the operands of wgmma, and the
+// compilers take their time over every list of them. The renderer writes them down. Whatever was computed
+// into a statement's registers comes before its fence, since they are its operands.
 
 // Tiles come as the lower halves of their descriptors, to which a step adds bytes / 16. The upper one is the
 // same for all of them.
@@ -990,6 +984,10 @@ __device__ __forceinline__ void named_barrier_arrive(int number, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
+// A consumer: a warpgroup that computes 64 rows of a tile, block of keys by block of keys, which are counted
+// by how many are left (block_at). Products run asynchronously; none is in flight from one step to the next,
+// or ptxas would serialise them (its warning C7510).
+
 struct Consumer {
   const unsigned shared;
   const int warpgroup;  // 0 .. kWarpgroups - 1
@@ -1148,8 +1146,6 @@ struct Consumer {
   }
 };
 
-// The end of a tile: O is normalised and leaves through shared memory and TMA.
-
 // LSE goes to device memory directly.
 
 // Natural log of the sum of exp(scale * score); -infinity where there is no key.
@@ -1190,6 +1186,8 @@ __device__ __forceinline__ void stmatrix(unsigned address, unsigned a, unsigned 
                "r"(b), "r"(c), "r"(d)
                : "memory");
 }
+
+// The end of a tile: O is normalised and leaves through shared memory and TMA.
 
 // 1 / sum of the rows' exponentials, 0 for a row that saw no key.
 __device__ __forceinline__ void normalise(const SoftmaxState& rows, float (&inverse)[2], float (&sum)[2]) {
@@ -1244,6 +1242,8 @@ __device__ __forceinline__ void finish(Consumer& consumer, const Tile& tile, con
   store_output(consumer, tile, inverse, map_o, p);
 }
 
+// A consumer warpgroup's life: tile after tile until there are no more.
+
 __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map_o, const ForwardParams& p) {
   const int tiles = tile_count(p);
   if (consumer.warpgroup == kWarpgroups - 1) consumer.pass_turn();  // warpgroup 0 goes first
@@ -1259,8 +1259,6 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
   if (consumer.warpgroup == 0) consumer.take_turn();  // takes the last arrival
   if (threadIdx.x % 128 == 0) bulk_wait();
 }
-
-// The producer: one thread keeps Q, K and V coming, in the order in which the consumers ask for them.
 
 // Shared-memory addresses and plain accesses (PTX ISA, "State spaces" and ld/st).
 
@@ -1306,6 +1304,8 @@ __device__ __forceinline__ void tma_load_multicast(unsigned to, const TensorMap&
       "h"(ctas)
       : "memory");
 }
+
+// The producer: one thread keeps Q, K and V coming, in the order in which the consumers ask for them.
 
 // Starts the copy of a box of K or V.
 __device__ __forceinline__ void load(unsigned to, const TensorMap& map, unsigned barrier,

@@ -57,23 +57,6 @@ struct ForwardParams {
   float* pieces;     // where CTAs share keys through device memory: what each knows, 16-byte aligned
 };
 
-// A consumer warpgroup's life: this CTA's tiles. What it knows of one that others have a share of, too,
-// becomes one with what they know.
-
-// A consumer: a warpgroup that computes 64 rows of a tile, block of keys by block of keys, which are counted
-// by how many are left (block_at). Products run asynchronously; none is in flight from one step to the next,
-// or ptxas would serialise them (its warning C7510).
-
-// Online softmax of one block after the other: what becomes of a warpgroup's scores between the product that
-// makes them and the one that takes P.
-
-// Scores a second time, where exponentials taken in haste overflowed. It happens to a warp alone and hardly
-// ever, so it takes no shared memory and few instructions: Q and K come from device memory, and warp-level
-// products multiply them.
-
-// Which rows and columns a thread of a consumer holds (ptx/wgmma.cuh), and where its 16-byte pieces lie in a
-// swizzled tile.
-
 // Which thread of a warpgroup this one is.
 
 __device__ __forceinline__ int lane() {
@@ -82,10 +65,6 @@ __device__ __forceinline__ int lane() {
 __device__ __forceinline__ int warp_of_warpgroup() {
   return static_cast<int>(threadIdx.x / 32 % 4);
 }
-
-// Where everything lies in the CTA's shared memory. Tiles are panels of 64 columns, each row 128 bytes,
-// swizzled as TMA does it over 1024 bytes. Where the head dim ends inside a panel TMA fills the rest of Q's
-// with zeros, but copies no more than there is of K and V, because filling in takes it time.
 
 // Shared-memory barriers that count arrivals and bytes (PTX ISA, "Parallel Synchronization: mbarrier").
 
@@ -122,9 +101,6 @@ __device__ __forceinline__ void mbarrier_wait(unsigned barrier, int parity) {
       : "memory");
 }
 
-// The tensor memory accelerator: boxes of a tensor to and from shared memory (PTX ISA,
-// "cp.async.bulk.tensor").
-
 // Groups of bulk copies out of shared memory, TMA's among them (PTX ISA, "cp.async.bulk.commit_group").
 
 // What this thread has started so far becomes a group; a thread can wait for its own groups only.
@@ -143,6 +119,9 @@ __device__ __forceinline__ void bulk_wait_read() {
 __device__ __forceinline__ void bulk_wait() {
   asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
+
+// The tensor memory accelerator: boxes of a tensor to and from shared memory (PTX ISA,
+// "cp.async.bulk.tensor").
 
 // A CUtensorMap, made by the host; opaque here.
 struct alignas(64) TensorMap {
@@ -173,6 +152,10 @@ __device__ __forceinline__ void tma_store(const TensorMap& map, unsigned from, c
       "r"(from), "r"(at.column), "r"(at.row), "r"(at.panel), "r"(at.head), "r"(at.batch)
       : "memory");
 }
+
+// Where everything lies in the CTA's shared memory. Tiles are panels of 64 columns, each row 128 bytes,
+// swizzled as TMA does it over 1024 bytes. Where the head dim ends inside a panel TMA fills the rest of Q's
+// with zeros, but copies no more than there is of K and V, because filling in takes it time.
 
 constexpr int kRowBytes = 128;  // 64 columns of 16 bits
 constexpr int kPanelsQk = (kHeadDim + 63) / 64;
@@ -234,6 +217,9 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
   }
   mbarrier_init_fence();
 }
+
+// Which rows and columns a thread of a consumer holds (ptx/wgmma.cuh), and where its 16-byte pieces lie in a
+// swizzled tile.
 
 // Bytes from the start of a 64-row tile to this lane's 16 bytes of columns 16 * step .. 16 * step + 15, for
 // ldmatrix and stmatrix of four 8x8 matrices: lanes 0-15 have the first eight columns of a warp's 16 rows,
@@ -349,6 +335,10 @@ __device__ __forceinline__ void mma(float* d, const unsigned (&a)[4], unsigned b
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// Scores a second time, where exponentials taken in haste overflowed. It happens to a warp alone and hardly
+// ever, so it takes no shared memory and few instructions: Q and K come from device memory, and warp-level
+// products multiply them.
+
 // Two neighbouring elements of a row; zeros past the head dim.
 __device__ __forceinline__ unsigned element_pair(const unsigned short* row, int column) {
   unsigned pair = 0;
@@ -403,9 +393,6 @@ __device__ __forceinline__ int block_at(int left, const Tile& tile, const Forwar
   return tile.first + left * tile.shares;
 }
 
-// Online softmax (FlashAttention-2, algorithm 1) of a warpgroup's scores, apart from O, which is in flight
-// meanwhile: what O must be scaled by is kept for later. Layout of the scores: ptx/wgmma.cuh.
-
 // The shift of a row that has seen no key, or scores of -inf only: finite, so that no difference is NaN, and
 // the lowest there is.
 
@@ -445,6 +432,9 @@ __device__ __forceinline__ float quad_sum(float x) {
   x += __shfl_xor_sync(0xffffffffu, x, 1);
   return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
+
+// Online softmax (FlashAttention-2, algorithm 1) of a warpgroup's scores, apart from O, which is in flight
+// meanwhile: what O must be scaled by is kept for later. Layout of the scores: ptx/wgmma.cuh.
 
 constexpr int kGroups = kTileN / 8;  // of eight columns, of which a thread holds two
 
@@ -565,6 +555,9 @@ __device__ __forceinline__ unsigned pack(float low, float high) {
   return pair;
 }
 
+// Online softmax of one block after the other: what becomes of a warpgroup's scores between the product that
+// makes them and the one that takes P.
+
 struct BlockSoftmax {
   const float scale_log2;
   float s[kTileN / 2];  // scores, then exponentials
@@ -641,10 +634,6 @@ struct BlockSoftmax {
   }
 };
 
-// The two products of a block of keys, each one asm statement: C++ cannot say the operands of wgmma, and the
-// compilers take their time over every list of them. The renderer writes them down. Whatever was computed
-// into a statement's registers comes before its fence, since they are its operands.
-
 // Warpgroup-wide asynchronous products (PTX ISA, "wgmma"). 128 threads multiply 64 rows; each holds, of its
 // row g and its row g + 8, columns 8j + 2t and 8j + 2t + 1, where lane = 4g + t, in accumulators 4j .. 4j
 // + 3.
@@ -685,6 +674,10 @@ __device__ __forceinline__ unsigned long long wgmma_descriptor(unsigned address,
   return kSwizzle128 | kEightRows << 32 | static_cast<unsigned long long>(panel_bytes / 16) << 16 |
          (address & 0x3ffff) / 16;
 }
+
+// The two products of a block of keys, each one asm statement: C++ cannot say the operands of wgmma, and the
+// compilers take their time over every list of them. The renderer writes them down. Whatever was computed
+// into a statement's registers comes before its fence, since they are its operands.
 
 // Tiles come as the lower halves of their descriptors, to which a step adds bytes / 16. The upper one is the
 // same for all of them.
@@ -865,6 +858,10 @@ __device__ __forceinline__ bool named_barrier_any(int number, int threads, bool 
   return any != 0;
 }
 
+// A consumer: a warpgroup that computes 64 rows of a tile, block of keys by block of keys, which are counted
+// by how many are left (block_at). Products run asynchronously; none is in flight from one step to the next,
+// or ptxas would serialise them (its warning C7510).
+
 struct Consumer {
   const unsigned shared;
   const int warpgroup;  // 0 .. kWarpgroups - 1
@@ -1026,8 +1023,6 @@ struct Consumer {
   }
 };
 
-// The end of a tile: O is normalised and leaves through shared memory and TMA.
-
 // Order between ordinary accesses to shared memory and those of the asynchronous proxy (PTX ISA,
 // "membar/fence").
 
@@ -1048,6 +1043,8 @@ __device__ __forceinline__ void stmatrix(unsigned address, unsigned a, unsigned 
                "r"(b), "r"(c), "r"(d)
                : "memory");
 }
+
+// The end of a tile: O is normalised and leaves through shared memory and TMA.
 
 // 1 / sum of the rows' exponentials, 0 for a row that saw no key.
 __device__ __forceinline__ void normalise(const SoftmaxState& rows, float (&inverse)[2], float (&sum)[2]) {
@@ -1101,10 +1098,6 @@ __device__ __forceinline__ void finish(Consumer& consumer, const Tile& tile, con
   store_output(consumer, tile, inverse, map_o, p);
 }
 
-// A CTA's even share: the rest of one tile, whole tiles, the beginning of another; then tiles that nobody
-// shares. These fill whole waves, and are dealt like cards: what runs together finds its K and V in L2, as
-// long as nobody is ahead by a part of a tile.
-
 // Where even shares begin and end (stream-K, arXiv 2301.03598): the keys of the first p.shared_tiles tiles
 // lie in one row, which is cut into as many pieces as there are CTAs, at blocks of kTileN keys.
 
@@ -1137,6 +1130,10 @@ struct ShareBounds {
     return in_row < of_longer ? in_row / (blocks + 1) : longer + (in_row - of_longer) / blocks;
   }
 };
+
+// A CTA's even share: the rest of one tile, whole tiles, the beginning of another; then tiles that nobody
+// shares. These fill whole waves, and are dealt like cards: what runs together finds its K and V in L2, as
+// long as nobody is ahead by a part of a tile.
 
 struct EvenShare {
   Place next, end;  // of the share; behind it next is a tile that is dealt
@@ -1174,13 +1171,6 @@ struct EvenShare {
   }
 };
 
-// Where CTAs that have the same rows and columns of a tile, and keys of their own, tell each other through
-// device memory: each puts what it has added up there, and of those that have the same rows the last one to
-// come adds up all. They are added in the order of their CTAs, so that it does not matter which one that is.
-
-// Which CTAs have the same rows and columns of a tile, and keys of their own; how they tell each other that
-// what they know lies in device memory, by counters that are 0 between launches.
-
 // Order between CTAs through a word of global memory (PTX ISA, "ld.acquire", "red.release").
 
 // What was written before the other side's release is seen after this.
@@ -1207,6 +1197,9 @@ __device__ __forceinline__ int add_acquire_release(int* word, int value) {
                : "memory");
   return before;
 }
+
+// Which CTAs have the same rows and columns of a tile, and keys of their own; how they tell each other that
+// what they know lies in device memory, by counters that are 0 between launches.
 
 struct Sharers {
   int count;
@@ -1266,6 +1259,10 @@ __device__ __forceinline__ bool others_are_there(const Sharers& sharers, const C
   // What any thread reads comes after.
   return consumer.any(all);
 }
+
+// Where CTAs that have the same rows and columns of a tile, and keys of their own, tell each other through
+// device memory: each puts what it has added up there, and of those that have the same rows the last one to
+// come adds up all. They are added in the order of their CTAs, so that it does not matter which one that is.
 
 constexpr int kPiecesOfThread = 1 + kGroupsOfCta;  // its rows' shifts and sums; its columns of each group
 // On their way: so many groups of columns, of so many sharers.
@@ -1349,6 +1346,9 @@ __device__ __forceinline__ bool merge_sharers(const Sharers& sharers, const Cons
   return true;
 }
 
+// A consumer warpgroup's life: this CTA's tiles. What it knows of one that others have a share of, too,
+// becomes one with what they know.
+
 // The end of this CTA's share of a tile: whether this warpgroup now knows all of its rows, which it stores.
 __device__ __forceinline__ bool finish_share(Consumer& consumer, const Tile& tile, const ForwardParams& p) {
   // By its first lane: a warp agrees, which ptxas has to know here, too.
@@ -1381,8 +1381,6 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
   if (threadIdx.x % 128 == 0) bulk_wait();
 }
 
-// The producer: one thread keeps Q, K and V coming, in the order in which the consumers ask for them.
-
 // Shared-memory addresses and plain accesses (PTX ISA, "State spaces" and ld/st).
 
 __device__ __forceinline__ unsigned shared_address(const void* pointer) {
@@ -1413,6 +1411,8 @@ __device__ __forceinline__ uint4 load_shared_16(unsigned address) {
                : "memory");
   return value;
 }
+
+// The producer: one thread keeps Q, K and V coming, in the order in which the consumers ask for them.
 
 // Starts the copy of a box of K or V.
 __device__ __forceinline__ void load(unsigned to, const TensorMap& map, unsigned barrier,

@@ -57,19 +57,6 @@ struct ForwardParams {
   float* pieces;     // where CTAs share keys through device memory: what each knows, 16-byte aligned
 };
 
-// A consumer warpgroup's life: tile after tile until there are no more.
-
-// A consumer: a warpgroup that computes 64 rows of a tile, block of keys by block of keys, which are counted
-// by how many are left (block_at). Products run asynchronously; none is in flight from one step to the next,
-// or ptxas would serialise them (its warning C7510).
-
-// Online softmax of one block after the other: what becomes of a warpgroup's scores between the product that
-// makes them and the one that takes P.
-
-// Which blocks of keys the rows of a tile see, and in which order.
-
-// Which tile comes when, and which keys its rows see.
-
 // CTAs of a cluster, and each other's shared memory (PTX ISA, "mapa", "mbarrier.arrive", "barrier.cluster").
 
 // This CTA's number in its cluster.
@@ -97,9 +84,6 @@ __device__ __forceinline__ void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
 
-// The tensor memory accelerator: boxes of a tensor to and from shared memory (PTX ISA,
-// "cp.async.bulk.tensor").
-
 // Groups of bulk copies out of shared memory, TMA's among them (PTX ISA, "cp.async.bulk.commit_group").
 
 // What this thread has started so far becomes a group; a thread can wait for its own groups only.
@@ -118,6 +102,9 @@ __device__ __forceinline__ void bulk_wait_read() {
 __device__ __forceinline__ void bulk_wait() {
   asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
+
+// The tensor memory accelerator: boxes of a tensor to and from shared memory (PTX ISA,
+// "cp.async.bulk.tensor").
 
 // A CUtensorMap, made by the host; opaque here.
 struct alignas(64) TensorMap {
@@ -148,6 +135,8 @@ __device__ __forceinline__ void tma_store(const TensorMap& map, unsigned from, c
       "r"(from), "r"(at.column), "r"(at.row), "r"(at.panel), "r"(at.head), "r"(at.batch)
       : "memory");
 }
+
+// Which tile comes when, and which keys its rows see.
 
 // With p.packed = 0 a row is a query. Else the rows of 2^p.packed heads that share K and V lie side by side:
 // heads first, then queries.
@@ -199,6 +188,8 @@ __device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
   return tile;
 }
 
+// Which blocks of keys the rows of a tile see, and in which order.
+
 // Blocks that some of the 64 rows from `row` on sees; none where the rows are past the end.
 __device__ __forceinline__ int blocks_of_rows(int row, const ForwardParams& p) {
   return row < row_count(p) ? (visible_keys(row + 64, p) + kTileN - 1) / kTileN : 0;
@@ -218,13 +209,6 @@ __device__ __forceinline__ int block_at(int left, const Tile& tile, const Forwar
   return left >= full ? left : left == full - 1 ? 0 : left + 1;
 }
 
-// Scores a second time, where exponentials taken in haste overflowed. It happens to a warp alone and hardly
-// ever, so it takes no shared memory and few instructions: Q and K come from device memory, and warp-level
-// products multiply them.
-
-// Which rows and columns a thread of a consumer holds (ptx/wgmma.cuh), and where its 16-byte pieces lie in a
-// swizzled tile.
-
 // Which thread of a warpgroup this one is.
 
 __device__ __forceinline__ int lane() {
@@ -233,11 +217,6 @@ __device__ __forceinline__ int lane() {
 __device__ __forceinline__ int warp_of_warpgroup() {
   return static_cast<int>(threadIdx.x / 32 % 4);
 }
-
-// Where everything lies in the CTA's shared memory. Tiles are panels of 64 columns, each row 128 bytes,
-// swizzled as TMA does it over 1024 bytes. Where the head dim ends inside a panel TMA fills the rest of Q's
-// with zeros, but copies no more than there is of K and V, because filling in takes it time.
-// The last panel of K takes no more room than it must, either, and its swizzle is narrower.
 
 // Shared-memory barriers that count arrivals and bytes (PTX ISA, "Parallel Synchronization: mbarrier").
 
@@ -273,6 +252,11 @@ __device__ __forceinline__ void mbarrier_wait(unsigned barrier, int parity) {
       "r"(parity)
       : "memory");
 }
+
+// Where everything lies in the CTA's shared memory. Tiles are panels of 64 columns, each row 128 bytes,
+// swizzled as TMA does it over 1024 bytes. Where the head dim ends inside a panel TMA fills the rest of Q's
+// with zeros, but copies no more than there is of K and V, because filling in takes it time.
+// The last panel of K takes no more room than it must, either, and its swizzle is narrower.
 
 constexpr int kRowBytes = 128;  // 64 columns of 16 bits
 constexpr int kPanelsQk = (kHeadDim + 63) / 64;
@@ -347,6 +331,9 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
   mbarrier_init_fence();
 }
 
+// Which rows and columns a thread of a consumer holds (ptx/wgmma.cuh), and where its 16-byte pieces lie in a
+// swizzled tile.
+
 // Bytes from the start of a 64-row tile to this lane's 16 bytes of columns 16 * step .. 16 * step + 15, for
 // ldmatrix and stmatrix of four 8x8 matrices: lanes 0-15 have the first eight columns of a warp's 16 rows,
 // lanes 16-31 the others.
@@ -385,6 +372,10 @@ __device__ __forceinline__ void mma(float* d, const unsigned (&a)[4], unsigned b
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
+
+// Scores a second time, where exponentials taken in haste overflowed. It happens to a warp alone and hardly
+// ever, so it takes no shared memory and few instructions: Q and K come from device memory, and warp-level
+// products multiply them.
 
 // Two neighbouring elements of a row; zeros past the head dim.
 __device__ __forceinline__ unsigned element_pair(const unsigned short* row, int column) {
@@ -426,9 +417,6 @@ __device__ __forceinline__ void recompute_scores(float (&s)[kTileN / 2], const T
   }
 }
 
-// Online softmax (FlashAttention-2, algorithm 1) of a warpgroup's scores, apart from O, which is in flight
-// meanwhile: what O must be scaled by is kept for later. Layout of the scores: ptx/wgmma.cuh.
-
 // The shift of a row that has seen no key, or scores of -inf only: finite, so that no difference is NaN, and
 // the lowest there is.
 
@@ -469,6 +457,9 @@ __device__ __forceinline__ float quad_sum(float x) {
   x += __shfl_xor_sync(0xffffffffu, x, 1);
   return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
+
+// Online softmax (FlashAttention-2, algorithm 1) of a warpgroup's scores, apart from O, which is in flight
+// meanwhile: what O must be scaled by is kept for later. Layout of the scores: ptx/wgmma.cuh.
 
 constexpr int kGroups = kTileN / 8;  // of eight columns, of which a thread holds two
 
@@ -598,6 +589,9 @@ __device__ __forceinline__ unsigned pack(float low, float high) {
   return pair;
 }
 
+// Online softmax of one block after the other: what becomes of a warpgroup's scores between the product that
+// makes them and the one that takes P.
+
 struct BlockSoftmax {
   const float scale_log2;
   float s[kTileN / 2];  // scores, then exponentials
@@ -674,10 +668,6 @@ struct BlockSoftmax {
   }
 };
 
-// The two products of a block of keys, each one asm statement: C++ cannot say the operands of wgmma, and the
-// compilers take their time over every list of them. The renderer writes them down. Whatever was computed
-// into a statement's registers comes before its fence, since they are its operands.
-
 // Warpgroup-wide asynchronous products (PTX ISA, "wgmma"). 128 threads multiply 64 rows; each holds, of its
 // row g and its row g + 8, columns 8j + 2t and 8j + 2t + 1, where lane = 4g + t, in accumulators 4j .. 4j
 // + 3.
@@ -718,6 +708,10 @@ __device__ __forceinline__ unsigned long long wgmma_descriptor(unsigned address,
   return kSwizzle128 | kEightRows << 32 | static_cast<unsigned long long>(panel_bytes / 16) << 16 |
          (address & 0x3ffff) / 16;
 }
+
+// The two products of a block of keys, each one asm statement: C++ cannot say the operands of wgmma, and the
+// compilers take their time over every list of them. The renderer writes them down. Whatever was computed
+// into a statement's registers comes before its fence, since they are its operands.
 
 // Tiles come as the lower halves of their descriptors, to which a step adds bytes / 16. The upper one is the
 // same for all of them.
@@ -931,6 +925,10 @@ __device__ __forceinline__ void named_barrier_arrive(int number, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
+// A consumer: a warpgroup that computes 64 rows of a tile, block of keys by block of keys, which are counted
+// by how many are left (block_at). Products run asynchronously; none is in flight from one step to the next,
+// or ptxas would serialise them (its warning C7510).
+
 struct Consumer {
   const unsigned shared;
   const int warpgroup;  // 0 .. kWarpgroups - 1
@@ -1092,8 +1090,6 @@ struct Consumer {
   }
 };
 
-// The end of a tile: O is normalised and leaves through shared memory and TMA.
-
 // LSE goes to device memory directly.
 
 // Natural log of the sum of exp(scale * score); -infinity where there is no key.
@@ -1134,6 +1130,8 @@ __device__ __forceinline__ void stmatrix(unsigned address, unsigned a, unsigned 
                "r"(b), "r"(c), "r"(d)
                : "memory");
 }
+
+// The end of a tile: O is normalised and leaves through shared memory and TMA.
 
 // 1 / sum of the rows' exponentials, 0 for a row that saw no key.
 __device__ __forceinline__ void normalise(const SoftmaxState& rows, float (&inverse)[2], float (&sum)[2]) {
@@ -1187,9 +1185,6 @@ __device__ __forceinline__ void finish(Consumer& consumer, const Tile& tile, con
   store_lse(tile, RowsOfThread(tile.row + kRowStep * consumer.warpgroup, p), consumer.softmax.rows, sum, p);
   store_output(consumer, tile, inverse, map_o, p);
 }
-
-// Which tile comes next: one producer takes numbers from a counter in device memory, and hands them on.
-// The first CTA's does so for all of its cluster.
 
 // What CTAs of a cluster put into each other's shared memory, and waits for it (PTX ISA, "mbarrier.arrive",
 // "mbarrier.try_wait", "cp.async.bulk").
@@ -1254,6 +1249,9 @@ __device__ __forceinline__ uint4 load_shared_16(unsigned address) {
   return value;
 }
 
+// Which tile comes next: one producer takes numbers from a counter in device memory, and hands them on.
+// The first CTA's does so for all of its cluster.
+
 __device__ __forceinline__ int wait_for_ticket(unsigned shared, int slot, int parity) {
   cluster_wait(shared + kTicketFull + 8 * slot, parity);
   return static_cast<int>(load_shared(shared + kTicket + 4 * slot));
@@ -1304,6 +1302,8 @@ __device__ __forceinline__ void leave_counter(const ForwardParams& p) {
   }
 }
 
+// A consumer warpgroup's life: tile after tile until there are no more.
+
 __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map_o, const ForwardParams& p) {
   const int tiles = tile_count(p);
   if (consumer.warpgroup == kWarpgroups - 1) consumer.pass_turn();  // warpgroup 0 goes first
@@ -1330,15 +1330,15 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
   if (threadIdx.x % 128 == 0) bulk_wait();
 }
 
-// The head dim ends halfway through its last step of 16 columns. TMA copies what there is, since filling in
-// zeros takes it time, and leaves the rest of a row in shared memory alone. So K's other half is cleared
-// once: Q has zeros there, but what lies beside them might not be finite.
-
 // Sixteen bytes of zeros in shared memory (PTX ISA, "st").
 
 __device__ __forceinline__ void store_zeros(unsigned address) {
   asm volatile("st.shared.v4.u32 [%0], {0, 0, 0, 0};" ::"r"(address) : "memory");
 }
+
+// The head dim ends halfway through its last step of 16 columns. TMA copies what there is, since filling in
+// zeros takes it time, and leaves the rest of a row in shared memory alone. So K's other half is cleared
+// once: Q has zeros there, but what lies beside them might not be finite.
 
 // All threads of the CTA, which are synchronised after it.
 __device__ __forceinline__ void clear_half_step(unsigned shared) {
@@ -1351,8 +1351,6 @@ __device__ __forceinline__ void clear_half_step(unsigned shared) {
   }
   fence_async_shared();
 }
-
-// The producer: one thread keeps Q, K and V coming, in the order in which the consumers ask for them.
 
 // One copy for several CTAs of a cluster (PTX ISA, "cp.async.bulk.tensor", .multicast::cluster).
 
@@ -1367,6 +1365,8 @@ __device__ __forceinline__ void tma_load_multicast(unsigned to, const TensorMap&
       "h"(ctas)
       : "memory");
 }
+
+// The producer: one thread keeps Q, K and V coming, in the order in which the consumers ask for them.
 
 // Starts the copy of a box of K or V.
 __device__ __forceinline__ void load(unsigned to, const TensorMap& map, unsigned barrier,
