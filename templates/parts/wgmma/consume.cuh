@@ -12,9 +12,10 @@
 __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map_o, const ForwardParams& p) {
   const int tiles = tile_count(p);
   /*%#ping_pong%*/
-  if (consumer.warpgroup == kWarpgroups - 1) consumer.pass_turn();  // warpgroup 0 goes first
-                                                                    /*%/ping_pong%*/
-                                                                    /*%#dynamic%*/
+  // Warpgroup 0 goes first.
+  if (consumer.warpgroup == kWarpgroups - 1) consumer.pass_turn();
+  /*%/ping_pong%*/
+  /*%#dynamic%*/
   int slot = 0, parity = 0;
   const auto next_index = [&] {
     const int index = wait_for_ticket(consumer.shared, slot, parity);
@@ -47,8 +48,9 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
   }
   /*%/dynamic%*/
   /*%#ping_pong%*/
-  if (consumer.warpgroup == 0) consumer.take_turn();  // takes the last arrival
-                                                      /*%/ping_pong%*/
+  // Warpgroup 0 takes the last arrival.
+  if (consumer.warpgroup == 0) consumer.take_turn();
+  /*%/ping_pong%*/
   /*%^o_through_q%*/
   if (threadIdx.x % 128 == 0) bulk_wait();
   /*%/o_through_q%*/

@@ -31,7 +31,8 @@ __device__ __forceinline__ EvenShare agreed_share(const ForwardParams& p) {
 
 __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map_o, const ForwardParams& p) {
   /*%#ping_pong%*/
-  if (consumer.warpgroup == kWarpgroups - 1) consumer.pass_turn();  // warpgroup 0 goes first
+  // Warpgroup 0 goes first.
+  if (consumer.warpgroup == kWarpgroups - 1) consumer.pass_turn();
   /*%/ping_pong%*/
   EvenShare share = agreed_share(p);
   Tile tile = share.take(p);
@@ -42,7 +43,8 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
     tile = next;
   }
   /*%#ping_pong%*/
-  if (consumer.warpgroup == 0) consumer.take_turn();  // takes the last arrival
+  // Warpgroup 0 takes the last arrival.
+  if (consumer.warpgroup == 0) consumer.take_turn();
   /*%/ping_pong%*/
   if (threadIdx.x % 128 == 0) bulk_wait();
 }

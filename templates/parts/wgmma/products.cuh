@@ -17,12 +17,14 @@ constexpr unsigned kLastUpperHalf = (kLastKRowBytes == 32 ? 3u : 2u) << 30 | 8 *
 constexpr int k_step(int step) {
   return step / 4 * (kTileN * kRowBytes / 16) + step % 4 * 2;
 }
+
 /*%#q_in_shared%*/
 // Of Q whole descriptors are asked for: ptxas keeps them from block to block, and puts others together again.
 __device__ __forceinline__ unsigned long long q_descriptor(unsigned q_tile, int step) {
   const unsigned q_columns = q_tile + step / 4 * (64 * kRowBytes / 16) + step % 4 * 2;
   return static_cast<unsigned long long>(kUpperHalf) << 32 | q_columns;
 }
+
 /*%/q_in_shared%*/
 // 16 keys are 16 rows.
 constexpr int v_step(int step) {

@@ -18,7 +18,8 @@ struct RowsOfThread {
   int row;         // of the first; the second is 8 below
   int visible[2];  // keys that they see
   /*%#shares%*/
-  int keys_a_block = kTileN;  // from one block's first key to the next one's
+  // From one block's first key to the next one's.
+  int keys_a_block = kTileN;
   /*%/shares%*/
 
   __device__ __forceinline__ RowsOfThread(int first_row, const ForwardParams& p)

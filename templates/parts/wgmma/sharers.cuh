@@ -19,7 +19,8 @@ struct Sharers {
   int count;
   int counter;  // theirs
   /*%#even%*/
-  int first;  // share; the others follow
+  // The first of the shares; the others follow.
+  int first;
   /*%/even%*/
 
   /*%#split%*/

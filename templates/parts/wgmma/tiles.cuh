@@ -163,6 +163,7 @@ __device__ __forceinline__ int tiles_dealt() {
   return static_cast<int>(gridDim.x) / kCluster;
 }
 /*%/cluster%*/
+
 /*%/static_order%*/
 /*%#even%*/
 // The CTA of a cluster that has the rows which this one has here.

@@ -676,6 +676,7 @@ constexpr unsigned kUpperHalf = 0x40000040;  // of wgmma_descriptor()
 constexpr int k_step(int step) {
   return step / 4 * (kTileN * kRowBytes / 16) + step % 4 * 2;
 }
+
 // 16 keys are 16 rows.
 constexpr int v_step(int step) {
   return step * (16 * kRowBytes / 16);
@@ -1269,7 +1270,8 @@ __device__ __forceinline__ void leave_counter(const ForwardParams& p) {
 
 __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map_o, const ForwardParams& p) {
   const int tiles = tile_count(p);
-  if (consumer.warpgroup == kWarpgroups - 1) consumer.pass_turn();  // warpgroup 0 goes first
+  // Warpgroup 0 goes first.
+  if (consumer.warpgroup == kWarpgroups - 1) consumer.pass_turn();
   int slot = 0, parity = 0;
   const auto next_index = [&] {
     const int index = wait_for_ticket(consumer.shared, slot, parity);
@@ -1289,7 +1291,8 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
     finish(consumer, tile, map_o, p);
     tile = next;
   }
-  if (consumer.warpgroup == 0) consumer.take_turn();  // takes the last arrival
+  // Warpgroup 0 takes the last arrival.
+  if (consumer.warpgroup == 0) consumer.take_turn();
   if (threadIdx.x % 128 == 0) bulk_wait();
 }
 

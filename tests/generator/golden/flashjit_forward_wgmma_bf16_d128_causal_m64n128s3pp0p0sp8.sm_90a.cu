@@ -230,7 +230,8 @@ __device__ __forceinline__ unsigned fragment_offset(int step) {
 struct RowsOfThread {
   int row;         // of the first; the second is 8 below
   int visible[2];  // keys that they see
-  int keys_a_block = kTileN;  // from one block's first key to the next one's
+  // From one block's first key to the next one's.
+  int keys_a_block = kTileN;
 
   __device__ __forceinline__ RowsOfThread(int first_row, const ForwardParams& p)
       : row(first_row + 16 * warp_of_warpgroup() + lane() / 4) {
@@ -719,6 +720,7 @@ constexpr unsigned kUpperHalf = 0x40000040;  // of wgmma_descriptor()
 constexpr int k_step(int step) {
   return step / 4 * (kTileN * kRowBytes / 16) + step % 4 * 2;
 }
+
 // 16 keys are 16 rows.
 constexpr int v_step(int step) {
   return step * (16 * kRowBytes / 16);

@@ -233,7 +233,8 @@ __device__ __forceinline__ unsigned fragment_offset(int step) {
 struct RowsOfThread {
   int row;         // of the first; the second is 8 below
   int visible[2];  // keys that they see
-  int keys_a_block = kTileN;  // from one block's first key to the next one's
+  // From one block's first key to the next one's.
+  int keys_a_block = kTileN;
 
   __device__ __forceinline__ RowsOfThread(int first_row, const ForwardParams& p)
       : row(first_row + 16 * warp_of_warpgroup() + lane() / 4) {
@@ -318,6 +319,7 @@ __device__ __forceinline__ int first_tile() {
 __device__ __forceinline__ int tiles_dealt() {
   return static_cast<int>(gridDim.x);
 }
+
 // The CTA of a cluster that has the rows which this one has here.
 __device__ __forceinline__ int counterpart(int cluster) {
   return cluster;
@@ -687,11 +689,13 @@ constexpr unsigned kUpperHalf = 0x40000040;  // of wgmma_descriptor()
 constexpr int k_step(int step) {
   return step / 4 * (kTileN * kRowBytes / 16) + step % 4 * 2;
 }
+
 // Of Q whole descriptors are asked for: ptxas keeps them from block to block, and puts others together again.
 __device__ __forceinline__ unsigned long long q_descriptor(unsigned q_tile, int step) {
   const unsigned q_columns = q_tile + step / 4 * (64 * kRowBytes / 16) + step % 4 * 2;
   return static_cast<unsigned long long>(kUpperHalf) << 32 | q_columns;
 }
+
 // 16 keys are 16 rows.
 constexpr int v_step(int step) {
   return step * (16 * kRowBytes / 16);
@@ -1204,7 +1208,8 @@ __device__ __forceinline__ int add_acquire_release(int* word, int value) {
 struct Sharers {
   int count;
   int counter;  // theirs
-  int first;  // share; the others follow
+  // The first of the shares; the others follow.
+  int first;
 
   // Those whose shares have blocks of the tile. Each is the first one of one tile at most, if that goes on in
   // another share.
@@ -1368,7 +1373,8 @@ __device__ __forceinline__ EvenShare agreed_share(const ForwardParams& p) {
 }
 
 __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map_o, const ForwardParams& p) {
-  if (consumer.warpgroup == kWarpgroups - 1) consumer.pass_turn();  // warpgroup 0 goes first
+  // Warpgroup 0 goes first.
+  if (consumer.warpgroup == kWarpgroups - 1) consumer.pass_turn();
   EvenShare share = agreed_share(p);
   Tile tile = share.take(p);
   while (tile.length > 0) {
@@ -1377,7 +1383,8 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
     if (tile.whole || finish_share(consumer, tile, p)) finish(consumer, tile, map_o, p);
     tile = next;
   }
-  if (consumer.warpgroup == 0) consumer.take_turn();  // takes the last arrival
+  // Warpgroup 0 takes the last arrival.
+  if (consumer.warpgroup == 0) consumer.take_turn();
   if (threadIdx.x % 128 == 0) bulk_wait();
 }
 

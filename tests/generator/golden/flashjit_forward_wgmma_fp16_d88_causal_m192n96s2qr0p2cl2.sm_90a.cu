@@ -723,11 +723,13 @@ constexpr unsigned kLastUpperHalf = (kLastKRowBytes == 32 ? 3u : 2u) << 30 | 8 *
 constexpr int k_step(int step) {
   return step / 4 * (kTileN * kRowBytes / 16) + step % 4 * 2;
 }
+
 // Of Q whole descriptors are asked for: ptxas keeps them from block to block, and puts others together again.
 __device__ __forceinline__ unsigned long long q_descriptor(unsigned q_tile, int step) {
   const unsigned q_columns = q_tile + step / 4 * (64 * kRowBytes / 16) + step % 4 * 2;
   return static_cast<unsigned long long>(kUpperHalf) << 32 | q_columns;
 }
+
 // 16 keys are 16 rows.
 constexpr int v_step(int step) {
   return step * (16 * kRowBytes / 16);
@@ -1306,7 +1308,8 @@ __device__ __forceinline__ void leave_counter(const ForwardParams& p) {
 
 __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map_o, const ForwardParams& p) {
   const int tiles = tile_count(p);
-  if (consumer.warpgroup == kWarpgroups - 1) consumer.pass_turn();  // warpgroup 0 goes first
+  // Warpgroup 0 goes first.
+  if (consumer.warpgroup == kWarpgroups - 1) consumer.pass_turn();
   int slot = 0, parity = 0;
   const auto next_index = [&] {
     const int index = wait_for_ticket(consumer.shared, slot, parity);
@@ -1326,7 +1329,8 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
     finish(consumer, tile, map_o, p);
     tile = next;
   }
-  if (consumer.warpgroup == 0) consumer.take_turn();  // takes the last arrival
+  // Warpgroup 0 takes the last arrival.
+  if (consumer.warpgroup == 0) consumer.take_turn();
   if (threadIdx.x % 128 == 0) bulk_wait();
 }
 
