@@ -43,6 +43,22 @@ int last_k_row_bytes(int head_dim) {
   return rest <= 16 ? 32 : 64;
 }
 
+bool has_narrow_k(const Problem& problem) {
+  const int bytes = last_k_row_bytes(problem.head_dim);
+  return bytes > 0 && bytes < kRowBytes;
+}
+
+// Whether the head dim ends halfway through a step of 16 columns.
+bool has_half_step(const Problem& problem) {
+  return problem.head_dim % 16 != 0;
+}
+
+// Whether masked and unmasked blocks are taken by one loop: a step of so many values lasts longer than
+// whatever a branch costs it.
+bool has_one_step(const Problem& problem) {
+  return problem.causal && problem.value_dim() > 192;
+}
+
 // Maps of K or V: one box copies all whole panels, another one the columns behind them, and nothing else,
 // since TMA takes time to fill in zeros (measured, docs/performance/wgmma.md).
 void add_maps(std::vector<TensorMapSpec>& maps, Operand operand, int columns, int rows, int last_row_bytes) {
@@ -86,16 +102,26 @@ std::vector<Constant> constants(const Problem& problem, const WgmmaSchedule& sch
       number("kTileN", schedule.tile_n, "keys per block"),
       number("kWarpgroups", warpgroups_of(schedule), "that compute, 64 rows each"),
       number("kThreads", 128 * (warpgroups_of(schedule) + 1), "per CTA, the producer's warpgroup included"),
-      number("kQRegisterSteps", q_register_steps(problem, schedule),
-             "of 16 columns of q that live in registers"),
       number("kStages", schedule.stages, "blocks of K, and of V, in flight"),
-      number("kOPasses", schedule.o_passes, "passes in which O leaves; 0: at once, through Q's place"),
       number("kMaxChains", schedule.max_chains, "partial maxima per row and thread"),
-      number("kUnroll", schedule.unroll, "of the loop over unmasked blocks"),
       number("kProducerRegisters", split.producer, "per thread, after setmaxnreg"),
       number("kConsumerRegisters", split.consumer, "per thread, after setmaxnreg"),
       number("kSharedBytes", shared_bytes(problem, schedule), "of dynamic shared memory"),
   };
+  if (const int steps = q_register_steps(problem, schedule); steps > 0) {
+    list.push_back(number("kQRegisterSteps", steps, "of 16 columns of q that live in registers"));
+  }
+  if (has_narrow_k(problem) || has_half_step(problem)) {
+    list.push_back(
+        number("kLastKRowBytes", last_k_row_bytes(problem.head_dim), "of a row of K's last panel"));
+  }
+  if (schedule.splits == 1) {
+    list.push_back(
+        number("kOPasses", schedule.o_passes, "passes in which O leaves; 0: at once, through Q's place"));
+  }
+  if (!has_one_step(problem)) {
+    list.push_back(number("kUnroll", schedule.unroll, "of the loop over unmasked blocks"));
+  }
   if (schedule.cluster > 1) {
     list.push_back(number("kCluster", schedule.cluster, "CTAs that load K and V for each other"));
   }
@@ -237,10 +263,11 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
   const bool dynamic = !is_static(s);
   const int q_steps = q_register_steps(problem, s);
   const bool q_in_shared = q_steps < steps_of(dim);
-  const bool narrow_k = dim % kPanelColumns != 0 && last_k_row_bytes(dim) < kRowBytes;
+  const bool narrow_k = has_narrow_k(problem);
   const bool split = s.splits > 1;
   const bool even = has_even_shares(s);
-  const int clusters = s.cluster * s.splits;  // one of them is 1
+  const bool o_apart = s.o_passes > 0 && !split;  // O leaves through shared memory of its own
+  const int clusters = s.cluster * s.splits;      // one of them is 1
 
   Recipe recipe;
   recipe.kernel = "kernels/forward_wgmma.cu";
@@ -258,10 +285,10 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
       {"sections", dynamic && problem.causal},
       {"q_in_regs", q_steps > 0},
       {"q_in_shared", q_in_shared},
-      {"release_q", s.o_passes > 0 && !split},
-      {"release_q_after_first", s.o_passes > 0 && !q_in_shared && !split},
-      {"release_q_after_scores", s.o_passes > 0 && q_in_shared && !split},
       {"o_through_q", s.o_passes == 0},
+      {"o_apart", o_apart},
+      {"release_q_after_first", o_apart && !q_in_shared},
+      {"release_q_after_scores", o_apart && q_in_shared},
       {"cluster", s.cluster > 1},
       {"split", split},
       {"even", even},
@@ -273,7 +300,7 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
       {"whole_k", dim >= kPanelColumns},
       {"last_k", dim % kPanelColumns != 0},
       {"narrow_k", narrow_k},
-      {"half_step", dim % 16 != 0},
+      {"half_step", has_half_step(problem)},
       {"whole_v", dim_v >= kPanelColumns},
       {"last_v", dim_v % kPanelColumns != 0},
       {"lazy", s.lazy > 0},
@@ -283,8 +310,7 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
       // 64 rows take dv / 32 clocks of the tensor cores a key, and 4 of the exponentials' units.
       {"short_values", s.overlap == 0 || dim_v <= 128},
       {"rescale_early", s.rescale_early == 1},
-      // Such a step's products last longer than whatever a branch costs it.
-      {"one_step", problem.causal && dim_v > 192},
+      {"one_step", has_one_step(problem)},
   };
 
   list_products(recipe, problem, s, narrow_k);

@@ -122,7 +122,7 @@ struct Consumer {
     /*%/q_in_shared%*/
   }
 
-  /*%#release_q%*/
+  /*%#o_apart%*/
   // Once products have read all of q. ldmatrix has not, when it is done: it only issues loads, and where
   // stores hold them up, the next tile's q may come before they are served.
   __device__ __forceinline__ void release_q() const {
@@ -130,7 +130,7 @@ struct Consumer {
     __syncwarp();  // ptxas has been seen to let the lane that does so go on alone
   }
 
-  /*%/release_q%*/
+  /*%/o_apart%*/
   __device__ __forceinline__ void issue_scores() {
     wgmma_scores(softmax.s,
                  /*%#q_in_regs%*/
@@ -308,10 +308,10 @@ struct Consumer {
       last_step();
       /*%/overlap%*/
     }
-    /*%#release_q%*/
+    /*%#o_apart%*/
     else {
       release_q();
     }
-    /*%/release_q%*/
+    /*%/o_apart%*/
   }
 };

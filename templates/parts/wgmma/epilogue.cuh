@@ -31,7 +31,12 @@ __device__ __forceinline__ unsigned output_pair(const float (&o)[kHeadDimV / 2],
   return i < kHeadDimV / 2 ? pack(o[i] * inverse, o[i + 1] * inverse) : 0;
 }
 
-// O in kOPasses passes (one, in Q's place, where it is 0) of whole panels.
+/*%#o_apart%*/
+// O in kOPasses passes of whole panels.
+/*%/o_apart%*/
+/*%#o_through_q%*/
+// O at once, in Q's place.
+/*%/o_through_q%*/
 __device__ __forceinline__ void store_output(const Consumer& consumer, const Tile& tile,
                                              const float (&inverse)[2], const TensorMap& map_o,
                                              const ForwardParams& p) {

@@ -14,40 +14,39 @@ constexpr int kPanelsV = (kHeadDimV + 63) / 64;
 constexpr int kWholePanelsQk = kHeadDim / 64;
 constexpr int kWholePanelsV = kHeadDimV / 64;
 
-constexpr int kQBytes = 64 * kRowBytes * kPanelsQk;  // of one warpgroup
-constexpr int kKLoaded = kTileN * kHeadDim * 2;      // of one block
-constexpr int kVLoaded = kTileN * kHeadDimV * 2;     // of one block
+// Of one warpgroup's Q.
+constexpr int kQBytes = 64 * kRowBytes * kPanelsQk;
+// Of one block of K or V, as it is copied.
+constexpr int kKLoaded = kTileN * kHeadDim * 2;
+constexpr int kVLoaded = kTileN * kHeadDimV * 2;
+// Of one stage.
 /*%^narrow_k%*/
-/*%#half_step%*/
-constexpr int kLastKRowBytes = kRowBytes;  // of K's last panel
-/*%/half_step%*/
-constexpr int kKBytes = kTileN * kRowBytes * kPanelsQk;  // of one stage
+constexpr int kKBytes = kTileN * kRowBytes * kPanelsQk;
 /*%/narrow_k%*/
 /*%#narrow_k%*/
-constexpr int kLastKRowBytes = kHeadDim % 64 <= 16 ? 32 : 64;  // of K's last panel
-constexpr int kKBytes =                                        // of one stage
-    (kTileN * (kRowBytes * kWholePanelsQk + kLastKRowBytes) + 1023) / 1024 * 1024;
+constexpr int kKBytes = (kTileN * (kRowBytes * kWholePanelsQk + kLastKRowBytes) + 1023) / 1024 * 1024;
 /*%/narrow_k%*/
-constexpr int kVBytes = kTileN * kRowBytes * kPanelsV;  // of one stage
-/*%^split%*/
-constexpr int kPassPanels =
-    kOPasses == 0 ? kPanelsV : kPanelsV / kOPasses;    // panels of O in shared memory at a time
-constexpr int kOBytes = 64 * kRowBytes * kPassPanels;  // of one warpgroup
-/*%/split%*/
+constexpr int kVBytes = kTileN * kRowBytes * kPanelsV;
 
 constexpr int kQ = 0;
 constexpr int kK = kQ + kWarpgroups * kQBytes;
 constexpr int kV = kK + kStages * kKBytes;
-/*%^split%*/
-constexpr int kO = kOPasses == 0 ? kQ : kV + kStages * kVBytes;
-constexpr int kOStep = kOPasses == 0 ? kQBytes : kOBytes;  // from one warpgroup's O to the next one's
+/*%#o_through_q%*/
+constexpr int kO = kQ;
+constexpr int kPassPanels = kPanelsV;  // panels of O there at a time
+constexpr int kOStep = kQBytes;        // from one warpgroup's O to the next one's
+/*%/o_through_q%*/
+/*%#o_apart%*/
+constexpr int kO = kV + kStages * kVBytes;
+constexpr int kPassPanels = kPanelsV / kOPasses;      // panels of O there at a time
+constexpr int kOStep = 64 * kRowBytes * kPassPanels;  // from one warpgroup's O to the next one's
 
-constexpr int kKFull = kOPasses == 0 ? kV + kStages * kVBytes : kO + kWarpgroups * kOBytes;
-/*%/split%*/
-/*%#split%*/
+constexpr int kKFull = kO + kWarpgroups * kOStep;
+/*%/o_apart%*/
+/*%^o_apart%*/
 
 constexpr int kKFull = kV + kStages * kVBytes;
-/*%/split%*/
+/*%/o_apart%*/
 constexpr int kKEmpty = kKFull + 8 * kStages;
 constexpr int kVFull = kKEmpty + 8 * kStages;
 constexpr int kVEmpty = kVFull + 8 * kStages;

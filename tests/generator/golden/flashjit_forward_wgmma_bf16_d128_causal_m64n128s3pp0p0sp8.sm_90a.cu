@@ -7,14 +7,13 @@ constexpr int kTileM = 64;                 // query rows per tile
 constexpr int kTileN = 128;                // keys per block
 constexpr int kWarpgroups = 1;             // that compute, 64 rows each
 constexpr int kThreads = 256;              // per CTA, the producer's warpgroup included
-constexpr int kQRegisterSteps = 8;         // of 16 columns of q that live in registers
 constexpr int kStages = 3;                 // blocks of K, and of V, in flight
-constexpr int kOPasses = 1;                // passes in which O leaves; 0: at once, through Q's place
 constexpr int kMaxChains = 4;              // partial maxima per row and thread
-constexpr int kUnroll = 1;                 // of the loop over unmasked blocks
 constexpr int kProducerRegisters = 56;     // per thread, after setmaxnreg
 constexpr int kConsumerRegisters = 248;    // per thread, after setmaxnreg
 constexpr int kSharedBytes = 217192;       // of dynamic shared memory
+constexpr int kQRegisterSteps = 8;         // of 16 columns of q that live in registers
+constexpr int kUnroll = 1;                 // of the loop over unmasked blocks
 constexpr int kCluster = 8;                // CTAs that share out the keys of a tile
 constexpr float kLazy = 14;                // log2 of the growth that a shift tolerates
 constexpr float kLargestSum = 0x1p14f;     // of a thread's exponentials in a block, up to which a shift stays
@@ -163,11 +162,14 @@ constexpr int kPanelsV = (kHeadDimV + 63) / 64;
 constexpr int kWholePanelsQk = kHeadDim / 64;
 constexpr int kWholePanelsV = kHeadDimV / 64;
 
-constexpr int kQBytes = 64 * kRowBytes * kPanelsQk;  // of one warpgroup
-constexpr int kKLoaded = kTileN * kHeadDim * 2;      // of one block
-constexpr int kVLoaded = kTileN * kHeadDimV * 2;     // of one block
-constexpr int kKBytes = kTileN * kRowBytes * kPanelsQk;  // of one stage
-constexpr int kVBytes = kTileN * kRowBytes * kPanelsV;  // of one stage
+// Of one warpgroup's Q.
+constexpr int kQBytes = 64 * kRowBytes * kPanelsQk;
+// Of one block of K or V, as it is copied.
+constexpr int kKLoaded = kTileN * kHeadDim * 2;
+constexpr int kVLoaded = kTileN * kHeadDimV * 2;
+// Of one stage.
+constexpr int kKBytes = kTileN * kRowBytes * kPanelsQk;
+constexpr int kVBytes = kTileN * kRowBytes * kPanelsV;
 
 constexpr int kQ = 0;
 constexpr int kK = kQ + kWarpgroups * kQBytes;

@@ -7,14 +7,13 @@ constexpr int kTileM = 128;                // query rows per tile
 constexpr int kTileN = 64;                 // keys per block
 constexpr int kWarpgroups = 2;             // that compute, 64 rows each
 constexpr int kThreads = 384;              // per CTA, the producer's warpgroup included
-constexpr int kQRegisterSteps = 0;         // of 16 columns of q that live in registers
 constexpr int kStages = 2;                 // blocks of K, and of V, in flight
-constexpr int kOPasses = 2;                // passes in which O leaves; 0: at once, through Q's place
 constexpr int kMaxChains = 4;              // partial maxima per row and thread
-constexpr int kUnroll = 1;                 // of the loop over unmasked blocks
 constexpr int kProducerRegisters = 40;     // per thread, after setmaxnreg
 constexpr int kConsumerRegisters = 232;    // per thread, after setmaxnreg
 constexpr int kSharedBytes = 229472;       // of dynamic shared memory
+constexpr int kOPasses = 2;                // passes in which O leaves; 0: at once, through Q's place
+constexpr int kUnroll = 1;                 // of the loop over unmasked blocks
 constexpr int kCluster = 2;                // CTAs that load K and V for each other
 constexpr float kLazy = 14;                // log2 of the growth that a shift tolerates
 constexpr float kLargestSum = 0x1p14f;     // of a thread's exponentials in a block, up to which a shift stays
@@ -261,22 +260,23 @@ constexpr int kPanelsV = (kHeadDimV + 63) / 64;
 constexpr int kWholePanelsQk = kHeadDim / 64;
 constexpr int kWholePanelsV = kHeadDimV / 64;
 
-constexpr int kQBytes = 64 * kRowBytes * kPanelsQk;  // of one warpgroup
-constexpr int kKLoaded = kTileN * kHeadDim * 2;      // of one block
-constexpr int kVLoaded = kTileN * kHeadDimV * 2;     // of one block
-constexpr int kKBytes = kTileN * kRowBytes * kPanelsQk;  // of one stage
-constexpr int kVBytes = kTileN * kRowBytes * kPanelsV;  // of one stage
-constexpr int kPassPanels =
-    kOPasses == 0 ? kPanelsV : kPanelsV / kOPasses;    // panels of O in shared memory at a time
-constexpr int kOBytes = 64 * kRowBytes * kPassPanels;  // of one warpgroup
+// Of one warpgroup's Q.
+constexpr int kQBytes = 64 * kRowBytes * kPanelsQk;
+// Of one block of K or V, as it is copied.
+constexpr int kKLoaded = kTileN * kHeadDim * 2;
+constexpr int kVLoaded = kTileN * kHeadDimV * 2;
+// Of one stage.
+constexpr int kKBytes = kTileN * kRowBytes * kPanelsQk;
+constexpr int kVBytes = kTileN * kRowBytes * kPanelsV;
 
 constexpr int kQ = 0;
 constexpr int kK = kQ + kWarpgroups * kQBytes;
 constexpr int kV = kK + kStages * kKBytes;
-constexpr int kO = kOPasses == 0 ? kQ : kV + kStages * kVBytes;
-constexpr int kOStep = kOPasses == 0 ? kQBytes : kOBytes;  // from one warpgroup's O to the next one's
+constexpr int kO = kV + kStages * kVBytes;
+constexpr int kPassPanels = kPanelsV / kOPasses;      // panels of O there at a time
+constexpr int kOStep = 64 * kRowBytes * kPassPanels;  // from one warpgroup's O to the next one's
 
-constexpr int kKFull = kOPasses == 0 ? kV + kStages * kVBytes : kO + kWarpgroups * kOBytes;
+constexpr int kKFull = kO + kWarpgroups * kOStep;
 constexpr int kKEmpty = kKFull + 8 * kStages;
 constexpr int kVFull = kKEmpty + 8 * kStages;
 constexpr int kVEmpty = kVFull + 8 * kStages;
@@ -1205,7 +1205,7 @@ __device__ __forceinline__ unsigned output_pair(const float (&o)[kHeadDimV / 2],
   return i < kHeadDimV / 2 ? pack(o[i] * inverse, o[i + 1] * inverse) : 0;
 }
 
-// O in kOPasses passes (one, in Q's place, where it is 0) of whole panels.
+// O in kOPasses passes of whole panels.
 __device__ __forceinline__ void store_output(const Consumer& consumer, const Tile& tile,
                                              const float (&inverse)[2], const TensorMap& map_o,
                                              const ForwardParams& p) {
