@@ -208,6 +208,12 @@ Legality legal_wgmma(const Problem& problem, const WgmmaSchedule& s, const Targe
   }
   if (s.rescale_early == 0 && s.overlap == 0)
     return {"rescale_early 0 makes no difference to overlap 0; leave it at 1"};
+  if (s.unroll != 1 && has_one_step(problem)) {
+    return {
+        fmt::format("unroll {} makes no difference to causal values of {} columns, whose blocks are all "
+                    "taken by one loop; leave it at 1",
+                    s.unroll, problem.value_dim())};
+  }
   if (const int usual = WgmmaSchedule{}.section; s.section != usual && (is_static(s) || !problem.causal)) {
     return {fmt::format("section {} orders the causal tiles of persistent 2 only; leave it at {}", s.section,
                         usual)};

@@ -88,6 +88,11 @@ TEST_CASE("switches that contradict each other") {
         "ping_pong orders pairs of products in flight together, overlap 0 has none");
   CHECK(reason(kD128, "m128n64s2pp0ov0re0") ==
         "rescale_early 0 makes no difference to overlap 0; leave it at 1");
+  const Problem wide_values{.head_dim = 128, .head_dim_v = 256, .causal = true};
+  CHECK(reason(wide_values, "m128n64s2qr0o2re0p2u2") ==
+        "unroll 2 makes no difference to causal values of 256 columns, whose blocks are all taken by one "
+        "loop; leave it at 1");
+  CHECK(reason(wide_values, "m128n64s2qr0o2re0p2") == "");
   CHECK(reason(kD128, "m128n128s2l64") ==
         "section 64 orders the causal tiles of persistent 2 only; leave it at 32");
   CHECK(reason(kD128Causal, "m128n128s2p2l64") == "");
