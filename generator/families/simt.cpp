@@ -98,8 +98,6 @@ bool power_of_two(int x) {
 Legality legal_simt(const Problem& problem, const SimtSchedule& s, const Target& target) {
   if (s.lanes != 4 && s.lanes != 8 && s.lanes != 16)
     return {fmt::format("lanes is {}, may be 4, 8 or 16", s.lanes)};
-  if (s.stages > 2)
-    return {fmt::format("stages is {}, may be 1 (K and V take turns in one buffer) or 2", s.stages)};
   if (problem.value_dim() % s.lanes != 0) {
     return {fmt::format("{} lanes cannot share {} value columns evenly", s.lanes, problem.value_dim())};
   }
