@@ -66,7 +66,8 @@ constexpr auto knobs_of() {
         {{"re", "rescale_early", "O is rescaled while the next S is computed", 0, 1}, &S::rescale_early},
         {{"p", "persistent", "0 one tile per CTA, 1 static order, 2 dynamic, 3 even shares", 0, 3},
          &S::persistent},
-        {{"l", "section", "MB of K and V that concurrent tiles share in L2", 0, 128}, &S::section},
+        {{"l", "section", "MB of K and V that concurrent tiles share in L2, 0 = those of all heads", 0, 128},
+         &S::section},
         {{"ch", "max_chains", "partial row maxima per row", 2, 8}, &S::max_chains},
         {{"u", "unroll", "unrolling of the loop over unmasked tiles", 1, 8}, &S::unroll},
         {{"cl", "cluster", "CTAs that load K and V for each other", 1, 2}, &S::cluster},
@@ -92,7 +93,7 @@ constexpr auto knobs_of() {
     return std::to_array<Knob<S>>({
         {{"m", "tile_m", "query rows per step", 64, 256}, &S::tile_m},
         {{"n", "tile_n", "keys per CTA", 64, 256}, &S::tile_n},
-        {{"s", "stages", "tiles of Q and dO in flight", 1, 4}, &S::stages},
+        {{"s", "stages", "tiles of Q and dO in flight, which are two", 2, 2}, &S::stages},
         {{"dq", "dq", kDqMeaning, 0, 2}, &S::dq},
         {{"t", "turns", "of the two warpgroups: 0 none, 1 for the exponentials, 2 for dS too", 0, 2},
          &S::turns},
@@ -108,6 +109,11 @@ std::span<const ScheduleField> fields() {
     return made;
   }();
   return list;
+}
+
+std::string range_of(const ScheduleField& field) {
+  if (field.minimum == field.maximum) return std::to_string(field.minimum);
+  return fmt::format("{} to {}", field.minimum, field.maximum);
 }
 
 template <class S>
@@ -133,8 +139,7 @@ S parse_fields(std::string_view text, std::string_view whole) {
     for (const auto& knob : knobs_of<S>()) {
       if (knob.field.letters == name) {
         if (value < knob.field.minimum || value > knob.field.maximum) {
-          throw wrong(fmt::format("{} is {}, may be {} to {}", knob.field.name, value, knob.field.minimum,
-                                  knob.field.maximum));
+          throw wrong(fmt::format("{} is {}, may be {}", knob.field.name, value, range_of(knob.field)));
         }
         if ((seen & bit) != 0) throw wrong(fmt::format("{} is given twice", knob.field.name));
         seen |= bit;

@@ -66,7 +66,7 @@ struct WgmmaSchedule {
   int persistent = 1;     // 0: one tile per CTA; 1: static order; 2: dynamic order, longest tiles first;
                           // 3: even shares of the keys of tiles that would not fill whole waves
   int section = 32;       // MB of K and V that concurrent tiles share in L2 (persistent = 2); of short
-                          // sequences 4 at most
+                          // sequences 4 at most; 0: those of all heads
   int max_chains = 4;     // partial row maxima kept per row: 2, 4 or 8
   int unroll = 1;
   int cluster = 1;  // 2: pairs of CTAs work on neighbouring tiles, and one loads K for both, the other V
@@ -109,7 +109,7 @@ struct MmaBackwardSchedule {
 struct WgmmaBackwardSchedule {
   int tile_m = 64;   // query rows per step
   int tile_n = 128;  // keys per CTA
-  int stages = 2;    // tiles of Q and dO in flight
+  int stages = 2;    // tiles of Q and dO in flight; part of the name, and never anything else
   int dq = 1;        // a DqWay
   int turns = 0;     // of the two warpgroups: 0 none, 1 for the exponentials, 2 for dS too
   bool operator==(const WgmmaBackwardSchedule&) const = default;

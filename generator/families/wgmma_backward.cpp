@@ -192,7 +192,6 @@ Legality legal_wgmma_backward(const Problem& problem, const WgmmaBackwardSchedul
   if (transposes_dq(s) && (!adds_dq(s) || dim != 128)) {
     return {fmt::format("tile_m 80 adds up dQ (dq1, dq2) of head_dim 128, not dq{} of {}", s.dq, dim)};
   }
-  if (s.stages != 2) return {fmt::format("stages is {}, family wgmma keeps 2 tiles of Q and dO", s.stages)};
   if (is_pair(s) && panels <= 2) {
     return {
         fmt::format("tile_n 64 with dq{} gives each of two CTAs half of dQ's columns, which takes a "
