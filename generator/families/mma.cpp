@@ -62,6 +62,13 @@ int held_registers(const Problem& problem, const MmaSchedule& schedule) {
   return output + scores + q + 60 + 4 * row_tiles + std::max(0, scores - 64) / 2;
 }
 
+// Whether ptxas is told that one CTA per multiprocessor will do. Left the choice, it spills a few registers
+// in one kernel of eighty to make room for one CTA more. Where the loop holds more than this there is no room
+// for one, and the hint itself may cost a spill.
+bool is_told_of_one_cta(const Problem& problem, const MmaSchedule& schedule) {
+  return held_registers(problem, schedule) <= 224;
+}
+
 // What one thread needs, estimated: what the loop holds, and what ptxas was seen to add. Checked against
 // ptxas by tests/compile: no schedule that passes spills, on any arch.
 int registers_of(const Problem& problem, const MmaSchedule& schedule, const Target& target) {
@@ -166,6 +173,8 @@ Legality legal_mma(const Problem& problem, const MmaSchedule& schedule, const Ta
                     "let two share it",
                     kilobytes(shared))};
   }
+  if (s.min_ctas == 1 && is_told_of_one_cta(problem, s))
+    return {"min_ctas 1 makes no difference to this tile; leave it at 0"};
   if (const int threads = 32 * s.warps * std::max(1, s.min_ctas); threads > target.threads_per_sm) {
     return {fmt::format("{} CTAs of {} threads are more than the {} threads of a multiprocessor of {}",
                         std::max(1, s.min_ctas), 32 * s.warps, target.threads_per_sm, target.arch)};
@@ -208,10 +217,7 @@ std::vector<Recipe> recipes_mma(const Problem& problem, const MmaSchedule& sched
     std::erase_if(recipe.constants,
                   [](const Constant& c) { return c.name == "kStages" || c.name == "kSlotBytes"; });
   }
-  // Left the choice, ptxas spills a few registers in one kernel of eighty to make room for one CTA more.
-  // Where the loop holds this many there is no room for one, and the hint itself may cost a spill.
-  const bool roomy = held_registers(problem, s) <= 224;
-  const int min_ctas = std::max(s.min_ctas, roomy ? 1 : 0);
+  const int min_ctas = std::max(s.min_ctas, is_told_of_one_cta(problem, s) ? 1 : 0);
   if (min_ctas > 0) {
     recipe.constants.push_back(
         number("kMinCtas", min_ctas, "CTAs per multiprocessor that registers must allow"));

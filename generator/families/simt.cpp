@@ -98,6 +98,7 @@ bool power_of_two(int x) {
 Legality legal_simt(const Problem& problem, const SimtSchedule& s, const Target& target) {
   if (s.lanes != 4 && s.lanes != 8 && s.lanes != 16)
     return {fmt::format("lanes is {}, may be 4, 8 or 16", s.lanes)};
+  if (s.min_ctas == 1) return {"min_ctas 1 is what 0 says, too; leave it at 0"};
   if (problem.value_dim() % s.lanes != 0) {
     return {fmt::format("{} lanes cannot share {} value columns evenly", s.lanes, problem.value_dim())};
   }

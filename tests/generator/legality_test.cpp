@@ -65,6 +65,14 @@ TEST_CASE("shared memory: how much is needed and how much there is") {
   CHECK(reason(wide, "wgmma:m128n256s4", "sm_90a").find("needs ") != std::string::npos);
 }
 
+TEST_CASE("one CTA per multiprocessor is the default, and has one name") {
+  CHECK(reason(kFp32, "simt:m64n32w4s2c1", "sm_80") == "min_ctas 1 is what 0 says, too; leave it at 0");
+  CHECK(reason(kBf16, "mma:m128n64w4s2c1", "sm_80") ==
+        "min_ctas 1 makes no difference to this tile; leave it at 0");
+  // Where the loop leaves no room for two, 0 says nothing to ptxas.
+  CHECK(reason(Problem{.dtype = DType::bf16, .head_dim = 96}, "mma:m128n64w4s2c1", "sm_80") == "");
+}
+
 TEST_CASE("simt: what does not divide is said") {
   CHECK(reason(kFp32, "simt:m64n32w4s2l5", "sm_80") == "lanes is 5, may be 4, 8 or 16");
   CHECK(reason(Problem{.dtype = DType::fp32, .head_dim = 24}, "simt:m64n32w4s2l16", "sm_80") ==
