@@ -15,13 +15,17 @@
 /*%^async%*/
 #include "parts/mma/loader_staged.cuh"
 /*%/async%*/
-#include "parts/mma/backward_tile_order.cuh"
+#include "parts/mma/backward_key_tile.cuh"
 #include "parts/mma/row_output.cuh"
 #include "parts/mma/warp_products.cuh"
+#include "ptx/load_shared_16.cuh"
 #include "ptx/math.cuh"
 #include "ptx/named_barrier.cuh"
-#include "ptx/shared.cuh"
+#include "ptx/named_barrier_arrive.cuh"
+#include "ptx/shared_address.cuh"
 #include "ptx/shared_pair.cuh"
+#include "ptx/store_shared.cuh"
+#include "ptx/store_shared_16.cuh"
 #include "ptx/unpack.cuh"
 /*%#dq_sum%*/
 #include "ptx/reduction_fragment.cuh"

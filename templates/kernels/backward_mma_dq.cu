@@ -8,10 +8,11 @@
 /*%^async%*/
 #include "parts/mma/loader_staged.cuh"
 /*%/async%*/
-#include "parts/mma/backward_tile_order.cuh"
+#include "parts/mma/backward_query_tile.cuh"
 #include "parts/mma/mask.cuh"
 #include "parts/mma/row_output.cuh"
 #include "parts/mma/warp_products.cuh"
+#include "ptx/shared_address.cuh"
 #include "ptx/unpack.cuh"
 
 using TileQK = SharedTile<kHeadDim>;

@@ -2,7 +2,8 @@
 // them and puts them in order. A CTA does kRows rows of one head. Their sums are blocks of 16 rows and 8
 // columns, row of blocks by row of blocks (ptx/reduction_fragment.cuh).
 #include "params/backward.h"
-#include "parts/elements.cuh"
+#include "parts/narrow.cuh"
+#include "parts/vector.cuh"
 
 constexpr int kBlocks = kHeadDim / 8;  // side by side
 

@@ -1,7 +1,8 @@
 // After a backward pass that adds dQ up in fp32: scales the sums and rounds them. A CTA does kRows rows of
 // one head.
 #include "params/backward.h"
-#include "parts/elements.cuh"
+#include "parts/narrow.cuh"
+#include "parts/vector.cuh"
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
     FLASHJIT_ENTRY(const __grid_constant__ BackwardParams params) {

@@ -2,10 +2,11 @@
 // sum of dO * O of each query row, and the LSE in units of log2. A CTA does kRows rows of one head, up to the
 // end of the padding.
 #include "params/backward.h"
-#include "parts/elements.cuh"
 /*%#fp32%*/
 #include "parts/simt/blocks.cuh"
 /*%/fp32%*/
+#include "parts/vector.cuh"
+#include "parts/widen.cuh"
 
 constexpr float kLog2e = 1.442695040888963407f;
 constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);

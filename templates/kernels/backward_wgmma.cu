@@ -8,7 +8,10 @@
 #include "parts/wgmma_backward/sums.cuh"
 /*%/dq%*/
 #include "ptx/setmaxnreg.cuh"
-#include "ptx/shared.cuh"
+#include "ptx/shared_address.cuh"
+/*%#dq%*/
+#include "ptx/store_shared_16.cuh"
+/*%/dq%*/
 #include "ptx/tma.cuh"
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)

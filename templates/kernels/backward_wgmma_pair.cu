@@ -9,7 +9,7 @@
 #include "parts/wgmma_backward/sums.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/setmaxnreg.cuh"
-#include "ptx/shared.cuh"
+#include "ptx/shared_address.cuh"
 #include "ptx/tma.cuh"
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)

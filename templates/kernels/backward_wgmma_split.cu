@@ -5,7 +5,7 @@
 #include "parts/wgmma_backward/layout.cuh"
 #include "parts/wgmma_backward/split.cuh"
 #include "ptx/setmaxnreg.cuh"
-#include "ptx/shared.cuh"
+#include "ptx/shared_address.cuh"
 #include "ptx/tma.cuh"
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)

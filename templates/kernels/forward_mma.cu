@@ -13,6 +13,7 @@
 #include "parts/mma/products.cuh"
 #include "parts/mma/row_tiles.cuh"
 #include "parts/mma/tile_order.cuh"
+#include "ptx/shared_address.cuh"
 
 extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas /*%/min_ctas%*/)
     FLASHJIT_ENTRY(const __grid_constant__ ForwardParams params) {
@@ -20,8 +21,12 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
   const unsigned slots = shared_address(shared);  // kStages of them, each a tile of K and a tile of V
   const unsigned q_tile = slots + kOffsetQ;
 
-  const int first_row = tile_of_block(params).m * kTileM;  // of the CTA
-  const int warp_row = threadIdx.x / 32 * kRowsPerWarp;    // of the warp, in the tile
+  // The CTA's first row.
+  const int first_row = tile_of_block(params).m * kTileM;
+  /*%#causal%*/
+  // The warp's, in the tile.
+  const int warp_row = threadIdx.x / 32 * kRowsPerWarp;
+  /*%/causal%*/
 
   // Tiles of keys unmasked_end … masked_end - 1 need a mask, those below do not, those above nobody sees.
   /*%#causal%*/

@@ -9,6 +9,7 @@
 #include "parts/mma/row_tiles.cuh"
 #include "parts/mma/tile_order.cuh"
 #include "ptx/grid_size.cuh"
+#include "ptx/shared_address.cuh"
 
 extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas /*%/min_ctas%*/)
     FLASHJIT_ENTRY(const __grid_constant__ ForwardParams params) {

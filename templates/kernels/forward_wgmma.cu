@@ -32,7 +32,7 @@
 #include "ptx/cluster.cuh"
 /*%/cluster%*/
 #include "ptx/setmaxnreg.cuh"
-#include "ptx/shared.cuh"
+#include "ptx/shared_address.cuh"
 #include "ptx/tma.cuh"
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)

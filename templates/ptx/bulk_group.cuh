@@ -7,13 +7,8 @@ __device__ __forceinline__ void bulk_commit() {
 }
 
 // Returns once all groups but the last kInFlight have read their shared memory, which may then be written
-// again …
+// again.
 template <int kInFlight = 0>
 __device__ __forceinline__ void bulk_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kInFlight) : "memory");
-}
-
-// … or all groups have written.
-__device__ __forceinline__ void bulk_wait() {
-  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }

@@ -6,7 +6,7 @@
 #include "ptx/cp_async.cuh"
 /*%/async%*/
 /*%^async%*/
-#include "ptx/shared.cuh"
+#include "ptx/store_shared_16.cuh"
 /*%/async%*/
 #include "ptx/special.cuh"
 

@@ -5,7 +5,11 @@
 #include "parts/mma/row_output.cuh"
 #include "parts/mma/softmax.cuh"
 #include "parts/mma/tile_order.cuh"
+/*%#lse%*/
+#include "ptx/log2.cuh"
+/*%/lse%*/
 #include "ptx/math.cuh"
+#include "ptx/reciprocal.cuh"
 #include "ptx/shuffle.cuh"
 #include "ptx/special.cuh"
 

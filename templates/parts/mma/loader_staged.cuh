@@ -3,8 +3,8 @@
 #pragma once
 
 #include "parts/mma/shared_tile.cuh"
-#include "ptx/shared.cuh"
 #include "ptx/special.cuh"
+#include "ptx/store_shared_16.cuh"
 
 // The threads take the chunks of the tile in their order, kThreads at a time.
 template <int kRows, int kColumns>

@@ -5,6 +5,7 @@
 #include "parts/mma/fragment_lanes.cuh"
 #include "parts/mma/shared_tile.cuh"
 #include "ptx/ldmatrix.cuh"
+#include "ptx/ldmatrix_transposed.cuh"
 #include "ptx/mma.cuh"
 
 using TileQK = SharedTile<kHeadDim>;

@@ -4,7 +4,8 @@
 
 #include "parts/mma/shared_tile.cuh"
 #include "ptx/convert.cuh"
-#include "ptx/shared.cuh"
+#include "ptx/load_shared_16.cuh"
+#include "ptx/store_shared.cuh"
 
 // Rounds a warp's 16 rows, from a column on that begins a chunk, into shared memory.
 template <int kColumns, int kOutputs>

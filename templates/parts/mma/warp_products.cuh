@@ -3,6 +3,7 @@
 
 #include "parts/mma/fragment_lanes.cuh"
 #include "ptx/ldmatrix.cuh"
+#include "ptx/ldmatrix_transposed.cuh"
 #include "ptx/mma.cuh"
 
 // product = A B^T over the columns that both tiles have: 16 kRowTiles rows of A, kN rows of B. a_lane: where

@@ -3,7 +3,7 @@
 
 /*%#cp_async%*/
 #include "ptx/cp_async.cuh"
-#include "ptx/shared.cuh"
+#include "ptx/shared_address.cuh"
 /*%/cp_async%*/
 
 // Zeros where not inside. Without cp.async (before sm_80) the copy goes through registers and is done at

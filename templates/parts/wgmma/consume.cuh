@@ -7,6 +7,9 @@
 #include "parts/wgmma/tickets.cuh"
 /*%/dynamic%*/
 #include "parts/wgmma/tiles.cuh"
+/*%^o_through_q%*/
+#include "ptx/bulk_wait.cuh"
+/*%/o_through_q%*/
 #include "ptx/tma.cuh"
 
 __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map_o, const ForwardParams& p) {

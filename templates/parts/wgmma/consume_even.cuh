@@ -8,7 +8,7 @@
 #include "parts/wgmma/pieces.cuh"
 #include "parts/wgmma/sharers.cuh"
 #include "parts/wgmma/tiles.cuh"
-#include "ptx/shuffle.cuh"
+#include "ptx/bulk_wait.cuh"
 #include "ptx/tma.cuh"
 
 // The end of this CTA's share of a tile: whether this warpgroup now knows all of its rows, which it stores.

@@ -17,6 +17,7 @@
 #include "parts/wgmma/tiles.cuh"
 /*%#cluster%*/
 #include "ptx/cluster.cuh"
+#include "ptx/cluster_arrive_read.cuh"
 /*%/cluster%*/
 #include "ptx/ldmatrix.cuh"
 #include "ptx/mbarrier.cuh"
@@ -24,6 +25,9 @@
 /*%#even%*/
 #include "ptx/named_barrier_any.cuh"
 /*%/even%*/
+/*%#ping_pong%*/
+#include "ptx/named_barrier_arrive.cuh"
+/*%/ping_pong%*/
 #include "ptx/wgmma.cuh"
 
 struct Consumer {

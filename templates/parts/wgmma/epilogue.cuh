@@ -10,12 +10,12 @@
 #include "parts/wgmma/softmax.cuh"
 #include "parts/wgmma/tiles.cuh"
 #include "ptx/convert.cuh"
-#include "ptx/fences.cuh"
-#include "ptx/math.cuh"
+#include "ptx/fence_async_shared.cuh"
 #include "ptx/mbarrier.cuh"
+#include "ptx/reciprocal.cuh"
 #include "ptx/shuffle.cuh"
 #include "ptx/stmatrix.cuh"
-#include "ptx/tma.cuh"
+#include "ptx/tma_store.cuh"
 
 // 1 / sum of the rows' exponentials, 0 for a row that saw no key.
 __device__ __forceinline__ void normalise(const SoftmaxState& rows, float (&inverse)[2], float (&sum)[2]) {

@@ -3,7 +3,7 @@
 // once: Q has zeros there, but what lies beside them might not be finite.
 #pragma once
 #include "parts/wgmma/layout.cuh"
-#include "ptx/fences.cuh"
+#include "ptx/fence_async_shared.cuh"
 #include "ptx/shared_zeros.cuh"
 
 // All threads of the CTA, which are synchronised after it.

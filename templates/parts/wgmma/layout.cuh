@@ -11,8 +11,12 @@
 constexpr int kRowBytes = 128;  // 64 columns of 16 bits
 constexpr int kPanelsQk = (kHeadDim + 63) / 64;
 constexpr int kPanelsV = (kHeadDimV + 63) / 64;
+/*%#last_k%*/
 constexpr int kWholePanelsQk = kHeadDim / 64;
+/*%/last_k%*/
+/*%#last_v%*/
 constexpr int kWholePanelsV = kHeadDimV / 64;
+/*%/last_v%*/
 
 // Of one warpgroup's Q.
 constexpr int kQBytes = 64 * kRowBytes * kPanelsQk;

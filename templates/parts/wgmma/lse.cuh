@@ -4,6 +4,7 @@
 #include "parts/wgmma/rows.cuh"
 #include "parts/wgmma/softmax.cuh"
 #include "parts/wgmma/tiles.cuh"
+#include "ptx/log2.cuh"
 #include "ptx/math.cuh"
 
 // Natural log of the sum of exp(scale * score); -infinity where there is no key.

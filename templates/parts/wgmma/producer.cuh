@@ -19,7 +19,6 @@
 #include "ptx/cluster.cuh"
 /*%/cluster%*/
 #include "ptx/mbarrier.cuh"
-#include "ptx/shared.cuh"
 #include "ptx/tma.cuh"
 /*%#cluster%*/
 #include "ptx/tma_multicast.cuh"

@@ -8,7 +8,7 @@
 /*%/even%*/
 #include "parts/wgmma/tiles.cuh"
 /*%#even%*/
-#include "ptx/acquire_release.cuh"
+#include "ptx/load_acquire.cuh"
 /*%/even%*/
 #include "ptx/add_acquire_release.cuh"
 /*%#split%*/

@@ -2,7 +2,13 @@
 // meanwhile: what O must be scaled by is kept for later. Layout of the scores: ptx/wgmma.cuh.
 #pragma once
 #include "parts/unset_shift.cuh"
+/*%#optimistic%*/
+#include "ptx/log2.cuh"
+/*%/optimistic%*/
 #include "ptx/math.cuh"
+/*%#optimistic%*/
+#include "ptx/reciprocal.cuh"
+/*%/optimistic%*/
 #include "ptx/shuffle.cuh"
 
 constexpr int kGroups = kTileN / 8;  // of eight columns, of which a thread holds two

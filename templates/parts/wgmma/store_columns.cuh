@@ -7,7 +7,7 @@
 #include "parts/wgmma/tiles.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/convert.cuh"
-#include "ptx/math.cuh"
+#include "ptx/reciprocal.cuh"
 
 // The first column of one of this CTA's groups: past the head dim's end where columns do not go round.
 __device__ __forceinline__ int first_column(int group) {

@@ -7,10 +7,14 @@
 #include "parts/wgmma/layout.cuh"
 /*%#cluster%*/
 #include "ptx/cluster.cuh"
+#include "ptx/cluster_arrive_read.cuh"
 #include "ptx/cluster_send.cuh"
 /*%/cluster%*/
+#include "ptx/load_shared.cuh"
 #include "ptx/mbarrier.cuh"
-#include "ptx/shared.cuh"
+/*%^cluster%*/
+#include "ptx/store_shared.cuh"
+/*%/cluster%*/
 
 __device__ __forceinline__ int wait_for_ticket(unsigned shared, int slot, int parity) {
   /*%^cluster%*/

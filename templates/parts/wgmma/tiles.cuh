@@ -72,6 +72,7 @@ __device__ __forceinline__ int visible_keys(int row_end, const ForwardParams& p)
   /*%/causal%*/
 }
 
+/*%^split%*/
 /*%#cluster%*/
 // Tiles of all CTAs of a cluster count as one.
 /*%/cluster%*/
@@ -79,6 +80,7 @@ __device__ __forceinline__ int tile_count(const ForwardParams& p) {
   return p.tiles_m * (p.heads >> p.packed) * p.batch;
 }
 
+/*%/split%*/
 // Where a panel of 64 rows of Q or O starts: {columns, heads of a pack, queries, packs, batches}.
 __device__ __forceinline__ BoxOrigin rows_at(int panel, int row, const Tile& tile, const ForwardParams& p) {
   return {64 * panel, 0, row >> p.packed, tile.head >> p.packed, tile.batch};

@@ -5,6 +5,7 @@
 #include "parts/wgmma_backward/chains.cuh"
 #include "parts/wgmma_backward/dq_layout.cuh"
 #include "parts/wgmma_backward/tickets.cuh"
+#include "ptx/bulk_group.cuh"
 #include "ptx/convert.cuh"
 #include "ptx/math.cuh"
 #include "ptx/mbarrier.cuh"

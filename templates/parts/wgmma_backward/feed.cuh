@@ -14,6 +14,7 @@
 /*%/dq%*/
 #include "parts/wgmma_backward/tiles.cuh"
 #include "ptx/bulk.cuh"
+#include "ptx/bulk_group.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/tma.cuh"
 

@@ -16,6 +16,7 @@
 #include "ptx/mbarrier.cuh"
 /*%#turns%*/
 #include "ptx/named_barrier.cuh"
+#include "ptx/named_barrier_arrive.cuh"
 /*%/turns%*/
 /*%#dq_transposed%*/
 #include "ptx/stmatrix_transposed.cuh"

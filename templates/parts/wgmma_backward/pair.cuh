@@ -7,6 +7,7 @@
 #include "parts/wgmma_backward/shares.cuh"
 #include "parts/wgmma_backward/tiles.cuh"
 #include "ptx/cluster.cuh"
+#include "ptx/cluster_arrive_read.cuh"
 #include "ptx/cluster_send.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/wgmma.cuh"

@@ -3,10 +3,11 @@
 #pragma once
 #include "parts/warpgroup.cuh"
 #include "ptx/convert.cuh"
-#include "ptx/fences.cuh"
+#include "ptx/fence_async_shared.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/stmatrix.cuh"
 #include "ptx/tma.cuh"
+#include "ptx/tma_store.cuh"
 
 constexpr int kRowBytes = 128;  // 64 columns of 16 bits
 constexpr int kPanelsQk = (kHeadDim + 63) / 64;

@@ -4,10 +4,11 @@
 #include "parts/wgmma_backward/layout.cuh"
 #include "parts/wgmma_backward/tiles.cuh"
 #include "parts/wgmma_backward/turns.cuh"
-#include "ptx/acquire_release.cuh"
+#include "ptx/add_release.cuh"
+#include "ptx/load_shared.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/reduction.cuh"
-#include "ptx/shared.cuh"
+#include "ptx/store_shared.cuh"
 
 // dQ's sums lie as accumulators do (ptx/wgmma.cuh): 16 bytes a lane, next to each other. `place` is this
 // lane's first, in units of 16 bytes (WorkspaceLayout refuses 2^32 of them), `column` the first of the

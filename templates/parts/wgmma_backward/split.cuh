@@ -11,11 +11,12 @@
 #include "parts/wgmma_backward/layout.cuh"
 #include "parts/wgmma_backward/scores.cuh"
 #include "parts/wgmma_backward/tiles.cuh"
+#include "ptx/load_shared_16.cuh"
 #include "ptx/mbarrier.cuh"
-#include "ptx/shared.cuh"
 /*%#pair%*/
 #include "ptx/stmatrix.cuh"
 /*%/pair%*/
+#include "ptx/store_shared_16.cuh"
 #include "ptx/wgmma.cuh"
 
 // What both keep: which step of the CTA this is, over all its tiles; it says which stage, and which parity.

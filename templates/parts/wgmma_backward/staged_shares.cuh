@@ -5,11 +5,12 @@
 #include "parts/wgmma_backward/layout.cuh"
 #include "parts/wgmma_backward/tiles.cuh"
 #include "parts/wgmma_backward/turns.cuh"
-#include "ptx/acquire_release.cuh"
+#include "ptx/add_release.cuh"
 #include "ptx/bulk_add.cuh"
-#include "ptx/fences.cuh"
+#include "ptx/bulk_wait.cuh"
+#include "ptx/fence_async_global.cuh"
 #include "ptx/mbarrier.cuh"
-#include "ptx/shared.cuh"
+#include "ptx/store_shared_16.cuh"
 
 // A warpgroup's half, as the sums lie: as accumulators do (ptx/wgmma.cuh), 16 bytes a lane.
 __device__ __forceinline__ void stage_share(const float (&dq)[kDqN / 2], int warpgroup, int step,

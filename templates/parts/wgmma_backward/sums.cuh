@@ -7,7 +7,8 @@
 #include "params/backward.h"
 #include "parts/wgmma_backward/sum_pieces.cuh"
 #include "parts/wgmma_backward/tiles.cuh"
-#include "ptx/acquire_release.cuh"
+#include "ptx/add_release.cuh"
+#include "ptx/load_acquire.cuh"
 
 __device__ __forceinline__ int* units_taken(const BackwardParams& p) {
   return p.counters;

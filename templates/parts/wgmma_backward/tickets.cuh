@@ -11,8 +11,9 @@
 #include "ptx/cluster_send.cuh"
 /*%/pair%*/
 #include "ptx/grid_size.cuh"
+#include "ptx/load_shared.cuh"
 #include "ptx/mbarrier.cuh"
-#include "ptx/shared.cuh"
+#include "ptx/store_shared.cuh"
 
 // At kTickets: two numbers, and for each a barrier that it has come, and one that all have read it.
 constexpr int kTicketBytes = 40;

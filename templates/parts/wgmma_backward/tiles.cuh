@@ -3,7 +3,7 @@
 #include "params/backward.h"
 #include "parts/wgmma_backward/tickets.cuh"
 /*%#dq%*/
-#include "ptx/acquire_release.cuh"
+#include "ptx/load_acquire.cuh"
 /*%/dq%*/
 /*%#pair%*/
 #include "ptx/cluster.cuh"

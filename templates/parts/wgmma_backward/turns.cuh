@@ -4,7 +4,7 @@
 #pragma once
 #include "params/backward.h"
 #include "parts/wgmma_backward/tiles.cuh"
-#include "ptx/acquire_release.cuh"
+#include "ptx/load_acquire.cuh"
 
 // Counters: one for each step's queries, after those of others, of which every head has room for two.
 static_assert(kTileM >= 2 * kBackwardCounterRows && kBackwardRowPadding / kBackwardCounterRows / 2 >= 2);

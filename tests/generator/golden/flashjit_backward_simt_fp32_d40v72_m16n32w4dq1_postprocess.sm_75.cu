@@ -53,17 +53,11 @@ struct BackwardParams {
   float scale_log2;  // scale * log2(e)
 };
 
-// 16 bytes of a tensor's elements as fp32, and back (PTX ISA, "cvt").
+// Elements of a tensor that are read and written together: 16 bytes.
 
 constexpr int kVector = 16 / kElementBytes;
 
-__device__ __forceinline__ void widen(float (&to)[kVector], uint4 from) {
-  const unsigned words[4] = {from.x, from.y, from.z, from.w};
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    to[i] = __uint_as_float(words[i]);
-  }
-}
+// fp32 as 16 bytes of a tensor's elements (PTX ISA, "cvt").
 
 __device__ __forceinline__ uint4 narrow(const float (&from)[kVector]) {
   unsigned words[4];

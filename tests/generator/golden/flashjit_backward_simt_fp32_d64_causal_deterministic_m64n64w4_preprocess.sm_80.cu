@@ -56,27 +56,6 @@ struct BackwardParams {
   float scale_log2;  // scale * log2(e)
 };
 
-// 16 bytes of a tensor's elements as fp32, and back (PTX ISA, "cvt").
-
-constexpr int kVector = 16 / kElementBytes;
-
-__device__ __forceinline__ void widen(float (&to)[kVector], uint4 from) {
-  const unsigned words[4] = {from.x, from.y, from.z, from.w};
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    to[i] = __uint_as_float(words[i]);
-  }
-}
-
-__device__ __forceinline__ uint4 narrow(const float (&from)[kVector]) {
-  unsigned words[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    words[i] = __float_as_uint(from[i]);
-  }
-  return uint4{words[0], words[1], words[2], words[3]};
-}
-
 // Sums in blocks.
 
 // Dims of a dot product that are summed apart before they meet what it has so far. A sum that grows over all
@@ -95,6 +74,20 @@ __device__ __forceinline__ void add_block(float& sum, float& lost, float block) 
     sum = more;
   } else {
     sum += block;
+  }
+}
+
+// Elements of a tensor that are read and written together: 16 bytes.
+
+constexpr int kVector = 16 / kElementBytes;
+
+// 16 bytes of a tensor's elements as fp32 (PTX ISA, "cvt").
+
+__device__ __forceinline__ void widen(float (&to)[kVector], uint4 from) {
+  const unsigned words[4] = {from.x, from.y, from.z, from.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    to[i] = __uint_as_float(words[i]);
   }
 }
 

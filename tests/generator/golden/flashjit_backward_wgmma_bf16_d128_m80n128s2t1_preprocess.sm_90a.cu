@@ -56,9 +56,11 @@ struct BackwardParams {
   float scale_log2;  // scale * log2(e)
 };
 
-// 16 bytes of a tensor's elements as fp32, and back (PTX ISA, "cvt").
+// Elements of a tensor that are read and written together: 16 bytes.
 
 constexpr int kVector = 16 / kElementBytes;
+
+// 16 bytes of a tensor's elements as fp32 (PTX ISA, "cvt").
 
 __device__ __forceinline__ void widen(float (&to)[kVector], uint4 from) {
   const unsigned words[4] = {from.x, from.y, from.z, from.w};
@@ -67,15 +69,6 @@ __device__ __forceinline__ void widen(float (&to)[kVector], uint4 from) {
     to[2 * i] = __uint_as_float(words[i] << 16);
     to[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
   }
-}
-
-__device__ __forceinline__ uint4 narrow(const float (&from)[kVector]) {
-  unsigned words[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(words[i]) : "f"(from[2 * i + 1]), "f"(from[2 * i]));
-  }
-  return uint4{words[0], words[1], words[2], words[3]};
 }
 
 constexpr float kLog2e = 1.442695040888963407f;

@@ -90,11 +90,6 @@ __device__ __forceinline__ void fence_async_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// The same for global memory, in either direction.
-__device__ __forceinline__ void fence_async_global() {
-  asm volatile("fence.proxy.async.global;" ::: "memory");
-}
-
 // Shared-memory barriers that count arrivals and bytes (PTX ISA, "Parallel Synchronization: mbarrier").
 
 // The phase completes when `arrivals` threads have arrived and every byte that was expected has landed.
@@ -138,27 +133,7 @@ __device__ __forceinline__ void stmatrix(unsigned address, unsigned a, unsigned 
                : "memory");
 }
 
-// Groups of bulk copies out of shared memory, TMA's among them (PTX ISA, "cp.async.bulk.commit_group").
-
-// What this thread has started so far becomes a group; a thread can wait for its own groups only.
-__device__ __forceinline__ void bulk_commit() {
-  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-}
-
-// Returns once all groups but the last kInFlight have read their shared memory, which may then be written
-// again …
-template <int kInFlight = 0>
-__device__ __forceinline__ void bulk_wait_read() {
-  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kInFlight) : "memory");
-}
-
-// … or all groups have written.
-__device__ __forceinline__ void bulk_wait() {
-  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
-}
-
-// The tensor memory accelerator: boxes of a tensor to and from shared memory (PTX ISA,
-// "cp.async.bulk.tensor").
+// The tensor memory accelerator: boxes of a tensor to shared memory (PTX ISA, "cp.async.bulk.tensor").
 
 // A CUtensorMap, made by the host; opaque here.
 struct alignas(64) TensorMap {
@@ -181,6 +156,22 @@ __device__ __forceinline__ void tma_load(unsigned to, const TensorMap& map, unsi
       "l"(&map), "r"(at.column), "r"(at.row), "r"(at.panel), "r"(at.head), "r"(at.batch), "r"(barrier)
       : "memory");
 }
+
+// Groups of bulk copies out of shared memory, TMA's among them (PTX ISA, "cp.async.bulk.commit_group").
+
+// What this thread has started so far becomes a group; a thread can wait for its own groups only.
+__device__ __forceinline__ void bulk_commit() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+// Returns once all groups but the last kInFlight have read their shared memory, which may then be written
+// again.
+template <int kInFlight = 0>
+__device__ __forceinline__ void bulk_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kInFlight) : "memory");
+}
+
+// The way back: boxes of a tensor from shared memory (PTX ISA, "cp.async.bulk.tensor").
 
 // Starts the copy of one box out of shared memory; what lies outside of the tensor is dropped.
 __device__ __forceinline__ void tma_store(const TensorMap& map, unsigned from, const BoxOrigin& at) {
@@ -328,7 +319,7 @@ constexpr int kOtherDsFull = kDsFull + 8;
 constexpr int kOtherDsEmpty = kOtherDsFull + 8;  // at the other CTA
 constexpr int kTickets = kOtherDsEmpty + 8;
 
-// CTAs of a cluster, and each other's shared memory (PTX ISA, "mapa", "mbarrier.arrive", "barrier.cluster").
+// CTAs of a cluster, and each other's shared memory (PTX ISA, "mapa", "barrier.cluster").
 
 // This CTA's number in its cluster.
 __device__ __forceinline__ int cluster_rank() {
@@ -342,12 +333,6 @@ __device__ __forceinline__ unsigned in_cta(int rank, unsigned address) {
   unsigned there;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
   return there;
-}
-
-// At another CTA's barrier. Says that this one has read, not that it has written: that would need
-// .release.cluster, which waits for all that is under way.
-__device__ __forceinline__ void cluster_arrive_read(unsigned barrier) {
-  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
 // All threads of all CTAs that have not returned.
@@ -396,21 +381,7 @@ __device__ __forceinline__ int grid_size() {
   return static_cast<int>(size);
 }
 
-// Shared-memory addresses and plain accesses (PTX ISA, "State spaces" and ld/st).
-
-__device__ __forceinline__ unsigned shared_address(const void* pointer) {
-  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
-}
-
-__device__ __forceinline__ void store_shared(unsigned address, unsigned value) {
-  asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
-}
-
-__device__ __forceinline__ void store_shared(unsigned address, uint4 value) {
-  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.x), "r"(value.y),
-               "r"(value.z), "r"(value.w)
-               : "memory");
-}
+// A word of shared memory (PTX ISA, "ld").
 
 __device__ __forceinline__ unsigned load_shared(unsigned address) {
   unsigned value;
@@ -418,13 +389,10 @@ __device__ __forceinline__ unsigned load_shared(unsigned address) {
   return value;
 }
 
-__device__ __forceinline__ uint4 load_shared_16(unsigned address) {
-  uint4 value;
-  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
-               : "r"(address)
-               : "memory");
-  return value;
+// A word to shared memory (PTX ISA, "st").
+
+__device__ __forceinline__ void store_shared(unsigned address, unsigned value) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 }
 
 // How CTAs share out the tiles of a grid: one thread of each takes numbers from a counter in device memory
@@ -511,18 +479,13 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
   mbarrier_init_fence();
 }
 
-// Order between CTAs through a word of global memory (PTX ISA, "ld.acquire", "red.release").
+// Order between CTAs through a word of global memory: who waits (PTX ISA, "ld.acquire").
 
 // What was written before the other side's release is seen after this.
 __device__ __forceinline__ int load_acquire(const int* word) {
   int value;
   asm volatile("ld.acquire.gpu.global.b32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
   return value;
-}
-
-// What this thread has seen written, its own CTA's additions included, comes before the addition.
-__device__ __forceinline__ void add_release(int* word, int value) {
-  asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
 }
 
 // Which tile of keys comes when, and which queries see it.
@@ -646,6 +609,13 @@ __device__ __forceinline__ void take_turns(const KeyTile& tile, int& step, const
     if (next_head) ++head;
     turn.move_to(m, next_head, tile, p);
   }
+}
+
+// Order between CTAs through a word of global memory: who tells (PTX ISA, "red.release").
+
+// What this thread has seen written, its own CTA's additions included, comes before the addition.
+__device__ __forceinline__ void add_release(int* word, int value) {
+  asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
 }
 
 // Additions in global memory that return nothing (PTX ISA, "red"; vectors: sm_90 and later).
@@ -1098,6 +1068,14 @@ __device__ __forceinline__ void wgmma_dq_next(float (&d)[kDqN / 2], unsigned lon
       : "l"(a), "l"(b));
 }
 
+// Arrivals at barriers of other CTAs of a cluster (PTX ISA, "mbarrier.arrive").
+
+// At another CTA's barrier. Says that this one has read, not that it has written: that would need
+// .release.cluster, which waits for all that is under way.
+__device__ __forceinline__ void cluster_arrive_read(unsigned barrier) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
 // Warpgroup-wide asynchronous products (PTX ISA, "wgmma"). 128 threads multiply 64 rows; each holds, of its
 // row g and its row g + 8, columns 8j + 2t and 8j + 2t + 1, where lane = 4g + t, in accumulators 4j .. 4j
 // + 3.
@@ -1296,23 +1274,11 @@ __device__ __forceinline__ void stage_gradient(const float (&d)[kCount], unsigne
   }
 }
 
-// Fast fp32 functions (PTX ISA, "ex2", "lg2", "rcp"): one MUFU instruction each; denormals flush to zero.
+// The fast exponential of fp32 (PTX ISA, "ex2"): one MUFU instruction; denormals flush to zero.
 
 __device__ __forceinline__ float exp2_fast(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
-__device__ __forceinline__ float log2_fast(float x) {
-  float y;
-  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
-__device__ __forceinline__ float reciprocal_fast(float x) {
-  float y;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 
@@ -1397,6 +1363,25 @@ __device__ __forceinline__ void differentiate(unsigned (&ds)[kTileM / 4], const 
   for (int i = 0; i < kTileM / 4; ++i) {
     ds[i] = pack(low_half(p[i]) * dp[2 * i], high_half(p[i]) * dp[2 * i + 1]);
   }
+}
+
+// Sixteen bytes of shared memory (PTX ISA, "ld").
+
+__device__ __forceinline__ uint4 load_shared_16(unsigned address) {
+  uint4 value;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "r"(address)
+               : "memory");
+  return value;
+}
+
+// Sixteen bytes to shared memory (PTX ISA, "st").
+
+__device__ __forceinline__ void store_shared(unsigned address, uint4 value) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.x), "r"(value.y),
+               "r"(value.z), "r"(value.w)
+               : "memory");
 }
 
 // Consumers where one warpgroup can't hold both dK and dV of its keys: two that share 64 keys. The owner of
@@ -1626,6 +1611,12 @@ __device__ __forceinline__ void give_up_registers() {
 template <int kRegisters>
 __device__ __forceinline__ void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+// Addresses of shared memory (PTX ISA, "State spaces").
+
+__device__ __forceinline__ unsigned shared_address(const void* pointer) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)

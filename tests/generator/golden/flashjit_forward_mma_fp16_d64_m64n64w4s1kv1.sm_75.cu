@@ -93,27 +93,7 @@ __device__ __forceinline__ unsigned pack(float low, float high) {
   return pair;
 }
 
-// Shared-memory addresses and plain accesses (PTX ISA, "State spaces" and ld/st).
-
-__device__ __forceinline__ unsigned shared_address(const void* pointer) {
-  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
-}
-
-__device__ __forceinline__ void store_shared(unsigned address, unsigned value) {
-  asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
-}
-
-__device__ __forceinline__ void store_shared(unsigned address, uint4 value) {
-  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.x), "r"(value.y),
-               "r"(value.z), "r"(value.w)
-               : "memory");
-}
-
-__device__ __forceinline__ unsigned load_shared(unsigned address) {
-  unsigned value;
-  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
-  return value;
-}
+// Sixteen bytes of shared memory (PTX ISA, "ld").
 
 __device__ __forceinline__ uint4 load_shared_16(unsigned address) {
   uint4 value;
@@ -122,6 +102,12 @@ __device__ __forceinline__ uint4 load_shared_16(unsigned address) {
                : "r"(address)
                : "memory");
   return value;
+}
+
+// A word to shared memory (PTX ISA, "st").
+
+__device__ __forceinline__ void store_shared(unsigned address, unsigned value) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 }
 
 // Accumulators to global memory: rounded, and through shared memory, so that whole chunks of rows are
@@ -168,23 +154,11 @@ __device__ __forceinline__ void write_rows(unsigned tile, int tile_row, char* ou
 
 constexpr float kUnset = -0x1.fffffep127f;
 
-// Fast fp32 functions (PTX ISA, "ex2", "lg2", "rcp"): one MUFU instruction each; denormals flush to zero.
+// The fast exponential of fp32 (PTX ISA, "ex2"): one MUFU instruction; denormals flush to zero.
 
 __device__ __forceinline__ float exp2_fast(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
-__device__ __forceinline__ float log2_fast(float x) {
-  float y;
-  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
-__device__ __forceinline__ float reciprocal_fast(float x) {
-  float y;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 
@@ -314,6 +288,22 @@ __device__ __forceinline__ const unsigned short* head_of(const void* tensor, lon
   return static_cast<const unsigned short*>(tensor) + batch + head;
 }
 
+// The fast logarithm of fp32 (PTX ISA, "lg2"): one MUFU instruction; denormals flush to zero.
+
+__device__ __forceinline__ float log2_fast(float x) {
+  float y;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// The fast reciprocal of fp32 (PTX ISA, "rcp"): one MUFU instruction; denormals flush to zero.
+
+__device__ __forceinline__ float reciprocal_fast(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 // The end of a tile: O normalised and written, and the rows' log-sum-exp.
 
 // Divides by the row's sum of exponentials; a row that saw no key becomes 0. Leaves the whole row's sum in
@@ -368,6 +358,14 @@ __device__ __forceinline__ void write_tile(const ForwardParams& params, const Ti
       }
     }
   }
+}
+
+// Sixteen bytes to shared memory (PTX ISA, "st").
+
+__device__ __forceinline__ void store_shared(unsigned address, uint4 value) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.x), "r"(value.y),
+               "r"(value.z), "r"(value.w)
+               : "memory");
 }
 
 // Tiles from global to shared memory through registers, for Turing, which has no cp.async: the loads are
@@ -459,7 +457,8 @@ __device__ __forceinline__ void ldmatrix(unsigned (&fragment)[4], unsigned addre
                : "memory");
 }
 
-// The same with each 8x8 matrix transposed on the way.
+// ldmatrix with each 8x8 matrix transposed on the way (PTX ISA, "ldmatrix").
+
 __device__ __forceinline__ void ldmatrix_transposed(unsigned (&fragment)[4], unsigned address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
@@ -562,14 +561,20 @@ __device__ __forceinline__ void add_pv(SoftmaxRows (&rows)[kRowTiles],
   }
 }
 
+// Addresses of shared memory (PTX ISA, "State spaces").
+
+__device__ __forceinline__ unsigned shared_address(const void* pointer) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
+}
+
 extern "C" __global__ void __launch_bounds__(kThreads , kMinCtas )
     flashjit_forward_mma_fp16_d64_m64n64w4s1kv1(const __grid_constant__ ForwardParams params) {
   extern __shared__ __align__(128) unsigned char shared[];
   const unsigned slots = shared_address(shared);  // kStages of them, each a tile of K and a tile of V
   const unsigned q_tile = slots + kOffsetQ;
 
-  const int first_row = tile_of_block(params).m * kTileM;  // of the CTA
-  const int warp_row = threadIdx.x / 32 * kRowsPerWarp;    // of the warp, in the tile
+  // The CTA's first row.
+  const int first_row = tile_of_block(params).m * kTileM;
 
   // Tiles of keys unmasked_end … masked_end - 1 need a mask, those below do not, those above nobody sees.
   const int unmasked_end = params.seqlen_k / kTileN;

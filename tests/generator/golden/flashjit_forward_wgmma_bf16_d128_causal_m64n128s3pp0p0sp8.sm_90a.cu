@@ -100,27 +100,7 @@ __device__ __forceinline__ void mbarrier_wait(unsigned barrier, int parity) {
       : "memory");
 }
 
-// Groups of bulk copies out of shared memory, TMA's among them (PTX ISA, "cp.async.bulk.commit_group").
-
-// What this thread has started so far becomes a group; a thread can wait for its own groups only.
-__device__ __forceinline__ void bulk_commit() {
-  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-}
-
-// Returns once all groups but the last kInFlight have read their shared memory, which may then be written
-// again …
-template <int kInFlight = 0>
-__device__ __forceinline__ void bulk_wait_read() {
-  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kInFlight) : "memory");
-}
-
-// … or all groups have written.
-__device__ __forceinline__ void bulk_wait() {
-  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
-}
-
-// The tensor memory accelerator: boxes of a tensor to and from shared memory (PTX ISA,
-// "cp.async.bulk.tensor").
+// The tensor memory accelerator: boxes of a tensor to shared memory (PTX ISA, "cp.async.bulk.tensor").
 
 // A CUtensorMap, made by the host; opaque here.
 struct alignas(64) TensorMap {
@@ -144,14 +124,6 @@ __device__ __forceinline__ void tma_load(unsigned to, const TensorMap& map, unsi
       : "memory");
 }
 
-// Starts the copy of one box out of shared memory; what lies outside of the tensor is dropped.
-__device__ __forceinline__ void tma_store(const TensorMap& map, unsigned from, const BoxOrigin& at) {
-  asm volatile(
-      "cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(&map),
-      "r"(from), "r"(at.column), "r"(at.row), "r"(at.panel), "r"(at.head), "r"(at.batch)
-      : "memory");
-}
-
 // Where everything lies in the CTA's shared memory. Tiles are panels of 64 columns, each row 128 bytes,
 // swizzled as TMA does it over 1024 bytes. Where the head dim ends inside a panel TMA fills the rest of Q's
 // with zeros, but copies no more than there is of K and V, because filling in takes it time.
@@ -159,8 +131,6 @@ __device__ __forceinline__ void tma_store(const TensorMap& map, unsigned from, c
 constexpr int kRowBytes = 128;  // 64 columns of 16 bits
 constexpr int kPanelsQk = (kHeadDim + 63) / 64;
 constexpr int kPanelsV = (kHeadDimV + 63) / 64;
-constexpr int kWholePanelsQk = kHeadDim / 64;
-constexpr int kWholePanelsV = kHeadDimV / 64;
 
 // Of one warpgroup's Q.
 constexpr int kQBytes = 64 * kRowBytes * kPanelsQk;
@@ -256,7 +226,7 @@ struct RowsOfThread {
   }
 };
 
-// CTAs of a cluster, and each other's shared memory (PTX ISA, "mapa", "mbarrier.arrive", "barrier.cluster").
+// CTAs of a cluster, and each other's shared memory (PTX ISA, "mapa", "barrier.cluster").
 
 // This CTA's number in its cluster.
 __device__ __forceinline__ int cluster_rank() {
@@ -270,12 +240,6 @@ __device__ __forceinline__ unsigned in_cta(int rank, unsigned address) {
   unsigned there;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
   return there;
-}
-
-// At another CTA's barrier. Says that this one has read, not that it has written: that would need
-// .release.cluster, which waits for all that is under way.
-__device__ __forceinline__ void cluster_arrive_read(unsigned barrier) {
-  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
 // All threads of all CTAs that have not returned.
@@ -313,10 +277,6 @@ __device__ __forceinline__ int row_count(const ForwardParams& p) {
 __device__ __forceinline__ int visible_keys(int row_end, const ForwardParams& p) {
   return max(0,
              min(p.seqlen_k, ((min(row_end, row_count(p)) - 1) >> p.packed) + 1 + p.seqlen_k - p.seqlen_q));
-}
-
-__device__ __forceinline__ int tile_count(const ForwardParams& p) {
-  return p.tiles_m * (p.heads >> p.packed) * p.batch;
 }
 
 // Where a panel of 64 rows of Q or O starts: {columns, heads of a pack, queries, packs, batches}.
@@ -432,13 +392,7 @@ __device__ __forceinline__ int block_at(int left, const Tile& tile, const Forwar
 
 constexpr float kUnset = -0x1.fffffep127f;
 
-// Fast fp32 functions (PTX ISA, "ex2", "lg2", "rcp"): one MUFU instruction each; denormals flush to zero.
-
-__device__ __forceinline__ float exp2_fast(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
+// The fast logarithm of fp32 (PTX ISA, "lg2"): one MUFU instruction; denormals flush to zero.
 
 __device__ __forceinline__ float log2_fast(float x) {
   float y;
@@ -446,14 +400,24 @@ __device__ __forceinline__ float log2_fast(float x) {
   return y;
 }
 
-__device__ __forceinline__ float reciprocal_fast(float x) {
+// The fast exponential of fp32 (PTX ISA, "ex2"): one MUFU instruction; denormals flush to zero.
+
+__device__ __forceinline__ float exp2_fast(float x) {
   float y;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 
 constexpr float kLn2 = 0.693147180559945309f;
 constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
+
+// The fast reciprocal of fp32 (PTX ISA, "rcp"): one MUFU instruction; denormals flush to zero.
+
+__device__ __forceinline__ float reciprocal_fast(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
 
 // Exchange between the lanes of a warp (PTX ISA, "shfl.sync").
 
@@ -960,24 +924,11 @@ __device__ __forceinline__ void ldmatrix(unsigned (&fragment)[4], unsigned addre
                : "memory");
 }
 
-// The same with each 8x8 matrix transposed on the way.
-__device__ __forceinline__ void ldmatrix_transposed(unsigned (&fragment)[4], unsigned address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
-               : "r"(address)
-               : "memory");
-}
-
 // The sixteen numbered barriers of a CTA (PTX ISA, "bar"). Number 0 is __syncthreads'.
 
 // Waits until `threads` threads, waiting or not, have come to this barrier.
 __device__ __forceinline__ void named_barrier_sync(int number, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
-}
-
-// Counts this thread without waiting.
-__device__ __forceinline__ void named_barrier_arrive(int number, int threads) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
 // A consumer: a warpgroup that computes 64 rows of a tile, block of keys by block of keys, which are counted
@@ -1448,37 +1399,6 @@ __device__ __forceinline__ void consume(Consumer& consumer, const ForwardParams&
   merge(consumer, tile, p);
 }
 
-// Shared-memory addresses and plain accesses (PTX ISA, "State spaces" and ld/st).
-
-__device__ __forceinline__ unsigned shared_address(const void* pointer) {
-  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
-}
-
-__device__ __forceinline__ void store_shared(unsigned address, unsigned value) {
-  asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
-}
-
-__device__ __forceinline__ void store_shared(unsigned address, uint4 value) {
-  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.x), "r"(value.y),
-               "r"(value.z), "r"(value.w)
-               : "memory");
-}
-
-__device__ __forceinline__ unsigned load_shared(unsigned address) {
-  unsigned value;
-  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
-  return value;
-}
-
-__device__ __forceinline__ uint4 load_shared_16(unsigned address) {
-  uint4 value;
-  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
-               : "r"(address)
-               : "memory");
-  return value;
-}
-
 // The producer: one thread keeps Q, K and V coming, in the order in which the consumers ask for them.
 
 // Starts the copy of a box of K or V.
@@ -1555,6 +1475,12 @@ __device__ __forceinline__ void give_up_registers() {
 template <int kRegisters>
 __device__ __forceinline__ void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+// Addresses of shared memory (PTX ISA, "State spaces").
+
+__device__ __forceinline__ unsigned shared_address(const void* pointer) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)

@@ -100,27 +100,7 @@ __device__ __forceinline__ void mbarrier_wait(unsigned barrier, int parity) {
       : "memory");
 }
 
-// Groups of bulk copies out of shared memory, TMA's among them (PTX ISA, "cp.async.bulk.commit_group").
-
-// What this thread has started so far becomes a group; a thread can wait for its own groups only.
-__device__ __forceinline__ void bulk_commit() {
-  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-}
-
-// Returns once all groups but the last kInFlight have read their shared memory, which may then be written
-// again …
-template <int kInFlight = 0>
-__device__ __forceinline__ void bulk_wait_read() {
-  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kInFlight) : "memory");
-}
-
-// … or all groups have written.
-__device__ __forceinline__ void bulk_wait() {
-  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
-}
-
-// The tensor memory accelerator: boxes of a tensor to and from shared memory (PTX ISA,
-// "cp.async.bulk.tensor").
+// The tensor memory accelerator: boxes of a tensor to shared memory (PTX ISA, "cp.async.bulk.tensor").
 
 // A CUtensorMap, made by the host; opaque here.
 struct alignas(64) TensorMap {
@@ -144,14 +124,6 @@ __device__ __forceinline__ void tma_load(unsigned to, const TensorMap& map, unsi
       : "memory");
 }
 
-// Starts the copy of one box out of shared memory; what lies outside of the tensor is dropped.
-__device__ __forceinline__ void tma_store(const TensorMap& map, unsigned from, const BoxOrigin& at) {
-  asm volatile(
-      "cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(&map),
-      "r"(from), "r"(at.column), "r"(at.row), "r"(at.panel), "r"(at.head), "r"(at.batch)
-      : "memory");
-}
-
 // Where everything lies in the CTA's shared memory. Tiles are panels of 64 columns, each row 128 bytes,
 // swizzled as TMA does it over 1024 bytes. Where the head dim ends inside a panel TMA fills the rest of Q's
 // with zeros, but copies no more than there is of K and V, because filling in takes it time.
@@ -159,8 +131,6 @@ __device__ __forceinline__ void tma_store(const TensorMap& map, unsigned from, c
 constexpr int kRowBytes = 128;  // 64 columns of 16 bits
 constexpr int kPanelsQk = (kHeadDim + 63) / 64;
 constexpr int kPanelsV = (kHeadDimV + 63) / 64;
-constexpr int kWholePanelsQk = kHeadDim / 64;
-constexpr int kWholePanelsV = kHeadDimV / 64;
 
 // Of one warpgroup's Q.
 constexpr int kQBytes = 64 * kRowBytes * kPanelsQk;
@@ -400,13 +370,7 @@ __device__ __forceinline__ int block_at(int left, const Tile& tile, const Forwar
 
 constexpr float kUnset = -0x1.fffffep127f;
 
-// Fast fp32 functions (PTX ISA, "ex2", "lg2", "rcp"): one MUFU instruction each; denormals flush to zero.
-
-__device__ __forceinline__ float exp2_fast(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
+// The fast logarithm of fp32 (PTX ISA, "lg2"): one MUFU instruction; denormals flush to zero.
 
 __device__ __forceinline__ float log2_fast(float x) {
   float y;
@@ -414,13 +378,23 @@ __device__ __forceinline__ float log2_fast(float x) {
   return y;
 }
 
+// The fast exponential of fp32 (PTX ISA, "ex2"): one MUFU instruction; denormals flush to zero.
+
+__device__ __forceinline__ float exp2_fast(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
+
+// The fast reciprocal of fp32 (PTX ISA, "rcp"): one MUFU instruction; denormals flush to zero.
+
 __device__ __forceinline__ float reciprocal_fast(float x) {
   float y;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
-
-constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
 
 // Exchange between the lanes of a warp (PTX ISA, "shfl.sync").
 
@@ -824,24 +798,11 @@ __device__ __forceinline__ void ldmatrix(unsigned (&fragment)[4], unsigned addre
                : "memory");
 }
 
-// The same with each 8x8 matrix transposed on the way.
-__device__ __forceinline__ void ldmatrix_transposed(unsigned (&fragment)[4], unsigned address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
-               : "r"(address)
-               : "memory");
-}
-
 // The sixteen numbered barriers of a CTA (PTX ISA, "bar"). Number 0 is __syncthreads'.
 
 // Waits until `threads` threads, waiting or not, have come to this barrier.
 __device__ __forceinline__ void named_barrier_sync(int number, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
-}
-
-// Counts this thread without waiting.
-__device__ __forceinline__ void named_barrier_arrive(int number, int threads) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
 // A question to all threads of a numbered barrier (PTX ISA, "bar.red").
@@ -860,6 +821,13 @@ __device__ __forceinline__ bool named_barrier_any(int number, int threads, bool 
       : "r"(number), "r"(threads), "r"(static_cast<int>(says))
       : "memory");
   return any != 0;
+}
+
+// Arrivals at a numbered barrier of a CTA (PTX ISA, "bar").
+
+// Counts this thread without waiting.
+__device__ __forceinline__ void named_barrier_arrive(int number, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
 // A consumer: a warpgroup that computes 64 rows of a tile, block of keys by block of keys, which are counted
@@ -1035,17 +1003,36 @@ __device__ __forceinline__ void fence_async_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// The same for global memory, in either direction.
-__device__ __forceinline__ void fence_async_global() {
-  asm volatile("fence.proxy.async.global;" ::: "memory");
-}
-
 // Stores of matrix fragments to shared memory (PTX ISA, "stmatrix"), the inverse of ldmatrix.
 
 __device__ __forceinline__ void stmatrix(unsigned address, unsigned a, unsigned b, unsigned c, unsigned d) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a),
                "r"(b), "r"(c), "r"(d)
                : "memory");
+}
+
+// Groups of bulk copies out of shared memory, TMA's among them (PTX ISA, "cp.async.bulk.commit_group").
+
+// What this thread has started so far becomes a group; a thread can wait for its own groups only.
+__device__ __forceinline__ void bulk_commit() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+// Returns once all groups but the last kInFlight have read their shared memory, which may then be written
+// again.
+template <int kInFlight = 0>
+__device__ __forceinline__ void bulk_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kInFlight) : "memory");
+}
+
+// The way back: boxes of a tensor from shared memory (PTX ISA, "cp.async.bulk.tensor").
+
+// Starts the copy of one box out of shared memory; what lies outside of the tensor is dropped.
+__device__ __forceinline__ void tma_store(const TensorMap& map, unsigned from, const BoxOrigin& at) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(&map),
+      "r"(from), "r"(at.column), "r"(at.row), "r"(at.panel), "r"(at.head), "r"(at.batch)
+      : "memory");
 }
 
 // The end of a tile: O is normalised and leaves through shared memory and TMA.
@@ -1175,18 +1162,13 @@ struct EvenShare {
   }
 };
 
-// Order between CTAs through a word of global memory (PTX ISA, "ld.acquire", "red.release").
+// Order between CTAs through a word of global memory: who waits (PTX ISA, "ld.acquire").
 
 // What was written before the other side's release is seen after this.
 __device__ __forceinline__ int load_acquire(const int* word) {
   int value;
   asm volatile("ld.acquire.gpu.global.b32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
   return value;
-}
-
-// What this thread has seen written, its own CTA's additions included, comes before the addition.
-__device__ __forceinline__ void add_release(int* word, int value) {
-  asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
 }
 
 // Counting in global memory, with order between those who count (PTX ISA, "atom").
@@ -1351,6 +1333,13 @@ __device__ __forceinline__ bool merge_sharers(const Sharers& sharers, const Cons
   return true;
 }
 
+// The end of bulk copies out of shared memory (PTX ISA, "cp.async.bulk.wait_group").
+
+// Returns once all groups of this thread have written.
+__device__ __forceinline__ void bulk_wait() {
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
 // A consumer warpgroup's life: this CTA's tiles. What it knows of one that others have a share of, too,
 // becomes one with what they know.
 
@@ -1386,37 +1375,6 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
   // Warpgroup 0 takes the last arrival.
   if (consumer.warpgroup == 0) consumer.take_turn();
   if (threadIdx.x % 128 == 0) bulk_wait();
-}
-
-// Shared-memory addresses and plain accesses (PTX ISA, "State spaces" and ld/st).
-
-__device__ __forceinline__ unsigned shared_address(const void* pointer) {
-  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
-}
-
-__device__ __forceinline__ void store_shared(unsigned address, unsigned value) {
-  asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
-}
-
-__device__ __forceinline__ void store_shared(unsigned address, uint4 value) {
-  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.x), "r"(value.y),
-               "r"(value.z), "r"(value.w)
-               : "memory");
-}
-
-__device__ __forceinline__ unsigned load_shared(unsigned address) {
-  unsigned value;
-  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
-  return value;
-}
-
-__device__ __forceinline__ uint4 load_shared_16(unsigned address) {
-  uint4 value;
-  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
-               : "r"(address)
-               : "memory");
-  return value;
 }
 
 // The producer: one thread keeps Q, K and V coming, in the order in which the consumers ask for them.
@@ -1499,6 +1457,12 @@ __device__ __forceinline__ void give_up_registers() {
 template <int kRegisters>
 __device__ __forceinline__ void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+// Addresses of shared memory (PTX ISA, "State spaces").
+
+__device__ __forceinline__ unsigned shared_address(const void* pointer) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)

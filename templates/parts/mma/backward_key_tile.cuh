@@ -1,4 +1,4 @@
-// Which tile of keys or of query rows a CTA of the backward pass owns.
+// Which tile of keys a CTA of the backward pass owns.
 #pragma once
 
 #include "params/backward.h"
@@ -17,20 +17,5 @@ __device__ __forceinline__ KeyTile key_tile_of_block(const BackwardParams& param
   tile.n = block - pair * params.tiles;
   tile.batch = pair / params.heads_kv;
   tile.head = pair - tile.batch * params.heads_kv;
-  return tile;
-}
-
-struct QueryTile {
-  int m, head, batch;
-};
-
-// Likewise, the last rows first, which see most keys.
-__device__ __forceinline__ QueryTile query_tile_of_block(const BackwardParams& params) {
-  const int block = block_index();
-  const int pair = block / params.tiles;
-  QueryTile tile;
-  tile.m = params.tiles - 1 - (block - pair * params.tiles);
-  tile.batch = pair / params.heads;
-  tile.head = pair - tile.batch * params.heads;
   return tile;
 }
