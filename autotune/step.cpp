@@ -177,6 +177,7 @@ Step step_of(const Problem& p, const WgmmaSchedule& s) {
   if (s.overlap == 0) share = std::min(1.0, share + 0.35);
   if (s.ping_pong == 0) share += p.value_dim() > 128 ? 0.2 : 0.01;
   if (s.rescale_early == 0) share += 0.01;
+  if (groups == 1 && p.value_dim() <= 64) share += 0.1;  // a short step's latencies; measured
   Step step;
   step.cycles = combine({tensor, softmax, copies}, share) + 150;  // the ring's and the turns' barriers
   if (s.stages > 2) step.cycles -= 10;
