@@ -90,8 +90,8 @@ void ClusterRunner::wait_for_others(Warp& poller) {
   if (!alone) std::this_thread::sleep_for(std::chrono::microseconds(10) * std::min(naps_ + 1, 50u));
 }
 
-// What the loop stops for: an aligned instruction with lanes missing, a rule that the program's text breaks, a
-// register that a wgmma still owns, or one that a load may not have filled.
+// What the loop stops for: an aligned instruction with lanes missing, a rule that the program's text breaks,
+// a register that a wgmma still owns, or one that a load may not have filled.
 void ClusterRunner::inspect(Warp& warp, const Ins& ins, u32 mask) {
   if ((ins.flags & kAligned) != 0 && mask != warp.everyone() && mask != 0) {
     finding(warp, ins, FindingKind::divergence, mask,
@@ -100,8 +100,7 @@ void ClusterRunner::inspect(Warp& warp, const Ins& ins, u32 mask) {
   }
   if ((ins.flags & kBreaksRule) != 0 && mask != 0) {
     for (const StaticFinding& found : program_.findings) {
-      if (found.ins == index_of(warp, ins))
-        finding(warp, ins, FindingKind::wgmma_fence, mask, found.message);
+      if (found.ins == index_of(warp, ins)) finding(warp, ins, FindingKind::wgmma_fence, mask, found.message);
     }
   }
   if ((ins.flags & warp.watch & kTouchesAccumulator) != 0 && (ins.flags & kReleasesWarpgroup) == 0)

@@ -36,8 +36,8 @@ struct Operand {
     sink,       // _
   };
   Kind kind = Kind::reg;
-  bool negated = false;   // !%p1
-  u8 float_bytes = 0;     // 4 of 0f…, 8 of 0d…
+  bool negated = false;  // !%p1
+  u8 float_bytes = 0;    // 4 of 0f…, 8 of 0d…
   int reg = -1;
   int second = -1;
   u64 value = 0;

@@ -26,10 +26,10 @@ char result_class(const std::string& text) {
 
 const std::vector<InstructionRow>& instruction_rows() {
   static const std::vector<InstructionRow> table = {
-#include "tests/emulator/rows/integer.inc"
+#include "tests/emulator/rows/convert.inc"
 #include "tests/emulator/rows/float.inc"
 #include "tests/emulator/rows/half.inc"
-#include "tests/emulator/rows/convert.inc"
+#include "tests/emulator/rows/integer.inc"
 #include "tests/emulator/rows/lanes.inc"
   };
   return table;
