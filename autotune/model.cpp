@@ -62,8 +62,8 @@ int clusters_at_once(const Target& target, int ctas) {
 // The order in which tiles of the second wave are drawn (templates/parts/wgmma/tickets.cuh, riffle).
 void riffle(std::vector<double>& lengths, int workers) {
   const int riffled = riffled_tiles(static_cast<double>(lengths.size()), workers);
-  const std::vector<double> wave(lengths.begin() + (riffled > 0 ? workers : 0),
-                                 lengths.begin() + (riffled > 0 ? workers + riffled : 0));
+  if (riffled == 0) return;
+  const std::vector<double> wave(lengths.begin() + workers, lengths.begin() + workers + riffled);
   for (int place = 0; place < riffled; ++place)
     lengths[workers + place] = wave[place / 2 + place % 2 * ((riffled + 1) / 2)];
 }
@@ -71,13 +71,12 @@ void riffle(std::vector<double>& lengths, int workers) {
 // Cycles until all tiles of a masked problem are done that multiprocessors take off a counter, the longest
 // first. Of long sequences some tiles stand for their neighbours, and many waves end as one.
 double drawn_cycles(const Problem& problem, const Shape& shape, int tile_m, int tile_n, const Step& step,
-                    int workers, double mean_tile) {
+                    int workers, double waves, double mean_tile) {
   constexpr std::int64_t kLookedAt = 64;
   constexpr double kManyWaves = 8;
+  if (waves > kManyWaves) return mean_tile * (waves + 0.05);
   const std::int64_t tiles = (static_cast<std::int64_t>(shape.seqlen_q) + tile_m - 1) / tile_m;
   const std::int64_t heads = static_cast<std::int64_t>(shape.heads) * shape.batch;
-  const double waves = static_cast<double>(tiles * heads) / workers;
-  if (waves > kManyWaves) return mean_tile * (waves + 0.05);
   const std::int64_t stride = (tiles + kLookedAt - 1) / kLookedAt;
   std::vector<double> lengths;
   for (std::int64_t tile = tiles - 1; tile >= 0; tile -= stride) {
@@ -228,9 +227,9 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
   const double mean_tile = blocks_cycles + step.tile_cycles;
   double cycles = mean_tile * waves;
   if (step.balanced) {
-    cycles = seen.causal
-                 ? drawn_cycles(seen, tiled, rows, get(schedule, "tile_n"), step, tiles_at_once, mean_tile)
-                 : cycles + 0.6 * mean_tile;
+    cycles = seen.causal ? drawn_cycles(seen, tiled, rows, get(schedule, "tile_n"), step, tiles_at_once,
+                                        waves, mean_tile)
+                         : cycles + 0.6 * mean_tile;
   } else if (problem.causal && step.dealt) {
     // Measured: a CTA's tiles are often all long or all short.
     cycles = std::max(1.22 * cycles, waves > 1 ? 1.7 * longest_cycles : 0);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "generator/families/wgmma_layout.hpp"
 #include "generator/families/wgmma_products.hpp"
 #include "generator/families/wgmma_registers.hpp"
 #include "generator/recipe.hpp"
@@ -13,9 +14,6 @@ namespace flashjit {
 using namespace wgmma_forward;
 
 namespace {
-
-constexpr int kRowBytes = 128;    // of a panel: 64 columns of 16 bits
-constexpr int kTicketBytes = 40;  // of shared memory, for the numbers of tiles and their barriers
 
 // That a CTA should have of a tile which it shares with others.
 constexpr int kLeastBlocks = 2;
@@ -32,20 +30,6 @@ struct Room {
 Room room_of_shift(const Problem& problem, const WgmmaSchedule& schedule) {
   if (problem.dtype == DType::bf16) return {fmt::format("0x1p{}f", schedule.lazy), 40};
   return {"65504.0f", 12};
-}
-
-// In shared memory, of K's columns behind whole panels: no wider than they must be, if a panel comes before
-// them.
-int last_k_row_bytes(int head_dim) {
-  const int rest = head_dim % kPanelColumns;
-  if (rest == 0) return 0;
-  if (head_dim < kPanelColumns || rest > 32) return kRowBytes;
-  return rest <= 16 ? 32 : 64;
-}
-
-bool has_narrow_k(const Problem& problem) {
-  const int bytes = last_k_row_bytes(problem.head_dim);
-  return bytes > 0 && bytes < kRowBytes;
 }
 
 // Whether the head dim ends halfway through a step of 16 columns.
@@ -68,29 +52,6 @@ void add_maps(std::vector<TensorMapSpec>& maps, Operand operand, int columns, in
     maps.push_back(
         {.operand = operand, .box_rows = rows, .panels = 1, .columns = rest, .row_bytes = last_row_bytes});
   }
-}
-
-// Of all stages of K and V.
-int ring_bytes(const Problem& problem, const WgmmaSchedule& schedule) {
-  const int k = problem.head_dim / kPanelColumns * kRowBytes + last_k_row_bytes(problem.head_dim);
-  const int k_stage = (schedule.tile_n * k + 1023) / 1024 * 1024;  // a swizzle repeats after at most as much
-  const int v_stage = schedule.tile_n * panels_of(problem.value_dim()) * kRowBytes;
-  return schedule.stages * (k_stage + v_stage);
-}
-
-// As templates/parts/wgmma/layout.cuh lays it out, which asserts that it fits.
-int shared_bytes(const Problem& problem, const WgmmaSchedule& schedule) {
-  const int warpgroups = warpgroups_of(schedule);
-  const int q = panels_of(problem.head_dim) * kRowBytes;
-  const int v = panels_of(problem.value_dim()) * kRowBytes;
-  const int rings = ring_bytes(problem, schedule);
-  if (schedule.splits > 1) {
-    const int sums = 8 * schedule.splits * schedule.tile_m;
-    return warpgroups * 64 * q + rings + 8 * (4 * schedule.stages + warpgroups) + sums;
-  }
-  const int o = schedule.o_passes == 0 ? 0 : v / schedule.o_passes;
-  const int barriers = 8 * (4 * schedule.stages + 2 * warpgroups) + (is_static(schedule) ? 0 : kTicketBytes);
-  return warpgroups * 64 * (q + o) + rings + barriers;
 }
 
 std::vector<Constant> constants(const Problem& problem, const WgmmaSchedule& schedule) {

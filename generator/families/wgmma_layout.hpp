@@ -1,0 +1,20 @@
+// What a CTA of family wgmma's forward pass keeps in shared memory.
+#pragma once
+
+#include "flashjit/problem.hpp"
+#include "generator/schedule.hpp"
+
+namespace flashjit::wgmma_forward {
+
+constexpr int kRowBytes = 128;  // of a panel: 64 columns of 16 bits
+
+// Of K's columns behind whole panels: no wider than they must be, if a panel comes before them.
+int last_k_row_bytes(int head_dim);
+bool has_narrow_k(const Problem& problem);
+
+// Of all stages of K and V.
+int ring_bytes(const Problem& problem, const WgmmaSchedule& schedule);
+// As templates/parts/wgmma/layout.cuh lays it out, which asserts that it fits.
+int shared_bytes(const Problem& problem, const WgmmaSchedule& schedule);
+
+}  // namespace flashjit::wgmma_forward
