@@ -131,8 +131,9 @@ std::vector<Schedule> mma_space(const Problem& problem) {
   return space;
 }
 
-// What won on an H200 for head dims like these, best first (docs/performance/wgmma.md). The rule: as many
-// rows per load of K and V as registers allow, and of those tiles the one with the longest blocks of keys.
+// What won on an H200 for head dims like these, best first (docs/performance/wgmma/row-ends.md). The rule:
+// as many rows per load of K and V as registers allow, and of those tiles the one with the longest blocks
+// of keys.
 std::vector<WgmmaSchedule> wgmma_winners(const Problem& problem) {
   const int widest = std::max(problem.head_dim, problem.value_dim());
   if (widest <= 64) {

@@ -10,7 +10,7 @@ namespace {
 // Tiles of a section begin together, each at its own end of the keys, and so ask for all of its K and V at
 // once. Of short sequences that is for longer than their first blocks take: measured, small sections
 // take up to 14 % less time where there are no more keys than this, and 1 % more at twice as many
-// (docs/performance/wgmma.md).
+// (docs/performance/wgmma/h100.md).
 constexpr int kShortSequence = 2048;
 constexpr int kShortSectionBytes = 4 << 20;
 
@@ -25,12 +25,12 @@ Sections short_sections(long long pairs, double bytes_per_pair, int section_byte
 }
 
 // So many waves of tiles are no more than the longest and what fills up beside them, and a second section's
-// longest would come late: measured, 15 % more time for three heads of 16k at head_dim 256.
+// longest would come late: measured, 17 % more time for three heads of 16k at head_dim 256.
 constexpr double kFewWaves = 3;
 
 // As many as divide the pairs evenly, of twice `section_bytes` at most; where none do, the last takes the
 // rest as well: a last section that is short ends with its longest tiles, and nothing is left to fill up
-// beside them. Measured, up to 12 % more time (docs/performance/wgmma.md).
+// beside them. Measured, up to 12 % more time (docs/performance/wgmma/few-heads.md).
 Sections long_sections(long long pairs, double bytes_per_pair, int section_bytes) {
   const double sections = static_cast<double>(pairs) * bytes_per_pair / section_bytes;
   const long long nearest = std::clamp(std::llround(sections), 1LL, pairs);

@@ -44,7 +44,7 @@ bool has_one_step(const Problem& problem) {
 }
 
 // Maps of K or V: one box copies all whole panels, another one the columns behind them, and nothing else,
-// since TMA takes time to fill in zeros (measured, docs/performance/wgmma.md).
+// since TMA takes time to fill in zeros (measured, docs/performance/wgmma/row-ends.md).
 void add_maps(std::vector<TensorMapSpec>& maps, Operand operand, int columns, int rows, int last_row_bytes) {
   const int whole = columns / kPanelColumns, rest = columns % kPanelColumns;
   if (whole > 0) maps.push_back({.operand = operand, .box_rows = rows, .panels = whole});

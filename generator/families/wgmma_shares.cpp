@@ -10,7 +10,7 @@
 namespace flashjit {
 namespace {
 
-// Of a wave, for its keys to be shared out (measured, docs/performance/wgmma.md).
+// Of a wave, for its keys to be shared out (measured, docs/performance/wgmma/even-shares.md).
 constexpr double kMostShared = 0.9, kLeastSharedAlone = 0.2;
 // Of a tile: what a warp's byte of a counter may count, where clusters share it. Even shares keep to it, too.
 constexpr int kMostSharers = 127;
@@ -68,7 +68,8 @@ int clusters_of_tile(const Geometry& geometry, const Shape& tiled, int clusters_
   if (geometry.piece_bytes == 0) return 1;
   const double tiles = tiles_of(geometry, tiled);
   if (tiles < 1 || tiles > clusters_at_once) return 1;
-  // Half of the multiprocessors read memory faster than all do (measured, docs/performance/wgmma.md).
+  // Half of the multiprocessors read memory faster than all do (measured,
+  // docs/performance/wgmma/few-queries.md).
   const int clusters = tiled.seqlen_q <= geometry.idle_rows ? (clusters_at_once + 1) / 2 : clusters_at_once;
   return std::clamp(std::min(clusters / static_cast<int>(tiles), tiled.seqlen_k / geometry.least_keys), 1,
                     kMostSharers);

@@ -72,7 +72,8 @@ TensorMap encode_tensor_map(const Driver& driver, const TensorMapRequest& reques
   const std::array<cuuint32_t, 5> every_element{1, 1, 1, 1, 1};
   CUtensorMap map;
   // Out-of-range elements read as 0. L2 fetches whole lines, since neighbours along a row are always wanted
-  // too, but not two at a time: that takes 5 to 8 % off the memory's rate (docs/performance/wgmma.md).
+  // too, but not two at a time: that takes 5 to 10 % off the memory's rate
+  // (docs/performance/wgmma/memory.md).
   driver.check(
       driver.encode_tiled(&map, type_of(request), rank, const_cast<void*>(request.base), request.size.data(),
                           request.stride.data(), request.box.data(), every_element.data(),

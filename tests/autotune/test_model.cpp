@@ -242,7 +242,8 @@ TEST_CASE("where tiles do not fill whole waves, CTAs have even shares, and bucke
   const auto best = [&](const Problem& problem, const Shape& shape) {
     return std::get<WgmmaSchedule>(ranked_space(problem, shape, target).front().schedule).persistent;
   };
-  // What was measured (docs/performance/wgmma.md): a wave and a fifth of tiles, or one and four more.
+  // What was measured (docs/performance/wgmma/even-shares.md): a wave and a fifth of tiles, or one and four
+  // more.
   const Shape prompt{.batch = 1, .heads = 5, .seqlen_q = 4096, .seqlen_k = 4096};
   const Shape decode{.batch = 17, .heads = 32, .heads_kv = 8, .seqlen_q = 1, .seqlen_k = 8192};
   for (const int head_dim : {64, 128, 256}) {
@@ -268,7 +269,7 @@ TEST_CASE("under a mask, a wave of tiles or two: even shares of long ones, small
             .front()
             .schedule);
   };
-  // Measured, docs/performance/wgmma.md.
+  // Measured, docs/performance/wgmma/few-heads.md.
   for (const int head_dim : {64, 128, 256}) {
     CAPTURE(head_dim);
     CHECK(best(head_dim, 3, 4096).persistent == 3);

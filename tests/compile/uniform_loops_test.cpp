@@ -1,7 +1,7 @@
 // The inner loops of Hopper's forward kernels keep wgmma's descriptors in uniform registers. Where ptxas does
 // not see that all lanes of a warp agree on them, it moves each from an ordinary register in front of its
 // product (R2UR), up to a hundred times a step; nothing is wrong then but 5 % of the time. A few characters
-// of the templates decide (docs/performance/wgmma.md, "Even shares").
+// of the templates decide (docs/performance/wgmma/even-shares.md).
 #include <doctest/doctest.h>
 
 #include <algorithm>
