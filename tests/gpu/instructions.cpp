@@ -135,6 +135,12 @@ InstructionReport compare_instructions(runtime::Device& one, runtime::Device& ot
     const bool divides =
         (text.starts_with("div") || text.starts_with("rem")) && text.find(".f") == std::string_view::npos;
     for (std::size_t k = 0; divides && k < kCases; ++k) in[3 * k + 1] |= 1;
+    // A bit field's place and length are words "restricted to 0..255".
+    const bool extracts = text.starts_with("bfe");
+    for (std::size_t k = 0; extracts && k < kCases; ++k) {
+      in[3 * k + 1] &= 255;
+      in[3 * k + 2] &= 255;
+    }
     const std::string ptx = kernel_of(row, one.target().arch);
     std::array<Words, 2> results;
     try {
