@@ -23,7 +23,7 @@ struct MeasureOptions {
   // (docs/performance.md, "How we time").
   double pause_seconds = 0.1;
   double seconds = 0.03;        // of launches, about
-  double give_up_above_ms = 0;  // a first launch slower than this ends the timing: hopeless; 0: never
+  double give_up_above_ms = 0;  // first launches slower than this end the timing: hopeless; 0: never
 };
 
 struct Timing {
@@ -33,7 +33,7 @@ struct Timing {
   double clock_mhz = 0;  // SM clock right after the launches; 0: unknown
   int samples = 0;
   int launches = 0;      // in all, warm-up included
-  bool gave_up = false;  // median_ms is then that of one launch
+  bool gave_up = false;  // median_ms is then that of the first launches
 };
 
 // `launch(i)` enqueues launch number i on the stream; it is to use other buffers for neighbouring i, more of

@@ -80,6 +80,19 @@ TEST_CASE("the fastest wins, every timing is kept, and the run keeps to its budg
   CHECK(bench.lines.back().find(names[5]) != std::string::npos);
 }
 
+TEST_CASE("short kernels are timed though a pair of marks takes longer than they do") {
+  Bench bench;
+  bench.kernels.usual = 0.010;
+  bench.kernels.device.marks_take = 0.012;
+  const auto names = tried(bench.tune());
+  bench.kernels.milliseconds[names[5]] = 0.008;
+  bench.kernels.milliseconds[names[6]] = 0.030;
+  const TuneResult result = bench.tune();
+  CHECK(to_string(result.best) == names[5]);
+  for (const std::string& name : names)
+    CHECK(find(result, name).pruned.starts_with("hopeless") == (name == names[6]));
+}
+
 TEST_CASE("what spills, fails to compile, computes wrong or dies is out, with the reason") {
   Bench probe;
   const auto names = tried(probe.tune());

@@ -49,6 +49,7 @@ class FakeDevice : public runtime::Device {
   std::function<void(const std::string& entry, const runtime::Launch&, std::span<void* const> params)>
       execute;
   std::function<void(const runtime::KernelImage&)> on_load;
+  double marks_take = 0;  // milliseconds that a pair of marks adds to what is between them
   std::function<int(const std::string& entry, int threads, int shared_bytes)>
       ctas;                       // occupancy; 1 by default
   bool captures = false;          // what capturing() says
@@ -157,7 +158,7 @@ class FakeDevice : public runtime::Device {
       explicit FakeTimer(FakeDevice& owner) : device(owner) {}
       void start(runtime::Stream) override { begin = device.clock(); }
       void stop(runtime::Stream) override { end = device.clock(); }
-      double milliseconds() override { return end - begin; }
+      double milliseconds() override { return end - begin + device.marks_take; }
       FakeDevice& device;
       double begin = 0;
       double end = 0;
