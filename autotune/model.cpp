@@ -3,6 +3,7 @@
 // It is there to rank: which schedules deserve a compile, and which one to run when nobody measured.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "autotune/backward/backward.hpp"
 #include "autotune/makespan.hpp"
@@ -18,7 +19,7 @@ constexpr double kLaunchMs = 0.004;
 constexpr double kClusterCycles = 3500, kPieceCycles = 35;  // wgmma: of several clusters with one tile
 // wgmma, of CTAs with even shares: becoming one with the other sharers, under a mask too; and what they lose,
 // of a tile, that are each at other keys.
-constexpr double kJoinCycles = 1300, kSharerCycles = 1400, kJoinPerValue = 0.35, kMaskedJoinCycles = 6000;
+constexpr double kJoinCycles = 1600, kSharerCycles = 1400, kJoinPerValue = 0.35, kMaskedJoinCycles = 6000;
 constexpr double kOutOfStep = 0.06;
 
 // Blocks of keys that rows of a tile see.
@@ -129,6 +130,27 @@ double unevenness(const Problem& problem, const WgmmaSchedule& s, double of_all)
   return kilobytes > 104 ? 1.08 : kilobytes < 80 ? 1.04 : 1;
 }
 
+// How much more of K and V comes from memory than is asked for, where a head's rows begin or end inside of a
+// line: L2 fetches whole ones, and has the rest when the CTA that reads the neighbouring head comes for it,
+// if that one is about as far. `apart` of the lines have been given up until then.
+double over_fetch(const Problem& problem, const Shape& shape, double apart) {
+  constexpr int kLine = 128;
+  if (shape.kv_heads() == 1) return 1;  // a row's neighbour is the next key's
+  const int row = problem.head_dim * size_of(problem.dtype);
+  const double lines = 1.0 * (row + kLine - std::gcd(row, kLine)) / kLine;
+  return 1 + apart * (lines * kLine / row - 1);
+}
+
+// How much, where `of_all` of the multiprocessors have a CTA: the more keys each may ask for at once, the
+// further those that share a way to memory fall behind; further where some have it alone, and where the CTAs
+// of a cluster deal out a tile's keys (measured, from 160 to 430 keys).
+double apart_of(const WgmmaSchedule& s, double of_all) {
+  const double keys = s.stages * s.tile_n;
+  if (of_all > 0.5 && of_all < 0.95) return std::clamp((keys - 192) / (s.splits > 1 ? 80 : 192), 0.0, 1.0);
+  const double further = std::clamp((keys / s.splits - 128) / 288, 0.0, 1.0);
+  return further * further;
+}
+
 // Milliseconds in which memory serves tiles that each read keys of their own: those of a last wave take as
 // long as one alone, however few they are, and a tenth more while others still read.
 double in_waves(const Problem& problem, const WgmmaSchedule& s, double memory_ms, double waves,
@@ -178,8 +200,9 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
   const double blocks_cycles = steps.total / steps.tiles * step_cycles;
   const double longest_cycles = steps.longest * step_cycles;
   const auto ms = [&](double cycles) { return cycles / (machine.clock_ghz * 1e6); };
-  double memory_ms = bytes_of(problem, shape) / (machine.dram_gbps * 1e6);
+  double memory_ms = bytes_of(problem, shape) / memory_rate(target);
   if (wgmma != nullptr && steps.tiles == 1) {
+    memory_ms *= over_fetch(problem, shape, apart_of(*wgmma, tiles * clusters * splits / target.sm_count));
     memory_ms =
         in_waves(problem, *wgmma, memory_ms, waves, ms(steps.longest * step.alone + step.tile_cycles));
   }
@@ -215,13 +238,14 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
                           join_cycles(1 + 1.0 * shares.clusters / shares.tiles,
                                       std::min(rows, tiled.seqlen_q), problem.value_dim());
       // A tile's first blocks are waited for by all of its sharers.
-      const double slower = steps.tiles == 1 && tiles < shares.clusters ? 1.06 : 1;
+      const bool all_shared = steps.tiles == 1 && tiles < shares.clusters;
+      const double slower = all_shared ? 1.06 * over_fetch(problem, shape, 1) : 1;
       const double bytes = std::max(
           bytes_of(problem, shape),
           seen.causal
               ? missed_bytes(problem, shape, tiles * blocks_cycles / step_cycles * wgmma->tile_n / cluster)
               : 0.0);
-      return overlapped(ms(coarse * even), bytes / (machine.dram_gbps * 1e6) * slower) + ms(bare) + kLaunchMs;
+      return overlapped(ms(coarse * even), bytes / memory_rate(target) * slower) + ms(bare) + kLaunchMs;
     }
   }
   const double mean_tile = blocks_cycles + step.tile_cycles;
@@ -230,10 +254,10 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
     cycles = seen.causal ? drawn_cycles(seen, tiled, rows, get(schedule, "tile_n"), step, tiles_at_once,
                                         waves, mean_tile)
                          : cycles + 0.6 * mean_tile;
-  } else if (problem.causal && step.dealt) {
+  } else if (seen.causal && step.dealt) {
     // Measured: a CTA's tiles are often all long or all short.
     cycles = std::max(1.22 * cycles, waves > 1 ? 1.7 * longest_cycles : 0);
-  } else if (problem.causal) {
+  } else if (seen.causal) {
     cycles += 0.6 * longest_cycles;
   } else {
     cycles = mean_tile * std::ceil(waves);

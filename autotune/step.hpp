@@ -7,16 +7,18 @@
 
 namespace flashjit::autotune {
 
-// What one multiprocessor does in a clock, and what all share.
+// What one multiprocessor does in a clock.
 struct Machine {
   int capability;
   double clock_ghz;   // under load
   double mma_flops;   // mma.sync, 16-bit in, fp32 sums; multiply and add counted as two
   double fp32_lanes;  // FFMA, and about as many of every other simple instruction
-  double dram_gbps;
 };
 
 const Machine& machine_of(const Target& target);
+
+// Bytes in a millisecond that kernels get from device memory.
+double memory_rate(const Target& target);
 
 // One CTA's step over tile_n keys, in cycles of the whole multiprocessor.
 struct Step {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "autotune/backward/backward.hpp"
+#include "autotune/step.hpp"
 
 namespace flashjit::autotune {
 namespace {
@@ -125,10 +126,6 @@ double flops_per_clock(const Problem& problem, const Shape& shape, const Schedul
   return 1;
 }
 
-double dram_gbps(const Target& target) {
-  return target.capability == 90 || target.capability == 100 || target.capability == 103 ? 4000 : 2000;
-}
-
 constexpr double kClockGhz = 1.6;
 constexpr double kLaunchMs = 0.004;
 
@@ -153,7 +150,7 @@ double predict_backward(const Problem& problem, const Shape& shape, const Schedu
   const double sum_bytes = way == DqWay::atomic && family_of(schedule) != Family::wgmma
                                ? 4.0 * 3 * shape.batch * shape.heads * shape.seqlen_q * problem.head_dim
                                : 0;
-  return main_ms + sum_bytes / (dram_gbps(target) * 1e6) + 3 * kLaunchMs;
+  return main_ms + sum_bytes / memory_rate(target) + 3 * kLaunchMs;
 }
 
 }  // namespace flashjit::autotune

@@ -18,11 +18,12 @@ struct Target {
   int threads_per_sm = 2048;
   int ctas_per_sm = 32;
   int l2_bytes = 0;
+  double memory_gbps = 0;  // GB/s of device memory by its clock and width; 0: nobody says
 
   bool operator==(const Target&) const = default;
 };
 
-// The Target of an arch by name ("sm_86", "sm_90a"), as its largest data-centre or desktop part is built.
+// The Target of an arch by name ("sm_86", "sm_90a"), as one well-known part of it is built.
 // Throws Error{invalid_argument} that lists the known names.
 Target target_of(const std::string& arch);
 

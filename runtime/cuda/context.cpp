@@ -121,6 +121,9 @@ Target target_of_device(const Driver& driver, CUdevice device) {
   target.threads_per_sm = get(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
   target.ctas_per_sm = get(CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR);
   target.l2_bytes = get(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
+  // Two transfers a clock, which is in kHz; the width is in bits.
+  target.memory_gbps = 2e-6 * get(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE) *
+                       get(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH) / 8;
   return target;
 }
 

@@ -112,6 +112,7 @@ TEST_CASE("every arch of NVRTC 13.0 has a target with sane limits") {
     CHECK(target.threads_per_sm % 256 == 0);
     CHECK(target.sm_count > 0);
     CHECK(target.l2_bytes > 0);
+    CHECK(target.memory_gbps > 0);
     CHECK(target.ctas_per_sm >= 16);
   }
   CHECK_THROWS_WITH_AS(
