@@ -92,6 +92,10 @@ bool Chooser::knows(const Problem& problem, const Shape& shape, const std::strin
 
 bool Chooser::learn(const Problem& problem, const Shape& shape, Tuning effort,
                     const autotune::TuneResult& result) {
+  if (result.out_of_time && result.timed == 0) {
+    if (message_) message_("nothing was timed before the budget ended, so nothing is kept");
+    return false;
+  }
   autotune::Wisdom learnt;
   learnt.add(autotune::record_of(problem, shape, target_, gpu_, result, effort, versions_), versions_);
   const bool kept =

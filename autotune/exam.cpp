@@ -33,6 +33,11 @@ CallLayout::CallLayout(const Problem& problem, const Shape& shape) {
   const auto element = static_cast<std::size_t>(size_of(problem.dtype));
   const std::size_t row = problem.head_dim * element;
   const std::size_t value_row = problem.value_dim() * element;
+  const double rows = 1.0 * shape.batch * shape.heads * shape.seqlen_q +
+                      1.0 * shape.batch * shape.kv_heads() * shape.seqlen_k;
+  if (rows * (row + value_row) > 0x1p60)
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("shape {} is too large: its tensors have more than 2^60 bytes", describe(shape)));
   const auto input = [&](std::size_t size) { return std::exchange(bytes, bytes + aligned(size)); };
   const auto output = [&](const char* name, Rows rows, std::size_t size) {
     outputs.push_back({name, rows, bytes, size});

@@ -128,6 +128,7 @@ S parse_fields(std::string_view text, std::string_view whole) {
     std::size_t letters = 0;
     while (letters < text.size() && text[letters] >= 'a' && text[letters] <= 'z') ++letters;
     const std::string_view name = text.substr(0, letters);
+    if (letters == 0) throw wrong(fmt::format("a knob's letters must come before \"{}\"", text));
     int value = 0;
     const auto [end, error] = std::from_chars(text.data() + letters, text.data() + text.size(), value);
     if (error == std::errc::result_out_of_range)

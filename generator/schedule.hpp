@@ -30,8 +30,8 @@ struct SimtSchedule {
   bool operator==(const SimtSchedule&) const = default;
 };
 
-// Warp-level tensor cores, sm_75 and later. tile_m is split over the warps (split-Q): tile_m / warps is 16 or
-// 32 rows.
+// Warp-level tensor cores, sm_75 and later. tile_m is split over the warps (split-Q): tile_m / warps is a
+// multiple of 16 rows.
 struct MmaSchedule {
   int tile_m = 128;
   int tile_n = 64;

@@ -19,10 +19,6 @@ struct Named {
 
 // Up to whole tiles, and to a multiple of kBackwardRowPadding.
 int padded(int seqlen_q, Workspace parts) {
-  constexpr int kMost = std::numeric_limits<int>::max() - 2 * kBackwardRowPadding;
-  if (seqlen_q > kMost) {
-    refuse_argument(fmt::format("seqlen_q is {}, may be at most {} in a backward pass", seqlen_q, kMost));
-  }
   const auto up = [](int rows, int multiple) { return (rows + multiple - 1) / multiple * multiple; };
   return up(up(seqlen_q, parts.tile_m), kBackwardRowPadding);
 }
@@ -32,6 +28,7 @@ int padded(int seqlen_q, Workspace parts) {
 bool make_backward_params(const Problem& problem, const Shape& shape, const BackwardArgs& args,
                           Workspace parts, BackwardParams& params) {
   validate(shape);
+  check_length("seqlen_q", shape.seqlen_q);
   check_length("seqlen_k", shape.seqlen_k);
   params = {};
   params.scale = resolve_scale(problem, args.scale);

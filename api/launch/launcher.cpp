@@ -174,7 +174,7 @@ void Launcher::with_memory(std::size_t bytes, Stream stream, const Run& run) con
   void* memory = device_.allocate_ordered(bytes, stream);
   try {
     run(memory);
-  } catch (const Error&) {
+  } catch (...) {
     device_.free_ordered(memory, stream);
     throw;
   }

@@ -55,15 +55,16 @@ Text read_all(const std::filesystem::path& path) {
 }
 
 // Waits for the writers before us; a lock that cannot be had costs at worst another writer's record, never
-// the file.
-bool wait_for(const File& lock) {
+// the file. Why it could not be had; empty: it is held.
+std::string wait_for(const File& lock) {
   const auto end = std::chrono::steady_clock::now() + kPatience;
   while (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK && errno != EINTR) return false;
-    if (std::chrono::steady_clock::now() > end) return false;
+    if (errno != EWOULDBLOCK && errno != EINTR)
+      return fmt::format("could not be locked ({})", std::strerror(errno));  // NFS locks no folder
+    if (std::chrono::steady_clock::now() > end) return "is being written by another process for long";
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
-  return true;
+  return {};
 }
 
 std::string unreadable(const std::filesystem::path& file, int error) {
@@ -96,10 +97,8 @@ bool merge_wisdom(const std::filesystem::path& file, const Wisdom& learnt, const
   const std::filesystem::path parent = file.has_parent_path() ? file.parent_path() : ".";
   const File folder(::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!folder) return lost(std::strerror(errno));
-  if (!wait_for(folder) && report) {
-    report(fmt::format("wisdom {} is being written by another process for long; going on without its lock",
-                       file.string()));
-  }
+  if (const std::string why = wait_for(folder); !why.empty() && report)
+    report(fmt::format("wisdom {} {}; going on without its lock", file.string(), why));
   const Text before = read_all(file);
   if (before.error != 0 && before.error != ENOENT) return lost(std::strerror(before.error));
   Wisdom wisdom;

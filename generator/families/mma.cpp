@@ -93,13 +93,13 @@ int registers_of(const Problem& problem, const MmaSchedule& schedule, const Targ
   return held_registers(problem, schedule) + more;
 }
 
-// Kernels beyond the estimate that ptxas was seen to fit all the same, on these archs; some are the fastest
-// known for their problems (docs/performance/mma.md).
+// Kernels beyond the estimate that ptxas was seen to fit all the same, on all archs of these generations;
+// some are the fastest known for their problems (docs/performance/mma.md).
 struct Tight {
   int head_dim;
   bool causal;
   MmaSchedule schedule;
-  std::array<int, 4> archs;
+  std::array<int, 4> generations;
 };
 const Tight kTight[] = {
     {64, false, {.tile_n = 96, .q_in_regs = 1, .optimistic = 1}, {80, 90, 100, 120}},
@@ -122,7 +122,8 @@ bool fits_all_the_same(const Problem& problem, const MmaSchedule& schedule, cons
   return std::any_of(std::begin(kTight), std::end(kTight), [&](const Tight& tight) {
     return tight.head_dim == problem.head_dim && tight.causal == problem.causal &&
            tight.schedule == schedule &&
-           std::find(tight.archs.begin(), tight.archs.end(), target.capability) != tight.archs.end();
+           std::find(tight.generations.begin(), tight.generations.end(), generation_of(target)) !=
+               tight.generations.end();
   });
 }
 

@@ -33,15 +33,6 @@ int waiting(int head_dim, const MmaBackwardSchedule& s) {
 constexpr int kTuringMore = 25;  // of its copies, beside what waits
 constexpr int kShort = 240;      // from here on padding counts
 
-// Archs that ptxas gives the same registers, but for a few kernels, by the oldest of them.
-int generation_of(const Target& target) {
-  int of = 75;
-  for (const int first : {80, 86, 90, 100, 120}) {
-    if (target.capability >= first) of = first;
-  }
-  return of;
-}
-
 // Kernels that the estimate puts just beyond 255 registers and that ptxas was seen to fit, on all archs of
 // these generations; three in ten like them spilled. Of all that fit they are the ones that the model expects
 // within a tenth of the fastest on some arch (docs/performance/mma-backward.md).

@@ -79,7 +79,7 @@ class Program {
 
 // NVRTC counts the terminating zero of texts.
 std::string text_of(std::string bytes) {
-  if (!bytes.empty() && bytes.back() == '\0') bytes.pop_back();
+  while (!bytes.empty() && bytes.back() == '\0') bytes.pop_back();
   return bytes;
 }
 

@@ -82,15 +82,27 @@ TEST_CASE("the fastest wins, every timing is kept, and the run keeps to its budg
 
 TEST_CASE("short kernels are timed though a pair of marks takes longer than they do") {
   Bench bench;
-  bench.kernels.usual = 0.010;
-  bench.kernels.device.marks_take = 0.012;
+  bench.kernels.usual = 0.1;
+  bench.kernels.device.marks_take = 0.12;
   const auto names = tried(bench.tune());
-  bench.kernels.milliseconds[names[5]] = 0.008;
-  bench.kernels.milliseconds[names[6]] = 0.030;
+  bench.kernels.milliseconds[names[5]] = 0.08;
+  bench.kernels.milliseconds[names[6]] = 0.3;
   const TuneResult result = bench.tune();
   CHECK(to_string(result.best) == names[5]);
   for (const std::string& name : names)
     CHECK(find(result, name).pruned.starts_with("hopeless") == (name == names[6]));
+}
+
+TEST_CASE("one launch of a second and more says what it takes") {
+  FakeKernels kernels(kProblem);
+  kernels.usual = 4700;
+  const auto kernel = kernels.device.load({.entry = "long"});
+  const Timing timing = measure(
+      kernels.device, nullptr, [&](std::int64_t) { kernels.device.launch(*kernel, {}, {}, nullptr); }, {},
+      kernels.clock);
+  CHECK(timing.median_ms == doctest::Approx(4700));
+  CHECK(timing.launches == 1);
+  CHECK_FALSE(timing.gave_up);
 }
 
 TEST_CASE("what spills, fails to compile, computes wrong or dies is out, with the reason") {

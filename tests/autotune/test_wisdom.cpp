@@ -316,7 +316,7 @@ TEST_CASE("the shipped tables parse, and a GPU's name leaves the driver out") {
   CHECK(gpu_of("fake") == "fake");
 }
 
-TEST_CASE("each line of the shipped tables is read, and names a schedule that is legal") {
+TEST_CASE("each line of the shipped tables is read, names a legal schedule, and is filed where one looks") {
   for (const ShippedTable& table : shipped_tables()) {
     CAPTURE(std::string(table.path));
     Wisdom wisdom;
@@ -328,6 +328,7 @@ TEST_CASE("each line of the shipped tables is read, and names a schedule that is
       CAPTURE(to_string(record.schedule));
       CAPTURE(describe(record.problem));
       CHECK(legal(record.problem, record.schedule, target_of(record.arch)).reason == "");
+      CHECK(record.bucket == bucket_of(record.problem, record.shape, target_of(record.arch)));
     }
   }
 }

@@ -106,11 +106,11 @@ TEST_CASE("what cannot be read is quoted") {
   CHECK(refusal_of(":m64") ==
         "the family is \"\", may be simt, mma or wgmma, or one of these with \"-backward\"");
   CHECK(refusal_of("mma:x3") == "unknown field \"x\"");
-  CHECK(refusal_of("mma:64") == "unknown field \"\"");
-  CHECK(refusal_of("mma:M64") == "a number must follow \"\"");
+  CHECK(refusal_of("mma:64") == "a knob's letters must come before \"64\"");
+  CHECK(refusal_of("mma:M64") == "a knob's letters must come before \"M64\"");
   CHECK(refusal_of("mma:m") == "a number must follow \"m\"");
   CHECK(refusal_of("mma:m n64") == "a number must follow \"m\"");
-  CHECK(refusal_of("mma:m64 n64") == "a number must follow \"\"");
+  CHECK(refusal_of("mma:m64 n64") == "a knob's letters must come before \" n64\"");
   CHECK(refusal_of("mma:m64m64") == "tile_m is given twice");
   CHECK(refusal_of("mma:m0") == "tile_m is 0, may be 16 to 256");
   CHECK(refusal_of("mma:m-64") == "tile_m is -64, may be 16 to 256");
