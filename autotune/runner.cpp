@@ -188,7 +188,10 @@ void LocalRunner::add_small_exam(InputKind kind) {
 
 void LocalRunner::prepare_exams() {
   if (exams_ready_) return;
-  exams_.clear();  // of an attempt that found no memory
+  // What is there is of an attempt that found no memory.
+  exams_.clear();
+  small_memory_.clear();
+  small_images_.clear();
   add_small_exam(InputKind::peaky);
   add_small_exam(InputKind::growing);
   // The shape itself, which an emulator would take hours for: a sample of rows that a CPU has in a fraction
