@@ -64,7 +64,7 @@ void attend(const HostAttention& a, const RowBlock& block, bool scale_k, Round r
     T largest = -std::numeric_limits<T>::infinity();
     for (std::int64_t j = 0; j < keys; ++j) {
       p[j] = round(dot(q.data(), k.data() + j * d, d));
-      largest = std::max(largest, p[j]);
+      if (p[j] > largest || std::isnan(p[j])) largest = p[j];  // a NaN stays: nothing is above it
     }
     if (largest == -std::numeric_limits<T>::infinity())
       continue;  // every score is -infinity: as good as masked

@@ -86,8 +86,8 @@ class PackReader {
     const auto name_size = get_number<std::uint32_t>(header);
     const auto content_size = get_number<std::uint64_t>(std::string_view(header).substr(4));
     if (name_size > kLongestName || content_size > kLargestEntry || name_size + content_size > left_) {
-      bad(fmt::format("record {} of {} claims {} bytes, {} are left", index_ + 1, records_, content_size,
-                      left_));
+      bad(fmt::format("record {} of {} claims a name of {} bytes and {} more, {} are left", index_ + 1,
+                      records_, name_size, content_size, left_));
     }
     record.name = take(name_size);
     record.content = take(content_size);

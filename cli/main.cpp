@@ -12,6 +12,7 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "cli/common/tell.hpp"
 #include "cli/verbs.hpp"
@@ -37,10 +38,23 @@ int exit_code_of(flashjit::ErrorCode code) {
   return 1;
 }
 
+// What CLI11 says of a call that it cannot parse, as our other messages are said; of an unknown verb it says
+// only that one is required.
+std::string words_of(const CLI::App* app, const CLI::Error& error) {
+  const std::vector<std::string> unknown = app->remaining(/*recurse=*/true);
+  const bool no_verb = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiredError);
+  if (no_verb && !unknown.empty() && !unknown.front().starts_with('-')) {
+    return "flashjit: there is no verb \"" + unknown.front() +
+           "\"\nRun with --help for those that there are.\n";
+  }
+  return "flashjit: " + CLI::FailureMessage::simple(app, error);
+}
+
 int run(int argc, char** argv) {
   CLI::App app{"FlashAttention kernels, written, compiled, tuned and cached at run time.", "flashjit"};
   app.set_version_flag("--version", "flashjit " FLASHJIT_VERSION);
   app.require_subcommand(1);
+  app.failure_message(words_of);
   app.footer(
       "Data goes to stdout, words to stderr. Exit codes: 0 well; 1 the work failed or a check found a wrong "
       "result; "

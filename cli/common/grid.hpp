@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/common/options.hpp"
 #include "flashjit/problem.hpp"
 
 namespace flashjit::cli {
@@ -30,6 +31,14 @@ inline std::vector<Cell> grid_of(const Problem& like) {
     }
   }
   return cells;
+}
+
+// What --grid decides.
+inline void refuse_beside_grid(const CLI::App& verb) {
+  refuse_ignored(verb,
+                 {"--head-dim", "--head-dim-v", "--causal", "--batch", "--heads", "--heads-kv", "--seqlen-q",
+                  "--seqlen-k"},
+                 "--grid", "its 18 problems have head dims, masks and sizes of their own");
 }
 
 }  // namespace flashjit::cli

@@ -15,7 +15,16 @@
 
 namespace flashjit::cli {
 
+void refuse_ignored(const CLI::App& verb, std::initializer_list<const char*> flags, std::string_view beside,
+                    std::string_view why) {
+  for (const char* flag : flags) {
+    if (verb.count(flag) == 0) continue;
+    throw Error(ErrorCode::invalid_argument, fmt::format("{} does nothing beside {}: {}", flag, beside, why));
+  }
+}
+
 void ProblemOptions::add_to(CLI::App& verb) {
+  verb_ = &verb;
   verb.add_option("--pass", pass_, "forward or backward")->capture_default_str()->group("Problem");
   verb.add_option("--dtype", dtype_, "of q, k, v and o: fp16, bf16 or fp32")
       ->capture_default_str()
@@ -43,6 +52,12 @@ Problem ProblemOptions::problem() const {
                         .lse = !no_lse_,
                         .deterministic = deterministic_};
   validate(problem);
+  if (problem.pass == Pass::forward) {
+    refuse_ignored(*verb_, {"--deterministic"}, "--pass forward",
+                   "the forward pass gives the same bits from run to run as it is");
+  } else {
+    refuse_ignored(*verb_, {"--no-lse"}, "--pass backward", "the backward pass writes no log-sum-exp");
+  }
   return problem;
 }
 
@@ -80,9 +95,17 @@ void DeviceOptions::add_arch_to(CLI::App& verb) {
       ->group("Device");
 }
 
+const std::string& DeviceOptions::arch() const {
+  if (!arch_.empty() && device_ != "cuda" && device_ != "emulated:" + arch_) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("--arch {} and --device {} are two devices: give one of them", arch_, device_));
+  }
+  return arch_;
+}
+
 Target DeviceOptions::target() const {
   constexpr std::string_view kEmulated = "emulated:";
-  if (!arch_.empty()) return target_of(arch_);
+  if (!arch().empty()) return target_of(arch_);
   if (device_.starts_with(kEmulated)) return target_of(device_.substr(kEmulated.size()));
   try {
     return runtime::open_cuda_device(device_)->target();
@@ -129,6 +152,11 @@ void add_tune_to(CLI::App& verb, Tuning& tuning) {
           "off (wisdom, else the model), quick or full")
       ->check(CLI::IsMember({"off", "quick", "full"}))
       ->default_str(autotune::to_string(tuning));
+}
+
+void refuse_tuned_schedule(const CLI::App& verb, Tuning tuning) {
+  if (tuning == Tuning::off || verb.count("--schedule") == 0) return;
+  refuse_ignored(verb, {"--tune"}, "--schedule", "there is nothing left to choose");
 }
 
 }  // namespace flashjit::cli

@@ -3,15 +3,22 @@
 
 #include <CLI/App.hpp>
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "flashjit/engine.hpp"
 #include "flashjit/problem.hpp"
 #include "flashjit/target.hpp"
 
 namespace flashjit::cli {
+
+// Throws Error{invalid_argument} where one of `flags` was given, which `beside` would ignore: "--export does
+// nothing beside --dry-run: WHY".
+void refuse_ignored(const CLI::App& verb, std::initializer_list<const char*> flags, std::string_view beside,
+                    std::string_view why);
 
 // --pass --dtype --head-dim --head-dim-v --causal --no-lse --deterministic
 class ProblemOptions {
@@ -20,6 +27,7 @@ class ProblemOptions {
   [[nodiscard]] Problem problem() const;  // validated; throws Error{invalid_argument}
 
  private:
+  const CLI::App* verb_ = nullptr;
   std::string pass_ = "forward";
   std::string dtype_ = "bf16";
   int head_dim_ = 128;
@@ -51,7 +59,8 @@ class DeviceOptions {
   void add_to(CLI::App& verb);
   void add_arch_to(CLI::App& verb);
   [[nodiscard]] const std::string& device() const { return device_; }
-  [[nodiscard]] const std::string& arch() const { return arch_; }  // empty: not given
+  // Empty: not given. Throws Error{invalid_argument} where --device names another.
+  [[nodiscard]] const std::string& arch() const;
   [[nodiscard]] bool emulated() const { return device_.starts_with("emulated"); }
   // The Target of --arch, else of --device, else of the GPU, else sm_90a: for verbs that only render and
   // compile.
@@ -74,5 +83,7 @@ void add_seed_to(CLI::App& verb, std::uint64_t& seed, const std::string& descrip
 
 // --tune off|quick|full
 void add_tune_to(CLI::App& verb, Tuning& tuning);
+// --schedule, where --tune is to look for one.
+void refuse_tuned_schedule(const CLI::App& verb, Tuning tuning);
 
 }  // namespace flashjit::cli

@@ -180,7 +180,9 @@ void add_bench(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   verb->add_option("--commit", flags->commit, "noted in each line: the commit that is timed");
   verb->add_flag("--no-check", flags->no_check, "do not compare with the reference");
-  verb->callback([flags, &exit_code] {
+  verb->callback([flags, verb, &exit_code] {
+    if (flags->grid) refuse_beside_grid(*verb);
+    refuse_tuned_schedule(*verb, flags->tuning);
     const Problem problem = flags->problem.problem();
     exit_code = bench(
         *flags, flags->grid ? grid_of(problem)

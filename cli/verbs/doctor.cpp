@@ -122,8 +122,8 @@ void check_compiler(std::vector<Finding>& findings, const std::vector<std::strin
   });
 }
 
-// The file system's name, and whether several machines share it; by statfs's magic numbers (linux/magic.h and
-// statfs(2)).
+// The file system's name (empty: not known), and whether several machines share it; by statfs's magic numbers
+// (linux/magic.h and statfs(2)).
 struct FileSystem {
   std::string name;
   bool shared = false;
@@ -151,12 +151,47 @@ FileSystem file_system_of(const std::filesystem::path& path) {
                                                       {0x00C36400, "Ceph", true},
                                                       {0x01021997, "9p", true}});
   struct statfs status {};
-  if (statfs(path.c_str(), &status) != 0) return {"unknown file system", false};
+  if (statfs(path.c_str(), &status) != 0) return {};
   const auto magic = static_cast<std::uint32_t>(status.f_type);
   for (const Known& known : kKnown) {
     if (known.magic == magic) return {known.name, known.shared};
   }
   return {fmt::format("file system 0x{:X}", magic), false};
+}
+
+// Says only what is known: a part of the path may be closed to us, which open_store has said.
+void check_directory(std::vector<Finding>& findings, const std::filesystem::path& directory,
+                     std::uint64_t size_limit) {
+  constexpr double kGib = 1ULL << 30;
+  constexpr double kLittle = 16e6;  // a few dozen kernels
+  std::string words = directory.string();
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(directory, error);
+  const bool exists = std::filesystem::exists(status);
+  if (exists) {
+    words += fmt::format(", rights {:o}", static_cast<unsigned>(status.permissions()) & 0777U);
+  } else if (status.type() == std::filesystem::file_type::not_found) {
+    words += ", which does not exist";
+  }
+  const FileSystem system = exists ? file_system_of(directory) : FileSystem();
+  if (!system.name.empty()) words += ", " + system.name;
+  struct statvfs space {};
+  const bool known = exists && statvfs(directory.c_str(), &space) == 0;
+  const double free = static_cast<double>(space.f_bavail) * static_cast<double>(space.f_frsize);
+  if (known) words += fmt::format(", {:.1f} GiB free", free / kGib);
+  findings.push_back({"cache", State::ok,
+                      fmt::format("{}, limit {:.1f} GiB", words, static_cast<double>(size_limit) / kGib),
+                      ""});
+  if (known && free < kLittle) {
+    findings.push_back({"cache", State::note, fmt::format("only {:.1f} MB are free", free / 1e6),
+                        "kernels that do not fit are compiled anew by each process: make room, or have "
+                        "FLASHJIT_CACHE_DIR name another directory"});
+  }
+  if (system.shared) {
+    findings.push_back(
+        {"cache", State::note, fmt::format("{} may be shared between machines", system.name),
+         "that is safe, but slow locks cost time: FLASHJIT_CACHE_DIR names a local directory"});
+  }
 }
 
 void check_cache(std::vector<Finding>& findings) {
@@ -172,24 +207,7 @@ void check_cache(std::vector<Finding>& findings) {
     }
     static_cast<void>(cache::open_store(options));
     const std::filesystem::path& directory = options.directory;
-    std::error_code unseen;  // a part of the path that others may not enter: open_store has said so
-    const auto rights =
-        static_cast<unsigned>(std::filesystem::status(directory, unseen).permissions()) & 0777U;
-    const FileSystem system = file_system_of(directory);
-    struct statvfs space {};
-    const bool known = statvfs(directory.c_str(), &space) == 0;
-    const double free_gib =
-        known ? static_cast<double>(space.f_bavail) * static_cast<double>(space.f_frsize) / (1ULL << 30) : 0;
-    findings.push_back(
-        {"cache", State::ok,
-         fmt::format("{}, rights {:o}, {}, {:.1f} GiB free, limit {:.1f} GiB", directory.string(), rights,
-                     system.name, free_gib, static_cast<double>(options.size_limit) / (1ULL << 30)),
-         ""});
-    if (system.shared) {
-      findings.push_back(
-          {"cache", State::note, fmt::format("{} may be shared between machines", system.name),
-           "that is safe, but slow locks cost time: FLASHJIT_CACHE_DIR names a local directory"});
-    }
+    check_directory(findings, directory, options.size_limit);
     std::size_t bad = 0;
     const auto rows = cache::list_entries(options);
     for (const cache::Row& row : rows) bad += row.verdict == cache::Verdict::good ? 0 : 1;

@@ -183,7 +183,11 @@ void add_inspect(CLI::App& app, int& exit_code) {
   verb->add_option("--compare", options->compare, "another schedule: print what differs");
   verb->add_flag("--no-cache", options->no_cache, "read and write nothing on disk");
   verb->add_flag("--json", options->json, "print JSON");
-  verb->callback([options, &exit_code] { exit_code = run(*options); });
+  verb->callback([options, verb, &exit_code] {
+    if (!options->emit.empty())
+      refuse_ignored(*verb, {"--json"}, "--emit", "what it prints is the artefact as it is");
+    exit_code = run(*options);
+  });
 }
 
 }  // namespace flashjit::cli

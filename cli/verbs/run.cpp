@@ -73,6 +73,16 @@ nlohmann::json to_json(const AttentionReport& report) {
   return json;
 }
 
+void refuse_beside_files(const CLI::App& verb, const RunOptions& options) {
+  constexpr const char* kWhich = "--q, --k and --v";
+  refuse_ignored(verb,
+                 {"--dtype", "--head-dim", "--head-dim-v", "--batch", "--heads", "--heads-kv", "--seqlen-q",
+                  "--seqlen-k", "--inputs"},
+                 kWhich, "the files decide it");
+  const bool random_dout = options.problem.problem().pass == Pass::backward && !options.files.gives_dout();
+  if (!random_dout) refuse_ignored(verb, {"--seed"}, kWhich, "nothing is random");
+}
+
 int run(const RunOptions& options) {
   AttentionRequest request;
   request.problem = options.problem.problem();
@@ -142,7 +152,11 @@ void add_run(CLI::App& app, int& exit_code) {
   verb->add_flag("--no-time", options->no_time, "run once only");
   verb->add_flag("--no-cache", options->no_cache, "read and write nothing on disk");
   verb->add_flag("--json", options->json, "print JSON");
-  verb->callback([options, &exit_code] { exit_code = run(*options); });
+  verb->callback([options, verb, &exit_code] {
+    refuse_tuned_schedule(*verb, options->tuning);
+    if (options->files.given()) refuse_beside_files(*verb, *options);
+    exit_code = run(*options);
+  });
 }
 
 }  // namespace flashjit::cli

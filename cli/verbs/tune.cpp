@@ -157,14 +157,23 @@ int search(const TuneFlags& flags, const std::vector<Cell>& cells) {
                              cache::no_directory(store).message()));
   }
   bool kept = true;
+  bool all_tuned = true;
   for (const Cell& cell : cells) {
     const auto& [problem, shape] = cell;
-    const autotune::TuneResult result =
-        api::tune(state, problem, shape,
-                  {.effort = effort,
-                   .budget = std::chrono::milliseconds(static_cast<std::int64_t>(1000 * flags.budget)),
-                   .family = flags.family,
-                   .progress = tell_message});
+    autotune::TuneResult result;
+    try {
+      result = api::tune(state, problem, shape,
+                         {.effort = effort,
+                          .budget = std::chrono::milliseconds(static_cast<std::int64_t>(1000 * flags.budget)),
+                          .family = flags.family,
+                          .progress = tell_message});
+    } catch (const Error& error) {
+      if (cells.size() == 1) throw;
+      // The others of a grid may do well, and are minutes of work.
+      tell_message(fmt::format("{} at {}: {}", describe(problem), describe(shape), error.what()));
+      all_tuned = false;
+      continue;
+    }
     kept = state.chooser().learn(problem, shape, effort, result) && kept;
     autotune::Wisdom learnt;
     learnt.add(autotune::record_of(problem, shape, state.device().target(), autotune::gpu_of(description),
@@ -187,7 +196,7 @@ int search(const TuneFlags& flags, const std::vector<Cell>& cells) {
     print_table(cell, tried, best, flags.all);
     std::fflush(stdout);
   }
-  return kept || exports ? 0 : 1;
+  return all_tuned && (kept || exports) ? 0 : 1;
 }
 
 }  // namespace
@@ -211,7 +220,9 @@ void add_tune(CLI::App& app, int& exit_code) {
   verb->add_flag("--all", flags->all, "show every candidate");
   verb->add_option("--export", flags->export_file, "write the records to this wisdom file too");
   verb->add_flag("--json", flags->json, "one JSON line a problem");
-  verb->callback([flags, &exit_code] {
+  verb->callback([flags, verb, &exit_code] {
+    if (flags->grid) refuse_beside_grid(*verb);
+    if (flags->dry_run) refuse_ignored(*verb, {"--export"}, "--dry-run", "it measures nothing to write");
     if (!flags->dry_run && !flags->device.arch().empty()) {
       throw Error(ErrorCode::invalid_argument,
                   fmt::format("arch is \"{}\", but --arch is for --dry-run; tuning measures on --device",

@@ -1,5 +1,6 @@
 // Engine: a device, a compiler and a cache. Safe to use from many threads. Plans and Buffers keep what they
-// need of it alive, and may be used when it is gone.
+// need of it alive, and may be used when it is gone. Every thread that may make a plan must have ended before
+// exit(), or main's return: a compile that NVRTC is in the midst of then crashes.
 #pragma once
 
 #include <chrono>
@@ -24,17 +25,17 @@ struct EngineOptions {
   std::string device = "cuda";  // "cuda" (the current GPU), "cuda:1", "emulated:sm_90a" (no GPU needed)
   Tuning tuning = Tuning::off;  // off: wisdom, else the model; costs one compile
   std::chrono::milliseconds tuning_budget{0};  // 0: the mode's own (quick 5 s, full 30 s a problem)
-  std::string cache_dir;                       // empty: FLASHJIT_CACHE_DIR, else $XDG_CACHE_HOME/flashjit
+  std::string cache_dir{};                     // empty: FLASHJIT_CACHE_DIR, else $XDG_CACHE_HOME/flashjit
   bool use_cache = true;                       // false: nothing is read from or written to disk
   // Receives warnings and progress, one line each; empty: warnings go to stderr. Called from any thread, by
   // several at once, in the midst of a call of the Engine: it must not call into this Engine, nor wait for
   // who does, and what it throws reaches whoever called.
-  std::function<void(std::string_view line)> on_message;
+  std::function<void(std::string_view line)> on_message{};
 };
 
 struct PlanOptions {
-  std::string schedule;         // "mma:m128n64w4s2": this one and no other; empty: chosen
-  std::string family;           // "mma": only schedules of this family; empty: all
+  std::string schedule{};       // "mma:m128n64w4s2": this one and no other; empty: chosen
+  std::string family{};         // "mma": only schedules of this family; empty: all
   Tuning tuning = Tuning::off;  // the higher of this and the Engine's counts
   // The caller's stream, if it may be in capture: a plan that must be compiled, loaded or tuned is then an
   // Error that names Engine::prepare, and the capture stays valid.
@@ -61,7 +62,8 @@ class Buffer {
 
 // Keeps every kernel and plan that it made, until it and its last Plan and Buffer are gone: a Plan's end
 // alone gives nothing back. A CUDA context that the caller made outlives all of these. An Engine that was
-// moved from may be destroyed and assigned to, and nothing else.
+// moved from may be destroyed and assigned to, and nothing else. After a fork, the child may launch and plan
+// on an emulated device; a CUDA context does not survive it, nor does an Engine on a GPU.
 class Engine {
  public:
   explicit Engine(std::string_view device = "cuda");

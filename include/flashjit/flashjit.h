@@ -46,7 +46,8 @@ enum flashjit_tuning { FLASHJIT_TUNING_OFF = 0, FLASHJIT_TUNING_QUICK = 1, FLASH
 
 /* A device, a compiler and a cache; any number of threads may use one. It keeps every kernel and plan that it
  * made, until it and its last plan are destroyed: a plan's end alone gives nothing back. A CUDA context that
- * the caller made outlives them all. */
+ * the caller made outlives them all. Every thread that may make a plan must have ended before exit(). After a
+ * fork, the child may launch and plan on an emulated device; a CUDA context does not survive it. */
 struct flashjit_engine;
 /* A chosen, loaded kernel; it keeps what it needs of its engine alive. Any number of threads may launch it,
  * into any number of streams at once. */
@@ -98,9 +99,9 @@ struct flashjit_plan_options {
 };
 
 /* In elements, and multiples of 16 bytes; the last dimension is contiguous. All zero: packed (batch, seqlen,
- * heads, head_dim). What is read may have a stride of 0 in batch or head, to share one tensor; the elements
- * of what is written may not overlap each other, nor be an input. The stride of a dimension of size 1 is not
- * looked at. */
+ * heads, head_dim). Each is at least the tensor's last dimension (so none is negative), or, in batch and head
+ * of what is read, 0, to share one tensor. The elements of what is written may overlap neither each other nor
+ * an input, of which only an equal pointer is found. The stride of a dimension of size 1 is not looked at. */
 struct flashjit_strides {
   int64_t batch;
   int64_t head;

@@ -20,16 +20,18 @@ namespace flashjit {
 using Stream = CUstream_st*;  // CUstream or cudaStream_t; null is the default stream
 
 // Distances between neighbours, in elements; the last dimension is contiguous. All zero: packed (batch,
-// seqlen, heads, head_dim). q, k and v may have a stride of 0 in batch or head, to share one tensor; the
-// elements of o may not overlap. The stride of a dimension of size 1 is not looked at.
+// seqlen, heads, head_dim). Each is at least the tensor's last dimension (so none is negative), or, in batch
+// and head of what is read, 0, to share one tensor. The elements of what is written may not overlap each
+// other. The stride of a dimension of size 1 is not looked at.
 struct Strides {
   std::int64_t batch = 0;
   std::int64_t head = 0;
   std::int64_t row = 0;
 };
 
-// Device pointers, 16-byte aligned (lse: 4-byte); strides are multiples of 16 bytes. k and v may be null
-// where there are no keys, and everything where there are no rows.
+// Device pointers, 16-byte aligned (lse: 4-byte); strides are multiples of 16 bytes. o may overlap neither q,
+// k nor v, of which only an equal pointer is found. k and v may be null where there are no keys, and
+// everything where there are no rows.
 struct ForwardArgs {
   const void* q = nullptr;  // (batch, seqlen_q, heads, head_dim)
   const void* k = nullptr;  // (batch, seqlen_k, heads_kv, head_dim)
@@ -85,7 +87,8 @@ struct Origin {
   std::string note;  // what else a user should know (a family that was passed over, and why); may be empty
 };
 
-// May be launched from many threads and into many streams at once.
+// May be launched from many threads and into many streams at once. A Plan that was moved from may be
+// destroyed and assigned to, and nothing else.
 class Plan {
  public:
   // Enqueues one forward or backward pass. Throws Error{invalid_argument} before anything is enqueued if an

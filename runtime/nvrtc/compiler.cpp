@@ -308,7 +308,8 @@ void NvrtcCompiler::fail(const std::string& stage, const std::string& problem, c
 std::shared_ptr<Compiler> load_nvrtc_for(const CompilerUse& use) {
   // One Compiler per library and use, for as long as the process lives: the library can't be unloaded safely,
   // and asking it again for its archs and build id would cost each new Engine what the first one paid. Never
-  // destroyed, so that a compile in a detached thread at exit finds it whole.
+  // destroyed, so that at exit a thread that still plans finds the Compiler whole. NVRTC's own globals are
+  // not: a compile that is under way while they are destroyed crashes in it, hence the rule in engine.hpp.
   static auto& mutex = *new std::mutex;
   static auto& compilers = *new std::map<std::pair<std::string, CompilerUse>, std::shared_ptr<NvrtcCompiler>>;
   const std::filesystem::path found = find_nvrtc(nvrtc_places());

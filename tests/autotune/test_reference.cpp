@@ -179,6 +179,26 @@ TEST_CASE("the rule rejects what is wrong") {
   }
 }
 
+TEST_CASE("a NaN in q is the row's result, and no other row's") {
+  const Shape shape{.batch = 1, .heads = 1, .seqlen_q = 3, .seqlen_k = 4};
+  for (const DType dtype : {DType::fp32, DType::bf16}) {
+    const Problem problem{.dtype = dtype, .head_dim = 8};
+    Inputs inputs = make_inputs(problem, shape, InputKind::normal, 7);
+    store_element(dtype, inputs.q.bytes.data(), inputs.q.strides.row, std::nanf(""));
+    const auto a = host_attention(problem, shape, inputs);
+    const auto blocks = all_rows(shape);
+    for (const HostResult& result : {reference(a, blocks), plain(a, blocks)}) {
+      for (int row = 0; row < 3; ++row) {
+        CHECK(std::isnan(result.out[8 * row]) == (row == 1));
+        CHECK(std::isnan(result.lse[row]) == (row == 1));
+      }
+    }
+    const HostTensor o = rounded(problem, shape, blocks, reference(a, blocks));
+    const auto lse = lse_of(shape, blocks, reference(a, blocks));
+    CHECK(acceptable(a, blocks, {.o = o.bytes.data(), .lse = lse.data()}).ok);
+  }
+}
+
 TEST_CASE("sampled blocks lie inside, hold the corners, and repeat with the seed") {
   const Shape shape{.batch = 3, .heads = 8, .seqlen_q = 1000, .seqlen_k = 10};
   const auto blocks = sample_rows(shape, 12, 16, 1);

@@ -108,6 +108,51 @@ TEST_CASE("tune --grid is the grid of the problem that is asked for") {
   }
 }
 
+TEST_CASE("tune --grid goes on where a problem fails, and says which") {
+  const Command command;
+  const Result failed =
+      command.run("tune --grid --budget 0.001 --device emulated:sm_90a --family wgmma 2>&1");
+  CHECK(failed.exit_code == 1);
+  CHECK(contains(failed.out, "flashjit: forward bf16 d64 full at 16x32x1024x1024: "));
+  CHECK(contains(failed.out, "flashjit: forward bf16 d256 causal at 1x8x16384x16384: "));
+}
+
+TEST_CASE("flags that others would ignore are refused") {
+  const Command command;
+  const std::string device = " --device emulated:sm_80 ";
+  const std::string files = "run --q a.npy --k b.npy --v c.npy " + device;
+  for (const char* flag : {"--dtype fp16", "--head-dim 64", "--head-dim-v 64", "--batch 1", "--heads 1",
+                           "--heads-kv 1", "--seqlen-q 1", "--seqlen-k 1", "--inputs tiny", "--seed 2"}) {
+    const std::string name = std::string(flag).substr(0, std::string(flag).find(' '));
+    command.refuses(files + flag, name + " does nothing beside --q, --k and --v: ");
+  }
+  command.refuses(files + "--pass backward --seed 2", "a.npy");  // of a random dout
+  command.refuses(files + "--pass backward --seed 2 --dout d.npy", "--seed does nothing beside");
+  for (const char* flag : {"--head-dim 64", "--causal", "--heads 1", "--seqlen-k 64"}) {
+    const std::string name = std::string(flag).substr(0, std::string(flag).find(' '));
+    command.refuses(std::string("tune --dry-run --grid ") + flag, name + " does nothing beside --grid: ");
+    command.refuses("bench --grid" + device + flag, name + " does nothing beside --grid: ");
+  }
+  for (const char* verb : {"run", "bench"})
+    command.refuses(verb + device + "--tune quick --schedule mma:m64n64w4s2",
+                    "--tune does nothing beside --schedule: ");
+  command.refuses("tune --dry-run --arch sm_80 --export x.jsonl", "--export does nothing beside --dry-run: ");
+  command.refuses("inspect --arch sm_80 --emit source --json", "--json does nothing beside --emit: ");
+  for (const char* verb : {"check", "inspect", "profile", "tune --dry-run"})
+    command.refuses(verb + device + "--arch sm_90a",
+                    "--arch sm_90a and --device emulated:sm_80 are two devices: give one of them");
+  command.refuses("run --no-lse --pass backward" + device, "--no-lse does nothing beside --pass backward: ");
+  command.refuses("run --deterministic" + device, "--deterministic does nothing beside --pass forward: ");
+}
+
+TEST_CASE("a call that cannot be parsed is told as any other") {
+  const Command command;
+  command.refuses("attend", "flashjit: there is no verb \"attend\"");
+  command.refuses("cache list", "flashjit: there is no verb \"list\"");
+  command.refuses("", "flashjit: A subcommand is required");
+  command.refuses("run --quick", "flashjit: The following argument was not expected: --quick");
+}
+
 TEST_CASE("inspect refuses with exit code 2 and words") {
   const Command command;
   command.refuses("inspect --arch sm_42", "sm_42");
@@ -230,6 +275,9 @@ TEST_CASE("doctor tells what is there, and what to do about what is not") {
   CHECK(no_compiler.exit_code == 1);
   CHECK(contains(no_compiler.out, "NVRTC     PROBLEM  FLASHJIT_NVRTC is \"/nowhere\""));
   CHECK(contains(no_compiler.out, "→ set it to a libnvrtc.so.N"));
+
+  const Result nowhere = command.run("doctor", "FLASHJIT_CACHE_DIR=/proc/nowhere/cache");
+  CHECK(contains(nowhere.out, "/proc/nowhere/cache, which does not exist, limit 1.0 GiB"));
 
   const Command other;
   std::ofstream(other.folder() / "cache") << "a file";
