@@ -92,7 +92,7 @@ bool Chooser::knows(const Problem& problem, const Shape& shape, const std::strin
 
 bool Chooser::learn(const Problem& problem, const Shape& shape, Tuning effort,
                     const autotune::TuneResult& result) {
-  if (result.out_of_time && result.timed == 0) {
+  if (result.learnt_nothing()) {
     if (message_) message_("nothing was timed before the budget ended, so nothing is kept");
     return false;
   }

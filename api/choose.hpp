@@ -42,8 +42,8 @@ class Chooser {
   // Is there a record that makes tuning with this effort superfluous?
   bool knows(const Problem& problem, const Shape& shape, const std::string& family, Tuning effort);
 
-  // Files the result of a tuning run; false where that is for this process alone: there is no file, or it
-  // could not be written, which was said.
+  // Files the result of a tuning run; false where nothing was learnt, or for this process alone: there is no
+  // file, or it could not be written, which was said.
   bool learn(const Problem& problem, const Shape& shape, Tuning effort, const autotune::TuneResult& result);
 
  private:

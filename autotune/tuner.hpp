@@ -39,6 +39,9 @@ struct TuneResult {
   int timed = 0;
   double seconds = 0;
   bool out_of_time = false;  // the budget ended a stage before its end
+
+  // Whether the budget ended before anything was timed: then `best` is the model's, and nothing to remember.
+  [[nodiscard]] bool learnt_nothing() const { return out_of_time && timed == 0; }
 };
 
 // Throws Error{unsupported} if nothing is legal, and the first candidate's error if none survived.

@@ -175,11 +175,13 @@ int search(const TuneFlags& flags, const std::vector<Cell>& cells) {
       continue;
     }
     kept = state.chooser().learn(problem, shape, effort, result) && kept;
-    autotune::Wisdom learnt;
-    learnt.add(autotune::record_of(problem, shape, state.device().target(), autotune::gpu_of(description),
-                                   result, effort, versions, {{"device", description}}),
-               versions);
-    export_wisdom(learnt);
+    if (!result.learnt_nothing()) {
+      autotune::Wisdom learnt;
+      learnt.add(autotune::record_of(problem, shape, state.device().target(), autotune::gpu_of(description),
+                                     result, effort, versions, {{"device", description}}),
+                 versions);
+      export_wisdom(learnt);
+    }
     const std::string best = to_string(result.best);
     if (flags.json) {
       print_json(cell, description, result.candidates, best);

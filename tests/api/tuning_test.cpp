@@ -113,6 +113,21 @@ TEST_CASE("what was learnt is said to be kept only where a file has it") {
   }
 }
 
+TEST_CASE("what nobody timed is no wisdom") {
+  const Folder folder;
+  const Target target = target_of("sm_80");
+  autotune::TuneResult untimed;
+  untimed.best = parse_schedule("mma:m64n64w4s2");
+  untimed.out_of_time = true;
+  std::string said;
+  api::Chooser chooser(target, "a GPU", {}, folder.path() / "wisdom.jsonl", {},
+                       [&](std::string_view line) { said = line; });
+  CHECK_FALSE(chooser.learn(kProblem, kShape, Tuning::quick, untimed));
+  CHECK_FALSE(chooser.knows(kProblem, kShape, {}, Tuning::quick));
+  CHECK_FALSE(std::filesystem::exists(folder.path() / "wisdom.jsonl"));
+  CHECK(contains(said, "nothing was timed"));
+}
+
 TEST_CASE("what tuning builds is what a plan runs, however the problem is spelled") {
   CompilerScript compiler;
   FakeEngine fake(compiler);
