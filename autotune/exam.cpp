@@ -35,7 +35,7 @@ CallLayout::CallLayout(const Problem& problem, const Shape& shape) {
   const std::size_t value_row = problem.value_dim() * element;
   const double rows = 1.0 * shape.batch * shape.heads * shape.seqlen_q +
                       1.0 * shape.batch * shape.kv_heads() * shape.seqlen_k;
-  if (rows * (row + value_row) > 0x1p60)
+  if (rows * static_cast<double>(row + value_row) > 0x1p60)
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("shape {} is too large: its tensors have more than 2^60 bytes", describe(shape)));
   const auto input = [&](std::size_t size) { return std::exchange(bytes, bytes + aligned(size)); };
