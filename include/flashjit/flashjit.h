@@ -99,9 +99,10 @@ struct flashjit_plan_options {
 };
 
 /* In elements, and multiples of 16 bytes; the last dimension is contiguous. All zero: packed (batch, seqlen,
- * heads, head_dim). Each is at least the tensor's last dimension (so none is negative) and below 2^40 bytes, or,
- * in batch and head of what is read, 0, to share one tensor. The elements of what is written may overlap neither each other nor
- * an input, of which only an equal pointer is found. The stride of a dimension of size 1 is not looked at. */
+ * heads, head_dim). Each is at least the tensor's last dimension (so none is negative) and below 2^40 bytes,
+ * or, in batch and head of what is read, 0, to share one tensor. The elements of what is written may overlap
+ * neither each other nor an input, of which only an equal pointer is found. The stride of a dimension of size
+ * 1 is not looked at. */
 struct flashjit_strides {
   int64_t batch;
   int64_t head;
