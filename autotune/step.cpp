@@ -199,8 +199,8 @@ Step step_of(const Problem& p, const WgmmaSchedule& s) {
   const double first_block = n * (p.head_dim + p.value_dim()) * size_of(p.dtype) / kColdBytes;
   (s.persistent == 0 ? step.tile_cycles : step.start_cycles) += first_block;
   // More threads take longer to begin: a microsecond in kernels of one wave, measured.
-  if (groups > 1)
-    (s.persistent == 0 ? step.tile_cycles : step.start_cycles) += s.persistent == 0 ? 1000 : 2000;
+  if (groups > 1 && s.persistent == 0) step.tile_cycles += 1000;
+  if (groups > 1 && s.persistent != 0) step.start_cycles += 2000;
   step.balanced = s.persistent == 2;
   step.dealt = s.persistent == 1 || s.persistent == 3;
   return step;

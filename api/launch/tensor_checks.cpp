@@ -23,10 +23,11 @@ namespace {
 
 void check_stride(const Tensor& tensor, const char* which, std::int64_t stride, std::int64_t size,
                   bool may_share, int element_bytes) {
-  if (size <= 1) return;                                      // nothing is ever a stride away
-  constexpr std::int64_t kMostBytes = std::int64_t{1} << 40;  // TMA's limit, and more than any GPU has
-  const std::int64_t multiple = kTensorAlignment / element_bytes,
-                     most = kMostBytes / element_bytes - multiple;
+  if (size <= 1) return;  // nothing is ever a stride away
+  // TMA's limit, and more than any GPU has.
+  constexpr std::int64_t kMostBytes = std::int64_t{1} << 40;
+  const std::int64_t multiple = kTensorAlignment / element_bytes;
+  const std::int64_t most = kMostBytes / element_bytes - multiple;
   if (stride % multiple != 0 || stride > most || (stride < tensor.columns && !(may_share && stride == 0))) {
     refuse_stride(tensor, which, stride,
                   fmt::format("a multiple of {} (16 bytes) from {} to {}{}", multiple, tensor.columns, most,

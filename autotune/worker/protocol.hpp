@@ -1,11 +1,13 @@
 // The words that a tuning process and its worker exchange: one JSON object per line, a request and its
 // replies.
 //
-//   open {version, device, problem, shape, cache_dir, use_cache}  → opened or other_version {version}
-//   build {schedules, milliseconds}                     → built {index, resources | error} for each, then
-//   done verify {schedule}                                   → verified {ok, message, max_error, …} time
-//   {schedule, options {pause, seconds, give_up}}  → timed {median, spread, …} anything may be answered by →
-//   error {code, message, hint}
+//   open {version, device, problem, shape, cache_dir, use_cache}
+//                               → opened, or other_version {version}
+//   build {schedules, milliseconds}
+//                               → built {index, resources | error} for each, then done
+//   verify {schedule}           → verified {ok, message, max_error, …}
+//   time {schedule, options}    → timed {median, spread, …}; options are {pause, seconds, give_up}
+//   anything may be answered by → error {code, message, hint}
 #pragma once
 
 #include <string>
