@@ -107,7 +107,9 @@ std::string GlobalMemory::explain(u64 address, u64 bytes) const {
       nearest = allocation.get();
     }
   }
-  if (nearest == nullptr || distance > (1u << 20)) return what + ": inside no allocation";
+  if (nearest == nullptr || distance > (1u << 20)) {
+    return what + ": inside no allocation of this device, which the host's own memory is none of";
+  }
   return fmt::format("{}: {} bytes {} an allocation of {} bytes{}", what, distance,
                      address >= nearest->end ? "past the end of" : "before the start of",
                      nearest->end - nearest->begin, nearest->freed ? " that was freed" : "");

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <array>
+#include <cstdint>
 #include <map>
 
 #include "tests/support/attention_case.hpp"
@@ -123,6 +124,19 @@ TEST_CASE("without an LSE") {
   Problem problem{.dtype = DType::bf16, .head_dim = 64};
   problem.lse = false;
   check("sm_80", {.problem = problem, .shape = kShapes[0]});
+}
+
+TEST_CASE("a pointer that is not of the device is called that") {
+  Engine& engine = engine_of("sm_80");
+  const Shape shape{.batch = 1, .heads = 1, .seqlen_q = 64, .seqlen_k = 64};
+  const Plan plan = engine.plan({.dtype = DType::bf16, .head_dim = 64}, shape);
+  const auto far = [](int tensor) { return reinterpret_cast<void*>(std::uintptr_t{0x10000} * (tensor + 1)); };
+  try {
+    plan.forward({.q = far(0), .k = far(1), .v = far(2), .o = far(3)}, nullptr);
+    FAIL("it ran");
+  } catch (const Error& error) {
+    CHECK(std::string(error.what()).find("the host's own memory is none of") != std::string::npos);
+  }
 }
 
 TEST_CASE("one plan serves every shape") {
