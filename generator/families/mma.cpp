@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "generator/families/mma_generations.hpp"
 #include "generator/families/mma_tile.hpp"
 #include "generator/recipe.hpp"
 

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 
+#include "generator/families/mma_generations.hpp"
+
 namespace flashjit::mma_backward {
 namespace {
 
