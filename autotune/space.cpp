@@ -190,6 +190,8 @@ std::vector<Schedule> wgmma_space(const Problem& problem) {
   // Narrow heads lose by waiting for each other; under a mask, where rows see different keys, all but the
   // widest do.
   const bool clusters = widest > (problem.causal ? 160 : 64);
+  // All of their blocks are taken by one loop, at the end of which O is rescaled.
+  const bool wide_values = problem.value_dim() > 192;
   // The winners, and their switches one at a time.
   for (WgmmaSchedule winner : wgmma_winners(problem)) {
     winner.persistent = order;
@@ -203,7 +205,7 @@ std::vector<Schedule> wgmma_space(const Problem& problem) {
     };
     // A loop of two steps compiles for more than a second where tiles are wider, and gains half a percent.
     if (widest <= 64 && !problem.causal) with(&WgmmaSchedule::unroll, 2);
-    with(&WgmmaSchedule::rescale_early, 1 - winner.rescale_early);
+    if (!wide_values) with(&WgmmaSchedule::rescale_early, 1 - winner.rescale_early);
     with(&WgmmaSchedule::ping_pong, 0);
     for (const int chains : {2, 8}) with(&WgmmaSchedule::max_chains, chains);
     with(&WgmmaSchedule::o_passes, 0);
@@ -235,6 +237,7 @@ std::vector<Schedule> wgmma_space(const Problem& problem) {
                             .q_in_regs = q_in_regs,
                             .o_passes = o_passes,
                             .ping_pong = m == 64 ? 0 : 1,
+                            .rescale_early = wide_values ? 0 : 1,
                             .persistent = order};
             add(space, s);
             if (clusters && m > 64) add(space, with_cluster(s));
@@ -248,7 +251,8 @@ std::vector<Schedule> wgmma_space(const Problem& problem) {
                          .tile_n = n,
                          .stages = stages,
                          .q_in_regs = widest > 192 ? 0 : 1,
-                         .ping_pong = m == 64 ? 0 : 1};
+                         .ping_pong = m == 64 ? 0 : 1,
+                         .rescale_early = wide_values ? 0 : 1};
   };
   // Some 128 KB on their way, in blocks as short as that allows.
   if (widest <= 64) {

@@ -62,7 +62,8 @@ struct WgmmaSchedule {
       1;  // 1: unmasked blocks look for no maximum first; their sums tell where it has grown too far
   int ping_pong = 1;  // 1: warpgroups take turns to issue their products
   int overlap = 1;    // 1: S of one block and O of the one before are in flight together; 0: strictly in turn
-  int rescale_early = 1;  // 1: O is rescaled while the next S is computed; 0: at the end of a step
+  int rescale_early = 1;  // 1: O is rescaled while the next S is computed; 0, and where a mask hides part of
+                          // the block: at the end of a step
   int persistent = 1;     // 0: one tile per CTA; 1: static order; 2: dynamic order, longest tiles first;
                           // 3: even shares of the keys of tiles that would not fill whole waves
   int section = 32;       // MB of K and V that concurrent tiles share in L2 (persistent = 2); of short

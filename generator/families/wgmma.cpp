@@ -39,8 +39,16 @@ bool has_half_step(const Problem& problem) {
 
 // Whether masked and unmasked blocks are taken by one loop: a step of so many values lasts longer than
 // whatever a branch costs it.
-bool has_one_step(const Problem& problem) {
-  return problem.causal && problem.value_dim() > 192;
+bool has_one_step(const Problem& problem, const WgmmaSchedule& schedule) {
+  return problem.value_dim() > 192 && (problem.causal || schedule.overlap == 1);
+}
+
+// Whether the loop over masked blocks takes a tile's first one too, which has no values of another beside it:
+// a sixth less to compile. Q in registers beside wide values leaves it none.
+bool has_first_inside(const Problem& problem, const WgmmaSchedule& schedule) {
+  const bool short_of_registers = schedule.q_in_regs > 0 && problem.value_dim() > 128;
+  return schedule.overlap == 1 &&
+         (has_one_step(problem, schedule) || (problem.causal && !short_of_registers));
 }
 
 // Maps of K or V: one box copies all whole panels, another one the columns behind them, and nothing else,
@@ -80,7 +88,7 @@ std::vector<Constant> constants(const Problem& problem, const WgmmaSchedule& sch
     list.push_back(
         number("kOPasses", schedule.o_passes, "passes in which O leaves; 0: at once, through Q's place"));
   }
-  if (!has_one_step(problem)) {
+  if (!has_one_step(problem, schedule)) {
     list.push_back(number("kUnroll", schedule.unroll, "of the loop over unmasked blocks"));
   }
   if (schedule.cluster > 1) {
@@ -169,11 +177,18 @@ Legality legal_wgmma(const Problem& problem, const WgmmaSchedule& s, const Targe
   }
   if (s.rescale_early == 0 && s.overlap == 0)
     return {"rescale_early 0 makes no difference to overlap 0; leave it at 1"};
-  if (s.unroll != 1 && has_one_step(problem)) {
+  if (s.unroll != 1 && has_one_step(problem, s)) {
     return {
-        fmt::format("unroll {} makes no difference to causal values of {} columns, whose blocks are all "
-                    "taken by one loop; leave it at 1",
+        fmt::format("unroll {} makes no difference to values of {} columns, whose blocks are all taken by "
+                    "one loop; leave it at 1",
                     s.unroll, problem.value_dim())};
+  }
+  // ptxas would wait for the scores in front of it: a tile's first block has no values in flight (C7517).
+  if (s.rescale_early == 1 && s.overlap == 1 && has_one_step(problem, s)) {
+    return {
+        fmt::format("rescale_early 1 is not for values of {} columns, whose blocks are all taken by one "
+                    "loop, at the end of which O is rescaled; set it to 0",
+                    problem.value_dim())};
   }
   if (const int usual = WgmmaSchedule{}.section; s.section != usual && (is_static(s) || !problem.causal)) {
     return {fmt::format("section {} orders the causal tiles of persistent 2 only; leave it at {}", s.section,
@@ -235,6 +250,8 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
   const bool even = has_even_shares(s);
   const bool o_apart = s.o_passes > 0 && !split;  // O leaves through shared memory of its own
   const int clusters = s.cluster * s.splits;      // one of them is 1
+  const bool one_step = has_one_step(problem, s);
+  const bool first_inside = has_first_inside(problem, s);
 
   Recipe recipe;
   recipe.kernel = "kernels/forward_wgmma.cu";
@@ -252,9 +269,12 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
       {"sections", dynamic && problem.causal},
       {"q_in_regs", q_steps > 0},
       {"q_in_shared", q_in_shared},
+      // More steps than these and they would spill.
+      {"whole_descriptors", q_in_shared && steps_of(dim) <= 8},
       {"o_through_q", s.o_passes == 0},
       {"o_apart", o_apart},
-      {"release_q_after_first", o_apart && !q_in_shared},
+      {"release_q_in_first", o_apart && !q_in_shared && first_inside},
+      {"release_q_after_first", o_apart && !q_in_shared && !first_inside},
       {"release_q_after_scores", o_apart && q_in_shared},
       {"cluster", s.cluster > 1},
       {"split", split},
@@ -276,8 +296,14 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
       {"overlap", s.overlap == 1},
       // 64 rows take dv / 32 clocks of the tensor cores a key, and 4 of the exponentials' units.
       {"short_values", s.overlap == 0 || dim_v <= 128},
-      {"rescale_early", s.rescale_early == 1},
-      {"one_step", has_one_step(problem)},
+      {"rescale_early", s.overlap == 1 && s.rescale_early == 1},
+      {"first_inside", first_inside},
+      {"settles", first_inside && s.rescale_early == 1},
+      {"first_apart", s.overlap == 1 && !first_inside},
+      {"late_apart", s.overlap == 1 && !first_inside && s.rescale_early == 0},
+      {"masked_first", problem.causal && !one_step && first_inside},
+      {"masked_loop", problem.causal && !one_step && !first_inside},
+      {"one_step", one_step},
   };
 
   list_products(recipe, problem, s, narrow_k);

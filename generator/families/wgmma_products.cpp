@@ -37,7 +37,7 @@ void list_products(Recipe& recipe, const Problem& problem, const WgmmaSchedule& 
   scores.accumulate = false;
   recipe.lists["scores"] = wgmma_statement(problem.dtype, scores, of_scores);
   recipe.lists["q_registers"] = inputs('r', "q[{0}][{1}]", 0, 4 * in_registers);
-  recipe.lists["q_descriptors"] = inputs('l', "q_descriptor(q_tile, {2})", in_registers, steps);
+  recipe.lists["q_descriptors"] = inputs('l', "q_columns[{2}]", in_registers, steps);
   recipe.lists["k_steps"] = inputs('n', "k_step({2})", 0, steps);
 
   const int keys = schedule.tile_n / 16;

@@ -88,8 +88,6 @@ bool known_to_fit(const Problem& problem, const WgmmaSchedule& schedule) {
 
 bool known_to_spill(const Problem& problem, const WgmmaSchedule& schedule) {
   const auto tile = [&](int m, int n) { return schedule.tile_m == m && schedule.tile_n == n; };
-  const bool wide_pair = schedule.cluster > 1 && panels_of(problem.value_dim()) == 4;
-  if (problem.causal && wide_pair && schedule.rescale_early == 1) return true;
   if (problem.value_dim() != problem.head_dim) return false;
   if (!problem.causal) {
     switch (problem.head_dim) {
@@ -97,6 +95,8 @@ bool known_to_spill(const Problem& problem, const WgmmaSchedule& schedule) {
         return tile(256, 64) && schedule.splits == 3;
       case 40:
         return tile(256, 64) && (schedule.splits == 2 || schedule.splits == 3);
+      case 120:
+        return tile(192, 64) && has_even_shares(schedule) && schedule.cluster > 1;
       case 136:
         return tile(192, 64) && has_even_shares(schedule);
       case 176:
@@ -106,6 +106,8 @@ bool known_to_spill(const Problem& problem, const WgmmaSchedule& schedule) {
                (has_even_shares(schedule) || (schedule.q_in_regs == 1 && schedule.o_passes == 1));
       case 192:
         return schedule.q_in_regs == 1 && tile(128, schedule.cluster > 1 ? 64 : 80);
+      case 256:
+        return tile(64, 64) && schedule.q_in_regs == 2;
       default:
         return false;
     }
@@ -117,10 +119,7 @@ bool known_to_spill(const Problem& problem, const WgmmaSchedule& schedule) {
       return tile(256, 64) && schedule.ping_pong == 0;
     case 160:
       return tile(192, 48);
-    case 208:
-      return tile(128, 64) && schedule.q_in_regs == 2 && schedule.rescale_early == 1;
     case 248:
-      return tile(128, 64) && (schedule.ping_pong == 0 || schedule.rescale_early == 1);
     case 256:
       return tile(128, 64) && schedule.ping_pong == 0;
     default:

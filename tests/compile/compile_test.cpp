@@ -32,7 +32,7 @@ const std::vector<Sample> kSamples{
     {{.dtype = DType::bf16, .head_dim = 72, .head_dim_v = 64, .causal = true, .lse = false},
      {"mma:m64n64w4s2"}},
     {{.dtype = DType::bf16, .head_dim = 128, .causal = true}, {"wgmma:m128n128s2p2"}},
-    {{.dtype = DType::fp16, .head_dim = 88, .head_dim_v = 200}, {"wgmma:m128n64s2qr0"}},
+    {{.dtype = DType::fp16, .head_dim = 88, .head_dim_v = 200}, {"wgmma:m128n64s2qr0re0"}},
 };
 
 }  // namespace

@@ -62,7 +62,7 @@ TEST_CASE("shared memory: how much is needed and how much there is") {
   const Problem wide{.dtype = DType::fp16, .head_dim = 256};
   CHECK(reason(wide, "mma:m128n64w4s3", "sm_86").find("of shared memory, sm_86 gives 99 KB") !=
         std::string::npos);
-  CHECK(reason(wide, "wgmma:m128n256s4", "sm_90a").find("needs ") != std::string::npos);
+  CHECK(reason(wide, "wgmma:m128n256s4re0", "sm_90a").find("needs ") != std::string::npos);
 }
 
 TEST_CASE("one CTA per multiprocessor is the default, and has one name") {

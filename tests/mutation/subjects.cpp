@@ -146,7 +146,7 @@ std::vector<Subject> template_subjects() {
   with(subject("wgmma, last panels", "sm_90a", "wgmma:m64n80s2qr0pp0", {.head_dim = 72, .head_dim_v = 88},
                kOwnHeads),
        autotune::InputKind::normal);
-  with(subject("wgmma, wide values under a mask", "sm_90a", "wgmma:m64n32s2qr0pp0",
+  with(subject("wgmma, wide values under a mask", "sm_90a", "wgmma:m64n32s2qr0pp0re0",
                {.head_dim = 64, .head_dim_v = 200, .causal = true}, kOwnHeads),
        autotune::InputKind::normal);
   with(subject("mma, rows without keys", "sm_80", "mma:m64n32w4s2", kCausal64, few_keys),

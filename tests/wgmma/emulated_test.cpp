@@ -47,7 +47,7 @@ TEST_CASE("every knob") {
         "wgmma:m128n64s2p2qr0", "wgmma:m128n64s2p2qr2", "wgmma:m128n64s2p2o0", "wgmma:m128n64s2p2o2",
         "wgmma:m128n64s2p2op0", "wgmma:m128n64s2p2op0lz0", "wgmma:m128n64s2p2pp0", "wgmma:m128n64s2p2re0",
         "wgmma:m128n64s2p1", "wgmma:m128n64s2p0", "wgmma:m128n64s2p2l1", "wgmma:m128n64s2p2ch2",
-        "wgmma:m128n64s2p2u2", "wgmma:m128n64s2p2pp0ov0"}) {
+        "wgmma:m128n64s2p2u2", "wgmma:m128n64s2p2pp0ov0", "wgmma:m128n64s2p2re0op0lz0"}) {
     check(schedule, {.problem = kD128Causal, .shape = kRagged});
   }
   check("wgmma:m256n64s4qr0ch2", {.problem = kD64, .shape = kRagged});
@@ -91,7 +91,7 @@ TEST_CASE("pairs of CTAs that load K and V for each other, also where one of the
     check("wgmma:m192n64s3qr0cl2p0", {.problem = {.dtype = DType::fp16, .head_dim = 72}, .shape = shape});
   }
   check("wgmma:m64n64s1pp0ov0cl2", {.problem = kD64, .shape = kRagged});
-  check("wgmma:m128n64s2qr0o2cl2", {.problem = {.head_dim = 256}, .shape = kRagged});
+  check("wgmma:m128n64s2qr0o2re0cl2", {.problem = {.head_dim = 256}, .shape = kRagged});
   for (const int keys : {0, 1, 64}) {
     check("wgmma:m128n64s2cl2", {.problem = kD64, .shape = {.heads = 2, .seqlen_q = 200, .seqlen_k = keys}});
   }
@@ -133,7 +133,7 @@ TEST_CASE("CTAs that share out a tile's keys, also where some get none") {
   const Shape shape{.heads = 3, .seqlen_q = 40, .seqlen_k = 500};
   for (const int head_dim : {8, 40, 72, 104, 152, 256}) {
     for (const Layout layout : {Layout::packed, Layout::strided}) {
-      check("wgmma:m64n48s2pp0p0qr0sp8",
+      check(head_dim > 192 ? "wgmma:m64n48s2pp0re0p0qr0sp8" : "wgmma:m64n48s2pp0p0qr0sp8",
             {.problem = {.head_dim = head_dim}, .shape = shape, .layout = layout});
     }
   }
@@ -180,7 +180,8 @@ TEST_CASE("clusters that share out a tile's keys: as many as run at once, and no
   // Columns that do not go round, no LSE, and wide heads.
   const Shape one{.batch = 1, .heads = 1, .seqlen_q = 40, .seqlen_k = 1200};
   for (const int head_dim : {8, 40, 104, 256}) {
-    check("wgmma:m64n16s4pp0p0qr0sp8ch2", {.problem = {.head_dim = head_dim, .lse = false}, .shape = one});
+    check(head_dim > 192 ? "wgmma:m64n16s4pp0re0p0qr0sp8ch2" : "wgmma:m64n16s4pp0p0qr0sp8ch2",
+          {.problem = {.head_dim = head_dim, .lse = false}, .shape = one});
   }
   for (const InputKind inputs :
        {InputKind::peaky, InputKind::growing, InputKind::late_giant, InputKind::tiny}) {
@@ -224,7 +225,7 @@ TEST_CASE("even shares of keys: parts of tiles, whole ones, and whole waves deal
     const Shape decode{.batch = batch, .heads = 8, .heads_kv = 2, .seqlen_q = 1, .seqlen_k = 900};
     check_few("wgmma:m64n32s3pp0p3", {.problem = kD128, .shape = decode});
     check_few("wgmma:m64n64s2pp0ov0op0p3", {.problem = kD128Causal, .shape = decode});
-    check_few("wgmma:m64n48s2qr0pp0p3", {.problem = {.head_dim = 256, .lse = false}, .shape = decode});
+    check_few("wgmma:m64n48s2qr0pp0re0p3", {.problem = {.head_dim = 256, .lse = false}, .shape = decode});
   }
   // One tile for all CTAs there are.
   const Shape one{.batch = 1, .heads = 1, .seqlen_q = 40, .seqlen_k = 5000};
@@ -289,7 +290,7 @@ TEST_CASE("head dims that end inside a panel, and values wider or narrower than 
   }
   check("wgmma:m128n112s2qr0p2",
         {.problem = {.head_dim = 192, .head_dim_v = 128, .causal = true}, .shape = shape});
-  check("wgmma:m128n64s2qr0o4", {.problem = {.head_dim = 40, .head_dim_v = 200}, .shape = shape});
+  check("wgmma:m128n64s2qr0o4re0", {.problem = {.head_dim = 40, .head_dim_v = 200}, .shape = shape});
   check("wgmma:m128n64s2",
         {.problem = {.dtype = DType::fp16, .head_dim = 104, .head_dim_v = 16}, .shape = shape});
 }

@@ -28,28 +28,24 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
     parity ^= slot ^ 1;
     return index;
   };
-  int index = next_index();
-  Tile tile = tile_at(index, p);
-  while (index < tiles) {
-    consumer.compute(tile, p);
+  /*%/dynamic%*/
+  Tile tile;
+  bool computed = false;  // and to be finished
+  /*%#dynamic%*/
+  for (;;) {
+    const int index = next_index();
+    /*%/dynamic%*/
+    /*%^dynamic%*/
+  for (int index = first_tile();; index += tiles_dealt()) {
+    /*%/dynamic%*/
     // The next tile's place is worked out beside the waits of this one's end.
-    index = next_index();
     const Tile next = tile_at(index, p);
-    finish(consumer, tile, map_o, p);
+    if (computed) finish(consumer, tile, map_o, p);
+    if (index >= tiles) break;
     tile = next;
-  }
-  /*%/dynamic%*/
-  /*%^dynamic%*/
-  int index = first_tile();
-  Tile tile = tile_at(index, p);
-  while (index < tiles) {
     consumer.compute(tile, p);
-    index += tiles_dealt();
-    const Tile next = tile_at(index, p);
-    finish(consumer, tile, map_o, p);
-    tile = next;
+    computed = true;
   }
-  /*%/dynamic%*/
   /*%#ping_pong%*/
   // Warpgroup 0 takes the last arrival.
   if (consumer.warpgroup == 0) consumer.take_turn();

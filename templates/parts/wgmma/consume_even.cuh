@@ -35,12 +35,15 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
   if (consumer.warpgroup == kWarpgroups - 1) consumer.pass_turn();
   /*%/ping_pong%*/
   EvenShare share = agreed_share(p);
-  Tile tile = share.take(p);
-  while (tile.length > 0) {
-    consumer.compute(tile, p);
+  Tile tile;
+  bool computed = false;  // and to be finished
+  for (;;) {
     const Tile next = share.take(p);
-    if (tile.whole || finish_share(consumer, tile, p)) finish(consumer, tile, map_o, p);
+    if (computed && (tile.whole || finish_share(consumer, tile, p))) finish(consumer, tile, map_o, p);
+    if (next.length == 0) break;
     tile = next;
+    consumer.compute(tile, p);
+    computed = true;
   }
   /*%#ping_pong%*/
   // Warpgroup 0 takes the last arrival.

@@ -39,6 +39,9 @@ struct Consumer {
   unsigned k_empty, v_empty;  // barriers of the CTAs that load K and V
   /*%/cluster%*/
   int q_parity = 0;
+  /*%#first_inside%*/
+  bool first;  // block of a tile
+  /*%/first_inside%*/
 
   BlockSoftmax softmax;
   float o[kHeadDimV / 2];
@@ -50,7 +53,7 @@ struct Consumer {
   unsigned q[kQRegisterSteps][4];
   /*%/q_in_regs%*/
   /*%#q_in_shared%*/
-  unsigned q_tile;
+  unsigned long long q_columns[kEndOfSteps];  // descriptors of its steps
   /*%/q_in_shared%*/
 
   __device__ __forceinline__ Consumer(unsigned shared_memory, int number, float scale)
@@ -122,7 +125,16 @@ struct Consumer {
     for (int step = 0; step < kQRegisterSteps; ++step) ldmatrix(q[step], tile + fragment_offset(step));
     /*%/q_in_regs%*/
     /*%#q_in_shared%*/
-    q_tile = static_cast<unsigned>(wgmma_descriptor(tile, 0));
+    // Worked out here: the compilers would do so again for each block, between a turn and its first product.
+    unsigned lower_half = static_cast<unsigned>(wgmma_descriptor(tile, 0));
+    asm volatile("" : "+r"(lower_half));
+#pragma unroll
+    for (int step = kFirstSharedStep; step < kEndOfSteps; ++step) {
+      q_columns[step] = static_cast<unsigned long long>(kUpperHalf) << 32 | (lower_half + q_step(step));
+      /*%#whole_descriptors%*/
+      asm volatile("" : "+l"(q_columns[step]));
+      /*%/whole_descriptors%*/
+    }
     /*%/q_in_shared%*/
   }
 
@@ -141,12 +153,12 @@ struct Consumer {
                  q,
                  /*%/q_in_regs%*/
                  /*%#q_in_shared%*/
-                 q_tile,
+                 q_columns,
                  /*%/q_in_shared%*/
                  k_tile);
   }
 
-  /*%#overlap%*/
+  /*%#first_apart%*/
   // First block of a tile: its scores only.
   __device__ __forceinline__ void first_step(const RowsOfThread& mine, int left) {
     wait_k();
@@ -159,13 +171,9 @@ struct Consumer {
     softmax.pack_exponentials(p);
   }
 
-  // Scores of this block and values of the one before are in flight together; softmax runs beside the values.
-  /*%#short_values%*/
-  // They are done before it is: its last quarter packs P meanwhile, whose registers they have let go.
-  /*%/short_values%*/
-  __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile& tile, int left, bool masked,
-                                       const ForwardParams& params) {
-    wait_k();
+  // Begins scores of a block and values of the one before, which are in flight together; the scores are there
+  // afterwards.
+  __device__ __forceinline__ void begin_products() {
     /*%#ping_pong%*/
     take_turn();
     /*%/ping_pong%*/
@@ -179,8 +187,68 @@ struct Consumer {
     pass_turn();
     /*%/ping_pong%*/
     wgmma_wait<1>();
+  }
+
+  /*%/first_apart%*/
+  /*%#first_inside%*/
+  // Begins scores of a block and values of the one before, which are in flight together; the scores are there
+  // afterwards. The first block of a tile has no values to wait for, and takes no turn.
+  __device__ __forceinline__ void begin_products(bool masked) {
+    /*%#ping_pong%*/
+    if (!first) take_turn();
+    /*%/ping_pong%*/
+    issue_scores();
+    /*%#rescale_early%*/
+    if (!masked) rescale(o, softmax.rows);
+    /*%/rescale_early%*/
+    if (first) {
+      wgmma_wait<0>();
+    } else {
+      wait_v();
+      wgmma_values(o, p, v_tile);
+      /*%#ping_pong%*/
+      pass_turn();
+      /*%/ping_pong%*/
+      wgmma_wait<1>();
+    }
+  }
+
+  // What O and the next step have to know of this one.
+  __device__ __forceinline__ void end_step(bool masked) {
+    /*%^rescale_early%*/
+    if (!first) rescale(o, softmax.rows);
+    /*%/rescale_early%*/
+    /*%#rescale_early%*/
+    // Here, where no values are in flight on either way: in begin_products ptxas would have it wait for the
+    // scores.
+    if (masked) {
+      if (!first) rescale(o, softmax.rows);
+      settle(softmax.rows);
+    }
+    /*%/rescale_early%*/
+    first = false;
+  }
+
+  /*%/first_inside%*/
+  /*%#overlap%*/
+  // Softmax of a block runs beside the values of the one before.
+  /*%#short_values%*/
+  // They are done before it is: its last quarter packs P meanwhile, whose registers they have let go.
+  /*%/short_values%*/
+  __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile& tile, int left, bool masked,
+                                       const ForwardParams& params) {
+    wait_k();
+    /*%#first_apart%*/
+    begin_products();
+    /*%/first_apart%*/
+    /*%#first_inside%*/
+    begin_products(masked);
+    /*%/first_inside%*/
     pin(softmax.s);
     release_k();
+    /*%#release_q_in_first%*/
+    if (first) release_q();
+    /*%/release_q_in_first%*/
     softmax.choose_shifts(mine, left, masked);
     float sum[2];
     /*%#short_values%*/
@@ -193,14 +261,22 @@ struct Consumer {
     wgmma_wait<0>();
     pin(o);
     pin(p);
+    /*%#first_apart%*/
     release_v();
+    /*%/first_apart%*/
+    /*%#first_inside%*/
+    if (!first) release_v();
+    /*%/first_inside%*/
     /*%#short_values%*/
     softmax.exponentiate<kGroups * 3 / 4, kGroups>(sum);
     /*%/short_values%*/
     softmax.finish(mine, tile, left, masked, params, sum, p);
-    /*%^rescale_early%*/
+    /*%#late_apart%*/
     rescale(o, softmax.rows);
-    /*%/rescale_early%*/
+    /*%/late_apart%*/
+    /*%#first_inside%*/
+    end_step(masked);
+    /*%/first_inside%*/
   }
 
   // What is left after the last block: its values.
@@ -270,15 +346,19 @@ struct Consumer {
     softmax.rows = SoftmaxState();
 #pragma unroll
     for (int i = 0; i < kHeadDimV / 2; ++i) o[i] = 0;
+    pin(o);  // or each way from here would write its own zeros
     // Each warpgroup takes one turn less than the tile has blocks: a block that starts a row of products
     // takes none.
     pass_blocks(tile.blocks - blocks, blocks > 0 ? tile.blocks - blocks : tile.blocks - 1);
     load_q();
     if (blocks > 0) {
       int left = blocks - 1;
-      /*%#overlap%*/
+      /*%#first_inside%*/
+      first = true;
+      /*%/first_inside%*/
+      /*%#first_apart%*/
       first_step(mine, left--);
-      /*%/overlap%*/
+      /*%/first_apart%*/
       /*%^overlap%*/
       step(mine, tile, left--, true, params);
       /*%/overlap%*/
@@ -290,13 +370,21 @@ struct Consumer {
       const int full = full_blocks(row, params);
       /*%/shares%*/
       /*%#shares%*/
-      const int full = full_blocks(row, tile, params);
+      const int full = min(blocks - 1, full_blocks(row, tile, params));
       /*%/shares%*/
-      /*%^one_step%*/
-      for (; left >= full; --left) step(mine, tile, left, true, params);
-/*%/one_step%*/
 /*%/causal%*/
+/*%#masked_first%*/
+#pragma unroll 1  // the first block apart would take another sixth to compile
+      do step(mine, tile, left, true, params);
+      while (--left >= full);
+/*%/masked_first%*/
+/*%#masked_loop%*/
+      for (; left >= full; --left) step(mine, tile, left, true, params);
+/*%/masked_loop%*/
 /*%#one_step%*/
+/*%^causal%*/
+      const int full = left;  // rows see all of the blocks before the last one
+/*%/causal%*/
 // Two loops would be no faster, and take a third longer to compile.
 #pragma unroll 1
       for (; left >= 0; --left) step(mine, tile, left, left >= full, params);

@@ -8,12 +8,15 @@
 #include "parts/wgmma/tiles.cuh"
 
 struct EvenShare {
-  Place next, end;  // of the share; behind it next is a tile that is dealt
+  Place next, end{0, 0};  // of the share; behind it next is a tile that is dealt
 
   __device__ __forceinline__ explicit EvenShare(const ForwardParams& p) {
     const ShareBounds bounds(p);
-    next = bounds.begin(first_tile());
-    end = bounds.begin(first_tile() + 1);
+#pragma unroll 1
+    for (int share = first_tile(); share < first_tile() + 2; ++share) {
+      next = end;
+      end = bounds.begin(share);
+    }
     /*%#causal%*/
     // Where nothing is shared a head's keys may be more than 32 bits count.
     if (p.shared_tiles == 0) next = end = {0, 0};

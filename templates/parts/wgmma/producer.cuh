@@ -1,6 +1,7 @@
 // The producer: one thread keeps Q, K and V coming, in the order in which the consumers ask for them.
 #pragma once
 #include "params/forward.h"
+#include "parts/divide.cuh"
 /*%^shares%*/
 #include "parts/wgmma/blocks.cuh"
 /*%/shares%*/
@@ -110,39 +111,35 @@ struct Producer {
     /*%/last_v%*/
   }
 
-  __device__ __forceinline__ void load_q(const Tile& tile, int warpgroup, const ForwardParams& p) const {
-    const unsigned barrier = shared + kQFull + 8 * warpgroup;
-    mbarrier_arrive_expecting(barrier, kQBytes);
+  __device__ __forceinline__ void load_q(const Tile& tile, const ForwardParams& p) const {
 #pragma unroll
-    for (int panel = 0; panel < kPanelsQk; ++panel) {
-      tma_load(shared + kQ + warpgroup * kQBytes + panel * 64 * kRowBytes, map_q, barrier,
-               rows_at(panel, tile.row + kRowStep * warpgroup, tile, p));
+    for (int warpgroup = 0; warpgroup < kWarpgroups; ++warpgroup) {
+      /*%^split%*/
+      mbarrier_wait(shared + kQEmpty + 8 * warpgroup, ~tiles_loaded & 1);
+      /*%/split%*/
+      const unsigned barrier = shared + kQFull + 8 * warpgroup;
+      mbarrier_arrive_expecting(barrier, kQBytes);
+#pragma unroll
+      for (int panel = 0; panel < kPanelsQk; ++panel) {
+        tma_load(shared + kQ + warpgroup * kQBytes + panel * 64 * kRowBytes, map_q, barrier,
+                 rows_at(panel, tile.row + kRowStep * warpgroup, tile, p));
+      }
     }
   }
 
   // K of the first block, Q, then K of each block before V of the one before it.
   __device__ __forceinline__ void load_tile(const Tile& tile, const ForwardParams& p) {
-    const int head_kv = tile.head / p.group;
-    /*%^shares%*/
-    if (tile.blocks > 0) load_k(tile, tile.blocks - 1, head_kv);
-    /*%/shares%*/
-    /*%#shares%*/
-    if (tile.blocks > 0) load_k(tile, block_at(tile.blocks - 1, tile, p), head_kv);
-    /*%/shares%*/
-    for (int warpgroup = 0; warpgroup < kWarpgroups; ++warpgroup) {
-      /*%^split%*/
-      mbarrier_wait(shared + kQEmpty + 8 * warpgroup, ~tiles_loaded & 1);
-      /*%/split%*/
-      load_q(tile, warpgroup, p);
-    }
-    /*%#cluster%*/
-#pragma unroll 1  // unrolled, it would need more registers than a pair's producers have
-    /*%/cluster%*/
-    for (int left = tile.blocks - 1; left >= 0; --left) {
+    const int head_kv = divide(tile.head, p.group);
+#pragma unroll 1
+    for (int left = tile.blocks; left >= 0; --left) {
       const RingPlace at = place;
-      advance(place);
+      if (left < tile.blocks) advance(place);
       if (left > 0) load_k(tile, block_at(left - 1, tile, p), head_kv);
-      load_v(tile, block_at(left, tile, p), head_kv, at);
+      if (left < tile.blocks) {
+        load_v(tile, block_at(left, tile, p), head_kv, at);
+      } else {
+        load_q(tile, p);
+      }
     }
     /*%^split%*/
     ++tiles_loaded;

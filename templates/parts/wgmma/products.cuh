@@ -19,10 +19,17 @@ constexpr int k_step(int step) {
 }
 
 /*%#q_in_shared%*/
-// Of Q whole descriptors are asked for: ptxas keeps them from block to block, and puts others together again.
-__device__ __forceinline__ unsigned long long q_descriptor(unsigned q_tile, int step) {
-  const unsigned q_columns = q_tile + step / 4 * (64 * kRowBytes / 16) + step % 4 * 2;
-  return static_cast<unsigned long long>(kUpperHalf) << 32 | q_columns;
+// The steps of Q that are in shared memory. Of these whole descriptors are asked for, which ptxas keeps from
+// block to block where it has the registers; else it puts them together between the products.
+/*%#q_in_regs%*/
+constexpr int kFirstSharedStep = kQRegisterSteps;
+/*%/q_in_regs%*/
+/*%^q_in_regs%*/
+constexpr int kFirstSharedStep = 0;
+/*%/q_in_regs%*/
+constexpr int kEndOfSteps = (kHeadDim + 15) / 16;
+constexpr int q_step(int step) {
+  return step / 4 * (64 * kRowBytes / 16) + step % 4 * 2;
 }
 
 /*%/q_in_shared%*/
@@ -38,7 +45,7 @@ __device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2],
                                              const unsigned (&q)[kQRegisterSteps][4],
                                              /*%/q_in_regs%*/
                                              /*%#q_in_shared%*/
-                                             unsigned q_tile,
+                                             const unsigned long long (&q_columns)[kEndOfSteps],
                                              /*%/q_in_shared%*/
                                              unsigned k_tile) {
   asm volatile(

@@ -5,6 +5,7 @@
 /*%/cluster%*/
 #pragma once
 #include "params/forward.h"
+#include "parts/divide.cuh"
 #include "parts/wgmma/tiles.cuh"
 
 struct Place {
@@ -24,17 +25,19 @@ struct ShareBounds {
   __device__ __forceinline__ explicit ShareBounds(const ForwardParams& p)
       : of_tile(max(1, (p.seqlen_k + kTileN - 1) / kTileN)) {
     const int all = p.shared_tiles * of_tile, shares = tiles_dealt();
-    blocks = all / shares;
+    blocks = divide(all, shares);
     longer = all - blocks * shares;
   }
   __device__ __forceinline__ Place begin(int share) const {
-    const int block = share * blocks + min(share, longer);
-    return {block / of_tile, block % of_tile};
+    const int block = share * blocks + min(share, longer), tile = divide(block, of_tile);
+    return {tile, block - tile * of_tile};
   }
   // The share that has a block of a tile.
   __device__ __forceinline__ int owner(int tile, int block) const {
     const int in_row = tile * of_tile + block, of_longer = longer * (blocks + 1);
-    return in_row < of_longer ? in_row / (blocks + 1) : longer + (in_row - of_longer) / blocks;
+    const bool is_longer = in_row < of_longer;
+    return (is_longer ? 0 : longer) +
+           divide(is_longer ? in_row : in_row - of_longer, is_longer ? blocks + 1 : blocks);
   }
 };
 /*%/causal%*/
@@ -53,9 +56,9 @@ struct ShareBounds {
       : queries(kTileM >> p.packed), tiles(p.tiles_m), shares(tiles_dealt()) {
     first = tiles * queries + p.seqlen_k - p.seqlen_q;
     past = max(0, first - max(1, p.seqlen_k));
-    seeing = first < 1 ? 0 : min(tiles, (first - 1) / queries + 1);
+    seeing = first < 1 ? 0 : min(tiles, divide(first - 1, queries) + 1);
     of_head = before(tiles);
-    all = p.shared_tiles / tiles * of_head;
+    all = divide(p.shared_tiles, tiles) * of_head;
   }
   // What the first n tiles of a head weigh.
   __device__ __forceinline__ int before(int n) const {
@@ -63,7 +66,8 @@ struct ShareBounds {
     return see * first - queries * (see * (see - 1) / 2) - (n > 0 ? past : 0) + (n - see) + n * kTileN;
   }
   __device__ __forceinline__ Place begin(int share) const {
-    const int weight = share * all / shares, head = weight / of_head, inside = weight - head * of_head;
+    const int weight = divide(share * all, shares), head = divide(weight, of_head);
+    const int inside = weight - head * of_head;
     int tile = 0;
     for (int end = tiles; end - tile > 1;) {
       const int middle = (tile + end) / 2;
@@ -75,9 +79,9 @@ struct ShareBounds {
   }
   // The share that has a block of a tile: the last one that does not begin behind it.
   __device__ __forceinline__ int owner(int tile, int block) const {
-    const int head = tile / tiles;
+    const int head = divide(tile, tiles);
     const int behind = head * of_head + before(tile - head * tiles) + (block + 1) * kTileN;
-    return (behind * shares - 1) / all;
+    return divide(behind * shares - 1, all);
   }
 };
 /*%/causal%*/

@@ -137,3 +137,15 @@ __device__ __forceinline__ void rescale(float (&o)[kHeadDimV / 2], const Softmax
 #pragma unroll
   for (int i = 0; i < kHeadDimV / 2; ++i) o[i] *= rows.factor[i / 2 % 2];
 }
+
+/*%#settles%*/
+// Nothing is kept for O any more.
+__device__ __forceinline__ void settle(SoftmaxState& rows) {
+  /*%#lazy%*/
+  rows.moved = false;
+  /*%/lazy%*/
+  /*%^lazy%*/
+  rows.factor[0] = rows.factor[1] = 1;
+  /*%/lazy%*/
+}
+/*%/settles%*/

@@ -56,6 +56,13 @@ struct ForwardParams {
   float* pieces;     // where CTAs share keys through device memory: what each knows, 16-byte aligned
 };
 
+// Division of numbers that are not negative: half as many instructions as int's own, which a kernel has at
+// every place where it looks for a tile.
+
+__device__ __forceinline__ int divide(int dividend, int divisor) {
+  return static_cast<int>(static_cast<unsigned>(dividend) / static_cast<unsigned>(divisor));
+}
+
 // The tensor memory accelerator: boxes of a tensor to shared memory (PTX ISA, "cp.async.bulk.tensor").
 
 // A CUtensorMap, made by the host; opaque here.
@@ -117,14 +124,15 @@ __device__ __forceinline__ BoxOrigin rows_at(int panel, int row, const Tile& til
 __device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
   const int heads = p.heads >> p.packed;
   const int section_tiles = p.tiles_m * p.section;
-  const int first_head = min(index / section_tiles * p.section, p.last_section);
+  const int first_head = min(divide(index, section_tiles) * p.section, p.last_section);
   const int inside = index - first_head * p.tiles_m;
   const int heads_here = first_head < p.last_section ? p.section : heads * p.batch - p.last_section;
-  const int m = p.tiles_m - 1 - inside / heads_here;
-  const int batch_head = first_head + inside % heads_here;
+  const int before = divide(inside, heads_here);
+  const int m = p.tiles_m - 1 - before;
+  const int batch_head = first_head + inside - before * heads_here;
   Tile tile;
   tile.row = m * kTileM;
-  tile.batch = batch_head / heads;
+  tile.batch = divide(batch_head, heads);
   tile.head = (batch_head - tile.batch * heads) << p.packed;
   tile.blocks = (visible_keys(tile.row + kTileM, p) + kTileN - 1) / kTileN;
   return tile;
@@ -326,7 +334,7 @@ __device__ __forceinline__ void recompute_scores(float (&s)[kTileN / 2], const T
   const int column = 2 * (lane() % 4);
   const auto* q = static_cast<const unsigned short*>(p.q) + tile.batch * p.q_batch;
   const auto* k =
-      static_cast<const unsigned short*>(p.k) + tile.batch * p.k_batch + tile.head / p.group * p.k_head;
+      static_cast<const unsigned short*>(p.k) + tile.batch * p.k_batch + divide(tile.head, p.group) * p.k_head;
   // Rows past the end are computed from the last one and never stored.
   const auto row_at = [&](int i) {
     const int packed_row = min(i, row_count(p) - 1);
@@ -508,6 +516,11 @@ __device__ __forceinline__ void rescale(float (&o)[kHeadDimV / 2], const Softmax
   if (!rows.moved) return;
 #pragma unroll
   for (int i = 0; i < kHeadDimV / 2; ++i) o[i] *= rows.factor[i / 2 % 2];
+}
+
+// Nothing is kept for O any more.
+__device__ __forceinline__ void settle(SoftmaxState& rows) {
+  rows.moved = false;
 }
 
 // Pairs of fp32 to packed 16-bit elements (PTX ISA, "cvt").
@@ -913,6 +926,7 @@ struct Consumer {
   RingPlace k_place{0, 0}, v_place{0, 0};
   unsigned k_tile, v_tile;  // of the blocks there: products.cuh
   int q_parity = 0;
+  bool first;  // block of a tile
 
   BlockSoftmax softmax;
   float o[kHeadDimV / 2];
@@ -977,41 +991,52 @@ struct Consumer {
                  k_tile);
   }
 
-  // First block of a tile: its scores only.
-  __device__ __forceinline__ void first_step(const RowsOfThread& mine, int left) {
-    wait_k();
+  // Begins scores of a block and values of the one before, which are in flight together; the scores are there
+  // afterwards. The first block of a tile has no values to wait for, and takes no turn.
+  __device__ __forceinline__ void begin_products(bool masked) {
+    if (!first) take_turn();
     issue_scores();
-    wgmma_wait<0>();
-    pin(softmax.s);
-    release_k();
-    softmax.choose_shifts(mine, left, true);
-    softmax.exponentiate<0, kGroups>(softmax.rows.sum);
-    softmax.pack_exponentials(p);
+    if (!masked) rescale(o, softmax.rows);
+    if (first) {
+      wgmma_wait<0>();
+    } else {
+      wait_v();
+      wgmma_values(o, p, v_tile);
+      pass_turn();
+      wgmma_wait<1>();
+    }
   }
 
-  // Scores of this block and values of the one before are in flight together; softmax runs beside the values.
+  // What O and the next step have to know of this one.
+  __device__ __forceinline__ void end_step(bool masked) {
+    // Here, where no values are in flight on either way: in begin_products ptxas would have it wait for the
+    // scores.
+    if (masked) {
+      if (!first) rescale(o, softmax.rows);
+      settle(softmax.rows);
+    }
+    first = false;
+  }
+
+  // Softmax of a block runs beside the values of the one before.
   // They are done before it is: its last quarter packs P meanwhile, whose registers they have let go.
   __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile& tile, int left, bool masked,
                                        const ForwardParams& params) {
     wait_k();
-    take_turn();
-    issue_scores();
-    rescale(o, softmax.rows);
-    wait_v();
-    wgmma_values(o, p, v_tile);
-    pass_turn();
-    wgmma_wait<1>();
+    begin_products(masked);
     pin(softmax.s);
     release_k();
+    if (first) release_q();
     softmax.choose_shifts(mine, left, masked);
     float sum[2];
     softmax.exponentiate<0, kGroups * 3 / 4>(sum);
     wgmma_wait<0>();
     pin(o);
     pin(p);
-    release_v();
+    if (!first) release_v();
     softmax.exponentiate<kGroups * 3 / 4, kGroups>(sum);
     softmax.finish(mine, tile, left, masked, params, sum, p);
+    end_step(masked);
   }
 
   // What is left after the last block: its values.
@@ -1046,16 +1071,18 @@ struct Consumer {
     softmax.rows = SoftmaxState();
 #pragma unroll
     for (int i = 0; i < kHeadDimV / 2; ++i) o[i] = 0;
+    pin(o);  // or each way from here would write its own zeros
     // Each warpgroup takes one turn less than the tile has blocks: a block that starts a row of products
     // takes none.
     pass_blocks(tile.blocks - blocks, blocks > 0 ? tile.blocks - blocks : tile.blocks - 1);
     load_q();
     if (blocks > 0) {
       int left = blocks - 1;
-      first_step(mine, left--);
-      release_q();
+      first = true;
       const int full = full_blocks(row, params);
-      for (; left >= full; --left) step(mine, tile, left, true, params);
+#pragma unroll 1  // the first block apart would take another sixth to compile
+      do step(mine, tile, left, true, params);
+      while (--left >= full);
 #pragma unroll kUnroll
       for (; left >= 0; --left) step(mine, tile, left, false, params);
       last_step();
@@ -1259,15 +1286,17 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
     parity ^= slot ^ 1;
     return index;
   };
-  int index = next_index();
-  Tile tile = tile_at(index, p);
-  while (index < tiles) {
-    consumer.compute(tile, p);
+  Tile tile;
+  bool computed = false;  // and to be finished
+  for (;;) {
+    const int index = next_index();
     // The next tile's place is worked out beside the waits of this one's end.
-    index = next_index();
     const Tile next = tile_at(index, p);
-    finish(consumer, tile, map_o, p);
+    if (computed) finish(consumer, tile, map_o, p);
+    if (index >= tiles) break;
     tile = next;
+    consumer.compute(tile, p);
+    computed = true;
   }
   // Warpgroup 0 takes the last arrival.
   if (consumer.warpgroup == 0) consumer.take_turn();
@@ -1310,29 +1339,33 @@ struct Producer {
     load(to, map_v, full, {0, block * kTileN, 0, head, tile.batch});
   }
 
-  __device__ __forceinline__ void load_q(const Tile& tile, int warpgroup, const ForwardParams& p) const {
-    const unsigned barrier = shared + kQFull + 8 * warpgroup;
-    mbarrier_arrive_expecting(barrier, kQBytes);
+  __device__ __forceinline__ void load_q(const Tile& tile, const ForwardParams& p) const {
 #pragma unroll
-    for (int panel = 0; panel < kPanelsQk; ++panel) {
-      tma_load(shared + kQ + warpgroup * kQBytes + panel * 64 * kRowBytes, map_q, barrier,
-               rows_at(panel, tile.row + kRowStep * warpgroup, tile, p));
+    for (int warpgroup = 0; warpgroup < kWarpgroups; ++warpgroup) {
+      mbarrier_wait(shared + kQEmpty + 8 * warpgroup, ~tiles_loaded & 1);
+      const unsigned barrier = shared + kQFull + 8 * warpgroup;
+      mbarrier_arrive_expecting(barrier, kQBytes);
+#pragma unroll
+      for (int panel = 0; panel < kPanelsQk; ++panel) {
+        tma_load(shared + kQ + warpgroup * kQBytes + panel * 64 * kRowBytes, map_q, barrier,
+                 rows_at(panel, tile.row + kRowStep * warpgroup, tile, p));
+      }
     }
   }
 
   // K of the first block, Q, then K of each block before V of the one before it.
   __device__ __forceinline__ void load_tile(const Tile& tile, const ForwardParams& p) {
-    const int head_kv = tile.head / p.group;
-    if (tile.blocks > 0) load_k(tile, tile.blocks - 1, head_kv);
-    for (int warpgroup = 0; warpgroup < kWarpgroups; ++warpgroup) {
-      mbarrier_wait(shared + kQEmpty + 8 * warpgroup, ~tiles_loaded & 1);
-      load_q(tile, warpgroup, p);
-    }
-    for (int left = tile.blocks - 1; left >= 0; --left) {
+    const int head_kv = divide(tile.head, p.group);
+#pragma unroll 1
+    for (int left = tile.blocks; left >= 0; --left) {
       const RingPlace at = place;
-      advance(place);
+      if (left < tile.blocks) advance(place);
       if (left > 0) load_k(tile, block_at(left - 1, tile, p), head_kv);
-      load_v(tile, block_at(left, tile, p), head_kv, at);
+      if (left < tile.blocks) {
+        load_v(tile, block_at(left, tile, p), head_kv, at);
+      } else {
+        load_q(tile, p);
+      }
     }
     ++tiles_loaded;
   }

@@ -56,6 +56,13 @@ struct ForwardParams {
   float* pieces;     // where CTAs share keys through device memory: what each knows, 16-byte aligned
 };
 
+// Division of numbers that are not negative: half as many instructions as int's own, which a kernel has at
+// every place where it looks for a tile.
+
+__device__ __forceinline__ int divide(int dividend, int divisor) {
+  return static_cast<int>(static_cast<unsigned>(dividend) / static_cast<unsigned>(divisor));
+}
+
 // Which thread of a warpgroup this one is.
 
 __device__ __forceinline__ int lane() {
@@ -272,11 +279,11 @@ __device__ __forceinline__ BoxOrigin rows_at(int panel, int row, const Tile& til
 // All tiles of a head, then the next head: what runs together shares K and V.
 __device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
   const int heads = p.heads >> p.packed;
-  const int batch_head = index / p.tiles_m;
+  const int batch_head = divide(index, p.tiles_m);
   const int m = p.tiles_m - 1 - (index - batch_head * p.tiles_m);
   Tile tile;
   tile.row = m * kTileM;
-  tile.batch = batch_head / heads;
+  tile.batch = divide(batch_head, heads);
   tile.head = (batch_head - tile.batch * heads) << p.packed;
   return tile;
 }
@@ -325,7 +332,7 @@ __device__ __forceinline__ void recompute_scores(float (&s)[kTileN / 2], const T
   const int column = 2 * (lane() % 4);
   const auto* q = static_cast<const unsigned short*>(p.q) + tile.batch * p.q_batch;
   const auto* k =
-      static_cast<const unsigned short*>(p.k) + tile.batch * p.k_batch + tile.head / p.group * p.k_head;
+      static_cast<const unsigned short*>(p.k) + tile.batch * p.k_batch + divide(tile.head, p.group) * p.k_head;
   // Rows past the end are computed from the last one and never stored.
   const auto row_at = [&](int i) {
     const int packed_row = min(i, row_count(p) - 1);
@@ -664,10 +671,12 @@ constexpr int k_step(int step) {
   return step / 4 * (kTileN * kRowBytes / 16) + step % 4 * 2;
 }
 
-// Of Q whole descriptors are asked for: ptxas keeps them from block to block, and puts others together again.
-__device__ __forceinline__ unsigned long long q_descriptor(unsigned q_tile, int step) {
-  const unsigned q_columns = q_tile + step / 4 * (64 * kRowBytes / 16) + step % 4 * 2;
-  return static_cast<unsigned long long>(kUpperHalf) << 32 | q_columns;
+// The steps of Q that are in shared memory. Of these whole descriptors are asked for, which ptxas keeps from
+// block to block where it has the registers; else it puts them together between the products.
+constexpr int kFirstSharedStep = 0;
+constexpr int kEndOfSteps = (kHeadDim + 15) / 16;
+constexpr int q_step(int step) {
+  return step / 4 * (64 * kRowBytes / 16) + step % 4 * 2;
 }
 
 // 16 keys are 16 rows.
@@ -678,7 +687,7 @@ constexpr int v_step(int step) {
 // Begins s = q k^T, 16 columns of the head a time: 64 x kTileN. s is an input, too, since all of its
 // registers are written before the last of the others is read.
 __device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2],
-                                             unsigned q_tile,
+                                             const unsigned long long (&q_columns)[kEndOfSteps],
                                              unsigned k_tile) {
   asm volatile(
       "{\n"
@@ -724,7 +733,7 @@ __device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2],
       "+f"(s[24]), "+f"(s[25]), "+f"(s[26]), "+f"(s[27]),
       "+f"(s[28]), "+f"(s[29]), "+f"(s[30]), "+f"(s[31])
       :
-      "l"(q_descriptor(q_tile, 0)), "l"(q_descriptor(q_tile, 1)), "l"(q_descriptor(q_tile, 2)), "l"(q_descriptor(q_tile, 3)),
+      "l"(q_columns[0]), "l"(q_columns[1]), "l"(q_columns[2]), "l"(q_columns[3]),
       "r"(k_tile),
       "n"(k_step(0)), "n"(k_step(1)), "n"(k_step(2)), "n"(k_step(3)),
       "n"(kUpperHalf)
@@ -845,7 +854,7 @@ struct Consumer {
   float o[kHeadDimV / 2];
   // Exponentials of the block before, as pairs.
   unsigned p[kTileN / 4];
-  unsigned q_tile;
+  unsigned long long q_columns[kEndOfSteps];  // descriptors of its steps
 
   __device__ __forceinline__ Consumer(unsigned shared_memory, int number, float scale)
       : shared(shared_memory),
@@ -891,7 +900,14 @@ struct Consumer {
     const unsigned tile = shared + kQ + warpgroup * kQBytes;
     mbarrier_wait(shared + kQFull + 8 * warpgroup, q_parity);
     q_parity ^= 1;
-    q_tile = static_cast<unsigned>(wgmma_descriptor(tile, 0));
+    // Worked out here: the compilers would do so again for each block, between a turn and its first product.
+    unsigned lower_half = static_cast<unsigned>(wgmma_descriptor(tile, 0));
+    asm volatile("" : "+r"(lower_half));
+#pragma unroll
+    for (int step = kFirstSharedStep; step < kEndOfSteps; ++step) {
+      q_columns[step] = static_cast<unsigned long long>(kUpperHalf) << 32 | (lower_half + q_step(step));
+      asm volatile("" : "+l"(q_columns[step]));
+    }
   }
 
   // Once products have read all of q. ldmatrix has not, when it is done: it only issues loads, and where
@@ -903,7 +919,7 @@ struct Consumer {
 
   __device__ __forceinline__ void issue_scores() {
     wgmma_scores(softmax.s,
-                 q_tile,
+                 q_columns,
                  k_tile);
   }
 
@@ -919,11 +935,9 @@ struct Consumer {
     softmax.pack_exponentials(p);
   }
 
-  // Scores of this block and values of the one before are in flight together; softmax runs beside the values.
-  // They are done before it is: its last quarter packs P meanwhile, whose registers they have let go.
-  __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile& tile, int left, bool masked,
-                                       const ForwardParams& params) {
-    wait_k();
+  // Begins scores of a block and values of the one before, which are in flight together; the scores are there
+  // afterwards.
+  __device__ __forceinline__ void begin_products() {
     take_turn();
     issue_scores();
     rescale(o, softmax.rows);
@@ -931,6 +945,14 @@ struct Consumer {
     wgmma_values(o, p, v_tile);
     pass_turn();
     wgmma_wait<1>();
+  }
+
+  // Softmax of a block runs beside the values of the one before.
+  // They are done before it is: its last quarter packs P meanwhile, whose registers they have let go.
+  __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile& tile, int left, bool masked,
+                                       const ForwardParams& params) {
+    wait_k();
+    begin_products();
     pin(softmax.s);
     release_k();
     softmax.choose_shifts(mine, left, masked);
@@ -977,6 +999,7 @@ struct Consumer {
     softmax.rows = SoftmaxState();
 #pragma unroll
     for (int i = 0; i < kHeadDimV / 2; ++i) o[i] = 0;
+    pin(o);  // or each way from here would write its own zeros
     // Each warpgroup takes one turn less than the tile has blocks: a block that starts a row of products
     // takes none.
     pass_blocks(tile.blocks - blocks, blocks > 0 ? tile.blocks - blocks : tile.blocks - 1);
@@ -1108,17 +1131,19 @@ struct ShareBounds {
   __device__ __forceinline__ explicit ShareBounds(const ForwardParams& p)
       : of_tile(max(1, (p.seqlen_k + kTileN - 1) / kTileN)) {
     const int all = p.shared_tiles * of_tile, shares = tiles_dealt();
-    blocks = all / shares;
+    blocks = divide(all, shares);
     longer = all - blocks * shares;
   }
   __device__ __forceinline__ Place begin(int share) const {
-    const int block = share * blocks + min(share, longer);
-    return {block / of_tile, block % of_tile};
+    const int block = share * blocks + min(share, longer), tile = divide(block, of_tile);
+    return {tile, block - tile * of_tile};
   }
   // The share that has a block of a tile.
   __device__ __forceinline__ int owner(int tile, int block) const {
     const int in_row = tile * of_tile + block, of_longer = longer * (blocks + 1);
-    return in_row < of_longer ? in_row / (blocks + 1) : longer + (in_row - of_longer) / blocks;
+    const bool is_longer = in_row < of_longer;
+    return (is_longer ? 0 : longer) +
+           divide(is_longer ? in_row : in_row - of_longer, is_longer ? blocks + 1 : blocks);
   }
 };
 
@@ -1127,12 +1152,15 @@ struct ShareBounds {
 // long as nobody is ahead by a part of a tile.
 
 struct EvenShare {
-  Place next, end;  // of the share; behind it next is a tile that is dealt
+  Place next, end{0, 0};  // of the share; behind it next is a tile that is dealt
 
   __device__ __forceinline__ explicit EvenShare(const ForwardParams& p) {
     const ShareBounds bounds(p);
-    next = bounds.begin(first_tile());
-    end = bounds.begin(first_tile() + 1);
+#pragma unroll 1
+    for (int share = first_tile(); share < first_tile() + 2; ++share) {
+      next = end;
+      end = bounds.begin(share);
+    }
     next.tile = is_shared() ? next.tile : first_dealt(p);
   }
 
@@ -1365,12 +1393,15 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
   // Warpgroup 0 goes first.
   if (consumer.warpgroup == kWarpgroups - 1) consumer.pass_turn();
   EvenShare share = agreed_share(p);
-  Tile tile = share.take(p);
-  while (tile.length > 0) {
-    consumer.compute(tile, p);
+  Tile tile;
+  bool computed = false;  // and to be finished
+  for (;;) {
     const Tile next = share.take(p);
-    if (tile.whole || finish_share(consumer, tile, p)) finish(consumer, tile, map_o, p);
+    if (computed && (tile.whole || finish_share(consumer, tile, p))) finish(consumer, tile, map_o, p);
+    if (next.length == 0) break;
     tile = next;
+    consumer.compute(tile, p);
+    computed = true;
   }
   // Warpgroup 0 takes the last arrival.
   if (consumer.warpgroup == 0) consumer.take_turn();
@@ -1413,29 +1444,33 @@ struct Producer {
     load(to, map_v, full, {0, block * kTileN, 0, head, tile.batch});
   }
 
-  __device__ __forceinline__ void load_q(const Tile& tile, int warpgroup, const ForwardParams& p) const {
-    const unsigned barrier = shared + kQFull + 8 * warpgroup;
-    mbarrier_arrive_expecting(barrier, kQBytes);
+  __device__ __forceinline__ void load_q(const Tile& tile, const ForwardParams& p) const {
 #pragma unroll
-    for (int panel = 0; panel < kPanelsQk; ++panel) {
-      tma_load(shared + kQ + warpgroup * kQBytes + panel * 64 * kRowBytes, map_q, barrier,
-               rows_at(panel, tile.row + kRowStep * warpgroup, tile, p));
+    for (int warpgroup = 0; warpgroup < kWarpgroups; ++warpgroup) {
+      mbarrier_wait(shared + kQEmpty + 8 * warpgroup, ~tiles_loaded & 1);
+      const unsigned barrier = shared + kQFull + 8 * warpgroup;
+      mbarrier_arrive_expecting(barrier, kQBytes);
+#pragma unroll
+      for (int panel = 0; panel < kPanelsQk; ++panel) {
+        tma_load(shared + kQ + warpgroup * kQBytes + panel * 64 * kRowBytes, map_q, barrier,
+                 rows_at(panel, tile.row + kRowStep * warpgroup, tile, p));
+      }
     }
   }
 
   // K of the first block, Q, then K of each block before V of the one before it.
   __device__ __forceinline__ void load_tile(const Tile& tile, const ForwardParams& p) {
-    const int head_kv = tile.head / p.group;
-    if (tile.blocks > 0) load_k(tile, block_at(tile.blocks - 1, tile, p), head_kv);
-    for (int warpgroup = 0; warpgroup < kWarpgroups; ++warpgroup) {
-      mbarrier_wait(shared + kQEmpty + 8 * warpgroup, ~tiles_loaded & 1);
-      load_q(tile, warpgroup, p);
-    }
-    for (int left = tile.blocks - 1; left >= 0; --left) {
+    const int head_kv = divide(tile.head, p.group);
+#pragma unroll 1
+    for (int left = tile.blocks; left >= 0; --left) {
       const RingPlace at = place;
-      advance(place);
+      if (left < tile.blocks) advance(place);
       if (left > 0) load_k(tile, block_at(left - 1, tile, p), head_kv);
-      load_v(tile, block_at(left, tile, p), head_kv, at);
+      if (left < tile.blocks) {
+        load_v(tile, block_at(left, tile, p), head_kv, at);
+      } else {
+        load_q(tile, p);
+      }
     }
     ++tiles_loaded;
   }

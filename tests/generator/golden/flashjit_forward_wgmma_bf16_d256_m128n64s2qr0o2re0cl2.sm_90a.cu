@@ -1,4 +1,4 @@
-// forward bf16 d256 full, schedule wgmma:m128n64s2qr0o2cl2, for sm_90a.
+// forward bf16 d256 full, schedule wgmma:m128n64s2qr0o2re0cl2, for sm_90a.
 // Written by flashjit 0.1.0 from templates/kernels/forward_wgmma.cu.
 
 constexpr int kHeadDim = 256;              // columns of q and k
@@ -13,7 +13,6 @@ constexpr int kProducerRegisters = 40;     // per thread, after setmaxnreg
 constexpr int kConsumerRegisters = 232;    // per thread, after setmaxnreg
 constexpr int kSharedBytes = 229472;       // of dynamic shared memory
 constexpr int kOPasses = 2;                // passes in which O leaves; 0: at once, through Q's place
-constexpr int kUnroll = 1;                 // of the loop over unmasked blocks
 constexpr int kCluster = 2;                // CTAs that load K and V for each other
 constexpr float kLazy = 14;                // log2 of the growth that a shift tolerates
 constexpr float kLargestSum = 0x1p14f;     // of a thread's exponentials in a block, up to which a shift stays
@@ -56,6 +55,13 @@ struct ForwardParams {
   int riffled;       // and how many tiles of that come from its halves in turns
   float* pieces;     // where CTAs share keys through device memory: what each knows, 16-byte aligned
 };
+
+// Division of numbers that are not negative: half as many instructions as int's own, which a kernel has at
+// every place where it looks for a tile.
+
+__device__ __forceinline__ int divide(int dividend, int divisor) {
+  return static_cast<int>(static_cast<unsigned>(dividend) / static_cast<unsigned>(divisor));
+}
 
 // CTAs of a cluster, and each other's shared memory (PTX ISA, "mapa", "barrier.cluster").
 
@@ -138,11 +144,11 @@ __device__ __forceinline__ BoxOrigin rows_at(int panel, int row, const Tile& til
 // All tiles of a head, then the next head: what runs together shares K and V.
 __device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
   const int heads = p.heads >> p.packed;
-  const int batch_head = index / p.tiles_m;
+  const int batch_head = divide(index, p.tiles_m);
   const int m = p.tiles_m - 1 - (index - batch_head * p.tiles_m);
   Tile tile;
   tile.row = (m * kCluster + cluster_rank()) * kTileM;
-  tile.batch = batch_head / heads;
+  tile.batch = divide(batch_head, heads);
   tile.head = (batch_head - tile.batch * heads) << p.packed;
   tile.blocks = (visible_keys((m + 1) * (kCluster * kTileM), p) + kTileN - 1) / kTileN;
   return tile;
@@ -341,7 +347,7 @@ __device__ __forceinline__ void recompute_scores(float (&s)[kTileN / 2], const T
   const int column = 2 * (lane() % 4);
   const auto* q = static_cast<const unsigned short*>(p.q) + tile.batch * p.q_batch;
   const auto* k =
-      static_cast<const unsigned short*>(p.k) + tile.batch * p.k_batch + tile.head / p.group * p.k_head;
+      static_cast<const unsigned short*>(p.k) + tile.batch * p.k_batch + divide(tile.head, p.group) * p.k_head;
   // Rows past the end are computed from the last one and never stored.
   const auto row_at = [&](int i) {
     const int packed_row = min(i, row_count(p) - 1);
@@ -674,10 +680,12 @@ constexpr int k_step(int step) {
   return step / 4 * (kTileN * kRowBytes / 16) + step % 4 * 2;
 }
 
-// Of Q whole descriptors are asked for: ptxas keeps them from block to block, and puts others together again.
-__device__ __forceinline__ unsigned long long q_descriptor(unsigned q_tile, int step) {
-  const unsigned q_columns = q_tile + step / 4 * (64 * kRowBytes / 16) + step % 4 * 2;
-  return static_cast<unsigned long long>(kUpperHalf) << 32 | q_columns;
+// The steps of Q that are in shared memory. Of these whole descriptors are asked for, which ptxas keeps from
+// block to block where it has the registers; else it puts them together between the products.
+constexpr int kFirstSharedStep = 0;
+constexpr int kEndOfSteps = (kHeadDim + 15) / 16;
+constexpr int q_step(int step) {
+  return step / 4 * (64 * kRowBytes / 16) + step % 4 * 2;
 }
 
 // 16 keys are 16 rows.
@@ -688,7 +696,7 @@ constexpr int v_step(int step) {
 // Begins s = q k^T, 16 columns of the head a time: 64 x kTileN. s is an input, too, since all of its
 // registers are written before the last of the others is read.
 __device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2],
-                                             unsigned q_tile,
+                                             const unsigned long long (&q_columns)[kEndOfSteps],
                                              unsigned k_tile) {
   asm volatile(
       "{\n"
@@ -806,10 +814,10 @@ __device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2],
       "+f"(s[24]), "+f"(s[25]), "+f"(s[26]), "+f"(s[27]),
       "+f"(s[28]), "+f"(s[29]), "+f"(s[30]), "+f"(s[31])
       :
-      "l"(q_descriptor(q_tile, 0)), "l"(q_descriptor(q_tile, 1)), "l"(q_descriptor(q_tile, 2)), "l"(q_descriptor(q_tile, 3)),
-      "l"(q_descriptor(q_tile, 4)), "l"(q_descriptor(q_tile, 5)), "l"(q_descriptor(q_tile, 6)), "l"(q_descriptor(q_tile, 7)),
-      "l"(q_descriptor(q_tile, 8)), "l"(q_descriptor(q_tile, 9)), "l"(q_descriptor(q_tile, 10)), "l"(q_descriptor(q_tile, 11)),
-      "l"(q_descriptor(q_tile, 12)), "l"(q_descriptor(q_tile, 13)), "l"(q_descriptor(q_tile, 14)), "l"(q_descriptor(q_tile, 15)),
+      "l"(q_columns[0]), "l"(q_columns[1]), "l"(q_columns[2]), "l"(q_columns[3]),
+      "l"(q_columns[4]), "l"(q_columns[5]), "l"(q_columns[6]), "l"(q_columns[7]),
+      "l"(q_columns[8]), "l"(q_columns[9]), "l"(q_columns[10]), "l"(q_columns[11]),
+      "l"(q_columns[12]), "l"(q_columns[13]), "l"(q_columns[14]), "l"(q_columns[15]),
       "r"(k_tile),
       "n"(k_step(0)), "n"(k_step(1)), "n"(k_step(2)), "n"(k_step(3)),
       "n"(k_step(4)), "n"(k_step(5)), "n"(k_step(6)), "n"(k_step(7)),
@@ -967,12 +975,13 @@ struct Consumer {
   unsigned k_tile, v_tile;  // of the blocks there: products.cuh
   unsigned k_empty, v_empty;  // barriers of the CTAs that load K and V
   int q_parity = 0;
+  bool first;  // block of a tile
 
   BlockSoftmax softmax;
   float o[kHeadDimV / 2];
   // Exponentials of the block before, as pairs.
   unsigned p[kTileN / 4];
-  unsigned q_tile;
+  unsigned long long q_columns[kEndOfSteps];  // descriptors of its steps
 
   __device__ __forceinline__ Consumer(unsigned shared_memory, int number, float scale)
       : shared(shared_memory),
@@ -1016,7 +1025,13 @@ struct Consumer {
     const unsigned tile = shared + kQ + warpgroup * kQBytes;
     mbarrier_wait(shared + kQFull + 8 * warpgroup, q_parity);
     q_parity ^= 1;
-    q_tile = static_cast<unsigned>(wgmma_descriptor(tile, 0));
+    // Worked out here: the compilers would do so again for each block, between a turn and its first product.
+    unsigned lower_half = static_cast<unsigned>(wgmma_descriptor(tile, 0));
+    asm volatile("" : "+r"(lower_half));
+#pragma unroll
+    for (int step = kFirstSharedStep; step < kEndOfSteps; ++step) {
+      q_columns[step] = static_cast<unsigned long long>(kUpperHalf) << 32 | (lower_half + q_step(step));
+    }
   }
 
   // Once products have read all of q. ldmatrix has not, when it is done: it only issues loads, and where
@@ -1028,33 +1043,36 @@ struct Consumer {
 
   __device__ __forceinline__ void issue_scores() {
     wgmma_scores(softmax.s,
-                 q_tile,
+                 q_columns,
                  k_tile);
   }
 
-  // First block of a tile: its scores only.
-  __device__ __forceinline__ void first_step(const RowsOfThread& mine, int left) {
-    wait_k();
+  // Begins scores of a block and values of the one before, which are in flight together; the scores are there
+  // afterwards. The first block of a tile has no values to wait for, and takes no turn.
+  __device__ __forceinline__ void begin_products(bool masked) {
+    if (!first) take_turn();
     issue_scores();
-    wgmma_wait<0>();
-    pin(softmax.s);
-    release_k();
-    softmax.choose_shifts(mine, left, true);
-    softmax.exponentiate<0, kGroups>(softmax.rows.sum);
-    softmax.pack_exponentials(p);
+    if (first) {
+      wgmma_wait<0>();
+    } else {
+      wait_v();
+      wgmma_values(o, p, v_tile);
+      pass_turn();
+      wgmma_wait<1>();
+    }
   }
 
-  // Scores of this block and values of the one before are in flight together; softmax runs beside the values.
+  // What O and the next step have to know of this one.
+  __device__ __forceinline__ void end_step(bool masked) {
+    if (!first) rescale(o, softmax.rows);
+    first = false;
+  }
+
+  // Softmax of a block runs beside the values of the one before.
   __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile& tile, int left, bool masked,
                                        const ForwardParams& params) {
     wait_k();
-    take_turn();
-    issue_scores();
-    rescale(o, softmax.rows);
-    wait_v();
-    wgmma_values(o, p, v_tile);
-    pass_turn();
-    wgmma_wait<1>();
+    begin_products(masked);
     pin(softmax.s);
     release_k();
     softmax.choose_shifts(mine, left, masked);
@@ -1064,13 +1082,13 @@ struct Consumer {
     wgmma_wait<0>();
     pin(o);
     pin(p);
-    release_v();
+    if (!first) release_v();
     softmax.finish(mine, tile, left, masked, params, sum, p);
+    end_step(masked);
   }
 
   // What is left after the last block: its values.
   __device__ __forceinline__ void last_step() {
-    rescale(o, softmax.rows);
     wait_v();
     wgmma_values(o, p, v_tile);
     wgmma_wait<0>();
@@ -1100,15 +1118,18 @@ struct Consumer {
     softmax.rows = SoftmaxState();
 #pragma unroll
     for (int i = 0; i < kHeadDimV / 2; ++i) o[i] = 0;
+    pin(o);  // or each way from here would write its own zeros
     // Each warpgroup takes one turn less than the tile has blocks: a block that starts a row of products
     // takes none.
     pass_blocks(tile.blocks - blocks, blocks > 0 ? tile.blocks - blocks : tile.blocks - 1);
     load_q();
     if (blocks > 0) {
       int left = blocks - 1;
-      first_step(mine, left--);
-#pragma unroll kUnroll
-      for (; left >= 0; --left) step(mine, tile, left, false, params);
+      first = true;
+      const int full = left;  // rows see all of the blocks before the last one
+// Two loops would be no faster, and take a third longer to compile.
+#pragma unroll 1
+      for (; left >= 0; --left) step(mine, tile, left, left >= full, params);
       release_q();
       last_step();
     }
@@ -1246,14 +1267,16 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
   const int tiles = tile_count(p);
   // Warpgroup 0 goes first.
   if (consumer.warpgroup == kWarpgroups - 1) consumer.pass_turn();
-  int index = first_tile();
-  Tile tile = tile_at(index, p);
-  while (index < tiles) {
-    consumer.compute(tile, p);
-    index += tiles_dealt();
+  Tile tile;
+  bool computed = false;  // and to be finished
+  for (int index = first_tile();; index += tiles_dealt()) {
+    // The next tile's place is worked out beside the waits of this one's end.
     const Tile next = tile_at(index, p);
-    finish(consumer, tile, map_o, p);
+    if (computed) finish(consumer, tile, map_o, p);
+    if (index >= tiles) break;
     tile = next;
+    consumer.compute(tile, p);
+    computed = true;
   }
   // Warpgroup 0 takes the last arrival.
   if (consumer.warpgroup == 0) consumer.take_turn();
@@ -1314,30 +1337,33 @@ struct Producer {
     load(to, map_v, full, {0, block * kTileN, 0, head, tile.batch});
   }
 
-  __device__ __forceinline__ void load_q(const Tile& tile, int warpgroup, const ForwardParams& p) const {
-    const unsigned barrier = shared + kQFull + 8 * warpgroup;
-    mbarrier_arrive_expecting(barrier, kQBytes);
+  __device__ __forceinline__ void load_q(const Tile& tile, const ForwardParams& p) const {
 #pragma unroll
-    for (int panel = 0; panel < kPanelsQk; ++panel) {
-      tma_load(shared + kQ + warpgroup * kQBytes + panel * 64 * kRowBytes, map_q, barrier,
-               rows_at(panel, tile.row + kRowStep * warpgroup, tile, p));
+    for (int warpgroup = 0; warpgroup < kWarpgroups; ++warpgroup) {
+      mbarrier_wait(shared + kQEmpty + 8 * warpgroup, ~tiles_loaded & 1);
+      const unsigned barrier = shared + kQFull + 8 * warpgroup;
+      mbarrier_arrive_expecting(barrier, kQBytes);
+#pragma unroll
+      for (int panel = 0; panel < kPanelsQk; ++panel) {
+        tma_load(shared + kQ + warpgroup * kQBytes + panel * 64 * kRowBytes, map_q, barrier,
+                 rows_at(panel, tile.row + kRowStep * warpgroup, tile, p));
+      }
     }
   }
 
   // K of the first block, Q, then K of each block before V of the one before it.
   __device__ __forceinline__ void load_tile(const Tile& tile, const ForwardParams& p) {
-    const int head_kv = tile.head / p.group;
-    if (tile.blocks > 0) load_k(tile, tile.blocks - 1, head_kv);
-    for (int warpgroup = 0; warpgroup < kWarpgroups; ++warpgroup) {
-      mbarrier_wait(shared + kQEmpty + 8 * warpgroup, ~tiles_loaded & 1);
-      load_q(tile, warpgroup, p);
-    }
-#pragma unroll 1  // unrolled, it would need more registers than a pair's producers have
-    for (int left = tile.blocks - 1; left >= 0; --left) {
+    const int head_kv = divide(tile.head, p.group);
+#pragma unroll 1
+    for (int left = tile.blocks; left >= 0; --left) {
       const RingPlace at = place;
-      advance(place);
+      if (left < tile.blocks) advance(place);
       if (left > 0) load_k(tile, block_at(left - 1, tile, p), head_kv);
-      load_v(tile, block_at(left, tile, p), head_kv, at);
+      if (left < tile.blocks) {
+        load_v(tile, block_at(left, tile, p), head_kv, at);
+      } else {
+        load_q(tile, p);
+      }
     }
     ++tiles_loaded;
   }
@@ -1371,7 +1397,7 @@ __device__ __forceinline__ unsigned shared_address(const void* pointer) {
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
-    flashjit_forward_wgmma_bf16_d256_m128n64s2qr0o2cl2(const __grid_constant__ TensorMap map_q,
+    flashjit_forward_wgmma_bf16_d256_m128n64s2qr0o2re0cl2(const __grid_constant__ TensorMap map_q,
                    const __grid_constant__ TensorMap map_k,
                    const __grid_constant__ TensorMap map_v,
                    const __grid_constant__ TensorMap map_o,
