@@ -269,7 +269,7 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
       {"sections", dynamic && problem.causal},
       {"q_in_regs", q_steps > 0},
       {"q_in_shared", q_in_shared},
-      // More steps than these and they would spill.
+      // More steps than these would spill.
       {"whole_descriptors", q_in_shared && steps_of(dim) <= 8},
       {"o_through_q", s.o_passes == 0},
       {"o_apart", o_apart},

@@ -23,8 +23,9 @@ int other_registers(const Problem& problem, const WgmmaSchedule& schedule) {
       return !in_regs && panels_of(problem.head_dim) > 2 ? 44 : 32;
     case 4:
       return in_regs && !is_static(schedule) ? 36 : 32;
-    default:  // the next tile's place, and its number
-      return is_static(schedule) ? 40 : 48;
+    default:  // the next tile's place, and its number, or what one loop over all blocks of wide values keeps
+      return is_static(schedule) && !(schedule.q_in_regs == 2 && panels_of(problem.value_dim()) > 3) ? 40
+                                                                                                     : 48;
   }
 }
 
@@ -96,7 +97,8 @@ bool known_to_spill(const Problem& problem, const WgmmaSchedule& schedule) {
       case 40:
         return tile(256, 64) && (schedule.splits == 2 || schedule.splits == 3);
       case 120:
-        return tile(192, 64) && has_even_shares(schedule) && schedule.cluster > 1;
+      case 128:
+        return tile(192, 80) && has_even_shares(schedule) && schedule.cluster > 1;
       case 136:
         return tile(192, 64) && has_even_shares(schedule);
       case 176:
@@ -106,8 +108,6 @@ bool known_to_spill(const Problem& problem, const WgmmaSchedule& schedule) {
                (has_even_shares(schedule) || (schedule.q_in_regs == 1 && schedule.o_passes == 1));
       case 192:
         return schedule.q_in_regs == 1 && tile(128, schedule.cluster > 1 ? 64 : 80);
-      case 256:
-        return tile(64, 64) && schedule.q_in_regs == 2;
       default:
         return false;
     }

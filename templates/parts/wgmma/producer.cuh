@@ -112,7 +112,12 @@ struct Producer {
   }
 
   __device__ __forceinline__ void load_q(const Tile& tile, const ForwardParams& p) const {
+/*%#cluster%*/
+#pragma unroll 1  // unrolled, it would need more registers than a pair's producers have
+/*%/cluster%*/
+/*%^cluster%*/
 #pragma unroll
+    /*%/cluster%*/
     for (int warpgroup = 0; warpgroup < kWarpgroups; ++warpgroup) {
       /*%^split%*/
       mbarrier_wait(shared + kQEmpty + 8 * warpgroup, ~tiles_loaded & 1);

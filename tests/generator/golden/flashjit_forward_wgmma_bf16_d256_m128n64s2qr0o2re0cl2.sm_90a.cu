@@ -1338,7 +1338,7 @@ struct Producer {
   }
 
   __device__ __forceinline__ void load_q(const Tile& tile, const ForwardParams& p) const {
-#pragma unroll
+#pragma unroll 1  // unrolled, it would need more registers than a pair's producers have
     for (int warpgroup = 0; warpgroup < kWarpgroups; ++warpgroup) {
       mbarrier_wait(shared + kQEmpty + 8 * warpgroup, ~tiles_loaded & 1);
       const unsigned barrier = shared + kQFull + 8 * warpgroup;
