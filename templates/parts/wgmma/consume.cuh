@@ -38,7 +38,7 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
     /*%^dynamic%*/
   for (int index = first_tile();; index += tiles_dealt()) {
     /*%/dynamic%*/
-    // The next tile's place is worked out beside the waits of this one's end.
+    // A tile's place is worked out beside the waits of the last one's end.
     const Tile next = tile_at(index, p);
     if (computed) finish(consumer, tile, map_o, p);
     if (index >= tiles) break;
