@@ -37,7 +37,7 @@ cache::Key KernelBuilder::key_of(const KernelSource& source) {
                             {"source", source.text},
                             {"options", toolchain.options},
                             {"arch", device_.target().arch},
-                            {"nvrtc", toolchain.build_id},
+                            {"nvrtc", toolchain.library},
                             {"append_flags", runtime::nvrtc_append_flags()}}};
   // What the driver makes of the PTX is the driver's: another one may take another PTX, or report otherwise.
   if (!toolchain.makes_cubin) key.fields.emplace_back("driver", device_.description());
@@ -114,7 +114,7 @@ KernelCodePointer KernelBuilder::compile(const Problem& problem, const Schedule&
                 .problem = describe(problem),
                 .schedule = to_string(schedule),
                 .arch = device_.target().arch,
-                .nvrtc = toolchain_.toolchain().build_id,
+                .nvrtc = std::move(compiled.build_id),
                 .compile_ms = compiled.milliseconds,
                 .resources = std::move(compiled.resources)};
   auto entry = std::make_shared<const cache::Entry>(

@@ -34,7 +34,7 @@ Toolchain ToolchainFinder::toolchain_of(const runtime::Compiler& compiler) {
     known->options = std::move(options);
     return *std::move(known);
   }
-  Toolchain asked{.build_id = compiler.build_id(),
+  Toolchain asked{.library = stamp.empty() ? compiler.build_id() : stamp,
                   .options = std::move(options),
                   .makes_cubin = compiler.makes_cubin(target_)};
   if (!stamp.empty()) remember(stamp, asked);
@@ -58,7 +58,7 @@ cache::Key ToolchainFinder::record_key(const std::string& stamp) const {
 std::optional<Toolchain> ToolchainFinder::recall(const std::string& stamp) {
   const cache::Hit hit = store_.get(record_key(stamp));
   if (hit.entry == nullptr) return std::nullopt;
-  return Toolchain{.build_id = std::string(hit.entry->section("nvrtc")),
+  return Toolchain{.library = std::string(hit.entry->section("nvrtc")),
                    .options = std::string(hit.entry->section("options")),
                    .makes_cubin = hit.entry->section("makes") == "cubin"};
 }
@@ -66,7 +66,7 @@ std::optional<Toolchain> ToolchainFinder::recall(const std::string& stamp) {
 void ToolchainFinder::remember(const std::string& stamp, const Toolchain& toolchain) {
   store_.put(std::make_shared<const cache::Entry>(
       cache::Entry{.key = record_key(stamp),
-                   .sections = {{"nvrtc", toolchain.build_id},
+                   .sections = {{"nvrtc", toolchain.library},
                                 {"options", toolchain.options},
                                 {"makes", toolchain.makes_cubin ? "cubin" : "ptx"}}}));
 }

@@ -14,7 +14,7 @@
 namespace flashjit::api {
 
 struct Toolchain {
-  std::string build_id;     // "CL-36424714 V13.0.88"
+  std::string library;      // NVRTC's: the stamp of its bytes; where it has none, its build id
   std::string options;      // canonical, one a line
   bool makes_cubin = true;  // false: this NVRTC is older than the GPU and the driver compiles the PTX
   bool operator==(const Toolchain&) const = default;
@@ -22,10 +22,9 @@ struct Toolchain {
 
 using LoadCompiler = std::function<std::shared_ptr<runtime::Compiler>()>;
 
-// Knows the toolchain without asking NVRTC where it can, because asking costs tens of milliseconds: what
-// NVRTC once said of itself is an entry of the cache ("record" = "toolchain"), filed under the library's
-// stamp. With no NVRTC at all, the toolchain that was used last is taken, so that a machine without one still
-// finds what another has compiled for it.
+// Knows the toolchain without loading NVRTC where it can: what NVRTC once said of itself is an entry of the
+// cache ("record" = "toolchain"), filed under the library's stamp. With no NVRTC at all, the toolchain that
+// was used last is taken, so that a machine without one still finds what another has compiled for it.
 class ToolchainFinder {
  public:
   ToolchainFinder(cache::Store& store, const Target& target, LoadCompiler load);

@@ -83,6 +83,25 @@ std::string text_of(std::string bytes) {
   return bytes;
 }
 
+// nvrtcVersion gives only major and minor; the exact build stands in the comment on top of all PTX.
+std::string build_id_in(const std::string& ptx, const std::string& path, const NvrtcLibrary& nvrtc) {
+  const auto word_after = [&ptx](std::string_view mark) {
+    const std::size_t at = ptx.find(mark);
+    if (at == std::string::npos) return std::string("?");
+    const std::size_t start = at + mark.size();
+    return ptx.substr(start, ptx.find_first_of(" ,\r\n", start) - start);
+  };
+  std::string build = word_after("Compiler Build ID: ");
+  if (build == "UNKNOWN") build = gnu_build_id(path);  // 13.2
+  const std::size_t release = ptx.find("release ");
+  const std::size_t comma = release == std::string::npos ? release : ptx.find(", ", release);
+  const std::size_t version = comma == std::string::npos ? comma : comma + 2;
+  return fmt::format("{} {}", build,
+                     version == std::string::npos
+                         ? fmt::format("{}.{}", nvrtc.version / 100, nvrtc.version % 100)
+                         : ptx.substr(version, ptx.find_first_of(" \r\n", version) - version));
+}
+
 // "sm_90a" → 90.
 int number_of(const std::string& arch) {
   int number = 0;
@@ -180,7 +199,6 @@ NvrtcCompiler::Loaded::Loaded(const std::string& path) : nvrtc(path) {
   std::sort(numbers.begin(), numbers.end());
 }
 
-// nvrtcVersion gives only major and minor; the exact build stands in the comment on top of all PTX.
 std::string NvrtcCompiler::ask_build_id() const {
   const NvrtcLibrary& nvrtc = loaded().nvrtc;
   Program program(nvrtc, "", "build_id.cu");
@@ -201,22 +219,7 @@ std::string NvrtcCompiler::ask_build_id() const {
                             nvrtc.error_string(result), log),
                 flags.empty() ? "" : "NVRTC_APPEND_FLAGS is \"" + flags + "\": try without");
   }
-  const std::string ptx = program.fetch(nvrtc.ptx_size, nvrtc.ptx);
-  const auto word_after = [&ptx](std::string_view mark) {
-    const std::size_t at = ptx.find(mark);
-    if (at == std::string::npos) return std::string("?");
-    const std::size_t start = at + mark.size();
-    return ptx.substr(start, ptx.find_first_of(" ,\r\n", start) - start);
-  };
-  std::string build = word_after("Compiler Build ID: ");
-  if (build == "UNKNOWN") build = gnu_build_id(path_);  // 13.2
-  const std::size_t release = ptx.find("release ");
-  const std::size_t comma = release == std::string::npos ? release : ptx.find(", ", release);
-  const std::size_t version = comma == std::string::npos ? comma : comma + 2;
-  return fmt::format("{} {}", build,
-                     version == std::string::npos
-                         ? fmt::format("{}.{}", nvrtc.version / 100, nvrtc.version % 100)
-                         : ptx.substr(version, ptx.find_first_of(" \r\n", version) - version));
+  return build_id_in(program.fetch(nvrtc.ptx_size, nvrtc.ptx), path_, nvrtc);
 }
 
 std::vector<std::string> NvrtcCompiler::actual_options(const Target& target) const {
@@ -274,6 +277,7 @@ Compiled NvrtcCompiler::compile(const KernelSource& source, const Target& target
   }
   compiled.cubin = program.fetch(nvrtc.cubin_size, nvrtc.cubin);
   compiled.resources = parse_ptxas_log(compiled.log, source.entry);
+  compiled.build_id = build_id_in(compiled.ptx, path_, nvrtc);
   if (!compiled.cubin.empty()) {
     const auto kernels = read_cubin(compiled.cubin);
     if (!kernels)

@@ -44,7 +44,7 @@ class Folder {
 struct CompilerScript {
   std::atomic<int> loads{0};
   std::atomic<int> compiles{0};
-  std::atomic<int> asked_for_id{0};
+  std::atomic<int> asked{0};  // what NVRTC says when it is loaded only
   std::string build_id = "CL-1 V13.0.88";
   std::string stamp = "stamp-1";
   bool missing = false;  // there is no NVRTC
@@ -59,12 +59,15 @@ class FakeCompiler : public runtime::Compiler {
   explicit FakeCompiler(CompilerScript& script) : script_(script) {}
   [[nodiscard]] std::string path() const override { return "/fake/libnvrtc.so"; }
   [[nodiscard]] std::string build_id() const override {
-    ++script_.asked_for_id;
+    ++script_.asked;
     return script_.build_id;
   }
   [[nodiscard]] std::string stamp() const override { return script_.stamp; }
   [[nodiscard]] std::vector<std::string> archs() const override { return {"sm_80"}; }
-  [[nodiscard]] bool makes_cubin(const Target&) const override { return script_.makes_cubin; }
+  [[nodiscard]] bool makes_cubin(const Target&) const override {
+    ++script_.asked;
+    return script_.makes_cubin;
+  }
   [[nodiscard]] std::vector<std::string> options(const Target& target) const override {
     std::vector<std::string> options{"--gpu-architecture=" + target.arch};
     options.insert(options.end(), script_.more_options.begin(), script_.more_options.end());
@@ -76,6 +79,7 @@ class FakeCompiler : public runtime::Compiler {
     if (script_.on_compile) script_.on_compile();
     runtime::Compiled compiled{
         .ptx = "ptx of " + source.entry, .cubin = "cubin of " + source.entry, .log = "log"};
+    compiled.build_id = script_.build_id;
     compiled.milliseconds = 412;
     if (script_.resources) compiled.resources = script_.resources(source);
     return compiled;

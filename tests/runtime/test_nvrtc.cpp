@@ -77,6 +77,7 @@ TEST_CASE("the library is identified exactly, once per process") {
   const std::string bytes = flashjit::runtime::gnu_build_id(compiler->path());  // 13.2 gives no other name
   CHECK((id.substr(0, 3) == "CL-" || (bytes.size() >= 32 && id.substr(0, bytes.size()) == bytes)));
   CHECK(contains(id, " V1"));
+  CHECK(compiler->compile(flashjit::test::axpy(), target_of("sm_80"), 0ms).build_id == id);
   CHECK(fs::exists(compiler->path()));
   const std::vector<std::string> archs = compiler->archs();
   CHECK(std::count(archs.begin(), archs.end(), "sm_90a") == 1);
