@@ -33,9 +33,9 @@ CallLayout::CallLayout(const Problem& problem, const Shape& shape) {
   const auto element = static_cast<std::size_t>(size_of(problem.dtype));
   const std::size_t row = problem.head_dim * element;
   const std::size_t value_row = problem.value_dim() * element;
-  const double rows = 1.0 * shape.batch * shape.heads * shape.seqlen_q +
-                      1.0 * shape.batch * shape.kv_heads() * shape.seqlen_k;
-  if (rows * static_cast<double>(row + value_row) > 0x1p60)
+  const double all_rows = 1.0 * shape.batch * shape.heads * shape.seqlen_q +
+                          1.0 * shape.batch * shape.kv_heads() * shape.seqlen_k;
+  if (all_rows * static_cast<double>(row + value_row) > 0x1p60)
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("shape {} is too large: its tensors have more than 2^60 bytes", describe(shape)));
   const auto input = [&](std::size_t size) { return std::exchange(bytes, bytes + aligned(size)); };

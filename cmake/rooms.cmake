@@ -10,7 +10,9 @@ endif()
 add_library(flashjit_flags INTERFACE)
 target_compile_features(flashjit_flags INTERFACE cxx_std_20)
 target_compile_options(flashjit_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wno-missing-field-initializers)
-target_include_directories(flashjit_flags INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
+# templates/params includes as templates do.
+target_include_directories(flashjit_flags INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include
+                           ${PROJECT_SOURCE_DIR}/templates)
 target_include_directories(flashjit_flags SYSTEM INTERFACE ${FLASHJIT_XXHASH_INCLUDE} ${FLASHJIT_MUSTACHE_INCLUDE}
                            ${FLASHJIT_CUDA_INCLUDE} ${FLASHJIT_NVRTC_INCLUDE})
 target_compile_definitions(flashjit_flags INTERFACE FLASHJIT_VERSION="${PROJECT_VERSION}")

@@ -74,7 +74,6 @@ bool make_forward_params(const Problem& problem, const Shape& shape, const Forwa
   params.batch = shape.batch;
   params.heads = shape.heads;
   params.heads_kv = shape.kv_heads();
-  params.group = shape.heads / shape.kv_heads();
   params.seqlen_q = shape.seqlen_q;
   params.seqlen_k = shape.seqlen_k;
   return true;

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "api/launch/backward_call.hpp"
+#include "api/launch/divisor.hpp"
 #include "api/launch/forward_call.hpp"
 #include "api/launch/sections.hpp"
 #include "flashjit/error.hpp"
@@ -38,6 +39,17 @@ TileCounters::Size counters_of(const LoadedPlan& plan) {
     size.bytes = bytes_of_pieces(geometry, kernel.clusters_at_once);
   }
   return size;
+}
+
+void set_divisors(ForwardParams& params) {
+  const int heads = params.heads >> params.packed;
+  params.by_heads = divisor_of(heads);
+  params.by_group = divisor_of(params.heads / params.heads_kv);
+  params.by_tiles = divisor_of(params.tiles_m);
+  params.by_section = divisor_of(params.section);
+  params.by_last_section = divisor_of(static_cast<long long>(heads) * params.batch - params.last_section);
+  params.by_section_tiles = divisor_of(static_cast<long long>(params.section) * params.tiles_m);
+  params.by_clusters = divisor_of(params.clusters);
 }
 
 }  // namespace
@@ -76,6 +88,16 @@ long long KernelLauncher::share_out(const Problem& problem, const Shape& tiled, 
     const EvenShares shares = even_shares(problem, geometry_, tiled, params.packed, kernel_.clusters_at_once);
     params.clusters = 1;
     params.shared_tiles = shares.tiles;
+    if (shares.tiles != 0) {
+      params.cuts = {.unit = shares.unit,
+                     .all = shares.all,
+                     .first = shares.first,
+                     .past = shares.past,
+                     .seeing = shares.seeing,
+                     .by_unit = divisor_of(shares.unit),
+                     .by_all = divisor_of(shares.all),
+                     .by_shares = divisor_of(shares.clusters)};
+    }
     return shares.clusters;
   }
   params.shared_tiles = 0;
@@ -156,6 +178,7 @@ void Launcher::forward(const Shape& shape, const ForwardArgs& args, Stream strea
     params.riffled = riffled_tiles(1.0 * tiled.batch * tiled.heads * params.tiles_m, params.riffled_from);
   }
   const long long clusters = kernel.share_out(problem, tiled, params);
+  set_divisors(params);
   if (!geometry.dynamic && params.shared_tiles == 0 && params.clusters == 1) {
     return kernel.launch(params, clusters, stream);
   }

@@ -51,7 +51,7 @@ Sections sections_of(const Problem& problem, const ForwardParams& params, int se
   if (section_bytes == 0) return {.pairs = std::min<long long>(pairs, std::numeric_limits<int>::max())};
   const double bytes_per_pair = static_cast<double>(params.seqlen_k) *
                                 (problem.head_dim + problem.value_dim()) * size_of(problem.dtype) /
-                                (params.group >> params.packed);
+                                (params.heads / params.heads_kv >> params.packed);
   if (params.seqlen_k > kShortSequence) {
     const bool few = static_cast<double>(pairs) * params.tiles_m <= kFewWaves * static_cast<double>(ctas);
     return few ? Sections{.pairs = pairs} : long_sections(pairs, bytes_per_pair, section_bytes);

@@ -25,26 +25,42 @@ double tiles_of(const Geometry& geometry, const Shape& tiled) {
   return tiles_of_head(geometry, tiled) * tiled.heads * tiled.batch;
 }
 
-// What all tiles weigh, in keys, as templates/parts/wgmma/share_bounds.cuh counts: those that they see, and a
-// block for a tile's beginning and end.
-double weight_under_mask(const Geometry& geometry, const Shape& tiled, int packed) {
-  const double tiles = tiles_of_head(geometry, tiled), queries = geometry.tile_m >> packed;
-  const double first = tiles * queries + tiled.seqlen_k - (tiled.seqlen_q >> packed);
-  const double past = std::max(0.0, first - std::max(1, tiled.seqlen_k));
-  const double seeing = first < 1 ? 0 : std::min(tiles, std::floor((first - 1) / queries) + 1);
-  const double of_head = seeing * first - queries * seeing * (seeing - 1) / 2 - past + (tiles - seeing) +
-                         tiles * geometry.tile_n;
-  return of_head * tiled.heads * tiled.batch;
+// What the tiles of a head weigh, in keys, as templates/parts/wgmma/share_bounds.cuh counts: those that they
+// see, and a block for a tile's beginning and end.
+struct HeadUnderMask {
+  long long first, past, seeing, weight;
+
+  HeadUnderMask(const Geometry& geometry, const Shape& tiled, int packed) {
+    const auto tiles = static_cast<long long>(tiles_of_head(geometry, tiled));
+    const long long queries = geometry.tile_m >> packed;
+    first = tiles * queries + tiled.seqlen_k - (tiled.seqlen_q >> packed);
+    past = std::max(0LL, first - std::max(1, tiled.seqlen_k));
+    seeing = first < 1 ? 0 : std::min(tiles, (first - 1) / queries + 1);
+    weight = seeing * first - queries * (seeing * (seeing - 1) / 2) - past + (tiles - seeing) +
+             tiles * geometry.tile_n;
+  }
+};
+
+// For so many heads, whose weight can be counted.
+void place_under_mask(const HeadUnderMask& head, int heads, EvenShares& shares) {
+  shares.unit = static_cast<int>(head.weight);
+  shares.all = heads * shares.unit;
+  shares.first = static_cast<int>(head.first);
+  shares.past = static_cast<int>(head.past);
+  shares.seeing = static_cast<int>(head.seeing);
 }
 
 // Of all tiles: their lengths differ, and no order of dealing whole ones keeps CTAs in step.
 EvenShares even_shares_under_mask(const Geometry& geometry, const Shape& tiled, int packed, int clusters) {
-  const double weight = weight_under_mask(geometry, tiled, packed);
+  const HeadUnderMask head(geometry, tiled, packed);
+  const double weight = static_cast<double>(head.weight) * tiled.heads * tiled.batch;
   const double most = std::min(weight / geometry.least_keys,
                                (kMostSharers - 2) * weight / (1.0 * tiled.seqlen_k + geometry.tile_n));
   const int shares = static_cast<int>(std::min(most, 1.0 * clusters));
-  if (shares < 1 || weight * std::max(shares, 4) >= kCountable) return {.clusters = clusters, .tiles = 0};
-  return {.clusters = shares, .tiles = static_cast<int>(tiles_of(geometry, tiled))};
+  if (shares < 1 || weight * std::max(shares, 4) >= kCountable) return {.clusters = clusters};
+  EvenShares all{.clusters = shares, .tiles = static_cast<int>(tiles_of(geometry, tiled))};
+  place_under_mask(head, tiled.heads * tiled.batch, all);
+  return all;
 }
 
 }  // namespace
@@ -91,10 +107,18 @@ EvenShares even_shares(const Problem& problem, const Geometry& geometry, const S
                                                                              : last_wave + clusters;
   // Kernels count blocks, or under a mask keys, of which no share has fewer than is worth it.
   const double keys = shared * (1.0 * tiled.seqlen_k + geometry.tile_n);
-  const bool countable = problem.causal
-                             ? keys * clusters < kCountable && keys >= 1.0 * clusters * geometry.least_keys
-                             : keys / geometry.tile_n < kCountable;
-  return {.clusters = clusters, .tiles = countable ? static_cast<int>(shared) : 0};
+  if (shared == 0 || keys * clusters / (problem.causal ? 1 : geometry.tile_n) >= kCountable ||
+      (problem.causal && keys < 1.0 * clusters * geometry.least_keys)) {
+    return {.clusters = clusters};
+  }
+  EvenShares shares{.clusters = clusters, .tiles = static_cast<int>(shared)};
+  if (problem.causal) {
+    place_under_mask(HeadUnderMask(geometry, tiled, packed), shares.tiles, shares);
+  } else {
+    shares.unit = std::max(1, (tiled.seqlen_k - 1) / geometry.tile_n + 1);
+    shares.all = shares.tiles * shares.unit;
+  }
+  return shares;
 }
 
 // The longest first bring CTAs to the same time after every second wave, so that the third wave's, or the

@@ -21,8 +21,8 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
   const unsigned slots = shared_address(shared);  // kStages of them, each a tile of K and a tile of V
   const unsigned q_tile = slots + kOffsetQ;
 
-  // The CTA's first row.
-  const int first_row = tile_of_block(params).m * kTileM;
+  const TileIndex index = tile_of_block(params);
+  const int first_row = index.m * kTileM;  // the CTA's
   /*%#causal%*/
   // The warp's, in the tile.
   const int warp_row = threadIdx.x / 32 * kRowsPerWarp;
@@ -45,8 +45,7 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
   float output[kRowTiles][kHeadDimV / 2] = {};  // this thread's part of the warp's rows of O
 
   if (masked_end > 0) {
-    const TileIndex index = tile_of_block(params);
-    const int head_kv = index.head / params.group;
+    const int head_kv = divide(index.head, params.by_group);
     TileCopy<kTileM, kHeadDim> q_copy(
         head_of(params.q, index.batch * params.q_batch, index.head * params.q_head), params.q_row);
     TileCopy<kTileN, kHeadDim> k_copy(

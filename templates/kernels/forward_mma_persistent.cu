@@ -32,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
   // Asks for a tile's Q and first K; k_copy and v_copy are its head's from now on.
   const auto ask = [&](int tile) {
     const TileIndex index = tile_at(params, tile);
-    const int head_kv = index.head / params.group;
+    const int head_kv = divide(index.head, params.by_group);
     const TileCopy<kTileM, kHeadDim> q_copy(
         head_of(params.q, index.batch * params.q_batch, index.head * params.q_head), params.q_row);
     q_copy.start<true>(q_tile, index.m * kTileM, params.seqlen_q);

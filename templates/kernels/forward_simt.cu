@@ -1,5 +1,6 @@
 // FlashAttention-2 forward in fp32 FMA: a CTA owns kTileM queries of a head and streams its keys and values.
 #include "params/forward.h"
+#include "parts/divide.cuh"
 #include "parts/simt/copy.cuh"
 #include "parts/simt/layout.cuh"
 #include "parts/simt/mask.cuh"
@@ -125,14 +126,16 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) FLASHJIT_ENTRY(
   extern __shared__ float4 shared[];
   float* const memory = reinterpret_cast<float*>(shared);
 
-  const int heads = params.batch * params.heads;
-  // Causal: the tiles with most keys go first. Else neighbours share K and V in the L2.
+  // Causal: the tiles with most keys go first, all heads being one section. Else neighbours share K and V in
+  // the L2.
   const int index = blockIdx.x;
-  const int tile_m = kCausal ? params.tiles_m - 1 - index / heads : index % params.tiles_m;
-  const int head_index = kCausal ? index % heads : index / params.tiles_m;
-  const int batch = head_index / params.heads;
-  const int head = head_index % params.heads;
-  const int head_kv = head / params.group;
+  const int row_of_tiles = divide(index, kCausal ? params.by_section : params.by_tiles);
+  const int rest = index - row_of_tiles * (kCausal ? params.section : params.tiles_m);
+  const int tile_m = kCausal ? params.tiles_m - 1 - row_of_tiles : rest;
+  const int head_index = kCausal ? rest : row_of_tiles;
+  const int batch = divide(head_index, params.by_heads);
+  const int head = head_index - batch * params.heads;
+  const int head_kv = divide(head, params.by_group);
 
   const Place place = place_of_thread();
   Job job;

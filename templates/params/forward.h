@@ -1,6 +1,19 @@
 // What the host hands to a forward kernel. Host and device compile this one file, so the layout cannot drift.
 #pragma once
 
+#include "params/divisor.h"
+
+// How the keys of the first ForwardParams::shared_tiles tiles are cut into even shares: they lie in one row,
+// of blocks, or under a mask of what tiles weigh (parts/wgmma/share_bounds.cuh).
+struct ShareCuts {
+  int unit;  // what the row repeats: the blocks of a tile, or under a mask what the tiles of a head weigh
+  int all;   // the row
+  // Under a mask:
+  int first, past;  // keys that a head's first tile would see, were it full of queries; how many are too many
+  int seeing;       // tiles of a head that see a key
+  Divisor by_unit, by_all, by_shares;
+};
+
 struct ForwardParams {
   const void* q;  // element (b, h, i, x) of q is at q + b * q_batch + h * q_head + i * q_row + x, in elements
   const void* k;
@@ -16,7 +29,6 @@ struct ForwardParams {
   long long o_batch, o_head, o_row;
 
   int batch, heads, heads_kv;
-  int group;  // heads / heads_kv
   int seqlen_q, seqlen_k;
   int packed;   // log2 of the query heads whose rows a tile holds side by side; 0 where the family does not
   int tiles_m;  // ceil((seqlen_q << packed) / tile_m), or / (2 * tile_m) where two CTAs load for each other
@@ -26,7 +38,17 @@ struct ForwardParams {
   int last_section;  // the pair at which the last section begins, which goes on to the end
   int clusters;      // that share out a tile's keys
   int shared_tiles;  // the first so many, of whose keys all CTAs have even shares; 0 where the family deals
+  ShareCuts cuts;    // of these
   int riffled_from;  // of a dynamic order: where its second wave begins,
   int riffled;       // and how many tiles of that come from its halves in turns
   float* pieces;     // where CTAs share keys through device memory: what each knows, 16-byte aligned
+
+  // To divide by what their names say:
+  Divisor by_heads;         // heads >> packed
+  Divisor by_group;         // heads / heads_kv
+  Divisor by_tiles;         // tiles_m
+  Divisor by_section;       // the pairs of each section but the last,
+  Divisor by_last_section;  // and of that
+  Divisor by_section_tiles;
+  Divisor by_clusters;
 };

@@ -1,7 +1,10 @@
-// Division of numbers that are not negative: a quarter fewer instructions than int's own has, which stands
-// wherever a kernel looks for a tile.
+// Division as kernels look for tiles with it: what launches divide by, the host has prepared.
 #pragma once
 
-__device__ __forceinline__ int divide(int dividend, int divisor) {
-  return static_cast<int>(static_cast<unsigned>(dividend) / static_cast<unsigned>(divisor));
+#include "params/divisor.h"
+
+// The dividend from 0 to 2^31 - 1, where the error of the multiplier, below 1 in 2^31 of it, is too small to
+// reach the next quotient. Three instructions that wait for each other, where a division has two dozen.
+__device__ __forceinline__ int divide(int dividend, const Divisor& divisor) {
+  return static_cast<int>(__umulhi(2u * static_cast<unsigned>(dividend), divisor.multiplier) >> divisor.shift);
 }

@@ -39,7 +39,6 @@ TEST_CASE("packed strides, defaults and given ones") {
   CHECK(params.q_batch == 130 * 4 * 64);
   CHECK(params.k_row == 2 * 64);
   CHECK(params.v_batch == 200 * 2 * 64);
-  CHECK(params.group == 2);
   CHECK(params.heads_kv == 2);
   CHECK(params.scale == doctest::Approx(0.125));
   CHECK(params.scale_log2 == doctest::Approx(0.125 * 1.4426950408889634));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "params/forward.h"
+#include "parts/divide.cuh"
 #include "ptx/special.cuh"
 
 struct TileIndex {
@@ -20,19 +21,19 @@ __device__ __forceinline__ TileIndex tile_at(const ForwardParams& params, int bl
   TileIndex tile;
   /*%#causal%*/
   // The section's (batch, head) pairs.
-  const int first_pair = min(block / (params.section * params.tiles_m) * params.section, params.last_section);
-  const int pairs =
-      first_pair < params.last_section ? params.section : params.batch * params.heads - params.last_section;
+  const int first_pair = min(divide(block, params.by_section_tiles) * params.section, params.last_section);
+  const bool last = first_pair == params.last_section;
+  const int pairs = last ? params.batch * params.heads - params.last_section : params.section;
   const int place = block - first_pair * params.tiles_m;
-  const int row = place / pairs;
+  const int row = divide(place, last ? params.by_last_section : params.by_section);
   const int pair = first_pair + place - row * pairs;
   tile.m = params.tiles_m - 1 - row;
   /*%/causal%*/
   /*%^causal%*/
-  const int pair = block / params.tiles_m;
+  const int pair = divide(block, params.by_tiles);
   tile.m = block - pair * params.tiles_m;
   /*%/causal%*/
-  tile.batch = pair / params.heads;
+  tile.batch = divide(pair, params.by_heads);
   tile.head = pair - tile.batch * params.heads;
   return tile;
 }

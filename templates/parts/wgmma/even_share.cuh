@@ -11,16 +11,11 @@ struct EvenShare {
   Place next, end{0, 0};  // of the share; behind it next is a tile that is dealt
 
   __device__ __forceinline__ explicit EvenShare(const ForwardParams& p) {
-    const ShareBounds bounds(p);
 #pragma unroll 1
     for (int share = first_tile(); share < first_tile() + 2; ++share) {
       next = end;
-      end = bounds.begin(share);
+      end = begin_of_share(share, p);
     }
-    /*%#causal%*/
-    // Where nothing is shared a head's keys may be more than 32 bits count.
-    if (p.shared_tiles == 0) next = end = {0, 0};
-    /*%/causal%*/
     next.tile = is_shared() ? next.tile : first_dealt(p);
   }
 

@@ -35,9 +35,8 @@ struct Sharers {
   // Those whose shares have blocks of the tile. Each is the first one of one tile at most, if that goes on in
   // another share.
   __device__ __forceinline__ Sharers(const Tile& tile, const ForwardParams& p) {
-    const ShareBounds bounds(p);
-    first = bounds.owner(tile.index, 0);
-    count = bounds.owner(tile.index, blocks_of_tile(tile, p) - 1) - first + 1;
+    first = share_of(tile.index, 0, p);
+    count = share_of(tile.index, blocks_of_tile(tile, p) - 1, p) - first + 1;
     counter = counterpart(first);
   }
   __device__ __forceinline__ int place_of(int which, const ForwardParams&) const {

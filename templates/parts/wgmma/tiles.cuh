@@ -91,10 +91,10 @@ __device__ __forceinline__ BoxOrigin rows_at(int panel, int row, const Tile& til
 // The p.clusters clusters of a tile lie side by side, and so do a cluster's CTAs: which tile is this one's,
 // and which of the tile's clusters.
 __device__ __forceinline__ int only_tile(const ForwardParams& p) {
-  return divide(static_cast<int>(blockIdx.x) / kCluster, p.clusters);
+  return divide(static_cast<int>(blockIdx.x) / kCluster, p.by_clusters);
 }
 __device__ __forceinline__ int cluster_of_tile(const ForwardParams& p) {
-  return static_cast<int>(blockIdx.x) / kCluster % p.clusters;
+  return static_cast<int>(blockIdx.x) / kCluster - only_tile(p) * p.clusters;
 }
 
 /*%/split%*/
@@ -107,16 +107,16 @@ __device__ __forceinline__ int cluster_of_tile(const ForwardParams& p) {
 __device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
   const int heads = p.heads >> p.packed;
   /*%#sections%*/
-  const int section_tiles = p.tiles_m * p.section;
-  const int first_head = min(divide(index, section_tiles) * p.section, p.last_section);
+  const int first_head = min(divide(index, p.by_section_tiles) * p.section, p.last_section);
+  const bool last = first_head == p.last_section;
   const int inside = index - first_head * p.tiles_m;
-  const int heads_here = first_head < p.last_section ? p.section : heads * p.batch - p.last_section;
-  const int before = divide(inside, heads_here);
+  const int heads_here = last ? heads * p.batch - p.last_section : p.section;
+  const int before = divide(inside, last ? p.by_last_section : p.by_section);
   const int m = p.tiles_m - 1 - before;
   const int batch_head = first_head + inside - before * heads_here;
   /*%/sections%*/
   /*%^sections%*/
-  const int batch_head = divide(index, p.tiles_m);
+  const int batch_head = divide(index, p.by_tiles);
   const int m = p.tiles_m - 1 - (index - batch_head * p.tiles_m);
   /*%/sections%*/
   Tile tile;
@@ -131,7 +131,7 @@ __device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
   tile.row = m * (kCluster * kTileM) + 64 * cluster_rank();
   /*%/alternate%*/
   /*%/cluster%*/
-  tile.batch = divide(batch_head, heads);
+  tile.batch = divide(batch_head, p.by_heads);
   tile.head = (batch_head - tile.batch * heads) << p.packed;
   /*%#own_keys%*/
   tile.blocks = (visible_keys(tile.row + kTileM, p) + kTileN - 1) / kTileN;

@@ -21,7 +21,26 @@ constexpr int kMinCtas = 1;        // CTAs per multiprocessor that registers mus
 // rows of O of one head; K and V stream through shared memory from the last key that any row sees down to the
 // first. Each warp owns its rows from Q to O and never talks to the others (split-Q).
 
+// A divisor as the host prepares it, so that a kernel divides by one product (Granlund and Montgomery,
+// "Division by invariant integers using multiplication", 1994). Host and device compile this one file.
+
+struct Divisor {
+  unsigned multiplier;  // ceil(2^(31 + shift) / divisor), which is below 2^32
+  int shift;            // ceil(log2(divisor))
+};
+
 // What the host hands to a forward kernel. Host and device compile this one file, so the layout cannot drift.
+
+// How the keys of the first ForwardParams::shared_tiles tiles are cut into even shares: they lie in one row,
+// of blocks, or under a mask of what tiles weigh (parts/wgmma/share_bounds.cuh).
+struct ShareCuts {
+  int unit;  // what the row repeats: the blocks of a tile, or under a mask what the tiles of a head weigh
+  int all;   // the row
+  // Under a mask:
+  int first, past;  // keys that a head's first tile would see, were it full of queries; how many are too many
+  int seeing;       // tiles of a head that see a key
+  Divisor by_unit, by_all, by_shares;
+};
 
 struct ForwardParams {
   const void* q;  // element (b, h, i, x) of q is at q + b * q_batch + h * q_head + i * q_row + x, in elements
@@ -38,7 +57,6 @@ struct ForwardParams {
   long long o_batch, o_head, o_row;
 
   int batch, heads, heads_kv;
-  int group;  // heads / heads_kv
   int seqlen_q, seqlen_k;
   int packed;   // log2 of the query heads whose rows a tile holds side by side; 0 where the family does not
   int tiles_m;  // ceil((seqlen_q << packed) / tile_m), or / (2 * tile_m) where two CTAs load for each other
@@ -48,9 +66,19 @@ struct ForwardParams {
   int last_section;  // the pair at which the last section begins, which goes on to the end
   int clusters;      // that share out a tile's keys
   int shared_tiles;  // the first so many, of whose keys all CTAs have even shares; 0 where the family deals
+  ShareCuts cuts;    // of these
   int riffled_from;  // of a dynamic order: where its second wave begins,
   int riffled;       // and how many tiles of that come from its halves in turns
   float* pieces;     // where CTAs share keys through device memory: what each knows, 16-byte aligned
+
+  // To divide by what their names say:
+  Divisor by_heads;         // heads >> packed
+  Divisor by_group;         // heads / heads_kv
+  Divisor by_tiles;         // tiles_m
+  Divisor by_section;       // the pairs of each section but the last,
+  Divisor by_last_section;  // and of that
+  Divisor by_section_tiles;
+  Divisor by_clusters;
 };
 
 // How a tile of 16-bit rows lies in shared memory.
@@ -243,6 +271,14 @@ __device__ __forceinline__ void exponentiate(const float (&shift)[2], const floa
   }
 }
 
+// Division as kernels look for tiles with it: what launches divide by, the host has prepared.
+
+// The dividend from 0 to 2^31 - 1, where the error of the multiplier, below 1 in 2^31 of it, is too small to
+// reach the next quotient. Three instructions that wait for each other, where a division has two dozen.
+__device__ __forceinline__ int divide(int dividend, const Divisor& divisor) {
+  return static_cast<int>(__umulhi(2u * static_cast<unsigned>(dividend), divisor.multiplier) >> divisor.shift);
+}
+
 // Special registers (PTX ISA, "Special registers").
 
 // Read anew wherever they are needed: the asm keeps the compiler from holding them, and what is computed from
@@ -271,9 +307,9 @@ struct TileIndex {
 // All tiles of a head, then the next: what runs together shares K and V in the L2.
 __device__ __forceinline__ TileIndex tile_at(const ForwardParams& params, int block) {
   TileIndex tile;
-  const int pair = block / params.tiles_m;
+  const int pair = divide(block, params.by_tiles);
   tile.m = block - pair * params.tiles_m;
-  tile.batch = pair / params.heads;
+  tile.batch = divide(pair, params.by_heads);
   tile.head = pair - tile.batch * params.heads;
   return tile;
 }
@@ -573,8 +609,8 @@ extern "C" __global__ void __launch_bounds__(kThreads , kMinCtas )
   const unsigned slots = shared_address(shared);  // kStages of them, each a tile of K and a tile of V
   const unsigned q_tile = slots + kOffsetQ;
 
-  // The CTA's first row.
-  const int first_row = tile_of_block(params).m * kTileM;
+  const TileIndex index = tile_of_block(params);
+  const int first_row = index.m * kTileM;  // the CTA's
 
   // Tiles of keys unmasked_end … masked_end - 1 need a mask, those below do not, those above nobody sees.
   const int unmasked_end = params.seqlen_k / kTileN;
@@ -584,8 +620,7 @@ extern "C" __global__ void __launch_bounds__(kThreads , kMinCtas )
   float output[kRowTiles][kHeadDimV / 2] = {};  // this thread's part of the warp's rows of O
 
   if (masked_end > 0) {
-    const TileIndex index = tile_of_block(params);
-    const int head_kv = index.head / params.group;
+    const int head_kv = divide(index.head, params.by_group);
     TileCopy<kTileM, kHeadDim> q_copy(
         head_of(params.q, index.batch * params.q_batch, index.head * params.q_head), params.q_row);
     TileCopy<kTileN, kHeadDim> k_copy(

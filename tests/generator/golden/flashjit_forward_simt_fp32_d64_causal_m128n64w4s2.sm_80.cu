@@ -26,7 +26,26 @@ constexpr int kSharedP = 17152;    // P
 
 // FlashAttention-2 forward in fp32 FMA: a CTA owns kTileM queries of a head and streams its keys and values.
 
+// A divisor as the host prepares it, so that a kernel divides by one product (Granlund and Montgomery,
+// "Division by invariant integers using multiplication", 1994). Host and device compile this one file.
+
+struct Divisor {
+  unsigned multiplier;  // ceil(2^(31 + shift) / divisor), which is below 2^32
+  int shift;            // ceil(log2(divisor))
+};
+
 // What the host hands to a forward kernel. Host and device compile this one file, so the layout cannot drift.
+
+// How the keys of the first ForwardParams::shared_tiles tiles are cut into even shares: they lie in one row,
+// of blocks, or under a mask of what tiles weigh (parts/wgmma/share_bounds.cuh).
+struct ShareCuts {
+  int unit;  // what the row repeats: the blocks of a tile, or under a mask what the tiles of a head weigh
+  int all;   // the row
+  // Under a mask:
+  int first, past;  // keys that a head's first tile would see, were it full of queries; how many are too many
+  int seeing;       // tiles of a head that see a key
+  Divisor by_unit, by_all, by_shares;
+};
 
 struct ForwardParams {
   const void* q;  // element (b, h, i, x) of q is at q + b * q_batch + h * q_head + i * q_row + x, in elements
@@ -43,7 +62,6 @@ struct ForwardParams {
   long long o_batch, o_head, o_row;
 
   int batch, heads, heads_kv;
-  int group;  // heads / heads_kv
   int seqlen_q, seqlen_k;
   int packed;   // log2 of the query heads whose rows a tile holds side by side; 0 where the family does not
   int tiles_m;  // ceil((seqlen_q << packed) / tile_m), or / (2 * tile_m) where two CTAs load for each other
@@ -53,10 +71,28 @@ struct ForwardParams {
   int last_section;  // the pair at which the last section begins, which goes on to the end
   int clusters;      // that share out a tile's keys
   int shared_tiles;  // the first so many, of whose keys all CTAs have even shares; 0 where the family deals
+  ShareCuts cuts;    // of these
   int riffled_from;  // of a dynamic order: where its second wave begins,
   int riffled;       // and how many tiles of that come from its halves in turns
   float* pieces;     // where CTAs share keys through device memory: what each knows, 16-byte aligned
+
+  // To divide by what their names say:
+  Divisor by_heads;         // heads >> packed
+  Divisor by_group;         // heads / heads_kv
+  Divisor by_tiles;         // tiles_m
+  Divisor by_section;       // the pairs of each section but the last,
+  Divisor by_last_section;  // and of that
+  Divisor by_section_tiles;
+  Divisor by_clusters;
 };
+
+// Division as kernels look for tiles with it: what launches divide by, the host has prepared.
+
+// The dividend from 0 to 2^31 - 1, where the error of the multiplier, below 1 in 2^31 of it, is too small to
+// reach the next quotient. Three instructions that wait for each other, where a division has two dozen.
+__device__ __forceinline__ int divide(int dividend, const Divisor& divisor) {
+  return static_cast<int>(__umulhi(2u * static_cast<unsigned>(dividend), divisor.multiplier) >> divisor.shift);
+}
 
 // Asynchronous copies from global to shared memory (PTX ISA, "cp.async"; sm_80 and later).
 
@@ -532,14 +568,16 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) flashjit_forwar
   extern __shared__ float4 shared[];
   float* const memory = reinterpret_cast<float*>(shared);
 
-  const int heads = params.batch * params.heads;
-  // Causal: the tiles with most keys go first. Else neighbours share K and V in the L2.
+  // Causal: the tiles with most keys go first, all heads being one section. Else neighbours share K and V in
+  // the L2.
   const int index = blockIdx.x;
-  const int tile_m = kCausal ? params.tiles_m - 1 - index / heads : index % params.tiles_m;
-  const int head_index = kCausal ? index % heads : index / params.tiles_m;
-  const int batch = head_index / params.heads;
-  const int head = head_index % params.heads;
-  const int head_kv = head / params.group;
+  const int row_of_tiles = divide(index, kCausal ? params.by_section : params.by_tiles);
+  const int rest = index - row_of_tiles * (kCausal ? params.section : params.tiles_m);
+  const int tile_m = kCausal ? params.tiles_m - 1 - row_of_tiles : rest;
+  const int head_index = kCausal ? rest : row_of_tiles;
+  const int batch = divide(head_index, params.by_heads);
+  const int head = head_index - batch * params.heads;
+  const int head_kv = divide(head, params.by_group);
 
   const Place place = place_of_thread();
   Job job;

@@ -24,7 +24,26 @@ constexpr float kSumAfterMove = 0x1p-40f;  // what the largest lane's sum become
 // CTAs work on one tile after another.
 // Clusters of kCluster CTAs work on tiles that lie side by side: what one loads of K or V, all get.
 
+// A divisor as the host prepares it, so that a kernel divides by one product (Granlund and Montgomery,
+// "Division by invariant integers using multiplication", 1994). Host and device compile this one file.
+
+struct Divisor {
+  unsigned multiplier;  // ceil(2^(31 + shift) / divisor), which is below 2^32
+  int shift;            // ceil(log2(divisor))
+};
+
 // What the host hands to a forward kernel. Host and device compile this one file, so the layout cannot drift.
+
+// How the keys of the first ForwardParams::shared_tiles tiles are cut into even shares: they lie in one row,
+// of blocks, or under a mask of what tiles weigh (parts/wgmma/share_bounds.cuh).
+struct ShareCuts {
+  int unit;  // what the row repeats: the blocks of a tile, or under a mask what the tiles of a head weigh
+  int all;   // the row
+  // Under a mask:
+  int first, past;  // keys that a head's first tile would see, were it full of queries; how many are too many
+  int seeing;       // tiles of a head that see a key
+  Divisor by_unit, by_all, by_shares;
+};
 
 struct ForwardParams {
   const void* q;  // element (b, h, i, x) of q is at q + b * q_batch + h * q_head + i * q_row + x, in elements
@@ -41,7 +60,6 @@ struct ForwardParams {
   long long o_batch, o_head, o_row;
 
   int batch, heads, heads_kv;
-  int group;  // heads / heads_kv
   int seqlen_q, seqlen_k;
   int packed;   // log2 of the query heads whose rows a tile holds side by side; 0 where the family does not
   int tiles_m;  // ceil((seqlen_q << packed) / tile_m), or / (2 * tile_m) where two CTAs load for each other
@@ -51,16 +69,27 @@ struct ForwardParams {
   int last_section;  // the pair at which the last section begins, which goes on to the end
   int clusters;      // that share out a tile's keys
   int shared_tiles;  // the first so many, of whose keys all CTAs have even shares; 0 where the family deals
+  ShareCuts cuts;    // of these
   int riffled_from;  // of a dynamic order: where its second wave begins,
   int riffled;       // and how many tiles of that come from its halves in turns
   float* pieces;     // where CTAs share keys through device memory: what each knows, 16-byte aligned
+
+  // To divide by what their names say:
+  Divisor by_heads;         // heads >> packed
+  Divisor by_group;         // heads / heads_kv
+  Divisor by_tiles;         // tiles_m
+  Divisor by_section;       // the pairs of each section but the last,
+  Divisor by_last_section;  // and of that
+  Divisor by_section_tiles;
+  Divisor by_clusters;
 };
 
-// Division of numbers that are not negative: a quarter fewer instructions than int's own has, which stands
-// wherever a kernel looks for a tile.
+// Division as kernels look for tiles with it: what launches divide by, the host has prepared.
 
-__device__ __forceinline__ int divide(int dividend, int divisor) {
-  return static_cast<int>(static_cast<unsigned>(dividend) / static_cast<unsigned>(divisor));
+// The dividend from 0 to 2^31 - 1, where the error of the multiplier, below 1 in 2^31 of it, is too small to
+// reach the next quotient. Three instructions that wait for each other, where a division has two dozen.
+__device__ __forceinline__ int divide(int dividend, const Divisor& divisor) {
+  return static_cast<int>(__umulhi(2u * static_cast<unsigned>(dividend), divisor.multiplier) >> divisor.shift);
 }
 
 // CTAs of a cluster, and each other's shared memory (PTX ISA, "mapa", "barrier.cluster").
@@ -144,11 +173,11 @@ __device__ __forceinline__ BoxOrigin rows_at(int panel, int row, const Tile& til
 // All tiles of a head, then the next head: what runs together shares K and V.
 __device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
   const int heads = p.heads >> p.packed;
-  const int batch_head = divide(index, p.tiles_m);
+  const int batch_head = divide(index, p.by_tiles);
   const int m = p.tiles_m - 1 - (index - batch_head * p.tiles_m);
   Tile tile;
   tile.row = (m * kCluster + cluster_rank()) * kTileM;
-  tile.batch = divide(batch_head, heads);
+  tile.batch = divide(batch_head, p.by_heads);
   tile.head = (batch_head - tile.batch * heads) << p.packed;
   tile.blocks = (visible_keys((m + 1) * (kCluster * kTileM), p) + kTileN - 1) / kTileN;
   return tile;
@@ -347,7 +376,7 @@ __device__ __forceinline__ void recompute_scores(float (&s)[kTileN / 2], const T
   const int column = 2 * (lane() % 4);
   const auto* q = static_cast<const unsigned short*>(p.q) + tile.batch * p.q_batch;
   const auto* k = static_cast<const unsigned short*>(p.k) + tile.batch * p.k_batch +
-                  divide(tile.head, p.group) * p.k_head;
+                  divide(tile.head, p.by_group) * p.k_head;
   // Rows past the end are computed from the last one and never stored.
   const auto row_at = [&](int i) {
     const int packed_row = min(i, row_count(p) - 1);
@@ -1353,7 +1382,7 @@ struct Producer {
 
   // K of the first block, Q, then K of each block before V of the one before it.
   __device__ __forceinline__ void load_tile(const Tile& tile, const ForwardParams& p) {
-    const int head_kv = divide(tile.head, p.group);
+    const int head_kv = divide(tile.head, p.by_group);
 #pragma unroll 1
     for (int left = tile.blocks; left >= 0; --left) {
       const RingPlace at = place;

@@ -24,7 +24,26 @@ constexpr float kSumAfterMove = 0x1p-40f;  // what the largest lane's sum become
 // CTAs have even shares of the keys of those tiles that would not fill whole waves, and put together what
 // each knows of its rows; then they work on the others, one after another.
 
+// A divisor as the host prepares it, so that a kernel divides by one product (Granlund and Montgomery,
+// "Division by invariant integers using multiplication", 1994). Host and device compile this one file.
+
+struct Divisor {
+  unsigned multiplier;  // ceil(2^(31 + shift) / divisor), which is below 2^32
+  int shift;            // ceil(log2(divisor))
+};
+
 // What the host hands to a forward kernel. Host and device compile this one file, so the layout cannot drift.
+
+// How the keys of the first ForwardParams::shared_tiles tiles are cut into even shares: they lie in one row,
+// of blocks, or under a mask of what tiles weigh (parts/wgmma/share_bounds.cuh).
+struct ShareCuts {
+  int unit;  // what the row repeats: the blocks of a tile, or under a mask what the tiles of a head weigh
+  int all;   // the row
+  // Under a mask:
+  int first, past;  // keys that a head's first tile would see, were it full of queries; how many are too many
+  int seeing;       // tiles of a head that see a key
+  Divisor by_unit, by_all, by_shares;
+};
 
 struct ForwardParams {
   const void* q;  // element (b, h, i, x) of q is at q + b * q_batch + h * q_head + i * q_row + x, in elements
@@ -41,7 +60,6 @@ struct ForwardParams {
   long long o_batch, o_head, o_row;
 
   int batch, heads, heads_kv;
-  int group;  // heads / heads_kv
   int seqlen_q, seqlen_k;
   int packed;   // log2 of the query heads whose rows a tile holds side by side; 0 where the family does not
   int tiles_m;  // ceil((seqlen_q << packed) / tile_m), or / (2 * tile_m) where two CTAs load for each other
@@ -51,16 +69,27 @@ struct ForwardParams {
   int last_section;  // the pair at which the last section begins, which goes on to the end
   int clusters;      // that share out a tile's keys
   int shared_tiles;  // the first so many, of whose keys all CTAs have even shares; 0 where the family deals
+  ShareCuts cuts;    // of these
   int riffled_from;  // of a dynamic order: where its second wave begins,
   int riffled;       // and how many tiles of that come from its halves in turns
   float* pieces;     // where CTAs share keys through device memory: what each knows, 16-byte aligned
+
+  // To divide by what their names say:
+  Divisor by_heads;         // heads >> packed
+  Divisor by_group;         // heads / heads_kv
+  Divisor by_tiles;         // tiles_m
+  Divisor by_section;       // the pairs of each section but the last,
+  Divisor by_last_section;  // and of that
+  Divisor by_section_tiles;
+  Divisor by_clusters;
 };
 
-// Division of numbers that are not negative: a quarter fewer instructions than int's own has, which stands
-// wherever a kernel looks for a tile.
+// Division as kernels look for tiles with it: what launches divide by, the host has prepared.
 
-__device__ __forceinline__ int divide(int dividend, int divisor) {
-  return static_cast<int>(static_cast<unsigned>(dividend) / static_cast<unsigned>(divisor));
+// The dividend from 0 to 2^31 - 1, where the error of the multiplier, below 1 in 2^31 of it, is too small to
+// reach the next quotient. Three instructions that wait for each other, where a division has two dozen.
+__device__ __forceinline__ int divide(int dividend, const Divisor& divisor) {
+  return static_cast<int>(__umulhi(2u * static_cast<unsigned>(dividend), divisor.multiplier) >> divisor.shift);
 }
 
 // Which thread of a warpgroup this one is.
@@ -279,11 +308,11 @@ __device__ __forceinline__ BoxOrigin rows_at(int panel, int row, const Tile& til
 // All tiles of a head, then the next head: what runs together shares K and V.
 __device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
   const int heads = p.heads >> p.packed;
-  const int batch_head = divide(index, p.tiles_m);
+  const int batch_head = divide(index, p.by_tiles);
   const int m = p.tiles_m - 1 - (index - batch_head * p.tiles_m);
   Tile tile;
   tile.row = m * kTileM;
-  tile.batch = divide(batch_head, heads);
+  tile.batch = divide(batch_head, p.by_heads);
   tile.head = (batch_head - tile.batch * heads) << p.packed;
   return tile;
 }
@@ -332,7 +361,7 @@ __device__ __forceinline__ void recompute_scores(float (&s)[kTileN / 2], const T
   const int column = 2 * (lane() % 4);
   const auto* q = static_cast<const unsigned short*>(p.q) + tile.batch * p.q_batch;
   const auto* k = static_cast<const unsigned short*>(p.k) + tile.batch * p.k_batch +
-                  divide(tile.head, p.group) * p.k_head;
+                  divide(tile.head, p.by_group) * p.k_head;
   // Rows past the end are computed from the last one and never stored.
   const auto row_at = [&](int i) {
     const int packed_row = min(i, row_count(p) - 1);
@@ -1124,28 +1153,18 @@ __device__ __forceinline__ int blocks_of_tile(const Tile& tile, const ForwardPar
   return max(1, (visible_keys(tile.row + kTileM, p) + kTileN - 1) / kTileN);
 }
 
-// Tiles have as many blocks each, and the first `longer` shares one block more than the others.
-struct ShareBounds {
-  int of_tile, blocks, longer;
+// Where a share begins, and the one before it ends.
+__device__ __forceinline__ Place begin_of_share(int share, const ForwardParams& p) {
+  const int cut = divide(share * p.cuts.all, p.cuts.by_shares), unit = divide(cut, p.cuts.by_unit);
+  const int inside = cut - unit * p.cuts.unit;
+  return {unit, inside};
+}
 
-  __device__ __forceinline__ explicit ShareBounds(const ForwardParams& p)
-      : of_tile(max(1, (p.seqlen_k + kTileN - 1) / kTileN)) {
-    const int all = p.shared_tiles * of_tile, shares = tiles_dealt();
-    blocks = divide(all, shares);
-    longer = all - blocks * shares;
-  }
-  __device__ __forceinline__ Place begin(int share) const {
-    const int block = share * blocks + min(share, longer), tile = divide(block, of_tile);
-    return {tile, block - tile * of_tile};
-  }
-  // The share that has a block of a tile.
-  __device__ __forceinline__ int owner(int tile, int block) const {
-    const int in_row = tile * of_tile + block, of_longer = longer * (blocks + 1);
-    const bool is_longer = in_row < of_longer;
-    return (is_longer ? 0 : longer) +
-           divide(is_longer ? in_row : in_row - of_longer, is_longer ? blocks + 1 : blocks);
-  }
-};
+// The share that has a block of a tile: the last one that does not begin behind it.
+__device__ __forceinline__ int share_of(int tile, int block, const ForwardParams& p) {
+  const int behind = tile * p.cuts.unit + block + 1;
+  return divide(behind * tiles_dealt() - 1, p.cuts.by_all);
+}
 
 // A CTA's even share: the rest of one tile, whole tiles, the beginning of another; then tiles that nobody
 // shares. These fill whole waves, and are dealt like cards: what runs together finds its K and V in L2, as
@@ -1155,11 +1174,10 @@ struct EvenShare {
   Place next, end{0, 0};  // of the share; behind it next is a tile that is dealt
 
   __device__ __forceinline__ explicit EvenShare(const ForwardParams& p) {
-    const ShareBounds bounds(p);
 #pragma unroll 1
     for (int share = first_tile(); share < first_tile() + 2; ++share) {
       next = end;
-      end = bounds.begin(share);
+      end = begin_of_share(share, p);
     }
     next.tile = is_shared() ? next.tile : first_dealt(p);
   }
@@ -1224,9 +1242,8 @@ struct Sharers {
   // Those whose shares have blocks of the tile. Each is the first one of one tile at most, if that goes on in
   // another share.
   __device__ __forceinline__ Sharers(const Tile& tile, const ForwardParams& p) {
-    const ShareBounds bounds(p);
-    first = bounds.owner(tile.index, 0);
-    count = bounds.owner(tile.index, blocks_of_tile(tile, p) - 1) - first + 1;
+    first = share_of(tile.index, 0, p);
+    count = share_of(tile.index, blocks_of_tile(tile, p) - 1, p) - first + 1;
     counter = counterpart(first);
   }
   __device__ __forceinline__ int place_of(int which, const ForwardParams&) const {
@@ -1460,7 +1477,7 @@ struct Producer {
 
   // K of the first block, Q, then K of each block before V of the one before it.
   __device__ __forceinline__ void load_tile(const Tile& tile, const ForwardParams& p) {
-    const int head_kv = divide(tile.head, p.group);
+    const int head_kv = divide(tile.head, p.by_group);
 #pragma unroll 1
     for (int left = tile.blocks; left >= 0; --left) {
       const RingPlace at = place;
