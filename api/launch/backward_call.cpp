@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "api/launch/divisor.hpp"
 #include "api/launch/tensor_checks.hpp"
 
 namespace flashjit::api {
@@ -112,6 +113,9 @@ bool make_backward_params(const Problem& problem, const Shape& shape, const Back
   params.heads = shape.heads;
   params.heads_kv = shape.kv_heads();
   params.group = shape.heads / shape.kv_heads();
+  params.by_heads = divisor_of(params.heads);
+  params.by_heads_kv = divisor_of(params.heads_kv);
+  params.by_group = divisor_of(params.group);
   params.seqlen_q = shape.seqlen_q;
   params.seqlen_k = shape.seqlen_k;
   return true;

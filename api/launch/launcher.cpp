@@ -229,8 +229,11 @@ void Launcher::backward(const Shape& shape, const BackwardArgs& args, Stream str
     if (workspace != nullptr) layout.place(workspace, workspace_, params);
     for (const KernelLauncher& kernel : kernels_) {
       params.tiles = kernel.tiles(shape_for(kernel), shape);
-      if (params.tiles != 0)
-        kernel.launch(params, params.tiles * pairs_of(shape, kernel.geometry().grid), stream);
+      if (params.tiles == 0) continue;
+      const long long pairs = pairs_of(shape, kernel.geometry().grid);
+      params.by_tiles = divisor_of(params.tiles);
+      params.by_pairs = divisor_of(pairs);
+      kernel.launch(params, params.tiles * pairs, stream);
     }
   };
   if (args.workspace != nullptr || layout.bytes == 0) return run(args.workspace);

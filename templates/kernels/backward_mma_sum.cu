@@ -2,6 +2,7 @@
 // them and puts them in order. A CTA does kRows rows of one head. Their sums are blocks of 16 rows and 8
 // columns, row of blocks by row of blocks (ptx/reduction_fragment.cuh).
 #include "params/backward.h"
+#include "parts/divide.cuh"
 #include "parts/narrow.cuh"
 #include "parts/vector.cuh"
 
@@ -9,10 +10,11 @@ constexpr int kBlocks = kHeadDim / 8;  // side by side
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
     FLASHJIT_ENTRY(const __grid_constant__ BackwardParams params) {
-  const int head_index = blockIdx.x / params.tiles;
-  const int first_row = blockIdx.x % params.tiles * kRows;
-  const int batch = head_index / params.heads;
-  const int head = head_index % params.heads;
+  const int block = static_cast<int>(blockIdx.x);
+  const int head_index = divide(block, params.by_tiles);
+  const int first_row = (block - head_index * params.tiles) * kRows;
+  const int batch = divide(head_index, params.by_heads);
+  const int head = head_index - batch * params.heads;
   const float4* const sums = reinterpret_cast<const float4*>(
       params.dq_sum + (static_cast<long long>(head_index) * params.padded_q + first_row) * kHeadDim);
   unsigned char* const dq = static_cast<unsigned char*>(params.dq) +

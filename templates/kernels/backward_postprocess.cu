@@ -1,15 +1,17 @@
 // After a backward pass that adds dQ up in fp32: scales the sums and rounds them. A CTA does kRows rows of
 // one head.
 #include "params/backward.h"
+#include "parts/divide.cuh"
 #include "parts/narrow.cuh"
 #include "parts/vector.cuh"
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
     FLASHJIT_ENTRY(const __grid_constant__ BackwardParams params) {
   // Neighbours have the same rows of neighbouring heads, which often lie next to each other in dQ.
-  const int rows_of_heads = blockIdx.x / params.heads;
-  const int head = blockIdx.x - rows_of_heads * params.heads;
-  const int batch = rows_of_heads / params.tiles;
+  const int block = static_cast<int>(blockIdx.x);
+  const int rows_of_heads = divide(block, params.by_heads);
+  const int head = block - rows_of_heads * params.heads;
+  const int batch = divide(rows_of_heads, params.by_tiles);
   const int first_row = (rows_of_heads - batch * params.tiles) * kRows;
   const int rows = min(kRows, params.seqlen_q - first_row);
   const long long head_index = static_cast<long long>(batch) * params.heads + head;

@@ -2,6 +2,7 @@
 // sum of dO * O of each query row, and the LSE in units of log2. A CTA does kRows rows of one head, up to the
 // end of the padding.
 #include "params/backward.h"
+#include "parts/divide.cuh"
 /*%#fp32%*/
 #include "parts/simt/blocks.cuh"
 /*%/fp32%*/
@@ -35,9 +36,9 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   // Neighbours have the same rows of neighbouring heads, which often lie next to each other. The first heads
   // come last: the kernel that follows begins with them, and finds what it wants in the L2.
   const int block = static_cast<int>(gridDim.x - 1 - blockIdx.x);
-  const int rows_of_heads = block / params.heads;
+  const int rows_of_heads = divide(block, params.by_heads);
   const int head = block - rows_of_heads * params.heads;
-  const int batch = rows_of_heads / params.tiles;
+  const int batch = divide(rows_of_heads, params.by_tiles);
   const int first_row = (rows_of_heads - batch * params.tiles) * kRows;
   const int head_index = batch * params.heads + head;
   const long long padded = static_cast<long long>(head_index) * params.padded_q + first_row;

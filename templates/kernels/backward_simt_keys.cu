@@ -1,6 +1,7 @@
 // dK and dV in fp32 FMA (FlashAttention-2, Dao, arXiv 2307.08691, algorithm 2): a CTA owns kTileN keys of a
 // K/V head and streams the queries of all its query heads.
 #include "params/backward.h"
+#include "parts/divide.cuh"
 #include "parts/simt/copy.cuh"
 #include "parts/simt/layout.cuh"
 #include "parts/simt/mask.cuh"
@@ -68,12 +69,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   extern __shared__ float4 shared[];
 
   // Causal: the tiles that most queries see go first. Else neighbours share Q and dO in the L2.
-  const int heads = params.batch * params.heads_kv;
   const int index = blockIdx.x;
-  const int tile_n = kCausal ? index / heads : index % params.tiles;
-  const int head_index_kv = kCausal ? index % heads : index / params.tiles;
-  const int batch = head_index_kv / params.heads_kv;
-  const int head_kv = head_index_kv % params.heads_kv;
+  const int row_of_tiles = divide(index, kCausal ? params.by_pairs : params.by_tiles);
+  const int rest = index - row_of_tiles * (kCausal ? params.batch * params.heads_kv : params.tiles);
+  const int tile_n = kCausal ? row_of_tiles : rest;
+  const int head_index_kv = kCausal ? rest : row_of_tiles;
+  const int batch = divide(head_index_kv, params.by_heads_kv);
+  const int head_kv = head_index_kv - batch * params.heads_kv;
 
   Job job;
   job.first_key = tile_n * kTileN;

@@ -1,6 +1,7 @@
 // dQ in fp32 FMA: a CTA owns kTileM queries of a head and streams the keys and values that they see. S and dP
 // are formed again, which costs two products of seven, and nothing is added across CTAs.
 #include "params/backward.h"
+#include "parts/divide.cuh"
 #include "parts/simt/copy.cuh"
 #include "parts/simt/layout.cuh"
 #include "parts/simt/mask.cuh"
@@ -55,13 +56,14 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   extern __shared__ float4 shared[];
 
   // Causal: the tiles that see most keys go first. Else neighbours share K and V in the L2.
-  const int heads = params.batch * params.heads;
   const int index = blockIdx.x;
-  const int tile_m = kCausal ? params.tiles - 1 - index / heads : index % params.tiles;
-  const int head_index = kCausal ? index % heads : index / params.tiles;
-  const int batch = head_index / params.heads;
-  const int head = head_index % params.heads;
-  const int head_kv = head / params.group;
+  const int row_of_tiles = divide(index, kCausal ? params.by_pairs : params.by_tiles);
+  const int rest = index - row_of_tiles * (kCausal ? params.batch * params.heads : params.tiles);
+  const int tile_m = kCausal ? params.tiles - 1 - row_of_tiles : rest;
+  const int head_index = kCausal ? rest : row_of_tiles;
+  const int batch = divide(head_index, params.by_heads);
+  const int head = head_index - batch * params.heads;
+  const int head_kv = divide(head, params.by_group);
 
   Job job;
   job.first_row = tile_m * kTileM;

@@ -3,6 +3,8 @@
 // to a multiple of kBackwardRowPadding, so that a tile of rows can be copied whole.
 #pragma once
 
+#include "params/divisor.h"
+
 constexpr int kBackwardRowPadding = 128;
 constexpr int kBackwardCounterRows = 32;
 
@@ -41,4 +43,10 @@ struct BackwardParams {
   int tiles;         // of this kernel's grid, per head and batch
   float scale;       // of the logits
   float scale_log2;  // scale * log2(e)
+
+  // To divide by what their names say:
+  Divisor by_heads, by_heads_kv;
+  Divisor by_group;
+  Divisor by_tiles;  // of this kernel's grid, as
+  Divisor by_pairs;  // of a batch and a head, batch * heads or batch * heads_kv
 };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "params/backward.h"
+#include "parts/divide.cuh"
 #include "ptx/special.cuh"
 
 struct KeyTile {
@@ -12,10 +13,10 @@ struct KeyTile {
 // the first keys have most rows to do, and come first.
 __device__ __forceinline__ KeyTile key_tile_of_block(const BackwardParams& params) {
   const int block = block_index();
-  const int pair = block / params.tiles;
+  const int pair = divide(block, params.by_tiles);
   KeyTile tile;
   tile.n = block - pair * params.tiles;
-  tile.batch = pair / params.heads_kv;
+  tile.batch = divide(pair, params.by_heads_kv);
   tile.head = pair - tile.batch * params.heads_kv;
   return tile;
 }

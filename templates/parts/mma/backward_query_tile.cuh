@@ -2,6 +2,7 @@
 #pragma once
 
 #include "params/backward.h"
+#include "parts/divide.cuh"
 #include "ptx/special.cuh"
 
 struct QueryTile {
@@ -12,10 +13,10 @@ struct QueryTile {
 // last rows see most keys, and come first.
 __device__ __forceinline__ QueryTile query_tile_of_block(const BackwardParams& params) {
   const int block = block_index();
-  const int pair = block / params.tiles;
+  const int pair = divide(block, params.by_tiles);
   QueryTile tile;
   tile.m = params.tiles - 1 - (block - pair * params.tiles);
-  tile.batch = pair / params.heads;
+  tile.batch = divide(pair, params.by_heads);
   tile.head = pair - tile.batch * params.heads;
   return tile;
 }

@@ -27,7 +27,9 @@ struct TileCopy {
 
   // From now on that head's rows.
   __device__ void move_to(const void* tensor) {
-    source = static_cast<const char*>(tensor) + row * row_bytes + chunk * 16;
+    int first = row;
+    asm volatile("" : "+r"(first));  // or its place in a head is held from one head to the next
+    source = static_cast<const char*>(tensor) + first * row_bytes + chunk * 16;
     asm("" : "+l"(source));  // one pointer in registers, not what it is made of
   }
 

@@ -2,6 +2,7 @@
 // that they see.
 #pragma once
 #include "params/backward.h"
+#include "parts/divide.cuh"
 #include "parts/wgmma_backward/chains.cuh"
 #include "parts/wgmma_backward/dq_layout.cuh"
 #include "parts/wgmma_backward/tickets.cuh"
@@ -20,11 +21,11 @@ struct QueryTile {
 
 __device__ __forceinline__ QueryTile tile_at(int index, const BackwardParams& p) {
   const int tiles = anew(p.tiles);
-  const int batch_head = index / tiles;
+  const int batch_head = divide(index, p.by_tiles);
   QueryTile tile;
   // Causal: the last tiles of a head are the longest.
   tile.row = (tiles - 1 - (index - batch_head * tiles)) * kTileM;
-  tile.batch = batch_head / p.heads;
+  tile.batch = divide(batch_head, p.by_heads);
   tile.head = batch_head - tile.batch * p.heads;
   return tile;
 }
@@ -83,7 +84,7 @@ __device__ __forceinline__ void feed_ring(const TensorMap& map_k, const TensorMa
     const int index = take_ticket(shared, round, anew(p.tiles) * p.heads * p.batch, p);
     if (index < 0) return;
     const QueryTile tile = tile_at(index, p);
-    const int head_kv = tile.head / p.group;
+    const int head_kv = divide(tile.head, p.by_group);
     const int end = visible_blocks(tile.row, tile.row + kTileM, p) * kTileN;
 #pragma unroll 1
     for (int key = 0; key < end; key += kTileN) {

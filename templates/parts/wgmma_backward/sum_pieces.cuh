@@ -2,6 +2,7 @@
 // piece is what a warp has of eight columns of a product: 16 bytes a lane.
 #pragma once
 #include "params/backward.h"
+#include "parts/divide.cuh"
 #include "parts/wgmma_backward/panels.cuh"
 #include "parts/wgmma_backward/tickets.cuh"
 #include "ptx/convert.cuh"
@@ -45,7 +46,7 @@ struct DqRows {
 
   __device__ __forceinline__ DqRows(int head, int first_row, const BackwardParams& p) : params(p) {
     const int thread = anew(lane());
-    const int batch = head / anew(p.heads);
+    const int batch = divide(head, p.by_heads);
     row = first_row + thread / 4;
     end = min(first_row + kUnitRows, p.seqlen_q);
     low = static_cast<unsigned short*>(p.dq) + batch * p.dq_batch +

@@ -5,6 +5,7 @@
 // are no more tiles.
 #pragma once
 #include "params/backward.h"
+#include "parts/divide.cuh"
 #include "parts/wgmma_backward/sum_pieces.cuh"
 #include "parts/wgmma_backward/tiles.cuh"
 #include "ptx/add_release.cuh"
@@ -64,7 +65,7 @@ __device__ __forceinline__ void convert_sums(const BackwardParams& p) {
     // Nobody comes to queries that see no key; their dQ is zero already.
     if ((row / kTileM + 1) * kTileM + anew(p.seqlen_k) <= p.seqlen_q) continue;
     /*%/causal%*/
-    while (load_acquire(tiles_added(head / anew(p.group), p)) < p.tiles * kCtasPerTile) __nanosleep(256);
+    while (load_acquire(tiles_added(divide(head, p.by_group), p)) < p.tiles * kCtasPerTile) __nanosleep(256);
     convert_unit<kAtOnce>(head, row, p);
   }
 }

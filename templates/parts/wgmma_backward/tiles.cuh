@@ -1,6 +1,7 @@
 // Which tile of keys comes when, and which queries see it.
 #pragma once
 #include "params/backward.h"
+#include "parts/divide.cuh"
 #include "parts/wgmma_backward/tickets.cuh"
 /*%#dq%*/
 #include "ptx/load_acquire.cuh"
@@ -57,15 +58,19 @@ __device__ __forceinline__ bool all_at_once(const BackwardParams& p) {
 // take that one yet: both are of one head.
 __device__ __forceinline__ bool may_wait_for_next(int index, const BackwardParams& p) {
   return index >= 0 && all_at_once(p) &&
-         load_acquire(p.tile_counter) / anew(p.tiles) <= index / anew(p.tiles);
+         divide(load_acquire(p.tile_counter), p.by_tiles) <= divide(index, p.by_tiles);
 }
 /*%/waits_for_later%*/
+
+__device__ __forceinline__ Divisor anew(const Divisor& divisor) {
+  return {static_cast<unsigned>(anew(static_cast<int>(divisor.multiplier))), anew(divisor.shift)};
+}
 
 __device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
   const int tiles = anew(p.tiles);
   // All tiles of a head, then the next head: what runs together shares Q and dO. Causal: the first is
   // longest.
-  const int batch_head = index / tiles;
+  const int batch_head = divide(index, anew(p.by_tiles));
   int n = index - batch_head * tiles;
   /*%#last_keys_first%*/
   n = tiles - 1 - n;  // who comes first to a tile of queries is who starts there
@@ -75,7 +80,7 @@ __device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
   /*%/diagonal_stores%*/
   KeyTile tile;
   tile.key = n * kTileKeys;
-  tile.batch = batch_head / p.heads_kv;
+  tile.batch = divide(batch_head, p.by_heads_kv);
   tile.head_kv = batch_head - tile.batch * p.heads_kv;
   tile.end_step = (anew(p.seqlen_q) + kTileM - 1) / kTileM;
   /*%#causal%*/
@@ -86,7 +91,7 @@ __device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
   /*%/causal%*/
   /*%#rotated%*/
   // Evenly spread over the queries, so that each finds its turn when it comes.
-  tile.start_step = all_at_once(p) ? n * tile.end_step / tiles : 0;
+  tile.start_step = all_at_once(p) ? divide(n * tile.end_step, p.by_tiles) : 0;
   /*%/rotated%*/
   /*%#pair%*/
   tile.key += cluster_rank() * kTileN;  // the steps are both CTAs'

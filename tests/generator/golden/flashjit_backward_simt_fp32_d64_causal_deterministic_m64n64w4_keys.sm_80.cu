@@ -29,6 +29,14 @@ constexpr int kSharersV = 8;        // threads side by side on a row of dV
 // dK and dV in fp32 FMA (FlashAttention-2, Dao, arXiv 2307.08691, algorithm 2): a CTA owns kTileN keys of a
 // K/V head and streams the queries of all its query heads.
 
+// A divisor as the host prepares it, so that a kernel divides by one product (Granlund and Montgomery,
+// "Division by invariant integers using multiplication", 1994). Host and device compile this one file.
+
+struct Divisor {
+  unsigned multiplier;  // ceil(2^(31 + shift) / divisor), which is below 2^32
+  int shift;            // ceil(log2(divisor))
+};
+
 // What the host hands to the kernels of a backward pass. Host and device compile this one file, so the layout
 // cannot drift. The arrays of the workspace have rows padded per head, to whole tiles of the schedule's and
 // to a multiple of kBackwardRowPadding, so that a tile of rows can be copied whole.
@@ -71,7 +79,21 @@ struct BackwardParams {
   int tiles;         // of this kernel's grid, per head and batch
   float scale;       // of the logits
   float scale_log2;  // scale * log2(e)
+
+  // To divide by what their names say:
+  Divisor by_heads, by_heads_kv;
+  Divisor by_group;
+  Divisor by_tiles;  // of this kernel's grid, as
+  Divisor by_pairs;  // of a batch and a head, batch * heads or batch * heads_kv
 };
+
+// Division as kernels look for tiles with it: what launches divide by, the host has prepared.
+
+// The dividend from 0 to 2^31 - 1, where the error of the multiplier, below 1 in 2^31 of it, is too small to
+// reach the next quotient. Three instructions that wait for each other, where a division has two dozen.
+__device__ __forceinline__ int divide(int dividend, const Divisor& divisor) {
+  return static_cast<int>(__umulhi(2u * static_cast<unsigned>(dividend), divisor.multiplier) >> divisor.shift);
+}
 
 // Asynchronous copies from global to shared memory (PTX ISA, "cp.async"; sm_80 and later).
 
@@ -605,12 +627,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   extern __shared__ float4 shared[];
 
   // Causal: the tiles that most queries see go first. Else neighbours share Q and dO in the L2.
-  const int heads = params.batch * params.heads_kv;
   const int index = blockIdx.x;
-  const int tile_n = kCausal ? index / heads : index % params.tiles;
-  const int head_index_kv = kCausal ? index % heads : index / params.tiles;
-  const int batch = head_index_kv / params.heads_kv;
-  const int head_kv = head_index_kv % params.heads_kv;
+  const int row_of_tiles = divide(index, kCausal ? params.by_pairs : params.by_tiles);
+  const int rest = index - row_of_tiles * (kCausal ? params.batch * params.heads_kv : params.tiles);
+  const int tile_n = kCausal ? row_of_tiles : rest;
+  const int head_index_kv = kCausal ? rest : row_of_tiles;
+  const int batch = divide(head_index_kv, params.by_heads_kv);
+  const int head_kv = head_index_kv - batch * params.heads_kv;
 
   Job job;
   job.first_key = tile_n * kTileN;

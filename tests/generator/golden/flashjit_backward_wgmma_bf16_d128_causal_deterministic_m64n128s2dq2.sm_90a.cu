@@ -18,6 +18,14 @@ constexpr int kDqN = 64;                 // columns of a warpgroup's product for
 // FlashAttention backward on Hopper, over keys: CTAs work on one tile of K and V after another, with a
 // warpgroup that feeds shared memory through TMA and two that compute 64 keys each.
 
+// A divisor as the host prepares it, so that a kernel divides by one product (Granlund and Montgomery,
+// "Division by invariant integers using multiplication", 1994). Host and device compile this one file.
+
+struct Divisor {
+  unsigned multiplier;  // ceil(2^(31 + shift) / divisor), which is below 2^32
+  int shift;            // ceil(log2(divisor))
+};
+
 // What the host hands to the kernels of a backward pass. Host and device compile this one file, so the layout
 // cannot drift. The arrays of the workspace have rows padded per head, to whole tiles of the schedule's and
 // to a multiple of kBackwardRowPadding, so that a tile of rows can be copied whole.
@@ -60,6 +68,12 @@ struct BackwardParams {
   int tiles;         // of this kernel's grid, per head and batch
   float scale;       // of the logits
   float scale_log2;  // scale * log2(e)
+
+  // To divide by what their names say:
+  Divisor by_heads, by_heads_kv;
+  Divisor by_group;
+  Divisor by_tiles;  // of this kernel's grid, as
+  Divisor by_pairs;  // of a batch and a head, batch * heads or batch * heads_kv
 };
 
 // Which thread of a warpgroup this one is.
@@ -407,6 +421,14 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
   mbarrier_init_fence();
 }
 
+// Division as kernels look for tiles with it: what launches divide by, the host has prepared.
+
+// The dividend from 0 to 2^31 - 1, where the error of the multiplier, below 1 in 2^31 of it, is too small to
+// reach the next quotient. Three instructions that wait for each other, where a division has two dozen.
+__device__ __forceinline__ int divide(int dividend, const Divisor& divisor) {
+  return static_cast<int>(__umulhi(2u * static_cast<unsigned>(dividend), divisor.multiplier) >> divisor.shift);
+}
+
 // Order between CTAs through a word of global memory: who waits (PTX ISA, "ld.acquire").
 
 // What was written before the other side's release is seen after this.
@@ -447,16 +469,20 @@ __device__ __forceinline__ int tile_count(const BackwardParams& p) {
   return p.tiles * p.heads_kv * p.batch;
 }
 
+__device__ __forceinline__ Divisor anew(const Divisor& divisor) {
+  return {static_cast<unsigned>(anew(static_cast<int>(divisor.multiplier))), anew(divisor.shift)};
+}
+
 __device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
   const int tiles = anew(p.tiles);
   // All tiles of a head, then the next head: what runs together shares Q and dO. Causal: the first is
   // longest.
-  const int batch_head = index / tiles;
+  const int batch_head = divide(index, anew(p.by_tiles));
   int n = index - batch_head * tiles;
   n = tiles - 1 - n;  // who comes first to a tile of queries is who starts there
   KeyTile tile;
   tile.key = n * kTileKeys;
-  tile.batch = batch_head / p.heads_kv;
+  tile.batch = divide(batch_head, p.by_heads_kv);
   tile.head_kv = batch_head - tile.batch * p.heads_kv;
   tile.end_step = (anew(p.seqlen_q) + kTileM - 1) / kTileM;
   tile.first_step = max(0, tile.key + p.seqlen_q - p.seqlen_k) / kTileM;
@@ -602,7 +628,7 @@ struct DqRows {
 
   __device__ __forceinline__ DqRows(int head, int first_row, const BackwardParams& p) : params(p) {
     const int thread = anew(lane());
-    const int batch = head / anew(p.heads);
+    const int batch = divide(head, p.by_heads);
     row = first_row + thread / 4;
     end = min(first_row + kUnitRows, p.seqlen_q);
     low = static_cast<unsigned short*>(p.dq) + batch * p.dq_batch +
@@ -680,7 +706,7 @@ __device__ __forceinline__ void convert_sums(const BackwardParams& p) {
     const int row = (unit - head * units_of_head) * kUnitRows;
     // Nobody comes to queries that see no key; their dQ is zero already.
     if ((row / kTileM + 1) * kTileM + anew(p.seqlen_k) <= p.seqlen_q) continue;
-    while (load_acquire(tiles_added(head / anew(p.group), p)) < p.tiles * kCtasPerTile) __nanosleep(256);
+    while (load_acquire(tiles_added(divide(head, p.by_group), p)) < p.tiles * kCtasPerTile) __nanosleep(256);
     convert_unit<kAtOnce>(head, row, p);
   }
 }

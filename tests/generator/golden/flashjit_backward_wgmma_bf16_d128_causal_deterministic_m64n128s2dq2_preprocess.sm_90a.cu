@@ -12,6 +12,14 @@ constexpr int kHeadDim = 128;     // columns of dQ
 // sum of dO * O of each query row, and the LSE in units of log2. A CTA does kRows rows of one head, up to the
 // end of the padding.
 
+// A divisor as the host prepares it, so that a kernel divides by one product (Granlund and Montgomery,
+// "Division by invariant integers using multiplication", 1994). Host and device compile this one file.
+
+struct Divisor {
+  unsigned multiplier;  // ceil(2^(31 + shift) / divisor), which is below 2^32
+  int shift;            // ceil(log2(divisor))
+};
+
 // What the host hands to the kernels of a backward pass. Host and device compile this one file, so the layout
 // cannot drift. The arrays of the workspace have rows padded per head, to whole tiles of the schedule's and
 // to a multiple of kBackwardRowPadding, so that a tile of rows can be copied whole.
@@ -54,7 +62,21 @@ struct BackwardParams {
   int tiles;         // of this kernel's grid, per head and batch
   float scale;       // of the logits
   float scale_log2;  // scale * log2(e)
+
+  // To divide by what their names say:
+  Divisor by_heads, by_heads_kv;
+  Divisor by_group;
+  Divisor by_tiles;  // of this kernel's grid, as
+  Divisor by_pairs;  // of a batch and a head, batch * heads or batch * heads_kv
 };
+
+// Division as kernels look for tiles with it: what launches divide by, the host has prepared.
+
+// The dividend from 0 to 2^31 - 1, where the error of the multiplier, below 1 in 2^31 of it, is too small to
+// reach the next quotient. Three instructions that wait for each other, where a division has two dozen.
+__device__ __forceinline__ int divide(int dividend, const Divisor& divisor) {
+  return static_cast<int>(__umulhi(2u * static_cast<unsigned>(dividend), divisor.multiplier) >> divisor.shift);
+}
 
 // Elements of a tensor that are read and written together: 16 bytes.
 
@@ -98,9 +120,9 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   // Neighbours have the same rows of neighbouring heads, which often lie next to each other. The first heads
   // come last: the kernel that follows begins with them, and finds what it wants in the L2.
   const int block = static_cast<int>(gridDim.x - 1 - blockIdx.x);
-  const int rows_of_heads = block / params.heads;
+  const int rows_of_heads = divide(block, params.by_heads);
   const int head = block - rows_of_heads * params.heads;
-  const int batch = rows_of_heads / params.tiles;
+  const int batch = divide(rows_of_heads, params.by_tiles);
   const int first_row = (rows_of_heads - batch * params.tiles) * kRows;
   const int head_index = batch * params.heads + head;
   const long long padded = static_cast<long long>(head_index) * params.padded_q + first_row;
