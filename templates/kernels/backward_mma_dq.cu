@@ -2,7 +2,6 @@
 // owns kTileM query rows of one head; K and V stream through shared memory. Each warp owns its rows from S to
 // dQ, so that dS is a fragment of the last product as it stands (split-Q, as in the forward pass).
 #include "params/backward.h"
-#include "parts/divide.cuh"
 /*%#async%*/
 #include "parts/mma/loader_async.cuh"
 /*%/async%*/
@@ -53,7 +52,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 
   float dq[kRowTiles][kHeadDim / 2] = {};
   if (masked_end > 0) {
-    const int head_kv = divide(tile.head, params.by_group);
+    const int head_kv = tile.head / params.group;
     TileCopy<kTileN, kHeadDim> k_copy(head_of(params.k, tile.batch * params.k_batch, head_kv * params.k_head),
                                       params.k_row);
     TileCopy<kTileN, kHeadDimV> v_copy(
