@@ -640,6 +640,20 @@ struct BlockSoftmax {
   }
 };
 
+// The sixteen numbered barriers of a CTA (PTX ISA, "bar"). Number 0 is __syncthreads'.
+
+// Waits until `threads` threads, waiting or not, have come to this barrier.
+__device__ __forceinline__ void named_barrier_sync(int number, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
+// Arrivals at a numbered barrier of a CTA (PTX ISA, "bar").
+
+// Counts this thread without waiting.
+__device__ __forceinline__ void named_barrier_arrive(int number, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
 // Warpgroup-wide asynchronous products (PTX ISA, "wgmma"). 128 threads multiply 64 rows; each holds, of its
 // row g and its row g + 8, columns 8j + 2t and 8j + 2t + 1, where lane = 4g + t, in accumulators 4j .. 4j
 // + 3.
@@ -680,6 +694,67 @@ __device__ __forceinline__ unsigned long long wgmma_descriptor(unsigned address,
   return kSwizzle128 | kEightRows << 32 | static_cast<unsigned long long>(panel_bytes / 16) << 16 |
          (address & 0x3ffff) / 16;
 }
+
+// What a consumer has to do with others: the rings of K and V that the producer fills, the turns that
+// warpgroups take, and its own threads' barrier.
+
+struct ConsumerRings {
+  const unsigned shared;
+  const int warpgroup;  // 0 .. kWarpgroups - 1
+  RingPlace k_place{0, 0}, v_place{0, 0};
+  unsigned k_tile, v_tile;  // of the blocks there: products.cuh
+
+  __device__ __forceinline__ ConsumerRings(unsigned shared_memory, int number)
+      : shared(shared_memory),
+        warpgroup(number),
+        k_tile(static_cast<unsigned>(wgmma_descriptor(shared_memory + kK, 0))),
+        v_tile(static_cast<unsigned>(wgmma_descriptor(shared_memory + kV, kTileN * kRowBytes))) {
+  }
+
+  __device__ __forceinline__ void wait_k() const {
+    mbarrier_wait(shared + kKFull + 8 * k_place.stage, k_place.parity);
+  }
+  __device__ __forceinline__ void wait_v() const {
+    mbarrier_wait(shared + kVFull + 8 * v_place.stage, v_place.parity);
+  }
+
+  // One arrival a warp: this warp's products have read the block. Tiles move along instead of being computed
+  // from their stage, which would take place between a turn and its first product.
+  __device__ __forceinline__ void release_k() {
+    if (lane() == 0) mbarrier_arrive(shared + kKEmpty + 8 * k_place.stage);
+    advance(k_place);
+    k_tile += (k_place.stage == 0 ? 1 - kStages : 1) * (kKBytes / 16);
+  }
+  __device__ __forceinline__ void release_v() {
+    if (lane() == 0) mbarrier_arrive(shared + kVEmpty + 8 * v_place.stage);
+    advance(v_place);
+    v_tile += (v_place.stage == 0 ? 1 - kStages : 1) * (kVBytes / 16);
+  }
+
+  // Warpgroups take turns to issue their products, so that one's softmax runs beside the other's products.
+  __device__ __forceinline__ void take_turn() const { named_barrier_sync(1 + warpgroup, 256); }
+  __device__ __forceinline__ void pass_turn() const {
+    named_barrier_arrive(warpgroup + 1 == kWarpgroups ? 1 : 2 + warpgroup, 256);
+  }
+
+  // The warpgroup's own barrier.
+  __device__ __forceinline__ void meet() const { named_barrier_sync(8 + warpgroup, 128); }
+
+  // Blocks that others of the tile see and these rows do not are taken and given back, so that the rings move
+  // on.
+  __device__ __forceinline__ void pass_blocks(int count, int turns) {
+    for (; count > 0; --count) {
+      wait_k();
+      release_k();
+      if (turns-- > 0) {
+        take_turn();
+        pass_turn();
+      }
+      wait_v();
+      release_v();
+    }
+  }
+};
 
 // The two products of a block of keys, each one asm statement: C++ cannot say the operands of wgmma, and the
 // compilers take their time over every list of them. The renderer writes them down. Whatever was computed
@@ -931,29 +1006,11 @@ __device__ __forceinline__ void ldmatrix(unsigned (&fragment)[4], unsigned addre
                : "memory");
 }
 
-// The sixteen numbered barriers of a CTA (PTX ISA, "bar"). Number 0 is __syncthreads'.
-
-// Waits until `threads` threads, waiting or not, have come to this barrier.
-__device__ __forceinline__ void named_barrier_sync(int number, int threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
-}
-
-// Arrivals at a numbered barrier of a CTA (PTX ISA, "bar").
-
-// Counts this thread without waiting.
-__device__ __forceinline__ void named_barrier_arrive(int number, int threads) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
-}
-
 // A consumer: a warpgroup that computes 64 rows of a tile, block of keys by block of keys, which are counted
 // by how many are left (block_at). Products run asynchronously; none is in flight from one step to the next,
 // or ptxas would serialise them (its warning C7510).
 
-struct Consumer {
-  const unsigned shared;
-  const int warpgroup;  // 0 .. kWarpgroups - 1
-  RingPlace k_place{0, 0}, v_place{0, 0};
-  unsigned k_tile, v_tile;  // of the blocks there: products.cuh
+struct Consumer : ConsumerRings {
   int q_parity = 0;
   bool first;  // block of a tile
 
@@ -964,40 +1021,7 @@ struct Consumer {
   unsigned q[kQRegisterSteps][4];
 
   __device__ __forceinline__ Consumer(unsigned shared_memory, int number, float scale)
-      : shared(shared_memory),
-        warpgroup(number),
-        k_tile(static_cast<unsigned>(wgmma_descriptor(shared_memory + kK, 0))),
-        v_tile(static_cast<unsigned>(wgmma_descriptor(shared_memory + kV, kTileN * kRowBytes))),
-        softmax(scale) {}
-
-  __device__ __forceinline__ void wait_k() const {
-    mbarrier_wait(shared + kKFull + 8 * k_place.stage, k_place.parity);
-  }
-  __device__ __forceinline__ void wait_v() const {
-    mbarrier_wait(shared + kVFull + 8 * v_place.stage, v_place.parity);
-  }
-
-  // One arrival a warp: this warp's products have read the block. Tiles move along instead of being computed
-  // from their stage, which would take place between a turn and its first product.
-  __device__ __forceinline__ void release_k() {
-    if (lane() == 0) mbarrier_arrive(shared + kKEmpty + 8 * k_place.stage);
-    advance(k_place);
-    k_tile += (k_place.stage == 0 ? 1 - kStages : 1) * (kKBytes / 16);
-  }
-  __device__ __forceinline__ void release_v() {
-    if (lane() == 0) mbarrier_arrive(shared + kVEmpty + 8 * v_place.stage);
-    advance(v_place);
-    v_tile += (v_place.stage == 0 ? 1 - kStages : 1) * (kVBytes / 16);
-  }
-
-  // Warpgroups take turns to issue their products, so that one's softmax runs beside the other's products.
-  __device__ __forceinline__ void take_turn() const { named_barrier_sync(1 + warpgroup, 256); }
-  __device__ __forceinline__ void pass_turn() const {
-    named_barrier_arrive(warpgroup + 1 == kWarpgroups ? 1 : 2 + warpgroup, 256);
-  }
-
-  // The warpgroup's own barrier.
-  __device__ __forceinline__ void meet() const { named_barrier_sync(8 + warpgroup, 128); }
+      : ConsumerRings(shared_memory, number), softmax(scale) {}
 
   __device__ __forceinline__ void load_q() {
     const unsigned tile = shared + kQ + warpgroup * kQBytes;
@@ -1076,21 +1100,6 @@ struct Consumer {
     wgmma_wait<0>();
     pin(o);
     release_v();
-  }
-
-  // Blocks that others of the tile see and these rows do not are taken and given back, so that the rings move
-  // on.
-  __device__ __forceinline__ void pass_blocks(int count, int turns) {
-    for (; count > 0; --count) {
-      wait_k();
-      release_k();
-      if (turns-- > 0) {
-        take_turn();
-        pass_turn();
-      }
-      wait_v();
-      release_v();
-    }
   }
 
   __device__ __forceinline__ void compute(const Tile& tile, const ForwardParams& params) {
