@@ -160,6 +160,14 @@ double in_waves(const Problem& problem, const WgmmaSchedule& s, double memory_ms
   return memory_ms * whole / waves + (whole > 0 && last > 0 ? std::max(last_ms, 1.1 * alone_ms) : last_ms);
 }
 
+// How much longer even shares of masked tiles take where each has so many: those side by side are of as many
+// heads, whose K and V L2 cannot hold. Measured in 39 shapes of 3.9 to 25 tiles a share: tiles off a counter,
+// which come section by section, were 3 to 118 % faster in all of them
+// (docs/performance/wgmma/even-shares.md).
+double far_apart(double tiles_of_share) {
+  return 1 + 0.04 * std::clamp(tiles_of_share - 3, 0.0, 5.0);
+}
+
 // Milliseconds of two things that run side by side.
 double overlapped(double one, double other) {
   return std::max(one, other) + 0.05 * std::min(one, other);
@@ -230,9 +238,10 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
       const double coarse = problem.value_dim() <= 64 && wgmma->tile_n > 64 ? 1.08 : 1;
       // Under a mask a tile's beginning and end count as a step, and steps take a little less than elsewhere
       // (measured).
-      const double even =
-          seen.causal ? 0.95 * (of_share * (blocks_cycles + step_cycles) + kOutOfStep * longest_cycles)
-                      : (of_share + kOutOfStep) * blocks_cycles;
+      const double even = seen.causal
+                              ? 0.95 * far_apart(of_share) *
+                                    (of_share * (blocks_cycles + step_cycles) + kOutOfStep * longest_cycles)
+                              : (of_share + kOutOfStep) * blocks_cycles;
       const double ends = seen.causal ? 1 : 1 + std::ceil(of_share);
       const double bare = ends * step.tile_cycles + (seen.causal ? kMaskedJoinCycles : 0) +
                           join_cycles(1 + 1.0 * shares.clusters / shares.tiles,

@@ -180,6 +180,9 @@ TEST_CASE("under a mask: tiles off a counter, or even shares, as was measured") 
   // Shares are all at other keys at once, which L2 has to hold.
   CHECK(faster(256, 16, 8192, "wgmma:m128n64s2qr0o2re0p2", "wgmma:m128n64s2qr0o2re0p3"));
   CHECK(faster(256, 32, 4096, "wgmma:m128n64s2qr0o2re0p2", "wgmma:m128n64s2qr0o2re0p3"));
+  // Shares of many tiles are as many heads apart.
+  CHECK(faster(40, 204, 4096, "wgmma:m256n64s4qr0p2", "wgmma:m256n64s4qr0p3"));
+  CHECK(faster(64, 32, 4096, "wgmma:m256n64s4qr0p2", "wgmma:m256n64s4qr0p3"));
 }
 
 TEST_CASE("causal costs about half, and twice the work about twice") {
