@@ -33,7 +33,7 @@ TEST_CASE("even shares: of the last wave of tiles and the one before, or the las
     Shape shape;
     int clusters, tiles;
   };
-  for (const auto& [shape, clusters, tiles] : std::vector<Expected>{
+  for (const Expected& expected : std::vector<Expected>{
            {{.heads = 1, .seqlen_q = 12 * 128, .seqlen_k = 4096}, 10, 12},
            {{.heads = 1, .seqlen_q = 10 * 128, .seqlen_k = 4096}, 10, 0},  // all waves full
            {{.heads = 1, .seqlen_q = 35 * 128, .seqlen_k = 4096}, 10, 15},
@@ -45,10 +45,10 @@ TEST_CASE("even shares: of the last wave of tiles and the one before, or the las
            {{.heads = 11, .seqlen_q = 128, .seqlen_k = 4096}, 10, 11},  // ten would share one
            {{.heads = 1, .seqlen_q = 1, .seqlen_k = 1 << 20}, 10, 1},
            {{.batch = 0, .heads = 1, .seqlen_q = 128, .seqlen_k = 128}, 1, 0}}) {
-    CAPTURE(describe(shape));
-    const EvenShares shares = even_shares(kFull, kTiles, shape, 0, 10);
-    CHECK(shares.clusters == clusters);
-    CHECK(shares.tiles == tiles);
+    CAPTURE(describe(expected.shape));
+    const EvenShares shares = even_shares(kFull, kTiles, expected.shape, 0, 10);
+    CHECK(shares.clusters == expected.clusters);
+    CHECK(shares.tiles == expected.tiles);
   }
   // More blocks of keys than 32 bits count, times the number of shares.
   Shape most{.heads = 1, .seqlen_q = 1 << 20, .seqlen_k = 15'000'000};
