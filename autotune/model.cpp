@@ -161,9 +161,8 @@ double in_waves(const Problem& problem, const WgmmaSchedule& s, double memory_ms
 }
 
 // How much longer even shares of masked tiles take where each has so many: those side by side are of as many
-// heads, whose K and V L2 cannot hold. Measured in 39 shapes of 3.9 to 25 tiles a share: tiles off a counter,
-// which come section by section, were 3 to 118 % faster in all of them
-// (docs/performance/wgmma/even-shares.md).
+// heads, whose K and V L2 cannot hold. Of 39 timings with 3.9 to 25 tiles a share, tiles off a counter, which
+// come section by section, were 3 to 118 % faster in each (docs/performance/wgmma/even-shares.md).
 double far_apart(double tiles_of_share) {
   return 1 + 0.04 * std::clamp(tiles_of_share - 3, 0.0, 5.0);
 }

@@ -9,8 +9,8 @@ struct KeyTile {
 };
 
 // All tiles of a K/V head, then the next: what runs together shares Q and dO in the L2. Under a causal mask
-// the first keys have most rows to do, and come first. Divided as C++ does: of prepared divisors (parts/divide.cuh)
-// ptxas makes code that spills at d96 on sm_100.
+// the first keys have most rows to do, and come first. Divided as C++ does: of prepared divisors
+// (parts/divide.cuh) ptxas makes code that spills at d96 on sm_100.
 __device__ __forceinline__ KeyTile key_tile_of_block(const BackwardParams& params) {
   const int block = block_index();
   const int pair = block / params.tiles;

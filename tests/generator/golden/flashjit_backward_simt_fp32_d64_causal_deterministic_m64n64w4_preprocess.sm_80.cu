@@ -75,7 +75,8 @@ struct BackwardParams {
 // The dividend from 0 to 2^31 - 1, where the error of the multiplier, below 1 in 2^31 of it, is too small to
 // reach the next quotient. Three instructions that wait for each other, where a division has two dozen.
 __device__ __forceinline__ int divide(int dividend, const Divisor& divisor) {
-  return static_cast<int>(__umulhi(2u * static_cast<unsigned>(dividend), divisor.multiplier) >> divisor.shift);
+  const unsigned doubled = 2u * static_cast<unsigned>(dividend);
+  return static_cast<int>(__umulhi(doubled, divisor.multiplier) >> divisor.shift);
 }
 
 // Sums in blocks.
