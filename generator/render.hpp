@@ -10,6 +10,7 @@
 #include "flashjit/problem.hpp"
 #include "flashjit/target.hpp"
 #include "generator/schedule.hpp"
+#include "templates/params/share_row.h"
 
 namespace flashjit {
 
@@ -91,8 +92,7 @@ int clusters_of_tile(const Geometry& geometry, const Shape& tiled, int clusters_
 // queries.
 struct EvenShares {
   int clusters = 0, tiles = 0;
-  int unit = 0, all = 0;                // as templates/params/forward.h has them (ShareCuts),
-  int first = 0, past = 0, seeing = 0;  // and these, under a mask
+  ShareRow row{};  // of these tiles' keys
 };
 EvenShares even_shares(const Problem& problem, const Geometry& geometry, const Shape& tiled, int packed,
                        int clusters_at_once);

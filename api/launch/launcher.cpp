@@ -89,13 +89,9 @@ long long KernelLauncher::share_out(const Problem& problem, const Shape& tiled, 
     params.clusters = 1;
     params.shared_tiles = shares.tiles;
     if (shares.tiles != 0) {
-      params.cuts = {.unit = shares.unit,
-                     .all = shares.all,
-                     .first = shares.first,
-                     .past = shares.past,
-                     .seeing = shares.seeing,
-                     .by_unit = divisor_of(shares.unit),
-                     .by_all = divisor_of(shares.all),
+      params.cuts = {.row = shares.row,
+                     .by_unit = divisor_of(shares.row.unit),
+                     .by_all = divisor_of(shares.row.all),
                      .by_shares = divisor_of(shares.clusters)};
     }
     return shares.clusters;

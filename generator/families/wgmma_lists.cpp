@@ -22,7 +22,11 @@ std::string four_registers(int first) {
   return fmt::format("{{%{}, %{}, %{}, %{}}}", first, first + 1, first + 2, first + 3);
 }
 
-// One instruction. Operands 0 and on are its accumulators; a and b are what A and B are called.
+int accumulator_operands(const WgmmaProduct& product) {
+  return product.accumulators.empty() ? product.columns / 2 : 0;
+}
+
+// One instruction; a and b are what A and B are called.
 void add_instruction(Lines& lines, DType dtype, const WgmmaProduct& product, const std::string& a,
                      const std::string& b) {
   const char* type = dtype == DType::bf16 ? "bf16" : "f16";
@@ -33,7 +37,10 @@ void add_instruction(Lines& lines, DType dtype, const WgmmaProduct& product, con
   for (int first = 0; first < count; first += kPerLine) {
     const int end = std::min(first + kPerLine, count);
     std::string text = first == 0 ? "{" : "";
-    for (int i = first; i < end; ++i) text += fmt::format("%{}{}", i, i + 1 < end ? ", " : "");
+    for (int i = first; i < end; ++i) {
+      text += fmt::format("{}{}{}", product.accumulators.empty() ? "%" : product.accumulators, i,
+                          i + 1 < end ? ", " : "");
+    }
     lines.push_back(line(text + (end == count ? "}," : ",")));
   }
   const std::string transposed = product.a_registers ? "" : product.a_transposed ? " 1," : " 0,";
@@ -44,7 +51,7 @@ void add_instruction(Lines& lines, DType dtype, const WgmmaProduct& product, con
 }  // namespace
 
 Lines wgmma_instruction(DType dtype, const WgmmaProduct& product) {
-  const int count = product.columns / 2;
+  const int count = accumulator_operands(product);
   const std::string a = product.a_registers ? four_registers(count) : fmt::format("%{}", count);
   const std::string b = fmt::format("%{}", count + (product.a_registers ? 4 : 1));
   Lines lines{line("{"), line(".reg .pred accumulate;"), accumulates(product.accumulate)};
@@ -54,7 +61,7 @@ Lines wgmma_instruction(DType dtype, const WgmmaProduct& product) {
 }
 
 Lines wgmma_statement(DType dtype, WgmmaProduct product, const WgmmaChain& chain) {
-  const int count = product.columns / 2;
+  const int count = accumulator_operands(product);
   const int a_descriptors = count + 4 * chain.a_register_steps;
   const int b = a_descriptors + chain.steps - chain.a_register_steps;
   const int b_steps = b + 1;

@@ -19,6 +19,7 @@ struct WgmmaProduct {
   bool a_registers = false;   // A comes from four registers, else through a descriptor
   bool a_transposed = false;  // rows of A run along its 64 rows, not along the sum
   bool b_transposed = false;  // rows of B run along its columns, not along the sum
+  std::string accumulators;   // the accumulators' PTX registers but for their number; else they are operands
 };
 
 // The instruction, its operands numbered: accumulators, then A, then B.
@@ -34,8 +35,8 @@ struct WgmmaChain {
 };
 
 // Its text: a fence, an instruction a step, and a commit. Of `product` the width, whether the first step
-// accumulates, and how A and B lie. Operands: accumulators, read and written; of A four registers or a
-// descriptor a step; the lower half of B's descriptor; then constants: how far each step lies into B, in
+// accumulates, how A and B lie, and the accumulators. Operands: these, read and written; of A four registers
+// or a descriptor a step; the lower half of B's descriptor; then constants: how far each step lies into B, in
 // units of 16 bytes, the other upper half of B's descriptor, where there is one, and the upper half.
 Lines wgmma_statement(DType dtype, WgmmaProduct product, const WgmmaChain& chain);
 

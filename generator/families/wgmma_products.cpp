@@ -25,6 +25,18 @@ Lines inputs(char constraint, const char* name, int first, int end) {
   return lines;
 }
 
+// One instruction about each of O's registers, four to a line. `text` has places for the register's number
+// and which of the thread's two rows it belongs to: {0}, {1}.
+Lines for_each_register(int count, const char* text) {
+  Lines lines;
+  for (int i = 0; i < count; ++i) {
+    if (i % 4 == 0) lines.push_back({{"line", ""}});
+    std::string& line = lines.back()["line"];
+    line += fmt::format("{}{}", line.empty() ? "" : " ", fmt::format(fmt::runtime(text), i, i / 2 % 2));
+  }
+  return lines;
+}
+
 }  // namespace
 
 void list_products(Recipe& recipe, const Problem& problem, const WgmmaSchedule& schedule, bool narrow_k) {
@@ -41,11 +53,17 @@ void list_products(Recipe& recipe, const Problem& problem, const WgmmaSchedule& 
   recipe.lists["k_steps"] = inputs('n', "k_step({2})", 0, steps);
 
   const int keys = schedule.tile_n / 16;
-  const WgmmaProduct values{.columns = problem.value_dim(), .b_transposed = true};
-  recipe.lists["values_registers"] = wgmma_accumulators("o", values);
+  const WgmmaProduct values{.columns = problem.value_dim(), .b_transposed = true, .accumulators = "o"};
   recipe.lists["values"] = wgmma_statement(problem.dtype, values, {.steps = keys, .a_register_steps = keys});
   recipe.lists["p_registers"] = inputs('r', "p[{2}]", 0, 4 * keys);
   recipe.lists["v_steps"] = inputs('n', "v_step({2})", 0, keys);
+
+  const int count = problem.value_dim() / 2;
+  recipe.lists["output_zeros"] = for_each_register(count, "mov.f32 o{0}, 0f00000000;");
+  recipe.lists["output_scaled"] = for_each_register(count, "mul.f32 o{0}, o{0}, %{1};");
+  recipe.lists["output_reads"] = for_each_register(count, "mov.f32 %{0}, o{0};");
+  recipe.lists["output_copies"] =
+      wgmma_accumulators("o", {.columns = problem.value_dim(), .accumulate = false});
 }
 
 }  // namespace flashjit::wgmma_forward

@@ -43,11 +43,12 @@ struct HeadUnderMask {
 
 // For so many heads, whose weight can be counted.
 void place_under_mask(const HeadUnderMask& head, int heads, EvenShares& shares) {
-  shares.unit = static_cast<int>(head.weight);
-  shares.all = heads * shares.unit;
-  shares.first = static_cast<int>(head.first);
-  shares.past = static_cast<int>(head.past);
-  shares.seeing = static_cast<int>(head.seeing);
+  const int unit = static_cast<int>(head.weight);
+  shares.row = {.unit = unit,
+                .all = heads * unit,
+                .first = static_cast<int>(head.first),
+                .past = static_cast<int>(head.past),
+                .seeing = static_cast<int>(head.seeing)};
 }
 
 // Of all tiles: their lengths differ, and no order of dealing whole ones keeps CTAs in step.
@@ -115,8 +116,8 @@ EvenShares even_shares(const Problem& problem, const Geometry& geometry, const S
   if (problem.causal) {
     place_under_mask(HeadUnderMask(geometry, tiled, packed), shares.tiles, shares);
   } else {
-    shares.unit = std::max(1, (tiled.seqlen_k - 1) / geometry.tile_n + 1);
-    shares.all = shares.tiles * shares.unit;
+    shares.row.unit = std::max(1, (tiled.seqlen_k - 1) / geometry.tile_n + 1);
+    shares.row.all = shares.tiles * shares.row.unit;
   }
   return shares;
 }

@@ -1,12 +1,12 @@
 // dK and dV in fp32 FMA (FlashAttention-2, Dao, arXiv 2307.08691, algorithm 2): a CTA owns kTileN keys of a
 // K/V head and streams the queries of all its query heads.
 #include "params/backward.h"
-#include "parts/divide.cuh"
 #include "parts/simt/copy.cuh"
 #include "parts/simt/layout.cuh"
 #include "parts/simt/mask.cuh"
 #include "parts/simt/scores.cuh"
 #include "parts/simt/share.cuh"
+#include "parts/simt/tile_order.cuh"
 #include "parts/simt/weights.cuh"
 
 using ShareOfK = Share<kTileN, kHeadDim, kSharersK, true>;
@@ -68,14 +68,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     FLASHJIT_ENTRY(const __grid_constant__ BackwardParams params) {
   extern __shared__ float4 shared[];
 
-  // Causal: the tiles that most queries see go first. Else neighbours share Q and dO in the L2.
-  const int index = blockIdx.x;
-  const int row_of_tiles = divide(index, kCausal ? params.by_pairs : params.by_tiles);
-  const int rest = index - row_of_tiles * (kCausal ? params.batch * params.heads_kv : params.tiles);
-  const int tile_n = kCausal ? row_of_tiles : rest;
-  const int head_index_kv = kCausal ? rest : row_of_tiles;
-  const int batch = divide(head_index_kv, params.by_heads_kv);
-  const int head_kv = head_index_kv - batch * params.heads_kv;
+  // Under a mask most queries see the first keys.
+  const auto [tile_n, pair, batch, head_kv] =
+      tile_of_block(params.tiles, params.by_tiles, params.batch * params.heads_kv, params.by_pairs,
+                    params.heads_kv, params.by_heads_kv);
 
   Job job;
   job.first_key = tile_n * kTileN;

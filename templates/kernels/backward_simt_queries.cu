@@ -7,6 +7,7 @@
 #include "parts/simt/mask.cuh"
 #include "parts/simt/scores.cuh"
 #include "parts/simt/share.cuh"
+#include "parts/simt/tile_order.cuh"
 #include "parts/simt/weights.cuh"
 
 using ShareOfQ = Share<kTileM, kHeadDim, kSharersQ, false>;
@@ -55,14 +56,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     FLASHJIT_ENTRY(const __grid_constant__ BackwardParams params) {
   extern __shared__ float4 shared[];
 
-  // Causal: the tiles that see most keys go first. Else neighbours share K and V in the L2.
-  const int index = blockIdx.x;
-  const int row_of_tiles = divide(index, kCausal ? params.by_pairs : params.by_tiles);
-  const int rest = index - row_of_tiles * (kCausal ? params.batch * params.heads : params.tiles);
-  const int tile_m = kCausal ? params.tiles - 1 - row_of_tiles : rest;
-  const int head_index = kCausal ? rest : row_of_tiles;
-  const int batch = divide(head_index, params.by_heads);
-  const int head = head_index - batch * params.heads;
+  // Under a mask the last rows see most keys.
+  const auto [place_of_tile, pair, batch, head] =
+      tile_of_block(params.tiles, params.by_tiles, params.batch * params.heads, params.by_pairs, params.heads,
+                    params.by_heads);
+  const int tile_m = kCausal ? params.tiles - 1 - place_of_tile : place_of_tile;
   const int head_kv = divide(head, params.by_group);
 
   Job job;
@@ -91,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
                                                      job.first_row * params.dout_row,
                                                  params.dout_row, rows_left);
     Rows rows;
-    rows.load(params, head_index, job.first_row + place.row);
+    rows.load(params, pair, job.first_row + place.row);
     int tile = 0;
     for (; tile < whole_tiles; ++tile) step<false>(params, job, rows, place, dq, tile);
     for (; tile < tiles; ++tile) step<true>(params, job, rows, place, dq, tile);

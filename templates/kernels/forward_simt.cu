@@ -6,6 +6,7 @@
 #include "parts/simt/mask.cuh"
 #include "parts/simt/product.cuh"
 #include "parts/simt/softmax.cuh"
+#include "parts/simt/tile_order.cuh"
 
 // Copies the Q tile through registers and folds the softmax's scale into it: S comes out in units of log2,
 // and equal scores weigh exactly 1. That this rounds Q is lost in the rounding of the sum over head_dim.
@@ -126,15 +127,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) FLASHJIT_ENTRY(
   extern __shared__ float4 shared[];
   float* const memory = reinterpret_cast<float*>(shared);
 
-  // Causal: the tiles with most keys go first, all heads being one section. Else neighbours share K and V in
-  // the L2.
-  const int index = blockIdx.x;
-  const int row_of_tiles = divide(index, kCausal ? params.by_section : params.by_tiles);
-  const int rest = index - row_of_tiles * (kCausal ? params.section : params.tiles_m);
-  const int tile_m = kCausal ? params.tiles_m - 1 - row_of_tiles : rest;
-  const int head_index = kCausal ? rest : row_of_tiles;
-  const int batch = divide(head_index, params.by_heads);
-  const int head = head_index - batch * params.heads;
+  // All pairs of batch and head are one section. Under a mask the last rows see most keys.
+  const auto [place_of_tile, pair, batch, head] = tile_of_block(
+      params.tiles_m, params.by_tiles, params.section, params.by_section, params.heads, params.by_heads);
+  const int tile_m = kCausal ? params.tiles_m - 1 - place_of_tile : place_of_tile;
   const int head_kv = divide(head, params.by_group);
 
   const Place place = place_of_thread();
@@ -176,5 +172,5 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) FLASHJIT_ENTRY(
 
   finish(params, place, running, job.first_row,
          static_cast<float*>(params.o) + batch * params.o_batch + head * params.o_head,
-         params.lse == nullptr ? nullptr : params.lse + static_cast<long long>(head_index) * params.seqlen_q);
+         params.lse == nullptr ? nullptr : params.lse + static_cast<long long>(pair) * params.seqlen_q);
 }

@@ -56,8 +56,8 @@ TEST_CASE("even shares: of the last wave of tiles and the one before, or the las
   most.seqlen_k = 14'000'000;
   const EvenShares shares = even_shares(kFull, kTiles, most, 0, 132);
   CHECK(shares.tiles == 140);
-  CHECK(shares.unit == 109'375);
-  CHECK(shares.all == 140 * 109'375);
+  CHECK(shares.row.unit == 109'375);
+  CHECK(shares.row.all == 140 * 109'375);
   // What a byte counts: the CTAs of a tile.
   CHECK(even_shares(kFull, kTiles, {.heads = 1, .seqlen_q = 1, .seqlen_k = 1 << 20}, 0, 1000).clusters ==
         125);
@@ -80,8 +80,8 @@ TEST_CASE("even shares under a mask: of all tiles, by the keys that they see") {
         const EvenShares shares = even_shares(kCausal, kTiles, tiled, packed, 132);
         CHECK(shares.clusters == std::min({most, of_full, 132}));
         CHECK(shares.tiles == tiles);
-        CHECK(shares.unit == weight_of_head(shape, packed));
-        CHECK(shares.all == weight);
+        CHECK(shares.row.unit == weight_of_head(shape, packed));
+        CHECK(shares.row.all == weight);
       }
     }
   }

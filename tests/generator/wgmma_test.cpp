@@ -137,7 +137,10 @@ TEST_CASE("CTAs that share out keys: one tile each, and O's pieces fit where K a
 TEST_CASE("a block's product is one statement, an instruction a step") {
   const KernelSource kernel = rendered(kD128, "m128n112s2qr0");
   CHECK(count(kernel.text, "\"+f\"(s[") == 112 / 2);
-  CHECK(count(kernel.text, "\"+f\"(o[") == 128 / 2);
+  CHECK(count(kernel.text, "\"=f\"(o[") == 128 / 2);  // O is no operand but where it is read
+  CHECK(count(kernel.text, "\"+f\"(o[") == 0);
+  CHECK(count(kernel.text, "o63},") == 112 / 16);
+  CHECK(count(kernel.text, "o64") == 0);
   CHECK(count(kernel.text, "wgmma.mma_async.sync.aligned.m64n112k16.f32.bf16.bf16") == 128 / 16);
   CHECK(count(kernel.text, "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16") == 112 / 16);
   CHECK(count(kernel.text, "wgmma.fence") == 2);

@@ -9,6 +9,7 @@
 /*%/shares%*/
 #include "parts/wgmma/consumer_rings.cuh"
 #include "parts/wgmma/layout.cuh"
+#include "parts/wgmma/output_registers.cuh"
 #include "parts/wgmma/products.cuh"
 #include "parts/wgmma/rows.cuh"
 /*%#shares%*/
@@ -27,7 +28,6 @@ struct Consumer : ConsumerRings {
   /*%/first_inside%*/
 
   BlockSoftmax softmax;
-  float o[kHeadDimV / 2];
   /*%#overlap%*/
   // Exponentials of the block before, as pairs.
   unsigned p[kTileN / 4];
@@ -40,7 +40,9 @@ struct Consumer : ConsumerRings {
   /*%/q_in_shared%*/
 
   __device__ __forceinline__ Consumer(unsigned shared_memory, int number, float scale)
-      : ConsumerRings(shared_memory, number), softmax(scale) {}
+      : ConsumerRings(shared_memory, number), softmax(scale) {
+    declare_output();
+  }
 
   __device__ __forceinline__ void load_q() {
     const unsigned tile = shared + kQ + warpgroup * kQBytes;
@@ -105,10 +107,10 @@ struct Consumer : ConsumerRings {
     /*%/ping_pong%*/
     issue_scores();
     /*%#rescale_early%*/
-    rescale(o, softmax.rows);
+    rescale(softmax.rows);
     /*%/rescale_early%*/
     wait_v();
-    wgmma_values(o, p, v_tile);
+    wgmma_values(p, v_tile);
     /*%#ping_pong%*/
     pass_turn();
     /*%/ping_pong%*/
@@ -125,13 +127,13 @@ struct Consumer : ConsumerRings {
     /*%/ping_pong%*/
     issue_scores();
     /*%#rescale_early%*/
-    if (!masked) rescale(o, softmax.rows);
+    if (!masked) rescale(softmax.rows);
     /*%/rescale_early%*/
     if (first) {
       wgmma_wait<0>();
     } else {
       wait_v();
-      wgmma_values(o, p, v_tile);
+      wgmma_values(p, v_tile);
       /*%#ping_pong%*/
       pass_turn();
       /*%/ping_pong%*/
@@ -142,13 +144,13 @@ struct Consumer : ConsumerRings {
   // What O and the next step have to know of this one.
   __device__ __forceinline__ void end_step(bool masked) {
     /*%^rescale_early%*/
-    if (!first) rescale(o, softmax.rows);
+    if (!first) rescale(softmax.rows);
     /*%/rescale_early%*/
     /*%#rescale_early%*/
     // Here, where no values are in flight on either way: in begin_products ptxas would have it wait for the
     // scores.
     if (masked) {
-      if (!first) rescale(o, softmax.rows);
+      if (!first) rescale(softmax.rows);
       settle(softmax.rows);
     }
     /*%/rescale_early%*/
@@ -185,7 +187,6 @@ struct Consumer : ConsumerRings {
     softmax.hold_exponentials(left, masked, sum);
     /*%/short_values%*/
     wgmma_wait<0>();
-    pin(o);
     pin(p);
     /*%#first_apart%*/
     release_v();
@@ -198,7 +199,7 @@ struct Consumer : ConsumerRings {
     /*%/short_values%*/
     softmax.finish(mine, tile, left, masked, params, sum, p);
     /*%#late_apart%*/
-    rescale(o, softmax.rows);
+    rescale(softmax.rows);
     /*%/late_apart%*/
     /*%#first_inside%*/
     end_step(masked);
@@ -208,12 +209,11 @@ struct Consumer : ConsumerRings {
   // What is left after the last block: its values.
   __device__ __forceinline__ void last_step() {
     /*%#rescale_early%*/
-    rescale(o, softmax.rows);
+    rescale(softmax.rows);
     /*%/rescale_early%*/
     wait_v();
-    wgmma_values(o, p, v_tile);
+    wgmma_values(p, v_tile);
     wgmma_wait<0>();
-    pin(o);
     release_v();
   }
   /*%/overlap%*/
@@ -231,11 +231,10 @@ struct Consumer : ConsumerRings {
     softmax.exponentiate<0, kGroups>(sum);
     unsigned p[kTileN / 4];
     softmax.finish(mine, tile, left, masked, params, sum, p);
-    rescale(o, softmax.rows);
+    rescale(softmax.rows);
     wait_v();
-    wgmma_values(o, p, v_tile);
+    wgmma_values(p, v_tile);
     wgmma_wait<0>();
-    pin(o);
     pin(p);
     release_v();
   }
@@ -253,9 +252,7 @@ struct Consumer : ConsumerRings {
     const int blocks = blocks_of_rows(row, tile, params);
     /*%/shares%*/
     softmax.rows = SoftmaxState();
-#pragma unroll
-    for (int i = 0; i < kHeadDimV / 2; ++i) o[i] = 0;
-    pin(o);  // or each way from here would write its own zeros
+    clear_output();
     // Each warpgroup takes one turn less than the tile has blocks: a block that starts a row of products
     // takes none.
     pass_blocks(tile.blocks - blocks, blocks > 0 ? tile.blocks - blocks : tile.blocks - 1);

@@ -37,10 +37,9 @@ __device__ __forceinline__ unsigned output_pair(const float (&o)[kHeadDimV / 2],
 /*%#o_through_q%*/
 // O at once, in Q's place.
 /*%/o_through_q%*/
-__device__ __forceinline__ void store_output(const Consumer& consumer, const Tile& tile,
-                                             const float (&inverse)[2], const TensorMap& map_o,
-                                             const ForwardParams& p) {
-  const float(&o)[kHeadDimV / 2] = consumer.o;
+__device__ __forceinline__ void store_output(const Consumer& consumer, const float (&o)[kHeadDimV / 2],
+                                             const Tile& tile, const float (&inverse)[2],
+                                             const TensorMap& map_o, const ForwardParams& p) {
   const unsigned staged = consumer.shared + kO + consumer.warpgroup * kOStep;
   const bool leader = threadIdx.x % 128 == 0;
 #pragma unroll
@@ -75,12 +74,12 @@ __device__ __forceinline__ void store_output(const Consumer& consumer, const Til
   /*%/o_through_q%*/
 }
 
-__device__ __forceinline__ void finish(Consumer& consumer, const Tile& tile, const TensorMap& map_o,
-                                       const ForwardParams& p) {
+__device__ __forceinline__ void finish(Consumer& consumer, const float (&o)[kHeadDimV / 2], const Tile& tile,
+                                       const TensorMap& map_o, const ForwardParams& p) {
   float inverse[2], sum[2];
   normalise(consumer.softmax.rows, inverse, sum);
   /*%#lse%*/
   store_lse(tile, RowsOfThread(tile.row + kRowStep * consumer.warpgroup, p), consumer.softmax.rows, sum, p);
   /*%/lse%*/
-  store_output(consumer, tile, inverse, map_o, p);
+  store_output(consumer, o, tile, inverse, map_o, p);
 }

@@ -8,6 +8,7 @@
 /*%#lse%*/
 #include "parts/wgmma/lse.cuh"
 /*%/lse%*/
+#include "parts/wgmma/output_registers.cuh"
 #include "parts/wgmma/pieces.cuh"
 #include "parts/wgmma/rows.cuh"
 #include "parts/wgmma/softmax.cuh"
@@ -35,7 +36,8 @@ __device__ __forceinline__ unsigned sums_from(int rank, const Consumer& consumer
 // To every CTA: this one's rows, and its share of their columns.
 __device__ __forceinline__ void send(const Consumer& consumer) {
   const SoftmaxState& rows = consumer.softmax.rows;
-  const float(&o)[kHeadDimV / 2] = consumer.o;
+  float o[kHeadDimV / 2];
+  read_output(o);
   const float sum[2] = {quad_sum(rows.sum[0]), quad_sum(rows.sum[1])};
   const int here = cluster_rank();
 #pragma unroll

@@ -3,6 +3,7 @@
 // into a statement's registers comes before its fence, since they are its operands.
 #pragma once
 #include "parts/wgmma/layout.cuh"
+#include "parts/wgmma/output_registers.cuh"
 #include "ptx/wgmma.cuh"
 
 // Tiles come as the lower halves of their descriptors, to which a step adds bytes / 16. The upper one is the
@@ -75,17 +76,12 @@ __device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2],
 }
 
 // Begins o += p v, 16 keys a time, whose rows of v run along o's columns: 64 x kHeadDimV.
-__device__ __forceinline__ void wgmma_values(float (&o)[kHeadDimV / 2], const unsigned (&p)[kTileN / 4],
-                                             unsigned v_tile) {
+__device__ __forceinline__ void wgmma_values(const unsigned (&p)[kTileN / 4], unsigned v_tile) {
   asm volatile(
       /*%#values%*/
       "/*%line%*/\n"
       /*%/values%*/
-      :
-      /*%#values_registers%*/
-      /*%line%*/
-      /*%/values_registers%*/
-      :
+      ::
       /*%#p_registers%*/
       /*%line%*/
       /*%/p_registers%*/

@@ -24,16 +24,16 @@ __device__ __forceinline__ int blocks_of_tile(const Tile& tile, const ForwardPar
 // tiles of a head weigh.
 __device__ __forceinline__ int weight_before(int n, const ForwardParams& p) {
   const int queries = kTileM >> p.packed;  // of a tile
-  const int see = min(n, p.cuts.seeing);
-  return see * p.cuts.first - queries * (see * (see - 1) / 2) - (n > 0 ? p.cuts.past : 0) + (n - see) +
-         n * kTileN;
+  const int see = min(n, p.cuts.row.seeing);
+  return see * p.cuts.row.first - queries * (see * (see - 1) / 2) -
+         (n > 0 ? p.cuts.row.past : 0) + (n - see) + n * kTileN;
 }
 
 /*%/causal%*/
 // Where a share begins, and the one before it ends.
 __device__ __forceinline__ Place begin_of_share(int share, const ForwardParams& p) {
-  const int cut = divide(share * p.cuts.all, p.cuts.by_shares), unit = divide(cut, p.cuts.by_unit);
-  const int inside = cut - unit * p.cuts.unit;
+  const int cut = divide(share * p.cuts.row.all, p.cuts.by_shares), unit = divide(cut, p.cuts.by_unit);
+  const int inside = cut - unit * p.cuts.row.unit;
   /*%^causal%*/
   return {unit, inside};
   /*%/causal%*/
@@ -52,12 +52,12 @@ __device__ __forceinline__ Place begin_of_share(int share, const ForwardParams& 
 // The share that has a block of a tile: the last one that does not begin behind it.
 __device__ __forceinline__ int share_of(int tile, int block, const ForwardParams& p) {
   /*%^causal%*/
-  const int behind = tile * p.cuts.unit + block + 1;
+  const int behind = tile * p.cuts.row.unit + block + 1;
   /*%/causal%*/
   /*%#causal%*/
   const int head = divide(tile, p.by_tiles);
   const int behind =
-      head * p.cuts.unit + weight_before(tile - head * p.tiles_m, p) + (block + 1) * kTileN;
+      head * p.cuts.row.unit + weight_before(tile - head * p.tiles_m, p) + (block + 1) * kTileN;
   /*%/causal%*/
   return divide(behind * tiles_dealt() - 1, p.cuts.by_all);
 }

@@ -2,6 +2,7 @@
 // meanwhile: what O must be scaled by is kept for later. Layout of the scores: ptx/wgmma.cuh.
 #pragma once
 #include "parts/unset_shift.cuh"
+#include "parts/wgmma/output_registers.cuh"
 /*%#optimistic%*/
 #include "ptx/log2.cuh"
 /*%/optimistic%*/
@@ -130,12 +131,11 @@ __device__ __forceinline__ void shrink(float (&s)[kTileN / 2], SoftmaxState& row
 /*%/optimistic%*/
 
 // Applies to O what was kept for it.
-__device__ __forceinline__ void rescale(float (&o)[kHeadDimV / 2], const SoftmaxState& rows) {
+__device__ __forceinline__ void rescale(const SoftmaxState& rows) {
   /*%#lazy%*/
   if (!rows.moved) return;
-/*%/lazy%*/
-#pragma unroll
-  for (int i = 0; i < kHeadDimV / 2; ++i) o[i] *= rows.factor[i / 2 % 2];
+  /*%/lazy%*/
+  scale_output(rows.factor);
 }
 
 /*%#settles%*/

@@ -87,15 +87,6 @@ struct BackwardParams {
   Divisor by_pairs;  // of a batch and a head, batch * heads or batch * heads_kv
 };
 
-// Division as kernels look for tiles with it: what launches divide by, the host has prepared.
-
-// The dividend from 0 to 2^31 - 1, where the error of the multiplier, below 1 in 2^31 of it, is too small to
-// reach the next quotient. Three instructions that wait for each other, where a division has two dozen.
-__device__ __forceinline__ int divide(int dividend, const Divisor& divisor) {
-  const unsigned doubled = 2u * static_cast<unsigned>(dividend);
-  return static_cast<int>(__umulhi(doubled, divisor.multiplier) >> divisor.shift);
-}
-
 // Asynchronous copies from global to shared memory (PTX ISA, "cp.async"; sm_80 and later).
 
 // 16 bytes, past the L1. Where wanted is false nothing is read and zeros are written.
@@ -441,6 +432,39 @@ __device__ __forceinline__ ShareOfRows multiply(const float* w, const float* x) 
   return share;
 }
 
+// Division as kernels look for tiles with it: what launches divide by, the host has prepared.
+
+// The dividend from 0 to 2^31 - 1, where the error of the multiplier, below 1 in 2^31 of it, is too small to
+// reach the next quotient. Three instructions that wait for each other, where a division has two dozen.
+__device__ __forceinline__ int divide(int dividend, const Divisor& divisor) {
+  const unsigned doubled = 2u * static_cast<unsigned>(dividend);
+  return static_cast<int>(__umulhi(doubled, divisor.multiplier) >> divisor.shift);
+}
+
+// Which tile of which head a CTA computes.
+
+struct TileIndex {
+  int place;  // of the tile in the order of a head's
+  int pair;   // of batch and head
+  int batch, head;
+};
+
+// Causal: the first tile of each (batch, head) pair, then the second, so that those with most work go first.
+// Else all of a pair's, then the next pair's: neighbours share what they read in the L2.
+__device__ __forceinline__ TileIndex tile_of_block(int tiles, const Divisor& by_tiles, int pairs,
+                                                   const Divisor& by_pairs, int heads,
+                                                   const Divisor& by_heads) {
+  const int index = blockIdx.x;
+  const int row = divide(index, kCausal ? by_pairs : by_tiles);
+  const int rest = index - row * (kCausal ? pairs : tiles);
+  TileIndex tile;
+  tile.place = kCausal ? row : rest;
+  tile.pair = kCausal ? rest : row;
+  tile.batch = divide(tile.pair, by_heads);
+  tile.head = tile.pair - tile.batch * heads;
+  return tile;
+}
+
 // The fast exponential of fp32 (PTX ISA, "ex2"): one MUFU instruction; denormals flush to zero.
 
 __device__ __forceinline__ float exp2_fast(float x) {
@@ -627,14 +651,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     flashjit_backward_simt_fp32_d64_causal_deterministic_m64n64w4_keys(const __grid_constant__ BackwardParams params) {
   extern __shared__ float4 shared[];
 
-  // Causal: the tiles that most queries see go first. Else neighbours share Q and dO in the L2.
-  const int index = blockIdx.x;
-  const int row_of_tiles = divide(index, kCausal ? params.by_pairs : params.by_tiles);
-  const int rest = index - row_of_tiles * (kCausal ? params.batch * params.heads_kv : params.tiles);
-  const int tile_n = kCausal ? row_of_tiles : rest;
-  const int head_index_kv = kCausal ? rest : row_of_tiles;
-  const int batch = divide(head_index_kv, params.by_heads_kv);
-  const int head_kv = head_index_kv - batch * params.heads_kv;
+  // Under a mask most queries see the first keys.
+  const auto [tile_n, pair, batch, head_kv] =
+      tile_of_block(params.tiles, params.by_tiles, params.batch * params.heads_kv, params.by_pairs,
+                    params.heads_kv, params.by_heads_kv);
 
   Job job;
   job.first_key = tile_n * kTileN;

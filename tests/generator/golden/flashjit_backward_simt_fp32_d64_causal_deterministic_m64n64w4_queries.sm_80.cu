@@ -439,6 +439,30 @@ __device__ __forceinline__ ShareOfRows multiply(const float* w, const float* x) 
   return share;
 }
 
+// Which tile of which head a CTA computes.
+
+struct TileIndex {
+  int place;  // of the tile in the order of a head's
+  int pair;   // of batch and head
+  int batch, head;
+};
+
+// Causal: the first tile of each (batch, head) pair, then the second, so that those with most work go first.
+// Else all of a pair's, then the next pair's: neighbours share what they read in the L2.
+__device__ __forceinline__ TileIndex tile_of_block(int tiles, const Divisor& by_tiles, int pairs,
+                                                   const Divisor& by_pairs, int heads,
+                                                   const Divisor& by_heads) {
+  const int index = blockIdx.x;
+  const int row = divide(index, kCausal ? by_pairs : by_tiles);
+  const int rest = index - row * (kCausal ? pairs : tiles);
+  TileIndex tile;
+  tile.place = kCausal ? row : rest;
+  tile.pair = kCausal ? rest : row;
+  tile.batch = divide(tile.pair, by_heads);
+  tile.head = tile.pair - tile.batch * heads;
+  return tile;
+}
+
 // The fast exponential of fp32 (PTX ISA, "ex2"): one MUFU instruction; denormals flush to zero.
 
 __device__ __forceinline__ float exp2_fast(float x) {
@@ -618,14 +642,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     flashjit_backward_simt_fp32_d64_causal_deterministic_m64n64w4_queries(const __grid_constant__ BackwardParams params) {
   extern __shared__ float4 shared[];
 
-  // Causal: the tiles that see most keys go first. Else neighbours share K and V in the L2.
-  const int index = blockIdx.x;
-  const int row_of_tiles = divide(index, kCausal ? params.by_pairs : params.by_tiles);
-  const int rest = index - row_of_tiles * (kCausal ? params.batch * params.heads : params.tiles);
-  const int tile_m = kCausal ? params.tiles - 1 - row_of_tiles : rest;
-  const int head_index = kCausal ? rest : row_of_tiles;
-  const int batch = divide(head_index, params.by_heads);
-  const int head = head_index - batch * params.heads;
+  // Under a mask the last rows see most keys.
+  const auto [place_of_tile, pair, batch, head] =
+      tile_of_block(params.tiles, params.by_tiles, params.batch * params.heads, params.by_pairs, params.heads,
+                    params.by_heads);
+  const int tile_m = kCausal ? params.tiles - 1 - place_of_tile : place_of_tile;
   const int head_kv = divide(head, params.by_group);
 
   Job job;
@@ -654,7 +675,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
                                                      job.first_row * params.dout_row,
                                                  params.dout_row, rows_left);
     Rows rows;
-    rows.load(params, head_index, job.first_row + place.row);
+    rows.load(params, pair, job.first_row + place.row);
     int tile = 0;
     for (; tile < whole_tiles; ++tile) step<false>(params, job, rows, place, dq, tile);
     for (; tile < tiles; ++tile) step<true>(params, job, rows, place, dq, tile);

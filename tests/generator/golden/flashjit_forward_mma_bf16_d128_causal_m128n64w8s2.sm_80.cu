@@ -30,16 +30,23 @@ struct Divisor {
   int shift;            // ceil(log2(divisor))
 };
 
-// What the host hands to a forward kernel. Host and device compile this one file, so the layout cannot drift.
+// How the keys of the first ForwardParams::shared_tiles tiles are cut into even shares. Host and device
+// compile this one file, so the layout cannot drift.
 
-// How the keys of the first ForwardParams::shared_tiles tiles are cut into even shares: they lie in one row,
-// of blocks, or under a mask of what tiles weigh (parts/wgmma/share_bounds.cuh).
-struct ShareCuts {
+// They lie in one row, of blocks, or under a mask of what tiles weigh (parts/wgmma/share_bounds.cuh).
+struct ShareRow {
   int unit;  // what the row repeats: the blocks of a tile, or under a mask what the tiles of a head weigh
   int all;   // the row
   // Under a mask:
   int first, past;  // keys that a head's first tile would see, were it full of queries; how many are too many
   int seeing;       // tiles of a head that see a key
+};
+
+// What the host hands to a forward kernel. Host and device compile this one file, so the layout cannot drift.
+
+// The row that is cut into even shares, and what it takes to find a cut.
+struct ShareCuts {
+  ShareRow row;
   Divisor by_unit, by_all, by_shares;
 };
 

@@ -34,16 +34,23 @@ struct Divisor {
   int shift;            // ceil(log2(divisor))
 };
 
-// What the host hands to a forward kernel. Host and device compile this one file, so the layout cannot drift.
+// How the keys of the first ForwardParams::shared_tiles tiles are cut into even shares. Host and device
+// compile this one file, so the layout cannot drift.
 
-// How the keys of the first ForwardParams::shared_tiles tiles are cut into even shares: they lie in one row,
-// of blocks, or under a mask of what tiles weigh (parts/wgmma/share_bounds.cuh).
-struct ShareCuts {
+// They lie in one row, of blocks, or under a mask of what tiles weigh (parts/wgmma/share_bounds.cuh).
+struct ShareRow {
   int unit;  // what the row repeats: the blocks of a tile, or under a mask what the tiles of a head weigh
   int all;   // the row
   // Under a mask:
   int first, past;  // keys that a head's first tile would see, were it full of queries; how many are too many
   int seeing;       // tiles of a head that see a key
+};
+
+// What the host hands to a forward kernel. Host and device compile this one file, so the layout cannot drift.
+
+// The row that is cut into even shares, and what it takes to find a cut.
+struct ShareCuts {
+  ShareRow row;
   Divisor by_unit, by_all, by_shares;
 };
 
@@ -418,6 +425,30 @@ __device__ __forceinline__ void update_softmax(Running& running, float (&s)[kRow
   }
 }
 
+// Which tile of which head a CTA computes.
+
+struct TileIndex {
+  int place;  // of the tile in the order of a head's
+  int pair;   // of batch and head
+  int batch, head;
+};
+
+// Causal: the first tile of each (batch, head) pair, then the second, so that those with most work go first.
+// Else all of a pair's, then the next pair's: neighbours share what they read in the L2.
+__device__ __forceinline__ TileIndex tile_of_block(int tiles, const Divisor& by_tiles, int pairs,
+                                                   const Divisor& by_pairs, int heads,
+                                                   const Divisor& by_heads) {
+  const int index = blockIdx.x;
+  const int row = divide(index, kCausal ? by_pairs : by_tiles);
+  const int rest = index - row * (kCausal ? pairs : tiles);
+  TileIndex tile;
+  tile.place = kCausal ? row : rest;
+  tile.pair = kCausal ? rest : row;
+  tile.batch = divide(tile.pair, by_heads);
+  tile.head = tile.pair - tile.batch * heads;
+  return tile;
+}
+
 // Copies the Q tile through registers and folds the softmax's scale into it: S comes out in units of log2,
 // and equal scores weigh exactly 1. That this rounds Q is lost in the rounding of the sum over head_dim.
 __device__ __forceinline__ void copy_q(float* to, const float* from, long long row_stride, int rows_left,
@@ -532,15 +563,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) flashjit_forwar
   extern __shared__ float4 shared[];
   float* const memory = reinterpret_cast<float*>(shared);
 
-  // Causal: the tiles with most keys go first, all heads being one section. Else neighbours share K and V in
-  // the L2.
-  const int index = blockIdx.x;
-  const int row_of_tiles = divide(index, kCausal ? params.by_section : params.by_tiles);
-  const int rest = index - row_of_tiles * (kCausal ? params.section : params.tiles_m);
-  const int tile_m = kCausal ? params.tiles_m - 1 - row_of_tiles : rest;
-  const int head_index = kCausal ? rest : row_of_tiles;
-  const int batch = divide(head_index, params.by_heads);
-  const int head = head_index - batch * params.heads;
+  // All pairs of batch and head are one section. Under a mask the last rows see most keys.
+  const auto [place_of_tile, pair, batch, head] = tile_of_block(
+      params.tiles_m, params.by_tiles, params.section, params.by_section, params.heads, params.by_heads);
+  const int tile_m = kCausal ? params.tiles_m - 1 - place_of_tile : place_of_tile;
   const int head_kv = divide(head, params.by_group);
 
   const Place place = place_of_thread();
@@ -582,5 +608,5 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) flashjit_forwar
 
   finish(params, place, running, job.first_row,
          static_cast<float*>(params.o) + batch * params.o_batch + head * params.o_head,
-         params.lse == nullptr ? nullptr : params.lse + static_cast<long long>(head_index) * params.seqlen_q);
+         params.lse == nullptr ? nullptr : params.lse + static_cast<long long>(pair) * params.seqlen_q);
 }

@@ -32,16 +32,23 @@ struct Divisor {
   int shift;            // ceil(log2(divisor))
 };
 
-// What the host hands to a forward kernel. Host and device compile this one file, so the layout cannot drift.
+// How the keys of the first ForwardParams::shared_tiles tiles are cut into even shares. Host and device
+// compile this one file, so the layout cannot drift.
 
-// How the keys of the first ForwardParams::shared_tiles tiles are cut into even shares: they lie in one row,
-// of blocks, or under a mask of what tiles weigh (parts/wgmma/share_bounds.cuh).
-struct ShareCuts {
+// They lie in one row, of blocks, or under a mask of what tiles weigh (parts/wgmma/share_bounds.cuh).
+struct ShareRow {
   int unit;  // what the row repeats: the blocks of a tile, or under a mask what the tiles of a head weigh
   int all;   // the row
   // Under a mask:
   int first, past;  // keys that a head's first tile would see, were it full of queries; how many are too many
   int seeing;       // tiles of a head that see a key
+};
+
+// What the host hands to a forward kernel. Host and device compile this one file, so the layout cannot drift.
+
+// The row that is cut into even shares, and what it takes to find a cut.
+struct ShareCuts {
+  ShareRow row;
   Divisor by_unit, by_all, by_shares;
 };
 
@@ -429,6 +436,97 @@ __device__ __forceinline__ int block_at(int left, const Tile& tile, const Forwar
 
 constexpr float kUnset = -0x1.fffffep127f;
 
+// O of a consumer: 64 rows of kHeadDimV columns, laid out as wgmma's accumulators (ptx/wgmma.cuh). It has PTX
+// registers of its own, o0, o1, …, that asm statements name: as an array of C++ it would be an operand of
+// each statement about it, and of all that stands between two of them, which takes the compilers a tenth
+// longer and keeps them from moving softmax's instructions past one another.
+
+// Once, and before all else that names them.
+__device__ __forceinline__ void declare_output() {
+  asm volatile(".reg .f32 o<%0>;" ::"n"(kHeadDimV / 2));
+}
+
+__device__ __forceinline__ void clear_output() {
+  asm volatile(
+      "mov.f32 o0, 0f00000000; mov.f32 o1, 0f00000000; mov.f32 o2, 0f00000000; mov.f32 o3, 0f00000000;\n"
+      "mov.f32 o4, 0f00000000; mov.f32 o5, 0f00000000; mov.f32 o6, 0f00000000; mov.f32 o7, 0f00000000;\n"
+      "mov.f32 o8, 0f00000000; mov.f32 o9, 0f00000000; mov.f32 o10, 0f00000000; mov.f32 o11, 0f00000000;\n"
+      "mov.f32 o12, 0f00000000; mov.f32 o13, 0f00000000; mov.f32 o14, 0f00000000; mov.f32 o15, 0f00000000;\n"
+      "mov.f32 o16, 0f00000000; mov.f32 o17, 0f00000000; mov.f32 o18, 0f00000000; mov.f32 o19, 0f00000000;\n"
+      "mov.f32 o20, 0f00000000; mov.f32 o21, 0f00000000; mov.f32 o22, 0f00000000; mov.f32 o23, 0f00000000;\n"
+      "mov.f32 o24, 0f00000000; mov.f32 o25, 0f00000000; mov.f32 o26, 0f00000000; mov.f32 o27, 0f00000000;\n"
+      "mov.f32 o28, 0f00000000; mov.f32 o29, 0f00000000; mov.f32 o30, 0f00000000; mov.f32 o31, 0f00000000;\n"
+      "mov.f32 o32, 0f00000000; mov.f32 o33, 0f00000000; mov.f32 o34, 0f00000000; mov.f32 o35, 0f00000000;\n"
+      "mov.f32 o36, 0f00000000; mov.f32 o37, 0f00000000; mov.f32 o38, 0f00000000; mov.f32 o39, 0f00000000;\n"
+      "mov.f32 o40, 0f00000000; mov.f32 o41, 0f00000000; mov.f32 o42, 0f00000000; mov.f32 o43, 0f00000000;\n"
+      "mov.f32 o44, 0f00000000; mov.f32 o45, 0f00000000; mov.f32 o46, 0f00000000; mov.f32 o47, 0f00000000;\n"
+      "mov.f32 o48, 0f00000000; mov.f32 o49, 0f00000000; mov.f32 o50, 0f00000000; mov.f32 o51, 0f00000000;\n"
+      "mov.f32 o52, 0f00000000; mov.f32 o53, 0f00000000; mov.f32 o54, 0f00000000; mov.f32 o55, 0f00000000;\n"
+      "mov.f32 o56, 0f00000000; mov.f32 o57, 0f00000000; mov.f32 o58, 0f00000000; mov.f32 o59, 0f00000000;\n"
+      "mov.f32 o60, 0f00000000; mov.f32 o61, 0f00000000; mov.f32 o62, 0f00000000; mov.f32 o63, 0f00000000;\n"
+  );
+}
+
+// By a factor for each of the thread's two rows.
+__device__ __forceinline__ void scale_output(const float (&factor)[2]) {
+  asm volatile(
+      "mul.f32 o0, o0, %0; mul.f32 o1, o1, %0; mul.f32 o2, o2, %1; mul.f32 o3, o3, %1;\n"
+      "mul.f32 o4, o4, %0; mul.f32 o5, o5, %0; mul.f32 o6, o6, %1; mul.f32 o7, o7, %1;\n"
+      "mul.f32 o8, o8, %0; mul.f32 o9, o9, %0; mul.f32 o10, o10, %1; mul.f32 o11, o11, %1;\n"
+      "mul.f32 o12, o12, %0; mul.f32 o13, o13, %0; mul.f32 o14, o14, %1; mul.f32 o15, o15, %1;\n"
+      "mul.f32 o16, o16, %0; mul.f32 o17, o17, %0; mul.f32 o18, o18, %1; mul.f32 o19, o19, %1;\n"
+      "mul.f32 o20, o20, %0; mul.f32 o21, o21, %0; mul.f32 o22, o22, %1; mul.f32 o23, o23, %1;\n"
+      "mul.f32 o24, o24, %0; mul.f32 o25, o25, %0; mul.f32 o26, o26, %1; mul.f32 o27, o27, %1;\n"
+      "mul.f32 o28, o28, %0; mul.f32 o29, o29, %0; mul.f32 o30, o30, %1; mul.f32 o31, o31, %1;\n"
+      "mul.f32 o32, o32, %0; mul.f32 o33, o33, %0; mul.f32 o34, o34, %1; mul.f32 o35, o35, %1;\n"
+      "mul.f32 o36, o36, %0; mul.f32 o37, o37, %0; mul.f32 o38, o38, %1; mul.f32 o39, o39, %1;\n"
+      "mul.f32 o40, o40, %0; mul.f32 o41, o41, %0; mul.f32 o42, o42, %1; mul.f32 o43, o43, %1;\n"
+      "mul.f32 o44, o44, %0; mul.f32 o45, o45, %0; mul.f32 o46, o46, %1; mul.f32 o47, o47, %1;\n"
+      "mul.f32 o48, o48, %0; mul.f32 o49, o49, %0; mul.f32 o50, o50, %1; mul.f32 o51, o51, %1;\n"
+      "mul.f32 o52, o52, %0; mul.f32 o53, o53, %0; mul.f32 o54, o54, %1; mul.f32 o55, o55, %1;\n"
+      "mul.f32 o56, o56, %0; mul.f32 o57, o57, %0; mul.f32 o58, o58, %1; mul.f32 o59, o59, %1;\n"
+      "mul.f32 o60, o60, %0; mul.f32 o61, o61, %0; mul.f32 o62, o62, %1; mul.f32 o63, o63, %1;\n"
+      ::"f"(factor[0]), "f"(factor[1]));
+}
+
+__device__ __forceinline__ void read_output(float (&o)[kHeadDimV / 2]) {
+  asm volatile(
+      "mov.f32 %0, o0; mov.f32 %1, o1; mov.f32 %2, o2; mov.f32 %3, o3;\n"
+      "mov.f32 %4, o4; mov.f32 %5, o5; mov.f32 %6, o6; mov.f32 %7, o7;\n"
+      "mov.f32 %8, o8; mov.f32 %9, o9; mov.f32 %10, o10; mov.f32 %11, o11;\n"
+      "mov.f32 %12, o12; mov.f32 %13, o13; mov.f32 %14, o14; mov.f32 %15, o15;\n"
+      "mov.f32 %16, o16; mov.f32 %17, o17; mov.f32 %18, o18; mov.f32 %19, o19;\n"
+      "mov.f32 %20, o20; mov.f32 %21, o21; mov.f32 %22, o22; mov.f32 %23, o23;\n"
+      "mov.f32 %24, o24; mov.f32 %25, o25; mov.f32 %26, o26; mov.f32 %27, o27;\n"
+      "mov.f32 %28, o28; mov.f32 %29, o29; mov.f32 %30, o30; mov.f32 %31, o31;\n"
+      "mov.f32 %32, o32; mov.f32 %33, o33; mov.f32 %34, o34; mov.f32 %35, o35;\n"
+      "mov.f32 %36, o36; mov.f32 %37, o37; mov.f32 %38, o38; mov.f32 %39, o39;\n"
+      "mov.f32 %40, o40; mov.f32 %41, o41; mov.f32 %42, o42; mov.f32 %43, o43;\n"
+      "mov.f32 %44, o44; mov.f32 %45, o45; mov.f32 %46, o46; mov.f32 %47, o47;\n"
+      "mov.f32 %48, o48; mov.f32 %49, o49; mov.f32 %50, o50; mov.f32 %51, o51;\n"
+      "mov.f32 %52, o52; mov.f32 %53, o53; mov.f32 %54, o54; mov.f32 %55, o55;\n"
+      "mov.f32 %56, o56; mov.f32 %57, o57; mov.f32 %58, o58; mov.f32 %59, o59;\n"
+      "mov.f32 %60, o60; mov.f32 %61, o61; mov.f32 %62, o62; mov.f32 %63, o63;\n"
+      :
+      "=f"(o[0]), "=f"(o[1]), "=f"(o[2]), "=f"(o[3]),
+      "=f"(o[4]), "=f"(o[5]), "=f"(o[6]), "=f"(o[7]),
+      "=f"(o[8]), "=f"(o[9]), "=f"(o[10]), "=f"(o[11]),
+      "=f"(o[12]), "=f"(o[13]), "=f"(o[14]), "=f"(o[15]),
+      "=f"(o[16]), "=f"(o[17]), "=f"(o[18]), "=f"(o[19]),
+      "=f"(o[20]), "=f"(o[21]), "=f"(o[22]), "=f"(o[23]),
+      "=f"(o[24]), "=f"(o[25]), "=f"(o[26]), "=f"(o[27]),
+      "=f"(o[28]), "=f"(o[29]), "=f"(o[30]), "=f"(o[31]),
+      "=f"(o[32]), "=f"(o[33]), "=f"(o[34]), "=f"(o[35]),
+      "=f"(o[36]), "=f"(o[37]), "=f"(o[38]), "=f"(o[39]),
+      "=f"(o[40]), "=f"(o[41]), "=f"(o[42]), "=f"(o[43]),
+      "=f"(o[44]), "=f"(o[45]), "=f"(o[46]), "=f"(o[47]),
+      "=f"(o[48]), "=f"(o[49]), "=f"(o[50]), "=f"(o[51]),
+      "=f"(o[52]), "=f"(o[53]), "=f"(o[54]), "=f"(o[55]),
+      "=f"(o[56]), "=f"(o[57]), "=f"(o[58]), "=f"(o[59]),
+      "=f"(o[60]), "=f"(o[61]), "=f"(o[62]), "=f"(o[63])
+  );
+}
+
 // The fast logarithm of fp32 (PTX ISA, "lg2"): one MUFU instruction; denormals flush to zero.
 
 __device__ __forceinline__ float log2_fast(float x) {
@@ -576,10 +674,9 @@ __device__ __forceinline__ void shrink(float (&s)[kTileN / 2], SoftmaxState& row
 }
 
 // Applies to O what was kept for it.
-__device__ __forceinline__ void rescale(float (&o)[kHeadDimV / 2], const SoftmaxState& rows) {
+__device__ __forceinline__ void rescale(const SoftmaxState& rows) {
   if (!rows.moved) return;
-#pragma unroll
-  for (int i = 0; i < kHeadDimV / 2; ++i) o[i] *= rows.factor[i / 2 % 2];
+  scale_output(rows.factor);
 }
 
 // Nothing is kept for O any more.
@@ -762,6 +859,7 @@ struct ConsumerRings {
   // Blocks that others of the tile see and these rows do not are taken and given back, so that the rings move
   // on.
   __device__ __forceinline__ void pass_blocks(int count, int turns) {
+#pragma unroll 1  // few, and rarely any
     for (; count > 0; --count) {
       wait_k();
       release_k();
@@ -902,8 +1000,7 @@ __device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2],
 }
 
 // Begins o += p v, 16 keys a time, whose rows of v run along o's columns: 64 x kHeadDimV.
-__device__ __forceinline__ void wgmma_values(float (&o)[kHeadDimV / 2], const unsigned (&p)[kTileN / 4],
-                                             unsigned v_tile) {
+__device__ __forceinline__ void wgmma_values(const unsigned (&p)[kTileN / 4], unsigned v_tile) {
   asm volatile(
       "{\n"
       ".reg .pred accumulate;\n"
@@ -911,90 +1008,73 @@ __device__ __forceinline__ void wgmma_values(float (&o)[kHeadDimV / 2], const un
       ".reg .b64 b;\n"
       "wgmma.fence.sync.aligned;\n"
       "setp.eq.b32 accumulate, 0, 0;\n"
-      "add.u32 low, %96, %97;\n"
-      "mov.b64 b, {low, %105};\n"
+      "add.u32 low, %32, %33;\n"
+      "mov.b64 b, {low, %41};\n"
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,\n"
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,\n"
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63},\n"
-      "{%64, %65, %66, %67}, b, accumulate, 1, 1, 1;\n"
-      "add.u32 low, %96, %98;\n"
-      "mov.b64 b, {low, %105};\n"
+      "{o0, o1, o2, o3, o4, o5, o6, o7, o8, o9, o10, o11, o12, o13, o14, o15,\n"
+      "o16, o17, o18, o19, o20, o21, o22, o23, o24, o25, o26, o27, o28, o29, o30, o31,\n"
+      "o32, o33, o34, o35, o36, o37, o38, o39, o40, o41, o42, o43, o44, o45, o46, o47,\n"
+      "o48, o49, o50, o51, o52, o53, o54, o55, o56, o57, o58, o59, o60, o61, o62, o63},\n"
+      "{%0, %1, %2, %3}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %32, %34;\n"
+      "mov.b64 b, {low, %41};\n"
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,\n"
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,\n"
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63},\n"
-      "{%68, %69, %70, %71}, b, accumulate, 1, 1, 1;\n"
-      "add.u32 low, %96, %99;\n"
-      "mov.b64 b, {low, %105};\n"
+      "{o0, o1, o2, o3, o4, o5, o6, o7, o8, o9, o10, o11, o12, o13, o14, o15,\n"
+      "o16, o17, o18, o19, o20, o21, o22, o23, o24, o25, o26, o27, o28, o29, o30, o31,\n"
+      "o32, o33, o34, o35, o36, o37, o38, o39, o40, o41, o42, o43, o44, o45, o46, o47,\n"
+      "o48, o49, o50, o51, o52, o53, o54, o55, o56, o57, o58, o59, o60, o61, o62, o63},\n"
+      "{%4, %5, %6, %7}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %32, %35;\n"
+      "mov.b64 b, {low, %41};\n"
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,\n"
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,\n"
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63},\n"
-      "{%72, %73, %74, %75}, b, accumulate, 1, 1, 1;\n"
-      "add.u32 low, %96, %100;\n"
-      "mov.b64 b, {low, %105};\n"
+      "{o0, o1, o2, o3, o4, o5, o6, o7, o8, o9, o10, o11, o12, o13, o14, o15,\n"
+      "o16, o17, o18, o19, o20, o21, o22, o23, o24, o25, o26, o27, o28, o29, o30, o31,\n"
+      "o32, o33, o34, o35, o36, o37, o38, o39, o40, o41, o42, o43, o44, o45, o46, o47,\n"
+      "o48, o49, o50, o51, o52, o53, o54, o55, o56, o57, o58, o59, o60, o61, o62, o63},\n"
+      "{%8, %9, %10, %11}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %32, %36;\n"
+      "mov.b64 b, {low, %41};\n"
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,\n"
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,\n"
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63},\n"
-      "{%76, %77, %78, %79}, b, accumulate, 1, 1, 1;\n"
-      "add.u32 low, %96, %101;\n"
-      "mov.b64 b, {low, %105};\n"
+      "{o0, o1, o2, o3, o4, o5, o6, o7, o8, o9, o10, o11, o12, o13, o14, o15,\n"
+      "o16, o17, o18, o19, o20, o21, o22, o23, o24, o25, o26, o27, o28, o29, o30, o31,\n"
+      "o32, o33, o34, o35, o36, o37, o38, o39, o40, o41, o42, o43, o44, o45, o46, o47,\n"
+      "o48, o49, o50, o51, o52, o53, o54, o55, o56, o57, o58, o59, o60, o61, o62, o63},\n"
+      "{%12, %13, %14, %15}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %32, %37;\n"
+      "mov.b64 b, {low, %41};\n"
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,\n"
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,\n"
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63},\n"
-      "{%80, %81, %82, %83}, b, accumulate, 1, 1, 1;\n"
-      "add.u32 low, %96, %102;\n"
-      "mov.b64 b, {low, %105};\n"
+      "{o0, o1, o2, o3, o4, o5, o6, o7, o8, o9, o10, o11, o12, o13, o14, o15,\n"
+      "o16, o17, o18, o19, o20, o21, o22, o23, o24, o25, o26, o27, o28, o29, o30, o31,\n"
+      "o32, o33, o34, o35, o36, o37, o38, o39, o40, o41, o42, o43, o44, o45, o46, o47,\n"
+      "o48, o49, o50, o51, o52, o53, o54, o55, o56, o57, o58, o59, o60, o61, o62, o63},\n"
+      "{%16, %17, %18, %19}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %32, %38;\n"
+      "mov.b64 b, {low, %41};\n"
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,\n"
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,\n"
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63},\n"
-      "{%84, %85, %86, %87}, b, accumulate, 1, 1, 1;\n"
-      "add.u32 low, %96, %103;\n"
-      "mov.b64 b, {low, %105};\n"
+      "{o0, o1, o2, o3, o4, o5, o6, o7, o8, o9, o10, o11, o12, o13, o14, o15,\n"
+      "o16, o17, o18, o19, o20, o21, o22, o23, o24, o25, o26, o27, o28, o29, o30, o31,\n"
+      "o32, o33, o34, o35, o36, o37, o38, o39, o40, o41, o42, o43, o44, o45, o46, o47,\n"
+      "o48, o49, o50, o51, o52, o53, o54, o55, o56, o57, o58, o59, o60, o61, o62, o63},\n"
+      "{%20, %21, %22, %23}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %32, %39;\n"
+      "mov.b64 b, {low, %41};\n"
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,\n"
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,\n"
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63},\n"
-      "{%88, %89, %90, %91}, b, accumulate, 1, 1, 1;\n"
-      "add.u32 low, %96, %104;\n"
-      "mov.b64 b, {low, %105};\n"
+      "{o0, o1, o2, o3, o4, o5, o6, o7, o8, o9, o10, o11, o12, o13, o14, o15,\n"
+      "o16, o17, o18, o19, o20, o21, o22, o23, o24, o25, o26, o27, o28, o29, o30, o31,\n"
+      "o32, o33, o34, o35, o36, o37, o38, o39, o40, o41, o42, o43, o44, o45, o46, o47,\n"
+      "o48, o49, o50, o51, o52, o53, o54, o55, o56, o57, o58, o59, o60, o61, o62, o63},\n"
+      "{%24, %25, %26, %27}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %32, %40;\n"
+      "mov.b64 b, {low, %41};\n"
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,\n"
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,\n"
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63},\n"
-      "{%92, %93, %94, %95}, b, accumulate, 1, 1, 1;\n"
+      "{o0, o1, o2, o3, o4, o5, o6, o7, o8, o9, o10, o11, o12, o13, o14, o15,\n"
+      "o16, o17, o18, o19, o20, o21, o22, o23, o24, o25, o26, o27, o28, o29, o30, o31,\n"
+      "o32, o33, o34, o35, o36, o37, o38, o39, o40, o41, o42, o43, o44, o45, o46, o47,\n"
+      "o48, o49, o50, o51, o52, o53, o54, o55, o56, o57, o58, o59, o60, o61, o62, o63},\n"
+      "{%28, %29, %30, %31}, b, accumulate, 1, 1, 1;\n"
       "wgmma.commit_group.sync.aligned;\n"
       "}\n"
-      :
-      "+f"(o[0]), "+f"(o[1]), "+f"(o[2]), "+f"(o[3]),
-      "+f"(o[4]), "+f"(o[5]), "+f"(o[6]), "+f"(o[7]),
-      "+f"(o[8]), "+f"(o[9]), "+f"(o[10]), "+f"(o[11]),
-      "+f"(o[12]), "+f"(o[13]), "+f"(o[14]), "+f"(o[15]),
-      "+f"(o[16]), "+f"(o[17]), "+f"(o[18]), "+f"(o[19]),
-      "+f"(o[20]), "+f"(o[21]), "+f"(o[22]), "+f"(o[23]),
-      "+f"(o[24]), "+f"(o[25]), "+f"(o[26]), "+f"(o[27]),
-      "+f"(o[28]), "+f"(o[29]), "+f"(o[30]), "+f"(o[31]),
-      "+f"(o[32]), "+f"(o[33]), "+f"(o[34]), "+f"(o[35]),
-      "+f"(o[36]), "+f"(o[37]), "+f"(o[38]), "+f"(o[39]),
-      "+f"(o[40]), "+f"(o[41]), "+f"(o[42]), "+f"(o[43]),
-      "+f"(o[44]), "+f"(o[45]), "+f"(o[46]), "+f"(o[47]),
-      "+f"(o[48]), "+f"(o[49]), "+f"(o[50]), "+f"(o[51]),
-      "+f"(o[52]), "+f"(o[53]), "+f"(o[54]), "+f"(o[55]),
-      "+f"(o[56]), "+f"(o[57]), "+f"(o[58]), "+f"(o[59]),
-      "+f"(o[60]), "+f"(o[61]), "+f"(o[62]), "+f"(o[63])
-      :
+      ::
       "r"(p[0]), "r"(p[1]), "r"(p[2]), "r"(p[3]),
       "r"(p[4]), "r"(p[5]), "r"(p[6]), "r"(p[7]),
       "r"(p[8]), "r"(p[9]), "r"(p[10]), "r"(p[11]),
@@ -1030,13 +1110,14 @@ struct Consumer : ConsumerRings {
   bool first;  // block of a tile
 
   BlockSoftmax softmax;
-  float o[kHeadDimV / 2];
   // Exponentials of the block before, as pairs.
   unsigned p[kTileN / 4];
   unsigned q[kQRegisterSteps][4];
 
   __device__ __forceinline__ Consumer(unsigned shared_memory, int number, float scale)
-      : ConsumerRings(shared_memory, number), softmax(scale) {}
+      : ConsumerRings(shared_memory, number), softmax(scale) {
+    declare_output();
+  }
 
   __device__ __forceinline__ void load_q() {
     const unsigned tile = shared + kQ + warpgroup * kQBytes;
@@ -1056,12 +1137,12 @@ struct Consumer : ConsumerRings {
   // afterwards. The first block of a tile has no values to wait for, and takes no turn.
   __device__ __forceinline__ void begin_products(bool masked) {
     issue_scores();
-    if (!masked) rescale(o, softmax.rows);
+    if (!masked) rescale(softmax.rows);
     if (first) {
       wgmma_wait<0>();
     } else {
       wait_v();
-      wgmma_values(o, p, v_tile);
+      wgmma_values(p, v_tile);
       wgmma_wait<1>();
     }
   }
@@ -1071,7 +1152,7 @@ struct Consumer : ConsumerRings {
     // Here, where no values are in flight on either way: in begin_products ptxas would have it wait for the
     // scores.
     if (masked) {
-      if (!first) rescale(o, softmax.rows);
+      if (!first) rescale(softmax.rows);
       settle(softmax.rows);
     }
     first = false;
@@ -1089,7 +1170,6 @@ struct Consumer : ConsumerRings {
     float sum[2];
     softmax.exponentiate<0, kGroups * 3 / 4>(sum);
     wgmma_wait<0>();
-    pin(o);
     pin(p);
     if (!first) release_v();
     softmax.exponentiate<kGroups * 3 / 4, kGroups>(sum);
@@ -1099,11 +1179,10 @@ struct Consumer : ConsumerRings {
 
   // What is left after the last block: its values.
   __device__ __forceinline__ void last_step() {
-    rescale(o, softmax.rows);
+    rescale(softmax.rows);
     wait_v();
-    wgmma_values(o, p, v_tile);
+    wgmma_values(p, v_tile);
     wgmma_wait<0>();
-    pin(o);
     release_v();
   }
 
@@ -1113,9 +1192,7 @@ struct Consumer : ConsumerRings {
     mine.count_from(tile.first, tile.shares);
     const int blocks = blocks_of_rows(row, tile, params);
     softmax.rows = SoftmaxState();
-#pragma unroll
-    for (int i = 0; i < kHeadDimV / 2; ++i) o[i] = 0;
-    pin(o);  // or each way from here would write its own zeros
+    clear_output();
     // Each warpgroup takes one turn less than the tile has blocks: a block that starts a row of products
     // takes none.
     pass_blocks(tile.blocks - blocks, blocks > 0 ? tile.blocks - blocks : tile.blocks - 1);
@@ -1375,7 +1452,8 @@ __device__ __forceinline__ unsigned sums_from(int rank, const Consumer& consumer
 // To every CTA: this one's rows, and its share of their columns.
 __device__ __forceinline__ void send(const Consumer& consumer) {
   const SoftmaxState& rows = consumer.softmax.rows;
-  const float(&o)[kHeadDimV / 2] = consumer.o;
+  float o[kHeadDimV / 2];
+  read_output(o);
   const float sum[2] = {quad_sum(rows.sum[0]), quad_sum(rows.sum[1])};
   const int here = cluster_rank();
 #pragma unroll

@@ -32,16 +32,23 @@ struct Divisor {
   int shift;            // ceil(log2(divisor))
 };
 
-// What the host hands to a forward kernel. Host and device compile this one file, so the layout cannot drift.
+// How the keys of the first ForwardParams::shared_tiles tiles are cut into even shares. Host and device
+// compile this one file, so the layout cannot drift.
 
-// How the keys of the first ForwardParams::shared_tiles tiles are cut into even shares: they lie in one row,
-// of blocks, or under a mask of what tiles weigh (parts/wgmma/share_bounds.cuh).
-struct ShareCuts {
+// They lie in one row, of blocks, or under a mask of what tiles weigh (parts/wgmma/share_bounds.cuh).
+struct ShareRow {
   int unit;  // what the row repeats: the blocks of a tile, or under a mask what the tiles of a head weigh
   int all;   // the row
   // Under a mask:
   int first, past;  // keys that a head's first tile would see, were it full of queries; how many are too many
   int seeing;       // tiles of a head that see a key
+};
+
+// What the host hands to a forward kernel. Host and device compile this one file, so the layout cannot drift.
+
+// The row that is cut into even shares, and what it takes to find a cut.
+struct ShareCuts {
+  ShareRow row;
   Divisor by_unit, by_all, by_shares;
 };
 
@@ -408,6 +415,161 @@ __device__ __forceinline__ void recompute_scores(float (&s)[kTileN / 2], const T
 
 constexpr float kUnset = -0x1.fffffep127f;
 
+// O of a consumer: 64 rows of kHeadDimV columns, laid out as wgmma's accumulators (ptx/wgmma.cuh). It has PTX
+// registers of its own, o0, o1, …, that asm statements name: as an array of C++ it would be an operand of
+// each statement about it, and of all that stands between two of them, which takes the compilers a tenth
+// longer and keeps them from moving softmax's instructions past one another.
+
+// Once, and before all else that names them.
+__device__ __forceinline__ void declare_output() {
+  asm volatile(".reg .f32 o<%0>;" ::"n"(kHeadDimV / 2));
+}
+
+__device__ __forceinline__ void clear_output() {
+  asm volatile(
+      "mov.f32 o0, 0f00000000; mov.f32 o1, 0f00000000; mov.f32 o2, 0f00000000; mov.f32 o3, 0f00000000;\n"
+      "mov.f32 o4, 0f00000000; mov.f32 o5, 0f00000000; mov.f32 o6, 0f00000000; mov.f32 o7, 0f00000000;\n"
+      "mov.f32 o8, 0f00000000; mov.f32 o9, 0f00000000; mov.f32 o10, 0f00000000; mov.f32 o11, 0f00000000;\n"
+      "mov.f32 o12, 0f00000000; mov.f32 o13, 0f00000000; mov.f32 o14, 0f00000000; mov.f32 o15, 0f00000000;\n"
+      "mov.f32 o16, 0f00000000; mov.f32 o17, 0f00000000; mov.f32 o18, 0f00000000; mov.f32 o19, 0f00000000;\n"
+      "mov.f32 o20, 0f00000000; mov.f32 o21, 0f00000000; mov.f32 o22, 0f00000000; mov.f32 o23, 0f00000000;\n"
+      "mov.f32 o24, 0f00000000; mov.f32 o25, 0f00000000; mov.f32 o26, 0f00000000; mov.f32 o27, 0f00000000;\n"
+      "mov.f32 o28, 0f00000000; mov.f32 o29, 0f00000000; mov.f32 o30, 0f00000000; mov.f32 o31, 0f00000000;\n"
+      "mov.f32 o32, 0f00000000; mov.f32 o33, 0f00000000; mov.f32 o34, 0f00000000; mov.f32 o35, 0f00000000;\n"
+      "mov.f32 o36, 0f00000000; mov.f32 o37, 0f00000000; mov.f32 o38, 0f00000000; mov.f32 o39, 0f00000000;\n"
+      "mov.f32 o40, 0f00000000; mov.f32 o41, 0f00000000; mov.f32 o42, 0f00000000; mov.f32 o43, 0f00000000;\n"
+      "mov.f32 o44, 0f00000000; mov.f32 o45, 0f00000000; mov.f32 o46, 0f00000000; mov.f32 o47, 0f00000000;\n"
+      "mov.f32 o48, 0f00000000; mov.f32 o49, 0f00000000; mov.f32 o50, 0f00000000; mov.f32 o51, 0f00000000;\n"
+      "mov.f32 o52, 0f00000000; mov.f32 o53, 0f00000000; mov.f32 o54, 0f00000000; mov.f32 o55, 0f00000000;\n"
+      "mov.f32 o56, 0f00000000; mov.f32 o57, 0f00000000; mov.f32 o58, 0f00000000; mov.f32 o59, 0f00000000;\n"
+      "mov.f32 o60, 0f00000000; mov.f32 o61, 0f00000000; mov.f32 o62, 0f00000000; mov.f32 o63, 0f00000000;\n"
+      "mov.f32 o64, 0f00000000; mov.f32 o65, 0f00000000; mov.f32 o66, 0f00000000; mov.f32 o67, 0f00000000;\n"
+      "mov.f32 o68, 0f00000000; mov.f32 o69, 0f00000000; mov.f32 o70, 0f00000000; mov.f32 o71, 0f00000000;\n"
+      "mov.f32 o72, 0f00000000; mov.f32 o73, 0f00000000; mov.f32 o74, 0f00000000; mov.f32 o75, 0f00000000;\n"
+      "mov.f32 o76, 0f00000000; mov.f32 o77, 0f00000000; mov.f32 o78, 0f00000000; mov.f32 o79, 0f00000000;\n"
+      "mov.f32 o80, 0f00000000; mov.f32 o81, 0f00000000; mov.f32 o82, 0f00000000; mov.f32 o83, 0f00000000;\n"
+      "mov.f32 o84, 0f00000000; mov.f32 o85, 0f00000000; mov.f32 o86, 0f00000000; mov.f32 o87, 0f00000000;\n"
+      "mov.f32 o88, 0f00000000; mov.f32 o89, 0f00000000; mov.f32 o90, 0f00000000; mov.f32 o91, 0f00000000;\n"
+      "mov.f32 o92, 0f00000000; mov.f32 o93, 0f00000000; mov.f32 o94, 0f00000000; mov.f32 o95, 0f00000000;\n"
+      "mov.f32 o96, 0f00000000; mov.f32 o97, 0f00000000; mov.f32 o98, 0f00000000; mov.f32 o99, 0f00000000;\n"
+      "mov.f32 o100, 0f00000000; mov.f32 o101, 0f00000000; mov.f32 o102, 0f00000000; mov.f32 o103, 0f00000000;\n"
+      "mov.f32 o104, 0f00000000; mov.f32 o105, 0f00000000; mov.f32 o106, 0f00000000; mov.f32 o107, 0f00000000;\n"
+      "mov.f32 o108, 0f00000000; mov.f32 o109, 0f00000000; mov.f32 o110, 0f00000000; mov.f32 o111, 0f00000000;\n"
+      "mov.f32 o112, 0f00000000; mov.f32 o113, 0f00000000; mov.f32 o114, 0f00000000; mov.f32 o115, 0f00000000;\n"
+      "mov.f32 o116, 0f00000000; mov.f32 o117, 0f00000000; mov.f32 o118, 0f00000000; mov.f32 o119, 0f00000000;\n"
+      "mov.f32 o120, 0f00000000; mov.f32 o121, 0f00000000; mov.f32 o122, 0f00000000; mov.f32 o123, 0f00000000;\n"
+      "mov.f32 o124, 0f00000000; mov.f32 o125, 0f00000000; mov.f32 o126, 0f00000000; mov.f32 o127, 0f00000000;\n"
+  );
+}
+
+// By a factor for each of the thread's two rows.
+__device__ __forceinline__ void scale_output(const float (&factor)[2]) {
+  asm volatile(
+      "mul.f32 o0, o0, %0; mul.f32 o1, o1, %0; mul.f32 o2, o2, %1; mul.f32 o3, o3, %1;\n"
+      "mul.f32 o4, o4, %0; mul.f32 o5, o5, %0; mul.f32 o6, o6, %1; mul.f32 o7, o7, %1;\n"
+      "mul.f32 o8, o8, %0; mul.f32 o9, o9, %0; mul.f32 o10, o10, %1; mul.f32 o11, o11, %1;\n"
+      "mul.f32 o12, o12, %0; mul.f32 o13, o13, %0; mul.f32 o14, o14, %1; mul.f32 o15, o15, %1;\n"
+      "mul.f32 o16, o16, %0; mul.f32 o17, o17, %0; mul.f32 o18, o18, %1; mul.f32 o19, o19, %1;\n"
+      "mul.f32 o20, o20, %0; mul.f32 o21, o21, %0; mul.f32 o22, o22, %1; mul.f32 o23, o23, %1;\n"
+      "mul.f32 o24, o24, %0; mul.f32 o25, o25, %0; mul.f32 o26, o26, %1; mul.f32 o27, o27, %1;\n"
+      "mul.f32 o28, o28, %0; mul.f32 o29, o29, %0; mul.f32 o30, o30, %1; mul.f32 o31, o31, %1;\n"
+      "mul.f32 o32, o32, %0; mul.f32 o33, o33, %0; mul.f32 o34, o34, %1; mul.f32 o35, o35, %1;\n"
+      "mul.f32 o36, o36, %0; mul.f32 o37, o37, %0; mul.f32 o38, o38, %1; mul.f32 o39, o39, %1;\n"
+      "mul.f32 o40, o40, %0; mul.f32 o41, o41, %0; mul.f32 o42, o42, %1; mul.f32 o43, o43, %1;\n"
+      "mul.f32 o44, o44, %0; mul.f32 o45, o45, %0; mul.f32 o46, o46, %1; mul.f32 o47, o47, %1;\n"
+      "mul.f32 o48, o48, %0; mul.f32 o49, o49, %0; mul.f32 o50, o50, %1; mul.f32 o51, o51, %1;\n"
+      "mul.f32 o52, o52, %0; mul.f32 o53, o53, %0; mul.f32 o54, o54, %1; mul.f32 o55, o55, %1;\n"
+      "mul.f32 o56, o56, %0; mul.f32 o57, o57, %0; mul.f32 o58, o58, %1; mul.f32 o59, o59, %1;\n"
+      "mul.f32 o60, o60, %0; mul.f32 o61, o61, %0; mul.f32 o62, o62, %1; mul.f32 o63, o63, %1;\n"
+      "mul.f32 o64, o64, %0; mul.f32 o65, o65, %0; mul.f32 o66, o66, %1; mul.f32 o67, o67, %1;\n"
+      "mul.f32 o68, o68, %0; mul.f32 o69, o69, %0; mul.f32 o70, o70, %1; mul.f32 o71, o71, %1;\n"
+      "mul.f32 o72, o72, %0; mul.f32 o73, o73, %0; mul.f32 o74, o74, %1; mul.f32 o75, o75, %1;\n"
+      "mul.f32 o76, o76, %0; mul.f32 o77, o77, %0; mul.f32 o78, o78, %1; mul.f32 o79, o79, %1;\n"
+      "mul.f32 o80, o80, %0; mul.f32 o81, o81, %0; mul.f32 o82, o82, %1; mul.f32 o83, o83, %1;\n"
+      "mul.f32 o84, o84, %0; mul.f32 o85, o85, %0; mul.f32 o86, o86, %1; mul.f32 o87, o87, %1;\n"
+      "mul.f32 o88, o88, %0; mul.f32 o89, o89, %0; mul.f32 o90, o90, %1; mul.f32 o91, o91, %1;\n"
+      "mul.f32 o92, o92, %0; mul.f32 o93, o93, %0; mul.f32 o94, o94, %1; mul.f32 o95, o95, %1;\n"
+      "mul.f32 o96, o96, %0; mul.f32 o97, o97, %0; mul.f32 o98, o98, %1; mul.f32 o99, o99, %1;\n"
+      "mul.f32 o100, o100, %0; mul.f32 o101, o101, %0; mul.f32 o102, o102, %1; mul.f32 o103, o103, %1;\n"
+      "mul.f32 o104, o104, %0; mul.f32 o105, o105, %0; mul.f32 o106, o106, %1; mul.f32 o107, o107, %1;\n"
+      "mul.f32 o108, o108, %0; mul.f32 o109, o109, %0; mul.f32 o110, o110, %1; mul.f32 o111, o111, %1;\n"
+      "mul.f32 o112, o112, %0; mul.f32 o113, o113, %0; mul.f32 o114, o114, %1; mul.f32 o115, o115, %1;\n"
+      "mul.f32 o116, o116, %0; mul.f32 o117, o117, %0; mul.f32 o118, o118, %1; mul.f32 o119, o119, %1;\n"
+      "mul.f32 o120, o120, %0; mul.f32 o121, o121, %0; mul.f32 o122, o122, %1; mul.f32 o123, o123, %1;\n"
+      "mul.f32 o124, o124, %0; mul.f32 o125, o125, %0; mul.f32 o126, o126, %1; mul.f32 o127, o127, %1;\n"
+      ::"f"(factor[0]), "f"(factor[1]));
+}
+
+__device__ __forceinline__ void read_output(float (&o)[kHeadDimV / 2]) {
+  asm volatile(
+      "mov.f32 %0, o0; mov.f32 %1, o1; mov.f32 %2, o2; mov.f32 %3, o3;\n"
+      "mov.f32 %4, o4; mov.f32 %5, o5; mov.f32 %6, o6; mov.f32 %7, o7;\n"
+      "mov.f32 %8, o8; mov.f32 %9, o9; mov.f32 %10, o10; mov.f32 %11, o11;\n"
+      "mov.f32 %12, o12; mov.f32 %13, o13; mov.f32 %14, o14; mov.f32 %15, o15;\n"
+      "mov.f32 %16, o16; mov.f32 %17, o17; mov.f32 %18, o18; mov.f32 %19, o19;\n"
+      "mov.f32 %20, o20; mov.f32 %21, o21; mov.f32 %22, o22; mov.f32 %23, o23;\n"
+      "mov.f32 %24, o24; mov.f32 %25, o25; mov.f32 %26, o26; mov.f32 %27, o27;\n"
+      "mov.f32 %28, o28; mov.f32 %29, o29; mov.f32 %30, o30; mov.f32 %31, o31;\n"
+      "mov.f32 %32, o32; mov.f32 %33, o33; mov.f32 %34, o34; mov.f32 %35, o35;\n"
+      "mov.f32 %36, o36; mov.f32 %37, o37; mov.f32 %38, o38; mov.f32 %39, o39;\n"
+      "mov.f32 %40, o40; mov.f32 %41, o41; mov.f32 %42, o42; mov.f32 %43, o43;\n"
+      "mov.f32 %44, o44; mov.f32 %45, o45; mov.f32 %46, o46; mov.f32 %47, o47;\n"
+      "mov.f32 %48, o48; mov.f32 %49, o49; mov.f32 %50, o50; mov.f32 %51, o51;\n"
+      "mov.f32 %52, o52; mov.f32 %53, o53; mov.f32 %54, o54; mov.f32 %55, o55;\n"
+      "mov.f32 %56, o56; mov.f32 %57, o57; mov.f32 %58, o58; mov.f32 %59, o59;\n"
+      "mov.f32 %60, o60; mov.f32 %61, o61; mov.f32 %62, o62; mov.f32 %63, o63;\n"
+      "mov.f32 %64, o64; mov.f32 %65, o65; mov.f32 %66, o66; mov.f32 %67, o67;\n"
+      "mov.f32 %68, o68; mov.f32 %69, o69; mov.f32 %70, o70; mov.f32 %71, o71;\n"
+      "mov.f32 %72, o72; mov.f32 %73, o73; mov.f32 %74, o74; mov.f32 %75, o75;\n"
+      "mov.f32 %76, o76; mov.f32 %77, o77; mov.f32 %78, o78; mov.f32 %79, o79;\n"
+      "mov.f32 %80, o80; mov.f32 %81, o81; mov.f32 %82, o82; mov.f32 %83, o83;\n"
+      "mov.f32 %84, o84; mov.f32 %85, o85; mov.f32 %86, o86; mov.f32 %87, o87;\n"
+      "mov.f32 %88, o88; mov.f32 %89, o89; mov.f32 %90, o90; mov.f32 %91, o91;\n"
+      "mov.f32 %92, o92; mov.f32 %93, o93; mov.f32 %94, o94; mov.f32 %95, o95;\n"
+      "mov.f32 %96, o96; mov.f32 %97, o97; mov.f32 %98, o98; mov.f32 %99, o99;\n"
+      "mov.f32 %100, o100; mov.f32 %101, o101; mov.f32 %102, o102; mov.f32 %103, o103;\n"
+      "mov.f32 %104, o104; mov.f32 %105, o105; mov.f32 %106, o106; mov.f32 %107, o107;\n"
+      "mov.f32 %108, o108; mov.f32 %109, o109; mov.f32 %110, o110; mov.f32 %111, o111;\n"
+      "mov.f32 %112, o112; mov.f32 %113, o113; mov.f32 %114, o114; mov.f32 %115, o115;\n"
+      "mov.f32 %116, o116; mov.f32 %117, o117; mov.f32 %118, o118; mov.f32 %119, o119;\n"
+      "mov.f32 %120, o120; mov.f32 %121, o121; mov.f32 %122, o122; mov.f32 %123, o123;\n"
+      "mov.f32 %124, o124; mov.f32 %125, o125; mov.f32 %126, o126; mov.f32 %127, o127;\n"
+      :
+      "=f"(o[0]), "=f"(o[1]), "=f"(o[2]), "=f"(o[3]),
+      "=f"(o[4]), "=f"(o[5]), "=f"(o[6]), "=f"(o[7]),
+      "=f"(o[8]), "=f"(o[9]), "=f"(o[10]), "=f"(o[11]),
+      "=f"(o[12]), "=f"(o[13]), "=f"(o[14]), "=f"(o[15]),
+      "=f"(o[16]), "=f"(o[17]), "=f"(o[18]), "=f"(o[19]),
+      "=f"(o[20]), "=f"(o[21]), "=f"(o[22]), "=f"(o[23]),
+      "=f"(o[24]), "=f"(o[25]), "=f"(o[26]), "=f"(o[27]),
+      "=f"(o[28]), "=f"(o[29]), "=f"(o[30]), "=f"(o[31]),
+      "=f"(o[32]), "=f"(o[33]), "=f"(o[34]), "=f"(o[35]),
+      "=f"(o[36]), "=f"(o[37]), "=f"(o[38]), "=f"(o[39]),
+      "=f"(o[40]), "=f"(o[41]), "=f"(o[42]), "=f"(o[43]),
+      "=f"(o[44]), "=f"(o[45]), "=f"(o[46]), "=f"(o[47]),
+      "=f"(o[48]), "=f"(o[49]), "=f"(o[50]), "=f"(o[51]),
+      "=f"(o[52]), "=f"(o[53]), "=f"(o[54]), "=f"(o[55]),
+      "=f"(o[56]), "=f"(o[57]), "=f"(o[58]), "=f"(o[59]),
+      "=f"(o[60]), "=f"(o[61]), "=f"(o[62]), "=f"(o[63]),
+      "=f"(o[64]), "=f"(o[65]), "=f"(o[66]), "=f"(o[67]),
+      "=f"(o[68]), "=f"(o[69]), "=f"(o[70]), "=f"(o[71]),
+      "=f"(o[72]), "=f"(o[73]), "=f"(o[74]), "=f"(o[75]),
+      "=f"(o[76]), "=f"(o[77]), "=f"(o[78]), "=f"(o[79]),
+      "=f"(o[80]), "=f"(o[81]), "=f"(o[82]), "=f"(o[83]),
+      "=f"(o[84]), "=f"(o[85]), "=f"(o[86]), "=f"(o[87]),
+      "=f"(o[88]), "=f"(o[89]), "=f"(o[90]), "=f"(o[91]),
+      "=f"(o[92]), "=f"(o[93]), "=f"(o[94]), "=f"(o[95]),
+      "=f"(o[96]), "=f"(o[97]), "=f"(o[98]), "=f"(o[99]),
+      "=f"(o[100]), "=f"(o[101]), "=f"(o[102]), "=f"(o[103]),
+      "=f"(o[104]), "=f"(o[105]), "=f"(o[106]), "=f"(o[107]),
+      "=f"(o[108]), "=f"(o[109]), "=f"(o[110]), "=f"(o[111]),
+      "=f"(o[112]), "=f"(o[113]), "=f"(o[114]), "=f"(o[115]),
+      "=f"(o[116]), "=f"(o[117]), "=f"(o[118]), "=f"(o[119]),
+      "=f"(o[120]), "=f"(o[121]), "=f"(o[122]), "=f"(o[123]),
+      "=f"(o[124]), "=f"(o[125]), "=f"(o[126]), "=f"(o[127])
+  );
+}
+
 // The fast logarithm of fp32 (PTX ISA, "lg2"): one MUFU instruction; denormals flush to zero.
 
 __device__ __forceinline__ float log2_fast(float x) {
@@ -555,10 +717,9 @@ __device__ __forceinline__ void shrink(float (&s)[kTileN / 2], SoftmaxState& row
 }
 
 // Applies to O what was kept for it.
-__device__ __forceinline__ void rescale(float (&o)[kHeadDimV / 2], const SoftmaxState& rows) {
+__device__ __forceinline__ void rescale(const SoftmaxState& rows) {
   if (!rows.moved) return;
-#pragma unroll
-  for (int i = 0; i < kHeadDimV / 2; ++i) o[i] *= rows.factor[i / 2 % 2];
+  scale_output(rows.factor);
 }
 
 // Pairs of fp32 to packed 16-bit elements (PTX ISA, "cvt").
@@ -725,13 +886,16 @@ __device__ __forceinline__ unsigned long long wgmma_descriptor(unsigned address,
 struct ConsumerRings {
   const unsigned shared;
   const int warpgroup;  // 0 .. kWarpgroups - 1
+  const int next_turn;  // the barrier of the warpgroup whose turn comes next
   RingPlace k_place{0, 0}, v_place{0, 0};
   unsigned k_tile, v_tile;  // of the blocks there: products.cuh
   unsigned k_empty, v_empty;  // barriers of the CTAs that load K and V
 
+  // The next turn's barrier is shuffled, or ptxas would work it out again in each turn.
   __device__ __forceinline__ ConsumerRings(unsigned shared_memory, int number)
       : shared(shared_memory),
         warpgroup(number),
+        next_turn(__shfl_sync(0xffffffffu, number + 1 == kWarpgroups ? 1 : 2 + number, 0)),
         k_tile(static_cast<unsigned>(wgmma_descriptor(shared_memory + kK, 0))),
         v_tile(static_cast<unsigned>(wgmma_descriptor(shared_memory + kV, kTileN * kRowBytes))) {
     k_empty = in_cta(kLoaderOfK, shared_memory + kKEmpty);
@@ -760,9 +924,7 @@ struct ConsumerRings {
 
   // Warpgroups take turns to issue their products, so that one's softmax runs beside the other's products.
   __device__ __forceinline__ void take_turn() const { named_barrier_sync(1 + warpgroup, 256); }
-  __device__ __forceinline__ void pass_turn() const {
-    named_barrier_arrive(warpgroup + 1 == kWarpgroups ? 1 : 2 + warpgroup, 256);
-  }
+  __device__ __forceinline__ void pass_turn() const { named_barrier_arrive(next_turn, 256); }
 
   // The warpgroup's own barrier.
   __device__ __forceinline__ void meet() const { named_barrier_sync(8 + warpgroup, 128); }
@@ -770,6 +932,7 @@ struct ConsumerRings {
   // Blocks that others of the tile see and these rows do not are taken and given back, so that the rings move
   // on.
   __device__ __forceinline__ void pass_blocks(int count, int turns) {
+#pragma unroll 1  // few, and rarely any
     for (; count > 0; --count) {
       wait_k();
       release_k();
@@ -944,8 +1107,7 @@ __device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2],
 }
 
 // Begins o += p v, 16 keys a time, whose rows of v run along o's columns: 64 x kHeadDimV.
-__device__ __forceinline__ void wgmma_values(float (&o)[kHeadDimV / 2], const unsigned (&p)[kTileN / 4],
-                                             unsigned v_tile) {
+__device__ __forceinline__ void wgmma_values(const unsigned (&p)[kTileN / 4], unsigned v_tile) {
   asm volatile(
       "{\n"
       ".reg .pred accumulate;\n"
@@ -953,90 +1115,57 @@ __device__ __forceinline__ void wgmma_values(float (&o)[kHeadDimV / 2], const un
       ".reg .b64 b;\n"
       "wgmma.fence.sync.aligned;\n"
       "setp.eq.b32 accumulate, 0, 0;\n"
-      "add.u32 low, %144, %145;\n"
-      "mov.b64 b, {low, %149};\n"
+      "add.u32 low, %16, %17;\n"
+      "mov.b64 b, {low, %21};\n"
       "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,\n"
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,\n"
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,\n"
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79,\n"
-      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95,\n"
-      "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111,\n"
-      "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127},\n"
-      "{%128, %129, %130, %131}, b, accumulate, 1, 1, 1;\n"
-      "add.u32 low, %144, %146;\n"
-      "mov.b64 b, {low, %149};\n"
+      "{o0, o1, o2, o3, o4, o5, o6, o7, o8, o9, o10, o11, o12, o13, o14, o15,\n"
+      "o16, o17, o18, o19, o20, o21, o22, o23, o24, o25, o26, o27, o28, o29, o30, o31,\n"
+      "o32, o33, o34, o35, o36, o37, o38, o39, o40, o41, o42, o43, o44, o45, o46, o47,\n"
+      "o48, o49, o50, o51, o52, o53, o54, o55, o56, o57, o58, o59, o60, o61, o62, o63,\n"
+      "o64, o65, o66, o67, o68, o69, o70, o71, o72, o73, o74, o75, o76, o77, o78, o79,\n"
+      "o80, o81, o82, o83, o84, o85, o86, o87, o88, o89, o90, o91, o92, o93, o94, o95,\n"
+      "o96, o97, o98, o99, o100, o101, o102, o103, o104, o105, o106, o107, o108, o109, o110, o111,\n"
+      "o112, o113, o114, o115, o116, o117, o118, o119, o120, o121, o122, o123, o124, o125, o126, o127},\n"
+      "{%0, %1, %2, %3}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %16, %18;\n"
+      "mov.b64 b, {low, %21};\n"
       "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,\n"
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,\n"
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,\n"
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79,\n"
-      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95,\n"
-      "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111,\n"
-      "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127},\n"
-      "{%132, %133, %134, %135}, b, accumulate, 1, 1, 1;\n"
-      "add.u32 low, %144, %147;\n"
-      "mov.b64 b, {low, %149};\n"
+      "{o0, o1, o2, o3, o4, o5, o6, o7, o8, o9, o10, o11, o12, o13, o14, o15,\n"
+      "o16, o17, o18, o19, o20, o21, o22, o23, o24, o25, o26, o27, o28, o29, o30, o31,\n"
+      "o32, o33, o34, o35, o36, o37, o38, o39, o40, o41, o42, o43, o44, o45, o46, o47,\n"
+      "o48, o49, o50, o51, o52, o53, o54, o55, o56, o57, o58, o59, o60, o61, o62, o63,\n"
+      "o64, o65, o66, o67, o68, o69, o70, o71, o72, o73, o74, o75, o76, o77, o78, o79,\n"
+      "o80, o81, o82, o83, o84, o85, o86, o87, o88, o89, o90, o91, o92, o93, o94, o95,\n"
+      "o96, o97, o98, o99, o100, o101, o102, o103, o104, o105, o106, o107, o108, o109, o110, o111,\n"
+      "o112, o113, o114, o115, o116, o117, o118, o119, o120, o121, o122, o123, o124, o125, o126, o127},\n"
+      "{%4, %5, %6, %7}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %16, %19;\n"
+      "mov.b64 b, {low, %21};\n"
       "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,\n"
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,\n"
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,\n"
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79,\n"
-      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95,\n"
-      "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111,\n"
-      "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127},\n"
-      "{%136, %137, %138, %139}, b, accumulate, 1, 1, 1;\n"
-      "add.u32 low, %144, %148;\n"
-      "mov.b64 b, {low, %149};\n"
+      "{o0, o1, o2, o3, o4, o5, o6, o7, o8, o9, o10, o11, o12, o13, o14, o15,\n"
+      "o16, o17, o18, o19, o20, o21, o22, o23, o24, o25, o26, o27, o28, o29, o30, o31,\n"
+      "o32, o33, o34, o35, o36, o37, o38, o39, o40, o41, o42, o43, o44, o45, o46, o47,\n"
+      "o48, o49, o50, o51, o52, o53, o54, o55, o56, o57, o58, o59, o60, o61, o62, o63,\n"
+      "o64, o65, o66, o67, o68, o69, o70, o71, o72, o73, o74, o75, o76, o77, o78, o79,\n"
+      "o80, o81, o82, o83, o84, o85, o86, o87, o88, o89, o90, o91, o92, o93, o94, o95,\n"
+      "o96, o97, o98, o99, o100, o101, o102, o103, o104, o105, o106, o107, o108, o109, o110, o111,\n"
+      "o112, o113, o114, o115, o116, o117, o118, o119, o120, o121, o122, o123, o124, o125, o126, o127},\n"
+      "{%8, %9, %10, %11}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %16, %20;\n"
+      "mov.b64 b, {low, %21};\n"
       "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,\n"
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,\n"
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,\n"
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79,\n"
-      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95,\n"
-      "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111,\n"
-      "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127},\n"
-      "{%140, %141, %142, %143}, b, accumulate, 1, 1, 1;\n"
+      "{o0, o1, o2, o3, o4, o5, o6, o7, o8, o9, o10, o11, o12, o13, o14, o15,\n"
+      "o16, o17, o18, o19, o20, o21, o22, o23, o24, o25, o26, o27, o28, o29, o30, o31,\n"
+      "o32, o33, o34, o35, o36, o37, o38, o39, o40, o41, o42, o43, o44, o45, o46, o47,\n"
+      "o48, o49, o50, o51, o52, o53, o54, o55, o56, o57, o58, o59, o60, o61, o62, o63,\n"
+      "o64, o65, o66, o67, o68, o69, o70, o71, o72, o73, o74, o75, o76, o77, o78, o79,\n"
+      "o80, o81, o82, o83, o84, o85, o86, o87, o88, o89, o90, o91, o92, o93, o94, o95,\n"
+      "o96, o97, o98, o99, o100, o101, o102, o103, o104, o105, o106, o107, o108, o109, o110, o111,\n"
+      "o112, o113, o114, o115, o116, o117, o118, o119, o120, o121, o122, o123, o124, o125, o126, o127},\n"
+      "{%12, %13, %14, %15}, b, accumulate, 1, 1, 1;\n"
       "wgmma.commit_group.sync.aligned;\n"
       "}\n"
-      :
-      "+f"(o[0]), "+f"(o[1]), "+f"(o[2]), "+f"(o[3]),
-      "+f"(o[4]), "+f"(o[5]), "+f"(o[6]), "+f"(o[7]),
-      "+f"(o[8]), "+f"(o[9]), "+f"(o[10]), "+f"(o[11]),
-      "+f"(o[12]), "+f"(o[13]), "+f"(o[14]), "+f"(o[15]),
-      "+f"(o[16]), "+f"(o[17]), "+f"(o[18]), "+f"(o[19]),
-      "+f"(o[20]), "+f"(o[21]), "+f"(o[22]), "+f"(o[23]),
-      "+f"(o[24]), "+f"(o[25]), "+f"(o[26]), "+f"(o[27]),
-      "+f"(o[28]), "+f"(o[29]), "+f"(o[30]), "+f"(o[31]),
-      "+f"(o[32]), "+f"(o[33]), "+f"(o[34]), "+f"(o[35]),
-      "+f"(o[36]), "+f"(o[37]), "+f"(o[38]), "+f"(o[39]),
-      "+f"(o[40]), "+f"(o[41]), "+f"(o[42]), "+f"(o[43]),
-      "+f"(o[44]), "+f"(o[45]), "+f"(o[46]), "+f"(o[47]),
-      "+f"(o[48]), "+f"(o[49]), "+f"(o[50]), "+f"(o[51]),
-      "+f"(o[52]), "+f"(o[53]), "+f"(o[54]), "+f"(o[55]),
-      "+f"(o[56]), "+f"(o[57]), "+f"(o[58]), "+f"(o[59]),
-      "+f"(o[60]), "+f"(o[61]), "+f"(o[62]), "+f"(o[63]),
-      "+f"(o[64]), "+f"(o[65]), "+f"(o[66]), "+f"(o[67]),
-      "+f"(o[68]), "+f"(o[69]), "+f"(o[70]), "+f"(o[71]),
-      "+f"(o[72]), "+f"(o[73]), "+f"(o[74]), "+f"(o[75]),
-      "+f"(o[76]), "+f"(o[77]), "+f"(o[78]), "+f"(o[79]),
-      "+f"(o[80]), "+f"(o[81]), "+f"(o[82]), "+f"(o[83]),
-      "+f"(o[84]), "+f"(o[85]), "+f"(o[86]), "+f"(o[87]),
-      "+f"(o[88]), "+f"(o[89]), "+f"(o[90]), "+f"(o[91]),
-      "+f"(o[92]), "+f"(o[93]), "+f"(o[94]), "+f"(o[95]),
-      "+f"(o[96]), "+f"(o[97]), "+f"(o[98]), "+f"(o[99]),
-      "+f"(o[100]), "+f"(o[101]), "+f"(o[102]), "+f"(o[103]),
-      "+f"(o[104]), "+f"(o[105]), "+f"(o[106]), "+f"(o[107]),
-      "+f"(o[108]), "+f"(o[109]), "+f"(o[110]), "+f"(o[111]),
-      "+f"(o[112]), "+f"(o[113]), "+f"(o[114]), "+f"(o[115]),
-      "+f"(o[116]), "+f"(o[117]), "+f"(o[118]), "+f"(o[119]),
-      "+f"(o[120]), "+f"(o[121]), "+f"(o[122]), "+f"(o[123]),
-      "+f"(o[124]), "+f"(o[125]), "+f"(o[126]), "+f"(o[127])
-      :
+      ::
       "r"(p[0]), "r"(p[1]), "r"(p[2]), "r"(p[3]),
       "r"(p[4]), "r"(p[5]), "r"(p[6]), "r"(p[7]),
       "r"(p[8]), "r"(p[9]), "r"(p[10]), "r"(p[11]),
@@ -1067,13 +1196,14 @@ struct Consumer : ConsumerRings {
   bool first;  // block of a tile
 
   BlockSoftmax softmax;
-  float o[kHeadDimV / 2];
   // Exponentials of the block before, as pairs.
   unsigned p[kTileN / 4];
   unsigned long long q_columns[kEndOfSteps];  // descriptors of its steps
 
   __device__ __forceinline__ Consumer(unsigned shared_memory, int number, float scale)
-      : ConsumerRings(shared_memory, number), softmax(scale) {}
+      : ConsumerRings(shared_memory, number), softmax(scale) {
+    declare_output();
+  }
 
   __device__ __forceinline__ void load_q() {
     const unsigned tile = shared + kQ + warpgroup * kQBytes;
@@ -1110,7 +1240,7 @@ struct Consumer : ConsumerRings {
       wgmma_wait<0>();
     } else {
       wait_v();
-      wgmma_values(o, p, v_tile);
+      wgmma_values(p, v_tile);
       pass_turn();
       wgmma_wait<1>();
     }
@@ -1118,7 +1248,7 @@ struct Consumer : ConsumerRings {
 
   // What O and the next step have to know of this one.
   __device__ __forceinline__ void end_step(bool masked) {
-    if (!first) rescale(o, softmax.rows);
+    if (!first) rescale(softmax.rows);
     first = false;
   }
 
@@ -1134,7 +1264,6 @@ struct Consumer : ConsumerRings {
     softmax.exponentiate<0, kGroups>(sum);
     softmax.hold_exponentials(left, masked, sum);
     wgmma_wait<0>();
-    pin(o);
     pin(p);
     if (!first) release_v();
     softmax.finish(mine, tile, left, masked, params, sum, p);
@@ -1144,9 +1273,8 @@ struct Consumer : ConsumerRings {
   // What is left after the last block: its values.
   __device__ __forceinline__ void last_step() {
     wait_v();
-    wgmma_values(o, p, v_tile);
+    wgmma_values(p, v_tile);
     wgmma_wait<0>();
-    pin(o);
     release_v();
   }
 
@@ -1155,9 +1283,7 @@ struct Consumer : ConsumerRings {
     const RowsOfThread mine(row, params);
     const int blocks = blocks_of_rows(row, params);
     softmax.rows = SoftmaxState();
-#pragma unroll
-    for (int i = 0; i < kHeadDimV / 2; ++i) o[i] = 0;
-    pin(o);  // or each way from here would write its own zeros
+    clear_output();
     // Each warpgroup takes one turn less than the tile has blocks: a block that starts a row of products
     // takes none.
     pass_blocks(tile.blocks - blocks, blocks > 0 ? tile.blocks - blocks : tile.blocks - 1);
@@ -1255,10 +1381,9 @@ __device__ __forceinline__ unsigned output_pair(const float (&o)[kHeadDimV / 2],
 }
 
 // O in kOPasses passes of whole panels.
-__device__ __forceinline__ void store_output(const Consumer& consumer, const Tile& tile,
-                                             const float (&inverse)[2], const TensorMap& map_o,
-                                             const ForwardParams& p) {
-  const float(&o)[kHeadDimV / 2] = consumer.o;
+__device__ __forceinline__ void store_output(const Consumer& consumer, const float (&o)[kHeadDimV / 2],
+                                             const Tile& tile, const float (&inverse)[2],
+                                             const TensorMap& map_o, const ForwardParams& p) {
   const unsigned staged = consumer.shared + kO + consumer.warpgroup * kOStep;
   const bool leader = threadIdx.x % 128 == 0;
 #pragma unroll
@@ -1285,12 +1410,12 @@ __device__ __forceinline__ void store_output(const Consumer& consumer, const Til
   }
 }
 
-__device__ __forceinline__ void finish(Consumer& consumer, const Tile& tile, const TensorMap& map_o,
-                                       const ForwardParams& p) {
+__device__ __forceinline__ void finish(Consumer& consumer, const float (&o)[kHeadDimV / 2], const Tile& tile,
+                                       const TensorMap& map_o, const ForwardParams& p) {
   float inverse[2], sum[2];
   normalise(consumer.softmax.rows, inverse, sum);
   store_lse(tile, RowsOfThread(tile.row + kRowStep * consumer.warpgroup, p), consumer.softmax.rows, sum, p);
-  store_output(consumer, tile, inverse, map_o, p);
+  store_output(consumer, o, tile, inverse, map_o, p);
 }
 
 // The end of bulk copies out of shared memory (PTX ISA, "cp.async.bulk.wait_group").
@@ -1311,7 +1436,11 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
   for (int index = first_tile();; index += tiles_dealt()) {
     // A tile's place is worked out beside the waits of the last one's end.
     const Tile next = tile_at(index, p);
-    if (computed) finish(consumer, tile, map_o, p);
+    if (computed) {
+      float o[kHeadDimV / 2];
+      read_output(o);
+      finish(consumer, o, tile, map_o, p);
+    }
     if (index >= tiles) break;
     tile = next;
     consumer.compute(tile, p);

@@ -32,16 +32,23 @@ struct Divisor {
   int shift;            // ceil(log2(divisor))
 };
 
-// What the host hands to a forward kernel. Host and device compile this one file, so the layout cannot drift.
+// How the keys of the first ForwardParams::shared_tiles tiles are cut into even shares. Host and device
+// compile this one file, so the layout cannot drift.
 
-// How the keys of the first ForwardParams::shared_tiles tiles are cut into even shares: they lie in one row,
-// of blocks, or under a mask of what tiles weigh (parts/wgmma/share_bounds.cuh).
-struct ShareCuts {
+// They lie in one row, of blocks, or under a mask of what tiles weigh (parts/wgmma/share_bounds.cuh).
+struct ShareRow {
   int unit;  // what the row repeats: the blocks of a tile, or under a mask what the tiles of a head weigh
   int all;   // the row
   // Under a mask:
   int first, past;  // keys that a head's first tile would see, were it full of queries; how many are too many
   int seeing;       // tiles of a head that see a key
+};
+
+// What the host hands to a forward kernel. Host and device compile this one file, so the layout cannot drift.
+
+// The row that is cut into even shares, and what it takes to find a cut.
+struct ShareCuts {
+  ShareRow row;
   Divisor by_unit, by_all, by_shares;
 };
 
@@ -407,6 +414,65 @@ __device__ __forceinline__ int block_at(int left, const Tile& tile, const Forwar
 
 constexpr float kUnset = -0x1.fffffep127f;
 
+// O of a consumer: 64 rows of kHeadDimV columns, laid out as wgmma's accumulators (ptx/wgmma.cuh). It has PTX
+// registers of its own, o0, o1, …, that asm statements name: as an array of C++ it would be an operand of
+// each statement about it, and of all that stands between two of them, which takes the compilers a tenth
+// longer and keeps them from moving softmax's instructions past one another.
+
+// Once, and before all else that names them.
+__device__ __forceinline__ void declare_output() {
+  asm volatile(".reg .f32 o<%0>;" ::"n"(kHeadDimV / 2));
+}
+
+__device__ __forceinline__ void clear_output() {
+  asm volatile(
+      "mov.f32 o0, 0f00000000; mov.f32 o1, 0f00000000; mov.f32 o2, 0f00000000; mov.f32 o3, 0f00000000;\n"
+      "mov.f32 o4, 0f00000000; mov.f32 o5, 0f00000000; mov.f32 o6, 0f00000000; mov.f32 o7, 0f00000000;\n"
+      "mov.f32 o8, 0f00000000; mov.f32 o9, 0f00000000; mov.f32 o10, 0f00000000; mov.f32 o11, 0f00000000;\n"
+      "mov.f32 o12, 0f00000000; mov.f32 o13, 0f00000000; mov.f32 o14, 0f00000000; mov.f32 o15, 0f00000000;\n"
+      "mov.f32 o16, 0f00000000; mov.f32 o17, 0f00000000; mov.f32 o18, 0f00000000; mov.f32 o19, 0f00000000;\n"
+      "mov.f32 o20, 0f00000000; mov.f32 o21, 0f00000000; mov.f32 o22, 0f00000000; mov.f32 o23, 0f00000000;\n"
+      "mov.f32 o24, 0f00000000; mov.f32 o25, 0f00000000; mov.f32 o26, 0f00000000; mov.f32 o27, 0f00000000;\n"
+      "mov.f32 o28, 0f00000000; mov.f32 o29, 0f00000000; mov.f32 o30, 0f00000000; mov.f32 o31, 0f00000000;\n"
+  );
+}
+
+// By a factor for each of the thread's two rows.
+__device__ __forceinline__ void scale_output(const float (&factor)[2]) {
+  asm volatile(
+      "mul.f32 o0, o0, %0; mul.f32 o1, o1, %0; mul.f32 o2, o2, %1; mul.f32 o3, o3, %1;\n"
+      "mul.f32 o4, o4, %0; mul.f32 o5, o5, %0; mul.f32 o6, o6, %1; mul.f32 o7, o7, %1;\n"
+      "mul.f32 o8, o8, %0; mul.f32 o9, o9, %0; mul.f32 o10, o10, %1; mul.f32 o11, o11, %1;\n"
+      "mul.f32 o12, o12, %0; mul.f32 o13, o13, %0; mul.f32 o14, o14, %1; mul.f32 o15, o15, %1;\n"
+      "mul.f32 o16, o16, %0; mul.f32 o17, o17, %0; mul.f32 o18, o18, %1; mul.f32 o19, o19, %1;\n"
+      "mul.f32 o20, o20, %0; mul.f32 o21, o21, %0; mul.f32 o22, o22, %1; mul.f32 o23, o23, %1;\n"
+      "mul.f32 o24, o24, %0; mul.f32 o25, o25, %0; mul.f32 o26, o26, %1; mul.f32 o27, o27, %1;\n"
+      "mul.f32 o28, o28, %0; mul.f32 o29, o29, %0; mul.f32 o30, o30, %1; mul.f32 o31, o31, %1;\n"
+      ::"f"(factor[0]), "f"(factor[1]));
+}
+
+__device__ __forceinline__ void read_output(float (&o)[kHeadDimV / 2]) {
+  asm volatile(
+      "mov.f32 %0, o0; mov.f32 %1, o1; mov.f32 %2, o2; mov.f32 %3, o3;\n"
+      "mov.f32 %4, o4; mov.f32 %5, o5; mov.f32 %6, o6; mov.f32 %7, o7;\n"
+      "mov.f32 %8, o8; mov.f32 %9, o9; mov.f32 %10, o10; mov.f32 %11, o11;\n"
+      "mov.f32 %12, o12; mov.f32 %13, o13; mov.f32 %14, o14; mov.f32 %15, o15;\n"
+      "mov.f32 %16, o16; mov.f32 %17, o17; mov.f32 %18, o18; mov.f32 %19, o19;\n"
+      "mov.f32 %20, o20; mov.f32 %21, o21; mov.f32 %22, o22; mov.f32 %23, o23;\n"
+      "mov.f32 %24, o24; mov.f32 %25, o25; mov.f32 %26, o26; mov.f32 %27, o27;\n"
+      "mov.f32 %28, o28; mov.f32 %29, o29; mov.f32 %30, o30; mov.f32 %31, o31;\n"
+      :
+      "=f"(o[0]), "=f"(o[1]), "=f"(o[2]), "=f"(o[3]),
+      "=f"(o[4]), "=f"(o[5]), "=f"(o[6]), "=f"(o[7]),
+      "=f"(o[8]), "=f"(o[9]), "=f"(o[10]), "=f"(o[11]),
+      "=f"(o[12]), "=f"(o[13]), "=f"(o[14]), "=f"(o[15]),
+      "=f"(o[16]), "=f"(o[17]), "=f"(o[18]), "=f"(o[19]),
+      "=f"(o[20]), "=f"(o[21]), "=f"(o[22]), "=f"(o[23]),
+      "=f"(o[24]), "=f"(o[25]), "=f"(o[26]), "=f"(o[27]),
+      "=f"(o[28]), "=f"(o[29]), "=f"(o[30]), "=f"(o[31])
+  );
+}
+
 // The fast logarithm of fp32 (PTX ISA, "lg2"): one MUFU instruction; denormals flush to zero.
 
 __device__ __forceinline__ float log2_fast(float x) {
@@ -553,10 +619,9 @@ __device__ __forceinline__ void shrink(float (&s)[kTileN / 2], SoftmaxState& row
 }
 
 // Applies to O what was kept for it.
-__device__ __forceinline__ void rescale(float (&o)[kHeadDimV / 2], const SoftmaxState& rows) {
+__device__ __forceinline__ void rescale(const SoftmaxState& rows) {
   if (!rows.moved) return;
-#pragma unroll
-  for (int i = 0; i < kHeadDimV / 2; ++i) o[i] *= rows.factor[i / 2 % 2];
+  scale_output(rows.factor);
 }
 
 // Pairs of fp32 to packed 16-bit elements (PTX ISA, "cvt").
@@ -726,12 +791,15 @@ __device__ __forceinline__ unsigned long long wgmma_descriptor(unsigned address,
 struct ConsumerRings {
   const unsigned shared;
   const int warpgroup;  // 0 .. kWarpgroups - 1
+  const int next_turn;  // the barrier of the warpgroup whose turn comes next
   RingPlace k_place{0, 0}, v_place{0, 0};
   unsigned k_tile, v_tile;  // of the blocks there: products.cuh
 
+  // The next turn's barrier is shuffled, or ptxas would work it out again in each turn.
   __device__ __forceinline__ ConsumerRings(unsigned shared_memory, int number)
       : shared(shared_memory),
         warpgroup(number),
+        next_turn(__shfl_sync(0xffffffffu, number + 1 == kWarpgroups ? 1 : 2 + number, 0)),
         k_tile(static_cast<unsigned>(wgmma_descriptor(shared_memory + kK, 0))),
         v_tile(static_cast<unsigned>(wgmma_descriptor(shared_memory + kV, kTileN * kRowBytes))) {
   }
@@ -758,9 +826,7 @@ struct ConsumerRings {
 
   // Warpgroups take turns to issue their products, so that one's softmax runs beside the other's products.
   __device__ __forceinline__ void take_turn() const { named_barrier_sync(1 + warpgroup, 256); }
-  __device__ __forceinline__ void pass_turn() const {
-    named_barrier_arrive(warpgroup + 1 == kWarpgroups ? 1 : 2 + warpgroup, 256);
-  }
+  __device__ __forceinline__ void pass_turn() const { named_barrier_arrive(next_turn, 256); }
 
   // The warpgroup's own barrier.
   __device__ __forceinline__ void meet() const { named_barrier_sync(8 + warpgroup, 128); }
@@ -772,6 +838,7 @@ struct ConsumerRings {
   // Blocks that others of the tile see and these rows do not are taken and given back, so that the rings move
   // on.
   __device__ __forceinline__ void pass_blocks(int count, int turns) {
+#pragma unroll 1  // few, and rarely any
     for (; count > 0; --count) {
       wait_k();
       release_k();
@@ -868,8 +935,7 @@ __device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2],
 }
 
 // Begins o += p v, 16 keys a time, whose rows of v run along o's columns: 64 x kHeadDimV.
-__device__ __forceinline__ void wgmma_values(float (&o)[kHeadDimV / 2], const unsigned (&p)[kTileN / 4],
-                                             unsigned v_tile) {
+__device__ __forceinline__ void wgmma_values(const unsigned (&p)[kTileN / 4], unsigned v_tile) {
   asm volatile(
       "{\n"
       ".reg .pred accumulate;\n"
@@ -877,42 +943,33 @@ __device__ __forceinline__ void wgmma_values(float (&o)[kHeadDimV / 2], const un
       ".reg .b64 b;\n"
       "wgmma.fence.sync.aligned;\n"
       "setp.eq.b32 accumulate, 0, 0;\n"
-      "add.u32 low, %48, %49;\n"
-      "mov.b64 b, {low, %53};\n"
+      "add.u32 low, %16, %17;\n"
+      "mov.b64 b, {low, %21};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
-      "{%32, %33, %34, %35}, b, accumulate, 1, 1, 1;\n"
-      "add.u32 low, %48, %50;\n"
-      "mov.b64 b, {low, %53};\n"
+      "{o0, o1, o2, o3, o4, o5, o6, o7, o8, o9, o10, o11, o12, o13, o14, o15,\n"
+      "o16, o17, o18, o19, o20, o21, o22, o23, o24, o25, o26, o27, o28, o29, o30, o31},\n"
+      "{%0, %1, %2, %3}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %16, %18;\n"
+      "mov.b64 b, {low, %21};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
-      "{%36, %37, %38, %39}, b, accumulate, 1, 1, 1;\n"
-      "add.u32 low, %48, %51;\n"
-      "mov.b64 b, {low, %53};\n"
+      "{o0, o1, o2, o3, o4, o5, o6, o7, o8, o9, o10, o11, o12, o13, o14, o15,\n"
+      "o16, o17, o18, o19, o20, o21, o22, o23, o24, o25, o26, o27, o28, o29, o30, o31},\n"
+      "{%4, %5, %6, %7}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %16, %19;\n"
+      "mov.b64 b, {low, %21};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
-      "{%40, %41, %42, %43}, b, accumulate, 1, 1, 1;\n"
-      "add.u32 low, %48, %52;\n"
-      "mov.b64 b, {low, %53};\n"
+      "{o0, o1, o2, o3, o4, o5, o6, o7, o8, o9, o10, o11, o12, o13, o14, o15,\n"
+      "o16, o17, o18, o19, o20, o21, o22, o23, o24, o25, o26, o27, o28, o29, o30, o31},\n"
+      "{%8, %9, %10, %11}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %16, %20;\n"
+      "mov.b64 b, {low, %21};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
-      "{%44, %45, %46, %47}, b, accumulate, 1, 1, 1;\n"
+      "{o0, o1, o2, o3, o4, o5, o6, o7, o8, o9, o10, o11, o12, o13, o14, o15,\n"
+      "o16, o17, o18, o19, o20, o21, o22, o23, o24, o25, o26, o27, o28, o29, o30, o31},\n"
+      "{%12, %13, %14, %15}, b, accumulate, 1, 1, 1;\n"
       "wgmma.commit_group.sync.aligned;\n"
       "}\n"
-      :
-      "+f"(o[0]), "+f"(o[1]), "+f"(o[2]), "+f"(o[3]),
-      "+f"(o[4]), "+f"(o[5]), "+f"(o[6]), "+f"(o[7]),
-      "+f"(o[8]), "+f"(o[9]), "+f"(o[10]), "+f"(o[11]),
-      "+f"(o[12]), "+f"(o[13]), "+f"(o[14]), "+f"(o[15]),
-      "+f"(o[16]), "+f"(o[17]), "+f"(o[18]), "+f"(o[19]),
-      "+f"(o[20]), "+f"(o[21]), "+f"(o[22]), "+f"(o[23]),
-      "+f"(o[24]), "+f"(o[25]), "+f"(o[26]), "+f"(o[27]),
-      "+f"(o[28]), "+f"(o[29]), "+f"(o[30]), "+f"(o[31])
-      :
+      ::
       "r"(p[0]), "r"(p[1]), "r"(p[2]), "r"(p[3]),
       "r"(p[4]), "r"(p[5]), "r"(p[6]), "r"(p[7]),
       "r"(p[8]), "r"(p[9]), "r"(p[10]), "r"(p[11]),
@@ -942,13 +999,14 @@ struct Consumer : ConsumerRings {
   int q_parity = 0;
 
   BlockSoftmax softmax;
-  float o[kHeadDimV / 2];
   // Exponentials of the block before, as pairs.
   unsigned p[kTileN / 4];
   unsigned long long q_columns[kEndOfSteps];  // descriptors of its steps
 
   __device__ __forceinline__ Consumer(unsigned shared_memory, int number, float scale)
-      : ConsumerRings(shared_memory, number), softmax(scale) {}
+      : ConsumerRings(shared_memory, number), softmax(scale) {
+    declare_output();
+  }
 
   __device__ __forceinline__ void load_q() {
     const unsigned tile = shared + kQ + warpgroup * kQBytes;
@@ -994,9 +1052,9 @@ struct Consumer : ConsumerRings {
   __device__ __forceinline__ void begin_products() {
     take_turn();
     issue_scores();
-    rescale(o, softmax.rows);
+    rescale(softmax.rows);
     wait_v();
-    wgmma_values(o, p, v_tile);
+    wgmma_values(p, v_tile);
     pass_turn();
     wgmma_wait<1>();
   }
@@ -1013,7 +1071,6 @@ struct Consumer : ConsumerRings {
     float sum[2];
     softmax.exponentiate<0, kGroups * 3 / 4>(sum);
     wgmma_wait<0>();
-    pin(o);
     pin(p);
     release_v();
     softmax.exponentiate<kGroups * 3 / 4, kGroups>(sum);
@@ -1022,11 +1079,10 @@ struct Consumer : ConsumerRings {
 
   // What is left after the last block: its values.
   __device__ __forceinline__ void last_step() {
-    rescale(o, softmax.rows);
+    rescale(softmax.rows);
     wait_v();
-    wgmma_values(o, p, v_tile);
+    wgmma_values(p, v_tile);
     wgmma_wait<0>();
-    pin(o);
     release_v();
   }
 
@@ -1036,9 +1092,7 @@ struct Consumer : ConsumerRings {
     mine.count_from(tile.first, tile.shares);
     const int blocks = blocks_of_rows(row, tile, params);
     softmax.rows = SoftmaxState();
-#pragma unroll
-    for (int i = 0; i < kHeadDimV / 2; ++i) o[i] = 0;
-    pin(o);  // or each way from here would write its own zeros
+    clear_output();
     // Each warpgroup takes one turn less than the tile has blocks: a block that starts a row of products
     // takes none.
     pass_blocks(tile.blocks - blocks, blocks > 0 ? tile.blocks - blocks : tile.blocks - 1);
@@ -1114,10 +1168,9 @@ __device__ __forceinline__ unsigned output_pair(const float (&o)[kHeadDimV / 2],
 }
 
 // O in kOPasses passes of whole panels.
-__device__ __forceinline__ void store_output(const Consumer& consumer, const Tile& tile,
-                                             const float (&inverse)[2], const TensorMap& map_o,
-                                             const ForwardParams& p) {
-  const float(&o)[kHeadDimV / 2] = consumer.o;
+__device__ __forceinline__ void store_output(const Consumer& consumer, const float (&o)[kHeadDimV / 2],
+                                             const Tile& tile, const float (&inverse)[2],
+                                             const TensorMap& map_o, const ForwardParams& p) {
   const unsigned staged = consumer.shared + kO + consumer.warpgroup * kOStep;
   const bool leader = threadIdx.x % 128 == 0;
 #pragma unroll
@@ -1144,11 +1197,11 @@ __device__ __forceinline__ void store_output(const Consumer& consumer, const Til
   }
 }
 
-__device__ __forceinline__ void finish(Consumer& consumer, const Tile& tile, const TensorMap& map_o,
-                                       const ForwardParams& p) {
+__device__ __forceinline__ void finish(Consumer& consumer, const float (&o)[kHeadDimV / 2], const Tile& tile,
+                                       const TensorMap& map_o, const ForwardParams& p) {
   float inverse[2], sum[2];
   normalise(consumer.softmax.rows, inverse, sum);
-  store_output(consumer, tile, inverse, map_o, p);
+  store_output(consumer, o, tile, inverse, map_o, p);
 }
 
 // Where even shares begin and end (stream-K, arXiv 2301.03598): the keys of the first p.shared_tiles tiles
@@ -1165,14 +1218,14 @@ __device__ __forceinline__ int blocks_of_tile(const Tile& tile, const ForwardPar
 
 // Where a share begins, and the one before it ends.
 __device__ __forceinline__ Place begin_of_share(int share, const ForwardParams& p) {
-  const int cut = divide(share * p.cuts.all, p.cuts.by_shares), unit = divide(cut, p.cuts.by_unit);
-  const int inside = cut - unit * p.cuts.unit;
+  const int cut = divide(share * p.cuts.row.all, p.cuts.by_shares), unit = divide(cut, p.cuts.by_unit);
+  const int inside = cut - unit * p.cuts.row.unit;
   return {unit, inside};
 }
 
 // The share that has a block of a tile: the last one that does not begin behind it.
 __device__ __forceinline__ int share_of(int tile, int block, const ForwardParams& p) {
-  const int behind = tile * p.cuts.unit + block + 1;
+  const int behind = tile * p.cuts.row.unit + block + 1;
   return divide(behind * tiles_dealt() - 1, p.cuts.by_all);
 }
 
@@ -1399,12 +1452,13 @@ __device__ __forceinline__ void bulk_wait() {
 // becomes one with what they know.
 
 // The end of this CTA's share of a tile: whether this warpgroup now knows all of its rows, which it stores.
-__device__ __forceinline__ bool finish_share(Consumer& consumer, const Tile& tile, const ForwardParams& p) {
+__device__ __forceinline__ bool finish_share(Consumer& consumer, float (&o)[kHeadDimV / 2], const Tile& tile,
+                                             const ForwardParams& p) {
   // By its first lane: a warp agrees, which ptxas has to know here, too.
   const int row = __shfl_sync(0xffffffffu, tile.row + kRowStep * consumer.warpgroup, 0);
   if (row >= row_count(p)) return false;
   const bool warp_has_rows = row + 16 * warp_of_warpgroup() < row_count(p);
-  return merge_sharers(Sharers(tile, p), consumer, tile, warp_has_rows, consumer.softmax.rows, consumer.o, p);
+  return merge_sharers(Sharers(tile, p), consumer, tile, warp_has_rows, consumer.softmax.rows, o, p);
 }
 
 // This CTA's share. All lanes of a warp have the same, which ptxas knows of what one lane tells the others:
@@ -1424,7 +1478,11 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
   bool computed = false;  // and to be finished
   for (;;) {
     const Tile next = share.take(p);
-    if (computed && (tile.whole || finish_share(consumer, tile, p))) finish(consumer, tile, map_o, p);
+    if (computed) {
+      float o[kHeadDimV / 2];
+      read_output(o);
+      if (tile.whole || finish_share(consumer, o, tile, p)) finish(consumer, o, tile, map_o, p);
+    }
     if (next.length == 0) break;
     tile = next;
     consumer.compute(tile, p);

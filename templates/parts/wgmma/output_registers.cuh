@@ -1,0 +1,40 @@
+// O of a consumer: 64 rows of kHeadDimV columns, laid out as wgmma's accumulators (ptx/wgmma.cuh). It has PTX
+// registers of its own, o0, o1, …, that asm statements name: as an array of C++ it would be an operand of
+// each statement about it, and of all that stands between two of them, which takes the compilers a tenth
+// longer and keeps them from moving softmax's instructions past one another.
+#pragma once
+#include "parts/wgmma/layout.cuh"
+
+// Once, and before all else that names them.
+__device__ __forceinline__ void declare_output() {
+  asm volatile(".reg .f32 o<%0>;" ::"n"(kHeadDimV / 2));
+}
+
+__device__ __forceinline__ void clear_output() {
+  asm volatile(
+      /*%#output_zeros%*/
+      "/*%line%*/\n"
+      /*%/output_zeros%*/
+  );
+}
+
+// By a factor for each of the thread's two rows.
+__device__ __forceinline__ void scale_output(const float (&factor)[2]) {
+  asm volatile(
+      /*%#output_scaled%*/
+      "/*%line%*/\n"
+      /*%/output_scaled%*/
+      ::"f"(factor[0]), "f"(factor[1]));
+}
+
+__device__ __forceinline__ void read_output(float (&o)[kHeadDimV / 2]) {
+  asm volatile(
+      /*%#output_reads%*/
+      "/*%line%*/\n"
+      /*%/output_reads%*/
+      :
+      /*%#output_copies%*/
+      /*%line%*/
+      /*%/output_copies%*/
+  );
+}
