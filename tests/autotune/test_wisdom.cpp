@@ -128,6 +128,39 @@ TEST_CASE("the ladder, rung by rung") {
   CHECK_FALSE(ask({}).has_value());
 }
 
+TEST_CASE("rows past the end: another schedule that was timed, where it computes fewer of them") {
+  const auto name = [](const std::optional<WisdomChoice>& choice) {
+    return to_string(choice->record.schedule);
+  };
+  const auto with_rows = [](int rows) {
+    Shape shape = kShape;
+    shape.seqlen_q = shape.seqlen_k = rows;
+    return shape;
+  };
+  const Problem full{.dtype = DType::bf16, .head_dim = 128};
+  WisdomRecord pair = record("wgmma:m128n128s2cl2", 1.0);
+  pair.problem = full;
+  pair.bucket = bucket_of(full, kShape, target_of("sm_90a"));
+  pair.timings = {{"wgmma:m128n128s2cl2", 1.0},
+                  {"wgmma:m128n128s2p3", 1.01},
+                  {"wgmma:m128n128s2", 0.99},  // not the winner, for all that this one timing says
+                  {"mma:m128n128w8s1kv1", 0.9},
+                  {"of another version", 0.1}};
+  const auto asked = [&](int rows) { return ask({}, with({pair}), with_rows(rows), full); };
+  CHECK(name(asked(4096)) == "wgmma:m128n128s2cl2");
+  CHECK(name(asked(4097)) == "wgmma:m128n128s2");  // 4,224 rows instead of 4,352
+  CHECK(asked(4097)->words == "shipped wisdom (sm_90a, fewer rows past the end)");
+  CHECK(name(asked(4300)) == "wgmma:m128n128s2cl2");  // 4,352 of either
+  CHECK(name(ask(with({pair}), {}, with_rows(4097), full)) == "wgmma:m128n128s2");
+  // Timed where it is asked for, the winner has won with the rows past its end.
+  pair.shape = with_rows(4097);
+  CHECK(name(asked(4097)) == "wgmma:m128n128s2cl2");
+  // Under a mask the last rows see twice the keys that others do.
+  pair.shape = kShape;
+  pair.timings = {{"wgmma:m128n128s2cl2", 1.0}, {"wgmma:m128n128s2", 1.01}};
+  CHECK(name(asked(4097)) == "wgmma:m128n128s2cl2");  // 2.1 % are too few to count on
+}
+
 TEST_CASE("an emulator's estimates guide nobody else") {
   WisdomRecord estimate = record("wgmma:m128n96s2p2");
   estimate.gpu = "emulator of sm_90a";

@@ -1,0 +1,59 @@
+#include "autotune/wisdom/carry_over.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <variant>
+
+#include "flashjit/error.hpp"
+#include "generator/legality.hpp"
+#include "generator/render.hpp"
+
+namespace flashjit::autotune {
+namespace {
+
+// Of the time: of twenty other lengths that were timed (docs/performance/wgmma/random-problems.md) those that
+// were to gain more did so, by half of it in the mean; others did not.
+constexpr double kWorthIt = 0.025;
+
+// Rows that tiles compute, as a multiple of those that there are.
+double computed_rows(const Shape& shape, const Schedule& schedule) {
+  const auto* wgmma = std::get_if<WgmmaSchedule>(&schedule);
+  const int of_tile = tile_m_of(schedule) * (wgmma != nullptr ? wgmma->cluster : 1);
+  const int packed = wgmma != nullptr ? packed_heads(shape, of_tile) : 0;
+  const double rows = std::ldexp(std::max(1, shape.seqlen_q), packed);
+  return std::ceil(rows / of_tile) * of_tile / rows;
+}
+
+std::optional<Schedule> known(const std::string& name) {
+  try {
+    return parse_schedule(name);
+  } catch (const Error&) {
+    return std::nullopt;  // another version's
+  }
+}
+
+}  // namespace
+
+Schedule carry_over(const WisdomRecord& record, const Problem& problem, const Shape& shape,
+                    const Target& target) {
+  const auto growth = [&](const Schedule& schedule) {
+    return computed_rows(shape, schedule) / computed_rows(record.shape, schedule);
+  };
+  const double own_growth = growth(record.schedule);
+  if (problem.pass == Pass::backward || own_growth <= 1 + kWorthIt) return record.schedule;
+  Schedule best = record.schedule;
+  double least = record.milliseconds * own_growth * (1 - kWorthIt);
+  for (const auto& [name, milliseconds] : record.timings) {
+    const std::optional<Schedule> other = known(name);
+    if (!other || family_of(*other) != family_of(record.schedule)) continue;
+    // The winner counts as no slower where it was timed: it won for more than this one timing.
+    const double expected = std::max(milliseconds, record.milliseconds) * growth(*other);
+    if (expected >= least || !legal(problem, *other, target)) continue;
+    least = expected;
+    best = *other;
+  }
+  return best;
+}
+
+}  // namespace flashjit::autotune
