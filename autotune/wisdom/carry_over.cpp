@@ -12,8 +12,8 @@
 namespace flashjit::autotune {
 namespace {
 
-// Of the time: of twenty other lengths that were timed (docs/performance/wgmma/random-problems.md) those that
-// were to gain more did so, by half of it in the mean; others did not.
+// Of the time: of twenty lengths that were timed (docs/performance/wgmma/random-problems.md) the eleven that
+// were to gain more gained 2.3 % in the mean, and the others lost 1.5.
 constexpr double kWorthIt = 0.025;
 
 // Rows that tiles compute, as a multiple of those that there are.
