@@ -96,6 +96,11 @@ bool known_to_spill(const Problem& problem, const WgmmaSchedule& schedule) {
         return tile(256, 64) && schedule.splits == 3;
       case 40:
         return tile(256, 64) && (schedule.splits == 2 || schedule.splits == 3);
+      case 56:
+      case 64:
+      case 72:
+      case 80:
+        return schedule.tile_m == 256 && schedule.ping_pong == 0;
       case 120:
       case 128:
         return tile(192, 80) && has_even_shares(schedule) && schedule.cluster > 1;
@@ -112,7 +117,9 @@ bool known_to_spill(const Problem& problem, const WgmmaSchedule& schedule) {
         return false;
     }
   }
-  if (has_even_shares(schedule)) return problem.head_dim == 136 && tile(192, 64);
+  if (has_even_shares(schedule)) {
+    return problem.head_dim >= 112 && problem.head_dim <= 136 && tile(192, 64);
+  }
   if (is_static(schedule)) return false;
   switch (problem.head_dim) {
     case 32:

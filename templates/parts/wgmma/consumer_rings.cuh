@@ -19,24 +19,15 @@
 struct ConsumerRings {
   const unsigned shared;
   const int warpgroup;  // 0 .. kWarpgroups - 1
-  /*%#ping_pong%*/
-  const int next_turn;  // the barrier of the warpgroup whose turn comes next
-  /*%/ping_pong%*/
   RingPlace k_place{0, 0}, v_place{0, 0};
   unsigned k_tile, v_tile;  // of the blocks there: products.cuh
   /*%#cluster%*/
   unsigned k_empty, v_empty;  // barriers of the CTAs that load K and V
   /*%/cluster%*/
 
-  /*%#ping_pong%*/
-  // The next turn's barrier is shuffled, or ptxas would work it out again in each turn.
-  /*%/ping_pong%*/
   __device__ __forceinline__ ConsumerRings(unsigned shared_memory, int number)
       : shared(shared_memory),
         warpgroup(number),
-        /*%#ping_pong%*/
-        next_turn(__shfl_sync(0xffffffffu, number + 1 == kWarpgroups ? 1 : 2 + number, 0)),
-        /*%/ping_pong%*/
         k_tile(static_cast<unsigned>(wgmma_descriptor(shared_memory + kK, 0))),
         v_tile(static_cast<unsigned>(wgmma_descriptor(shared_memory + kV, kTileN * kRowBytes))) {
     /*%#cluster%*/
@@ -78,7 +69,9 @@ struct ConsumerRings {
   /*%#ping_pong%*/
   // Warpgroups take turns to issue their products, so that one's softmax runs beside the other's products.
   __device__ __forceinline__ void take_turn() const { named_barrier_sync(1 + warpgroup, 256); }
-  __device__ __forceinline__ void pass_turn() const { named_barrier_arrive(next_turn, 256); }
+  __device__ __forceinline__ void pass_turn() const {
+    named_barrier_arrive(warpgroup + 1 == kWarpgroups ? 1 : 2 + warpgroup, 256);
+  }
   /*%/ping_pong%*/
 
   /*%^split%*/

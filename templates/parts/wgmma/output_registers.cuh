@@ -1,7 +1,7 @@
 // O of a consumer: 64 rows of kHeadDimV columns, laid out as wgmma's accumulators (ptx/wgmma.cuh). It has PTX
 // registers of its own, o0, o1, …, that asm statements name: as an array of C++ it would be an operand of
-// each statement about it, and of all that stands between two of them, which takes the compilers a tenth
-// longer and keeps them from moving softmax's instructions past one another.
+// each statement about it, and of all that stands between two of them, which takes the compilers up to a
+// tenth longer and keeps them from moving softmax's instructions past one another.
 #pragma once
 #include "parts/wgmma/layout.cuh"
 

@@ -434,8 +434,8 @@ constexpr float kUnset = -0x1.fffffep127f;
 
 // O of a consumer: 64 rows of kHeadDimV columns, laid out as wgmma's accumulators (ptx/wgmma.cuh). It has PTX
 // registers of its own, o0, o1, …, that asm statements name: as an array of C++ it would be an operand of
-// each statement about it, and of all that stands between two of them, which takes the compilers a tenth
-// longer and keeps them from moving softmax's instructions past one another.
+// each statement about it, and of all that stands between two of them, which takes the compilers up to a
+// tenth longer and keeps them from moving softmax's instructions past one another.
 
 // Once, and before all else that names them.
 __device__ __forceinline__ void declare_output() {
@@ -826,16 +826,13 @@ __device__ __forceinline__ unsigned long long wgmma_descriptor(unsigned address,
 struct ConsumerRings {
   const unsigned shared;
   const int warpgroup;  // 0 .. kWarpgroups - 1
-  const int next_turn;  // the barrier of the warpgroup whose turn comes next
   RingPlace k_place{0, 0}, v_place{0, 0};
   unsigned k_tile, v_tile;  // of the blocks there: products.cuh
   unsigned k_empty, v_empty;  // barriers of the CTAs that load K and V
 
-  // The next turn's barrier is shuffled, or ptxas would work it out again in each turn.
   __device__ __forceinline__ ConsumerRings(unsigned shared_memory, int number)
       : shared(shared_memory),
         warpgroup(number),
-        next_turn(__shfl_sync(0xffffffffu, number + 1 == kWarpgroups ? 1 : 2 + number, 0)),
         k_tile(static_cast<unsigned>(wgmma_descriptor(shared_memory + kK, 0))),
         v_tile(static_cast<unsigned>(wgmma_descriptor(shared_memory + kV, kTileN * kRowBytes))) {
     k_empty = in_cta(kLoaderOfK, shared_memory + kKEmpty);
@@ -864,7 +861,9 @@ struct ConsumerRings {
 
   // Warpgroups take turns to issue their products, so that one's softmax runs beside the other's products.
   __device__ __forceinline__ void take_turn() const { named_barrier_sync(1 + warpgroup, 256); }
-  __device__ __forceinline__ void pass_turn() const { named_barrier_arrive(next_turn, 256); }
+  __device__ __forceinline__ void pass_turn() const {
+    named_barrier_arrive(warpgroup + 1 == kWarpgroups ? 1 : 2 + warpgroup, 256);
+  }
 
   // The warpgroup's own barrier.
   __device__ __forceinline__ void meet() const { named_barrier_sync(8 + warpgroup, 128); }
