@@ -40,11 +40,11 @@ std::vector<Kernel> kernels() {
   const Problem full128{.head_dim = 128}, causal128{.head_dim = 128, .causal = true};
   const Problem full256{.head_dim = 256}, causal256{.head_dim = 256, .causal = true};
   std::vector<Kernel> all{
-      {full64, "wgmma:m128n128s4p3"},           {causal64, "wgmma:m256n64s4qr0p3"},
-      {causal64, "wgmma:m128n128s4p3"},         {full128, "wgmma:m192n64s4qr0p3"},
-      {full128, "wgmma:m64n64s3pp0p3"},         {causal128, "wgmma:m128n128s2p3"},
-      {causal128, "wgmma:m192n64s4qr0p3"},      {full256, "wgmma:m128n64s2qr0o2re0p3"},
-      {causal256, "wgmma:m128n64s2qr0o2re0p3"},
+      {full64, "wgmma:m128n128s4p3"},         {causal64, "wgmma:m256n64s4qr0p3"},
+      {causal64, "wgmma:m128n128s4p3"},       {full128, "wgmma:m192n64s4qr0p3"},
+      {full128, "wgmma:m64n64s3pp0p3"},       {causal128, "wgmma:m128n128s2p3"},
+      {full256, "wgmma:m128n64s2qr0o2re0p3"}, {causal256, "wgmma:m128n64s2qr0o2re0p3"},
+      {full64, "wgmma:m192n128s4qr0p3"},
   };
   for (const autotune::WisdomRecord& record : autotune::shipped_wisdom().records()) {
     const std::string schedule = to_string(record.schedule);

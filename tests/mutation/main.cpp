@@ -19,6 +19,7 @@
 #include <map>
 #include <mutex>
 #include <random>
+#include <set>
 #include <thread>
 
 #include "flashjit/error.hpp"
@@ -113,6 +114,14 @@ void for_each_in_parallel(std::size_t count, const std::function<void(std::size_
   if (error) std::rethrow_exception(error);
 }
 
+// Or whatever is deleted or changed would count as caught.
+void check_right(const Prepared& prepared, Compiles& compiles) {
+  const Catch alarm = run({.subject = &prepared.subject, .trial = &prepared.trial}, compiles);
+  if (!alarm.caught) return;
+  throw Error(ErrorCode::wrong_result, fmt::format("\"{}\" itself is not right: {}: {}",
+                                                   prepared.subject.name, alarm.by, alarm.words));
+}
+
 template <class T>
 void keep_sample(std::vector<T>& all, const Options& options) {
   if (options.sample == 0 || all.size() <= options.sample) return;
@@ -144,12 +153,8 @@ int run_sync(const Options& options) {
   for (std::size_t k = 0; k < all.size(); ++k) compiles.push_back(std::make_unique<Compiles>(compiler));
   for_each_in_parallel(all.size(), [&](std::size_t k) {
     Prepared& prepared = *all[k];
-    const Experiment right{.subject = &prepared.subject, .trial = &prepared.trial};
-    const Catch alarm = run(right, *compiles[k]);
-    if (alarm.caught)
-      throw Error(ErrorCode::wrong_result, fmt::format("\"{}\" itself is not right: {}: {}",
-                                                       prepared.subject.name, alarm.by, alarm.words));
-    Experiment look = right;
+    check_right(prepared, *compiles[k]);
+    Experiment look{.subject = &prepared.subject, .trial = &prepared.trial};
     look.edit = [&](const KernelSource& source, std::string& ptx) {
       if (!prepared.ptx.emplace(source.entry, ptx).second) return;
       const std::vector<SyncMutant> mutants = sync_mutants(ptx, source, embedded_templates());
@@ -240,6 +245,13 @@ int run_templates(const Options& options) {
     }
   }
   keep_sample(mutants, options);
+  std::set<std::string> used;
+  for (const TemplateMutant& mutant : mutants) used.insert(mutant.subjects.begin(), mutant.subjects.end());
+  const std::vector<std::string> names(used.begin(), used.end());
+  for_each_in_parallel(names.size(), [&](std::size_t k) {
+    Compiles compiles(compiler);
+    check_right(*subjects.at(names[k]), compiles);
+  });
   std::mutex mutex;
   std::vector<Row> rows;
   std::size_t survived = 0;
