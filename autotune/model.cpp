@@ -177,13 +177,13 @@ double overlapped(double one, double other) {
 double predict(const Problem& problem, const Shape& shape, const Schedule& schedule, const Target& target) {
   if (problem.pass == Pass::backward) return predict_backward(problem, shape, schedule, target);
   const Machine& machine = machine_of(target);
-  // What the CTAs of a cluster do side by side counts as one tile, on as many multiprocessors.
+  // A tile takes as many multiprocessors as its cluster has CTAs.
   const auto* wgmma = std::get_if<WgmmaSchedule>(&schedule);
   const int splits = wgmma != nullptr ? wgmma->splits : 1;
   const int cluster = wgmma != nullptr ? wgmma->cluster : 1;
-  const int rows = cluster * tile_m_of(schedule);
+  const int rows = rows_of_tile(schedule);
   // Few queries: rows of several heads fill a tile, and see about all keys, a single one all of them.
-  const int packed = wgmma != nullptr ? packed_heads(shape, rows) : 0;
+  const int packed = packed_heads(shape, schedule);
   Shape tiled = shape;
   tiled.heads >>= packed;
   tiled.seqlen_q <<= packed;

@@ -54,6 +54,7 @@ std::string gpu_of(const std::string& description);
 // A rung of the ladder.
 struct WisdomChoice {
   WisdomRecord record;
+  Schedule schedule;   // the record's, or another that it timed (wisdom/carry_over.hpp)
   std::string words;   // for Origin::choice: "wisdom (this GPU)", "wisdom (nearest bucket b31)", "shipped
                        // wisdom (sm_90a)" …
   bool exact = false;  // this problem, bucket and GPU, by these versions: no need to tune with the record's

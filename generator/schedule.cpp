@@ -181,6 +181,11 @@ int tile_m_of(const Schedule& schedule) {
   return std::visit([](const auto& s) { return s.tile_m; }, schedule);
 }
 
+int rows_of_tile(const Schedule& schedule) {
+  const auto* wgmma = std::get_if<WgmmaSchedule>(&schedule);
+  return tile_m_of(schedule) * (wgmma != nullptr ? wgmma->cluster : 1);
+}
+
 std::span<const ScheduleField> fields_of(Pass pass, Family family) {
   const bool forward = pass == Pass::forward;
   switch (family) {

@@ -123,6 +123,8 @@ using Schedule = std::variant<SimtSchedule, MmaSchedule, WgmmaSchedule, SimtBack
 Family family_of(const Schedule& schedule);
 Pass pass_of(const Schedule& schedule);
 int tile_m_of(const Schedule& schedule);
+// What the CTAs of a cluster do side by side counts as one tile: its query rows.
+int rows_of_tile(const Schedule& schedule);
 
 // One knob: its letters in a schedule string, its name and meaning for inspect --emit schedule, and what it
 // may be.

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <optional>
 #include <string>
-#include <variant>
 
 #include "flashjit/error.hpp"
 #include "generator/legality.hpp"
@@ -19,10 +18,8 @@ constexpr double kWorthIt = 0.025;
 
 // Rows that tiles compute, as a multiple of those that there are.
 double computed_rows(const Shape& shape, const Schedule& schedule) {
-  const auto* wgmma = std::get_if<WgmmaSchedule>(&schedule);
-  const int of_tile = tile_m_of(schedule) * (wgmma != nullptr ? wgmma->cluster : 1);
-  const int packed = wgmma != nullptr ? packed_heads(shape, of_tile) : 0;
-  const double rows = std::ldexp(std::max(1, shape.seqlen_q), packed);
+  const int of_tile = rows_of_tile(schedule);
+  const double rows = std::ldexp(std::max(1, shape.seqlen_q), packed_heads(shape, schedule));
   return std::ceil(rows / of_tile) * of_tile / rows;
 }
 

@@ -233,13 +233,13 @@ std::optional<WisdomChoice> choose(const Wisdom& own, const Wisdom& shipped, con
   const auto& [from_table, away, other_gpu, other_problem, other_versions] = *best;
   WisdomChoice choice;
   choice.record = *chosen;
-  choice.record.schedule = carry_over(*chosen, problem, shape, target);
+  choice.schedule = carry_over(*chosen, problem, shape, target);
   choice.exact = from_table == 0 && away == 0 && !other_gpu && !other_problem && !other_versions;
   std::string words = from_table != 0 ? target.arch
                       : other_gpu     ? fmt::format("{}, same arch", chosen->gpu)
                                       : "this GPU";
   if (away != 0) words += fmt::format(", nearest bucket {}", chosen->bucket);
-  if (choice.record.schedule != chosen->schedule) words += ", fewer rows past the end";
+  if (choice.schedule != chosen->schedule) words += ", fewer rows past the end";
   if (other_problem) words += fmt::format(", for {}", describe(chosen->problem));
   if (from_table == 0 && other_versions) words += ", by other templates";
   choice.words = fmt::format("{} ({})", from_table != 0 ? "shipped wisdom" : "wisdom", words);

@@ -50,6 +50,18 @@ void add_instruction(Lines& lines, DType dtype, const WgmmaProduct& product, con
 
 }  // namespace
 
+Lines four_to_a_line(int first, int end, const std::function<std::string(int)>& item) {
+  Lines lines;
+  for (int i = first; i < end; ++i) {
+    if ((i - first) % 4 == 0) {
+      lines.push_back(line(item(i)));
+    } else {
+      lines.back()["line"] += " " + item(i);
+    }
+  }
+  return lines;
+}
+
 Lines wgmma_instruction(DType dtype, const WgmmaProduct& product) {
   const int count = accumulator_operands(product);
   const std::string a = product.a_registers ? four_registers(count) : fmt::format("%{}", count);
@@ -92,18 +104,10 @@ Lines wgmma_statement(DType dtype, WgmmaProduct product, const WgmmaChain& chain
 
 Lines wgmma_accumulators(const std::string& array, const WgmmaProduct& product) {
   const int count = product.columns / 2;
-  Lines lines;
-  for (int i = 0; i < count; i += 4) {
-    std::string line;
-    for (int k = i; k < i + 4; ++k) {
-      line += fmt::format("\"{}f\"({}[{}]){}", product.accumulate ? '+' : '=', array, k,
-                          k + 1 == count   ? ""
-                          : k + 1 == i + 4 ? ","
-                                           : ", ");
-    }
-    lines.push_back({{"line", line}});
-  }
-  return lines;
+  return four_to_a_line(0, count, [&](int i) {
+    return fmt::format("\"{}f\"({}[{}]){}", product.accumulate ? '+' : '=', array, i,
+                       i + 1 < count ? "," : "");
+  });
 }
 
 }  // namespace flashjit

@@ -1,6 +1,7 @@
 // The operand lists of wgmma, which C++ cannot say: lines that a template pastes into an asm statement.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -11,6 +12,9 @@
 namespace flashjit {
 
 using Lines = std::vector<std::map<std::string, std::string>>;  // each with a "line"
+
+// The items from one number on, four to a line.
+Lines four_to_a_line(int first, int end, const std::function<std::string(int)>& item);
 
 // What one instruction multiplies: 64 rows of A with `columns` columns of B, 16 deep.
 struct WgmmaProduct {

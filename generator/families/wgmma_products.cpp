@@ -12,29 +12,18 @@ namespace flashjit::wgmma_forward {
 
 namespace {
 
-// The operands from one number on, four to a line and with a comma behind each: "constraint"(name). `name`
-// has places for a number's step of four, its place there, and the number: {0}, {1}, {2}.
+// Operands, with a comma behind each: "constraint"(name). `name` has places for a number's step of four, its
+// place there, and the number: {0}, {1}, {2}.
 Lines inputs(char constraint, const char* name, int first, int end) {
-  Lines lines;
-  for (int i = first; i < end; ++i) {
-    if ((i - first) % 4 == 0) lines.push_back({{"line", ""}});
-    std::string& text = lines.back()["line"];
-    text += fmt::format("{}\"{}\"({}),", text.empty() ? "" : " ", constraint,
-                        fmt::format(fmt::runtime(name), i / 4, i % 4, i));
-  }
-  return lines;
+  return four_to_a_line(first, end, [&](int i) {
+    return fmt::format("\"{}\"({}),", constraint, fmt::format(fmt::runtime(name), i / 4, i % 4, i));
+  });
 }
 
-// One instruction about each of O's registers, four to a line. `text` has places for the register's number
-// and which of the thread's two rows it belongs to: {0}, {1}.
+// One instruction about each of O's registers. `text` has places for the register's number and which of the
+// thread's two rows it belongs to: {0}, {1}.
 Lines for_each_register(int count, const char* text) {
-  Lines lines;
-  for (int i = 0; i < count; ++i) {
-    if (i % 4 == 0) lines.push_back({{"line", ""}});
-    std::string& line = lines.back()["line"];
-    line += fmt::format("{}{}", line.empty() ? "" : " ", fmt::format(fmt::runtime(text), i, i / 2 % 2));
-  }
-  return lines;
+  return four_to_a_line(0, count, [&](int i) { return fmt::format(fmt::runtime(text), i, i / 2 % 2); });
 }
 
 }  // namespace

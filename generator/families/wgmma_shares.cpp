@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <variant>
 
 #include "flashjit/problem.hpp"
 #include "generator/render.hpp"
@@ -79,6 +80,10 @@ int packed_heads(const Shape& shape, int tile_m) {
     if (tiles(packed) < tiles(best)) best = packed;
   }
   return 10 * tiles(best) <= 9 * tiles(0) ? best : 0;
+}
+
+int packed_heads(const Shape& shape, const Schedule& schedule) {
+  return std::holds_alternative<WgmmaSchedule>(schedule) ? packed_heads(shape, rows_of_tile(schedule)) : 0;
 }
 
 int clusters_of_tile(const Geometry& geometry, const Shape& tiled, int clusters_at_once) {

@@ -129,9 +129,7 @@ TEST_CASE("the ladder, rung by rung") {
 }
 
 TEST_CASE("rows past the end: another schedule that was timed, where it computes fewer of them") {
-  const auto name = [](const std::optional<WisdomChoice>& choice) {
-    return to_string(choice->record.schedule);
-  };
+  const auto name = [](const std::optional<WisdomChoice>& choice) { return to_string(choice->schedule); };
   const auto with_rows = [](int rows) {
     Shape shape = kShape;
     shape.seqlen_q = shape.seqlen_k = rows;
@@ -155,7 +153,6 @@ TEST_CASE("rows past the end: another schedule that was timed, where it computes
   // Timed where it is asked for, the winner has won with the rows past its end.
   pair.shape = with_rows(4097);
   CHECK(name(asked(4097)) == "wgmma:m128n128s2cl2");
-  // Under a mask the last rows see twice the keys that others do.
   pair.shape = kShape;
   pair.timings = {{"wgmma:m128n128s2cl2", 1.0}, {"wgmma:m128n128s2", 1.01}};
   CHECK(name(asked(4097)) == "wgmma:m128n128s2cl2");  // 2.1 % are too few to count on
@@ -193,7 +190,7 @@ TEST_CASE("alike problems guide each other; others do not") {
   narrow.family = "mma";
   const Wisdom both = with({narrow, record("wgmma:m128n128s2p2")});
   CHECK(both.records().size() == 2);
-  CHECK(to_string(ask(both)->record.schedule) == "wgmma:m128n128s2p2");
+  CHECK(to_string(ask(both)->schedule) == "wgmma:m128n128s2p2");
   CHECK_FALSE(ask(with({narrow})).has_value());
   CHECK(choose(both, {}, kProblem, kShape, target_of("sm_90a"), kGpu, kNow, "mma")->exact);
   WisdomRecord old = record("wgmma:m128n128s2p2");
@@ -381,7 +378,7 @@ TEST_CASE("who asks for no family gets what was the fastest of all, from the shi
           CAPTURE(describe(shape));
           const auto choice = choose({}, shipped_wisdom(), problem, shape, target_of("sm_90a"), kGpu, kNow);
           REQUIRE(choice.has_value());
-          CHECK(family_of(choice->record.schedule) == Family::wgmma);
+          CHECK(family_of(choice->schedule) == Family::wgmma);
         }
       }
     }
