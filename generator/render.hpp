@@ -99,6 +99,10 @@ struct EvenShares {
 EvenShares even_shares(const Problem& problem, const Geometry& geometry, const Shape& tiled, int packed,
                        int clusters_at_once);
 
+// How many of the clusters, or CTAs, that run at once take tiles of one length that are dealt: as few as make
+// as many waves.
+long long even_waves(long long tiles, long long clusters_at_once);
+
 // Of a dynamic order's second wave, how many tiles come from its halves in turns, where all are one section
 // (ForwardParams::riffled).
 int riffled_tiles(double tiles, int clusters_at_once);

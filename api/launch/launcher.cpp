@@ -79,8 +79,9 @@ int KernelLauncher::tiles(const Shape& seen, const Shape& given) const {
   return tiles;
 }
 
-long long KernelLauncher::ctas() const {
-  return static_cast<long long>(device_.target().sm_count) * kernel_.ctas_per_sm;
+long long KernelLauncher::at_once() const {
+  return std::max(
+      1LL, static_cast<long long>(device_.target().sm_count) * kernel_.ctas_per_sm / geometry_.cluster);
 }
 
 long long KernelLauncher::share_out(const Problem& problem, const Shape& tiled, ForwardParams& params) const {
@@ -98,7 +99,9 @@ long long KernelLauncher::share_out(const Problem& problem, const Shape& tiled, 
   }
   params.shared_tiles = 0;
   params.clusters = clusters_of_tile(geometry_, tiled, kernel_.clusters_at_once);
-  return params.tiles_m * pairs_of(tiled, Grid::query_tiles) * params.clusters;
+  const long long all = params.tiles_m * pairs_of(tiled, Grid::query_tiles) * params.clusters;
+  const bool alike = !problem.causal || params.tiles_m == 1;
+  return geometry_.persistent && !geometry_.dynamic && alike ? even_waves(all, at_once()) : all;
 }
 
 template <class Params>
@@ -115,9 +118,7 @@ void KernelLauncher::launch(Params& params, long long clusters, Stream stream) c
     for (; count < mapper_.size(); ++count) pointers[count] = &maps[count];
   }
   pointers[count++] = &params;
-  if (geometry_.persistent) {
-    clusters = std::min(clusters, std::max(1LL, ctas() / geometry_.cluster));
-  }
+  if (geometry_.persistent) clusters = std::min(clusters, at_once());
   device_.launch(*kernel_.kernel,
                  {.grid = static_cast<std::uint32_t>(clusters * geometry_.cluster),
                   .threads = static_cast<std::uint32_t>(geometry_.threads),
@@ -165,12 +166,11 @@ void Launcher::forward(const Shape& shape, const ForwardArgs& args, Stream strea
     tiled.seqlen_q <<= params.packed;
   }
   params.tiles_m = kernel.tiles(tiled, shape);
-  const Sections sections =
-      sections_of(problem, params, geometry.section_bytes, kernel.ctas() / geometry.cluster);
+  const Sections sections = sections_of(problem, params, geometry.section_bytes, kernel.at_once());
   params.section = static_cast<int>(sections.pairs);
   params.last_section = static_cast<int>(sections.last);
   if (geometry.dynamic && geometry.section_bytes > 0 && sections.last == 0) {
-    params.riffled_from = static_cast<int>(kernel.ctas() / geometry.cluster);
+    params.riffled_from = static_cast<int>(kernel.at_once());
     params.riffled = riffled_tiles(1.0 * tiled.batch * tiled.heads * params.tiles_m, params.riffled_from);
   }
   const long long clusters = kernel.share_out(problem, tiled, params);

@@ -32,8 +32,8 @@ class KernelLauncher {
   template <class Params>
   void prepare(const Params& params) const;
 
-  // That run at once.
-  [[nodiscard]] long long ctas() const;
+  // Of a persistent kernel's clusters, or CTAs.
+  [[nodiscard]] long long at_once() const;
 
   // Who has which keys of a forward pass of this shape, as tiles see it; returns how many clusters it takes.
   [[nodiscard]] long long share_out(const Problem& problem, const Shape& tiled, ForwardParams& params) const;

@@ -115,7 +115,7 @@ EvenShares even_shares(const Problem& problem, const Geometry& geometry, const S
   const double keys = shared * (1.0 * tiled.seqlen_k + geometry.tile_n);
   if (shared == 0 || keys * clusters / (problem.causal ? 1 : geometry.tile_n) >= kCountable ||
       (problem.causal && keys < 1.0 * clusters * geometry.least_keys)) {
-    return {.clusters = clusters};
+    return {.clusters = static_cast<int>(even_waves(std::llround(tiles), clusters))};
   }
   EvenShares shares{.clusters = clusters, .tiles = static_cast<int>(shared)};
   if (problem.causal) {
@@ -125,6 +125,13 @@ EvenShares even_shares(const Problem& problem, const Geometry& geometry, const S
     shares.row.all = shares.tiles * shares.row.unit;
   }
   return shares;
+}
+
+// Waves that are equally full draw the same power from first to last, and read memory at the same rate; full
+// ones and a rest take longer, by 1 to 5 % (measured, docs/performance/wgmma/even-waves.md).
+long long even_waves(long long tiles, long long clusters_at_once) {
+  const long long waves = std::max(1LL, (tiles + clusters_at_once - 1) / clusters_at_once);
+  return (tiles + waves - 1) / waves;
 }
 
 // The longest first bring CTAs to the same time after every second wave, so that the third wave's, or the

@@ -131,6 +131,25 @@ TEST_CASE("one CTA per tile, or a cluster, or as many as fit at once") {
   CHECK(launches[5].launch.grid == static_cast<std::uint32_t>(device.target().sm_count) / 2 * 2);
 }
 
+TEST_CASE("tiles of one length are dealt in even waves; others, or off a counter, to all that fit at once") {
+  FakeDevice device;
+  Pointers pointers;
+  device.execute = [](const std::string&, const runtime::Launch&, std::span<void* const>) {};
+  const auto at_once = static_cast<std::uint32_t>(device.target().sm_count);
+  const auto grid = [&](bool causal, int seqlen_q, bool dynamic) {
+    auto plan = kernel(device, {.tile_m = 64, .threads = 128, .persistent = true, .dynamic = dynamic});
+    std::const_pointer_cast<api::LoadedPlan>(plan)->problem.causal = causal;
+    const Shape shape{
+        .batch = static_cast<int>(at_once) + 10, .heads = 1, .seqlen_q = seqlen_q, .seqlen_k = 200};
+    api::Launcher(device, plan).forward(shape, pointers.args(), nullptr);
+    return device.launches().back().launch.grid;
+  };
+  CHECK(grid(false, 64, false) == at_once / 2 + 5);
+  CHECK(grid(true, 64, false) == at_once / 2 + 5);  // of one tile a head, all see as many keys
+  CHECK(grid(true, 65, false) == at_once);
+  CHECK(grid(false, 64, true) == at_once);
+}
+
 TEST_CASE(
     "sections: small ones of short sequences, and a longer last one; even ones of long ones, but of few "
     "tiles") {

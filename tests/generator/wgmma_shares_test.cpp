@@ -44,12 +44,16 @@ TEST_CASE("even shares: of the last wave of tiles and the one before, or the las
            {{.heads = 12, .seqlen_q = 128, .seqlen_k = 4096}, 10, 2},   // keys of their own
            {{.heads = 11, .seqlen_q = 128, .seqlen_k = 4096}, 10, 11},  // ten would share one
            {{.heads = 1, .seqlen_q = 1, .seqlen_k = 1 << 20}, 10, 1},
-           {{.batch = 0, .heads = 1, .seqlen_q = 128, .seqlen_k = 128}, 1, 0}}) {
+           {{.batch = 0, .heads = 1, .seqlen_q = 128, .seqlen_k = 128}, 0, 0}}) {
     CAPTURE(describe(expected.shape));
     const EvenShares shares = even_shares(kFull, kTiles, expected.shape, 0, 10);
     CHECK(shares.clusters == expected.clusters);
     CHECK(shares.tiles == expected.tiles);
   }
+  // A last wave that is nearly full is dealt, and the waves are even.
+  const Shape dealt{.heads = 1, .seqlen_q = 195 * 128, .seqlen_k = 4096};
+  CHECK(even_shares(kFull, kTiles, dealt, 0, 100).clusters == 98);
+  CHECK(even_shares(kFull, kTiles, dealt, 0, 100).tiles == 0);
   // More blocks of keys than 32 bits count, times the number of shares.
   Shape most{.heads = 1, .seqlen_q = 1 << 20, .seqlen_k = 15'000'000};
   CHECK(even_shares(kFull, kTiles, most, 0, 132).tiles == 0);
@@ -61,6 +65,16 @@ TEST_CASE("even shares: of the last wave of tiles and the one before, or the las
   // What a byte counts: the CTAs of a tile.
   CHECK(even_shares(kFull, kTiles, {.heads = 1, .seqlen_q = 1, .seqlen_k = 1 << 20}, 0, 1000).clusters ==
         125);
+}
+
+TEST_CASE("even waves: as few as deal tiles in as many waves") {
+  CHECK(even_waves(0, 10) == 0);
+  CHECK(even_waves(3, 10) == 3);
+  CHECK(even_waves(10, 10) == 10);
+  CHECK(even_waves(11, 10) == 6);
+  CHECK(even_waves(29, 10) == 10);
+  CHECK(even_waves(1024, 132) == 128);
+  CHECK(even_waves(1LL << 40, 132) == 132);
 }
 
 TEST_CASE("even shares under a mask: of all tiles, by the keys that they see") {
