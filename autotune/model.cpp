@@ -22,13 +22,21 @@ constexpr double kClusterCycles = 3500, kPieceCycles = 35;  // wgmma: of several
 constexpr double kJoinCycles = 1600, kSharerCycles = 1400, kJoinPerValue = 0.35, kMaskedJoinCycles = 6000;
 constexpr double kOutOfStep = 0.06;
 
+// Rows as tiles see them: of 2^packed heads side by side.
+struct Tiled {
+  Shape shape;
+  int packed = 0;
+};
+
 // Blocks of keys that rows of a tile see.
-std::int64_t blocks_of_tile(const Problem& problem, const Shape& shape, std::int64_t tile, int tile_m,
+std::int64_t blocks_of_tile(const Problem& problem, const Tiled& tiled, std::int64_t tile, int tile_m,
                             int tile_n) {
+  const auto& [shape, packed] = tiled;
   std::int64_t keys = shape.seqlen_k;
   if (problem.causal) {
-    const std::int64_t last = std::min<std::int64_t>((tile + 1) * tile_m, shape.seqlen_q);
-    keys = std::clamp<std::int64_t>(last + shape.seqlen_k - shape.seqlen_q, 0, shape.seqlen_k);
+    const std::int64_t last = (std::min<std::int64_t>((tile + 1) * tile_m, shape.seqlen_q) - 1) >> packed;
+    const int queries = shape.seqlen_q >> packed;
+    keys = std::clamp<std::int64_t>(last + 1 + shape.seqlen_k - queries, 0, shape.seqlen_k);
   }
   return (keys + tile_n - 1) / tile_n;
 }
@@ -38,13 +46,13 @@ std::int64_t blocks_of_tile(const Problem& problem, const Shape& shape, std::int
 struct Steps {
   double total = 0, longest = 0, tiles = 0;
 };
-Steps steps_of(const Problem& problem, const Shape& shape, int tile_m, int tile_n, int splits) {
+Steps steps_of(const Problem& problem, const Tiled& tiled, int tile_m, int tile_n, int splits) {
   constexpr std::int64_t kLookedAt = 4096;
-  const std::int64_t tiles = (static_cast<std::int64_t>(shape.seqlen_q) + tile_m - 1) / tile_m;
+  const std::int64_t tiles = (static_cast<std::int64_t>(tiled.shape.seqlen_q) + tile_m - 1) / tile_m;
   const std::int64_t stride = (tiles + kLookedAt - 1) / kLookedAt;
   Steps steps{.tiles = static_cast<double>(tiles)};
   for (std::int64_t tile = 0; tile < tiles; tile += stride) {
-    const std::int64_t blocks = blocks_of_tile(problem, shape, tile, tile_m, tile_n);
+    const std::int64_t blocks = blocks_of_tile(problem, tiled, tile, tile_m, tile_n);
     const std::int64_t longest_share = (blocks + splits - 1) / splits;
     const auto count = static_cast<double>(longest_share);
     steps.total += count * static_cast<double>(std::min(stride, tiles - tile));
@@ -71,18 +79,19 @@ void riffle(std::vector<double>& lengths, int workers) {
 
 // Cycles until all tiles of a masked problem are done that multiprocessors take off a counter, the longest
 // first. Of long sequences some tiles stand for their neighbours, and many waves end as one.
-double drawn_cycles(const Problem& problem, const Shape& shape, int tile_m, int tile_n, const Step& step,
+double drawn_cycles(const Problem& problem, const Tiled& tiled, int tile_m, int tile_n, const Step& step,
                     int workers, double waves, double mean_tile) {
   constexpr std::int64_t kLookedAt = 64;
   constexpr double kManyWaves = 8;
   if (waves > kManyWaves) return mean_tile * (waves + 0.05);
+  const Shape& shape = tiled.shape;
   const std::int64_t tiles = (static_cast<std::int64_t>(shape.seqlen_q) + tile_m - 1) / tile_m;
   const std::int64_t heads = static_cast<std::int64_t>(shape.heads) * shape.batch;
   const std::int64_t stride = (tiles + kLookedAt - 1) / kLookedAt;
   std::vector<double> lengths;
   for (std::int64_t tile = tiles - 1; tile >= 0; tile -= stride) {
     const std::int64_t middle = std::max<std::int64_t>(0, tile - stride / 2);
-    const auto blocks = static_cast<double>(blocks_of_tile(problem, shape, middle, tile_m, tile_n));
+    const auto blocks = static_cast<double>(blocks_of_tile(problem, tiled, middle, tile_m, tile_n));
     lengths.insert(lengths.end(), heads * std::min(stride, tile + 1),
                    blocks * step.cycles + step.tile_cycles);
   }
@@ -188,13 +197,13 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
   tiled.heads >>= packed;
   tiled.seqlen_q <<= packed;
   Problem seen = problem;
-  seen.causal = problem.causal && packed == 0 && shape.seqlen_q > 1;
+  seen.causal = problem.causal && (packed == 0 ? shape.seqlen_q > 1 : tiled.seqlen_q > rows);
   const Step step = step_of(seen, schedule, target, machine);
   const int at_once = std::max(1, clusters_at_once(target, cluster * splits));
   const int clusters =
       splits == 1 ? 1
                   : clusters_of_tile(recipes_wgmma(problem, *wgmma, target).front().geometry, tiled, at_once);
-  const Steps steps = steps_of(seen, tiled, rows, get(schedule, "tile_n"), splits * clusters);
+  const Steps steps = steps_of(seen, {tiled, packed}, rows, get(schedule, "tile_n"), splits * clusters);
   const double tiles = steps.tiles * tiled.heads * tiled.batch;
   if (tiles == 0) return kLaunchMs;
   const int tiles_at_once = at_once / clusters;
@@ -209,9 +218,15 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
   const auto ms = [&](double cycles) { return cycles / (machine.clock_ghz * 1e6); };
   double memory_ms = bytes_of(problem, shape) / memory_rate(target);
   if (wgmma != nullptr && steps.tiles == 1) {
-    memory_ms *= over_fetch(problem, shape, apart_of(*wgmma, tiles * clusters * splits / target.sm_count));
+    const bool even = step.dealt && !seen.causal;
+    const double of_all =
+        (even ? static_cast<double>(even_waves(std::llround(tiles), tiles_at_once)) * cluster
+              : tiles * clusters * splits) /
+        target.sm_count;
+    memory_ms *= over_fetch(problem, shape, apart_of(*wgmma, of_all));
     memory_ms =
-        in_waves(problem, *wgmma, memory_ms, waves, ms(steps.longest * step.alone + step.tile_cycles));
+        even ? memory_ms * unevenness(problem, *wgmma, of_all)
+             : in_waves(problem, *wgmma, memory_ms, waves, ms(steps.longest * step.alone + step.tile_cycles));
   }
   if (splits > 1) {
     // Nothing hides a tile's beginning and end, but that others read meanwhile. Few tiles leave power enough
@@ -247,7 +262,9 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
                                       std::min(rows, tiled.seqlen_q), problem.value_dim());
       // A tile's first blocks are waited for by all of its sharers.
       const bool all_shared = steps.tiles == 1 && tiles < shares.clusters;
-      const double slower = all_shared ? 1.06 * over_fetch(problem, shape, 1) : 1;
+      const double slower = all_shared         ? 1.06 * over_fetch(problem, shape, 1)
+                            : steps.tiles == 1 ? over_fetch(problem, shape, apart_of(*wgmma, 1))
+                                               : 1;
       const double bytes = std::max(
           bytes_of(problem, shape),
           seen.causal
@@ -258,10 +275,9 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
   }
   const double mean_tile = blocks_cycles + step.tile_cycles;
   double cycles = mean_tile * waves;
-  if (step.balanced) {
-    cycles = seen.causal ? drawn_cycles(seen, tiled, rows, get(schedule, "tile_n"), step, tiles_at_once,
-                                        waves, mean_tile)
-                         : cycles + 0.6 * mean_tile;
+  if (seen.causal && step.balanced) {
+    cycles = drawn_cycles(seen, {tiled, packed}, rows, get(schedule, "tile_n"), step, tiles_at_once, waves,
+                          mean_tile);
   } else if (seen.causal && step.dealt) {
     // Measured: a CTA's tiles are often all long or all short.
     cycles = std::max(1.22 * cycles, waves > 1 ? 1.7 * longest_cycles : 0);
