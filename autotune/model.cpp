@@ -212,7 +212,9 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
   // With few tiles an SM holds fewer CTAs than it could.
   const double filled = std::clamp(waves, 1.0, static_cast<double>(step.ctas));
   const double blend = step.ctas > 1 ? (filled - 1) / (step.ctas - 1) : 1;
-  const double step_cycles = step.alone + blend * (step.cycles - step.alone);
+  const bool own_keys = wgmma != nullptr && splits == 1 && steps.tiles == 1 && !seen.causal;
+  const double alone = own_keys ? step.own_keys : step.alone;
+  const double step_cycles = own_keys ? alone : alone + blend * (step.cycles - alone);
   const double blocks_cycles = steps.total / steps.tiles * step_cycles;
   const double longest_cycles = steps.longest * step_cycles;
   const auto ms = [&](double cycles) { return cycles / (machine.clock_ghz * 1e6); };
@@ -226,7 +228,7 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
     memory_ms *= over_fetch(problem, shape, apart_of(*wgmma, of_all));
     memory_ms =
         even ? memory_ms * unevenness(problem, *wgmma, of_all)
-             : in_waves(problem, *wgmma, memory_ms, waves, ms(steps.longest * step.alone + step.tile_cycles));
+             : in_waves(problem, *wgmma, memory_ms, waves, ms(steps.longest * alone + step.tile_cycles));
   }
   if (splits > 1) {
     // Nothing hides a tile's beginning and end, but that others read meanwhile. Few tiles leave power enough
@@ -286,7 +288,7 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
   } else {
     cycles = mean_tile * std::ceil(waves);
   }
-  cycles = std::max(cycles, steps.longest * step.alone + step.tile_cycles);
+  cycles = std::max(cycles, steps.longest * alone + step.tile_cycles);
   if (waves <= 1) cycles += step.start_cycles;  // which nothing hides
   return overlapped(ms(cycles), memory_ms) + kLaunchMs;
 }

@@ -179,7 +179,8 @@ Step step_of(const Problem& p, const WgmmaSchedule& s) {
   if (s.rescale_early == 0) share += 0.01;
   if (groups == 1 && p.value_dim() <= 64) share += 0.1;  // a short step's latencies; measured
   Step step;
-  step.cycles = combine({tensor, softmax, copies}, share) + 150;  // the ring's and the turns' barriers
+  constexpr double kBarriers = 150;  // the ring's and the turns'
+  step.cycles = combine({tensor, softmax, copies}, share) + kBarriers;
   if (s.stages > 2) step.cycles -= 10;
   if (s.q_in_regs == 0 && p.head_dim > 64 && p.head_dim <= 128)
     step.cycles *= 1.01;  // power and ports, measured at head_dim 128
@@ -192,6 +193,9 @@ Step step_of(const Problem& p, const WgmmaSchedule& s) {
     if (p.causal) step.cycles *= p.head_dim <= 160 ? 1.06 : 1.01;
   }
   step.alone = step.cycles;
+  // Copies that wait for memory run ahead of all else, and hide it but for a fifth (fitted to decoding).
+  const double computing = combine({tensor, softmax}, share);
+  step.own_keys = std::min(step.alone, combine({computing, copies}, 0.2) + kBarriers);
   step.tile_cycles = (s.persistent == 0 ? 2600 : 1100) + (s.o_passes == 0 ? 900 : 120 * s.o_passes) +
                      (s.cluster > 1 ? 1200 : 0);
   // Which no other warpgroup's work hides; less where other CTAs' tiles are longer and shorter.

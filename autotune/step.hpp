@@ -24,6 +24,7 @@ double memory_rate(const Target& target);
 struct Step {
   double cycles = 0;        // with the CTAs that share the multiprocessor
   double alone = 0;         // by itself
+  double own_keys = 0;      // wgmma: likewise, in a tile whose keys nobody else reads
   double tile_cycles = 0;   // per tile beside its steps: Q, the first K, the last O, the launch of the CTA
   double start_cycles = 0;  // per CTA of a persistent kernel: until its first block has come
   int ctas = 1;             // per multiprocessor
