@@ -1,4 +1,5 @@
-// One cached kernel: a key with all its fields, and named sections of bytes. Knows nothing of attention.
+// One entry: a key with all its fields, and named sections of bytes. Knows nothing of attention. Most hold a
+// kernel's code, which the key decides; one whose key has the field "record" is a list, which it does not.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +12,7 @@
 
 namespace flashjit::cache {
 
-// Everything that decides the bytes of an entry, as (tag, value) pairs in a fixed order. Never a path, a
+// Everything that decides the bytes of a kernel, as (tag, value) pairs in a fixed order. Never a path, a
 // clock, a hostname or a device's serial number.
 struct Key {
   std::vector<std::pair<std::string, std::string>> fields;

@@ -47,9 +47,23 @@ Hash128 hash_of(const Record& record) {
   return hasher.finish();
 }
 
-bool is_good_entry(const std::string& name, std::string_view content) {
-  const std::optional<Entry> entry = deserialize(std::as_bytes(std::span(content)));
-  return entry && entry_file_name(entry->key.digest()) == name;
+// nullopt for what is damaged, or no entry of that name.
+std::optional<Entry> good_entry(const std::string& name, std::string_view content) {
+  std::optional<Entry> entry = deserialize(std::as_bytes(std::span(content)));
+  if (entry && entry_file_name(entry->key.digest()) != name) entry.reset();
+  return entry;
+}
+
+// What takes the place of the directory's entry, if anything: of a list, the pack's and then what only the
+// directory's has.
+std::optional<Entry> grown(const Entry& there, Entry packed) {
+  if (there.key.field("record").empty()) return std::nullopt;
+  for (const auto& section : there.sections) {
+    if (std::find(packed.sections.begin(), packed.sections.end(), section) == packed.sections.end())
+      packed.sections.push_back(section);
+  }
+  if (packed.sections == there.sections) return std::nullopt;
+  return packed;
 }
 
 [[noreturn]] void fail(const std::filesystem::path& path, std::string_view doing, int error) {
@@ -106,7 +120,7 @@ class PackReader {
     if (is_wisdom_name(record.name)) return;
     if (!is_entry_name(record.name))
       bad(fmt::format("record {} of {} has a name that is not ours", index_ + 1, records_));
-    if (!is_good_entry(record.name, record.content))
+    if (!good_entry(record.name, record.content))
       bad(fmt::format("{} is no entry of that name", record.name));
   }
 
@@ -223,7 +237,7 @@ Packed pack(const StoreOptions& options, const std::filesystem::path& pack_file)
     if (read.error == ENOENT) continue;  // swept since the listing
     const Record record{.name = item.name, .content = std::move(read.bytes)};
     if (read.error != 0 && wisdom) fail(options.directory / item.name, "read", read.error);
-    if (!wisdom && !is_good_entry(record.name, record.content)) {
+    if (!wisdom && !good_entry(record.name, record.content)) {
       ++packed.skipped;
       continue;
     }
@@ -248,9 +262,14 @@ Unpacked unpack(const std::filesystem::path& pack_file, const StoreOptions& opti
       ++unpacked.wisdom;
       continue;
     }
-    if (is_good_entry(record.name, read_file(folder.get(), record.name, kLargestEntry).bytes)) {
-      ++unpacked.kept;
-      continue;
+    if (const std::optional<Entry> there =
+            good_entry(record.name, read_file(folder.get(), record.name, kLargestEntry).bytes)) {
+      const std::optional<Entry> more = grown(*there, good_entry(record.name, record.content).value());
+      if (!more) {
+        ++unpacked.kept;
+        continue;
+      }
+      record.content = serialize(*more);
     }
     if (const int error = publish(folder.get(), record.name, record.content); error != 0) {
       fail(options.directory / record.name, "written", error);

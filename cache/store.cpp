@@ -47,6 +47,15 @@ class LayeredStore final : public Store {
     return {};
   }
 
+  std::vector<std::shared_ptr<const Entry>> get_all(const Key& key) override {
+    const std::string digest = key.digest();
+    std::vector<std::shared_ptr<const Entry>> all;
+    for (std::optional<DiskLayer>* layer : {&disk_, &system_}) {
+      if (auto entry = *layer ? (*layer)->get(key, digest) : nullptr) all.push_back(std::move(entry));
+    }
+    return all;
+  }
+
   void put(std::shared_ptr<const Entry> entry) override {
     const std::string digest = entry->key.digest();
     memory_.put(entry, digest);

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "cache/directory.hpp"
 #include "cache/entry.hpp"
@@ -27,6 +28,8 @@ class Store {
  public:
   virtual ~Store() = default;
   virtual Hit get(const Key& key) = 0;
+  // What each directory has under the key of a list, the user's first.
+  virtual std::vector<std::shared_ptr<const Entry>> get_all(const Key& key) = 0;
   virtual void put(std::shared_ptr<const Entry> entry) = 0;
   // Between a miss and its compile: keeps other processes from doing the same work. Waits at most `patience`;
   // whatever the state it comes back with, go on, but after waited() ask get again first. Memory-only stores

@@ -31,8 +31,7 @@ KernelBuilder::KernelBuilder(runtime::Device& device, cache::Store& store, const
       templates_(templates),
       toolchain_(store, device.target(), std::move(load_compiler)) {}
 
-cache::Key KernelBuilder::key_of(const KernelSource& source) {
-  const Toolchain& toolchain = toolchain_.toolchain();
+cache::Key KernelBuilder::key_of(const KernelSource& source, const Toolchain& toolchain) const {
   cache::Key key{.fields = {{"schema", kSchema},
                             {"source", source.text},
                             {"options", toolchain.options},
@@ -89,7 +88,6 @@ PlanCode KernelBuilder::code(const Problem& problem, const Schedule& schedule,
 
 KernelCodePointer KernelBuilder::code_of(const Problem& problem, const Schedule& schedule,
                                          KernelSource source, std::chrono::milliseconds deadline) {
-  const cache::Key key = key_of(source);
   const auto out_of = [&](const cache::Hit& hit) {
     Report report = parse_report(hit.entry->section("report"));
     return std::make_shared<const KernelCode>(KernelCode{.source = std::move(source),
@@ -98,7 +96,11 @@ KernelCodePointer KernelBuilder::code_of(const Problem& problem, const Schedule&
                                                          .compiled = false,
                                                          .report = std::move(report)});
   };
-  if (const cache::Hit hit = store_.get(key); hit.entry != nullptr) return out_of(hit);
+  for (const Toolchain& toolchain : toolchain_.candidates()) {
+    if (const cache::Hit hit = store_.get(key_of(source, toolchain)); hit.entry != nullptr)
+      return out_of(hit);
+  }
+  const cache::Key key = key_of(source, toolchain_.own());
   const cache::FolderLock lock = store_.lock_for_compile(key, kLockPatience);
   if (lock.waited()) {
     if (const cache::Hit hit = store_.get(key); hit.entry != nullptr) return out_of(hit);
@@ -159,8 +161,8 @@ LoadedKernel KernelBuilder::load_one(const Problem& problem, const Schedule& sch
     load();
   } catch (const runtime::ImageRefused& refused) {
     if (loaded.code->compiled) throw;
-    const cache::Key key = loaded.code->entry->key;
     try {
+      const cache::Key key = key_of(loaded.code->source, toolchain_.own());
       loaded.code = compile(problem, schedule, loaded.code->source, key, kCompileDeadline);
     } catch (const Error& error) {
       if (error.code() != ErrorCode::not_found) throw;

@@ -75,7 +75,7 @@ class KernelBuilder {
                                           KernelSource source, std::chrono::milliseconds deadline);
   [[nodiscard]] LoadedKernel load_one(const Problem& problem, const Schedule& schedule,
                                       KernelCodePointer code);
-  [[nodiscard]] cache::Key key_of(const KernelSource& source);
+  [[nodiscard]] cache::Key key_of(const KernelSource& source, const Toolchain& toolchain) const;
   [[nodiscard]] KernelCodePointer compile(const Problem& problem, const Schedule& schedule,
                                           KernelSource source, const cache::Key& key,
                                           std::chrono::milliseconds deadline);

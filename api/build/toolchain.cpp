@@ -1,28 +1,64 @@
 // Records of what NVRTC said of itself, kept in the cache.
 #include "api/build/toolchain.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "flashjit/error.hpp"
 
 namespace flashjit::api {
+namespace {
+
+// A toolchain is a section of its record: the library's name, and under it what it makes and the options, a
+// line each.
+constexpr std::string_view kCubin = "cubin\n";
+constexpr std::string_view kPtx = "ptx\n";
+
+std::pair<std::string, std::string> section_of(const Toolchain& toolchain) {
+  return {toolchain.library, std::string(toolchain.makes_cubin ? kCubin : kPtx) + toolchain.options};
+}
+
+Toolchain read(const std::pair<std::string, std::string>& section) {
+  const auto& [library, text] = section;
+  return {.library = library,
+          .options = text.substr(text.find('\n') + 1),
+          .makes_cubin = text.starts_with(kCubin)};
+}
+
+}  // namespace
 
 ToolchainFinder::ToolchainFinder(cache::Store& store, const Target& target, LoadCompiler load)
     : store_(store), target_(target), load_(std::move(load)) {}
 
-const Toolchain& ToolchainFinder::toolchain() {
+std::vector<Toolchain> ToolchainFinder::candidates() {
   const std::lock_guard lock(mutex_);
-  if (toolchain_.has_value()) return *toolchain_;
+  if (!candidates_.empty()) return candidates_;  // where NVRTC was missing, only who must compile looks again
   try {
-    const Toolchain here = toolchain_of(loaded());
-    if (recall({}) != here) remember({}, here);
-    toolchain_ = here;
+    static_cast<void>(find_own());
   } catch (const Error& error) {
     if (error.code() != ErrorCode::not_found) throw;
-    toolchain_ = recall({});
-    if (!toolchain_.has_value()) throw;
+    candidates_ = used();
   }
-  return *toolchain_;
+  return candidates_;
+}
+
+Toolchain ToolchainFinder::own() {
+  const std::lock_guard lock(mutex_);
+  return find_own();
+}
+
+const Toolchain& ToolchainFinder::find_own() {
+  if (!own_.has_value()) {
+    own_ = toolchain_of(loaded());
+    std::vector<Toolchain> all = used();
+    if (all.empty() || all.front() != *own_) {
+      std::erase(all, *own_);
+      all.insert(all.begin(), *own_);
+      remember({}, all);
+    }
+    candidates_ = {*own_};
+  }
+  return *own_;
 }
 
 Toolchain ToolchainFinder::toolchain_of(const runtime::Compiler& compiler) {
@@ -30,15 +66,17 @@ Toolchain ToolchainFinder::toolchain_of(const runtime::Compiler& compiler) {
   std::string options;
   for (const std::string& option : compiler.options(target_)) options += option + "\n";
   const std::string stamp = compiler.stamp();
-  if (std::optional<Toolchain> known = stamp.empty() ? std::nullopt : recall(stamp)) {
-    known->options = std::move(options);
-    return *std::move(known);
+  const cache::Hit hit = stamp.empty() ? cache::Hit{} : store_.get(record_key(stamp));
+  Toolchain said;
+  if (hit.entry != nullptr && !hit.entry->sections.empty()) {
+    said = read(hit.entry->sections.front());
+  } else {
+    said = {.library = stamp.empty() ? compiler.build_id() : stamp,
+            .makes_cubin = compiler.makes_cubin(target_)};
+    if (!stamp.empty()) remember(stamp, {said});
   }
-  Toolchain asked{.library = stamp.empty() ? compiler.build_id() : stamp,
-                  .options = std::move(options),
-                  .makes_cubin = compiler.makes_cubin(target_)};
-  if (!stamp.empty()) remember(stamp, asked);
-  return asked;
+  said.options = std::move(options);
+  return said;
 }
 
 runtime::Compiler& ToolchainFinder::compiler() {
@@ -52,23 +90,24 @@ runtime::Compiler& ToolchainFinder::loaded() {
 }
 
 cache::Key ToolchainFinder::record_key(const std::string& stamp) const {
-  return {.fields = {{"record", "toolchain"}, {"schema", "1"}, {"arch", target_.arch}, {"library", stamp}}};
+  return {.fields = {{"record", "toolchain"}, {"schema", "2"}, {"arch", target_.arch}, {"library", stamp}}};
 }
 
-std::optional<Toolchain> ToolchainFinder::recall(const std::string& stamp) {
-  const cache::Hit hit = store_.get(record_key(stamp));
-  if (hit.entry == nullptr) return std::nullopt;
-  return Toolchain{.library = std::string(hit.entry->section("nvrtc")),
-                   .options = std::string(hit.entry->section("options")),
-                   .makes_cubin = hit.entry->section("makes") == "cubin"};
+std::vector<Toolchain> ToolchainFinder::used() {
+  std::vector<Toolchain> all;
+  for (const auto& entry : store_.get_all(record_key({}))) {
+    for (const auto& section : entry->sections) {
+      Toolchain toolchain = read(section);
+      if (std::find(all.begin(), all.end(), toolchain) == all.end()) all.push_back(std::move(toolchain));
+    }
+  }
+  return all;
 }
 
-void ToolchainFinder::remember(const std::string& stamp, const Toolchain& toolchain) {
-  store_.put(std::make_shared<const cache::Entry>(
-      cache::Entry{.key = record_key(stamp),
-                   .sections = {{"nvrtc", toolchain.library},
-                                {"options", toolchain.options},
-                                {"makes", toolchain.makes_cubin ? "cubin" : "ptx"}}}));
+void ToolchainFinder::remember(const std::string& stamp, const std::vector<Toolchain>& toolchains) {
+  cache::Entry record{.key = record_key(stamp), .sections = {}};
+  for (const Toolchain& toolchain : toolchains) record.sections.push_back(section_of(toolchain));
+  store_.put(std::make_shared<const cache::Entry>(std::move(record)));
 }
 
 }  // namespace flashjit::api

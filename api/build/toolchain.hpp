@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cache/store.hpp"
 #include "flashjit/target.hpp"
@@ -23,28 +24,35 @@ struct Toolchain {
 using LoadCompiler = std::function<std::shared_ptr<runtime::Compiler>()>;
 
 // Knows the toolchain without loading NVRTC where it can: what NVRTC once said of itself is an entry of the
-// cache ("record" = "toolchain"), filed under the library's stamp. With no NVRTC at all, the toolchain that
-// was used last is taken, so that a machine without one still finds what another has compiled for it.
+// cache ("record" = "toolchain"), filed under the library's stamp. One more, filed under none, lists all that
+// were used, the last first: with no NVRTC at all a kernel of any of them will do, so that a machine without
+// one still finds what another has compiled for it.
 class ToolchainFinder {
  public:
   ToolchainFinder(cache::Store& store, const Target& target, LoadCompiler load);
 
-  const Toolchain& toolchain();   // throws Error{not_found} when there is neither NVRTC nor a record
-  runtime::Compiler& compiler();  // throws Error{not_found} when there is no NVRTC
+  // Whose kernels will do, the best first: NVRTC's own; without NVRTC those of the record, if there is one.
+  std::vector<Toolchain> candidates();
+  // Both throw Error{not_found} when there is no NVRTC.
+  Toolchain own();  // of the compiler
+  runtime::Compiler& compiler();
 
  private:
   [[nodiscard]] Toolchain toolchain_of(const runtime::Compiler& compiler);
   [[nodiscard]] cache::Key record_key(const std::string& stamp) const;
-  std::optional<Toolchain> recall(const std::string& stamp);
-  void remember(const std::string& stamp, const Toolchain& toolchain);
-  runtime::Compiler& loaded();  // the lock is held
+  [[nodiscard]] std::vector<Toolchain> used();  // as the directories' records have it
+  void remember(const std::string& stamp, const std::vector<Toolchain>& toolchains);
+  // The lock is held.
+  runtime::Compiler& loaded();
+  const Toolchain& find_own();
 
   cache::Store& store_;
   const Target& target_;
   const LoadCompiler load_;
   std::mutex mutex_;
   std::shared_ptr<runtime::Compiler> compiler_;
-  std::optional<Toolchain> toolchain_;
+  std::optional<Toolchain> own_;
+  std::vector<Toolchain> candidates_;
 };
 
 }  // namespace flashjit::api

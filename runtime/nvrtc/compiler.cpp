@@ -249,7 +249,8 @@ Compiled NvrtcCompiler::compile(const KernelSource& source, const Target& target
   const std::vector<std::string> options = actual_options(target);
   const Clock::time_point start = Clock::now();
   Limit limit{.end = start + deadline, .timed = deadline.count() > 0, .cancelled = cancelled};
-  Program program(nvrtc, source.text, source.entry + ".cu");
+  // Line info has the program's path, for which NVRTC puts the working directory before a relative one.
+  Program program(nvrtc, source.text, (use_.line_info ? "/" : "") + source.entry + ".cu");
   if (nvrtc.set_flow_callback != nullptr && (limit.timed || cancelled != nullptr)) {
     nvrtc.check(nvrtc.set_flow_callback(program.get(), flow_callback, &limit), "nvrtcSetFlowCallback");
   }

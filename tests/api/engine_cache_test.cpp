@@ -5,6 +5,7 @@
 
 #include <fstream>
 
+#include "api/build/kernel_builder.hpp"
 #include "api/build/report.hpp"
 #include "api/build/template_overlay.hpp"
 #include "cache/files.hpp"
@@ -133,20 +134,69 @@ TEST_CASE("the options are the compiler's of today, whatever a record says") {
   CHECK(again.engine->plan(kProblem, kShape).origin().code == "disk");
 }
 
-TEST_CASE("without NVRTC the last one used counts, not the last one met first") {
+TEST_CASE("without NVRTC kernels do that any other has compiled, with lines too") {
   const Folder folder;
   CompilerScript script;
   FakeEngine(script, folder.path()).engine->prepare(kProblem, kShape);
   Problem other = kProblem;
   other.head_dim = 128;
-  CompilerScript newer;
-  newer.stamp = "stamp-2";
-  FakeEngine(newer, folder.path()).engine->prepare(other, kShape);
-  FakeEngine(script, folder.path()).engine->prepare(kProblem, kShape);
+  CompilerScript lined;  // as `flashjit check` has it
+  lined.stamp = "stamp-1 with lines";
+  lined.more_options = {"--generate-line-info"};
+  FakeEngine(lined, folder.path()).engine->prepare(kProblem, kShape);
+  FakeEngine(lined, folder.path()).engine->prepare(other, kShape);
   script.missing = true;
   FakeEngine again(script, folder.path());
   CHECK(again.engine->plan(kProblem, kShape).origin().code == "disk");
-  CHECK_THROWS_AS(static_cast<void>(again.engine->plan(other, kShape)), Error);
+  CHECK(again.engine->plan(other, kShape).origin().code == "disk");
+}
+
+TEST_CASE("without NVRTC kernels of the system directory do beside those of the user's") {
+  const Folder system;
+  const Folder folder;
+  CompilerScript theirs;
+  FakeEngine(theirs, system.path()).engine->prepare(kProblem, kShape);
+  CompilerScript script;
+  script.stamp = "stamp-2";
+  Problem other = kProblem;
+  other.head_dim = 128;
+  FakeEngine(script, folder.path()).engine->prepare(other, kShape);
+  const auto store =
+      cache::open_store({.directory = folder.path() / "cache", .system_directory = system.path() / "cache"});
+  CompilerScript none;
+  none.missing = true;
+  FakeDevice device(target_of("sm_80"));
+  const TemplateSet templates = embedded_templates();
+  api::KernelBuilder builder(device, *store, templates, loader(none));
+  const Schedule schedule = parse_schedule("mma:m64n64w4s2");
+  CHECK_THROWS_AS(builder.code(kProblem, schedule), Error);  // nobody has compiled this one
+  for (const Problem& problem : {kProblem, other}) {
+    const std::string used = FakeEngine(none, (problem == other ? folder : system).path())
+                                 .engine->plan(problem, kShape)
+                                 .origin()
+                                 .schedule;
+    CHECK(builder.code(problem, parse_schedule(used)).kernels.front()->origin ==
+          (problem == other ? "disk" : "system"));
+  }
+}
+
+TEST_CASE("an NVRTC that appears later compiles under its own name") {
+  const Folder folder;
+  CompilerScript script;
+  FakeEngine(script, folder.path()).engine->prepare(kProblem, kShape);
+  CompilerScript newer;
+  newer.stamp = "stamp-2";
+  newer.missing = true;
+  FakeEngine fake(newer, folder.path());
+  CHECK(fake.engine->plan(kProblem, kShape).origin().code == "disk");
+  newer.missing = false;
+  Problem other = kProblem;
+  other.head_dim = 128;
+  CHECK(fake.engine->plan(other, kShape).origin().code == "compiled in 412 ms");
+  FakeEngine(newer, folder.path()).engine->prepare(other, kShape);
+  CHECK(newer.compiles == 1);
+  FakeEngine(script, folder.path()).engine->prepare(other, kShape);
+  CHECK(script.compiles == 2);
 }
 
 TEST_CASE("NVRTC_APPEND_FLAGS is part of the key") {

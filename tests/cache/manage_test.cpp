@@ -166,6 +166,34 @@ TEST_CASE("a pack moves entries and wisdom to another directory") {
   for (const std::string& name : testing::names_in(scratch.path())) CHECK_MESSAGE(!is_temporary(name), name);
 }
 
+TEST_CASE("a list grows by what a pack's has, and code stays as it is") {
+  const Scratch scratch;
+  const StoreOptions here{.directory = scratch / "here"};
+  const StoreOptions there{.directory = scratch / "there"};
+  const auto list_of = [](const std::vector<std::pair<std::string, std::string>>& sections) {
+    return Entry{.key = {.fields = {{"record", "toolchain"}}}, .sections = sections};
+  };
+  const Entry code = numbered_entry(0);
+  Entry same_key = code;
+  same_key.sections = {{"cubin", "another's"}};
+  const auto put = [](const StoreOptions& options, const Entry& entry) {
+    open_store(options)->put(std::make_shared<const Entry>(entry));
+  };
+  put(here, list_of({{"new", "1"}, {"both", "2"}}));
+  put(here, code);
+  put(there, list_of({{"both", "2"}, {"old", "3"}}));
+  put(there, same_key);
+  (void)pack(here, scratch / "warm.pack");
+  const auto sections = [&](const Key& key) { return open_store(there)->get(key).entry->sections; };
+  Unpacked unpacked = unpack(scratch / "warm.pack", there, kNoWisdom);
+  CHECK(unpacked.entries == 1);
+  CHECK(unpacked.kept == 1);
+  CHECK(sections(list_of({}).key) == list_of({{"new", "1"}, {"both", "2"}, {"old", "3"}}).sections);
+  CHECK(sections(code.key) == same_key.sections);
+  unpacked = unpack(scratch / "warm.pack", there, kNoWisdom);
+  CHECK(unpacked.kept == 2);
+}
+
 TEST_CASE("a pack larger than the directory may be says what went again") {
   const Scratch scratch;
   const StoreOptions here{.directory = scratch / "here"};

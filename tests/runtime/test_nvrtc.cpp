@@ -60,6 +60,8 @@ TEST_CASE("line info and PTX alone change the code in nothing") {
   const auto with_lines = lined->compile(source, target, {});
   CHECK(!contains(plain.ptx, ".loc"));
   CHECK(contains(with_lines.ptx, ".loc"));
+  for (const std::string* made : {&with_lines.ptx, &with_lines.cubin})
+    CHECK(!contains(*made, fs::current_path().string()));
   CHECK(with_lines.resources.code_bytes == plain.resources.code_bytes);
   CHECK(lined->options(target) != load_nvrtc()->options(target));
   CHECK(lined->stamp() != load_nvrtc()->stamp());
