@@ -35,8 +35,8 @@ struct LineOrigin {
 //   size 1.
 // With `packs`, a group of 2^p heads is a dimension instead (p is ForwardParams::packed): {columns, 2^p,
 // seqlen, heads / 2^p, batch} and the box {columns, 2^p, box_rows / 2^p, 1, 1}, one panel of 2^p rows a
-// token. K and V have heads_kv heads. A dimension of size 0 is encoded as 1: a kernel never loads from a
-// tensor without tokens.
+// token. K and V have heads_kv heads. An empty tensor's map describes one row of another: a kernel never
+// loads from a tensor without tokens.
 enum class Operand { q, k, v, o, dout, dq, dk, dv };
 struct TensorMapSpec {
   Operand operand = Operand::q;

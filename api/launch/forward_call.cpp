@@ -22,8 +22,7 @@ bool make_forward_params(const Problem& problem, const Shape& shape, const Forwa
                     "Make a plan with lse = true, or leave lse out.");
   }
   params = {};
-  params.scale = resolve_scale(problem, args.scale);
-  params.scale_log2 = params.scale * kLog2E;
+  params.scale_log2 = resolve_scale(problem, args.scale) * kLog2E;
 
   const std::int64_t columns = problem.head_dim;
   const std::int64_t value_columns = problem.value_dim();

@@ -211,8 +211,7 @@ std::vector<Recipe> recipes_mma(const Problem& problem, const MmaSchedule& sched
       number("kTileBytesK", layout.tile_k, "bytes of a tile of K"),
       number("kSlotBytes", layout.slot, "bytes of a tile of K and a tile of V"),
       number("kOffsetQ", layout.offset_q, "bytes from the start of shared memory to Q"),
-      {"float", "kLazy", fmt::format("{}.0f", s.lazy),
-       "O is rescaled when a score exceeds its row's reference by 2^this"},
+      {"float", "kLazy", fmt::format("{}.0f", s.lazy), "log2 of the growth that a shift tolerates"},
       number("kUnroll", s.unroll, "steps in one turn of the loop over unmasked tiles"),
   };
   if (s.persistent == 1) {  // it has one slot
@@ -225,7 +224,7 @@ std::vector<Recipe> recipes_mma(const Problem& problem, const MmaSchedule& sched
         number("kMinCtas", min_ctas, "CTAs per multiprocessor that registers must allow"));
   }
   if (s.optimistic == 1) {
-    recipe.constants.push_back({"float", "kLimit", fmt::format("{}.0f", 1 << s.lazy),
+    recipe.constants.push_back({"float", "kLargestSum", fmt::format("{}.0f", 1 << s.lazy),
                                 "largest sum that tells of no score far above its shift"});
   }
   if (s.split_kv == 0 && s.optimistic == 0) {

@@ -43,9 +43,9 @@ Recipe recipe_keys(const Problem& problem, const MmaBackwardSchedule& s, const T
       number("kSplit", s.split, "warps with the same keys, in either half"),
       number("kStages", s.stages, "steps whose Q and dO are in shared memory"),
       number("kTileBytesK", layout.tile_k, "of shared memory"),
-      number("kTileBytesV", layout.tile_v, ""),
-      number("kTileBytesQ", layout.tile_q, ""),
-      number("kTileBytesDout", layout.tile_dout, ""),
+      number("kTileBytesV", layout.tile_v, "likewise"),
+      number("kTileBytesQ", layout.tile_q, "likewise"),
+      number("kTileBytesDout", layout.tile_dout, "likewise"),
       number("kTileBytesP", layout.tile_p, "of P^T, and as many of dS^T"),
       number("kStageBytes", layout.stage, "a tile of Q and of dO, and LSE and delta of its rows"),
   };
@@ -89,8 +89,8 @@ Recipe recipe_queries(const Problem& problem, const Target& target) {
       number("kRowTiles", layout.row_tiles, "mma tiles of 16 rows of a warp"),
       number("kStages", layout.stages, "slots of K and V in shared memory"),
       number("kTileBytesQ", layout.tile_m() * pitch_of(problem.head_dim), "of shared memory"),
-      number("kTileBytesDout", layout.tile_m() * pitch_of(problem.value_dim()), ""),
-      number("kTileBytesK", layout.tile_n * pitch_of(problem.head_dim), ""),
+      number("kTileBytesDout", layout.tile_m() * pitch_of(problem.value_dim()), "likewise"),
+      number("kTileBytesK", layout.tile_n * pitch_of(problem.head_dim), "likewise"),
       number("kSlotBytes", layout.slot, "a tile of K and a tile of V"),
   };
   recipe.sections = sections_of(problem, target);

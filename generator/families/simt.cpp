@@ -156,7 +156,7 @@ std::vector<Recipe> recipes_simt(const Problem& problem, const SimtSchedule& s, 
   recipe.kernel = "kernels/forward_simt.cu";
   recipe.constants = {
       number("kHeadDim", problem.head_dim, "columns of Q and K"),
-      number("kValueDim", problem.value_dim(), "columns of V and O"),
+      number("kHeadDimV", problem.value_dim(), "columns of V and O"),
       flag("kCausal", problem.causal, "bottom-right aligned"),
       number("kTileM", s.tile_m, "query rows per CTA"),
       number("kTileN", s.tile_n, "keys per step"),

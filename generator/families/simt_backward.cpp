@@ -96,7 +96,9 @@ bool known_to_spill(const Problem& problem, const SimtBackwardSchedule& s) {
 
 Legality legal_simt_backward(const Problem& problem, const SimtBackwardSchedule& s, const Target& target) {
   if (s.dq == static_cast<int>(DqWay::ordered))
-    return {"dq is 2: family simt cannot order its additions to dQ, use 0 or 1"};
+    return {
+        "dq is 2: family simt cannot order its additions to dQ; use dq0, or dq1 where gradients need not be "
+        "deterministic"};
   const Plan plan = plan_of(problem, s);
   const int rows_per_step = plan.threads / kLanes;
   if (s.tile_m % rows_per_step != 0 || kBackwardRowPadding % s.tile_m != 0) {
@@ -143,7 +145,7 @@ std::vector<Recipe> recipes_simt_backward(const Problem& problem, const SimtBack
   const Constant sums = flag("kCareful", careful(s), "sums of S, dP and delta lose less");
   const std::vector<Constant> common = {
       number("kHeadDim", problem.head_dim, "columns of Q and K"),
-      number("kValueDim", problem.value_dim(), "columns of V and dO"),
+      number("kHeadDimV", problem.value_dim(), "columns of V and dO"),
       flag("kCausal", problem.causal, "bottom-right aligned"),
       number("kTileM", s.tile_m, "query rows of a tile"),
       number("kTileN", s.tile_n, "keys of a tile"),

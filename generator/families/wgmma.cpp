@@ -131,7 +131,7 @@ Legality legal_splits(const Problem& problem, const WgmmaSchedule& s) {
   const int columns = 8 * s.splits;  // of which each CTA adds up eight, and of the next as many
   const int pieces = s.tile_m * 4 * ((problem.value_dim() + columns - 1) / columns * columns);
   if (const int room = ring_bytes(problem, s); pieces > room) {
-    return {fmt::format("splits {} adds up O in the place of K and V: {} in their {}", s.splits,
+    return {fmt::format("splits {} adds up O in the place of K and V, which takes {}; they have {}", s.splits,
                         kilobytes(pieces), kilobytes(room))};
   }
   return {};
@@ -140,11 +140,11 @@ Legality legal_splits(const Problem& problem, const WgmmaSchedule& s) {
 Legality legal_even_shares(const Problem& problem, const WgmmaSchedule& s) {
   if (!has_even_shares(s)) return {};
   if (s.cluster != 1 && problem.causal) {
-    return {fmt::format("persistent 3 under a mask is for CTAs without a pair, cluster is {}; leave it at 1",
-                        s.cluster)};
+    return {fmt::format("persistent 3 under a mask needs cluster 1, cluster is {}", s.cluster)};
   }
   if (s.o_passes == 0)
-    return {"o_passes 0 puts O in Q's place, which is not where persistent 3 adds up shares"};
+    return {
+        "o_passes 0 puts O in Q's place; persistent 3 adds up shares in a place of O's own, use 1 or more"};
   return {};
 }
 
@@ -226,7 +226,7 @@ Legality legal_wgmma(const Problem& problem, const WgmmaSchedule& s, const Targe
   if (known_to_spill(problem, s)) {
     return {
         fmt::format("{} spills a few bytes at head_dim {}, values of {}{}, as compiling it showed; "
-                    "another tile or switch does not",
+                    "take another tile, or change a switch",
                     to_string(Schedule{s}), problem.head_dim, problem.value_dim(),
                     problem.causal ? ", under a mask" : "")};
   }

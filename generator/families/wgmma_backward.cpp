@@ -136,7 +136,8 @@ Recipe recipe_owners(const Problem& problem, const WgmmaBackwardSchedule& s, con
         number("kDqN", dq_product(problem, s).columns, "columns of a warpgroup's product for dQ"));
   }
   if (is_pair(s)) {
-    recipe.constants.push_back(number("kDqRegisters", kPairDqRegisters, "likewise, of who sums dQ"));
+    recipe.constants.push_back(
+        number("kDqRegisters", kPairDqRegisters, "registers of who sums dQ, per thread, after setmaxnreg"));
   }
   list_products(recipe, problem, s.tile_m, dq_product(problem, s), is_pair(s));
   recipe.geometry = {.grid = Grid::key_tiles,

@@ -16,6 +16,7 @@
 #include "parts/mma/loader_staged.cuh"
 /*%/async%*/
 #include "parts/mma/backward_key_tile.cuh"
+#include "parts/mma/head_of.cuh"
 #include "parts/mma/row_output.cuh"
 #include "parts/mma/warp_products.cuh"
 #include "ptx/load_shared_16.cuh"
@@ -45,12 +46,6 @@ constexpr int kSteps = kTileM / 16;                 // of 16 query rows
 constexpr int kOwnSteps = kSteps / kSplit;  // whose P or dS a warp forms; it multiplies with all of them
 constexpr int kOwnRows = 16 * kOwnSteps;
 constexpr int kColumnsK = kHeadDim / kSplit, kColumnsV = kHeadDimV / kSplit;  // of a warp's sums
-
-// Element (row 0, column 0) of a head.
-__device__ __forceinline__ const unsigned short* head_of(const void* tensor, long long batch,
-                                                         long long head) {
-  return static_cast<const unsigned short*>(tensor) + batch + head;
-}
 
 // What this thread's number says, read anew by each of them: what follows from it would be held in registers
 // from step to step.
@@ -83,14 +78,16 @@ struct OwnKeys {
   int count;
 };
 
-extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas /*%/min_ctas%*/)
+extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*%/min_ctas%*/)
     FLASHJIT_ENTRY(const __grid_constant__ BackwardParams params) {
   extern __shared__ __align__(128) unsigned char shared[];
   const unsigned k_tile = shared_address(shared);
   const unsigned v_tile = k_tile + kTileBytesK;
   const unsigned stages = v_tile + kTileBytesV;  // kStages of them: Q, dO, and their rows' LSE and delta
   const unsigned p_tile = stages + kStages * kStageBytes;  // P^T in fragments, from one half to the other
+  /*%#ds_tile%*/
   const unsigned ds_tile = p_tile + kTileBytesP;
+  /*%/ds_tile%*/
 
   const KeyTile tile = key_tile_of_block(params);
   const int first_key = tile.n * kTileN;
@@ -152,7 +149,7 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
     /*%/copies_in_turn%*/
     row_copy.finish();
     /*%/async%*/
-    named_barrier_sync(0, kThreads);
+    named_barrier_sync(0, kThreads);  // __syncthreads(), which the halves reach from two places
   };
 
   if (steps > 0) {
@@ -171,8 +168,9 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
     start_copies(stages);
   }
 
-  int m = first_m, pair = first_pair;  // of the current step
+  int m = first_m;  // of the current step
   /*%#dq_sum%*/
+  int pair = first_pair;
   // dQ += dS K for the rows of tile m_of of a batch and head.
   const auto add_dq = [&](int buffer, int pair_of, int m_of) {
     const int thread = thread_index(), warp = thread / 32, lane = thread % 32;
@@ -210,15 +208,15 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
     finish_copies();
     if (kStages == 2 && i + 1 < steps) start_copies(stages + (i + 1) % 2 * kStageBytes);
   };
+  /*%#dq_sum%*/
   // With two stages each step adds the dQ of the one before, so that dS has been written by all long ago.
   const auto add_dq_before = [&](int i) {
-    /*%#dq_sum%*/
     if (kStages == 2 && i > 0) {
       const bool first = m == first_m;
       add_dq((i - 1) % 2, first ? pair - 1 : pair, first ? tiles_q - 1 : m - 1);
     }
-    /*%/dq_sum%*/
   };
+  /*%/dq_sum%*/
   const auto end = [&](int i) {
     if (kStages == 1) {
       named_barrier_sync(0, kThreads);
@@ -229,14 +227,18 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
     }
     if (++m == tiles_q) {
       m = first_m;
+      /*%#dq_sum%*/
       ++pair;
+      /*%/dq_sum%*/
     }
   };
   const auto finish = [&] {
+    /*%#dq_sum%*/
     if (kStages == 2) {
       named_barrier_sync(0, kThreads);
       add_dq_before(steps);
     }
+    /*%/dq_sum%*/
     named_barrier_sync(0, kThreads);  // nobody reads K or V any more
   };
   // Where the warp's keys are in a gradient; worked out anew at the end, not held until then.
@@ -307,6 +309,7 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
                        uint4{f[0], f[1], f[2], f[3]});
         }
       }
+      // P^T is there for the warp of the other half that has these keys.
       named_barrier_arrive(1 + at.warp % kHalf, 64);
       const unsigned dout_lane =
           stage + kTileBytesQ + TileV::offset(at.lane % 16, at.part * kColumnsV / 8 + at.lane / 16);
@@ -315,6 +318,7 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
         multiply_columns<TileV, kColumnsV>(dv, p[step], dout_lane + at.own_step * 16 * TileV::kPitch,
                                            16 * step);
       /*%#split%*/
+      // The warp that has the same keys has written its P^T, too.
       named_barrier_sync(1 + kHalf + at.key_warp, 64);
 #pragma unroll
       for (int step = 0; step < kOwnSteps; ++step) {
@@ -329,7 +333,9 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
                                            16 * step);
       }
       /*%/split%*/
+      /*%#dq_sum%*/
       add_dq_before(i);
+      /*%/dq_sum%*/
       end(i);
     }
     finish();
@@ -338,6 +344,7 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
     for (int r = 0; r < kRowTiles; ++r)
       stage_rows<kHeadDimV>(dv[r], v_tile, at.first_key + 16 * r, at.part * kColumnsV / 8, at.lane);
     /*%#split%*/
+    // Both warps' columns of these keys are there.
     named_barrier_sync(1 + kHalf + at.key_warp, 64);
     /*%/split%*/
     /*%^split%*/
@@ -351,12 +358,15 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
     for (int i = 0; i < steps; ++i) {
       begin(i);
       const unsigned stage = stages + (kStages == 2 ? i % 2 * kStageBytes : 0);
+      /*%#dq_sum%*/
       add_dq_before(i);
+      /*%/dq_sum%*/
       const Place at;
       float dp[kRowTiles][kOwnRows / 2];
       multiply_rows<TileV, kRowTiles, kOwnRows>(
           dp, v_tile + at.first_key * TileV::kPitch + lane_offset_rows_first<TileV>(at.lane),
           stage + kTileBytesQ + at.own_step * 16 * TileV::kPitch + lane_offset_columns_first<TileV>(at.lane));
+      // P^T has come. It is written again in the next step only, once the CTA has met.
       named_barrier_sync(1 + at.warp % kHalf, 64);
       const unsigned delta_lane =
           stage + kTileBytesQ + kTileBytesDout + kTileM * 4 + at.own_step * 64 + at.lane % 4 * 8;
@@ -398,6 +408,7 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
         multiply_columns<TileQK, kColumnsK>(dk, ds, q_lane + at.own_step * 16 * TileQK::kPitch, 16 * step);
       }
       /*%#split%*/
+      // The warp that has the same keys has written its dS^T, too.
       named_barrier_sync(1 + kHalf + kKeyWarps + at.key_warp, 64);
       const unsigned ds_rows = ds_tile + (kStages == 2 ? i % 2 * kTileBytesP : 0) +
                                TileDs::offset(at.first_key + at.lane % 16, 2 * at.other_step + at.lane / 16);
@@ -420,6 +431,7 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
       stage_rows<kHeadDim>(dk[r], k_tile, at.first_key + 16 * r, at.part * kColumnsK / 8, at.lane);
     }
     /*%#split%*/
+    // Both warps' columns of these keys are there.
     named_barrier_sync(1 + kHalf + kKeyWarps + at.key_warp, 64);
     /*%/split%*/
     /*%^split%*/

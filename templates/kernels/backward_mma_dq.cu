@@ -9,6 +9,7 @@
 #include "parts/mma/loader_staged.cuh"
 /*%/async%*/
 #include "parts/mma/backward_query_tile.cuh"
+#include "parts/mma/head_of.cuh"
 #include "parts/mma/mask.cuh"
 #include "parts/mma/row_output.cuh"
 #include "parts/mma/warp_products.cuh"
@@ -19,12 +20,6 @@ using TileQK = SharedTile<kHeadDim>;
 using TileV = SharedTile<kHeadDimV>;
 
 constexpr int kRowsPerWarp = 16 * kRowTiles;
-
-// Element (row 0, column 0) of a head.
-__device__ __forceinline__ const unsigned short* head_of(const void* tensor, long long batch,
-                                                         long long head) {
-  return static_cast<const unsigned short*>(tensor) + batch + head;
-}
 
 extern "C" __global__ void __launch_bounds__(kThreads)
     FLASHJIT_ENTRY(const __grid_constant__ BackwardParams params) {
@@ -145,7 +140,9 @@ extern "C" __global__ void __launch_bounds__(kThreads)
           /*%#causal%*/
           mask_keys<1>(scores[r], seen_by_first + warp_row + 16 * r - n * kTileN);
           /*%/causal%*/
+          /*%^causal%*/
           mask_keys<0>(scores[r], params.seqlen_k - n * kTileN);
+          /*%/causal%*/
         }
       }
       // P, rounded as the pass over the keys rounds it.

@@ -1,6 +1,11 @@
 // Before the backward pass proper (FlashAttention-2, Dao, arXiv 2307.08691, algorithm 2, line 4): delta, the
+/*%#fp32%*/
+// sum of dO * O of each query row. A CTA does kRows rows of one head, up to the end of the padding.
+/*%/fp32%*/
+/*%^fp32%*/
 // sum of dO * O of each query row, and the LSE in units of log2. A CTA does kRows rows of one head, up to the
 // end of the padding.
+/*%/fp32%*/
 #include "params/backward.h"
 #include "parts/divide.cuh"
 /*%#fp32%*/
@@ -9,9 +14,11 @@
 #include "parts/vector.cuh"
 #include "parts/widen.cuh"
 
+/*%^fp32%*/
 constexpr float kLog2e = 1.442695040888963407f;
 constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
 
+/*%/fp32%*/
 constexpr int kSteps = kRows * kLanes / kThreads;      // rows that a lane has a part of
 constexpr int kAtOnce = kSteps % 4 == 0 ? 4 : kSteps;  // whose loads are in flight together
 static_assert(kSteps % kAtOnce == 0 && kRows <= kThreads);
@@ -44,11 +51,13 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   const long long padded = static_cast<long long>(head_index) * params.padded_q + first_row;
 
   const int thread = static_cast<int>(threadIdx.x);
+  /*%^fp32%*/
   float lse = -kInfinity;
   if (thread < min(kRows, params.seqlen_q - first_row)) {
     lse = params.lse[static_cast<long long>(head_index) * params.seqlen_q + first_row + thread];
   }
 
+  /*%/fp32%*/
   const int lane = thread % kLanes;
   const unsigned char* o = static_cast<const unsigned char*>(params.o) +
                            (batch * params.o_batch + head * params.o_head) * kElementBytes;
@@ -105,8 +114,10 @@ extern "C" __global__ void __launch_bounds__(kThreads)
       }
     }
   }
+  /*%^fp32%*/
   // exp2(s - inf) is 0: a row that sees no key weighs nothing, whatever its scores.
   if (thread < kRows) params.lse_log2[padded + thread] = lse == -kInfinity ? kInfinity : lse * kLog2e;
+  /*%/fp32%*/
   /*%#clear%*/
 
   float4* const sum = reinterpret_cast<float4*>(params.dq_sum + padded * kHeadDim);
@@ -121,9 +132,11 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   /*%#empty_rows%*/
 
   // Rows that see no key have no gradient. Nobody else comes to a tile of them.
-  int rows = params.seqlen_k == 0 ? params.seqlen_q : 0;
   /*%#causal%*/
-  rows = max(0, params.seqlen_q - params.seqlen_k);
+  const int rows = max(0, params.seqlen_q - params.seqlen_k);
+  /*%/causal%*/
+  /*%^causal%*/
+  const int rows = params.seqlen_k == 0 ? params.seqlen_q : 0;
   /*%/causal%*/
   constexpr int kDqChunks = kHeadDim * kElementBytes / 16;  // of a row
   unsigned char* dq = static_cast<unsigned char*>(params.dq) +

@@ -32,7 +32,7 @@ __device__ __forceinline__ void step(const BackwardParams& params, const Job& jo
   copy_tile<kTileN, kHeadDim, kStrideQk, kMasked>(shared_k, job.k + first_key * params.k_row, params.k_row,
                                                   keys_left);
   commit_tiles();
-  copy_tile<kTileN, kValueDim, kStrideV, kMasked>(shared_v, job.v + first_key * params.v_row, params.v_row,
+  copy_tile<kTileN, kHeadDimV, kStrideV, kMasked>(shared_v, job.v + first_key * params.v_row, params.v_row,
                                                   keys_left);
   commit_tiles();
   wait_for_tiles<1>();  // Q, dO and K are there
@@ -44,7 +44,7 @@ __device__ __forceinline__ void step(const BackwardParams& params, const Job& jo
   wait_for_tiles<0>();
   __syncthreads();
   float ds[kRows][kKeys];
-  multiply_rows<kValueDim, kStrideV>(ds, job.memory + kSharedDout, shared_v, place);
+  multiply_rows<kHeadDimV, kStrideV>(ds, job.memory + kSharedDout, shared_v, place);
   differentiate(ds, p, rows);
   store_weights(shared_ds, ds, place);
   __syncthreads();
@@ -83,7 +83,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
                                                      batch * params.q_batch + head * params.q_head +
                                                      job.first_row * params.q_row,
                                                  params.q_row, rows_left);
-    copy_tile<kTileM, kValueDim, kStrideV, true>(job.memory + kSharedDout,
+    copy_tile<kTileM, kHeadDimV, kStrideV, true>(job.memory + kSharedDout,
                                                  static_cast<const float*>(params.dout) +
                                                      batch * params.dout_batch + head * params.dout_head +
                                                      job.first_row * params.dout_row,

@@ -3,6 +3,7 @@
 // first. Each warp owns its rows from Q to O and never talks to the others (split-Q).
 #include "params/forward.h"
 #include "parts/mma/epilogue.cuh"
+#include "parts/mma/head_of.cuh"
 /*%#async%*/
 #include "parts/mma/loader_async.cuh"
 /*%/async%*/
@@ -14,14 +15,15 @@
 #include "parts/mma/row_tiles.cuh"
 #include "parts/mma/tile_order.cuh"
 #include "ptx/shared_address.cuh"
+#include "ptx/special.cuh"
 
-extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas /*%/min_ctas%*/)
+extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*%/min_ctas%*/)
     FLASHJIT_ENTRY(const __grid_constant__ ForwardParams params) {
   extern __shared__ __align__(128) unsigned char shared[];
   const unsigned slots = shared_address(shared);  // kStages of them, each a tile of K and a tile of V
   const unsigned q_tile = slots + kOffsetQ;
 
-  const TileIndex index = tile_of_block(params);
+  const TileIndex index = tile_at(params, block_index());
   const int first_row = index.m * kTileM;  // the CTA's
   /*%#causal%*/
   // The warp's, in the tile.
@@ -161,7 +163,12 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
         /*%/q_in_regs%*/
       }
     };
-    // Keys that the diagonal or the end of K hides from a row.
+    /*%#causal%*/
+    // Keys that the diagonal hides from a row, and so those past the end of K.
+    /*%/causal%*/
+    /*%^causal%*/
+    // Keys past the end of K.
+    /*%/causal%*/
     const auto mask = [&](auto& scores, int first) {
       const int first_key = n * kTileN + first;
 #pragma unroll
@@ -177,11 +184,16 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
     // A step begins when its tile of K has arrived and no warp reads the previous step's tiles any more.
     const auto begin = [&] {
       /*%#async%*/
+      /*%#split_kv%*/
       if (kStages == 1 && n == last) {
         cp_async_wait<1>();  // the first tile of V may still be under way
       } else {
         cp_async_wait<kPending>();
       }
+      /*%/split_kv%*/
+      /*%^split_kv%*/
+      cp_async_wait<kPending>();
+      /*%/split_kv%*/
       /*%/async%*/
       /*%^async%*/
       k_copy.finish();
@@ -220,15 +232,16 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
       /*%/async%*/
     };
     /*%/split_kv%*/
+    /*%#causal%*/
     // Does the warp see that key of a masked tile, or is it right of the diagonal, as all after it?
     const auto seen = [&](int key) {
-      /*%#causal%*/
       return n * kTileN + key < seen_by_first + warp_row + kRowsPerWarp - 1;
-      /*%/causal%*/
-      /*%^causal%*/
-      return true;
-      /*%/causal%*/
     };
+    /*%/causal%*/
+    /*%^causal%*/
+    // Each warp sees some key of any part of a tile.
+    const auto seen = [&](int key) { return true; };
+    /*%/causal%*/
 
     /*%#optimistic%*/
     // Most tiles take the short way: their exponentials are computed with the shifts as they are, no maximum
@@ -255,7 +268,7 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
         exponentiate_all(scores);
         bool fits = true;
 #pragma unroll
-        for (int r = 0; r < kRowTiles; ++r) fits &= sum[r][0] <= kLimit && sum[r][1] <= kLimit;
+        for (int r = 0; r < kRowTiles; ++r) fits &= sum[r][0] <= kLargestSum && sum[r][1] <= kLargestSum;
         done = __all_sync(0xffffffffu, fits);
       }
       const bool wanted = !masked || seen(0);
@@ -307,8 +320,8 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
       }
       /*%/split_kv%*/
       /*%^split_kv%*/
-      // A few keys at a time, in a loop that stays one: less of a diagonal tile is computed in vain, and
-      // there is less to compile.
+      // A few keys at a time, in a loop that stays one: less of a masked tile is computed in vain, and there
+      // is less to compile.
       constexpr int kMaskedN = kBlockN % 32 == 0 ? 32 : 16;
 #pragma unroll 1
       for (int first = 0; first < kTileN && seen(first); first += kMaskedN) {
@@ -346,5 +359,5 @@ extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas 
 
   // O takes the place of the first tiles once all warps have read theirs.
   __syncthreads();
-  write_tile(params, tile_of_block(params), rows, output, slots);
+  write_tile(params, tile_at(params, block_index()), rows, output, slots);
 }

@@ -3,6 +3,7 @@
 // One slot of K and V; all tiles as long.
 #include "params/forward.h"
 #include "parts/mma/epilogue.cuh"
+#include "parts/mma/head_of.cuh"
 #include "parts/mma/loader_async.cuh"
 #include "parts/mma/mask.cuh"
 #include "parts/mma/products.cuh"
@@ -10,8 +11,9 @@
 #include "parts/mma/tile_order.cuh"
 #include "ptx/grid_size.cuh"
 #include "ptx/shared_address.cuh"
+#include "ptx/special.cuh"
 
-extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas /*%/min_ctas%*/)
+extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*%/min_ctas%*/)
     FLASHJIT_ENTRY(const __grid_constant__ ForwardParams params) {
   extern __shared__ __align__(128) unsigned char shared[];
   const unsigned k_tile = shared_address(shared), v_tile = k_tile + kTileBytesK, q_tile = k_tile + kOffsetQ;

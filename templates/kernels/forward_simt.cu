@@ -46,7 +46,7 @@ __device__ __forceinline__ void fetch_k(const ForwardParams& params, const Job& 
 template <bool kGuarded>
 __device__ __forceinline__ void fetch_v(const ForwardParams& params, const Job& job, int tile) {
   const int key = tile * kTileN;
-  copy_tile<kTileN, kValueDim, kValueDim, kGuarded>(job.shared_v, job.v + key * params.v_row, params.v_row,
+  copy_tile<kTileN, kHeadDimV, kHeadDimV, kGuarded>(job.shared_v, job.v + key * params.v_row, params.v_row,
                                                     params.seqlen_k - key);
   commit_tiles();
 }

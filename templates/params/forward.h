@@ -24,13 +24,13 @@ struct ForwardParams {
   long long v_batch, v_head, v_row;
   long long o_batch, o_head, o_row;
 
-  int batch, heads, heads_kv;
+  int batch, heads;
+  int heads_kv;  // for the host
   int seqlen_q, seqlen_k;
   int packed;   // log2 of the query heads whose rows a tile holds side by side; 0 where the family does not
   int tiles_m;  // ceil((seqlen_q << packed) / tile_m), or / (2 * tile_m) where two CTAs load for each other
   int section;  // longest tiles first: (batch, head) pairs whose K and V share the L2; packed heads are one
-  float scale;  // of the logits
-  float scale_log2;  // scale * log2(e): exp(scale * x) = exp2(scale_log2 * x)
+  float scale_log2;  // scale * log2(e) of the logits: exp(scale * x) = exp2(scale_log2 * x)
   int last_section;  // the pair at which the last section begins, which goes on to the end
   int clusters;      // that share out a tile's keys
   int shared_tiles;  // the first so many, of whose keys all CTAs have even shares; 0 where the family deals

@@ -2,7 +2,8 @@
 // compile this one file, so the layout cannot drift.
 #pragma once
 
-// They lie in one row, of blocks, or under a mask of what tiles weigh (parts/wgmma/share_bounds.cuh).
+// The keys lie in one row, counted in blocks, or under a mask in what tiles weigh
+// (parts/wgmma/share_bounds.cuh).
 struct ShareRow {
   int unit;  // what the row repeats: the blocks of a tile, or under a mask what the tiles of a head weigh
   int all;   // the row

@@ -6,7 +6,8 @@ struct alignas(64) TensorMap {
   unsigned long long opaque[16];
 };
 
-// Where a box starts in the tensor, dimension 0 first.
+// Where a box starts in the tensor, dimension 0 first. Of a tensor with packed heads `row` counts the heads
+// of a pack, and `panel` queries.
 struct BoxOrigin {
   int column, row, panel, head, batch;
 };

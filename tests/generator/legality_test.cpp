@@ -135,10 +135,11 @@ TEST_CASE("simt-backward: what does not divide or fit is said") {
   CHECK(reason(gradients, "simt-backward:m64n64w8", "sm_80") ==
         "tile 64x64 with head dims 128 and 128 needs 168 KB of shared memory, sm_80 gives 163 KB");
   CHECK(reason(gradients, "simt-backward:m32n32w4dq2", "sm_80") ==
-        "dq is 2: family simt cannot order its additions to dQ, use 0 or 1");
+        "dq is 2: family simt cannot order its additions to dQ; use dq0, or dq1 where gradients need not be "
+        "deterministic");
   gradients.deterministic = true;
   CHECK(reason(gradients, "simt-backward:m32n32w4dq1", "sm_80") ==
-        "deterministic gradients forbid atomic additions to dQ (dq1); use dq0 or dq2");
+        "deterministic gradients forbid atomic additions to dQ (dq1); use dq0");
 }
 
 TEST_CASE("mma: a CTA stays on its multiprocessor where it is alone there and tiles are of one length") {

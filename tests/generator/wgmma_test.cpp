@@ -122,7 +122,7 @@ TEST_CASE("CTAs that share out keys: one tile each, and O's pieces fit where K a
   CHECK(reason(kD128, "m64n128s2pp0p0o2sp8") ==
         "o_passes 2 makes no difference to splits above 1; leave it at 1");
   CHECK(reason(kD128, "m128n64s1p0sp4") ==
-        "splits 4 adds up O in the place of K and V: 64 KB in their 32 KB");
+        "splits 4 adds up O in the place of K and V, which takes 64 KB; they have 32 KB");
   CHECK(reason({.head_dim = 160, .causal = true}, "m64n128s2pp0p0sp2").find("the rest 40), 1 warpgroup") !=
         std::string::npos);
   const KernelSource kernel = rendered(kD128, "m64n128s3pp0p0sp8");
@@ -247,10 +247,9 @@ TEST_CASE("what a problem does not need is absent") {
 TEST_CASE("even shares: CTAs for themselves, of the tiles that fill no whole wave") {
   CHECK(reason(kD128, "m128n128s2p3") == "");
   CHECK(reason(kD128, "m128n128s2p3cl2") == "");
-  CHECK(reason(kD128Causal, "m128n128s2p3cl2") ==
-        "persistent 3 under a mask is for CTAs without a pair, cluster is 2; leave it at 1");
+  CHECK(reason(kD128Causal, "m128n128s2p3cl2") == "persistent 3 under a mask needs cluster 1, cluster is 2");
   CHECK(reason(kD128, "m128n128s2o0p3") ==
-        "o_passes 0 puts O in Q's place, which is not where persistent 3 adds up shares");
+        "o_passes 0 puts O in Q's place; persistent 3 adds up shares in a place of O's own, use 1 or more");
   const KernelSource kernel = rendered(kD128, "m128n128s2p3");
   const Geometry& geometry = kernel.geometry;
   CHECK(geometry.even_shares);

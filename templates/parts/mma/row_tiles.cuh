@@ -22,6 +22,7 @@ __device__ __forceinline__ void raise(SoftmaxRows (&rows)[kRowTiles],
   }
 }
 
+/*%^optimistic%*/
 // O += P V, P from the scores as the shifts are.
 template <int kScores>
 __device__ __forceinline__ void add_pv(SoftmaxRows (&rows)[kRowTiles],
@@ -37,3 +38,4 @@ __device__ __forceinline__ void add_pv(SoftmaxRows (&rows)[kRowTiles],
     multiply_pv(output, p, v_lane, i);
   }
 }
+/*%/optimistic%*/

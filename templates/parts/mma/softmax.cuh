@@ -1,5 +1,5 @@
 // Online softmax (FlashAttention-2, algorithm 1) of the rows whose scores a thread holds, with exp(scale * x)
-// computed as exp2(scale_log2 * x). The layout is that of an mma or wgmma accumulator: of 4 neighbouring
+// computed as exp2(scale_log2 * x). The layout is that of an mma accumulator: of 4 neighbouring
 // scores the first two belong to row 0, the others to row 1 (8 rows below), and the 4 lanes of a quad share
 // these rows.
 #pragma once

@@ -1,9 +1,8 @@
-// Which query tile a CTA computes, and where its head begins.
+// Which query tile a CTA computes.
 #pragma once
 
 #include "params/forward.h"
 #include "parts/divide.cuh"
-#include "ptx/special.cuh"
 
 struct TileIndex {
   int m, head, batch;
@@ -36,14 +35,4 @@ __device__ __forceinline__ TileIndex tile_at(const ForwardParams& params, int bl
   tile.batch = divide(pair, params.by_heads);
   tile.head = pair - tile.batch * params.heads;
   return tile;
-}
-
-__device__ __forceinline__ TileIndex tile_of_block(const ForwardParams& params) {
-  return tile_at(params, block_index());
-}
-
-// Element (row 0, column 0) of a head.
-__device__ __forceinline__ const unsigned short* head_of(const void* tensor, long long batch,
-                                                         long long head) {
-  return static_cast<const unsigned short*>(tensor) + batch + head;
 }

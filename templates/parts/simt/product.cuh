@@ -11,7 +11,7 @@ __device__ __forceinline__ void add_pv(float (&o)[kRows][kColumns], const float*
                              [&](const RowFragment<kHanded>& a, int t) {
 #pragma unroll
                                for (int h = 0; h < kHanded; ++h) {
-                                 const float* row = v + (h * kLanes + t) * kValueDim;
+                                 const float* row = v + (h * kLanes + t) * kHeadDimV;
                                  float b[kColumns];
                                  for_each_group<kColumns, kLanes>(
                                      place.key_lane, [&](auto group, int mine, int column) {
@@ -42,7 +42,7 @@ __device__ __forceinline__ void multiply_pv(float (&o)[kRows][kColumns], const f
                             weights[i] + c * kHanded);
     }
     __syncwarp();
-    const float* const keys = v + c * kHanded * kLanes * kValueDim;
+    const float* const keys = v + c * kHanded * kLanes * kHeadDimV;
     if constexpr (kCareful) {
       float block[kRows][kColumns] = {};
       add_pv(block, p, keys, place);

@@ -23,7 +23,7 @@ struct BlockSoftmax {
 
   __device__ __forceinline__ explicit BlockSoftmax(float scale) : scale_log2(scale) {}
 
-  // What the exponentials of a block are taken against.
+  // What the exponentials of a block are taken against. A masked block's number is `left` (block_at).
   __device__ __forceinline__ void choose_shifts(const RowsOfThread& mine, int left, bool masked) {
     if (masked) mask_columns(s, mine.first_hidden(0, left), mine.first_hidden(1, left));
     /*%#optimistic%*/
@@ -61,9 +61,8 @@ struct BlockSoftmax {
   }
 
   /*%#optimistic%*/
-  // Sums that tell of exponentials taken against a shift far below their maximum: the rows of a warp move,
-  // unless some are lost; the vote on that stands beside what the rows' lanes tell each other. Whether they
-  // moved.
+  // For sums that outgrew their shifts: all rows of the warp move, unless some exponentials are lost. Whether
+  // they moved. (The vote on that stands beside the quads' shuffles.)
   __device__ __forceinline__ bool move_outgrown(int left, float (&sum)[2]) {
     float factor[2];
     /*%#fp16%*/

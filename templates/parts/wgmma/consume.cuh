@@ -9,7 +9,7 @@
 /*%/dynamic%*/
 #include "parts/wgmma/tiles.cuh"
 /*%^o_through_q%*/
-#include "ptx/bulk_wait.cuh"
+#include "ptx/bulk_group.cuh"
 /*%/o_through_q%*/
 #include "ptx/tma.cuh"
 
@@ -56,6 +56,6 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
   if (consumer.warpgroup == 0) consumer.take_turn();
   /*%/ping_pong%*/
   /*%^o_through_q%*/
-  if (threadIdx.x % 128 == 0) bulk_wait();
+  if (threadIdx.x % 128 == 0) bulk_wait_read();  // shared memory is the CTA's no more, once it ends
   /*%/o_through_q%*/
 }

@@ -9,7 +9,7 @@
 #include "parts/wgmma/pieces.cuh"
 #include "parts/wgmma/sharers.cuh"
 #include "parts/wgmma/tiles.cuh"
-#include "ptx/bulk_wait.cuh"
+#include "ptx/bulk_group.cuh"
 #include "ptx/tma.cuh"
 
 // The end of this CTA's share of a tile: whether this warpgroup now knows all of its rows, which it stores.
@@ -55,5 +55,5 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
   // Warpgroup 0 takes the last arrival.
   if (consumer.warpgroup == 0) consumer.take_turn();
   /*%/ping_pong%*/
-  if (threadIdx.x % 128 == 0) bulk_wait();
+  if (threadIdx.x % 128 == 0) bulk_wait_read();  // shared memory is the CTA's no more, once it ends
 }

@@ -17,7 +17,9 @@
 /*%/shares%*/
 #include "parts/wgmma/softmax.cuh"
 #include "parts/wgmma/tiles.cuh"
+/*%#q_in_regs%*/
 #include "ptx/ldmatrix.cuh"
+/*%/q_in_regs%*/
 #include "ptx/mbarrier.cuh"
 #include "ptx/wgmma.cuh"
 
@@ -67,8 +69,10 @@ struct Consumer : ConsumerRings {
   }
 
   /*%#o_apart%*/
-  // Once products have read all of q. ldmatrix has not, when it is done: it only issues loads, and where
-  // stores hold them up, the next tile's q may come before they are served.
+  // Once products have read all of q.
+  /*%#q_in_regs%*/
+  // ldmatrix only issues its loads: where stores hold them up, the next tile's q could land first.
+  /*%/q_in_regs%*/
   __device__ __forceinline__ void release_q() const {
     if (lane() == 0) mbarrier_arrive(shared + kQEmpty + 8 * warpgroup);
     __syncwarp();  // ptxas has been seen to let the lane that does so go on alone

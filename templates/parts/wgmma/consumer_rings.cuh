@@ -1,5 +1,4 @@
-// What a consumer has to do with others: the rings of K and V that the producer fills, the turns that
-// warpgroups take, and its own threads' barrier.
+// What a consumer has to do with others: the rings of K and V that the producer fills, and barriers.
 #pragma once
 #include "parts/wgmma/layout.cuh"
 /*%#cluster%*/
@@ -43,8 +42,8 @@ struct ConsumerRings {
     mbarrier_wait(shared + kVFull + 8 * v_place.stage, v_place.parity);
   }
 
-  // One arrival a warp: this warp's products have read the block. Tiles move along instead of being computed
-  // from their stage, which would take place between a turn and its first product.
+  // One arrival a warp: this warp's products have read the block. Tiles move along: to compute them from
+  // their stage would delay the next product.
   __device__ __forceinline__ void release_k() {
     /*%^cluster%*/
     if (lane() == 0) mbarrier_arrive(shared + kKEmpty + 8 * k_place.stage);

@@ -11,7 +11,7 @@
 #include "ptx/math.cuh"
 
 constexpr int kPiecesOfThread = 1 + kGroupsOfCta;  // its rows' shifts and sums; its columns of each group
-// On their way: so many groups of columns, of so many sharers.
+// Loads in flight: of this many groups of columns, of this many sharers.
 /*%#split%*/
 // Three warpgroups and more have fewer registers.
 constexpr int kGroupsAtOnce = kHeadDimV <= 128 ? 16 : 8;

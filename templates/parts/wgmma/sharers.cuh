@@ -17,7 +17,7 @@
 
 struct Sharers {
   int count;
-  int counter;  // theirs
+  int counter;  // of the tile's, which they share
   /*%#even%*/
   // The first of the shares; the others follow.
   int first;
@@ -59,7 +59,7 @@ __device__ __forceinline__ int own_place(const Tile& tile, const ForwardParams&)
 }
 /*%/even%*/
 
-// Theirs for the rows of this warpgroup.
+// The sharers' counter for the rows of this warpgroup.
 __device__ __forceinline__ int* counter_of(const Sharers& sharers, const Consumer& consumer,
                                            const ForwardParams& p) {
   return p.tile_counter + sharers.counter * kWarpgroups + consumer.warpgroup;

@@ -41,10 +41,9 @@ __device__ __forceinline__ void release_ticket(unsigned shared, int slot, int nu
 /*%/cluster%*/
 
 /*%#sections%*/
-// Number `drawn` of the order. Of the second wave come the longest, the middle one, the second longest, the
-// one behind the middle, and so on: with those of the first wave before them CTAs are done at times as far
-// apart as tiles of the third are long. The longest first would bring all to the same time, and the third
-// wave's longest would end alone.
+// Number `drawn` of the order. In the second wave the two halves alternate: the longest, the middle one, the
+// second longest, and so on. CTAs then end apart by up to a tile of the third wave. Longest first, all would
+// end together, and the third wave's longest would end alone.
 __device__ __forceinline__ int riffle(int drawn, const ForwardParams& p) {
   const int place = drawn - p.riffled_from;
   if (place < 0 || place >= p.riffled) return drawn;

@@ -102,7 +102,12 @@ __device__ __forceinline__ int cluster_of_tile(const ForwardParams& p) {
 // Longest tiles first, among the heads of a section: what runs together finds its K and V in L2.
 /*%/sections%*/
 /*%^sections%*/
-// All tiles of a head, then the next head: what runs together shares K and V.
+/*%#causal%*/
+// All tiles of a head, the longest first, then the next head: what runs together shares K and V.
+/*%/causal%*/
+/*%^causal%*/
+// All tiles of a head, the last rows first, then the next head: what runs together shares K and V.
+/*%/causal%*/
 /*%/sections%*/
 __device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
   const int heads = p.heads >> p.packed;

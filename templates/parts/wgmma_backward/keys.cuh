@@ -150,7 +150,7 @@ struct KeyOwner {
     if (!first) release_step(stage ^ 1);
     /*%/dq_staged%*/
     /*%#turns%*/
-    named_barrier_sync(1 + warpgroup, 256);
+    take_turn();
     /*%/turns%*/
     if (needs_mask(first_key, query, params)) mask(s, first_key, query, params);
     exponentiate(p, s, lse, params.scale_log2);
@@ -162,6 +162,19 @@ struct KeyOwner {
     /*%/dq_transposed%*/
   }
 
+  /*%#turns%*/
+  /*%#short_turns%*/
+  // The warpgroups take turns at the exponentials, so that one's run beside the other's products. Turns order
+  // work, not data.
+  /*%/short_turns%*/
+  /*%#long_turns%*/
+  // The warpgroups take turns at the exponentials and at dS, so that one's run beside the other's products.
+  // Turns order work, not data.
+  /*%/long_turns%*/
+  __device__ __forceinline__ void take_turn() const { named_barrier_sync(1 + warpgroup, 256); }
+  __device__ __forceinline__ void pass_turn() const { named_barrier_arrive(2 - warpgroup, 256); }
+
+  /*%/turns%*/
   /*%^dq_transposed%*/
   // dV and the dQ of the step before under dS. dQ leaves before dK is begun: S takes its registers next, and
   // must wait until they have been read, which additions take several hundred clocks to do.
@@ -169,7 +182,7 @@ struct KeyOwner {
                                                 bool first) {
     issue_gradient_v<kTileM>(dv, p, dout);
     /*%#short_turns%*/
-    named_barrier_arrive(2 - warpgroup, 256);
+    pass_turn();
     /*%/short_turns%*/
     /*%#dq%*/
     issue_dq(step - 1);
@@ -183,7 +196,7 @@ struct KeyOwner {
     pin(p);
     differentiate(ds, p, dp);
     /*%#long_turns%*/
-    named_barrier_arrive(2 - warpgroup, 256);
+    pass_turn();
     /*%/long_turns%*/
     /*%#dq%*/
     share_ds(step & 1);
@@ -211,7 +224,7 @@ struct KeyOwner {
     for (int i = 0; i < kTileM / 4; ++i) copy[i] = p[i];
     issue_gradient_v<kTileM>(dv, p, dout);
     /*%#short_turns%*/
-    named_barrier_arrive(2 - warpgroup, 256);
+    pass_turn();
     /*%/short_turns%*/
     /*%#dq_staged%*/
     Statistics delta;
@@ -224,7 +237,7 @@ struct KeyOwner {
     /*%/dq_staged%*/
     differentiate(ds, copy, dp);
     /*%#long_turns%*/
-    named_barrier_arrive(2 - warpgroup, 256);
+    pass_turn();
     /*%/long_turns%*/
     share_ds(step & 1);
     issue_dq(step - 1);
@@ -249,8 +262,8 @@ struct KeyOwner {
     mbarrier_wait(shared + kQFull + 8 * stage, parity);
     mbarrier_wait(shared + kDoFull + 8 * stage, parity);
     /*%#turns%*/
-    named_barrier_sync(1 + warpgroup, 256);
-    named_barrier_arrive(2 - warpgroup, 256);
+    take_turn();
+    pass_turn();
     /*%/turns%*/
 #pragma unroll
     for (int i = 0; i < kTileM / 4; ++i) ds[i] = 0;
@@ -331,7 +344,7 @@ struct KeyOwner {
 
   __device__ __forceinline__ void run() {
     /*%#turns%*/
-    if (warpgroup == 1) named_barrier_arrive(1, 256);
+    if (warpgroup == 1) pass_turn();  // warpgroup 0 goes first
       /*%/turns%*/
 #pragma unroll 1
     for (;; ++round) {
@@ -340,7 +353,7 @@ struct KeyOwner {
       compute(tile_at(index, params));
     }
     /*%#turns%*/
-    if (warpgroup == 0) named_barrier_sync(1, 256);
+    if (warpgroup == 0) take_turn();  // and takes the last arrival
     /*%/turns%*/
   }
 };

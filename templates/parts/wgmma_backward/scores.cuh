@@ -63,6 +63,7 @@ __device__ __forceinline__ void exponentiate(unsigned (&p)[kTileM / 4], const fl
   }
 }
 
+/*%^dq_staged%*/
 // dP begins as -delta: what the product adds to is then no work afterwards, and nothing is waited for then.
 __device__ __forceinline__ void begin_gradient(float (&dp)[kTileM / 2], const Statistics& delta) {
 #pragma unroll
@@ -72,8 +73,9 @@ __device__ __forceinline__ void begin_gradient(float (&dp)[kTileM / 2], const St
   }
 }
 
+/*%/dq_staged%*/
 /*%#dq_staged%*/
-// Or dP gets it afterwards.
+// dP less delta, once dP is there.
 __device__ __forceinline__ void subtract(float (&dp)[kTileM / 2], const Statistics& delta) {
 #pragma unroll
   for (int j = 0; j < kTileM / 8; ++j) {

@@ -31,12 +31,14 @@ __device__ __forceinline__ int read_ticket(unsigned shared, int round) {
   /*%^pair%*/
   mbarrier_wait(shared + kTickets + 8 * slot, round / 2 % 2);
   const int index = load_shared(shared + kTickets + 32 + 4 * slot);
+  // The caller's lanes have all read it.
   __syncwarp(__activemask());
   arrive_once(shared + kTickets + 16 + 8 * slot);
   /*%/pair%*/
   /*%#pair%*/
   cluster_wait(shared + kTickets + 8 * slot, round / 2 % 2);
   const int index = load_shared(shared + kTickets + 32 + 4 * slot);
+  // The caller's lanes have all read it.
   __syncwarp(__activemask());
   if (lane() == 0) cluster_arrive(in_cta(0, shared + kTickets + 16 + 8 * slot));
   /*%/pair%*/

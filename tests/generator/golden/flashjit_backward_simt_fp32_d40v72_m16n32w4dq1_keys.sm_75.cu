@@ -2,7 +2,7 @@
 // Written by flashjit 0.1.0 from templates/kernels/backward_simt_keys.cu.
 
 constexpr int kHeadDim = 40;       // columns of Q and K
-constexpr int kValueDim = 72;      // columns of V and dO
+constexpr int kHeadDimV = 72;      // columns of V and dO
 constexpr bool kCausal = false;    // bottom-right aligned
 constexpr int kTileM = 16;         // query rows of a tile
 constexpr int kTileN = 32;         // keys of a tile
@@ -579,7 +579,7 @@ __device__ __forceinline__ void store_weights(float* to, const float (&weights)[
 }
 
 using ShareOfK = Share<kTileN, kHeadDim, kSharersK, true>;
-using ShareOfV = Share<kTileN, kValueDim, kSharersV, true>;
+using ShareOfV = Share<kTileN, kHeadDimV, kSharersV, true>;
 
 // One query head, and the CTA's keys.
 struct Job {
@@ -603,7 +603,7 @@ __device__ __forceinline__ void step(const BackwardParams& params, const Job& jo
   copy_tile<kTileM, kHeadDim, kStrideQk, true>(shared_q, job.q + first_row * params.q_row, params.q_row,
                                                rows_left);
   commit_tiles();
-  copy_tile<kTileM, kValueDim, kStrideV, true>(shared_dout, job.dout + first_row * params.dout_row,
+  copy_tile<kTileM, kHeadDimV, kStrideV, true>(shared_dout, job.dout + first_row * params.dout_row,
                                                params.dout_row, rows_left);
   commit_tiles();
   Rows rows;
@@ -618,7 +618,7 @@ __device__ __forceinline__ void step(const BackwardParams& params, const Job& jo
   wait_for_tiles<0>();
   __syncthreads();
   float ds[kRows][kKeys];
-  multiply_rows<kValueDim, kStrideV>(ds, shared_dout, job.memory + kSharedV, place);
+  multiply_rows<kHeadDimV, kStrideV>(ds, shared_dout, job.memory + kSharedV, place);
   differentiate(ds, p, rows);
   store_weights(shared_ds, ds, place);
   __syncthreads();
@@ -657,7 +657,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     const float* const v = static_cast<const float*>(params.v) + batch * params.v_batch +
                            head_kv * params.v_head + job.first_key * params.v_row;
     copy_tile<kTileN, kHeadDim, kStrideQk, true>(job.memory + kSharedK, k, params.k_row, keys_left);
-    copy_tile<kTileN, kValueDim, kStrideV, true>(job.memory + kSharedV, v, params.v_row, keys_left);
+    copy_tile<kTileN, kHeadDimV, kStrideV, true>(job.memory + kSharedV, v, params.v_row, keys_left);
   }
 
   const Place place = place_of_thread();

@@ -9,8 +9,7 @@ constexpr int kThreads = 256;     // per CTA
 constexpr bool kCareful = false;  // sums of S, dP and delta lose less
 
 // Before the backward pass proper (FlashAttention-2, Dao, arXiv 2307.08691, algorithm 2, line 4): delta, the
-// sum of dO * O of each query row, and the LSE in units of log2. A CTA does kRows rows of one head, up to the
-// end of the padding.
+// sum of dO * O of each query row. A CTA does kRows rows of one head, up to the end of the padding.
 
 // A divisor as the host prepares it, so that a kernel divides by one product (Granlund and Montgomery,
 // "Division by invariant integers using multiplication", 1994). Host and device compile this one file.
@@ -114,9 +113,6 @@ __device__ __forceinline__ void widen(float (&to)[kVector], uint4 from) {
   }
 }
 
-constexpr float kLog2e = 1.442695040888963407f;
-constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
-
 constexpr int kSteps = kRows * kLanes / kThreads;      // rows that a lane has a part of
 constexpr int kAtOnce = kSteps % 4 == 0 ? 4 : kSteps;  // whose loads are in flight together
 static_assert(kSteps % kAtOnce == 0 && kRows <= kThreads);
@@ -149,11 +145,6 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   const long long padded = static_cast<long long>(head_index) * params.padded_q + first_row;
 
   const int thread = static_cast<int>(threadIdx.x);
-  float lse = -kInfinity;
-  if (thread < min(kRows, params.seqlen_q - first_row)) {
-    lse = params.lse[static_cast<long long>(head_index) * params.seqlen_q + first_row + thread];
-  }
-
   const int lane = thread % kLanes;
   const unsigned char* o = static_cast<const unsigned char*>(params.o) +
                            (batch * params.o_batch + head * params.o_head) * kElementBytes;
@@ -187,6 +178,4 @@ extern "C" __global__ void __launch_bounds__(kThreads)
       }
     }
   }
-  // exp2(s - inf) is 0: a row that sees no key weighs nothing, whatever its scores.
-  if (thread < kRows) params.lse_log2[padded + thread] = lse == -kInfinity ? kInfinity : lse * kLog2e;
 }

@@ -2,7 +2,7 @@
 // Written by flashjit 0.1.0 from templates/kernels/backward_simt_queries.cu.
 
 constexpr int kHeadDim = 64;        // columns of Q and K
-constexpr int kValueDim = 64;       // columns of V and dO
+constexpr int kHeadDimV = 64;       // columns of V and dO
 constexpr bool kCausal = true;      // bottom-right aligned
 constexpr int kTileM = 64;          // query rows of a tile
 constexpr int kTileN = 64;          // keys of a tile
@@ -618,7 +618,7 @@ __device__ __forceinline__ void step(const BackwardParams& params, const Job& jo
   copy_tile<kTileN, kHeadDim, kStrideQk, kMasked>(shared_k, job.k + first_key * params.k_row, params.k_row,
                                                   keys_left);
   commit_tiles();
-  copy_tile<kTileN, kValueDim, kStrideV, kMasked>(shared_v, job.v + first_key * params.v_row, params.v_row,
+  copy_tile<kTileN, kHeadDimV, kStrideV, kMasked>(shared_v, job.v + first_key * params.v_row, params.v_row,
                                                   keys_left);
   commit_tiles();
   wait_for_tiles<1>();  // Q, dO and K are there
@@ -630,7 +630,7 @@ __device__ __forceinline__ void step(const BackwardParams& params, const Job& jo
   wait_for_tiles<0>();
   __syncthreads();
   float ds[kRows][kKeys];
-  multiply_rows<kValueDim, kStrideV>(ds, job.memory + kSharedDout, shared_v, place);
+  multiply_rows<kHeadDimV, kStrideV>(ds, job.memory + kSharedDout, shared_v, place);
   differentiate(ds, p, rows);
   store_weights(shared_ds, ds, place);
   __syncthreads();
@@ -669,7 +669,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
                                                      batch * params.q_batch + head * params.q_head +
                                                      job.first_row * params.q_row,
                                                  params.q_row, rows_left);
-    copy_tile<kTileM, kValueDim, kStrideV, true>(job.memory + kSharedDout,
+    copy_tile<kTileM, kHeadDimV, kStrideV, true>(job.memory + kSharedDout,
                                                  static_cast<const float*>(params.dout) +
                                                      batch * params.dout_batch + head * params.dout_head +
                                                      job.first_row * params.dout_row,

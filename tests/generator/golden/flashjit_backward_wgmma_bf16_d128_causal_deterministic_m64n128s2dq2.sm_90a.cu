@@ -97,7 +97,7 @@ __device__ __forceinline__ unsigned pack(float low, float high) {
 // Order between ordinary accesses to shared memory and those of the asynchronous proxy (PTX ISA,
 // "membar/fence").
 
-// What this thread wrote to shared memory before is what TMA reads after.
+// What this thread wrote to shared memory before is what TMA and wgmma read after.
 __device__ __forceinline__ void fence_async_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
@@ -152,7 +152,8 @@ struct alignas(64) TensorMap {
   unsigned long long opaque[16];
 };
 
-// Where a box starts in the tensor, dimension 0 first.
+// Where a box starts in the tensor, dimension 0 first. Of a tensor with packed heads `row` counts the heads
+// of a pack, and `panel` queries.
 struct BoxOrigin {
   int column, row, panel, head, batch;
 };
@@ -363,6 +364,7 @@ __device__ __forceinline__ int read_ticket(unsigned shared, int round) {
   const int slot = round % 2;
   mbarrier_wait(shared + kTickets + 8 * slot, round / 2 % 2);
   const int index = load_shared(shared + kTickets + 32 + 4 * slot);
+  // The caller's lanes have all read it.
   __syncwarp(__activemask());
   arrive_once(shared + kTickets + 16 + 8 * slot);
   return index;
@@ -531,6 +533,7 @@ __device__ __forceinline__ void wait_for_turn(const int* shares, const Turn& tur
 template <class Work>
 __device__ __forceinline__ void take_turns(const KeyTile& tile, int& step, const BackwardParams& p,
                                            const Work& work) {
+  if (tile.steps(p) == 0) return;
   Turn turn(tile, p);
   int head = tile.batch * p.heads + tile.head_kv * p.group;
   int m = tile.starts_at();

@@ -97,7 +97,7 @@ __device__ __forceinline__ unsigned pack(float low, float high) {
 // Order between ordinary accesses to shared memory and those of the asynchronous proxy (PTX ISA,
 // "membar/fence").
 
-// What this thread wrote to shared memory before is what TMA reads after.
+// What this thread wrote to shared memory before is what TMA and wgmma read after.
 __device__ __forceinline__ void fence_async_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
@@ -152,7 +152,8 @@ struct alignas(64) TensorMap {
   unsigned long long opaque[16];
 };
 
-// Where a box starts in the tensor, dimension 0 first.
+// Where a box starts in the tensor, dimension 0 first. Of a tensor with packed heads `row` counts the heads
+// of a pack, and `panel` queries.
 struct BoxOrigin {
   int column, row, panel, head, batch;
 };
@@ -362,6 +363,7 @@ __device__ __forceinline__ int read_ticket(unsigned shared, int round) {
   const int slot = round % 2;
   mbarrier_wait(shared + kTickets + 8 * slot, round / 2 % 2);
   const int index = load_shared(shared + kTickets + 32 + 4 * slot);
+  // The caller's lanes have all read it.
   __syncwarp(__activemask());
   arrive_once(shared + kTickets + 16 + 8 * slot);
   return index;
@@ -550,6 +552,7 @@ __device__ __forceinline__ void wait_for_turn(const int* shares, const Turn& tur
 template <class Work>
 __device__ __forceinline__ void take_turns(const KeyTile& tile, int& step, const BackwardParams& p,
                                            const Work& work) {
+  if (tile.steps(p) == 0) return;
   Turn turn(tile, p);
   int head = tile.batch * p.heads + tile.head_kv * p.group;
   int m = tile.starts_at();
@@ -1245,16 +1248,7 @@ __device__ __forceinline__ void exponentiate(unsigned (&p)[kTileM / 4], const fl
   }
 }
 
-// dP begins as -delta: what the product adds to is then no work afterwards, and nothing is waited for then.
-__device__ __forceinline__ void begin_gradient(float (&dp)[kTileM / 2], const Statistics& delta) {
-#pragma unroll
-  for (int j = 0; j < kTileM / 8; ++j) {
-    dp[4 * j] = dp[4 * j + 2] = -delta[j].x;
-    dp[4 * j + 1] = dp[4 * j + 3] = -delta[j].y;
-  }
-}
-
-// Or dP gets it afterwards.
+// dP less delta, once dP is there.
 __device__ __forceinline__ void subtract(float (&dp)[kTileM / 2], const Statistics& delta) {
 #pragma unroll
   for (int j = 0; j < kTileM / 8; ++j) {
@@ -1381,11 +1375,16 @@ struct KeyOwner {
     wgmma_wait<1>();
     pin(s);
     if (!first) release_step(stage ^ 1);
-    named_barrier_sync(1 + warpgroup, 256);
+    take_turn();
     if (needs_mask(first_key, query, params)) mask(s, first_key, query, params);
     exponentiate(p, s, lse, params.scale_log2);
     add_gradients_of_80(dp, q, dout, first);
   }
+
+  // The warpgroups take turns at the exponentials, so that one's run beside the other's products. Turns order
+  // work, not data.
+  __device__ __forceinline__ void take_turn() const { named_barrier_sync(1 + warpgroup, 256); }
+  __device__ __forceinline__ void pass_turn() const { named_barrier_arrive(2 - warpgroup, 256); }
 
   // 80 queries leave no registers for dQ beside dP, nor for S beside dK. So dS is formed under dV, from a
   // copy of P (what a product reads may not be read beside it), and dQ of the step before comes with dK.
@@ -1395,7 +1394,7 @@ struct KeyOwner {
 #pragma unroll
     for (int i = 0; i < kTileM / 4; ++i) copy[i] = p[i];
     issue_gradient_v<kTileM>(dv, p, dout);
-    named_barrier_arrive(2 - warpgroup, 256);
+    pass_turn();
     Statistics delta;
     load_statistics(delta, shared + kDelta + (step & 1) * kRowStatistics);
     wgmma_wait<1>();
@@ -1455,14 +1454,14 @@ struct KeyOwner {
   }
 
   __device__ __forceinline__ void run() {
-    if (warpgroup == 1) named_barrier_arrive(1, 256);
+    if (warpgroup == 1) pass_turn();  // warpgroup 0 goes first
 #pragma unroll 1
     for (;; ++round) {
       const int index = read_ticket(shared, round);
       if (index < 0) break;
       compute(tile_at(index, params));
     }
-    if (warpgroup == 0) named_barrier_sync(1, 256);
+    if (warpgroup == 0) take_turn();  // and takes the last arrival
   }
 };
 

@@ -175,7 +175,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   }
 
   // Rows that see no key have no gradient. Nobody else comes to a tile of them.
-  int rows = params.seqlen_k == 0 ? params.seqlen_q : 0;
+  const int rows = params.seqlen_k == 0 ? params.seqlen_q : 0;
   constexpr int kDqChunks = kHeadDim * kElementBytes / 16;  // of a row
   unsigned char* dq = static_cast<unsigned char*>(params.dq) +
                       (batch * params.dq_batch + head * params.dq_head) * kElementBytes;

@@ -11,7 +11,7 @@ constexpr int kRowsPerWarp = 16;    // query rows of one warp
 constexpr int kRowTiles = 1;        // mma tiles of 16 rows in them
 constexpr int kTileBytesK = 65536;  // bytes of a tile of K
 constexpr int kOffsetQ = 131072;    // bytes from the start of shared memory to Q
-constexpr float kLazy = 8.0f;       // O is rescaled when a score exceeds its row's reference by 2^this
+constexpr float kLazy = 8.0f;       // log2 of the growth that a shift tolerates
 constexpr int kUnroll = 1;          // steps in one turn of the loop over unmasked tiles
 
 // forward_mma.cu where a CTA has the multiprocessor to itself and nobody computes while its first copies are
@@ -29,7 +29,8 @@ struct Divisor {
 // How the keys of the first ForwardParams::shared_tiles tiles are cut into even shares. Host and device
 // compile this one file, so the layout cannot drift.
 
-// They lie in one row, of blocks, or under a mask of what tiles weigh (parts/wgmma/share_bounds.cuh).
+// The keys lie in one row, counted in blocks, or under a mask in what tiles weigh
+// (parts/wgmma/share_bounds.cuh).
 struct ShareRow {
   int unit;  // what the row repeats: the blocks of a tile, or under a mask what the tiles of a head weigh
   int all;   // the row
@@ -60,13 +61,13 @@ struct ForwardParams {
   long long v_batch, v_head, v_row;
   long long o_batch, o_head, o_row;
 
-  int batch, heads, heads_kv;
+  int batch, heads;
+  int heads_kv;  // for the host
   int seqlen_q, seqlen_k;
   int packed;   // log2 of the query heads whose rows a tile holds side by side; 0 where the family does not
   int tiles_m;  // ceil((seqlen_q << packed) / tile_m), or / (2 * tile_m) where two CTAs load for each other
   int section;  // longest tiles first: (batch, head) pairs whose K and V share the L2; packed heads are one
-  float scale;  // of the logits
-  float scale_log2;  // scale * log2(e): exp(scale * x) = exp2(scale_log2 * x)
+  float scale_log2;  // scale * log2(e) of the logits: exp(scale * x) = exp2(scale_log2 * x)
   int last_section;  // the pair at which the last section begins, which goes on to the end
   int clusters;      // that share out a tile's keys
   int shared_tiles;  // the first so many, of whose keys all CTAs have even shares; 0 where the family deals
@@ -208,7 +209,7 @@ __device__ __forceinline__ float quad_sum(float x) {
 }
 
 // Online softmax (FlashAttention-2, algorithm 1) of the rows whose scores a thread holds, with exp(scale * x)
-// computed as exp2(scale_log2 * x). The layout is that of an mma or wgmma accumulator: of 4 neighbouring
+// computed as exp2(scale_log2 * x). The layout is that of an mma accumulator: of 4 neighbouring
 // scores the first two belong to row 0, the others to row 1 (8 rows below), and the 4 lanes of a quad share
 // these rows.
 
@@ -281,25 +282,7 @@ __device__ __forceinline__ int divide(int dividend, const Divisor& divisor) {
   return static_cast<int>(__umulhi(doubled, divisor.multiplier) >> divisor.shift);
 }
 
-// Special registers (PTX ISA, "Special registers").
-
-// Read anew wherever they are needed: the asm keeps the compiler from holding them, and what is computed from
-// them, in registers through the kernel's loop, where registers are short.
-__device__ __forceinline__ int block_index() {
-  unsigned index;
-  asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
-  __builtin_assume(index < 0x7fffffffu);
-  return index;
-}
-
-__device__ __forceinline__ int thread_index() {
-  unsigned index;
-  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
-  __builtin_assume(index < 1024u);
-  return index;
-}
-
-// Which query tile a CTA computes, and where its head begins.
+// Which query tile a CTA computes.
 
 struct TileIndex {
   int m, head, batch;
@@ -316,16 +299,6 @@ __device__ __forceinline__ TileIndex tile_at(const ForwardParams& params, int bl
   return tile;
 }
 
-__device__ __forceinline__ TileIndex tile_of_block(const ForwardParams& params) {
-  return tile_at(params, block_index());
-}
-
-// Element (row 0, column 0) of a head.
-__device__ __forceinline__ const unsigned short* head_of(const void* tensor, long long batch,
-                                                         long long head) {
-  return static_cast<const unsigned short*>(tensor) + batch + head;
-}
-
 // The fast logarithm of fp32 (PTX ISA, "lg2"): one MUFU instruction; denormals flush to zero.
 
 __device__ __forceinline__ float log2_fast(float x) {
@@ -340,6 +313,24 @@ __device__ __forceinline__ float reciprocal_fast(float x) {
   float y;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
+}
+
+// Special registers (PTX ISA, "Special registers").
+
+// Read anew wherever they are needed: the asm keeps the compiler from holding them, and what is computed from
+// them, in registers through the kernel's loop, where registers are short.
+__device__ __forceinline__ int block_index() {
+  unsigned index;
+  asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
+  __builtin_assume(index < 0x7fffffffu);
+  return index;
+}
+
+__device__ __forceinline__ int thread_index() {
+  unsigned index;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
+  __builtin_assume(index < 1024u);
+  return index;
 }
 
 // The end of a tile: O normalised and written, and the rows' log-sum-exp.
@@ -396,6 +387,14 @@ __device__ __forceinline__ void write_tile(const ForwardParams& params, const Ti
       }
     }
   }
+}
+
+// Where a head begins.
+
+// Element (row 0, column 0) of a head.
+__device__ __forceinline__ const unsigned short* head_of(const void* tensor, long long batch,
+                                                         long long head) {
+  return static_cast<const unsigned short*>(tensor) + batch + head;
 }
 
 // Asynchronous copies from global to shared memory (PTX ISA, "cp.async"; sm_80 and later).
@@ -638,7 +637,7 @@ __device__ __forceinline__ unsigned shared_address(const void* pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads )
+extern "C" __global__ void __launch_bounds__(kThreads)
     flashjit_forward_mma_bf16_d256_m128n128w8s1kv1p1(const __grid_constant__ ForwardParams params) {
   extern __shared__ __align__(128) unsigned char shared[];
   const unsigned k_tile = shared_address(shared), v_tile = k_tile + kTileBytesK, q_tile = k_tile + kOffsetQ;

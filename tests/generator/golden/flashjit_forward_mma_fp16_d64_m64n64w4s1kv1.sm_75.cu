@@ -13,7 +13,7 @@ constexpr int kStages = 1;         // slots of K and V in shared memory
 constexpr int kTileBytesK = 8192;  // bytes of a tile of K
 constexpr int kSlotBytes = 16384;  // bytes of a tile of K and a tile of V
 constexpr int kOffsetQ = 16384;    // bytes from the start of shared memory to Q
-constexpr float kLazy = 8.0f;      // O is rescaled when a score exceeds its row's reference by 2^this
+constexpr float kLazy = 8.0f;      // log2 of the growth that a shift tolerates
 constexpr int kUnroll = 1;         // steps in one turn of the loop over unmasked tiles
 constexpr int kMinCtas = 1;        // CTAs per multiprocessor that registers must allow
 
@@ -32,7 +32,8 @@ struct Divisor {
 // How the keys of the first ForwardParams::shared_tiles tiles are cut into even shares. Host and device
 // compile this one file, so the layout cannot drift.
 
-// They lie in one row, of blocks, or under a mask of what tiles weigh (parts/wgmma/share_bounds.cuh).
+// The keys lie in one row, counted in blocks, or under a mask in what tiles weigh
+// (parts/wgmma/share_bounds.cuh).
 struct ShareRow {
   int unit;  // what the row repeats: the blocks of a tile, or under a mask what the tiles of a head weigh
   int all;   // the row
@@ -63,13 +64,13 @@ struct ForwardParams {
   long long v_batch, v_head, v_row;
   long long o_batch, o_head, o_row;
 
-  int batch, heads, heads_kv;
+  int batch, heads;
+  int heads_kv;  // for the host
   int seqlen_q, seqlen_k;
   int packed;   // log2 of the query heads whose rows a tile holds side by side; 0 where the family does not
   int tiles_m;  // ceil((seqlen_q << packed) / tile_m), or / (2 * tile_m) where two CTAs load for each other
   int section;  // longest tiles first: (batch, head) pairs whose K and V share the L2; packed heads are one
-  float scale;  // of the logits
-  float scale_log2;  // scale * log2(e): exp(scale * x) = exp2(scale_log2 * x)
+  float scale_log2;  // scale * log2(e) of the logits: exp(scale * x) = exp2(scale_log2 * x)
   int last_section;  // the pair at which the last section begins, which goes on to the end
   int clusters;      // that share out a tile's keys
   int shared_tiles;  // the first so many, of whose keys all CTAs have even shares; 0 where the family deals
@@ -214,7 +215,7 @@ __device__ __forceinline__ float quad_sum(float x) {
 }
 
 // Online softmax (FlashAttention-2, algorithm 1) of the rows whose scores a thread holds, with exp(scale * x)
-// computed as exp2(scale_log2 * x). The layout is that of an mma or wgmma accumulator: of 4 neighbouring
+// computed as exp2(scale_log2 * x). The layout is that of an mma accumulator: of 4 neighbouring
 // scores the first two belong to row 0, the others to row 1 (8 rows below), and the 4 lanes of a quad share
 // these rows.
 
@@ -287,25 +288,7 @@ __device__ __forceinline__ int divide(int dividend, const Divisor& divisor) {
   return static_cast<int>(__umulhi(doubled, divisor.multiplier) >> divisor.shift);
 }
 
-// Special registers (PTX ISA, "Special registers").
-
-// Read anew wherever they are needed: the asm keeps the compiler from holding them, and what is computed from
-// them, in registers through the kernel's loop, where registers are short.
-__device__ __forceinline__ int block_index() {
-  unsigned index;
-  asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
-  __builtin_assume(index < 0x7fffffffu);
-  return index;
-}
-
-__device__ __forceinline__ int thread_index() {
-  unsigned index;
-  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
-  __builtin_assume(index < 1024u);
-  return index;
-}
-
-// Which query tile a CTA computes, and where its head begins.
+// Which query tile a CTA computes.
 
 struct TileIndex {
   int m, head, batch;
@@ -322,16 +305,6 @@ __device__ __forceinline__ TileIndex tile_at(const ForwardParams& params, int bl
   return tile;
 }
 
-__device__ __forceinline__ TileIndex tile_of_block(const ForwardParams& params) {
-  return tile_at(params, block_index());
-}
-
-// Element (row 0, column 0) of a head.
-__device__ __forceinline__ const unsigned short* head_of(const void* tensor, long long batch,
-                                                         long long head) {
-  return static_cast<const unsigned short*>(tensor) + batch + head;
-}
-
 // The fast logarithm of fp32 (PTX ISA, "lg2"): one MUFU instruction; denormals flush to zero.
 
 __device__ __forceinline__ float log2_fast(float x) {
@@ -346,6 +319,24 @@ __device__ __forceinline__ float reciprocal_fast(float x) {
   float y;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
+}
+
+// Special registers (PTX ISA, "Special registers").
+
+// Read anew wherever they are needed: the asm keeps the compiler from holding them, and what is computed from
+// them, in registers through the kernel's loop, where registers are short.
+__device__ __forceinline__ int block_index() {
+  unsigned index;
+  asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
+  __builtin_assume(index < 0x7fffffffu);
+  return index;
+}
+
+__device__ __forceinline__ int thread_index() {
+  unsigned index;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
+  __builtin_assume(index < 1024u);
+  return index;
 }
 
 // The end of a tile: O normalised and written, and the rows' log-sum-exp.
@@ -402,6 +393,14 @@ __device__ __forceinline__ void write_tile(const ForwardParams& params, const Ti
       }
     }
   }
+}
+
+// Where a head begins.
+
+// Element (row 0, column 0) of a head.
+__device__ __forceinline__ const unsigned short* head_of(const void* tensor, long long batch,
+                                                         long long head) {
+  return static_cast<const unsigned short*>(tensor) + batch + head;
 }
 
 // Sixteen bytes to shared memory (PTX ISA, "st").
@@ -611,13 +610,13 @@ __device__ __forceinline__ unsigned shared_address(const void* pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads , kMinCtas )
+extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas)
     flashjit_forward_mma_fp16_d64_m64n64w4s1kv1(const __grid_constant__ ForwardParams params) {
   extern __shared__ __align__(128) unsigned char shared[];
   const unsigned slots = shared_address(shared);  // kStages of them, each a tile of K and a tile of V
   const unsigned q_tile = slots + kOffsetQ;
 
-  const TileIndex index = tile_of_block(params);
+  const TileIndex index = tile_at(params, block_index());
   const int first_row = index.m * kTileM;  // the CTA's
 
   // Tiles of keys unmasked_end … masked_end - 1 need a mask, those below do not, those above nobody sees.
@@ -678,7 +677,7 @@ extern "C" __global__ void __launch_bounds__(kThreads , kMinCtas )
         multiply_qk(scores, q, k_block, i);
       }
     };
-    // Keys that the diagonal or the end of K hides from a row.
+    // Keys past the end of K.
     const auto mask = [&](auto& scores, int first) {
       const int first_key = n * kTileN + first;
 #pragma unroll
@@ -702,10 +701,8 @@ extern "C" __global__ void __launch_bounds__(kThreads , kMinCtas )
       if (n >= kStages)
         k_copy.start<false>(slots + stage * kSlotBytes, (n - kStages) * kTileN, params.seqlen_k);
     };
-    // Does the warp see that key of a masked tile, or is it right of the diagonal, as all after it?
-    const auto seen = [&](int key) {
-      return true;
-    };
+    // Each warp sees some key of any part of a tile.
+    const auto seen = [&](int key) { return true; };
 
     // Softmax of a block's scores, and O += P V.
     const auto accumulate = [&](const auto& scores, int first) {
@@ -737,5 +734,5 @@ extern "C" __global__ void __launch_bounds__(kThreads , kMinCtas )
 
   // O takes the place of the first tiles once all warps have read theirs.
   __syncthreads();
-  write_tile(params, tile_of_block(params), rows, output, slots);
+  write_tile(params, tile_at(params, block_index()), rows, output, slots);
 }

@@ -2,7 +2,7 @@
 // Written by flashjit 0.1.0 from templates/kernels/forward_simt.cu.
 
 constexpr int kHeadDim = 64;       // columns of Q and K
-constexpr int kValueDim = 64;      // columns of V and O
+constexpr int kHeadDimV = 64;      // columns of V and O
 constexpr bool kCausal = true;     // bottom-right aligned
 constexpr int kTileM = 128;        // query rows per CTA
 constexpr int kTileN = 64;         // keys per step
@@ -37,7 +37,8 @@ struct Divisor {
 // How the keys of the first ForwardParams::shared_tiles tiles are cut into even shares. Host and device
 // compile this one file, so the layout cannot drift.
 
-// They lie in one row, of blocks, or under a mask of what tiles weigh (parts/wgmma/share_bounds.cuh).
+// The keys lie in one row, counted in blocks, or under a mask in what tiles weigh
+// (parts/wgmma/share_bounds.cuh).
 struct ShareRow {
   int unit;  // what the row repeats: the blocks of a tile, or under a mask what the tiles of a head weigh
   int all;   // the row
@@ -68,13 +69,13 @@ struct ForwardParams {
   long long v_batch, v_head, v_row;
   long long o_batch, o_head, o_row;
 
-  int batch, heads, heads_kv;
+  int batch, heads;
+  int heads_kv;  // for the host
   int seqlen_q, seqlen_k;
   int packed;   // log2 of the query heads whose rows a tile holds side by side; 0 where the family does not
   int tiles_m;  // ceil((seqlen_q << packed) / tile_m), or / (2 * tile_m) where two CTAs load for each other
   int section;  // longest tiles first: (batch, head) pairs whose K and V share the L2; packed heads are one
-  float scale;  // of the logits
-  float scale_log2;  // scale * log2(e): exp(scale * x) = exp2(scale_log2 * x)
+  float scale_log2;  // scale * log2(e) of the logits: exp(scale * x) = exp2(scale_log2 * x)
   int last_section;  // the pair at which the last section begins, which goes on to the end
   int clusters;      // that share out a tile's keys
   int shared_tiles;  // the first so many, of whose keys all CTAs have even shares; 0 where the family deals
@@ -359,7 +360,7 @@ __device__ __forceinline__ void add_pv(float (&o)[kRows][kColumns], const float*
                              [&](const RowFragment<kHanded>& a, int t) {
 #pragma unroll
                                for (int h = 0; h < kHanded; ++h) {
-                                 const float* row = v + (h * kLanes + t) * kValueDim;
+                                 const float* row = v + (h * kLanes + t) * kHeadDimV;
                                  float b[kColumns];
                                  for_each_group<kColumns, kLanes>(
                                      place.key_lane, [&](auto group, int mine, int column) {
@@ -390,7 +391,7 @@ __device__ __forceinline__ void multiply_pv(float (&o)[kRows][kColumns], const f
                             weights[i] + c * kHanded);
     }
     __syncwarp();
-    const float* const keys = v + c * kHanded * kLanes * kValueDim;
+    const float* const keys = v + c * kHanded * kLanes * kHeadDimV;
     if constexpr (kCareful) {
       float block[kRows][kColumns] = {};
       add_pv(block, p, keys, place);
@@ -521,7 +522,7 @@ __device__ __forceinline__ void fetch_k(const ForwardParams& params, const Job& 
 template <bool kGuarded>
 __device__ __forceinline__ void fetch_v(const ForwardParams& params, const Job& job, int tile) {
   const int key = tile * kTileN;
-  copy_tile<kTileN, kValueDim, kValueDim, kGuarded>(job.shared_v, job.v + key * params.v_row, params.v_row,
+  copy_tile<kTileN, kHeadDimV, kHeadDimV, kGuarded>(job.shared_v, job.v + key * params.v_row, params.v_row,
                                                     params.seqlen_k - key);
   commit_tiles();
 }

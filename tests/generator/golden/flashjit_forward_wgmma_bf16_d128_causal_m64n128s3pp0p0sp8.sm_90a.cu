@@ -35,7 +35,8 @@ struct Divisor {
 // How the keys of the first ForwardParams::shared_tiles tiles are cut into even shares. Host and device
 // compile this one file, so the layout cannot drift.
 
-// They lie in one row, of blocks, or under a mask of what tiles weigh (parts/wgmma/share_bounds.cuh).
+// The keys lie in one row, counted in blocks, or under a mask in what tiles weigh
+// (parts/wgmma/share_bounds.cuh).
 struct ShareRow {
   int unit;  // what the row repeats: the blocks of a tile, or under a mask what the tiles of a head weigh
   int all;   // the row
@@ -66,13 +67,13 @@ struct ForwardParams {
   long long v_batch, v_head, v_row;
   long long o_batch, o_head, o_row;
 
-  int batch, heads, heads_kv;
+  int batch, heads;
+  int heads_kv;  // for the host
   int seqlen_q, seqlen_k;
   int packed;   // log2 of the query heads whose rows a tile holds side by side; 0 where the family does not
   int tiles_m;  // ceil((seqlen_q << packed) / tile_m), or / (2 * tile_m) where two CTAs load for each other
   int section;  // longest tiles first: (batch, head) pairs whose K and V share the L2; packed heads are one
-  float scale;  // of the logits
-  float scale_log2;  // scale * log2(e): exp(scale * x) = exp2(scale_log2 * x)
+  float scale_log2;  // scale * log2(e) of the logits: exp(scale * x) = exp2(scale_log2 * x)
   int last_section;  // the pair at which the last section begins, which goes on to the end
   int clusters;      // that share out a tile's keys
   int shared_tiles;  // the first so many, of whose keys all CTAs have even shares; 0 where the family deals
@@ -151,7 +152,8 @@ struct alignas(64) TensorMap {
   unsigned long long opaque[16];
 };
 
-// Where a box starts in the tensor, dimension 0 first.
+// Where a box starts in the tensor, dimension 0 first. Of a tensor with packed heads `row` counts the heads
+// of a pack, and `panel` queries.
 struct BoxOrigin {
   int column, row, panel, head, batch;
 };
@@ -337,7 +339,7 @@ __device__ __forceinline__ int cluster_of_tile(const ForwardParams& p) {
   return static_cast<int>(blockIdx.x) / kCluster - only_tile(p) * p.clusters;
 }
 
-// All tiles of a head, then the next head: what runs together shares K and V.
+// All tiles of a head, the longest first, then the next head: what runs together shares K and V.
 __device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
   const int heads = p.heads >> p.packed;
   const int batch_head = divide(index, p.by_tiles);
@@ -615,9 +617,9 @@ __device__ __forceinline__ float peak(const float (&s)[kTileN / 2]) {
 __device__ __forceinline__ void follow_peaks(const float (&s)[kTileN / 2], SoftmaxState& rows,
                                              float scale_log2) {
   const float peaks[2] = {peak<0>(s) * scale_log2, peak<1>(s) * scale_log2};
-  // A shift stays while no score exceeds it by more than 2^kLazy: O, the sum and P share the factor, and all
-  // are floating point, so nothing is lost of values below 2^100. Each thread asks for its own scores and the
-  // warp votes: no shuffles.
+  // A shift stays while no scaled score exceeds it by more than kLazy, so that no exponential exceeds 2^kLazy:
+  // O, the sum and P share the factor, and all are floating point, so nothing is lost of values below 2^100.
+  // Each thread asks for its own scores and the warp votes: no shuffles.
   rows.moved = __any_sync(0xffffffffu, peaks[0] - rows.shift[0] > kLazy || peaks[1] - rows.shift[1] > kLazy);
   if (!rows.moved) return;
 #pragma unroll
@@ -703,7 +705,7 @@ struct BlockSoftmax {
 
   __device__ __forceinline__ explicit BlockSoftmax(float scale) : scale_log2(scale) {}
 
-  // What the exponentials of a block are taken against.
+  // What the exponentials of a block are taken against. A masked block's number is `left` (block_at).
   __device__ __forceinline__ void choose_shifts(const RowsOfThread& mine, int left, bool masked) {
     if (masked) mask_columns(s, mine.first_hidden(0, left), mine.first_hidden(1, left));
     // Where nothing is hidden every row has seen keys, and its shift is taken as it is, with no search for a
@@ -738,9 +740,8 @@ struct BlockSoftmax {
     for (int i = 0; i < kTileN / 4; ++i) p[i] = pack(s[2 * i], s[2 * i + 1]);
   }
 
-  // Sums that tell of exponentials taken against a shift far below their maximum: the rows of a warp move,
-  // unless some are lost; the vote on that stands beside what the rows' lanes tell each other. Whether they
-  // moved.
+  // For sums that outgrew their shifts: all rows of the warp move, unless some exponentials are lost. Whether
+  // they moved. (The vote on that stands beside the quads' shuffles.)
   __device__ __forceinline__ bool move_outgrown(int left, float (&sum)[2]) {
     float factor[2];
     choose_factors(rows, sum, kSumAfterMove, factor);
@@ -820,8 +821,7 @@ __device__ __forceinline__ unsigned long long wgmma_descriptor(unsigned address,
          (address & 0x3ffff) / 16;
 }
 
-// What a consumer has to do with others: the rings of K and V that the producer fills, the turns that
-// warpgroups take, and its own threads' barrier.
+// What a consumer has to do with others: the rings of K and V that the producer fills, and barriers.
 
 struct ConsumerRings {
   const unsigned shared;
@@ -843,8 +843,8 @@ struct ConsumerRings {
     mbarrier_wait(shared + kVFull + 8 * v_place.stage, v_place.parity);
   }
 
-  // One arrival a warp: this warp's products have read the block. Tiles move along instead of being computed
-  // from their stage, which would take place between a turn and its first product.
+  // One arrival a warp: this warp's products have read the block. Tiles move along: to compute them from
+  // their stage would delay the next product.
   __device__ __forceinline__ void release_k() {
     if (lane() == 0) mbarrier_arrive(shared + kKEmpty + 8 * k_place.stage);
     advance(k_place);
@@ -1249,7 +1249,7 @@ __device__ __forceinline__ int add_acquire_release(int* word, int value) {
 
 struct Sharers {
   int count;
-  int counter;  // theirs
+  int counter;  // of the tile's, which they share
 
   // One CTA of each of the tile's clusters.
   __device__ __forceinline__ Sharers(const Tile&, const ForwardParams& p)
@@ -1264,7 +1264,7 @@ __device__ __forceinline__ int own_place(const Tile& tile, const ForwardParams& 
   return Sharers(tile, p).place_of(cluster_of_tile(p), p);
 }
 
-// Theirs for the rows of this warpgroup.
+// The sharers' counter for the rows of this warpgroup.
 __device__ __forceinline__ int* counter_of(const Sharers& sharers, const Consumer& consumer,
                                            const ForwardParams& p) {
   return p.tile_counter + sharers.counter * kWarpgroups + consumer.warpgroup;
@@ -1291,7 +1291,7 @@ __device__ __forceinline__ bool comes_last(const Sharers& sharers, const Consume
 // come adds up all. They are added in the order of their CTAs, so that it does not matter which one that is.
 
 constexpr int kPiecesOfThread = 1 + kGroupsOfCta;  // its rows' shifts and sums; its columns of each group
-// On their way: so many groups of columns, of so many sharers.
+// Loads in flight: of this many groups of columns, of this many sharers.
 // Three warpgroups and more have fewer registers.
 constexpr int kGroupsAtOnce = kHeadDimV <= 128 ? 16 : 8;
 constexpr int kSharersAtOnce = kPiecesOfThread <= 3 ? 8 : kPiecesOfThread <= 6 ? 4 : kWarpgroups <= 2 ? 2 : 1;

@@ -35,7 +35,8 @@ struct Divisor {
 // How the keys of the first ForwardParams::shared_tiles tiles are cut into even shares. Host and device
 // compile this one file, so the layout cannot drift.
 
-// They lie in one row, of blocks, or under a mask of what tiles weigh (parts/wgmma/share_bounds.cuh).
+// The keys lie in one row, counted in blocks, or under a mask in what tiles weigh
+// (parts/wgmma/share_bounds.cuh).
 struct ShareRow {
   int unit;  // what the row repeats: the blocks of a tile, or under a mask what the tiles of a head weigh
   int all;   // the row
@@ -66,13 +67,13 @@ struct ForwardParams {
   long long v_batch, v_head, v_row;
   long long o_batch, o_head, o_row;
 
-  int batch, heads, heads_kv;
+  int batch, heads;
+  int heads_kv;  // for the host
   int seqlen_q, seqlen_k;
   int packed;   // log2 of the query heads whose rows a tile holds side by side; 0 where the family does not
   int tiles_m;  // ceil((seqlen_q << packed) / tile_m), or / (2 * tile_m) where two CTAs load for each other
   int section;  // longest tiles first: (batch, head) pairs whose K and V share the L2; packed heads are one
-  float scale;  // of the logits
-  float scale_log2;  // scale * log2(e): exp(scale * x) = exp2(scale_log2 * x)
+  float scale_log2;  // scale * log2(e) of the logits: exp(scale * x) = exp2(scale_log2 * x)
   int last_section;  // the pair at which the last section begins, which goes on to the end
   int clusters;      // that share out a tile's keys
   int shared_tiles;  // the first so many, of whose keys all CTAs have even shares; 0 where the family deals
@@ -151,7 +152,8 @@ struct alignas(64) TensorMap {
   unsigned long long opaque[16];
 };
 
-// Where a box starts in the tensor, dimension 0 first.
+// Where a box starts in the tensor, dimension 0 first. Of a tensor with packed heads `row` counts the heads
+// of a pack, and `panel` queries.
 struct BoxOrigin {
   int column, row, panel, head, batch;
 };
@@ -313,7 +315,7 @@ __device__ __forceinline__ BoxOrigin rows_at(int panel, int row, const Tile& til
   return {64 * panel, 0, row >> p.packed, tile.head >> p.packed, tile.batch};
 }
 
-// All tiles of a head, then the next head: what runs together shares K and V.
+// All tiles of a head, the last rows first, then the next head: what runs together shares K and V.
 __device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
   const int heads = p.heads >> p.packed;
   const int batch_head = divide(index, p.by_tiles);
@@ -560,9 +562,9 @@ __device__ __forceinline__ float peak(const float (&s)[kTileN / 2]) {
 __device__ __forceinline__ void follow_peaks(const float (&s)[kTileN / 2], SoftmaxState& rows,
                                              float scale_log2) {
   const float peaks[2] = {peak<0>(s) * scale_log2, peak<1>(s) * scale_log2};
-  // A shift stays while no score exceeds it by more than 2^kLazy: O, the sum and P share the factor, and all
-  // are floating point, so nothing is lost of values below 2^100. Each thread asks for its own scores and the
-  // warp votes: no shuffles.
+  // A shift stays while no scaled score exceeds it by more than kLazy, so that no exponential exceeds 2^kLazy:
+  // O, the sum and P share the factor, and all are floating point, so nothing is lost of values below 2^100.
+  // Each thread asks for its own scores and the warp votes: no shuffles.
   rows.moved = __any_sync(0xffffffffu, peaks[0] - rows.shift[0] > kLazy || peaks[1] - rows.shift[1] > kLazy);
   if (!rows.moved) return;
 #pragma unroll
@@ -643,7 +645,7 @@ struct BlockSoftmax {
 
   __device__ __forceinline__ explicit BlockSoftmax(float scale) : scale_log2(scale) {}
 
-  // What the exponentials of a block are taken against.
+  // What the exponentials of a block are taken against. A masked block's number is `left` (block_at).
   __device__ __forceinline__ void choose_shifts(const RowsOfThread& mine, int left, bool masked) {
     if (masked) mask_columns(s, mine.first_hidden(0, left), mine.first_hidden(1, left));
     // Where nothing is hidden every row has seen keys, and its shift is taken as it is, with no search for a
@@ -678,9 +680,8 @@ struct BlockSoftmax {
     for (int i = 0; i < kTileN / 4; ++i) p[i] = pack(s[2 * i], s[2 * i + 1]);
   }
 
-  // Sums that tell of exponentials taken against a shift far below their maximum: the rows of a warp move,
-  // unless some are lost; the vote on that stands beside what the rows' lanes tell each other. Whether they
-  // moved.
+  // For sums that outgrew their shifts: all rows of the warp move, unless some exponentials are lost. Whether
+  // they moved. (The vote on that stands beside the quads' shuffles.)
   __device__ __forceinline__ bool move_outgrown(int left, float (&sum)[2]) {
     float factor[2];
     choose_factors(rows, sum, kSumAfterMove, factor);
@@ -785,8 +786,7 @@ __device__ __forceinline__ unsigned long long wgmma_descriptor(unsigned address,
          (address & 0x3ffff) / 16;
 }
 
-// What a consumer has to do with others: the rings of K and V that the producer fills, the turns that
-// warpgroups take, and its own threads' barrier.
+// What a consumer has to do with others: the rings of K and V that the producer fills, and barriers.
 
 struct ConsumerRings {
   const unsigned shared;
@@ -808,8 +808,8 @@ struct ConsumerRings {
     mbarrier_wait(shared + kVFull + 8 * v_place.stage, v_place.parity);
   }
 
-  // One arrival a warp: this warp's products have read the block. Tiles move along instead of being computed
-  // from their stage, which would take place between a turn and its first product.
+  // One arrival a warp: this warp's products have read the block. Tiles move along: to compute them from
+  // their stage would delay the next product.
   __device__ __forceinline__ void release_k() {
     if (lane() == 0) mbarrier_arrive(shared + kKEmpty + 8 * k_place.stage);
     advance(k_place);
@@ -979,17 +979,6 @@ __device__ __forceinline__ void wgmma_values(const unsigned (&p)[kTileN / 4], un
       : "memory");
 }
 
-// Loads of matrix fragments from shared memory (PTX ISA, "ldmatrix"). Lane 8i + r gives the address of row r
-// of the i-th 8x8 matrix of 16-bit elements; register i of lane 4r + c receives its elements (r, 2c) and (r,
-// 2c + 1).
-
-__device__ __forceinline__ void ldmatrix(unsigned (&fragment)[4], unsigned address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
-               : "r"(address)
-               : "memory");
-}
-
 // A consumer: a warpgroup that computes 64 rows of a tile, block of keys by block of keys, which are counted
 // by how many are left (block_at). Products run asynchronously; none is in flight from one step to the next,
 // or ptxas would serialise them (its warning C7510).
@@ -1021,8 +1010,7 @@ struct Consumer : ConsumerRings {
     }
   }
 
-  // Once products have read all of q. ldmatrix has not, when it is done: it only issues loads, and where
-  // stores hold them up, the next tile's q may come before they are served.
+  // Once products have read all of q.
   __device__ __forceinline__ void release_q() const {
     if (lane() == 0) mbarrier_arrive(shared + kQEmpty + 8 * warpgroup);
     __syncwarp();  // ptxas has been seen to let the lane that does so go on alone
@@ -1113,7 +1101,7 @@ struct Consumer : ConsumerRings {
 // Order between ordinary accesses to shared memory and those of the asynchronous proxy (PTX ISA,
 // "membar/fence").
 
-// What this thread wrote to shared memory before is what TMA reads after.
+// What this thread wrote to shared memory before is what TMA and wgmma read after.
 __device__ __forceinline__ void fence_async_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
@@ -1297,7 +1285,7 @@ __device__ __forceinline__ int add_acquire_release(int* word, int value) {
 
 struct Sharers {
   int count;
-  int counter;  // theirs
+  int counter;  // of the tile's, which they share
   // The first of the shares; the others follow.
   int first;
 
@@ -1319,7 +1307,7 @@ __device__ __forceinline__ int own_place(const Tile& tile, const ForwardParams&)
   return 2 * static_cast<int>(blockIdx.x) + (tile.first == 0);
 }
 
-// Theirs for the rows of this warpgroup.
+// The sharers' counter for the rows of this warpgroup.
 __device__ __forceinline__ int* counter_of(const Sharers& sharers, const Consumer& consumer,
                                            const ForwardParams& p) {
   return p.tile_counter + sharers.counter * kWarpgroups + consumer.warpgroup;
@@ -1359,7 +1347,7 @@ __device__ __forceinline__ bool others_are_there(const Sharers& sharers, const C
 // come adds up all. They are added in the order of their CTAs, so that it does not matter which one that is.
 
 constexpr int kPiecesOfThread = 1 + kGroupsOfCta;  // its rows' shifts and sums; its columns of each group
-// On their way: so many groups of columns, of so many sharers.
+// Loads in flight: of this many groups of columns, of this many sharers.
 constexpr int kGroupsAtOnce = 16;
 constexpr int kSharersAtOnce = 1;  // a tile has two, as a rule
 
@@ -1440,13 +1428,6 @@ __device__ __forceinline__ bool merge_sharers(const Sharers& sharers, const Cons
   return true;
 }
 
-// The end of bulk copies out of shared memory (PTX ISA, "cp.async.bulk.wait_group").
-
-// Returns once all groups of this thread have written.
-__device__ __forceinline__ void bulk_wait() {
-  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
-}
-
 // A consumer warpgroup's life: this CTA's tiles. What it knows of one that others have a share of, too,
 // becomes one with what they know.
 
@@ -1489,7 +1470,7 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
   }
   // Warpgroup 0 takes the last arrival.
   if (consumer.warpgroup == 0) consumer.take_turn();
-  if (threadIdx.x % 128 == 0) bulk_wait();
+  if (threadIdx.x % 128 == 0) bulk_wait_read();  // shared memory is the CTA's no more, once it ends
 }
 
 // The producer: one thread keeps Q, K and V coming, in the order in which the consumers ask for them.
