@@ -16,6 +16,13 @@ namespace flashjit::c {
 [[noreturn]] void refuse(const std::string& message);
 void require(const void* pointer, const char* name);
 
+// Whether a struct of some version may have such a size: all begin and end where a pointer may.
+inline void check_size(std::size_t size, const char* name) {
+  constexpr std::size_t kMost = 1 << 16;
+  if (size < sizeof(std::size_t) * 2 || size > kMost || size % sizeof(void*) != 0)
+    refuse(fmt::format("{}.size is {}, may be sizeof(struct {})", name, size, name));
+}
+
 // A caller's struct as this library knows it. A shorter one is of an older version: what it lacks is zero,
 // its default. A longer one is of a newer version, and fine as long as it asks for nothing that we do not
 // know.
@@ -24,10 +31,7 @@ Struct read(const Struct* given, const char* name) {
   require(given, name);
   Struct known{};
   const std::size_t size = given->size;
-  constexpr std::size_t kMost = 1 << 16;
-  if (size < sizeof(std::size_t) * 2 || size > kMost) {
-    refuse(fmt::format("{}.size is {}, may be sizeof(struct {})", name, size, name));
-  }
+  check_size(size, name);
   const auto* bytes = reinterpret_cast<const unsigned char*>(given);
   std::memcpy(&known, bytes, std::min(size, sizeof known));
   if (size > sizeof known &&
@@ -45,14 +49,15 @@ Struct read_or_default(const Struct* given, const char* name) {
   return given == nullptr ? Struct{} : read(given, name);
 }
 
-// Writes as much of a struct as the caller's size has room for.
+// Writes as much of a struct as the caller's size has room for, and zeros into what a newer version has more.
 template <class Struct>
 void answer(Struct* to, Struct known, const char* name) {
   const std::size_t size = to->size;
-  if (size < sizeof(std::size_t) * 2)
-    refuse(fmt::format("{}.size is {}, may be sizeof(struct {})", name, size, name));
+  check_size(size, name);
   known.size = size;
-  std::memcpy(to, &known, std::min(size, sizeof known));
+  auto* const bytes = reinterpret_cast<unsigned char*>(to);
+  std::memcpy(bytes, &known, std::min(size, sizeof known));
+  if (size > sizeof known) std::memset(bytes + sizeof known, 0, size - sizeof known);
 }
 
 inline Stream stream_of(void* stream) {

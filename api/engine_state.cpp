@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -67,6 +68,8 @@ EngineOptions checked(EngineOptions options) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("tuning_budget is {} ms, may be 0 or more", options.tuning_budget.count()));
   }
+  // Deadlines are points in time, which "no limit" would overflow.
+  options.tuning_budget = std::min<std::chrono::milliseconds>(options.tuning_budget, std::chrono::hours(24));
   if (!options.cache_dir.empty()) options.cache_dir = cache::absolute_directory(options.cache_dir).string();
   return options;
 }
@@ -155,7 +158,8 @@ EngineState::Answer EngineState::ready(const Problem& problem, const Shape& shap
                     .family = options.family,
                     .tuning = std::max(options.tuning, options_.tuning)};
   if (auto known = plans_.find(key)) return {.ready = std::move(known)};
-  // No capture is in the default stream, and one elsewhere does not keep a plan from being made.
+  // No capture is in the default stream. One elsewhere does not keep a plan from being made, but tuning in
+  // this process, which works in the default stream, would break it.
   if (options.stream != nullptr && device().capturing(options.stream)) {
     throw Error(
         ErrorCode::unsupported,

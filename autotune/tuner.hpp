@@ -40,11 +40,13 @@ struct TuneResult {
   double seconds = 0;
   bool out_of_time = false;  // the budget ended a stage before its end
 
-  // Whether the budget ended before anything was timed: then `best` is the model's, and nothing to remember.
+  // Whether the budget ended before anything was timed: then `best` is the one survivor, and nothing to
+  // remember.
   [[nodiscard]] bool learnt_nothing() const { return out_of_time && timed == 0; }
 };
 
-// Throws Error{unsupported} if nothing is legal, and the first candidate's error if none survived.
+// Throws Error{unsupported} if nothing is legal, and Error{device} with the first candidate's words if none
+// survived.
 TuneResult tune(const Problem& problem, const Shape& shape, const Target& target, Runner& runner,
                 const TuneOptions& options);
 

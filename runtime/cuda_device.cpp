@@ -62,7 +62,7 @@ CudaKernel::CudaKernel(ContextPtr context, const KernelImage& image)
     : context_(std::move(context)), entry_(image.entry) {
   try {
     load(image);
-  } catch (const Error&) {
+  } catch (...) {
     unload();
     throw;
   }
@@ -235,6 +235,7 @@ class CudaDevice final : public Device {
     driver_.check(driver_.fill(address(to), value, bytes, stream),
                   fmt::format("filling {} bytes (cuMemsetD8Async)", bytes));
   }
+  void clear(void* to, std::size_t bytes) override;
   void synchronize(Stream stream) override {
     const ContextScope scope(*context_);
     const RelaxedCapture relaxed(driver_);
@@ -309,6 +310,19 @@ bool CudaDevice::release(void* pointer) {
   if (result == CUDA_ERROR_INVALID_VALUE) return false;
   driver_.check(result, "cuMemFree");
   return true;
+}
+
+// In a stream of its own: the default one breaks the capture of any stream that waits for it, and that of the
+// thread may be in capture itself.
+void CudaDevice::clear(void* to, std::size_t bytes) {
+  const ContextScope scope(*context_);
+  const RelaxedCapture relaxed(driver_);
+  CUstream stream = nullptr;
+  driver_.check(driver_.stream_create(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+  CUresult result = driver_.fill(address(to), 0, bytes, stream);
+  if (result == CUDA_SUCCESS) result = driver_.synchronize(stream);
+  static_cast<void>(driver_.stream_destroy(stream));  // it is idle, or the context is broken
+  if (result != CUDA_SUCCESS) driver_.fail(result, fmt::format("clearing {} bytes (cuMemsetD8Async)", bytes));
 }
 
 }  // namespace

@@ -58,15 +58,14 @@ struct alignas(64) TensorMap {
   std::array<std::uint64_t, 16> opaque{};
 };
 
-// A tiled, 128-byte-swizzled view of a 16-bit tensor for TMA: dimension 0 is contiguous, strides are in
-// bytes.
+// A tiled, swizzled view of a tensor for TMA: dimension 0 is contiguous, strides are in bytes.
 struct TensorMapRequest {
   const void* base = nullptr;
   std::array<std::uint64_t, 5> size{};
   std::array<std::uint64_t, 4> stride{};  // of dimensions 1 to 4; multiples of 16
   std::array<std::uint32_t, 5> box{};
-  int element_bytes = 2;
-  bool bf16 = true;
+  int element_bytes = 2;    // 2, or 4: fp32
+  bool bf16 = true;         // of 2 bytes; false: fp16
   int swizzle_bytes = 128;  // 0, 32, 64 or 128
 };
 
@@ -127,6 +126,12 @@ class Device {
   virtual void copy_to_device(void* to, const void* from, std::size_t bytes, Stream stream) = 0;
   virtual void copy_to_host(void* to, const void* from, std::size_t bytes, Stream stream) = 0;  // waits
   virtual void fill(void* to, std::uint8_t value, std::size_t bytes, Stream stream) = 0;
+  // Zeros that are there when it returns, for any stream. Fit for use beside a capture, the caller's
+  // included.
+  virtual void clear(void* to, std::size_t bytes) {
+    fill(to, 0, bytes, nullptr);
+    synchronize(nullptr);
+  }
   virtual void synchronize(Stream stream) = 0;
   [[nodiscard]] virtual bool capturing(Stream stream) const = 0;
 

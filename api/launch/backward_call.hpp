@@ -11,9 +11,10 @@
 
 namespace flashjit::api {
 
-// Fills all of `params` but the workspace's pointers and `tiles`, and returns whether there is anything to
-// compute (false: no batch, or neither query rows nor keys). Throws Error{invalid_argument} that names the
-// argument, what it was and what it may be. Allocates nothing unless it throws.
+// Fills all of `params` but the workspace's pointers, tile_counter, tiles, by_tiles and by_pairs, and returns
+// whether there is anything to compute (false: no batch, or neither query rows nor keys). Throws
+// Error{invalid_argument} that names the argument, what it was and what it may be. Allocates nothing unless
+// it throws.
 bool make_backward_params(const Problem& problem, const Shape& shape, const BackwardArgs& args,
                           Workspace parts, BackwardParams& params);
 

@@ -12,6 +12,7 @@
 #include "api/launch/divisor.hpp"
 #include "api/launch/forward_call.hpp"
 #include "api/launch/sections.hpp"
+#include "api/launch/tensor_checks.hpp"
 #include "flashjit/error.hpp"
 
 namespace flashjit::api {
@@ -202,6 +203,8 @@ void Launcher::with_memory(std::size_t bytes, Stream stream, const Run& run) con
 
 std::size_t Launcher::workspace_bytes(const Shape& shape) const {
   if (plan_->problem.pass == Pass::forward) return 0;
+  check_length("seqlen_q", shape.seqlen_q);
+  check_length("seqlen_k", shape.seqlen_k);
   return WorkspaceLayout(plan_->problem, shape, workspace_).bytes;
 }
 

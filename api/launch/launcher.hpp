@@ -38,8 +38,8 @@ class KernelLauncher {
   // Who has which keys of a forward pass of this shape, as tiles see it; returns how many clusters it takes.
   [[nodiscard]] long long share_out(const Problem& problem, const Shape& tiled, ForwardParams& params) const;
 
-  // Enqueues it for so many clusters, or one for each tile where they are persistent. Params is what the
-  // kernel takes, filled in.
+  // Enqueues it for so many clusters, of persistent ones for no more than are at once at work. Params is what
+  // the kernel takes, filled in.
   template <class Params>
   void launch(Params& params, long long clusters, Stream stream) const;
 

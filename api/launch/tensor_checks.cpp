@@ -50,10 +50,11 @@ void check_no_overlap(const Tensor& tensor) {
         __builtin_add_overflow(extent, span, &extent)) {
       refuse_argument(
           fmt::format(
-              "{}_strides are {{batch {}, head {}, row {}}}, so elements of {} overlap at {}x{}x{}x{}",
+              "{}_strides are {{batch {}, head {}, row {}}}, so elements of {} may overlap at {}x{}x{}x{}",
               tensor.name, tensor.strides.batch, tensor.strides.head, tensor.strides.row, tensor.name,
               tensor.batch, tensor.rows, tensor.heads, tensor.columns),
-          "Strides are in elements; all three zero means packed (batch, seqlen, heads, head_dim).");
+          "Each stride is at least all that the smaller ones span, in elements; all three zero means packed "
+          "(batch, seqlen, heads, head_dim).");
     }
   }
 }
@@ -88,18 +89,18 @@ void check_pointer(const char* name, const void* pointer, std::int64_t alignment
 
 Strides resolve_strides(const Tensor& tensor, Access access, int element_bytes) {
   const bool written = access == Access::written;
-  Strides strides = packed(tensor);
   const Strides& given = tensor.strides;
-  if (given.batch == 0 && given.head == 0 && given.row == 0) return strides;
-  if (tensor.batch == 0 || tensor.rows == 0) return strides;  // without elements, nothing is a stride away
+  const bool all_zero = given.batch == 0 && given.head == 0 && given.row == 0;
+  // Without elements, nothing is a stride away.
+  if (all_zero || tensor.batch == 0 || tensor.rows == 0) return packed(tensor);
   check_stride(tensor, "batch", given.batch, tensor.batch, !written, element_bytes);
   check_stride(tensor, "head", given.head, tensor.heads, !written, element_bytes);
   check_stride(tensor, "row", given.row, tensor.rows, false, element_bytes);
   if (written) check_no_overlap(tensor);
-  if (tensor.batch > 1) strides.batch = given.batch;
-  if (tensor.heads > 1) strides.head = given.head;
-  if (tensor.rows > 1) strides.row = given.row;
-  return strides;
+  const auto of = [&](std::int64_t stride, std::int64_t size) { return size > 1 ? stride : tensor.columns; };
+  return {.batch = of(given.batch, tensor.batch),
+          .head = of(given.head, tensor.heads),
+          .row = of(given.row, tensor.rows)};
 }
 
 float resolve_scale(const Problem& problem, const std::optional<float>& given) {

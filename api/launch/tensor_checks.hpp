@@ -33,8 +33,9 @@ struct Tensor {
   std::int64_t batch, heads, rows, columns;
 };
 
-// The strides that the kernel gets: as given where they matter, as packed where a dimension has one element
-// or none. The elements of what is written may not overlap.
+// The strides that the kernel gets: packed, or as given, with a row in the place of what does not matter,
+// since its dimension has one element (a packed stride might be more than a tensor map takes). What is
+// written has strides that nest, so that its elements do not overlap.
 enum class Access { read, written };
 Strides resolve_strides(const Tensor& tensor, Access access, int element_bytes);
 

@@ -71,8 +71,8 @@ TileCounters::Lent TileCounters::for_launch(runtime::Stream stream) {
     if (mine.zeros == nullptr) {
       if (bytes_ != 0 && mine.memory == nullptr && memories_.size() < kMostMemories) {
         Chunk memory(device_.allocate(bytes_), {.device = &device_});
-        mine.memory = memory.get();
         memories_.push_back(std::move(memory));
+        mine.memory = memories_.back().get();
       }
       if (used_ == per_chunk_) grow();
       mine.zeros = take();
@@ -118,10 +118,8 @@ int* TileCounters::take() {
 
 void TileCounters::grow() {
   Chunk chunk(device_.allocate(per_chunk_ * zeros_ * sizeof(int)), {.device = &device_});
-  // The counters may be used from any stream at once, so the zeros must be there before anyone gets one. The
-  // default stream would not do: its use breaks the capture of any stream that waits for it.
-  device_.fill(chunk.get(), 0, per_chunk_ * zeros_ * sizeof(int), kPerThread);
-  device_.synchronize(kPerThread);
+  // The counters may be used from any stream at once, so the zeros must be there before anyone gets one.
+  device_.clear(chunk.get(), per_chunk_ * zeros_ * sizeof(int));
   chunks_.push_back(std::move(chunk));
   used_ = 0;
 }

@@ -1,8 +1,12 @@
 // The protocol's structs as JSON and back.
 #include "autotune/worker/protocol.hpp"
 
+#include <fmt/format.h>
+
 #include <cmath>
+#include <cstdint>
 #include <limits>
+#include <vector>
 
 namespace flashjit::autotune {
 namespace {
@@ -15,6 +19,20 @@ double number_or_infinity(const Json& json, const char* name) {
   return member(json, name).is_null() ? std::numeric_limits<double>::infinity() : number_of(json, name);
 }
 
+// A path is bytes, and need not be text.
+Json bytes(const std::string& text) {
+  return std::vector<std::uint8_t>(text.begin(), text.end());
+}
+std::string bytes_of(const Json& json, const char* name) {
+  std::string text;
+  for (const Json& byte : member(json, name)) {
+    if (!byte.is_number_unsigned() || byte.get<std::uint64_t>() > 0xff)
+      throw Error(ErrorCode::invalid_argument, fmt::format("\"{}\" is not an array of bytes", name));
+    text.push_back(static_cast<char>(byte.get<std::uint8_t>()));
+  }
+  return text;
+}
+
 }  // namespace
 
 Json to_json(const Job& job) {
@@ -23,7 +41,7 @@ Json to_json(const Job& job) {
           {"device", job.device},
           {"problem", to_json(job.problem)},
           {"shape", to_json(job.shape)},
-          {"cache_dir", job.cache_dir},
+          {"cache_dir", bytes(job.cache_dir)},
           {"use_cache", job.use_cache}};
 }
 
@@ -33,7 +51,7 @@ Job job_of(const Json& json) {
   job.device = text_of(json, "device");
   job.problem = problem_of(member(json, "problem"));
   job.shape = shape_of(member(json, "shape"));
-  job.cache_dir = text_of(json, "cache_dir");
+  job.cache_dir = bytes_of(json, "cache_dir");
   job.use_cache = flag_of(json, "use_cache");
   return job;
 }

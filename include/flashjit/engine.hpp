@@ -18,15 +18,17 @@
 
 namespace flashjit {
 
-// How much to spend on choosing a schedule before the first launch.
+// How much to spend on choosing a schedule before the first launch. Where there is no flashjit command to
+// tune in, this process does it, in the default stream: no stream may be captured beside it.
 enum class Tuning { off, quick, full };
 
 struct EngineOptions {
   std::string device = "cuda";  // "cuda" (the current GPU), "cuda:1", "emulated:sm_90a" (no GPU needed)
   Tuning tuning = Tuning::off;  // off: wisdom, else the model; costs one compile
-  std::chrono::milliseconds tuning_budget{0};  // 0: the mode's own (quick 5 s, full 30 s a problem)
-  std::string cache_dir{};                     // empty: FLASHJIT_CACHE_DIR, else $XDG_CACHE_HOME/flashjit
-  bool use_cache = true;                       // false: nothing is read from or written to disk
+  std::chrono::milliseconds tuning_budget{
+      0};                   // 0: the mode's own (quick 5 s, full 30 s a problem); at most a day
+  std::string cache_dir{};  // empty: FLASHJIT_CACHE_DIR, else $XDG_CACHE_HOME/flashjit
+  bool use_cache = true;    // false: nothing is read from or written to disk
   // Receives warnings and progress, one line each; empty: warnings go to stderr. Called from any thread, by
   // several at once, in the midst of a call of the Engine: it must not call into this Engine, nor wait for
   // who does, and what it throws reaches whoever called.

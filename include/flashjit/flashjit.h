@@ -11,10 +11,11 @@
  *       flashjit_forward(plan, &args, stream) != FLASHJIT_OK)
  *     puts(flashjit_last_error());
  *
- * Every struct starts with its own size, which the caller sets. That is what lets a program that was compiled
- * against one version run with another: fields are only ever added at the end, and an absent or zero field
- * means its default. Five have none, and 0 is what it says: head_dim, batch and heads of what a plan is asked
- * for (0 is an error), seqlen_q and seqlen_k (0 is legal: nothing is launched, or nobody sees a key). */
+ * Every struct starts with its own size, which the caller sets, but flashjit_strides, which is part of others
+ * and never grows. That is what lets a program that was compiled against one version run with another: fields
+ * are only ever added at the end, and an absent or zero field means its default. Five have none, and 0 is
+ * what it says: head_dim, batch and heads of what a plan is asked for (0 is an error), seqlen_q and seqlen_k
+ * (0 is legal: nothing is launched, or nobody sees a key). */
 #ifndef FLASHJIT_H
 #define FLASHJIT_H
 
@@ -42,6 +43,8 @@ enum flashjit_status {
 
 enum flashjit_pass { FLASHJIT_FORWARD = 0, FLASHJIT_BACKWARD = 1 };
 enum flashjit_dtype { FLASHJIT_BF16 = 0, FLASHJIT_FP16 = 1, FLASHJIT_FP32 = 2 };
+/* Where there is no flashjit command to tune in, this process does it, in the default stream: no stream may
+ * be captured beside it. */
 enum flashjit_tuning { FLASHJIT_TUNING_OFF = 0, FLASHJIT_TUNING_QUICK = 1, FLASHJIT_TUNING_FULL = 2 };
 
 /* A device, a compiler and a cache; any number of threads may use one. It keeps every kernel and plan that it
@@ -57,7 +60,7 @@ struct flashjit_engine_options {
   size_t size;
   const char* device;       /* "cuda" (the current GPU), "cuda:1", "emulated:sm_90a"; NULL: "cuda" */
   int32_t tuning;           /* enum flashjit_tuning */
-  int32_t tuning_budget_ms; /* 0: the mode's own */
+  int32_t tuning_budget_ms; /* 0: the mode's own; at most a day */
   const char* cache_dir;    /* NULL: FLASHJIT_CACHE_DIR, else $XDG_CACHE_HOME/flashjit */
   int32_t no_cache;         /* not 0: nothing is read from or written to disk */
   int32_t reserved;         /* 0 */
@@ -101,8 +104,8 @@ struct flashjit_plan_options {
 /* In elements, and multiples of 16 bytes; the last dimension is contiguous. All zero: packed (batch, seqlen,
  * heads, head_dim). Each is at least the tensor's last dimension (so none is negative) and below 2^40 bytes,
  * or, in batch and head of what is read, 0, to share one tensor. The elements of what is written may overlap
- * neither each other nor an input, of which only an equal pointer is found. The stride of a dimension of size
- * 1 is not looked at. */
+ * neither each other (each stride is at least all that the smaller ones span) nor an input, of which only an
+ * equal pointer is found. The stride of a dimension of size 1 is not looked at. */
 struct flashjit_strides {
   int64_t batch;
   int64_t head;
@@ -214,8 +217,8 @@ enum flashjit_status flashjit_backward(const struct flashjit_plan* plan,
 enum flashjit_status flashjit_workspace_bytes(const struct flashjit_plan* plan,
                                               const struct flashjit_shape* shape, size_t* bytes);
 
-/* These fill in what the caller's size has room for; the text lives as long as the plan. index counts from
- * 0, in launch order, up to flashjit_origin.kernels. */
+/* These fill in what the caller's size has room for, and zeros beyond; the text lives as long as the plan.
+ * index counts from 0, in launch order, up to flashjit_origin.kernels. */
 enum flashjit_status flashjit_plan_origin(const struct flashjit_plan* plan, struct flashjit_origin* origin);
 enum flashjit_status flashjit_plan_kernel(const struct flashjit_plan* plan, size_t index,
                                           struct flashjit_kernel* kernel);

@@ -22,7 +22,8 @@ using Stream = CUstream_st*;  // CUstream or cudaStream_t; null is the default s
 // Distances between neighbours, in elements; the last dimension is contiguous. All zero: packed (batch,
 // seqlen, heads, head_dim). Each is at least the tensor's last dimension (so none is negative) and below 2^40
 // bytes, or, in batch and head of what is read, 0, to share one tensor. The elements of what is written may
-// not overlap each other. The stride of a dimension of size 1 is not looked at.
+// not overlap each other: each stride is at least all that the smaller ones span. The stride of a dimension
+// of size 1 is not looked at.
 struct Strides {
   std::int64_t batch = 0;
   std::int64_t head = 0;

@@ -123,6 +123,8 @@ std::unique_ptr<Driver> load() {
   need(driver->copy_to_device, "cuMemcpyHtoDAsync_v2");
   need(driver->copy_to_host, "cuMemcpyDtoHAsync_v2");
   need(driver->fill, "cuMemsetD8Async");
+  need(driver->stream_create, "cuStreamCreate");
+  need(driver->stream_destroy, "cuStreamDestroy_v2");
   need(driver->synchronize, "cuStreamSynchronize");
   need(driver->is_capturing, "cuStreamIsCapturing");
   need(driver->event_create, "cuEventCreate");

@@ -56,6 +56,8 @@ struct Driver {
   decltype(cuMemcpyHtoDAsync)* copy_to_device;
   decltype(cuMemcpyDtoHAsync)* copy_to_host;
   decltype(cuMemsetD8Async)* fill;
+  decltype(cuStreamCreate)* stream_create;
+  decltype(cuStreamDestroy)* stream_destroy;
   decltype(cuStreamSynchronize)* synchronize;
   decltype(cuStreamIsCapturing)* is_capturing;
   decltype(cuEventCreate)* event_create;

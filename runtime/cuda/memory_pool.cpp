@@ -42,8 +42,10 @@ void MemoryPool::create() {
       driver.device_attribute(&supported, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, context_->device()),
       "cuDeviceGetAttribute for memory pools");
   if (supported == 0) {
-    throw Error(ErrorCode::unsupported, "this GPU, or its virtualisation, has no stream-ordered memory",
-                "Hand over a workspace of Plan::workspace_bytes(shape) bytes with the call.");
+    throw Error(
+        ErrorCode::unsupported, "this GPU, or its virtualisation, has no stream-ordered memory",
+        "Hand over a workspace of Plan::workspace_bytes(shape) bytes with a backward call; a forward one "
+        "takes such memory only in a capture, or after launches into many other streams.");
   }
   CUmemPoolProps properties{};
   properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;

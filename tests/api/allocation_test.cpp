@@ -9,11 +9,13 @@
 
 namespace {
 std::atomic<long> allocations{0};
-}
+std::atomic<bool> fails_next{false};
+}  // namespace
 
 // Not inlined: g++ 12 would see one half of a pair inlined, and warn of memory that new gave and free takes.
 [[gnu::noinline]] void* operator new(std::size_t bytes) {
   ++allocations;
+  if (fails_next.exchange(false)) throw std::bad_alloc();
   if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
   throw std::bad_alloc();
 }
@@ -59,6 +61,25 @@ TEST_CASE("forward allocates nothing") {
     launcher.forward(shape, args, nullptr);
   }
   CHECK(allocations == before);
+}
+
+TEST_CASE("memory beside a counter that could not be kept is lent to nobody") {
+  struct Hostile : IdleDevice {
+    bool armed = false;
+    void* allocate(std::size_t bytes) override {
+      void* const memory = IdleDevice::allocate(bytes);
+      fails_next = armed;  // what keeps the memory finds none of the host's
+      return memory;
+    }
+  } device;
+  api::TileCounters counters(device, {.zeros = 2, .bytes = 4096});
+  const std::size_t before = device.bytes_alive();
+  device.armed = true;
+  CHECK_THROWS_AS(static_cast<void>(counters.for_launch(nullptr)), std::bad_alloc);
+  device.armed = false;
+  CHECK(device.bytes_alive() == before);
+  CHECK(counters.for_launch(nullptr).memory != nullptr);
+  CHECK(device.bytes_alive() == before + 4096);
 }
 
 TEST_CASE("backward with a workspace of the caller's allocates nothing") {

@@ -170,6 +170,30 @@ TEST_CASE("a plan runs its own pass and no other") {
   CHECK(forward.workspace_bytes(kShape) == 0);
 }
 
+TEST_CASE("a workspace is asked for by the lengths that a call may have") {
+  FakeDevice device;
+  const api::Launcher launcher(device, plan(device, DqWay::atomic));
+  Shape shape = kShape;
+  shape.seqlen_q = std::numeric_limits<int>::max();
+  CHECK_THROWS_WITH_AS(static_cast<void>(launcher.workspace_bytes(shape)),
+                       "seqlen_q is 2147483647, may be at most 2147483135", Error);
+  shape.seqlen_q = 1;
+  shape.seqlen_k = std::numeric_limits<int>::max();
+  CHECK_THROWS_WITH_AS(static_cast<void>(launcher.workspace_bytes(shape)),
+                       "seqlen_k is 2147483647, may be at most 2147483135", Error);
+}
+
+TEST_CASE("a stride that nobody looks at fits a tensor map, however long the tensor is") {
+  Memory memory;
+  BackwardArgs args = memory.args();
+  args.k_strides = {.batch = -3, .head = 0, .row = 64};  // one K for all heads, of 8 GB
+  BackwardParams params;
+  const Shape shape{.batch = 1, .heads = 128, .seqlen_q = 1, .seqlen_k = 1 << 26};
+  REQUIRE(api::make_backward_params(kBackward, shape, args, {}, params));
+  CHECK(params.k_batch == 64);
+  CHECK(params.k_head == 0);
+}
+
 TEST_CASE("sums of dq that a kernel of 32-bit places cannot reach are refused") {
   const Problem problem{.pass = Pass::backward, .head_dim = 64};
   const Shape shape{.batch = 32769, .heads = 64, .seqlen_q = 1, .seqlen_k = 1};  // 2^28 padded rows and more

@@ -118,6 +118,11 @@ const std::vector<Case> kCases = {
     {"o head stride 0", forward([](auto& a, auto&) { a.o_strides = {40000, 0, 256}; }), kBad, {"o_strides.head is 0"}},
     {"o batch stride 0", forward([](auto& a, auto&) { a.o_strides = {0, 64, 256}; }), kBad, {"o_strides.batch is 0"}},
     {"o rows overlap heads", forward([](auto& a, auto&) { a.o_strides = {40000, 64, 128}; }), kBad, {"o_strides", "overlap"}},
+    {"o heads and rows interleave", forward([](auto& a, auto&) {
+       a.shape = Shape{.heads = 3, .seqlen_q = 2, .seqlen_k = 1};
+       a.o_strides = {40000, 128, 192};  // no two elements meet, but nobody looks that closely
+     }),
+     kBad, {"o_strides", "may overlap"}},
     {"o batches overlap", forward([](auto& a, auto&) { a.o_strides = {256 * 100, 64, 256}; }), kBad, {"o_strides", "overlap"}},
     {"o strides overflow", forward([](auto& a, auto&) { a.o_strides = {std::int64_t{1} << 62, 64, std::int64_t{1} << 56}; }),
      kBad, {"o_strides.batch", "to 549755813880"}},
@@ -209,6 +214,13 @@ TEST_CASE("a tuning budget below 0") {
     CHECK(error.code() == ErrorCode::invalid_argument);
     CHECK(error.message() == "tuning_budget is -5 ms, may be 0 or more");
   }
+}
+
+TEST_CASE("a tuning budget without an end is a day") {
+  const EngineState state({.device = "emulated:sm_80",
+                           .tuning_budget = std::chrono::milliseconds::max(),
+                           .use_cache = false});
+  CHECK(state.options().tuning_budget == std::chrono::hours(24));
 }
 
 TEST_CASE("a device that is none") {

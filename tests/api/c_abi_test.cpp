@@ -1,6 +1,7 @@
 // Runs the C program, and checks from C++ what C cannot: messages are per thread.
 #include <doctest/doctest.h>
 
+#include <cstddef>
 #include <memory>
 #include <new>
 #include <string>
@@ -86,6 +87,29 @@ TEST_CASE("an engine's end frees what nobody has freed") {
   flashjit_engine_destroy(made.engine.release());
   CHECK(made.device->released == 2);
   CHECK(made.device->bytes_alive() == 0);
+}
+
+TEST_CASE("what a newer program asks beyond this library's struct is answered with zeros") {
+  const CarelessEngine made;
+  const flashjit_problem problem{.size = sizeof problem, .head_dim = 64};
+  const flashjit_shape shape{.size = sizeof shape, .batch = 1, .heads = 1, .seqlen_q = 64, .seqlen_k = 64};
+  flashjit_plan* plan = nullptr;
+  REQUIRE(flashjit_plan_create(made.engine.get(), &problem, &shape, nullptr, &plan) == FLASHJIT_OK);
+  struct Newer {
+    flashjit_origin known;
+    const char* more;
+    std::size_t behind;
+  } newer{.known = {.size = offsetof(Newer, behind)}, .more = "stale", .behind = 7};
+  CHECK(flashjit_plan_origin(plan, &newer.known) == FLASHJIT_OK);
+  CHECK(newer.known.kernels == 1);
+  CHECK(newer.more == nullptr);
+  CHECK(newer.behind == 7);
+  for (const std::size_t size : {std::size_t{20}, std::size_t{1} << 17}) {
+    newer.known.size = size;
+    CHECK(flashjit_plan_origin(plan, &newer.known) == FLASHJIT_INVALID_ARGUMENT);
+    CHECK(std::string(flashjit_last_error()).find("flashjit_origin.size is ") == 0);
+  }
+  flashjit_plan_destroy(plan);
 }
 
 TEST_CASE("a shortage of the host's memory is no bug in flashjit") {

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -187,6 +188,16 @@ TEST_CASE("only so many streams have memory of their own") {
   }
   CHECK(device.bytes_alive() == bytes);
   CHECK(counters.for_launch(stream(0)).memory != nullptr);
+}
+
+TEST_CASE("zeros come in no stream of the caller's, which may be in capture") {
+  struct Capturing : FakeDevice {
+    void fill(void*, std::uint8_t, std::size_t, runtime::Stream) override { FAIL("it is in the graph"); }
+    void synchronize(runtime::Stream) override { FAIL("nobody can wait for a capture"); }
+    void clear(void* to, std::size_t bytes) override { std::memset(to, 0, bytes); }
+  } device;
+  api::TileCounters counters(device, {.zeros = 2});
+  CHECK(counters.for_launch(nullptr).zeros[1] == 0);
 }
 
 TEST_CASE("counters that could not be zeroed are given to nobody, and their memory goes") {

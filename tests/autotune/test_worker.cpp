@@ -13,6 +13,7 @@
 
 #include "autotune/tuner.hpp"
 #include "autotune/worker.hpp"
+#include "autotune/worker/protocol.hpp"
 #include "flashjit/error.hpp"
 
 using namespace flashjit;
@@ -114,6 +115,18 @@ TEST_CASE("requests and replies survive the way there and back") {
   CHECK(timing.clock_mhz == 1755);
   CHECK(timing.launches == 12);
   CHECK(timing.gave_up);
+}
+
+TEST_CASE("a worker hears of the very directory, whatever bytes its name has") {
+  Job job = kJob;
+  job.cache_dir = "/caf\xe9/\xc3\xa9";
+  CHECK(job_of(from_line(to_line(to_json(job)))).cache_dir == job.cache_dir);
+  Json garbled = to_json(job);
+  for (const Json& bytes : {Json("/tmp"), Json{47, 256}, Json{-1}}) {
+    garbled["cache_dir"] = bytes;
+    CHECK(message_of([&] { job_of(garbled); }, ErrorCode::invalid_argument) ==
+          "\"cache_dir\" is not an array of bytes");
+  }
 }
 
 TEST_CASE("a crash, a hang and a device error are the candidate's, and the next one finds a new worker") {
