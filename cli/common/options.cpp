@@ -62,12 +62,18 @@ Problem ProblemOptions::problem() const {
 }
 
 void ShapeOptions::add_to(CLI::App& verb) {
-  verb.add_option("--batch", batch_, "sequences")->check(whole_number())->group("Sizes");
-  verb.add_option("--heads", heads_, "query heads")->check(whole_number())->group("Sizes");
+  verb.add_option("--batch", batch_, "sequences; 4 by default, 1 where they run emulated")
+      ->check(whole_number())
+      ->group("Sizes");
+  verb.add_option("--heads", heads_, "query heads; 16 by default, 2 where they run emulated")
+      ->check(whole_number())
+      ->group("Sizes");
   verb.add_option("--heads-kv", heads_kv_, "key and value heads (GQA, MQA); 0: as many as --heads")
       ->check(whole_number())
       ->group("Sizes");
-  verb.add_option("--seqlen-q", seqlen_q_, "queries")->check(whole_number())->group("Sizes");
+  verb.add_option("--seqlen-q", seqlen_q_, "queries; 4096 by default, 200 where they run emulated")
+      ->check(whole_number())
+      ->group("Sizes");
   verb.add_option("--seqlen-k", seqlen_k_, "keys; as many as --seqlen-q by default")
       ->check(whole_number())
       ->group("Sizes");
@@ -84,6 +90,7 @@ Shape ShapeOptions::shape(bool emulated) const {
 }
 
 void DeviceOptions::add_to(CLI::App& verb) {
+  verb_ = &verb;
   verb.add_option("--device", device_, "cuda, cuda:N, or emulated:sm_XX, which needs no GPU")
       ->capture_default_str()
       ->group("Device");
@@ -96,7 +103,7 @@ void DeviceOptions::add_arch_to(CLI::App& verb) {
 }
 
 const std::string& DeviceOptions::arch() const {
-  if (!arch_.empty() && device_ != "cuda" && device_ != "emulated:" + arch_) {
+  if (!arch_.empty() && verb_->count("--device") != 0 && device_ != "emulated:" + arch_) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("--arch {} and --device {} are two devices: give one of them", arch_, device_));
   }

@@ -67,6 +67,7 @@ class DeviceOptions {
   [[nodiscard]] Target target() const;
 
  private:
+  const CLI::App* verb_ = nullptr;
   std::string device_ = "cuda";
   std::string arch_;
 };

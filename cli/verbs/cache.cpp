@@ -21,6 +21,7 @@
 #include "cache/pack.hpp"
 #include "cache/store.hpp"
 #include "cli/common/json.hpp"
+#include "cli/common/options.hpp"
 #include "cli/common/tell.hpp"
 #include "cli/verbs.hpp"
 #include "flashjit/error.hpp"
@@ -240,7 +241,11 @@ void add_cache(CLI::App& app, int& exit_code) {
   const auto add = [&](const char* name, const char* what, auto run) {
     CLI::App* sub = verb->add_subcommand(name, what);
     sub->add_flag("--json", options->json, "print JSON");
-    sub->callback([options, run, &exit_code] { exit_code = run(*options); });
+    sub->callback([options, run, sub, &exit_code] {
+      if (!options->section.empty())
+        refuse_ignored(*sub, {"--json"}, "--section", "what it prints are the bytes as they are");
+      exit_code = run(*options);
+    });
     return sub;
   };
   add("ls", "List the entries, most recently used first", [](const CacheOptions& o) { return list(o.json); });

@@ -142,7 +142,7 @@ void add_run(CLI::App& app, int& exit_code) {
       ->group("Data");
   add_seed_to(*verb, options->seed, "of the random inputs");
   verb->add_option("--scale", options->scale, "of the logits; 1/sqrt(head_dim) by default")
-      ->check(number_between(0, 1e38))
+      ->check(number_between(1.1754944e-38, 1.7014117e38))  // as the Engine has it
       ->group("Data");
   verb->add_option("--schedule", options->schedule,
                    "this one and no other, such as mma:m128n64w4s2 or mma-backward:m64n64w4s1");

@@ -175,6 +175,7 @@ int search(const TuneFlags& flags, const std::vector<Cell>& cells) {
       continue;
     }
     kept = state.chooser().learn(problem, shape, effort, result) && kept;
+    all_tuned = all_tuned && !result.learnt_nothing();
     if (!result.learnt_nothing()) {
       autotune::Wisdom learnt;
       learnt.add(autotune::record_of(problem, shape, state.device().target(), autotune::gpu_of(description),
@@ -224,7 +225,10 @@ void add_tune(CLI::App& app, int& exit_code) {
   verb->add_flag("--json", flags->json, "one JSON line a problem");
   verb->callback([flags, verb, &exit_code] {
     if (flags->grid) refuse_beside_grid(*verb);
-    if (flags->dry_run) refuse_ignored(*verb, {"--export"}, "--dry-run", "it measures nothing to write");
+    if (flags->dry_run)
+      refuse_ignored(*verb, {"--quick", "--full", "--budget", "--export"}, "--dry-run",
+                     "it measures nothing");
+    if (flags->json) refuse_ignored(*verb, {"--all"}, "--json", "its lines have every candidate");
     if (!flags->dry_run && !flags->device.arch().empty()) {
       throw Error(ErrorCode::invalid_argument,
                   fmt::format("arch is \"{}\", but --arch is for --dry-run; tuning measures on --device",

@@ -49,6 +49,9 @@ TEST_CASE("ls and show") {
   const Result wrong = run(scratch.path(), "show " + digest + " --section sass");
   CHECK(wrong.exit_code == 2);
   CHECK(contains(wrong.out, "ptx, cubin, log"));
+  const Result both = run(scratch.path(), "show " + digest + " --section report --json");
+  CHECK(both.exit_code == 2);
+  CHECK(contains(both.out, "--json does nothing beside --section: "));
   CHECK(run(scratch.path(), "show nonsense").exit_code == 2);
   CHECK(run(scratch.path(), "show").exit_code == 2);
 }

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -136,11 +137,21 @@ TEST_CASE("flags that others would ignore are refused") {
   for (const char* verb : {"run", "bench"})
     command.refuses(verb + device + "--tune quick --schedule mma:m64n64w4s2",
                     "--tune does nothing beside --schedule: ");
-  command.refuses("tune --dry-run --arch sm_80 --export x.jsonl", "--export does nothing beside --dry-run: ");
+  for (const char* flag : {"--quick", "--full", "--budget 1", "--export x.jsonl"}) {
+    const std::string name = std::string(flag).substr(0, std::string(flag).find(' '));
+    command.refuses(std::string("tune --dry-run --arch sm_80 ") + flag,
+                    name + " does nothing beside --dry-run: ");
+  }
+  for (const char* tune : {"tune --dry-run --arch sm_80", "tune --device emulated:sm_80"})
+    command.refuses(std::string(tune) + " --json --all", "--all does nothing beside --json: ");
   command.refuses("inspect --arch sm_80 --emit source --json", "--json does nothing beside --emit: ");
-  for (const char* verb : {"check", "inspect", "profile", "tune --dry-run"})
-    command.refuses(verb + device + "--arch sm_90a",
-                    "--arch sm_90a and --device emulated:sm_80 are two devices: give one of them");
+  for (const char* verb : {"check", "inspect", "profile", "tune --dry-run"}) {
+    for (const char* other : {"cuda", "cuda:0", "emulated:sm_80"})
+      command.refuses(fmt::format("{} --device {} --arch sm_90a", verb, other),
+                      fmt::format("--arch sm_90a and --device {} are two devices: give one of them", other));
+  }
+  CHECK(command.run("tune --dry-run --device emulated:sm_80 --arch sm_80").exit_code ==
+        0);  // one, said twice
   command.refuses("run --no-lse --pass backward" + device, "--no-lse does nothing beside --pass backward: ");
   command.refuses("run --deterministic" + device, "--deterministic does nothing beside --pass forward: ");
 }
@@ -186,9 +197,14 @@ TEST_CASE("numbers and flags that can not be are refused with exit code 2 and wo
     command.refuses(fmt::format("{}--seed \"{}\"", run, seed),
                     fmt::format("--seed: is \"{}\", may be a whole number from 0 to ", seed));
   }
-  for (const char* scale : {"-1", "nan", "1x", ""})
+  for (const char* scale : {"-1", "0", "1e-40", "2e38", "nan", "1x", ""})
     command.refuses(fmt::format("{}--scale \"{}\"", run, scale),
-                    fmt::format("--scale: is \"{}\", may be", scale));
+                    fmt::format("--scale: is \"{}\", may be 1.1754944e-38 to 1.7014117e+38", scale));
+  for (const char* scale : {"1.1754944e-38", "1.7014117e38"}) {
+    CAPTURE(scale);
+    CHECK(command.run(fmt::format("{}--heads 1 --seqlen-q 16 --no-time --no-check --scale {}", run, scale))
+              .exit_code == 0);
+  }
   command.refuses(run + "--tune lazy", "lazy");
   command.refuses("bench --device emulated:sm_80 --rounds 0", "may be a whole number from 1 to 100");
   command.refuses("check --arch sm_80 --seed -1", "--seed");
@@ -256,6 +272,27 @@ TEST_CASE("tune remembers, also when its words are lost, and says where it canno
   CHECK(fs::exists(exported));
   CHECK(command.run(tune + "2>/dev/full").exit_code == 0);
   CHECK(fs::exists(command.folder() / "cache" / "wisdom.jsonl"));
+}
+
+TEST_CASE("tune that learnt nothing is no success, also where it has a file to write to") {
+  const Command command;
+  const std::string problem = "--family mma --dtype fp16 --head-dim 256 --batch 1 --heads 1 --seqlen-q 16 ";
+  // One candidate of four is in the cache, and no other compiles in 0.2 s: what survives alone is not timed.
+  const json candidates =
+      json::parse(command.run("tune --dry-run --json --arch sm_75 " + problem).out)["candidates"];
+  REQUIRE(candidates.size() > 1);
+  CHECK(command
+            .run(fmt::format("inspect --arch sm_75 {}--schedule {}", problem,
+                             candidates[0]["schedule"].get<std::string>()))
+            .exit_code == 0);
+  const fs::path exported = command.folder() / "exported.jsonl";
+  const Result tuned = command.run(fmt::format("tune --device emulated:sm_75 {}--budget 0.2 --export {} 2>&1",
+                                               problem, exported.string()));
+  CAPTURE(tuned.out);
+  CHECK(contains(tuned.out, "there was no time left to compile it"));
+  CHECK(tuned.exit_code == 1);
+  std::ifstream lines(exported);
+  CHECK(std::count(std::istreambuf_iterator<char>(lines), {}, '\n') == 1);  // the header
 }
 
 TEST_CASE("doctor tells what is there, and what to do about what is not") {
