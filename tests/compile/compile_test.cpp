@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "autotune/wisdom.hpp"
 #include "generator/legality.hpp"
 #include "generator/render.hpp"
 #include "runtime/compile.hpp"
@@ -35,15 +38,36 @@ const std::vector<Sample> kSamples{
     {{.dtype = DType::fp16, .head_dim = 88, .head_dim_v = 200}, {"wgmma:m128n64s2qr0re0"}},
 };
 
+struct Waiting {
+  std::string what;
+  test::CompilePool::Result result;
+};
+
+Waiting submit(test::CompilePool& pool, const std::shared_ptr<runtime::Compiler>& nvrtc, std::string what,
+               KernelSource source, const Target& target) {
+  auto result =
+      pool.submit(what, [nvrtc, target, source = std::make_shared<const KernelSource>(std::move(source))](
+                            const std::atomic<bool>& cancelled) {
+        return std::make_shared<const runtime::Compiled>(
+            nvrtc->compile(*source, target, std::chrono::minutes(2), &cancelled));
+      });
+  return {std::move(what), std::move(result)};
+}
+
+void check_well_compiled(const Waiting& one) {
+  CAPTURE(one.what);
+  const runtime::Resources& resources = one.result.get()->resources;
+  CHECK(resources.registers > 0);
+  CHECK(resources.spill_stores == 0);
+  CHECK(resources.spill_loads == 0);
+  CHECK(resources.warnings.empty());
+}
+
 }  // namespace
 
 TEST_CASE("a sample of the kernels compiles for every arch without spills") {
   const auto nvrtc = test::found_or_skip([] { return runtime::load_nvrtc(); });
   test::CompilePool pool(2);  // an NVRTC at work holds a few hundred MB
-  struct Waiting {
-    std::string what;
-    test::CompilePool::Result result;
-  };
   std::vector<Waiting> waiting;
   bool all_archs = true;
   for (const Sample& sample : kSamples) {
@@ -56,13 +80,8 @@ TEST_CASE("a sample of the kernels compiles for every arch without spills") {
       for (const char* text : sample.schedules) {
         const Schedule schedule = parse_schedule(text);
         if (!legal(sample.problem, schedule, target)) continue;
-        const auto source =
-            std::make_shared<const KernelSource>(render(sample.problem, schedule, target).front());
-        const std::string what = fmt::format("{} {} {}", arch, describe(sample.problem), text);
-        waiting.push_back({what, pool.submit(what, [=](const std::atomic<bool>& cancelled) {
-                             return std::make_shared<const runtime::Compiled>(
-                                 nvrtc->compile(*source, target, std::chrono::minutes(2), &cancelled));
-                           })});
+        waiting.push_back(submit(pool, nvrtc, fmt::format("{} {} {}", arch, describe(sample.problem), text),
+                                 render(sample.problem, schedule, target).front(), target));
         break;
       }
     }
@@ -74,10 +93,26 @@ TEST_CASE("a sample of the kernels compiles for every arch without spills") {
     const std::shared_ptr<const runtime::Compiled> compiled = one.result.get();
     CHECK_FALSE(compiled->ptx.empty());
     CHECK_FALSE(compiled->cubin.empty());
-    CHECK(compiled->resources.registers > 0);
-    if (!all_archs) continue;  // what spills was learnt from 13.0
-    CHECK(compiled->resources.spill_stores == 0);
-    CHECK(compiled->resources.spill_loads == 0);
-    CHECK(compiled->resources.warnings.empty());
+    if (all_archs) check_well_compiled(one);  // what spills was learnt from 13.0
   }
+}
+
+// A statement too many in a part of many kernels, and one of them spills: a plan then takes another schedule,
+// some 10 % slower, without a word.
+TEST_CASE("all of the shipped schedules compile without spills") {
+  const auto nvrtc = test::found_or_skip([] { return runtime::load_nvrtc(); });
+  // The tables were made with 13.0. Of another one, an Engine finds out what spills when it compiles it.
+  if (nvrtc->build_id().find(" V13.0.") == std::string::npos) return;
+  test::CompilePool pool(2);
+  std::map<std::string, Waiting> waiting;  // by entry: records of several sizes have one kernel
+  for (const autotune::WisdomRecord& record : autotune::shipped_wisdom().records()) {
+    const Target target = target_of(record.arch);
+    for (KernelSource& source : render(record.problem, record.schedule, target)) {
+      const std::string entry = source.entry;
+      if (!waiting.contains(entry))
+        waiting.emplace(entry, submit(pool, nvrtc, entry, std::move(source), target));
+    }
+  }
+  CHECK(waiting.size() > 60);
+  for (const auto& [entry, one] : waiting) check_well_compiled(one);
 }

@@ -533,7 +533,6 @@ __device__ __forceinline__ void wait_for_turn(const int* shares, const Turn& tur
 template <class Work>
 __device__ __forceinline__ void take_turns(const KeyTile& tile, int& step, const BackwardParams& p,
                                            const Work& work) {
-  if (tile.steps(p) == 0) return;
   Turn turn(tile, p);
   int head = tile.batch * p.heads + tile.head_kv * p.group;
   int m = tile.starts_at();

@@ -594,7 +594,7 @@ struct Turn {
   int rest;
   __device__ __forceinline__ Turn(const KeyTile& tile, const BackwardParams& p) {
     const int n = tile.key / kTileKeys, above = (tile.start_step + 1) * anew(p.tiles) - 1;
-    const int last = above / tile.end_step;
+    const int last = above / max(1, tile.end_step);  // without queries there are no steps
     number = all_at_once(p) ? last - n : n;
     rest = above - last * tile.end_step;
   }
@@ -626,7 +626,6 @@ __device__ __forceinline__ void wait_for_turn(const int* shares, const Turn& tur
 template <class Work>
 __device__ __forceinline__ void take_turns(const KeyTile& tile, int& step, const BackwardParams& p,
                                            const Work& work) {
-  if (tile.steps(p) == 0) return;
   Turn turn(tile, p);
   int head = tile.batch * p.heads + tile.head_kv * p.group;
   int m = tile.starts_at();
