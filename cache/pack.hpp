@@ -32,7 +32,8 @@ using MergeWisdom = std::function<void(const std::filesystem::path& file, std::s
 // Verifies all of `pack_file` before it writes anything: names, lengths, checksums, and that each entry is
 // filed under its digest. Throws Error{invalid_argument} for a bad pack, naming the record; Error{io} for a
 // directory that is not to be trusted or can not be written to. A pack is code, like the cache: unpack only
-// what you trust.
+// what you trust. A kernel that is there already stays as it is; a list ("record") grows by what the pack's
+// has.
 Unpacked unpack(const std::filesystem::path& pack_file, const StoreOptions& options,
                 const MergeWisdom& merge_wisdom);
 

@@ -143,7 +143,6 @@ TEST_CASE("without NVRTC kernels do that any other has compiled, with lines too"
   CompilerScript lined;  // as `flashjit check` has it
   lined.stamp = "stamp-1 with lines";
   lined.more_options = {"--generate-line-info"};
-  FakeEngine(lined, folder.path()).engine->prepare(kProblem, kShape);
   FakeEngine(lined, folder.path()).engine->prepare(other, kShape);
   script.missing = true;
   FakeEngine again(script, folder.path());
@@ -197,6 +196,44 @@ TEST_CASE("an NVRTC that appears later compiles under its own name") {
   CHECK(newer.compiles == 1);
   FakeEngine(script, folder.path()).engine->prepare(other, kShape);
   CHECK(script.compiles == 2);
+}
+
+TEST_CASE("an NVRTC that appears later finds what it has compiled") {
+  const Folder folder;
+  CompilerScript script;
+  FakeEngine(script, folder.path()).engine->prepare(kProblem, kShape);
+  const auto store = cache::open_store({.directory = folder.path() / "cache"});
+  CompilerScript newer;
+  newer.stamp = "stamp-2";
+  newer.missing = true;
+  FakeDevice device(target_of("sm_80"));
+  const TemplateSet templates = embedded_templates();
+  api::KernelBuilder builder(device, *store, templates, loader(newer));
+  const Schedule schedule = parse_schedule("mma:m64n64w4s2");
+  Problem other = kProblem;
+  other.head_dim = 128;
+  CHECK_THROWS_AS(builder.code(other, schedule), Error);
+  newer.missing = false;
+  CHECK(builder.code(other, schedule).kernels.front()->origin == "compiled in 412 ms");
+  CHECK(builder.code(other, schedule).kernels.front()->origin == "memory");
+}
+
+TEST_CASE("another NVRTC's entry that the device refuses is rebuilt under the name of who rebuilds it") {
+  const Folder folder;
+  CompilerScript script;
+  FakeEngine(script, folder.path()).engine->prepare(kProblem, kShape);
+  CompilerScript newer;
+  newer.stamp = "stamp-2";
+  newer.missing = true;
+  FakeEngine fake(newer, folder.path());
+  fake.device->on_load = [&](const runtime::KernelImage&) {
+    if (!newer.missing) return;
+    newer.missing = false;
+    throw kNotAKernel;
+  };
+  CHECK(fake.engine->plan(kProblem, kShape).origin().code == "compiled in 412 ms");
+  FakeEngine(newer, folder.path()).engine->prepare(kProblem, kShape);
+  CHECK(newer.compiles == 1);
 }
 
 TEST_CASE("NVRTC_APPEND_FLAGS is part of the key") {

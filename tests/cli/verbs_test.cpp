@@ -278,6 +278,7 @@ TEST_CASE("tune that learnt nothing is no success, also where it has a file to w
   const Command command;
   const std::string problem = "--family mma --dtype fp16 --head-dim 256 --batch 1 --heads 1 --seqlen-q 16 ";
   // One candidate of four is in the cache, and no other compiles in 0.2 s: what survives alone is not timed.
+  // On a machine so slow that not even this one is tried in time, nothing is learnt either.
   const json candidates =
       json::parse(command.run("tune --dry-run --json --arch sm_75 " + problem).out)["candidates"];
   REQUIRE(candidates.size() > 1);
@@ -289,7 +290,7 @@ TEST_CASE("tune that learnt nothing is no success, also where it has a file to w
   const Result tuned = command.run(fmt::format("tune --device emulated:sm_75 {}--budget 0.2 --export {} 2>&1",
                                                problem, exported.string()));
   CAPTURE(tuned.out);
-  CHECK(contains(tuned.out, "there was no time left to compile it"));
+  CHECK(contains(tuned.out, "there was no time left to "));
   CHECK(tuned.exit_code == 1);
   std::ifstream lines(exported);
   CHECK(std::count(std::istreambuf_iterator<char>(lines), {}, '\n') == 1);  // the header
