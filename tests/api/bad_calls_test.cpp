@@ -217,9 +217,8 @@ TEST_CASE("a tuning budget below 0") {
 }
 
 TEST_CASE("a tuning budget without an end is a day") {
-  const EngineState state({.device = "emulated:sm_80",
-                           .tuning_budget = std::chrono::milliseconds::max(),
-                           .use_cache = false});
+  const EngineState state(
+      {.device = "emulated:sm_80", .tuning_budget = std::chrono::milliseconds::max(), .use_cache = false});
   CHECK(state.options().tuning_budget == std::chrono::hours(24));
 }
 

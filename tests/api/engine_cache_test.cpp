@@ -165,7 +165,7 @@ TEST_CASE("without NVRTC kernels of the system directory do beside those of the 
   CompilerScript none;
   none.missing = true;
   FakeDevice device(target_of("sm_80"));
-  const TemplateSet templates = embedded_templates();
+  const TemplateSet& templates = embedded_templates();
   api::KernelBuilder builder(device, *store, templates, loader(none));
   const Schedule schedule = parse_schedule("mma:m64n64w4s2");
   CHECK_THROWS_AS(builder.code(kProblem, schedule), Error);  // nobody has compiled this one
@@ -207,7 +207,7 @@ TEST_CASE("an NVRTC that appears later finds what it has compiled") {
   newer.stamp = "stamp-2";
   newer.missing = true;
   FakeDevice device(target_of("sm_80"));
-  const TemplateSet templates = embedded_templates();
+  const TemplateSet& templates = embedded_templates();
   api::KernelBuilder builder(device, *store, templates, loader(newer));
   const Schedule schedule = parse_schedule("mma:m64n64w4s2");
   Problem other = kProblem;
