@@ -209,10 +209,7 @@ std::string EngineState::tune(const Problem& problem, const Shape& shape, const 
 }
 
 EngineState::Ready EngineState::make(const Problem& problem, const Shape& shape, const PlanOptions& options) {
-  std::string note;
-  if (options.schedule.empty() && options.family.empty())
-    note = autotune::family_note(problem, device().target());
-  add_to(note, tune(problem, shape, options));
+  std::string note = tune(problem, shape, options);
   const Chosen chosen = choose(problem, shape, options, note);
   const Schedule& schedule = chosen.choice.schedule;
   bool fresh = false;
@@ -229,6 +226,8 @@ EngineState::Ready EngineState::make(const Problem& problem, const Shape& shape,
 
 EngineState::Chosen EngineState::choose(const Problem& problem, const Shape& shape,
                                         const PlanOptions& options, std::string& note) {
+  if (options.schedule.empty() && options.family.empty())
+    add_to(note, autotune::family_note(problem, device().target()));
   const std::optional<api::Choice> preferred = chooser_.preferred(problem, shape, options);
   if (preferred.has_value()) {
     if (auto chosen = attempt(problem, *preferred, !options.schedule.empty(), note))

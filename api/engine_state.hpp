@@ -52,7 +52,7 @@ class EngineState {
 
   // The schedule that a plan for this problem, which is canonical, is made of, and its code: what was asked
   // for, else the first of wisdom's and the model's that spills no registers. The note grows by what was
-  // passed over.
+  // passed over, families too.
   using PlanCodePointer = std::shared_ptr<const api::PlanCode>;
   struct Chosen {
     api::Choice choice;

@@ -64,6 +64,7 @@ std::vector<Inspection> inspect(EngineState& state, const Problem& problem, cons
     Inspection inspection{.target = state.device().target(),
                           .schedule = to_string(choice.schedule),
                           .choice = choice.why,
+                          .note = note,
                           .code = code,
                           .has_cubin = false,
                           .occupancy = {}};
@@ -105,6 +106,7 @@ std::vector<std::pair<std::string, std::string>> rows(const Inspection& inspecti
            geometry.grid == Grid::key_tiles ? "keys" : "query rows",
            geometry.cluster > 1 ? fmt::format("{} CTAs of ", geometry.cluster) : "", geometry.threads)},
   };
+  if (!inspection.note.empty()) rows.insert(rows.begin() + 2, {"note", inspection.note});
   if (inspection.has_cubin) {
     rows.insert(
         rows.end(),
@@ -155,6 +157,7 @@ nlohmann::json to_json(const Inspection& inspection) {
                       {"from", inspection.code->origin},
                       {"compile_ms", report.compile_ms},
                       {"warnings", resources.warnings}};
+  if (!inspection.note.empty()) json["note"] = inspection.note;
   if (inspection.has_cubin) {
     json.update({{"registers", resources.registers},
                  {"spill_stores", resources.spill_stores},

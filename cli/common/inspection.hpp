@@ -21,6 +21,7 @@ struct Inspection {
   Target target;
   std::string schedule;  // "mma:m128n64w4s2"
   std::string choice;    // why this one: "given", "model" …
+  std::string note;      // what else a user should know, as Origin has it: such as what was passed over
   api::KernelCodePointer code;
   bool has_cubin = false;  // else the driver makes the machine code, and what follows is not known
   runtime::Occupancy occupancy;

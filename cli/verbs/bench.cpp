@@ -102,6 +102,7 @@ nlohmann::json line_of(const Bench& bench, const nlohmann::json& environment) {
                       {"tflops", flops(problem, shape) / ms * 1e-9},
                       {"gbps", bytes_of(problem, shape) / ms * 1e-6},
                       {"environment", environment}};
+  if (!bench.origin.note.empty()) json["note"] = bench.origin.note;
   if (clock > 0) json["clock_mhz"] = clock;
   if (bench.check.rows > 0) {
     json["check"] = {{"ok", bench.check.ok},

@@ -67,9 +67,9 @@ TEST_CASE("memory beside a counter that could not be kept is lent to nobody") {
   struct Hostile : IdleDevice {
     bool armed = false;
     void* allocate(std::size_t bytes) override {
-      void* const memory = IdleDevice::allocate(bytes);
+      void* const given = IdleDevice::allocate(bytes);
       fails_next = armed;  // what keeps the memory finds none of the host's
-      return memory;
+      return given;
     }
   } device;
   api::TileCounters counters(device, {.zeros = 2, .bytes = 4096});

@@ -98,6 +98,8 @@ TEST_CASE("without a schedule it is the one that a plan takes, also where the fi
   };
   const FakeEngine fake(script);
   const Inspection inspection = inspect(*fake.state, kProblem, kShape, {});
+  CHECK(contains(value_of(inspection, "note"), " spills 48 bytes of registers and was passed over"));
+  CHECK(to_json(inspection)["note"] == value_of(inspection, "note"));
   CHECK(!inspection.choice.empty());
   CHECK(inspection.choice != "given");
   CHECK(inspection.code->source.entry != spiller);

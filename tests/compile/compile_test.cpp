@@ -98,7 +98,7 @@ TEST_CASE("a sample of the kernels compiles for every arch without spills") {
 }
 
 // A statement too many in a part of many kernels, and one of them spills: a plan then takes another schedule,
-// some 10 % slower, without a word.
+// some 10 % slower, and only its Origin's note says so.
 TEST_CASE("all of the shipped schedules compile without spills") {
   const auto nvrtc = test::found_or_skip([] { return runtime::load_nvrtc(); });
   // The tables were made with 13.0. Of another one, an Engine finds out what spills when it compiles it.
