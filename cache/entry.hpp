@@ -1,5 +1,6 @@
 // One entry: a key with all its fields, and named sections of bytes. Knows nothing of attention. Most hold a
-// kernel's code, which the key decides; one whose key has the field "record" is a list, which it does not.
+// kernel's code, which the key decides; one whose key has the field "record" says what NVRTC was used,
+// one or a list, which it does not.
 #pragma once
 
 #include <cstddef>

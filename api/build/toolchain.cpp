@@ -49,14 +49,15 @@ Toolchain ToolchainFinder::own() {
 
 const Toolchain& ToolchainFinder::find_own() {
   if (!own_.has_value()) {
-    own_ = toolchain_of(loaded());
+    const Toolchain own = toolchain_of(loaded());
     std::vector<Toolchain> all = used();
-    if (all.empty() || all.front() != *own_) {
-      std::erase(all, *own_);
-      all.insert(all.begin(), *own_);
+    if (all.empty() || all.front() != own) {
+      std::erase(all, own);
+      all.insert(all.begin(), own);
       remember({}, all);
     }
-    candidates_ = {*own_};
+    candidates_ = {own};
+    own_ = own;  // last: where memory ran out on the way, the next call begins again
   }
   return *own_;
 }

@@ -26,7 +26,8 @@ using LoadCompiler = std::function<std::shared_ptr<runtime::Compiler>()>;
 // Knows the toolchain without loading NVRTC where it can: what NVRTC once said of itself is an entry of the
 // cache ("record" = "toolchain"), filed under the library's stamp. One more, filed under none, lists all that
 // were used, the last first: with no NVRTC at all a kernel of any of them will do, so that a machine without
-// one still finds what another has compiled for it.
+// one still finds what another has compiled for it. Of two processes that add to the list at once one may be
+// left out of it, until it starts again.
 class ToolchainFinder {
  public:
   ToolchainFinder(cache::Store& store, const Target& target, LoadCompiler load);

@@ -18,9 +18,9 @@ namespace flashjit::api {
 bool make_backward_params(const Problem& problem, const Shape& shape, const BackwardArgs& args,
                           Workspace parts, BackwardParams& params);
 
-// Where the arrays of a call's workspace lie, in bytes from its start; what is not needed has no size. At
-// most two LSE-sized arrays of padded rows, one fp32 copy of dQ, likewise padded, and a counter for each
-// kBackwardCounterRows rows.
+// Where the arrays of a call's workspace lie, in bytes from its start; what a schedule does without has no
+// size. At most two LSE-sized arrays of padded rows (fp32's kernels leave the first as it is), one fp32 copy
+// of dQ, likewise padded, and a counter for each kBackwardCounterRows rows.
 struct WorkspaceLayout {
   std::size_t delta = 0, dq_sum = 0, counters = 0;  // lse_log2 is at 0
   std::size_t bytes = 0;

@@ -47,8 +47,8 @@ class TileCounters {
   TileCounters(const TileCounters&) = delete;
   TileCounters& operator=(const TileCounters&) = delete;
 
-  // What a launch into this stream may use. Takes no lock where plan and stream are among the last eight
-  // pairs that this thread asked for.
+  // What a launch into this stream may use. Takes no lock where plan and stream are among the eight
+  // pairs that this thread had to look up last.
   Lent for_launch(runtime::Stream stream);
 
   // Makes room for captured launches again if less than half is left. Not for use in a capture.

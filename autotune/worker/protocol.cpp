@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -24,12 +25,14 @@ Json bytes(const std::string& text) {
   return std::vector<std::uint8_t>(text.begin(), text.end());
 }
 std::string bytes_of(const Json& json, const char* name) {
+  const Json& array = member(json, name);
+  const auto is_byte = [](const Json& one) {
+    return one.is_number_unsigned() && one.get<std::uint64_t>() <= 0xff;
+  };
+  if (!array.is_array() || !std::all_of(array.begin(), array.end(), is_byte))
+    throw Error(ErrorCode::invalid_argument, fmt::format("\"{}\" is not an array of bytes", name));
   std::string text;
-  for (const Json& byte : member(json, name)) {
-    if (!byte.is_number_unsigned() || byte.get<std::uint64_t>() > 0xff)
-      throw Error(ErrorCode::invalid_argument, fmt::format("\"{}\" is not an array of bytes", name));
-    text.push_back(static_cast<char>(byte.get<std::uint8_t>()));
-  }
+  for (const Json& byte : array) text.push_back(static_cast<char>(byte.get<std::uint8_t>()));
   return text;
 }
 

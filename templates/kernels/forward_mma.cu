@@ -239,7 +239,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
     };
     /*%/causal%*/
     /*%^causal%*/
-    // Each warp sees some key of any part of a tile.
+    // Keys past the end hide alike from all warps, which compute all of a tile; the mask does the rest.
     const auto seen = [&](int key) { return true; };
     /*%/causal%*/
 
@@ -320,8 +320,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
       }
       /*%/split_kv%*/
       /*%^split_kv%*/
-      // A few keys at a time, in a loop that stays one: less of a masked tile is computed in vain, and there
-      // is less to compile.
+      // A few keys at a time, up to the last that is seen, in a loop that stays one: less to compile.
       constexpr int kMaskedN = kBlockN % 32 == 0 ? 32 : 16;
 #pragma unroll 1
       for (int first = 0; first < kTileN && seen(first); first += kMaskedN) {

@@ -122,7 +122,7 @@ TEST_CASE("a worker hears of the very directory, whatever bytes its name has") {
   job.cache_dir = "/caf\xe9/\xc3\xa9";
   CHECK(job_of(from_line(to_line(to_json(job)))).cache_dir == job.cache_dir);
   Json garbled = to_json(job);
-  for (const Json& bytes : {Json("/tmp"), Json{47, 256}, Json{-1}}) {
+  for (const Json& bytes : {Json("/tmp"), Json{47, 256}, Json{-1}, Json(), Json(47), Json::object()}) {
     garbled["cache_dir"] = bytes;
     CHECK(message_of([&] { job_of(garbled); }, ErrorCode::invalid_argument) ==
           "\"cache_dir\" is not an array of bytes");

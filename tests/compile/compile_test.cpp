@@ -57,7 +57,6 @@ Waiting submit(test::CompilePool& pool, const std::shared_ptr<runtime::Compiler>
 void check_well_compiled(const Waiting& one) {
   CAPTURE(one.what);
   const runtime::Resources& resources = one.result.get()->resources;
-  CHECK(resources.registers > 0);
   CHECK(resources.spill_stores == 0);
   CHECK(resources.spill_loads == 0);
   CHECK(resources.warnings.empty());
@@ -93,6 +92,7 @@ TEST_CASE("a sample of the kernels compiles for every arch without spills") {
     const std::shared_ptr<const runtime::Compiled> compiled = one.result.get();
     CHECK_FALSE(compiled->ptx.empty());
     CHECK_FALSE(compiled->cubin.empty());
+    CHECK(compiled->resources.registers > 0);
     if (all_archs) check_well_compiled(one);  // what spills was learnt from 13.0
   }
 }
@@ -102,17 +102,20 @@ TEST_CASE("a sample of the kernels compiles for every arch without spills") {
 TEST_CASE("all of the shipped schedules compile without spills") {
   const auto nvrtc = test::found_or_skip([] { return runtime::load_nvrtc(); });
   // The tables were made with 13.0. Of another one, an Engine finds out what spills when it compiles it.
-  if (nvrtc->build_id().find(" V13.0.") == std::string::npos) return;
+  if (nvrtc->build_id().find(" V13.0.") == std::string::npos) {
+    MESSAGE("not looked at: NVRTC is " << nvrtc->build_id());
+    return;
+  }
   test::CompilePool pool(2);
-  std::map<std::string, Waiting> waiting;  // by entry: records of several sizes have one kernel
+  std::map<std::string, Waiting> waiting;  // records of several sizes have one kernel
   for (const autotune::WisdomRecord& record : autotune::shipped_wisdom().records()) {
     const Target target = target_of(record.arch);
     for (KernelSource& source : render(record.problem, record.schedule, target)) {
-      const std::string entry = source.entry;
-      if (!waiting.contains(entry))
-        waiting.emplace(entry, submit(pool, nvrtc, entry, std::move(source), target));
+      const std::string what = fmt::format("{} {}", record.arch, source.entry);
+      if (!waiting.contains(what))
+        waiting.emplace(what, submit(pool, nvrtc, what, std::move(source), target));
     }
   }
   CHECK(waiting.size() > 60);
-  for (const auto& [entry, one] : waiting) check_well_compiled(one);
+  for (const auto& [what, one] : waiting) check_well_compiled(one);
 }

@@ -17,7 +17,7 @@
 
 struct Sharers {
   int count;
-  int counter;  // of the tile's, which they share
+  int counter;  // which one they share, counted in tiles (counter_of)
   /*%#even%*/
   // The first of the shares; the others follow.
   int first;

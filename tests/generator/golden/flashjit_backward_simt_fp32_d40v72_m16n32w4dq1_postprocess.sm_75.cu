@@ -36,7 +36,7 @@ struct BackwardParams {
   void* dv;
 
   float* lse_log2;  // workspace (batch, heads, padded_q): lse * log2(e); +inf, so that P is 0, for rows that
-                    // see no key and for padding
+                    // see no key and for padding. fp32's kernels take lse itself
   float* delta;     // workspace (batch, heads, padded_q): the row's sum of dO * O; 0 for padding
   float* dq_sum;  // workspace (batch, heads, padded_q, head_dim), if the schedule adds dQ up: before scaling
   int* counters;  // workspace, one for each kBackwardCounterRows rows of the arrays above: of what has been

@@ -750,8 +750,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas)
     };
     for (; n >= unmasked_end; --n) {
       begin();
-      // A few keys at a time, in a loop that stays one: less of a masked tile is computed in vain, and there
-      // is less to compile.
+      // A few keys at a time, up to the last that is seen, in a loop that stays one: less to compile.
       constexpr int kMaskedN = kBlockN % 32 == 0 ? 32 : 16;
 #pragma unroll 1
       for (int first = 0; first < kTileN && seen(first); first += kMaskedN) {

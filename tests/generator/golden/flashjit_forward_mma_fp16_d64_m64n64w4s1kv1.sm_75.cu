@@ -701,7 +701,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas)
       if (n >= kStages)
         k_copy.start<false>(slots + stage * kSlotBytes, (n - kStages) * kTileN, params.seqlen_k);
     };
-    // Each warp sees some key of any part of a tile.
+    // Keys past the end hide alike from all warps, which compute all of a tile; the mask does the rest.
     const auto seen = [&](int key) { return true; };
 
     // Softmax of a block's scores, and O += P V.

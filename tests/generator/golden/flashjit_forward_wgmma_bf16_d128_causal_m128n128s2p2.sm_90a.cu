@@ -583,7 +583,7 @@ __device__ __forceinline__ float peak(const float (&s)[kTileN / 2]) {
 __device__ __forceinline__ void follow_peaks(const float (&s)[kTileN / 2], SoftmaxState& rows,
                                              float scale_log2) {
   const float peaks[2] = {peak<0>(s) * scale_log2, peak<1>(s) * scale_log2};
-  // A shift stays while no scaled score exceeds it by more than kLazy, so that no exponential exceeds 2^kLazy:
+  // A shift stays while no scaled score exceeds it by more than kLazy, and so no exponential 2^kLazy:
   // O, the sum and P share the factor, and all are floating point, so nothing is lost of values below 2^100.
   // Each thread asks for its own scores and the warp votes: no shuffles.
   rows.moved = __any_sync(0xffffffffu, peaks[0] - rows.shift[0] > kLazy || peaks[1] - rows.shift[1] > kLazy);

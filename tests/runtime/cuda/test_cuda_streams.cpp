@@ -59,8 +59,10 @@ TEST_CASE("memory is cleared beside a capture of this thread's own, in whatever 
   REQUIRE(cuda.stream_create(&made, CU_STREAM_DEFAULT) == CUDA_SUCCESS);
   for (CUstream stream : {made, CU_STREAM_PER_THREAD}) {
     std::uint32_t zeros = 1;
-    REQUIRE(cuda.begin_capture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
     void* memory = device->allocate(sizeof zeros);
+    device->fill(memory, 0xff, sizeof zeros, nullptr);
+    device->synchronize(nullptr);
+    REQUIRE(cuda.begin_capture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
     device->clear(memory, sizeof zeros);
     CUgraph graph = nullptr;
     CHECK(cuda.end_capture(stream, &graph) == CUDA_SUCCESS);
