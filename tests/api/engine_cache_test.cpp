@@ -1,11 +1,10 @@
-// Where an Engine's code comes from: the cache, NVRTC, templates that were edited.
+// Where an Engine's code comes from: memory, the cache's directories, templates that were edited.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <sys/wait.h>
 
 #include <fstream>
 
-#include "api/build/kernel_builder.hpp"
 #include "api/build/report.hpp"
 #include "api/build/template_overlay.hpp"
 #include "cache/files.hpp"
@@ -61,190 +60,6 @@ TEST_CASE("wisdom of the system directory guides, and stays as it is") {
   CHECK(origin.choice == "wisdom (this GPU)");
   CHECK(origin.schedule == "mma:m64n32w4s2");
   CHECK_FALSE(fs::exists(folder.path() / "cache" / "wisdom.jsonl"));
-}
-
-TEST_CASE("a warm cache needs no NVRTC") {
-  const Folder folder;
-  CompilerScript script;
-  std::string schedule;
-  {
-    FakeEngine fake(script, folder.path());
-    schedule = fake.engine->plan(kProblem, kShape).origin().schedule;
-  }
-  CHECK(script.asked == 1);
-
-  SUBCASE("with the same NVRTC, it is not even asked who it is") {
-    FakeEngine again(script, folder.path());
-    CHECK(again.engine->plan(kProblem, kShape).origin().code == "disk");
-    CHECK(script.asked == 1);
-    CHECK(script.compiles == 1);
-  }
-  SUBCASE("with none at all, the last one's kernels are used") {
-    script.missing = true;
-    FakeEngine again(script, folder.path());
-    const Plan plan = again.engine->plan(kProblem, kShape);
-    CHECK(plan.origin().code == "disk");
-    CHECK(plan.origin().schedule == schedule);
-    Problem other = kProblem;
-    other.head_dim = 128;
-    try {
-      static_cast<void>(again.engine->plan(other, kShape));
-      FAIL("compiled without NVRTC");
-    } catch (const Error& error) {
-      CHECK(error.code() == ErrorCode::not_found);
-      CHECK(error.message() == "no NVRTC anywhere");
-    }
-  }
-  SUBCASE("another NVRTC compiles anew") {
-    script.stamp = "stamp-2";
-    FakeEngine again(script, folder.path());
-    CHECK(again.engine->plan(kProblem, kShape).origin().code == "compiled in 412 ms");
-    CHECK(script.compiles == 2);
-  }
-  SUBCASE("an empty cache and no NVRTC is an error that says where to get it") {
-    const Folder empty;
-    script.missing = true;
-    FakeEngine again(script, empty.path());
-    CHECK_THROWS_AS(static_cast<void>(again.engine->plan(kProblem, kShape)), Error);
-  }
-}
-
-TEST_CASE("an NVRTC whose bytes have no name goes by its build id") {
-  const Folder folder;
-  CompilerScript script;
-  script.stamp.clear();
-  FakeEngine(script, folder.path()).engine->prepare(kProblem, kShape);
-  FakeEngine(script, folder.path()).engine->prepare(kProblem, kShape);
-  CHECK(script.compiles == 1);
-  script.build_id = "CL-2 V13.1.0";
-  FakeEngine(script, folder.path()).engine->prepare(kProblem, kShape);
-  CHECK(script.compiles == 2);
-}
-
-TEST_CASE("the options are the compiler's of today, whatever a record says") {
-  const Folder folder;
-  CompilerScript script;
-  FakeEngine(script, folder.path()).engine->prepare(kProblem, kShape);
-  script.more_options = {"--extra"};
-  FakeEngine(script, folder.path()).engine->prepare(kProblem, kShape);
-  CHECK(script.asked == 1);  // the rest is
-  CHECK(script.compiles == 2);
-  script.missing = true;
-  FakeEngine again(script, folder.path());
-  CHECK(again.engine->plan(kProblem, kShape).origin().code == "disk");
-}
-
-TEST_CASE("without NVRTC kernels do that any other has compiled, with lines too") {
-  const Folder folder;
-  CompilerScript script;
-  FakeEngine(script, folder.path()).engine->prepare(kProblem, kShape);
-  Problem other = kProblem;
-  other.head_dim = 128;
-  CompilerScript lined;  // as `flashjit check` has it
-  lined.stamp = "stamp-1 with lines";
-  lined.more_options = {"--generate-line-info"};
-  FakeEngine(lined, folder.path()).engine->prepare(other, kShape);
-  script.missing = true;
-  FakeEngine again(script, folder.path());
-  CHECK(again.engine->plan(kProblem, kShape).origin().code == "disk");
-  CHECK(again.engine->plan(other, kShape).origin().code == "disk");
-}
-
-TEST_CASE("without NVRTC kernels of the system directory do beside those of the user's") {
-  const Folder system;
-  const Folder folder;
-  CompilerScript theirs;
-  FakeEngine(theirs, system.path()).engine->prepare(kProblem, kShape);
-  CompilerScript script;
-  script.stamp = "stamp-2";
-  Problem other = kProblem;
-  other.head_dim = 128;
-  FakeEngine(script, folder.path()).engine->prepare(other, kShape);
-  const auto store =
-      cache::open_store({.directory = folder.path() / "cache", .system_directory = system.path() / "cache"});
-  CompilerScript none;
-  none.missing = true;
-  FakeDevice device(target_of("sm_80"));
-  const TemplateSet& templates = embedded_templates();
-  api::KernelBuilder builder(device, *store, templates, loader(none));
-  const Schedule schedule = parse_schedule("mma:m64n64w4s2");
-  CHECK_THROWS_AS(builder.code(kProblem, schedule), Error);  // nobody has compiled this one
-  for (const Problem& problem : {kProblem, other}) {
-    const std::string used = FakeEngine(none, (problem == other ? folder : system).path())
-                                 .engine->plan(problem, kShape)
-                                 .origin()
-                                 .schedule;
-    CHECK(builder.code(problem, parse_schedule(used)).kernels.front()->origin ==
-          (problem == other ? "disk" : "system"));
-  }
-}
-
-TEST_CASE("an NVRTC that appears later compiles under its own name") {
-  const Folder folder;
-  CompilerScript script;
-  FakeEngine(script, folder.path()).engine->prepare(kProblem, kShape);
-  CompilerScript newer;
-  newer.stamp = "stamp-2";
-  newer.missing = true;
-  FakeEngine fake(newer, folder.path());
-  CHECK(fake.engine->plan(kProblem, kShape).origin().code == "disk");
-  newer.missing = false;
-  Problem other = kProblem;
-  other.head_dim = 128;
-  CHECK(fake.engine->plan(other, kShape).origin().code == "compiled in 412 ms");
-  FakeEngine(newer, folder.path()).engine->prepare(other, kShape);
-  CHECK(newer.compiles == 1);
-  FakeEngine(script, folder.path()).engine->prepare(other, kShape);
-  CHECK(script.compiles == 2);
-}
-
-TEST_CASE("an NVRTC that appears later finds what it has compiled") {
-  const Folder folder;
-  CompilerScript script;
-  FakeEngine(script, folder.path()).engine->prepare(kProblem, kShape);
-  const auto store = cache::open_store({.directory = folder.path() / "cache"});
-  CompilerScript newer;
-  newer.stamp = "stamp-2";
-  newer.missing = true;
-  FakeDevice device(target_of("sm_80"));
-  const TemplateSet& templates = embedded_templates();
-  api::KernelBuilder builder(device, *store, templates, loader(newer));
-  const Schedule schedule = parse_schedule("mma:m64n64w4s2");
-  Problem other = kProblem;
-  other.head_dim = 128;
-  CHECK_THROWS_AS(builder.code(other, schedule), Error);
-  newer.missing = false;
-  CHECK(builder.code(other, schedule).kernels.front()->origin == "compiled in 412 ms");
-  CHECK(builder.code(other, schedule).kernels.front()->origin == "memory");
-}
-
-TEST_CASE("another NVRTC's entry that the device refuses is rebuilt under the name of who rebuilds it") {
-  const Folder folder;
-  CompilerScript script;
-  FakeEngine(script, folder.path()).engine->prepare(kProblem, kShape);
-  CompilerScript newer;
-  newer.stamp = "stamp-2";
-  newer.missing = true;
-  FakeEngine fake(newer, folder.path());
-  fake.device->on_load = [&](const runtime::KernelImage&) {
-    if (!newer.missing) return;
-    newer.missing = false;
-    throw kNotAKernel;
-  };
-  CHECK(fake.engine->plan(kProblem, kShape).origin().code == "compiled in 412 ms");
-  FakeEngine(newer, folder.path()).engine->prepare(kProblem, kShape);
-  CHECK(newer.compiles == 1);
-}
-
-TEST_CASE("NVRTC_APPEND_FLAGS is part of the key") {
-  const Folder folder;
-  CompilerScript script;
-  FakeEngine(script, folder.path()).engine->prepare(kProblem, kShape);
-  ::setenv("NVRTC_APPEND_FLAGS", "--fmad=false", 1);
-  FakeEngine(script, folder.path()).engine->prepare(kProblem, kShape);
-  ::unsetenv("NVRTC_APPEND_FLAGS");
-  FakeEngine(script, folder.path()).engine->prepare(kProblem, kShape);
-  CHECK(script.compiles == 2);
 }
 
 TEST_CASE("a report's numbers that fit no int are left out") {
@@ -372,20 +187,6 @@ TEST_CASE("templates are replaced by files of the same path") {
     CHECK_THROWS_AS(api::overlaid_templates(folder.path() / "nowhere"), Error);
     CHECK_THROWS_AS(api::overlaid_templates(file), Error);
   }
-}
-
-TEST_CASE("PTX for the driver: the driver is part of the key") {
-  const Folder folder;
-  CompilerScript script;
-  script.makes_cubin = false;
-  FakeEngine(script, folder.path()).engine->prepare(kProblem, kShape);
-  FakeEngine(script, folder.path()).engine->prepare(kProblem, kShape);
-  CHECK(script.compiles == 1);
-  // A NVRTC that makes cubins is another stamp; its key has no driver.
-  script.makes_cubin = true;
-  script.stamp = "stamp-3";
-  FakeEngine(script, folder.path()).engine->prepare(kProblem, kShape);
-  CHECK(script.compiles == 2);
 }
 
 }  // namespace

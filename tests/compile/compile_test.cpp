@@ -2,7 +2,6 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
-#include <chrono>
 #include <map>
 #include <memory>
 #include <string>
@@ -43,17 +42,6 @@ struct Waiting {
   test::CompilePool::Result result;
 };
 
-Waiting submit(test::CompilePool& pool, const std::shared_ptr<runtime::Compiler>& nvrtc, std::string what,
-               KernelSource source, const Target& target) {
-  auto result =
-      pool.submit(what, [nvrtc, target, source = std::make_shared<const KernelSource>(std::move(source))](
-                            const std::atomic<bool>& cancelled) {
-        return std::make_shared<const runtime::Compiled>(
-            nvrtc->compile(*source, target, std::chrono::minutes(2), &cancelled));
-      });
-  return {std::move(what), std::move(result)};
-}
-
 void check_well_compiled(const Waiting& one) {
   CAPTURE(one.what);
   const runtime::Resources& resources = one.result.get()->resources;
@@ -79,8 +67,9 @@ TEST_CASE("a sample of the kernels compiles for every arch without spills") {
       for (const char* text : sample.schedules) {
         const Schedule schedule = parse_schedule(text);
         if (!legal(sample.problem, schedule, target)) continue;
-        waiting.push_back(submit(pool, nvrtc, fmt::format("{} {} {}", arch, describe(sample.problem), text),
-                                 render(sample.problem, schedule, target).front(), target));
+        const std::string what = fmt::format("{} {} {}", arch, describe(sample.problem), text);
+        waiting.push_back(
+            {what, pool.submit(what, nvrtc, render(sample.problem, schedule, target).front(), target)});
         break;
       }
     }
@@ -113,7 +102,7 @@ TEST_CASE("all of the shipped schedules compile without spills") {
     for (KernelSource& source : render(record.problem, record.schedule, target)) {
       const std::string what = fmt::format("{} {}", record.arch, source.entry);
       if (!waiting.contains(what))
-        waiting.emplace(what, submit(pool, nvrtc, what, std::move(source), target));
+        waiting.emplace(what, Waiting{what, pool.submit(what, nvrtc, std::move(source), target)});
     }
   }
   CHECK(waiting.size() > 60);

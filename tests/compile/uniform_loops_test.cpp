@@ -5,11 +5,8 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <filesystem>
 #include <map>
-#include <memory>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -110,12 +107,9 @@ TEST_CASE("steps of Hopper's forward kernels take descriptors from uniform regis
   const std::vector<Kernel> all = kernels();
   CHECK(all.size() > 20);
   for (const Kernel& kernel : all) {
-    const auto source = std::make_shared<const KernelSource>(
-        render(kernel.problem, parse_schedule(kernel.schedule), target).front());
-    results.push_back(pool.submit(kernel.schedule, [=](const std::atomic<bool>& cancelled) {
-      return std::make_shared<const runtime::Compiled>(
-          nvrtc->compile(*source, target, std::chrono::minutes(2), &cancelled));
-    }));
+    results.push_back(pool.submit(kernel.schedule + describe(kernel.problem), nvrtc,
+                                  render(kernel.problem, parse_schedule(kernel.schedule), target).front(),
+                                  target));
   }
   for (std::size_t i = 0; i < all.size(); ++i) {
     CAPTURE(describe(all[i].problem));

@@ -5,6 +5,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <utility>
 
@@ -60,6 +61,15 @@ CompilePool::Result CompilePool::submit(const std::string& key, Work work) {
   }
   wake_.notify_one();
   return result;
+}
+
+CompilePool::Result CompilePool::submit(const std::string& key, std::shared_ptr<runtime::Compiler> compiler,
+                                        KernelSource source, const Target& target) {
+  return submit(key, [compiler = std::move(compiler), source = std::move(source),
+                      target](const std::atomic<bool>& cancelled) {
+    return std::make_shared<const runtime::Compiled>(
+        compiler->compile(source, target, std::chrono::minutes(2), &cancelled));
+  });
 }
 
 void CompilePool::run() {

@@ -38,6 +38,9 @@ class CompilePool {
   // Work for a key that is queued or under way joins it: one run, one result for all. First come, first
   // served.
   Result submit(const std::string& key, Work work);
+  // Compiles this one, in two minutes at most.
+  Result submit(const std::string& key, std::shared_ptr<runtime::Compiler> compiler, KernelSource source,
+                const Target& target);
 
   [[nodiscard]] int threads() const { return static_cast<int>(threads_.size()); }
 
