@@ -34,7 +34,9 @@ autotune::Build build_with(EngineState& state, const Problem& problem) {
 }
 
 autotune::TuneResult tune(EngineState& state, const Problem& problem, const Shape& shape,
-                          const autotune::TuneOptions& options) {
+                          autotune::TuneOptions options) {
+  if (const auto wise = state.chooser().preferred(problem, shape, {.family = options.family}))
+    options.incumbent = wise->schedule;
   runtime::Device& device = state.device();
   const Target& target = device.target();
   if (!device.estimates_time()) {  // a real one, which a bad kernel takes down with the process

@@ -18,9 +18,10 @@ autotune::Build build_with(EngineState& state, const Problem& problem);
 
 // Tunes in a worker process, so that a bad kernel ends the worker and not the program; in this process where
 // kernels are emulated, or, with a message, where there is no worker to be found. A worker that was there and
-// starts no more is an Error: what ended it may be a kernel. The result is not filed yet.
+// starts no more is an Error: what ended it may be a kernel. The incumbent is what wisdom knows. The result
+// is not filed yet.
 autotune::TuneResult tune(EngineState& state, const Problem& problem, const Shape& shape,
-                          const autotune::TuneOptions& options);
+                          autotune::TuneOptions options);
 
 }  // namespace api
 }  // namespace flashjit

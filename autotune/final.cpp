@@ -11,15 +11,16 @@ namespace flashjit::autotune {
 namespace {
 
 constexpr double kFinalist = 1.15;  // times the best so far: still in reach, given heat and noise
-// Within this the fixed order of the space decides, so that the choice is stable. Medians of interleaved
-// rounds repeat to a few tenths of a per cent; a wider band would give away what tuning is for.
+// Within this the incumbent stays, and else the fixed order of the space decides, so that the choice is
+// stable. The fastest of interleaved rounds repeats to half a per cent and a bit; a wider band would give
+// away what tuning is for.
 constexpr double kTie = 1.005;
 constexpr double kShare = 0.3;  // of the budget, at most: a short one must leave time to try candidates
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+// At its limit the power's control takes a tenth off the clock now and then, for a quarter of a second,
+// whatever runs: the fastest round lies between these, and repeats where the median of rounds does not.
+double fastest(const std::vector<double>& rounds) {
+  return *std::min_element(rounds.begin(), rounds.end());
 }
 
 }  // namespace
@@ -30,17 +31,21 @@ double Final::seconds(const Effort& effort) {
   return std::min(static_cast<double>(effort.finalists) * each, kShare * effort.budget);
 }
 
-// The best few, but not many that are alike.
-void Final::choose(std::vector<Candidate*>& candidates) {
+// The incumbent and the best few, but not many that are alike.
+void Final::choose(std::vector<Candidate*>& candidates, Candidate* incumbent) {
   std::stable_sort(candidates.begin(), candidates.end(),
                    [](const Candidate* a, const Candidate* b) { return a->measured_ms < b->measured_ms; });
   Alike alike(effort_.finalists_alike);
+  const auto in_reach = [&](const Candidate* candidate) {
+    return candidate->measured_ms <= kFinalist * candidates.front()->measured_ms;
+  };
+  if (std::find(candidates.begin(), candidates.end(), incumbent) != candidates.end() && in_reach(incumbent) &&
+      alike.admits(incumbent->schedule)) {
+    finalists_.push_back(incumbent);
+  }
   for (Candidate* candidate : candidates) {
-    if (finalists_.size() == effort_.finalists ||
-        candidate->measured_ms > kFinalist * candidates.front()->measured_ms) {
-      break;
-    }
-    if (alike.admits(candidate->schedule)) finalists_.push_back(candidate);
+    if (finalists_.size() == effort_.finalists || !in_reach(candidate)) break;
+    if (candidate != incumbent && alike.admits(candidate->schedule)) finalists_.push_back(candidate);
   }
 }
 
@@ -84,17 +89,16 @@ void Final::rounds() {
     }
   }
   for (std::size_t i = 0; i < finalists_.size(); ++i) {
-    if (!paused[i].empty()) finalists_[i]->measured_ms = median(paused[i]);
-    // At its limit the power's control takes a tenth off the clock now and then, for a quarter of a second,
-    // whatever runs: the fastest stretch is one between these, and repeats where the median does not.
-    if (!busy[i].empty()) finalists_[i]->busy_ms = *std::min_element(busy[i].begin(), busy[i].end());
+    if (!paused[i].empty()) finalists_[i]->measured_ms = fastest(paused[i]);
+    if (!busy[i].empty()) finalists_[i]->busy_ms = fastest(busy[i]);
   }
   std::erase_if(finalists_, [](const Candidate* candidate) { return !candidate->pruned.empty(); });
 }
 
 // By the geometric mean of both kinds of rounds: some callers rest between launches, and some never do.
-const Candidate& Final::winner(std::vector<Candidate*> candidates, const std::map<std::string, int>& places) {
-  choose(candidates);
+const Candidate& Final::winner(std::vector<Candidate*> candidates, const std::map<std::string, int>& places,
+                               Candidate* incumbent) {
+  choose(candidates, incumbent);
   if (finalists_.size() > 1) rounds();
   if (finalists_.empty()) {
     const auto next_best = std::find_if(candidates.begin(), candidates.end(),

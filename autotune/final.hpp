@@ -17,9 +17,10 @@ class Final {
   Final(const Effort& effort, Runner& runner, const Stopwatch& watch, Say say)
       : effort_(effort), runner_(runner), watch_(watch), say_(std::move(say)) {}
 
-  // Of candidates that were timed once each; `places`, where a schedule stands in the search space, decides
-  // between equals. Candidates that fail now are pruned; throws Error{device} if all do.
-  const Candidate& winner(std::vector<Candidate*> candidates, const std::map<std::string, int>& places);
+  // Of candidates that were timed once each. The incumbent, null for none, is a finalist if it is in reach;
+  // between equals `places` decides. Candidates that fail now are pruned; throws Error{device} if all do.
+  const Candidate& winner(std::vector<Candidate*> candidates, const std::map<std::string, int>& places,
+                          Candidate* incumbent);
   [[nodiscard]] bool out_of_time() const { return out_of_time_; }
 
   // What it will take at most.
@@ -28,7 +29,7 @@ class Final {
  private:
   using Times = std::vector<std::vector<double>>;
 
-  void choose(std::vector<Candidate*>& candidates);
+  void choose(std::vector<Candidate*>& candidates, Candidate* incumbent);
   void rounds();
   bool round(double pause, double seconds, double then, Times& times, double& took);
 

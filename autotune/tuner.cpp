@@ -37,11 +37,13 @@ class Run {
     for (const Candidate& candidate : search_space(problem, target)) {
       order_.emplace(to_string(candidate.schedule), static_cast<int>(order_.size()));
     }
+    if (options.incumbent.has_value()) find_incumbent(target);
   }
 
   TuneResult operator()();
 
  private:
+  void find_incumbent(const Target& target);
   void select();
   void compile();
   void screen();
@@ -56,8 +58,9 @@ class Run {
   const Stopwatch watch_;
   double last_line_ = -1e9;
   TuneResult result_;
-  std::map<std::string, int> order_;  // a schedule's place in the space
-  std::vector<Candidate*> in_;        // best prediction first
+  std::map<std::string, int> order_;  // a schedule's place in the space; the incumbent's is before all
+  Candidate* incumbent_ = nullptr;
+  std::vector<Candidate*> in_;  // the incumbent, then the best prediction first
 };
 
 void Run::say(const std::string& line, bool always) {
@@ -67,11 +70,27 @@ void Run::say(const std::string& line, bool always) {
                                 watch_.elapsed()));
 }
 
-// Best predictions first, but not many that differ in a switch only: the model says little about those.
+void Run::find_incumbent(const Target& target) {
+  const Schedule& schedule = *options_.incumbent;
+  std::vector<Candidate>& all = result_.candidates;
+  auto found = std::find_if(all.begin(), all.end(),
+                            [&](const Candidate& candidate) { return candidate.schedule == schedule; });
+  if (found == all.end()) {
+    const double expected = predict(problem_, shape_, schedule, target);
+    found = all.insert(all.begin(), {.schedule = schedule, .pruned = "", .predicted_ms = expected});
+  }
+  incumbent_ = &*found;
+  order_[to_string(schedule)] = -1;
+}
+
+// The incumbent, then the best predictions, but not many that differ in a switch only: the model says little
+// about those.
 void Run::select() {
   Alike alike(effort_.alike_most);
+  if (incumbent_ != nullptr && incumbent_->pruned.empty() && alike.admits(incumbent_->schedule))
+    in_.push_back(incumbent_);
   for (Candidate& candidate : result_.candidates) {
-    if (!candidate.pruned.empty()) continue;
+    if (!candidate.pruned.empty() || &candidate == incumbent_) continue;
     if (in_.size() == effort_.compile_most) {
       candidate.pruned = fmt::format("predicted behind the {} best", effort_.compile_most);
     } else if (!alike.admits(candidate.schedule)) {
@@ -154,7 +173,7 @@ void Run::screen() {
 void Run::decide() {
   Final final_stage(effort_, runner_, watch_,
                     [this](const std::string& line, bool always) { say(line, always); });
-  const Candidate& best = final_stage.winner(in_, order_);
+  const Candidate& best = final_stage.winner(in_, order_, incumbent_);
   result_.out_of_time = result_.out_of_time || final_stage.out_of_time();
   result_.best = best.schedule;
   result_.best_ms = best.measured_ms;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,18 +24,21 @@ std::vector<Candidate> ranked_space(const Problem& problem, const Shape& shape, 
 
 struct TuneOptions {
   Tuning effort = Tuning::quick;
-  std::chrono::milliseconds budget{0};                  // 0: the effort's own: 5 s quick, 30 s full
-  std::string family;                                   // only this one; empty: all
+  std::chrono::milliseconds budget{0};  // 0: the effort's own: 5 s quick, 30 s full
+  std::string family;                   // only this one; empty: all
+  // What a plan takes untuned because it was measured before, here or elsewhere. It is tried whatever the
+  // model says of it, and stays unless another is faster by more than rounds repeat to.
+  std::optional<Schedule> incumbent = std::nullopt;
   Clock* clock = nullptr;                               // null: the real one
   std::function<void(std::string_view line)> progress;  // a line a second at most, and one for each stage
 };
 
 struct TuneResult {
   Schedule best;
-  std::string family;  // as in the options
-  double best_ms = 0;  // 0: a single candidate, which is never timed
-  std::vector<Candidate>
-      candidates;  // as ranked_space(), with what happened to each; `pruned` says why one is out
+  std::string family;                 // as in the options
+  double best_ms = 0;                 // 0: a single candidate, which is never timed
+  std::vector<Candidate> candidates;  // as ranked_space(), and an incumbent that it has not, with what
+                                      // happened to each; `pruned` says why one is out
   int compiled = 0;
   int timed = 0;
   double seconds = 0;

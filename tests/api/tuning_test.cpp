@@ -82,6 +82,23 @@ TEST_CASE("without a worker candidates are tried in this process, and a message 
         "tuning in this process: FLASHJIT_WORKER is \"/typo\", may be the path of a flashjit command");
 }
 
+TEST_CASE("what wisdom knows is the incumbent of a tuning run") {
+  const EnvironmentChange named("FLASHJIT_WORKER", "/typo");
+  CompilerScript compiler;
+  FakeEngine fake(compiler);
+  const Target& target = fake.device->target();
+  const auto ranked = autotune::ranked_space(kProblem, kFew, target);
+  const auto worst = std::find_if(ranked.rbegin(), ranked.rend(),
+                                  [](const auto& candidate) { return candidate.pruned.empty(); });
+  REQUIRE(worst != ranked.rend());
+  fake.state->chooser().learn(kProblem, kFew, Tuning::quick, {.best = worst->schedule});
+  // The fake device computes nothing, so that each candidate is launched once and is wrong.
+  CHECK_THROWS_AS(static_cast<void>(api::tune(*fake.state, kProblem, kFew, {})), Error);
+  REQUIRE_FALSE(fake.device->launches().empty());
+  const std::string name = to_string(worst->schedule);  // "mma:m128n64w4s2": entries end in what follows ':'
+  CHECK(contains(fake.device->launches().front().entry, name.substr(name.find(':') + 1)));
+}
+
 TEST_CASE("who is told of bad wisdom may be waiting for who asks for the same") {
   const Folder folder;
   std::ofstream(folder.path() / "wisdom.jsonl") << "no JSON\n";

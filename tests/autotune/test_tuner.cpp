@@ -1,61 +1,13 @@
 // The whole tuning run on a fake device with a fake clock.
 #include <doctest/doctest.h>
 
-#include <algorithm>
-#include <cmath>
-#include <map>
-#include <random>
 #include <stdexcept>
 
-#include "autotune/tuner.hpp"
-#include "tests/autotune/fake_kernels.hpp"
+#include "tests/autotune/tuner_bench.hpp"
 
 using namespace flashjit;
 using namespace flashjit::autotune;
 using namespace flashjit::test;
-
-namespace {
-
-const Problem kProblem{.dtype = DType::fp16, .head_dim = 32, .causal = true};
-const Shape kShape{.batch = 1, .heads = 2, .heads_kv = 1, .seqlen_q = 40, .seqlen_k = 72};
-
-struct Bench {
-  FakeKernels kernels{kProblem};
-  std::unique_ptr<Runner> runner;
-  std::vector<std::string> lines;
-
-  TuneResult tune(Tuning effort = Tuning::quick, std::chrono::milliseconds budget = {}) {
-    if (!runner) {
-      runner = make_local_runner(kernels.device, kProblem, kShape, kernels.build(),
-                                 {.threads = 2, .clock = &kernels.clock});
-    }
-    TuneOptions options;
-    options.effort = effort;
-    options.budget = budget;
-    options.clock = &kernels.clock;
-    options.progress = [this](std::string_view line) { lines.emplace_back(line); };
-    return autotune::tune(kProblem, kShape, kernels.device.target(), *runner, options);
-  }
-};
-
-// The n best predictions that a quick run compiles, by name.
-std::vector<std::string> tried(const TuneResult& result) {
-  std::vector<std::string> names;
-  for (const Candidate& candidate : result.candidates) {
-    if (candidate.measured_ms > 0) names.push_back(to_string(candidate.schedule));
-  }
-  return names;
-}
-
-const Candidate& find(const TuneResult& result, const std::string& name) {
-  const auto found =
-      std::find_if(result.candidates.begin(), result.candidates.end(),
-                   [&](const Candidate& candidate) { return to_string(candidate.schedule) == name; });
-  REQUIRE(found != result.candidates.end());
-  return *found;
-}
-
-}  // namespace
 
 TEST_CASE("the fastest wins, every timing is kept, and the run keeps to its budget") {
   Bench probe;
@@ -125,87 +77,6 @@ TEST_CASE("what spills, fails to compile, computes wrong or dies is out, with th
   CHECK(find(result, names[5]).pruned == "illegal address");
   CHECK(find(result, to_string(result.best)).pruned.empty());
   CHECK(result.best_ms == doctest::Approx(2.0));
-}
-
-TEST_CASE("within the tie band the order of the space decides, so that noise does not") {
-  Bench probe;
-  const auto names = tried(probe.tune());
-  std::string winner;
-  for (unsigned seed = 1; seed <= 5; ++seed) {
-    Bench bench;
-    std::mt19937_64 random(seed);
-    bench.kernels.noise = [&] { return 0.995 + 0.01 * static_cast<double>(random() % 1000) / 1000; };
-    for (const int i : {2, 4, 5}) bench.kernels.milliseconds[names[i]] = 1.0;
-    const std::string best = to_string(bench.tune(Tuning::full).best);
-    if (winner.empty()) winner = best;
-    CHECK(best == winner);
-  }
-}
-
-TEST_CASE("one that the power limit slows when launches follow each other loses to one that needs less") {
-  Bench probe;
-  const auto names = tried(probe.tune());
-  for (const Tuning effort : {Tuning::quick, Tuning::full}) {
-    Bench bench;
-    double slept = -1, busy = 0;  // since the last pause
-    bench.kernels.device.milliseconds = [&](const std::string& entry, const runtime::Launch&) {
-      if (bench.kernels.clock.slept != slept) busy = 0;
-      slept = bench.kernels.clock.slept;
-      const double ms = entry == names[3] ? (busy < 60 ? 1.0 : 1.05) : entry == names[6] ? 1.01 : 2.0;
-      busy += ms;
-      return ms;
-    };
-    const TuneResult result = bench.tune(effort);
-    CHECK(to_string(result.best) == names[6]);
-    CHECK(result.best_ms == doctest::Approx(1.01));
-    CHECK(find(result, names[3]).measured_ms == doctest::Approx(1.0));
-    CHECK(find(result, names[3]).busy_ms == doctest::Approx(1.05));
-  }
-}
-
-TEST_CASE("what the power's control takes off the clock now and then does not decide") {
-  Bench probe;
-  const auto names = tried(probe.tune());
-  for (const Tuning effort : {Tuning::quick, Tuning::full}) {
-    for (const double phase : {0.0, 90.0, 180.0, 270.0}) {
-      Bench bench;
-      double slept = -1, busy = 0;  // since the last pause
-      bench.kernels.device.milliseconds = [&](const std::string& entry, const runtime::Launch&) {
-        if (bench.kernels.clock.slept != slept) busy = 0;
-        slept = bench.kernels.clock.slept;
-        const bool slowed = busy > 60 && std::fmod(busy + phase, 360.0) < 100;
-        const double ms = (entry == names[3] ? 1.0 : entry == names[6] ? 1.03 : 2.0) * (slowed ? 1.12 : 1.0);
-        busy += ms;
-        return ms;
-      };
-      CHECK(to_string(bench.tune(effort).best) == names[3]);
-    }
-  }
-}
-
-TEST_CASE("a fast and steady one beats one that is 5 % slower however the noise falls") {
-  Bench probe;
-  const auto names = tried(probe.tune());
-  for (unsigned seed = 1; seed <= 5; ++seed) {
-    Bench bench;
-    std::mt19937_64 random(seed);
-    bench.kernels.noise = [&] { return 0.97 + 0.06 * static_cast<double>(random() % 1000) / 1000; };
-    bench.kernels.milliseconds[names[6]] = 1.0;
-    bench.kernels.milliseconds[names[1]] = 1.05;
-    CHECK(to_string(bench.tune(Tuning::full).best) == names[6]);
-  }
-}
-
-TEST_CASE("heat that slows whoever runs later does not decide the final") {
-  Bench probe;
-  const auto names = tried(probe.tune());
-  Bench bench;
-  // Launches get slower and slower, by a quarter in all: in order of appearance the first would win.
-  int launches = 0;
-  bench.kernels.noise = [&] { return 1 + 0.25 * std::min(1.0, ++launches / 4000.0); };
-  for (const auto& name : names) bench.kernels.milliseconds[name] = 1.1;
-  bench.kernels.milliseconds[names.back()] = 1.0;
-  CHECK(to_string(bench.tune(Tuning::full).best) == names.back());
 }
 
 TEST_CASE("a short budget still gives a verified winner, and says that time ran out") {
@@ -287,22 +158,6 @@ TEST_CASE("a family that does not serve the problem is named, with the reason") 
     CHECK(error.message().find("wgmma: ") != std::string::npos);
     CHECK(error.message().find("simt: ") == std::string::npos);
   }
-}
-
-TEST_CASE("launches of many milliseconds leave the final its rounds with pauses") {
-  Bench probe;
-  const auto names = tried(probe.tune(Tuning::full));
-  Bench bench;
-  std::map<std::string, int> paused;  // stretches of each kernel
-  double slept = -1;
-  bench.kernels.device.milliseconds = [&](const std::string& entry, const runtime::Launch&) {
-    if (bench.kernels.clock.slept != slept) ++paused[entry];
-    slept = bench.kernels.clock.slept;
-    return entry == names[3] ? 40.0 : 42.0;
-  };
-  const TuneResult result = bench.tune(Tuning::full);
-  CHECK(to_string(result.best) == names[3]);
-  CHECK(paused[names[3]] >= 4);  // what a third of the budget holds, and one of the screening
 }
 
 TEST_CASE("buffers rotate through more than L2 holds, and fewer where memory is short") {
