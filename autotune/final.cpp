@@ -11,10 +11,12 @@ namespace flashjit::autotune {
 namespace {
 
 constexpr double kFinalist = 1.15;  // times the best so far: still in reach, given heat and noise
-// Within this the incumbent stays, and else the fixed order of the space decides, so that the choice is
-// stable. The fastest of interleaved rounds repeats to half a per cent and a bit; a wider band would give
+// Within this the fixed order of the space decides, so that the choice is stable; a wider band would give
 // away what tuning is for.
 constexpr double kTie = 1.005;
+// Within this the incumbent stays: what a final says repeats to 1 % in the mean
+// (docs/performance/wgmma/tile-ends.md).
+constexpr double kStays = 1.01;
 constexpr double kShare = 0.3;  // of the budget, at most: a short one must leave time to try candidates
 
 // At its limit the power's control takes a tenth off the clock now and then, for a quarter of a second,
@@ -113,6 +115,10 @@ const Candidate& Final::winner(std::vector<Candidate*> candidates, const std::ma
   };
   double best = INFINITY;
   for (const Candidate* candidate : finalists_) best = std::min(best, time_of(*candidate));
+  if (std::find(finalists_.begin(), finalists_.end(), incumbent) != finalists_.end() &&
+      time_of(*incumbent) <= kStays * best) {
+    return *incumbent;
+  }
   const auto tied = [&](const Candidate& candidate) { return time_of(candidate) <= kTie * best; };
   const Candidate* chosen = finalists_.front();
   for (const Candidate* candidate : finalists_) {

@@ -17,8 +17,9 @@ class Final {
   Final(const Effort& effort, Runner& runner, const Stopwatch& watch, Say say)
       : effort_(effort), runner_(runner), watch_(watch), say_(std::move(say)) {}
 
-  // Of candidates that were timed once each. The incumbent, null for none, is a finalist if it is in reach;
-  // between equals `places` decides. Candidates that fail now are pruned; throws Error{device} if all do.
+  // Of candidates that were timed once each. The incumbent, null for none, is a finalist if it is in reach,
+  // and stays unless another is clearly faster; between equals `places`, where a schedule stands in the
+  // search space, decides. Candidates that fail now are pruned; throws Error{device} if all do.
   const Candidate& winner(std::vector<Candidate*> candidates, const std::map<std::string, int>& places,
                           Candidate* incumbent);
   [[nodiscard]] bool out_of_time() const { return out_of_time_; }

@@ -58,7 +58,7 @@ class Run {
   const Stopwatch watch_;
   double last_line_ = -1e9;
   TuneResult result_;
-  std::map<std::string, int> order_;  // a schedule's place in the space; the incumbent's is before all
+  std::map<std::string, int> order_;  // a schedule's place in the space
   Candidate* incumbent_ = nullptr;
   std::vector<Candidate*> in_;  // the incumbent, then the best prediction first
 };
@@ -80,7 +80,6 @@ void Run::find_incumbent(const Target& target) {
     found = all.insert(all.begin(), {.schedule = schedule, .pruned = "", .predicted_ms = expected});
   }
   incumbent_ = &*found;
-  order_[to_string(schedule)] = -1;
 }
 
 // The incumbent, then the best predictions, but not many that differ in a switch only: the model says little

@@ -27,7 +27,7 @@ struct TuneOptions {
   std::chrono::milliseconds budget{0};  // 0: the effort's own: 5 s quick, 30 s full
   std::string family;                   // only this one; empty: all
   // What a plan takes untuned because it was measured before, here or elsewhere. It is tried whatever the
-  // model says of it, and stays unless another is faster by more than rounds repeat to.
+  // model says of it, and stays unless another is faster by more than a final repeats to.
   std::optional<Schedule> incumbent = std::nullopt;
   Clock* clock = nullptr;                               // null: the real one
   std::function<void(std::string_view line)> progress;  // a line a second at most, and one for each stage
