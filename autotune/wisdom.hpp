@@ -85,10 +85,10 @@ class Wisdom {
 // The tables that were compiled in, by arch.
 const Wisdom& shipped_wisdom();
 
-// this GPU and bucket → another GPU of this arch → nearest bucket (within four times the work) → shipped
-// table; nullopt: ask the model. Only records whose schedule is legal for the problem on the target count;
-// one for the other 16-bit dtype or the other LSE serves where there is none for the problem itself. family:
-// "mma" keeps only that one.
+// this GPU and bucket → another GPU of this arch → shipped table → nearest bucket (within four times the
+// work) → the shipped table's nearest; nullopt: ask the model. Only records whose schedule is legal for the
+// problem on the target count; one for the other 16-bit dtype or the other LSE serves where there is none for
+// the problem itself. family: "mma" keeps only that one.
 std::optional<WisdomChoice> choose(const Wisdom& own, const Wisdom& shipped, const Problem& problem,
                                    const Shape& shape, const Target& target, const std::string& gpu,
                                    const Versions& versions, std::string_view family = {});

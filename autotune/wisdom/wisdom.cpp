@@ -209,8 +209,10 @@ std::optional<WisdomChoice> choose(const Wisdom& own, const Wisdom& shipped, con
                                    const Shape& shape, const Target& target, const std::string& gpu,
                                    const Versions& versions, std::string_view family) {
   // A rung is how far a record is from the question, most important first; the lowest wins.
-  // Shipped, bucket distance, other GPU, other problem, other versions.
-  using Rung = std::tuple<int, int, bool, bool, bool>;
+  // Other bucket, shipped, bucket distance, other GPU, other problem, other versions. The bucket comes first:
+  // what these sizes took on another GPU of the arch tells more than what other sizes take here
+  // (docs/performance/wgmma/tile-ends.md).
+  using Rung = std::tuple<bool, bool, int, bool, bool, bool>;
   const std::string bucket = bucket_of(problem, shape, target);
   std::optional<Rung> best;
   const WisdomRecord* chosen = nullptr;
@@ -222,27 +224,31 @@ std::optional<WisdomChoice> choose(const Wisdom& own, const Wisdom& shipped, con
       if (!record.family.empty() && record.family != family) continue;  // the best of one family only
       const auto away = distance(record.bucket, bucket);
       if (!away || (wisdom == &own && *away > kNeighbours)) continue;
-      const Rung rung{wisdom == &shipped ? 1 : 0, *away, record.gpu != gpu,
-                      canonical(record.problem) != canonical(problem), !(record.versions == versions)};
+      const Rung rung{*away != 0,
+                      wisdom == &shipped,
+                      *away,
+                      record.gpu != gpu,
+                      canonical(record.problem) != canonical(problem),
+                      !(record.versions == versions)};
       if ((best && rung >= *best) || !legal(problem, record.schedule, target)) continue;
       best = rung;
       chosen = &record;
     }
   }
   if (chosen == nullptr) return std::nullopt;
-  const auto& [from_table, away, other_gpu, other_problem, other_versions] = *best;
+  const auto& [other_bucket, from_table, away, other_gpu, other_problem, other_versions] = *best;
   WisdomChoice choice;
   choice.record = *chosen;
   choice.schedule = carry_over(*chosen, problem, shape, target);
-  choice.exact = from_table == 0 && away == 0 && !other_gpu && !other_problem && !other_versions;
-  std::string words = from_table != 0 ? target.arch
-                      : other_gpu     ? fmt::format("{}, same arch", chosen->gpu)
-                                      : "this GPU";
-  if (away != 0) words += fmt::format(", nearest bucket {}", chosen->bucket);
+  choice.exact = *best == Rung{};
+  std::string words = from_table  ? target.arch
+                      : other_gpu ? fmt::format("{}, same arch", chosen->gpu)
+                                  : "this GPU";
+  if (other_bucket) words += fmt::format(", nearest bucket {}", chosen->bucket);
   if (choice.schedule != chosen->schedule) words += ", fewer rows past the end";
   if (other_problem) words += fmt::format(", for {}", describe(chosen->problem));
-  if (from_table == 0 && other_versions) words += ", by other templates";
-  choice.words = fmt::format("{} ({})", from_table != 0 ? "shipped wisdom" : "wisdom", words);
+  if (!from_table && other_versions) words += ", by other templates";
+  choice.words = fmt::format("{} ({})", from_table ? "shipped wisdom" : "wisdom", words);
   return choice;
 }
 

@@ -155,7 +155,7 @@ TEST_CASE("the incumbent is tried whatever the model says, and stays if it is as
 TEST_CASE("an incumbent that is slower, spills or dies has no privilege") {
   Bench probe;
   const auto names = tried(probe.tune());
-  const std::string incumbent = names.back();
+  const std::string& incumbent = names.back();
   Bench bench;
   bench.incumbent = parse_schedule(incumbent);
   bench.kernels.milliseconds[names[2]] = 1.0;

@@ -115,6 +115,9 @@ TEST_CASE("the ladder, rung by rung") {
   longer.seqlen_q = longer.seqlen_k = 8192;
   const std::string words = ask(with({here}), {}, longer)->words;
   CHECK(words == "wisdom (this GPU, nearest bucket " + here.bucket + ")");
+  WisdomRecord there = record("wgmma:m128n96s2p2");
+  there.bucket = bucket_of(kProblem, longer, target_of("sm_90a"));
+  CHECK(ask(with({here}), with({there}), longer)->words == "shipped wisdom (sm_90a)");
   longer.seqlen_q = longer.seqlen_k = 65536;  // 256 times the work: that far wisdom does not reach …
   CHECK_FALSE(ask(with({here}), {}, longer).has_value());
   CHECK(ask({}, with({here}), longer)->words ==
