@@ -1,6 +1,7 @@
 // Which blocks of keys the rows of a tile see, and in which order.
 #pragma once
 #include "params/forward.h"
+#include "parts/wgmma/ends_first.cuh"
 #include "parts/wgmma/tiles.cuh"
 
 // Blocks that some of the 64 rows from `row` on sees; none where the rows are past the end.
@@ -16,9 +17,7 @@ __device__ __forceinline__ int full_blocks(int row, const ForwardParams& p) {
 }
 /*%/causal%*/
 
-// The block of a tile that has `left` others still to come: from the last one down, but that block 0 comes
-// right after those which not all rows see in full. So a row sees both ends of its keys at once, where its
-// largest scores tend to be, and the shift that it takes from them rarely has to move.
+// The block of a tile that has `left` others still to come.
 __device__ __forceinline__ int block_at(int left, const Tile& tile, const ForwardParams& p) {
   /*%#causal%*/
   /*%^alternate%*/
@@ -31,5 +30,5 @@ __device__ __forceinline__ int block_at(int left, const Tile& tile, const Forwar
   /*%^causal%*/
   const int full = tile.blocks - 1;
   /*%/causal%*/
-  return left >= full ? left : left == full - 1 ? 0 : left + 1;
+  return ends_first(left, full);
 }

@@ -1,6 +1,7 @@
 // Which blocks of a CTA's share of the keys the rows of a tile see, and in which order.
 #pragma once
 #include "params/forward.h"
+#include "parts/wgmma/ends_first.cuh"
 #include "parts/wgmma/tiles.cuh"
 
 // Blocks of this CTA's share that some of the 64 rows from `row` on sees; none where the rows are past the
@@ -20,7 +21,20 @@ __device__ __forceinline__ int full_blocks(int row, const Tile& tile, const Forw
 }
 /*%/causal%*/
 
-// The block of a share that has `left` others still to come: from the last one down.
-__device__ __forceinline__ int block_at(int left, const Tile& tile, const ForwardParams&) {
-  return tile.first + left * tile.shares;
+// The block of a share that has `left` others still to come.
+__device__ __forceinline__ int block_at(int left, const Tile& tile, const ForwardParams& p) {
+  /*%#even%*/
+  // A tile that others have shares of goes from the last block down alone: CTAs that begin elsewhere in a
+  // head's keys find in L2 what others began with.
+  if (tile.index < p.shared_tiles) return tile.first + left;
+  /*%/even%*/
+  /*%#causal%*/
+  // No warpgroup has fewer full blocks: the first one has the tile's first rows, and full_blocks takes off
+  // one at most.
+  const int full = blocks_of_share(visible_keys(tile.row + 1, p) / kTileN, tile) - 1;
+  /*%/causal%*/
+  /*%^causal%*/
+  const int full = tile.blocks - 1;
+  /*%/causal%*/
+  return tile.first + ends_first(left, full) * tile.shares;
 }

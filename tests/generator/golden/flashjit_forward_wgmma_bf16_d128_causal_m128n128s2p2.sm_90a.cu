@@ -92,6 +92,16 @@ struct ForwardParams {
   Divisor by_clusters;
 };
 
+// In which order blocks of keys come.
+
+// The block that has `left` others still to come, where all rows see the first `full` in full: from the last
+// one down, but that block 0 comes right after those which not all rows see in full. So a row sees both ends
+// of its keys at once, where its largest scores tend to be, and the shift that it takes from them rarely has
+// to move.
+__device__ __forceinline__ int ends_first(int left, int full) {
+  return left >= full ? left : left == full - 1 ? 0 : left + 1;
+}
+
 // Division as kernels look for tiles with it: what launches divide by, the host has prepared.
 
 // The dividend from 0 to 2^31 - 1, where the error of the multiplier, below 1 in 2^31 of it, is too small to
@@ -190,12 +200,10 @@ __device__ __forceinline__ int full_blocks(int row, const ForwardParams& p) {
   return max(0, (row >> p.packed) + p.seqlen_k - p.seqlen_q) / kTileN;
 }
 
-// The block of a tile that has `left` others still to come: from the last one down, but that block 0 comes
-// right after those which not all rows see in full. So a row sees both ends of its keys at once, where its
-// largest scores tend to be, and the shift that it takes from them rarely has to move.
+// The block of a tile that has `left` others still to come.
 __device__ __forceinline__ int block_at(int left, const Tile& tile, const ForwardParams& p) {
   const int full = full_blocks(tile.row, p);
-  return left >= full ? left : left == full - 1 ? 0 : left + 1;
+  return ends_first(left, full);
 }
 
 // Which thread of a warpgroup this one is.

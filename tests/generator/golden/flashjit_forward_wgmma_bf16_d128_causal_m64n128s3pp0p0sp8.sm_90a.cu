@@ -411,6 +411,16 @@ __device__ __forceinline__ void recompute_scores(float (&s)[kTileN / 2], const T
   }
 }
 
+// In which order blocks of keys come.
+
+// The block that has `left` others still to come, where all rows see the first `full` in full: from the last
+// one down, but that block 0 comes right after those which not all rows see in full. So a row sees both ends
+// of its keys at once, where its largest scores tend to be, and the shift that it takes from them rarely has
+// to move.
+__device__ __forceinline__ int ends_first(int left, int full) {
+  return left >= full ? left : left == full - 1 ? 0 : left + 1;
+}
+
 // Which blocks of a CTA's share of the keys the rows of a tile see, and in which order.
 
 // Blocks of this CTA's share that some of the 64 rows from `row` on sees; none where the rows are past the
@@ -428,9 +438,12 @@ __device__ __forceinline__ int full_blocks(int row, const Tile& tile, const Forw
   return max(0, full - (full < blocks_of_rows(row, tile, p)));
 }
 
-// The block of a share that has `left` others still to come: from the last one down.
-__device__ __forceinline__ int block_at(int left, const Tile& tile, const ForwardParams&) {
-  return tile.first + left * tile.shares;
+// The block of a share that has `left` others still to come.
+__device__ __forceinline__ int block_at(int left, const Tile& tile, const ForwardParams& p) {
+  // No warpgroup has fewer full blocks: the first one has the tile's first rows, and full_blocks takes off
+  // one at most.
+  const int full = blocks_of_share(visible_keys(tile.row + 1, p) / kTileN, tile) - 1;
+  return tile.first + ends_first(left, full) * tile.shares;
 }
 
 // The shift of a row that has seen no key, or scores of -inf only: finite, so that no difference is NaN, and
