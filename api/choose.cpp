@@ -108,8 +108,9 @@ bool Chooser::learn(const Problem& problem, const Shape& shape, Tuning effort,
 std::optional<autotune::WisdomChoice> Chooser::wise(const Problem& problem, const Shape& shape,
                                                     const std::string& family) {
   read_files();
+  const autotune::Wisdom shipped = autotune::shipped_wisdom_for(problem);
   const std::lock_guard lock(mutex_);
-  return autotune::choose(own_, autotune::shipped_wisdom(), problem, shape, target_, gpu_, versions_, family);
+  return autotune::choose(own_, shipped, problem, shape, target_, gpu_, versions_, family);
 }
 
 void Chooser::read_files() {

@@ -84,6 +84,9 @@ class Wisdom {
 
 // The tables that were compiled in, by arch.
 const Wisdom& shipped_wisdom();
+// Of these the records that choose() may take for the problem, and perhaps others: those of its pass and head
+// dims. Reading all would be a third of what a plan from a warm cache costs the host.
+Wisdom shipped_wisdom_for(const Problem& problem);
 
 // this GPU and bucket → another GPU of this arch → shipped table → nearest bucket (within four times the
 // work) → the shipped table's nearest; nullopt: ask the model. Only records whose schedule is legal for the

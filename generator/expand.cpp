@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <kainjow/mustache.hpp>
 #include <set>
+#include <utility>
 
 #include "flashjit/error.hpp"
 #include "generator/recipe.hpp"
@@ -17,10 +19,12 @@ namespace mustache = kainjow::mustache;
 constexpr std::string_view kOpen = "/*%";
 constexpr std::string_view kClose = "%*/";
 
-// Ends each template line on its way through Mustache, so that the line's number survives: MARK number
-// NEWLINE. A line without a tag goes as its number alone, and its text is put back afterwards: Mustache takes
-// a template apart character by character, which was most of what a plan from a warm cache cost.
+// How template lines go through Mustache so that their numbers survive: MARK number END behind what is left
+// of a line with tags; where lines without any stand together, MARK first-last END alone, and their text is
+// put back afterwards. Mustache takes a template apart character by character, and each blank and newline is
+// a component to it: that was most of what a plan from a warm cache cost.
 constexpr char kMark = '\x01';
+constexpr char kEnd = '\x02';
 
 bool holds_tag(std::string_view line) {
   return line.find(kOpen) != std::string_view::npos;
@@ -30,14 +34,30 @@ bool blank(std::string_view line) {
   return line.find_first_not_of(" \t") == std::string_view::npos;
 }
 
-std::vector<std::string_view> lines_of(std::string_view text) {
+// The tag of a line that begins or ends a section and is nothing else, of which nothing can be left; else
+// empty.
+std::string_view lone_section_tag(std::string_view line) {
+  if (blank(line)) return {};
+  line.remove_prefix(line.find_first_not_of(" \t"));
+  line = line.substr(0, line.find_last_not_of(" \t") + 1);
+  const bool lone = line.starts_with(kOpen) && line.find(kClose) == line.size() - kClose.size();
+  return lone && std::string_view("#^/").find(line[kOpen.size()]) != std::string_view::npos
+             ? line
+             : std::string_view();
+}
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> lines;
   while (!text.empty()) {
-    const auto end = text.find('\n');
+    const auto end = text.find(separator);
     lines.push_back(text.substr(0, end));
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
   }
   return lines;
+}
+
+std::vector<std::string_view> lines_of(std::string_view text) {
+  return split(text, '\n');
 }
 
 [[noreturn]] void refuse(std::string_view path, int line, std::string_view why) {
@@ -55,7 +75,8 @@ class TagChecker {
     int number = 0;
     for (std::string_view line : lines_of(text)) {
       ++number;
-      if (line.find(kMark) != std::string_view::npos) refuse(path_, number, "a control character");
+      for (const char control : {kMark, kEnd})
+        if (line.find(control) != std::string_view::npos) refuse(path_, number, "a control character");
       while (true) {
         const auto open = line.find(kOpen);
         const auto stray = line.substr(0, open).find(kClose);
@@ -149,6 +170,15 @@ std::string_view included(std::string_view line) {
   return line.substr(0, line.find('"'));
 }
 
+// "7" as 7 and 0, "7-12" as 7 and 12.
+std::pair<int, int> numbers_of(std::string_view text) {
+  std::pair<int, int> numbers{0, 0};
+  const char* end = text.data() + text.size();
+  const char* at = std::from_chars(text.data(), end, numbers.first).ptr;
+  if (at != end) std::from_chars(at + 1, end, numbers.second);
+  return numbers;
+}
+
 // A line of a template whose sections have been filled in.
 struct Line {
   std::string_view text;  // without blanks at its end
@@ -158,14 +188,17 @@ struct Line {
 // Those that are pasted, blank ones among them. A line goes where nothing is left of it but its tags.
 std::vector<Line> lines_left(const std::vector<std::string_view>& source, std::string_view filled) {
   std::vector<Line> lines;
-  for (const std::string_view line : lines_of(filled)) {
-    const auto mark = line.find(kMark);
-    const int number = std::stoi(std::string(line.substr(mark + 1)));
-    const std::string_view written = source[static_cast<std::size_t>(number) - 1];
-    std::string_view text = holds_tag(written) ? line.substr(0, mark) : written;
+  const auto keep = [&](std::string_view text, int number) {
     text = text.substr(0, text.find_last_not_of(" \t") + 1);
-    if (text == "#pragma once" || (text.empty() && !blank(written))) continue;
-    lines.push_back({text, number});
+    const std::string_view written = source[static_cast<std::size_t>(number) - 1];
+    if (text != "#pragma once" && (!text.empty() || blank(written))) lines.push_back({text, number});
+  };
+  for (const std::string_view line : split(filled, kEnd)) {
+    const auto mark = line.find(kMark);
+    const auto [first, last] = numbers_of(line.substr(mark + 1));
+    if (last == 0) keep(line.substr(0, mark), first);
+    for (int number = first; number <= last; ++number)
+      keep(source[static_cast<std::size_t>(number) - 1], number);
   }
   return lines;
 }
@@ -220,9 +253,21 @@ class Expander {
  private:
   std::string fill(std::string_view path, const std::vector<std::string_view>& source) {
     std::string marked = fmt::format("{{{{={} {}=}}}}", kOpen, kClose);
-    int number = 0;
-    for (std::string_view line : source)
-      marked += fmt::format("{}{}{}\n", holds_tag(line) ? line : "", kMark, ++number);
+    const auto line_at = [&](int number) { return source[static_cast<std::size_t>(number) - 1]; };
+    const int count = static_cast<int>(source.size());
+    for (int first = 1; first <= count; ++first) {
+      const std::string_view line = line_at(first);
+      if (const std::string_view tag = lone_section_tag(line); !tag.empty()) {
+        marked += tag;
+      } else if (holds_tag(line)) {
+        marked += fmt::format("{}{}{}{}", line, kMark, first, kEnd);
+      } else {
+        int last = first;
+        while (last < count && !holds_tag(line_at(last + 1))) ++last;
+        marked += fmt::format("{}{}-{}{}", kMark, first, last, kEnd);
+        first = last;
+      }
+    }
     mustache::mustache page(marked);
     page.set_custom_escape([](const std::string& plain) { return plain; });
     if (!page.is_valid()) {

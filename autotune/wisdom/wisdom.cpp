@@ -205,6 +205,28 @@ const Wisdom& shipped_wisdom() {
   return wisdom;
 }
 
+Wisdom shipped_wisdom_for(const Problem& problem) {
+  // As they stand in a record's line: keys come in the order of their names.
+  const auto members = [](const Json& json) {
+    const std::string line = to_line(json);
+    return line.substr(1, line.size() - 2);
+  };
+  const std::string dims = members({{"head_dim", problem.head_dim}, {"head_dim_v", problem.value_dim()}});
+  const std::string pass = members({{"pass", to_string(problem.pass)}});
+  Wisdom found;
+  for (const ShippedTable& table : shipped_tables()) {
+    std::string few;
+    for (std::string_view text = table.text; !text.empty();) {
+      const std::string_view line = text.substr(0, text.find('\n'));
+      text.remove_prefix(std::min(text.size(), line.size() + 1));
+      const auto holds = [&](const std::string& part) { return line.find(part) != std::string_view::npos; };
+      if (few.empty() || (holds(dims) && holds(pass))) few.append(line) += '\n';  // the first is the header
+    }
+    found.add_text(few, table.path, {});
+  }
+  return found;
+}
+
 std::optional<WisdomChoice> choose(const Wisdom& own, const Wisdom& shipped, const Problem& problem,
                                    const Shape& shape, const Target& target, const std::string& gpu,
                                    const Versions& versions, std::string_view family) {

@@ -343,6 +343,21 @@ TEST_CASE("wisdom in the folder that we are in") {
   CHECK(folder.reports.empty());
 }
 
+TEST_CASE("what is shipped for a problem is all that the tables have of its pass and head dims") {
+  const auto& all = shipped_wisdom().records();
+  for (const WisdomRecord& one : all) {
+    const auto same = [&](const WisdomRecord& other) {
+      return other.problem.pass == one.problem.pass && other.problem.head_dim == one.problem.head_dim &&
+             other.problem.value_dim() == one.problem.value_dim();
+    };
+    const Wisdom few = shipped_wisdom_for(one.problem);
+    CHECK(std::count_if(few.records().begin(), few.records().end(), same) ==
+          std::count_if(all.begin(), all.end(), same));
+    CHECK(few.records().size() < all.size());
+  }
+  CHECK(shipped_wisdom_for({.head_dim = 24}).records().empty());
+}
+
 TEST_CASE("the shipped tables parse, and a GPU's name leaves the driver out") {
   for (const WisdomRecord& one : shipped_wisdom().records()) CHECK_FALSE(one.timings.empty());
   CHECK(gpu_of("NVIDIA H200, driver 580.159") == "NVIDIA H200");
