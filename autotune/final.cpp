@@ -115,10 +115,7 @@ const Candidate& Final::winner(std::vector<Candidate*> candidates, const std::ma
   };
   double best = INFINITY;
   for (const Candidate* candidate : finalists_) best = std::min(best, time_of(*candidate));
-  if (std::find(finalists_.begin(), finalists_.end(), incumbent) != finalists_.end() &&
-      time_of(*incumbent) <= kStays * best) {
-    return *incumbent;
-  }
+  if (finalists_.front() == incumbent && time_of(*incumbent) <= kStays * best) return *incumbent;
   const auto tied = [&](const Candidate& candidate) { return time_of(candidate) <= kTie * best; };
   const Candidate* chosen = finalists_.front();
   for (const Candidate* candidate : finalists_) {

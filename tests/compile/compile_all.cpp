@@ -26,6 +26,7 @@ struct Choice {
   std::vector<int> head_dims{8, 16, 32, 40, 64, 72, 96, 128, 136, 160, 192, 256};
   std::vector<std::string> families{"simt", "mma", "wgmma"};
   std::vector<std::string> passes{"forward", "backward"};
+  std::string part;  // of a schedule's name
   int every = 1;
   int threads = 0;
 };
@@ -96,6 +97,7 @@ class Run {
         ++pruned_;
         continue;
       }
+      if (to_string(candidate.schedule).find(choice_.part) == std::string::npos) continue;
       if (seen_++ % choice_.every != 0) continue;
       const std::string what =
           fmt::format("{} {} {}", target.arch, describe(problem), to_string(candidate.schedule));
@@ -137,6 +139,7 @@ int main(int argc, char** argv) {
   app.add_option("--head-dim", choice.head_dims, "only these")->delimiter(',')->capture_default_str();
   app.add_option("--family", choice.families, "only these")->delimiter(',')->capture_default_str();
   app.add_option("--pass", choice.passes, "only these")->delimiter(',')->capture_default_str();
+  app.add_option("--part", choice.part, "only schedules whose name has this, such as p3");
   app.add_option("--every", choice.every, "a sample: only each Nth schedule")->check(CLI::PositiveNumber);
   app.add_option("--threads", choice.threads, "0: one per core");
   CLI11_PARSE(app, argc, argv);
