@@ -99,8 +99,11 @@ bool known_to_spill(const Problem& problem, const WgmmaSchedule& schedule) {
       case 56:
       case 64:
       case 72:
-      case 80:
         return schedule.tile_m == 256 && schedule.ping_pong == 0;
+      case 80:
+        return schedule.tile_m == 256 &&
+               (schedule.ping_pong == 0 ||
+                (schedule.tile_n == 48 && has_even_shares(schedule) && schedule.cluster > 1));
       case 120:
       case 128:
         return tile(192, 80) && has_even_shares(schedule) && schedule.cluster > 1;
