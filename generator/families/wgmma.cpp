@@ -251,6 +251,9 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
   const bool o_apart = s.o_passes > 0 && !split;  // O leaves through shared memory of its own
   const int clusters = s.cluster * s.splits;      // one of them is 1
   const bool one_step = has_one_step(problem, s);
+  // From a tile's first block up: of values so wide moves cost next to nothing
+  // (docs/performance/wgmma/memory.md).
+  const bool upward = problem.causal && one_step && !split && !even;
   const bool first_inside = has_first_inside(problem, s);
 
   Recipe recipe;
@@ -284,6 +287,10 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
       {"pair_keys", s.cluster > 1 && !even},
       {"in_clusters", clusters > 1},
       {"alternate", s.cluster > 1 && problem.causal},
+      {"upward", upward},
+      {"downward", !upward && !split && !even},
+      {"full_of_tile", problem.causal && s.cluster == 1 && !upward},
+      {"full_of_cluster", problem.causal && s.cluster > 1 && !upward},
       {"whole_k", dim >= kPanelColumns},
       {"last_k", dim % kPanelColumns != 0},
       {"narrow_k", narrow_k},

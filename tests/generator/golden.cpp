@@ -42,6 +42,7 @@ const std::vector<Golden> kGolden{
     {{.dtype = DType::bf16, .head_dim = 256}, "mma:m128n128w8s1kv1p1", "sm_90"},
     {{.dtype = DType::bf16, .head_dim = 128, .causal = true}, "wgmma:m128n128s2p2", "sm_90a"},
     {{.dtype = DType::bf16, .head_dim = 256}, "wgmma:m128n64s2qr0o2re0cl2", "sm_90a"},
+    {{.dtype = DType::bf16, .head_dim = 256, .causal = true}, "wgmma:m128n64s2qr0o2re0p2", "sm_90a"},
     {{.dtype = DType::fp16, .head_dim = 88, .causal = true}, "wgmma:m192n96s2qr0p2cl2", "sm_90a"},
     {{.dtype = DType::bf16, .head_dim = 128, .causal = true}, "wgmma:m64n128s3pp0p0sp8", "sm_90a"},
     {{.dtype = DType::bf16, .head_dim = 64, .lse = false}, "wgmma:m256n64s4qr0p3", "sm_90a"},

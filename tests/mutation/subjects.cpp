@@ -146,8 +146,11 @@ std::vector<Subject> template_subjects() {
   with(subject("wgmma, last panels", "sm_90a", "wgmma:m64n80s2qr0pp0", {.head_dim = 72, .head_dim_v = 88},
                kOwnHeads),
        autotune::InputKind::normal);
-  with(subject("wgmma, wide values under a mask", "sm_90a", "wgmma:m64n32s2qr0pp0re0",
-               {.head_dim = 64, .head_dim_v = 200, .causal = true}, kOwnHeads),
+  constexpr Problem wide_values{.head_dim = 32, .head_dim_v = 200, .causal = true};
+  with(subject("wgmma, wide values under a mask", "sm_90a", "wgmma:m128n64s2qr0o4re0p2", wide_values, kWide),
+       autotune::InputKind::normal);
+  with(subject("wgmma, wide values, keys shared out", "sm_90a", "wgmma:m64n32s3qr0pp0re0p0sp2", wide_values,
+               kLong),
        autotune::InputKind::normal);
   with(subject("mma, rows without keys", "sm_80", "mma:m64n32w4s2", kCausal64, few_keys),
        autotune::InputKind::normal);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "autotune/inputs.hpp"
@@ -82,6 +83,19 @@ TEST_CASE("a second wave whose halves come in turns, all of it or some") {
       CHECK_MESSAGE(result.ok, result.message);
     }
   }
+}
+
+TEST_CASE("wide values under a mask: from the first block up") {
+  for (const char* schedule :
+       {"wgmma:m128n64s2qr0o4re0p2", "wgmma:m128n64s2qr0o4re0p2cl2", "wgmma:m128n64s2qr0o4pp0ov0"}) {
+    for (const auto& [queries, keys] : {std::pair(70, 330), {128, 128}, {200, 150}, {300, 411}}) {
+      check(schedule,
+            {.problem = {.head_dim = 40, .head_dim_v = 200, .causal = true},
+             .shape = {.batch = 2, .heads = 4, .heads_kv = 2, .seqlen_q = queries, .seqlen_k = keys}});
+    }
+  }
+  check("wgmma:m128n64s2qr0o2re0p2",
+        {.problem = {.dtype = DType::fp16, .head_dim = 256, .causal = true}, .shape = kRagged});
 }
 
 TEST_CASE("pairs of CTAs that load K and V for each other, also where one of them has no rows") {

@@ -23,7 +23,12 @@ struct BlockSoftmax {
 
   __device__ __forceinline__ explicit BlockSoftmax(float scale) : scale_log2(scale) {}
 
+  /*%^upward%*/
   // What the exponentials of a block are taken against. A masked block's number is `left` (block_at).
+  /*%/upward%*/
+  /*%#upward%*/
+  // What the exponentials of a block are taken against.
+  /*%/upward%*/
   __device__ __forceinline__ void choose_shifts(const RowsOfThread& mine, int left, bool masked) {
     if (masked) mask_columns(s, mine.first_hidden(0, left), mine.first_hidden(1, left));
     /*%#optimistic%*/

@@ -1,7 +1,9 @@
 // Which blocks of keys the rows of a tile see, and in which order.
 #pragma once
 #include "params/forward.h"
+/*%^upward%*/
 #include "parts/wgmma/ends_first.cuh"
+/*%/upward%*/
 #include "parts/wgmma/tiles.cuh"
 
 // Blocks that some of the 64 rows from `row` on sees; none where the rows are past the end.
@@ -10,25 +12,38 @@ __device__ __forceinline__ int blocks_of_rows(int row, const ForwardParams& p) {
 }
 
 /*%#causal%*/
+/*%^upward%*/
 // Blocks 0 .. n - 1 are seen in full by all rows from `row` on, and each row has seen a key of a later block
 // before.
+/*%/upward%*/
+/*%#upward%*/
+// Blocks 0 .. n - 1 are seen in full by all rows from `row` on.
+/*%/upward%*/
 __device__ __forceinline__ int full_blocks(int row, const ForwardParams& p) {
   return max(0, (row >> p.packed) + p.seqlen_k - p.seqlen_q) / kTileN;
 }
 /*%/causal%*/
 
+/*%#upward%*/
+// The block of a tile that has `left` others still to come: from the first one up. So tiles of a head that
+// begin together read the same blocks. The other way each would begin where its diagonal is, and device
+// memory would be asked for all of the head's keys at once.
+__device__ __forceinline__ int block_at(int left, const Tile& tile, const ForwardParams&) {
+  return tile.blocks - 1 - left;
+}
+/*%/upward%*/
+/*%^upward%*/
 // The block of a tile that has `left` others still to come.
 __device__ __forceinline__ int block_at(int left, const Tile& tile, const ForwardParams& p) {
-  /*%#causal%*/
-  /*%^alternate%*/
+  /*%#full_of_tile%*/
   const int full = full_blocks(tile.row, p);
-  /*%/alternate%*/
-  /*%#alternate%*/
+  /*%/full_of_tile%*/
+  /*%#full_of_cluster%*/
   const int full = full_blocks(tile.row / kRowStep * kRowStep, p);  // by the cluster's first row
-  /*%/alternate%*/
-  /*%/causal%*/
+  /*%/full_of_cluster%*/
   /*%^causal%*/
   const int full = tile.blocks - 1;
   /*%/causal%*/
   return ends_first(left, full);
 }
+/*%/upward%*/

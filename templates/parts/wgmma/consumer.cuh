@@ -246,10 +246,15 @@ struct Consumer : ConsumerRings {
 
   __device__ __forceinline__ void compute(const Tile& tile, const ForwardParams& params) {
     const int row = tile.row + kRowStep * warpgroup;
-    /*%^shares%*/
+    /*%#downward%*/
     const RowsOfThread mine(row, params);
     const int blocks = blocks_of_rows(row, params);
-    /*%/shares%*/
+    /*%/downward%*/
+    /*%#upward%*/
+    RowsOfThread mine(row, params);
+    mine.count_up_to(tile.blocks);
+    const int blocks = blocks_of_rows(row, params);
+    /*%/upward%*/
     /*%#shares%*/
     RowsOfThread mine(row, params);
     mine.count_from(tile.first, tile.shares);
@@ -259,10 +264,18 @@ struct Consumer : ConsumerRings {
     clear_output();
     // Each warpgroup takes one turn less than the tile has blocks: a block that starts a row of products
     // takes none.
-    pass_blocks(tile.blocks - blocks, blocks > 0 ? tile.blocks - blocks : tile.blocks - 1);
+    const int passed = tile.blocks - blocks, passed_turns = blocks > 0 ? passed : passed - 1;
+    /*%^upward%*/
+    pass_blocks(passed, passed_turns);
+    /*%/upward%*/
     load_q();
     if (blocks > 0) {
+      /*%^upward%*/
       int left = blocks - 1;
+      /*%/upward%*/
+      /*%#upward%*/
+      int left = tile.blocks - 1;
+      /*%/upward%*/
       /*%#first_inside%*/
       first = true;
       /*%/first_inside%*/
@@ -297,7 +310,15 @@ struct Consumer : ConsumerRings {
 /*%/causal%*/
 // Two loops would be no faster, and take a third longer to compile.
 #pragma unroll 1
+/*%^upward%*/
       for (; left >= 0; --left) step(mine, tile, left, left >= full, params);
+/*%/upward%*/
+/*%#upward%*/
+      for (; left >= passed; --left) {
+        const bool begins = left == tile.blocks - 1;  // by a search for its maxima, as masked ones
+        step(mine, tile, left, begins || left < tile.blocks - full, params);
+      }
+/*%/upward%*/
 /*%/one_step%*/
 /*%^one_step%*/
 #pragma unroll kUnroll
@@ -315,5 +336,8 @@ struct Consumer : ConsumerRings {
       release_q();
     }
     /*%/o_apart%*/
+    /*%#upward%*/
+    pass_blocks(passed, passed_turns);
+    /*%/upward%*/
   }
 };

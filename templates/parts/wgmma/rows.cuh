@@ -44,11 +44,22 @@ struct RowsOfThread {
   }
 
   /*%/shares%*/
+  /*%#upward%*/
+  // Blocks are counted by how many of a tile's are still to come.
+  __device__ __forceinline__ void count_up_to(int blocks) {
+    visible[0] -= (blocks - 1) * kTileN;
+    visible[1] -= (blocks - 1) * kTileN;
+  }
+
+  /*%/upward%*/
   // The first column of a block that row 0 or 1 does not see, counted from this thread's first column.
   __device__ __forceinline__ int first_hidden(int which, int block) const {
-    /*%^shares%*/
+    /*%#downward%*/
     return visible[which] - block * kTileN - 2 * (lane() % 4);
-    /*%/shares%*/
+    /*%/downward%*/
+    /*%#upward%*/
+    return visible[which] + block * kTileN - 2 * (lane() % 4);
+    /*%/upward%*/
     /*%#shares%*/
     return visible[which] - block * keys_a_block - 2 * (lane() % 4);
     /*%/shares%*/

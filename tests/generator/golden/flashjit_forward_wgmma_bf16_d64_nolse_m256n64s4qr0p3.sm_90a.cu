@@ -1096,7 +1096,8 @@ struct Consumer : ConsumerRings {
     clear_output();
     // Each warpgroup takes one turn less than the tile has blocks: a block that starts a row of products
     // takes none.
-    pass_blocks(tile.blocks - blocks, blocks > 0 ? tile.blocks - blocks : tile.blocks - 1);
+    const int passed = tile.blocks - blocks, passed_turns = blocks > 0 ? passed : passed - 1;
+    pass_blocks(passed, passed_turns);
     load_q();
     if (blocks > 0) {
       int left = blocks - 1;

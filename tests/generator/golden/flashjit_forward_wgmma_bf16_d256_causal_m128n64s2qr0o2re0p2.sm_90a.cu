@@ -1,0 +1,1608 @@
+// forward bf16 d256 causal, schedule wgmma:m128n64s2qr0o2re0p2, for sm_90a.
+// Written by flashjit 0.1.0 from templates/kernels/forward_wgmma.cu.
+
+constexpr int kHeadDim = 256;              // columns of q and k
+constexpr int kHeadDimV = 256;             // columns of v and o
+constexpr int kTileM = 128;                // query rows per tile
+constexpr int kTileN = 64;                 // keys per block
+constexpr int kWarpgroups = 2;             // that compute, 64 rows each
+constexpr int kThreads = 384;              // per CTA, the producer's warpgroup included
+constexpr int kStages = 2;                 // blocks of K, and of V, in flight
+constexpr int kMaxChains = 4;              // partial maxima per row and thread
+constexpr int kProducerRegisters = 40;     // per thread, after setmaxnreg
+constexpr int kConsumerRegisters = 232;    // per thread, after setmaxnreg
+constexpr int kSharedBytes = 229512;       // of dynamic shared memory
+constexpr int kOPasses = 2;                // passes in which O leaves; 0: at once, through Q's place
+constexpr float kLazy = 14;                // log2 of the growth that a shift tolerates
+constexpr float kLargestSum = 0x1p14f;     // of a thread's exponentials in a block, up to which a shift stays
+constexpr float kLostSum = 0x1p86f;        // of them, above which scores are computed again
+constexpr float kSumAfterMove = 0x1p-40f;  // what the largest lane's sum becomes when a shift moves
+
+// FlashAttention forward on Hopper (FlashAttention-3, arXiv 2407.08608): a warpgroup that feeds shared memory
+// through TMA, and kWarpgroups that compute 64 query rows each with asynchronous products.
+// CTAs work on one tile after another.
+
+// A divisor as the host prepares it, so that a kernel divides by one product (Granlund and Montgomery,
+// "Division by invariant integers using multiplication", 1994). Host and device compile this one file.
+
+struct Divisor {
+  unsigned multiplier;  // ceil(2^(31 + shift) / divisor), which is below 2^32
+  int shift;            // ceil(log2(divisor))
+};
+
+// How the keys of the first ForwardParams::shared_tiles tiles are cut into even shares. Host and device
+// compile this one file, so the layout cannot drift.
+
+// The keys lie in one row, counted in blocks, or under a mask in what tiles weigh
+// (parts/wgmma/share_bounds.cuh).
+struct ShareRow {
+  int unit;  // what the row repeats: the blocks of a tile, or under a mask what the tiles of a head weigh
+  int all;   // the row
+  // Under a mask:
+  int first, past;  // keys that a head's first tile would see, were it full of queries; how many are too many
+  int seeing;       // tiles of a head that see a key
+};
+
+// What the host hands to a forward kernel. Host and device compile this one file, so the layout cannot drift.
+
+// The row that is cut into even shares, and what it takes to find a cut.
+struct ShareCuts {
+  ShareRow row;
+  Divisor by_unit, by_all, by_shares;
+};
+
+struct ForwardParams {
+  const void* q;  // element (b, h, i, x) of q is at q + b * q_batch + h * q_head + i * q_row + x, in elements
+  const void* k;
+  const void* v;
+  void* o;
+  float* lse;         // (batch, heads, seqlen_q), packed, natural log; null: not wanted
+  int* tile_counter;  // zeros, and the kernel leaves them zero: two for a dynamic tile order, or one for each
+                      // warpgroup of a tile's first cluster, or CTA, where several share its keys
+
+  long long q_batch, q_head, q_row;
+  long long k_batch, k_head, k_row;
+  long long v_batch, v_head, v_row;
+  long long o_batch, o_head, o_row;
+
+  int batch, heads;
+  int heads_kv;  // for the host
+  int seqlen_q, seqlen_k;
+  int packed;   // log2 of the query heads whose rows a tile holds side by side; 0 where the family does not
+  int tiles_m;  // ceil((seqlen_q << packed) / tile_m), or / (2 * tile_m) where two CTAs load for each other
+  int section;  // longest tiles first: (batch, head) pairs whose K and V share the L2; packed heads are one
+  float scale_log2;  // scale * log2(e) of the logits: exp(scale * x) = exp2(scale_log2 * x)
+  int last_section;  // the pair at which the last section begins, which goes on to the end
+  int clusters;      // that share out a tile's keys
+  int shared_tiles;  // the first so many, of whose keys all CTAs have even shares; 0 where the family deals
+  ShareCuts cuts;    // of these
+  int riffled_from;  // of a dynamic order: where its second wave begins,
+  int riffled;       // and how many tiles of that come from its halves in turns
+  float* pieces;     // where CTAs share keys through device memory: what each knows, 16-byte aligned
+
+  // To divide by what their names say:
+  Divisor by_heads;         // heads >> packed
+  Divisor by_group;         // heads / heads_kv
+  Divisor by_tiles;         // tiles_m
+  Divisor by_section;       // the pairs of each section but the last,
+  Divisor by_last_section;  // and of that
+  Divisor by_section_tiles;
+  Divisor by_clusters;
+};
+
+// Division as kernels look for tiles with it: what launches divide by, the host has prepared.
+
+// The dividend from 0 to 2^31 - 1, where the error of the multiplier, below 1 in 2^31 of it, is too small to
+// reach the next quotient. Three instructions that wait for each other, where a division has two dozen.
+__device__ __forceinline__ int divide(int dividend, const Divisor& divisor) {
+  const unsigned doubled = 2u * static_cast<unsigned>(dividend);
+  return static_cast<int>(__umulhi(doubled, divisor.multiplier) >> divisor.shift);
+}
+
+// The tensor memory accelerator: boxes of a tensor to shared memory (PTX ISA, "cp.async.bulk.tensor").
+
+// A CUtensorMap, made by the host; opaque here.
+struct alignas(64) TensorMap {
+  unsigned long long opaque[16];
+};
+
+// Where a box starts in the tensor, dimension 0 first. Of a tensor with packed heads `row` counts the heads
+// of a pack, and `panel` queries.
+struct BoxOrigin {
+  int column, row, panel, head, batch;
+};
+
+// Starts the copy of one box into shared memory; its bytes complete on the barrier. What lies outside of the
+// tensor arrives as zeros and counts as bytes.
+__device__ __forceinline__ void tma_load(unsigned to, const TensorMap& map, unsigned barrier,
+                                         const BoxOrigin& at) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, "
+      "%5, %6}], "
+      "[%7];" ::"r"(to),
+      "l"(&map), "r"(at.column), "r"(at.row), "r"(at.panel), "r"(at.head), "r"(at.batch), "r"(barrier)
+      : "memory");
+}
+
+// Which tile comes when, and which keys its rows see.
+
+// With p.packed = 0 a row is a query. Else the rows of 2^p.packed heads that share K and V lie side by side:
+// heads first, then queries.
+struct Tile {
+  int row;   // first
+  int head;  // that of the first row
+  int batch;
+  int blocks;  // blocks of kTileN keys that some row of the tile sees: 0 .. blocks - 1
+};
+
+// From the first row of a warpgroup to that of the next.
+constexpr int kRowStep = 64;
+
+__device__ __forceinline__ int row_count(const ForwardParams& p) {
+  return p.seqlen_q << p.packed;
+}
+
+// Keys that some row before `row_end` sees: 0 .. visible - 1.
+__device__ __forceinline__ int visible_keys(int row_end, const ForwardParams& p) {
+  return max(0,
+             min(p.seqlen_k, ((min(row_end, row_count(p)) - 1) >> p.packed) + 1 + p.seqlen_k - p.seqlen_q));
+}
+
+__device__ __forceinline__ int tile_count(const ForwardParams& p) {
+  return p.tiles_m * (p.heads >> p.packed) * p.batch;
+}
+
+// Where a panel of 64 rows of Q or O starts: {columns, heads of a pack, queries, packs, batches}.
+__device__ __forceinline__ BoxOrigin rows_at(int panel, int row, const Tile& tile, const ForwardParams& p) {
+  return {64 * panel, 0, row >> p.packed, tile.head >> p.packed, tile.batch};
+}
+
+// Longest tiles first, among the heads of a section: what runs together finds its K and V in L2.
+__device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
+  const int heads = p.heads >> p.packed;
+  const int first_head = min(divide(index, p.by_section_tiles) * p.section, p.last_section);
+  const bool last = first_head == p.last_section;
+  const int inside = index - first_head * p.tiles_m;
+  const int heads_here = last ? heads * p.batch - p.last_section : p.section;
+  const int before = divide(inside, last ? p.by_last_section : p.by_section);
+  const int m = p.tiles_m - 1 - before;
+  const int batch_head = first_head + inside - before * heads_here;
+  Tile tile;
+  tile.row = m * kTileM;
+  tile.batch = divide(batch_head, p.by_heads);
+  tile.head = (batch_head - tile.batch * heads) << p.packed;
+  tile.blocks = (visible_keys(tile.row + kTileM, p) + kTileN - 1) / kTileN;
+  return tile;
+}
+
+// Which blocks of keys the rows of a tile see, and in which order.
+
+// Blocks that some of the 64 rows from `row` on sees; none where the rows are past the end.
+__device__ __forceinline__ int blocks_of_rows(int row, const ForwardParams& p) {
+  return row < row_count(p) ? (visible_keys(row + 64, p) + kTileN - 1) / kTileN : 0;
+}
+
+// Blocks 0 .. n - 1 are seen in full by all rows from `row` on.
+__device__ __forceinline__ int full_blocks(int row, const ForwardParams& p) {
+  return max(0, (row >> p.packed) + p.seqlen_k - p.seqlen_q) / kTileN;
+}
+
+// The block of a tile that has `left` others still to come: from the first one up. So tiles of a head that
+// begin together read the same blocks. The other way each would begin where its diagonal is, and device
+// memory would be asked for all of the head's keys at once.
+__device__ __forceinline__ int block_at(int left, const Tile& tile, const ForwardParams&) {
+  return tile.blocks - 1 - left;
+}
+
+// Which thread of a warpgroup this one is.
+
+__device__ __forceinline__ int lane() {
+  return static_cast<int>(threadIdx.x % 32);
+}
+__device__ __forceinline__ int warp_of_warpgroup() {
+  return static_cast<int>(threadIdx.x / 32 % 4);
+}
+
+// Shared-memory barriers that count arrivals and bytes (PTX ISA, "Parallel Synchronization: mbarrier").
+
+// The phase completes when `arrivals` threads have arrived and every byte that was expected has landed.
+__device__ __forceinline__ void mbarrier_init(unsigned barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+
+// Makes initialised barriers visible to the asynchronous copies that will complete on them.
+__device__ __forceinline__ void mbarrier_init_fence() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+__device__ __forceinline__ void mbarrier_arrive(unsigned barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+__device__ __forceinline__ void mbarrier_arrive_expecting(unsigned barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+
+// Returns once the phase of this parity has completed. A fresh barrier counts as having completed parity 1.
+__device__ __forceinline__ void mbarrier_wait(unsigned barrier, int parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@done bra out;\n"
+      "bra again;\n"
+      "out:\n"
+      "}" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+
+// Where everything lies in the CTA's shared memory. Tiles are panels of 64 columns, each row 128 bytes,
+// swizzled as TMA does it over 1024 bytes. Where the head dim ends inside a panel TMA fills the rest of Q's
+// with zeros, but copies no more than there is of K and V, because filling in takes it time.
+
+constexpr int kRowBytes = 128;  // 64 columns of 16 bits
+constexpr int kPanelsQk = (kHeadDim + 63) / 64;
+constexpr int kPanelsV = (kHeadDimV + 63) / 64;
+
+// Of one warpgroup's Q.
+constexpr int kQBytes = 64 * kRowBytes * kPanelsQk;
+// Of one block of K or V, as it is copied.
+constexpr int kKLoaded = kTileN * kHeadDim * 2;
+constexpr int kVLoaded = kTileN * kHeadDimV * 2;
+// Of one stage.
+constexpr int kKBytes = kTileN * kRowBytes * kPanelsQk;
+constexpr int kVBytes = kTileN * kRowBytes * kPanelsV;
+
+constexpr int kQ = 0;
+constexpr int kK = kQ + kWarpgroups * kQBytes;
+constexpr int kV = kK + kStages * kKBytes;
+constexpr int kO = kV + kStages * kVBytes;
+constexpr int kPassPanels = kPanelsV / kOPasses;      // panels of O there at a time
+constexpr int kOStep = 64 * kRowBytes * kPassPanels;  // from one warpgroup's O to the next one's
+
+constexpr int kKFull = kO + kWarpgroups * kOStep;
+constexpr int kKEmpty = kKFull + 8 * kStages;
+constexpr int kVFull = kKEmpty + 8 * kStages;
+constexpr int kVEmpty = kVFull + 8 * kStages;
+constexpr int kQFull = kVEmpty + 8 * kStages;
+constexpr int kQEmpty = kQFull + 8 * kWarpgroups;
+constexpr int kEnd = kQEmpty + 8 * kWarpgroups;
+constexpr int kTicketFull = kEnd;  // two tile numbers on their way from the producer to the consumers
+constexpr int kTicketEmpty = kTicketFull + 16;
+constexpr int kTicket = kTicketEmpty + 16;
+static_assert(kTicket + 8 <= kSharedBytes);
+static_assert(kEnd <= kSharedBytes);
+
+// A place in a ring of kStages buffers, and the parity its barriers are waited for with.
+struct RingPlace {
+  int stage, parity;
+};
+
+__device__ __forceinline__ void advance(RingPlace& place) {
+  if (++place.stage == kStages) {
+    place.stage = 0;
+    place.parity ^= 1;
+  }
+}
+
+// One thread makes the barriers; the caller synchronises the CTA.
+__device__ __forceinline__ void make_barriers(unsigned shared) {
+  constexpr int kConsumerWarps = 4 * kWarpgroups;
+  constexpr int kReaders = kConsumerWarps;  // of a block of K or V
+  for (int stage = 0; stage < kStages; ++stage) {
+    mbarrier_init(shared + kKFull + 8 * stage, 1);
+    mbarrier_init(shared + kVFull + 8 * stage, 1);
+    mbarrier_init(shared + kKEmpty + 8 * stage, kReaders);
+    mbarrier_init(shared + kVEmpty + 8 * stage, kReaders);
+  }
+  for (int warpgroup = 0; warpgroup < kWarpgroups; ++warpgroup) {
+    mbarrier_init(shared + kQFull + 8 * warpgroup, 1);
+    mbarrier_init(shared + kQEmpty + 8 * warpgroup, kOPasses == 0 ? 1 : 4);
+  }
+  constexpr int kTicketReaders = kConsumerWarps;
+  for (int slot = 0; slot < 2; ++slot) {
+    mbarrier_init(shared + kTicketFull + 8 * slot, 1);
+    mbarrier_init(shared + kTicketEmpty + 8 * slot, kTicketReaders);
+  }
+  mbarrier_init_fence();
+}
+
+// Which rows and columns a thread of a consumer holds (ptx/wgmma.cuh), and where its 16-byte pieces lie in a
+// swizzled tile.
+
+// Bytes from the start of a 64-row tile to this lane's 16 bytes of columns 16 * step .. 16 * step + 15, for
+// ldmatrix and stmatrix of four 8x8 matrices: lanes 0-15 have the first eight columns of a warp's 16 rows,
+// lanes 16-31 the others.
+__device__ __forceinline__ unsigned fragment_offset(int step) {
+  const int row = 16 * warp_of_warpgroup() + lane() % 16;
+  const int piece = 2 * step + lane() / 16;
+  return piece / 8 * (64 * kRowBytes) + row * kRowBytes + ((piece % 8 ^ row % 8) * 16);
+}
+
+struct RowsOfThread {
+  int row;         // of the first; the second is 8 below
+  int visible[2];  // keys that they see
+
+  __device__ __forceinline__ RowsOfThread(int first_row, const ForwardParams& p)
+      : row(first_row + 16 * warp_of_warpgroup() + lane() / 4) {
+#pragma unroll
+    for (int which = 0; which < 2; ++which) {
+      visible[which] = min(((row + 8 * which) >> p.packed) + 1 + p.seqlen_k - p.seqlen_q, p.seqlen_k);
+    }
+  }
+
+  // Blocks are counted by how many of a tile's are still to come.
+  __device__ __forceinline__ void count_up_to(int blocks) {
+    visible[0] -= (blocks - 1) * kTileN;
+    visible[1] -= (blocks - 1) * kTileN;
+  }
+
+  // The first column of a block that row 0 or 1 does not see, counted from this thread's first column.
+  __device__ __forceinline__ int first_hidden(int which, int block) const {
+    return visible[which] + block * kTileN - 2 * (lane() % 4);
+  }
+};
+
+// The warp's tensor-core product (PTX ISA, "mma"): d += a * b, a 16x16, b 16x8, d 16x8 in fp32.
+// With lane = 4g + t: a[0] holds (g, 2t..2t+1), a[1] row g + 8, a[2] columns + 8, a[3] both; b0 holds rows
+// 2t..2t+1 of column g, b1 rows + 8; d[0], d[1] hold (g, 2t..2t+1), d[2], d[3] the same of row g + 8.
+
+__device__ __forceinline__ void mma(float* d, const unsigned (&a)[4], unsigned b0, unsigned b1) {
+  asm(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// Scores a second time, where exponentials taken in haste overflowed. It happens to a warp alone and hardly
+// ever, so it takes no shared memory and few instructions: Q and K come from device memory, and warp-level
+// products multiply them.
+
+// Two neighbouring elements of a row; zeros past the head dim.
+__device__ __forceinline__ unsigned element_pair(const unsigned short* row, int column) {
+  unsigned pair = 0;
+  if (column < kHeadDim) asm volatile("ld.global.b32 %0, [%1];" : "=r"(pair) : "l"(row + column) : "memory");
+  return pair;
+}
+
+// s = q k^T of this warp's 16 rows and a block that lies inside of K, as wgmma leaves it: an accumulator of
+// wgmma is a row of mma's, side by side.
+__device__ __forceinline__ void recompute_scores(float (&s)[kTileN / 2], const Tile& tile, int row, int block,
+                                                 const ForwardParams& p) {
+  const int column = 2 * (lane() % 4);
+  const auto* q = static_cast<const unsigned short*>(p.q) + tile.batch * p.q_batch;
+  const auto* k = static_cast<const unsigned short*>(p.k) + tile.batch * p.k_batch +
+                  divide(tile.head, p.by_group) * p.k_head;
+  // Rows past the end are computed from the last one and never stored.
+  const auto row_at = [&](int i) {
+    const int packed_row = min(i, row_count(p) - 1);
+    return q + (packed_row >> p.packed) * p.q_row +
+           (tile.head + (packed_row & ((1 << p.packed) - 1))) * p.q_head;
+  };
+  const auto* q_low = row_at(row);
+  const auto* q_high = row_at(row + 8);
+  const auto* k_first = k + (block * kTileN + lane() / 4) * p.k_row;
+#pragma unroll
+  for (int i = 0; i < kTileN / 2; ++i) s[i] = 0;
+#pragma unroll 1
+  for (int step = column; step < kHeadDim + column; step += 16) {
+    const unsigned a[4] = {element_pair(q_low, step), element_pair(q_high, step),
+                           element_pair(q_low, step + 8), element_pair(q_high, step + 8)};
+    const unsigned short* key = k_first;
+#pragma unroll
+    for (int j = 0; j < kTileN / 8; ++j) {
+      mma(s + 4 * j, a, element_pair(key, step), element_pair(key, step + 8));
+      key += 8 * p.k_row;
+      asm("" : "+l"(key));  // one pointer, not one for each j: registers are short here
+    }
+  }
+}
+
+// The shift of a row that has seen no key, or scores of -inf only: finite, so that no difference is NaN, and
+// the lowest there is.
+
+constexpr float kUnset = -0x1.fffffep127f;
+
+// O of a consumer: 64 rows of kHeadDimV columns, laid out as wgmma's accumulators (ptx/wgmma.cuh). It has PTX
+// registers of its own, o0, o1, …, that asm statements name: as an array of C++ it would be an operand of
+// each statement about it, and of all that stands between two of them, which takes the compilers up to a
+// tenth longer and keeps them from moving softmax's instructions past one another.
+
+// Once, and before all else that names them.
+__device__ __forceinline__ void declare_output() {
+  asm volatile(".reg .f32 o<%0>;" ::"n"(kHeadDimV / 2));
+}
+
+__device__ __forceinline__ void clear_output() {
+  asm volatile(
+      "mov.f32 o0, 0f00000000; mov.f32 o1, 0f00000000; mov.f32 o2, 0f00000000; mov.f32 o3, 0f00000000;\n"
+      "mov.f32 o4, 0f00000000; mov.f32 o5, 0f00000000; mov.f32 o6, 0f00000000; mov.f32 o7, 0f00000000;\n"
+      "mov.f32 o8, 0f00000000; mov.f32 o9, 0f00000000; mov.f32 o10, 0f00000000; mov.f32 o11, 0f00000000;\n"
+      "mov.f32 o12, 0f00000000; mov.f32 o13, 0f00000000; mov.f32 o14, 0f00000000; mov.f32 o15, 0f00000000;\n"
+      "mov.f32 o16, 0f00000000; mov.f32 o17, 0f00000000; mov.f32 o18, 0f00000000; mov.f32 o19, 0f00000000;\n"
+      "mov.f32 o20, 0f00000000; mov.f32 o21, 0f00000000; mov.f32 o22, 0f00000000; mov.f32 o23, 0f00000000;\n"
+      "mov.f32 o24, 0f00000000; mov.f32 o25, 0f00000000; mov.f32 o26, 0f00000000; mov.f32 o27, 0f00000000;\n"
+      "mov.f32 o28, 0f00000000; mov.f32 o29, 0f00000000; mov.f32 o30, 0f00000000; mov.f32 o31, 0f00000000;\n"
+      "mov.f32 o32, 0f00000000; mov.f32 o33, 0f00000000; mov.f32 o34, 0f00000000; mov.f32 o35, 0f00000000;\n"
+      "mov.f32 o36, 0f00000000; mov.f32 o37, 0f00000000; mov.f32 o38, 0f00000000; mov.f32 o39, 0f00000000;\n"
+      "mov.f32 o40, 0f00000000; mov.f32 o41, 0f00000000; mov.f32 o42, 0f00000000; mov.f32 o43, 0f00000000;\n"
+      "mov.f32 o44, 0f00000000; mov.f32 o45, 0f00000000; mov.f32 o46, 0f00000000; mov.f32 o47, 0f00000000;\n"
+      "mov.f32 o48, 0f00000000; mov.f32 o49, 0f00000000; mov.f32 o50, 0f00000000; mov.f32 o51, 0f00000000;\n"
+      "mov.f32 o52, 0f00000000; mov.f32 o53, 0f00000000; mov.f32 o54, 0f00000000; mov.f32 o55, 0f00000000;\n"
+      "mov.f32 o56, 0f00000000; mov.f32 o57, 0f00000000; mov.f32 o58, 0f00000000; mov.f32 o59, 0f00000000;\n"
+      "mov.f32 o60, 0f00000000; mov.f32 o61, 0f00000000; mov.f32 o62, 0f00000000; mov.f32 o63, 0f00000000;\n"
+      "mov.f32 o64, 0f00000000; mov.f32 o65, 0f00000000; mov.f32 o66, 0f00000000; mov.f32 o67, 0f00000000;\n"
+      "mov.f32 o68, 0f00000000; mov.f32 o69, 0f00000000; mov.f32 o70, 0f00000000; mov.f32 o71, 0f00000000;\n"
+      "mov.f32 o72, 0f00000000; mov.f32 o73, 0f00000000; mov.f32 o74, 0f00000000; mov.f32 o75, 0f00000000;\n"
+      "mov.f32 o76, 0f00000000; mov.f32 o77, 0f00000000; mov.f32 o78, 0f00000000; mov.f32 o79, 0f00000000;\n"
+      "mov.f32 o80, 0f00000000; mov.f32 o81, 0f00000000; mov.f32 o82, 0f00000000; mov.f32 o83, 0f00000000;\n"
+      "mov.f32 o84, 0f00000000; mov.f32 o85, 0f00000000; mov.f32 o86, 0f00000000; mov.f32 o87, 0f00000000;\n"
+      "mov.f32 o88, 0f00000000; mov.f32 o89, 0f00000000; mov.f32 o90, 0f00000000; mov.f32 o91, 0f00000000;\n"
+      "mov.f32 o92, 0f00000000; mov.f32 o93, 0f00000000; mov.f32 o94, 0f00000000; mov.f32 o95, 0f00000000;\n"
+      "mov.f32 o96, 0f00000000; mov.f32 o97, 0f00000000; mov.f32 o98, 0f00000000; mov.f32 o99, 0f00000000;\n"
+      "mov.f32 o100, 0f00000000; mov.f32 o101, 0f00000000; mov.f32 o102, 0f00000000; mov.f32 o103, 0f00000000;\n"
+      "mov.f32 o104, 0f00000000; mov.f32 o105, 0f00000000; mov.f32 o106, 0f00000000; mov.f32 o107, 0f00000000;\n"
+      "mov.f32 o108, 0f00000000; mov.f32 o109, 0f00000000; mov.f32 o110, 0f00000000; mov.f32 o111, 0f00000000;\n"
+      "mov.f32 o112, 0f00000000; mov.f32 o113, 0f00000000; mov.f32 o114, 0f00000000; mov.f32 o115, 0f00000000;\n"
+      "mov.f32 o116, 0f00000000; mov.f32 o117, 0f00000000; mov.f32 o118, 0f00000000; mov.f32 o119, 0f00000000;\n"
+      "mov.f32 o120, 0f00000000; mov.f32 o121, 0f00000000; mov.f32 o122, 0f00000000; mov.f32 o123, 0f00000000;\n"
+      "mov.f32 o124, 0f00000000; mov.f32 o125, 0f00000000; mov.f32 o126, 0f00000000; mov.f32 o127, 0f00000000;\n"
+  );
+}
+
+// By a factor for each of the thread's two rows.
+__device__ __forceinline__ void scale_output(const float (&factor)[2]) {
+  asm volatile(
+      "mul.f32 o0, o0, %0; mul.f32 o1, o1, %0; mul.f32 o2, o2, %1; mul.f32 o3, o3, %1;\n"
+      "mul.f32 o4, o4, %0; mul.f32 o5, o5, %0; mul.f32 o6, o6, %1; mul.f32 o7, o7, %1;\n"
+      "mul.f32 o8, o8, %0; mul.f32 o9, o9, %0; mul.f32 o10, o10, %1; mul.f32 o11, o11, %1;\n"
+      "mul.f32 o12, o12, %0; mul.f32 o13, o13, %0; mul.f32 o14, o14, %1; mul.f32 o15, o15, %1;\n"
+      "mul.f32 o16, o16, %0; mul.f32 o17, o17, %0; mul.f32 o18, o18, %1; mul.f32 o19, o19, %1;\n"
+      "mul.f32 o20, o20, %0; mul.f32 o21, o21, %0; mul.f32 o22, o22, %1; mul.f32 o23, o23, %1;\n"
+      "mul.f32 o24, o24, %0; mul.f32 o25, o25, %0; mul.f32 o26, o26, %1; mul.f32 o27, o27, %1;\n"
+      "mul.f32 o28, o28, %0; mul.f32 o29, o29, %0; mul.f32 o30, o30, %1; mul.f32 o31, o31, %1;\n"
+      "mul.f32 o32, o32, %0; mul.f32 o33, o33, %0; mul.f32 o34, o34, %1; mul.f32 o35, o35, %1;\n"
+      "mul.f32 o36, o36, %0; mul.f32 o37, o37, %0; mul.f32 o38, o38, %1; mul.f32 o39, o39, %1;\n"
+      "mul.f32 o40, o40, %0; mul.f32 o41, o41, %0; mul.f32 o42, o42, %1; mul.f32 o43, o43, %1;\n"
+      "mul.f32 o44, o44, %0; mul.f32 o45, o45, %0; mul.f32 o46, o46, %1; mul.f32 o47, o47, %1;\n"
+      "mul.f32 o48, o48, %0; mul.f32 o49, o49, %0; mul.f32 o50, o50, %1; mul.f32 o51, o51, %1;\n"
+      "mul.f32 o52, o52, %0; mul.f32 o53, o53, %0; mul.f32 o54, o54, %1; mul.f32 o55, o55, %1;\n"
+      "mul.f32 o56, o56, %0; mul.f32 o57, o57, %0; mul.f32 o58, o58, %1; mul.f32 o59, o59, %1;\n"
+      "mul.f32 o60, o60, %0; mul.f32 o61, o61, %0; mul.f32 o62, o62, %1; mul.f32 o63, o63, %1;\n"
+      "mul.f32 o64, o64, %0; mul.f32 o65, o65, %0; mul.f32 o66, o66, %1; mul.f32 o67, o67, %1;\n"
+      "mul.f32 o68, o68, %0; mul.f32 o69, o69, %0; mul.f32 o70, o70, %1; mul.f32 o71, o71, %1;\n"
+      "mul.f32 o72, o72, %0; mul.f32 o73, o73, %0; mul.f32 o74, o74, %1; mul.f32 o75, o75, %1;\n"
+      "mul.f32 o76, o76, %0; mul.f32 o77, o77, %0; mul.f32 o78, o78, %1; mul.f32 o79, o79, %1;\n"
+      "mul.f32 o80, o80, %0; mul.f32 o81, o81, %0; mul.f32 o82, o82, %1; mul.f32 o83, o83, %1;\n"
+      "mul.f32 o84, o84, %0; mul.f32 o85, o85, %0; mul.f32 o86, o86, %1; mul.f32 o87, o87, %1;\n"
+      "mul.f32 o88, o88, %0; mul.f32 o89, o89, %0; mul.f32 o90, o90, %1; mul.f32 o91, o91, %1;\n"
+      "mul.f32 o92, o92, %0; mul.f32 o93, o93, %0; mul.f32 o94, o94, %1; mul.f32 o95, o95, %1;\n"
+      "mul.f32 o96, o96, %0; mul.f32 o97, o97, %0; mul.f32 o98, o98, %1; mul.f32 o99, o99, %1;\n"
+      "mul.f32 o100, o100, %0; mul.f32 o101, o101, %0; mul.f32 o102, o102, %1; mul.f32 o103, o103, %1;\n"
+      "mul.f32 o104, o104, %0; mul.f32 o105, o105, %0; mul.f32 o106, o106, %1; mul.f32 o107, o107, %1;\n"
+      "mul.f32 o108, o108, %0; mul.f32 o109, o109, %0; mul.f32 o110, o110, %1; mul.f32 o111, o111, %1;\n"
+      "mul.f32 o112, o112, %0; mul.f32 o113, o113, %0; mul.f32 o114, o114, %1; mul.f32 o115, o115, %1;\n"
+      "mul.f32 o116, o116, %0; mul.f32 o117, o117, %0; mul.f32 o118, o118, %1; mul.f32 o119, o119, %1;\n"
+      "mul.f32 o120, o120, %0; mul.f32 o121, o121, %0; mul.f32 o122, o122, %1; mul.f32 o123, o123, %1;\n"
+      "mul.f32 o124, o124, %0; mul.f32 o125, o125, %0; mul.f32 o126, o126, %1; mul.f32 o127, o127, %1;\n"
+      ::"f"(factor[0]), "f"(factor[1]));
+}
+
+__device__ __forceinline__ void read_output(float (&o)[kHeadDimV / 2]) {
+  asm volatile(
+      "mov.f32 %0, o0; mov.f32 %1, o1; mov.f32 %2, o2; mov.f32 %3, o3;\n"
+      "mov.f32 %4, o4; mov.f32 %5, o5; mov.f32 %6, o6; mov.f32 %7, o7;\n"
+      "mov.f32 %8, o8; mov.f32 %9, o9; mov.f32 %10, o10; mov.f32 %11, o11;\n"
+      "mov.f32 %12, o12; mov.f32 %13, o13; mov.f32 %14, o14; mov.f32 %15, o15;\n"
+      "mov.f32 %16, o16; mov.f32 %17, o17; mov.f32 %18, o18; mov.f32 %19, o19;\n"
+      "mov.f32 %20, o20; mov.f32 %21, o21; mov.f32 %22, o22; mov.f32 %23, o23;\n"
+      "mov.f32 %24, o24; mov.f32 %25, o25; mov.f32 %26, o26; mov.f32 %27, o27;\n"
+      "mov.f32 %28, o28; mov.f32 %29, o29; mov.f32 %30, o30; mov.f32 %31, o31;\n"
+      "mov.f32 %32, o32; mov.f32 %33, o33; mov.f32 %34, o34; mov.f32 %35, o35;\n"
+      "mov.f32 %36, o36; mov.f32 %37, o37; mov.f32 %38, o38; mov.f32 %39, o39;\n"
+      "mov.f32 %40, o40; mov.f32 %41, o41; mov.f32 %42, o42; mov.f32 %43, o43;\n"
+      "mov.f32 %44, o44; mov.f32 %45, o45; mov.f32 %46, o46; mov.f32 %47, o47;\n"
+      "mov.f32 %48, o48; mov.f32 %49, o49; mov.f32 %50, o50; mov.f32 %51, o51;\n"
+      "mov.f32 %52, o52; mov.f32 %53, o53; mov.f32 %54, o54; mov.f32 %55, o55;\n"
+      "mov.f32 %56, o56; mov.f32 %57, o57; mov.f32 %58, o58; mov.f32 %59, o59;\n"
+      "mov.f32 %60, o60; mov.f32 %61, o61; mov.f32 %62, o62; mov.f32 %63, o63;\n"
+      "mov.f32 %64, o64; mov.f32 %65, o65; mov.f32 %66, o66; mov.f32 %67, o67;\n"
+      "mov.f32 %68, o68; mov.f32 %69, o69; mov.f32 %70, o70; mov.f32 %71, o71;\n"
+      "mov.f32 %72, o72; mov.f32 %73, o73; mov.f32 %74, o74; mov.f32 %75, o75;\n"
+      "mov.f32 %76, o76; mov.f32 %77, o77; mov.f32 %78, o78; mov.f32 %79, o79;\n"
+      "mov.f32 %80, o80; mov.f32 %81, o81; mov.f32 %82, o82; mov.f32 %83, o83;\n"
+      "mov.f32 %84, o84; mov.f32 %85, o85; mov.f32 %86, o86; mov.f32 %87, o87;\n"
+      "mov.f32 %88, o88; mov.f32 %89, o89; mov.f32 %90, o90; mov.f32 %91, o91;\n"
+      "mov.f32 %92, o92; mov.f32 %93, o93; mov.f32 %94, o94; mov.f32 %95, o95;\n"
+      "mov.f32 %96, o96; mov.f32 %97, o97; mov.f32 %98, o98; mov.f32 %99, o99;\n"
+      "mov.f32 %100, o100; mov.f32 %101, o101; mov.f32 %102, o102; mov.f32 %103, o103;\n"
+      "mov.f32 %104, o104; mov.f32 %105, o105; mov.f32 %106, o106; mov.f32 %107, o107;\n"
+      "mov.f32 %108, o108; mov.f32 %109, o109; mov.f32 %110, o110; mov.f32 %111, o111;\n"
+      "mov.f32 %112, o112; mov.f32 %113, o113; mov.f32 %114, o114; mov.f32 %115, o115;\n"
+      "mov.f32 %116, o116; mov.f32 %117, o117; mov.f32 %118, o118; mov.f32 %119, o119;\n"
+      "mov.f32 %120, o120; mov.f32 %121, o121; mov.f32 %122, o122; mov.f32 %123, o123;\n"
+      "mov.f32 %124, o124; mov.f32 %125, o125; mov.f32 %126, o126; mov.f32 %127, o127;\n"
+      :
+      "=f"(o[0]), "=f"(o[1]), "=f"(o[2]), "=f"(o[3]),
+      "=f"(o[4]), "=f"(o[5]), "=f"(o[6]), "=f"(o[7]),
+      "=f"(o[8]), "=f"(o[9]), "=f"(o[10]), "=f"(o[11]),
+      "=f"(o[12]), "=f"(o[13]), "=f"(o[14]), "=f"(o[15]),
+      "=f"(o[16]), "=f"(o[17]), "=f"(o[18]), "=f"(o[19]),
+      "=f"(o[20]), "=f"(o[21]), "=f"(o[22]), "=f"(o[23]),
+      "=f"(o[24]), "=f"(o[25]), "=f"(o[26]), "=f"(o[27]),
+      "=f"(o[28]), "=f"(o[29]), "=f"(o[30]), "=f"(o[31]),
+      "=f"(o[32]), "=f"(o[33]), "=f"(o[34]), "=f"(o[35]),
+      "=f"(o[36]), "=f"(o[37]), "=f"(o[38]), "=f"(o[39]),
+      "=f"(o[40]), "=f"(o[41]), "=f"(o[42]), "=f"(o[43]),
+      "=f"(o[44]), "=f"(o[45]), "=f"(o[46]), "=f"(o[47]),
+      "=f"(o[48]), "=f"(o[49]), "=f"(o[50]), "=f"(o[51]),
+      "=f"(o[52]), "=f"(o[53]), "=f"(o[54]), "=f"(o[55]),
+      "=f"(o[56]), "=f"(o[57]), "=f"(o[58]), "=f"(o[59]),
+      "=f"(o[60]), "=f"(o[61]), "=f"(o[62]), "=f"(o[63]),
+      "=f"(o[64]), "=f"(o[65]), "=f"(o[66]), "=f"(o[67]),
+      "=f"(o[68]), "=f"(o[69]), "=f"(o[70]), "=f"(o[71]),
+      "=f"(o[72]), "=f"(o[73]), "=f"(o[74]), "=f"(o[75]),
+      "=f"(o[76]), "=f"(o[77]), "=f"(o[78]), "=f"(o[79]),
+      "=f"(o[80]), "=f"(o[81]), "=f"(o[82]), "=f"(o[83]),
+      "=f"(o[84]), "=f"(o[85]), "=f"(o[86]), "=f"(o[87]),
+      "=f"(o[88]), "=f"(o[89]), "=f"(o[90]), "=f"(o[91]),
+      "=f"(o[92]), "=f"(o[93]), "=f"(o[94]), "=f"(o[95]),
+      "=f"(o[96]), "=f"(o[97]), "=f"(o[98]), "=f"(o[99]),
+      "=f"(o[100]), "=f"(o[101]), "=f"(o[102]), "=f"(o[103]),
+      "=f"(o[104]), "=f"(o[105]), "=f"(o[106]), "=f"(o[107]),
+      "=f"(o[108]), "=f"(o[109]), "=f"(o[110]), "=f"(o[111]),
+      "=f"(o[112]), "=f"(o[113]), "=f"(o[114]), "=f"(o[115]),
+      "=f"(o[116]), "=f"(o[117]), "=f"(o[118]), "=f"(o[119]),
+      "=f"(o[120]), "=f"(o[121]), "=f"(o[122]), "=f"(o[123]),
+      "=f"(o[124]), "=f"(o[125]), "=f"(o[126]), "=f"(o[127])
+  );
+}
+
+// The fast logarithm of fp32 (PTX ISA, "lg2"): one MUFU instruction; denormals flush to zero.
+
+__device__ __forceinline__ float log2_fast(float x) {
+  float y;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// The fast exponential of fp32 (PTX ISA, "ex2"): one MUFU instruction; denormals flush to zero.
+
+__device__ __forceinline__ float exp2_fast(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+constexpr float kLn2 = 0.693147180559945309f;
+constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
+
+// The fast reciprocal of fp32 (PTX ISA, "rcp"): one MUFU instruction; denormals flush to zero.
+
+__device__ __forceinline__ float reciprocal_fast(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// Exchange between the lanes of a warp (PTX ISA, "shfl.sync").
+
+// The quad is the four lanes that share the rows of an accumulator (see ptx/mma.cuh).
+__device__ __forceinline__ float quad_max(float x) {
+  x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+  return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+
+__device__ __forceinline__ float quad_sum(float x) {
+  x += __shfl_xor_sync(0xffffffffu, x, 1);
+  return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+
+// Online softmax (FlashAttention-2, algorithm 1) of a warpgroup's scores, apart from O, which is in flight
+// meanwhile: what O must be scaled by is kept for later. Layout of the scores: ptx/wgmma.cuh.
+
+constexpr int kGroups = kTileN / 8;  // of eight columns, of which a thread holds two
+
+// The two rows of a thread, 8 apart; four lanes share them.
+struct SoftmaxState {
+  // Exponentials are exp2(scale_log2 * score - shift): shift is that of the row's maximum, or near it.
+  float shift[2] = {kUnset, kUnset};
+  float sum[2] = {0, 0};     // of this thread's exponentials
+  float factor[2] = {1, 1};  // what O has to be scaled by
+  bool moved = true;         // some lane of the warp has a factor that is not 1
+};
+
+// Hides the columns from `first_hidden` on; counted, for each of the two rows, from this thread's first
+// column.
+__device__ __forceinline__ void mask_columns(float (&s)[kTileN / 2], int first_hidden0, int first_hidden1) {
+#pragma unroll
+  for (int j = 0; j < kGroups; ++j) {
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      if (8 * j + e >= first_hidden0) s[4 * j + e] = -kInfinity;
+      if (8 * j + e >= first_hidden1) s[4 * j + 2 + e] = -kInfinity;
+    }
+  }
+}
+
+// The largest of this thread's scores of a row, in kMaxChains chains that run side by side.
+template <int kRow>
+__device__ __forceinline__ float peak(const float (&s)[kTileN / 2]) {
+  float chain[kMaxChains];
+#pragma unroll
+  for (int i = 0; i < kTileN / 4; ++i) {
+    const float score = s[i / 2 * 4 + 2 * kRow + i % 2];
+    chain[i % kMaxChains] = i < kMaxChains ? score : fmaxf(chain[i % kMaxChains], score);
+  }
+#pragma unroll
+  for (int width = kMaxChains / 2; width > 0; width /= 2) {
+#pragma unroll
+    for (int i = 0; i < width; ++i) chain[i] = fmaxf(chain[i], chain[i + width]);
+  }
+  return chain[0];
+}
+
+// Moves the shifts to the rows' maxima, scales the sums and keeps the factors for O.
+__device__ __forceinline__ void follow_peaks(const float (&s)[kTileN / 2], SoftmaxState& rows,
+                                             float scale_log2) {
+  const float peaks[2] = {peak<0>(s) * scale_log2, peak<1>(s) * scale_log2};
+  // A shift stays while no scaled score exceeds it by more than kLazy, and so no exponential 2^kLazy:
+  // O, the sum and P share the factor, and all are floating point, so nothing is lost of values below 2^100.
+  // Each thread asks for its own scores and the warp votes: no shuffles.
+  rows.moved = __any_sync(0xffffffffu, peaks[0] - rows.shift[0] > kLazy || peaks[1] - rows.shift[1] > kLazy);
+  if (!rows.moved) return;
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    const float shift = fmaxf(rows.shift[row], quad_max(peaks[row]));
+    rows.factor[row] = exp2_fast(rows.shift[row] - shift);
+    rows.sum[row] *= rows.factor[row];
+    rows.shift[row] = shift;
+  }
+}
+
+// A block's sums join those of the rows.
+__device__ __forceinline__ void add(float (&sum)[2], const float (&of_block)[2]) {
+  sum[0] += of_block[0];
+  sum[1] += of_block[1];
+}
+
+// Whether some lane of the warp has more of a row's exponentials than the row's shift may keep …
+__device__ __forceinline__ bool has_outgrown(const float (&sum)[2]) {
+  return __any_sync(0xffffffffu, !(sum[0] <= kLargestSum && sum[1] <= kLargestSum));
+}
+
+// … or so much that they overflowed, or nearly.
+__device__ __forceinline__ bool are_lost(const float (&sum)[2]) {
+  return __any_sync(0xffffffffu, !(sum[0] < kLostSum && sum[1] < kLostSum));
+}
+
+// By what rows must be scaled whose exponentials were taken against a shift far below their maximum: so that
+// the largest of their lanes' sums, or a power of two near the sum so far, becomes `after` to within fp32's
+// last bits. (Where one key outweighs all others it is its lane's sum, and P rounds as little as the
+// textbook's 1.)
+__device__ __forceinline__ void choose_factors(const SoftmaxState& rows, const float (&sum)[2], float after,
+                                               float (&factor)[2]) {
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    const float before = __uint_as_float(__float_as_uint(rows.sum[row]) & 0x7f800000u);  // its power of two
+    factor[row] = after * reciprocal_fast(fmaxf(quad_max(fmaxf(sum[row], before)), after));
+  }
+}
+
+// Rows move: they, their sums and the shifts. All sixteen of a warp do together, since what grew in one soon
+// will in the others.
+__device__ __forceinline__ void shrink(float (&s)[kTileN / 2], SoftmaxState& rows, float (&sum)[2],
+                                       const float (&factor)[2]) {
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    rows.factor[row] = factor[row];
+    rows.shift[row] -= log2_fast(factor[row]);
+    rows.sum[row] *= factor[row];
+    sum[row] *= factor[row];
+  }
+#pragma unroll
+  for (int i = 0; i < kTileN / 2; ++i) s[i] *= factor[i / 2 % 2];
+}
+
+// Applies to O what was kept for it.
+__device__ __forceinline__ void rescale(const SoftmaxState& rows) {
+  if (!rows.moved) return;
+  scale_output(rows.factor);
+}
+
+// Pairs of fp32 to packed 16-bit elements (PTX ISA, "cvt").
+
+// low goes to bits 0-15.
+__device__ __forceinline__ unsigned pack(float low, float high) {
+  unsigned pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
+// Online softmax of one block after the other: what becomes of a warpgroup's scores between the product that
+// makes them and the one that takes P.
+
+struct BlockSoftmax {
+  const float scale_log2;
+  float s[kTileN / 2];  // scores, then exponentials
+  SoftmaxState rows;
+
+  __device__ __forceinline__ explicit BlockSoftmax(float scale) : scale_log2(scale) {}
+
+  // What the exponentials of a block are taken against.
+  __device__ __forceinline__ void choose_shifts(const RowsOfThread& mine, int left, bool masked) {
+    if (masked) mask_columns(s, mine.first_hidden(0, left), mine.first_hidden(1, left));
+    // Where nothing is hidden every row has seen keys, and its shift is taken as it is, with no search for a
+    // maximum: the sums will tell whether some score was far above it (move_outgrown).
+    if (!masked) return;
+    follow_peaks(s, rows, scale_log2);
+  }
+
+  // The scores of groups kFirst to before kEnd become exponentials in place, and are summed; group 0 starts
+  // the sums.
+  template <int kFirst, int kEnd>
+  __device__ __forceinline__ void exponentiate(float (&sum)[2]) {
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      float odd_sum = 0;
+#pragma unroll
+      for (int j = kFirst; j < kEnd; ++j) {
+        float& even = s[4 * j + 2 * row];
+        float& odd = s[4 * j + 2 * row + 1];
+        even = exp2_fast(even * scale_log2 - rows.shift[row]);
+        odd = exp2_fast(odd * scale_log2 - rows.shift[row]);
+        sum[row] = j == 0 ? even : sum[row] + even;
+        odd_sum = j == kFirst ? odd : odd_sum + odd;
+      }
+      sum[row] += odd_sum;
+    }
+  }
+
+  // Exponentials to p: the accumulators of 16 columns are, in order, the fragment of 16 rows of v.
+  __device__ __forceinline__ void pack_exponentials(unsigned (&p)[kTileN / 4]) const {
+#pragma unroll
+    for (int i = 0; i < kTileN / 4; ++i) p[i] = pack(s[2 * i], s[2 * i + 1]);
+  }
+
+  // For sums that outgrew their shifts: all rows of the warp move, unless some exponentials are lost. Whether
+  // they moved. (The vote on that stands beside the quads' shuffles.)
+  __device__ __forceinline__ bool move_outgrown(int left, float (&sum)[2]) {
+    float factor[2];
+    choose_factors(rows, sum, kSumAfterMove, factor);
+    const bool some_lost = are_lost(sum);
+    if (!some_lost) shrink(s, rows, sum, factor);
+    return !some_lost;
+  }
+
+  // The textbook's softmax for a block whose exponentials are lost. No product is in flight here.
+  __device__ __forceinline__ void start_over(const RowsOfThread& mine, const Tile& tile, int left,
+                                             const ForwardParams& params, float (&sum)[2]) {
+    recompute_scores(s, tile, mine.row, block_at(left, tile, params), params);
+    follow_peaks(s, rows, scale_log2);
+    exponentiate<0, kGroups>(sum);
+  }
+
+  // What is left of softmax once the exponentials are there, but for what needs the values' registers. ptxas
+  // would move exponentials down behind the wait for the values, where they would run beside nothing; it
+  // moves none over a branch on their sums.
+  __device__ __forceinline__ void hold_exponentials(int left, bool masked, float (&sum)[2]) {
+    if (!masked) {
+      rows.moved = has_outgrown(sum);
+      if (rows.moved) move_outgrown(left, sum);
+      return;
+    }
+    if (__any_sync(0xffffffffu, sum[0] + sum[1] < 0)) __syncwarp();  // never
+  }
+
+  // From a block's exponentials to P. No product is in flight here.
+  __device__ __forceinline__ void finish(const RowsOfThread& mine, const Tile& tile, int left, bool masked,
+                                         const ForwardParams& params, float (&sum)[2],
+                                         unsigned (&p)[kTileN / 4]) {
+    if (!masked && rows.moved && are_lost(sum)) start_over(mine, tile, left, params, sum);
+    pack_exponentials(p);
+    add(rows.sum, sum);
+  }
+};
+
+// The sixteen numbered barriers of a CTA (PTX ISA, "bar"). Number 0 is __syncthreads'.
+
+// Waits until `threads` threads, waiting or not, have come to this barrier.
+__device__ __forceinline__ void named_barrier_sync(int number, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
+// Arrivals at a numbered barrier of a CTA (PTX ISA, "bar").
+
+// Counts this thread without waiting.
+__device__ __forceinline__ void named_barrier_arrive(int number, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
+// Warpgroup-wide asynchronous products (PTX ISA, "wgmma"). 128 threads multiply 64 rows; each holds, of its
+// row g and its row g + 8, columns 8j + 2t and 8j + 2t + 1, where lane = 4g + t, in accumulators 4j .. 4j
+// + 3.
+
+// Returns once at most kInFlight committed groups are unfinished.
+template <int kInFlight>
+__device__ __forceinline__ void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kInFlight) : "memory");
+}
+
+// Ties registers to this point of the program: the compiler knows nothing of products in flight, and would
+// move reads over their wait.
+template <int kCount>
+__device__ __forceinline__ void pin(float (&registers)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(registers[i])::"memory");
+}
+
+// Only those from kFirst to before kEnd …
+template <int kFirst, int kEnd, int kCount>
+__device__ __forceinline__ void pin_some(unsigned (&registers)[kCount]) {
+#pragma unroll
+  for (int i = kFirst; i < kEnd; ++i) asm volatile("" : "+r"(registers[i])::"memory");
+}
+
+// … or all.
+template <int kCount>
+__device__ __forceinline__ void pin(unsigned (&registers)[kCount]) {
+  pin_some<0, kCount>(registers);
+}
+
+// Describes a tile of 128-byte rows, swizzled over 1024 bytes. Its blocks of eight rows are 1024 bytes apart;
+// panels of 64 columns are panel_bytes apart (used only where rows run along k). Addresses go up by
+// descriptor + bytes / 16.
+__device__ __forceinline__ unsigned long long wgmma_descriptor(unsigned address, unsigned panel_bytes) {
+  constexpr unsigned long long kSwizzle128 = 1ull << 62;
+  constexpr unsigned long long kEightRows = 1024 / 16;
+  return kSwizzle128 | kEightRows << 32 | static_cast<unsigned long long>(panel_bytes / 16) << 16 |
+         (address & 0x3ffff) / 16;
+}
+
+// What a consumer has to do with others: the rings of K and V that the producer fills, and barriers.
+
+struct ConsumerRings {
+  const unsigned shared;
+  const int warpgroup;  // 0 .. kWarpgroups - 1
+  RingPlace k_place{0, 0}, v_place{0, 0};
+  unsigned k_tile, v_tile;  // of the blocks there: products.cuh
+
+  __device__ __forceinline__ ConsumerRings(unsigned shared_memory, int number)
+      : shared(shared_memory),
+        warpgroup(number),
+        k_tile(static_cast<unsigned>(wgmma_descriptor(shared_memory + kK, 0))),
+        v_tile(static_cast<unsigned>(wgmma_descriptor(shared_memory + kV, kTileN * kRowBytes))) {
+  }
+
+  __device__ __forceinline__ void wait_k() const {
+    mbarrier_wait(shared + kKFull + 8 * k_place.stage, k_place.parity);
+  }
+  __device__ __forceinline__ void wait_v() const {
+    mbarrier_wait(shared + kVFull + 8 * v_place.stage, v_place.parity);
+  }
+
+  // One arrival a warp: this warp's products have read the block. Tiles move along: to compute them from
+  // their stage would delay the next product.
+  __device__ __forceinline__ void release_k() {
+    if (lane() == 0) mbarrier_arrive(shared + kKEmpty + 8 * k_place.stage);
+    advance(k_place);
+    k_tile += (k_place.stage == 0 ? 1 - kStages : 1) * (kKBytes / 16);
+  }
+  __device__ __forceinline__ void release_v() {
+    if (lane() == 0) mbarrier_arrive(shared + kVEmpty + 8 * v_place.stage);
+    advance(v_place);
+    v_tile += (v_place.stage == 0 ? 1 - kStages : 1) * (kVBytes / 16);
+  }
+
+  // Warpgroups take turns to issue their products, so that one's softmax runs beside the other's products.
+  __device__ __forceinline__ void take_turn() const { named_barrier_sync(1 + warpgroup, 256); }
+  __device__ __forceinline__ void pass_turn() const {
+    named_barrier_arrive(warpgroup + 1 == kWarpgroups ? 1 : 2 + warpgroup, 256);
+  }
+
+  // The warpgroup's own barrier.
+  __device__ __forceinline__ void meet() const { named_barrier_sync(8 + warpgroup, 128); }
+
+  // Blocks that others of the tile see and these rows do not are taken and given back, so that the rings move
+  // on.
+  __device__ __forceinline__ void pass_blocks(int count, int turns) {
+#pragma unroll 1  // few, and rarely any
+    for (; count > 0; --count) {
+      wait_k();
+      release_k();
+      if (turns-- > 0) {
+        take_turn();
+        pass_turn();
+      }
+      wait_v();
+      release_v();
+    }
+  }
+};
+
+// The two products of a block of keys, each one asm statement: C++ cannot say the operands of wgmma, and the
+// compilers take their time over every list of them. The renderer writes them down. Whatever was computed
+// into a statement's registers comes before its fence, since they are its operands.
+
+// Tiles come as the lower halves of their descriptors, to which a step adds bytes / 16. The upper one is the
+// same for all of them.
+constexpr unsigned kUpperHalf = 0x40000040;  // of wgmma_descriptor()
+
+// 16 columns of the head are 32 bytes of a row, four such steps to a panel.
+constexpr int k_step(int step) {
+  return step / 4 * (kTileN * kRowBytes / 16) + step % 4 * 2;
+}
+
+// The steps of Q that are in shared memory. Of these whole descriptors are asked for, which ptxas keeps from
+// block to block where it has the registers; else it puts them together between the products.
+constexpr int kFirstSharedStep = 0;
+constexpr int kEndOfSteps = (kHeadDim + 15) / 16;
+constexpr int q_step(int step) {
+  return step / 4 * (64 * kRowBytes / 16) + step % 4 * 2;
+}
+
+// 16 keys are 16 rows.
+constexpr int v_step(int step) {
+  return step * (16 * kRowBytes / 16);
+}
+
+// Begins s = q k^T, 16 columns of the head a time: 64 x kTileN. s is an input, too, since all of its
+// registers are written before the last of the others is read.
+__device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2],
+                                             const unsigned long long (&q_columns)[kEndOfSteps],
+                                             unsigned k_tile) {
+  asm volatile(
+      "{\n"
+      ".reg .pred accumulate;\n"
+      ".reg .b32 low;\n"
+      ".reg .b64 b;\n"
+      "wgmma.fence.sync.aligned;\n"
+      "setp.ne.b32 accumulate, 0, 0;\n"
+      "add.u32 low, %48, %49;\n"
+      "mov.b64 b, {low, %65};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
+      "%32, b, accumulate, 1, 1, 0, 0;\n"
+      "setp.eq.b32 accumulate, 0, 0;\n"
+      "add.u32 low, %48, %50;\n"
+      "mov.b64 b, {low, %65};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
+      "%33, b, accumulate, 1, 1, 0, 0;\n"
+      "add.u32 low, %48, %51;\n"
+      "mov.b64 b, {low, %65};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
+      "%34, b, accumulate, 1, 1, 0, 0;\n"
+      "add.u32 low, %48, %52;\n"
+      "mov.b64 b, {low, %65};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
+      "%35, b, accumulate, 1, 1, 0, 0;\n"
+      "add.u32 low, %48, %53;\n"
+      "mov.b64 b, {low, %65};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
+      "%36, b, accumulate, 1, 1, 0, 0;\n"
+      "add.u32 low, %48, %54;\n"
+      "mov.b64 b, {low, %65};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
+      "%37, b, accumulate, 1, 1, 0, 0;\n"
+      "add.u32 low, %48, %55;\n"
+      "mov.b64 b, {low, %65};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
+      "%38, b, accumulate, 1, 1, 0, 0;\n"
+      "add.u32 low, %48, %56;\n"
+      "mov.b64 b, {low, %65};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
+      "%39, b, accumulate, 1, 1, 0, 0;\n"
+      "add.u32 low, %48, %57;\n"
+      "mov.b64 b, {low, %65};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
+      "%40, b, accumulate, 1, 1, 0, 0;\n"
+      "add.u32 low, %48, %58;\n"
+      "mov.b64 b, {low, %65};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
+      "%41, b, accumulate, 1, 1, 0, 0;\n"
+      "add.u32 low, %48, %59;\n"
+      "mov.b64 b, {low, %65};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
+      "%42, b, accumulate, 1, 1, 0, 0;\n"
+      "add.u32 low, %48, %60;\n"
+      "mov.b64 b, {low, %65};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
+      "%43, b, accumulate, 1, 1, 0, 0;\n"
+      "add.u32 low, %48, %61;\n"
+      "mov.b64 b, {low, %65};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
+      "%44, b, accumulate, 1, 1, 0, 0;\n"
+      "add.u32 low, %48, %62;\n"
+      "mov.b64 b, {low, %65};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
+      "%45, b, accumulate, 1, 1, 0, 0;\n"
+      "add.u32 low, %48, %63;\n"
+      "mov.b64 b, {low, %65};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
+      "%46, b, accumulate, 1, 1, 0, 0;\n"
+      "add.u32 low, %48, %64;\n"
+      "mov.b64 b, {low, %65};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
+      "%47, b, accumulate, 1, 1, 0, 0;\n"
+      "wgmma.commit_group.sync.aligned;\n"
+      "}\n"
+      :
+      "+f"(s[0]), "+f"(s[1]), "+f"(s[2]), "+f"(s[3]),
+      "+f"(s[4]), "+f"(s[5]), "+f"(s[6]), "+f"(s[7]),
+      "+f"(s[8]), "+f"(s[9]), "+f"(s[10]), "+f"(s[11]),
+      "+f"(s[12]), "+f"(s[13]), "+f"(s[14]), "+f"(s[15]),
+      "+f"(s[16]), "+f"(s[17]), "+f"(s[18]), "+f"(s[19]),
+      "+f"(s[20]), "+f"(s[21]), "+f"(s[22]), "+f"(s[23]),
+      "+f"(s[24]), "+f"(s[25]), "+f"(s[26]), "+f"(s[27]),
+      "+f"(s[28]), "+f"(s[29]), "+f"(s[30]), "+f"(s[31])
+      :
+      "l"(q_columns[0]), "l"(q_columns[1]), "l"(q_columns[2]), "l"(q_columns[3]),
+      "l"(q_columns[4]), "l"(q_columns[5]), "l"(q_columns[6]), "l"(q_columns[7]),
+      "l"(q_columns[8]), "l"(q_columns[9]), "l"(q_columns[10]), "l"(q_columns[11]),
+      "l"(q_columns[12]), "l"(q_columns[13]), "l"(q_columns[14]), "l"(q_columns[15]),
+      "r"(k_tile),
+      "n"(k_step(0)), "n"(k_step(1)), "n"(k_step(2)), "n"(k_step(3)),
+      "n"(k_step(4)), "n"(k_step(5)), "n"(k_step(6)), "n"(k_step(7)),
+      "n"(k_step(8)), "n"(k_step(9)), "n"(k_step(10)), "n"(k_step(11)),
+      "n"(k_step(12)), "n"(k_step(13)), "n"(k_step(14)), "n"(k_step(15)),
+      "n"(kUpperHalf)
+      : "memory");
+}
+
+// Begins o += p v, 16 keys a time, whose rows of v run along o's columns: 64 x kHeadDimV.
+__device__ __forceinline__ void wgmma_values(const unsigned (&p)[kTileN / 4], unsigned v_tile) {
+  asm volatile(
+      "{\n"
+      ".reg .pred accumulate;\n"
+      ".reg .b32 low;\n"
+      ".reg .b64 b;\n"
+      "wgmma.fence.sync.aligned;\n"
+      "setp.eq.b32 accumulate, 0, 0;\n"
+      "add.u32 low, %16, %17;\n"
+      "mov.b64 b, {low, %21};\n"
+      "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16\n"
+      "{o0, o1, o2, o3, o4, o5, o6, o7, o8, o9, o10, o11, o12, o13, o14, o15,\n"
+      "o16, o17, o18, o19, o20, o21, o22, o23, o24, o25, o26, o27, o28, o29, o30, o31,\n"
+      "o32, o33, o34, o35, o36, o37, o38, o39, o40, o41, o42, o43, o44, o45, o46, o47,\n"
+      "o48, o49, o50, o51, o52, o53, o54, o55, o56, o57, o58, o59, o60, o61, o62, o63,\n"
+      "o64, o65, o66, o67, o68, o69, o70, o71, o72, o73, o74, o75, o76, o77, o78, o79,\n"
+      "o80, o81, o82, o83, o84, o85, o86, o87, o88, o89, o90, o91, o92, o93, o94, o95,\n"
+      "o96, o97, o98, o99, o100, o101, o102, o103, o104, o105, o106, o107, o108, o109, o110, o111,\n"
+      "o112, o113, o114, o115, o116, o117, o118, o119, o120, o121, o122, o123, o124, o125, o126, o127},\n"
+      "{%0, %1, %2, %3}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %16, %18;\n"
+      "mov.b64 b, {low, %21};\n"
+      "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16\n"
+      "{o0, o1, o2, o3, o4, o5, o6, o7, o8, o9, o10, o11, o12, o13, o14, o15,\n"
+      "o16, o17, o18, o19, o20, o21, o22, o23, o24, o25, o26, o27, o28, o29, o30, o31,\n"
+      "o32, o33, o34, o35, o36, o37, o38, o39, o40, o41, o42, o43, o44, o45, o46, o47,\n"
+      "o48, o49, o50, o51, o52, o53, o54, o55, o56, o57, o58, o59, o60, o61, o62, o63,\n"
+      "o64, o65, o66, o67, o68, o69, o70, o71, o72, o73, o74, o75, o76, o77, o78, o79,\n"
+      "o80, o81, o82, o83, o84, o85, o86, o87, o88, o89, o90, o91, o92, o93, o94, o95,\n"
+      "o96, o97, o98, o99, o100, o101, o102, o103, o104, o105, o106, o107, o108, o109, o110, o111,\n"
+      "o112, o113, o114, o115, o116, o117, o118, o119, o120, o121, o122, o123, o124, o125, o126, o127},\n"
+      "{%4, %5, %6, %7}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %16, %19;\n"
+      "mov.b64 b, {low, %21};\n"
+      "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16\n"
+      "{o0, o1, o2, o3, o4, o5, o6, o7, o8, o9, o10, o11, o12, o13, o14, o15,\n"
+      "o16, o17, o18, o19, o20, o21, o22, o23, o24, o25, o26, o27, o28, o29, o30, o31,\n"
+      "o32, o33, o34, o35, o36, o37, o38, o39, o40, o41, o42, o43, o44, o45, o46, o47,\n"
+      "o48, o49, o50, o51, o52, o53, o54, o55, o56, o57, o58, o59, o60, o61, o62, o63,\n"
+      "o64, o65, o66, o67, o68, o69, o70, o71, o72, o73, o74, o75, o76, o77, o78, o79,\n"
+      "o80, o81, o82, o83, o84, o85, o86, o87, o88, o89, o90, o91, o92, o93, o94, o95,\n"
+      "o96, o97, o98, o99, o100, o101, o102, o103, o104, o105, o106, o107, o108, o109, o110, o111,\n"
+      "o112, o113, o114, o115, o116, o117, o118, o119, o120, o121, o122, o123, o124, o125, o126, o127},\n"
+      "{%8, %9, %10, %11}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %16, %20;\n"
+      "mov.b64 b, {low, %21};\n"
+      "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16\n"
+      "{o0, o1, o2, o3, o4, o5, o6, o7, o8, o9, o10, o11, o12, o13, o14, o15,\n"
+      "o16, o17, o18, o19, o20, o21, o22, o23, o24, o25, o26, o27, o28, o29, o30, o31,\n"
+      "o32, o33, o34, o35, o36, o37, o38, o39, o40, o41, o42, o43, o44, o45, o46, o47,\n"
+      "o48, o49, o50, o51, o52, o53, o54, o55, o56, o57, o58, o59, o60, o61, o62, o63,\n"
+      "o64, o65, o66, o67, o68, o69, o70, o71, o72, o73, o74, o75, o76, o77, o78, o79,\n"
+      "o80, o81, o82, o83, o84, o85, o86, o87, o88, o89, o90, o91, o92, o93, o94, o95,\n"
+      "o96, o97, o98, o99, o100, o101, o102, o103, o104, o105, o106, o107, o108, o109, o110, o111,\n"
+      "o112, o113, o114, o115, o116, o117, o118, o119, o120, o121, o122, o123, o124, o125, o126, o127},\n"
+      "{%12, %13, %14, %15}, b, accumulate, 1, 1, 1;\n"
+      "wgmma.commit_group.sync.aligned;\n"
+      "}\n"
+      ::
+      "r"(p[0]), "r"(p[1]), "r"(p[2]), "r"(p[3]),
+      "r"(p[4]), "r"(p[5]), "r"(p[6]), "r"(p[7]),
+      "r"(p[8]), "r"(p[9]), "r"(p[10]), "r"(p[11]),
+      "r"(p[12]), "r"(p[13]), "r"(p[14]), "r"(p[15]),
+      "r"(v_tile),
+      "n"(v_step(0)), "n"(v_step(1)), "n"(v_step(2)), "n"(v_step(3)),
+      "n"(kUpperHalf)
+      : "memory");
+}
+
+// A consumer: a warpgroup that computes 64 rows of a tile, block of keys by block of keys, which are counted
+// by how many are left (block_at). Products run asynchronously; none is in flight from one step to the next,
+// or ptxas would serialise them (its warning C7510).
+
+struct Consumer : ConsumerRings {
+  int q_parity = 0;
+  bool first;  // block of a tile
+
+  BlockSoftmax softmax;
+  // Exponentials of the block before, as pairs.
+  unsigned p[kTileN / 4];
+  unsigned long long q_columns[kEndOfSteps];  // descriptors of its steps
+
+  __device__ __forceinline__ Consumer(unsigned shared_memory, int number, float scale)
+      : ConsumerRings(shared_memory, number), softmax(scale) {
+    declare_output();
+  }
+
+  __device__ __forceinline__ void load_q() {
+    const unsigned tile = shared + kQ + warpgroup * kQBytes;
+    mbarrier_wait(shared + kQFull + 8 * warpgroup, q_parity);
+    q_parity ^= 1;
+    // Worked out here: the compilers would do so again for each block, between a turn and its first product.
+    unsigned lower_half = static_cast<unsigned>(wgmma_descriptor(tile, 0));
+    asm volatile("" : "+r"(lower_half));
+#pragma unroll
+    for (int step = kFirstSharedStep; step < kEndOfSteps; ++step) {
+      q_columns[step] = static_cast<unsigned long long>(kUpperHalf) << 32 | (lower_half + q_step(step));
+    }
+  }
+
+  // Once products have read all of q.
+  __device__ __forceinline__ void release_q() const {
+    if (lane() == 0) mbarrier_arrive(shared + kQEmpty + 8 * warpgroup);
+    __syncwarp();  // ptxas has been seen to let the lane that does so go on alone
+  }
+
+  __device__ __forceinline__ void issue_scores() {
+    wgmma_scores(softmax.s,
+                 q_columns,
+                 k_tile);
+  }
+
+  // Begins scores of a block and values of the one before, which are in flight together; the scores are there
+  // afterwards. The first block of a tile has no values to wait for, and takes no turn.
+  __device__ __forceinline__ void begin_products(bool masked) {
+    if (!first) take_turn();
+    issue_scores();
+    if (first) {
+      wgmma_wait<0>();
+    } else {
+      wait_v();
+      wgmma_values(p, v_tile);
+      pass_turn();
+      wgmma_wait<1>();
+    }
+  }
+
+  // What O and the next step have to know of this one.
+  __device__ __forceinline__ void end_step(bool masked) {
+    if (!first) rescale(softmax.rows);
+    first = false;
+  }
+
+  // Softmax of a block runs beside the values of the one before.
+  __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile& tile, int left, bool masked,
+                                       const ForwardParams& params) {
+    wait_k();
+    begin_products(masked);
+    pin(softmax.s);
+    release_k();
+    softmax.choose_shifts(mine, left, masked);
+    float sum[2];
+    softmax.exponentiate<0, kGroups>(sum);
+    softmax.hold_exponentials(left, masked, sum);
+    wgmma_wait<0>();
+    pin(p);
+    if (!first) release_v();
+    softmax.finish(mine, tile, left, masked, params, sum, p);
+    end_step(masked);
+  }
+
+  // What is left after the last block: its values.
+  __device__ __forceinline__ void last_step() {
+    wait_v();
+    wgmma_values(p, v_tile);
+    wgmma_wait<0>();
+    release_v();
+  }
+
+  __device__ __forceinline__ void compute(const Tile& tile, const ForwardParams& params) {
+    const int row = tile.row + kRowStep * warpgroup;
+    RowsOfThread mine(row, params);
+    mine.count_up_to(tile.blocks);
+    const int blocks = blocks_of_rows(row, params);
+    softmax.rows = SoftmaxState();
+    clear_output();
+    // Each warpgroup takes one turn less than the tile has blocks: a block that starts a row of products
+    // takes none.
+    const int passed = tile.blocks - blocks, passed_turns = blocks > 0 ? passed : passed - 1;
+    load_q();
+    if (blocks > 0) {
+      int left = tile.blocks - 1;
+      first = true;
+      const int full = full_blocks(row, params);
+// Two loops would be no faster, and take a third longer to compile.
+#pragma unroll 1
+      for (; left >= passed; --left) {
+        const bool begins = left == tile.blocks - 1;  // by a search for its maxima, as masked ones
+        step(mine, tile, left, begins || left < tile.blocks - full, params);
+      }
+      release_q();
+      last_step();
+    }
+    else {
+      release_q();
+    }
+    pass_blocks(passed, passed_turns);
+  }
+};
+
+// LSE goes to device memory directly.
+
+// Natural log of the sum of exp(scale * score); -infinity where there is no key.
+__device__ __forceinline__ void store_lse(const Tile& tile, const RowsOfThread& mine,
+                                          const SoftmaxState& rows, const float (&sum)[2],
+                                          const ForwardParams& p) {
+  if (p.lse == nullptr || lane() % 4 != 0) return;
+  float* lse = p.lse + (static_cast<long long>(tile.batch) * p.heads + tile.head) * p.seqlen_q;
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    const float log2_sum = rows.shift[row] + log2_fast(sum[row]);
+    const int packed_row = mine.row + 8 * row;
+    const int head = packed_row & ((1 << p.packed) - 1);
+    if (packed_row < row_count(p)) {
+      lse[static_cast<long long>(head) * p.seqlen_q + (packed_row >> p.packed)] =
+          sum[row] == 0 ? -kInfinity : log2_sum * kLn2;
+    }
+  }
+}
+
+// Order between ordinary accesses to shared memory and those of the asynchronous proxy (PTX ISA,
+// "membar/fence").
+
+// What this thread wrote to shared memory before is what TMA and wgmma read after.
+__device__ __forceinline__ void fence_async_shared() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// Stores of matrix fragments to shared memory (PTX ISA, "stmatrix"), the inverse of ldmatrix.
+
+__device__ __forceinline__ void stmatrix(unsigned address, unsigned a, unsigned b, unsigned c, unsigned d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a),
+               "r"(b), "r"(c), "r"(d)
+               : "memory");
+}
+
+// Groups of bulk copies out of shared memory, TMA's among them (PTX ISA, "cp.async.bulk.commit_group").
+
+// What this thread has started so far becomes a group; a thread can wait for its own groups only.
+__device__ __forceinline__ void bulk_commit() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+// Returns once all groups but the last kInFlight have read their shared memory, which may then be written
+// again.
+template <int kInFlight = 0>
+__device__ __forceinline__ void bulk_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kInFlight) : "memory");
+}
+
+// The way back: boxes of a tensor from shared memory (PTX ISA, "cp.async.bulk.tensor").
+
+// Starts the copy of one box out of shared memory; what lies outside of the tensor is dropped.
+__device__ __forceinline__ void tma_store(const TensorMap& map, unsigned from, const BoxOrigin& at) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(&map),
+      "r"(from), "r"(at.column), "r"(at.row), "r"(at.panel), "r"(at.head), "r"(at.batch)
+      : "memory");
+}
+
+// The end of a tile: O is normalised and leaves through shared memory and TMA.
+
+// 1 / sum of the rows' exponentials, 0 for a row that saw no key.
+__device__ __forceinline__ void normalise(const SoftmaxState& rows, float (&inverse)[2], float (&sum)[2]) {
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    sum[row] = quad_sum(rows.sum[row]);
+    inverse[row] = sum[row] == 0 ? 0.0f : reciprocal_fast(sum[row]);
+  }
+}
+
+// Two neighbouring accumulators as a pair, normalised; zeros where the head dim has ended.
+__device__ __forceinline__ unsigned output_pair(const float (&o)[kHeadDimV / 2], int i, float inverse) {
+  return i < kHeadDimV / 2 ? pack(o[i] * inverse, o[i + 1] * inverse) : 0;
+}
+
+// O in kOPasses passes of whole panels.
+__device__ __forceinline__ void store_output(const Consumer& consumer, const float (&o)[kHeadDimV / 2],
+                                             const Tile& tile, const float (&inverse)[2],
+                                             const TensorMap& map_o, const ForwardParams& p) {
+  const unsigned staged = consumer.shared + kO + consumer.warpgroup * kOStep;
+  const bool leader = threadIdx.x % 128 == 0;
+#pragma unroll
+  for (int first_panel = 0; first_panel < kPanelsV; first_panel += kPassPanels) {
+    if (leader) bulk_wait_read();
+    consumer.meet();
+#pragma unroll
+    for (int step = 0; step < 4 * kPassPanels; ++step) {
+      const int x = 8 * (4 * first_panel + step);
+      stmatrix(staged + fragment_offset(step), output_pair(o, x, inverse[0]),
+               output_pair(o, x + 2, inverse[1]), output_pair(o, x + 4, inverse[0]),
+               output_pair(o, x + 6, inverse[1]));
+    }
+    fence_async_shared();
+    consumer.meet();
+    if (leader) {
+#pragma unroll
+      for (int panel = 0; panel < kPassPanels; ++panel) {
+        tma_store(map_o, staged + panel * 64 * kRowBytes,
+                  rows_at(first_panel + panel, tile.row + kRowStep * consumer.warpgroup, tile, p));
+      }
+      bulk_commit();
+    }
+  }
+}
+
+__device__ __forceinline__ void finish(Consumer& consumer, const float (&o)[kHeadDimV / 2], const Tile& tile,
+                                       const TensorMap& map_o, const ForwardParams& p) {
+  float inverse[2], sum[2];
+  normalise(consumer.softmax.rows, inverse, sum);
+  store_lse(tile, RowsOfThread(tile.row + kRowStep * consumer.warpgroup, p), consumer.softmax.rows, sum, p);
+  store_output(consumer, o, tile, inverse, map_o, p);
+}
+
+// A word of shared memory (PTX ISA, "ld").
+
+__device__ __forceinline__ unsigned load_shared(unsigned address) {
+  unsigned value;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
+  return value;
+}
+
+// A word to shared memory (PTX ISA, "st").
+
+__device__ __forceinline__ void store_shared(unsigned address, unsigned value) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
+
+// Which tile comes next: one producer takes numbers from a counter in device memory, and hands them on.
+
+__device__ __forceinline__ int wait_for_ticket(unsigned shared, int slot, int parity) {
+  mbarrier_wait(shared + kTicketFull + 8 * slot, parity);
+  return static_cast<int>(load_shared(shared + kTicket + 4 * slot));
+}
+
+// For one thread of each reader: the number has been read.
+__device__ __forceinline__ void release_ticket(unsigned shared, int slot, int) {
+  mbarrier_arrive(shared + kTicketEmpty + 8 * slot);
+}
+
+// Number `drawn` of the order. In the second wave the two halves alternate: the longest, the middle one, the
+// second longest, and so on. CTAs then end apart by up to a tile of the third wave. Longest first, all would
+// end together, and the third wave's longest would end alone.
+__device__ __forceinline__ int riffle(int drawn, const ForwardParams& p) {
+  const int place = drawn - p.riffled_from;
+  if (place < 0 || place >= p.riffled) return drawn;
+  return drawn - (place + 1) / 2 + place % 2 * ((p.riffled + 1) / 2);
+}
+
+// For the producer, whose n-th tile this is; not below the number of tiles when there are no more.
+__device__ __forceinline__ int next_ticket(unsigned shared, int n, const ForwardParams& p) {
+  const int slot = n & 1;
+  int index = atomicAdd(p.tile_counter, 1);
+  index = riffle(index, p);
+  mbarrier_wait(shared + kTicketEmpty + 8 * slot, ~n >> 1 & 1);
+  store_shared(shared + kTicket + 4 * slot, index);
+  mbarrier_arrive(shared + kTicketFull + 8 * slot);
+  return index;
+}
+
+// The last producer to finish leaves the counter at zero.
+__device__ __forceinline__ void leave_counter(const ForwardParams& p) {
+  const int takers = static_cast<int>(gridDim.x);
+  if (atomicAdd(p.tile_counter + 1, 1) == takers - 1) {
+    p.tile_counter[0] = 0;
+    p.tile_counter[1] = 0;
+  }
+}
+
+// A consumer warpgroup's life: tile after tile until there are no more.
+
+__device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map_o, const ForwardParams& p) {
+  const int tiles = tile_count(p);
+  // Warpgroup 0 goes first.
+  if (consumer.warpgroup == kWarpgroups - 1) consumer.pass_turn();
+  int slot = 0, parity = 0;
+  const auto next_index = [&] {
+    const int index = wait_for_ticket(consumer.shared, slot, parity);
+    __syncwarp();
+    if (lane() == 0) release_ticket(consumer.shared, slot, index);
+    slot ^= 1;
+    parity ^= slot ^ 1;
+    return index;
+  };
+  Tile tile;
+  bool computed = false;  // and to be finished
+  for (;;) {
+    const int index = next_index();
+    // A tile's place is worked out beside the waits of the last one's end.
+    const Tile next = tile_at(index, p);
+    if (computed) {
+      float o[kHeadDimV / 2];
+      read_output(o);
+      finish(consumer, o, tile, map_o, p);
+    }
+    if (index >= tiles) break;
+    tile = next;
+    consumer.compute(tile, p);
+    computed = true;
+  }
+  // Warpgroup 0 takes the last arrival.
+  if (consumer.warpgroup == 0) consumer.take_turn();
+  if (threadIdx.x % 128 == 0) bulk_wait_read();  // shared memory is the CTA's no more, once it ends
+}
+
+// The producer: one thread keeps Q, K and V coming, in the order in which the consumers ask for them.
+
+// Starts the copy of a box of K or V.
+__device__ __forceinline__ void load(unsigned to, const TensorMap& map, unsigned barrier,
+                                     const BoxOrigin& from) {
+  tma_load(to, map, barrier, from);
+}
+
+struct Producer {
+  const TensorMap& map_q;
+  const TensorMap& map_k;  // whole panels
+  const TensorMap& map_v;
+  unsigned shared;
+  RingPlace place{0, 1};  // of the next K; V is one block behind
+  int tiles_loaded = 0;
+
+  // Waits until all warps have read what was there, and says how much is to come.
+  __device__ __forceinline__ void expect(unsigned full, unsigned empty, int parity, int bytes) const {
+    mbarrier_wait(empty, parity);
+    mbarrier_arrive_expecting(full, bytes);
+  }
+
+  __device__ __forceinline__ void load_k(const Tile& tile, int block, int head) const {
+    const unsigned full = shared + kKFull + 8 * place.stage, empty = shared + kKEmpty + 8 * place.stage;
+    expect(full, empty, place.parity, kKLoaded);
+    const unsigned to = shared + kK + place.stage * kKBytes;
+    load(to, map_k, full, {0, block * kTileN, 0, head, tile.batch});
+  }
+
+  __device__ __forceinline__ void load_v(const Tile& tile, int block, int head, const RingPlace& at) const {
+    const unsigned full = shared + kVFull + 8 * at.stage, empty = shared + kVEmpty + 8 * at.stage;
+    expect(full, empty, at.parity, kVLoaded);
+    const unsigned to = shared + kV + at.stage * kVBytes;
+    load(to, map_v, full, {0, block * kTileN, 0, head, tile.batch});
+  }
+
+  __device__ __forceinline__ void load_q(const Tile& tile, const ForwardParams& p) const {
+#pragma unroll
+    for (int warpgroup = 0; warpgroup < kWarpgroups; ++warpgroup) {
+      mbarrier_wait(shared + kQEmpty + 8 * warpgroup, ~tiles_loaded & 1);
+      const unsigned barrier = shared + kQFull + 8 * warpgroup;
+      mbarrier_arrive_expecting(barrier, kQBytes);
+#pragma unroll
+      for (int panel = 0; panel < kPanelsQk; ++panel) {
+        tma_load(shared + kQ + warpgroup * kQBytes + panel * 64 * kRowBytes, map_q, barrier,
+                 rows_at(panel, tile.row + kRowStep * warpgroup, tile, p));
+      }
+    }
+  }
+
+  // K of the first block, Q, then K of each block before V of the one before it.
+  __device__ __forceinline__ void load_tile(const Tile& tile, const ForwardParams& p) {
+    const int head_kv = divide(tile.head, p.by_group);
+#pragma unroll 1
+    for (int left = tile.blocks; left >= 0; --left) {
+      const RingPlace at = place;
+      if (left < tile.blocks) advance(place);
+      if (left > 0) load_k(tile, block_at(left - 1, tile, p), head_kv);
+      if (left < tile.blocks) {
+        load_v(tile, block_at(left, tile, p), head_kv, at);
+      } else {
+        load_q(tile, p);
+      }
+    }
+    ++tiles_loaded;
+  }
+};
+
+__device__ __forceinline__ void produce(Producer& producer, const ForwardParams& p) {
+  const int tiles = tile_count(p);
+  for (;;) {
+    const int index = next_ticket(producer.shared, producer.tiles_loaded, p);
+    if (index >= tiles) break;
+    const Tile tile = tile_at(index, p);
+    producer.load_tile(tile, p);
+  }
+  leave_counter(p);
+}
+
+// Moves registers between the warpgroups of a CTA (PTX ISA, "setmaxnreg"). The pool is what the launch
+// allocated: a demand beyond it waits for ever.
+
+template <int kRegisters>
+__device__ __forceinline__ void give_up_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+template <int kRegisters>
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+// Addresses of shared memory (PTX ISA, "State spaces").
+
+__device__ __forceinline__ unsigned shared_address(const void* pointer) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
+    flashjit_forward_wgmma_bf16_d256_causal_m128n64s2qr0o2re0p2(const __grid_constant__ TensorMap map_q,
+                   const __grid_constant__ TensorMap map_k,
+                   const __grid_constant__ TensorMap map_v,
+                   const __grid_constant__ TensorMap map_o,
+                   const __grid_constant__ ForwardParams p) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  const unsigned shared = shared_address(memory);
+  const int warpgroup =
+      __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 128), 0);  // known to be uniform
+
+  if (threadIdx.x == 0) make_barriers(shared);
+  __syncthreads();
+
+  if (warpgroup == 0) {
+    give_up_registers<kProducerRegisters>();
+    if (threadIdx.x == 0) {
+      Producer producer{map_q,
+                        map_k,
+                        map_v,
+                        shared};
+      produce(producer, p);
+    }
+  } else {
+    take_registers<kConsumerRegisters>();
+    Consumer consumer(shared, warpgroup - 1, p.scale_log2);
+    consume(consumer, map_o, p);
+  }
+}
