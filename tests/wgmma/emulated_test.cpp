@@ -264,10 +264,12 @@ TEST_CASE("even shares of keys: parts of tiles, whole ones, and whole waves deal
 TEST_CASE("even shares: the same bits from launch to launch, whoever comes last") {
   // Two CTAs run at once: whether one finds the other's pieces is chance, and so is how warps interleave.
   test::EmulatedEngine few = test::open_emulated_engine({.arch = "sm_90a", .threads = 2, .sm_count = 5});
-  for (const auto& [schedule, shape] : std::vector<std::pair<std::string, Shape>>{
+  for (const auto& one : std::vector<std::pair<std::string, Shape>>{
            {"wgmma:m128n64s2p3", {.batch = 1, .heads = 1, .seqlen_q = 900, .seqlen_k = 700}},
            {"wgmma:m128n64s2p3cl2", {.batch = 1, .heads = 2, .seqlen_q = 700, .seqlen_k = 700}},
            {"wgmma:m64n32s3pp0p3", {.batch = 1, .heads = 2, .seqlen_q = 50, .seqlen_k = 1500}}}) {
+    const std::string& schedule = one.first;
+    const Shape& shape = one.second;
     CAPTURE(schedule);
     const test::Extent queries{shape.batch, shape.seqlen_q, shape.heads, 128};
     const test::Extent keys{shape.batch, shape.seqlen_k, shape.heads, 128};
