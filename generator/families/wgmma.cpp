@@ -252,7 +252,7 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
   const int clusters = s.cluster * s.splits;      // one of them is 1
   const bool one_step = has_one_step(problem, s);
   // From a tile's first block up: of values so wide moves cost next to nothing
-  // (docs/performance/wgmma/memory.md).
+  // (docs/performance/wgmma/device-memory.md).
   const bool upward = problem.causal && one_step && !split && !even;
   const bool first_inside = has_first_inside(problem, s);
 
