@@ -53,6 +53,13 @@ std::optional<int> distance(std::string_view one, std::string_view two) {
   return std::abs(power_one - power_two);
 }
 
+// The first line of the text, which loses it.
+std::string_view take_line(std::string_view& text) {
+  const std::string_view line = text.substr(0, text.find('\n'));
+  text.remove_prefix(std::min(text.size(), line.size() + 1));
+  return line;
+}
+
 WisdomRecord record_from(const Json& json) {
   WisdomRecord record;
   record.problem = problem_of(member(json, "problem"));
@@ -141,8 +148,7 @@ bool Wisdom::add_text(std::string_view text, std::string_view name, const Report
   std::size_t number = 0;
   bool first = true;
   while (!text.empty()) {
-    const std::string_view line = text.substr(0, text.find('\n'));
-    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    const std::string_view line = take_line(text);
     ++number;
     if (line.empty()) continue;
     bool whole = false;
@@ -217,8 +223,7 @@ Wisdom shipped_wisdom_for(const Problem& problem) {
   for (const ShippedTable& table : shipped_tables()) {
     std::string few;
     for (std::string_view text = table.text; !text.empty();) {
-      const std::string_view line = text.substr(0, text.find('\n'));
-      text.remove_prefix(std::min(text.size(), line.size() + 1));
+      const std::string_view line = take_line(text);
       const auto holds = [&](const std::string& part) { return line.find(part) != std::string_view::npos; };
       if (few.empty() || (holds(dims) && holds(pass))) few.append(line) += '\n';  // the first is the header
     }

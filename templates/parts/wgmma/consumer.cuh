@@ -248,15 +248,17 @@ struct Consumer : ConsumerRings {
     const int row = tile.row + kRowStep * warpgroup;
     /*%#downward%*/
     const RowsOfThread mine(row, params);
-    const int blocks = blocks_of_rows(row, params);
+    /*%/downward%*/
+    /*%^downward%*/
+    RowsOfThread mine(row, params);
     /*%/downward%*/
     /*%#upward%*/
-    RowsOfThread mine(row, params);
     mine.count_up_to(tile.blocks);
-    const int blocks = blocks_of_rows(row, params);
     /*%/upward%*/
+    /*%^shares%*/
+    const int blocks = blocks_of_rows(row, params);
+    /*%/shares%*/
     /*%#shares%*/
-    RowsOfThread mine(row, params);
     mine.count_from(tile.first, tile.shares);
     const int blocks = blocks_of_rows(row, tile, params);
     /*%/shares%*/
