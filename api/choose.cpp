@@ -71,7 +71,7 @@ std::optional<Choice> Chooser::preferred(const Problem& problem, const Shape& sh
   if (!options.schedule.empty()) return Choice{given_schedule(problem, options, family, target_), "given"};
   const auto choice = wise(problem, shape, options.family);
   if (!choice.has_value()) return std::nullopt;
-  return Choice{choice->schedule, choice->words};
+  return Choice{choice->schedule, choice->words, choice->lengths};
 }
 
 std::vector<Choice> Chooser::ranked(const Problem& problem, const Shape& shape, const PlanOptions& options) {

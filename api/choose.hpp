@@ -19,7 +19,8 @@ namespace flashjit::api {
 
 struct Choice {
   Schedule schedule;
-  std::string why;  // Origin::choice
+  std::string why;                                  // Origin::choice
+  std::optional<autotune::CarryOver> lengths = {};  // wisdom's, for other shapes of the bucket
 };
 
 // This library and these templates: wisdom by others guides, but does not stand for tuning again.

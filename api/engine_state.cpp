@@ -113,6 +113,7 @@ std::size_t EngineState::Hash::operator()(const PlanKey& key) const {
   for (const std::string* text : {&key.bucket, &key.schedule, &key.family})
     mix(seed, std::hash<std::string>{}(*text));
   mix(seed, static_cast<std::size_t>(key.tuning));
+  if (key.carried_over) mix(seed, std::hash<std::string>{}(to_string(*key.carried_over)));
   return seed;
 }
 
@@ -152,19 +153,38 @@ EngineState::Answer EngineState::ready(const Problem& problem, const Shape& shap
   validate(shape);
   check_tuning(options.tuning);
   const Problem asked = autotune::canonical(problem);
-  const PlanKey key{.problem = asked,
-                    .bucket = autotune::bucket_of(asked, shape, device().target()),
-                    .schedule = options.schedule,
-                    .family = options.family,
-                    .tuning = std::max(options.tuning, options_.tuning)};
+  PlanKey key{.problem = asked,
+              .bucket = autotune::bucket_of(asked, shape, device().target()),
+              .schedule = options.schedule,
+              .family = options.family,
+              .tuning = std::max(options.tuning, options_.tuning)};
+  Answer answer = find_or_make(key, shape, options);
+  const api::Choice& choice = answer.ready->choice;
+  if (!choice.lengths) return answer;
+  const Schedule& schedule = choice.lengths->schedule_for(shape);
+  if (schedule == choice.schedule) return answer;
+  key.carried_over = schedule;
   if (auto known = plans_.find(key)) return {.ready = std::move(known)};
-  // No capture is in the default stream. One elsewhere does not keep a plan from being made, but tuning in
-  // this process, which works in the default stream, would break it.
-  if (options.stream != nullptr && device().capturing(options.stream)) {
+  // A capture was prepared for sizes like these, and takes what is there.
+  if (in_capture(options)) return answer;
+  return find_or_make(key, shape, options);
+}
+
+// No capture is in the default stream.
+bool EngineState::in_capture(const PlanOptions& options) {
+  return options.stream != nullptr && device().capturing(options.stream);
+}
+
+EngineState::Answer EngineState::find_or_make(const PlanKey& key, const Shape& shape,
+                                              const PlanOptions& options) {
+  if (auto known = plans_.find(key)) return {.ready = std::move(known)};
+  // A capture elsewhere does not keep a plan from being made, but tuning in this process, which works in the
+  // default stream, would break it.
+  if (in_capture(options)) {
     throw Error(
         ErrorCode::unsupported,
-        fmt::format("the plan for {} at {} is not ready, and its stream is being captured", describe(problem),
-                    describe(shape)),
+        fmt::format("the plan for {} at {} is not ready, and its stream is being captured",
+                    describe(key.problem), describe(shape)),
         "Call Engine::prepare before the capture begins, with the same problem, sizes and options (but "
         "stream).");
   }
@@ -173,7 +193,7 @@ EngineState::Answer EngineState::ready(const Problem& problem, const Shape& shap
   Answer answer;
   answer.ready = plans_.get(key, [&] {
     answer.fresh = true;
-    return std::make_shared<const Ready>(make(asked, shape, effective));
+    return std::make_shared<const Ready>(make(key.problem, shape, effective));
   });
   return answer;
 }
@@ -210,7 +230,7 @@ std::string EngineState::tune(const Problem& problem, const Shape& shape, const 
 
 EngineState::Ready EngineState::make(const Problem& problem, const Shape& shape, const PlanOptions& options) {
   std::string note = tune(problem, shape, options);
-  const Chosen chosen = choose(problem, shape, options, note);
+  Chosen chosen = choose(problem, shape, options, note);
   const Schedule& schedule = chosen.choice.schedule;
   bool fresh = false;
   LauncherPointer launcher = kernels_.get({problem, schedule}, [&]() -> LauncherPointer {
@@ -221,7 +241,8 @@ EngineState::Ready EngineState::make(const Problem& problem, const Shape& shape,
                 .choice = chosen.choice.why,
                 .code = fresh ? launcher->plan().origin() : "memory",
                 .note = note};
-  return Ready{.launcher = std::move(launcher), .origin = std::move(origin)};
+  return Ready{
+      .launcher = std::move(launcher), .origin = std::move(origin), .choice = std::move(chosen.choice)};
 }
 
 EngineState::Chosen EngineState::choose(const Problem& problem, const Shape& shape,

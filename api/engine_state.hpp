@@ -42,6 +42,7 @@ class EngineState {
   struct Ready {
     std::shared_ptr<const api::Launcher> launcher;
     Origin origin;
+    api::Choice choice;
   };
   struct Answer {
     std::shared_ptr<const Ready> ready;
@@ -73,6 +74,9 @@ class EngineState {
     std::string schedule;
     std::string family;
     Tuning tuning;
+    // Only where wisdom has another schedule for the shape than for the first of its bucket that was asked
+    // for.
+    std::optional<Schedule> carried_over = {};
     bool operator==(const PlanKey&) const = default;
   };
   struct KernelKey {
@@ -86,6 +90,10 @@ class EngineState {
   };
   using LauncherPointer = std::shared_ptr<const api::Launcher>;
 
+  // Is the stream that was named being captured?
+  bool in_capture(const PlanOptions& options);
+  // One entry of plans_.
+  Answer find_or_make(const PlanKey& key, const Shape& shape, const PlanOptions& options);
   // Tunes unless wisdom makes it superfluous; returns what went wrong, if it did.
   std::string tune(const Problem& problem, const Shape& shape, const PlanOptions& options);
   Ready make(const Problem& problem, const Shape& shape, const PlanOptions& options);

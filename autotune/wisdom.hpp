@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "autotune/tuner.hpp"
+#include "autotune/wisdom/carry_over.hpp"
 #include "flashjit/engine.hpp"
 #include "flashjit/problem.hpp"
 #include "flashjit/target.hpp"
@@ -54,7 +55,8 @@ std::string gpu_of(const std::string& description);
 // A rung of the ladder.
 struct WisdomChoice {
   WisdomRecord record;
-  Schedule schedule;   // the record's, or another that it timed (wisdom/carry_over.hpp)
+  CarryOver lengths;   // which of the record's schedules other shapes of its bucket take
+  Schedule schedule;   // this one
   std::string words;   // for Origin::choice: "wisdom (this GPU)", "wisdom (nearest bucket b31)", "shipped
                        // wisdom (sm_90a)" …
   bool exact = false;  // this problem, bucket and GPU, by these versions: no need to tune with the record's

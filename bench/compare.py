@@ -3,8 +3,9 @@
 
 Each cell is timed in rounds; in a round everybody gets an idle pause, a warm-up and cold-L2 launches, in turn, so that heat
 and the power limit hit all alike. FLOPs are FlashAttention's count: 4 b h s^2 d, halved when causal; 2.5 times that for a
-backward pass, which is timed with its pre- and postprocessing and without the forward pass before it. Few queries q (4 b h q s d)
-are timed without a mask: peers do not agree where it begins.
+backward pass, which is timed with its pre- and postprocessing and without the forward pass before it. Where values are narrower
+than keys (--dims 192/128) each product counts with its own width. Few queries q (4 b h q s d) are timed without a mask: peers do
+not agree where it begins.
 
     bench/compare.py --library build/shared/libflashjit.so --ours mma,wgmma --out bench/results/h200
     bench/compare.py --library build/shared/libflashjit.so --pass backward --ours wgmma,wgmma:deterministic --out /tmp/bwd
@@ -97,7 +98,7 @@ def largest_gradient_error(q, k, v, causal, dout, gradients):
 
 class Forward:
     """One cell's tensors, and what a contestant does with them."""
-    factor = 1.0
+    products_of_keys, products_of_values = 1, 1  # as wide as q and k; as v
 
     def __init__(self, engine, q, k, v, causal):
         self.engine, self.q, self.k, self.v, self.causal = engine, q, k, v, causal
@@ -107,7 +108,7 @@ class Forward:
         """The launch, where its schedule came from, and how wrong it is."""
         q, k, v = self.q, self.k, self.v
         plan = self.engine.plan(q, k, v, self.causal, family=family, schedule=schedule, tuning=tuning)
-        out = torch.full_like(q, float("nan"))
+        out = q.new_full((*q.shape[:3], v.shape[-1]), float("nan"))
         run = lambda: self.engine.forward(plan, q, k, v, out, stream=self.stream)
         run()
         torch.cuda.synchronize()
@@ -121,11 +122,12 @@ class Forward:
 
 
 class Backward(Forward):
-    factor = 2.5
+    products_of_keys, products_of_values = 3, 2
 
     def __init__(self, engine, q, k, v, causal):
         super().__init__(engine, q, k, v, causal)
-        self.dout, self.o = torch.randn_like(q), torch.empty_like(q)
+        self.o = q.new_empty((*q.shape[:3], v.shape[-1]))
+        self.dout = torch.randn_like(self.o)
         self.lse = torch.empty(q.shape[0], q.shape[2], q.shape[1], dtype=torch.float32, device=q.device)
         engine.forward(engine.plan(q, k, v, causal), q, k, v, self.o, self.lse, stream=self.stream)
 
@@ -159,7 +161,7 @@ def main():
     ap.add_argument("--tuning", default="off", choices=("off", "quick", "full"))
     ap.add_argument("--peers", default="fa2,cudnn,flash_attn2,fa3,fa4")
     ap.add_argument("--dtype", default="bf16", choices=("bf16", "fp16"))
-    ap.add_argument("--dims", default="64,128,256")
+    ap.add_argument("--dims", default="64,128,256", help="of q and k, and of v where they differ: 64,192/128")
     ap.add_argument("--seqs", default="1024,4096,16384")
     ap.add_argument("--tokens", type=int, default=16384, help="batch x seqlen")
     ap.add_argument("--hidden", type=int, default=2048, help="heads x head_dim")
@@ -194,27 +196,30 @@ def main():
     flush = torch.empty(256 << 20, dtype=torch.int8, device="cuda")
 
     cells = []
-    for d in map(int, a.dims.split(",")):
+    for dims in a.dims.split(","):
+        d, _, d_v = dims.partition("/")
+        d, d_v = int(d), int(d_v or d)
         for causal in (False, True)[:1 if a.queries else 2]:
             for s in map(int, a.seqs.split(",")):
                 b, h = a.batch or max(1, a.tokens // s), a.heads or max(1, a.hidden // d)
                 queries, h_kv = a.queries or s, a.heads_kv or h
-                q, k, v = (torch.randn(b, rows, heads, d, dtype=dtype, device="cuda")
-                           for rows, heads in ((queries, h), (s, h_kv), (s, h_kv)))
+                q, k, v = (torch.randn(b, rows, heads, columns, dtype=dtype, device="cuda")
+                           for rows, heads, columns in ((queries, h, d), (s, h_kv, d), (s, h_kv, d_v)))
                 one = (Backward if a.which == "backward" else Forward)(engine, q, k, v, causal)
-                flops = one.factor * 4 * b * h * queries * s * d / (2 if causal else 1)
-                cell = {"pass": a.which} | dict(d=d, causal=causal, s=s, b=b, h=h, h_kv=h_kv, queries=queries,
+                columns = one.products_of_keys * d + one.products_of_values * d_v
+                flops = 2 * b * h * queries * s * columns / (2 if causal else 1)
+                cell = {"pass": a.which} | dict(d=d, d_v=d_v, causal=causal, s=s, b=b, h=h, h_kv=h_kv, queries=queries,
                                                 dtype=a.dtype)
                 contestants, origins = {}, {}
                 for name in ours:
                     label = f"flashjit {name}".strip()
                     family, _, how = name.partition(":")
                     try:
-                        schedule = given.get(f"{name} {d} {causal} {s}", "")
+                        schedule = given.get(f"{name} {dims} {causal} {s}", "")
                         contestants[label], origins[label] = one.ours(family, schedule, a.tuning, how == "deterministic")
                     except RuntimeError as error:
                         emit(**cell, who=label, failed=str(error)[:500])
-                        print(label, d, causal, s, error, file=sys.stderr)
+                        print(label, dims, causal, s, error, file=sys.stderr)
                 for name, peer in others.items():
                     try:
                         run = one.peer(peer)
@@ -236,11 +241,15 @@ def main():
                     emit(**cell, who=name, ms=ms, rounds_ms=samples, tflops=row[name], clock_mhz=sm_mhz, watts=watts,
                          **origins.get(name, {}))
                 cells.append((cell, row, origins))
-                print(f"d{d} {'causal' if causal else 'full':6} {s:6}  " + "  ".join(
+                print(f"d{dims} {'causal' if causal else 'full':6} {s:6}  " + "  ".join(
                     f"{n} {t:.0f}" for n, t in sorted(row.items(), key=lambda x: -x[1])) + "  " + " ".join(
                     f"[{o['schedule']} {o['choice']} err {o['error']:.2f}]" for o in origins.values()), flush=True)
     write_table(a, cells)
     write_plot(a, cells)
+
+
+def dims_of(cell):
+    return f"{cell['d']}" if cell["d_v"] == cell["d"] else f"{cell['d']}/{cell['d_v']}"
 
 
 def ratio(row, name):
@@ -256,7 +265,7 @@ def write_table(a, cells):
              + " | ".join(f"{n} / fa2" for n in mine) + " |", "|---" * (1 + len(names) + 2 * len(mine)) + "|"]
     best, over_fa2 = {n: [] for n in mine}, {n: [] for n in mine}
     for cell, row, _ in cells:
-        entries = [f"d{cell['d']} {'causal' if cell['causal'] else 'full'} {cell['s']}"]
+        entries = [f"d{dims_of(cell)} {'causal' if cell['causal'] else 'full'} {cell['s']}"]
         entries += [f"{row[n]:.0f}" if n in row else "-" for n in names]
         for n in mine:
             r = ratio(row, n) if n in row else float("nan")
@@ -282,12 +291,12 @@ def write_plot(a, cells):
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
     names = list(dict.fromkeys(n for _, row, _ in cells for n in row))
-    dims = sorted({cell["d"] for cell, _, _ in cells})
+    dims = list(dict.fromkeys(dims_of(cell) for cell, _, _ in cells))
     figure, axes = plt.subplots(2, len(dims), figsize=(4.2 * len(dims), 6.2), squeeze=False, sharey=True)
     for column, d in enumerate(dims):
         for line, causal in enumerate((False, True)):
             axis = axes[line][column]
-            here = [(cell, row) for cell, row, _ in cells if cell["d"] == d and cell["causal"] == causal]
+            here = [(cell, row) for cell, row, _ in cells if dims_of(cell) == d and cell["causal"] == causal]
             width = 0.8 / max(1, len(names))
             for i, name in enumerate(names):
                 axis.bar([x + i * width for x in range(len(here))], [row.get(name, 0) for _, row in here], width, label=name)

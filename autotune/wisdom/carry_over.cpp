@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "autotune/wisdom.hpp"
 #include "flashjit/error.hpp"
 #include "generator/legality.hpp"
 #include "generator/render.hpp"
@@ -33,25 +34,33 @@ std::optional<Schedule> known(const std::string& name) {
 
 }  // namespace
 
-Schedule carry_over(const WisdomRecord& record, const Problem& problem, const Shape& shape,
-                    const Target& target) {
-  const auto growth = [&](const Schedule& schedule) {
-    return computed_rows(shape, schedule) / computed_rows(record.shape, schedule);
-  };
-  const double own_growth = growth(record.schedule);
-  if (problem.pass == Pass::backward || own_growth <= 1 + kWorthIt) return record.schedule;
-  Schedule best = record.schedule;
-  double least = record.milliseconds * own_growth * (1 - kWorthIt);
+CarryOver::CarryOver(const WisdomRecord& record, const Problem& problem, const Target& target)
+    : shape_(record.shape), winner_{record.schedule, record.milliseconds} {
+  if (problem.pass == Pass::backward) return;
   for (const auto& [name, milliseconds] : record.timings) {
     const std::optional<Schedule> other = known(name);
-    if (!other || family_of(*other) != family_of(record.schedule)) continue;
+    if (!other || family_of(*other) != family_of(record.schedule) || !legal(problem, *other, target))
+      continue;
     // The winner counts as no slower where it was timed: it won for more than this one timing.
-    const double expected = std::max(milliseconds, record.milliseconds) * growth(*other);
-    if (expected >= least || !legal(problem, *other, target)) continue;
-    least = expected;
-    best = *other;
+    others_.push_back({*other, std::max(milliseconds, record.milliseconds)});
   }
-  return best;
+}
+
+const Schedule& CarryOver::schedule_for(const Shape& shape) const {
+  const auto growth = [&](const Schedule& schedule) {
+    return computed_rows(shape, schedule) / computed_rows(shape_, schedule);
+  };
+  const double own_growth = growth(winner_.schedule);
+  if (own_growth <= 1 + kWorthIt) return winner_.schedule;
+  const Timed* best = &winner_;
+  double least = winner_.milliseconds * own_growth * (1 - kWorthIt);
+  for (const Timed& other : others_) {
+    const double expected = other.milliseconds * growth(other.schedule);
+    if (expected >= least) continue;
+    least = expected;
+    best = &other;
+  }
+  return best->schedule;
 }
 
 }  // namespace flashjit::autotune

@@ -12,7 +12,6 @@
 
 #include "autotune/canonical.hpp"
 #include "autotune/json.hpp"
-#include "autotune/wisdom/carry_over.hpp"
 #include "autotune/wisdom/shipped.hpp"
 #include "flashjit/error.hpp"
 #include "generator/legality.hpp"
@@ -264,19 +263,20 @@ std::optional<WisdomChoice> choose(const Wisdom& own, const Wisdom& shipped, con
   }
   if (chosen == nullptr) return std::nullopt;
   const auto& [other_bucket, from_table, away, other_gpu, other_problem, other_versions] = *best;
-  WisdomChoice choice;
-  choice.record = *chosen;
-  choice.schedule = carry_over(*chosen, problem, shape, target);
-  choice.exact = *best == Rung{};
+  CarryOver lengths(*chosen, problem, target);
+  const Schedule& schedule = lengths.schedule_for(shape);
   std::string words = from_table  ? target.arch
                       : other_gpu ? fmt::format("{}, same arch", chosen->gpu)
                                   : "this GPU";
   if (other_bucket) words += fmt::format(", nearest bucket {}", chosen->bucket);
-  if (choice.schedule != chosen->schedule) words += ", fewer rows past the end";
+  if (schedule != chosen->schedule) words += ", fewer rows past the end";
   if (other_problem) words += fmt::format(", for {}", describe(chosen->problem));
   if (!from_table && other_versions) words += ", by other templates";
-  choice.words = fmt::format("{} ({})", from_table ? "shipped wisdom" : "wisdom", words);
-  return choice;
+  return WisdomChoice{.record = *chosen,
+                      .lengths = lengths,
+                      .schedule = schedule,
+                      .words = fmt::format("{} ({})", from_table ? "shipped wisdom" : "wisdom", words),
+                      .exact = *best == Rung{}};
 }
 
 }  // namespace flashjit::autotune
