@@ -8,6 +8,7 @@
 #include "flashjit/problem.hpp"
 #include "generator/render.hpp"
 #include "templates/params/backward.h"
+#include "templates/params/backward_rows.h"
 
 namespace flashjit::api {
 

@@ -3,7 +3,7 @@
 #include <bit>
 
 #include "generator/recipe.hpp"
-#include "templates/params/backward.h"
+#include "templates/params/backward_rows.h"
 
 namespace flashjit {
 namespace {
@@ -36,6 +36,8 @@ Recipe recipe_preprocess(const Problem& problem, const Schedule& schedule) {
   };
   const Workspace workspace = workspace_of(schedule);
   if (workspace.dq_sum) recipe.constants.push_back(number("kHeadDim", problem.head_dim, "columns of dQ"));
+  if (workspace.counters)
+    recipe.constants.push_back(number("kCounterRows", kBackwardCounterRows, "rows to a counter"));
   recipe.sections = dtype_sections(problem);
   // Where counters are, they say who stores the first share.
   recipe.sections["clear"] = workspace.dq_sum && !workspace.counters;

@@ -3,7 +3,7 @@
 
 #include "generator/families/mma_backward_layout.hpp"
 #include "generator/recipe.hpp"
-#include "templates/params/backward.h"
+#include "templates/params/backward_rows.h"
 
 namespace flashjit {
 
@@ -46,9 +46,10 @@ Recipe recipe_keys(const Problem& problem, const MmaBackwardSchedule& s, const T
       number("kTileBytesV", layout.tile_v, "likewise"),
       number("kTileBytesQ", layout.tile_q, "likewise"),
       number("kTileBytesDout", layout.tile_dout, "likewise"),
-      number("kTileBytesP", layout.tile_p, "of P^T, and as many of dS^T"),
       number("kStageBytes", layout.stage, "a tile of Q and of dO, and LSE and delta of its rows"),
   };
+  if (has_ds_tile(s))
+    recipe.constants.push_back(number("kTileBytesP", layout.tile_p, "of P^T, and as many of dS^T"));
   if (dq_sum) {
     const int warps_d = s.warps / layout.dq_warps_m;
     const bool idle = (warps_d - 1) * layout.dq_columns >= problem.head_dim;

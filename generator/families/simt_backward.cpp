@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "generator/recipe.hpp"
-#include "templates/params/backward.h"
+#include "templates/params/backward_rows.h"
 
 namespace flashjit {
 namespace {

@@ -5,7 +5,6 @@
 
 #include "generator/families/wgmma_backward_layout.hpp"
 #include "generator/recipe.hpp"
-#include "templates/params/backward.h"
 
 namespace flashjit {
 

@@ -37,7 +37,9 @@
 
 using TileQK = SharedTile<kHeadDim>;
 using TileV = SharedTile<kHeadDimV>;
+/*%#ds_tile%*/
 using TileDs = SharedTile<kTileM>;  // dS^T, a row for each key
+/*%/ds_tile%*/
 
 constexpr int kHalf = kWarps / 2;                   // of the warps
 constexpr int kKeyWarps = kHalf / kSplit;           // that keys are shared out to; kSplit warps have the same

@@ -125,8 +125,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   for (int i = threadIdx.x; i < kRows * kHeadDim / 4; i += kThreads) sum[i] = float4{0, 0, 0, 0};
   /*%/clear%*/
   /*%#counters%*/
-  if (threadIdx.x < kRows / kBackwardCounterRows) {
-    params.counters[padded / kBackwardCounterRows + threadIdx.x] = 0;
+  if (threadIdx.x < kRows / kCounterRows) {
+    params.counters[padded / kCounterRows + threadIdx.x] = 0;
   }
   /*%/counters%*/
   /*%#empty_rows%*/

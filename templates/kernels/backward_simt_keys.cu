@@ -6,6 +6,10 @@
 #include "parts/simt/mask.cuh"
 #include "parts/simt/scores.cuh"
 #include "parts/simt/share.cuh"
+#include "parts/simt/share_of_keys.cuh"
+/*%#dq%*/
+#include "parts/simt/share_of_queries.cuh"
+/*%/dq%*/
 #include "parts/simt/tile_order.cuh"
 #include "parts/simt/weights.cuh"
 

@@ -7,6 +7,7 @@
 #include "parts/simt/mask.cuh"
 #include "parts/simt/scores.cuh"
 #include "parts/simt/share.cuh"
+#include "parts/simt/share_of_queries.cuh"
 #include "parts/simt/tile_order.cuh"
 #include "parts/simt/weights.cuh"
 

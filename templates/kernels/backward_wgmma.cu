@@ -6,6 +6,7 @@
 #include "parts/wgmma_backward/layout.cuh"
 /*%#dq%*/
 #include "parts/wgmma_backward/sums.cuh"
+#include "ptx/fence_async_shared.cuh"
 /*%/dq%*/
 #include "ptx/setmaxnreg.cuh"
 #include "ptx/shared_address.cuh"

@@ -5,9 +5,6 @@
 
 #include "params/divisor.h"
 
-constexpr int kBackwardRowPadding = 128;
-constexpr int kBackwardCounterRows = 32;
-
 struct BackwardParams {
   const void* q;  // element (b, h, i, x) of q is at q + b * q_batch + h * q_head + i * q_row + x, in elements
   const void* k;

@@ -1,5 +1,5 @@
-// What CTAs of a cluster put into each other's shared memory, and waits for it (PTX ISA, "mbarrier.arrive",
-// "mbarrier.try_wait", "cp.async.bulk").
+// Words that CTAs of a cluster put into each other's shared memory, and waits for them (PTX ISA,
+// "mbarrier.arrive", "mbarrier.try_wait").
 #pragma once
 
 // A word for another CTA, or this one, which waits for it at a barrier there, and answers at one here.
@@ -19,14 +19,5 @@ __device__ __forceinline__ void cluster_wait(unsigned barrier, int parity) {
       "out:\n"
       "}" ::"r"(barrier),
       "r"(parity)
-      : "memory");
-}
-
-// Starts a copy of this CTA's shared memory to another's; its bytes complete on a barrier there.
-__device__ __forceinline__ void bulk_send(unsigned to, unsigned from, int bytes, unsigned barrier) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-          to),
-      "r"(from), "r"(bytes), "r"(barrier)
       : "memory");
 }

@@ -1,4 +1,4 @@
-// A thread's share of a tile of gradients, and the products that add to it.
+// A thread's share of a tile of gradients.
 #pragma once
 
 #include "parts/simt/columns.cuh"
@@ -81,34 +81,3 @@ struct Share {
     }
   }
 };
-
-// W^T X: W has kTileM rows, a column for each row of the share.
-template <class ShareOfKeys, int kStride>
-__device__ __forceinline__ ShareOfKeys multiply_transposed(const float* w, const float* x) {
-  ShareOfKeys share;
-  share.clear();
-  w += ShareOfKeys::row(0);
-#pragma unroll 4
-  for (int m = 0; m < kTileM; ++m) {
-    float a[ShareOfKeys::kOwn];
-    load_floats<ShareOfKeys::kOwn>(a, w + m * kStrideP);
-    share.add(x + m * kStride, [&](int i) { return a[i]; });
-  }
-  return share;
-}
-
-// W X: W has a row for each row of the share, and kTileN columns.
-template <class ShareOfRows, int kStride>
-__device__ __forceinline__ ShareOfRows multiply(const float* w, const float* x) {
-  ShareOfRows share;
-  share.clear();
-#pragma unroll 1
-  for (int n = 0; n < kTileN; n += 4) {
-    float a[ShareOfRows::kOwn][4];
-#pragma unroll
-    for (int i = 0; i < ShareOfRows::kOwn; ++i) load_floats<4>(a[i], w + ShareOfRows::row(i) * kStrideP + n);
-#pragma unroll
-    for (int h = 0; h < 4; ++h) share.add(x + (n + h) * kStride, [&](int i) { return a[i][h]; });
-  }
-  return share;
-}

@@ -8,6 +8,9 @@
 #include "parts/wgmma/blocks.cuh"
 /*%/shares%*/
 #include "parts/wgmma/consumer_rings.cuh"
+/*%#q_in_regs%*/
+#include "parts/wgmma/fragments.cuh"
+/*%/q_in_regs%*/
 #include "parts/wgmma/layout.cuh"
 #include "parts/wgmma/output_registers.cuh"
 #include "parts/wgmma/products.cuh"

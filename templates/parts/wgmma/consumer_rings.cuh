@@ -6,7 +6,12 @@
 #include "ptx/cluster_arrive_read.cuh"
 /*%/cluster%*/
 #include "ptx/mbarrier.cuh"
+/*%#ping_pong%*/
 #include "ptx/named_barrier.cuh"
+/*%/ping_pong%*/
+/*%^split%*/
+#include "ptx/named_barrier.cuh"
+/*%/split%*/
 /*%#even%*/
 #include "ptx/named_barrier_any.cuh"
 /*%/even%*/

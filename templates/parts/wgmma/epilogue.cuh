@@ -2,6 +2,7 @@
 #pragma once
 #include "params/forward.h"
 #include "parts/wgmma/consumer.cuh"
+#include "parts/wgmma/fragments.cuh"
 #include "parts/wgmma/layout.cuh"
 /*%#lse%*/
 #include "parts/wgmma/lse.cuh"

@@ -8,6 +8,7 @@
 #include "parts/wgmma_backward/tickets.cuh"
 #include "ptx/bulk_group.cuh"
 #include "ptx/convert.cuh"
+#include "ptx/fence_async_shared.cuh"
 #include "ptx/math.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/named_barrier.cuh"

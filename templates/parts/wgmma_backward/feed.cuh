@@ -18,6 +18,13 @@
 #include "ptx/mbarrier.cuh"
 #include "ptx/tma.cuh"
 
+/*%#pair%*/
+constexpr int kBoxPanelsK = 1;  // panels of K that one box moves: it also comes in other parts
+/*%/pair%*/
+/*%^pair%*/
+constexpr int kBoxPanelsK = kBoxPanelsQk;
+/*%/pair%*/
+
 // What one of two threads feeds: a tile of keys, then rows of queries with a statistic each.
 struct FeedKQ {
   static constexpr bool kDeals = true;  // tiles to all others

@@ -3,6 +3,7 @@
 // and dK multiply.
 #pragma once
 #include "params/backward.h"
+#include "parts/wgmma_backward/arrive_written.cuh"
 #include "parts/wgmma_backward/chains.cuh"
 #include "parts/wgmma_backward/layout.cuh"
 #include "parts/wgmma_backward/scores.cuh"

@@ -18,8 +18,12 @@ constexpr int kExchangeReaders = kDqWarps + 1;  // the other CTA's copy comes to
 constexpr int kTicketReaders = 2 * (kConsumerWarps + kDqWarps + 2) + 1;
 /*%/pair%*/
 /*%^pair%*/
+/*%#dq_direct%*/
 constexpr int kDqWarps = kConsumerWarps;
+/*%/dq_direct%*/
+/*%#exchange%*/
 constexpr int kKeyReaders = kOwnerWarps;
+/*%/exchange%*/
 constexpr int kExchangeReaders = kOwnerWarps;
 constexpr int kTicketReaders = kConsumerWarps + 2;  // and two threads, that feed and send
 /*%/pair%*/

@@ -3,7 +3,6 @@
 #pragma once
 #include "parts/warpgroup.cuh"
 #include "ptx/convert.cuh"
-#include "ptx/fence_async_shared.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/stmatrix.cuh"
 #include "ptx/tma.cuh"
@@ -16,13 +15,11 @@ constexpr int kBoxPanelsQk = kHeadDim % 64 == 0 ? kPanelsQk : 1;  // panels that
 constexpr int kBoxPanelsV = kHeadDimV % 64 == 0 ? kPanelsV : 1;
 
 /*%#pair%*/
-constexpr int kBoxPanelsK = 1;  // of K, which also comes in other parts
 // Products that a gradient's columns take: with 512 threads ptxas has no instruction for 256 of them.
 constexpr int kPartsQk = kHeadDim > 192 ? 2 : 1;
 constexpr int kPartsV = kHeadDimV > 192 ? 2 : 1;
 /*%/pair%*/
 /*%^pair%*/
-constexpr int kBoxPanelsK = kBoxPanelsQk;
 constexpr int kPartsQk = 1, kPartsV = 1;
 /*%/pair%*/
 
@@ -86,11 +83,4 @@ __device__ __forceinline__ unsigned scaled_pair(const float (&d)[kCount], int i,
 // Tells whoever waits, once a warp, that this warp is done with what the barrier guards.
 __device__ __forceinline__ void arrive_once(unsigned barrier) {
   if (lane() == 0) mbarrier_arrive(barrier);
-}
-
-// The same, where the warp has written what TMA or a product reads.
-__device__ __forceinline__ void arrive_written(unsigned barrier) {
-  fence_async_shared();
-  __syncwarp();
-  arrive_once(barrier);
 }

@@ -7,6 +7,7 @@
 /*%/pair%*/
 #pragma once
 #include "params/backward.h"
+#include "parts/wgmma_backward/arrive_written.cuh"
 #include "parts/wgmma_backward/chains.cuh"
 #include "parts/wgmma_backward/layout.cuh"
 #include "parts/wgmma_backward/scores.cuh"

@@ -2,6 +2,7 @@
 // sends it. Additions from registers would go through the pipe that consumers read statistics from.
 #pragma once
 #include "params/backward.h"
+#include "parts/wgmma_backward/arrive_written.cuh"
 #include "parts/wgmma_backward/layout.cuh"
 #include "parts/wgmma_backward/tiles.cuh"
 #include "parts/wgmma_backward/turns.cuh"

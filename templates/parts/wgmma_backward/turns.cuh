@@ -3,6 +3,7 @@
 // whoever is waited for is at work already.
 #pragma once
 #include "params/backward.h"
+#include "params/backward_rows.h"
 #include "parts/wgmma_backward/tiles.cuh"
 #include "ptx/load_acquire.cuh"
 

@@ -24,9 +24,6 @@ struct Divisor {
 // cannot drift. The arrays of the workspace have rows padded per head, to whole tiles of the schedule's and
 // to a multiple of kBackwardRowPadding, so that a tile of rows can be copied whole.
 
-constexpr int kBackwardRowPadding = 128;
-constexpr int kBackwardCounterRows = 32;
-
 struct BackwardParams {
   const void* q;  // element (b, h, i, x) of q is at q + b * q_batch + h * q_head + i * q_row + x, in elements
   const void* k;
@@ -79,13 +76,7 @@ __device__ __forceinline__ int divide(int dividend, const Divisor& divisor) {
   return static_cast<int>(__umulhi(doubled, divisor.multiplier) >> divisor.shift);
 }
 
-// Sums in blocks.
-
-// Dims of a dot product that are summed apart before they meet what it has so far. A sum that grows over all
-// of head_dim rounds at its full size each time, and what that does to a large score its weight shows: blocks
-// of 8 take the error down to a third (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2),
-// for one addition in nine.
-constexpr int kBlock = 8;
+// A block joins a sum (scores.cuh).
 
 // lost: what the additions to the sum have lost so far, if it is kept (Kahan's sum, Higham section 4.3).
 // A sum that became infinite has lost nothing that would bring it back.

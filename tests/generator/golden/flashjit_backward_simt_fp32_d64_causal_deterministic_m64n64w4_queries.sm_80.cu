@@ -39,9 +39,6 @@ struct Divisor {
 // cannot drift. The arrays of the workspace have rows padded per head, to whole tiles of the schedule's and
 // to a multiple of kBackwardRowPadding, so that a tile of rows can be copied whole.
 
-constexpr int kBackwardRowPadding = 128;
-constexpr int kBackwardCounterRows = 32;
-
 struct BackwardParams {
   const void* q;  // element (b, h, i, x) of q is at q + b * q_batch + h * q_head + i * q_row + x, in elements
   const void* k;
@@ -225,13 +222,7 @@ __device__ __forceinline__ int visible_keys(const Params& params, int row) {
   return max(keys, 0);
 }
 
-// Sums in blocks.
-
-// Dims of a dot product that are summed apart before they meet what it has so far. A sum that grows over all
-// of head_dim rounds at its full size each time, and what that does to a large score its weight shows: blocks
-// of 8 take the error down to a third (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2),
-// for one addition in nine.
-constexpr int kBlock = 8;
+// A block joins a sum (scores.cuh).
 
 // lost: what the additions to the sum have lost so far, if it is kept (Kahan's sum, Higham section 4.3).
 // A sum that became infinite has lost nothing that would bring it back.
@@ -247,6 +238,12 @@ __device__ __forceinline__ void add_block(float& sum, float& lost, float block) 
 }
 
 // Products of rows with rows, Q K^T, as outer products in registers.
+
+// Dims of a dot product that are summed apart before they meet what it has so far. A sum that grows over all
+// of head_dim rounds at its full size each time, and what that does to a large score its weight shows: blocks
+// of 8 take the error down to a third (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2),
+// for one addition in nine.
+constexpr int kBlock = 8;
 
 // A block of columns of a thread's rows of Q, or kHanded weights of a thread's rows of P.
 template <int kCount>
@@ -342,7 +339,7 @@ __device__ __forceinline__ void for_each_group(int sharer, Act act) {
   }
 }
 
-// A thread's share of a tile of gradients, and the products that add to it.
+// A thread's share of a tile of gradients.
 
 // Of kTile rows x kDim columns that all threads of a CTA add up in registers. kSharers threads have a row.
 // The rows of a thread are neighbours where they are read side by side, and apart where each is read along
@@ -408,20 +405,7 @@ struct Share {
   }
 };
 
-// W^T X: W has kTileM rows, a column for each row of the share.
-template <class ShareOfKeys, int kStride>
-__device__ __forceinline__ ShareOfKeys multiply_transposed(const float* w, const float* x) {
-  ShareOfKeys share;
-  share.clear();
-  w += ShareOfKeys::row(0);
-#pragma unroll 4
-  for (int m = 0; m < kTileM; ++m) {
-    float a[ShareOfKeys::kOwn];
-    load_floats<ShareOfKeys::kOwn>(a, w + m * kStrideP);
-    share.add(x + m * kStride, [&](int i) { return a[i]; });
-  }
-  return share;
-}
+// The product that adds to a thread's share of queries' gradients: over the keys.
 
 // W X: W has a row for each row of the share, and kTileN columns.
 template <class ShareOfRows, int kStride>

@@ -30,9 +30,6 @@ struct Divisor {
 // cannot drift. The arrays of the workspace have rows padded per head, to whole tiles of the schedule's and
 // to a multiple of kBackwardRowPadding, so that a tile of rows can be copied whole.
 
-constexpr int kBackwardRowPadding = 128;
-constexpr int kBackwardCounterRows = 32;
-
 struct BackwardParams {
   const void* q;  // element (b, h, i, x) of q is at q + b * q_batch + h * q_head + i * q_row + x, in elements
   const void* k;
@@ -92,14 +89,6 @@ __device__ __forceinline__ unsigned pack(float low, float high) {
   unsigned pair;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
   return pair;
-}
-
-// Order between ordinary accesses to shared memory and those of the asynchronous proxy (PTX ISA,
-// "membar/fence").
-
-// What this thread wrote to shared memory before is what TMA and wgmma read after.
-__device__ __forceinline__ void fence_async_shared() {
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
 // Shared-memory barriers that count arrivals and bytes (PTX ISA, "Parallel Synchronization: mbarrier").
@@ -203,7 +192,6 @@ constexpr int kPanelsV = (kHeadDimV + 63) / 64;
 constexpr int kBoxPanelsQk = kHeadDim % 64 == 0 ? kPanelsQk : 1;  // panels that one TMA box moves
 constexpr int kBoxPanelsV = kHeadDimV % 64 == 0 ? kPanelsV : 1;
 
-constexpr int kBoxPanelsK = kBoxPanelsQk;
 constexpr int kPartsQk = 1, kPartsV = 1;
 
 // What a step of the kind does to a descriptor (ptx/wgmma.cuh), in its units of 16 bytes.
@@ -266,13 +254,6 @@ __device__ __forceinline__ unsigned scaled_pair(const float (&d)[kCount], int i,
 // Tells whoever waits, once a warp, that this warp is done with what the barrier guards.
 __device__ __forceinline__ void arrive_once(unsigned barrier) {
   if (lane() == 0) mbarrier_arrive(barrier);
-}
-
-// The same, where the warp has written what TMA or a product reads.
-__device__ __forceinline__ void arrive_written(unsigned barrier) {
-  fence_async_shared();
-  __syncwarp();
-  arrive_once(barrier);
 }
 
 // Where everything lies in the shared memory of a CTA that owns kTileN keys, and its barriers.
@@ -491,6 +472,11 @@ __device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
   tile.first_step = max(0, tile.key + p.seqlen_q - p.seqlen_k) / kTileM;
   return tile;
 }
+
+// How the host lays out the rows of a backward pass's workspace.
+
+constexpr int kBackwardRowPadding = 128;  // what a head's rows are padded to a multiple of
+constexpr int kBackwardCounterRows = 32;  // rows to a counter
 
 // A tile's turn among those that add to a step's dQ: the order in which they come there, beginning with who
 // starts there. Unless all tiles are at work at once, it is also the order in which they are taken, so that
@@ -727,6 +713,8 @@ __device__ __forceinline__ void bulk_load(unsigned to, const void* from, int byt
 // What runs beside the consumers, a thread each: K, Q and LSE come, V, dO and delta come, finished dV and dK
 // leave.
 
+constexpr int kBoxPanelsK = kBoxPanelsQk;
+
 // What one of two threads feeds: a tile of keys, then rows of queries with a statistic each.
 struct FeedKQ {
   static constexpr bool kDeals = true;  // tiles to all others
@@ -803,6 +791,22 @@ __device__ __forceinline__ void send_gradients(const TensorMap& map_dk, const Te
     bulk_wait_read();
     mbarrier_arrive(shared + kKeysEmpty + 8 * stage);
   }
+}
+
+// Order between ordinary accesses to shared memory and those of the asynchronous proxy (PTX ISA,
+// "membar/fence").
+
+// What this thread wrote to shared memory before is what TMA and wgmma read after.
+__device__ __forceinline__ void fence_async_shared() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// A warp's arrival where it has written what TMA or a product reads.
+
+__device__ __forceinline__ void arrive_written(unsigned barrier) {
+  fence_async_shared();
+  __syncwarp();
+  arrive_once(barrier);
 }
 
 // The products of the backward pass as single wgmma instructions. C++ cannot say their lists of operands: the

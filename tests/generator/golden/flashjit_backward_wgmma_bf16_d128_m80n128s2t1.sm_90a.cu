@@ -30,9 +30,6 @@ struct Divisor {
 // cannot drift. The arrays of the workspace have rows padded per head, to whole tiles of the schedule's and
 // to a multiple of kBackwardRowPadding, so that a tile of rows can be copied whole.
 
-constexpr int kBackwardRowPadding = 128;
-constexpr int kBackwardCounterRows = 32;
-
 struct BackwardParams {
   const void* q;  // element (b, h, i, x) of q is at q + b * q_batch + h * q_head + i * q_row + x, in elements
   const void* k;
@@ -92,14 +89,6 @@ __device__ __forceinline__ unsigned pack(float low, float high) {
   unsigned pair;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
   return pair;
-}
-
-// Order between ordinary accesses to shared memory and those of the asynchronous proxy (PTX ISA,
-// "membar/fence").
-
-// What this thread wrote to shared memory before is what TMA and wgmma read after.
-__device__ __forceinline__ void fence_async_shared() {
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
 // Shared-memory barriers that count arrivals and bytes (PTX ISA, "Parallel Synchronization: mbarrier").
@@ -203,7 +192,6 @@ constexpr int kPanelsV = (kHeadDimV + 63) / 64;
 constexpr int kBoxPanelsQk = kHeadDim % 64 == 0 ? kPanelsQk : 1;  // panels that one TMA box moves
 constexpr int kBoxPanelsV = kHeadDimV % 64 == 0 ? kPanelsV : 1;
 
-constexpr int kBoxPanelsK = kBoxPanelsQk;
 constexpr int kPartsQk = 1, kPartsV = 1;
 
 // What a step of the kind does to a descriptor (ptx/wgmma.cuh), in its units of 16 bytes.
@@ -268,19 +256,11 @@ __device__ __forceinline__ void arrive_once(unsigned barrier) {
   if (lane() == 0) mbarrier_arrive(barrier);
 }
 
-// The same, where the warp has written what TMA or a product reads.
-__device__ __forceinline__ void arrive_written(unsigned barrier) {
-  fence_async_shared();
-  __syncwarp();
-  arrive_once(barrier);
-}
-
 // Where everything lies in the shared memory of a CTA that owns kTileN keys, and its barriers.
 
 constexpr int kStages = 2;         // of Q and dO: one step's and the next one's
 constexpr int kConsumerWarps = 8;  // of two warpgroups, which read them
 constexpr int kOwnerWarps = 8;  // which sum dV, or dK: all, since each warpgroup owns 64 keys
-constexpr int kDqWarps = kConsumerWarps;
 constexpr int kKeyReaders = kOwnerWarps;
 constexpr int kExchangeReaders = kOwnerWarps;
 constexpr int kTicketReaders = kConsumerWarps + 2;  // and two threads, that feed and send
@@ -422,6 +402,22 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
   mbarrier_init_fence();
 }
 
+// Order between ordinary accesses to shared memory and those of the asynchronous proxy (PTX ISA,
+// "membar/fence").
+
+// What this thread wrote to shared memory before is what TMA and wgmma read after.
+__device__ __forceinline__ void fence_async_shared() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// A warp's arrival where it has written what TMA or a product reads.
+
+__device__ __forceinline__ void arrive_written(unsigned barrier) {
+  fence_async_shared();
+  __syncwarp();
+  arrive_once(barrier);
+}
+
 // Division as kernels look for tiles with it: what launches divide by, the host has prepared.
 
 // The dividend from 0 to 2^31 - 1, where the error of the multiplier, below 1 in 2^31 of it, is too small to
@@ -505,6 +501,11 @@ __device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
   tile.start_step = all_at_once(p) ? divide(n * tile.end_step, p.by_tiles) : 0;
   return tile;
 }
+
+// How the host lays out the rows of a backward pass's workspace.
+
+constexpr int kBackwardRowPadding = 128;  // what a head's rows are padded to a multiple of
+constexpr int kBackwardCounterRows = 32;  // rows to a counter
 
 // A tile's turn among those that add to a step's dQ: the order in which they come there, beginning with who
 // starts there. Unless all tiles are at work at once, it is also the order in which they are taken, so that
@@ -792,6 +793,8 @@ __device__ __forceinline__ void bulk_load(unsigned to, const void* from, int byt
 
 // What runs beside the consumers, a thread each: K, Q and LSE come, V, dO and delta come, finished dV and dK
 // leave.
+
+constexpr int kBoxPanelsK = kBoxPanelsQk;
 
 // What one of two threads feeds: a tile of keys, then rows of queries with a statistic each.
 struct FeedKQ {

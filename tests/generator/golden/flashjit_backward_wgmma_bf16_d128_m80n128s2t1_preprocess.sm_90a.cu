@@ -7,6 +7,7 @@ constexpr int kLanes = 16;        // side by side on a row
 constexpr int kRows = 128;        // per CTA
 constexpr int kThreads = 256;     // per CTA
 constexpr int kHeadDim = 128;     // columns of dQ
+constexpr int kCounterRows = 32;  // rows to a counter
 
 // Before the backward pass proper (FlashAttention-2, Dao, arXiv 2307.08691, algorithm 2, line 4): delta, the
 // sum of dO * O of each query row, and the LSE in units of log2. A CTA does kRows rows of one head, up to the
@@ -23,9 +24,6 @@ struct Divisor {
 // What the host hands to the kernels of a backward pass. Host and device compile this one file, so the layout
 // cannot drift. The arrays of the workspace have rows padded per head, to whole tiles of the schedule's and
 // to a multiple of kBackwardRowPadding, so that a tile of rows can be copied whole.
-
-constexpr int kBackwardRowPadding = 128;
-constexpr int kBackwardCounterRows = 32;
 
 struct BackwardParams {
   const void* q;  // element (b, h, i, x) of q is at q + b * q_batch + h * q_head + i * q_row + x, in elements
@@ -170,8 +168,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   }
   // exp2(s - inf) is 0: a row that sees no key weighs nothing, whatever its scores.
   if (thread < kRows) params.lse_log2[padded + thread] = lse == -kInfinity ? kInfinity : lse * kLog2e;
-  if (threadIdx.x < kRows / kBackwardCounterRows) {
-    params.counters[padded / kBackwardCounterRows + threadIdx.x] = 0;
+  if (threadIdx.x < kRows / kCounterRows) {
+    params.counters[padded / kCounterRows + threadIdx.x] = 0;
   }
 
   // Rows that see no key have no gradient. Nobody else comes to a tile of them.

@@ -32,9 +32,6 @@ struct Divisor {
 // cannot drift. The arrays of the workspace have rows padded per head, to whole tiles of the schedule's and
 // to a multiple of kBackwardRowPadding, so that a tile of rows can be copied whole.
 
-constexpr int kBackwardRowPadding = 128;
-constexpr int kBackwardCounterRows = 32;
-
 struct BackwardParams {
   const void* q;  // element (b, h, i, x) of q is at q + b * q_batch + h * q_head + i * q_row + x, in elements
   const void* k;
@@ -94,14 +91,6 @@ __device__ __forceinline__ unsigned pack(float low, float high) {
   unsigned pair;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
   return pair;
-}
-
-// Order between ordinary accesses to shared memory and those of the asynchronous proxy (PTX ISA,
-// "membar/fence").
-
-// What this thread wrote to shared memory before is what TMA and wgmma read after.
-__device__ __forceinline__ void fence_async_shared() {
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
 // Shared-memory barriers that count arrivals and bytes (PTX ISA, "Parallel Synchronization: mbarrier").
@@ -205,7 +194,6 @@ constexpr int kPanelsV = (kHeadDimV + 63) / 64;
 constexpr int kBoxPanelsQk = kHeadDim % 64 == 0 ? kPanelsQk : 1;  // panels that one TMA box moves
 constexpr int kBoxPanelsV = kHeadDimV % 64 == 0 ? kPanelsV : 1;
 
-constexpr int kBoxPanelsK = 1;  // of K, which also comes in other parts
 // Products that a gradient's columns take: with 512 threads ptxas has no instruction for 256 of them.
 constexpr int kPartsQk = kHeadDim > 192 ? 2 : 1;
 constexpr int kPartsV = kHeadDimV > 192 ? 2 : 1;
@@ -270,13 +258,6 @@ __device__ __forceinline__ unsigned scaled_pair(const float (&d)[kCount], int i,
 // Tells whoever waits, once a warp, that this warp is done with what the barrier guards.
 __device__ __forceinline__ void arrive_once(unsigned barrier) {
   if (lane() == 0) mbarrier_arrive(barrier);
-}
-
-// The same, where the warp has written what TMA or a product reads.
-__device__ __forceinline__ void arrive_written(unsigned barrier) {
-  fence_async_shared();
-  __syncwarp();
-  arrive_once(barrier);
 }
 
 // Where everything lies in the shared memory of a CTA that owns kTileN keys, and its barriers.
@@ -355,8 +336,8 @@ __device__ __forceinline__ void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
 
-// What CTAs of a cluster put into each other's shared memory, and waits for it (PTX ISA, "mbarrier.arrive",
-// "mbarrier.try_wait", "cp.async.bulk").
+// Words that CTAs of a cluster put into each other's shared memory, and waits for them (PTX ISA,
+// "mbarrier.arrive", "mbarrier.try_wait").
 
 // A word for another CTA, or this one, which waits for it at a barrier there, and answers at one here.
 __device__ __forceinline__ void cluster_store(unsigned address, unsigned value) {
@@ -375,15 +356,6 @@ __device__ __forceinline__ void cluster_wait(unsigned barrier, int parity) {
       "out:\n"
       "}" ::"r"(barrier),
       "r"(parity)
-      : "memory");
-}
-
-// Starts a copy of this CTA's shared memory to another's; its bytes complete on a barrier there.
-__device__ __forceinline__ void bulk_send(unsigned to, unsigned from, int bytes, unsigned barrier) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-          to),
-      "r"(from), "r"(bytes), "r"(barrier)
       : "memory");
 }
 
@@ -579,6 +551,11 @@ __device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
   tile.key += cluster_rank() * kTileN;  // the steps are both CTAs'
   return tile;
 }
+
+// How the host lays out the rows of a backward pass's workspace.
+
+constexpr int kBackwardRowPadding = 128;  // what a head's rows are padded to a multiple of
+constexpr int kBackwardCounterRows = 32;  // rows to a counter
 
 // A tile's turn among those that add to a step's dQ: the order in which they come there, beginning with who
 // starts there. Unless all tiles are at work at once, it is also the order in which they are taken, so that
@@ -818,6 +795,8 @@ __device__ __forceinline__ void bulk_load(unsigned to, const void* from, int byt
 
 // What runs beside the consumers, a thread each: K, Q and LSE come, V, dO and delta come, finished dV and dK
 // leave.
+
+constexpr int kBoxPanelsK = 1;  // panels of K that one box moves: it also comes in other parts
 
 // What one of two threads feeds: a tile of keys, then rows of queries with a statistic each.
 struct FeedKQ {
@@ -1097,6 +1076,17 @@ __device__ __forceinline__ void wgmma_dq_next(float (&d)[kDqN / 2], unsigned lon
       : "l"(a), "l"(b));
 }
 
+// Copies from one CTA of a cluster to another (PTX ISA, "cp.async.bulk").
+
+// Starts a copy of this CTA's shared memory to another's; its bytes complete on a barrier there.
+__device__ __forceinline__ void bulk_send(unsigned to, unsigned from, int bytes, unsigned barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+          to),
+      "r"(from), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+
 // Arrivals at barriers of other CTAs of a cluster (PTX ISA, "mbarrier.arrive").
 
 // At another CTA's barrier. Says that this one has read, not that it has written: that would need
@@ -1233,6 +1223,22 @@ struct QueryOwner {
     arrive_once(shared + kKRead);
   }
 };
+
+// Order between ordinary accesses to shared memory and those of the asynchronous proxy (PTX ISA,
+// "membar/fence").
+
+// What this thread wrote to shared memory before is what TMA and wgmma read after.
+__device__ __forceinline__ void fence_async_shared() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// A warp's arrival where it has written what TMA or a product reads.
+
+__device__ __forceinline__ void arrive_written(unsigned barrier) {
+  fence_async_shared();
+  __syncwarp();
+  arrive_once(barrier);
+}
 
 // Products over whole tiles: chains of wgmma that a warpgroup issues and commits as one group.
 

@@ -225,13 +225,7 @@ __device__ __forceinline__ void for_each_group(int sharer, Act act) {
   }
 }
 
-// Sums in blocks.
-
-// Dims of a dot product that are summed apart before they meet what it has so far. A sum that grows over all
-// of head_dim rounds at its full size each time, and what that does to a large score its weight shows: blocks
-// of 8 take the error down to a third (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2),
-// for one addition in nine.
-constexpr int kBlock = 8;
+// A block joins a sum (scores.cuh).
 
 // lost: what the additions to the sum have lost so far, if it is kept (Kahan's sum, Higham section 4.3).
 // A sum that became infinite has lost nothing that would bring it back.
@@ -247,6 +241,12 @@ __device__ __forceinline__ void add_block(float& sum, float& lost, float block) 
 }
 
 // Products of rows with rows, Q K^T, as outer products in registers.
+
+// Dims of a dot product that are summed apart before they meet what it has so far. A sum that grows over all
+// of head_dim rounds at its full size each time, and what that does to a large score its weight shows: blocks
+// of 8 take the error down to a third (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2),
+// for one addition in nine.
+constexpr int kBlock = 8;
 
 // A block of columns of a thread's rows of Q, or kHanded weights of a thread's rows of P.
 template <int kCount>

@@ -321,17 +321,7 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
   mbarrier_init_fence();
 }
 
-// Which rows and columns a thread of a consumer holds (ptx/wgmma.cuh), and where its 16-byte pieces lie in a
-// swizzled tile.
-
-// Bytes from the start of a 64-row tile to this lane's 16 bytes of columns 16 * step .. 16 * step + 15, for
-// ldmatrix and stmatrix of four 8x8 matrices: lanes 0-15 have the first eight columns of a warp's 16 rows,
-// lanes 16-31 the others.
-__device__ __forceinline__ unsigned fragment_offset(int step) {
-  const int row = 16 * warp_of_warpgroup() + lane() % 16;
-  const int piece = 2 * step + lane() / 16;
-  return piece / 8 * (64 * kRowBytes) + row * kRowBytes + ((piece % 8 ^ row % 8) * 16);
-}
+// Which rows a thread of a consumer holds (ptx/wgmma.cuh), and which keys they see.
 
 struct RowsOfThread {
   int row;         // of the first; the second is 8 below
@@ -862,6 +852,17 @@ struct ConsumerRings {
     }
   }
 };
+
+// Where a warp's fragments lie in a swizzled tile of 64 rows.
+
+// Bytes from the start of a 64-row tile to this lane's 16 bytes of columns 16 * step .. 16 * step + 15, for
+// ldmatrix and stmatrix of four 8x8 matrices: lanes 0-15 have the first eight columns of a warp's 16 rows,
+// lanes 16-31 the others.
+__device__ __forceinline__ unsigned fragment_offset(int step) {
+  const int row = 16 * warp_of_warpgroup() + lane() % 16;
+  const int piece = 2 * step + lane() / 16;
+  return piece / 8 * (64 * kRowBytes) + row * kRowBytes + ((piece % 8 ^ row % 8) * 16);
+}
 
 // The two products of a block of keys, each one asm statement: C++ cannot say the operands of wgmma, and the
 // compilers take their time over every list of them. The renderer writes them down. Whatever was computed

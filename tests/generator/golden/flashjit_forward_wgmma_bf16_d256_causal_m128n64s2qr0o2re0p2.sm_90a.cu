@@ -309,17 +309,7 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
   mbarrier_init_fence();
 }
 
-// Which rows and columns a thread of a consumer holds (ptx/wgmma.cuh), and where its 16-byte pieces lie in a
-// swizzled tile.
-
-// Bytes from the start of a 64-row tile to this lane's 16 bytes of columns 16 * step .. 16 * step + 15, for
-// ldmatrix and stmatrix of four 8x8 matrices: lanes 0-15 have the first eight columns of a warp's 16 rows,
-// lanes 16-31 the others.
-__device__ __forceinline__ unsigned fragment_offset(int step) {
-  const int row = 16 * warp_of_warpgroup() + lane() % 16;
-  const int piece = 2 * step + lane() / 16;
-  return piece / 8 * (64 * kRowBytes) + row * kRowBytes + ((piece % 8 ^ row % 8) * 16);
-}
+// Which rows a thread of a consumer holds (ptx/wgmma.cuh), and which keys they see.
 
 struct RowsOfThread {
   int row;         // of the first; the second is 8 below
@@ -1273,6 +1263,17 @@ struct Consumer : ConsumerRings {
     pass_blocks(passed, passed_turns);
   }
 };
+
+// Where a warp's fragments lie in a swizzled tile of 64 rows.
+
+// Bytes from the start of a 64-row tile to this lane's 16 bytes of columns 16 * step .. 16 * step + 15, for
+// ldmatrix and stmatrix of four 8x8 matrices: lanes 0-15 have the first eight columns of a warp's 16 rows,
+// lanes 16-31 the others.
+__device__ __forceinline__ unsigned fragment_offset(int step) {
+  const int row = 16 * warp_of_warpgroup() + lane() % 16;
+  const int piece = 2 * step + lane() / 16;
+  return piece / 8 * (64 * kRowBytes) + row * kRowBytes + ((piece % 8 ^ row % 8) * 16);
+}
 
 // LSE goes to device memory directly.
 

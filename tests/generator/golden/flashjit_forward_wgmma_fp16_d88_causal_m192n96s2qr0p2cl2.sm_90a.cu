@@ -351,17 +351,7 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
   mbarrier_init_fence();
 }
 
-// Which rows and columns a thread of a consumer holds (ptx/wgmma.cuh), and where its 16-byte pieces lie in a
-// swizzled tile.
-
-// Bytes from the start of a 64-row tile to this lane's 16 bytes of columns 16 * step .. 16 * step + 15, for
-// ldmatrix and stmatrix of four 8x8 matrices: lanes 0-15 have the first eight columns of a warp's 16 rows,
-// lanes 16-31 the others.
-__device__ __forceinline__ unsigned fragment_offset(int step) {
-  const int row = 16 * warp_of_warpgroup() + lane() % 16;
-  const int piece = 2 * step + lane() / 16;
-  return piece / 8 * (64 * kRowBytes) + row * kRowBytes + ((piece % 8 ^ row % 8) * 16);
-}
+// Which rows a thread of a consumer holds (ptx/wgmma.cuh), and which keys they see.
 
 struct RowsOfThread {
   int row;         // of the first; the second is 8 below
@@ -1197,6 +1187,17 @@ struct Consumer : ConsumerRings {
   }
 };
 
+// Where a warp's fragments lie in a swizzled tile of 64 rows.
+
+// Bytes from the start of a 64-row tile to this lane's 16 bytes of columns 16 * step .. 16 * step + 15, for
+// ldmatrix and stmatrix of four 8x8 matrices: lanes 0-15 have the first eight columns of a warp's 16 rows,
+// lanes 16-31 the others.
+__device__ __forceinline__ unsigned fragment_offset(int step) {
+  const int row = 16 * warp_of_warpgroup() + lane() % 16;
+  const int piece = 2 * step + lane() / 16;
+  return piece / 8 * (64 * kRowBytes) + row * kRowBytes + ((piece % 8 ^ row % 8) * 16);
+}
+
 // LSE goes to device memory directly.
 
 // Natural log of the sum of exp(scale * score); -infinity where there is no key.
@@ -1311,8 +1312,8 @@ __device__ __forceinline__ void finish(Consumer& consumer, const float (&o)[kHea
   store_output(consumer, o, tile, inverse, map_o, p);
 }
 
-// What CTAs of a cluster put into each other's shared memory, and waits for it (PTX ISA, "mbarrier.arrive",
-// "mbarrier.try_wait", "cp.async.bulk").
+// Words that CTAs of a cluster put into each other's shared memory, and waits for them (PTX ISA,
+// "mbarrier.arrive", "mbarrier.try_wait").
 
 // A word for another CTA, or this one, which waits for it at a barrier there, and answers at one here.
 __device__ __forceinline__ void cluster_store(unsigned address, unsigned value) {
@@ -1331,15 +1332,6 @@ __device__ __forceinline__ void cluster_wait(unsigned barrier, int parity) {
       "out:\n"
       "}" ::"r"(barrier),
       "r"(parity)
-      : "memory");
-}
-
-// Starts a copy of this CTA's shared memory to another's; its bytes complete on a barrier there.
-__device__ __forceinline__ void bulk_send(unsigned to, unsigned from, int bytes, unsigned barrier) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-          to),
-      "r"(from), "r"(bytes), "r"(barrier)
       : "memory");
 }
 
