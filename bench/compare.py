@@ -58,6 +58,16 @@ def median_ms(run, pause, target_ms, flush):
     return statistics.median(start.elapsed_time(stop) for start, stop in pairs)
 
 
+def time_in_turns(contestants, rounds, pause, flush):
+    """Milliseconds of each round of {name: run}."""
+    times = {name: [] for name in contestants}
+    turns = list(contestants.items())
+    for first in range(rounds):  # each begins with another: whoever comes before leaves its heat
+        for name, run in turns[first % len(turns):] + turns[:first % len(turns)]:
+            times[name].append(median_ms(run, pause, 60.0 if pause else 200.0, flush))
+    return times
+
+
 def largest_error(ours, q, k, v, causal, out):
     """Against float32 attention of the first head of each end of the batch, relative to the plain computation's error."""
     worst = 0.0
@@ -228,11 +238,7 @@ def main():
                         contestants[name] = run
                     except Exception as error:
                         emit(**cell, who=name, failed=str(error)[:300])
-                times = {name: [] for name in contestants}
-                turns = list(contestants.items())
-                for first in range(a.rounds):  # each round begins with another: whoever comes before leaves its heat
-                    for name, run in turns[first % len(turns):] + turns[:first % len(turns)]:
-                        times[name].append(median_ms(run, a.pause, 60.0 if a.pause else 200.0, flush))
+                times = time_in_turns(contestants, a.rounds, a.pause, flush)
                 sm_mhz, watts = clock_mhz()
                 row = {}
                 for name, samples in times.items():

@@ -69,10 +69,7 @@ def main():
             for variant in variants:
                 cell = compare.Forward(engine, *tensors_of(variant, b, s, h, d), causal)
                 runs[variant], origins[variant] = cell.ours(a.family, "", a.tuning, False)
-            times = {variant: [] for variant in variants}
-            for first in range(a.rounds):  # each round begins with another: whoever comes before leaves its heat
-                for variant in variants[first % len(variants):] + variants[:first % len(variants)]:
-                    times[variant].append(compare.median_ms(runs[variant], a.pause, 60.0, flush))
+            times = compare.time_in_turns(runs, a.rounds, a.pause, flush)
             best = {variant: min(times[variant]) for variant in variants}
             for variant in variants:
                 emit(d=d, causal=causal, s=s, b=b, h=h, variant=variant, ms=best[variant], rounds_ms=times[variant],

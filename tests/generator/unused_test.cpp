@@ -55,6 +55,19 @@ std::vector<std::string> unused(std::string_view source) {
   return found;
 }
 
+std::vector<Problem> problems() {
+  std::vector<Problem> all;
+  for (const int dim : {40, 64, 128, 136, 256}) {
+    for (const DType dtype : {DType::fp16, DType::bf16, DType::fp32}) {
+      for (const bool causal : {false, true}) {
+        all.push_back({.dtype = dtype, .head_dim = dim, .causal = causal});
+        all.push_back({.pass = Pass::backward, .dtype = dtype, .head_dim = dim, .causal = causal});
+      }
+    }
+  }
+  return all;
+}
+
 }  // namespace
 
 TEST_CASE("what counts as unused") {
@@ -74,20 +87,13 @@ TEST_CASE("rendered kernels declare nothing in vain") {
   int kernels = 0, turn = 0;
   for (const char* arch : {"sm_75", "sm_80", "sm_90a"}) {
     const Target target = target_of(arch);
-    for (const Pass pass : {Pass::forward, Pass::backward}) {
-      for (const DType dtype : {DType::fp16, DType::bf16, DType::fp32}) {
-        for (const int dim : {40, 64, 128, 136, 256}) {
-          for (const bool causal : {false, true}) {
-            const Problem problem{.pass = pass, .dtype = dtype, .head_dim = dim, .causal = causal};
-            for (const autotune::Candidate& candidate : autotune::search_space(problem, target)) {
-              if (!candidate.pruned.empty() || turn++ % kEvery != 0) continue;
-              for (const KernelSource& kernel : render(problem, candidate.schedule, target)) {
-                CAPTURE(kernel.entry);
-                CHECK(fmt::format("{}", fmt::join(unused(kernel.text), ", ")) == "");
-                ++kernels;
-              }
-            }
-          }
+    for (const Problem& problem : problems()) {
+      for (const autotune::Candidate& candidate : autotune::search_space(problem, target)) {
+        if (!candidate.pruned.empty() || turn++ % kEvery != 0) continue;
+        for (const KernelSource& kernel : render(problem, candidate.schedule, target)) {
+          CAPTURE(kernel.entry);
+          CHECK(fmt::format("{}", fmt::join(unused(kernel.text), ", ")) == "");
+          ++kernels;
         }
       }
     }
