@@ -13,7 +13,7 @@
 /*%#dq%*/
 #include "ptx/store_shared_16.cuh"
 /*%/dq%*/
-#include "ptx/tma.cuh"
+#include "ptx/tensor_map.cuh"
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
     FLASHJIT_ENTRY(const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,

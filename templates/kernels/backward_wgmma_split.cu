@@ -6,7 +6,7 @@
 #include "parts/wgmma_backward/split.cuh"
 #include "ptx/setmaxnreg.cuh"
 #include "ptx/shared_address.cuh"
-#include "ptx/tma.cuh"
+#include "ptx/tensor_map.cuh"
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
     FLASHJIT_ENTRY(const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,

@@ -33,7 +33,7 @@
 /*%/cluster%*/
 #include "ptx/setmaxnreg.cuh"
 #include "ptx/shared_address.cuh"
-#include "ptx/tma.cuh"
+#include "ptx/tensor_map.cuh"
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
     FLASHJIT_ENTRY(const __grid_constant__ TensorMap map_q,

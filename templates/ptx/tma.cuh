@@ -1,16 +1,6 @@
-// The tensor memory accelerator: boxes of a tensor to shared memory (PTX ISA, "cp.async.bulk.tensor").
+// Boxes of a tensor to shared memory (PTX ISA, "cp.async.bulk.tensor").
 #pragma once
-
-// A CUtensorMap, made by the host; opaque here.
-struct alignas(64) TensorMap {
-  unsigned long long opaque[16];
-};
-
-// Where a box starts in the tensor, dimension 0 first. Of a tensor with packed heads `row` counts the heads
-// of a pack, and `panel` queries.
-struct BoxOrigin {
-  int column, row, panel, head, batch;
-};
+#include "ptx/tensor_map.cuh"
 
 // Starts the copy of one box into shared memory; its bytes complete on the barrier. What lies outside of the
 // tensor arrives as zeros and counts as bytes.

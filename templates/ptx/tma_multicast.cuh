@@ -1,6 +1,6 @@
 // One copy for several CTAs of a cluster (PTX ISA, "cp.async.bulk.tensor", .multicast::cluster).
 #pragma once
-#include "ptx/tma.cuh"
+#include "ptx/tensor_map.cuh"
 
 // Starts the copy of one box into the shared memory of each CTA whose bit of `ctas` is set, at the same place
 // in each; its bytes complete on the barrier at the same place there.

@@ -1,7 +1,7 @@
 // The way back: boxes of a tensor from shared memory (PTX ISA, "cp.async.bulk.tensor").
 #pragma once
 #include "ptx/bulk_group.cuh"
-#include "ptx/tma.cuh"
+#include "ptx/tensor_map.cuh"
 
 // Starts the copy of one box out of shared memory; what lies outside of the tensor is dropped.
 __device__ __forceinline__ void tma_store(const TensorMap& map, unsigned from, const BoxOrigin& at) {

@@ -108,11 +108,12 @@ struct BoxOfTensor {
     return static_cast<std::size_t>(width) * static_cast<std::size_t>(height);
   }
   [[nodiscard]] std::size_t tile_size() const { return static_cast<std::size_t>(pitch() * rows) / 2; }
-  // The tile after the copy; `before` runs ahead of it.
-  [[nodiscard]] std::vector<std::uint16_t> load(const std::string& before = "") const {
+  // The tile after `copy`; `before` runs ahead of it.
+  [[nodiscard]] std::vector<std::uint16_t> load(const std::string& before = "",
+                                                const std::string& copy = kLoad) const {
     Arrays arrays{std::vector<std::uint16_t>(tensor_size()), std::vector<std::uint16_t>(tile_size())};
     std::iota(arrays.tensor.begin(), arrays.tensor.end(), std::uint16_t{1});
-    return run(before + with_bytes(kLoad, columns * 2 * rows), std::move(arrays)).tile;
+    return run(before + with_bytes(copy, columns * 2 * rows), std::move(arrays)).tile;
   }
 };
 
@@ -134,6 +135,16 @@ TEST_CASE("TMA loads: every swizzle, and zeros outside the tensor") {
       CHECK(wrong == 0);
     }
   }
+}
+
+TEST_CASE("a hint to L2 changes nothing of what arrives") {
+  std::string hinted = kLoad;
+  const std::string copy = "complete_tx::bytes [%r28], [%d30, {%r1, %r2}], [%r29];";
+  hinted.replace(hinted.find(copy), copy.size(),
+                 "complete_tx::bytes.L2::cache_hint [%r28], [%d30, {%r1, %r2}], [%r29], %d2;");
+  const BoxOfTensor box{96, 20, 64, 8, 128, 88, 17};
+  for (const char* policy : {"L2::evict_first.b64 %d2", "L2::evict_last.L2::evict_first.b64 %d2, 0f3F000000"})
+    CHECK(box.load(fmt::format("createpolicy.fractional.{};\n", policy), hinted) == box.load());
 }
 
 TEST_CASE("a box narrower than its swizzle leaves the end of each row alone") {

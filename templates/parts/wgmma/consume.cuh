@@ -11,7 +11,7 @@
 /*%^o_through_q%*/
 #include "ptx/bulk_group.cuh"
 /*%/o_through_q%*/
-#include "ptx/tma.cuh"
+#include "ptx/tensor_map.cuh"
 
 __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map_o, const ForwardParams& p) {
   const int tiles = tile_count(p);

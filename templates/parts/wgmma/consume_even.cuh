@@ -10,7 +10,7 @@
 #include "parts/wgmma/sharers.cuh"
 #include "parts/wgmma/tiles.cuh"
 #include "ptx/bulk_group.cuh"
-#include "ptx/tma.cuh"
+#include "ptx/tensor_map.cuh"
 
 // The end of this CTA's share of a tile: whether this warpgroup now knows all of its rows, which it stores.
 __device__ __forceinline__ bool finish_share(Consumer& consumer, float (&o)[kHeadDimV / 2], const Tile& tile,

@@ -6,7 +6,6 @@
 /*%/narrow_k%*/
 #pragma once
 #include "ptx/mbarrier.cuh"
-#include "ptx/tma.cuh"
 
 constexpr int kRowBytes = 128;  // 64 columns of 16 bits
 constexpr int kPanelsQk = (kHeadDim + 63) / 64;

@@ -20,10 +20,14 @@
 #include "ptx/cluster.cuh"
 /*%/cluster%*/
 #include "ptx/mbarrier.cuh"
+#include "ptx/tensor_map.cuh"
+/*%^cluster%*/
 #include "ptx/tma.cuh"
+/*%/cluster%*/
 /*%#cluster%*/
 #include "ptx/tma_multicast.cuh"
 /*%/cluster%*/
+#include "ptx/tma_once.cuh"
 
 // Starts the copy of a box of K or V.
 __device__ __forceinline__ void load(unsigned to, const TensorMap& map, unsigned barrier,
@@ -111,6 +115,7 @@ struct Producer {
     /*%/last_v%*/
   }
 
+  // Other tiles need K and V again, but not Q.
   __device__ __forceinline__ void load_q(const Tile& tile, const ForwardParams& p) const {
 /*%#cluster%*/
 #pragma unroll 1  // unrolled, it would need more registers than a pair's producers have
@@ -126,8 +131,8 @@ struct Producer {
       mbarrier_arrive_expecting(barrier, kQBytes);
 #pragma unroll
       for (int panel = 0; panel < kPanelsQk; ++panel) {
-        tma_load(shared + kQ + warpgroup * kQBytes + panel * 64 * kRowBytes, map_q, barrier,
-                 rows_at(panel, tile.row + kRowStep * warpgroup, tile, p));
+        tma_load_once(shared + kQ + warpgroup * kQBytes + panel * 64 * kRowBytes, map_q, barrier,
+                      rows_at(panel, tile.row + kRowStep * warpgroup, tile, p));
       }
     }
   }

@@ -5,7 +5,7 @@
 /*%#in_clusters%*/
 #include "ptx/cluster.cuh"
 /*%/in_clusters%*/
-#include "ptx/tma.cuh"
+#include "ptx/tensor_map.cuh"
 
 // With p.packed = 0 a row is a query. Else the rows of 2^p.packed heads that share K and V lie side by side:
 // heads first, then queries.

@@ -16,7 +16,7 @@
 #include "ptx/bulk.cuh"
 #include "ptx/bulk_group.cuh"
 #include "ptx/mbarrier.cuh"
-#include "ptx/tma.cuh"
+#include "ptx/tensor_map.cuh"
 
 /*%#pair%*/
 constexpr int kBoxPanelsK = 1;  // panels of K that one box moves: it also comes in other parts

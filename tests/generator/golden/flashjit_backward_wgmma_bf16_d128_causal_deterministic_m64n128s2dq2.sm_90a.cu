@@ -134,7 +134,7 @@ __device__ __forceinline__ void stmatrix(unsigned address, unsigned a, unsigned 
                : "memory");
 }
 
-// The tensor memory accelerator: boxes of a tensor to shared memory (PTX ISA, "cp.async.bulk.tensor").
+// What the tensor memory accelerator (TMA) copies: boxes of a tensor (PTX ISA, "Tensors").
 
 // A CUtensorMap, made by the host; opaque here.
 struct alignas(64) TensorMap {
@@ -146,6 +146,8 @@ struct alignas(64) TensorMap {
 struct BoxOrigin {
   int column, row, panel, head, batch;
 };
+
+// Boxes of a tensor to shared memory (PTX ISA, "cp.async.bulk.tensor").
 
 // Starts the copy of one box into shared memory; its bytes complete on the barrier. What lies outside of the
 // tensor arrives as zeros and counts as bytes.

@@ -133,7 +133,7 @@ __device__ __forceinline__ void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
 
-// The tensor memory accelerator: boxes of a tensor to shared memory (PTX ISA, "cp.async.bulk.tensor").
+// What the tensor memory accelerator (TMA) copies: boxes of a tensor (PTX ISA, "Tensors").
 
 // A CUtensorMap, made by the host; opaque here.
 struct alignas(64) TensorMap {
@@ -145,18 +145,6 @@ struct alignas(64) TensorMap {
 struct BoxOrigin {
   int column, row, panel, head, batch;
 };
-
-// Starts the copy of one box into shared memory; its bytes complete on the barrier. What lies outside of the
-// tensor arrives as zeros and counts as bytes.
-__device__ __forceinline__ void tma_load(unsigned to, const TensorMap& map, unsigned barrier,
-                                         const BoxOrigin& at) {
-  asm volatile(
-      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, "
-      "%5, %6}], "
-      "[%7];" ::"r"(to),
-      "l"(&map), "r"(at.column), "r"(at.row), "r"(at.panel), "r"(at.head), "r"(at.batch), "r"(barrier)
-      : "memory");
-}
 
 // Which tile comes when, and which keys its rows see.
 
@@ -1467,6 +1455,23 @@ __device__ __forceinline__ void tma_load_multicast(unsigned to, const TensorMap&
       : "memory");
 }
 
+// Boxes that nobody reads again (PTX ISA, "cp.async.bulk.tensor", .L2::cache_hint, and "createpolicy").
+
+// Starts the copy of one box into shared memory; its bytes complete on the barrier. What lies outside of the
+// tensor arrives as zeros and counts as bytes. L2 gives the box's lines up first.
+__device__ __forceinline__ void tma_load_once(unsigned to, const TensorMap& map, unsigned barrier,
+                                              const BoxOrigin& at) {
+  asm volatile(
+      "{\n"
+      ".reg .b64 evict_first;\n"
+      "createpolicy.fractional.L2::evict_first.b64 evict_first;\n"
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
+      "[%1, {%2, %3, %4, %5, %6}], [%7], evict_first;\n"
+      "}" ::"r"(to),
+      "l"(&map), "r"(at.column), "r"(at.row), "r"(at.panel), "r"(at.head), "r"(at.batch), "r"(barrier)
+      : "memory");
+}
+
 // The producer: one thread keeps Q, K and V coming, in the order in which the consumers ask for them.
 
 // Starts the copy of a box of K or V.
@@ -1513,6 +1518,7 @@ struct Producer {
          {64 * kWholePanelsV, block * kTileN, 0, head, tile.batch});
   }
 
+  // Other tiles need K and V again, but not Q.
   __device__ __forceinline__ void load_q(const Tile& tile, const ForwardParams& p) const {
 #pragma unroll 1  // unrolled, it would need more registers than a pair's producers have
     for (int warpgroup = 0; warpgroup < kWarpgroups; ++warpgroup) {
@@ -1521,8 +1527,8 @@ struct Producer {
       mbarrier_arrive_expecting(barrier, kQBytes);
 #pragma unroll
       for (int panel = 0; panel < kPanelsQk; ++panel) {
-        tma_load(shared + kQ + warpgroup * kQBytes + panel * 64 * kRowBytes, map_q, barrier,
-                 rows_at(panel, tile.row + kRowStep * warpgroup, tile, p));
+        tma_load_once(shared + kQ + warpgroup * kQBytes + panel * 64 * kRowBytes, map_q, barrier,
+                      rows_at(panel, tile.row + kRowStep * warpgroup, tile, p));
       }
     }
   }

@@ -1,0 +1,13 @@
+// What the tensor memory accelerator (TMA) copies: boxes of a tensor (PTX ISA, "Tensors").
+#pragma once
+
+// A CUtensorMap, made by the host; opaque here.
+struct alignas(64) TensorMap {
+  unsigned long long opaque[16];
+};
+
+// Where a box starts in the tensor, dimension 0 first. Of a tensor with packed heads `row` counts the heads
+// of a pack, and `panel` queries.
+struct BoxOrigin {
+  int column, row, panel, head, batch;
+};
