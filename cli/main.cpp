@@ -58,7 +58,7 @@ int run(int argc, char** argv) {
   app.footer(
       "Data goes to stdout, words to stderr. Exit codes: 0 well; 1 the work failed or a check found a wrong "
       "result; "
-      "2 the call was wrong, or cannot be served here.");
+      "2 the call was wrong, or needs what is not here, such as a GPU or NVRTC.");
   int exit_code = 0;
   using namespace flashjit::cli;
   for (auto* add : {add_run, add_check, add_profile, add_demo, add_inspect, add_tune, add_bench, add_cache,

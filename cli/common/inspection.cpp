@@ -47,7 +47,8 @@ std::string schedule_text(const std::string& name) {
   const Schedule schedule = parse_schedule(name);
   std::string text = fmt::format("{}\n", name);
   for (const ScheduleField& field : fields_of(pass_of(schedule), family_of(schedule))) {
-    text += fmt::format("{:<12} {:>5}  {}\n", field.name, get(schedule, field.name), field.meaning);
+    text += fmt::format("{:<3} {:<13} {:>5}  {}\n", field.letters, field.name, get(schedule, field.name),
+                        field.meaning);
   }
   return text;
 }

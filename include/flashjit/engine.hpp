@@ -27,7 +27,7 @@ struct EngineOptions {
   Tuning tuning = Tuning::off;  // off: wisdom, else the model; costs one compile
   std::chrono::milliseconds tuning_budget{
       0};                   // 0: the mode's own (quick 5 s, full 30 s a problem); at most a day
-  std::string cache_dir{};  // empty: FLASHJIT_CACHE_DIR, else $XDG_CACHE_HOME/flashjit
+  std::string cache_dir{};  // empty: FLASHJIT_CACHE_DIR, else $XDG_CACHE_HOME or ~/.cache, flashjit
   bool use_cache = true;    // false: nothing is read from or written to disk
   // Receives warnings and progress, one line each; empty: warnings go to stderr. Called from any thread, by
   // several at once, in the midst of a call of the Engine: it must not call into this Engine, nor wait for

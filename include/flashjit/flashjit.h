@@ -61,7 +61,7 @@ struct flashjit_engine_options {
   const char* device;       /* "cuda" (the current GPU), "cuda:1", "emulated:sm_90a"; NULL: "cuda" */
   int32_t tuning;           /* enum flashjit_tuning */
   int32_t tuning_budget_ms; /* 0: the mode's own; at most a day */
-  const char* cache_dir;    /* NULL: FLASHJIT_CACHE_DIR, else $XDG_CACHE_HOME/flashjit */
+  const char* cache_dir;    /* NULL: FLASHJIT_CACHE_DIR, else $XDG_CACHE_HOME or ~/.cache, flashjit */
   int32_t no_cache;         /* not 0: nothing is read from or written to disk */
   int32_t reserved;         /* 0 */
   /* Warnings and progress, from any thread, by several at once, in the midst of a call of the engine: it must

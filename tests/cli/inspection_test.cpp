@@ -116,7 +116,7 @@ TEST_CASE("every artefact that is promised is there") {
   CHECK(emit(inspection, "ptx") == "ptx of " + inspection.code->source.entry);
   CHECK(emit(inspection, "cubin") == "cubin of " + inspection.code->source.entry);
   CHECK(emit(inspection, "log") == "log");
-  CHECK(contains(emit(inspection, "schedule"), "tile_m         128"));
+  CHECK(contains(emit(inspection, "schedule"), "m   tile_m          128"));
   const std::string key = emit(inspection, "key");
   CHECK(contains(key, inspection.code->entry->key.digest()));
   CHECK(contains(key, "arch          sm_80\n"));
