@@ -37,7 +37,7 @@ void refuse(const std::string& message) {
 }
 
 void require(const void* pointer, const char* name) {
-  if (pointer == nullptr) refuse(fmt::format("{} is null", name));
+  if (pointer == nullptr) refuse(fmt::format("{} is null, must not be", name));
 }
 
 EngineOptions convert(const flashjit_engine_options& from) {

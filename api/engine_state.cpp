@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <map>
 #include <new>
 #include <optional>
 #include <stdexcept>
@@ -166,13 +167,13 @@ EngineState::Answer EngineState::ready(const Problem& problem, const Shape& shap
   key.carried_over = schedule;
   if (auto known = plans_.find(key)) return {.ready = std::move(known)};
   // A capture was prepared for sizes like these, and takes what is there.
-  if (in_capture(options)) return answer;
+  if (in_capture(options.stream)) return answer;
   return find_or_make(key, shape, options);
 }
 
 // No capture is in the default stream.
-bool EngineState::in_capture(const PlanOptions& options) {
-  return options.stream != nullptr && device().capturing(options.stream);
+bool EngineState::in_capture(Stream stream) {
+  return stream != nullptr && device().capturing(stream);
 }
 
 EngineState::Answer EngineState::find_or_make(const PlanKey& key, const Shape& shape,
@@ -180,7 +181,7 @@ EngineState::Answer EngineState::find_or_make(const PlanKey& key, const Shape& s
   if (auto known = plans_.find(key)) return {.ready = std::move(known)};
   // A capture elsewhere does not keep a plan from being made, but tuning in this process, which works in the
   // default stream, would break it.
-  if (in_capture(options)) {
+  if (in_capture(options.stream)) {
     throw Error(
         ErrorCode::unsupported,
         fmt::format("the plan for {} at {} is not ready, and its stream is being captured",
@@ -198,10 +199,19 @@ EngineState::Answer EngineState::find_or_make(const PlanKey& key, const Shape& s
   return answer;
 }
 
+// Runs beside each other would time each other, whichever Engines of this process they are of.
+std::mutex& EngineState::tuning_on(const std::string& device) {
+  static std::mutex guard;
+  // Never destroyed: a thread that outlives main may hold one.
+  static auto& all = *new std::map<std::string, std::mutex>;
+  const std::lock_guard lock(guard);
+  return all[device];
+}
+
 std::string EngineState::tune(const Problem& problem, const Shape& shape, const PlanOptions& options) {
   const Tuning effort = options.tuning;
   if (effort == Tuning::off || !options.schedule.empty()) return {};
-  const std::lock_guard lock(tuning_);
+  const std::lock_guard lock(tuning_on(device().name()));
   if (chooser_.knows(problem, shape, options.family, effort)) return {};
   const auto failed = [this](const std::string& why) {
     std::string words = "tuning failed: " + why;

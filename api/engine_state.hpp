@@ -63,9 +63,11 @@ class EngineState {
 
   [[nodiscard]] runtime::Device& device() { return *parts_.device; }
   [[nodiscard]] const EngineOptions& options() const { return options_; }
+  [[nodiscard]] const TemplateSet& templates() const { return parts_.templates; }
   [[nodiscard]] api::KernelBuilder& builder() { return builder_; }
   [[nodiscard]] api::Chooser& chooser() { return chooser_; }
   void message(std::string_view line) const { options_.on_message(line); }
+  bool in_capture(Stream stream);
 
  private:
   struct PlanKey {
@@ -90,10 +92,10 @@ class EngineState {
   };
   using LauncherPointer = std::shared_ptr<const api::Launcher>;
 
-  // Is the stream that was named being captured?
-  bool in_capture(const PlanOptions& options);
   // One entry of plans_.
   Answer find_or_make(const PlanKey& key, const Shape& shape, const PlanOptions& options);
+  // One tuning run at a time on a device.
+  static std::mutex& tuning_on(const std::string& device);
   // Tunes unless wisdom makes it superfluous; returns what went wrong, if it did.
   std::string tune(const Problem& problem, const Shape& shape, const PlanOptions& options);
   Ready make(const Problem& problem, const Shape& shape, const PlanOptions& options);
@@ -106,7 +108,6 @@ class EngineState {
   Parts parts_;  // outlives the tables: kernels are unloaded before their device goes
   api::KernelBuilder builder_;
   api::Chooser chooser_;
-  std::mutex tuning_;  // one run at a time, or they would time each other
   api::SingleFlight<PlanKey, std::shared_ptr<const Ready>, Hash> plans_;
   api::SingleFlight<KernelKey, PlanCodePointer, Hash> codes_;
   api::SingleFlight<KernelKey, LauncherPointer, Hash> kernels_;

@@ -19,7 +19,6 @@ void Plan::backward(const BackwardArgs& args, Stream stream) const {
 }
 
 std::size_t Plan::workspace_bytes(const Shape& shape) const {
-  validate(shape);
   return state_->launcher->workspace_bytes(shape);
 }
 

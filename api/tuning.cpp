@@ -1,9 +1,12 @@
 // A tuning run for an Engine: which runner, and what it builds with.
 #include "api/tuning.hpp"
 
+#include <fmt/format.h>
+
 #include <memory>
 #include <utility>
 
+#include "api/choose.hpp"
 #include "api/engine_state.hpp"
 #include "autotune/canonical.hpp"
 #include "autotune/worker.hpp"
@@ -33,6 +36,11 @@ autotune::Build build_with(EngineState& state, const Problem& problem) {
   };
 }
 
+std::string worker_version(const TemplateSet& templates) {
+  const autotune::Versions versions = versions_of(templates);
+  return fmt::format("{}, templates {}", versions.flashjit, versions.templates);
+}
+
 autotune::TuneResult tune(EngineState& state, const Problem& problem, const Shape& shape,
                           autotune::TuneOptions options) {
   if (const auto wise = state.chooser().preferred(problem, shape, {.family = options.family}))
@@ -41,7 +49,7 @@ autotune::TuneResult tune(EngineState& state, const Problem& problem, const Shap
   const Target& target = device.target();
   if (!device.estimates_time()) {  // a real one, which a bad kernel takes down with the process
     try {
-      const auto worker = autotune::make_worker_runner({.version = FLASHJIT_VERSION,
+      const auto worker = autotune::make_worker_runner({.version = worker_version(state.templates()),
                                                         .device = device.name(),
                                                         .problem = problem,
                                                         .shape = shape,

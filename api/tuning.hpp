@@ -5,6 +5,7 @@
 #include "autotune/tuner.hpp"
 #include "flashjit/engine.hpp"
 #include "flashjit/problem.hpp"
+#include "generator/templates.hpp"
 
 namespace flashjit {
 
@@ -15,6 +16,9 @@ namespace api {
 // Builds schedules for this problem out of the Engine's cache, and launches them with the checks and the
 // parameters of Plan::forward. The state must outlive what is built.
 autotune::Build build_with(EngineState& state, const Problem& problem);
+
+// What a parent and its worker must have in common: what either renders has one meaning in wisdom.
+std::string worker_version(const TemplateSet& templates);
 
 // Tunes in a worker process, so that a bad kernel ends the worker and not the program; in this process where
 // kernels are emulated, or, with a message, where there is no worker to be found. A worker that was there and

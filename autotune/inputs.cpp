@@ -77,7 +77,7 @@ float normal(std::uint64_t seed, std::int64_t index) {
 }
 
 // A tensor whose element (b, i, h, x) is number ((b * rows + i) * heads + h) * dim + x of its stream, changed
-// by `shape_it`.
+// by `change`.
 template <class Change>
 HostTensor random_tensor(DType dtype, int batch, int rows, int heads, int dim, const Strides& layout,
                          std::uint64_t seed, Change change) {

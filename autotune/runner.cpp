@@ -6,8 +6,11 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <exception>
 #include <map>
 #include <mutex>
+#include <new>
+#include <stdexcept>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -119,6 +122,7 @@ void LocalRunner::build(std::span<const Schedule> schedules, std::chrono::millis
     std::size_t index = 0;
     Built built;
     std::string error;
+    std::exception_ptr thrown;  // by the caller's on_message, which is told of a full disk from here
   };
   const double end = clock_.seconds() + std::chrono::duration<double>(time).count();
   std::mutex mutex;
@@ -136,8 +140,14 @@ void LocalRunner::build(std::span<const Schedule> schedules, std::chrono::millis
         try {
           const std::chrono::milliseconds rest(static_cast<std::int64_t>(left * 1000) + 1);
           result.built = build_(schedules[i], std::min(rest, options_.compile_deadline));
-        } catch (const std::exception& error) {
+        } catch (const Error& error) {
           result.error = clock_.seconds() < end ? error.what() : "there was no time left to compile it";
+        } catch (const std::bad_alloc& error) {
+          result.error = error.what();
+        } catch (const std::length_error& error) {
+          result.error = error.what();
+        } catch (...) {
+          result.thrown = std::current_exception();
         }
       }
       const std::lock_guard lock(mutex);
@@ -158,11 +168,12 @@ void LocalRunner::build(std::span<const Schedule> schedules, std::chrono::millis
         result = std::move(finished.back());
         finished.pop_back();
       }
+      if (result.thrown) std::rethrow_exception(result.thrown);
       const runtime::Resources resources = result.built.resources;
       if (result.error.empty()) kernels_[to_string(schedules[result.index])] = std::move(result.built);
       done(result.index, resources, result.error);
     }
-  } catch (...) {  // done() tells the caller's on_message
+  } catch (...) {  // of the caller's on_message, which done() tells of progress
     next = schedules.size();
     throw;
   }

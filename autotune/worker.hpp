@@ -18,7 +18,7 @@ namespace flashjit::autotune {
 
 // What the worker is to work on: enough for it to make an engine like its parent's.
 struct Job {
-  std::string version;  // of flashjit; parent and worker must agree
+  std::string version;  // of flashjit and its templates; parent and worker must agree
   std::string device;   // "cuda:0"
   Problem problem;
   Shape shape;
@@ -41,7 +41,7 @@ std::filesystem::path find_worker();
 
 struct WorkerOptions {
   std::filesystem::path executable;                   // runs as `executable worker`
-  std::chrono::milliseconds start_deadline{30'000};   // to create a context and upload the inputs
+  std::chrono::milliseconds start_deadline{30'000};   // to create a context; inputs get time by their bytes
   std::chrono::milliseconds verify_deadline{20'000};  // building it included
   std::chrono::milliseconds time_deadline{10'000};    // beyond what the measurement was asked to take
 };

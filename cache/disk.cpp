@@ -27,6 +27,16 @@ void touch_if_idle(const ReadResult& read) {
     (void)::futimens(read.file.get(), nullptr);
 }
 
+// Somebody removed the whole directory, or a network file system's server did.
+bool is_gone(int error) {
+  return error == ENOENT || error == ESTALE;
+}
+
+// Of this moment, and not of the disk: the next entry may well be written.
+bool passes(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOMEM || error == EINTR;
+}
+
 }  // namespace
 
 DiskLayer::DiskLayer(Options options) : options_(std::move(options)), writable_(options_.writable) {
@@ -84,12 +94,12 @@ void DiskLayer::put(const Entry& entry, const std::string& digest) {
   const std::string bytes = serialize(entry);
   if (bytes.size() > kLargestEntry) return;
   int error = ENOENT;
-  for (int attempt = 0; attempt < 2 && error == ENOENT; ++attempt) {
+  for (int attempt = 0; attempt < 2 && is_gone(error); ++attempt) {
     auto folder = this->folder();
     if (!folder) return;
     error = publish(folder->get(), entry_file_name(digest), bytes);
     if (error == 0) sweep_if_due(folder->get(), bytes.size());
-    if (error == ENOENT && attempt == 0) {  // somebody removed the whole directory: make it anew, once
+    if (is_gone(error) && attempt == 0) {  // make it anew, once
       try {
         open(true);
       } catch (const Error& refused) {
@@ -99,7 +109,7 @@ void DiskLayer::put(const Entry& entry, const std::string& digest) {
     }
   }
   // A full or read-only disk seldom heals while we run, and a warning per kernel would help nobody.
-  if (error != 0) stop_writing(std::strerror(error));
+  if (error != 0 && !passes(error)) stop_writing(std::strerror(error));
 }
 
 FolderLock DiskLayer::lock_for_compile(const std::string& digest, std::chrono::milliseconds patience) {

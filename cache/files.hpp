@@ -64,9 +64,9 @@ int write_all(int descriptor, std::string_view bytes);
 std::string temporary_name(std::string_view kind);
 bool is_temporary(std::string_view name);
 
-// Writes `bytes` under a temporary name in `folder`, syncs, renames to `name`, syncs the folder. Readers see
-// the old file or the new one and never a part. It is shared with the folder's group. Returns errno, 0 when
-// done; leaves no temporary unless killed.
+// Writes `bytes` under a temporary name in `folder`, syncs, renames to `name`, and syncs the folder as well
+// as it can. Readers see the old file or the new one and never a part. It is shared with the folder's group.
+// Returns errno, 0 when done; leaves no temporary unless killed.
 int publish(int folder, const std::string& name, std::string_view bytes);
 
 // Removes `name` if it is still the file it was. Two calls, so a file that another process publishes between

@@ -40,14 +40,12 @@ FolderLock lock_folder(int folder, std::uint64_t slot, std::chrono::milliseconds
   range.l_len = 1;
   const auto deadline = Clock::now() + patience;
   std::chrono::milliseconds pause{1};
-  bool waited = false;
   for (;;) {
-    if (::fcntl(file.get(), F_OFD_SETLK, &range) == 0) return {std::move(file), LockState::held, waited};
+    if (::fcntl(file.get(), F_OFD_SETLK, &range) == 0) return {std::move(file), LockState::held};
     const bool taken = errno == EAGAIN || errno == EACCES;
     if (!taken && errno != EINTR) return {};
     const auto now = Clock::now();
-    if (now >= deadline) return {File(), taken ? LockState::busy : LockState::unavailable, waited};
-    waited = waited || taken;
+    if (now >= deadline) return {File(), taken ? LockState::busy : LockState::unavailable};
     std::this_thread::sleep_for(std::min<Clock::duration>(pause, deadline - now));
     pause = std::min(2 * pause, std::chrono::milliseconds(50));
   }

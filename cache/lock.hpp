@@ -20,17 +20,12 @@ enum class LockState {
 class FolderLock {
  public:
   FolderLock() = default;
-  FolderLock(File file, LockState state, bool waited)
-      : file_(std::move(file)), state_(state), waited_(waited) {}
+  FolderLock(File file, LockState state) : file_(std::move(file)), state_(state) {}
   [[nodiscard]] LockState state() const { return state_; }
-  [[nodiscard]] bool waited() const {
-    return waited_;
-  }  // somebody else had it: what they made may be there by now
 
  private:
   File file_;
   LockState state_ = LockState::unavailable;
-  bool waited_ = false;
 };
 
 inline constexpr std::uint64_t kSweepSlot = 0;

@@ -32,8 +32,8 @@ class Store {
   virtual std::vector<std::shared_ptr<const Entry>> get_all(const Key& key) = 0;
   virtual void put(std::shared_ptr<const Entry> entry) = 0;
   // Between a miss and its compile: keeps other processes from doing the same work. Waits at most `patience`;
-  // whatever the state it comes back with, go on, but after waited() ask get again first. Memory-only stores
-  // have none to give.
+  // whatever the state it comes back with, go on, but ask get again first unless it is unavailable: somebody
+  // may have published in between. Memory-only stores have none to give.
   virtual FolderLock lock_for_compile(const Key&, std::chrono::milliseconds /*patience*/) { return {}; }
 };
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "flashjit/error.hpp"
 #include "generator/render.hpp"
@@ -17,6 +18,13 @@ namespace {
 
 void check_head_dim(std::string_view name, int dim) {
   if (dim < 8 || dim > 256 || dim % 8 != 0) refuse(name, dim, "a multiple of 8 from 8 to 256");
+}
+
+// Kernels round up to whole tiles in 32 bits.
+void check_length(const char* name, int seqlen) {
+  constexpr int kLongest = std::numeric_limits<int>::max() - 512;
+  if (seqlen < 0) refuse(name, seqlen, "0 or more");
+  if (seqlen > kLongest) refuse(name, seqlen, fmt::format("at most {}", kLongest));
 }
 
 }  // namespace
@@ -41,8 +49,8 @@ void validate(const Shape& shape) {
     refuse("heads", fmt::format("{} with heads_kv {}", shape.heads, shape.kv_heads()),
            "a multiple of heads_kv");
   }
-  if (shape.seqlen_q < 0) refuse("seqlen_q", shape.seqlen_q, "0 or more");
-  if (shape.seqlen_k < 0) refuse("seqlen_k", shape.seqlen_k, "0 or more");
+  check_length("seqlen_q", shape.seqlen_q);
+  check_length("seqlen_k", shape.seqlen_k);
 }
 
 const char* to_string(Pass pass) {

@@ -102,7 +102,7 @@ KernelCodePointer KernelBuilder::code_of(const Problem& problem, const Schedule&
   }
   const cache::Key key = key_of(source, toolchain_.own());
   const cache::FolderLock lock = store_.lock_for_compile(key, kLockPatience);
-  if (lock.waited()) {
+  if (lock.state() != cache::LockState::unavailable) {  // who had it may have made it since
     if (const cache::Hit hit = store_.get(key); hit.entry != nullptr) return out_of(hit);
   }
   return compile(problem, schedule, std::move(source), key, deadline);

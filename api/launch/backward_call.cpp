@@ -29,8 +29,6 @@ int padded(int seqlen_q, Workspace parts) {
 bool make_backward_params(const Problem& problem, const Shape& shape, const BackwardArgs& args,
                           Workspace parts, BackwardParams& params) {
   validate(shape);
-  check_length("seqlen_q", shape.seqlen_q);
-  check_length("seqlen_k", shape.seqlen_k);
   params = {};
   params.scale = resolve_scale(problem, args.scale);
   params.scale_log2 = params.scale * kLog2E;

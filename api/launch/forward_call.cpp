@@ -15,8 +15,6 @@ namespace flashjit::api {
 bool make_forward_params(const Problem& problem, const Shape& shape, const ForwardArgs& args,
                          ForwardParams& params) {
   validate(shape);
-  check_length("seqlen_q", shape.seqlen_q);
-  check_length("seqlen_k", shape.seqlen_k);
   if (args.lse != nullptr && !problem.lse) {
     refuse_argument("lse is given, but this plan's problem has lse = false, may be null",
                     "Make a plan with lse = true, or leave lse out.");

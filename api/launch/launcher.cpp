@@ -195,16 +195,19 @@ void Launcher::with_memory(std::size_t bytes, Stream stream, const Run& run) con
   try {
     run(memory);
   } catch (...) {
-    device_.free_ordered(memory, stream);
+    try {
+      device_.free_ordered(memory, stream);
+    } catch (const Error&) {
+      // Where the launch broke the stream's capture, freeing fails, too: the launch is what went wrong.
+    }
     throw;
   }
   device_.free_ordered(memory, stream);
 }
 
 std::size_t Launcher::workspace_bytes(const Shape& shape) const {
+  validate(shape);
   if (plan_->problem.pass == Pass::forward) return 0;
-  check_length("seqlen_q", shape.seqlen_q);
-  check_length("seqlen_k", shape.seqlen_k);
   return WorkspaceLayout(plan_->problem, shape, workspace_).bytes;
 }
 

@@ -74,11 +74,6 @@ void refuse_argument(std::string message, std::string hint) {
   throw Error(ErrorCode::invalid_argument, std::move(message), std::move(hint));
 }
 
-void check_length(const char* name, int seqlen) {
-  constexpr int kLongest = std::numeric_limits<int>::max() - 512;
-  if (seqlen > kLongest) refuse_argument(fmt::format("{} is {}, may be at most {}", name, seqlen, kLongest));
-}
-
 void check_pointer(const char* name, const void* pointer, std::int64_t alignment) {
   const auto address = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(pointer));
   if (pointer == nullptr || address % alignment != 0) {

@@ -18,9 +18,6 @@ inline constexpr std::int64_t kTensorAlignment = 16;
 // Throws Error{invalid_argument} unless it is a pointer to something, `alignment` bytes aligned.
 void check_pointer(const char* name, const void* pointer, std::int64_t alignment = kTensorAlignment);
 
-// Kernels round up to whole tiles in 32 bits.
-void check_length(const char* name, int seqlen);
-
 // What stands for a tensor's address where others are compared with it: one without rows may have any.
 inline const void* address_of(int rows, const void* pointer) {
   return rows == 0 ? nullptr : pointer;

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "autotune/exam.hpp"
 #include "autotune/worker/child.hpp"
 #include "autotune/worker/protocol.hpp"
 #include "flashjit/error.hpp"
@@ -14,6 +15,14 @@
 
 namespace flashjit::autotune {
 namespace {
+
+// What the worker threw. A request that it does not understand is between the two, and no argument of the
+// caller's.
+Error thrown_by_worker(const Json& json) {
+  Error error = error_of(json);
+  if (error.code() != ErrorCode::invalid_argument) return error;
+  return {ErrorCode::io, "the tuning worker refused a request: " + error.message(), error.hint()};
+}
 
 class WorkerRunner : public Runner {
  public:
@@ -60,11 +69,13 @@ void WorkerRunner::start() {
 void WorkerRunner::open() {
   child_ = std::make_unique<Child>(options_.executable);
   child_->send(to_json(job_));
-  const auto opened = child_->receive(std::chrono::steady_clock::now() + options_.start_deadline);
+  // It draws the inputs, too, 64 MB a second at worst.
+  const std::chrono::milliseconds inputs(CallLayout(job_.problem, job_.shape).input_bytes >> 16);
+  const auto opened = child_->receive(std::chrono::steady_clock::now() + options_.start_deadline + inputs);
   const bool speaks = opened && opened->contains("op") && opened->at("op").is_string();
   const std::string op = speaks ? text_of(*opened, "op") : "";
   if (op == "opened") return;
-  if (op == "error") throw error_of(*opened);
+  if (op == "error") throw thrown_by_worker(*opened);
   const std::string path = options_.executable.string();
   if (op == "other_version") {
     throw NoWorker(fmt::format("the tuning worker {} is flashjit {}, its parent {}", path,
@@ -86,7 +97,7 @@ Json WorkerRunner::reply(SteadyTime deadline) {
     throw Error(ErrorCode::device, fmt::format("the worker died of it: {}", ending.words));
   }
   if (text_of(*json, "op") == "error") {
-    const Error error = error_of(*json);
+    const Error error = thrown_by_worker(*json);
     if (error.code() == ErrorCode::device) child_.reset();  // it ends itself after these
     throw error;
   }

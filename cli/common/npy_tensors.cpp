@@ -38,7 +38,8 @@ NpyArray read_tensor(const std::string& flag, const std::string& path) {
   }
   for (const std::int64_t size : array.shape) {
     if (size > std::numeric_limits<int>::max())
-      refuse(fmt::format("{} {} has a dimension of {}", flag, path, size));
+      refuse(fmt::format("{} {} has a dimension of {}, may be at most {}", flag, path, size,
+                         std::numeric_limits<int>::max()));
   }
   return array;
 }

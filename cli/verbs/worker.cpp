@@ -3,6 +3,7 @@
 #include <CLI/Formatter.hpp>
 #include <memory>
 
+#include "api/build/template_overlay.hpp"
 #include "api/engine_state.hpp"
 #include "api/tuning.hpp"
 #include "autotune/worker.hpp"
@@ -39,15 +40,16 @@ void add_worker(CLI::App& app, int& exit_code) {
   auto* verb = app.add_subcommand("worker", "Serve a tuning run on stdin and stdout");
   verb->group("");  // not in --help
   verb->callback([&exit_code] {
-    exit_code = autotune::serve(
-        0, 1, FLASHJIT_VERSION, [](const autotune::Job& job) -> std::unique_ptr<autotune::Runner> {
-          EngineOptions options;
-          options.device = job.device;
-          options.cache_dir = job.cache_dir;
-          options.use_cache = job.use_cache;
-          options.on_message = [](std::string_view) {};  // the parent has said it already
-          return std::make_unique<OwningRunner>(job, options);
-        });
+    exit_code =
+        autotune::serve(0, 1, api::worker_version(api::templates_from_environment()),
+                        [](const autotune::Job& job) -> std::unique_ptr<autotune::Runner> {
+                          EngineOptions options;
+                          options.device = job.device;
+                          options.cache_dir = job.cache_dir;
+                          options.use_cache = job.use_cache;
+                          options.on_message = [](std::string_view) {};  // the parent has said it already
+                          return std::make_unique<OwningRunner>(job, options);
+                        });
   });
 }
 

@@ -64,10 +64,15 @@ class Buffer {
 
 // Keeps every kernel and plan that it made, until it and its last Plan and Buffer are gone: a Plan's end
 // alone gives nothing back. A CUDA context that the caller made outlives all of these. An Engine that was
-// moved from may be destroyed and assigned to, and nothing else. After a fork, the child may launch and plan
-// on an emulated device; a CUDA context does not survive it, nor does an Engine on a GPU.
+// moved from may be destroyed and assigned to, and nothing else. The kernels of a GPU go
+// with it and its last Plan: their launches must be done by then. After a fork, the child may launch and plan
+// on an emulated device, if no other thread of the parent was in a call of flashjit; a CUDA context does not
+// survive it, nor does an Engine on a GPU.
 class Engine {
  public:
+  // Throw Error: invalid_argument where an option or a variable makes no sense, not_found where there is no
+  // driver or no such GPU, unsupported where it is too old, device, io where the cache directory is none or
+  // cannot be trusted.
   explicit Engine(std::string_view device = "cuda");
   explicit Engine(const EngineOptions& options);
   ~Engine();
@@ -88,7 +93,8 @@ class Engine {
   [[nodiscard]] std::string device_description() const;  // "NVIDIA H200, driver 580.159"
 
   // Copies are ordered with the stream's work; download waits for it. Pinned host memory that is uploaded
-  // must stay as it is until the stream has done so; any other is copied on return.
+  // must stay as it is until the stream has done so; any other is copied on return. Throw Error: device;
+  // invalid_argument for more bytes than the Buffer has; unsupported in a stream that is being captured.
   [[nodiscard]] Buffer allocate(std::size_t bytes);
   void upload(const Buffer& to, const void* from, std::size_t bytes, Stream stream = nullptr);
   void download(void* to, const Buffer& from, std::size_t bytes, Stream stream = nullptr);

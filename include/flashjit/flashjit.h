@@ -49,8 +49,10 @@ enum flashjit_tuning { FLASHJIT_TUNING_OFF = 0, FLASHJIT_TUNING_QUICK = 1, FLASH
 
 /* A device, a compiler and a cache; any number of threads may use one. It keeps every kernel and plan that it
  * made, until it and its last plan are destroyed: a plan's end alone gives nothing back. A CUDA context that
- * the caller made outlives them all. Every thread that may make a plan must have ended before exit(). After a
- * fork, the child may launch and plan on an emulated device; a CUDA context does not survive it. */
+ * the caller made outlives them all. On a GPU the kernels' launches must be done when it and its last plan
+ * go. Every thread that may make a plan must have ended before exit(). After a fork, the child may launch and
+ * plan on an emulated device, if no other thread of the parent was in a call of flashjit; a CUDA context does
+ * not survive it. */
 struct flashjit_engine;
 /* A chosen, loaded kernel; it keeps what it needs of its engine alive. Any number of threads may launch it,
  * into any number of streams at once. */

@@ -71,7 +71,7 @@ struct BackwardArgs {
   void* workspace = nullptr;
 };
 
-// One of the kernels that a plan launches.
+// One of the kernels that a plan launches. The text is the Plan's, and lives as long.
 struct KernelView {
   std::string_view name;    // "flashjit_forward_mma_bf16_d128_causal_m128n64w4s2"
   std::string_view source;  // the CUDA C++ that runs, complete in itself
@@ -93,14 +93,16 @@ struct Origin {
 class Plan {
  public:
   // Enqueues one forward or backward pass. Throws Error{invalid_argument} before anything is enqueued if an
-  // argument is wrong, or the plan's problem is of the other pass. A captured launch uses the Plan's kernels
-  // and tile counters: the Plan must outlive every graph that captured it.
+  // argument is wrong, or the plan's problem is of the other pass; unsupported where a capture has used up
+  // the counters that Engine::prepare made, or stream-ordered memory is needed that the GPU has not; device
+  // where a CUDA call failed or the emulator found a bug in the kernel. A captured launch uses the Plan's
+  // kernels and tile counters: the Plan must outlive every graph that captured it.
   void forward(const ForwardArgs& args, Stream stream = nullptr) const;
   void backward(const BackwardArgs& args, Stream stream = nullptr) const;
 
   // What BackwardArgs::workspace must hold at these sizes: two fp32 numbers per row of q, rows padded per
   // head to whole tiles of the schedule's and to 128, and, unless the schedule does without, an fp32 copy of
-  // dq, likewise padded, and a counter per 32 rows. 0 for the forward pass.
+  // dq, likewise padded, and a counter per 32 rows. 0 for the forward pass. Throws Error{invalid_argument}.
   [[nodiscard]] std::size_t workspace_bytes(const Shape& shape) const;
 
   [[nodiscard]] const Problem& problem() const;

@@ -26,7 +26,7 @@ struct Problem {
 };
 
 // Sizes known at the call. heads must be a multiple of heads_kv (GQA; MQA when heads_kv is 1). 0 tokens are
-// legal.
+// legal, and up to 2147483135 (2^31 - 513).
 struct Shape {
   int batch = 1;
   int heads = 1;

@@ -51,10 +51,15 @@ void MemoryPool::create() {
   properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   properties.location.id = context_->device();
-  driver.check(driver.pool_create(&pool_, &properties), "cuMemPoolCreate");
+  CUmemoryPool pool = nullptr;
+  driver.check(driver.pool_create(&pool, &properties), "cuMemPoolCreate");
   std::uint64_t everything = std::numeric_limits<std::uint64_t>::max();
-  driver.check(driver.pool_set_attribute(pool_, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &everything),
-               "cuMemPoolSetAttribute for the release threshold");
+  const CUresult kept = driver.pool_set_attribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &everything);
+  if (kept != CUDA_SUCCESS) {
+    static_cast<void>(driver.pool_destroy(pool));
+    driver.fail(kept, "cuMemPoolSetAttribute for the release threshold");
+  }
+  pool_ = pool;
 }
 
 }  // namespace flashjit::runtime

@@ -277,6 +277,22 @@ TEST_CASE("a launch that fails gives the pool's workspace back") {
   CHECK(device.bytes_alive() == 0);
 }
 
+TEST_CASE("what freeing says after a launch that failed does not hide why it failed") {
+  struct Stubborn : FakeDevice {
+    void free_ordered(void* pointer, runtime::Stream stream) override {
+      FakeDevice::free_ordered(pointer, stream);
+      throw Error(ErrorCode::device, "cuMemFreeAsync failed");
+    }
+  };
+  Stubborn device;
+  device.execute = [](const std::string& entry, const runtime::Launch&, std::span<void* const>) {
+    if (entry == "keys") throw Error(ErrorCode::device, "it fell over");
+  };
+  const api::Launcher launcher(device, plan(device, DqWay::atomic));
+  Memory memory;
+  CHECK_THROWS_WITH_AS(launcher.backward(kShape, memory.args(), nullptr), "it fell over", Error);
+}
+
 TEST_CASE("a tensor that no map can describe is named before any kernel runs") {
   struct Refusing : FakeDevice {
     runtime::TensorMap encode(const runtime::TensorMapRequest& request) override {

@@ -1,6 +1,8 @@
 // Engines and plans on a fake device: what is made once, what is passed over, what is refused.
 #include <doctest/doctest.h>
 
+#include <array>
+#include <cstddef>
 #include <thread>
 
 #include "tests/api/support.hpp"
@@ -171,6 +173,21 @@ TEST_CASE("a miss in a capture is refused and names prepare; what is ready is no
   Pointers pointers;
   fake.engine->plan(kProblem, kShape, in_stream).forward(pointers.args());
   CHECK(fake.device->launches().size() == 1);
+}
+
+TEST_CASE("copies are refused in a capture, whose graph would use the host's memory whenever it runs") {
+  CompilerScript script;
+  FakeEngine fake(script);
+  const Buffer buffer = fake.engine->allocate(64);
+  std::array<std::byte, 64> host{};
+  fake.device->captures = true;
+  int captured = 0;
+  const auto stream = reinterpret_cast<Stream>(&captured);
+  CHECK_THROWS_WITH_AS(fake.engine->upload(buffer, host.data(), 64, stream),
+                       doctest::Contains("the stream of this upload is being captured"), Error);
+  CHECK_THROWS_WITH_AS(fake.engine->download(host.data(), buffer, 64, stream),
+                       doctest::Contains("the stream of this download is being captured"), Error);
+  CHECK_NOTHROW(fake.engine->upload(buffer, host.data(), 64));
 }
 
 TEST_CASE("a schedule that spills is passed over, and the plan says so") {

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <fstream>
 #include <functional>
 #include <future>
@@ -61,6 +62,33 @@ TEST_CASE("a worker short of memory costs the tuned schedule and not the plan") 
   const Origin origin = origin_without_launch(script(
       folder, R"(echo '{"op":"error","code":5,"message":"the host is too small","hint":""}'; read -r line)"));
   CHECK(origin.note == "tuning failed: the host is too small");
+}
+
+TEST_CASE("a worker that does not understand its parent costs the tuned schedule and not the plan") {
+  const Folder folder;
+  const Origin origin = origin_without_launch(script(
+      folder, R"(echo '{"op":"error","code":1,"message":"\"cl\" is no knob","hint":""}'; read -r line)"));
+  CHECK(origin.note == "tuning failed: the tuning worker refused a request: \"cl\" is no knob");
+}
+
+TEST_CASE("a parent and its worker have the same templates, or the worker is none") {
+  TemplateSet changed = embedded_templates();
+  changed.begin()->second += "\n";
+  CHECK(api::worker_version(changed) != api::worker_version(embedded_templates()));
+  const Folder folder;
+  const EnvironmentChange named(
+      "FLASHJIT_WORKER",
+      script(
+          folder,
+          "read -r line; case \"$line\" in *'" + api::worker_version(changed) +
+              R"('*) echo '{"op":"opened"}' ;; *) echo '{"op":"other_version","version":"older"}' ;; esac; read -r line)")
+          .c_str());
+  CompilerScript compiler;
+  FakeEngine fake(compiler);
+  static_cast<void>(fake.engine->plan(kProblem, kFew, kTuned));
+  const std::string why = "is flashjit older, its parent " + api::worker_version(embedded_templates());
+  CHECK(std::ranges::any_of(*fake.messages, [&](const std::string& line) { return contains(line, why); }));
+  CHECK_FALSE(fake.device->launches().empty());  // in this process
 }
 
 TEST_CASE("without a worker candidates are tried in this process, and a message says why") {

@@ -144,6 +144,12 @@ TEST_CASE("what a caller's message handler throws ends the run, and nothing else
                     "no more of this");
 }
 
+TEST_CASE("what it throws while a candidate is built does so, too") {
+  Bench bench;
+  bench.kernels.refuses = [](const std::string&) -> bool { throw std::runtime_error("the disk is full"); };
+  CHECK_THROWS_WITH(bench.tune(), "the disk is full");
+}
+
 TEST_CASE("a family that does not serve the problem is named, with the reason") {
   const Problem fp32{.dtype = DType::fp32};
   Bench bench;

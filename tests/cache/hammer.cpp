@@ -51,7 +51,7 @@ Entry entry_number(std::uint64_t n) {
       if (!hit.entry) {
         lock = store->lock_for_compile(wanted.key, std::chrono::milliseconds(generator() % 20));
         counters.locks += lock.state() == LockState::held ? 1 : 0;
-        if (lock.waited()) hit = store->get(wanted.key);
+        if (lock.state() != LockState::unavailable) hit = store->get(wanted.key);
       }
       if (!hit.entry) {
         ++counters.misses;

@@ -180,6 +180,27 @@ TEST_CASE("a full disk: one warning, and on in memory") {
   CHECK(fs::is_empty(scratch.path()));  // the half-written temporary went too
 }
 
+TEST_CASE("a process short of file descriptors for a moment writes again afterwards") {
+  const Scratch scratch;
+  const int code = testing::in_child([&] {
+    WatchedStore store(scratch.path());
+    const int next = ::dup(0);
+    if (next < 0) return 77;
+    ::close(next);
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 77;
+    const rlimit none{.rlim_cur = static_cast<rlim_t>(next), .rlim_max = limit.rlim_max};
+    if (::setrlimit(RLIMIT_NOFILE, &none) != 0) return 77;
+    store.store->put(shared(numbered_entry(1)));
+    if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) return 77;
+    store.store->put(shared(numbered_entry(2)));
+    return store.warnings.empty() ? 0 : 1;
+  });
+  CHECK(code == 0);
+  CHECK(!fs::exists(entry_path(scratch.path(), numbered_entry(1))));
+  CHECK(fs::exists(entry_path(scratch.path(), numbered_entry(2))));
+}
+
 TEST_CASE("an old entry is touched when used, a young one is not") {
   const Scratch scratch;
   const Entry entry = numbered_entry(1);
@@ -238,7 +259,6 @@ TEST_CASE("the compile lock: one at a time per key, bounded waits, gone with its
   {
     const FolderLock held = one.store->lock_for_compile(key, std::chrono::milliseconds(0));
     CHECK(held.state() == LockState::held);
-    CHECK(!held.waited());
     const auto start = std::chrono::steady_clock::now();
     CHECK(two.store->lock_for_compile(key, std::chrono::milliseconds(30)).state() == LockState::busy);
     CHECK(std::chrono::steady_clock::now() - start >= std::chrono::milliseconds(30));
