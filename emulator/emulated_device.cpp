@@ -139,8 +139,13 @@ class Device final : public EmulatedDevice {
     if (!findings_.empty()) fail(program);
   }
 
-  void* allocate(std::size_t bytes) override { return memory_.allocate(bytes); }
+  // A launch, which holds the lock, looks allocations up all along.
+  void* allocate(std::size_t bytes) override {
+    const std::lock_guard lock(mutex_);
+    return memory_.allocate(bytes);
+  }
   bool release(void* pointer) override {
+    const std::lock_guard lock(mutex_);
     try {
       memory_.free(pointer);
       return true;
@@ -148,8 +153,11 @@ class Device final : public EmulatedDevice {
       return false;
     }
   }
-  void* allocate_ordered(std::size_t bytes, runtime::Stream) override { return memory_.allocate(bytes); }
-  void free_ordered(void* pointer, runtime::Stream) override { memory_.free(pointer); }
+  void* allocate_ordered(std::size_t bytes, runtime::Stream) override { return allocate(bytes); }
+  void free_ordered(void* pointer, runtime::Stream) override {
+    const std::lock_guard lock(mutex_);
+    memory_.free(pointer);
+  }
   void copy_to_device(void* to, const void* from, std::size_t bytes, runtime::Stream) override {
     memory_.check_host(to, bytes, true, "copy_to_device");
     if (bytes != 0) std::memcpy(to, from, bytes);

@@ -89,6 +89,12 @@ void leave(Warp& w, const Ins& i, u32 mask) {
             "the warp exits while its bulk store still reads shared memory; cp.async.bulk.wait_group.read "
             "belongs before");
   }
+  if (checking(w) && w.cta->running == 1 && w.cta->cluster->queue.moves_for(*w.cta->cluster, *w.cta)) {
+    finding(
+        w, i, FindingKind::async_result, w.exited,
+        "the CTA exits while a copy to or from its shared memory is on its way; a wait for the mbarrier that "
+        "it completes belongs before");
+  }
   if (checking(w)) {
     for (const Warp& other : warpgroup_of(w)) {
       if (other.register_changes > w.register_changes) {

@@ -83,6 +83,16 @@ bool AsyncQueue::has_store_of(u32 agent) const {
   return false;
 }
 
+bool AsyncQueue::moves_for(const Cluster& cluster, const Cta& cta) const {
+  const auto rank = static_cast<u32>(&cta - cluster.ctas.data());
+  for (const CopyJob& job : jobs_) {
+    const bool loads = job.kind == CopyJob::Kind::tensor_load || job.kind == CopyJob::Kind::bulk_load;
+    if (loads && (job.multicast == 0 ? job.cta == &cta : (job.multicast >> rank & 1) != 0)) return true;
+    if (job.kind == CopyJob::Kind::bulk_shared && (job.cta == &cta || job.to_cta == &cta)) return true;
+  }
+  return false;
+}
+
 void AsyncQueue::run(Cluster& cluster, std::size_t index) {
   CopyJob job = std::move(jobs_[index]);
   jobs_.erase(jobs_.begin() + static_cast<std::ptrdiff_t>(index));

@@ -85,6 +85,8 @@ class AsyncQueue {
   // .read, bulk_stores may write later still.
   void wait_bulk(Cluster& cluster, const Warp& warp, u32 lanes, int kept, bool read_only);
   [[nodiscard]] bool has_store_of(u32 agent) const;
+  // Whether a copy is on its way to this CTA's shared memory, or from it to another's.
+  [[nodiscard]] bool moves_for(const Cluster& cluster, const Cta& cta) const;
 
  private:
   void run(Cluster& cluster, std::size_t index);

@@ -82,8 +82,9 @@ void ClusterRunner::wait_for_others(Warp& poller) {
   naps_ = turns == turns_ ? naps_ + 1 : 0;
   turns_ = turns;
   if (naps_ == 0) asleep_since_ = now;
-  // On a busy machine whoever is waited for may not get to run at once.
-  if (alone ? naps_ > 1000 : now - asleep_since_ > std::chrono::milliseconds(1500)) {
+  // On a busy machine whoever is waited for may not get to run at once, and a process that was stopped has
+  // not waited.
+  if (naps_ > 1000 && (alone || now - asleep_since_ > std::chrono::milliseconds(1500))) {
     stop(poller, program_.code[poller.pc], FindingKind::deadlock, poller.active,
          "waits for a word of memory that nobody writes");
   }
@@ -103,7 +104,8 @@ void ClusterRunner::inspect(Warp& warp, const Ins& ins, u32 mask) {
       if (found.ins == index_of(warp, ins)) finding(warp, ins, FindingKind::wgmma_fence, mask, found.message);
     }
   }
-  if ((ins.flags & warp.watch & kTouchesAccumulator) != 0 && (ins.flags & kReleasesWarpgroup) == 0)
+  if ((ins.flags & warp.watch & kTouchesAccumulator) != 0 && (ins.flags & kReleasesWarpgroup) == 0 &&
+      mask != 0)
     check_in_flight(warp, ins, mask);
   if ((ins.flags & warp.watch & kTouchesLoaded) != 0 && mask != 0) warp.held.look(warp, ins, mask);
 }

@@ -36,6 +36,7 @@ struct RunOptions {
   std::uint64_t seed = 1;
   std::string arch = "sm_90a";
   bool counts = false;
+  Checks checks = Checks::all;
 };
 
 // Runs kernel_text-like PTX on arrays of 32-bit words and returns what `out` holds then.
@@ -44,6 +45,7 @@ class Bench {
   explicit Bench(const RunOptions& options = {}) : options_(options) {
     device_ = open_emulated_device(
         {.arch = options.arch, .seed = options.seed, .threads = 2, .counts = options.counts});
+    device_->set_checks(options.checks);
   }
   EmulatedDevice& device() { return *device_; }
 

@@ -137,6 +137,15 @@ TEST_CASE("TMA loads: every swizzle, and zeros outside the tensor") {
   }
 }
 
+TEST_CASE("a CTA that exits while TMA still writes its shared memory is named") {
+  const std::string copy = kLoad;
+  const std::string unawaited = copy.substr(0, copy.find("AFTER:")) + "AFTER:\n";
+  const BoxOfTensor box{96, 20, 64, 8, 128, 0, 0};
+  CHECK_THROWS_WITH_AS(
+      (void)box.load("", unawaited),
+      doctest::Contains("the CTA exits while a copy to or from its shared memory is on its way"), Error);
+}
+
 TEST_CASE("a hint to L2 changes nothing of what arrives") {
   std::string hinted = kLoad;
   const std::string copy = "complete_tx::bytes [%r28], [%d30, {%r1, %r2}], [%r29];";
