@@ -67,8 +67,8 @@ std::vector<Recipe> recipes_wgmma_backward(const Problem& problem, const WgmmaBa
                                            const Target& target);
 
 // What all families' backward passes share (families/backward_common.cpp): the kernel before the main ones,
-// which fills BackwardParams::lse_log2 (not in fp32) and delta and clears what of the workspace is added to,
-// and the one after them, which turns dq_sum into dQ.
+// which fills BackwardParams::lse_log2 (not in fp32) and delta and clears what of the workspace is added to;
+// and in fp32 the one after them, which turns dq_sum into dQ.
 Recipe recipe_preprocess(const Problem& problem, const Schedule& schedule);
 Recipe recipe_postprocess(const Problem& problem);
 

@@ -111,17 +111,21 @@ EvenShares even_shares(const Problem& problem, const Geometry& geometry, const S
   const double shared = last_wave == 0 || last_wave > kMostShared * clusters ? 0
                         : tiles < clusters || alone                          ? last_wave
                                                                              : last_wave + clusters;
-  // Kernels count blocks, or under a mask keys, of which no share has fewer than is worth it.
+  // Kernels count blocks, or under a mask keys, of which no share has fewer than is worth it. A share without
+  // a block would be waited for in vain.
+  const int blocks = std::max(1, (tiled.seqlen_k - 1) / geometry.tile_n + 1);
   const double keys = shared * (1.0 * tiled.seqlen_k + geometry.tile_n);
-  if (shared == 0 || keys * clusters / (problem.causal ? 1 : geometry.tile_n) >= kCountable ||
-      (problem.causal && keys < 1.0 * clusters * geometry.least_keys)) {
+  const bool countable = keys * clusters / (problem.causal ? 1 : geometry.tile_n) < kCountable;
+  const bool enough =
+      problem.causal ? keys >= 1.0 * clusters * geometry.least_keys : shared * blocks >= clusters;
+  if (shared == 0 || !countable || !enough) {
     return {.clusters = static_cast<int>(even_waves(std::llround(tiles), clusters))};
   }
   EvenShares shares{.clusters = clusters, .tiles = static_cast<int>(shared)};
   if (problem.causal) {
     place_under_mask(HeadUnderMask(geometry, tiled, packed), shares.tiles, shares);
   } else {
-    shares.row.unit = std::max(1, (tiled.seqlen_k - 1) / geometry.tile_n + 1);
+    shares.row.unit = blocks;
     shares.row.all = shares.tiles * shares.row.unit;
   }
   return shares;

@@ -1,5 +1,4 @@
-// After a backward pass that adds dQ up in fp32: scales the sums and rounds them. A CTA does kRows rows of
-// one head.
+// After a backward pass in fp32 that adds dQ up in memory: scales the sums. A CTA does kRows rows of one head.
 #include "params/backward.h"
 #include "parts/divide.cuh"
 #include "parts/narrow.cuh"

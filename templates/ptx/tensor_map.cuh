@@ -6,8 +6,7 @@ struct alignas(64) TensorMap {
   unsigned long long opaque[16];
 };
 
-// Where a box starts in the tensor, dimension 0 first. Of a tensor with packed heads `row` counts the heads
-// of a pack, and `panel` queries.
+// Where a box starts in the tensor, dimension 0 first.
 struct BoxOrigin {
   int column, row, panel, head, batch;
 };

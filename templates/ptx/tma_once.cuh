@@ -1,4 +1,4 @@
-// Boxes that nobody reads again (PTX ISA, "cp.async.bulk.tensor", .L2::cache_hint, and "createpolicy").
+// Boxes that no other tile reads (PTX ISA, "cp.async.bulk.tensor", .L2::cache_hint, and "createpolicy").
 #pragma once
 #include "ptx/tensor_map.cuh"
 

@@ -43,6 +43,9 @@ TEST_CASE("even shares: of the last wave of tiles and the one before, or the las
            {{.heads = 1, .seqlen_q = 3 * 128, .seqlen_k = 0}, 3, 0},
            {{.heads = 12, .seqlen_q = 128, .seqlen_k = 4096}, 10, 2},   // keys of their own
            {{.heads = 11, .seqlen_q = 128, .seqlen_k = 4096}, 10, 11},  // ten would share one
+           {{.heads = 12, .seqlen_q = 128, .seqlen_k = 640}, 10, 2},    // a block each
+           {{.heads = 12, .seqlen_q = 128, .seqlen_k = 512}, 6, 0},     // not even that
+           {{.heads = 12, .seqlen_q = 128, .seqlen_k = 0}, 6, 0},
            {{.heads = 1, .seqlen_q = 1, .seqlen_k = 1 << 20}, 10, 1},
            {{.batch = 0, .heads = 1, .seqlen_q = 128, .seqlen_k = 128}, 0, 0}}) {
     CAPTURE(describe(expected.shape));

@@ -241,6 +241,13 @@ TEST_CASE("even shares of keys: parts of tiles, whole ones, and whole waves deal
     check_few("wgmma:m64n64s2pp0ov0op0p3", {.problem = kD128Causal, .shape = decode});
     check_few("wgmma:m64n48s2qr0pp0re0p3", {.problem = {.head_dim = 256, .lse = false}, .shape = decode});
   }
+  // As few blocks as would leave some share without any.
+  for (const int batch : {3, 4, 6, 7}) {
+    for (const int keys : {0, 20, 60, 100, 130, 160}) {
+      const Shape brief{.batch = batch, .heads = 8, .heads_kv = 2, .seqlen_q = 1, .seqlen_k = keys};
+      check_few("wgmma:m128n32s3p3", {.problem = kD128, .shape = brief});
+    }
+  }
   // One tile for all CTAs there are.
   const Shape one{.batch = 1, .heads = 1, .seqlen_q = 40, .seqlen_k = 5000};
   check("wgmma:m64n16s4pp0p3", {.problem = kD64, .shape = one});

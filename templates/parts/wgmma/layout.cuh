@@ -1,6 +1,12 @@
 // Where everything lies in the CTA's shared memory. Tiles are panels of 64 columns, each row 128 bytes,
-// swizzled as TMA does it over 1024 bytes. Where the head dim ends inside a panel TMA fills the rest of Q's
-// with zeros, but copies no more than there is of K and V, because filling in takes it time.
+// swizzled as TMA does it over 1024 bytes.
+/*%#last_k%*/
+// The head dim ends inside a panel: TMA fills the rest of Q's with zeros, but copies no more than there is of
+// K, because filling in takes it time.
+/*%/last_k%*/
+/*%#last_v%*/
+// No more than there is of V is copied, either.
+/*%/last_v%*/
 /*%#narrow_k%*/
 // The last panel of K takes no more room than it must, either, and its swizzle is narrower.
 /*%/narrow_k%*/

@@ -24,7 +24,7 @@ __device__ __forceinline__ int full_blocks(int row, const Tile& tile, const Forw
 // The block of a share that has `left` others still to come.
 __device__ __forceinline__ int block_at(int left, const Tile& tile, const ForwardParams& p) {
   /*%#even%*/
-  // A tile that others have shares of goes from the last block down alone: CTAs that begin elsewhere in a
+  // Those of the tiles that are shared out go from the last block down alone: CTAs that begin elsewhere in a
   // head's keys find in L2 what others began with.
   if (tile.index < p.shared_tiles) return tile.first + left;
   /*%/even%*/

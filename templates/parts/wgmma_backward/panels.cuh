@@ -1,5 +1,5 @@
 // Tiles in shared memory, for the backward pass: panels of 64 columns, each row 128 bytes, swizzled as TMA
-// does it over 1024 bytes. A head dim that ends inside a panel leaves the rest of it zero.
+// does it over 1024 bytes. Where a head dim ends inside a panel, the rest of it is zero.
 #pragma once
 #include "parts/warpgroup.cuh"
 #include "ptx/convert.cuh"
@@ -20,7 +20,10 @@ constexpr int kPartsQk = kHeadDim > 192 ? 2 : 1;
 constexpr int kPartsV = kHeadDimV > 192 ? 2 : 1;
 /*%/pair%*/
 /*%^pair%*/
-constexpr int kPartsQk = 1, kPartsV = 1;
+constexpr int kPartsQk = 1;
+/*%#dv%*/
+constexpr int kPartsV = 1;
+/*%/dv%*/
 /*%/pair%*/
 
 // What a step of the kind does to a descriptor (ptx/wgmma.cuh), in its units of 16 bytes.

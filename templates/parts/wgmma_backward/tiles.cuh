@@ -68,8 +68,7 @@ __device__ __forceinline__ Divisor anew(const Divisor& divisor) {
 
 __device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
   const int tiles = anew(p.tiles);
-  // All tiles of a head, then the next head: what runs together shares Q and dO. Causal: the first is
-  // longest.
+  // All tiles of a head, then the next head: what runs together shares Q and dO.
   const int batch_head = divide(index, anew(p.by_tiles));
   int n = index - batch_head * tiles;
   /*%#last_keys_first%*/

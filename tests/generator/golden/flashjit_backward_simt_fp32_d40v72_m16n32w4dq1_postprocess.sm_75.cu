@@ -6,8 +6,7 @@ constexpr int kHeadDim = 40;      // columns of dQ
 constexpr int kRows = 128;        // per CTA
 constexpr int kThreads = 256;     // per CTA
 
-// After a backward pass that adds dQ up in fp32: scales the sums and rounds them. A CTA does kRows rows of
-// one head.
+// After a backward pass in fp32 that adds dQ up in memory: scales the sums. A CTA does kRows rows of one head.
 
 // A divisor as the host prepares it, so that a kernel divides by one product (Granlund and Montgomery,
 // "Division by invariant integers using multiplication", 1994). Host and device compile this one file.

@@ -141,8 +141,7 @@ struct alignas(64) TensorMap {
   unsigned long long opaque[16];
 };
 
-// Where a box starts in the tensor, dimension 0 first. Of a tensor with packed heads `row` counts the heads
-// of a pack, and `panel` queries.
+// Where a box starts in the tensor, dimension 0 first.
 struct BoxOrigin {
   int column, row, panel, head, batch;
 };
@@ -186,7 +185,7 @@ __device__ __forceinline__ void tma_store(const TensorMap& map, unsigned from, c
 }
 
 // Tiles in shared memory, for the backward pass: panels of 64 columns, each row 128 bytes, swizzled as TMA
-// does it over 1024 bytes. A head dim that ends inside a panel leaves the rest of it zero.
+// does it over 1024 bytes. Where a head dim ends inside a panel, the rest of it is zero.
 
 constexpr int kRowBytes = 128;  // 64 columns of 16 bits
 constexpr int kPanelsQk = (kHeadDim + 63) / 64;
@@ -194,7 +193,8 @@ constexpr int kPanelsV = (kHeadDimV + 63) / 64;
 constexpr int kBoxPanelsQk = kHeadDim % 64 == 0 ? kPanelsQk : 1;  // panels that one TMA box moves
 constexpr int kBoxPanelsV = kHeadDimV % 64 == 0 ? kPanelsV : 1;
 
-constexpr int kPartsQk = 1, kPartsV = 1;
+constexpr int kPartsQk = 1;
+constexpr int kPartsV = 1;
 
 // What a step of the kind does to a descriptor (ptx/wgmma.cuh), in its units of 16 bytes.
 constexpr int kSixteenRows = 16 * kRowBytes / 16;
@@ -461,8 +461,7 @@ __device__ __forceinline__ Divisor anew(const Divisor& divisor) {
 
 __device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
   const int tiles = anew(p.tiles);
-  // All tiles of a head, then the next head: what runs together shares Q and dO. Causal: the first is
-  // longest.
+  // All tiles of a head, then the next head: what runs together shares Q and dO.
   const int batch_head = divide(index, anew(p.by_tiles));
   int n = index - batch_head * tiles;
   n = tiles - 1 - n;  // who comes first to a tile of queries is who starts there

@@ -146,8 +146,7 @@ __device__ __forceinline__ void mbarrier_wait(unsigned barrier, int parity) {
 }
 
 // Where everything lies in the CTA's shared memory. Tiles are panels of 64 columns, each row 128 bytes,
-// swizzled as TMA does it over 1024 bytes. Where the head dim ends inside a panel TMA fills the rest of Q's
-// with zeros, but copies no more than there is of K and V, because filling in takes it time.
+// swizzled as TMA does it over 1024 bytes.
 
 constexpr int kRowBytes = 128;  // 64 columns of 16 bits
 constexpr int kPanelsQk = (kHeadDim + 63) / 64;
@@ -265,8 +264,7 @@ struct alignas(64) TensorMap {
   unsigned long long opaque[16];
 };
 
-// Where a box starts in the tensor, dimension 0 first. Of a tensor with packed heads `row` counts the heads
-// of a pack, and `panel` queries.
+// Where a box starts in the tensor, dimension 0 first.
 struct BoxOrigin {
   int column, row, panel, head, batch;
 };
@@ -1552,7 +1550,7 @@ __device__ __forceinline__ void tma_load(unsigned to, const TensorMap& map, unsi
       : "memory");
 }
 
-// Boxes that nobody reads again (PTX ISA, "cp.async.bulk.tensor", .L2::cache_hint, and "createpolicy").
+// Boxes that no other tile reads (PTX ISA, "cp.async.bulk.tensor", .L2::cache_hint, and "createpolicy").
 
 // Starts the copy of one box into shared memory; its bytes complete on the barrier. What lies outside of the
 // tensor arrives as zeros and counts as bytes. L2 gives the box's lines up first.
