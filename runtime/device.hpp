@@ -93,8 +93,8 @@ class Device {
   // The clock of the multiprocessors as it is now, which heat and power move; 0 where nobody can say.
   [[nodiscard]] virtual double clock_mhz() { return 0; }
 
-  // Loading may be slow and may fail (see ImageRefused); safe from many threads. A capture in a
-  // stream of somebody else's does not mind it.
+  // Loading may be slow and may fail (see ImageRefused); safe from many threads. A capture in a stream
+  // of somebody else's does not mind it.
   virtual std::unique_ptr<Kernel> load(const KernelImage& image) = 0;
   // CTAs of the kernel that one multiprocessor can hold at once.
   virtual int occupancy(const Kernel& kernel, int threads, int shared_bytes) = 0;

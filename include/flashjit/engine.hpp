@@ -64,10 +64,10 @@ class Buffer {
 
 // Keeps every kernel and plan that it made, until it and its last Plan and Buffer are gone: a Plan's end
 // alone gives nothing back. A CUDA context that the caller made outlives all of these. An Engine that was
-// moved from may be destroyed and assigned to, and nothing else. The kernels of a GPU go
-// with it and its last Plan: their launches must be done by then. After a fork, the child may launch and plan
-// on an emulated device, if no other thread of the parent was in a call of flashjit; a CUDA context does not
-// survive it, nor does an Engine on a GPU.
+// moved from may be destroyed and assigned to, and nothing else. The kernels of a GPU go with it and its last
+// Plan: their launches must be done by then. After a fork, the child may launch and plan on an emulated
+// device, if no other thread of the parent was in a call of flashjit; a CUDA context does not survive it, nor
+// does an Engine on a GPU.
 class Engine {
  public:
   // Throw Error: invalid_argument where an option or a variable makes no sense, not_found where there is no
