@@ -97,14 +97,16 @@ Buffer Engine::allocate(std::size_t bytes) {
 
 void Engine::upload(const Buffer& to, const void* from, std::size_t bytes, Stream stream) {
   check_copy(to, "to", from, "from", bytes);
+  if (bytes == 0) return;
   refuse_in_capture(*state_, "upload", stream);
-  if (bytes != 0) state_->device().copy_to_device(to.data(), from, bytes, stream);
+  state_->device().copy_to_device(to.data(), from, bytes, stream);
 }
 
 void Engine::download(void* to, const Buffer& from, std::size_t bytes, Stream stream) {
   check_copy(from, "from", to, "to", bytes);
+  if (bytes == 0) return;
   refuse_in_capture(*state_, "download", stream);
-  if (bytes != 0) state_->device().copy_to_host(to, from.data(), bytes, stream);
+  state_->device().copy_to_host(to, from.data(), bytes, stream);
 }
 
 void Engine::synchronize(Stream stream) {

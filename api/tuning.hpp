@@ -1,6 +1,8 @@
 // The Engine's side of autotune: it knows how to build and launch, and where a tuning run may live.
 #pragma once
 
+#include <string>
+
 #include "autotune/runner.hpp"
 #include "autotune/tuner.hpp"
 #include "flashjit/engine.hpp"

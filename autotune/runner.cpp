@@ -142,10 +142,10 @@ void LocalRunner::build(std::span<const Schedule> schedules, std::chrono::millis
           result.built = build_(schedules[i], std::min(rest, options_.compile_deadline));
         } catch (const Error& error) {
           result.error = clock_.seconds() < end ? error.what() : "there was no time left to compile it";
-        } catch (const std::bad_alloc& error) {
-          result.error = error.what();
-        } catch (const std::length_error& error) {
-          result.error = error.what();
+        } catch (const std::bad_alloc&) {
+          result.error = host_memory_error().message();
+        } catch (const std::length_error&) {
+          result.error = host_memory_error().message();
         } catch (...) {
           result.thrown = std::current_exception();
         }

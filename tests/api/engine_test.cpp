@@ -187,6 +187,7 @@ TEST_CASE("copies are refused in a capture, whose graph would use the host's mem
                        doctest::Contains("the stream of this upload is being captured"), Error);
   CHECK_THROWS_WITH_AS(fake.engine->download(host.data(), buffer, 64, stream),
                        doctest::Contains("the stream of this download is being captured"), Error);
+  CHECK_NOTHROW(fake.engine->upload(buffer, host.data(), 0, stream));
   CHECK_NOTHROW(fake.engine->upload(buffer, host.data(), 64));
 }
 

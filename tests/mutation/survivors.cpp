@@ -8,7 +8,6 @@
 #include "flashjit/error.hpp"
 
 namespace flashjit::test {
-
 namespace {
 
 // The fields of a file's lines, which " | " parts, but for comments. Throws Error unless each has `wanted`.
