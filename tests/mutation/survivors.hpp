@@ -2,7 +2,6 @@
 #pragma once
 
 #include <filesystem>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -21,21 +20,6 @@ class Survivors {
 
  private:
   std::vector<std::vector<std::string>> lines_;
-};
-
-// How many of the statements that look the same survived when the report (sync_catches.txt) was made: a line
-// of survivors.txt explains some of them as a rule, and would hide it if others came to survive.
-class LastReport {
- public:
-  // Throws Error where the file cannot be read.
-  explicit LastReport(const std::filesystem::path& path);
-
-  // Counts one more survivor; false if these are more than last time. Statements that the report does not
-  // have may all survive.
-  bool allows(const std::string& subject, const std::string& statement, const std::string& where);
-
- private:
-  std::map<std::string, int> left_;
 };
 
 }  // namespace flashjit::test
