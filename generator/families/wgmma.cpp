@@ -20,8 +20,9 @@ constexpr int kLeastBlocks = 2;
 
 // How long a shift stays: until a thread's exponentials of a block sum up to `largest`; then it moves so that
 // this sum is 2^-headroom. bf16 has fp32's exponents: P is as good at 2^-40 as at 1, and so is O, for values
-// of V between 2^-80 and 2^100. fp16 loses bits below 2^-14, which shows where many small keys follow a large
-// one: headroom for as few keys as are left (sum_after_move in parts/wgmma/softmax.cuh), 12 at most.
+// of V between 2^-80 and 2^100; so shifts begin with that headroom, too. fp16 loses bits below 2^-14, which
+// shows where many small keys follow a large one: headroom for as few keys as are left (sum_after_move in
+// parts/wgmma/softmax.cuh), 12 at most.
 struct Room {
   std::string largest;
   int headroom = 0;
@@ -108,6 +109,8 @@ std::vector<Constant> constants(const Problem& problem, const WgmmaSchedule& sch
     list.push_back({"float", "kLostSum", fmt::format("0x1p{}f", 126 - room.headroom),
                     "of them, above which scores are computed again"});
     if (problem.dtype == DType::bf16) {
+      list.push_back({"float", "kHeadroom", std::to_string(room.headroom),
+                      "log2 of how far above a row's scores its shift goes"});
       list.push_back({"float", "kSumAfterMove", fmt::format("0x1p{}f", -room.headroom),
                       "what the largest lane's sum becomes when a shift moves"});
     }
@@ -299,6 +302,7 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
       {"last_v", dim_v % kPanelColumns != 0},
       {"lazy", s.lazy > 0},
       {"optimistic", s.optimistic == 1},
+      {"above_peaks", s.optimistic == 1 && problem.dtype == DType::bf16},
       {"ping_pong", s.ping_pong == 1},
       {"overlap", s.overlap == 1},
       // 64 rows take dv / 32 clocks of the tensor cores a key, and 4 of the exponentials' units.

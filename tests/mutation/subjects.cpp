@@ -181,7 +181,7 @@ std::vector<Subject> template_subjects() {
   with(std::move(one_key), autotune::InputKind::normal);
   with(std::move(one_key_mma), autotune::InputKind::normal);
   Subject outgrown = subject("wgmma, outgrown", "sm_90a", "wgmma:m128n64s2", kFull64, kWide);
-  outgrown.one.scale = 4.0f;  // a block's maximum is often 2^127 times what came before
+  outgrown.one.scale = 8.0f;  // a block's maximum is often 2^127 times what came before
   with(std::move(outgrown), autotune::InputKind::normal);
   with(subject("wgmma, crowd", "sm_90a", "wgmma:m128n64s2", {.dtype = DType::fp16, .head_dim = 64},
                {.batch = 1, .heads = 2, .seqlen_q = 64, .seqlen_k = 500}),

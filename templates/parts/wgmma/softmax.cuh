@@ -53,7 +53,13 @@ __device__ __forceinline__ float peak(const float (&s)[kTileN / 2]) {
   return chain[0];
 }
 
+/*%#above_peaks%*/
+// Moves the shifts above the rows' maxima, so that growth by less finds them there, scales the sums and keeps
+// the factors for O.
+/*%/above_peaks%*/
+/*%^above_peaks%*/
 // Moves the shifts to the rows' maxima, scales the sums and keeps the factors for O.
+/*%/above_peaks%*/
 __device__ __forceinline__ void follow_peaks(const float (&s)[kTileN / 2], SoftmaxState& rows,
                                              float scale_log2) {
   const float peaks[2] = {peak<0>(s) * scale_log2, peak<1>(s) * scale_log2};
@@ -66,7 +72,12 @@ __device__ __forceinline__ void follow_peaks(const float (&s)[kTileN / 2], Softm
 /*%/lazy%*/
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
+    /*%#above_peaks%*/
+    const float shift = fmaxf(rows.shift[row], quad_max(peaks[row]) + kHeadroom);
+    /*%/above_peaks%*/
+    /*%^above_peaks%*/
     const float shift = fmaxf(rows.shift[row], quad_max(peaks[row]));
+    /*%/above_peaks%*/
     rows.factor[row] = exp2_fast(rows.shift[row] - shift);
     rows.sum[row] *= rows.factor[row];
     rows.shift[row] = shift;

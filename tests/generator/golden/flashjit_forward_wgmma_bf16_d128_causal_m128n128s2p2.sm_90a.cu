@@ -18,6 +18,7 @@ constexpr int kUnroll = 1;                 // of the loop over unmasked blocks
 constexpr float kLazy = 14;                // log2 of the growth that a shift tolerates
 constexpr float kLargestSum = 0x1p14f;     // of a thread's exponentials in a block, up to which a shift stays
 constexpr float kLostSum = 0x1p86f;        // of them, above which scores are computed again
+constexpr float kHeadroom = 40;            // log2 of how far above a row's scores its shift goes
 constexpr float kSumAfterMove = 0x1p-40f;  // what the largest lane's sum becomes when a shift moves
 
 // FlashAttention forward on Hopper (FlashAttention-3, arXiv 2407.08608): a warpgroup that feeds shared memory
@@ -563,7 +564,8 @@ __device__ __forceinline__ float peak(const float (&s)[kTileN / 2]) {
   return chain[0];
 }
 
-// Moves the shifts to the rows' maxima, scales the sums and keeps the factors for O.
+// Moves the shifts above the rows' maxima, so that growth by less finds them there, scales the sums and keeps
+// the factors for O.
 __device__ __forceinline__ void follow_peaks(const float (&s)[kTileN / 2], SoftmaxState& rows,
                                              float scale_log2) {
   const float peaks[2] = {peak<0>(s) * scale_log2, peak<1>(s) * scale_log2};
@@ -574,7 +576,7 @@ __device__ __forceinline__ void follow_peaks(const float (&s)[kTileN / 2], Softm
   if (!rows.moved) return;
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
-    const float shift = fmaxf(rows.shift[row], quad_max(peaks[row]));
+    const float shift = fmaxf(rows.shift[row], quad_max(peaks[row]) + kHeadroom);
     rows.factor[row] = exp2_fast(rows.shift[row] - shift);
     rows.sum[row] *= rows.factor[row];
     rows.shift[row] = shift;
