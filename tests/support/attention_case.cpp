@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <limits>
 
 #include "autotune/numeric.hpp"
@@ -33,6 +34,15 @@ Strided strides_of(const AttentionCase& one) {
           .k = slice,
           .v = slice,
           .o = transposed(dv + 16, one.shape.seqlen_q + 3)};
+}
+
+// All elements of a packed tensor.
+void scale_elements(DType dtype, HostTensor& tensor, int exponent) {
+  const auto count = static_cast<std::int64_t>(tensor.bytes.size()) / size_of(dtype);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float value = autotune::load_element(dtype, tensor.bytes.data(), i);
+    autotune::store_element(dtype, tensor.bytes.data(), i, std::ldexp(value, exponent));
+  }
 }
 
 // The first column of a packed tensor, from row `first` of each sequence on.
@@ -67,6 +77,7 @@ std::string describe(const AttentionCase& one) {
                   to_string(one.layout), to_string(one.inputs), one.seed);
   if (one.scale.has_value()) text += fmt::format(" scale {}", *one.scale);
   if (one.silent > 0) text += fmt::format(" {} silent keys", one.silent);
+  if (one.value_exponent != 0) text += fmt::format(" v times 2^{}", one.value_exponent);
   return text;
 }
 
@@ -79,6 +90,7 @@ Attention::Attention(const AttentionCase& one, int rows, int reference_threads) 
     set_first_column(one, inputs_.k, one.shape.seqlen_k, one.shape.kv_heads(),
                      one.shape.seqlen_k - one.silent, -std::numeric_limits<float>::infinity());
   }
+  if (one.value_exponent != 0) scale_elements(one.problem.dtype, inputs_.v, one.value_exponent);
   poison_ = autotune::poisoned(one.problem.dtype, one.shape.batch, one.shape.seqlen_q, one.shape.heads,
                                one.problem.value_dim(), strides.o);
   blocks_ = rows == 0 ? autotune::all_rows(one.shape)

@@ -388,6 +388,18 @@ TEST_CASE("keys of score -infinity, before any other and among them") {
   }
 }
 
+TEST_CASE("values far from one: a shift may lie 2^40 above the scores, or exponentials grow to 2^14") {
+  const Shape shape{.batch = 1, .heads = 2, .heads_kv = 1, .seqlen_q = 130, .seqlen_k = 500};
+  for (const int exponent : {-90, 100}) {
+    for (const InputKind inputs : {InputKind::normal, InputKind::growing, InputKind::late_giant}) {
+      check("wgmma:m128n64s2",
+            {.problem = kD128, .shape = shape, .inputs = inputs, .value_exponent = exponent});
+      check("wgmma:m128n64s2p2",
+            {.problem = kD128Causal, .shape = shape, .inputs = inputs, .value_exponent = exponent});
+    }
+  }
+}
+
 TEST_CASE("scores that outgrow what the optimist expects") {
   const Shape shape{.batch = 1, .heads = 2, .heads_kv = 1, .seqlen_q = 130, .seqlen_k = 500};
   for (const InputKind inputs :
