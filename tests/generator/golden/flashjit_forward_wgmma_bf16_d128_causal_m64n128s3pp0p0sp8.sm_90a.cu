@@ -1217,7 +1217,8 @@ __device__ __forceinline__ void store_lse(const Tile& tile, const RowsOfThread& 
   float* lse = p.lse + (static_cast<long long>(tile.batch) * p.heads + tile.head) * p.seqlen_q;
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
-    const float log2_sum = rows.shift[row] + log2_fast(sum[row]);
+    // The headroom is taken back first: a logarithm near -kHeadroom has fewer bits behind the point.
+    const float log2_sum = rows.shift[row] - kHeadroom + log2_fast(sum[row] / kSumAfterMove);
     const int packed_row = mine.row + 8 * row;
     const int head = packed_row & ((1 << p.packed) - 1);
     if (packed_row < row_count(p)) {
