@@ -181,7 +181,7 @@ Inputs make_inputs(const Problem& problem, const Shape& shape, InputKind kind, s
     if (kind == InputKind::tiny) return z * 0x1p-10f;
     if (x != 0) return kind == InputKind::crowd ? 0 : z;
     if (kind == InputKind::growing)
-      return 60.0f * static_cast<float>(row) / static_cast<float>(shape.seqlen_k);
+      return 56.0f * static_cast<float>(row) / static_cast<float>(shape.seqlen_k);
     if (kind == InputKind::late_giant) return row == giant ? 100.0f : 0.0f;
     if (kind == InputKind::crowd) return row == giant ? 16 * 14.0f : row < giant ? 16 * 7.4140625f : 0.0f;
     return z;

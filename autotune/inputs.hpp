@@ -17,7 +17,7 @@ namespace flashjit::autotune {
 enum class InputKind {
   normal,      // q, k and v are standard normal
   peaky,       // q is six times larger: each row attends to few keys
-  growing,     // scores rise steadily with the key, by 60 in all: the running maximum never rests
+  growing,     // scores rise steadily with the key, by 56 in all: the running maximum never rests
   late_giant,  // one key near the end outweighs all before it by 100
   crowd,       // a key near the end outweighs each before it, all equal, some 2^9 times; many outweigh it
   tiny,        // everything is scaled by 2^-10: softmax is almost uniform
