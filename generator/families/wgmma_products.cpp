@@ -26,6 +26,35 @@ Lines for_each_register(int count, const char* text) {
   return four_to_a_line(0, count, [&](int i) { return fmt::format(fmt::runtime(text), i, i / 2 % 2); });
 }
 
+// Four of O's registers are a piece in device memory, the next of which is 128 pieces further.
+constexpr int kPieceStep = 128 * 16;
+
+// One instruction about each piece. `text` has places for how many bytes it lies behind the first one, and
+// for its registers' numbers: {0}, {1} to {4}.
+Lines for_each_piece(int count, const char* text) {
+  Lines lines;
+  for (int i = 0; i < count; i += 4) {
+    lines.push_back({{"line", fmt::format(fmt::runtime(text), i / 4 * kPieceStep, i, i + 1, i + 2, i + 3)}});
+  }
+  return lines;
+}
+
+// O and the pieces, each times what it weighs: operands 1 and 2, and 3 and 4, for the thread's two rows.
+Lines pieces_added(int count) {
+  Lines lines;
+  for (int i = 0; i < count; i += 4) {
+    lines.push_back(
+        {{"line", fmt::format("ld.global.v4.f32 {{x0, x1, x2, x3}}, [%0 + {}];", i / 4 * kPieceStep)}});
+    for (int of_piece = 0; of_piece < 4; ++of_piece) {
+      const int row = of_piece / 2;
+      lines.push_back({{"line", fmt::format("mul.f32 x{0}, x{0}, %{1};", of_piece, 3 + row)}});
+      lines.push_back(
+          {{"line", fmt::format("fma.rn.f32 o{0}, o{0}, %{1}, x{2};", i + of_piece, 1 + row, of_piece)}});
+    }
+  }
+  return lines;
+}
+
 }  // namespace
 
 void list_products(Recipe& recipe, const Problem& problem, const WgmmaSchedule& schedule, bool narrow_k) {
@@ -51,6 +80,11 @@ void list_products(Recipe& recipe, const Problem& problem, const WgmmaSchedule& 
   recipe.lists["output_zeros"] = for_each_register(count, "mov.f32 o{0}, 0f00000000;");
   recipe.lists["output_scaled"] = for_each_register(count, "mul.f32 o{0}, o{0}, %{1};");
   recipe.lists["output_reads"] = for_each_register(count, "mov.f32 %{0}, o{0};");
+  recipe.lists["output_put"] =
+      for_each_piece(count, "st.global.v4.f32 [%0 + {0}], {{o{1}, o{2}, o{3}, o{4}}};");
+  recipe.lists["output_taken"] =
+      for_each_piece(count, "ld.global.v4.f32 {{o{1}, o{2}, o{3}, o{4}}}, [%0 + {0}];");
+  recipe.lists["output_added"] = pieces_added(count);
   recipe.lists["output_copies"] =
       wgmma_accumulators("o", {.columns = problem.value_dim(), .accumulate = false});
 }

@@ -13,13 +13,11 @@
 #include "ptx/tensor_map.cuh"
 
 // The end of this CTA's share of a tile: whether this warpgroup now knows all of its rows, which it stores.
-__device__ __forceinline__ bool finish_share(Consumer& consumer, float (&o)[kHeadDimV / 2], const Tile& tile,
-                                             const ForwardParams& p) {
+__device__ __forceinline__ bool finish_share(Consumer& consumer, const Tile& tile, const ForwardParams& p) {
   // By its first lane: a warp agrees, which ptxas has to know here, too.
   const int row = __shfl_sync(0xffffffffu, tile.row + kRowStep * consumer.warpgroup, 0);
   if (row >= row_count(p)) return false;
-  const bool warp_has_rows = row + 16 * warp_of_warpgroup() < row_count(p);
-  return merge_sharers(Sharers(tile, p), consumer, tile, warp_has_rows, consumer.softmax.rows, o, p);
+  return merge_sharers(Sharers(tile, p), consumer, tile, consumer.softmax.rows, p);
 }
 
 // This CTA's share. All lanes of a warp have the same, which ptxas knows of what one lane tells the others:
@@ -41,10 +39,10 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
   bool computed = false;  // and to be finished
   for (;;) {
     const Tile next = share.take(p);
-    if (computed) {
+    if (computed && (tile.whole || finish_share(consumer, tile, p))) {
       float o[kHeadDimV / 2];
       read_output(o);
-      if (tile.whole || finish_share(consumer, o, tile, p)) finish(consumer, o, tile, map_o, p);
+      finish(consumer, o, tile, map_o, p);
     }
     if (next.length == 0) break;
     tile = next;

@@ -113,7 +113,7 @@ __device__ __forceinline__ void merge(const Consumer& consumer, const Tile& tile
   MergedRows merged(consumer);
   float o[4 * kGroupsOfCta];  // two columns of two rows of each group
   add_up(consumer, merged, o);
-  if (p.clusters > 1 && !merge_sharers(Sharers(tile, p), consumer, tile, true, merged.rows, o, p)) return;
+  if (p.clusters > 1 && !merge_sharers(Sharers(tile, p), consumer, tile, merged.rows, o, p)) return;
   /*%#lse%*/
   if (cluster_rank() == 0) store_lse(tile, mine, merged.rows, merged.rows.sum, p);
   /*%/lse%*/

@@ -38,3 +38,39 @@ __device__ __forceinline__ void read_output(float (&o)[kHeadDimV / 2]) {
       /*%/output_copies%*/
   );
 }
+/*%#even%*/
+
+// To, from and on to what a thread knows of a tile in device memory, four columns' pieces of which are 128 of
+// them apart (pieces.cuh).
+__device__ __forceinline__ void put_output(float4* pieces) {
+  asm volatile(
+      /*%#output_put%*/
+      "/*%line%*/\n"
+      /*%/output_put%*/
+      ::"l"(pieces)
+      : "memory");
+}
+
+__device__ __forceinline__ void take_output(const float4* pieces) {
+  asm volatile(
+      /*%#output_taken%*/
+      "/*%line%*/\n"
+      /*%/output_taken%*/
+      ::"l"(pieces)
+      : "memory");
+}
+
+// o = before * o + weight * piece, for each of the thread's two rows.
+__device__ __forceinline__ void add_output(const float4* pieces, const float (&before)[2],
+                                           const float (&weight)[2]) {
+  asm volatile(
+      "{\n"
+      ".reg .f32 x<4>;\n"
+      /*%#output_added%*/
+      "/*%line%*/\n"
+      /*%/output_added%*/
+      "}\n" ::"l"(pieces),
+      "f"(before[0]), "f"(before[1]), "f"(weight[0]), "f"(weight[1])
+      : "memory");
+}
+/*%/even%*/

@@ -5,22 +5,15 @@
 #include "params/forward.h"
 #include "parts/wgmma/consumer.cuh"
 #include "parts/wgmma/layout.cuh"
+/*%#even%*/
+#include "parts/wgmma/output_registers.cuh"
+/*%/even%*/
 #include "parts/wgmma/sharers.cuh"
 #include "parts/wgmma/softmax.cuh"
 #include "parts/wgmma/tiles.cuh"
 #include "ptx/math.cuh"
 
 constexpr int kPiecesOfThread = 1 + kGroupsOfCta;  // its rows' shifts and sums; its columns of each group
-// Loads in flight: of this many groups of columns, of this many sharers.
-/*%#split%*/
-// Three warpgroups and more have fewer registers.
-constexpr int kGroupsAtOnce = kHeadDimV <= 128 ? 16 : 8;
-constexpr int kSharersAtOnce = kPiecesOfThread <= 3 ? 8 : kPiecesOfThread <= 6 ? 4 : kWarpgroups <= 2 ? 2 : 1;
-/*%/split%*/
-/*%#even%*/
-constexpr int kGroupsAtOnce = 16;
-constexpr int kSharersAtOnce = 1;  // a tile has two, as a rule
-/*%/even%*/
 
 // Of one warpgroup, where this thread's begin; each is 128 from the last.
 __device__ __forceinline__ float4* pieces_at(int place, const Consumer& consumer, const ForwardParams& p) {
@@ -28,38 +21,53 @@ __device__ __forceinline__ float4* pieces_at(int place, const Consumer& consumer
   return reinterpret_cast<float4*>(p.pieces) + 128 * kPiecesOfThread * warpgroup + threadIdx.x % 128;
 }
 
-// Adds the rows of the sharers from one of them on, and some groups of their columns.
-__device__ __forceinline__ void add_groups(const Sharers& sharers, const Consumer& consumer, int from,
-                                           int first_group, SoftmaxState& rows, float (&o)[4 * kGroupsOfCta],
+__device__ __forceinline__ float4 piece_of_rows(const SoftmaxState& rows) {
+  return make_float4(rows.shift[0], rows.shift[1], rows.sum[0], rows.sum[1]);
+}
+
+// A sharer's rows join those that are there. What either's columns weigh then.
+struct Join {
+  float before[2], weight[2];
+
+  __device__ __forceinline__ Join(SoftmaxState& rows, const float4& share) {
+    const float shift[2] = {fmaxf(rows.shift[0], share.x), fmaxf(rows.shift[1], share.y)};
+    const float of_share[2] = {share.x, share.y}, sum[2] = {share.z, share.w};
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      before[row] = exp2_fast(rows.shift[row] - shift[row]);
+      weight[row] = exp2_fast(of_share[row] - shift[row]);
+      rows.shift[row] = shift[row];
+      rows.sum[row] = before[row] * rows.sum[row] + weight[row] * sum[row];
+    }
+  }
+};
+
+/*%#split%*/
+// Loads in flight: of this many groups of columns, of this many sharers. Three warpgroups and more have fewer
+// registers.
+constexpr int kGroupsAtOnce = kHeadDimV <= 128 ? 16 : 8;
+constexpr int kSharersAtOnce = kPiecesOfThread <= 3 ? 8 : kPiecesOfThread <= 6 ? 4 : kWarpgroups <= 2 ? 2 : 1;
+
+// Adds the rows of all sharers, and some groups of their columns.
+__device__ __forceinline__ void add_groups(const Sharers& sharers, const Consumer& consumer, int first_group,
+                                           SoftmaxState& rows, float (&o)[4 * kGroupsOfCta],
                                            const ForwardParams& p) {
 #pragma unroll 1
-  for (int first = from; first < sharers.count; first += kSharersAtOnce) {
+  for (int first = 0; first < sharers.count; first += kSharersAtOnce) {
 #pragma unroll
     for (int which = first; which < first + kSharersAtOnce; ++which) {
-      /*%#split%*/
       const float4* pieces = pieces_at(sharers.place_of(min(which, sharers.count - 1), p), consumer, p);
       float4 share = pieces[0];
       if (which >= sharers.count) share.x = share.y = kUnset;  // weighs nothing
-      /*%/split%*/
-      /*%#even%*/
-      const float4* pieces = pieces_at(sharers.place_of(which, p), consumer, p);
-      const float4 share = pieces[0];
-      /*%/even%*/
-      const float shift[2] = {fmaxf(rows.shift[0], share.x), fmaxf(rows.shift[1], share.y)};
-      const float before[2] = {exp2_fast(rows.shift[0] - shift[0]), exp2_fast(rows.shift[1] - shift[1])};
-      const float weight[2] = {exp2_fast(share.x - shift[0]), exp2_fast(share.y - shift[1])};
-      rows.shift[0] = shift[0];
-      rows.shift[1] = shift[1];
-      rows.sum[0] = before[0] * rows.sum[0] + weight[0] * share.z;
-      rows.sum[1] = before[1] * rows.sum[1] + weight[1] * share.w;
+      const Join join(rows, share);
 #pragma unroll
       for (int group = first_group; group < min(first_group + kGroupsAtOnce, kGroupsOfCta); ++group) {
         const float4 piece = pieces[128 * (1 + group)];
         float* of_group = o + 4 * group;
-        of_group[0] = before[0] * of_group[0] + weight[0] * piece.x;
-        of_group[1] = before[0] * of_group[1] + weight[0] * piece.y;
-        of_group[2] = before[1] * of_group[2] + weight[1] * piece.z;
-        of_group[3] = before[1] * of_group[3] + weight[1] * piece.w;
+        of_group[0] = join.before[0] * of_group[0] + join.weight[0] * piece.x;
+        of_group[1] = join.before[0] * of_group[1] + join.weight[0] * piece.y;
+        of_group[2] = join.before[1] * of_group[2] + join.weight[1] * piece.z;
+        of_group[3] = join.before[1] * of_group[3] + join.weight[1] * piece.w;
       }
     }
   }
@@ -68,7 +76,7 @@ __device__ __forceinline__ void add_groups(const Sharers& sharers, const Consume
 // For the other sharers.
 __device__ __forceinline__ void put_pieces(float4* to, const SoftmaxState& rows,
                                            const float (&o)[4 * kGroupsOfCta]) {
-  to[0] = make_float4(rows.shift[0], rows.shift[1], rows.sum[0], rows.sum[1]);
+  to[0] = piece_of_rows(rows);
 #pragma unroll
   for (int group = 0; group < kGroupsOfCta; ++group) {
     const float* of_group = o + 4 * group;
@@ -76,34 +84,69 @@ __device__ __forceinline__ void put_pieces(float4* to, const SoftmaxState& rows,
   }
 }
 
-// What the sharers from one of them on have put down, to what is there.
-__device__ __forceinline__ void add_pieces(const Sharers& sharers, const Consumer& consumer, int from,
+// What all sharers have put down.
+__device__ __forceinline__ void add_pieces(const Sharers& sharers, const Consumer& consumer,
                                            SoftmaxState& rows, float (&o)[4 * kGroupsOfCta],
                                            const ForwardParams& p) {
-  const SoftmaxState before = rows;
+#pragma unroll
+  for (int i = 0; i < 4 * kGroupsOfCta; ++i) o[i] = -0.0f;  // to which the first is added bit for bit
 #pragma unroll
   for (int group = 0; group < kGroupsOfCta; group += kGroupsAtOnce) {
-    rows = before;
-    add_groups(sharers, consumer, from, group, rows, o, p);
+    rows = SoftmaxState();
+    add_groups(sharers, consumer, group, rows, o, p);
   }
 }
 
 // Puts down what this CTA knows of a tile; where all others have done so, makes it what all know. False where
-// that is for another CTA to do. Where the warp has no rows it only takes part in that.
+// that is for another CTA to do.
 __device__ __forceinline__ bool merge_sharers(const Sharers& sharers, const Consumer& consumer,
-                                              const Tile& tile, bool has_rows, SoftmaxState& rows,
+                                              const Tile& tile, SoftmaxState& rows,
                                               float (&o)[4 * kGroupsOfCta], const ForwardParams& p) {
-  int from = 0;
-  /*%#even%*/
-  if (tile.first == 0 && others_are_there(sharers, consumer, p)) from = 1;
-  /*%/even%*/
-  if (from == 0) {
-    if (has_rows) put_pieces(pieces_at(own_place(tile, p), consumer, p), rows, o);
-    if (!comes_last(sharers, consumer, p)) return false;
-    rows = SoftmaxState();
-#pragma unroll
-    for (int i = 0; i < 4 * kGroupsOfCta; ++i) o[i] = -0.0f;  // to which the first is added bit for bit
-  }
-  if (has_rows) add_pieces(sharers, consumer, from, rows, o, p);
+  put_pieces(pieces_at(own_place(tile, p), consumer, p), rows, o);
+  if (!comes_last(sharers, consumer, p)) return false;
+  add_pieces(sharers, consumer, rows, o, p);
   return true;
 }
+/*%/split%*/
+/*%#even%*/
+// For the other sharers.
+__device__ __forceinline__ void put_pieces(float4* to, const SoftmaxState& rows) {
+  to[0] = piece_of_rows(rows);
+  put_output(to + 128);
+}
+
+// What the first sharer has put down.
+__device__ __forceinline__ void take_pieces(const float4* from, SoftmaxState& rows) {
+  const float4 share = from[0];
+  rows.shift[0] = share.x;
+  rows.shift[1] = share.y;
+  rows.sum[0] = share.z;
+  rows.sum[1] = share.w;
+  take_output(from + 128);
+}
+
+// What the other sharers have put down, to the first one's.
+__device__ __forceinline__ void add_pieces(const Sharers& sharers, const Consumer& consumer,
+                                           SoftmaxState& rows, const ForwardParams& p) {
+#pragma unroll 1
+  for (int which = 1; which < sharers.count; ++which) {
+    const float4* pieces = pieces_at(sharers.place_of(which, p), consumer, p);
+    const Join join(rows, pieces[0]);
+    add_output(pieces + 128, join.before, join.weight);
+  }
+}
+
+// Puts down what this CTA knows of a tile; where all others have done so, makes it what all know: so does the
+// first sharer without putting anything down, if it comes last. False where that is for another CTA to do.
+// Warps without rows do as the others: a branch about them would cost the compilers a tenth of their time.
+__device__ __forceinline__ bool merge_sharers(const Sharers& sharers, const Consumer& consumer,
+                                              const Tile& tile, SoftmaxState& rows, const ForwardParams& p) {
+  if (tile.first != 0 || !others_are_there(sharers, consumer, p)) {
+    put_pieces(pieces_at(own_place(tile, p), consumer, p), rows);
+    if (!comes_last(sharers, consumer, p)) return false;
+    take_pieces(pieces_at(sharers.place_of(0, p), consumer, p), rows);
+  }
+  add_pieces(sharers, consumer, rows, p);
+  return true;
+}
+/*%/even%*/

@@ -466,6 +466,119 @@ __device__ __forceinline__ void read_output(float (&o)[kHeadDimV / 2]) {
   );
 }
 
+// To, from and on to what a thread knows of a tile in device memory, four columns' pieces of which are 128 of
+// them apart (pieces.cuh).
+__device__ __forceinline__ void put_output(float4* pieces) {
+  asm volatile(
+      "st.global.v4.f32 [%0 + 0], {o0, o1, o2, o3};\n"
+      "st.global.v4.f32 [%0 + 2048], {o4, o5, o6, o7};\n"
+      "st.global.v4.f32 [%0 + 4096], {o8, o9, o10, o11};\n"
+      "st.global.v4.f32 [%0 + 6144], {o12, o13, o14, o15};\n"
+      "st.global.v4.f32 [%0 + 8192], {o16, o17, o18, o19};\n"
+      "st.global.v4.f32 [%0 + 10240], {o20, o21, o22, o23};\n"
+      "st.global.v4.f32 [%0 + 12288], {o24, o25, o26, o27};\n"
+      "st.global.v4.f32 [%0 + 14336], {o28, o29, o30, o31};\n"
+      ::"l"(pieces)
+      : "memory");
+}
+
+__device__ __forceinline__ void take_output(const float4* pieces) {
+  asm volatile(
+      "ld.global.v4.f32 {o0, o1, o2, o3}, [%0 + 0];\n"
+      "ld.global.v4.f32 {o4, o5, o6, o7}, [%0 + 2048];\n"
+      "ld.global.v4.f32 {o8, o9, o10, o11}, [%0 + 4096];\n"
+      "ld.global.v4.f32 {o12, o13, o14, o15}, [%0 + 6144];\n"
+      "ld.global.v4.f32 {o16, o17, o18, o19}, [%0 + 8192];\n"
+      "ld.global.v4.f32 {o20, o21, o22, o23}, [%0 + 10240];\n"
+      "ld.global.v4.f32 {o24, o25, o26, o27}, [%0 + 12288];\n"
+      "ld.global.v4.f32 {o28, o29, o30, o31}, [%0 + 14336];\n"
+      ::"l"(pieces)
+      : "memory");
+}
+
+// o = before * o + weight * piece, for each of the thread's two rows.
+__device__ __forceinline__ void add_output(const float4* pieces, const float (&before)[2],
+                                           const float (&weight)[2]) {
+  asm volatile(
+      "{\n"
+      ".reg .f32 x<4>;\n"
+      "ld.global.v4.f32 {x0, x1, x2, x3}, [%0 + 0];\n"
+      "mul.f32 x0, x0, %3;\n"
+      "fma.rn.f32 o0, o0, %1, x0;\n"
+      "mul.f32 x1, x1, %3;\n"
+      "fma.rn.f32 o1, o1, %1, x1;\n"
+      "mul.f32 x2, x2, %4;\n"
+      "fma.rn.f32 o2, o2, %2, x2;\n"
+      "mul.f32 x3, x3, %4;\n"
+      "fma.rn.f32 o3, o3, %2, x3;\n"
+      "ld.global.v4.f32 {x0, x1, x2, x3}, [%0 + 2048];\n"
+      "mul.f32 x0, x0, %3;\n"
+      "fma.rn.f32 o4, o4, %1, x0;\n"
+      "mul.f32 x1, x1, %3;\n"
+      "fma.rn.f32 o5, o5, %1, x1;\n"
+      "mul.f32 x2, x2, %4;\n"
+      "fma.rn.f32 o6, o6, %2, x2;\n"
+      "mul.f32 x3, x3, %4;\n"
+      "fma.rn.f32 o7, o7, %2, x3;\n"
+      "ld.global.v4.f32 {x0, x1, x2, x3}, [%0 + 4096];\n"
+      "mul.f32 x0, x0, %3;\n"
+      "fma.rn.f32 o8, o8, %1, x0;\n"
+      "mul.f32 x1, x1, %3;\n"
+      "fma.rn.f32 o9, o9, %1, x1;\n"
+      "mul.f32 x2, x2, %4;\n"
+      "fma.rn.f32 o10, o10, %2, x2;\n"
+      "mul.f32 x3, x3, %4;\n"
+      "fma.rn.f32 o11, o11, %2, x3;\n"
+      "ld.global.v4.f32 {x0, x1, x2, x3}, [%0 + 6144];\n"
+      "mul.f32 x0, x0, %3;\n"
+      "fma.rn.f32 o12, o12, %1, x0;\n"
+      "mul.f32 x1, x1, %3;\n"
+      "fma.rn.f32 o13, o13, %1, x1;\n"
+      "mul.f32 x2, x2, %4;\n"
+      "fma.rn.f32 o14, o14, %2, x2;\n"
+      "mul.f32 x3, x3, %4;\n"
+      "fma.rn.f32 o15, o15, %2, x3;\n"
+      "ld.global.v4.f32 {x0, x1, x2, x3}, [%0 + 8192];\n"
+      "mul.f32 x0, x0, %3;\n"
+      "fma.rn.f32 o16, o16, %1, x0;\n"
+      "mul.f32 x1, x1, %3;\n"
+      "fma.rn.f32 o17, o17, %1, x1;\n"
+      "mul.f32 x2, x2, %4;\n"
+      "fma.rn.f32 o18, o18, %2, x2;\n"
+      "mul.f32 x3, x3, %4;\n"
+      "fma.rn.f32 o19, o19, %2, x3;\n"
+      "ld.global.v4.f32 {x0, x1, x2, x3}, [%0 + 10240];\n"
+      "mul.f32 x0, x0, %3;\n"
+      "fma.rn.f32 o20, o20, %1, x0;\n"
+      "mul.f32 x1, x1, %3;\n"
+      "fma.rn.f32 o21, o21, %1, x1;\n"
+      "mul.f32 x2, x2, %4;\n"
+      "fma.rn.f32 o22, o22, %2, x2;\n"
+      "mul.f32 x3, x3, %4;\n"
+      "fma.rn.f32 o23, o23, %2, x3;\n"
+      "ld.global.v4.f32 {x0, x1, x2, x3}, [%0 + 12288];\n"
+      "mul.f32 x0, x0, %3;\n"
+      "fma.rn.f32 o24, o24, %1, x0;\n"
+      "mul.f32 x1, x1, %3;\n"
+      "fma.rn.f32 o25, o25, %1, x1;\n"
+      "mul.f32 x2, x2, %4;\n"
+      "fma.rn.f32 o26, o26, %2, x2;\n"
+      "mul.f32 x3, x3, %4;\n"
+      "fma.rn.f32 o27, o27, %2, x3;\n"
+      "ld.global.v4.f32 {x0, x1, x2, x3}, [%0 + 14336];\n"
+      "mul.f32 x0, x0, %3;\n"
+      "fma.rn.f32 o28, o28, %1, x0;\n"
+      "mul.f32 x1, x1, %3;\n"
+      "fma.rn.f32 o29, o29, %1, x1;\n"
+      "mul.f32 x2, x2, %4;\n"
+      "fma.rn.f32 o30, o30, %2, x2;\n"
+      "mul.f32 x3, x3, %4;\n"
+      "fma.rn.f32 o31, o31, %2, x3;\n"
+      "}\n" ::"l"(pieces),
+      "f"(before[0]), "f"(before[1]), "f"(weight[0]), "f"(weight[1])
+      : "memory");
+}
+
 // The fast logarithm of fp32 (PTX ISA, "lg2"): one MUFU instruction; denormals flush to zero.
 
 __device__ __forceinline__ float log2_fast(float x) {
@@ -1351,9 +1464,6 @@ __device__ __forceinline__ bool others_are_there(const Sharers& sharers, const C
 // come adds up all. They are added in the order of their CTAs, so that it does not matter which one that is.
 
 constexpr int kPiecesOfThread = 1 + kGroupsOfCta;  // its rows' shifts and sums; its columns of each group
-// Loads in flight: of this many groups of columns, of this many sharers.
-constexpr int kGroupsAtOnce = 16;
-constexpr int kSharersAtOnce = 1;  // a tile has two, as a rule
 
 // Of one warpgroup, where this thread's begin; each is 128 from the last.
 __device__ __forceinline__ float4* pieces_at(int place, const Consumer& consumer, const ForwardParams& p) {
@@ -1361,74 +1471,65 @@ __device__ __forceinline__ float4* pieces_at(int place, const Consumer& consumer
   return reinterpret_cast<float4*>(p.pieces) + 128 * kPiecesOfThread * warpgroup + threadIdx.x % 128;
 }
 
-// Adds the rows of the sharers from one of them on, and some groups of their columns.
-__device__ __forceinline__ void add_groups(const Sharers& sharers, const Consumer& consumer, int from,
-                                           int first_group, SoftmaxState& rows, float (&o)[4 * kGroupsOfCta],
-                                           const ForwardParams& p) {
-#pragma unroll 1
-  for (int first = from; first < sharers.count; first += kSharersAtOnce) {
+__device__ __forceinline__ float4 piece_of_rows(const SoftmaxState& rows) {
+  return make_float4(rows.shift[0], rows.shift[1], rows.sum[0], rows.sum[1]);
+}
+
+// A sharer's rows join those that are there. What either's columns weigh then.
+struct Join {
+  float before[2], weight[2];
+
+  __device__ __forceinline__ Join(SoftmaxState& rows, const float4& share) {
+    const float shift[2] = {fmaxf(rows.shift[0], share.x), fmaxf(rows.shift[1], share.y)};
+    const float of_share[2] = {share.x, share.y}, sum[2] = {share.z, share.w};
 #pragma unroll
-    for (int which = first; which < first + kSharersAtOnce; ++which) {
-      const float4* pieces = pieces_at(sharers.place_of(which, p), consumer, p);
-      const float4 share = pieces[0];
-      const float shift[2] = {fmaxf(rows.shift[0], share.x), fmaxf(rows.shift[1], share.y)};
-      const float before[2] = {exp2_fast(rows.shift[0] - shift[0]), exp2_fast(rows.shift[1] - shift[1])};
-      const float weight[2] = {exp2_fast(share.x - shift[0]), exp2_fast(share.y - shift[1])};
-      rows.shift[0] = shift[0];
-      rows.shift[1] = shift[1];
-      rows.sum[0] = before[0] * rows.sum[0] + weight[0] * share.z;
-      rows.sum[1] = before[1] * rows.sum[1] + weight[1] * share.w;
-#pragma unroll
-      for (int group = first_group; group < min(first_group + kGroupsAtOnce, kGroupsOfCta); ++group) {
-        const float4 piece = pieces[128 * (1 + group)];
-        float* of_group = o + 4 * group;
-        of_group[0] = before[0] * of_group[0] + weight[0] * piece.x;
-        of_group[1] = before[0] * of_group[1] + weight[0] * piece.y;
-        of_group[2] = before[1] * of_group[2] + weight[1] * piece.z;
-        of_group[3] = before[1] * of_group[3] + weight[1] * piece.w;
-      }
+    for (int row = 0; row < 2; ++row) {
+      before[row] = exp2_fast(rows.shift[row] - shift[row]);
+      weight[row] = exp2_fast(of_share[row] - shift[row]);
+      rows.shift[row] = shift[row];
+      rows.sum[row] = before[row] * rows.sum[row] + weight[row] * sum[row];
     }
   }
-}
+};
 
 // For the other sharers.
-__device__ __forceinline__ void put_pieces(float4* to, const SoftmaxState& rows,
-                                           const float (&o)[4 * kGroupsOfCta]) {
-  to[0] = make_float4(rows.shift[0], rows.shift[1], rows.sum[0], rows.sum[1]);
-#pragma unroll
-  for (int group = 0; group < kGroupsOfCta; ++group) {
-    const float* of_group = o + 4 * group;
-    to[128 * (1 + group)] = make_float4(of_group[0], of_group[1], of_group[2], of_group[3]);
+__device__ __forceinline__ void put_pieces(float4* to, const SoftmaxState& rows) {
+  to[0] = piece_of_rows(rows);
+  put_output(to + 128);
+}
+
+// What the first sharer has put down.
+__device__ __forceinline__ void take_pieces(const float4* from, SoftmaxState& rows) {
+  const float4 share = from[0];
+  rows.shift[0] = share.x;
+  rows.shift[1] = share.y;
+  rows.sum[0] = share.z;
+  rows.sum[1] = share.w;
+  take_output(from + 128);
+}
+
+// What the other sharers have put down, to the first one's.
+__device__ __forceinline__ void add_pieces(const Sharers& sharers, const Consumer& consumer,
+                                           SoftmaxState& rows, const ForwardParams& p) {
+#pragma unroll 1
+  for (int which = 1; which < sharers.count; ++which) {
+    const float4* pieces = pieces_at(sharers.place_of(which, p), consumer, p);
+    const Join join(rows, pieces[0]);
+    add_output(pieces + 128, join.before, join.weight);
   }
 }
 
-// What the sharers from one of them on have put down, to what is there.
-__device__ __forceinline__ void add_pieces(const Sharers& sharers, const Consumer& consumer, int from,
-                                           SoftmaxState& rows, float (&o)[4 * kGroupsOfCta],
-                                           const ForwardParams& p) {
-  const SoftmaxState before = rows;
-#pragma unroll
-  for (int group = 0; group < kGroupsOfCta; group += kGroupsAtOnce) {
-    rows = before;
-    add_groups(sharers, consumer, from, group, rows, o, p);
-  }
-}
-
-// Puts down what this CTA knows of a tile; where all others have done so, makes it what all know. False where
-// that is for another CTA to do. Where the warp has no rows it only takes part in that.
+// Puts down what this CTA knows of a tile; where all others have done so, makes it what all know: so does the
+// first sharer without putting anything down, if it comes last. False where that is for another CTA to do.
+// Warps without rows do as the others: a branch about them would cost the compilers a tenth of their time.
 __device__ __forceinline__ bool merge_sharers(const Sharers& sharers, const Consumer& consumer,
-                                              const Tile& tile, bool has_rows, SoftmaxState& rows,
-                                              float (&o)[4 * kGroupsOfCta], const ForwardParams& p) {
-  int from = 0;
-  if (tile.first == 0 && others_are_there(sharers, consumer, p)) from = 1;
-  if (from == 0) {
-    if (has_rows) put_pieces(pieces_at(own_place(tile, p), consumer, p), rows, o);
+                                              const Tile& tile, SoftmaxState& rows, const ForwardParams& p) {
+  if (tile.first != 0 || !others_are_there(sharers, consumer, p)) {
+    put_pieces(pieces_at(own_place(tile, p), consumer, p), rows);
     if (!comes_last(sharers, consumer, p)) return false;
-    rows = SoftmaxState();
-#pragma unroll
-    for (int i = 0; i < 4 * kGroupsOfCta; ++i) o[i] = -0.0f;  // to which the first is added bit for bit
+    take_pieces(pieces_at(sharers.place_of(0, p), consumer, p), rows);
   }
-  if (has_rows) add_pieces(sharers, consumer, from, rows, o, p);
+  add_pieces(sharers, consumer, rows, p);
   return true;
 }
 
@@ -1436,13 +1537,11 @@ __device__ __forceinline__ bool merge_sharers(const Sharers& sharers, const Cons
 // becomes one with what they know.
 
 // The end of this CTA's share of a tile: whether this warpgroup now knows all of its rows, which it stores.
-__device__ __forceinline__ bool finish_share(Consumer& consumer, float (&o)[kHeadDimV / 2], const Tile& tile,
-                                             const ForwardParams& p) {
+__device__ __forceinline__ bool finish_share(Consumer& consumer, const Tile& tile, const ForwardParams& p) {
   // By its first lane: a warp agrees, which ptxas has to know here, too.
   const int row = __shfl_sync(0xffffffffu, tile.row + kRowStep * consumer.warpgroup, 0);
   if (row >= row_count(p)) return false;
-  const bool warp_has_rows = row + 16 * warp_of_warpgroup() < row_count(p);
-  return merge_sharers(Sharers(tile, p), consumer, tile, warp_has_rows, consumer.softmax.rows, o, p);
+  return merge_sharers(Sharers(tile, p), consumer, tile, consumer.softmax.rows, p);
 }
 
 // This CTA's share. All lanes of a warp have the same, which ptxas knows of what one lane tells the others:
@@ -1462,10 +1561,10 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
   bool computed = false;  // and to be finished
   for (;;) {
     const Tile next = share.take(p);
-    if (computed) {
+    if (computed && (tile.whole || finish_share(consumer, tile, p))) {
       float o[kHeadDimV / 2];
       read_output(o);
-      if (tile.whole || finish_share(consumer, o, tile, p)) finish(consumer, o, tile, map_o, p);
+      finish(consumer, o, tile, map_o, p);
     }
     if (next.length == 0) break;
     tile = next;
