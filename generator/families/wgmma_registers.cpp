@@ -104,6 +104,8 @@ bool known_to_spill(const Problem& problem, const WgmmaSchedule& schedule) {
         return schedule.tile_m == 256 &&
                (schedule.ping_pong == 0 ||
                 (schedule.tile_n == 48 && has_even_shares(schedule) && schedule.cluster > 1));
+      case 104:
+        return tile(192, 96) && has_even_shares(schedule) && schedule.cluster > 1;
       case 120:
       case 128:
         return tile(192, 80) && has_even_shares(schedule) && schedule.cluster > 1;
