@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <string>
+#include <vector>
 
 #include "generator/families/wgmma_lists.hpp"
 #include "generator/families/wgmma_registers.hpp"
@@ -29,27 +30,14 @@ Lines for_each_register(int count, const char* text) {
 // Four of O's registers are a piece in device memory, the next of which is 128 pieces further.
 constexpr int kPieceStep = 128 * 16;
 
-// One instruction about each piece. `text` has places for how many bytes it lies behind the first one, and
-// for its registers' numbers: {0}, {1} to {4}.
-Lines for_each_piece(int count, const char* text) {
+// Instructions about each piece. Texts have places for how many bytes it lies behind the first one, and for
+// its registers' numbers: {0}, {1} to {4}.
+Lines for_each_piece(int count, const std::vector<const char*>& texts) {
   Lines lines;
   for (int i = 0; i < count; i += 4) {
-    lines.push_back({{"line", fmt::format(fmt::runtime(text), i / 4 * kPieceStep, i, i + 1, i + 2, i + 3)}});
-  }
-  return lines;
-}
-
-// O and the pieces, each times what it weighs: operands 1 and 2, and 3 and 4, for the thread's two rows.
-Lines pieces_added(int count) {
-  Lines lines;
-  for (int i = 0; i < count; i += 4) {
-    lines.push_back(
-        {{"line", fmt::format("ld.global.v4.f32 {{x0, x1, x2, x3}}, [%0 + {}];", i / 4 * kPieceStep)}});
-    for (int of_piece = 0; of_piece < 4; ++of_piece) {
-      const int row = of_piece / 2;
-      lines.push_back({{"line", fmt::format("mul.f32 x{0}, x{0}, %{1};", of_piece, 3 + row)}});
+    for (const char* text : texts) {
       lines.push_back(
-          {{"line", fmt::format("fma.rn.f32 o{0}, o{0}, %{1}, x{2};", i + of_piece, 1 + row, of_piece)}});
+          {{"line", fmt::format(fmt::runtime(text), i / 4 * kPieceStep, i, i + 1, i + 2, i + 3)}});
     }
   }
   return lines;
@@ -80,13 +68,19 @@ void list_products(Recipe& recipe, const Problem& problem, const WgmmaSchedule& 
   recipe.lists["output_zeros"] = for_each_register(count, "mov.f32 o{0}, 0f00000000;");
   recipe.lists["output_scaled"] = for_each_register(count, "mul.f32 o{0}, o{0}, %{1};");
   recipe.lists["output_reads"] = for_each_register(count, "mov.f32 %{0}, o{0};");
-  recipe.lists["output_put"] =
-      for_each_piece(count, "st.global.v4.f32 [%0 + {0}], {{o{1}, o{2}, o{3}, o{4}}};");
-  recipe.lists["output_taken"] =
-      for_each_piece(count, "ld.global.v4.f32 {{o{1}, o{2}, o{3}, o{4}}}, [%0 + {0}];");
-  recipe.lists["output_added"] = pieces_added(count);
   recipe.lists["output_copies"] =
       wgmma_accumulators("o", {.columns = problem.value_dim(), .accumulate = false});
+  const int shared = has_even_shares(schedule) ? count : 0;  // that go through device memory
+  recipe.lists["output_put"] =
+      for_each_piece(shared, {"st.global.v4.f32 [%0 + {0}], {{o{1}, o{2}, o{3}, o{4}}};"});
+  recipe.lists["output_taken"] =
+      for_each_piece(shared, {"ld.global.v4.f32 {{o{1}, o{2}, o{3}, o{4}}}, [%0 + {0}];"});
+  // Operands 1 and 2 are what O's two rows weigh, 3 and 4 what the piece's do.
+  recipe.lists["output_added"] = for_each_piece(
+      shared, {"ld.global.v4.f32 {{x0, x1, x2, x3}}, [%0 + {0}];", "mul.f32 x0, x0, %3;",
+               "fma.rn.f32 o{1}, o{1}, %1, x0;", "mul.f32 x1, x1, %3;", "fma.rn.f32 o{2}, o{2}, %1, x1;",
+               "mul.f32 x2, x2, %4;", "fma.rn.f32 o{3}, o{3}, %2, x2;", "mul.f32 x3, x3, %4;",
+               "fma.rn.f32 o{4}, o{4}, %2, x3;"});
 }
 
 }  // namespace flashjit::wgmma_forward
