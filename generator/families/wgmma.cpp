@@ -7,6 +7,7 @@
 #include "generator/families/wgmma_layout.hpp"
 #include "generator/families/wgmma_products.hpp"
 #include "generator/families/wgmma_registers.hpp"
+#include "generator/families/wgmma_scores.hpp"
 #include "generator/recipe.hpp"
 
 namespace flashjit {
@@ -73,7 +74,6 @@ std::vector<Constant> constants(const Problem& problem, const WgmmaSchedule& sch
       number("kWarpgroups", warpgroups_of(schedule), "that compute, 64 rows each"),
       number("kThreads", 128 * (warpgroups_of(schedule) + 1), "per CTA, the producer's warpgroup included"),
       number("kStages", schedule.stages, "blocks of K, and of V, in flight"),
-      number("kMaxChains", schedule.max_chains, "partial maxima per row and thread"),
       number("kProducerRegisters", split.producer, "per thread, after setmaxnreg"),
       number("kConsumerRegisters", split.consumer, "per thread, after setmaxnreg"),
       number("kSharedBytes", shared_bytes(problem, schedule), "of dynamic shared memory"),
@@ -266,7 +266,6 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
       {"bf16", problem.dtype == DType::bf16},
       {"fp16", problem.dtype == DType::fp16},
       {"cvt_pairs", true},
-      {"mma_k16", true},
       {"causal", problem.causal},
       {"lse", problem.lse},
       {"dynamic", dynamic},
@@ -307,6 +306,8 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
       {"overlap", s.overlap == 1},
       // 64 rows take dv / 32 clocks of the tensor cores a key, and 4 of the exponentials' units.
       {"short_values", s.overlap == 0 || dim_v <= 128},
+      // Some block's exponentials are taken beside no values.
+      {"whole_block", s.overlap == 0 || !first_inside || s.optimistic == 1},
       {"rescale_early", s.overlap == 1 && s.rescale_early == 1},
       {"first_inside", first_inside},
       {"settles", first_inside && s.rescale_early == 1},
@@ -318,6 +319,7 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
   };
 
   list_products(recipe, problem, s, narrow_k);
+  list_score_registers(recipe, problem, s);
 
   recipe.geometry = {.tile_m = s.tile_m * s.cluster,
                      .threads = 128 * (warpgroups_of(s) + 1),

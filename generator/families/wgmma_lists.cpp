@@ -18,8 +18,8 @@ std::map<std::string, std::string> accumulates(bool does) {
   return line(fmt::format("setp.{}.b32 accumulate, 0, 0;", does ? "eq" : "ne"));
 }
 
-std::string four_registers(int first) {
-  return fmt::format("{{%{}, %{}, %{}, %{}}}", first, first + 1, first + 2, first + 3);
+std::string four_registers(int first, const std::string& name = "%") {
+  return fmt::format("{{{0}{1}, {0}{2}, {0}{3}, {0}{4}}}", name, first, first + 1, first + 2, first + 3);
 }
 
 int accumulator_operands(const WgmmaProduct& product) {
@@ -62,6 +62,12 @@ Lines four_to_a_line(int first, int end, const std::function<std::string(int)>& 
   return lines;
 }
 
+Lines for_each_register(const char* registers, int count, const char* text) {
+  return four_to_a_line(0, count, [&](int i) {
+    return fmt::format(fmt::runtime(text), fmt::format("{}{}", registers, i), i / 2 % 2, i);
+  });
+}
+
 Lines wgmma_instruction(DType dtype, const WgmmaProduct& product) {
   const int count = accumulator_operands(product);
   const std::string a = product.a_registers ? four_registers(count) : fmt::format("%{}", count);
@@ -74,7 +80,7 @@ Lines wgmma_instruction(DType dtype, const WgmmaProduct& product) {
 
 Lines wgmma_statement(DType dtype, WgmmaProduct product, const WgmmaChain& chain) {
   const int count = accumulator_operands(product);
-  const int a_descriptors = count + 4 * chain.a_register_steps;
+  const int a_descriptors = count + (chain.a_registers.empty() ? 4 * chain.a_register_steps : 0);
   const int b = a_descriptors + chain.steps - chain.a_register_steps;
   const int b_steps = b + 1;
   const int other_half = b_steps + chain.steps;
@@ -92,9 +98,10 @@ Lines wgmma_statement(DType dtype, WgmmaProduct product, const WgmmaChain& chain
     lines.push_back(line(fmt::format("add.u32 low, %{}, %{};", b, b_steps + step)));
     lines.push_back(line(fmt::format("mov.b64 b, {{low, %{}}};", narrow ? other_half : upper_half)));
     product.a_registers = step < chain.a_register_steps;
-    const std::string a = product.a_registers
-                              ? four_registers(count + 4 * step)
-                              : fmt::format("%{}", a_descriptors + step - chain.a_register_steps);
+    const std::string a = !product.a_registers
+                              ? fmt::format("%{}", a_descriptors + step - chain.a_register_steps)
+                          : chain.a_registers.empty() ? four_registers(count + 4 * step)
+                                                      : four_registers(4 * step, chain.a_registers);
     add_instruction(lines, dtype, product, a, "b");
   }
   lines.push_back(line("wgmma.commit_group.sync.aligned;"));

@@ -21,12 +21,6 @@ Lines inputs(char constraint, const char* name, int first, int end) {
   });
 }
 
-// One instruction about each of O's registers. `text` has places for the register's number and which of the
-// thread's two rows it belongs to: {0}, {1}.
-Lines for_each_register(int count, const char* text) {
-  return four_to_a_line(0, count, [&](int i) { return fmt::format(fmt::runtime(text), i, i / 2 % 2); });
-}
-
 // Four of O's registers are a piece in device memory, the next of which is 128 pieces further.
 constexpr int kPieceStep = 128 * 16;
 
@@ -50,9 +44,7 @@ void list_products(Recipe& recipe, const Problem& problem, const WgmmaSchedule& 
   const int in_registers = q_register_steps(problem, schedule);
   WgmmaChain of_scores{.steps = steps, .a_register_steps = in_registers};
   if (narrow_k) of_scores.narrow_at = problem.head_dim / kPanelColumns * (kPanelColumns / 16);
-  WgmmaProduct scores{.columns = schedule.tile_n};
-  recipe.lists["scores_registers"] = wgmma_accumulators("s", scores);
-  scores.accumulate = false;
+  const WgmmaProduct scores{.columns = schedule.tile_n, .accumulate = false, .accumulators = "s"};
   recipe.lists["scores"] = wgmma_statement(problem.dtype, scores, of_scores);
   recipe.lists["q_registers"] = inputs('r', "q[{0}][{1}]", 0, 4 * in_registers);
   recipe.lists["q_descriptors"] = inputs('l', "q_columns[{2}]", in_registers, steps);
@@ -60,14 +52,14 @@ void list_products(Recipe& recipe, const Problem& problem, const WgmmaSchedule& 
 
   const int keys = schedule.tile_n / 16;
   const WgmmaProduct values{.columns = problem.value_dim(), .b_transposed = true, .accumulators = "o"};
-  recipe.lists["values"] = wgmma_statement(problem.dtype, values, {.steps = keys, .a_register_steps = keys});
-  recipe.lists["p_registers"] = inputs('r', "p[{2}]", 0, 4 * keys);
+  recipe.lists["values"] =
+      wgmma_statement(problem.dtype, values, {.steps = keys, .a_register_steps = keys, .a_registers = "p"});
   recipe.lists["v_steps"] = inputs('n', "v_step({2})", 0, keys);
 
   const int count = problem.value_dim() / 2;
-  recipe.lists["output_zeros"] = for_each_register(count, "mov.f32 o{0}, 0f00000000;");
-  recipe.lists["output_scaled"] = for_each_register(count, "mul.f32 o{0}, o{0}, %{1};");
-  recipe.lists["output_reads"] = for_each_register(count, "mov.f32 %{0}, o{0};");
+  recipe.lists["output_zeros"] = for_each_register("o", count, "mov.f32 {0}, 0f00000000;");
+  recipe.lists["output_scaled"] = for_each_register("o", count, "mul.f32 {0}, {0}, %{1};");
+  recipe.lists["output_reads"] = for_each_register("o", count, "mov.f32 %{2}, {0};");
   recipe.lists["output_copies"] =
       wgmma_accumulators("o", {.columns = problem.value_dim(), .accumulate = false});
   const int shared = has_even_shares(schedule) ? count : 0;  // that go through device memory

@@ -1,5 +1,6 @@
 // Family wgmma: what legality says of its pitfalls, and that each knob makes a kernel of its own.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <set>
@@ -30,6 +31,12 @@ int count(const std::string& text, const std::string& part) {
   int found = 0;
   for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
   return found;
+}
+
+// A function's declaration and body.
+std::string function(const std::string& text, const std::string& name) {
+  const std::size_t begin = text.find(name);
+  return begin == std::string::npos ? "" : text.substr(begin, text.find("\n}\n", begin) - begin);
 }
 
 constexpr Problem kD64{.head_dim = 64};
@@ -136,11 +143,14 @@ TEST_CASE("CTAs that share out keys: one tile each, and O's pieces fit where K a
 
 TEST_CASE("a block's product is one statement, an instruction a step") {
   const KernelSource kernel = rendered(kD128, "m128n112s2qr0");
-  CHECK(count(kernel.text, "\"+f\"(s[") == 112 / 2);
   CHECK(count(kernel.text, "\"=f\"(o[") == 128 / 2);  // O is no operand but where it is read
   CHECK(count(kernel.text, "\"+f\"(o[") == 0);
   CHECK(count(kernel.text, "o63},") == 112 / 16);
   CHECK(count(kernel.text, "o64") == 0);
+  const std::string scores = function(kernel.text, "void wgmma_scores(");
+  CHECK(count(scores, "s55},") == 128 / 16);  // nor are S and P
+  CHECK(count(scores, "\"+f\"(") == 0);
+  CHECK(count(function(kernel.text, "void wgmma_values("), "{p24, p25, p26, p27}") == 1);
   CHECK(count(kernel.text, "wgmma.mma_async.sync.aligned.m64n112k16.f32.bf16.bf16") == 128 / 16);
   CHECK(count(kernel.text, "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16") == 112 / 16);
   CHECK(count(kernel.text, "wgmma.fence") == 2);
@@ -150,7 +160,7 @@ TEST_CASE("a block's product is one statement, an instruction a step") {
   // Half of Q in registers: scores come in both forms.
   const KernelSource half = rendered(kD192, "m128n64s2qr2");
   CHECK(count(half.text, "m64n64k16.f32") == 192 / 16);
-  CHECK(count(half.text, "\"r\"(q[") == 4 * 4);
+  CHECK(count(function(half.text, "void wgmma_scores("), "\"r\"(q[") == 4 * 4);
   CHECK(count(half.text, "\"l\"(q_columns[") == 8);
 }
 
@@ -166,12 +176,15 @@ TEST_CASE("a statement names each of its operands, and no other") {
                                            {{.head_dim = 72, .head_dim_v = 40}, "m64n64s2qr0pp0"}}) {
     CAPTURE(one.schedule);
     const std::string text = rendered(one.problem, one.schedule).text;
-    for (const char* name : {"void wgmma_scores(", "void wgmma_values("}) {
+    for (const char* name :
+         {"void wgmma_scores(", "void wgmma_values(", "void hide_scores(", "void find_peaks(", "void take_",
+          "void scale_exponentials(", "void add_score_products("}) {
       CAPTURE(name);
-      const std::size_t begin = text.find(name);
-      const std::string statement = text.substr(begin, text.find("\n}\n", begin) - begin);
+      const std::string statement = function(text, name);
       int operands = 0;
-      for (const char* bound : {"\"+f\"(", "\"r\"(", "\"l\"(", "\"n\"("}) operands += count(statement, bound);
+      for (const char* bound : {"\"+f\"(", "\"=f\"(", "\"f\"(", "\"r\"(", "\"l\"(", "\"n\"("}) {
+        operands += count(statement, bound);
+      }
       std::set<int> named;
       for (std::size_t at = statement.find('%'); at != std::string::npos; at = statement.find('%', at + 1)) {
         named.insert(std::stoi(statement.substr(at + 1)));
@@ -179,6 +192,31 @@ TEST_CASE("a statement names each of its operands, and no other") {
       CHECK(static_cast<int>(named.size()) == operands);
       CHECK(*named.rbegin() == operands - 1);
     }
+  }
+}
+
+TEST_CASE("each score is hidden, compared, made an exponential, added up and packed once") {
+  struct Case {
+    const char* schedule;
+    int scores;  // a thread
+  };
+  for (const auto& [schedule, scores] :
+       std::vector<Case>{{"m64n16s2pp0", 8}, {"m128n80s2ch8", 40}, {"m128n112s2qr0ch2", 56}}) {
+    CAPTURE(schedule);
+    const KernelSource kernel = rendered({.head_dim = 64, .causal = true}, schedule);
+    const std::string hidden = function(kernel.text, "void hide_scores("),
+                      peaks = function(kernel.text, "void find_peaks("),
+                      exponentials = function(kernel.text, "void take_first_exponentials(") +
+                                     function(kernel.text, "void take_last_exponentials("),
+                      packed = function(kernel.text, "void pack_exponentials(");
+    for (int i = 0; i < scores; ++i) {
+      CAPTURE(i);
+      CHECK(count(hidden, fmt::format("mov.f32 s{}, 0fff800000;", i)) == 1);
+      CHECK(count(peaks, fmt::format(" s{},", i)) + count(peaks, fmt::format(" s{};", i)) == 1);
+      CHECK(count(exponentials, fmt::format("ex2.approx.ftz.f32 s{0}, s{0};", i)) == 1);
+      CHECK(count(packed, fmt::format(" s{},", i)) + count(packed, fmt::format(" s{};", i)) == 1);
+    }
+    CHECK(count(exponentials, "add.f32") + count(exponentials, "mov.f32") == scores + 4);
   }
 }
 

@@ -12,13 +12,12 @@
 /*%#shares%*/
 #include "parts/wgmma/share_blocks.cuh"
 /*%/shares%*/
+#include "parts/wgmma/score_registers.cuh"
 #include "parts/wgmma/softmax.cuh"
 #include "parts/wgmma/tiles.cuh"
-#include "ptx/convert.cuh"
 
 struct BlockSoftmax {
   const float scale_log2;
-  float s[kTileN / 2];  // scores, then exponentials
   SoftmaxState rows;
 
   __device__ __forceinline__ explicit BlockSoftmax(float scale) : scale_log2(scale) {}
@@ -30,40 +29,37 @@ struct BlockSoftmax {
   // What the exponentials of a block are taken against.
   /*%/upward%*/
   __device__ __forceinline__ void choose_shifts(const RowsOfThread& mine, int left, bool masked) {
-    if (masked) mask_columns(s, mine.first_hidden(0, left), mine.first_hidden(1, left));
+    if (masked) hide_scores(mine.first_hidden(0, left), mine.first_hidden(1, left));
     /*%#optimistic%*/
     // Where nothing is hidden every row has seen keys, and its shift is taken as it is, with no search for a
     // maximum: the sums will tell whether some score was far above it (move_outgrown).
     if (!masked) return;
     /*%/optimistic%*/
-    follow_peaks(s, rows, scale_log2);
+    follow_peaks(rows, scale_log2);
   }
 
-  // The scores of groups kFirst to before kEnd become exponentials in place, and are summed; group 0 starts
-  // the sums.
-  template <int kFirst, int kEnd>
-  __device__ __forceinline__ void exponentiate(float (&sum)[2]) {
-#pragma unroll
-    for (int row = 0; row < 2; ++row) {
-      float odd_sum = 0;
-#pragma unroll
-      for (int j = kFirst; j < kEnd; ++j) {
-        float& even = s[4 * j + 2 * row];
-        float& odd = s[4 * j + 2 * row + 1];
-        even = exp2_fast(even * scale_log2 - rows.shift[row]);
-        odd = exp2_fast(odd * scale_log2 - rows.shift[row]);
-        sum[row] = j == 0 ? even : sum[row] + even;
-        odd_sum = j == kFirst ? odd : odd_sum + odd;
-      }
-      sum[row] += odd_sum;
-    }
+  /*%#short_values%*/
+  // The first three quarters of the scores become exponentials, and are summed …
+  __device__ __forceinline__ void begin_exponentials(float (&sum)[2]) const {
+    take_first_exponentials(scale_log2, rows.shift, sum);
   }
-
-  // Exponentials to p: the accumulators of 16 columns are, in order, the fragment of 16 rows of v.
-  __device__ __forceinline__ void pack_exponentials(unsigned (&p)[kTileN / 4]) const {
-#pragma unroll
-    for (int i = 0; i < kTileN / 4; ++i) p[i] = pack(s[2 * i], s[2 * i + 1]);
+  // … and the others.
+  __device__ __forceinline__ void end_exponentials(float (&sum)[2]) const {
+    take_last_exponentials(scale_log2, rows.shift, sum);
   }
+  /*%#whole_block%*/
+  __device__ __forceinline__ void exponentiate(float (&sum)[2]) const {
+    begin_exponentials(sum);
+    end_exponentials(sum);
+  }
+  /*%/whole_block%*/
+  /*%/short_values%*/
+  /*%^short_values%*/
+  // The scores become exponentials, and are summed.
+  __device__ __forceinline__ void exponentiate(float (&sum)[2]) const {
+    take_exponentials(scale_log2, rows.shift, sum);
+  }
+  /*%/short_values%*/
 
   /*%#optimistic%*/
   // For sums that outgrew their shifts: all rows of the warp move, unless some exponentials are lost. Whether
@@ -77,33 +73,32 @@ struct BlockSoftmax {
     choose_factors(rows, sum, kSumAfterMove, factor);
     /*%/fp16%*/
     const bool some_lost = are_lost(sum);
-    if (!some_lost) shrink(s, rows, sum, factor);
+    if (!some_lost) shrink(rows, sum, factor);
     return !some_lost;
   }
 
   // The textbook's softmax for a block whose exponentials are lost. No product is in flight here.
   __device__ __forceinline__ void start_over(const RowsOfThread& mine, const Tile& tile, int left,
                                              const ForwardParams& params, float (&sum)[2]) {
-    recompute_scores(s, tile, mine.row, block_at(left, tile, params), params);
-    follow_peaks(s, rows, scale_log2);
-    exponentiate<0, kGroups>(sum);
+    recompute_scores(tile, mine.row, block_at(left, tile, params), params);
+    follow_peaks(rows, scale_log2);
+    exponentiate(sum);
   }
   /*%/optimistic%*/
 
   /*%#short_values%*/
   // From a block's exponentials to P. No product is in flight here.
   __device__ __forceinline__ void finish(const RowsOfThread& mine, const Tile& tile, int left, bool masked,
-                                         const ForwardParams& params, float (&sum)[2],
-                                         unsigned (&p)[kTileN / 4]) {
+                                         const ForwardParams& params, float (&sum)[2]) {
     /*%#optimistic%*/
     if (!masked) rows.moved = has_outgrown(sum);
     /*%/optimistic%*/
-    pack_exponentials(p);
+    pack_exponentials();
     /*%#optimistic%*/
     // The vote ran beside the packing, which was for nothing in warps that move.
     if (!masked && rows.moved) {
       if (!move_outgrown(left, sum)) start_over(mine, tile, left, params, sum);
-      pack_exponentials(p);
+      pack_exponentials();
     }
     /*%/optimistic%*/
     add(rows.sum, sum);
@@ -126,12 +121,11 @@ struct BlockSoftmax {
 
   // From a block's exponentials to P. No product is in flight here.
   __device__ __forceinline__ void finish(const RowsOfThread& mine, const Tile& tile, int left, bool masked,
-                                         const ForwardParams& params, float (&sum)[2],
-                                         unsigned (&p)[kTileN / 4]) {
+                                         const ForwardParams& params, float (&sum)[2]) {
     /*%#optimistic%*/
     if (!masked && rows.moved && are_lost(sum)) start_over(mine, tile, left, params, sum);
     /*%/optimistic%*/
-    pack_exponentials(p);
+    pack_exponentials();
     add(rows.sum, sum);
   }
   /*%/short_values%*/

@@ -15,6 +15,7 @@
 #include "parts/wgmma/output_registers.cuh"
 #include "parts/wgmma/products.cuh"
 #include "parts/wgmma/rows.cuh"
+#include "parts/wgmma/score_registers.cuh"
 /*%#shares%*/
 #include "parts/wgmma/share_blocks.cuh"
 /*%/shares%*/
@@ -33,10 +34,6 @@ struct Consumer : ConsumerRings {
   /*%/first_inside%*/
 
   BlockSoftmax softmax;
-  /*%#overlap%*/
-  // Exponentials of the block before, as pairs.
-  unsigned p[kTileN / 4];
-  /*%/overlap%*/
   /*%#q_in_regs%*/
   unsigned q[kQRegisterSteps][4];
   /*%/q_in_regs%*/
@@ -46,6 +43,7 @@ struct Consumer : ConsumerRings {
 
   __device__ __forceinline__ Consumer(unsigned shared_memory, int number, float scale)
       : ConsumerRings(shared_memory, number), softmax(scale) {
+    declare_scores();
     declare_output();
   }
 
@@ -83,14 +81,14 @@ struct Consumer : ConsumerRings {
 
   /*%/o_apart%*/
   __device__ __forceinline__ void issue_scores() {
-    wgmma_scores(softmax.s,
-                 /*%#q_in_regs%*/
-                 q,
-                 /*%/q_in_regs%*/
-                 /*%#q_in_shared%*/
-                 q_columns,
-                 /*%/q_in_shared%*/
-                 k_tile);
+    wgmma_scores(
+        /*%#q_in_regs%*/
+        q,
+        /*%/q_in_regs%*/
+        /*%#q_in_shared%*/
+        q_columns,
+        /*%/q_in_shared%*/
+        k_tile);
   }
 
   /*%#first_apart%*/
@@ -99,11 +97,10 @@ struct Consumer : ConsumerRings {
     wait_k();
     issue_scores();
     wgmma_wait<0>();
-    pin(softmax.s);
     release_k();
     softmax.choose_shifts(mine, left, true);
-    softmax.exponentiate<0, kGroups>(softmax.rows.sum);
-    softmax.pack_exponentials(p);
+    softmax.exponentiate(softmax.rows.sum);
+    pack_exponentials();
   }
 
   // Begins scores of a block and values of the one before, which are in flight together; the scores are there
@@ -117,7 +114,7 @@ struct Consumer : ConsumerRings {
     rescale(softmax.rows);
     /*%/rescale_early%*/
     wait_v();
-    wgmma_values(p, v_tile);
+    wgmma_values(v_tile);
     /*%#ping_pong%*/
     pass_turn();
     /*%/ping_pong%*/
@@ -140,7 +137,7 @@ struct Consumer : ConsumerRings {
       wgmma_wait<0>();
     } else {
       wait_v();
-      wgmma_values(p, v_tile);
+      wgmma_values(v_tile);
       /*%#ping_pong%*/
       pass_turn();
       /*%/ping_pong%*/
@@ -179,7 +176,6 @@ struct Consumer : ConsumerRings {
     /*%#first_inside%*/
     begin_products(masked);
     /*%/first_inside%*/
-    pin(softmax.s);
     release_k();
     /*%#release_q_in_first%*/
     if (first) release_q();
@@ -187,14 +183,13 @@ struct Consumer : ConsumerRings {
     softmax.choose_shifts(mine, left, masked);
     float sum[2];
     /*%#short_values%*/
-    softmax.exponentiate<0, kGroups * 3 / 4>(sum);
+    softmax.begin_exponentials(sum);
     /*%/short_values%*/
     /*%^short_values%*/
-    softmax.exponentiate<0, kGroups>(sum);
+    softmax.exponentiate(sum);
     softmax.hold_exponentials(left, masked, sum);
     /*%/short_values%*/
     wgmma_wait<0>();
-    pin(p);
     /*%#first_apart%*/
     release_v();
     /*%/first_apart%*/
@@ -202,9 +197,9 @@ struct Consumer : ConsumerRings {
     if (!first) release_v();
     /*%/first_inside%*/
     /*%#short_values%*/
-    softmax.exponentiate<kGroups * 3 / 4, kGroups>(sum);
+    softmax.end_exponentials(sum);
     /*%/short_values%*/
-    softmax.finish(mine, tile, left, masked, params, sum, p);
+    softmax.finish(mine, tile, left, masked, params, sum);
     /*%#late_apart%*/
     rescale(softmax.rows);
     /*%/late_apart%*/
@@ -219,30 +214,27 @@ struct Consumer : ConsumerRings {
     rescale(softmax.rows);
     /*%/rescale_early%*/
     wait_v();
-    wgmma_values(p, v_tile);
+    wgmma_values(v_tile);
     wgmma_wait<0>();
     release_v();
   }
   /*%/overlap%*/
   /*%^overlap%*/
-  // Scores, softmax and values of a block in turn: p may take the registers of s.
+  // Scores, softmax and values of a block in turn: P may take the registers of S.
   __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile& tile, int left, bool masked,
                                        const ForwardParams& params) {
     wait_k();
     issue_scores();
     wgmma_wait<0>();
-    pin(softmax.s);
     release_k();
     softmax.choose_shifts(mine, left, masked);
     float sum[2];
-    softmax.exponentiate<0, kGroups>(sum);
-    unsigned p[kTileN / 4];
-    softmax.finish(mine, tile, left, masked, params, sum, p);
+    softmax.exponentiate(sum);
+    softmax.finish(mine, tile, left, masked, params, sum);
     rescale(softmax.rows);
     wait_v();
-    wgmma_values(p, v_tile);
+    wgmma_values(v_tile);
     wgmma_wait<0>();
-    pin(p);
     release_v();
   }
   /*%/overlap%*/

@@ -1,9 +1,9 @@
 // The two products of a block of keys, each one asm statement: C++ cannot say the operands of wgmma, and the
-// compilers take their time over every list of them. The renderer writes them down. Whatever was computed
-// into a statement's registers comes before its fence, since they are its operands.
+// compilers take their time over every list of them. The renderer writes them down.
 #pragma once
 #include "parts/wgmma/layout.cuh"
 #include "parts/wgmma/output_registers.cuh"
+#include "parts/wgmma/score_registers.cuh"
 #include "ptx/wgmma.cuh"
 
 // Tiles come as the lower halves of their descriptors, to which a step adds bytes / 16. The upper one is the
@@ -39,25 +39,20 @@ constexpr int v_step(int step) {
   return step * (16 * kRowBytes / 16);
 }
 
-// Begins s = q k^T, 16 columns of the head a time: 64 x kTileN. s is an input, too, since all of its
-// registers are written before the last of the others is read.
-__device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2],
-                                             /*%#q_in_regs%*/
-                                             const unsigned (&q)[kQRegisterSteps][4],
-                                             /*%/q_in_regs%*/
-                                             /*%#q_in_shared%*/
-                                             const unsigned long long (&q_columns)[kEndOfSteps],
-                                             /*%/q_in_shared%*/
-                                             unsigned k_tile) {
+// Begins s = q k^T, 16 columns of the head a time: 64 x kTileN.
+__device__ __forceinline__ void wgmma_scores(
+    /*%#q_in_regs%*/
+    const unsigned (&q)[kQRegisterSteps][4],
+    /*%/q_in_regs%*/
+    /*%#q_in_shared%*/
+    const unsigned long long (&q_columns)[kEndOfSteps],
+    /*%/q_in_shared%*/
+    unsigned k_tile) {
   asm volatile(
       /*%#scores%*/
       "/*%line%*/\n"
       /*%/scores%*/
-      :
-      /*%#scores_registers%*/
-      /*%line%*/
-      /*%/scores_registers%*/
-      :
+      ::
       /*%#q_registers%*/
       /*%line%*/
       /*%/q_registers%*/
@@ -76,16 +71,12 @@ __device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2],
 }
 
 // Begins o += p v, 16 keys a time, whose rows of v run along o's columns: 64 x kHeadDimV.
-__device__ __forceinline__ void wgmma_values(const unsigned (&p)[kTileN / 4], unsigned v_tile) {
+__device__ __forceinline__ void wgmma_values(unsigned v_tile) {
   asm volatile(
       /*%#values%*/
       "/*%line%*/\n"
       /*%/values%*/
-      ::
-      /*%#p_registers%*/
-      /*%line%*/
-      /*%/p_registers%*/
-      "r"(v_tile),
+      ::"r"(v_tile),
       /*%#v_steps%*/
       /*%line%*/
       /*%/v_steps%*/

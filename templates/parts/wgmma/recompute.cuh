@@ -5,8 +5,8 @@
 #include "params/forward.h"
 #include "parts/divide.cuh"
 #include "parts/wgmma/rows.cuh"
+#include "parts/wgmma/score_registers.cuh"
 #include "parts/wgmma/tiles.cuh"
-#include "ptx/mma.cuh"
 
 // Two neighbouring elements of a row; zeros past the head dim.
 __device__ __forceinline__ unsigned element_pair(const unsigned short* row, int column) {
@@ -17,7 +17,7 @@ __device__ __forceinline__ unsigned element_pair(const unsigned short* row, int 
 
 // s = q k^T of this warp's 16 rows and a block that lies inside of K, as wgmma leaves it: an accumulator of
 // wgmma is a row of mma's, side by side.
-__device__ __forceinline__ void recompute_scores(float (&s)[kTileN / 2], const Tile& tile, int row, int block,
+__device__ __forceinline__ void recompute_scores(const Tile& tile, int row, int block,
                                                  const ForwardParams& p) {
   const int column = 2 * (lane() % 4);
   const auto* q = static_cast<const unsigned short*>(p.q) + tile.batch * p.q_batch;
@@ -32,18 +32,16 @@ __device__ __forceinline__ void recompute_scores(float (&s)[kTileN / 2], const T
   const auto* q_low = row_at(row);
   const auto* q_high = row_at(row + 8);
   const auto* k_first = k + (block * kTileN + lane() / 4) * p.k_row;
-#pragma unroll
-  for (int i = 0; i < kTileN / 2; ++i) s[i] = 0;
+  clear_scores();
 #pragma unroll 1
   for (int step = column; step < kHeadDim + column; step += 16) {
     const unsigned a[4] = {element_pair(q_low, step), element_pair(q_high, step),
                            element_pair(q_low, step + 8), element_pair(q_high, step + 8)};
-    const unsigned short* key = k_first;
-#pragma unroll
-    for (int j = 0; j < kTileN / 8; ++j) {
-      mma(s + 4 * j, a, element_pair(key, step), element_pair(key, step + 8));
-      key += 8 * p.k_row;
-      asm("" : "+l"(key));  // one pointer, not one for each j: registers are short here
-    }
+    /*%#half_step%*/
+    add_score_products(a, k_first + step, 8 * p.k_row, step + 8 < kHeadDim);
+    /*%/half_step%*/
+    /*%^half_step%*/
+    add_score_products(a, k_first + step, 8 * p.k_row);
+    /*%/half_step%*/
   }
 }

@@ -1,8 +1,9 @@
 // Online softmax (FlashAttention-2, algorithm 1) of a warpgroup's scores, apart from O, which is in flight
-// meanwhile: what O must be scaled by is kept for later. Layout of the scores: ptx/wgmma.cuh.
+// meanwhile: what O must be scaled by is kept for later.
 #pragma once
 #include "parts/unset_shift.cuh"
 #include "parts/wgmma/output_registers.cuh"
+#include "parts/wgmma/score_registers.cuh"
 /*%#optimistic%*/
 #include "ptx/log2.cuh"
 /*%/optimistic%*/
@@ -11,8 +12,6 @@
 #include "ptx/reciprocal.cuh"
 /*%/optimistic%*/
 #include "ptx/shuffle.cuh"
-
-constexpr int kGroups = kTileN / 8;  // of eight columns, of which a thread holds two
 
 // The two rows of a thread, 8 apart; four lanes share them.
 struct SoftmaxState {
@@ -23,36 +22,6 @@ struct SoftmaxState {
   bool moved = true;         // some lane of the warp has a factor that is not 1
 };
 
-// Hides the columns from `first_hidden` on; counted, for each of the two rows, from this thread's first
-// column.
-__device__ __forceinline__ void mask_columns(float (&s)[kTileN / 2], int first_hidden0, int first_hidden1) {
-#pragma unroll
-  for (int j = 0; j < kGroups; ++j) {
-#pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      if (8 * j + e >= first_hidden0) s[4 * j + e] = -kInfinity;
-      if (8 * j + e >= first_hidden1) s[4 * j + 2 + e] = -kInfinity;
-    }
-  }
-}
-
-// The largest of this thread's scores of a row, in kMaxChains chains that run side by side.
-template <int kRow>
-__device__ __forceinline__ float peak(const float (&s)[kTileN / 2]) {
-  float chain[kMaxChains];
-#pragma unroll
-  for (int i = 0; i < kTileN / 4; ++i) {
-    const float score = s[i / 2 * 4 + 2 * kRow + i % 2];
-    chain[i % kMaxChains] = i < kMaxChains ? score : fmaxf(chain[i % kMaxChains], score);
-  }
-#pragma unroll
-  for (int width = kMaxChains / 2; width > 0; width /= 2) {
-#pragma unroll
-    for (int i = 0; i < width; ++i) chain[i] = fmaxf(chain[i], chain[i + width]);
-  }
-  return chain[0];
-}
-
 /*%#above_peaks%*/
 // Moves the shifts above the rows' maxima, so that growth by less finds them there, scales the sums and keeps
 // the factors for O.
@@ -60,9 +29,11 @@ __device__ __forceinline__ float peak(const float (&s)[kTileN / 2]) {
 /*%^above_peaks%*/
 // Moves the shifts to the rows' maxima, scales the sums and keeps the factors for O.
 /*%/above_peaks%*/
-__device__ __forceinline__ void follow_peaks(const float (&s)[kTileN / 2], SoftmaxState& rows,
-                                             float scale_log2) {
-  const float peaks[2] = {peak<0>(s) * scale_log2, peak<1>(s) * scale_log2};
+__device__ __forceinline__ void follow_peaks(SoftmaxState& rows, float scale_log2) {
+  float peaks[2];
+  find_peaks(peaks);
+  peaks[0] *= scale_log2;
+  peaks[1] *= scale_log2;
   /*%#lazy%*/
   // A shift stays while no scaled score exceeds it by more than kLazy, and so no exponential 2^kLazy:
   // O, the sum and P share the factor, and all are floating point, so nothing is lost of values below 2^100.
@@ -127,8 +98,7 @@ __device__ __forceinline__ void choose_factors(const SoftmaxState& rows, const f
 
 // Rows move: they, their sums and the shifts. All sixteen of a warp do together, since what grew in one soon
 // will in the others.
-__device__ __forceinline__ void shrink(float (&s)[kTileN / 2], SoftmaxState& rows, float (&sum)[2],
-                                       const float (&factor)[2]) {
+__device__ __forceinline__ void shrink(SoftmaxState& rows, float (&sum)[2], const float (&factor)[2]) {
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
     rows.factor[row] = factor[row];
@@ -136,8 +106,7 @@ __device__ __forceinline__ void shrink(float (&s)[kTileN / 2], SoftmaxState& row
     rows.sum[row] *= factor[row];
     sum[row] *= factor[row];
   }
-#pragma unroll
-  for (int i = 0; i < kTileN / 2; ++i) s[i] *= factor[i / 2 % 2];
+  scale_exponentials(factor);
 }
 /*%/optimistic%*/
 

@@ -2,6 +2,7 @@
 #pragma once
 #include "parts/wgmma_backward/panels.cuh"
 #include "parts/wgmma_backward/products.cuh"
+#include "ptx/pin.cuh"
 #include "ptx/wgmma.cuh"
 #include "ptx/wgmma_group.cuh"
 

@@ -20,6 +20,7 @@
 #include "ptx/named_barrier_arrive.cuh"
 /*%/turns%*/
 /*%#dq_transposed%*/
+#include "ptx/pin.cuh"
 #include "ptx/stmatrix_transposed.cuh"
 /*%/dq_transposed%*/
 #include "ptx/wgmma.cuh"

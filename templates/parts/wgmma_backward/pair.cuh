@@ -10,6 +10,7 @@
 #include "ptx/cluster.cuh"
 #include "ptx/cluster_arrive_read.cuh"
 #include "ptx/mbarrier.cuh"
+#include "ptx/pin.cuh"
 #include "ptx/wgmma.cuh"
 #include "ptx/wgmma_group.cuh"
 

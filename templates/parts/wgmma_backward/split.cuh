@@ -15,6 +15,7 @@
 #include "ptx/load_shared_16.cuh"
 #include "ptx/mbarrier.cuh"
 /*%#pair%*/
+#include "ptx/pin.cuh"
 #include "ptx/stmatrix.cuh"
 /*%/pair%*/
 #include "ptx/store_shared_16.cuh"

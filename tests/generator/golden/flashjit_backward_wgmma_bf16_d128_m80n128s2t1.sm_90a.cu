@@ -1057,15 +1057,7 @@ __device__ __forceinline__ void wgmma_dq_next(float (&d)[kDqN / 2], unsigned lon
       : "l"(a), "l"(b));
 }
 
-// Warpgroup-wide asynchronous products (PTX ISA, "wgmma"). 128 threads multiply 64 rows; each holds, of its
-// row g and its row g + 8, columns 8j + 2t and 8j + 2t + 1, where lane = 4g + t, in accumulators 4j .. 4j
-// + 3.
-
-// Returns once at most kInFlight committed groups are unfinished.
-template <int kInFlight>
-__device__ __forceinline__ void wgmma_wait() {
-  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kInFlight) : "memory");
-}
+// Registers of asynchronous products, which the compiler knows nothing of (ptx/wgmma.cuh).
 
 // Ties registers to this point of the program: the compiler knows nothing of products in flight, and would
 // move reads over their wait.
@@ -1086,6 +1078,16 @@ __device__ __forceinline__ void pin_some(unsigned (&registers)[kCount]) {
 template <int kCount>
 __device__ __forceinline__ void pin(unsigned (&registers)[kCount]) {
   pin_some<0, kCount>(registers);
+}
+
+// Warpgroup-wide asynchronous products (PTX ISA, "wgmma"). 128 threads multiply 64 rows; each holds, of its
+// row g and its row g + 8, columns 8j + 2t and 8j + 2t + 1, where lane = 4g + t, in accumulators 4j .. 4j
+// + 3.
+
+// Returns once at most kInFlight committed groups are unfinished.
+template <int kInFlight>
+__device__ __forceinline__ void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kInFlight) : "memory");
 }
 
 // Describes a tile of 128-byte rows, swizzled over 1024 bytes. Its blocks of eight rows are 1024 bytes apart;

@@ -8,7 +8,6 @@ constexpr int kTileN = 64;                 // keys per block
 constexpr int kWarpgroups = 2;             // that compute, 64 rows each
 constexpr int kThreads = 384;              // per CTA, the producer's warpgroup included
 constexpr int kStages = 2;                 // blocks of K, and of V, in flight
-constexpr int kMaxChains = 4;              // partial maxima per row and thread
 constexpr int kProducerRegisters = 40;     // per thread, after setmaxnreg
 constexpr int kConsumerRegisters = 232;    // per thread, after setmaxnreg
 constexpr int kSharedBytes = 229512;       // of dynamic shared memory
@@ -322,16 +321,247 @@ struct RowsOfThread {
   }
 };
 
-// The warp's tensor-core product (PTX ISA, "mma"): d += a * b, a 16x16, b 16x8, d 16x8 in fp32.
-// With lane = 4g + t: a[0] holds (g, 2t..2t+1), a[1] row g + 8, a[2] columns + 8, a[3] both; b0 holds rows
-// 2t..2t+1 of column g, b1 rows + 8; d[0], d[1] hold (g, 2t..2t+1), d[2], d[3] the same of row g + 8.
+// S of a consumer, the scores of 64 rows and a block of keys, laid out as wgmma's accumulators
+// (ptx/wgmma.cuh), in place of which come their exponentials; and P, these as pairs. As O
+// (output_registers.cuh) they have PTX registers of their own, s0, s1, … and p0, p1, …: arrays of C++ would
+// be operands of each product, and of pins that keep the compiler from reading over the wait for it.
+// The accumulators of 16 columns are, in order, the fragment of 16 rows of V.
 
-__device__ __forceinline__ void mma(float* d, const unsigned (&a)[4], unsigned b0, unsigned b1) {
-  asm(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+// Once, and before all else that names them.
+__device__ __forceinline__ void declare_scores() {
+  asm volatile(
+      ".reg .f32 s<%0>;\n"
+      ".reg .b32 p<%1>;" ::"n"(kTileN / 2),
+      "n"(kTileN / 4));
+}
+
+// Hides the columns from `first_hidden` on; counted, for each of the two rows, from this thread's first
+// column.
+__device__ __forceinline__ void hide_scores(int first_hidden0, int first_hidden1) {
+  asm volatile(
+      "{\n"
+      ".reg .pred hidden;\n"
+      "setp.le.s32 hidden, %0, 0; @hidden mov.f32 s0, 0fff800000;\n"
+      "setp.le.s32 hidden, %1, 0; @hidden mov.f32 s2, 0fff800000;\n"
+      "setp.le.s32 hidden, %0, 1; @hidden mov.f32 s1, 0fff800000;\n"
+      "setp.le.s32 hidden, %1, 1; @hidden mov.f32 s3, 0fff800000;\n"
+      "setp.le.s32 hidden, %0, 8; @hidden mov.f32 s4, 0fff800000;\n"
+      "setp.le.s32 hidden, %1, 8; @hidden mov.f32 s6, 0fff800000;\n"
+      "setp.le.s32 hidden, %0, 9; @hidden mov.f32 s5, 0fff800000;\n"
+      "setp.le.s32 hidden, %1, 9; @hidden mov.f32 s7, 0fff800000;\n"
+      "setp.le.s32 hidden, %0, 16; @hidden mov.f32 s8, 0fff800000;\n"
+      "setp.le.s32 hidden, %1, 16; @hidden mov.f32 s10, 0fff800000;\n"
+      "setp.le.s32 hidden, %0, 17; @hidden mov.f32 s9, 0fff800000;\n"
+      "setp.le.s32 hidden, %1, 17; @hidden mov.f32 s11, 0fff800000;\n"
+      "setp.le.s32 hidden, %0, 24; @hidden mov.f32 s12, 0fff800000;\n"
+      "setp.le.s32 hidden, %1, 24; @hidden mov.f32 s14, 0fff800000;\n"
+      "setp.le.s32 hidden, %0, 25; @hidden mov.f32 s13, 0fff800000;\n"
+      "setp.le.s32 hidden, %1, 25; @hidden mov.f32 s15, 0fff800000;\n"
+      "setp.le.s32 hidden, %0, 32; @hidden mov.f32 s16, 0fff800000;\n"
+      "setp.le.s32 hidden, %1, 32; @hidden mov.f32 s18, 0fff800000;\n"
+      "setp.le.s32 hidden, %0, 33; @hidden mov.f32 s17, 0fff800000;\n"
+      "setp.le.s32 hidden, %1, 33; @hidden mov.f32 s19, 0fff800000;\n"
+      "setp.le.s32 hidden, %0, 40; @hidden mov.f32 s20, 0fff800000;\n"
+      "setp.le.s32 hidden, %1, 40; @hidden mov.f32 s22, 0fff800000;\n"
+      "setp.le.s32 hidden, %0, 41; @hidden mov.f32 s21, 0fff800000;\n"
+      "setp.le.s32 hidden, %1, 41; @hidden mov.f32 s23, 0fff800000;\n"
+      "setp.le.s32 hidden, %0, 48; @hidden mov.f32 s24, 0fff800000;\n"
+      "setp.le.s32 hidden, %1, 48; @hidden mov.f32 s26, 0fff800000;\n"
+      "setp.le.s32 hidden, %0, 49; @hidden mov.f32 s25, 0fff800000;\n"
+      "setp.le.s32 hidden, %1, 49; @hidden mov.f32 s27, 0fff800000;\n"
+      "setp.le.s32 hidden, %0, 56; @hidden mov.f32 s28, 0fff800000;\n"
+      "setp.le.s32 hidden, %1, 56; @hidden mov.f32 s30, 0fff800000;\n"
+      "setp.le.s32 hidden, %0, 57; @hidden mov.f32 s29, 0fff800000;\n"
+      "setp.le.s32 hidden, %1, 57; @hidden mov.f32 s31, 0fff800000;\n"
+      "}\n" ::"r"(first_hidden0),
+      "r"(first_hidden1));
+}
+
+// The largest of this thread's scores of each row, in several chains that run side by side.
+__device__ __forceinline__ void find_peaks(float (&peak)[2]) {
+  asm volatile(
+      "{\n"
+      ".reg .f32 x<8>;\n"
+      "max.f32 x0, s0, s8;\n"
+      "max.f32 x1, s1, s9;\n"
+      "max.f32 x2, s4, s12;\n"
+      "max.f32 x3, s5, s13;\n"
+      "max.f32 x0, x0, s16;\n"
+      "max.f32 x1, x1, s17;\n"
+      "max.f32 x2, x2, s20;\n"
+      "max.f32 x3, x3, s21;\n"
+      "max.f32 x0, x0, s24;\n"
+      "max.f32 x1, x1, s25;\n"
+      "max.f32 x2, x2, s28;\n"
+      "max.f32 x3, x3, s29;\n"
+      "max.f32 x0, x0, x2;\n"
+      "max.f32 x1, x1, x3;\n"
+      "max.f32 %0, x0, x1;\n"
+      "max.f32 x0, s2, s10;\n"
+      "max.f32 x1, s3, s11;\n"
+      "max.f32 x2, s6, s14;\n"
+      "max.f32 x3, s7, s15;\n"
+      "max.f32 x0, x0, s18;\n"
+      "max.f32 x1, x1, s19;\n"
+      "max.f32 x2, x2, s22;\n"
+      "max.f32 x3, x3, s23;\n"
+      "max.f32 x0, x0, s26;\n"
+      "max.f32 x1, x1, s27;\n"
+      "max.f32 x2, x2, s30;\n"
+      "max.f32 x3, x3, s31;\n"
+      "max.f32 x0, x0, x2;\n"
+      "max.f32 x1, x1, x3;\n"
+      "max.f32 %1, x0, x1;\n"
+      "}\n"
+      : "=f"(peak[0]), "=f"(peak[1]));
+}
+
+// exp2(scale_log2 * score - shift) in the scores' place, and the sum of each row's.
+__device__ __forceinline__ void take_exponentials(float scale_log2, const float (&shift)[2],
+                                                  float (&sum)[2]) {
+  asm volatile(
+      "{\n"
+      ".reg .f32 x<4>;\n"
+      "fma.rn.f32 s0, s0, %2, %3; ex2.approx.ftz.f32 s0, s0; mov.f32 x0, s0;\n"
+      "fma.rn.f32 s1, s1, %2, %3; ex2.approx.ftz.f32 s1, s1; mov.f32 x1, s1;\n"
+      "fma.rn.f32 s4, s4, %2, %3; ex2.approx.ftz.f32 s4, s4; add.f32 x0, x0, s4;\n"
+      "fma.rn.f32 s5, s5, %2, %3; ex2.approx.ftz.f32 s5, s5; add.f32 x1, x1, s5;\n"
+      "fma.rn.f32 s8, s8, %2, %3; ex2.approx.ftz.f32 s8, s8; add.f32 x0, x0, s8;\n"
+      "fma.rn.f32 s9, s9, %2, %3; ex2.approx.ftz.f32 s9, s9; add.f32 x1, x1, s9;\n"
+      "fma.rn.f32 s12, s12, %2, %3; ex2.approx.ftz.f32 s12, s12; add.f32 x0, x0, s12;\n"
+      "fma.rn.f32 s13, s13, %2, %3; ex2.approx.ftz.f32 s13, s13; add.f32 x1, x1, s13;\n"
+      "fma.rn.f32 s16, s16, %2, %3; ex2.approx.ftz.f32 s16, s16; add.f32 x0, x0, s16;\n"
+      "fma.rn.f32 s17, s17, %2, %3; ex2.approx.ftz.f32 s17, s17; add.f32 x1, x1, s17;\n"
+      "fma.rn.f32 s20, s20, %2, %3; ex2.approx.ftz.f32 s20, s20; add.f32 x0, x0, s20;\n"
+      "fma.rn.f32 s21, s21, %2, %3; ex2.approx.ftz.f32 s21, s21; add.f32 x1, x1, s21;\n"
+      "fma.rn.f32 s24, s24, %2, %3; ex2.approx.ftz.f32 s24, s24; add.f32 x0, x0, s24;\n"
+      "fma.rn.f32 s25, s25, %2, %3; ex2.approx.ftz.f32 s25, s25; add.f32 x1, x1, s25;\n"
+      "fma.rn.f32 s28, s28, %2, %3; ex2.approx.ftz.f32 s28, s28; add.f32 x0, x0, s28;\n"
+      "fma.rn.f32 s29, s29, %2, %3; ex2.approx.ftz.f32 s29, s29; add.f32 x1, x1, s29;\n"
+      "fma.rn.f32 s2, s2, %2, %4; ex2.approx.ftz.f32 s2, s2; mov.f32 x2, s2;\n"
+      "fma.rn.f32 s3, s3, %2, %4; ex2.approx.ftz.f32 s3, s3; mov.f32 x3, s3;\n"
+      "fma.rn.f32 s6, s6, %2, %4; ex2.approx.ftz.f32 s6, s6; add.f32 x2, x2, s6;\n"
+      "fma.rn.f32 s7, s7, %2, %4; ex2.approx.ftz.f32 s7, s7; add.f32 x3, x3, s7;\n"
+      "fma.rn.f32 s10, s10, %2, %4; ex2.approx.ftz.f32 s10, s10; add.f32 x2, x2, s10;\n"
+      "fma.rn.f32 s11, s11, %2, %4; ex2.approx.ftz.f32 s11, s11; add.f32 x3, x3, s11;\n"
+      "fma.rn.f32 s14, s14, %2, %4; ex2.approx.ftz.f32 s14, s14; add.f32 x2, x2, s14;\n"
+      "fma.rn.f32 s15, s15, %2, %4; ex2.approx.ftz.f32 s15, s15; add.f32 x3, x3, s15;\n"
+      "fma.rn.f32 s18, s18, %2, %4; ex2.approx.ftz.f32 s18, s18; add.f32 x2, x2, s18;\n"
+      "fma.rn.f32 s19, s19, %2, %4; ex2.approx.ftz.f32 s19, s19; add.f32 x3, x3, s19;\n"
+      "fma.rn.f32 s22, s22, %2, %4; ex2.approx.ftz.f32 s22, s22; add.f32 x2, x2, s22;\n"
+      "fma.rn.f32 s23, s23, %2, %4; ex2.approx.ftz.f32 s23, s23; add.f32 x3, x3, s23;\n"
+      "fma.rn.f32 s26, s26, %2, %4; ex2.approx.ftz.f32 s26, s26; add.f32 x2, x2, s26;\n"
+      "fma.rn.f32 s27, s27, %2, %4; ex2.approx.ftz.f32 s27, s27; add.f32 x3, x3, s27;\n"
+      "fma.rn.f32 s30, s30, %2, %4; ex2.approx.ftz.f32 s30, s30; add.f32 x2, x2, s30;\n"
+      "fma.rn.f32 s31, s31, %2, %4; ex2.approx.ftz.f32 s31, s31; add.f32 x3, x3, s31;\n"
+      "add.f32 %0, x0, x1;\n"
+      "add.f32 %1, x2, x3;\n"
+      "}\n"
+      : "=f"(sum[0]), "=f"(sum[1])
+      : "f"(scale_log2), "f"(-shift[0]), "f"(-shift[1]));
+}
+
+__device__ __forceinline__ void pack_exponentials() {
+  asm volatile(
+      "cvt.rn.bf16x2.f32 p0, s1, s0;\n"
+      "cvt.rn.bf16x2.f32 p1, s3, s2;\n"
+      "cvt.rn.bf16x2.f32 p2, s5, s4;\n"
+      "cvt.rn.bf16x2.f32 p3, s7, s6;\n"
+      "cvt.rn.bf16x2.f32 p4, s9, s8;\n"
+      "cvt.rn.bf16x2.f32 p5, s11, s10;\n"
+      "cvt.rn.bf16x2.f32 p6, s13, s12;\n"
+      "cvt.rn.bf16x2.f32 p7, s15, s14;\n"
+      "cvt.rn.bf16x2.f32 p8, s17, s16;\n"
+      "cvt.rn.bf16x2.f32 p9, s19, s18;\n"
+      "cvt.rn.bf16x2.f32 p10, s21, s20;\n"
+      "cvt.rn.bf16x2.f32 p11, s23, s22;\n"
+      "cvt.rn.bf16x2.f32 p12, s25, s24;\n"
+      "cvt.rn.bf16x2.f32 p13, s27, s26;\n"
+      "cvt.rn.bf16x2.f32 p14, s29, s28;\n"
+      "cvt.rn.bf16x2.f32 p15, s31, s30;\n"
+  );
+}
+
+// By a factor for each of the thread's two rows.
+__device__ __forceinline__ void scale_exponentials(const float (&factor)[2]) {
+  asm volatile(
+      "mul.f32 s0, s0, %0; mul.f32 s1, s1, %0; mul.f32 s2, s2, %1; mul.f32 s3, s3, %1;\n"
+      "mul.f32 s4, s4, %0; mul.f32 s5, s5, %0; mul.f32 s6, s6, %1; mul.f32 s7, s7, %1;\n"
+      "mul.f32 s8, s8, %0; mul.f32 s9, s9, %0; mul.f32 s10, s10, %1; mul.f32 s11, s11, %1;\n"
+      "mul.f32 s12, s12, %0; mul.f32 s13, s13, %0; mul.f32 s14, s14, %1; mul.f32 s15, s15, %1;\n"
+      "mul.f32 s16, s16, %0; mul.f32 s17, s17, %0; mul.f32 s18, s18, %1; mul.f32 s19, s19, %1;\n"
+      "mul.f32 s20, s20, %0; mul.f32 s21, s21, %0; mul.f32 s22, s22, %1; mul.f32 s23, s23, %1;\n"
+      "mul.f32 s24, s24, %0; mul.f32 s25, s25, %0; mul.f32 s26, s26, %1; mul.f32 s27, s27, %1;\n"
+      "mul.f32 s28, s28, %0; mul.f32 s29, s29, %0; mul.f32 s30, s30, %1; mul.f32 s31, s31, %1;\n"
+      ::"f"(factor[0]), "f"(factor[1]));
+}
+
+__device__ __forceinline__ void clear_scores() {
+  asm volatile(
+      "mov.f32 s0, 0f00000000; mov.f32 s1, 0f00000000; mov.f32 s2, 0f00000000; mov.f32 s3, 0f00000000;\n"
+      "mov.f32 s4, 0f00000000; mov.f32 s5, 0f00000000; mov.f32 s6, 0f00000000; mov.f32 s7, 0f00000000;\n"
+      "mov.f32 s8, 0f00000000; mov.f32 s9, 0f00000000; mov.f32 s10, 0f00000000; mov.f32 s11, 0f00000000;\n"
+      "mov.f32 s12, 0f00000000; mov.f32 s13, 0f00000000; mov.f32 s14, 0f00000000; mov.f32 s15, 0f00000000;\n"
+      "mov.f32 s16, 0f00000000; mov.f32 s17, 0f00000000; mov.f32 s18, 0f00000000; mov.f32 s19, 0f00000000;\n"
+      "mov.f32 s20, 0f00000000; mov.f32 s21, 0f00000000; mov.f32 s22, 0f00000000; mov.f32 s23, 0f00000000;\n"
+      "mov.f32 s24, 0f00000000; mov.f32 s25, 0f00000000; mov.f32 s26, 0f00000000; mov.f32 s27, 0f00000000;\n"
+      "mov.f32 s28, 0f00000000; mov.f32 s29, 0f00000000; mov.f32 s30, 0f00000000; mov.f32 s31, 0f00000000;\n"
+  );
+}
+
+// s += q k^T over 16 columns of the head, by the warp's own products (PTX ISA, "mma"): `q` is the fragment of
+// this warp's rows, `key` this thread's first elements of K in device memory, `eight_rows` what lies between
+// two groups of eight keys, in elements.
+__device__ __forceinline__ void add_score_products(const unsigned (&q)[4], const unsigned short* key,
+                                                   long long eight_rows) {
+  asm volatile(
+      "{\n"
+      ".reg .b64 key;\n"
+      ".reg .b32 k<2>;\n"
+      "mov.b64 key, %4;\n"
+      "ld.global.b32 k0, [key];\n"
+      "ld.global.b32 k1, [key + 16];\n"
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32\n"
+      "{s0, s1, s2, s3}, {%0, %1, %2, %3}, {k0, k1}, {s0, s1, s2, s3};\n"
+      "add.s64 key, key, %5;\n"
+      "ld.global.b32 k0, [key];\n"
+      "ld.global.b32 k1, [key + 16];\n"
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32\n"
+      "{s4, s5, s6, s7}, {%0, %1, %2, %3}, {k0, k1}, {s4, s5, s6, s7};\n"
+      "add.s64 key, key, %5;\n"
+      "ld.global.b32 k0, [key];\n"
+      "ld.global.b32 k1, [key + 16];\n"
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32\n"
+      "{s8, s9, s10, s11}, {%0, %1, %2, %3}, {k0, k1}, {s8, s9, s10, s11};\n"
+      "add.s64 key, key, %5;\n"
+      "ld.global.b32 k0, [key];\n"
+      "ld.global.b32 k1, [key + 16];\n"
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32\n"
+      "{s12, s13, s14, s15}, {%0, %1, %2, %3}, {k0, k1}, {s12, s13, s14, s15};\n"
+      "add.s64 key, key, %5;\n"
+      "ld.global.b32 k0, [key];\n"
+      "ld.global.b32 k1, [key + 16];\n"
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32\n"
+      "{s16, s17, s18, s19}, {%0, %1, %2, %3}, {k0, k1}, {s16, s17, s18, s19};\n"
+      "add.s64 key, key, %5;\n"
+      "ld.global.b32 k0, [key];\n"
+      "ld.global.b32 k1, [key + 16];\n"
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32\n"
+      "{s20, s21, s22, s23}, {%0, %1, %2, %3}, {k0, k1}, {s20, s21, s22, s23};\n"
+      "add.s64 key, key, %5;\n"
+      "ld.global.b32 k0, [key];\n"
+      "ld.global.b32 k1, [key + 16];\n"
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32\n"
+      "{s24, s25, s26, s27}, {%0, %1, %2, %3}, {k0, k1}, {s24, s25, s26, s27};\n"
+      "add.s64 key, key, %5;\n"
+      "ld.global.b32 k0, [key];\n"
+      "ld.global.b32 k1, [key + 16];\n"
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32\n"
+      "{s28, s29, s30, s31}, {%0, %1, %2, %3}, {k0, k1}, {s28, s29, s30, s31};\n"
+      "}\n" ::"r"(q[0]),
+      "r"(q[1]), "r"(q[2]), "r"(q[3]), "l"(key),
+      "l"(2 * eight_rows)
+      : "memory");
 }
 
 // Scores a second time, where exponentials taken in haste overflowed. It happens to a warp alone and hardly
@@ -347,7 +577,7 @@ __device__ __forceinline__ unsigned element_pair(const unsigned short* row, int 
 
 // s = q k^T of this warp's 16 rows and a block that lies inside of K, as wgmma leaves it: an accumulator of
 // wgmma is a row of mma's, side by side.
-__device__ __forceinline__ void recompute_scores(float (&s)[kTileN / 2], const Tile& tile, int row, int block,
+__device__ __forceinline__ void recompute_scores(const Tile& tile, int row, int block,
                                                  const ForwardParams& p) {
   const int column = 2 * (lane() % 4);
   const auto* q = static_cast<const unsigned short*>(p.q) + tile.batch * p.q_batch;
@@ -362,19 +592,12 @@ __device__ __forceinline__ void recompute_scores(float (&s)[kTileN / 2], const T
   const auto* q_low = row_at(row);
   const auto* q_high = row_at(row + 8);
   const auto* k_first = k + (block * kTileN + lane() / 4) * p.k_row;
-#pragma unroll
-  for (int i = 0; i < kTileN / 2; ++i) s[i] = 0;
+  clear_scores();
 #pragma unroll 1
   for (int step = column; step < kHeadDim + column; step += 16) {
     const unsigned a[4] = {element_pair(q_low, step), element_pair(q_high, step),
                            element_pair(q_low, step + 8), element_pair(q_high, step + 8)};
-    const unsigned short* key = k_first;
-#pragma unroll
-    for (int j = 0; j < kTileN / 8; ++j) {
-      mma(s + 4 * j, a, element_pair(key, step), element_pair(key, step + 8));
-      key += 8 * p.k_row;
-      asm("" : "+l"(key));  // one pointer, not one for each j: registers are short here
-    }
+    add_score_products(a, k_first + step, 8 * p.k_row);
   }
 }
 
@@ -579,9 +802,7 @@ __device__ __forceinline__ float quad_sum(float x) {
 }
 
 // Online softmax (FlashAttention-2, algorithm 1) of a warpgroup's scores, apart from O, which is in flight
-// meanwhile: what O must be scaled by is kept for later. Layout of the scores: ptx/wgmma.cuh.
-
-constexpr int kGroups = kTileN / 8;  // of eight columns, of which a thread holds two
+// meanwhile: what O must be scaled by is kept for later.
 
 // The two rows of a thread, 8 apart; four lanes share them.
 struct SoftmaxState {
@@ -592,41 +813,13 @@ struct SoftmaxState {
   bool moved = true;         // some lane of the warp has a factor that is not 1
 };
 
-// Hides the columns from `first_hidden` on; counted, for each of the two rows, from this thread's first
-// column.
-__device__ __forceinline__ void mask_columns(float (&s)[kTileN / 2], int first_hidden0, int first_hidden1) {
-#pragma unroll
-  for (int j = 0; j < kGroups; ++j) {
-#pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      if (8 * j + e >= first_hidden0) s[4 * j + e] = -kInfinity;
-      if (8 * j + e >= first_hidden1) s[4 * j + 2 + e] = -kInfinity;
-    }
-  }
-}
-
-// The largest of this thread's scores of a row, in kMaxChains chains that run side by side.
-template <int kRow>
-__device__ __forceinline__ float peak(const float (&s)[kTileN / 2]) {
-  float chain[kMaxChains];
-#pragma unroll
-  for (int i = 0; i < kTileN / 4; ++i) {
-    const float score = s[i / 2 * 4 + 2 * kRow + i % 2];
-    chain[i % kMaxChains] = i < kMaxChains ? score : fmaxf(chain[i % kMaxChains], score);
-  }
-#pragma unroll
-  for (int width = kMaxChains / 2; width > 0; width /= 2) {
-#pragma unroll
-    for (int i = 0; i < width; ++i) chain[i] = fmaxf(chain[i], chain[i + width]);
-  }
-  return chain[0];
-}
-
 // Moves the shifts above the rows' maxima, so that growth by less finds them there, scales the sums and keeps
 // the factors for O.
-__device__ __forceinline__ void follow_peaks(const float (&s)[kTileN / 2], SoftmaxState& rows,
-                                             float scale_log2) {
-  const float peaks[2] = {peak<0>(s) * scale_log2, peak<1>(s) * scale_log2};
+__device__ __forceinline__ void follow_peaks(SoftmaxState& rows, float scale_log2) {
+  float peaks[2];
+  find_peaks(peaks);
+  peaks[0] *= scale_log2;
+  peaks[1] *= scale_log2;
   // A shift stays while no scaled score exceeds it by more than kLazy, and so no exponential 2^kLazy:
   // O, the sum and P share the factor, and all are floating point, so nothing is lost of values below 2^100.
   // Each thread asks for its own scores and the warp votes: no shuffles.
@@ -672,8 +865,7 @@ __device__ __forceinline__ void choose_factors(const SoftmaxState& rows, const f
 
 // Rows move: they, their sums and the shifts. All sixteen of a warp do together, since what grew in one soon
 // will in the others.
-__device__ __forceinline__ void shrink(float (&s)[kTileN / 2], SoftmaxState& rows, float (&sum)[2],
-                                       const float (&factor)[2]) {
+__device__ __forceinline__ void shrink(SoftmaxState& rows, float (&sum)[2], const float (&factor)[2]) {
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
     rows.factor[row] = factor[row];
@@ -681,8 +873,7 @@ __device__ __forceinline__ void shrink(float (&s)[kTileN / 2], SoftmaxState& row
     rows.sum[row] *= factor[row];
     sum[row] *= factor[row];
   }
-#pragma unroll
-  for (int i = 0; i < kTileN / 2; ++i) s[i] *= factor[i / 2 % 2];
+  scale_exponentials(factor);
 }
 
 // Applies to O what was kept for it.
@@ -691,58 +882,27 @@ __device__ __forceinline__ void rescale(const SoftmaxState& rows) {
   scale_output(rows.factor);
 }
 
-// Pairs of fp32 to packed 16-bit elements (PTX ISA, "cvt").
-
-// low goes to bits 0-15.
-__device__ __forceinline__ unsigned pack(float low, float high) {
-  unsigned pair;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  return pair;
-}
-
 // Online softmax of one block after the other: what becomes of a warpgroup's scores between the product that
 // makes them and the one that takes P.
 
 struct BlockSoftmax {
   const float scale_log2;
-  float s[kTileN / 2];  // scores, then exponentials
   SoftmaxState rows;
 
   __device__ __forceinline__ explicit BlockSoftmax(float scale) : scale_log2(scale) {}
 
   // What the exponentials of a block are taken against.
   __device__ __forceinline__ void choose_shifts(const RowsOfThread& mine, int left, bool masked) {
-    if (masked) mask_columns(s, mine.first_hidden(0, left), mine.first_hidden(1, left));
+    if (masked) hide_scores(mine.first_hidden(0, left), mine.first_hidden(1, left));
     // Where nothing is hidden every row has seen keys, and its shift is taken as it is, with no search for a
     // maximum: the sums will tell whether some score was far above it (move_outgrown).
     if (!masked) return;
-    follow_peaks(s, rows, scale_log2);
+    follow_peaks(rows, scale_log2);
   }
 
-  // The scores of groups kFirst to before kEnd become exponentials in place, and are summed; group 0 starts
-  // the sums.
-  template <int kFirst, int kEnd>
-  __device__ __forceinline__ void exponentiate(float (&sum)[2]) {
-#pragma unroll
-    for (int row = 0; row < 2; ++row) {
-      float odd_sum = 0;
-#pragma unroll
-      for (int j = kFirst; j < kEnd; ++j) {
-        float& even = s[4 * j + 2 * row];
-        float& odd = s[4 * j + 2 * row + 1];
-        even = exp2_fast(even * scale_log2 - rows.shift[row]);
-        odd = exp2_fast(odd * scale_log2 - rows.shift[row]);
-        sum[row] = j == 0 ? even : sum[row] + even;
-        odd_sum = j == kFirst ? odd : odd_sum + odd;
-      }
-      sum[row] += odd_sum;
-    }
-  }
-
-  // Exponentials to p: the accumulators of 16 columns are, in order, the fragment of 16 rows of v.
-  __device__ __forceinline__ void pack_exponentials(unsigned (&p)[kTileN / 4]) const {
-#pragma unroll
-    for (int i = 0; i < kTileN / 4; ++i) p[i] = pack(s[2 * i], s[2 * i + 1]);
+  // The scores become exponentials, and are summed.
+  __device__ __forceinline__ void exponentiate(float (&sum)[2]) const {
+    take_exponentials(scale_log2, rows.shift, sum);
   }
 
   // For sums that outgrew their shifts: all rows of the warp move, unless some exponentials are lost. Whether
@@ -751,16 +911,16 @@ struct BlockSoftmax {
     float factor[2];
     choose_factors(rows, sum, kSumAfterMove, factor);
     const bool some_lost = are_lost(sum);
-    if (!some_lost) shrink(s, rows, sum, factor);
+    if (!some_lost) shrink(rows, sum, factor);
     return !some_lost;
   }
 
   // The textbook's softmax for a block whose exponentials are lost. No product is in flight here.
   __device__ __forceinline__ void start_over(const RowsOfThread& mine, const Tile& tile, int left,
                                              const ForwardParams& params, float (&sum)[2]) {
-    recompute_scores(s, tile, mine.row, block_at(left, tile, params), params);
-    follow_peaks(s, rows, scale_log2);
-    exponentiate<0, kGroups>(sum);
+    recompute_scores(tile, mine.row, block_at(left, tile, params), params);
+    follow_peaks(rows, scale_log2);
+    exponentiate(sum);
   }
 
   // What is left of softmax once the exponentials are there, but for what needs the values' registers. ptxas
@@ -777,10 +937,9 @@ struct BlockSoftmax {
 
   // From a block's exponentials to P. No product is in flight here.
   __device__ __forceinline__ void finish(const RowsOfThread& mine, const Tile& tile, int left, bool masked,
-                                         const ForwardParams& params, float (&sum)[2],
-                                         unsigned (&p)[kTileN / 4]) {
+                                         const ForwardParams& params, float (&sum)[2]) {
     if (!masked && rows.moved && are_lost(sum)) start_over(mine, tile, left, params, sum);
-    pack_exponentials(p);
+    pack_exponentials();
     add(rows.sum, sum);
   }
 };
@@ -807,27 +966,6 @@ __device__ __forceinline__ void named_barrier_arrive(int number, int threads) {
 template <int kInFlight>
 __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kInFlight) : "memory");
-}
-
-// Ties registers to this point of the program: the compiler knows nothing of products in flight, and would
-// move reads over their wait.
-template <int kCount>
-__device__ __forceinline__ void pin(float (&registers)[kCount]) {
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(registers[i])::"memory");
-}
-
-// Only those from kFirst to before kEnd …
-template <int kFirst, int kEnd, int kCount>
-__device__ __forceinline__ void pin_some(unsigned (&registers)[kCount]) {
-#pragma unroll
-  for (int i = kFirst; i < kEnd; ++i) asm volatile("" : "+r"(registers[i])::"memory");
-}
-
-// … or all.
-template <int kCount>
-__device__ __forceinline__ void pin(unsigned (&registers)[kCount]) {
-  pin_some<0, kCount>(registers);
 }
 
 // Describes a tile of 128-byte rows, swizzled over 1024 bytes. Its blocks of eight rows are 1024 bytes apart;
@@ -902,8 +1040,7 @@ struct ConsumerRings {
 };
 
 // The two products of a block of keys, each one asm statement: C++ cannot say the operands of wgmma, and the
-// compilers take their time over every list of them. The renderer writes them down. Whatever was computed
-// into a statement's registers comes before its fence, since they are its operands.
+// compilers take their time over every list of them. The renderer writes them down.
 
 // Tiles come as the lower halves of their descriptors, to which a step adds bytes / 16. The upper one is the
 // same for all of them.
@@ -927,11 +1064,10 @@ constexpr int v_step(int step) {
   return step * (16 * kRowBytes / 16);
 }
 
-// Begins s = q k^T, 16 columns of the head a time: 64 x kTileN. s is an input, too, since all of its
-// registers are written before the last of the others is read.
-__device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2],
-                                             const unsigned long long (&q_columns)[kEndOfSteps],
-                                             unsigned k_tile) {
+// Begins s = q k^T, 16 columns of the head a time: 64 x kTileN.
+__device__ __forceinline__ void wgmma_scores(
+    const unsigned long long (&q_columns)[kEndOfSteps],
+    unsigned k_tile) {
   asm volatile(
       "{\n"
       ".reg .pred accumulate;\n"
@@ -939,115 +1075,106 @@ __device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2],
       ".reg .b64 b;\n"
       "wgmma.fence.sync.aligned;\n"
       "setp.ne.b32 accumulate, 0, 0;\n"
-      "add.u32 low, %48, %49;\n"
-      "mov.b64 b, {low, %65};\n"
+      "add.u32 low, %16, %17;\n"
+      "mov.b64 b, {low, %33};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
-      "%32, b, accumulate, 1, 1, 0, 0;\n"
+      "{s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, s12, s13, s14, s15,\n"
+      "s16, s17, s18, s19, s20, s21, s22, s23, s24, s25, s26, s27, s28, s29, s30, s31},\n"
+      "%0, b, accumulate, 1, 1, 0, 0;\n"
       "setp.eq.b32 accumulate, 0, 0;\n"
-      "add.u32 low, %48, %50;\n"
-      "mov.b64 b, {low, %65};\n"
+      "add.u32 low, %16, %18;\n"
+      "mov.b64 b, {low, %33};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
-      "%33, b, accumulate, 1, 1, 0, 0;\n"
-      "add.u32 low, %48, %51;\n"
-      "mov.b64 b, {low, %65};\n"
+      "{s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, s12, s13, s14, s15,\n"
+      "s16, s17, s18, s19, s20, s21, s22, s23, s24, s25, s26, s27, s28, s29, s30, s31},\n"
+      "%1, b, accumulate, 1, 1, 0, 0;\n"
+      "add.u32 low, %16, %19;\n"
+      "mov.b64 b, {low, %33};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
-      "%34, b, accumulate, 1, 1, 0, 0;\n"
-      "add.u32 low, %48, %52;\n"
-      "mov.b64 b, {low, %65};\n"
+      "{s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, s12, s13, s14, s15,\n"
+      "s16, s17, s18, s19, s20, s21, s22, s23, s24, s25, s26, s27, s28, s29, s30, s31},\n"
+      "%2, b, accumulate, 1, 1, 0, 0;\n"
+      "add.u32 low, %16, %20;\n"
+      "mov.b64 b, {low, %33};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
-      "%35, b, accumulate, 1, 1, 0, 0;\n"
-      "add.u32 low, %48, %53;\n"
-      "mov.b64 b, {low, %65};\n"
+      "{s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, s12, s13, s14, s15,\n"
+      "s16, s17, s18, s19, s20, s21, s22, s23, s24, s25, s26, s27, s28, s29, s30, s31},\n"
+      "%3, b, accumulate, 1, 1, 0, 0;\n"
+      "add.u32 low, %16, %21;\n"
+      "mov.b64 b, {low, %33};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
-      "%36, b, accumulate, 1, 1, 0, 0;\n"
-      "add.u32 low, %48, %54;\n"
-      "mov.b64 b, {low, %65};\n"
+      "{s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, s12, s13, s14, s15,\n"
+      "s16, s17, s18, s19, s20, s21, s22, s23, s24, s25, s26, s27, s28, s29, s30, s31},\n"
+      "%4, b, accumulate, 1, 1, 0, 0;\n"
+      "add.u32 low, %16, %22;\n"
+      "mov.b64 b, {low, %33};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
-      "%37, b, accumulate, 1, 1, 0, 0;\n"
-      "add.u32 low, %48, %55;\n"
-      "mov.b64 b, {low, %65};\n"
+      "{s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, s12, s13, s14, s15,\n"
+      "s16, s17, s18, s19, s20, s21, s22, s23, s24, s25, s26, s27, s28, s29, s30, s31},\n"
+      "%5, b, accumulate, 1, 1, 0, 0;\n"
+      "add.u32 low, %16, %23;\n"
+      "mov.b64 b, {low, %33};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
-      "%38, b, accumulate, 1, 1, 0, 0;\n"
-      "add.u32 low, %48, %56;\n"
-      "mov.b64 b, {low, %65};\n"
+      "{s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, s12, s13, s14, s15,\n"
+      "s16, s17, s18, s19, s20, s21, s22, s23, s24, s25, s26, s27, s28, s29, s30, s31},\n"
+      "%6, b, accumulate, 1, 1, 0, 0;\n"
+      "add.u32 low, %16, %24;\n"
+      "mov.b64 b, {low, %33};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
-      "%39, b, accumulate, 1, 1, 0, 0;\n"
-      "add.u32 low, %48, %57;\n"
-      "mov.b64 b, {low, %65};\n"
+      "{s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, s12, s13, s14, s15,\n"
+      "s16, s17, s18, s19, s20, s21, s22, s23, s24, s25, s26, s27, s28, s29, s30, s31},\n"
+      "%7, b, accumulate, 1, 1, 0, 0;\n"
+      "add.u32 low, %16, %25;\n"
+      "mov.b64 b, {low, %33};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
-      "%40, b, accumulate, 1, 1, 0, 0;\n"
-      "add.u32 low, %48, %58;\n"
-      "mov.b64 b, {low, %65};\n"
+      "{s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, s12, s13, s14, s15,\n"
+      "s16, s17, s18, s19, s20, s21, s22, s23, s24, s25, s26, s27, s28, s29, s30, s31},\n"
+      "%8, b, accumulate, 1, 1, 0, 0;\n"
+      "add.u32 low, %16, %26;\n"
+      "mov.b64 b, {low, %33};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
-      "%41, b, accumulate, 1, 1, 0, 0;\n"
-      "add.u32 low, %48, %59;\n"
-      "mov.b64 b, {low, %65};\n"
+      "{s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, s12, s13, s14, s15,\n"
+      "s16, s17, s18, s19, s20, s21, s22, s23, s24, s25, s26, s27, s28, s29, s30, s31},\n"
+      "%9, b, accumulate, 1, 1, 0, 0;\n"
+      "add.u32 low, %16, %27;\n"
+      "mov.b64 b, {low, %33};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
-      "%42, b, accumulate, 1, 1, 0, 0;\n"
-      "add.u32 low, %48, %60;\n"
-      "mov.b64 b, {low, %65};\n"
+      "{s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, s12, s13, s14, s15,\n"
+      "s16, s17, s18, s19, s20, s21, s22, s23, s24, s25, s26, s27, s28, s29, s30, s31},\n"
+      "%10, b, accumulate, 1, 1, 0, 0;\n"
+      "add.u32 low, %16, %28;\n"
+      "mov.b64 b, {low, %33};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
-      "%43, b, accumulate, 1, 1, 0, 0;\n"
-      "add.u32 low, %48, %61;\n"
-      "mov.b64 b, {low, %65};\n"
+      "{s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, s12, s13, s14, s15,\n"
+      "s16, s17, s18, s19, s20, s21, s22, s23, s24, s25, s26, s27, s28, s29, s30, s31},\n"
+      "%11, b, accumulate, 1, 1, 0, 0;\n"
+      "add.u32 low, %16, %29;\n"
+      "mov.b64 b, {low, %33};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
-      "%44, b, accumulate, 1, 1, 0, 0;\n"
-      "add.u32 low, %48, %62;\n"
-      "mov.b64 b, {low, %65};\n"
+      "{s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, s12, s13, s14, s15,\n"
+      "s16, s17, s18, s19, s20, s21, s22, s23, s24, s25, s26, s27, s28, s29, s30, s31},\n"
+      "%12, b, accumulate, 1, 1, 0, 0;\n"
+      "add.u32 low, %16, %30;\n"
+      "mov.b64 b, {low, %33};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
-      "%45, b, accumulate, 1, 1, 0, 0;\n"
-      "add.u32 low, %48, %63;\n"
-      "mov.b64 b, {low, %65};\n"
+      "{s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, s12, s13, s14, s15,\n"
+      "s16, s17, s18, s19, s20, s21, s22, s23, s24, s25, s26, s27, s28, s29, s30, s31},\n"
+      "%13, b, accumulate, 1, 1, 0, 0;\n"
+      "add.u32 low, %16, %31;\n"
+      "mov.b64 b, {low, %33};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
-      "%46, b, accumulate, 1, 1, 0, 0;\n"
-      "add.u32 low, %48, %64;\n"
-      "mov.b64 b, {low, %65};\n"
+      "{s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, s12, s13, s14, s15,\n"
+      "s16, s17, s18, s19, s20, s21, s22, s23, s24, s25, s26, s27, s28, s29, s30, s31},\n"
+      "%14, b, accumulate, 1, 1, 0, 0;\n"
+      "add.u32 low, %16, %32;\n"
+      "mov.b64 b, {low, %33};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
-      "%47, b, accumulate, 1, 1, 0, 0;\n"
+      "{s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, s12, s13, s14, s15,\n"
+      "s16, s17, s18, s19, s20, s21, s22, s23, s24, s25, s26, s27, s28, s29, s30, s31},\n"
+      "%15, b, accumulate, 1, 1, 0, 0;\n"
       "wgmma.commit_group.sync.aligned;\n"
       "}\n"
-      :
-      "+f"(s[0]), "+f"(s[1]), "+f"(s[2]), "+f"(s[3]),
-      "+f"(s[4]), "+f"(s[5]), "+f"(s[6]), "+f"(s[7]),
-      "+f"(s[8]), "+f"(s[9]), "+f"(s[10]), "+f"(s[11]),
-      "+f"(s[12]), "+f"(s[13]), "+f"(s[14]), "+f"(s[15]),
-      "+f"(s[16]), "+f"(s[17]), "+f"(s[18]), "+f"(s[19]),
-      "+f"(s[20]), "+f"(s[21]), "+f"(s[22]), "+f"(s[23]),
-      "+f"(s[24]), "+f"(s[25]), "+f"(s[26]), "+f"(s[27]),
-      "+f"(s[28]), "+f"(s[29]), "+f"(s[30]), "+f"(s[31])
-      :
+      ::
       "l"(q_columns[0]), "l"(q_columns[1]), "l"(q_columns[2]), "l"(q_columns[3]),
       "l"(q_columns[4]), "l"(q_columns[5]), "l"(q_columns[6]), "l"(q_columns[7]),
       "l"(q_columns[8]), "l"(q_columns[9]), "l"(q_columns[10]), "l"(q_columns[11]),
@@ -1062,7 +1189,7 @@ __device__ __forceinline__ void wgmma_scores(float (&s)[kTileN / 2],
 }
 
 // Begins o += p v, 16 keys a time, whose rows of v run along o's columns: 64 x kHeadDimV.
-__device__ __forceinline__ void wgmma_values(const unsigned (&p)[kTileN / 4], unsigned v_tile) {
+__device__ __forceinline__ void wgmma_values(unsigned v_tile) {
   asm volatile(
       "{\n"
       ".reg .pred accumulate;\n"
@@ -1070,8 +1197,8 @@ __device__ __forceinline__ void wgmma_values(const unsigned (&p)[kTileN / 4], un
       ".reg .b64 b;\n"
       "wgmma.fence.sync.aligned;\n"
       "setp.eq.b32 accumulate, 0, 0;\n"
-      "add.u32 low, %16, %17;\n"
-      "mov.b64 b, {low, %21};\n"
+      "add.u32 low, %0, %1;\n"
+      "mov.b64 b, {low, %5};\n"
       "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16\n"
       "{o0, o1, o2, o3, o4, o5, o6, o7, o8, o9, o10, o11, o12, o13, o14, o15,\n"
       "o16, o17, o18, o19, o20, o21, o22, o23, o24, o25, o26, o27, o28, o29, o30, o31,\n"
@@ -1081,9 +1208,9 @@ __device__ __forceinline__ void wgmma_values(const unsigned (&p)[kTileN / 4], un
       "o80, o81, o82, o83, o84, o85, o86, o87, o88, o89, o90, o91, o92, o93, o94, o95,\n"
       "o96, o97, o98, o99, o100, o101, o102, o103, o104, o105, o106, o107, o108, o109, o110, o111,\n"
       "o112, o113, o114, o115, o116, o117, o118, o119, o120, o121, o122, o123, o124, o125, o126, o127},\n"
-      "{%0, %1, %2, %3}, b, accumulate, 1, 1, 1;\n"
-      "add.u32 low, %16, %18;\n"
-      "mov.b64 b, {low, %21};\n"
+      "{p0, p1, p2, p3}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %0, %2;\n"
+      "mov.b64 b, {low, %5};\n"
       "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16\n"
       "{o0, o1, o2, o3, o4, o5, o6, o7, o8, o9, o10, o11, o12, o13, o14, o15,\n"
       "o16, o17, o18, o19, o20, o21, o22, o23, o24, o25, o26, o27, o28, o29, o30, o31,\n"
@@ -1093,9 +1220,9 @@ __device__ __forceinline__ void wgmma_values(const unsigned (&p)[kTileN / 4], un
       "o80, o81, o82, o83, o84, o85, o86, o87, o88, o89, o90, o91, o92, o93, o94, o95,\n"
       "o96, o97, o98, o99, o100, o101, o102, o103, o104, o105, o106, o107, o108, o109, o110, o111,\n"
       "o112, o113, o114, o115, o116, o117, o118, o119, o120, o121, o122, o123, o124, o125, o126, o127},\n"
-      "{%4, %5, %6, %7}, b, accumulate, 1, 1, 1;\n"
-      "add.u32 low, %16, %19;\n"
-      "mov.b64 b, {low, %21};\n"
+      "{p4, p5, p6, p7}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %0, %3;\n"
+      "mov.b64 b, {low, %5};\n"
       "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16\n"
       "{o0, o1, o2, o3, o4, o5, o6, o7, o8, o9, o10, o11, o12, o13, o14, o15,\n"
       "o16, o17, o18, o19, o20, o21, o22, o23, o24, o25, o26, o27, o28, o29, o30, o31,\n"
@@ -1105,9 +1232,9 @@ __device__ __forceinline__ void wgmma_values(const unsigned (&p)[kTileN / 4], un
       "o80, o81, o82, o83, o84, o85, o86, o87, o88, o89, o90, o91, o92, o93, o94, o95,\n"
       "o96, o97, o98, o99, o100, o101, o102, o103, o104, o105, o106, o107, o108, o109, o110, o111,\n"
       "o112, o113, o114, o115, o116, o117, o118, o119, o120, o121, o122, o123, o124, o125, o126, o127},\n"
-      "{%8, %9, %10, %11}, b, accumulate, 1, 1, 1;\n"
-      "add.u32 low, %16, %20;\n"
-      "mov.b64 b, {low, %21};\n"
+      "{p8, p9, p10, p11}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %0, %4;\n"
+      "mov.b64 b, {low, %5};\n"
       "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16\n"
       "{o0, o1, o2, o3, o4, o5, o6, o7, o8, o9, o10, o11, o12, o13, o14, o15,\n"
       "o16, o17, o18, o19, o20, o21, o22, o23, o24, o25, o26, o27, o28, o29, o30, o31,\n"
@@ -1117,15 +1244,10 @@ __device__ __forceinline__ void wgmma_values(const unsigned (&p)[kTileN / 4], un
       "o80, o81, o82, o83, o84, o85, o86, o87, o88, o89, o90, o91, o92, o93, o94, o95,\n"
       "o96, o97, o98, o99, o100, o101, o102, o103, o104, o105, o106, o107, o108, o109, o110, o111,\n"
       "o112, o113, o114, o115, o116, o117, o118, o119, o120, o121, o122, o123, o124, o125, o126, o127},\n"
-      "{%12, %13, %14, %15}, b, accumulate, 1, 1, 1;\n"
+      "{p12, p13, p14, p15}, b, accumulate, 1, 1, 1;\n"
       "wgmma.commit_group.sync.aligned;\n"
       "}\n"
-      ::
-      "r"(p[0]), "r"(p[1]), "r"(p[2]), "r"(p[3]),
-      "r"(p[4]), "r"(p[5]), "r"(p[6]), "r"(p[7]),
-      "r"(p[8]), "r"(p[9]), "r"(p[10]), "r"(p[11]),
-      "r"(p[12]), "r"(p[13]), "r"(p[14]), "r"(p[15]),
-      "r"(v_tile),
+      ::"r"(v_tile),
       "n"(v_step(0)), "n"(v_step(1)), "n"(v_step(2)), "n"(v_step(3)),
       "n"(kUpperHalf)
       : "memory");
@@ -1140,12 +1262,11 @@ struct Consumer : ConsumerRings {
   bool first;  // block of a tile
 
   BlockSoftmax softmax;
-  // Exponentials of the block before, as pairs.
-  unsigned p[kTileN / 4];
   unsigned long long q_columns[kEndOfSteps];  // descriptors of its steps
 
   __device__ __forceinline__ Consumer(unsigned shared_memory, int number, float scale)
       : ConsumerRings(shared_memory, number), softmax(scale) {
+    declare_scores();
     declare_output();
   }
 
@@ -1169,9 +1290,9 @@ struct Consumer : ConsumerRings {
   }
 
   __device__ __forceinline__ void issue_scores() {
-    wgmma_scores(softmax.s,
-                 q_columns,
-                 k_tile);
+    wgmma_scores(
+        q_columns,
+        k_tile);
   }
 
   // Begins scores of a block and values of the one before, which are in flight together; the scores are there
@@ -1183,7 +1304,7 @@ struct Consumer : ConsumerRings {
       wgmma_wait<0>();
     } else {
       wait_v();
-      wgmma_values(p, v_tile);
+      wgmma_values(v_tile);
       pass_turn();
       wgmma_wait<1>();
     }
@@ -1200,23 +1321,21 @@ struct Consumer : ConsumerRings {
                                        const ForwardParams& params) {
     wait_k();
     begin_products(masked);
-    pin(softmax.s);
     release_k();
     softmax.choose_shifts(mine, left, masked);
     float sum[2];
-    softmax.exponentiate<0, kGroups>(sum);
+    softmax.exponentiate(sum);
     softmax.hold_exponentials(left, masked, sum);
     wgmma_wait<0>();
-    pin(p);
     if (!first) release_v();
-    softmax.finish(mine, tile, left, masked, params, sum, p);
+    softmax.finish(mine, tile, left, masked, params, sum);
     end_step(masked);
   }
 
   // What is left after the last block: its values.
   __device__ __forceinline__ void last_step() {
     wait_v();
-    wgmma_values(p, v_tile);
+    wgmma_values(v_tile);
     wgmma_wait<0>();
     release_v();
   }
@@ -1282,6 +1401,15 @@ __device__ __forceinline__ void store_lse(const Tile& tile, const RowsOfThread& 
           sum[row] == 0 ? -kInfinity : log2_sum * kLn2;
     }
   }
+}
+
+// Pairs of fp32 to packed 16-bit elements (PTX ISA, "cvt").
+
+// low goes to bits 0-15.
+__device__ __forceinline__ unsigned pack(float low, float high) {
+  unsigned pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
 }
 
 // Order between ordinary accesses to shared memory and those of the asynchronous proxy (PTX ISA,

@@ -1,0 +1,136 @@
+// S of family wgmma's forward pass, register by register. Of eight columns a thread has four scores: two of
+// its first row, and two of its second.
+#include "generator/families/wgmma_scores.hpp"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "generator/families/wgmma_lists.hpp"
+
+namespace flashjit::wgmma_forward {
+
+namespace {
+
+// The register of a score: of which eight columns, which row, and which of its two there.
+int score(int group, int row, int which) {
+  return 4 * group + 2 * row + which;
+}
+
+void add(Lines& lines, std::string text) {
+  lines.push_back({{"line", std::move(text)}});
+}
+
+// Operands 0 and 1: the first column that a row does not see.
+Lines hidden(int groups) {
+  Lines lines;
+  for (int group = 0; group < groups; ++group) {
+    for (int which = 0; which < 2; ++which) {
+      for (int row = 0; row < 2; ++row) {
+        add(lines, fmt::format("setp.le.s32 hidden, %{}, {}; @hidden mov.f32 s{}, 0fff800000;", row,
+                               8 * group + which, score(group, row, which)));
+      }
+    }
+  }
+  return lines;
+}
+
+// Operands 0 and 1: the largest score of each row. Its chains of maxima are x0, x1, …, which begin with a
+// score each.
+Lines peaks(int groups, int chains) {
+  Lines lines;
+  for (int row = 0; row < 2; ++row) {
+    std::vector<std::string> chain;
+    for (int i = 0; i < 2 * groups; ++i) {
+      const std::string next = fmt::format("s{}", score(i / 2, row, i % 2));
+      if (i < chains) {
+        chain.push_back(next);
+        continue;
+      }
+      std::string& at = chain[i % chains];
+      add(lines, fmt::format("max.f32 x{}, {}, {};", i % chains, at, next));
+      at = fmt::format("x{}", i % chains);
+    }
+    for (int width = chains / 2; width > 0; width /= 2) {
+      for (int i = 0; i < width; ++i) {
+        const std::string to = width == 1 ? fmt::format("%{}", row) : fmt::format("x{}", i);
+        add(lines, fmt::format("max.f32 {}, {}, {};", to, chain[i], chain[i + width]));
+        chain[i] = to;
+      }
+    }
+  }
+  return lines;
+}
+
+// Of the groups from `first` to before `end`. Operands: the rows' sums, the scale, and the shifts, negated. A
+// row's sum runs in two chains, of its even and of its odd columns, x0 and x1, or x2 and x3; group 0 starts
+// it.
+Lines exponentials(int first, int end) {
+  Lines lines;
+  for (int row = 0; row < 2; ++row) {
+    for (int group = first; group < end; ++group) {
+      for (int which = 0; which < 2; ++which) {
+        const int s = score(group, row, which), x = 2 * row + which;
+        const std::string before = group > first             ? fmt::format("x{}", x)
+                                   : first > 0 && which == 0 ? fmt::format("%{}", row)
+                                                             : "";
+        const std::string sum = before.empty() ? fmt::format("mov.f32 x{}, s{};", x, s)
+                                               : fmt::format("add.f32 x{}, {}, s{};", x, before, s);
+        add(lines, fmt::format("fma.rn.f32 s{0}, s{0}, %2, %{1}; ex2.approx.ftz.f32 s{0}, s{0}; {2}", s,
+                               3 + row, sum));
+      }
+    }
+  }
+  for (int row = 0; row < 2; ++row)
+    add(lines, fmt::format("add.f32 %{}, x{}, x{};", row, 2 * row, 2 * row + 1));
+  return lines;
+}
+
+Lines packed(int groups, DType dtype) {
+  const char* pair = dtype == DType::bf16 ? "bf16x2" : "f16x2";
+  Lines lines;
+  for (int i = 0; i < 2 * groups; ++i) {
+    add(lines, fmt::format("cvt.rn.{}.f32 p{}, s{}, s{};", pair, i, 2 * i + 1, 2 * i));
+  }
+  return lines;
+}
+
+// Operands 0 to 3: the fragment of Q; 5: what the next eight keys are behind these, in bytes. `key` points to
+// this thread's elements of K, which k0 and k1 take; where the head dim ends halfway through a step, k1 stays
+// zero unless the step is whole.
+Lines products(int groups, DType dtype, bool half_step) {
+  const char* type = dtype == DType::bf16 ? "bf16" : "f16";
+  Lines lines;
+  for (int group = 0; group < groups; ++group) {
+    const int s = score(group, 0, 0);
+    const std::string four = fmt::format("{{s{}, s{}, s{}, s{}}}", s, s + 1, s + 2, s + 3);
+    add(lines, "ld.global.b32 k0, [key];");
+    add(lines, half_step ? "@whole ld.global.b32 k1, [key + 16];" : "ld.global.b32 k1, [key + 16];");
+    add(lines, fmt::format("mma.sync.aligned.m16n8k16.row.col.f32.{}.{}.f32", type, type));
+    add(lines, fmt::format("{}, {{%0, %1, %2, %3}}, {{k0, k1}}, {};", four, four));
+    if (group + 1 < groups) add(lines, "add.s64 key, key, %5;");
+  }
+  return lines;
+}
+
+}  // namespace
+
+void list_score_registers(Recipe& recipe, const Problem& problem, const WgmmaSchedule& schedule) {
+  const int groups = schedule.tile_n / 8;
+  const bool in_two = recipe.sections.at("short_values");  // that exponentials are taken
+  const int first = groups * 3 / 4;
+  recipe.lists["scores_hidden"] = hidden(groups);
+  recipe.lists["peaks"] = peaks(groups, schedule.max_chains);
+  recipe.lists["exponentials"] = in_two ? Lines{} : exponentials(0, groups);
+  recipe.lists["first_exponentials"] = in_two ? exponentials(0, first) : Lines{};
+  recipe.lists["last_exponentials"] = in_two ? exponentials(first, groups) : Lines{};
+  recipe.lists["exponentials_packed"] = packed(groups, problem.dtype);
+  recipe.lists["exponentials_scaled"] =
+      for_each_register("s", schedule.tile_n / 2, "mul.f32 {0}, {0}, %{1};");
+  recipe.lists["score_zeros"] = for_each_register("s", schedule.tile_n / 2, "mov.f32 {0}, 0f00000000;");
+  recipe.lists["score_products"] = products(groups, problem.dtype, recipe.sections.at("half_step"));
+}
+
+}  // namespace flashjit::wgmma_forward
