@@ -278,6 +278,7 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
       {"whole_descriptors", q_in_shared && steps_of(dim) <= 8},
       {"o_through_q", s.o_passes == 0},
       {"o_apart", o_apart},
+      {"passes", s.o_passes > 1},
       {"release_q_in_first", o_apart && !q_in_shared && first_inside},
       {"release_q_after_first", o_apart && !q_in_shared && !first_inside},
       {"release_q_after_scores", o_apart && q_in_shared},

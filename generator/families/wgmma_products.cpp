@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "generator/families/wgmma_lists.hpp"
@@ -37,6 +39,31 @@ Lines for_each_piece(int count, const std::vector<const char*>& texts) {
   return lines;
 }
 
+// How a panel of O leaves: of each 16 columns, the fragment that stmatrix takes, with zeros where the head
+// dim has ended. Operands from `first` on: where the four of them go, the rows' factors, and how far the
+// panel is behind that. `register_of` says what the panel's registers are called.
+Lines staged(int columns, DType dtype, int first, const std::function<std::string(int)>& register_of) {
+  const char* type = dtype == DType::bf16 ? "bf16x2" : "f16x2";
+  Lines lines;
+  const auto add = [&](std::string text) { lines.push_back({{"line", std::move(text)}}); };
+  for (int step = 0; 16 * step < columns; ++step) {
+    for (int pair = 0; pair < 4; ++pair) {
+      const int column = 16 * step + pair / 2 * 8;
+      if (column >= columns) {
+        add(fmt::format("mov.b32 pair{}, 0;", pair));
+        continue;
+      }
+      const int i = 8 * step + 2 * pair, factor = first + 4 + pair % 2;
+      add(fmt::format("mul.f32 x0, {}, %{}; mul.f32 x1, {}, %{};", register_of(i), factor, register_of(i + 1),
+                      factor));
+      add(fmt::format("cvt.rn.{}.f32 pair{}, x1, x0;", type, pair));
+    }
+    add(fmt::format("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%{} + %{}], {{pair0, pair1, pair2, pair3}};",
+                    first + step, first + 6));
+  }
+  return lines;
+}
+
 }  // namespace
 
 void list_products(Recipe& recipe, const Problem& problem, const WgmmaSchedule& schedule, bool narrow_k) {
@@ -62,6 +89,13 @@ void list_products(Recipe& recipe, const Problem& problem, const WgmmaSchedule& 
   recipe.lists["output_reads"] = for_each_register("o", count, "mov.f32 %{2}, {0};");
   recipe.lists["output_copies"] =
       wgmma_accumulators("o", {.columns = problem.value_dim(), .accumulate = false});
+  // The numbers of a whole panel's registers are operands.
+  const int whole = kPanelColumns / 2, panels = problem.value_dim() / kPanelColumns;
+  recipe.lists["panel_registers"] = inputs('n', "32 * kPanel + {2}", 0, whole);
+  recipe.lists["panel_staged"] =
+      staged(kPanelColumns, problem.dtype, whole, [](int i) { return fmt::format("o%{}", i); });
+  recipe.lists["last_panel_staged"] = staged(problem.value_dim() % kPanelColumns, problem.dtype, 0,
+                                             [&](int i) { return fmt::format("o{}", panels * whole + i); });
   const int shared = has_even_shares(schedule) ? count : 0;  // that go through device memory
   recipe.lists["output_put"] =
       for_each_piece(shared, {"st.global.v4.f32 [%0 + {0}], {{o{1}, o{2}, o{3}, o{4}}};"});

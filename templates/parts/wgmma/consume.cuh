@@ -3,7 +3,6 @@
 #include "params/forward.h"
 #include "parts/wgmma/consumer.cuh"
 #include "parts/wgmma/epilogue.cuh"
-#include "parts/wgmma/output_registers.cuh"
 /*%#dynamic%*/
 #include "parts/wgmma/tickets.cuh"
 /*%/dynamic%*/
@@ -41,11 +40,7 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
     /*%/dynamic%*/
     // A tile's place is worked out beside the waits of the last one's end.
     const Tile next = tile_at(index, p);
-    if (computed) {
-      float o[kHeadDimV / 2];
-      read_output(o);
-      finish(consumer, o, tile, map_o, p);
-    }
+    if (computed) finish(consumer, tile, map_o, p);
     if (index >= tiles) break;
     tile = next;
     consumer.compute(tile, p);

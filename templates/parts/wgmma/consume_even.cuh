@@ -5,7 +5,6 @@
 #include "parts/wgmma/consumer.cuh"
 #include "parts/wgmma/epilogue.cuh"
 #include "parts/wgmma/even_share.cuh"
-#include "parts/wgmma/output_registers.cuh"
 #include "parts/wgmma/pieces.cuh"
 #include "parts/wgmma/sharers.cuh"
 #include "parts/wgmma/tiles.cuh"
@@ -39,11 +38,7 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
   bool computed = false;  // and to be finished
   for (;;) {
     const Tile next = share.take(p);
-    if (computed && (tile.whole || finish_share(consumer, tile, p))) {
-      float o[kHeadDimV / 2];
-      read_output(o);
-      finish(consumer, o, tile, map_o, p);
-    }
+    if (computed && (tile.whole || finish_share(consumer, tile, p))) finish(consumer, tile, map_o, p);
     if (next.length == 0) break;
     tile = next;
     consumer.compute(tile, p);

@@ -26,6 +26,7 @@ __device__ __forceinline__ void scale_output(const float (&factor)[2]) {
       /*%/output_scaled%*/
       ::"f"(factor[0]), "f"(factor[1]));
 }
+/*%#split%*/
 
 __device__ __forceinline__ void read_output(float (&o)[kHeadDimV / 2]) {
   asm volatile(
@@ -38,6 +39,7 @@ __device__ __forceinline__ void read_output(float (&o)[kHeadDimV / 2]) {
       /*%/output_copies%*/
   );
 }
+/*%/split%*/
 /*%#even%*/
 
 // To, from and on to what a thread knows of a tile in device memory, four columns' pieces of which are 128 of

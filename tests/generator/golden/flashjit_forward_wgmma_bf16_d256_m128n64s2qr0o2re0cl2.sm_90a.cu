@@ -710,76 +710,6 @@ __device__ __forceinline__ void scale_output(const float (&factor)[2]) {
       ::"f"(factor[0]), "f"(factor[1]));
 }
 
-__device__ __forceinline__ void read_output(float (&o)[kHeadDimV / 2]) {
-  asm volatile(
-      "mov.f32 %0, o0; mov.f32 %1, o1; mov.f32 %2, o2; mov.f32 %3, o3;\n"
-      "mov.f32 %4, o4; mov.f32 %5, o5; mov.f32 %6, o6; mov.f32 %7, o7;\n"
-      "mov.f32 %8, o8; mov.f32 %9, o9; mov.f32 %10, o10; mov.f32 %11, o11;\n"
-      "mov.f32 %12, o12; mov.f32 %13, o13; mov.f32 %14, o14; mov.f32 %15, o15;\n"
-      "mov.f32 %16, o16; mov.f32 %17, o17; mov.f32 %18, o18; mov.f32 %19, o19;\n"
-      "mov.f32 %20, o20; mov.f32 %21, o21; mov.f32 %22, o22; mov.f32 %23, o23;\n"
-      "mov.f32 %24, o24; mov.f32 %25, o25; mov.f32 %26, o26; mov.f32 %27, o27;\n"
-      "mov.f32 %28, o28; mov.f32 %29, o29; mov.f32 %30, o30; mov.f32 %31, o31;\n"
-      "mov.f32 %32, o32; mov.f32 %33, o33; mov.f32 %34, o34; mov.f32 %35, o35;\n"
-      "mov.f32 %36, o36; mov.f32 %37, o37; mov.f32 %38, o38; mov.f32 %39, o39;\n"
-      "mov.f32 %40, o40; mov.f32 %41, o41; mov.f32 %42, o42; mov.f32 %43, o43;\n"
-      "mov.f32 %44, o44; mov.f32 %45, o45; mov.f32 %46, o46; mov.f32 %47, o47;\n"
-      "mov.f32 %48, o48; mov.f32 %49, o49; mov.f32 %50, o50; mov.f32 %51, o51;\n"
-      "mov.f32 %52, o52; mov.f32 %53, o53; mov.f32 %54, o54; mov.f32 %55, o55;\n"
-      "mov.f32 %56, o56; mov.f32 %57, o57; mov.f32 %58, o58; mov.f32 %59, o59;\n"
-      "mov.f32 %60, o60; mov.f32 %61, o61; mov.f32 %62, o62; mov.f32 %63, o63;\n"
-      "mov.f32 %64, o64; mov.f32 %65, o65; mov.f32 %66, o66; mov.f32 %67, o67;\n"
-      "mov.f32 %68, o68; mov.f32 %69, o69; mov.f32 %70, o70; mov.f32 %71, o71;\n"
-      "mov.f32 %72, o72; mov.f32 %73, o73; mov.f32 %74, o74; mov.f32 %75, o75;\n"
-      "mov.f32 %76, o76; mov.f32 %77, o77; mov.f32 %78, o78; mov.f32 %79, o79;\n"
-      "mov.f32 %80, o80; mov.f32 %81, o81; mov.f32 %82, o82; mov.f32 %83, o83;\n"
-      "mov.f32 %84, o84; mov.f32 %85, o85; mov.f32 %86, o86; mov.f32 %87, o87;\n"
-      "mov.f32 %88, o88; mov.f32 %89, o89; mov.f32 %90, o90; mov.f32 %91, o91;\n"
-      "mov.f32 %92, o92; mov.f32 %93, o93; mov.f32 %94, o94; mov.f32 %95, o95;\n"
-      "mov.f32 %96, o96; mov.f32 %97, o97; mov.f32 %98, o98; mov.f32 %99, o99;\n"
-      "mov.f32 %100, o100; mov.f32 %101, o101; mov.f32 %102, o102; mov.f32 %103, o103;\n"
-      "mov.f32 %104, o104; mov.f32 %105, o105; mov.f32 %106, o106; mov.f32 %107, o107;\n"
-      "mov.f32 %108, o108; mov.f32 %109, o109; mov.f32 %110, o110; mov.f32 %111, o111;\n"
-      "mov.f32 %112, o112; mov.f32 %113, o113; mov.f32 %114, o114; mov.f32 %115, o115;\n"
-      "mov.f32 %116, o116; mov.f32 %117, o117; mov.f32 %118, o118; mov.f32 %119, o119;\n"
-      "mov.f32 %120, o120; mov.f32 %121, o121; mov.f32 %122, o122; mov.f32 %123, o123;\n"
-      "mov.f32 %124, o124; mov.f32 %125, o125; mov.f32 %126, o126; mov.f32 %127, o127;\n"
-      :
-      "=f"(o[0]), "=f"(o[1]), "=f"(o[2]), "=f"(o[3]),
-      "=f"(o[4]), "=f"(o[5]), "=f"(o[6]), "=f"(o[7]),
-      "=f"(o[8]), "=f"(o[9]), "=f"(o[10]), "=f"(o[11]),
-      "=f"(o[12]), "=f"(o[13]), "=f"(o[14]), "=f"(o[15]),
-      "=f"(o[16]), "=f"(o[17]), "=f"(o[18]), "=f"(o[19]),
-      "=f"(o[20]), "=f"(o[21]), "=f"(o[22]), "=f"(o[23]),
-      "=f"(o[24]), "=f"(o[25]), "=f"(o[26]), "=f"(o[27]),
-      "=f"(o[28]), "=f"(o[29]), "=f"(o[30]), "=f"(o[31]),
-      "=f"(o[32]), "=f"(o[33]), "=f"(o[34]), "=f"(o[35]),
-      "=f"(o[36]), "=f"(o[37]), "=f"(o[38]), "=f"(o[39]),
-      "=f"(o[40]), "=f"(o[41]), "=f"(o[42]), "=f"(o[43]),
-      "=f"(o[44]), "=f"(o[45]), "=f"(o[46]), "=f"(o[47]),
-      "=f"(o[48]), "=f"(o[49]), "=f"(o[50]), "=f"(o[51]),
-      "=f"(o[52]), "=f"(o[53]), "=f"(o[54]), "=f"(o[55]),
-      "=f"(o[56]), "=f"(o[57]), "=f"(o[58]), "=f"(o[59]),
-      "=f"(o[60]), "=f"(o[61]), "=f"(o[62]), "=f"(o[63]),
-      "=f"(o[64]), "=f"(o[65]), "=f"(o[66]), "=f"(o[67]),
-      "=f"(o[68]), "=f"(o[69]), "=f"(o[70]), "=f"(o[71]),
-      "=f"(o[72]), "=f"(o[73]), "=f"(o[74]), "=f"(o[75]),
-      "=f"(o[76]), "=f"(o[77]), "=f"(o[78]), "=f"(o[79]),
-      "=f"(o[80]), "=f"(o[81]), "=f"(o[82]), "=f"(o[83]),
-      "=f"(o[84]), "=f"(o[85]), "=f"(o[86]), "=f"(o[87]),
-      "=f"(o[88]), "=f"(o[89]), "=f"(o[90]), "=f"(o[91]),
-      "=f"(o[92]), "=f"(o[93]), "=f"(o[94]), "=f"(o[95]),
-      "=f"(o[96]), "=f"(o[97]), "=f"(o[98]), "=f"(o[99]),
-      "=f"(o[100]), "=f"(o[101]), "=f"(o[102]), "=f"(o[103]),
-      "=f"(o[104]), "=f"(o[105]), "=f"(o[106]), "=f"(o[107]),
-      "=f"(o[108]), "=f"(o[109]), "=f"(o[110]), "=f"(o[111]),
-      "=f"(o[112]), "=f"(o[113]), "=f"(o[114]), "=f"(o[115]),
-      "=f"(o[116]), "=f"(o[117]), "=f"(o[118]), "=f"(o[119]),
-      "=f"(o[120]), "=f"(o[121]), "=f"(o[122]), "=f"(o[123]),
-      "=f"(o[124]), "=f"(o[125]), "=f"(o[126]), "=f"(o[127])
-  );
-}
-
 // The fast logarithm of fp32 (PTX ISA, "lg2"): one MUFU instruction; denormals flush to zero.
 
 __device__ __forceinline__ float log2_fast(float x) {
@@ -1429,13 +1359,64 @@ __device__ __forceinline__ void store_lse(const Tile& tile, const RowsOfThread& 
   }
 }
 
-// Pairs of fp32 to packed 16-bit elements (PTX ISA, "cvt").
+// O on its way from its registers (output_registers.cuh) to shared memory, from where TMA stores it: panels of
+// 64 columns as pairs of 16 bits, each row by its factor (PTX ISA, "stmatrix"). `at` is where the four fragments
+// of 16 columns go in the first panel that is there, kPlace panels before this one.
 
-// low goes to bits 0-15.
-__device__ __forceinline__ unsigned pack(float low, float high) {
-  unsigned pair;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  return pair;
+template <int kPanel, int kPlace>
+__device__ __forceinline__ void stage_panel(const unsigned (&at)[4], const float (&factor)[2]) {
+  asm volatile(
+      "{\n"
+      ".reg .f32 x<2>;\n"
+      ".reg .b32 pair<4>;\n"
+      "mul.f32 x0, o%0, %36; mul.f32 x1, o%1, %36;\n"
+      "cvt.rn.bf16x2.f32 pair0, x1, x0;\n"
+      "mul.f32 x0, o%2, %37; mul.f32 x1, o%3, %37;\n"
+      "cvt.rn.bf16x2.f32 pair1, x1, x0;\n"
+      "mul.f32 x0, o%4, %36; mul.f32 x1, o%5, %36;\n"
+      "cvt.rn.bf16x2.f32 pair2, x1, x0;\n"
+      "mul.f32 x0, o%6, %37; mul.f32 x1, o%7, %37;\n"
+      "cvt.rn.bf16x2.f32 pair3, x1, x0;\n"
+      "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%32 + %38], {pair0, pair1, pair2, pair3};\n"
+      "mul.f32 x0, o%8, %36; mul.f32 x1, o%9, %36;\n"
+      "cvt.rn.bf16x2.f32 pair0, x1, x0;\n"
+      "mul.f32 x0, o%10, %37; mul.f32 x1, o%11, %37;\n"
+      "cvt.rn.bf16x2.f32 pair1, x1, x0;\n"
+      "mul.f32 x0, o%12, %36; mul.f32 x1, o%13, %36;\n"
+      "cvt.rn.bf16x2.f32 pair2, x1, x0;\n"
+      "mul.f32 x0, o%14, %37; mul.f32 x1, o%15, %37;\n"
+      "cvt.rn.bf16x2.f32 pair3, x1, x0;\n"
+      "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%33 + %38], {pair0, pair1, pair2, pair3};\n"
+      "mul.f32 x0, o%16, %36; mul.f32 x1, o%17, %36;\n"
+      "cvt.rn.bf16x2.f32 pair0, x1, x0;\n"
+      "mul.f32 x0, o%18, %37; mul.f32 x1, o%19, %37;\n"
+      "cvt.rn.bf16x2.f32 pair1, x1, x0;\n"
+      "mul.f32 x0, o%20, %36; mul.f32 x1, o%21, %36;\n"
+      "cvt.rn.bf16x2.f32 pair2, x1, x0;\n"
+      "mul.f32 x0, o%22, %37; mul.f32 x1, o%23, %37;\n"
+      "cvt.rn.bf16x2.f32 pair3, x1, x0;\n"
+      "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%34 + %38], {pair0, pair1, pair2, pair3};\n"
+      "mul.f32 x0, o%24, %36; mul.f32 x1, o%25, %36;\n"
+      "cvt.rn.bf16x2.f32 pair0, x1, x0;\n"
+      "mul.f32 x0, o%26, %37; mul.f32 x1, o%27, %37;\n"
+      "cvt.rn.bf16x2.f32 pair1, x1, x0;\n"
+      "mul.f32 x0, o%28, %36; mul.f32 x1, o%29, %36;\n"
+      "cvt.rn.bf16x2.f32 pair2, x1, x0;\n"
+      "mul.f32 x0, o%30, %37; mul.f32 x1, o%31, %37;\n"
+      "cvt.rn.bf16x2.f32 pair3, x1, x0;\n"
+      "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%35 + %38], {pair0, pair1, pair2, pair3};\n"
+      "}\n" ::
+      "n"(32 * kPanel + 0), "n"(32 * kPanel + 1), "n"(32 * kPanel + 2), "n"(32 * kPanel + 3),
+      "n"(32 * kPanel + 4), "n"(32 * kPanel + 5), "n"(32 * kPanel + 6), "n"(32 * kPanel + 7),
+      "n"(32 * kPanel + 8), "n"(32 * kPanel + 9), "n"(32 * kPanel + 10), "n"(32 * kPanel + 11),
+      "n"(32 * kPanel + 12), "n"(32 * kPanel + 13), "n"(32 * kPanel + 14), "n"(32 * kPanel + 15),
+      "n"(32 * kPanel + 16), "n"(32 * kPanel + 17), "n"(32 * kPanel + 18), "n"(32 * kPanel + 19),
+      "n"(32 * kPanel + 20), "n"(32 * kPanel + 21), "n"(32 * kPanel + 22), "n"(32 * kPanel + 23),
+      "n"(32 * kPanel + 24), "n"(32 * kPanel + 25), "n"(32 * kPanel + 26), "n"(32 * kPanel + 27),
+      "n"(32 * kPanel + 28), "n"(32 * kPanel + 29), "n"(32 * kPanel + 30), "n"(32 * kPanel + 31),
+      "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]), "f"(factor[0]), "f"(factor[1]),
+      "n"(kPlace * 64 * kRowBytes)
+      : "memory");
 }
 
 // Order between ordinary accesses to shared memory and those of the asynchronous proxy (PTX ISA,
@@ -1444,14 +1425,6 @@ __device__ __forceinline__ unsigned pack(float low, float high) {
 // What this thread wrote to shared memory before is what TMA and wgmma read after.
 __device__ __forceinline__ void fence_async_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-
-// Stores of matrix fragments to shared memory (PTX ISA, "stmatrix"), the inverse of ldmatrix.
-
-__device__ __forceinline__ void stmatrix(unsigned address, unsigned a, unsigned b, unsigned c, unsigned d) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a),
-               "r"(b), "r"(c), "r"(d)
-               : "memory");
 }
 
 // Groups of bulk copies out of shared memory, TMA's among them (PTX ISA, "cp.async.bulk.commit_group").
@@ -1489,47 +1462,47 @@ __device__ __forceinline__ void normalise(const SoftmaxState& rows, float (&inve
   }
 }
 
-// Two neighbouring accumulators as a pair, normalised; zeros where the head dim has ended.
-__device__ __forceinline__ unsigned output_pair(const float (&o)[kHeadDimV / 2], int i, float inverse) {
-  return i < kHeadDimV / 2 ? pack(o[i] * inverse, o[i + 1] * inverse) : 0;
+// Panels kPanel to before kEnd, the first of which lies where `at` says.
+template <int kPanel, int kEnd, int kPlace = 0>
+__device__ __forceinline__ void stage_panels(const unsigned (&at)[4], const float (&inverse)[2]) {
+  stage_panel<kPanel, kPlace>(at, inverse);
+  if constexpr (kPanel + 1 < kEnd) stage_panels<kPanel + 1, kEnd, kPlace + 1>(at, inverse);
 }
 
 // O in kOPasses passes of whole panels.
-__device__ __forceinline__ void store_output(const Consumer& consumer, const float (&o)[kHeadDimV / 2],
-                                             const Tile& tile, const float (&inverse)[2],
-                                             const TensorMap& map_o, const ForwardParams& p) {
+template <int kFirstPanel = 0>
+__device__ __forceinline__ void store_output(const Consumer& consumer, const Tile& tile,
+                                             const float (&inverse)[2], const TensorMap& map_o,
+                                             const ForwardParams& p) {
   const unsigned staged = consumer.shared + kO + consumer.warpgroup * kOStep;
   const bool leader = threadIdx.x % 128 == 0;
+  if (leader) bulk_wait_read();
+  consumer.meet();
+  unsigned at[4];
 #pragma unroll
-  for (int first_panel = 0; first_panel < kPanelsV; first_panel += kPassPanels) {
-    if (leader) bulk_wait_read();
-    consumer.meet();
+  for (int step = 0; step < 4; ++step) at[step] = staged + fragment_offset(step);
+  stage_panels<kFirstPanel, kFirstPanel + kPassPanels>(at, inverse);
+  fence_async_shared();
+  consumer.meet();
+  if (leader) {
 #pragma unroll
-    for (int step = 0; step < 4 * kPassPanels; ++step) {
-      const int x = 8 * (4 * first_panel + step);
-      stmatrix(staged + fragment_offset(step), output_pair(o, x, inverse[0]),
-               output_pair(o, x + 2, inverse[1]), output_pair(o, x + 4, inverse[0]),
-               output_pair(o, x + 6, inverse[1]));
+    for (int panel = 0; panel < kPassPanels; ++panel) {
+      tma_store(map_o, staged + panel * 64 * kRowBytes,
+                rows_at(kFirstPanel + panel, tile.row + kRowStep * consumer.warpgroup, tile, p));
     }
-    fence_async_shared();
-    consumer.meet();
-    if (leader) {
-#pragma unroll
-      for (int panel = 0; panel < kPassPanels; ++panel) {
-        tma_store(map_o, staged + panel * 64 * kRowBytes,
-                  rows_at(first_panel + panel, tile.row + kRowStep * consumer.warpgroup, tile, p));
-      }
-      bulk_commit();
-    }
+    bulk_commit();
+  }
+  if constexpr (kFirstPanel + kPassPanels < kPanelsV) {
+    store_output<kFirstPanel + kPassPanels>(consumer, tile, inverse, map_o, p);
   }
 }
 
-__device__ __forceinline__ void finish(Consumer& consumer, const float (&o)[kHeadDimV / 2], const Tile& tile,
-                                       const TensorMap& map_o, const ForwardParams& p) {
+__device__ __forceinline__ void finish(Consumer& consumer, const Tile& tile, const TensorMap& map_o,
+                                       const ForwardParams& p) {
   float inverse[2], sum[2];
   normalise(consumer.softmax.rows, inverse, sum);
   store_lse(tile, RowsOfThread(tile.row + kRowStep * consumer.warpgroup, p), consumer.softmax.rows, sum, p);
-  store_output(consumer, o, tile, inverse, map_o, p);
+  store_output(consumer, tile, inverse, map_o, p);
 }
 
 // A consumer warpgroup's life: tile after tile until there are no more.
@@ -1543,11 +1516,7 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
   for (int index = first_tile();; index += tiles_dealt()) {
     // A tile's place is worked out beside the waits of the last one's end.
     const Tile next = tile_at(index, p);
-    if (computed) {
-      float o[kHeadDimV / 2];
-      read_output(o);
-      finish(consumer, o, tile, map_o, p);
-    }
+    if (computed) finish(consumer, tile, map_o, p);
     if (index >= tiles) break;
     tile = next;
     consumer.compute(tile, p);

@@ -789,34 +789,6 @@ __device__ __forceinline__ void scale_output(const float (&factor)[2]) {
       ::"f"(factor[0]), "f"(factor[1]));
 }
 
-__device__ __forceinline__ void read_output(float (&o)[kHeadDimV / 2]) {
-  asm volatile(
-      "mov.f32 %0, o0; mov.f32 %1, o1; mov.f32 %2, o2; mov.f32 %3, o3;\n"
-      "mov.f32 %4, o4; mov.f32 %5, o5; mov.f32 %6, o6; mov.f32 %7, o7;\n"
-      "mov.f32 %8, o8; mov.f32 %9, o9; mov.f32 %10, o10; mov.f32 %11, o11;\n"
-      "mov.f32 %12, o12; mov.f32 %13, o13; mov.f32 %14, o14; mov.f32 %15, o15;\n"
-      "mov.f32 %16, o16; mov.f32 %17, o17; mov.f32 %18, o18; mov.f32 %19, o19;\n"
-      "mov.f32 %20, o20; mov.f32 %21, o21; mov.f32 %22, o22; mov.f32 %23, o23;\n"
-      "mov.f32 %24, o24; mov.f32 %25, o25; mov.f32 %26, o26; mov.f32 %27, o27;\n"
-      "mov.f32 %28, o28; mov.f32 %29, o29; mov.f32 %30, o30; mov.f32 %31, o31;\n"
-      "mov.f32 %32, o32; mov.f32 %33, o33; mov.f32 %34, o34; mov.f32 %35, o35;\n"
-      "mov.f32 %36, o36; mov.f32 %37, o37; mov.f32 %38, o38; mov.f32 %39, o39;\n"
-      "mov.f32 %40, o40; mov.f32 %41, o41; mov.f32 %42, o42; mov.f32 %43, o43;\n"
-      :
-      "=f"(o[0]), "=f"(o[1]), "=f"(o[2]), "=f"(o[3]),
-      "=f"(o[4]), "=f"(o[5]), "=f"(o[6]), "=f"(o[7]),
-      "=f"(o[8]), "=f"(o[9]), "=f"(o[10]), "=f"(o[11]),
-      "=f"(o[12]), "=f"(o[13]), "=f"(o[14]), "=f"(o[15]),
-      "=f"(o[16]), "=f"(o[17]), "=f"(o[18]), "=f"(o[19]),
-      "=f"(o[20]), "=f"(o[21]), "=f"(o[22]), "=f"(o[23]),
-      "=f"(o[24]), "=f"(o[25]), "=f"(o[26]), "=f"(o[27]),
-      "=f"(o[28]), "=f"(o[29]), "=f"(o[30]), "=f"(o[31]),
-      "=f"(o[32]), "=f"(o[33]), "=f"(o[34]), "=f"(o[35]),
-      "=f"(o[36]), "=f"(o[37]), "=f"(o[38]), "=f"(o[39]),
-      "=f"(o[40]), "=f"(o[41]), "=f"(o[42]), "=f"(o[43])
-  );
-}
-
 // The fast logarithm of fp32 (PTX ISA, "lg2"): one MUFU instruction; denormals flush to zero.
 
 __device__ __forceinline__ float log2_fast(float x) {
@@ -1430,13 +1402,91 @@ __device__ __forceinline__ void store_lse(const Tile& tile, const RowsOfThread& 
   }
 }
 
-// Pairs of fp32 to packed 16-bit elements (PTX ISA, "cvt").
+// O on its way from its registers (output_registers.cuh) to shared memory, from where TMA stores it: panels of
+// 64 columns as pairs of 16 bits, each row by its factor (PTX ISA, "stmatrix"). `at` is where the four fragments
+// of 16 columns go in the first panel that is there, kPlace panels before this one.
 
-// low goes to bits 0-15.
-__device__ __forceinline__ unsigned pack(float low, float high) {
-  unsigned pair;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  return pair;
+template <int kPanel, int kPlace>
+__device__ __forceinline__ void stage_panel(const unsigned (&at)[4], const float (&factor)[2]) {
+  asm volatile(
+      "{\n"
+      ".reg .f32 x<2>;\n"
+      ".reg .b32 pair<4>;\n"
+      "mul.f32 x0, o%0, %36; mul.f32 x1, o%1, %36;\n"
+      "cvt.rn.f16x2.f32 pair0, x1, x0;\n"
+      "mul.f32 x0, o%2, %37; mul.f32 x1, o%3, %37;\n"
+      "cvt.rn.f16x2.f32 pair1, x1, x0;\n"
+      "mul.f32 x0, o%4, %36; mul.f32 x1, o%5, %36;\n"
+      "cvt.rn.f16x2.f32 pair2, x1, x0;\n"
+      "mul.f32 x0, o%6, %37; mul.f32 x1, o%7, %37;\n"
+      "cvt.rn.f16x2.f32 pair3, x1, x0;\n"
+      "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%32 + %38], {pair0, pair1, pair2, pair3};\n"
+      "mul.f32 x0, o%8, %36; mul.f32 x1, o%9, %36;\n"
+      "cvt.rn.f16x2.f32 pair0, x1, x0;\n"
+      "mul.f32 x0, o%10, %37; mul.f32 x1, o%11, %37;\n"
+      "cvt.rn.f16x2.f32 pair1, x1, x0;\n"
+      "mul.f32 x0, o%12, %36; mul.f32 x1, o%13, %36;\n"
+      "cvt.rn.f16x2.f32 pair2, x1, x0;\n"
+      "mul.f32 x0, o%14, %37; mul.f32 x1, o%15, %37;\n"
+      "cvt.rn.f16x2.f32 pair3, x1, x0;\n"
+      "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%33 + %38], {pair0, pair1, pair2, pair3};\n"
+      "mul.f32 x0, o%16, %36; mul.f32 x1, o%17, %36;\n"
+      "cvt.rn.f16x2.f32 pair0, x1, x0;\n"
+      "mul.f32 x0, o%18, %37; mul.f32 x1, o%19, %37;\n"
+      "cvt.rn.f16x2.f32 pair1, x1, x0;\n"
+      "mul.f32 x0, o%20, %36; mul.f32 x1, o%21, %36;\n"
+      "cvt.rn.f16x2.f32 pair2, x1, x0;\n"
+      "mul.f32 x0, o%22, %37; mul.f32 x1, o%23, %37;\n"
+      "cvt.rn.f16x2.f32 pair3, x1, x0;\n"
+      "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%34 + %38], {pair0, pair1, pair2, pair3};\n"
+      "mul.f32 x0, o%24, %36; mul.f32 x1, o%25, %36;\n"
+      "cvt.rn.f16x2.f32 pair0, x1, x0;\n"
+      "mul.f32 x0, o%26, %37; mul.f32 x1, o%27, %37;\n"
+      "cvt.rn.f16x2.f32 pair1, x1, x0;\n"
+      "mul.f32 x0, o%28, %36; mul.f32 x1, o%29, %36;\n"
+      "cvt.rn.f16x2.f32 pair2, x1, x0;\n"
+      "mul.f32 x0, o%30, %37; mul.f32 x1, o%31, %37;\n"
+      "cvt.rn.f16x2.f32 pair3, x1, x0;\n"
+      "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%35 + %38], {pair0, pair1, pair2, pair3};\n"
+      "}\n" ::
+      "n"(32 * kPanel + 0), "n"(32 * kPanel + 1), "n"(32 * kPanel + 2), "n"(32 * kPanel + 3),
+      "n"(32 * kPanel + 4), "n"(32 * kPanel + 5), "n"(32 * kPanel + 6), "n"(32 * kPanel + 7),
+      "n"(32 * kPanel + 8), "n"(32 * kPanel + 9), "n"(32 * kPanel + 10), "n"(32 * kPanel + 11),
+      "n"(32 * kPanel + 12), "n"(32 * kPanel + 13), "n"(32 * kPanel + 14), "n"(32 * kPanel + 15),
+      "n"(32 * kPanel + 16), "n"(32 * kPanel + 17), "n"(32 * kPanel + 18), "n"(32 * kPanel + 19),
+      "n"(32 * kPanel + 20), "n"(32 * kPanel + 21), "n"(32 * kPanel + 22), "n"(32 * kPanel + 23),
+      "n"(32 * kPanel + 24), "n"(32 * kPanel + 25), "n"(32 * kPanel + 26), "n"(32 * kPanel + 27),
+      "n"(32 * kPanel + 28), "n"(32 * kPanel + 29), "n"(32 * kPanel + 30), "n"(32 * kPanel + 31),
+      "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]), "f"(factor[0]), "f"(factor[1]),
+      "n"(kPlace * 64 * kRowBytes)
+      : "memory");
+}
+// The head dim ends inside of this one.
+template <int kPlace>
+__device__ __forceinline__ void stage_last_panel(const unsigned (&at)[4], const float (&factor)[2]) {
+  asm volatile(
+      "{\n"
+      ".reg .f32 x<2>;\n"
+      ".reg .b32 pair<4>;\n"
+      "mul.f32 x0, o32, %4; mul.f32 x1, o33, %4;\n"
+      "cvt.rn.f16x2.f32 pair0, x1, x0;\n"
+      "mul.f32 x0, o34, %5; mul.f32 x1, o35, %5;\n"
+      "cvt.rn.f16x2.f32 pair1, x1, x0;\n"
+      "mul.f32 x0, o36, %4; mul.f32 x1, o37, %4;\n"
+      "cvt.rn.f16x2.f32 pair2, x1, x0;\n"
+      "mul.f32 x0, o38, %5; mul.f32 x1, o39, %5;\n"
+      "cvt.rn.f16x2.f32 pair3, x1, x0;\n"
+      "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0 + %6], {pair0, pair1, pair2, pair3};\n"
+      "mul.f32 x0, o40, %4; mul.f32 x1, o41, %4;\n"
+      "cvt.rn.f16x2.f32 pair0, x1, x0;\n"
+      "mul.f32 x0, o42, %5; mul.f32 x1, o43, %5;\n"
+      "cvt.rn.f16x2.f32 pair1, x1, x0;\n"
+      "mov.b32 pair2, 0;\n"
+      "mov.b32 pair3, 0;\n"
+      "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%1 + %6], {pair0, pair1, pair2, pair3};\n"
+      "}\n" ::"r"(at[0]),
+      "r"(at[1]), "r"(at[2]), "r"(at[3]), "f"(factor[0]), "f"(factor[1]), "n"(kPlace * 64 * kRowBytes)
+      : "memory");
 }
 
 // Order between ordinary accesses to shared memory and those of the asynchronous proxy (PTX ISA,
@@ -1445,14 +1495,6 @@ __device__ __forceinline__ unsigned pack(float low, float high) {
 // What this thread wrote to shared memory before is what TMA and wgmma read after.
 __device__ __forceinline__ void fence_async_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-
-// Stores of matrix fragments to shared memory (PTX ISA, "stmatrix"), the inverse of ldmatrix.
-
-__device__ __forceinline__ void stmatrix(unsigned address, unsigned a, unsigned b, unsigned c, unsigned d) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a),
-               "r"(b), "r"(c), "r"(d)
-               : "memory");
 }
 
 // Groups of bulk copies out of shared memory, TMA's among them (PTX ISA, "cp.async.bulk.commit_group").
@@ -1490,47 +1532,45 @@ __device__ __forceinline__ void normalise(const SoftmaxState& rows, float (&inve
   }
 }
 
-// Two neighbouring accumulators as a pair, normalised; zeros where the head dim has ended.
-__device__ __forceinline__ unsigned output_pair(const float (&o)[kHeadDimV / 2], int i, float inverse) {
-  return i < kHeadDimV / 2 ? pack(o[i] * inverse, o[i + 1] * inverse) : 0;
+// Panels kPanel to before kEnd, the first of which lies where `at` says.
+template <int kPanel, int kEnd, int kPlace = 0>
+__device__ __forceinline__ void stage_panels(const unsigned (&at)[4], const float (&inverse)[2]) {
+  if constexpr (kPanel < kWholePanelsV) stage_panel<kPanel, kPlace>(at, inverse);
+  if constexpr (kPanel == kWholePanelsV) stage_last_panel<kPlace>(at, inverse);
+  if constexpr (kPanel + 1 < kEnd) stage_panels<kPanel + 1, kEnd, kPlace + 1>(at, inverse);
 }
 
 // O in kOPasses passes of whole panels.
-__device__ __forceinline__ void store_output(const Consumer& consumer, const float (&o)[kHeadDimV / 2],
-                                             const Tile& tile, const float (&inverse)[2],
-                                             const TensorMap& map_o, const ForwardParams& p) {
+template <int kFirstPanel = 0>
+__device__ __forceinline__ void store_output(const Consumer& consumer, const Tile& tile,
+                                             const float (&inverse)[2], const TensorMap& map_o,
+                                             const ForwardParams& p) {
   const unsigned staged = consumer.shared + kO + consumer.warpgroup * kOStep;
   const bool leader = threadIdx.x % 128 == 0;
+  if (leader) bulk_wait_read();
+  consumer.meet();
+  unsigned at[4];
 #pragma unroll
-  for (int first_panel = 0; first_panel < kPanelsV; first_panel += kPassPanels) {
-    if (leader) bulk_wait_read();
-    consumer.meet();
+  for (int step = 0; step < 4; ++step) at[step] = staged + fragment_offset(step);
+  stage_panels<kFirstPanel, kFirstPanel + kPassPanels>(at, inverse);
+  fence_async_shared();
+  consumer.meet();
+  if (leader) {
 #pragma unroll
-    for (int step = 0; step < 4 * kPassPanels; ++step) {
-      const int x = 8 * (4 * first_panel + step);
-      stmatrix(staged + fragment_offset(step), output_pair(o, x, inverse[0]),
-               output_pair(o, x + 2, inverse[1]), output_pair(o, x + 4, inverse[0]),
-               output_pair(o, x + 6, inverse[1]));
+    for (int panel = 0; panel < kPassPanels; ++panel) {
+      tma_store(map_o, staged + panel * 64 * kRowBytes,
+                rows_at(kFirstPanel + panel, tile.row + kRowStep * consumer.warpgroup, tile, p));
     }
-    fence_async_shared();
-    consumer.meet();
-    if (leader) {
-#pragma unroll
-      for (int panel = 0; panel < kPassPanels; ++panel) {
-        tma_store(map_o, staged + panel * 64 * kRowBytes,
-                  rows_at(first_panel + panel, tile.row + kRowStep * consumer.warpgroup, tile, p));
-      }
-      bulk_commit();
-    }
+    bulk_commit();
   }
 }
 
-__device__ __forceinline__ void finish(Consumer& consumer, const float (&o)[kHeadDimV / 2], const Tile& tile,
-                                       const TensorMap& map_o, const ForwardParams& p) {
+__device__ __forceinline__ void finish(Consumer& consumer, const Tile& tile, const TensorMap& map_o,
+                                       const ForwardParams& p) {
   float inverse[2], sum[2];
   normalise(consumer.softmax.rows, inverse, sum);
   store_lse(tile, RowsOfThread(tile.row + kRowStep * consumer.warpgroup, p), consumer.softmax.rows, sum, p);
-  store_output(consumer, o, tile, inverse, map_o, p);
+  store_output(consumer, tile, inverse, map_o, p);
 }
 
 // Words that CTAs of a cluster put into each other's shared memory, and waits for them (PTX ISA,
@@ -1637,11 +1677,7 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
     const int index = next_index();
     // A tile's place is worked out beside the waits of the last one's end.
     const Tile next = tile_at(index, p);
-    if (computed) {
-      float o[kHeadDimV / 2];
-      read_output(o);
-      finish(consumer, o, tile, map_o, p);
-    }
+    if (computed) finish(consumer, tile, map_o, p);
     if (index >= tiles) break;
     tile = next;
     consumer.compute(tile, p);
