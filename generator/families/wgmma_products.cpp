@@ -53,13 +53,14 @@ Lines staged(int columns, DType dtype, int first, const std::function<std::strin
         add(fmt::format("mov.b32 pair{}, 0;", pair));
         continue;
       }
-      const int i = 8 * step + 2 * pair, factor = first + 4 + pair % 2;
+      const int i = 8 * step + 2 * pair, factor = first + 1 + pair % 2;
       add(fmt::format("mul.f32 x0, {}, %{}; mul.f32 x1, {}, %{};", register_of(i), factor, register_of(i + 1),
                       factor));
       add(fmt::format("cvt.rn.{}.f32 pair{}, x1, x0;", type, pair));
     }
-    add(fmt::format("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%{} + %{}], {{pair0, pair1, pair2, pair3}};",
-                    first + step, first + 6));
+    add(fmt::format("xor.b32 to, %{}, {};", first, 32 * step));
+    add(fmt::format("stmatrix.sync.aligned.m8n8.x4.shared.b16 [to + %{}], {{pair0, pair1, pair2, pair3}};",
+                    first + 3));
   }
   return lines;
 }

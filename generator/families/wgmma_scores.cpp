@@ -97,20 +97,28 @@ Lines packed(int groups, DType dtype) {
   return lines;
 }
 
-// Operands 0 to 3: the fragment of Q; 5: what the next eight keys are behind these, in bytes. `key` points to
-// this thread's elements of K, which k0 and k1 take; where the head dim ends halfway through a step, k1 stays
-// zero unless the step is whole.
+// Operands: where this thread's elements are of its rows of Q, 0 and 1, and of its first key, 2; and what the
+// next eight keys are behind that, in bytes, 3. Where the head dim ends halfway through a step, the other
+// half is zeros unless the step is whole.
 Lines products(int groups, DType dtype, bool half_step) {
   const char* type = dtype == DType::bf16 ? "bf16" : "f16";
   Lines lines;
+  const auto load = [&](const char* to, const char* from) {
+    if (half_step) add(lines, fmt::format("mov.b32 {}, 0;", to));
+    add(lines, fmt::format("{}ld.global.b32 {}, [{} + 16];", half_step ? "@whole " : "", to, from));
+  };
+  add(lines, "ld.global.b32 q0, [%0]; ld.global.b32 q1, [%1];");
+  load("q2", "%0");
+  load("q3", "%1");
+  add(lines, "mov.b64 key, %2;");
   for (int group = 0; group < groups; ++group) {
     const int s = score(group, 0, 0);
     const std::string four = fmt::format("{{s{}, s{}, s{}, s{}}}", s, s + 1, s + 2, s + 3);
     add(lines, "ld.global.b32 k0, [key];");
-    add(lines, half_step ? "@whole ld.global.b32 k1, [key + 16];" : "ld.global.b32 k1, [key + 16];");
+    load("k1", "key");
     add(lines, fmt::format("mma.sync.aligned.m16n8k16.row.col.f32.{}.{}.f32", type, type));
-    add(lines, fmt::format("{}, {{%0, %1, %2, %3}}, {{k0, k1}}, {};", four, four));
-    if (group + 1 < groups) add(lines, "add.s64 key, key, %5;");
+    add(lines, fmt::format("{}, {{q0, q1, q2, q3}}, {{k0, k1}}, {};", four, four));
+    if (group + 1 < groups) add(lines, "add.s64 key, key, %3;");
   }
   return lines;
 }

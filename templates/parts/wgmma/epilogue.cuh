@@ -26,9 +26,9 @@ __device__ __forceinline__ void normalise(const SoftmaxState& rows, float (&inve
   }
 }
 
-// Panels kPanel to before kEnd, the first of which lies where `at` says.
+// Panels kPanel to before kEnd, the first fragment of which lies where `at` says.
 template <int kPanel, int kEnd, int kPlace = 0>
-__device__ __forceinline__ void stage_panels(const unsigned (&at)[4], const float (&inverse)[2]) {
+__device__ __forceinline__ void stage_panels(unsigned at, const float (&inverse)[2]) {
   /*%^last_v%*/
   stage_panel<kPanel, kPlace>(at, inverse);
   /*%/last_v%*/
@@ -57,10 +57,7 @@ __device__ __forceinline__ void store_output(const Consumer& consumer, const Til
   if (leader) bulk_wait_read();
   consumer.meet();
   /*%/o_through_q%*/
-  unsigned at[4];
-#pragma unroll
-  for (int step = 0; step < 4; ++step) at[step] = staged + fragment_offset(step);
-  stage_panels<kFirstPanel, kFirstPanel + kPassPanels>(at, inverse);
+  stage_panels<kFirstPanel, kFirstPanel + kPassPanels>(staged + fragment_offset(0), inverse);
   fence_async_shared();
   consumer.meet();
   if (leader) {

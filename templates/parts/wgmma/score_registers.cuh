@@ -110,34 +110,32 @@ __device__ __forceinline__ void clear_scores() {
   );
 }
 
-// s += q k^T over 16 columns of the head, by the warp's own products (PTX ISA, "mma"): `q` is the fragment of
-// this warp's rows, `key` this thread's first elements of K in device memory, `eight_rows` what lies between
-// two groups of eight keys, in elements.
+// s += q k^T over 16 columns of the head, by the warp's own products (PTX ISA, "mma"). Pointers are to this
+// thread's first elements in device memory, of its two rows of Q and of K; groups of eight keys are `eight_rows`
+// elements apart.
 /*%#half_step%*/
-// Not `whole`: the head dim has ended after 8 of them.
+// Not `whole`: the head dim has ended after eight of the columns.
+__device__ __forceinline__ void add_score_products(const unsigned short* q_low, const unsigned short* q_high,
+                                                   const unsigned short* key, long long eight_rows,
+                                                   bool whole) {
 /*%/half_step%*/
-__device__ __forceinline__ void add_score_products(const unsigned (&q)[4], const unsigned short* key,
-                                                   /*%^half_step%*/
-                                                   long long eight_rows) {
-                                                   /*%/half_step%*/
-                                                   /*%#half_step%*/
-                                                   long long eight_rows, bool whole) {
-                                                   /*%/half_step%*/
+/*%^half_step%*/
+__device__ __forceinline__ void add_score_products(const unsigned short* q_low, const unsigned short* q_high,
+                                                   const unsigned short* key, long long eight_rows) {
+/*%/half_step%*/
   asm volatile(
       "{\n"
       ".reg .b64 key;\n"
-      ".reg .b32 k<2>;\n"
+      ".reg .b32 q<4>, k<2>;\n"
       /*%#half_step%*/
       ".reg .pred whole;\n"
-      "setp.ne.s32 whole, %6, 0;\n"
-      "mov.b32 k1, 0;\n"
+      "setp.ne.s32 whole, %4, 0;\n"
       /*%/half_step%*/
-      "mov.b64 key, %4;\n"
       /*%#score_products%*/
       "/*%line%*/\n"
       /*%/score_products%*/
-      "}\n" ::"r"(q[0]),
-      "r"(q[1]), "r"(q[2]), "r"(q[3]), "l"(key),
+      "}\n" ::"l"(q_low),
+      "l"(q_high), "l"(key),
       /*%^half_step%*/
       "l"(2 * eight_rows)
       /*%/half_step%*/

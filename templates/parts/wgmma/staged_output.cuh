@@ -1,16 +1,17 @@
 // O on its way from its registers (output_registers.cuh) to shared memory, from where TMA stores it: panels of
-// 64 columns as pairs of 16 bits, each row by its factor (PTX ISA, "stmatrix"). `at` is where the four fragments
-// of 16 columns go in the first panel that is there, kPlace panels before this one.
+// 64 columns as pairs of 16 bits, each row by its factor (PTX ISA, "stmatrix"). `at` is where the first of a
+// panel's four fragments goes, if it is the first panel there (fragments.cuh); this one is kPlace panels behind.
+// The swizzle makes the others' addresses differ from it in two bits.
 #pragma once
 #include "parts/wgmma/layout.cuh"
 
 /*%#whole_v%*/
 template <int kPanel, int kPlace>
-__device__ __forceinline__ void stage_panel(const unsigned (&at)[4], const float (&factor)[2]) {
+__device__ __forceinline__ void stage_panel(unsigned at, const float (&factor)[2]) {
   asm volatile(
       "{\n"
       ".reg .f32 x<2>;\n"
-      ".reg .b32 pair<4>;\n"
+      ".reg .b32 to, pair<4>;\n"
       /*%#panel_staged%*/
       "/*%line%*/\n"
       /*%/panel_staged%*/
@@ -18,24 +19,23 @@ __device__ __forceinline__ void stage_panel(const unsigned (&at)[4], const float
       /*%#panel_registers%*/
       /*%line%*/
       /*%/panel_registers%*/
-      "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]), "f"(factor[0]), "f"(factor[1]),
-      "n"(kPlace * 64 * kRowBytes)
+      "r"(at), "f"(factor[0]), "f"(factor[1]), "n"(kPlace * 64 * kRowBytes)
       : "memory");
 }
 /*%/whole_v%*/
 /*%#last_v%*/
 // The head dim ends inside of this one.
 template <int kPlace>
-__device__ __forceinline__ void stage_last_panel(const unsigned (&at)[4], const float (&factor)[2]) {
+__device__ __forceinline__ void stage_last_panel(unsigned at, const float (&factor)[2]) {
   asm volatile(
       "{\n"
       ".reg .f32 x<2>;\n"
-      ".reg .b32 pair<4>;\n"
+      ".reg .b32 to, pair<4>;\n"
       /*%#last_panel_staged%*/
       "/*%line%*/\n"
       /*%/last_panel_staged%*/
-      "}\n" ::"r"(at[0]),
-      "r"(at[1]), "r"(at[2]), "r"(at[3]), "f"(factor[0]), "f"(factor[1]), "n"(kPlace * 64 * kRowBytes)
+      "}\n" ::"r"(at),
+      "f"(factor[0]), "f"(factor[1]), "n"(kPlace * 64 * kRowBytes)
       : "memory");
 }
 /*%/last_v%*/

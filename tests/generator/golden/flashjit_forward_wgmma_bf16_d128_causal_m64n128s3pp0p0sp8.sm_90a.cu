@@ -566,97 +566,100 @@ __device__ __forceinline__ void clear_scores() {
   );
 }
 
-// s += q k^T over 16 columns of the head, by the warp's own products (PTX ISA, "mma"): `q` is the fragment of
-// this warp's rows, `key` this thread's first elements of K in device memory, `eight_rows` what lies between
-// two groups of eight keys, in elements.
-__device__ __forceinline__ void add_score_products(const unsigned (&q)[4], const unsigned short* key,
-                                                   long long eight_rows) {
+// s += q k^T over 16 columns of the head, by the warp's own products (PTX ISA, "mma"). Pointers are to this
+// thread's first elements in device memory, of its two rows of Q and of K; groups of eight keys are `eight_rows`
+// elements apart.
+__device__ __forceinline__ void add_score_products(const unsigned short* q_low, const unsigned short* q_high,
+                                                   const unsigned short* key, long long eight_rows) {
   asm volatile(
       "{\n"
       ".reg .b64 key;\n"
-      ".reg .b32 k<2>;\n"
-      "mov.b64 key, %4;\n"
+      ".reg .b32 q<4>, k<2>;\n"
+      "ld.global.b32 q0, [%0]; ld.global.b32 q1, [%1];\n"
+      "ld.global.b32 q2, [%0 + 16];\n"
+      "ld.global.b32 q3, [%1 + 16];\n"
+      "mov.b64 key, %2;\n"
       "ld.global.b32 k0, [key];\n"
       "ld.global.b32 k1, [key + 16];\n"
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32\n"
-      "{s0, s1, s2, s3}, {%0, %1, %2, %3}, {k0, k1}, {s0, s1, s2, s3};\n"
-      "add.s64 key, key, %5;\n"
+      "{s0, s1, s2, s3}, {q0, q1, q2, q3}, {k0, k1}, {s0, s1, s2, s3};\n"
+      "add.s64 key, key, %3;\n"
       "ld.global.b32 k0, [key];\n"
       "ld.global.b32 k1, [key + 16];\n"
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32\n"
-      "{s4, s5, s6, s7}, {%0, %1, %2, %3}, {k0, k1}, {s4, s5, s6, s7};\n"
-      "add.s64 key, key, %5;\n"
+      "{s4, s5, s6, s7}, {q0, q1, q2, q3}, {k0, k1}, {s4, s5, s6, s7};\n"
+      "add.s64 key, key, %3;\n"
       "ld.global.b32 k0, [key];\n"
       "ld.global.b32 k1, [key + 16];\n"
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32\n"
-      "{s8, s9, s10, s11}, {%0, %1, %2, %3}, {k0, k1}, {s8, s9, s10, s11};\n"
-      "add.s64 key, key, %5;\n"
+      "{s8, s9, s10, s11}, {q0, q1, q2, q3}, {k0, k1}, {s8, s9, s10, s11};\n"
+      "add.s64 key, key, %3;\n"
       "ld.global.b32 k0, [key];\n"
       "ld.global.b32 k1, [key + 16];\n"
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32\n"
-      "{s12, s13, s14, s15}, {%0, %1, %2, %3}, {k0, k1}, {s12, s13, s14, s15};\n"
-      "add.s64 key, key, %5;\n"
+      "{s12, s13, s14, s15}, {q0, q1, q2, q3}, {k0, k1}, {s12, s13, s14, s15};\n"
+      "add.s64 key, key, %3;\n"
       "ld.global.b32 k0, [key];\n"
       "ld.global.b32 k1, [key + 16];\n"
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32\n"
-      "{s16, s17, s18, s19}, {%0, %1, %2, %3}, {k0, k1}, {s16, s17, s18, s19};\n"
-      "add.s64 key, key, %5;\n"
+      "{s16, s17, s18, s19}, {q0, q1, q2, q3}, {k0, k1}, {s16, s17, s18, s19};\n"
+      "add.s64 key, key, %3;\n"
       "ld.global.b32 k0, [key];\n"
       "ld.global.b32 k1, [key + 16];\n"
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32\n"
-      "{s20, s21, s22, s23}, {%0, %1, %2, %3}, {k0, k1}, {s20, s21, s22, s23};\n"
-      "add.s64 key, key, %5;\n"
+      "{s20, s21, s22, s23}, {q0, q1, q2, q3}, {k0, k1}, {s20, s21, s22, s23};\n"
+      "add.s64 key, key, %3;\n"
       "ld.global.b32 k0, [key];\n"
       "ld.global.b32 k1, [key + 16];\n"
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32\n"
-      "{s24, s25, s26, s27}, {%0, %1, %2, %3}, {k0, k1}, {s24, s25, s26, s27};\n"
-      "add.s64 key, key, %5;\n"
+      "{s24, s25, s26, s27}, {q0, q1, q2, q3}, {k0, k1}, {s24, s25, s26, s27};\n"
+      "add.s64 key, key, %3;\n"
       "ld.global.b32 k0, [key];\n"
       "ld.global.b32 k1, [key + 16];\n"
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32\n"
-      "{s28, s29, s30, s31}, {%0, %1, %2, %3}, {k0, k1}, {s28, s29, s30, s31};\n"
-      "add.s64 key, key, %5;\n"
+      "{s28, s29, s30, s31}, {q0, q1, q2, q3}, {k0, k1}, {s28, s29, s30, s31};\n"
+      "add.s64 key, key, %3;\n"
       "ld.global.b32 k0, [key];\n"
       "ld.global.b32 k1, [key + 16];\n"
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32\n"
-      "{s32, s33, s34, s35}, {%0, %1, %2, %3}, {k0, k1}, {s32, s33, s34, s35};\n"
-      "add.s64 key, key, %5;\n"
+      "{s32, s33, s34, s35}, {q0, q1, q2, q3}, {k0, k1}, {s32, s33, s34, s35};\n"
+      "add.s64 key, key, %3;\n"
       "ld.global.b32 k0, [key];\n"
       "ld.global.b32 k1, [key + 16];\n"
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32\n"
-      "{s36, s37, s38, s39}, {%0, %1, %2, %3}, {k0, k1}, {s36, s37, s38, s39};\n"
-      "add.s64 key, key, %5;\n"
+      "{s36, s37, s38, s39}, {q0, q1, q2, q3}, {k0, k1}, {s36, s37, s38, s39};\n"
+      "add.s64 key, key, %3;\n"
       "ld.global.b32 k0, [key];\n"
       "ld.global.b32 k1, [key + 16];\n"
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32\n"
-      "{s40, s41, s42, s43}, {%0, %1, %2, %3}, {k0, k1}, {s40, s41, s42, s43};\n"
-      "add.s64 key, key, %5;\n"
+      "{s40, s41, s42, s43}, {q0, q1, q2, q3}, {k0, k1}, {s40, s41, s42, s43};\n"
+      "add.s64 key, key, %3;\n"
       "ld.global.b32 k0, [key];\n"
       "ld.global.b32 k1, [key + 16];\n"
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32\n"
-      "{s44, s45, s46, s47}, {%0, %1, %2, %3}, {k0, k1}, {s44, s45, s46, s47};\n"
-      "add.s64 key, key, %5;\n"
+      "{s44, s45, s46, s47}, {q0, q1, q2, q3}, {k0, k1}, {s44, s45, s46, s47};\n"
+      "add.s64 key, key, %3;\n"
       "ld.global.b32 k0, [key];\n"
       "ld.global.b32 k1, [key + 16];\n"
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32\n"
-      "{s48, s49, s50, s51}, {%0, %1, %2, %3}, {k0, k1}, {s48, s49, s50, s51};\n"
-      "add.s64 key, key, %5;\n"
+      "{s48, s49, s50, s51}, {q0, q1, q2, q3}, {k0, k1}, {s48, s49, s50, s51};\n"
+      "add.s64 key, key, %3;\n"
       "ld.global.b32 k0, [key];\n"
       "ld.global.b32 k1, [key + 16];\n"
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32\n"
-      "{s52, s53, s54, s55}, {%0, %1, %2, %3}, {k0, k1}, {s52, s53, s54, s55};\n"
-      "add.s64 key, key, %5;\n"
+      "{s52, s53, s54, s55}, {q0, q1, q2, q3}, {k0, k1}, {s52, s53, s54, s55};\n"
+      "add.s64 key, key, %3;\n"
       "ld.global.b32 k0, [key];\n"
       "ld.global.b32 k1, [key + 16];\n"
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32\n"
-      "{s56, s57, s58, s59}, {%0, %1, %2, %3}, {k0, k1}, {s56, s57, s58, s59};\n"
-      "add.s64 key, key, %5;\n"
+      "{s56, s57, s58, s59}, {q0, q1, q2, q3}, {k0, k1}, {s56, s57, s58, s59};\n"
+      "add.s64 key, key, %3;\n"
       "ld.global.b32 k0, [key];\n"
       "ld.global.b32 k1, [key + 16];\n"
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32\n"
-      "{s60, s61, s62, s63}, {%0, %1, %2, %3}, {k0, k1}, {s60, s61, s62, s63};\n"
-      "}\n" ::"r"(q[0]),
-      "r"(q[1]), "r"(q[2]), "r"(q[3]), "l"(key),
+      "{s60, s61, s62, s63}, {q0, q1, q2, q3}, {k0, k1}, {s60, s61, s62, s63};\n"
+      "}\n" ::"l"(q_low),
+      "l"(q_high), "l"(key),
       "l"(2 * eight_rows)
       : "memory");
 }
@@ -760,18 +763,11 @@ __device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
 // ever, so it takes no shared memory and few instructions: Q and K come from device memory, and warp-level
 // products multiply them.
 
-// Two neighbouring elements of a row; zeros past the head dim.
-__device__ __forceinline__ unsigned element_pair(const unsigned short* row, int column) {
-  unsigned pair = 0;
-  if (column < kHeadDim) asm volatile("ld.global.b32 %0, [%1];" : "=r"(pair) : "l"(row + column) : "memory");
-  return pair;
-}
-
 // s = q k^T of this warp's 16 rows and a block that lies inside of K, as wgmma leaves it: an accumulator of
 // wgmma is a row of mma's, side by side.
 __device__ __forceinline__ void recompute_scores(const Tile& tile, int row, int block,
                                                  const ForwardParams& p) {
-  const int column = 2 * (lane() % 4);
+  const int column = 2 * (lane() % 4);  // this thread's first
   const auto* q = static_cast<const unsigned short*>(p.q) + tile.batch * p.q_batch;
   const auto* k = static_cast<const unsigned short*>(p.k) + tile.batch * p.k_batch +
                   divide(tile.head, p.by_group) * p.k_head;
@@ -779,17 +775,15 @@ __device__ __forceinline__ void recompute_scores(const Tile& tile, int row, int 
   const auto row_at = [&](int i) {
     const int packed_row = min(i, row_count(p) - 1);
     return q + (packed_row >> p.packed) * p.q_row +
-           (tile.head + (packed_row & ((1 << p.packed) - 1))) * p.q_head;
+           (tile.head + (packed_row & ((1 << p.packed) - 1))) * p.q_head + column;
   };
   const auto* q_low = row_at(row);
   const auto* q_high = row_at(row + 8);
-  const auto* k_first = k + (block * kTileN + lane() / 4) * p.k_row;
+  const auto* k_first = k + (block * kTileN + lane() / 4) * p.k_row + column;
   clear_scores();
 #pragma unroll 1
-  for (int step = column; step < kHeadDim + column; step += 16) {
-    const unsigned a[4] = {element_pair(q_low, step), element_pair(q_high, step),
-                           element_pair(q_low, step + 8), element_pair(q_high, step + 8)};
-    add_score_products(a, k_first + step, 8 * p.k_row);
+  for (int step = 0; step < kHeadDim; step += 16) {
+    add_score_products(q_low + step, q_high + step, k_first + step, 8 * p.k_row);
   }
 }
 

@@ -509,57 +509,60 @@ __device__ __forceinline__ void clear_scores() {
   );
 }
 
-// s += q k^T over 16 columns of the head, by the warp's own products (PTX ISA, "mma"): `q` is the fragment of
-// this warp's rows, `key` this thread's first elements of K in device memory, `eight_rows` what lies between
-// two groups of eight keys, in elements.
-__device__ __forceinline__ void add_score_products(const unsigned (&q)[4], const unsigned short* key,
-                                                   long long eight_rows) {
+// s += q k^T over 16 columns of the head, by the warp's own products (PTX ISA, "mma"). Pointers are to this
+// thread's first elements in device memory, of its two rows of Q and of K; groups of eight keys are `eight_rows`
+// elements apart.
+__device__ __forceinline__ void add_score_products(const unsigned short* q_low, const unsigned short* q_high,
+                                                   const unsigned short* key, long long eight_rows) {
   asm volatile(
       "{\n"
       ".reg .b64 key;\n"
-      ".reg .b32 k<2>;\n"
-      "mov.b64 key, %4;\n"
+      ".reg .b32 q<4>, k<2>;\n"
+      "ld.global.b32 q0, [%0]; ld.global.b32 q1, [%1];\n"
+      "ld.global.b32 q2, [%0 + 16];\n"
+      "ld.global.b32 q3, [%1 + 16];\n"
+      "mov.b64 key, %2;\n"
       "ld.global.b32 k0, [key];\n"
       "ld.global.b32 k1, [key + 16];\n"
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32\n"
-      "{s0, s1, s2, s3}, {%0, %1, %2, %3}, {k0, k1}, {s0, s1, s2, s3};\n"
-      "add.s64 key, key, %5;\n"
+      "{s0, s1, s2, s3}, {q0, q1, q2, q3}, {k0, k1}, {s0, s1, s2, s3};\n"
+      "add.s64 key, key, %3;\n"
       "ld.global.b32 k0, [key];\n"
       "ld.global.b32 k1, [key + 16];\n"
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32\n"
-      "{s4, s5, s6, s7}, {%0, %1, %2, %3}, {k0, k1}, {s4, s5, s6, s7};\n"
-      "add.s64 key, key, %5;\n"
+      "{s4, s5, s6, s7}, {q0, q1, q2, q3}, {k0, k1}, {s4, s5, s6, s7};\n"
+      "add.s64 key, key, %3;\n"
       "ld.global.b32 k0, [key];\n"
       "ld.global.b32 k1, [key + 16];\n"
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32\n"
-      "{s8, s9, s10, s11}, {%0, %1, %2, %3}, {k0, k1}, {s8, s9, s10, s11};\n"
-      "add.s64 key, key, %5;\n"
+      "{s8, s9, s10, s11}, {q0, q1, q2, q3}, {k0, k1}, {s8, s9, s10, s11};\n"
+      "add.s64 key, key, %3;\n"
       "ld.global.b32 k0, [key];\n"
       "ld.global.b32 k1, [key + 16];\n"
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32\n"
-      "{s12, s13, s14, s15}, {%0, %1, %2, %3}, {k0, k1}, {s12, s13, s14, s15};\n"
-      "add.s64 key, key, %5;\n"
+      "{s12, s13, s14, s15}, {q0, q1, q2, q3}, {k0, k1}, {s12, s13, s14, s15};\n"
+      "add.s64 key, key, %3;\n"
       "ld.global.b32 k0, [key];\n"
       "ld.global.b32 k1, [key + 16];\n"
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32\n"
-      "{s16, s17, s18, s19}, {%0, %1, %2, %3}, {k0, k1}, {s16, s17, s18, s19};\n"
-      "add.s64 key, key, %5;\n"
+      "{s16, s17, s18, s19}, {q0, q1, q2, q3}, {k0, k1}, {s16, s17, s18, s19};\n"
+      "add.s64 key, key, %3;\n"
       "ld.global.b32 k0, [key];\n"
       "ld.global.b32 k1, [key + 16];\n"
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32\n"
-      "{s20, s21, s22, s23}, {%0, %1, %2, %3}, {k0, k1}, {s20, s21, s22, s23};\n"
-      "add.s64 key, key, %5;\n"
+      "{s20, s21, s22, s23}, {q0, q1, q2, q3}, {k0, k1}, {s20, s21, s22, s23};\n"
+      "add.s64 key, key, %3;\n"
       "ld.global.b32 k0, [key];\n"
       "ld.global.b32 k1, [key + 16];\n"
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32\n"
-      "{s24, s25, s26, s27}, {%0, %1, %2, %3}, {k0, k1}, {s24, s25, s26, s27};\n"
-      "add.s64 key, key, %5;\n"
+      "{s24, s25, s26, s27}, {q0, q1, q2, q3}, {k0, k1}, {s24, s25, s26, s27};\n"
+      "add.s64 key, key, %3;\n"
       "ld.global.b32 k0, [key];\n"
       "ld.global.b32 k1, [key + 16];\n"
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32\n"
-      "{s28, s29, s30, s31}, {%0, %1, %2, %3}, {k0, k1}, {s28, s29, s30, s31};\n"
-      "}\n" ::"r"(q[0]),
-      "r"(q[1]), "r"(q[2]), "r"(q[3]), "l"(key),
+      "{s28, s29, s30, s31}, {q0, q1, q2, q3}, {k0, k1}, {s28, s29, s30, s31};\n"
+      "}\n" ::"l"(q_low),
+      "l"(q_high), "l"(key),
       "l"(2 * eight_rows)
       : "memory");
 }
@@ -568,18 +571,11 @@ __device__ __forceinline__ void add_score_products(const unsigned (&q)[4], const
 // ever, so it takes no shared memory and few instructions: Q and K come from device memory, and warp-level
 // products multiply them.
 
-// Two neighbouring elements of a row; zeros past the head dim.
-__device__ __forceinline__ unsigned element_pair(const unsigned short* row, int column) {
-  unsigned pair = 0;
-  if (column < kHeadDim) asm volatile("ld.global.b32 %0, [%1];" : "=r"(pair) : "l"(row + column) : "memory");
-  return pair;
-}
-
 // s = q k^T of this warp's 16 rows and a block that lies inside of K, as wgmma leaves it: an accumulator of
 // wgmma is a row of mma's, side by side.
 __device__ __forceinline__ void recompute_scores(const Tile& tile, int row, int block,
                                                  const ForwardParams& p) {
-  const int column = 2 * (lane() % 4);
+  const int column = 2 * (lane() % 4);  // this thread's first
   const auto* q = static_cast<const unsigned short*>(p.q) + tile.batch * p.q_batch;
   const auto* k = static_cast<const unsigned short*>(p.k) + tile.batch * p.k_batch +
                   divide(tile.head, p.by_group) * p.k_head;
@@ -587,17 +583,15 @@ __device__ __forceinline__ void recompute_scores(const Tile& tile, int row, int 
   const auto row_at = [&](int i) {
     const int packed_row = min(i, row_count(p) - 1);
     return q + (packed_row >> p.packed) * p.q_row +
-           (tile.head + (packed_row & ((1 << p.packed) - 1))) * p.q_head;
+           (tile.head + (packed_row & ((1 << p.packed) - 1))) * p.q_head + column;
   };
   const auto* q_low = row_at(row);
   const auto* q_high = row_at(row + 8);
-  const auto* k_first = k + (block * kTileN + lane() / 4) * p.k_row;
+  const auto* k_first = k + (block * kTileN + lane() / 4) * p.k_row + column;
   clear_scores();
 #pragma unroll 1
-  for (int step = column; step < kHeadDim + column; step += 16) {
-    const unsigned a[4] = {element_pair(q_low, step), element_pair(q_high, step),
-                           element_pair(q_low, step + 8), element_pair(q_high, step + 8)};
-    add_score_products(a, k_first + step, 8 * p.k_row);
+  for (int step = 0; step < kHeadDim; step += 16) {
+    add_score_products(q_low + step, q_high + step, k_first + step, 8 * p.k_row);
   }
 }
 
@@ -1334,51 +1328,56 @@ __device__ __forceinline__ void store_lse(const Tile& tile, const RowsOfThread& 
 }
 
 // O on its way from its registers (output_registers.cuh) to shared memory, from where TMA stores it: panels of
-// 64 columns as pairs of 16 bits, each row by its factor (PTX ISA, "stmatrix"). `at` is where the four fragments
-// of 16 columns go in the first panel that is there, kPlace panels before this one.
+// 64 columns as pairs of 16 bits, each row by its factor (PTX ISA, "stmatrix"). `at` is where the first of a
+// panel's four fragments goes, if it is the first panel there (fragments.cuh); this one is kPlace panels behind.
+// The swizzle makes the others' addresses differ from it in two bits.
 
 template <int kPanel, int kPlace>
-__device__ __forceinline__ void stage_panel(const unsigned (&at)[4], const float (&factor)[2]) {
+__device__ __forceinline__ void stage_panel(unsigned at, const float (&factor)[2]) {
   asm volatile(
       "{\n"
       ".reg .f32 x<2>;\n"
-      ".reg .b32 pair<4>;\n"
-      "mul.f32 x0, o%0, %36; mul.f32 x1, o%1, %36;\n"
+      ".reg .b32 to, pair<4>;\n"
+      "mul.f32 x0, o%0, %33; mul.f32 x1, o%1, %33;\n"
       "cvt.rn.bf16x2.f32 pair0, x1, x0;\n"
-      "mul.f32 x0, o%2, %37; mul.f32 x1, o%3, %37;\n"
+      "mul.f32 x0, o%2, %34; mul.f32 x1, o%3, %34;\n"
       "cvt.rn.bf16x2.f32 pair1, x1, x0;\n"
-      "mul.f32 x0, o%4, %36; mul.f32 x1, o%5, %36;\n"
+      "mul.f32 x0, o%4, %33; mul.f32 x1, o%5, %33;\n"
       "cvt.rn.bf16x2.f32 pair2, x1, x0;\n"
-      "mul.f32 x0, o%6, %37; mul.f32 x1, o%7, %37;\n"
+      "mul.f32 x0, o%6, %34; mul.f32 x1, o%7, %34;\n"
       "cvt.rn.bf16x2.f32 pair3, x1, x0;\n"
-      "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%32 + %38], {pair0, pair1, pair2, pair3};\n"
-      "mul.f32 x0, o%8, %36; mul.f32 x1, o%9, %36;\n"
+      "xor.b32 to, %32, 0;\n"
+      "stmatrix.sync.aligned.m8n8.x4.shared.b16 [to + %35], {pair0, pair1, pair2, pair3};\n"
+      "mul.f32 x0, o%8, %33; mul.f32 x1, o%9, %33;\n"
       "cvt.rn.bf16x2.f32 pair0, x1, x0;\n"
-      "mul.f32 x0, o%10, %37; mul.f32 x1, o%11, %37;\n"
+      "mul.f32 x0, o%10, %34; mul.f32 x1, o%11, %34;\n"
       "cvt.rn.bf16x2.f32 pair1, x1, x0;\n"
-      "mul.f32 x0, o%12, %36; mul.f32 x1, o%13, %36;\n"
+      "mul.f32 x0, o%12, %33; mul.f32 x1, o%13, %33;\n"
       "cvt.rn.bf16x2.f32 pair2, x1, x0;\n"
-      "mul.f32 x0, o%14, %37; mul.f32 x1, o%15, %37;\n"
+      "mul.f32 x0, o%14, %34; mul.f32 x1, o%15, %34;\n"
       "cvt.rn.bf16x2.f32 pair3, x1, x0;\n"
-      "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%33 + %38], {pair0, pair1, pair2, pair3};\n"
-      "mul.f32 x0, o%16, %36; mul.f32 x1, o%17, %36;\n"
+      "xor.b32 to, %32, 32;\n"
+      "stmatrix.sync.aligned.m8n8.x4.shared.b16 [to + %35], {pair0, pair1, pair2, pair3};\n"
+      "mul.f32 x0, o%16, %33; mul.f32 x1, o%17, %33;\n"
       "cvt.rn.bf16x2.f32 pair0, x1, x0;\n"
-      "mul.f32 x0, o%18, %37; mul.f32 x1, o%19, %37;\n"
+      "mul.f32 x0, o%18, %34; mul.f32 x1, o%19, %34;\n"
       "cvt.rn.bf16x2.f32 pair1, x1, x0;\n"
-      "mul.f32 x0, o%20, %36; mul.f32 x1, o%21, %36;\n"
+      "mul.f32 x0, o%20, %33; mul.f32 x1, o%21, %33;\n"
       "cvt.rn.bf16x2.f32 pair2, x1, x0;\n"
-      "mul.f32 x0, o%22, %37; mul.f32 x1, o%23, %37;\n"
+      "mul.f32 x0, o%22, %34; mul.f32 x1, o%23, %34;\n"
       "cvt.rn.bf16x2.f32 pair3, x1, x0;\n"
-      "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%34 + %38], {pair0, pair1, pair2, pair3};\n"
-      "mul.f32 x0, o%24, %36; mul.f32 x1, o%25, %36;\n"
+      "xor.b32 to, %32, 64;\n"
+      "stmatrix.sync.aligned.m8n8.x4.shared.b16 [to + %35], {pair0, pair1, pair2, pair3};\n"
+      "mul.f32 x0, o%24, %33; mul.f32 x1, o%25, %33;\n"
       "cvt.rn.bf16x2.f32 pair0, x1, x0;\n"
-      "mul.f32 x0, o%26, %37; mul.f32 x1, o%27, %37;\n"
+      "mul.f32 x0, o%26, %34; mul.f32 x1, o%27, %34;\n"
       "cvt.rn.bf16x2.f32 pair1, x1, x0;\n"
-      "mul.f32 x0, o%28, %36; mul.f32 x1, o%29, %36;\n"
+      "mul.f32 x0, o%28, %33; mul.f32 x1, o%29, %33;\n"
       "cvt.rn.bf16x2.f32 pair2, x1, x0;\n"
-      "mul.f32 x0, o%30, %37; mul.f32 x1, o%31, %37;\n"
+      "mul.f32 x0, o%30, %34; mul.f32 x1, o%31, %34;\n"
       "cvt.rn.bf16x2.f32 pair3, x1, x0;\n"
-      "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%35 + %38], {pair0, pair1, pair2, pair3};\n"
+      "xor.b32 to, %32, 96;\n"
+      "stmatrix.sync.aligned.m8n8.x4.shared.b16 [to + %35], {pair0, pair1, pair2, pair3};\n"
       "}\n" ::
       "n"(32 * kPanel + 0), "n"(32 * kPanel + 1), "n"(32 * kPanel + 2), "n"(32 * kPanel + 3),
       "n"(32 * kPanel + 4), "n"(32 * kPanel + 5), "n"(32 * kPanel + 6), "n"(32 * kPanel + 7),
@@ -1388,8 +1387,7 @@ __device__ __forceinline__ void stage_panel(const unsigned (&at)[4], const float
       "n"(32 * kPanel + 20), "n"(32 * kPanel + 21), "n"(32 * kPanel + 22), "n"(32 * kPanel + 23),
       "n"(32 * kPanel + 24), "n"(32 * kPanel + 25), "n"(32 * kPanel + 26), "n"(32 * kPanel + 27),
       "n"(32 * kPanel + 28), "n"(32 * kPanel + 29), "n"(32 * kPanel + 30), "n"(32 * kPanel + 31),
-      "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]), "f"(factor[0]), "f"(factor[1]),
-      "n"(kPlace * 64 * kRowBytes)
+      "r"(at), "f"(factor[0]), "f"(factor[1]), "n"(kPlace * 64 * kRowBytes)
       : "memory");
 }
 
@@ -1436,9 +1434,9 @@ __device__ __forceinline__ void normalise(const SoftmaxState& rows, float (&inve
   }
 }
 
-// Panels kPanel to before kEnd, the first of which lies where `at` says.
+// Panels kPanel to before kEnd, the first fragment of which lies where `at` says.
 template <int kPanel, int kEnd, int kPlace = 0>
-__device__ __forceinline__ void stage_panels(const unsigned (&at)[4], const float (&inverse)[2]) {
+__device__ __forceinline__ void stage_panels(unsigned at, const float (&inverse)[2]) {
   stage_panel<kPanel, kPlace>(at, inverse);
   if constexpr (kPanel + 1 < kEnd) stage_panels<kPanel + 1, kEnd, kPlace + 1>(at, inverse);
 }
@@ -1452,10 +1450,7 @@ __device__ __forceinline__ void store_output(const Consumer& consumer, const Til
   const bool leader = threadIdx.x % 128 == 0;
   if (leader) bulk_wait_read();
   consumer.meet();
-  unsigned at[4];
-#pragma unroll
-  for (int step = 0; step < 4; ++step) at[step] = staged + fragment_offset(step);
-  stage_panels<kFirstPanel, kFirstPanel + kPassPanels>(at, inverse);
+  stage_panels<kFirstPanel, kFirstPanel + kPassPanels>(staged + fragment_offset(0), inverse);
   fence_async_shared();
   consumer.meet();
   if (leader) {
