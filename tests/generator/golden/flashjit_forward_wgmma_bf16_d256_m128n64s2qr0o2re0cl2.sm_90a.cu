@@ -1338,7 +1338,9 @@ __device__ __forceinline__ unsigned fragment_offset(int step) {
 __device__ __forceinline__ void store_lse(const Tile& tile, const RowsOfThread& mine,
                                           const SoftmaxState& rows, const float (&sum)[2],
                                           const ForwardParams& p) {
-  if (p.lse == nullptr || lane() % 4 != 0) return;
+  // Asked where a row is stored: lanes that return early ptxas takes for gone their own ways for all tiles that
+  // follow, and descriptors would come from ordinary registers at each product.
+  const bool stores = p.lse != nullptr && lane() % 4 == 0;
   float* lse = p.lse + (static_cast<long long>(tile.batch) * p.heads + tile.head) * p.seqlen_q;
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
@@ -1346,7 +1348,7 @@ __device__ __forceinline__ void store_lse(const Tile& tile, const RowsOfThread& 
     const float log2_sum = rows.shift[row] - kHeadroom + log2_fast(sum[row] / kSumAfterMove);
     const int packed_row = mine.row + 8 * row;
     const int head = packed_row & ((1 << p.packed) - 1);
-    if (packed_row < row_count(p)) {
+    if (stores && packed_row < row_count(p)) {
       lse[static_cast<long long>(head) * p.seqlen_q + (packed_row >> p.packed)] =
           sum[row] == 0 ? -kInfinity : log2_sum * kLn2;
     }
