@@ -89,54 +89,17 @@ bool known_to_fit(const Problem& problem, const WgmmaSchedule& schedule) {
 
 bool known_to_spill(const Problem& problem, const WgmmaSchedule& schedule) {
   const auto tile = [&](int m, int n) { return schedule.tile_m == m && schedule.tile_n == n; };
-  if (problem.value_dim() != problem.head_dim) return false;
+  const int dim = problem.head_dim;
+  if (problem.value_dim() != dim) return false;
+  const bool even = has_even_shares(schedule), pairs = schedule.cluster > 1;
+  if (dim >= 48 && dim <= 64 && tile(256, 64) && schedule.splits == 4) return true;
   if (!problem.causal) {
-    switch (problem.head_dim) {
-      case 32:
-        return tile(256, 64) && schedule.splits == 3;
-      case 40:
-        return tile(256, 64) && (schedule.splits == 2 || schedule.splits == 3);
-      case 56:
-      case 64:
-      case 72:
-        return schedule.tile_m == 256 && schedule.ping_pong == 0;
-      case 80:
-        return schedule.tile_m == 256 &&
-               (schedule.ping_pong == 0 ||
-                (schedule.tile_n == 48 && has_even_shares(schedule) && schedule.cluster > 1));
-      case 104:
-        return tile(192, 96) && has_even_shares(schedule) && schedule.cluster > 1;
-      case 120:
-      case 128:
-        return tile(192, 80) && has_even_shares(schedule) && schedule.cluster > 1;
-      case 136:
-        return tile(192, 64) && has_even_shares(schedule);
-      case 176:
-        return tile(128, 80) && schedule.cluster > 1;
-      case 184:
-        return tile(128, 64) && schedule.cluster > 1 &&
-               (has_even_shares(schedule) || (schedule.q_in_regs == 1 && schedule.o_passes == 1));
-      case 192:
-        return schedule.q_in_regs == 1 && tile(128, schedule.cluster > 1 ? 64 : 80);
-      default:
-        return false;
-    }
+    return (dim == 136 && tile(192, 64) && even && pairs) ||
+           (dim == 192 && tile(128, 64) && !even && pairs && schedule.q_in_regs == 1);
   }
-  if (has_even_shares(schedule)) {
-    return problem.head_dim >= 112 && problem.head_dim <= 136 && tile(192, 64);
-  }
-  if (is_static(schedule)) return false;
-  switch (problem.head_dim) {
-    case 32:
-      return tile(256, 64) && schedule.ping_pong == 0;
-    case 160:
-      return tile(192, 48);
-    case 248:
-    case 256:
-      return tile(128, 64) && schedule.ping_pong == 0;
-    default:
-      return false;
-  }
+  return (dim == 80 && tile(256, 48) && schedule.splits == 2) ||
+         (dim >= 120 && dim <= 136 && tile(192, 64) && even) ||
+         (dim == 160 && tile(192, 48) && !is_static(schedule));
 }
 
 FragmentRegisters fragments_of(const Problem& problem, const WgmmaSchedule& schedule) {

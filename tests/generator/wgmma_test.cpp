@@ -74,8 +74,8 @@ TEST_CASE("registers: setmaxnreg's pools, in words") {
   CHECK(reason({.head_dim = 160, .causal = true}, "m192n64s2qr0o3op0p2") == "");
   CHECK(reason({.head_dim = 160, .causal = true}, "m192n64s2qr0o3p2") != "");
   // Within it, and known to spill.
-  CHECK(reason({.head_dim = 32}, "m256n64s4qr0pp0") == "");
-  CHECK(reason({.head_dim = 32, .causal = true}, "m256n64s4qr0pp0p2").find("spills a few bytes") !=
+  CHECK(reason({.head_dim = 160}, "m192n48s2qr0") == "");
+  CHECK(reason({.head_dim = 160, .causal = true}, "m192n48s2qr0p2").find("spills a few bytes") !=
         std::string::npos);
 }
 
