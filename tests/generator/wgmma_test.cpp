@@ -216,6 +216,7 @@ TEST_CASE("each score is hidden, compared, made an exponential, added up and pac
       CHECK(count(exponentials, fmt::format("ex2.approx.ftz.f32 s{0}, s{0};", i)) == 1);
       CHECK(count(packed, fmt::format(" s{},", i)) + count(packed, fmt::format(" s{};", i)) == 1);
     }
+    CHECK(packed.find("p1, s3, s2;") != std::string::npos);  // the lower column in the lower half
     CHECK(count(exponentials, "add.f32") + count(exponentials, "mov.f32") == scores + 4);
   }
 }
