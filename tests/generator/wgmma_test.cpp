@@ -200,16 +200,16 @@ TEST_CASE("each score is hidden, compared, made an exponential, added up and pac
     const char* schedule;
     int scores;  // a thread
   };
-  for (const auto& [schedule, scores] :
+  for (const Case& one :
        std::vector<Case>{{"m64n16s2pp0", 8}, {"m128n80s2ch8", 40}, {"m128n112s2qr0ch2", 56}}) {
-    CAPTURE(schedule);
-    const KernelSource kernel = rendered({.head_dim = 64, .causal = true}, schedule);
+    CAPTURE(one.schedule);
+    const KernelSource kernel = rendered({.head_dim = 64, .causal = true}, one.schedule);
     const std::string hidden = function(kernel.text, "void hide_scores("),
                       peaks = function(kernel.text, "void find_peaks("),
                       exponentials = function(kernel.text, "void take_first_exponentials(") +
                                      function(kernel.text, "void take_last_exponentials("),
                       packed = function(kernel.text, "void pack_exponentials(");
-    for (int i = 0; i < scores; ++i) {
+    for (int i = 0; i < one.scores; ++i) {
       CAPTURE(i);
       CHECK(count(hidden, fmt::format("mov.f32 s{}, 0fff800000;", i)) == 1);
       CHECK(count(peaks, fmt::format(" s{},", i)) + count(peaks, fmt::format(" s{};", i)) == 1);
@@ -217,7 +217,7 @@ TEST_CASE("each score is hidden, compared, made an exponential, added up and pac
       CHECK(count(packed, fmt::format(" s{},", i)) + count(packed, fmt::format(" s{};", i)) == 1);
     }
     CHECK(packed.find("p1, s3, s2;") != std::string::npos);  // the lower column in the lower half
-    CHECK(count(exponentials, "add.f32") + count(exponentials, "mov.f32") == scores + 4);
+    CHECK(count(exponentials, "add.f32") + count(exponentials, "mov.f32") == one.scores + 4);
   }
 }
 

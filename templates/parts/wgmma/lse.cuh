@@ -11,8 +11,8 @@
 __device__ __forceinline__ void store_lse(const Tile& tile, const RowsOfThread& mine,
                                           const SoftmaxState& rows, const float (&sum)[2],
                                           const ForwardParams& p) {
-  // Asked where a row is stored: lanes that return early ptxas takes for gone their own ways for all tiles that
-  // follow, and descriptors would come from ordinary registers at each product.
+  // Asked where a row is stored: lanes that return early ptxas takes for gone their own ways for all tiles
+  // that follow, and descriptors would come from ordinary registers at each product.
   const bool stores = p.lse != nullptr && lane() % 4 == 0;
   float* lse = p.lse + (static_cast<long long>(tile.batch) * p.heads + tile.head) * p.seqlen_q;
 #pragma unroll

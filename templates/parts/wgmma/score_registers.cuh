@@ -111,8 +111,8 @@ __device__ __forceinline__ void clear_scores() {
 }
 
 // s += q k^T over 16 columns of the head, by the warp's own products (PTX ISA, "mma"). Pointers are to this
-// thread's first elements in device memory, of its two rows of Q and of K; groups of eight keys are `eight_rows`
-// elements apart.
+// thread's first elements in device memory, of its two rows of Q and of K; groups of eight keys are
+// `eight_rows` elements apart.
 /*%#half_step%*/
 // Not `whole`: the head dim has ended after eight of the columns.
 __device__ __forceinline__ void add_score_products(const unsigned short* q_low, const unsigned short* q_high,

@@ -1,7 +1,7 @@
-// O on its way from its registers (output_registers.cuh) to shared memory, from where TMA stores it: panels of
-// 64 columns as pairs of 16 bits, each row by its factor (PTX ISA, "stmatrix"). `at` is where the first of a
-// panel's four fragments goes, if it is the first panel there (fragments.cuh); this one is kPlace panels behind.
-// The swizzle makes the others' addresses differ from it in two bits.
+// O on its way from its registers (output_registers.cuh) to shared memory, from where TMA stores it: panels
+// of 64 columns as pairs of 16 bits, each row by its factor (PTX ISA, "stmatrix"). `at` is where the first of
+// the four fragments of the first panel there goes (fragments.cuh); this panel is kPlace behind. In two bits
+// the swizzle makes the other fragments' addresses differ from it.
 #pragma once
 #include "parts/wgmma/layout.cuh"
 

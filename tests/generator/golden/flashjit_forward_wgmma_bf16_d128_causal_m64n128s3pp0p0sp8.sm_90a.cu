@@ -567,8 +567,8 @@ __device__ __forceinline__ void clear_scores() {
 }
 
 // s += q k^T over 16 columns of the head, by the warp's own products (PTX ISA, "mma"). Pointers are to this
-// thread's first elements in device memory, of its two rows of Q and of K; groups of eight keys are `eight_rows`
-// elements apart.
+// thread's first elements in device memory, of its two rows of Q and of K; groups of eight keys are
+// `eight_rows` elements apart.
 __device__ __forceinline__ void add_score_products(const unsigned short* q_low, const unsigned short* q_high,
                                                    const unsigned short* key, long long eight_rows) {
   asm volatile(
@@ -1504,8 +1504,8 @@ struct Consumer : ConsumerRings {
 __device__ __forceinline__ void store_lse(const Tile& tile, const RowsOfThread& mine,
                                           const SoftmaxState& rows, const float (&sum)[2],
                                           const ForwardParams& p) {
-  // Asked where a row is stored: lanes that return early ptxas takes for gone their own ways for all tiles that
-  // follow, and descriptors would come from ordinary registers at each product.
+  // Asked where a row is stored: lanes that return early ptxas takes for gone their own ways for all tiles
+  // that follow, and descriptors would come from ordinary registers at each product.
   const bool stores = p.lse != nullptr && lane() % 4 == 0;
   float* lse = p.lse + (static_cast<long long>(tile.batch) * p.heads + tile.head) * p.seqlen_q;
 #pragma unroll

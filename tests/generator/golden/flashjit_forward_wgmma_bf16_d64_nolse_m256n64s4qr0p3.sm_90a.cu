@@ -440,8 +440,8 @@ __device__ __forceinline__ void clear_scores() {
 }
 
 // s += q k^T over 16 columns of the head, by the warp's own products (PTX ISA, "mma"). Pointers are to this
-// thread's first elements in device memory, of its two rows of Q and of K; groups of eight keys are `eight_rows`
-// elements apart.
+// thread's first elements in device memory, of its two rows of Q and of K; groups of eight keys are
+// `eight_rows` elements apart.
 __device__ __forceinline__ void add_score_products(const unsigned short* q_low, const unsigned short* q_high,
                                                    const unsigned short* key, long long eight_rows) {
   asm volatile(
@@ -1327,10 +1327,10 @@ __device__ __forceinline__ unsigned fragment_offset(int step) {
   return piece / 8 * (64 * kRowBytes) + row * kRowBytes + ((piece % 8 ^ row % 8) * 16);
 }
 
-// O on its way from its registers (output_registers.cuh) to shared memory, from where TMA stores it: panels of
-// 64 columns as pairs of 16 bits, each row by its factor (PTX ISA, "stmatrix"). `at` is where the first of a
-// panel's four fragments goes, if it is the first panel there (fragments.cuh); this one is kPlace panels behind.
-// The swizzle makes the others' addresses differ from it in two bits.
+// O on its way from its registers (output_registers.cuh) to shared memory, from where TMA stores it: panels
+// of 64 columns as pairs of 16 bits, each row by its factor (PTX ISA, "stmatrix"). `at` is where the first of
+// the four fragments of the first panel there goes (fragments.cuh); this panel is kPlace behind. In two bits
+// the swizzle makes the other fragments' addresses differ from it.
 
 template <int kPanel, int kPlace>
 __device__ __forceinline__ void stage_panel(unsigned at, const float (&factor)[2]) {

@@ -626,8 +626,8 @@ __device__ __forceinline__ void clear_scores() {
 }
 
 // s += q k^T over 16 columns of the head, by the warp's own products (PTX ISA, "mma"). Pointers are to this
-// thread's first elements in device memory, of its two rows of Q and of K; groups of eight keys are `eight_rows`
-// elements apart.
+// thread's first elements in device memory, of its two rows of Q and of K; groups of eight keys are
+// `eight_rows` elements apart.
 // Not `whole`: the head dim has ended after eight of the columns.
 __device__ __forceinline__ void add_score_products(const unsigned short* q_low, const unsigned short* q_high,
                                                    const unsigned short* key, long long eight_rows,
@@ -1396,8 +1396,8 @@ __device__ __forceinline__ unsigned fragment_offset(int step) {
 __device__ __forceinline__ void store_lse(const Tile& tile, const RowsOfThread& mine,
                                           const SoftmaxState& rows, const float (&sum)[2],
                                           const ForwardParams& p) {
-  // Asked where a row is stored: lanes that return early ptxas takes for gone their own ways for all tiles that
-  // follow, and descriptors would come from ordinary registers at each product.
+  // Asked where a row is stored: lanes that return early ptxas takes for gone their own ways for all tiles
+  // that follow, and descriptors would come from ordinary registers at each product.
   const bool stores = p.lse != nullptr && lane() % 4 == 0;
   float* lse = p.lse + (static_cast<long long>(tile.batch) * p.heads + tile.head) * p.seqlen_q;
 #pragma unroll
@@ -1412,10 +1412,10 @@ __device__ __forceinline__ void store_lse(const Tile& tile, const RowsOfThread& 
   }
 }
 
-// O on its way from its registers (output_registers.cuh) to shared memory, from where TMA stores it: panels of
-// 64 columns as pairs of 16 bits, each row by its factor (PTX ISA, "stmatrix"). `at` is where the first of a
-// panel's four fragments goes, if it is the first panel there (fragments.cuh); this one is kPlace panels behind.
-// The swizzle makes the others' addresses differ from it in two bits.
+// O on its way from its registers (output_registers.cuh) to shared memory, from where TMA stores it: panels
+// of 64 columns as pairs of 16 bits, each row by its factor (PTX ISA, "stmatrix"). `at` is where the first of
+// the four fragments of the first panel there goes (fragments.cuh); this panel is kPlace behind. In two bits
+// the swizzle makes the other fragments' addresses differ from it.
 
 template <int kPanel, int kPlace>
 __device__ __forceinline__ void stage_panel(unsigned at, const float (&factor)[2]) {
