@@ -40,8 +40,10 @@ Lines for_each_piece(int count, const std::vector<const char*>& texts) {
 }
 
 // How a panel of O leaves: of each 16 columns, the fragment that stmatrix takes, with zeros where the head
-// dim has ended. Operands from `first` on: where the four of them go, the rows' factors, and how far the
-// panel is behind that. `register_of` says what the panel's registers are called.
+// dim has ended. Operands from `first` on: where the first of them goes, the rows' factors, and how far the
+// panel is behind that. The swizzle puts 16-byte pieces of a row in the place of others, so that the address
+// of a fragment is that of the first with two bits flipped. `register_of` says what the panel's registers are
+// called.
 Lines staged(int columns, DType dtype, int first, const std::function<std::string(int)>& register_of) {
   const char* type = dtype == DType::bf16 ? "bf16x2" : "f16x2";
   Lines lines;

@@ -6,8 +6,8 @@
 
 namespace flashjit::wgmma_forward {
 
-// Fills in the lists of templates/parts/wgmma/products.cuh and output_registers.cuh. `narrow_k`: K's last
-// panel, where the head dim ends inside it, has rows of its own width.
+// Fills in the lists of templates/parts/wgmma/products.cuh, output_registers.cuh and staged_output.cuh.
+// `narrow_k`: K's last panel, where the head dim ends inside it, has rows of its own width.
 void list_products(Recipe& recipe, const Problem& problem, const WgmmaSchedule& schedule, bool narrow_k);
 
 }  // namespace flashjit::wgmma_forward
