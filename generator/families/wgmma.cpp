@@ -34,11 +34,6 @@ Room room_of_shift(const Problem& problem, const WgmmaSchedule& schedule) {
   return {"65504.0f", 12};
 }
 
-// Whether the head dim ends halfway through a step of 16 columns.
-bool has_half_step(const Problem& problem) {
-  return problem.head_dim % 16 != 0;
-}
-
 // Whether masked and unmasked blocks are taken by one loop: a step of so many values lasts longer than
 // whatever a branch costs it.
 bool has_one_step(const Problem& problem, const WgmmaSchedule& schedule) {

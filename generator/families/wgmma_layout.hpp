@@ -11,6 +11,8 @@ constexpr int kRowBytes = 128;  // of a panel: 64 columns of 16 bits
 // Of K's columns behind whole panels: no wider than they must be, if a panel comes before them.
 int last_k_row_bytes(int head_dim);
 bool has_narrow_k(const Problem& problem);
+// Whether the head dim ends halfway through a step of 16 columns.
+bool has_half_step(const Problem& problem);
 
 // Of all stages of K and V.
 int ring_bytes(const Problem& problem, const WgmmaSchedule& schedule);

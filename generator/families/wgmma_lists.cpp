@@ -18,10 +18,6 @@ std::map<std::string, std::string> accumulates(bool does) {
   return line(fmt::format("setp.{}.b32 accumulate, 0, 0;", does ? "eq" : "ne"));
 }
 
-std::string four_registers(int first, const std::string& name = "%") {
-  return fmt::format("{{{0}{1}, {0}{2}, {0}{3}, {0}{4}}}", name, first, first + 1, first + 2, first + 3);
-}
-
 int accumulator_operands(const WgmmaProduct& product) {
   return product.accumulators.empty() ? product.columns / 2 : 0;
 }
@@ -29,9 +25,9 @@ int accumulator_operands(const WgmmaProduct& product) {
 // One instruction; a and b are what A and B are called.
 void add_instruction(Lines& lines, DType dtype, const WgmmaProduct& product, const std::string& a,
                      const std::string& b) {
-  const char* type = dtype == DType::bf16 ? "bf16" : "f16";
-  lines.push_back(
-      line(fmt::format("wgmma.mma_async.sync.aligned.m64n{}k16.f32.{}.{}", product.columns, type, type)));
+  const char* type = ptx_type(dtype);
+  add_line(lines,
+           fmt::format("wgmma.mma_async.sync.aligned.m64n{}k16.f32.{}.{}", product.columns, type, type));
   constexpr int kPerLine = 16;
   const int count = product.columns / 2;
   for (int first = 0; first < count; first += kPerLine) {
@@ -41,20 +37,32 @@ void add_instruction(Lines& lines, DType dtype, const WgmmaProduct& product, con
       text += fmt::format("{}{}{}", product.accumulators.empty() ? "%" : product.accumulators, i,
                           i + 1 < end ? ", " : "");
     }
-    lines.push_back(line(text + (end == count ? "}," : ",")));
+    add_line(lines, text + (end == count ? "}," : ","));
   }
   const std::string transposed = product.a_registers ? "" : product.a_transposed ? " 1," : " 0,";
-  lines.push_back(
-      line(fmt::format("{}, {}, accumulate, 1, 1,{} {};", a, b, transposed, product.b_transposed ? 1 : 0)));
+  add_line(lines,
+           fmt::format("{}, {}, accumulate, 1, 1,{} {};", a, b, transposed, product.b_transposed ? 1 : 0));
 }
 
 }  // namespace
+
+void add_line(Lines& lines, std::string text) {
+  lines.push_back(line(std::move(text)));
+}
+
+const char* ptx_type(DType dtype) {
+  return dtype == DType::bf16 ? "bf16" : "f16";
+}
+
+std::string four_registers(int first, const std::string& name) {
+  return fmt::format("{{{0}{1}, {0}{2}, {0}{3}, {0}{4}}}", name, first, first + 1, first + 2, first + 3);
+}
 
 Lines four_to_a_line(int first, int end, const std::function<std::string(int)>& item) {
   Lines lines;
   for (int i = first; i < end; ++i) {
     if ((i - first) % 4 == 0) {
-      lines.push_back(line(item(i)));
+      add_line(lines, item(i));
     } else {
       lines.back()["line"] += " " + item(i);
     }
@@ -74,7 +82,7 @@ Lines wgmma_instruction(DType dtype, const WgmmaProduct& product) {
   const std::string b = fmt::format("%{}", count + (product.a_registers ? 4 : 1));
   Lines lines{line("{"), line(".reg .pred accumulate;"), accumulates(product.accumulate)};
   add_instruction(lines, dtype, product, a, b);
-  lines.push_back(line("}"));
+  add_line(lines, "}");
   return lines;
 }
 
@@ -95,8 +103,8 @@ Lines wgmma_statement(DType dtype, WgmmaProduct product, const WgmmaChain& chain
   for (int step = 0; step < chain.steps; ++step) {
     if (step == 1 && !product.accumulate) lines.push_back(accumulates(true));
     const bool narrow = chain.narrow_at && step >= *chain.narrow_at;
-    lines.push_back(line(fmt::format("add.u32 low, %{}, %{};", b, b_steps + step)));
-    lines.push_back(line(fmt::format("mov.b64 b, {{low, %{}}};", narrow ? other_half : upper_half)));
+    add_line(lines, fmt::format("add.u32 low, %{}, %{};", b, b_steps + step));
+    add_line(lines, fmt::format("mov.b64 b, {{low, %{}}};", narrow ? other_half : upper_half));
     product.a_registers = step < chain.a_register_steps;
     const std::string a = !product.a_registers
                               ? fmt::format("%{}", a_descriptors + step - chain.a_register_steps)
@@ -104,8 +112,8 @@ Lines wgmma_statement(DType dtype, WgmmaProduct product, const WgmmaChain& chain
                                                       : four_registers(4 * step, chain.a_registers);
     add_instruction(lines, dtype, product, a, "b");
   }
-  lines.push_back(line("wgmma.commit_group.sync.aligned;"));
-  lines.push_back(line("}"));
+  add_line(lines, "wgmma.commit_group.sync.aligned;");
+  add_line(lines, "}");
   return lines;
 }
 

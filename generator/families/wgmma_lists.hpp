@@ -13,6 +13,14 @@ namespace flashjit {
 
 using Lines = std::vector<std::map<std::string, std::string>>;  // each with a "line"
 
+void add_line(Lines& lines, std::string text);
+
+// An element's type as PTX names it: "bf16" or "f16"; a pair of them has "x2" behind it.
+const char* ptx_type(DType dtype);
+
+// {s4, s5, s6, s7}: four registers, of a name but for their numbers; by default operands.
+std::string four_registers(int first, const std::string& name = "%");
+
 // The items from one number on, four to a line.
 Lines four_to_a_line(int first, int end, const std::function<std::string(int)>& item);
 

@@ -5,7 +5,6 @@
 
 #include <functional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "generator/families/wgmma_lists.hpp"
@@ -32,8 +31,7 @@ Lines for_each_piece(int count, const std::vector<const char*>& texts) {
   Lines lines;
   for (int i = 0; i < count; i += 4) {
     for (const char* text : texts) {
-      lines.push_back(
-          {{"line", fmt::format(fmt::runtime(text), i / 4 * kPieceStep, i, i + 1, i + 2, i + 3)}});
+      add_line(lines, fmt::format(fmt::runtime(text), i / 4 * kPieceStep, i, i + 1, i + 2, i + 3));
     }
   }
   return lines;
@@ -45,23 +43,23 @@ Lines for_each_piece(int count, const std::vector<const char*>& texts) {
 // of a fragment is that of the first with two bits flipped. `register_of` says what the panel's registers are
 // called.
 Lines staged(int columns, DType dtype, int first, const std::function<std::string(int)>& register_of) {
-  const char* type = dtype == DType::bf16 ? "bf16x2" : "f16x2";
   Lines lines;
-  const auto add = [&](std::string text) { lines.push_back({{"line", std::move(text)}}); };
   for (int step = 0; 16 * step < columns; ++step) {
     for (int pair = 0; pair < 4; ++pair) {
       const int column = 16 * step + pair / 2 * 8;
       if (column >= columns) {
-        add(fmt::format("mov.b32 pair{}, 0;", pair));
+        add_line(lines, fmt::format("mov.b32 pair{}, 0;", pair));
         continue;
       }
       const int i = 8 * step + 2 * pair, factor = first + 1 + pair % 2;
-      add(fmt::format("mul.f32 x0, {}, %{}; mul.f32 x1, {}, %{};", register_of(i), factor, register_of(i + 1),
-                      factor));
-      add(fmt::format("cvt.rn.{}.f32 pair{}, x1, x0;", type, pair));
+      add_line(lines, fmt::format("mul.f32 x0, {}, %{}; mul.f32 x1, {}, %{};", register_of(i), factor,
+                                  register_of(i + 1), factor));
+      add_line(lines, fmt::format("cvt.rn.{}x2.f32 pair{}, x1, x0;", ptx_type(dtype), pair));
     }
-    add(fmt::format("xor.b32 to, %{}, {};", first, 32 * step));
-    add(fmt::format("stmatrix.sync.aligned.m8n8.x4.shared.b16 [to + %{}], {{pair0, pair1, pair2, pair3}};",
+    add_line(lines, fmt::format("xor.b32 to, %{}, {};", first, 32 * step));
+    add_line(
+        lines,
+        fmt::format("stmatrix.sync.aligned.m8n8.x4.shared.b16 [to + %{}], {{pair0, pair1, pair2, pair3}};",
                     first + 3));
   }
   return lines;

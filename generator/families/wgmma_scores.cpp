@@ -5,9 +5,9 @@
 #include <fmt/format.h>
 
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "generator/families/wgmma_layout.hpp"
 #include "generator/families/wgmma_lists.hpp"
 
 namespace flashjit::wgmma_forward {
@@ -19,18 +19,14 @@ int score(int group, int row, int which) {
   return 4 * group + 2 * row + which;
 }
 
-void add(Lines& lines, std::string text) {
-  lines.push_back({{"line", std::move(text)}});
-}
-
 // Operands 0 and 1: the first column that a row does not see.
 Lines hidden(int groups) {
   Lines lines;
   for (int group = 0; group < groups; ++group) {
     for (int which = 0; which < 2; ++which) {
       for (int row = 0; row < 2; ++row) {
-        add(lines, fmt::format("setp.le.s32 hidden, %{}, {}; @hidden mov.f32 s{}, 0fff800000;", row,
-                               8 * group + which, score(group, row, which)));
+        add_line(lines, fmt::format("setp.le.s32 hidden, %{}, {}; @hidden mov.f32 s{}, 0fff800000;", row,
+                                    8 * group + which, score(group, row, which)));
       }
     }
   }
@@ -50,13 +46,13 @@ Lines peaks(int groups, int chains) {
         continue;
       }
       std::string& at = chain[i % chains];
-      add(lines, fmt::format("max.f32 x{}, {}, {};", i % chains, at, next));
+      add_line(lines, fmt::format("max.f32 x{}, {}, {};", i % chains, at, next));
       at = fmt::format("x{}", i % chains);
     }
     for (int width = chains / 2; width > 0; width /= 2) {
       for (int i = 0; i < width; ++i) {
         const std::string to = width == 1 ? fmt::format("%{}", row) : fmt::format("x{}", i);
-        add(lines, fmt::format("max.f32 {}, {}, {};", to, chain[i], chain[i + width]));
+        add_line(lines, fmt::format("max.f32 {}, {}, {};", to, chain[i], chain[i + width]));
         chain[i] = to;
       }
     }
@@ -78,21 +74,20 @@ Lines exponentials(int first, int end) {
                                                              : "";
         const std::string sum = before.empty() ? fmt::format("mov.f32 x{}, s{};", x, s)
                                                : fmt::format("add.f32 x{}, {}, s{};", x, before, s);
-        add(lines, fmt::format("fma.rn.f32 s{0}, s{0}, %2, %{1}; ex2.approx.ftz.f32 s{0}, s{0}; {2}", s,
-                               3 + row, sum));
+        add_line(lines, fmt::format("fma.rn.f32 s{0}, s{0}, %2, %{1}; ex2.approx.ftz.f32 s{0}, s{0}; {2}", s,
+                                    3 + row, sum));
       }
     }
   }
   for (int row = 0; row < 2; ++row)
-    add(lines, fmt::format("add.f32 %{}, x{}, x{};", row, 2 * row, 2 * row + 1));
+    add_line(lines, fmt::format("add.f32 %{}, x{}, x{};", row, 2 * row, 2 * row + 1));
   return lines;
 }
 
 Lines packed(int groups, DType dtype) {
-  const char* pair = dtype == DType::bf16 ? "bf16x2" : "f16x2";
   Lines lines;
   for (int i = 0; i < 2 * groups; ++i) {
-    add(lines, fmt::format("cvt.rn.{}.f32 p{}, s{}, s{};", pair, i, 2 * i + 1, 2 * i));
+    add_line(lines, fmt::format("cvt.rn.{}x2.f32 p{}, s{}, s{};", ptx_type(dtype), i, 2 * i + 1, 2 * i));
   }
   return lines;
 }
@@ -101,24 +96,23 @@ Lines packed(int groups, DType dtype) {
 // next eight keys are behind that, in bytes, 3. Where the head dim ends halfway through a step, the other
 // half is zeros unless the step is whole.
 Lines products(int groups, DType dtype, bool half_step) {
-  const char* type = dtype == DType::bf16 ? "bf16" : "f16";
+  const char* type = ptx_type(dtype);
   Lines lines;
   const auto load = [&](const char* to, const char* from) {
-    if (half_step) add(lines, fmt::format("mov.b32 {}, 0;", to));
-    add(lines, fmt::format("{}ld.global.b32 {}, [{} + 16];", half_step ? "@whole " : "", to, from));
+    if (half_step) add_line(lines, fmt::format("mov.b32 {}, 0;", to));
+    add_line(lines, fmt::format("{}ld.global.b32 {}, [{} + 16];", half_step ? "@whole " : "", to, from));
   };
-  add(lines, "ld.global.b32 q0, [%0]; ld.global.b32 q1, [%1];");
+  add_line(lines, "ld.global.b32 q0, [%0]; ld.global.b32 q1, [%1];");
   load("q2", "%0");
   load("q3", "%1");
-  add(lines, "mov.b64 key, %2;");
+  add_line(lines, "mov.b64 key, %2;");
   for (int group = 0; group < groups; ++group) {
-    const int s = score(group, 0, 0);
-    const std::string four = fmt::format("{{s{}, s{}, s{}, s{}}}", s, s + 1, s + 2, s + 3);
-    add(lines, "ld.global.b32 k0, [key];");
+    const std::string four = four_registers(score(group, 0, 0), "s");
+    add_line(lines, "ld.global.b32 k0, [key];");
     load("k1", "key");
-    add(lines, fmt::format("mma.sync.aligned.m16n8k16.row.col.f32.{}.{}.f32", type, type));
-    add(lines, fmt::format("{}, {{q0, q1, q2, q3}}, {{k0, k1}}, {};", four, four));
-    if (group + 1 < groups) add(lines, "add.s64 key, key, %3;");
+    add_line(lines, fmt::format("mma.sync.aligned.m16n8k16.row.col.f32.{}.{}.f32", type, type));
+    add_line(lines, fmt::format("{}, {{q0, q1, q2, q3}}, {{k0, k1}}, {};", four, four));
+    if (group + 1 < groups) add_line(lines, "add.s64 key, key, %3;");
   }
   return lines;
 }
@@ -138,7 +132,7 @@ void list_score_registers(Recipe& recipe, const Problem& problem, const WgmmaSch
   recipe.lists["exponentials_scaled"] =
       for_each_register("s", schedule.tile_n / 2, "mul.f32 {0}, {0}, %{1};");
   recipe.lists["score_zeros"] = for_each_register("s", schedule.tile_n / 2, "mov.f32 {0}, 0f00000000;");
-  recipe.lists["score_products"] = products(groups, problem.dtype, recipe.sections.at("half_step"));
+  recipe.lists["score_products"] = products(groups, problem.dtype, has_half_step(problem));
 }
 
 }  // namespace flashjit::wgmma_forward
