@@ -149,12 +149,14 @@ Step step_of(const Problem& p, const SimtSchedule& s, const Target& target, cons
 
 // Cycles that TMA takes for a row of `columns` columns. Where heads begin and end off a 32-byte sector they
 // were measured (bench/results/h200-forward/tma-rows.jsonl), as means of heads that begin on one and such
-// that do not; elsewhere they are what fits the times of whole kernels.
+// that do not; elsewhere they are what fits the times of whole kernels, which feel less of them without a
+// mask (bench/results/h200-forward/edge-tiles.jsonl).
 double copy_cycles(int columns, bool causal) {
   const int whole = columns / 64, rest = columns % 64;
   if (rest == 0) return whole * (!causal ? 0.5 : whole <= 2 ? 2.5 : 1.9);
-  if (columns % 16 == 0) return 3.9 * (whole + 0.7);
-  return 3.8 * whole + (rest < 16 ? 1.3 : rest < 32 ? 2.8 : rest < 48 ? 3.2 : 3.7);
+  if (columns % 16 == 0) return (causal || whole == 0 ? 3.9 : 1.95) * (whole + 0.7);
+  const double rest_cycles = rest < 16 ? 1.3 : rest < 32 ? 2.8 : rest < 48 ? 3.2 : 3.7;
+  return (causal ? 1 : 0.9) * (3.8 * whole + rest_cycles);
 }
 
 Step step_of(const Problem& p, const WgmmaSchedule& s) {
@@ -182,6 +184,8 @@ Step step_of(const Problem& p, const WgmmaSchedule& s) {
   constexpr double kBarriers = 150;  // the ring's and the turns'
   step.cycles = combine({tensor, softmax, copies}, share) + kBarriers;
   if (s.stages > 2) step.cycles -= 10;
+  // The diagonal hides more of longer blocks; measured.
+  if (p.causal && s.tile_n > 64 && p.value_dim() <= 64) step.cycles *= 1.02;
   if (s.q_in_regs == 0 && p.head_dim > 64 && p.head_dim <= 128)
     step.cycles *= 1.01;  // power and ports, measured at head_dim 128
   if (s.unroll > 1) step.cycles *= 1.003;
@@ -192,12 +196,15 @@ Step step_of(const Problem& p, const WgmmaSchedule& s) {
     step.cycles *= p.head_dim <= 64 ? 1.015 : p.head_dim <= 160 ? 0.99 : 1.01;
     if (p.causal) step.cycles *= p.head_dim <= 160 ? 1.06 : 1.01;
   }
+  // Short blocks whose rows end in a box of their own; measured from head_dim 168 on.
+  if (groups == 1 && n < 64 && p.head_dim % 64 != 0) step.cycles *= 1.06;
   step.alone = step.cycles;
   // Copies that wait for memory run ahead of all else, and hide it but for a fifth (fitted to decoding).
   const double computing = combine({tensor, softmax}, share);
   step.own_keys = std::min(step.alone, combine({computing, copies}, 0.2) + kBarriers);
   step.tile_cycles = (s.persistent == 0 ? 2600 : 1100) + (s.o_passes == 0 ? 900 : 120 * s.o_passes) +
                      (s.cluster > 1 ? 1200 : 0);
+  if (groups == 4 && s.q_in_regs == 1) step.tile_cycles -= 250;  // measured at head dims from 24 to 48
   // Which no other warpgroup's work hides; less where other CTAs' tiles are longer and shorter.
   if (groups == 1) step.tile_cycles += p.causal ? 400 : 900;
   const double first_block = n * (p.head_dim + p.value_dim()) * size_of(p.dtype) / kColdBytes;

@@ -9,23 +9,22 @@ namespace {
 constexpr int kRecomputeRegisters = 12;
 
 // The textbook's softmax looks for each block's maxima, where a loop without a mask otherwise looks for none;
-// three warpgroups and more, with two products in flight, have no registers to spare for it.
-constexpr int kMaximaRegisters = 12;
+// beside wide values three warpgroups, with two products in flight, have no registers to spare for it.
+constexpr int kMaximaRegisters = 8;
 
-// Registers that a consumer needs beside its fragments. Found by compiling 581 kernels at the edge: with
-// fewer, ptxas spills or serialises products (its warning C7512).
+// Registers that a consumer needs beside its fragments: with fewer, ptxas spills. Found by compiling 645
+// kernels at the edge (docs/performance/wgmma/compile.md, "Registers").
 int other_registers(const Problem& problem, const WgmmaSchedule& schedule) {
-  const bool in_regs = schedule.q_in_regs > 0;
   switch (warpgroups_of(schedule)) {
+    case 1:
+      return is_static(schedule) ? 32 : 36;
     case 2:
-      return in_regs && panels_of(problem.head_dim) > 3 ? 48 : 32;
+      return schedule.q_in_regs == 2 && panels_of(problem.head_dim) > 3 ? 36 : 32;
     case 3:
-      return !in_regs && panels_of(problem.head_dim) > 2 ? 44 : 32;
-    case 4:
-      return in_regs && !is_static(schedule) ? 36 : 32;
-    default:  // the next tile's place, and its number, or what one loop over all blocks of wide values keeps
-      return is_static(schedule) && !(schedule.q_in_regs == 2 && panels_of(problem.value_dim()) > 3) ? 40
-                                                                                                     : 48;
+      if (panels_of(problem.value_dim()) <= 2 && schedule.q_in_regs < 2) return 28;
+      return is_static(schedule) ? 32 : 44;
+    default:
+      return 28;
   }
 }
 
@@ -76,36 +75,38 @@ int accumulators_at_most(const WgmmaSchedule& schedule) {
 
 bool known_to_fit(const Problem& problem, const WgmmaSchedule& schedule) {
   const int dim = problem.head_dim;
-  if (problem.value_dim() != dim) return false;
-  if (dim == 72 && !problem.causal)
-    return schedule == WgmmaSchedule{.tile_m = 256, .tile_n = 64, .stages = 3, .q_in_regs = 0};
-  WgmmaSchedule fits{.tile_m = 192, .tile_n = 64, .q_in_regs = 0, .o_passes = 3};
-  if (problem.causal) {
-    fits.optimistic = 0;
-    fits.persistent = 2;
-  }
-  return (dim == 152 || dim == 160 || (dim == 144 && problem.causal)) && schedule == fits;
+  if (problem.value_dim() != dim || !problem.causal) return false;
+  if (schedule.tile_m != 192 || schedule.tile_n != 64 || schedule.q_in_regs != 0) return false;
+  const bool textbook =
+      schedule ==
+      WgmmaSchedule{
+          .tile_m = 192, .tile_n = 64, .q_in_regs = 0, .o_passes = 3, .optimistic = 0, .persistent = 2};
+  return dim == 144 || ((dim == 152 || dim == 160) && textbook);
 }
 
 bool known_to_spill(const Problem& problem, const WgmmaSchedule& schedule) {
   const auto tile = [&](int m, int n) { return schedule.tile_m == m && schedule.tile_n == n; };
   const int dim = problem.head_dim;
-  if (problem.value_dim() != dim) return false;
   const bool even = has_even_shares(schedule), pairs = schedule.cluster > 1;
+  if (dim == 80 && problem.value_dim() == 160) return tile(128, 128) && pairs && !problem.causal;
+  if (problem.value_dim() != dim) return false;
+  if (even && dim == 120 && tile(192, 96)) return pairs || problem.causal;
   if (dim >= 48 && dim <= 64 && tile(256, 64) && schedule.splits == 4) return true;
   if (!problem.causal) {
-    return (dim == 136 && tile(192, 64) && even && pairs) ||
+    return (dim == 32 && tile(192, 144)) ||
+           (dim == 144 && tile(192, 64) && even && problem.dtype == DType::fp16) ||
+           ((dim == 136 || dim == 152) && tile(192, 64) && even && pairs) ||
            (dim == 192 && tile(128, 64) && !even && pairs && schedule.q_in_regs == 1);
   }
   return (dim == 80 && tile(256, 48) && schedule.splits == 2) ||
-         (dim >= 120 && dim <= 136 && tile(192, 64) && even) ||
+         (dim >= 120 && dim <= 160 && tile(192, 64) && even) ||
          (dim == 160 && tile(192, 48) && !is_static(schedule));
 }
 
 FragmentRegisters fragments_of(const Problem& problem, const WgmmaSchedule& schedule) {
   const bool recomputes = schedule.overlap == 0 && schedule.optimistic == 1;
-  const bool maxima =
-      schedule.overlap == 1 && schedule.optimistic == 0 && !problem.causal && warpgroups_of(schedule) > 2;
+  const bool maxima = schedule.overlap == 1 && schedule.optimistic == 0 && !problem.causal &&
+                      warpgroups_of(schedule) > 2 && panels_of(problem.value_dim()) > 2;
   return {.s = schedule.tile_n / 2,
           .p = schedule.overlap == 1 ? schedule.tile_n / 4 : 0,  // else in the registers of s
           .o = problem.value_dim() / 2,

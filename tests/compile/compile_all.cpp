@@ -26,6 +26,7 @@ struct Choice {
   std::vector<int> head_dims{8, 16, 32, 40, 64, 72, 96, 128, 136, 160, 192, 256};
   std::vector<std::string> families{"simt", "mma", "wgmma"};
   std::vector<std::string> passes{"forward", "backward"};
+  int value_dim = 0;
   std::string part;  // of a schedule's name
   int every = 1;
   int threads = 0;
@@ -75,6 +76,7 @@ class Run {
               add({.pass = parse_pass(pass),
                    .dtype = parse_dtype(dtype),
                    .head_dim = head_dim,
+                   .head_dim_v = choice_.value_dim,
                    .causal = causal},
                   target);
             }
@@ -137,6 +139,7 @@ int main(int argc, char** argv) {
   app.add_option("--arch", choice.archs, "only these")->delimiter(',')->capture_default_str();
   app.add_option("--dtype", choice.dtypes, "only these")->delimiter(',')->capture_default_str();
   app.add_option("--head-dim", choice.head_dims, "only these")->delimiter(',')->capture_default_str();
+  app.add_option("--head-dim-v", choice.value_dim, "columns of V; 0: as many as head_dim");
   app.add_option("--family", choice.families, "only these")->delimiter(',')->capture_default_str();
   app.add_option("--pass", choice.passes, "only these")->delimiter(',')->capture_default_str();
   app.add_option("--part", choice.part, "only schedules whose name has this, such as p3");
