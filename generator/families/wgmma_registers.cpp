@@ -12,8 +12,9 @@ constexpr int kRecomputeRegisters = 12;
 // beside wide values three warpgroups, with two products in flight, have no registers to spare for it.
 constexpr int kMaximaRegisters = 8;
 
-// Registers that a consumer needs beside its fragments: with fewer, ptxas spills. Found by compiling 645
-// kernels at the edge (docs/performance/wgmma/compile.md, "Registers").
+// Registers that a consumer needs beside its fragments: with fewer, ptxas spills. Found by compiling 658
+// kernels at the edge (docs/performance/wgmma/compile.md, "Registers"). More where tiles come off a counter,
+// since a consumer keeps the next one's number and place.
 int other_registers(const Problem& problem, const WgmmaSchedule& schedule) {
   switch (warpgroups_of(schedule)) {
     case 1:

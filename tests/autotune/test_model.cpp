@@ -209,6 +209,33 @@ TEST_CASE("under a mask: tiles off a counter, or even shares, as was measured") 
   CHECK(faster(64, 32, 4096, "wgmma:m256n64s4qr0p2", "wgmma:m256n64s4qr0p3"));
 }
 
+TEST_CASE("head dims between the round ones, as was measured") {
+  // bench/results/h200-forward/edge-tiles.jsonl: which took less time.
+  const auto faster = [](const Problem& problem, const Shape& shape, const char* one, const char* other) {
+    const Target target = target_of("sm_90a");
+    return predict(problem, shape, parse_schedule(one), target) <
+           predict(problem, shape, parse_schedule(other), target);
+  };
+  const auto tokens = [](int seqlen, int heads) {  // 16k of them
+    return Shape{.batch = 16384 / seqlen, .heads = heads, .seqlen_q = seqlen, .seqlen_k = seqlen};
+  };
+  const auto one_sequence = [](int seqlen, int heads) {
+    return Shape{.batch = 1, .heads = heads, .seqlen_q = seqlen, .seqlen_k = seqlen};
+  };
+  // Longer blocks, of which the diagonal hides more; and Q in registers, which shortens a tile's beginning.
+  for (const int dim : {16, 24, 32, 40, 48}) {
+    const Problem causal{.head_dim = dim, .causal = true};
+    CHECK(faster(causal, tokens(4096, 2048 / dim), "wgmma:m256n64s4qr0p2", "wgmma:m256n80s3qr0p2"));
+    CHECK(faster(causal, tokens(1024, 2048 / dim), "wgmma:m256n64s4p2", "wgmma:m256n64s4qr0p2"));
+  }
+  // Pairs gain little where boxes are as wide as the columns.
+  CHECK(faster({.head_dim = 80}, one_sequence(4096, 5), "wgmma:m192n96s2qr0p3", "wgmma:m192n112s2qr0cl2"));
+  CHECK(
+      faster({.head_dim = 144}, one_sequence(4096, 5), "wgmma:m192n64s2qr0o3p3", "wgmma:m192n64s2qr0o3cl2"));
+  CHECK(faster({.head_dim = 184}, tokens(1024, 11), "wgmma:m128n80s2cl2", "wgmma:m128n64s2cl2"));
+  CHECK(faster({.head_dim = 200}, tokens(4096, 10), "wgmma:m128n64s2qr0o2re0p3cl2", "wgmma:m128n48s2re0cl2"));
+}
+
 TEST_CASE("causal costs about half, and twice the work about twice") {
   const Target target = target_of("sm_80");
   const Schedule schedule = parse_schedule("mma:m128n64w4s2");

@@ -67,6 +67,7 @@ TEST_CASE("registers: setmaxnreg's pools, in words") {
   // Dynamic order leaves the consumers eight registers fewer: the producer holds tickets.
   const Problem causal{.head_dim = 256, .causal = true};
   CHECK(reason(causal, "m128n64s2qr2o2re0p2").find("2 warpgroups leave 232") != std::string::npos);
+  CHECK(reason({.head_dim = 72, .causal = true}, "m256n64s3qr0p2") == "");
   // Past the estimate, and known to fit.
   CHECK(reason({.head_dim = 144, .causal = true}, "m192n64s2qr0o3p2") == "");
   CHECK(reason({.head_dim = 152, .causal = true}, "m192n64s2qr0o3p2") != "");
@@ -78,6 +79,9 @@ TEST_CASE("registers: setmaxnreg's pools, in words") {
         std::string::npos);
   CHECK(reason({.head_dim = 120}, "m192n96s2qr0p3") == "");
   CHECK(reason({.head_dim = 120}, "m192n96s2qr0p3cl2").find("spills a few bytes") != std::string::npos);
+  CHECK(reason({.head_dim = 80, .head_dim_v = 160}, "m128n128s2o3") == "");
+  CHECK(reason({.head_dim = 80, .head_dim_v = 160}, "m128n128s2o3cl2").find("spills a few bytes") !=
+        std::string::npos);
   CHECK(reason({.head_dim = 160}, "m192n48s2qr0") == "");
   CHECK(reason({.head_dim = 160, .causal = true}, "m192n48s2qr0p2").find("spills a few bytes") !=
         std::string::npos);
