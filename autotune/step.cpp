@@ -185,7 +185,7 @@ Step step_of(const Problem& p, const WgmmaSchedule& s) {
   step.cycles = combine({tensor, softmax, copies}, share) + kBarriers;
   if (s.stages > 2) step.cycles -= 10;
   // The diagonal hides more of longer blocks; measured.
-  if (p.causal && s.tile_n > 64 && p.value_dim() <= 64) step.cycles *= 1.02;
+  if (p.causal && n > 64 && p.value_dim() <= 64) step.cycles *= 1.02;
   if (s.q_in_regs == 0 && p.head_dim > 64 && p.head_dim <= 128)
     step.cycles *= 1.01;  // power and ports, measured at head_dim 128
   if (s.unroll > 1) step.cycles *= 1.003;

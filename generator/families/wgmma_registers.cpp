@@ -77,12 +77,10 @@ int accumulators_at_most(const WgmmaSchedule& schedule) {
 bool known_to_fit(const Problem& problem, const WgmmaSchedule& schedule) {
   const int dim = problem.head_dim;
   if (problem.value_dim() != dim || !problem.causal) return false;
-  if (schedule.tile_m != 192 || schedule.tile_n != 64 || schedule.q_in_regs != 0) return false;
-  const bool textbook =
-      schedule ==
-      WgmmaSchedule{
-          .tile_m = 192, .tile_n = 64, .q_in_regs = 0, .o_passes = 3, .optimistic = 0, .persistent = 2};
-  return dim == 144 || ((dim == 152 || dim == 160) && textbook);
+  if (dim == 144) return schedule.tile_m == 192 && schedule.tile_n == 64 && schedule.q_in_regs == 0;
+  const WgmmaSchedule textbook{
+      .tile_m = 192, .tile_n = 64, .q_in_regs = 0, .o_passes = 3, .optimistic = 0, .persistent = 2};
+  return (dim == 152 || dim == 160) && schedule == textbook;
 }
 
 bool known_to_spill(const Problem& problem, const WgmmaSchedule& schedule) {

@@ -155,21 +155,6 @@ TEST_CASE("decoding: what comes from memory, and how fast") {
   CHECK(ms(128, "wgmma:m64n64s3pp0") > 1.4 * h200);
 }
 
-TEST_CASE("tiles of one length: a counter is no slower than cards, and waves are even") {
-  // bench/results/h200-forward/random-problems.jsonl, even-waves.jsonl: which took less time.
-  const auto faster = [](int head_dim, const Shape& shape, const char* one, const char* other) {
-    const Target target = target_of("sm_90a");
-    return predict({.head_dim = head_dim, .causal = true}, shape, parse_schedule(one), target) <
-           predict({.head_dim = head_dim, .causal = true}, shape, parse_schedule(other), target);
-  };
-  const Shape wave{.batch = 4, .heads = 256, .heads_kv = 32, .seqlen_q = 16, .seqlen_k = 32784};
-  CHECK(faster(48, wave, "wgmma:m128n144s2p2", "wgmma:m128n128s4p0sp2"));
-  const Shape decode{.batch = 24, .heads = 16, .heads_kv = 4, .seqlen_q = 1, .seqlen_k = 16384};
-  CHECK(faster(48, decode, "wgmma:m64n144s2pp0p2", "wgmma:m64n128s4pp0p0sp2"));
-  const Shape waves{.batch = 89, .heads = 8, .heads_kv = 2, .seqlen_q = 1, .seqlen_k = 8192};
-  CHECK(faster(64, waves, "wgmma:m64n128s3pp0", "wgmma:m64n128s4pp0p0sp2"));
-}
-
 TEST_CASE("heads that are packed side by side have a mask, too, where they fill more than a tile") {
   const Shape shape{.batch = 8, .heads = 64, .heads_kv = 8, .seqlen_q = 1024, .seqlen_k = 1024};
   const Schedule schedule = parse_schedule("wgmma:m192n64s2qr0o3op0p2");
@@ -184,56 +169,6 @@ TEST_CASE("who is done takes the next tile") {
   CHECK(makespan({4, 4, 2, 2}, 3) == 4);     // both short ones on the third
   CHECK(makespan({7}, 100) == 7);
   CHECK(makespan({}, 2) == 0);
-}
-
-TEST_CASE("under a mask: tiles off a counter, or even shares, as was measured") {
-  // bench/results/h200-forward/few-heads.jsonl: of a few heads, which took less time.
-  const auto faster = [](int head_dim, int heads, int seqlen, const char* one, const char* other) {
-    const Problem problem{.head_dim = head_dim, .causal = true};
-    const Shape shape{.batch = 1, .heads = heads, .seqlen_q = seqlen, .seqlen_k = seqlen};
-    const Target target = target_of("sm_90a");
-    return predict(problem, shape, parse_schedule(one), target) <
-           predict(problem, shape, parse_schedule(other), target);
-  };
-  // Tiles that go up in whole waves end together; elsewhere shares do.
-  CHECK(faster(128, 4, 8192, "wgmma:m128n128s2p2", "wgmma:m192n64s4qr0p3"));
-  CHECK(faster(128, 8, 8192, "wgmma:m128n128s2p2", "wgmma:m192n64s4qr0p3"));
-  CHECK(faster(256, 8, 4096, "wgmma:m128n64s2qr0o2re0p2", "wgmma:m128n64s2qr0o2re0p3"));
-  CHECK(faster(256, 5, 4096, "wgmma:m128n64s2qr0o2re0p3", "wgmma:m128n64s2qr0o2re0p2"));
-  CHECK(faster(64, 6, 8192, "wgmma:m192n128s2qr0p2", "wgmma:m256n64s4qr0p3"));
-  // Shares are all at other keys at once, which L2 has to hold.
-  CHECK(faster(256, 16, 8192, "wgmma:m128n64s2qr0o2re0p2", "wgmma:m128n64s2qr0o2re0p3"));
-  CHECK(faster(256, 32, 4096, "wgmma:m128n64s2qr0o2re0p2", "wgmma:m128n64s2qr0o2re0p3"));
-  // Shares of many tiles are as many heads apart.
-  CHECK(faster(40, 204, 4096, "wgmma:m256n64s4qr0p2", "wgmma:m256n64s4qr0p3"));
-  CHECK(faster(64, 32, 4096, "wgmma:m256n64s4qr0p2", "wgmma:m256n64s4qr0p3"));
-}
-
-TEST_CASE("head dims between the round ones, as was measured") {
-  // bench/results/h200-forward/edge-tiles.jsonl: which took less time.
-  const auto faster = [](const Problem& problem, const Shape& shape, const char* one, const char* other) {
-    const Target target = target_of("sm_90a");
-    return predict(problem, shape, parse_schedule(one), target) <
-           predict(problem, shape, parse_schedule(other), target);
-  };
-  const auto tokens = [](int seqlen, int heads) {  // 16k of them
-    return Shape{.batch = 16384 / seqlen, .heads = heads, .seqlen_q = seqlen, .seqlen_k = seqlen};
-  };
-  const auto one_sequence = [](int seqlen, int heads) {
-    return Shape{.batch = 1, .heads = heads, .seqlen_q = seqlen, .seqlen_k = seqlen};
-  };
-  // Longer blocks, of which the diagonal hides more; and Q in registers, which shortens a tile's beginning.
-  for (const int dim : {16, 24, 32, 40, 48}) {
-    const Problem causal{.head_dim = dim, .causal = true};
-    CHECK(faster(causal, tokens(4096, 2048 / dim), "wgmma:m256n64s4qr0p2", "wgmma:m256n80s3qr0p2"));
-    CHECK(faster(causal, tokens(1024, 2048 / dim), "wgmma:m256n64s4p2", "wgmma:m256n64s4qr0p2"));
-  }
-  // Pairs gain little where boxes are as wide as the columns.
-  CHECK(faster({.head_dim = 80}, one_sequence(4096, 5), "wgmma:m192n96s2qr0p3", "wgmma:m192n112s2qr0cl2"));
-  CHECK(
-      faster({.head_dim = 144}, one_sequence(4096, 5), "wgmma:m192n64s2qr0o3p3", "wgmma:m192n64s2qr0o3cl2"));
-  CHECK(faster({.head_dim = 184}, tokens(1024, 11), "wgmma:m128n80s2cl2", "wgmma:m128n64s2cl2"));
-  CHECK(faster({.head_dim = 200}, tokens(4096, 10), "wgmma:m128n64s2qr0o2re0p3cl2", "wgmma:m128n48s2re0cl2"));
 }
 
 TEST_CASE("causal costs about half, and twice the work about twice") {

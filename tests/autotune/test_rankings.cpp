@@ -1,0 +1,66 @@
+// The analytic model ranks pairs of Hopper schedules as an H200 did.
+#include <doctest/doctest.h>
+
+#include "autotune/tuner.hpp"
+
+using namespace flashjit;
+using namespace flashjit::autotune;
+
+namespace {
+
+bool faster(const Problem& problem, const Shape& shape, const char* one, const char* other) {
+  const Target target = target_of("sm_90a");
+  return predict(problem, shape, parse_schedule(one), target) <
+         predict(problem, shape, parse_schedule(other), target);
+}
+
+Problem masked(int head_dim) {
+  return {.head_dim = head_dim, .causal = true};
+}
+
+Shape prompts(int batch, int heads, int seqlen) {
+  return {.batch = batch, .heads = heads, .seqlen_q = seqlen, .seqlen_k = seqlen};
+}
+
+}  // namespace
+
+TEST_CASE("tiles of one length: a counter is no slower than cards, and waves are even") {
+  // bench/results/h200-forward/random-problems.jsonl, even-waves.jsonl: which took less time.
+  const Shape wave{.batch = 4, .heads = 256, .heads_kv = 32, .seqlen_q = 16, .seqlen_k = 32784};
+  CHECK(faster(masked(48), wave, "wgmma:m128n144s2p2", "wgmma:m128n128s4p0sp2"));
+  const Shape decode{.batch = 24, .heads = 16, .heads_kv = 4, .seqlen_q = 1, .seqlen_k = 16384};
+  CHECK(faster(masked(48), decode, "wgmma:m64n144s2pp0p2", "wgmma:m64n128s4pp0p0sp2"));
+  const Shape waves{.batch = 89, .heads = 8, .heads_kv = 2, .seqlen_q = 1, .seqlen_k = 8192};
+  CHECK(faster(masked(64), waves, "wgmma:m64n128s3pp0", "wgmma:m64n128s4pp0p0sp2"));
+}
+
+TEST_CASE("under a mask: tiles off a counter, or even shares, as was measured") {
+  // bench/results/h200-forward/few-heads.jsonl: of a few heads, which took less time.
+  // Tiles that go up in whole waves end together; elsewhere shares do.
+  CHECK(faster(masked(128), prompts(1, 4, 8192), "wgmma:m128n128s2p2", "wgmma:m192n64s4qr0p3"));
+  CHECK(faster(masked(128), prompts(1, 8, 8192), "wgmma:m128n128s2p2", "wgmma:m192n64s4qr0p3"));
+  CHECK(faster(masked(256), prompts(1, 8, 4096), "wgmma:m128n64s2qr0o2re0p2", "wgmma:m128n64s2qr0o2re0p3"));
+  CHECK(faster(masked(256), prompts(1, 5, 4096), "wgmma:m128n64s2qr0o2re0p3", "wgmma:m128n64s2qr0o2re0p2"));
+  CHECK(faster(masked(64), prompts(1, 6, 8192), "wgmma:m192n128s2qr0p2", "wgmma:m256n64s4qr0p3"));
+  // Shares are all at other keys at once, which L2 has to hold.
+  CHECK(faster(masked(256), prompts(1, 16, 8192), "wgmma:m128n64s2qr0o2re0p2", "wgmma:m128n64s2qr0o2re0p3"));
+  CHECK(faster(masked(256), prompts(1, 32, 4096), "wgmma:m128n64s2qr0o2re0p2", "wgmma:m128n64s2qr0o2re0p3"));
+  // Shares of many tiles are as many heads apart.
+  CHECK(faster(masked(40), prompts(1, 204, 4096), "wgmma:m256n64s4qr0p2", "wgmma:m256n64s4qr0p3"));
+  CHECK(faster(masked(64), prompts(1, 32, 4096), "wgmma:m256n64s4qr0p2", "wgmma:m256n64s4qr0p3"));
+}
+
+TEST_CASE("head dims between the round ones, as was measured") {
+  // bench/results/h200-forward/edge-tiles.jsonl: which took less time.
+  // Longer blocks, of which the diagonal hides more; and Q in registers, which shortens a tile's beginning.
+  for (const int dim : {16, 24, 32, 40, 48}) {
+    CHECK(faster(masked(dim), prompts(4, 2048 / dim, 4096), "wgmma:m256n64s4qr0p2", "wgmma:m256n80s3qr0p2"));
+    CHECK(faster(masked(dim), prompts(16, 2048 / dim, 1024), "wgmma:m256n64s4p2", "wgmma:m256n64s4qr0p2"));
+  }
+  // Pairs gain little where boxes are as wide as the columns.
+  CHECK(faster({.head_dim = 80}, prompts(1, 5, 4096), "wgmma:m192n96s2qr0p3", "wgmma:m192n112s2qr0cl2"));
+  CHECK(faster({.head_dim = 144}, prompts(1, 5, 4096), "wgmma:m192n64s2qr0o3p3", "wgmma:m192n64s2qr0o3cl2"));
+  CHECK(faster({.head_dim = 184}, prompts(16, 11, 1024), "wgmma:m128n80s2cl2", "wgmma:m128n64s2cl2"));
+  CHECK(faster({.head_dim = 200}, prompts(4, 10, 4096), "wgmma:m128n64s2qr0o2re0p3cl2",
+               "wgmma:m128n48s2re0cl2"));
+}
