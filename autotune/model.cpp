@@ -200,9 +200,7 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
   seen.causal = problem.causal && (packed == 0 ? shape.seqlen_q > 1 : tiled.seqlen_q > rows);
   const Step step = step_of(seen, schedule, target, machine);
   const int at_once = std::max(1, clusters_at_once(target, cluster * splits));
-  const int clusters =
-      splits == 1 ? 1
-                  : clusters_of_tile(recipes_wgmma(problem, *wgmma, target).front().geometry, tiled, at_once);
+  const int clusters = splits == 1 ? 1 : clusters_of_tile(geometry_wgmma(problem, *wgmma), tiled, at_once);
   const Steps steps = steps_of(seen, {tiled, packed}, rows, get(schedule, "tile_n"), splits * clusters);
   const double tiles = steps.tiles * tiled.heads * tiled.batch;
   if (tiles == 0) return kLaunchMs;
@@ -238,16 +236,18 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
     const double clock = !seen.causal && waves <= 1 && tiled.seqlen_q > 64 && rows > 64 ? 1 / 0.85 : 1;
     const double at_work = tiles * clusters * splits / target.sm_count;
     const double slower = at_work <= 0.5 || splits == 2 ? 1 : splits == 3 ? 1.14 : 1.18;
-    const double ends = steps.tiles == 1 ? 1 : std::ceil(waves);
     const double bare = step.tile_cycles +
                         merge_cycles(splits, clusters, std::min(rows, tiled.seqlen_q), problem.value_dim());
-    const double cycles = seen.causal ? std::max(longest_cycles, waves * blocks_cycles + 0.3 * longest_cycles)
-                                      : std::ceil(waves) * blocks_cycles;
+    double cycles = seen.causal ? std::max(longest_cycles, waves * blocks_cycles + 0.3 * longest_cycles)
+                                : std::ceil(waves) * blocks_cycles;
+    // All but one wave's ends are hidden if others wait for memory meanwhile.
+    if (steps.tiles == 1) cycles += (std::ceil(waves) - 1) * bare;
+    const double ends = steps.tiles == 1 ? 1 : std::ceil(waves);
     return overlapped(ms(cycles / clock), memory_ms * slower) + ms(ends * bare) + kLaunchMs;
   }
   if (wgmma != nullptr && wgmma->persistent == 3) {
-    const EvenShares shares = even_shares(problem, recipes_wgmma(problem, *wgmma, target).front().geometry,
-                                          tiled, packed, at_once * step.ctas);
+    const EvenShares shares =
+        even_shares(problem, geometry_wgmma(problem, *wgmma), tiled, packed, at_once * step.ctas);
     if (shares.tiles > 0) {
       const double of_share = tiles / shares.clusters;
       // Measured at head_dim 64: blocks of 128 keys divide less well.

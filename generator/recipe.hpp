@@ -51,6 +51,10 @@ std::vector<Recipe> recipes_simt(const Problem& problem, const SimtSchedule& sch
 std::vector<Recipe> recipes_mma(const Problem& problem, const MmaSchedule& schedule, const Target& target);
 std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& schedule,
                                   const Target& target);
+// Of these recipes the geometry alone, in a hundredth of the time.
+Geometry geometry_simt(const Problem& problem, const SimtSchedule& schedule);
+Geometry geometry_mma(const Problem& problem, const MmaSchedule& schedule, const Target& target);
+Geometry geometry_wgmma(const Problem& problem, const WgmmaSchedule& schedule);
 
 // The backward pass's, likewise (families/simt_backward.cpp …): its kernels in launch order.
 Legality legal_simt_backward(const Problem& problem, const SimtBackwardSchedule& schedule,

@@ -192,6 +192,15 @@ Legality legal_mma(const Problem& problem, const MmaSchedule& schedule, const Ta
   return {};
 }
 
+Geometry geometry_mma(const Problem& problem, const MmaSchedule& s, const Target& target) {
+  return {.tile_m = s.tile_m,
+          .threads = 32 * s.warps,
+          .shared_bytes = layout_of(problem, s).total,
+          .persistent = s.persistent == 1,
+          // Two thirds of the L2 for K and V of the heads under way: on Hopper, 32 of 50 MB were best.
+          .section_bytes = problem.causal ? target.l2_bytes / 3 * 2 : 0};
+}
+
 std::vector<Recipe> recipes_mma(const Problem& problem, const MmaSchedule& schedule, const Target& target) {
   const MmaSchedule& s = schedule;
   const SharedLayout layout = layout_of(problem, s);
@@ -246,12 +255,7 @@ std::vector<Recipe> recipes_mma(const Problem& problem, const MmaSchedule& sched
       {"mma_k16", ampere},
       {"cvt_pairs", ampere},
   };
-  recipe.geometry.tile_m = s.tile_m;
-  recipe.geometry.threads = 32 * s.warps;
-  recipe.geometry.shared_bytes = layout.total;
-  recipe.geometry.persistent = s.persistent == 1;
-  // Two thirds of the L2 for K and V of the heads under way: on Hopper, 32 of 50 MB were best.
-  if (problem.causal) recipe.geometry.section_bytes = target.l2_bytes / 3 * 2;
+  recipe.geometry = geometry_mma(problem, s, target);
   return {recipe};
 }
 

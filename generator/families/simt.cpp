@@ -146,6 +146,11 @@ Legality legal_simt(const Problem& problem, const SimtSchedule& s, const Target&
   return {};
 }
 
+Geometry geometry_simt(const Problem& problem, const SimtSchedule& s) {
+  const Plan plan = plan_of(problem, s);
+  return {.tile_m = s.tile_m, .threads = plan.threads, .shared_bytes = plan.floats * 4};
+}
+
 std::vector<Recipe> recipes_simt(const Problem& problem, const SimtSchedule& s, const Target& target) {
   const Plan plan = plan_of(problem, s);
   // Tiles of so few rows wait for memory, not for arithmetic. And it is with few rows that the plain
@@ -179,7 +184,7 @@ std::vector<Recipe> recipes_simt(const Problem& problem, const SimtSchedule& s, 
       number("kSharedP", plan.p_at, "P"),
   };
   recipe.sections = {{"causal", problem.causal}, {"lse", problem.lse}, {"cp_async", target.capability >= 80}};
-  recipe.geometry = {.tile_m = s.tile_m, .threads = plan.threads, .shared_bytes = plan.floats * 4};
+  recipe.geometry = geometry_simt(problem, s);
   return {recipe};
 }
 

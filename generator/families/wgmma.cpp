@@ -16,9 +16,6 @@ using namespace wgmma_forward;
 
 namespace {
 
-// That a CTA should have of a tile which it shares with others.
-constexpr int kLeastBlocks = 2;
-
 // How long a shift stays: until a thread's exponentials of a block sum up to `largest`; then it moves so that
 // this sum is 2^-headroom. bf16 has fp32's exponents: P is as good at 2^-40 as at 1, and so is O, for values
 // of V between 2^-80 and 2^100; so shifts begin with that headroom, too. fp16 loses bits below 2^-14, which
@@ -317,33 +314,12 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
   list_products(recipe, problem, s, narrow_k);
   list_score_registers(recipe, problem, s);
 
-  recipe.geometry = {.tile_m = s.tile_m * s.cluster,
-                     .threads = 128 * (warpgroups_of(s) + 1),
-                     .shared_bytes = shared_bytes(problem, s),
-                     .cluster = clusters,
-                     .persistent = s.persistent > 0 && !even,
-                     .dynamic = dynamic,
-                     .packs = true,
-                     .section_bytes = dynamic && problem.causal ? s.section << 20 : 0};
+  recipe.geometry = geometry_wgmma(problem, s);
   recipe.maps = {{.operand = Operand::q, .box_rows = 64, .panels = 1, .packs = true}};
   add_maps(recipe.maps, Operand::k, dim, s.tile_n, last_k_row_bytes(dim));
   add_maps(recipe.maps, Operand::v, dim_v, s.tile_n, kRowBytes);
+  // O's columns are stored by threads where CTAs share out a tile's keys.
   if (!split) recipe.maps.push_back({.operand = Operand::o, .box_rows = 64, .panels = 1, .packs = true});
-  if (split) {  // O's columns are stored by threads
-    // Of a thread its rows' shifts and sums, and 16 bytes of each of its groups of eight columns.
-    const int groups = (dim_v / 8 + s.splits - 1) / s.splits;
-    recipe.geometry.piece_bytes = 128 * warpgroups_of(s) * 16 * (1 + groups);
-    recipe.geometry.counters = s.splits * warpgroups_of(s);
-    recipe.geometry.least_keys = kLeastBlocks * s.splits * s.tile_n;
-    recipe.geometry.idle_rows = dim + dim_v > 192 ? 64 : 0;  // narrow heads have as many exponentials
-  } else if (even) {
-    recipe.geometry.even_shares = true;
-    recipe.geometry.tile_n = s.tile_n;
-    // Of the tile that a CTA ends, and of the one that it begins.
-    recipe.geometry.piece_bytes = 2 * 128 * warpgroups_of(s) * 16 * (1 + dim_v / 8);
-    recipe.geometry.counters = s.cluster * warpgroups_of(s);
-    recipe.geometry.least_keys = kLeastBlocks * s.tile_n;
-  }
   return {recipe};
 }
 

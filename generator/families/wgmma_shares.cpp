@@ -1,16 +1,21 @@
-// Family wgmma: which rows of which heads fill a tile, and how a launch shares out tiles and their keys among
-// CTAs.
+// Family wgmma: what a launch needs, which rows of which heads fill a tile, and how a launch shares out tiles
+// and their keys among CTAs.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <variant>
 
 #include "flashjit/problem.hpp"
+#include "generator/families/wgmma_layout.hpp"
+#include "generator/families/wgmma_registers.hpp"
+#include "generator/recipe.hpp"
 #include "generator/render.hpp"
 
 namespace flashjit {
 namespace {
 
+// That a CTA should have of a tile which it shares with others.
+constexpr int kLeastBlocks = 2;
 // Of a wave, for its keys to be shared out (measured, docs/performance/wgmma/even-shares.md).
 constexpr double kMostShared = 0.9, kLeastSharedAlone = 0.2;
 // Of a tile: what a warp's byte of a counter may count, where clusters share it. Even shares keep to it, too.
@@ -66,6 +71,36 @@ EvenShares even_shares_under_mask(const Geometry& geometry, const Shape& tiled, 
 }
 
 }  // namespace
+
+Geometry geometry_wgmma(const Problem& problem, const WgmmaSchedule& s) {
+  using namespace wgmma_forward;
+  const bool dynamic = !is_static(s), split = s.splits > 1, even = has_even_shares(s);
+  const int dim_v = problem.value_dim();
+  Geometry geometry{.tile_m = s.tile_m * s.cluster,
+                    .threads = 128 * (warpgroups_of(s) + 1),
+                    .shared_bytes = shared_bytes(problem, s),
+                    .cluster = s.cluster * s.splits,  // one of them is 1
+                    .persistent = s.persistent > 0 && !even,
+                    .dynamic = dynamic,
+                    .packs = true,
+                    .section_bytes = dynamic && problem.causal ? s.section << 20 : 0};
+  if (split) {
+    // Of a thread its rows' shifts and sums, and 16 bytes of each of its groups of eight columns.
+    const int groups = (dim_v / 8 + s.splits - 1) / s.splits;
+    geometry.piece_bytes = 128 * warpgroups_of(s) * 16 * (1 + groups);
+    geometry.counters = s.splits * warpgroups_of(s);
+    geometry.least_keys = kLeastBlocks * s.splits * s.tile_n;
+    geometry.idle_rows = problem.head_dim + dim_v > 192 ? 64 : 0;  // narrow heads have as many exponentials
+  } else if (even) {
+    geometry.even_shares = true;
+    geometry.tile_n = s.tile_n;
+    // Of the tile that a CTA ends, and of the one that it begins.
+    geometry.piece_bytes = 2 * 128 * warpgroups_of(s) * 16 * (1 + dim_v / 8);
+    geometry.counters = s.cluster * warpgroups_of(s);
+    geometry.least_keys = kLeastBlocks * s.tile_n;
+  }
+  return geometry;
+}
 
 // As many heads as leave the fewest tiles, where that saves a tenth of them. A box has 64 rows, so that heads
 // are a power of two up to 64.
