@@ -32,6 +32,7 @@ class Final {
 
   void choose(std::vector<Candidate*>& candidates, Candidate* incumbent);
   void rounds();
+  void place_others(const std::vector<Candidate*>& candidates);
   bool round(double pause, double seconds, double then, Times& times, double& took);
 
   const Effort& effort_;
@@ -39,6 +40,7 @@ class Final {
   const Stopwatch& watch_;
   const Say say_;
   std::vector<Candidate*> finalists_;
+  double lift_ = 1;  // what rounds take of their timings before, in the mean
   bool out_of_time_ = false;
 };
 

@@ -23,6 +23,7 @@ struct Candidate {
   std::string pruned;       // why it is out; empty while it is in
   double predicted_ms = 0;  // the analytic model's
   double measured_ms = 0;   // median of launches after a pause; a finalist's fastest round; 0: not timed
+  double in_final_ms = 0;   // a finalist's measured_ms; of others what theirs would be there; 0: not timed
   double busy_ms = 0;       // of launches that follow each other, the fastest stretch; finalists only, else 0
   double spread = 0;        // (p90 - p10) / median of the timings
   double clock_mhz = 0;     // SM clock beside the timing; 0: unknown

@@ -200,7 +200,7 @@ TuneResult Run::operator()() {
   }
   if (in_.size() == 1) {
     result_.best = in_.front()->schedule;
-    result_.best_ms = in_.front()->measured_ms;
+    result_.best_ms = in_.front()->in_final_ms = in_.front()->measured_ms;
   } else {
     decide();
   }

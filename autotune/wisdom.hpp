@@ -39,7 +39,7 @@ struct WisdomRecord {
   Shape shape;  // that was timed
   Versions versions;
   std::vector<std::pair<std::string, double>>
-      timings;  // schedule and milliseconds of every candidate that was timed
+      timings;  // schedule and milliseconds (Candidate::in_final_ms) of every candidate that was timed
   std::map<std::string, std::string> environment;  // driver, NVRTC, clock …: for people
 };
 

@@ -1,27 +1,29 @@
 #include "autotune/wisdom/carry_over.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
 #include <string>
 
+#include "autotune/tuner.hpp"
 #include "autotune/wisdom.hpp"
 #include "flashjit/error.hpp"
 #include "generator/legality.hpp"
-#include "generator/render.hpp"
 
 namespace flashjit::autotune {
 namespace {
 
-// Of the time: of twenty lengths that were timed (docs/performance/wgmma/random-problems.md) the eleven that
-// were to gain more gained 2.3 % in the mean, and the others lost 1.5.
-constexpr double kWorthIt = 0.025;
+// Of the time, for another schedule to take the winner's place (measured, as all rules here:
+// docs/performance/wgmma/random-problems.md).
+constexpr double kWorthIt = 0.01;
+constexpr std::size_t kPredicted = 16;
 
-// Rows that tiles compute, as a multiple of those that there are.
-double computed_rows(const Shape& shape, const Schedule& schedule) {
-  const int of_tile = rows_of_tile(schedule);
-  const double rows = std::ldexp(std::max(1, shape.seqlen_q), packed_heads(shape, schedule));
-  return std::ceil(rows / of_tile) * of_tile / rows;
+// Tiles are handed out alike, to as many CTAs. Under a mask, where tiles differ in length, the model carries
+// nothing over between orders.
+bool same_order(const Schedule& one, const Schedule& other) {
+  const auto* a = std::get_if<WgmmaSchedule>(&one);
+  const auto* b = std::get_if<WgmmaSchedule>(&other);
+  return a == nullptr || b == nullptr ||
+         (a->persistent == b->persistent && a->cluster == b->cluster && a->splits == b->splits);
 }
 
 std::optional<Schedule> known(const std::string& name) {
@@ -34,33 +36,70 @@ std::optional<Schedule> known(const std::string& name) {
 
 }  // namespace
 
-CarryOver::CarryOver(const WisdomRecord& record, const Problem& problem, const Target& target)
-    : shape_(record.shape), winner_{record.schedule, record.milliseconds} {
+CarryOver::CarryOver(const WisdomRecord& record, const Problem& problem, const Shape& shape,
+                     const Target& target)
+    : problem_(problem),
+      target_(target),
+      timed_(record.shape),
+      planned_(shape),
+      winner_{record.schedule},
+      for_planned_(record.schedule) {
   if (problem.pass == Pass::backward) return;
+  add_timed(record);
+  if (!problem.causal && record.bucket != bucket_of(problem, shape, target)) add_predicted(shape);
+  for_planned_ = best_for(shape)->schedule;
+}
+
+void CarryOver::add_timed(const WisdomRecord& record) {
+  const auto off_by = [&](const Schedule& schedule, double milliseconds) {
+    return milliseconds / predict(problem_, timed_, schedule, target_);
+  };
+  winner_.off_by = off_by(record.schedule, record.milliseconds);
   for (const auto& [name, milliseconds] : record.timings) {
     const std::optional<Schedule> other = known(name);
-    if (!other || family_of(*other) != family_of(record.schedule) || !legal(problem, *other, target))
+    if (!other || *other == record.schedule || family_of(*other) != family_of(record.schedule) ||
+        (problem_.causal && !same_order(*other, record.schedule)) || !legal(problem_, *other, target_))
       continue;
     // The winner counts as no slower where it was timed: it won for more than this one timing.
-    others_.push_back({*other, std::max(milliseconds, record.milliseconds)});
+    others_.push_back({*other, off_by(*other, std::max(milliseconds, record.milliseconds))});
   }
 }
 
-const Schedule& CarryOver::schedule_for(const Shape& shape) const {
-  const auto growth = [&](const Schedule& schedule) {
-    return computed_rows(shape, schedule) / computed_rows(shape_, schedule);
-  };
-  const double own_growth = growth(winner_.schedule);
-  if (own_growth <= 1 + kWorthIt) return winner_.schedule;
-  const Timed* best = &winner_;
-  double least = winner_.milliseconds * own_growth * (1 - kWorthIt);
-  for (const Timed& other : others_) {
-    const double expected = other.milliseconds * growth(other.schedule);
+void CarryOver::add_predicted(const Shape& shape) {
+  std::vector<double> offs{winner_.off_by};
+  for (const Known& other : others_) offs.push_back(other.off_by);
+  const auto middle = offs.begin() + static_cast<std::ptrdiff_t>(offs.size() / 2);
+  std::nth_element(offs.begin(), middle, offs.end());
+  const std::size_t timed = others_.size();
+  for (const Candidate& candidate :
+       ranked_space(problem_, shape, target_, to_string(family_of(winner_.schedule)))) {
+    if (!candidate.pruned.empty() || others_.size() == timed + kPredicted) break;
+    const auto is_it = [&](const Known& one) { return one.schedule == candidate.schedule; };
+    if (!is_it(winner_) && std::none_of(others_.begin(), others_.end(), is_it))
+      others_.push_back({candidate.schedule, *middle});
+  }
+}
+
+// What was faster than predicted, compared with the winner, may owe it to the shape that was timed.
+double CarryOver::expected_ms(const Known& known, const Shape& shape) const {
+  return std::max(known.off_by, winner_.off_by) * predict(problem_, shape, known.schedule, target_);
+}
+
+const CarryOver::Known* CarryOver::best_for(const Shape& shape) const {
+  const Known* best = &winner_;
+  if (others_.empty() || shape == timed_) return best;
+  double least = expected_ms(winner_, shape) * (1 - kWorthIt);
+  for (const Known& other : others_) {
+    const double expected = expected_ms(other, shape);
     if (expected >= least) continue;
     least = expected;
     best = &other;
   }
-  return best->schedule;
+  return best;
+}
+
+const Schedule& CarryOver::schedule_for(const Shape& shape) const {
+  return shape == planned_ ? for_planned_ : best_for(shape)->schedule;
 }
 
 }  // namespace flashjit::autotune

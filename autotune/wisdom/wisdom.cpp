@@ -125,8 +125,8 @@ WisdomRecord record_of(const Problem& problem, const Shape& shape, const Target&
   record.versions = versions;
   record.environment = std::move(environment);
   for (const Candidate& candidate : result.candidates) {
-    if (candidate.measured_ms > 0)
-      record.timings.emplace_back(to_string(candidate.schedule), candidate.measured_ms);
+    if (candidate.in_final_ms > 0)
+      record.timings.emplace_back(to_string(candidate.schedule), candidate.in_final_ms);
     if (candidate.schedule == result.best && candidate.clock_mhz > 0) {
       record.environment["clock_mhz"] = fmt::format("{:.0f}", candidate.clock_mhz);
     }
@@ -263,13 +263,13 @@ std::optional<WisdomChoice> choose(const Wisdom& own, const Wisdom& shipped, con
   }
   if (chosen == nullptr) return std::nullopt;
   const auto& [other_bucket, from_table, away, other_gpu, other_problem, other_versions] = *best;
-  CarryOver lengths(*chosen, problem, target);
+  CarryOver lengths(*chosen, problem, shape, target);
   const Schedule& schedule = lengths.schedule_for(shape);
   std::string words = from_table  ? target.arch
                       : other_gpu ? fmt::format("{}, same arch", chosen->gpu)
                                   : "this GPU";
   if (other_bucket) words += fmt::format(", nearest bucket {}", chosen->bucket);
-  if (schedule != chosen->schedule) words += ", fewer rows past the end";
+  if (schedule != chosen->schedule) words += ", carried over by the model";
   if (other_problem) words += fmt::format(", for {}", describe(chosen->problem));
   if (!from_table && other_versions) words += ", by other templates";
   return WisdomChoice{.record = *chosen,

@@ -64,3 +64,21 @@ TEST_CASE("head dims between the round ones, as was measured") {
   CHECK(faster({.head_dim = 200}, prompts(4, 10, 4096), "wgmma:m128n64s2qr0o2re0p3cl2",
                "wgmma:m128n48s2re0cl2"));
 }
+
+TEST_CASE("many short sequences, as was measured") {
+  // bench/results/h200-forward/short-sequences.jsonl, other-shapes.jsonl: which took less time.
+  // Clusters that share out a tile's keys begin and end with each tile.
+  for (const int dim : {32, 40, 48, 56}) {
+    const Shape encoder = prompts(128, 2048 / dim, 256);
+    CHECK(faster({.head_dim = dim}, encoder, "wgmma:m256n64s4", "wgmma:m256n64s4qr0p0sp2"));
+    CHECK(faster(masked(dim), encoder, "wgmma:m256n64s4p2", "wgmma:m256n64s4qr0p0sp2"));
+  }
+  // Under a mask longer blocks lose more at a tile's beginning.
+  CHECK(faster(masked(64), prompts(256, 32, 128), "wgmma:m128n64s4p2", "wgmma:m128n128s3p2"));
+  CHECK(faster(masked(128), prompts(166, 16, 197), "wgmma:m128n64s4p2", "wgmma:m128n128s2p2"));
+  CHECK(faster(masked(96), prompts(64, 21, 512), "wgmma:m128n64s4p2", "wgmma:m128n128s2p2"));
+  CHECK(faster(masked(80), prompts(128, 26, 256), "wgmma:m128n64s4p2", "wgmma:m256n48s4qr0p2"));
+  // A block or two of narrow heads.
+  CHECK(faster({.head_dim = 32}, prompts(256, 64, 128), "mma:m128n64w4s2op1kv1", "wgmma:m128n128s2"));
+  CHECK(faster(masked(32), prompts(256, 64, 128), "mma:m128n64w4s2op1kv1", "wgmma:m128n128s2p2"));
+}

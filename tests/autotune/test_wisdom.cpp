@@ -4,12 +4,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
 #include <thread>
 
+#include "autotune/tuner.hpp"
 #include "autotune/wisdom.hpp"
 #include "autotune/wisdom/shipped.hpp"
 #include "cache/files.hpp"
@@ -31,7 +33,7 @@ WisdomRecord record(const std::string& schedule, double milliseconds = 1, Tuning
   result.best_ms = milliseconds;
   Candidate timed;
   timed.schedule = result.best;
-  timed.measured_ms = milliseconds;
+  timed.measured_ms = timed.in_final_ms = milliseconds;
   timed.clock_mhz = 1700;
   result.candidates = {timed};
   return record_of(kProblem, kShape, target_of("sm_90a"), kGpu, result, effort, kNow, {{"driver", "580.1"}});
@@ -46,6 +48,17 @@ Wisdom with(std::initializer_list<WisdomRecord> records) {
   Wisdom wisdom;
   for (const auto& one : records) wisdom.add(one, kNow);
   return wisdom;
+}
+
+Shape with_rows(int rows) {
+  Shape shape = kShape;
+  shape.seqlen_q = shape.seqlen_k = rows;
+  return shape;
+}
+
+// What the model likes best.
+std::string favourite(const Problem& problem, const Shape& shape) {
+  return to_string(ranked_space(problem, shape, target_of("sm_90a"), "wgmma").front().schedule);
 }
 
 bool merge(const std::filesystem::path& file, const WisdomRecord& record, const Report& report) {
@@ -101,7 +114,7 @@ TEST_CASE("the versions in hand win, then higher effort, then the newer") {
 }
 
 TEST_CASE("the ladder, rung by rung") {
-  const WisdomRecord here = record("wgmma:m128n128s2p2");
+  const WisdomRecord here = record(favourite(kProblem, with_rows(8192)));
   CHECK(ask(with({here}))->words == "wisdom (this GPU)");
   CHECK(ask(with({here}))->exact);
 
@@ -111,8 +124,7 @@ TEST_CASE("the ladder, rung by rung") {
   CHECK_FALSE(ask(with({cousin}))->exact);
   CHECK(ask(with({cousin, here}))->record.gpu == kGpu);
 
-  Shape longer = kShape;
-  longer.seqlen_q = longer.seqlen_k = 8192;
+  Shape longer = with_rows(8192);
   const std::string words = ask(with({here}), {}, longer)->words;
   CHECK(words == "wisdom (this GPU, nearest bucket " + here.bucket + ")");
   WisdomRecord there = record("wgmma:m128n96s2p2");
@@ -131,34 +143,47 @@ TEST_CASE("the ladder, rung by rung") {
   CHECK_FALSE(ask({}).has_value());
 }
 
-TEST_CASE("rows past the end: another schedule that was timed, where it computes fewer of them") {
-  const auto name = [](const std::optional<WisdomChoice>& choice) { return to_string(choice->schedule); };
-  const auto with_rows = [](int rows) {
-    Shape shape = kShape;
-    shape.seqlen_q = shape.seqlen_k = rows;
-    return shape;
-  };
+TEST_CASE("other shapes: what the model predicts, times what it was off by where a schedule was timed") {
+  const Target target = target_of("sm_90a");
   const Problem full{.dtype = DType::bf16, .head_dim = 128};
-  WisdomRecord pair = record("wgmma:m128n128s2cl2", 1.0);
-  pair.problem = full;
-  pair.bucket = bucket_of(full, kShape, target_of("sm_90a"));
-  pair.timings = {{"wgmma:m128n128s2cl2", 1.0},
-                  {"wgmma:m128n128s2p3", 1.01},
-                  {"wgmma:m128n128s2", 0.99},  // not the winner, for all that this one timing says
-                  {"mma:m128n128w8s1kv1", 0.9},
-                  {"of another version", 0.1}};
-  const auto asked = [&](int rows) { return ask({}, with({pair}), with_rows(rows), full); };
-  CHECK(name(asked(4096)) == "wgmma:m128n128s2cl2");
-  CHECK(name(asked(4097)) == "wgmma:m128n128s2");  // 4,224 rows instead of 4,352
-  CHECK(asked(4097)->words == "shipped wisdom (sm_90a, fewer rows past the end)");
-  CHECK(name(asked(4300)) == "wgmma:m128n128s2cl2");  // 4,352 of either
-  CHECK(name(ask(with({pair}), {}, with_rows(4097), full)) == "wgmma:m128n128s2");
-  // Timed where it is asked for, the winner has won with the rows past its end.
-  pair.shape = with_rows(4097);
-  CHECK(name(asked(4097)) == "wgmma:m128n128s2cl2");
-  pair.shape = kShape;
-  pair.timings = {{"wgmma:m128n128s2cl2", 1.0}, {"wgmma:m128n128s2", 1.01}};
-  CHECK(name(asked(4097)) == "wgmma:m128n128s2cl2");  // 2.1 % are too few to count on
+  const std::vector<std::string> names{"wgmma:m128n128s2cl2", "wgmma:m128n128s2p3", "wgmma:m128n128s2"};
+  const auto predicted = [&](std::size_t i, const Shape& shape) {
+    return predict(full, shape, parse_schedule(names.at(i)), target);
+  };
+  // Pairs of CTAs won; each took so many times what the model predicted.
+  const auto timed = [&](std::array<double, 3> off_by, const Shape& shape = kShape) {
+    WisdomRecord pair = record(names[0], off_by[0] * predicted(0, shape));
+    pair.problem = full;
+    pair.shape = shape;
+    pair.bucket = bucket_of(full, shape, target);
+    pair.timings = {{"mma:m128n128w8s1kv1", 1e-3}, {"of another version", 1e-3}};  // they count for nothing
+    for (std::size_t i = 0; i < names.size(); ++i)
+      pair.timings.emplace_back(names[i], off_by.at(i) * predicted(i, shape));
+    return pair;
+  };
+  const auto asked = [&](const WisdomRecord& pair, int rows) {
+    return ask({}, with({pair}), with_rows(rows), full);
+  };
+  const auto name = [](const std::optional<WisdomChoice>& choice) { return to_string(choice->schedule); };
+
+  const WisdomRecord even = timed({0.9, 1, 0.92});
+  CHECK(name(asked(even, 4096)) == names[0]);
+  CHECK(asked(even, 4096)->words == "shipped wisdom (sm_90a)");
+  CHECK(name(asked(even, 4097)) == names[2]);  // 4,224 rows instead of 4,352
+  CHECK(asked(even, 4097)->words == "shipped wisdom (sm_90a, carried over by the model)");
+  CHECK(name(ask(with({even}), {}, with_rows(4097), full)) == names[2]);
+  // What was slower than predicted is so elsewhere, too.
+  CHECK(name(asked(timed({0.9, 1, 0.99}), 4097)) == names[0]);
+  CHECK(name(asked(timed({0.9, 0.8, 0.99}), 4097)) == names[1]);
+  // Timed where it is asked for the winner has won, whatever one timing says; and elsewhere counts as no
+  // slower there than the others.
+  CHECK(name(asked(timed({0.9, 1, 0.8}, with_rows(4097)), 4097)) == names[0]);
+  CHECK(name(asked(timed({0.9, 1, 0.8}), 4096)) == names[0]);
+  // Of another bucket what the model likes best counts, too: off by as much as the one in the middle.
+  const std::string likes = favourite(full, with_rows(2100));
+  REQUIRE(std::find(names.begin(), names.end(), likes) == names.end());
+  CHECK(name(asked(timed({0.9, 0.9, 0.9}), 2100)) == likes);
+  CHECK(name(asked(timed({0.5, 0.9, 0.9}), 2100)) == names[0]);
 }
 
 TEST_CASE("an emulator's estimates guide nobody else") {
