@@ -74,12 +74,13 @@ std::optional<Choice> Chooser::preferred(const Problem& problem, const Shape& sh
   return Choice{choice->schedule, choice->words, choice->lengths};
 }
 
-std::vector<Choice> Chooser::ranked(const Problem& problem, const Shape& shape, const PlanOptions& options) {
-  std::vector<Choice> made;
+std::vector<Schedule> Chooser::ranked(const Problem& problem, const Shape& shape,
+                                      const PlanOptions& options) {
+  std::vector<Schedule> made;
   for (const autotune::Candidate& candidate :
        autotune::ranked_space(problem, shape, target_, options.family)) {
     if (!candidate.pruned.empty()) break;  // the legal ones come first
-    made.push_back({candidate.schedule, "model"});
+    made.push_back(candidate.schedule);
   }
   if (made.empty()) refuse(problem, family_named(options.family), target_);
   return made;

@@ -20,7 +20,7 @@ namespace flashjit::api {
 struct Choice {
   Schedule schedule;
   std::string why;                                  // Origin::choice
-  std::optional<autotune::CarryOver> lengths = {};  // wisdom's, for other shapes of the bucket
+  std::optional<autotune::CarryOver> lengths = {};  // for other shapes of the bucket; none where it was given
 };
 
 // This library and these templates: wisdom by others guides, but does not stand for tuning again.
@@ -38,7 +38,7 @@ class Chooser {
 
   // All legal schedules as the model ranks them, best first. Costs a prediction for each. Never empty: throws
   // Error{unsupported} with every family's reason when nothing can serve the problem.
-  std::vector<Choice> ranked(const Problem& problem, const Shape& shape, const PlanOptions& options);
+  std::vector<Schedule> ranked(const Problem& problem, const Shape& shape, const PlanOptions& options);
 
   // Is there a record that makes tuning with this effort superfluous?
   bool knows(const Problem& problem, const Shape& shape, const std::string& family, Tuning effort);

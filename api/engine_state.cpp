@@ -118,6 +118,17 @@ std::size_t EngineState::Hash::operator()(const PlanKey& key) const {
   return seed;
 }
 
+std::size_t EngineState::Hash::operator()(const Question& question) const {
+  std::size_t seed = hash_of(question.problem);
+  const Shape& s = question.shape;
+  for (const int field :
+       {s.batch, s.heads, s.heads_kv, s.seqlen_q, s.seqlen_k, static_cast<int>(question.tuning)})
+    mix(seed, static_cast<std::size_t>(field));
+  for (const std::string* text : {&question.schedule, &question.family})
+    mix(seed, std::hash<std::string>{}(*text));
+  return seed;
+}
+
 std::size_t EngineState::Hash::operator()(const KernelKey& key) const {
   std::size_t seed = hash_of(key.problem);
   mix(seed, std::hash<std::string>{}(to_string(key.schedule)));
@@ -153,22 +164,35 @@ EngineState::Answer EngineState::ready(const Problem& problem, const Shape& shap
   validate(problem);
   validate(shape);
   check_tuning(options.tuning);
-  const Problem asked = autotune::canonical(problem);
-  PlanKey key{.problem = asked,
-              .bucket = autotune::bucket_of(asked, shape, device().target()),
-              .schedule = options.schedule,
-              .family = options.family,
-              .tuning = std::max(options.tuning, options_.tuning)};
+  const Question question{.problem = autotune::canonical(problem),
+                          .shape = shape,
+                          .schedule = options.schedule,
+                          .family = options.family,
+                          .tuning = std::max(options.tuning, options_.tuning)};
+  if (auto known = answers_.find(question)) return {.ready = std::move(known)};
+  return answer(question, options);
+}
+
+EngineState::Answer EngineState::answer(const Question& question, const PlanOptions& options) {
+  const Shape& shape = question.shape;
+  PlanKey key{.problem = question.problem,
+              .bucket = autotune::bucket_of(question.problem, shape, device().target()),
+              .schedule = question.schedule,
+              .family = question.family,
+              .tuning = question.tuning};
   Answer answer = find_or_make(key, shape, options);
   const api::Choice& choice = answer.ready->choice;
-  if (!choice.lengths) return answer;
-  const Schedule& schedule = choice.lengths->schedule_for(shape);
-  if (schedule == choice.schedule) return answer;
-  key.carried_over = schedule;
-  if (auto known = plans_.find(key)) return {.ready = std::move(known)};
-  // A capture was prepared for sizes like these, and takes what is there.
-  if (in_capture(options.stream)) return answer;
-  return find_or_make(key, shape, options);
+  if (choice.lengths) {
+    if (const Schedule& schedule = choice.lengths->schedule_for(shape); schedule != choice.schedule) {
+      key.carried_over = schedule;
+      auto known = plans_.find(key);
+      // A capture was prepared for sizes like these, and takes what is there.
+      if (!known && in_capture(options.stream)) return answer;
+      answer = known ? Answer{.ready = std::move(known)} : find_or_make(key, shape, options);
+    }
+  }
+  answers_.keep(question, answer.ready);
+  return answer;
 }
 
 // No capture is in the default stream.
@@ -264,14 +288,18 @@ EngineState::Chosen EngineState::choose(const Problem& problem, const Shape& sha
     if (auto chosen = attempt(problem, *preferred, !options.schedule.empty(), note))
       return *std::move(chosen);
   }
-  const std::vector<api::Choice> ranked = chooser_.ranked(problem, shape, options);
+  const std::vector<Schedule> ranked = chooser_.ranked(problem, shape, options);
+  const auto choice = [&](std::size_t i) {
+    return api::Choice{ranked[i], "model",
+                       autotune::CarryOver(std::span(ranked).subspan(i), problem, shape, device().target())};
+  };
   const std::size_t attempts = std::min(ranked.size(), kMaxAttempts);
   for (std::size_t i = 0; i < attempts; ++i) {
-    if (preferred.has_value() && ranked[i].schedule == preferred->schedule) continue;
-    if (auto chosen = attempt(problem, ranked[i], false, note)) return *std::move(chosen);
+    if (preferred.has_value() && ranked[i] == preferred->schedule) continue;
+    if (auto chosen = attempt(problem, choice(i), false, note)) return *std::move(chosen);
   }
   // All of them spill: the best by the model then, with the note that says so.
-  return attempt(problem, ranked.front(), true, note).value();
+  return attempt(problem, choice(0), true, note).value();
 }
 
 std::optional<EngineState::Chosen> EngineState::attempt(const Problem& problem, const api::Choice& choice,

@@ -13,6 +13,7 @@
 #include "api/build/kernel_builder.hpp"
 #include "api/choose.hpp"
 #include "api/launch/launcher.hpp"
+#include "api/remembered.hpp"
 #include "api/single_flight.hpp"
 #include "cache/store.hpp"
 #include "flashjit/engine.hpp"
@@ -76,10 +77,18 @@ class EngineState {
     std::string schedule;
     std::string family;
     Tuning tuning;
-    // Only where wisdom has another schedule for the shape than for the first of its bucket that was asked
-    // for.
+    // Only where the shape has another schedule than the first of its bucket that was asked for.
     std::optional<Schedule> carried_over = {};
     bool operator==(const PlanKey&) const = default;
+  };
+  // All that ready() is asked, but for the stream.
+  struct Question {
+    Problem problem;
+    Shape shape;
+    std::string schedule;
+    std::string family;
+    Tuning tuning;
+    bool operator==(const Question&) const = default;
   };
   struct KernelKey {
     Problem problem;
@@ -88,10 +97,13 @@ class EngineState {
   };
   struct Hash {
     std::size_t operator()(const PlanKey& key) const;
+    std::size_t operator()(const Question& question) const;
     std::size_t operator()(const KernelKey& key) const;
   };
   using LauncherPointer = std::shared_ptr<const api::Launcher>;
 
+  // What was not answered before.
+  Answer answer(const Question& question, const PlanOptions& options);
   // One entry of plans_.
   Answer find_or_make(const PlanKey& key, const Shape& shape, const PlanOptions& options);
   // One tuning run at a time on a device.
@@ -108,6 +120,8 @@ class EngineState {
   Parts parts_;  // outlives the tables: kernels are unloaded before their device goes
   api::KernelBuilder builder_;
   api::Chooser chooser_;
+  static constexpr std::size_t kAnswers = 4096;  // some 200 bytes each
+  api::Remembered<Question, std::shared_ptr<const Ready>, Hash> answers_{kAnswers};
   api::SingleFlight<PlanKey, std::shared_ptr<const Ready>, Hash> plans_;
   api::SingleFlight<KernelKey, PlanCodePointer, Hash> codes_;
   api::SingleFlight<KernelKey, LauncherPointer, Hash> kernels_;

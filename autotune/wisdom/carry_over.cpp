@@ -14,8 +14,8 @@ namespace {
 
 // Of the time, for another schedule to take the winner's place (measured, as all rules here:
 // docs/performance/wgmma/random-problems.md).
-constexpr double kWorthIt = 0.01;
-constexpr std::size_t kPredicted = 16;
+constexpr double kWorthIt = 0.025;
+constexpr std::size_t kPredicted = 16, kRanked = 32;
 
 // Tiles are handed out alike, to as many CTAs. Under a mask, where tiles differ in length, the model carries
 // nothing over between orders.
@@ -48,6 +48,19 @@ CarryOver::CarryOver(const WisdomRecord& record, const Problem& problem, const S
   add_timed(record);
   if (!problem.causal && record.bucket != bucket_of(problem, shape, target)) add_predicted(shape);
   for_planned_ = best_for(shape)->schedule;
+}
+
+CarryOver::CarryOver(std::span<const Schedule> ranked, const Problem& problem, const Shape& shape,
+                     const Target& target)
+    : problem_(problem),
+      target_(target),
+      timed_(shape),
+      planned_(shape),
+      winner_{ranked.front()},
+      for_planned_(ranked.front()) {
+  if (problem.pass == Pass::backward) return;
+  for (const Schedule& other : ranked.subspan(1, std::min(kRanked, ranked.size()) - 1))
+    others_.push_back({other});
 }
 
 void CarryOver::add_timed(const WisdomRecord& record) {

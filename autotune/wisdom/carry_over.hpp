@@ -1,6 +1,7 @@
-// What a record says of other shapes than the one that was timed.
+// Which schedule other shapes of a bucket take than the one that a plan was made for.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "flashjit/problem.hpp"
@@ -13,8 +14,11 @@ struct WisdomRecord;
 
 class CarryOver {
  public:
-  // For shapes of the bucket that `shape` is of.
+  // By a record, for shapes of the bucket that `shape` is of.
   CarryOver(const WisdomRecord& record, const Problem& problem, const Shape& shape, const Target& target);
+  // By the model alone, which ranks these schedules for `shape`, best first; at least one.
+  CarryOver(std::span<const Schedule> ranked, const Problem& problem, const Shape& shape,
+            const Target& target);
 
   // The record's schedule, or another one of its family where that is to take less time: as long as the
   // analytic model predicts, times what it was off by where the record timed that schedule. Without a mask,

@@ -62,52 +62,6 @@ TEST_CASE("wisdom of the system directory guides, and stays as it is") {
   CHECK_FALSE(fs::exists(folder.path() / "cache" / "wisdom.jsonl"));
 }
 
-TEST_CASE("lengths of a bucket share a plan, but where rows past the end make another schedule win") {
-  CompilerScript script;
-  const Folder folder;
-  const Problem problem{.dtype = DType::bf16, .head_dim = 256};
-  const auto with_rows = [](int rows) {
-    return Shape{.batch = 4, .heads = 8, .heads_kv = 8, .seqlen_q = rows, .seqlen_k = rows};
-  };
-  autotune::TuneResult tuned;
-  tuned.best = parse_schedule("wgmma:m128n64s2qr0o2re0p3cl2");  // pairs of CTAs, 256 rows
-  tuned.best_ms = 1;
-  for (const char* name : {"wgmma:m128n64s2qr0o2re0p3cl2", "wgmma:m128n64s2qr0o2re0"}) {
-    autotune::Candidate candidate;
-    candidate.schedule = parse_schedule(name);
-    candidate.measured_ms = candidate.in_final_ms = 1;
-    tuned.candidates.push_back(candidate);
-  }
-  {
-    FakeEngine fake(script, folder.path(), "sm_90a");
-    const auto versions = api::versions_of(embedded_templates());
-    autotune::Wisdom wisdom;
-    wisdom.add(
-        autotune::record_of(problem, with_rows(4096), fake.device->target(),
-                            autotune::gpu_of(fake.device->description()), tuned, Tuning::quick, versions),
-        versions);
-    REQUIRE(
-        autotune::merge_wisdom(folder.path() / "system-wisdom.jsonl", wisdom, versions, cache::publish, {}));
-  }
-  for (const auto& [first, second] : {std::pair(4096, 4097), std::pair(4097, 4096)}) {
-    FakeEngine fake(script, folder.path(), "sm_90a");
-    const auto pick = [&](int rows) { return fake.engine->plan(problem, with_rows(rows)).origin(); };
-    fake.engine->prepare(problem, with_rows(first));
-    // A capture takes what was prepared for sizes like its own.
-    int stream = 0;
-    fake.device->captures = true;
-    const Plan captured =
-        fake.engine->plan(problem, with_rows(second), {.stream = reinterpret_cast<Stream>(&stream)});
-    fake.device->captures = false;
-    CHECK(captured.origin().schedule == pick(first).schedule);
-    CHECK(pick(4096).schedule == "wgmma:m128n64s2qr0o2re0p3cl2");
-    CHECK(pick(4097).schedule == "wgmma:m128n64s2qr0o2re0");
-    CHECK(pick(4097).choice == "wisdom (this GPU, carried over by the model)");
-    CHECK(pick(4300).schedule == "wgmma:m128n64s2qr0o2re0p3cl2");
-    CHECK(fake.device->loads() == 2);
-  }
-}
-
 TEST_CASE("a report's numbers that fit no int are left out") {
   for (const char* number : {"1e300", "4294967304", "18446744073709551615", "-8", "7.5"}) {
     CAPTURE(number);
