@@ -34,6 +34,7 @@ class CarryOver {
   void add_timed(const WisdomRecord& record);
   void add_predicted(const Shape& shape);
   [[nodiscard]] double expected_ms(const Known& known, const Shape& shape) const;
+  [[nodiscard]] bool packs_alike(const Schedule& schedule, const Shape& shape) const;
   [[nodiscard]] const Known* best_for(const Shape& shape) const;
 
   Problem problem_;
