@@ -23,7 +23,7 @@ using namespace flashjit;
 
 namespace {
 
-// What a step of the shipped kernels has, is 0 to 14; what ptxas makes of lanes that may differ is 16 to 104.
+// What a step of the shipped kernels has, is 0 to 10; what ptxas makes of lanes that may differ is 16 to 104.
 constexpr int kMostMoves = 15;
 
 struct Kernel {
@@ -85,10 +85,20 @@ std::vector<Loop> loops_of(const std::string& sass) {
   return loops;
 }
 
+// Loops lie inside or beside one another. What begins in the midst of one and ends behind it is a branch back
+// from a wait's second try, which ptxas puts behind all else.
+bool begins_inside(const Loop& one, const Loop& other) {
+  return one.first > other.first && one.first < other.last && one.last > other.last;
+}
+
 // Those that are a step: of as many products, and not much longer than another. (One around all of a tile may
 // have as many, since ptxas puts parts of it elsewhere.)
 std::vector<Loop> steps_of(std::vector<Loop> loops, int products) {
   std::erase_if(loops, [&](const Loop& loop) { return loop.products != products; });
+  const std::vector<Loop> all = loops;
+  std::erase_if(loops, [&](const Loop& loop) {
+    return std::any_of(all.begin(), all.end(), [&](const Loop& other) { return begins_inside(loop, other); });
+  });
   const auto shorter = [](const Loop& a, const Loop& b) { return a.length() < b.length(); };
   const auto shortest = std::min_element(loops.begin(), loops.end(), shorter);
   const std::size_t most = shortest == loops.end() ? 0 : 2 * shortest->length();
