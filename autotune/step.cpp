@@ -203,7 +203,8 @@ Step step_of(const Problem& p, const WgmmaSchedule& s) {
     step.cycles *= p.head_dim <= 64 ? 1.015 : p.head_dim <= 160 ? 0.99 : 1.01;
     if (p.causal) step.cycles *= p.head_dim <= 160 ? 1.06 : 1.01;
   }
-  // Short blocks whose rows end in a box of their own; measured from head_dim 168 on, and at 72 to 88.
+  // Short blocks; measured where rows end in a box of their own, from head_dim 168 on, and under a mask at 72
+  // to 88.
   if (groups == 1 && n < 64 && p.head_dim % 64 != 0) step.cycles *= 1.06;
   if (groups == 4 && n < 64 && p.causal) step.cycles *= 1.12;
   step.alone = step.cycles;
