@@ -180,10 +180,11 @@ bar.sync 0;
 }
 
 TEST_CASE("a box narrower than its swizzle is stored from the beginnings of the tile's rows") {
-  const std::string store = std::string(R"(
+  std::string store = R"(
 ld.global.v4.u32 {%r10, %r11, %r12, %r13}, [%d29];
 st.shared.v4.u32 [%r27], {%r10, %r11, %r12, %r13};
-)") + kStoreTile;
+)";
+  store += kStoreTile;
   for (const auto& narrow : {std::pair{128, 40}, std::pair{128, 8}, std::pair{64, 24}, std::pair{32, 8}}) {
     for (const auto& corner : {std::pair{16, 0}, std::pair{44, 5}}) {
       const BoxOfTensor box{64, 8, narrow.second, 8, narrow.first, corner.first, corner.second};
@@ -209,16 +210,15 @@ st.shared.v4.u32 [%r27], {%r10, %r11, %r12, %r13};
 }
 
 TEST_CASE("a box narrower than its swizzle must begin a pattern of it") {
-  constexpr const char* kShifted = "add.s32 %r28, %r28, 128;\nadd.s32 %r27, %r27, 128;\n";
+  const std::string shifted = "add.s32 %r28, %r28, 128;\nadd.s32 %r27, %r27, 128;\n";
   const BoxOfTensor narrow{64, 8, 40, 8, 128, 0, 0}, whole{64, 8, 64, 8, 128, 0, 0};
   CHECK_THROWS_WITH_AS(
-      (void)narrow.load(std::string(kShifted) +
-                        "mov.b32 %r14, 0;\nst.shared.v4.u32 [%r27], {%r14, %r14, %r14, %r14};\n"
-                        "fence.proxy.async.shared::cta;\nbar.sync 0;\n"),
+      (void)narrow.load(shifted + "mov.b32 %r14, 0;\nst.shared.v4.u32 [%r27], {%r14, %r14, %r14, %r14};\n"
+                                  "fence.proxy.async.shared::cta;\nbar.sync 0;\n"),
       doctest::Contains("the shared address at offset 1152 does not begin a pattern of the "
                         "map's 128-byte swizzle"),
       Error);
-  CHECK_NOTHROW((void)whole.load(kShifted));
+  CHECK_NOTHROW((void)whole.load(shifted));
 }
 
 TEST_CASE("TMA stores leave out what is outside the tensor") {
@@ -233,10 +233,11 @@ TEST_CASE("TMA stores leave out what is outside the tensor") {
                                            .element_bytes = 2,
                                            .bf16 = true,
                                            .swizzle_bytes = 64});
-  const std::string body = std::string(R"(
+  std::string body = R"(
 mov.b32 %r10, 0x00010001;
 st.shared.v4.u32 [%r27], {%r10, %r10, %r10, %r10};
-)") + kStoreTile;
+)";
+  body += kStoreTile;
   auto kernel = device->load({.entry = "test", .ptx = tma_kernel(body), .cubin = {}});
   void* out = device->allocate(16);
   int x = 16, y = 3;
