@@ -82,7 +82,8 @@ struct Origin {
   std::string schedule;  // "mma:m128n64w4s2"
   // Why this one: "given"; "wisdom (…)" that was tuned here or read from a file, also in this very call;
   // "shipped wisdom (…)"; "model". The brackets begin with "this GPU", another one's name ("…, same arch"),
-  // or, of shipped wisdom, the arch ("sm_90a"); what the record is further away in follows.
+  // or, of shipped wisdom, the arch ("sm_90a"); what the record is further away in follows, and "carried over
+  // by the model" where that found another schedule faster for this shape than the record's.
   std::string choice;
   std::string code;  // "memory", "disk", "system", "compiled in 412 ms"
   std::string note;  // what else a user should know (a family that was passed over, and why); may be empty
