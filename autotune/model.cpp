@@ -238,12 +238,12 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
     const double slower = at_work <= 0.5 || splits == 2 ? 1 : splits == 3 ? 1.14 : 1.18;
     const double bare = step.tile_cycles +
                         merge_cycles(splits, clusters, std::min(rows, tiled.seqlen_q), problem.value_dim());
-    double cycles = seen.causal ? std::max(longest_cycles, waves * blocks_cycles + 0.3 * longest_cycles)
-                                : std::ceil(waves) * blocks_cycles;
-    // All but one wave's ends are hidden if others wait for memory meanwhile.
-    if (steps.tiles == 1) cycles += (std::ceil(waves) - 1) * bare;
-    const double ends = steps.tiles == 1 ? 1 : std::ceil(waves);
-    return overlapped(ms(cycles / clock), memory_ms * slower) + ms(ends * bare) + kLaunchMs;
+    const double cycles = seen.causal ? std::max(longest_cycles, waves * blocks_cycles + 0.3 * longest_cycles)
+                                      : std::ceil(waves) * blocks_cycles;
+    // Beside memory: of tiles with keys of their own all ends but one wave's.
+    const double hidden = steps.tiles == 1 ? std::ceil(waves) - 1 : 0, shown = std::ceil(waves) - hidden;
+    return overlapped(ms((cycles + hidden * bare) / clock), memory_ms * slower) + ms(shown * bare) +
+           kLaunchMs;
   }
   if (wgmma != nullptr && wgmma->persistent == 3) {
     const EvenShares shares =

@@ -39,26 +39,15 @@ std::optional<Schedule> known(const std::string& name) {
 
 CarryOver::CarryOver(const WisdomRecord& record, const Problem& problem, const Shape& shape,
                      const Target& target)
-    : problem_(problem),
-      target_(target),
-      timed_(record.shape),
-      planned_(shape),
-      winner_{record.schedule},
-      for_planned_(record.schedule) {
+    : problem_(problem), target_(target), timed_(record.shape), winner_{record.schedule} {
   if (problem.pass == Pass::backward) return;
   add_timed(record);
   if (!problem.causal && record.bucket != bucket_of(problem, shape, target)) add_predicted(shape);
-  for_planned_ = best_for(shape)->schedule;
 }
 
 CarryOver::CarryOver(std::span<const Schedule> ranked, const Problem& problem, const Shape& shape,
                      const Target& target)
-    : problem_(problem),
-      target_(target),
-      timed_(shape),
-      planned_(shape),
-      winner_{ranked.front()},
-      for_planned_(ranked.front()) {
+    : problem_(problem), target_(target), timed_(shape), winner_{ranked.front()} {
   if (problem.pass == Pass::backward) return;
   for (const Schedule& other : ranked.subspan(1, std::min(kRanked, ranked.size()) - 1))
     others_.push_back({other});
@@ -105,9 +94,9 @@ bool CarryOver::packs_alike(const Schedule& schedule, const Shape& shape) const 
   return !problem_.causal || packed_heads(shape, schedule) == packed_heads(timed_, schedule);
 }
 
-const CarryOver::Known* CarryOver::best_for(const Shape& shape) const {
+const Schedule& CarryOver::schedule_for(const Shape& shape) const {
   const Known* best = &winner_;
-  if (others_.empty() || shape == timed_) return best;
+  if (others_.empty() || shape == timed_) return best->schedule;
   double least = expected_ms(winner_, shape) * (1 - kWorthIt);
   for (const Known& other : others_) {
     if (!packs_alike(other.schedule, shape)) continue;
@@ -116,11 +105,7 @@ const CarryOver::Known* CarryOver::best_for(const Shape& shape) const {
     least = expected;
     best = &other;
   }
-  return best;
-}
-
-const Schedule& CarryOver::schedule_for(const Shape& shape) const {
-  return shape == planned_ ? for_planned_ : best_for(shape)->schedule;
+  return best->schedule;
 }
 
 }  // namespace flashjit::autotune

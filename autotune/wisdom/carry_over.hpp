@@ -35,14 +35,12 @@ class CarryOver {
   void add_predicted(const Shape& shape);
   [[nodiscard]] double expected_ms(const Known& known, const Shape& shape) const;
   [[nodiscard]] bool packs_alike(const Schedule& schedule, const Shape& shape) const;
-  [[nodiscard]] const Known* best_for(const Shape& shape) const;
 
   Problem problem_;
   Target target_;
-  Shape timed_, planned_;
+  Shape timed_;
   Known winner_;
   std::vector<Known> others_;
-  Schedule for_planned_;
 };
 
 }  // namespace flashjit::autotune
