@@ -171,6 +171,7 @@ struct Program {
   u32 dynamic_shared = 0;  // address where dynamic shared memory starts
   u32 local_bytes = 0;     // of a thread
   u32 max_threads = 0;
+  u32 min_ctas = 1;
   std::vector<std::byte> globals;  // module variables; .const too
   std::vector<StaticFinding> findings;
   bool checked = false;

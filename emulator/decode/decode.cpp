@@ -67,6 +67,7 @@ class Decoder {
     program_.statements = std::move(body.statements);
     registers_ = std::move(body.registers);
     program_.max_threads = entry->max_threads;
+    program_.min_ctas = entry->min_ctas;
     Layout layout(program_, *entry, body.variables);
     look_up();
     flow_ = analyse_flow(nodes_, static_cast<int>(registers_.size()));

@@ -116,8 +116,10 @@ void ClusterRunner::start(Cta& cta, u32 index, u32 agent) {
   warp.exited = ~warp.active;
   constexpr u32 kImpatience[4] = {0, 1, 1, 8};
   warp.impatience = all_impatient_ ? 1 : kImpatience[cluster_.random() & 3];
-  // What ptxas gives a thread that may have all, where setmaxnreg is used (CUDA's granularity is 8).
-  warp.registers = std::min(kMostRegisters, 65536 / std::max(threads_, 1u) & ~7u);
+  // What ptxas gives a thread where setmaxnreg is used: a multiprocessor's, shared out to the CTAs that it
+  // must allow (CUDA's granularity is 8).
+  const u32 sharing = std::max(threads_, 1u) * std::max(program_.min_ctas, 1u);
+  warp.registers = std::min(kMostRegisters, 65536 / sharing & ~7u);
   warp.watch = launch_.checks == Checks::off ? u8{0} : u8{kAligned | kBreaksRule};
   if (ordered_) warp.watch |= kTouchesLoaded;
   warp.local.assign(std::size_t{program_.local_bytes} * kLanes, std::byte{0xff});

@@ -84,6 +84,7 @@ struct Function {
   std::vector<Register> registers;
   std::vector<Statement> statements;
   u32 max_threads = 0;  // .maxntid or .reqntid, 0 where the kernel does not say
+  u32 min_ctas = 1;     // .minnctapersm: that a multiprocessor's registers must allow
 };
 
 struct Module {

@@ -80,8 +80,9 @@ class Parser {
       while (cursor_.eat(','));
       if (word == ".maxntid" || word == ".reqntid") {
         made.max_threads = static_cast<u32>(product);
-      } else if (word != ".minnctapersm" && word != ".maxnreg" && word != ".reqnctapercluster" &&
-                 word != ".maxclusterrank") {
+      } else if (word == ".minnctapersm") {
+        made.min_ctas = static_cast<u32>(product);
+      } else if (word != ".maxnreg" && word != ".reqnctapercluster" && word != ".maxclusterrank") {
         cursor_.fail(fmt::format("\"{}\" is not known here", word));
       }
     }

@@ -4,6 +4,7 @@
 // with the bug, lines that begin with '+' only in the mended one. The first line says which kind is to be
 // found, the second the launch.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <pthread.h>
 
 #include <filesystem>
@@ -23,6 +24,7 @@ struct Case {
   std::string name;
   std::string kind;
   RunOptions options;
+  std::string directives;
   std::size_t in_words = 1, out_words = 1;
   std::string wrong, mended;
 };
@@ -47,6 +49,8 @@ Case read_case(const std::filesystem::path& path) {
       made.options.grid = value;
     else if (key == "cluster")
       made.options.cluster = value;
+    else if (key == "ctas")
+      made.directives = fmt::format(".minnctapersm {}", value);
     else if (key == "in")
       made.in_words = value;
     else if (key == "out")
@@ -70,7 +74,8 @@ std::set<std::string> findings_of(const Case& c, const std::string& body, std::u
   options.seed = seed;
   Bench bench(options);
   try {
-    bench.run(kernel_text(body), std::vector<std::uint32_t>(c.in_words, 1), c.out_words);
+    bench.run(kernel_text(body, "sm_90a", "", c.directives), std::vector<std::uint32_t>(c.in_words, 1),
+              c.out_words);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::device) throw;
     if (text != nullptr) *text = error.what();

@@ -19,16 +19,16 @@ namespace flashjit::emulator::tests {
 // (fp64) and %p; %d30 and %d31 hold in and out, %r30 the thread's index, %r28 and %r27 its warp and lane,
 // %r29 the address of dynamic shared memory. `outer` stands before the kernel, `inner` at its start.
 inline std::string kernel_text(std::string_view body, std::string_view target = "sm_90a",
-                               std::string_view outer = "") {
+                               std::string_view outer = "", std::string_view directives = "") {
   return fmt::format(
       ".version 8.7\n.target {}\n.address_size 64\n.extern .shared .align 1024 .b8 smem[];\n{}\n.visible "
-      ".entry test(.param .u64 in, .param .u64 out)\n{{\n"
+      ".entry test(.param .u64 in, .param .u64 out)\n{}\n{{\n"
       ".reg .b32 %r<64>;\n.reg .f32 %f<64>;\n.reg .b16 %h<32>;\n.reg .b64 %d<64>;\n.reg .f64 %q<16>;\n.reg "
       ".pred %p<32>;\n"
       "ld.param.u64 %d30, [in];\nld.param.u64 %d31, [out];\nmov.u32 %r30, %tid.x;\nshr.u32 %r28, %r30, "
       "5;\nand.b32 %r27, %r30, 31;\n"
       "mov.u32 %r29, smem;\n{}\nret;\n}}\n",
-      target, outer, body);
+      target, outer, directives, body);
 }
 
 struct RunOptions {
