@@ -82,11 +82,12 @@ bool known_to_spill(const Problem& problem, const SimtSchedule& s, const Plan& p
   };
   if (target.capability >= 120) {
     return problem.causal ? is_one_of({"simt:m64n64w2s1", "simt:m32n128w2s1l16"})
-                          : is_one_of({"simt:m64n64w2s2"});
+                          : is_one_of({"simt:m64n64w2s2", "simt:m128n64w4s1"});
   }
-  return target.capability >= 100 && problem.causal &&
-         is_one_of({"simt:m256n64w8s2", "simt:m64n128w4s1l16", "simt:m64n128w4s2l16", "simt:m128n128w8s1l16",
-                    "simt:m32n128w2s1l16", "simt:m32n128w2s2l16"});
+  if (target.capability < 100) return false;
+  return is_one_of({"simt:m256n64w8s2", "simt:m64n128w4s1l16", "simt:m64n128w4s2l16", "simt:m128n128w8s1l16",
+                    "simt:m32n128w2s1l16", "simt:m32n128w2s2l16"}) ||
+         (!problem.causal && is_one_of({"simt:m128n64w4s1", "simt:m64n64w2s1", "simt:m64n64w2s2"}));
 }
 
 bool power_of_two(int x) {

@@ -86,6 +86,15 @@ TEST_CASE("simt: what does not divide is said") {
         "1 warps copy less than one row of 256 floats at a time, use 2 or more");
 }
 
+TEST_CASE("simt: tiles that take all registers spill on some archs") {
+  const Problem wide{.dtype = DType::fp32, .head_dim = 128};
+  CHECK(reason(wide, "simt:m64n128w4s2l16", "sm_90").empty());
+  CHECK(reason(wide, "simt:m64n128w4s2l16", "sm_103") ==
+        "tile 64x128 spills a few bytes on sm_103, as compiling it showed");
+  CHECK(reason({.dtype = DType::fp32, .head_dim = 64}, "simt:m128n64w4s1", "sm_120") ==
+        "tile 128x64 spills a few bytes on sm_120, as compiling it showed");
+}
+
 TEST_CASE("there is a legal schedule for every head_dim of every family on every arch it serves") {
   // The smallest tiles of each family; the tuner's own space is tested in its room.
   const auto any = [](const Problem& problem, const Target& target,
