@@ -69,6 +69,7 @@ constexpr auto knobs_of() {
         {{"l", "section", "MB of K and V that concurrent tiles share in L2, 0 = those of all heads", 0, 128},
          &S::section},
         {{"ch", "max_chains", "partial row maxima per row", 2, 8}, &S::max_chains},
+        {{"c", "min_ctas", "CTAs per multiprocessor that registers must allow, 0 = one", 0, 4}, &S::min_ctas},
         {{"u", "unroll", "unrolling of the loop over unmasked tiles", 1, 8}, &S::unroll},
         {{"cl", "cluster", "CTAs that load K and V for each other", 1, 2}, &S::cluster},
         {{"sp", "splits", "CTAs that share out the keys of a tile", 1, 8}, &S::splits},

@@ -69,6 +69,7 @@ struct WgmmaSchedule {
   int section = 32;       // MB of K and V that concurrent tiles share in L2 (persistent = 2); of short
                           // sequences 4 at most; 0: those of all heads
   int max_chains = 4;     // partial row maxima kept per row: 2, 4 or 8
+  int min_ctas = 0;       // CTAs per multiprocessor that registers must allow; 0: one
   int unroll = 1;
   int cluster = 1;  // 2: pairs of CTAs work on neighbouring tiles, and one loads K for both, the other V
   int splits = 1;   // CTAs of a cluster that share out the keys of a tile

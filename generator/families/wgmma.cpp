@@ -70,6 +70,10 @@ std::vector<Constant> constants(const Problem& problem, const WgmmaSchedule& sch
       number("kConsumerRegisters", split.consumer, "per thread, after setmaxnreg"),
       number("kSharedBytes", shared_bytes(problem, schedule), "of dynamic shared memory"),
   };
+  if (schedule.min_ctas > 1) {
+    list.push_back(
+        number("kMinCtas", schedule.min_ctas, "CTAs per multiprocessor that registers must allow"));
+  }
   if (const int steps = q_register_steps(problem, schedule); steps > 0) {
     list.push_back(number("kQRegisterSteps", steps, "of 16 columns of q that live in registers"));
   }
@@ -110,6 +114,13 @@ std::vector<Constant> constants(const Problem& problem, const WgmmaSchedule& sch
   return list;
 }
 
+// Those among whom registers are shared out, in words.
+std::string consumers(const WgmmaSchedule& s) {
+  const int warpgroups = warpgroups_of(s);
+  return fmt::format("{} warpgroup{}{}", warpgroups, warpgroups == 1 ? "" : "s",
+                     s.min_ctas > 1 ? fmt::format(" in each of {} CTAs", s.min_ctas) : "");
+}
+
 Legality legal_splits(const Problem& problem, const WgmmaSchedule& s) {
   if (s.splits == 1) return {};
   if (s.persistent != 0) {
@@ -128,6 +139,22 @@ Legality legal_splits(const Problem& problem, const WgmmaSchedule& s) {
   if (const int room = ring_bytes(problem, s); pieces > room) {
     return {fmt::format("splits {} adds up O in the place of K and V, which takes {}; they have {}", s.splits,
                         kilobytes(pieces), kilobytes(room))};
+  }
+  return {};
+}
+
+// Whether as many CTAs as registers allow find room for their tiles, too.
+Legality legal_min_ctas(const Problem& problem, const WgmmaSchedule& s, const Target& target) {
+  if (s.min_ctas == 0) return {};
+  if (s.min_ctas == 1) return {"min_ctas 1 is what 0 says, too; leave it at 0"};
+  constexpr int kUnit = 128;  // in which shared memory is given to CTAs
+  const int room = target.shared_per_sm / s.min_ctas / kUnit * kUnit - target.shared_reserved;
+  if (const int shared = shared_bytes(problem, s); shared > room) {
+    return {
+        fmt::format("tile {}x{} with {} stage{} needs {} of shared memory, {} CTAs per multiprocessor have "
+                    "{} each",
+                    s.tile_m, s.tile_n, s.stages, s.stages == 1 ? "" : "s", kilobytes(shared), s.min_ctas,
+                    kilobytes(room))};
   }
   return {};
 }
@@ -206,17 +233,16 @@ Legality legal_wgmma(const Problem& problem, const WgmmaSchedule& s, const Targe
   }
   const FragmentRegisters needed = fragments_of(problem, s);
   if (const int most = accumulators_at_most(s); std::max(needed.s, needed.o) > most) {
-    return {fmt::format("tile {}x{} has a product of {} accumulators a thread, {} warpgroup{} may have {}",
-                        s.tile_m, s.tile_n, std::max(needed.s, needed.o), warpgroups,
-                        warpgroups == 1 ? "" : "s", most)};
+    return {fmt::format("tile {}x{} has a product of {} accumulators a thread, {} may have {}", s.tile_m,
+                        s.tile_n, std::max(needed.s, needed.o), consumers(s), most)};
   }
   const int granted = registers_of(s).consumer;
   if (needed.total() > granted && !known_to_fit(problem, s)) {
     return {
         fmt::format("tile {}x{} needs about {} registers a thread (S {}, P {}, O {}, Q {}, the rest {}), {} "
-                    "warpgroup{} leave{} {}",
+                    "leave{} {}",
                     s.tile_m, s.tile_n, needed.total(), needed.s, needed.p, needed.o, needed.q, needed.other,
-                    warpgroups, warpgroups == 1 ? "" : "s", warpgroups == 1 ? "s" : "", granted)};
+                    consumers(s), warpgroups == 1 ? "s" : "", granted)};
   }
   if (known_to_spill(problem, s)) {
     return {
@@ -225,6 +251,7 @@ Legality legal_wgmma(const Problem& problem, const WgmmaSchedule& s, const Targe
                     to_string(Schedule{s}), problem.head_dim, problem.value_dim(),
                     problem.causal ? ", under a mask" : "")};
   }
+  if (Legality several = legal_min_ctas(problem, s, target); !several) return several;
   const int shared = shared_bytes(problem, s);
   if (shared > target.shared_per_cta) {
     return {fmt::format("tile {}x{} with {} stage{} needs {} of shared memory, {} gives {}", s.tile_m,
@@ -275,6 +302,7 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
       {"release_q_after_first", o_apart && !q_in_shared && !first_inside},
       {"release_q_after_scores", o_apart && q_in_shared},
       {"cluster", s.cluster > 1},
+      {"min_ctas", s.min_ctas > 1},
       {"split", split},
       {"even", even},
       {"shares", split || even},

@@ -20,6 +20,7 @@ int other_registers(const Problem& problem, const WgmmaSchedule& schedule) {
     case 1:
       return is_static(schedule) ? 32 : 36;
     case 2:
+      if (schedule.min_ctas > 1) return 28;  // of 400 kernels none spills
       return schedule.q_in_regs == 2 && panels_of(problem.head_dim) > 3 ? 36 : 32;
     case 3:
       if (panels_of(problem.value_dim()) <= 2 && schedule.q_in_regs < 2) return 28;
@@ -54,12 +55,27 @@ bool has_even_shares(const WgmmaSchedule& schedule) {
   return schedule.persistent == 3;
 }
 
+int registers_at_launch(const WgmmaSchedule& schedule) {
+  constexpr int kRegisters = 65536, kUnit = 8;
+  const int threads = 128 * (warpgroups_of(schedule) + 1) * std::max(1, schedule.min_ctas);
+  return kRegisters / threads / kUnit * kUnit;
+}
+
 RegisterSplit registers_of(const WgmmaSchedule& schedule) {
+  // Tickets, or a cluster's loads, would spill in 24.
+  const bool plain = is_static(schedule) && schedule.cluster == 1;
+  if (schedule.min_ctas > 1) {  // the producer has what consumers cannot share out among them
+    constexpr int kUnit = 8;
+    const int groups = warpgroups_of(schedule);
+    const int all = registers_at_launch(schedule) * (groups + 1);
+    const int consumer = (all - (plain ? 24 : 32)) / groups / kUnit * kUnit;
+    return {all - groups * consumer, consumer};
+  }
   switch (warpgroups_of(schedule)) {
     case 1:
       return {56, 248};
-    case 2:  // tickets, or a cluster's loads, would spill in 24
-      return is_static(schedule) && schedule.cluster == 1 ? RegisterSplit{24, 240} : RegisterSplit{40, 232};
+    case 2:
+      return plain ? RegisterSplit{24, 240} : RegisterSplit{40, 232};
     case 3:
       return {32, 160};
     default:
@@ -68,10 +84,9 @@ RegisterSplit registers_of(const WgmmaSchedule& schedule) {
 }
 
 int accumulators_at_most(const WgmmaSchedule& schedule) {
-  constexpr int kRegisters = 65536, kUnit = 8, kMost = 255;
+  constexpr int kMost = 255;
   constexpr int kBeside = 30;  // what ptxas asks for beside a product's accumulators (its error C7602)
-  const int threads = 128 * (warpgroups_of(schedule) + 1);
-  return std::min(kRegisters / threads / kUnit * kUnit, kMost) - kBeside;
+  return std::min(registers_at_launch(schedule), kMost) - kBeside;
 }
 
 bool known_to_fit(const Problem& problem, const WgmmaSchedule& schedule) {

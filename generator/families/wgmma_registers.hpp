@@ -18,6 +18,9 @@ bool has_even_shares(const WgmmaSchedule& schedule);
 // Steps of 16 columns of Q that live in registers: none, all, or the first half in whole panels.
 int q_register_steps(const Problem& problem, const WgmmaSchedule& schedule);
 
+// Of a thread, before setmaxnreg moves any.
+int registers_at_launch(const WgmmaSchedule& schedule);
+
 // How setmaxnreg splits what the launch allocated: 64K registers over all threads, in steps of eight a
 // thread.
 struct RegisterSplit {

@@ -10,6 +10,9 @@
 /*%#split%*/
 // The kCluster CTAs of a cluster share out a tile's keys, and put together what each knows of its rows.
 /*%/split%*/
+/*%#min_ctas%*/
+// Several share a multiprocessor, so that one's tile begins and ends beside the others' products.
+/*%/min_ctas%*/
 /*%#cluster%*/
 // Clusters of kCluster CTAs work on tiles that lie side by side: what one loads of K or V, all get.
 /*%/cluster%*/
@@ -35,7 +38,12 @@
 #include "ptx/shared_address.cuh"
 #include "ptx/tensor_map.cuh"
 
+/*%^min_ctas%*/
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
+/*%/min_ctas%*/
+/*%#min_ctas%*/
+extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas)
+/*%/min_ctas%*/
     FLASHJIT_ENTRY(const __grid_constant__ TensorMap map_q,
                    /*%#whole_k%*/
                    const __grid_constant__ TensorMap map_k,

@@ -87,6 +87,32 @@ TEST_CASE("registers: setmaxnreg's pools, in words") {
         std::string::npos);
 }
 
+TEST_CASE("several CTAs on a multiprocessor: what it has is shared out among them") {
+  CHECK(reason(kD64, "m64n64s3pp0c1") == "min_ctas 1 is what 0 says, too; leave it at 0");
+  CHECK(
+      reason(kD64, "m128n64s2qr0c2") ==
+      "tile 128x64 needs about 108 registers a thread (S 32, P 16, O 32, Q 0, the rest 28), 2 warpgroups in "
+      "each of 2 CTAs leave 104");
+  CHECK(reason(kD128, "m64n64s2qr0pp0c3") ==
+        "tile 64x64 has a product of 64 accumulators a thread, 1 warpgroup in each of 3 CTAs may have 50");
+  CHECK(reason({.head_dim = 72}, "m64n64s2qr0pp0c3") ==
+        "tile 64x64 with 2 stages needs 85 KB of shared memory, 3 CTAs per multiprocessor have 75 KB each");
+  CHECK(reason({.head_dim = 72}, "m64n64s2qr0pp0c2") == "");
+  // Registers of two or three warpgroups, in a launch of 80 a thread.
+  const auto split = [](const Problem& problem, const char* schedule) {
+    const KernelSource kernel = rendered(problem, schedule);
+    CHECK(count(kernel.text, "__launch_bounds__(kThreads, kMinCtas)") == 1);
+    const auto value = [&](const std::string& name) {
+      return std::stoi(kernel.text.substr(kernel.text.find("int " + name + " = ") + name.size() + 7));
+    };
+    return std::vector{value("kMinCtas"), value("kProducerRegisters"), value("kConsumerRegisters")};
+  };
+  CHECK(split(kD64, "m64n64s3pp0c3") == std::vector{3, 24, 136});
+  CHECK(split({.head_dim = 64, .causal = true}, "m64n64s3qr0pp0p2c3") == std::vector{3, 32, 128});
+  CHECK(split({.head_dim = 32}, "m128n64s3c2") == std::vector{2, 32, 104});
+  CHECK(count(rendered(kD64, "m64n64s3pp0").text, "__launch_bounds__(kThreads, 1)") == 1);
+}
+
 TEST_CASE("shared memory and the way of O") {
   CHECK(reason(kD256, "m128n64s2qr0o2re0") == "");
   CHECK(reason(kD256, "m128n64s2qr0o1re0") ==

@@ -57,6 +57,31 @@ TEST_CASE("every knob") {
   check("wgmma:m128n64s2qr0o2re0", {.problem = {.head_dim = 256}, .shape = kRagged});
 }
 
+TEST_CASE("tiles off a counter without a mask") {
+  test::EmulatedEngine few = test::open_emulated_engine({.arch = "sm_90a", .sm_count = 3});
+  for (const auto& [problem, schedule] :
+       {std::pair(Problem{.head_dim = 96}, "wgmma:m128n64s2p2"), {kD128, "wgmma:m128n128s2p2"}}) {
+    for (const auto& [queries, keys] : {std::pair(128, 128), {200, 330}, {70, 0}}) {
+      const Shape shape{.batch = 3, .heads = 4, .heads_kv = 2, .seqlen_q = queries, .seqlen_k = keys};
+      const autotune::Check result =
+          Attention({.problem = problem, .shape = shape}).run(few.engine, {.schedule = schedule});
+      CHECK_MESSAGE(result.ok, result.message);
+    }
+  }
+}
+
+TEST_CASE("several CTAs on a multiprocessor") {
+  constexpr Problem kD32Causal{.head_dim = 32, .causal = true};
+  constexpr Shape kShort{.batch = 5, .heads = 4, .heads_kv = 2, .seqlen_q = 128, .seqlen_k = 128};
+  for (const Shape& shape : {kRagged, kShort}) {
+    for (const char* schedule : {"wgmma:m128n64s3p2c2", "wgmma:m64n48s2qr0pp0p2c4", "wgmma:m64n48s2pp0p0c4"})
+      check(schedule, {.problem = kD32Causal, .shape = shape});
+    for (const char* schedule : {"wgmma:m64n64s3pp0c3", "wgmma:m128n48s3qr0c2", "wgmma:m64n64s2pp0p3c3",
+                                 "wgmma:m64n64s2pp0cl2c3", "wgmma:m64n64s2pp0p0sp2c3"})
+      check(schedule, {.problem = kD64, .shape = shape});
+  }
+}
+
 TEST_CASE("several sections, and a last one that is longer or shorter") {
   test::EmulatedEngine few = test::open_emulated_engine({.arch = "sm_90a", .sm_count = 3});
   const Problem problem{.head_dim = 64, .causal = true};
