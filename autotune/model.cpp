@@ -160,6 +160,15 @@ double apart_of(const WgmmaSchedule& s, double of_all) {
   return further * further;
 }
 
+// How much longer memory takes where CTAs are dealt many tiles of their own keys: some fall behind, the last
+// of which read alone, and lines where one head ends and the next begins are fetched for both (measured, 128
+// keys; tiles off a counter keep together).
+constexpr double kManyRounds = 4;
+double falling_behind(const Problem& problem) {
+  constexpr int kLine = 128;
+  return problem.head_dim * size_of(problem.dtype) % kLine == 0 ? 1.025 : 1.07;
+}
+
 // Milliseconds in which memory serves tiles that each read keys of their own: those of a last wave take as
 // long as one alone, however few they are, and a tenth more while others still read.
 double in_waves(const Problem& problem, const WgmmaSchedule& s, double memory_ms, double waves,
@@ -216,7 +225,7 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
   const double blocks_cycles = steps.total / steps.tiles * step_cycles;
   const double longest_cycles = steps.longest * step_cycles;
   const auto ms = [&](double cycles) { return cycles / (machine.clock_ghz * 1e6); };
-  double memory_ms = bytes_of(problem, shape) / memory_rate(target);
+  double memory_ms = step.over_fetch * bytes_of(problem, shape) / memory_rate(target);
   if (wgmma != nullptr && steps.tiles == 1) {
     const bool even = step.dealt && !seen.causal;
     const double of_all =
@@ -224,6 +233,7 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
               : tiles * clusters * splits) /
         target.sm_count;
     memory_ms *= over_fetch(problem, shape, apart_of(*wgmma, of_all));
+    if (even && step.ctas == 1 && waves > kManyRounds) memory_ms *= falling_behind(problem);
     memory_ms =
         even ? memory_ms * unevenness(problem, *wgmma, of_all)
              : in_waves(problem, *wgmma, memory_ms, waves, ms(steps.longest * alone + step.tile_cycles));
@@ -278,18 +288,31 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
   const double mean_tile = blocks_cycles + step.tile_cycles;
   double cycles = mean_tile * waves;
   if (seen.causal && step.balanced) {
-    cycles = drawn_cycles(seen, {tiled, packed}, rows, get(schedule, "tile_n"), step, tiles_at_once, waves,
-                          mean_tile);
+    const auto drawn = [&](const Step& of_tile, int workers, double mean) {
+      return drawn_cycles(seen, {tiled, packed}, rows, get(schedule, "tile_n"), of_tile, workers,
+                          tiles / workers, mean);
+    };
+    cycles = drawn(step, tiles_at_once, mean_tile);
+    if (wgmma != nullptr && step.ctas > 1) {
+      // A tile by itself: slower than those that share the multiprocessor are together, faster than each.
+      Step one = step;
+      one.cycles = (alone + step.ctas * step.cycles) / 2;
+      one.tile_cycles *= step.ctas;
+      cycles = std::max(cycles, drawn(one, tiles_at_once * step.ctas, mean_tile * one.cycles / step.cycles));
+    }
   } else if (seen.causal && step.dealt) {
     // Measured: a CTA's tiles are often all long or all short.
     cycles = std::max(1.22 * cycles, waves > 1 ? 1.7 * longest_cycles : 0);
   } else if (seen.causal) {
     cycles += 0.6 * longest_cycles;
   } else {
-    cycles = mean_tile * std::ceil(waves);
+    // Each of several CTAs on a multiprocessor has as many tiles as the others, or one less.
+    const double share = step.dealt && waves > step.ctas ? step.ctas : 1;
+    cycles = mean_tile * std::ceil(waves / share) * share;
   }
-  cycles = std::max(cycles, steps.longest * alone + step.tile_cycles);
-  if (waves <= 1) cycles += step.start_cycles;  // which nothing hides
+  const double bare = step.tile_cycles * (wgmma != nullptr ? step.ctas : 1);
+  cycles = std::max(cycles, steps.longest * alone + bare);
+  if (waves <= step.ctas) cycles += step.start_cycles;  // which nothing hides
   return overlapped(ms(cycles), memory_ms) + kLaunchMs;
 }
 

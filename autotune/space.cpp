@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <tuple>
 
 #include "autotune/backward/backward.hpp"
 #include "autotune/tune.hpp"
@@ -167,6 +168,28 @@ WgmmaSchedule with_cluster(WgmmaSchedule schedule) {
   return schedule;
 }
 
+// For many short tiles: CTAs that share a multiprocessor, whose beginnings and ends hide behind each other's
+// steps. What was fastest somewhere below head_dim 64 (docs/performance/wgmma/shared-multiprocessors.md).
+void add_several_ctas(std::vector<Schedule>& space, int order) {
+  const auto with = [&](int m, int n, std::initializer_list<int> stages, int ctas) {
+    for (const int count : stages) {
+      for (const int q_in_regs : {1, 0}) {
+        add(space, WgmmaSchedule{.tile_m = m,
+                                 .tile_n = n,
+                                 .stages = count,
+                                 .q_in_regs = q_in_regs,
+                                 .ping_pong = m == 64 ? 0 : 1,
+                                 .persistent = order,
+                                 .min_ctas = ctas});
+      }
+    }
+  };
+  with(128, 64, {3, 2}, 2);
+  with(64, 64, {3, 2}, 3);
+  with(64, 64, {2}, 4);
+  with(64, 48, {2}, 4);
+}
+
 // For fewer tiles than multiprocessors: their keys are shared out.
 void add_splits(std::vector<Schedule>& space, WgmmaSchedule schedule) {
   schedule.persistent = 0;
@@ -246,6 +269,12 @@ std::vector<Schedule> wgmma_space(const Problem& problem) {
       }
     }
   }
+  // Short sequences without a mask, of which memory is the limit: tiles off a counter.
+  if (!problem.causal && widest > 64 && widest <= 192) {
+    for (const auto& [n, stages, q_in_regs] : {std::tuple(64, 2, 1), {64, 3, 0}, {128, 2, 1}}) {
+      add(space, WgmmaSchedule{.tile_n = n, .stages = stages, .q_in_regs = q_in_regs, .persistent = 2});
+    }
+  }
   const auto rows = [&](int m, int n, int stages) {
     return WgmmaSchedule{.tile_m = m,
                          .tile_n = n,
@@ -256,6 +285,7 @@ std::vector<Schedule> wgmma_space(const Problem& problem) {
   };
   // Some 128 KB on their way, in blocks as short as that allows.
   if (widest <= 64) {
+    add_several_ctas(space, order);
     add_splits(space, rows(64, 128, 4));
     add_splits(space, rows(128, 128, 4));
     add_even_shares(space, rows(64, 64, 4));

@@ -182,14 +182,19 @@ Step step_of(const Problem& p, const WgmmaSchedule& s) {
   const double k = copy_cycles(p.head_dim, p.causal), v = copy_cycles(p.value_dim(), p.causal);
   const double copies = n * (k + v) / s.cluster;
   // Other warpgroups fill what one leaves idle; products in flight together leave less of it.
-  double share = (s.optimistic == 1 ? 0.36 : 0.42) / groups + 0.02;
-  if (s.overlap == 0) share = std::min(1.0, share + 0.35);
-  if (s.ping_pong == 0) share += p.value_dim() > 128 ? 0.2 : 0.01;
-  if (s.rescale_early == 0) share += 0.01;
-  if (groups == 1 && p.value_dim() <= 64) share += 0.1;  // a short step's latencies; measured
+  const auto share_beside = [&](double warpgroups) {
+    double share = (s.optimistic == 1 ? 0.36 : 0.42) / warpgroups + 0.02;
+    if (s.overlap == 0) share = std::min(1.0, share + 0.35);
+    if (s.ping_pong == 0) share += p.value_dim() > 128 ? 0.2 : 0.01;
+    if (s.rescale_early == 0) share += 0.01;
+    if (warpgroups == 1 && p.value_dim() <= 64) share += 0.1;  // a short step's latencies; measured
+    return share;
+  };
   Step step;
+  step.ctas = std::max(1, s.min_ctas);
+  const double share = share_beside(groups * step.ctas);
   constexpr double kBarriers = 150;  // the ring's and the turns'
-  step.cycles = combine({tensor, softmax, copies}, share) + kBarriers;
+  step.cycles = combine({tensor, softmax, copies}, share) + kBarriers / step.ctas;
   if (s.stages > 2) step.cycles -= 10;
   // The diagonal hides more of longer blocks; measured.
   if (p.causal && n > 64 && p.value_dim() <= 64) step.cycles *= 1.02;
@@ -207,7 +212,8 @@ Step step_of(const Problem& p, const WgmmaSchedule& s) {
   // to 88.
   if (groups == 1 && n < 64 && p.head_dim % 64 != 0) step.cycles *= 1.06;
   if (groups == 4 && n < 64 && p.causal) step.cycles *= 1.12;
-  step.alone = step.cycles;
+  step.alone =
+      step.ctas == 1 ? step.cycles : combine({tensor, softmax, copies}, share_beside(groups)) + kBarriers;
   // Copies that wait for memory run ahead of all else, and hide it but for a fifth (fitted to decoding).
   const double computing = combine({tensor, softmax}, share);
   step.own_keys = std::min(step.alone, combine({computing, copies}, 0.2) + kBarriers);
@@ -216,6 +222,10 @@ Step step_of(const Problem& p, const WgmmaSchedule& s) {
   if (groups == 4 && s.q_in_regs == 1) step.tile_cycles -= 250;  // measured at head dims from 24 to 48
   // Under a mask, where tiles end one after the other, a first block's softmax is beside nobody's products.
   if (p.causal) step.tile_cycles += 6 * groups * (n - 64);  // measured from 128 to 1024 keys
+  // A number off a counter, where none is longest; measured from 128 to 1024 keys.
+  if (!p.causal && s.persistent == 2) step.tile_cycles += 350;
+  // Two warpgroups of narrow values; measured from 256 to 640 keys.
+  if (groups == 2 && p.value_dim() <= 64 && !p.causal && s.min_ctas == 0) step.tile_cycles += 400;
   // Which no other warpgroup's work hides; less where other CTAs' tiles are longer and shorter.
   if (groups == 1) step.tile_cycles += p.causal ? 400 : 900;
   const double first_block = n * (p.head_dim + p.value_dim()) * size_of(p.dtype) / kColdBytes;
@@ -223,6 +233,14 @@ Step step_of(const Problem& p, const WgmmaSchedule& s) {
   // More threads take longer to begin: a microsecond in kernels of one wave, measured.
   if (groups > 1 && s.persistent == 0) step.tile_cycles += 1000;
   if (groups > 1 && s.persistent != 0) step.start_cycles += 2000;
+  if (step.ctas > 1) {  // measured, up to head_dim 64
+    // Two CTAs read a head's keys for what one could; where heads begin inside of a line it comes twice.
+    const auto ends_inside = [&](int columns) { return 128 % (columns * size_of(p.dtype)) != 0; };
+    const bool twice = groups == 1 && (ends_inside(p.head_dim) || ends_inside(p.value_dim()));
+    if (twice) step.over_fetch = 1.1;
+    step.cycles *= 1.06 * step.over_fetch;
+    step.tile_cycles *= 0.85 * step.over_fetch / step.ctas;
+  }
   step.balanced = s.persistent == 2;
   step.dealt = s.persistent == 1 || s.persistent == 3;
   return step;

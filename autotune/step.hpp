@@ -27,6 +27,7 @@ struct Step {
   double own_keys = 0;      // wgmma: likewise, in a tile whose keys nobody else reads
   double tile_cycles = 0;   // per tile beside its steps: Q, the first K, the last O, the launch of the CTA
   double start_cycles = 0;  // per CTA of a persistent kernel: until its first block has come
+  double over_fetch = 1;    // how much more comes from memory than is asked for
   int ctas = 1;             // per multiprocessor
   bool balanced = false;    // tiles are handed out longest first
   bool dealt = false;       // tiles are dealt out beforehand, whatever their lengths
