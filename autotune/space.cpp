@@ -169,7 +169,7 @@ WgmmaSchedule with_cluster(WgmmaSchedule schedule) {
 }
 
 // For many short tiles: CTAs that share a multiprocessor, whose beginnings and ends hide behind each other's
-// steps. What was fastest somewhere below head_dim 64 (docs/performance/wgmma/shared-multiprocessors.md).
+// steps. What was fastest somewhere up to head_dim 64 (docs/performance/wgmma/short-sequences.md).
 void add_several_ctas(std::vector<Schedule>& space, int order) {
   const auto with = [&](int m, int n, std::initializer_list<int> stages, int ctas) {
     for (const int count : stages) {
