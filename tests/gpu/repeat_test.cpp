@@ -117,6 +117,16 @@ TEST_CASE("a thousand forward runs, bit for bit") {
            .shape = Shape{.batch = 1, .heads = 5, .seqlen_q = 4096, .seqlen_k = 4096}},
            {{.head_dim = 128, .causal = true}, "wgmma:m192n64s4qr0p2"},
            {{.head_dim = 64, .causal = true}, "wgmma:m256n64s4qr0p2"},
+           // Several CTAs on a multiprocessor, each with several tiles; tiles off a counter without a mask.
+           {.problem = {.head_dim = 64, .causal = true},
+           .schedule = "wgmma:m64n64s3qr0pp0p2c3",
+           .shape = Shape{.batch = 20, .heads = 24, .seqlen_q = 128, .seqlen_k = 128}},
+           {.problem = {.head_dim = 32},
+           .schedule = "wgmma:m128n64s3c2",
+           .shape = Shape{.batch = 20, .heads = 24, .seqlen_q = 128, .seqlen_k = 128}},
+           {.problem = {.head_dim = 96},
+           .schedule = "wgmma:m128n64s2p2",
+           .shape = Shape{.batch = 30, .heads = 12, .seqlen_q = 128, .seqlen_k = 128}},
            {{.dtype = DType::fp16, .head_dim = 256, .causal = true}, "wgmma:m128n64s2qr0o2re0p2"}}) {
     CAPTURE(one.schedule);
     const Tensors tensors(state.device(), one.problem, 3, 1);
