@@ -86,7 +86,7 @@ RegisterSplit registers_of(const WgmmaSchedule& schedule) {
 int accumulators_at_most(const WgmmaSchedule& schedule) {
   constexpr int kMost = 255;
   constexpr int kBeside = 30;  // what ptxas asks for beside a product's accumulators (its error C7602)
-  return std::min(registers_at_launch(schedule), kMost) - kBeside;
+  return std::max(0, std::min(registers_at_launch(schedule), kMost) - kBeside);
 }
 
 bool known_to_fit(const Problem& problem, const WgmmaSchedule& schedule) {

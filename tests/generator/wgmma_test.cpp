@@ -98,6 +98,8 @@ TEST_CASE("several CTAs on a multiprocessor: what it has is shared out among the
   CHECK(reason({.head_dim = 72}, "m64n64s2qr0pp0c3") ==
         "tile 64x64 with 2 stages needs 85 KB of shared memory, 3 CTAs per multiprocessor have 75 KB each");
   CHECK(reason({.head_dim = 72}, "m64n64s2qr0pp0c2") == "");
+  CHECK(reason({.head_dim = 8}, "m256n16s2qr0c4") ==
+        "tile 256x16 has a product of 8 accumulators a thread, 4 warpgroups in each of 4 CTAs may have 0");
   // Registers of two or three warpgroups, in a launch of 80 a thread.
   const auto split = [](const Problem& problem, const char* schedule) {
     const KernelSource kernel = rendered(problem, schedule);
