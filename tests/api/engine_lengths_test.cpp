@@ -6,6 +6,7 @@
 #include "api/remembered.hpp"
 #include "autotune/tune.hpp"
 #include "autotune/tuner.hpp"
+#include "autotune/wisdom.hpp"
 #include "cache/files.hpp"
 #include "tests/api/support.hpp"
 
@@ -61,10 +62,11 @@ TEST_CASE("by wisdom: another schedule that was timed, where it computes fewer r
 TEST_CASE("by the model: another of those that it likes, where that is to take much less time") {
   CompilerScript script;
   const Folder folder;
-  const Problem problem{.dtype = DType::bf16, .head_dim = 88};  // without a record
+  const Problem problem{.dtype = DType::bf16, .head_dim = 88, .head_dim_v = 80};
   const auto with_rows = [](int rows) {
     return Shape{.batch = 4, .heads = 23, .heads_kv = 23, .seqlen_q = rows, .seqlen_k = rows};
   };
+  REQUIRE(autotune::shipped_wisdom_for(problem).records().empty());
   FakeEngine fake(script, folder.path(), "sm_90a");
   const Target& target = fake.device->target();
   const auto favourite = [&](int rows) {
