@@ -160,9 +160,9 @@ double apart_of(const WgmmaSchedule& s, double of_all) {
   return further * further;
 }
 
-// How much longer memory takes where CTAs are dealt many tiles of their own keys: some fall behind, the last
-// of which read alone, and lines where one head ends and the next begins are fetched for both (measured, 128
-// keys; tiles off a counter keep together).
+// How much longer memory takes where CTAs are dealt many tiles of their own keys than where these come off a
+// counter, and most where heads begin inside of a line (measured, 128 keys): it seems that CTAs fall behind
+// each other, and that L2 fetches such lines for each of two heads.
 constexpr double kManyRounds = 4;
 double falling_behind(const Problem& problem) {
   constexpr int kLine = 128;
