@@ -143,7 +143,6 @@ double unevenness(const Problem& problem, const WgmmaSchedule& s, double of_all)
 // line: L2 fetches whole ones, and has the rest when the CTA that reads the neighbouring head comes for it,
 // if that one is about as far. `apart` of the lines have been given up until then.
 double over_fetch(const Problem& problem, const Shape& shape, double apart) {
-  constexpr int kLine = 128;
   if (shape.kv_heads() == 1) return 1;  // a row's neighbour is the next key's
   const int row = problem.head_dim * size_of(problem.dtype);
   const double lines = 1.0 * (row + kLine - std::gcd(row, kLine)) / kLine;
@@ -165,7 +164,6 @@ double apart_of(const WgmmaSchedule& s, double of_all) {
 // each other, and that L2 fetches such lines for each of two heads.
 constexpr double kManyRounds = 4;
 double falling_behind(const Problem& problem) {
-  constexpr int kLine = 128;
   return problem.head_dim * size_of(problem.dtype) % kLine == 0 ? 1.025 : 1.07;
 }
 

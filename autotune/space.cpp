@@ -169,25 +169,14 @@ WgmmaSchedule with_cluster(WgmmaSchedule schedule) {
 }
 
 // For many short tiles: CTAs that share a multiprocessor, whose beginnings and ends hide behind each other's
-// steps. What was fastest somewhere up to head_dim 64 (docs/performance/wgmma/short-sequences.md).
-void add_several_ctas(std::vector<Schedule>& space, int order) {
-  const auto with = [&](int m, int n, std::initializer_list<int> stages, int ctas) {
-    for (const int count : stages) {
-      for (const int q_in_regs : {1, 0}) {
-        add(space, WgmmaSchedule{.tile_m = m,
-                                 .tile_n = n,
-                                 .stages = count,
-                                 .q_in_regs = q_in_regs,
-                                 .ping_pong = m == 64 ? 0 : 1,
-                                 .persistent = order,
-                                 .min_ctas = ctas});
-      }
-    }
-  };
-  with(128, 64, {3, 2}, 2);
-  with(64, 64, {3, 2}, 3);
-  with(64, 64, {2}, 4);
-  with(64, 48, {2}, 4);
+// steps.
+void add_several_ctas(std::vector<Schedule>& space, WgmmaSchedule schedule, int order, int ctas) {
+  schedule.persistent = order;
+  schedule.min_ctas = ctas;
+  for (const int q_in_regs : {1, 0}) {
+    schedule.q_in_regs = q_in_regs;
+    add(space, schedule);
+  }
 }
 
 // For fewer tiles than multiprocessors: their keys are shared out.
@@ -285,7 +274,11 @@ std::vector<Schedule> wgmma_space(const Problem& problem) {
   };
   // Some 128 KB on their way, in blocks as short as that allows.
   if (widest <= 64) {
-    add_several_ctas(space, order);
+    // What was fastest somewhere (docs/performance/wgmma/short-sequences.md).
+    for (const int stages : {3, 2}) add_several_ctas(space, rows(128, 64, stages), order, 2);
+    for (const int stages : {3, 2}) add_several_ctas(space, rows(64, 64, stages), order, 3);
+    add_several_ctas(space, rows(64, 64, 2), order, 4);
+    add_several_ctas(space, rows(64, 48, 2), order, 4);
     add_splits(space, rows(64, 128, 4));
     add_splits(space, rows(128, 128, 4));
     add_even_shares(space, rows(64, 64, 4));

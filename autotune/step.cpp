@@ -235,7 +235,7 @@ Step step_of(const Problem& p, const WgmmaSchedule& s) {
   if (groups > 1 && s.persistent != 0) step.start_cycles += 2000;
   if (step.ctas > 1) {  // measured, up to head_dim 64
     // Two CTAs read a head's keys for what one could; where heads begin inside of a line it comes twice.
-    const auto ends_inside = [&](int columns) { return 128 % (columns * size_of(p.dtype)) != 0; };
+    const auto ends_inside = [&](int columns) { return kLine % (columns * size_of(p.dtype)) != 0; };
     const bool twice = groups == 1 && (ends_inside(p.head_dim) || ends_inside(p.value_dim()));
     if (twice) step.over_fetch = 1.1;
     step.cycles *= 1.06 * step.over_fetch;

@@ -7,6 +7,8 @@
 
 namespace flashjit::autotune {
 
+constexpr int kLine = 128;  // bytes of a line of L2
+
 // What one multiprocessor does in a clock.
 struct Machine {
   int capability;

@@ -114,13 +114,6 @@ std::vector<Constant> constants(const Problem& problem, const WgmmaSchedule& sch
   return list;
 }
 
-// Those among whom registers are shared out, in words.
-std::string consumers(const WgmmaSchedule& s) {
-  const int warpgroups = warpgroups_of(s);
-  return fmt::format("{} warpgroup{}{}", warpgroups, warpgroups == 1 ? "" : "s",
-                     s.min_ctas > 1 ? fmt::format(" in each of {} CTAs", s.min_ctas) : "");
-}
-
 Legality legal_splits(const Problem& problem, const WgmmaSchedule& s) {
   if (s.splits == 1) return {};
   if (s.persistent != 0) {

@@ -1,9 +1,13 @@
 #include "generator/families/wgmma_registers.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace flashjit::wgmma_forward {
 namespace {
+
+constexpr int kUnit = 8;  // in which a thread is given registers
 
 // Recomputing scores (optimistic) needs registers, which P gives up where it has its own.
 constexpr int kRecomputeRegisters = 12;
@@ -56,7 +60,7 @@ bool has_even_shares(const WgmmaSchedule& schedule) {
 }
 
 int registers_at_launch(const WgmmaSchedule& schedule) {
-  constexpr int kRegisters = 65536, kUnit = 8;
+  constexpr int kRegisters = 65536;
   const int threads = 128 * (warpgroups_of(schedule) + 1) * std::max(1, schedule.min_ctas);
   return kRegisters / threads / kUnit * kUnit;
 }
@@ -65,7 +69,6 @@ RegisterSplit registers_of(const WgmmaSchedule& schedule) {
   // Tickets, or a cluster's loads, would spill in 24.
   const bool plain = is_static(schedule) && schedule.cluster == 1;
   if (schedule.min_ctas > 1) {  // the producer has what consumers cannot share out among them
-    constexpr int kUnit = 8;
     const int groups = warpgroups_of(schedule);
     const int all = registers_at_launch(schedule) * (groups + 1);
     const int consumer = (all - (plain ? 24 : 32)) / groups / kUnit * kUnit;
@@ -87,6 +90,12 @@ int accumulators_at_most(const WgmmaSchedule& schedule) {
   constexpr int kMost = 255;
   constexpr int kBeside = 30;  // what ptxas asks for beside a product's accumulators (its error C7602)
   return std::max(0, std::min(registers_at_launch(schedule), kMost) - kBeside);
+}
+
+std::string consumers(const WgmmaSchedule& schedule) {
+  const int warpgroups = warpgroups_of(schedule);
+  return fmt::format("{} warpgroup{}{}", warpgroups, warpgroups == 1 ? "" : "s",
+                     schedule.min_ctas > 1 ? fmt::format(" in each of {} CTAs", schedule.min_ctas) : "");
 }
 
 bool known_to_fit(const Problem& problem, const WgmmaSchedule& schedule) {

@@ -2,6 +2,8 @@
 // and what compiling showed of the kernels at the edge.
 #pragma once
 
+#include <string>
+
 #include "flashjit/problem.hpp"
 #include "generator/schedule.hpp"
 
@@ -39,6 +41,9 @@ FragmentRegisters fragments_of(const Problem& problem, const WgmmaSchedule& sche
 // That one product may have: it is compiled for the registers that a launch gives each thread, before
 // setmaxnreg moves any.
 int accumulators_at_most(const WgmmaSchedule& schedule);
+
+// Those among whom registers are shared out, in words: "2 warpgroups in each of 2 CTAs".
+std::string consumers(const WgmmaSchedule& schedule);
 
 // Kernels that fit although the count says no: they compile without spills, and are the fastest for their
 // head dims.

@@ -35,6 +35,16 @@ struct Folder {
   }
 };
 
+// Of a file that a merge writes.
+mode_t permissions_under(mode_t mask, const Folder& folder) {
+  const mode_t before = ::umask(mask);
+  CHECK(merge(folder.file, record("mma:m128n64w4s2"), folder.report));
+  ::umask(before);
+  struct stat status {};
+  REQUIRE(::stat(folder.file.c_str(), &status) == 0);
+  return status.st_mode & 0777;
+}
+
 }  // namespace
 
 TEST_CASE("a bad line is skipped and reported, and costs nothing else") {
@@ -190,20 +200,10 @@ TEST_CASE("wisdom takes no other's place than a file's, and waits for no writer 
 TEST_CASE("wisdom is for all who share the folder, whatever the umask") {
   Folder folder;
   REQUIRE(::chmod(folder.path.c_str(), 0770) == 0);
-  const mode_t before = ::umask(077);
-  CHECK(merge(folder.file, record("mma:m128n64w4s2"), folder.report));
-  ::umask(before);
-  struct stat status {};
-  REQUIRE(::stat(folder.file.c_str(), &status) == 0);
-  CHECK((status.st_mode & 0777) == 0660);
+  CHECK(permissions_under(077, folder) == 0660);
 }
 
 TEST_CASE("wisdom is for all who may read the folder") {
   Folder folder;
-  const mode_t before = ::umask(022);
-  CHECK(merge(folder.file, record("mma:m128n64w4s2"), folder.report));
-  ::umask(before);
-  struct stat status {};
-  REQUIRE(::stat(folder.file.c_str(), &status) == 0);
-  CHECK((status.st_mode & 0777) == 0644);
+  CHECK(permissions_under(022, folder) == 0644);
 }
