@@ -198,8 +198,8 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
   const int splits = wgmma != nullptr ? wgmma->splits : 1;
   const int cluster = wgmma != nullptr ? wgmma->cluster : 1;
   const int rows = rows_of_tile(schedule);
-  // Few queries: rows of several heads fill a tile, and see about all keys, a single one all of them.
-  const int packed = packed_heads(shape, schedule);
+  // Rows of several heads may fill a tile. Of few queries they see about all keys, of a single one all.
+  const int packed = packed_heads(problem, shape, schedule);
   Shape tiled = shape;
   tiled.heads >>= packed;
   tiled.seqlen_q <<= packed;
@@ -214,9 +214,10 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
   const int tiles_at_once = at_once / clusters;
   const double waves = tiles / tiles_at_once;
 
-  // With few tiles an SM holds fewer CTAs than it could.
+  // With few tiles a multiprocessor holds fewer CTAs than it could: what one adds to another's step is less
+  // and less.
   const double filled = std::clamp(waves, 1.0, static_cast<double>(step.ctas));
-  const double blend = step.ctas > 1 ? (filled - 1) / (step.ctas - 1) : 1;
+  const double blend = step.ctas > 1 ? (1 - 1 / filled) / (1 - 1.0 / step.ctas) : 1;
   const bool own_keys = wgmma != nullptr && splits == 1 && steps.tiles == 1 && !seen.causal;
   const double alone = own_keys ? step.own_keys : step.alone;
   const double step_cycles = own_keys ? alone : alone + blend * (step.cycles - alone);

@@ -100,7 +100,10 @@ Step step_of(const Problem& p, const MmaSchedule& s, const Target& target, const
     // Warps of one CTA wait at the same barriers; those of several do not. No spills: legal() refuses them.
     double share = exposed_share(s.warps * ctas) * (ctas == 1 ? kLoneCta : 1);
     if (s.blocks > 1) share *= 0.97;  // the next part's product fills in, but takes registers
-    return combine({tensor, exponentials, simple, shared, l2}, share) + kStepCycles * s.blocks;
+    // Each quarter of a multiprocessor has units of its own, which its warps alone can use.
+    const double quarters = std::min(1.0, s.warps * ctas / 4.0);
+    return combine({tensor / quarters, exponentials / quarters, simple / quarters, shared, l2}, share) +
+           kStepCycles * s.blocks;
   };
   const double ahead = s.stages == 1 ? 0.5 : s.stages - 1 + 0.25 * s.split_kv;
   step.cycles = together(step.ctas) + exposed_load(ahead, together(1) * step.ctas, step.ctas);

@@ -80,9 +80,9 @@ struct Geometry {
 
 // log2 of the query heads of a group whose rows fill a tile of a kernel with Geometry::packs better than one
 // head's alone; 0 where one head's fill it well enough.
-int packed_heads(const Shape& shape, int tile_m);
+int packed_heads(const Problem& problem, const Shape& shape, int tile_m);
 // As kernels of a schedule do; 0 where they pack none.
-int packed_heads(const Shape& shape, const Schedule& schedule);
+int packed_heads(const Problem& problem, const Shape& shape, const Schedule& schedule);
 
 // How many clusters share out a tile's keys where there are so few tiles that not all clusters that run at
 // once would have one. `tiled` is the shape as tiles see it: heads that are packed side by side count as one,

@@ -162,7 +162,7 @@ void Launcher::forward(const Shape& shape, const ForwardArgs& args, Stream strea
   const Geometry& geometry = kernel.geometry();
   Shape tiled = shape;  // as the tiles see it
   if (geometry.packs) {
-    params.packed = packed_heads(shape, geometry.tile_m);
+    params.packed = packed_heads(problem, shape, geometry.tile_m);
     tiled.heads >>= params.packed;
     tiled.seqlen_q <<= params.packed;
   }

@@ -8,7 +8,6 @@
 #include "autotune/wisdom.hpp"
 #include "flashjit/error.hpp"
 #include "generator/legality.hpp"
-#include "generator/render.hpp"
 
 namespace flashjit::autotune {
 namespace {
@@ -88,18 +87,11 @@ double CarryOver::expected_ms(const Known& known, const Shape& shape) const {
   return std::max(known.off_by, winner_.off_by) * predict(problem_, shape, known.schedule, target_);
 }
 
-// Under a mask the model counts the keys that a tile sees, not each of its warpgroups, of which heads side by
-// side have fewer.
-bool CarryOver::packs_alike(const Schedule& schedule, const Shape& shape) const {
-  return !problem_.causal || packed_heads(shape, schedule) == packed_heads(timed_, schedule);
-}
-
 const Schedule& CarryOver::schedule_for(const Shape& shape) const {
   const Known* best = &winner_;
   if (others_.empty() || shape == timed_) return best->schedule;
   double least = expected_ms(winner_, shape) * (1 - kWorthIt);
   for (const Known& other : others_) {
-    if (!packs_alike(other.schedule, shape)) continue;
     const double expected = expected_ms(other, shape);
     if (expected >= least) continue;
     least = expected;

@@ -34,7 +34,6 @@ class CarryOver {
   void add_timed(const WisdomRecord& record);
   void add_predicted(const Shape& shape);
   [[nodiscard]] double expected_ms(const Known& known, const Shape& shape) const;
-  [[nodiscard]] bool packs_alike(const Schedule& schedule, const Shape& shape) const;
 
   Problem problem_;
   Target target_;

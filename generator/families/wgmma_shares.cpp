@@ -102,23 +102,29 @@ Geometry geometry_wgmma(const Problem& problem, const WgmmaSchedule& s) {
   return geometry;
 }
 
-// As many heads as leave the fewest tiles, where that saves a tenth of them. A box has 64 rows, so that heads
+// As many heads as leave the fewest keys for tiles to see, where that saves a fortieth of them (measured,
+// docs/performance/wgmma/few-queries.md). Under a mask a tile sees what its last query does, and of heads
+// side by side it has fewer queries, but takes keys by blocks, mostly of 64. A box has 64 rows, so that heads
 // are a power of two up to 64.
-int packed_heads(const Shape& shape, int tile_m) {
+int packed_heads(const Problem& problem, const Shape& shape, int tile_m) {
+  constexpr double kWorthIt = 0.975;
+  constexpr int kBlock = 64;
   const int group = shape.heads / std::max(1, shape.kv_heads());
-  const auto tiles = [&](int packed) {
-    const long long rows = static_cast<long long>(shape.seqlen_q) << packed;
-    return ((rows + tile_m - 1) / tile_m) * (shape.heads >> packed);
+  const int masked = problem.causal ? std::min(shape.seqlen_q, shape.seqlen_k) : 0;
+  const auto keys = [&](int packed) {  // of all tiles of a sequence
+    const double tiles = std::ceil(std::ldexp(shape.seqlen_q, packed) / tile_m) * (shape.heads >> packed);
+    return tiles * (shape.seqlen_k - 0.5 * std::max(0, masked - std::max(tile_m >> packed, kBlock)));
   };
   int best = 0;
   for (int packed = 1; packed <= 6 && group % (1 << packed) == 0; ++packed) {
-    if (tiles(packed) < tiles(best)) best = packed;
+    if (keys(packed) < keys(best)) best = packed;
   }
-  return 10 * tiles(best) <= 9 * tiles(0) ? best : 0;
+  return keys(best) <= kWorthIt * keys(0) ? best : 0;
 }
 
-int packed_heads(const Shape& shape, const Schedule& schedule) {
-  return std::holds_alternative<WgmmaSchedule>(schedule) ? packed_heads(shape, rows_of_tile(schedule)) : 0;
+int packed_heads(const Problem& problem, const Shape& shape, const Schedule& schedule) {
+  if (!std::holds_alternative<WgmmaSchedule>(schedule)) return 0;
+  return packed_heads(problem, shape, rows_of_tile(schedule));
 }
 
 int clusters_of_tile(const Geometry& geometry, const Shape& tiled, int clusters_at_once) {

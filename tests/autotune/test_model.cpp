@@ -158,10 +158,19 @@ TEST_CASE("decoding: what comes from memory, and how fast") {
 TEST_CASE("heads that are packed side by side have a mask, too, where they fill more than a tile") {
   const Shape shape{.batch = 8, .heads = 64, .heads_kv = 8, .seqlen_q = 1024, .seqlen_k = 1024};
   const Schedule schedule = parse_schedule("wgmma:m192n64s2qr0o3op0p2");
-  REQUIRE(packed_heads(shape, schedule) == 3);
-  const Target target = target_of("sm_90a");
   const Problem masked{.head_dim = 160, .causal = true}, full{.head_dim = 160};
+  REQUIRE(packed_heads(masked, shape, schedule) == 3);
+  REQUIRE(packed_heads(full, shape, schedule) == 3);
+  const Target target = target_of("sm_90a");
   CHECK(predict(masked, shape, schedule, target) < 0.75 * predict(full, shape, schedule, target));
+}
+
+TEST_CASE("a warp alone has a quarter of a multiprocessor's units") {
+  const Problem narrow{.head_dim = 16};
+  const Shape decode{.batch = 9, .heads = 4, .heads_kv = 2, .seqlen_q = 4, .seqlen_k = 2816};
+  const Target target = target_of("sm_90a");
+  const auto ms = [&](const char* name) { return predict(narrow, decode, parse_schedule(name), target); };
+  CHECK(ms("mma:m16n128w1s2qr1kv1") > 1.2 * ms("wgmma:m64n128s4pp0p0sp5"));  // measured: 2.1 times
 }
 
 TEST_CASE("who is done takes the next tile") {

@@ -1,4 +1,4 @@
-// Family wgmma: who has which keys of a launch's tiles.
+// Family wgmma: whose rows fill a tile, and who has which keys of a launch's tiles.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -27,6 +27,30 @@ double weight_of_head(const Shape& shape, int packed) {
 }
 
 }  // namespace
+
+TEST_CASE("heads lie side by side where that leaves fewer keys for tiles to see") {
+  const auto prompt = [](int group, int queries, int keys) {
+    return Shape{.batch = 2, .heads = 3 * group, .heads_kv = 3, .seqlen_q = queries, .seqlen_k = keys};
+  };
+  // A query a head: all heads of a group, by powers of two and up to a box.
+  CHECK(packed_heads(kFull, prompt(4, 1, 8192), 64) == 2);
+  CHECK(packed_heads(kCausal, prompt(12, 1, 8192), 64) == 2);
+  CHECK(packed_heads(kFull, prompt(128, 1, 8192), 64) == 6);
+  CHECK(packed_heads(kFull, prompt(7, 1, 8192), 64) == 0);
+  // Where tiles are full anyway nothing is saved; a last one that is not may be.
+  CHECK(packed_heads(kFull, prompt(8, 1024, 1024), 128) == 0);
+  CHECK(packed_heads(kFull, prompt(8, 900, 900), 128) == 3);
+  // Under a mask a tile of one head has as many queries as rows: down to 64, a block's keys, fewer are
+  // better.
+  CHECK(packed_heads(kCausal, prompt(8, 1024, 1024), 64) == 0);
+  CHECK(packed_heads(kCausal, prompt(8, 1024, 1024), 128) == 1);
+  CHECK(packed_heads(kCausal, prompt(8, 1024, 1024), 256) == 2);
+  // … but not where the diagonal is little of what is seen, or nothing.
+  CHECK(packed_heads(kCausal, prompt(8, 16384, 16384), 256) == 0);
+  CHECK(packed_heads(kCausal, prompt(8, 1024, 32768), 256) == 0);
+  CHECK(packed_heads(kCausal, prompt(8, 1024, 0), 256) == 0);
+  CHECK(packed_heads(kCausal, prompt(8, 0, 1024), 256) == 0);
+}
 
 TEST_CASE("even shares: of the last wave of tiles and the one before, or the last one alone") {
   struct Expected {
