@@ -25,9 +25,9 @@ bool has_few_queries(const Problem& problem, const Shape& shape) {
 // are. Up to four waves of 128 rows: how full the last one is.
 std::string few_tiles(const Problem& problem, const Shape& shape, const Target& target) {
   if (problem.pass == Pass::backward) return "";
-  const int packed = packed_heads(problem, shape, 64);
-  const std::int64_t of_pack = ((static_cast<std::int64_t>(shape.seqlen_q) << packed) + 63) / 64;
-  const double tiles = static_cast<double>(of_pack) * (shape.heads >> packed) * shape.batch;
+  const Shape seen = as_tiled(shape, pack_of(problem, shape, 64));
+  const std::int64_t of_pack = (static_cast<std::int64_t>(seen.seqlen_q) + 63) / 64;
+  const double tiles = static_cast<double>(of_pack) * seen.heads * seen.batch;
   if (tiles <= (of_pack == 1 ? 4 * target.sm_count : target.sm_count / 2)) {
     return tiles > 0 ? fmt::format("t{}", tiles) : "";
   }

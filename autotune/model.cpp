@@ -199,10 +199,9 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
   const int cluster = wgmma != nullptr ? wgmma->cluster : 1;
   const int rows = rows_of_tile(schedule);
   // Rows of several heads may fill a tile. Of few queries they see about all keys, of a single one all.
-  const int packed = packed_heads(problem, shape, schedule);
-  Shape tiled = shape;
-  tiled.heads >>= packed;
-  tiled.seqlen_q <<= packed;
+  const Pack pack = pack_of(problem, shape, schedule);
+  const int packed = pack.packed;
+  const Shape tiled = as_tiled(shape, pack);
   Problem seen = problem;
   seen.causal = problem.causal && (packed == 0 ? shape.seqlen_q > 1 : tiled.seqlen_q > rows);
   const Step step = step_of(seen, schedule, target, machine);

@@ -33,10 +33,10 @@ struct LineOrigin {
 //   panels > 1:  dimension 0 is one panel of `columns`, dimension 2 counts the whole panels of the head dim;
 //   panels == 1: dimension 0 is the whole head dim, so that TMA sees where it ends, and dimension 2 has
 //   size 1.
-// With `packs`, a group of 2^p heads is a dimension instead (p is ForwardParams::packed): {columns, 2^p,
-// seqlen, heads / 2^p, batch} and the box {columns, 2^p, box_rows / 2^p, 1, 1}, one panel of 2^p rows a
-// token. K and V have heads_kv heads. An empty tensor's map describes one row of another: a kernel never
-// loads from a tensor without tokens.
+// With `packs`, the heads of a Pack are a dimension instead: {columns, heads of a pack, seqlen, packs, batch}
+// and the box {columns, 2^packed, box_rows / 2^packed, 1, 1}, one panel of 2^packed rows a token. K and V
+// have heads_kv heads. An empty tensor's map describes one row of another: a kernel never loads from a tensor
+// without tokens.
 enum class Operand { q, k, v, o, dout, dq, dk, dv };
 struct TensorMapSpec {
   Operand operand = Operand::q;
@@ -78,20 +78,26 @@ struct Geometry {
   int idle_rows = 0;  // up to which a CTA waits for memory more than it computes
 };
 
-// log2 of the query heads of a group whose rows fill a tile of a kernel with Geometry::packs better than one
-// head's alone; 0 where one head's fill it well enough.
-int packed_heads(const Problem& problem, const Shape& shape, int tile_m);
-// As kernels of a schedule do; 0 where they pack none.
-int packed_heads(const Problem& problem, const Shape& shape, const Schedule& schedule);
+// Query heads of a group, all or some, whose rows lie side by side in the tiles of kernels with
+// Geometry::packs: a query has 2^packed places, one for each of the heads, and the last ones may stay empty.
+struct Pack {
+  int heads = 1;
+  int packed = 0;
+  friend bool operator==(const Pack&, const Pack&) = default;
+};
+// As fills tiles of so many rows best.
+Pack pack_of(const Problem& problem, const Shape& shape, int tile_m);
+// As kernels of a schedule do; single heads where they pack none.
+Pack pack_of(const Problem& problem, const Shape& shape, const Schedule& schedule);
+// As tiles see it: packs are heads, and places are queries.
+Shape as_tiled(Shape shape, const Pack& pack);
 
 // How many clusters share out a tile's keys where there are so few tiles that not all clusters that run at
-// once would have one. `tiled` is the shape as tiles see it: heads that are packed side by side count as one,
-// and their rows as queries.
+// once would have one. `tiled` is the shape as tiles see it.
 int clusters_of_tile(const Geometry& geometry, const Shape& tiled, int clusters_at_once);
 
 // How many clusters, or CTAs, have even shares of the keys of how many tiles; the others fill whole waves,
-// and are dealt. `tiled` is the shape as tiles see it: groups of 2^packed heads as heads, and their rows as
-// queries.
+// and are dealt. `tiled` is the shape as tiles see it, with 2^packed places for a query.
 struct EvenShares {
   int clusters = 0, tiles = 0;
   ShareRow row{};  // of these tiles' keys

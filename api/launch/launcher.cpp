@@ -43,12 +43,12 @@ TileCounters::Size counters_of(const LoadedPlan& plan) {
 }
 
 void set_divisors(ForwardParams& params) {
-  const int heads = params.heads >> params.packed;
-  params.by_heads = divisor_of(heads);
-  params.by_group = divisor_of(params.heads / params.heads_kv);
+  params.by_heads = divisor_of(params.packs);
+  params.by_group = divisor_of(params.packs / params.heads_kv);
   params.by_tiles = divisor_of(params.tiles_m);
   params.by_section = divisor_of(params.section);
-  params.by_last_section = divisor_of(static_cast<long long>(heads) * params.batch - params.last_section);
+  params.by_last_section =
+      divisor_of(static_cast<long long>(params.packs) * params.batch - params.last_section);
   params.by_section_tiles = divisor_of(static_cast<long long>(params.section) * params.tiles_m);
   params.by_clusters = divisor_of(params.clusters);
 }
@@ -160,21 +160,20 @@ void Launcher::forward(const Shape& shape, const ForwardArgs& args, Stream strea
 
   const KernelLauncher& kernel = kernels_.front();
   const Geometry& geometry = kernel.geometry();
-  Shape tiled = shape;  // as the tiles see it
-  if (geometry.packs) {
-    params.packed = packed_heads(problem, shape, geometry.tile_m);
-    tiled.heads >>= params.packed;
-    tiled.seqlen_q <<= params.packed;
-  }
-  params.tiles_m = kernel.tiles(tiled, shape);
+  const Pack pack = geometry.packs ? pack_of(problem, shape, geometry.tile_m) : Pack{};
+  const Shape seen = as_tiled(shape, pack);
+  params.packed = pack.packed;
+  params.heads_of_pack = pack.heads;
+  params.packs = seen.heads;
+  params.tiles_m = kernel.tiles(seen, shape);
   const Sections sections = sections_of(problem, params, geometry.section_bytes, kernel.at_once());
   params.section = static_cast<int>(sections.pairs);
   params.last_section = static_cast<int>(sections.last);
   if (geometry.dynamic && geometry.section_bytes > 0 && sections.last == 0) {
     params.riffled_from = static_cast<int>(kernel.at_once());
-    params.riffled = riffled_tiles(1.0 * tiled.batch * tiled.heads * params.tiles_m, params.riffled_from);
+    params.riffled = riffled_tiles(1.0 * seen.batch * seen.heads * params.tiles_m, params.riffled_from);
   }
-  const long long clusters = kernel.share_out(problem, tiled, params);
+  const long long clusters = kernel.share_out(problem, seen, params);
   set_divisors(params);
   if (!geometry.dynamic && params.shared_tiles == 0 && params.clusters == 1) {
     return kernel.launch(params, clusters, stream);

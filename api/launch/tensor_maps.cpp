@@ -51,7 +51,8 @@ CallTensors tensors_of(const ForwardParams& p) {
           .heads_kv = p.heads_kv,
           .seqlen_q = p.seqlen_q,
           .seqlen_k = p.seqlen_k,
-          .packed = p.packed};
+          .packed = p.packed,
+          .heads_of_pack = p.heads_of_pack};
 }
 
 CallTensors tensors_of(const BackwardParams& p) {
@@ -128,12 +129,12 @@ runtime::TensorMap TensorMapper::encode(const TensorMapSpec& spec, const CallTen
   const auto u32 = [](int value) { return static_cast<std::uint32_t>(value); };
   const auto stride = [&](long long elements) { return static_cast<std::uint64_t>(elements) * bytes; };
   if (spec.packs) {
-    const int packed = 1 << tensors.packed;
+    const int pack = tensors.heads_of_pack;
     return device_.encode({
         .base = view.base,
-        .size = {u32(columns), u32(packed), u32(rows), u32(heads / packed), u32(batches)},
-        .stride = {stride(view.head), stride(view.row), stride(view.head * packed), stride(view.batch)},
-        .box = {u32(spec.columns), u32(packed), u32(spec.box_rows / packed), 1, 1},
+        .size = {u32(columns), u32(pack), u32(rows), u32(heads / pack), u32(batches)},
+        .stride = {stride(view.head), stride(view.row), stride(view.head * pack), stride(view.batch)},
+        .box = {u32(spec.columns), 1U << tensors.packed, u32(spec.box_rows >> tensors.packed), 1, 1},
         .element_bytes = static_cast<int>(bytes),
         .bf16 = problem_.dtype == DType::bf16,
         .swizzle_bytes = spec.row_bytes,

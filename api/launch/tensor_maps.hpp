@@ -28,7 +28,7 @@ struct CallTensors {
   };
   std::array<View, kOperands> views{};  // by Operand; a forward call has no gradients
   int batch = 0, heads = 0, heads_kv = 0, seqlen_q = 0, seqlen_k = 0;
-  int packed = 0;  // ForwardParams::packed
+  int packed = 0, heads_of_pack = 1;  // as in ForwardParams
   bool operator==(const CallTensors&) const = default;
 };
 CallTensors tensors_of(const ForwardParams& params);

@@ -1,6 +1,7 @@
 // Family wgmma: what a launch needs, which rows of which heads fill a tile, and how a launch shares out tiles
 // and their keys among CTAs.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <variant>
@@ -102,29 +103,42 @@ Geometry geometry_wgmma(const Problem& problem, const WgmmaSchedule& s) {
   return geometry;
 }
 
-// As many heads as leave the fewest keys for tiles to see, where that saves a fortieth of them (measured,
-// docs/performance/wgmma/few-queries.md). Under a mask a tile sees what its last query does, and of heads
-// side by side it has fewer queries, but takes keys by blocks, mostly of 64. A box has 64 rows, so that heads
-// are a power of two up to 64.
-int packed_heads(const Problem& problem, const Shape& shape, int tile_m) {
-  constexpr double kWorthIt = 0.975;
-  constexpr int kBlock = 64;
+// The heads that leave the fewest keys for tiles to see, where that saves a hundredth of them: a power of
+// two, or the whole group, and 64 at most, as many rows as a box has. Under a mask a tile sees what its last
+// query does, and of heads side by side it has fewer queries; but warpgroups do not compute what none of
+// their 64 rows sees, so that waiting for the last one costs two fifths of it (measured,
+// docs/performance/wgmma/few-queries.md).
+Pack pack_of(const Problem& problem, const Shape& shape, int tile_m) {
+  constexpr double kWorthIt = 0.99, kWaiting = 0.4;
+  constexpr int kRows = 64;
   const int group = shape.heads / std::max(1, shape.kv_heads());
-  const int masked = problem.causal ? std::min(shape.seqlen_q, shape.seqlen_k) : 0;
-  const auto keys = [&](int packed) {  // of all tiles of a sequence
-    const double tiles = std::ceil(std::ldexp(shape.seqlen_q, packed) / tile_m) * (shape.heads >> packed);
-    return tiles * (shape.seqlen_k - 0.5 * std::max(0, masked - std::max(tile_m >> packed, kBlock)));
+  const double masked = problem.causal ? std::min(shape.seqlen_q, shape.seqlen_k) : 0;
+  const auto keys = [&](const Pack& pack) {  // of all tiles of a sequence
+    const double tiles =
+        std::ceil(std::ldexp(shape.seqlen_q, pack.packed) / tile_m) * (shape.heads / pack.heads);
+    const double waiting = kWaiting * std::max(0, (tile_m >> pack.packed) - kRows);
+    return tiles * (shape.seqlen_k - 0.5 * std::max(0.0, masked - kRows - waiting));
   };
-  int best = 0;
-  for (int packed = 1; packed <= 6 && group % (1 << packed) == 0; ++packed) {
-    if (keys(packed) < keys(best)) best = packed;
-  }
-  return keys(best) <= kWorthIt * keys(0) ? best : 0;
+  Pack best;
+  const auto consider = [&](const Pack& pack) {
+    if (keys(pack) < keys(best)) best = pack;
+  };
+  for (int packed = 1; 1 << packed <= kRows && group % (1 << packed) == 0; ++packed)
+    consider({.heads = 1 << packed, .packed = packed});
+  if (group > 1 && group <= kRows)
+    consider({.heads = group, .packed = static_cast<int>(std::bit_width(group - 1U))});
+  return keys(best) <= kWorthIt * keys({}) ? best : Pack{};
 }
 
-int packed_heads(const Problem& problem, const Shape& shape, const Schedule& schedule) {
-  if (!std::holds_alternative<WgmmaSchedule>(schedule)) return 0;
-  return packed_heads(problem, shape, rows_of_tile(schedule));
+Pack pack_of(const Problem& problem, const Shape& shape, const Schedule& schedule) {
+  if (!std::holds_alternative<WgmmaSchedule>(schedule)) return {};
+  return pack_of(problem, shape, rows_of_tile(schedule));
+}
+
+Shape as_tiled(Shape shape, const Pack& pack) {
+  shape.heads /= pack.heads;
+  shape.seqlen_q <<= pack.packed;
+  return shape;
 }
 
 int clusters_of_tile(const Geometry& geometry, const Shape& tiled, int clusters_at_once) {

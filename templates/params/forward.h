@@ -27,9 +27,11 @@ struct ForwardParams {
   int batch, heads;
   int heads_kv;  // for the host
   int seqlen_q, seqlen_k;
-  int packed;   // log2 of the query heads whose rows a tile holds side by side; 0 where the family does not
+  int packed;         // log2 of the places that a query has in a tile, side by side; 0: heads are not packed
+  int heads_of_pack;  // that share K and V and have a place each; the last places may stay empty
+  int packs;          // heads / heads_of_pack
   int tiles_m;  // ceil((seqlen_q << packed) / tile_m), or / (2 * tile_m) where two CTAs load for each other
-  int section;  // longest tiles first: (batch, head) pairs whose K and V share the L2; packed heads are one
+  int section;  // longest tiles first: (batch, head) pairs whose K and V share the L2; a pack is one head
   float scale_log2;  // scale * log2(e) of the logits: exp(scale * x) = exp2(scale_log2 * x)
   int last_section;  // the pair at which the last section begins, which goes on to the end
   int clusters;      // that share out a tile's keys
@@ -40,8 +42,8 @@ struct ForwardParams {
   float* pieces;     // where CTAs share keys through device memory: what each knows, 16-byte aligned
 
   // To divide by what their names say:
-  Divisor by_heads;         // heads >> packed
-  Divisor by_group;         // heads / heads_kv
+  Divisor by_heads;         // packs, each of which tiles take for a head
+  Divisor by_group;         // packs / heads_kv
   Divisor by_tiles;         // tiles_m
   Divisor by_section;       // the pairs of each section but the last,
   Divisor by_last_section;  // and of that

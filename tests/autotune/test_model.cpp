@@ -159,8 +159,8 @@ TEST_CASE("heads that are packed side by side have a mask, too, where they fill 
   const Shape shape{.batch = 8, .heads = 64, .heads_kv = 8, .seqlen_q = 1024, .seqlen_k = 1024};
   const Schedule schedule = parse_schedule("wgmma:m192n64s2qr0o3op0p2");
   const Problem masked{.head_dim = 160, .causal = true}, full{.head_dim = 160};
-  REQUIRE(packed_heads(masked, shape, schedule) == 3);
-  REQUIRE(packed_heads(full, shape, schedule) == 3);
+  REQUIRE(pack_of(masked, shape, schedule).heads == 8);
+  REQUIRE(pack_of(full, shape, schedule).heads == 8);
   const Target target = target_of("sm_90a");
   CHECK(predict(masked, shape, schedule, target) < 0.75 * predict(full, shape, schedule, target));
 }

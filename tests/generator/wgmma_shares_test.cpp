@@ -32,24 +32,34 @@ TEST_CASE("heads lie side by side where that leaves fewer keys for tiles to see"
   const auto prompt = [](int group, int queries, int keys) {
     return Shape{.batch = 2, .heads = 3 * group, .heads_kv = 3, .seqlen_q = queries, .seqlen_k = keys};
   };
-  // A query a head: all heads of a group, by powers of two and up to a box.
-  CHECK(packed_heads(kFull, prompt(4, 1, 8192), 64) == 2);
-  CHECK(packed_heads(kCausal, prompt(12, 1, 8192), 64) == 2);
-  CHECK(packed_heads(kFull, prompt(128, 1, 8192), 64) == 6);
-  CHECK(packed_heads(kFull, prompt(7, 1, 8192), 64) == 0);
+  const auto heads = [](const Problem& problem, const Shape& shape, int tile_m) {
+    return pack_of(problem, shape, tile_m).heads;
+  };
+  // A query a head: all heads of a group, in a power of two places, or as many as a box holds.
+  CHECK(pack_of(kFull, prompt(4, 1, 8192), 64) == Pack{.heads = 4, .packed = 2});
+  CHECK(pack_of(kFull, prompt(7, 1, 8192), 64) == Pack{.heads = 7, .packed = 3});
+  CHECK(pack_of(kCausal, prompt(12, 1, 8192), 64) == Pack{.heads = 12, .packed = 4});
+  CHECK(heads(kFull, prompt(64, 1, 8192), 64) == 64);
+  CHECK(heads(kFull, prompt(128, 1, 8192), 64) == 64);
+  CHECK(heads(kFull, prompt(81, 1, 8192), 64) == 1);
+  CHECK(heads(kFull, prompt(1, 1, 8192), 64) == 1);
+  // As many queries as fill tiles: empty places would be more tiles.
+  CHECK(heads(kFull, prompt(7, 1024, 1024), 64) == 1);
+  CHECK(heads(kFull, prompt(12, 20, 8192), 64) == 12);
   // Where tiles are full anyway nothing is saved; a last one that is not may be.
-  CHECK(packed_heads(kFull, prompt(8, 1024, 1024), 128) == 0);
-  CHECK(packed_heads(kFull, prompt(8, 900, 900), 128) == 3);
+  CHECK(heads(kFull, prompt(8, 1024, 1024), 128) == 1);
+  CHECK(heads(kFull, prompt(8, 900, 900), 128) == 8);
   // Under a mask a tile of one head has as many queries as rows: down to 64, a block's keys, fewer are
   // better.
-  CHECK(packed_heads(kCausal, prompt(8, 1024, 1024), 64) == 0);
-  CHECK(packed_heads(kCausal, prompt(8, 1024, 1024), 128) == 1);
-  CHECK(packed_heads(kCausal, prompt(8, 1024, 1024), 256) == 2);
+  CHECK(heads(kCausal, prompt(8, 1024, 1024), 64) == 1);
+  CHECK(heads(kCausal, prompt(8, 1024, 1024), 128) == 2);
+  CHECK(heads(kCausal, prompt(8, 1024, 1024), 256) == 4);
+  CHECK(heads(kCausal, prompt(7, 1024, 1024), 256) == 1);
   // … but not where the diagonal is little of what is seen, or nothing.
-  CHECK(packed_heads(kCausal, prompt(8, 16384, 16384), 256) == 0);
-  CHECK(packed_heads(kCausal, prompt(8, 1024, 32768), 256) == 0);
-  CHECK(packed_heads(kCausal, prompt(8, 1024, 0), 256) == 0);
-  CHECK(packed_heads(kCausal, prompt(8, 0, 1024), 256) == 0);
+  CHECK(heads(kCausal, prompt(8, 16384, 16384), 256) == 1);
+  CHECK(heads(kCausal, prompt(8, 1024, 32768), 256) == 1);
+  CHECK(heads(kCausal, prompt(8, 1024, 0), 256) == 1);
+  CHECK(heads(kCausal, prompt(8, 0, 1024), 256) == 1);
 }
 
 TEST_CASE("even shares: of the last wave of tiles and the one before, or the last one alone") {

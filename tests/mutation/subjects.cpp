@@ -23,6 +23,9 @@ constexpr Shape kShape{.batch = 1, .heads = 2, .heads_kv = 1, .seqlen_q = 150, .
 constexpr Shape kWide{.batch = 1, .heads = 3, .heads_kv = 1, .seqlen_q = 300, .seqlen_k = 420};
 // More blocks of keys than are in flight, for each of several CTAs.
 constexpr Shape kLong{.batch = 1, .heads = 2, .heads_kv = 1, .seqlen_q = 150, .seqlen_k = 900};
+// The same, whose tiles hold no heads side by side, so that their warpgroups see more keys and fewer.
+constexpr Shape kWideOwnHeads{.batch = 1, .heads = 3, .heads_kv = 3, .seqlen_q = 300, .seqlen_k = 420};
+constexpr Shape kLongOwnHeads{.batch = 1, .heads = 2, .heads_kv = 2, .seqlen_q = 150, .seqlen_k = 900};
 // Three tiles of queries for each of two heads that share nothing.
 constexpr Shape kOwnHeads{.batch = 1, .heads = 2, .heads_kv = 2, .seqlen_q = 150, .seqlen_k = 80};
 // Tiles of so little work that nothing but their own barriers orders one after another.
@@ -63,8 +66,8 @@ std::vector<Subject> sync_subjects() {
       subject("simt backward, dQ added", "sm_120", "simt-backward:m32n32w4dq1", kBackwardFp32),
       subject("wgmma, three warpgroups", "sm_90a", "wgmma:m192n64s2qr0", kFull64, kWide),
       subject("wgmma, shared loads", "sm_90a", "wgmma:m128n64s2cl2", kFull64, kWide),
-      subject("wgmma, shared loads under a mask", "sm_90a", "wgmma:m128n64s2p2cl2", kCausal64, kWide),
-      subject("wgmma, keys shared out", "sm_90a", "wgmma:m192n32s6qr0p0sp2", kCausal64, kLong),
+      subject("wgmma, shared loads under a mask", "sm_90a", "wgmma:m128n64s2p2cl2", kCausal64, kWideOwnHeads),
+      subject("wgmma, keys shared out", "sm_90a", "wgmma:m192n32s6qr0p0sp2", kCausal64, kLongOwnHeads),
       // Three clusters to a tile, of the sixteen that four multiprocessors hold.
       subject("wgmma, clusters share out keys", "sm_90a", "wgmma:m64n16s4pp0p0sp2ch2", kFull64, kLong, 4),
       // Six tiles, four shares.
@@ -135,6 +138,7 @@ std::vector<Subject> backward_subjects() {
 std::vector<Subject> template_subjects() {
   // Few queries: the heads that share K share a tile.
   const Shape few_queries{.batch = 2, .heads = 8, .heads_kv = 2, .seqlen_q = 20, .seqlen_k = 150};
+  const Shape odd_groups{.batch = 2, .heads = 6, .heads_kv = 2, .seqlen_q = 20, .seqlen_k = 150};
   const Shape more_queries{.batch = 1, .heads = 4, .heads_kv = 1, .seqlen_q = 50, .seqlen_k = 150};
   std::vector<Subject> subjects = sync_subjects();
   for (Subject& made : subjects) made.conflict_free = made.schedule.starts_with("mma:");
@@ -155,6 +159,11 @@ std::vector<Subject> template_subjects() {
   with(subject("mma, rows without keys", "sm_80", "mma:m64n32w4s2", kCausal64, few_keys),
        autotune::InputKind::normal);
   with(subject("wgmma, packed heads", "sm_90a", "wgmma:m128n64s2p2", kCausal64, few_queries),
+       autotune::InputKind::normal);
+  with(subject("wgmma, empty places", "sm_90a", "wgmma:m128n64s2p2", kCausal64, odd_groups),
+       autotune::InputKind::normal);
+  with(subject("wgmma, empty places, keys shared out", "sm_90a", "wgmma:m64n64s2pp0p0sp2", kCausal64,
+               odd_groups),
        autotune::InputKind::normal);
   with(subject("wgmma, packed and long", "sm_90a", "wgmma:m64n64s2pp0", kCausal64, more_queries),
        autotune::InputKind::normal);

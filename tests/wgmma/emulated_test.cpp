@@ -13,26 +13,16 @@
 #include "tests/support/attention_case.hpp"
 #include "tests/support/emulated_engine.hpp"
 #include "tests/support/on_device.hpp"
+#include "tests/wgmma/emulated_check.hpp"
 
 using namespace flashjit;
 using flashjit::autotune::InputKind;
 using flashjit::test::Attention;
 using flashjit::test::AttentionCase;
+using flashjit::test::check;
 using flashjit::test::Layout;
 
 namespace {
-
-Engine& engine() {
-  static test::EmulatedEngine opened = test::open_emulated_engine({.arch = "sm_90a"});
-  return opened.engine;
-}
-
-void check(const std::string& schedule, const AttentionCase& one) {
-  CAPTURE(schedule);
-  CAPTURE(describe(one));
-  const autotune::Check result = Attention(one).run(engine(), {.schedule = schedule});
-  CHECK_MESSAGE(result.ok, result.message);
-}
 
 constexpr Problem kD64{.head_dim = 64};
 constexpr Problem kD128{.head_dim = 128};
@@ -359,11 +349,11 @@ TEST_CASE("what a head holds stays out of its neighbours, to the last bit") {
       const test::Extent queries{1, shape.seqlen_q, shape.heads, head_dim};
       autotune::HostTensor o =
           autotune::poisoned(problem.dtype, 1, shape.seqlen_q, shape.heads, head_dim, {});
-      const test::OnDevice q(engine(), problem.dtype, of.q, queries, false);
-      const test::OnDevice k(engine(), problem.dtype, of.k, keys, false);
-      const test::OnDevice v(engine(), problem.dtype, of.v, keys, false);
-      const test::OnDevice there(engine(), problem.dtype, o, queries, false);
-      engine()
+      const test::OnDevice q(test::sm_90a(), problem.dtype, of.q, queries, false);
+      const test::OnDevice k(test::sm_90a(), problem.dtype, of.k, keys, false);
+      const test::OnDevice v(test::sm_90a(), problem.dtype, of.v, keys, false);
+      const test::OnDevice there(test::sm_90a(), problem.dtype, o, queries, false);
+      test::sm_90a()
           .plan(problem, shape, {.schedule = "wgmma:m128n64s2qr0"})
           .forward({.q = q.data(), .k = k.data(), .v = v.data(), .o = there.data()});
       there.download(o);
@@ -376,21 +366,6 @@ TEST_CASE("what a head holds stays out of its neighbours, to the last bit") {
     CAPTURE(head_dim);
     CHECK(head_1(spoilt) == head_1(inputs));
   }
-}
-
-TEST_CASE("few queries: heads that share K and V share a tile") {
-  for (const Shape& shape :
-       std::vector<Shape>{{.batch = 2, .heads = 16, .heads_kv = 2, .seqlen_q = 5, .seqlen_k = 150},
-                          {.heads = 64, .heads_kv = 1, .seqlen_q = 1, .seqlen_k = 70},
-                          {.heads = 12, .heads_kv = 2, .seqlen_q = 37, .seqlen_k = 20},
-                          {.heads = 6, .heads_kv = 2, .seqlen_q = 3, .seqlen_k = 65}}) {
-    check("wgmma:m64n64s2pp0p2", {.problem = kD128Causal, .shape = shape});
-    check("wgmma:m128n64s2o0", {.problem = {.head_dim = 72, .head_dim_v = 40}, .shape = shape});
-  }
-  // Rows of several heads that overflow together.
-  check("wgmma:m64n64s2pp0p2", {.problem = kD128Causal,
-                                .shape = {.heads = 8, .heads_kv = 2, .seqlen_q = 9, .seqlen_k = 300},
-                                .scale = 4.0f});
 }
 
 TEST_CASE("no keys, one key, rows that see none") {

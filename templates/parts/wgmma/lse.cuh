@@ -14,7 +14,7 @@ __device__ __forceinline__ void store_lse(const Tile& tile, const RowsOfThread& 
   // Asked where a row is stored: lanes that return early ptxas takes for gone their own ways for all tiles
   // that follow, and descriptors would come from ordinary registers at each product.
   const bool stores = p.lse != nullptr && lane() % 4 == 0;
-  float* lse = p.lse + (static_cast<long long>(tile.batch) * p.heads + tile.head) * p.seqlen_q;
+  float* lse = p.lse + (static_cast<long long>(tile.batch) * p.heads + tile.pack * p.heads_of_pack) * p.seqlen_q;
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
     /*%#above_peaks%*/
@@ -25,9 +25,9 @@ __device__ __forceinline__ void store_lse(const Tile& tile, const RowsOfThread& 
     const float log2_sum = rows.shift[row] + log2_fast(sum[row]);
     /*%/above_peaks%*/
     const int packed_row = mine.row + 8 * row;
-    const int head = packed_row & ((1 << p.packed) - 1);
-    if (stores && packed_row < row_count(p)) {
-      lse[static_cast<long long>(head) * p.seqlen_q + (packed_row >> p.packed)] =
+    const int place = place_of(packed_row, p);
+    if (stores && place < p.heads_of_pack && packed_row < row_count(p)) {
+      lse[static_cast<long long>(place) * p.seqlen_q + (packed_row >> p.packed)] =
           sum[row] == 0 ? -kInfinity : log2_sum * kLn2;
     }
   }

@@ -139,7 +139,7 @@ struct Producer {
 
   // K of the first block, Q, then K of each block before V of the one before it.
   __device__ __forceinline__ void load_tile(const Tile& tile, const ForwardParams& p) {
-    const int head_kv = divide(tile.head, p.by_group);
+    const int head_kv = divide(tile.pack, p.by_group);
 #pragma unroll 1
     for (int left = tile.blocks; left >= 0; --left) {
       const RingPlace at = place;

@@ -15,12 +15,12 @@ __device__ __forceinline__ void recompute_scores(const Tile& tile, int row, int 
   const int column = 2 * (lane() % 4);  // this thread's first
   const auto* q = static_cast<const unsigned short*>(p.q) + tile.batch * p.q_batch;
   const auto* k = static_cast<const unsigned short*>(p.k) + tile.batch * p.k_batch +
-                  divide(tile.head, p.by_group) * p.k_head;
-  // Rows past the end are computed from the last one and never stored.
+                  divide(tile.pack, p.by_group) * p.k_head;
+  // Rows past the end, and of no head, are computed from the last one and never stored.
   const auto row_at = [&](int i) {
     const int packed_row = min(i, row_count(p) - 1);
     return q + (packed_row >> p.packed) * p.q_row +
-           (tile.head + (packed_row & ((1 << p.packed) - 1))) * p.q_head + column;
+           (tile.pack * p.heads_of_pack + min(place_of(packed_row, p), p.heads_of_pack - 1)) * p.q_head + column;
   };
   const auto* q_low = row_at(row);
   const auto* q_high = row_at(row + 8);

@@ -21,8 +21,9 @@ __device__ __forceinline__ void store_columns(const float (&o)[4 * kGroupsOfCta]
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
     const int packed_row = mine.row + 8 * row;
-    if (packed_row >= row_count(p)) continue;
-    const int head = tile.head + (packed_row & ((1 << p.packed) - 1));
+    const int place = place_of(packed_row, p);
+    if (place >= p.heads_of_pack || packed_row >= row_count(p)) continue;
+    const int head = tile.pack * p.heads_of_pack + place;
     unsigned short* to = static_cast<unsigned short*>(p.o) + tile.batch * p.o_batch + head * p.o_head +
                          (packed_row >> p.packed) * p.o_row;
     const float inverse = rows.sum[row] == 0 ? 0.0f : reciprocal_fast(rows.sum[row]);

@@ -7,11 +7,11 @@
 /*%/in_clusters%*/
 #include "ptx/tensor_map.cuh"
 
-// With p.packed = 0 a row is a query. Else the rows of 2^p.packed heads that share K and V lie side by side:
-// heads first, then queries.
+// With p.packed = 0 a row is a query. Else the rows of p.heads_of_pack heads that share K and V lie side by side: heads
+// first, in 2^p.packed places, then queries.
 struct Tile {
   int row;   // first
-  int head;  // that of the first row
+  int pack;  // of heads, or a head
   int batch;
   /*%#own_keys%*/
   int blocks;  // blocks of kTileN keys that some row of the tile sees: 0 .. blocks - 1
@@ -78,13 +78,18 @@ __device__ __forceinline__ int visible_keys(int row_end, const ForwardParams& p)
 // Tiles of all CTAs of a cluster count as one.
 /*%/cluster%*/
 __device__ __forceinline__ int tile_count(const ForwardParams& p) {
-  return p.tiles_m * (p.heads >> p.packed) * p.batch;
+  return p.tiles_m * p.packs * p.batch;
 }
 
 /*%/split%*/
+// Which of a pack's heads a row is of; from p.heads_of_pack on, of none.
+__device__ __forceinline__ int place_of(int row, const ForwardParams& p) {
+  return row & ((1 << p.packed) - 1);
+}
+
 // Where a panel of 64 rows of Q or O starts: {columns, heads of a pack, queries, packs, batches}.
 __device__ __forceinline__ BoxOrigin rows_at(int panel, int row, const Tile& tile, const ForwardParams& p) {
-  return {64 * panel, 0, row >> p.packed, tile.head >> p.packed, tile.batch};
+  return {64 * panel, 0, row >> p.packed, tile.pack, tile.batch};
 }
 
 /*%#split%*/
@@ -110,12 +115,12 @@ __device__ __forceinline__ int cluster_of_tile(const ForwardParams& p) {
 /*%/causal%*/
 /*%/sections%*/
 __device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
-  const int heads = p.heads >> p.packed;
+  const int packs = p.packs;
   /*%#sections%*/
   const int first_head = min(divide(index, p.by_section_tiles) * p.section, p.last_section);
   const bool last = first_head == p.last_section;
   const int inside = index - first_head * p.tiles_m;
-  const int heads_here = last ? heads * p.batch - p.last_section : p.section;
+  const int heads_here = last ? packs * p.batch - p.last_section : p.section;
   const int before = divide(inside, last ? p.by_last_section : p.by_section);
   const int m = p.tiles_m - 1 - before;
   const int batch_head = first_head + inside - before * heads_here;
@@ -137,7 +142,7 @@ __device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
   /*%/alternate%*/
   /*%/cluster%*/
   tile.batch = divide(batch_head, p.by_heads);
-  tile.head = (batch_head - tile.batch * heads) << p.packed;
+  tile.pack = batch_head - tile.batch * packs;
   /*%#own_keys%*/
   tile.blocks = (visible_keys(tile.row + kTileM, p) + kTileN - 1) / kTileN;
   /*%/own_keys%*/

@@ -70,9 +70,11 @@ struct ForwardParams {
   int batch, heads;
   int heads_kv;  // for the host
   int seqlen_q, seqlen_k;
-  int packed;   // log2 of the query heads whose rows a tile holds side by side; 0 where the family does not
+  int packed;         // log2 of the places that a query has in a tile, side by side; 0: heads are not packed
+  int heads_of_pack;  // that share K and V and have a place each; the last places may stay empty
+  int packs;          // heads / heads_of_pack
   int tiles_m;  // ceil((seqlen_q << packed) / tile_m), or / (2 * tile_m) where two CTAs load for each other
-  int section;  // longest tiles first: (batch, head) pairs whose K and V share the L2; packed heads are one
+  int section;  // longest tiles first: (batch, head) pairs whose K and V share the L2; a pack is one head
   float scale_log2;  // scale * log2(e) of the logits: exp(scale * x) = exp2(scale_log2 * x)
   int last_section;  // the pair at which the last section begins, which goes on to the end
   int clusters;      // that share out a tile's keys
@@ -83,8 +85,8 @@ struct ForwardParams {
   float* pieces;     // where CTAs share keys through device memory: what each knows, 16-byte aligned
 
   // To divide by what their names say:
-  Divisor by_heads;         // heads >> packed
-  Divisor by_group;         // heads / heads_kv
+  Divisor by_heads;         // packs, each of which tiles take for a head
+  Divisor by_group;         // packs / heads_kv
   Divisor by_tiles;         // tiles_m
   Divisor by_section;       // the pairs of each section but the last,
   Divisor by_last_section;  // and of that
@@ -699,11 +701,11 @@ struct BoxOrigin {
 
 // Which tile comes when, and which keys its rows see.
 
-// With p.packed = 0 a row is a query. Else the rows of 2^p.packed heads that share K and V lie side by side:
-// heads first, then queries.
+// With p.packed = 0 a row is a query. Else the rows of p.heads_of_pack heads that share K and V lie side by side: heads
+// first, in 2^p.packed places, then queries.
 struct Tile {
   int row;   // first
-  int head;  // that of the first row
+  int pack;  // of heads, or a head
   int batch;
   // Of the blocks of kTileN keys that some row of the tile sees, this CTA's share: so many, from the first on
   // every `shares`-th.
@@ -729,9 +731,14 @@ __device__ __forceinline__ int visible_keys(int row_end, const ForwardParams& p)
              min(p.seqlen_k, ((min(row_end, row_count(p)) - 1) >> p.packed) + 1 + p.seqlen_k - p.seqlen_q));
 }
 
+// Which of a pack's heads a row is of; from p.heads_of_pack on, of none.
+__device__ __forceinline__ int place_of(int row, const ForwardParams& p) {
+  return row & ((1 << p.packed) - 1);
+}
+
 // Where a panel of 64 rows of Q or O starts: {columns, heads of a pack, queries, packs, batches}.
 __device__ __forceinline__ BoxOrigin rows_at(int panel, int row, const Tile& tile, const ForwardParams& p) {
-  return {64 * panel, 0, row >> p.packed, tile.head >> p.packed, tile.batch};
+  return {64 * panel, 0, row >> p.packed, tile.pack, tile.batch};
 }
 
 // The p.clusters clusters of a tile lie side by side, and so do a cluster's CTAs: which tile is this one's,
@@ -745,13 +752,13 @@ __device__ __forceinline__ int cluster_of_tile(const ForwardParams& p) {
 
 // All tiles of a head, the longest first, then the next head: what runs together shares K and V.
 __device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
-  const int heads = p.heads >> p.packed;
+  const int packs = p.packs;
   const int batch_head = divide(index, p.by_tiles);
   const int m = p.tiles_m - 1 - (index - batch_head * p.tiles_m);
   Tile tile;
   tile.row = m * kTileM;
   tile.batch = divide(batch_head, p.by_heads);
-  tile.head = (batch_head - tile.batch * heads) << p.packed;
+  tile.pack = batch_head - tile.batch * packs;
   const int seen = (visible_keys(tile.row + kTileM, p) + kTileN - 1) / kTileN;
   tile.shares = p.clusters * kCluster;
   tile.first = cluster_of_tile(p) * kCluster + cluster_rank();
@@ -770,12 +777,12 @@ __device__ __forceinline__ void recompute_scores(const Tile& tile, int row, int 
   const int column = 2 * (lane() % 4);  // this thread's first
   const auto* q = static_cast<const unsigned short*>(p.q) + tile.batch * p.q_batch;
   const auto* k = static_cast<const unsigned short*>(p.k) + tile.batch * p.k_batch +
-                  divide(tile.head, p.by_group) * p.k_head;
-  // Rows past the end are computed from the last one and never stored.
+                  divide(tile.pack, p.by_group) * p.k_head;
+  // Rows past the end, and of no head, are computed from the last one and never stored.
   const auto row_at = [&](int i) {
     const int packed_row = min(i, row_count(p) - 1);
     return q + (packed_row >> p.packed) * p.q_row +
-           (tile.head + (packed_row & ((1 << p.packed) - 1))) * p.q_head + column;
+           (tile.pack * p.heads_of_pack + min(place_of(packed_row, p), p.heads_of_pack - 1)) * p.q_head + column;
   };
   const auto* q_low = row_at(row);
   const auto* q_high = row_at(row + 8);
@@ -1507,15 +1514,15 @@ __device__ __forceinline__ void store_lse(const Tile& tile, const RowsOfThread& 
   // Asked where a row is stored: lanes that return early ptxas takes for gone their own ways for all tiles
   // that follow, and descriptors would come from ordinary registers at each product.
   const bool stores = p.lse != nullptr && lane() % 4 == 0;
-  float* lse = p.lse + (static_cast<long long>(tile.batch) * p.heads + tile.head) * p.seqlen_q;
+  float* lse = p.lse + (static_cast<long long>(tile.batch) * p.heads + tile.pack * p.heads_of_pack) * p.seqlen_q;
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
     // The headroom is taken back first: a logarithm near -kHeadroom has fewer bits behind the point.
     const float log2_sum = rows.shift[row] - kHeadroom + log2_fast(sum[row] / kSumAfterMove);
     const int packed_row = mine.row + 8 * row;
-    const int head = packed_row & ((1 << p.packed) - 1);
-    if (stores && packed_row < row_count(p)) {
-      lse[static_cast<long long>(head) * p.seqlen_q + (packed_row >> p.packed)] =
+    const int place = place_of(packed_row, p);
+    if (stores && place < p.heads_of_pack && packed_row < row_count(p)) {
+      lse[static_cast<long long>(place) * p.seqlen_q + (packed_row >> p.packed)] =
           sum[row] == 0 ? -kInfinity : log2_sum * kLn2;
     }
   }
@@ -1697,8 +1704,9 @@ __device__ __forceinline__ void store_columns(const float (&o)[4 * kGroupsOfCta]
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
     const int packed_row = mine.row + 8 * row;
-    if (packed_row >= row_count(p)) continue;
-    const int head = tile.head + (packed_row & ((1 << p.packed) - 1));
+    const int place = place_of(packed_row, p);
+    if (place >= p.heads_of_pack || packed_row >= row_count(p)) continue;
+    const int head = tile.pack * p.heads_of_pack + place;
     unsigned short* to = static_cast<unsigned short*>(p.o) + tile.batch * p.o_batch + head * p.o_head +
                          (packed_row >> p.packed) * p.o_row;
     const float inverse = rows.sum[row] == 0 ? 0.0f : reciprocal_fast(rows.sum[row]);
@@ -1934,7 +1942,7 @@ struct Producer {
 
   // K of the first block, Q, then K of each block before V of the one before it.
   __device__ __forceinline__ void load_tile(const Tile& tile, const ForwardParams& p) {
-    const int head_kv = divide(tile.head, p.by_group);
+    const int head_kv = divide(tile.pack, p.by_group);
 #pragma unroll 1
     for (int left = tile.blocks; left >= 0; --left) {
       const RingPlace at = place;

@@ -68,9 +68,11 @@ struct ForwardParams {
   int batch, heads;
   int heads_kv;  // for the host
   int seqlen_q, seqlen_k;
-  int packed;   // log2 of the query heads whose rows a tile holds side by side; 0 where the family does not
+  int packed;         // log2 of the places that a query has in a tile, side by side; 0: heads are not packed
+  int heads_of_pack;  // that share K and V and have a place each; the last places may stay empty
+  int packs;          // heads / heads_of_pack
   int tiles_m;  // ceil((seqlen_q << packed) / tile_m), or / (2 * tile_m) where two CTAs load for each other
-  int section;  // longest tiles first: (batch, head) pairs whose K and V share the L2; packed heads are one
+  int section;  // longest tiles first: (batch, head) pairs whose K and V share the L2; a pack is one head
   float scale_log2;  // scale * log2(e) of the logits: exp(scale * x) = exp2(scale_log2 * x)
   int last_section;  // the pair at which the last section begins, which goes on to the end
   int clusters;      // that share out a tile's keys
@@ -81,8 +83,8 @@ struct ForwardParams {
   float* pieces;     // where CTAs share keys through device memory: what each knows, 16-byte aligned
 
   // To divide by what their names say:
-  Divisor by_heads;         // heads >> packed
-  Divisor by_group;         // heads / heads_kv
+  Divisor by_heads;         // packs, each of which tiles take for a head
+  Divisor by_group;         // packs / heads_kv
   Divisor by_tiles;         // tiles_m
   Divisor by_section;       // the pairs of each section but the last,
   Divisor by_last_section;  // and of that
@@ -113,11 +115,11 @@ struct BoxOrigin {
 
 // Which tile comes when, and which keys its rows see.
 
-// With p.packed = 0 a row is a query. Else the rows of 2^p.packed heads that share K and V lie side by side:
-// heads first, then queries.
+// With p.packed = 0 a row is a query. Else the rows of p.heads_of_pack heads that share K and V lie side by side: heads
+// first, in 2^p.packed places, then queries.
 struct Tile {
   int row;   // first
-  int head;  // that of the first row
+  int pack;  // of heads, or a head
   int batch;
   int blocks;  // blocks of kTileN keys that some row of the tile sees: 0 .. blocks - 1
 };
@@ -136,28 +138,33 @@ __device__ __forceinline__ int visible_keys(int row_end, const ForwardParams& p)
 }
 
 __device__ __forceinline__ int tile_count(const ForwardParams& p) {
-  return p.tiles_m * (p.heads >> p.packed) * p.batch;
+  return p.tiles_m * p.packs * p.batch;
+}
+
+// Which of a pack's heads a row is of; from p.heads_of_pack on, of none.
+__device__ __forceinline__ int place_of(int row, const ForwardParams& p) {
+  return row & ((1 << p.packed) - 1);
 }
 
 // Where a panel of 64 rows of Q or O starts: {columns, heads of a pack, queries, packs, batches}.
 __device__ __forceinline__ BoxOrigin rows_at(int panel, int row, const Tile& tile, const ForwardParams& p) {
-  return {64 * panel, 0, row >> p.packed, tile.head >> p.packed, tile.batch};
+  return {64 * panel, 0, row >> p.packed, tile.pack, tile.batch};
 }
 
 // Longest tiles first, among the heads of a section: what runs together finds its K and V in L2.
 __device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
-  const int heads = p.heads >> p.packed;
+  const int packs = p.packs;
   const int first_head = min(divide(index, p.by_section_tiles) * p.section, p.last_section);
   const bool last = first_head == p.last_section;
   const int inside = index - first_head * p.tiles_m;
-  const int heads_here = last ? heads * p.batch - p.last_section : p.section;
+  const int heads_here = last ? packs * p.batch - p.last_section : p.section;
   const int before = divide(inside, last ? p.by_last_section : p.by_section);
   const int m = p.tiles_m - 1 - before;
   const int batch_head = first_head + inside - before * heads_here;
   Tile tile;
   tile.row = m * kTileM;
   tile.batch = divide(batch_head, p.by_heads);
-  tile.head = (batch_head - tile.batch * heads) << p.packed;
+  tile.pack = batch_head - tile.batch * packs;
   tile.blocks = (visible_keys(tile.row + kTileM, p) + kTileN - 1) / kTileN;
   return tile;
 }
@@ -578,12 +585,12 @@ __device__ __forceinline__ void recompute_scores(const Tile& tile, int row, int 
   const int column = 2 * (lane() % 4);  // this thread's first
   const auto* q = static_cast<const unsigned short*>(p.q) + tile.batch * p.q_batch;
   const auto* k = static_cast<const unsigned short*>(p.k) + tile.batch * p.k_batch +
-                  divide(tile.head, p.by_group) * p.k_head;
-  // Rows past the end are computed from the last one and never stored.
+                  divide(tile.pack, p.by_group) * p.k_head;
+  // Rows past the end, and of no head, are computed from the last one and never stored.
   const auto row_at = [&](int i) {
     const int packed_row = min(i, row_count(p) - 1);
     return q + (packed_row >> p.packed) * p.q_row +
-           (tile.head + (packed_row & ((1 << p.packed) - 1))) * p.q_head + column;
+           (tile.pack * p.heads_of_pack + min(place_of(packed_row, p), p.heads_of_pack - 1)) * p.q_head + column;
   };
   const auto* q_low = row_at(row);
   const auto* q_high = row_at(row + 8);
@@ -1315,15 +1322,15 @@ __device__ __forceinline__ void store_lse(const Tile& tile, const RowsOfThread& 
   // Asked where a row is stored: lanes that return early ptxas takes for gone their own ways for all tiles
   // that follow, and descriptors would come from ordinary registers at each product.
   const bool stores = p.lse != nullptr && lane() % 4 == 0;
-  float* lse = p.lse + (static_cast<long long>(tile.batch) * p.heads + tile.head) * p.seqlen_q;
+  float* lse = p.lse + (static_cast<long long>(tile.batch) * p.heads + tile.pack * p.heads_of_pack) * p.seqlen_q;
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
     // The headroom is taken back first: a logarithm near -kHeadroom has fewer bits behind the point.
     const float log2_sum = rows.shift[row] - kHeadroom + log2_fast(sum[row] / kSumAfterMove);
     const int packed_row = mine.row + 8 * row;
-    const int head = packed_row & ((1 << p.packed) - 1);
-    if (stores && packed_row < row_count(p)) {
-      lse[static_cast<long long>(head) * p.seqlen_q + (packed_row >> p.packed)] =
+    const int place = place_of(packed_row, p);
+    if (stores && place < p.heads_of_pack && packed_row < row_count(p)) {
+      lse[static_cast<long long>(place) * p.seqlen_q + (packed_row >> p.packed)] =
           sum[row] == 0 ? -kInfinity : log2_sum * kLn2;
     }
   }
@@ -1647,7 +1654,7 @@ struct Producer {
 
   // K of the first block, Q, then K of each block before V of the one before it.
   __device__ __forceinline__ void load_tile(const Tile& tile, const ForwardParams& p) {
-    const int head_kv = divide(tile.head, p.by_group);
+    const int head_kv = divide(tile.pack, p.by_group);
 #pragma unroll 1
     for (int left = tile.blocks; left >= 0; --left) {
       const RingPlace at = place;
