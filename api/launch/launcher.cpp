@@ -43,12 +43,12 @@ TileCounters::Size counters_of(const LoadedPlan& plan) {
 }
 
 void set_divisors(ForwardParams& params) {
-  params.by_heads = divisor_of(params.packs);
-  params.by_group = divisor_of(params.packs / params.heads_kv);
+  const int packs = params.places >> params.packed;
+  params.by_heads = divisor_of(packs);
+  params.by_group = divisor_of(packs / params.heads_kv);
   params.by_tiles = divisor_of(params.tiles_m);
   params.by_section = divisor_of(params.section);
-  params.by_last_section =
-      divisor_of(static_cast<long long>(params.packs) * params.batch - params.last_section);
+  params.by_last_section = divisor_of(static_cast<long long>(packs) * params.batch - params.last_section);
   params.by_section_tiles = divisor_of(static_cast<long long>(params.section) * params.tiles_m);
   params.by_clusters = divisor_of(params.clusters);
 }
@@ -164,7 +164,7 @@ void Launcher::forward(const Shape& shape, const ForwardArgs& args, Stream strea
   const Shape seen = as_tiled(shape, pack);
   params.packed = pack.packed;
   params.heads_of_pack = pack.heads;
-  params.packs = seen.heads;
+  params.places = seen.heads << pack.packed;
   params.tiles_m = kernel.tiles(seen, shape);
   const Sections sections = sections_of(problem, params, geometry.section_bytes, kernel.at_once());
   params.section = static_cast<int>(sections.pairs);

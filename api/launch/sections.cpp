@@ -47,11 +47,12 @@ Sections long_sections(long long pairs, double bytes_per_pair, int section_bytes
 }  // namespace
 
 Sections sections_of(const Problem& problem, const ForwardParams& params, int section_bytes, long long ctas) {
-  const long long pairs = static_cast<long long>(params.batch) * params.packs;
+  const int packs = params.places >> params.packed;
+  const long long pairs = static_cast<long long>(params.batch) * packs;
   if (section_bytes == 0) return {.pairs = std::min<long long>(pairs, std::numeric_limits<int>::max())};
+  const int sharers = packs / params.heads_kv;  // of a head's K and V
   const double bytes_per_pair = static_cast<double>(params.seqlen_k) *
-                                (problem.head_dim + problem.value_dim()) * size_of(problem.dtype) /
-                                (params.packs / params.heads_kv);
+                                (problem.head_dim + problem.value_dim()) * size_of(problem.dtype) / sharers;
   if (params.seqlen_k > kShortSequence) {
     const bool few = static_cast<double>(pairs) * params.tiles_m <= kFewWaves * static_cast<double>(ctas);
     return few ? Sections{.pairs = pairs} : long_sections(pairs, bytes_per_pair, section_bytes);

@@ -115,14 +115,15 @@ bool known_to_spill(const Problem& problem, const WgmmaSchedule& schedule) {
   if (problem.value_dim() != dim) return false;
   if (even && dim == 120 && tile(192, 96)) return pairs || problem.causal;
   if (dim >= 48 && dim <= 64 && tile(256, 64) && schedule.splits == 4) return true;
-  if (dim == 192 && tile(128, 64) && !even && pairs && schedule.q_in_regs == 1) return true;
-  if (tile(256, 48) && schedule.splits == 2) return dim == 80 || (dim == 72 && !problem.causal);
   if (!problem.causal) {
     return (dim == 32 && tile(192, 144)) ||
            (dim == 144 && tile(192, 64) && even && problem.dtype == DType::fp16) ||
-           ((dim == 136 || dim == 152) && tile(192, 64) && even && pairs);
+           ((dim == 136 || dim == 152) && tile(192, 64) && even && pairs) ||
+           (dim == 192 && tile(128, 64) && !even && pairs && schedule.q_in_regs == 1);
   }
-  return (dim >= 120 && dim <= 160 && tile(192, 64) && even) ||
+  return (dim == 80 && tile(256, 48) && schedule.splits == 2) ||
+         (dim == 144 && tile(192, 64) && schedule.ping_pong == 0) ||
+         (dim >= 120 && dim <= 160 && tile(192, 64) && even) ||
          (dim == 160 && tile(192, 48) && !is_static(schedule));
 }
 

@@ -114,8 +114,8 @@ Pack pack_of(const Problem& problem, const Shape& shape, int tile_m) {
   const int group = shape.heads / std::max(1, shape.kv_heads());
   const double masked = problem.causal ? std::min(shape.seqlen_q, shape.seqlen_k) : 0;
   const auto keys = [&](const Pack& pack) {  // of all tiles of a sequence
-    const double tiles =
-        std::ceil(std::ldexp(shape.seqlen_q, pack.packed) / tile_m) * (shape.heads / pack.heads);
+    const int packs = shape.heads / pack.heads;
+    const double tiles = std::ceil(std::ldexp(shape.seqlen_q, pack.packed) / tile_m) * packs;
     const double waiting = kWaiting * std::max(0, (tile_m >> pack.packed) - kRows);
     return tiles * (shape.seqlen_k - 0.5 * std::max(0.0, masked - kRows - waiting));
   };

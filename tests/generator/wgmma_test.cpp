@@ -82,6 +82,8 @@ TEST_CASE("registers: setmaxnreg's pools, in words") {
   CHECK(reason({.head_dim = 80, .head_dim_v = 160}, "m128n128s2o3") == "");
   CHECK(reason({.head_dim = 80, .head_dim_v = 160}, "m128n128s2o3cl2").find("spills a few bytes") !=
         std::string::npos);
+  CHECK(reason({.head_dim = 144, .causal = true}, "m192n64s2qr0o3pp0p2").find("spills a few bytes") !=
+        std::string::npos);
   CHECK(reason({.head_dim = 160}, "m192n48s2qr0") == "");
   CHECK(reason({.head_dim = 160, .causal = true}, "m192n48s2qr0p2").find("spills a few bytes") !=
         std::string::npos);

@@ -62,6 +62,11 @@ __device__ __forceinline__ int row_count(const ForwardParams& p) {
   return p.seqlen_q << p.packed;
 }
 
+// By a shift: were it a parameter, ptxas would spill in eight kernels, and move descriptors in one's steps.
+__device__ __forceinline__ int packs_of_sequence(const ForwardParams& p) {
+  return p.places >> p.packed;
+}
+
 // Keys that some row before `row_end` sees: 0 .. visible - 1.
 __device__ __forceinline__ int visible_keys(int row_end, const ForwardParams& p) {
   /*%#causal%*/
@@ -78,7 +83,7 @@ __device__ __forceinline__ int visible_keys(int row_end, const ForwardParams& p)
 // Tiles of all CTAs of a cluster count as one.
 /*%/cluster%*/
 __device__ __forceinline__ int tile_count(const ForwardParams& p) {
-  return p.tiles_m * p.packs * p.batch;
+  return p.tiles_m * packs_of_sequence(p) * p.batch;
 }
 
 /*%/split%*/
@@ -115,7 +120,7 @@ __device__ __forceinline__ int cluster_of_tile(const ForwardParams& p) {
 /*%/causal%*/
 /*%/sections%*/
 __device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
-  const int packs = p.packs;
+  const int packs = packs_of_sequence(p);
   /*%#sections%*/
   const int first_head = min(divide(index, p.by_section_tiles) * p.section, p.last_section);
   const bool last = first_head == p.last_section;

@@ -74,7 +74,7 @@ struct ForwardParams {
   int seqlen_q, seqlen_k;
   int packed;         // log2 of the places that a query has in a tile, side by side; 0: heads are not packed
   int heads_of_pack;  // that share K and V and have a place each; the last places may stay empty
-  int packs;          // heads / heads_of_pack
+  int places;         // of a query in all packs
   int tiles_m;  // ceil((seqlen_q << packed) / tile_m), or / (2 * tile_m) where two CTAs load for each other
   int section;  // longest tiles first: (batch, head) pairs whose K and V share the L2; a pack is one head
   float scale_log2;  // scale * log2(e) of the logits: exp(scale * x) = exp2(scale_log2 * x)
@@ -87,8 +87,8 @@ struct ForwardParams {
   float* pieces;     // where CTAs share keys through device memory: what each knows, 16-byte aligned
 
   // To divide by what their names say:
-  Divisor by_heads;         // packs, each of which tiles take for a head
-  Divisor by_group;         // packs / heads_kv
+  Divisor by_heads;         // a sequence's packs, or heads where none are packed
+  Divisor by_group;         // of these, those that share K and V
   Divisor by_tiles;         // tiles_m
   Divisor by_section;       // the pairs of each section but the last,
   Divisor by_last_section;  // and of that

@@ -70,7 +70,7 @@ struct ForwardParams {
   int seqlen_q, seqlen_k;
   int packed;         // log2 of the places that a query has in a tile, side by side; 0: heads are not packed
   int heads_of_pack;  // that share K and V and have a place each; the last places may stay empty
-  int packs;          // heads / heads_of_pack
+  int places;         // of a query in all packs
   int tiles_m;  // ceil((seqlen_q << packed) / tile_m), or / (2 * tile_m) where two CTAs load for each other
   int section;  // longest tiles first: (batch, head) pairs whose K and V share the L2; a pack is one head
   float scale_log2;  // scale * log2(e) of the logits: exp(scale * x) = exp2(scale_log2 * x)
@@ -83,8 +83,8 @@ struct ForwardParams {
   float* pieces;     // where CTAs share keys through device memory: what each knows, 16-byte aligned
 
   // To divide by what their names say:
-  Divisor by_heads;         // packs, each of which tiles take for a head
-  Divisor by_group;         // packs / heads_kv
+  Divisor by_heads;         // a sequence's packs, or heads where none are packed
+  Divisor by_group;         // of these, those that share K and V
   Divisor by_tiles;         // tiles_m
   Divisor by_section;       // the pairs of each section but the last,
   Divisor by_last_section;  // and of that
@@ -131,6 +131,11 @@ __device__ __forceinline__ int row_count(const ForwardParams& p) {
   return p.seqlen_q << p.packed;
 }
 
+// By a shift: were it a parameter, ptxas would spill in eight kernels, and move descriptors in one's steps.
+__device__ __forceinline__ int packs_of_sequence(const ForwardParams& p) {
+  return p.places >> p.packed;
+}
+
 // Keys that some row before `row_end` sees: 0 .. visible - 1.
 __device__ __forceinline__ int visible_keys(int row_end, const ForwardParams& p) {
   return max(0,
@@ -138,7 +143,7 @@ __device__ __forceinline__ int visible_keys(int row_end, const ForwardParams& p)
 }
 
 __device__ __forceinline__ int tile_count(const ForwardParams& p) {
-  return p.tiles_m * p.packs * p.batch;
+  return p.tiles_m * packs_of_sequence(p) * p.batch;
 }
 
 // Which of a pack's heads a row is of; from p.heads_of_pack on, of none.
@@ -153,7 +158,7 @@ __device__ __forceinline__ BoxOrigin rows_at(int panel, int row, const Tile& til
 
 // Longest tiles first, among the heads of a section: what runs together finds its K and V in L2.
 __device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
-  const int packs = p.packs;
+  const int packs = packs_of_sequence(p);
   const int first_head = min(divide(index, p.by_section_tiles) * p.section, p.last_section);
   const bool last = first_head == p.last_section;
   const int inside = index - first_head * p.tiles_m;
