@@ -125,7 +125,8 @@ Pack pack_of(const Problem& problem, const Shape& shape, int tile_m) {
   };
   for (int packed = 1; 1 << packed <= kRows && group % (1 << packed) == 0; ++packed)
     consider({.heads = 1 << packed, .packed = packed});
-  if (group > 1 && group <= kRows)
+  // Kernels count places, the empty ones, too.
+  if (group > 1 && group <= kRows && 2.0 * shape.heads <= kCountable)
     consider({.heads = group, .packed = static_cast<int>(std::bit_width(group - 1U))});
   return keys(best) <= kWorthIt * keys({}) ? best : Pack{};
 }
