@@ -123,6 +123,7 @@ bool known_to_spill(const Problem& problem, const WgmmaSchedule& schedule) {
   }
   return (dim == 80 && tile(256, 48) && schedule.splits == 2) ||
          (dim == 144 && tile(192, 64) && schedule.ping_pong == 0) ||
+         (dim == 192 && tile(128, 96) && schedule.o_passes == 0) ||
          (dim >= 120 && dim <= 160 && tile(192, 64) && even) ||
          (dim == 160 && tile(192, 48) && !is_static(schedule));
 }
