@@ -22,7 +22,7 @@ constexpr double kClusterCycles = 3500, kPieceCycles = 35;  // wgmma: of several
 constexpr double kJoinCycles = 1600, kSharerCycles = 1400, kJoinPerValue = 0.35, kMaskedJoinCycles = 6000;
 constexpr double kOutOfStep = 0.06;
 
-// Rows as tiles see them: of 2^packed heads side by side.
+// Rows as tiles see them: 2^packed places for a query.
 struct Tiled {
   Shape shape;
   int packed = 0;

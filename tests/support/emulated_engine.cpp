@@ -20,4 +20,9 @@ EmulatedEngine open_emulated_engine(const emulator::EmulatorOptions& options) {
           .device = reached};
 }
 
+Engine& emulated_sm_90a() {
+  static EmulatedEngine opened = open_emulated_engine({.arch = "sm_90a"});
+  return opened.engine;
+}
+
 }  // namespace flashjit::test

@@ -16,4 +16,7 @@ struct EmulatedEngine {
 // made).
 EmulatedEngine open_emulated_engine(const emulator::EmulatorOptions& options);
 
+// One for all cases of a test that need no other.
+Engine& emulated_sm_90a();
+
 }  // namespace flashjit::test

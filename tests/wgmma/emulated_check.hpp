@@ -10,15 +10,10 @@
 
 namespace flashjit::test {
 
-inline Engine& sm_90a() {
-  static EmulatedEngine opened = open_emulated_engine({.arch = "sm_90a"});
-  return opened.engine;
-}
-
 inline void check(const std::string& schedule, const AttentionCase& one) {
   CAPTURE(schedule);
   CAPTURE(describe(one));
-  const autotune::Check result = Attention(one).run(sm_90a(), {.schedule = schedule});
+  const autotune::Check result = Attention(one).run(emulated_sm_90a(), {.schedule = schedule});
   CHECK_MESSAGE(result.ok, result.message);
 }
 

@@ -349,11 +349,11 @@ TEST_CASE("what a head holds stays out of its neighbours, to the last bit") {
       const test::Extent queries{1, shape.seqlen_q, shape.heads, head_dim};
       autotune::HostTensor o =
           autotune::poisoned(problem.dtype, 1, shape.seqlen_q, shape.heads, head_dim, {});
-      const test::OnDevice q(test::sm_90a(), problem.dtype, of.q, queries, false);
-      const test::OnDevice k(test::sm_90a(), problem.dtype, of.k, keys, false);
-      const test::OnDevice v(test::sm_90a(), problem.dtype, of.v, keys, false);
-      const test::OnDevice there(test::sm_90a(), problem.dtype, o, queries, false);
-      test::sm_90a()
+      const test::OnDevice q(test::emulated_sm_90a(), problem.dtype, of.q, queries, false);
+      const test::OnDevice k(test::emulated_sm_90a(), problem.dtype, of.k, keys, false);
+      const test::OnDevice v(test::emulated_sm_90a(), problem.dtype, of.v, keys, false);
+      const test::OnDevice there(test::emulated_sm_90a(), problem.dtype, o, queries, false);
+      test::emulated_sm_90a()
           .plan(problem, shape, {.schedule = "wgmma:m128n64s2qr0"})
           .forward({.q = q.data(), .k = k.data(), .v = v.data(), .o = there.data()});
       there.download(o);

@@ -21,7 +21,7 @@ constexpr Problem kD128Causal{.head_dim = 128, .causal = true};
 
 }  // namespace
 
-TEST_CASE("few queries: a power of two of heads") {
+TEST_CASE("few queries: heads that share K and V share a tile") {
   for (const Shape& shape :
        std::vector<Shape>{{.batch = 2, .heads = 16, .heads_kv = 2, .seqlen_q = 5, .seqlen_k = 150},
                           {.heads = 64, .heads_kv = 1, .seqlen_q = 1, .seqlen_k = 70},

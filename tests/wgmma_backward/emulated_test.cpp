@@ -16,16 +16,11 @@ using flashjit::test::Layout;
 
 namespace {
 
-Engine& engine() {
-  static test::EmulatedEngine opened = test::open_emulated_engine({.arch = "sm_90a"});
-  return opened.engine;
-}
-
 void check(const std::string& schedule, AttentionCase one) {
   one.problem.pass = Pass::backward;
   CAPTURE(schedule);
   CAPTURE(describe(one));
-  const Gradients::Result result = Gradients(one).run(engine(), {.schedule = schedule}, false);
+  const Gradients::Result result = Gradients(one).run(test::emulated_sm_90a(), {.schedule = schedule}, false);
   CHECK_MESSAGE(result.check.ok, result.check.message);
 }
 

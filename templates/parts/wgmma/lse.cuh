@@ -14,7 +14,8 @@ __device__ __forceinline__ void store_lse(const Tile& tile, const RowsOfThread& 
   // Asked where a row is stored: lanes that return early ptxas takes for gone their own ways for all tiles
   // that follow, and descriptors would come from ordinary registers at each product.
   const bool stores = p.lse != nullptr && lane() % 4 == 0;
-  float* lse = p.lse + (static_cast<long long>(tile.batch) * p.heads + tile.pack * p.heads_of_pack) * p.seqlen_q;
+  float* lse =
+      p.lse + (static_cast<long long>(tile.batch) * p.heads + tile.pack * p.heads_of_pack) * p.seqlen_q;
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
     /*%#above_peaks%*/

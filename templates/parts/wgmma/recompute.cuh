@@ -20,7 +20,8 @@ __device__ __forceinline__ void recompute_scores(const Tile& tile, int row, int 
   const auto row_at = [&](int i) {
     const int packed_row = min(i, row_count(p) - 1);
     return q + (packed_row >> p.packed) * p.q_row +
-           (tile.pack * p.heads_of_pack + min(place_of(packed_row, p), p.heads_of_pack - 1)) * p.q_head + column;
+           (tile.pack * p.heads_of_pack + min(place_of(packed_row, p), p.heads_of_pack - 1)) * p.q_head +
+           column;
   };
   const auto* q_low = row_at(row);
   const auto* q_high = row_at(row + 8);

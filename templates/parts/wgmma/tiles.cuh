@@ -7,8 +7,8 @@
 /*%/in_clusters%*/
 #include "ptx/tensor_map.cuh"
 
-// With p.packed = 0 a row is a query. Else the rows of p.heads_of_pack heads that share K and V lie side by side: heads
-// first, in 2^p.packed places, then queries.
+// With p.packed = 0 a row is a query. Else the rows of p.heads_of_pack heads that share K and V lie side by
+// side: heads first, in 2^p.packed places, then queries.
 struct Tile {
   int row;   // first
   int pack;  // of heads, or a head

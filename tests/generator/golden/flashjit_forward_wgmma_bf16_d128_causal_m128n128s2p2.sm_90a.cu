@@ -127,8 +127,8 @@ struct BoxOrigin {
 
 // Which tile comes when, and which keys its rows see.
 
-// With p.packed = 0 a row is a query. Else the rows of p.heads_of_pack heads that share K and V lie side by side: heads
-// first, in 2^p.packed places, then queries.
+// With p.packed = 0 a row is a query. Else the rows of p.heads_of_pack heads that share K and V lie side by
+// side: heads first, in 2^p.packed places, then queries.
 struct Tile {
   int row;   // first
   int pack;  // of heads, or a head
@@ -783,7 +783,8 @@ __device__ __forceinline__ void recompute_scores(const Tile& tile, int row, int 
   const auto row_at = [&](int i) {
     const int packed_row = min(i, row_count(p) - 1);
     return q + (packed_row >> p.packed) * p.q_row +
-           (tile.pack * p.heads_of_pack + min(place_of(packed_row, p), p.heads_of_pack - 1)) * p.q_head + column;
+           (tile.pack * p.heads_of_pack + min(place_of(packed_row, p), p.heads_of_pack - 1)) * p.q_head +
+           column;
   };
   const auto* q_low = row_at(row);
   const auto* q_high = row_at(row + 8);
@@ -1481,7 +1482,8 @@ __device__ __forceinline__ void store_lse(const Tile& tile, const RowsOfThread& 
   // Asked where a row is stored: lanes that return early ptxas takes for gone their own ways for all tiles
   // that follow, and descriptors would come from ordinary registers at each product.
   const bool stores = p.lse != nullptr && lane() % 4 == 0;
-  float* lse = p.lse + (static_cast<long long>(tile.batch) * p.heads + tile.pack * p.heads_of_pack) * p.seqlen_q;
+  float* lse =
+      p.lse + (static_cast<long long>(tile.batch) * p.heads + tile.pack * p.heads_of_pack) * p.seqlen_q;
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
     // The headroom is taken back first: a logarithm near -kHeadroom has fewer bits behind the point.
