@@ -3,10 +3,10 @@
 // It is there to rank: which schedules deserve a compile, and which one to run when nobody measured.
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "autotune/backward/backward.hpp"
 #include "autotune/makespan.hpp"
+#include "autotune/memory.hpp"
 #include "autotune/step.hpp"
 #include "autotune/tune.hpp"
 #include "generator/recipe.hpp"
@@ -15,26 +15,29 @@
 namespace flashjit::autotune {
 namespace {
 
-constexpr double kLaunchMs = 0.004;
-constexpr double kClusterCycles = 3500, kPieceCycles = 35;  // wgmma: of several clusters with one tile
+constexpr double kLaunchMs = 0.004, kSharedLaunchMs = 0.002;  // the latter of clusters that share enough keys
+constexpr double kClusterCycles = 3500, kPieceCycles = 35;    // wgmma: of several clusters with one tile
 // wgmma, of CTAs with even shares: becoming one with the other sharers, under a mask too; and what they lose,
 // of a tile, that are each at other keys.
 constexpr double kJoinCycles = 1600, kSharerCycles = 1400, kJoinPerValue = 0.35, kMaskedJoinCycles = 6000;
 constexpr double kOutOfStep = 0.06;
 
-// Rows as tiles see them: 2^packed places for a query.
+// Rows as tiles see them: 2^packed places for a query. A cluster's tile ends where its last row does; a CTA's
+// own rows, which are dealt, end so many sooner in the mean, and it computes nothing for what these do not
+// see.
 struct Tiled {
   Shape shape;
-  int packed = 0;
+  int packed = 0, sooner = 0;
 };
 
 // Blocks of keys that rows of a tile see.
 std::int64_t blocks_of_tile(const Problem& problem, const Tiled& tiled, std::int64_t tile, int tile_m,
                             int tile_n) {
-  const auto& [shape, packed] = tiled;
+  const auto& [shape, packed, sooner] = tiled;
   std::int64_t keys = shape.seqlen_k;
   if (problem.causal) {
-    const std::int64_t last = (std::min<std::int64_t>((tile + 1) * tile_m, shape.seqlen_q) - 1) >> packed;
+    const std::int64_t end = std::min<std::int64_t>((tile + 1) * tile_m - sooner, shape.seqlen_q);
+    const std::int64_t last = (end - 1) >> packed;
     const int queries = shape.seqlen_q >> packed;
     keys = std::clamp<std::int64_t>(last + 1 + shape.seqlen_k - queries, 0, shape.seqlen_k);
   }
@@ -114,68 +117,6 @@ double join_cycles(double sharers, double rows, int dim_v) {
   return kJoinCycles + kSharerCycles * std::max(0.0, sharers - 2) + kJoinPerValue * rows * dim_v;
 }
 
-// Of Q, K, V and O, each once.
-double bytes_of(const Problem& problem, const Shape& shape) {
-  const double rows = 1.0 * shape.heads * shape.seqlen_q + 1.0 * shape.kv_heads() * shape.seqlen_k;
-  return rows * shape.batch * (problem.head_dim + problem.value_dim()) * size_of(problem.dtype);
-}
-
-// Of K and V, which CTAs ask for `keys` at a time in all, each somewhere else: what L2 does not have.
-double missed_bytes(const Problem& problem, const Shape& shape, double keys) {
-  constexpr double kKept = 30e6;  // measured; the two halves of an H200's 50 MB may both have a line
-  const double of_key = (problem.head_dim + problem.value_dim()) * size_of(problem.dtype);
-  const double all = of_key * shape.kv_heads() * shape.batch * shape.seqlen_k;
-  return keys * of_key * std::max(0.0, 1 - kKept / all);
-}
-
-// How much longer memory takes where about half of the multiprocessors have a CTA, or more, but not all: two
-// share a way to it, so those that have one alone read ahead, the further the more they may ask for at once,
-// and the others come in late. Too little on its way is no better.
-double unevenness(const Problem& problem, const WgmmaSchedule& s, double of_all) {
-  if (s.splits > 1 || of_all <= 0.4 || of_all >= 0.95) return 1;
-  const int kilobytes =
-      s.stages * s.tile_n * (problem.head_dim + problem.value_dim()) * size_of(problem.dtype) / 1024;
-  if (of_all <= 0.5) return kilobytes > 160 ? 1.08 : 1;
-  return kilobytes > 104 ? 1.08 : kilobytes < 80 ? 1.04 : 1;
-}
-
-// How much more of K and V comes from memory than is asked for, where a head's rows begin or end inside of a
-// line: L2 fetches whole ones, and has the rest when the CTA that reads the neighbouring head comes for it,
-// if that one is about as far. `apart` of the lines have been given up until then.
-double over_fetch(const Problem& problem, const Shape& shape, double apart) {
-  if (shape.kv_heads() == 1) return 1;  // a row's neighbour is the next key's
-  const int row = problem.head_dim * size_of(problem.dtype);
-  const double lines = 1.0 * (row + kLine - std::gcd(row, kLine)) / kLine;
-  return 1 + apart * (lines * kLine / row - 1);
-}
-
-// How much, where `of_all` of the multiprocessors have a CTA: the more keys each may ask for at once, the
-// further those that share a way to memory fall behind; further where some have it alone, and where the CTAs
-// of a cluster deal out a tile's keys (measured, from 160 to 430 keys).
-double apart_of(const WgmmaSchedule& s, double of_all) {
-  const double keys = s.stages * s.tile_n;
-  if (of_all > 0.5 && of_all < 0.95) return std::clamp((keys - 192) / (s.splits > 1 ? 80 : 192), 0.0, 1.0);
-  const double further = std::clamp((keys / s.splits - 128) / 288, 0.0, 1.0);
-  return further * further;
-}
-
-// How much longer memory takes where CTAs are dealt many tiles of their own keys than where these come off a
-// counter, and most where heads begin inside of a line (measured, 128 keys): it seems that CTAs fall behind
-// each other, and that L2 fetches such lines for each of two heads.
-constexpr double kManyRounds = 4;
-double falling_behind(const Problem& problem) {
-  return problem.head_dim * size_of(problem.dtype) % kLine == 0 ? 1.025 : 1.07;
-}
-
-// Milliseconds in which memory serves tiles that each read keys of their own: those of a last wave take as
-// long as one alone, however few they are, and a tenth more while others still read.
-double in_waves(const Problem& problem, const WgmmaSchedule& s, double memory_ms, double waves,
-                double alone_ms) {
-  const double whole = std::floor(waves), last = waves - whole;
-  const double last_ms = memory_ms * last / waves * unevenness(problem, s, last);
-  return memory_ms * whole / waves + (whole > 0 && last > 0 ? std::max(last_ms, 1.1 * alone_ms) : last_ms);
-}
-
 // How much longer even shares of masked tiles take where each has so many: those side by side are of as many
 // heads, whose K and V L2 cannot hold. Of 39 timings with 3.9 to 25 tiles a share, tiles off a counter, which
 // come section by section, were 3 to 118 % faster in each (docs/performance/wgmma/even-shares.md).
@@ -207,7 +148,8 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
   const Step step = step_of(seen, schedule, target, machine);
   const int at_once = std::max(1, clusters_at_once(target, cluster * splits));
   const int clusters = splits == 1 ? 1 : clusters_of_tile(geometry_wgmma(problem, *wgmma), tiled, at_once);
-  const Steps steps = steps_of(seen, {tiled, packed}, rows, get(schedule, "tile_n"), splits * clusters);
+  const Tiled of_rows{.shape = tiled, .packed = packed, .sooner = rows / 2 * (cluster - 1) / cluster};
+  const Steps steps = steps_of(seen, of_rows, rows, get(schedule, "tile_n"), splits * clusters);
   const double tiles = steps.tiles * tiled.heads * tiled.batch;
   if (tiles == 0) return kLaunchMs;
   const int tiles_at_once = at_once / clusters;
@@ -224,17 +166,28 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
   const double longest_cycles = steps.longest * step_cycles;
   const auto ms = [&](double cycles) { return cycles / (machine.clock_ghz * 1e6); };
   double memory_ms = step.over_fetch * bytes_of(problem, shape) / memory_rate(target);
+  double apart = 1;  // how much longer memory takes for tiles of few keys
   if (wgmma != nullptr && steps.tiles == 1) {
     const bool even = step.dealt && !seen.causal;
     const double of_all =
         (even ? static_cast<double>(even_waves(std::llround(tiles), tiles_at_once)) * cluster
               : tiles * clusters * splits) /
         target.sm_count;
-    memory_ms *= over_fetch(problem, shape, apart_of(*wgmma, of_all));
-    if (even && step.ctas == 1 && waves > kManyRounds) memory_ms *= falling_behind(problem);
-    memory_ms =
-        even ? memory_ms * unevenness(problem, *wgmma, of_all)
-             : in_waves(problem, *wgmma, memory_ms, waves, ms(steps.longest * alone + step.tile_cycles));
+    memory_ms *= slowness(problem, shape, *wgmma,
+                          {.multiprocessors = target.sm_count,
+                           .of_all = of_all,
+                           .ctas = step.ctas,
+                           .waves = waves,
+                           .blocks = steps.longest,
+                           .alone_ms = ms(steps.longest * alone + step.tile_cycles),
+                           .even = even},
+                          memory_ms);
+  } else if (wgmma != nullptr && steps.tiles == 2 && splits == 1 && !seen.causal &&
+             problem.head_dim * size_of(problem.dtype) % kSector != 0) {
+    apart = over_fetch(problem, shape, apart_of_two(*wgmma));
+    memory_ms *= apart;
+  } else if (std::holds_alternative<MmaSchedule>(schedule) && steps.tiles == 1 && steps.longest > kLongTile) {
+    memory_ms *= over_fetch(problem, shape, kSeveralApart);
   }
   if (splits > 1) {
     // Nothing hides a tile's beginning and end, but that others read meanwhile. Few tiles leave power enough
@@ -250,8 +203,9 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
                                       : std::ceil(waves) * blocks_cycles;
     // Beside memory: of tiles with keys of their own all ends but one wave's.
     const double hidden = steps.tiles == 1 ? std::ceil(waves) - 1 : 0, shown = std::ceil(waves) - hidden;
+    const bool enough = shape.seqlen_k >= 64 * splits * clusters;
     return overlapped(ms((cycles + hidden * bare) / clock), memory_ms * slower) + ms(shown * bare) +
-           kLaunchMs;
+           (enough ? kSharedLaunchMs : kLaunchMs);
   }
   if (wgmma != nullptr && wgmma->persistent == 3) {
     const EvenShares shares =
@@ -274,7 +228,7 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
       const bool all_shared = steps.tiles == 1 && tiles < shares.clusters;
       const double slower = all_shared         ? 1.06 * over_fetch(problem, shape, 1)
                             : steps.tiles == 1 ? over_fetch(problem, shape, apart_of(*wgmma, 1))
-                                               : 1;
+                                               : apart;
       const double bytes = std::max(
           bytes_of(problem, shape),
           seen.causal
@@ -287,8 +241,8 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
   double cycles = mean_tile * waves;
   if (seen.causal && step.balanced) {
     const auto drawn = [&](const Step& of_tile, int workers, double mean) {
-      return drawn_cycles(seen, {tiled, packed}, rows, get(schedule, "tile_n"), of_tile, workers,
-                          tiles / workers, mean);
+      return drawn_cycles(seen, of_rows, rows, get(schedule, "tile_n"), of_tile, workers, tiles / workers,
+                          mean);
     };
     cycles = drawn(step, tiles_at_once, mean_tile);
     if (wgmma != nullptr && step.ctas > 1) {

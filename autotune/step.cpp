@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 
+#include "autotune/memory.hpp"
 #include "generator/recipe.hpp"
 #include "generator/render.hpp"
 
@@ -160,13 +161,14 @@ Step step_of(const Problem& p, const SimtSchedule& s, const Target& target, cons
 // Cycles that TMA takes for a row of `columns` columns. Where heads begin and end off a 32-byte sector they
 // were measured (bench/results/h200-forward/tma-rows.jsonl), as means of heads that begin on one and such
 // that do not; elsewhere they are what fits the times of whole kernels, which feel less of them without a
-// mask (bench/results/h200-forward/edge-tiles.jsonl).
-double copy_cycles(int columns, bool causal) {
+// mask (bench/results/h200-forward/edge-tiles.jsonl), and more of wide ones, but in pairs of CTAs
+// (bench/results/h100-forward/timings-11.jsonl).
+double copy_cycles(int columns, bool causal, bool alone) {
   const int whole = columns / 64, rest = columns % 64;
   if (rest == 0) return whole * (!causal ? 0.5 : whole <= 2 ? 2.5 : 1.9);
   if (columns % 16 == 0) return (causal || whole == 0 ? 3.9 : 1.95) * (whole + 0.7);
   const double rest_cycles = rest < 16 ? 1.3 : rest < 32 ? 2.8 : rest < 48 ? 3.2 : 3.7;
-  return (causal ? 1 : 0.9) * (3.8 * whole + rest_cycles);
+  return (causal ? 1 : 0.9) * (columns > 160 && alone ? 1.2 : 1) * (3.8 * whole + rest_cycles);
 }
 
 Step step_of(const Problem& p, const WgmmaSchedule& s) {
@@ -182,7 +184,8 @@ Step step_of(const Problem& p, const WgmmaSchedule& s) {
   // whole.
   const double softmax = groups * n * ((s.lazy > 0 ? 5.2 : 5.9) - 0.4 * s.optimistic);
   // More query rows share each copy. Under a mask tiles of many heads are under way, so that L2 misses more.
-  const double k = copy_cycles(p.head_dim, p.causal), v = copy_cycles(p.value_dim(), p.causal);
+  const bool alone = s.cluster == 1;
+  const double k = copy_cycles(p.head_dim, p.causal, alone), v = copy_cycles(p.value_dim(), p.causal, alone);
   const double copies = n * (k + v) / s.cluster;
   // Other warpgroups fill what one leaves idle; products in flight together leave less of it.
   const auto share_beside = [&](double warpgroups) {
@@ -206,10 +209,10 @@ Step step_of(const Problem& p, const WgmmaSchedule& s) {
   if (s.unroll > 1) step.cycles *= 1.003;
   // Loads that two CTAs share save power, and make each wait for the other, which short steps feel most:
   // measured, 1 % less time from head_dim 80 to 160, 1 % more beyond, 1.5 % more at 64. Under a mask they
-  // wait longer: 6 % more than that up to 160, 1 % beyond.
+  // wait longer: 6 % more than that up to 160, and at each tile's ends.
   if (s.cluster > 1) {
     step.cycles *= p.head_dim <= 64 ? 1.015 : p.head_dim <= 160 ? 0.99 : 1.01;
-    if (p.causal) step.cycles *= p.head_dim <= 160 ? 1.06 : 1.01;
+    if (p.causal && p.head_dim <= 160) step.cycles *= 1.06;
   }
   // Short blocks; measured where rows end in a box of their own, from head_dim 168 on, and under a mask at 72
   // to 88.
@@ -221,7 +224,7 @@ Step step_of(const Problem& p, const WgmmaSchedule& s) {
   const double computing = combine({tensor, softmax}, share);
   step.own_keys = std::min(step.alone, combine({computing, copies}, 0.2) + kBarriers);
   step.tile_cycles = (s.persistent == 0 ? 2600 : 1100) + (s.o_passes == 0 ? 900 : 120 * s.o_passes) +
-                     (s.cluster > 1 ? 1600 : 0);
+                     (s.cluster > 1 ? p.causal ? 3100 : 1600 : 0);
   if (groups == 4 && s.q_in_regs == 1) step.tile_cycles -= 250;  // measured at head dims from 24 to 48
   // Under a mask, where tiles end one after the other, a first block's softmax is beside nobody's products.
   if (p.causal) step.tile_cycles += 6 * groups * (n - 64);  // measured from 128 to 1024 keys
@@ -257,12 +260,6 @@ const Machine& machine_of(const Target& target) {
     if (machine.capability <= target.capability) best = &machine;
   }
   return *best;
-}
-
-double memory_rate(const Target& target) {
-  constexpr double kReached = 0.846;  // an H200's 4160 GB/s of 4917; an H100 has 2840 to 3000 of 3352
-  constexpr double kUnknown = 250;    // for parts that share the host's memory: they have 205 to 273
-  return 1e6 * kReached * (target.memory_gbps > 0 ? target.memory_gbps : kUnknown);
 }
 
 Step step_of(const Problem& p, const Schedule& schedule, const Target& target, const Machine& machine) {

@@ -7,8 +7,6 @@
 
 namespace flashjit::autotune {
 
-constexpr int kLine = 128;  // bytes of a line of L2
-
 // What one multiprocessor does in a clock.
 struct Machine {
   int capability;
@@ -18,9 +16,6 @@ struct Machine {
 };
 
 const Machine& machine_of(const Target& target);
-
-// Bytes in a millisecond that kernels get from device memory.
-double memory_rate(const Target& target);
 
 // One CTA's step over tile_n keys, in cycles of the whole multiprocessor.
 struct Step {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "autotune/backward/backward.hpp"
+#include "autotune/memory.hpp"
 #include "autotune/step.hpp"
 
 namespace flashjit::autotune {

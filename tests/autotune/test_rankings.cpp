@@ -1,4 +1,4 @@
-// The analytic model ranks pairs of Hopper schedules as an H200 did.
+// The analytic model ranks pairs of Hopper schedules as an H200 or H100 did.
 #include <doctest/doctest.h>
 
 #include "autotune/tuner.hpp"
@@ -63,6 +63,31 @@ TEST_CASE("head dims between the round ones, as was measured") {
   CHECK(faster({.head_dim = 184}, prompts(16, 11, 1024), "wgmma:m128n80s2cl2", "wgmma:m128n64s2cl2"));
   CHECK(faster({.head_dim = 200}, prompts(4, 10, 4096), "wgmma:m128n64s2qr0o2re0p3cl2",
                "wgmma:m128n48s2re0cl2"));
+}
+
+TEST_CASE("few queries beside many keys, as was measured") {
+  // bench/results/h100-forward/timings-11.jsonl, h200-forward/memory-picks.jsonl: which took less time.
+  const auto decode = [](int batch, int heads, int heads_kv, int queries, int keys) {
+    return Shape{.batch = batch, .heads = heads, .heads_kv = heads_kv, .seqlen_q = queries, .seqlen_k = keys};
+  };
+  // Where few CTAs read, each needs enough on its way; where all do, less is more.
+  CHECK(
+      faster({.head_dim = 64}, decode(8, 32, 8, 1, 2048), "wgmma:m64n128s4pp0p0sp2", "wgmma:m64n64s3pp0c3"));
+  CHECK(faster({.head_dim = 128}, decode(16, 64, 8, 1, 4096), "wgmma:m64n64s4pp0", "wgmma:m64n128s3pp0"));
+  // CTAs that share out a tile's keys, but not where heads begin inside of a line and all multiprocessors
+  // read.
+  CHECK(faster(masked(64), decode(1, 16, 2, 4, 576), "wgmma:m64n128s4pp0p0sp6", "wgmma:m64n64s3qr0pp0p2c3"));
+  CHECK(faster(masked(96), decode(16, 32, 8, 4, 32768), "wgmma:m64n64s2pp0p2", "wgmma:m64n64s4pp0p0sp2"));
+}
+
+TEST_CASE("pairs of short sequences, as was measured") {
+  // bench/results/h100-forward/timings-11.jsonl, h200-tune/timings-22.jsonl: which took less time.
+  // Pairs read once what others read apart, where heads begin inside of a sector.
+  CHECK(faster({.head_dim = 152}, prompts(64, 13, 256), "wgmma:m128n64s2cl2", "wgmma:m128n64s2"));
+  CHECK(
+      faster(masked(216), prompts(16, 9, 1024), "wgmma:m128n64s2qr0o2re0p2cl2", "wgmma:m128n64s2qr0o2re0p2"));
+  CHECK(faster(masked(208), prompts(16, 10, 1024), "wgmma:m128n64s2qr0o2re0p2",
+               "wgmma:m128n64s2qr0o2re0p2cl2"));
 }
 
 TEST_CASE("many short sequences, as was measured") {

@@ -1,0 +1,110 @@
+#include "autotune/memory.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace flashjit::autotune {
+namespace {
+
+// Where about half of the multiprocessors have a CTA, or more, but not all: two share a way to memory, so
+// those that have one alone read ahead, the further the more they may ask for at once, and the others come in
+// late. Too little on its way is no better.
+double unevenness(const Problem& problem, const WgmmaSchedule& s, double of_all) {
+  if (s.splits > 1 || of_all <= 0.4 || of_all >= 0.95) return 1;
+  const int kilobytes =
+      s.stages * s.tile_n * (problem.head_dim + problem.value_dim()) * size_of(problem.dtype) / 1024;
+  if (of_all <= 0.5) return kilobytes > 160 ? 1.08 : 1;
+  return kilobytes > 104 ? 1.08 : kilobytes < 80 ? 1.04 : 1;
+}
+
+// Milliseconds, where all multiprocessors have one, by how many keys these ask for at once: the more, the
+// sooner the first are done than the last (measured, from 190 to 430 keys of head_dim 64 and 128).
+double spread_ms(const Problem& problem, const Shape& shape, const WgmmaSchedule& s, const OwnKeys& tiles,
+                 double bytes_ms) {
+  if (s.splits > 1 || tiles.of_all < 0.95) return 0;
+  const double keys = tiles.ctas * std::min(s.stages * s.tile_n, shape.seqlen_k);
+  const double of_key = (problem.head_dim + problem.value_dim()) * size_of(problem.dtype);
+  return 0.7 * tiles.multiprocessors * std::max(0.0, keys - 192) * of_key / bytes_of(problem, shape) *
+         bytes_ms;
+}
+
+// Where CTAs are dealt many tiles rather than that these come off a counter, and most where heads begin
+// inside of a line (measured, 128 keys): it seems that CTAs fall behind each other, and that L2 fetches such
+// lines for each of two heads.
+double falling_behind(const Problem& problem, const OwnKeys& tiles) {
+  constexpr double kManyRounds = 4;
+  if (!tiles.even || tiles.ctas > 1 || tiles.waves <= kManyRounds) return 1;
+  return problem.head_dim * size_of(problem.dtype) % kLine == 0 ? 1.025 : 1.07;
+}
+
+// Milliseconds of tiles that come in waves: those of a last one take as long as one alone, however few they
+// are, and a tenth more while others still read.
+double in_waves(const Problem& problem, const WgmmaSchedule& s, const OwnKeys& tiles, double memory_ms) {
+  const double whole = std::floor(tiles.waves), last = tiles.waves - whole;
+  const double last_ms = memory_ms * last / tiles.waves * unevenness(problem, s, last);
+  return memory_ms * whole / tiles.waves +
+         (whole > 0 && last > 0 ? std::max(last_ms, 1.1 * tiles.alone_ms) : last_ms);
+}
+
+// Milliseconds until a CTA's blocks have come one after the other, with as many on their way as it has
+// stages: beside those in which memory could send them what counts where few CTAs ask, or each for little
+// (fitted to 64 tiles of head_dim 64 with 24 to 108 KB on their way).
+double in_turn(const WgmmaSchedule& s, const OwnKeys& tiles, double memory_ms) {
+  constexpr double kRoundTripMs = 0.0006;
+  const double trips = std::ceil(tiles.waves / tiles.ctas) * tiles.blocks / s.stages;
+  return std::cbrt(std::pow(memory_ms, 3) + std::pow(kRoundTripMs * trips, 3));
+}
+
+}  // namespace
+
+double memory_rate(const Target& target) {
+  constexpr double kReached = 0.846;  // an H200's 4160 GB/s of 4917; an H100 has 2840 to 3000 of 3352
+  constexpr double kUnknown = 250;    // for parts that share the host's memory: they have 205 to 273
+  return 1e6 * kReached * (target.memory_gbps > 0 ? target.memory_gbps : kUnknown);
+}
+
+double bytes_of(const Problem& problem, const Shape& shape) {
+  const double rows = 1.0 * shape.heads * shape.seqlen_q + 1.0 * shape.kv_heads() * shape.seqlen_k;
+  return rows * shape.batch * (problem.head_dim + problem.value_dim()) * size_of(problem.dtype);
+}
+
+double missed_bytes(const Problem& problem, const Shape& shape, double keys) {
+  constexpr double kKept = 30e6;  // measured; the two halves of an H200's 50 MB may both have a line
+  const double of_key = (problem.head_dim + problem.value_dim()) * size_of(problem.dtype);
+  const double all = of_key * shape.kv_heads() * shape.batch * shape.seqlen_k;
+  return keys * of_key * std::max(0.0, 1 - kKept / all);
+}
+
+double over_fetch(const Problem& problem, const Shape& shape, double apart) {
+  if (shape.kv_heads() == 1) return 1;  // a row's neighbour is the next key's
+  const int row = problem.head_dim * size_of(problem.dtype);
+  const double lines = 1.0 * (row + kLine - std::gcd(row, kLine)) / kLine;
+  return 1 + apart * (lines * kLine / row - 1);
+}
+
+double apart_of(const WgmmaSchedule& s, double of_all) {
+  const double keys = s.stages * s.tile_n;
+  if (of_all > 0.5 && of_all < 0.95) return std::clamp((keys - 192) / (s.splits > 1 ? 80 : 192), 0.0, 1.0);
+  const double further = std::clamp((keys / s.splits - 128) / 288, 0.0, 1.0);
+  return std::max(s.splits > 1 && of_all >= 0.95 ? kSeveralApart : 0.0, further * further);
+}
+
+double apart_of_two(const WgmmaSchedule& s) {
+  if (s.cluster > 1) return 0;  // a pair reads each key once
+  return std::clamp(0.6 + 0.003 * (s.stages * s.tile_n - 128), 0.0, 1.0);
+}
+
+double slowness(const Problem& problem, const Shape& shape, const WgmmaSchedule& s, const OwnKeys& tiles,
+                double bytes_ms) {
+  const double apart = apart_of(s, tiles.of_all);
+  const bool several = tiles.ctas > 1 && tiles.blocks > kLongTile;
+  const double fetched_ms =
+      bytes_ms * over_fetch(problem, shape, several ? std::max(apart, kSeveralApart) : apart);
+  const double read_ms =
+      tiles.even ? fetched_ms * falling_behind(problem, tiles) * unevenness(problem, s, tiles.of_all)
+                 : in_waves(problem, s, tiles, fetched_ms);
+  return in_turn(s, tiles, read_ms + spread_ms(problem, shape, s, tiles, bytes_ms)) / bytes_ms;
+}
+
+}  // namespace flashjit::autotune

@@ -1,0 +1,57 @@
+// How long device memory takes to serve a forward pass, which the analytic model (model.cpp) lays beside its
+// cycles: bytes, and how much longer than these take, by who asks for what at once. Figures are measured ones
+// (docs/performance/wgmma/memory.md, random-problems.md).
+#pragma once
+
+#include "flashjit/problem.hpp"
+#include "flashjit/target.hpp"
+#include "generator/schedule.hpp"
+
+namespace flashjit::autotune {
+
+constexpr int kLine = 128;   // bytes of a line of L2
+constexpr int kSector = 32;  // and of a quarter of one, which is the least that is read
+
+// Bytes in a millisecond that kernels get from device memory.
+double memory_rate(const Target& target);
+
+// Of Q, K, V and O, each once.
+double bytes_of(const Problem& problem, const Shape& shape);
+
+// Of K and V, which CTAs ask for `keys` at a time in all, each somewhere else: what L2 does not have.
+double missed_bytes(const Problem& problem, const Shape& shape, double keys);
+
+// How much more of K and V comes from memory than is asked for, where a head's rows begin or end inside of a
+// line: L2 fetches whole ones, and has the rest when the CTA that reads the neighbouring head comes for it,
+// if that one is about as far. `apart` of the lines have been given up until then.
+double over_fetch(const Problem& problem, const Shape& shape, double apart);
+
+// How much they are at least where CTAs share out a tile's keys, or a multiprocessor, and then in tiles of
+// more blocks than these.
+constexpr double kSeveralApart = 0.15, kLongTile = 16;
+
+// How much of them, where `of_all` of the multiprocessors have a CTA and each tile reads keys of its own: the
+// more keys each may ask for at once, the further those that share a way to memory fall behind; further where
+// some have it alone, and where the CTAs of a cluster deal out a tile's keys (measured, from 160 to 430
+// keys).
+double apart_of(const WgmmaSchedule& schedule, double of_all);
+
+// The same of two tiles a head without a mask, of heads that begin inside of a sector (measured, 256 keys).
+double apart_of_two(const WgmmaSchedule& schedule);
+
+// Tiles of family wgmma that each read keys of their own.
+struct OwnKeys {
+  int multiprocessors;
+  double of_all;    // of these, that have a CTA
+  int ctas;         // on each of them
+  double waves;     // of tiles, one on each multiprocessor
+  double blocks;    // of keys that a CTA reads of a tile
+  double alone_ms;  // that a tile takes to compute
+  bool even;        // tiles are of one length, and dealt
+};
+
+// How many times as long as their bytes alone take.
+double slowness(const Problem& problem, const Shape& shape, const WgmmaSchedule& schedule,
+                const OwnKeys& tiles, double bytes_ms);
+
+}  // namespace flashjit::autotune
