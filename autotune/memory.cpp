@@ -7,6 +7,8 @@
 namespace flashjit::autotune {
 namespace {
 
+constexpr int kSector = 32;  // bytes of a line that are read at least
+
 // Where about half of the multiprocessors have a CTA, or more, but not all: two share a way to memory, so
 // those that have one alone read ahead, the further the more they may ask for at once, and the others come in
 // late. Too little on its way is no better.
@@ -90,13 +92,14 @@ double apart_of(const WgmmaSchedule& s, double of_all) {
   return std::max(s.splits > 1 && of_all >= 0.95 ? kSeveralApart : 0.0, further * further);
 }
 
-double apart_of_two(const WgmmaSchedule& s) {
+double apart_of_two(const Problem& problem, const WgmmaSchedule& s) {
   if (s.cluster > 1) return 0;  // a pair reads each key once
+  if (problem.head_dim * size_of(problem.dtype) % kSector == 0) return 0;
   return std::clamp(0.6 + 0.003 * (s.stages * s.tile_n - 128), 0.0, 1.0);
 }
 
-double slowness(const Problem& problem, const Shape& shape, const WgmmaSchedule& s, const OwnKeys& tiles,
-                double bytes_ms) {
+double served_ms(const Problem& problem, const Shape& shape, const WgmmaSchedule& s, const OwnKeys& tiles,
+                 double bytes_ms) {
   const double apart = apart_of(s, tiles.of_all);
   const bool several = tiles.ctas > 1 && tiles.blocks > kLongTile;
   const double fetched_ms =
@@ -104,7 +107,7 @@ double slowness(const Problem& problem, const Shape& shape, const WgmmaSchedule&
   const double read_ms =
       tiles.even ? fetched_ms * falling_behind(problem, tiles) * unevenness(problem, s, tiles.of_all)
                  : in_waves(problem, s, tiles, fetched_ms);
-  return in_turn(s, tiles, read_ms + spread_ms(problem, shape, s, tiles, bytes_ms)) / bytes_ms;
+  return in_turn(s, tiles, read_ms + spread_ms(problem, shape, s, tiles, bytes_ms));
 }
 
 }  // namespace flashjit::autotune

@@ -9,8 +9,7 @@
 
 namespace flashjit::autotune {
 
-constexpr int kLine = 128;   // bytes of a line of L2
-constexpr int kSector = 32;  // and of a quarter of one, which is the least that is read
+constexpr int kLine = 128;  // bytes of a line of L2
 
 // Bytes in a millisecond that kernels get from device memory.
 double memory_rate(const Target& target);
@@ -36,8 +35,8 @@ constexpr double kSeveralApart = 0.15, kLongTile = 16;
 // keys).
 double apart_of(const WgmmaSchedule& schedule, double of_all);
 
-// The same of two tiles a head without a mask, of heads that begin inside of a sector (measured, 256 keys).
-double apart_of_two(const WgmmaSchedule& schedule);
+// The same of two tiles a head without a mask, where heads begin inside of a sector (measured, 256 keys).
+double apart_of_two(const Problem& problem, const WgmmaSchedule& schedule);
 
 // Tiles of family wgmma that each read keys of their own.
 struct OwnKeys {
@@ -50,8 +49,8 @@ struct OwnKeys {
   bool even;        // tiles are of one length, and dealt
 };
 
-// How many times as long as their bytes alone take.
-double slowness(const Problem& problem, const Shape& shape, const WgmmaSchedule& schedule,
-                const OwnKeys& tiles, double bytes_ms);
+// Milliseconds until memory has served them, where their bytes alone take `bytes_ms`.
+double served_ms(const Problem& problem, const Shape& shape, const WgmmaSchedule& schedule,
+                 const OwnKeys& tiles, double bytes_ms);
 
 }  // namespace flashjit::autotune

@@ -166,14 +166,14 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
   const double longest_cycles = steps.longest * step_cycles;
   const auto ms = [&](double cycles) { return cycles / (machine.clock_ghz * 1e6); };
   double memory_ms = step.over_fetch * bytes_of(problem, shape) / memory_rate(target);
-  double apart = 1;  // how much longer memory takes for tiles of few keys
+  double apart = 1;  // how much longer memory takes where two tiles of a head read the same keys apart
   if (wgmma != nullptr && steps.tiles == 1) {
     const bool even = step.dealt && !seen.causal;
     const double of_all =
         (even ? static_cast<double>(even_waves(std::llround(tiles), tiles_at_once)) * cluster
               : tiles * clusters * splits) /
         target.sm_count;
-    memory_ms *= slowness(problem, shape, *wgmma,
+    memory_ms = served_ms(problem, shape, *wgmma,
                           {.multiprocessors = target.sm_count,
                            .of_all = of_all,
                            .ctas = step.ctas,
@@ -182,9 +182,8 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
                            .alone_ms = ms(steps.longest * alone + step.tile_cycles),
                            .even = even},
                           memory_ms);
-  } else if (wgmma != nullptr && steps.tiles == 2 && splits == 1 && !seen.causal &&
-             problem.head_dim * size_of(problem.dtype) % kSector != 0) {
-    apart = over_fetch(problem, shape, apart_of_two(*wgmma));
+  } else if (wgmma != nullptr && steps.tiles == 2 && splits == 1 && !seen.causal) {
+    apart = over_fetch(problem, shape, apart_of_two(problem, *wgmma));
     memory_ms *= apart;
   } else if (std::holds_alternative<MmaSchedule>(schedule) && steps.tiles == 1 && steps.longest > kLongTile) {
     memory_ms *= over_fetch(problem, shape, kSeveralApart);
