@@ -1,7 +1,6 @@
 // The launch path: parameters and tensor maps of calls that are right.
 #include <doctest/doctest.h>
 
-#include <cmath>
 #include <thread>
 
 #include "api/launch/forward_call.hpp"
