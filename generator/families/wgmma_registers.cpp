@@ -113,7 +113,7 @@ bool known_to_spill(const Problem& problem, const WgmmaSchedule& schedule) {
   const bool even = has_even_shares(schedule), pairs = schedule.cluster > 1;
   if (dim == 80 && problem.value_dim() == 160) return tile(128, 128) && pairs && !problem.causal;
   if (problem.value_dim() != dim) return false;
-  if (even && dim == 120 && tile(192, 96)) return pairs || problem.causal;
+  if (even && dim == 120 && tile(192, 96)) return pairs || problem.causal || problem.dtype == DType::fp16;
   if (dim >= 48 && dim <= 64 && tile(256, 64) && schedule.splits == 4) return true;
   if (!problem.causal) {
     return (dim == 32 && tile(192, 144)) ||

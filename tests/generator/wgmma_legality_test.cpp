@@ -52,6 +52,8 @@ TEST_CASE("registers: setmaxnreg's pools, in words") {
   CHECK(reason({.dtype = DType::fp16, .head_dim = 144}, "m192n64s2qr0o3p3").find("spills a few bytes") !=
         std::string::npos);
   CHECK(reason({.head_dim = 120}, "m192n96s2qr0p3") == "");
+  CHECK(reason({.dtype = DType::fp16, .head_dim = 120}, "m192n96s2qr0p3").find("spills a few bytes") !=
+        std::string::npos);
   CHECK(reason({.head_dim = 120}, "m192n96s2qr0p3cl2").find("spills a few bytes") != std::string::npos);
   CHECK(reason({.head_dim = 80, .head_dim_v = 160}, "m128n128s2o3") == "");
   CHECK(reason({.head_dim = 80, .head_dim_v = 160}, "m128n128s2o3cl2").find("spills a few bytes") !=
