@@ -121,7 +121,7 @@ bool known_to_spill(const Problem& problem, const WgmmaSchedule& schedule) {
            ((dim == 136 || dim == 152) && tile(192, 64) && even && pairs) ||
            (dim == 192 && tile(128, 64) && !even && pairs && schedule.q_in_regs == 1);
   }
-  return (dim == 80 && tile(256, 48) && schedule.splits == 2) ||
+  return ((dim == 72 || dim == 80) && tile(256, 48) && schedule.splits == 2) ||
          (dim == 144 && tile(192, 64) && schedule.ping_pong == 0) ||
          (dim == 192 && tile(128, 96) && schedule.o_passes == 0) ||
          (dim >= 120 && dim <= 160 && tile(192, 64) && even) ||

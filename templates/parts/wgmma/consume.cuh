@@ -21,9 +21,9 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
   /*%#dynamic%*/
   int slot = 0, parity = 0;
   const auto next_index = [&] {
-    const int index = wait_for_ticket(consumer.shared, slot, parity);
-    __syncwarp();
-    if (lane() == 0) release_ticket(consumer.shared, slot, index);
+    wait_for_ticket(consumer.shared, slot, parity);
+    const int read = lane() == 0 ? read_ticket(consumer.shared, slot) : 0;
+    const int index = __shfl_sync(0xffffffffu, read, 0);
     slot ^= 1;
     parity ^= slot ^ 1;
     return index;

@@ -16,29 +16,28 @@
 #include "ptx/store_shared.cuh"
 /*%/cluster%*/
 
-__device__ __forceinline__ int wait_for_ticket(unsigned shared, int slot, int parity) {
+__device__ __forceinline__ void wait_for_ticket(unsigned shared, int slot, int parity) {
   /*%^cluster%*/
   mbarrier_wait(shared + kTicketFull + 8 * slot, parity);
   /*%/cluster%*/
   /*%#cluster%*/
   cluster_wait(shared + kTicketFull + 8 * slot, parity);
   /*%/cluster%*/
-  return static_cast<int>(load_shared(shared + kTicket + 4 * slot));
 }
 
-// For one thread of each reader: the number has been read.
-/*%^cluster%*/
-__device__ __forceinline__ void release_ticket(unsigned shared, int slot, int) {
+// For one thread of each reader: the tile's number, which it then says it has read.
+__device__ __forceinline__ int read_ticket(unsigned shared, int slot) {
+  const int number = static_cast<int>(load_shared(shared + kTicket + 4 * slot));
+  /*%^cluster%*/
   mbarrier_arrive(shared + kTicketEmpty + 8 * slot);
-}
-/*%/cluster%*/
-/*%#cluster%*/
-// It is looked at, so that it has come: an arrival does not wait for loads, and the other CTA's next number
-// is no store of this one's, which would come after them.
-__device__ __forceinline__ void release_ticket(unsigned shared, int slot, int number) {
+  /*%/cluster%*/
+  /*%#cluster%*/
+  // It is looked at, so that it has come: an arrival does not wait for loads, and the other CTA's next number
+  // is no store of this one's, which would come after them.
   if (number >= 0) cluster_arrive_read(in_cta(0, shared + kTicketEmpty + 8 * slot));
+  /*%/cluster%*/
+  return number;
 }
-/*%/cluster%*/
 
 /*%#sections%*/
 // Number `drawn` of the order. In the second wave the two halves alternate: the longest, the middle one, the
@@ -56,9 +55,8 @@ __device__ __forceinline__ int next_ticket(unsigned shared, int n, const Forward
   const int slot = n & 1;
   /*%#cluster%*/
   if (cluster_rank() != 0) {
-    const int given = wait_for_ticket(shared, slot, n >> 1 & 1);
-    release_ticket(shared, slot, given);
-    return given;
+    wait_for_ticket(shared, slot, n >> 1 & 1);
+    return read_ticket(shared, slot);
   }
   /*%/cluster%*/
   int index = atomicAdd(p.tile_counter, 1);

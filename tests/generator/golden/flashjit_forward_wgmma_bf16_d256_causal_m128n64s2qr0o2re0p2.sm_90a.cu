@@ -1506,14 +1506,15 @@ __device__ __forceinline__ void store_shared(unsigned address, unsigned value) {
 
 // Which tile comes next: one producer takes numbers from a counter in device memory, and hands them on.
 
-__device__ __forceinline__ int wait_for_ticket(unsigned shared, int slot, int parity) {
+__device__ __forceinline__ void wait_for_ticket(unsigned shared, int slot, int parity) {
   mbarrier_wait(shared + kTicketFull + 8 * slot, parity);
-  return static_cast<int>(load_shared(shared + kTicket + 4 * slot));
 }
 
-// For one thread of each reader: the number has been read.
-__device__ __forceinline__ void release_ticket(unsigned shared, int slot, int) {
+// For one thread of each reader: the tile's number, which it then says it has read.
+__device__ __forceinline__ int read_ticket(unsigned shared, int slot) {
+  const int number = static_cast<int>(load_shared(shared + kTicket + 4 * slot));
   mbarrier_arrive(shared + kTicketEmpty + 8 * slot);
+  return number;
 }
 
 // Number `drawn` of the order. In the second wave the two halves alternate: the longest, the middle one, the
@@ -1553,9 +1554,9 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
   if (consumer.warpgroup == kWarpgroups - 1) consumer.pass_turn();
   int slot = 0, parity = 0;
   const auto next_index = [&] {
-    const int index = wait_for_ticket(consumer.shared, slot, parity);
-    __syncwarp();
-    if (lane() == 0) release_ticket(consumer.shared, slot, index);
+    wait_for_ticket(consumer.shared, slot, parity);
+    const int read = lane() == 0 ? read_ticket(consumer.shared, slot) : 0;
+    const int index = __shfl_sync(0xffffffffu, read, 0);
     slot ^= 1;
     parity ^= slot ^ 1;
     return index;

@@ -1634,16 +1634,17 @@ __device__ __forceinline__ unsigned load_shared(unsigned address) {
 // Which tile comes next: one producer takes numbers from a counter in device memory, and hands them on.
 // The first CTA's does so for all of its cluster.
 
-__device__ __forceinline__ int wait_for_ticket(unsigned shared, int slot, int parity) {
+__device__ __forceinline__ void wait_for_ticket(unsigned shared, int slot, int parity) {
   cluster_wait(shared + kTicketFull + 8 * slot, parity);
-  return static_cast<int>(load_shared(shared + kTicket + 4 * slot));
 }
 
-// For one thread of each reader: the number has been read.
-// It is looked at, so that it has come: an arrival does not wait for loads, and the other CTA's next number
-// is no store of this one's, which would come after them.
-__device__ __forceinline__ void release_ticket(unsigned shared, int slot, int number) {
+// For one thread of each reader: the tile's number, which it then says it has read.
+__device__ __forceinline__ int read_ticket(unsigned shared, int slot) {
+  const int number = static_cast<int>(load_shared(shared + kTicket + 4 * slot));
+  // It is looked at, so that it has come: an arrival does not wait for loads, and the other CTA's next number
+  // is no store of this one's, which would come after them.
   if (number >= 0) cluster_arrive_read(in_cta(0, shared + kTicketEmpty + 8 * slot));
+  return number;
 }
 
 // Number `drawn` of the order. In the second wave the two halves alternate: the longest, the middle one, the
@@ -1659,9 +1660,8 @@ __device__ __forceinline__ int riffle(int drawn, const ForwardParams& p) {
 __device__ __forceinline__ int next_ticket(unsigned shared, int n, const ForwardParams& p) {
   const int slot = n & 1;
   if (cluster_rank() != 0) {
-    const int given = wait_for_ticket(shared, slot, n >> 1 & 1);
-    release_ticket(shared, slot, given);
-    return given;
+    wait_for_ticket(shared, slot, n >> 1 & 1);
+    return read_ticket(shared, slot);
   }
   int index = atomicAdd(p.tile_counter, 1);
   index = riffle(index, p);
@@ -1691,9 +1691,9 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
   if (consumer.warpgroup == kWarpgroups - 1) consumer.pass_turn();
   int slot = 0, parity = 0;
   const auto next_index = [&] {
-    const int index = wait_for_ticket(consumer.shared, slot, parity);
-    __syncwarp();
-    if (lane() == 0) release_ticket(consumer.shared, slot, index);
+    wait_for_ticket(consumer.shared, slot, parity);
+    const int read = lane() == 0 ? read_ticket(consumer.shared, slot) : 0;
+    const int index = __shfl_sync(0xffffffffu, read, 0);
     slot ^= 1;
     parity ^= slot ^ 1;
     return index;
