@@ -9,13 +9,18 @@ namespace {
 
 constexpr int kSector = 32;  // bytes of a line that are read at least
 
+// What a CTA asks for before it has any of it.
+int kilobytes_ahead(const Problem& problem, const WgmmaSchedule& s) {
+  return s.stages * s.tile_n * (problem.head_dim + problem.value_dim()) * size_of(problem.dtype) / 1024;
+}
+
 // Where about half of the multiprocessors have a CTA, or more, but not all: two share a way to memory, so
 // those that have one alone read ahead, the further the more they may ask for at once, and the others come in
 // late. Too little on its way is no better.
 double unevenness(const Problem& problem, const WgmmaSchedule& s, double of_all) {
-  if (s.splits > 1 || of_all <= 0.4 || of_all >= 0.95) return 1;
-  const int kilobytes =
-      s.stages * s.tile_n * (problem.head_dim + problem.value_dim()) * size_of(problem.dtype) / 1024;
+  if (of_all <= 0.4 || of_all >= 0.95) return 1;
+  const int kilobytes = kilobytes_ahead(problem, s);
+  if (s.splits > 1) return of_all <= 0.6 ? 1 : kilobytes > 104 ? 1.12 : 1.03;
   if (of_all <= 0.5) return kilobytes > 160 ? 1.08 : 1;
   return kilobytes > 104 ? 1.08 : kilobytes < 80 ? 1.04 : 1;
 }
@@ -44,7 +49,8 @@ double falling_behind(const Problem& problem, const OwnKeys& tiles) {
 // are, and a tenth more while others still read.
 double in_waves(const Problem& problem, const WgmmaSchedule& s, const OwnKeys& tiles, double memory_ms) {
   const double whole = std::floor(tiles.waves), last = tiles.waves - whole;
-  const double last_ms = memory_ms * last / tiles.waves * unevenness(problem, s, last);
+  const double last_ms =
+      memory_ms * last / tiles.waves * unevenness(problem, s, whole > 0 ? last : tiles.of_all);
   return memory_ms * whole / tiles.waves +
          (whole > 0 && last > 0 ? std::max(last_ms, 1.1 * tiles.alone_ms) : last_ms);
 }
@@ -53,9 +59,25 @@ double in_waves(const Problem& problem, const WgmmaSchedule& s, const OwnKeys& t
 // stages: beside those in which memory could send them what counts where few CTAs ask, or each for little
 // (fitted to 64 tiles of head_dim 64 with 24 to 108 KB on their way).
 double in_turn(const WgmmaSchedule& s, const OwnKeys& tiles, double memory_ms) {
-  constexpr double kRoundTripMs = 0.0006;
-  const double trips = std::ceil(tiles.waves / tiles.ctas) * tiles.blocks / s.stages;
-  return std::cbrt(std::pow(memory_ms, 3) + std::pow(kRoundTripMs * trips, 3));
+  struct Fit {
+    double round_trip_ms, being_read, power;
+  };
+  // CTAs that share out a tile's keys were fitted by themselves (4 to 64 tiles, 40 to 130 KB).
+  const Fit fit = s.splits > 1 ? Fit{0.00105, 0.5, 6} : Fit{0.0006, 0, 3};
+  const double trips = std::ceil(tiles.waves / tiles.ctas) * tiles.blocks / (s.stages - fit.being_read);
+  return std::pow(std::pow(memory_ms, fit.power) + std::pow(fit.round_trip_ms * trips, fit.power),
+                  1 / fit.power);
+}
+
+// How much of the lines that heads share CTAs have given up which deal out a tile's keys: the more, the more
+// each has on its way, and little where half of the multiprocessors read at TMA's full speed (measured, 4 to
+// 64 tiles of head_dim 40 to 184, 40 to 130 KB).
+double apart_of_sharers(const Problem& problem, const WgmmaSchedule& s, double of_all) {
+  const int kilobytes = kilobytes_ahead(problem, s);
+  const bool on_sectors = problem.head_dim * size_of(problem.dtype) % kSector == 0;
+  const double apart =
+      of_all <= 0.5 && on_sectors ? 0.006 * (kilobytes - 68) : 0.007 * (kilobytes - (of_all < 0.95 ? 8 : 12));
+  return std::clamp(apart, 0.0, 1.0);
 }
 
 }  // namespace
@@ -87,9 +109,9 @@ double over_fetch(const Problem& problem, const Shape& shape, double apart) {
 
 double apart_of(const WgmmaSchedule& s, double of_all) {
   const double keys = s.stages * s.tile_n;
-  if (of_all > 0.5 && of_all < 0.95) return std::clamp((keys - 192) / (s.splits > 1 ? 80 : 192), 0.0, 1.0);
-  const double further = std::clamp((keys / s.splits - 128) / 288, 0.0, 1.0);
-  return std::max(s.splits > 1 && of_all >= 0.95 ? kSeveralApart : 0.0, further * further);
+  if (of_all > 0.5 && of_all < 0.95) return std::clamp((keys - 192) / 192, 0.0, 1.0);
+  const double further = std::clamp((keys - 128) / 288, 0.0, 1.0);
+  return further * further;
 }
 
 double apart_of_two(const Problem& problem, const WgmmaSchedule& s) {
@@ -100,7 +122,7 @@ double apart_of_two(const Problem& problem, const WgmmaSchedule& s) {
 
 double served_ms(const Problem& problem, const Shape& shape, const WgmmaSchedule& s, const OwnKeys& tiles,
                  double bytes_ms) {
-  const double apart = apart_of(s, tiles.of_all);
+  const double apart = s.splits > 1 ? apart_of_sharers(problem, s, tiles.of_all) : apart_of(s, tiles.of_all);
   const bool several = tiles.ctas > 1 && tiles.blocks > kLongTile;
   const double fetched_ms =
       bytes_ms * over_fetch(problem, shape, several ? std::max(apart, kSeveralApart) : apart);

@@ -25,14 +25,12 @@ double missed_bytes(const Problem& problem, const Shape& shape, double keys);
 // if that one is about as far. `apart` of the lines have been given up until then.
 double over_fetch(const Problem& problem, const Shape& shape, double apart);
 
-// How much they are at least where CTAs share out a tile's keys, or a multiprocessor, and then in tiles of
-// more blocks than these.
+// How much they are at least where CTAs share a multiprocessor, in tiles of more blocks than these.
 constexpr double kSeveralApart = 0.15, kLongTile = 16;
 
-// How much of them, where `of_all` of the multiprocessors have a CTA and each tile reads keys of its own: the
+// How much of them, where `of_all` of the multiprocessors have a CTA and each reads a tile's keys alone: the
 // more keys each may ask for at once, the further those that share a way to memory fall behind; further where
-// some have it alone, and where the CTAs of a cluster deal out a tile's keys (measured, from 160 to 430
-// keys).
+// some have it alone (measured, from 160 to 430 keys).
 double apart_of(const WgmmaSchedule& schedule, double of_all);
 
 // The same of two tiles a head without a mask, where heads begin inside of a sector (measured, 256 keys).

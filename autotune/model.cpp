@@ -107,7 +107,7 @@ double drawn_cycles(const Problem& problem, const Tiled& tiled, int tile_m, int 
 double merge_cycles(int splits, int clusters, double rows, int dim_v) {
   if (splits == 1) return 0;
   const double pieces = 1 + std::ceil(dim_v / 8.0 / splits);
-  return 1000 + 300 * splits + rows * dim_v * 4 / 20 +
+  return 1000 + (50 + 2 * rows) * splits + rows * dim_v * 4 / 20 +
          (clusters == 1 ? 0 : kClusterCycles + kPieceCycles * clusters * pieces);
 }
 
@@ -159,7 +159,7 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
   // and less.
   const double filled = std::clamp(waves, 1.0, static_cast<double>(step.ctas));
   const double blend = step.ctas > 1 ? (1 - 1 / filled) / (1 - 1.0 / step.ctas) : 1;
-  const bool own_keys = wgmma != nullptr && splits == 1 && steps.tiles == 1 && !seen.causal;
+  const bool own_keys = wgmma != nullptr && steps.tiles == 1 && !seen.causal;
   const double alone = own_keys ? step.own_keys : step.alone;
   const double step_cycles = own_keys ? alone : alone + blend * (step.cycles - alone);
   const double blocks_cycles = steps.total / steps.tiles * step_cycles;
@@ -190,12 +190,10 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
   }
   if (splits > 1) {
     // Nothing hides a tile's beginning and end, but that others read meanwhile. Few tiles leave power enough
-    // for the highest clock, which warpgroups feel that wait for nothing else. And at memory's limit small
-    // clusters read faster: large ones fill one group of multiprocessors after the other, whose way to memory
-    // is narrow.
+    // for the highest clock, which warpgroups feel that wait for nothing else. And in several waves small
+    // clusters read faster: large ones wait until a whole group of multiprocessors has room.
     const double clock = !seen.causal && waves <= 1 && tiled.seqlen_q > 64 && rows > 64 ? 1 / 0.85 : 1;
-    const double at_work = tiles * clusters * splits / target.sm_count;
-    const double slower = at_work <= 0.5 || splits == 2 ? 1 : splits == 3 ? 1.14 : 1.18;
+    const double slower = waves <= 1 || splits == 2 ? 1 : splits == 3 ? 1.14 : 1.18;
     const double bare = step.tile_cycles +
                         merge_cycles(splits, clusters, std::min(rows, tiled.seqlen_q), problem.value_dim());
     const double cycles = seen.causal ? std::max(longest_cycles, waves * blocks_cycles + 0.3 * longest_cycles)
@@ -228,9 +226,11 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
       const double slower = all_shared         ? 1.06 * over_fetch(problem, shape, 1)
                             : steps.tiles == 1 ? over_fetch(problem, shape, apart_of(*wgmma, 1))
                                                : apart;
+      // Packs of the heads that share K and V are shares apart, too.
+      const bool packs_apart = steps.tiles == 1 && tiled.heads > shape.kv_heads();
       const double bytes = std::max(
           bytes_of(problem, shape),
-          seen.causal
+          seen.causal || packs_apart
               ? missed_bytes(problem, shape, tiles * blocks_cycles / step_cycles * wgmma->tile_n / cluster)
               : 0.0);
       return overlapped(ms(coarse * even), bytes / memory_rate(target) * slower) + ms(bare) + kLaunchMs;

@@ -272,7 +272,8 @@ std::vector<Schedule> wgmma_space(const Problem& problem) {
                          .ping_pong = m == 64 ? 0 : 1,
                          .rescale_early = wide_values ? 0 : 1};
   };
-  // Some 128 KB on their way, in blocks as short as that allows.
+  // Some 128 KB on their way, in blocks as short as that allows; and half of that, for heads that share
+  // lines.
   if (widest <= 64) {
     // What was fastest somewhere (docs/performance/wgmma/short-sequences.md).
     for (const int stages : {3, 2}) add_several_ctas(space, rows(128, 64, stages), order, 2);
@@ -280,11 +281,14 @@ std::vector<Schedule> wgmma_space(const Problem& problem) {
     add_several_ctas(space, rows(64, 64, 2), order, 4);
     add_several_ctas(space, rows(64, 48, 2), order, 4);
     add_splits(space, rows(64, 128, 4));
+    if (widest > 32) add_splits(space, rows(64, 96, 3));
     add_splits(space, rows(128, 128, 4));
     add_even_shares(space, rows(64, 64, 4));
     add_even_shares(space, rows(128, 128, 4));
   } else if (widest <= 128) {
     add_splits(space, rows(64, 64, 4));
+    add_splits(space, rows(64, 64, 3));
+    add_splits(space, rows(64, 48, 3));
     add_splits(space, rows(128, 64, 4));
     add_splits(space, rows(128, 128, 2));
     add_even_shares(space, rows(64, 64, 3));

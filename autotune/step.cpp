@@ -187,6 +187,11 @@ Step step_of(const Problem& p, const WgmmaSchedule& s) {
   const bool alone = s.cluster == 1;
   const double k = copy_cycles(p.head_dim, p.causal, alone), v = copy_cycles(p.value_dim(), p.causal, alone);
   const double copies = n * (k + v) / s.cluster;
+  // One warpgroup alone on its multiprocessor may compute faster than that can read.
+  const bool lone = groups == 1 && s.splits == 1 && s.min_ctas == 0;
+  const double reading =
+      lone ? std::max(copies, n * (p.head_dim + p.value_dim()) * size_of(p.dtype) / kL2Bytes / s.cluster)
+           : copies;
   // Other warpgroups fill what one leaves idle; products in flight together leave less of it.
   const auto share_beside = [&](double warpgroups) {
     double share = (s.optimistic == 1 ? 0.36 : 0.42) / warpgroups + 0.02;
@@ -200,7 +205,7 @@ Step step_of(const Problem& p, const WgmmaSchedule& s) {
   step.ctas = std::max(1, s.min_ctas);
   const double share = share_beside(groups * step.ctas);
   constexpr double kBarriers = 150;  // the ring's and the turns'
-  step.cycles = combine({tensor, softmax, copies}, share) + kBarriers / step.ctas;
+  step.cycles = combine({tensor, softmax, reading}, share) + kBarriers / step.ctas;
   if (s.stages > 2) step.cycles -= 10;
   // The diagonal hides more of longer blocks; measured.
   if (p.causal && n > 64 && p.value_dim() <= 64) step.cycles *= 1.02;
@@ -222,7 +227,11 @@ Step step_of(const Problem& p, const WgmmaSchedule& s) {
       step.ctas == 1 ? step.cycles : combine({tensor, softmax, copies}, share_beside(groups)) + kBarriers;
   // Copies that wait for memory run ahead of all else, and hide it but for a fifth (fitted to decoding).
   const double computing = combine({tensor, softmax}, share);
-  step.own_keys = std::min(step.alone, combine({computing, copies}, 0.2) + kBarriers);
+  // CTAs that share out a tile's keys have barriers beside copies, and TMA the highest clock (of 4 to 32
+  // tiles off the sectors).
+  const double waited_for = s.splits > 1 ? combine({computing + kBarriers, 0.8 * copies}, 0.2)
+                                         : combine({computing, copies}, 0.2) + kBarriers;
+  step.own_keys = std::min(step.alone, waited_for);
   step.tile_cycles = (s.persistent == 0 ? 2600 : 1100) + (s.o_passes == 0 ? 900 : 120 * s.o_passes) +
                      (s.cluster > 1 ? p.causal ? 3100 : 1600 : 0);
   if (groups == 4 && s.q_in_regs == 1) step.tile_cycles -= 250;  // measured at head dims from 24 to 48

@@ -78,6 +78,21 @@ TEST_CASE("few queries beside many keys, as was measured") {
   // read.
   CHECK(faster(masked(64), decode(1, 16, 2, 4, 576), "wgmma:m64n128s4pp0p0sp6", "wgmma:m64n64s3qr0pp0p2c3"));
   CHECK(faster(masked(96), decode(16, 32, 8, 4, 32768), "wgmma:m64n64s2pp0p2", "wgmma:m64n64s4pp0p0sp2"));
+  // bench/results/h200-forward/shared-keys.jsonl. Heads that share lines: less on its way.
+  for (const int dim : {40, 48, 56})
+    CHECK(faster({.head_dim = dim}, decode(1, 8, 8, 1, 65536), "wgmma:m64n96s3pp0p0sp2",
+                 "wgmma:m64n128s4pp0p0sp2"));
+  for (const int dim : {72, 80, 88, 96})
+    CHECK(faster({.head_dim = dim}, decode(1, 8, 8, 1, 65536), "wgmma:m64n48s3pp0p0sp2",
+                 "wgmma:m64n64s4pp0p0sp2"));
+  for (const int dim : {104, 112, 120, 128})
+    CHECK(faster({.head_dim = dim}, decode(2, 16, 16, 16, 8192), "wgmma:m64n48s3pp0p0sp3",
+                 "wgmma:m64n64s4pp0p0sp3"));
+  // But enough where half of the multiprocessors read.
+  CHECK(faster({.head_dim = 128}, decode(1, 8, 8, 1, 65536), "wgmma:m64n64s4pp0p0sp8",
+               "wgmma:m64n48s3pp0p0sp8"));
+  CHECK(faster({.head_dim = 160}, decode(1, 8, 8, 1, 65536), "wgmma:m64n48s3pp0p0sp8",
+               "wgmma:m64n64s2pp0p0sp8"));
 }
 
 TEST_CASE("pairs of short sequences, as was measured") {
