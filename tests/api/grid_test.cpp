@@ -11,6 +11,13 @@ ForwardParams params_of(std::span<void* const> params) {
   return *static_cast<const ForwardParams*>(params.back());
 }
 
+// Keeps in `seen` what the latest launch was given.
+void watch(FakeDevice& device, ForwardParams& seen) {
+  device.execute = [&seen](const std::string&, const runtime::Launch&, std::span<void* const> params) {
+    seen = params_of(params);
+  };
+}
+
 TEST_CASE("one CTA per tile, or a cluster, or as many as fit at once") {
   FakeDevice device;
   Pointers pointers;
@@ -74,9 +81,7 @@ TEST_CASE(
   FakeDevice device;
   Pointers pointers;
   ForwardParams seen;
-  device.execute = [&](const std::string&, const runtime::Launch&, std::span<void* const> params) {
-    seen = params_of(params);
-  };
+  watch(device, seen);
   const Geometry geometry{
       .tile_m = 128, .threads = 384, .persistent = true, .dynamic = true, .section_bytes = 32 << 20};
   const api::Launcher launcher(device, kernel(device, geometry));
@@ -114,9 +119,7 @@ TEST_CASE(
   FakeDevice device;
   Pointers pointers;
   ForwardParams seen;
-  device.execute = [&](const std::string&, const runtime::Launch&, std::span<void* const> params) {
-    seen = params_of(params);
-  };
+  watch(device, seen);
   const Geometry geometry{
       .tile_m = 128, .threads = 384, .persistent = true, .dynamic = true, .section_bytes = 32 << 20};
   const api::Launcher launcher(device, kernel(device, geometry));
@@ -139,9 +142,7 @@ TEST_CASE("few tiles: several clusters to one, with memory for what each has of 
   FakeDevice device;
   Pointers pointers;
   ForwardParams seen;
-  device.execute = [&](const std::string&, const runtime::Launch&, std::span<void* const> params) {
-    seen = params_of(params);
-  };
+  watch(device, seen);
   const Geometry geometry{.tile_m = 64,
                           .threads = 256,
                           .cluster = 4,
