@@ -187,7 +187,7 @@ Step step_of(const Problem& p, const WgmmaSchedule& s) {
   const bool alone = s.cluster == 1;
   const double k = copy_cycles(p.head_dim, p.causal, alone), v = copy_cycles(p.value_dim(), p.causal, alone);
   const double copies = n * (k + v) / s.cluster;
-  // One warpgroup alone on its multiprocessor may compute faster than that can read.
+  // One warpgroup that has a multiprocessor to itself may compute faster than L2 sends it K and V.
   const bool lone = groups == 1 && s.splits == 1 && s.min_ctas == 0;
   const double reading =
       lone ? std::max(copies, n * (p.head_dim + p.value_dim()) * size_of(p.dtype) / kL2Bytes / s.cluster)

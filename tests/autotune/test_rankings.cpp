@@ -88,6 +88,9 @@ TEST_CASE("few queries beside many keys, as was measured") {
   for (const int dim : {104, 112, 120, 128})
     CHECK(faster({.head_dim = dim}, decode(2, 16, 16, 16, 8192), "wgmma:m64n48s3pp0p0sp3",
                  "wgmma:m64n64s4pp0p0sp3"));
+  // shared-picks.jsonl. Packs that share K and V read them apart, in even shares.
+  CHECK(faster(masked(256), decode(3, 64, 8, 16, 8192), "wgmma:m128n64s2qr0re0p0sp2",
+               "wgmma:m64n48s2qr0pp0re0p3"));
   // But enough where half of the multiprocessors read.
   CHECK(faster({.head_dim = 128}, decode(1, 8, 8, 1, 65536), "wgmma:m64n64s4pp0p0sp8",
                "wgmma:m64n48s3pp0p0sp8"));

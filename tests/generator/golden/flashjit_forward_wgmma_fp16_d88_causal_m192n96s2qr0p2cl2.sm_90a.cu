@@ -1691,6 +1691,8 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
   if (consumer.warpgroup == kWarpgroups - 1) consumer.pass_turn();
   int slot = 0, parity = 0;
   const auto next_index = [&] {
+    // One lane reads it and hands it on: had all read, its arrival would say nothing of the others' reads to
+    // compute-sanitizer.
     wait_for_ticket(consumer.shared, slot, parity);
     const int read = lane() == 0 ? read_ticket(consumer.shared, slot) : 0;
     const int index = __shfl_sync(0xffffffffu, read, 0);
