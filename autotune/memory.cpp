@@ -9,14 +9,22 @@ namespace {
 
 constexpr int kSector = 32;  // bytes of a line that are read at least
 
+int bytes_of_key(const Problem& problem) {
+  return (problem.head_dim + problem.value_dim()) * size_of(problem.dtype);
+}
+
+bool begins_on_sector(const Problem& problem) {
+  return problem.head_dim * size_of(problem.dtype) % kSector == 0;
+}
+
 // What a CTA asks for before it has any of it.
 int kilobytes_ahead(const Problem& problem, const WgmmaSchedule& s) {
-  return s.stages * s.tile_n * (problem.head_dim + problem.value_dim()) * size_of(problem.dtype) / 1024;
+  return s.stages * s.tile_n * bytes_of_key(problem) / 1024;
 }
 
 // Where about half of the multiprocessors have a CTA, or more, but not all: two share a way to memory, so
 // those that have one alone read ahead, the further the more they may ask for at once, and the others come in
-// late. Too little on its way is no better.
+// late. Too little on its way is no better, but where CTAs share out a tile's keys.
 double unevenness(const Problem& problem, const WgmmaSchedule& s, double of_all) {
   if (of_all <= 0.4 || of_all >= 0.95) return 1;
   const int kilobytes = kilobytes_ahead(problem, s);
@@ -31,7 +39,7 @@ double spread_ms(const Problem& problem, const Shape& shape, const WgmmaSchedule
                  double bytes_ms) {
   if (s.splits > 1 || tiles.of_all < 0.95) return 0;
   const double keys = tiles.ctas * std::min(s.stages * s.tile_n, shape.seqlen_k);
-  const double of_key = (problem.head_dim + problem.value_dim()) * size_of(problem.dtype);
+  const double of_key = bytes_of_key(problem);
   return 0.7 * tiles.multiprocessors * std::max(0.0, keys - 192) * of_key / bytes_of(problem, shape) *
          bytes_ms;
 }
@@ -49,8 +57,9 @@ double falling_behind(const Problem& problem, const OwnKeys& tiles) {
 // are, and a tenth more while others still read.
 double in_waves(const Problem& problem, const WgmmaSchedule& s, const OwnKeys& tiles, double memory_ms) {
   const double whole = std::floor(tiles.waves), last = tiles.waves - whole;
-  const double last_ms =
-      memory_ms * last / tiles.waves * unevenness(problem, s, whole > 0 ? last : tiles.of_all);
+  // Less than a wave of tiles may keep more multiprocessors busy, where several CTAs share out each.
+  const double of_all = whole > 0 ? last : tiles.of_all;
+  const double last_ms = memory_ms * last / tiles.waves * unevenness(problem, s, of_all);
   return memory_ms * whole / tiles.waves +
          (whole > 0 && last > 0 ? std::max(last_ms, 1.1 * tiles.alone_ms) : last_ms);
 }
@@ -74,9 +83,9 @@ double in_turn(const WgmmaSchedule& s, const OwnKeys& tiles, double memory_ms) {
 // 64 tiles of head_dim 40 to 184, 40 to 130 KB).
 double apart_of_sharers(const Problem& problem, const WgmmaSchedule& s, double of_all) {
   const int kilobytes = kilobytes_ahead(problem, s);
-  const bool on_sectors = problem.head_dim * size_of(problem.dtype) % kSector == 0;
-  const double apart =
-      of_all <= 0.5 && on_sectors ? 0.006 * (kilobytes - 68) : 0.007 * (kilobytes - (of_all < 0.95 ? 8 : 12));
+  const double apart = of_all <= 0.5 && begins_on_sector(problem)
+                           ? 0.006 * (kilobytes - 68)
+                           : 0.007 * (kilobytes - (of_all < 0.95 ? 8 : 12));
   return std::clamp(apart, 0.0, 1.0);
 }
 
@@ -90,12 +99,12 @@ double memory_rate(const Target& target) {
 
 double bytes_of(const Problem& problem, const Shape& shape) {
   const double rows = 1.0 * shape.heads * shape.seqlen_q + 1.0 * shape.kv_heads() * shape.seqlen_k;
-  return rows * shape.batch * (problem.head_dim + problem.value_dim()) * size_of(problem.dtype);
+  return rows * shape.batch * bytes_of_key(problem);
 }
 
 double missed_bytes(const Problem& problem, const Shape& shape, double keys) {
   constexpr double kKept = 30e6;  // measured; the two halves of an H200's 50 MB may both have a line
-  const double of_key = (problem.head_dim + problem.value_dim()) * size_of(problem.dtype);
+  const double of_key = bytes_of_key(problem);
   const double all = of_key * shape.kv_heads() * shape.batch * shape.seqlen_k;
   return keys * of_key * std::max(0.0, 1 - kKept / all);
 }
@@ -116,7 +125,7 @@ double apart_of(const WgmmaSchedule& s, double of_all) {
 
 double apart_of_two(const Problem& problem, const WgmmaSchedule& s) {
   if (s.cluster > 1) return 0;  // a pair reads each key once
-  if (problem.head_dim * size_of(problem.dtype) % kSector == 0) return 0;
+  if (begins_on_sector(problem)) return 0;
   return std::clamp(0.6 + 0.003 * (s.stages * s.tile_n - 128), 0.0, 1.0);
 }
 

@@ -7,6 +7,10 @@
 namespace flashjit::test {
 namespace {
 
+// Tiles off a counter, section by section.
+constexpr Geometry kSections{
+    .tile_m = 128, .threads = 384, .persistent = true, .dynamic = true, .section_bytes = 32 << 20};
+
 ForwardParams params_of(std::span<void* const> params) {
   return *static_cast<const ForwardParams*>(params.back());
 }
@@ -82,9 +86,7 @@ TEST_CASE(
   Pointers pointers;
   ForwardParams seen;
   watch(device, seen);
-  const Geometry geometry{
-      .tile_m = 128, .threads = 384, .persistent = true, .dynamic = true, .section_bytes = 32 << 20};
-  const api::Launcher launcher(device, kernel(device, geometry));
+  const api::Launcher launcher(device, kernel(device, kSections));
   const auto lays = [&](const Shape& shape, int section, int last_section) {
     launcher.forward(shape, pointers.args(), nullptr);
     CHECK(seen.section == section);
@@ -120,9 +122,7 @@ TEST_CASE(
   Pointers pointers;
   ForwardParams seen;
   watch(device, seen);
-  const Geometry geometry{
-      .tile_m = 128, .threads = 384, .persistent = true, .dynamic = true, .section_bytes = 32 << 20};
-  const api::Launcher launcher(device, kernel(device, geometry));
+  const api::Launcher launcher(device, kernel(device, kSections));
   const auto riffles = [&](int heads, int seqlen) {
     launcher.forward({.batch = 1, .heads = heads, .seqlen_q = seqlen, .seqlen_k = seqlen}, pointers.args(),
                      nullptr);

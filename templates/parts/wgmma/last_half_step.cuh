@@ -6,13 +6,10 @@
 #include "ptx/fence_async_shared.cuh"
 #include "ptx/shared_zeros.cuh"
 
-/*%^split%*/
 // All threads of the CTA, which are synchronised after it.
-/*%/split%*/
 /*%#split%*/
-// All threads of the CTA, which are synchronised after it. The consumers clear, who live as long as the CTA:
-// to compute-sanitizer, what a thread wrote that has ended is not before what other CTAs write to the same
-// place once their cluster is synchronised.
+// The consumers clear, who live as long as the CTA: to compute-sanitizer, what a thread wrote that has ended
+// is not before what other CTAs write to the same place once their cluster is synchronised.
 /*%/split%*/
 __device__ __forceinline__ void clear_half_step(unsigned shared) {
   constexpr unsigned kSwizzled = kLastKRowBytes / 16 - 1;  // which pieces of 16 bytes change places in a row
