@@ -8,6 +8,7 @@
 #include "autotune/makespan.hpp"
 #include "autotune/memory.hpp"
 #include "autotune/step.hpp"
+#include "autotune/tiling.hpp"
 #include "autotune/tune.hpp"
 #include "generator/recipe.hpp"
 #include "generator/render.hpp"
@@ -22,55 +23,6 @@ constexpr double kClusterCycles = 3500, kPieceCycles = 35;    // wgmma: of sever
 constexpr double kJoinCycles = 1600, kSharerCycles = 1400, kJoinPerValue = 0.35, kMaskedJoinCycles = 6000;
 constexpr double kOutOfStep = 0.06;
 
-// Rows as tiles see them: 2^packed places for a query. A cluster's tile ends where its last row does; a CTA's
-// own rows, which are dealt, end so many sooner in the mean, and it computes nothing for what these do not
-// see.
-struct Tiled {
-  Shape shape;
-  int packed = 0, sooner = 0;
-};
-
-// Blocks of keys that rows of a tile see.
-std::int64_t blocks_of_tile(const Problem& problem, const Tiled& tiled, std::int64_t tile, int tile_m,
-                            int tile_n) {
-  const auto& [shape, packed, sooner] = tiled;
-  std::int64_t keys = shape.seqlen_k;
-  if (problem.causal) {
-    const std::int64_t end = std::min<std::int64_t>((tile + 1) * tile_m - sooner, shape.seqlen_q);
-    const std::int64_t last = (end - 1) >> packed;
-    const int queries = shape.seqlen_q >> packed;
-    keys = std::clamp<std::int64_t>(last + 1 + shape.seqlen_k - queries, 0, shape.seqlen_k);
-  }
-  return (keys + tile_n - 1) / tile_n;
-}
-
-// Steps of all tiles of one head, and of the longest, whose keys `splits` CTAs share out. Of very many tiles
-// a few thousand stand for all.
-struct Steps {
-  double total = 0, longest = 0, tiles = 0;
-};
-Steps steps_of(const Problem& problem, const Tiled& tiled, int tile_m, int tile_n, int splits) {
-  constexpr std::int64_t kLookedAt = 4096;
-  const std::int64_t tiles = (static_cast<std::int64_t>(tiled.shape.seqlen_q) + tile_m - 1) / tile_m;
-  const std::int64_t stride = (tiles + kLookedAt - 1) / kLookedAt;
-  Steps steps{.tiles = static_cast<double>(tiles)};
-  for (std::int64_t tile = 0; tile < tiles; tile += stride) {
-    const std::int64_t blocks = blocks_of_tile(problem, tiled, tile, tile_m, tile_n);
-    const std::int64_t longest_share = (blocks + splits - 1) / splits;
-    const auto count = static_cast<double>(longest_share);
-    steps.total += count * static_cast<double>(std::min(stride, tiles - tile));
-    steps.longest = std::max(steps.longest, count);
-  }
-  return steps;
-}
-
-// Clusters that run side by side, a CTA on each multiprocessor. Those of a cluster are neighbours, in groups
-// of which some have no multiple of them: what cuOccupancyMaxActiveClusters says of an H200's 132.
-int clusters_at_once(const Target& target, int ctas) {
-  constexpr int kOfH200[] = {132, 66, 39, 30, 22, 17, 15, 15};
-  return kOfH200[ctas - 1] * target.sm_count / kOfH200[0];
-}
-
 // The order in which tiles of the second wave are drawn (templates/parts/wgmma/tickets.cuh, riffle).
 void riffle(std::vector<double>& lengths, int workers) {
   const int riffled = riffled_tiles(static_cast<double>(lengths.size()), workers);
@@ -80,23 +32,21 @@ void riffle(std::vector<double>& lengths, int workers) {
     lengths[workers + place] = wave[place / 2 + place % 2 * ((riffled + 1) / 2)];
 }
 
-// Cycles until all tiles of a masked problem are done that multiprocessors take off a counter, the longest
-// first. Of long sequences some tiles stand for their neighbours, and many waves end as one.
-double drawn_cycles(const Problem& problem, const Tiled& tiled, int tile_m, int tile_n, const Step& step,
-                    int workers, double waves, double mean_tile) {
+// Cycles until all tiles of a masked problem are done that `workers` take off a counter, the longest first.
+// Of long sequences some tiles stand for their neighbours, and many waves end as one.
+double drawn_cycles(const Tiling& tiling, const Step& step, int workers, double mean_tile) {
   constexpr std::int64_t kLookedAt = 64;
   constexpr double kManyWaves = 8;
+  const double waves = tiling.tiles / workers;
   if (waves > kManyWaves) return mean_tile * (waves + 0.05);
-  const Shape& shape = tiled.shape;
-  const std::int64_t tiles = (static_cast<std::int64_t>(shape.seqlen_q) + tile_m - 1) / tile_m;
-  const std::int64_t heads = static_cast<std::int64_t>(shape.heads) * shape.batch;
+  const auto tiles = static_cast<std::int64_t>(tiling.steps.tiles);
+  const std::int64_t heads = static_cast<std::int64_t>(tiling.shape.heads) * tiling.shape.batch;
   const std::int64_t stride = (tiles + kLookedAt - 1) / kLookedAt;
   std::vector<double> lengths;
   for (std::int64_t tile = tiles - 1; tile >= 0; tile -= stride) {
     const std::int64_t middle = std::max<std::int64_t>(0, tile - stride / 2);
-    const auto blocks = static_cast<double>(blocks_of_tile(problem, tiled, middle, tile_m, tile_n));
     lengths.insert(lengths.end(), heads * std::min(stride, tile + 1),
-                   blocks * step.cycles + step.tile_cycles);
+                   static_cast<double>(blocks_of_tile(tiling, middle)) * step.cycles + step.tile_cycles);
   }
   riffle(lengths, workers);
   return makespan(lengths, workers);
@@ -129,142 +79,175 @@ double overlapped(double one, double other) {
   return std::max(one, other) + 0.05 * std::min(one, other);
 }
 
-}  // namespace
+// What the ways to share out work have in common.
+struct Work {
+  const Problem& problem;
+  const Shape& shape;
+  const Tiling& tiling;
+  const Step& step;
+  const Target& target;
+  double clock_ghz;
+  double step_cycles;  // of the steps of a tile
+  double memory_ms;    // in which memory has served all tiles
+  double apart;        // how much longer it takes where two tiles of a head read the same keys apart
 
-double predict(const Problem& problem, const Shape& shape, const Schedule& schedule, const Target& target) {
-  if (problem.pass == Pass::backward) return predict_backward(problem, shape, schedule, target);
-  const Machine& machine = machine_of(target);
-  // A tile takes as many multiprocessors as its cluster has CTAs.
-  const auto* wgmma = std::get_if<WgmmaSchedule>(&schedule);
-  const int splits = wgmma != nullptr ? wgmma->splits : 1;
-  const int cluster = wgmma != nullptr ? wgmma->cluster : 1;
-  const int rows = rows_of_tile(schedule);
-  // Rows of several heads may fill a tile. Of few queries they see about all keys, of a single one all.
-  const Pack pack = pack_of(problem, shape, schedule);
-  const int packed = pack.packed;
-  const Shape tiled = as_tiled(shape, pack);
-  Problem seen = problem;
-  seen.causal = problem.causal && (packed == 0 ? shape.seqlen_q > 1 : tiled.seqlen_q > rows);
-  const Step step = step_of(seen, schedule, target, machine);
-  const int at_once = std::max(1, clusters_at_once(target, cluster * splits));
-  const int clusters = splits == 1 ? 1 : clusters_of_tile(geometry_wgmma(problem, *wgmma), tiled, at_once);
-  const Tiled of_rows{.shape = tiled, .packed = packed, .sooner = rows / 2 * (cluster - 1) / cluster};
-  const Steps steps = steps_of(seen, of_rows, rows, get(schedule, "tile_n"), splits * clusters);
-  const double tiles = steps.tiles * tiled.heads * tiled.batch;
-  if (tiles == 0) return kLaunchMs;
-  const int tiles_at_once = at_once / clusters;
-  const double waves = tiles / tiles_at_once;
+  double ms(double cycles) const { return cycles / (clock_ghz * 1e6); }
+  double blocks_cycles() const { return tiling.steps.total / tiling.steps.tiles * step_cycles; }
+  double longest_cycles() const { return tiling.steps.longest * step_cycles; }
+  int rows() const { return std::min(tiling.rows, tiling.shape.seqlen_q); }
+  bool lone_tile() const { return tiling.steps.tiles == 1; }  // of a head, whose keys no other reads
+};
 
-  // With few tiles a multiprocessor holds fewer CTAs than it could: what one adds to another's step is less
-  // and less.
-  const double filled = std::clamp(waves, 1.0, static_cast<double>(step.ctas));
-  const double blend = step.ctas > 1 ? (1 - 1 / filled) / (1 - 1.0 / step.ctas) : 1;
-  const bool own_keys = wgmma != nullptr && steps.tiles == 1 && !seen.causal;
-  const double alone = own_keys ? step.own_keys : step.alone;
-  const double step_cycles = own_keys ? alone : alone + blend * (step.cycles - alone);
-  const double blocks_cycles = steps.total / steps.tiles * step_cycles;
-  const double longest_cycles = steps.longest * step_cycles;
-  const auto ms = [&](double cycles) { return cycles / (machine.clock_ghz * 1e6); };
-  double memory_ms = step.over_fetch * bytes_of(problem, shape) / memory_rate(target);
-  double apart = 1;  // how much longer memory takes where two tiles of a head read the same keys apart
-  if (wgmma != nullptr && steps.tiles == 1) {
-    const bool even = step.dealt && !seen.causal;
-    const double of_all =
-        (even ? static_cast<double>(even_waves(std::llround(tiles), tiles_at_once)) * cluster
-              : tiles * clusters * splits) /
-        target.sm_count;
-    memory_ms = served_ms(problem, shape, *wgmma,
-                          {.multiprocessors = target.sm_count,
-                           .of_all = of_all,
-                           .ctas = step.ctas,
-                           .waves = waves,
-                           .blocks = steps.longest,
-                           .alone_ms = ms(steps.longest * alone + step.tile_cycles),
-                           .even = even},
-                          memory_ms);
-  } else if (wgmma != nullptr && steps.tiles == 2 && splits == 1 && !seen.causal) {
-    apart = over_fetch(problem, shape, apart_of_two(problem, *wgmma));
-    memory_ms *= apart;
-  } else if (std::holds_alternative<MmaSchedule>(schedule) && steps.tiles == 1 && steps.longest > kLongTile) {
-    memory_ms *= over_fetch(problem, shape, kSeveralApart);
-  }
-  if (splits > 1) {
-    // Nothing hides a tile's beginning and end, but that others read meanwhile. Few tiles leave power enough
-    // for the highest clock, which warpgroups feel that wait for nothing else. And in several waves small
-    // clusters read faster: large ones wait until a whole group of multiprocessors has room.
-    const double clock = !seen.causal && waves <= 1 && tiled.seqlen_q > 64 && rows > 64 ? 1 / 0.85 : 1;
-    const double slower = waves <= 1 || splits == 2 ? 1 : splits == 3 ? 1.14 : 1.18;
-    const double bare = step.tile_cycles +
-                        merge_cycles(splits, clusters, std::min(rows, tiled.seqlen_q), problem.value_dim());
-    const double cycles = seen.causal ? std::max(longest_cycles, waves * blocks_cycles + 0.3 * longest_cycles)
-                                      : std::ceil(waves) * blocks_cycles;
-    // Beside memory: of tiles with keys of their own all ends but one wave's.
-    const double hidden = steps.tiles == 1 ? std::ceil(waves) - 1 : 0, shown = std::ceil(waves) - hidden;
-    const bool enough = shape.seqlen_k >= 64 * splits * clusters;
-    return overlapped(ms((cycles + hidden * bare) / clock), memory_ms * slower) + ms(shown * bare) +
-           (enough ? kSharedLaunchMs : kLaunchMs);
-  }
-  if (wgmma != nullptr && wgmma->persistent == 3) {
-    const EvenShares shares =
-        even_shares(problem, geometry_wgmma(problem, *wgmma), tiled, packed, at_once * step.ctas);
-    if (shares.tiles > 0) {
-      const double of_share = tiles / shares.clusters;
-      // Measured at head_dim 64: blocks of 128 keys divide less well.
-      const double coarse = problem.value_dim() <= 64 && wgmma->tile_n > 64 ? 1.08 : 1;
-      // Under a mask a tile's beginning and end count as a step, and steps take a little less than elsewhere
-      // (measured).
-      const double even = seen.causal
-                              ? 0.95 * far_apart(of_share) *
-                                    (of_share * (blocks_cycles + step_cycles) + kOutOfStep * longest_cycles)
-                              : (of_share + kOutOfStep) * blocks_cycles;
-      const double ends = seen.causal ? 1 : 1 + std::ceil(of_share);
-      const double bare = ends * step.tile_cycles + (seen.causal ? kMaskedJoinCycles : 0) +
-                          join_cycles(1 + 1.0 * shares.clusters / shares.tiles,
-                                      std::min(rows, tiled.seqlen_q), problem.value_dim());
-      // A tile's first blocks are waited for by all of its sharers.
-      const bool all_shared = steps.tiles == 1 && tiles < shares.clusters;
-      const double slower = all_shared         ? 1.06 * over_fetch(problem, shape, 1)
-                            : steps.tiles == 1 ? over_fetch(problem, shape, apart_of(*wgmma, 1))
-                                               : apart;
-      // Packs of the heads that share K and V are shares apart, too.
-      const bool packs_apart = steps.tiles == 1 && tiled.heads > shape.kv_heads();
-      const double bytes = std::max(
-          bytes_of(problem, shape),
-          seen.causal || packs_apart
-              ? missed_bytes(problem, shape, tiles * blocks_cycles / step_cycles * wgmma->tile_n / cluster)
-              : 0.0);
-      return overlapped(ms(coarse * even), bytes / memory_rate(target) * slower) + ms(bare) + kLaunchMs;
-    }
-  }
-  const double mean_tile = blocks_cycles + step.tile_cycles;
+// Clusters whose CTAs share out a tile's keys.
+double shared_out_ms(const Work& work) {
+  const Tiling& tiling = work.tiling;
+  const Step& step = work.step;
+  const bool causal = tiling.seen.causal;
+  // Nothing hides a tile's beginning and end, but that others read meanwhile. Few tiles leave power enough
+  // for the highest clock, which warpgroups feel that wait for nothing else. And in several waves small
+  // clusters read faster: large ones wait until a whole group of multiprocessors has room.
+  const double clock =
+      !causal && tiling.waves <= 1 && tiling.shape.seqlen_q > 64 && tiling.rows > 64 ? 1 / 0.85 : 1;
+  const double slower = tiling.waves <= 1 || tiling.splits == 2 ? 1 : tiling.splits == 3 ? 1.14 : 1.18;
+  const double bare =
+      step.tile_cycles + merge_cycles(tiling.splits, tiling.clusters, work.rows(), work.problem.value_dim());
+  const double waves = std::ceil(tiling.waves);
+  const double cycles = causal ? std::max(work.longest_cycles(),
+                                          tiling.waves * work.blocks_cycles() + 0.3 * work.longest_cycles())
+                               : waves * work.blocks_cycles();
+  // Beside memory: of tiles with keys of their own all ends but one wave's.
+  const double hidden = work.lone_tile() ? waves - 1 : 0, shown = waves - hidden;
+  const bool enough = work.shape.seqlen_k >= 64 * tiling.splits * tiling.clusters;
+  return overlapped(work.ms((cycles + hidden * bare) / clock), work.memory_ms * slower) +
+         work.ms(shown * bare) + (enough ? kSharedLaunchMs : kLaunchMs);
+}
+
+// CTAs with even shares of all tiles' keys.
+double even_shares_ms(const Work& work, const WgmmaSchedule& schedule, const EvenShares& shares) {
+  const Problem& problem = work.problem;
+  const Shape& shape = work.shape;
+  const Tiling& tiling = work.tiling;
+  const Step& step = work.step;
+  const bool causal = tiling.seen.causal;
+  const double of_share = tiling.tiles / shares.clusters;
+  // Measured at head_dim 64: blocks of 128 keys divide less well.
+  const double coarse = problem.value_dim() <= 64 && schedule.tile_n > 64 ? 1.08 : 1;
+  // Under a mask a tile's beginning and end count as a step, and steps take a little less than elsewhere
+  // (measured).
+  const double even =
+      causal ? 0.95 * far_apart(of_share) *
+                   (of_share * (work.blocks_cycles() + work.step_cycles) + kOutOfStep * work.longest_cycles())
+             : (of_share + kOutOfStep) * work.blocks_cycles();
+  const double ends = causal ? 1 : 1 + std::ceil(of_share);
+  const double bare = ends * step.tile_cycles + (causal ? kMaskedJoinCycles : 0) +
+                      join_cycles(1 + 1.0 * shares.clusters / shares.tiles, work.rows(), problem.value_dim());
+  // A tile's first blocks are waited for by all of its sharers.
+  const bool all_shared = work.lone_tile() && tiling.tiles < shares.clusters;
+  const double slower = all_shared         ? 1.06 * over_fetch(problem, shape, 1)
+                        : work.lone_tile() ? over_fetch(problem, shape, apart_of(schedule, 1))
+                                           : work.apart;
+  // Packs of the heads that share K and V are shares apart, too.
+  const bool packs_apart = work.lone_tile() && tiling.shape.heads > shape.kv_heads();
+  const double bytes =
+      std::max(bytes_of(problem, shape),
+               causal || packs_apart ? missed_bytes(problem, shape,
+                                                    tiling.tiles * work.blocks_cycles() / work.step_cycles *
+                                                        schedule.tile_n / schedule.cluster)
+                                     : 0.0);
+  return overlapped(work.ms(coarse * even), bytes / memory_rate(work.target) * slower) + work.ms(bare) +
+         kLaunchMs;
+}
+
+// CTAs that have whole tiles: `alone` cycles a step where no other CTA shares the multiprocessor.
+double whole_tiles_ms(const Work& work, double alone, bool wgmma) {
+  const Tiling& tiling = work.tiling;
+  const Step& step = work.step;
+  const double waves = tiling.waves;
+  const double mean_tile = work.blocks_cycles() + step.tile_cycles;
   double cycles = mean_tile * waves;
-  if (seen.causal && step.balanced) {
-    const auto drawn = [&](const Step& of_tile, int workers, double mean) {
-      return drawn_cycles(seen, of_rows, rows, get(schedule, "tile_n"), of_tile, workers, tiles / workers,
-                          mean);
-    };
-    cycles = drawn(step, tiles_at_once, mean_tile);
-    if (wgmma != nullptr && step.ctas > 1) {
+  if (tiling.seen.causal && step.balanced) {
+    cycles = drawn_cycles(tiling, step, tiling.tiles_at_once, mean_tile);
+    if (wgmma && step.ctas > 1) {
       // A tile by itself: slower than those that share the multiprocessor are together, faster than each.
       Step one = step;
       one.cycles = (alone + step.ctas * step.cycles) / 2;
       one.tile_cycles *= step.ctas;
-      cycles = std::max(cycles, drawn(one, tiles_at_once * step.ctas, mean_tile * one.cycles / step.cycles));
+      cycles = std::max(cycles, drawn_cycles(tiling, one, tiling.tiles_at_once * step.ctas,
+                                             mean_tile * one.cycles / step.cycles));
     }
-  } else if (seen.causal && step.dealt) {
+  } else if (tiling.seen.causal && step.dealt) {
     // Measured: a CTA's tiles are often all long or all short.
-    cycles = std::max(1.22 * cycles, waves > 1 ? 1.7 * longest_cycles : 0);
-  } else if (seen.causal) {
-    cycles += 0.6 * longest_cycles;
+    cycles = std::max(1.22 * cycles, waves > 1 ? 1.7 * work.longest_cycles() : 0);
+  } else if (tiling.seen.causal) {
+    cycles += 0.6 * work.longest_cycles();
   } else {
     // Each of several CTAs on a multiprocessor has as many tiles as the others, or one less.
     const double share = step.dealt && waves > step.ctas ? step.ctas : 1;
     cycles = mean_tile * std::ceil(waves / share) * share;
   }
-  const double bare = step.tile_cycles * (wgmma != nullptr ? step.ctas : 1);
-  cycles = std::max(cycles, steps.longest * alone + bare);
+  const double bare = step.tile_cycles * (wgmma ? step.ctas : 1);
+  cycles = std::max(cycles, tiling.steps.longest * alone + bare);
   if (waves <= step.ctas) cycles += step.start_cycles;  // which nothing hides
-  return overlapped(ms(cycles), memory_ms) + kLaunchMs;
+  return overlapped(work.ms(cycles), work.memory_ms) + kLaunchMs;
+}
+
+}  // namespace
+
+double predict(const Problem& problem, const Shape& shape, const Schedule& schedule, const Target& target) {
+  if (problem.pass == Pass::backward) return predict_backward(problem, shape, schedule, target);
+  const Machine& machine = machine_of(target);
+  const Tiling tiling = tiling_of(problem, shape, schedule, target);
+  if (tiling.tiles == 0) return kLaunchMs;
+  const Step step = step_of(tiling.seen, schedule, target, machine);
+  const auto* wgmma = std::get_if<WgmmaSchedule>(&schedule);
+  const Steps& steps = tiling.steps;
+  const bool masked = tiling.seen.causal;
+
+  // With few tiles a multiprocessor holds fewer CTAs than it could: what one adds to another's step is less
+  // and less.
+  const double filled = std::clamp(tiling.waves, 1.0, static_cast<double>(step.ctas));
+  const double blend = step.ctas > 1 ? (1 - 1 / filled) / (1 - 1.0 / step.ctas) : 1;
+  const bool own_keys = wgmma != nullptr && steps.tiles == 1 && !masked;
+  const double alone = own_keys ? step.own_keys : step.alone;
+  Work work{.problem = problem,
+            .shape = shape,
+            .tiling = tiling,
+            .step = step,
+            .target = target,
+            .clock_ghz = machine.clock_ghz,
+            .step_cycles = own_keys ? alone : alone + blend * (step.cycles - alone),
+            .memory_ms = step.over_fetch * bytes_of(problem, shape) / memory_rate(target),
+            .apart = 1};
+  if (wgmma != nullptr && steps.tiles == 1) {
+    const bool even = step.dealt && !masked;
+    const double of_all =
+        (even ? static_cast<double>(even_waves(std::llround(tiling.tiles), tiling.tiles_at_once)) *
+                    tiling.cluster
+              : tiling.tiles * tiling.clusters * tiling.splits) /
+        target.sm_count;
+    work.memory_ms = served_ms(problem, shape, *wgmma,
+                               {.multiprocessors = target.sm_count,
+                                .of_all = of_all,
+                                .ctas = step.ctas,
+                                .waves = tiling.waves,
+                                .blocks = steps.longest,
+                                .alone_ms = work.ms(steps.longest * alone + step.tile_cycles),
+                                .even = even},
+                               work.memory_ms);
+  } else if (wgmma != nullptr && steps.tiles == 2 && tiling.splits == 1 && !masked) {
+    work.apart = over_fetch(problem, shape, apart_of_two(problem, *wgmma));
+    work.memory_ms *= work.apart;
+  } else if (std::holds_alternative<MmaSchedule>(schedule) && steps.tiles == 1 && steps.longest > kLongTile) {
+    work.memory_ms *= over_fetch(problem, shape, kSeveralApart);
+  }
+
+  if (tiling.splits > 1) return shared_out_ms(work);
+  if (wgmma != nullptr && wgmma->persistent == 3) {
+    const EvenShares shares = even_shares(problem, geometry_wgmma(problem, *wgmma), tiling.shape,
+                                          tiling.packed, tiling.at_once * step.ctas);
+    if (shares.tiles > 0) return even_shares_ms(work, *wgmma, shares);
+  }
+  return whole_tiles_ms(work, alone, wgmma != nullptr);
 }
 
 }  // namespace flashjit::autotune

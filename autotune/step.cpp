@@ -171,6 +171,27 @@ double copy_cycles(int columns, bool causal, bool alone) {
   return (causal ? 1 : 0.9) * (columns > 160 && alone ? 1.2 : 1) * (3.8 * whole + rest_cycles);
 }
 
+// What a tile costs beside its steps, and a CTA before its first.
+void add_tile_cycles(const Problem& p, const WgmmaSchedule& s, Step& step) {
+  const double n = s.tile_n, groups = s.tile_m / 64.0;
+  step.tile_cycles = (s.persistent == 0 ? 2600 : 1100) + (s.o_passes == 0 ? 900 : 120 * s.o_passes) +
+                     (s.cluster > 1 ? p.causal ? 3100 : 1600 : 0);
+  if (groups == 4 && s.q_in_regs == 1) step.tile_cycles -= 250;  // measured at head dims from 24 to 48
+  // Under a mask, where tiles end one after the other, a first block's softmax is beside nobody's products.
+  if (p.causal) step.tile_cycles += 6 * groups * (n - 64);  // measured from 128 to 1024 keys
+  // A number off a counter, where none is longest; measured from 128 to 1024 keys.
+  if (!p.causal && s.persistent == 2) step.tile_cycles += 350;
+  // Two warpgroups of narrow values; measured from 256 to 640 keys.
+  if (groups == 2 && p.value_dim() <= 64 && !p.causal && s.min_ctas == 0) step.tile_cycles += 400;
+  // Which no other warpgroup's work hides; less where other CTAs' tiles are longer and shorter.
+  if (groups == 1) step.tile_cycles += p.causal ? 400 : 900;
+  const double first_block = n * (p.head_dim + p.value_dim()) * size_of(p.dtype) / kColdBytes;
+  (s.persistent == 0 ? step.tile_cycles : step.start_cycles) += first_block;
+  // More threads take longer to begin: a microsecond in kernels of one wave, measured.
+  if (groups > 1 && s.persistent == 0) step.tile_cycles += 1000;
+  if (groups > 1 && s.persistent != 0) step.start_cycles += 2000;
+}
+
 Step step_of(const Problem& p, const WgmmaSchedule& s) {
   const double n = s.tile_n, d = padded(p.head_dim), dv = padded(p.value_dim());
   const double groups = s.tile_m / 64.0;
@@ -232,22 +253,7 @@ Step step_of(const Problem& p, const WgmmaSchedule& s) {
   const double waited_for = s.splits > 1 ? combine({computing + kBarriers, 0.8 * copies}, 0.2)
                                          : combine({computing, copies}, 0.2) + kBarriers;
   step.own_keys = std::min(step.alone, waited_for);
-  step.tile_cycles = (s.persistent == 0 ? 2600 : 1100) + (s.o_passes == 0 ? 900 : 120 * s.o_passes) +
-                     (s.cluster > 1 ? p.causal ? 3100 : 1600 : 0);
-  if (groups == 4 && s.q_in_regs == 1) step.tile_cycles -= 250;  // measured at head dims from 24 to 48
-  // Under a mask, where tiles end one after the other, a first block's softmax is beside nobody's products.
-  if (p.causal) step.tile_cycles += 6 * groups * (n - 64);  // measured from 128 to 1024 keys
-  // A number off a counter, where none is longest; measured from 128 to 1024 keys.
-  if (!p.causal && s.persistent == 2) step.tile_cycles += 350;
-  // Two warpgroups of narrow values; measured from 256 to 640 keys.
-  if (groups == 2 && p.value_dim() <= 64 && !p.causal && s.min_ctas == 0) step.tile_cycles += 400;
-  // Which no other warpgroup's work hides; less where other CTAs' tiles are longer and shorter.
-  if (groups == 1) step.tile_cycles += p.causal ? 400 : 900;
-  const double first_block = n * (p.head_dim + p.value_dim()) * size_of(p.dtype) / kColdBytes;
-  (s.persistent == 0 ? step.tile_cycles : step.start_cycles) += first_block;
-  // More threads take longer to begin: a microsecond in kernels of one wave, measured.
-  if (groups > 1 && s.persistent == 0) step.tile_cycles += 1000;
-  if (groups > 1 && s.persistent != 0) step.start_cycles += 2000;
+  add_tile_cycles(p, s, step);
   if (step.ctas > 1) {  // measured, up to head_dim 64
     // Two CTAs read a head's keys for what one could; where heads begin inside of a line it comes twice.
     const auto ends_inside = [&](int columns) { return kLine % (columns * size_of(p.dtype)) != 0; };
