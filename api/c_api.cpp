@@ -240,6 +240,7 @@ flashjit_status flashjit_upload(flashjit_engine* engine, void* to, const void* f
     if (bytes == 0) return;
     require(to, "to");
     require(from, "from");
+    engine->state->refuse_in_capture("upload", stream_of(stream));
     engine->state->device().copy_to_device(to, from, bytes, stream_of(stream));
   });
 }
@@ -251,6 +252,7 @@ flashjit_status flashjit_download(flashjit_engine* engine, void* to, const void*
     if (bytes == 0) return;
     require(to, "to");
     require(from, "from");
+    engine->state->refuse_in_capture("download", stream_of(stream));
     engine->state->device().copy_to_host(to, from, bytes, stream_of(stream));
   });
 }

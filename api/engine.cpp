@@ -30,13 +30,6 @@ void check_copy(const Buffer& buffer, const char* buffer_name, const void* host,
   }
 }
 
-// The graph would read or write the host's memory whenever it runs.
-void refuse_in_capture(EngineState& state, const char* what, Stream stream) {
-  if (!state.in_capture(stream)) return;
-  throw Error(ErrorCode::unsupported, fmt::format("the stream of this {} is being captured", what),
-              "Copy before the capture begins, or after it has ended.");
-}
-
 }  // namespace
 
 Buffer::Buffer(Buffer&& other) noexcept
@@ -98,14 +91,14 @@ Buffer Engine::allocate(std::size_t bytes) {
 void Engine::upload(const Buffer& to, const void* from, std::size_t bytes, Stream stream) {
   check_copy(to, "to", from, "from", bytes);
   if (bytes == 0) return;
-  refuse_in_capture(*state_, "upload", stream);
+  state_->refuse_in_capture("upload", stream);
   state_->device().copy_to_device(to.data(), from, bytes, stream);
 }
 
 void Engine::download(void* to, const Buffer& from, std::size_t bytes, Stream stream) {
   check_copy(from, "from", to, "to", bytes);
   if (bytes == 0) return;
-  refuse_in_capture(*state_, "download", stream);
+  state_->refuse_in_capture("download", stream);
   state_->device().copy_to_host(to, from.data(), bytes, stream);
 }
 

@@ -26,6 +26,12 @@
 #include "runtime/cuda_device.hpp"
 
 namespace flashjit {
+
+void api::refuse_device(const std::string& name) {
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("device is \"{}\", may be cuda, cuda:N or emulated:sm_XX", name));
+}
+
 namespace {
 
 // How many schedules to compile for one that spills nothing. The model's order puts spillers far down, so
@@ -49,8 +55,7 @@ std::unique_ptr<runtime::Device> open_device(const std::string& name) {
   if (name.starts_with(kEmulated))
     return emulator::open_emulated_device({.arch = name.substr(kEmulated.size()), .seed = emulator_seed()});
   if (name == "cuda" || name.starts_with("cuda:")) return runtime::open_cuda_device(name);
-  throw Error(ErrorCode::invalid_argument,
-              fmt::format("device is \"{}\", may be cuda, cuda:N or emulated:sm_XX", name));
+  api::refuse_device(name);
 }
 
 // An enum that a cast has made may hold any number.
@@ -200,6 +205,12 @@ bool EngineState::in_capture(Stream stream) {
   return stream != nullptr && device().capturing(stream);
 }
 
+void EngineState::refuse_in_capture(const char* what, Stream stream) {
+  if (!in_capture(stream)) return;
+  throw Error(ErrorCode::unsupported, fmt::format("the stream of this {} is being captured", what),
+              "Copy before the capture begins, or after it has ended.");
+}
+
 EngineState::Answer EngineState::find_or_make(const PlanKey& key, const Shape& shape,
                                               const PlanOptions& options) {
   if (auto known = plans_.find(key)) return {.ready = std::move(known)};
@@ -294,11 +305,13 @@ EngineState::Chosen EngineState::choose(const Problem& problem, const Shape& sha
                        autotune::CarryOver(std::span(ranked).subspan(i), problem, shape, device().target())};
   };
   const std::size_t attempts = std::min(ranked.size(), kMaxAttempts);
+  const std::string before = note;
   for (std::size_t i = 0; i < attempts; ++i) {
     if (preferred.has_value() && ranked[i] == preferred->schedule) continue;
     if (auto chosen = attempt(problem, choice(i), false, note)) return *std::move(chosen);
   }
-  // All of them spill: the best by the model then, with the note that says so.
+  // All of them spill: the best by the model then, whose note alone says so.
+  note = before;
   return attempt(problem, choice(0), true, note).value();
 }
 

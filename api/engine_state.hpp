@@ -22,6 +22,11 @@
 
 namespace flashjit {
 
+namespace api {
+// Throws Error{invalid_argument} for a device's name that is none.
+[[noreturn]] void refuse_device(const std::string& name);
+}  // namespace api
+
 class EngineState {
  public:
   // What an Engine is made of. The public constructor takes these from the environment, tests bring their
@@ -69,6 +74,8 @@ class EngineState {
   [[nodiscard]] api::Chooser& chooser() { return chooser_; }
   void message(std::string_view line) const { options_.on_message(line); }
   bool in_capture(Stream stream);
+  // Of a copy: the graph would read or write the host's memory whenever it runs.
+  void refuse_in_capture(const char* what, Stream stream);
 
  private:
   struct PlanKey {

@@ -108,23 +108,23 @@ void Run::compile() {
   say(fmt::format("compiling {} candidates", schedules.size()), true);
   std::size_t heard = 0;
   std::vector<Candidate*> spilling;
-  runner_.build(schedules, time,
-                [&](std::size_t index, const runtime::Resources& resources, const std::string& error) {
-                  Candidate& candidate = *in_.at(index);
-                  candidate.resources = resources;
-                  if (!error.empty()) {
-                    candidate.pruned = error;
-                  } else {
-                    ++result_.compiled;
-                    const int spills = resources.spill_stores + resources.spill_loads;
-                    if (spills > 0) {
-                      candidate.pruned = fmt::format("spills {} bytes of registers", spills);
-                      spilling.push_back(&candidate);
-                    }
-                  }
-                  ++heard;
-                  say(fmt::format("compiled {} of {}", heard, schedules.size()), heard == schedules.size());
-                });
+  runner_.build(
+      schedules, time, [&](std::size_t index, const runtime::Resources& resources, const std::string& error) {
+        Candidate& candidate = *in_.at(index);
+        candidate.resources = resources;
+        if (!error.empty()) {
+          candidate.pruned = error;
+        } else {
+          ++result_.compiled;
+          const int spills = resources.spill_stores + resources.spill_loads;
+          if (spills > 0) {
+            candidate.pruned = fmt::format("spills {} bytes of registers", spills);
+            spilling.push_back(&candidate);
+          }
+        }
+        ++heard;
+        say(fmt::format("compiled {} of {}", result_.compiled, schedules.size()), heard == schedules.size());
+      });
   // What spills is slow, not wrong: better than nothing, where nothing else compiles.
   if (static_cast<int>(spilling.size()) == result_.compiled) {
     for (Candidate* candidate : spilling) candidate->pruned.clear();

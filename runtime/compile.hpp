@@ -63,7 +63,7 @@ class Compiler {
 // What to make of a source besides its code. The machine code is the same either way.
 struct CompilerUse {
   bool line_info = false;  // PTX and cubin say which source line an instruction is from; four times the size
-  bool ptx_only = false;   // no cubin: in about half the time, for the emulator alone
+  bool ptx_only = false;   // no cubin: in about half the time, for tests that emulate it
   auto operator<=>(const CompilerUse&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy 14 errs
 };
 

@@ -100,10 +100,6 @@ class Elf {
   std::vector<Elf64_Shdr> sections_;
 };
 
-bool starts_with(std::string_view text, std::string_view prefix) {
-  return text.substr(0, prefix.size()) == prefix;
-}
-
 CubinKernel* find(std::vector<CubinKernel>& kernels, std::string_view name) {
   const auto found =
       std::find_if(kernels.begin(), kernels.end(), [name](const auto& k) { return k.name == name; });
@@ -145,7 +141,7 @@ std::optional<std::vector<CubinKernel>> read_cubin(std::string_view bytes) {
   for (const Elf64_Shdr& section : elf.sections()) {
     const std::string_view name = elf.name(section);
     if (name == ".nv.shared.reserved.0") reserved = kReservedShared;
-    if (section.sh_type != SHT_PROGBITS || !starts_with(name, kText)) continue;
+    if (section.sh_type != SHT_PROGBITS || !name.starts_with(kText)) continue;
     CubinKernel kernel;
     kernel.name = name.substr(kText.size());
     kernel.code_bytes = static_cast<int>(std::min<std::uint64_t>(section.sh_size, INT32_MAX));
@@ -156,10 +152,10 @@ std::optional<std::vector<CubinKernel>> read_cubin(std::string_view bytes) {
     const std::string_view name = elf.name(section);
     if (name == kInfo) {
       read_info(elf, elf.content(section), nullptr, kernels);
-    } else if (starts_with(name, kInfo)) {
+    } else if (name.starts_with(kInfo)) {
       read_info(elf, elf.content(section),
                 find(kernels, name.substr(std::min(name.size(), kInfo.size() + 1))), kernels);
-    } else if (starts_with(name, kShared)) {
+    } else if (name.starts_with(kShared)) {
       if (CubinKernel* kernel = find(kernels, name.substr(kShared.size()))) {
         const int size = static_cast<int>(std::min<std::uint64_t>(section.sh_size, INT32_MAX));
         kernel->shared_bytes = std::max(0, size - reserved);

@@ -160,6 +160,7 @@ AttentionReport run_backward(Engine& engine, const AttentionRequest& request) {
   const Shape& shape = request.shape;
   AttentionReport report{.plan = engine.plan(problem, shape, request.options)};
   add_forward_results(engine, request, report);
+  if (request.before_backward) request.before_backward();
   report.dq = autotune::poisoned(problem.dtype, shape.batch, shape.seqlen_q, shape.heads, problem.head_dim);
   report.dk =
       autotune::poisoned(problem.dtype, shape.batch, shape.seqlen_k, shape.kv_heads(), problem.head_dim);

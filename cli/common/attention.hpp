@@ -2,6 +2,7 @@
 // reference, time.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -21,6 +22,7 @@ struct AttentionRequest {
   std::optional<float> scale;
   bool check = true;  // against float64, by FlashAttention's rule
   bool time = true;
+  std::function<void()> before_backward;  // called when its o and lse are there, which a kernel may have made
 };
 
 struct AttentionReport {

@@ -175,24 +175,29 @@ nlohmann::json to_json(const Inspection& inspection) {
   return json;
 }
 
+void check_artefact(const std::string& artefact) {
+  for (const char* known : {"source", "ptx", "sass", "cubin", "log", "key", "schedule"}) {
+    if (artefact == known) return;
+  }
+  throw Error(ErrorCode::invalid_argument, fmt::format("emit is \"{}\", may be {}", artefact, kArtefacts));
+}
+
 std::string emit(const Inspection& inspection, const std::string& artefact) {
+  check_artefact(artefact);
   const cache::Entry& entry = *inspection.code->entry;
   if (artefact == "source" || artefact == "ptx" || artefact == "log")
     return std::string(entry.section(artefact));
   if (artefact == "key") return key_text(entry.key);
   if (artefact == "schedule") return schedule_text(inspection.schedule);
-  if (artefact == "cubin" || artefact == "sass") {
-    if (!inspection.has_cubin) {
-      throw Error(
-          ErrorCode::unsupported,
-          fmt::format("no {}: this NVRTC is older than {}, and only the driver makes machine code for it",
-                      artefact, inspection.target.arch),
-          "`pip install nvidia-cuda-nvrtc` gets the newest NVRTC; FLASHJIT_NVRTC names it");
-    }
-    const std::string_view cubin = entry.section("cubin");
-    return artefact == "cubin" ? std::string(cubin) : runtime::disassemble(cubin, runtime::find_nvdisasm());
+  if (!inspection.has_cubin) {
+    throw Error(
+        ErrorCode::unsupported,
+        fmt::format("no {}: this NVRTC is older than {}, and only the driver makes machine code for it",
+                    artefact, inspection.target.arch),
+        "`pip install nvidia-cuda-nvrtc` gets the newest NVRTC; FLASHJIT_NVRTC names it");
   }
-  throw Error(ErrorCode::invalid_argument, fmt::format("emit is \"{}\", may be {}", artefact, kArtefacts));
+  const std::string_view cubin = entry.section("cubin");
+  return artefact == "cubin" ? std::string(cubin) : runtime::disassemble(cubin, runtime::find_nvdisasm());
 }
 
 }  // namespace flashjit::cli

@@ -43,6 +43,7 @@ nlohmann::json to_json(const Inspection& inspection);
 // The artefacts that --emit names; the bytes of one. Throws Error{invalid_argument} for another name,
 // {not_found} for SASS without nvdisasm, {unsupported} for machine code that only the driver makes.
 inline constexpr std::string_view kArtefacts = "source, ptx, sass, cubin, log, key or schedule";
+void check_artefact(const std::string& artefact);  // throws for another name, as emit() would
 std::string emit(const Inspection& inspection, const std::string& artefact);
 
 }  // namespace flashjit::cli

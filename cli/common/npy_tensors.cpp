@@ -57,8 +57,10 @@ void save_array(const std::string& path, DType dtype, std::vector<std::int64_t> 
 
 // The same of two names of one file.
 fs::path real_name(const std::string& path) {
-  std::error_code ignored;  // what cannot be looked at has the name that it was given
-  return fs::weakly_canonical(path, ignored);
+  std::error_code failed;
+  const fs::path absolute = fs::absolute(path);
+  const fs::path real = fs::weakly_canonical(absolute, failed);
+  return failed ? absolute.lexically_normal() : real;  // what cannot be looked at has the name it was given
 }
 
 // errno of what will keep a file of this name from being written; 0: nothing that can be seen.
@@ -149,8 +151,9 @@ void NpyTensors::check_outputs(const Problem& problem) const {
   if (!lse_out_.empty() && problem.pass == Pass::forward && !problem.lse)
     refuse("--lse-out is given, but --no-lse leaves it out");
   std::map<fs::path, const char*> named;
-  for (const auto& [flag, path] : {std::pair{"--q", &q_}, {"--k", &k_}, {"--v", &v_}, {"--dout", &dout_}})
-    named.emplace(real_name(*path), flag);  // one tensor may be several inputs
+  for (const auto& [flag, path] : {std::pair{"--q", &q_}, {"--k", &k_}, {"--v", &v_}, {"--dout", &dout_}}) {
+    if (!path->empty()) named.emplace(real_name(*path), flag);  // one tensor may be several inputs
+  }
   for (const auto& [flag, path] : {std::pair{"--out", &out_},
                                    {"--lse-out", &lse_out_},
                                    {"--dq-out", &dq_out_},

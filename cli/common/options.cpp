@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <system_error>
 
+#include "api/engine_state.hpp"
 #include "autotune/json.hpp"
 #include "flashjit/error.hpp"
 #include "runtime/cuda_device.hpp"
@@ -89,6 +90,16 @@ Shape ShapeOptions::shape(bool emulated) const {
   return shape;
 }
 
+Shape ShapeOptions::shape_to_launch(bool emulated) const {
+  const Shape sizes = shape(emulated);
+  for (const auto& [flag, size] : {std::pair{"--batch", sizes.batch}, {"--seqlen-q", sizes.seqlen_q}}) {
+    if (size == 0)
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("{} is 0, of which nothing is launched; may be 1 or more here", flag));
+  }
+  return sizes;
+}
+
 void DeviceOptions::add_to(CLI::App& verb) {
   verb_ = &verb;
   verb.add_option("--device", device_, "cuda, cuda:N, or emulated:sm_XX, which needs no GPU")
@@ -114,6 +125,7 @@ Target DeviceOptions::target() const {
   constexpr std::string_view kEmulated = "emulated:";
   if (!arch().empty()) return target_of(arch_);
   if (device_.starts_with(kEmulated)) return target_of(device_.substr(kEmulated.size()));
+  if (device_ != "cuda" && !device_.starts_with("cuda:")) api::refuse_device(device_);
   try {
     return runtime::open_cuda_device(device_)->target();
   } catch (const Error& error) {
@@ -151,6 +163,16 @@ void add_seed_to(CLI::App& verb, std::uint64_t& seed, const std::string& descrip
       ->check(whole_number(0, std::numeric_limits<std::uint64_t>::max()))
       ->capture_default_str()
       ->group("Data");
+}
+
+void add_schedule_to(CLI::App& verb, std::string& schedule) {
+  verb.add_option("--schedule", schedule,
+                  "this one and no other, such as mma:m128n64w4s2; by default what a plan would take");
+}
+
+void add_family_to(CLI::App& verb, std::string& family) {
+  verb.add_option("--family", family, "simt, mma or wgmma only")
+      ->check(CLI::IsMember({"simt", "mma", "wgmma"}));
 }
 
 void add_tune_to(CLI::App& verb, Tuning& tuning) {

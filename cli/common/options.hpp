@@ -44,6 +44,8 @@ class ShapeOptions {
   // Validated. Sizes that were not given are large enough to keep a GPU busy, and small where every
   // instruction is emulated.
   [[nodiscard]] Shape shape(bool emulated) const;
+  // The same, where a launch is the point: throws Error{invalid_argument} for sizes that need none.
+  [[nodiscard]] Shape shape_to_launch(bool emulated) const;
 
  private:
   std::optional<int> batch_;
@@ -81,6 +83,10 @@ CLI::Validator whole_number(std::uint64_t least = 0, std::uint64_t most = std::n
 
 // --seed, which says what it is the seed of
 void add_seed_to(CLI::App& verb, std::uint64_t& seed, const std::string& description);
+
+// --schedule SCHEDULE, --family simt|mma|wgmma
+void add_schedule_to(CLI::App& verb, std::string& schedule);
+void add_family_to(CLI::App& verb, std::string& family);
 
 // --tune off|quick|full
 void add_tune_to(CLI::App& verb, Tuning& tuning);

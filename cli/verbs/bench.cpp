@@ -166,9 +166,8 @@ void add_bench(CLI::App& app, int& exit_code) {
   flags->device.add_to(*verb);
   verb->add_flag("--grid", flags->grid,
                  "head_dim 64, 128, 256, full and causal, 1k, 4k, 16k: 18 problems of this pass and dtype");
-  verb->add_option("--schedule", flags->schedule, "this one and no other, such as mma:m128n64w4s2");
-  verb->add_option("--family", flags->family, "simt, mma or wgmma only")
-      ->check(CLI::IsMember({"simt", "mma", "wgmma"}));
+  add_schedule_to(*verb, flags->schedule);
+  add_family_to(*verb, flags->family);
   add_tune_to(*verb, flags->tuning);
   verb->add_option("--rounds", flags->rounds, "timings of each problem, with a pause before each")
       ->check(whole_number(1, 100))
@@ -186,8 +185,9 @@ void add_bench(CLI::App& app, int& exit_code) {
     refuse_tuned_schedule(*verb, flags->tuning);
     const Problem problem = flags->problem.problem();
     exit_code = bench(
-        *flags, flags->grid ? grid_of(problem)
-                            : std::vector<Cell>{{problem, flags->shape.shape(flags->device.emulated())}});
+        *flags, flags->grid
+                    ? grid_of(problem)
+                    : std::vector<Cell>{{problem, flags->shape.shape_to_launch(flags->device.emulated())}});
   });
 }
 

@@ -126,6 +126,7 @@ int run(const InspectOptions& options) {
     throw Error(ErrorCode::invalid_argument, "--output needs --emit, which says what to write",
                 fmt::format("--emit may be {}", kArtefacts));
   }
+  if (!options.emit.empty()) check_artefact(options.emit);  // before anything is compiled for it
   const Problem problem = options.problem.problem();
   const Shape shape = options.shape.shape(false);
   EngineOptions engine;
@@ -172,9 +173,8 @@ void add_inspect(CLI::App& app, int& exit_code) {
   options->problem.add_to(*verb);
   options->shape.add_to(*verb);
   options->device.add_arch_to(*verb);
-  verb->add_option("--schedule", options->schedule,
-                   "such as mma:m128n64w4s2; the one a plan would take by default");
-  verb->add_option("--family", options->family, "simt, mma or wgmma only");
+  add_schedule_to(*verb, options->schedule);
+  add_family_to(*verb, options->family);
   verb->add_option(
       "--kernel", options->kernel,
       "one of a backward pass's: its number from 0, its name, or the end of that; all by default");

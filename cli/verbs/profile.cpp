@@ -46,6 +46,7 @@ int run(const ProfileOptions& options) {
   request.inputs = autotune::make_inputs(problem, shape, autotune::InputKind::normal, options.seed);
   if (problem.pass == Pass::backward) request.dout = autotune::make_dout(problem, shape, options.seed);
   request.check = request.time = false;
+  request.before_backward = [&] { emulation.device->clear_profile(); };
   const AttentionReport report = run_attention(emulation.engine, request);
   const emulator::Profile profile = emulation.device->profile();
   if (options.json) {
@@ -73,8 +74,8 @@ void add_profile(CLI::App& app, int& exit_code) {
   options->shape.add_to(*verb);
   options->device.add_arch_to(*verb);
   add_seed_to(*verb, options->seed, "of the inputs, and of how warps interleave");
-  verb->add_option("--schedule", options->schedule, "this one and no other, such as mma:m128n64w4s2");
-  verb->add_option("--family", options->family, "simt, mma or wgmma only");
+  add_schedule_to(*verb, options->schedule);
+  add_family_to(*verb, options->family);
   verb->add_flag("--no-cache", options->no_cache, "read and write nothing on disk");
   verb->add_flag("--json", options->json, "print JSON");
   verb->callback([options, &exit_code] { exit_code = run(*options); });

@@ -84,9 +84,13 @@ void refuse_beside_files(const CLI::App& verb, const RunOptions& options) {
 }
 
 int run(const RunOptions& options) {
+  EngineOptions engine_options;
+  engine_options.device = options.device.device();
+  engine_options.use_cache = !options.no_cache;
   AttentionRequest request;
   request.problem = options.problem.problem();
   options.files.check_outputs(request.problem);
+  Engine engine(engine_options);  // in front of the inputs, which may be large
   if (options.files.given()) {
     request.inputs = options.files.load(request.problem, request.shape);
   } else {
@@ -104,10 +108,6 @@ int run(const RunOptions& options) {
   request.check = !options.no_check;
   request.time = !options.no_time;
 
-  EngineOptions engine_options;
-  engine_options.device = options.device.device();
-  engine_options.use_cache = !options.no_cache;
-  Engine engine(engine_options);
   const AttentionReport report = run_attention(engine, request);
   if (options.json) {
     fmt::print("{}\n", indented(to_json(report)));
@@ -144,9 +144,8 @@ void add_run(CLI::App& app, int& exit_code) {
   verb->add_option("--scale", options->scale, "of the logits; 1/sqrt(head_dim) by default")
       ->check(number_between(1.1754944e-38, 1.7014117e38))  // as the Engine has it
       ->group("Data");
-  verb->add_option("--schedule", options->schedule,
-                   "this one and no other, such as mma:m128n64w4s2 or mma-backward:m64n64w4s1");
-  verb->add_option("--family", options->family, "simt, mma or wgmma only");
+  add_schedule_to(*verb, options->schedule);
+  add_family_to(*verb, options->family);
   add_tune_to(*verb, options->tuning);
   verb->add_flag("--no-check", options->no_check, "do not compare with the reference");
   verb->add_flag("--no-time", options->no_time, "run once only");

@@ -216,8 +216,7 @@ void add_tune(CLI::App& app, int& exit_code) {
                  "show the candidates, what the model expects of them, and why others are out");
   verb->add_option("--budget", flags->budget, "seconds a problem, in place of the mode's own")
       ->check(number_between(0.001, 86400));
-  verb->add_option("--family", flags->family, "simt, mma or wgmma only")
-      ->check(CLI::IsMember({"simt", "mma", "wgmma"}));
+  add_family_to(*verb, flags->family);
   verb->add_flag("--grid", flags->grid,
                  "head_dim 64, 128, 256, full and causal, 1k, 4k, 16k: 18 problems of this pass and dtype");
   verb->add_flag("--all", flags->all, "show every candidate");
@@ -237,7 +236,7 @@ void add_tune(CLI::App& app, int& exit_code) {
     const Problem problem = flags->problem.problem();
     const std::vector<Cell> cells =
         flags->grid ? grid_of(problem)
-                    : std::vector<Cell>{{problem, flags->shape.shape(flags->device.emulated())}};
+                    : std::vector<Cell>{{problem, flags->shape.shape_to_launch(flags->device.emulated())}};
     exit_code = flags->dry_run ? dry_run(*flags, cells) : search(*flags, cells);
   });
 }

@@ -70,9 +70,9 @@ class Buffer {
 // does an Engine on a GPU.
 class Engine {
  public:
-  // Throw Error: invalid_argument where an option or a variable makes no sense, not_found where there is no
-  // driver or no such GPU, unsupported where it is too old, device, io where the cache directory is none or
-  // cannot be trusted.
+  // Throw Error: invalid_argument where an option or a variable makes no sense, or there is no such GPU,
+  // not_found where there is no driver, unsupported where it is too old, device, io where the cache directory
+  // is none or cannot be trusted.
   explicit Engine(std::string_view device = "cuda");
   explicit Engine(const EngineOptions& options);
   ~Engine();

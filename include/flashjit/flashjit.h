@@ -231,9 +231,9 @@ const char* flashjit_engine_description(const struct flashjit_engine* engine);
 const char* flashjit_engine_arch(const struct flashjit_engine* engine);
 
 /* Device memory, for programs that have no CUDA of their own; use none of it when the engine is destroyed.
- * Copies are ordered with the stream's work; download waits. Pinned host memory that is uploaded must stay as
+ * Copies are ordered with the stream's work, and may not be captured; download waits. Pinned host memory that is uploaded must stay as
  * it is until the stream has done so; any other is copied on return. free takes NULL too, and refuses what is
- * no memory of the engine's, or was freed before. FLASHJIT_INVALID_ARGUMENT, _DEVICE. */
+ * no memory of the engine's, or was freed before. FLASHJIT_INVALID_ARGUMENT, _DEVICE; copies: _UNSUPPORTED. */
 enum flashjit_status flashjit_allocate(struct flashjit_engine* engine, size_t bytes, void** memory);
 enum flashjit_status flashjit_free(struct flashjit_engine* engine, void* pointer);
 enum flashjit_status flashjit_upload(struct flashjit_engine* engine, void* to, const void* from, size_t bytes,

@@ -25,8 +25,8 @@ struct Problem {
   bool operator==(const Problem&) const = default;
 };
 
-// Sizes known at the call. heads must be a multiple of heads_kv (GQA; MQA when heads_kv is 1). 0 tokens are
-// legal, and up to 2147483135 (2^31 - 513).
+// Sizes known at the call. heads, 1 or more, must be a multiple of heads_kv (GQA; MQA when heads_kv is 1). 0
+// tokens are legal, and up to 2147483135 (2^31 - 513); so is batch 0, of which nothing is launched.
 struct Shape {
   int batch = 1;
   int heads = 1;

@@ -50,7 +50,7 @@ std::string_view hint_for(CUresult result) {
     case CUDA_ERROR_LAUNCH_FAILED:
       return "a kernel that ran before this call did it, and this process can't use the GPU any more; "
              "compute-sanitizer "
-             "finds the access, and so does the device \"emulated\"";
+             "finds the access, and so may `flashjit check`, on the emulator";
     case CUDA_ERROR_LAUNCH_TIMEOUT:
       return "a kernel ran longer than this machine's display watchdog allows";
     case CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES:

@@ -63,7 +63,16 @@ class Program {
     return nvrtc_.compile(program_, static_cast<int>(pointers.size()), pointers.data());
   }
 
-  // Text or bytes by a pair of entry points; empty where there is none.
+  // Of a program that was compiled: empty where this NVRTC makes none for its target.
+  std::string cubin() const {
+    std::size_t size = 0;
+    nvrtc_.check(nvrtc_.cubin_size(program_, &size), "nvrtcGetCUBINSize");
+    std::string bytes(size, '\0');
+    if (size != 0) nvrtc_.check(nvrtc_.cubin(program_, bytes.data()), "nvrtcGetCUBIN");
+    return bytes;
+  }
+
+  // Text by a pair of entry points, of a failed compilation, too; empty where there is none.
   std::string fetch(decltype(nvrtcGetPTXSize)* size_of, decltype(nvrtcGetPTX)* read) const {
     std::size_t size = 0;
     if (size_of(program_, &size) != NVRTC_SUCCESS || size == 0) return {};
@@ -276,7 +285,9 @@ Compiled NvrtcCompiler::compile(const KernelSource& source, const Target& target
     fail(in_ptxas ? "ptxas" : "front end", nvrtc.error_string(result), source, target, compiled.log,
          in_ptxas ? compiled.ptx : std::string());
   }
-  compiled.cubin = program.fetch(nvrtc.cubin_size, nvrtc.cubin);
+  compiled.cubin = program.cubin();
+  if (compiled.ptx.empty())
+    throw Error(ErrorCode::internal, "NVRTC compiled " + source.entry + ", and gave no PTX");
   compiled.resources = parse_ptxas_log(compiled.log, source.entry);
   compiled.build_id = build_id_in(compiled.ptx, path_, nvrtc);
   if (!compiled.cubin.empty()) {

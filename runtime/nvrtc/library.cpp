@@ -51,7 +51,7 @@ NvrtcLibrary::NvrtcLibrary(const std::string& path) {
 
   int major = 0;
   int minor = 0;
-  if (get_version != nullptr) get_version(&major, &minor);
+  if (get_version != nullptr && error_string != nullptr) check(get_version(&major, &minor), "nvrtcVersion");
   version = 100 * major + minor;
   if (version < kOldest && get_version != nullptr) {
     throw Error(ErrorCode::not_found,

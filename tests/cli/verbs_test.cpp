@@ -220,6 +220,20 @@ TEST_CASE("numbers and flags that can not be are refused with exit code 2 and wo
   command.refuses("tune --arch sm_80", "--arch is for --dry-run; tuning measures on --device");
 }
 
+TEST_CASE("verbs that measure refuse sizes of which nothing is launched, and devices that are none") {
+  const Command command;
+  for (const char* verb :
+       {"check --arch sm_80", "tune --device emulated:sm_80", "bench --device emulated:sm_80"}) {
+    command.refuses(fmt::format("{} --seqlen-q 0", verb), "--seqlen-q is 0, of which nothing is launched");
+    command.refuses(fmt::format("{} --batch 0", verb), "--batch is 0, of which nothing is launched");
+  }
+  CHECK(command.run("run --device emulated:sm_80 --seqlen-q 0").exit_code == 0);
+  for (const char* verb : {"run", "check", "profile", "inspect", "tune --dry-run"}) {
+    command.refuses(fmt::format("{} --device nonsense", verb),
+                    "device is \"nonsense\", may be cuda, cuda:N or emulated:sm_XX");
+  }
+}
+
 TEST_CASE("output that is lost is told, and is no success") {
   const Command command;
   for (const char* arguments : {"doctor", "--help"}) {
@@ -246,6 +260,8 @@ TEST_CASE("run says before it runs that its outputs can not be") {
   command.refuses(run + "--no-lse --lse-out " + file, "--no-lse leaves it out");
   command.refuses(run + "--dq-out " + file, "the forward pass has no gradients");
   command.refuses(run + "--out " + file + " --lse-out " + (command.folder() / "." / "a.npy").string(),
+                  "must be another file than that of --out");
+  command.refuses(run + "--out same_name.npy --lse-out ./same_name.npy",
                   "must be another file than that of --out");
   CHECK_FALSE(fs::exists(command.folder() / "cache"));  // no Engine was made
   CHECK_FALSE(fs::exists(file));
