@@ -12,6 +12,7 @@
 #include "autotune/tune.hpp"
 #include "generator/recipe.hpp"
 #include "generator/render.hpp"
+#include "generator/sections.hpp"
 
 namespace flashjit::autotune {
 namespace {
@@ -34,7 +35,8 @@ void riffle(std::vector<double>& lengths, int workers) {
 
 // Cycles until all tiles of a masked problem are done that `workers` take off a counter, the longest first.
 // Of long sequences some tiles stand for their neighbours, and many waves end as one.
-double drawn_cycles(const Tiling& tiling, const Step& step, int workers, double mean_tile) {
+double drawn_cycles(const Tiling& tiling, const Step& step, int section_bytes, int workers,
+                    double mean_tile) {
   constexpr std::int64_t kLookedAt = 64;
   constexpr double kManyWaves = 8;
   const double waves = tiling.tiles / workers;
@@ -48,7 +50,9 @@ double drawn_cycles(const Tiling& tiling, const Step& step, int workers, double 
     lengths.insert(lengths.end(), heads * std::min(stride, tile + 1),
                    static_cast<double>(blocks_of_tile(tiling, middle)) * step.cycles + step.tile_cycles);
   }
-  riffle(lengths, workers);
+  // As the launch does (api/launch/launcher.cpp).
+  const bool one_section = sections_of(tiling.seen, tiling.shape, tiles, section_bytes, workers).last == 0;
+  if (section_bytes > 0 && one_section) riffle(lengths, workers);
   return makespan(lengths, workers);
 }
 
@@ -158,21 +162,23 @@ double even_shares_ms(const Work& work, const WgmmaSchedule& schedule, const Eve
          kLaunchMs;
 }
 
-// CTAs that have whole tiles: `alone` cycles a step where no other CTA shares the multiprocessor.
-double whole_tiles_ms(const Work& work, double alone, bool wgmma) {
+// CTAs that have whole tiles: `alone` cycles a step where no other CTA shares the multiprocessor. `wgmma` is
+// null where another family's do.
+double whole_tiles_ms(const Work& work, double alone, const WgmmaSchedule* wgmma) {
   const Tiling& tiling = work.tiling;
   const Step& step = work.step;
   const double waves = tiling.waves;
   const double mean_tile = work.blocks_cycles() + step.tile_cycles;
   double cycles = mean_tile * waves;
   if (tiling.seen.causal && step.balanced) {
-    cycles = drawn_cycles(tiling, step, tiling.tiles_at_once, mean_tile);
-    if (wgmma && step.ctas > 1) {
+    const int section_bytes = wgmma == nullptr ? 0 : wgmma->section << 20;
+    cycles = drawn_cycles(tiling, step, section_bytes, tiling.tiles_at_once, mean_tile);
+    if (wgmma != nullptr && step.ctas > 1) {
       // A tile by itself: slower than those that share the multiprocessor are together, faster than each.
       Step one = step;
       one.cycles = (alone + step.ctas * step.cycles) / 2;
       one.tile_cycles *= step.ctas;
-      cycles = std::max(cycles, drawn_cycles(tiling, one, tiling.tiles_at_once * step.ctas,
+      cycles = std::max(cycles, drawn_cycles(tiling, one, section_bytes, tiling.tiles_at_once * step.ctas,
                                              mean_tile * one.cycles / step.cycles));
     }
   } else if (tiling.seen.causal && step.dealt) {
@@ -185,7 +191,7 @@ double whole_tiles_ms(const Work& work, double alone, bool wgmma) {
     const double share = step.dealt && waves > step.ctas ? step.ctas : 1;
     cycles = mean_tile * std::ceil(waves / share) * share;
   }
-  const double bare = step.tile_cycles * (wgmma ? step.ctas : 1);
+  const double bare = step.tile_cycles * (wgmma != nullptr ? step.ctas : 1);
   cycles = std::max(cycles, tiling.steps.longest * alone + bare);
   if (waves <= step.ctas) cycles += step.start_cycles;  // which nothing hides
   return overlapped(work.ms(cycles), work.memory_ms) + kLaunchMs;
@@ -247,7 +253,7 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
                                           tiling.packed, tiling.at_once * step.ctas);
     if (shares.tiles > 0) return even_shares_ms(work, *wgmma, shares);
   }
-  return whole_tiles_ms(work, alone, wgmma != nullptr);
+  return whole_tiles_ms(work, alone, wgmma);
 }
 
 }  // namespace flashjit::autotune

@@ -1,19 +1,14 @@
 // Choosing a schedule: declare, prune, rank, compile, verify, time, decide, remember.
 #pragma once
 
-#include <chrono>
-#include <functional>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "flashjit/engine.hpp"
 #include "flashjit/problem.hpp"
 #include "flashjit/target.hpp"
 #include "generator/schedule.hpp"
 #include "runtime/compile.hpp"
-#include "runtime/device.hpp"
 
 namespace flashjit::autotune {
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <chrono>
-#include <cstddef>
 #include <functional>
 #include <optional>
 #include <string>
@@ -11,6 +10,7 @@
 
 #include "autotune/runner.hpp"
 #include "autotune/tune.hpp"
+#include "flashjit/engine.hpp"
 
 namespace flashjit::autotune {
 

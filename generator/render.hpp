@@ -1,7 +1,6 @@
 // From a Problem and a Schedule to the CUDA source of its kernels. Pure: the same input gives the same bytes.
 #pragma once
 
-#include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
@@ -63,7 +62,7 @@ struct Geometry {
   int threads = 0;           // per CTA
   int shared_bytes = 0;      // dynamic shared memory per CTA
   int cluster = 1;           // CTAs that work on one tile together
-  bool persistent = false;   // one CTA per multiprocessor, each with many tiles
+  bool persistent = false;   // as many CTAs as run at once, or fewer: each has many tiles
   bool cooperative = false;  // all CTAs are at work at once, since they wait for each other
   bool dynamic = false;      // persistent CTAs take tiles from a counter in device memory (tile_counter)
   bool packs = false;  // tiles hold rows of several query heads where few queries would leave them empty

@@ -96,8 +96,7 @@ constexpr auto knobs_of() {
         {{"n", "tile_n", "keys per CTA", 64, 256}, &S::tile_n},
         {{"s", "stages", "tiles of Q and dO in flight, which are two", 2, 2}, &S::stages},
         {{"dq", "dq", kDqMeaning, 0, 2}, &S::dq},
-        {{"t", "turns", "of the two warpgroups: 0 none, 1 for the exponentials, 2 for dS too", 0, 2},
-         &S::turns},
+        {{"t", "turns", "of the two warpgroups at the exponentials", 0, 1}, &S::turns},
     });
   }
 }

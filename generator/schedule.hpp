@@ -113,7 +113,7 @@ struct WgmmaBackwardSchedule {
   int tile_n = 128;  // keys per CTA
   int stages = 2;    // tiles of Q and dO in flight; part of the name, and never anything else
   int dq = 1;        // a DqWay
-  int turns = 0;     // of the two warpgroups: 0 none, 1 for the exponentials, 2 for dS too
+  int turns = 0;     // of the two warpgroups at the exponentials
   bool operator==(const WgmmaBackwardSchedule&) const = default;
 };
 

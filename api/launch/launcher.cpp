@@ -11,9 +11,9 @@
 #include "api/launch/backward_call.hpp"
 #include "api/launch/divisor.hpp"
 #include "api/launch/forward_call.hpp"
-#include "api/launch/sections.hpp"
 #include "api/launch/tensor_checks.hpp"
 #include "flashjit/error.hpp"
+#include "generator/sections.hpp"
 
 namespace flashjit::api {
 namespace {
@@ -166,7 +166,8 @@ void Launcher::forward(const Shape& shape, const ForwardArgs& args, Stream strea
   params.heads_of_pack = pack.heads;
   params.places = seen.heads << pack.packed;
   params.tiles_m = kernel.tiles(seen, shape);
-  const Sections sections = sections_of(problem, params, geometry.section_bytes, kernel.at_once());
+  const Sections sections =
+      sections_of(problem, seen, params.tiles_m, geometry.section_bytes, kernel.at_once());
   params.section = static_cast<int>(sections.pairs);
   params.last_section = static_cast<int>(sections.last);
   if (geometry.dynamic && geometry.section_bytes > 0 && sections.last == 0) {

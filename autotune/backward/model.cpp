@@ -5,7 +5,6 @@
 
 #include "autotune/backward/backward.hpp"
 #include "autotune/memory.hpp"
-#include "autotune/step.hpp"
 
 namespace flashjit::autotune {
 namespace {

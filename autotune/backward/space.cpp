@@ -66,8 +66,7 @@ std::vector<Schedule> mma_space() {
 }
 
 // Long tiles of queries for narrow heads, short ones for wide heads, keys shared by warpgroups and CTAs for
-// the widest: legal() says where each fits. Longer turns between the warpgroups (turns 2) were slower
-// everywhere (docs/performance/wgmma-backward.md).
+// the widest: legal() says where each fits.
 std::vector<Schedule> wgmma_space() {
   std::vector<Schedule> space;
   for (const int turns : {0, 1}) {

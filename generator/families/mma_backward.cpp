@@ -22,7 +22,7 @@ std::map<std::string, bool> sections_of(const Problem& problem, const Target& ta
       {"one_place", true},
       {"mma_k16", ampere},
       {"cvt_pairs", ampere},
-      {"stmatrix", target.capability >= 90},
+      {"stmatrix", false},
       {"red_vectors", target.capability >= 90},
       {"min_ctas", false},
   };
@@ -67,6 +67,7 @@ Recipe recipe_keys(const Problem& problem, const MmaBackwardSchedule& s, const T
   recipe.sections["copies_in_turn"] = copies_in_turn(problem, s, target);
   recipe.sections["dq_sum"] = dq_sum;
   recipe.sections["ds_tile"] = has_ds_tile(s);
+  recipe.sections["stmatrix"] = has_ds_tile(s) && target.capability >= 90;
   recipe.sections["split"] = s.split == 2;
   recipe.geometry.grid = Grid::key_tiles;
   recipe.geometry.tile_m = s.tile_m;

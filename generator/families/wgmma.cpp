@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "generator/families/wgmma_layout.hpp"
 #include "generator/families/wgmma_products.hpp"
@@ -179,7 +178,9 @@ Legality legal_wgmma(const Problem& problem, const WgmmaSchedule& s, const Targe
   if (problem.dtype == DType::fp16 && s.lazy > 15) {
     return {fmt::format("lazy {} lets exponentials grow to 2^{}, fp16 ends below 2^16", s.lazy, s.lazy)};
   }
-  if (s.optimistic == 1 && 1 << s.lazy < s.tile_n / 2) {
+  if (s.optimistic == 1 && s.lazy == 0)
+    return {"optimistic 1 lets exponentials grow before it looks, lazy 0 does not"};
+  if (s.optimistic == 1 && problem.dtype == DType::bf16 && 1 << s.lazy < s.tile_n / 2) {
     return {
         fmt::format("optimistic 1 sums up {} exponentials before it looks; 2^lazy must be at least twice "
                     "that, lazy is {}",

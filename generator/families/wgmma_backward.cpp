@@ -59,15 +59,13 @@ std::map<std::string, bool> sections(const Problem& problem) {
           {"dq_transposed", false},
           {"dq_direct", false},
           {"dq_staged", false},
-          {"dq_turns", false},
+          {"dq_ordered", false},
           {"rotated", false},
           {"waits_for_later", false},
           {"diagonal_stores", false},
           {"last_keys_first", false},
           {"dq_sums", false},
-          {"turns", false},
-          {"short_turns", false},
-          {"long_turns", false}};
+          {"turns", false}};
 }
 
 void list(Recipe& recipe, DType dtype, const std::string& instruction, const std::string& registers,
@@ -121,15 +119,13 @@ Recipe recipe_owners(const Problem& problem, const WgmmaBackwardSchedule& s, con
   recipe.sections["dq_transposed"] = transposes_dq(s);
   recipe.sections["dq_direct"] = adds_dq(s) && !stages_dq(problem, s);
   recipe.sections["dq_staged"] = stages_dq(problem, s);
-  recipe.sections["dq_turns"] = is_ordered(s);
+  recipe.sections["dq_ordered"] = is_ordered(s);
   recipe.sections["rotated"] = rotates(problem, s);
   recipe.sections["waits_for_later"] = waits_for_later(problem, s);
   recipe.sections["diagonal_stores"] = sums_dq(s) && problem.causal;
   recipe.sections["last_keys_first"] = is_ordered(s) && problem.causal;
   recipe.sections["dq_sums"] = sums_dq(s);
   recipe.sections["turns"] = s.turns > 0;
-  recipe.sections["short_turns"] = s.turns == 1;
-  recipe.sections["long_turns"] = s.turns == 2;
   if (adds_dq(s)) {
     recipe.constants.push_back(
         number("kDqN", dq_product(problem, s).columns, "columns of a warpgroup's product for dQ"));

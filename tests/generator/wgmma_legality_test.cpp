@@ -129,6 +129,10 @@ TEST_CASE("switches that contradict each other") {
   CHECK(
       reason(kD128, "m128n128s2lz4") ==
       "optimistic 1 sums up 32 exponentials before it looks; 2^lazy must be at least twice that, lazy is 4");
+  CHECK(
+      reason({.dtype = DType::fp16, .head_dim = 128}, "m128n128s2lz4").empty());  // its sums may reach 65504
+  CHECK(reason(kD128, "m128n128s2lz0") ==
+        "optimistic 1 lets exponentials grow before it looks, lazy 0 does not");
   CHECK(reason({.dtype = DType::fp16, .head_dim = 64}, "m128n64s2lz16") ==
         "lazy 16 lets exponentials grow to 2^16, fp16 ends below 2^16");
 }

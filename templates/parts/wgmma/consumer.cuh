@@ -259,11 +259,19 @@ struct Consumer : ConsumerRings {
     /*%/shares%*/
     softmax.rows = SoftmaxState();
     clear_output();
+    const int passed = tile.blocks - blocks;
+    /*%#ping_pong%*/
     // Each warpgroup takes one turn less than the tile has blocks: a block that starts a row of products
     // takes none.
-    const int passed = tile.blocks - blocks, passed_turns = blocks > 0 ? passed : passed - 1;
+    const int passed_turns = blocks > 0 ? passed : passed - 1;
+    /*%/ping_pong%*/
     /*%^upward%*/
+    /*%#ping_pong%*/
     pass_blocks(passed, passed_turns);
+    /*%/ping_pong%*/
+    /*%^ping_pong%*/
+    pass_blocks(passed);
+    /*%/ping_pong%*/
     /*%/upward%*/
     load_q();
     if (blocks > 0) {
@@ -334,7 +342,12 @@ struct Consumer : ConsumerRings {
     }
     /*%/o_apart%*/
     /*%#upward%*/
+    /*%#ping_pong%*/
     pass_blocks(passed, passed_turns);
+    /*%/ping_pong%*/
+    /*%^ping_pong%*/
+    pass_blocks(passed);
+    /*%/ping_pong%*/
     /*%/upward%*/
   }
 };

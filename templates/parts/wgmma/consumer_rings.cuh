@@ -91,7 +91,12 @@ struct ConsumerRings {
 
   // Blocks that others of the tile see and these rows do not are taken and given back, so that the rings move
   // on.
+  /*%#ping_pong%*/
   __device__ __forceinline__ void pass_blocks(int count, int turns) {
+  /*%/ping_pong%*/
+  /*%^ping_pong%*/
+  __device__ __forceinline__ void pass_blocks(int count) {
+  /*%/ping_pong%*/
 #pragma unroll 1  // few, and rarely any
     for (; count > 0; --count) {
       wait_k();

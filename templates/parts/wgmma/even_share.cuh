@@ -3,7 +3,6 @@
 // long as nobody is ahead by a part of a tile.
 #pragma once
 #include "params/forward.h"
-#include "parts/wgmma/share_blocks.cuh"
 #include "parts/wgmma/share_bounds.cuh"
 #include "parts/wgmma/tiles.cuh"
 

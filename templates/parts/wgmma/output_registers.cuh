@@ -3,7 +3,6 @@
 // each statement about it, and of all that stands between two of them, which takes the compilers up to a
 // tenth longer and keeps them from moving softmax's instructions past one another.
 #pragma once
-#include "parts/wgmma/layout.cuh"
 
 // Once, and before all else that names them.
 __device__ __forceinline__ void declare_output() {

@@ -2,7 +2,6 @@
 #pragma once
 #include "params/forward.h"
 #include "parts/warpgroup.cuh"
-#include "parts/wgmma/layout.cuh"
 
 struct RowsOfThread {
   int row;         // of the first; the second is 8 below

@@ -212,7 +212,7 @@ struct QueryOwner {
   __device__ __forceinline__ void run(const TensorMap& map_dq) {
 #pragma unroll 1
     for (int round = 0;; ++round) {
-      const int index = read_ticket(shared, round);
+      const int index = read_ticket_together(shared, round);
       if (index < 0) return;
       compute(tile_at(index, params), round, map_dq);
     }

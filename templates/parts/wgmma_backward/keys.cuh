@@ -19,6 +19,7 @@
 #include "ptx/named_barrier.cuh"
 #include "ptx/named_barrier_arrive.cuh"
 /*%/turns%*/
+#include "ptx/stmatrix.cuh"
 /*%#dq_transposed%*/
 #include "ptx/pin.cuh"
 #include "ptx/stmatrix_transposed.cuh"
@@ -165,14 +166,8 @@ struct KeyOwner {
   }
 
   /*%#turns%*/
-  /*%#short_turns%*/
   // The warpgroups take turns at the exponentials, so that one's run beside the other's products. Turns order
   // work, not data.
-  /*%/short_turns%*/
-  /*%#long_turns%*/
-  // The warpgroups take turns at the exponentials and at dS, so that one's run beside the other's products.
-  // Turns order work, not data.
-  /*%/long_turns%*/
   __device__ __forceinline__ void take_turn() const { named_barrier_sync(1 + warpgroup, 256); }
   __device__ __forceinline__ void pass_turn() const { named_barrier_arrive(2 - warpgroup, 256); }
 
@@ -183,9 +178,9 @@ struct KeyOwner {
   __device__ __forceinline__ void add_gradients(float (&dp)[kTileM / 2], unsigned q, unsigned dout,
                                                 bool first) {
     issue_gradient_v<kTileM>(dv, p, dout);
-    /*%#short_turns%*/
+    /*%#turns%*/
     pass_turn();
-    /*%/short_turns%*/
+    /*%/turns%*/
     /*%#dq%*/
     issue_dq(step - 1);
     wgmma_wait<1>();  // P, which dV multiplies, may be read again only now
@@ -197,9 +192,6 @@ struct KeyOwner {
     pin(dv);
     pin(p);
     differentiate(ds, p, dp);
-    /*%#long_turns%*/
-    pass_turn();
-    /*%/long_turns%*/
     /*%#dq%*/
     share_ds(step & 1);
     wgmma_wait<0>();
@@ -210,9 +202,9 @@ struct KeyOwner {
     if (!first) add_dq();
     /*%/dq_sums%*/
     issue_gradient_qk<kTileM>(dk, ds, q);
-    /*%#dq_turns%*/
-    if (!first) add_dq();  // dK need not wait for a turn
-    /*%/dq_turns%*/
+    /*%#dq_ordered%*/
+    if (!first) add_dq();  // dK need not wait for the order
+    /*%/dq_ordered%*/
   }
   /*%/dq_transposed%*/
 
@@ -225,9 +217,9 @@ struct KeyOwner {
 #pragma unroll
     for (int i = 0; i < kTileM / 4; ++i) copy[i] = p[i];
     issue_gradient_v<kTileM>(dv, p, dout);
-    /*%#short_turns%*/
+    /*%#turns%*/
     pass_turn();
-    /*%/short_turns%*/
+    /*%/turns%*/
     /*%#dq_staged%*/
     Statistics delta;
     load_statistics(delta, shared + kDelta + (step & 1) * kRowStatistics);
@@ -238,9 +230,6 @@ struct KeyOwner {
     subtract(dp, delta);
     /*%/dq_staged%*/
     differentiate(ds, copy, dp);
-    /*%#long_turns%*/
-    pass_turn();
-    /*%/long_turns%*/
     share_ds(step & 1);
     issue_dq(step - 1);
     issue_gradient_qk<kTileM>(dk, ds, q);
@@ -350,7 +339,7 @@ struct KeyOwner {
       /*%/turns%*/
 #pragma unroll 1
     for (;; ++round) {
-      const int index = read_ticket(shared, round);
+      const int index = read_ticket_together(shared, round);
       if (index < 0) break;
       compute(tile_at(index, params));
     }

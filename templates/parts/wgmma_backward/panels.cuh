@@ -4,7 +4,6 @@
 #include "parts/warpgroup.cuh"
 #include "ptx/convert.cuh"
 #include "ptx/mbarrier.cuh"
-#include "ptx/stmatrix.cuh"
 #include "ptx/tma.cuh"
 #include "ptx/tma_store.cuh"
 

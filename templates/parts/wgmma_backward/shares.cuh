@@ -3,7 +3,7 @@
 #include "params/backward.h"
 #include "parts/wgmma_backward/layout.cuh"
 #include "parts/wgmma_backward/tiles.cuh"
-#include "parts/wgmma_backward/turns.cuh"
+#include "parts/wgmma_backward/dq_order.cuh"
 #include "ptx/add_release.cuh"
 #include "ptx/load_shared.cuh"
 #include "ptx/mbarrier.cuh"
@@ -44,15 +44,15 @@ __device__ __forceinline__ void leave_share(const float (&dq)[kDqN / 2], unsigne
 // For one thread: tells the consumers at each step of a tile how its share leaves, once it may.
 __device__ __forceinline__ void order_shares(const KeyTile& tile, int& step, const BackwardParams& p,
                                              unsigned shared) {
-  take_turns(tile, step, p, [&](int* shares, int, int, bool first) {
+  add_in_order(tile, step, p, [&](int* shares, int, int, bool first) {
     store_shared(shared + kStores + 4 * (step & 1), static_cast<unsigned>(first));
     mbarrier_arrive(shared + kMayAdd + 8 * (step & 1));
     mbarrier_wait(shared + kAdded + 8 * (step & 1), step >> 1 & 1);
-    /*%#dq_turns%*/
+    /*%#dq_ordered%*/
     add_release(shares, 1);
-    /*%/dq_turns%*/
-    /*%^dq_turns%*/
+    /*%/dq_ordered%*/
+    /*%^dq_ordered%*/
     if (first) add_release(shares, 1);
-    /*%/dq_turns%*/
+    /*%/dq_ordered%*/
   });
 }

@@ -254,7 +254,7 @@ template <class Owner>
 __device__ __forceinline__ void compute_tiles(Owner owner, const BackwardParams& p) {
 #pragma unroll 1
   for (;; ++owner.round) {
-    const int index = read_ticket(owner.shared, owner.round);
+    const int index = read_ticket_together(owner.shared, owner.round);
     if (index < 0) return;
     owner.compute(tile_at(index, p));
   }

@@ -5,7 +5,7 @@
 #include "parts/wgmma_backward/arrive_written.cuh"
 #include "parts/wgmma_backward/layout.cuh"
 #include "parts/wgmma_backward/tiles.cuh"
-#include "parts/wgmma_backward/turns.cuh"
+#include "parts/wgmma_backward/dq_order.cuh"
 #include "ptx/add_release.cuh"
 #include "ptx/bulk_add.cuh"
 #include "ptx/bulk_wait.cuh"
@@ -29,7 +29,7 @@ __device__ __forceinline__ void stage_share(const float (&dq)[kDqN / 2], int war
 // For one thread: all shares of a tile. It returns when all have been added.
 __device__ __forceinline__ void send_shares(const KeyTile& tile, int& step, const BackwardParams& p,
                                             unsigned shared) {
-  take_turns(tile, step, p, [&](int*, int head, int m, bool first) {
+  add_in_order(tile, step, p, [&](int*, int head, int m, bool first) {
     // What was stored by another multiprocessor's copy is what this one's adds to.
     fence_async_global();
 #pragma unroll
@@ -50,14 +50,14 @@ __device__ __forceinline__ void send_shares(const KeyTile& tile, int& step, cons
     mbarrier_arrive(shared + kShareSent);
     bulk_wait_read();
     mbarrier_arrive(shared + kShareSent + 8);
-    /*%^dq_turns%*/
+    /*%^dq_ordered%*/
     if (first) {
-      /*%/dq_turns%*/
+      /*%/dq_ordered%*/
       bulk_wait();
       add_release(shares_left(head, m, p), 1);
-      /*%^dq_turns%*/
+      /*%^dq_ordered%*/
     }
-    /*%/dq_turns%*/
+    /*%/dq_ordered%*/
   });
   bulk_wait();
 }

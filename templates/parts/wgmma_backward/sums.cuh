@@ -63,7 +63,7 @@ __device__ __forceinline__ void convert_sums(const BackwardParams& p) {
     const int row = (unit - head * units_of_head) * kUnitRows;
     /*%#causal%*/
     // Nobody comes to queries that see no key; their dQ is zero already.
-    if ((row / kTileM + 1) * kTileM + anew(p.seqlen_k) <= p.seqlen_q) continue;
+    if ((row / kTileM + 1) * kTileM <= p.seqlen_q - anew(p.seqlen_k)) continue;
     /*%/causal%*/
     while (load_acquire(tiles_added(divide(head, p.by_group), p)) < p.tiles * kCtasPerTile) __nanosleep(256);
     convert_unit<kAtOnce>(head, row, p);

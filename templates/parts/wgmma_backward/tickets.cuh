@@ -25,23 +25,39 @@ __device__ __forceinline__ void make_ticket_barriers(unsigned shared, int reader
   }
 }
 
-// For one lane, or a whole warp.
-__device__ __forceinline__ int read_ticket(unsigned shared, int round) {
-  const int slot = round % 2;
+__device__ __forceinline__ void wait_for_ticket(unsigned shared, int round) {
   /*%^pair%*/
-  mbarrier_wait(shared + kTickets + 8 * slot, round / 2 % 2);
-  const int index = load_shared(shared + kTickets + 32 + 4 * slot);
-  // The caller's lanes have all read it.
-  __syncwarp(__activemask());
-  arrive_once(shared + kTickets + 16 + 8 * slot);
+  mbarrier_wait(shared + kTickets + 8 * (round % 2), round / 2 % 2);
   /*%/pair%*/
   /*%#pair%*/
-  cluster_wait(shared + kTickets + 8 * slot, round / 2 % 2);
-  const int index = load_shared(shared + kTickets + 32 + 4 * slot);
-  // The caller's lanes have all read it.
-  __syncwarp(__activemask());
-  if (lane() == 0) cluster_arrive(in_cta(0, shared + kTickets + 16 + 8 * slot));
+  cluster_wait(shared + kTickets + 8 * (round % 2), round / 2 % 2);
   /*%/pair%*/
+}
+
+// Says that it has been read.
+__device__ __forceinline__ void return_ticket(unsigned shared, int round) {
+  /*%^pair%*/
+  mbarrier_arrive(shared + kTickets + 16 + 8 * (round % 2));
+  /*%/pair%*/
+  /*%#pair%*/
+  cluster_arrive(in_cta(0, shared + kTickets + 16 + 8 * (round % 2)));
+  /*%/pair%*/
+}
+
+// For one thread.
+__device__ __forceinline__ int read_ticket(unsigned shared, int round) {
+  wait_for_ticket(shared, round);
+  const int index = load_shared(shared + kTickets + 32 + 4 * (round % 2));
+  return_ticket(shared, round);
+  return index;
+}
+
+// For a whole warp.
+__device__ __forceinline__ int read_ticket_together(unsigned shared, int round) {
+  wait_for_ticket(shared, round);
+  const int index = load_shared(shared + kTickets + 32 + 4 * (round % 2));
+  __syncwarp();  // all lanes have read it
+  if (lane() == 0) return_ticket(shared, round);
   return index;
 }
 

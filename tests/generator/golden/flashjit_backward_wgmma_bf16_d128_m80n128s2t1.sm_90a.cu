@@ -126,14 +126,6 @@ __device__ __forceinline__ void mbarrier_wait(unsigned barrier, int parity) {
       : "memory");
 }
 
-// Stores of matrix fragments to shared memory (PTX ISA, "stmatrix"), the inverse of ldmatrix.
-
-__device__ __forceinline__ void stmatrix(unsigned address, unsigned a, unsigned b, unsigned c, unsigned d) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a),
-               "r"(b), "r"(c), "r"(d)
-               : "memory");
-}
-
 // What the tensor memory accelerator (TMA) copies: boxes of a tensor (PTX ISA, "Tensors").
 
 // A CUtensorMap, made by the host; opaque here.
@@ -340,14 +332,29 @@ __device__ __forceinline__ void make_ticket_barriers(unsigned shared, int reader
   }
 }
 
-// For one lane, or a whole warp.
+__device__ __forceinline__ void wait_for_ticket(unsigned shared, int round) {
+  mbarrier_wait(shared + kTickets + 8 * (round % 2), round / 2 % 2);
+}
+
+// Says that it has been read.
+__device__ __forceinline__ void return_ticket(unsigned shared, int round) {
+  mbarrier_arrive(shared + kTickets + 16 + 8 * (round % 2));
+}
+
+// For one thread.
 __device__ __forceinline__ int read_ticket(unsigned shared, int round) {
-  const int slot = round % 2;
-  mbarrier_wait(shared + kTickets + 8 * slot, round / 2 % 2);
-  const int index = load_shared(shared + kTickets + 32 + 4 * slot);
-  // The caller's lanes have all read it.
-  __syncwarp(__activemask());
-  arrive_once(shared + kTickets + 16 + 8 * slot);
+  wait_for_ticket(shared, round);
+  const int index = load_shared(shared + kTickets + 32 + 4 * (round % 2));
+  return_ticket(shared, round);
+  return index;
+}
+
+// For a whole warp.
+__device__ __forceinline__ int read_ticket_together(unsigned shared, int round) {
+  wait_for_ticket(shared, round);
+  const int index = load_shared(shared + kTickets + 32 + 4 * (round % 2));
+  __syncwarp();  // all lanes have read it
+  if (lane() == 0) return_ticket(shared, round);
   return index;
 }
 
@@ -508,19 +515,19 @@ __device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
 constexpr int kBackwardRowPadding = 128;  // what a head's rows are padded to a multiple of
 constexpr int kBackwardCounterRows = 32;  // rows to a counter
 
-// A tile's turn among those that add to a step's dQ: the order in which they come there, beginning with who
+// A tile's rank among those that add to a step's dQ: the order in which they come there, beginning with who
 // starts there. Unless all tiles are at work at once, it is also the order in which they are taken, so that
 // whoever is waited for is at work already.
 
 // Counters: one for each step's queries, after those of others, of which every head has room for two.
 static_assert(kTileM >= 2 * kBackwardCounterRows && kBackwardRowPadding / kBackwardCounterRows / 2 >= 2);
 
-struct Turn {
+struct DqRank {
   int number;  // from 0
   // Tile f, counted on from tile n, is the last that starts at step m or before: f = ((m + 1) tiles - 1) /
   // steps. The division's rest tells when f goes up.
   int rest;
-  __device__ __forceinline__ Turn(const KeyTile& tile, const BackwardParams& p) {
+  __device__ __forceinline__ DqRank(const KeyTile& tile, const BackwardParams& p) {
     const int n = tile.key / kTileKeys, above = (tile.start_step + 1) * anew(p.tiles) - 1;
     const int last = above / max(1, tile.end_step);  // without queries there are no steps
     number = all_at_once(p) ? last - n : n;
@@ -536,35 +543,35 @@ struct Turn {
 };
 
 // Shares of step m's queries that have left, from every CTA of a tile: those of the first, and others' where
-// they take turns. Heads are query heads, counted over the batch.
+// they keep the order. Heads are query heads, counted over the batch.
 __device__ __forceinline__ int* shares_left(int head, int m, const BackwardParams& p) {
   const int steps = anew(p.padded_q) / (2 * kBackwardCounterRows);  // room for them
   return p.counters + (anew(p.batch) * p.heads + head) * steps + m;
 }
 
-__device__ __forceinline__ void wait_for_turn(const int* shares, const Turn& turn) {
-  const int awaited = min(turn.number, 1) * kCtasPerTile;
+__device__ __forceinline__ void wait_for_earlier(const int* shares, const DqRank& rank) {
+  const int awaited = min(rank.number, 1) * kCtasPerTile;
   if (awaited > 0) {
     while (load_acquire(shares) < awaited) continue;
   }
 }
 
-// For one thread: work(shares, head, m, first) at each step of a tile, once it is the tile's turn; `first`
+// For one thread: work(shares, head, m, first) at each step of a tile, once those before it in the order have left theirs; `first`
 // says that nobody's share has left before.
 template <class Work>
-__device__ __forceinline__ void take_turns(const KeyTile& tile, int& step, const BackwardParams& p,
+__device__ __forceinline__ void add_in_order(const KeyTile& tile, int& step, const BackwardParams& p,
                                            const Work& work) {
-  Turn turn(tile, p);
+  DqRank rank(tile, p);
   int head = tile.batch * p.heads + tile.head_kv * p.group;
   int m = tile.starts_at();
 #pragma unroll 1
   for (int left = tile.steps(p); left > 0; --left, ++step) {
     int* const shares = shares_left(head, m, p);
-    wait_for_turn(shares, turn);
-    work(shares, head, m, turn.number == 0);
+    wait_for_earlier(shares, rank);
+    work(shares, head, m, rank.number == 0);
     const bool next_head = tile.advance(m);
     if (next_head) ++head;
-    turn.move_to(m, next_head, tile, p);
+    rank.move_to(m, next_head, tile, p);
   }
 }
 
@@ -632,7 +639,7 @@ __device__ __forceinline__ void stage_share(const float (&dq)[kDqN / 2], int war
 // For one thread: all shares of a tile. It returns when all have been added.
 __device__ __forceinline__ void send_shares(const KeyTile& tile, int& step, const BackwardParams& p,
                                             unsigned shared) {
-  take_turns(tile, step, p, [&](int*, int head, int m, bool first) {
+  add_in_order(tile, step, p, [&](int*, int head, int m, bool first) {
     // What was stored by another multiprocessor's copy is what this one's adds to.
     fence_async_global();
 #pragma unroll
@@ -1080,6 +1087,14 @@ __device__ __forceinline__ void pin(unsigned (&registers)[kCount]) {
   pin_some<0, kCount>(registers);
 }
 
+// Stores of matrix fragments to shared memory (PTX ISA, "stmatrix"), the inverse of ldmatrix.
+
+__device__ __forceinline__ void stmatrix(unsigned address, unsigned a, unsigned b, unsigned c, unsigned d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a),
+               "r"(b), "r"(c), "r"(d)
+               : "memory");
+}
+
 // Warpgroup-wide asynchronous products (PTX ISA, "wgmma"). 128 threads multiply 64 rows; each holds, of its
 // row g and its row g + 8, columns 8j + 2t and 8j + 2t + 1, where lane = 4g + t, in accumulators 4j .. 4j
 // + 3.
@@ -1462,7 +1477,7 @@ struct KeyOwner {
     if (warpgroup == 1) pass_turn();  // warpgroup 0 goes first
 #pragma unroll 1
     for (;; ++round) {
-      const int index = read_ticket(shared, round);
+      const int index = read_ticket_together(shared, round);
       if (index < 0) break;
       compute(tile_at(index, params));
     }

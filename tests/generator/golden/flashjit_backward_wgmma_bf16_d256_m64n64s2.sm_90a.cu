@@ -128,14 +128,6 @@ __device__ __forceinline__ void mbarrier_wait(unsigned barrier, int parity) {
       : "memory");
 }
 
-// Stores of matrix fragments to shared memory (PTX ISA, "stmatrix"), the inverse of ldmatrix.
-
-__device__ __forceinline__ void stmatrix(unsigned address, unsigned a, unsigned b, unsigned c, unsigned d) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a),
-               "r"(b), "r"(c), "r"(d)
-               : "memory");
-}
-
 // What the tensor memory accelerator (TMA) copies: boxes of a tensor (PTX ISA, "Tensors").
 
 // A CUtensorMap, made by the host; opaque here.
@@ -397,14 +389,29 @@ __device__ __forceinline__ void make_ticket_barriers(unsigned shared, int reader
   }
 }
 
-// For one lane, or a whole warp.
+__device__ __forceinline__ void wait_for_ticket(unsigned shared, int round) {
+  cluster_wait(shared + kTickets + 8 * (round % 2), round / 2 % 2);
+}
+
+// Says that it has been read.
+__device__ __forceinline__ void return_ticket(unsigned shared, int round) {
+  cluster_arrive(in_cta(0, shared + kTickets + 16 + 8 * (round % 2)));
+}
+
+// For one thread.
 __device__ __forceinline__ int read_ticket(unsigned shared, int round) {
-  const int slot = round % 2;
-  cluster_wait(shared + kTickets + 8 * slot, round / 2 % 2);
-  const int index = load_shared(shared + kTickets + 32 + 4 * slot);
-  // The caller's lanes have all read it.
-  __syncwarp(__activemask());
-  if (lane() == 0) cluster_arrive(in_cta(0, shared + kTickets + 16 + 8 * slot));
+  wait_for_ticket(shared, round);
+  const int index = load_shared(shared + kTickets + 32 + 4 * (round % 2));
+  return_ticket(shared, round);
+  return index;
+}
+
+// For a whole warp.
+__device__ __forceinline__ int read_ticket_together(unsigned shared, int round) {
+  wait_for_ticket(shared, round);
+  const int index = load_shared(shared + kTickets + 32 + 4 * (round % 2));
+  __syncwarp();  // all lanes have read it
+  if (lane() == 0) return_ticket(shared, round);
   return index;
 }
 
@@ -557,19 +564,19 @@ __device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
 constexpr int kBackwardRowPadding = 128;  // what a head's rows are padded to a multiple of
 constexpr int kBackwardCounterRows = 32;  // rows to a counter
 
-// A tile's turn among those that add to a step's dQ: the order in which they come there, beginning with who
+// A tile's rank among those that add to a step's dQ: the order in which they come there, beginning with who
 // starts there. Unless all tiles are at work at once, it is also the order in which they are taken, so that
 // whoever is waited for is at work already.
 
 // Counters: one for each step's queries, after those of others, of which every head has room for two.
 static_assert(kTileM >= 2 * kBackwardCounterRows && kBackwardRowPadding / kBackwardCounterRows / 2 >= 2);
 
-struct Turn {
+struct DqRank {
   int number;  // from 0
   // Tile f, counted on from tile n, is the last that starts at step m or before: f = ((m + 1) tiles - 1) /
   // steps. The division's rest tells when f goes up.
   int rest;
-  __device__ __forceinline__ Turn(const KeyTile& tile, const BackwardParams& p) {
+  __device__ __forceinline__ DqRank(const KeyTile& tile, const BackwardParams& p) {
     const int n = tile.key / kTileKeys, above = (tile.start_step + 1) * anew(p.tiles) - 1;
     const int last = above / max(1, tile.end_step);  // without queries there are no steps
     number = all_at_once(p) ? last - n : n;
@@ -585,35 +592,35 @@ struct Turn {
 };
 
 // Shares of step m's queries that have left, from every CTA of a tile: those of the first, and others' where
-// they take turns. Heads are query heads, counted over the batch.
+// they keep the order. Heads are query heads, counted over the batch.
 __device__ __forceinline__ int* shares_left(int head, int m, const BackwardParams& p) {
   const int steps = anew(p.padded_q) / (2 * kBackwardCounterRows);  // room for them
   return p.counters + (anew(p.batch) * p.heads + head) * steps + m;
 }
 
-__device__ __forceinline__ void wait_for_turn(const int* shares, const Turn& turn) {
-  const int awaited = min(turn.number, 1) * kCtasPerTile;
+__device__ __forceinline__ void wait_for_earlier(const int* shares, const DqRank& rank) {
+  const int awaited = min(rank.number, 1) * kCtasPerTile;
   if (awaited > 0) {
     while (load_acquire(shares) < awaited) continue;
   }
 }
 
-// For one thread: work(shares, head, m, first) at each step of a tile, once it is the tile's turn; `first`
+// For one thread: work(shares, head, m, first) at each step of a tile, once those before it in the order have left theirs; `first`
 // says that nobody's share has left before.
 template <class Work>
-__device__ __forceinline__ void take_turns(const KeyTile& tile, int& step, const BackwardParams& p,
+__device__ __forceinline__ void add_in_order(const KeyTile& tile, int& step, const BackwardParams& p,
                                            const Work& work) {
-  Turn turn(tile, p);
+  DqRank rank(tile, p);
   int head = tile.batch * p.heads + tile.head_kv * p.group;
   int m = tile.starts_at();
 #pragma unroll 1
   for (int left = tile.steps(p); left > 0; --left, ++step) {
     int* const shares = shares_left(head, m, p);
-    wait_for_turn(shares, turn);
-    work(shares, head, m, turn.number == 0);
+    wait_for_earlier(shares, rank);
+    work(shares, head, m, rank.number == 0);
     const bool next_head = tile.advance(m);
     if (next_head) ++head;
-    turn.move_to(m, next_head, tile, p);
+    rank.move_to(m, next_head, tile, p);
   }
 }
 
@@ -667,7 +674,7 @@ __device__ __forceinline__ void leave_share(const float (&dq)[kDqN / 2], unsigne
 // For one thread: tells the consumers at each step of a tile how its share leaves, once it may.
 __device__ __forceinline__ void order_shares(const KeyTile& tile, int& step, const BackwardParams& p,
                                              unsigned shared) {
-  take_turns(tile, step, p, [&](int* shares, int, int, bool first) {
+  add_in_order(tile, step, p, [&](int* shares, int, int, bool first) {
     store_shared(shared + kStores + 4 * (step & 1), static_cast<unsigned>(first));
     mbarrier_arrive(shared + kMayAdd + 8 * (step & 1));
     mbarrier_wait(shared + kAdded + 8 * (step & 1), step >> 1 & 1);
@@ -1242,6 +1249,14 @@ __device__ __forceinline__ void arrive_written(unsigned barrier) {
   arrive_once(barrier);
 }
 
+// Stores of matrix fragments to shared memory (PTX ISA, "stmatrix"), the inverse of ldmatrix.
+
+__device__ __forceinline__ void stmatrix(unsigned address, unsigned a, unsigned b, unsigned c, unsigned d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a),
+               "r"(b), "r"(c), "r"(d)
+               : "memory");
+}
+
 // Products over whole tiles: chains of wgmma that a warpgroup issues and commits as one group.
 
 // s = 64 rows of a tile times all rows of another, summed over kColumns columns of both; s += that where it
@@ -1631,7 +1646,7 @@ template <class Owner>
 __device__ __forceinline__ void compute_tiles(Owner owner, const BackwardParams& p) {
 #pragma unroll 1
   for (;; ++owner.round) {
-    const int index = read_ticket(owner.shared, owner.round);
+    const int index = read_ticket_together(owner.shared, owner.round);
     if (index < 0) return;
     owner.compute(tile_at(index, p));
   }

@@ -233,105 +233,6 @@ __device__ __forceinline__ int warp_of_warpgroup() {
   return static_cast<int>(threadIdx.x / 32 % 4);
 }
 
-// Shared-memory barriers that count arrivals and bytes (PTX ISA, "Parallel Synchronization: mbarrier").
-
-// The phase completes when `arrivals` threads have arrived and every byte that was expected has landed.
-__device__ __forceinline__ void mbarrier_init(unsigned barrier, int arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
-}
-
-// Makes initialised barriers visible to the asynchronous copies that will complete on them.
-__device__ __forceinline__ void mbarrier_init_fence() {
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-}
-
-__device__ __forceinline__ void mbarrier_arrive(unsigned barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-
-__device__ __forceinline__ void mbarrier_arrive_expecting(unsigned barrier, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
-               : "memory");
-}
-
-// Returns once the phase of this parity has completed. A fresh barrier counts as having completed parity 1.
-__device__ __forceinline__ void mbarrier_wait(unsigned barrier, int parity) {
-  asm volatile(
-      "{\n"
-      ".reg .pred done;\n"
-      "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-      "@done bra out;\n"
-      "bra again;\n"
-      "out:\n"
-      "}" ::"r"(barrier),
-      "r"(parity)
-      : "memory");
-}
-
-// Where everything lies in the CTA's shared memory. Tiles are panels of 64 columns, each row 128 bytes,
-// swizzled as TMA does it over 1024 bytes.
-
-constexpr int kRowBytes = 128;  // 64 columns of 16 bits
-constexpr int kPanelsQk = (kHeadDim + 63) / 64;
-constexpr int kPanelsV = (kHeadDimV + 63) / 64;
-
-// Of one warpgroup's Q.
-constexpr int kQBytes = 64 * kRowBytes * kPanelsQk;
-// Of one block of K or V, as it is copied.
-constexpr int kKLoaded = kTileN * kHeadDim * 2;
-constexpr int kVLoaded = kTileN * kHeadDimV * 2;
-// Of one stage.
-constexpr int kKBytes = kTileN * kRowBytes * kPanelsQk;
-constexpr int kVBytes = kTileN * kRowBytes * kPanelsV;
-
-constexpr int kQ = 0;
-constexpr int kK = kQ + kWarpgroups * kQBytes;
-constexpr int kV = kK + kStages * kKBytes;
-constexpr int kO = kV + kStages * kVBytes;
-constexpr int kPassPanels = kPanelsV / kOPasses;      // panels of O there at a time
-constexpr int kOStep = 64 * kRowBytes * kPassPanels;  // from one warpgroup's O to the next one's
-
-constexpr int kKFull = kO + kWarpgroups * kOStep;
-constexpr int kKEmpty = kKFull + 8 * kStages;
-constexpr int kVFull = kKEmpty + 8 * kStages;
-constexpr int kVEmpty = kVFull + 8 * kStages;
-constexpr int kQFull = kVEmpty + 8 * kStages;
-constexpr int kQEmpty = kQFull + 8 * kWarpgroups;
-constexpr int kEnd = kQEmpty + 8 * kWarpgroups;
-static_assert(kEnd <= kSharedBytes);
-
-// Who of a cluster loads K, and who V, for all.
-constexpr int kLoaderOfK = 0, kLoaderOfV = 1;
-
-// A place in a ring of kStages buffers, and the parity its barriers are waited for with.
-struct RingPlace {
-  int stage, parity;
-};
-
-__device__ __forceinline__ void advance(RingPlace& place) {
-  if (++place.stage == kStages) {
-    place.stage = 0;
-    place.parity ^= 1;
-  }
-}
-
-// One thread makes the barriers; the caller synchronises the CTA.
-__device__ __forceinline__ void make_barriers(unsigned shared) {
-  constexpr int kConsumerWarps = 4 * kWarpgroups;
-  constexpr int kReaders = kCluster * kConsumerWarps;  // of a block of K or V
-  for (int stage = 0; stage < kStages; ++stage) {
-    mbarrier_init(shared + kKFull + 8 * stage, 1);
-    mbarrier_init(shared + kVFull + 8 * stage, 1);
-    mbarrier_init(shared + kKEmpty + 8 * stage, kReaders);
-    mbarrier_init(shared + kVEmpty + 8 * stage, kReaders);
-  }
-  for (int warpgroup = 0; warpgroup < kWarpgroups; ++warpgroup) {
-    mbarrier_init(shared + kQFull + 8 * warpgroup, 1);
-    mbarrier_init(shared + kQEmpty + 8 * warpgroup, kOPasses == 0 ? 1 : 4);
-  }
-  mbarrier_init_fence();
-}
-
 // Which rows a thread of a consumer holds (ptx/wgmma.cuh), and which keys they see.
 
 struct RowsOfThread {
@@ -900,6 +801,105 @@ struct BlockSoftmax {
   }
 };
 
+// Shared-memory barriers that count arrivals and bytes (PTX ISA, "Parallel Synchronization: mbarrier").
+
+// The phase completes when `arrivals` threads have arrived and every byte that was expected has landed.
+__device__ __forceinline__ void mbarrier_init(unsigned barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+
+// Makes initialised barriers visible to the asynchronous copies that will complete on them.
+__device__ __forceinline__ void mbarrier_init_fence() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+__device__ __forceinline__ void mbarrier_arrive(unsigned barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+__device__ __forceinline__ void mbarrier_arrive_expecting(unsigned barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+
+// Returns once the phase of this parity has completed. A fresh barrier counts as having completed parity 1.
+__device__ __forceinline__ void mbarrier_wait(unsigned barrier, int parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@done bra out;\n"
+      "bra again;\n"
+      "out:\n"
+      "}" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+
+// Where everything lies in the CTA's shared memory. Tiles are panels of 64 columns, each row 128 bytes,
+// swizzled as TMA does it over 1024 bytes.
+
+constexpr int kRowBytes = 128;  // 64 columns of 16 bits
+constexpr int kPanelsQk = (kHeadDim + 63) / 64;
+constexpr int kPanelsV = (kHeadDimV + 63) / 64;
+
+// Of one warpgroup's Q.
+constexpr int kQBytes = 64 * kRowBytes * kPanelsQk;
+// Of one block of K or V, as it is copied.
+constexpr int kKLoaded = kTileN * kHeadDim * 2;
+constexpr int kVLoaded = kTileN * kHeadDimV * 2;
+// Of one stage.
+constexpr int kKBytes = kTileN * kRowBytes * kPanelsQk;
+constexpr int kVBytes = kTileN * kRowBytes * kPanelsV;
+
+constexpr int kQ = 0;
+constexpr int kK = kQ + kWarpgroups * kQBytes;
+constexpr int kV = kK + kStages * kKBytes;
+constexpr int kO = kV + kStages * kVBytes;
+constexpr int kPassPanels = kPanelsV / kOPasses;      // panels of O there at a time
+constexpr int kOStep = 64 * kRowBytes * kPassPanels;  // from one warpgroup's O to the next one's
+
+constexpr int kKFull = kO + kWarpgroups * kOStep;
+constexpr int kKEmpty = kKFull + 8 * kStages;
+constexpr int kVFull = kKEmpty + 8 * kStages;
+constexpr int kVEmpty = kVFull + 8 * kStages;
+constexpr int kQFull = kVEmpty + 8 * kStages;
+constexpr int kQEmpty = kQFull + 8 * kWarpgroups;
+constexpr int kEnd = kQEmpty + 8 * kWarpgroups;
+static_assert(kEnd <= kSharedBytes);
+
+// Who of a cluster loads K, and who V, for all.
+constexpr int kLoaderOfK = 0, kLoaderOfV = 1;
+
+// A place in a ring of kStages buffers, and the parity its barriers are waited for with.
+struct RingPlace {
+  int stage, parity;
+};
+
+__device__ __forceinline__ void advance(RingPlace& place) {
+  if (++place.stage == kStages) {
+    place.stage = 0;
+    place.parity ^= 1;
+  }
+}
+
+// One thread makes the barriers; the caller synchronises the CTA.
+__device__ __forceinline__ void make_barriers(unsigned shared) {
+  constexpr int kConsumerWarps = 4 * kWarpgroups;
+  constexpr int kReaders = kCluster * kConsumerWarps;  // of a block of K or V
+  for (int stage = 0; stage < kStages; ++stage) {
+    mbarrier_init(shared + kKFull + 8 * stage, 1);
+    mbarrier_init(shared + kVFull + 8 * stage, 1);
+    mbarrier_init(shared + kKEmpty + 8 * stage, kReaders);
+    mbarrier_init(shared + kVEmpty + 8 * stage, kReaders);
+  }
+  for (int warpgroup = 0; warpgroup < kWarpgroups; ++warpgroup) {
+    mbarrier_init(shared + kQFull + 8 * warpgroup, 1);
+    mbarrier_init(shared + kQEmpty + 8 * warpgroup, kOPasses == 0 ? 1 : 4);
+  }
+  mbarrier_init_fence();
+}
+
 // Arrivals at barriers of other CTAs of a cluster (PTX ISA, "mbarrier.arrive").
 
 // At another CTA's barrier. Says that this one has read, not that it has written: that would need
@@ -1313,9 +1313,10 @@ struct Consumer : ConsumerRings {
     const int blocks = blocks_of_rows(row, params);
     softmax.rows = SoftmaxState();
     clear_output();
+    const int passed = tile.blocks - blocks;
     // Each warpgroup takes one turn less than the tile has blocks: a block that starts a row of products
     // takes none.
-    const int passed = tile.blocks - blocks, passed_turns = blocks > 0 ? passed : passed - 1;
+    const int passed_turns = blocks > 0 ? passed : passed - 1;
     pass_blocks(passed, passed_turns);
     load_q();
     if (blocks > 0) {

@@ -1,10 +1,10 @@
-#include "api/launch/sections.hpp"
+#include "generator/sections.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-namespace flashjit::api {
+namespace flashjit {
 namespace {
 
 // Tiles of a section begin together, each at its own end of the keys, and so ask for all of its K and V at
@@ -46,19 +46,19 @@ Sections long_sections(long long pairs, double bytes_per_pair, int section_bytes
 
 }  // namespace
 
-Sections sections_of(const Problem& problem, const ForwardParams& params, int section_bytes, long long ctas) {
-  const int packs = params.places >> params.packed;
-  const long long pairs = static_cast<long long>(params.batch) * packs;
+Sections sections_of(const Problem& problem, const Shape& tiled, long long tiles_of_head, int section_bytes,
+                     long long ctas) {
+  const long long pairs = static_cast<long long>(tiled.batch) * tiled.heads;
   if (section_bytes == 0) return {.pairs = std::min<long long>(pairs, std::numeric_limits<int>::max())};
-  const int sharers = packs / params.heads_kv;  // of a head's K and V
-  const double bytes_per_pair = static_cast<double>(params.seqlen_k) *
+  const int sharers = tiled.heads / tiled.kv_heads();  // of a head's K and V
+  const double bytes_per_pair = static_cast<double>(tiled.seqlen_k) *
                                 (problem.head_dim + problem.value_dim()) * size_of(problem.dtype) / sharers;
-  if (params.seqlen_k > kShortSequence) {
-    const bool few = static_cast<double>(pairs) * params.tiles_m <= kFewWaves * static_cast<double>(ctas);
+  if (tiled.seqlen_k > kShortSequence) {
+    const bool few = static_cast<double>(pairs * tiles_of_head) <= kFewWaves * static_cast<double>(ctas);
     return few ? Sections{.pairs = pairs} : long_sections(pairs, bytes_per_pair, section_bytes);
   }
   return short_sections(pairs, bytes_per_pair, std::min(section_bytes, kShortSectionBytes),
-                        kLastTiles * static_cast<double>(ctas) / params.tiles_m);
+                        kLastTiles * static_cast<double>(ctas) / static_cast<double>(tiles_of_head));
 }
 
-}  // namespace flashjit::api
+}  // namespace flashjit

@@ -1,4 +1,4 @@
-// A tile's turn among those that add to a step's dQ: the order in which they come there, beginning with who
+// A tile's rank among those that add to a step's dQ: the order in which they come there, beginning with who
 // starts there. Unless all tiles are at work at once, it is also the order in which they are taken, so that
 // whoever is waited for is at work already.
 #pragma once
@@ -10,11 +10,11 @@
 // Counters: one for each step's queries, after those of others, of which every head has room for two.
 static_assert(kTileM >= 2 * kBackwardCounterRows && kBackwardRowPadding / kBackwardCounterRows / 2 >= 2);
 
-struct Turn {
+struct DqRank {
   int number;  // from 0
   /*%^rotated%*/
   // Tile n is the n-th from the last of those that see some of the step's queries.
-  __device__ __forceinline__ Turn(const KeyTile& tile, const BackwardParams& p) {
+  __device__ __forceinline__ DqRank(const KeyTile& tile, const BackwardParams& p) {
     move_to(tile.starts_at(), false, tile, p);
   }
   __device__ __forceinline__ void move_to(int m, bool next_head, const KeyTile& tile,
@@ -31,7 +31,7 @@ struct Turn {
   // Tile f, counted on from tile n, is the last that starts at step m or before: f = ((m + 1) tiles - 1) /
   // steps. The division's rest tells when f goes up.
   int rest;
-  __device__ __forceinline__ Turn(const KeyTile& tile, const BackwardParams& p) {
+  __device__ __forceinline__ DqRank(const KeyTile& tile, const BackwardParams& p) {
     const int n = tile.key / kTileKeys, above = (tile.start_step + 1) * anew(p.tiles) - 1;
     const int last = above / max(1, tile.end_step);  // without queries there are no steps
     number = all_at_once(p) ? last - n : n;
@@ -48,39 +48,39 @@ struct Turn {
 };
 
 // Shares of step m's queries that have left, from every CTA of a tile: those of the first, and others' where
-// they take turns. Heads are query heads, counted over the batch.
+// they keep the order. Heads are query heads, counted over the batch.
 __device__ __forceinline__ int* shares_left(int head, int m, const BackwardParams& p) {
   const int steps = anew(p.padded_q) / (2 * kBackwardCounterRows);  // room for them
   return p.counters + (anew(p.batch) * p.heads + head) * steps + m;
 }
 
-__device__ __forceinline__ void wait_for_turn(const int* shares, const Turn& turn) {
-  /*%#dq_turns%*/
-  const int awaited = turn.number * kCtasPerTile;
-  /*%/dq_turns%*/
-  /*%^dq_turns%*/
-  const int awaited = min(turn.number, 1) * kCtasPerTile;
-  /*%/dq_turns%*/
+__device__ __forceinline__ void wait_for_earlier(const int* shares, const DqRank& rank) {
+  /*%#dq_ordered%*/
+  const int awaited = rank.number * kCtasPerTile;
+  /*%/dq_ordered%*/
+  /*%^dq_ordered%*/
+  const int awaited = min(rank.number, 1) * kCtasPerTile;
+  /*%/dq_ordered%*/
   if (awaited > 0) {
     while (load_acquire(shares) < awaited) continue;
   }
 }
 
-// For one thread: work(shares, head, m, first) at each step of a tile, once it is the tile's turn; `first`
+// For one thread: work(shares, head, m, first) at each step of a tile, once those before it in the order have left theirs; `first`
 // says that nobody's share has left before.
 template <class Work>
-__device__ __forceinline__ void take_turns(const KeyTile& tile, int& step, const BackwardParams& p,
+__device__ __forceinline__ void add_in_order(const KeyTile& tile, int& step, const BackwardParams& p,
                                            const Work& work) {
-  Turn turn(tile, p);
+  DqRank rank(tile, p);
   int head = tile.batch * p.heads + tile.head_kv * p.group;
   int m = tile.starts_at();
 #pragma unroll 1
   for (int left = tile.steps(p); left > 0; --left, ++step) {
     int* const shares = shares_left(head, m, p);
-    wait_for_turn(shares, turn);
-    work(shares, head, m, turn.number == 0);
+    wait_for_earlier(shares, rank);
+    work(shares, head, m, rank.number == 0);
     const bool next_head = tile.advance(m);
     if (next_head) ++head;
-    turn.move_to(m, next_head, tile, p);
+    rank.move_to(m, next_head, tile, p);
   }
 }
