@@ -197,6 +197,11 @@ std::vector<Schedule> wgmma_space(const Problem& problem) {
       add(space, WgmmaSchedule{.tile_n = n, .stages = stages, .q_in_regs = q_in_regs, .persistent = 2});
     }
   }
+  if (!problem.causal && widest > 192) {
+    WgmmaSchedule winner = wgmma_winners(problem).front();
+    winner.persistent = 2;
+    add(space, winner);
+  }
   add_shared(space, of);
   return space;
 }

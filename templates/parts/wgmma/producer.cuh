@@ -21,13 +21,15 @@
 /*%/cluster%*/
 #include "ptx/mbarrier.cuh"
 #include "ptx/tensor_map.cuh"
-/*%^cluster%*/
+/*%#tma_load%*/
 #include "ptx/tma.cuh"
-/*%/cluster%*/
+/*%/tma_load%*/
 /*%#cluster%*/
 #include "ptx/tma_multicast.cuh"
 /*%/cluster%*/
+/*%#q_own_lines%*/
 #include "ptx/tma_once.cuh"
+/*%/q_own_lines%*/
 
 // Starts the copy of a box of K or V.
 __device__ __forceinline__ void load(unsigned to, const TensorMap& map, unsigned barrier,
@@ -115,7 +117,12 @@ struct Producer {
     /*%/last_v%*/
   }
 
+  /*%#q_own_lines%*/
   // Other tiles need K and V again, but not Q.
+  /*%/q_own_lines%*/
+  /*%^q_own_lines%*/
+  // L2 keeps Q as it keeps K and V: its lines hold a part of the next head's rows, too.
+  /*%/q_own_lines%*/
   __device__ __forceinline__ void load_q(const Tile& tile, const ForwardParams& p) const {
 /*%#cluster%*/
 #pragma unroll 1  // unrolled, it would need more registers than a pair's producers have
@@ -131,8 +138,14 @@ struct Producer {
       mbarrier_arrive_expecting(barrier, kQBytes);
 #pragma unroll
       for (int panel = 0; panel < kPanelsQk; ++panel) {
-        tma_load_once(shared + kQ + warpgroup * kQBytes + panel * 64 * kRowBytes, map_q, barrier,
-                      rows_at(panel, tile.row + kRowStep * warpgroup, tile, p));
+        const unsigned to = shared + kQ + warpgroup * kQBytes + panel * 64 * kRowBytes;
+        const BoxOrigin from = rows_at(panel, tile.row + kRowStep * warpgroup, tile, p);
+        /*%#q_own_lines%*/
+        tma_load_once(to, map_q, barrier, from);
+        /*%/q_own_lines%*/
+        /*%^q_own_lines%*/
+        tma_load(to, map_q, barrier, from);
+        /*%/q_own_lines%*/
       }
     }
   }

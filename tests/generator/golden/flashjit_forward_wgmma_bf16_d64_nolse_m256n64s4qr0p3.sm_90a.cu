@@ -1824,8 +1824,9 @@ struct Producer {
       mbarrier_arrive_expecting(barrier, kQBytes);
 #pragma unroll
       for (int panel = 0; panel < kPanelsQk; ++panel) {
-        tma_load_once(shared + kQ + warpgroup * kQBytes + panel * 64 * kRowBytes, map_q, barrier,
-                      rows_at(panel, tile.row + kRowStep * warpgroup, tile, p));
+        const unsigned to = shared + kQ + warpgroup * kQBytes + panel * 64 * kRowBytes;
+        const BoxOrigin from = rows_at(panel, tile.row + kRowStep * warpgroup, tile, p);
+        tma_load_once(to, map_q, barrier, from);
       }
     }
   }

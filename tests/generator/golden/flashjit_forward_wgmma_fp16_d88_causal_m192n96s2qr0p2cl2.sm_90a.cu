@@ -1740,6 +1740,20 @@ __device__ __forceinline__ void clear_half_step(unsigned shared) {
   fence_async_shared();
 }
 
+// Boxes of a tensor to shared memory (PTX ISA, "cp.async.bulk.tensor").
+
+// Starts the copy of one box into shared memory; its bytes complete on the barrier. What lies outside of the
+// tensor arrives as zeros and counts as bytes.
+__device__ __forceinline__ void tma_load(unsigned to, const TensorMap& map, unsigned barrier,
+                                         const BoxOrigin& at) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, "
+      "%5, %6}], "
+      "[%7];" ::"r"(to),
+      "l"(&map), "r"(at.column), "r"(at.row), "r"(at.panel), "r"(at.head), "r"(at.batch), "r"(barrier)
+      : "memory");
+}
+
 // One copy for several CTAs of a cluster (PTX ISA, "cp.async.bulk.tensor", .multicast::cluster).
 
 // Starts the copy of one box into the shared memory of each CTA whose bit of `ctas` is set, at the same place
@@ -1751,23 +1765,6 @@ __device__ __forceinline__ void tma_load_multicast(unsigned to, const TensorMap&
       "[%1, {%2, %3, %4, %5, %6}], [%7], %8;" ::"r"(to),
       "l"(&map), "r"(at.column), "r"(at.row), "r"(at.panel), "r"(at.head), "r"(at.batch), "r"(barrier),
       "h"(ctas)
-      : "memory");
-}
-
-// Boxes that no other tile reads (PTX ISA, "cp.async.bulk.tensor", .L2::cache_hint, and "createpolicy").
-
-// Starts the copy of one box into shared memory; its bytes complete on the barrier. What lies outside of the
-// tensor arrives as zeros and counts as bytes. L2 gives the box's lines up first.
-__device__ __forceinline__ void tma_load_once(unsigned to, const TensorMap& map, unsigned barrier,
-                                              const BoxOrigin& at) {
-  asm volatile(
-      "{\n"
-      ".reg .b64 evict_first;\n"
-      "createpolicy.fractional.L2::evict_first.b64 evict_first;\n"
-      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
-      "[%1, {%2, %3, %4, %5, %6}], [%7], evict_first;\n"
-      "}" ::"r"(to),
-      "l"(&map), "r"(at.column), "r"(at.row), "r"(at.panel), "r"(at.head), "r"(at.batch), "r"(barrier)
       : "memory");
 }
 
@@ -1817,7 +1814,7 @@ struct Producer {
          {64 * kWholePanelsV, block * kTileN, 0, head, tile.batch});
   }
 
-  // Other tiles need K and V again, but not Q.
+  // L2 keeps Q as it keeps K and V: its lines hold a part of the next head's rows, too.
   __device__ __forceinline__ void load_q(const Tile& tile, const ForwardParams& p) const {
 #pragma unroll 1  // unrolled, it would need more registers than a pair's producers have
     for (int warpgroup = 0; warpgroup < kWarpgroups; ++warpgroup) {
@@ -1826,8 +1823,9 @@ struct Producer {
       mbarrier_arrive_expecting(barrier, kQBytes);
 #pragma unroll
       for (int panel = 0; panel < kPanelsQk; ++panel) {
-        tma_load_once(shared + kQ + warpgroup * kQBytes + panel * 64 * kRowBytes, map_q, barrier,
-                      rows_at(panel, tile.row + kRowStep * warpgroup, tile, p));
+        const unsigned to = shared + kQ + warpgroup * kQBytes + panel * 64 * kRowBytes;
+        const BoxOrigin from = rows_at(panel, tile.row + kRowStep * warpgroup, tile, p);
+        tma_load(to, map_q, barrier, from);
       }
     }
   }
