@@ -20,19 +20,33 @@ bool has_few_queries(const Problem& problem, const Shape& shape) {
   return shape.seqlen_q <= 128 || (shape.seqlen_q <= 512 && shape.seqlen_k >= 4 * shape.seqlen_q);
 }
 
+// Rows of 64 queries, or of queries of several heads that share a tile.
+std::int64_t rows_of_64(const Shape& seen) {
+  return (static_cast<std::int64_t>(seen.seqlen_q) + 63) / 64;
+}
+
 // The number of tiles where it decides what wins. Where each reads keys of its own, or half of the
 // multiprocessors or more are left without one, unless CTAs share out their keys: how many of 64 rows there
 // are. Up to four waves of 128 rows: how full the last one is.
 std::string few_tiles(const Problem& problem, const Shape& shape, const Target& target) {
   if (problem.pass == Pass::backward) return "";
   const Shape seen = as_tiled(shape, pack_of(problem, shape, 64));
-  const std::int64_t of_pack = (static_cast<std::int64_t>(seen.seqlen_q) + 63) / 64;
+  const std::int64_t of_pack = rows_of_64(seen);
   const double tiles = static_cast<double>(of_pack) * seen.heads * seen.batch;
   if (tiles <= (of_pack == 1 ? 4 * target.sm_count : target.sm_count / 2)) {
     return tiles > 0 ? fmt::format("t{}", tiles) : "";
   }
   const double waves = tiles / (2.0 * std::max(1, target.sm_count));
   return waves > 4 ? "" : fmt::format("w{}", std::ceil(8 * waves));
+}
+
+// How high one tile would be that has all of a short sequence's queries: of 192 some tile's 256 rows, or two
+// tiles' 128, would be empty by a quarter.
+std::string short_queries(const Problem& problem, const Shape& shape) {
+  if (problem.pass == Pass::backward || has_few_queries(problem, shape)) return "";
+  constexpr int kLongest = 8;
+  const std::int64_t rows = rows_of_64(as_tiled(shape, pack_of(problem, shape, 64)));
+  return rows > kLongest ? "" : fmt::format("r{}", rows);
 }
 
 }  // namespace
@@ -42,7 +56,7 @@ std::string bucket_of(const Problem& problem, const Shape& shape, const Target& 
   std::string bucket = fmt::format("b{}", work < 1 ? 0 : static_cast<int>(std::log2(work)));
   if (has_few_queries(problem, shape))
     bucket += fmt::format("q{}", std::bit_ceil(static_cast<unsigned>(shape.seqlen_q)));
-  return bucket + few_tiles(problem, shape, target);
+  return bucket + short_queries(problem, shape) + few_tiles(problem, shape, target);
 }
 
 }  // namespace flashjit::autotune

@@ -50,7 +50,7 @@ double spread_ms(const Problem& problem, const Shape& shape, const WgmmaSchedule
 double falling_behind(const Problem& problem, const OwnKeys& tiles) {
   constexpr double kManyRounds = 4;
   if (!tiles.even || tiles.ctas > 1 || tiles.waves <= kManyRounds) return 1;
-  return problem.head_dim * size_of(problem.dtype) % kLine == 0 ? 1.025 : 1.07;
+  return problem.head_dim * size_of(problem.dtype) % kLine == 0 ? 1.025 : 1.05;
 }
 
 // Milliseconds of tiles that come in waves: those of a last one take as long as one alone, however few they
@@ -66,16 +66,28 @@ double in_waves(const Problem& problem, const WgmmaSchedule& s, const OwnKeys& t
 
 // Milliseconds until a CTA's blocks have come one after the other, with as many on their way as it has
 // stages: beside those in which memory could send them what counts where few CTAs ask, or each for little
-// (fitted to 64 tiles of head_dim 64 with 24 to 108 KB on their way).
-double in_turn(const WgmmaSchedule& s, const OwnKeys& tiles, double memory_ms) {
+// (fitted to 64 tiles of head_dim 64 with 24 to 108 KB on their way), or where a tile has more blocks than
+// that, so that the next one's wait for its end (fitted to 192 and 256 keys of head_dim 56 to 128).
+double in_turn(const Problem& problem, const WgmmaSchedule& s, const OwnKeys& tiles, double memory_ms) {
   struct Fit {
     double round_trip_ms, being_read, power;
   };
+  constexpr double kShortTile = 8;
+  const bool waits_for_ends = s.tile_m > 64 && tiles.waves > 1 && tiles.blocks > s.stages &&
+                              tiles.blocks <= kShortTile && kilobytes_ahead(problem, s) < 72;
   // CTAs that share out a tile's keys were fitted by themselves (4 to 64 tiles, 40 to 130 KB).
-  const Fit fit = s.splits > 1 ? Fit{0.00105, 0.5, 6} : Fit{0.0006, 0, 3};
+  const Fit fit = s.splits > 1     ? Fit{0.00105, 0.5, 6}
+                  : waits_for_ends ? Fit{0.0021, 0, 4}
+                                   : Fit{0.0006, 0, 3};
   const double trips = std::ceil(tiles.waves / tiles.ctas) * tiles.blocks / (s.stages - fit.being_read);
   return std::pow(std::pow(memory_ms, fit.power) + std::pow(fit.round_trip_ms * trips, fit.power),
                   1 / fit.power);
+}
+
+// Milliseconds in which nothing is on its way to a multiprocessor, while one CTA ends and the next begins
+// (measured, 128 and 192 keys: 0.2 to 1.7 µs).
+double between_ctas(const WgmmaSchedule& s, const OwnKeys& tiles) {
+  return s.persistent == 0 && s.splits == 1 && tiles.waves > 1 ? 0.001 * tiles.waves : 0;
 }
 
 // How much of the lines that heads share CTAs have given up which deal out a tile's keys: the more, the more
@@ -125,8 +137,12 @@ double apart_of(const WgmmaSchedule& s, double of_all) {
 
 double apart_of_two(const Problem& problem, const WgmmaSchedule& s) {
   if (s.cluster > 1) return 0;  // a pair reads each key once
-  if (begins_on_sector(problem)) return 0;
+  if (begins_on_sector(problem)) return 0.2;
   return std::clamp(0.6 + 0.003 * (s.stages * s.tile_n - 128), 0.0, 1.0);
+}
+
+double read_twice_ms(const Problem& problem, const WgmmaSchedule& s, const OwnKeys& tiles, double memory_ms) {
+  return in_turn(problem, s, tiles, memory_ms);
 }
 
 double served_ms(const Problem& problem, const Shape& shape, const WgmmaSchedule& s, const OwnKeys& tiles,
@@ -138,7 +154,8 @@ double served_ms(const Problem& problem, const Shape& shape, const WgmmaSchedule
   const double read_ms =
       tiles.even ? fetched_ms * falling_behind(problem, tiles) * unevenness(problem, s, tiles.of_all)
                  : in_waves(problem, s, tiles, fetched_ms);
-  return in_turn(s, tiles, read_ms + spread_ms(problem, shape, s, tiles, bytes_ms));
+  return in_turn(problem, s, tiles,
+                 read_ms + spread_ms(problem, shape, s, tiles, bytes_ms) + between_ctas(s, tiles));
 }
 
 }  // namespace flashjit::autotune

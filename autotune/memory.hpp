@@ -51,4 +51,8 @@ struct OwnKeys {
 double served_ms(const Problem& problem, const Shape& shape, const WgmmaSchedule& schedule,
                  const OwnKeys& tiles, double bytes_ms);
 
+// The same where two tiles read them.
+double read_twice_ms(const Problem& problem, const WgmmaSchedule& schedule, const OwnKeys& tiles,
+                     double memory_ms);
+
 }  // namespace flashjit::autotune

@@ -34,13 +34,16 @@ bool alike(Problem one, Problem two) {
   return general(one) == general(two);
 }
 
-// "b31q16" as 31 and "q16"; what does not read like that is its own kind of bucket.
+// "b31q16" as 31 and "q16"; what does not read like that is its own kind of bucket. Short sequences are of
+// one kind, however high a tile they would fill: "b27r3w9" is 27 and "w9".
 std::pair<int, std::string_view> parts_of(std::string_view bucket) {
-  int power = 0;
+  int power = 0, rows = 0;
   if (!bucket.starts_with('b')) return {0, bucket};
-  const auto [end, error] = std::from_chars(bucket.data() + 1, bucket.data() + bucket.size(), power);
-  if (error != std::errc{}) return {0, bucket};
-  return {power, bucket.substr(static_cast<std::size_t>(end - bucket.data()))};
+  const char* const end = bucket.data() + bucket.size();
+  auto read = std::from_chars(bucket.data() + 1, end, power);
+  if (read.ec != std::errc{}) return {0, bucket};
+  if (read.ptr != end && *read.ptr == 'r') read = std::from_chars(read.ptr + 1, end, rows);
+  return {power, bucket.substr(static_cast<std::size_t>(read.ptr - bucket.data()))};
 }
 
 // In powers of two; nullopt when the buckets are of different kinds.
@@ -250,7 +253,7 @@ std::optional<WisdomChoice> choose(const Wisdom& own, const Wisdom& shipped, con
       if (!record.family.empty() && record.family != family) continue;  // the best of one family only
       const auto away = distance(record.bucket, bucket);
       if (!away || (wisdom == &own && *away > kNeighbours)) continue;
-      const Rung rung{*away != 0,
+      const Rung rung{record.bucket != bucket,
                       wisdom == &shipped,
                       *away,
                       record.gpu != gpu,

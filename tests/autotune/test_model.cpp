@@ -297,6 +297,32 @@ TEST_CASE("under a mask, a wave of tiles or two: even shares of long ones, small
   CHECK(bucket_of({.head_dim = 128, .causal = true}, prompt, target).ends_with("w10"));
 }
 
+TEST_CASE("a short sequence's tile is as high as it has queries, and its bucket says so") {
+  const Target target = target_of("sm_90a");
+  const auto cells = [](int seqlen) {
+    return Shape{.batch = 85, .heads = 23, .seqlen_q = seqlen, .seqlen_k = seqlen};
+  };
+  const auto best = [&](int head_dim, int seqlen) {
+    return std::get<WgmmaSchedule>(
+        ranked_space({.head_dim = head_dim}, cells(seqlen), target).front().schedule);
+  };
+  // Measured, docs/performance/wgmma/short-sequences.md.
+  for (const int head_dim : {40, 72, 88, 96, 104, 120}) {
+    CAPTURE(head_dim);
+    CHECK(best(head_dim, 192).tile_m == 192);
+    CHECK(best(head_dim, 160).tile_m == 192);
+  }
+  for (const int head_dim : {136, 152, 200, 248}) CHECK(best(head_dim, 192).persistent != 0);
+  const Problem problem{.head_dim = 88};
+  CHECK(bucket_of(problem, cells(192), target) == "b27r3");
+  CHECK(bucket_of(problem, cells(193), target) == "b27r4");
+  CHECK(bucket_of(problem, cells(512), target).ends_with("r8"));
+  CHECK(bucket_of(problem, cells(513), target).find('r') == std::string::npos);
+  CHECK(bucket_of(problem, cells(128), target).ends_with("q128"));
+  CHECK(bucket_of({.pass = Pass::backward, .head_dim = 88}, cells(192), target).find('r') ==
+        std::string::npos);
+}
+
 TEST_CASE("a bucket holds while a sequence grows, and knows few queries from many") {
   const Problem problem{.head_dim = 128, .causal = true};
   const Target target = target_of("sm_90a");

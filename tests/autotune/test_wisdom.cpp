@@ -68,6 +68,13 @@ TEST_CASE("the ladder, rung by rung") {
   CHECK(ask({}, with({here}))->words == "shipped wisdom (sm_90a)");
   CHECK_FALSE(ask({}, with({here}))->exact);
   CHECK(ask(with({cousin}), with({here}))->words == "wisdom (NVIDIA H100, same arch)");
+  // Short sequences know of each other, but not as they know of themselves.
+  Shape brief{.batch = 64, .heads = 32, .seqlen_q = 256, .seqlen_k = 256};
+  WisdomRecord high = record("wgmma:m128n96s2p2");
+  high.bucket = bucket_of(kProblem, brief, target_of("sm_90a"));
+  CHECK(ask(with({high}), {}, brief)->words == "wisdom (this GPU)");
+  brief.seqlen_q = brief.seqlen_k = 192;
+  CHECK(ask(with({high}), {}, brief)->words.starts_with("wisdom (this GPU, nearest bucket " + high.bucket));
   Shape decode = kShape;
   decode.seqlen_q = 1;
   CHECK_FALSE(ask(with({here}), with({here}), decode).has_value());
