@@ -50,7 +50,8 @@ double spread_ms(const Problem& problem, const Shape& shape, const WgmmaSchedule
 double falling_behind(const Problem& problem, const OwnKeys& tiles) {
   constexpr double kManyRounds = 4;
   if (!tiles.even || tiles.ctas > 1 || tiles.waves <= kManyRounds) return 1;
-  return problem.head_dim * size_of(problem.dtype) % kLine == 0 ? 1.025 : 1.05;
+  if (problem.head_dim * size_of(problem.dtype) % kLine == 0) return 1.025;
+  return problem.value_dim() > 192 ? 1.08 : 1.05;
 }
 
 // Milliseconds of tiles that come in waves: those of a last one take as long as one alone, however few they

@@ -121,7 +121,8 @@ double shared_out_ms(const Work& work) {
                                : waves * work.blocks_cycles();
   // Beside memory: of tiles with keys of their own all ends but one wave's.
   const double hidden = work.lone_tile() ? waves - 1 : 0, shown = waves - hidden;
-  const bool enough = work.shape.seqlen_k >= 64 * tiling.splits * tiling.clusters;
+  const int share = tiling.rows > 64 ? 1024 : 64;  // of keys, that hides half of a launch
+  const bool enough = work.shape.seqlen_k >= share * tiling.splits * tiling.clusters;
   return overlapped(work.ms((cycles + hidden * bare) / clock), work.memory_ms * slower) +
          work.ms(shown * bare) + (enough ? kSharedLaunchMs : kLaunchMs);
 }

@@ -190,6 +190,7 @@ void add_tile_cycles(const Problem& p, const WgmmaSchedule& s, Step& step) {
   // More threads take longer to begin: a microsecond in kernels of one wave, measured.
   if (groups > 1 && s.persistent == 0) step.tile_cycles += 1000;
   if (groups > 1 && s.persistent != 0) step.start_cycles += 2000;
+  if (s.cluster > 1) step.start_cycles += 1700;  // until both have begun; measured, up to two waves
 }
 
 Step step_of(const Problem& p, const WgmmaSchedule& s) {
