@@ -247,6 +247,8 @@ std::vector<Recipe> recipes_mma(const Problem& problem, const MmaSchedule& sched
       {"causal", problem.causal},
       {"lse", problem.lse},
       {"split_kv", s.split_kv == 1},
+      {"one_stage", s.stages == 1},
+      {"split_stages", s.split_kv == 1 && s.stages > 1},
       {"q_in_regs", s.q_in_regs == 1},
       {"optimistic", s.optimistic == 1},
       {"min_ctas", min_ctas > 0},

@@ -95,7 +95,7 @@ void list_products(Recipe& recipe, const Problem& problem, int score_columns, co
 
 // One box moves all panels where the head dim fills them (TensorMapSpec).
 int box_panels(int columns) {
-  return columns % 64 == 0 ? panels_of(columns) : 1;
+  return columns % kPanelColumns == 0 ? panels_of(columns) : 1;
 }
 
 Recipe recipe_owners(const Problem& problem, const WgmmaBackwardSchedule& s, const Target& target) {

@@ -6,9 +6,7 @@
 namespace flashjit::wgmma_backward {
 namespace {
 
-constexpr int kRowBytes = 128;    // a row of a panel of 64 columns, the period of TMA's widest swizzle
-constexpr int kMostSlots = 6;     // of the ring of K and V
-constexpr int kTicketBytes = 40;  // of shared memory, for the numbers of tiles
+constexpr int kMostSlots = 6;  // of the ring of K and V
 
 }  // namespace
 

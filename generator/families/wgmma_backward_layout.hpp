@@ -5,16 +5,15 @@
 #include "flashjit/problem.hpp"
 #include "flashjit/target.hpp"
 #include "generator/families/wgmma_lists.hpp"
+#include "generator/families/wgmma_panels.hpp"
 #include "generator/schedule.hpp"
 
 namespace flashjit::wgmma_backward {
 
+using namespace wgmma;
+
 constexpr int kDqRows = 128;  // per CTA of the kernel that owns rows of dQ
 constexpr int kDqKeys = 64;   // per step of it
-
-constexpr int panels_of(int columns) {
-  return (columns + 63) / 64;
-}
 
 // Who computes dK and dV: tile_n 128, two warpgroups that own 64 keys each; tile_n 64, one warpgroup that
 // owns dV and one that owns dK.

@@ -4,12 +4,6 @@
 
 namespace flashjit::wgmma_forward {
 
-namespace {
-
-constexpr int kTicketBytes = 40;  // for the numbers of tiles and their barriers
-
-}  // namespace
-
 int last_k_row_bytes(int head_dim) {
   const int rest = head_dim % kPanelColumns;
   if (rest == 0) return 0;

@@ -2,11 +2,12 @@
 #pragma once
 
 #include "flashjit/problem.hpp"
+#include "generator/families/wgmma_panels.hpp"
 #include "generator/schedule.hpp"
 
 namespace flashjit::wgmma_forward {
 
-constexpr int kRowBytes = 128;  // of a panel: 64 columns of 16 bits
+using namespace wgmma;
 
 // Of K's columns behind whole panels: no wider than they must be, if a panel comes before them.
 int last_k_row_bytes(int head_dim);

@@ -36,9 +36,6 @@ int other_registers(const Problem& problem, const WgmmaSchedule& schedule) {
 
 }  // namespace
 
-int panels_of(int columns) {
-  return (columns + kPanelColumns - 1) / kPanelColumns;
-}
 int warpgroups_of(const WgmmaSchedule& schedule) {
   return schedule.tile_m / 64;
 }

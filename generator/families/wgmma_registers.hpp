@@ -5,13 +5,13 @@
 #include <string>
 
 #include "flashjit/problem.hpp"
+#include "generator/families/wgmma_panels.hpp"
 #include "generator/schedule.hpp"
 
 namespace flashjit::wgmma_forward {
 
-constexpr int kPanelColumns = 64;  // of 16 bits: a row of 128 bytes, the period of TMA's widest swizzle
+using namespace wgmma;
 
-int panels_of(int columns);
 int steps_of(int columns);                         // of 16 columns, as one product takes them
 int warpgroups_of(const WgmmaSchedule& schedule);  // that compute
 bool is_static(const WgmmaSchedule& schedule);     // the order of tiles

@@ -17,6 +17,7 @@
 /*%/async%*/
 #include "parts/mma/backward_key_tile.cuh"
 #include "parts/mma/head_of.cuh"
+#include "parts/mma/multiply_columns.cuh"
 #include "parts/mma/row_output.cuh"
 #include "parts/mma/warp_products.cuh"
 #include "ptx/load_shared_16.cuh"

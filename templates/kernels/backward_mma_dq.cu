@@ -11,6 +11,7 @@
 #include "parts/mma/backward_query_tile.cuh"
 #include "parts/mma/head_of.cuh"
 #include "parts/mma/mask.cuh"
+#include "parts/mma/multiply_columns.cuh"
 #include "parts/mma/row_output.cuh"
 #include "parts/mma/warp_products.cuh"
 #include "ptx/shared_address.cuh"

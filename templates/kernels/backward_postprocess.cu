@@ -1,7 +1,6 @@
 // After a backward pass in fp32 that adds dQ up in memory: scales the sums. A CTA does kRows rows of one head.
 #include "params/backward.h"
 #include "parts/divide.cuh"
-#include "parts/narrow.cuh"
 #include "parts/vector.cuh"
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
@@ -23,13 +22,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll 4
   for (unsigned i = threadIdx.x; i < rows * kChunks; i += kThreads) {
     const int row = i / kChunks;
-    float value[kVector];
-#pragma unroll
-    for (int x = 0; x < kVector; x += 4) {
-      const float4 part = *reinterpret_cast<const float4*>(sum + i * kVector + x);
-      value[x] = part.x * params.scale, value[x + 1] = part.y * params.scale;
-      value[x + 2] = part.z * params.scale, value[x + 3] = part.w * params.scale;
-    }
-    *reinterpret_cast<uint4*>(dq + row * params.dq_row * kElementBytes + i % kChunks * 16) = narrow(value);
+    float4 four = *reinterpret_cast<const float4*>(sum + i * kVector);
+    four.x *= params.scale, four.y *= params.scale, four.z *= params.scale, four.w *= params.scale;
+    *reinterpret_cast<float4*>(dq + row * params.dq_row * kElementBytes + i % kChunks * 16) = four;
   }
 }

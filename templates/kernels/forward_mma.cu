@@ -11,6 +11,9 @@
 #include "parts/mma/loader_staged.cuh"
 /*%/async%*/
 #include "parts/mma/mask.cuh"
+/*%#optimistic%*/
+#include "parts/mma/multiply_columns.cuh"
+/*%/optimistic%*/
 #include "parts/mma/products.cuh"
 #include "parts/mma/row_tiles.cuh"
 #include "parts/mma/tile_order.cuh"
@@ -64,7 +67,12 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
     /*%/async%*/
     k_copy.start<true>(slots, n * kTileN, params.seqlen_k);
     /*%#async%*/
-    /*%#split_kv%*/
+    /*%#one_stage%*/
+    // A group of copies is a tile of K or of V, the first with Q; one is under way at a time, but at first.
+    constexpr int kPending = 0;
+    cp_async_commit();
+    /*%/one_stage%*/
+    /*%#split_stages%*/
     // Groups of copies are committed in the order K, V, K, V … of the tiles, the first with Q. Some come
     // before the loop, and each half step commits one more (empty where the tiles have run out), so that at
     // most kPending are under way when the one that is needed has arrived.
@@ -82,7 +90,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
       if (n >= ahead) k_copy.start<false>(slot + kSlotBytes, (n - ahead) * kTileN, params.seqlen_k);
       cp_async_commit();
     }
-    /*%/split_kv%*/
+    /*%/split_stages%*/
     /*%^split_kv%*/
     // A group of copies is a tile of K and of V, the first with Q. kStages - 1 are committed before the loop,
     // and each step commits one more (empty where the tiles have run out).
@@ -126,17 +134,15 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
     for (int i = 0; i < kStepsQK; ++i) load_q(q[i], q_lane, i);
     /*%/q_in_regs%*/
 
-    /*%#split_kv%*/
-    if constexpr (kStages == 1) {
-      /*%#q_in_regs%*/
-      __syncthreads();  // all warps have taken their Q
-      /*%/q_in_regs%*/
-      v_copy.start<true>(slots + kTileBytesK, n * kTileN, params.seqlen_k);
-      /*%#async%*/
-      cp_async_commit();
-      /*%/async%*/
-    }
-    /*%/split_kv%*/
+    /*%#one_stage%*/
+    /*%#q_in_regs%*/
+    __syncthreads();  // all warps have taken their Q
+    /*%/q_in_regs%*/
+    v_copy.start<true>(slots + kTileBytesK, n * kTileN, params.seqlen_k);
+    /*%#async%*/
+    cp_async_commit();
+    /*%/async%*/
+    /*%/one_stage%*/
 
     int stage = 0;
     // S of as many keys of tile n as there are scores for, from its key `first` on.
@@ -184,27 +190,31 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
     // A step begins when its tile of K has arrived and no warp reads the previous step's tiles any more.
     const auto begin = [&] {
       /*%#async%*/
-      /*%#split_kv%*/
-      if (kStages == 1 && n == last) {
+      /*%#one_stage%*/
+      if (n == last) {
         cp_async_wait<1>();  // the first tile of V may still be under way
       } else {
         cp_async_wait<kPending>();
       }
-      /*%/split_kv%*/
-      /*%^split_kv%*/
+      /*%/one_stage%*/
+      /*%^one_stage%*/
       cp_async_wait<kPending>();
-      /*%/split_kv%*/
+      /*%/one_stage%*/
       /*%/async%*/
       /*%^async%*/
       k_copy.finish();
       /*%/async%*/
       __syncthreads();
+      /*%#one_stage%*/
+      if (n != last) v_copy.start<false>(slots + kTileBytesK, n * kTileN, params.seqlen_k);
+      /*%/one_stage%*/
+      /*%^one_stage%*/
       const int next = n + 1 - kStages;  // the tile that takes the previous step's slot
       const unsigned next_slot = slots + (stage == 0 ? kStages - 1 : stage - 1) * kSlotBytes;
-      /*%#split_kv%*/
-      if (kStages == 1 ? n != last : next >= 0)
-        v_copy.start<false>(next_slot + kTileBytesK, next * kTileN, params.seqlen_k);
-      /*%/split_kv%*/
+      /*%/one_stage%*/
+      /*%#split_stages%*/
+      if (next >= 0) v_copy.start<false>(next_slot + kTileBytesK, next * kTileN, params.seqlen_k);
+      /*%/split_stages%*/
       /*%^split_kv%*/
       if (next >= 0) {
         k_copy.start<false>(next_slot, next * kTileN, params.seqlen_k);
@@ -294,7 +304,8 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
           rows[r].sum[1] += sum[r][1];
         }
 #pragma unroll
-        for (int i = 0; i < kBlockN / 16; ++i) multiply_pv(output, p[i], v_lane + stage * kSlotBytes, i);
+        for (int i = 0; i < kBlockN / 16; ++i)
+          multiply_columns<TileV, kHeadDimV>(output, p[i], v_lane + stage * kSlotBytes, 16 * i);
       }
       stage = stage + 1 == kStages ? 0 : stage + 1;
     }

@@ -1,4 +1,4 @@
-// fp32 as 16 bytes of a tensor's elements (PTX ISA, "cvt").
+// fp32 as 16 bytes of a tensor's 16-bit elements (PTX ISA, "cvt").
 #pragma once
 #include "parts/vector.cuh"
 
@@ -6,9 +6,6 @@ __device__ __forceinline__ uint4 narrow(const float (&from)[kVector]) {
   unsigned words[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    /*%#fp32%*/
-    words[i] = __float_as_uint(from[i]);
-    /*%/fp32%*/
     /*%#bf16%*/
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(words[i]) : "f"(from[2 * i + 1]), "f"(from[2 * i]));
     /*%/bf16%*/

@@ -1,11 +1,10 @@
-// The two products of attention for one warp, from shared memory through mma: S = Q K^T and O += P V. A warp
-// holds kRowTiles accumulators of 16 rows; each fragment of K and V that it loads serves them all.
+// S = Q K^T for one warp, from shared memory through mma. A warp holds kRowTiles accumulators of 16 rows; each
+// fragment of K that it loads serves them all.
 #pragma once
 
 #include "parts/mma/fragment_lanes.cuh"
 #include "parts/mma/shared_tile.cuh"
 #include "ptx/ldmatrix.cuh"
-#include "ptx/ldmatrix_transposed.cuh"
 #include "ptx/mma.cuh"
 
 using TileQK = SharedTile<kHeadDim>;
@@ -31,21 +30,6 @@ __device__ __forceinline__ void multiply_qk(float (&scores)[kRowTiles][kScores],
     for (int r = 0; r < kRowTiles; ++r) {
       mma(&scores[r][8 * j], q[r], k[0], k[1]);
       mma(&scores[r][8 * j + 4], q[r], k[2], k[3]);
-    }
-  }
-}
-
-// output += P V over the step-th 16 keys, all columns.
-__device__ __forceinline__ void multiply_pv(float (&output)[kRowTiles][kHeadDimV / 2],
-                                            const unsigned (&p)[kRowTiles][4], unsigned v_lane, int step) {
-#pragma unroll
-  for (int j = 0; j < TileV::kChunks / 2; ++j) {
-    unsigned v[4];
-    ldmatrix_transposed(v, TileV::step(v_lane, 16 * step, 2 * j));
-#pragma unroll
-    for (int r = 0; r < kRowTiles; ++r) {
-      mma(&output[r][8 * j], p[r], v[0], v[1]);
-      if (16 * j + 8 < kHeadDimV) mma(&output[r][8 * j + 4], p[r], v[2], v[3]);
     }
   }
 }

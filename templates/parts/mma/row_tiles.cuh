@@ -1,6 +1,9 @@
 // A block's softmax for the kRowTiles accumulators of a warp, and the product that follows it.
 #pragma once
 
+/*%^optimistic%*/
+#include "parts/mma/multiply_columns.cuh"
+/*%/optimistic%*/
 #include "parts/mma/products.cuh"
 #include "parts/mma/softmax.cuh"
 
@@ -35,7 +38,7 @@ __device__ __forceinline__ void add_pv(SoftmaxRows (&rows)[kRowTiles],
 #pragma unroll
     for (int r = 0; r < kRowTiles; ++r)
       exponentiate(rows[r].shift, &scores[r][8 * i], p[r], rows[r].sum, scale_log2);
-    multiply_pv(output, p, v_lane, i);
+    multiply_columns<TileV, kHeadDimV>(output, p, v_lane, 16 * i);
   }
 }
 /*%/optimistic%*/

@@ -1,9 +1,8 @@
-// Products of one warp through mma, of tiles in shared memory and fragments in registers.
+// Products of one warp through mma, of tiles in shared memory.
 #pragma once
 
 #include "parts/mma/fragment_lanes.cuh"
 #include "ptx/ldmatrix.cuh"
-#include "ptx/ldmatrix_transposed.cuh"
 #include "ptx/mma.cuh"
 
 // product = A B^T over the columns that both tiles have: 16 kRowTiles rows of A, kN rows of B. a_lane: where
@@ -30,24 +29,6 @@ __device__ __forceinline__ void multiply_rows(float (&product)[kRowTiles][kN / 2
         mma(&product[r][8 * j], a[r], b[0], b[1]);
         mma(&product[r][8 * j + 4], a[r], b[2], b[3]);
       }
-    }
-  }
-}
-
-// sum += A B over 16 columns of A, which are rows first_row … first_row + 15 of B's tile. b_lane: where this
-// lane starts, rows first.
-template <class Tile, int kColumns, int kRowTiles>
-__device__ __forceinline__ void multiply_columns(float (&sum)[kRowTiles][kColumns / 2],
-                                                 const unsigned (&a)[kRowTiles][4], unsigned b_lane,
-                                                 int first_row) {
-#pragma unroll
-  for (int j = 0; j < (kColumns + 15) / 16; ++j) {
-    unsigned b[4];
-    ldmatrix_transposed(b, Tile::step(b_lane, first_row, 2 * j));
-#pragma unroll
-    for (int r = 0; r < kRowTiles; ++r) {
-      mma(&sum[r][8 * j], a[r], b[0], b[1]);
-      if (16 * j + 8 < kColumns) mma(&sum[r][8 * j + 4], a[r], b[2], b[3]);
     }
   }
 }

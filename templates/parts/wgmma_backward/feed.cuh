@@ -53,7 +53,6 @@ template <class What>
 __device__ __forceinline__ void feed(const TensorMap& map_keys, const TensorMap& map_rows,
                                      const float* statistics, const BackwardParams& p, unsigned shared) {
   constexpr int kKeysBytes = What::kPanels * kTileN * kRowBytes;
-  constexpr int kAllKeysBytes = kKeysBytes + (What::kDeals ? kOtherKBytes : 0);
   constexpr int kRowsBytes = What::kPanels * kTileM * kRowBytes;
   int step = 0;  // of the CTA, over all its tiles
   /*%#waits_for_later%*/
@@ -77,7 +76,12 @@ __device__ __forceinline__ void feed(const TensorMap& map_keys, const TensorMap&
     const int stage_of_keys = round % kKeyStages;
     mbarrier_wait(shared + kKeysEmpty + 8 * stage_of_keys, round / kKeyStages % 2 ^ 1);
     const unsigned keys_full = shared + What::kKeysFull + 8 * stage_of_keys;
-    mbarrier_arrive_expecting(keys_full, kAllKeysBytes);
+    /*%#pair%*/
+    mbarrier_arrive_expecting(keys_full, kKeysBytes + (What::kDeals ? kOtherKBytes : 0));
+    /*%/pair%*/
+    /*%^pair%*/
+    mbarrier_arrive_expecting(keys_full, kKeysBytes);
+    /*%/pair%*/
     load_tile<What::kPanels, What::kKeysBoxPanels, kTileN>(shared + What::kKeys + stage_of_keys * kKeysBytes,
                                                            map_keys, keys_full, tile.key, tile.head_kv,
                                                            tile.batch);

@@ -38,16 +38,9 @@ constexpr int kDsBytes = kTileN * kTileM * 2;  // of dS, or P, of a step
 // For dQ, of which this CTA has half the panels: the other's keys, and their dS.
 constexpr int kDqPanels = kDqN / 64;
 constexpr int kOtherKBytes = kDqPanels * kTileN * kRowBytes;
-constexpr int kOtherDsBytes = kDsBytes;
-/*%/pair%*/
-/*%^pair%*/
-constexpr int kOtherKBytes = 0, kOtherDsBytes = 0;
 /*%/pair%*/
 /*%#dq_staged%*/
-constexpr int kShareBytes = 4 * kTileM * kHeadDim / 2;  // a warpgroup's
-/*%/dq_staged%*/
-/*%^dq_staged%*/
-constexpr int kShareBytes = 0;
+constexpr int kShareBytes = 4 * kTileM * kHeadDim / 2;  // a warpgroup's, of dQ
 /*%/dq_staged%*/
 
 constexpr int kK = 0;
@@ -55,10 +48,21 @@ constexpr int kV = kK + kKeyStages * kKBytes;
 constexpr int kQ = kV + kKeyStages * kVBytes;
 constexpr int kDo = kQ + kStages * kQBytes;
 constexpr int kExchange = kDo + kStages * kDoBytes;  // between the warpgroups: dS for dQ, or P for dS
-constexpr int kOtherDs = kExchange + kExchangeStages * kDsBytes;
-constexpr int kOtherK = kOtherDs + kOtherDsBytes;
-constexpr int kShare = kOtherK + kOtherKBytes;  // of dQ
+constexpr int kExchangeEnd = kExchange + kExchangeStages * kDsBytes;
+/*%#pair%*/
+constexpr int kOtherDs = kExchangeEnd;
+constexpr int kOtherK = kOtherDs + kDsBytes;
+constexpr int kLse = kOtherK + kOtherKBytes;
+/*%/pair%*/
+/*%#dq_staged%*/
+constexpr int kShare = kExchangeEnd;
 constexpr int kLse = kShare + 2 * kShareBytes;
+/*%/dq_staged%*/
+/*%^pair%*/
+/*%^dq_staged%*/
+constexpr int kLse = kExchangeEnd;
+/*%/dq_staged%*/
+/*%/pair%*/
 constexpr int kDelta = kLse + kStages * kRowStatistics;
 
 constexpr int kKFull = kDelta + kStages * kRowStatistics;

@@ -76,17 +76,6 @@ __device__ __forceinline__ int divide(int dividend, const Divisor& divisor) {
 
 constexpr int kVector = 16 / kElementBytes;
 
-// fp32 as 16 bytes of a tensor's elements (PTX ISA, "cvt").
-
-__device__ __forceinline__ uint4 narrow(const float (&from)[kVector]) {
-  unsigned words[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    words[i] = __float_as_uint(from[i]);
-  }
-  return uint4{words[0], words[1], words[2], words[3]};
-}
-
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
     flashjit_backward_simt_fp32_d40v72_m16n32w4dq1_postprocess(const __grid_constant__ BackwardParams params) {
   // Neighbours have the same rows of neighbouring heads, which often lie next to each other in dQ.
@@ -106,13 +95,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll 4
   for (unsigned i = threadIdx.x; i < rows * kChunks; i += kThreads) {
     const int row = i / kChunks;
-    float value[kVector];
-#pragma unroll
-    for (int x = 0; x < kVector; x += 4) {
-      const float4 part = *reinterpret_cast<const float4*>(sum + i * kVector + x);
-      value[x] = part.x * params.scale, value[x + 1] = part.y * params.scale;
-      value[x + 2] = part.z * params.scale, value[x + 3] = part.w * params.scale;
-    }
-    *reinterpret_cast<uint4*>(dq + row * params.dq_row * kElementBytes + i % kChunks * 16) = narrow(value);
+    float4 four = *reinterpret_cast<const float4*>(sum + i * kVector);
+    four.x *= params.scale, four.y *= params.scale, four.z *= params.scale, four.w *= params.scale;
+    *reinterpret_cast<float4*>(dq + row * params.dq_row * kElementBytes + i % kChunks * 16) = four;
   }
 }

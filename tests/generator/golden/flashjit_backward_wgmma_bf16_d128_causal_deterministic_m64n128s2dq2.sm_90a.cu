@@ -266,18 +266,14 @@ constexpr int kQBytes = kTileM * kRowBytes * kPanelsQk;  // of one stage
 constexpr int kDoBytes = kTileM * kRowBytes * kPanelsV;
 constexpr int kRowStatistics = 4 * kTileM;     // bytes: a float a query
 constexpr int kDsBytes = kTileN * kTileM * 2;  // of dS, or P, of a step
-constexpr int kOtherKBytes = 0, kOtherDsBytes = 0;
-constexpr int kShareBytes = 0;
 
 constexpr int kK = 0;
 constexpr int kV = kK + kKeyStages * kKBytes;
 constexpr int kQ = kV + kKeyStages * kVBytes;
 constexpr int kDo = kQ + kStages * kQBytes;
 constexpr int kExchange = kDo + kStages * kDoBytes;  // between the warpgroups: dS for dQ, or P for dS
-constexpr int kOtherDs = kExchange + kExchangeStages * kDsBytes;
-constexpr int kOtherK = kOtherDs + kOtherDsBytes;
-constexpr int kShare = kOtherK + kOtherKBytes;  // of dQ
-constexpr int kLse = kShare + 2 * kShareBytes;
+constexpr int kExchangeEnd = kExchange + kExchangeStages * kDsBytes;
+constexpr int kLse = kExchangeEnd;
 constexpr int kDelta = kLse + kStages * kRowStatistics;
 
 constexpr int kKFull = kDelta + kStages * kRowStatistics;
@@ -741,7 +737,6 @@ template <class What>
 __device__ __forceinline__ void feed(const TensorMap& map_keys, const TensorMap& map_rows,
                                      const float* statistics, const BackwardParams& p, unsigned shared) {
   constexpr int kKeysBytes = What::kPanels * kTileN * kRowBytes;
-  constexpr int kAllKeysBytes = kKeysBytes + (What::kDeals ? kOtherKBytes : 0);
   constexpr int kRowsBytes = What::kPanels * kTileM * kRowBytes;
   int step = 0;  // of the CTA, over all its tiles
 #pragma unroll 1
@@ -753,7 +748,7 @@ __device__ __forceinline__ void feed(const TensorMap& map_keys, const TensorMap&
     const int stage_of_keys = round % kKeyStages;
     mbarrier_wait(shared + kKeysEmpty + 8 * stage_of_keys, round / kKeyStages % 2 ^ 1);
     const unsigned keys_full = shared + What::kKeysFull + 8 * stage_of_keys;
-    mbarrier_arrive_expecting(keys_full, kAllKeysBytes);
+    mbarrier_arrive_expecting(keys_full, kKeysBytes);
     load_tile<What::kPanels, What::kKeysBoxPanels, kTileN>(shared + What::kKeys + stage_of_keys * kKeysBytes,
                                                            map_keys, keys_full, tile.key, tile.head_kv,
                                                            tile.batch);

@@ -533,15 +533,6 @@ __device__ __forceinline__ void ldmatrix(unsigned (&fragment)[4], unsigned addre
                : "memory");
 }
 
-// ldmatrix with each 8x8 matrix transposed on the way (PTX ISA, "ldmatrix").
-
-__device__ __forceinline__ void ldmatrix_transposed(unsigned (&fragment)[4], unsigned address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
-               : "r"(address)
-               : "memory");
-}
-
 // The warp's tensor-core product (PTX ISA, "mma"): d += a * b, a 16x16, b 16x8, d 16x8 in fp32.
 // With lane = 4g + t: a[0] holds (g, 2t..2t+1), a[1] row g + 8, a[2] columns + 8, a[3] both; b0 holds rows
 // 2t..2t+1 of column g, b1 rows + 8; d[0], d[1] hold (g, 2t..2t+1), d[2], d[3] the same of row g + 8.
@@ -554,8 +545,8 @@ __device__ __forceinline__ void mma(float* d, const unsigned (&a)[4], unsigned b
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// The two products of attention for one warp, from shared memory through mma: S = Q K^T and O += P V. A warp
-// holds kRowTiles accumulators of 16 rows; each fragment of K and V that it loads serves them all.
+// S = Q K^T for one warp, from shared memory through mma. A warp holds kRowTiles accumulators of 16 rows; each
+// fragment of K that it loads serves them all.
 
 using TileQK = SharedTile<kHeadDim>;
 using TileV = SharedTile<kHeadDimV>;
@@ -584,17 +575,31 @@ __device__ __forceinline__ void multiply_qk(float (&scores)[kRowTiles][kScores],
   }
 }
 
-// output += P V over the step-th 16 keys, all columns.
-__device__ __forceinline__ void multiply_pv(float (&output)[kRowTiles][kHeadDimV / 2],
-                                            const unsigned (&p)[kRowTiles][4], unsigned v_lane, int step) {
+// ldmatrix with each 8x8 matrix transposed on the way (PTX ISA, "ldmatrix").
+
+__device__ __forceinline__ void ldmatrix_transposed(unsigned (&fragment)[4], unsigned address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
+               : "r"(address)
+               : "memory");
+}
+
+// Products of one warp through mma, of fragments in registers and a tile in shared memory whose rows they sum.
+
+// sum += A B over 16 columns of A, which are rows first_row … first_row + 15 of B's tile. b_lane: where this
+// lane starts, rows first.
+template <class Tile, int kColumns, int kRowTiles>
+__device__ __forceinline__ void multiply_columns(float (&sum)[kRowTiles][kColumns / 2],
+                                                 const unsigned (&a)[kRowTiles][4], unsigned b_lane,
+                                                 int first_row) {
 #pragma unroll
-  for (int j = 0; j < TileV::kChunks / 2; ++j) {
-    unsigned v[4];
-    ldmatrix_transposed(v, TileV::step(v_lane, 16 * step, 2 * j));
+  for (int j = 0; j < (kColumns + 15) / 16; ++j) {
+    unsigned b[4];
+    ldmatrix_transposed(b, Tile::step(b_lane, first_row, 2 * j));
 #pragma unroll
     for (int r = 0; r < kRowTiles; ++r) {
-      mma(&output[r][8 * j], p[r], v[0], v[1]);
-      if (16 * j + 8 < kHeadDimV) mma(&output[r][8 * j + 4], p[r], v[2], v[3]);
+      mma(&sum[r][8 * j], a[r], b[0], b[1]);
+      if (16 * j + 8 < kColumns) mma(&sum[r][8 * j + 4], a[r], b[2], b[3]);
     }
   }
 }
@@ -631,7 +636,7 @@ __device__ __forceinline__ void add_pv(SoftmaxRows (&rows)[kRowTiles],
 #pragma unroll
     for (int r = 0; r < kRowTiles; ++r)
       exponentiate(rows[r].shift, &scores[r][8 * i], p[r], rows[r].sum, scale_log2);
-    multiply_pv(output, p, v_lane, i);
+    multiply_columns<TileV, kHeadDimV>(output, p, v_lane, 16 * i);
   }
 }
 
