@@ -107,11 +107,13 @@ double shared_out_ms(const Work& work) {
   const Tiling& tiling = work.tiling;
   const Step& step = work.step;
   const bool causal = tiling.seen.causal;
-  // Nothing hides a tile's beginning and end, but that others read meanwhile. Few tiles leave power enough
-  // for the highest clock, which warpgroups feel that wait for nothing else. And in several waves small
-  // clusters read faster: large ones wait until a whole group of multiprocessors has room.
-  const double clock =
-      !causal && tiling.waves <= 1 && tiling.shape.seqlen_q > 64 && tiling.rows > 64 ? 1 / 0.85 : 1;
+  // Nothing hides a tile's beginning and end, but that others read meanwhile. Few tiles of many keys leave
+  // power enough for the highest clock, which warpgroups feel that wait for nothing else. And in several
+  // waves small clusters read faster: large ones wait until a whole group of multiprocessors has room.
+  constexpr int kLongShare = 1024;
+  const bool feels_clock =
+      tiling.shape.seqlen_q > 64 && tiling.rows > 64 && work.shape.seqlen_k >= kLongShare * tiling.splits;
+  const double clock = !causal && tiling.waves <= 1 && feels_clock ? 1 / 0.85 : 1;
   const double slower = tiling.waves <= 1 || tiling.splits == 2 ? 1 : tiling.splits == 3 ? 1.14 : 1.18;
   const double bare =
       step.tile_cycles + merge_cycles(tiling.splits, tiling.clusters, work.rows(), work.problem.value_dim());
@@ -121,7 +123,7 @@ double shared_out_ms(const Work& work) {
                                : waves * work.blocks_cycles();
   // Beside memory: of tiles with keys of their own all ends but one wave's.
   const double hidden = work.lone_tile() ? waves - 1 : 0, shown = waves - hidden;
-  const int share = tiling.rows > 64 ? 1024 : 64;  // of keys, that hides half of a launch
+  const int share = tiling.rows > 64 ? kLongShare : 64;  // of keys, that hides half of a launch
   const bool enough = work.shape.seqlen_k >= share * tiling.splits * tiling.clusters;
   return overlapped(work.ms((cycles + hidden * bare) / clock), work.memory_ms * slower) +
          work.ms(shown * bare) + (enough ? kSharedLaunchMs : kLaunchMs);

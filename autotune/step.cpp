@@ -218,7 +218,7 @@ Step step_of(const Problem& p, const WgmmaSchedule& s) {
   const auto share_beside = [&](double warpgroups) {
     double share = (s.optimistic == 1 ? 0.36 : 0.42) / warpgroups + 0.02;
     if (s.overlap == 0) share = std::min(1.0, share + 0.35);
-    if (s.ping_pong == 0) share += p.value_dim() > 128 ? 0.2 : 0.01;
+    if (s.ping_pong == 0) share += p.value_dim() <= 128 ? 0.01 : groups > 1 ? 0.2 : 0;
     if (s.rescale_early == 0) share += 0.01;
     if (warpgroups == 1 && p.value_dim() <= 64) share += 0.1;  // a short step's latencies; measured
     return share;
