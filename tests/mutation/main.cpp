@@ -9,7 +9,8 @@
 // the emulator under all checks. templates: each mutant of template_mutants.txt. alarms: nothing is broken;
 // each subject runs with --seeds seeds, and must be right and clean every time. --sample runs that many,
 // drawn by --seed. --report writes the table of who was caught by what. Exits 0 when all are caught (sync: at
-// least 95 %, and each survivor stands in survivors.txt with its reason), 1 when not, 77 without NVRTC.
+// least 98 % of those that somebody would miss, and each survivor stands in survivors.txt with its reason), 1
+// when not, 77 without NVRTC.
 #include <fmt/format.h>
 
 #include <algorithm>
