@@ -35,8 +35,8 @@ double unevenness(const Problem& problem, const WgmmaSchedule& s, double of_all)
 
 // Milliseconds, where all multiprocessors have one, by how many keys these ask for at once: the more, the
 // sooner the first are done than the last (measured, from 190 to 430 keys of head_dim 64 and 128).
-double spread_ms(const Problem& problem, const Shape& shape, const WgmmaSchedule& s, const OwnKeys& tiles,
-                 double bytes_ms) {
+double spread_ms(const Problem& problem, const Shape& shape, const WgmmaSchedule& s,
+                 const ReadingTiles& tiles, double bytes_ms) {
   if (s.splits > 1 || tiles.of_all < 0.95) return 0;
   const double keys = tiles.ctas * std::min(s.stages * s.tile_n, shape.seqlen_k);
   const double of_key = bytes_of_key(problem);
@@ -47,7 +47,7 @@ double spread_ms(const Problem& problem, const Shape& shape, const WgmmaSchedule
 // Where CTAs are dealt many tiles rather than that these come off a counter, and most where heads begin
 // inside of a line (measured, 128 keys): it seems that CTAs fall behind each other, and that L2 fetches such
 // lines for each of two heads.
-double falling_behind(const Problem& problem, const OwnKeys& tiles) {
+double falling_behind(const Problem& problem, const ReadingTiles& tiles) {
   constexpr double kManyRounds = 4;
   if (!tiles.even || tiles.ctas > 1 || tiles.waves <= kManyRounds) return 1;
   if (problem.head_dim * size_of(problem.dtype) % kLine == 0) return 1.025;
@@ -56,7 +56,7 @@ double falling_behind(const Problem& problem, const OwnKeys& tiles) {
 
 // Milliseconds of tiles that come in waves: those of a last one take as long as one alone, however few they
 // are, and a tenth more while others still read.
-double in_waves(const Problem& problem, const WgmmaSchedule& s, const OwnKeys& tiles, double memory_ms) {
+double in_waves(const Problem& problem, const WgmmaSchedule& s, const ReadingTiles& tiles, double memory_ms) {
   const double whole = std::floor(tiles.waves), last = tiles.waves - whole;
   // Less than a wave of tiles may keep more multiprocessors busy, where several CTAs share out each.
   const double of_all = whole > 0 ? last : tiles.of_all;
@@ -69,7 +69,7 @@ double in_waves(const Problem& problem, const WgmmaSchedule& s, const OwnKeys& t
 // stages: beside those in which memory could send them what counts where few CTAs ask, or each for little
 // (fitted to 64 tiles of head_dim 64 with 24 to 108 KB on their way), or where a tile has more blocks than
 // that, so that the next one's wait for its end (fitted to 192 and 256 keys of head_dim 56 to 128).
-double in_turn(const Problem& problem, const WgmmaSchedule& s, const OwnKeys& tiles, double memory_ms) {
+double in_turn(const Problem& problem, const WgmmaSchedule& s, const ReadingTiles& tiles, double memory_ms) {
   struct Fit {
     double round_trip_ms, being_read, power;
   };
@@ -87,7 +87,7 @@ double in_turn(const Problem& problem, const WgmmaSchedule& s, const OwnKeys& ti
 
 // Milliseconds in which nothing is on its way to a multiprocessor, while one CTA ends and the next begins
 // (measured, 128 and 192 keys: 0.2 to 1.7 µs).
-double between_ctas(const WgmmaSchedule& s, const OwnKeys& tiles) {
+double between_ctas(const WgmmaSchedule& s, const ReadingTiles& tiles) {
   return s.persistent == 0 && s.splits == 1 && tiles.waves > 1 ? 0.001 * tiles.waves : 0;
 }
 
@@ -113,6 +113,12 @@ double memory_rate(const Target& target) {
 double bytes_of(const Problem& problem, const Shape& shape) {
   const double rows = 1.0 * shape.heads * shape.seqlen_q + 1.0 * shape.kv_heads() * shape.seqlen_k;
   return rows * shape.batch * bytes_of_key(problem);
+}
+
+double bytes_in_blocks(const Problem& problem, const Shape& shape, int tile_n) {
+  Shape whole = shape;
+  whole.seqlen_k = (shape.seqlen_k + tile_n - 1) / tile_n * tile_n;
+  return bytes_of(problem, shape) + 0.25 * (bytes_of(problem, whole) - bytes_of(problem, shape));
 }
 
 double missed_bytes(const Problem& problem, const Shape& shape, double keys) {
@@ -142,12 +148,13 @@ double apart_of_two(const Problem& problem, const WgmmaSchedule& s) {
   return std::clamp(0.6 + 0.003 * (s.stages * s.tile_n - 128), 0.0, 1.0);
 }
 
-double read_twice_ms(const Problem& problem, const WgmmaSchedule& s, const OwnKeys& tiles, double memory_ms) {
+double read_twice_ms(const Problem& problem, const WgmmaSchedule& s, const ReadingTiles& tiles,
+                     double memory_ms) {
   return in_turn(problem, s, tiles, memory_ms);
 }
 
-double served_ms(const Problem& problem, const Shape& shape, const WgmmaSchedule& s, const OwnKeys& tiles,
-                 double bytes_ms) {
+double served_ms(const Problem& problem, const Shape& shape, const WgmmaSchedule& s,
+                 const ReadingTiles& tiles, double bytes_ms) {
   const double apart = s.splits > 1 ? apart_of_sharers(problem, s, tiles.of_all) : apart_of(s, tiles.of_all);
   const bool several = tiles.ctas > 1 && tiles.blocks > kLongTile;
   const double fetched_ms =

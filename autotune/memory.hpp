@@ -17,6 +17,10 @@ double memory_rate(const Target& target);
 // Of Q, K, V and O, each once.
 double bytes_of(const Problem& problem, const Shape& shape);
 
+// With what is left of the last block of `tile_n` keys: TMA fills that in, in a quarter of the time that
+// reading it would take (fitted to 144 to 288 keys).
+double bytes_in_blocks(const Problem& problem, const Shape& shape, int tile_n);
+
 // Of K and V, which CTAs ask for `keys` at a time in all, each somewhere else: what L2 does not have.
 double missed_bytes(const Problem& problem, const Shape& shape, double keys);
 
@@ -36,8 +40,8 @@ double apart_of(const WgmmaSchedule& schedule, double of_all);
 // The same of two tiles a head without a mask, where heads begin inside of a sector (measured, 256 keys).
 double apart_of_two(const Problem& problem, const WgmmaSchedule& schedule);
 
-// Tiles of family wgmma that each read keys of their own.
-struct OwnKeys {
+// Tiles of family wgmma of which each reads keys of its own, or two of a head the same.
+struct ReadingTiles {
   int multiprocessors;
   double of_all;    // of these, that have a CTA
   int ctas;         // on each of them
@@ -47,12 +51,12 @@ struct OwnKeys {
   bool even;        // tiles are of one length, and dealt
 };
 
-// Milliseconds until memory has served them, where their bytes alone take `bytes_ms`.
+// Milliseconds until memory has served tiles with keys of their own, whose bytes alone take `bytes_ms`.
 double served_ms(const Problem& problem, const Shape& shape, const WgmmaSchedule& schedule,
-                 const OwnKeys& tiles, double bytes_ms);
+                 const ReadingTiles& tiles, double bytes_ms);
 
-// The same where two tiles read them.
-double read_twice_ms(const Problem& problem, const WgmmaSchedule& schedule, const OwnKeys& tiles,
+// The same of two tiles a head.
+double read_twice_ms(const Problem& problem, const WgmmaSchedule& schedule, const ReadingTiles& tiles,
                      double memory_ms);
 
 }  // namespace flashjit::autotune

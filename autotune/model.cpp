@@ -91,9 +91,9 @@ struct Work {
   const Step& step;
   const Target& target;
   double clock_ghz;
-  double step_cycles;  // of the steps of a tile
-  double memory_ms;    // in which memory has served all tiles
-  double apart;        // how much longer it takes where two tiles of a head read the same keys apart
+  double step_cycles;    // of the steps of a tile
+  double memory_ms = 0;  // in which memory has served all tiles
+  double apart = 1;      // how much longer it takes where two tiles of a head read the same keys apart
 
   double ms(double cycles) const { return cycles / (clock_ghz * 1e6); }
   double blocks_cycles() const { return tiling.steps.total / tiling.steps.tiles * step_cycles; }
@@ -101,6 +101,43 @@ struct Work {
   int rows() const { return std::min(tiling.rows, tiling.shape.seqlen_q); }
   bool lone_tile() const { return tiling.steps.tiles == 1; }  // of a head, whose keys no other reads
 };
+
+// How long memory takes to serve all tiles, each of which takes so many cycles by itself.
+void wait_for_memory(Work& work, const Schedule& schedule, double tile_cycles) {
+  const Problem& problem = work.problem;
+  const Shape& shape = work.shape;
+  const Tiling& tiling = work.tiling;
+  const auto* wgmma = std::get_if<WgmmaSchedule>(&schedule);
+  const double tiles_of_head = tiling.steps.tiles;
+  const bool whole = tiling.splits == 1 && !tiling.seen.causal;
+  const bool in_blocks = wgmma != nullptr && tiles_of_head <= 2 && whole;
+  const double bytes = in_blocks ? bytes_in_blocks(problem, shape, tiling.tile_n) : bytes_of(problem, shape);
+  work.memory_ms = work.step.over_fetch * bytes / memory_rate(work.target);
+  if (wgmma == nullptr) {
+    const bool long_tiles = tiles_of_head == 1 && tiling.steps.longest > kLongTile;
+    if (long_tiles && std::holds_alternative<MmaSchedule>(schedule))
+      work.memory_ms *= over_fetch(problem, shape, kSeveralApart);
+    return;
+  }
+  const bool even = work.step.dealt && !tiling.seen.causal;
+  const double busy =
+      even
+          ? static_cast<double>(even_waves(std::llround(tiling.tiles), tiling.tiles_at_once)) * tiling.cluster
+          : tiling.tiles * tiling.clusters * tiling.splits;
+  const ReadingTiles tiles{.multiprocessors = work.target.sm_count,
+                           .of_all = busy / work.target.sm_count,
+                           .ctas = work.step.ctas,
+                           .waves = tiling.waves,
+                           .blocks = tiling.steps.longest,
+                           .alone_ms = work.ms(tile_cycles),
+                           .even = even};
+  if (tiles_of_head == 1) {
+    work.memory_ms = served_ms(problem, shape, *wgmma, tiles, work.memory_ms);
+  } else if (tiles_of_head == 2 && whole) {
+    work.apart = over_fetch(problem, shape, apart_of_two(problem, *wgmma));
+    work.memory_ms = read_twice_ms(problem, *wgmma, tiles, work.memory_ms * work.apart);
+  }
+}
 
 // Clusters whose CTAs share out a tile's keys.
 double shared_out_ms(const Work& work) {
@@ -218,47 +255,14 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
   const double blend = step.ctas > 1 ? (1 - 1 / filled) / (1 - 1.0 / step.ctas) : 1;
   const bool own_keys = wgmma != nullptr && steps.tiles == 1 && !masked;
   const double alone = own_keys ? step.own_keys : step.alone;
-  double bytes = bytes_of(problem, shape);
-  if (wgmma != nullptr && steps.tiles <= 2 && tiling.splits == 1 && !masked) {
-    // TMA fills in the rest of a last block in a quarter of the time that reading it would take (fitted to
-    // 144 to 288 keys).
-    Shape whole = shape;
-    whole.seqlen_k = (shape.seqlen_k + tiling.tile_n - 1) / tiling.tile_n * tiling.tile_n;
-    bytes += 0.25 * (bytes_of(problem, whole) - bytes);
-  }
   Work work{.problem = problem,
             .shape = shape,
             .tiling = tiling,
             .step = step,
             .target = target,
             .clock_ghz = machine.clock_ghz,
-            .step_cycles = own_keys ? alone : alone + blend * (step.cycles - alone),
-            .memory_ms = step.over_fetch * bytes / memory_rate(target),
-            .apart = 1};
-  if (wgmma != nullptr) {
-    const bool even = step.dealt && !masked;
-    const double of_all =
-        (even ? static_cast<double>(even_waves(std::llround(tiling.tiles), tiling.tiles_at_once)) *
-                    tiling.cluster
-              : tiling.tiles * tiling.clusters * tiling.splits) /
-        target.sm_count;
-    const OwnKeys tiles{.multiprocessors = target.sm_count,
-                        .of_all = of_all,
-                        .ctas = step.ctas,
-                        .waves = tiling.waves,
-                        .blocks = steps.longest,
-                        .alone_ms = work.ms(steps.longest * alone + step.tile_cycles),
-                        .even = even};
-    if (steps.tiles == 1) {
-      work.memory_ms = served_ms(problem, shape, *wgmma, tiles, work.memory_ms);
-    } else if (steps.tiles == 2 && tiling.splits == 1 && !masked) {
-      work.apart = over_fetch(problem, shape, apart_of_two(problem, *wgmma));
-      work.memory_ms = read_twice_ms(problem, *wgmma, tiles, work.memory_ms * work.apart);
-    }
-  } else if (std::holds_alternative<MmaSchedule>(schedule) && steps.tiles == 1 && steps.longest > kLongTile) {
-    work.memory_ms *= over_fetch(problem, shape, kSeveralApart);
-  }
-
+            .step_cycles = own_keys ? alone : alone + blend * (step.cycles - alone)};
+  wait_for_memory(work, schedule, steps.longest * alone + step.tile_cycles);
   if (tiling.splits > 1) return shared_out_ms(work);
   if (wgmma != nullptr && wgmma->persistent == 3) {
     const EvenShares shares = even_shares(problem, geometry_wgmma(problem, *wgmma), tiling.shape,
