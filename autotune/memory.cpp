@@ -116,9 +116,8 @@ double bytes_of(const Problem& problem, const Shape& shape) {
 }
 
 double bytes_in_blocks(const Problem& problem, const Shape& shape, int tile_n) {
-  Shape whole = shape;
-  whole.seqlen_k = (shape.seqlen_k + tile_n - 1) / tile_n * tile_n;
-  return bytes_of(problem, shape) + 0.25 * (bytes_of(problem, whole) - bytes_of(problem, shape));
+  const int left = (tile_n - shape.seqlen_k % tile_n) % tile_n;
+  return bytes_of(problem, shape) + 0.25 * left * shape.kv_heads() * shape.batch * bytes_of_key(problem);
 }
 
 double missed_bytes(const Problem& problem, const Shape& shape, double keys) {

@@ -37,7 +37,8 @@ constexpr double kSeveralApart = 0.15, kLongTile = 16;
 // some have it alone (measured, from 160 to 430 keys).
 double apart_of(const WgmmaSchedule& schedule, double of_all);
 
-// The same of two tiles a head without a mask, where heads begin inside of a sector (measured, 256 keys).
+// The same of two tiles a head without a mask: most where heads begin inside of a sector (measured, 192 and
+// 256 keys).
 double apart_of_two(const Problem& problem, const WgmmaSchedule& schedule);
 
 // Tiles of family wgmma of which each reads keys of its own, or two of a head the same.

@@ -192,15 +192,14 @@ std::vector<Schedule> wgmma_space(const Problem& problem) {
   add_winners(space, problem, of);
   add_tiles(space, problem, of);
   // Short sequences without a mask, of which memory is the limit: tiles off a counter.
-  if (!problem.causal && widest > 64 && widest <= 192) {
-    for (const auto& [n, stages, q_in_regs] : {std::tuple(64, 2, 1), {64, 3, 0}, {128, 2, 1}}) {
-      add(space, WgmmaSchedule{.tile_n = n, .stages = stages, .q_in_regs = q_in_regs, .persistent = 2});
-    }
-  }
   if (!problem.causal && widest > 192) {
     WgmmaSchedule winner = wgmma_winners(problem).front();
     winner.persistent = 2;
     add(space, winner);
+  } else if (!problem.causal && widest > 64) {
+    for (const auto& [n, stages, q_in_regs] : {std::tuple(64, 2, 1), {64, 3, 0}, {128, 2, 1}}) {
+      add(space, WgmmaSchedule{.tile_n = n, .stages = stages, .q_in_regs = q_in_regs, .persistent = 2});
+    }
   }
   add_shared(space, of);
   return space;

@@ -234,6 +234,8 @@ TEST_CASE("where tiles are few, CTAs share out their keys, and wisdom of many ti
   constexpr int kMost = std::numeric_limits<int>::max();
   CHECK(predict(problem, {.batch = kMost, .heads = kMost, .seqlen_q = kMost, .seqlen_k = kMost},
                 parse_schedule("wgmma:m64n64s4pp0p0sp8"), target) > 0);
+  CHECK(predict({.head_dim = 72}, {.batch = 1, .heads = 1, .seqlen_q = 192, .seqlen_k = kMost},
+                parse_schedule("wgmma:m192n96s2qr0"), target) > 0);
   // Nothing to share.
   const Shape short_keys{.batch = 1, .heads = 32, .heads_kv = 8, .seqlen_q = 1, .seqlen_k = 100};
   CHECK(to_string(ranked_space(problem, short_keys, target).front().schedule).find("sp") ==

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <mutex>
 #include <utility>
 
 #include "api/engine_state.hpp"
@@ -31,12 +32,14 @@ class EditingCompiler : public runtime::Compiler {
   runtime::Compiled compile(const KernelSource& source, const Target& target, std::chrono::milliseconds,
                             const std::atomic<bool>*) override {
     runtime::Compiled compiled = compiles_.get(source, target);
+    const std::lock_guard lock(mutex_);
     if (edit_) edit_(source, compiled.ptx);
     return compiled;
   }
 
  private:
   Compiles& compiles_;
+  std::mutex mutex_;  // an Engine compiles the kernels of a plan side by side; edits know nothing of it
   const EditPtx edit_;
 };
 
@@ -95,10 +98,13 @@ autotune::Check Trial::run(Engine& engine) const {
 
 const runtime::Compiled& Compiles::get(const KernelSource& source, const Target& target) {
   const std::string key = target.arch + "\n" + source.text;
-  auto found = known_.find(key);
-  if (found == known_.end())
-    found = known_.emplace(key, compiler_->compile(source, target, std::chrono::milliseconds(0))).first;
-  return found->second;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = known_.find(key); found != known_.end()) return found->second;
+  }
+  runtime::Compiled compiled = compiler_->compile(source, target, std::chrono::milliseconds(0));
+  const std::lock_guard lock(mutex_);
+  return known_.emplace(key, std::move(compiled)).first->second;
 }
 
 Catch run(const Experiment& experiment, Compiles& compiles) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
 #include <vector>
@@ -49,7 +50,7 @@ struct Catch {
   std::uint64_t seed = 0;  // that showed it
 };
 
-// Every compile of the process, by arch and source: mutants of PTX share one.
+// Every compile of the process, by arch and source: mutants of PTX share one. Threads may ask.
 class Compiles {
  public:
   explicit Compiles(std::shared_ptr<runtime::Compiler> compiler) : compiler_(std::move(compiler)) {}
@@ -58,6 +59,7 @@ class Compiles {
 
  private:
   std::shared_ptr<runtime::Compiler> compiler_;
+  std::mutex mutex_;
   std::map<std::string, runtime::Compiled> known_;
 };
 
