@@ -21,7 +21,7 @@ void count_access(Warp& w, const Ins& i, u32 mask, Space space, u32 bytes, bool 
 }
 
 // ---- the common ones: whole words of global and shared memory
-template <bool Shared, class T, int N, bool Check>
+template <bool Shared, class T, int N, bool Check, bool Acquire = false>
 void load_words(Warp& w, const Ins& i, u32 mask) {
   const Program& program = *w.cta->launch->program;
   const u32* rows = &program.lists[i.list];
@@ -56,7 +56,10 @@ void load_words(Warp& w, const Ins& i, u32 mask) {
       from = at_address(at);
     }
     T values[N];
-    std::memcpy(values, from, kBytes);
+    if constexpr (Acquire)
+      values[0] = __atomic_load_n(reinterpret_cast<const T*>(from), __ATOMIC_ACQUIRE);
+    else
+      std::memcpy(values, from, kBytes);
     for (int k = 0; k < N; ++k) to[k][l] = values[k];
   }
   if (counting(w)) count_access(w, i, mask, Shared ? Space::shared : Space::global, kBytes, false);
@@ -90,12 +93,13 @@ void store_words(Warp& w, const Ins& i, u32 mask) {
   if (counting(w)) count_access(w, i, mask, Shared ? Space::shared : Space::global, kBytes, true);
 }
 
-// A load that waits for another thread's store: all others must get to run first.
+// A load that waits for another thread's store: all others must get to run first, and what they stored before
+// it is there, whatever the host.
 template <class T, bool Check>
 void poll(Warp& w, const Ins& i, u32 mask) {
   w.polling = true;
   w.yield();
-  load_words<false, T, 1, Check>(w, i, mask);
+  load_words<false, T, 1, Check, true>(w, i, mask);
 }
 template <bool Check>
 Handler poll_of(u32 element) {
