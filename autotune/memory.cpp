@@ -65,26 +65,6 @@ double in_waves(const Problem& problem, const WgmmaSchedule& s, const ReadingTil
          (whole > 0 && last > 0 ? std::max(last_ms, 1.1 * tiles.alone_ms) : last_ms);
 }
 
-// Milliseconds until a CTA's blocks have come one after the other, with as many on their way as it has
-// stages: beside those in which memory could send them what counts where few CTAs ask, or each for little
-// (fitted to 64 tiles of head_dim 64 with 24 to 108 KB on their way), or where a tile has more blocks than
-// that, so that the next one's wait for its end (fitted to 192 and 256 keys of head_dim 56 to 128).
-double in_turn(const Problem& problem, const WgmmaSchedule& s, const ReadingTiles& tiles, double memory_ms) {
-  struct Fit {
-    double round_trip_ms, being_read, power;
-  };
-  constexpr double kShortTile = 8;
-  const bool waits_for_ends = s.tile_m > 64 && tiles.waves > 1 && tiles.blocks > s.stages &&
-                              tiles.blocks <= kShortTile && kilobytes_ahead(problem, s) < 72;
-  // CTAs that share out a tile's keys were fitted by themselves (4 to 64 tiles, 40 to 130 KB).
-  const Fit fit = s.splits > 1     ? Fit{0.00105, 0.5, 6}
-                  : waits_for_ends ? Fit{0.0021, 0, 4}
-                                   : Fit{0.0006, 0, 3};
-  const double trips = std::ceil(tiles.waves / tiles.ctas) * tiles.blocks / (s.stages - fit.being_read);
-  return std::pow(std::pow(memory_ms, fit.power) + std::pow(fit.round_trip_ms * trips, fit.power),
-                  1 / fit.power);
-}
-
 // Milliseconds in which nothing is on its way to a multiprocessor, while one CTA ends and the next begins
 // (measured, 128 and 192 keys: 0.2 to 1.7 µs).
 double between_ctas(const WgmmaSchedule& s, const ReadingTiles& tiles) {
@@ -147,9 +127,21 @@ double apart_of_two(const Problem& problem, const WgmmaSchedule& s) {
   return std::clamp(0.6 + 0.003 * (s.stages * s.tile_n - 128), 0.0, 1.0);
 }
 
-double read_twice_ms(const Problem& problem, const WgmmaSchedule& s, const ReadingTiles& tiles,
-                     double memory_ms) {
-  return in_turn(problem, s, tiles, memory_ms);
+double in_turn_ms(const Problem& problem, const WgmmaSchedule& s, const ReadingTiles& tiles,
+                  double memory_ms) {
+  struct Fit {
+    double round_trip_ms, being_read, power;
+  };
+  constexpr double kShortTile = 8;
+  const bool waits_for_ends = s.tile_m > 64 && tiles.waves > 1 && tiles.blocks > s.stages &&
+                              tiles.blocks <= kShortTile && kilobytes_ahead(problem, s) < 72;
+  // CTAs that share out a tile's keys were fitted by themselves (4 to 64 tiles, 40 to 130 KB).
+  const Fit fit = s.splits > 1     ? Fit{0.00105, 0.5, 6}
+                  : waits_for_ends ? Fit{0.0021, 0, 4}
+                                   : Fit{0.0006, 0, 3};
+  const double trips = std::ceil(tiles.waves / tiles.ctas) * tiles.blocks / (s.stages - fit.being_read);
+  return std::pow(std::pow(memory_ms, fit.power) + std::pow(fit.round_trip_ms * trips, fit.power),
+                  1 / fit.power);
 }
 
 double served_ms(const Problem& problem, const Shape& shape, const WgmmaSchedule& s,
@@ -161,8 +153,8 @@ double served_ms(const Problem& problem, const Shape& shape, const WgmmaSchedule
   const double read_ms =
       tiles.even ? fetched_ms * falling_behind(problem, tiles) * unevenness(problem, s, tiles.of_all)
                  : in_waves(problem, s, tiles, fetched_ms);
-  return in_turn(problem, s, tiles,
-                 read_ms + spread_ms(problem, shape, s, tiles, bytes_ms) + between_ctas(s, tiles));
+  return in_turn_ms(problem, s, tiles,
+                    read_ms + spread_ms(problem, shape, s, tiles, bytes_ms) + between_ctas(s, tiles));
 }
 
 }  // namespace flashjit::autotune

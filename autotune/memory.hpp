@@ -56,8 +56,11 @@ struct ReadingTiles {
 double served_ms(const Problem& problem, const Shape& shape, const WgmmaSchedule& schedule,
                  const ReadingTiles& tiles, double bytes_ms);
 
-// The same of two tiles a head.
-double read_twice_ms(const Problem& problem, const WgmmaSchedule& schedule, const ReadingTiles& tiles,
-                     double memory_ms);
+// Milliseconds until a CTA's blocks have come one after the other, with as many on their way as it has
+// stages: beside those in which memory could send them what counts where few CTAs ask, or each for little
+// (fitted to 64 tiles of head_dim 64 with 24 to 108 KB on their way), or where a tile has more blocks than
+// that, so that the next one's wait for its end (fitted to 192 and 256 keys of head_dim 56 to 128).
+double in_turn_ms(const Problem& problem, const WgmmaSchedule& schedule, const ReadingTiles& tiles,
+                  double memory_ms);
 
 }  // namespace flashjit::autotune

@@ -135,7 +135,7 @@ void wait_for_memory(Work& work, const Schedule& schedule, double tile_cycles) {
     work.memory_ms = served_ms(problem, shape, *wgmma, tiles, work.memory_ms);
   } else if (tiles_of_head == 2 && whole) {
     work.apart = over_fetch(problem, shape, apart_of_two(problem, *wgmma));
-    work.memory_ms = read_twice_ms(problem, *wgmma, tiles, work.memory_ms * work.apart);
+    work.memory_ms = in_turn_ms(problem, *wgmma, tiles, work.memory_ms * work.apart);
   }
 }
 

@@ -261,9 +261,6 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
   const bool dynamic = !is_static(s);
   const int q_steps = q_register_steps(problem, s);
   const bool q_in_shared = q_steps < steps_of(dim);
-  // Where heads lie side by side a row of Q is whole lines of L2, of which no other head has a part
-  // (docs/performance/wgmma/device-memory.md).
-  const bool q_own_lines = dim % kPanelColumns == 0;
   const bool narrow_k = has_narrow_k(problem);
   const bool split = s.splits > 1;
   const bool even = has_even_shares(s);
@@ -288,8 +285,8 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
       {"dealt", !dynamic && !split && !even},
       {"static_order", !dynamic && !split},
       {"sections", dynamic && problem.causal},
-      {"q_own_lines", q_own_lines},
-      {"tma_load", s.cluster == 1 || !q_own_lines},
+      {"q_own_lines", has_own_lines(problem)},
+      {"tma_load", s.cluster == 1 || !has_own_lines(problem)},
       {"q_in_regs", q_steps > 0},
       {"q_in_shared", q_in_shared},
       // More steps than these would spill.

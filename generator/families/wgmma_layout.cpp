@@ -20,6 +20,10 @@ bool has_half_step(const Problem& problem) {
   return problem.head_dim % 16 != 0;
 }
 
+bool has_own_lines(const Problem& problem) {
+  return problem.head_dim % kPanelColumns == 0;
+}
+
 int ring_bytes(const Problem& problem, const WgmmaSchedule& schedule) {
   const int k = problem.head_dim / kPanelColumns * kRowBytes + last_k_row_bytes(problem.head_dim);
   const int k_stage = (schedule.tile_n * k + 1023) / 1024 * 1024;  // a swizzle repeats after at most as much

@@ -14,6 +14,9 @@ int last_k_row_bytes(int head_dim);
 bool has_narrow_k(const Problem& problem);
 // Whether the head dim ends halfway through a step of 16 columns.
 bool has_half_step(const Problem& problem);
+// Whether a row of Q is whole lines of L2, of which no other head has a part where heads lie side by side
+// (docs/performance/wgmma/device-memory.md).
+bool has_own_lines(const Problem& problem);
 
 // Of all stages of K and V.
 int ring_bytes(const Problem& problem, const WgmmaSchedule& schedule);

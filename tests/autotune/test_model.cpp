@@ -1,4 +1,4 @@
-// The search space and the analytic model: wide but finite, sane in its order, and buckets that stay put.
+// The search space and the analytic model: wide but finite, sane in its order.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -297,57 +297,4 @@ TEST_CASE("under a mask, a wave of tiles or two: even shares of long ones, small
   CHECK(best(256, 16, 1024).tile_m == 64);
   const Shape prompt{.batch = 1, .heads = 5, .seqlen_q = 4096, .seqlen_k = 4096};
   CHECK(bucket_of({.head_dim = 128, .causal = true}, prompt, target).ends_with("w10"));
-}
-
-TEST_CASE("a short sequence's tile is as high as it has queries, and its bucket says so") {
-  const Target target = target_of("sm_90a");
-  const auto cells = [](int seqlen) {
-    return Shape{.batch = 85, .heads = 23, .seqlen_q = seqlen, .seqlen_k = seqlen};
-  };
-  const auto best = [&](int head_dim, int seqlen) {
-    return std::get<WgmmaSchedule>(
-        ranked_space({.head_dim = head_dim}, cells(seqlen), target).front().schedule);
-  };
-  // Measured, docs/performance/wgmma/short-sequences.md.
-  for (const int head_dim : {40, 72, 88, 96, 104, 120}) {
-    CAPTURE(head_dim);
-    CHECK(best(head_dim, 192).tile_m == 192);
-    CHECK(best(head_dim, 160).tile_m == 192);
-  }
-  for (const int head_dim : {136, 152, 200, 248}) CHECK(best(head_dim, 192).persistent != 0);
-  const Problem problem{.head_dim = 88};
-  CHECK(bucket_of(problem, cells(192), target) == "b27r3");
-  CHECK(bucket_of(problem, cells(193), target) == "b27r4");
-  CHECK(bucket_of(problem, cells(512), target).ends_with("r8"));
-  CHECK(bucket_of(problem, cells(513), target).find('r') == std::string::npos);
-  CHECK(bucket_of(problem, cells(128), target).ends_with("q128"));
-  CHECK(bucket_of({.pass = Pass::backward, .head_dim = 88}, cells(192), target).find('r') ==
-        std::string::npos);
-}
-
-TEST_CASE("a bucket holds while a sequence grows, and knows few queries from many") {
-  const Problem problem{.head_dim = 128, .causal = true};
-  const Target target = target_of("sm_90a");
-  std::set<std::string> buckets;
-  for (int seqlen = 4096; seqlen <= 8192; seqlen += 16) {
-    buckets.insert(
-        bucket_of(problem, {.batch = 1, .heads = 32, .seqlen_q = seqlen, .seqlen_k = seqlen}, target));
-  }
-  CHECK(buckets.size() <= 3);  // four times the work
-  std::set<std::string> decode;
-  for (int keys = 1024; keys < 2048; ++keys) {
-    decode.insert(bucket_of(problem, {.batch = 8, .heads = 32, .seqlen_q = 1, .seqlen_k = keys}, target));
-  }
-  CHECK(decode.size() <= 2);
-  CHECK(decode.begin()->ends_with("q1t256"));
-  CHECK(bucket_of(problem, {.batch = 1, .heads = 1, .seqlen_q = 0, .seqlen_k = 0}, target) == "b0q1");
-  CHECK(bucket_of(problem, {.batch = 8, .heads = 32, .seqlen_q = 63, .seqlen_k = 64}, target)
-            .ends_with("q64t256"));
-  // A chunk of a prompt beside a long past is no long prompt.
-  CHECK(bucket_of(problem, {.batch = 4, .heads = 16, .seqlen_q = 500, .seqlen_k = 20000}, target)
-            .ends_with("q512w16"));
-  for (const auto& [queries, keys] : {std::pair{513, 20000}, {500, 500}, {300, 1000}}) {
-    CHECK(bucket_of(problem, {.batch = 4, .heads = 16, .seqlen_q = queries, .seqlen_k = keys}, target)
-              .find('q') == std::string::npos);
-  }
 }
