@@ -18,7 +18,8 @@ namespace flashjit::autotune {
 namespace {
 
 constexpr double kLaunchMs = 0.004, kSharedLaunchMs = 0.002;  // the latter of clusters that share enough keys
-constexpr double kClusterCycles = 3500, kPieceCycles = 35;    // wgmma: of several clusters with one tile
+constexpr double kStaggeredMs = 0.004;  // a second wave of clusters after tiles of several lengths
+constexpr double kClusterCycles = 3500, kPieceCycles = 35;  // wgmma: of several clusters with one tile
 // wgmma, of CTAs with even shares: becoming one with the other sharers, under a mask too; and what they lose,
 // of a tile, that are each at other keys.
 constexpr double kJoinCycles = 1600, kSharerCycles = 1400, kJoinPerValue = 0.35, kMaskedJoinCycles = 6000;
@@ -162,8 +163,11 @@ double shared_out_ms(const Work& work) {
   const double hidden = work.lone_tile() ? waves - 1 : 0, shown = waves - hidden;
   const int share = tiling.rows > 64 ? kLongShare : 64;  // of keys, that hides half of a launch
   const bool enough = work.shape.seqlen_k >= share * tiling.splits * tiling.clusters;
+  // Tiles of several lengths end one by one, and a second wave's clusters wait until enough multiprocessors
+  // are free; measured with 64 rows, not seen with more.
+  const bool staggered = causal && waves > 1 && tiling.rows <= 64 && !work.lone_tile();
   return overlapped(work.ms((cycles + hidden * bare) / clock), work.memory_ms * slower) +
-         work.ms(shown * bare) + (enough ? kSharedLaunchMs : kLaunchMs);
+         work.ms(shown * bare) + (enough ? kSharedLaunchMs : kLaunchMs) + (staggered ? kStaggeredMs : 0);
 }
 
 // CTAs with even shares of all tiles' keys.

@@ -234,6 +234,8 @@ Step step_of(const Problem& p, const WgmmaSchedule& s) {
   if (s.q_in_regs == 0 && p.head_dim > 64 && p.head_dim <= 128)
     step.cycles *= 1.01;  // power and ports, measured at head_dim 128
   if (s.unroll > 1) step.cycles *= 1.003;
+  // Of what the space has at ptxas's first level; measured.
+  if (s.ptxas == 1 && (p.causal || d > 64) && dv <= 128) step.cycles *= 0.995;
   // Loads that two CTAs share save power, and make each wait for the other, which short steps feel most:
   // measured, 1 % less time from head_dim 80 to 160, 1 % more beyond, 1.5 % more at 64. Under a mask they
   // wait longer: 6 % more than that up to 160, and at each tile's ends.

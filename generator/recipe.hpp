@@ -33,6 +33,7 @@ struct Recipe {
   std::map<std::string, bool> sections;  // every section that the kernel's templates use, shown or absent
   std::map<std::string, std::vector<std::map<std::string, std::string>>>
       lists;  // what C++ cannot say: operand lists
+  int ptxas = 3;
   Geometry geometry;
   std::vector<TensorMapSpec> maps;
 };

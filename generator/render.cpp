@@ -73,6 +73,7 @@ std::vector<KernelSource> render(const Problem& problem, const Schedule& schedul
                           {});
     kernel.text += body.text;
     kernel.origins.insert(kernel.origins.end(), body.origins.begin(), body.origins.end());
+    kernel.ptxas = recipe.ptxas;
     kernel.geometry = recipe.geometry;
     kernel.maps = std::move(recipe.maps);
     kernels.push_back(std::move(kernel));

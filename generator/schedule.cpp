@@ -73,6 +73,7 @@ constexpr auto knobs_of() {
         {{"u", "unroll", "unrolling of the loop over unmasked tiles", 1, 8}, &S::unroll},
         {{"cl", "cluster", "CTAs that load K and V for each other", 1, 2}, &S::cluster},
         {{"sp", "splits", "CTAs that share out the keys of a tile", 1, 8}, &S::splits},
+        {{"pt", "ptxas", "optimisation level of ptxas: 1 or 3", 1, 3}, &S::ptxas},
     });
   } else if constexpr (std::is_same_v<S, SimtBackwardSchedule>) {
     return std::to_array<Knob<S>>({

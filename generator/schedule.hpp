@@ -73,6 +73,7 @@ struct WgmmaSchedule {
   int unroll = 1;
   int cluster = 1;  // 2: pairs of CTAs work on neighbouring tiles, and one loads K for both, the other V
   int splits = 1;   // CTAs of a cluster that share out the keys of a tile
+  int ptxas = 3;    // its -O: 3; or 1, which compiles faster and keeps fewer constants in uniform registers
   bool operator==(const WgmmaSchedule&) const = default;
 };
 

@@ -42,6 +42,11 @@ WgmmaSchedule with_cluster(WgmmaSchedule schedule) {
   return schedule;
 }
 
+WgmmaSchedule at_first_level(WgmmaSchedule schedule) {
+  schedule.ptxas = 1;
+  return schedule;
+}
+
 // For many short tiles: CTAs that share a multiprocessor, whose beginnings and ends hide behind each other's
 // steps.
 void add_several_ctas(std::vector<Schedule>& space, WgmmaSchedule schedule, int order, int ctas) {
@@ -80,12 +85,32 @@ struct Wgmma {
   int order;  // of tiles: causal ones differ in length: longest first, off a counter
 };
 
+// Do the largest tiles of such heads gain half a percent by ptxas's first level? Others are as fast, or lose
+// up to 4 % (docs/performance/wgmma/compile.md).
+bool gains_by_first_level(int widest, const WgmmaSchedule& winner) {
+  return widest > 56 && widest <= 96 && winner.tile_m * winner.tile_n >= 256 * 64;
+}
+
+// Before what takes as long and longer to compile: the space's order breaks ties.
+void add_first_level(std::vector<Schedule>& space, const Problem& problem, const WgmmaSchedule& winner,
+                     const Wgmma& of) {
+  WgmmaSchedule first = at_first_level(winner);
+  if (!problem.causal) add_even_shares(space, of.clusters ? with_cluster(first) : first);
+  if (of.clusters) add(space, with_cluster(first));
+  add(space, first);
+  if (problem.causal && first.stages == 2) {
+    first.stages = 3;
+    add(space, first);
+  }
+}
+
 // The winners, and their switches one at a time.
 void add_winners(std::vector<Schedule>& space, const Problem& problem, const Wgmma& of) {
   for (WgmmaSchedule winner : wgmma_winners(problem)) {
     winner.persistent = of.order;
     // The widest heads take as long in pairs, but at the power cap, where pairs save 1 to 6 % of the joules.
     if (of.widest > 192) add(space, with_cluster(winner));
+    if (gains_by_first_level(of.widest, winner)) add_first_level(space, problem, winner, of);
     add(space, winner);
     const auto with = [&](int WgmmaSchedule::*member, int value) {
       WgmmaSchedule s = winner;
@@ -105,7 +130,10 @@ void add_winners(std::vector<Schedule>& space, const Problem& problem, const Wgm
     if (of.clusters) add(space, with_cluster(winner));
     add_splits(space, winner);
     add_even_shares(space, winner);
-    if (of.clusters && !problem.causal) add_even_shares(space, with_cluster(winner));
+    if (of.clusters && !problem.causal) {
+      // The largest kernels: a second to compile, a twelfth of it less at ptxas's first level, and as fast.
+      add_even_shares(space, with_cluster(of.widest > 192 ? at_first_level(winner) : winner));
+    }
   }
 }
 

@@ -171,6 +171,7 @@ Legality legal_wgmma(const Problem& problem, const WgmmaSchedule& s, const Targe
   if (s.max_chains != 2 && s.max_chains != 4 && s.max_chains != 8) {
     return {fmt::format("max_chains is {}, may be 2, 4 or 8", s.max_chains)};
   }
+  if (s.ptxas == 2) return {"ptxas is 2, which makes the code of 3; may be 1 or 3"};
   if (s.max_chains > s.tile_n / 4) {
     return {fmt::format("max_chains {} is more than the {} scores that a thread has of a row", s.max_chains,
                         s.tile_n / 4)};
@@ -338,6 +339,7 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
   list_products(recipe, problem, s, narrow_k);
   list_score_registers(recipe, problem, s);
 
+  recipe.ptxas = s.ptxas;
   recipe.geometry = geometry_wgmma(problem, s);
   recipe.maps = {{.operand = Operand::q, .box_rows = 64, .panels = 1, .packs = true}};
   add_maps(recipe.maps, Operand::k, dim, s.tile_n, last_k_row_bytes(dim));

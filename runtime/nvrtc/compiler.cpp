@@ -186,7 +186,8 @@ class NvrtcCompiler final : public Compiler {
     return {"--minimal", "--no-cache"};
   }
   [[nodiscard]] std::string ask_build_id() const;
-  [[nodiscard]] std::vector<std::string> actual_options(const Target& target) const;
+  [[nodiscard]] std::vector<std::string> actual_options(const KernelSource& source,
+                                                        const Target& target) const;
   [[noreturn]] void fail(const std::string& stage, const std::string& problem, const KernelSource& source,
                          const Target& target, std::string_view log, std::string_view ptx);
 
@@ -231,7 +232,8 @@ std::string NvrtcCompiler::ask_build_id() const {
   return build_id_in(program.fetch(nvrtc.ptx_size, nvrtc.ptx), path_, nvrtc);
 }
 
-std::vector<std::string> NvrtcCompiler::actual_options(const Target& target) const {
+std::vector<std::string> NvrtcCompiler::actual_options(const KernelSource& source,
+                                                       const Target& target) const {
   std::vector<std::string> options = this->options(target);
   if (!knows(target)) {
     const std::vector<int>& numbers = loaded().numbers;
@@ -244,6 +246,9 @@ std::vector<std::string> NvrtcCompiler::actual_options(const Target& target) con
     }
     options.front() = fmt::format("--gpu-architecture=compute_{}", *(above - 1));
   }
+  // Its default is left unsaid; the cache's key has the level in the entry's name.
+  if (source.ptxas != KernelSource{}.ptxas)
+    options.push_back(fmt::format("--ptxas-options=-O{}", source.ptxas));
   // What follows does not change the code.
   const std::vector<std::string> quick = quick_options();
   options.insert(options.end(), quick.begin(), quick.end());
@@ -255,7 +260,7 @@ std::vector<std::string> NvrtcCompiler::actual_options(const Target& target) con
 Compiled NvrtcCompiler::compile(const KernelSource& source, const Target& target,
                                 std::chrono::milliseconds deadline, const std::atomic<bool>* cancelled) {
   const NvrtcLibrary& nvrtc = loaded().nvrtc;
-  const std::vector<std::string> options = actual_options(target);
+  const std::vector<std::string> options = actual_options(source, target);
   const Clock::time_point start = Clock::now();
   Limit limit{.end = start + deadline, .timed = deadline.count() > 0, .cancelled = cancelled};
   // Line info has the program's path, for which NVRTC puts the working directory before a relative one.

@@ -1,6 +1,8 @@
 // The analytic model ranks pairs of Hopper schedules as an H200 or H100 did.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 #include "autotune/tuner.hpp"
 
 using namespace flashjit;
@@ -96,6 +98,31 @@ TEST_CASE("few queries beside many keys, as was measured") {
                "wgmma:m64n48s3pp0p0sp8"));
   CHECK(faster({.head_dim = 160}, decode(1, 8, 8, 1, 65536), "wgmma:m64n48s3pp0p0sp8",
                "wgmma:m64n64s2pp0p0sp8"));
+}
+
+TEST_CASE("a second wave of clusters under a mask, as was measured") {
+  // bench/results/h200-forward/between-lengths.jsonl, runs 2 and 4: which took less time.
+  CHECK(faster(masked(192), prompts(1, 4, 1047), "wgmma:m128n64s2p0sp3", "wgmma:m64n48s3pp0p0sp3"));
+  CHECK(
+      faster(masked(256), prompts(1, 8, 755), "wgmma:m128n64s2qr0re0p0sp2", "wgmma:m64n48s3qr0pp0re0p0sp2"));
+}
+
+TEST_CASE("ptxas's first level, as was measured") {
+  // bench/results/h200-forward/ptxas-levels.jsonl: which took less time.
+  CHECK(faster(masked(64), prompts(4, 32, 4096), "wgmma:m256n64s4qr0p2pt1", "wgmma:m256n64s4qr0p2"));
+  CHECK(faster(masked(72), prompts(16, 28, 1024), "wgmma:m256n64s3qr0p2pt1", "wgmma:m256n64s3qr0p2"));
+  CHECK(faster({.head_dim = 96}, prompts(1, 21, 16384), "wgmma:m192n96s2qr0p3cl2pt1",
+               "wgmma:m192n96s2qr0p3cl2"));
+  // The largest kernels have no other, and the space has none of those that lose by it.
+  const auto in_space = [](const Problem& problem, const char* schedule) {
+    const auto space = search_space(problem, target_of("sm_90a"));
+    return std::any_of(space.begin(), space.end(), [&](const Candidate& candidate) {
+      return candidate.schedule == parse_schedule(schedule);
+    });
+  };
+  CHECK(in_space({.head_dim = 256}, "wgmma:m128n64s2qr0o2re0p3cl2pt1"));
+  CHECK(!in_space({.head_dim = 256}, "wgmma:m128n64s2qr0o2re0p3cl2"));
+  CHECK(!in_space({.head_dim = 128}, "wgmma:m128n128s2pt1"));
 }
 
 TEST_CASE("pairs of short sequences, as was measured") {

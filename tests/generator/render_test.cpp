@@ -85,6 +85,16 @@ TEST_CASE("geometry is what a launch can ask for") {
   });
 }
 
+TEST_CASE("a schedule's level of ptxas is its kernel's, and is in its name, which the cache goes by") {
+  const Problem problem{.head_dim = 72};
+  const Target target = target_of("sm_90a");
+  const KernelSource first = render(problem, parse_schedule("wgmma:m256n64s3qr0pt1"), target).front();
+  const KernelSource third = render(problem, parse_schedule("wgmma:m256n64s3qr0"), target).front();
+  CHECK(first.ptxas == 1);
+  CHECK(third.ptxas == 3);
+  CHECK(first.entry == third.entry + "pt1");
+}
+
 TEST_CASE("two renders are byte-identical") {
   for_each_kernel([](const Problem& problem, const Schedule& schedule, const Target& target) {
     const KernelSource one = render(problem, schedule, target).front();

@@ -123,6 +123,8 @@ TEST_CASE("switches that contradict each other") {
   CHECK(reason(kD128, "m128n128s2cl2") == "");
   CHECK(reason(kD128Causal, "m128n128s2p2cl2") == "");
   CHECK(reason(kD128, "m128n128s2ch5") == "max_chains is 5, may be 2, 4 or 8");
+  CHECK(reason(kD128, "m128n128s2pt1") == "");
+  CHECK(reason(kD128, "m128n128s2pt2") == "ptxas is 2, which makes the code of 3; may be 1 or 3");
   CHECK(reason(kD128, "m96n128s2") == "tile_m is 96, wgmma needs a multiple of 64");
   CHECK(reason(kD128, "m128n120s2") == "tile_n is 120, wgmma needs a multiple of 16");
   CHECK(reason(kD64, "m128n64s2qr2") == "q_in_regs 2 splits Q's panels of 64 columns, head_dim 64 has one");

@@ -103,6 +103,19 @@ TEST_CASE("the same source gives the same bytes") {
   CHECK(a.cubin == b.cubin);
 }
 
+TEST_CASE("a source says how much ptxas optimizes it") {
+  KernelSource source = source_of("walk",
+                                  "extern \"C\" __global__ void walk(const float* x, float* y, int n) {\n"
+                                  "  for (int i = 0; i < n; ++i) y[i * 3] = x[i * 5] * y[i];\n"
+                                  "}\n");
+  const auto compiler = load_nvrtc();
+  const Compiled third = compiler->compile(source, target_of("sm_90a"), 0ms);
+  source.ptxas = 1;
+  const Compiled first = compiler->compile(source, target_of("sm_90a"), 0ms);
+  CHECK(first.ptx == third.ptx);
+  CHECK(first.cubin != third.cubin);
+}
+
 TEST_CASE("a GPU newer than NVRTC gets PTX of the newest arch that NVRTC knows, and no cubin") {
   const auto compiler = load_nvrtc();
   Target future = target_of("sm_121");
