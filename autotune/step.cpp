@@ -235,7 +235,7 @@ Step step_of(const Problem& p, const WgmmaSchedule& s) {
     step.cycles *= 1.01;  // power and ports, measured at head_dim 128
   if (s.unroll > 1) step.cycles *= 1.003;
   // Of what the space has at ptxas's first level; measured.
-  if (s.ptxas == 1 && (p.causal || d > 64) && dv <= 128) step.cycles *= 0.995;
+  if (s.ptxas == 1 && (p.causal || d > 64) && std::max(d, dv) <= 96) step.cycles *= 0.995;
   // Loads that two CTAs share save power, and make each wait for the other, which short steps feel most:
   // measured, 1 % less time from head_dim 80 to 160, 1 % more beyond, 1.5 % more at 64. Under a mask they
   // wait longer: 6 % more than that up to 160, and at each tile's ends.
