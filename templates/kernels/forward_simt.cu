@@ -23,6 +23,9 @@ __device__ __forceinline__ void copy_q(float* to, const float* from, long long r
   }
 }
 
+// Of 8 or 16 dims blocks are one or two, in which a large term rounds as often as in a single sum.
+constexpr int kApart = kHeadDim <= 16 ? 2 : kBlock;
+
 // What one CTA works on, and where its K and V come from and go to.
 struct Job {
   int first_row;  // of the Q tile
@@ -62,7 +65,7 @@ __device__ __forceinline__ void step(const ForwardParams& params, const Job& job
     works = visible_keys(params, job.first_row + (place.warp + 1) * (kTileM / kWarps) - 1) > tile * kTileN;
   }
   float s[kRows][kKeys];
-  if (works) multiply_rows<kHeadDim, kStrideQk>(s, job.shared_q, job.shared_k, place);
+  if (works) multiply_rows<kHeadDim, kStrideQk, kApart>(s, job.shared_q, job.shared_k, place);
   if constexpr (kStages == 2) wait_for_tiles<0>();
   __syncthreads();
   if constexpr (kStages == 1) {

@@ -283,7 +283,8 @@ __device__ __forceinline__ void run_steps(Load load, Compute compute) {
 
 // S = Q K^T for kRows x kKeys of the tile. Four columns of Q and K cost kRows + kKeys 128-bit loads and
 // 4 * kRows * kKeys FMAs. Rows are padded by 16 bytes, so that lanes on neighbouring rows meet no bank twice.
-template <int kDim, int kStride>
+// kApart dims are summed apart.
+template <int kDim, int kStride, int kApart = kBlock>
 __device__ __forceinline__ void multiply_rows(float (&s)[kRows][kKeys], const float* q, const float* k,
                                               const Place& place) {
   q += place.row * kStride;
@@ -301,16 +302,19 @@ __device__ __forceinline__ void multiply_rows(float (&s)[kRows][kKeys], const fl
         for (int j = 0; j < kKeys; ++j) {
           float b[kBlock];
           load_floats<kBlock>(b, k + j * kLanes * kStride + kBlock * step);
-          float block[kRows];
 #pragma unroll
-          for (int i = 0; i < kRows; ++i) block[i] = a.at[i][0] * b[0];
+          for (int first = 0; first < kBlock; first += kApart) {
+            float block[kRows];
 #pragma unroll
-          for (int x = 1; x < kBlock; ++x) {
+            for (int i = 0; i < kRows; ++i) block[i] = a.at[i][first] * b[first];
 #pragma unroll
-            for (int i = 0; i < kRows; ++i) block[i] = fmaf(a.at[i][x], b[x], block[i]);
+            for (int x = first + 1; x < first + kApart; ++x) {
+#pragma unroll
+              for (int i = 0; i < kRows; ++i) block[i] = fmaf(a.at[i][x], b[x], block[i]);
+            }
+#pragma unroll
+            for (int i = 0; i < kRows; ++i) add_block(s[i][j], lost[i][j], block[i]);
           }
-#pragma unroll
-          for (int i = 0; i < kRows; ++i) add_block(s[i][j], lost[i][j], block[i]);
         }
       });
 }

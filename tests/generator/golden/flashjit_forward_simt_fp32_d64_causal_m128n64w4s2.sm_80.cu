@@ -321,7 +321,8 @@ __device__ __forceinline__ void run_steps(Load load, Compute compute) {
 
 // S = Q K^T for kRows x kKeys of the tile. Four columns of Q and K cost kRows + kKeys 128-bit loads and
 // 4 * kRows * kKeys FMAs. Rows are padded by 16 bytes, so that lanes on neighbouring rows meet no bank twice.
-template <int kDim, int kStride>
+// kApart dims are summed apart.
+template <int kDim, int kStride, int kApart = kBlock>
 __device__ __forceinline__ void multiply_rows(float (&s)[kRows][kKeys], const float* q, const float* k,
                                               const Place& place) {
   q += place.row * kStride;
@@ -339,16 +340,19 @@ __device__ __forceinline__ void multiply_rows(float (&s)[kRows][kKeys], const fl
         for (int j = 0; j < kKeys; ++j) {
           float b[kBlock];
           load_floats<kBlock>(b, k + j * kLanes * kStride + kBlock * step);
-          float block[kRows];
 #pragma unroll
-          for (int i = 0; i < kRows; ++i) block[i] = a.at[i][0] * b[0];
+          for (int first = 0; first < kBlock; first += kApart) {
+            float block[kRows];
 #pragma unroll
-          for (int x = 1; x < kBlock; ++x) {
+            for (int i = 0; i < kRows; ++i) block[i] = a.at[i][first] * b[first];
 #pragma unroll
-            for (int i = 0; i < kRows; ++i) block[i] = fmaf(a.at[i][x], b[x], block[i]);
+            for (int x = first + 1; x < first + kApart; ++x) {
+#pragma unroll
+              for (int i = 0; i < kRows; ++i) block[i] = fmaf(a.at[i][x], b[x], block[i]);
+            }
+#pragma unroll
+            for (int i = 0; i < kRows; ++i) add_block(s[i][j], lost[i][j], block[i]);
           }
-#pragma unroll
-          for (int i = 0; i < kRows; ++i) add_block(s[i][j], lost[i][j], block[i]);
         }
       });
 }
@@ -501,6 +505,9 @@ __device__ __forceinline__ void copy_q(float* to, const float* from, long long r
   }
 }
 
+// Of 8 or 16 dims blocks are one or two, in which a large term rounds as often as in a single sum.
+constexpr int kApart = kHeadDim <= 16 ? 2 : kBlock;
+
 // What one CTA works on, and where its K and V come from and go to.
 struct Job {
   int first_row;  // of the Q tile
@@ -540,7 +547,7 @@ __device__ __forceinline__ void step(const ForwardParams& params, const Job& job
     works = visible_keys(params, job.first_row + (place.warp + 1) * (kTileM / kWarps) - 1) > tile * kTileN;
   }
   float s[kRows][kKeys];
-  if (works) multiply_rows<kHeadDim, kStrideQk>(s, job.shared_q, job.shared_k, place);
+  if (works) multiply_rows<kHeadDim, kStrideQk, kApart>(s, job.shared_q, job.shared_k, place);
   if constexpr (kStages == 2) wait_for_tiles<0>();
   __syncthreads();
   if constexpr (kStages == 1) {
