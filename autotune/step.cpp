@@ -106,12 +106,12 @@ Step step_of(const Problem& p, const MmaSchedule& s, const Target& target, const
     return combine({tensor / quarters, exponentials / quarters, simple / quarters, shared, l2}, share) +
            kStepCycles * s.blocks;
   };
-  const double ahead = s.stages == 1 ? 0.5 : s.stages - 1 + 0.25 * s.split_kv;
+  const double ahead = s.stages == 1 ? 0.5 : s.stages - 1 + 0.25 * s.kv_apart;
   step.cycles = together(step.ctas) + exposed_load(ahead, together(1) * step.ctas, step.ctas);
   step.alone = together(1) + exposed_load(ahead, together(1), 1);
   // Persistent CTAs have their copies under way: measured at head_dim 256, 3,900 cycles less a tile.
   step.tile_cycles =
-      s.persistent == 1 ? 700 : (2200 - 300 * s.split_kv + m * (d + dv) * 2 / kL2Bytes) / step.ctas;
+      s.persistent == 1 ? 700 : (2200 - 300 * s.kv_apart + m * (d + dv) * 2 / kL2Bytes) / step.ctas;
   if (s.unroll > 1) step.cycles *= 1.003;  // more code; what it gains is for the clock to say
   // Measured where family wgmma competes: of 64 to 256 keys.
   constexpr double kOfHopper = 0.9;

@@ -46,7 +46,7 @@ constexpr auto knobs_of() {
          &S::blocks},
         {{"op", "optimistic", "exponentials before maxima, and again where that was wrong", 0, 1},
          &S::optimistic},
-        {{"kv", "split_kv", "K and V wait on barriers of their own", 0, 1}, &S::split_kv},
+        {{"kv", "kv_apart", "K and V wait on barriers of their own", 0, 1}, &S::kv_apart},
         {{"lz", "lazy", "exponentials may grow to 2^lazy before O is rescaled, 0 = always", 0, 16}, &S::lazy},
         {{"c", "min_ctas", "CTAs per multiprocessor that registers must allow, 0 = one", 0, 8}, &S::min_ctas},
         {{"u", "unroll", "unrolling of the loop over unmasked tiles", 1, 8}, &S::unroll},
@@ -88,7 +88,8 @@ constexpr auto knobs_of() {
         {{"n", "tile_n", "keys per CTA", 16, 256}, &S::tile_n},
         {{"w", "warps", "warps per CTA", 1, 16}, &S::warps},
         {{"s", "stages", "tiles of Q and dO in flight", 1, 2}, &S::stages},
-        {{"sp", "split", "warps that share their keys, and split rows and columns", 1, 2}, &S::split},
+        {{"sp", "sharers", "warps that have the same keys, and halves of rows and columns", 1, 2},
+         &S::sharers},
         {{"dq", "dq", kDqMeaning, 0, 2}, &S::dq},
     });
   } else {

@@ -41,7 +41,7 @@ struct MmaSchedule {
   int blocks = 1;     // S is computed in this many parts of tile_n, each beside the softmax of the one before
   int optimistic =
       0;  // 1: unmasked tiles are exponentiated with the shifts as they are, and again if that was wrong
-  int split_kv = 0;    // 1: K and V wait on barriers of their own, so that S starts before V has arrived
+  int kv_apart = 0;    // 1: K and V wait on barriers of their own, so that S starts before V has arrived
   int lazy = 8;        // exponentials may grow to 2^lazy before O is rescaled; 0 = exact textbook
   int min_ctas = 0;    // CTAs per multiprocessor that registers must allow; 0: one
   int unroll = 1;      // of the loop over unmasked K/V tiles
@@ -101,10 +101,10 @@ struct MmaBackwardSchedule {
   int tile_m = 64;  // query rows per step
   int tile_n = 64;  // keys per CTA
   int warps = 4;
-  int stages = 1;  // tiles of Q and dO in flight
-  int split = 1;   // 2: two warps share their keys: each has half of the rows in the products that form P and
-                   // dS, and half of the columns in the sums
-  int dq = 0;      // a DqWay
+  int stages = 1;   // tiles of Q and dO in flight
+  int sharers = 1;  // 2: two warps share their keys: each has half of the rows in the products that form P
+                    // and dS, and half of the columns in the sums
+  int dq = 0;  // a DqWay
   bool operator==(const MmaBackwardSchedule&) const = default;
 };
 

@@ -78,17 +78,17 @@ double dq_fragments(int head_dim, const MmaBackwardSchedule& s) {
 double mma_ms(const Problem& problem, const Shape& shape, const MmaBackwardSchedule& s,
               const Target& target) {
   const double d = problem.head_dim, dv = problem.value_dim(), m = s.tile_m, n = s.tile_n;
-  const double half = s.warps / 2.0, keys = n * s.split / half / 16, rows = m / s.split / 16;
+  const double half = s.warps / 2.0, keys = n * s.sharers / half / 16, rows = m / s.sharers / 16;
   const double multiplies = m * n * (3 * d + 2 * dv) / 2048;
-  const double fragments = half * (keys + rows) * (d + dv) / 16         // S and dP
-                           + half * m / 16 * (d + dv) / (16 * s.split)  // dK and dV
-                           + m * n / 256 * (2 * s.split + 1)            // P and dS
+  const double fragments = half * (keys + rows) * (d + dv) / 16           // S and dP
+                           + half * m / 16 * (d + dv) / (16 * s.sharers)  // dK and dV
+                           + m * n / 256 * (2 * s.sharers + 1)            // P and dS
                            + dq_fragments(problem.head_dim, s);
   const double copied = 2 * m * (d + dv) / 128;
   const bool full_rate = target.capability == 80 || (target.capability >= 90 && target.capability < 120);
   const double tensor = target.capability == 80 ? 1.4 : full_rate ? 1.1 : 2.75;
   const double added = m * d * 4 / 128 * 2;
-  const double registers = keys * (std::max(d, dv) / (2 * s.split) + 8 * rows) + 62;
+  const double registers = keys * (std::max(d, dv) / (2 * s.sharers) + 8 * rows) + 62;
   const double shared =
       2 * (n + s.stages * m) * (d + dv) + 2 * m * n * (1 + s.stages) + target.shared_reserved;
   const double ctas = std::max(
@@ -97,7 +97,7 @@ double mma_ms(const Problem& problem, const Shape& shape, const MmaBackwardSched
   double step =
       tensor * multiplies + 0.757 * (4 * fragments + copied) + added + (s.stages == 1 ? 960 : 40) / ctas;
   if (s.warps * ctas < 8) step *= 1.03;
-  if (s.split == 2) step += 250 / ctas;  // two more barriers a step
+  if (s.sharers == 2) step += 250 / ctas;  // two more barriers a step
   // Of the pairs of queries and keys; tiles on the diagonal are half in vain.
   const double heads = 1.0 * shape.batch * shape.heads;
   double pairs = flops(problem, shape) / (2 * (3 * d + 2 * dv));

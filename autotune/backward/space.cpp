@@ -33,7 +33,7 @@ std::vector<Schedule> simt_space() {
 }
 
 // Tiles that an H200 likes for some head_dim (docs/performance/mma-backward.md); then what fits where shared
-// memory or registers are few. Warps that share keys (split 2) load less where heads are wide.
+// memory or registers are few. Warps that share keys (sharers 2) load less where heads are wide.
 std::vector<Schedule> mma_space() {
   struct Tile {
     int tile_m, tile_n, warps;
@@ -53,11 +53,11 @@ std::vector<Schedule> mma_space() {
                                                {16, 32, 4}});
   std::vector<Schedule> space;
   for (const auto& [m, n, w] : kTiles) {
-    for (const int split : {1, 2}) {
+    for (const int sharers : {1, 2}) {
       for (const int stages : {2, 1}) {
         for (const int dq : {1, 0}) {
           space.emplace_back(MmaBackwardSchedule{
-              .tile_m = m, .tile_n = n, .warps = w, .stages = stages, .split = split, .dq = dq});
+              .tile_m = m, .tile_n = n, .warps = w, .stages = stages, .sharers = sharers, .dq = dq});
         }
       }
     }

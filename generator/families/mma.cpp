@@ -37,7 +37,7 @@ SharedLayout layout_of(const Problem& problem, const MmaSchedule& schedule) {
   // Q that moves on to registers lies where the loop's first copies go: V's last tile, or the whole last
   // slot.
   layout.offset_q = slots;
-  if (schedule.q_in_regs == 1) layout.offset_q -= schedule.split_kv == 1 ? tile_v : layout.slot;
+  if (schedule.q_in_regs == 1) layout.offset_q -= schedule.kv_apart == 1 ? tile_v : layout.slot;
   layout.total = std::max({slots, layout.offset_q + q, o});
   return layout;
 }
@@ -80,12 +80,12 @@ int registers_of(const Problem& problem, const MmaSchedule& schedule, const Targ
   // The next tile's Q is copied in the loop's last turn.
   if (schedule.persistent == 1 && target.capability >= 90 && target.capability < 120) more += 28;
   // Two places where copies start, and two loops where the diagonal is peeled.
-  if (schedule.split_kv == 1) more += (schedule.stages == 1 ? 8 : 20) + (problem.causal ? 20 : 0);
+  if (schedule.kv_apart == 1) more += (schedule.stages == 1 ? 8 : 20) + (problem.causal ? 20 : 0);
   const int scores = schedule.tile_m / schedule.warps / 16 * schedule.tile_n / 2;
   const int passes_k = passes_of(pitch_of(problem.head_dim), schedule);
   const int passes_v = passes_of(pitch_of(problem.value_dim()), schedule);
   if (target.capability >= 80) {
-    if (schedule.split_kv == 1) more += problem.causal ? scores / 2 : 8;
+    if (schedule.kv_apart == 1) more += problem.causal ? scores / 2 : 8;
     more += 3 * std::max(0, passes_k + passes_v - 32);  // ptxas keeps the addresses of so many
   } else {  // copies wait in registers, and ptxas fills what is left between the two
     const int waiting = 4 * std::max(passes_k, passes_v);
@@ -106,16 +106,16 @@ const Tight kTight[] = {
     {64, false, {.tile_n = 96, .q_in_regs = 1, .optimistic = 1}, {80, 90, 100, 120}},
     {64, true, {.tile_n = 96, .q_in_regs = 1, .optimistic = 1}, {80, 90, 100, 120}},
     {64, true, {.tile_n = 128}, {90, 100, 120}},
-    {128, false, {.stages = 1, .split_kv = 1}, {80, 90, 100, 120}},
-    {128, true, {.stages = 1, .split_kv = 1}, {80, 90, 100, 120}},
+    {128, false, {.stages = 1, .kv_apart = 1}, {80, 90, 100, 120}},
+    {128, true, {.stages = 1, .kv_apart = 1}, {80, 90, 100, 120}},
     {128, true, {}, {90, 100, 120}},
     {128, true, {.blocks = 2}, {80, 90, 120}},
-    {256, false, {.tile_n = 128, .warps = 8, .stages = 1, .split_kv = 1}, {90, 100}},
-    {256, false, {.tile_n = 128, .warps = 8, .stages = 1, .split_kv = 1, .persistent = 1}, {90, 100}},
-    {128, false, {.stages = 1, .split_kv = 1, .persistent = 1}, {120}},
-    {256, true, {.tile_m = 64, .stages = 1, .split_kv = 1}, {80, 90, 100}},
-    {256, false, {.tile_n = 96, .warps = 8, .stages = 1, .split_kv = 1}, {80}},
-    {256, true, {.tile_m = 64, .tile_n = 48, .stages = 1, .split_kv = 1}, {80}},
+    {256, false, {.tile_n = 128, .warps = 8, .stages = 1, .kv_apart = 1}, {90, 100}},
+    {256, false, {.tile_n = 128, .warps = 8, .stages = 1, .kv_apart = 1, .persistent = 1}, {90, 100}},
+    {128, false, {.stages = 1, .kv_apart = 1, .persistent = 1}, {120}},
+    {256, true, {.tile_m = 64, .stages = 1, .kv_apart = 1}, {80, 90, 100}},
+    {256, false, {.tile_n = 96, .warps = 8, .stages = 1, .kv_apart = 1}, {80}},
+    {256, true, {.tile_m = 64, .tile_n = 48, .stages = 1, .kv_apart = 1}, {80}},
 };
 
 bool fits_all_the_same(const Problem& problem, const MmaSchedule& schedule, const Target& target) {
@@ -141,8 +141,8 @@ Legality legal_mma(const Problem& problem, const MmaSchedule& schedule, const Ta
     return {
         fmt::format("tile_n {} does not split into {} blocks of a multiple of 16 keys", s.tile_n, s.blocks)};
   }
-  if (s.blocks > 1 && s.split_kv == 1)
-    return {"blocks above 1 need split_kv 0: they read K and V of a tile in turns"};
+  if (s.blocks > 1 && s.kv_apart == 1)
+    return {"blocks above 1 need kv_apart 0: they read K and V of a tile in turns"};
   if (s.optimistic == 1 && s.blocks > 1)
     return {"optimistic 1 needs blocks 1: a tile is done again as a whole"};
   if (s.optimistic == 1 && s.lazy == 0)
@@ -151,12 +151,12 @@ Legality legal_mma(const Problem& problem, const MmaSchedule& schedule, const Ta
     return {fmt::format(
         "lazy is {}, fp16 needs 15 or less: exponentials grow to 2^lazy, and it ends at 65504", s.lazy)};
   }
-  if (target.capability < 80 && (s.stages != 1 || s.split_kv != 1)) {
-    return {fmt::format("{} has no cp.async: copies go through registers, with stages 1 and split_kv 1 only",
+  if (target.capability < 80 && (s.stages != 1 || s.kv_apart != 1)) {
+    return {fmt::format("{} has no cp.async: copies go through registers, with stages 1 and kv_apart 1 only",
                         target.arch)};
   }
-  if (s.stages == 1 && s.split_kv == 0)
-    return {"one stage needs split_kv 1, so that V is copied beside the first product"};
+  if (s.stages == 1 && s.kv_apart == 0)
+    return {"one stage needs kv_apart 1, so that V is copied beside the first product"};
   if (s.persistent == 1) {
     if (problem.causal) return {"persistent 1 is for full attention: causal tiles differ in length"};
     if (s.stages != 1 || s.q_in_regs == 1 || s.optimistic == 1 || s.unroll != 1)
@@ -236,7 +236,7 @@ std::vector<Recipe> recipes_mma(const Problem& problem, const MmaSchedule& sched
     recipe.constants.push_back({"float", "kLargestSum", fmt::format("{}.0f", 1 << s.lazy),
                                 "largest sum that tells of no score far above its shift"});
   }
-  if (s.split_kv == 0 && s.optimistic == 0) {
+  if (s.kv_apart == 0 && s.optimistic == 0) {
     recipe.constants.push_back(
         number("kBlocks", s.blocks, "parts of a step, each multiplied beside the softmax of the one before"));
   }
@@ -246,9 +246,9 @@ std::vector<Recipe> recipes_mma(const Problem& problem, const MmaSchedule& sched
       {"fp16", problem.dtype == DType::fp16},
       {"causal", problem.causal},
       {"lse", problem.lse},
-      {"split_kv", s.split_kv == 1},
+      {"kv_apart", s.kv_apart == 1},
       {"one_stage", s.stages == 1},
-      {"split_stages", s.split_kv == 1 && s.stages > 1},
+      {"rings_apart", s.kv_apart == 1 && s.stages > 1},
       {"q_in_regs", s.q_in_regs == 1},
       {"optimistic", s.optimistic == 1},
       {"min_ctas", min_ctas > 0},

@@ -40,7 +40,7 @@ Recipe recipe_keys(const Problem& problem, const MmaBackwardSchedule& s, const T
       number("kTileN", s.tile_n, "keys per CTA"),
       number("kWarps", s.warps, "per CTA, half of them for dV, half for dK"),
       number("kThreads", 32 * s.warps, "per CTA"),
-      number("kSplit", s.split, "warps with the same keys, in either half"),
+      number("kSharers", s.sharers, "warps with the same keys, in either half"),
       number("kStages", s.stages, "steps whose Q and dO are in shared memory"),
       number("kTileBytesK", layout.tile_k, "of shared memory"),
       number("kTileBytesV", layout.tile_v, "likewise"),
@@ -68,7 +68,7 @@ Recipe recipe_keys(const Problem& problem, const MmaBackwardSchedule& s, const T
   recipe.sections["dq_sum"] = dq_sum;
   recipe.sections["ds_tile"] = has_ds_tile(s);
   recipe.sections["stmatrix"] = has_ds_tile(s) && target.capability >= 90;
-  recipe.sections["split"] = s.split == 2;
+  recipe.sections["shared_keys"] = s.sharers == 2;
   recipe.geometry.grid = Grid::key_tiles;
   recipe.geometry.tile_m = s.tile_m;
   recipe.geometry.tile_n = s.tile_n;
@@ -134,12 +134,12 @@ Legality legal_mma_backward(const Problem& problem, const MmaBackwardSchedule& s
     return {fmt::format("tile_n {} does not split into multiples of 16 keys for {} pairs of warps", s.tile_n,
                         s.warps / 2)};
   }
-  if (s.split == 2) {
+  if (s.sharers == 2) {
     const auto halves = [](int dim) { return dim % 32 == 0 && (dim & (dim - 1)) == 0; };
     if (!halves(problem.head_dim) || !halves(problem.value_dim()) || s.tile_m < 32 || s.warps % 4 != 0 ||
         s.warps > 12) {
       return {fmt::format(
-          "split 2 needs head dims of 32, 64, 128 or 256 ({} and {}), tile_m from 32 on ({}) and 4, 8 "
+          "sharers 2 needs head dims of 32, 64, 128 or 256 ({} and {}), tile_m from 32 on ({}) and 4, 8 "
           "or 12 warps ({})",
           problem.head_dim, problem.value_dim(), s.tile_m, s.warps)};
     }

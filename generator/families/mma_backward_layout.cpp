@@ -11,9 +11,9 @@ namespace {
 
 // Fragments and what ptxas was seen to add to them, but for copies under way.
 int registers_without_copies(const Problem& problem, const MmaBackwardSchedule& s, const KeysLayout& layout) {
-  const int keys = 2 * s.split * s.tile_n / s.warps;
-  const int sums = keys * std::max(problem.head_dim, problem.value_dim()) / (32 * s.split);
-  const int scores = keys * s.tile_m / (32 * s.split);
+  const int keys = 2 * s.sharers * s.tile_n / s.warps;
+  const int sums = keys * std::max(problem.head_dim, problem.value_dim()) / (32 * s.sharers);
+  const int scores = keys * s.tile_m / (32 * s.sharers);
   const int dq = adds_dq(s) ? layout.dq_row_tiles * layout.dq_columns / 2 : 0;
   return sums + std::max(scores, dq) + 64;
 }
@@ -40,7 +40,7 @@ constexpr int kShort = 240;      // from here on padding counts
 // within a tenth of the fastest on some arch (docs/performance/mma-backward.md).
 struct Tight {
   int head_dim;
-  MmaBackwardSchedule schedule;  // tile_m, tile_n, warps, stages, split, dq
+  MmaBackwardSchedule schedule;  // tile_m, tile_n, warps, stages, sharers, dq
   std::array<int, 5> full, causal;
 };
 
@@ -86,7 +86,7 @@ bool adds_dq(const MmaBackwardSchedule& s) {
 }
 
 bool has_ds_tile(const MmaBackwardSchedule& s) {
-  return adds_dq(s) || s.split == 2;
+  return adds_dq(s) || s.sharers == 2;
 }
 
 KeysLayout keys_layout(const Problem& problem, const MmaBackwardSchedule& s) {
@@ -160,7 +160,7 @@ int registers_of(const Problem& problem, const MmaBackwardSchedule& s, const Tar
   if (target.capability < 80) {
     const int q = waiting(problem.head_dim, s), dout = waiting(problem.value_dim(), s);
     registers += kTuringMore + (copies_in_turn(problem, s, target) ? std::max(q, dout) + 4 : q + dout);
-    if (adds_dq(s) && s.split == 1) registers += 8;  // copies beside the sum
+    if (adds_dq(s) && s.sharers == 1) registers += 8;  // copies beside the sum
   }
   return registers < kShort ? registers : registers + registers_for_padding(problem, s, layout);
 }

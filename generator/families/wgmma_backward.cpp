@@ -52,7 +52,7 @@ std::map<std::string, bool> sections(const Problem& problem) {
           {"causal", problem.causal},
           {"dq", false},
           {"dv", true},
-          {"split", false},
+          {"sums_apart", false},
           {"pair", false},
           {"exchange", false},
           {"diagonal", false},
@@ -103,19 +103,19 @@ Recipe recipe_owners(const Problem& problem, const WgmmaBackwardSchedule& s, con
   const int bytes = owners_bytes(problem, s, stages);
   const int qk = box_panels(problem.head_dim), v = box_panels(problem.value_dim());
   Recipe recipe;
-  recipe.kernel = is_pair(s)    ? "kernels/backward_wgmma_pair.cu"
-                  : is_split(s) ? "kernels/backward_wgmma_split.cu"
-                                : "kernels/backward_wgmma.cu";
+  recipe.kernel = is_pair(s)      ? "kernels/backward_wgmma_pair.cu"
+                  : sums_apart(s) ? "kernels/backward_wgmma_apart.cu"
+                                  : "kernels/backward_wgmma.cu";
   recipe.constants = constants(problem, s.tile_m, s.tile_n, s.tile_m, bytes, is_pair(s));
   recipe.constants.push_back(number("kKeyStages", stages, "tiles of K and V: one's, and the next one's"));
   recipe.sections = sections(problem);
   recipe.constants.push_back(
       number("kExchangeStages", exchange_stages(s), "of what the warpgroups hand to each other"));
-  recipe.sections["split"] = is_split(s);
+  recipe.sections["sums_apart"] = sums_apart(s);
   recipe.sections["pair"] = is_pair(s);
   recipe.sections["exchange"] = exchange_stages(s) > 0;
   recipe.sections["dq"] = adds_dq(s);
-  recipe.sections["diagonal"] = problem.causal && !is_split(s) && s.tile_m < 128;
+  recipe.sections["diagonal"] = problem.causal && !sums_apart(s) && s.tile_m < 128;
   recipe.sections["dq_transposed"] = transposes_dq(s);
   recipe.sections["dq_direct"] = adds_dq(s) && !stages_dq(problem, s);
   recipe.sections["dq_staged"] = stages_dq(problem, s);
@@ -194,10 +194,10 @@ Legality legal_wgmma_backward(const Problem& problem, const WgmmaBackwardSchedul
                     "head_dim above 128, not {}; use tile_n 128",
                     s.dq, dim)};
   }
-  if (is_split(s) && s.turns > 0) {
+  if (sums_apart(s) && s.turns > 0) {
     return {"turns are between two warpgroups that do the same; those of tile_n 64 do not"};
   }
-  if (is_split(s) && s.tile_m != 64)
+  if (sums_apart(s) && s.tile_m != 64)
     return {fmt::format("tile_n 64 needs tile_m 64, tile_m is {}", s.tile_m)};
   if (adds_dq(s) && s.tile_m == 128 && panels > 1) {
     return {
@@ -219,13 +219,13 @@ Legality legal_wgmma_backward(const Problem& problem, const WgmmaBackwardSchedul
                       s.dq, kPairColumns, columns)};
     }
   }
-  const int dk = is_split(s) && dim_v > dim ? 0 : dim / 2;
-  const int dv = is_split(s) && dim_v <= dim ? 0 : dim_v / 2;
+  const int dk = sums_apart(s) && dim_v > dim ? 0 : dim / 2;
+  const int dv = sums_apart(s) && dim_v <= dim ? 0 : dim_v / 2;
   const int dq = adds_dq(s) && !is_pair(s) ? dq_product(problem, s).columns / 2 : 0;
   // S and dP are whole at once before P takes the place of S and dQ is begun, or dS that of both.
   const int beside_dq = transposes_dq(s) ? s.tile_m / 4 : s.tile_m / 4 + s.tile_m / 2;
   const int scores =
-      is_split(s) ? s.tile_m / 4 + s.tile_m / 2 : std::max(dq + beside_dq, s.tile_m / 2 + s.tile_m / 2);
+      sums_apart(s) ? s.tile_m / 4 + s.tile_m / 2 : std::max(dq + beside_dq, s.tile_m / 2 + s.tile_m / 2);
   const int other =
       is_pair(s) ? kOtherOfPair : kOtherRegisters + (!adds_dq(s) && s.tile_m == 128 ? kOtherApart : 0);
   const int needed = dk + dv + scores + other;

@@ -10,7 +10,7 @@ constexpr int kMostSlots = 6;  // of the ring of K and V
 
 }  // namespace
 
-bool is_split(const WgmmaBackwardSchedule& s) {
+bool sums_apart(const WgmmaBackwardSchedule& s) {
   return s.tile_n == 64;
 }
 
@@ -19,7 +19,7 @@ bool adds_dq(const WgmmaBackwardSchedule& s) {
 }
 
 bool is_pair(const WgmmaBackwardSchedule& s) {
-  return is_split(s) && adds_dq(s);
+  return sums_apart(s) && adds_dq(s);
 }
 
 int ctas_per_tile(const WgmmaBackwardSchedule& s) {
@@ -65,7 +65,7 @@ WgmmaProduct dq_product(const Problem& problem, const WgmmaBackwardSchedule& s) 
 
 int exchange_stages(const WgmmaBackwardSchedule& s) {
   if (is_pair(s)) return 1;
-  return adds_dq(s) || is_split(s) ? 2 : 0;
+  return adds_dq(s) || sums_apart(s) ? 2 : 0;
 }
 
 int owners_bytes(const Problem& problem, const WgmmaBackwardSchedule& s, int key_stages) {
@@ -83,7 +83,7 @@ int owners_bytes(const Problem& problem, const WgmmaBackwardSchedule& s, int key
 }
 
 int key_stages(const Problem& problem, const WgmmaBackwardSchedule& s, const Target& target) {
-  return !is_split(s) && owners_bytes(problem, s, 2) <= target.shared_per_cta ? 2 : 1;
+  return !sums_apart(s) && owners_bytes(problem, s, 2) <= target.shared_per_cta ? 2 : 1;
 }
 
 int ring_bytes(const Problem& problem, int slots) {

@@ -17,7 +17,7 @@ constexpr int kDqKeys = 64;   // per step of it
 
 // Who computes dK and dV: tile_n 128, two warpgroups that own 64 keys each; tile_n 64, one warpgroup that
 // owns dV and one that owns dK.
-bool is_split(const WgmmaBackwardSchedule& s);
+bool sums_apart(const WgmmaBackwardSchedule& s);
 bool adds_dq(const WgmmaBackwardSchedule& s);
 // Then dQ needs a third warpgroup, and its sums a second CTA's keys, or the L2 could not take them.
 bool is_pair(const WgmmaBackwardSchedule& s);

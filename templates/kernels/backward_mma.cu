@@ -3,10 +3,10 @@
 // of the warps compute S^T = K Q^T, P^T and dV, the other half dP^T = V dO^T, dS^T and dK, each for its own
 // keys, so that P^T and dS^T are fragments of the next product as they stand; and one half's exponentials run
 // beside the other half's products.
-/*%#split%*/
+/*%#shared_keys%*/
 // Two warps of a half share their keys: for S^T and dP^T each takes half of the rows, for dV and dK half of
 // the columns, and they exchange P^T and dS^T in shared memory. Blocks nearer to square load fewer fragments.
-/*%/split%*/
+/*%/shared_keys%*/
 #include "params/backward.h"
 #include "parts/mma/backward_rows.cuh"
 /*%#async%*/
@@ -43,12 +43,12 @@ using TileDs = SharedTile<kTileM>;  // dS^T, a row for each key
 /*%/ds_tile%*/
 
 constexpr int kHalf = kWarps / 2;                   // of the warps
-constexpr int kKeyWarps = kHalf / kSplit;           // that keys are shared out to; kSplit warps have the same
+constexpr int kKeyWarps = kHalf / kSharers;           // that keys are shared out to; kSharers warps have the same
 constexpr int kRowTiles = kTileN / kKeyWarps / 16;  // mma tiles of 16 keys of a warp
 constexpr int kSteps = kTileM / 16;                 // of 16 query rows
-constexpr int kOwnSteps = kSteps / kSplit;  // whose P or dS a warp forms; it multiplies with all of them
+constexpr int kOwnSteps = kSteps / kSharers;  // whose P or dS a warp forms; it multiplies with all of them
 constexpr int kOwnRows = 16 * kOwnSteps;
-constexpr int kColumnsK = kHeadDim / kSplit, kColumnsV = kHeadDimV / kSplit;  // of a warp's sums
+constexpr int kColumnsK = kHeadDim / kSharers, kColumnsV = kHeadDimV / kSharers;  // of a warp's sums
 
 // What this thread's number says, read anew by each of them: what follows from it would be held in registers
 // from step to step.
@@ -57,20 +57,20 @@ struct Place {
   int key_warp, part;  // warps with the same keys follow each other; `part` tells them apart
   int first_key;       // of the warp's keys, in the tile
   int own_step;        // the first of the warp's own
-  /*%#split%*/
+  /*%#shared_keys%*/
   int other_step;
-  /*%/split%*/
+  /*%/shared_keys%*/
   unsigned p_fragment;  // from the start of P^T to this lane's part of the warp's first fragment
 
   __device__ __forceinline__ Place() {
     const int thread = thread_index();
     warp = thread / 32, lane = thread % 32;
-    key_warp = warp % kHalf / kSplit, part = warp % kSplit;
+    key_warp = warp % kHalf / kSharers, part = warp % kSharers;
     first_key = key_warp * 16 * kRowTiles;
     own_step = part * kOwnSteps;
-    /*%#split%*/
+    /*%#shared_keys%*/
     other_step = kOwnSteps - own_step;
-    /*%/split%*/
+    /*%/shared_keys%*/
     p_fragment = (key_warp * kSteps * kRowTiles * 32 + lane) * 16;
   }
 };
@@ -320,7 +320,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
       for (int step = 0; step < kOwnSteps; ++step)
         multiply_columns<TileV, kColumnsV>(dv, p[step], dout_lane + at.own_step * 16 * TileV::kPitch,
                                            16 * step);
-      /*%#split%*/
+      /*%#shared_keys%*/
       // The warp that has the same keys has written its P^T, too.
       named_barrier_sync(1 + kHalf + at.key_warp, 64);
 #pragma unroll
@@ -335,7 +335,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
         multiply_columns<TileV, kColumnsV>(dv, others, dout_lane + at.other_step * 16 * TileV::kPitch,
                                            16 * step);
       }
-      /*%/split%*/
+      /*%/shared_keys%*/
       /*%#dq_sum%*/
       add_dq_before(i);
       /*%/dq_sum%*/
@@ -346,15 +346,15 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
 #pragma unroll
     for (int r = 0; r < kRowTiles; ++r)
       stage_rows<kHeadDimV>(dv[r], v_tile, at.first_key + 16 * r, at.part * kColumnsV / 8, at.lane);
-    /*%#split%*/
+    /*%#shared_keys%*/
     // Both warps' columns of these keys are there.
     named_barrier_sync(1 + kHalf + at.key_warp, 64);
-    /*%/split%*/
-    /*%^split%*/
+    /*%/shared_keys%*/
+    /*%^shared_keys%*/
     __syncwarp();
-    /*%/split%*/
+    /*%/shared_keys%*/
     const OwnKeys own = own_keys(params.dv, params.dv_batch, params.dv_head, params.dv_row);
-    write_rows<kHeadDimV, 16 * kRowTiles / kSplit>(v_tile, at.first_key + at.part * 8 * kRowTiles, own.first,
+    write_rows<kHeadDimV, 16 * kRowTiles / kSharers>(v_tile, at.first_key + at.part * 8 * kRowTiles, own.first,
                                                    2 * params.dv_row, own.count, at.lane);
   } else {
     float dk[kRowTiles][kColumnsK / 2] = {};
@@ -410,7 +410,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
         }
         multiply_columns<TileQK, kColumnsK>(dk, ds, q_lane + at.own_step * 16 * TileQK::kPitch, 16 * step);
       }
-      /*%#split%*/
+      /*%#shared_keys%*/
       // The warp that has the same keys has written its dS^T, too.
       named_barrier_sync(1 + kHalf + kKeyWarps + at.key_warp, 64);
       const unsigned ds_rows = ds_tile + (kStages == 2 ? i % 2 * kTileBytesP : 0) +
@@ -422,7 +422,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
         for (int r = 0; r < kRowTiles; ++r) ldmatrix(ds[r], TileDs::step(ds_rows, 16 * r, 2 * step));
         multiply_columns<TileQK, kColumnsK>(dk, ds, q_lane + at.other_step * 16 * TileQK::kPitch, 16 * step);
       }
-      /*%/split%*/
+      /*%/shared_keys%*/
       end(i);
     }
     finish();
@@ -433,15 +433,15 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
       for (int i = 0; i < kColumnsK / 2; ++i) dk[r][i] *= params.scale;
       stage_rows<kHeadDim>(dk[r], k_tile, at.first_key + 16 * r, at.part * kColumnsK / 8, at.lane);
     }
-    /*%#split%*/
+    /*%#shared_keys%*/
     // Both warps' columns of these keys are there.
     named_barrier_sync(1 + kHalf + kKeyWarps + at.key_warp, 64);
-    /*%/split%*/
-    /*%^split%*/
+    /*%/shared_keys%*/
+    /*%^shared_keys%*/
     __syncwarp();
-    /*%/split%*/
+    /*%/shared_keys%*/
     const OwnKeys own = own_keys(params.dk, params.dk_batch, params.dk_head, params.dk_row);
-    write_rows<kHeadDim, 16 * kRowTiles / kSplit>(k_tile, at.first_key + at.part * 8 * kRowTiles, own.first,
+    write_rows<kHeadDim, 16 * kRowTiles / kSharers>(k_tile, at.first_key + at.part * 8 * kRowTiles, own.first,
                                                   2 * params.dk_row, own.count, at.lane);
   }
 }

@@ -5,7 +5,7 @@
 #include "parts/wgmma_backward/feed.cuh"
 #include "parts/wgmma_backward/layout.cuh"
 #include "parts/wgmma_backward/pair.cuh"
-#include "parts/wgmma_backward/split.cuh"
+#include "parts/wgmma_backward/sums_apart.cuh"
 #include "parts/wgmma_backward/sums.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/setmaxnreg.cuh"

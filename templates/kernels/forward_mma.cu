@@ -72,7 +72,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
     constexpr int kPending = 0;
     cp_async_commit();
     /*%/one_stage%*/
-    /*%#split_stages%*/
+    /*%#rings_apart%*/
     // Groups of copies are committed in the order K, V, K, V … of the tiles, the first with Q. Some come
     // before the loop, and each half step commits one more (empty where the tiles have run out), so that at
     // most kPending are under way when the one that is needed has arrived.
@@ -90,8 +90,8 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
       if (n >= ahead) k_copy.start<false>(slot + kSlotBytes, (n - ahead) * kTileN, params.seqlen_k);
       cp_async_commit();
     }
-    /*%/split_stages%*/
-    /*%^split_kv%*/
+    /*%/rings_apart%*/
+    /*%^kv_apart%*/
     // A group of copies is a tile of K and of V, the first with Q. kStages - 1 are committed before the loop,
     // and each step commits one more (empty where the tiles have run out).
     constexpr int kPending = kStages - 2;
@@ -105,7 +105,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
       }
       cp_async_commit();
     }
-    /*%/split_kv%*/
+    /*%/kv_apart%*/
     /*%/async%*/
 
     // Where this lane starts to read.
@@ -212,20 +212,20 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
       const int next = n + 1 - kStages;  // the tile that takes the previous step's slot
       const unsigned next_slot = slots + (stage == 0 ? kStages - 1 : stage - 1) * kSlotBytes;
       /*%/one_stage%*/
-      /*%#split_stages%*/
+      /*%#rings_apart%*/
       if (next >= 0) v_copy.start<false>(next_slot + kTileBytesK, next * kTileN, params.seqlen_k);
-      /*%/split_stages%*/
-      /*%^split_kv%*/
+      /*%/rings_apart%*/
+      /*%^kv_apart%*/
       if (next >= 0) {
         k_copy.start<false>(next_slot, next * kTileN, params.seqlen_k);
         v_copy.start<false>(next_slot + kTileBytesK, next * kTileN, params.seqlen_k);
       }
-      /*%/split_kv%*/
+      /*%/kv_apart%*/
       /*%#async%*/
       cp_async_commit();
       /*%/async%*/
     };
-    /*%#split_kv%*/
+    /*%#kv_apart%*/
     // Its second half begins when V has arrived and no warp reads K any more.
     const auto turn_to_v = [&] {
       /*%#async%*/
@@ -241,7 +241,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
       cp_async_commit();
       /*%/async%*/
     };
-    /*%/split_kv%*/
+    /*%/kv_apart%*/
     /*%#causal%*/
     // Does the warp see that key of a masked tile, or is it right of the diagonal, as all after it?
     const auto seen = [&](int key) {
@@ -291,9 +291,9 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
         for (int r = 0; r < kRowTiles; ++r) sum[r][0] = sum[r][1] = 0;
         exponentiate_all(scores);
       }
-      /*%#split_kv%*/
+      /*%#kv_apart%*/
       turn_to_v();
-      /*%/split_kv%*/
+      /*%/kv_apart%*/
       if (wanted) {
         /*%^async%*/
         const unsigned v_lane = start_v(thread_index());
@@ -321,7 +321,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
     };
     for (; n >= unmasked_end; --n) {
       begin();
-      /*%#split_kv%*/
+      /*%#kv_apart%*/
       float scores[kRowTiles][kBlockN / 2];
       if (seen(0)) multiply(scores, 0);
       turn_to_v();
@@ -329,8 +329,8 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
         mask(scores, 0);
         accumulate(scores, 0);
       }
-      /*%/split_kv%*/
-      /*%^split_kv%*/
+      /*%/kv_apart%*/
+      /*%^kv_apart%*/
       // A few keys at a time, up to the last that is seen, in a loop that stays one: less to compile.
       constexpr int kMaskedN = kBlockN % 32 == 0 ? 32 : 16;
 #pragma unroll 1
@@ -340,19 +340,19 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
         mask(scores, first);
         accumulate(scores, first);
       }
-      /*%/split_kv%*/
+      /*%/kv_apart%*/
       stage = stage + 1 == kStages ? 0 : stage + 1;
     }
 #pragma unroll kUnroll
     for (; n >= 0; --n) {
       begin();
-      /*%#split_kv%*/
+      /*%#kv_apart%*/
       float scores[kRowTiles][kBlockN / 2];
       multiply(scores, 0);
       turn_to_v();
       accumulate(scores, 0);
-      /*%/split_kv%*/
-      /*%^split_kv%*/
+      /*%/kv_apart%*/
+      /*%^kv_apart%*/
       // S of the next block comes before the softmax of this one, to keep the tensor cores at work.
       float scores[2][kRowTiles][kBlockN / 2];
       multiply(scores[0], 0);
@@ -361,7 +361,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
         if (block + 1 < kBlocks) multiply(scores[(block + 1) % 2], (block + 1) * kBlockN);
         accumulate(scores[block % 2], block * kBlockN);
       }
-      /*%/split_kv%*/
+      /*%/kv_apart%*/
       stage = stage + 1 == kStages ? 0 : stage + 1;
     }
     /*%/optimistic%*/

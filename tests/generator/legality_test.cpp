@@ -188,9 +188,8 @@ TEST_CASE("mma-backward: what does not divide or fit is said") {
         "tile 128x128 with 8 warps needs about 256 registers a thread, 255 are there; it would spill");
   gradients.head_dim = 96;
   CHECK(reason(gradients, "mma-backward:m64n64w8s2sp2dq1", "sm_90a") ==
-        "split 2 needs head dims of 32, 64, 128 or 256 (96 and 96), tile_m from 32 on (64) and 4, 8 or 12 "
-        "warps "
-        "(8)");
+        "sharers 2 needs head dims of 32, 64, 128 or 256 (96 and 96), tile_m from 32 on (64) and 4, 8 or 12 "
+        "warps (8)");
 }
 
 TEST_CASE("backward wgmma: what its tiles of queries need") {

@@ -107,7 +107,7 @@ std::vector<Subject> backward_subjects() {
   constexpr Problem kWgmma{.pass = Pass::backward, .head_dim = 64, .causal = true};
   constexpr Problem kFull{.pass = Pass::backward, .head_dim = 80};
   constexpr Problem kOwn{.pass = Pass::backward, .head_dim = 80, .causal = true};
-  constexpr Problem kSplit{.pass = Pass::backward, .head_dim = 136, .causal = true};
+  constexpr Problem kApart{.pass = Pass::backward, .head_dim = 136, .causal = true};
   constexpr Problem kSimt{.pass = Pass::backward, .dtype = DType::fp32, .head_dim = 32, .causal = true};
   const Shape few_keys{.batch = 1, .heads = 2, .heads_kv = 1, .seqlen_q = 330, .seqlen_k = 150};
   std::vector<Subject> subjects{
@@ -116,7 +116,7 @@ std::vector<Subject> backward_subjects() {
       subject("wgmma backward, rows without keys", "sm_90a", "wgmma-backward:m128n128s2dq2", kWgmma,
               few_keys),
       subject("wgmma backward, dQ apart, diagonal", "sm_90a", "wgmma-backward:m64n128s2dq0", kOwn, kWide),
-      subject("wgmma backward, two passes", "sm_90a", "wgmma-backward:m64n64s2dq0", kSplit, kShape),
+      subject("wgmma backward, two passes", "sm_90a", "wgmma-backward:m64n64s2dq0", kApart, kShape),
       subject("simt backward", "sm_80", "simt-backward:m32n32w4", kSimt),
       subject("simt backward, atomic", "sm_80", "simt-backward:m32n32w4dq1", kSimt),
   };

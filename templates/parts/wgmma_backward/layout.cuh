@@ -4,12 +4,12 @@
 
 constexpr int kStages = 2;         // of Q and dO: one step's and the next one's
 constexpr int kConsumerWarps = 8;  // of two warpgroups, which read them
-/*%^split%*/
+/*%^sums_apart%*/
 constexpr int kOwnerWarps = 8;  // which sum dV, or dK: all, since each warpgroup owns 64 keys
-/*%/split%*/
-/*%#split%*/
+/*%/sums_apart%*/
+/*%#sums_apart%*/
 constexpr int kOwnerWarps = 4;  // which sum dV, or dK: one warpgroup each
-/*%/split%*/
+/*%/sums_apart%*/
 /*%#pair%*/
 constexpr int kDqWarps = 4;  // which sum dQ
 constexpr int kKeyReaders = kOwnerWarps + kDqWarps;
@@ -120,9 +120,9 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
   /*%#exchange%*/
   mbarrier_init(shared + kKRead, kKeyReaders);
   /*%/exchange%*/
-  /*%#split%*/
+  /*%#sums_apart%*/
   mbarrier_init(shared + kVRead, kOwnerWarps);
-  /*%/split%*/
+  /*%/sums_apart%*/
   for (int stage = 0; stage < kStages; ++stage) {
     mbarrier_init(shared + kQFull + 8 * stage, 1);
     mbarrier_init(shared + kQEmpty + 8 * stage, kConsumerWarps);

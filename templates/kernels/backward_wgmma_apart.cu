@@ -3,7 +3,7 @@
 #include "params/backward.h"
 #include "parts/wgmma_backward/feed.cuh"
 #include "parts/wgmma_backward/layout.cuh"
-#include "parts/wgmma_backward/split.cuh"
+#include "parts/wgmma_backward/sums_apart.cuh"
 #include "ptx/setmaxnreg.cuh"
 #include "ptx/shared_address.cuh"
 #include "ptx/tensor_map.cuh"
