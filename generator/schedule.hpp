@@ -104,7 +104,7 @@ struct MmaBackwardSchedule {
   int stages = 1;   // tiles of Q and dO in flight
   int sharers = 1;  // 2: two warps share their keys: each has half of the rows in the products that form P
                     // and dS, and half of the columns in the sums
-  int dq = 0;  // a DqWay
+  int dq = 0;       // a DqWay
   bool operator==(const MmaBackwardSchedule&) const = default;
 };
 
