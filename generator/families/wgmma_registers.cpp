@@ -17,7 +17,7 @@ constexpr int kRecomputeRegisters = 12;
 constexpr int kMaximaRegisters = 8;
 
 // Registers that a consumer needs beside its fragments: with fewer, ptxas spills. Found by compiling 658
-// kernels at the edge (docs/performance/wgmma/compile.md, "Registers"). More where tiles come off a counter,
+// kernels at the edge (docs/performance/wgmma/registers.md, "Registers"). More where tiles come off a counter,
 // since a consumer keeps the next one's number and place.
 int other_registers(const Problem& problem, const WgmmaSchedule& schedule) {
   switch (warpgroups_of(schedule)) {
