@@ -17,8 +17,8 @@ constexpr int kRecomputeRegisters = 12;
 constexpr int kMaximaRegisters = 8;
 
 // Registers that a consumer needs beside its fragments: with fewer, ptxas spills. Found by compiling 658
-// kernels at the edge (docs/performance/wgmma/registers.md, "Registers"). More where tiles come off a counter,
-// since a consumer keeps the next one's number and place.
+// kernels at the edge (docs/performance/wgmma/registers.md, "Registers"). More where tiles come off a
+// counter, since a consumer keeps the next one's number and place.
 int other_registers(const Problem& problem, const WgmmaSchedule& schedule) {
   switch (warpgroups_of(schedule)) {
     case 1:
