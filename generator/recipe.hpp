@@ -32,8 +32,8 @@ struct Recipe {
   std::vector<Constant> constants;
   std::map<std::string, bool> sections;  // every section that the kernel's templates use, shown or absent
   std::map<std::string, std::vector<std::map<std::string, std::string>>>
-      lists;  // what C++ cannot say: operand lists
-  int ptxas = 3;
+      lists;      // what C++ cannot say: operand lists
+  int ptxas = 3;  // KernelSource's
   Geometry geometry;
   std::vector<TensorMapSpec> maps;
 };

@@ -69,11 +69,8 @@ void add_splits(std::vector<Schedule>& space, WgmmaSchedule schedule) {
 }
 
 // For tiles that do not fill whole waves: all CTAs have even shares.
-void add_even_shares(std::vector<Schedule>& space, int widest, WgmmaSchedule schedule) {
+void add_even_shares(std::vector<Schedule>& space, WgmmaSchedule schedule) {
   schedule.persistent = 3;
-  // The largest kernels: a second to compile on a busy host, a twelfth of it less at ptxas's first level, and
-  // as fast (docs/performance/wgmma/compile.md).
-  if (widest > 192 && schedule.cluster == 2) schedule.ptxas = 1;
   add(space, schedule);
 }
 
@@ -98,7 +95,7 @@ bool gains_by_first_level(int widest, const WgmmaSchedule& winner) {
 void add_first_level(std::vector<Schedule>& space, const Problem& problem, const WgmmaSchedule& winner,
                      const Wgmma& of) {
   WgmmaSchedule first = at_first_level(winner);
-  if (!problem.causal) add_even_shares(space, of.widest, of.clusters ? with_cluster(first) : first);
+  if (!problem.causal) add_even_shares(space, of.clusters ? with_cluster(first) : first);
   if (of.clusters) add(space, with_cluster(first));
   add(space, first);
   if (problem.causal && first.stages == 2) {
@@ -132,8 +129,12 @@ void add_winners(std::vector<Schedule>& space, const Problem& problem, const Wgm
     if (problem.causal) with(&WgmmaSchedule::persistent, 1);
     if (of.clusters) add(space, with_cluster(winner));
     add_splits(space, winner);
-    add_even_shares(space, of.widest, winner);
-    if (of.clusters && !problem.causal) add_even_shares(space, of.widest, with_cluster(winner));
+    add_even_shares(space, winner);
+    if (of.clusters && !problem.causal) {
+      // The largest kernels: a second to compile on a busy host, a twelfth of it less at ptxas's first level,
+      // and as fast (docs/performance/wgmma/compile.md).
+      add_even_shares(space, with_cluster(of.widest > 192 ? at_first_level(winner) : winner));
+    }
   }
 }
 
@@ -189,22 +190,22 @@ void add_shared(std::vector<Schedule>& space, const Wgmma& of) {
     add_splits(space, rows(64, 128, 4));
     if (of.widest > 32) add_splits(space, rows(64, 96, 3));
     add_splits(space, rows(128, 128, 4));
-    add_even_shares(space, of.widest, rows(64, 64, 4));
-    add_even_shares(space, of.widest, rows(128, 128, 4));
+    add_even_shares(space, rows(64, 64, 4));
+    add_even_shares(space, rows(128, 128, 4));
   } else if (of.widest <= 128) {
     add_splits(space, rows(64, 64, 4));
     add_splits(space, rows(64, 64, 3));
     add_splits(space, rows(64, 48, 3));
     add_splits(space, rows(128, 64, 4));
     add_splits(space, rows(128, 128, 2));
-    add_even_shares(space, of.widest, rows(64, 64, 3));
-    add_even_shares(space, of.widest, rows(128, 128, 2));
+    add_even_shares(space, rows(64, 64, 3));
+    add_even_shares(space, rows(128, 128, 2));
   } else {
     add_splits(space, rows(64, 64, 2));
     add_splits(space, rows(64, 48, 3));
     add_splits(space, rows(128, 64, 2));
-    add_even_shares(space, of.widest, rows(64, 48, 2));
-    add_even_shares(space, of.widest, rows(128, 64, 2));
+    add_even_shares(space, rows(64, 48, 2));
+    add_even_shares(space, rows(128, 64, 2));
   }
 }
 
