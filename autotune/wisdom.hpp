@@ -40,7 +40,7 @@ struct WisdomRecord {
   Versions versions;
   std::vector<std::pair<std::string, double>>
       timings;  // schedule and milliseconds (Candidate::in_final_ms) of every candidate that was timed
-  std::map<std::string, std::string> environment;  // driver, NVRTC, clock …: for people
+  std::map<std::string, std::string> environment;  // clock, date, what the caller adds: for people
 };
 
 // environment: what the caller knows beside the result, such as {"driver", "580.159"}.
@@ -107,7 +107,8 @@ Wisdom read_wisdom(const std::filesystem::path& file, const Report& report);
 using Publish = std::function<int(int folder, const std::string& name, std::string_view bytes)>;
 
 // Reads the file as it now is, adds what was learnt, and puts the result in its place. Writers wait for each
-// other for a bounded time. Whether it was written: a full or read-only disk is reported.
+// other for a bounded time. A link stays a link. Whether it was written: a full or read-only disk is
+// reported.
 bool merge_wisdom(const std::filesystem::path& file, const Wisdom& learnt, const Versions& versions,
                   const Publish& publish, const Report& report);
 

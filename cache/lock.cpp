@@ -13,6 +13,17 @@ namespace {
 
 constexpr const char* kLockFile = ".flashjit.lock";
 
+// One call of fcntl's open-file-description locks. Unlike POSIX ones they also keep two threads of a process
+// apart and are not lost when somebody else in this process closes the file.
+int set_lock(const File& file, short type, std::uint64_t slot, std::uint64_t slots) {
+  struct flock range {};
+  range.l_type = type;
+  range.l_whence = SEEK_SET;
+  range.l_start = static_cast<off_t>(slot);
+  range.l_len = static_cast<off_t>(slots);
+  return ::fcntl(file.get(), F_OFD_SETLK, &range);
+}
+
 }  // namespace
 
 std::uint64_t compile_slot(const std::string& digest) {
@@ -25,23 +36,22 @@ std::uint64_t compile_slot(const std::string& digest) {
   return slot + 1;
 }
 
+// To close the file is not enough: the lock is the description's, and a forked child may have that, too.
+FolderLock::~FolderLock() {
+  constexpr std::uint64_t kToTheEnd = 0;
+  if (file_ && state_ == LockState::held) (void)set_lock(file_, F_UNLCK, 0, kToTheEnd);
+}
+
 FolderLock lock_folder(int folder, std::uint64_t slot, std::chrono::milliseconds patience) {
   using Clock = std::chrono::steady_clock;
   File file(::openat(folder, kLockFile, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
   if (!file) return {};
   share_with_group(folder, file.get());
-  // Open-file-description locks (fcntl(2)): unlike POSIX ones they also keep two threads of a process apart
-  // and are not lost when somebody else in this process closes the file. Polled, because their blocking form
-  // knows no deadline.
-  struct flock range {};
-  range.l_type = F_WRLCK;
-  range.l_whence = SEEK_SET;
-  range.l_start = static_cast<off_t>(slot);
-  range.l_len = 1;
+  // Polled, because the blocking form knows no deadline.
   const auto deadline = Clock::now() + patience;
   std::chrono::milliseconds pause{1};
   for (;;) {
-    if (::fcntl(file.get(), F_OFD_SETLK, &range) == 0) return {std::move(file), LockState::held};
+    if (set_lock(file, F_WRLCK, slot, 1) == 0) return {std::move(file), LockState::held};
     const bool taken = errno == EAGAIN || errno == EACCES;
     if (!taken && errno != EINTR) return {};
     const auto now = Clock::now();

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "cache/files.hpp"
 
@@ -15,12 +16,19 @@ enum class LockState {
   held,
 };
 
-// Holds one slot of a folder's lock file, or nothing. Given back by the destructor, or by the kernel when the
-// process dies: a lock can not be left behind.
+// Holds one slot of a folder's lock file, or nothing. Given back by the destructor, also where a child that
+// was forked meanwhile has its descriptor still, or by the kernel when the process and such children die.
 class FolderLock {
  public:
   FolderLock() = default;
   FolderLock(File file, LockState state) : file_(std::move(file)), state_(state) {}
+  FolderLock(FolderLock&&) noexcept = default;
+  FolderLock& operator=(FolderLock&& other) noexcept {
+    std::swap(file_, other.file_);
+    std::swap(state_, other.state_);
+    return *this;
+  }
+  ~FolderLock();
   [[nodiscard]] LockState state() const { return state_; }
 
  private:

@@ -17,15 +17,18 @@ namespace {
 
 struct Checked {
   Verdict verdict = Verdict::unreadable;
+  int error = 0;  // errno, where it could not be read
   Entry entry;
   Identity identity;
 };
 
 Checked check(int folder, const std::string& digest) {
   ReadResult read = read_file(folder, entry_file_name(digest), kLargestEntry);
-  Checked checked{.identity = read.identity};
-  if (read.error != 0) return checked;
-  std::optional<Entry> entry = deserialize(std::as_bytes(std::span(read.bytes)));
+  Checked checked{.error = read.error, .identity = read.identity};
+  const bool too_large = read.error == EFBIG;  // and so none of ours
+  if (read.error != 0 && !too_large) return checked;
+  std::optional<Entry> entry;
+  if (!too_large) entry = deserialize(std::as_bytes(std::span(read.bytes)));
   if (!entry) {
     checked.verdict = Verdict::damaged;
   } else {
@@ -73,6 +76,7 @@ std::vector<Row> list_entries(const StoreOptions& options, const Describe& descr
     if (!is_entry_name(item.name)) continue;
     const std::string digest = digest_of(item.name);
     const Checked checked = check(folder.get(), digest);
+    if (checked.error == ENOENT) continue;  // another process swept it meanwhile
     rows.push_back({.digest = digest,
                     .bytes = static_cast<std::uint64_t>(item.identity.size),
                     .used = item.identity.modified.tv_sec,
@@ -100,11 +104,10 @@ Entry load_entry(const StoreOptions& options, const std::string& prefix) {
       digests.push_back(digest_of(item.name));
     }
   }
-  if (digests.empty()) {
-    throw Error(ErrorCode::not_found,
-                fmt::format("no entry in {} starts with {}", options.directory.string(), prefix),
-                "`flashjit cache ls` lists them");
-  }
+  const Error none(ErrorCode::not_found,
+                   fmt::format("no entry in {} starts with {}", options.directory.string(), prefix),
+                   "`flashjit cache ls` lists them");
+  if (digests.empty()) throw none;
   if (digests.size() > 1) {
     throw Error(
         ErrorCode::invalid_argument,
@@ -112,6 +115,11 @@ Entry load_entry(const StoreOptions& options, const std::string& prefix) {
         "give more of its digits");
   }
   Checked checked = check(folder.get(), digests.front());
+  if (checked.error == ENOENT) throw none;
+  if (checked.verdict == Verdict::unreadable) {
+    throw Error(ErrorCode::io, fmt::format("the entry {} can not be read: {}", digests.front(),
+                                           std::strerror(checked.error)));
+  }
   if (checked.verdict != Verdict::good) {
     throw Error(ErrorCode::io, fmt::format("the entry {} is {}", digests.front(), to_string(checked.verdict)),
                 "`flashjit cache verify --remove` removes bad entries; they are built again when needed");

@@ -16,7 +16,7 @@ namespace flashjit::cache {
 
 enum class Verdict {
   good,
-  damaged,     // a checksum or a length is wrong
+  damaged,     // a checksum or a length is wrong, or it is larger than any entry
   misfiled,    // a whole entry, under a name that is not its digest
   unreadable,  // an I/O error: nothing is known about it
 };

@@ -54,18 +54,31 @@ Text read_all(const std::filesystem::path& path) {
   }
 }
 
-// Waits for the writers before us; a lock that cannot be had costs at worst another writer's record, never
-// the file. Why it could not be had; empty: it is held.
-std::string wait_for(const File& lock) {
-  const auto end = std::chrono::steady_clock::now() + kPatience;
-  while (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK && errno != EINTR)
-      return fmt::format("could not be locked ({})", std::strerror(errno));  // NFS locks no folder
-    if (std::chrono::steady_clock::now() > end) return "is being written by another process for long";
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+// A folder that one writer at a time holds.
+class Turn {
+ public:
+  explicit Turn(const File& folder) : folder_(folder) {}
+  // To close the folder is not enough: a child that was forked meanwhile may hold it on.
+  ~Turn() { (void)::flock(folder_.get(), LOCK_UN); }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+  // Waits for the writers before us; a lock that cannot be had costs at worst another writer's record, never
+  // the file. Why it could not be had; empty: it is held.
+  [[nodiscard]] std::string wait() const {
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    while (::flock(folder_.get(), LOCK_EX | LOCK_NB) != 0) {
+      if (errno != EWOULDBLOCK && errno != EINTR)
+        return fmt::format("could not be locked ({})", std::strerror(errno));  // NFS locks no folder
+      if (std::chrono::steady_clock::now() > end) return "is being written by another process for long";
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return {};
   }
-  return {};
-}
+
+ private:
+  const File& folder_;
+};
 
 std::string unreadable(const std::filesystem::path& file, int error) {
   return fmt::format("wisdom {} could not be read: {}", file.string(), std::strerror(error));
@@ -94,10 +107,14 @@ bool merge_wisdom(const std::filesystem::path& file, const Wisdom& learnt, const
   if (::stat(file.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) return lost("it is no regular file");
   // The folder itself is what flock(2) holds: so nothing is left beside a file that --export names, and
   // others of a group that shares the folder can hold it too.
-  const std::filesystem::path parent = file.has_parent_path() ? file.parent_path() : ".";
+  std::error_code unresolved;  // then what cannot be opened says why
+  const std::filesystem::path place =
+      std::filesystem::weakly_canonical(file, unresolved);  // a link stays one
+  const std::filesystem::path parent = place.has_parent_path() ? place.parent_path() : ".";
   const File folder(::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!folder) return lost(std::strerror(errno));
-  if (const std::string why = wait_for(folder); !why.empty() && report)
+  const Turn turn(folder);
+  if (const std::string why = turn.wait(); !why.empty() && report)
     report(fmt::format("wisdom {} {}; going on without its lock", file.string(), why));
   const Text before = read_all(file);
   if (before.error != 0 && before.error != ENOENT) return lost(std::strerror(before.error));
@@ -106,7 +123,8 @@ bool merge_wisdom(const std::filesystem::path& file, const Wisdom& learnt, const
     return lost("another version of flashjit keeps its wisdom there");
   }
   wisdom.add(learnt, versions);
-  if (const int error = publish(folder.get(), file.filename().string(), wisdom.to_text(versions)); error != 0)
+  if (const int error = publish(folder.get(), place.filename().string(), wisdom.to_text(versions));
+      error != 0)
     return lost(std::strerror(error));
   return true;
 }

@@ -1,9 +1,11 @@
 // Wisdom's file: what is read of it, merged in one step, by many writers, for all who share the folder.
 #include <doctest/doctest.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
@@ -175,6 +177,25 @@ TEST_CASE("many writers lose nothing, and readers always see a whole file") {
   for (const auto& entry : std::filesystem::directory_iterator(folder.path)) {
     CHECK(entry.path() == folder.file);  // and nothing beside it
   }
+}
+
+TEST_CASE("a child that was forked during a merge does not hold up the next one") {
+  Folder folder;
+  pid_t child = -1;
+  const auto forking = [&](int directory, const std::string& name, std::string_view bytes) {
+    child = ::fork();
+    if (child == 0) {
+      ::pause();
+      ::_exit(1);
+    }
+    return cache::publish(directory, name, bytes);
+  };
+  CHECK(merge_wisdom(folder.file, with({record("mma:m128n64w4s2")}), kNow, forking, folder.report));
+  CHECK(merge(folder.file, record("mma:m64n64w4s2"), folder.report));
+  CHECK(folder.reports.empty());  // a merge that waits in vain says so
+  REQUIRE(::kill(child, SIGKILL) == 0);
+  int status = 0;
+  CHECK(::waitpid(child, &status, 0) == child);
 }
 
 TEST_CASE("wisdom in the folder that we are in") {

@@ -11,6 +11,7 @@
 
 #include "cache/bytes.hpp"
 #include "cache/digest.hpp"
+#include "cache/disk.hpp"
 #include "cache/pack.hpp"
 #include "flashjit/error.hpp"
 #include "tests/cache/scratch.hpp"
@@ -75,6 +76,18 @@ TEST_CASE("ls shows what is there, good and bad") {
   CHECK(remove_bad(options, rows) == 2);
   CHECK(list_entries(options).size() == 2);
   CHECK(fs::exists(options.directory / "README"));
+}
+
+TEST_CASE("what is larger than any entry is none") {
+  const Scratch scratch;
+  const StoreOptions options{.directory = scratch.path()};
+  const fs::path file = entry_path(scratch.path(), numbered_entry(0));
+  testing::spill(file, "");
+  fs::resize_file(file, kLargestEntry + 1);  // a hole: it takes no room
+  const std::vector<Row> rows = list_entries(options);
+  REQUIRE(rows.size() == 1);
+  CHECK(rows[0].verdict == Verdict::damaged);
+  CHECK(remove_bad(options, rows) == 1);
 }
 
 TEST_CASE("show finds an entry by the start of its digest") {

@@ -289,6 +289,30 @@ TEST_CASE("the compile lock: one at a time per key, bounded waits, gone with its
   (void)::close(ready[1]);
 }
 
+TEST_CASE("a lock is given back where a child that was forked meanwhile lives on") {
+  const Scratch scratch;
+  const Key key = numbered_entry(1).key;
+  WatchedStore store(scratch.path());
+  const Directory directory = open_directory(scratch.path(), Trust::verify, false);
+  pid_t child = -1;
+  {
+    const FolderLock compile = store.store->lock_for_compile(key, std::chrono::milliseconds(0));
+    const FolderLock sweeping = lock_folder(directory.folder.get(), kSweepSlot, std::chrono::milliseconds(0));
+    CHECK(compile.state() == LockState::held);
+    CHECK(sweeping.state() == LockState::held);
+    child = ::fork();
+    if (child == 0) {  // has both descriptors, and does nothing with them
+      ::pause();
+      ::_exit(1);
+    }
+  }
+  CHECK(store.store->lock_for_compile(key, std::chrono::milliseconds(0)).state() == LockState::held);
+  CHECK(sweep(directory.folder.get(), 0).done);
+  REQUIRE(::kill(child, SIGKILL) == 0);
+  int status = 0;
+  CHECK(::waitpid(child, &status, 0) == child);
+}
+
 TEST_CASE("many threads on one store and on several stores of one directory") {
   const Scratch scratch;
   WatchedStore mine(scratch.path());
