@@ -43,6 +43,8 @@ class Compiler {
   [[nodiscard]] virtual std::string path() const = 0;  // of the library
   // Exact, for people: "CL-36424714 V13.0.88". NVRTC says it by compiling an empty file, 30 to 60 ms.
   [[nodiscard]] virtual std::string build_id() const = 0;
+  // The CUDA release it belongs to, as NVRTC says it: 1300 for 13.0; 0: not known. Loads it.
+  [[nodiscard]] virtual int version() const { return 0; }
   // Names the bytes of the library (its GNU build id), without loading it: equal stamps have equal build ids,
   // archs and code. Empty where the library has none.
   [[nodiscard]] virtual std::string stamp() const { return {}; }

@@ -32,8 +32,8 @@ struct KernelImage {
   std::span<const LineOrigin> origins;
 };
 
-// What Device::load throws where the image is at fault and another one may do: it is damaged, or made for
-// another GPU or driver. Anything else (no memory, a GPU in a bad state) is a plain Error.
+// What a GPU's Device::load throws where the image is at fault and another one may do: it is damaged, or made
+// for another GPU or driver. Anything else (no memory, a GPU in a bad state) is a plain Error.
 class ImageRefused : public Error {
  public:
   explicit ImageRefused(Error error) : Error(std::move(error)) {}

@@ -12,12 +12,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<fs::path> split(const std::string& text) {
+std::vector<fs::path> absolute_parts(const std::string& text) {
   std::vector<fs::path> parts;
   std::size_t start = 0;
   while (start <= text.size()) {
     const std::size_t end = std::min(text.find(':', start), text.size());
-    if (end > start) parts.emplace_back(text.substr(start, end - start));
+    if (const fs::path part = text.substr(start, end - start); part.is_absolute()) parts.push_back(part);
     start = end + 1;
   }
   return parts;
@@ -62,9 +62,7 @@ bool runnable(const fs::path& path) {
 }
 
 std::vector<fs::path> path_directories() {
-  std::vector<fs::path> directories = split(environment("PATH"));
-  std::erase_if(directories, [](const fs::path& directory) { return directory.is_relative(); });
-  return directories;
+  return absolute_parts(environment("PATH"));
 }
 
 std::vector<fs::path> toolkits() {
@@ -81,7 +79,7 @@ std::vector<fs::path> site_packages() {
   for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
     if (const std::string value = environment(name); !value.empty()) add_prefix(found, value);
   }
-  for (const fs::path& path : split(environment("PYTHONPATH"))) add(found, path);
+  for (const fs::path& path : absolute_parts(environment("PYTHONPATH"))) add(found, path);
   for (const fs::path& bin : path_directories()) {
     if (access((bin / "python3").c_str(), X_OK) == 0) add_prefix(found, bin.parent_path());
   }

@@ -15,12 +15,12 @@ std::vector<std::filesystem::path> list_directory(const std::filesystem::path& d
 // A file that this process may execute.
 bool runnable(const std::filesystem::path& path);
 
-// Of PATH, the absolute ones: what is run is never looked for in the working directory.
+// Of PATH, the absolute ones: nothing is run because it lies in the working directory.
 std::vector<std::filesystem::path> path_directories();
 std::vector<std::filesystem::path> toolkits();  // CUDA_PATH, CUDA_HOME, /usr/local/cuda
 
-// Python's package directories: of the active environment, PYTHONPATH, each python3 on PATH, the user and the
-// system. Python itself is not asked: starting it takes longer than a compile.
+// Python's package directories: of the active environment, the absolute ones of PYTHONPATH, each python3 on
+// PATH, the user and the system. Python itself is not asked: starting it takes longer than a compile.
 std::vector<std::filesystem::path> site_packages();
 
 }  // namespace flashjit::runtime

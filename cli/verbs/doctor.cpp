@@ -1,11 +1,13 @@
 // `flashjit doctor`: one line for each thing that flashjit needs or can use, and what to do where it is
 // missing.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/statvfs.h>
 #include <sys/vfs.h>
 
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <filesystem>
@@ -69,9 +71,17 @@ void check(std::vector<Finding>& findings, const std::string& what, State when_i
   }
 }
 
-void check_gpus(std::vector<Finding>& findings, std::vector<std::string>& archs) {
+// What the GPUs ask of an NVRTC.
+struct Gpus {
+  std::vector<std::string> archs;
+  int cuda_major = 0;  // the newest CUDA that the driver knows; 0: there is no driver
+};
+
+Gpus check_gpus(std::vector<Finding>& findings) {
+  Gpus gpus;
   check(findings, "driver", State::absent, [&] {
     const runtime::CudaStatus status = runtime::cuda_status();
+    gpus.cuda_major = status.cuda_version / 1000;
     findings.push_back(
         {"driver", State::ok,
          fmt::format("{}, up to CUDA {}.{}, {}", status.driver_version, status.cuda_version / 1000,
@@ -90,19 +100,27 @@ void check_gpus(std::vector<Finding>& findings, std::vector<std::string>& archs)
                             fmt::format("{}, {}, {:.1f} GiB", gpu.name, gpu.arch,
                                         static_cast<double>(gpu.memory) / (1024.0 * 1024 * 1024)),
                             ""});
-        archs.push_back(gpu.arch);
+        gpus.archs.push_back(gpu.arch);
       });
     }
   });
+  return gpus;
 }
 
-void check_compiler(std::vector<Finding>& findings, const std::vector<std::string>& gpu_archs) {
+void check_compiler(std::vector<Finding>& findings, const Gpus& gpus) {
   check(findings, "NVRTC", State::problem, [&] {
     const auto compiler = runtime::load_nvrtc();
     findings.push_back(
         {"NVRTC", State::ok, fmt::format("{}, {}", compiler->build_id(), compiler->path()), ""});
     findings.push_back({"archs", State::ok, fmt::format("{}", fmt::join(compiler->archs(), " ")), ""});
-    for (const std::string& arch : gpu_archs) {
+    if (const int major = compiler->version() / 100; gpus.cuda_major != 0 && major > gpus.cuda_major) {
+      findings.push_back({"NVRTC", State::note,
+                          fmt::format("it is of CUDA {}, and the driver knows CUDA {}: kernels may not load",
+                                      major, gpus.cuda_major),
+                          fmt::format("update the driver, or have FLASHJIT_NVRTC name an NVRTC of CUDA {}",
+                                      gpus.cuda_major)});
+    }
+    for (const std::string& arch : gpus.archs) {
       Target target;
       target.arch = arch;
       if (compiler->makes_cubin(target)) continue;
@@ -208,13 +226,19 @@ void check_cache(std::vector<Finding>& findings) {
     static_cast<void>(cache::open_store(options));
     const std::filesystem::path& directory = options.directory;
     check_directory(findings, directory, options.size_limit);
-    std::size_t bad = 0;
     const auto rows = cache::list_entries(options);
-    for (const cache::Row& row : rows) bad += row.verdict == cache::Verdict::good ? 0 : 1;
+    const auto count = [&](cache::Verdict verdict) {
+      return std::count_if(rows.begin(), rows.end(), [&](const auto& row) { return row.verdict == verdict; });
+    };
+    const auto unreadable = count(cache::Verdict::unreadable);
+    const auto bad = count(cache::Verdict::damaged) + count(cache::Verdict::misfiled);
     findings.push_back(
-        {"entries", bad == 0 ? State::ok : State::note,
-         fmt::format("{}{}", rows.size(), bad == 0 ? "" : fmt::format(", {} of them bad", bad)),
-         bad == 0 ? "" : "`flashjit cache verify --remove` removes them"});
+        {"entries", bad + unreadable == 0 ? State::ok : State::note,
+         fmt::format("{}{}{}", rows.size(), bad == 0 ? "" : fmt::format(", {} of them bad", bad),
+                     unreadable == 0 ? "" : fmt::format(", {} unreadable", unreadable)),
+         bad != 0          ? "`flashjit cache verify --remove` removes the bad ones"
+         : unreadable != 0 ? "see who may read them, and the disk's log"
+                           : ""});
     std::size_t lines = 0;
     const auto wisdom = autotune::read_wisdom(directory / "wisdom.jsonl", [&](std::string_view line) {
       ++lines;
@@ -232,9 +256,7 @@ void check_cache(std::vector<Finding>& findings) {
 
 int run(bool as_json) {
   std::vector<Finding> findings;
-  std::vector<std::string> archs;
-  check_gpus(findings, archs);
-  check_compiler(findings, archs);
+  check_compiler(findings, check_gpus(findings));
   check_cache(findings);
 
   bool well = true;

@@ -28,13 +28,17 @@ std::string_view hint_for(CUresult result) {
     case CUDA_ERROR_STUB_LIBRARY:
       return "the loader found the toolkit's stub of libcuda; remove its stubs directory from "
              "LD_LIBRARY_PATH";
+    case CUDA_ERROR_NOT_INITIALIZED:
+      return "CUDA does not outlive a fork: create the first Engine in the child, or start the child by exec";
     case CUDA_ERROR_NO_DEVICE:
       return "no GPU is visible: is one here, and do CUDA_VISIBLE_DEVICES or the container hide it?";
     case CUDA_ERROR_INVALID_DEVICE:
       return "the number counts the GPUs that CUDA_VISIBLE_DEVICES leaves, from 0";
     case CUDA_ERROR_INVALID_IMAGE:
     case CUDA_ERROR_NO_BINARY_FOR_GPU:
-      return "the code is damaged, or was made for another arch than this GPU's";
+      return "the code is damaged, was made for another arch than this GPU's, or by an NVRTC that is newer "
+             "than "
+             "the driver: update the driver, or have FLASHJIT_NVRTC name an NVRTC of its CUDA release";
     case CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
       return "the driver is older than the NVRTC that made the PTX: update the driver, or set FLASHJIT_NVRTC "
              "to an older "

@@ -137,6 +137,7 @@ class NvrtcCompiler final : public Compiler {
     return build_id_;
   }
 
+  [[nodiscard]] int version() const override { return loaded().nvrtc.version; }
   [[nodiscard]] std::vector<std::string> archs() const override {
     std::vector<std::string> names;
     for (const int number : loaded().numbers) {
