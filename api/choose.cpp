@@ -2,6 +2,7 @@
 #include "api/choose.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <array>
 #include <utility>
@@ -94,7 +95,7 @@ bool Chooser::knows(const Problem& problem, const Shape& shape, const std::strin
 bool Chooser::learn(const Problem& problem, const Shape& shape, Tuning effort,
                     const autotune::TuneResult& result) {
   if (result.learnt_nothing()) {
-    if (message_) message_("nothing was timed before the budget ended, so nothing is kept");
+    if (message_) message_(kLearntNothing);
     return false;
   }
   autotune::Wisdom learnt;

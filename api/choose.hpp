@@ -5,6 +5,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "api/build/kernel_builder.hpp"
@@ -25,6 +26,10 @@ struct Choice {
 
 // This library and these templates: wisdom by others guides, but does not stand for tuning again.
 autotune::Versions versions_of(const TemplateSet& templates);
+
+// What learn() says, and Plan::origin().note after it, where a run compared nothing.
+inline constexpr std::string_view kLearntNothing =
+    "the tuning budget ended before two schedules were timed, so nothing is kept";
 
 class Chooser {
  public:

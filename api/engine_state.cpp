@@ -260,7 +260,7 @@ std::string EngineState::tune(const Problem& problem, const Shape& shape, const 
                                                    .family = options.family,
                                                    .progress = options_.on_message});
     chooser_.learn(problem, shape, effort, result);
-    return {};
+    return result.learnt_nothing() ? std::string(api::kLearntNothing) : "";
   } catch (const Error& error) {
     // Without a tuned schedule there still are wisdom and the model. What cannot be served at all says so
     // there.

@@ -63,13 +63,14 @@ bool Final::round(double pause, double seconds, double then, Times& times, doubl
   for (std::size_t i = 0; i < finalists_.size(); ++i) {
     Candidate& candidate = *finalists_[i];
     if (!candidate.pruned.empty()) continue;
-    attempt(candidate, [&] {
+    const bool works = attempt(candidate, [&] {
       const Timing timing = runner_.time(candidate.schedule, {.pause_seconds = pause, .seconds = seconds});
       times[i].push_back(timing.median_ms);
       if (pause == 0) return;
       candidate.spread = timing.spread;
       candidate.clock_mhz = timing.clock_mhz;
     });
+    if (!works) candidate.measured_ms = 0;  // what it took before it failed is no reason to take it
   }
   took = std::max(took, watch_.elapsed() - start);
   return true;
@@ -94,7 +95,7 @@ void Final::rounds() {
   for (std::size_t i = 0; i < finalists_.size(); ++i) {
     Candidate& finalist = *finalists_[i];
     if (!busy[i].empty()) finalist.busy_ms = fastest(busy[i]);
-    if (paused[i].empty()) continue;
+    if (paused[i].empty() || !finalist.pruned.empty()) continue;
     lifts += fastest(paused[i]) / finalist.measured_ms;
     ++again;
     finalist.measured_ms = fastest(paused[i]);

@@ -43,6 +43,8 @@ using BuildDone =
 class Runner {
  public:
   virtual ~Runner() = default;
+  // Makes ready what the first request would otherwise wait for. It is no part of the tuning budget.
+  virtual void prepare() {}
   // Builds all that it can in the given time, in order, in parallel; `done` hears of each once, from this
   // thread.
   virtual void build(std::span<const Schedule> schedules, std::chrono::milliseconds time,

@@ -38,12 +38,15 @@ class Stopwatch {
  public:
   Stopwatch(Clock& clock, double budget) : clock_(clock), budget_(budget), started_(clock.seconds()) {}
   [[nodiscard]] double elapsed() const { return clock_.seconds() - started_; }
-  [[nodiscard]] double left() const { return budget_ - elapsed(); }
+  [[nodiscard]] double left() const { return budget_ + forgiven_ - elapsed(); }
+  // Time that went by and is not the budget's.
+  void forgive(double seconds) { forgiven_ += seconds; }
 
  private:
   Clock& clock_;
   const double budget_;
   const double started_;
+  double forgiven_ = 0;
 };
 
 // For TuneOptions::progress; a line that must not be dropped is `always` passed on.

@@ -2,6 +2,7 @@
 #include "autotune/tuner.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -14,6 +15,8 @@ namespace flashjit::autotune {
 namespace {
 
 constexpr double kHopeless = 1.6;  // times the best so far, seen on one launch: not worth a timing
+// Candidates whose failure costs the budget nothing: one that hangs takes its worker's whole deadline.
+constexpr int kForgiven = 3;
 
 Effort effort_of(const TuneOptions& options) {
   Effort effort = options.effort == Tuning::full ? kFull : kQuick;
@@ -55,7 +58,7 @@ class Run {
   Runner& runner_;
   const TuneOptions& options_;
   const Effort effort_;
-  const Stopwatch watch_;
+  Stopwatch watch_;
   double last_line_ = -1e9;
   TuneResult result_;
   std::map<std::string, int> order_;  // a schedule's place in the space
@@ -137,8 +140,9 @@ void Run::compile() {
 void Run::screen() {
   double best = 0;
   std::size_t seen = 0;
+  int failed = 0;
   for (Candidate* candidate : in_) {
-    // Until something works the budget may be spent twice: one that hangs takes its worker's whole deadline.
+    // Until something works the budget may be spent twice.
     const bool late = result_.timed > 0
                           ? watch_.left() < Final::seconds(effort_) + effort_.pause + effort_.screen
                           : watch_.left() < -effort_.budget;
@@ -147,6 +151,7 @@ void Run::screen() {
       result_.out_of_time = true;
       continue;
     }
+    const double began = watch_.elapsed();
     const bool works = attempt(*candidate, [&] {
       const Check check = runner_.verify(candidate->schedule);
       if (!check.ok) throw Error(ErrorCode::wrong_result, "wrong result: " + check.message);
@@ -161,6 +166,7 @@ void Run::screen() {
       if (timing.gave_up)
         candidate->pruned = fmt::format("hopeless: {:.2f} times the best", timing.median_ms / best);
     });
+    if (!works && ++failed <= kForgiven) watch_.forgive(watch_.elapsed() - began);
     if (works && candidate->pruned.empty())
       best = best == 0 ? candidate->measured_ms : std::min(best, candidate->measured_ms);
     ++seen;
@@ -190,13 +196,18 @@ TuneResult Run::operator()() {
     }
     return std::string("nothing was tried");
   };
+  const double opening = watch_.elapsed();
+  runner_.prepare();
+  watch_.forgive(watch_.elapsed() - opening);
   compile();
   if (!in_.empty()) screen();
   if (in_.empty()) {
     throw Error(
         ErrorCode::device,
         fmt::format("no candidate for {} survived; the first: {}", describe(problem_), first_failure()),
-        "`flashjit tune --dry-run` lists the candidates, `flashjit check` runs one of them.");
+        result_.out_of_time
+            ? fmt::format("the budget was {:.4g} s: a larger one may do", effort_.budget)
+            : "`flashjit tune --dry-run` lists the candidates, `flashjit check` runs one of them.");
   }
   if (in_.size() == 1) {
     result_.best = in_.front()->schedule;

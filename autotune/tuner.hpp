@@ -44,9 +44,9 @@ struct TuneResult {
   double seconds = 0;
   bool out_of_time = false;  // the budget ended a stage before its end
 
-  // Whether the budget ended before anything was timed: then `best` is the one survivor, and nothing to
+  // Whether the budget ended before two were timed: then nothing was compared, and there is nothing to
   // remember.
-  [[nodiscard]] bool learnt_nothing() const { return out_of_time && timed == 0; }
+  [[nodiscard]] bool learnt_nothing() const { return out_of_time && timed < 2; }
 };
 
 // Throws Error{unsupported} if nothing is legal, and Error{device} with the first candidate's words if none

@@ -23,7 +23,8 @@ class CarryOver {
   // The record's schedule, or another one of its family where that is to take less time: as long as the
   // analytic model predicts, times what it was off by where the record timed that schedule. Without a mask,
   // and of another bucket's record, what the model likes best counts, too, as if it were off by as much as it
-  // mostly was. Costs up to 32 predictions of a tenth of a microsecond, and a few where tiles differ.
+  // mostly was. Costs a prediction of each schedule that it knows, 80 at most today: tenths of a
+  // microsecond each, but 60 where a mask's tiles are drawn off a counter.
   [[nodiscard]] const Schedule& schedule_for(const Shape& shape) const;
 
  private:

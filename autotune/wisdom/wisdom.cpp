@@ -144,6 +144,7 @@ std::string gpu_of(const std::string& description) {
 
 bool Wisdom::add_text(std::string_view text, std::string_view name, const Report& report) {
   const Versions nobody;  // of two lines in one text the one with more effort counts, or the later
+  Wisdom here;
   const auto complain = [&](std::size_t line, std::string_view why) {
     if (report) report(fmt::format("wisdom {}, line {}: {}; it is skipped", name, line, why));
   };
@@ -166,25 +167,29 @@ bool Wisdom::add_text(std::string_view text, std::string_view name, const Report
       }
       whole = json.is_object() && !header;
       if (first && !header) complain(number, "the header is missing (records are read all the same)");
-      if (!header) add(record_from(json), nobody);
+      if (!header) here.add(record_from(json), nobody);
     } catch (const Error& error) {
       complain(number, error.message());
-      if (whole) foreign_.emplace_back(line);
+      if (whole) here.foreign_.emplace_back(line);
     }
     first = false;
   }
+  add(here, nobody);
   return true;
 }
 
 void Wisdom::add(WisdomRecord record, const Versions& in_hand) {
   const auto found = std::find_if(records_.begin(), records_.end(),
                                   [&](const WisdomRecord& other) { return same_question(record, other); });
-  const auto worth = [&](const WisdomRecord& one) { return std::pair(one.versions == in_hand, one.effort); };
   if (found == records_.end()) {
     records_.push_back(std::move(record));
-  } else if (worth(record) >= worth(*found)) {
-    *found = std::move(record);
+    return;
   }
+  const auto worth = [&](const WisdomRecord& one) { return std::pair(one.versions == in_hand, one.effort); };
+  // A run that its budget cut short does not replace one that was not.
+  const bool as_thorough = 2 * record.timings.size() >= found->timings.size();
+  if (worth(record) > worth(*found) || (worth(record) == worth(*found) && as_thorough))
+    *found = std::move(record);
 }
 
 void Wisdom::add(const Wisdom& other, const Versions& in_hand) {

@@ -28,6 +28,7 @@ class WorkerRunner : public Runner {
  public:
   WorkerRunner(Job job, const WorkerOptions& options) : job_(std::move(job)), options_(options) {}
 
+  void prepare() override { start(); }
   void build(std::span<const Schedule> schedules, std::chrono::milliseconds time,
              const BuildDone& done) override;
   Check verify(const Schedule& schedule) override {
