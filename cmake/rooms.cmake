@@ -19,7 +19,7 @@ target_compile_definitions(flashjit_flags INTERFACE FLASHJIT_VERSION="${PROJECT_
 target_link_libraries(flashjit_flags INTERFACE nlohmann_json::nlohmann_json Threads::Threads ${CMAKE_DL_LIBS})
 get_target_property(flashjit_fmt_include fmt::fmt-header-only INTERFACE_INCLUDE_DIRECTORIES)
 target_include_directories(flashjit_flags SYSTEM INTERFACE ${flashjit_fmt_include})
-if(fmt_VERSION VERSION_LESS 10)
+if(fmt_VERSION AND fmt_VERSION VERSION_LESS 10)  # a parent that builds fmt itself may name none
   # Its compiled half is compiled once, not in every source file that includes it.
   add_library(flashjit_fmt STATIC ${CMAKE_CURRENT_LIST_DIR}/fmt_once.cpp)
   target_compile_features(flashjit_fmt PRIVATE cxx_std_20)

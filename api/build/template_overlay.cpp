@@ -41,7 +41,8 @@ TemplateSet overlaid_templates(const fs::path& directory) {
         "Copy what you want to edit out of templates/, with its sub-directory, or unset it.");
   }
   TemplateSet templates = embedded_templates();
-  auto at = fs::recursive_directory_iterator(directory, error);
+  auto at =
+      fs::recursive_directory_iterator(directory, fs::directory_options::follow_directory_symlink, error);
   for (; !error && at != fs::recursive_directory_iterator(); at.increment(error)) {
     const bool skipped = is_no_template(at->path().filename().string());
     if (at->is_directory(error)) {

@@ -1,4 +1,4 @@
-// The kernels around a backward pass, which all families share.
+// The kernels around a backward pass: what comes before it in all families, and after it in simt.
 #include <algorithm>
 #include <bit>
 

@@ -71,8 +71,8 @@ class Buffer {
 class Engine {
  public:
   // Throw Error: invalid_argument where an option or a variable makes no sense, or there is no such GPU,
-  // not_found where there is no driver, unsupported where it is too old, device, io where the cache directory
-  // is none or cannot be trusted.
+  // not_found where there is no driver or one older than 525, unsupported where the GPU is older than sm_75,
+  // device, io where the cache directory is none or cannot be trusted.
   explicit Engine(std::string_view device = "cuda");
   explicit Engine(const EngineOptions& options);
   ~Engine();

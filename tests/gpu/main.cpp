@@ -172,14 +172,13 @@ constexpr int kEmulatedSms = 4;
 // The gradients of one case, as fast as can be and deterministic; what must be bit-equal is run again.
 void run_backward(Engine& engine, const AttentionCase& one, const Gradients& gradients,
                   const std::string& family, int repeats, Results& results) {
-  const bool grouped = one.shape.heads != one.shape.kv_heads();
   const bool emulated = EngineAccess::state(engine).device().estimates_time();
   for (const bool deterministic : {false, true}) {
     const PlanOptions options{.family = family};
     Gradients::Result first = gradients.run(engine, options, deterministic);
-    // Heads that share nothing have dk and dv from one CTA each, whatever becomes of dq. An emulator takes
+    // dk and dv of a tile of keys come from one CTA, or one pair, whatever becomes of dq. An emulator takes
     // its time: there only what was asked to be deterministic is run again.
-    const int runs = deterministic || (!grouped && !emulated) ? repeats : 1;
+    const int runs = deterministic || !emulated ? repeats : 1;
     for (int run = 1; run < runs && first.check.ok; ++run) {
       const Gradients::Result again = gradients.run(engine, options, deterministic);
       const auto must_repeat = [&](const char* name, const autotune::HostTensor& a,
