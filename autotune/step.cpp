@@ -36,7 +36,8 @@ constexpr double kL2Bytes = 48;       // per clock and multiprocessor, sustained
 constexpr double kLoadCycles = 700;   // from a copy's issue to its data, out of L2 under load
 constexpr double kLoneCta = 1.3;      // mma: how much more lies bare where one CTA has the multiprocessor
 constexpr double kColdBytes = 34;     // wgmma: per clock, of a CTA's first block
-constexpr double kStepCycles = 150;   // mma: barriers, addresses and the loop itself, per part of a step
+constexpr double kStepCycles = 350;   // mma: a part of a step waits at barriers so long, and others go on
+constexpr double kFewWarps = 60;      // mma: more of a step, where one or two warps run all of its loop
 
 double padded(int dim) {
   const int whole = (dim + 15) / 16 * 16;
@@ -50,6 +51,21 @@ int ctas_of(const Target& target, const Geometry& geometry, double registers) {
        std::floor(target.shared_per_sm / shared),
        std::floor(target.registers_per_sm / (geometry.threads * std::ceil(registers / 8) * 8))});
   return static_cast<int>(std::max(1.0, most));
+}
+
+// What ptxas gives a thread, fitted to 1,900 kernels of sm_80, 86, 90 and 120, which it treats alike: within
+// ten registers for two of three (docs/performance/mma.md). It decides how many CTAs share a multiprocessor.
+double registers_of(const Problem& p, const MmaSchedule& s, double threads) {
+  const double output = s.tile_m * padded(p.value_dim()) / threads, scores = s.tile_m * s.tile_n / threads;
+  const double q = s.q_in_regs == 1 ? s.tile_m * padded(p.head_dim) / 2 / threads : 0;
+  const double copies = s.tile_n * padded(p.head_dim) / 4 / threads, row_tiles = s.tile_m / s.warps / 16;
+  double registers = 40 + 1.1 * output + 0.57 * std::min(output, 64.0) + 1.16 * scores + 0.72 * q +
+                     0.4 * copies - 10 * row_tiles;
+  if (s.kv_apart == 1) registers += p.causal ? 5 + 0.66 * scores : 0.36 * scores;
+  if (s.optimistic == 1) registers += s.kv_apart == 1 ? -16 : 5;
+  if (s.unroll > 1) registers += 10;
+  const double most = s.min_ctas > 0 ? std::floor(65536.0 / (threads * s.min_ctas) / 8) * 8 : 255.0;
+  return std::min({registers, most, 255.0});
 }
 
 // Registers above the limit go to local memory and come back, several times a step.
@@ -80,14 +96,8 @@ double exposed_load(double ahead, double step, int ctas) {
 Step step_of(const Problem& p, const MmaSchedule& s, const Target& target, const Machine& machine,
              const Geometry& geometry) {
   const double m = s.tile_m, n = s.tile_n, d = padded(p.head_dim), dv = padded(p.value_dim());
-  const double threads = geometry.threads;
-  const double per_thread =
-      m * dv / threads + m * n / threads + m * n / threads / 4 + (s.q_in_regs == 1 ? m * d / 2 / threads : 8);
-  const double registers = per_thread + 44;
-  const double limit =
-      std::min(255.0, s.min_ctas > 0 ? std::floor(65536.0 / (threads * s.min_ctas) / 8) * 8 : 255.0);
   Step step;
-  step.ctas = ctas_of(target, geometry, std::min(registers, limit));
+  step.ctas = ctas_of(target, geometry, registers_of(p, s, geometry.threads));
   const double tensor = 2 * m * n * (d + dv) / machine.mma_flops;
   const double exponentials = m * n / kExponentials;
   // Scale and subtract, maximum, sum, half a conversion, the mask's share. Optimism saves the maximum and
@@ -104,7 +114,7 @@ Step step_of(const Problem& p, const MmaSchedule& s, const Target& target, const
     // Each quarter of a multiprocessor has units of its own, which its warps alone can use.
     const double quarters = std::min(1.0, s.warps * ctas / 4.0);
     return combine({tensor / quarters, exponentials / quarters, simple / quarters, shared, l2}, share) +
-           kStepCycles * s.blocks;
+           kStepCycles * s.blocks / std::min(ctas, 4) + (s.warps < 4 ? kFewWarps : 0);
   };
   const double ahead = s.stages == 1 ? 0.5 : s.stages - 1 + 0.25 * s.kv_apart;
   step.cycles = together(step.ctas) + exposed_load(ahead, together(1) * step.ctas, step.ctas);

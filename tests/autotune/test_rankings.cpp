@@ -135,6 +135,17 @@ TEST_CASE("pairs of short sequences, as was measured") {
                "wgmma:m128n64s2qr0o2re0p2cl2"));
 }
 
+TEST_CASE("family mma's tiles of narrow heads, as was measured") {
+  // bench/results/h200-forward/mma-picks.jsonl, run 2: which took less time.
+  // Registers for one CTA of eight warps instead of two.
+  CHECK(faster(masked(16), prompts(4, 128, 4096), "mma:m128n64w4s2op1", "mma:m256n32w8s3qr1kv1"));
+  CHECK(faster(masked(32), prompts(4, 64, 4096), "mma:m128n32w4s2qr1op1", "mma:m256n32w8s2qr1"));
+  // More CTAs that wait at barriers of their own.
+  CHECK(faster({.head_dim = 16}, prompts(4, 128, 4096), "mma:m128n64w4s2op1", "mma:m256n32w8s2qr1kv1"));
+  CHECK(faster(masked(40), prompts(4, 51, 4096), "mma:m128n32w4s2qr1op1kv1", "mma:m128n96w4s2qr1op1"));
+  CHECK(faster({.head_dim = 48}, prompts(4, 42, 4096), "mma:m128n32w4s2qr1op1kv1", "mma:m128n96w4s2qr1"));
+}
+
 TEST_CASE("many short sequences, as was measured") {
   // bench/results/h200-forward/short-sequences.jsonl, other-shapes.jsonl: which took less time.
   // Clusters that share out a tile's keys begin and end with each tile.

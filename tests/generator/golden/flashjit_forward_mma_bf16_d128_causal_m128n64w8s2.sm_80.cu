@@ -437,12 +437,19 @@ __device__ __forceinline__ void cp_async_wait() {
 // Tiles from global to shared memory by cp.async, all threads of the CTA together.
 
 // Neighbouring threads copy the neighbouring chunks of one row, as many as exchange places: reads of whole
-// sectors, writes to different banks.
+// sectors, writes to different banks. Where two do, those would be sectors of sixteen rows, and a look-up in
+// L1 for each; there threads take whole rows, if that makes at most twice as many copies of a thread.
 template <int kRows, int kColumns>
 struct TileCopy {
   using Tile = SharedTile<kColumns>;
-  static constexpr int kLanes = Tile::kSpan;
-  static constexpr int kRowsPerPass = kThreads / kLanes;
+  // Rows that fit, a chunk a thread. Of each eight the chunks of the last four exchange places.
+  static constexpr int kFit = kThreads / Tile::kChunks;
+  static constexpr int kFitting = kFit / 4 * 4;
+  static constexpr int kCopies = (kRows * Tile::kSpan + kThreads - 1) / kThreads * Tile::kChunks / Tile::kSpan;
+  static constexpr bool kWholeRows =
+      Tile::kSpan == 2 && Tile::kPitch >= 128 && kFitting > 0 && kRows <= 2 * kCopies * kFitting;
+  static constexpr int kLanes = kWholeRows ? Tile::kChunks : Tile::kSpan;
+  static constexpr int kRowsPerPass = kWholeRows ? kFitting : kThreads / kLanes;
 
   const char* source;   // this thread's first chunk in row 0 of the tensor
   long long row_bytes;  // from row to row
@@ -468,17 +475,23 @@ struct TileCopy {
   // zeros.
   template <bool kGuarded>
   __device__ void start(unsigned tile, int first, int end) const {
+    if (kWholeRows && row >= kRowsPerPass) return;  // no chunk is left for this thread
     const char* from = source + first * row_bytes;
     asm("" : "+l"(from));  // or the compiler holds source + pass_row * row_bytes of every pass in registers
 #pragma unroll
     for (int pass_row = 0; pass_row < kRows; pass_row += kRowsPerPass) {
       const int r = row + pass_row;
-      if (kRows % kRowsPerPass == 0 || r < kRows) {
+      if (pass_row + kRowsPerPass <= kRows || r < kRows) {
         const bool there = !kGuarded || first + r < end;
 #pragma unroll
         for (int c = 0; c < Tile::kChunks; c += kLanes) {
           const bool padding = (chunk + c) * 8 >= kColumns;
-          const unsigned to = tile + Tile::offset(r, chunk + c);
+          constexpr bool kOnePlace = kWholeRows;
+          // So many rows or kSpan chunks further the same chunks exchange places, or all that do: one place
+          // serves them all.
+          const unsigned to = kOnePlace ? tile + (Tile::offset(row, chunk) ^ Tile::phase(pass_row) * 16) +
+                                              pass_row * Tile::kPitch + c * 16
+                                        : tile + Tile::offset(r, chunk + c);
           if (kGuarded || kColumns % 16 != 0) {
             const bool wanted = there && !padding;
             cp_async_16(to, from + c * 16, wanted);
