@@ -133,7 +133,7 @@ void Run::compile() {
     for (Candidate* candidate : spilling) candidate->pruned.clear();
   }
   std::erase_if(in_, [](const Candidate* candidate) { return !candidate->pruned.empty(); });
-  if (watch_.elapsed() >= effort_.compile_share * effort_.budget) result_.out_of_time = true;
+  if (watch_.left() <= (1 - effort_.compile_share) * effort_.budget) result_.out_of_time = true;
 }
 
 // Checks and times each once; those far behind the best so far are dropped after one launch.

@@ -159,6 +159,14 @@ TEST_CASE("templates are replaced by files of the same path") {
   CHECK(overlaid.size() == embedded_templates().size());
   CHECK(overlaid.at(name) == "// edited\n");
 
+  SUBCASE("a link to a directory is one") {
+    const Folder elsewhere;
+    for (const auto& entry : fs::directory_iterator(folder.path())) {
+      if (entry.is_directory())
+        fs::create_directory_symlink(entry.path(), elsewhere.path() / entry.path().filename());
+    }
+    CHECK(api::overlaid_templates(elsewhere.path()).at(name) == "// edited\n");
+  }
   SUBCASE("another source is another kernel") {
     CompilerScript script;
     TemplateSet edited = embedded_templates();

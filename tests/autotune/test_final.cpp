@@ -7,6 +7,7 @@
 #include <random>
 #include <set>
 
+#include "autotune/wisdom.hpp"
 #include "tests/autotune/tuner_bench.hpp"
 
 using namespace flashjit;
@@ -175,6 +176,26 @@ TEST_CASE("an incumbent that is slower, spills or dies has no privilege") {
     bench.kernels.bugs[incumbent] = Bug::dies;
   }
   CHECK(to_string(bench.tune().best) == names[2]);
+}
+
+TEST_CASE("a finalist that dies leaves no timing behind, by which a plan could take it") {
+  Bench probe;
+  const auto names = tried(probe.tune());
+  Bench bench;
+  std::map<std::string, std::set<double>> rests;  // how long all had slept when it ran
+  bench.kernels.device.milliseconds = [&](const std::string& entry, const runtime::Launch&) {
+    rests[entry].insert(bench.kernels.clock.slept);
+    if (entry == names[3] && rests[entry].size() > 2) throw Error(ErrorCode::device, "illegal address");
+    return entry == names[3] ? 1.0 : 1.1;
+  };
+  const TuneResult result = bench.tune();
+  CHECK(find(result, names[3]).pruned == "illegal address");
+  CHECK(find(result, names[3]).in_final_ms == 0);
+  CHECK(find(result, names[2]).in_final_ms == doctest::Approx(1.1));
+  const WisdomRecord record =
+      record_of(kProblem, kShape, bench.kernels.device.target(), "a GPU", result, Tuning::quick, {});
+  CHECK(std::none_of(record.timings.begin(), record.timings.end(),
+                     [&](const auto& timing) { return timing.first == names[3]; }));
 }
 
 TEST_CASE("what was timed once counts for wisdom as it would have been in the final") {

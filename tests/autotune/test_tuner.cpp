@@ -92,6 +92,48 @@ TEST_CASE("a short budget still gives a verified winner, and says that time ran 
   CHECK(skipped);
 }
 
+TEST_CASE("those that hang until a deadline cost the others none of the budget") {
+  Bench probe;
+  const TuneResult all = probe.tune();
+  const auto names = tried(all);
+  for (const int hanging : {1, 3}) {
+    Bench bench;
+    for (int i = 0; i < hanging; ++i) {
+      bench.kernels.milliseconds[names[i]] = 20'000;
+      bench.kernels.bugs[names[i]] = Bug::dies;
+    }
+    const TuneResult result = bench.tune();
+    CHECK(result.timed == all.timed - hanging);
+    CHECK_FALSE(result.out_of_time);
+  }
+}
+
+TEST_CASE("what opens the runner is no part of the budget") {
+  struct SlowToOpen : Runner {
+    SlowToOpen(Runner& runner, FakeClock& clock) : inner(runner), clock(clock) {}
+    void prepare() override { clock.sleep(11); }
+    void build(std::span<const Schedule> schedules, std::chrono::milliseconds time,
+               const BuildDone& done) override {
+      inner.build(schedules, time, done);
+    }
+    Check verify(const Schedule& schedule) override { return inner.verify(schedule); }
+    Timing time(const Schedule& schedule, const MeasureOptions& options) override {
+      return inner.time(schedule, options);
+    }
+    Runner& inner;
+    FakeClock& clock;
+  };
+  Bench probe;
+  const int timed = probe.tune().timed;
+  FakeKernels kernels(kProblem);
+  const auto runner = make_local_runner(kernels.device, kProblem, kShape, kernels.build(),
+                                        {.threads = 2, .clock = &kernels.clock});
+  SlowToOpen slow(*runner, kernels.clock);
+  const TuneResult result = tune(kProblem, kShape, kernels.device.target(), slow, {.clock = &kernels.clock});
+  CHECK(result.timed == timed);
+  CHECK_FALSE(result.out_of_time);
+}
+
 TEST_CASE("a full run tries more than a quick one and stays within 30 seconds") {
   Bench quick, full;
   const TuneResult one = quick.tune(Tuning::quick);

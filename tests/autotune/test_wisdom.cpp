@@ -29,6 +29,14 @@ TEST_CASE("a record survives the way to text and back") {
   CHECK(again.to_text(kNow) == wisdom.to_text(kNow));
 }
 
+TEST_CASE("a run that timed much less does not replace one of the same effort") {
+  WisdomRecord whole = record("mma:m128n64w4s2"), cut = record("mma:m64n64w4s2");
+  for (int i = 0; i < 16; ++i) whole.timings.emplace_back("mma:m64n32w4s2", 2);
+  CHECK(to_string(with({whole, cut}).records().front().schedule) == "mma:m128n64w4s2");
+  for (int i = 0; i < 8; ++i) cut.timings.emplace_back("mma:m64n32w4s2", 2);
+  CHECK(to_string(with({whole, cut}).records().front().schedule) == "mma:m64n64w4s2");
+}
+
 TEST_CASE("the versions in hand win, then higher effort, then the newer") {
   Wisdom wisdom =
       with({record("mma:m128n64w4s2", 2, Tuning::full), record("mma:m64n64w4s2", 1, Tuning::quick)});

@@ -168,6 +168,14 @@ TEST_CASE("demo ends with the command that shows the first kernel it ran") {
   CHECK(contains(command.run(inspect).out, "__global__"));
 }
 
+TEST_CASE("demo asks Turing for fp16, since it has no bf16") {
+  const Command command;
+  const Result shown = command.run("demo --device emulated:sm_75 2>&1");
+  CAPTURE(shown.out);
+  CHECK(shown.exit_code == 0);
+  CHECK(contains(shown.out, "inspect --arch sm_75 --dtype fp16 --head-dim 128"));
+}
+
 TEST_CASE("a seed from the environment reaches every emulated device") {
   const Command command;
   overlay(command.folder() / "templates", "ptx/cp_async.cuh", "cp.async.wait_group %0;", "// wait_group %0");
