@@ -58,7 +58,7 @@ int ctas_of(const Target& target, const Geometry& geometry, double registers) {
 double registers_of(const Problem& p, const MmaSchedule& s, double threads) {
   const double output = s.tile_m * padded(p.value_dim()) / threads, scores = s.tile_m * s.tile_n / threads;
   const double q = s.q_in_regs == 1 ? s.tile_m * padded(p.head_dim) / 2 / threads : 0;
-  const double copies = s.tile_n * padded(p.head_dim) / 4 / threads, row_tiles = s.tile_m / s.warps / 16;
+  const double copies = s.tile_n * padded(p.head_dim) / 4 / threads, row_tiles = s.tile_m / 16.0 / s.warps;
   double registers = 40 + 1.1 * output + 0.57 * std::min(output, 64.0) + 1.16 * scores + 0.72 * q +
                      0.4 * copies - 10 * row_tiles;
   if (s.kv_apart == 1) registers += p.causal ? 5 + 0.66 * scores : 0.36 * scores;

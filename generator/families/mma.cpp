@@ -71,7 +71,7 @@ bool is_told_of_one_cta(const Problem& problem, const MmaSchedule& schedule) {
 }
 
 // What one thread needs, estimated: what the loop holds, and what ptxas was seen to add. Checked against
-// ptxas by tests/compile: no schedule that passes spills, on any arch.
+// ptxas by tests/compile: no schedule of the search space that passes spills, on any arch.
 int registers_of(const Problem& problem, const MmaSchedule& schedule, const Target& target) {
   int more = 0;
   if (schedule.unroll > 1) more += 44;                     // two steps are scheduled as one

@@ -17,7 +17,7 @@ namespace {
 
 // How long a shift stays: until a thread's exponentials of a block sum up to `largest`; then it moves so that
 // this sum is 2^-headroom. bf16 has fp32's exponents: P is as good at 2^-40 as at 1, and so is O, for values
-// of V between 2^-80 and 2^100; so shifts begin with that headroom, too. fp16 loses bits below 2^-14, which
+// of V between 2^-90 and 2^100; so shifts begin with that headroom, too. fp16 loses bits below 2^-14, which
 // shows where many small keys follow a large one: headroom for as few keys as are left (sum_after_move in
 // parts/wgmma/softmax.cuh), 12 at most.
 struct Room {

@@ -24,7 +24,7 @@ int other_registers(const Problem& problem, const WgmmaSchedule& schedule) {
     case 1:
       return is_static(schedule) ? 32 : 36;
     case 2:
-      if (schedule.min_ctas > 1) return 28;  // of 400 kernels none spills
+      if (schedule.min_ctas > 1) return 28;  // of 400 of the search space none spills
       return schedule.q_in_regs == 2 && panels_of(problem.head_dim) > 3 ? 36 : 32;
     case 3:
       if (panels_of(problem.value_dim()) <= 2 && schedule.q_in_regs < 2) return 28;
@@ -109,6 +109,8 @@ bool known_to_spill(const Problem& problem, const WgmmaSchedule& schedule) {
   const int dim = problem.head_dim;
   const bool even = has_even_shares(schedule), pairs = schedule.cluster > 1;
   if (dim == 80 && problem.value_dim() == 160) return tile(128, 128) && pairs && !problem.causal;
+  if (problem.value_dim() == 48 && dim >= 120) return tile(256, 80) && !problem.causal;
+  if (dim == 72 && problem.value_dim() == 240) return tile(128, 80) && pairs && problem.dtype == DType::fp16;
   if (problem.value_dim() != dim) return false;
   if (even && dim == 120 && tile(192, 96)) return pairs || problem.causal || problem.dtype == DType::fp16;
   if (dim >= 48 && dim <= 64 && tile(256, 64) && schedule.splits == 4) return true;

@@ -121,7 +121,9 @@ Pack pack_of(const Problem& problem, const Shape& shape, int tile_m) {
   };
   Pack best;
   const auto consider = [&](const Pack& pack) {
-    if (keys(pack) < keys(best)) best = pack;
+    constexpr int kLargestTile = 256;  // a tile may begin with the last row
+    const bool countable = std::ldexp(shape.seqlen_q, pack.packed) <= kCountable - kLargestTile;
+    if (countable && keys(pack) < keys(best)) best = pack;
   };
   for (int packed = 1; 1 << packed <= kRows && group % (1 << packed) == 0; ++packed)
     consider({.heads = 1 << packed, .packed = packed});

@@ -45,6 +45,13 @@ TEST_CASE("heads lie side by side where that leaves fewer keys for tiles to see"
   CHECK(heads(kFull, prompt(1, 1, 8192), 64) == 1);
   // More places than 32 bits count.
   CHECK(heads(kFull, {.heads = 3 << 29, .heads_kv = 1 << 29, .seqlen_q = 1, .seqlen_k = 9}, 64) == 1);
+  CHECK(heads(kCausal, {.batch = 1, .heads = 32, .heads_kv = 1, .seqlen_q = (1 << 27) + 1, .seqlen_k = 512},
+              128) <= 8);
+  CHECK(heads(kCausal,
+              {.batch = 1, .heads = 4, .heads_kv = 1, .seqlen_q = (1 << 30) + 1000, .seqlen_k = 1000},
+              256) == 1);
+  CHECK(heads(kCausal, {.batch = 1, .heads = 2, .heads_kv = 1, .seqlen_q = 1 << 30, .seqlen_k = 1000}, 128) ==
+        1);
   // As many queries as fill tiles: empty places would be more tiles.
   CHECK(heads(kFull, prompt(7, 1024, 1024), 64) == 1);
   CHECK(heads(kFull, prompt(12, 20, 8192), 64) == 12);

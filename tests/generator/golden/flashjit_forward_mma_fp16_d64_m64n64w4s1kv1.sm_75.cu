@@ -274,8 +274,8 @@ __device__ __forceinline__ void exponentiate(const float (&shift)[2], const floa
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const int row = i % 2;
-    const float low = exp2_fast(scores[2 * i] * scale_log2 - shift[row]);
-    const float high = exp2_fast(scores[2 * i + 1] * scale_log2 - shift[row]);
+    const float low = exp2_fast(fmaf(scores[2 * i], scale_log2, -shift[row]));
+    const float high = exp2_fast(fmaf(scores[2 * i + 1], scale_log2, -shift[row]));
     sum[row] += low + high;
     fragment[i] = pack(low, high);
   }
