@@ -53,6 +53,11 @@ int ctas_of(const Target& target, const Geometry& geometry, double registers) {
   return static_cast<int>(std::max(1.0, most));
 }
 
+// What __launch_bounds__ leaves a thread at most.
+double register_limit(int min_ctas, double threads) {
+  return std::min(255.0, min_ctas > 0 ? std::floor(65536.0 / (threads * min_ctas) / 8) * 8 : 255.0);
+}
+
 // What ptxas gives a thread, fitted to 1,900 kernels of sm_80, 86, 90 and 120, which it treats alike: within
 // ten registers for two of three (docs/performance/mma.md). It decides how many CTAs share a multiprocessor.
 double registers_of(const Problem& p, const MmaSchedule& s, double threads) {
@@ -64,8 +69,7 @@ double registers_of(const Problem& p, const MmaSchedule& s, double threads) {
   if (s.kv_apart == 1) registers += p.causal ? 5 + 0.66 * scores : 0.36 * scores;
   if (s.optimistic == 1) registers += s.kv_apart == 1 ? -16 : 5;
   if (s.unroll > 1) registers += 10;
-  const double most = s.min_ctas > 0 ? std::floor(65536.0 / (threads * s.min_ctas) / 8) * 8 : 255.0;
-  return std::min({registers, most, 255.0});
+  return std::min(registers, register_limit(s.min_ctas, threads));
 }
 
 // Registers above the limit go to local memory and come back, several times a step.
@@ -139,8 +143,7 @@ Step step_of(const Problem& p, const SimtSchedule& s, const Target& target, cons
   const double threads = geometry.threads;
   const double rows = m * s.lanes / threads, keys = n / s.lanes, columns = dv / s.lanes;
   const double registers = rows * keys + rows * columns + 4 * (rows + keys) + 36;
-  const double limit =
-      std::min(255.0, s.min_ctas > 0 ? std::floor(65536.0 / (threads * s.min_ctas) / 8) * 8 : 255.0);
+  const double limit = register_limit(s.min_ctas, threads);
   Step step;
   step.ctas = ctas_of(target, geometry, std::min(registers, limit));
   const double fma = m * n * (d + dv) / machine.fp32_lanes;

@@ -74,7 +74,7 @@ class Wisdom {
   // effort, then the new one.
   void add(WisdomRecord record, const Versions& in_hand);
   // Each record of the other so, and the lines that neither can read.
-  void add(const Wisdom& other, const Versions& in_hand);
+  void add(Wisdom other, const Versions& in_hand);
   [[nodiscard]] const std::vector<WisdomRecord>& records() const { return records_; }
   // The records, and as they were the lines that only another version can read.
   [[nodiscard]] std::string to_text(const Versions& versions) const;

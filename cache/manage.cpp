@@ -25,10 +25,8 @@ struct Checked {
 Checked check(int folder, const std::string& digest) {
   ReadResult read = read_file(folder, entry_file_name(digest), kLargestEntry);
   Checked checked{.error = read.error, .identity = read.identity};
-  const bool too_large = read.error == EFBIG;  // and so none of ours
-  if (read.error != 0 && !too_large) return checked;
-  std::optional<Entry> entry;
-  if (!too_large) entry = deserialize(std::as_bytes(std::span(read.bytes)));
+  if (read.error != 0 && read.error != EFBIG) return checked;  // of what is too large no byte was read
+  std::optional<Entry> entry = deserialize(std::as_bytes(std::span(read.bytes)));
   if (!entry) {
     checked.verdict = Verdict::damaged;
   } else {

@@ -174,7 +174,7 @@ bool Wisdom::add_text(std::string_view text, std::string_view name, const Report
     }
     first = false;
   }
-  add(here, nobody);
+  add(std::move(here), nobody);
   return true;
 }
 
@@ -192,10 +192,11 @@ void Wisdom::add(WisdomRecord record, const Versions& in_hand) {
     *found = std::move(record);
 }
 
-void Wisdom::add(const Wisdom& other, const Versions& in_hand) {
-  for (const WisdomRecord& record : other.records_) add(record, in_hand);
-  for (const std::string& line : other.foreign_) {
-    if (std::find(foreign_.begin(), foreign_.end(), line) == foreign_.end()) foreign_.push_back(line);
+void Wisdom::add(Wisdom other, const Versions& in_hand) {
+  for (WisdomRecord& record : other.records_) add(std::move(record), in_hand);
+  for (std::string& line : other.foreign_) {
+    if (std::find(foreign_.begin(), foreign_.end(), line) == foreign_.end())
+      foreign_.push_back(std::move(line));
   }
 }
 
