@@ -84,6 +84,10 @@ double apart_of_sharers(const Problem& problem, const WgmmaSchedule& s, double o
 
 }  // namespace
 
+double side_by_side(double one_ms, double other_ms, double power) {
+  return std::pow(std::pow(one_ms, power) + std::pow(other_ms, power), 1 / power);
+}
+
 double memory_rate(const Target& target) {
   constexpr double kReached = 0.846;  // an H200's 4160 GB/s of 4917; an H100 has 2840 to 3000 of 3352
   constexpr double kUnknown = 250;    // for parts that share the host's memory: they have 205 to 273
@@ -140,8 +144,7 @@ double in_turn_ms(const Problem& problem, const WgmmaSchedule& s, const ReadingT
                   : waits_for_ends ? Fit{0.0021, 0, 4}
                                    : Fit{0.0006, 0, 3};
   const double trips = std::ceil(tiles.waves / tiles.ctas) * tiles.blocks / (s.stages - fit.being_read);
-  return std::pow(std::pow(memory_ms, fit.power) + std::pow(fit.round_trip_ms * trips, fit.power),
-                  1 / fit.power);
+  return side_by_side(memory_ms, fit.round_trip_ms * trips, fit.power);
 }
 
 double served_ms(const Problem& problem, const Shape& shape, const WgmmaSchedule& s,

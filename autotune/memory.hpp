@@ -11,6 +11,9 @@ namespace flashjit::autotune {
 
 constexpr int kLine = 128;  // bytes of a line of L2
 
+// Milliseconds of two things that run side by side, and hide each other the better, the larger `power` is.
+double side_by_side(double one_ms, double other_ms, double power);
+
 // Bytes in a millisecond that kernels get from device memory.
 double memory_rate(const Target& target);
 

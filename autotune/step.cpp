@@ -37,7 +37,7 @@ constexpr double kLoadCycles = 700;   // from a copy's issue to its data, out of
 constexpr double kLoneCta = 1.3;      // mma: how much more lies bare where one CTA has the multiprocessor
 constexpr double kColdBytes = 34;     // wgmma: per clock, of a CTA's first block
 constexpr double kStepCycles = 350;   // mma: a part of a step waits at barriers so long, and others go on
-constexpr double kFewWarps = 60;      // mma: more of a step, where one or two warps run all of its loop
+constexpr double kFewWarps = 80;      // mma: more of a step, where one or two warps run all of its loop
 
 double padded(int dim) {
   const int whole = (dim + 15) / 16 * 16;
@@ -118,14 +118,16 @@ Step step_of(const Problem& p, const MmaSchedule& s, const Target& target, const
     // Each quarter of a multiprocessor has units of its own, which its warps alone can use.
     const double quarters = std::min(1.0, s.warps * ctas / 4.0);
     return combine({tensor / quarters, exponentials / quarters, simple / quarters, shared, l2}, share) +
-           kStepCycles * s.blocks / std::min(ctas, 4) + (s.warps < 4 ? kFewWarps : 0);
+           kStepCycles * s.blocks / std::min(ctas, 6) + (s.warps < 4 ? kFewWarps / std::sqrt(ctas) : 0);
   };
   const double ahead = s.stages == 1 ? 0.5 : s.stages - 1 + 0.25 * s.kv_apart;
   step.cycles = together(step.ctas) + exposed_load(ahead, together(1) * step.ctas, step.ctas);
   step.alone = together(1) + exposed_load(ahead, together(1), 1);
+  // Before a tile's first product and after its last: the first copies, of which more stages have more under
+  // way; Q's way into registers; and optimism, which pays over many blocks only (fitted to 32 to 128 keys).
+  const double ends = 2800 - 600 * std::min(s.stages - 1, 2) + 600 * (s.q_in_regs == 1) + 800 * s.optimistic;
   // Persistent CTAs have their copies under way: measured at head_dim 256, 3,900 cycles less a tile.
-  step.tile_cycles =
-      s.persistent == 1 ? 700 : (2200 - 300 * s.kv_apart + m * (d + dv) * 2 / kL2Bytes) / step.ctas;
+  step.tile_cycles = s.persistent == 1 ? 700 : (ends + m * (d + dv) * 2 / kL2Bytes) / step.ctas;
   if (s.unroll > 1) step.cycles *= 1.003;  // more code; what it gains is for the clock to say
   // Measured where family wgmma competes: of 64 to 256 keys.
   constexpr double kOfHopper = 0.9;

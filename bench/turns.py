@@ -2,9 +2,10 @@
 """Times our own forward pass on variants of the same cells, in turns: what a format costs beside another, and what scores
 that grow along the sequence cost, which the lazy and the optimistic softmax have to follow. No peers.
 
-A variant is a format, or a format and where its keys grow up to twelve times as large to: bf16, fp16, fp16:last, fp16:first.
-Each cell is timed in rounds; in a round every variant gets an idle pause, a warm-up and cold-L2 launches. Writes turns.jsonl
-and prints what each variant takes beside the first one.
+A variant is a format, or a format and where its keys grow up to twelve times as large to: bf16, fp16, fp16:last, fp16:first;
+or fp16:rounded, whose numbers bf16 has, too, so that both formats multiply the same ones. Each cell is timed in rounds; in a
+round every variant gets an idle pause, a warm-up and cold-L2 launches. Writes turns.jsonl and prints what each variant takes
+beside the first one.
 
     bench/turns.py --library build/shared/libflashjit.so --variants bf16,fp16 --out /tmp/fp16
     bench/turns.py --library build/shared/libflashjit.so --variants fp16,fp16:last,fp16:first --seqs 4096 --out /tmp/growing
@@ -30,7 +31,9 @@ def tensors_of(variant, b, s, h, d):
     """Normally distributed q, k and v; k as large as the variant says."""
     dtype, _, end = variant.partition(":")
     q, k, v = (torch.randn(b, s, h, d, dtype=DTYPES[dtype], device="cuda") for _ in range(3))
-    if end:
+    if end == "rounded":
+        q, k, v = (x.to(torch.bfloat16).to(x.dtype) for x in (q, k, v))
+    elif end:
         growth = torch.linspace(1, GROWTH, s, device="cuda")
         k *= (growth if end == "last" else growth.flip(0)).to(k.dtype)[None, :, None, None]
     return q, k, v
