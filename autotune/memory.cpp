@@ -82,6 +82,15 @@ double apart_of_sharers(const Problem& problem, const WgmmaSchedule& s, double o
   return std::clamp(apart, 0.0, 1.0);
 }
 
+// How much of them they are at least where CTAs share a multiprocessor.
+double apart_of_several(const Problem& problem, const ReadingTiles& tiles) {
+  if (tiles.ctas == 1) return 0;
+  if (tiles.blocks > kLongTile) return kSeveralApart;
+  // A block or two of the narrowest rows that begin inside of a sector (measured, head_dim 24).
+  const bool torn = problem.head_dim * size_of(problem.dtype) <= 48 && !begins_on_sector(problem);
+  return torn && tiles.blocks <= 2 ? 0.3 : 0;
+}
+
 }  // namespace
 
 double side_by_side(double one_ms, double other_ms, double power) {
@@ -150,9 +159,8 @@ double in_turn_ms(const Problem& problem, const WgmmaSchedule& s, const ReadingT
 double served_ms(const Problem& problem, const Shape& shape, const WgmmaSchedule& s,
                  const ReadingTiles& tiles, double bytes_ms) {
   const double apart = s.splits > 1 ? apart_of_sharers(problem, s, tiles.of_all) : apart_of(s, tiles.of_all);
-  const bool several = tiles.ctas > 1 && tiles.blocks > kLongTile;
   const double fetched_ms =
-      bytes_ms * over_fetch(problem, shape, several ? std::max(apart, kSeveralApart) : apart);
+      bytes_ms * over_fetch(problem, shape, std::max(apart, apart_of_several(problem, tiles)));
   const double read_ms =
       tiles.even ? fetched_ms * falling_behind(problem, tiles) * unevenness(problem, s, tiles.of_all)
                  : in_waves(problem, s, tiles, fetched_ms);
