@@ -82,12 +82,13 @@ double apart_of_sharers(const Problem& problem, const WgmmaSchedule& s, double o
   return std::clamp(apart, 0.0, 1.0);
 }
 
-// How much of them they are at least where CTAs share a multiprocessor.
+// What part of the lines that heads share is given up at least where CTAs share a multiprocessor.
 double apart_of_several(const Problem& problem, const ReadingTiles& tiles) {
   if (tiles.ctas == 1) return 0;
   if (tiles.blocks > kLongTile) return kSeveralApart;
-  // A block or two of the narrowest rows that begin inside of a sector (measured, head_dim 24).
-  const bool torn = problem.head_dim * size_of(problem.dtype) <= 48 && !begins_on_sector(problem);
+  // A block or two of rows that end inside of their second sector (measured, head_dim 24).
+  const int row = problem.head_dim * size_of(problem.dtype);
+  const bool torn = row > kSector && row < 2 * kSector && problem.value_dim() == problem.head_dim;
   return torn && tiles.blocks <= 2 ? 0.3 : 0;
 }
 

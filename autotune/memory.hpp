@@ -32,7 +32,8 @@ double missed_bytes(const Problem& problem, const Shape& shape, double keys);
 // if that one is about as far. `apart` of the lines have been given up until then.
 double over_fetch(const Problem& problem, const Shape& shape, double apart);
 
-// How much they are at least where CTAs share a multiprocessor, in tiles of more blocks than these.
+// What part of them is given up at least where CTAs share a multiprocessor, in tiles of more blocks than
+// these.
 constexpr double kSeveralApart = 0.15, kLongTile = 16;
 
 // How much of them, where `of_all` of the multiprocessors have a CTA and each reads a tile's keys alone: the

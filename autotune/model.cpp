@@ -76,7 +76,7 @@ double join_cycles(double sharers, double rows, int dim_v) {
 // heads, whose K and V L2 cannot hold. Of 39 timings with 3.9 to 25 tiles a share, tiles off a counter, which
 // come section by section, were 3 to 118 % faster in each (docs/performance/wgmma/even-shares.md).
 double far_apart(double tiles_of_share) {
-  return 1 + 0.04 * std::clamp(tiles_of_share - 3, 0.0, 10.0);
+  return 1 + 0.04 * std::clamp(tiles_of_share - 3, 0.0, 5.0);
 }
 
 // Milliseconds of two things that run side by side.
@@ -134,9 +134,11 @@ void wait_for_memory(Work& work, const Schedule& schedule, double tile_cycles) {
                            .even = even};
   if (tiles_of_head == 1) {
     work.memory_ms = served_ms(problem, shape, *wgmma, tiles, work.memory_ms);
-    // Tiles of which half is nobody's have fewer bytes on their way (measured, 32 to 64 keys).
+    // Of as many queries as keys, tiles of which half is nobody's have fewer bytes on their way (measured, 32
+    // to 64 of either).
     const bool half_empty = 2 * work.rows() <= tiling.rows && tiling.steps.longest <= 2;
-    if (half_empty && tiling.splits == 1 && tiling.waves > 1) work.memory_ms *= 1.2;
+    const bool as_many = tiling.packed == 0 && 2 * shape.seqlen_q >= shape.seqlen_k;
+    if (half_empty && as_many && tiling.splits == 1 && tiling.waves > 1) work.memory_ms *= 1.2;
   } else if (tiles_of_head == 2 && whole) {
     work.apart = over_fetch(problem, shape, apart_of_two(problem, *wgmma));
     work.memory_ms = in_turn_ms(problem, *wgmma, tiles, work.memory_ms * work.apart);
@@ -209,9 +211,9 @@ double even_shares_ms(const Work& work, const WgmmaSchedule& schedule, const Eve
          kLaunchMs;
 }
 
-// CTAs that have whole tiles: `alone` cycles a step where no other CTA shares the multiprocessor. `wgmma` is
-// null where another family's do.
-double whole_tiles_ms(const Work& work, double alone, const WgmmaSchedule* wgmma) {
+// CTAs that have whole tiles: `alone` cycles a step where no other CTA shares the multiprocessor.
+double whole_tiles_ms(const Work& work, double alone, const Schedule& schedule) {
+  const auto* wgmma = std::get_if<WgmmaSchedule>(&schedule);
   const Tiling& tiling = work.tiling;
   const Step& step = work.step;
   const double waves = tiling.waves;
@@ -241,10 +243,10 @@ double whole_tiles_ms(const Work& work, double alone, const WgmmaSchedule* wgmma
   const double bare = step.tile_cycles * (wgmma != nullptr ? step.ctas : 1);
   cycles = std::max(cycles, tiling.steps.longest * alone + bare);
   if (waves <= step.ctas) cycles += step.start_cycles;  // which nothing hides
-  // Fitted to 32 to 128 keys, where a CTA ends soon after it has begun.
-  constexpr double kShortTile = 8, kShortPower = 5;
-  if (wgmma == nullptr && tiling.steps.longest <= kShortTile)
-    return side_by_side(work.ms(cycles), work.memory_ms, kShortPower) + kLaunchMs;
+  // Fitted to 32 to 4096 keys.
+  constexpr double kMmaPower = 4;
+  if (std::holds_alternative<MmaSchedule>(schedule))
+    return side_by_side(work.ms(cycles), work.memory_ms, kMmaPower) + kLaunchMs;
   return overlapped(work.ms(cycles), work.memory_ms) + kLaunchMs;
 }
 
@@ -280,7 +282,7 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
                                           tiling.packed, tiling.at_once * step.ctas);
     if (shares.tiles > 0) return even_shares_ms(work, *wgmma, shares);
   }
-  return whole_tiles_ms(work, alone, wgmma);
+  return whole_tiles_ms(work, alone, schedule);
 }
 
 }  // namespace flashjit::autotune

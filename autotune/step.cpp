@@ -125,9 +125,10 @@ Step step_of(const Problem& p, const MmaSchedule& s, const Target& target, const
   step.alone = together(1) + exposed_load(ahead, together(1), 1);
   // Before a tile's first product and after its last: the first copies, of which more stages have more under
   // way; Q's way into registers; and optimism, which pays over many blocks only (fitted to 32 to 128 keys).
-  const double ends = 2800 - 600 * std::min(s.stages - 1, 2) + 600 * (s.q_in_regs == 1) + 800 * s.optimistic;
+  const double ends = 2800 - (s.stages > 1 ? 800 : 0) - (s.stages > 2 ? 400 : 0) +
+                      (s.q_in_regs == 1 ? 600 : 0) + (s.optimistic == 1 ? 800 : 0);
   // Persistent CTAs have their copies under way: measured at head_dim 256, 3,900 cycles less a tile.
-  step.tile_cycles = s.persistent == 1 ? 700 : (ends + m * (d + dv) * 2 / kL2Bytes) / step.ctas;
+  step.tile_cycles = s.persistent == 1 ? 1600 : (ends + m * (d + dv) * 2 / kL2Bytes) / step.ctas;
   if (s.unroll > 1) step.cycles *= 1.003;  // more code; what it gains is for the clock to say
   // Measured where family wgmma competes: of 64 to 256 keys.
   constexpr double kOfHopper = 0.9;
