@@ -37,7 +37,7 @@ constexpr double kLoadCycles = 700;   // from a copy's issue to its data, out of
 constexpr double kLoneCta = 1.3;      // mma: how much more lies bare where one CTA has the multiprocessor
 constexpr double kColdBytes = 34;     // wgmma: per clock, of a CTA's first block
 constexpr double kStepCycles = 350;   // mma: a part of a step waits at barriers so long, and others go on
-constexpr double kFewWarps = 80;      // mma: more of a step, where one or two warps run all of its loop
+constexpr double kFewWarps = 80;      // mma: more of a step that one or two warps run; other CTAs hide some
 
 double padded(int dim) {
   const int whole = (dim + 15) / 16 * 16;
