@@ -54,6 +54,7 @@ struct ReadingTiles {
   double blocks;    // of keys that a CTA reads of a tile
   double alone_ms;  // that a tile takes to compute
   bool even;        // tiles are of one length, and dealt
+  bool half_empty;  // of rows, though there are about as many queries as keys
 };
 
 // Milliseconds until memory has served tiles with keys of their own, whose bytes alone take `bytes_ms`.

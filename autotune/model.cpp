@@ -125,20 +125,17 @@ void wait_for_memory(Work& work, const Schedule& schedule, double tile_cycles) {
       even
           ? static_cast<double>(even_waves(std::llround(tiling.tiles), tiling.tiles_at_once)) * tiling.cluster
           : tiling.tiles * tiling.clusters * tiling.splits;
+  const bool as_many_queries = tiling.packed == 0 && 2 * shape.seqlen_q >= shape.seqlen_k;
   const ReadingTiles tiles{.multiprocessors = work.target.sm_count,
                            .of_all = busy / work.target.sm_count,
                            .ctas = work.step.ctas,
                            .waves = tiling.waves,
                            .blocks = tiling.steps.longest,
                            .alone_ms = work.ms(tile_cycles),
-                           .even = even};
+                           .even = even,
+                           .half_empty = as_many_queries && 2 * work.rows() <= tiling.rows};
   if (tiles_of_head == 1) {
     work.memory_ms = served_ms(problem, shape, *wgmma, tiles, work.memory_ms);
-    // Of as many queries as keys, tiles of which half is nobody's have fewer bytes on their way (measured, 32
-    // to 64 of either).
-    const bool half_empty = 2 * work.rows() <= tiling.rows && tiling.steps.longest <= 2;
-    const bool as_many = tiling.packed == 0 && 2 * shape.seqlen_q >= shape.seqlen_k;
-    if (half_empty && as_many && tiling.splits == 1 && tiling.waves > 1) work.memory_ms *= 1.2;
   } else if (tiles_of_head == 2 && whole) {
     work.apart = over_fetch(problem, shape, apart_of_two(problem, *wgmma));
     work.memory_ms = in_turn_ms(problem, *wgmma, tiles, work.memory_ms * work.apart);

@@ -37,12 +37,10 @@ std::string_view hint_for(CUresult result) {
     case CUDA_ERROR_INVALID_IMAGE:
     case CUDA_ERROR_NO_BINARY_FOR_GPU:
       return "the code is damaged, was made for another arch than this GPU's, or by an NVRTC that is newer "
-             "than "
-             "the driver: update the driver, or have FLASHJIT_NVRTC name an NVRTC of its CUDA release";
+             "than the driver: update the driver, or have FLASHJIT_NVRTC name an NVRTC of its CUDA release";
     case CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
       return "the driver is older than the NVRTC that made the PTX: update the driver, or set FLASHJIT_NVRTC "
-             "to an older "
-             "NVRTC";
+             "to an older NVRTC";
     case CUDA_ERROR_INVALID_HANDLE:
     case CUDA_ERROR_INVALID_CONTEXT:
     case CUDA_ERROR_CONTEXT_IS_DESTROYED:
