@@ -68,15 +68,10 @@ void add_splits(std::vector<Schedule>& space, WgmmaSchedule schedule) {
   }
 }
 
-// For tiles that do not fill whole waves: all CTAs have even shares.
-void add_even_shares(std::vector<Schedule>& space, WgmmaSchedule schedule) {
-  schedule.persistent = 3;
-  add(space, schedule);
-}
-
 // What family wgmma's schedules for a problem have in common.
 struct Wgmma {
   int widest;  // head_dim or head_dim_v
+  bool causal;
   // All of their blocks are taken by one loop, at the end of which O is rescaled.
   bool wide_values;
   // Narrow heads lose by waiting for each other; under a mask, where rows see different keys, all but the
@@ -84,6 +79,19 @@ struct Wgmma {
   bool clusters;
   int order;  // of tiles: causal ones differ in length: longest first, off a counter
 };
+
+// Are these the kernels that take longest to compile, up to a second on a busy host, and as fast at ptxas's
+// first level, which takes a tenth less (docs/performance/wgmma/compile.md)?
+bool compiles_long(const WgmmaSchedule& even, const Wgmma& of) {
+  if (of.causal) return false;
+  return of.widest > 192 ? even.cluster == 2 : of.widest > 120 && even.tile_m * even.tile_n == 128 * 128;
+}
+
+// For tiles that do not fill whole waves: all CTAs have even shares.
+void add_even_shares(std::vector<Schedule>& space, WgmmaSchedule schedule, const Wgmma& of) {
+  schedule.persistent = 3;
+  add(space, compiles_long(schedule, of) ? at_first_level(schedule) : schedule);
+}
 
 // Do the largest tiles of such heads gain half a percent by ptxas's first level? Others are as fast, or lose
 // up to 4 % (docs/performance/wgmma/compile.md).
@@ -95,7 +103,7 @@ bool gains_by_first_level(int widest, const WgmmaSchedule& winner) {
 void add_first_level(std::vector<Schedule>& space, const Problem& problem, const WgmmaSchedule& winner,
                      const Wgmma& of) {
   WgmmaSchedule first = at_first_level(winner);
-  if (!problem.causal) add_even_shares(space, of.clusters ? with_cluster(first) : first);
+  if (!problem.causal) add_even_shares(space, of.clusters ? with_cluster(first) : first, of);
   if (of.clusters) add(space, with_cluster(first));
   add(space, first);
   if (problem.causal && first.stages == 2) {
@@ -129,12 +137,8 @@ void add_winners(std::vector<Schedule>& space, const Problem& problem, const Wgm
     if (problem.causal) with(&WgmmaSchedule::persistent, 1);
     if (of.clusters) add(space, with_cluster(winner));
     add_splits(space, winner);
-    add_even_shares(space, winner);
-    if (of.clusters && !problem.causal) {
-      // The largest kernels: a second to compile on a busy host, a twelfth of it less at ptxas's first level,
-      // and as fast (docs/performance/wgmma/compile.md).
-      add_even_shares(space, with_cluster(of.widest > 192 ? at_first_level(winner) : winner));
-    }
+    add_even_shares(space, winner, of);
+    if (of.clusters && !problem.causal) add_even_shares(space, with_cluster(winner), of);
   }
 }
 
@@ -190,22 +194,22 @@ void add_shared(std::vector<Schedule>& space, const Wgmma& of) {
     add_splits(space, rows(64, 128, 4));
     if (of.widest > 32) add_splits(space, rows(64, 96, 3));
     add_splits(space, rows(128, 128, 4));
-    add_even_shares(space, rows(64, 64, 4));
-    add_even_shares(space, rows(128, 128, 4));
+    add_even_shares(space, rows(64, 64, 4), of);
+    add_even_shares(space, rows(128, 128, 4), of);
   } else if (of.widest <= 128) {
     add_splits(space, rows(64, 64, 4));
     add_splits(space, rows(64, 64, 3));
     add_splits(space, rows(64, 48, 3));
     add_splits(space, rows(128, 64, 4));
     add_splits(space, rows(128, 128, 2));
-    add_even_shares(space, rows(64, 64, 3));
-    add_even_shares(space, rows(128, 128, 2));
+    add_even_shares(space, rows(64, 64, 3), of);
+    add_even_shares(space, rows(128, 128, 2), of);
   } else {
     add_splits(space, rows(64, 64, 2));
     add_splits(space, rows(64, 48, 3));
     add_splits(space, rows(128, 64, 2));
-    add_even_shares(space, rows(64, 48, 2));
-    add_even_shares(space, rows(128, 64, 2));
+    add_even_shares(space, rows(64, 48, 2), of);
+    add_even_shares(space, rows(128, 64, 2), of);
   }
 }
 
@@ -215,6 +219,7 @@ std::vector<Schedule> wgmma_space(const Problem& problem) {
   std::vector<Schedule> space;
   const int widest = std::max(problem.head_dim, problem.value_dim());
   const Wgmma of{.widest = widest,
+                 .causal = problem.causal,
                  .wide_values = problem.value_dim() > 192,
                  .clusters = widest > (problem.causal ? 160 : 64),
                  .order = problem.causal ? 2 : 1};

@@ -105,9 +105,12 @@ TEST_CASE("a thousand forward runs, bit for bit") {
            {.problem = {.head_dim = 128},
            .schedule = "wgmma:m64n64s4pp0p0sp4",
            .shape = Shape{.batch = 1, .heads = 2, .seqlen_q = 50, .seqlen_k = 16384}},
-           // Even shares, of a wave and a half, of few tiles, and under a mask.
+           // Even shares, of a wave and a half, in pairs, of few tiles, and under a mask.
            {.problem = {.head_dim = 128},
-           .schedule = "wgmma:m128n128s2p3",
+           .schedule = "wgmma:m128n128s2p3pt1",
+           .shape = Shape{.batch = 1, .heads = 6, .seqlen_q = 4096, .seqlen_k = 4096}},
+           {.problem = {.head_dim = 128},
+           .schedule = "wgmma:m192n64s4qr0p3cl2",
            .shape = Shape{.batch = 1, .heads = 6, .seqlen_q = 4096, .seqlen_k = 4096}},
            {.problem = {.head_dim = 128},
            .schedule = "wgmma:m64n64s3pp0p3",
