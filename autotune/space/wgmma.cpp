@@ -100,13 +100,12 @@ bool gains_by_first_level(int widest, const WgmmaSchedule& winner) {
 }
 
 // Before what takes as long and longer to compile: the space's order breaks ties.
-void add_first_level(std::vector<Schedule>& space, const Problem& problem, const WgmmaSchedule& winner,
-                     const Wgmma& of) {
+void add_first_level(std::vector<Schedule>& space, const WgmmaSchedule& winner, const Wgmma& of) {
   WgmmaSchedule first = at_first_level(winner);
-  if (!problem.causal) add_even_shares(space, of.clusters ? with_cluster(first) : first, of);
+  if (!of.causal) add_even_shares(space, of.clusters ? with_cluster(first) : first, of);
   if (of.clusters) add(space, with_cluster(first));
   add(space, first);
-  if (problem.causal && first.stages == 2) {
+  if (of.causal && first.stages == 2) {
     first.stages = 3;
     add(space, first);
   }
@@ -118,7 +117,7 @@ void add_winners(std::vector<Schedule>& space, const Problem& problem, const Wgm
     winner.persistent = of.order;
     // The widest heads take as long in pairs, but at the power cap, where pairs save 1 to 6 % of the joules.
     if (of.widest > 192) add(space, with_cluster(winner));
-    if (gains_by_first_level(of.widest, winner)) add_first_level(space, problem, winner, of);
+    if (gains_by_first_level(of.widest, winner)) add_first_level(space, winner, of);
     add(space, winner);
     const auto with = [&](int WgmmaSchedule::*member, int value) {
       WgmmaSchedule s = winner;
