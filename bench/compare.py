@@ -10,6 +10,7 @@ not agree where it begins.
     bench/compare.py --library build/shared/libflashjit.so --ours mma,wgmma --out bench/results/h200
     bench/compare.py --library build/shared/libflashjit.so --pass backward --ours wgmma,wgmma:deterministic --out /tmp/bwd
     bench/compare.py --library build/shared/libflashjit.so --queries 1 --batch 1 --heads 32 --heads-kv 8 --out /tmp/decode
+    bench/compare.py --library build/shared/libflashjit.so --cells bench/models.json --out /tmp/models
 """
 import argparse
 import json
@@ -28,6 +29,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import torch  # noqa: E402
 import flashjit_c  # noqa: E402
 import peers as peers_module  # noqa: E402
+import ratios  # noqa: E402
 
 
 def clock_mhz():
@@ -160,6 +162,23 @@ class Backward(Forward):
         return lambda: torch.autograd.grad(out, leaves, self.dout, retain_graph=True)
 
 
+def grid(a):
+    for dims in a.dims.split(","):
+        d, _, d_v = dims.partition("/")
+        d = int(d)
+        for causal in (False, True)[:1 if a.queries else 2]:
+            for s in map(int, a.seqs.split(",")):
+                h = a.heads or max(1, a.hidden // d)
+                yield dict(d=d, d_v=int(d_v or d), causal=causal, s=s, b=a.batch or max(1, a.tokens // s), h=h,
+                           h_kv=a.heads_kv or h, queries=a.queries or s)
+
+
+def named_cells(path):
+    for x in json.load(open(path)):
+        yield dict(name=x["name"], d=x["head_dim"], d_v=x["head_dim_v"], causal=x["causal"], s=x["seqlen_k"], b=x["batch"],
+                   h=x["heads"], h_kv=x["heads_kv"], queries=x["seqlen_q"])
+
+
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--library", required=True, help="libflashjit.so")
@@ -179,6 +198,7 @@ def main():
     ap.add_argument("--heads", type=int, default=0, help="instead of what --hidden leaves")
     ap.add_argument("--heads-kv", type=int, default=0, help="of k and v; 0: as many as of q")
     ap.add_argument("--queries", type=int, default=0, help="of each sequence; 0: as many as keys")
+    ap.add_argument("--cells", default="", help="a JSON file of shapes with names, instead of the grid that the options above make")
     ap.add_argument("--commit", default="", help="noted in the results: the commit that is timed")
     ap.add_argument("--nvrtc", default="", help="noted in the results: the version that `flashjit doctor` names")
     ap.add_argument("--rounds", type=int, default=2)
@@ -206,115 +226,45 @@ def main():
     flush = torch.empty(256 << 20, dtype=torch.int8, device="cuda")
 
     cells = []
-    for dims in a.dims.split(","):
-        d, _, d_v = dims.partition("/")
-        d, d_v = int(d), int(d_v or d)
-        for causal in (False, True)[:1 if a.queries else 2]:
-            for s in map(int, a.seqs.split(",")):
-                b, h = a.batch or max(1, a.tokens // s), a.heads or max(1, a.hidden // d)
-                queries, h_kv = a.queries or s, a.heads_kv or h
-                q, k, v = (torch.randn(b, rows, heads, columns, dtype=dtype, device="cuda")
-                           for rows, heads, columns in ((queries, h, d), (s, h_kv, d), (s, h_kv, d_v)))
-                one = (Backward if a.which == "backward" else Forward)(engine, q, k, v, causal)
-                columns = one.products_of_keys * d + one.products_of_values * d_v
-                flops = 2 * b * h * queries * s * columns / (2 if causal else 1)
-                cell = {"pass": a.which} | dict(d=d, d_v=d_v, causal=causal, s=s, b=b, h=h, h_kv=h_kv, queries=queries,
-                                                dtype=a.dtype)
-                contestants, origins = {}, {}
-                for name in ours:
-                    label = f"flashjit {name}".strip()
-                    family, _, how = name.partition(":")
-                    try:
-                        schedule = given.get(f"{name} {dims} {causal} {s}", "")
-                        contestants[label], origins[label] = one.ours(family, schedule, a.tuning, how == "deterministic")
-                    except RuntimeError as error:
-                        emit(**cell, who=label, failed=str(error)[:500])
-                        print(label, dims, causal, s, error, file=sys.stderr)
-                for name, peer in others.items():
-                    try:
-                        run = one.peer(peer)
-                        run()
-                        torch.cuda.synchronize()
-                        contestants[name] = run
-                    except Exception as error:
-                        emit(**cell, who=name, failed=str(error)[:300])
-                times = time_in_turns(contestants, a.rounds, a.pause, flush)
-                sm_mhz, watts = clock_mhz()
-                row = {}
-                for name, samples in times.items():
-                    ms = min(samples)
-                    row[name] = flops / ms / 1e9
-                    emit(**cell, who=name, ms=ms, rounds_ms=samples, tflops=row[name], clock_mhz=sm_mhz, watts=watts,
-                         **origins.get(name, {}))
-                cells.append((cell, row, origins))
-                print(f"d{dims} {'causal' if causal else 'full':6} {s:6}  " + "  ".join(
-                    f"{n} {t:.0f}" for n, t in sorted(row.items(), key=lambda x: -x[1])) + "  " + " ".join(
-                    f"[{o['schedule']} {o['choice']} err {o['error']:.2f}]" for o in origins.values()), flush=True)
-    write_table(a, cells)
-    write_plot(a, cells)
-
-
-def dims_of(cell):
-    return f"{cell['d']}" if cell["d_v"] == cell["d"] else f"{cell['d']}/{cell['d_v']}"
-
-
-def ratio(row, name):
-    """Ours over the best peer of the cell."""
-    others = [t for n, t in row.items() if not n.startswith("flashjit")]
-    return row[name] / max(others) if others else float("nan")
-
-
-def write_table(a, cells):
-    names = list(dict.fromkeys(n for _, row, _ in cells for n in row))
-    mine = [n for n in names if n.startswith("flashjit")]
-    lines = ["| cell | " + " | ".join(names) + " | " + " | ".join(f"{n} / best peer" for n in mine) + " | "
-             + " | ".join(f"{n} / fa2" for n in mine) + " |", "|---" * (1 + len(names) + 2 * len(mine)) + "|"]
-    best, over_fa2 = {n: [] for n in mine}, {n: [] for n in mine}
-    for cell, row, _ in cells:
-        entries = [f"d{dims_of(cell)} {'causal' if cell['causal'] else 'full'} {cell['s']}"]
-        entries += [f"{row[n]:.0f}" if n in row else "-" for n in names]
-        for n in mine:
-            r = ratio(row, n) if n in row else float("nan")
-            best[n].append(r)
-            entries.append(f"{r:.3f}")
-        for n in mine:
-            r = row[n] / row["fa2"] if n in row and "fa2" in row else float("nan")
-            over_fa2[n].append(r)
-            entries.append(f"{r:.3f}")
-        lines.append("| " + " | ".join(entries) + " |")
-    def mean(values):
-        known = [v for v in values if v == v]
-        return f"{statistics.geometric_mean(known):.3f} (least {min(known):.3f})" if known else "-"
-    lines.append("| geometric mean | " + " | ".join([""] * len(names)) + " | " + " | ".join(mean(best[n]) for n in mine)
-                 + " | " + " | ".join(mean(over_fa2[n]) for n in mine) + " |")
-    text = f"TFLOP/s, {a.which} pass, best of the rounds' medians.\n\n" + "\n".join(lines) + "\n"
-    open(os.path.join(a.out, "ratios.md"), "w").write(text)
-    print(lines[-1])
-
-
-def write_plot(a, cells):
-    import matplotlib
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-    names = list(dict.fromkeys(n for _, row, _ in cells for n in row))
-    dims = list(dict.fromkeys(dims_of(cell) for cell, _, _ in cells))
-    figure, axes = plt.subplots(2, len(dims), figsize=(4.2 * len(dims), 6.2), squeeze=False, sharey=True)
-    for column, d in enumerate(dims):
-        for line, causal in enumerate((False, True)):
-            axis = axes[line][column]
-            here = [(cell, row) for cell, row, _ in cells if dims_of(cell) == d and cell["causal"] == causal]
-            width = 0.8 / max(1, len(names))
-            for i, name in enumerate(names):
-                axis.bar([x + i * width for x in range(len(here))], [row.get(name, 0) for _, row in here], width, label=name)
-            axis.set_xticks([x + 0.4 - width / 2 for x in range(len(here))], [str(cell["s"]) for cell, _ in here])
-            axis.set_title(f"d {d}, {'causal' if causal else 'full'}", fontsize=10)
-            axis.grid(axis="y", alpha=0.3)
-    for line in axes:
-        line[0].set_ylabel("TFLOP/s")
-    figure.suptitle(f"{torch.cuda.get_device_name()}, {a.which}, {a.dtype}, {a.tokens} tokens, heads x head_dim = {a.hidden}", fontsize=11)
-    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="lower center", ncol=len(names), fontsize=9, frameon=False)
-    figure.tight_layout(rect=(0, 0.04, 1, 1))
-    figure.savefig(os.path.join(a.out, "ratios.png"), dpi=110)
+    for cell in named_cells(a.cells) if a.cells else grid(a):
+        q, k, v = (torch.randn(cell["b"], rows, heads, columns, dtype=dtype, device="cuda") for rows, heads, columns in (
+            (cell["queries"], cell["h"], cell["d"]), (cell["s"], cell["h_kv"], cell["d"]), (cell["s"], cell["h_kv"], cell["d_v"])))
+        one = (Backward if a.which == "backward" else Forward)(engine, q, k, v, cell["causal"])
+        columns = one.products_of_keys * cell["d"] + one.products_of_values * cell["d_v"]
+        flops = 2 * cell["b"] * cell["h"] * cell["queries"] * cell["s"] * columns / (2 if cell["causal"] else 1)
+        cell |= {"pass": a.which, "dtype": a.dtype}
+        contestants, origins = {}, {}
+        for name in ours:
+            label = f"flashjit {name}".strip()
+            family, _, how = name.partition(":")
+            try:
+                schedule = given.get(f"{name} {ratios.dims_of(cell)} {cell['causal']} {cell['s']}", "")
+                contestants[label], origins[label] = one.ours(family, schedule, a.tuning, how == "deterministic")
+            except RuntimeError as error:
+                emit(**cell, who=label, failed=str(error)[:500])
+                print(label, ratios.label_of(cell), error, file=sys.stderr)
+        for name, peer in others.items():
+            try:
+                run = one.peer(peer)
+                run()
+                torch.cuda.synchronize()
+                contestants[name] = run
+            except Exception as error:
+                emit(**cell, who=name, failed=str(error)[:300])
+        times = time_in_turns(contestants, a.rounds, a.pause, flush)
+        sm_mhz, watts = clock_mhz()
+        row = {}
+        for name, samples in times.items():
+            ms = min(samples)
+            row[name] = flops / ms / 1e9
+            emit(**cell, who=name, ms=ms, rounds_ms=samples, tflops=row[name], clock_mhz=sm_mhz, watts=watts,
+                 **origins.get(name, {}))
+        cells.append((cell, row, origins))
+        print(f"{ratios.label_of(cell)}  " + "  ".join(
+            f"{n} {t:.0f}" for n, t in sorted(row.items(), key=lambda x: -x[1])) + "  " + " ".join(
+            f"[{o['schedule']} {o['choice']} err {o['error']:.2f}]" for o in origins.values()), flush=True)
+    ratios.write_table(a, cells)
+    (ratios.write_named_plot if a.cells else ratios.write_plot)(a, cells)
 
 
 if __name__ == "__main__":
