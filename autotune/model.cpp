@@ -18,6 +18,7 @@ namespace flashjit::autotune {
 namespace {
 
 constexpr double kLaunchMs = 0.004, kSharedLaunchMs = 0.002;  // the latter of clusters that share enough keys
+constexpr double kEvenSharesMs = 0.0015, kMaskedSharesMs = 0.0007;  // more, of several warpgroups
 constexpr double kStaggeredMs = 0.004;  // a second wave of clusters after tiles of several lengths
 constexpr double kClusterCycles = 3500, kPieceCycles = 35;  // wgmma: of several clusters with one tile
 // wgmma, of CTAs with even shares: becoming one with the other sharers, under a mask too; and what they lose,
@@ -205,7 +206,10 @@ double even_shares_ms(const Work& work, const WgmmaSchedule& schedule, const Eve
                                                         schedule.tile_n / schedule.cluster)
                                      : 0.0);
   return overlapped(work.ms(coarse * even), bytes / memory_rate(work.target) * slower) + work.ms(bare) +
-         kLaunchMs;
+         kLaunchMs +
+         (tiling.rows <= 64 ? 0
+          : causal          ? kMaskedSharesMs
+                            : kEvenSharesMs);
 }
 
 // CTAs that have whole tiles: `alone` cycles a step where no other CTA shares the multiprocessor.
@@ -254,9 +258,9 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
   const Machine& machine = machine_of(target);
   const Tiling tiling = tiling_of(problem, shape, schedule, target);
   if (tiling.tiles == 0) return kLaunchMs;
-  const Step step = step_of(tiling.seen, schedule, target, machine);
-  const auto* wgmma = std::get_if<WgmmaSchedule>(&schedule);
   const Steps& steps = tiling.steps;
+  const Step step = step_of(tiling.seen, schedule, target, machine, steps.longest);
+  const auto* wgmma = std::get_if<WgmmaSchedule>(&schedule);
   const bool masked = tiling.seen.causal;
 
   // With few tiles a multiprocessor holds fewer CTAs than it could: what one adds to another's step is less

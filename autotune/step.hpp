@@ -30,7 +30,8 @@ struct Step {
   bool dealt = false;       // tiles are dealt out beforehand, whatever their lengths
 };
 
-// Of a forward pass, with whatever family.
-Step step_of(const Problem& problem, const Schedule& schedule, const Target& target, const Machine& machine);
+// Of a forward pass, with whatever family; `blocks` are the steps of the longest tile.
+Step step_of(const Problem& problem, const Schedule& schedule, const Target& target, const Machine& machine,
+             double blocks);
 
 }  // namespace flashjit::autotune

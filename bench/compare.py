@@ -32,6 +32,9 @@ import peers as peers_module  # noqa: E402
 import ratios  # noqa: E402
 
 
+HEAD_START_CYCLES = 2_000_000  # a millisecond in which the GPU waits, so that no launch is timed that a peer's Python is late with
+
+
 def clock_mhz():
     try:
         text = subprocess.run(["nvidia-smi", "--query-gpu=clocks.sm,power.draw", "--format=csv,noheader,nounits"],
@@ -54,6 +57,7 @@ def median_ms(run, pause, target_ms, flush):
     count = int(max(8, min(60, target_ms / max(first.elapsed_time(last), 1e-3))))
     pairs = [(event(), event()) for _ in range(count)]
     for start, stop in pairs:
+        torch.cuda._sleep(HEAD_START_CYCLES)
         flush.zero_()
         start.record(); run(); stop.record()
     torch.cuda.synchronize()

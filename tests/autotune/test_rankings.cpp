@@ -100,6 +100,27 @@ TEST_CASE("few queries beside many keys, as was measured") {
                "wgmma:m64n64s2pp0p0sp8"));
 }
 
+TEST_CASE("64 rows that have a multiprocessor to themselves, as was measured") {
+  // bench/results/h200-tune/timings-29.jsonl, h200-forward/fitted-picks.jsonl: which took less time.
+  const Shape few{.batch = 1, .heads = 8, .heads_kv = 4, .seqlen_q = 2048, .seqlen_k = 2048};
+  CHECK(faster(masked(256), few, "wgmma:m64n64s2qr0pp0re0p2", "wgmma:m128n64s2qr0o2re0p3"));
+  const Shape fewer{.batch = 1, .heads = 8, .heads_kv = 2, .seqlen_q = 1024, .seqlen_k = 1024};
+  CHECK(faster(masked(256), fewer, "wgmma:m64n64s2qr0pp0re0p2", "wgmma:m128n64s2qr0re0p0sp2"));
+  CHECK(faster({.head_dim = 192}, prompts(2, 2, 2112), "wgmma:m64n96s2pp0", "wgmma:m128n64s2p3"));
+  // But where the keys are few, and every tile's own or two tiles', L2 does not keep up with them
+  // (many-short.jsonl).
+  CHECK(faster(masked(256), prompts(170, 8, 96), "wgmma:m128n48s2qr2re0p2", "wgmma:m64n48s3qr2pp0re0p2"));
+}
+
+TEST_CASE("blocks longer and shorter than 64 keys, as was measured") {
+  // bench/results/h200-tune/timings-21.jsonl, -29.jsonl, h200-forward/fitted-picks.jsonl: which took less
+  // time.
+  CHECK(faster({.head_dim = 40}, prompts(2, 8, 4096), "wgmma:m256n64s4", "wgmma:m256n80s3qr0"));
+  CHECK(faster({.head_dim = 48}, prompts(4, 43, 4096), "wgmma:m256n64s4", "wgmma:m256n80s3qr0"));
+  CHECK(faster(masked(216), prompts(8, 2, 1439), "wgmma:m128n64s2qr0o2re0p2cl2", "wgmma:m128n48s2re0p2cl2"));
+  CHECK(faster(masked(256), prompts(16, 2, 599), "wgmma:m128n64s2qr0o2re0p2", "wgmma:m128n48s2qr2re0p2"));
+}
+
 TEST_CASE("a second wave of clusters under a mask, as was measured") {
   // bench/results/h200-forward/between-lengths.jsonl, runs 2 and 4: which took less time.
   CHECK(faster(masked(192), prompts(1, 4, 1047), "wgmma:m128n64s2p0sp3", "wgmma:m64n48s3pp0p0sp3"));
