@@ -22,6 +22,10 @@ def ratio(row, name):
     return row[name] / max(others) if others else float("nan")
 
 
+def shown(r):
+    return f"{r:.3f}" if r == r else "-"
+
+
 def write_table(a, cells):
     names = list(dict.fromkeys(n for _, row, _ in cells for n in row))
     mine = [n for n in names if n.startswith("flashjit")]
@@ -34,12 +38,13 @@ def write_table(a, cells):
         for n in mine:
             r = ratio(row, n) if n in row else float("nan")
             best[n].append(r)
-            entries.append(f"{r:.3f}")
+            entries.append(shown(r))
         for n in mine:
             r = row[n] / row["fa2"] if n in row and "fa2" in row else float("nan")
             over_fa2[n].append(r)
-            entries.append(f"{r:.3f}")
+            entries.append(shown(r))
         lines.append("| " + " | ".join(entries) + " |")
+
     def mean(values):
         known = [v for v in values if v == v]
         return f"{statistics.geometric_mean(known):.3f} (least {min(known):.3f})" if known else "-"
@@ -73,7 +78,7 @@ def write_named_plot(a, cells):
     for i, (_, r) in enumerate(bars):
         axis.text(r + 0.01, i, f"{r:.2f}", va="center", fontsize=8)
     axis.tick_params(axis="y", labelsize=8)
-    axis.margins(x=0.06, y=0.01)
+    axis.margins(x=0.1, y=0.01)
     axis.set_xlabel(f"{mine} / best peer, {gpu_name()}, {a.which}, {a.dtype}", fontsize=9)
     figure.tight_layout()
     figure.savefig(os.path.join(a.out, "ratios.png"), dpi=110)
