@@ -16,8 +16,10 @@
 #include "runtime/compile.hpp"
 #include "runtime/cubin.hpp"
 #include "runtime/dynamic_library.hpp"
+#include "runtime/nvrtc/build_id.hpp"
 #include "runtime/nvrtc/diagnostics.hpp"
 #include "runtime/nvrtc/library.hpp"
+#include "runtime/nvrtc/program.hpp"
 #include "runtime/nvrtc/ptxas_log.hpp"
 #include "runtime/nvrtc/search.hpp"
 
@@ -42,73 +44,6 @@ int flow_callback(void* payload, void*) {
     limit.stop = true;
   }
   return limit.stop ? 1 : 0;
-}
-
-class Program {
- public:
-  Program(const NvrtcLibrary& nvrtc, const std::string& text, const std::string& name) : nvrtc_(nvrtc) {
-    nvrtc.check(nvrtc.create(&program_, text.c_str(), name.c_str(), 0, nullptr, nullptr),
-                "nvrtcCreateProgram");
-  }
-  ~Program() { nvrtc_.destroy(&program_); }
-  Program(const Program&) = delete;
-  Program& operator=(const Program&) = delete;
-
-  [[nodiscard]] nvrtcProgram get() const { return program_; }
-
-  nvrtcResult compile(const std::vector<std::string>& options) {
-    std::vector<const char*> pointers;
-    pointers.reserve(options.size());
-    for (const std::string& option : options) pointers.push_back(option.c_str());
-    return nvrtc_.compile(program_, static_cast<int>(pointers.size()), pointers.data());
-  }
-
-  // Of a program that was compiled: empty where this NVRTC makes none for its target.
-  std::string cubin() const {
-    std::size_t size = 0;
-    nvrtc_.check(nvrtc_.cubin_size(program_, &size), "nvrtcGetCUBINSize");
-    std::string bytes(size, '\0');
-    if (size != 0) nvrtc_.check(nvrtc_.cubin(program_, bytes.data()), "nvrtcGetCUBIN");
-    return bytes;
-  }
-
-  // Text by a pair of entry points, of a failed compilation, too; empty where there is none.
-  std::string fetch(decltype(nvrtcGetPTXSize)* size_of, decltype(nvrtcGetPTX)* read) const {
-    std::size_t size = 0;
-    if (size_of(program_, &size) != NVRTC_SUCCESS || size == 0) return {};
-    std::string bytes(size, '\0');
-    if (read(program_, bytes.data()) != NVRTC_SUCCESS) return {};
-    return bytes;
-  }
-
- private:
-  const NvrtcLibrary& nvrtc_;
-  nvrtcProgram program_ = nullptr;
-};
-
-// NVRTC counts the terminating zero of texts.
-std::string text_of(std::string bytes) {
-  while (!bytes.empty() && bytes.back() == '\0') bytes.pop_back();
-  return bytes;
-}
-
-// nvrtcVersion gives only major and minor; the exact build stands in the comment on top of all PTX.
-std::string build_id_in(const std::string& ptx, const std::string& path, const NvrtcLibrary& nvrtc) {
-  const auto word_after = [&ptx](std::string_view mark) {
-    const std::size_t at = ptx.find(mark);
-    if (at == std::string::npos) return std::string("?");
-    const std::size_t start = at + mark.size();
-    return ptx.substr(start, ptx.find_first_of(" ,\r\n", start) - start);
-  };
-  std::string build = word_after("Compiler Build ID: ");
-  if (build == "UNKNOWN") build = gnu_build_id(path);  // 13.2
-  const std::size_t release = ptx.find("release ");
-  const std::size_t comma = release == std::string::npos ? release : ptx.find(", ", release);
-  const std::size_t version = comma == std::string::npos ? comma : comma + 2;
-  return fmt::format("{} {}", build,
-                     version == std::string::npos
-                         ? fmt::format("{}.{}", nvrtc.version / 100, nvrtc.version % 100)
-                         : ptx.substr(version, ptx.find_first_of(" \r\n", version) - version));
 }
 
 // "sm_90a" → 90.
