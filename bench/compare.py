@@ -32,7 +32,8 @@ import peers as peers_module  # noqa: E402
 import ratios  # noqa: E402
 
 
-HEAD_START_CYCLES = 2_000_000  # a millisecond in which the GPU waits, so that no launch is timed that a peer's Python is late with
+# A millisecond in which the GPU waits before a short kernel, so that what a peer's Python takes to launch it is not timed.
+HEAD_START_CYCLES, SHORT_MS = 2_000_000, 0.5
 
 
 def clock_mhz():
@@ -54,10 +55,12 @@ def median_ms(run, pause, target_ms, flush):
     first, last = event(), event()
     first.record(); run(); last.record()
     torch.cuda.synchronize()
-    count = int(max(8, min(60, target_ms / max(first.elapsed_time(last), 1e-3))))
+    once = first.elapsed_time(last)
+    count = int(max(8, min(60, target_ms / max(once, 1e-3))))
     pairs = [(event(), event()) for _ in range(count)]
     for start, stop in pairs:
-        torch.cuda._sleep(HEAD_START_CYCLES)
+        if pause and once < SHORT_MS:
+            torch.cuda._sleep(HEAD_START_CYCLES)
         flush.zero_()
         start.record(); run(); stop.record()
     torch.cuda.synchronize()
