@@ -195,8 +195,7 @@ void add_tile_cycles(const Problem& p, const WgmmaSchedule& s, Step& step) {
   if (groups == 4 && s.q_in_regs == 1) step.tile_cycles -= 250;  // measured at head dims from 24 to 48
   // Under a mask, where tiles end one after the other, a first block's softmax is beside nobody's products.
   if (p.causal) step.tile_cycles += 6 * groups * (n - 64);  // measured from 128 to 1024 keys
-  // Without one, long first blocks of several warpgroups; fitted to all timings
-  // (docs/performance/wgmma/random-problems.md, "Fitted to all timings").
+  // Without one, long first blocks of several warpgroups; fitted, as in step_factor().
   if (!p.causal && groups > 1) step.tile_cycles += 2.5 * groups * std::max(0.0, n - 96);
   // A number off a counter, where none is longest; measured from 128 to 1024 keys.
   if (!p.causal && s.persistent == 2) step.tile_cycles += 350;
@@ -212,9 +211,40 @@ void add_tile_cycles(const Problem& p, const WgmmaSchedule& s, Step& step) {
   if (s.cluster > 1) step.start_cycles += 1700;  // until both have begun; measured, up to two waves
 }
 
+// What a step takes beside what its units say: measured, or where that is said fitted to all timings
+// (docs/performance/wgmma/random-problems.md).
+double step_factor(const Problem& p, const WgmmaSchedule& s) {
+  const int n = s.tile_n, groups = s.tile_m / 64, d = p.head_dim, dv = p.value_dim(),
+            widest = std::max(d, dv);
+  double factor = 1;
+  if (p.causal && n > 64 && dv <= 64) factor *= 1.02;  // the diagonal hides more of longer blocks
+  // Q is read for each block: power and ports, measured at head_dim 128, and fitted beyond.
+  if (s.q_in_regs == 0 && d > 64 && d <= 128) factor *= 1.01;
+  if (s.q_in_regs != 1 && groups > 1 && widest > 128 && widest <= 192) factor *= 1.04;
+  if (s.unroll > 1) factor *= 1.003;
+  // Of what the space has at ptxas's first level.
+  if (s.ptxas == 1 && (p.causal || d > 64) && widest <= 96) factor *= 0.995;
+  // Loads that two CTAs share save power, and make each wait for the other, which short steps feel most:
+  // 1 % less time from head_dim 80 to 160, 1 % more beyond, 1.5 % more at 64. Under a mask they wait longer:
+  // 6 % more than that up to 160, and at each tile's ends.
+  if (s.cluster > 1) {
+    factor *= d <= 64 ? 1.015 : d <= 160 ? 0.99 : 1.01;
+    if (p.causal && d <= 160) factor *= 1.06;
+  }
+  // Short blocks: of one warpgroup where rows end in a box of their own, from head_dim 168 on; of several off
+  // a counter, fitted.
+  if (groups == 1 && n < 64 && d % 64 != 0) factor *= 1.06;
+  if (groups > 1 && n < 64 && s.persistent == 2 && (widest <= 128 || s.stages == 2))
+    factor *= widest <= 128 ? 1.15 : 1.08;
+  // Even shares of one warpgroup, and long blocks of four (head_dim 8 to 64); fitted.
+  if (groups == 1 && s.persistent == 3 && widest > 128 && widest <= 192) factor *= 1.04;
+  if (groups == 4 && n > 64 && d <= 64 && !p.causal) factor *= 1.025;
+  return factor;
+}
+
 Step step_of(const Problem& p, const WgmmaSchedule& s, double blocks) {
   const double n = s.tile_n, d = padded(p.head_dim), dv = padded(p.value_dim());
-  const double groups = s.tile_m / 64.0, widest = std::max(d, dv);
+  const double groups = s.tile_m / 64.0;
   // m64nNk16: N/2 cycles of tensor core; its B operand is N*32 bytes of shared memory, its A 2 KB unless in
   // registers.
   const double from_shared = s.q_in_regs == 1 ? 0 : s.q_in_regs == 2 ? 1024 : 2048;
@@ -251,31 +281,7 @@ Step step_of(const Problem& p, const WgmmaSchedule& s, double blocks) {
   constexpr double kBarriers = 150;  // the ring's and the turns'
   step.cycles = combine({tensor, softmax, reading}, share) + kBarriers / step.ctas;
   if (s.stages > 2) step.cycles -= 10;
-  // The diagonal hides more of longer blocks; measured.
-  if (p.causal && n > 64 && p.value_dim() <= 64) step.cycles *= 1.02;
-  if (s.q_in_regs == 0 && p.head_dim > 64 && p.head_dim <= 128)
-    step.cycles *= 1.01;  // power and ports, measured at head_dim 128
-  // Q read for each block, above what is said of head_dim 128; fitted to all timings.
-  if (s.q_in_regs != 1 && groups > 1 && widest > 128 && widest <= 192) step.cycles *= 1.04;
-  if (s.unroll > 1) step.cycles *= 1.003;
-  // Of what the space has at ptxas's first level; measured.
-  if (s.ptxas == 1 && (p.causal || d > 64) && widest <= 96) step.cycles *= 0.995;
-  // Loads that two CTAs share save power, and make each wait for the other, which short steps feel most:
-  // measured, 1 % less time from head_dim 80 to 160, 1 % more beyond, 1.5 % more at 64. Under a mask they
-  // wait longer: 6 % more than that up to 160, and at each tile's ends.
-  if (s.cluster > 1) {
-    step.cycles *= p.head_dim <= 64 ? 1.015 : p.head_dim <= 160 ? 0.99 : 1.01;
-    if (p.causal && p.head_dim <= 160) step.cycles *= 1.06;
-  }
-  // Short blocks; measured where rows end in a box of their own, from head_dim 168 on, and under a mask at 72
-  // to 88.
-  if (groups == 1 && n < 64 && p.head_dim % 64 != 0) step.cycles *= 1.06;
-  // Short blocks of several, off a counter, and even shares of one; fitted to all timings.
-  if (groups > 1 && n < 64 && s.persistent == 2 && (widest <= 128 || s.stages == 2))
-    step.cycles *= widest <= 128 ? 1.15 : 1.08;
-  if (groups == 1 && s.persistent == 3 && widest > 128 && widest <= 192) step.cycles *= 1.04;
-  // Longer ones of four warpgroups; fitted to all timings, which are of head_dim 8 to 64.
-  if (groups == 4 && n > 64 && p.head_dim <= 64 && !p.causal) step.cycles *= 1.025;
+  step.cycles *= step_factor(p, s);
   step.alone =
       step.ctas == 1 ? step.cycles : combine({tensor, softmax, copies}, share_beside(groups)) + kBarriers;
   // Copies that wait for memory run ahead of all else, and hide it but for a fifth (fitted to decoding).
