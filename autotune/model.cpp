@@ -205,11 +205,10 @@ double even_shares_ms(const Work& work, const WgmmaSchedule& schedule, const Eve
                                                     tiling.tiles * work.blocks_cycles() / work.step_cycles *
                                                         schedule.tile_n / schedule.cluster)
                                      : 0.0);
+  const double of_several = causal ? kMaskedSharesMs : kEvenSharesMs;
+  const double launch = kLaunchMs + (tiling.rows > 64 ? of_several : 0);
   return overlapped(work.ms(coarse * even), bytes / memory_rate(work.target) * slower) + work.ms(bare) +
-         kLaunchMs +
-         (tiling.rows <= 64 ? 0
-          : causal          ? kMaskedSharesMs
-                            : kEvenSharesMs);
+         launch;
 }
 
 // CTAs that have whole tiles: `alone` cycles a step where no other CTA shares the multiprocessor.
