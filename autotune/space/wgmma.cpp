@@ -125,7 +125,7 @@ void add_winners(std::vector<Schedule>& space, const Problem& problem, const Wgm
       add(space, s);
     };
     // A loop of two steps compiles for more than a second where tiles are wider, and gains half a percent.
-    if (of.widest <= 64 && !problem.causal) with(&WgmmaSchedule::unroll, 2);
+    if (of.widest <= 64 && !of.causal) with(&WgmmaSchedule::unroll, 2);
     if (!of.wide_values) with(&WgmmaSchedule::rescale_early, 1 - winner.rescale_early);
     with(&WgmmaSchedule::ping_pong, 0);
     for (const int chains : {2, 8}) with(&WgmmaSchedule::max_chains, chains);
@@ -133,11 +133,11 @@ void add_winners(std::vector<Schedule>& space, const Problem& problem, const Wgm
     with(&WgmmaSchedule::overlap, 0);
     with(&WgmmaSchedule::optimistic, 0);
     with(&WgmmaSchedule::persistent, 0);
-    if (problem.causal) with(&WgmmaSchedule::persistent, 1);
+    if (of.causal) with(&WgmmaSchedule::persistent, 1);
     if (of.clusters) add(space, with_cluster(winner));
     add_splits(space, winner);
     add_even_shares(space, winner, of);
-    if (of.clusters && !problem.causal) add_even_shares(space, with_cluster(winner), of);
+    if (of.clusters && !of.causal) add_even_shares(space, with_cluster(winner), of);
   }
 }
 

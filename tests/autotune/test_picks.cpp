@@ -4,13 +4,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <exception>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "autotune/tune.hpp"
+#include "flashjit/error.hpp"
 #include "generator/legality.hpp"
 
 using namespace flashjit;
@@ -38,30 +40,32 @@ Timed timed_of(const nlohmann::json& line) {
           .ms = line.at("ms").get<std::map<std::string, double>>()};
 }
 
-// Schedules that are not legal any more, or not known, have no say.
-bool has_say(const Problem& problem, const std::string& text, const Target& target) {
+// None where it is not legal any more, or not known.
+std::optional<Schedule> schedule_of(const std::string& text, const Problem& problem, const Target& target) {
   try {
-    return static_cast<bool>(legal(problem, parse_schedule(text), target));
-  } catch (const std::exception&) {
-    return false;
+    const Schedule schedule = parse_schedule(text);
+    if (legal(problem, schedule, target)) return schedule;
+  } catch (const Error&) {
   }
+  return std::nullopt;
 }
 
-// By what part the pick takes longer than the fastest; below 0: less than two schedules have a say.
-double behind(const Timed& timed, const Target& target) {
-  double predicted = 0, picked = 0, fastest = 0;
-  int compared = 0;
+// By what part the pick takes longer than the fastest; none where less than two schedules are left.
+std::optional<double> behind(const Timed& timed, const Target& target) {
+  struct Ranked {
+    double predicted, measured;
+  };
+  std::vector<Ranked> ranked;
   for (const auto& [text, ms] : timed.ms) {
-    if (!has_say(timed.problem, text, target)) continue;
-    const double expected = predict(timed.problem, timed.shape, parse_schedule(text), target);
-    if (compared == 0 || expected < predicted) {
-      predicted = expected;
-      picked = ms;
-    }
-    fastest = compared == 0 ? ms : std::min(fastest, ms);
-    ++compared;
+    if (const auto schedule = schedule_of(text, timed.problem, target))
+      ranked.push_back({predict(timed.problem, timed.shape, *schedule, target), ms});
   }
-  return compared < 2 ? -1 : picked / fastest - 1;
+  if (ranked.size() < 2) return std::nullopt;
+  const auto by = [&ranked](double Ranked::*member) {
+    return *std::min_element(ranked.begin(), ranked.end(),
+                             [member](const Ranked& a, const Ranked& b) { return a.*member < b.*member; });
+  };
+  return by(&Ranked::predicted).measured / by(&Ranked::measured).measured - 1;
 }
 
 struct Sum {
@@ -81,12 +85,12 @@ TEST_CASE("of all that was timed, the model's picks are little behind the fastes
   Sum all;
   for (std::string line; std::getline(lines, line);) {
     const nlohmann::json parsed = nlohmann::json::parse(line);
-    const double part = behind(timed_of(parsed), target);
-    if (part < 0) continue;
+    const std::optional<double> part = behind(timed_of(parsed), target);
+    if (!part) continue;
     for (Sum* sum : {&all, &by_file[parsed.at("from").get<std::string>()]}) {
       ++sum->problems;
-      sum->behind += part;
-      sum->far_behind += part > 0.05 ? 1 : 0;
+      sum->behind += *part;
+      sum->far_behind += *part > 0.05 ? 1 : 0;
     }
   }
   for (const auto& [file, sum] : by_file) {
