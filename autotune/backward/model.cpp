@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "autotune/backward/backward.hpp"
-#include "autotune/memory.hpp"
+#include "autotune/model/memory.hpp"
 
 namespace flashjit::autotune {
 namespace {

@@ -50,9 +50,9 @@ std::string_view hint_for(CUresult result) {
     case CUDA_ERROR_MISALIGNED_ADDRESS:
     case CUDA_ERROR_ILLEGAL_INSTRUCTION:
     case CUDA_ERROR_LAUNCH_FAILED:
-      return "a kernel that ran before this call did it, and this process can't use the GPU any more; "
-             "compute-sanitizer "
-             "finds the access, and so may `flashjit check`, on the emulator";
+      return "a kernel that ran before this call did it, and this process can't use the GPU any more: is a "
+             "tensor shorter than its shape, the host's, or another GPU's? compute-sanitizer finds the "
+             "access, and so may `flashjit check`, on the emulator";
     case CUDA_ERROR_LAUNCH_TIMEOUT:
       return "a kernel ran longer than this machine's display watchdog allows";
     case CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES:

@@ -7,7 +7,7 @@
 #include <map>
 #include <set>
 
-#include "autotune/makespan.hpp"
+#include "autotune/model/makespan.hpp"
 #include "autotune/tuner.hpp"
 
 using namespace flashjit;

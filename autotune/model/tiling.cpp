@@ -1,4 +1,4 @@
-#include "autotune/tiling.hpp"
+#include "autotune/model/tiling.hpp"
 
 #include <algorithm>
 #include <variant>

@@ -5,10 +5,10 @@
 #include <cmath>
 
 #include "autotune/backward/backward.hpp"
-#include "autotune/makespan.hpp"
-#include "autotune/memory.hpp"
-#include "autotune/step.hpp"
-#include "autotune/tiling.hpp"
+#include "autotune/model/makespan.hpp"
+#include "autotune/model/memory.hpp"
+#include "autotune/model/step.hpp"
+#include "autotune/model/tiling.hpp"
 #include "autotune/tune.hpp"
 #include "generator/recipe.hpp"
 #include "generator/render.hpp"

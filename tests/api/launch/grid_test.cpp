@@ -2,7 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "api/launch/forward_call.hpp"
-#include "tests/api/made_up_kernel.hpp"
+#include "tests/api/launch/made_up_kernel.hpp"
 
 namespace flashjit::test {
 namespace {

@@ -1,13 +1,13 @@
 // Cycles of each unit for one step of a tile, family by family, and how well they overlap. Figures are public
 // ones (CUDA C++ Programming Guide, throughput of native arithmetic instructions; vendors' white papers) and,
 // for Hopper, measured ones (docs/performance/wgmma.md).
-#include "autotune/step.hpp"
+#include "autotune/model/step.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 
-#include "autotune/memory.hpp"
+#include "autotune/model/memory.hpp"
 #include "generator/recipe.hpp"
 #include "generator/render.hpp"
 

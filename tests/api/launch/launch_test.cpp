@@ -5,7 +5,7 @@
 
 #include "api/launch/forward_call.hpp"
 #include "api/launch/tensor_maps.hpp"
-#include "tests/api/made_up_kernel.hpp"
+#include "tests/api/launch/made_up_kernel.hpp"
 
 namespace flashjit::test {
 namespace {

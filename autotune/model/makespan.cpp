@@ -1,4 +1,4 @@
-#include "autotune/makespan.hpp"
+#include "autotune/model/makespan.hpp"
 
 #include <algorithm>
 #include <functional>

@@ -1,4 +1,4 @@
-#include "autotune/memory.hpp"
+#include "autotune/model/memory.hpp"
 
 #include <algorithm>
 #include <cmath>
