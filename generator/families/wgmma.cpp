@@ -1,9 +1,8 @@
-// Family wgmma: which schedules are legal, and what its templates are filled with.
+// Family wgmma: what its templates are filled with.
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "generator/families/wgmma_layout.hpp"
+#include "generator/families/wgmma_loops.hpp"
 #include "generator/families/wgmma_products.hpp"
 #include "generator/families/wgmma_registers.hpp"
 #include "generator/families/wgmma_scores.hpp"
@@ -28,20 +27,6 @@ struct Room {
 Room room_of_shift(const Problem& problem, const WgmmaSchedule& schedule) {
   if (problem.dtype == DType::bf16) return {fmt::format("0x1p{}f", schedule.lazy), 40};
   return {"65504.0f", 12};
-}
-
-// Whether masked and unmasked blocks are taken by one loop: a step of so many values lasts longer than
-// whatever a branch costs it.
-bool has_one_step(const Problem& problem, const WgmmaSchedule& schedule) {
-  return problem.value_dim() > 192 && (problem.causal || schedule.overlap == 1);
-}
-
-// Whether the loop over masked blocks takes a tile's first one too, which has no values of another beside it:
-// a sixth less to compile. Q in registers beside wide values leaves it none.
-bool has_first_inside(const Problem& problem, const WgmmaSchedule& schedule) {
-  const bool short_of_registers = schedule.q_in_regs > 0 && problem.value_dim() > 128;
-  return schedule.overlap == 1 &&
-         (has_one_step(problem, schedule) || (problem.causal && !short_of_registers));
 }
 
 // Maps of K or V: one box copies all whole panels, another one the columns behind them, and nothing else,
@@ -82,7 +67,8 @@ std::vector<Constant> constants(const Problem& problem, const WgmmaSchedule& sch
   }
   if (schedule.splits == 1) {
     list.push_back(
-        number("kOPasses", schedule.o_passes, "passes in which O leaves; 0: at once, through Q's place"));
+        number("kOPasses", schedule.o_passes,
+               schedule.o_passes > 0 ? "passes in which O leaves" : "O leaves at once, through Q's place"));
   }
   if (!has_one_step(problem, schedule)) {
     list.push_back(number("kUnroll", schedule.unroll, "of the loop over unmasked blocks"));
@@ -113,148 +99,7 @@ std::vector<Constant> constants(const Problem& problem, const WgmmaSchedule& sch
   return list;
 }
 
-Legality legal_splits(const Problem& problem, const WgmmaSchedule& s) {
-  if (s.splits == 1) return {};
-  if (s.persistent != 0) {
-    return {fmt::format("splits {} leaves CTAs one tile each, which is persistent 0, not {}", s.splits,
-                        s.persistent)};
-  }
-  if (s.cluster != 1) {
-    return {fmt::format("splits {} and cluster {} are two uses of clusters; leave one of them at 1", s.splits,
-                        s.cluster)};
-  }
-  if (s.o_passes != 1) {
-    return {fmt::format("o_passes {} makes no difference to splits above 1; leave it at 1", s.o_passes)};
-  }
-  const int columns = 8 * s.splits;  // of which each CTA adds up eight, and of the next as many
-  const int pieces = s.tile_m * 4 * ((problem.value_dim() + columns - 1) / columns * columns);
-  if (const int room = ring_bytes(problem, s); pieces > room) {
-    return {fmt::format("splits {} adds up O in the place of K and V, which takes {}; they have {}", s.splits,
-                        kilobytes(pieces), kilobytes(room))};
-  }
-  return {};
-}
-
-// Whether as many CTAs as registers allow find room for their tiles, too.
-Legality legal_min_ctas(const Problem& problem, const WgmmaSchedule& s, const Target& target) {
-  if (s.min_ctas == 0) return {};
-  if (s.min_ctas == 1) return {"min_ctas 1 is what 0 says, too; leave it at 0"};
-  constexpr int kUnit = 128;  // in which shared memory is given to CTAs
-  const int room = target.shared_per_sm / s.min_ctas / kUnit * kUnit - target.shared_reserved;
-  if (const int shared = shared_bytes(problem, s); shared > room) {
-    return {
-        fmt::format("tile {}x{} with {} stage{} needs {} of shared memory, {} CTAs per multiprocessor have "
-                    "{} each",
-                    s.tile_m, s.tile_n, s.stages, s.stages == 1 ? "" : "s", kilobytes(shared), s.min_ctas,
-                    kilobytes(room))};
-  }
-  return {};
-}
-
-Legality legal_even_shares(const Problem& problem, const WgmmaSchedule& s) {
-  if (!has_even_shares(s)) return {};
-  if (s.cluster != 1 && problem.causal) {
-    return {fmt::format("persistent 3 under a mask needs cluster 1, cluster is {}", s.cluster)};
-  }
-  if (s.o_passes == 0)
-    return {
-        "o_passes 0 puts O in Q's place; persistent 3 adds up shares in a place of O's own, use 1 or more"};
-  return {};
-}
-
 }  // namespace
-
-Legality legal_wgmma(const Problem& problem, const WgmmaSchedule& s, const Target& target) {
-  const int warpgroups = warpgroups_of(s);
-  if (s.tile_m % 64 != 0) return {fmt::format("tile_m is {}, wgmma needs a multiple of 64", s.tile_m)};
-  if (s.tile_n % 16 != 0) return {fmt::format("tile_n is {}, wgmma needs a multiple of 16", s.tile_n)};
-  if (s.max_chains != 2 && s.max_chains != 4 && s.max_chains != 8) {
-    return {fmt::format("max_chains is {}, may be 2, 4 or 8", s.max_chains)};
-  }
-  if (s.ptxas == 2) return {"ptxas is 2, which makes the code of 3; may be 1 or 3"};
-  if (s.max_chains > s.tile_n / 4) {
-    return {fmt::format("max_chains {} is more than the {} scores that a thread has of a row", s.max_chains,
-                        s.tile_n / 4)};
-  }
-  if (problem.dtype == DType::fp16 && s.lazy > 15) {
-    return {fmt::format("lazy {} lets exponentials grow to 2^{}, fp16 ends below 2^16", s.lazy, s.lazy)};
-  }
-  if (s.optimistic == 1 && s.lazy == 0)
-    return {"optimistic 1 lets exponentials grow before it looks, lazy 0 does not"};
-  if (s.optimistic == 1 && problem.dtype == DType::bf16 && 1 << s.lazy < s.tile_n / 2) {
-    return {
-        fmt::format("optimistic 1 sums up {} exponentials before it looks; 2^lazy must be at least twice "
-                    "that, lazy is {}",
-                    s.tile_n / 4, s.lazy)};
-  }
-  if (s.ping_pong == 1 && warpgroups == 1)
-    return {"ping_pong needs two or more warpgroups, tile_m 64 has one"};
-  if (s.ping_pong == 1 && s.overlap == 0) {
-    return {"ping_pong orders pairs of products in flight together, overlap 0 has none"};
-  }
-  if (s.rescale_early == 0 && s.overlap == 0)
-    return {"rescale_early 0 makes no difference to overlap 0; leave it at 1"};
-  if (s.unroll != 1 && has_one_step(problem, s)) {
-    return {
-        fmt::format("unroll {} makes no difference to values of {} columns, whose blocks are all taken by "
-                    "one loop; leave it at 1",
-                    s.unroll, problem.value_dim())};
-  }
-  // ptxas would wait for the scores in front of it: a tile's first block has no values in flight (C7517).
-  if (s.rescale_early == 1 && s.overlap == 1 && has_one_step(problem, s)) {
-    return {
-        fmt::format("rescale_early 1 is not for values of {} columns, whose blocks are all taken by one "
-                    "loop, at the end of which O is rescaled; set it to 0",
-                    problem.value_dim())};
-  }
-  if (const int usual = WgmmaSchedule{}.section; s.section != usual && (is_static(s) || !problem.causal)) {
-    return {fmt::format("section {} orders the causal tiles of persistent 2 only; leave it at {}", s.section,
-                        usual)};
-  }
-  if (s.q_in_regs == 2 && panels_of(problem.head_dim) < 2) {
-    return {
-        fmt::format("q_in_regs 2 splits Q's panels of 64 columns, head_dim {} has one", problem.head_dim)};
-  }
-  if (Legality split = legal_splits(problem, s); !split) return split;
-  if (Legality even = legal_even_shares(problem, s); !even) return even;
-  const int panels_v = panels_of(problem.value_dim());
-  if (s.o_passes > 0 && panels_v % s.o_passes != 0) {
-    return {fmt::format("o_passes {} does not divide the {} panels of 64 columns that head_dim_v {} has",
-                        s.o_passes, panels_v, problem.value_dim())};
-  }
-  if (s.o_passes == 0 && panels_v > panels_of(problem.head_dim)) {
-    return {fmt::format("o_passes 0 puts O in Q's place, but head_dim_v {} is wider than head_dim {}",
-                        problem.value_dim(), problem.head_dim)};
-  }
-  const FragmentRegisters needed = fragments_of(problem, s);
-  if (const int most = accumulators_at_most(s); std::max(needed.s, needed.o) > most) {
-    return {fmt::format("tile {}x{} has a product of {} accumulators a thread, {} may have {}", s.tile_m,
-                        s.tile_n, std::max(needed.s, needed.o), consumers(s), most)};
-  }
-  const int granted = registers_of(s).consumer;
-  if (needed.total() > granted && !known_to_fit(problem, s)) {
-    return {
-        fmt::format("tile {}x{} needs about {} registers a thread (S {}, P {}, O {}, Q {}, the rest {}), {} "
-                    "leave{} {}",
-                    s.tile_m, s.tile_n, needed.total(), needed.s, needed.p, needed.o, needed.q, needed.other,
-                    consumers(s), warpgroups == 1 ? "s" : "", granted)};
-  }
-  if (known_to_spill(problem, s)) {
-    return {
-        fmt::format("{} spills a few bytes at head_dim {}, values of {}{}, as compiling it showed; "
-                    "take another tile, or change a switch",
-                    to_string(Schedule{s}), problem.head_dim, problem.value_dim(),
-                    problem.causal ? ", under a mask" : "")};
-  }
-  if (Legality several = legal_min_ctas(problem, s, target); !several) return several;
-  const int shared = shared_bytes(problem, s);
-  if (shared > target.shared_per_cta) {
-    return {fmt::format("tile {}x{} with {} stage{} needs {} of shared memory, {} gives {}", s.tile_m,
-                        s.tile_n, s.stages, s.stages == 1 ? "" : "s", kilobytes(shared), target.arch,
-                        kilobytes(target.shared_per_cta))};
-  }
-  return {};
-}
 
 std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s, const Target&) {
   const int dim = problem.head_dim;
@@ -272,6 +117,8 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
   // (docs/performance/wgmma/device-memory.md).
   const bool upward = problem.causal && one_step && !split && !even;
   const bool first_inside = has_first_inside(problem, s);
+  // 64 rows take dv / 32 clocks of the tensor cores a key, and 4 of the exponentials' units.
+  const bool short_values = s.overlap == 0 || dim_v <= 128;
 
   Recipe recipe;
   recipe.kernel = "kernels/forward_wgmma.cu";
@@ -283,6 +130,8 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
       {"causal", problem.causal},
       {"lse", problem.lse},
       {"dynamic", dynamic},
+      {"one_each", s.persistent == 0 && !split},
+      {"one_after_another", s.persistent != 0 && !even},
       {"dealt", !dynamic && !split && !even},
       {"static_order", !dynamic && !split},
       {"sections", dynamic && problem.causal},
@@ -300,6 +149,7 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
       {"release_q_after_scores", o_apart && q_in_shared},
       {"cluster", s.cluster > 1},
       {"min_ctas", s.min_ctas > 1},
+      {"rows_by_head", problem.lse || split || s.optimistic == 1},  // stored, or computed again, one by one
       {"split", split},
       {"even", even},
       {"shares", split || even},
@@ -309,6 +159,7 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
       {"alternate", s.cluster > 1 && problem.causal},
       {"upward", upward},
       {"downward", !upward && !split && !even},
+      {"block_by_block", !upward && !split},
       {"full_of_tile", problem.causal && s.cluster == 1 && !upward},
       {"full_of_cluster", problem.causal && s.cluster > 1 && !upward},
       {"whole_k", dim >= kPanelColumns},
@@ -322,8 +173,9 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
       {"above_peaks", s.optimistic == 1 && problem.dtype == DType::bf16},
       {"ping_pong", s.ping_pong == 1},
       {"overlap", s.overlap == 1},
-      // 64 rows take dv / 32 clocks of the tensor cores a key, and 4 of the exponentials' units.
-      {"short_values", s.overlap == 0 || dim_v <= 128},
+      {"short_values", short_values},
+      {"holds_outgrown", !short_values && s.optimistic == 1},
+      {"holds", !short_values && s.optimistic == 0},
       // Some block's exponentials are taken beside no values.
       {"whole_block", s.overlap == 0 || !first_inside || s.optimistic == 1},
       {"rescale_early", s.overlap == 1 && s.rescale_early == 1},

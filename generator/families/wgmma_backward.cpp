@@ -27,13 +27,16 @@ constexpr int kOtherRegisters = 28;
 constexpr int kOtherApart = 22;   // more of them for 128 queries where dQ has a pass of its own
 constexpr int kOtherOfPair = 16;  // S and P overlap, a quarter of them
 
-std::vector<Constant> constants(const Problem& problem, int tile_m, int tile_n, int score_columns,
+// What a CTA of a kernel owns, and walks along the other of.
+enum class Owns { keys, queries };
+
+std::vector<Constant> constants(const Problem& problem, Owns owns, int tile_m, int tile_n, int score_columns,
                                 int shared_bytes, bool pair = false) {
   return {
       number("kHeadDim", problem.head_dim, "columns of q, k, dq and dk"),
       number("kHeadDimV", problem.value_dim(), "columns of v, dout and dv"),
-      number("kTileM", tile_m, "query rows per step, or per CTA"),
-      number("kTileN", tile_n, "keys per CTA, or per step"),
+      number("kTileM", tile_m, owns == Owns::queries ? "query rows per CTA" : "query rows per step"),
+      number("kTileN", tile_n, owns == Owns::keys ? "keys per CTA" : "keys per step"),
       number("kScoreColumns", score_columns, "of the scores of a warpgroup's 64 rows"),
       number("kThreads", pair ? kPairThreads : kThreads, "per CTA, the producer's warpgroup included"),
       number("kCtasPerTile", pair ? 2 : 1, "that work on one tile of the grid together"),
@@ -106,8 +109,10 @@ Recipe recipe_owners(const Problem& problem, const WgmmaBackwardSchedule& s, con
   recipe.kernel = is_pair(s)      ? "kernels/backward_wgmma_pair.cu"
                   : sums_apart(s) ? "kernels/backward_wgmma_apart.cu"
                                   : "kernels/backward_wgmma.cu";
-  recipe.constants = constants(problem, s.tile_m, s.tile_n, s.tile_m, bytes, is_pair(s));
-  recipe.constants.push_back(number("kKeyStages", stages, "tiles of K and V: one's, and the next one's"));
+  recipe.constants = constants(problem, Owns::keys, s.tile_m, s.tile_n, s.tile_m, bytes, is_pair(s));
+  recipe.constants.push_back(
+      number("kKeyStages", stages,
+             stages > 1 ? "tiles of K and V: this one's, and the next one's" : "tile of K and V at a time"));
   recipe.sections = sections(problem);
   recipe.constants.push_back(
       number("kExchangeStages", exchange_stages(s), "of what the warpgroups hand to each other"));
@@ -158,7 +163,7 @@ Recipe recipe_dq(const Problem& problem, const Target& target) {
   Recipe recipe;
   recipe.kernel = "kernels/backward_wgmma_dq.cu";
   recipe.suffix = "_dq";
-  recipe.constants = constants(problem, kDqRows, kDqKeys, kDqKeys, bytes);
+  recipe.constants = constants(problem, Owns::queries, kDqRows, kDqKeys, kDqKeys, bytes);
   recipe.constants.push_back(number("kSlots", slots, "of the ring that K and V walk through"));
   recipe.sections = sections(problem);
   recipe.sections["dv"] = false;

@@ -8,6 +8,9 @@
 // the columns, and they exchange P^T and dS^T in shared memory. Blocks nearer to square load fewer fragments.
 /*%/shared_keys%*/
 #include "params/backward.h"
+/*%#causal%*/
+#include "parts/diagonal.cuh"
+/*%/causal%*/
 #include "parts/mma/backward_rows.cuh"
 /*%#async%*/
 #include "parts/mma/loader_async.cuh"
@@ -20,6 +23,7 @@
 #include "parts/mma/multiply_columns.cuh"
 #include "parts/mma/row_output.cuh"
 #include "parts/mma/warp_products.cuh"
+#include "ptx/infinity.cuh"
 #include "ptx/load_shared_16.cuh"
 #include "ptx/math.cuh"
 #include "ptx/named_barrier.cuh"
@@ -97,11 +101,9 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
 
   const int tiles_q = (params.seqlen_q + kTileM - 1) / kTileM;
   /*%#causal%*/
-  // Row i sees keys up to i + diagonal, which ends before K does. Rows of tiles before first_m see none of
-  // ours, those of tiles from unmasked_m on all.
-  const int diagonal = params.seqlen_k - params.seqlen_q;
-  const int first_m = max(first_key - diagonal, 0) / kTileM;
-  const int unmasked_m = (max(first_key + kTileN - 1 - diagonal, 0) + kTileM - 1) / kTileM;
+  // Rows of tiles before first_m see none of our keys, those of tiles from unmasked_m on all.
+  const int first_m = max(first_key - diagonal(params), 0) / kTileM;
+  const int unmasked_m = (max(first_key + kTileN - 1 - diagonal(params), 0) + kTileM - 1) / kTileM;
   /*%/causal%*/
   /*%^causal%*/
   const int first_m = 0;
@@ -279,7 +281,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
             const int of = key + 16 * r + j / 2 % 2 * 8;
             /*%#causal%*/
             const int row = m * kTileM + at.own_step * 16 + j / 4 * 8 + at.lane % 4 * 2 + j % 2;
-            const bool hidden = of > row + diagonal;
+            const bool hidden = of > row + diagonal(params);
             /*%/causal%*/
             /*%^causal%*/
             const bool hidden = of >= params.seqlen_k;

@@ -2,6 +2,9 @@
 // owns kTileM query rows of one head; K and V stream through shared memory. Each warp owns its rows from S to
 // dQ, so that dS is a fragment of the last product as it stands (split-Q, as in the forward pass).
 #include "params/backward.h"
+/*%#causal%*/
+#include "parts/diagonal.cuh"
+/*%/causal%*/
 /*%#async%*/
 #include "parts/mma/loader_async.cuh"
 /*%/async%*/
@@ -14,6 +17,7 @@
 #include "parts/mma/multiply_columns.cuh"
 #include "parts/mma/row_output.cuh"
 #include "parts/mma/warp_products.cuh"
+#include "ptx/math.cuh"
 #include "ptx/shared_address.cuh"
 #include "ptx/unpack.cuh"
 
@@ -36,7 +40,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 
   // Tiles of keys unmasked_end … masked_end - 1 need a mask, those below do not, those above nobody sees.
   /*%#causal%*/
-  const int seen_by_first = params.seqlen_k - params.seqlen_q + first_row + 1;  // keys, if positive
+  const int seen_by_first = diagonal(params) + first_row + 1;  // keys, if positive
   const int seen_by_last = min(params.seqlen_k, seen_by_first + kTileM - 1);
   const int unmasked_end = max(seen_by_first, 0) / kTileN;
   const int masked_end = (max(seen_by_last, 0) + kTileN - 1) / kTileN;

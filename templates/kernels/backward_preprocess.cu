@@ -13,10 +13,12 @@
 /*%/fp32%*/
 #include "parts/vector.cuh"
 #include "parts/widen.cuh"
+/*%^fp32%*/
+#include "ptx/infinity.cuh"
+/*%/fp32%*/
 
 /*%^fp32%*/
 constexpr float kLog2e = 1.442695040888963407f;
-constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
 
 /*%/fp32%*/
 constexpr int kSteps = kRows * kLanes / kThreads;      // rows that a lane has a part of

@@ -1,6 +1,9 @@
 // dK and dV in fp32 FMA (FlashAttention-2, Dao, arXiv 2307.08691, algorithm 2): a CTA owns kTileN keys of a
 // K/V head and streams the queries of all its query heads.
 #include "params/backward.h"
+/*%#causal%*/
+#include "parts/diagonal.cuh"
+/*%/causal%*/
 #include "parts/simt/copy.cuh"
 #include "parts/simt/layout.cuh"
 #include "parts/simt/mask.cuh"
@@ -88,7 +91,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   int begin = 0;
   int masked_end = keys_left < kTileN ? tiles_m : 0;
   /*%#causal%*/
-  const int first_seeing = job.first_key + params.seqlen_q - params.seqlen_k;  // row, if it is one
+  const int first_seeing = job.first_key - diagonal(params);  // row, if it is one
   begin = min(max(first_seeing, 0) / kTileM, tiles_m);
   const int all_seeing = max(first_seeing + kTileN - 1, 0);
   masked_end = max(masked_end, min((all_seeing + kTileM - 1) / kTileM, tiles_m));

@@ -2,6 +2,9 @@
 // rows of O of one head; K and V stream through shared memory from the last key that any row sees down to the
 // first. Each warp owns its rows from Q to O and never talks to the others (split-Q).
 #include "params/forward.h"
+/*%#causal%*/
+#include "parts/diagonal.cuh"
+/*%/causal%*/
 #include "parts/mma/epilogue.cuh"
 #include "parts/mma/head_of.cuh"
 /*%#async%*/
@@ -36,7 +39,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
   // Tiles of keys unmasked_end … masked_end - 1 need a mask, those below do not, those above nobody sees.
   /*%#causal%*/
   // Keys that the first row sees, if positive.
-  const int seen_by_first = params.seqlen_k - params.seqlen_q + first_row + 1;
+  const int seen_by_first = diagonal(params) + first_row + 1;
   const int seen_by_last = min(params.seqlen_k, seen_by_first + kTileM - 1);
   const int unmasked_end = max(seen_by_first, 0) / kTileN;
   const int masked_end = (max(seen_by_last, 0) + kTileN - 1) / kTileN;
@@ -119,15 +122,17 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
     const auto start_v = [&](unsigned thread) {
       return slots + kTileBytesK + lane_offset_rows_first<TileV>(thread % 32);
     };
-    const unsigned q_lane = start_q(threadIdx.x);
     /*%#async%*/
-    const unsigned k_lane = start_k(threadIdx.x), v_lane = start_v(threadIdx.x);
+    const unsigned q_lane = start_q(threadIdx.x), k_lane = start_k(threadIdx.x), v_lane = start_v(threadIdx.x);
     /*%/async%*/
     /*%#q_in_regs%*/
     // Q waits where the first step's copies will go: take it before they start.
     unsigned q[kStepsQK][kRowTiles][4];
     /*%#async%*/
     cp_async_wait<kPending>();
+    /*%/async%*/
+    /*%^async%*/
+    const unsigned q_lane = start_q(threadIdx.x);
     /*%/async%*/
     __syncthreads();
 #pragma unroll
@@ -149,7 +154,10 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
     const auto multiply = [&](auto& scores, int first) {
       /*%^async%*/
       // Computed anew in each step, as v_lane is: registers are short beside copies that wait in them.
-      const unsigned q_lane = start_q(thread_index()), k_lane = start_k(thread_index());
+      const unsigned k_lane = start_k(thread_index());
+      /*%^q_in_regs%*/
+      const unsigned q_lane = start_q(thread_index());
+      /*%/q_in_regs%*/
       /*%/async%*/
 #pragma unroll
       for (auto& row : scores) {
@@ -250,7 +258,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
     /*%/causal%*/
     /*%^causal%*/
     // Keys past the end hide alike from all warps, which compute all of a tile; the mask does the rest.
-    const auto seen = [&](int key) { return true; };
+    const auto seen = [](int) { return true; };
     /*%/causal%*/
 
     /*%#optimistic%*/

@@ -103,7 +103,11 @@ __device__ __forceinline__ void step(const ForwardParams& params, const Job& job
 
 // Divides by the sum of the weights and writes O and LSE.
 __device__ __forceinline__ void finish(const ForwardParams& params, const Place& place, Running& running,
-                                       int first_row, float* o, float* lse) {
+                                       int first_row,
+                                       /*%#lse%*/
+                                       float* lse,
+                                       /*%/lse%*/
+                                       float* o) {
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
     const float sum = across_keys(running.sum[i], [](float a, float b) { return a + b; });
@@ -174,6 +178,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) FLASHJIT_ENTRY(
   }
 
   finish(params, place, running, job.first_row,
-         static_cast<float*>(params.o) + batch * params.o_batch + head * params.o_head,
-         params.lse == nullptr ? nullptr : params.lse + static_cast<long long>(pair) * params.seqlen_q);
+         /*%#lse%*/
+         params.lse == nullptr ? nullptr : params.lse + static_cast<long long>(pair) * params.seqlen_q,
+         /*%/lse%*/
+         static_cast<float*>(params.o) + batch * params.o_batch + head * params.o_head);
 }

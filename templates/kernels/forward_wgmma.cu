@@ -1,8 +1,11 @@
 // FlashAttention forward on Hopper (FlashAttention-3, arXiv 2407.08608): a warpgroup that feeds shared memory
 // through TMA, and kWarpgroups that compute 64 query rows each with asynchronous products.
-/*%^shares%*/
+/*%#one_each%*/
+// CTAs have a tile each: loops over tiles go round once.
+/*%/one_each%*/
+/*%#one_after_another%*/
 // CTAs work on one tile after another.
-/*%/shares%*/
+/*%/one_after_another%*/
 /*%#even%*/
 // CTAs have even shares of the keys of those tiles that would not fill whole waves, and put together what
 // each knows of its rows; then they work on the others, one after another.

@@ -10,4 +10,3 @@ __device__ __forceinline__ float exp2_fast(float x) {
 /*%#lse%*/
 constexpr float kLn2 = 0.693147180559945309f;
 /*%/lse%*/
-constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);

@@ -17,9 +17,16 @@ using namespace flashjit;
 
 namespace {
 
+bool in_name(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
+}
+
+bool is_name(std::string_view token) {
+  return in_name(token.front());
+}
+
 // Names and single characters of C++ without comments.
 std::vector<std::string> tokens_of(std::string_view text) {
-  const auto in_name = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
   std::vector<std::string> tokens;
   for (std::size_t i = 0; i < text.size();) {
     std::size_t end = i + 1;
@@ -36,21 +43,72 @@ std::vector<std::string> tokens_of(std::string_view text) {
   return tokens;
 }
 
-// The constants, functions, structs and aliases that nothing names but their declaration.
+bool is_type(std::string_view token) {
+  return token == "bool" || token == "int" || token == "unsigned" || token == "float" || token == "auto";
+}
+
+// What a declaration's name is followed by.
+bool ends_name(std::string_view token) {
+  return token == "=" || token == ";" || token == "," || token == "[" || token == ")";
+}
+
+// Behind the bracket that closes the one at `open`.
+std::size_t behind(const std::vector<std::string>& tokens, std::size_t open) {
+  int depth = 0;
+  for (std::size_t i = open; i < tokens.size(); ++i) {
+    depth += tokens[i] == "(" || tokens[i] == "{" ? 1 : 0;
+    depth -= tokens[i] == ")" || tokens[i] == "}" ? 1 : 0;
+    if (depth == 0) return i + 1;
+  }
+  return tokens.size();
+}
+
+// The parameters that their function does not name, of the function whose parameters begin at `open`.
+void add_unused_parameters(const std::vector<std::string>& tokens, std::size_t open,
+                           std::vector<std::string>& found) {
+  const std::size_t close = behind(tokens, open) - 1;
+  const std::size_t body = static_cast<std::size_t>(
+      std::find(tokens.begin() + static_cast<std::ptrdiff_t>(close), tokens.end(), "{") - tokens.begin());
+  const std::size_t end = behind(tokens, body);
+  for (std::size_t i = open + 1; i < close; ++i) {
+    const std::string& name = tokens[i];
+    const bool named = is_name(name) &&
+                       (is_name(tokens[i - 1]) || tokens[i - 1] == "&" || tokens[i - 1] == "*") &&
+                       ends_name(tokens[i + 1]) && !is_type(name);
+    if (!named) continue;
+    const auto after = tokens.begin() + static_cast<std::ptrdiff_t>(close);
+    if (std::find(after, tokens.begin() + static_cast<std::ptrdiff_t>(end), name) ==
+        tokens.begin() + static_cast<std::ptrdiff_t>(end))
+      found.push_back(name);
+  }
+}
+
+// The constants, functions, structs and aliases, and the variables and members of simple types, that nothing
+// names but their declaration; and the parameters that their function does not name.
 std::vector<std::string> unused(std::string_view source) {
   const std::vector<std::string> tokens = tokens_of(source);
   std::map<std::string, int> times;
   for (const std::string& token : tokens) ++times[token];
+  // What comes before the first function is laid out for all kernels (params/).
+  const std::size_t layouts =
+      static_cast<std::size_t>(std::find(tokens.begin(), tokens.end(), "__device__") - tokens.begin());
   std::vector<std::string> found;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     const bool value = tokens[i] == "constexpr" || tokens[i] == "__forceinline__";
-    if (!value && tokens[i] != "struct" && tokens[i] != "using") continue;
+    if (!value && tokens[i] != "struct" && tokens[i] != "using") {
+      const bool variable = i > layouts && is_type(tokens[i]) && i + 2 < tokens.size() &&
+                            is_name(tokens[i + 1]) &&
+                            (tokens[i + 2] == "=" || tokens[i + 2] == ";" || tokens[i + 2] == "[");
+      if (variable && times[tokens[i + 1]] == 1) found.push_back(tokens[i + 1]);
+      continue;
+    }
     std::size_t end = i + 1;  // behind the name
     while (end < tokens.size() && tokens[end] != "=" && tokens[end] != "{" && tokens[end] != ";" &&
            !(value && tokens[end] == "(")) {
       ++end;
     }
     if (times[tokens[end - 1]] == 1) found.push_back(tokens[end - 1]);
+    if (tokens[i] == "__forceinline__") add_unused_parameters(tokens, end, found);
   }
   return found;
 }
@@ -61,6 +119,7 @@ std::vector<Problem> problems() {
     for (const DType dtype : {DType::fp16, DType::bf16, DType::fp32}) {
       for (const bool causal : {false, true}) {
         all.push_back({.dtype = dtype, .head_dim = dim, .causal = causal});
+        all.push_back({.dtype = dtype, .head_dim = dim, .causal = causal, .lse = false});
         all.push_back({.pass = Pass::backward, .dtype = dtype, .head_dim = dim, .causal = causal});
       }
     }
@@ -80,6 +139,12 @@ TEST_CASE("what counts as unused") {
   CHECK(only("__device__ __forceinline__ float half(float x) { return x / 2; }") == "half");
   CHECK(only("struct alignas(16) Four { float x; };") == "Four");
   CHECK(only("using Pair = float2;") == "Pair");
+  CHECK(only("struct Params { int x; }; __device__ struct Four { float y; int rest = 0; }; g(Params(), "
+             "Four().y);") == "rest");
+  CHECK(only("__device__ __forceinline__ float half(float x, int n) { return x / 2; } half(n);") == "n");
+  CHECK(only("__device__ __forceinline__ float half(float x, int) { return x / 2; } half();") == "0");
+  CHECK(only("__device__ __forceinline__ void set(float (&to)[2], const Tile& at) { to[0] = 1; } set(at);") ==
+        "at");
 }
 
 TEST_CASE("rendered kernels declare nothing in vain") {

@@ -6,6 +6,7 @@
 #include "parts/mma/softmax.cuh"
 #include "parts/mma/tile_order.cuh"
 /*%#lse%*/
+#include "ptx/infinity.cuh"
 #include "ptx/log2.cuh"
 /*%/lse%*/
 #include "ptx/math.cuh"

@@ -1,7 +1,7 @@
 // Masks the scores of one accumulator (its layout: parts/mma/softmax.cuh).
 #pragma once
 
-#include "ptx/math.cuh"
+#include "ptx/infinity.cuh"
 
 // Row 0 of the accumulator sees `seen` of its keys, from the first on (none if negative), a row further down
 // kMore keys more for each row. Scores of the others become -inf.

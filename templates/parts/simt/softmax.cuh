@@ -2,6 +2,7 @@
 #pragma once
 
 #include "parts/simt/layout.cuh"
+#include "ptx/infinity.cuh"
 #include "ptx/math.cuh"
 
 struct Running {

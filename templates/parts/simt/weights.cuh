@@ -5,6 +5,7 @@
 #include "parts/simt/layout.cuh"
 #include "parts/simt/mask.cuh"
 #include "parts/simt/scores.cuh"
+#include "ptx/infinity.cuh"
 #include "ptx/math.cuh"
 
 constexpr float kLog2e = 1.442695040888963407f;

@@ -66,12 +66,7 @@ struct BlockSoftmax {
   // they moved. (The vote on that stands beside the quads' shuffles.)
   __device__ __forceinline__ bool move_outgrown(int left, float (&sum)[2]) {
     float factor[2];
-    /*%#fp16%*/
     choose_factors(rows, sum, sum_after_move((left + 1) * kTileN - 1), factor);
-    /*%/fp16%*/
-    /*%^fp16%*/
-    choose_factors(rows, sum, kSumAfterMove, factor);
-    /*%/fp16%*/
     const bool some_lost = are_lost(sum);
     if (!some_lost) shrink(rows, sum, factor);
     return !some_lost;
@@ -86,21 +81,18 @@ struct BlockSoftmax {
   }
   /*%/optimistic%*/
 
+  /*%#optimistic%*/
   /*%#short_values%*/
   // From a block's exponentials to P. No product is in flight here.
   __device__ __forceinline__ void finish(const RowsOfThread& mine, const Tile& tile, int left, bool masked,
                                          const ForwardParams& params, float (&sum)[2]) {
-    /*%#optimistic%*/
     if (!masked) rows.moved = has_outgrown(sum);
-    /*%/optimistic%*/
     pack_exponentials();
-    /*%#optimistic%*/
     // The vote ran beside the packing, which was for nothing in warps that move.
     if (!masked && rows.moved) {
       if (!move_outgrown(left, sum)) start_over(mine, tile, left, params, sum);
       pack_exponentials();
     }
-    /*%/optimistic%*/
     add(rows.sum, sum);
   }
   /*%/short_values%*/
@@ -109,24 +101,36 @@ struct BlockSoftmax {
   // would move exponentials down behind the wait for the values, where they would run beside nothing; it
   // moves none over a branch on their sums.
   __device__ __forceinline__ void hold_exponentials(int left, bool masked, float (&sum)[2]) {
-    /*%#optimistic%*/
     if (!masked) {
       rows.moved = has_outgrown(sum);
       if (rows.moved) move_outgrown(left, sum);
       return;
     }
-    /*%/optimistic%*/
     if (__any_sync(0xffffffffu, sum[0] + sum[1] < 0)) __syncwarp();  // never
   }
 
   // From a block's exponentials to P. No product is in flight here.
   __device__ __forceinline__ void finish(const RowsOfThread& mine, const Tile& tile, int left, bool masked,
                                          const ForwardParams& params, float (&sum)[2]) {
-    /*%#optimistic%*/
     if (!masked && rows.moved && are_lost(sum)) start_over(mine, tile, left, params, sum);
-    /*%/optimistic%*/
     pack_exponentials();
     add(rows.sum, sum);
   }
   /*%/short_values%*/
+  /*%/optimistic%*/
+  /*%^optimistic%*/
+  /*%^short_values%*/
+  // ptxas would move exponentials down behind the wait for the values, where they would run beside nothing;
+  // it moves none over a branch on their sums.
+  __device__ __forceinline__ void hold_exponentials(const float (&sum)[2]) {
+    if (__any_sync(0xffffffffu, sum[0] + sum[1] < 0)) __syncwarp();  // never
+  }
+
+  /*%/short_values%*/
+  // From a block's exponentials to P. No product is in flight here.
+  __device__ __forceinline__ void finish(const float (&sum)[2]) {
+    pack_exponentials();
+    add(rows.sum, sum);
+  }
+  /*%/optimistic%*/
 };

@@ -1,6 +1,9 @@
 // Which blocks of keys the rows of a tile see, and in which order.
 #pragma once
 #include "params/forward.h"
+/*%#causal%*/
+#include "parts/diagonal.cuh"
+/*%/causal%*/
 /*%^upward%*/
 #include "parts/wgmma/ends_first.cuh"
 /*%/upward%*/
@@ -20,7 +23,7 @@ __device__ __forceinline__ int blocks_of_rows(int row, const ForwardParams& p) {
 // Blocks 0 .. n - 1 are seen in full by all rows from `row` on.
 /*%/upward%*/
 __device__ __forceinline__ int full_blocks(int row, const ForwardParams& p) {
-  return max(0, (row >> p.packed) + p.seqlen_k - p.seqlen_q) / kTileN;
+  return max(0, (row >> p.packed) + diagonal(p)) / kTileN;
 }
 /*%/causal%*/
 
@@ -34,16 +37,19 @@ __device__ __forceinline__ int block_at(int left, const Tile& tile, const Forwar
 /*%/upward%*/
 /*%^upward%*/
 // The block of a tile that has `left` others still to come.
-__device__ __forceinline__ int block_at(int left, const Tile& tile, const ForwardParams& p) {
-  /*%#full_of_tile%*/
-  const int full = full_blocks(tile.row, p);
-  /*%/full_of_tile%*/
-  /*%#full_of_cluster%*/
-  const int full = full_blocks(tile.row / kRowStep * kRowStep, p);  // by the cluster's first row
-  /*%/full_of_cluster%*/
-  /*%^causal%*/
-  const int full = tile.blocks - 1;
-  /*%/causal%*/
-  return ends_first(left, full);
-}
 /*%/upward%*/
+/*%#full_of_tile%*/
+__device__ __forceinline__ int block_at(int left, const Tile& tile, const ForwardParams& p) {
+  return ends_first(left, full_blocks(tile.row, p));
+}
+/*%/full_of_tile%*/
+/*%#full_of_cluster%*/
+__device__ __forceinline__ int block_at(int left, const Tile& tile, const ForwardParams& p) {
+  return ends_first(left, full_blocks(tile.row / kRowStep * kRowStep, p));  // by the cluster's first row
+}
+/*%/full_of_cluster%*/
+/*%^causal%*/
+__device__ __forceinline__ int block_at(int left, const Tile& tile, const ForwardParams&) {
+  return ends_first(left, tile.blocks - 1);
+}
+/*%/causal%*/

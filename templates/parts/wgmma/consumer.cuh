@@ -125,7 +125,12 @@ struct Consumer : ConsumerRings {
   /*%#first_inside%*/
   // Begins scores of a block and values of the one before, which are in flight together; the scores are there
   // afterwards. The first block of a tile has no values to wait for, and takes no turn.
+  /*%#rescale_early%*/
   __device__ __forceinline__ void begin_products(bool masked) {
+  /*%/rescale_early%*/
+  /*%^rescale_early%*/
+  __device__ __forceinline__ void begin_products(bool) {
+  /*%/rescale_early%*/
     /*%#ping_pong%*/
     if (!first) take_turn();
     /*%/ping_pong%*/
@@ -146,11 +151,12 @@ struct Consumer : ConsumerRings {
   }
 
   // What O and the next step have to know of this one.
-  __device__ __forceinline__ void end_step(bool masked) {
-    /*%^rescale_early%*/
+  /*%^rescale_early%*/
+  __device__ __forceinline__ void end_step(bool) {
     if (!first) rescale(softmax.rows);
     /*%/rescale_early%*/
     /*%#rescale_early%*/
+  __device__ __forceinline__ void end_step(bool masked) {
     // Here, where no values are in flight on either way: in begin_products ptxas would have it wait for the
     // scores.
     if (masked) {
@@ -167,8 +173,14 @@ struct Consumer : ConsumerRings {
   /*%#short_values%*/
   // They are done before it is: its last quarter packs P meanwhile, whose registers they have let go.
   /*%/short_values%*/
+  /*%#optimistic%*/
   __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile& tile, int left, bool masked,
                                        const ForwardParams& params) {
+  /*%/optimistic%*/
+  /*%^optimistic%*/
+  __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile&, int left, bool masked,
+                                       const ForwardParams&) {
+  /*%/optimistic%*/
     wait_k();
     /*%#first_apart%*/
     begin_products();
@@ -187,8 +199,13 @@ struct Consumer : ConsumerRings {
     /*%/short_values%*/
     /*%^short_values%*/
     softmax.exponentiate(sum);
-    softmax.hold_exponentials(left, masked, sum);
     /*%/short_values%*/
+    /*%#holds_outgrown%*/
+    softmax.hold_exponentials(left, masked, sum);
+    /*%/holds_outgrown%*/
+    /*%#holds%*/
+    softmax.hold_exponentials(sum);
+    /*%/holds%*/
     wgmma_wait<0>();
     /*%#first_apart%*/
     release_v();
@@ -199,7 +216,12 @@ struct Consumer : ConsumerRings {
     /*%#short_values%*/
     softmax.end_exponentials(sum);
     /*%/short_values%*/
+    /*%#optimistic%*/
     softmax.finish(mine, tile, left, masked, params, sum);
+    /*%/optimistic%*/
+    /*%^optimistic%*/
+    softmax.finish(sum);
+    /*%/optimistic%*/
     /*%#late_apart%*/
     rescale(softmax.rows);
     /*%/late_apart%*/
@@ -221,8 +243,14 @@ struct Consumer : ConsumerRings {
   /*%/overlap%*/
   /*%^overlap%*/
   // Scores, softmax and values of a block in turn: P may take the registers of S.
+  /*%#optimistic%*/
   __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile& tile, int left, bool masked,
                                        const ForwardParams& params) {
+  /*%/optimistic%*/
+  /*%^optimistic%*/
+  __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile&, int left, bool masked,
+                                       const ForwardParams&) {
+  /*%/optimistic%*/
     wait_k();
     issue_scores();
     wgmma_wait<0>();
@@ -230,7 +258,12 @@ struct Consumer : ConsumerRings {
     softmax.choose_shifts(mine, left, masked);
     float sum[2];
     softmax.exponentiate(sum);
+    /*%#optimistic%*/
     softmax.finish(mine, tile, left, masked, params, sum);
+    /*%/optimistic%*/
+    /*%^optimistic%*/
+    softmax.finish(sum);
+    /*%/optimistic%*/
     rescale(softmax.rows);
     wait_v();
     wgmma_values(v_tile);
@@ -254,7 +287,7 @@ struct Consumer : ConsumerRings {
     const int blocks = blocks_of_rows(row, params);
     /*%/shares%*/
     /*%#shares%*/
-    mine.count_from(tile.first, tile.shares);
+    mine.count_from(tile);
     const int blocks = blocks_of_rows(row, tile, params);
     /*%/shares%*/
     softmax.rows = SoftmaxState();

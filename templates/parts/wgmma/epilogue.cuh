@@ -45,7 +45,8 @@ __device__ __forceinline__ void stage_panels(unsigned at, const float (&inverse)
 // O in kOPasses passes of whole panels.
 /*%/o_apart%*/
 /*%#o_through_q%*/
-// O at once, in Q's place.
+// O at once, in Q's place. The products that read Q are complete, and a warp's rows of O lie where its own
+// rows of Q were.
 /*%/o_through_q%*/
 template <int kFirstPanel = 0>
 __device__ __forceinline__ void store_output(const Consumer& consumer, const Tile& tile,

@@ -4,6 +4,7 @@
 #include "parts/wgmma/rows.cuh"
 #include "parts/wgmma/softmax.cuh"
 #include "parts/wgmma/tiles.cuh"
+#include "ptx/infinity.cuh"
 #include "ptx/log2.cuh"
 #include "ptx/math.cuh"
 

@@ -7,10 +7,11 @@
 #include "ptx/wgmma.cuh"
 
 // Tiles come as the lower halves of their descriptors, to which a step adds bytes / 16. The upper one is the
-// same for all of them.
-constexpr unsigned kUpperHalf = 0x40000040;  // of wgmma_descriptor()
+// same for all of them: their rows' swizzle, and the bytes of eight rows / 16 (PTX ISA, "matrix descriptor
+// format").
+constexpr unsigned kUpperHalf = 1u << 30 | 8 * kRowBytes / 16;
 /*%#narrow_k%*/
-// But for the last panel of K (PTX ISA, "matrix descriptor format"): its rows' swizzle, and eight of them.
+// But for the last panel of K, whose rows are shorter.
 constexpr unsigned kLastUpperHalf = (kLastKRowBytes == 32 ? 3u : 2u) << 30 | 8 * kLastKRowBytes / 16;
 /*%/narrow_k%*/
 

@@ -21,20 +21,31 @@ __device__ __forceinline__ int full_blocks(int row, const Tile& tile, const Forw
 }
 /*%/causal%*/
 
-// The block of a share that has `left` others still to come.
-__device__ __forceinline__ int block_at(int left, const Tile& tile, const ForwardParams& p) {
-  /*%#even%*/
-  // Those of the tiles that are shared out go from the last block down alone: CTAs that begin elsewhere in a
-  // head's keys find in L2 what others began with.
-  if (tile.index < p.shared_tiles) return tile.first + left;
-  /*%/even%*/
-  /*%#causal%*/
-  // No warpgroup has fewer full blocks: the first one has the tile's first rows, and full_blocks takes off
-  // one at most.
-  const int full = blocks_of_share(visible_keys(tile.row + 1, p) / kTileN, tile) - 1;
-  /*%/causal%*/
-  /*%^causal%*/
-  const int full = tile.blocks - 1;
-  /*%/causal%*/
-  return tile.first + ends_first(left, full) * tile.shares;
+// Of the share's blocks the last one that all rows of the tile see in full, counted from its first.
+/*%#causal%*/
+// No warpgroup has fewer such blocks than the first one, which has the tile's first rows, and full_blocks
+// takes off one at most.
+__device__ __forceinline__ int last_full_block(const Tile& tile, const ForwardParams& p) {
+  return blocks_of_share(visible_keys(tile.row + 1, p) / kTileN, tile) - 1;
 }
+/*%/causal%*/
+/*%^causal%*/
+__device__ __forceinline__ int last_full_block(const Tile& tile, const ForwardParams&) {
+  return tile.blocks - 1;
+}
+/*%/causal%*/
+
+// The block of a share that has `left` others still to come.
+/*%#even%*/
+// Those of the tiles that are shared out go from the last block down alone: CTAs that begin elsewhere in a
+// head's keys find in L2 what others began with.
+__device__ __forceinline__ int block_at(int left, const Tile& tile, const ForwardParams& p) {
+  if (tile.index < p.shared_tiles) return tile.first + left;
+  return tile.first + ends_first(left, last_full_block(tile, p));
+}
+/*%/even%*/
+/*%#split%*/
+__device__ __forceinline__ int block_at(int left, const Tile& tile, const ForwardParams& p) {
+  return tile.first + ends_first(left, last_full_block(tile, p)) * tile.shares;
+}
+/*%/split%*/

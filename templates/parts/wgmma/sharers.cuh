@@ -17,10 +17,12 @@
 
 struct Sharers {
   int count;
+  /*%#split%*/
   int counter;  // which one they share, counted in tiles (counter_of)
+  /*%/split%*/
   /*%#even%*/
-  // The first of the shares; the others follow.
-  int first;
+  int counter;  // which one they share: the first sharer's CTA (counter_of)
+  int first;    // of the shares; the others follow
   /*%/even%*/
 
   /*%#split%*/

@@ -19,7 +19,9 @@ struct SoftmaxState {
   float shift[2] = {kUnset, kUnset};
   float sum[2] = {0, 0};     // of this thread's exponentials
   float factor[2] = {1, 1};  // what O has to be scaled by
-  bool moved = true;         // some lane of the warp has a factor that is not 1
+  /*%#lazy%*/
+  bool moved = true;  // some lane of the warp may have a factor that is not 1
+  /*%/lazy%*/
 };
 
 /*%#above_peaks%*/
@@ -80,6 +82,12 @@ __device__ __forceinline__ bool are_lost(const float (&sum)[2]) {
 __device__ __forceinline__ float sum_after_move(int keys_left) {
   const unsigned power = __float_as_uint(static_cast<float>(keys_left)) & 0x7f800000u;  // more than n / 2
   return fminf(__uint_as_float(power) * 0x1p-12f, 1.0f);
+}
+/*%/fp16%*/
+/*%^fp16%*/
+// What the largest of a row's lanes' sums becomes when its shift moves, however many keys are left.
+__device__ __forceinline__ float sum_after_move(int) {
+  return kSumAfterMove;
 }
 /*%/fp16%*/
 

@@ -5,6 +5,7 @@
 #pragma once
 #include "params/forward.h"
 #include "parts/wgmma/layout.cuh"
+#include "ptx/add_acquire_release.cuh"
 /*%#cluster%*/
 #include "ptx/cluster.cuh"
 #include "ptx/cluster_arrive_read.cuh"
@@ -32,8 +33,9 @@ __device__ __forceinline__ int read_ticket(unsigned shared, int slot) {
   mbarrier_arrive(shared + kTicketEmpty + 8 * slot);
   /*%/cluster%*/
   /*%#cluster%*/
-  // It is looked at, so that it has come: an arrival does not wait for loads, and the other CTA's next number
-  // is no store of this one's, which would come after them.
+  // The other CTA's next number is no store of this one's, which would come after the load, and an arrival
+  // does not wait for loads. One that releases to the cluster would, and for all else that the thread has
+  // under way: up to 2.6 % of a pass. It is one load that must have come, and it has, once it is looked at.
   if (number >= 0) cluster_arrive_read(in_cta(0, shared + kTicketEmpty + 8 * slot));
   /*%/cluster%*/
   return number;
@@ -77,7 +79,7 @@ __device__ __forceinline__ int next_ticket(unsigned shared, int n, const Forward
   return index;
 }
 
-// The last producer to finish leaves the counter at zero.
+// The last producer to finish leaves the counter at zero: the others have drawn by then.
 __device__ __forceinline__ void leave_counter(const ForwardParams& p) {
   /*%^cluster%*/
   const int takers = static_cast<int>(gridDim.x);
@@ -86,7 +88,7 @@ __device__ __forceinline__ void leave_counter(const ForwardParams& p) {
   if (cluster_rank() != 0) return;
   const int takers = static_cast<int>(gridDim.x) / kCluster;
   /*%/cluster%*/
-  if (atomicAdd(p.tile_counter + 1, 1) == takers - 1) {
+  if (add_acquire_release(p.tile_counter + 1, 1) == takers - 1) {
     p.tile_counter[0] = 0;
     p.tile_counter[1] = 0;
   }

@@ -1,6 +1,9 @@
 // Which tile comes when, and which keys its rows see.
 #pragma once
 #include "params/forward.h"
+/*%#causal%*/
+#include "parts/diagonal.cuh"
+/*%/causal%*/
 #include "parts/divide.cuh"
 /*%#in_clusters%*/
 #include "ptx/cluster.cuh"
@@ -25,12 +28,11 @@ struct Tile {
   int first, shares, blocks;
   /*%/split%*/
   /*%#even%*/
-  bool whole;                       // nobody else has a share of it
-  int index;                        // tile_at()'s, where others have
-  int first;                        // of the blocks of kTileN keys that are worked on here
-  int length;                       // how many they are, side by side
-  int blocks;                       // of these, that some row of the tile sees
-  static constexpr int shares = 1;  // they lie side by side
+  bool whole;  // nobody else has a share of it
+  int index;   // tile_at()'s, where others have
+  int first;   // of the blocks of kTileN keys that are worked on here
+  int length;  // how many they are, side by side
+  int blocks;  // of these, that some row of the tile sees
   /*%/even%*/
 };
 
@@ -62,21 +64,22 @@ __device__ __forceinline__ int row_count(const ForwardParams& p) {
   return p.seqlen_q << p.packed;
 }
 
-// By a shift: were it a parameter, ptxas would spill in eight kernels, and move descriptors in one's steps.
+// By a shift, which ptxas places better than one more parameter.
 __device__ __forceinline__ int packs_of_sequence(const ForwardParams& p) {
   return p.places >> p.packed;
 }
 
 // Keys that some row before `row_end` sees: 0 .. visible - 1.
+/*%#causal%*/
 __device__ __forceinline__ int visible_keys(int row_end, const ForwardParams& p) {
-  /*%#causal%*/
-  return max(0,
-             min(p.seqlen_k, ((min(row_end, row_count(p)) - 1) >> p.packed) + 1 + p.seqlen_k - p.seqlen_q));
-  /*%/causal%*/
-  /*%^causal%*/
-  return p.seqlen_k;
-  /*%/causal%*/
+  return max(0, min(p.seqlen_k, ((min(row_end, row_count(p)) - 1) >> p.packed) + 1 + diagonal(p)));
 }
+/*%/causal%*/
+/*%^causal%*/
+__device__ __forceinline__ int visible_keys(int, const ForwardParams& p) {
+  return p.seqlen_k;
+}
+/*%/causal%*/
 
 /*%^split%*/
 /*%#cluster%*/
@@ -87,11 +90,13 @@ __device__ __forceinline__ int tile_count(const ForwardParams& p) {
 }
 
 /*%/split%*/
+/*%#rows_by_head%*/
 // Which of a pack's heads a row is of; from p.heads_of_pack on, of none.
 __device__ __forceinline__ int place_of(int row, const ForwardParams& p) {
   return row & ((1 << p.packed) - 1);
 }
 
+/*%/rows_by_head%*/
 // Where a panel of 64 rows of Q or O starts: {columns, heads of a pack, queries, packs, batches}.
 __device__ __forceinline__ BoxOrigin rows_at(int panel, int row, const Tile& tile, const ForwardParams& p) {
   return {64 * panel, 0, row >> p.packed, tile.pack, tile.batch};

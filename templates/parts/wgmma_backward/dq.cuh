@@ -2,6 +2,9 @@
 // that they see.
 #pragma once
 #include "params/backward.h"
+/*%#causal%*/
+#include "parts/diagonal.cuh"
+/*%/causal%*/
 #include "parts/divide.cuh"
 #include "parts/wgmma_backward/chains.cuh"
 #include "parts/wgmma_backward/dq_layout.cuh"
@@ -9,6 +12,7 @@
 #include "ptx/bulk_group.cuh"
 #include "ptx/convert.cuh"
 #include "ptx/fence_async_shared.cuh"
+#include "ptx/infinity.cuh"
 #include "ptx/math.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/named_barrier.cuh"
@@ -32,14 +36,22 @@ __device__ __forceinline__ QueryTile tile_at(int index, const BackwardParams& p)
   return tile;
 }
 
+// Keys that a query sees, if positive.
+/*%#causal%*/
+__device__ __forceinline__ int visible_keys(int row, const BackwardParams& p) {
+  return min(p.seqlen_k, row + 1 + diagonal(p));
+}
+/*%/causal%*/
+/*%^causal%*/
+__device__ __forceinline__ int visible_keys(int, const BackwardParams& p) {
+  return p.seqlen_k;
+}
+/*%/causal%*/
+
 // Blocks of kTileN keys that some of the queries from `row` to before `end` see.
 __device__ __forceinline__ int visible_blocks(int row, int end, const BackwardParams& p) {
   if (row >= p.seqlen_q) return 0;
-  int keys = p.seqlen_k;
-  /*%#causal%*/
-  keys = max(0, min(keys, min(end, p.seqlen_q) + p.seqlen_k - p.seqlen_q));
-  /*%/causal%*/
-  return (keys + kTileN - 1) / kTileN;
+  return (max(0, visible_keys(min(end, p.seqlen_q) - 1, p)) + kTileN - 1) / kTileN;
 }
 
 // One thread brings each tile's Q and dO.
@@ -121,11 +133,7 @@ struct QueryOwner {
   __device__ __forceinline__ void mask(float (&s)[kTileN / 2], int row, int key) const {
 #pragma unroll
     for (int which = 0; which < 2; ++which) {
-      int end = params.seqlen_k;
-      /*%#causal%*/
-      end = min(end, row + 8 * which + 1 + params.seqlen_k - params.seqlen_q);
-      /*%/causal%*/
-      const int first_hidden = end - key - 2 * (lane() % 4);
+      const int first_hidden = visible_keys(row + 8 * which, params) - key - 2 * (lane() % 4);
 #pragma unroll
       for (int i = 0; i < kTileN / 4; ++i) {
         if (i / 2 * 8 + i % 2 >= first_hidden) s[i / 2 * 4 + 2 * which + i % 2] = -kInfinity;
@@ -180,11 +188,7 @@ struct QueryOwner {
     int k_before = -1;
 #pragma unroll 1
     for (int block = 0; block < blocks; ++block) {
-      const int end = (block + 1) * kTileN;
-      bool masked = end > params.seqlen_k;
-      /*%#causal%*/
-      masked |= end > first_row + 1 + params.seqlen_k - params.seqlen_q;
-      /*%/causal%*/
+      const bool masked = (block + 1) * kTileN > visible_keys(first_row, params);
       step(row, block * kTileN, masked, k_before);
     }
     wgmma_wait<0>();

@@ -17,12 +17,14 @@ struct DqRank {
   __device__ __forceinline__ DqRank(const KeyTile& tile, const BackwardParams& p) {
     move_to(tile.starts_at(), false, tile, p);
   }
-  __device__ __forceinline__ void move_to(int m, bool next_head, const KeyTile& tile,
-                                          const BackwardParams& p) {
-    int adders = anew(p.tiles);
-    /*%#causal%*/
-    adders =
-        min(adders, ((m + 1) * kTileM + anew(p.seqlen_k) - anew(p.seqlen_q) + kTileKeys - 1) / kTileKeys);
+  /*%#causal%*/
+  __device__ __forceinline__ void move_to(int m, bool, const KeyTile& tile, const BackwardParams& p) {
+    const int adders =
+        min(anew(p.tiles), ((m + 1) * kTileM + (anew(p.seqlen_k) - anew(p.seqlen_q)) + kTileKeys - 1) / kTileKeys);
+    /*%/causal%*/
+    /*%^causal%*/
+  __device__ __forceinline__ void move_to(int, bool, const KeyTile& tile, const BackwardParams& p) {
+    const int adders = anew(p.tiles);
     /*%/causal%*/
     number = adders - 1 - tile.key / kTileKeys;
   }
@@ -37,8 +39,7 @@ struct DqRank {
     number = all_at_once(p) ? last - n : n;
     rest = above - last * tile.end_step;
   }
-  __device__ __forceinline__ void move_to(int m, bool next_head, const KeyTile& tile,
-                                          const BackwardParams& p) {
+  __device__ __forceinline__ void move_to(int, bool next_head, const KeyTile& tile, const BackwardParams& p) {
     if (!all_at_once(p)) return;
     rest += anew(p.tiles);
     for (; rest >= tile.end_step; rest -= tile.end_step) ++number;
@@ -66,8 +67,8 @@ __device__ __forceinline__ void wait_for_earlier(const int* shares, const DqRank
   }
 }
 
-// For one thread: work(shares, head, m, first) at each step of a tile, once those before it in the order have left theirs; `first`
-// says that nobody's share has left before.
+// For one thread: work(shares, head, m, first) at each step of a tile, once those before it in the order have
+// left theirs; `first` says that nobody's share has left before.
 template <class Work>
 __device__ __forceinline__ void add_in_order(const KeyTile& tile, int& step, const BackwardParams& p,
                                            const Work& work) {

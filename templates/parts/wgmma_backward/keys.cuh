@@ -3,6 +3,9 @@
 // and dK multiply.
 #pragma once
 #include "params/backward.h"
+/*%#diagonal%*/
+#include "parts/diagonal.cuh"
+/*%/diagonal%*/
 #include "parts/wgmma_backward/arrive_written.cuh"
 #include "parts/wgmma_backward/chains.cuh"
 #include "parts/wgmma_backward/layout.cuh"
@@ -176,7 +179,7 @@ struct KeyOwner {
   // dV and the dQ of the step before under dS. dQ leaves before dK is begun: S takes its registers next, and
   // must wait until they have been read, which additions take several hundred clocks to do.
   __device__ __forceinline__ void add_gradients(float (&dp)[kTileM / 2], unsigned q, unsigned dout,
-                                                bool first) {
+                                                bool/*%#dq%*/ first/*%/dq%*/) {
     issue_gradient_v<kTileM>(dv, p, dout);
     /*%#turns%*/
     pass_turn();
@@ -196,7 +199,7 @@ struct KeyOwner {
     share_ds(step & 1);
     wgmma_wait<0>();
     pin(dq);
-    arrive_once(shared + kExchangeEmpty + 8 * (step & 1 ^ 1));
+    arrive_once(shared + kExchangeEmpty + 8 * ((step & 1) ^ 1));
     /*%/dq%*/
     /*%#dq_sums%*/
     if (!first) add_dq();
@@ -237,7 +240,7 @@ struct KeyOwner {
     pin(dv);
     pin(p);
     pin(dq);
-    arrive_once(shared + kExchangeEmpty + 8 * (step & 1 ^ 1));
+    arrive_once(shared + kExchangeEmpty + 8 * ((step & 1) ^ 1));
     if (!first) add_dq();
     wgmma_wait<0>();
     pin(dk);
@@ -290,7 +293,7 @@ struct KeyOwner {
     /*%#diagonal%*/
     // Later heads of a group compute theirs in vain: here no product is under way, there ptxas would wait for
     // every one at once (its warning C7514).
-    if (left > 0 && m * kTileM + kTileM + params.seqlen_k - params.seqlen_q <= first_key) {
+    if (left > 0 && m * kTileM + kTileM + diagonal(params) <= first_key) {
       skip_first_step();
       first = false;
       ++step;
@@ -320,6 +323,7 @@ struct KeyOwner {
     /*%#dq%*/
     issue_dq(step - 1);
     /*%/dq%*/
+    // The products that read V are complete, and a warp's rows of dV lie where its own rows of V were.
     stage_gradient<kTileN>(dv, v_tile(), fragment, 1.0f);
     arrive_written(shared + kDvStaged + 8 * (round % kKeyStages));
     /*%#dq%*/

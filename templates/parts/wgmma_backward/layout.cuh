@@ -76,15 +76,21 @@ constexpr int kDoFull = kQEmpty + 8 * kStages;
 constexpr int kDoEmpty = kDoFull + 8 * kStages;
 constexpr int kExchangeFull = kDoEmpty + 8 * kStages;
 constexpr int kExchangeEmpty = kExchangeFull + 8 * kExchangeStages;
-constexpr int kKRead = kExchangeEmpty + 8 * kExchangeStages;  // by all that read it besides dK's owners
-constexpr int kVRead = kKRead + 8;                            // likewise
+constexpr int kKRead = kExchangeEmpty + 8 * kExchangeStages;  // by all products: dK may take its place
+/*%#sums_apart%*/
+constexpr int kVRead = kKRead + 8;  // likewise, and dV
+constexpr int kReadEnd = kVRead + 8;
+/*%/sums_apart%*/
+/*%^sums_apart%*/
+constexpr int kReadEnd = kKRead + 8;
+/*%/sums_apart%*/
 /*%#dq_direct%*/
-constexpr int kMayAdd = kVRead + 8;            // this tile may add to a step's dQ
+constexpr int kMayAdd = kReadEnd;              // this tile may add to a step's dQ
 constexpr int kAdded = kMayAdd + 8 * kStages;  // it has
 constexpr int kStores = kAdded + 8 * kStages;  // whether it stores instead: 4 bytes
 /*%/dq_direct%*/
 /*%#dq_staged%*/
-constexpr int kShareStaged = kVRead + 8;  // each warpgroup's
+constexpr int kShareStaged = kReadEnd;  // each warpgroup's
 constexpr int kShareSent = kShareStaged + 16;
 /*%/dq_staged%*/
 /*%#pair%*/
@@ -102,7 +108,7 @@ constexpr int kTickets = kStores + 4 * kStages;
 constexpr int kTickets = kShareSent + 16;
 /*%/dq_staged%*/
 /*%^dq%*/
-constexpr int kTickets = kVRead + 8;
+constexpr int kTickets = kReadEnd;
 /*%/dq%*/
 
 #include "parts/wgmma_backward/tickets.cuh"

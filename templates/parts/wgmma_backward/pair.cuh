@@ -30,7 +30,7 @@ struct QueryOwner {
   __device__ __forceinline__ void swap_ds() const {
     if (threadIdx.x % 128 == 0) {
       mbarrier_arrive_expecting(shared + kOtherDsFull, kDsBytes);
-      mbarrier_wait(shared + kOtherDsEmpty, step & 1 ^ 1);
+      mbarrier_wait(shared + kOtherDsEmpty, (step & 1) ^ 1);
       const int other = rank ^ 1;
       bulk_send(in_cta(other, shared + kOtherDs), shared + kExchange, kDsBytes,
                 in_cta(other, shared + kOtherDsFull));

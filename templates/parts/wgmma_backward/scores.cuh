@@ -2,8 +2,12 @@
 // memory. P and dS are kept as pairs, which is how products take them from registers.
 #pragma once
 #include "params/backward.h"
+/*%#causal%*/
+#include "parts/diagonal.cuh"
+/*%/causal%*/
 #include "parts/wgmma_backward/panels.cuh"
 #include "ptx/convert.cuh"
+#include "ptx/infinity.cuh"
 /*%#fp16%*/
 #include "ptx/lane.cuh"
 /*%/fp16%*/
@@ -12,29 +16,42 @@
 #include "ptx/unpack.cuh"
 
 // Whether causality or the end of the keys hides a score of 64 keys and the queries from `query` on.
+/*%#causal%*/
 __device__ __forceinline__ bool needs_mask(int first_key, int query, const BackwardParams& p) {
-  bool hidden = first_key + 64 > p.seqlen_k;
-  /*%#causal%*/
-  hidden |= query + p.seqlen_k - p.seqlen_q < first_key + 63;
-  /*%/causal%*/
-  return hidden;
+  return (first_key + 64 > p.seqlen_k) | (query + diagonal(p) < first_key + 63);
 }
+/*%/causal%*/
+/*%^causal%*/
+__device__ __forceinline__ bool needs_mask(int first_key, int, const BackwardParams& p) {
+  return first_key + 64 > p.seqlen_k;
+}
+/*%/causal%*/
+
+// The first query that sees a key, counted from `query` on.
+/*%#causal%*/
+__device__ __forceinline__ int first_seeing(int key, int query, const BackwardParams& p) {
+  return key - diagonal(p) - query;
+}
+/*%/causal%*/
+/*%^causal%*/
+__device__ __forceinline__ int first_seeing(int, int, const BackwardParams&) {
+  return 0;
+}
+/*%/causal%*/
 
 __device__ __forceinline__ void mask(float (&s)[kTileM / 2], int first_key, int query,
                                      const BackwardParams& p) {
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
     const int key = first_key + 16 * warp_of_warpgroup() + lane() / 4 + 8 * row;
-    // The first query that sees the key, counted from this thread's first one.
+    // Counted from this thread's first one.
     /*%#fp16%*/
-    int first = -2 * (lane_index() % 4);  // with lane() ptxas spills a register of head_dim 64's here
+    // With lane() ptxas spills a register of head_dim 64's here.
+    int first = first_seeing(key, query, p) - 2 * (lane_index() % 4);
     /*%/fp16%*/
     /*%^fp16%*/
-    int first = -2 * (lane() % 4);
+    int first = first_seeing(key, query, p) - 2 * (lane() % 4);
     /*%/fp16%*/
-    /*%#causal%*/
-    first += key + p.seqlen_q - p.seqlen_k - query;
-    /*%/causal%*/
     if (key >= p.seqlen_k) first = kTileM;
 #pragma unroll
     for (int i = 0; i < kTileM / 4; ++i) {

@@ -17,7 +17,7 @@
 __device__ __forceinline__ void stage_share(const float (&dq)[kDqN / 2], int warpgroup, int step,
                                             unsigned shared) {
   const unsigned to = shared + kShare + warpgroup * kShareBytes + anew(threadIdx.x % 128) * 16;
-  mbarrier_wait(shared + kShareSent + 8 * warpgroup, step & 1 ^ 1);
+  mbarrier_wait(shared + kShareSent + 8 * warpgroup, (step & 1) ^ 1);
 #pragma unroll
   for (int j = 0; j < kDqN / 8; ++j) {
     store_shared(to + 2048 * j, uint4{__float_as_uint(dq[4 * j]), __float_as_uint(dq[4 * j + 1]),

@@ -61,7 +61,8 @@ __device__ __forceinline__ int read_ticket_together(unsigned shared, int round) 
   return index;
 }
 
-// The tile of the CTA's n-th round; -1 after the last one. The last CTA to finish leaves the counter zero.
+// The tile of the CTA's n-th round; -1 after the last one. The last CTA to finish leaves the counter zero:
+// the others have drawn by then.
 __device__ __forceinline__ int take_ticket(unsigned shared, int round, int tiles, const BackwardParams& p) {
   /*%#pair%*/
   if (cluster_rank() != 0) return read_ticket(shared, round);
@@ -76,7 +77,9 @@ __device__ __forceinline__ int take_ticket(unsigned shared, int round, int tiles
   int index = atomicAdd(p.tile_counter, 1);
   if (index >= tiles) {
     index = -1;
+    __threadfence();  // with an addition that is in order itself ptxas spills at head_dim 256
     if (atomicAdd(p.tile_counter + 1, 1) == grid_size() / kCtasPerTile - 1) {
+      __threadfence();
       p.tile_counter[0] = 0;
       p.tile_counter[1] = 0;
     }

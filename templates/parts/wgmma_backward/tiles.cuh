@@ -1,6 +1,9 @@
 // Which tile of keys comes when, and which queries see it.
 #pragma once
 #include "params/backward.h"
+/*%#causal%*/
+#include "parts/diagonal.cuh"
+/*%/causal%*/
 #include "parts/divide.cuh"
 #include "parts/wgmma_backward/tickets.cuh"
 /*%#dq%*/
@@ -83,7 +86,7 @@ __device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
   tile.head_kv = batch_head - tile.batch * p.heads_kv;
   tile.end_step = (anew(p.seqlen_q) + kTileM - 1) / kTileM;
   /*%#causal%*/
-  tile.first_step = max(0, tile.key + p.seqlen_q - p.seqlen_k) / kTileM;
+  tile.first_step = max(0, tile.key - diagonal(p)) / kTileM;
   /*%/causal%*/
   /*%^causal%*/
   tile.first_step = 0;

@@ -178,9 +178,8 @@ __device__ __forceinline__ void store_floats(float* to, const float* from) {
 
 // The keys that query `row` sees are 0 .. visible_keys - 1.
 template <class Params>
-__device__ __forceinline__ int visible_keys(const Params& params, int row) {
-  int keys = params.seqlen_k;
-  return max(keys, 0);
+__device__ __forceinline__ int visible_keys(const Params& params, int) {
+  return params.seqlen_k;
 }
 
 // A block joins a sum (scores.cuh).
@@ -450,6 +449,10 @@ __device__ __forceinline__ TileIndex tile_of_block(int tiles, const Divisor& by_
   return tile;
 }
 
+// The infinity of fp32.
+
+constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
+
 // The fast exponential of fp32 (PTX ISA, "ex2"): one MUFU instruction; denormals flush to zero.
 
 __device__ __forceinline__ float exp2_fast(float x) {
@@ -457,8 +460,6 @@ __device__ __forceinline__ float exp2_fast(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
-
-constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
 
 // P and dS of a tile of queries and a tile of keys (FlashAttention-2, Dao, arXiv 2307.08691, algorithm 2).
 

@@ -84,6 +84,15 @@ struct BackwardParams {
   Divisor by_pairs;  // of a batch and a head, batch * heads or batch * heads_kv
 };
 
+// Where a causal mask runs: bottom-right aligned.
+
+// Query i sees keys 0 .. i + diagonal(params). Lengths are subtracted before anything is added to them: a row
+// and seqlen_k together may be more than an int holds.
+template <class Params>
+__device__ __forceinline__ int diagonal(const Params& params) {
+  return params.seqlen_k - params.seqlen_q;
+}
+
 // Asynchronous copies from global to shared memory (PTX ISA, "cp.async"; sm_80 and later).
 
 // 16 bytes, past the L1. Where wanted is false nothing is read and zeros are written.
@@ -210,9 +219,7 @@ __device__ __forceinline__ void store_floats(float* to, const float* from) {
 // The keys that query `row` sees are 0 .. visible_keys - 1.
 template <class Params>
 __device__ __forceinline__ int visible_keys(const Params& params, int row) {
-  int keys = params.seqlen_k;
-  keys = min(keys, row + 1 + params.seqlen_k - params.seqlen_q);  // bottom-right aligned
-  return max(keys, 0);
+  return max(0, min(params.seqlen_k, row + 1 + diagonal(params)));
 }
 
 // A block joins a sum (scores.cuh).
@@ -452,6 +459,10 @@ __device__ __forceinline__ TileIndex tile_of_block(int tiles, const Divisor& by_
   return tile;
 }
 
+// The infinity of fp32.
+
+constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
+
 // The fast exponential of fp32 (PTX ISA, "ex2"): one MUFU instruction; denormals flush to zero.
 
 __device__ __forceinline__ float exp2_fast(float x) {
@@ -459,8 +470,6 @@ __device__ __forceinline__ float exp2_fast(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
-
-constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
 
 // P and dS of a tile of queries and a tile of keys (FlashAttention-2, Dao, arXiv 2307.08691, algorithm 2).
 
@@ -653,7 +662,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   const int tiles_m = (params.seqlen_q + kTileM - 1) / kTileM;
   int begin = 0;
   int masked_end = keys_left < kTileN ? tiles_m : 0;
-  const int first_seeing = job.first_key + params.seqlen_q - params.seqlen_k;  // row, if it is one
+  const int first_seeing = job.first_key - diagonal(params);  // row, if it is one
   begin = min(max(first_seeing, 0) / kTileM, tiles_m);
   const int all_seeing = max(first_seeing + kTileN - 1, 0);
   masked_end = max(masked_end, min((all_seeing + kTileM - 1) / kTileM, tiles_m));

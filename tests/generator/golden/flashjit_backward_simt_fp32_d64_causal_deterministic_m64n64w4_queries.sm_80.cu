@@ -212,14 +212,21 @@ __device__ __forceinline__ void store_floats(float* to, const float* from) {
   }
 }
 
+// Where a causal mask runs: bottom-right aligned.
+
+// Query i sees keys 0 .. i + diagonal(params). Lengths are subtracted before anything is added to them: a row
+// and seqlen_k together may be more than an int holds.
+template <class Params>
+__device__ __forceinline__ int diagonal(const Params& params) {
+  return params.seqlen_k - params.seqlen_q;
+}
+
 // Which keys a query sees.
 
 // The keys that query `row` sees are 0 .. visible_keys - 1.
 template <class Params>
 __device__ __forceinline__ int visible_keys(const Params& params, int row) {
-  int keys = params.seqlen_k;
-  keys = min(keys, row + 1 + params.seqlen_k - params.seqlen_q);  // bottom-right aligned
-  return max(keys, 0);
+  return max(0, min(params.seqlen_k, row + 1 + diagonal(params)));
 }
 
 // A block joins a sum (scores.cuh).
@@ -451,6 +458,10 @@ __device__ __forceinline__ TileIndex tile_of_block(int tiles, const Divisor& by_
   return tile;
 }
 
+// The infinity of fp32.
+
+constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
+
 // The fast exponential of fp32 (PTX ISA, "ex2"): one MUFU instruction; denormals flush to zero.
 
 __device__ __forceinline__ float exp2_fast(float x) {
@@ -458,8 +469,6 @@ __device__ __forceinline__ float exp2_fast(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
-
-constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
 
 // P and dS of a tile of queries and a tile of keys (FlashAttention-2, Dao, arXiv 2307.08691, algorithm 2).
 

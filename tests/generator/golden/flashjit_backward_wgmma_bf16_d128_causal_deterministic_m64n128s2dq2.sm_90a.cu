@@ -3,15 +3,15 @@
 
 constexpr int kHeadDim = 128;            // columns of q, k, dq and dk
 constexpr int kHeadDimV = 128;           // columns of v, dout and dv
-constexpr int kTileM = 64;               // query rows per step, or per CTA
-constexpr int kTileN = 128;              // keys per CTA, or per step
+constexpr int kTileM = 64;               // query rows per step
+constexpr int kTileN = 128;              // keys per CTA
 constexpr int kScoreColumns = 64;        // of the scores of a warpgroup's 64 rows
 constexpr int kThreads = 384;            // per CTA, the producer's warpgroup included
 constexpr int kCtasPerTile = 1;          // that work on one tile of the grid together
 constexpr int kProducerRegisters = 24;   // per thread, after setmaxnreg
 constexpr int kConsumerRegisters = 240;  // per thread, after setmaxnreg
 constexpr int kSharedBytes = 230672;     // of dynamic shared memory
-constexpr int kKeyStages = 2;            // tiles of K and V: one's, and the next one's
+constexpr int kKeyStages = 2;            // tiles of K and V: this one's, and the next one's
 constexpr int kExchangeStages = 2;       // of what the warpgroups hand to each other
 constexpr int kDqN = 64;                 // columns of a warpgroup's product for dQ
 
@@ -287,9 +287,9 @@ constexpr int kDoFull = kQEmpty + 8 * kStages;
 constexpr int kDoEmpty = kDoFull + 8 * kStages;
 constexpr int kExchangeFull = kDoEmpty + 8 * kStages;
 constexpr int kExchangeEmpty = kExchangeFull + 8 * kExchangeStages;
-constexpr int kKRead = kExchangeEmpty + 8 * kExchangeStages;  // by all that read it besides dK's owners
-constexpr int kVRead = kKRead + 8;                            // likewise
-constexpr int kMayAdd = kVRead + 8;            // this tile may add to a step's dQ
+constexpr int kKRead = kExchangeEmpty + 8 * kExchangeStages;  // by all products: dK may take its place
+constexpr int kReadEnd = kKRead + 8;
+constexpr int kMayAdd = kReadEnd;              // this tile may add to a step's dQ
 constexpr int kAdded = kMayAdd + 8 * kStages;  // it has
 constexpr int kStores = kAdded + 8 * kStages;  // whether it stores instead: 4 bytes
 constexpr int kTickets = kStores + 4 * kStages;
@@ -356,14 +356,17 @@ __device__ __forceinline__ int read_ticket_together(unsigned shared, int round) 
   return index;
 }
 
-// The tile of the CTA's n-th round; -1 after the last one. The last CTA to finish leaves the counter zero.
+// The tile of the CTA's n-th round; -1 after the last one. The last CTA to finish leaves the counter zero:
+// the others have drawn by then.
 __device__ __forceinline__ int take_ticket(unsigned shared, int round, int tiles, const BackwardParams& p) {
   const int slot = round % 2;
   mbarrier_wait(shared + kTickets + 16 + 8 * slot, round / 2 % 2 ^ 1);
   int index = atomicAdd(p.tile_counter, 1);
   if (index >= tiles) {
     index = -1;
+    __threadfence();  // with an addition that is in order itself ptxas spills at head_dim 256
     if (atomicAdd(p.tile_counter + 1, 1) == grid_size() / kCtasPerTile - 1) {
+      __threadfence();
       p.tile_counter[0] = 0;
       p.tile_counter[1] = 0;
     }
@@ -407,6 +410,15 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
   }
   make_ticket_barriers(shared, kTicketReaders);
   mbarrier_init_fence();
+}
+
+// Where a causal mask runs: bottom-right aligned.
+
+// Query i sees keys 0 .. i + diagonal(params). Lengths are subtracted before anything is added to them: a row
+// and seqlen_k together may be more than an int holds.
+template <class Params>
+__device__ __forceinline__ int diagonal(const Params& params) {
+  return params.seqlen_k - params.seqlen_q;
 }
 
 // Division as kernels look for tiles with it: what launches divide by, the host has prepared.
@@ -473,7 +485,7 @@ __device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
   tile.batch = divide(batch_head, p.by_heads_kv);
   tile.head_kv = batch_head - tile.batch * p.heads_kv;
   tile.end_step = (anew(p.seqlen_q) + kTileM - 1) / kTileM;
-  tile.first_step = max(0, tile.key + p.seqlen_q - p.seqlen_k) / kTileM;
+  tile.first_step = max(0, tile.key - diagonal(p)) / kTileM;
   return tile;
 }
 
@@ -495,11 +507,9 @@ struct DqRank {
   __device__ __forceinline__ DqRank(const KeyTile& tile, const BackwardParams& p) {
     move_to(tile.starts_at(), false, tile, p);
   }
-  __device__ __forceinline__ void move_to(int m, bool next_head, const KeyTile& tile,
-                                          const BackwardParams& p) {
-    int adders = anew(p.tiles);
-    adders =
-        min(adders, ((m + 1) * kTileM + anew(p.seqlen_k) - anew(p.seqlen_q) + kTileKeys - 1) / kTileKeys);
+  __device__ __forceinline__ void move_to(int m, bool, const KeyTile& tile, const BackwardParams& p) {
+    const int adders =
+        min(anew(p.tiles), ((m + 1) * kTileM + (anew(p.seqlen_k) - anew(p.seqlen_q)) + kTileKeys - 1) / kTileKeys);
     number = adders - 1 - tile.key / kTileKeys;
   }
 };
@@ -518,8 +528,8 @@ __device__ __forceinline__ void wait_for_earlier(const int* shares, const DqRank
   }
 }
 
-// For one thread: work(shares, head, m, first) at each step of a tile, once those before it in the order have left theirs; `first`
-// says that nobody's share has left before.
+// For one thread: work(shares, head, m, first) at each step of a tile, once those before it in the order have
+// left theirs; `first` says that nobody's share has left before.
 template <class Work>
 __device__ __forceinline__ void add_in_order(const KeyTile& tile, int& step, const BackwardParams& p,
                                            const Work& work) {
@@ -1109,6 +1119,10 @@ __device__ __forceinline__ void stage_gradient(const float (&d)[kCount], unsigne
   }
 }
 
+// The infinity of fp32.
+
+constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
+
 // The fast exponential of fp32 (PTX ISA, "ex2"): one MUFU instruction; denormals flush to zero.
 
 __device__ __forceinline__ float exp2_fast(float x) {
@@ -1116,8 +1130,6 @@ __device__ __forceinline__ float exp2_fast(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
-
-constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
 
 // Two neighbouring floats of shared memory (PTX ISA, "ld").
 
@@ -1142,9 +1154,12 @@ __device__ __forceinline__ float high_half(unsigned pair) {
 
 // Whether causality or the end of the keys hides a score of 64 keys and the queries from `query` on.
 __device__ __forceinline__ bool needs_mask(int first_key, int query, const BackwardParams& p) {
-  bool hidden = first_key + 64 > p.seqlen_k;
-  hidden |= query + p.seqlen_k - p.seqlen_q < first_key + 63;
-  return hidden;
+  return (first_key + 64 > p.seqlen_k) | (query + diagonal(p) < first_key + 63);
+}
+
+// The first query that sees a key, counted from `query` on.
+__device__ __forceinline__ int first_seeing(int key, int query, const BackwardParams& p) {
+  return key - diagonal(p) - query;
 }
 
 __device__ __forceinline__ void mask(float (&s)[kTileM / 2], int first_key, int query,
@@ -1152,9 +1167,8 @@ __device__ __forceinline__ void mask(float (&s)[kTileM / 2], int first_key, int 
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
     const int key = first_key + 16 * warp_of_warpgroup() + lane() / 4 + 8 * row;
-    // The first query that sees the key, counted from this thread's first one.
-    int first = -2 * (lane() % 4);
-    first += key + p.seqlen_q - p.seqlen_k - query;
+    // Counted from this thread's first one.
+    int first = first_seeing(key, query, p) - 2 * (lane() % 4);
     if (key >= p.seqlen_k) first = kTileM;
 #pragma unroll
     for (int i = 0; i < kTileM / 4; ++i) {
@@ -1307,7 +1321,7 @@ struct KeyOwner {
     share_ds(step & 1);
     wgmma_wait<0>();
     pin(dq);
-    arrive_once(shared + kExchangeEmpty + 8 * (step & 1 ^ 1));
+    arrive_once(shared + kExchangeEmpty + 8 * ((step & 1) ^ 1));
     issue_gradient_qk<kTileM>(dk, ds, q);
     if (!first) add_dq();  // dK need not wait for the order
   }
@@ -1343,7 +1357,7 @@ struct KeyOwner {
             warpgroup * 16 * (kTileM == 128 ? kHeadDim : kTileM) + threadIdx.x % 128;
     // Later heads of a group compute theirs in vain: here no product is under way, there ptxas would wait for
     // every one at once (its warning C7514).
-    if (left > 0 && m * kTileM + kTileM + params.seqlen_k - params.seqlen_q <= first_key) {
+    if (left > 0 && m * kTileM + kTileM + diagonal(params) <= first_key) {
       skip_first_step();
       first = false;
       ++step;
@@ -1368,6 +1382,7 @@ struct KeyOwner {
     pin(dv);
     if (!first) release_step((step - 1) & 1);
     issue_dq(step - 1);
+    // The products that read V are complete, and a warp's rows of dV lie where its own rows of V were.
     stage_gradient<kTileN>(dv, v_tile(), fragment, 1.0f);
     arrive_written(shared + kDvStaged + 8 * (round % kKeyStages));
     wgmma_wait<0>();

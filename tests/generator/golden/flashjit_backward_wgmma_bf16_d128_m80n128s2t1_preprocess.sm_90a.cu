@@ -92,8 +92,11 @@ __device__ __forceinline__ void widen(float (&to)[kVector], uint4 from) {
   }
 }
 
-constexpr float kLog2e = 1.442695040888963407f;
+// The infinity of fp32.
+
 constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
+
+constexpr float kLog2e = 1.442695040888963407f;
 
 constexpr int kSteps = kRows * kLanes / kThreads;      // rows that a lane has a part of
 constexpr int kAtOnce = kSteps % 4 == 0 ? 4 : kSteps;  // whose loads are in flight together

@@ -3,15 +3,15 @@
 
 constexpr int kHeadDim = 256;            // columns of q, k, dq and dk
 constexpr int kHeadDimV = 256;           // columns of v, dout and dv
-constexpr int kTileM = 64;               // query rows per step, or per CTA
-constexpr int kTileN = 64;               // keys per CTA, or per step
+constexpr int kTileM = 64;               // query rows per step
+constexpr int kTileN = 64;               // keys per CTA
 constexpr int kScoreColumns = 64;        // of the scores of a warpgroup's 64 rows
 constexpr int kThreads = 512;            // per CTA, the producer's warpgroup included
 constexpr int kCtasPerTile = 2;          // that work on one tile of the grid together
 constexpr int kProducerRegisters = 24;   // per thread, after setmaxnreg
 constexpr int kConsumerRegisters = 192;  // per thread, after setmaxnreg
 constexpr int kSharedBytes = 230640;     // of dynamic shared memory
-constexpr int kKeyStages = 1;            // tiles of K and V: one's, and the next one's
+constexpr int kKeyStages = 1;            // tile of K and V at a time
 constexpr int kExchangeStages = 1;       // of what the warpgroups hand to each other
 constexpr int kDqN = 128;                // columns of a warpgroup's product for dQ
 constexpr int kDqRegisters = 96;         // registers of who sums dQ, per thread, after setmaxnreg
@@ -296,9 +296,10 @@ constexpr int kDoFull = kQEmpty + 8 * kStages;
 constexpr int kDoEmpty = kDoFull + 8 * kStages;
 constexpr int kExchangeFull = kDoEmpty + 8 * kStages;
 constexpr int kExchangeEmpty = kExchangeFull + 8 * kExchangeStages;
-constexpr int kKRead = kExchangeEmpty + 8 * kExchangeStages;  // by all that read it besides dK's owners
-constexpr int kVRead = kKRead + 8;                            // likewise
-constexpr int kMayAdd = kVRead + 8;            // this tile may add to a step's dQ
+constexpr int kKRead = kExchangeEmpty + 8 * kExchangeStages;  // by all products: dK may take its place
+constexpr int kVRead = kKRead + 8;  // likewise, and dV
+constexpr int kReadEnd = kVRead + 8;
+constexpr int kMayAdd = kReadEnd;              // this tile may add to a step's dQ
 constexpr int kAdded = kMayAdd + 8 * kStages;  // it has
 constexpr int kStores = kAdded + 8 * kStages;  // whether it stores instead: 4 bytes
 constexpr int kDsFull = kStores + 4 * kStages;  // in P's place
@@ -413,7 +414,8 @@ __device__ __forceinline__ int read_ticket_together(unsigned shared, int round) 
   return index;
 }
 
-// The tile of the CTA's n-th round; -1 after the last one. The last CTA to finish leaves the counter zero.
+// The tile of the CTA's n-th round; -1 after the last one. The last CTA to finish leaves the counter zero:
+// the others have drawn by then.
 __device__ __forceinline__ int take_ticket(unsigned shared, int round, int tiles, const BackwardParams& p) {
   if (cluster_rank() != 0) return read_ticket(shared, round);
   const int slot = round % 2;
@@ -421,7 +423,9 @@ __device__ __forceinline__ int take_ticket(unsigned shared, int round, int tiles
   int index = atomicAdd(p.tile_counter, 1);
   if (index >= tiles) {
     index = -1;
+    __threadfence();  // with an addition that is in order itself ptxas spills at head_dim 256
     if (atomicAdd(p.tile_counter + 1, 1) == grid_size() / kCtasPerTile - 1) {
+      __threadfence();
       p.tile_counter[0] = 0;
       p.tile_counter[1] = 0;
     }
@@ -580,8 +584,7 @@ struct DqRank {
     number = all_at_once(p) ? last - n : n;
     rest = above - last * tile.end_step;
   }
-  __device__ __forceinline__ void move_to(int m, bool next_head, const KeyTile& tile,
-                                          const BackwardParams& p) {
+  __device__ __forceinline__ void move_to(int, bool next_head, const KeyTile& tile, const BackwardParams& p) {
     if (!all_at_once(p)) return;
     rest += anew(p.tiles);
     for (; rest >= tile.end_step; rest -= tile.end_step) ++number;
@@ -603,8 +606,8 @@ __device__ __forceinline__ void wait_for_earlier(const int* shares, const DqRank
   }
 }
 
-// For one thread: work(shares, head, m, first) at each step of a tile, once those before it in the order have left theirs; `first`
-// says that nobody's share has left before.
+// For one thread: work(shares, head, m, first) at each step of a tile, once those before it in the order have
+// left theirs; `first` says that nobody's share has left before.
 template <class Work>
 __device__ __forceinline__ void add_in_order(const KeyTile& tile, int& step, const BackwardParams& p,
                                            const Work& work) {
@@ -1173,7 +1176,7 @@ struct QueryOwner {
   __device__ __forceinline__ void swap_ds() const {
     if (threadIdx.x % 128 == 0) {
       mbarrier_arrive_expecting(shared + kOtherDsFull, kDsBytes);
-      mbarrier_wait(shared + kOtherDsEmpty, step & 1 ^ 1);
+      mbarrier_wait(shared + kOtherDsEmpty, (step & 1) ^ 1);
       const int other = rank ^ 1;
       bulk_send(in_cta(other, shared + kOtherDs), shared + kExchange, kDsBytes,
                 in_cta(other, shared + kOtherDsFull));
@@ -1323,6 +1326,10 @@ __device__ __forceinline__ void stage_gradient(const float (&d)[kCount], unsigne
   }
 }
 
+// The infinity of fp32.
+
+constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
+
 // The fast exponential of fp32 (PTX ISA, "ex2"): one MUFU instruction; denormals flush to zero.
 
 __device__ __forceinline__ float exp2_fast(float x) {
@@ -1330,8 +1337,6 @@ __device__ __forceinline__ float exp2_fast(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
-
-constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
 
 // Two neighbouring floats of shared memory (PTX ISA, "ld").
 
@@ -1355,9 +1360,13 @@ __device__ __forceinline__ float high_half(unsigned pair) {
 // memory. P and dS are kept as pairs, which is how products take them from registers.
 
 // Whether causality or the end of the keys hides a score of 64 keys and the queries from `query` on.
-__device__ __forceinline__ bool needs_mask(int first_key, int query, const BackwardParams& p) {
-  bool hidden = first_key + 64 > p.seqlen_k;
-  return hidden;
+__device__ __forceinline__ bool needs_mask(int first_key, int, const BackwardParams& p) {
+  return first_key + 64 > p.seqlen_k;
+}
+
+// The first query that sees a key, counted from `query` on.
+__device__ __forceinline__ int first_seeing(int, int, const BackwardParams&) {
+  return 0;
 }
 
 __device__ __forceinline__ void mask(float (&s)[kTileM / 2], int first_key, int query,
@@ -1365,8 +1374,8 @@ __device__ __forceinline__ void mask(float (&s)[kTileM / 2], int first_key, int 
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
     const int key = first_key + 16 * warp_of_warpgroup() + lane() / 4 + 8 * row;
-    // The first query that sees the key, counted from this thread's first one.
-    int first = -2 * (lane() % 4);
+    // Counted from this thread's first one.
+    int first = first_seeing(key, query, p) - 2 * (lane() % 4);
     if (key >= p.seqlen_k) first = kTileM;
 #pragma unroll
     for (int i = 0; i < kTileM / 4; ++i) {

@@ -92,6 +92,15 @@ struct ForwardParams {
   Divisor by_clusters;
 };
 
+// Where a causal mask runs: bottom-right aligned.
+
+// Query i sees keys 0 .. i + diagonal(params). Lengths are subtracted before anything is added to them: a row
+// and seqlen_k together may be more than an int holds.
+template <class Params>
+__device__ __forceinline__ int diagonal(const Params& params) {
+  return params.seqlen_k - params.seqlen_q;
+}
+
 // How a tile of 16-bit rows lies in shared memory.
 
 // Rows of kColumns elements, padded with zeros to whole 16-element steps of mma, in chunks of 16 bytes.
@@ -199,7 +208,6 @@ __device__ __forceinline__ float exp2_fast(float x) {
 }
 
 constexpr float kLn2 = 0.693147180559945309f;
-constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
 
 // Exchange between the lanes of a warp (PTX ISA, "shfl.sync").
 
@@ -311,6 +319,10 @@ __device__ __forceinline__ TileIndex tile_at(const ForwardParams& params, int bl
   tile.head = pair - tile.batch * params.heads;
   return tile;
 }
+
+// The infinity of fp32.
+
+constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
 
 // The fast logarithm of fp32 (PTX ISA, "lg2"): one MUFU instruction; denormals flush to zero.
 
@@ -672,7 +684,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas)
 
   // Tiles of keys unmasked_end … masked_end - 1 need a mask, those below do not, those above nobody sees.
   // Keys that the first row sees, if positive.
-  const int seen_by_first = params.seqlen_k - params.seqlen_q + first_row + 1;
+  const int seen_by_first = diagonal(params) + first_row + 1;
   const int seen_by_last = min(params.seqlen_k, seen_by_first + kTileM - 1);
   const int unmasked_end = max(seen_by_first, 0) / kTileN;
   const int masked_end = (max(seen_by_last, 0) + kTileN - 1) / kTileN;
@@ -719,8 +731,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas)
     const auto start_v = [&](unsigned thread) {
       return slots + kTileBytesK + lane_offset_rows_first<TileV>(thread % 32);
     };
-    const unsigned q_lane = start_q(threadIdx.x);
-    const unsigned k_lane = start_k(threadIdx.x), v_lane = start_v(threadIdx.x);
+    const unsigned q_lane = start_q(threadIdx.x), k_lane = start_k(threadIdx.x), v_lane = start_v(threadIdx.x);
 
     int stage = 0;
     // S of as many keys of tile n as there are scores for, from its key `first` on.

@@ -195,7 +195,6 @@ __device__ __forceinline__ float exp2_fast(float x) {
 }
 
 constexpr float kLn2 = 0.693147180559945309f;
-constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
 
 // Exchange between the lanes of a warp (PTX ISA, "shfl.sync").
 
@@ -300,6 +299,10 @@ __device__ __forceinline__ TileIndex tile_at(const ForwardParams& params, int bl
   tile.head = pair - tile.batch * params.heads;
   return tile;
 }
+
+// The infinity of fp32.
+
+constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
 
 // The fast logarithm of fp32 (PTX ISA, "lg2"): one MUFU instruction; denormals flush to zero.
 

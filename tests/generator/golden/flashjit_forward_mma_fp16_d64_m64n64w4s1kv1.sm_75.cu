@@ -201,7 +201,6 @@ __device__ __forceinline__ float exp2_fast(float x) {
 }
 
 constexpr float kLn2 = 0.693147180559945309f;
-constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
 
 // Exchange between the lanes of a warp (PTX ISA, "shfl.sync").
 
@@ -306,6 +305,10 @@ __device__ __forceinline__ TileIndex tile_at(const ForwardParams& params, int bl
   tile.head = pair - tile.batch * params.heads;
   return tile;
 }
+
+// The infinity of fp32.
+
+constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
 
 // The fast logarithm of fp32 (PTX ISA, "lg2"): one MUFU instruction; denormals flush to zero.
 
@@ -660,7 +663,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas)
     const auto start_v = [&](unsigned thread) {
       return slots + kTileBytesK + lane_offset_rows_first<TileV>(thread % 32);
     };
-    const unsigned q_lane = start_q(threadIdx.x);
 
     v_copy.start<true>(slots + kTileBytesK, n * kTileN, params.seqlen_k);
 
@@ -668,7 +670,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas)
     // S of as many keys of tile n as there are scores for, from its key `first` on.
     const auto multiply = [&](auto& scores, int first) {
       // Computed anew in each step, as v_lane is: registers are short beside copies that wait in them.
-      const unsigned q_lane = start_q(thread_index()), k_lane = start_k(thread_index());
+      const unsigned k_lane = start_k(thread_index());
+      const unsigned q_lane = start_q(thread_index());
 #pragma unroll
       for (auto& row : scores) {
 #pragma unroll
@@ -704,7 +707,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas)
         k_copy.start<false>(slots + stage * kSlotBytes, (n - kStages) * kTileN, params.seqlen_k);
     };
     // Keys past the end hide alike from all warps, which compute all of a tile; the mask does the rest.
-    const auto seen = [&](int key) { return true; };
+    const auto seen = [](int) { return true; };
 
     // Softmax of a block's scores, and O += P V.
     const auto accumulate = [&](const auto& scores, int first) {

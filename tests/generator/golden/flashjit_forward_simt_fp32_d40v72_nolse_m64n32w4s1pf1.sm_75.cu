@@ -198,9 +198,8 @@ __device__ __forceinline__ void store_floats(float* to, const float* from) {
 
 // The keys that query `row` sees are 0 .. visible_keys - 1.
 template <class Params>
-__device__ __forceinline__ int visible_keys(const Params& params, int row) {
-  int keys = params.seqlen_k;
-  return max(keys, 0);
+__device__ __forceinline__ int visible_keys(const Params& params, int) {
+  return params.seqlen_k;
 }
 
 // How threads share the columns of a row.
@@ -379,6 +378,10 @@ __device__ __forceinline__ void multiply_pv(float (&o)[kRows][kColumns], const f
   }
 }
 
+// The infinity of fp32.
+
+constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
+
 // The fast exponential of fp32 (PTX ISA, "ex2"): one MUFU instruction; denormals flush to zero.
 
 __device__ __forceinline__ float exp2_fast(float x) {
@@ -386,8 +389,6 @@ __device__ __forceinline__ float exp2_fast(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
-
-constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
 
 // The running softmax of FlashAttention-2 (Dao 2023, section 3.1) over a thread's rows.
 
@@ -551,7 +552,8 @@ __device__ __forceinline__ void step(const ForwardParams& params, const Job& job
 
 // Divides by the sum of the weights and writes O and LSE.
 __device__ __forceinline__ void finish(const ForwardParams& params, const Place& place, Running& running,
-                                       int first_row, float* o, float* lse) {
+                                       int first_row,
+                                       float* o) {
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
     const float sum = across_keys(running.sum[i], [](float a, float b) { return a + b; });
@@ -617,6 +619,5 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) flashjit_forwar
   }
 
   finish(params, place, running, job.first_row,
-         static_cast<float*>(params.o) + batch * params.o_batch + head * params.o_head,
-         params.lse == nullptr ? nullptr : params.lse + static_cast<long long>(pair) * params.seqlen_q);
+         static_cast<float*>(params.o) + batch * params.o_batch + head * params.o_head);
 }

@@ -226,14 +226,21 @@ __device__ __forceinline__ void store_floats(float* to, const float* from) {
   }
 }
 
+// Where a causal mask runs: bottom-right aligned.
+
+// Query i sees keys 0 .. i + diagonal(params). Lengths are subtracted before anything is added to them: a row
+// and seqlen_k together may be more than an int holds.
+template <class Params>
+__device__ __forceinline__ int diagonal(const Params& params) {
+  return params.seqlen_k - params.seqlen_q;
+}
+
 // Which keys a query sees.
 
 // The keys that query `row` sees are 0 .. visible_keys - 1.
 template <class Params>
 __device__ __forceinline__ int visible_keys(const Params& params, int row) {
-  int keys = params.seqlen_k;
-  keys = min(keys, row + 1 + params.seqlen_k - params.seqlen_q);  // bottom-right aligned
-  return max(keys, 0);
+  return max(0, min(params.seqlen_k, row + 1 + diagonal(params)));
 }
 
 // How threads share the columns of a row.
@@ -412,6 +419,10 @@ __device__ __forceinline__ void multiply_pv(float (&o)[kRows][kColumns], const f
   }
 }
 
+// The infinity of fp32.
+
+constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
+
 // The fast exponential of fp32 (PTX ISA, "ex2"): one MUFU instruction; denormals flush to zero.
 
 __device__ __forceinline__ float exp2_fast(float x) {
@@ -421,7 +432,6 @@ __device__ __forceinline__ float exp2_fast(float x) {
 }
 
 constexpr float kLn2 = 0.693147180559945309f;
-constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
 
 // The running softmax of FlashAttention-2 (Dao 2023, section 3.1) over a thread's rows.
 
@@ -585,7 +595,9 @@ __device__ __forceinline__ void step(const ForwardParams& params, const Job& job
 
 // Divides by the sum of the weights and writes O and LSE.
 __device__ __forceinline__ void finish(const ForwardParams& params, const Place& place, Running& running,
-                                       int first_row, float* o, float* lse) {
+                                       int first_row,
+                                       float* lse,
+                                       float* o) {
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
     const float sum = across_keys(running.sum[i], [](float a, float b) { return a + b; });
@@ -654,6 +666,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) flashjit_forwar
   }
 
   finish(params, place, running, job.first_row,
-         static_cast<float*>(params.o) + batch * params.o_batch + head * params.o_head,
-         params.lse == nullptr ? nullptr : params.lse + static_cast<long long>(pair) * params.seqlen_q);
+         params.lse == nullptr ? nullptr : params.lse + static_cast<long long>(pair) * params.seqlen_q,
+         static_cast<float*>(params.o) + batch * params.o_batch + head * params.o_head);
 }

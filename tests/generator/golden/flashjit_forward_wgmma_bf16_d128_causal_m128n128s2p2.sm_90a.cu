@@ -12,7 +12,7 @@ constexpr int kProducerRegisters = 40;     // per thread, after setmaxnreg
 constexpr int kConsumerRegisters = 232;    // per thread, after setmaxnreg
 constexpr int kSharedBytes = 196744;       // of dynamic shared memory
 constexpr int kQRegisterSteps = 8;         // of 16 columns of q that live in registers
-constexpr int kOPasses = 1;                // passes in which O leaves; 0: at once, through Q's place
+constexpr int kOPasses = 1;                // passes in which O leaves
 constexpr int kUnroll = 1;                 // of the loop over unmasked blocks
 constexpr float kLazy = 14;                // log2 of the growth that a shift tolerates
 constexpr float kLargestSum = 0x1p14f;     // of a thread's exponentials in a block, up to which a shift stays
@@ -94,6 +94,15 @@ struct ForwardParams {
   Divisor by_clusters;
 };
 
+// Where a causal mask runs: bottom-right aligned.
+
+// Query i sees keys 0 .. i + diagonal(params). Lengths are subtracted before anything is added to them: a row
+// and seqlen_k together may be more than an int holds.
+template <class Params>
+__device__ __forceinline__ int diagonal(const Params& params) {
+  return params.seqlen_k - params.seqlen_q;
+}
+
 // In which order blocks of keys come.
 
 // The block that has `left` others still to come, where all rows see the first `full` in full: from the last
@@ -143,15 +152,14 @@ __device__ __forceinline__ int row_count(const ForwardParams& p) {
   return p.seqlen_q << p.packed;
 }
 
-// By a shift: were it a parameter, ptxas would spill in eight kernels, and move descriptors in one's steps.
+// By a shift, which ptxas places better than one more parameter.
 __device__ __forceinline__ int packs_of_sequence(const ForwardParams& p) {
   return p.places >> p.packed;
 }
 
 // Keys that some row before `row_end` sees: 0 .. visible - 1.
 __device__ __forceinline__ int visible_keys(int row_end, const ForwardParams& p) {
-  return max(0,
-             min(p.seqlen_k, ((min(row_end, row_count(p)) - 1) >> p.packed) + 1 + p.seqlen_k - p.seqlen_q));
+  return max(0, min(p.seqlen_k, ((min(row_end, row_count(p)) - 1) >> p.packed) + 1 + diagonal(p)));
 }
 
 __device__ __forceinline__ int tile_count(const ForwardParams& p) {
@@ -196,13 +204,12 @@ __device__ __forceinline__ int blocks_of_rows(int row, const ForwardParams& p) {
 // Blocks 0 .. n - 1 are seen in full by all rows from `row` on, and each row has seen a key of a later block
 // before.
 __device__ __forceinline__ int full_blocks(int row, const ForwardParams& p) {
-  return max(0, (row >> p.packed) + p.seqlen_k - p.seqlen_q) / kTileN;
+  return max(0, (row >> p.packed) + diagonal(p)) / kTileN;
 }
 
 // The block of a tile that has `left` others still to come.
 __device__ __forceinline__ int block_at(int left, const Tile& tile, const ForwardParams& p) {
-  const int full = full_blocks(tile.row, p);
-  return ends_first(left, full);
+  return ends_first(left, full_blocks(tile.row, p));
 }
 
 // Which thread of a warpgroup this one is.
@@ -224,13 +231,14 @@ struct RowsOfThread {
       : row(first_row + 16 * warp_of_warpgroup() + lane() / 4) {
 #pragma unroll
     for (int which = 0; which < 2; ++which) {
-      visible[which] = min(((row + 8 * which) >> p.packed) + 1 + p.seqlen_k - p.seqlen_q, p.seqlen_k);
+      visible[which] = min(((row + 8 * which) >> p.packed) + 1 + diagonal(p), p.seqlen_k);
     }
   }
 
-  // The first column of a block that row 0 or 1 does not see, counted from this thread's first column.
-  __device__ __forceinline__ int first_hidden(int which, int block) const {
-    return visible[which] - block * kTileN - 2 * (lane() % 4);
+  // The first column of a masked block that row 0 or 1 does not see, counted from this thread's first
+  // column. Of the tile's blocks `left` are still to come (block_at).
+  __device__ __forceinline__ int first_hidden(int which, int left) const {
+    return visible[which] - left * kTileN - 2 * (lane() % 4);
   }
 };
 
@@ -766,7 +774,6 @@ __device__ __forceinline__ float exp2_fast(float x) {
 }
 
 constexpr float kLn2 = 0.693147180559945309f;
-constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
 
 // The fast reciprocal of fp32 (PTX ISA, "rcp"): one MUFU instruction; denormals flush to zero.
 
@@ -798,7 +805,7 @@ struct SoftmaxState {
   float shift[2] = {kUnset, kUnset};
   float sum[2] = {0, 0};     // of this thread's exponentials
   float factor[2] = {1, 1};  // what O has to be scaled by
-  bool moved = true;         // some lane of the warp has a factor that is not 1
+  bool moved = true;  // some lane of the warp may have a factor that is not 1
 };
 
 // Moves the shifts above the rows' maxima, so that growth by less finds them there, scales the sums and keeps
@@ -836,6 +843,11 @@ __device__ __forceinline__ bool has_outgrown(const float (&sum)[2]) {
 // … or so much that they overflowed, or nearly.
 __device__ __forceinline__ bool are_lost(const float (&sum)[2]) {
   return __any_sync(0xffffffffu, !(sum[0] < kLostSum && sum[1] < kLostSum));
+}
+
+// What the largest of a row's lanes' sums becomes when its shift moves, however many keys are left.
+__device__ __forceinline__ float sum_after_move(int) {
+  return kSumAfterMove;
 }
 
 // By what rows must be scaled whose exponentials were taken against a shift far below their maximum: so that
@@ -910,7 +922,7 @@ struct BlockSoftmax {
   // they moved. (The vote on that stands beside the quads' shuffles.)
   __device__ __forceinline__ bool move_outgrown(int left, float (&sum)[2]) {
     float factor[2];
-    choose_factors(rows, sum, kSumAfterMove, factor);
+    choose_factors(rows, sum, sum_after_move((left + 1) * kTileN - 1), factor);
     const bool some_lost = are_lost(sum);
     if (!some_lost) shrink(rows, sum, factor);
     return !some_lost;
@@ -1153,8 +1165,9 @@ __device__ __forceinline__ unsigned fragment_offset(int step) {
 // compilers take their time over every list of them. The renderer writes them down.
 
 // Tiles come as the lower halves of their descriptors, to which a step adds bytes / 16. The upper one is the
-// same for all of them.
-constexpr unsigned kUpperHalf = 0x40000040;  // of wgmma_descriptor()
+// same for all of them: their rows' swizzle, and the bytes of eight rows / 16 (PTX ISA, "matrix descriptor
+// format").
+constexpr unsigned kUpperHalf = 1u << 30 | 8 * kRowBytes / 16;
 
 // 16 columns of the head are 32 bytes of a row, four such steps to a panel.
 constexpr int k_step(int step) {
@@ -1474,6 +1487,10 @@ struct Consumer : ConsumerRings {
   }
 };
 
+// The infinity of fp32.
+
+constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
+
 // LSE goes to device memory directly.
 
 // Natural log of the sum of exp(scale * score); -infinity where there is no key.
@@ -1642,6 +1659,19 @@ __device__ __forceinline__ void finish(Consumer& consumer, const Tile& tile, con
   store_output(consumer, tile, inverse, map_o, p);
 }
 
+// Counting in global memory, with order between those who count (PTX ISA, "atom").
+
+// Adds, and returns what was there before. What this thread has seen written comes before the addition; what
+// those had seen who added earlier is seen after it.
+__device__ __forceinline__ int add_acquire_release(int* word, int value) {
+  int before;
+  asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], %2;"
+               : "=r"(before)
+               : "l"(word), "r"(value)
+               : "memory");
+  return before;
+}
+
 // A word of shared memory (PTX ISA, "ld").
 
 __device__ __forceinline__ unsigned load_shared(unsigned address) {
@@ -1689,10 +1719,10 @@ __device__ __forceinline__ int next_ticket(unsigned shared, int n, const Forward
   return index;
 }
 
-// The last producer to finish leaves the counter at zero.
+// The last producer to finish leaves the counter at zero: the others have drawn by then.
 __device__ __forceinline__ void leave_counter(const ForwardParams& p) {
   const int takers = static_cast<int>(gridDim.x);
-  if (atomicAdd(p.tile_counter + 1, 1) == takers - 1) {
+  if (add_acquire_release(p.tile_counter + 1, 1) == takers - 1) {
     p.tile_counter[0] = 0;
     p.tile_counter[1] = 0;
   }

@@ -103,6 +103,15 @@ __device__ __forceinline__ int divide(int dividend, const Divisor& divisor) {
   return static_cast<int>(__umulhi(doubled, divisor.multiplier) >> divisor.shift);
 }
 
+// Where a causal mask runs: bottom-right aligned.
+
+// Query i sees keys 0 .. i + diagonal(params). Lengths are subtracted before anything is added to them: a row
+// and seqlen_k together may be more than an int holds.
+template <class Params>
+__device__ __forceinline__ int diagonal(const Params& params) {
+  return params.seqlen_k - params.seqlen_q;
+}
+
 // Which thread of a warpgroup this one is.
 
 __device__ __forceinline__ int lane() {
@@ -110,6 +119,110 @@ __device__ __forceinline__ int lane() {
 }
 __device__ __forceinline__ int warp_of_warpgroup() {
   return static_cast<int>(threadIdx.x / 32 % 4);
+}
+
+// CTAs of a cluster, and each other's shared memory (PTX ISA, "mapa", "barrier.cluster").
+
+// This CTA's number in its cluster.
+__device__ __forceinline__ int cluster_rank() {
+  unsigned rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return static_cast<int>(rank);
+}
+
+// Where CTA `rank` has what this one has at a shared-memory address.
+__device__ __forceinline__ unsigned in_cta(int rank, unsigned address) {
+  unsigned there;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
+  return there;
+}
+
+// All threads of all CTAs that have not returned.
+__device__ __forceinline__ void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+
+// What the tensor memory accelerator (TMA) copies: boxes of a tensor (PTX ISA, "Tensors").
+
+// A CUtensorMap, made by the host; opaque here.
+struct alignas(64) TensorMap {
+  unsigned long long opaque[16];
+};
+
+// Where a box starts in the tensor, dimension 0 first.
+struct BoxOrigin {
+  int column, row, panel, head, batch;
+};
+
+// Which tile comes when, and which keys its rows see.
+
+// With p.packed = 0 a row is a query. Else the rows of p.heads_of_pack heads that share K and V lie side by
+// side: heads first, in 2^p.packed places, then queries.
+struct Tile {
+  int row;   // first
+  int pack;  // of heads, or a head
+  int batch;
+  // Of the blocks of kTileN keys that some row of the tile sees, this CTA's share: so many, from the first on
+  // every `shares`-th.
+  int first, shares, blocks;
+};
+
+// Of the first n blocks, those of the CTA's share. They are dealt like cards: CTAs that work side by side
+// read what lies side by side.
+__device__ __forceinline__ int blocks_of_share(int n, const Tile& tile) {
+  return (n - tile.first + tile.shares - 1) / tile.shares;
+}
+
+// From the first row of a warpgroup to that of the next.
+constexpr int kRowStep = 64;
+
+__device__ __forceinline__ int row_count(const ForwardParams& p) {
+  return p.seqlen_q << p.packed;
+}
+
+// By a shift, which ptxas places better than one more parameter.
+__device__ __forceinline__ int packs_of_sequence(const ForwardParams& p) {
+  return p.places >> p.packed;
+}
+
+// Keys that some row before `row_end` sees: 0 .. visible - 1.
+__device__ __forceinline__ int visible_keys(int row_end, const ForwardParams& p) {
+  return max(0, min(p.seqlen_k, ((min(row_end, row_count(p)) - 1) >> p.packed) + 1 + diagonal(p)));
+}
+
+// Which of a pack's heads a row is of; from p.heads_of_pack on, of none.
+__device__ __forceinline__ int place_of(int row, const ForwardParams& p) {
+  return row & ((1 << p.packed) - 1);
+}
+
+// Where a panel of 64 rows of Q or O starts: {columns, heads of a pack, queries, packs, batches}.
+__device__ __forceinline__ BoxOrigin rows_at(int panel, int row, const Tile& tile, const ForwardParams& p) {
+  return {64 * panel, 0, row >> p.packed, tile.pack, tile.batch};
+}
+
+// The p.clusters clusters of a tile lie side by side, and so do a cluster's CTAs: which tile is this one's,
+// and which of the tile's clusters.
+__device__ __forceinline__ int only_tile(const ForwardParams& p) {
+  return divide(static_cast<int>(blockIdx.x) / kCluster, p.by_clusters);
+}
+__device__ __forceinline__ int cluster_of_tile(const ForwardParams& p) {
+  return static_cast<int>(blockIdx.x) / kCluster - only_tile(p) * p.clusters;
+}
+
+// All tiles of a head, the longest first, then the next head: what runs together shares K and V.
+__device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
+  const int packs = packs_of_sequence(p);
+  const int batch_head = divide(index, p.by_tiles);
+  const int m = p.tiles_m - 1 - (index - batch_head * p.tiles_m);
+  Tile tile;
+  tile.row = m * kTileM;
+  tile.batch = divide(batch_head, p.by_heads);
+  tile.pack = batch_head - tile.batch * packs;
+  const int seen = (visible_keys(tile.row + kTileM, p) + kTileN - 1) / kTileN;
+  tile.shares = p.clusters * kCluster;
+  tile.first = cluster_of_tile(p) * kCluster + cluster_rank();
+  tile.blocks = blocks_of_share(seen, tile);
+  return tile;
 }
 
 // Which rows a thread of a consumer holds (ptx/wgmma.cuh), and which keys they see.
@@ -124,20 +237,21 @@ struct RowsOfThread {
       : row(first_row + 16 * warp_of_warpgroup() + lane() / 4) {
 #pragma unroll
     for (int which = 0; which < 2; ++which) {
-      visible[which] = min(((row + 8 * which) >> p.packed) + 1 + p.seqlen_k - p.seqlen_q, p.seqlen_k);
+      visible[which] = min(((row + 8 * which) >> p.packed) + 1 + diagonal(p), p.seqlen_k);
     }
   }
 
-  // Keys are counted from the first one of `block` on, and blocks every `shares`-th.
-  __device__ __forceinline__ void count_from(int block, int shares) {
-    visible[0] -= block * kTileN;
-    visible[1] -= block * kTileN;
-    keys_a_block = shares * kTileN;
+  // Keys are counted from the first one of the tile's first block on.
+  __device__ __forceinline__ void count_from(const Tile& tile) {
+    visible[0] -= tile.first * kTileN;
+    visible[1] -= tile.first * kTileN;
+    keys_a_block = tile.shares * kTileN;
   }
 
-  // The first column of a block that row 0 or 1 does not see, counted from this thread's first column.
-  __device__ __forceinline__ int first_hidden(int which, int block) const {
-    return visible[which] - block * keys_a_block - 2 * (lane() % 4);
+  // The first column of a masked block that row 0 or 1 does not see, counted from this thread's first
+  // column. Of the tile's blocks `left` are still to come (block_at).
+  __device__ __forceinline__ int first_hidden(int which, int left) const {
+    return visible[which] - left * keys_a_block - 2 * (lane() % 4);
   }
 };
 
@@ -569,111 +683,6 @@ __device__ __forceinline__ void add_score_products(const unsigned short* q_low, 
       : "memory");
 }
 
-// CTAs of a cluster, and each other's shared memory (PTX ISA, "mapa", "barrier.cluster").
-
-// This CTA's number in its cluster.
-__device__ __forceinline__ int cluster_rank() {
-  unsigned rank;
-  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return static_cast<int>(rank);
-}
-
-// Where CTA `rank` has what this one has at a shared-memory address.
-__device__ __forceinline__ unsigned in_cta(int rank, unsigned address) {
-  unsigned there;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
-  return there;
-}
-
-// All threads of all CTAs that have not returned.
-__device__ __forceinline__ void cluster_sync() {
-  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
-}
-
-// What the tensor memory accelerator (TMA) copies: boxes of a tensor (PTX ISA, "Tensors").
-
-// A CUtensorMap, made by the host; opaque here.
-struct alignas(64) TensorMap {
-  unsigned long long opaque[16];
-};
-
-// Where a box starts in the tensor, dimension 0 first.
-struct BoxOrigin {
-  int column, row, panel, head, batch;
-};
-
-// Which tile comes when, and which keys its rows see.
-
-// With p.packed = 0 a row is a query. Else the rows of p.heads_of_pack heads that share K and V lie side by
-// side: heads first, in 2^p.packed places, then queries.
-struct Tile {
-  int row;   // first
-  int pack;  // of heads, or a head
-  int batch;
-  // Of the blocks of kTileN keys that some row of the tile sees, this CTA's share: so many, from the first on
-  // every `shares`-th.
-  int first, shares, blocks;
-};
-
-// Of the first n blocks, those of the CTA's share. They are dealt like cards: CTAs that work side by side
-// read what lies side by side.
-__device__ __forceinline__ int blocks_of_share(int n, const Tile& tile) {
-  return (n - tile.first + tile.shares - 1) / tile.shares;
-}
-
-// From the first row of a warpgroup to that of the next.
-constexpr int kRowStep = 64;
-
-__device__ __forceinline__ int row_count(const ForwardParams& p) {
-  return p.seqlen_q << p.packed;
-}
-
-// By a shift: were it a parameter, ptxas would spill in eight kernels, and move descriptors in one's steps.
-__device__ __forceinline__ int packs_of_sequence(const ForwardParams& p) {
-  return p.places >> p.packed;
-}
-
-// Keys that some row before `row_end` sees: 0 .. visible - 1.
-__device__ __forceinline__ int visible_keys(int row_end, const ForwardParams& p) {
-  return max(0,
-             min(p.seqlen_k, ((min(row_end, row_count(p)) - 1) >> p.packed) + 1 + p.seqlen_k - p.seqlen_q));
-}
-
-// Which of a pack's heads a row is of; from p.heads_of_pack on, of none.
-__device__ __forceinline__ int place_of(int row, const ForwardParams& p) {
-  return row & ((1 << p.packed) - 1);
-}
-
-// Where a panel of 64 rows of Q or O starts: {columns, heads of a pack, queries, packs, batches}.
-__device__ __forceinline__ BoxOrigin rows_at(int panel, int row, const Tile& tile, const ForwardParams& p) {
-  return {64 * panel, 0, row >> p.packed, tile.pack, tile.batch};
-}
-
-// The p.clusters clusters of a tile lie side by side, and so do a cluster's CTAs: which tile is this one's,
-// and which of the tile's clusters.
-__device__ __forceinline__ int only_tile(const ForwardParams& p) {
-  return divide(static_cast<int>(blockIdx.x) / kCluster, p.by_clusters);
-}
-__device__ __forceinline__ int cluster_of_tile(const ForwardParams& p) {
-  return static_cast<int>(blockIdx.x) / kCluster - only_tile(p) * p.clusters;
-}
-
-// All tiles of a head, the longest first, then the next head: what runs together shares K and V.
-__device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
-  const int packs = packs_of_sequence(p);
-  const int batch_head = divide(index, p.by_tiles);
-  const int m = p.tiles_m - 1 - (index - batch_head * p.tiles_m);
-  Tile tile;
-  tile.row = m * kTileM;
-  tile.batch = divide(batch_head, p.by_heads);
-  tile.pack = batch_head - tile.batch * packs;
-  const int seen = (visible_keys(tile.row + kTileM, p) + kTileN - 1) / kTileN;
-  tile.shares = p.clusters * kCluster;
-  tile.first = cluster_of_tile(p) * kCluster + cluster_rank();
-  tile.blocks = blocks_of_share(seen, tile);
-  return tile;
-}
-
 // Scores a second time, where exponentials taken in haste overflowed. It happens to a warp alone and hardly
 // ever, so it takes no shared memory and few instructions: Q and K come from device memory, and warp-level
 // products multiply them.
@@ -730,12 +739,16 @@ __device__ __forceinline__ int full_blocks(int row, const Tile& tile, const Forw
   return max(0, full - (full < blocks_of_rows(row, tile, p)));
 }
 
+// Of the share's blocks the last one that all rows of the tile see in full, counted from its first.
+// No warpgroup has fewer such blocks than the first one, which has the tile's first rows, and full_blocks
+// takes off one at most.
+__device__ __forceinline__ int last_full_block(const Tile& tile, const ForwardParams& p) {
+  return blocks_of_share(visible_keys(tile.row + 1, p) / kTileN, tile) - 1;
+}
+
 // The block of a share that has `left` others still to come.
 __device__ __forceinline__ int block_at(int left, const Tile& tile, const ForwardParams& p) {
-  // No warpgroup has fewer full blocks: the first one has the tile's first rows, and full_blocks takes off
-  // one at most.
-  const int full = blocks_of_share(visible_keys(tile.row + 1, p) / kTileN, tile) - 1;
-  return tile.first + ends_first(left, full) * tile.shares;
+  return tile.first + ends_first(left, last_full_block(tile, p)) * tile.shares;
 }
 
 // The shift of a row that has seen no key, or scores of -inf only: finite, so that no difference is NaN, and
@@ -851,7 +864,6 @@ __device__ __forceinline__ float exp2_fast(float x) {
 }
 
 constexpr float kLn2 = 0.693147180559945309f;
-constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
 
 // The fast reciprocal of fp32 (PTX ISA, "rcp"): one MUFU instruction; denormals flush to zero.
 
@@ -883,7 +895,7 @@ struct SoftmaxState {
   float shift[2] = {kUnset, kUnset};
   float sum[2] = {0, 0};     // of this thread's exponentials
   float factor[2] = {1, 1};  // what O has to be scaled by
-  bool moved = true;         // some lane of the warp has a factor that is not 1
+  bool moved = true;  // some lane of the warp may have a factor that is not 1
 };
 
 // Moves the shifts above the rows' maxima, so that growth by less finds them there, scales the sums and keeps
@@ -921,6 +933,11 @@ __device__ __forceinline__ bool has_outgrown(const float (&sum)[2]) {
 // … or so much that they overflowed, or nearly.
 __device__ __forceinline__ bool are_lost(const float (&sum)[2]) {
   return __any_sync(0xffffffffu, !(sum[0] < kLostSum && sum[1] < kLostSum));
+}
+
+// What the largest of a row's lanes' sums becomes when its shift moves, however many keys are left.
+__device__ __forceinline__ float sum_after_move(int) {
+  return kSumAfterMove;
 }
 
 // By what rows must be scaled whose exponentials were taken against a shift far below their maximum: so that
@@ -995,7 +1012,7 @@ struct BlockSoftmax {
   // they moved. (The vote on that stands beside the quads' shuffles.)
   __device__ __forceinline__ bool move_outgrown(int left, float (&sum)[2]) {
     float factor[2];
-    choose_factors(rows, sum, kSumAfterMove, factor);
+    choose_factors(rows, sum, sum_after_move((left + 1) * kTileN - 1), factor);
     const bool some_lost = are_lost(sum);
     if (!some_lost) shrink(rows, sum, factor);
     return !some_lost;
@@ -1203,8 +1220,9 @@ __device__ __forceinline__ unsigned fragment_offset(int step) {
 // compilers take their time over every list of them. The renderer writes them down.
 
 // Tiles come as the lower halves of their descriptors, to which a step adds bytes / 16. The upper one is the
-// same for all of them.
-constexpr unsigned kUpperHalf = 0x40000040;  // of wgmma_descriptor()
+// same for all of them: their rows' swizzle, and the bytes of eight rows / 16 (PTX ISA, "matrix descriptor
+// format").
+constexpr unsigned kUpperHalf = 1u << 30 | 8 * kRowBytes / 16;
 
 // 16 columns of the head are 32 bytes of a row, four such steps to a panel.
 constexpr int k_step(int step) {
@@ -1488,7 +1506,7 @@ struct Consumer : ConsumerRings {
   __device__ __forceinline__ void compute(const Tile& tile, const ForwardParams& params) {
     const int row = tile.row + kRowStep * warpgroup;
     RowsOfThread mine(row, params);
-    mine.count_from(tile.first, tile.shares);
+    mine.count_from(tile);
     const int blocks = blocks_of_rows(row, tile, params);
     softmax.rows = SoftmaxState();
     clear_output();
@@ -1508,6 +1526,10 @@ struct Consumer : ConsumerRings {
     }
   }
 };
+
+// The infinity of fp32.
+
+constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
 
 // LSE goes to device memory directly.
 

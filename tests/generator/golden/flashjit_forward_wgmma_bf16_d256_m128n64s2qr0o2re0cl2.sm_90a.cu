@@ -11,7 +11,7 @@ constexpr int kStages = 2;                 // blocks of K, and of V, in flight
 constexpr int kProducerRegisters = 40;     // per thread, after setmaxnreg
 constexpr int kConsumerRegisters = 232;    // per thread, after setmaxnreg
 constexpr int kSharedBytes = 229472;       // of dynamic shared memory
-constexpr int kOPasses = 2;                // passes in which O leaves; 0: at once, through Q's place
+constexpr int kOPasses = 2;                // passes in which O leaves
 constexpr int kCluster = 2;                // CTAs that load K and V for each other
 constexpr float kLazy = 14;                // log2 of the growth that a shift tolerates
 constexpr float kLargestSum = 0x1p14f;     // of a thread's exponentials in a block, up to which a shift stays
@@ -164,13 +164,13 @@ __device__ __forceinline__ int row_count(const ForwardParams& p) {
   return p.seqlen_q << p.packed;
 }
 
-// By a shift: were it a parameter, ptxas would spill in eight kernels, and move descriptors in one's steps.
+// By a shift, which ptxas places better than one more parameter.
 __device__ __forceinline__ int packs_of_sequence(const ForwardParams& p) {
   return p.places >> p.packed;
 }
 
 // Keys that some row before `row_end` sees: 0 .. visible - 1.
-__device__ __forceinline__ int visible_keys(int row_end, const ForwardParams& p) {
+__device__ __forceinline__ int visible_keys(int, const ForwardParams& p) {
   return p.seqlen_k;
 }
 
@@ -219,9 +219,8 @@ __device__ __forceinline__ int blocks_of_rows(int row, const ForwardParams& p) {
 }
 
 // The block of a tile that has `left` others still to come.
-__device__ __forceinline__ int block_at(int left, const Tile& tile, const ForwardParams& p) {
-  const int full = tile.blocks - 1;
-  return ends_first(left, full);
+__device__ __forceinline__ int block_at(int left, const Tile& tile, const ForwardParams&) {
+  return ends_first(left, tile.blocks - 1);
 }
 
 // Which thread of a warpgroup this one is.
@@ -247,9 +246,10 @@ struct RowsOfThread {
     }
   }
 
-  // The first column of a block that row 0 or 1 does not see, counted from this thread's first column.
-  __device__ __forceinline__ int first_hidden(int which, int block) const {
-    return visible[which] - block * kTileN - 2 * (lane() % 4);
+  // The first column of a masked block that row 0 or 1 does not see, counted from this thread's first
+  // column. Of the tile's blocks `left` are still to come (block_at).
+  __device__ __forceinline__ int first_hidden(int which, int left) const {
+    return visible[which] - left * kTileN - 2 * (lane() % 4);
   }
 };
 
@@ -635,7 +635,6 @@ __device__ __forceinline__ float exp2_fast(float x) {
 }
 
 constexpr float kLn2 = 0.693147180559945309f;
-constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
 
 // The fast reciprocal of fp32 (PTX ISA, "rcp"): one MUFU instruction; denormals flush to zero.
 
@@ -667,7 +666,7 @@ struct SoftmaxState {
   float shift[2] = {kUnset, kUnset};
   float sum[2] = {0, 0};     // of this thread's exponentials
   float factor[2] = {1, 1};  // what O has to be scaled by
-  bool moved = true;         // some lane of the warp has a factor that is not 1
+  bool moved = true;  // some lane of the warp may have a factor that is not 1
 };
 
 // Moves the shifts above the rows' maxima, so that growth by less finds them there, scales the sums and keeps
@@ -705,6 +704,11 @@ __device__ __forceinline__ bool has_outgrown(const float (&sum)[2]) {
 // … or so much that they overflowed, or nearly.
 __device__ __forceinline__ bool are_lost(const float (&sum)[2]) {
   return __any_sync(0xffffffffu, !(sum[0] < kLostSum && sum[1] < kLostSum));
+}
+
+// What the largest of a row's lanes' sums becomes when its shift moves, however many keys are left.
+__device__ __forceinline__ float sum_after_move(int) {
+  return kSumAfterMove;
 }
 
 // By what rows must be scaled whose exponentials were taken against a shift far below their maximum: so that
@@ -766,7 +770,7 @@ struct BlockSoftmax {
   // they moved. (The vote on that stands beside the quads' shuffles.)
   __device__ __forceinline__ bool move_outgrown(int left, float (&sum)[2]) {
     float factor[2];
-    choose_factors(rows, sum, kSumAfterMove, factor);
+    choose_factors(rows, sum, sum_after_move((left + 1) * kTileN - 1), factor);
     const bool some_lost = are_lost(sum);
     if (!some_lost) shrink(rows, sum, factor);
     return !some_lost;
@@ -1010,8 +1014,9 @@ struct ConsumerRings {
 // compilers take their time over every list of them. The renderer writes them down.
 
 // Tiles come as the lower halves of their descriptors, to which a step adds bytes / 16. The upper one is the
-// same for all of them.
-constexpr unsigned kUpperHalf = 0x40000040;  // of wgmma_descriptor()
+// same for all of them: their rows' swizzle, and the bytes of eight rows / 16 (PTX ISA, "matrix descriptor
+// format").
+constexpr unsigned kUpperHalf = 1u << 30 | 8 * kRowBytes / 16;
 
 // 16 columns of the head are 32 bytes of a row, four such steps to a panel.
 constexpr int k_step(int step) {
@@ -1264,7 +1269,7 @@ struct Consumer : ConsumerRings {
 
   // Begins scores of a block and values of the one before, which are in flight together; the scores are there
   // afterwards. The first block of a tile has no values to wait for, and takes no turn.
-  __device__ __forceinline__ void begin_products(bool masked) {
+  __device__ __forceinline__ void begin_products(bool) {
     if (!first) take_turn();
     issue_scores();
     if (first) {
@@ -1278,7 +1283,7 @@ struct Consumer : ConsumerRings {
   }
 
   // What O and the next step have to know of this one.
-  __device__ __forceinline__ void end_step(bool masked) {
+  __device__ __forceinline__ void end_step(bool) {
     if (!first) rescale(softmax.rows);
     first = false;
   }
@@ -1345,6 +1350,10 @@ __device__ __forceinline__ unsigned fragment_offset(int step) {
   const int piece = 2 * step + lane() / 16;
   return piece / 8 * (64 * kRowBytes) + row * kRowBytes + ((piece % 8 ^ row % 8) * 16);
 }
+
+// The infinity of fp32.
+
+constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
 
 // LSE goes to device memory directly.
 

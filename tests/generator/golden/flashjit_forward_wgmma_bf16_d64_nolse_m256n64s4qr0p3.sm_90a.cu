@@ -11,7 +11,7 @@ constexpr int kStages = 4;                 // blocks of K, and of V, in flight
 constexpr int kProducerRegisters = 32;     // per thread, after setmaxnreg
 constexpr int kConsumerRegisters = 112;    // per thread, after setmaxnreg
 constexpr int kSharedBytes = 131264;       // of dynamic shared memory
-constexpr int kOPasses = 1;                // passes in which O leaves; 0: at once, through Q's place
+constexpr int kOPasses = 1;                // passes in which O leaves
 constexpr int kUnroll = 1;                 // of the loop over unmasked blocks
 constexpr float kLazy = 14;                // log2 of the growth that a shift tolerates
 constexpr float kLargestSum = 0x1p14f;     // of a thread's exponentials in a block, up to which a shift stays
@@ -112,13 +112,100 @@ __device__ __forceinline__ int warp_of_warpgroup() {
   return static_cast<int>(threadIdx.x / 32 % 4);
 }
 
+// What the tensor memory accelerator (TMA) copies: boxes of a tensor (PTX ISA, "Tensors").
+
+// A CUtensorMap, made by the host; opaque here.
+struct alignas(64) TensorMap {
+  unsigned long long opaque[16];
+};
+
+// Where a box starts in the tensor, dimension 0 first.
+struct BoxOrigin {
+  int column, row, panel, head, batch;
+};
+
+// Which tile comes when, and which keys its rows see.
+
+// With p.packed = 0 a row is a query. Else the rows of p.heads_of_pack heads that share K and V lie side by
+// side: heads first, in 2^p.packed places, then queries.
+struct Tile {
+  int row;   // first
+  int pack;  // of heads, or a head
+  int batch;
+  bool whole;  // nobody else has a share of it
+  int index;   // tile_at()'s, where others have
+  int first;   // of the blocks of kTileN keys that are worked on here
+  int length;  // how many they are, side by side
+  int blocks;  // of these, that some row of the tile sees
+};
+
+// Of the first n blocks, those of the CTA's share.
+__device__ __forceinline__ int blocks_of_share(int n, const Tile& tile) {
+  return max(0, min(n - tile.first, tile.length));
+}
+
+// From the first row of a warpgroup to that of the next.
+constexpr int kRowStep = 64;
+
+__device__ __forceinline__ int row_count(const ForwardParams& p) {
+  return p.seqlen_q << p.packed;
+}
+
+// By a shift, which ptxas places better than one more parameter.
+__device__ __forceinline__ int packs_of_sequence(const ForwardParams& p) {
+  return p.places >> p.packed;
+}
+
+// Keys that some row before `row_end` sees: 0 .. visible - 1.
+__device__ __forceinline__ int visible_keys(int, const ForwardParams& p) {
+  return p.seqlen_k;
+}
+
+__device__ __forceinline__ int tile_count(const ForwardParams& p) {
+  return p.tiles_m * packs_of_sequence(p) * p.batch;
+}
+
+// Which of a pack's heads a row is of; from p.heads_of_pack on, of none.
+__device__ __forceinline__ int place_of(int row, const ForwardParams& p) {
+  return row & ((1 << p.packed) - 1);
+}
+
+// Where a panel of 64 rows of Q or O starts: {columns, heads of a pack, queries, packs, batches}.
+__device__ __forceinline__ BoxOrigin rows_at(int panel, int row, const Tile& tile, const ForwardParams& p) {
+  return {64 * panel, 0, row >> p.packed, tile.pack, tile.batch};
+}
+
+// All tiles of a head, the last rows first, then the next head: what runs together shares K and V.
+__device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
+  const int packs = packs_of_sequence(p);
+  const int batch_head = divide(index, p.by_tiles);
+  const int m = p.tiles_m - 1 - (index - batch_head * p.tiles_m);
+  Tile tile;
+  tile.row = m * kTileM;
+  tile.batch = divide(batch_head, p.by_heads);
+  tile.pack = batch_head - tile.batch * packs;
+  return tile;
+}
+
+// Tiles are dealt like cards, in the order of their numbers: which one comes first here, and how many go
+// round.
+__device__ __forceinline__ int first_tile() {
+  return static_cast<int>(blockIdx.x);
+}
+__device__ __forceinline__ int tiles_dealt() {
+  return static_cast<int>(gridDim.x);
+}
+
+// The CTA of a cluster that has the rows which this one has here.
+__device__ __forceinline__ int counterpart(int cluster) {
+  return cluster;
+}
+
 // Which rows a thread of a consumer holds (ptx/wgmma.cuh), and which keys they see.
 
 struct RowsOfThread {
   int row;         // of the first; the second is 8 below
   int visible[2];  // keys that they see
-  // From one block's first key to the next one's.
-  int keys_a_block = kTileN;
 
   __device__ __forceinline__ RowsOfThread(int first_row, const ForwardParams& p)
       : row(first_row + 16 * warp_of_warpgroup() + lane() / 4) {
@@ -128,16 +215,16 @@ struct RowsOfThread {
     }
   }
 
-  // Keys are counted from the first one of `block` on, and blocks every `shares`-th.
-  __device__ __forceinline__ void count_from(int block, int shares) {
-    visible[0] -= block * kTileN;
-    visible[1] -= block * kTileN;
-    keys_a_block = shares * kTileN;
+  // Keys are counted from the first one of the tile's first block on.
+  __device__ __forceinline__ void count_from(const Tile& tile) {
+    visible[0] -= tile.first * kTileN;
+    visible[1] -= tile.first * kTileN;
   }
 
-  // The first column of a block that row 0 or 1 does not see, counted from this thread's first column.
-  __device__ __forceinline__ int first_hidden(int which, int block) const {
-    return visible[which] - block * keys_a_block - 2 * (lane() % 4);
+  // The first column of a masked block that row 0 or 1 does not see, counted from this thread's first
+  // column. Of the tile's blocks `left` are still to come (block_at).
+  __device__ __forceinline__ int first_hidden(int which, int left) const {
+    return visible[which] - left * kTileN - 2 * (lane() % 4);
   }
 };
 
@@ -401,96 +488,6 @@ __device__ __forceinline__ void add_score_products(const unsigned short* q_low, 
       : "memory");
 }
 
-// What the tensor memory accelerator (TMA) copies: boxes of a tensor (PTX ISA, "Tensors").
-
-// A CUtensorMap, made by the host; opaque here.
-struct alignas(64) TensorMap {
-  unsigned long long opaque[16];
-};
-
-// Where a box starts in the tensor, dimension 0 first.
-struct BoxOrigin {
-  int column, row, panel, head, batch;
-};
-
-// Which tile comes when, and which keys its rows see.
-
-// With p.packed = 0 a row is a query. Else the rows of p.heads_of_pack heads that share K and V lie side by
-// side: heads first, in 2^p.packed places, then queries.
-struct Tile {
-  int row;   // first
-  int pack;  // of heads, or a head
-  int batch;
-  bool whole;                       // nobody else has a share of it
-  int index;                        // tile_at()'s, where others have
-  int first;                        // of the blocks of kTileN keys that are worked on here
-  int length;                       // how many they are, side by side
-  int blocks;                       // of these, that some row of the tile sees
-  static constexpr int shares = 1;  // they lie side by side
-};
-
-// Of the first n blocks, those of the CTA's share.
-__device__ __forceinline__ int blocks_of_share(int n, const Tile& tile) {
-  return max(0, min(n - tile.first, tile.length));
-}
-
-// From the first row of a warpgroup to that of the next.
-constexpr int kRowStep = 64;
-
-__device__ __forceinline__ int row_count(const ForwardParams& p) {
-  return p.seqlen_q << p.packed;
-}
-
-// By a shift: were it a parameter, ptxas would spill in eight kernels, and move descriptors in one's steps.
-__device__ __forceinline__ int packs_of_sequence(const ForwardParams& p) {
-  return p.places >> p.packed;
-}
-
-// Keys that some row before `row_end` sees: 0 .. visible - 1.
-__device__ __forceinline__ int visible_keys(int row_end, const ForwardParams& p) {
-  return p.seqlen_k;
-}
-
-__device__ __forceinline__ int tile_count(const ForwardParams& p) {
-  return p.tiles_m * packs_of_sequence(p) * p.batch;
-}
-
-// Which of a pack's heads a row is of; from p.heads_of_pack on, of none.
-__device__ __forceinline__ int place_of(int row, const ForwardParams& p) {
-  return row & ((1 << p.packed) - 1);
-}
-
-// Where a panel of 64 rows of Q or O starts: {columns, heads of a pack, queries, packs, batches}.
-__device__ __forceinline__ BoxOrigin rows_at(int panel, int row, const Tile& tile, const ForwardParams& p) {
-  return {64 * panel, 0, row >> p.packed, tile.pack, tile.batch};
-}
-
-// All tiles of a head, the last rows first, then the next head: what runs together shares K and V.
-__device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
-  const int packs = packs_of_sequence(p);
-  const int batch_head = divide(index, p.by_tiles);
-  const int m = p.tiles_m - 1 - (index - batch_head * p.tiles_m);
-  Tile tile;
-  tile.row = m * kTileM;
-  tile.batch = divide(batch_head, p.by_heads);
-  tile.pack = batch_head - tile.batch * packs;
-  return tile;
-}
-
-// Tiles are dealt like cards, in the order of their numbers: which one comes first here, and how many go
-// round.
-__device__ __forceinline__ int first_tile() {
-  return static_cast<int>(blockIdx.x);
-}
-__device__ __forceinline__ int tiles_dealt() {
-  return static_cast<int>(gridDim.x);
-}
-
-// The CTA of a cluster that has the rows which this one has here.
-__device__ __forceinline__ int counterpart(int cluster) {
-  return cluster;
-}
-
 // Scores a second time, where exponentials taken in haste overflowed. It happens to a warp alone and hardly
 // ever, so it takes no shared memory and few instructions: Q and K come from device memory, and warp-level
 // products multiply them.
@@ -539,13 +536,17 @@ __device__ __forceinline__ int blocks_of_rows(int row, const Tile& tile, const F
   return blocks_of_share(seen, tile);
 }
 
+// Of the share's blocks the last one that all rows of the tile see in full, counted from its first.
+__device__ __forceinline__ int last_full_block(const Tile& tile, const ForwardParams&) {
+  return tile.blocks - 1;
+}
+
 // The block of a share that has `left` others still to come.
+// Those of the tiles that are shared out go from the last block down alone: CTAs that begin elsewhere in a
+// head's keys find in L2 what others began with.
 __device__ __forceinline__ int block_at(int left, const Tile& tile, const ForwardParams& p) {
-  // Those of the tiles that are shared out go from the last block down alone: CTAs that begin elsewhere in a
-  // head's keys find in L2 what others began with.
   if (tile.index < p.shared_tiles) return tile.first + left;
-  const int full = tile.blocks - 1;
-  return tile.first + ends_first(left, full) * tile.shares;
+  return tile.first + ends_first(left, last_full_block(tile, p));
 }
 
 // The shift of a row that has seen no key, or scores of -inf only: finite, so that no difference is NaN, and
@@ -719,8 +720,6 @@ __device__ __forceinline__ float exp2_fast(float x) {
   return y;
 }
 
-constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
-
 // The fast reciprocal of fp32 (PTX ISA, "rcp"): one MUFU instruction; denormals flush to zero.
 
 __device__ __forceinline__ float reciprocal_fast(float x) {
@@ -751,7 +750,7 @@ struct SoftmaxState {
   float shift[2] = {kUnset, kUnset};
   float sum[2] = {0, 0};     // of this thread's exponentials
   float factor[2] = {1, 1};  // what O has to be scaled by
-  bool moved = true;         // some lane of the warp has a factor that is not 1
+  bool moved = true;  // some lane of the warp may have a factor that is not 1
 };
 
 // Moves the shifts above the rows' maxima, so that growth by less finds them there, scales the sums and keeps
@@ -789,6 +788,11 @@ __device__ __forceinline__ bool has_outgrown(const float (&sum)[2]) {
 // … or so much that they overflowed, or nearly.
 __device__ __forceinline__ bool are_lost(const float (&sum)[2]) {
   return __any_sync(0xffffffffu, !(sum[0] < kLostSum && sum[1] < kLostSum));
+}
+
+// What the largest of a row's lanes' sums becomes when its shift moves, however many keys are left.
+__device__ __forceinline__ float sum_after_move(int) {
+  return kSumAfterMove;
 }
 
 // By what rows must be scaled whose exponentials were taken against a shift far below their maximum: so that
@@ -858,7 +862,7 @@ struct BlockSoftmax {
   // they moved. (The vote on that stands beside the quads' shuffles.)
   __device__ __forceinline__ bool move_outgrown(int left, float (&sum)[2]) {
     float factor[2];
-    choose_factors(rows, sum, kSumAfterMove, factor);
+    choose_factors(rows, sum, sum_after_move((left + 1) * kTileN - 1), factor);
     const bool some_lost = are_lost(sum);
     if (!some_lost) shrink(rows, sum, factor);
     return !some_lost;
@@ -1105,8 +1109,9 @@ struct ConsumerRings {
 // compilers take their time over every list of them. The renderer writes them down.
 
 // Tiles come as the lower halves of their descriptors, to which a step adds bytes / 16. The upper one is the
-// same for all of them.
-constexpr unsigned kUpperHalf = 0x40000040;  // of wgmma_descriptor()
+// same for all of them: their rows' swizzle, and the bytes of eight rows / 16 (PTX ISA, "matrix descriptor
+// format").
+constexpr unsigned kUpperHalf = 1u << 30 | 8 * kRowBytes / 16;
 
 // 16 columns of the head are 32 bytes of a row, four such steps to a panel.
 constexpr int k_step(int step) {
@@ -1306,7 +1311,7 @@ struct Consumer : ConsumerRings {
   __device__ __forceinline__ void compute(const Tile& tile, const ForwardParams& params) {
     const int row = tile.row + kRowStep * warpgroup;
     RowsOfThread mine(row, params);
-    mine.count_from(tile.first, tile.shares);
+    mine.count_from(tile);
     const int blocks = blocks_of_rows(row, tile, params);
     softmax.rows = SoftmaxState();
     clear_output();
@@ -1546,7 +1551,7 @@ struct EvenShare {
     tile.whole = tile.length == blocks;
     tile.blocks = blocks_of_share((visible_keys(tile.row + kTileM, p) + kTileN - 1) / kTileN, tile);
     next = {next.tile + (shared ? 1 : tiles_dealt()), 0};
-    next.tile = shared & !is_shared() ? first_dealt(p) : next.tile;
+    next.tile = (shared & !is_shared()) ? first_dealt(p) : next.tile;
     return tile;
   }
 };
@@ -1578,9 +1583,8 @@ __device__ __forceinline__ int add_acquire_release(int* word, int value) {
 
 struct Sharers {
   int count;
-  int counter;  // which one they share, counted in tiles (counter_of)
-  // The first of the shares; the others follow.
-  int first;
+  int counter;  // which one they share: the first sharer's CTA (counter_of)
+  int first;    // of the shares; the others follow
 
   // Those whose shares have blocks of the tile. Each is the first one of one tile at most, if that goes on in
   // another share.

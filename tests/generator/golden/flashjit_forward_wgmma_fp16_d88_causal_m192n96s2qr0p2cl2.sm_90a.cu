@@ -12,7 +12,7 @@ constexpr int kProducerRegisters = 32;   // per thread, after setmaxnreg
 constexpr int kConsumerRegisters = 160;  // per thread, after setmaxnreg
 constexpr int kSharedBytes = 184472;     // of dynamic shared memory
 constexpr int kLastKRowBytes = 64;       // of a row of K's last panel
-constexpr int kOPasses = 1;              // passes in which O leaves; 0: at once, through Q's place
+constexpr int kOPasses = 1;              // passes in which O leaves
 constexpr int kUnroll = 1;               // of the loop over unmasked blocks
 constexpr int kCluster = 2;              // CTAs that load K and V for each other
 constexpr float kLazy = 14;              // log2 of the growth that a shift tolerates
@@ -94,6 +94,15 @@ struct ForwardParams {
   Divisor by_clusters;
 };
 
+// Where a causal mask runs: bottom-right aligned.
+
+// Query i sees keys 0 .. i + diagonal(params). Lengths are subtracted before anything is added to them: a row
+// and seqlen_k together may be more than an int holds.
+template <class Params>
+__device__ __forceinline__ int diagonal(const Params& params) {
+  return params.seqlen_k - params.seqlen_q;
+}
+
 // In which order blocks of keys come.
 
 // The block that has `left` others still to come, where all rows see the first `full` in full: from the last
@@ -165,15 +174,14 @@ __device__ __forceinline__ int row_count(const ForwardParams& p) {
   return p.seqlen_q << p.packed;
 }
 
-// By a shift: were it a parameter, ptxas would spill in eight kernels, and move descriptors in one's steps.
+// By a shift, which ptxas places better than one more parameter.
 __device__ __forceinline__ int packs_of_sequence(const ForwardParams& p) {
   return p.places >> p.packed;
 }
 
 // Keys that some row before `row_end` sees: 0 .. visible - 1.
 __device__ __forceinline__ int visible_keys(int row_end, const ForwardParams& p) {
-  return max(0,
-             min(p.seqlen_k, ((min(row_end, row_count(p)) - 1) >> p.packed) + 1 + p.seqlen_k - p.seqlen_q));
+  return max(0, min(p.seqlen_k, ((min(row_end, row_count(p)) - 1) >> p.packed) + 1 + diagonal(p)));
 }
 
 // Tiles of all CTAs of a cluster count as one.
@@ -219,13 +227,12 @@ __device__ __forceinline__ int blocks_of_rows(int row, const ForwardParams& p) {
 // Blocks 0 .. n - 1 are seen in full by all rows from `row` on, and each row has seen a key of a later block
 // before.
 __device__ __forceinline__ int full_blocks(int row, const ForwardParams& p) {
-  return max(0, (row >> p.packed) + p.seqlen_k - p.seqlen_q) / kTileN;
+  return max(0, (row >> p.packed) + diagonal(p)) / kTileN;
 }
 
 // The block of a tile that has `left` others still to come.
 __device__ __forceinline__ int block_at(int left, const Tile& tile, const ForwardParams& p) {
-  const int full = full_blocks(tile.row / kRowStep * kRowStep, p);  // by the cluster's first row
-  return ends_first(left, full);
+  return ends_first(left, full_blocks(tile.row / kRowStep * kRowStep, p));  // by the cluster's first row
 }
 
 // Which thread of a warpgroup this one is.
@@ -247,13 +254,14 @@ struct RowsOfThread {
       : row(first_row + 16 * warp_of_warpgroup() + lane() / 4) {
 #pragma unroll
     for (int which = 0; which < 2; ++which) {
-      visible[which] = min(((row + 8 * which) >> p.packed) + 1 + p.seqlen_k - p.seqlen_q, p.seqlen_k);
+      visible[which] = min(((row + 8 * which) >> p.packed) + 1 + diagonal(p), p.seqlen_k);
     }
   }
 
-  // The first column of a block that row 0 or 1 does not see, counted from this thread's first column.
-  __device__ __forceinline__ int first_hidden(int which, int block) const {
-    return visible[which] - block * kTileN - 2 * (lane() % 4);
+  // The first column of a masked block that row 0 or 1 does not see, counted from this thread's first
+  // column. Of the tile's blocks `left` are still to come (block_at).
+  __device__ __forceinline__ int first_hidden(int which, int left) const {
+    return visible[which] - left * kTileN - 2 * (lane() % 4);
   }
 };
 
@@ -713,7 +721,6 @@ __device__ __forceinline__ float exp2_fast(float x) {
 }
 
 constexpr float kLn2 = 0.693147180559945309f;
-constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
 
 // The fast reciprocal of fp32 (PTX ISA, "rcp"): one MUFU instruction; denormals flush to zero.
 
@@ -745,7 +752,7 @@ struct SoftmaxState {
   float shift[2] = {kUnset, kUnset};
   float sum[2] = {0, 0};     // of this thread's exponentials
   float factor[2] = {1, 1};  // what O has to be scaled by
-  bool moved = true;         // some lane of the warp has a factor that is not 1
+  bool moved = true;  // some lane of the warp may have a factor that is not 1
 };
 
 // Moves the shifts to the rows' maxima, scales the sums and keeps the factors for O.
@@ -1117,9 +1124,10 @@ struct ConsumerRings {
 // compilers take their time over every list of them. The renderer writes them down.
 
 // Tiles come as the lower halves of their descriptors, to which a step adds bytes / 16. The upper one is the
-// same for all of them.
-constexpr unsigned kUpperHalf = 0x40000040;  // of wgmma_descriptor()
-// But for the last panel of K (PTX ISA, "matrix descriptor format"): its rows' swizzle, and eight of them.
+// same for all of them: their rows' swizzle, and the bytes of eight rows / 16 (PTX ISA, "matrix descriptor
+// format").
+constexpr unsigned kUpperHalf = 1u << 30 | 8 * kRowBytes / 16;
+// But for the last panel of K, whose rows are shorter.
 constexpr unsigned kLastUpperHalf = (kLastKRowBytes == 32 ? 3u : 2u) << 30 | 8 * kLastKRowBytes / 16;
 
 // 16 columns of the head are 32 bytes of a row, four such steps to a panel.
@@ -1404,6 +1412,10 @@ __device__ __forceinline__ unsigned fragment_offset(int step) {
   return piece / 8 * (64 * kRowBytes) + row * kRowBytes + ((piece % 8 ^ row % 8) * 16);
 }
 
+// The infinity of fp32.
+
+constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
+
 // LSE goes to device memory directly.
 
 // Natural log of the sum of exp(scale * score); -infinity where there is no key.
@@ -1601,6 +1613,19 @@ __device__ __forceinline__ void finish(Consumer& consumer, const Tile& tile, con
   store_output(consumer, tile, inverse, map_o, p);
 }
 
+// Counting in global memory, with order between those who count (PTX ISA, "atom").
+
+// Adds, and returns what was there before. What this thread has seen written comes before the addition; what
+// those had seen who added earlier is seen after it.
+__device__ __forceinline__ int add_acquire_release(int* word, int value) {
+  int before;
+  asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], %2;"
+               : "=r"(before)
+               : "l"(word), "r"(value)
+               : "memory");
+  return before;
+}
+
 // Words that CTAs of a cluster put into each other's shared memory, and waits for them (PTX ISA,
 // "mbarrier.arrive", "mbarrier.try_wait").
 
@@ -1642,8 +1667,9 @@ __device__ __forceinline__ void wait_for_ticket(unsigned shared, int slot, int p
 // For one thread of each reader: the tile's number, which it then says it has read.
 __device__ __forceinline__ int read_ticket(unsigned shared, int slot) {
   const int number = static_cast<int>(load_shared(shared + kTicket + 4 * slot));
-  // It is looked at, so that it has come: an arrival does not wait for loads, and the other CTA's next number
-  // is no store of this one's, which would come after them.
+  // The other CTA's next number is no store of this one's, which would come after the load, and an arrival
+  // does not wait for loads. One that releases to the cluster would, and for all else that the thread has
+  // under way: up to 2.6 % of a pass. It is one load that must have come, and it has, once it is looked at.
   if (number >= 0) cluster_arrive_read(in_cta(0, shared + kTicketEmpty + 8 * slot));
   return number;
 }
@@ -1674,11 +1700,11 @@ __device__ __forceinline__ int next_ticket(unsigned shared, int n, const Forward
   return index;
 }
 
-// The last producer to finish leaves the counter at zero.
+// The last producer to finish leaves the counter at zero: the others have drawn by then.
 __device__ __forceinline__ void leave_counter(const ForwardParams& p) {
   if (cluster_rank() != 0) return;
   const int takers = static_cast<int>(gridDim.x) / kCluster;
-  if (atomicAdd(p.tile_counter + 1, 1) == takers - 1) {
+  if (add_acquire_release(p.tile_counter + 1, 1) == takers - 1) {
     p.tile_counter[0] = 0;
     p.tile_counter[1] = 0;
   }
