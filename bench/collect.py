@@ -17,7 +17,7 @@ import sys
 FILES = ["h200-forward/" + name + ".jsonl" for name in (
     "random-problems", "random-problems-2", "between-lengths", "few-heads", "few-waves", "short-sequences", "short-tiles",
     "short-wide", "many-short", "other-shapes", "several-ctas", "memory-picks", "shared-picks", "packed-prompts", "edge-tiles",
-    "fitted-picks")] + ["h100-forward/random-problems.jsonl", "h200-tune/timings*.jsonl", "h100-forward/timings*.jsonl"]
+    "fitted-picks", "tiny-picks")] + ["h100-forward/random-problems.jsonl", "h200-tune/timings*.jsonl", "h100-forward/timings*.jsonl"]
 NAMES = {"dtype": (), "d": ("head_dim",), "dv": ("d_v", "head_dim_v"), "causal": (), "b": ("batch",), "h": ("heads",),
          "hk": ("h_kv", "heads_kv"), "sq": ("seqlen_q", "q", "queries"), "sk": ("seqlen_k", "k", "keys", "s")}
 

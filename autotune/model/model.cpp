@@ -17,7 +17,10 @@
 namespace flashjit::autotune {
 namespace {
 
-constexpr double kLaunchMs = 0.004, kSharedLaunchMs = 0.002;  // the latter of clusters that share enough keys
+constexpr double kLaunchMs = 0.004;
+constexpr double kMmaLaunchMs = 0.0032;  // it has no maps to fetch, nor barriers to make
+// Clusters that share out a tile's keys; where these are many.
+constexpr double kSharesLaunchMs = 0.0045, kLongSharesLaunchMs = 0.0025;
 constexpr double kEvenSharesMs = 0.0015, kMaskedSharesMs = 0.0007;  // more, of several warpgroups
 constexpr double kStaggeredMs = 0.004;  // a second wave of clusters after tiles of several lengths
 constexpr double kClusterCycles = 3500, kPieceCycles = 35;  // wgmma: of several clusters with one tile
@@ -170,7 +173,8 @@ double shared_out_ms(const Work& work) {
   // are free; measured with 64 rows, not seen with more.
   const bool staggered = causal && waves > 1 && tiling.rows <= 64 && !work.lone_tile();
   return overlapped(work.ms((cycles + hidden * bare) / clock), work.memory_ms * slower) +
-         work.ms(shown * bare) + (enough ? kSharedLaunchMs : kLaunchMs) + (staggered ? kStaggeredMs : 0);
+         work.ms(shown * bare) + (enough ? kLongSharesLaunchMs : kSharesLaunchMs) +
+         (staggered ? kStaggeredMs : 0);
 }
 
 // CTAs with even shares of all tiles' keys.
@@ -246,7 +250,7 @@ double whole_tiles_ms(const Work& work, double alone, const Schedule& schedule) 
   // Fitted to 32 to 4096 keys.
   constexpr double kMmaPower = 4;
   if (std::holds_alternative<MmaSchedule>(schedule))
-    return side_by_side(work.ms(cycles), work.memory_ms, kMmaPower) + kLaunchMs;
+    return side_by_side(work.ms(cycles), work.memory_ms, kMmaPower) + kMmaLaunchMs;
   return overlapped(work.ms(cycles), work.memory_ms) + kLaunchMs;
 }
 

@@ -136,6 +136,7 @@ Step step_of(const Problem& p, const MmaSchedule& s, const Target& target, const
     step.cycles *= kOfHopper;
     step.alone *= kOfHopper;
     step.tile_cycles *= kOfHopper;
+    if (s.warps == 1) step.start_cycles += 1000;  // a lone warp asks for all of its tile; of few short tiles
   }
   return step;
 }
