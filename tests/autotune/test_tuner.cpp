@@ -57,6 +57,22 @@ TEST_CASE("one launch of a second and more says what it takes") {
   CHECK_FALSE(timing.gave_up);
 }
 
+TEST_CASE("a short kernel is given up for what it takes, not for one row of launches that were held up") {
+  for (const int held_up : {11, 1000}) {  // two launches and a row of nine
+    FakeKernels kernels(kProblem);
+    const auto kernel = kernels.device.load({.entry = "short"});
+    const Timing timing = measure(
+        kernels.device, nullptr,
+        [&](std::int64_t launch) {
+          kernels.usual = launch < held_up ? 0.024 : 0.014;
+          kernels.device.launch(*kernel, {}, {}, nullptr);
+        },
+        {.seconds = 0.01, .give_up_above_ms = 0.02}, kernels.clock);
+    CHECK(timing.gave_up == (held_up == 1000));
+    CHECK(timing.median_ms == doctest::Approx(held_up == 1000 ? 0.024 : 0.014));
+  }
+}
+
 TEST_CASE("what spills, fails to compile, computes wrong or dies is out, with the reason") {
   Bench probe;
   const auto names = tried(probe.tune());
