@@ -81,7 +81,11 @@ std::vector<fs::path> site_packages() {
   }
   for (const fs::path& path : absolute_parts(environment("PYTHONPATH"))) add(found, path);
   for (const fs::path& bin : path_directories()) {
-    if (access((bin / "python3").c_str(), X_OK) == 0) add_prefix(found, bin.parent_path());
+    if (access((bin / "python3").c_str(), X_OK) != 0) continue;
+    add_prefix(found, bin.parent_path());
+    if (bin.filename() != "shims") continue;
+    // pyenv's: scripts that start a Python of its own. Which one, only they know, so all are looked at.
+    for (const fs::path& version : list_directory(bin.parent_path() / "versions")) add_prefix(found, version);
   }
   if (const std::string home = environment("HOME"); !home.empty())
     add_prefix(found, fs::path(home) / ".local");

@@ -20,7 +20,8 @@ std::vector<std::filesystem::path> path_directories();
 std::vector<std::filesystem::path> toolkits();  // CUDA_PATH, CUDA_HOME, /usr/local/cuda
 
 // Python's package directories: of the active environment, the absolute ones of PYTHONPATH, each python3 on
-// PATH, the user and the system. Python itself is not asked: starting it takes longer than a compile.
+// PATH (all of pyenv's, where its shims are there), the user and the system. Python itself is not asked:
+// starting it takes longer than a compile.
 std::vector<std::filesystem::path> site_packages();
 
 }  // namespace flashjit::runtime

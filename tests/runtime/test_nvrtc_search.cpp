@@ -1,6 +1,7 @@
 // Where NVRTC is looked for, and what is said when it is nowhere.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
 
@@ -138,4 +139,16 @@ TEST_CASE("Python's package directories come from the environment in use") {
   CHECK(found[1] == "/one");
   CHECK(found[2] == "/two");
   CHECK(found[3] == scratch.path() / "lib/python3.12/site-packages");
+}
+
+TEST_CASE("pyenv's Pythons are found behind its shims") {
+  const ScratchDirectory scratch;
+  const fs::path shim = scratch.write("pyenv/shims/python3", "#!/bin/sh\nexit 1\n");
+  fs::permissions(shim, fs::perms::owner_all);
+  scratch.write("pyenv/versions/3.11.4/lib/python3.11/site-packages/x", "");
+  scratch.write("pyenv/versions/3.12.1/lib/python3.12/site-packages/x", "");
+  const EnvironmentChange path("PATH", shim.parent_path().c_str());
+  const auto found = flashjit::runtime::site_packages();
+  for (const char* packages : {"3.11.4/lib/python3.11/site-packages", "3.12.1/lib/python3.12/site-packages"})
+    CHECK(std::find(found.begin(), found.end(), scratch.path() / "pyenv/versions" / packages) != found.end());
 }
