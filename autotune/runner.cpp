@@ -10,6 +10,7 @@
 #include <map>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <stdexcept>
 #include <thread>
 #include <utility>
@@ -121,10 +122,11 @@ void LocalRunner::build(std::span<const Schedule> schedules, std::chrono::millis
   struct Finished {
     std::size_t index = 0;
     Built built;
-    std::string error;
+    std::optional<Error> error;
     std::exception_ptr thrown;  // by the caller's on_message, which is told of a full disk from here
   };
   const double end = clock_.seconds() + std::chrono::duration<double>(time).count();
+  const Error late(ErrorCode::compile_failed, "there was no time left to compile it");
   std::mutex mutex;
   std::condition_variable news;
   std::vector<Finished> finished;
@@ -135,17 +137,17 @@ void LocalRunner::build(std::span<const Schedule> schedules, std::chrono::millis
       result.index = i;
       const double left = end - clock_.seconds();
       if (left <= 0) {
-        result.error = "there was no time left to compile it";
+        result.error = late;
       } else {
         try {
           const std::chrono::milliseconds rest(static_cast<std::int64_t>(left * 1000) + 1);
           result.built = build_(schedules[i], std::min(rest, options_.compile_deadline));
         } catch (const Error& error) {
-          result.error = clock_.seconds() < end ? error.what() : "there was no time left to compile it";
+          result.error = clock_.seconds() < end ? error : late;
         } catch (const std::bad_alloc&) {
-          result.error = host_memory_error().message();
+          result.error = host_memory_error();
         } catch (const std::length_error&) {
-          result.error = host_memory_error().message();
+          result.error = host_memory_error();
         } catch (...) {
           result.thrown = std::current_exception();
         }
@@ -159,6 +161,8 @@ void LocalRunner::build(std::span<const Schedule> schedules, std::chrono::millis
                                                   : std::max(1u, std::thread::hardware_concurrency());
   const auto pool = runtime::start_threads(std::min(wanted, schedules.size()), work);
   if (pool.empty()) work();
+  std::optional<Error> ours;  // not a candidate's
+  bool all_ours = true;
   try {
     for (std::size_t heard = 0; heard < schedules.size(); ++heard) {
       Finished result;
@@ -170,13 +174,16 @@ void LocalRunner::build(std::span<const Schedule> schedules, std::chrono::millis
       }
       if (result.thrown) std::rethrow_exception(result.thrown);
       const runtime::Resources resources = result.built.resources;
-      if (result.error.empty()) kernels_[to_string(schedules[result.index])] = std::move(result.built);
-      done(result.index, resources, result.error);
+      if (!result.error) kernels_[to_string(schedules[result.index])] = std::move(result.built);
+      all_ours = all_ours && result.error && !is_the_candidates(result.error->code());
+      if (all_ours && !ours) ours = result.error;
+      done(result.index, resources, result.error ? result.error->what() : "");
     }
   } catch (...) {  // of the caller's on_message, which done() tells of progress
     next = schedules.size();
     throw;
   }
+  if (all_ours && ours) throw Error(*ours);
 }
 
 const Built& LocalRunner::built(const Schedule& schedule) {
@@ -267,6 +274,11 @@ Timing LocalRunner::time(const Schedule& schedule, const MeasureOptions& options
 }
 
 }  // namespace
+
+bool is_the_candidates(ErrorCode code) {
+  return code == ErrorCode::compile_failed || code == ErrorCode::unsupported || code == ErrorCode::device ||
+         code == ErrorCode::wrong_result;
+}
 
 Error host_memory_error() {
   return {ErrorCode::device, "the host's memory is too small for the inputs, or for the reference",

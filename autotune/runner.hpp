@@ -38,15 +38,18 @@ using Build = std::function<Built(const Schedule& schedule, std::chrono::millise
 using BuildDone =
     std::function<void(std::size_t index, const runtime::Resources& resources, const std::string& error)>;
 
-// Errors of a candidate are Error with compile_failed, unsupported, device or wrong_result; any other code
-// means that the runner itself cannot go on.
+// compile_failed, unsupported, device or wrong_result; any other code means that the runner itself cannot go
+// on.
+bool is_the_candidates(ErrorCode code);
+
 class Runner {
  public:
   virtual ~Runner() = default;
   // Makes ready what the first request would otherwise wait for. It is no part of the tuning budget.
   virtual void prepare() {}
   // Builds all that it can in the given time, in order, in parallel; `done` hears of each once, from this
-  // thread.
+  // thread. What a cache has is built without NVRTC: an error that is no candidate's is thrown only where all
+  // had such.
   virtual void build(std::span<const Schedule> schedules, std::chrono::milliseconds time,
                      const BuildDone& done) = 0;
   // Runs it on poisoned outputs and compares with the reference. Builds it first if need be, as time() does.

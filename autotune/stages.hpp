@@ -82,16 +82,9 @@ bool attempt(Candidate& candidate, Step step) {
   try {
     step();
   } catch (const Error& error) {
-    switch (error.code()) {
-      case ErrorCode::compile_failed:
-      case ErrorCode::unsupported:
-      case ErrorCode::device:
-      case ErrorCode::wrong_result:
-        candidate.pruned = error.message();
-        return false;
-      default:
-        throw;
-    }
+    if (!is_the_candidates(error.code())) throw;
+    candidate.pruned = error.message();
+    return false;
   }
   return true;
 }

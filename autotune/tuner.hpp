@@ -49,8 +49,8 @@ struct TuneResult {
   [[nodiscard]] bool learnt_nothing() const { return out_of_time && timed < 2; }
 };
 
-// Throws Error{unsupported} if nothing is legal, and Error{device} with the first candidate's words if none
-// survived.
+// Throws Error{unsupported} if nothing is legal, Error{device} with the first candidate's words if none
+// survived, and what the runner throws where it cannot go on, such as {not_found} without NVRTC.
 TuneResult tune(const Problem& problem, const Shape& shape, const Target& target, Runner& runner,
                 const TuneOptions& options);
 

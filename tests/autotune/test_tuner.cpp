@@ -192,6 +192,27 @@ TEST_CASE("when nothing survives, the first reason is in the error") {
   CHECK_THROWS_AS(tune(backward, kShape, target_of("sm_80"), *bench.runner, {}), Error);
 }
 
+TEST_CASE(
+    "where no candidate is to blame, the error is the runner's; what a cache has is tuned all the same") {
+  Bench probe;
+  const auto names = tried(probe.tune());
+  const Error nowhere(ErrorCode::not_found, "NVRTC was not found", "get it");
+  Bench bench;
+  bench.kernels.refuses = [&](const std::string&) -> bool { throw Error(nowhere); };
+  try {
+    bench.tune();
+    FAIL("it should have thrown");
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::not_found);
+    CHECK(error.what() == std::string(nowhere.what()));
+  }
+  Bench warm;
+  warm.kernels.refuses = [&](const std::string& name) {
+    return name != names[4] ? throw Error(nowhere) : false;
+  };
+  CHECK(to_string(warm.tune().best) == names[4]);
+}
+
 TEST_CASE("what a caller's message handler throws ends the run, and nothing else") {
   Bench bench;
   static_cast<void>(bench.tune());  // makes the runner

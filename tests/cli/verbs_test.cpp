@@ -118,6 +118,14 @@ TEST_CASE("tune --grid goes on where a problem fails, and says which") {
   CHECK(contains(failed.out, "flashjit: forward bf16 d256 causal at 1x8x16384x16384: "));
 }
 
+TEST_CASE("without NVRTC tune is refused as every other verb") {
+  const Command command;
+  for (const char* verb : {"tune", "run", "inspect"}) {
+    command.refuses(fmt::format("{} --device emulated:sm_80 --dtype fp32 --head-dim 8 --seqlen-q 16", verb),
+                    "FLASHJIT_NVRTC is \"/nowhere\"", "FLASHJIT_NVRTC=/nowhere");
+  }
+}
+
 TEST_CASE("flags that others would ignore are refused") {
   const Command command;
   const std::string device = " --device emulated:sm_80 ";
