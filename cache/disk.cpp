@@ -76,7 +76,7 @@ std::shared_ptr<const Entry> DiskLayer::get(const Key& key, const std::string& d
   if (read.error != 0) return nullptr;
   std::optional<Entry> entry = deserialize(std::as_bytes(std::span(read.bytes)));
   if (!entry) {
-    const bool removed = writable_ && remove_if_same(folder->get(), name, read.identity);
+    const bool removed = writable_ && remove_if_same(folder->get(), name, read.identity) == 0;
     if (options_.warn) {
       options_.warn(fmt::format("the cache entry {} is damaged{}", (options_.path / name).string(),
                                 removed ? " and was removed; its kernel is built again" : ": ignored"));

@@ -135,10 +135,11 @@ int publish(int folder, const std::string& name, std::string_view bytes) {
   return 0;
 }
 
-bool remove_if_same(int folder, const std::string& name, const Identity& identity) {
+int remove_if_same(int folder, const std::string& name, const Identity& identity) {
   struct stat status {};
-  return ::fstatat(folder, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 &&
-         identity_of(status) == identity && ::unlinkat(folder, name.c_str(), 0) == 0;
+  if (::fstatat(folder, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) return errno;
+  if (!(identity_of(status) == identity)) return ENOENT;
+  return ::unlinkat(folder, name.c_str(), 0) == 0 ? 0 : errno;
 }
 
 }  // namespace flashjit::cache

@@ -70,7 +70,8 @@ bool is_temporary(std::string_view name);
 int publish(int folder, const std::string& name, std::string_view bytes);
 
 // Removes `name` if it is still the file it was. Two calls, so a file that another process publishes between
-// them is lost: that costs one rebuild and can not give a wrong answer. True when this call removed it.
-bool remove_if_same(int folder, const std::string& name, const Identity& identity);
+// them is lost: that costs one rebuild and can not give a wrong answer. Returns errno, 0 when this call
+// removed it; ENOENT where it is gone, or another file by now.
+int remove_if_same(int folder, const std::string& name, const Identity& identity);
 
 }  // namespace flashjit::cache

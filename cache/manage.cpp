@@ -40,6 +40,11 @@ bool is_bad(Verdict verdict) {
   return verdict == Verdict::damaged || verdict == Verdict::misfiled;
 }
 
+[[noreturn]] void refuse_removal(const StoreOptions& options, const std::string& name, int error) {
+  throw Error(ErrorCode::io, fmt::format("{} can not be removed: {}", (options.directory / name).string(),
+                                         std::strerror(error)));
+}
+
 }  // namespace
 
 std::string_view to_string(Verdict verdict) {
@@ -132,8 +137,11 @@ std::uint64_t remove_bad(const StoreOptions& options, const std::vector<Row>& ro
   for (const Row& row : rows) {
     if (!is_bad(row.verdict)) continue;
     const Checked now = check(folder.get(), row.digest);
-    if (is_bad(now.verdict) && remove_if_same(folder.get(), entry_file_name(row.digest), now.identity))
-      ++removed;
+    if (!is_bad(now.verdict)) continue;
+    const std::string name = entry_file_name(row.digest);
+    const int error = remove_if_same(folder.get(), name, now.identity);
+    if (error != 0 && error != ENOENT) refuse_removal(options, name, error);
+    if (error == 0) ++removed;
   }
   return removed;
 }
@@ -146,6 +154,7 @@ SweepResult prune(const StoreOptions& options, std::uint64_t limit) {
     throw Error(ErrorCode::io, fmt::format("another process is pruning {}", options.directory.string()),
                 "it does the same work: there is nothing to do, or try again in a moment");
   }
+  if (result.error != 0) refuse_removal(options, result.stuck, result.error);
   return result;
 }
 
@@ -159,8 +168,7 @@ Cleared clear(const StoreOptions& options, bool wisdom_too) {
     if (!entry && !wisdom && !is_temporary(item.name)) continue;
     if (::unlinkat(folder.get(), item.name.c_str(), 0) != 0) {
       if (errno == ENOENT) continue;
-      throw Error(ErrorCode::io, fmt::format("{} can not be removed: {}",
-                                             (options.directory / item.name).string(), std::strerror(errno)));
+      refuse_removal(options, item.name, errno);
     }
     if (entry) {
       ++cleared.entries;

@@ -47,7 +47,8 @@ std::vector<Row> list_entries(const StoreOptions& options, const Describe& descr
 // several or for what is no digest, {io} when it is not good.
 Entry load_entry(const StoreOptions& options, const std::string& prefix);
 
-// Removes the rows that list_entries found damaged or misfiled, if they still are; returns how many.
+// Removes the rows that list_entries found damaged or misfiled, if they still are; returns how many. It,
+// prune and clear throw Error{io} for what cannot be removed.
 std::uint64_t remove_bad(const StoreOptions& options, const std::vector<Row>& rows);
 
 // A sweep down to `limit` bytes. Throws Error{io} while another process sweeps.

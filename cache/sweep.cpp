@@ -2,6 +2,7 @@
 #include "cache/sweep.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <ctime>
 
 #include "cache/directory.hpp"
@@ -16,6 +17,17 @@ bool older(const DirectoryItem& a, const DirectoryItem& b) {
   const timespec& x = a.identity.modified;
   const timespec& y = b.identity.modified;
   return x.tv_sec != y.tv_sec ? x.tv_sec < y.tv_sec : x.tv_nsec < y.tv_nsec;
+}
+
+// An item that was touched or replaced since the listing is in use: it stays. One that cannot be removed
+// keeps no other from it: in a shared directory with a sticky bit it may be somebody else's.
+bool removed(int folder, const DirectoryItem& item, SweepResult& result) {
+  const int error = remove_if_same(folder, item.name, item.identity);
+  if (error != 0 && error != ENOENT && result.error == 0) {
+    result.stuck = item.name;
+    result.error = error;
+  }
+  return error == 0;
 }
 
 }  // namespace
@@ -33,7 +45,7 @@ SweepResult sweep(int folder, std::uint64_t limit) {
       result.bytes += static_cast<std::uint64_t>(item.identity.size);
       entries.push_back(std::move(item));
     } else if (is_temporary(item.name) && now - item.identity.modified.tv_sec > kTemporaryLife) {
-      if (remove_if_same(folder, item.name, item.identity)) ++result.removed_temporaries;
+      if (removed(folder, item, result)) ++result.removed_temporaries;
     }
   }
   result.entries = entries.size();
@@ -43,8 +55,7 @@ SweepResult sweep(int folder, std::uint64_t limit) {
   const std::uint64_t goal = limit / 10 * 9;
   for (const DirectoryItem& item : entries) {
     if (result.bytes - result.removed_bytes <= goal) break;
-    // An entry that was touched or replaced since the listing is in use: it stays.
-    if (!remove_if_same(folder, item.name, item.identity)) continue;
+    if (!removed(folder, item, result)) continue;
     ++result.removed_entries;
     result.removed_bytes += static_cast<std::uint64_t>(item.identity.size);
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace flashjit::cache {
 
@@ -12,6 +13,8 @@ struct SweepResult {
   std::uint64_t removed_entries = 0;
   std::uint64_t removed_bytes = 0;
   std::uint64_t removed_temporaries = 0;
+  std::string stuck;  // the first that could not be removed; empty: there was none
+  int error = 0;      // errno, why not
 };
 
 // Over `limit` bytes, the least recently used entries go until nine tenths of it are left, so that the next

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstring>
@@ -25,6 +26,8 @@ using test::contains;
 using testing::entry_path;
 using testing::numbered_entry;
 using testing::Scratch;
+
+constexpr uid_t kNobody = 65534;
 
 void fill(const fs::path& folder, std::uint64_t count) {
   const auto store = open_store({.directory = folder});
@@ -135,6 +138,29 @@ TEST_CASE("prune and clear remove entries and nothing else") {
   CHECK(!fs::exists(scratch / "wisdom.jsonl"));
   CHECK(fs::exists(scratch / "README"));
   CHECK(fs::exists(scratch / ".others-1-0.tmp"));
+}
+
+TEST_CASE("what can not be removed is told, with the reason") {
+  if (::geteuid() != 0) {
+    MESSAGE("SKIPPED: needs root to drop its rights");
+    return;
+  }
+  const Scratch scratch;
+  const StoreOptions options{.directory = scratch.path(), .trust = Trust::as_given};
+  fill(scratch.path(), 2);
+  testing::spill(entry_path(scratch.path(), numbered_entry(0)), "damaged");
+  REQUIRE(::chmod(scratch.path().c_str(), 0555) == 0);
+  const int code = testing::in_child([&] {
+    if (::setuid(kNobody) != 0) return 50;
+    const auto refused = [](const auto& call) {
+      return contains(refusal(ErrorCode::io, call), ".flashjit can not be removed: Permission denied");
+    };
+    if (!refused([&] { (void)prune(options, 0); })) return 1;
+    if (!refused([&] { (void)clear(options, false); })) return 2;
+    return refused([&] { (void)remove_bad(options, list_entries(options)); }) ? 0 : 3;
+  });
+  CHECK(code == 0);
+  CHECK(prune(options, std::uint64_t{1} << 30).removed_entries == 0);
 }
 
 TEST_CASE("the management verbs refuse what the store refuses") {
