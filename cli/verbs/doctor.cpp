@@ -4,12 +4,15 @@
 #include <fmt/ranges.h>
 #include <sys/statvfs.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -177,17 +180,26 @@ FileSystem file_system_of(const std::filesystem::path& path) {
   return {fmt::format("file system 0x{:X}", magic), false};
 }
 
-// Says only what is known: a part of the path may be closed to us, which open_store has said.
-void check_directory(std::vector<Finding>& findings, const std::filesystem::path& directory,
-                     std::uint64_t size_limit) {
+// One line for the directory, as an Engine opens it; whether what is in it can be looked at. Says only what
+// is known: a part of the path may be closed to us.
+bool check_directory(std::vector<Finding>& findings, const cache::StoreOptions& options) {
   constexpr double kGib = 1ULL << 30;
   constexpr double kLittle = 16e6;  // a few dozen kernels
+  const std::filesystem::path& directory = options.directory;
+  const cache::Directory opened = cache::open_directory(directory, options.trust, /*create=*/true);
+  const auto refusal = [&](int rights) {
+    if (opened.error != 0) return opened.error;
+    return ::access(directory.c_str(), rights) == 0 ? 0 : errno;
+  };
+  const int unreadable = refusal(R_OK | X_OK);
+  const int unwritable = refusal(R_OK | W_OK | X_OK);
+
   std::string words = directory.string();
   std::error_code error;
   const std::filesystem::file_status status = std::filesystem::status(directory, error);
   const bool exists = std::filesystem::exists(status);
   if (exists) {
-    words += fmt::format(", rights {:o}", static_cast<unsigned>(status.permissions()) & 0777U);
+    words += fmt::format(", rights {:03o}", static_cast<unsigned>(status.permissions()) & 0777U);
   } else if (status.type() == std::filesystem::file_type::not_found) {
     words += ", which does not exist";
   }
@@ -197,10 +209,19 @@ void check_directory(std::vector<Finding>& findings, const std::filesystem::path
   const bool known = exists && statvfs(directory.c_str(), &space) == 0;
   const double free = static_cast<double>(space.f_bavail) * static_cast<double>(space.f_frsize);
   if (known) words += fmt::format(", {:.1f} GiB free", free / kGib);
-  findings.push_back({"cache", State::ok,
-                      fmt::format("{}, limit {:.1f} GiB", words, static_cast<double>(size_limit) / kGib),
-                      ""});
-  if (known && free < kLittle) {
+  words += fmt::format(", limit {:.1f} GiB", static_cast<double>(options.size_limit) / kGib);
+  constexpr const char* kElsewhere =
+      "kernels stay in the process that compiled them: see who may write there, or have FLASHJIT_CACHE_DIR "
+      "name another directory";
+  if (unwritable == 0) {
+    findings.push_back({"cache", State::ok, words, ""});
+  } else {
+    findings.push_back({"cache", State::note,
+                        fmt::format("{}: can not be {} ({})", words,
+                                    unreadable != 0 ? "opened" : "written to", std::strerror(unwritable)),
+                        kElsewhere});
+  }
+  if (unwritable == 0 && known && free < kLittle) {
     findings.push_back({"cache", State::note, fmt::format("only {:.1f} MB are free", free / 1e6),
                         "kernels that do not fit are compiled anew by each process: make room, or have "
                         "FLASHJIT_CACHE_DIR name another directory"});
@@ -210,48 +231,70 @@ void check_directory(std::vector<Finding>& findings, const std::filesystem::path
         {"cache", State::note, fmt::format("{} may be shared between machines", system.name),
          "that is safe, but slow locks cost time: FLASHJIT_CACHE_DIR names a local directory"});
   }
+  return unreadable == 0;
+}
+
+void check_entries(std::vector<Finding>& findings, const cache::StoreOptions& options) {
+  const auto rows = cache::list_entries(options);
+  const auto count = [&](cache::Verdict verdict) {
+    return std::count_if(rows.begin(), rows.end(), [&](const auto& row) { return row.verdict == verdict; });
+  };
+  const auto unreadable = count(cache::Verdict::unreadable);
+  const auto bad = count(cache::Verdict::damaged) + count(cache::Verdict::misfiled);
+  findings.push_back({"entries", bad + unreadable == 0 ? State::ok : State::note,
+                      fmt::format("{}{}{}", rows.size(), bad == 0 ? "" : fmt::format(", {} of them bad", bad),
+                                  unreadable == 0 ? "" : fmt::format(", {} unreadable", unreadable)),
+                      bad != 0          ? "`flashjit cache verify --remove` removes the bad ones"
+                      : unreadable != 0 ? "see who may read them, and the disk's log"
+                                        : ""});
+}
+
+void check_wisdom(std::vector<Finding>& findings, const std::filesystem::path& directory) {
+  std::vector<std::string> complaints;
+  const auto wisdom = autotune::read_wisdom(directory / "wisdom.jsonl",
+                                            [&](std::string_view line) { complaints.emplace_back(line); });
+  findings.push_back({"wisdom", complaints.empty() ? State::ok : State::note,
+                      fmt::format("{} own, {} shipped", wisdom.records().size(),
+                                  autotune::shipped_wisdom().records().size()),
+                      complaints.empty() ? ""
+                                         : "`flashjit tune` writes the file anew, without lines that are no "
+                                           "records, but with those of other versions"});
+  for (const std::string& line : complaints) findings.push_back({"wisdom", State::note, line, ""});
+}
+
+// The directory that an administrator or an image fills, which nobody here writes to.
+void check_system_directory(std::vector<Finding>& findings, const std::filesystem::path& directory) {
+  const cache::StoreOptions options{.directory = directory, .trust = cache::Trust::as_given};
+  const cache::Directory opened = cache::open_directory(directory, options.trust, /*create=*/false);
+  if (opened.error != 0) {
+    findings.push_back(
+        {"system", State::note,
+         fmt::format("{} can not be opened ({}): every process goes on without it", directory.string(),
+                     std::strerror(opened.error)),
+         "have FLASHJIT_SYSTEM_CACHE_DIR name a directory that everybody may read, or unset it"});
+    return;
+  }
+  findings.push_back({"system", State::ok,
+                      fmt::format("{}, {} entries", directory.string(), cache::list_entries(options).size()),
+                      ""});
 }
 
 void check_cache(std::vector<Finding>& findings) {
-  std::vector<std::string> warnings;
+  cache::StoreOptions options;
   check(findings, "cache", State::problem, [&] {
-    cache::StoreOptions options = cache::options_from_environment();
-    options.warn = [&warnings](std::string_view line) { warnings.emplace_back(line); };
+    options = cache::options_from_environment();
     if (options.directory.empty()) {
       const Error why = cache::no_directory(options);
       findings.push_back(
           {"cache", State::note, "kernels are kept in memory alone: " + why.message(), why.hint()});
-      return;
+    } else if (check_directory(findings, options)) {
+      check_entries(findings, options);
+      check_wisdom(findings, options.directory);
     }
-    static_cast<void>(cache::open_store(options));
-    const std::filesystem::path& directory = options.directory;
-    check_directory(findings, directory, options.size_limit);
-    const auto rows = cache::list_entries(options);
-    const auto count = [&](cache::Verdict verdict) {
-      return std::count_if(rows.begin(), rows.end(), [&](const auto& row) { return row.verdict == verdict; });
-    };
-    const auto unreadable = count(cache::Verdict::unreadable);
-    const auto bad = count(cache::Verdict::damaged) + count(cache::Verdict::misfiled);
-    findings.push_back(
-        {"entries", bad + unreadable == 0 ? State::ok : State::note,
-         fmt::format("{}{}{}", rows.size(), bad == 0 ? "" : fmt::format(", {} of them bad", bad),
-                     unreadable == 0 ? "" : fmt::format(", {} unreadable", unreadable)),
-         bad != 0          ? "`flashjit cache verify --remove` removes the bad ones"
-         : unreadable != 0 ? "see who may read them, and the disk's log"
-                           : ""});
-    std::size_t lines = 0;
-    const auto wisdom = autotune::read_wisdom(directory / "wisdom.jsonl", [&](std::string_view line) {
-      ++lines;
-      warnings.emplace_back(line);
-    });
-    findings.push_back({"wisdom", lines == 0 ? State::ok : State::note,
-                        fmt::format("{} own, {} shipped", wisdom.records().size(),
-                                    autotune::shipped_wisdom().records().size()),
-                        lines == 0 ? ""
-                                   : "`flashjit tune` writes the file anew, without lines that are no "
-                                     "records, but with those of other versions"});
   });
-  for (const std::string& warning : warnings) findings.push_back({"cache", State::note, warning, ""});
+  if (options.system_directory.empty()) return;
+  check(findings, "system", State::problem,
+        [&] { check_system_directory(findings, options.system_directory); });
 }
 
 int run(bool as_json) {

@@ -339,7 +339,34 @@ TEST_CASE("doctor tells what is there, and what to do about what is not") {
   CHECK(contains(no_compiler.out, "→ set it to a libnvrtc.so.N"));
 
   const Result nowhere = command.run("doctor", "FLASHJIT_CACHE_DIR=/proc/nowhere/cache");
-  CHECK(contains(nowhere.out, "/proc/nowhere/cache, which does not exist, limit 1.0 GiB"));
+  CHECK(contains(nowhere.out,
+                 "cache     note     /proc/nowhere/cache, which does not exist, limit 1.0 GiB: "
+                 "can not be opened (No such file or directory)"));
+  CHECK_FALSE(contains(nowhere.out, "cache     ok"));
+  CHECK_FALSE(contains(nowhere.out, "entries"));
+
+  const Result system =
+      command.run("doctor", "FLASHJIT_SYSTEM_CACHE_DIR='" + command.folder().string() + "'");
+  CHECK(contains(system.out, "system    ok       " + command.folder().string() + ", 0 entries"));
+  const Result no_system = command.run("doctor", "FLASHJIT_SYSTEM_CACHE_DIR=/nowhere");
+  CHECK(contains(no_system.out, "system    note     /nowhere can not be opened (No such file or directory)"));
+
+  // Root, too, where it has given up the right to pass over rights.
+  const std::string meek = geteuid() == 0 ? "setpriv --bounding-set=-all" : "";
+  if (meek.empty() || std::system((meek + " true").c_str()) == 0) {
+    const Command closed;
+    const fs::path cache = closed.folder() / "cache";
+    fs::create_directory(cache);
+    for (const auto& [rights, words] : {std::pair{fs::perms::none, "rights 000"},
+                                        {fs::perms::owner_read | fs::perms::owner_exec, "rights 500"}}) {
+      fs::permissions(cache, rights);
+      const Result result = closed.run("doctor", meek);
+      CHECK(result.exit_code == 0);
+      CHECK(contains(result.out, "cache     note     " + cache.string() + ", " + words));
+      CHECK(contains(result.out, "(Permission denied)"));
+      CHECK_FALSE(contains(result.out, "cache     ok"));
+    }
+  }
 
   const Command other;
   std::ofstream(other.folder() / "cache") << "a file";
