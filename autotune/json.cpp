@@ -52,7 +52,7 @@ double number_of(const Json& object, const char* name) {
   const Json& value = member(object, name);
   if (!value.is_number()) refuse(name, "a number");
   const auto number = value.get<double>();
-  if (!std::isfinite(number)) refuse(name, "finite");
+  if (!std::isfinite(number) || number < 0) refuse(name, "0 or more, and finite");
   return number;
 }
 

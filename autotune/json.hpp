@@ -26,7 +26,7 @@ constexpr std::size_t kLongestLine = 1 << 20;  // that anybody here reads
 const Json& member(const Json& object, const char* name);
 std::string text_of(const Json& object, const char* name);
 std::int64_t integer_of(const Json& object, const char* name, std::int64_t minimum, std::int64_t maximum);
-double number_of(const Json& object, const char* name);  // finite
+double number_of(const Json& object, const char* name);  // 0 or more, and finite
 bool flag_of(const Json& object, const char* name);
 
 Json to_json(const Problem& problem);

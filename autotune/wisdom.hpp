@@ -67,8 +67,9 @@ using Report = std::function<void(std::string_view line)>;
 
 class Wisdom {
  public:
-  // Reads JSON lines, and returns whether the format is ours. A line that is bad in any way is skipped and
-  // reported with its number; a file of another format is left out as a whole. `name` is for the messages.
+  // Reads JSON lines, and returns whether the format is ours. A line that is bad in any way is skipped,
+  // and the first few are reported with their numbers; a file of another format is left out as a whole.
+  // `name` is for the messages.
   bool add_text(std::string_view text, std::string_view name, const Report& report);
   // Where there is a record of the same question, the one by the versions in hand wins, then the higher
   // effort, then the new one.

@@ -149,7 +149,7 @@ std::uint64_t remove_bad(const StoreOptions& options, const std::vector<Row>& ro
 SweepResult prune(const StoreOptions& options, std::uint64_t limit) {
   const File folder = open_cache(options, /*create=*/false);
   if (!folder) return {.done = true};
-  const SweepResult result = sweep(folder.get(), limit);
+  SweepResult result = sweep(folder.get(), limit);
   if (!result.done) {
     throw Error(ErrorCode::io, fmt::format("another process is pruning {}", options.directory.string()),
                 "it does the same work: there is nothing to do, or try again in a moment");

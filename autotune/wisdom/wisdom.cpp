@@ -22,6 +22,7 @@ namespace {
 constexpr int kFormat = 1;
 constexpr std::string_view kEmulator = "emulator of ";  // as it describes itself (emulated_device.cpp)
 constexpr int kNeighbours = 2;                          // buckets, each twice the work of the one before
+constexpr std::size_t kComplaints = 3;                  // of one text
 
 // Alike enough to guide: the 16-bit dtypes cost the same, and LSE costs next to nothing.
 bool alike(Problem one, Problem two) {
@@ -145,8 +146,9 @@ std::string gpu_of(const std::string& description) {
 bool Wisdom::add_text(std::string_view text, std::string_view name, const Report& report) {
   const Versions nobody;  // of two lines in one text the one with more effort counts, or the later
   Wisdom here;
+  std::size_t complaints = 0;  // a file that is damaged throughout is told in a few lines
   const auto complain = [&](std::size_t line, std::string_view why) {
-    if (report) report(fmt::format("wisdom {}, line {}: {}; it is skipped", name, line, why));
+    if (++complaints <= kComplaints && report) report(fmt::format("wisdom {}, line {}: {}", name, line, why));
   };
   std::size_t number = 0;
   bool first = true;
@@ -169,11 +171,13 @@ bool Wisdom::add_text(std::string_view text, std::string_view name, const Report
       if (first && !header) complain(number, "the header is missing (records are read all the same)");
       if (!header) here.add(record_from(json), nobody);
     } catch (const Error& error) {
-      complain(number, error.message());
+      complain(number, error.message() + "; it is skipped");
       if (whole) here.foreign_.emplace_back(line);
     }
     first = false;
   }
+  if (complaints > kComplaints && report)
+    report(fmt::format("wisdom {}: {} more such lines", name, complaints - kComplaints));
   add(std::move(here), nobody);
   return true;
 }

@@ -71,6 +71,12 @@ TEST_CASE("a bad line is skipped and reported, and costs nothing else") {
   check("{\"flashjit_wisdom\":1", 0, 1);            // half a header
   check("{\"flashjit_wisdom\":2}\n" + line, 0, 1);  // another format
   check("", 0, 0);
+  check(header + "1\n2\n3\n" + line, 1, 3);
+  check(header + "1\n2\n3\n4\n5\n" + line, 1, 4);
+  CHECK(folder.reports.front() == "wisdom w, line 2: no object to find \"problem\" in; it is skipped");
+  CHECK(folder.reports.back() == "wisdom w: 2 more such lines");
+  check(line, 1, 1);
+  CHECK(folder.reports.front() == "wisdom w, line 1: the header is missing (records are read all the same)");
   const auto with_change = [&](const std::string& from, const std::string& to) {
     std::string changed = line;
     const auto at = changed.find(from);
@@ -82,6 +88,8 @@ TEST_CASE("a bad line is skipped and reported, and costs nothing else") {
   check(with_change("\"batch\":4", "\"batch\":99999999999999999999"), 0, 1);
   check(with_change("mma:m128n64w4s2", "mma:m128n64w4s9"), 0, 1);
   check(with_change("\"quick\"", "\"lazy\""), 0, 1);
+  check(with_change("\"milliseconds\":", "\"milliseconds\":-"), 0, 1);
+  check(with_change("\"timings\":{", "\"timings\":{\"mma:m64n64w4s2\":-1,"), 0, 1);
   check(with_change("\"timings\":{", "\"timings\":[{"), 0, 1);
   check(with_change("\"schedule\":\"mma:", "\"schedule\":\"mma:zz1") + line, 1, 1);
   // What another version adds costs nothing: a member, or the timing of a schedule that is not known here.
