@@ -7,11 +7,11 @@
 #include <CLI/Formatter.hpp>
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <exception>
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "cli/common/tell.hpp"
@@ -58,7 +58,8 @@ int run(int argc, char** argv) {
   app.footer(
       "Data goes to stdout, words to stderr. Exit codes: 0 well; 1 the work failed or a check found a wrong "
       "result; "
-      "2 the call was wrong, or needs what is not here, such as a GPU or NVRTC.");
+      "2 the call was wrong, needs what is not here, such as a GPU or NVRTC, or could not read or write a "
+      "file (doctor: 1 for a problem).");
   int exit_code = 0;
   using namespace flashjit::cli;
   for (auto* add : {add_run, add_check, add_profile, add_demo, add_inspect, add_tune, add_bench, add_cache,
@@ -78,6 +79,10 @@ int run(int argc, char** argv) {
   } catch (const std::length_error& error) {  // more than a container can hold, let alone this machine
     tell_message(std::string("memory ran out: ") + error.what());
     return 1;
+  } catch (const std::system_error& error) {
+    if (std::ferror(stdout) != 0) throw;  // fmt's, of a stdout that takes no more
+    tell_message(error.what());
+    return 1;
   } catch (const std::exception& error) {
     tell_message(error.what());
     return 1;
@@ -86,12 +91,10 @@ int run(int argc, char** argv) {
 }
 
 // What a full disk did not take is lost, and that is no success.
-bool stdout_was_written() {
+void flush_stdout() {
   errno = 0;
-  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return true;
-  flashjit::cli::tell_message(std::string("stdout could not be written: ") +
-                              (errno != 0 ? std::strerror(errno) : "an earlier write failed"));
-  return false;
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
+  throw std::system_error(errno != 0 ? errno : EIO, std::generic_category());
 }
 
 // A stream that is closed would be the next file that is opened, and its words would land in that: here it is
@@ -106,6 +109,13 @@ void occupy_closed_streams() {
 
 int main(int argc, char** argv) {
   occupy_closed_streams();
-  const int exit_code = run(argc, argv);
-  return stdout_was_written() ? exit_code : 1;
+  int exit_code = 0;
+  try {
+    exit_code = run(argc, argv);
+    flush_stdout();
+  } catch (const std::system_error& error) {
+    flashjit::cli::tell_message("stdout could not be written: " + error.code().message());
+    if (exit_code == 0) exit_code = exit_code_of(flashjit::ErrorCode::io);
+  }
+  return exit_code;
 }

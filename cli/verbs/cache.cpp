@@ -111,9 +111,7 @@ int show(const std::string& digest, const std::string& section, bool as_json) {
   if (!section.empty()) {
     for (const auto& [name, value] : entry.sections) {
       if (name != section) continue;
-      if (std::fwrite(value.data(), 1, value.size(), stdout) != value.size()) {
-        throw Error(ErrorCode::io, "stdout can not be written to");
-      }
+      fmt::print("{}", value);
       return 0;
     }
     std::string names;

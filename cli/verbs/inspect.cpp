@@ -5,8 +5,10 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
-#include <fstream>
+#include <cstring>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -37,22 +39,32 @@ struct InspectOptions {
   bool json = false;
 };
 
+// Leaves no file that is cut short.
+void write_file(const std::string& path, const std::string& bytes) {
+  std::FILE* const file = std::fopen(path.c_str(), "wb");
+  int error = file != nullptr ? 0 : errno;
+  if (file != nullptr) {
+    if (std::fwrite(bytes.data(), 1, bytes.size(), file) != bytes.size()) error = errno;
+    if (std::fclose(file) != 0 && error == 0) error = errno;
+  }
+  if (error == 0) return;
+  std::error_code ignored;  // the first error is the one to report
+  if (file != nullptr && std::filesystem::is_regular_file(path, ignored))
+    std::filesystem::remove(path, ignored);
+  throw Error(ErrorCode::io, fmt::format("--output is {}, may be a file that can be written: {}", path,
+                                         std::strerror(error)));
+}
+
 void write(const std::string& bytes, const InspectOptions& options) {
   if (!options.output.empty()) {
-    std::ofstream file(options.output, std::ios::binary);
-    file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-    file.close();
-    if (!file)
-      throw Error(ErrorCode::io, fmt::format("output is \"{}\", which can not be written", options.output));
+    write_file(options.output, bytes);
     return;
   }
   if (options.emit == "cubin" && isatty(STDOUT_FILENO) == 1) {
     throw Error(ErrorCode::invalid_argument, "a cubin is no text for a terminal",
                 "give -o FILE, or pipe it somewhere");
   }
-  if (std::fwrite(bytes.data(), 1, bytes.size(), stdout) != bytes.size() || std::fflush(stdout) != 0) {
-    throw Error(ErrorCode::io, "stdout can not be written to");
-  }
+  fmt::print("{}", bytes);
 }
 
 void print_table(const Inspection& inspection) {

@@ -244,12 +244,25 @@ TEST_CASE("verbs that measure refuse sizes of which nothing is launched, and dev
 
 TEST_CASE("output that is lost is told, and is no success") {
   const Command command;
-  for (const char* arguments : {"doctor", "--help"}) {
+  // Little, which waits for the end to be written, and much.
+  for (const char* arguments : {"doctor", "--help", "inspect --arch sm_80 --emit source",
+                                "tune --dry-run --all --grid --arch sm_80"}) {
     CAPTURE(arguments);
     const Result lost = command.run(fmt::format("{} 2>&1 >/dev/full", arguments));
-    CHECK(lost.exit_code == 1);
-    CHECK(contains(lost.out, "flashjit: stdout could not be written: No space left on device"));
+    CHECK(lost.exit_code == 2);
+    CHECK(lost.out == "flashjit: stdout could not be written: No space left on device\n");
   }
+  const std::string emit = "inspect --arch sm_80 --emit source -o ";
+  for (const auto& [file, why] : {std::pair{"/dev/full", "No space left on device"},
+                                  {"/nonexistent/x", "No such file or directory"},
+                                  {"/", "Is a directory"}}) {
+    command.refuses(emit + file,
+                    fmt::format("--output is {}, may be a file that can be written: {}\n", file, why));
+  }
+  // A file of 4 KB at most, less than a source has.
+  const std::string cut = (command.folder() / "cut.cu").string();
+  command.refuses(emit + cut, "File too large", "bash -c 'trap \"\" XFSZ; ulimit -f 4; exec \"$0\" \"$@\"'");
+  CHECK_FALSE(fs::exists(cut));
   const Result nowhere =
       command.run("tune --device emulated:sm_80 --seqlen-q 64 --export /nonexistent/x.jsonl 2>&1");
   CHECK(nowhere.exit_code == 2);
