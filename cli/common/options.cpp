@@ -113,8 +113,12 @@ void DeviceOptions::add_arch_to(CLI::App& verb) {
       ->group("Device");
 }
 
+bool DeviceOptions::given() const {
+  return verb_->count("--device") != 0;
+}
+
 const std::string& DeviceOptions::arch() const {
-  if (!arch_.empty() && verb_->count("--device") != 0 && device_ != "emulated:" + arch_) {
+  if (!arch_.empty() && given() && device_ != "emulated:" + arch_) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("--arch {} and --device {} are two devices: give one of them", arch_, device_));
   }
@@ -129,7 +133,7 @@ Target DeviceOptions::target() const {
   try {
     return runtime::open_cuda_device(device_)->target();
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::not_found || device_ != "cuda") throw;
+    if (error.code() != ErrorCode::not_found || given()) throw;
     return target_of("sm_90a");
   }
 }

@@ -61,11 +61,13 @@ class DeviceOptions {
   void add_to(CLI::App& verb);
   void add_arch_to(CLI::App& verb);
   [[nodiscard]] const std::string& device() const { return device_; }
+  // --device: no other stands in for it.
+  [[nodiscard]] bool given() const;
   // Empty: not given. Throws Error{invalid_argument} where --device names another.
   [[nodiscard]] const std::string& arch() const;
   [[nodiscard]] bool emulated() const { return device_.starts_with("emulated"); }
   // The Target of --arch, else of --device, else of the GPU, else sm_90a: for verbs that only render and
-  // compile.
+  // compile. Throws Error{not_found} where --device asks for a GPU that is not here.
   [[nodiscard]] Target target() const;
 
  private:

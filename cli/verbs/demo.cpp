@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "cli/common/attention.hpp"
+#include "cli/common/options.hpp"
 #include "cli/common/tell.hpp"
 #include "cli/verbs.hpp"
 #include "flashjit/error.hpp"
@@ -15,15 +16,15 @@ namespace flashjit::cli {
 namespace {
 
 // The GPU if there is one; else the emulator, as Hopper.
-Engine open_engine(const std::string& wanted, bool& emulated) {
+Engine open_engine(const DeviceOptions& wanted, bool& emulated) {
   EngineOptions options;
   options.on_message = [](std::string_view line) { tell(fmt::format("  {}", line)); };
-  options.device = wanted;
-  emulated = wanted.starts_with("emulated");
+  options.device = wanted.device();
+  emulated = wanted.emulated();
   try {
     return Engine(options);
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::not_found || wanted != "cuda") throw;
+    if (error.code() != ErrorCode::not_found || wanted.given()) throw;
     tell(fmt::format("  {}", error.message()));
     tell(
         "There is no GPU here, so everything is done but tuning and timing: kernels are rendered and\n"
@@ -35,7 +36,7 @@ Engine open_engine(const std::string& wanted, bool& emulated) {
   }
 }
 
-int demo(const std::string& device) {
+int demo(const DeviceOptions& device) {
   bool emulated = false;
   Engine engine = open_engine(device, emulated);
   tell(fmt::format("Device: {}", engine.device_description()));
@@ -86,8 +87,8 @@ int demo(const std::string& device) {
 
 void add_demo(CLI::App& app, int& exit_code) {
   auto* verb = app.add_subcommand("demo", "Render, compile, tune, cache, run and check a few problems");
-  auto device = std::make_shared<std::string>("cuda");
-  verb->add_option("--device", *device, "cuda, cuda:N or emulated:sm_XX")->capture_default_str();
+  auto device = std::make_shared<DeviceOptions>();
+  device->add_to(*verb);
   verb->callback([device, &exit_code] { exit_code = demo(*device); });
 }
 

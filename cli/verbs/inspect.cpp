@@ -121,7 +121,7 @@ void print_comparison(const Rows& left, const Rows& right) {
 // GPU's keys.
 std::string device_of(const DeviceOptions& options) {
   if (!options.arch().empty()) return "emulated:" + options.arch();
-  if (options.device() != "cuda") return options.device();
+  if (options.given()) return options.device();
   try {
     if (!runtime::cuda_status().gpus.empty()) return options.device();
   } catch (const Error& error) {

@@ -242,6 +242,14 @@ TEST_CASE("verbs that measure refuse sizes of which nothing is launched, and dev
   }
 }
 
+TEST_CASE("where a GPU is asked for by its flag, no arch stands in for it") {
+  const Command command;
+  const char* const nowhere = "CUDA_VISIBLE_DEVICES=";
+  for (const char* verb : {"run", "check", "profile", "inspect", "tune --dry-run", "demo"})
+    command.refuses(fmt::format("{} --device cuda", verb), "GPU", nowhere);
+  CHECK(contains(command.run("tune --dry-run", nowhere).out, " on sm_90a, "));
+}
+
 TEST_CASE("output that is lost is told, and is no success") {
   const Command command;
   // Little, which waits for the end to be written, and much.
