@@ -9,6 +9,7 @@
 
 #include "autotune/canonical.hpp"
 #include "flashjit/error.hpp"
+#include "generator/render.hpp"
 #include "generator/schedule.hpp"
 #include "runtime/disassemble.hpp"
 
@@ -76,6 +77,25 @@ std::vector<Inspection> inspect(EngineState& state, const Problem& problem, cons
                              inspection.code->source.geometry.threads, shared_bytes(inspection));
     }
     inspections.push_back(std::move(inspection));
+  }
+  return inspections;
+}
+
+std::vector<Inspection> sketch(EngineState& state, const Problem& problem, const Shape& shape,
+                               const PlanOptions& options) {
+  validate(problem);
+  const Problem asked = autotune::canonical(problem);
+  const api::Choice given = state.chooser().preferred(asked, shape, options).value();
+  const Target& target = state.device().target();
+  std::vector<Inspection> inspections;
+  for (KernelSource& source : render(asked, given.schedule, target, state.templates())) {
+    inspections.push_back(
+        {.target = target,
+         .schedule = to_string(given.schedule),
+         .choice = given.why,
+         .note = {},
+         .code = std::make_shared<const api::KernelCode>(api::KernelCode{.source = std::move(source)}),
+         .occupancy = {}});
   }
   return inspections;
 }
@@ -184,11 +204,11 @@ void check_artefact(const std::string& artefact) {
 
 std::string emit(const Inspection& inspection, const std::string& artefact) {
   check_artefact(artefact);
-  const cache::Entry& entry = *inspection.code->entry;
-  if (artefact == "source" || artefact == "ptx" || artefact == "log")
-    return std::string(entry.section(artefact));
-  if (artefact == "key") return key_text(entry.key);
+  if (artefact == "source") return inspection.code->source.text;
   if (artefact == "schedule") return schedule_text(inspection.schedule);
+  const cache::Entry& entry = *inspection.code->entry;
+  if (artefact == "ptx" || artefact == "log") return std::string(entry.section(artefact));
+  if (artefact == "key") return key_text(entry.key);
   if (!inspection.has_cubin) {
     throw Error(
         ErrorCode::unsupported,

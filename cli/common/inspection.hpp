@@ -32,6 +32,11 @@ struct Inspection {
 std::vector<Inspection> inspect(EngineState& state, const Problem& problem, const Shape& shape,
                                 const PlanOptions& options);
 
+// Those of the schedule that the options give, as they are before anything compiles them: no NVRTC is needed,
+// and emit() has their source and schedule alone.
+std::vector<Inspection> sketch(EngineState& state, const Problem& problem, const Shape& shape,
+                               const PlanOptions& options);
+
 // The one that `kernel` names: its number from 0, its name, or the end of that ("preprocess"). Throws
 // Error{invalid_argument} that lists them.
 const Inspection& find_kernel(const std::vector<Inspection>& inspections, const std::string& kernel);

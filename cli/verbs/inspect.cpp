@@ -145,9 +145,12 @@ int run(const InspectOptions& options) {
   engine.device = device_of(options.device);
   engine.use_cache = !options.no_cache;
   EngineState state(engine);
+  // What a compiler says of it decides which schedule is chosen, but not what one that is given is.
+  const bool needs_code =
+      options.schedule.empty() || (options.emit != "source" && options.emit != "schedule");
   const auto look = [&](const std::string& schedule) {
-    std::vector<Inspection> all =
-        inspect(state, problem, shape, {.schedule = schedule, .family = options.family});
+    std::vector<Inspection> all = (needs_code ? inspect : sketch)(
+        state, problem, shape, {.schedule = schedule, .family = options.family});
     if (!options.kernel.empty()) all = {find_kernel(all, options.kernel)};
     return all;
   };

@@ -126,6 +126,22 @@ TEST_CASE("without NVRTC tune is refused as every other verb") {
   }
 }
 
+TEST_CASE("what no compiler makes is shown without NVRTC, where the schedule is given") {
+  const Command command;
+  const std::string inspect =
+      "inspect --arch sm_80 --pass backward --head-dim 64 --schedule mma-backward:m64n64w4 --emit ";
+  const char* const without = "FLASHJIT_NVRTC=/nowhere";
+  for (const char* artefact : {"source", "schedule", "source --kernel preprocess"}) {
+    const Result shown = command.run(inspect + artefact, without);
+    CHECK(shown.exit_code == 0);
+    CHECK_FALSE(shown.out.empty());
+    CHECK(command.run(inspect + artefact).out == shown.out);
+  }
+  command.refuses(inspect + "ptx", "/nowhere", without);
+  command.refuses("inspect --arch sm_80 --head-dim 64 --emit source", "/nowhere", without);
+  command.refuses("inspect --arch sm_80 --schedule mma:m127n64 --emit source", "tile_m 127", without);
+}
+
 TEST_CASE("flags that others would ignore are refused") {
   const Command command;
   const std::string device = " --device emulated:sm_80 ";
