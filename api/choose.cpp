@@ -44,7 +44,8 @@ Schedule given_schedule(const Problem& problem, const PlanOptions& options, std:
                             options.schedule, options.family));
   }
   if (const Legality legality = legal(problem, given, target); !legality) {
-    throw Error(ErrorCode::unsupported, legality.reason);
+    throw Error(ErrorCode::unsupported,
+                fmt::format("schedule \"{}\": {}", options.schedule, legality.reason));
   }
   return given;
 }

@@ -159,15 +159,15 @@ class Device final : public EmulatedDevice {
     memory_.free(pointer);
   }
   void copy_to_device(void* to, const void* from, std::size_t bytes, runtime::Stream) override {
-    memory_.check_host(to, bytes, true, "copy_to_device");
+    memory_.check_host(to, bytes, true, "to");
     if (bytes != 0) std::memcpy(to, from, bytes);
   }
   void copy_to_host(void* to, const void* from, std::size_t bytes, runtime::Stream) override {
-    memory_.check_host(from, bytes, false, "copy_to_host");
+    memory_.check_host(from, bytes, false, "from");
     if (bytes != 0) std::memcpy(to, from, bytes);
   }
   void fill(void* to, std::uint8_t value, std::size_t bytes, runtime::Stream) override {
-    memory_.check_host(to, bytes, true, "fill");
+    memory_.check_host(to, bytes, true, "to");
     if (bytes != 0) std::memset(to, value, bytes);
   }
   void synchronize(runtime::Stream) override {}

@@ -197,7 +197,7 @@ NpyHeader parse_npy_header(std::string_view start, const std::string& name) {
   const std::size_t length = little_endian(start.substr(begin - length_size, length_size));
   if (length > kLongestNpyHeader - begin) {
     complain.bad(fmt::format("its header claims {} bytes, no sensible one has more than {}", length,
-                             kLongestNpyHeader));
+                             kLongestNpyHeader - begin));
   }
   if (length > start.size() - begin) {
     complain.bad(fmt::format("it ends inside its header, which claims {} bytes", length));

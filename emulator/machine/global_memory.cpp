@@ -115,13 +115,13 @@ std::string GlobalMemory::explain(u64 address, u64 bytes) const {
                      nearest->end - nearest->begin, nearest->freed ? " that was freed" : "");
 }
 
-void GlobalMemory::check_host(const void* pointer, std::size_t bytes, bool writes, const char* what) {
+void GlobalMemory::check_host(const void* pointer, std::size_t bytes, bool writes, const char* name) {
   if (bytes == 0) return;
   std::lock_guard lock(mutex_);
   const u64 address = reinterpret_cast<u64>(pointer);
   Allocation* allocation = find(address);
   if (allocation == nullptr || bytes > allocation->end - address || allocation->freed) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("{}: {}", what, explain(address, bytes)));
+    throw Error(ErrorCode::invalid_argument, fmt::format("{} is {}", name, explain(address, bytes)));
   }
   if (writes) allocation->mark(address, bytes);
 }

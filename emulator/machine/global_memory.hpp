@@ -36,9 +36,9 @@ class GlobalMemory {
  public:
   void* allocate(std::size_t bytes);
   void free(void* pointer);  // throws Error{invalid_argument} if it is no allocation
-  // Bounds of a host's access, and for writes the shadow. Throws Error{invalid_argument} in the words of
-  // `what`.
-  void check_host(const void* pointer, std::size_t bytes, bool writes, const char* what);
+  // Bounds of a host's access, and for writes the shadow. Throws Error{invalid_argument} that names the
+  // argument.
+  void check_host(const void* pointer, std::size_t bytes, bool writes, const char* name);
 
   // The allocation that holds the address, freed ones too; null if none. Not to be called while another
   // thread allocates.

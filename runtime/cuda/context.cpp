@@ -5,6 +5,7 @@
 
 #include <array>
 #include <charconv>
+#include <limits>
 
 #include "flashjit/error.hpp"
 
@@ -17,14 +18,18 @@ constexpr int kOldestCapability = 75;  // Turing
 int parse_index(std::string_view name) {
   if (name == "cuda") return -1;
   constexpr std::string_view kPrefix = "cuda:";
-  int index = -1;
   if (name.substr(0, kPrefix.size()) == kPrefix) {
     const std::string_view digits = name.substr(kPrefix.size());
+    unsigned index = 0;  // which has no sign
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
-    if (error == std::errc() && end == digits.data() + digits.size() && index >= 0) return index;
+    if (error != std::errc::invalid_argument && end == digits.data() + digits.size()) {
+      if (error == std::errc() && index <= std::numeric_limits<int>::max()) return static_cast<int>(index);
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("device is \"{}\", whose number is too large for any", name));
+    }
   }
   throw Error(ErrorCode::invalid_argument,
-              fmt::format("device is \"{}\", may be \"cuda\" or \"cuda:N\"", name));
+              fmt::format("device is \"{}\", may be cuda, cuda:N or emulated:sm_XX", name));
 }
 
 }  // namespace

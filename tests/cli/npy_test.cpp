@@ -89,6 +89,8 @@ TEST_CASE("files that lie about their size are refused before memory is taken") 
   CHECK(contains(refusal(npy(header("'<f4'", "(1099511627777,)"), 0)), "2^40"));
   CHECK(contains(refusal(npy(header("'<f4'", "(99999999999999999999,)"), 0)), "size"));
   CHECK(contains(refusal(npy(header("'<f4'", "(-1, 2)"), 0)), "size"));
+  CHECK(contains(refusal(npy(std::string(65526, ' '), 0, 2)),
+                 "its header claims 65588 bytes, no sensible one has more than 65524"));
 }
 
 TEST_CASE("headers that are no dictionary of three are refused") {

@@ -139,7 +139,8 @@ TEST_CASE("what no compiler makes is shown without NVRTC, where the schedule is 
   }
   command.refuses(inspect + "ptx", "/nowhere", without);
   command.refuses("inspect --arch sm_80 --head-dim 64 --emit source", "/nowhere", without);
-  command.refuses("inspect --arch sm_80 --schedule mma:m127n64 --emit source", "tile_m 127", without);
+  command.refuses("inspect --arch sm_80 --schedule mma:m127n64 --emit source",
+                  "schedule \"mma:m127n64\": tile_m 127", without);
 }
 
 TEST_CASE("flags that others would ignore are refused") {

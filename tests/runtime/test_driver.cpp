@@ -17,12 +17,16 @@ using flashjit::test::contains;
 using flashjit::test::error_of;
 
 TEST_CASE("a device name is read strictly, driver or not") {
-  for (const char* name :
-       {"", "cud", "cuda:", "cuda:x", "cuda:-1", "cuda:1x", "cuda:99999999999999999999", "emulated:sm_90a"}) {
+  for (const char* name : {"", "cud", "cuda:", "cuda:x", "cuda:-1", "cuda:1x", "emulated:sm_90a"}) {
     CAPTURE(name);
     const Error error = error_of([name] { return open_cuda_device(name); });
     CHECK(error.code() == ErrorCode::invalid_argument);
-    CHECK(contains(error.message(), "may be \"cuda\" or \"cuda:N\""));
+    CHECK(contains(error.message(), "may be cuda, cuda:N or emulated:sm_XX"));
+  }
+  for (const std::string name : {"cuda:2147483648", "cuda:99999999999999999999"}) {
+    const Error large = error_of([&] { return open_cuda_device(name); });
+    CHECK(large.code() == ErrorCode::invalid_argument);
+    CHECK(large.message() == "device is \"" + name + "\", whose number is too large for any");
   }
 }
 
