@@ -66,6 +66,11 @@ void DiskLayer::stop_writing(std::string_view why) {
                         options_.path.string(), why));
 }
 
+bool DiskLayer::is_news(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  return damaged_.insert(name).second;
+}
+
 std::shared_ptr<const Entry> DiskLayer::get(const Key& key, const std::string& digest) {
   const auto folder = this->folder();
   if (!folder) return nullptr;
@@ -77,9 +82,9 @@ std::shared_ptr<const Entry> DiskLayer::get(const Key& key, const std::string& d
   std::optional<Entry> entry = deserialize(std::as_bytes(std::span(read.bytes)));
   if (!entry) {
     const bool removed = writable_ && remove_if_same(folder->get(), name, read.identity) == 0;
-    if (options_.warn) {
+    if (options_.warn && (removed || is_news(name))) {
       options_.warn(fmt::format("the cache entry {} is damaged{}", (options_.path / name).string(),
-                                removed ? " and was removed; its kernel is built again" : ": ignored"));
+                                removed ? " and was removed; it is made again" : ": ignored"));
     }
     return nullptr;
   }

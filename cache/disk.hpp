@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -39,12 +40,15 @@ class DiskLayer {
   void open(bool create);
   void stop_writing(std::string_view why);
   void sweep_if_due(int folder, std::uint64_t written);
+  // Of a damaged entry that stays, and is met at each look: whether nobody has told of it yet.
+  bool is_news(const std::string& name);
 
   const Options options_;
-  std::mutex mutex_;  // for folder_ and the two below it
+  std::mutex mutex_;  // for folder_ and the three below it
   std::shared_ptr<const File> folder_;
   std::uint64_t written_since_sweep_ = 0;
   bool swept_ = false;
+  std::set<std::string> damaged_;
   std::atomic<bool> writable_;
 };
 

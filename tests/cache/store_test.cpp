@@ -113,7 +113,11 @@ TEST_CASE("a damaged entry of the system directory is a miss and stays") {
   const Scratch scratch;
   const Entry entry = numbered_entry(1);
   testing::spill(entry_path(scratch.path(), entry), "damaged");
-  CHECK(layer_of(*open_store({.system_directory = scratch.path()}), entry) == "miss");
+  std::vector<std::string> warnings;
+  const auto store = open_store({.system_directory = scratch.path(),
+                                 .warn = [&](std::string_view line) { warnings.emplace_back(line); }});
+  for (int look = 0; look < 2; ++look) CHECK(layer_of(*store, entry) == "miss");
+  CHECK(warnings.size() == 1);
   CHECK(fs::exists(entry_path(scratch.path(), entry)));
 }
 
