@@ -3,6 +3,8 @@
 #include <array>
 #include <chrono>
 
+#include "api/tuning.hpp"
+
 namespace flashjit::c {
 namespace {
 
@@ -42,8 +44,10 @@ void require(const void* pointer, const char* name) {
 
 EngineOptions convert(const flashjit_engine_options& from) {
   check_reserved(from.reserved, "engine_options.reserved");
-  if (from.tuning_budget_ms < 0)
-    refuse(fmt::format("tuning_budget_ms is {}, may be 0 or more", from.tuning_budget_ms));
+  if (from.tuning_budget_ms < 0 || from.tuning_budget_ms > flashjit::api::kLongestBudget.count()) {
+    refuse(fmt::format("tuning_budget_ms is {}, may be 0 to {}, a day", from.tuning_budget_ms,
+                       flashjit::api::kLongestBudget.count()));
+  }
   EngineOptions options;
   if (from.device != nullptr) options.device = from.device;
   options.tuning = tuning_of(from.tuning);

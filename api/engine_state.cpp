@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <limits>
 #include <map>
 #include <new>
 #include <optional>
@@ -47,7 +48,8 @@ std::uint64_t emulator_seed() {
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), seed);
   if (error == std::errc() && end == digits.data() + digits.size()) return seed;
   throw Error(ErrorCode::invalid_argument,
-              fmt::format("FLASHJIT_EMULATOR_SEED is \"{}\", may be a number of 0 or more", text));
+              fmt::format("FLASHJIT_EMULATOR_SEED is \"{}\", may be a whole number from 0 to {}", text,
+                          std::numeric_limits<std::uint64_t>::max()));
 }
 
 std::unique_ptr<runtime::Device> open_device(const std::string& name) {
@@ -70,12 +72,11 @@ void check_tuning(Tuning tuning) {
 // would be another place by then.
 EngineOptions checked(EngineOptions options) {
   check_tuning(options.tuning);
-  if (options.tuning_budget.count() < 0) {
+  if (options.tuning_budget.count() < 0 || options.tuning_budget > api::kLongestBudget) {
     throw Error(ErrorCode::invalid_argument,
-                fmt::format("tuning_budget is {} ms, may be 0 or more", options.tuning_budget.count()));
+                fmt::format("tuning_budget is {} ms, may be 0 to {} ms, a day", options.tuning_budget.count(),
+                            api::kLongestBudget.count()));
   }
-  // Deadlines are points in time, which "no limit" would overflow.
-  options.tuning_budget = std::min<std::chrono::milliseconds>(options.tuning_budget, std::chrono::hours(24));
   if (!options.cache_dir.empty()) options.cache_dir = cache::absolute_directory(options.cache_dir).string();
   return options;
 }

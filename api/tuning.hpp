@@ -1,6 +1,7 @@
 // The Engine's side of autotune: it knows how to build and launch, and where a tuning run may live.
 #pragma once
 
+#include <chrono>
 #include <string>
 
 #include "autotune/runner.hpp"
@@ -14,6 +15,9 @@ namespace flashjit {
 class EngineState;
 
 namespace api {
+
+// Deadlines are points in time, which "no limit" would overflow.
+inline constexpr std::chrono::milliseconds kLongestBudget = std::chrono::hours(24);
 
 // Builds schedules for this problem out of the Engine's cache, and launches them with the checks and the
 // parameters of Plan::forward. The state must outlive what is built.

@@ -44,6 +44,10 @@ static void check_engine_arguments(void) {
   check(flashjit_engine_create(&options, &engine) == FLASHJIT_INVALID_ARGUMENT &&
             says("tuning_budget_ms is -1"),
         "budget");
+  options.tuning_budget_ms = 86400001;
+  check(flashjit_engine_create(&options, &engine) == FLASHJIT_INVALID_ARGUMENT &&
+            says("tuning_budget_ms is 86400001, may be 0 to 86400000, a day"),
+        "a budget of more than a day");
   options.tuning_budget_ms = 0;
   options.reserved = 1;
   check(flashjit_engine_create(&options, &engine) == FLASHJIT_INVALID_ARGUMENT && says("reserved is 1"),
@@ -162,6 +166,12 @@ static void check_calls(struct flashjit_engine* engine) {
         "upload from null");
   check(flashjit_download(engine, NULL, memory, 1, NULL) == FLASHJIT_INVALID_ARGUMENT && says("to is null"),
         "download");
+  check(flashjit_upload(engine, memory, bytes, sizeof bytes + 1, NULL) == FLASHJIT_INVALID_ARGUMENT &&
+            says("to is 33 bytes at 0x") && says("bytes 0 to 33 of an allocation of 32 bytes"),
+        "upload too much");
+  check(flashjit_download(engine, back, memory, sizeof back + 1, NULL) == FLASHJIT_INVALID_ARGUMENT &&
+            says("from is 33 bytes at 0x"),
+        "download too much");
   check(flashjit_upload(engine, memory, bytes, sizeof bytes, NULL) == FLASHJIT_OK, "upload");
   check(flashjit_download(engine, back, memory, sizeof back, NULL) == FLASHJIT_OK, "download");
   check(memcmp(bytes, back, sizeof back) == 0, "what went up came down");
