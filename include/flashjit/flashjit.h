@@ -89,7 +89,7 @@ struct flashjit_shape {
   int32_t batch;    /* 1 or more; 0 in a call's own shape launches nothing */
   int32_t heads;    /* 1 or more */
   int32_t heads_kv; /* divides heads; 0: the same */
-  int32_t seqlen_q; /* 0 or more, and so is seqlen_k */
+  int32_t seqlen_q; /* 0 to 2147483135 (2^31 - 513), and so is seqlen_k */
   int32_t seqlen_k;
   int32_t reserved; /* 0 */
 };
@@ -107,7 +107,8 @@ struct flashjit_plan_options {
  * heads, head_dim). Each is at least the tensor's last dimension (so none is negative) and below 2^40 bytes,
  * or, in batch and head of what is read, 0, to share one tensor. The elements of what is written may overlap
  * neither each other (each stride is at least all that the smaller ones span) nor an input, of which only an
- * equal pointer is found. The stride of a dimension of size 1 is not looked at. */
+ * equal pointer is found. The stride of a dimension of size 1 is not looked at; to share over batch and
+ * heads, give row a value, also where there is one row. */
 struct flashjit_strides {
   int64_t batch;
   int64_t head;
@@ -125,7 +126,7 @@ struct flashjit_forward_args {
   float* lse;    /* (batch, heads, seqlen_q), packed, 4-byte aligned, natural log; NULL: not wanted */
   struct flashjit_strides q_strides, k_strides, v_strides, o_strides;
   const struct flashjit_shape* shape; /* NULL: the plan's own */
-  float scale;                        /* of the logits, above 0; 0: 1 / sqrt(head_dim) */
+  float scale;                        /* of the logits, 1.18e-38 to 1.7e38; 0: 1 / sqrt(head_dim) */
   int32_t reserved;                   /* 0 */
 };
 
@@ -171,7 +172,7 @@ struct flashjit_backward_args {
   /* flashjit_workspace_bytes of device memory, 128-byte aligned, that no other work uses until this pass is
    * done. NULL: taken from a pool of the engine's in stream order, and given back. */
   void* workspace;
-  float scale;      /* of the logits, above 0; 0: 1 / sqrt(head_dim) */
+  float scale;      /* of the logits, 1.18e-38 to 1.7e38; 0: 1 / sqrt(head_dim) */
   int32_t reserved; /* 0 */
 };
 
@@ -231,9 +232,10 @@ const char* flashjit_engine_description(const struct flashjit_engine* engine);
 const char* flashjit_engine_arch(const struct flashjit_engine* engine);
 
 /* Device memory, for programs that have no CUDA of their own; use none of it when the engine is destroyed.
- * Copies are ordered with the stream's work, and may not be captured; download waits. Pinned host memory that is uploaded must stay as
- * it is until the stream has done so; any other is copied on return. free takes NULL too, and refuses what is
- * no memory of the engine's, or was freed before. FLASHJIT_INVALID_ARGUMENT, _DEVICE; copies: _UNSUPPORTED. */
+ * Copies are ordered with the stream's work, and may not be captured; download waits. Pinned host memory that
+ * is uploaded must stay as it is until the stream has done so; any other is copied on return. free takes NULL
+ * too, and refuses what is no memory of the engine's, or was freed before. FLASHJIT_INVALID_ARGUMENT,
+ * _DEVICE; copies: _UNSUPPORTED. */
 enum flashjit_status flashjit_allocate(struct flashjit_engine* engine, size_t bytes, void** memory);
 enum flashjit_status flashjit_free(struct flashjit_engine* engine, void* pointer);
 enum flashjit_status flashjit_upload(struct flashjit_engine* engine, void* to, const void* from, size_t bytes,

@@ -23,7 +23,7 @@ using Stream = CUstream_st*;  // CUstream or cudaStream_t; null is the default s
 // seqlen, heads, head_dim). Each is at least the tensor's last dimension (so none is negative) and below 2^40
 // bytes, or, in batch and head of what is read, 0, to share one tensor. The elements of what is written may
 // not overlap each other: each stride is at least all that the smaller ones span. The stride of a dimension
-// of size 1 is not looked at.
+// of size 1 is not looked at; to share over batch and heads, give row a value, also where there is one row.
 struct Strides {
   std::int64_t batch = 0;
   std::int64_t head = 0;
@@ -41,7 +41,7 @@ struct ForwardArgs {
   float* lse = nullptr;  // (batch, heads, seqlen_q), natural log; null: not wanted. A row that sees no key: o
                          // 0, lse -inf
   Strides q_strides{}, k_strides{}, v_strides{}, o_strides{};
-  std::optional<float> scale{};  // of the logits, above 0; 1 / sqrt(head_dim) by default
+  std::optional<float> scale{};  // of the logits, 1.18e-38 to 1.7e38; 1 / sqrt(head_dim) by default
   std::optional<Shape>
       shape{};  // the Plan's own by default; any other is legal, and as fast while it is alike
 };
