@@ -85,6 +85,9 @@ struct WatchedStore {
   std::unique_ptr<Store> store;
 };
 
+// Whom root becomes in a child to have no more rights than others.
+inline constexpr uid_t kNobody = 65534;
+
 // Runs `body` in a forked child; its exit code, or 128 + the signal that ended it.
 inline int in_child(const std::function<int()>& body) {
   (void)std::fflush(nullptr);  // or the child may print again what the parent has buffered

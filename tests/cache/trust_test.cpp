@@ -18,11 +18,10 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::contains;
+using testing::kNobody;
 using testing::numbered_entry;
 using testing::Scratch;
 using testing::WatchedStore;
-
-constexpr uid_t kNobody = 65534;
 
 // The message of the Error{code} that `call` throws, empty when it throws none.
 template <class Call>
