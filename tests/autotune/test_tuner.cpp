@@ -126,7 +126,7 @@ TEST_CASE("those that hang until a deadline cost the others none of the budget")
 
 TEST_CASE("what opens the runner is no part of the budget") {
   struct SlowToOpen : Runner {
-    SlowToOpen(Runner& runner, FakeClock& clock) : inner(runner), clock(clock) {}
+    SlowToOpen(Runner& runner, FakeClock& its) : inner(runner), clock(its) {}
     void prepare() override { clock.sleep(11); }
     void build(std::span<const Schedule> schedules, std::chrono::milliseconds time,
                const BuildDone& done) override {
