@@ -16,11 +16,10 @@
 #include "runtime/cuda/launch_config.hpp"
 #include "runtime/cuda/memory_pool.hpp"
 #include "runtime/cuda/tensor_map.hpp"
+#include "runtime/cuda/timer.hpp"
 
 namespace flashjit::runtime {
 namespace {
-
-using ContextPtr = std::shared_ptr<const Context>;
 
 // Codes of a load that another image may escape. The driver names a damaged one in many ways.
 bool is_of_image(CUresult result) {
@@ -40,7 +39,7 @@ bool is_of_image(CUresult result) {
 // Holds the context too: a kernel or timer that outlives its Device by mistake must not touch a dead one.
 class CudaKernel final : public Kernel {
  public:
-  CudaKernel(ContextPtr context, const KernelImage& image);
+  CudaKernel(std::shared_ptr<const Context> context, const KernelImage& image);
   ~CudaKernel() override { unload(); }
   CudaKernel(const CudaKernel&) = delete;
   CudaKernel& operator=(const CudaKernel&) = delete;
@@ -52,13 +51,13 @@ class CudaKernel final : public Kernel {
   void load(const KernelImage& image);
   void unload() noexcept;
 
-  ContextPtr context_;
+  std::shared_ptr<const Context> context_;
   std::string entry_;
   CUlibrary library_ = nullptr;
   CUfunction function_ = nullptr;
 };
 
-CudaKernel::CudaKernel(ContextPtr context, const KernelImage& image)
+CudaKernel::CudaKernel(std::shared_ptr<const Context> context, const KernelImage& image)
     : context_(std::move(context)), entry_(image.entry) {
   try {
     load(image);
@@ -118,50 +117,9 @@ void CudaKernel::unload() noexcept {
   static_cast<void>(context_->driver().library_unload(library_));
 }
 
-class CudaTimer final : public Timer {
- public:
-  explicit CudaTimer(ContextPtr context) : context_(std::move(context)) {
-    const Driver& driver = context_->driver();
-    const ContextScope scope(*context_);
-    driver.check(driver.event_create(&start_, CU_EVENT_DEFAULT), "cuEventCreate");
-    if (const CUresult result = driver.event_create(&stop_, CU_EVENT_DEFAULT); result != CUDA_SUCCESS) {
-      static_cast<void>(driver.event_destroy(start_));
-      driver.fail(result, "cuEventCreate");
-    }
-  }
-  ~CudaTimer() override {
-    // As in CudaKernel::unload: where these fail there is nothing left to destroy.
-    static_cast<void>(context_->driver().event_destroy(start_));
-    static_cast<void>(context_->driver().event_destroy(stop_));
-  }
-  CudaTimer(const CudaTimer&) = delete;
-  CudaTimer& operator=(const CudaTimer&) = delete;
-
-  void start(Stream stream) override { record(start_, stream); }
-  void stop(Stream stream) override { record(stop_, stream); }
-  double milliseconds() override {
-    const Driver& driver = context_->driver();
-    const ContextScope scope(*context_);
-    driver.check(driver.event_synchronize(stop_), "waiting for a timer (cuEventSynchronize)");
-    float elapsed = 0;
-    driver.check(driver.event_elapsed(&elapsed, start_, stop_), "cuEventElapsedTime");
-    return elapsed;
-  }
-
- private:
-  void record(CUevent event, Stream stream) {
-    const ContextScope scope(*context_);
-    context_->driver().check(context_->driver().event_record(event, stream), "cuEventRecord");
-  }
-
-  ContextPtr context_;
-  CUevent start_ = nullptr;
-  CUevent stop_ = nullptr;
-};
-
 class CudaDevice final : public Device {
  public:
-  explicit CudaDevice(ContextPtr context)
+  explicit CudaDevice(std::shared_ptr<const Context> context)
       : context_(std::move(context)),
         driver_(context_->driver()),
         target_(target_of_device(driver_, context_->device())),
@@ -260,7 +218,7 @@ class CudaDevice final : public Device {
  private:
   static CUdeviceptr address(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
 
-  ContextPtr context_;
+  std::shared_ptr<const Context> context_;
   const Driver& driver_;
   Target target_;
   std::string description_;
