@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cctype>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -67,18 +68,16 @@ std::size_t behind(const std::vector<std::string>& tokens, std::size_t open) {
 void add_unused_parameters(const std::vector<std::string>& tokens, std::size_t open,
                            std::vector<std::string>& found) {
   const std::size_t close = behind(tokens, open) - 1;
-  const std::size_t body = static_cast<std::size_t>(
-      std::find(tokens.begin() + static_cast<std::ptrdiff_t>(close), tokens.end(), "{") - tokens.begin());
-  const std::size_t end = behind(tokens, body);
+  std::size_t body = close;
+  while (tokens[body] != "{") ++body;
+  const auto behind_parameters = std::span(tokens).subspan(close, behind(tokens, body) - close);
   for (std::size_t i = open + 1; i < close; ++i) {
     const std::string& name = tokens[i];
     const bool named = is_name(name) &&
                        (is_name(tokens[i - 1]) || tokens[i - 1] == "&" || tokens[i - 1] == "*") &&
                        ends_name(tokens[i + 1]) && !is_type(name);
-    if (!named) continue;
-    const auto after = tokens.begin() + static_cast<std::ptrdiff_t>(close);
-    if (std::find(after, tokens.begin() + static_cast<std::ptrdiff_t>(end), name) ==
-        tokens.begin() + static_cast<std::ptrdiff_t>(end))
+    if (named &&
+        std::find(behind_parameters.begin(), behind_parameters.end(), name) == behind_parameters.end())
       found.push_back(name);
   }
 }
