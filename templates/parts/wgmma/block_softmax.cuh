@@ -74,8 +74,8 @@ struct BlockSoftmax {
 
   // The textbook's softmax for a block whose exponentials are lost. No product is in flight here.
   __device__ __forceinline__ void start_over(const RowsOfThread& mine, const Tile& tile, int left,
-                                             const ForwardParams& params, float (&sum)[2]) {
-    recompute_scores(tile, mine.row, block_at(left, tile, params), params);
+                                             const ForwardParams& p, float (&sum)[2]) {
+    recompute_scores(tile, mine.row, block_at(left, tile, p), p);
     follow_peaks(rows, scale_log2);
     exponentiate(sum);
   }
@@ -85,12 +85,12 @@ struct BlockSoftmax {
   /*%#short_values%*/
   // From a block's exponentials to P. No product is in flight here.
   __device__ __forceinline__ void finish(const RowsOfThread& mine, const Tile& tile, int left, bool masked,
-                                         const ForwardParams& params, float (&sum)[2]) {
+                                         const ForwardParams& p, float (&sum)[2]) {
     if (!masked) rows.moved = has_outgrown(sum);
     pack_exponentials();
     // The vote ran beside the packing, which was for nothing in warps that move.
     if (!masked && rows.moved) {
-      if (!move_outgrown(left, sum)) start_over(mine, tile, left, params, sum);
+      if (!move_outgrown(left, sum)) start_over(mine, tile, left, p, sum);
       pack_exponentials();
     }
     add(rows.sum, sum);
@@ -111,8 +111,8 @@ struct BlockSoftmax {
 
   // From a block's exponentials to P. No product is in flight here.
   __device__ __forceinline__ void finish(const RowsOfThread& mine, const Tile& tile, int left, bool masked,
-                                         const ForwardParams& params, float (&sum)[2]) {
-    if (!masked && rows.moved && are_lost(sum)) start_over(mine, tile, left, params, sum);
+                                         const ForwardParams& p, float (&sum)[2]) {
+    if (!masked && rows.moved && are_lost(sum)) start_over(mine, tile, left, p, sum);
     pack_exponentials();
     add(rows.sum, sum);
   }

@@ -175,7 +175,7 @@ struct Consumer : ConsumerRings {
   /*%/short_values%*/
   /*%#optimistic%*/
   __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile& tile, int left, bool masked,
-                                       const ForwardParams& params) {
+                                       const ForwardParams& p) {
   /*%/optimistic%*/
   /*%^optimistic%*/
   __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile&, int left, bool masked,
@@ -217,7 +217,7 @@ struct Consumer : ConsumerRings {
     softmax.end_exponentials(sum);
     /*%/short_values%*/
     /*%#optimistic%*/
-    softmax.finish(mine, tile, left, masked, params, sum);
+    softmax.finish(mine, tile, left, masked, p, sum);
     /*%/optimistic%*/
     /*%^optimistic%*/
     softmax.finish(sum);
@@ -245,7 +245,7 @@ struct Consumer : ConsumerRings {
   // Scores, softmax and values of a block in turn: P may take the registers of S.
   /*%#optimistic%*/
   __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile& tile, int left, bool masked,
-                                       const ForwardParams& params) {
+                                       const ForwardParams& p) {
   /*%/optimistic%*/
   /*%^optimistic%*/
   __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile&, int left, bool masked,
@@ -259,7 +259,7 @@ struct Consumer : ConsumerRings {
     float sum[2];
     softmax.exponentiate(sum);
     /*%#optimistic%*/
-    softmax.finish(mine, tile, left, masked, params, sum);
+    softmax.finish(mine, tile, left, masked, p, sum);
     /*%/optimistic%*/
     /*%^optimistic%*/
     softmax.finish(sum);
@@ -272,23 +272,23 @@ struct Consumer : ConsumerRings {
   }
   /*%/overlap%*/
 
-  __device__ __forceinline__ void compute(const Tile& tile, const ForwardParams& params) {
+  __device__ __forceinline__ void compute(const Tile& tile, const ForwardParams& p) {
     const int row = tile.row + kRowStep * warpgroup;
     /*%#downward%*/
-    const RowsOfThread mine(row, params);
+    const RowsOfThread mine(row, p);
     /*%/downward%*/
     /*%^downward%*/
-    RowsOfThread mine(row, params);
+    RowsOfThread mine(row, p);
     /*%/downward%*/
     /*%#upward%*/
     mine.count_up_to(tile.blocks);
     /*%/upward%*/
     /*%^shares%*/
-    const int blocks = blocks_of_rows(row, params);
+    const int blocks = blocks_of_rows(row, p);
     /*%/shares%*/
     /*%#shares%*/
     mine.count_from(tile);
-    const int blocks = blocks_of_rows(row, tile, params);
+    const int blocks = blocks_of_rows(row, tile, p);
     /*%/shares%*/
     softmax.rows = SoftmaxState();
     clear_output();
@@ -321,26 +321,26 @@ struct Consumer : ConsumerRings {
       first_step(mine, left--);
       /*%/first_apart%*/
       /*%^overlap%*/
-      step(mine, tile, left--, true, params);
+      step(mine, tile, left--, true, p);
       /*%/overlap%*/
       /*%#release_q_after_first%*/
       release_q();
       /*%/release_q_after_first%*/
       /*%#causal%*/
       /*%^shares%*/
-      const int full = full_blocks(row, params);
+      const int full = full_blocks(row, p);
       /*%/shares%*/
       /*%#shares%*/
-      const int full = min(blocks - 1, full_blocks(row, tile, params));
+      const int full = min(blocks - 1, full_blocks(row, tile, p));
       /*%/shares%*/
 /*%/causal%*/
 /*%#masked_first%*/
 #pragma unroll 1  // the first block apart would take another sixth to compile
-      do step(mine, tile, left, true, params);
+      do step(mine, tile, left, true, p);
       while (--left >= full);
 /*%/masked_first%*/
 /*%#masked_loop%*/
-      for (; left >= full; --left) step(mine, tile, left, true, params);
+      for (; left >= full; --left) step(mine, tile, left, true, p);
 /*%/masked_loop%*/
 /*%#one_step%*/
 /*%^causal%*/
@@ -349,18 +349,18 @@ struct Consumer : ConsumerRings {
 // Two loops would be no faster, and take a third longer to compile.
 #pragma unroll 1
 /*%^upward%*/
-      for (; left >= 0; --left) step(mine, tile, left, left >= full, params);
+      for (; left >= 0; --left) step(mine, tile, left, left >= full, p);
 /*%/upward%*/
 /*%#upward%*/
       for (; left >= passed; --left) {
         const bool begins = left == tile.blocks - 1;  // by a search for its maxima, as masked ones
-        step(mine, tile, left, begins || left < tile.blocks - full, params);
+        step(mine, tile, left, begins || left < tile.blocks - full, p);
       }
 /*%/upward%*/
 /*%/one_step%*/
 /*%^one_step%*/
 #pragma unroll kUnroll
-      for (; left >= 0; --left) step(mine, tile, left, false, params);
+      for (; left >= 0; --left) step(mine, tile, left, false, p);
       /*%/one_step%*/
       /*%#release_q_after_scores%*/
       release_q();

@@ -930,20 +930,20 @@ struct BlockSoftmax {
 
   // The textbook's softmax for a block whose exponentials are lost. No product is in flight here.
   __device__ __forceinline__ void start_over(const RowsOfThread& mine, const Tile& tile, int left,
-                                             const ForwardParams& params, float (&sum)[2]) {
-    recompute_scores(tile, mine.row, block_at(left, tile, params), params);
+                                             const ForwardParams& p, float (&sum)[2]) {
+    recompute_scores(tile, mine.row, block_at(left, tile, p), p);
     follow_peaks(rows, scale_log2);
     exponentiate(sum);
   }
 
   // From a block's exponentials to P. No product is in flight here.
   __device__ __forceinline__ void finish(const RowsOfThread& mine, const Tile& tile, int left, bool masked,
-                                         const ForwardParams& params, float (&sum)[2]) {
+                                         const ForwardParams& p, float (&sum)[2]) {
     if (!masked) rows.moved = has_outgrown(sum);
     pack_exponentials();
     // The vote ran beside the packing, which was for nothing in warps that move.
     if (!masked && rows.moved) {
-      if (!move_outgrown(left, sum)) start_over(mine, tile, left, params, sum);
+      if (!move_outgrown(left, sum)) start_over(mine, tile, left, p, sum);
       pack_exponentials();
     }
     add(rows.sum, sum);
@@ -1434,7 +1434,7 @@ struct Consumer : ConsumerRings {
   // Softmax of a block runs beside the values of the one before.
   // They are done before it is: its last quarter packs P meanwhile, whose registers they have let go.
   __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile& tile, int left, bool masked,
-                                       const ForwardParams& params) {
+                                       const ForwardParams& p) {
     wait_k();
     begin_products(masked);
     release_k();
@@ -1445,7 +1445,7 @@ struct Consumer : ConsumerRings {
     wgmma_wait<0>();
     if (!first) release_v();
     softmax.end_exponentials(sum);
-    softmax.finish(mine, tile, left, masked, params, sum);
+    softmax.finish(mine, tile, left, masked, p, sum);
     end_step(masked);
   }
 
@@ -1458,10 +1458,10 @@ struct Consumer : ConsumerRings {
     release_v();
   }
 
-  __device__ __forceinline__ void compute(const Tile& tile, const ForwardParams& params) {
+  __device__ __forceinline__ void compute(const Tile& tile, const ForwardParams& p) {
     const int row = tile.row + kRowStep * warpgroup;
-    const RowsOfThread mine(row, params);
-    const int blocks = blocks_of_rows(row, params);
+    const RowsOfThread mine(row, p);
+    const int blocks = blocks_of_rows(row, p);
     softmax.rows = SoftmaxState();
     clear_output();
     const int passed = tile.blocks - blocks;
@@ -1473,12 +1473,12 @@ struct Consumer : ConsumerRings {
     if (blocks > 0) {
       int left = blocks - 1;
       first = true;
-      const int full = full_blocks(row, params);
+      const int full = full_blocks(row, p);
 #pragma unroll 1  // the first block apart would take another sixth to compile
-      do step(mine, tile, left, true, params);
+      do step(mine, tile, left, true, p);
       while (--left >= full);
 #pragma unroll kUnroll
-      for (; left >= 0; --left) step(mine, tile, left, false, params);
+      for (; left >= 0; --left) step(mine, tile, left, false, p);
       last_step();
     }
     else {

@@ -762,8 +762,8 @@ struct BlockSoftmax {
 
   // The textbook's softmax for a block whose exponentials are lost. No product is in flight here.
   __device__ __forceinline__ void start_over(const RowsOfThread& mine, const Tile& tile, int left,
-                                             const ForwardParams& params, float (&sum)[2]) {
-    recompute_scores(tile, mine.row, block_at(left, tile, params), params);
+                                             const ForwardParams& p, float (&sum)[2]) {
+    recompute_scores(tile, mine.row, block_at(left, tile, p), p);
     follow_peaks(rows, scale_log2);
     exponentiate(sum);
   }
@@ -782,8 +782,8 @@ struct BlockSoftmax {
 
   // From a block's exponentials to P. No product is in flight here.
   __device__ __forceinline__ void finish(const RowsOfThread& mine, const Tile& tile, int left, bool masked,
-                                         const ForwardParams& params, float (&sum)[2]) {
-    if (!masked && rows.moved && are_lost(sum)) start_over(mine, tile, left, params, sum);
+                                         const ForwardParams& p, float (&sum)[2]) {
+    if (!masked && rows.moved && are_lost(sum)) start_over(mine, tile, left, p, sum);
     pack_exponentials();
     add(rows.sum, sum);
   }
@@ -1269,7 +1269,7 @@ struct Consumer : ConsumerRings {
 
   // Softmax of a block runs beside the values of the one before.
   __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile& tile, int left, bool masked,
-                                       const ForwardParams& params) {
+                                       const ForwardParams& p) {
     wait_k();
     begin_products(masked);
     release_k();
@@ -1279,7 +1279,7 @@ struct Consumer : ConsumerRings {
     softmax.hold_exponentials(left, masked, sum);
     wgmma_wait<0>();
     if (!first) release_v();
-    softmax.finish(mine, tile, left, masked, params, sum);
+    softmax.finish(mine, tile, left, masked, p, sum);
     end_step(masked);
   }
 
@@ -1291,11 +1291,11 @@ struct Consumer : ConsumerRings {
     release_v();
   }
 
-  __device__ __forceinline__ void compute(const Tile& tile, const ForwardParams& params) {
+  __device__ __forceinline__ void compute(const Tile& tile, const ForwardParams& p) {
     const int row = tile.row + kRowStep * warpgroup;
-    RowsOfThread mine(row, params);
+    RowsOfThread mine(row, p);
     mine.count_up_to(tile.blocks);
-    const int blocks = blocks_of_rows(row, params);
+    const int blocks = blocks_of_rows(row, p);
     softmax.rows = SoftmaxState();
     clear_output();
     const int passed = tile.blocks - blocks;
@@ -1306,12 +1306,12 @@ struct Consumer : ConsumerRings {
     if (blocks > 0) {
       int left = tile.blocks - 1;
       first = true;
-      const int full = full_blocks(row, params);
+      const int full = full_blocks(row, p);
 // Two loops would be no faster, and take a third longer to compile.
 #pragma unroll 1
       for (; left >= passed; --left) {
         const bool begins = left == tile.blocks - 1;  // by a search for its maxima, as masked ones
-        step(mine, tile, left, begins || left < tile.blocks - full, params);
+        step(mine, tile, left, begins || left < tile.blocks - full, p);
       }
       release_q();
       last_step();

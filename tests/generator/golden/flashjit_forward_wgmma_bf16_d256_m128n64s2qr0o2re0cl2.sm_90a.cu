@@ -778,8 +778,8 @@ struct BlockSoftmax {
 
   // The textbook's softmax for a block whose exponentials are lost. No product is in flight here.
   __device__ __forceinline__ void start_over(const RowsOfThread& mine, const Tile& tile, int left,
-                                             const ForwardParams& params, float (&sum)[2]) {
-    recompute_scores(tile, mine.row, block_at(left, tile, params), params);
+                                             const ForwardParams& p, float (&sum)[2]) {
+    recompute_scores(tile, mine.row, block_at(left, tile, p), p);
     follow_peaks(rows, scale_log2);
     exponentiate(sum);
   }
@@ -798,8 +798,8 @@ struct BlockSoftmax {
 
   // From a block's exponentials to P. No product is in flight here.
   __device__ __forceinline__ void finish(const RowsOfThread& mine, const Tile& tile, int left, bool masked,
-                                         const ForwardParams& params, float (&sum)[2]) {
-    if (!masked && rows.moved && are_lost(sum)) start_over(mine, tile, left, params, sum);
+                                         const ForwardParams& p, float (&sum)[2]) {
+    if (!masked && rows.moved && are_lost(sum)) start_over(mine, tile, left, p, sum);
     pack_exponentials();
     add(rows.sum, sum);
   }
@@ -1290,7 +1290,7 @@ struct Consumer : ConsumerRings {
 
   // Softmax of a block runs beside the values of the one before.
   __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile& tile, int left, bool masked,
-                                       const ForwardParams& params) {
+                                       const ForwardParams& p) {
     wait_k();
     begin_products(masked);
     release_k();
@@ -1300,7 +1300,7 @@ struct Consumer : ConsumerRings {
     softmax.hold_exponentials(left, masked, sum);
     wgmma_wait<0>();
     if (!first) release_v();
-    softmax.finish(mine, tile, left, masked, params, sum);
+    softmax.finish(mine, tile, left, masked, p, sum);
     end_step(masked);
   }
 
@@ -1312,10 +1312,10 @@ struct Consumer : ConsumerRings {
     release_v();
   }
 
-  __device__ __forceinline__ void compute(const Tile& tile, const ForwardParams& params) {
+  __device__ __forceinline__ void compute(const Tile& tile, const ForwardParams& p) {
     const int row = tile.row + kRowStep * warpgroup;
-    const RowsOfThread mine(row, params);
-    const int blocks = blocks_of_rows(row, params);
+    const RowsOfThread mine(row, p);
+    const int blocks = blocks_of_rows(row, p);
     softmax.rows = SoftmaxState();
     clear_output();
     const int passed = tile.blocks - blocks;
@@ -1330,7 +1330,7 @@ struct Consumer : ConsumerRings {
       const int full = left;  // rows see all of the blocks before the last one
 // Two loops would be no faster, and take a third longer to compile.
 #pragma unroll 1
-      for (; left >= 0; --left) step(mine, tile, left, left >= full, params);
+      for (; left >= 0; --left) step(mine, tile, left, left >= full, p);
       release_q();
       last_step();
     }
