@@ -196,7 +196,7 @@ def main():
     ap.add_argument("--schedules", default="", help="a JSON file {\"family d causal s\": \"schedule\"} that overrides the choice")
     ap.add_argument("--tuning", default="off", choices=("off", "quick", "full"))
     ap.add_argument("--peers", default="fa2,cudnn,flash_attn2,fa3,fa4")
-    ap.add_argument("--dtype", default="bf16", choices=("bf16", "fp16"))
+    ap.add_argument("--dtype", default="bf16", choices=("bf16", "fp16", "fp32"))
     ap.add_argument("--dims", default="64,128,256", help="of q and k, and of v where they differ: 64,192/128")
     ap.add_argument("--seqs", default="1024,4096,16384")
     ap.add_argument("--tokens", type=int, default=16384, help="batch x seqlen")
@@ -222,7 +222,7 @@ def main():
 
     torch.manual_seed(int.from_bytes(os.urandom(4), "little"))
     torch.cuda.init()
-    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[a.dtype]
+    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}[a.dtype]
     others, missing = peers_module.load([p for p in a.peers.split(",") if p], FOLDER)
     engine = flashjit_c.Engine(a.library)
     given = json.load(open(a.schedules)) if a.schedules else {}

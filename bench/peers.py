@@ -78,6 +78,7 @@ def flash_attn_4():
 def load(names, folder):
     """Those of the named peers that can be imported, and for the others why not."""
     makers = {"fa2": lambda: sdpa(SDPBackend.FLASH_ATTENTION), "cudnn": lambda: sdpa(SDPBackend.CUDNN_ATTENTION),
+              "efficient": lambda: sdpa(SDPBackend.EFFICIENT_ATTENTION),  # the one that takes fp32
               "flex": flex, "flash_attn2": flash_attn_2, "fa3": lambda: flash_attn_3(folder), "fa4": flash_attn_4}
     peers, missing = {}, {}
     for name in names:

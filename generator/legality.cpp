@@ -16,7 +16,21 @@ Legality legal(const Problem& problem, Family family, const Target& target) {
       }
       return {};
     case Family::mma:
-      if (problem.dtype == DType::fp32) return {"family mma computes fp16 and bf16, dtype is fp32; use simt"};
+      if (problem.dtype == DType::fp32 && problem.pass == Pass::backward)
+        return {"family mma computes gradients in fp16 and bf16, dtype is fp32; use simt"};
+      if (problem.dtype == DType::fp32 && target.capability < 80) {
+        return {
+            fmt::format("family mma computes fp32 by products of bf16, which came with sm_80, this is {}; "
+                        "use simt",
+                        target.arch)};
+      }
+      // Measured: of a narrow head's score a sum's one rounding on a tensor core is most of its error.
+      if (problem.dtype == DType::fp32 && problem.head_dim < 24) {
+        return {
+            fmt::format("family mma computes fp32 from head_dim 24 on, narrower ones less precisely than "
+                        "FMA does, this is {}; use simt",
+                        problem.head_dim)};
+      }
       if (problem.dtype == DType::bf16 && target.capability < 80) {
         return {fmt::format("bf16 needs tensor cores of sm_80 or later, this is {}; use dtype fp16",
                             target.arch)};

@@ -4,8 +4,26 @@
 #include "autotune/space/families.hpp"
 
 namespace flashjit::autotune {
+namespace {
+
+// fp32: many rows split K and V least often, as many as shared memory has room for; few fill more of a GPU.
+std::vector<Schedule> fp32_space() {
+  std::vector<Schedule> space;
+  for (const auto& [m, w] : std::to_array<Rows>({{128, 8}, {64, 4}, {112, 7}, {96, 6}, {32, 2}, {16, 1}})) {
+    for (const int n : {64, 32, 16}) {
+      for (const int ctas : {0, 2, 3}) {
+        add(space,
+            MmaSchedule{.tile_m = m, .tile_n = n, .warps = w, .stages = 1, .kv_apart = 1, .min_ctas = ctas});
+      }
+    }
+  }
+  return space;
+}
+
+}  // namespace
 
 std::vector<Schedule> mma_space(const Problem& problem) {
+  if (problem.dtype == DType::fp32) return fp32_space();
   std::vector<Schedule> space;
   const int widest = std::max(problem.head_dim, problem.value_dim());
   const auto both = [&](MmaSchedule s) {  // Q in shared memory, and in registers

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "generator/families/mma_fp32.hpp"
 #include "generator/families/mma_generations.hpp"
 #include "generator/families/mma_tile.hpp"
 #include "generator/recipe.hpp"
@@ -131,6 +132,7 @@ bool fits_all_the_same(const Problem& problem, const MmaSchedule& schedule, cons
 }  // namespace
 
 Legality legal_mma(const Problem& problem, const MmaSchedule& schedule, const Target& target) {
+  if (problem.dtype == DType::fp32) return legal_mma_fp32(problem, schedule, target);
   const MmaSchedule& s = schedule;
   if (s.tile_n % 16 != 0) return {fmt::format("tile_n is {}, mma needs a multiple of 16", s.tile_n)};
   if (s.tile_m % (16 * s.warps) != 0) {
@@ -193,6 +195,7 @@ Legality legal_mma(const Problem& problem, const MmaSchedule& schedule, const Ta
 }
 
 Geometry geometry_mma(const Problem& problem, const MmaSchedule& s, const Target& target) {
+  if (problem.dtype == DType::fp32) return geometry_mma_fp32(problem, s, target);
   return {.tile_m = s.tile_m,
           .threads = 32 * s.warps,
           .shared_bytes = layout_of(problem, s).total,
@@ -202,6 +205,7 @@ Geometry geometry_mma(const Problem& problem, const MmaSchedule& s, const Target
 }
 
 std::vector<Recipe> recipes_mma(const Problem& problem, const MmaSchedule& schedule, const Target& target) {
+  if (problem.dtype == DType::fp32) return recipes_mma_fp32(problem, schedule, target);
   const MmaSchedule& s = schedule;
   const SharedLayout layout = layout_of(problem, s);
   const int rows_per_warp = s.tile_m / s.warps;
@@ -244,6 +248,7 @@ std::vector<Recipe> recipes_mma(const Problem& problem, const MmaSchedule& sched
   recipe.sections = {
       {"bf16", problem.dtype == DType::bf16},
       {"fp16", problem.dtype == DType::fp16},
+      {"split", false},
       {"causal", problem.causal},
       {"lse", problem.lse},
       {"kv_apart", s.kv_apart == 1},

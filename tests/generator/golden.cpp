@@ -40,6 +40,7 @@ const std::vector<Golden> kGolden{
     {{.dtype = DType::bf16, .head_dim = 128, .causal = true}, "mma:m128n64w8s2", "sm_80"},
     {{.dtype = DType::fp16, .head_dim = 64}, "mma:m64n64w4s1kv1", "sm_75"},
     {{.dtype = DType::bf16, .head_dim = 256}, "mma:m128n128w8s1kv1p1", "sm_90"},
+    {{.dtype = DType::fp32, .head_dim = 64, .causal = true}, "mma:m64n32w4s1kv1", "sm_80"},
     {{.dtype = DType::bf16, .head_dim = 128, .causal = true}, "wgmma:m128n128s2p2", "sm_90a"},
     {{.dtype = DType::bf16, .head_dim = 256}, "wgmma:m128n64s2qr0o2re0cl2", "sm_90a"},
     {{.dtype = DType::bf16, .head_dim = 256, .causal = true}, "wgmma:m128n64s2qr0o2re0p2", "sm_90a"},

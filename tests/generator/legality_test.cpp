@@ -27,7 +27,7 @@ TEST_CASE("which family serves which dtype where") {
     CAPTURE(arch);
     const Target target = target_of(arch);
     CHECK(legal(kFp32, Family::simt, target));
-    CHECK_FALSE(legal(kFp32, Family::mma, target));
+    CHECK(bool(legal(kFp32, Family::mma, target)) == (target.capability >= 80));
     CHECK_FALSE(legal(kFp16, Family::simt, target));
     CHECK(legal(kFp16, Family::mma, target));
     CHECK(bool(legal(kBf16, Family::mma, target)) == (target.capability >= 80));
@@ -41,8 +41,18 @@ TEST_CASE("a family that cannot says why, and the way out") {
   };
   CHECK(sentence(kBf16, Family::mma, "sm_75") ==
         "bf16 needs tensor cores of sm_80 or later, this is sm_75; use dtype fp16");
-  CHECK(sentence(kFp32, Family::mma, "sm_80") ==
-        "family mma computes fp16 and bf16, dtype is fp32; use simt");
+  CHECK(sentence(kFp32, Family::mma, "sm_75") ==
+        "family mma computes fp32 by products of bf16, which came with sm_80, this is sm_75; use simt");
+  Problem narrow = kFp32;
+  narrow.head_dim = 16;
+  CHECK(
+      sentence(narrow, Family::mma, "sm_80") ==
+      "family mma computes fp32 from head_dim 24 on, narrower ones less precisely than FMA does, this is 16; "
+      "use simt");
+  Problem gradients = kFp32;
+  gradients.pass = Pass::backward;
+  CHECK(sentence(gradients, Family::mma, "sm_80") ==
+        "family mma computes gradients in fp16 and bf16, dtype is fp32; use simt");
   CHECK(sentence(kFp32, Family::wgmma, "sm_90a") ==
         "family wgmma computes fp16 and bf16, dtype is fp32; use simt");
   CHECK(sentence(kBf16, Family::simt, "sm_80") ==

@@ -24,6 +24,7 @@ constexpr Sample kSamples[] = {
     {DType::fp16, "mma:m64n32w4s1kv1", "sm_75"},         {DType::bf16, "mma:m128n64w4s2", "sm_80"},
     {DType::fp16, "mma:m128n64w8s1kv1qr1c2", "sm_90"},   {DType::bf16, "mma:m64n64w4s3lz0u2", "sm_100"},
     {DType::fp16, "mma:m128n64w4s1kv1p1", "sm_120"},     {DType::bf16, "wgmma:m128n128s2", "sm_90a"},
+    {DType::fp32, "mma:m64n32w4s1kv1", "sm_80"},         {DType::fp32, "mma:m128n16w8s1kv1c2", "sm_90"},
     {DType::bf16, "wgmma:m128n80s2qr0p2", "sm_90a"},     {DType::fp16, "wgmma:m64n64s2pp0ov0p0", "sm_90a"},
 };
 

@@ -54,6 +54,7 @@ std::vector<Subject> sync_subjects() {
       subject("mma, persistent", "sm_86", "mma:m64n32w4s1kv1p1", kFull192, kOwnHeads),
       subject("mma, no cp.async", "sm_75", "mma:m64n32w4s1kv1", kFp16),
       subject("simt", "sm_80", "simt:m64n32w4s2", kFp32),
+      subject("mma, fp32", "sm_80", "mma:m64n32w4s1kv1", kFp32),
       subject("simt, one buffer", "sm_90", "simt:m64n32w4s1", kFp32),
       subject("simt, no cp.async", "sm_75", "simt:m64n32w4s2", kFp32),
       subject("wgmma", "sm_90a", "wgmma:m128n64s2p2", kCausal64, kWide),
@@ -158,6 +159,15 @@ std::vector<Subject> template_subjects() {
        autotune::InputKind::normal);
   with(subject("mma, rows without keys", "sm_80", "mma:m64n32w4s2", kCausal64, few_keys),
        autotune::InputKind::normal);
+  constexpr Problem ragged{.dtype = DType::fp32, .head_dim = 40, .head_dim_v = 24};
+  with(subject("mma, fp32, odd sizes", "sm_90", "mma:m32n16w2s1kv1", ragged), autotune::InputKind::normal);
+  Subject banks =
+      subject("mma, fp32, d64", "sm_80", "mma:m32n32w2s1kv1", {.dtype = DType::fp32, .head_dim = 64});
+  banks.conflict_free = true;
+  with(std::move(banks), autotune::InputKind::normal);
+  Subject silent = subject("mma, fp32, silent keys", "sm_80", "mma:m64n32w4s1kv1", ragged);
+  silent.one.silent = 70;
+  with(std::move(silent), autotune::InputKind::normal);
   with(subject("wgmma, packed heads", "sm_90a", "wgmma:m128n64s2p2", kCausal64, few_queries),
        autotune::InputKind::normal);
   with(subject("wgmma, empty places", "sm_90a", "wgmma:m128n64s2p2", kCausal64, odd_groups),

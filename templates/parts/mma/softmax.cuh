@@ -4,8 +4,13 @@
 // these rows.
 #pragma once
 
+/*%^split%*/
 #include "parts/unset_shift.cuh"
 #include "ptx/convert.cuh"
+/*%/split%*/
+/*%#split%*/
+#include "parts/mma/unset_shift_split.cuh"
+/*%/split%*/
 #include "ptx/math.cuh"
 #include "ptx/shuffle.cuh"
 
@@ -55,6 +60,7 @@ __device__ __forceinline__ void move_shift(SoftmaxRows& rows, const float (&peak
   }
 }
 
+/*%^split%*/
 // 8 scores of each row become exponentials, packed as the A fragment of mma over 16 keys (the layouts agree);
 // sum grows by them.
 __device__ __forceinline__ void exponentiate(const float (&shift)[2], const float* scores,
@@ -68,3 +74,16 @@ __device__ __forceinline__ void exponentiate(const float (&shift)[2], const floa
     fragment[i] = pack(low, high);
   }
 }
+/*%/split%*/
+/*%#split%*/
+// Scores become exponentials; the rows' sums grow by them.
+template <int kScores>
+__device__ __forceinline__ void exponentiate(SoftmaxRows& rows, float (&scores)[kScores]) {
+#pragma unroll
+  for (int i = 0; i < kScores; ++i) {
+    const int row = i / 2 % 2;
+    scores[i] = exp2_fast(scores[i] - rows.shift[row]);
+    rows.sum[row] += scores[i];
+  }
+}
+/*%/split%*/

@@ -1,0 +1,103 @@
+// FlashAttention-2's forward pass (Dao, arXiv 2307.08691) in fp32, on tensor cores that multiply bf16: each
+// number is the sum of three bf16 ones, each product of six (Henry, Tang, Heinecke, "Leveraging the bfloat16
+// Artificial Intelligence Datatype For Higher-Precision Computations", 2019). A CTA computes kTileM rows of O
+// of one head; K and V stream through shared memory from the last key that any row sees down to the first.
+// Each warp owns 16 rows from Q to O and never talks to the others (split-Q).
+#include "params/forward.h"
+/*%#causal%*/
+#include "parts/diagonal.cuh"
+/*%/causal%*/
+#include "parts/mma/epilogue_fp32.cuh"
+#include "parts/mma/loader_split.cuh"
+#include "parts/mma/mask.cuh"
+#include "parts/mma/softmax.cuh"
+#include "parts/mma/split_products.cuh"
+#include "parts/mma/tile_order.cuh"
+#include "ptx/finite.cuh"
+#include "ptx/shared_address.cuh"
+#include "ptx/special.cuh"
+
+extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*%/min_ctas%*/)
+    FLASHJIT_ENTRY(const __grid_constant__ ForwardParams params) {
+  extern __shared__ __align__(128) unsigned char shared[];
+  // The parts of a tile of K, of V, and of Q.
+  const unsigned k_tile = shared_address(shared), v_tile = k_tile + kOffsetV, q_tile = k_tile + kOffsetQ;
+
+  const TileIndex index = tile_at(params, block_index());
+  const int lane = threadIdx.x % 32;
+  const int warp_row = threadIdx.x / 32 * 16;  // the warp's first, in the tile
+  const int first_row = index.m * kTileM;      // the CTA's
+
+  // Tiles of keys unmasked_end … masked_end - 1 need a mask, those below do not, those above nobody sees.
+  /*%#causal%*/
+  // Keys that the first row sees, if positive.
+  const int seen_by_first = diagonal(params) + first_row + 1;
+  const int seen_by_last = min(params.seqlen_k, seen_by_first + kTileM - 1);
+  const int unmasked_end = max(seen_by_first, 0) / kTileN;
+  const int masked_end = (max(seen_by_last, 0) + kTileN - 1) / kTileN;
+  /*%/causal%*/
+  /*%^causal%*/
+  const int unmasked_end = params.seqlen_k / kTileN;
+  const int masked_end = (params.seqlen_k + kTileN - 1) / kTileN;
+  /*%/causal%*/
+
+  SoftmaxRows rows;
+  float output[kHeadDimV / 2] = {};  // this thread's part of the warp's rows of O
+
+  if (masked_end > 0) {
+    const int head_kv = divide(index.head, params.by_group);
+    const auto head_of = [](const void* tensor, long long batch, long long head) {
+      return static_cast<const float*>(tensor) + batch + head;
+    };
+    SplitCopy<kTileN, kHeadDim> k_copy(
+        head_of(params.k, index.batch * params.k_batch, head_kv * params.k_head), params.k_row);
+    SplitCopy<kTileN, kHeadDimV> v_copy(
+        head_of(params.v, index.batch * params.v_batch, head_kv * params.v_head), params.v_row);
+    {
+      // With the softmax's scale in it: S comes out in units of log2, and equal scores weigh exactly 1.
+      SplitCopy<kTileM, kHeadDim> q_copy(
+          head_of(params.q, index.batch * params.q_batch, index.head * params.q_head), params.q_row);
+      q_copy.start(first_row, params.seqlen_q);
+      q_copy.finish(q_tile, [&](float x) { return x * params.scale_log2; });
+    }
+
+    int n = masked_end - 1;
+    k_copy.start(n * kTileN, params.seqlen_k);
+
+    // Where this lane starts to read.
+    const unsigned q_lane = q_tile + warp_row * TileQK::kPitch + lane_offset_rows_first<TileQK>(lane);
+    const unsigned k_lane = k_tile + lane_offset_columns_first<TileQK>(lane);
+    const unsigned v_lane = v_tile + lane_offset_rows_first<TileV>(lane);
+
+    for (; n >= 0; --n) {
+      // V is on its way beside the first product, the next tile of K beside the second: one waits in
+      // registers at a time.
+      k_copy.finish(k_tile, finite);
+      __syncthreads();
+      v_copy.start(n * kTileN, params.seqlen_k);
+      float scores[kTileN / 2];
+      multiply_qk(scores, q_lane, k_lane);
+      if (n >= unmasked_end) {
+        /*%#causal%*/
+        // Keys that the diagonal hides from a row, and so those past the end of K.
+        mask_keys<1>(scores, seen_by_first + warp_row - n * kTileN);
+        /*%/causal%*/
+        /*%^causal%*/
+        // Keys past the end of K.
+        mask_keys<0>(scores, params.seqlen_k - n * kTileN);
+        /*%/causal%*/
+      }
+
+      v_copy.finish(v_tile, [](float x) { return x; });
+      __syncthreads();
+      if (n > 0) k_copy.start((n - 1) * kTileN, params.seqlen_k);
+      float peak[2];
+      find_peaks(scores, peak);
+      if (__any_sync(0xffffffffu, outgrown(rows, peak, 1))) move_shift(rows, peak, output, 1);
+      exponentiate(rows, scores);
+      add_pv(output, scores, v_lane);
+    }
+  }
+
+  write_rows(params, index, first_row + warp_row, rows, output);
+}

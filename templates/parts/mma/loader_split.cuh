@@ -1,0 +1,78 @@
+// Tiles of fp32 from global to shared memory through registers, split on the way: the loads are under way
+// while the warp computes, and the parts' stores follow.
+#pragma once
+
+#include "parts/mma/shared_tile.cuh"
+#include "parts/mma/split.cuh"
+#include "ptx/special.cuh"
+#include "ptx/store_shared_16.cuh"
+
+// A tile is one tile of bf16 for each part, the first part's first. Each row is kLanes threads', which take
+// its pieces of 8 elements in turns: a piece is a chunk of each part. Where eight threads have rows that
+// begin in the same bank, each of these begins at another piece, so that the eight write to all banks.
+template <int kRows, int kColumns>
+struct SplitCopy {
+  using Tile = SharedTile<kColumns>;
+  static_assert(kThreads % kRows == 0, "threads divide into rows");
+  static constexpr int kLanes = kThreads / kRows;
+  static constexpr int kPasses = (Tile::kChunks + kLanes - 1) / kLanes;
+  static constexpr int kPartBytes = kRows * Tile::kPitch;
+  static constexpr int kBeginnings = Tile::kSpan > kLanes ? Tile::kSpan / kLanes : 1;
+
+  const float* source;   // row 0 of the head
+  long long row_stride;  // in elements
+  float4 held[kPasses][2];
+
+  __device__ SplitCopy(const float* source, long long row_stride) : source(source), row_stride(row_stride) {}
+
+  // Loads rows first … first + kRows - 1; those from end on are not there and become zeros.
+  __device__ void start(int first, int end) {
+    const int thread = thread_index(), row = thread / kLanes;
+    const bool inside = first + row < end;
+    const auto* const from = reinterpret_cast<const float4*>(source + (first + row) * row_stride);
+#pragma unroll
+    for (int pass = 0; pass < kPasses; ++pass) {
+      const int piece = piece_of(row, thread % kLanes, pass);
+      held[pass][0] = held[pass][1] = float4{0, 0, 0, 0};
+      if (inside && is_there<kColumns / 8>(piece)) {
+        held[pass][0] = from[2 * piece];
+        held[pass][1] = from[2 * piece + 1];
+      }
+    }
+  }
+
+  // Stores the parts of what start loaded, each number as `prepare` makes it.
+  template <class Prepare>
+  __device__ void finish(unsigned tile, const Prepare& prepare) const {
+    const int thread = threadIdx.x, row = thread / kLanes;
+#pragma unroll
+    for (int pass = 0; pass < kPasses; ++pass) {
+      unsigned parts[4][kParts];
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float4 four = held[pass][half];
+        split(prepare(four.x), prepare(four.y), parts[2 * half]);
+        split(prepare(four.z), prepare(four.w), parts[2 * half + 1]);
+      }
+      const int piece = piece_of(row, thread % kLanes, pass);
+      if (!is_there<Tile::kChunks>(piece)) continue;
+      const unsigned to = tile + Tile::offset(row, piece);
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) {
+        store_shared(to + part * kPartBytes,
+                     uint4{parts[0][part], parts[1][part], parts[2][part], parts[3][part]});
+      }
+    }
+  }
+
+ private:
+  __device__ static int piece_of(int row, int lane, int pass) {
+    return lane + kLanes * (pass ^ Tile::phase(row) % kBeginnings);
+  }
+
+  // Has a row of so many pieces this one?
+  template <int kPieces>
+  __device__ static bool is_there(int piece) {
+    return kPasses * kLanes == kPieces || piece < kPieces;
+  }
+};
