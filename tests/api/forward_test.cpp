@@ -90,7 +90,8 @@ TEST_CASE("keys of score -infinity, before any other and among them") {
   const Shape shape{.batch = 1, .heads = 2, .heads_kv = 1, .seqlen_q = 70, .seqlen_k = 300};
   for (const bool causal : {false, true}) {
     check("sm_80", {.problem = {.head_dim = 64, .causal = causal}, .shape = shape, .silent = 140});
-    for (const char* schedule : {"simt:m16n32w2s2", "simt:m64n32w8s2", "simt:m128n64w4s2", "mma:m64n32w4s1kv1"}) {
+    for (const char* schedule :
+         {"simt:m16n32w2s2", "simt:m64n32w8s2", "simt:m128n64w4s2", "mma:m64n32w4s1kv1"}) {
       check("sm_80",
             {.problem = {.dtype = DType::fp32, .head_dim = 64, .causal = causal},
              .shape = shape,
