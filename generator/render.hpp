@@ -116,8 +116,7 @@ struct KernelSource {
   std::string entry;                // "flashjit_forward_mma_bf16_d128_causal_m128n64w4s2"
   std::string text;                 // self-contained CUDA C++, not one #include
   std::vector<LineOrigin> origins;  // of each line of text
-  int ptxas = 3;  // the level of ptxas's optimisations; of a schedule, and so in the entry's name, or of all
-                  // kernels of a template
+  int ptxas = 3;                    // the level of ptxas's optimisations; part of the cache's key
   Geometry geometry;
   std::vector<TensorMapSpec> maps;  // kernel parameters: these maps in order, then the params struct
 };

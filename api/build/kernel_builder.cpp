@@ -38,6 +38,7 @@ cache::Key KernelBuilder::key_of(const KernelSource& source, const Toolchain& to
                             {"arch", device_.target().arch},
                             {"nvrtc", toolchain.library},
                             {"append_flags", runtime::nvrtc_append_flags()}}};
+  if (source.ptxas != KernelSource{}.ptxas) key.fields.emplace_back("ptxas", fmt::format("{}", source.ptxas));
   // What the driver makes of the PTX is the driver's: another one may take another PTX, or report otherwise.
   if (!toolchain.makes_cubin) key.fields.emplace_back("driver", device_.description());
   return key;

@@ -182,7 +182,7 @@ std::vector<std::string> NvrtcCompiler::actual_options(const KernelSource& sourc
     }
     options.front() = fmt::format("--gpu-architecture=compute_{}", *(above - 1));
   }
-  // Its default is left unsaid; the cache's key has the level in the entry's name.
+  // Its default is left unsaid, here and in the cache's key.
   if (source.ptxas != KernelSource{}.ptxas)
     options.push_back(fmt::format("--ptxas-options=-O{}", source.ptxas));
   // What follows does not change the code.

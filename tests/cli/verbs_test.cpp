@@ -56,6 +56,10 @@ TEST_CASE("inspect shows, emits and compares, on an arch that is not here") {
   CHECK(contains(command.run(problem + "--emit ptx").out, ".target sm_86"));
   CHECK(contains(command.run(problem + "--emit log").out, "registers"));
   CHECK(contains(command.run(problem + "--emit key").out, figures["entry"].get<std::string>()));
+  CHECK_FALSE(contains(command.run(problem + "--emit key").out, "\nptxas "));
+  // fp32's kernels on tensor cores are compiled at another level, which no schedule names.
+  CHECK(contains(command.run("inspect --arch sm_80 --dtype fp32 --head-dim 64 --family mma --emit key").out,
+                 "\nptxas         1\n"));
   CHECK(command.run(problem + "--emit cubin").out.substr(0, 4) == "\177ELF");
   const fs::path file = command.folder() / "kernel.ptx";
   const Result written = command.run(problem + "--emit ptx -o " + file.string());
