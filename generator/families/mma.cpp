@@ -49,12 +49,6 @@ int passes_of(int pitch, const MmaSchedule& schedule) {
   return (schedule.tile_n * (pitch / 16) + threads - 1) / threads;
 }
 
-// Registers that __launch_bounds__ leaves to one thread.
-int register_limit(const MmaSchedule& schedule, const Target& target) {
-  const int threads = 32 * schedule.warps * std::max(1, schedule.min_ctas);
-  return std::min(255, target.registers_per_sm / threads / 8 * 8);
-}
-
 // Of these, what the loop holds.
 int held_registers(const Problem& problem, const MmaSchedule& schedule) {
   const int row_tiles = schedule.tile_m / schedule.warps / 16;
@@ -179,10 +173,7 @@ Legality legal_mma(const Problem& problem, const MmaSchedule& schedule, const Ta
   }
   if (s.min_ctas == 1 && is_told_of_one_cta(problem, s))
     return {"min_ctas 1 makes no difference to this tile; leave it at 0"};
-  if (const int threads = 32 * s.warps * std::max(1, s.min_ctas); threads > target.threads_per_sm) {
-    return {fmt::format("{} CTAs of {} threads are more than the {} threads of a multiprocessor of {}",
-                        std::max(1, s.min_ctas), 32 * s.warps, target.threads_per_sm, target.arch)};
-  }
+  if (Legality ctas = legal_ctas(s, target); !ctas) return ctas;
   const int registers = registers_of(problem, s, target), limit = register_limit(s, target);
   if (registers > limit && !fits_all_the_same(problem, s, target)) {
     return {fmt::format(

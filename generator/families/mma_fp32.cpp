@@ -25,12 +25,6 @@ SharedLayout layout_of(const Problem& problem, const MmaSchedule& schedule) {
           .part_q = schedule.tile_m * pitch_of(problem.head_dim)};
 }
 
-// Registers that __launch_bounds__ leaves to one thread.
-int register_limit(const MmaSchedule& schedule, const Target& target) {
-  const int threads = 32 * schedule.warps * std::max(1, schedule.min_ctas);
-  return std::min(255, target.registers_per_sm / threads / 8 * 8);
-}
-
 // Registers in which a thread's pieces of a tile wait, of 8 numbers each
 // (templates/parts/mma/loader_split.cuh).
 int waiting(int pitch, const MmaSchedule& schedule) {
@@ -86,10 +80,7 @@ Legality legal_mma_fp32(const Problem& problem, const MmaSchedule& s, const Targ
                         s.tile_n, kilobytes(shared), target.arch, kilobytes(target.shared_per_cta))};
   }
   if (s.min_ctas == 1) return {"min_ctas 1 makes no difference to this tile; leave it at 0"};
-  if (const int threads = 32 * s.warps * std::max(1, s.min_ctas); threads > target.threads_per_sm) {
-    return {fmt::format("{} CTAs of {} threads are more than the {} threads of a multiprocessor of {}",
-                        std::max(1, s.min_ctas), 32 * s.warps, target.threads_per_sm, target.arch)};
-  }
+  if (Legality ctas = legal_ctas(s, target); !ctas) return ctas;
   const int limit = register_limit(s, target), registers = registers_of(problem, s, target, limit);
   if (registers > limit) {
     return {

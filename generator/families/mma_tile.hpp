@@ -1,5 +1,13 @@
-// Rows of family mma's tiles in shared memory, of both passes.
+// What family mma's kernels have in common: rows of tiles in shared memory, of both passes, and what a
+// forward schedule's CTAs leave to a thread.
 #pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "generator/legality.hpp"
+#include "generator/schedule.hpp"
 
 namespace flashjit {
 
@@ -7,6 +15,20 @@ namespace flashjit {
 // (templates/parts/mma/shared_tile.cuh).
 constexpr int pitch_of(int head_dim) {
   return (head_dim + 15) / 16 * 32;
+}
+
+// Registers that __launch_bounds__ leaves to one thread.
+inline int register_limit(const MmaSchedule& schedule, const Target& target) {
+  const int threads = 32 * schedule.warps * std::max(1, schedule.min_ctas);
+  return std::min(255, target.registers_per_sm / threads / 8 * 8);
+}
+
+// Whether a multiprocessor has threads enough for the CTAs that min_ctas asks for.
+inline Legality legal_ctas(const MmaSchedule& s, const Target& target) {
+  const int ctas = std::max(1, s.min_ctas);
+  if (32 * s.warps * ctas <= target.threads_per_sm) return {};
+  return {fmt::format("{} CTAs of {} threads are more than the {} threads of a multiprocessor of {}", ctas,
+                      32 * s.warps, target.threads_per_sm, target.arch)};
 }
 
 }  // namespace flashjit
