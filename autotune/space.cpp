@@ -29,8 +29,10 @@ std::vector<Candidate> search_space(const Problem& problem, const Target& target
 std::string family_note(const Problem& problem, const Target& target) {
   std::string note;
   for (const Family family : {Family::wgmma, Family::mma, Family::simt}) {
-    // That a family computes another dtype is no news; that a newer one passes this GPU over is.
-    const bool other_dtype = (problem.dtype == DType::fp32) != (family == Family::simt);
+    // That a family computes another dtype is no news; that a newer one passes this GPU or head_dim over is.
+    const bool fp32 = problem.dtype == DType::fp32;
+    const bool other_dtype =
+        fp32 ? family == Family::wgmma || problem.pass == Pass::backward : family == Family::simt;
     const Legality legality = legal(problem, family, target);
     if (other_dtype || legality || (family == Family::wgmma && target.capability != 90)) continue;
     note += (note.empty() ? "" : "; ") + legality.reason;

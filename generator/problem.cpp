@@ -34,8 +34,8 @@ void validate(const Problem& problem) {
   if (problem.pass < Pass::forward || problem.pass > Pass::backward) {
     refuse("pass", number(problem.pass), "forward (0) or backward (1)");
   }
-  if (problem.dtype < DType::fp16 || problem.dtype > DType::fp32) {
-    refuse("dtype", number(problem.dtype), "fp16 (0), bf16 (1) or fp32 (2)");
+  if (problem.dtype < DType::bf16 || problem.dtype > DType::fp32) {
+    refuse("dtype", number(problem.dtype), "bf16 (0), fp16 (1) or fp32 (2)");
   }
   check_head_dim("head_dim", problem.head_dim);
   if (problem.head_dim_v != 0) check_head_dim("head_dim_v", problem.head_dim_v);

@@ -2,8 +2,11 @@
 // geometry.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "generator/legality.hpp"
@@ -38,9 +41,17 @@ struct Recipe {
   std::vector<TensorMapSpec> maps;
 };
 
-// "96 KB", rounded up; for what Legality says of shared memory.
+// For what Legality says of shared memory: "96 KB", rounded up; "tile 128x64 with 2 stages"; and what needs
+// more than there is.
 inline std::string kilobytes(int bytes) {
   return std::to_string((bytes + 1023) / 1024) + " KB";
+}
+inline std::string staged_tile(int tile_m, int tile_n, int stages) {
+  return fmt::format("tile {}x{} with {} stage{}", tile_m, tile_n, stages, stages == 1 ? "" : "s");
+}
+inline Legality too_much_shared(std::string_view what, int bytes, const Target& target) {
+  return {fmt::format("{} needs {} of shared memory, {} gives {}", what, kilobytes(bytes), target.arch,
+                      kilobytes(target.shared_per_cta))};
 }
 
 // One per family; each in a file of its own (families/simt.cpp …). legal_* may assume that the Problem is

@@ -20,7 +20,8 @@ struct Knob {
   int S::*member;
 };
 
-constexpr std::string_view kDqMeaning = "dQ: 0 in a pass of its own, 1 added atomically, 2 in a fixed order";
+constexpr std::string_view kDqUnordered = "dQ: 0 in a pass of its own, 1 added atomically";
+constexpr std::string_view kDqOrdered = "dQ: 0 in a pass of its own, 1 added atomically, 2 in a fixed order";
 
 template <class S>
 constexpr auto knobs_of() {
@@ -48,7 +49,8 @@ constexpr auto knobs_of() {
          &S::optimistic},
         {{"kv", "kv_apart", "K and V wait on barriers of their own", 0, 1}, &S::kv_apart},
         {{"lz", "lazy", "exponentials may grow to 2^lazy before O is rescaled, 0 = always", 0, 16}, &S::lazy},
-        {{"c", "min_ctas", "CTAs per multiprocessor that registers must allow, 0 = one", 0, 8}, &S::min_ctas},
+        {{"c", "min_ctas", "CTAs per multiprocessor that registers must allow, 0 = as ptxas likes", 0, 8},
+         &S::min_ctas},
         {{"u", "unroll", "unrolling of the loop over unmasked tiles", 1, 8}, &S::unroll},
         {{"p", "persistent", "0 one tile per CTA, 1 static order", 0, 1}, &S::persistent},
     });
@@ -80,7 +82,7 @@ constexpr auto knobs_of() {
         {{"m", "tile_m", "query rows per step", 8, 256}, &S::tile_m},
         {{"n", "tile_n", "keys per CTA", 8, 256}, &S::tile_n},
         {{"w", "warps", "warps per CTA", 1, 16}, &S::warps},
-        {{"dq", "dq", kDqMeaning, 0, 2}, &S::dq},
+        {{"dq", "dq", kDqUnordered, 0, 1}, &S::dq},
     });
   } else if constexpr (std::is_same_v<S, MmaBackwardSchedule>) {
     return std::to_array<Knob<S>>({
@@ -90,14 +92,14 @@ constexpr auto knobs_of() {
         {{"s", "stages", "tiles of Q and dO in flight", 1, 2}, &S::stages},
         {{"sp", "sharers", "warps that have the same keys, and halves of rows and columns", 1, 2},
          &S::sharers},
-        {{"dq", "dq", kDqMeaning, 0, 2}, &S::dq},
+        {{"dq", "dq", kDqUnordered, 0, 1}, &S::dq},
     });
   } else {
     return std::to_array<Knob<S>>({
         {{"m", "tile_m", "query rows per step", 64, 256}, &S::tile_m},
         {{"n", "tile_n", "keys per CTA", 64, 256}, &S::tile_n},
         {{"s", "stages", "tiles of Q and dO in flight, which are two", 2, 2}, &S::stages},
-        {{"dq", "dq", kDqMeaning, 0, 2}, &S::dq},
+        {{"dq", "dq", kDqOrdered, 0, 2}, &S::dq},
         {{"t", "turns", "of the two warpgroups at the exponentials", 0, 1}, &S::turns},
     });
   }

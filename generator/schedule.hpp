@@ -43,7 +43,7 @@ struct MmaSchedule {
       0;  // 1: unmasked tiles are exponentiated with the shifts as they are, and again if that was wrong
   int kv_apart = 0;    // 1: K and V wait on barriers of their own, so that S starts before V has arrived
   int lazy = 8;        // exponentials may grow to 2^lazy before O is rescaled; 0 = exact textbook
-  int min_ctas = 0;    // CTAs per multiprocessor that registers must allow; 0: one
+  int min_ctas = 0;    // CTAs per multiprocessor that registers must allow; 0: left to ptxas
   int unroll = 1;      // of the loop over unmasked K/V tiles
   int persistent = 0;  // 1: a CTA computes one tile after the other, and asks for the next in its last step
   bool operator==(const MmaSchedule&) const = default;

@@ -36,13 +36,13 @@ std::vector<Schedule> mma_space(const Problem& problem) {
   struct Pipeline {
     int stages, kv_apart;
   };
-  constexpr auto kPipelines = std::to_array<Pipeline>({{2, 0}, {2, 1}, {1, 1}, {3, 0}, {3, 1}});
+  constexpr auto kPipelines = std::to_array<Pipeline>({{2, 0}, {2, 1}, {1, 1}, {3, 1}});
   for (const auto& [m, w] : std::to_array<Rows>({{128, 4}, {128, 8}, {64, 4}, {256, 8}, {192, 12}})) {
     for (const int n : {64, 128, 32, 96, 48}) {
       if (n == 48 && widest <= 128) continue;  // between 32 and 64 only where shared memory is dear
       if (n == 128 && widest > 192) continue;
       for (const auto& [stages, apart] : kPipelines) {
-        if (stages == 3 && (n > 64 || m == 192 || apart == 0)) continue;
+        if (stages == 3 && (n > 64 || m == 192)) continue;
         both({.tile_m = m, .tile_n = n, .warps = w, .stages = stages, .kv_apart = apart});
       }
     }

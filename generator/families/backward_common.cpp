@@ -54,12 +54,10 @@ Recipe recipe_postprocess(const Problem& problem) {
   recipe.kernel = "kernels/backward_postprocess.cu";
   recipe.suffix = "_postprocess";
   recipe.constants = {
-      number("kElementBytes", size_of(problem.dtype), "of dQ"),
       number("kHeadDim", problem.head_dim, "columns of dQ"),
       number("kRows", kBackwardRowPadding, "per CTA"),
       number("kThreads", kThreads, "per CTA"),
   };
-  recipe.sections = dtype_sections(problem);
   recipe.geometry = {.tile_m = kBackwardRowPadding, .threads = kThreads};
   return recipe;
 }

@@ -143,6 +143,12 @@ Legality legal_mma(const Problem& problem, const MmaSchedule& schedule, const Ta
     return {"optimistic 1 needs blocks 1: a tile is done again as a whole"};
   if (s.optimistic == 1 && s.lazy == 0)
     return {"optimistic 1 needs lazy above 0: it lets exponentials grow before it looks"};
+  if (s.optimistic == 1 && problem.dtype == DType::bf16 && 1 << s.lazy < s.tile_n / 2) {
+    return {
+        fmt::format("optimistic 1 sums up {} exponentials before it looks; 2^lazy must be at least twice "
+                    "that, lazy is {}",
+                    s.tile_n / 4, s.lazy)};
+  }
   if (problem.dtype == DType::fp16 && s.lazy > 15) {
     return {fmt::format(
         "lazy is {}, fp16 needs 15 or less: exponentials grow to 2^lazy, and it ends at 65504", s.lazy)};
@@ -160,11 +166,8 @@ Legality legal_mma(const Problem& problem, const MmaSchedule& schedule, const Ta
     if (target.capability < 80) return {fmt::format("persistent 1 needs cp.async, {} has none", target.arch)};
   }
   const int shared = layout_of(problem, s).total;
-  if (shared > target.shared_per_cta) {
-    return {fmt::format("tile {}x{} with {} stages needs {} of shared memory, {} gives {}", s.tile_m,
-                        s.tile_n, s.stages, kilobytes(shared), target.arch,
-                        kilobytes(target.shared_per_cta))};
-  }
+  if (shared > target.shared_per_cta)
+    return too_much_shared(staged_tile(s.tile_m, s.tile_n, s.stages), shared, target);
   if (s.persistent == 1 && 2 * (shared + target.shared_reserved) <= target.shared_per_sm) {
     return {
         fmt::format("persistent 1 is for a CTA that has the multiprocessor to itself, {} of shared memory "
@@ -231,7 +234,7 @@ std::vector<Recipe> recipes_mma(const Problem& problem, const MmaSchedule& sched
     recipe.constants.push_back({"float", "kLargestSum", fmt::format("{}.0f", 1 << s.lazy),
                                 "largest sum that tells of no score far above its shift"});
   }
-  if (s.kv_apart == 0 && s.optimistic == 0) {
+  if (s.blocks > 1) {
     recipe.constants.push_back(
         number("kBlocks", s.blocks, "parts of a step, each multiplied beside the softmax of the one before"));
   }
@@ -245,6 +248,8 @@ std::vector<Recipe> recipes_mma(const Problem& problem, const MmaSchedule& sched
       {"kv_apart", s.kv_apart == 1},
       {"one_stage", s.stages == 1},
       {"rings_apart", s.kv_apart == 1 && s.stages > 1},
+      {"at_once", s.kv_apart == 0 && s.blocks == 1},
+      {"in_blocks", s.blocks > 1},
       {"q_in_regs", s.q_in_regs == 1},
       {"optimistic", s.optimistic == 1},
       {"min_ctas", min_ctas > 0},

@@ -11,7 +11,7 @@ using namespace mma_backward;
 
 namespace {
 
-std::map<std::string, bool> sections_of(const Problem& problem, const Target& target) {
+std::map<std::string, bool> switches_of(const Problem& problem, const Target& target) {
   const bool ampere = target.capability >= 80;
   return {
       {"bf16", problem.dtype == DType::bf16},
@@ -62,10 +62,12 @@ Recipe recipe_keys(const Problem& problem, const MmaBackwardSchedule& s, const T
   const bool roomy = registers_of(problem, s, target) <= kRoomy;
   if (roomy)
     recipe.constants.push_back(number("kMinCtas", 1, "CTAs per multiprocessor that registers must allow"));
-  recipe.sections = sections_of(problem, target);
+  recipe.sections = switches_of(problem, target);
   recipe.sections["min_ctas"] = roomy;
   recipe.sections["copies_in_turn"] = copies_in_turn(problem, s, target);
   recipe.sections["dq_sum"] = dq_sum;
+  recipe.sections["two_stages"] = s.stages == 2;
+  recipe.sections["dq_before"] = dq_sum && s.stages == 2;
   recipe.sections["ds_tile"] = has_ds_tile(s);
   recipe.sections["stmatrix"] = has_ds_tile(s) && target.capability >= 90;
   recipe.sections["shared_keys"] = s.sharers == 2;
@@ -95,7 +97,7 @@ Recipe recipe_queries(const Problem& problem, const Target& target) {
       number("kTileBytesK", layout.tile_n * pitch_of(problem.head_dim), "likewise"),
       number("kSlotBytes", layout.slot, "a tile of K and a tile of V"),
   };
-  recipe.sections = sections_of(problem, target);
+  recipe.sections = switches_of(problem, target);
   recipe.sections["copies_in_turn"] = layout.copies_in_turn;
   recipe.geometry.tile_m = layout.tile_m();
   recipe.geometry.threads = 32 * layout.warps;
@@ -114,7 +116,7 @@ Recipe recipe_sum(const Problem& problem, const Target& target) {
       number("kRows", kBackwardRowPadding, "per CTA"),
       number("kThreads", kThreads, "per CTA"),
   };
-  recipe.sections = sections_of(problem, target);
+  recipe.sections = switches_of(problem, target);
   recipe.sections["fp32"] = false;
   recipe.geometry = {.tile_m = kBackwardRowPadding, .threads = kThreads};
   return recipe;
@@ -125,8 +127,6 @@ Recipe recipe_sum(const Problem& problem, const Target& target) {
 Legality legal_mma_backward(const Problem& problem, const MmaBackwardSchedule& schedule,
                             const Target& target) {
   const MmaBackwardSchedule& s = schedule;
-  if (s.dq == static_cast<int>(DqWay::ordered))
-    return {"family mma adds to dQ in no fixed order; dq 0 is deterministic, in a pass of its own"};
   if (s.warps % 2 != 0) return {fmt::format("warps is {}, backward mma needs pairs of them", s.warps)};
   if (kBackwardRowPadding % s.tile_m != 0 || s.tile_m % 16 != 0)
     return {fmt::format("tile_m is {}, backward mma needs 16, 32, 64 or 128", s.tile_m)};
@@ -148,11 +148,8 @@ Legality legal_mma_backward(const Problem& problem, const MmaBackwardSchedule& s
   if (target.capability < 80 && s.stages != 1)
     return {fmt::format("{} has no cp.async: copies go through registers, with stages 1 only", target.arch)};
   const KeysLayout layout = keys_layout(problem, s);
-  if (layout.total > target.shared_per_cta) {
-    return {fmt::format("tile {}x{} with {} stages needs {} of shared memory, {} gives {}", s.tile_m,
-                        s.tile_n, s.stages, kilobytes(layout.total), target.arch,
-                        kilobytes(target.shared_per_cta))};
-  }
+  if (layout.total > target.shared_per_cta)
+    return too_much_shared(staged_tile(s.tile_m, s.tile_n, s.stages), layout.total, target);
   const int registers = registers_of(problem, s, target), limit = register_limit(s, target);
   if (registers > limit && !fits_all_the_same(problem, s, target)) {
     return {fmt::format(

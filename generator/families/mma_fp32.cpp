@@ -75,10 +75,8 @@ Legality legal_mma_fp32(const Problem& problem, const MmaSchedule& s, const Targ
         "and persistent 0, blocks and unroll 1"};
   }
   const int shared = layout_of(problem, s).total();
-  if (shared > target.shared_per_cta) {
-    return {fmt::format("tile {}x{} in three parts needs {} of shared memory, {} gives {}", s.tile_m,
-                        s.tile_n, kilobytes(shared), target.arch, kilobytes(target.shared_per_cta))};
-  }
+  if (shared > target.shared_per_cta)
+    return too_much_shared(fmt::format("tile {}x{} in three parts", s.tile_m, s.tile_n), shared, target);
   if (s.min_ctas == 1) return {"min_ctas 1 makes no difference to this tile; leave it at 0"};
   if (Legality ctas = legal_ctas(s, target); !ctas) return ctas;
   const int limit = register_limit(s, target), registers = registers_of(problem, s, target, limit);

@@ -140,10 +140,8 @@ Legality legal_simt(const Problem& problem, const SimtSchedule& s, const Target&
         plan.rows, plan.keys, plan.columns, needed, s.warps, std::max(s.min_ctas, 1), granted)};
   }
   const int bytes = plan.floats * 4;
-  if (bytes > target.shared_per_cta) {
-    return {fmt::format("tile {}x{} with {} stages needs {} of shared memory, {} gives {}", s.tile_m,
-                        s.tile_n, s.stages, kilobytes(bytes), target.arch, kilobytes(target.shared_per_cta))};
-  }
+  if (bytes > target.shared_per_cta)
+    return too_much_shared(staged_tile(s.tile_m, s.tile_n, s.stages), bytes, target);
   return {};
 }
 

@@ -86,7 +86,8 @@ int registers_needed(const SimtBackwardSchedule& s, const Plan& plan) {
                        plan.of_q.registers() + queries + 2 * plan.rows);
 }
 
-// What the count lets pass and takes a few registers more than there are on Hopper and Blackwell.
+// What the count lets pass and takes a few registers more than there are, on Hopper and Blackwell; refused on
+// all archs, of which none needs it.
 bool known_to_spill(const Problem& problem, const SimtBackwardSchedule& s) {
   return problem.head_dim == 96 && problem.value_dim() == 96 &&
          s == SimtBackwardSchedule{.tile_m = 64, .tile_n = 128, .warps = 8, .dq = 1};
@@ -95,10 +96,6 @@ bool known_to_spill(const Problem& problem, const SimtBackwardSchedule& s) {
 }  // namespace
 
 Legality legal_simt_backward(const Problem& problem, const SimtBackwardSchedule& s, const Target& target) {
-  if (s.dq == static_cast<int>(DqWay::ordered))
-    return {
-        "dq is 2: family simt cannot order its additions to dQ; use dq0, or dq1 where gradients need not be "
-        "deterministic"};
   const Plan plan = plan_of(problem, s);
   const int rows_per_step = plan.threads / kLanes;
   if (s.tile_m % rows_per_step != 0 || kBackwardRowPadding % s.tile_m != 0) {
@@ -130,9 +127,9 @@ Legality legal_simt_backward(const Problem& problem, const SimtBackwardSchedule&
   }
   const int bytes = plan.floats_keys * 4;
   if (bytes > target.shared_per_cta) {
-    return {fmt::format("tile {}x{} with head dims {} and {} needs {} of shared memory, {} gives {}",
-                        s.tile_m, s.tile_n, problem.head_dim, problem.value_dim(), kilobytes(bytes),
-                        target.arch, kilobytes(target.shared_per_cta))};
+    return too_much_shared(fmt::format("tile {}x{} with head dims {} and {}", s.tile_m, s.tile_n,
+                                       problem.head_dim, problem.value_dim()),
+                           bytes, target);
   }
   return {};
 }

@@ -19,15 +19,15 @@ constexpr int kConsumerRegisters = 240;  // 24 + 2 * 240 is what 384 threads are
 constexpr int kPairThreads = 512;
 constexpr int kPairConsumerRegisters = 192;
 constexpr int kPairDqRegisters = 96;
-constexpr int kPairColumns = 192;  // of one product, at the most; 256 are two
+constexpr int kPairColumns = 192;  // of one product, at the most; 256 take two
 
 // Registers that a consumer needs beside its fragments. Found by compiling: from here on ptxas neither spills
 // nor serialises products.
 constexpr int kOtherRegisters = 28;
-constexpr int kOtherApart = 22;   // more of them for 128 queries where dQ has a pass of its own
-constexpr int kOtherOfPair = 16;  // S and P overlap, a quarter of them
+constexpr int kOtherApart = 22;   // more, for 128 queries where dQ has a pass of its own
+constexpr int kOtherOfPair = 16;  // fewer: only a quarter of P is live beside S
 
-// What a CTA of a kernel owns, and walks along the other of.
+// What a CTA of a kernel owns; it walks along the other.
 enum class Owns { keys, queries };
 
 std::vector<Constant> constants(const Problem& problem, Owns owns, int tile_m, int tile_n, int score_columns,
@@ -149,7 +149,7 @@ Recipe recipe_owners(const Problem& problem, const WgmmaBackwardSchedule& s, con
                      .persistent = true,
                      .cooperative = waits_for_later(problem, s),
                      .dynamic = true};
-  const int k = is_pair(s) ? 1 : qk;  // comes in parts
+  const int k = is_pair(s) ? 1 : qk;  // a pair's K also comes in parts
   recipe.maps = {{Operand::q, s.tile_m, qk},   {Operand::k, s.tile_n, k},   {Operand::v, s.tile_n, v},
                  {Operand::dout, s.tile_m, v}, {Operand::dk, s.tile_n, qk}, {Operand::dv, s.tile_n, v}};
   return recipe;
@@ -227,7 +227,7 @@ Legality legal_wgmma_backward(const Problem& problem, const WgmmaBackwardSchedul
   const int dk = sums_apart(s) && dim_v > dim ? 0 : dim / 2;
   const int dv = sums_apart(s) && dim_v <= dim ? 0 : dim_v / 2;
   const int dq = adds_dq(s) && !is_pair(s) ? dq_product(problem, s).columns / 2 : 0;
-  // S and dP are whole at once before P takes the place of S and dQ is begun, or dS that of both.
+  // At first both S and dP are whole. Then P takes the place of S, or dS that of both, and dQ is begun.
   const int beside_dq = transposes_dq(s) ? s.tile_m / 4 : s.tile_m / 4 + s.tile_m / 2;
   const int scores =
       sums_apart(s) ? s.tile_m / 4 + s.tile_m / 2 : std::max(dq + beside_dq, s.tile_m / 2 + s.tile_m / 2);
@@ -242,10 +242,8 @@ Legality legal_wgmma_backward(const Problem& problem, const WgmmaBackwardSchedul
         s.tile_m, s.tile_n, needed, dk, dv, scores, other, available)};
   }
   const int shared = owners_bytes(problem, s, 1);
-  if (shared > target.shared_per_cta) {
-    return {fmt::format("tile {}x{} needs {} of shared memory, {} gives {}", s.tile_m, s.tile_n,
-                        kilobytes(shared), target.arch, kilobytes(target.shared_per_cta))};
-  }
+  if (shared > target.shared_per_cta)
+    return too_much_shared(fmt::format("tile {}x{}", s.tile_m, s.tile_n), shared, target);
   return {};
 }
 

@@ -71,7 +71,8 @@ int exchange_stages(const WgmmaBackwardSchedule& s) {
 int owners_bytes(const Problem& problem, const WgmmaBackwardSchedule& s, int key_stages) {
   const int panels = panels_of(problem.head_dim) + panels_of(problem.value_dim());
   const int tiles = (key_stages * s.tile_n + 2 * s.tile_m) * panels * kRowBytes;
-  // A pair's CTA has a copy of the other's dS, and of its keys what dQ takes.
+  // A pair's CTA also has a copy of the other CTA's dS, and those columns of the other's keys that its dQ
+  // takes.
   const int other = is_pair(s) ? dq_panels(problem) * s.tile_n * kRowBytes : 0;
   const int exchange = (exchange_stages(s) + (is_pair(s) ? 1 : 0)) * s.tile_n * s.tile_m * 2;
   const int statistics = 2 * 2 * 4 * s.tile_m;

@@ -13,35 +13,37 @@ namespace flashjit::wgmma_backward {
 using namespace wgmma;
 
 constexpr int kDqRows = 128;  // per CTA of the kernel that owns rows of dQ
-constexpr int kDqKeys = 64;   // per step of it
+constexpr int kDqKeys = 64;   // per step of that kernel
 
-// Who computes dK and dV: tile_n 128, two warpgroups that own 64 keys each; tile_n 64, one warpgroup that
-// owns dV and one that owns dK.
+// Whether different warpgroups sum dK and dV. With tile_n 128, two warpgroups own 64 keys each; with tile_n
+// 64, one owns dV and one owns dK.
 bool sums_apart(const WgmmaBackwardSchedule& s);
 bool adds_dq(const WgmmaBackwardSchedule& s);
-// Then dQ needs a third warpgroup, and its sums a second CTA's keys, or the L2 could not take them.
+// Whether two CTAs work on a tile. Where dK and dV are summed apart, adding dQ takes a third warpgroup, and
+// its sums have to cover a second CTA's keys, or L2 could not take them.
 bool is_pair(const WgmmaBackwardSchedule& s);
 int ctas_per_tile(const WgmmaBackwardSchedule& s);
 // Panels of K's columns whose dQ one CTA of a pair sums up.
 int dq_panels(const Problem& problem);
 bool sums_dq(const WgmmaBackwardSchedule& s);
 bool is_ordered(const WgmmaBackwardSchedule& s);
-// Each tile of keys begins at other queries: then who adds to dQ after others seldom waits for them.
+// Whether each tile of keys begins at other queries, so that a tile that adds to dQ after others seldom waits
+// for them.
 bool rotates(const Problem& problem, const WgmmaBackwardSchedule& s);
-// Tiles may wait for tiles that are taken later: all of a head's have to be at work.
+// Whether tiles may wait for tiles that are taken later, so that all of a head's have to be at work.
 bool waits_for_later(const Problem& problem, const WgmmaBackwardSchedule& s);
-// 80 queries do not fill the 64 rows of products: K's columns do, and what is summed up is dQ transposed.
+// Whether the transposed dQ is summed up: 80 queries do not fill the 64 rows of products, but K's columns do.
 bool transposes_dq(const WgmmaBackwardSchedule& s);
-// It leaves through shared memory then, and dP is issued beside S. Under a mask that takes too many
-// registers.
+// Whether the transposed dQ leaves through shared memory, and dP is issued beside S. Under a mask that takes
+// too many registers.
 bool stages_dq(const Problem& problem, const WgmmaBackwardSchedule& s);
 WgmmaProduct dq_product(const Problem& problem, const WgmmaBackwardSchedule& s);
-// Stages of what the warpgroups of a tile of keys exchange: dS for dQ, or P, or one after the other.
+// Stages of what the warpgroups of a tile of keys exchange: dS for dQ, or P, or first P and then dS.
 int exchange_stages(const WgmmaBackwardSchedule& s);
-// As templates/parts/wgmma_backward/layout.cuh lays it out, which asserts that it fits.
+// Bytes of what templates/parts/wgmma_backward/layout.cuh lays out, which asserts that it fits.
 int owners_bytes(const Problem& problem, const WgmmaBackwardSchedule& s, int key_stages);
 int key_stages(const Problem& problem, const WgmmaBackwardSchedule& s, const Target& target);
-// As templates/parts/wgmma_backward/dq_layout.cuh lays it out, which asserts that it fits.
+// Bytes of what templates/parts/wgmma_backward/dq_layout.cuh lays out, which asserts that it fits.
 int ring_bytes(const Problem& problem, int slots);
 int ring_slots(const Problem& problem, const Target& target);
 

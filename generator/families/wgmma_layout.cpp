@@ -26,7 +26,7 @@ bool has_own_lines(const Problem& problem) {
 
 int ring_bytes(const Problem& problem, const WgmmaSchedule& schedule) {
   const int k = problem.head_dim / kPanelColumns * kRowBytes + last_k_row_bytes(problem.head_dim);
-  const int k_stage = (schedule.tile_n * k + 1023) / 1024 * 1024;  // a swizzle repeats after at most as much
+  const int k_stage = (schedule.tile_n * k + 1023) / 1024 * 1024;  // a swizzle repeats after at most 1024
   const int v_stage = schedule.tile_n * panels_of(problem.value_dim()) * kRowBytes;
   return schedule.stages * (k_stage + v_stage);
 }

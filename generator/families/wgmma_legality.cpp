@@ -27,7 +27,7 @@ Legality legal_splits(const Problem& problem, const WgmmaSchedule& s) {
   if (s.o_passes != 1) {
     return {fmt::format("o_passes {} makes no difference to splits above 1; leave it at 1", s.o_passes)};
   }
-  const int columns = 8 * s.splits;  // of which each CTA adds up eight, and of the next as many
+  const int columns = 8 * s.splits;  // each CTA adds up eight of them, and eight of every further 8 * splits
   const int pieces = s.tile_m * 4 * ((problem.value_dim() + columns - 1) / columns * columns);
   if (const int room = ring_bytes(problem, s); pieces > room) {
     return {fmt::format("splits {} adds up O in the place of K and V, which takes {}; they have {}", s.splits,
@@ -36,11 +36,11 @@ Legality legal_splits(const Problem& problem, const WgmmaSchedule& s) {
   return {};
 }
 
-// Whether as many CTAs as registers allow find room for their tiles, too.
+// Whether shared memory, too, has room for min_ctas CTAs.
 Legality legal_min_ctas(const Problem& problem, const WgmmaSchedule& s, const Target& target) {
   if (s.min_ctas == 0) return {};
   if (s.min_ctas == 1) return {"min_ctas 1 is what 0 says, too; leave it at 0"};
-  constexpr int kUnit = 128;  // in which shared memory is given to CTAs
+  constexpr int kUnit = 128;  // bytes in which shared memory is given to CTAs
   const int room = target.shared_per_sm / s.min_ctas / kUnit * kUnit - target.shared_reserved;
   if (const int shared = shared_bytes(problem, s); shared > room) {
     return {
@@ -101,7 +101,8 @@ Legality legal_wgmma(const Problem& problem, const WgmmaSchedule& s, const Targe
                     "one loop; leave it at 1",
                     s.unroll, problem.value_dim())};
   }
-  // ptxas would wait for the scores in front of it: a tile's first block has no values in flight (C7517).
+  // ptxas would wait for the scores before rescaling O, since a tile's first block has no values in flight
+  // (C7517).
   if (s.rescale_early == 1 && s.overlap == 1 && has_one_step(problem, s)) {
     return {
         fmt::format("rescale_early 1 is not for values of {} columns, whose blocks are all taken by one "
@@ -149,11 +150,8 @@ Legality legal_wgmma(const Problem& problem, const WgmmaSchedule& s, const Targe
   }
   if (Legality several = legal_min_ctas(problem, s, target); !several) return several;
   const int shared = shared_bytes(problem, s);
-  if (shared > target.shared_per_cta) {
-    return {fmt::format("tile {}x{} with {} stage{} needs {} of shared memory, {} gives {}", s.tile_m,
-                        s.tile_n, s.stages, s.stages == 1 ? "" : "s", kilobytes(shared), target.arch,
-                        kilobytes(target.shared_per_cta))};
-  }
+  if (shared > target.shared_per_cta)
+    return too_much_shared(staged_tile(s.tile_m, s.tile_n, s.stages), shared, target);
   return {};
 }
 

@@ -22,7 +22,7 @@ int accumulator_operands(const WgmmaProduct& product) {
   return product.accumulators.empty() ? product.columns / 2 : 0;
 }
 
-// One instruction; a and b are what A and B are called.
+// One instruction; a and b are the operands' names.
 void add_instruction(Lines& lines, DType dtype, const WgmmaProduct& product, const std::string& a,
                      const std::string& b) {
   const char* type = ptx_type(dtype);

@@ -6,14 +6,15 @@
 
 namespace flashjit::wgmma_forward {
 
-// Whether masked and unmasked blocks are taken by one loop: a step of so many values lasts longer than
-// whatever a branch costs it.
+// Whether one loop takes both masked and unmasked blocks: with so many values, a step lasts longer than what
+// the branch costs.
 inline bool has_one_step(const Problem& problem, const WgmmaSchedule& schedule) {
   return problem.value_dim() > 192 && (problem.causal || schedule.overlap == 1);
 }
 
-// Whether the loop over masked blocks takes a tile's first one too, which has no values of another beside it:
-// a sixth less to compile. Q in registers beside wide values leaves it none.
+// Whether the loop over masked blocks takes a tile's first block, too, which has no values of an earlier
+// block beside it. This takes a sixth less time to compile. Q in registers beside wide values leaves no
+// registers for it.
 inline bool has_first_inside(const Problem& problem, const WgmmaSchedule& schedule) {
   const bool short_of_registers = schedule.q_in_regs > 0 && problem.value_dim() > 128;
   return schedule.overlap == 1 &&

@@ -14,19 +14,19 @@ namespace flashjit::wgmma_forward {
 
 namespace {
 
-// Operands, with a comma behind each: "constraint"(name). `name` has places for a number's step of four, its
-// place there, and the number: {0}, {1}, {2}.
+// Operands, each followed by a comma: "constraint"(name). In `name`, {0} stands for the number of the step of
+// four, {1} for the place in that step, and {2} for the operand's number.
 Lines inputs(char constraint, const char* name, int first, int end) {
   return four_to_a_line(first, end, [&](int i) {
     return fmt::format("\"{}\"({}),", constraint, fmt::format(fmt::runtime(name), i / 4, i % 4, i));
   });
 }
 
-// Four of O's registers are a piece in device memory, the next of which is 128 pieces further.
+// Four of O's registers are a piece in device memory; a thread's next piece lies 128 pieces further.
 constexpr int kPieceStep = 128 * 16;
 
-// Instructions about each piece. Texts have places for how many bytes it lies behind the first one, and for
-// its registers' numbers: {0}, {1} to {4}.
+// Instructions for each piece. In the texts, {0} stands for the bytes from the first piece to this one, {1}
+// to {4} for its registers' numbers.
 Lines for_each_piece(int count, const std::vector<const char*>& texts) {
   Lines lines;
   for (int i = 0; i < count; i += 4) {
@@ -37,11 +37,11 @@ Lines for_each_piece(int count, const std::vector<const char*>& texts) {
   return lines;
 }
 
-// How a panel of O leaves: of each 16 columns, the fragment that stmatrix takes, with zeros where the head
-// dim has ended. Operands from `first` on: where the first of them goes, the rows' factors, and how far the
-// panel is behind that. The swizzle puts 16-byte pieces of a row in the place of others, so that the address
-// of a fragment is that of the first with two bits flipped. `register_of` says what the panel's registers are
-// called.
+// How a panel of O leaves: for each 16 columns, the fragment that stmatrix takes, with zeros where the head
+// dim has ended. Operands from `first` on: the address of the first panel's first fragment, the factors of
+// the two rows, and how far this panel lies behind that address. The swizzle moves the 16-byte pieces of a
+// row, so that a fragment's address is that of the first with up to two bits flipped. `register_of` gives the
+// names of the panel's registers.
 Lines staged(int columns, DType dtype, int first, const std::function<std::string(int)>& register_of) {
   Lines lines;
   for (int step = 0; 16 * step < columns; ++step) {
@@ -97,12 +97,12 @@ void list_products(Recipe& recipe, const Problem& problem, const WgmmaSchedule& 
       staged(kPanelColumns, problem.dtype, whole, [](int i) { return fmt::format("o%{}", i); });
   recipe.lists["last_panel_staged"] = staged(problem.value_dim() % kPanelColumns, problem.dtype, 0,
                                              [&](int i) { return fmt::format("o{}", panels * whole + i); });
-  const int shared = has_even_shares(schedule) ? count : 0;  // that go through device memory
+  const int shared = has_even_shares(schedule) ? count : 0;  // registers that go through device memory
   recipe.lists["output_put"] =
       for_each_piece(shared, {"st.global.v4.f32 [%0 + {0}], {{o{1}, o{2}, o{3}, o{4}}};"});
   recipe.lists["output_taken"] =
       for_each_piece(shared, {"ld.global.v4.f32 {{o{1}, o{2}, o{3}, o{4}}}, [%0 + {0}];"});
-  // Operands 1 and 2 are what O's two rows weigh, 3 and 4 what the piece's do.
+  // Operands 1 and 2 are the weights of O's two rows, 3 and 4 those of the piece's.
   recipe.lists["output_added"] = for_each_piece(
       shared, {"ld.global.v4.f32 {{x0, x1, x2, x3}}, [%0 + {0}];", "mul.f32 x0, x0, %3;",
                "fma.rn.f32 o{1}, o{1}, %1, x0;", "mul.f32 x1, x1, %3;", "fma.rn.f32 o{2}, o{2}, %1, x1;",

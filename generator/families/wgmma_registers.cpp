@@ -7,24 +7,25 @@
 namespace flashjit::wgmma_forward {
 namespace {
 
-constexpr int kUnit = 8;  // in which a thread is given registers
+constexpr int kUnit = 8;  // registers in which a thread is given them
 
-// Recomputing scores (optimistic) needs registers, which P gives up where it has its own.
+// Recomputing scores (optimistic) needs registers. Where P has registers of its own, it gives them up for
+// this.
 constexpr int kRecomputeRegisters = 12;
 
-// The textbook's softmax looks for each block's maxima, where a loop without a mask otherwise looks for none;
-// beside wide values three warpgroups, with two products in flight, have no registers to spare for it.
+// The textbook's softmax looks for each block's maxima; a loop without a mask otherwise looks for none.
+// Beside wide values, three warpgroups with two products in flight have no registers to spare for it.
 constexpr int kMaximaRegisters = 8;
 
 // Registers that a consumer needs beside its fragments: with fewer, ptxas spills. Found by compiling 658
-// kernels at the edge (docs/performance/wgmma/registers.md, "Registers"). More where tiles come off a
-// counter, since a consumer keeps the next one's number and place.
+// kernels at the limit (docs/performance/wgmma/registers.md, "Registers"). It needs more where tiles come off
+// a counter, since a consumer keeps the next tile's number and place.
 int other_registers(const Problem& problem, const WgmmaSchedule& schedule) {
   switch (warpgroups_of(schedule)) {
     case 1:
       return is_static(schedule) ? 32 : 36;
     case 2:
-      if (schedule.min_ctas > 1) return 28;  // of 400 of the search space none spills
+      if (schedule.min_ctas > 1) return 28;  // none of 400 kernels of the search space spills
       return schedule.q_in_regs == 2 && panels_of(problem.head_dim) > 3 ? 36 : 32;
     case 3:
       if (panels_of(problem.value_dim()) <= 2 && schedule.q_in_regs < 2) return 28;
@@ -63,9 +64,9 @@ int registers_at_launch(const WgmmaSchedule& schedule) {
 }
 
 RegisterSplit registers_of(const WgmmaSchedule& schedule) {
-  // Tickets, or a cluster's loads, would spill in 24.
+  // With 24 registers the producer would spill where it has tickets or a cluster's loads.
   const bool plain = is_static(schedule) && schedule.cluster == 1;
-  if (schedule.min_ctas > 1) {  // the producer has what consumers cannot share out among them
+  if (schedule.min_ctas > 1) {  // the producer gets what does not divide among consumers
     const int groups = warpgroups_of(schedule);
     const int all = registers_at_launch(schedule) * (groups + 1);
     const int consumer = (all - (plain ? 24 : 32)) / groups / kUnit * kUnit;

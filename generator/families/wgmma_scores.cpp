@@ -14,12 +14,13 @@ namespace flashjit::wgmma_forward {
 
 namespace {
 
-// The register of a score: of which eight columns, which row, and which of its two there.
+// The register of a score: `group` is its group of eight columns, `row` one of the thread's two rows, `which`
+// one of the two scores there.
 int score(int group, int row, int which) {
   return 4 * group + 2 * row + which;
 }
 
-// Operands 0 and 1: the first column that a row does not see.
+// Operands 0 and 1: the first column that each row does not see.
 Lines hidden(int groups) {
   Lines lines;
   for (int group = 0; group < groups; ++group) {
@@ -33,8 +34,8 @@ Lines hidden(int groups) {
   return lines;
 }
 
-// Operands 0 and 1: the largest score of each row. Its chains of maxima are x0, x1, …, which begin with a
-// score each.
+// Operands 0 and 1: the largest score of each row. A row's chains of maxima are x0, x1, …; each begins with
+// one score.
 Lines peaks(int groups, int chains) {
   Lines lines;
   for (int row = 0; row < 2; ++row) {
@@ -60,9 +61,9 @@ Lines peaks(int groups, int chains) {
   return lines;
 }
 
-// Of the groups from `first` to before `end`. Operands: the rows' sums, the scale, and the shifts, negated. A
-// row's sum runs in two chains, of its even and of its odd columns, x0 and x1, or x2 and x3; group 0 starts
-// it.
+// For groups `first` to `end` - 1. Operands: the rows' sums, the scale, and the negated shifts. A row's sum
+// runs in two chains, one over even and one over odd columns: x0 and x1 for the first row, x2 and x3 for the
+// second. Group 0 starts the sum.
 Lines exponentials(int first, int end) {
   Lines lines;
   for (int row = 0; row < 2; ++row) {
@@ -92,9 +93,9 @@ Lines packed(int groups, DType dtype) {
   return lines;
 }
 
-// Operands: where this thread's elements are of its rows of Q, 0 and 1, and of its first key, 2; and what the
-// next eight keys are behind that, in bytes, 3. Where the head dim ends halfway through a step, the other
-// half is zeros unless the step is whole.
+// Operands 0 and 1: addresses of this thread's elements in its two rows of Q. Operand 2: the same in its
+// first key. Operand 3: bytes from there to the next eight keys. Where the head dim ends halfway through a
+// step, the other half is zeros unless the step is whole.
 Lines products(int groups, DType dtype, bool half_step) {
   const char* type = ptx_type(dtype);
   Lines lines;
@@ -121,7 +122,7 @@ Lines products(int groups, DType dtype, bool half_step) {
 
 void list_score_registers(Recipe& recipe, const Problem& problem, const WgmmaSchedule& schedule) {
   const int groups = schedule.tile_n / 8;
-  const bool in_two = recipe.sections.at("short_values");  // that exponentials are taken
+  const bool in_two = recipe.sections.at("short_values");  // whether exponentials are taken in two parts
   const int first = groups * 3 / 4;
   recipe.lists["scores_hidden"] = hidden(groups);
   recipe.lists["peaks"] = peaks(groups, schedule.max_chains);

@@ -15,13 +15,15 @@
 namespace flashjit {
 namespace {
 
-// That a CTA should have of a tile which it shares with others.
+// Blocks that a CTA should have, at the least, of a tile which it shares.
 constexpr int kLeastBlocks = 2;
-// Of a wave, for its keys to be shared out (measured, docs/performance/wgmma/even-shares.md).
+// How full a last wave may be, at most, for its keys to be shared out, and must be, at least, where tiles
+// have keys of their own (measured, docs/performance/wgmma/even-shares.md).
 constexpr double kMostShared = 0.9, kLeastSharedAlone = 0.2;
-// Of a tile: what a warp's byte of a counter may count, where clusters share it. Even shares keep to it, too.
+// Sharers of a tile: no more than a warp's byte of a counter can count, where clusters share the tile. Even
+// shares keep to this, too.
 constexpr int kMostSharers = 127;
-// As kernels do, in 32 bits.
+// What kernels can count to, in 32 bits.
 constexpr double kCountable = std::numeric_limits<int>::max();
 
 double tiles_of_head(const Geometry& geometry, const Shape& tiled) {
@@ -32,8 +34,8 @@ double tiles_of(const Geometry& geometry, const Shape& tiled) {
   return tiles_of_head(geometry, tiled) * tiled.heads * tiled.batch;
 }
 
-// What the tiles of a head weigh, in keys, as templates/parts/wgmma/share_bounds.cuh counts: those that they
-// see, and a block for a tile's beginning and end.
+// What the tiles of a head weigh, in keys, as templates/parts/wgmma/share_bounds.cuh counts: the keys that
+// each sees, and a block for its beginning and end.
 struct HeadUnderMask {
   long long first, past, seeing, weight;
 
@@ -48,7 +50,7 @@ struct HeadUnderMask {
   }
 };
 
-// For so many heads, whose weight can be counted.
+// The row of `heads` heads, whose weight can be counted.
 void place_under_mask(const HeadUnderMask& head, int heads, EvenShares& shares) {
   const int unit = static_cast<int>(head.weight);
   shares.row = {.unit = unit,
@@ -58,7 +60,8 @@ void place_under_mask(const HeadUnderMask& head, int heads, EvenShares& shares) 
                 .seeing = static_cast<int>(head.seeing)};
 }
 
-// Of all tiles: their lengths differ, and no order of dealing whole ones keeps CTAs in step.
+// Shares of all tiles: under a mask their lengths differ, and no order of dealing whole ones keeps CTAs in
+// step.
 EvenShares even_shares_under_mask(const Geometry& geometry, const Shape& tiled, int packed, int clusters) {
   const HeadUnderMask head(geometry, tiled, packed);
   const double weight = static_cast<double>(head.weight) * tiled.heads * tiled.batch;
@@ -86,16 +89,17 @@ Geometry geometry_wgmma(const Problem& problem, const WgmmaSchedule& s) {
                     .packs = true,
                     .section_bytes = dynamic && problem.causal ? s.section << 20 : 0};
   if (split) {
-    // Of a thread its rows' shifts and sums, and 16 bytes of each of its groups of eight columns.
+    // Per thread: its rows' shifts and sums, and 16 bytes for each of its groups of eight columns.
     const int groups = (dim_v / 8 + s.splits - 1) / s.splits;
     geometry.piece_bytes = 128 * warpgroups_of(s) * 16 * (1 + groups);
     geometry.counters = s.splits * warpgroups_of(s);
     geometry.least_keys = kLeastBlocks * s.splits * s.tile_n;
-    geometry.idle_rows = problem.head_dim + dim_v > 192 ? 64 : 0;  // narrow heads have as many exponentials
+    // Narrow heads have as many exponentials, and CTAs compute for as long as they read.
+    geometry.idle_rows = problem.head_dim + dim_v > 192 ? 64 : 0;
   } else if (even) {
     geometry.even_shares = true;
     geometry.tile_n = s.tile_n;
-    // Of the tile that a CTA ends, and of the one that it begins.
+    // Pieces of the tile that a CTA ends, and of the one that it begins.
     geometry.piece_bytes = 2 * 128 * warpgroups_of(s) * 16 * (1 + dim_v / 8);
     geometry.counters = s.cluster * warpgroups_of(s);
     geometry.least_keys = kLeastBlocks * s.tile_n;
@@ -103,10 +107,10 @@ Geometry geometry_wgmma(const Problem& problem, const WgmmaSchedule& s) {
   return geometry;
 }
 
-// The heads that leave the fewest keys for tiles to see, where that saves a hundredth of them: a power of
-// two, or the whole group, and 64 at most, as many rows as a box has. Under a mask a tile sees what its last
-// query does, and of heads side by side it has fewer queries; but warpgroups do not compute what none of
-// their 64 rows sees, so that waiting for the last one costs two fifths of it (measured,
+// Packs as many heads as leave tiles the fewest keys to see, if that saves a hundredth of the keys: a power
+// of two, or the whole group, and 64 at most, the rows of a box. Under a mask a tile sees all keys that its
+// last query sees, and with heads side by side it has fewer queries. But warpgroups do not compute what none
+// of their 64 rows sees, so that waiting for the last warpgroup costs two fifths of it (measured,
 // docs/performance/wgmma/few-queries.md).
 Pack pack_of(const Problem& problem, const Shape& shape, int tile_m) {
   constexpr double kWorthIt = 0.99, kWaiting = 0.4;
@@ -127,7 +131,7 @@ Pack pack_of(const Problem& problem, const Shape& shape, int tile_m) {
   };
   for (int packed = 1; 1 << packed <= kRows && group % (1 << packed) == 0; ++packed)
     consider({.heads = 1 << packed, .packed = packed});
-  // Kernels count places, the empty ones, too.
+  // Kernels count all places, including the empty ones.
   if (group > 1 && group <= kRows && 2.0 * shape.heads <= kCountable)
     consider({.heads = group, .packed = static_cast<int>(std::bit_width(group - 1U))});
   return keys(best) <= kWorthIt * keys({}) ? best : Pack{};
@@ -158,19 +162,20 @@ int clusters_of_tile(const Geometry& geometry, const Shape& tiled, int clusters_
 EvenShares even_shares(const Problem& problem, const Geometry& geometry, const Shape& tiled, int packed,
                        int clusters_at_once) {
   const double of_head = tiles_of_head(geometry, tiled), tiles = tiles_of(geometry, tiled);
-  // A tile may begin and end inside a share.
+  // A tile may begin and end inside a share, which makes two more sharers.
   const double of_tile = std::min(std::max(1, tiled.seqlen_k / geometry.least_keys), kMostSharers - 2);
   const int clusters = std::max(1, static_cast<int>(std::min(tiles * of_tile, 1.0 * clusters_at_once)));
   if (problem.causal && of_head > 1) return even_shares_under_mask(geometry, tiled, packed, clusters);
-  // Each wave but the last is dealt, and the one before that, too, where tiles have keys of their own, which
-  // do not meet in L2, and where few CTAs share a tile then. A last wave that is nearly full is not worth it.
+  // Waves are dealt, except the last one and the one before it, which are shared. The one before it is dealt,
+  // too, where tiles have keys of their own, which do not meet in L2, and where few CTAs share a tile then. A
+  // last wave that is nearly full is not worth sharing.
   const double last_wave = std::fmod(tiles, clusters);
   const bool alone = of_head <= 1 && last_wave >= kLeastSharedAlone * clusters;
   const double shared = last_wave == 0 || last_wave > kMostShared * clusters ? 0
                         : tiles < clusters || alone                          ? last_wave
                                                                              : last_wave + clusters;
-  // Kernels count blocks, or under a mask keys, of which no share has fewer than is worth it. A share without
-  // a block would be waited for in vain.
+  // Kernels count blocks, or under a mask keys, and no share has fewer than are worth it. The other sharers
+  // would wait in vain for a share without a block.
   const int blocks = std::max(1, (tiled.seqlen_k - 1) / geometry.tile_n + 1);
   const double keys = shared * (1.0 * tiled.seqlen_k + geometry.tile_n);
   const bool countable = keys * clusters / (problem.causal ? 1 : geometry.tile_n) < kCountable;
@@ -189,17 +194,18 @@ EvenShares even_shares(const Problem& problem, const Geometry& geometry, const S
   return shares;
 }
 
-// Waves that are equally full draw the same power from first to last, and read memory at the same rate; full
-// ones and a rest take longer, by 1 to 5 % (measured, docs/performance/wgmma/even-waves.md).
+// Waves that are equally full draw the same power from first to last, and read memory at the same rate. Full
+// waves and a rest take 1 to 5 % longer (measured, docs/performance/wgmma/even-waves.md).
 long long even_waves(long long tiles, long long clusters_at_once) {
   const long long waves = std::max(1LL, (tiles + clusters_at_once - 1) / clusters_at_once);
   return (tiles + waves - 1) / waves;
 }
 
-// The longest first bring CTAs to the same time after every second wave, so that the third wave's, or the
-// fifth's, longest end alone. Of a wave that is not full fewer come so. Fitted to computed ends of 210
-// shapes, none of which is later for it: 3 to 8 % sooner between two and three waves, 1 to 2 % between four
-// and five.
+// Longest tiles first, CTAs are done at the same time after every second wave, so that the longest tiles of
+// the third wave, or of the fifth, end alone. Riffling the second wave avoids this
+// (docs/performance/wgmma/few-heads.md). If the last wave is not full, fewer tiles are riffled. Fitted to the
+// computed ends of 210 shapes, none of which gets later: 3 to 8 % sooner between two and three waves, 1 to 2
+// % between four and five.
 int riffled_tiles(double tiles, int clusters_at_once) {
   const double waves = tiles / clusters_at_once, whole = std::floor(waves);
   if (whole != 2 && whole != 4) return 0;

@@ -18,7 +18,11 @@
 /*%^async%*/
 #include "parts/mma/loader_staged.cuh"
 /*%/async%*/
+/*%#dq_sum%*/
+#include "parts/mma/backward_dq_sum.cuh"
+/*%/dq_sum%*/
 #include "parts/mma/backward_key_tile.cuh"
+#include "parts/mma/backward_place.cuh"
 #include "parts/mma/head_of.cuh"
 #include "parts/mma/multiply_columns.cuh"
 #include "parts/mma/row_output.cuh"
@@ -33,51 +37,12 @@
 #include "ptx/store_shared.cuh"
 #include "ptx/store_shared_16.cuh"
 #include "ptx/unpack.cuh"
-/*%#dq_sum%*/
-#include "ptx/reduction_fragment.cuh"
-/*%/dq_sum%*/
 /*%#stmatrix%*/
 #include "ptx/stmatrix.cuh"
 /*%/stmatrix%*/
 
 using TileQK = SharedTile<kHeadDim>;
 using TileV = SharedTile<kHeadDimV>;
-/*%#ds_tile%*/
-using TileDs = SharedTile<kTileM>;  // dS^T, a row for each key
-/*%/ds_tile%*/
-
-constexpr int kHalf = kWarps / 2;                   // of the warps
-constexpr int kKeyWarps = kHalf / kSharers;           // that keys are shared out to; kSharers warps have the same
-constexpr int kRowTiles = kTileN / kKeyWarps / 16;  // mma tiles of 16 keys of a warp
-constexpr int kSteps = kTileM / 16;                 // of 16 query rows
-constexpr int kOwnSteps = kSteps / kSharers;  // whose P or dS a warp forms; it multiplies with all of them
-constexpr int kOwnRows = 16 * kOwnSteps;
-constexpr int kColumnsK = kHeadDim / kSharers, kColumnsV = kHeadDimV / kSharers;  // of a warp's sums
-
-// What this thread's number says, read anew by each of them: what follows from it would be held in registers
-// from step to step.
-struct Place {
-  int warp, lane;
-  int key_warp, part;  // warps with the same keys follow each other; `part` tells them apart
-  int first_key;       // of the warp's keys, in the tile
-  int own_step;        // the first of the warp's own
-  /*%#shared_keys%*/
-  int other_step;
-  /*%/shared_keys%*/
-  unsigned p_fragment;  // from the start of P^T to this lane's part of the warp's first fragment
-
-  __device__ __forceinline__ Place() {
-    const int thread = thread_index();
-    warp = thread / 32, lane = thread % 32;
-    key_warp = warp % kHalf / kSharers, part = warp % kSharers;
-    first_key = key_warp * 16 * kRowTiles;
-    own_step = part * kOwnSteps;
-    /*%#shared_keys%*/
-    other_step = kOwnSteps - own_step;
-    /*%/shared_keys%*/
-    p_fragment = (key_warp * kSteps * kRowTiles * 32 + lane) * 16;
-  }
-};
 
 // A warp's first key in a gradient, and how many keys there are from it on.
 struct OwnKeys {
@@ -176,60 +141,56 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
   int m = first_m;  // of the current step
   /*%#dq_sum%*/
   int pair = first_pair;
-  // dQ += dS K for the rows of tile m_of of a batch and head.
-  const auto add_dq = [&](int buffer, int pair_of, int m_of) {
-    const int thread = thread_index(), warp = thread / 32, lane = thread % 32;
-    // This warp's part: 16 kDqRowTiles rows and kDqColumns columns, from these on.
-    const int dq_row = warp % kDqWarpsM * 16 * kDqRowTiles, dq_column = warp / kDqWarpsM * kDqColumns;
-    if (kDqIdle && dq_column >= kHeadDim) return;
-    const unsigned ds_lane =
-        ds_tile + buffer * kTileBytesP + TileDs::offset(lane % 8 + lane / 16 * 8, dq_row / 8 + lane / 8 % 2);
-    const unsigned k_columns = k_tile + TileQK::offset(lane % 16, dq_column / 8 + lane / 16);
-    float sum[kDqRowTiles][kDqColumns / 2] = {};
-#pragma unroll
-    for (int step = 0; step < kTileN / 16; ++step) {
-      unsigned ds[kDqRowTiles][4];
-#pragma unroll
-      for (int r = 0; r < kDqRowTiles; ++r)
-        ldmatrix_transposed(ds[r], TileDs::step(ds_lane, 16 * step, 2 * r));
-      multiply_columns<TileQK, kDqColumns>(sum, ds, k_columns, 16 * step);
-    }
-    // Blocks of 16 rows and 8 columns, row of blocks by row of blocks.
-    const long long row = static_cast<long long>(pair_of) * params.padded_q + m_of * kTileM + dq_row;
-    float* const to = params.dq_sum + row * kHeadDim + dq_column * 16 + lane * kLaneSums;
-#pragma unroll
-    for (int r = 0; r < kDqRowTiles; ++r) {
-#pragma unroll
-      for (int i = 0; i < kDqColumns / 2; i += 4) {
-        if (kHeadDim % kDqColumns != 0 && dq_column + 2 * i >= kHeadDim) break;
-        add_fragment(to + 16 * r * kHeadDim + 32 * i, &sum[r][i]);
-      }
-    }
+  /*%/dq_sum%*/
+  // Where step i has Q, dO and what belongs to their rows.
+  const auto stage_of = [&](int i) {
+    /*%#two_stages%*/
+    return stages + i % 2 * kStageBytes;
+    /*%/two_stages%*/
+    /*%^two_stages%*/
+    return stages;
+    /*%/two_stages%*/
+  };
+  /*%#ds_tile%*/
+  const auto ds_of = [&](int i) {
+    /*%#two_stages%*/
+    return ds_tile + i % 2 * kTileBytesP;
+    /*%/two_stages%*/
+    /*%^two_stages%*/
+    return ds_tile;
+    /*%/two_stages%*/
+  };
+  /*%/ds_tile%*/
+  /*%#dq_sum%*/
+  // dQ += dS K for step i's rows, those of tile m_of of a batch and head.
+  const auto add_dq_of = [&](int i, int pair_of, int m_of) {
+    add_dq(ds_of(i), k_tile, static_cast<long long>(pair_of) * params.padded_q + m_of * kTileM, params);
   };
   /*%/dq_sum%*/
-
   // A step begins when its rows have arrived and no warp is at work on the step before.
   const auto begin = [&](int i) {
     finish_copies();
-    if (kStages == 2 && i + 1 < steps) start_copies(stages + (i + 1) % 2 * kStageBytes);
+    /*%#two_stages%*/
+    if (i + 1 < steps) start_copies(stage_of(i + 1));
+    /*%/two_stages%*/
   };
-  /*%#dq_sum%*/
-  // With two stages each step adds the dQ of the one before, so that dS has been written by all long ago.
+  /*%#dq_before%*/
+  // Each step adds the dQ of the one before, so that dS has been written by all long ago.
   const auto add_dq_before = [&](int i) {
-    if (kStages == 2 && i > 0) {
+    if (i > 0) {
       const bool first = m == first_m;
-      add_dq((i - 1) % 2, first ? pair - 1 : pair, first ? tiles_q - 1 : m - 1);
+      add_dq_of(i - 1, first ? pair - 1 : pair, first ? tiles_q - 1 : m - 1);
     }
   };
-  /*%/dq_sum%*/
+  /*%/dq_before%*/
   const auto end = [&](int i) {
-    if (kStages == 1) {
-      named_barrier_sync(0, kThreads);
-      if (i + 1 < steps) start_copies(stages);
-      /*%#dq_sum%*/
-      add_dq(0, pair, m);
-      /*%/dq_sum%*/
-    }
+    /*%^two_stages%*/
+    named_barrier_sync(0, kThreads);
+    if (i + 1 < steps) start_copies(stages);
+    /*%#dq_sum%*/
+    add_dq_of(i, pair, m);
+    /*%/dq_sum%*/
+    /*%/two_stages%*/
     if (++m == tiles_q) {
       m = first_m;
       /*%#dq_sum%*/
@@ -238,12 +199,10 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
     }
   };
   const auto finish = [&] {
-    /*%#dq_sum%*/
-    if (kStages == 2) {
-      named_barrier_sync(0, kThreads);
-      add_dq_before(steps);
-    }
-    /*%/dq_sum%*/
+    /*%#dq_before%*/
+    named_barrier_sync(0, kThreads);
+    add_dq_before(steps);
+    /*%/dq_before%*/
     named_barrier_sync(0, kThreads);  // nobody reads K or V any more
   };
   // Where the warp's keys are in a gradient; worked out anew at the end, not held until then.
@@ -259,7 +218,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
     float dv[kRowTiles][kColumnsV / 2] = {};
     for (int i = 0; i < steps; ++i) {
       begin(i);
-      const unsigned stage = stages + (kStages == 2 ? i % 2 * kStageBytes : 0);
+      const unsigned stage = stage_of(i);
       const Place at;
       float scores[kRowTiles][kOwnRows / 2];
       multiply_rows<TileQK, kRowTiles, kOwnRows>(
@@ -338,9 +297,9 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
                                            16 * step);
       }
       /*%/shared_keys%*/
-      /*%#dq_sum%*/
+      /*%#dq_before%*/
       add_dq_before(i);
-      /*%/dq_sum%*/
+      /*%/dq_before%*/
       end(i);
     }
     finish();
@@ -356,16 +315,16 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
     __syncwarp();
     /*%/shared_keys%*/
     const OwnKeys own = own_keys(params.dv, params.dv_batch, params.dv_head, params.dv_row);
-    write_rows<kHeadDimV, 16 * kRowTiles / kSharers>(v_tile, at.first_key + at.part * 8 * kRowTiles, own.first,
-                                                   2 * params.dv_row, own.count, at.lane);
+    write_rows<kHeadDimV, 16 * kRowTiles / kSharers>(v_tile, at.first_key + at.part * 8 * kRowTiles,
+                                                     own.first, 2 * params.dv_row, own.count, at.lane);
   } else {
     float dk[kRowTiles][kColumnsK / 2] = {};
     for (int i = 0; i < steps; ++i) {
       begin(i);
-      const unsigned stage = stages + (kStages == 2 ? i % 2 * kStageBytes : 0);
-      /*%#dq_sum%*/
+      const unsigned stage = stage_of(i);
+      /*%#dq_before%*/
       add_dq_before(i);
-      /*%/dq_sum%*/
+      /*%/dq_before%*/
       const Place at;
       float dp[kRowTiles][kOwnRows / 2];
       multiply_rows<TileV, kRowTiles, kOwnRows>(
@@ -392,7 +351,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
                 pack(low_half(p[f]) * (of[0] - delta[f / 2].x), high_half(p[f]) * (of[1] - delta[f / 2].y));
           }
           /*%#ds_tile%*/
-          const unsigned to = ds_tile + (kStages == 2 ? i % 2 * kTileBytesP : 0);
+          const unsigned to = ds_of(i);
           /*%#stmatrix%*/
           stmatrix(to + TileDs::offset(at.first_key + 16 * r + at.lane % 16,
                                        2 * (at.own_step + step) + at.lane / 16),
@@ -415,8 +374,8 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
       /*%#shared_keys%*/
       // The warp that has the same keys has written its dS^T, too.
       named_barrier_sync(1 + kHalf + kKeyWarps + at.key_warp, 64);
-      const unsigned ds_rows = ds_tile + (kStages == 2 ? i % 2 * kTileBytesP : 0) +
-                               TileDs::offset(at.first_key + at.lane % 16, 2 * at.other_step + at.lane / 16);
+      const unsigned ds_rows =
+          ds_of(i) + TileDs::offset(at.first_key + at.lane % 16, 2 * at.other_step + at.lane / 16);
 #pragma unroll
       for (int step = 0; step < kOwnSteps; ++step) {
         unsigned ds[kRowTiles][4];
@@ -444,6 +403,6 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
     /*%/shared_keys%*/
     const OwnKeys own = own_keys(params.dk, params.dk_batch, params.dk_head, params.dk_row);
     write_rows<kHeadDim, 16 * kRowTiles / kSharers>(k_tile, at.first_key + at.part * 8 * kRowTiles, own.first,
-                                                  2 * params.dk_row, own.count, at.lane);
+                                                    2 * params.dk_row, own.count, at.lane);
   }
 }

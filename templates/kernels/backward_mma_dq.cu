@@ -2,9 +2,6 @@
 // owns kTileM query rows of one head; K and V stream through shared memory. Each warp owns its rows from S to
 // dQ, so that dS is a fragment of the last product as it stands (split-Q, as in the forward pass).
 #include "params/backward.h"
-/*%#causal%*/
-#include "parts/diagonal.cuh"
-/*%/causal%*/
 /*%#async%*/
 #include "parts/mma/loader_async.cuh"
 /*%/async%*/
@@ -13,9 +10,9 @@
 /*%/async%*/
 #include "parts/mma/backward_query_tile.cuh"
 #include "parts/mma/head_of.cuh"
-#include "parts/mma/mask.cuh"
 #include "parts/mma/multiply_columns.cuh"
 #include "parts/mma/row_output.cuh"
+#include "parts/mma/visible_keys.cuh"
 #include "parts/mma/warp_products.cuh"
 #include "ptx/math.cuh"
 #include "ptx/shared_address.cuh"
@@ -38,20 +35,10 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   const int lane = threadIdx.x % 32;
   const int warp_row = threadIdx.x / 32 * kRowsPerWarp;
 
-  // Tiles of keys unmasked_end … masked_end - 1 need a mask, those below do not, those above nobody sees.
-  /*%#causal%*/
-  const int seen_by_first = diagonal(params) + first_row + 1;  // keys, if positive
-  const int seen_by_last = min(params.seqlen_k, seen_by_first + kTileM - 1);
-  const int unmasked_end = max(seen_by_first, 0) / kTileN;
-  const int masked_end = (max(seen_by_last, 0) + kTileN - 1) / kTileN;
-  /*%/causal%*/
-  /*%^causal%*/
-  const int unmasked_end = params.seqlen_k / kTileN;
-  const int masked_end = (params.seqlen_k + kTileN - 1) / kTileN;
-  /*%/causal%*/
+  const VisibleKeys visible(params, first_row);
 
   float dq[kRowTiles][kHeadDim / 2] = {};
-  if (masked_end > 0) {
+  if (visible.masked_end > 0) {
     const int head_kv = tile.head / params.group;
     TileCopy<kTileN, kHeadDim> k_copy(head_of(params.k, tile.batch * params.k_batch, head_kv * params.k_head),
                                       params.k_row);
@@ -121,7 +108,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 
     const unsigned q_lane = q_tile + warp_row * TileQK::kPitch + lane_offset_rows_first<TileQK>(lane);
     const unsigned dout_lane = dout_tile + warp_row * TileV::kPitch + lane_offset_rows_first<TileV>(lane);
-    for (int n = 0; n < masked_end; ++n) {
+    for (int n = 0; n < visible.masked_end; ++n) {
       const int stage = kStages == 2 ? n % 2 : 0;
       const unsigned slot = slots + stage * kSlotBytes;
       /*%#async%*/
@@ -134,21 +121,14 @@ extern "C" __global__ void __launch_bounds__(kThreads)
       /*%/copies_in_turn%*/
       /*%/async%*/
       __syncthreads();
-      if (kStages == 2 && n + 1 < masked_end) start_copies(n + 1, 1 - stage);
+      if (kStages == 2 && n + 1 < visible.masked_end) start_copies(n + 1, 1 - stage);
 
       float scores[kRowTiles][kTileN / 2];
       multiply_rows<TileQK, kRowTiles, kTileN>(scores, q_lane,
                                                slot + lane_offset_columns_first<TileQK>(lane));
-      if (n >= unmasked_end) {
+      if (n >= visible.unmasked_end) {
 #pragma unroll
-        for (int r = 0; r < kRowTiles; ++r) {
-          /*%#causal%*/
-          mask_keys<1>(scores[r], seen_by_first + warp_row + 16 * r - n * kTileN);
-          /*%/causal%*/
-          /*%^causal%*/
-          mask_keys<0>(scores[r], params.seqlen_k - n * kTileN);
-          /*%/causal%*/
-        }
+        for (int r = 0; r < kRowTiles; ++r) visible.mask(scores[r], warp_row + 16 * r, n * kTileN, params);
       }
       // P, rounded as the pass over the keys rounds it.
       unsigned p[kRowTiles][kTileN / 4];
@@ -181,7 +161,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
       }
       if (kStages == 1) {
         __syncthreads();
-        if (n + 1 < masked_end) start_copies(n + 1, 0);
+        if (n + 1 < visible.masked_end) start_copies(n + 1, 0);
       }
     }
   }

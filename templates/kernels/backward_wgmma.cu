@@ -27,7 +27,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
 
   if (threadIdx.x == 0) make_barriers(shared);
   /*%#dq%*/
-  // The first dQ of all multiplies the dS of no step.
+  // The first dQ product has no earlier step whose dS it could multiply, so it multiplies zeros.
   for (int at = 16 * static_cast<int>(threadIdx.x); at < kDsBytes; at += 16 * kThreads) {
     store_shared(shared + kExchange + kDsBytes + at, uint4{0, 0, 0, 0});
   }

@@ -1,6 +1,6 @@
-// FlashAttention backward on Hopper, over queries: dQ where it is not added up by those who own keys. A
-// warpgroup that feeds shared memory through TMA, and two that own 64 rows of dQ each. CTAs work on one tile
-// after another.
+// FlashAttention backward on Hopper, over queries: computes dQ where the owners of keys do not add it up. One
+// warpgroup feeds shared memory through TMA, and two own 64 rows of dQ each. CTAs work on one tile after
+// another.
 #include "params/backward.h"
 #include "parts/wgmma_backward/dq.cuh"
 #include "parts/wgmma_backward/dq_layout.cuh"

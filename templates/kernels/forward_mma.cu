@@ -2,9 +2,6 @@
 // rows of O of one head; K and V stream through shared memory from the last key that any row sees down to the
 // first. Each warp owns its rows from Q to O and never talks to the others (split-Q).
 #include "params/forward.h"
-/*%#causal%*/
-#include "parts/diagonal.cuh"
-/*%/causal%*/
 #include "parts/mma/epilogue.cuh"
 #include "parts/mma/head_of.cuh"
 /*%#async%*/
@@ -13,13 +10,13 @@
 /*%^async%*/
 #include "parts/mma/loader_staged.cuh"
 /*%/async%*/
-#include "parts/mma/mask.cuh"
 /*%#optimistic%*/
 #include "parts/mma/multiply_columns.cuh"
 /*%/optimistic%*/
 #include "parts/mma/products.cuh"
 #include "parts/mma/row_tiles.cuh"
 #include "parts/mma/tile_order.cuh"
+#include "parts/mma/visible_keys.cuh"
 #include "ptx/shared_address.cuh"
 #include "ptx/special.cuh"
 
@@ -30,29 +27,14 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
   const unsigned q_tile = slots + kOffsetQ;
 
   const TileIndex index = tile_at(params, block_index());
-  const int first_row = index.m * kTileM;  // the CTA's
-  /*%#causal%*/
-  // The warp's, in the tile.
-  const int warp_row = threadIdx.x / 32 * kRowsPerWarp;
-  /*%/causal%*/
-
-  // Tiles of keys unmasked_end … masked_end - 1 need a mask, those below do not, those above nobody sees.
-  /*%#causal%*/
-  // Keys that the first row sees, if positive.
-  const int seen_by_first = diagonal(params) + first_row + 1;
-  const int seen_by_last = min(params.seqlen_k, seen_by_first + kTileM - 1);
-  const int unmasked_end = max(seen_by_first, 0) / kTileN;
-  const int masked_end = (max(seen_by_last, 0) + kTileN - 1) / kTileN;
-  /*%/causal%*/
-  /*%^causal%*/
-  const int unmasked_end = params.seqlen_k / kTileN;
-  const int masked_end = (params.seqlen_k + kTileN - 1) / kTileN;
-  /*%/causal%*/
+  const int first_row = index.m * kTileM;                // the CTA's
+  const int warp_row = threadIdx.x / 32 * kRowsPerWarp;  // the warp's, in the tile
+  const VisibleKeys visible(params, first_row);
 
   SoftmaxRows rows[kRowTiles];
   float output[kRowTiles][kHeadDimV / 2] = {};  // this thread's part of the warp's rows of O
 
-  if (masked_end > 0) {
+  if (visible.masked_end > 0) {
     const int head_kv = divide(index.head, params.by_group);
     TileCopy<kTileM, kHeadDim> q_copy(
         head_of(params.q, index.batch * params.q_batch, index.head * params.q_head), params.q_row);
@@ -62,7 +44,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
         head_of(params.v, index.batch * params.v_batch, head_kv * params.v_head), params.v_row);
 
     // The last tile may reach beyond seqlen_k: its copies are guarded, no other's.
-    const int last = masked_end - 1;
+    const int last = visible.masked_end - 1;
     int n = last;
     q_copy.start<true>(q_tile, first_row, params.seqlen_q);
     /*%^async%*/
@@ -123,7 +105,8 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
       return slots + kTileBytesK + lane_offset_rows_first<TileV>(thread % 32);
     };
     /*%#async%*/
-    const unsigned q_lane = start_q(threadIdx.x), k_lane = start_k(threadIdx.x), v_lane = start_v(threadIdx.x);
+    const unsigned q_lane = start_q(threadIdx.x), k_lane = start_k(threadIdx.x),
+                   v_lane = start_v(threadIdx.x);
     /*%/async%*/
     /*%#q_in_regs%*/
     // Q waits where the first step's copies will go: take it before they start.
@@ -177,23 +160,10 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
         /*%/q_in_regs%*/
       }
     };
-    /*%#causal%*/
-    // Keys that the diagonal hides from a row, and so those past the end of K.
-    /*%/causal%*/
-    /*%^causal%*/
-    // Keys past the end of K.
-    /*%/causal%*/
     const auto mask = [&](auto& scores, int first) {
-      const int first_key = n * kTileN + first;
 #pragma unroll
-      for (int r = 0; r < kRowTiles; ++r) {
-        /*%#causal%*/
-        mask_keys<1>(scores[r], seen_by_first + warp_row + 16 * r - first_key);
-        /*%/causal%*/
-        /*%^causal%*/
-        mask_keys<0>(scores[r], params.seqlen_k - first_key);
-        /*%/causal%*/
-      }
+      for (int r = 0; r < kRowTiles; ++r)
+        visible.mask(scores[r], warp_row + 16 * r, n * kTileN + first, params);
     };
     // A step begins when its tile of K has arrived and no warp reads the previous step's tiles any more.
     const auto begin = [&] {
@@ -253,7 +223,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
     /*%#causal%*/
     // Does the warp see that key of a masked tile, or is it right of the diagonal, as all after it?
     const auto seen = [&](int key) {
-      return n * kTileN + key < seen_by_first + warp_row + kRowsPerWarp - 1;
+      return n * kTileN + key < visible.by_first + warp_row + kRowsPerWarp - 1;
     };
     /*%/causal%*/
     /*%^causal%*/
@@ -268,7 +238,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
 #pragma unroll kUnroll
     for (; n >= 0; --n) {
       begin();
-      const bool masked = n >= unmasked_end;
+      const bool masked = n >= visible.unmasked_end;
       unsigned p[kBlockN / 16][kRowTiles][4];
       float sum[kRowTiles][2] = {};
       const auto exponentiate_all = [&](const float(&scores)[kRowTiles][kBlockN / 2]) {
@@ -327,7 +297,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
       /*%/async%*/
       add_pv(rows, output, scores, v_lane + stage * kSlotBytes + first * TileV::kPitch, params.scale_log2);
     };
-    for (; n >= unmasked_end; --n) {
+    for (; n >= visible.unmasked_end; --n) {
       begin();
       /*%#kv_apart%*/
       float scores[kRowTiles][kBlockN / 2];
@@ -360,7 +330,12 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
       turn_to_v();
       accumulate(scores, 0);
       /*%/kv_apart%*/
-      /*%^kv_apart%*/
+      /*%#at_once%*/
+      float scores[kRowTiles][kBlockN / 2];
+      multiply(scores, 0);
+      accumulate(scores, 0);
+      /*%/at_once%*/
+      /*%#in_blocks%*/
       // S of the next block comes before the softmax of this one, to keep the tensor cores at work.
       float scores[2][kRowTiles][kBlockN / 2];
       multiply(scores[0], 0);
@@ -369,7 +344,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
         if (block + 1 < kBlocks) multiply(scores[(block + 1) % 2], (block + 1) * kBlockN);
         accumulate(scores[block % 2], block * kBlockN);
       }
-      /*%/kv_apart%*/
+      /*%/in_blocks%*/
       stage = stage + 1 == kStages ? 0 : stage + 1;
     }
     /*%/optimistic%*/

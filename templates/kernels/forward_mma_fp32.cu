@@ -4,15 +4,12 @@
 // of one head; K and V stream through shared memory from the last key that any row sees down to the first.
 // Each warp owns 16 rows from Q to O and never talks to the others (split-Q).
 #include "params/forward.h"
-/*%#causal%*/
-#include "parts/diagonal.cuh"
-/*%/causal%*/
 #include "parts/mma/epilogue_fp32.cuh"
 #include "parts/mma/loader_split.cuh"
-#include "parts/mma/mask.cuh"
 #include "parts/mma/softmax.cuh"
 #include "parts/mma/split_products.cuh"
 #include "parts/mma/tile_order.cuh"
+#include "parts/mma/visible_keys.cuh"
 #include "ptx/finite.cuh"
 #include "ptx/shared_address.cuh"
 #include "ptx/special.cuh"
@@ -28,23 +25,12 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
   const int warp_row = threadIdx.x / 32 * 16;  // the warp's first, in the tile
   const int first_row = index.m * kTileM;      // the CTA's
 
-  // Tiles of keys unmasked_end … masked_end - 1 need a mask, those below do not, those above nobody sees.
-  /*%#causal%*/
-  // Keys that the first row sees, if positive.
-  const int seen_by_first = diagonal(params) + first_row + 1;
-  const int seen_by_last = min(params.seqlen_k, seen_by_first + kTileM - 1);
-  const int unmasked_end = max(seen_by_first, 0) / kTileN;
-  const int masked_end = (max(seen_by_last, 0) + kTileN - 1) / kTileN;
-  /*%/causal%*/
-  /*%^causal%*/
-  const int unmasked_end = params.seqlen_k / kTileN;
-  const int masked_end = (params.seqlen_k + kTileN - 1) / kTileN;
-  /*%/causal%*/
+  const VisibleKeys visible(params, first_row);
 
   SoftmaxRows rows;
   float output[kHeadDimV / 2] = {};  // this thread's part of the warp's rows of O
 
-  if (masked_end > 0) {
+  if (visible.masked_end > 0) {
     const int head_kv = divide(index.head, params.by_group);
     const auto head_of = [](const void* tensor, long long batch, long long head) {
       return static_cast<const float*>(tensor) + batch + head;
@@ -61,7 +47,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
       q_copy.finish(q_tile, [&](float x) { return x * params.scale_log2; });
     }
 
-    int n = masked_end - 1;
+    int n = visible.masked_end - 1;
     k_copy.start(n * kTileN, params.seqlen_k);
 
     // Where this lane starts to read.
@@ -77,16 +63,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
       v_copy.start(n * kTileN, params.seqlen_k);
       float scores[kTileN / 2];
       multiply_qk(scores, q_lane, k_lane);
-      if (n >= unmasked_end) {
-        /*%#causal%*/
-        // Keys that the diagonal hides from a row, and so those past the end of K.
-        mask_keys<1>(scores, seen_by_first + warp_row - n * kTileN);
-        /*%/causal%*/
-        /*%^causal%*/
-        // Keys past the end of K.
-        mask_keys<0>(scores, params.seqlen_k - n * kTileN);
-        /*%/causal%*/
-      }
+      if (n >= visible.unmasked_end) visible.mask(scores, warp_row, n * kTileN, params);
 
       v_copy.finish(v_tile, [](float x) { return x; });
       __syncthreads();

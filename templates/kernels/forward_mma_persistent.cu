@@ -1,6 +1,6 @@
 // forward_mma.cu where a CTA has the multiprocessor to itself and nobody computes while its first copies are
 // under way: CTAs compute one tile after the other, and while they finish one, the next one's Q and K arrive.
-// One slot of K and V; all tiles as long.
+// One slot of K and V; every tile has the same number of steps.
 #include "params/forward.h"
 #include "parts/mma/epilogue.cuh"
 #include "parts/mma/head_of.cuh"

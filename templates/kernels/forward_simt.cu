@@ -130,7 +130,8 @@ __device__ __forceinline__ void finish(const ForwardParams& params, const Place&
   }
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) FLASHJIT_ENTRY(const ForwardParams params) {
+extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas)
+    FLASHJIT_ENTRY(const __grid_constant__ ForwardParams params) {
   extern __shared__ float4 shared[];
   float* const memory = reinterpret_cast<float*>(shared);
 

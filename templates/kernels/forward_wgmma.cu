@@ -1,23 +1,23 @@
 // FlashAttention forward on Hopper (FlashAttention-3, arXiv 2407.08608): a warpgroup that feeds shared memory
 // through TMA, and kWarpgroups that compute 64 query rows each with asynchronous products.
 /*%#one_each%*/
-// CTAs have a tile each: loops over tiles go round once.
+// Each CTA has one tile: loops over tiles go round once.
 /*%/one_each%*/
 /*%#one_after_another%*/
 // CTAs work on one tile after another.
 /*%/one_after_another%*/
 /*%#even%*/
-// CTAs have even shares of the keys of those tiles that would not fill whole waves, and put together what
-// each knows of its rows; then they work on the others, one after another.
+// The keys of those tiles that would not fill whole waves are cut into even shares, one for each CTA, and
+// CTAs merge their partial results; then they work on the other tiles, one after another.
 /*%/even%*/
 /*%#split%*/
-// The kCluster CTAs of a cluster share out a tile's keys, and put together what each knows of its rows.
+// The kCluster CTAs of a cluster share out a tile's keys and merge their partial results.
 /*%/split%*/
 /*%#min_ctas%*/
-// Several share a multiprocessor, so that one's tile begins and ends beside the others' products.
+// Several CTAs share a multiprocessor, so that one's tile begins and ends beside the others' products.
 /*%/min_ctas%*/
 /*%#cluster%*/
-// Clusters of kCluster CTAs work on tiles that lie side by side: what one loads of K or V, all get.
+// The kCluster CTAs of a cluster work on adjacent tiles: what one loads of K or V, all get.
 /*%/cluster%*/
 #include "params/forward.h"
 /*%^shares%*/

@@ -153,9 +153,9 @@ TEST_CASE("simt-backward: what does not divide or fit is said") {
       "tile 64x64 with 4 warps and head dims 128 and 128 needs about 268 registers a thread, there are 255");
   CHECK(reason(gradients, "simt-backward:m64n64w8", "sm_80") ==
         "tile 64x64 with head dims 128 and 128 needs 168 KB of shared memory, sm_80 gives 163 KB");
-  CHECK(reason(gradients, "simt-backward:m32n32w4dq2", "sm_80") ==
-        "dq is 2: family simt cannot order its additions to dQ; use dq0, or dq1 where gradients need not be "
-        "deterministic");
+  CHECK_THROWS_WITH_AS(parse_schedule("simt-backward:m32n32w4dq2"),
+                       doctest::Contains("dq is 2, may be 0 to 1"),
+                       Error);  // it cannot order its additions
   gradients.deterministic = true;
   CHECK(reason(gradients, "simt-backward:m32n32w4dq1", "sm_80") ==
         "deterministic gradients forbid atomic additions to dQ (dq1); use dq0");
@@ -168,6 +168,9 @@ TEST_CASE("mma: a CTA stays on its multiprocessor where it is alone there and ti
         "persistent 1 is for full attention: causal tiles differ in length");
   CHECK(reason(wide, "mma:m64n64w4s2p1", "sm_90a") ==
         "persistent 1 needs stages 1, q_in_regs 0, optimistic 0 and unroll 1");
+  CHECK(reason({.head_dim = 64}, "mma:m128n128w8s2op1lz5", "sm_90a") ==
+        "optimistic 1 sums up 32 exponentials before it looks; 2^lazy must be at least twice that, lazy is 5");
+  CHECK(reason({.head_dim = 64}, "mma:m128n128w8s2op1lz6", "sm_90a").empty());
   CHECK(reason(Problem{.dtype = DType::fp16, .head_dim = 256}, "mma:m128n16w8s1kv1p1", "sm_75") ==
         "persistent 1 needs cp.async, sm_75 has none");
   CHECK(reason(wide, "mma:m64n64w4s1kv1p1", "sm_90a") ==
@@ -189,8 +192,8 @@ TEST_CASE("mma-backward: what does not divide or fit is said") {
         "tile 64x64 with 2 stages needs 217 KB of shared memory, sm_80 gives 163 KB");
   CHECK(reason(gradients, "mma-backward:m64n64w4s1dq1", "sm_90a") ==
         "tile 64x64 with 4 warps needs about 448 registers a thread, 255 are there; it would spill");
-  CHECK(reason(gradients, "mma-backward:m32n32w4dq2", "sm_90a") ==
-        "family mma adds to dQ in no fixed order; dq 0 is deterministic, in a pass of its own");
+  CHECK_THROWS_WITH_AS(parse_schedule("mma-backward:m32n32w4dq2"),
+                       doctest::Contains("dq is 2, may be 0 to 1"), Error);
   // Two registers too many by the estimate; but ptxas was seen to fit it for Hopper, not for Blackwell.
   gradients.head_dim = 64;
   CHECK(reason(gradients, "mma-backward:m128n128w8s2dq1", "sm_90a").empty());

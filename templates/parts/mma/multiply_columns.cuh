@@ -1,4 +1,5 @@
-// Products of one warp through mma, of fragments in registers and a tile in shared memory whose rows they sum.
+// Products of one warp through mma, of fragments in registers and a tile in shared memory whose rows they
+// sum.
 #pragma once
 
 #include "parts/mma/fragment_lanes.cuh"

@@ -1,5 +1,5 @@
-// S = Q K^T for one warp, from shared memory through mma. A warp holds kRowTiles accumulators of 16 rows; each
-// fragment of K that it loads serves them all.
+// S = Q K^T for one warp, from shared memory through mma. A warp holds kRowTiles accumulators of 16 rows;
+// each fragment of K that it loads serves them all.
 #pragma once
 
 #include "parts/mma/fragment_lanes.cuh"

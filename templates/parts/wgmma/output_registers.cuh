@@ -23,7 +23,8 @@ __device__ __forceinline__ void scale_output(const float (&factor)[2]) {
       /*%#output_scaled%*/
       "/*%line%*/\n"
       /*%/output_scaled%*/
-      ::"f"(factor[0]), "f"(factor[1]));
+      ::"f"(factor[0]),
+      "f"(factor[1]));
 }
 /*%#split%*/
 

@@ -25,8 +25,8 @@ __device__ __forceinline__ int blocks_of_tile(const Tile& tile, const ForwardPar
 __device__ __forceinline__ int weight_before(int n, const ForwardParams& p) {
   const int queries = kTileM >> p.packed;  // of a tile
   const int see = min(n, p.cuts.row.seeing);
-  return see * p.cuts.row.first - queries * (see * (see - 1) / 2) -
-         (n > 0 ? p.cuts.row.past : 0) + (n - see) + n * kTileN;
+  return see * p.cuts.row.first - queries * (see * (see - 1) / 2) - (n > 0 ? p.cuts.row.past : 0) +
+         (n - see) + n * kTileN;
 }
 
 /*%/causal%*/

@@ -20,7 +20,8 @@ struct DqRank {
   /*%#causal%*/
   __device__ __forceinline__ void move_to(int m, bool, const KeyTile& tile, const BackwardParams& p) {
     const int adders =
-        min(anew(p.tiles), ((m + 1) * kTileM + (anew(p.seqlen_k) - anew(p.seqlen_q)) + kTileKeys - 1) / kTileKeys);
+        min(anew(p.tiles),
+            ((m + 1) * kTileM + (anew(p.seqlen_k) - anew(p.seqlen_q)) + kTileKeys - 1) / kTileKeys);
     /*%/causal%*/
     /*%^causal%*/
   __device__ __forceinline__ void move_to(int, bool, const KeyTile& tile, const BackwardParams& p) {

@@ -1,9 +1,9 @@
 // A tile's share of a step's dQ leaves from accumulators, once a thread beside the consumers says how.
 #pragma once
 #include "params/backward.h"
+#include "parts/wgmma_backward/dq_order.cuh"
 #include "parts/wgmma_backward/layout.cuh"
 #include "parts/wgmma_backward/tiles.cuh"
-#include "parts/wgmma_backward/dq_order.cuh"
 #include "ptx/add_release.cuh"
 #include "ptx/load_shared.cuh"
 #include "ptx/mbarrier.cuh"

@@ -3,9 +3,9 @@
 #pragma once
 #include "params/backward.h"
 #include "parts/wgmma_backward/arrive_written.cuh"
+#include "parts/wgmma_backward/dq_order.cuh"
 #include "parts/wgmma_backward/layout.cuh"
 #include "parts/wgmma_backward/tiles.cuh"
-#include "parts/wgmma_backward/dq_order.cuh"
 #include "ptx/add_release.cuh"
 #include "ptx/bulk_add.cuh"
 #include "ptx/bulk_wait.cuh"
@@ -36,7 +36,7 @@ __device__ __forceinline__ void send_shares(const KeyTile& tile, int& step, cons
     for (int warpgroup = 0; warpgroup < 2; ++warpgroup) {
       const unsigned share = shared + kShare + warpgroup * kShareBytes;
       // WorkspaceLayout refuses 2^32 rows.
-      const unsigned row = head * anew(p.padded_q) + m * kTileM;
+      const unsigned row = static_cast<unsigned>(head) * static_cast<unsigned>(anew(p.padded_q)) + m * kTileM;
       float* sums = p.dq_sum + row * 1ull * kHeadDim + warpgroup * (kShareBytes / 4);
       mbarrier_wait(shared + kShareStaged + 8 * warpgroup, step & 1);
       if (first) {

@@ -1,12 +1,12 @@
 // backward fp32 d40/72 full, schedule simt-backward:m16n32w4dq1, for sm_75.
 // Written by flashjit 0.1.0 from templates/kernels/backward_postprocess.cu.
 
-constexpr int kElementBytes = 4;  // of dQ
-constexpr int kHeadDim = 40;      // columns of dQ
-constexpr int kRows = 128;        // per CTA
-constexpr int kThreads = 256;     // per CTA
+constexpr int kHeadDim = 40;   // columns of dQ
+constexpr int kRows = 128;     // per CTA
+constexpr int kThreads = 256;  // per CTA
 
-// After a backward pass in fp32 that adds dQ up in memory: scales the sums. A CTA does kRows rows of one head.
+// After a backward pass in fp32 that adds dQ up in memory: scales the sums. A CTA does kRows rows of one
+// head.
 
 // A divisor as the host prepares it, so that a kernel divides by one product (Granlund and Montgomery,
 // "Division by invariant integers using multiplication", 1994). Host and device compile this one file.
@@ -72,10 +72,6 @@ __device__ __forceinline__ int divide(int dividend, const Divisor& divisor) {
   return static_cast<int>(__umulhi(doubled, divisor.multiplier) >> divisor.shift);
 }
 
-// Elements of a tensor that are read and written together: 16 bytes.
-
-constexpr int kVector = 16 / kElementBytes;
-
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
     flashjit_backward_simt_fp32_d40v72_m16n32w4dq1_postprocess(const __grid_constant__ BackwardParams params) {
   // Neighbours have the same rows of neighbouring heads, which often lie next to each other in dQ.
@@ -87,16 +83,15 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   const int rows = min(kRows, params.seqlen_q - first_row);
   const long long head_index = static_cast<long long>(batch) * params.heads + head;
   const float* const sum = params.dq_sum + (head_index * params.padded_q + first_row) * kHeadDim;
-  unsigned char* const dq =
-      static_cast<unsigned char*>(params.dq) +
-      (batch * params.dq_batch + head * params.dq_head + first_row * params.dq_row) * kElementBytes;
+  float* const dq = static_cast<float*>(params.dq) + batch * params.dq_batch + head * params.dq_head +
+                    first_row * params.dq_row;
 
-  constexpr unsigned kChunks = kHeadDim / kVector;  // of a row
+  constexpr unsigned kChunks = kHeadDim / 4;  // of a row, 16 bytes each
 #pragma unroll 4
   for (unsigned i = threadIdx.x; i < rows * kChunks; i += kThreads) {
     const int row = i / kChunks;
-    float4 four = *reinterpret_cast<const float4*>(sum + i * kVector);
+    float4 four = *reinterpret_cast<const float4*>(sum + i * 4);
     four.x *= params.scale, four.y *= params.scale, four.z *= params.scale, four.w *= params.scale;
-    *reinterpret_cast<float4*>(dq + row * params.dq_row * kElementBytes + i % kChunks * 16) = four;
+    *reinterpret_cast<float4*>(dq + row * params.dq_row + i % kChunks * 4) = four;
   }
 }

@@ -412,6 +412,11 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
   mbarrier_init_fence();
 }
 
+// How the host lays out the rows of a backward pass's workspace.
+
+constexpr int kBackwardRowPadding = 128;  // what a head's rows are padded to a multiple of
+constexpr int kBackwardCounterRows = 32;  // rows to a counter
+
 // Where a causal mask runs: bottom-right aligned.
 
 // Query i sees keys 0 .. i + diagonal(params). Lengths are subtracted before anything is added to them: a row
@@ -489,11 +494,6 @@ __device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
   return tile;
 }
 
-// How the host lays out the rows of a backward pass's workspace.
-
-constexpr int kBackwardRowPadding = 128;  // what a head's rows are padded to a multiple of
-constexpr int kBackwardCounterRows = 32;  // rows to a counter
-
 // A tile's rank among those that add to a step's dQ: the order in which they come there, beginning with who
 // starts there. Unless all tiles are at work at once, it is also the order in which they are taken, so that
 // whoever is waited for is at work already.
@@ -509,7 +509,8 @@ struct DqRank {
   }
   __device__ __forceinline__ void move_to(int m, bool, const KeyTile& tile, const BackwardParams& p) {
     const int adders =
-        min(anew(p.tiles), ((m + 1) * kTileM + (anew(p.seqlen_k) - anew(p.seqlen_q)) + kTileKeys - 1) / kTileKeys);
+        min(anew(p.tiles),
+            ((m + 1) * kTileM + (anew(p.seqlen_k) - anew(p.seqlen_q)) + kTileKeys - 1) / kTileKeys);
     number = adders - 1 - tile.key / kTileKeys;
   }
 };

@@ -428,6 +428,11 @@ __device__ __forceinline__ void arrive_written(unsigned barrier) {
   arrive_once(barrier);
 }
 
+// How the host lays out the rows of a backward pass's workspace.
+
+constexpr int kBackwardRowPadding = 128;  // what a head's rows are padded to a multiple of
+constexpr int kBackwardCounterRows = 32;  // rows to a counter
+
 // Division as kernels look for tiles with it: what launches divide by, the host has prepared.
 
 // The dividend from 0 to 2^31 - 1, where the error of the multiplier, below 1 in 2^31 of it, is too small to
@@ -510,11 +515,6 @@ __device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
   tile.start_step = all_at_once(p) ? divide(n * tile.end_step, p.by_tiles) : 0;
   return tile;
 }
-
-// How the host lays out the rows of a backward pass's workspace.
-
-constexpr int kBackwardRowPadding = 128;  // what a head's rows are padded to a multiple of
-constexpr int kBackwardCounterRows = 32;  // rows to a counter
 
 // A tile's rank among those that add to a step's dQ: the order in which they come there, beginning with who
 // starts there. Unless all tiles are at work at once, it is also the order in which they are taken, so that
@@ -646,7 +646,7 @@ __device__ __forceinline__ void send_shares(const KeyTile& tile, int& step, cons
     for (int warpgroup = 0; warpgroup < 2; ++warpgroup) {
       const unsigned share = shared + kShare + warpgroup * kShareBytes;
       // WorkspaceLayout refuses 2^32 rows.
-      const unsigned row = head * anew(p.padded_q) + m * kTileM;
+      const unsigned row = static_cast<unsigned>(head) * static_cast<unsigned>(anew(p.padded_q)) + m * kTileM;
       float* sums = p.dq_sum + row * 1ull * kHeadDim + warpgroup * (kShareBytes / 4);
       mbarrier_wait(shared + kShareStaged + 8 * warpgroup, step & 1);
       if (first) {

@@ -477,6 +477,11 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
   mbarrier_init_fence();
 }
 
+// How the host lays out the rows of a backward pass's workspace.
+
+constexpr int kBackwardRowPadding = 128;  // what a head's rows are padded to a multiple of
+constexpr int kBackwardCounterRows = 32;  // rows to a counter
+
 // Division as kernels look for tiles with it: what launches divide by, the host has prepared.
 
 // The dividend from 0 to 2^31 - 1, where the error of the multiplier, below 1 in 2^31 of it, is too small to
@@ -560,11 +565,6 @@ __device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
   tile.key += cluster_rank() * kTileN;  // the steps are both CTAs'
   return tile;
 }
-
-// How the host lays out the rows of a backward pass's workspace.
-
-constexpr int kBackwardRowPadding = 128;  // what a head's rows are padded to a multiple of
-constexpr int kBackwardCounterRows = 32;  // rows to a counter
 
 // A tile's rank among those that add to a step's dQ: the order in which they come there, beginning with who
 // starts there. Unless all tiles are at work at once, it is also the order in which they are taken, so that

@@ -16,7 +16,6 @@ constexpr int kOffsetQ = 65536;     // bytes from the start of shared memory to 
 constexpr float kLazy = 8.0f;       // log2 of the growth that a shift tolerates
 constexpr int kUnroll = 1;          // steps in one turn of the loop over unmasked tiles
 constexpr int kMinCtas = 1;         // CTAs per multiprocessor that registers must allow
-constexpr int kBlocks = 1;          // parts of a step, each multiplied beside the softmax of the one before
 
 // FlashAttention-2's forward pass (Dao, arXiv 2307.08691) on warp-level tensor cores. A CTA computes kTileM
 // rows of O of one head; K and V stream through shared memory from the last key that any row sees down to the
@@ -91,15 +90,6 @@ struct ForwardParams {
   Divisor by_section_tiles;
   Divisor by_clusters;
 };
-
-// Where a causal mask runs: bottom-right aligned.
-
-// Query i sees keys 0 .. i + diagonal(params). Lengths are subtracted before anything is added to them: a row
-// and seqlen_k together may be more than an int holds.
-template <class Params>
-__device__ __forceinline__ int diagonal(const Params& params) {
-  return params.seqlen_k - params.seqlen_q;
-}
 
 // How a tile of 16-bit rows lies in shared memory.
 
@@ -457,9 +447,10 @@ struct TileCopy {
   // Rows that fit, a chunk a thread. Of each eight the chunks of the last four exchange places.
   static constexpr int kFit = kThreads / Tile::kChunks;
   static constexpr int kFitting = kFit / 4 * 4;
-  static constexpr int kCopies = (kRows * Tile::kSpan + kThreads - 1) / kThreads * Tile::kChunks / Tile::kSpan;
+  static constexpr int kCopies =
+      (kRows * Tile::kSpan + kThreads - 1) / kThreads * Tile::kChunks / Tile::kSpan;
   static constexpr bool kWholeRows =
-      Tile::kSpan == 2 && Tile::kPitch >= 128 && kFitting > 0 && kRows <= 2 * kCopies * kFitting;
+      Tile::kSpan == 2 && Tile::kPitch >= 128 && kFitting > 0 && kRows <= 2 * (kCopies * kFitting);
   static constexpr int kLanes = kWholeRows ? Tile::kChunks : Tile::kSpan;
   static constexpr int kRowsPerPass = kWholeRows ? kFitting : kThreads / kLanes;
 
@@ -517,21 +508,6 @@ struct TileCopy {
   }
 };
 
-// Masks the scores of one accumulator (its layout: parts/mma/softmax.cuh).
-
-// Row 0 of the accumulator sees `seen` of its keys, from the first on (none if negative), a row further down
-// kMore keys more for each row. Scores of the others become -inf.
-template <int kMore, int kScores>
-__device__ __forceinline__ void mask_keys(float (&scores)[kScores], int seen) {
-  const int lane = threadIdx.x % 32;
-  seen += kMore * (lane / 4) - lane % 4 * 2;
-#pragma unroll
-  for (int i = 0; i < kScores; ++i) {
-    const int key = i / 4 * 8 + i % 2, row = i / 2 % 2 * 8;
-    if (key - kMore * row >= seen) scores[i] = -kInfinity;
-  }
-}
-
 // Where a lane starts to read the fragments of mma from a tile in shared memory.
 
 // Where lane 0 … 31 finds its row of the four 8x8 matrices of a fragment: rows 0-15 of 16 columns, the rows
@@ -570,8 +546,8 @@ __device__ __forceinline__ void mma(float* d, const unsigned (&a)[4], unsigned b
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// S = Q K^T for one warp, from shared memory through mma. A warp holds kRowTiles accumulators of 16 rows; each
-// fragment of K that it loads serves them all.
+// S = Q K^T for one warp, from shared memory through mma. A warp holds kRowTiles accumulators of 16 rows;
+// each fragment of K that it loads serves them all.
 
 using TileQK = SharedTile<kHeadDim>;
 using TileV = SharedTile<kHeadDimV>;
@@ -609,7 +585,8 @@ __device__ __forceinline__ void ldmatrix_transposed(unsigned (&fragment)[4], uns
                : "memory");
 }
 
-// Products of one warp through mma, of fragments in registers and a tile in shared memory whose rows they sum.
+// Products of one warp through mma, of fragments in registers and a tile in shared memory whose rows they
+// sum.
 
 // sum += A B over 16 columns of A, which are rows first_row … first_row + 15 of B's tile. b_lane: where this
 // lane starts, rows first.
@@ -665,6 +642,55 @@ __device__ __forceinline__ void add_pv(SoftmaxRows (&rows)[kRowTiles],
   }
 }
 
+// Where a causal mask runs: bottom-right aligned.
+
+// Query i sees keys 0 .. i + diagonal(params). Lengths are subtracted before anything is added to them: a row
+// and seqlen_k together may be more than an int holds.
+template <class Params>
+__device__ __forceinline__ int diagonal(const Params& params) {
+  return params.seqlen_k - params.seqlen_q;
+}
+
+// Masks the scores of one accumulator (its layout: parts/mma/softmax.cuh).
+
+// Row 0 of the accumulator sees `seen` of its keys, from the first on (none if negative), a row further down
+// kMore keys more for each row. Scores of the others become -inf.
+template <int kMore, int kScores>
+__device__ __forceinline__ void mask_keys(float (&scores)[kScores], int seen) {
+  const int lane = threadIdx.x % 32;
+  seen += kMore * (lane / 4) - lane % 4 * 2;
+#pragma unroll
+  for (int i = 0; i < kScores; ++i) {
+    const int key = i / 4 * 8 + i % 2, row = i / 2 % 2 * 8;
+    if (key - kMore * row >= seen) scores[i] = -kInfinity;
+  }
+}
+
+// Which keys the query rows of a CTA see: where its loop over tiles of keys begins, and which of them need a
+// mask.
+
+// Tiles of keys unmasked_end … masked_end - 1 need a mask, those below do not, those above nobody sees.
+struct VisibleKeys {
+  int by_first;  // keys that the CTA's first row sees, if positive; each row further down sees one more
+  int unmasked_end, masked_end;
+
+  template <class Params>
+  __device__ __forceinline__ VisibleKeys(const Params& params, int first_row) {
+    by_first = diagonal(params) + first_row + 1;
+    const int by_last = min(params.seqlen_k, by_first + kTileM - 1);
+    unmasked_end = max(by_first, 0) / kTileN;
+    masked_end = (max(by_last, 0) + kTileN - 1) / kTileN;
+  }
+
+  // Masks the scores of one accumulator, whose row 0 is `row` of the tile: keys that the diagonal hides, and
+  // so those past the end of K.
+  template <int kScores, class Params>
+  __device__ __forceinline__ void mask(float (&scores)[kScores], int row, int first_key,
+                                       const Params&) const {
+    mask_keys<1>(scores, by_first + row - first_key);
+  }
+};
+
 // Addresses of shared memory (PTX ISA, "State spaces").
 
 __device__ __forceinline__ unsigned shared_address(const void* pointer) {
@@ -678,21 +704,14 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas)
   const unsigned q_tile = slots + kOffsetQ;
 
   const TileIndex index = tile_at(params, block_index());
-  const int first_row = index.m * kTileM;  // the CTA's
-  // The warp's, in the tile.
-  const int warp_row = threadIdx.x / 32 * kRowsPerWarp;
-
-  // Tiles of keys unmasked_end … masked_end - 1 need a mask, those below do not, those above nobody sees.
-  // Keys that the first row sees, if positive.
-  const int seen_by_first = diagonal(params) + first_row + 1;
-  const int seen_by_last = min(params.seqlen_k, seen_by_first + kTileM - 1);
-  const int unmasked_end = max(seen_by_first, 0) / kTileN;
-  const int masked_end = (max(seen_by_last, 0) + kTileN - 1) / kTileN;
+  const int first_row = index.m * kTileM;                // the CTA's
+  const int warp_row = threadIdx.x / 32 * kRowsPerWarp;  // the warp's, in the tile
+  const VisibleKeys visible(params, first_row);
 
   SoftmaxRows rows[kRowTiles];
   float output[kRowTiles][kHeadDimV / 2] = {};  // this thread's part of the warp's rows of O
 
-  if (masked_end > 0) {
+  if (visible.masked_end > 0) {
     const int head_kv = divide(index.head, params.by_group);
     TileCopy<kTileM, kHeadDim> q_copy(
         head_of(params.q, index.batch * params.q_batch, index.head * params.q_head), params.q_row);
@@ -702,7 +721,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas)
         head_of(params.v, index.batch * params.v_batch, head_kv * params.v_head), params.v_row);
 
     // The last tile may reach beyond seqlen_k: its copies are guarded, no other's.
-    const int last = masked_end - 1;
+    const int last = visible.masked_end - 1;
     int n = last;
     q_copy.start<true>(q_tile, first_row, params.seqlen_q);
     k_copy.start<true>(slots, n * kTileN, params.seqlen_k);
@@ -731,7 +750,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas)
     const auto start_v = [&](unsigned thread) {
       return slots + kTileBytesK + lane_offset_rows_first<TileV>(thread % 32);
     };
-    const unsigned q_lane = start_q(threadIdx.x), k_lane = start_k(threadIdx.x), v_lane = start_v(threadIdx.x);
+    const unsigned q_lane = start_q(threadIdx.x), k_lane = start_k(threadIdx.x),
+                   v_lane = start_v(threadIdx.x);
 
     int stage = 0;
     // S of as many keys of tile n as there are scores for, from its key `first` on.
@@ -749,13 +769,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas)
         multiply_qk(scores, q, k_block, i);
       }
     };
-    // Keys that the diagonal hides from a row, and so those past the end of K.
     const auto mask = [&](auto& scores, int first) {
-      const int first_key = n * kTileN + first;
 #pragma unroll
-      for (int r = 0; r < kRowTiles; ++r) {
-        mask_keys<1>(scores[r], seen_by_first + warp_row + 16 * r - first_key);
-      }
+      for (int r = 0; r < kRowTiles; ++r)
+        visible.mask(scores[r], warp_row + 16 * r, n * kTileN + first, params);
     };
     // A step begins when its tile of K has arrived and no warp reads the previous step's tiles any more.
     const auto begin = [&] {
@@ -771,7 +788,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas)
     };
     // Does the warp see that key of a masked tile, or is it right of the diagonal, as all after it?
     const auto seen = [&](int key) {
-      return n * kTileN + key < seen_by_first + warp_row + kRowsPerWarp - 1;
+      return n * kTileN + key < visible.by_first + warp_row + kRowsPerWarp - 1;
     };
 
     // Softmax of a block's scores, and O += P V.
@@ -779,7 +796,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas)
       raise(rows, output, scores, params.scale_log2);
       add_pv(rows, output, scores, v_lane + stage * kSlotBytes + first * TileV::kPitch, params.scale_log2);
     };
-    for (; n >= unmasked_end; --n) {
+    for (; n >= visible.unmasked_end; --n) {
       begin();
       // A few keys at a time, up to the last that is seen, in a loop that stays one: less to compile.
       constexpr int kMaskedN = kBlockN % 32 == 0 ? 32 : 16;
@@ -795,14 +812,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas)
 #pragma unroll kUnroll
     for (; n >= 0; --n) {
       begin();
-      // S of the next block comes before the softmax of this one, to keep the tensor cores at work.
-      float scores[2][kRowTiles][kBlockN / 2];
-      multiply(scores[0], 0);
-#pragma unroll
-      for (int block = 0; block < kBlocks; ++block) {
-        if (block + 1 < kBlocks) multiply(scores[(block + 1) % 2], (block + 1) * kBlockN);
-        accumulate(scores[block % 2], block * kBlockN);
-      }
+      float scores[kRowTiles][kBlockN / 2];
+      multiply(scores, 0);
+      accumulate(scores, 0);
       stage = stage + 1 == kStages ? 0 : stage + 1;
     }
   }

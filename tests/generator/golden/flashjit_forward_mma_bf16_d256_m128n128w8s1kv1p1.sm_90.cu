@@ -16,7 +16,7 @@ constexpr int kUnroll = 1;          // steps in one turn of the loop over unmask
 
 // forward_mma.cu where a CTA has the multiprocessor to itself and nobody computes while its first copies are
 // under way: CTAs compute one tile after the other, and while they finish one, the next one's Q and K arrive.
-// One slot of K and V; all tiles as long.
+// One slot of K and V; every tile has the same number of steps.
 
 // A divisor as the host prepares it, so that a kernel divides by one product (Granlund and Montgomery,
 // "Division by invariant integers using multiplication", 1994). Host and device compile this one file.
@@ -437,9 +437,10 @@ struct TileCopy {
   // Rows that fit, a chunk a thread. Of each eight the chunks of the last four exchange places.
   static constexpr int kFit = kThreads / Tile::kChunks;
   static constexpr int kFitting = kFit / 4 * 4;
-  static constexpr int kCopies = (kRows * Tile::kSpan + kThreads - 1) / kThreads * Tile::kChunks / Tile::kSpan;
+  static constexpr int kCopies =
+      (kRows * Tile::kSpan + kThreads - 1) / kThreads * Tile::kChunks / Tile::kSpan;
   static constexpr bool kWholeRows =
-      Tile::kSpan == 2 && Tile::kPitch >= 128 && kFitting > 0 && kRows <= 2 * kCopies * kFitting;
+      Tile::kSpan == 2 && Tile::kPitch >= 128 && kFitting > 0 && kRows <= 2 * (kCopies * kFitting);
   static constexpr int kLanes = kWholeRows ? Tile::kChunks : Tile::kSpan;
   static constexpr int kRowsPerPass = kWholeRows ? kFitting : kThreads / kLanes;
 
@@ -550,8 +551,8 @@ __device__ __forceinline__ void mma(float* d, const unsigned (&a)[4], unsigned b
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// S = Q K^T for one warp, from shared memory through mma. A warp holds kRowTiles accumulators of 16 rows; each
-// fragment of K that it loads serves them all.
+// S = Q K^T for one warp, from shared memory through mma. A warp holds kRowTiles accumulators of 16 rows;
+// each fragment of K that it loads serves them all.
 
 using TileQK = SharedTile<kHeadDim>;
 using TileV = SharedTile<kHeadDimV>;
@@ -589,7 +590,8 @@ __device__ __forceinline__ void ldmatrix_transposed(unsigned (&fragment)[4], uns
                : "memory");
 }
 
-// Products of one warp through mma, of fragments in registers and a tile in shared memory whose rows they sum.
+// Products of one warp through mma, of fragments in registers and a tile in shared memory whose rows they
+// sum.
 
 // sum += A B over 16 columns of A, which are rows first_row … first_row + 15 of B's tile. b_lane: where this
 // lane starts, rows first.

@@ -464,21 +464,6 @@ struct TileCopy {
   }
 };
 
-// Masks the scores of one accumulator (its layout: parts/mma/softmax.cuh).
-
-// Row 0 of the accumulator sees `seen` of its keys, from the first on (none if negative), a row further down
-// kMore keys more for each row. Scores of the others become -inf.
-template <int kMore, int kScores>
-__device__ __forceinline__ void mask_keys(float (&scores)[kScores], int seen) {
-  const int lane = threadIdx.x % 32;
-  seen += kMore * (lane / 4) - lane % 4 * 2;
-#pragma unroll
-  for (int i = 0; i < kScores; ++i) {
-    const int key = i / 4 * 8 + i % 2, row = i / 2 % 2 * 8;
-    if (key - kMore * row >= seen) scores[i] = -kInfinity;
-  }
-}
-
 // Where a lane starts to read the fragments of mma from a tile in shared memory.
 
 // Where lane 0 … 31 finds its row of the four 8x8 matrices of a fragment: rows 0-15 of 16 columns, the rows
@@ -519,8 +504,8 @@ __device__ __forceinline__ void mma(float* d, const unsigned (&a)[4], unsigned b
       : "r"(a[2]), "r"(a[3]), "r"(b1));
 }
 
-// S = Q K^T for one warp, from shared memory through mma. A warp holds kRowTiles accumulators of 16 rows; each
-// fragment of K that it loads serves them all.
+// S = Q K^T for one warp, from shared memory through mma. A warp holds kRowTiles accumulators of 16 rows;
+// each fragment of K that it loads serves them all.
 
 using TileQK = SharedTile<kHeadDim>;
 using TileV = SharedTile<kHeadDimV>;
@@ -558,7 +543,8 @@ __device__ __forceinline__ void ldmatrix_transposed(unsigned (&fragment)[4], uns
                : "memory");
 }
 
-// Products of one warp through mma, of fragments in registers and a tile in shared memory whose rows they sum.
+// Products of one warp through mma, of fragments in registers and a tile in shared memory whose rows they
+// sum.
 
 // sum += A B over 16 columns of A, which are rows first_row … first_row + 15 of B's tile. b_lane: where this
 // lane starts, rows first.
@@ -614,6 +600,42 @@ __device__ __forceinline__ void add_pv(SoftmaxRows (&rows)[kRowTiles],
   }
 }
 
+// Masks the scores of one accumulator (its layout: parts/mma/softmax.cuh).
+
+// Row 0 of the accumulator sees `seen` of its keys, from the first on (none if negative), a row further down
+// kMore keys more for each row. Scores of the others become -inf.
+template <int kMore, int kScores>
+__device__ __forceinline__ void mask_keys(float (&scores)[kScores], int seen) {
+  const int lane = threadIdx.x % 32;
+  seen += kMore * (lane / 4) - lane % 4 * 2;
+#pragma unroll
+  for (int i = 0; i < kScores; ++i) {
+    const int key = i / 4 * 8 + i % 2, row = i / 2 % 2 * 8;
+    if (key - kMore * row >= seen) scores[i] = -kInfinity;
+  }
+}
+
+// Which keys the query rows of a CTA see: where its loop over tiles of keys begins, and which of them need a
+// mask.
+
+// Tiles of keys unmasked_end … masked_end - 1 need a mask, those below do not, those above nobody sees.
+struct VisibleKeys {
+  int unmasked_end, masked_end;
+
+  template <class Params>
+  __device__ __forceinline__ VisibleKeys(const Params& params, int) {
+    unmasked_end = params.seqlen_k / kTileN;
+    masked_end = (params.seqlen_k + kTileN - 1) / kTileN;
+  }
+
+  // Masks the scores of one accumulator, whatever its rows: keys past the end of K.
+  template <int kScores, class Params>
+  __device__ __forceinline__ void mask(float (&scores)[kScores], int, int first_key,
+                                       const Params& params) const {
+    mask_keys<0>(scores, params.seqlen_k - first_key);
+  }
+};
+
 // Addresses of shared memory (PTX ISA, "State spaces").
 
 __device__ __forceinline__ unsigned shared_address(const void* pointer) {
@@ -627,16 +649,14 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas)
   const unsigned q_tile = slots + kOffsetQ;
 
   const TileIndex index = tile_at(params, block_index());
-  const int first_row = index.m * kTileM;  // the CTA's
-
-  // Tiles of keys unmasked_end … masked_end - 1 need a mask, those below do not, those above nobody sees.
-  const int unmasked_end = params.seqlen_k / kTileN;
-  const int masked_end = (params.seqlen_k + kTileN - 1) / kTileN;
+  const int first_row = index.m * kTileM;                // the CTA's
+  const int warp_row = threadIdx.x / 32 * kRowsPerWarp;  // the warp's, in the tile
+  const VisibleKeys visible(params, first_row);
 
   SoftmaxRows rows[kRowTiles];
   float output[kRowTiles][kHeadDimV / 2] = {};  // this thread's part of the warp's rows of O
 
-  if (masked_end > 0) {
+  if (visible.masked_end > 0) {
     const int head_kv = divide(index.head, params.by_group);
     TileCopy<kTileM, kHeadDim> q_copy(
         head_of(params.q, index.batch * params.q_batch, index.head * params.q_head), params.q_row);
@@ -646,7 +666,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas)
         head_of(params.v, index.batch * params.v_batch, head_kv * params.v_head), params.v_row);
 
     // The last tile may reach beyond seqlen_k: its copies are guarded, no other's.
-    const int last = masked_end - 1;
+    const int last = visible.masked_end - 1;
     int n = last;
     q_copy.start<true>(q_tile, first_row, params.seqlen_q);
     q_copy.finish();
@@ -685,13 +705,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas)
         multiply_qk(scores, q, k_block, i);
       }
     };
-    // Keys past the end of K.
     const auto mask = [&](auto& scores, int first) {
-      const int first_key = n * kTileN + first;
 #pragma unroll
-      for (int r = 0; r < kRowTiles; ++r) {
-        mask_keys<0>(scores[r], params.seqlen_k - first_key);
-      }
+      for (int r = 0; r < kRowTiles; ++r)
+        visible.mask(scores[r], warp_row + 16 * r, n * kTileN + first, params);
     };
     // A step begins when its tile of K has arrived and no warp reads the previous step's tiles any more.
     const auto begin = [&] {
@@ -715,7 +732,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas)
       const unsigned v_lane = start_v(thread_index());
       add_pv(rows, output, scores, v_lane + stage * kSlotBytes + first * TileV::kPitch, params.scale_log2);
     };
-    for (; n >= unmasked_end; --n) {
+    for (; n >= visible.unmasked_end; --n) {
       begin();
       float scores[kRowTiles][kBlockN / 2];
       if (seen(0)) multiply(scores, 0);

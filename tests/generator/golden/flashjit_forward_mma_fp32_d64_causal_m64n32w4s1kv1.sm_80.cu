@@ -89,15 +89,6 @@ struct ForwardParams {
   Divisor by_clusters;
 };
 
-// Where a causal mask runs: bottom-right aligned.
-
-// Query i sees keys 0 .. i + diagonal(params). Lengths are subtracted before anything is added to them: a row
-// and seqlen_k together may be more than an int holds.
-template <class Params>
-__device__ __forceinline__ int diagonal(const Params& params) {
-  return params.seqlen_k - params.seqlen_q;
-}
-
 // The shift of a row that has seen no key, or scores of -inf only. These are -0x1.fep127 times a number of Q
 // where numbers are split (ptx/finite.cuh), so the shift lies above what such a score comes to.
 
@@ -415,21 +406,6 @@ struct SplitCopy {
   }
 };
 
-// Masks the scores of one accumulator (its layout: parts/mma/softmax.cuh).
-
-// Row 0 of the accumulator sees `seen` of its keys, from the first on (none if negative), a row further down
-// kMore keys more for each row. Scores of the others become -inf.
-template <int kMore, int kScores>
-__device__ __forceinline__ void mask_keys(float (&scores)[kScores], int seen) {
-  const int lane = threadIdx.x % 32;
-  seen += kMore * (lane / 4) - lane % 4 * 2;
-#pragma unroll
-  for (int i = 0; i < kScores; ++i) {
-    const int key = i / 4 * 8 + i % 2, row = i / 2 % 2 * 8;
-    if (key - kMore * row >= seen) scores[i] = -kInfinity;
-  }
-}
-
 // Where a lane starts to read the fragments of mma from a tile in shared memory.
 
 // Where lane 0 … 31 finds its row of the four 8x8 matrices of a fragment: rows 0-15 of 16 columns, the rows
@@ -565,6 +541,55 @@ __device__ __forceinline__ void add_pv(float (&output)[kHeadDimV / 2], const flo
   }
 }
 
+// Where a causal mask runs: bottom-right aligned.
+
+// Query i sees keys 0 .. i + diagonal(params). Lengths are subtracted before anything is added to them: a row
+// and seqlen_k together may be more than an int holds.
+template <class Params>
+__device__ __forceinline__ int diagonal(const Params& params) {
+  return params.seqlen_k - params.seqlen_q;
+}
+
+// Masks the scores of one accumulator (its layout: parts/mma/softmax.cuh).
+
+// Row 0 of the accumulator sees `seen` of its keys, from the first on (none if negative), a row further down
+// kMore keys more for each row. Scores of the others become -inf.
+template <int kMore, int kScores>
+__device__ __forceinline__ void mask_keys(float (&scores)[kScores], int seen) {
+  const int lane = threadIdx.x % 32;
+  seen += kMore * (lane / 4) - lane % 4 * 2;
+#pragma unroll
+  for (int i = 0; i < kScores; ++i) {
+    const int key = i / 4 * 8 + i % 2, row = i / 2 % 2 * 8;
+    if (key - kMore * row >= seen) scores[i] = -kInfinity;
+  }
+}
+
+// Which keys the query rows of a CTA see: where its loop over tiles of keys begins, and which of them need a
+// mask.
+
+// Tiles of keys unmasked_end … masked_end - 1 need a mask, those below do not, those above nobody sees.
+struct VisibleKeys {
+  int by_first;  // keys that the CTA's first row sees, if positive; each row further down sees one more
+  int unmasked_end, masked_end;
+
+  template <class Params>
+  __device__ __forceinline__ VisibleKeys(const Params& params, int first_row) {
+    by_first = diagonal(params) + first_row + 1;
+    const int by_last = min(params.seqlen_k, by_first + kTileM - 1);
+    unmasked_end = max(by_first, 0) / kTileN;
+    masked_end = (max(by_last, 0) + kTileN - 1) / kTileN;
+  }
+
+  // Masks the scores of one accumulator, whose row 0 is `row` of the tile: keys that the diagonal hides, and
+  // so those past the end of K.
+  template <int kScores, class Params>
+  __device__ __forceinline__ void mask(float (&scores)[kScores], int row, int first_key,
+                                       const Params&) const {
+    mask_keys<1>(scores, by_first + row - first_key);
+  }
+};
+
 // Infinities as numbers (PTX ISA, "min", "max"; a NaN stays one).
 
 // An infinity would leave NaN when its first bf16 part is taken from it, and so would what rounds up to one:
@@ -593,17 +618,12 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   const int warp_row = threadIdx.x / 32 * 16;  // the warp's first, in the tile
   const int first_row = index.m * kTileM;      // the CTA's
 
-  // Tiles of keys unmasked_end … masked_end - 1 need a mask, those below do not, those above nobody sees.
-  // Keys that the first row sees, if positive.
-  const int seen_by_first = diagonal(params) + first_row + 1;
-  const int seen_by_last = min(params.seqlen_k, seen_by_first + kTileM - 1);
-  const int unmasked_end = max(seen_by_first, 0) / kTileN;
-  const int masked_end = (max(seen_by_last, 0) + kTileN - 1) / kTileN;
+  const VisibleKeys visible(params, first_row);
 
   SoftmaxRows rows;
   float output[kHeadDimV / 2] = {};  // this thread's part of the warp's rows of O
 
-  if (masked_end > 0) {
+  if (visible.masked_end > 0) {
     const int head_kv = divide(index.head, params.by_group);
     const auto head_of = [](const void* tensor, long long batch, long long head) {
       return static_cast<const float*>(tensor) + batch + head;
@@ -620,7 +640,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
       q_copy.finish(q_tile, [&](float x) { return x * params.scale_log2; });
     }
 
-    int n = masked_end - 1;
+    int n = visible.masked_end - 1;
     k_copy.start(n * kTileN, params.seqlen_k);
 
     // Where this lane starts to read.
@@ -636,10 +656,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
       v_copy.start(n * kTileN, params.seqlen_k);
       float scores[kTileN / 2];
       multiply_qk(scores, q_lane, k_lane);
-      if (n >= unmasked_end) {
-        // Keys that the diagonal hides from a row, and so those past the end of K.
-        mask_keys<1>(scores, seen_by_first + warp_row - n * kTileN);
-      }
+      if (n >= visible.unmasked_end) visible.mask(scores, warp_row, n * kTileN, params);
 
       v_copy.finish(v_tile, [](float x) { return x; });
       __syncthreads();

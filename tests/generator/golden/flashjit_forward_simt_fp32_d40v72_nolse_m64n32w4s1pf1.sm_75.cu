@@ -571,7 +571,8 @@ __device__ __forceinline__ void finish(const ForwardParams& params, const Place&
   }
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) flashjit_forward_simt_fp32_d40v72_nolse_m64n32w4s1pf1(const ForwardParams params) {
+extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas)
+    flashjit_forward_simt_fp32_d40v72_nolse_m64n32w4s1pf1(const __grid_constant__ ForwardParams params) {
   extern __shared__ float4 shared[];
   float* const memory = reinterpret_cast<float*>(shared);
 

@@ -618,7 +618,8 @@ __device__ __forceinline__ void finish(const ForwardParams& params, const Place&
   }
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) flashjit_forward_simt_fp32_d64_causal_m128n64w4s2(const ForwardParams params) {
+extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas)
+    flashjit_forward_simt_fp32_d64_causal_m128n64w4s2(const __grid_constant__ ForwardParams params) {
   extern __shared__ float4 shared[];
   float* const memory = reinterpret_cast<float*>(shared);
 

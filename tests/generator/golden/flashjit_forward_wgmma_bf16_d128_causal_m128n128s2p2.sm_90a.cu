@@ -754,7 +754,8 @@ __device__ __forceinline__ void scale_output(const float (&factor)[2]) {
       "mul.f32 o52, o52, %0; mul.f32 o53, o53, %0; mul.f32 o54, o54, %1; mul.f32 o55, o55, %1;\n"
       "mul.f32 o56, o56, %0; mul.f32 o57, o57, %0; mul.f32 o58, o58, %1; mul.f32 o59, o59, %1;\n"
       "mul.f32 o60, o60, %0; mul.f32 o61, o61, %0; mul.f32 o62, o62, %1; mul.f32 o63, o63, %1;\n"
-      ::"f"(factor[0]), "f"(factor[1]));
+      ::"f"(factor[0]),
+      "f"(factor[1]));
 }
 
 // The fast logarithm of fp32 (PTX ISA, "lg2"): one MUFU instruction; denormals flush to zero.

@@ -615,7 +615,8 @@ __device__ __forceinline__ void scale_output(const float (&factor)[2]) {
       "mul.f32 o116, o116, %0; mul.f32 o117, o117, %0; mul.f32 o118, o118, %1; mul.f32 o119, o119, %1;\n"
       "mul.f32 o120, o120, %0; mul.f32 o121, o121, %0; mul.f32 o122, o122, %1; mul.f32 o123, o123, %1;\n"
       "mul.f32 o124, o124, %0; mul.f32 o125, o125, %0; mul.f32 o126, o126, %1; mul.f32 o127, o127, %1;\n"
-      ::"f"(factor[0]), "f"(factor[1]));
+      ::"f"(factor[0]),
+      "f"(factor[1]));
 }
 
 // The fast logarithm of fp32 (PTX ISA, "lg2"): one MUFU instruction; denormals flush to zero.

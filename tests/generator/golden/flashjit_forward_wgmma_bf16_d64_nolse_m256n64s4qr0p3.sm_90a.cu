@@ -588,7 +588,8 @@ __device__ __forceinline__ void scale_output(const float (&factor)[2]) {
       "mul.f32 o20, o20, %0; mul.f32 o21, o21, %0; mul.f32 o22, o22, %1; mul.f32 o23, o23, %1;\n"
       "mul.f32 o24, o24, %0; mul.f32 o25, o25, %0; mul.f32 o26, o26, %1; mul.f32 o27, o27, %1;\n"
       "mul.f32 o28, o28, %0; mul.f32 o29, o29, %0; mul.f32 o30, o30, %1; mul.f32 o31, o31, %1;\n"
-      ::"f"(factor[0]), "f"(factor[1]));
+      ::"f"(factor[0]),
+      "f"(factor[1]));
 }
 
 // To, from and on to what a thread knows of a tile in device memory, four columns' pieces of which are 128 of

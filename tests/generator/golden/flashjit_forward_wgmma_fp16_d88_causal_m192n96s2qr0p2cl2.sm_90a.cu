@@ -701,7 +701,8 @@ __device__ __forceinline__ void scale_output(const float (&factor)[2]) {
       "mul.f32 o32, o32, %0; mul.f32 o33, o33, %0; mul.f32 o34, o34, %1; mul.f32 o35, o35, %1;\n"
       "mul.f32 o36, o36, %0; mul.f32 o37, o37, %0; mul.f32 o38, o38, %1; mul.f32 o39, o39, %1;\n"
       "mul.f32 o40, o40, %0; mul.f32 o41, o41, %0; mul.f32 o42, o42, %1; mul.f32 o43, o43, %1;\n"
-      ::"f"(factor[0]), "f"(factor[1]));
+      ::"f"(factor[0]),
+      "f"(factor[1]));
 }
 
 // The fast logarithm of fp32 (PTX ISA, "lg2"): one MUFU instruction; denormals flush to zero.

@@ -1,0 +1,44 @@
+// Which part of a step of the backward pass over keys each warp does.
+#pragma once
+
+/*%#ds_tile%*/
+#include "parts/mma/shared_tile.cuh"
+/*%/ds_tile%*/
+#include "ptx/special.cuh"
+
+constexpr int kHalf = kWarps / 2;            // of the warps
+constexpr int kKeyWarps = kHalf / kSharers;  // that keys are shared out to; kSharers warps have the same
+constexpr int kRowTiles = kTileN / kKeyWarps / 16;  // mma tiles of 16 keys of a warp
+constexpr int kSteps = kTileM / 16;                 // of 16 query rows
+constexpr int kOwnSteps = kSteps / kSharers;  // whose P or dS a warp forms; it multiplies with all of them
+constexpr int kOwnRows = 16 * kOwnSteps;
+constexpr int kColumnsK = kHeadDim / kSharers, kColumnsV = kHeadDimV / kSharers;  // of a warp's sums
+
+/*%#ds_tile%*/
+using TileDs = SharedTile<kTileM>;  // dS^T, a row for each key
+
+/*%/ds_tile%*/
+// What this thread's number says, read anew by each of them: what follows from it would be held in registers
+// from step to step.
+struct Place {
+  int warp, lane;
+  int key_warp, part;  // warps with the same keys follow each other; `part` tells them apart
+  int first_key;       // of the warp's keys, in the tile
+  int own_step;        // the first of the warp's own
+  /*%#shared_keys%*/
+  int other_step;
+  /*%/shared_keys%*/
+  unsigned p_fragment;  // from the start of P^T to this lane's part of the warp's first fragment
+
+  __device__ __forceinline__ Place() {
+    const int thread = thread_index();
+    warp = thread / 32, lane = thread % 32;
+    key_warp = warp % kHalf / kSharers, part = warp % kSharers;
+    first_key = key_warp * 16 * kRowTiles;
+    own_step = part * kOwnSteps;
+    /*%#shared_keys%*/
+    other_step = kOwnSteps - own_step;
+    /*%/shared_keys%*/
+    p_fragment = (key_warp * kSteps * kRowTiles * 32 + lane) * 16;
+  }
+};
