@@ -18,6 +18,7 @@
 
 namespace {
 
+using flashjit::DType;
 using flashjit::Error;
 using flashjit::ErrorCode;
 using namespace flashjit::c;
@@ -60,6 +61,9 @@ static_assert(static_cast<int>(ErrorCode::device) == FLASHJIT_DEVICE);
 static_assert(static_cast<int>(ErrorCode::io) == FLASHJIT_IO);
 static_assert(static_cast<int>(ErrorCode::wrong_result) == FLASHJIT_WRONG_RESULT);
 static_assert(static_cast<int>(ErrorCode::internal) == FLASHJIT_INTERNAL);
+static_assert(static_cast<int>(DType::bf16) == FLASHJIT_BF16);
+static_assert(static_cast<int>(DType::fp16) == FLASHJIT_FP16);
+static_assert(static_cast<int>(DType::fp32) == FLASHJIT_FP32);
 
 // What a plan is asked for.
 struct Question {
@@ -260,6 +264,7 @@ flashjit_status flashjit_download(flashjit_engine* engine, void* to, const void*
 flashjit_status flashjit_synchronize(flashjit_engine* engine, void* stream) {
   return guarded([&] {
     require(engine, "engine");
+    engine->state->refuse_in_capture("synchronize", stream_of(stream));
     engine->state->device().synchronize(stream_of(stream));
   });
 }

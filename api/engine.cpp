@@ -18,11 +18,16 @@ EngineOptions on(std::string_view device) {
   return options;
 }
 
-void check_copy(const Buffer& buffer, const char* buffer_name, const void* host, const char* host_name,
-                std::size_t bytes) {
+// own: whether the Buffer is this Engine's.
+void check_copy(const Buffer& buffer, bool own, const char* buffer_name, const void* host,
+                const char* host_name, std::size_t bytes) {
   if (bytes > buffer.size()) {
     throw Error(ErrorCode::invalid_argument, fmt::format("bytes is {}, may be at most the {} bytes of {}",
                                                          bytes, buffer.size(), buffer_name));
+  }
+  if (bytes != 0 && !own) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{} is a Buffer of another Engine, may be one of this", buffer_name));
   }
   if (bytes != 0 && host == nullptr) {
     throw Error(ErrorCode::invalid_argument,
@@ -89,20 +94,21 @@ Buffer Engine::allocate(std::size_t bytes) {
 }
 
 void Engine::upload(const Buffer& to, const void* from, std::size_t bytes, Stream stream) {
-  check_copy(to, "to", from, "from", bytes);
+  check_copy(to, to.state_ == state_, "to", from, "from", bytes);
   if (bytes == 0) return;
   state_->refuse_in_capture("upload", stream);
   state_->device().copy_to_device(to.data(), from, bytes, stream);
 }
 
 void Engine::download(void* to, const Buffer& from, std::size_t bytes, Stream stream) {
-  check_copy(from, "from", to, "to", bytes);
+  check_copy(from, from.state_ == state_, "from", to, "to", bytes);
   if (bytes == 0) return;
   state_->refuse_in_capture("download", stream);
   state_->device().copy_to_host(to, from.data(), bytes, stream);
 }
 
 void Engine::synchronize(Stream stream) {
+  state_->refuse_in_capture("synchronize", stream);
   state_->device().synchronize(stream);
 }
 

@@ -207,9 +207,10 @@ bool EngineState::in_capture(Stream stream) {
 }
 
 void EngineState::refuse_in_capture(const char* what, Stream stream) {
-  if (!in_capture(stream)) return;
+  // The default stream, too: while a stream that waits for it is captured, using it would spoil the capture.
+  if (!device().capturing(stream)) return;
   throw Error(ErrorCode::unsupported, fmt::format("the stream of this {} is being captured", what),
-              "Copy before the capture begins, or after it has ended.");
+              "Call it before the capture begins, or after it has ended.");
 }
 
 EngineState::Answer EngineState::find_or_make(const PlanKey& key, const Shape& shape,

@@ -74,7 +74,7 @@ class EngineState {
   [[nodiscard]] api::Chooser& chooser() { return chooser_; }
   void message(std::string_view line) const { options_.on_message(line); }
   bool in_capture(Stream stream);
-  // Of a copy: the graph would read or write the host's memory whenever it runs.
+  // Of a copy, since the graph would read or write the host's memory whenever it runs, and of what waits.
   void refuse_in_capture(const char* what, Stream stream);
 
  private:

@@ -4,9 +4,9 @@
 
 #include <fmt/format.h>
 
-#include <atomic>
 #include <memory>
 
+#include "api/launch/identity.hpp"
 #include "flashjit/error.hpp"
 
 namespace flashjit::api {
@@ -16,11 +16,6 @@ constexpr std::size_t index_of(Operand operand) {
   return static_cast<std::size_t>(operand);
 }
 static_assert(index_of(Operand::dv) == kOperands - 1);
-
-std::uint64_t next_id() {
-  static std::atomic<std::uint64_t> last{0};
-  return ++last;
-}
 
 struct Line {
   std::uint64_t mapper = 0;
@@ -73,7 +68,7 @@ CallTensors tensors_of(const BackwardParams& p) {
 
 TensorMapper::TensorMapper(runtime::Device& device, std::span<const TensorMapSpec> specs,
                            const Problem& problem)
-    : device_(device), specs_(specs.begin(), specs.end()), problem_(problem), id_(next_id()) {
+    : device_(device), specs_(specs.begin(), specs.end()), problem_(problem), id_(next_identity()) {
   if (specs_.size() > kMaxMaps) {
     throw Error(ErrorCode::internal,
                 fmt::format("a kernel has {} tensor maps, at most {} are handled", specs_.size(), kMaxMaps));

@@ -2,10 +2,10 @@
 #include "api/launch/tile_counters.hpp"
 
 #include <array>
-#include <atomic>
 #include <exception>
 #include <utility>
 
+#include "api/launch/identity.hpp"
 #include "flashjit/error.hpp"
 
 namespace flashjit::api {
@@ -20,11 +20,7 @@ constexpr std::size_t kLongCounter = 64;                                        
 const auto kPerThread =
     reinterpret_cast<runtime::Stream>(std::uintptr_t{2});  // NOLINT(performance-no-int-to-ptr)
 
-std::uint64_t next_id() {
-  static std::atomic<std::uint64_t> last{0};
-  return ++last;
-}
-const thread_local std::uint64_t this_thread = next_id();
+const thread_local std::uint64_t this_thread = next_identity();
 
 // What this thread launched last: the same few kernels in the same few streams.
 struct Recent {
@@ -42,7 +38,7 @@ TileCounters::TileCounters(runtime::Device& device, const Size& size)
       zeros_(static_cast<std::size_t>(size.zeros)),
       bytes_(size.bytes),
       per_chunk_((zeros_ * sizeof(int) < kLongCounter ? kSmallChunk : kLargeChunk) / (zeros_ * sizeof(int))),
-      id_(next_id()) {
+      id_(next_identity()) {
   grow();
 }
 

@@ -23,7 +23,9 @@ namespace flashjit {
 enum class Tuning { off, quick, full };
 
 struct EngineOptions {
-  std::string device = "cuda";  // "cuda" (the current GPU), "cuda:1", "emulated:sm_90a" (no GPU needed)
+  // "cuda:1"; "cuda": the GPU of the thread's current CUDA context, cuda:0 where it has none; or
+  // "emulated:sm_90a", which needs no GPU.
+  std::string device = "cuda";
   Tuning tuning = Tuning::off;  // off: wisdom, else the model; costs one compile
   std::chrono::milliseconds tuning_budget{
       0};                   // 0: the mode's own (quick 5 s, full 30 s a problem); at most a day
@@ -44,8 +46,9 @@ struct PlanOptions {
   Stream stream = nullptr;
 };
 
-// Device memory that frees itself. Ordinary CUDA memory from anywhere else works just as well on a GPU. Move
-// assignment swaps: what the left side held lives on in the right one.
+// Device memory that frees itself, once the GPU has done what was enqueued before (cuMemFree waits for it).
+// Ordinary CUDA memory from anywhere else works just as well on a GPU. Move assignment swaps: what the left
+// side held lives on in the right one.
 class Buffer {
  public:
   Buffer() = default;
@@ -92,9 +95,11 @@ class Engine {
   [[nodiscard]] std::string device_name() const;         // "cuda:0", "emulated:sm_90a"
   [[nodiscard]] std::string device_description() const;  // "NVIDIA H200, driver 580.159"
 
-  // Copies are ordered with the stream's work; download waits for it. Pinned host memory that is uploaded
-  // must stay as it is until the stream has done so; any other is copied on return. Throw Error: device;
-  // invalid_argument for more bytes than the Buffer has; unsupported in a stream that is being captured.
+  // Copies go to and from a Buffer's start and are ordered with the stream's work; download waits for it.
+  // Pinned host memory that is uploaded must stay as it is until the stream has done so; any other is copied
+  // on return. Throw Error: device; invalid_argument for more bytes than the Buffer has, or one of another
+  // Engine; unsupported in a stream that is being captured, or in the default stream while one that waits for
+  // it is.
   [[nodiscard]] Buffer allocate(std::size_t bytes);
   void upload(const Buffer& to, const void* from, std::size_t bytes, Stream stream = nullptr);
   void download(void* to, const Buffer& from, std::size_t bytes, Stream stream = nullptr);

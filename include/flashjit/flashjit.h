@@ -12,10 +12,11 @@
  *     puts(flashjit_last_error());
  *
  * Every struct starts with its own size, which the caller sets, but flashjit_strides, which is part of others
- * and never grows. That is what lets a program that was compiled against one version run with another: fields
- * are only ever added at the end, and an absent or zero field means its default. Five have none, and 0 is
- * what it says: head_dim, batch and heads of what a plan is asked for (0 is an error), seqlen_q and seqlen_k
- * (0 is legal: nothing is launched, or nobody sees a key). */
+ * and never grows. Fields are only ever added at the end, and an absent or zero field means its default, so a
+ * program runs with a library of another version than it was compiled against. (Before 1.0 the library's name
+ * lets a linked program do so within one minor version only; dlopen and ctypes may always.) Five fields have
+ * no default, and 0 is what it says: head_dim, batch and heads of what a plan is asked for (0 is an error),
+ * seqlen_q and seqlen_k (0 is legal: nothing is launched, or nobody sees a key). */
 #ifndef FLASHJIT_H
 #define FLASHJIT_H
 
@@ -60,7 +61,8 @@ struct flashjit_plan;
 
 struct flashjit_engine_options {
   size_t size;
-  const char* device;       /* "cuda" (the current GPU), "cuda:1", "emulated:sm_90a"; NULL: "cuda" */
+  const char* device;       /* "cuda:1", "emulated:sm_90a"; NULL or "cuda": the GPU of the thread's current
+                               CUDA context, the first one where it has none */
   int32_t tuning;           /* enum flashjit_tuning */
   int32_t tuning_budget_ms; /* 0: the mode's own; at most a day */
   const char* cache_dir;    /* NULL: FLASHJIT_CACHE_DIR, else $XDG_CACHE_HOME or ~/.cache, flashjit */
@@ -205,10 +207,10 @@ enum flashjit_status flashjit_prepare(struct flashjit_engine* engine, const stru
                                       const struct flashjit_shape* shape,
                                       const struct flashjit_plan_options* options);
 
-/* Enqueues one forward pass into a CUstream or cudaStream_t (NULL: the default stream). Cheap, and legal in a
- * capture: the launch uses the plan's kernels and tile counters, so the plan must outlive every graph that
- * captured it. FLASHJIT_INVALID_ARGUMENT before anything is enqueued; _UNSUPPORTED where the memory that it
- * needs cannot be had in a capture, or on this GPU; _DEVICE. */
+/* Enqueues one forward pass into a CUstream or cudaStream_t (NULL: the legacy default stream). Cheap, and
+ * legal in a capture: the launch uses the plan's kernels and tile counters, so the plan must outlive every
+ * graph that captured it. FLASHJIT_INVALID_ARGUMENT before anything is enqueued; _UNSUPPORTED where the
+ * memory that it needs cannot be had in a capture, or on this GPU; _DEVICE. */
 enum flashjit_status flashjit_forward(const struct flashjit_plan* plan,
                                       const struct flashjit_forward_args* args, void* stream);
 
@@ -232,10 +234,11 @@ const char* flashjit_engine_description(const struct flashjit_engine* engine);
 const char* flashjit_engine_arch(const struct flashjit_engine* engine);
 
 /* Device memory, for programs that have no CUDA of their own; use none of it when the engine is destroyed.
- * Copies are ordered with the stream's work, and may not be captured; download waits. Pinned host memory that
- * is uploaded must stay as it is until the stream has done so; any other is copied on return. free takes NULL
- * too, and refuses what is no memory of the engine's, or was freed before. FLASHJIT_INVALID_ARGUMENT,
- * _DEVICE; copies: _UNSUPPORTED. */
+ * Copies are ordered with the stream's work; download waits. Neither they nor synchronize may be captured, or
+ * called for the default stream while one that waits for it is captured. Pinned host memory that is uploaded
+ * must stay as it is until the stream has done so; any other is copied on return. free waits for the GPU,
+ * takes NULL too, and refuses what is no memory of the engine's, or was freed before.
+ * FLASHJIT_INVALID_ARGUMENT, _DEVICE; copies and synchronize: _UNSUPPORTED. */
 enum flashjit_status flashjit_allocate(struct flashjit_engine* engine, size_t bytes, void** memory);
 enum flashjit_status flashjit_free(struct flashjit_engine* engine, void* pointer);
 enum flashjit_status flashjit_upload(struct flashjit_engine* engine, void* to, const void* from, size_t bytes,

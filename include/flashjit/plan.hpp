@@ -17,7 +17,9 @@ struct CUstream_st;
 
 namespace flashjit {
 
-using Stream = CUstream_st*;  // CUstream or cudaStream_t; null is the default stream
+// CUstream or cudaStream_t. Null is the legacy default stream, in programs that are compiled for per-thread
+// ones, too: those name theirs CU_STREAM_PER_THREAD.
+using Stream = CUstream_st*;
 
 // Distances between neighbours, in elements; the last dimension is contiguous. All zero: packed (batch,
 // seqlen, heads, head_dim). Each is at least the tensor's last dimension (so none is negative) and below 2^40

@@ -8,7 +8,7 @@
 namespace flashjit {
 
 enum class Pass { forward, backward };
-enum class DType { fp16, bf16, fp32 };
+enum class DType { bf16 = 0, fp16 = 1, fp32 = 2 };  // as FLASHJIT_BF16 … in flashjit.h
 
 // Everything a kernel is specialised on. No sizes and no pointers: one kernel serves every Shape.
 struct Problem {

@@ -154,6 +154,12 @@ const std::vector<Case> kCases = {
        engine.upload(buffer, nullptr, 16);
      },
      kBad, {"from is null"}},
+    {"upload to a Buffer of another Engine",
+     [](Engine& engine, const Plan&, Pointers& p) {
+       Engine other("emulated:sm_80");
+       engine.upload(other.allocate(16), p.q, 16);
+     },
+     kBad, {"to is a Buffer of another Engine"}},
     {"download too much",
      [](Engine& engine, const Plan&, Pointers& p) {
        const Buffer buffer = engine.allocate(16);

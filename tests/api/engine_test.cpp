@@ -188,6 +188,12 @@ TEST_CASE("copies are refused in a capture, whose graph would use the host's mem
   CHECK_THROWS_WITH_AS(fake.engine->download(host.data(), buffer, 64, stream),
                        doctest::Contains("the stream of this download is being captured"), Error);
   CHECK_NOTHROW(fake.engine->upload(buffer, host.data(), 0, stream));
+  CHECK_THROWS_WITH_AS(fake.engine->synchronize(stream),
+                       doctest::Contains("the stream of this synchronize is being captured"), Error);
+  // The default stream, too, while a stream that waits for it is captured.
+  CHECK_THROWS_WITH_AS(fake.engine->upload(buffer, host.data(), 64),
+                       doctest::Contains("the stream of this upload is being captured"), Error);
+  fake.device->captures = false;
   CHECK_NOTHROW(fake.engine->upload(buffer, host.data(), 64));
 }
 

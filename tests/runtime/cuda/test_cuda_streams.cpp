@@ -51,6 +51,26 @@ TEST_CASE("a launch is capturable, a graph replays it, and loading elsewhere doe
   CHECK(cuda.stream_destroy(stream) == CUDA_SUCCESS);
 }
 
+TEST_CASE("the default stream counts as captured while one that waits for it is; asking spoils nothing") {
+  const CurrentContext scope;
+  const Cuda& cuda = scope.cuda;
+  const auto device = open_cuda_device("cuda");
+  const auto kernel = load(*device, axpy());
+  Axpy axpy(*device, *kernel, 5000);
+  CUstream stream = nullptr;
+  REQUIRE(cuda.stream_create(&stream, CU_STREAM_DEFAULT) == CUDA_SUCCESS);
+  CHECK_FALSE(device->capturing(nullptr));
+  REQUIRE(cuda.begin_capture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
+  axpy.launch(stream);
+  CHECK(device->capturing(nullptr));
+  CUgraph graph = nullptr;
+  REQUIRE(cuda.end_capture(stream, &graph) == CUDA_SUCCESS);
+  REQUIRE(graph != nullptr);
+  CHECK_FALSE(device->capturing(nullptr));
+  cuda.destroy_graph(graph);
+  CHECK(cuda.stream_destroy(stream) == CUDA_SUCCESS);
+}
+
 TEST_CASE("memory is cleared beside a capture of this thread's own, in whatever stream") {
   const CurrentContext scope;
   const Cuda& cuda = scope.cuda;
