@@ -11,6 +11,7 @@
 #include <cstring>
 #include <memory>
 
+#include "cache/files.hpp"
 #include "flashjit/error.hpp"
 
 namespace flashjit::cache {
@@ -107,11 +108,12 @@ bool is_wisdom_name(std::string_view name) {
 
 std::vector<DirectoryItem> list_files(int folder) {
   // A descriptor of its own, since reading a directory moves the position of the one it reads through.
-  const int own = ::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  const std::unique_ptr<DIR, int (*)(DIR*)> stream(own < 0 ? nullptr : ::fdopendir(own), &::closedir);
+  File own(::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const std::unique_ptr<DIR, int (*)(DIR*)> stream(own ? ::fdopendir(own.get()) : nullptr, &::closedir);
   if (!stream)
     throw Error(ErrorCode::io,
                 fmt::format("the cache directory can not be listed: {}", std::strerror(errno)));
+  own.release();  // the stream closes it
 
   std::vector<DirectoryItem> items;
   for (;;) {

@@ -22,15 +22,6 @@ int open_retrying(int folder, const std::string& name, int flags, mode_t mode = 
   return descriptor;
 }
 
-// Syncs file data, or a folder's names. EINVAL and EROFS mean that the file system has nothing to sync.
-int sync(int descriptor) {
-  while (::fsync(descriptor) != 0) {
-    if (errno == EINVAL || errno == EROFS) return 0;
-    if (errno != EINTR) return errno;
-  }
-  return 0;
-}
-
 }  // namespace
 
 File::~File() {
@@ -99,6 +90,14 @@ int write_all(int descriptor, std::string_view bytes) {
     if (put < 0) return errno;
     if (put == 0) return EIO;
     bytes.remove_prefix(static_cast<std::size_t>(put));
+  }
+  return 0;
+}
+
+int sync(int descriptor) {
+  while (::fsync(descriptor) != 0) {
+    if (errno == EINVAL || errno == EROFS) return 0;  // the file system has nothing to sync
+    if (errno != EINTR) return errno;
   }
   return 0;
 }

@@ -25,6 +25,7 @@ class File {
   }
   ~File();
   [[nodiscard]] int get() const { return descriptor_; }
+  void release() { descriptor_ = -1; }  // to who closes it from now on
   explicit operator bool() const { return descriptor_ >= 0; }
 
  private:
@@ -59,6 +60,10 @@ void share_with_group(int folder, int file);
 
 // Writes all of `bytes`; returns errno, 0 when done.
 int write_all(int descriptor, std::string_view bytes);
+
+// Syncs file data, or a folder's names, where the file system has anything to sync; returns errno, 0 when
+// done.
+int sync(int descriptor);
 
 // A name that no other thread, process or machine uses now: ".flashjit-KIND-PID-RANDOM.tmp".
 std::string temporary_name(std::string_view kind);

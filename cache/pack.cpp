@@ -140,7 +140,7 @@ class PackReader {
 
   [[noreturn]] void bad(const std::string& why) const {
     throw Error(ErrorCode::invalid_argument, fmt::format("{} is no good pack: {}", path_.string(), why),
-                "make it again with `flashjit cache pack`; nothing was unpacked");
+                "make it again with `flashjit cache pack`");
   }
 
   const std::filesystem::path path_;
@@ -191,8 +191,8 @@ class PackWriter {
   std::uint64_t finish() {
     if (::lseek(file_.get(), 0, SEEK_SET) != 0) fail(path_, "written", errno);
     write(header());
-    if (::fsync(file_.get()) != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0)
-      fail(path_, "written", errno);
+    if (const int error = sync(file_.get()); error != 0) fail(path_, "written", error);
+    if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail(path_, "written", errno);
     finished_ = true;
     return written_ - kHeaderSize;  // the header was written twice
   }
