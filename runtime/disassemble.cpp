@@ -141,7 +141,7 @@ std::string disassemble(std::string_view cubin, const fs::path& nvdisasm) {
                 "TMPDIR names another directory");
   const fs::path out = directory.path() / "sass";
   const fs::path err = directory.path() / "errors";
-  // -c: the code sections alone; what the other sections say, cubin.hpp reads.
+  // -c: the code sections alone.
   const std::optional<int> status = run(nvdisasm, {"-c", input.string()}, out, err);
   std::string sass = read_file(out);
   // Where nobody can say how it ended, what it wrote tells.

@@ -21,7 +21,8 @@ constexpr int kOldestMajor = 12;  // the first that knows sm_90a
 
 constexpr std::string_view kHowToGet =
     "get it in one of two ways: install a CUDA toolkit of version 12 or later and set CUDA_PATH to it, or "
-    "`pip install nvidia-cuda-nvrtc` and set FLASHJIT_NVRTC to that wheel's nvidia/*/lib";
+    "`pip install nvidia-cuda-nvrtc` (nvidia-cuda-nvrtc-cu12 for a driver of CUDA 12) into a Python that is "
+    "searched, or set FLASHJIT_NVRTC to that wheel's libnvrtc.so.N";
 
 // libnvrtc.so.13 → 13; anything else, libnvrtc.so and libnvrtc.alt.so.13 included → 0.
 int major_of(const std::string& name) {
