@@ -4,15 +4,25 @@ include(CheckIncludeFileCXX)
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
-find_path(FLASHJIT_XXHASH_INCLUDE xxhash.h REQUIRED)
-find_path(FLASHJIT_MUSTACHE_INCLUDE kainjow/mustache.hpp REQUIRED)
+find_path(FLASHJIT_XXHASH_INCLUDE xxhash.h)
+find_path(FLASHJIT_MUSTACHE_INCLUDE kainjow/mustache.hpp)
+if(NOT FLASHJIT_XXHASH_INCLUDE OR NOT FLASHJIT_MUSTACHE_INCLUDE)
+  message(FATAL_ERROR
+    "Headers were not found (xxhash.h: ${FLASHJIT_XXHASH_INCLUDE}, kainjow/mustache.hpp: ${FLASHJIT_MUSTACHE_INCLUDE}).\n"
+    "Debian and Ubuntu have them in libxxhash-dev and libkainjow-mustache-dev.")
+endif()
 
 # Headers only: libcuda and libnvrtc are opened at run time. The toolkit that is named, else the wheels, which ./quickstart
 # unpacks where no toolkit will do, else the usual one. All are hints, which come before /usr: Debian's own is CUDA 11.8.
 file(GLOB flashjit_wheel_includes ${PROJECT_SOURCE_DIR}/.deps/cuda/nvidia/*/include)
 set(flashjit_cuda_hints HINTS ENV CUDA_PATH ENV CUDA_HOME ${flashjit_wheel_includes} /usr/local/cuda PATH_SUFFIXES include)
-find_path(FLASHJIT_CUDA_INCLUDE NAMES cuda.h ${flashjit_cuda_hints} REQUIRED)
-find_path(FLASHJIT_NVRTC_INCLUDE NAMES nvrtc.h ${flashjit_cuda_hints} REQUIRED)
+find_path(FLASHJIT_CUDA_INCLUDE NAMES cuda.h ${flashjit_cuda_hints})
+find_path(FLASHJIT_NVRTC_INCLUDE NAMES nvrtc.h ${flashjit_cuda_hints})
+if(NOT FLASHJIT_CUDA_INCLUDE OR NOT FLASHJIT_NVRTC_INCLUDE)
+  message(FATAL_ERROR
+    "CUDA's headers were not found (cuda.h: ${FLASHJIT_CUDA_INCLUDE}, nvrtc.h: ${FLASHJIT_NVRTC_INCLUDE}).\n"
+    "Set CUDA_PATH to a toolkit of CUDA 12.0 or later, or run ./quickstart, which fetches the headers from PyPI.")
+endif()
 
 set(flashjit_cuda_header ${FLASHJIT_CUDA_INCLUDE}/cuda.h)
 file(STRINGS ${flashjit_cuda_header} flashjit_cuda_version REGEX "^#define CUDA_VERSION ")

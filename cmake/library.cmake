@@ -37,4 +37,12 @@ if(FLASHJIT_INSTALL)
   write_basic_package_version_file(${PROJECT_BINARY_DIR}/flashjit-config-version.cmake COMPATIBILITY SameMinorVersion)
   install(FILES ${PROJECT_BINARY_DIR}/flashjit-config.cmake ${PROJECT_BINARY_DIR}/flashjit-config-version.cmake
           DESTINATION ${flashjit_cmake_dir} COMPONENT flashjit)
+  # Libs names what a static library needs, too, so that nobody has to know which of the two is installed.
+  file(RELATIVE_PATH flashjit_pc_include ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_FULL_INCLUDEDIR})
+  set(flashjit_pc_libs)
+  if(NOT BUILD_SHARED_LIBS)
+    set(flashjit_pc_libs "-lstdc++ -lm -pthread -ldl")
+  endif()
+  configure_file(${CMAKE_CURRENT_LIST_DIR}/flashjit.pc.in ${PROJECT_BINARY_DIR}/flashjit.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/flashjit.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT flashjit)
 endif()
