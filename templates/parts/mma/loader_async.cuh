@@ -21,8 +21,8 @@ struct TileCopy {
   /*%/one_place%*/
   static constexpr int kCopies =
       (kRows * Tile::kSpan + kThreads - 1) / kThreads * Tile::kChunks / Tile::kSpan;
-  static constexpr bool kWholeRows =
-      Tile::kSpan == 2 && Tile::kPitch >= 128 && kFitting > 0 && kRows <= 2 * (kCopies * kFitting);
+  static constexpr bool kWholeRows = Tile::kSpan == 2 && Tile::kPitch >= 128 && kFitting > 0 &&
+                                     kRows <= 2 * (kCopies * kFitting);
   static constexpr int kLanes = kWholeRows ? Tile::kChunks : Tile::kSpan;
   static constexpr int kRowsPerPass = kWholeRows ? kFitting : kThreads / kLanes;
 
