@@ -28,7 +28,7 @@ BackwardInputs make_backward_inputs(const Problem& problem, const Shape& shape, 
 HostTensor make_dout(const Problem& problem, const Shape& shape, std::uint64_t seed,
                      const Strides& strides = {});
 
-// The inputs as the reference wants them. Without o and lse: the gradients asked for are the true ones.
+// The inputs as the reference wants them. Without o and lse, so that it gives the true gradients.
 HostBackward host_backward(const Problem& problem, const Shape& shape, const BackwardInputs& inputs);
 
 // The result of a forward pass, of all_rows(), as tensors: what a perfect kernel would write.

@@ -9,18 +9,19 @@
 namespace flashjit::autotune {
 namespace {
 
-// fp32 FMA is bound by the multiply-adds or by shared memory, which delivers 128 bytes a clock, and by what a
-// step waits for that no other CTA of the multiprocessor covers. In clocks per tile of queries and keys.
+// Family simt is bound by multiply-adds or by shared memory, which delivers 128 bytes a clock, and also by
+// those waits of a step that no other CTA of the multiprocessor covers. In clocks per tile of queries and
+// keys.
 double simt_flops_per_clock(const Problem& problem, const Shape& shape, const SimtBackwardSchedule& s,
                             const Target& target) {
   const int threads = 32 * s.warps;
   const double fmas = 1.0 * s.tile_m * s.tile_n * (3 * problem.head_dim + 2 * problem.value_dim());
-  // Four dims of S or dP take a thread rows + keys loads of 16 bytes for 4 * rows * keys multiply-adds.
+  // For four dims of S or dP a thread loads rows + keys times 16 bytes, for 4 * rows * keys multiply-adds.
   const double rows = std::max(1.0, s.tile_m / (4.0 * s.warps));
   const double keys = s.tile_n / 8.0;
   const double scores = 1.0 * s.tile_m * s.tile_n * (problem.head_dim + problem.value_dim());
   const double score_clocks = scores * std::max(1.125 / 128, (rows + keys) / (4 * rows * keys) / 8);
-  // A gradient's share of a thread is near to a square: a row and a column of it are loaded a step.
+  // A thread's share of a gradient is nearly square: each step loads one row and one column of it.
   const auto gradient_clocks = [&](int tile, int other, int dim) {
     const double share = std::max(1.0, 1.0 * tile * dim / threads);
     return 1.0 * tile * dim * other * std::max(1.0 / 128, 2 / std::sqrt(share) / 4 / 8);
@@ -49,17 +50,18 @@ double wgmma_flops_per_clock(const Problem& problem, const Shape& shape, const W
   if (narrow && s.tile_m == 64) rate *= 0.9;
   if (!wide && s.tile_n == 64) rate *= narrow ? 0.8 : 0.95;
   if (s.turns > 0) rate *= own_pass && !(narrow && problem.causal) ? 1.05 : narrow ? 1.02 : 0.995;
-  // Fewer waits a query, but K and V of the next tile come late.
+  // Fewer waits per query, but K and V of the next tile come late.
   if (s.tile_m == 80) rate *= way == DqWay::ordered ? 1.04 : shape.seqlen_q < 8192 ? 0.98 : 1.02;
   // Tiles wait for each other's turns.
   if (way == DqWay::ordered) rate *= problem.causal && shape.seqlen_k < 2048 ? 0.93 : 0.88;
-  // Tiles on the diagonal are half in vain.
+  // Half of the work of tiles on the diagonal is in vain.
   if (problem.causal) rate /= 1 + 0.5 * (s.tile_m + s.tile_n) / std::max(s.tile_n, shape.seqlen_k);
-  // Below 64 columns exponentials are what takes time, as many as for 64.
+  // Below 64 columns exponentials take most of the time, and there are as many as for 64.
   return rate * std::min(1.0, (problem.head_dim + problem.value_dim()) / 128.0);
 }
 
-// Fragments (ldmatrix of 512 bytes) that all warps load for dQ: each takes row_tiles by column_tiles of it.
+// Fragments (ldmatrix of 512 bytes) that all warps load for dQ: each warp has a rectangle of it, and the
+// division among warps is the one with the fewest fragments.
 double dq_fragments(int head_dim, const MmaBackwardSchedule& s) {
   const int rows = s.tile_m / 16, columns = (head_dim + 15) / 16;
   int least = rows + columns;
@@ -71,10 +73,10 @@ double dq_fragments(int head_dim, const MmaBackwardSchedule& s) {
   return s.warps * s.tile_n / 16.0 * least;
 }
 
-// What the tensor cores, shared memory and the additions to dQ take one after the other, for little of it
-// runs side by side in eight warps. The weights fit 66 timings on an H200 within 3.5 % (root mean square),
-// and name the fastest or one 0.4 % slower in each of 18 cells (docs/performance/mma-backward.md); that of
-// the additions is halved since, as 16 bytes a lane are added, not 8.
+// The sum of what tensor cores, shared memory and the additions to dQ take, since little of it runs side by
+// side in eight warps. The weights fit 66 timings on an H200 within 3.5 % (root mean square), and name the
+// fastest or one 0.4 % slower in each of 18 cells (docs/performance/mma-backward.md). The weight of the
+// additions has been halved since, as a lane now adds 16 bytes at a time, not 8.
 double mma_ms(const Problem& problem, const Shape& shape, const MmaBackwardSchedule& s,
               const Target& target) {
   const double d = problem.head_dim, dv = problem.value_dim(), m = s.tile_m, n = s.tile_n;
@@ -98,7 +100,7 @@ double mma_ms(const Problem& problem, const Shape& shape, const MmaBackwardSched
       tensor * multiplies + 0.757 * (4 * fragments + copied) + added + (s.stages == 1 ? 960 : 40) / ctas;
   if (s.warps * ctas < 8) step *= 1.03;
   if (s.sharers == 2) step += 250 / ctas;  // two more barriers a step
-  // Of the pairs of queries and keys; tiles on the diagonal are half in vain.
+  // Pairs of queries and keys; half of the work of tiles on the diagonal is in vain.
   const double heads = 1.0 * shape.batch * shape.heads;
   double pairs = flops(problem, shape) / (2 * (3 * d + 2 * dv));
   if (problem.causal) pairs += heads * shape.seqlen_k * std::max(m, n) / 2;
@@ -112,7 +114,7 @@ double mma_ms(const Problem& problem, const Shape& shape, const MmaBackwardSched
          (kFitGhz * 1e6);
 }
 
-// Multiply-adds counted twice, per clock and multiprocessor, as the main kernels reach them.
+// Flops per clock and multiprocessor that the main kernels reach; a multiply-add counts as two.
 double flops_per_clock(const Problem& problem, const Shape& shape, const Schedule& schedule,
                        const Target& target) {
   switch (family_of(schedule)) {

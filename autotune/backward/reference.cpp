@@ -70,7 +70,7 @@ class Head {
     }
   }
 
-  // dQ of one row, and what the keys want to know of it.
+  // dQ of one row, and the row's state, which the keys need.
   void query(int row, std::vector<T>& dq) {
     const std::int64_t keys = keys_seen(a_, row);
     RowState<T>& state = rows_[row];
@@ -82,7 +82,7 @@ class Head {
     if (!given_) {
       const T largest =
           keys == 0 ? -std::numeric_limits<T>::infinity() : *std::max_element(s.begin(), s.end());
-      if (largest == -std::numeric_limits<T>::infinity()) return;  // every score is: as good as masked
+      if (largest == -std::numeric_limits<T>::infinity()) return;  // every score is -inf: as good as masked
       state.lse = lse(row, s, largest);
       state.blind = false;
       for (std::int64_t j = 0; j < keys; ++j) state.delta += weight(state, s[j]) * dp[j];
@@ -96,7 +96,7 @@ class Head {
     for (T& x : dq) x = round_(plainly_ ? x : x * scale_);
   }
 
-  // This head's share of dK and dV of one key, once query() has been at every row (or o and lse were given).
+  // This head's share of dK and dV of one key, once query() has run for every row (or o and lse were given).
   void key(std::int64_t j, std::vector<T>& dk, std::vector<T>& dv) const {
     for (int row = 0; row < a_.shape.seqlen_q; ++row) {
       if (j >= keys_seen(a_, row)) continue;
@@ -118,8 +118,9 @@ class Head {
     return plainly_ ? round_(product) : product * scale_;
   }
 
-  // A backward pass is handed an LSE in fp32 that another kernel made, which added its products in another
-  // order. In 16 bits that drowns in the roundings of the scores; in fp32 it is the larger part of P's error.
+  // A backward pass is handed an LSE in fp32 from another kernel, which added its products in another order.
+  // In 16 bits this difference drowns in the roundings of the scores; in fp32 it is the larger part of P's
+  // error.
   [[nodiscard]] T lse(int row, const std::vector<T>& s, T largest) const {
     double total = 0;
     if (!plainly_ || a_.problem.dtype != DType::fp32) {
@@ -135,10 +136,10 @@ class Head {
     return static_cast<T>(largest + std::log(total));
   }
 
-  // What delta is off by because the pass makes it of the O that it is handed, delta = sum(dO * O)
-  // (FlashAttention-2, algorithm 2, line 4): O was rounded when it was stored, and the sum is one in fp32 of
-  // its own. Where one key has nearly all the weight, sum(P * dP) would cancel dP to the last bit, and no
-  // pass that is given O can.
+  // The error that delta has because the pass computes it from the O that it is handed, delta = sum(dO * O)
+  // (FlashAttention-2, algorithm 2, line 4): O was rounded when it was stored, and the sum is rounded in fp32
+  // by itself. Where one key has nearly all the weight, sum(P * dP) would cancel dP to the last bit, which no
+  // pass that is given O can do.
   [[nodiscard]] T handed_down(int row, const RowState<T>& state, const std::vector<T>& s) const {
     std::vector<T> stored(static_cast<std::size_t>(dv_));
     double exact = 0;
@@ -208,7 +209,7 @@ HostGradients gradients(const HostBackward& from, const GradientBlocks& blocks, 
       const std::vector<Place> keys = rows_of(blocks.keys, b, h / group);
       if (queries.empty() && keys.empty()) continue;
       Head<T, Round> head(from, b, h, plainly, round);
-      if (!keys.empty() && from.lse == nullptr) {  // the keys want to know of every row, wanted or not
+      if (!keys.empty() && from.lse == nullptr) {  // keys need the state of every row, wanted or not
         constexpr std::size_t kNowhere = static_cast<std::size_t>(-1);
         std::vector<std::size_t> place(static_cast<std::size_t>(a.shape.seqlen_q), kNowhere);
         for (const Place& query : queries) place[query.row] = query.at;

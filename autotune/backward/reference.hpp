@@ -1,5 +1,5 @@
-// What gradients are right: float64 on the CPU, the same done plainly in the working precision, and the rule
-// between.
+// Which gradients are right: float64 on the CPU, the same done plainly in the working precision, and the rule
+// that compares the two with a kernel's.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@
 namespace flashjit::autotune {
 
 // One backward problem in host memory. Without lse, the gradients of sum(dout * attention(q, k, v)). With o
-// and lse, what a backward kernel that is given these has to compute, whether or not they are what a forward
-// pass gives: P = exp(S - lse), dS = P * (dout V^T - rowsum(dout * o)). Then a few rows of a long sequence
-// cost a few rows.
+// and lse, what a backward kernel that is given these has to compute, whether or not a forward pass gives
+// them: P = exp(S - lse), dS = P * (dout V^T - rowsum(dout * o)). Then a few rows of a long sequence cost no
+// more than a few rows.
 struct HostBackward {
   HostAttention attention;     // its q, k and v
   const void* dout = nullptr;  // (batch, seqlen_q, heads, head_dim_v)
@@ -42,7 +42,7 @@ HostGradients reference_gradients(const HostBackward& backward, const GradientBl
 
 // What automatic differentiation of plain() computes: K is scaled instead of Q, and scores, P, dP, dS, the
 // heads' shares of dK and dV and the results are rounded to the dtype; sums are in fp32. What a backward pass
-// is handed has the error that it is handed with: the LSE of fp32, and delta that of O, rounded to the dtype.
+// is handed comes with an error: that of fp32 for the LSE, that of O, rounded to the dtype, for delta.
 HostGradients plain_gradients(const HostBackward& backward, const GradientBlocks& blocks, int threads = 0);
 
 // The gradients as tensors in host memory.
@@ -59,8 +59,8 @@ struct GradientCheck {
   [[nodiscard]] const Check& worst() const;  // the one that is furthest from its bound, or beyond it
 };
 
-// FlashAttention 3's rule for gradients without softcap (hopper/test_flash_attn.py), which is that for
-// outputs, for each of the three: max|got - ref| <= 2 * max|plain - ref| + atol, as acceptable() has it.
+// FlashAttention 3's rule for gradients without softcap (hopper/test_flash_attn.py), the same as for outputs,
+// applied to each of the three: max|got - ref| <= 2 * max|plain - ref| + atol, as acceptable() has it.
 GradientCheck acceptable_gradients(const HostBackward& backward, const GradientBlocks& blocks,
                                    const HostGradients& expected, const HostGradients& simple,
                                    const HostGradientOutput& output);

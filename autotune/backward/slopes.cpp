@@ -16,7 +16,8 @@ namespace {
 // Points are moved by what fp32 makes of the step, which is known exactly; the loss has 52 bits to show it.
 constexpr float kStep = 0x1p-8F;
 
-// What the extrapolation leaves, of slopes of about 1: measured against the float64 gradients, with a margin.
+// The error that the extrapolation leaves in slopes of about 1: measured against the float64 gradients, with
+// a margin.
 constexpr double kError = 1e-5;
 
 }  // namespace

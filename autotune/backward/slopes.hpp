@@ -13,14 +13,14 @@ class Slopes {
  public:
   explicit Slopes(const HostBackward& backward);
 
-  // In one element of q, or of k or v (whose head counts K/V heads), by central differences of two steps and
-  // Richardson's extrapolation.
+  // With respect to one element of q, or of k or v (whose head counts K/V heads), by central differences of
+  // two steps and Richardson's extrapolation.
   double of_q(int batch, int row, int head, int column);
   double of_k(int batch, int row, int head, int column);
   double of_v(int batch, int row, int head, int column);
 
  private:
-  // A packed copy in fp32, so that an element can be moved by less than its dtype knows.
+  // A packed copy in fp32, so that an element can be moved by less than its dtype can represent.
   struct Copy {
     std::vector<float> data;
     Strides strides;
@@ -35,8 +35,8 @@ class Slopes {
   HostAttention attention_;  // fp32, of the copies
 };
 
-// Compares a seeded sample of elements of each gradient with slopes. What is allowed is `rule`'s, which is
-// FlashAttention's, plus what the differences themselves may be off by. Check::rows counts the elements.
+// Compares a seeded sample of elements of each gradient with slopes. The tolerance is that of `rule`,
+// FlashAttention's, plus the error that the differences themselves may have. Check::rows counts the elements.
 Check compare_with_slopes(const HostBackward& backward, const HostGradientOutput& output,
                           const GradientCheck& rule, int per_tensor, std::uint64_t seed);
 

@@ -1,11 +1,12 @@
-// How long tiles of unlike lengths keep the GPU, where a multiprocessor that is done takes the next.
+// How long tiles of different lengths keep the GPU busy, where a multiprocessor takes the next tile when it
+// is done.
 #pragma once
 
 #include <vector>
 
 namespace flashjit::autotune {
 
-// Until the last of `workers` has finished, which draw tiles of these lengths in this order. Exact, in
+// Time until the last of `workers` has finished, which draw tiles of these lengths in this order. Exact, in
 // lengths.size() * log(workers) steps.
 double makespan(const std::vector<double>& lengths, int workers);
 

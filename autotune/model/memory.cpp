@@ -7,7 +7,7 @@
 namespace flashjit::autotune {
 namespace {
 
-constexpr int kSector = 32;  // bytes of a line that are read at least
+constexpr int kSector = 32;  // the fewest bytes of a line that are read
 
 int bytes_of_key(const Problem& problem) {
   return (problem.head_dim + problem.value_dim()) * size_of(problem.dtype);
@@ -17,14 +17,15 @@ bool begins_on_sector(const Problem& problem) {
   return problem.head_dim * size_of(problem.dtype) % kSector == 0;
 }
 
-// What a CTA asks for before it has any of it.
+// Kilobytes that a CTA asks for before any of them has come.
 int kilobytes_ahead(const Problem& problem, const WgmmaSchedule& s) {
   return s.stages * s.tile_n * bytes_of_key(problem) / 1024;
 }
 
-// Where about half of the multiprocessors have a CTA, or more, but not all: two share a way to memory, so
-// those that have one alone read ahead, the further the more they may ask for at once, and the others come in
-// late. Too little on its way is no better, but where CTAs share out a tile's keys.
+// How much longer reading takes where half of the multiprocessors or more have a CTA, but not all. Two
+// multiprocessors share a way to memory: one that has it alone reads ahead, the further the more it may ask
+// for at once, and the others come in late. Asking for too little is no better, except where CTAs share out a
+// tile's keys.
 double unevenness(const Problem& problem, const WgmmaSchedule& s, double of_all) {
   if (of_all <= 0.4 || of_all >= 0.95) return 1;
   const int kilobytes = kilobytes_ahead(problem, s);
@@ -33,8 +34,8 @@ double unevenness(const Problem& problem, const WgmmaSchedule& s, double of_all)
   return kilobytes > 104 ? 1.08 : kilobytes < 80 ? 1.04 : 1;
 }
 
-// Milliseconds, where all multiprocessors have one, by how many keys these ask for at once: the more, the
-// sooner the first are done than the last (measured, from 190 to 430 keys of head_dim 64 and 128).
+// Milliseconds that the last CTAs still read when the first are done, where all multiprocessors have one: the
+// more keys CTAs ask for at once, the longer (measured, from 190 to 430 keys of head_dim 64 and 128).
 double spread_ms(const Problem& problem, const Shape& shape, const WgmmaSchedule& s,
                  const ReadingTiles& tiles, double bytes_ms) {
   if (s.splits > 1 || tiles.of_all < 0.95) return 0;
@@ -44,9 +45,9 @@ double spread_ms(const Problem& problem, const Shape& shape, const WgmmaSchedule
          bytes_ms;
 }
 
-// Where CTAs are dealt many tiles rather than that these come off a counter, and most where heads begin
-// inside of a line (measured, 128 keys): it seems that CTAs fall behind each other, and that L2 fetches such
-// lines for each of two heads.
+// How much longer reading takes where CTAs are dealt many tiles instead of drawing them off a counter; most
+// where heads begin inside a line (measured, 128 keys). It seems that CTAs fall behind each other, and that
+// L2 then fetches such lines for each of two heads.
 double falling_behind(const Problem& problem, const ReadingTiles& tiles) {
   constexpr double kManyRounds = 4;
   if (!tiles.even || tiles.ctas > 1 || tiles.waves <= kManyRounds) return 1;
@@ -54,11 +55,11 @@ double falling_behind(const Problem& problem, const ReadingTiles& tiles) {
   return problem.value_dim() > 192 ? 1.08 : 1.05;
 }
 
-// Milliseconds of tiles that come in waves: those of a last one take as long as one alone, however few they
-// are, and a tenth more while others still read.
+// Milliseconds of tiles that come in waves: a last wave takes as long as one tile alone, however few tiles it
+// has, and a tenth more while others still read.
 double in_waves(const Problem& problem, const WgmmaSchedule& s, const ReadingTiles& tiles, double memory_ms) {
   const double whole = std::floor(tiles.waves), last = tiles.waves - whole;
-  // Less than a wave of tiles may keep more multiprocessors busy, where several CTAs share out each.
+  // Less than a wave of tiles may keep more multiprocessors busy, where several CTAs share out each tile.
   const double of_all = whole > 0 ? last : tiles.of_all;
   const double last_ms = memory_ms * last / tiles.waves * unevenness(problem, s, of_all);
   return memory_ms * whole / tiles.waves +
@@ -71,9 +72,9 @@ double between_ctas(const WgmmaSchedule& s, const ReadingTiles& tiles) {
   return s.persistent == 0 && s.splits == 1 && tiles.waves > 1 ? 0.001 * tiles.waves : 0;
 }
 
-// How much of the lines that heads share CTAs have given up which deal out a tile's keys: the more, the more
-// each has on its way, and little where half of the multiprocessors read at TMA's full speed (measured, 4 to
-// 64 tiles of head_dim 40 to 184, 40 to 130 KB).
+// What part of the lines that heads share L2 has given up before the other head is read, where CTAs share out
+// a tile's keys: the more each CTA has on its way, the more, and little where half of the multiprocessors
+// read at TMA's full speed (measured, 4 to 64 tiles of head_dim 40 to 184, 40 to 130 KB).
 double apart_of_sharers(const Problem& problem, const WgmmaSchedule& s, double of_all) {
   const int kilobytes = kilobytes_ahead(problem, s);
   const double apart = of_all <= 0.5 && begins_on_sector(problem)
@@ -82,17 +83,17 @@ double apart_of_sharers(const Problem& problem, const WgmmaSchedule& s, double o
   return std::clamp(apart, 0.0, 1.0);
 }
 
-// Tiles of a block or two that are half empty have fewer bytes on their way (measured, 32 to 64 queries and
-// keys).
+// How much longer half-empty tiles of a block or two take: they have fewer bytes on their way (measured, 32
+// to 64 queries and keys).
 double few_bytes_ahead(const WgmmaSchedule& s, const ReadingTiles& tiles) {
   return tiles.half_empty && tiles.blocks <= 2 && s.splits == 1 && tiles.waves > 1 ? 1.2 : 1;
 }
 
-// What part of the lines that heads share is given up at least where CTAs share a multiprocessor.
+// What part of the lines that heads share is given up, at the least, where CTAs share a multiprocessor.
 double apart_of_several(const Problem& problem, const ReadingTiles& tiles) {
   if (tiles.ctas == 1) return 0;
   if (tiles.blocks > kLongTile) return kSeveralApart;
-  // A block or two of rows that end inside of their second sector (measured, head_dim 24).
+  // Tiles of a block or two whose rows end inside their second sector (measured, head_dim 24).
   const int row = problem.head_dim * size_of(problem.dtype);
   const bool torn = row > kSector && row < 2 * kSector && problem.value_dim() == problem.head_dim;
   return torn && tiles.blocks <= 2 ? 0.3 : 0;
@@ -121,7 +122,7 @@ double bytes_in_blocks(const Problem& problem, const Shape& shape, int tile_n) {
 }
 
 double missed_bytes(const Problem& problem, const Shape& shape, double keys) {
-  constexpr double kKept = 30e6;  // measured; the two halves of an H200's 50 MB may both have a line
+  constexpr double kKept = 30e6;  // measured; a line may be in both halves of an H200's 50 MB
   const double of_key = bytes_of_key(problem);
   const double all = of_key * shape.kv_heads() * shape.batch * shape.seqlen_k;
   return keys * of_key * std::max(0.0, 1 - kKept / all);

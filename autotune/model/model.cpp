@@ -18,14 +18,14 @@ namespace flashjit::autotune {
 namespace {
 
 constexpr double kLaunchMs = 0.004;
-constexpr double kMmaLaunchMs = 0.0032;  // it has no maps to fetch, nor barriers to make
-// Clusters that share out a tile's keys; where these are many.
+constexpr double kMmaLaunchMs = 0.0032;  // mma has no maps to fetch, and no barriers to make
+// Launches of clusters that share out a tile's keys; the second where shares are long.
 constexpr double kSharesLaunchMs = 0.0045, kLongSharesLaunchMs = 0.0025;
-constexpr double kEvenSharesMs = 0.0015, kMaskedSharesMs = 0.0007;  // more, of several warpgroups
+constexpr double kEvenSharesMs = 0.0015, kMaskedSharesMs = 0.0007;  // added, with several warpgroups
 constexpr double kStaggeredMs = 0.004;  // a second wave of clusters after tiles of several lengths
-constexpr double kClusterCycles = 3500, kPieceCycles = 35;  // wgmma: of several clusters with one tile
-// wgmma, of CTAs with even shares: becoming one with the other sharers, under a mask too; and what they lose,
-// of a tile, that are each at other keys.
+constexpr double kClusterCycles = 3500, kPieceCycles = 35;  // wgmma: several clusters with one tile
+// wgmma, CTAs with even shares: merging with the other sharers, and what a mask adds to this; and the part of
+// a tile that is lost because each CTA is at other keys.
 constexpr double kJoinCycles = 1600, kSharerCycles = 1400, kJoinPerValue = 0.35, kMaskedJoinCycles = 6000;
 constexpr double kOutOfStep = 0.06;
 
@@ -38,8 +38,9 @@ void riffle(std::vector<double>& lengths, int workers) {
     lengths[workers + place] = wave[place / 2 + place % 2 * ((riffled + 1) / 2)];
 }
 
-// Cycles until all tiles of a masked problem are done that `workers` take off a counter, the longest first.
-// Of long sequences some tiles stand for their neighbours, and many waves end as one.
+// Cycles until `workers` have done all tiles of a masked problem, which they take off a counter, longest
+// first. In long sequences some tiles stand for their neighbours. With many waves all workers end at about
+// the same time.
 double drawn_cycles(const Tiling& tiling, const Step& step, int section_bytes, int workers,
                     double mean_tile) {
   constexpr std::int64_t kLookedAt = 64;
@@ -61,8 +62,9 @@ double drawn_cycles(const Tiling& tiling, const Step& step, int section_bytes, i
   return makespan(lengths, workers);
 }
 
-// What `splits` CTAs that share out a tile's keys spend on becoming one: barriers, and O of `rows` rows, 20
-// bytes a clock; and several clusters of them, one of whose warps reads what each has of some columns.
+// Cycles that `splits` CTAs that share out a tile's keys spend on merging: barriers, and O of `rows` rows at
+// 20 bytes a clock. With several clusters, a warp of one of them also reads each cluster's pieces of some
+// columns.
 double merge_cycles(int splits, int clusters, double rows, int dim_v) {
   if (splits == 1) return 0;
   const double pieces = 1 + std::ceil(dim_v / 8.0 / splits);
@@ -70,15 +72,16 @@ double merge_cycles(int splits, int clusters, double rows, int dim_v) {
          (clusters == 1 ? 0 : kClusterCycles + kPieceCycles * clusters * pieces);
 }
 
-// What a CTA spends on becoming one with the others that have a share of its tiles: it puts down one, and
-// adds up another, for which it reads what each of them knows.
+// Cycles that a CTA spends on merging with the others that have a share of its tiles: it puts down its pieces
+// of one tile and adds up another tile, for which it reads the pieces of each sharer.
 double join_cycles(double sharers, double rows, int dim_v) {
   return kJoinCycles + kSharerCycles * std::max(0.0, sharers - 2) + kJoinPerValue * rows * dim_v;
 }
 
-// How much longer even shares of masked tiles take where each has so many: those side by side are of as many
-// heads, whose K and V L2 cannot hold. Of 39 timings with 3.9 to 25 tiles a share, tiles off a counter, which
-// come section by section, were 3 to 118 % faster in each (docs/performance/wgmma/even-shares.md).
+// How much longer even shares of masked tiles take where each share has many tiles: shares that run side by
+// side are then of as many different heads, whose K and V L2 cannot hold. In each of 39 timings with 3.9 to
+// 25 tiles a share, tiles off a counter, which come section by section, were 3 to 118 % faster
+// (docs/performance/wgmma/even-shares.md).
 double far_apart(double tiles_of_share) {
   return 1 + 0.04 * std::clamp(tiles_of_share - 3, 0.0, 5.0);
 }
@@ -96,18 +99,18 @@ struct Work {
   const Step& step;
   const Target& target;
   double clock_ghz;
-  double step_cycles;    // of the steps of a tile
-  double memory_ms = 0;  // in which memory has served all tiles
-  double apart = 1;      // how much longer it takes where two tiles of a head read the same keys apart
+  double step_cycles;    // of one step of a tile
+  double memory_ms = 0;  // until memory has served all tiles
+  double apart = 1;      // factor on memory's time where two tiles of a head read the same keys apart
 
   double ms(double cycles) const { return cycles / (clock_ghz * 1e6); }
   double blocks_cycles() const { return tiling.steps.total / tiling.steps.tiles * step_cycles; }
   double longest_cycles() const { return tiling.steps.longest * step_cycles; }
   int rows() const { return std::min(tiling.rows, tiling.shape.seqlen_q); }
-  bool lone_tile() const { return tiling.steps.tiles == 1; }  // of a head, whose keys no other reads
+  bool lone_tile() const { return tiling.steps.tiles == 1; }  // one per head, whose keys no other tile reads
 };
 
-// How long memory takes to serve all tiles, each of which takes so many cycles by itself.
+// How long memory takes to serve all tiles, each of which takes `tile_cycles` by itself.
 void wait_for_memory(Work& work, const Schedule& schedule, double tile_cycles) {
   const Problem& problem = work.problem;
   const Shape& shape = work.shape;
@@ -151,8 +154,8 @@ double shared_out_ms(const Work& work) {
   const Tiling& tiling = work.tiling;
   const Step& step = work.step;
   const bool causal = tiling.seen.causal;
-  // Nothing hides a tile's beginning and end, but that others read meanwhile. Few tiles of many keys leave
-  // power enough for the highest clock, which warpgroups feel that wait for nothing else. And in several
+  // Nothing hides a tile's beginning and end, except that others read meanwhile. Few tiles of many keys leave
+  // power enough for the highest clock, which speeds up warpgroups that wait for nothing else. And in several
   // waves small clusters read faster: large ones wait until a whole group of multiprocessors has room.
   constexpr int kLongShare = 1024;
   const bool feels_clock =
@@ -165,9 +168,9 @@ double shared_out_ms(const Work& work) {
   const double cycles = causal ? std::max(work.longest_cycles(),
                                           tiling.waves * work.blocks_cycles() + 0.3 * work.longest_cycles())
                                : waves * work.blocks_cycles();
-  // Beside memory: of tiles with keys of their own all ends but one wave's.
+  // Where tiles have keys of their own, memory hides their beginnings and ends in all waves but one.
   const double hidden = work.lone_tile() ? waves - 1 : 0, shown = waves - hidden;
-  const int share = tiling.rows > 64 ? kLongShare : 64;  // of keys, that hides half of a launch
+  const int share = tiling.rows > 64 ? kLongShare : 64;  // keys of a share that hide half of a launch
   const bool enough = work.shape.seqlen_k >= share * tiling.splits * tiling.clusters;
   // Tiles of several lengths end one by one, and a second wave's clusters wait until enough multiprocessors
   // are free; measured with 64 rows, not seen with more.
@@ -196,12 +199,12 @@ double even_shares_ms(const Work& work, const WgmmaSchedule& schedule, const Eve
   const double ends = causal ? 1 : 1 + std::ceil(of_share);
   const double bare = ends * step.tile_cycles + (causal ? kMaskedJoinCycles : 0) +
                       join_cycles(1 + 1.0 * shares.clusters / shares.tiles, work.rows(), problem.value_dim());
-  // A tile's first blocks are waited for by all of its sharers.
+  // All sharers of a tile wait for its first blocks.
   const bool all_shared = work.lone_tile() && tiling.tiles < shares.clusters;
   const double slower = all_shared         ? 1.06 * over_fetch(problem, shape, 1)
                         : work.lone_tile() ? over_fetch(problem, shape, apart_of(schedule, 1))
                                            : work.apart;
-  // Packs of the heads that share K and V are shares apart, too.
+  // Packs of heads that share the same K and V are in shares apart, too.
   const bool packs_apart = work.lone_tile() && tiling.shape.heads > shape.kv_heads();
   const double bytes =
       std::max(bytes_of(problem, shape),
@@ -227,7 +230,8 @@ double whole_tiles_ms(const Work& work, double alone, const Schedule& schedule) 
     const int section_bytes = wgmma == nullptr ? 0 : wgmma->section << 20;
     cycles = drawn_cycles(tiling, step, section_bytes, tiling.tiles_at_once, mean_tile);
     if (wgmma != nullptr && step.ctas > 1) {
-      // A tile by itself: slower than those that share the multiprocessor are together, faster than each.
+      // The pace of one tile: between that of a tile alone on the multiprocessor and that of one among
+      // several.
       Step one = step;
       one.cycles = (alone + step.ctas * step.cycles) / 2;
       one.tile_cycles *= step.ctas;
@@ -266,8 +270,8 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
   const auto* wgmma = std::get_if<WgmmaSchedule>(&schedule);
   const bool masked = tiling.seen.causal;
 
-  // With few tiles a multiprocessor holds fewer CTAs than it could: what one adds to another's step is less
-  // and less.
+  // With few tiles a multiprocessor holds fewer CTAs than it could: the fewer, the less one adds to another's
+  // step.
   const double filled = std::clamp(tiling.waves, 1.0, static_cast<double>(step.ctas));
   const double blend = step.ctas > 1 ? (1 - 1 / filled) / (1 - 1.0 / step.ctas) : 1;
   const bool own_keys = wgmma != nullptr && steps.tiles == 1 && !masked;

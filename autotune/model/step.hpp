@@ -21,8 +21,8 @@ const Machine& machine_of(const Target& target);
 struct Step {
   double cycles = 0;        // with the CTAs that share the multiprocessor
   double alone = 0;         // by itself
-  double own_keys = 0;      // wgmma: likewise, in a tile whose keys nobody else reads
-  double tile_cycles = 0;   // per tile beside its steps: Q, the first K, the last O, the launch of the CTA
+  double own_keys = 0;      // wgmma: also by itself, in a tile whose keys no other tile reads
+  double tile_cycles = 0;   // per tile, besides its steps: Q, the first K, the last O, the launch of the CTA
   double start_cycles = 0;  // per CTA of a persistent kernel: until its first block has come
   double over_fetch = 1;    // how much more comes from memory than is asked for
   int ctas = 1;             // per multiprocessor
@@ -30,7 +30,7 @@ struct Step {
   bool dealt = false;       // tiles are dealt out beforehand, whatever their lengths
 };
 
-// Of a forward pass, with whatever family; `blocks` are the steps of the longest tile.
+// The step of a forward pass, of any family; `blocks` are the steps of the longest tile.
 Step step_of(const Problem& problem, const Schedule& schedule, const Target& target, const Machine& machine,
              double blocks);
 

@@ -9,12 +9,13 @@
 namespace flashjit::autotune {
 namespace {
 
-constexpr double kLoneCta = 1.3;     // how much more lies bare where one CTA has the multiprocessor
-constexpr double kStepCycles = 350;  // a part of a step waits at barriers so long, and others go on
-constexpr double kFewWarps = 80;     // more of a step that one or two warps run; other CTAs hide some
+constexpr double kLoneCta = 1.3;     // how much more is exposed where one CTA has the multiprocessor
+constexpr double kStepCycles = 350;  // waits of a part of a step at barriers, while other CTAs go on
+constexpr double kFewWarps = 80;     // added to a step that one or two warps run; other CTAs hide some
 
-// What ptxas gives a thread, fitted to 1,900 kernels of sm_80, 86, 90 and 120, which it treats alike: within
-// ten registers for two of three (docs/performance/mma.md). It decides how many CTAs share a multiprocessor.
+// Registers that ptxas gives a thread, fitted to 1,900 kernels of sm_80, 86, 90 and 120, which it treats
+// alike: within ten registers for two of three (docs/performance/mma.md). They decide how many CTAs share a
+// multiprocessor.
 double registers_of(const Problem& p, const MmaSchedule& s, double threads) {
   const double output = s.tile_m * padded(p.value_dim()) / threads, scores = s.tile_m * s.tile_n / threads;
   const double q = s.q_in_regs == 1 ? s.tile_m * padded(p.head_dim) / 2 / threads : 0;
@@ -27,7 +28,7 @@ double registers_of(const Problem& p, const MmaSchedule& s, double threads) {
   return std::min(registers, register_limit(s.min_ctas, threads));
 }
 
-// Likewise of fp32's, fitted to 1,800 kernels of sm_80, 90a, 100 and 120.
+// The same for fp32, fitted to 1,800 kernels of sm_80, 90a, 100 and 120.
 double registers_of_fp32(const Problem& p, const MmaSchedule& s, double threads) {
   const double chunks = padded(std::max(p.head_dim, p.value_dim())) / 8;
   const double copies = 8 * std::ceil(chunks / std::floor(threads / s.tile_n));
@@ -61,29 +62,32 @@ Step step_16_bit(const Problem& p, const MmaSchedule& s, const Target& target, c
   const double ahead = s.stages == 1 ? 0.5 : s.stages - 1 + 0.25 * s.kv_apart;
   step.cycles = together(step.ctas) + exposed_load(ahead, together(1) * step.ctas, step.ctas);
   step.alone = together(1) + exposed_load(ahead, together(1), 1);
-  // Before a tile's first product and after its last: the first copies, of which more stages have more under
-  // way; Q's way into registers; and optimism, which pays over many blocks only (fitted to 32 to 128 keys).
+  // Before a tile's first product and after its last: the first copies, more of which are under way with more
+  // stages; loading Q into registers; and optimism, which pays off over many blocks only (fitted to 32 to 128
+  // keys).
   const double ends = 2800 - (s.stages > 1 ? 800 : 0) - (s.stages > 2 ? 400 : 0) +
                       (s.q_in_regs == 1 ? 600 : 0) + (s.optimistic == 1 ? 800 : 0);
-  // Persistent CTAs have their copies under way: measured at head_dim 256, 3,900 cycles less a tile.
+  // Persistent CTAs have their copies under way already: 3,900 cycles less per tile, measured at head_dim
+  // 256.
   step.tile_cycles = s.persistent == 1 ? 1600 : (ends + m * (d + dv) * 2 / kL2Bytes) / step.ctas;
-  if (s.unroll > 1) step.cycles *= 1.003;  // more code; what it gains is for the clock to say
-  // Measured where family wgmma competes: of 64 to 256 keys.
+  if (s.unroll > 1) step.cycles *= 1.003;  // more code; only measuring can say what it gains
+  // Measured where family wgmma competes, with 64 to 256 keys.
   constexpr double kOfHopper = 0.9;
   if (target.capability == 90) {
     step.cycles *= kOfHopper;
     step.alone *= kOfHopper;
     step.tile_cycles *= kOfHopper;
-    if (s.warps == 1) step.start_cycles += 1000;  // a lone warp asks for all of its tile; of few short tiles
+    // A lone warp asks for all of its tile, which shows where tiles are few and short.
+    if (s.warps == 1) step.start_cycles += 1000;
   }
   return step;
 }
 
-// Family mma in fp32: six products of bf16 for each, and numbers split into three.
+// Family mma in fp32: numbers are split into three of bf16, and a product takes six.
 Step step_fp32(const Problem& p, const MmaSchedule& s, const Target& target, const Machine& machine,
                const Geometry& geometry) {
   const double m = s.tile_m, n = s.tile_n, d = padded(p.head_dim), dv = padded(p.value_dim());
-  constexpr double kProducts = 6, kBytes = 6, kSplit = 5.5;  // of a number
+  constexpr double kProducts = 6, kBytes = 6, kSplit = 5.5;  // per number
   // Fitted to 300 timings of 26 problems on an H200.
   constexpr double kOfUnits = 0.85, kShare = 0.6, kWaits = 1500;
   const double registers = registers_of_fp32(p, s, geometry.threads);
@@ -101,7 +105,7 @@ Step step_fp32(const Problem& p, const MmaSchedule& s, const Target& target, con
   const double lanes = std::min(32.0, geometry.threads / n);
   const double lookups = n * (d + dv) / 128 * 32 / lanes;
   const auto together = [&](int ctas) {
-    // Quarters of a multiprocessor with a warp less of each CTA wait for the others.
+    // Quarters of a multiprocessor that have one warp less of each CTA wait for the others.
     const double warps = s.warps * ctas, dealt = s.warps < 4 ? warps : s.warps;
     const double uneven = 4 * std::ceil(dealt / 4) / dealt;
     const double cycles =

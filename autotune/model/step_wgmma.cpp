@@ -1,4 +1,4 @@
-// Family wgmma. Figures are measured ones, or where that is said fitted (docs/performance/wgmma.md).
+// Family wgmma. Figures are measured, or fitted where a comment says so (docs/performance/wgmma.md).
 #include <algorithm>
 #include <cmath>
 
@@ -14,9 +14,9 @@ constexpr double kWgmmaFlops = 4096;
 constexpr double kColdBytes = 34;  // per clock, of a CTA's first block
 
 // Cycles that TMA takes for a row of `columns` columns. Where heads begin and end off a 32-byte sector they
-// were measured (bench/results/h200-forward/tma-rows.jsonl), as means of heads that begin on one and such
-// that do not; elsewhere they are what fits the times of whole kernels, which feel less of them without a
-// mask (bench/results/h200-forward/edge-tiles.jsonl), and more of wide ones, but in pairs of CTAs
+// were measured (bench/results/h200-forward/tma-rows.jsonl), as means over heads that begin on a sector and
+// heads that do not. Elsewhere they are fitted to the times of whole kernels, which feel them less without a
+// mask (bench/results/h200-forward/edge-tiles.jsonl), and more with wide heads, except in pairs of CTAs
 // (bench/results/h100-forward/timings-11.jsonl).
 double copy_cycles(int columns, bool causal, bool alone) {
   const int whole = columns / 64, rest = columns % 64;
@@ -26,21 +26,22 @@ double copy_cycles(int columns, bool causal, bool alone) {
   return (causal ? 1 : 0.9) * (columns > 160 && alone ? 1.2 : 1) * (3.8 * whole + rest_cycles);
 }
 
-// What a tile costs beside its steps, and a CTA before its first.
+// What a tile costs besides its steps, and a CTA before its first step.
 void add_tile_cycles(const Problem& p, const WgmmaSchedule& s, Step& step) {
   const double n = s.tile_n, groups = s.tile_m / 64.0;
   step.tile_cycles = (s.persistent == 0 ? 2600 : 1100) + (s.o_passes == 0 ? 900 : 120 * s.o_passes) +
                      (s.cluster > 1 ? p.causal ? 3100 : 1600 : 0);
   if (groups == 4 && s.q_in_regs == 1) step.tile_cycles -= 250;  // measured at head dims from 24 to 48
-  // Under a mask, where tiles end one after the other, a first block's softmax is beside nobody's products.
+  // Under a mask, where tiles end one after the other, no products run beside a first block's softmax.
   if (p.causal) step.tile_cycles += 6 * groups * (n - 64);  // measured from 128 to 1024 keys
-  // Without one, long first blocks of several warpgroups; fitted, as in step_factor().
+  // Without a mask, long first blocks of several warpgroups; fitted, as in step_factor().
   if (!p.causal && groups > 1) step.tile_cycles += 2.5 * groups * std::max(0.0, n - 96);
-  // A number off a counter, where none is longest; measured from 128 to 1024 keys.
+  // Drawing a ticket, where no tile is longest; measured from 128 to 1024 keys.
   if (!p.causal && s.persistent == 2) step.tile_cycles += 350;
   // Two warpgroups of narrow values; measured from 256 to 640 keys.
   if (groups == 2 && p.value_dim() <= 64 && !p.causal && s.min_ctas == 0) step.tile_cycles += 400;
-  // Which no other warpgroup's work hides; less where other CTAs' tiles are longer and shorter.
+  // One warpgroup's beginning and end, which no other warpgroup hides; less where other CTAs' tiles are
+  // longer and shorter.
   if (groups == 1) step.tile_cycles += p.causal ? 400 : 900;
   const double first_block = n * (p.head_dim + p.value_dim()) * size_of(p.dtype) / kColdBytes;
   (s.persistent == 0 ? step.tile_cycles : step.start_cycles) += first_block;
@@ -50,18 +51,18 @@ void add_tile_cycles(const Problem& p, const WgmmaSchedule& s, Step& step) {
   if (s.cluster > 1) step.start_cycles += 1700;  // until both have begun; measured, up to two waves
 }
 
-// What a step takes beside what its units say: measured, or where that is said fitted to all timings
-// (docs/performance/wgmma/random-problems.md).
+// Factor on a step for what its units do not explain: measured, or, where a comment says so, fitted to all
+// timings (docs/performance/wgmma/random-problems.md).
 double step_factor(const Problem& p, const WgmmaSchedule& s) {
   const int n = s.tile_n, groups = s.tile_m / 64, d = p.head_dim, dv = p.value_dim(),
             widest = std::max(d, dv);
   double factor = 1;
   if (p.causal && n > 64 && dv <= 64) factor *= 1.02;  // the diagonal hides more of longer blocks
-  // Q is read for each block: power and ports, measured at head_dim 128, and fitted beyond.
+  // Q is read for each block, which takes power and ports; measured at head_dim 128, and fitted beyond.
   if (s.q_in_regs == 0 && d > 64 && d <= 128) factor *= 1.01;
   if (s.q_in_regs != 1 && groups > 1 && widest > 128 && widest <= 192) factor *= 1.04;
   if (s.unroll > 1) factor *= 1.003;
-  // Of what the space has at ptxas's first level.
+  // Schedules that the space has at ptxas's first level.
   if (s.ptxas == 1 && (p.causal || d > 64) && widest <= 96) factor *= 0.995;
   // Loads that two CTAs share save power, and make each wait for the other, which short steps feel most:
   // 1 % less time from head_dim 80 to 160, 1 % more beyond, 1.5 % more at 64. Under a mask they wait longer:
@@ -70,12 +71,12 @@ double step_factor(const Problem& p, const WgmmaSchedule& s) {
     factor *= d <= 64 ? 1.015 : d <= 160 ? 0.99 : 1.01;
     if (p.causal && d <= 160) factor *= 1.06;
   }
-  // Short blocks: of one warpgroup where rows end in a box of their own, from head_dim 168 on; of several off
-  // a counter, fitted.
+  // Short blocks: with one warpgroup, where rows end in a box of their own, from head_dim 168 on; with
+  // several, where tiles come off a counter, fitted.
   if (groups == 1 && n < 64 && d % 64 != 0) factor *= 1.06;
   if (groups > 1 && n < 64 && s.persistent == 2 && (widest <= 128 || s.stages == 2))
     factor *= widest <= 128 ? 1.15 : 1.08;
-  // Even shares of one warpgroup, and long blocks of four (head_dim 8 to 64); fitted.
+  // Even shares with one warpgroup, and long blocks with four (head_dim 8 to 64); fitted.
   if (groups == 1 && s.persistent == 3 && widest > 128 && widest <= 192) factor *= 1.04;
   if (groups == 4 && n > 64 && d <= 64 && !p.causal) factor *= 1.025;
   return factor;
@@ -99,9 +100,9 @@ Step wgmma_step(const Problem& p, const WgmmaSchedule& s, double blocks) {
   const bool alone = s.cluster == 1;
   const double k = copy_cycles(p.head_dim, p.causal, alone), v = copy_cycles(p.value_dim(), p.causal, alone);
   const double copies = n * (k + v) / s.cluster;
-  // One warpgroup that has a multiprocessor to itself computes as fast as L2 sends it K and V, which a tile
-  // of few keys feels. Longer ones do not: with it, 64 rows of head_dim 256 were expected to take 20 to 50 %
-  // longer than they do (bench/results/h200-tune/timings-29.jsonl).
+  // One warpgroup that has a multiprocessor to itself computes no faster than L2 sends it K and V, which
+  // shows in tiles of few keys. Longer ones do not show it: with this limit, 64 rows of head_dim 256 were
+  // expected to take 20 to 50 % longer than they do (bench/results/h200-tune/timings-29.jsonl).
   constexpr double kFewKeys = 256;
   const bool lone = groups == 1 && s.splits == 1 && s.min_ctas == 0 && (blocks - 1) * n < kFewKeys;
   const double reading =
@@ -125,16 +126,18 @@ Step wgmma_step(const Problem& p, const WgmmaSchedule& s, double blocks) {
   step.cycles *= step_factor(p, s);
   step.alone =
       step.ctas == 1 ? step.cycles : combine({tensor, softmax, copies}, share_beside(groups)) + kBarriers;
-  // Copies that wait for memory run ahead of all else, and hide it but for a fifth (fitted to decoding).
+  // Copies that wait for memory run ahead of everything else, and hide all but a fifth of it (fitted to
+  // decoding).
   const double computing = combine({tensor, softmax}, share);
-  // CTAs that share out a tile's keys have barriers beside copies, and TMA the highest clock (of 4 to 32
-  // tiles off the sectors).
+  // CTAs that share out a tile's keys wait at barriers while copies run, and TMA runs at the highest clock (4
+  // to 32 tiles off the sectors).
   const double waited_for = s.splits > 1 ? combine({computing + kBarriers, 0.8 * copies}, 0.2)
                                          : combine({computing, copies}, 0.2) + kBarriers;
   step.own_keys = std::min(step.alone, waited_for);
   add_tile_cycles(p, s, step);
   if (step.ctas > 1) {  // measured, up to head_dim 64
-    // Two CTAs read a head's keys for what one could; where heads begin inside of a line it comes twice.
+    // Two CTAs read a head's keys where one could have; where heads begin inside a line, the line comes
+    // twice.
     const auto ends_inside = [&](int columns) { return kLine % (columns * size_of(p.dtype)) != 0; };
     const bool twice = groups == 1 && (ends_inside(p.head_dim) || ends_inside(p.value_dim()));
     if (twice) step.over_fetch = 1.1;

@@ -9,7 +9,7 @@
 namespace flashjit::autotune {
 namespace {
 
-// Of very many tiles a few thousand stand for all.
+// Where tiles are very many, a few thousand stand for all.
 Steps steps_of(const Tiling& tiling) {
   constexpr std::int64_t kLookedAt = 4096;
   const int sharers = tiling.splits * tiling.clusters;
@@ -26,8 +26,9 @@ Steps steps_of(const Tiling& tiling) {
   return steps;
 }
 
-// Clusters that run side by side, a CTA on each multiprocessor. Those of a cluster are neighbours, in groups
-// of which some have no multiple of them: what cuOccupancyMaxActiveClusters says of an H200's 132.
+// Clusters that run side by side, with one CTA on each multiprocessor. A cluster's multiprocessors are
+// neighbours, in groups some of which do not divide into clusters: what cuOccupancyMaxActiveClusters says of
+// an H200's 132.
 int clusters_at_once(const Target& target, int ctas) {
   constexpr int kOfH200[] = {132, 66, 39, 30, 22, 17, 15, 15};
   return kOfH200[ctas - 1] * target.sm_count / kOfH200[0];
@@ -38,8 +39,8 @@ int clusters_at_once(const Target& target, int ctas) {
 std::int64_t blocks_of_tile(const Tiling& tiling, std::int64_t tile) {
   std::int64_t keys = tiling.shape.seqlen_k;
   if (tiling.seen.causal) {
-    // A cluster's tile ends where its last row does. A CTA's own rows, which are dealt, end so many sooner in
-    // the mean, and it computes nothing for what these do not see.
+    // A cluster's tile ends where its last row does. The rows that are dealt to one CTA end this many rows
+    // sooner on average, and the CTA computes nothing for keys that these do not see.
     const int sooner = tiling.rows / 2 * (tiling.cluster - 1) / tiling.cluster;
     const std::int64_t end = std::min<std::int64_t>((tile + 1) * tiling.rows - sooner, tiling.shape.seqlen_q);
     const std::int64_t last = (end - 1) >> tiling.packed;
@@ -57,7 +58,8 @@ Tiling tiling_of(const Problem& problem, const Shape& shape, const Schedule& sch
                 .packed = pack.packed,
                 .rows = rows_of_tile(schedule),
                 .tile_n = get(schedule, "tile_n")};
-  // Rows of several heads may fill a tile. Of few queries they see about all keys, of a single one all.
+  // Rows of several heads may fill a tile. If they are of few queries they see nearly all keys, if of a
+  // single query all.
   tiling.seen.causal =
       problem.causal && (pack.packed == 0 ? shape.seqlen_q > 1 : tiling.shape.seqlen_q > tiling.rows);
   if (wgmma != nullptr) {

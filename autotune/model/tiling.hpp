@@ -10,7 +10,8 @@
 
 namespace flashjit::autotune {
 
-// Blocks of keys, each of which is a step of its tile. Where CTAs share out a tile's keys, those of one.
+// Blocks of keys, each of which is a step of its tile. Where CTAs share out a tile's keys, the blocks of one
+// CTA.
 struct Steps {
   double total = 0;    // of the tiles of one head
   double longest = 0;  // of its longest tile
@@ -18,14 +19,14 @@ struct Steps {
 };
 
 struct Tiling {
-  Problem seen;  // whose mask is gone where it hides nothing from whole tiles
+  Problem seen;  // without its mask where that hides nothing from whole tiles
   Shape shape;   // as tiles see it: packs of heads are heads, and a query has 2^packed rows
   int packed = 0;
   int rows = 0;      // of a tile, which a cluster of CTAs may have in common
   int tile_n = 0;    // keys of a block
   int cluster = 1;   // CTAs that have a tile's rows in common
   int splits = 1;    // CTAs of a cluster that share out a tile's keys
-  int clusters = 1;  // of these, that have a tile in common
+  int clusters = 1;  // clusters that have a tile in common
   int at_once = 1;   // clusters that run side by side
   double tiles = 0;  // of all heads
   int tiles_at_once = 1;

@@ -22,7 +22,7 @@ inline double padded(int dim) {
   return whole;
 }
 
-// CTAs of so many registers a thread that a multiprocessor holds.
+// CTAs of `registers` per thread that a multiprocessor holds.
 inline int ctas_of(const Target& target, const Geometry& geometry, double registers) {
   const double shared = geometry.shared_bytes + target.shared_reserved;
   const double most = std::min(
@@ -32,13 +32,13 @@ inline int ctas_of(const Target& target, const Geometry& geometry, double regist
   return static_cast<int>(std::max(1.0, most));
 }
 
-// What __launch_bounds__ leaves a thread at most.
+// The most registers that __launch_bounds__ leaves a thread.
 inline double register_limit(int min_ctas, double threads) {
   return std::min(255.0, min_ctas > 0 ? std::floor(65536.0 / (threads * min_ctas) / 8) * 8 : 255.0);
 }
 
-// What part of the lesser units' work is not hidden behind the busiest one's: in-order warps hide little
-// alone.
+// What part of the other units' work is not hidden behind the busiest one's: few warps, each in order, hide
+// little.
 inline double exposed_share(double warps) {
   return 0.62 / std::sqrt(std::max(1.0, warps / 4));
 }

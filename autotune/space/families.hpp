@@ -19,7 +19,7 @@ struct Rows {
   int tile_m, warps;
 };
 
-// Once only.
+// Adds a schedule that is not there yet.
 inline void add(std::vector<Schedule>& space, const Schedule& schedule) {
   if (std::find(space.begin(), space.end(), schedule) == space.end()) space.push_back(schedule);
 }

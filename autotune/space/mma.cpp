@@ -6,7 +6,8 @@
 namespace flashjit::autotune {
 namespace {
 
-// fp32: many rows split K and V least often, as many as shared memory has room for; few fill more of a GPU.
+// fp32: with many rows, as many as shared memory has room for, K and V are split least often; few rows fill
+// more of a GPU.
 std::vector<Schedule> fp32_space() {
   std::vector<Schedule> space;
   for (const auto& [m, w] : std::to_array<Rows>({{128, 8}, {64, 4}, {112, 7}, {96, 6}, {32, 2}, {16, 1}})) {
@@ -70,7 +71,7 @@ std::vector<Schedule> mma_space(const Problem& problem) {
   // Fast on an H200 (docs/performance/mma.md) and not among the above.
   if (widest <= 64) add(space, MmaSchedule{.tile_n = 96, .q_in_regs = 1, .optimistic = 1});
   if (widest > 192) add(space, MmaSchedule{.tile_n = 128, .warps = 8, .stages = 1, .kv_apart = 1});
-  // Where shared memory holds one CTA, it may as well keep the multiprocessor.
+  // Where shared memory holds one CTA only, that CTA may as well be persistent.
   if (!problem.causal) {
     for (const auto& [m, w] : std::to_array<Rows>({{128, 8}, {128, 4}, {64, 4}})) {
       for (const int n : {128, 96, 64, 32}) {

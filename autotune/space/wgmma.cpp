@@ -74,14 +74,15 @@ struct Wgmma {
   bool causal;
   // All of their blocks are taken by one loop, at the end of which O is rescaled.
   bool wide_values;
-  // Narrow heads lose by waiting for each other; under a mask, where rows see different keys, all but the
-  // widest do.
+  // Whether clusters are worth trying. Narrow heads lose by waiting for each other; under a mask, where rows
+  // see different keys, all but the widest do.
   bool clusters;
-  int order;  // of tiles: causal ones differ in length: longest first, off a counter
+  int order;  // of tiles; causal ones differ in length: longest first, off a counter
 };
 
-// Are these the kernels that take longest to compile, up to a second on a busy host? At ptxas's first level
-// they take a tenth less, and as long to run, or 0.3 % longer (docs/performance/wgmma/compile.md).
+// Whether these are the kernels that take longest to compile, up to a second on a busy host. At ptxas's first
+// level they take a tenth less time to compile, and as long to run, or 0.3 % longer
+// (docs/performance/wgmma/compile.md).
 bool compiles_long(const WgmmaSchedule& even, const Wgmma& of) {
   if (of.causal) return false;
   return of.widest > 192 ? even.cluster == 2 : of.widest > 120 && even.tile_m * even.tile_n == 128 * 128;
@@ -93,13 +94,13 @@ void add_even_shares(std::vector<Schedule>& space, WgmmaSchedule schedule, const
   add(space, compiles_long(schedule, of) ? at_first_level(schedule) : schedule);
 }
 
-// Do the largest tiles of such heads gain half a percent by ptxas's first level? Others are as fast, or lose
-// up to 4 % (docs/performance/wgmma/compile.md).
+// Whether the largest tiles of such heads gain half a percent at ptxas's first level. Others are as fast, or
+// lose up to 4 % (docs/performance/wgmma/compile.md).
 bool gains_by_first_level(int widest, const WgmmaSchedule& winner) {
   return widest > 56 && widest <= 96 && winner.tile_m * winner.tile_n >= 256 * 64;
 }
 
-// Before what takes as long and longer to compile: the space's order breaks ties.
+// Added before what takes as long to run and longer to compile: the space's order breaks ties.
 void add_first_level(std::vector<Schedule>& space, const WgmmaSchedule& winner, const Wgmma& of) {
   WgmmaSchedule first = at_first_level(winner);
   if (!of.causal) add_even_shares(space, of.clusters ? with_cluster(first) : first, of);
@@ -115,7 +116,8 @@ void add_first_level(std::vector<Schedule>& space, const WgmmaSchedule& winner, 
 void add_winners(std::vector<Schedule>& space, const Problem& problem, const Wgmma& of) {
   for (WgmmaSchedule winner : wgmma_winners(problem)) {
     winner.persistent = of.order;
-    // The widest heads take as long in pairs, but at the power cap, where pairs save 1 to 6 % of the joules.
+    // The widest heads take as long in pairs, except at the power cap, where pairs save 1 to 6 % of the
+    // joules.
     if (of.widest > 192) add(space, with_cluster(winner));
     if (gains_by_first_level(of.widest, winner)) add_first_level(space, winner, of);
     add(space, winner);
@@ -143,7 +145,7 @@ void add_winners(std::vector<Schedule>& space, const Problem& problem, const Wgm
 
 // All tiles in reach; one query warpgroup is for few queries.
 void add_tiles(std::vector<Schedule>& space, const Problem& problem, const Wgmma& of) {
-  const int passes = (problem.value_dim() + 63) / 64 == 3 ? 3 : 2;  // as its panels of 64 columns divide
+  const int passes = (problem.value_dim() + 63) / 64 == 3 ? 3 : 2;  // which divides its panels of 64 columns
   const auto keys = of.widest <= 64    ? std::vector{64, 128, 96, 80, 112, 144}
                     : of.widest <= 128 ? std::vector{128, 64, 96, 80, 112, 144}
                                        : std::vector{64, 96, 80, 48, 128, 112};
@@ -173,8 +175,8 @@ void add_tiles(std::vector<Schedule>& space, const Problem& problem, const Wgmma
   }
 }
 
-// Tiles that share out their keys or a multiprocessor: some 128 KB on their way, in blocks as short as that
-// allows; and half of that, for heads that share lines.
+// Tiles that share out their keys or share a multiprocessor: with some 128 KB on their way, in blocks as
+// short as that allows; and with half of that, for heads that share lines of L2.
 void add_shared(std::vector<Schedule>& space, const Wgmma& of) {
   const auto rows = [&](int m, int n, int stages) {
     return WgmmaSchedule{.tile_m = m,
@@ -224,7 +226,7 @@ std::vector<Schedule> wgmma_space(const Problem& problem) {
                  .order = problem.causal ? 2 : 1};
   add_winners(space, problem, of);
   add_tiles(space, problem, of);
-  // Short sequences without a mask, of which memory is the limit: tiles off a counter.
+  // Short sequences without a mask, where memory is the limit: tiles off a counter.
   if (!problem.causal && widest > 192) {
     WgmmaSchedule winner = wgmma_winners(problem).front();
     winner.persistent = 2;

@@ -40,7 +40,7 @@ Legality legal_splits(const Problem& problem, const WgmmaSchedule& s) {
 Legality legal_min_ctas(const Problem& problem, const WgmmaSchedule& s, const Target& target) {
   if (s.min_ctas == 0) return {};
   if (s.min_ctas == 1) return {"min_ctas 1 is what 0 says, too; leave it at 0"};
-  constexpr int kUnit = 128;  // bytes in which shared memory is given to CTAs
+  constexpr int kUnit = 128;  // bytes; CTAs are given shared memory in multiples of this
   const int room = target.shared_per_sm / s.min_ctas / kUnit * kUnit - target.shared_reserved;
   if (const int shared = shared_bytes(problem, s); shared > room) {
     return {

@@ -7,7 +7,7 @@
 namespace flashjit::wgmma_forward {
 namespace {
 
-constexpr int kUnit = 8;  // registers in which a thread is given them
+constexpr int kUnit = 8;  // a thread is given registers in multiples of this
 
 // Recomputing scores (optimistic) needs registers. Where P has registers of its own, it gives them up for
 // this.

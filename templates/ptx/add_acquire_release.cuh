@@ -1,8 +1,8 @@
-// Counting in global memory, with order between those who count (PTX ISA, "atom").
+// Counting in global memory, with memory order between the threads that count (PTX ISA, "atom").
 #pragma once
 
-// Adds, and returns what was there before. What this thread has seen written comes before the addition; what
-// those had seen who added earlier is seen after it.
+// Adds, and returns the value before. All writes that this thread has seen come before the addition; all
+// writes that earlier adders had seen are visible after it.
 __device__ __forceinline__ int add_acquire_release(int* word, int value) {
   int before;
   asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], %2;"

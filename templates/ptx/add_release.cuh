@@ -1,7 +1,7 @@
-// Order between CTAs through a word of global memory: who tells (PTX ISA, "red.release").
+// Order between CTAs through a word of global memory: the side that signals (PTX ISA, "red.release").
 #pragma once
 
-// What this thread has seen written, its own CTA's additions included, comes before the addition.
+// All writes that this thread has seen, its own CTA's additions included, come before the addition.
 __device__ __forceinline__ void add_release(int* word, int value) {
   asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
 }

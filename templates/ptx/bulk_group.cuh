@@ -1,7 +1,7 @@
-// Groups of bulk copies out of shared memory, TMA's among them (PTX ISA, "cp.async.bulk.commit_group").
+// Groups of bulk copies out of shared memory, including those of TMA (PTX ISA, "cp.async.bulk.commit_group").
 #pragma once
 
-// What this thread has started so far becomes a group; a thread can wait for its own groups only.
+// The copies that this thread has started so far become a group; a thread can wait for its own groups only.
 __device__ __forceinline__ void bulk_commit() {
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }

@@ -8,14 +8,14 @@ __device__ __forceinline__ int cluster_rank() {
   return static_cast<int>(rank);
 }
 
-// Where CTA `rank` has what this one has at a shared-memory address.
+// The address in CTA `rank` that corresponds to a shared-memory address of this CTA.
 __device__ __forceinline__ unsigned in_cta(int rank, unsigned address) {
   unsigned there;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
   return there;
 }
 
-// All threads of all CTAs that have not returned.
+// Waits for all threads of the cluster that have not returned.
 __device__ __forceinline__ void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }

@@ -2,7 +2,8 @@
 // "mbarrier.arrive", "mbarrier.try_wait").
 #pragma once
 
-// A word for another CTA, or this one, which waits for it at a barrier there, and answers at one here.
+// Stores a word for another CTA, or this one. The receiver waits for it at a barrier of its own, and answers
+// at a barrier of the sender.
 __device__ __forceinline__ void cluster_store(unsigned address, unsigned value) {
   asm volatile("st.shared::cluster.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 }

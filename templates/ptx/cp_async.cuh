@@ -1,7 +1,7 @@
 // Asynchronous copies from global to shared memory (PTX ISA, "cp.async"; sm_80 and later).
 #pragma once
 
-// 16 bytes, past the L1. Where wanted is false nothing is read and zeros are written.
+// Copies 16 bytes, bypassing L1. Where `wanted` is false, nothing is read and zeros are written.
 __device__ __forceinline__ void cp_async_16(unsigned shared, const void* global, bool wanted) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global),
                "r"(wanted ? 16 : 0)

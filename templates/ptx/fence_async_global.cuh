@@ -2,7 +2,7 @@
 // "membar/fence").
 #pragma once
 
-// What was written before is what is read after, in either direction.
+// Writes of either proxy before the fence are visible to reads of the other after it.
 __device__ __forceinline__ void fence_async_global() {
   asm volatile("fence.proxy.async.global;" ::: "memory");
 }

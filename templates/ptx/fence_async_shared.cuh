@@ -2,7 +2,7 @@
 // "membar/fence").
 #pragma once
 
-// What this thread wrote to shared memory before is what TMA and wgmma read after.
+// What this thread wrote to shared memory before the fence is visible to TMA and wgmma after it.
 __device__ __forceinline__ void fence_async_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }

@@ -1,8 +1,8 @@
-// Infinities as numbers (PTX ISA, "min", "max"; a NaN stays one).
+// Replaces infinities by finite numbers (PTX ISA, "min", "max"; a NaN stays a NaN).
 #pragma once
 
-// An infinity would leave NaN when its first bf16 part is taken from it, and so would what rounds up to one:
-// the largest bf16 has their place.
+// Subtracting its first bf16 part from an infinity would give NaN, as it would from a number that rounds up
+// to infinity: the largest bf16 takes their place.
 __device__ __forceinline__ float finite(float x) {
   constexpr float kLargest = 0x1.fep127f;
   asm("min.NaN.f32 %0, %0, %1;" : "+f"(x) : "f"(kLargest));

@@ -1,7 +1,7 @@
 // A question to all threads of a numbered barrier (PTX ISA, "bar.red").
 #pragma once
 
-// Waits until `threads` threads have come to this barrier: whether one of them says so.
+// Waits until `threads` threads have come to this barrier. Returns whether `says` is true in any of them.
 __device__ __forceinline__ bool named_barrier_any(int number, int threads, bool says) {
   int any;
   asm volatile(

@@ -1,6 +1,7 @@
-// Adds accumulators of mma to sums in global memory (PTX ISA, "red"; vectors: sm_90 and later). The sums of a
-// product of 16 rows and 8 columns are 128 neighbours, in the order in which each instruction of a warp adds
-// to neighbours: per lane its four, or, without vectors, per accumulator all lanes'.
+// Adds accumulators of mma to sums in global memory (PTX ISA, "red"; vectors: sm_90 and later). The 128 sums
+// of a product of 16 rows and 8 columns are contiguous, in an order that lets each instruction of a warp add
+// to contiguous memory: with vectors lane by lane, the four of each lane together; without vectors
+// accumulator by accumulator, those of all lanes together.
 #pragma once
 
 /*%#red_vectors%*/

@@ -1,5 +1,5 @@
 // Moves registers between the warpgroups of a CTA (PTX ISA, "setmaxnreg"). The pool is what the launch
-// allocated: a demand beyond it waits for ever.
+// allocated: a request beyond it waits forever.
 #pragma once
 
 template <int kRegisters>

@@ -2,8 +2,8 @@
 #pragma once
 #include "ptx/tensor_map.cuh"
 
-// Starts the copy of one box into shared memory; its bytes complete on the barrier. What lies outside of the
-// tensor arrives as zeros and counts as bytes.
+// Starts the copy of one box into shared memory; its bytes complete on the barrier. Elements outside the
+// tensor arrive as zeros, and count as bytes.
 __device__ __forceinline__ void tma_load(unsigned to, const TensorMap& map, unsigned barrier,
                                          const BoxOrigin& at) {
   asm volatile(

@@ -1,6 +1,5 @@
-// Warpgroup-wide asynchronous products (PTX ISA, "wgmma"). 128 threads multiply 64 rows; each holds, of its
-// row g and its row g + 8, columns 8j + 2t and 8j + 2t + 1, where lane = 4g + t, in accumulators 4j .. 4j
-// + 3.
+// Warpgroup-wide asynchronous products (PTX ISA, "wgmma"). 128 threads multiply 64 rows. With lane = 4g + t,
+// a thread's accumulators 4j .. 4j + 3 hold columns 8j + 2t and 8j + 2t + 1 of its warp's rows g and g + 8.
 #pragma once
 
 // Returns once at most kInFlight committed groups are unfinished.
@@ -10,8 +9,8 @@ __device__ __forceinline__ void wgmma_wait() {
 }
 
 // Describes a tile of 128-byte rows, swizzled over 1024 bytes. Its blocks of eight rows are 1024 bytes apart;
-// panels of 64 columns are panel_bytes apart (used only where rows run along k). Addresses go up by
-// descriptor + bytes / 16.
+// panels of 64 columns are panel_bytes apart (used only where rows run along k). To move the address up by
+// some bytes, add bytes / 16 to the descriptor.
 __device__ __forceinline__ unsigned long long wgmma_descriptor(unsigned address, unsigned panel_bytes) {
   constexpr unsigned long long kSwizzle128 = 1ull << 62;
   constexpr unsigned long long kEightRows = 1024 / 16;

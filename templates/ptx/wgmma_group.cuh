@@ -1,8 +1,8 @@
-// What groups of asynchronous products begin and end with, where each product is a statement of its own (PTX
-// ISA, "wgmma.fence", "wgmma.commit_group").
+// The beginning and end of a group of asynchronous products, where each product is an asm statement of its
+// own (PTX ISA, "wgmma.fence", "wgmma.commit_group").
 #pragma once
 
-// Registers and shared memory written so far are what the products issued next will see.
+// The products issued next see all registers and shared memory written so far.
 __device__ __forceinline__ void wgmma_fence() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }

@@ -1,8 +1,8 @@
-// A block joins a sum (scores.cuh).
+// Adds a block to a sum (scores.cuh).
 #pragma once
 
-// lost: what the additions to the sum have lost so far, if it is kept (Kahan's sum, Higham section 4.3).
-// A sum that became infinite has lost nothing that would bring it back.
+// lost: what the additions to the sum have lost to rounding so far, if kept (Kahan's sum, Higham section
+// 4.3). An infinite sum has lost nothing, since no correction would bring it back.
 __device__ __forceinline__ void add_block(float& sum, float& lost, float block) {
   if constexpr (kCareful) {
     const float term = block - lost;

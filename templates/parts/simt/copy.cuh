@@ -1,4 +1,4 @@
-// Tiles of rows from global to shared memory, 16 bytes a thread and step.
+// Tiles of rows from global to shared memory, 16 bytes per thread and step.
 #pragma once
 
 /*%#cp_async%*/
@@ -6,8 +6,8 @@
 #include "ptx/shared_address.cuh"
 /*%/cp_async%*/
 
-// Zeros where not inside. Without cp.async (before sm_80) the copy goes through registers and is done at
-// once.
+// Writes zeros where not inside. Without cp.async (before sm_80) the copy goes through registers and is done
+// at once.
 __device__ __forceinline__ void copy_16_bytes(float* to, const float* from, bool inside) {
   /*%#cp_async%*/
   cp_async_16(shared_address(to), from, inside);
@@ -17,7 +17,7 @@ __device__ __forceinline__ void copy_16_bytes(float* to, const float* from, bool
   /*%/cp_async%*/
 }
 
-// The tiles since the last call are waited for together.
+// Makes a group of the tiles copied since the last call, to be waited for together.
 __device__ __forceinline__ void commit_tiles() {
   /*%#cp_async%*/
   cp_async_commit();

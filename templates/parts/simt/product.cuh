@@ -26,10 +26,10 @@ __device__ __forceinline__ void add_pv(float (&o)[kRows][kColumns], const float*
                              });
 }
 
-// O += P V. A warp hands its own rows of P over through shared memory, kHanded keys of each thread at a time:
-// they lie side by side, so that each lane reads the weights of kHanded keys at once. Position kHanded * t +
-// h of a row of P belongs to key (c * kHanded + h) * kLanes + t of the tile. The CTA has met since the last
-// tile's P was read.
+// O += P V. A warp passes its own rows of P through shared memory, kHanded keys of each thread at a time.
+// These lie side by side, so that each lane reads the weights of kHanded keys at once. Position kHanded * t +
+// h of a row of P belongs to key (c * kHanded + h) * kLanes + t of the tile. The CTA has synchronised since
+// the last tile's P was read.
 __device__ __forceinline__ void multiply_pv(float (&o)[kRows][kColumns], const float (&weights)[kRows][kKeys],
                                             float* p, const float* v, const Place& place) {
   p += place.row * kStrideP;

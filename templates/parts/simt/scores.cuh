@@ -4,10 +4,10 @@
 #include "parts/simt/blocks.cuh"
 #include "parts/simt/layout.cuh"
 
-// Dims of a dot product that are summed apart before they meet what it has so far. A sum that grows over all
-// of head_dim rounds at its full size each time, and what that does to a large score its weight shows: blocks
-// of 8 take the error down to a third (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2),
-// for one addition in nine.
+// Dims of a dot product that are summed by themselves before they join its sum so far. A sum that grows over
+// all of head_dim rounds at its full size each time, and the weight of a large score shows that error. Blocks
+// of 8 reduce the error to a third (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2), for
+// one addition in nine.
 constexpr int kBlock = 8;
 
 // A block of columns of a thread's rows of Q, or kHanded weights of a thread's rows of P.
@@ -46,9 +46,9 @@ __device__ __forceinline__ void run_steps(Load load, Compute compute) {
   }
 }
 
-// S = Q K^T for kRows x kKeys of the tile. Four columns of Q and K cost kRows + kKeys 128-bit loads and
-// 4 * kRows * kKeys FMAs. Rows are padded by 16 bytes, so that lanes on neighbouring rows meet no bank twice.
-// kApart dims are summed apart.
+// S = Q K^T for kRows x kKeys of the tile. Four columns of Q and K cost kRows + kKeys 128-bit loads and 4 *
+// kRows * kKeys FMAs. Rows are padded by 16 bytes, so that lanes on neighbouring rows have no bank conflicts.
+// kApart dims at a time are summed by themselves (kBlock).
 template <int kDim, int kStride, int kApart = kBlock>
 __device__ __forceinline__ void multiply_rows(float (&s)[kRows][kKeys], const float* q, const float* k,
                                               const Place& place) {

@@ -4,9 +4,9 @@
 #include "parts/simt/columns.cuh"
 #include "parts/simt/layout.cuh"
 
-// Of kTile rows x kDim columns that all threads of a CTA add up in registers. kSharers threads have a row.
-// The rows of a thread are neighbours where they are read side by side, and apart where each is read along
-// itself (then neighbouring threads meet no bank twice).
+// A share of the kTile rows x kDim columns that all threads of a CTA add up in registers; kSharers threads
+// have a row together. A thread's rows are neighbours where they are read side by side. Where each is read
+// along its own length, they are apart, so that neighbouring threads have no bank conflicts.
 template <int kTile, int kDim, int kSharers, bool kNeighbours>
 struct Share {
   static constexpr int kOwners = kThreads / kSharers;
@@ -28,8 +28,8 @@ struct Share {
     }
   }
 
-  // Tile by tile, so that what is added rounds at the size of a tile's sum and not of all (Higham, Accuracy
-  // and Stability of Numerical Algorithms, section 4.2).
+  // Adds tile by tile, so that additions round at the size of a tile's sum and not of the whole (Higham,
+  // Accuracy and Stability of Numerical Algorithms, section 4.2).
   __device__ __forceinline__ void operator+=(const Share& tile) {
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
@@ -66,7 +66,7 @@ struct Share {
   }
 
   /*%/dq%*/
-  // Writes the rows from `to` on that are fewer than rows_left, times factor.
+  // Writes the rows below rows_left to `to`, times factor.
   __device__ __forceinline__ void write(float* to, long long row_stride, int rows_left, float factor) const {
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {

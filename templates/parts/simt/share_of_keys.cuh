@@ -1,4 +1,4 @@
-// The product that adds to a thread's share of keys' gradients: over the queries.
+// The product, over the queries, that adds to a thread's share of the keys' gradients.
 #pragma once
 
 #include "parts/simt/layout.cuh"

@@ -1,4 +1,4 @@
-// The product that adds to a thread's share of queries' gradients: over the keys.
+// The product, over the keys, that adds to a thread's share of the queries' gradients.
 #pragma once
 
 #include "parts/simt/layout.cuh"

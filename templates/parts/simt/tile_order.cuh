@@ -3,13 +3,13 @@
 #include "parts/divide.cuh"
 
 struct TileIndex {
-  int place;  // of the tile in the order of a head's
-  int pair;   // of batch and head
+  int place;  // of the tile among its head's
+  int pair;   // number of the (batch, head) pair
   int batch, head;
 };
 
-// Causal: the first tile of each (batch, head) pair, then the second, so that those with most work go first.
-// Else all of a pair's, then the next pair's: neighbours share what they read in the L2.
+// Causal: the first tile of each (batch, head) pair, then the second, so that tiles with most work go first.
+// Otherwise all tiles of a pair, then the next pair's: neighbours share what they read in L2.
 __device__ __forceinline__ TileIndex tile_of_block(int tiles, const Divisor& by_tiles, int pairs,
                                                    const Divisor& by_pairs, int heads,
                                                    const Divisor& by_heads) {

@@ -11,13 +11,13 @@
 constexpr float kLog2e = 1.442695040888963407f;
 constexpr float kLn2 = 0.693147180559945309f;
 
-// What S loses when it rounds is an error of P, and so of all gradients. It averages out over many rows and
-// dims; with few of either S is kept as the sum of two floats.
+// The rounding error of S becomes an error of P, and so of all gradients. It averages out over many rows and
+// dims; where either are few, S is kept as the sum of two floats.
 constexpr bool kTwofold = kCareful || kHeadDim <= 16;
 
-// What the forward pass and the preprocess left for a thread's rows.
+// What the forward pass and the preprocessing kernel computed for a thread's rows.
 struct Rows {
-  float lse[kRows];    // +inf, so that P is 0, for a row that sees no key and beyond the last
+  float lse[kRows];    // +inf, so that P is 0, for rows that see no key or lie past the last
   float delta[kRows];  // sum of dO * O
 
   __device__ __forceinline__ void load(const BackwardParams& params, int head_index, int first_row) {
@@ -33,8 +33,9 @@ struct Rows {
   }
 };
 
-// S = Q K^T as s + lost: an FMA that rounds, and one for what it lost (Ogita, Rump, Oishi, Accurate Sum and
-// Dot Product, 2005). Blocks would not do: of 8 dims they are one, in which a large term rounds 8 times.
+// S = Q K^T as s + lost: one FMA that rounds, and one for what the first has lost (Ogita, Rump, Oishi,
+// Accurate Sum and Dot Product, 2005). Summing in blocks (scores.cuh) would not help: 8 dims are a single
+// block, within which a large term rounds 8 times.
 __device__ __forceinline__ void multiply_twofold(float (&s)[kRows][kKeys], float (&lost)[kRows][kKeys],
                                                  const float* q, const float* k, const Place& place) {
   q += place.row * kStrideQk;
@@ -64,9 +65,9 @@ __device__ __forceinline__ void multiply_twofold(float (&s)[kRows][kKeys], float
       });
 }
 
-// exp((s + lost) * scale - lse). What scaling, difference and change of base lose is known too, and
-// exp(x + rest) is exp(x) * (1 + rest). The intrinsic keeps the compiler from making FMAs of the product,
-// which would lose something else.
+// exp((s + lost) * scale - lse). The rounding errors of scaling, difference and change of base are known,
+// too, as rest: exp(x + rest) is exp(x) * (1 + rest). The intrinsic keeps the compiler from fusing the
+// product into an FMA, which would round differently.
 __device__ __forceinline__ float weight_twofold(float s, float lost, float scale, float lse) {
   if (s == -kInfinity) return 0;  // lost is NaN then
   const float high = __fmul_rn(s, scale);
@@ -76,13 +77,14 @@ __device__ __forceinline__ float weight_twofold(float s, float lost, float scale
   const float power = distance * kLog2e;
   const float weight = exp2_fast(power);
   const float rest = (low - (score - high)) + (score - (distance + lse)) + fmaf(power, -kLn2, distance);
-  // One key has all the weight: the LSE is its score, rounded likewise. Of a weight of 0 the rest may be
-  // inf - inf.
+  // If one key has all the weight, the LSE is its score, rounded the same way. If the weight is 0, the rest
+  // may be inf - inf.
   return distance == 0 || weight == 0 ? weight : fmaf(weight, rest, weight);
 }
 
-// P of a tile. The difference is taken before the change of base: where a weight counts it is small, and what
-// then rounds is small too. `seen` is how many keys of the tile, from the thread's first on, row i sees.
+// P of a tile. The difference is taken before the change of base: where a weight matters the difference is
+// small, and so is its rounding error. seen(i) is the number of the tile's keys that row i sees, counted from
+// the thread's first.
 template <bool kMasked, class Seen>
 __device__ __forceinline__ void weigh(float (&p)[kRows][kKeys], const float* q, const float* k,
                                       const Rows& rows, float scale, const Place& place, Seen seen) {
@@ -107,7 +109,7 @@ __device__ __forceinline__ void weigh(float (&p)[kRows][kKeys], const float* q, 
   }
 }
 
-// dP to dS, short of the scale.
+// Turns dP into dS, without the scale.
 __device__ __forceinline__ void differentiate(float (&ds)[kRows][kKeys], const float (&p)[kRows][kKeys],
                                               const Rows& rows) {
 #pragma unroll
@@ -117,8 +119,7 @@ __device__ __forceinline__ void differentiate(float (&ds)[kRows][kKeys], const f
   }
 }
 
-// Into shared memory, a row of the tile after the other; the padding keeps a warp's stores in different
-// banks.
+// Stores to shared memory, row after row of the tile; the padding keeps a warp's stores in different banks.
 __device__ __forceinline__ void store_weights(float* to, const float (&weights)[kRows][kKeys],
                                               const Place& place) {
   to += place.row * kStrideP + place.key_lane;

@@ -1,5 +1,5 @@
-// Online softmax of one block after the other: what becomes of a warpgroup's scores between the product that
-// makes them and the one that takes P.
+// Online softmax, one block after the other: what becomes of a warpgroup's scores between the product that
+// makes them and the product that takes P.
 #pragma once
 #include "params/forward.h"
 /*%^shares%*/
@@ -23,15 +23,16 @@ struct BlockSoftmax {
   __device__ __forceinline__ explicit BlockSoftmax(float scale) : scale_log2(scale) {}
 
   /*%^upward%*/
-  // What the exponentials of a block are taken against. A masked block's number is `left` (block_at).
+  // Chooses the shifts that a block's exponentials are taken against. A masked block's number is `left`
+  // (block_at).
   /*%/upward%*/
   /*%#upward%*/
-  // What the exponentials of a block are taken against.
+  // Chooses the shifts that a block's exponentials are taken against.
   /*%/upward%*/
   __device__ __forceinline__ void choose_shifts(const RowsOfThread& mine, int left, bool masked) {
     if (masked) hide_scores(mine.first_hidden(0, left), mine.first_hidden(1, left));
     /*%#optimistic%*/
-    // Where nothing is hidden every row has seen keys, and its shift is taken as it is, with no search for a
+    // Where nothing is hidden, every row has seen keys before and keeps its shift, with no search for a
     // maximum: the sums will tell whether some score was far above it (move_outgrown).
     if (!masked) return;
     /*%/optimistic%*/
@@ -62,8 +63,8 @@ struct BlockSoftmax {
   /*%/short_values%*/
 
   /*%#optimistic%*/
-  // For sums that outgrew their shifts: all rows of the warp move, unless some exponentials are lost. Whether
-  // they moved. (The vote on that stands beside the quads' shuffles.)
+  // Where sums have outgrown their shifts, moves the shifts of all rows of the warp, unless some exponentials
+  // are lost. Returns whether they moved. (The vote on lost exponentials runs beside the quads' shuffles.)
   __device__ __forceinline__ bool move_outgrown(int left, float (&sum)[2]) {
     float factor[2];
     choose_factors(rows, sum, sum_after_move((left + 1) * kTileN - 1), factor);
@@ -88,7 +89,7 @@ struct BlockSoftmax {
                                          const ForwardParams& p, float (&sum)[2]) {
     if (!masked) rows.moved = has_outgrown(sum);
     pack_exponentials();
-    // The vote ran beside the packing, which was for nothing in warps that move.
+    // The vote ran beside the packing, which is in vain in warps that move: they pack again.
     if (!masked && rows.moved) {
       if (!move_outgrown(left, sum)) start_over(mine, tile, left, p, sum);
       pack_exponentials();
@@ -97,16 +98,16 @@ struct BlockSoftmax {
   }
   /*%/short_values%*/
   /*%^short_values%*/
-  // What is left of softmax once the exponentials are there, but for what needs the values' registers. ptxas
-  // would move exponentials down behind the wait for the values, where they would run beside nothing; it
-  // moves none over a branch on their sums.
+  // The rest of a block's softmax, except what needs the registers of the values in flight. ptxas would sink
+  // exponentials below the wait for the values, where they would run beside nothing; it sinks none below a
+  // branch on their sums.
   __device__ __forceinline__ void hold_exponentials(int left, bool masked, float (&sum)[2]) {
     if (!masked) {
       rows.moved = has_outgrown(sum);
       if (rows.moved) move_outgrown(left, sum);
       return;
     }
-    if (__any_sync(0xffffffffu, sum[0] + sum[1] < 0)) __syncwarp();  // never
+    if (__any_sync(0xffffffffu, sum[0] + sum[1] < 0)) __syncwarp();  // never true: see above
   }
 
   // From a block's exponentials to P. No product is in flight here.
@@ -120,10 +121,10 @@ struct BlockSoftmax {
   /*%/optimistic%*/
   /*%^optimistic%*/
   /*%^short_values%*/
-  // ptxas would move exponentials down behind the wait for the values, where they would run beside nothing;
-  // it moves none over a branch on their sums.
+  // ptxas would sink exponentials below the wait for the values, where they would run beside nothing; it
+  // sinks none below a branch on their sums.
   __device__ __forceinline__ void hold_exponentials(const float (&sum)[2]) {
-    if (__any_sync(0xffffffffu, sum[0] + sum[1] < 0)) __syncwarp();  // never
+    if (__any_sync(0xffffffffu, sum[0] + sum[1] < 0)) __syncwarp();  // never true: see above
   }
 
   /*%/short_values%*/

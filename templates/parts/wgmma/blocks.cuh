@@ -9,15 +9,15 @@
 /*%/upward%*/
 #include "parts/wgmma/tiles.cuh"
 
-// Blocks that some of the 64 rows from `row` on sees; none where the rows are past the end.
+// Blocks that at least one of the 64 rows from `row` on sees; none where the rows are past the end.
 __device__ __forceinline__ int blocks_of_rows(int row, const ForwardParams& p) {
   return row < row_count(p) ? (visible_keys(row + 64, p) + kTileN - 1) / kTileN : 0;
 }
 
 /*%#causal%*/
 /*%^upward%*/
-// Blocks 0 .. n - 1 are seen in full by all rows from `row` on, and each row has seen a key of a later block
-// before.
+// Blocks 0 .. n - 1 are seen in full by all rows from `row` on, and by then each row has seen a key of a
+// later block.
 /*%/upward%*/
 /*%#upward%*/
 // Blocks 0 .. n - 1 are seen in full by all rows from `row` on.
@@ -28,15 +28,15 @@ __device__ __forceinline__ int full_blocks(int row, const ForwardParams& p) {
 /*%/causal%*/
 
 /*%#upward%*/
-// The block of a tile that has `left` others still to come: from the first one up. So tiles of a head that
-// begin together read the same blocks. The other way each would begin where its diagonal is, and device
+// The block of a tile after which `left` others are still to come: from the first one up. So tiles of a head
+// that begin together read the same blocks. Downwards, each would begin at its own diagonal, and device
 // memory would be asked for all of the head's keys at once.
 __device__ __forceinline__ int block_at(int left, const Tile& tile, const ForwardParams&) {
   return tile.blocks - 1 - left;
 }
 /*%/upward%*/
 /*%^upward%*/
-// The block of a tile that has `left` others still to come.
+// The block of a tile after which `left` others are still to come.
 /*%/upward%*/
 /*%#full_of_tile%*/
 __device__ __forceinline__ int block_at(int left, const Tile& tile, const ForwardParams& p) {

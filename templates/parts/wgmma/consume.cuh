@@ -21,8 +21,8 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
   /*%#dynamic%*/
   int slot = 0, parity = 0;
   const auto next_index = [&] {
-    // One lane reads it and hands it on: had all read, its arrival would say nothing of the others' reads to
-    // compute-sanitizer.
+    // One lane reads the ticket and hands it on: if all lanes read it, one lane's arrival would not cover the
+    // others' reads for compute-sanitizer.
     wait_for_ticket(consumer.shared, slot, parity);
     const int read = lane() == 0 ? read_ticket(consumer.shared, slot) : 0;
     const int index = __shfl_sync(0xffffffffu, read, 0);
@@ -32,7 +32,7 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
   };
   /*%/dynamic%*/
   Tile tile;
-  bool computed = false;  // and to be finished
+  bool computed = false;  // a tile that is still to be finished
   /*%#dynamic%*/
   for (;;) {
     const int index = next_index();
@@ -40,7 +40,7 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
     /*%^dynamic%*/
   for (int index = first_tile();; index += tiles_dealt()) {
     /*%/dynamic%*/
-    // A tile's place is worked out beside the waits of the last one's end.
+    // The next tile's place is worked out beside the waits at the end of this one.
     const Tile next = tile_at(index, p);
     if (computed) finish(consumer, tile, map_o, p);
     if (index >= tiles) break;
@@ -53,6 +53,6 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
   if (consumer.warpgroup == 0) consumer.take_turn();
   /*%/ping_pong%*/
   /*%^o_through_q%*/
-  if (threadIdx.x % 128 == 0) bulk_wait_read();  // shared memory is the CTA's no more, once it ends
+  if (threadIdx.x % 128 == 0) bulk_wait_read();  // shared memory is no longer the CTA's once it ends
   /*%/o_through_q%*/
 }

@@ -1,5 +1,5 @@
-// A consumer warpgroup's life: this CTA's tiles. What it knows of one that others have a share of, too,
-// becomes one with what they know.
+// A consumer warpgroup's life: this CTA's tiles, one after another. Where others have a share of a tile, too,
+// their partial results are merged.
 #pragma once
 #include "params/forward.h"
 #include "parts/wgmma/consumer.cuh"
@@ -11,16 +11,17 @@
 #include "ptx/bulk_group.cuh"
 #include "ptx/tensor_map.cuh"
 
-// The end of this CTA's share of a tile: whether this warpgroup now knows all of its rows, which it stores.
+// Ends this CTA's share of a tile. Returns whether this warpgroup now has the results of the whole tile's
+// keys, and has to store them.
 __device__ __forceinline__ bool finish_share(Consumer& consumer, const Tile& tile, const ForwardParams& p) {
-  // By its first lane: a warp agrees, which ptxas has to know here, too.
+  // The first lane's row: a warp's lanes agree, which ptxas has to be told here, too.
   const int row = __shfl_sync(0xffffffffu, tile.row + kRowStep * consumer.warpgroup, 0);
   if (row >= row_count(p)) return false;
   return merge_sharers(Sharers(tile, p), consumer, tile, consumer.softmax.rows, p);
 }
 
-// This CTA's share. All lanes of a warp have the same, which ptxas knows of what one lane tells the others:
-// where it does not, descriptors come from ordinary registers at each product.
+// This CTA's share. All lanes of a warp have the same, which ptxas only knows if one lane hands it to the
+// others. Otherwise descriptors would come from ordinary registers at each product.
 __device__ __forceinline__ EvenShare agreed_share(const ForwardParams& p) {
   EvenShare share(p);
   share.next = {__shfl_sync(0xffffffffu, share.next.tile, 0), __shfl_sync(0xffffffffu, share.next.block, 0)};
@@ -35,7 +36,7 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
   /*%/ping_pong%*/
   EvenShare share = agreed_share(p);
   Tile tile;
-  bool computed = false;  // and to be finished
+  bool computed = false;  // a tile that is still to be finished
   for (;;) {
     const Tile next = share.take(p);
     if (computed && (tile.whole || finish_share(consumer, tile, p))) finish(consumer, tile, map_o, p);
@@ -48,5 +49,5 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
   // Warpgroup 0 takes the last arrival.
   if (consumer.warpgroup == 0) consumer.take_turn();
   /*%/ping_pong%*/
-  if (threadIdx.x % 128 == 0) bulk_wait_read();  // shared memory is the CTA's no more, once it ends
+  if (threadIdx.x % 128 == 0) bulk_wait_read();  // shared memory is no longer the CTA's once it ends
 }

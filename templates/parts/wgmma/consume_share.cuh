@@ -1,4 +1,5 @@
-// A consumer warpgroup's life: this CTA's share of one tile's keys, which becomes one with the others'.
+// A consumer warpgroup's life: this CTA's share of one tile's keys, whose results are merged with the
+// others'.
 #pragma once
 #include "params/forward.h"
 #include "parts/wgmma/consumer.cuh"

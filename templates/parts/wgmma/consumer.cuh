@@ -1,6 +1,6 @@
-// A consumer: a warpgroup that computes 64 rows of a tile, block of keys by block of keys, which are counted
-// by how many are left (block_at). Products run asynchronously; none is in flight from one step to the next,
-// or ptxas would serialise them (its warning C7510).
+// A consumer: a warpgroup that computes 64 rows of a tile, one block of keys after another. Blocks are
+// counted by how many are left (block_at). Products run asynchronously; none is in flight from one step to
+// the next, or ptxas would serialise them (its warning C7510).
 #pragma once
 #include "params/forward.h"
 #include "parts/wgmma/block_softmax.cuh"
@@ -30,7 +30,7 @@
 struct Consumer : ConsumerRings {
   int q_parity = 0;
   /*%#first_inside%*/
-  bool first;  // block of a tile
+  bool first;  // whether the next block is a tile's first
   /*%/first_inside%*/
 
   BlockSoftmax softmax;
@@ -38,7 +38,7 @@ struct Consumer : ConsumerRings {
   unsigned q[kQRegisterSteps][4];
   /*%/q_in_regs%*/
   /*%#q_in_shared%*/
-  unsigned long long q_columns[kEndOfSteps];  // descriptors of its steps
+  unsigned long long q_columns[kEndOfSteps];  // descriptors of Q's steps
   /*%/q_in_shared%*/
 
   __device__ __forceinline__ Consumer(unsigned shared_memory, int number, float scale)
@@ -56,7 +56,8 @@ struct Consumer : ConsumerRings {
     for (int step = 0; step < kQRegisterSteps; ++step) ldmatrix(q[step], tile + fragment_offset(step));
     /*%/q_in_regs%*/
     /*%#q_in_shared%*/
-    // Worked out here: the compilers would do so again for each block, between a turn and its first product.
+    // Worked out and pinned here: the compilers would work them out again for each block, between a turn and
+    // its first product.
     unsigned lower_half = static_cast<unsigned>(wgmma_descriptor(tile, 0));
     asm volatile("" : "+r"(lower_half));
 #pragma unroll
@@ -70,13 +71,13 @@ struct Consumer : ConsumerRings {
   }
 
   /*%#o_apart%*/
-  // Once products have read all of q.
+  // Called once products have read all of q.
   /*%#q_in_regs%*/
   // ldmatrix only issues its loads: where stores hold them up, the next tile's q could land first.
   /*%/q_in_regs%*/
   __device__ __forceinline__ void release_q() const {
     if (lane() == 0) mbarrier_arrive(shared + kQEmpty + 8 * warpgroup);
-    __syncwarp();  // ptxas has been seen to let the lane that does so go on alone
+    __syncwarp();  // ptxas has been seen to let the lane that arrives go on alone
   }
 
   /*%/o_apart%*/
@@ -150,15 +151,15 @@ struct Consumer : ConsumerRings {
     }
   }
 
-  // What O and the next step have to know of this one.
+  // Ends a step: brings O and the rows up to date for the next one.
   /*%^rescale_early%*/
   __device__ __forceinline__ void end_step(bool) {
     if (!first) rescale(softmax.rows);
     /*%/rescale_early%*/
     /*%#rescale_early%*/
   __device__ __forceinline__ void end_step(bool masked) {
-    // Here, where no values are in flight on either way: in begin_products ptxas would have it wait for the
-    // scores.
+    // Here no values are in flight, whichever way the step went: in begin_products ptxas would have this wait
+    // for the scores.
     if (masked) {
       if (!first) rescale(softmax.rows);
       settle(softmax.rows);
@@ -171,7 +172,8 @@ struct Consumer : ConsumerRings {
   /*%#overlap%*/
   // Softmax of a block runs beside the values of the one before.
   /*%#short_values%*/
-  // They are done before it is: its last quarter packs P meanwhile, whose registers they have let go.
+  // The values are done before the softmax is: P is packed beside its last quarter, into registers that the
+  // values have let go.
   /*%/short_values%*/
   /*%#optimistic%*/
   __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile& tile, int left, bool masked,
@@ -294,8 +296,8 @@ struct Consumer : ConsumerRings {
     clear_output();
     const int passed = tile.blocks - blocks;
     /*%#ping_pong%*/
-    // Each warpgroup takes one turn less than the tile has blocks: a block that starts a row of products
-    // takes none.
+    // Each warpgroup takes one turn less than the tile has blocks: the first block that it multiplies takes
+    // none.
     const int passed_turns = blocks > 0 ? passed : passed - 1;
     /*%/ping_pong%*/
     /*%^upward%*/
@@ -335,7 +337,7 @@ struct Consumer : ConsumerRings {
       /*%/shares%*/
 /*%/causal%*/
 /*%#masked_first%*/
-#pragma unroll 1  // the first block apart would take another sixth to compile
+#pragma unroll 1  // the first block apart would take a sixth longer to compile
       do step(mine, tile, left, true, p);
       while (--left >= full);
 /*%/masked_first%*/
@@ -353,7 +355,7 @@ struct Consumer : ConsumerRings {
 /*%/upward%*/
 /*%#upward%*/
       for (; left >= passed; --left) {
-        const bool begins = left == tile.blocks - 1;  // by a search for its maxima, as masked ones
+        const bool begins = left == tile.blocks - 1;  // searched for its maxima, as masked ones are
         step(mine, tile, left, begins || left < tile.blocks - full, p);
       }
 /*%/upward%*/

@@ -1,4 +1,4 @@
-// What a consumer has to do with others: the rings of K and V that the producer fills, and barriers.
+// What a consumer shares with others: the rings of K and V that the producer fills, and barriers.
 #pragma once
 #include "parts/wgmma/layout.cuh"
 /*%#cluster%*/
@@ -24,7 +24,7 @@ struct ConsumerRings {
   const unsigned shared;
   const int warpgroup;  // 0 .. kWarpgroups - 1
   RingPlace k_place{0, 0}, v_place{0, 0};
-  unsigned k_tile, v_tile;  // of the blocks there: products.cuh
+  unsigned k_tile, v_tile;  // lower halves of the descriptors of the blocks there (products.cuh)
   /*%#cluster%*/
   unsigned k_empty, v_empty;  // barriers of the CTAs that load K and V
   /*%/cluster%*/
@@ -47,8 +47,8 @@ struct ConsumerRings {
     mbarrier_wait(shared + kVFull + 8 * v_place.stage, v_place.parity);
   }
 
-  // One arrival a warp: this warp's products have read the block. Tiles move along: to compute them from
-  // their stage would delay the next product.
+  // One arrival per warp: its products have read the block. The descriptors move along: computing them from
+  // the stage would delay the next product.
   __device__ __forceinline__ void release_k() {
     /*%^cluster%*/
     if (lane() == 0) mbarrier_arrive(shared + kKEmpty + 8 * k_place.stage);
@@ -79,18 +79,19 @@ struct ConsumerRings {
   /*%/ping_pong%*/
 
   /*%^split%*/
-  // The warpgroup's own barrier.
+  // Waits at the warpgroup's own barrier.
   __device__ __forceinline__ void meet() const { named_barrier_sync(8 + warpgroup, 128); }
   /*%/split%*/
   /*%#even%*/
-  // Whether one of its threads says so: all agree, which ptxas knows of what one lane tells the others.
+  // Whether `says` is true in any of the warpgroup's threads. All lanes agree, which ptxas only knows if one
+  // lane tells the others.
   __device__ __forceinline__ bool any(bool says) const {
     return __shfl_sync(0xffffffffu, named_barrier_any(8 + warpgroup, 128, says), 0) != 0;
   }
   /*%/even%*/
 
-  // Blocks that others of the tile see and these rows do not are taken and given back, so that the rings move
-  // on.
+  // Takes blocks that other rows of the tile see and these rows do not, and gives them back, so that the
+  // rings move on.
   /*%#ping_pong%*/
   __device__ __forceinline__ void pass_blocks(int count, int turns) {
   /*%/ping_pong%*/

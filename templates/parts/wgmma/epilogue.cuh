@@ -26,7 +26,7 @@ __device__ __forceinline__ void normalise(const SoftmaxState& rows, float (&inve
   }
 }
 
-// Panels kPanel to before kEnd, the first fragment of which lies where `at` says.
+// Panels kPanel to kEnd - 1, whose first fragment lies at `at`.
 template <int kPanel, int kEnd, int kPlace = 0>
 __device__ __forceinline__ void stage_panels(unsigned at, const float (&inverse)[2]) {
   /*%^last_v%*/

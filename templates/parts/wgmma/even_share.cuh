@@ -1,13 +1,13 @@
-// A CTA's even share: the rest of one tile, whole tiles, the beginning of another; then tiles that nobody
-// shares. These fill whole waves, and are dealt like cards: what runs together finds its K and V in L2, as
-// long as nobody is ahead by a part of a tile.
+// A CTA's even share: the rest of one tile, whole tiles, and the beginning of another; then tiles that nobody
+// shares. These fill whole waves, and are dealt like cards: CTAs that run side by side find their K and V in
+// L2, as long as none is ahead by a part of a tile.
 #pragma once
 #include "params/forward.h"
 #include "parts/wgmma/share_bounds.cuh"
 #include "parts/wgmma/tiles.cuh"
 
 struct EvenShare {
-  Place next, end{0, 0};  // of the share; behind it next is a tile that is dealt
+  Place next, end{0, 0};  // of the share; after its end, `next` is a tile that is dealt
 
   __device__ __forceinline__ explicit EvenShare(const ForwardParams& p) {
 #pragma unroll 1
@@ -25,8 +25,8 @@ struct EvenShare {
     return p.shared_tiles + first_tile();
   }
 
-  // What it has of its next tile; of length 0 where there is none. Without branches: where all lanes of a
-  // warp begin with the same, ptxas sees that they go on so.
+  // What this CTA has of its next tile; of length 0 where there is none. Without branches: if all lanes of a
+  // warp begin with the same values, ptxas sees that they stay the same.
   __device__ __forceinline__ Tile take(const ForwardParams& p) {
     const bool shared = is_shared(), ends_here = next.tile == end.tile;
     Tile tile = tile_at(next.tile, p);

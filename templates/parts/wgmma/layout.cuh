@@ -23,12 +23,12 @@ constexpr int kWholePanelsQk = kHeadDim / 64;
 constexpr int kWholePanelsV = kHeadDimV / 64;
 /*%/last_v%*/
 
-// Of one warpgroup's Q.
+// Bytes of one warpgroup's Q.
 constexpr int kQBytes = 64 * kRowBytes * kPanelsQk;
-// Of one block of K or V, as it is copied.
+// Bytes of one block of K or V, as it is copied.
 constexpr int kKLoaded = kTileN * kHeadDim * 2;
 constexpr int kVLoaded = kTileN * kHeadDimV * 2;
-// Of one stage.
+// Bytes of one stage.
 /*%^narrow_k%*/
 constexpr int kKBytes = kTileN * kRowBytes * kPanelsQk;
 /*%/narrow_k%*/
@@ -77,7 +77,7 @@ static_assert(kEnd <= kSharedBytes);
 constexpr int kSums = kQFull + 8 * kWarpgroups;  // of every CTA's rows, with their shifts
 static_assert(kSums + kCluster * kTileM * 8 <= kSharedBytes);
 
-// Of O's columns each CTA adds up some groups of eight, from what all CTAs' threads have of them.
+// Each CTA adds up some groups of eight of O's columns, from all CTAs' partial results.
 constexpr int kGroupsOfCta = (kHeadDimV / 8 + kCluster - 1) / kCluster;
 constexpr int kPieceBytes = 4 * 4;  // two columns of two rows
 constexpr int kPieces = kK;         // where K and V have been
@@ -89,7 +89,7 @@ constexpr int kGroupsOfCta = kHeadDimV / 8;  // of eight columns of O, where oth
 /*%/even%*/
 
 /*%#cluster%*/
-// Who of a cluster loads K, and who V, for all.
+// Which CTA of a cluster loads K for all, and which V.
 constexpr int kLoaderOfK = 0, kLoaderOfV = 1;
 
 /*%/cluster%*/

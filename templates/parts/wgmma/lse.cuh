@@ -12,7 +12,7 @@
 __device__ __forceinline__ void store_lse(const Tile& tile, const RowsOfThread& mine,
                                           const SoftmaxState& rows, const float (&sum)[2],
                                           const ForwardParams& p) {
-  // Asked where a row is stored: lanes that return early ptxas takes for gone their own ways for all tiles
+  // Checked where a row is stored: after an early return ptxas would take the lanes for diverged in all tiles
   // that follow, and descriptors would come from ordinary registers at each product.
   const bool stores = p.lse != nullptr && lane() % 4 == 0;
   float* lse =

@@ -1,6 +1,6 @@
-// The end of a tile whose keys the CTAs of a cluster have shared out: each tells all the others the shifts
-// and sums of its rows, and each of them some columns of its O, which that one adds up, normalises and
-// stores; after what other clusters know of them has been added, where a tile has several (pieces.cuh).
+// The end of a tile whose keys the CTAs of a cluster have shared out. Each CTA sends all the others its rows'
+// shifts and sums, and sends each of them some columns of its O, which the receiver adds up, normalises and
+// stores. Where a tile has several clusters, the results of the other clusters are added first (pieces.cuh).
 #pragma once
 #include "params/forward.h"
 #include "parts/wgmma/consumer.cuh"
@@ -33,7 +33,7 @@ __device__ __forceinline__ unsigned sums_from(int rank, const Consumer& consumer
   return consumer.shared + kSums + 8 * row;
 }
 
-// To every CTA: this one's rows, and its share of their columns.
+// Sends every CTA this one's shifts and sums, and the columns that it adds up.
 __device__ __forceinline__ void send(const Consumer& consumer) {
   const SoftmaxState& rows = consumer.softmax.rows;
   float o[kHeadDimV / 2];
@@ -58,7 +58,7 @@ __device__ __forceinline__ void send(const Consumer& consumer) {
   }
 }
 
-// What the CTAs' shares of a row weigh beside each other, and the whole row's shift and sum.
+// The weights of the CTAs' shares of a row, and the whole row's shift and sum.
 struct MergedRows {
   SoftmaxState rows;
   float weight[kCluster][2];
@@ -84,7 +84,7 @@ struct MergedRows {
   }
 };
 
-// This CTA's columns, of all shares.
+// Adds up this CTA's columns of all shares.
 __device__ __forceinline__ void add_up(const Consumer& consumer, const MergedRows& merged,
                                        float (&o)[4 * kGroupsOfCta]) {
 #pragma unroll
@@ -105,7 +105,7 @@ __device__ __forceinline__ void add_up(const Consumer& consumer, const MergedRow
 
 __device__ __forceinline__ void merge(const Consumer& consumer, const Tile& tile, const ForwardParams& p) {
   const RowsOfThread mine(tile.row + kRowStep * consumer.warpgroup, p);
-  const bool has_rows = mine.row - lane() / 4 < row_count(p);  // the warp
+  const bool has_rows = mine.row - lane() / 4 < row_count(p);  // whether the warp has any
   cluster_sync();  // all have begun, and nobody needs K and V any more, whose place the pieces take
   if (has_rows) send(consumer);
   cluster_sync();

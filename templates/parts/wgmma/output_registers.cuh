@@ -1,10 +1,10 @@
-// O of a consumer: 64 rows of kHeadDimV columns, laid out as wgmma's accumulators (ptx/wgmma.cuh). It has PTX
-// registers of its own, o0, o1, …, that asm statements name: as an array of C++ it would be an operand of
-// each statement about it, and of all that stands between two of them, which takes the compilers up to a
-// tenth longer and keeps them from moving softmax's instructions past one another.
+// O of a consumer: 64 rows of kHeadDimV columns, laid out as wgmma's accumulators (ptx/wgmma.cuh). O has PTX
+// registers of its own, o0, o1, …, that asm statements name. As a C++ array it would be an operand of each
+// statement that uses it, and of all statements in between: the compilers would take up to a tenth longer,
+// and could not move softmax's instructions past one another.
 #pragma once
 
-// Once, and before all else that names them.
+// Called once, before all that names them.
 __device__ __forceinline__ void declare_output() {
   asm volatile(".reg .f32 o<%0>;" ::"n"(kHeadDimV / 2));
 }
@@ -17,7 +17,7 @@ __device__ __forceinline__ void clear_output() {
   );
 }
 
-// By a factor for each of the thread's two rows.
+// Scales O by a factor for each of the thread's two rows.
 __device__ __forceinline__ void scale_output(const float (&factor)[2]) {
   asm volatile(
       /*%#output_scaled%*/
@@ -42,8 +42,8 @@ __device__ __forceinline__ void read_output(float (&o)[kHeadDimV / 2]) {
 /*%/split%*/
 /*%#even%*/
 
-// To, from and on to what a thread knows of a tile in device memory, four columns' pieces of which are 128 of
-// them apart (pieces.cuh).
+// Stores, loads and adds what a thread has of a tile in device memory. The next of its pieces is 128 pieces
+// further (pieces.cuh).
 __device__ __forceinline__ void put_output(float4* pieces) {
   asm volatile(
       /*%#output_put%*/

@@ -1,6 +1,6 @@
-// Where CTAs that have the same rows and columns of a tile, and keys of their own, tell each other through
-// device memory: each puts what it has added up there, and of those that have the same rows the last one to
-// come adds up all. They are added in the order of their CTAs, so that it does not matter which one that is.
+// How CTAs that have the same rows and columns of a tile, but different keys, merge their results through
+// device memory. Each puts down what it has added up, and the last of them to come adds up all. The pieces
+// are added in the order of their CTAs, so that it does not matter which one comes last.
 #pragma once
 #include "params/forward.h"
 #include "parts/wgmma/consumer.cuh"
@@ -13,9 +13,9 @@
 #include "parts/wgmma/tiles.cuh"
 #include "ptx/math.cuh"
 
-constexpr int kPiecesOfThread = 1 + kGroupsOfCta;  // its rows' shifts and sums; its columns of each group
+constexpr int kPiecesOfThread = 1 + kGroupsOfCta;  // its rows' shifts and sums, then one per group of columns
 
-// Of one warpgroup, where this thread's begin; each is 128 from the last.
+// Where this thread's pieces begin among those of its warpgroup; each is 128 from the last.
 __device__ __forceinline__ float4* pieces_at(int place, const Consumer& consumer, const ForwardParams& p) {
   const int warpgroup = place * kWarpgroups + consumer.warpgroup;
   return reinterpret_cast<float4*>(p.pieces) + 128 * kPiecesOfThread * warpgroup + threadIdx.x % 128;
@@ -25,7 +25,7 @@ __device__ __forceinline__ float4 piece_of_rows(const SoftmaxState& rows) {
   return make_float4(rows.shift[0], rows.shift[1], rows.sum[0], rows.sum[1]);
 }
 
-// A sharer's rows join those that are there. What either's columns weigh then.
+// A sharer's rows join those that are there. The members are the weights of both sides' columns.
 struct Join {
   float before[2], weight[2];
 
@@ -43,7 +43,7 @@ struct Join {
 };
 
 /*%#split%*/
-// Loads in flight: of this many groups of columns, of this many sharers. Three warpgroups and more have fewer
+// Loads in flight: this many groups of columns, of this many sharers. Three warpgroups and more have fewer
 // registers.
 constexpr int kGroupsAtOnce = kHeadDimV <= 128 ? 16 : 8;
 constexpr int kSharersAtOnce = kPiecesOfThread <= 3 ? 8 : kPiecesOfThread <= 6 ? 4 : kWarpgroups <= 2 ? 2 : 1;
@@ -73,7 +73,7 @@ __device__ __forceinline__ void add_groups(const Sharers& sharers, const Consume
   }
 }
 
-// For the other sharers.
+// Puts down this CTA's pieces for the other sharers.
 __device__ __forceinline__ void put_pieces(float4* to, const SoftmaxState& rows,
                                            const float (&o)[4 * kGroupsOfCta]) {
   to[0] = piece_of_rows(rows);
@@ -84,12 +84,12 @@ __device__ __forceinline__ void put_pieces(float4* to, const SoftmaxState& rows,
   }
 }
 
-// What all sharers have put down.
+// Adds up what all sharers have put down.
 __device__ __forceinline__ void add_pieces(const Sharers& sharers, const Consumer& consumer,
                                            SoftmaxState& rows, float (&o)[4 * kGroupsOfCta],
                                            const ForwardParams& p) {
 #pragma unroll
-  for (int i = 0; i < 4 * kGroupsOfCta; ++i) o[i] = -0.0f;  // to which the first is added bit for bit
+  for (int i = 0; i < 4 * kGroupsOfCta; ++i) o[i] = -0.0f;  // adding the first piece to it keeps every bit
 #pragma unroll
   for (int group = 0; group < kGroupsOfCta; group += kGroupsAtOnce) {
     rows = SoftmaxState();
@@ -97,8 +97,8 @@ __device__ __forceinline__ void add_pieces(const Sharers& sharers, const Consume
   }
 }
 
-// Puts down what this CTA knows of a tile; where all others have done so, makes it what all know. False where
-// that is for another CTA to do.
+// Puts down this CTA's pieces of a tile. If all others have done so, adds up everyone's and returns true; if
+// not, this is left to another CTA.
 __device__ __forceinline__ bool merge_sharers(const Sharers& sharers, const Consumer& consumer,
                                               const Tile& tile, SoftmaxState& rows,
                                               float (&o)[4 * kGroupsOfCta], const ForwardParams& p) {
@@ -109,13 +109,13 @@ __device__ __forceinline__ bool merge_sharers(const Sharers& sharers, const Cons
 }
 /*%/split%*/
 /*%#even%*/
-// For the other sharers.
+// Puts down this CTA's pieces for the other sharers.
 __device__ __forceinline__ void put_pieces(float4* to, const SoftmaxState& rows) {
   to[0] = piece_of_rows(rows);
   put_output(to + 128);
 }
 
-// What the first sharer has put down.
+// Takes what the first sharer has put down.
 __device__ __forceinline__ void take_pieces(const float4* from, SoftmaxState& rows) {
   const float4 share = from[0];
   rows.shift[0] = share.x;
@@ -125,7 +125,7 @@ __device__ __forceinline__ void take_pieces(const float4* from, SoftmaxState& ro
   take_output(from + 128);
 }
 
-// What the other sharers have put down, to the first one's.
+// Adds what the other sharers have put down to the first one's.
 __device__ __forceinline__ void add_pieces(const Sharers& sharers, const Consumer& consumer,
                                            SoftmaxState& rows, const ForwardParams& p) {
 #pragma unroll 1
@@ -136,9 +136,9 @@ __device__ __forceinline__ void add_pieces(const Sharers& sharers, const Consume
   }
 }
 
-// Puts down what this CTA knows of a tile; where all others have done so, makes it what all know: so does the
-// first sharer without putting anything down, if it comes last. False where that is for another CTA to do.
-// Warps without rows do as the others: a branch about them would cost the compilers a tenth of their time.
+// Puts down this CTA's pieces of a tile. If all others have done so, adds up everyone's and returns true; if
+// not, this is left to another CTA. The first sharer puts nothing down if it comes last. Warps without rows
+// do the same as the others: a branch for them would cost the compilers a tenth of their time.
 __device__ __forceinline__ bool merge_sharers(const Sharers& sharers, const Consumer& consumer,
                                               const Tile& tile, SoftmaxState& rows, const ForwardParams& p) {
   if (tile.first != 0 || !others_are_there(sharers, consumer, p)) {

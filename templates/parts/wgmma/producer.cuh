@@ -70,8 +70,9 @@ struct Producer {
   }
   /*%/cluster%*/
   /*%#cluster%*/
-  // The CTA that loads waits until all warps of the cluster have read what was there, the other one until it
-  // has come: then it may say how much is to come next, which may be on its way already. True for who loads.
+  // The CTA that loads waits until all warps of the cluster have read what was there; the other CTA waits
+  // until it has come. Only then may it say how much is to come next, which may be on its way already. True
+  // in the CTA that loads.
   __device__ __forceinline__ bool expect(unsigned full, unsigned empty, int parity, int bytes,
                                          int loader) const {
     const bool loads = cluster_rank() == loader;
@@ -118,7 +119,7 @@ struct Producer {
   }
 
   /*%#q_own_lines%*/
-  // Other tiles need K and V again, but not Q.
+  // Other tiles need K and V again, but not Q, whose lines L2 may give up first.
   /*%/q_own_lines%*/
   /*%^q_own_lines%*/
   // L2 keeps Q as it keeps K and V: its lines hold a part of the next head's rows, too.

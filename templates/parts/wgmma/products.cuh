@@ -6,12 +6,12 @@
 #include "parts/wgmma/score_registers.cuh"
 #include "ptx/wgmma.cuh"
 
-// Tiles come as the lower halves of their descriptors, to which a step adds bytes / 16. The upper one is the
+// Tiles come as the lower halves of their descriptors, to which a step adds bytes / 16. The upper half is the
 // same for all of them: their rows' swizzle, and the bytes of eight rows / 16 (PTX ISA, "matrix descriptor
 // format").
 constexpr unsigned kUpperHalf = 1u << 30 | 8 * kRowBytes / 16;
 /*%#narrow_k%*/
-// But for the last panel of K, whose rows are shorter.
+// Except for the last panel of K, whose rows are shorter.
 constexpr unsigned kLastUpperHalf = (kLastKRowBytes == 32 ? 3u : 2u) << 30 | 8 * kLastKRowBytes / 16;
 /*%/narrow_k%*/
 
@@ -21,8 +21,8 @@ constexpr int k_step(int step) {
 }
 
 /*%#q_in_shared%*/
-// The steps of Q that are in shared memory. Of these whole descriptors are asked for, which ptxas keeps from
-// block to block where it has the registers; else it puts them together between the products.
+// The steps of Q that are in shared memory. Their whole descriptors are operands, which ptxas keeps from
+// block to block where it has the registers; otherwise it assembles them between the products.
 /*%#q_in_regs%*/
 constexpr int kFirstSharedStep = kQRegisterSteps;
 /*%/q_in_regs%*/
@@ -40,7 +40,7 @@ constexpr int v_step(int step) {
   return step * (16 * kRowBytes / 16);
 }
 
-// Begins s = q k^T, 16 columns of the head a time: 64 x kTileN.
+// Begins s = q k^T, 16 columns of the head at a time: 64 x kTileN.
 __device__ __forceinline__ void wgmma_scores(
     /*%#q_in_regs%*/
     const unsigned (&q)[kQRegisterSteps][4],
@@ -71,7 +71,7 @@ __device__ __forceinline__ void wgmma_scores(
       : "memory");
 }
 
-// Begins o += p v, 16 keys a time, whose rows of v run along o's columns: 64 x kHeadDimV.
+// Begins o += p v, 16 keys at a time: 64 x kHeadDimV. The keys' rows of v run along o's columns.
 __device__ __forceinline__ void wgmma_values(unsigned v_tile) {
   asm volatile(
       /*%#values%*/

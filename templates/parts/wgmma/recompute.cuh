@@ -1,6 +1,6 @@
-// Scores a second time, where exponentials taken in haste overflowed. It happens to a warp alone and hardly
-// ever, so it takes no shared memory and few instructions: Q and K come from device memory, and warp-level
-// products multiply them.
+// Computes scores a second time, where exponentials taken without a maximum have overflowed. It happens to
+// single warps and hardly ever, so it uses no shared memory and few instructions: Q and K come from device
+// memory, and warp-level products multiply them.
 #pragma once
 #include "params/forward.h"
 #include "parts/divide.cuh"
@@ -8,15 +8,15 @@
 #include "parts/wgmma/score_registers.cuh"
 #include "parts/wgmma/tiles.cuh"
 
-// s = q k^T of this warp's 16 rows and a block that lies inside of K, as wgmma leaves it: an accumulator of
-// wgmma is a row of mma's, side by side.
+// s = q k^T of this warp's 16 rows and a block that lies inside K, laid out as wgmma leaves it: wgmma's
+// accumulators are those of a row of mma products, side by side.
 __device__ __forceinline__ void recompute_scores(const Tile& tile, int row, int block,
                                                  const ForwardParams& p) {
   const int column = 2 * (lane() % 4);  // this thread's first
   const auto* q = static_cast<const unsigned short*>(p.q) + tile.batch * p.q_batch;
   const auto* k = static_cast<const unsigned short*>(p.k) + tile.batch * p.k_batch +
                   divide(tile.pack, p.by_group) * p.k_head;
-  // Rows past the end, and of no head, are computed from the last one and never stored.
+  // Rows past the end or of no head are computed from the last row, and never stored.
   const auto row_at = [&](int i) {
     const int packed_row = min(i, row_count(p) - 1);
     return q + (packed_row >> p.packed) * p.q_row +

@@ -49,8 +49,8 @@ struct RowsOfThread {
   }
 
   /*%/upward%*/
-  // The first column of a masked block that row 0 or 1 does not see, counted from this thread's first
-  // column. Of the tile's blocks `left` are still to come (block_at).
+  // The first column of a masked block that row 0 or 1 does not see, counted from this thread's first column.
+  // `left` of the tile's blocks are still to come (block_at).
   __device__ __forceinline__ int first_hidden(int which, int left) const {
     /*%#block_by_block%*/
     return visible[which] - left * kTileN - 2 * (lane() % 4);

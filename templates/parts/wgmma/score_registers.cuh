@@ -1,11 +1,11 @@
-// S of a consumer, the scores of 64 rows and a block of keys, laid out as wgmma's accumulators
-// (ptx/wgmma.cuh), in place of which come their exponentials; and P, these as pairs. As O
-// (output_registers.cuh) they have PTX registers of their own, s0, s1, … and p0, p1, …: arrays of C++ would
-// be operands of each product, and of pins that keep the compiler from reading over the wait for it.
-// The accumulators of 16 columns are, in order, the fragment of 16 rows of V.
+// S of a consumer: the scores of 64 rows and a block of keys, laid out as wgmma's accumulators
+// (ptx/wgmma.cuh). Their exponentials take the same place, and P holds these as pairs. Like O
+// (output_registers.cuh), S and P have PTX registers of their own, s0, s1, … and p0, p1, …: C++ arrays would
+// be operands of each product, and of the pins that keep the compiler from moving reads above the wait for
+// it. The accumulators of 16 columns are, in order, the fragment of 16 rows of V.
 #pragma once
 
-// Once, and before all else that names them.
+// Called once, before all that names them.
 __device__ __forceinline__ void declare_scores() {
   asm volatile(
       ".reg .f32 s<%0>;\n"
@@ -13,8 +13,8 @@ __device__ __forceinline__ void declare_scores() {
       "n"(kTileN / 4));
 }
 
-// Hides the columns from `first_hidden` on; counted, for each of the two rows, from this thread's first
-// column.
+// Hides the columns from `first_hidden` on, which is counted for each of the two rows from this thread's
+// first column.
 __device__ __forceinline__ void hide_scores(int first_hidden0, int first_hidden1) {
   asm volatile(
       "{\n"
@@ -93,7 +93,7 @@ __device__ __forceinline__ void pack_exponentials() {
 }
 /*%#optimistic%*/
 
-// By a factor for each of the thread's two rows.
+// Scales the exponentials by a factor for each of the thread's two rows.
 __device__ __forceinline__ void scale_exponentials(const float (&factor)[2]) {
   asm volatile(
       /*%#exponentials_scaled%*/
@@ -111,10 +111,10 @@ __device__ __forceinline__ void clear_scores() {
 }
 
 // s += q k^T over 16 columns of the head, by the warp's own products (PTX ISA, "mma"). Pointers are to this
-// thread's first elements in device memory, of its two rows of Q and of K; groups of eight keys are
-// `eight_rows` elements apart.
+// thread's first elements in device memory: of its two rows of Q, and of its first key. Groups of eight keys
+// are `eight_rows` elements apart.
 /*%#half_step%*/
-// Not `whole`: the head dim has ended after eight of the columns.
+// If not `whole`, the head dim ends after eight of the columns.
 __device__ __forceinline__ void add_score_products(const unsigned short* q_low, const unsigned short* q_high,
                                                    const unsigned short* key, long long eight_rows,
                                                    bool whole) {

@@ -1,5 +1,5 @@
 // Where even shares begin and end (stream-K, arXiv 2301.03598): the keys of the first p.shared_tiles tiles
-// lie in one row, which is cut into as many pieces as there are CTAs, at blocks of kTileN keys.
+// lie in one row, which is cut into as many shares as there are CTAs, at blocks of kTileN keys.
 /*%#cluster%*/
 // CTAs of a cluster have tiles that lie side by side and count as one, and the same share of them.
 /*%/cluster%*/
@@ -12,16 +12,16 @@ struct Place {
   int tile, block;
 };
 
-// That some row of the tile sees; one where there are none, so that rows are stored all the same.
+// Blocks that some row of the tile sees; one where there are none, so that rows are stored all the same.
 __device__ __forceinline__ int blocks_of_tile(const Tile& tile, const ForwardParams& p) {
   return max(1, (visible_keys(tile.row + kTileM, p) + kTileN - 1) / kTileN);
 }
 
 /*%#causal%*/
-// Tiles of a head come in the order in which they see fewer and fewer keys, by the queries of a tile from one
-// to the next, at last none. A tile weighs as many keys as it sees, and a block, which its beginning and end
-// take as long as. No share weighs less than two blocks, so that none is empty. This is what the first n
-// tiles of a head weigh.
+// What the first n tiles of a head weigh. Its tiles come in the order in which they see fewer and fewer keys,
+// each by the queries of a tile less than the one before, at last none. A tile weighs as many keys as it
+// sees, and a block, since its beginning and end take as long as one. No share weighs less than two blocks,
+// so that none is empty.
 __device__ __forceinline__ int weight_before(int n, const ForwardParams& p) {
   const int queries = kTileM >> p.packed;  // of a tile
   const int see = min(n, p.cuts.row.seeing);
@@ -49,7 +49,7 @@ __device__ __forceinline__ Place begin_of_share(int share, const ForwardParams& 
   /*%/causal%*/
 }
 
-// The share that has a block of a tile: the last one that does not begin behind it.
+// The share that has a block of a tile: the last one that does not begin after it.
 __device__ __forceinline__ int share_of(int tile, int block, const ForwardParams& p) {
   /*%^causal%*/
   const int behind = tile * p.cuts.row.unit + block + 1;

@@ -1,5 +1,5 @@
-// Which CTAs have the same rows and columns of a tile, and keys of their own; how they tell each other that
-// what they know lies in device memory, by counters that are 0 between launches.
+// Which CTAs have the same rows and columns of a tile, but different keys; and how they tell each other, by
+// counters that are 0 between launches, that their pieces lie in device memory.
 #pragma once
 #include "params/forward.h"
 #include "parts/wgmma/consumer.cuh"
@@ -18,10 +18,10 @@
 struct Sharers {
   int count;
   /*%#split%*/
-  int counter;  // which one they share, counted in tiles (counter_of)
+  int counter;  // which counter they share, by tile and CTA of the cluster (counter_of)
   /*%/split%*/
   /*%#even%*/
-  int counter;  // which one they share: the first sharer's CTA (counter_of)
+  int counter;  // which counter they share: the first sharer's CTA (counter_of)
   int first;    // of the shares; the others follow
   /*%/even%*/
 
@@ -34,8 +34,8 @@ struct Sharers {
   }
   /*%/split%*/
   /*%#even%*/
-  // Those whose shares have blocks of the tile. Each is the first one of one tile at most, if that goes on in
-  // another share.
+  // The CTAs whose shares have blocks of the tile. Each is the first sharer of at most one tile that goes on
+  // in another share.
   __device__ __forceinline__ Sharers(const Tile& tile, const ForwardParams& p) {
     first = share_of(tile.index, 0, p);
     count = share_of(tile.index, blocks_of_tile(tile, p) - 1, p) - first + 1;
@@ -48,14 +48,14 @@ struct Sharers {
 };
 
 /*%#split%*/
-// Where this CTA puts what it knows of a tile.
+// Where this CTA puts its pieces of a tile.
 __device__ __forceinline__ int own_place(const Tile& tile, const ForwardParams& p) {
   return Sharers(tile, p).place_of(cluster_of_tile(p), p);
 }
 /*%/split%*/
 /*%#even%*/
-// Where this CTA puts what it knows of a tile, of which it has the first blocks or others: it may do so for
-// two.
+// Where this CTA puts its pieces of a tile, of which it has the first blocks or others: it may put down
+// pieces of two tiles.
 __device__ __forceinline__ int own_place(const Tile& tile, const ForwardParams&) {
   return 2 * static_cast<int>(blockIdx.x) + (tile.first == 0);
 }
@@ -68,7 +68,7 @@ __device__ __forceinline__ int* counter_of(const Sharers& sharers, const Consume
 }
 
 /*%#split%*/
-// Whether this warp comes after those of all other sharers, whose pieces it sees then. A counter has a byte
+// Whether this warp comes after those of all other sharers; if so, it sees their pieces. A counter has a byte
 // for each warp of a warpgroup.
 __device__ __forceinline__ bool comes_last(const Sharers& sharers, const Consumer& consumer,
                                            const ForwardParams& p) {
@@ -86,7 +86,7 @@ __device__ __forceinline__ bool comes_last(const Sharers& sharers, const Consume
 
 /*%/split%*/
 /*%#even%*/
-// Whether this warpgroup comes after those of all other sharers, whose pieces it sees then.
+// Whether this warpgroup comes after those of all other sharers; if so, it sees their pieces.
 __device__ __forceinline__ bool comes_last(const Sharers& sharers, const Consumer& consumer,
                                            const ForwardParams& p) {
   int* counter = counter_of(sharers, consumer, p);
@@ -96,7 +96,7 @@ __device__ __forceinline__ bool comes_last(const Sharers& sharers, const Consume
     last = add_acquire_release(counter, 1) == sharers.count - 1;
     if (last) *counter = 0;
   }
-  __syncwarp();  // come to a barrier together
+  __syncwarp();  // so that lanes come to the barrier together
   // … and what any thread reads comes after.
   return consumer.any(last);
 }
@@ -110,7 +110,7 @@ __device__ __forceinline__ bool others_are_there(const Sharers& sharers, const C
     all = load_acquire(counter) == sharers.count - 1;
     if (all) *counter = 0;
   }
-  __syncwarp();  // come to a barrier together
+  __syncwarp();  // so that lanes come to the barrier together
   // What any thread reads comes after.
   return consumer.any(all);
 }

@@ -15,18 +15,18 @@
 
 // The two rows of a thread, 8 apart; four lanes share them.
 struct SoftmaxState {
-  // Exponentials are exp2(scale_log2 * score - shift): shift is that of the row's maximum, or near it.
+  // Exponentials are exp2(scale_log2 * score - shift), where shift is the row's scaled maximum, or near it.
   float shift[2] = {kUnset, kUnset};
   float sum[2] = {0, 0};     // of this thread's exponentials
-  float factor[2] = {1, 1};  // what O has to be scaled by
+  float factor[2] = {1, 1};  // what O still has to be scaled by
   /*%#lazy%*/
   bool moved = true;  // some lane of the warp may have a factor that is not 1
   /*%/lazy%*/
 };
 
 /*%#above_peaks%*/
-// Moves the shifts above the rows' maxima, so that growth by less finds them there, scales the sums and keeps
-// the factors for O.
+// Moves the shifts above the rows' maxima, so that scores that grow by less need no further move, scales the
+// sums and keeps the factors for O.
 /*%/above_peaks%*/
 /*%^above_peaks%*/
 // Moves the shifts to the rows' maxima, scales the sums and keeps the factors for O.
@@ -37,9 +37,9 @@ __device__ __forceinline__ void follow_peaks(SoftmaxState& rows, float scale_log
   peaks[0] *= scale_log2;
   peaks[1] *= scale_log2;
   /*%#lazy%*/
-  // A shift stays while no scaled score exceeds it by more than kLazy, and so no exponential 2^kLazy:
-  // O, the sum and P share the factor, and all are floating point, so nothing is lost of values below 2^100.
-  // Each thread asks for its own scores and the warp votes: no shuffles.
+  // A shift stays while no scaled score exceeds it by more than kLazy, so that no exponential exceeds
+  // 2^kLazy. O, the sum and P share the factor, and all are floating point, so nothing is lost of values
+  // below 2^100. Each thread checks its own scores and the warp votes: no shuffles.
   rows.moved = __any_sync(0xffffffffu, peaks[0] - rows.shift[0] > kLazy || peaks[1] - rows.shift[1] > kLazy);
   if (!rows.moved) return;
 /*%/lazy%*/
@@ -57,43 +57,43 @@ __device__ __forceinline__ void follow_peaks(SoftmaxState& rows, float scale_log
   }
 }
 
-// A block's sums join those of the rows.
+// Adds a block's sums to those of the rows.
 __device__ __forceinline__ void add(float (&sum)[2], const float (&of_block)[2]) {
   sum[0] += of_block[0];
   sum[1] += of_block[1];
 }
 
 /*%#optimistic%*/
-// Whether some lane of the warp has more of a row's exponentials than the row's shift may keep …
+// Whether in some lane of the warp the sum of a row's exponentials is too large for the row's shift to stay …
 __device__ __forceinline__ bool has_outgrown(const float (&sum)[2]) {
   return __any_sync(0xffffffffu, !(sum[0] <= kLargestSum && sum[1] <= kLargestSum));
 }
 
-// … or so much that they overflowed, or nearly.
+// … or so large that exponentials overflowed, or nearly did.
 __device__ __forceinline__ bool are_lost(const float (&sum)[2]) {
   return __any_sync(0xffffffffu, !(sum[0] < kLostSum && sum[1] < kLostSum));
 }
 
 /*%#fp16%*/
-// What the largest of a row's lanes' sums becomes when its shift moves and n keys are left: the lower, the
-// longer until it moves again. fp16 rounds exponentials below 2^-14 by up to 2^-25, n times at most, which
-// stays within half an ulp of a sum of n * 2^-13. (And a power of two, so that P of a key that outweighs all
-// others is one and rounds nothing.)
+// What the largest of a row's lane sums becomes when its shift moves and n keys are left. The lower it is,
+// the longer the shift can stay after that. fp16 rounds exponentials below 2^-14 by up to 2^-25, n times at
+// most, which stays within half an ulp of a sum of n * 2^-13. (It is a power of two, so that P of a key that
+// outweighs all others is one, too, and rounds nothing.)
 __device__ __forceinline__ float sum_after_move(int keys_left) {
   const unsigned power = __float_as_uint(static_cast<float>(keys_left)) & 0x7f800000u;  // more than n / 2
   return fminf(__uint_as_float(power) * 0x1p-12f, 1.0f);
 }
 /*%/fp16%*/
 /*%^fp16%*/
-// What the largest of a row's lanes' sums becomes when its shift moves, however many keys are left.
+// What the largest of a row's lane sums becomes when its shift moves, however many keys are left.
 __device__ __forceinline__ float sum_after_move(int) {
   return kSumAfterMove;
 }
 /*%/fp16%*/
 
-// By what rows must be scaled whose exponentials were taken against a shift far below their maximum: so that
-// the largest of their lanes' sums, or a power of two near the sum so far, becomes `after` to within fp32's
-// last bits. (Where one key outweighs all others it is its lane's sum, and P rounds as little as the
+// Factors for rows whose exponentials were taken against a shift far below their maximum: the larger of the
+// row's largest lane sum and a power of two near its sum so far becomes `after`, to within fp32's last bits.
+// (Where one key outweighs all others, its exponential is its lane's sum, and P rounds as little as the
 // textbook's 1.)
 __device__ __forceinline__ void choose_factors(const SoftmaxState& rows, const float (&sum)[2], float after,
                                                float (&factor)[2]) {
@@ -104,8 +104,8 @@ __device__ __forceinline__ void choose_factors(const SoftmaxState& rows, const f
   }
 }
 
-// Rows move: they, their sums and the shifts. All sixteen of a warp do together, since what grew in one soon
-// will in the others.
+// Moves rows: their shifts, their sums and their exponentials. All sixteen rows of a warp move together,
+// since what grew in one soon will in the others.
 __device__ __forceinline__ void shrink(SoftmaxState& rows, float (&sum)[2], const float (&factor)[2]) {
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
@@ -118,7 +118,7 @@ __device__ __forceinline__ void shrink(SoftmaxState& rows, float (&sum)[2], cons
 }
 /*%/optimistic%*/
 
-// Applies to O what was kept for it.
+// Scales O by the factors kept for it.
 __device__ __forceinline__ void rescale(const SoftmaxState& rows) {
   /*%#lazy%*/
   if (!rows.moved) return;
@@ -127,7 +127,7 @@ __device__ __forceinline__ void rescale(const SoftmaxState& rows) {
 }
 
 /*%#settles%*/
-// Nothing is kept for O any more.
+// No factor is kept for O any more.
 __device__ __forceinline__ void settle(SoftmaxState& rows) {
   /*%#lazy%*/
   rows.moved = false;

@@ -1,7 +1,7 @@
 // O on its way from its registers (output_registers.cuh) to shared memory, from where TMA stores it: panels
-// of 64 columns as pairs of 16 bits, each row by its factor (PTX ISA, "stmatrix"). `at` is where the first of
-// the four fragments of the first panel there goes (fragments.cuh); this panel is kPlace behind. In two bits
-// the swizzle makes the other fragments' addresses differ from it.
+// of 64 columns as pairs of 16 bits, each row scaled by its factor (PTX ISA, "stmatrix"). `at` is the address
+// of the first fragment of the first panel there (fragments.cuh); this panel is kPlace panels further. With
+// the swizzle, the addresses of a panel's four fragments differ in two bits.
 #pragma once
 #include "parts/wgmma/layout.cuh"
 

@@ -1,4 +1,4 @@
-// O goes to device memory from the registers of those who have added it up.
+// Stores O to device memory from the registers of the threads that have added it up.
 #pragma once
 #include "params/forward.h"
 #include "parts/wgmma/layout.cuh"
@@ -9,12 +9,13 @@
 #include "ptx/convert.cuh"
 #include "ptx/reciprocal.cuh"
 
-// The first column of one of this CTA's groups: past the head dim's end where columns do not go round.
+// The first column of one of this CTA's groups; it is past the head dim's end where columns do not divide
+// among CTAs.
 __device__ __forceinline__ int first_column(int group) {
   return 8 * (cluster_rank() * kGroupsOfCta + group);
 }
 
-// Normalised, to device memory.
+// Normalises O and stores it to device memory.
 __device__ __forceinline__ void store_columns(const float (&o)[4 * kGroupsOfCta], const SoftmaxState& rows,
                                               const Tile& tile, const RowsOfThread& mine,
                                               const ForwardParams& p) {

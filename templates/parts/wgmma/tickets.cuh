@@ -1,6 +1,7 @@
-// Which tile comes next: one producer takes numbers from a counter in device memory, and hands them on.
+// Which tile comes next: one producer takes tickets, the numbers of tiles, from a counter in device memory
+// and hands them on.
 /*%#cluster%*/
-// The first CTA's does so for all of its cluster.
+// The producer of a cluster's first CTA does so for all of the cluster.
 /*%/cluster%*/
 #pragma once
 #include "params/forward.h"
@@ -26,25 +27,26 @@ __device__ __forceinline__ void wait_for_ticket(unsigned shared, int slot, int p
   /*%/cluster%*/
 }
 
-// For one thread of each reader: the tile's number, which it then says it has read.
+// For one thread of each reader: reads the tile's number, and says that it has.
 __device__ __forceinline__ int read_ticket(unsigned shared, int slot) {
   const int number = static_cast<int>(load_shared(shared + kTicket + 4 * slot));
   /*%^cluster%*/
   mbarrier_arrive(shared + kTicketEmpty + 8 * slot);
   /*%/cluster%*/
   /*%#cluster%*/
-  // The other CTA's next number is no store of this one's, which would come after the load, and an arrival
-  // does not wait for loads. One that releases to the cluster would, and for all else that the thread has
-  // under way: up to 2.6 % of a pass. It is one load that must have come, and it has, once it is looked at.
+  // The next number is stored by another CTA, so that nothing puts its store after this load: an arrival does
+  // not wait for loads. An arrival that releases to the cluster would, but would also wait for all else that
+  // the thread has under way: up to 2.6 % of a pass. Only this one load must have come, and it has once its
+  // result is looked at.
   if (number >= 0) cluster_arrive_read(in_cta(0, shared + kTicketEmpty + 8 * slot));
   /*%/cluster%*/
   return number;
 }
 
 /*%#sections%*/
-// Number `drawn` of the order. In the second wave the two halves alternate: the longest, the middle one, the
-// second longest, and so on. CTAs then end apart by up to a tile of the third wave. Longest first, all would
-// end together, and the third wave's longest would end alone.
+// The tile at place `drawn` of the order. In the second wave the two halves alternate: the longest, the
+// middle one, the second longest, and so on. CTAs then end at times that differ by up to a tile of the third
+// wave. Longest first, all would end together, and the third wave's longest tile would end alone.
 __device__ __forceinline__ int riffle(int drawn, const ForwardParams& p) {
   const int place = drawn - p.riffled_from;
   if (place < 0 || place >= p.riffled) return drawn;
@@ -52,7 +54,7 @@ __device__ __forceinline__ int riffle(int drawn, const ForwardParams& p) {
 }
 
 /*%/sections%*/
-// For the producer, whose n-th tile this is; not below the number of tiles when there are no more.
+// For the producer: the number of its n-th tile; not below the number of tiles when there are no more.
 __device__ __forceinline__ int next_ticket(unsigned shared, int n, const ForwardParams& p) {
   const int slot = n & 1;
   /*%#cluster%*/

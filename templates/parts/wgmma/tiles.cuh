@@ -23,29 +23,29 @@ struct Tile {
   int blocks;  // blocks of kTileN keys that some row of the cluster's tiles sees: 0 .. blocks - 1
   /*%/pair_keys%*/
   /*%#split%*/
-  // Of the blocks of kTileN keys that some row of the tile sees, this CTA's share: so many, from the first on
-  // every `shares`-th.
+  // This CTA's share of the blocks of kTileN keys that some row of the tile sees: `blocks` of them, every
+  // `shares`-th one from `first` on.
   int first, shares, blocks;
   /*%/split%*/
   /*%#even%*/
   bool whole;  // nobody else has a share of it
-  int index;   // tile_at()'s, where others have
-  int first;   // of the blocks of kTileN keys that are worked on here
-  int length;  // how many they are, side by side
-  int blocks;  // of these, that some row of the tile sees
+  int index;   // its number, as in tile_at()
+  int first;   // first of the blocks of kTileN keys that this CTA has
+  int length;  // how many adjacent blocks it has
+  int blocks;  // how many of them some row of the tile sees
   /*%/even%*/
 };
 
 /*%#split%*/
-// Of the first n blocks, those of the CTA's share. They are dealt like cards: CTAs that work side by side
-// read what lies side by side.
+// How many of the first n blocks are in the CTA's share. Blocks are dealt like cards, so that CTAs that work
+// side by side read adjacent ones.
 __device__ __forceinline__ int blocks_of_share(int n, const Tile& tile) {
   return (n - tile.first + tile.shares - 1) / tile.shares;
 }
 
 /*%/split%*/
 /*%#even%*/
-// Of the first n blocks, those of the CTA's share.
+// How many of the first n blocks are in the CTA's share.
 __device__ __forceinline__ int blocks_of_share(int n, const Tile& tile) {
   return max(0, min(n - tile.first, tile.length));
 }
@@ -91,7 +91,7 @@ __device__ __forceinline__ int tile_count(const ForwardParams& p) {
 
 /*%/split%*/
 /*%#rows_by_head%*/
-// Which of a pack's heads a row is of; from p.heads_of_pack on, of none.
+// Which of a pack's heads a row belongs to; from p.heads_of_pack on, to none.
 __device__ __forceinline__ int place_of(int row, const ForwardParams& p) {
   return row & ((1 << p.packed) - 1);
 }
@@ -103,8 +103,8 @@ __device__ __forceinline__ BoxOrigin rows_at(int panel, int row, const Tile& til
 }
 
 /*%#split%*/
-// The p.clusters clusters of a tile lie side by side, and so do a cluster's CTAs: which tile is this one's,
-// and which of the tile's clusters.
+// The p.clusters clusters of a tile lie side by side, and so do a cluster's CTAs: which tile is this CTA's,
+// and which of the tile's clusters it is in.
 __device__ __forceinline__ int only_tile(const ForwardParams& p) {
   return divide(static_cast<int>(blockIdx.x) / kCluster, p.by_clusters);
 }
@@ -169,8 +169,8 @@ __device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
 }
 
 /*%#static_order%*/
-// Tiles are dealt like cards, in the order of their numbers: which one comes first here, and how many go
-// round.
+// Tiles are dealt like cards, in the order of their numbers: which tile comes first here, and how many are
+// dealt in a round.
 /*%^cluster%*/
 __device__ __forceinline__ int first_tile() {
   return static_cast<int>(blockIdx.x);
@@ -190,7 +190,7 @@ __device__ __forceinline__ int tiles_dealt() {
 
 /*%/static_order%*/
 /*%#even%*/
-// The CTA of a cluster that has the rows which this one has here.
+// The CTA of `cluster` that has the same rows as this one has here.
 /*%^cluster%*/
 __device__ __forceinline__ int counterpart(int cluster) {
   return cluster;

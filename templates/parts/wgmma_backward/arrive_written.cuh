@@ -1,4 +1,4 @@
-// A warp's arrival where it has written what TMA or a product reads.
+// A warp's arrival after it has written what TMA or a product reads.
 #pragma once
 #include "parts/wgmma_backward/panels.cuh"
 #include "ptx/fence_async_shared.cuh"

@@ -7,8 +7,8 @@
 #include "ptx/wgmma.cuh"
 #include "ptx/wgmma_group.cuh"
 
-// s = 64 rows of a tile times all rows of another, summed over kColumns columns of both; s += that where it
-// begins as something else than zeros. kRowsA and kRowsB are how many rows their panels have.
+// s = 64 rows of a tile times all rows of another, summed over kColumns columns of both; with kAdds, s +=
+// that. kRowsA and kRowsB are the numbers of rows of their panels.
 template <int kColumns, int kRowsA, int kRowsB, bool kAdds = false>
 __device__ __forceinline__ void issue_scores(float (&s)[kScoreColumns / 2], unsigned rows, unsigned columns) {
   const unsigned long long a = wgmma_descriptor(rows, 0), b = wgmma_descriptor(columns, 0);
@@ -22,8 +22,8 @@ __device__ __forceinline__ void issue_scores(float (&s)[kScoreColumns / 2], unsi
   wgmma_commit();
 }
 
-// d += fragments a, 16 columns each, times the rows of a tile whose panels have kRows; of fragments kFirst to
-// before kEnd. The columns of d take kParts of the product.
+// d += fragments a, 16 columns each, times the rows of a tile whose panels have kRows rows; only fragments
+// kFirst to kEnd - 1. The columns of d take kParts products.
 template <void (*kProduct)(float*, const unsigned*, unsigned long long), int kParts, int kRows, int kFirst,
           int kEnd, int kCount>
 __device__ __forceinline__ void issue_gradient(float (&d)[kCount], unsigned (&a)[kRows / 4], unsigned tile) {
@@ -55,7 +55,8 @@ __device__ __forceinline__ void issue_gradient_v(float (&d)[kHeadDimV / 2], unsi
 }
 /*%/dv%*/
 
-// ptxas would wait for every product at once (its warning C7515) where accumulators begin as plain zeros.
+// Where accumulators begin as plain zeros, ptxas would wait for every product right away (its warning C7515):
+// so they are pinned.
 template <int kCount>
 __device__ __forceinline__ void clear(float (&d)[kCount]) {
 #pragma unroll
@@ -63,8 +64,8 @@ __device__ __forceinline__ void clear(float (&d)[kCount]) {
   pin(d);
 }
 
-// Accumulators, scaled, to 64 rows of a tile whose panels have kRows. `fragment` is fragment_offset() of
-// them.
+// Stages accumulators, scaled, in 64 rows of a tile whose panels have kRows rows. `fragment` is the
+// fragment_offset() of these rows.
 template <int kRows, int kCount>
 __device__ __forceinline__ void stage_gradient(const float (&d)[kCount], unsigned tile, unsigned fragment,
                                                float scale) {

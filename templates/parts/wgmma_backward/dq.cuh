@@ -1,4 +1,4 @@
-// dQ by those who own its rows: like a forward pass, a CTA takes a tile of queries and walks over the keys
+// dQ from the owners of its rows: as in a forward pass, a CTA takes a tile of queries and walks over the keys
 // that they see.
 #pragma once
 #include "params/backward.h"
@@ -36,7 +36,7 @@ __device__ __forceinline__ QueryTile tile_at(int index, const BackwardParams& p)
   return tile;
 }
 
-// Keys that a query sees, if positive.
+// Keys that a query sees; none where not positive.
 /*%#causal%*/
 __device__ __forceinline__ int visible_keys(int row, const BackwardParams& p) {
   return min(p.seqlen_k, row + 1 + diagonal(p));
@@ -48,7 +48,7 @@ __device__ __forceinline__ int visible_keys(int, const BackwardParams& p) {
 }
 /*%/causal%*/
 
-// Blocks of kTileN keys that some of the queries from `row` to before `end` see.
+// Blocks of kTileN keys that some of the queries `row` to `end` - 1 see.
 __device__ __forceinline__ int visible_blocks(int row, int end, const BackwardParams& p) {
   if (row >= p.seqlen_q) return 0;
   return (max(0, visible_keys(min(end, p.seqlen_q) - 1, p)) + kTileN - 1) / kTileN;
@@ -88,8 +88,8 @@ __device__ __forceinline__ void load_slot(const TensorMap& map, unsigned shared,
   slot.advance();
 }
 
-// Another deals tiles and keeps the ring going. V comes before K: with three slots, K first would wait for
-// itself.
+// Another thread deals tiles and keeps the ring going. V comes before K: a K is released one step late, so
+// that with K first three slots would deadlock.
 __device__ __forceinline__ void feed_ring(const TensorMap& map_k, const TensorMap& map_v,
                                           const BackwardParams& p, unsigned shared) {
   Slot slot{0, 1};
@@ -129,7 +129,7 @@ struct QueryOwner {
   }
   __device__ __forceinline__ void release(int number) const { arrive_once(shared + kSlotEmpty + 8 * number); }
 
-  // Hides what causality and the end of the keys hide of a block's scores.
+  // Hides a block's scores that lie past the diagonal or past the last key.
   __device__ __forceinline__ void mask(float (&s)[kTileN / 2], int row, int key) const {
 #pragma unroll
     for (int which = 0; which < 2; ++which) {
@@ -201,7 +201,7 @@ struct QueryOwner {
       slot.advance();
     }
     arrive_once(shared + kDoEmpty + 8 * warpgroup);
-    // Through Q's place, which is free again when dQ has left.
+    // dQ leaves through Q's place, which is free again once it has left.
     const unsigned staged = shared + kQ + warpgroup * kQBytes;
     stage_gradient<64>(dq, staged, fragment_offset(0), params.scale);
     fence_async_shared();

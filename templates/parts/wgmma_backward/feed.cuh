@@ -1,5 +1,5 @@
-// What runs beside the consumers, a thread each: K, Q and LSE come, V, dO and delta come, finished dV and dK
-// leave.
+// What runs beside the consumers, one thread each: loading K, Q and LSE; loading V, dO and delta; storing
+// finished dV and dK.
 #pragma once
 #include "params/backward.h"
 #include "parts/wgmma_backward/layout.cuh"
@@ -19,7 +19,7 @@
 #include "ptx/tensor_map.cuh"
 
 /*%#pair%*/
-constexpr int kBoxPanelsK = 1;  // panels of K that one box moves: it also comes in other parts
+constexpr int kBoxPanelsK = 1;  // panels of K that one box moves: K also comes in other parts
 /*%/pair%*/
 /*%^pair%*/
 constexpr int kBoxPanelsK = kBoxPanelsQk;
@@ -40,7 +40,7 @@ struct FeedVDo {
 };
 
 /*%#pair%*/
-// The panels of this CTA's columns of dQ, of the other one's keys.
+// Loads the other CTA's keys: the panels of those columns of dQ that this CTA sums.
 __device__ __forceinline__ void load_other_keys(const TensorMap& map, unsigned barrier, const KeyTile& tile,
                                                 unsigned shared) {
   const int rank = cluster_rank();
@@ -107,8 +107,8 @@ __device__ __forceinline__ void feed(const TensorMap& map_keys, const TensorMap&
   }
 }
 
-// dV and dK of each tile, once all consumers have staged them in the places of V and K, which are free again
-// when they have left.
+// Stores dV and dK of each tile, once all consumers have staged them in the places of V and K, which are free
+// again when dV and dK have left.
 __device__ __forceinline__ void send_gradients(const TensorMap& map_dk, const TensorMap& map_dv,
                                                const BackwardParams& p, unsigned shared) {
   /*%#dq%*/
@@ -124,7 +124,7 @@ __device__ __forceinline__ void send_gradients(const TensorMap& map_dk, const Te
     /*%#dq_staged%*/
     send_shares(tile_at(index, p), step, p, shared);
     /*%/dq_staged%*/
-    const KeyTile tile = tile_at(index, p);  // anew, as registers are few
+    const KeyTile tile = tile_at(index, p);  // worked out again, as registers are few
     const int stage = round % kKeyStages;
     mbarrier_wait(shared + kDvStaged + 8 * stage, round / kKeyStages % 2);
     store_tile<kPanelsV, kBoxPanelsV, kTileN>(map_dv, shared + kV + stage * kVBytes, tile.key, tile.head_kv,

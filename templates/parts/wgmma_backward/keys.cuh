@@ -1,6 +1,6 @@
 // A consumer: a warpgroup that owns 64 keys of a tile, sums their dK and dV over all queries that see them,
-// and adds its share of dQ. Everything is transposed, a row a key, so that P and dS are in registers what dV
-// and dK multiply.
+// and adds its share of dQ. Everything is transposed, with a row per key, so that the registers of P and dS
+// are what the products for dV and dK take.
 #pragma once
 #include "params/backward.h"
 /*%#diagonal%*/
@@ -63,13 +63,13 @@ struct KeyOwner {
   }
 
   /*%#dq%*/
-  // Both warpgroups' dS of a step, for dQ one step later.
+  // Shares both warpgroups' dS of a step, for dQ one step later.
   __device__ __forceinline__ void share_ds(int stage) {
-    // The first step of all has the stage to itself, and the stage of zeros counts as step -1's.
+    // The very first step finds its stage empty; the other stage has the zeros that count as step -1's dS.
     mbarrier_wait(shared + kExchangeEmpty + 8 * stage, (step >> 1 & 1) ^ 1 ^ stage);
     const unsigned to = shared + kExchange + stage * kDsBytes;
     /*%^dq_transposed%*/
-    // Not worked out for the loop: its eight places would stay in registers.
+    // Worked out again at each step: kept for the loop, its eight places would stay in registers.
     const unsigned piece = static_cast<unsigned>(anew(static_cast<int>(fragment)));
 #pragma unroll
     for (int i = 0; i < kTileM / 16; ++i) {
@@ -77,7 +77,7 @@ struct KeyOwner {
     }
     /*%/dq_transposed%*/
     /*%#dq_transposed%*/
-    // A row a query, this warpgroup's keys in a panel of its own.
+    // One row per query; this warpgroup's keys are in a panel of their own.
     const int thread = anew(lane());
     const unsigned piece = to + warpgroup * kTileM * kRowBytes + (thread / 16 * 8 + thread % 8) * kRowBytes +
                            ((2 * warp_of_warpgroup() + thread / 8 % 2) ^ thread % 8) * 16;
@@ -90,8 +90,8 @@ struct KeyOwner {
   }
 
   // dQ of the step before: this warpgroup's 64 queries, or its 64 columns where there are fewer queries. A
-  // tile's first step multiplies what is there and drops the result: a branch here would make ptxas wait for
-  // every product at once (its warning C7514).
+  // tile's first step multiplies what is there and drops the result: with a branch here, ptxas would wait for
+  // every product right away (its warning C7514).
   __device__ __forceinline__ void issue_dq(int before) {
     const int stage = before & 1;
     mbarrier_wait(shared + kExchangeFull + 8 * stage, before >> 1 & 1);
@@ -125,8 +125,8 @@ struct KeyOwner {
   }
   /*%/dq%*/
 
-  // One step: S, under which the queries' statistics are read; dP under the exponentials; then dS and the
-  // gradients. `first`: the tile's first one, before which there is no dQ.
+  // One step: S, while the queries' statistics are read; dP, beside the exponentials; then dS and the
+  // gradients. `first` marks the tile's first step, before which there is no dQ.
   __device__ __forceinline__ void compute_step(int first_key, int query, bool first) {
     const int stage = step & 1, parity = step >> 1 & 1;
     float s[kTileM / 2], dp[kTileM / 2];
@@ -176,8 +176,9 @@ struct KeyOwner {
 
   /*%/turns%*/
   /*%^dq_transposed%*/
-  // dV and the dQ of the step before under dS. dQ leaves before dK is begun: S takes its registers next, and
-  // must wait until they have been read, which additions take several hundred clocks to do.
+  // dV and the dQ of the step before run while dS is formed. dQ leaves before dK is begun: S takes dQ's
+  // registers next, and must wait until these have been read, which takes the additions several hundred
+  // clocks.
   __device__ __forceinline__ void add_gradients(float (&dp)[kTileM / 2], unsigned q, unsigned dout,
                                                 bool/*%#dq%*/ first/*%/dq%*/) {
     issue_gradient_v<kTileM>(dv, p, dout);
@@ -212,8 +213,9 @@ struct KeyOwner {
   /*%/dq_transposed%*/
 
   /*%#dq_transposed%*/
-  // 80 queries leave no registers for dQ beside dP, nor for S beside dK. So dS is formed under dV, from a
-  // copy of P (what a product reads may not be read beside it), and dQ of the step before comes with dK.
+  // 80 queries leave no registers for dQ beside dP, nor for S beside dK. So dS is formed while dV runs, from
+  // a copy of P (registers that a product reads may not be read meanwhile), and dQ of the step before comes
+  // with dK.
   __device__ __forceinline__ void add_gradients_of_80(float (&dp)[kTileM / 2], unsigned q, unsigned dout,
                                                       bool first) {
     unsigned copy[kTileM / 4];
@@ -249,10 +251,10 @@ struct KeyOwner {
   /*%/dq_transposed%*/
 
   /*%#diagonal%*/
-  // A tile's first step, where its queries see none of this warpgroup's keys: nothing but a share of zeros.
+  // A tile's first step, where its queries see none of this warpgroup's keys: it only shares zeros as its dS.
   __device__ __forceinline__ void skip_first_step() {
     const int stage = step & 1, parity = step >> 1 & 1;
-    // Or a later wait would take this step's phase for its own.
+    // Without these, a later wait would take this step's phase for its own.
     mbarrier_wait(shared + kQFull + 8 * stage, parity);
     mbarrier_wait(shared + kDoFull + 8 * stage, parity);
     /*%#turns%*/
@@ -268,7 +270,7 @@ struct KeyOwner {
   }
   /*%/diagonal%*/
 
-  // Q and dO of a step have been read, and the statistics by every lane.
+  // Gives back Q and dO of a step, once products have read them, and every lane the statistics.
   __device__ __forceinline__ void release_step(int stage) const {
     /*%^dq%*/
     __syncwarp();
@@ -291,8 +293,8 @@ struct KeyOwner {
             warpgroup * 16 * (kTileM == 128 ? kHeadDim : kTileM) + threadIdx.x % 128;
     /*%/dq_direct%*/
     /*%#diagonal%*/
-    // Later heads of a group compute theirs in vain: here no product is under way, there ptxas would wait for
-    // every one at once (its warning C7514).
+    // Only a group's first head skips this step; later heads compute it in vain. Here no product is under
+    // way; with a branch there, ptxas would wait for every product right away (its warning C7514).
     if (left > 0 && m * kTileM + kTileM + diagonal(params) <= first_key) {
       skip_first_step();
       first = false;

@@ -3,7 +3,7 @@
 #include "parts/wgmma_backward/panels.cuh"
 
 constexpr int kStages = 2;         // of Q and dO: one step's and the next one's
-constexpr int kConsumerWarps = 8;  // of two warpgroups, which read them
+constexpr int kConsumerWarps = 8;  // of two warpgroups, which read Q and dO
 /*%^sums_apart%*/
 constexpr int kOwnerWarps = 8;  // which sum dV, or dK: all, since each warpgroup owns 64 keys
 /*%/sums_apart%*/
@@ -13,8 +13,8 @@ constexpr int kOwnerWarps = 4;  // which sum dV, or dK: one warpgroup each
 /*%#pair%*/
 constexpr int kDqWarps = 4;  // which sum dQ
 constexpr int kKeyReaders = kOwnerWarps + kDqWarps;
-constexpr int kExchangeReaders = kDqWarps + 1;  // the other CTA's copy comes to an end
-// Two threads, that feed and send, and in the second CTA one more, that feeds.
+constexpr int kExchangeReaders = kDqWarps + 1;  // and the other CTA, when its copy has come
+// Besides consumers, two threads of each CTA that feed and send, and one more of the second CTA that feeds.
 constexpr int kTicketReaders = 2 * (kConsumerWarps + kDqWarps + 2) + 1;
 /*%/pair%*/
 /*%^pair%*/
@@ -35,7 +35,7 @@ constexpr int kDoBytes = kTileM * kRowBytes * kPanelsV;
 constexpr int kRowStatistics = 4 * kTileM;     // bytes: a float a query
 constexpr int kDsBytes = kTileN * kTileM * 2;  // of dS, or P, of a step
 /*%#pair%*/
-// For dQ, of which this CTA has half the panels: the other's keys, and their dS.
+// For this CTA's half of dQ's panels: the other CTA's keys, and their dS.
 constexpr int kDqPanels = kDqN / 64;
 constexpr int kOtherKBytes = kDqPanels * kTileN * kRowBytes;
 /*%/pair%*/
@@ -69,16 +69,16 @@ constexpr int kKFull = kDelta + kStages * kRowStatistics;
 constexpr int kVFull = kKFull + 8 * kKeyStages;
 constexpr int kDvStaged = kVFull + 8 * kKeyStages;      // in V's place
 constexpr int kDkStaged = kDvStaged + 8 * kKeyStages;   // in K's place
-constexpr int kKeysEmpty = kDkStaged + 8 * kKeyStages;  // both have left
+constexpr int kKeysEmpty = kDkStaged + 8 * kKeyStages;  // dV and dK have left
 constexpr int kQFull = kKeysEmpty + 8 * kKeyStages;
 constexpr int kQEmpty = kQFull + 8 * kStages;
 constexpr int kDoFull = kQEmpty + 8 * kStages;
 constexpr int kDoEmpty = kDoFull + 8 * kStages;
 constexpr int kExchangeFull = kDoEmpty + 8 * kStages;
 constexpr int kExchangeEmpty = kExchangeFull + 8 * kExchangeStages;
-constexpr int kKRead = kExchangeEmpty + 8 * kExchangeStages;  // by all products: dK may take its place
+constexpr int kKRead = kExchangeEmpty + 8 * kExchangeStages;  // products have read K: dK may take its place
 /*%#sums_apart%*/
-constexpr int kVRead = kKRead + 8;  // likewise, and dV
+constexpr int kVRead = kKRead + 8;  // products have read V: dV may take its place
 constexpr int kReadEnd = kVRead + 8;
 /*%/sums_apart%*/
 /*%^sums_apart%*/
@@ -86,7 +86,7 @@ constexpr int kReadEnd = kKRead + 8;
 /*%/sums_apart%*/
 /*%#dq_direct%*/
 constexpr int kMayAdd = kReadEnd;              // this tile may add to a step's dQ
-constexpr int kAdded = kMayAdd + 8 * kStages;  // it has
+constexpr int kAdded = kMayAdd + 8 * kStages;  // it has added
 constexpr int kStores = kAdded + 8 * kStages;  // whether it stores instead: 4 bytes
 /*%/dq_direct%*/
 /*%#dq_staged%*/
@@ -96,7 +96,7 @@ constexpr int kShareSent = kShareStaged + 16;
 /*%#pair%*/
 constexpr int kDsFull = kStores + 4 * kStages;  // in P's place
 constexpr int kOtherDsFull = kDsFull + 8;
-constexpr int kOtherDsEmpty = kOtherDsFull + 8;  // at the other CTA
+constexpr int kOtherDsEmpty = kOtherDsFull + 8;  // the other CTA has read its copy
 constexpr int kTickets = kOtherDsEmpty + 8;
 /*%/pair%*/
 /*%^pair%*/

@@ -1,5 +1,6 @@
-// dQ where two CTAs of a cluster work on a tile, on 64 keys each, and on the same queries: a third consumer
-// of each has half of dQ's columns, for which it gets the other CTA's dS, and has its keys' columns.
+// dQ where two CTAs of a cluster work on a tile, with 64 keys each and the same queries. A third consumer in
+// each CTA has half of dQ's columns. For them it gets the other CTA's dS, and it already has the same columns
+// of the other CTA's keys.
 #pragma once
 #include "params/backward.h"
 #include "parts/wgmma_backward/layout.cuh"
@@ -26,7 +27,8 @@ struct QueryOwner {
   __device__ __forceinline__ QueryOwner(const BackwardParams& parameters, unsigned shared_memory)
       : params(parameters), shared(shared_memory), rank(cluster_rank()) {}
 
-  // The other CTA gets a copy of this one's dS, once it has left its place there, and this one expects its.
+  // Sends a copy of this CTA's dS to the other CTA, once its place there is free, and expects the other CTA's
+  // dS.
   __device__ __forceinline__ void swap_ds() const {
     if (threadIdx.x % 128 == 0) {
       mbarrier_arrive_expecting(shared + kOtherDsFull, kDsBytes);
@@ -38,7 +40,7 @@ struct QueryOwner {
     __syncwarp();
   }
 
-  // dQ from the keys of one CTA: two panels of their columns, so far apart, and their dS.
+  // dQ from the keys of one CTA: their dS times two panels of their columns, which lie `apart` bytes apart.
   __device__ __forceinline__ void issue(unsigned ds_tile, unsigned panels, unsigned apart, bool first) {
     const unsigned long long a = wgmma_descriptor(ds_tile, 0), b = wgmma_descriptor(panels, apart);
     wgmma_fence();
@@ -50,17 +52,17 @@ struct QueryOwner {
     wgmma_commit();
   }
 
-  // `row` is the first of the sums' rows that the step's queries have.
+  // `row` is the first row of the step's queries in dQ's sums.
   __device__ __forceinline__ void compute_step(unsigned row) {
     constexpr unsigned kPanelBytes = kTileN * kRowBytes;
     const int first_panel = rank * kDqPanels;
-    // Where there is no last panel the one before stands in: nobody looks at what comes of it.
+    // Where there is no second panel, the first stands in for it: nobody looks at the result.
     const unsigned apart = first_panel + 1 < kPanelsQk ? kPanelBytes : 0;
     mbarrier_wait(shared + kDsFull, step & 1);
     swap_ds();
     issue(shared + kExchange, shared + kK + first_panel * kPanelBytes, apart, true);
     mbarrier_wait(shared + kOtherDsFull, step & 1);
-    // The other CTA's place has been copied.
+    // The other CTA's dS has been copied.
     if (threadIdx.x % 128 == 0) cluster_arrive_read(in_cta(rank ^ 1, shared + kExchangeEmpty));
     __syncwarp();
     issue(shared + kOtherDs, shared + kOtherK, kPanelBytes, false);

@@ -1,5 +1,5 @@
 // Tiles in shared memory, for the backward pass: panels of 64 columns, each row 128 bytes, swizzled as TMA
-// does it over 1024 bytes. Where a head dim ends inside a panel, the rest of it is zero.
+// does it over 1024 bytes. Where a head dim ends inside a panel, the rest of the panel is zero.
 #pragma once
 #include "parts/warpgroup.cuh"
 #include "ptx/convert.cuh"
@@ -25,10 +25,10 @@ constexpr int kPartsV = 1;
 /*%/dv%*/
 /*%/pair%*/
 
-// What a step of the kind does to a descriptor (ptx/wgmma.cuh), in its units of 16 bytes.
+// What a step of 16 rows adds to a descriptor (ptx/wgmma.cuh), in its units of 16 bytes.
 constexpr int kSixteenRows = 16 * kRowBytes / 16;
 
-// 16 columns of tiles whose panels are kRows high, where the product sums over columns.
+// What a step of 16 columns adds, in tiles whose panels are kRows high, where the product sums over columns.
 template <int kRows>
 __device__ __forceinline__ constexpr unsigned column_step(int step) {
   return step / 4 * (kRows * kRowBytes / 16) + step % 4 * 2;
@@ -70,7 +70,7 @@ __device__ __forceinline__ unsigned fragment_offset(int first_row) {
   return row * kRowBytes + ((lane() / 16 ^ row % 8) * 16);
 }
 
-// The same of columns 16 * step .. 16 * step + 15 of tiles of kRows rows.
+// The same for columns 16 * step .. 16 * step + 15 of tiles of kRows rows.
 template <int kRows>
 __device__ __forceinline__ unsigned at_column_step(unsigned fragment, int step) {
   return (fragment ^ step % 4 * 32) + step / 4 * (kRows * kRowBytes);
@@ -82,7 +82,7 @@ __device__ __forceinline__ unsigned scaled_pair(const float (&d)[kCount], int i,
   return i < kCount ? pack(d[i] * scale, d[i + 1] * scale) : 0;
 }
 
-// Tells whoever waits, once a warp, that this warp is done with what the barrier guards.
+// One arrival per warp: tells whoever waits that this warp is done with what the barrier guards.
 __device__ __forceinline__ void arrive_once(unsigned barrier) {
   if (lane() == 0) mbarrier_arrive(barrier);
 }

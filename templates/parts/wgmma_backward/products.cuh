@@ -2,7 +2,8 @@
 // renderer does.
 #pragma once
 
-// 64 x kScoreColumns, both factors in shared memory with rows along the sum: = 16 columns of them …
+// 64 x kScoreColumns; both factors are in shared memory, with rows along the sum. s = the product of 16 of
+// their columns …
 __device__ __forceinline__ void wgmma_scores_first(float (&s)[kScoreColumns / 2], unsigned long long a,
                                                    unsigned long long b) {
   asm volatile(
@@ -16,7 +17,7 @@ __device__ __forceinline__ void wgmma_scores_first(float (&s)[kScoreColumns / 2]
       : "l"(a), "l"(b));
 }
 
-// … and += the next 16.
+// … and s += the product of the next 16.
 __device__ __forceinline__ void wgmma_scores_next(float (&s)[kScoreColumns / 2], unsigned long long a,
                                                   unsigned long long b) {
   asm volatile(
@@ -60,11 +61,11 @@ __device__ __forceinline__ void wgmma_gradient_v(float* d, const unsigned* a, un
 
 /*%#dq%*/
 /*%^dq_transposed%*/
-// dQ of 64 rows and kDqN columns = dS times K, 16 keys of them. dS lies in shared memory with a row a key, so
+// dQ of 64 rows and kDqN columns, from 16 keys: dS times K. dS lies in shared memory with a row per key, so
 // both factors are read across their rows.
 /*%/dq_transposed%*/
 /*%#dq_transposed%*/
-// dQ, transposed, of 64 columns and kDqN rows = K, transposed, times dS, 16 keys of them.
+// dQ transposed, of 64 columns and kDqN rows, from 16 keys: K transposed times dS.
 /*%/dq_transposed%*/
 __device__ __forceinline__ void wgmma_dq_first(float (&d)[kDqN / 2], unsigned long long a,
                                                unsigned long long b) {

@@ -1,5 +1,5 @@
-// From scores to P and dS, transposed: a row a key, a column a query, whose LSE and delta lie in shared
-// memory. P and dS are kept as pairs, which is how products take them from registers.
+// From scores to P and dS, transposed: a row per key, and a column per query, whose LSE and delta lie in
+// shared memory. P and dS are kept as pairs, which is how products take them from registers.
 #pragma once
 #include "params/backward.h"
 /*%#causal%*/
@@ -46,7 +46,7 @@ __device__ __forceinline__ void mask(float (&s)[kTileM / 2], int first_key, int 
     const int key = first_key + 16 * warp_of_warpgroup() + lane() / 4 + 8 * row;
     // Counted from this thread's first one.
     /*%#fp16%*/
-    // With lane() ptxas spills a register of head_dim 64's here.
+    // With lane() ptxas spills a register here at head_dim 64.
     int first = first_seeing(key, query, p) - 2 * (lane_index() % 4);
     /*%/fp16%*/
     /*%^fp16%*/
@@ -60,7 +60,7 @@ __device__ __forceinline__ void mask(float (&s)[kTileM / 2], int first_key, int 
   }
 }
 
-// What a lane's columns have in shared memory, a float a query.
+// A lane's columns of LSE or delta in shared memory, a float per query.
 using Statistics = float2[kTileM / 8];
 __device__ __forceinline__ void load_statistics(Statistics& pairs, unsigned from) {
 #pragma unroll
@@ -81,7 +81,7 @@ __device__ __forceinline__ void exponentiate(unsigned (&p)[kTileM / 4], const fl
 }
 
 /*%^dq_staged%*/
-// dP begins as -delta: what the product adds to is then no work afterwards, and nothing is waited for then.
+// dP begins as -delta, to which the product adds, so that afterwards nothing is left to subtract or wait for.
 __device__ __forceinline__ void begin_gradient(float (&dp)[kTileM / 2], const Statistics& delta) {
 #pragma unroll
   for (int j = 0; j < kTileM / 8; ++j) {
@@ -92,7 +92,7 @@ __device__ __forceinline__ void begin_gradient(float (&dp)[kTileM / 2], const St
 
 /*%/dq_staged%*/
 /*%#dq_staged%*/
-// dP less delta, once dP is there.
+// Subtracts delta from dP, once dP is there.
 __device__ __forceinline__ void subtract(float (&dp)[kTileM / 2], const Statistics& delta) {
 #pragma unroll
   for (int j = 0; j < kTileM / 8; ++j) {

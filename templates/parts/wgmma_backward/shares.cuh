@@ -10,9 +10,9 @@
 #include "ptx/reduction.cuh"
 #include "ptx/store_shared.cuh"
 
-// dQ's sums lie as accumulators do (ptx/wgmma.cuh): 16 bytes a lane, next to each other. `place` is this
-// lane's first, in units of 16 bytes (WorkspaceLayout refuses 2^32 of them), `column` the first of the
-// share's.
+// dQ's sums lie as accumulators do (ptx/wgmma.cuh): 16 bytes a lane, next to each other. `place` is where
+// this lane's begin, in units of 16 bytes (WorkspaceLayout refuses 2^32 of them), and `column` is the share's
+// first column.
 __device__ __forceinline__ void leave_share(const float (&dq)[kDqN / 2], unsigned place, int column, int step,
                                             const BackwardParams& p, unsigned shared) {
   const auto has_columns = [column](int j) {
@@ -33,7 +33,7 @@ __device__ __forceinline__ void leave_share(const float (&dq)[kDqN / 2], unsigne
     for (int j = 0; j < kDqN / 8; ++j) {
       if (has_columns(j)) add_global(sums + 512 * j, dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]);
       /*%#pair%*/
-      __nanosleep(20);  // or P and dS, which go through the same pipe, would wait for all of them
+      __nanosleep(20);  // or P and dS, in the same pipe, would wait for all additions
       /*%/pair%*/
     }
   }

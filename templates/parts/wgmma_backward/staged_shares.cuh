@@ -1,5 +1,5 @@
-// A tile's share of a step's dQ leaves through shared memory: consumers stage it there, a thread beside them
-// sends it. Additions from registers would go through the pipe that consumers read statistics from.
+// A tile's share of a step's dQ leaves through shared memory: consumers stage it there, and a thread beside
+// them sends it. Additions from registers would go through the pipe that consumers read statistics from.
 #pragma once
 #include "params/backward.h"
 #include "parts/wgmma_backward/arrive_written.cuh"
@@ -13,7 +13,7 @@
 #include "ptx/mbarrier.cuh"
 #include "ptx/store_shared_16.cuh"
 
-// A warpgroup's half, as the sums lie: as accumulators do (ptx/wgmma.cuh), 16 bytes a lane.
+// Stages a warpgroup's half in the order of the sums, that of accumulators (ptx/wgmma.cuh): 16 bytes a lane.
 __device__ __forceinline__ void stage_share(const float (&dq)[kDqN / 2], int warpgroup, int step,
                                             unsigned shared) {
   const unsigned to = shared + kShare + warpgroup * kShareBytes + anew(threadIdx.x % 128) * 16;
@@ -26,11 +26,11 @@ __device__ __forceinline__ void stage_share(const float (&dq)[kDqN / 2], int war
   arrive_written(shared + kShareStaged + 8 * warpgroup);
 }
 
-// For one thread: all shares of a tile. It returns when all have been added.
+// For one thread: sends all shares of a tile, and returns when all have been added.
 __device__ __forceinline__ void send_shares(const KeyTile& tile, int& step, const BackwardParams& p,
                                             unsigned shared) {
   add_in_order(tile, step, p, [&](int*, int head, int m, bool first) {
-    // What was stored by another multiprocessor's copy is what this one's adds to.
+    // Makes what another multiprocessor's copy has stored visible to this one's copy, which adds to it.
     fence_async_global();
 #pragma unroll
     for (int warpgroup = 0; warpgroup < 2; ++warpgroup) {

@@ -1,5 +1,5 @@
-// The fp32 sums of dQ as they lie in memory, as wgmma's accumulators do (ptx/wgmma.cuh), and dQ itself. A
-// piece is what a warp has of eight columns of a product: 16 bytes a lane.
+// The fp32 sums of dQ, which lie in memory as wgmma's accumulators do (ptx/wgmma.cuh), and how they become
+// dQ. A piece is what a warp has of eight columns of a product: 16 bytes a lane.
 #pragma once
 #include "params/backward.h"
 #include "parts/divide.cuh"
@@ -14,7 +14,7 @@ constexpr int kPieceFloats = 4 * 32;
 // Rows that are converted together.
 constexpr int kUnitRows = kTileM == 128 ? 64 : kTileM;
 /*%^dq_transposed%*/
-// 16 rows of eight columns. For every eight columns come the pieces of 64 rows.
+// A piece has 16 rows of eight columns. For every eight columns the pieces of 64 rows follow each other.
 constexpr int kPieceRows = 16;
 constexpr int kPiecesAcross = kHeadDim / 8;
 constexpr int kRowsApart = kPieceFloats;
@@ -23,8 +23,8 @@ __device__ __forceinline__ constexpr int piece_offset(int across) {
 }
 /*%/dq_transposed%*/
 /*%#dq_transposed%*/
-// Transposed: 16 columns of eight rows. For every eight rows come the pieces of 64 columns; the other 64
-// follow after a whole step's rows.
+// Transposed, a piece has 16 columns of eight rows. For every eight rows the pieces of 64 columns follow each
+// other; the other 64 columns come after all of a step's rows.
 constexpr int kPieceRows = 8;
 constexpr int kPiecesAcross = kHeadDim / 16;
 constexpr int kRowsApart = 4 * kPieceFloats;
@@ -33,7 +33,7 @@ __device__ __forceinline__ constexpr int piece_offset(int across) {
 }
 /*%/dq_transposed%*/
 
-// Of a head (over the batch), from a unit's first row on.
+// The sums of a head (counted over the batch), from a unit's first row on.
 __device__ __forceinline__ const float* sums_of(int head, int row, const BackwardParams& p) {
   return p.dq_sum + (static_cast<long long>(head) * anew(p.padded_q) + row) * kHeadDim;
 }
@@ -41,7 +41,7 @@ __device__ __forceinline__ const float* sums_of(int head, int row, const Backwar
 // Where a lane writes its part of the pieces of a unit, rows after rows.
 struct DqRows {
   const BackwardParams& params;
-  int row, end;         // the first that this lane has; behind the unit's, or the head's, last
+  int row, end;         // this lane's first row; the end of the unit's or the head's rows
   unsigned short* low;  // its first columns there
 
   __device__ __forceinline__ DqRows(int head, int first_row, const BackwardParams& p) : params(p) {
@@ -56,7 +56,7 @@ struct DqRows {
     row += kPieceRows;
     low += kPieceRows * params.dq_row;
   }
-  // All lanes of the warp.
+  // For all lanes of the warp.
   __device__ __forceinline__ void write(int across, const float4& sum) const {
     const unsigned first = pack(sum.x * params.scale, sum.y * params.scale);
     const unsigned second = pack(sum.z * params.scale, sum.w * params.scale);

@@ -1,8 +1,8 @@
 // dQ from the fp32 sums of its shares, in the kernel that adds them. The tile of keys that starts at a step's
-// queries stores its share, and others add theirs once that is done: so nobody need clear the sums. Warps
-// that have nothing else to do turn them into dQ, one unit of rows after another, as soon as all tiles of a
-// head's keys have added theirs: one warp beside the consumers from the start, and the consumers when there
-// are no more tiles.
+// queries stores its share, and others add theirs once that is done, so that the sums need not be cleared.
+// Warps that have nothing else to do turn sums into dQ, one unit of rows after another, as soon as all tiles
+// of a head's keys have added theirs: one warp beside the consumers from the start, and the consumers when
+// there are no more tiles.
 #pragma once
 #include "params/backward.h"
 #include "parts/divide.cuh"
@@ -14,18 +14,18 @@
 __device__ __forceinline__ int* units_taken(const BackwardParams& p) {
   return p.counters;
 }
-// Of a K/V head's keys; heads are counted over the batch.
+// Counts the tiles of a K/V head's keys; heads are counted over the batch.
 __device__ __forceinline__ int* tiles_added(int head_kv, const BackwardParams& p) {
   return p.counters + 1 + head_kv;
 }
 
-// All that a tile adds to dQ has been added. Where there are no queries there are no counters.
+// Notes that a tile has added all its shares of dQ. Where there are no queries there are no counters.
 __device__ __forceinline__ void note_tile_added(int head_kv, const BackwardParams& p) {
   if (p.seqlen_q > 0) add_release(tiles_added(head_kv, p), 1);
 }
 
-// dQ of a unit, from `row` of a head (over the batch) on. A lane has kAtOnce loads in flight, as many as it
-// has registers for.
+// Converts a unit to dQ, from `row` of a head (counted over the batch) on. A lane has kAtOnce loads in
+// flight, as many as it has registers for.
 template <int kAtOnce>
 __device__ __forceinline__ void convert_unit(int head, int row, const BackwardParams& p) {
   DqRows to(head, row, p);
@@ -62,7 +62,7 @@ __device__ __forceinline__ void convert_sums(const BackwardParams& p) {
     if (head >= anew(p.batch) * p.heads) return;
     const int row = (unit - head * units_of_head) * kUnitRows;
     /*%#causal%*/
-    // Nobody comes to queries that see no key; their dQ is zero already.
+    // No tile adds to queries that see no key; their dQ is zero already.
     if ((row / kTileM + 1) * kTileM <= p.seqlen_q - anew(p.seqlen_k)) continue;
     /*%/causal%*/
     while (load_acquire(tiles_added(divide(head, p.by_group), p)) < p.tiles * kCtasPerTile) __nanosleep(256);

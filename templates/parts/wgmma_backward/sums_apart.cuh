@@ -3,7 +3,7 @@
 // the step before ahead of its scores, so that Q and dO go back to the producer half a step before they are
 // asked for again.
 /*%#pair%*/
-// P's place becomes that of dS, from where it goes to dQ (pair.cuh).
+// dS takes P's place, from where it goes to dQ (pair.cuh).
 /*%/pair%*/
 #pragma once
 #include "params/backward.h"
@@ -25,7 +25,7 @@
 struct SharedKeys {
   static constexpr int kPieces = kTileM / 16;  // of 16 bytes of P
   /*%#pair%*/
-  static constexpr int kEarly = kPieces - 1;  // of them are free before a gradient is
+  static constexpr int kEarly = kPieces - 1;  // pieces whose registers are free before the gradient is done
   /*%/pair%*/
 
   const BackwardParams& params;
@@ -42,7 +42,8 @@ struct SharedKeys {
   __device__ __forceinline__ unsigned exchange() const {
     return shared + kExchange + step % kExchangeStages * kDsBytes;
   }
-  // Where this thread's registers of P lie: a warp's in 2 KB, as they come, 16 bytes next to the neighbour's.
+  // Where this thread's registers of P lie in shared memory: a warp's take 2 KB, in their order, with each
+  // lane's 16 bytes next to its neighbour's.
   __device__ __forceinline__ unsigned p_pieces() const {
     return exchange() + warp_of_warpgroup() * kPieces * 512 + lane() * 16;
   }
@@ -171,7 +172,7 @@ struct KeyOwner : SharedKeys {
     arrive_once(exchange_barrier(kExchangeEmpty));
     /*%/pair%*/
     /*%#pair%*/
-    // A row a key: the rows of a warp take the place of its pieces of P.
+    // One row per key: the rows of a warp take the place of its pieces of P.
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) {
       stmatrix(exchange() + at_column_step<kTileN>(fragment, i), ds[4 * i], ds[4 * i + 1], ds[4 * i + 2],

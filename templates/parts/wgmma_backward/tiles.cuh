@@ -21,7 +21,7 @@ struct KeyTile {
   int first_step;  // of kTileM queries, the first that sees a key of the tile …
   int end_step;    // … and the one after the last: the same for each query head of the group
   /*%#rotated%*/
-  int start_step;  // where the tile begins; from the end it goes on at the first
+  int start_step;  // where the tile begins; after the last step it goes on at the first
   /*%/rotated%*/
 
   __device__ __forceinline__ int steps(const BackwardParams& p) const {
@@ -35,12 +35,12 @@ struct KeyTile {
     return first_step;
     /*%/rotated%*/
   }
-  // On to the next step; whether it is the first of the group's next head.
+  // Goes on to the next step. Returns whether that is the first of the group's next head.
   __device__ __forceinline__ bool advance(int& m) const {
     if (++m == end_step) m = first_step;
     return m == starts_at();
   }
-  // Rows of the arrays of the workspace before this batch and K/V head's.
+  // Rows of the workspace's arrays before those of this batch and K/V head.
   __device__ __forceinline__ long long first_row(const BackwardParams& p) const {
     return (static_cast<long long>(batch) * p.heads + head_kv * p.group) * p.padded_q;
   }
@@ -57,8 +57,8 @@ __device__ __forceinline__ bool all_at_once(const BackwardParams& p) {
   return kCtasPerTile * anew(p.tiles) <= grid_size();
 }
 
-// Whether a CTA's tile `index` may have to wait for the tile that is taken next, so that the CTA must not
-// take that one yet: both are of one head.
+// Whether a CTA's tile `index` may have to wait for the tile that is taken next, since both are of one head:
+// then the CTA must not take that one yet.
 __device__ __forceinline__ bool may_wait_for_next(int index, const BackwardParams& p) {
   return index >= 0 && all_at_once(p) &&
          divide(load_acquire(p.tile_counter), p.by_tiles) <= divide(index, p.by_tiles);
@@ -75,10 +75,10 @@ __device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
   const int batch_head = divide(index, anew(p.by_tiles));
   int n = index - batch_head * tiles;
   /*%#last_keys_first%*/
-  n = tiles - 1 - n;  // who comes first to a tile of queries is who starts there
+  n = tiles - 1 - n;  // the tile that comes first to some queries is the one that starts there
   /*%/last_keys_first%*/
   /*%#diagonal_stores%*/
-  if (!all_at_once(p)) n = tiles - 1 - n;  // whom others wait for is then taken first
+  if (!all_at_once(p)) n = tiles - 1 - n;  // the tile that others wait for is then taken first
   /*%/diagonal_stores%*/
   KeyTile tile;
   tile.key = n * kTileKeys;
@@ -92,7 +92,7 @@ __device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
   tile.first_step = 0;
   /*%/causal%*/
   /*%#rotated%*/
-  // Evenly spread over the queries, so that each finds its turn when it comes.
+  // Tiles start evenly spread over the queries, so that each finds its turn when it comes.
   tile.start_step = all_at_once(p) ? divide(n * tile.end_step, p.by_tiles) : 0;
   /*%/rotated%*/
   /*%#pair%*/

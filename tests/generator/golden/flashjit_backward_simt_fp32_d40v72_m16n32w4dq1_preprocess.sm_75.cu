@@ -12,7 +12,7 @@ constexpr bool kCareful = true;   // sums of S, dP and delta lose less
 // Before the backward pass proper (FlashAttention-2, Dao, arXiv 2307.08691, algorithm 2, line 4): delta, the
 // sum of dO * O of each query row. A CTA does kRows rows of one head, up to the end of the padding.
 
-// A divisor as the host prepares it, so that a kernel divides by one product (Granlund and Montgomery,
+// A divisor as the host prepares it, so that a kernel divides by one multiplication (Granlund and Montgomery,
 // "Division by invariant integers using multiplication", 1994). Host and device compile this one file.
 
 struct Divisor {
@@ -21,7 +21,7 @@ struct Divisor {
 };
 
 // What the host hands to the kernels of a backward pass. Host and device compile this one file, so the layout
-// cannot drift. The arrays of the workspace have rows padded per head, to whole tiles of the schedule's and
+// cannot drift. In the arrays of the workspace each head's rows are padded to whole tiles of the schedule and
 // to a multiple of kBackwardRowPadding, so that a tile of rows can be copied whole.
 
 struct BackwardParams {
@@ -36,12 +36,12 @@ struct BackwardParams {
   void* dv;
 
   float* lse_log2;  // workspace (batch, heads, padded_q): lse * log2(e); +inf, so that P is 0, for rows that
-                    // see no key and for padding. fp32's kernels take lse itself
+                    // see no key and for padding. The fp32 kernels read lse itself
   float* delta;     // workspace (batch, heads, padded_q): the row's sum of dO * O; 0 for padding
-  float* dq_sum;  // workspace (batch, heads, padded_q, head_dim), if the schedule adds dQ up: before scaling
-  int* counters;  // workspace, one for each kBackwardCounterRows rows of the arrays above: of what has been
-                  // added to dQ, if the kernel that adds it writes dQ itself
-  int* tile_counter;  // two zeros, which a kernel that takes its tiles from it leaves zero again
+  float* dq_sum;    // workspace (batch, heads, padded_q, head_dim), if the schedule adds dQ up: unscaled sums
+  int* counters;    // workspace, one per kBackwardCounterRows rows of the arrays above: how far the additions
+                    // to dQ have come, if the kernel that does them also writes dQ
+  int* tile_counter;  // two zeros; a kernel that draws its tiles from it leaves both zero again
 
   long long q_batch, q_head, q_row;
   long long k_batch, k_head, k_row;
@@ -56,15 +56,15 @@ struct BackwardParams {
   int group;  // heads / heads_kv
   int seqlen_q, seqlen_k;
   int padded_q;      // seqlen_q, padded
-  int tiles;         // of this kernel's grid, per head and batch
+  int tiles;         // per head and batch, of this kernel's grid
   float scale;       // of the logits
   float scale_log2;  // scale * log2(e)
 
-  // To divide by what their names say:
+  // For division by what their names say:
   Divisor by_heads, by_heads_kv;
   Divisor by_group;
-  Divisor by_tiles;  // of this kernel's grid, as
-  Divisor by_pairs;  // of a batch and a head, batch * heads or batch * heads_kv
+  Divisor by_tiles;  // tiles, of this kernel's grid
+  Divisor by_pairs;  // (batch, head) pairs of the grid: batch * heads or batch * heads_kv
 };
 
 // Division as kernels look for tiles with it: what launches divide by, the host has prepared.
@@ -76,10 +76,10 @@ __device__ __forceinline__ int divide(int dividend, const Divisor& divisor) {
   return static_cast<int>(__umulhi(doubled, divisor.multiplier) >> divisor.shift);
 }
 
-// A block joins a sum (scores.cuh).
+// Adds a block to a sum (scores.cuh).
 
-// lost: what the additions to the sum have lost so far, if it is kept (Kahan's sum, Higham section 4.3).
-// A sum that became infinite has lost nothing that would bring it back.
+// lost: what the additions to the sum have lost to rounding so far, if kept (Kahan's sum, Higham section
+// 4.3). An infinite sum has lost nothing, since no correction would bring it back.
 __device__ __forceinline__ void add_block(float& sum, float& lost, float block) {
   if constexpr (kCareful) {
     const float term = block - lost;

@@ -29,7 +29,7 @@ constexpr int kSharersV = 8;        // threads side by side on a row of dV
 // dK and dV in fp32 FMA (FlashAttention-2, Dao, arXiv 2307.08691, algorithm 2): a CTA owns kTileN keys of a
 // K/V head and streams the queries of all its query heads.
 
-// A divisor as the host prepares it, so that a kernel divides by one product (Granlund and Montgomery,
+// A divisor as the host prepares it, so that a kernel divides by one multiplication (Granlund and Montgomery,
 // "Division by invariant integers using multiplication", 1994). Host and device compile this one file.
 
 struct Divisor {
@@ -38,7 +38,7 @@ struct Divisor {
 };
 
 // What the host hands to the kernels of a backward pass. Host and device compile this one file, so the layout
-// cannot drift. The arrays of the workspace have rows padded per head, to whole tiles of the schedule's and
+// cannot drift. In the arrays of the workspace each head's rows are padded to whole tiles of the schedule and
 // to a multiple of kBackwardRowPadding, so that a tile of rows can be copied whole.
 
 struct BackwardParams {
@@ -53,12 +53,12 @@ struct BackwardParams {
   void* dv;
 
   float* lse_log2;  // workspace (batch, heads, padded_q): lse * log2(e); +inf, so that P is 0, for rows that
-                    // see no key and for padding. fp32's kernels take lse itself
+                    // see no key and for padding. The fp32 kernels read lse itself
   float* delta;     // workspace (batch, heads, padded_q): the row's sum of dO * O; 0 for padding
-  float* dq_sum;  // workspace (batch, heads, padded_q, head_dim), if the schedule adds dQ up: before scaling
-  int* counters;  // workspace, one for each kBackwardCounterRows rows of the arrays above: of what has been
-                  // added to dQ, if the kernel that adds it writes dQ itself
-  int* tile_counter;  // two zeros, which a kernel that takes its tiles from it leaves zero again
+  float* dq_sum;    // workspace (batch, heads, padded_q, head_dim), if the schedule adds dQ up: unscaled sums
+  int* counters;    // workspace, one per kBackwardCounterRows rows of the arrays above: how far the additions
+                    // to dQ have come, if the kernel that does them also writes dQ
+  int* tile_counter;  // two zeros; a kernel that draws its tiles from it leaves both zero again
 
   long long q_batch, q_head, q_row;
   long long k_batch, k_head, k_row;
@@ -73,15 +73,15 @@ struct BackwardParams {
   int group;  // heads / heads_kv
   int seqlen_q, seqlen_k;
   int padded_q;      // seqlen_q, padded
-  int tiles;         // of this kernel's grid, per head and batch
+  int tiles;         // per head and batch, of this kernel's grid
   float scale;       // of the logits
   float scale_log2;  // scale * log2(e)
 
-  // To divide by what their names say:
+  // For division by what their names say:
   Divisor by_heads, by_heads_kv;
   Divisor by_group;
-  Divisor by_tiles;  // of this kernel's grid, as
-  Divisor by_pairs;  // of a batch and a head, batch * heads or batch * heads_kv
+  Divisor by_tiles;  // tiles, of this kernel's grid
+  Divisor by_pairs;  // (batch, head) pairs of the grid: batch * heads or batch * heads_kv
 };
 
 // Where a causal mask runs: bottom-right aligned.
@@ -95,7 +95,7 @@ __device__ __forceinline__ int diagonal(const Params& params) {
 
 // Asynchronous copies from global to shared memory (PTX ISA, "cp.async"; sm_80 and later).
 
-// 16 bytes, past the L1. Where wanted is false nothing is read and zeros are written.
+// Copies 16 bytes, bypassing L1. Where `wanted` is false, nothing is read and zeros are written.
 __device__ __forceinline__ void cp_async_16(unsigned shared, const void* global, bool wanted) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global),
                "r"(wanted ? 16 : 0)
@@ -123,15 +123,15 @@ __device__ __forceinline__ unsigned shared_address(const void* pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
 }
 
-// Tiles of rows from global to shared memory, 16 bytes a thread and step.
+// Tiles of rows from global to shared memory, 16 bytes per thread and step.
 
-// Zeros where not inside. Without cp.async (before sm_80) the copy goes through registers and is done at
-// once.
+// Writes zeros where not inside. Without cp.async (before sm_80) the copy goes through registers and is done
+// at once.
 __device__ __forceinline__ void copy_16_bytes(float* to, const float* from, bool inside) {
   cp_async_16(shared_address(to), from, inside);
 }
 
-// The tiles since the last call are waited for together.
+// Makes a group of the tiles copied since the last call, to be waited for together.
 __device__ __forceinline__ void commit_tiles() {
   cp_async_commit();
 }
@@ -222,10 +222,10 @@ __device__ __forceinline__ int visible_keys(const Params& params, int row) {
   return max(0, min(params.seqlen_k, row + 1 + diagonal(params)));
 }
 
-// A block joins a sum (scores.cuh).
+// Adds a block to a sum (scores.cuh).
 
-// lost: what the additions to the sum have lost so far, if it is kept (Kahan's sum, Higham section 4.3).
-// A sum that became infinite has lost nothing that would bring it back.
+// lost: what the additions to the sum have lost to rounding so far, if kept (Kahan's sum, Higham section
+// 4.3). An infinite sum has lost nothing, since no correction would bring it back.
 __device__ __forceinline__ void add_block(float& sum, float& lost, float block) {
   if constexpr (kCareful) {
     const float term = block - lost;
@@ -239,10 +239,10 @@ __device__ __forceinline__ void add_block(float& sum, float& lost, float block) 
 
 // Products of rows with rows, Q K^T, as outer products in registers.
 
-// Dims of a dot product that are summed apart before they meet what it has so far. A sum that grows over all
-// of head_dim rounds at its full size each time, and what that does to a large score its weight shows: blocks
-// of 8 take the error down to a third (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2),
-// for one addition in nine.
+// Dims of a dot product that are summed by themselves before they join its sum so far. A sum that grows over
+// all of head_dim rounds at its full size each time, and the weight of a large score shows that error. Blocks
+// of 8 reduce the error to a third (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2), for
+// one addition in nine.
 constexpr int kBlock = 8;
 
 // A block of columns of a thread's rows of Q, or kHanded weights of a thread's rows of P.
@@ -281,9 +281,9 @@ __device__ __forceinline__ void run_steps(Load load, Compute compute) {
   }
 }
 
-// S = Q K^T for kRows x kKeys of the tile. Four columns of Q and K cost kRows + kKeys 128-bit loads and
-// 4 * kRows * kKeys FMAs. Rows are padded by 16 bytes, so that lanes on neighbouring rows meet no bank twice.
-// kApart dims are summed apart.
+// S = Q K^T for kRows x kKeys of the tile. Four columns of Q and K cost kRows + kKeys 128-bit loads and 4 *
+// kRows * kKeys FMAs. Rows are padded by 16 bytes, so that lanes on neighbouring rows have no bank conflicts.
+// kApart dims at a time are summed by themselves (kBlock).
 template <int kDim, int kStride, int kApart = kBlock>
 __device__ __forceinline__ void multiply_rows(float (&s)[kRows][kKeys], const float* q, const float* k,
                                               const Place& place) {
@@ -345,9 +345,9 @@ __device__ __forceinline__ void for_each_group(int sharer, Act act) {
 
 // A thread's share of a tile of gradients.
 
-// Of kTile rows x kDim columns that all threads of a CTA add up in registers. kSharers threads have a row.
-// The rows of a thread are neighbours where they are read side by side, and apart where each is read along
-// itself (then neighbouring threads meet no bank twice).
+// A share of the kTile rows x kDim columns that all threads of a CTA add up in registers; kSharers threads
+// have a row together. A thread's rows are neighbours where they are read side by side. Where each is read
+// along its own length, they are apart, so that neighbouring threads have no bank conflicts.
 template <int kTile, int kDim, int kSharers, bool kNeighbours>
 struct Share {
   static constexpr int kOwners = kThreads / kSharers;
@@ -369,8 +369,8 @@ struct Share {
     }
   }
 
-  // Tile by tile, so that what is added rounds at the size of a tile's sum and not of all (Higham, Accuracy
-  // and Stability of Numerical Algorithms, section 4.2).
+  // Adds tile by tile, so that additions round at the size of a tile's sum and not of the whole (Higham,
+  // Accuracy and Stability of Numerical Algorithms, section 4.2).
   __device__ __forceinline__ void operator+=(const Share& tile) {
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
@@ -393,7 +393,7 @@ struct Share {
     }
   }
 
-  // Writes the rows from `to` on that are fewer than rows_left, times factor.
+  // Writes the rows below rows_left to `to`, times factor.
   __device__ __forceinline__ void write(float* to, long long row_stride, int rows_left, float factor) const {
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
@@ -409,7 +409,7 @@ struct Share {
   }
 };
 
-// The product that adds to a thread's share of keys' gradients: over the queries.
+// The product, over the queries, that adds to a thread's share of the keys' gradients.
 
 // W^T X: W has kTileM rows, a column for each row of the share.
 template <class ShareOfKeys, int kStride>
@@ -438,13 +438,13 @@ __device__ __forceinline__ int divide(int dividend, const Divisor& divisor) {
 // Which tile of which head a CTA computes.
 
 struct TileIndex {
-  int place;  // of the tile in the order of a head's
-  int pair;   // of batch and head
+  int place;  // of the tile among its head's
+  int pair;   // number of the (batch, head) pair
   int batch, head;
 };
 
-// Causal: the first tile of each (batch, head) pair, then the second, so that those with most work go first.
-// Else all of a pair's, then the next pair's: neighbours share what they read in the L2.
+// Causal: the first tile of each (batch, head) pair, then the second, so that tiles with most work go first.
+// Otherwise all tiles of a pair, then the next pair's: neighbours share what they read in L2.
 __device__ __forceinline__ TileIndex tile_of_block(int tiles, const Divisor& by_tiles, int pairs,
                                                    const Divisor& by_pairs, int heads,
                                                    const Divisor& by_heads) {
@@ -476,13 +476,13 @@ __device__ __forceinline__ float exp2_fast(float x) {
 constexpr float kLog2e = 1.442695040888963407f;
 constexpr float kLn2 = 0.693147180559945309f;
 
-// What S loses when it rounds is an error of P, and so of all gradients. It averages out over many rows and
-// dims; with few of either S is kept as the sum of two floats.
+// The rounding error of S becomes an error of P, and so of all gradients. It averages out over many rows and
+// dims; where either are few, S is kept as the sum of two floats.
 constexpr bool kTwofold = kCareful || kHeadDim <= 16;
 
-// What the forward pass and the preprocess left for a thread's rows.
+// What the forward pass and the preprocessing kernel computed for a thread's rows.
 struct Rows {
-  float lse[kRows];    // +inf, so that P is 0, for a row that sees no key and beyond the last
+  float lse[kRows];    // +inf, so that P is 0, for rows that see no key or lie past the last
   float delta[kRows];  // sum of dO * O
 
   __device__ __forceinline__ void load(const BackwardParams& params, int head_index, int first_row) {
@@ -498,8 +498,9 @@ struct Rows {
   }
 };
 
-// S = Q K^T as s + lost: an FMA that rounds, and one for what it lost (Ogita, Rump, Oishi, Accurate Sum and
-// Dot Product, 2005). Blocks would not do: of 8 dims they are one, in which a large term rounds 8 times.
+// S = Q K^T as s + lost: one FMA that rounds, and one for what the first has lost (Ogita, Rump, Oishi,
+// Accurate Sum and Dot Product, 2005). Summing in blocks (scores.cuh) would not help: 8 dims are a single
+// block, within which a large term rounds 8 times.
 __device__ __forceinline__ void multiply_twofold(float (&s)[kRows][kKeys], float (&lost)[kRows][kKeys],
                                                  const float* q, const float* k, const Place& place) {
   q += place.row * kStrideQk;
@@ -529,9 +530,9 @@ __device__ __forceinline__ void multiply_twofold(float (&s)[kRows][kKeys], float
       });
 }
 
-// exp((s + lost) * scale - lse). What scaling, difference and change of base lose is known too, and
-// exp(x + rest) is exp(x) * (1 + rest). The intrinsic keeps the compiler from making FMAs of the product,
-// which would lose something else.
+// exp((s + lost) * scale - lse). The rounding errors of scaling, difference and change of base are known,
+// too, as rest: exp(x + rest) is exp(x) * (1 + rest). The intrinsic keeps the compiler from fusing the
+// product into an FMA, which would round differently.
 __device__ __forceinline__ float weight_twofold(float s, float lost, float scale, float lse) {
   if (s == -kInfinity) return 0;  // lost is NaN then
   const float high = __fmul_rn(s, scale);
@@ -541,13 +542,14 @@ __device__ __forceinline__ float weight_twofold(float s, float lost, float scale
   const float power = distance * kLog2e;
   const float weight = exp2_fast(power);
   const float rest = (low - (score - high)) + (score - (distance + lse)) + fmaf(power, -kLn2, distance);
-  // One key has all the weight: the LSE is its score, rounded likewise. Of a weight of 0 the rest may be
-  // inf - inf.
+  // If one key has all the weight, the LSE is its score, rounded the same way. If the weight is 0, the rest
+  // may be inf - inf.
   return distance == 0 || weight == 0 ? weight : fmaf(weight, rest, weight);
 }
 
-// P of a tile. The difference is taken before the change of base: where a weight counts it is small, and what
-// then rounds is small too. `seen` is how many keys of the tile, from the thread's first on, row i sees.
+// P of a tile. The difference is taken before the change of base: where a weight matters the difference is
+// small, and so is its rounding error. seen(i) is the number of the tile's keys that row i sees, counted from
+// the thread's first.
 template <bool kMasked, class Seen>
 __device__ __forceinline__ void weigh(float (&p)[kRows][kKeys], const float* q, const float* k,
                                       const Rows& rows, float scale, const Place& place, Seen seen) {
@@ -572,7 +574,7 @@ __device__ __forceinline__ void weigh(float (&p)[kRows][kKeys], const float* q, 
   }
 }
 
-// dP to dS, short of the scale.
+// Turns dP into dS, without the scale.
 __device__ __forceinline__ void differentiate(float (&ds)[kRows][kKeys], const float (&p)[kRows][kKeys],
                                               const Rows& rows) {
 #pragma unroll
@@ -582,8 +584,7 @@ __device__ __forceinline__ void differentiate(float (&ds)[kRows][kKeys], const f
   }
 }
 
-// Into shared memory, a row of the tile after the other; the padding keeps a warp's stores in different
-// banks.
+// Stores to shared memory, row after row of the tile; the padding keeps a warp's stores in different banks.
 __device__ __forceinline__ void store_weights(float* to, const float (&weights)[kRows][kKeys],
                                               const Place& place) {
   to += place.row * kStrideP + place.key_lane;

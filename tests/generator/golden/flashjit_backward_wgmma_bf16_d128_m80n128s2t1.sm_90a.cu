@@ -18,7 +18,7 @@ constexpr int kDqN = 80;                 // columns of a warpgroup's product for
 // FlashAttention backward on Hopper, over keys: CTAs work on one tile of K and V after another, with a
 // warpgroup that feeds shared memory through TMA and two that compute 64 keys each.
 
-// A divisor as the host prepares it, so that a kernel divides by one product (Granlund and Montgomery,
+// A divisor as the host prepares it, so that a kernel divides by one multiplication (Granlund and Montgomery,
 // "Division by invariant integers using multiplication", 1994). Host and device compile this one file.
 
 struct Divisor {
@@ -27,7 +27,7 @@ struct Divisor {
 };
 
 // What the host hands to the kernels of a backward pass. Host and device compile this one file, so the layout
-// cannot drift. The arrays of the workspace have rows padded per head, to whole tiles of the schedule's and
+// cannot drift. In the arrays of the workspace each head's rows are padded to whole tiles of the schedule and
 // to a multiple of kBackwardRowPadding, so that a tile of rows can be copied whole.
 
 struct BackwardParams {
@@ -42,12 +42,12 @@ struct BackwardParams {
   void* dv;
 
   float* lse_log2;  // workspace (batch, heads, padded_q): lse * log2(e); +inf, so that P is 0, for rows that
-                    // see no key and for padding. fp32's kernels take lse itself
+                    // see no key and for padding. The fp32 kernels read lse itself
   float* delta;     // workspace (batch, heads, padded_q): the row's sum of dO * O; 0 for padding
-  float* dq_sum;  // workspace (batch, heads, padded_q, head_dim), if the schedule adds dQ up: before scaling
-  int* counters;  // workspace, one for each kBackwardCounterRows rows of the arrays above: of what has been
-                  // added to dQ, if the kernel that adds it writes dQ itself
-  int* tile_counter;  // two zeros, which a kernel that takes its tiles from it leaves zero again
+  float* dq_sum;    // workspace (batch, heads, padded_q, head_dim), if the schedule adds dQ up: unscaled sums
+  int* counters;    // workspace, one per kBackwardCounterRows rows of the arrays above: how far the additions
+                    // to dQ have come, if the kernel that does them also writes dQ
+  int* tile_counter;  // two zeros; a kernel that draws its tiles from it leaves both zero again
 
   long long q_batch, q_head, q_row;
   long long k_batch, k_head, k_row;
@@ -62,15 +62,15 @@ struct BackwardParams {
   int group;  // heads / heads_kv
   int seqlen_q, seqlen_k;
   int padded_q;      // seqlen_q, padded
-  int tiles;         // of this kernel's grid, per head and batch
+  int tiles;         // per head and batch, of this kernel's grid
   float scale;       // of the logits
   float scale_log2;  // scale * log2(e)
 
-  // To divide by what their names say:
+  // For division by what their names say:
   Divisor by_heads, by_heads_kv;
   Divisor by_group;
-  Divisor by_tiles;  // of this kernel's grid, as
-  Divisor by_pairs;  // of a batch and a head, batch * heads or batch * heads_kv
+  Divisor by_tiles;  // tiles, of this kernel's grid
+  Divisor by_pairs;  // (batch, head) pairs of the grid: batch * heads or batch * heads_kv
 };
 
 // Which thread of a warpgroup this one is.
@@ -140,8 +140,8 @@ struct BoxOrigin {
 
 // Boxes of a tensor to shared memory (PTX ISA, "cp.async.bulk.tensor").
 
-// Starts the copy of one box into shared memory; its bytes complete on the barrier. What lies outside of the
-// tensor arrives as zeros and counts as bytes.
+// Starts the copy of one box into shared memory; its bytes complete on the barrier. Elements outside the
+// tensor arrive as zeros, and count as bytes.
 __device__ __forceinline__ void tma_load(unsigned to, const TensorMap& map, unsigned barrier,
                                          const BoxOrigin& at) {
   asm volatile(
@@ -152,9 +152,9 @@ __device__ __forceinline__ void tma_load(unsigned to, const TensorMap& map, unsi
       : "memory");
 }
 
-// Groups of bulk copies out of shared memory, TMA's among them (PTX ISA, "cp.async.bulk.commit_group").
+// Groups of bulk copies out of shared memory, including those of TMA (PTX ISA, "cp.async.bulk.commit_group").
 
-// What this thread has started so far becomes a group; a thread can wait for its own groups only.
+// The copies that this thread has started so far become a group; a thread can wait for its own groups only.
 __device__ __forceinline__ void bulk_commit() {
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
@@ -166,9 +166,9 @@ __device__ __forceinline__ void bulk_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kInFlight) : "memory");
 }
 
-// The way back: boxes of a tensor from shared memory (PTX ISA, "cp.async.bulk.tensor").
+// Boxes of a tensor from shared memory (PTX ISA, "cp.async.bulk.tensor").
 
-// Starts the copy of one box out of shared memory; what lies outside of the tensor is dropped.
+// Starts the copy of one box out of shared memory; elements outside the tensor are dropped.
 __device__ __forceinline__ void tma_store(const TensorMap& map, unsigned from, const BoxOrigin& at) {
   asm volatile(
       "cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(&map),
@@ -177,7 +177,7 @@ __device__ __forceinline__ void tma_store(const TensorMap& map, unsigned from, c
 }
 
 // Tiles in shared memory, for the backward pass: panels of 64 columns, each row 128 bytes, swizzled as TMA
-// does it over 1024 bytes. Where a head dim ends inside a panel, the rest of it is zero.
+// does it over 1024 bytes. Where a head dim ends inside a panel, the rest of the panel is zero.
 
 constexpr int kRowBytes = 128;  // 64 columns of 16 bits
 constexpr int kPanelsQk = (kHeadDim + 63) / 64;
@@ -188,10 +188,10 @@ constexpr int kBoxPanelsV = kHeadDimV % 64 == 0 ? kPanelsV : 1;
 constexpr int kPartsQk = 1;
 constexpr int kPartsV = 1;
 
-// What a step of the kind does to a descriptor (ptx/wgmma.cuh), in its units of 16 bytes.
+// What a step of 16 rows adds to a descriptor (ptx/wgmma.cuh), in its units of 16 bytes.
 constexpr int kSixteenRows = 16 * kRowBytes / 16;
 
-// 16 columns of tiles whose panels are kRows high, where the product sums over columns.
+// What a step of 16 columns adds, in tiles whose panels are kRows high, where the product sums over columns.
 template <int kRows>
 __device__ __forceinline__ constexpr unsigned column_step(int step) {
   return step / 4 * (kRows * kRowBytes / 16) + step % 4 * 2;
@@ -233,7 +233,7 @@ __device__ __forceinline__ unsigned fragment_offset(int first_row) {
   return row * kRowBytes + ((lane() / 16 ^ row % 8) * 16);
 }
 
-// The same of columns 16 * step .. 16 * step + 15 of tiles of kRows rows.
+// The same for columns 16 * step .. 16 * step + 15 of tiles of kRows rows.
 template <int kRows>
 __device__ __forceinline__ unsigned at_column_step(unsigned fragment, int step) {
   return (fragment ^ step % 4 * 32) + step / 4 * (kRows * kRowBytes);
@@ -245,7 +245,7 @@ __device__ __forceinline__ unsigned scaled_pair(const float (&d)[kCount], int i,
   return i < kCount ? pack(d[i] * scale, d[i + 1] * scale) : 0;
 }
 
-// Tells whoever waits, once a warp, that this warp is done with what the barrier guards.
+// One arrival per warp: tells whoever waits that this warp is done with what the barrier guards.
 __device__ __forceinline__ void arrive_once(unsigned barrier) {
   if (lane() == 0) mbarrier_arrive(barrier);
 }
@@ -253,7 +253,7 @@ __device__ __forceinline__ void arrive_once(unsigned barrier) {
 // Where everything lies in the shared memory of a CTA that owns kTileN keys, and its barriers.
 
 constexpr int kStages = 2;         // of Q and dO: one step's and the next one's
-constexpr int kConsumerWarps = 8;  // of two warpgroups, which read them
+constexpr int kConsumerWarps = 8;  // of two warpgroups, which read Q and dO
 constexpr int kOwnerWarps = 8;  // which sum dV, or dK: all, since each warpgroup owns 64 keys
 constexpr int kKeyReaders = kOwnerWarps;
 constexpr int kExchangeReaders = kOwnerWarps;
@@ -281,14 +281,14 @@ constexpr int kKFull = kDelta + kStages * kRowStatistics;
 constexpr int kVFull = kKFull + 8 * kKeyStages;
 constexpr int kDvStaged = kVFull + 8 * kKeyStages;      // in V's place
 constexpr int kDkStaged = kDvStaged + 8 * kKeyStages;   // in K's place
-constexpr int kKeysEmpty = kDkStaged + 8 * kKeyStages;  // both have left
+constexpr int kKeysEmpty = kDkStaged + 8 * kKeyStages;  // dV and dK have left
 constexpr int kQFull = kKeysEmpty + 8 * kKeyStages;
 constexpr int kQEmpty = kQFull + 8 * kStages;
 constexpr int kDoFull = kQEmpty + 8 * kStages;
 constexpr int kDoEmpty = kDoFull + 8 * kStages;
 constexpr int kExchangeFull = kDoEmpty + 8 * kStages;
 constexpr int kExchangeEmpty = kExchangeFull + 8 * kExchangeStages;
-constexpr int kKRead = kExchangeEmpty + 8 * kExchangeStages;  // by all products: dK may take its place
+constexpr int kKRead = kExchangeEmpty + 8 * kExchangeStages;  // products have read K: dK may take its place
 constexpr int kReadEnd = kKRead + 8;
 constexpr int kShareStaged = kReadEnd;  // each warpgroup's
 constexpr int kShareSent = kShareStaged + 16;
@@ -296,7 +296,7 @@ constexpr int kTickets = kShareSent + 16;
 
 // A special register (PTX ISA, "%nctaid").
 
-// CTAs of the grid, read anew wherever they are needed, as in ptx/special.cuh.
+// CTAs of the grid, read again wherever the number is needed, as in ptx/special.cuh.
 __device__ __forceinline__ int grid_size() {
   unsigned size;
   asm volatile("mov.u32 %0, %%nctaid.x;" : "=r"(size));
@@ -415,12 +415,12 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
 // Order between ordinary accesses to shared memory and those of the asynchronous proxy (PTX ISA,
 // "membar/fence").
 
-// What this thread wrote to shared memory before is what TMA and wgmma read after.
+// What this thread wrote to shared memory before the fence is visible to TMA and wgmma after it.
 __device__ __forceinline__ void fence_async_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// A warp's arrival where it has written what TMA or a product reads.
+// A warp's arrival after it has written what TMA or a product reads.
 
 __device__ __forceinline__ void arrive_written(unsigned barrier) {
   fence_async_shared();
@@ -442,9 +442,9 @@ __device__ __forceinline__ int divide(int dividend, const Divisor& divisor) {
   return static_cast<int>(__umulhi(doubled, divisor.multiplier) >> divisor.shift);
 }
 
-// Order between CTAs through a word of global memory: who waits (PTX ISA, "ld.acquire").
+// Order between CTAs through a word of global memory: the side that waits (PTX ISA, "ld.acquire").
 
-// What was written before the other side's release is seen after this.
+// All writes before the other side's release are visible after this load.
 __device__ __forceinline__ int load_acquire(const int* word) {
   int value;
   asm volatile("ld.acquire.gpu.global.b32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
@@ -460,7 +460,7 @@ struct KeyTile {
   int head_kv, batch;
   int first_step;  // of kTileM queries, the first that sees a key of the tile …
   int end_step;    // … and the one after the last: the same for each query head of the group
-  int start_step;  // where the tile begins; from the end it goes on at the first
+  int start_step;  // where the tile begins; after the last step it goes on at the first
 
   __device__ __forceinline__ int steps(const BackwardParams& p) const {
     return p.group * max(0, end_step - first_step);
@@ -468,12 +468,12 @@ struct KeyTile {
   __device__ __forceinline__ int starts_at() const {
     return start_step;
   }
-  // On to the next step; whether it is the first of the group's next head.
+  // Goes on to the next step. Returns whether that is the first of the group's next head.
   __device__ __forceinline__ bool advance(int& m) const {
     if (++m == end_step) m = first_step;
     return m == starts_at();
   }
-  // Rows of the arrays of the workspace before this batch and K/V head's.
+  // Rows of the workspace's arrays before those of this batch and K/V head.
   __device__ __forceinline__ long long first_row(const BackwardParams& p) const {
     return (static_cast<long long>(batch) * p.heads + head_kv * p.group) * p.padded_q;
   }
@@ -489,8 +489,8 @@ __device__ __forceinline__ bool all_at_once(const BackwardParams& p) {
   return kCtasPerTile * anew(p.tiles) <= grid_size();
 }
 
-// Whether a CTA's tile `index` may have to wait for the tile that is taken next, so that the CTA must not
-// take that one yet: both are of one head.
+// Whether a CTA's tile `index` may have to wait for the tile that is taken next, since both are of one head:
+// then the CTA must not take that one yet.
 __device__ __forceinline__ bool may_wait_for_next(int index, const BackwardParams& p) {
   return index >= 0 && all_at_once(p) &&
          divide(load_acquire(p.tile_counter), p.by_tiles) <= divide(index, p.by_tiles);
@@ -511,7 +511,7 @@ __device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
   tile.head_kv = batch_head - tile.batch * p.heads_kv;
   tile.end_step = (anew(p.seqlen_q) + kTileM - 1) / kTileM;
   tile.first_step = 0;
-  // Evenly spread over the queries, so that each finds its turn when it comes.
+  // Tiles start evenly spread over the queries, so that each finds its turn when it comes.
   tile.start_step = all_at_once(p) ? divide(n * tile.end_step, p.by_tiles) : 0;
   return tile;
 }
@@ -575,9 +575,9 @@ __device__ __forceinline__ void add_in_order(const KeyTile& tile, int& step, con
   }
 }
 
-// Order between CTAs through a word of global memory: who tells (PTX ISA, "red.release").
+// Order between CTAs through a word of global memory: the side that signals (PTX ISA, "red.release").
 
-// What this thread has seen written, its own CTA's additions included, comes before the addition.
+// All writes that this thread has seen, its own CTA's additions included, come before the addition.
 __device__ __forceinline__ void add_release(int* word, int value) {
   asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
 }
@@ -599,7 +599,7 @@ __device__ __forceinline__ void bulk_add(float* to, unsigned from, int bytes) {
 
 // The end of bulk copies out of shared memory (PTX ISA, "cp.async.bulk.wait_group").
 
-// Returns once all groups of this thread have written.
+// Returns once the writes of all of this thread's groups are complete.
 __device__ __forceinline__ void bulk_wait() {
   asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
@@ -607,7 +607,7 @@ __device__ __forceinline__ void bulk_wait() {
 // Order between ordinary accesses to global memory and those of the asynchronous proxy (PTX ISA,
 // "membar/fence").
 
-// What was written before is what is read after, in either direction.
+// Writes of either proxy before the fence are visible to reads of the other after it.
 __device__ __forceinline__ void fence_async_global() {
   asm volatile("fence.proxy.async.global;" ::: "memory");
 }
@@ -620,10 +620,10 @@ __device__ __forceinline__ void store_shared(unsigned address, uint4 value) {
                : "memory");
 }
 
-// A tile's share of a step's dQ leaves through shared memory: consumers stage it there, a thread beside them
-// sends it. Additions from registers would go through the pipe that consumers read statistics from.
+// A tile's share of a step's dQ leaves through shared memory: consumers stage it there, and a thread beside
+// them sends it. Additions from registers would go through the pipe that consumers read statistics from.
 
-// A warpgroup's half, as the sums lie: as accumulators do (ptx/wgmma.cuh), 16 bytes a lane.
+// Stages a warpgroup's half in the order of the sums, that of accumulators (ptx/wgmma.cuh): 16 bytes a lane.
 __device__ __forceinline__ void stage_share(const float (&dq)[kDqN / 2], int warpgroup, int step,
                                             unsigned shared) {
   const unsigned to = shared + kShare + warpgroup * kShareBytes + anew(threadIdx.x % 128) * 16;
@@ -636,11 +636,11 @@ __device__ __forceinline__ void stage_share(const float (&dq)[kDqN / 2], int war
   arrive_written(shared + kShareStaged + 8 * warpgroup);
 }
 
-// For one thread: all shares of a tile. It returns when all have been added.
+// For one thread: sends all shares of a tile, and returns when all have been added.
 __device__ __forceinline__ void send_shares(const KeyTile& tile, int& step, const BackwardParams& p,
                                             unsigned shared) {
   add_in_order(tile, step, p, [&](int*, int head, int m, bool first) {
-    // What was stored by another multiprocessor's copy is what this one's adds to.
+    // Makes what another multiprocessor's copy has stored visible to this one's copy, which adds to it.
     fence_async_global();
 #pragma unroll
     for (int warpgroup = 0; warpgroup < 2; ++warpgroup) {
@@ -677,14 +677,14 @@ __device__ __forceinline__ unsigned movmatrix(unsigned pair) {
   return transposed;
 }
 
-// The fp32 sums of dQ as they lie in memory, as wgmma's accumulators do (ptx/wgmma.cuh), and dQ itself. A
-// piece is what a warp has of eight columns of a product: 16 bytes a lane.
+// The fp32 sums of dQ, which lie in memory as wgmma's accumulators do (ptx/wgmma.cuh), and how they become
+// dQ. A piece is what a warp has of eight columns of a product: 16 bytes a lane.
 
 constexpr int kPieceFloats = 4 * 32;
 // Rows that are converted together.
 constexpr int kUnitRows = kTileM == 128 ? 64 : kTileM;
-// Transposed: 16 columns of eight rows. For every eight rows come the pieces of 64 columns; the other 64
-// follow after a whole step's rows.
+// Transposed, a piece has 16 columns of eight rows. For every eight rows the pieces of 64 columns follow each
+// other; the other 64 columns come after all of a step's rows.
 constexpr int kPieceRows = 8;
 constexpr int kPiecesAcross = kHeadDim / 16;
 constexpr int kRowsApart = 4 * kPieceFloats;
@@ -692,7 +692,7 @@ __device__ __forceinline__ constexpr int piece_offset(int across) {
   return (across / 4 * (kTileM / kPieceRows) * 4 + across % 4) * kPieceFloats;
 }
 
-// Of a head (over the batch), from a unit's first row on.
+// The sums of a head (counted over the batch), from a unit's first row on.
 __device__ __forceinline__ const float* sums_of(int head, int row, const BackwardParams& p) {
   return p.dq_sum + (static_cast<long long>(head) * anew(p.padded_q) + row) * kHeadDim;
 }
@@ -700,7 +700,7 @@ __device__ __forceinline__ const float* sums_of(int head, int row, const Backwar
 // Where a lane writes its part of the pieces of a unit, rows after rows.
 struct DqRows {
   const BackwardParams& params;
-  int row, end;         // the first that this lane has; behind the unit's, or the head's, last
+  int row, end;         // this lane's first row; the end of the unit's or the head's rows
   unsigned short* low;  // its first columns there
 
   __device__ __forceinline__ DqRows(int head, int first_row, const BackwardParams& p) : params(p) {
@@ -715,7 +715,7 @@ struct DqRows {
     row += kPieceRows;
     low += kPieceRows * params.dq_row;
   }
-  // All lanes of the warp.
+  // For all lanes of the warp.
   __device__ __forceinline__ void write(int across, const float4& sum) const {
     const unsigned first = pack(sum.x * params.scale, sum.y * params.scale);
     const unsigned second = pack(sum.z * params.scale, sum.w * params.scale);
@@ -729,26 +729,26 @@ struct DqRows {
 };
 
 // dQ from the fp32 sums of its shares, in the kernel that adds them. The tile of keys that starts at a step's
-// queries stores its share, and others add theirs once that is done: so nobody need clear the sums. Warps
-// that have nothing else to do turn them into dQ, one unit of rows after another, as soon as all tiles of a
-// head's keys have added theirs: one warp beside the consumers from the start, and the consumers when there
-// are no more tiles.
+// queries stores its share, and others add theirs once that is done, so that the sums need not be cleared.
+// Warps that have nothing else to do turn sums into dQ, one unit of rows after another, as soon as all tiles
+// of a head's keys have added theirs: one warp beside the consumers from the start, and the consumers when
+// there are no more tiles.
 
 __device__ __forceinline__ int* units_taken(const BackwardParams& p) {
   return p.counters;
 }
-// Of a K/V head's keys; heads are counted over the batch.
+// Counts the tiles of a K/V head's keys; heads are counted over the batch.
 __device__ __forceinline__ int* tiles_added(int head_kv, const BackwardParams& p) {
   return p.counters + 1 + head_kv;
 }
 
-// All that a tile adds to dQ has been added. Where there are no queries there are no counters.
+// Notes that a tile has added all its shares of dQ. Where there are no queries there are no counters.
 __device__ __forceinline__ void note_tile_added(int head_kv, const BackwardParams& p) {
   if (p.seqlen_q > 0) add_release(tiles_added(head_kv, p), 1);
 }
 
-// dQ of a unit, from `row` of a head (over the batch) on. A lane has kAtOnce loads in flight, as many as it
-// has registers for.
+// Converts a unit to dQ, from `row` of a head (counted over the batch) on. A lane has kAtOnce loads in
+// flight, as many as it has registers for.
 template <int kAtOnce>
 __device__ __forceinline__ void convert_unit(int head, int row, const BackwardParams& p) {
   DqRows to(head, row, p);
@@ -791,7 +791,7 @@ __device__ __forceinline__ void convert_sums(const BackwardParams& p) {
 
 // Bulk copies of plain bytes to shared memory (PTX ISA, "cp.async.bulk").
 
-// A multiple of 16 bytes, aligned to 16 on both sides; they complete on the barrier.
+// Starts a copy of a multiple of 16 bytes, aligned to 16 on both sides; its bytes complete on the barrier.
 __device__ __forceinline__ void bulk_load(unsigned to, const void* from, int bytes, unsigned barrier) {
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
@@ -799,8 +799,8 @@ __device__ __forceinline__ void bulk_load(unsigned to, const void* from, int byt
       : "memory");
 }
 
-// What runs beside the consumers, a thread each: K, Q and LSE come, V, dO and delta come, finished dV and dK
-// leave.
+// What runs beside the consumers, one thread each: loading K, Q and LSE; loading V, dO and delta; storing
+// finished dV and dK.
 
 constexpr int kBoxPanelsK = kBoxPanelsQk;
 
@@ -862,8 +862,8 @@ __device__ __forceinline__ void feed(const TensorMap& map_keys, const TensorMap&
   }
 }
 
-// dV and dK of each tile, once all consumers have staged them in the places of V and K, which are free again
-// when they have left.
+// Stores dV and dK of each tile, once all consumers have staged them in the places of V and K, which are free
+// again when dV and dK have left.
 __device__ __forceinline__ void send_gradients(const TensorMap& map_dk, const TensorMap& map_dv,
                                                const BackwardParams& p, unsigned shared) {
   int step = 0;  // of the CTA, over all its tiles
@@ -872,7 +872,7 @@ __device__ __forceinline__ void send_gradients(const TensorMap& map_dk, const Te
     const int index = read_ticket(shared, round);
     if (index < 0) return;
     send_shares(tile_at(index, p), step, p, shared);
-    const KeyTile tile = tile_at(index, p);  // anew, as registers are few
+    const KeyTile tile = tile_at(index, p);  // worked out again, as registers are few
     const int stage = round % kKeyStages;
     mbarrier_wait(shared + kDvStaged + 8 * stage, round / kKeyStages % 2);
     store_tile<kPanelsV, kBoxPanelsV, kTileN>(map_dv, shared + kV + stage * kVBytes, tile.key, tile.head_kv,
@@ -890,7 +890,8 @@ __device__ __forceinline__ void send_gradients(const TensorMap& map_dk, const Te
 // The products of the backward pass as single wgmma instructions. C++ cannot say their lists of operands: the
 // renderer does.
 
-// 64 x kScoreColumns, both factors in shared memory with rows along the sum: = 16 columns of them …
+// 64 x kScoreColumns; both factors are in shared memory, with rows along the sum. s = the product of 16 of
+// their columns …
 __device__ __forceinline__ void wgmma_scores_first(float (&s)[kScoreColumns / 2], unsigned long long a,
                                                    unsigned long long b) {
   asm volatile(
@@ -917,7 +918,7 @@ __device__ __forceinline__ void wgmma_scores_first(float (&s)[kScoreColumns / 2]
       : "l"(a), "l"(b));
 }
 
-// … and += the next 16.
+// … and s += the product of the next 16.
 __device__ __forceinline__ void wgmma_scores_next(float (&s)[kScoreColumns / 2], unsigned long long a,
                                                   unsigned long long b) {
   asm volatile(
@@ -1010,7 +1011,7 @@ __device__ __forceinline__ void wgmma_gradient_v(float* d, const unsigned* a, un
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 
-// dQ, transposed, of 64 columns and kDqN rows = K, transposed, times dS, 16 keys of them.
+// dQ transposed, of 64 columns and kDqN rows, from 16 keys: K transposed times dS.
 __device__ __forceinline__ void wgmma_dq_first(float (&d)[kDqN / 2], unsigned long long a,
                                                unsigned long long b) {
   asm volatile(
@@ -1063,17 +1064,17 @@ __device__ __forceinline__ void wgmma_dq_next(float (&d)[kDqN / 2], unsigned lon
       : "l"(a), "l"(b));
 }
 
-// Registers of asynchronous products, which the compiler knows nothing of (ptx/wgmma.cuh).
+// Registers that asynchronous products use without the compiler knowing (ptx/wgmma.cuh).
 
-// Ties registers to this point of the program: the compiler knows nothing of products in flight, and would
-// move reads over their wait.
+// Ties registers to this point of the program: the compiler does not know of products in flight, and would
+// move reads of their registers above the wait.
 template <int kCount>
 __device__ __forceinline__ void pin(float (&registers)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(registers[i])::"memory");
 }
 
-// Only those from kFirst to before kEnd …
+// Only registers kFirst to kEnd - 1 …
 template <int kFirst, int kEnd, int kCount>
 __device__ __forceinline__ void pin_some(unsigned (&registers)[kCount]) {
 #pragma unroll
@@ -1094,9 +1095,8 @@ __device__ __forceinline__ void stmatrix(unsigned address, unsigned a, unsigned 
                : "memory");
 }
 
-// Warpgroup-wide asynchronous products (PTX ISA, "wgmma"). 128 threads multiply 64 rows; each holds, of its
-// row g and its row g + 8, columns 8j + 2t and 8j + 2t + 1, where lane = 4g + t, in accumulators 4j .. 4j
-// + 3.
+// Warpgroup-wide asynchronous products (PTX ISA, "wgmma"). 128 threads multiply 64 rows. With lane = 4g + t,
+// a thread's accumulators 4j .. 4j + 3 hold columns 8j + 2t and 8j + 2t + 1 of its warp's rows g and g + 8.
 
 // Returns once at most kInFlight committed groups are unfinished.
 template <int kInFlight>
@@ -1105,8 +1105,8 @@ __device__ __forceinline__ void wgmma_wait() {
 }
 
 // Describes a tile of 128-byte rows, swizzled over 1024 bytes. Its blocks of eight rows are 1024 bytes apart;
-// panels of 64 columns are panel_bytes apart (used only where rows run along k). Addresses go up by
-// descriptor + bytes / 16.
+// panels of 64 columns are panel_bytes apart (used only where rows run along k). To move the address up by
+// some bytes, add bytes / 16 to the descriptor.
 __device__ __forceinline__ unsigned long long wgmma_descriptor(unsigned address, unsigned panel_bytes) {
   constexpr unsigned long long kSwizzle128 = 1ull << 62;
   constexpr unsigned long long kEightRows = 1024 / 16;
@@ -1114,10 +1114,10 @@ __device__ __forceinline__ unsigned long long wgmma_descriptor(unsigned address,
          (address & 0x3ffff) / 16;
 }
 
-// What groups of asynchronous products begin and end with, where each product is a statement of its own (PTX
-// ISA, "wgmma.fence", "wgmma.commit_group").
+// The beginning and end of a group of asynchronous products, where each product is an asm statement of its
+// own (PTX ISA, "wgmma.fence", "wgmma.commit_group").
 
-// Registers and shared memory written so far are what the products issued next will see.
+// The products issued next see all registers and shared memory written so far.
 __device__ __forceinline__ void wgmma_fence() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
@@ -1128,8 +1128,8 @@ __device__ __forceinline__ void wgmma_commit() {
 
 // Products over whole tiles: chains of wgmma that a warpgroup issues and commits as one group.
 
-// s = 64 rows of a tile times all rows of another, summed over kColumns columns of both; s += that where it
-// begins as something else than zeros. kRowsA and kRowsB are how many rows their panels have.
+// s = 64 rows of a tile times all rows of another, summed over kColumns columns of both; with kAdds, s +=
+// that. kRowsA and kRowsB are the numbers of rows of their panels.
 template <int kColumns, int kRowsA, int kRowsB, bool kAdds = false>
 __device__ __forceinline__ void issue_scores(float (&s)[kScoreColumns / 2], unsigned rows, unsigned columns) {
   const unsigned long long a = wgmma_descriptor(rows, 0), b = wgmma_descriptor(columns, 0);
@@ -1143,8 +1143,8 @@ __device__ __forceinline__ void issue_scores(float (&s)[kScoreColumns / 2], unsi
   wgmma_commit();
 }
 
-// d += fragments a, 16 columns each, times the rows of a tile whose panels have kRows; of fragments kFirst to
-// before kEnd. The columns of d take kParts of the product.
+// d += fragments a, 16 columns each, times the rows of a tile whose panels have kRows rows; only fragments
+// kFirst to kEnd - 1. The columns of d take kParts products.
 template <void (*kProduct)(float*, const unsigned*, unsigned long long), int kParts, int kRows, int kFirst,
           int kEnd, int kCount>
 __device__ __forceinline__ void issue_gradient(float (&d)[kCount], unsigned (&a)[kRows / 4], unsigned tile) {
@@ -1174,7 +1174,8 @@ __device__ __forceinline__ void issue_gradient_v(float (&d)[kHeadDimV / 2], unsi
   issue_gradient<wgmma_gradient_v, kPartsV, kRows, kFirst, kEnd>(d, a, tile);
 }
 
-// ptxas would wait for every product at once (its warning C7515) where accumulators begin as plain zeros.
+// Where accumulators begin as plain zeros, ptxas would wait for every product right away (its warning C7515):
+// so they are pinned.
 template <int kCount>
 __device__ __forceinline__ void clear(float (&d)[kCount]) {
 #pragma unroll
@@ -1182,8 +1183,8 @@ __device__ __forceinline__ void clear(float (&d)[kCount]) {
   pin(d);
 }
 
-// Accumulators, scaled, to 64 rows of a tile whose panels have kRows. `fragment` is fragment_offset() of
-// them.
+// Stages accumulators, scaled, in 64 rows of a tile whose panels have kRows rows. `fragment` is the
+// fragment_offset() of these rows.
 template <int kRows, int kCount>
 __device__ __forceinline__ void stage_gradient(const float (&d)[kCount], unsigned tile, unsigned fragment,
                                                float scale) {
@@ -1225,8 +1226,8 @@ __device__ __forceinline__ float high_half(unsigned pair) {
   return __uint_as_float(pair & 0xffff0000u);
 }
 
-// From scores to P and dS, transposed: a row a key, a column a query, whose LSE and delta lie in shared
-// memory. P and dS are kept as pairs, which is how products take them from registers.
+// From scores to P and dS, transposed: a row per key, and a column per query, whose LSE and delta lie in
+// shared memory. P and dS are kept as pairs, which is how products take them from registers.
 
 // Whether causality or the end of the keys hides a score of 64 keys and the queries from `query` on.
 __device__ __forceinline__ bool needs_mask(int first_key, int, const BackwardParams& p) {
@@ -1253,7 +1254,7 @@ __device__ __forceinline__ void mask(float (&s)[kTileM / 2], int first_key, int 
   }
 }
 
-// What a lane's columns have in shared memory, a float a query.
+// A lane's columns of LSE or delta in shared memory, a float per query.
 using Statistics = float2[kTileM / 8];
 __device__ __forceinline__ void load_statistics(Statistics& pairs, unsigned from) {
 #pragma unroll
@@ -1273,7 +1274,7 @@ __device__ __forceinline__ void exponentiate(unsigned (&p)[kTileM / 4], const fl
   }
 }
 
-// dP less delta, once dP is there.
+// Subtracts delta from dP, once dP is there.
 __device__ __forceinline__ void subtract(float (&dp)[kTileM / 2], const Statistics& delta) {
 #pragma unroll
   for (int j = 0; j < kTileM / 8; ++j) {
@@ -1296,7 +1297,7 @@ __device__ __forceinline__ void differentiate(unsigned (&ds)[kTileM / 4], const 
 
 // The sixteen numbered barriers of a CTA (PTX ISA, "bar"). Number 0 is __syncthreads'.
 
-// Waits until `threads` threads, waiting or not, have come to this barrier.
+// Waits until `threads` threads have come to this barrier, whether or not they wait there.
 __device__ __forceinline__ void named_barrier_sync(int number, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
@@ -1318,8 +1319,8 @@ __device__ __forceinline__ void stmatrix_transposed(unsigned address, unsigned a
 }
 
 // A consumer: a warpgroup that owns 64 keys of a tile, sums their dK and dV over all queries that see them,
-// and adds its share of dQ. Everything is transposed, a row a key, so that P and dS are in registers what dV
-// and dK multiply.
+// and adds its share of dQ. Everything is transposed, with a row per key, so that the registers of P and dS
+// are what the products for dV and dK take.
 
 struct KeyOwner {
   const BackwardParams& params;
@@ -1348,12 +1349,12 @@ struct KeyOwner {
     return tile + warpgroup * 64 * kRowBytes;
   }
 
-  // Both warpgroups' dS of a step, for dQ one step later.
+  // Shares both warpgroups' dS of a step, for dQ one step later.
   __device__ __forceinline__ void share_ds(int stage) {
-    // The first step of all has the stage to itself, and the stage of zeros counts as step -1's.
+    // The very first step finds its stage empty; the other stage has the zeros that count as step -1's dS.
     mbarrier_wait(shared + kExchangeEmpty + 8 * stage, (step >> 1 & 1) ^ 1 ^ stage);
     const unsigned to = shared + kExchange + stage * kDsBytes;
-    // A row a query, this warpgroup's keys in a panel of its own.
+    // One row per query; this warpgroup's keys are in a panel of their own.
     const int thread = anew(lane());
     const unsigned piece = to + warpgroup * kTileM * kRowBytes + (thread / 16 * 8 + thread % 8) * kRowBytes +
                            ((2 * warp_of_warpgroup() + thread / 8 % 2) ^ thread % 8) * 16;
@@ -1365,8 +1366,8 @@ struct KeyOwner {
   }
 
   // dQ of the step before: this warpgroup's 64 queries, or its 64 columns where there are fewer queries. A
-  // tile's first step multiplies what is there and drops the result: a branch here would make ptxas wait for
-  // every product at once (its warning C7514).
+  // tile's first step multiplies what is there and drops the result: with a branch here, ptxas would wait for
+  // every product right away (its warning C7514).
   __device__ __forceinline__ void issue_dq(int before) {
     const int stage = before & 1;
     mbarrier_wait(shared + kExchangeFull + 8 * stage, before >> 1 & 1);
@@ -1384,8 +1385,8 @@ struct KeyOwner {
     stage_share(dq, warpgroup, step - 1, shared);
   }
 
-  // One step: S, under which the queries' statistics are read; dP under the exponentials; then dS and the
-  // gradients. `first`: the tile's first one, before which there is no dQ.
+  // One step: S, while the queries' statistics are read; dP, beside the exponentials; then dS and the
+  // gradients. `first` marks the tile's first step, before which there is no dQ.
   __device__ __forceinline__ void compute_step(int first_key, int query, bool first) {
     const int stage = step & 1, parity = step >> 1 & 1;
     float s[kTileM / 2], dp[kTileM / 2];
@@ -1411,8 +1412,9 @@ struct KeyOwner {
   __device__ __forceinline__ void take_turn() const { named_barrier_sync(1 + warpgroup, 256); }
   __device__ __forceinline__ void pass_turn() const { named_barrier_arrive(2 - warpgroup, 256); }
 
-  // 80 queries leave no registers for dQ beside dP, nor for S beside dK. So dS is formed under dV, from a
-  // copy of P (what a product reads may not be read beside it), and dQ of the step before comes with dK.
+  // 80 queries leave no registers for dQ beside dP, nor for S beside dK. So dS is formed while dV runs, from
+  // a copy of P (registers that a product reads may not be read meanwhile), and dQ of the step before comes
+  // with dK.
   __device__ __forceinline__ void add_gradients_of_80(float (&dp)[kTileM / 2], unsigned q, unsigned dout,
                                                       bool first) {
     unsigned copy[kTileM / 4];
@@ -1440,7 +1442,7 @@ struct KeyOwner {
     pin(ds);
   }
 
-  // Q and dO of a step have been read, and the statistics by every lane.
+  // Gives back Q and dO of a step, once products have read them, and every lane the statistics.
   __device__ __forceinline__ void release_step(int stage) const {
     arrive_once(shared + kQEmpty + 8 * stage);
     arrive_once(shared + kDoEmpty + 8 * stage);
@@ -1492,7 +1494,7 @@ struct KeyOwner {
 };
 
 // Moves registers between the warpgroups of a CTA (PTX ISA, "setmaxnreg"). The pool is what the launch
-// allocated: a demand beyond it waits for ever.
+// allocated: a request beyond it waits forever.
 
 template <int kRegisters>
 __device__ __forceinline__ void give_up_registers() {
@@ -1521,7 +1523,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
       __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 128), 0);  // known to be uniform
 
   if (threadIdx.x == 0) make_barriers(shared);
-  // The first dQ of all multiplies the dS of no step.
+  // The first dQ product has no earlier step whose dS it could multiply, so it multiplies zeros.
   for (int at = 16 * static_cast<int>(threadIdx.x); at < kDsBytes; at += 16 * kThreads) {
     store_shared(shared + kExchange + kDsBytes + at, uint4{0, 0, 0, 0});
   }

@@ -20,7 +20,7 @@ constexpr int kDqRegisters = 96;         // registers of who sums dQ, per thread
 // tile of K and V after another. Each CTA has a warpgroup that feeds shared memory through TMA, one that sums
 // dV of its keys, one that sums dK, and one that adds up half of the columns of dQ.
 
-// A divisor as the host prepares it, so that a kernel divides by one product (Granlund and Montgomery,
+// A divisor as the host prepares it, so that a kernel divides by one multiplication (Granlund and Montgomery,
 // "Division by invariant integers using multiplication", 1994). Host and device compile this one file.
 
 struct Divisor {
@@ -29,7 +29,7 @@ struct Divisor {
 };
 
 // What the host hands to the kernels of a backward pass. Host and device compile this one file, so the layout
-// cannot drift. The arrays of the workspace have rows padded per head, to whole tiles of the schedule's and
+// cannot drift. In the arrays of the workspace each head's rows are padded to whole tiles of the schedule and
 // to a multiple of kBackwardRowPadding, so that a tile of rows can be copied whole.
 
 struct BackwardParams {
@@ -44,12 +44,12 @@ struct BackwardParams {
   void* dv;
 
   float* lse_log2;  // workspace (batch, heads, padded_q): lse * log2(e); +inf, so that P is 0, for rows that
-                    // see no key and for padding. fp32's kernels take lse itself
+                    // see no key and for padding. The fp32 kernels read lse itself
   float* delta;     // workspace (batch, heads, padded_q): the row's sum of dO * O; 0 for padding
-  float* dq_sum;  // workspace (batch, heads, padded_q, head_dim), if the schedule adds dQ up: before scaling
-  int* counters;  // workspace, one for each kBackwardCounterRows rows of the arrays above: of what has been
-                  // added to dQ, if the kernel that adds it writes dQ itself
-  int* tile_counter;  // two zeros, which a kernel that takes its tiles from it leaves zero again
+  float* dq_sum;    // workspace (batch, heads, padded_q, head_dim), if the schedule adds dQ up: unscaled sums
+  int* counters;    // workspace, one per kBackwardCounterRows rows of the arrays above: how far the additions
+                    // to dQ have come, if the kernel that does them also writes dQ
+  int* tile_counter;  // two zeros; a kernel that draws its tiles from it leaves both zero again
 
   long long q_batch, q_head, q_row;
   long long k_batch, k_head, k_row;
@@ -64,15 +64,15 @@ struct BackwardParams {
   int group;  // heads / heads_kv
   int seqlen_q, seqlen_k;
   int padded_q;      // seqlen_q, padded
-  int tiles;         // of this kernel's grid, per head and batch
+  int tiles;         // per head and batch, of this kernel's grid
   float scale;       // of the logits
   float scale_log2;  // scale * log2(e)
 
-  // To divide by what their names say:
+  // For division by what their names say:
   Divisor by_heads, by_heads_kv;
   Divisor by_group;
-  Divisor by_tiles;  // of this kernel's grid, as
-  Divisor by_pairs;  // of a batch and a head, batch * heads or batch * heads_kv
+  Divisor by_tiles;  // tiles, of this kernel's grid
+  Divisor by_pairs;  // (batch, head) pairs of the grid: batch * heads or batch * heads_kv
 };
 
 // Which thread of a warpgroup this one is.
@@ -142,8 +142,8 @@ struct BoxOrigin {
 
 // Boxes of a tensor to shared memory (PTX ISA, "cp.async.bulk.tensor").
 
-// Starts the copy of one box into shared memory; its bytes complete on the barrier. What lies outside of the
-// tensor arrives as zeros and counts as bytes.
+// Starts the copy of one box into shared memory; its bytes complete on the barrier. Elements outside the
+// tensor arrive as zeros, and count as bytes.
 __device__ __forceinline__ void tma_load(unsigned to, const TensorMap& map, unsigned barrier,
                                          const BoxOrigin& at) {
   asm volatile(
@@ -154,9 +154,9 @@ __device__ __forceinline__ void tma_load(unsigned to, const TensorMap& map, unsi
       : "memory");
 }
 
-// Groups of bulk copies out of shared memory, TMA's among them (PTX ISA, "cp.async.bulk.commit_group").
+// Groups of bulk copies out of shared memory, including those of TMA (PTX ISA, "cp.async.bulk.commit_group").
 
-// What this thread has started so far becomes a group; a thread can wait for its own groups only.
+// The copies that this thread has started so far become a group; a thread can wait for its own groups only.
 __device__ __forceinline__ void bulk_commit() {
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
@@ -168,9 +168,9 @@ __device__ __forceinline__ void bulk_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kInFlight) : "memory");
 }
 
-// The way back: boxes of a tensor from shared memory (PTX ISA, "cp.async.bulk.tensor").
+// Boxes of a tensor from shared memory (PTX ISA, "cp.async.bulk.tensor").
 
-// Starts the copy of one box out of shared memory; what lies outside of the tensor is dropped.
+// Starts the copy of one box out of shared memory; elements outside the tensor are dropped.
 __device__ __forceinline__ void tma_store(const TensorMap& map, unsigned from, const BoxOrigin& at) {
   asm volatile(
       "cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(&map),
@@ -179,7 +179,7 @@ __device__ __forceinline__ void tma_store(const TensorMap& map, unsigned from, c
 }
 
 // Tiles in shared memory, for the backward pass: panels of 64 columns, each row 128 bytes, swizzled as TMA
-// does it over 1024 bytes. Where a head dim ends inside a panel, the rest of it is zero.
+// does it over 1024 bytes. Where a head dim ends inside a panel, the rest of the panel is zero.
 
 constexpr int kRowBytes = 128;  // 64 columns of 16 bits
 constexpr int kPanelsQk = (kHeadDim + 63) / 64;
@@ -191,10 +191,10 @@ constexpr int kBoxPanelsV = kHeadDimV % 64 == 0 ? kPanelsV : 1;
 constexpr int kPartsQk = kHeadDim > 192 ? 2 : 1;
 constexpr int kPartsV = kHeadDimV > 192 ? 2 : 1;
 
-// What a step of the kind does to a descriptor (ptx/wgmma.cuh), in its units of 16 bytes.
+// What a step of 16 rows adds to a descriptor (ptx/wgmma.cuh), in its units of 16 bytes.
 constexpr int kSixteenRows = 16 * kRowBytes / 16;
 
-// 16 columns of tiles whose panels are kRows high, where the product sums over columns.
+// What a step of 16 columns adds, in tiles whose panels are kRows high, where the product sums over columns.
 template <int kRows>
 __device__ __forceinline__ constexpr unsigned column_step(int step) {
   return step / 4 * (kRows * kRowBytes / 16) + step % 4 * 2;
@@ -236,7 +236,7 @@ __device__ __forceinline__ unsigned fragment_offset(int first_row) {
   return row * kRowBytes + ((lane() / 16 ^ row % 8) * 16);
 }
 
-// The same of columns 16 * step .. 16 * step + 15 of tiles of kRows rows.
+// The same for columns 16 * step .. 16 * step + 15 of tiles of kRows rows.
 template <int kRows>
 __device__ __forceinline__ unsigned at_column_step(unsigned fragment, int step) {
   return (fragment ^ step % 4 * 32) + step / 4 * (kRows * kRowBytes);
@@ -248,7 +248,7 @@ __device__ __forceinline__ unsigned scaled_pair(const float (&d)[kCount], int i,
   return i < kCount ? pack(d[i] * scale, d[i + 1] * scale) : 0;
 }
 
-// Tells whoever waits, once a warp, that this warp is done with what the barrier guards.
+// One arrival per warp: tells whoever waits that this warp is done with what the barrier guards.
 __device__ __forceinline__ void arrive_once(unsigned barrier) {
   if (lane() == 0) mbarrier_arrive(barrier);
 }
@@ -256,12 +256,12 @@ __device__ __forceinline__ void arrive_once(unsigned barrier) {
 // Where everything lies in the shared memory of a CTA that owns kTileN keys, and its barriers.
 
 constexpr int kStages = 2;         // of Q and dO: one step's and the next one's
-constexpr int kConsumerWarps = 8;  // of two warpgroups, which read them
+constexpr int kConsumerWarps = 8;  // of two warpgroups, which read Q and dO
 constexpr int kOwnerWarps = 4;  // which sum dV, or dK: one warpgroup each
 constexpr int kDqWarps = 4;  // which sum dQ
 constexpr int kKeyReaders = kOwnerWarps + kDqWarps;
-constexpr int kExchangeReaders = kDqWarps + 1;  // the other CTA's copy comes to an end
-// Two threads, that feed and send, and in the second CTA one more, that feeds.
+constexpr int kExchangeReaders = kDqWarps + 1;  // and the other CTA, when its copy has come
+// Besides consumers, two threads of each CTA that feed and send, and one more of the second CTA that feeds.
 constexpr int kTicketReaders = 2 * (kConsumerWarps + kDqWarps + 2) + 1;
 
 constexpr int kKBytes = kTileN * kRowBytes * kPanelsQk;
@@ -270,7 +270,7 @@ constexpr int kQBytes = kTileM * kRowBytes * kPanelsQk;  // of one stage
 constexpr int kDoBytes = kTileM * kRowBytes * kPanelsV;
 constexpr int kRowStatistics = 4 * kTileM;     // bytes: a float a query
 constexpr int kDsBytes = kTileN * kTileM * 2;  // of dS, or P, of a step
-// For dQ, of which this CTA has half the panels: the other's keys, and their dS.
+// For this CTA's half of dQ's panels: the other CTA's keys, and their dS.
 constexpr int kDqPanels = kDqN / 64;
 constexpr int kOtherKBytes = kDqPanels * kTileN * kRowBytes;
 
@@ -289,22 +289,22 @@ constexpr int kKFull = kDelta + kStages * kRowStatistics;
 constexpr int kVFull = kKFull + 8 * kKeyStages;
 constexpr int kDvStaged = kVFull + 8 * kKeyStages;      // in V's place
 constexpr int kDkStaged = kDvStaged + 8 * kKeyStages;   // in K's place
-constexpr int kKeysEmpty = kDkStaged + 8 * kKeyStages;  // both have left
+constexpr int kKeysEmpty = kDkStaged + 8 * kKeyStages;  // dV and dK have left
 constexpr int kQFull = kKeysEmpty + 8 * kKeyStages;
 constexpr int kQEmpty = kQFull + 8 * kStages;
 constexpr int kDoFull = kQEmpty + 8 * kStages;
 constexpr int kDoEmpty = kDoFull + 8 * kStages;
 constexpr int kExchangeFull = kDoEmpty + 8 * kStages;
 constexpr int kExchangeEmpty = kExchangeFull + 8 * kExchangeStages;
-constexpr int kKRead = kExchangeEmpty + 8 * kExchangeStages;  // by all products: dK may take its place
-constexpr int kVRead = kKRead + 8;  // likewise, and dV
+constexpr int kKRead = kExchangeEmpty + 8 * kExchangeStages;  // products have read K: dK may take its place
+constexpr int kVRead = kKRead + 8;  // products have read V: dV may take its place
 constexpr int kReadEnd = kVRead + 8;
 constexpr int kMayAdd = kReadEnd;              // this tile may add to a step's dQ
-constexpr int kAdded = kMayAdd + 8 * kStages;  // it has
+constexpr int kAdded = kMayAdd + 8 * kStages;  // it has added
 constexpr int kStores = kAdded + 8 * kStages;  // whether it stores instead: 4 bytes
 constexpr int kDsFull = kStores + 4 * kStages;  // in P's place
 constexpr int kOtherDsFull = kDsFull + 8;
-constexpr int kOtherDsEmpty = kOtherDsFull + 8;  // at the other CTA
+constexpr int kOtherDsEmpty = kOtherDsFull + 8;  // the other CTA has read its copy
 constexpr int kTickets = kOtherDsEmpty + 8;
 
 // CTAs of a cluster, and each other's shared memory (PTX ISA, "mapa", "barrier.cluster").
@@ -316,14 +316,14 @@ __device__ __forceinline__ int cluster_rank() {
   return static_cast<int>(rank);
 }
 
-// Where CTA `rank` has what this one has at a shared-memory address.
+// The address in CTA `rank` that corresponds to a shared-memory address of this CTA.
 __device__ __forceinline__ unsigned in_cta(int rank, unsigned address) {
   unsigned there;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
   return there;
 }
 
-// All threads of all CTAs that have not returned.
+// Waits for all threads of the cluster that have not returned.
 __device__ __forceinline__ void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
@@ -331,7 +331,8 @@ __device__ __forceinline__ void cluster_sync() {
 // Words that CTAs of a cluster put into each other's shared memory, and waits for them (PTX ISA,
 // "mbarrier.arrive", "mbarrier.try_wait").
 
-// A word for another CTA, or this one, which waits for it at a barrier there, and answers at one here.
+// Stores a word for another CTA, or this one. The receiver waits for it at a barrier of its own, and answers
+// at a barrier of the sender.
 __device__ __forceinline__ void cluster_store(unsigned address, unsigned value) {
   asm volatile("st.shared::cluster.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 }
@@ -353,7 +354,7 @@ __device__ __forceinline__ void cluster_wait(unsigned barrier, int parity) {
 
 // A special register (PTX ISA, "%nctaid").
 
-// CTAs of the grid, read anew wherever they are needed, as in ptx/special.cuh.
+// CTAs of the grid, read again wherever the number is needed, as in ptx/special.cuh.
 __device__ __forceinline__ int grid_size() {
   unsigned size;
   asm volatile("mov.u32 %0, %%nctaid.x;" : "=r"(size));
@@ -491,9 +492,9 @@ __device__ __forceinline__ int divide(int dividend, const Divisor& divisor) {
   return static_cast<int>(__umulhi(doubled, divisor.multiplier) >> divisor.shift);
 }
 
-// Order between CTAs through a word of global memory: who waits (PTX ISA, "ld.acquire").
+// Order between CTAs through a word of global memory: the side that waits (PTX ISA, "ld.acquire").
 
-// What was written before the other side's release is seen after this.
+// All writes before the other side's release are visible after this load.
 __device__ __forceinline__ int load_acquire(const int* word) {
   int value;
   asm volatile("ld.acquire.gpu.global.b32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
@@ -509,7 +510,7 @@ struct KeyTile {
   int head_kv, batch;
   int first_step;  // of kTileM queries, the first that sees a key of the tile …
   int end_step;    // … and the one after the last: the same for each query head of the group
-  int start_step;  // where the tile begins; from the end it goes on at the first
+  int start_step;  // where the tile begins; after the last step it goes on at the first
 
   __device__ __forceinline__ int steps(const BackwardParams& p) const {
     return p.group * max(0, end_step - first_step);
@@ -517,12 +518,12 @@ struct KeyTile {
   __device__ __forceinline__ int starts_at() const {
     return start_step;
   }
-  // On to the next step; whether it is the first of the group's next head.
+  // Goes on to the next step. Returns whether that is the first of the group's next head.
   __device__ __forceinline__ bool advance(int& m) const {
     if (++m == end_step) m = first_step;
     return m == starts_at();
   }
-  // Rows of the arrays of the workspace before this batch and K/V head's.
+  // Rows of the workspace's arrays before those of this batch and K/V head.
   __device__ __forceinline__ long long first_row(const BackwardParams& p) const {
     return (static_cast<long long>(batch) * p.heads + head_kv * p.group) * p.padded_q;
   }
@@ -538,8 +539,8 @@ __device__ __forceinline__ bool all_at_once(const BackwardParams& p) {
   return kCtasPerTile * anew(p.tiles) <= grid_size();
 }
 
-// Whether a CTA's tile `index` may have to wait for the tile that is taken next, so that the CTA must not
-// take that one yet: both are of one head.
+// Whether a CTA's tile `index` may have to wait for the tile that is taken next, since both are of one head:
+// then the CTA must not take that one yet.
 __device__ __forceinline__ bool may_wait_for_next(int index, const BackwardParams& p) {
   return index >= 0 && all_at_once(p) &&
          divide(load_acquire(p.tile_counter), p.by_tiles) <= divide(index, p.by_tiles);
@@ -560,7 +561,7 @@ __device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
   tile.head_kv = batch_head - tile.batch * p.heads_kv;
   tile.end_step = (anew(p.seqlen_q) + kTileM - 1) / kTileM;
   tile.first_step = 0;
-  // Evenly spread over the queries, so that each finds its turn when it comes.
+  // Tiles start evenly spread over the queries, so that each finds its turn when it comes.
   tile.start_step = all_at_once(p) ? divide(n * tile.end_step, p.by_tiles) : 0;
   tile.key += cluster_rank() * kTileN;  // the steps are both CTAs'
   return tile;
@@ -625,9 +626,9 @@ __device__ __forceinline__ void add_in_order(const KeyTile& tile, int& step, con
   }
 }
 
-// Order between CTAs through a word of global memory: who tells (PTX ISA, "red.release").
+// Order between CTAs through a word of global memory: the side that signals (PTX ISA, "red.release").
 
-// What this thread has seen written, its own CTA's additions included, comes before the addition.
+// All writes that this thread has seen, its own CTA's additions included, come before the addition.
 __device__ __forceinline__ void add_release(int* word, int value) {
   asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
 }
@@ -643,9 +644,9 @@ __device__ __forceinline__ void add_global(float* sums, float a, float b, float 
 
 // A tile's share of a step's dQ leaves from accumulators, once a thread beside the consumers says how.
 
-// dQ's sums lie as accumulators do (ptx/wgmma.cuh): 16 bytes a lane, next to each other. `place` is this
-// lane's first, in units of 16 bytes (WorkspaceLayout refuses 2^32 of them), `column` the first of the
-// share's.
+// dQ's sums lie as accumulators do (ptx/wgmma.cuh): 16 bytes a lane, next to each other. `place` is where
+// this lane's begin, in units of 16 bytes (WorkspaceLayout refuses 2^32 of them), and `column` is the share's
+// first column.
 __device__ __forceinline__ void leave_share(const float (&dq)[kDqN / 2], unsigned place, int column, int step,
                                             const BackwardParams& p, unsigned shared) {
   const auto has_columns = [column](int j) {
@@ -665,7 +666,7 @@ __device__ __forceinline__ void leave_share(const float (&dq)[kDqN / 2], unsigne
 #pragma unroll
     for (int j = 0; j < kDqN / 8; ++j) {
       if (has_columns(j)) add_global(sums + 512 * j, dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]);
-      __nanosleep(20);  // or P and dS, which go through the same pipe, would wait for all of them
+      __nanosleep(20);  // or P and dS, in the same pipe, would wait for all additions
     }
   }
   __syncwarp();
@@ -683,13 +684,13 @@ __device__ __forceinline__ void order_shares(const KeyTile& tile, int& step, con
   });
 }
 
-// The fp32 sums of dQ as they lie in memory, as wgmma's accumulators do (ptx/wgmma.cuh), and dQ itself. A
-// piece is what a warp has of eight columns of a product: 16 bytes a lane.
+// The fp32 sums of dQ, which lie in memory as wgmma's accumulators do (ptx/wgmma.cuh), and how they become
+// dQ. A piece is what a warp has of eight columns of a product: 16 bytes a lane.
 
 constexpr int kPieceFloats = 4 * 32;
 // Rows that are converted together.
 constexpr int kUnitRows = kTileM == 128 ? 64 : kTileM;
-// 16 rows of eight columns. For every eight columns come the pieces of 64 rows.
+// A piece has 16 rows of eight columns. For every eight columns the pieces of 64 rows follow each other.
 constexpr int kPieceRows = 16;
 constexpr int kPiecesAcross = kHeadDim / 8;
 constexpr int kRowsApart = kPieceFloats;
@@ -697,7 +698,7 @@ __device__ __forceinline__ constexpr int piece_offset(int across) {
   return across * 4 * kPieceFloats;
 }
 
-// Of a head (over the batch), from a unit's first row on.
+// The sums of a head (counted over the batch), from a unit's first row on.
 __device__ __forceinline__ const float* sums_of(int head, int row, const BackwardParams& p) {
   return p.dq_sum + (static_cast<long long>(head) * anew(p.padded_q) + row) * kHeadDim;
 }
@@ -705,7 +706,7 @@ __device__ __forceinline__ const float* sums_of(int head, int row, const Backwar
 // Where a lane writes its part of the pieces of a unit, rows after rows.
 struct DqRows {
   const BackwardParams& params;
-  int row, end;         // the first that this lane has; behind the unit's, or the head's, last
+  int row, end;         // this lane's first row; the end of the unit's or the head's rows
   unsigned short* low;  // its first columns there
 
   __device__ __forceinline__ DqRows(int head, int first_row, const BackwardParams& p) : params(p) {
@@ -720,7 +721,7 @@ struct DqRows {
     row += kPieceRows;
     low += kPieceRows * params.dq_row;
   }
-  // All lanes of the warp.
+  // For all lanes of the warp.
   __device__ __forceinline__ void write(int across, const float4& sum) const {
     const unsigned first = pack(sum.x * params.scale, sum.y * params.scale);
     const unsigned second = pack(sum.z * params.scale, sum.w * params.scale);
@@ -731,26 +732,26 @@ struct DqRows {
 };
 
 // dQ from the fp32 sums of its shares, in the kernel that adds them. The tile of keys that starts at a step's
-// queries stores its share, and others add theirs once that is done: so nobody need clear the sums. Warps
-// that have nothing else to do turn them into dQ, one unit of rows after another, as soon as all tiles of a
-// head's keys have added theirs: one warp beside the consumers from the start, and the consumers when there
-// are no more tiles.
+// queries stores its share, and others add theirs once that is done, so that the sums need not be cleared.
+// Warps that have nothing else to do turn sums into dQ, one unit of rows after another, as soon as all tiles
+// of a head's keys have added theirs: one warp beside the consumers from the start, and the consumers when
+// there are no more tiles.
 
 __device__ __forceinline__ int* units_taken(const BackwardParams& p) {
   return p.counters;
 }
-// Of a K/V head's keys; heads are counted over the batch.
+// Counts the tiles of a K/V head's keys; heads are counted over the batch.
 __device__ __forceinline__ int* tiles_added(int head_kv, const BackwardParams& p) {
   return p.counters + 1 + head_kv;
 }
 
-// All that a tile adds to dQ has been added. Where there are no queries there are no counters.
+// Notes that a tile has added all its shares of dQ. Where there are no queries there are no counters.
 __device__ __forceinline__ void note_tile_added(int head_kv, const BackwardParams& p) {
   if (p.seqlen_q > 0) add_release(tiles_added(head_kv, p), 1);
 }
 
-// dQ of a unit, from `row` of a head (over the batch) on. A lane has kAtOnce loads in flight, as many as it
-// has registers for.
+// Converts a unit to dQ, from `row` of a head (counted over the batch) on. A lane has kAtOnce loads in
+// flight, as many as it has registers for.
 template <int kAtOnce>
 __device__ __forceinline__ void convert_unit(int head, int row, const BackwardParams& p) {
   DqRows to(head, row, p);
@@ -793,7 +794,7 @@ __device__ __forceinline__ void convert_sums(const BackwardParams& p) {
 
 // Bulk copies of plain bytes to shared memory (PTX ISA, "cp.async.bulk").
 
-// A multiple of 16 bytes, aligned to 16 on both sides; they complete on the barrier.
+// Starts a copy of a multiple of 16 bytes, aligned to 16 on both sides; its bytes complete on the barrier.
 __device__ __forceinline__ void bulk_load(unsigned to, const void* from, int bytes, unsigned barrier) {
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
@@ -801,10 +802,10 @@ __device__ __forceinline__ void bulk_load(unsigned to, const void* from, int byt
       : "memory");
 }
 
-// What runs beside the consumers, a thread each: K, Q and LSE come, V, dO and delta come, finished dV and dK
-// leave.
+// What runs beside the consumers, one thread each: loading K, Q and LSE; loading V, dO and delta; storing
+// finished dV and dK.
 
-constexpr int kBoxPanelsK = 1;  // panels of K that one box moves: it also comes in other parts
+constexpr int kBoxPanelsK = 1;  // panels of K that one box moves: K also comes in other parts
 
 // What one of two threads feeds: a tile of keys, then rows of queries with a statistic each.
 struct FeedKQ {
@@ -820,7 +821,7 @@ struct FeedVDo {
   static constexpr int kRows = kDo, kStatistics = kDelta, kRowsFull = kDoFull, kRowsEmpty = kDoEmpty;
 };
 
-// The panels of this CTA's columns of dQ, of the other one's keys.
+// Loads the other CTA's keys: the panels of those columns of dQ that this CTA sums.
 __device__ __forceinline__ void load_other_keys(const TensorMap& map, unsigned barrier, const KeyTile& tile,
                                                 unsigned shared) {
   const int rank = cluster_rank();
@@ -873,8 +874,8 @@ __device__ __forceinline__ void feed(const TensorMap& map_keys, const TensorMap&
   }
 }
 
-// dV and dK of each tile, once all consumers have staged them in the places of V and K, which are free again
-// when they have left.
+// Stores dV and dK of each tile, once all consumers have staged them in the places of V and K, which are free
+// again when dV and dK have left.
 __device__ __forceinline__ void send_gradients(const TensorMap& map_dk, const TensorMap& map_dv,
                                                const BackwardParams& p, unsigned shared) {
   int step = 0;  // of the CTA, over all its tiles
@@ -883,7 +884,7 @@ __device__ __forceinline__ void send_gradients(const TensorMap& map_dk, const Te
     const int index = read_ticket(shared, round);
     if (index < 0) return;
     order_shares(tile_at(index, p), step, p, shared);
-    const KeyTile tile = tile_at(index, p);  // anew, as registers are few
+    const KeyTile tile = tile_at(index, p);  // worked out again, as registers are few
     const int stage = round % kKeyStages;
     mbarrier_wait(shared + kDvStaged + 8 * stage, round / kKeyStages % 2);
     store_tile<kPanelsV, kBoxPanelsV, kTileN>(map_dv, shared + kV + stage * kVBytes, tile.key, tile.head_kv,
@@ -901,7 +902,8 @@ __device__ __forceinline__ void send_gradients(const TensorMap& map_dk, const Te
 // The products of the backward pass as single wgmma instructions. C++ cannot say their lists of operands: the
 // renderer does.
 
-// 64 x kScoreColumns, both factors in shared memory with rows along the sum: = 16 columns of them …
+// 64 x kScoreColumns; both factors are in shared memory, with rows along the sum. s = the product of 16 of
+// their columns …
 __device__ __forceinline__ void wgmma_scores_first(float (&s)[kScoreColumns / 2], unsigned long long a,
                                                    unsigned long long b) {
   asm volatile(
@@ -925,7 +927,7 @@ __device__ __forceinline__ void wgmma_scores_first(float (&s)[kScoreColumns / 2]
       : "l"(a), "l"(b));
 }
 
-// … and += the next 16.
+// … and s += the product of the next 16.
 __device__ __forceinline__ void wgmma_scores_next(float (&s)[kScoreColumns / 2], unsigned long long a,
                                                   unsigned long long b) {
   asm volatile(
@@ -1015,7 +1017,7 @@ __device__ __forceinline__ void wgmma_gradient_v(float* d, const unsigned* a, un
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 
-// dQ of 64 rows and kDqN columns = dS times K, 16 keys of them. dS lies in shared memory with a row a key, so
+// dQ of 64 rows and kDqN columns, from 16 keys: dS times K. dS lies in shared memory with a row per key, so
 // both factors are read across their rows.
 __device__ __forceinline__ void wgmma_dq_first(float (&d)[kDqN / 2], unsigned long long a,
                                                unsigned long long b) {
@@ -1096,23 +1098,23 @@ __device__ __forceinline__ void bulk_send(unsigned to, unsigned from, int bytes,
 
 // Arrivals at barriers of other CTAs of a cluster (PTX ISA, "mbarrier.arrive").
 
-// At another CTA's barrier. Says that this one has read, not that it has written: that would need
-// .release.cluster, which waits for all that is under way.
+// Arrives at another CTA's barrier. This says that the thread has read, not that it has written: that would
+// need .release.cluster, which waits for everything under way.
 __device__ __forceinline__ void cluster_arrive_read(unsigned barrier) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-// Registers of asynchronous products, which the compiler knows nothing of (ptx/wgmma.cuh).
+// Registers that asynchronous products use without the compiler knowing (ptx/wgmma.cuh).
 
-// Ties registers to this point of the program: the compiler knows nothing of products in flight, and would
-// move reads over their wait.
+// Ties registers to this point of the program: the compiler does not know of products in flight, and would
+// move reads of their registers above the wait.
 template <int kCount>
 __device__ __forceinline__ void pin(float (&registers)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(registers[i])::"memory");
 }
 
-// Only those from kFirst to before kEnd …
+// Only registers kFirst to kEnd - 1 …
 template <int kFirst, int kEnd, int kCount>
 __device__ __forceinline__ void pin_some(unsigned (&registers)[kCount]) {
 #pragma unroll
@@ -1125,9 +1127,8 @@ __device__ __forceinline__ void pin(unsigned (&registers)[kCount]) {
   pin_some<0, kCount>(registers);
 }
 
-// Warpgroup-wide asynchronous products (PTX ISA, "wgmma"). 128 threads multiply 64 rows; each holds, of its
-// row g and its row g + 8, columns 8j + 2t and 8j + 2t + 1, where lane = 4g + t, in accumulators 4j .. 4j
-// + 3.
+// Warpgroup-wide asynchronous products (PTX ISA, "wgmma"). 128 threads multiply 64 rows. With lane = 4g + t,
+// a thread's accumulators 4j .. 4j + 3 hold columns 8j + 2t and 8j + 2t + 1 of its warp's rows g and g + 8.
 
 // Returns once at most kInFlight committed groups are unfinished.
 template <int kInFlight>
@@ -1136,8 +1137,8 @@ __device__ __forceinline__ void wgmma_wait() {
 }
 
 // Describes a tile of 128-byte rows, swizzled over 1024 bytes. Its blocks of eight rows are 1024 bytes apart;
-// panels of 64 columns are panel_bytes apart (used only where rows run along k). Addresses go up by
-// descriptor + bytes / 16.
+// panels of 64 columns are panel_bytes apart (used only where rows run along k). To move the address up by
+// some bytes, add bytes / 16 to the descriptor.
 __device__ __forceinline__ unsigned long long wgmma_descriptor(unsigned address, unsigned panel_bytes) {
   constexpr unsigned long long kSwizzle128 = 1ull << 62;
   constexpr unsigned long long kEightRows = 1024 / 16;
@@ -1145,10 +1146,10 @@ __device__ __forceinline__ unsigned long long wgmma_descriptor(unsigned address,
          (address & 0x3ffff) / 16;
 }
 
-// What groups of asynchronous products begin and end with, where each product is a statement of its own (PTX
-// ISA, "wgmma.fence", "wgmma.commit_group").
+// The beginning and end of a group of asynchronous products, where each product is an asm statement of its
+// own (PTX ISA, "wgmma.fence", "wgmma.commit_group").
 
-// Registers and shared memory written so far are what the products issued next will see.
+// The products issued next see all registers and shared memory written so far.
 __device__ __forceinline__ void wgmma_fence() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
@@ -1157,8 +1158,9 @@ __device__ __forceinline__ void wgmma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-// dQ where two CTAs of a cluster work on a tile, on 64 keys each, and on the same queries: a third consumer
-// of each has half of dQ's columns, for which it gets the other CTA's dS, and has its keys' columns.
+// dQ where two CTAs of a cluster work on a tile, with 64 keys each and the same queries. A third consumer in
+// each CTA has half of dQ's columns. For them it gets the other CTA's dS, and it already has the same columns
+// of the other CTA's keys.
 
 struct QueryOwner {
   const BackwardParams& params;
@@ -1172,7 +1174,8 @@ struct QueryOwner {
   __device__ __forceinline__ QueryOwner(const BackwardParams& parameters, unsigned shared_memory)
       : params(parameters), shared(shared_memory), rank(cluster_rank()) {}
 
-  // The other CTA gets a copy of this one's dS, once it has left its place there, and this one expects its.
+  // Sends a copy of this CTA's dS to the other CTA, once its place there is free, and expects the other CTA's
+  // dS.
   __device__ __forceinline__ void swap_ds() const {
     if (threadIdx.x % 128 == 0) {
       mbarrier_arrive_expecting(shared + kOtherDsFull, kDsBytes);
@@ -1184,7 +1187,7 @@ struct QueryOwner {
     __syncwarp();
   }
 
-  // dQ from the keys of one CTA: two panels of their columns, so far apart, and their dS.
+  // dQ from the keys of one CTA: their dS times two panels of their columns, which lie `apart` bytes apart.
   __device__ __forceinline__ void issue(unsigned ds_tile, unsigned panels, unsigned apart, bool first) {
     const unsigned long long a = wgmma_descriptor(ds_tile, 0), b = wgmma_descriptor(panels, apart);
     wgmma_fence();
@@ -1196,17 +1199,17 @@ struct QueryOwner {
     wgmma_commit();
   }
 
-  // `row` is the first of the sums' rows that the step's queries have.
+  // `row` is the first row of the step's queries in dQ's sums.
   __device__ __forceinline__ void compute_step(unsigned row) {
     constexpr unsigned kPanelBytes = kTileN * kRowBytes;
     const int first_panel = rank * kDqPanels;
-    // Where there is no last panel the one before stands in: nobody looks at what comes of it.
+    // Where there is no second panel, the first stands in for it: nobody looks at the result.
     const unsigned apart = first_panel + 1 < kPanelsQk ? kPanelBytes : 0;
     mbarrier_wait(shared + kDsFull, step & 1);
     swap_ds();
     issue(shared + kExchange, shared + kK + first_panel * kPanelBytes, apart, true);
     mbarrier_wait(shared + kOtherDsFull, step & 1);
-    // The other CTA's place has been copied.
+    // The other CTA's dS has been copied.
     if (threadIdx.x % 128 == 0) cluster_arrive_read(in_cta(rank ^ 1, shared + kExchangeEmpty));
     __syncwarp();
     issue(shared + kOtherDs, shared + kOtherK, kPanelBytes, false);
@@ -1236,12 +1239,12 @@ struct QueryOwner {
 // Order between ordinary accesses to shared memory and those of the asynchronous proxy (PTX ISA,
 // "membar/fence").
 
-// What this thread wrote to shared memory before is what TMA and wgmma read after.
+// What this thread wrote to shared memory before the fence is visible to TMA and wgmma after it.
 __device__ __forceinline__ void fence_async_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// A warp's arrival where it has written what TMA or a product reads.
+// A warp's arrival after it has written what TMA or a product reads.
 
 __device__ __forceinline__ void arrive_written(unsigned barrier) {
   fence_async_shared();
@@ -1259,8 +1262,8 @@ __device__ __forceinline__ void stmatrix(unsigned address, unsigned a, unsigned 
 
 // Products over whole tiles: chains of wgmma that a warpgroup issues and commits as one group.
 
-// s = 64 rows of a tile times all rows of another, summed over kColumns columns of both; s += that where it
-// begins as something else than zeros. kRowsA and kRowsB are how many rows their panels have.
+// s = 64 rows of a tile times all rows of another, summed over kColumns columns of both; with kAdds, s +=
+// that. kRowsA and kRowsB are the numbers of rows of their panels.
 template <int kColumns, int kRowsA, int kRowsB, bool kAdds = false>
 __device__ __forceinline__ void issue_scores(float (&s)[kScoreColumns / 2], unsigned rows, unsigned columns) {
   const unsigned long long a = wgmma_descriptor(rows, 0), b = wgmma_descriptor(columns, 0);
@@ -1274,8 +1277,8 @@ __device__ __forceinline__ void issue_scores(float (&s)[kScoreColumns / 2], unsi
   wgmma_commit();
 }
 
-// d += fragments a, 16 columns each, times the rows of a tile whose panels have kRows; of fragments kFirst to
-// before kEnd. The columns of d take kParts of the product.
+// d += fragments a, 16 columns each, times the rows of a tile whose panels have kRows rows; only fragments
+// kFirst to kEnd - 1. The columns of d take kParts products.
 template <void (*kProduct)(float*, const unsigned*, unsigned long long), int kParts, int kRows, int kFirst,
           int kEnd, int kCount>
 __device__ __forceinline__ void issue_gradient(float (&d)[kCount], unsigned (&a)[kRows / 4], unsigned tile) {
@@ -1305,7 +1308,8 @@ __device__ __forceinline__ void issue_gradient_v(float (&d)[kHeadDimV / 2], unsi
   issue_gradient<wgmma_gradient_v, kPartsV, kRows, kFirst, kEnd>(d, a, tile);
 }
 
-// ptxas would wait for every product at once (its warning C7515) where accumulators begin as plain zeros.
+// Where accumulators begin as plain zeros, ptxas would wait for every product right away (its warning C7515):
+// so they are pinned.
 template <int kCount>
 __device__ __forceinline__ void clear(float (&d)[kCount]) {
 #pragma unroll
@@ -1313,8 +1317,8 @@ __device__ __forceinline__ void clear(float (&d)[kCount]) {
   pin(d);
 }
 
-// Accumulators, scaled, to 64 rows of a tile whose panels have kRows. `fragment` is fragment_offset() of
-// them.
+// Stages accumulators, scaled, in 64 rows of a tile whose panels have kRows rows. `fragment` is the
+// fragment_offset() of these rows.
 template <int kRows, int kCount>
 __device__ __forceinline__ void stage_gradient(const float (&d)[kCount], unsigned tile, unsigned fragment,
                                                float scale) {
@@ -1356,8 +1360,8 @@ __device__ __forceinline__ float high_half(unsigned pair) {
   return __uint_as_float(pair & 0xffff0000u);
 }
 
-// From scores to P and dS, transposed: a row a key, a column a query, whose LSE and delta lie in shared
-// memory. P and dS are kept as pairs, which is how products take them from registers.
+// From scores to P and dS, transposed: a row per key, and a column per query, whose LSE and delta lie in
+// shared memory. P and dS are kept as pairs, which is how products take them from registers.
 
 // Whether causality or the end of the keys hides a score of 64 keys and the queries from `query` on.
 __device__ __forceinline__ bool needs_mask(int first_key, int, const BackwardParams& p) {
@@ -1384,7 +1388,7 @@ __device__ __forceinline__ void mask(float (&s)[kTileM / 2], int first_key, int 
   }
 }
 
-// What a lane's columns have in shared memory, a float a query.
+// A lane's columns of LSE or delta in shared memory, a float per query.
 using Statistics = float2[kTileM / 8];
 __device__ __forceinline__ void load_statistics(Statistics& pairs, unsigned from) {
 #pragma unroll
@@ -1404,7 +1408,7 @@ __device__ __forceinline__ void exponentiate(unsigned (&p)[kTileM / 4], const fl
   }
 }
 
-// dP begins as -delta: what the product adds to is then no work afterwards, and nothing is waited for then.
+// dP begins as -delta, to which the product adds, so that afterwards nothing is left to subtract or wait for.
 __device__ __forceinline__ void begin_gradient(float (&dp)[kTileM / 2], const Statistics& delta) {
 #pragma unroll
   for (int j = 0; j < kTileM / 8; ++j) {
@@ -1446,12 +1450,12 @@ __device__ __forceinline__ void store_shared(unsigned address, uint4 value) {
 // dV computes S and P, and hands P to the owner of dK, which computes dP and dS. Each issues the gradient of
 // the step before ahead of its scores, so that Q and dO go back to the producer half a step before they are
 // asked for again.
-// P's place becomes that of dS, from where it goes to dQ (pair.cuh).
+// dS takes P's place, from where it goes to dQ (pair.cuh).
 
 // What both keep: which step of the CTA this is, over all its tiles; it says which stage, and which parity.
 struct SharedKeys {
   static constexpr int kPieces = kTileM / 16;  // of 16 bytes of P
-  static constexpr int kEarly = kPieces - 1;  // of them are free before a gradient is
+  static constexpr int kEarly = kPieces - 1;  // pieces whose registers are free before the gradient is done
 
   const BackwardParams& params;
   const unsigned shared;
@@ -1467,7 +1471,8 @@ struct SharedKeys {
   __device__ __forceinline__ unsigned exchange() const {
     return shared + kExchange + step % kExchangeStages * kDsBytes;
   }
-  // Where this thread's registers of P lie: a warp's in 2 KB, as they come, 16 bytes next to the neighbour's.
+  // Where this thread's registers of P lie in shared memory: a warp's take 2 KB, in their order, with each
+  // lane's 16 bytes next to its neighbour's.
   __device__ __forceinline__ unsigned p_pieces() const {
     return exchange() + warp_of_warpgroup() * kPieces * 512 + lane() * 16;
   }
@@ -1581,7 +1586,7 @@ struct KeyOwner : SharedKeys {
     }
     differentiate(ds, ds, dp);
     __syncwarp();
-    // A row a key: the rows of a warp take the place of its pieces of P.
+    // One row per key: the rows of a warp take the place of its pieces of P.
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) {
       stmatrix(exchange() + at_column_step<kTileN>(fragment, i), ds[4 * i], ds[4 * i + 1], ds[4 * i + 2],
@@ -1659,7 +1664,7 @@ __device__ __forceinline__ void compute_tiles(Owner owner, const BackwardParams&
 }
 
 // Moves registers between the warpgroups of a CTA (PTX ISA, "setmaxnreg"). The pool is what the launch
-// allocated: a demand beyond it waits for ever.
+// allocated: a request beyond it waits forever.
 
 template <int kRegisters>
 __device__ __forceinline__ void give_up_registers() {

@@ -18,7 +18,7 @@ constexpr int kUnroll = 1;          // steps in one turn of the loop over unmask
 // under way: CTAs compute one tile after the other, and while they finish one, the next one's Q and K arrive.
 // One slot of K and V; every tile has the same number of steps.
 
-// A divisor as the host prepares it, so that a kernel divides by one product (Granlund and Montgomery,
+// A divisor as the host prepares it, so that a kernel divides by one multiplication (Granlund and Montgomery,
 // "Division by invariant integers using multiplication", 1994). Host and device compile this one file.
 
 struct Divisor {
@@ -29,19 +29,20 @@ struct Divisor {
 // How the keys of the first ForwardParams::shared_tiles tiles are cut into even shares. Host and device
 // compile this one file, so the layout cannot drift.
 
-// The keys lie in one row, counted in blocks, or under a mask in what tiles weigh
+// The keys lie in one row, measured in blocks, or under a mask in what tiles weigh
 // (parts/wgmma/share_bounds.cuh).
 struct ShareRow {
-  int unit;  // what the row repeats: the blocks of a tile, or under a mask what the tiles of a head weigh
-  int all;   // the row
-  // Under a mask:
-  int first, past;  // keys that a head's first tile would see, were it full of queries; how many are too many
-  int seeing;       // tiles of a head that see a key
+  int unit;  // the row's period: the blocks of a tile, or under a mask what the tiles of a head weigh
+  int all;   // the whole row
+  // Under a mask, `first` is how many keys a head's first tile would see if it were full of queries, and
+  // `past` is how many of these lie past the last key.
+  int first, past;
+  int seeing;  // tiles of a head that see a key
 };
 
 // What the host hands to a forward kernel. Host and device compile this one file, so the layout cannot drift.
 
-// The row that is cut into even shares, and what it takes to find a cut.
+// The row of keys that is cut into even shares, and the divisors that it takes to find a cut.
 struct ShareCuts {
   ShareRow row;
   Divisor by_unit, by_all, by_shares;
@@ -53,8 +54,8 @@ struct ForwardParams {
   const void* v;
   void* o;
   float* lse;         // (batch, heads, seqlen_q), packed, natural log; null: not wanted
-  int* tile_counter;  // zeros, and the kernel leaves them zero: two for a dynamic tile order, or one for each
-                      // warpgroup of a tile's first cluster, or CTA, where several share its keys
+  int* tile_counter;  // zeros, and the kernel leaves them zero: two for a dynamic tile order; where several
+                      // clusters or CTAs share a tile's keys, one per warpgroup of the first of them
 
   long long q_batch, q_head, q_row;
   long long k_batch, k_head, k_row;
@@ -62,28 +63,28 @@ struct ForwardParams {
   long long o_batch, o_head, o_row;
 
   int batch, heads;
-  int heads_kv;  // for the host
+  int heads_kv;  // for the host only
   int seqlen_q, seqlen_k;
-  int packed;         // log2 of the places that a query has in a tile, side by side; 0: heads are not packed
-  int heads_of_pack;  // that share K and V and have a place each; the last places may stay empty
-  int places;         // of a query in all packs
+  int packed;         // log2 of a query's places: adjacent rows of a tile, one per head; 0: heads not packed
+  int heads_of_pack;  // heads that share K and V, with a place each; the last places may stay empty
+  int places;         // of a query, in all packs together
   int tiles_m;  // ceil((seqlen_q << packed) / tile_m), or / (2 * tile_m) where two CTAs load for each other
-  int section;  // longest tiles first: (batch, head) pairs whose K and V share the L2; a pack is one head
+  int section;  // (batch, head) pairs that share L2 and are ordered longest tiles first; a pack is one head
   float scale_log2;  // scale * log2(e) of the logits: exp(scale * x) = exp2(scale_log2 * x)
-  int last_section;  // the pair at which the last section begins, which goes on to the end
-  int clusters;      // that share out a tile's keys
-  int shared_tiles;  // the first so many, of whose keys all CTAs have even shares; 0 where the family deals
-  ShareCuts cuts;    // of these
-  int riffled_from;  // of a dynamic order: where its second wave begins,
-  int riffled;       // and how many tiles of that come from its halves in turns
-  float* pieces;     // where CTAs share keys through device memory: what each knows, 16-byte aligned
+  int last_section;  // first pair of the last section, which goes on to the end
+  int clusters;      // that share out a tile's keys among them
+  int shared_tiles;  // number of leading tiles whose keys are cut into even shares for all CTAs; 0: none
+  ShareCuts cuts;    // of the keys of these tiles
+  int riffled_from;  // dynamic order: number of its second wave's first tile
+  int riffled;       // dynamic order: tiles of that wave that come from its two halves in turn
+  float* pieces;     // where CTAs share keys through device memory: their partial results, 16-byte aligned
 
-  // To divide by what their names say:
-  Divisor by_heads;         // a sequence's packs, or heads where none are packed
-  Divisor by_group;         // of these, those that share K and V
+  // For division by what their names say:
+  Divisor by_heads;         // packs of a sequence, or heads where none are packed
+  Divisor by_group;         // packs or heads that share K and V
   Divisor by_tiles;         // tiles_m
-  Divisor by_section;       // the pairs of each section but the last,
-  Divisor by_last_section;  // and of that
+  Divisor by_section;       // pairs of any section but the last
+  Divisor by_last_section;  // pairs of the last section
   Divisor by_section_tiles;
   Divisor by_clusters;
 };
@@ -404,7 +405,7 @@ __device__ __forceinline__ const unsigned short* head_of(const void* tensor, lon
 
 // Asynchronous copies from global to shared memory (PTX ISA, "cp.async"; sm_80 and later).
 
-// 16 bytes, past the L1. Where wanted is false nothing is read and zeros are written.
+// Copies 16 bytes, bypassing L1. Where `wanted` is false, nothing is read and zeros are written.
 __device__ __forceinline__ void cp_async_16(unsigned shared, const void* global, bool wanted) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global),
                "r"(wanted ? 16 : 0)
@@ -439,8 +440,8 @@ struct TileCopy {
   static constexpr int kFitting = kFit / 4 * 4;
   static constexpr int kCopies =
       (kRows * Tile::kSpan + kThreads - 1) / kThreads * Tile::kChunks / Tile::kSpan;
-  static constexpr bool kWholeRows =
-      Tile::kSpan == 2 && Tile::kPitch >= 128 && kFitting > 0 && kRows <= 2 * (kCopies * kFitting);
+  static constexpr bool kWholeRows = Tile::kSpan == 2 && Tile::kPitch >= 128 && kFitting > 0 &&
+                                     kRows <= 2 * (kCopies * kFitting);
   static constexpr int kLanes = kWholeRows ? Tile::kChunks : Tile::kSpan;
   static constexpr int kRowsPerPass = kWholeRows ? kFitting : kThreads / kLanes;
 
@@ -649,7 +650,7 @@ __device__ __forceinline__ void add_pv(SoftmaxRows (&rows)[kRowTiles],
 
 // A special register (PTX ISA, "%nctaid").
 
-// CTAs of the grid, read anew wherever they are needed, as in ptx/special.cuh.
+// CTAs of the grid, read again wherever the number is needed, as in ptx/special.cuh.
 __device__ __forceinline__ int grid_size() {
   unsigned size;
   asm volatile("mov.u32 %0, %%nctaid.x;" : "=r"(size));

@@ -26,7 +26,7 @@ constexpr int kSharedP = 17152;    // P
 
 // FlashAttention-2 forward in fp32 FMA: a CTA owns kTileM queries of a head and streams its keys and values.
 
-// A divisor as the host prepares it, so that a kernel divides by one product (Granlund and Montgomery,
+// A divisor as the host prepares it, so that a kernel divides by one multiplication (Granlund and Montgomery,
 // "Division by invariant integers using multiplication", 1994). Host and device compile this one file.
 
 struct Divisor {
@@ -37,19 +37,20 @@ struct Divisor {
 // How the keys of the first ForwardParams::shared_tiles tiles are cut into even shares. Host and device
 // compile this one file, so the layout cannot drift.
 
-// The keys lie in one row, counted in blocks, or under a mask in what tiles weigh
+// The keys lie in one row, measured in blocks, or under a mask in what tiles weigh
 // (parts/wgmma/share_bounds.cuh).
 struct ShareRow {
-  int unit;  // what the row repeats: the blocks of a tile, or under a mask what the tiles of a head weigh
-  int all;   // the row
-  // Under a mask:
-  int first, past;  // keys that a head's first tile would see, were it full of queries; how many are too many
-  int seeing;       // tiles of a head that see a key
+  int unit;  // the row's period: the blocks of a tile, or under a mask what the tiles of a head weigh
+  int all;   // the whole row
+  // Under a mask, `first` is how many keys a head's first tile would see if it were full of queries, and
+  // `past` is how many of these lie past the last key.
+  int first, past;
+  int seeing;  // tiles of a head that see a key
 };
 
 // What the host hands to a forward kernel. Host and device compile this one file, so the layout cannot drift.
 
-// The row that is cut into even shares, and what it takes to find a cut.
+// The row of keys that is cut into even shares, and the divisors that it takes to find a cut.
 struct ShareCuts {
   ShareRow row;
   Divisor by_unit, by_all, by_shares;
@@ -61,8 +62,8 @@ struct ForwardParams {
   const void* v;
   void* o;
   float* lse;         // (batch, heads, seqlen_q), packed, natural log; null: not wanted
-  int* tile_counter;  // zeros, and the kernel leaves them zero: two for a dynamic tile order, or one for each
-                      // warpgroup of a tile's first cluster, or CTA, where several share its keys
+  int* tile_counter;  // zeros, and the kernel leaves them zero: two for a dynamic tile order; where several
+                      // clusters or CTAs share a tile's keys, one per warpgroup of the first of them
 
   long long q_batch, q_head, q_row;
   long long k_batch, k_head, k_row;
@@ -70,28 +71,28 @@ struct ForwardParams {
   long long o_batch, o_head, o_row;
 
   int batch, heads;
-  int heads_kv;  // for the host
+  int heads_kv;  // for the host only
   int seqlen_q, seqlen_k;
-  int packed;         // log2 of the places that a query has in a tile, side by side; 0: heads are not packed
-  int heads_of_pack;  // that share K and V and have a place each; the last places may stay empty
-  int places;         // of a query in all packs
+  int packed;         // log2 of a query's places: adjacent rows of a tile, one per head; 0: heads not packed
+  int heads_of_pack;  // heads that share K and V, with a place each; the last places may stay empty
+  int places;         // of a query, in all packs together
   int tiles_m;  // ceil((seqlen_q << packed) / tile_m), or / (2 * tile_m) where two CTAs load for each other
-  int section;  // longest tiles first: (batch, head) pairs whose K and V share the L2; a pack is one head
+  int section;  // (batch, head) pairs that share L2 and are ordered longest tiles first; a pack is one head
   float scale_log2;  // scale * log2(e) of the logits: exp(scale * x) = exp2(scale_log2 * x)
-  int last_section;  // the pair at which the last section begins, which goes on to the end
-  int clusters;      // that share out a tile's keys
-  int shared_tiles;  // the first so many, of whose keys all CTAs have even shares; 0 where the family deals
-  ShareCuts cuts;    // of these
-  int riffled_from;  // of a dynamic order: where its second wave begins,
-  int riffled;       // and how many tiles of that come from its halves in turns
-  float* pieces;     // where CTAs share keys through device memory: what each knows, 16-byte aligned
+  int last_section;  // first pair of the last section, which goes on to the end
+  int clusters;      // that share out a tile's keys among them
+  int shared_tiles;  // number of leading tiles whose keys are cut into even shares for all CTAs; 0: none
+  ShareCuts cuts;    // of the keys of these tiles
+  int riffled_from;  // dynamic order: number of its second wave's first tile
+  int riffled;       // dynamic order: tiles of that wave that come from its two halves in turn
+  float* pieces;     // where CTAs share keys through device memory: their partial results, 16-byte aligned
 
-  // To divide by what their names say:
-  Divisor by_heads;         // a sequence's packs, or heads where none are packed
-  Divisor by_group;         // of these, those that share K and V
+  // For division by what their names say:
+  Divisor by_heads;         // packs of a sequence, or heads where none are packed
+  Divisor by_group;         // packs or heads that share K and V
   Divisor by_tiles;         // tiles_m
-  Divisor by_section;       // the pairs of each section but the last,
-  Divisor by_last_section;  // and of that
+  Divisor by_section;       // pairs of any section but the last
+  Divisor by_last_section;  // pairs of the last section
   Divisor by_section_tiles;
   Divisor by_clusters;
 };
@@ -107,7 +108,7 @@ __device__ __forceinline__ int divide(int dividend, const Divisor& divisor) {
 
 // Asynchronous copies from global to shared memory (PTX ISA, "cp.async"; sm_80 and later).
 
-// 16 bytes, past the L1. Where wanted is false nothing is read and zeros are written.
+// Copies 16 bytes, bypassing L1. Where `wanted` is false, nothing is read and zeros are written.
 __device__ __forceinline__ void cp_async_16(unsigned shared, const void* global, bool wanted) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global),
                "r"(wanted ? 16 : 0)
@@ -135,15 +136,15 @@ __device__ __forceinline__ unsigned shared_address(const void* pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
 }
 
-// Tiles of rows from global to shared memory, 16 bytes a thread and step.
+// Tiles of rows from global to shared memory, 16 bytes per thread and step.
 
-// Zeros where not inside. Without cp.async (before sm_80) the copy goes through registers and is done at
-// once.
+// Writes zeros where not inside. Without cp.async (before sm_80) the copy goes through registers and is done
+// at once.
 __device__ __forceinline__ void copy_16_bytes(float* to, const float* from, bool inside) {
   cp_async_16(shared_address(to), from, inside);
 }
 
-// The tiles since the last call are waited for together.
+// Makes a group of the tiles copied since the last call, to be waited for together.
 __device__ __forceinline__ void commit_tiles() {
   cp_async_commit();
 }
@@ -267,10 +268,10 @@ __device__ __forceinline__ void for_each_group(int sharer, Act act) {
   }
 }
 
-// A block joins a sum (scores.cuh).
+// Adds a block to a sum (scores.cuh).
 
-// lost: what the additions to the sum have lost so far, if it is kept (Kahan's sum, Higham section 4.3).
-// A sum that became infinite has lost nothing that would bring it back.
+// lost: what the additions to the sum have lost to rounding so far, if kept (Kahan's sum, Higham section
+// 4.3). An infinite sum has lost nothing, since no correction would bring it back.
 __device__ __forceinline__ void add_block(float& sum, float& lost, float block) {
   if constexpr (kCareful) {
     const float term = block - lost;
@@ -284,10 +285,10 @@ __device__ __forceinline__ void add_block(float& sum, float& lost, float block) 
 
 // Products of rows with rows, Q K^T, as outer products in registers.
 
-// Dims of a dot product that are summed apart before they meet what it has so far. A sum that grows over all
-// of head_dim rounds at its full size each time, and what that does to a large score its weight shows: blocks
-// of 8 take the error down to a third (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2),
-// for one addition in nine.
+// Dims of a dot product that are summed by themselves before they join its sum so far. A sum that grows over
+// all of head_dim rounds at its full size each time, and the weight of a large score shows that error. Blocks
+// of 8 reduce the error to a third (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2), for
+// one addition in nine.
 constexpr int kBlock = 8;
 
 // A block of columns of a thread's rows of Q, or kHanded weights of a thread's rows of P.
@@ -326,9 +327,9 @@ __device__ __forceinline__ void run_steps(Load load, Compute compute) {
   }
 }
 
-// S = Q K^T for kRows x kKeys of the tile. Four columns of Q and K cost kRows + kKeys 128-bit loads and
-// 4 * kRows * kKeys FMAs. Rows are padded by 16 bytes, so that lanes on neighbouring rows meet no bank twice.
-// kApart dims are summed apart.
+// S = Q K^T for kRows x kKeys of the tile. Four columns of Q and K cost kRows + kKeys 128-bit loads and 4 *
+// kRows * kKeys FMAs. Rows are padded by 16 bytes, so that lanes on neighbouring rows have no bank conflicts.
+// kApart dims at a time are summed by themselves (kBlock).
 template <int kDim, int kStride, int kApart = kBlock>
 __device__ __forceinline__ void multiply_rows(float (&s)[kRows][kKeys], const float* q, const float* k,
                                               const Place& place) {
@@ -388,10 +389,10 @@ __device__ __forceinline__ void add_pv(float (&o)[kRows][kColumns], const float*
                              });
 }
 
-// O += P V. A warp hands its own rows of P over through shared memory, kHanded keys of each thread at a time:
-// they lie side by side, so that each lane reads the weights of kHanded keys at once. Position kHanded * t +
-// h of a row of P belongs to key (c * kHanded + h) * kLanes + t of the tile. The CTA has met since the last
-// tile's P was read.
+// O += P V. A warp passes its own rows of P through shared memory, kHanded keys of each thread at a time.
+// These lie side by side, so that each lane reads the weights of kHanded keys at once. Position kHanded * t +
+// h of a row of P belongs to key (c * kHanded + h) * kLanes + t of the tile. The CTA has synchronised since
+// the last tile's P was read.
 __device__ __forceinline__ void multiply_pv(float (&o)[kRows][kColumns], const float (&weights)[kRows][kKeys],
                                             float* p, const float* v, const Place& place) {
   p += place.row * kStrideP;
@@ -479,13 +480,13 @@ __device__ __forceinline__ void update_softmax(Running& running, float (&s)[kRow
 // Which tile of which head a CTA computes.
 
 struct TileIndex {
-  int place;  // of the tile in the order of a head's
-  int pair;   // of batch and head
+  int place;  // of the tile among its head's
+  int pair;   // number of the (batch, head) pair
   int batch, head;
 };
 
-// Causal: the first tile of each (batch, head) pair, then the second, so that those with most work go first.
-// Else all of a pair's, then the next pair's: neighbours share what they read in the L2.
+// Causal: the first tile of each (batch, head) pair, then the second, so that tiles with most work go first.
+// Otherwise all tiles of a pair, then the next pair's: neighbours share what they read in L2.
 __device__ __forceinline__ TileIndex tile_of_block(int tiles, const Divisor& by_tiles, int pairs,
                                                    const Divisor& by_pairs, int heads,
                                                    const Divisor& by_heads) {

@@ -22,9 +22,9 @@ constexpr float kSumAfterMove = 0x1p-40f;  // what the largest lane's sum become
 
 // FlashAttention forward on Hopper (FlashAttention-3, arXiv 2407.08608): a warpgroup that feeds shared memory
 // through TMA, and kWarpgroups that compute 64 query rows each with asynchronous products.
-// The kCluster CTAs of a cluster share out a tile's keys, and put together what each knows of its rows.
+// The kCluster CTAs of a cluster share out a tile's keys and merge their partial results.
 
-// A divisor as the host prepares it, so that a kernel divides by one product (Granlund and Montgomery,
+// A divisor as the host prepares it, so that a kernel divides by one multiplication (Granlund and Montgomery,
 // "Division by invariant integers using multiplication", 1994). Host and device compile this one file.
 
 struct Divisor {
@@ -35,19 +35,20 @@ struct Divisor {
 // How the keys of the first ForwardParams::shared_tiles tiles are cut into even shares. Host and device
 // compile this one file, so the layout cannot drift.
 
-// The keys lie in one row, counted in blocks, or under a mask in what tiles weigh
+// The keys lie in one row, measured in blocks, or under a mask in what tiles weigh
 // (parts/wgmma/share_bounds.cuh).
 struct ShareRow {
-  int unit;  // what the row repeats: the blocks of a tile, or under a mask what the tiles of a head weigh
-  int all;   // the row
-  // Under a mask:
-  int first, past;  // keys that a head's first tile would see, were it full of queries; how many are too many
-  int seeing;       // tiles of a head that see a key
+  int unit;  // the row's period: the blocks of a tile, or under a mask what the tiles of a head weigh
+  int all;   // the whole row
+  // Under a mask, `first` is how many keys a head's first tile would see if it were full of queries, and
+  // `past` is how many of these lie past the last key.
+  int first, past;
+  int seeing;  // tiles of a head that see a key
 };
 
 // What the host hands to a forward kernel. Host and device compile this one file, so the layout cannot drift.
 
-// The row that is cut into even shares, and what it takes to find a cut.
+// The row of keys that is cut into even shares, and the divisors that it takes to find a cut.
 struct ShareCuts {
   ShareRow row;
   Divisor by_unit, by_all, by_shares;
@@ -59,8 +60,8 @@ struct ForwardParams {
   const void* v;
   void* o;
   float* lse;         // (batch, heads, seqlen_q), packed, natural log; null: not wanted
-  int* tile_counter;  // zeros, and the kernel leaves them zero: two for a dynamic tile order, or one for each
-                      // warpgroup of a tile's first cluster, or CTA, where several share its keys
+  int* tile_counter;  // zeros, and the kernel leaves them zero: two for a dynamic tile order; where several
+                      // clusters or CTAs share a tile's keys, one per warpgroup of the first of them
 
   long long q_batch, q_head, q_row;
   long long k_batch, k_head, k_row;
@@ -68,28 +69,28 @@ struct ForwardParams {
   long long o_batch, o_head, o_row;
 
   int batch, heads;
-  int heads_kv;  // for the host
+  int heads_kv;  // for the host only
   int seqlen_q, seqlen_k;
-  int packed;         // log2 of the places that a query has in a tile, side by side; 0: heads are not packed
-  int heads_of_pack;  // that share K and V and have a place each; the last places may stay empty
-  int places;         // of a query in all packs
+  int packed;         // log2 of a query's places: adjacent rows of a tile, one per head; 0: heads not packed
+  int heads_of_pack;  // heads that share K and V, with a place each; the last places may stay empty
+  int places;         // of a query, in all packs together
   int tiles_m;  // ceil((seqlen_q << packed) / tile_m), or / (2 * tile_m) where two CTAs load for each other
-  int section;  // longest tiles first: (batch, head) pairs whose K and V share the L2; a pack is one head
+  int section;  // (batch, head) pairs that share L2 and are ordered longest tiles first; a pack is one head
   float scale_log2;  // scale * log2(e) of the logits: exp(scale * x) = exp2(scale_log2 * x)
-  int last_section;  // the pair at which the last section begins, which goes on to the end
-  int clusters;      // that share out a tile's keys
-  int shared_tiles;  // the first so many, of whose keys all CTAs have even shares; 0 where the family deals
-  ShareCuts cuts;    // of these
-  int riffled_from;  // of a dynamic order: where its second wave begins,
-  int riffled;       // and how many tiles of that come from its halves in turns
-  float* pieces;     // where CTAs share keys through device memory: what each knows, 16-byte aligned
+  int last_section;  // first pair of the last section, which goes on to the end
+  int clusters;      // that share out a tile's keys among them
+  int shared_tiles;  // number of leading tiles whose keys are cut into even shares for all CTAs; 0: none
+  ShareCuts cuts;    // of the keys of these tiles
+  int riffled_from;  // dynamic order: number of its second wave's first tile
+  int riffled;       // dynamic order: tiles of that wave that come from its two halves in turn
+  float* pieces;     // where CTAs share keys through device memory: their partial results, 16-byte aligned
 
-  // To divide by what their names say:
-  Divisor by_heads;         // a sequence's packs, or heads where none are packed
-  Divisor by_group;         // of these, those that share K and V
+  // For division by what their names say:
+  Divisor by_heads;         // packs of a sequence, or heads where none are packed
+  Divisor by_group;         // packs or heads that share K and V
   Divisor by_tiles;         // tiles_m
-  Divisor by_section;       // the pairs of each section but the last,
-  Divisor by_last_section;  // and of that
+  Divisor by_section;       // pairs of any section but the last
+  Divisor by_last_section;  // pairs of the last section
   Divisor by_section_tiles;
   Divisor by_clusters;
 };
@@ -130,14 +131,14 @@ __device__ __forceinline__ int cluster_rank() {
   return static_cast<int>(rank);
 }
 
-// Where CTA `rank` has what this one has at a shared-memory address.
+// The address in CTA `rank` that corresponds to a shared-memory address of this CTA.
 __device__ __forceinline__ unsigned in_cta(int rank, unsigned address) {
   unsigned there;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
   return there;
 }
 
-// All threads of all CTAs that have not returned.
+// Waits for all threads of the cluster that have not returned.
 __device__ __forceinline__ void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
@@ -162,13 +163,13 @@ struct Tile {
   int row;   // first
   int pack;  // of heads, or a head
   int batch;
-  // Of the blocks of kTileN keys that some row of the tile sees, this CTA's share: so many, from the first on
-  // every `shares`-th.
+  // This CTA's share of the blocks of kTileN keys that some row of the tile sees: `blocks` of them, every
+  // `shares`-th one from `first` on.
   int first, shares, blocks;
 };
 
-// Of the first n blocks, those of the CTA's share. They are dealt like cards: CTAs that work side by side
-// read what lies side by side.
+// How many of the first n blocks are in the CTA's share. Blocks are dealt like cards, so that CTAs that work
+// side by side read adjacent ones.
 __device__ __forceinline__ int blocks_of_share(int n, const Tile& tile) {
   return (n - tile.first + tile.shares - 1) / tile.shares;
 }
@@ -190,7 +191,7 @@ __device__ __forceinline__ int visible_keys(int row_end, const ForwardParams& p)
   return max(0, min(p.seqlen_k, ((min(row_end, row_count(p)) - 1) >> p.packed) + 1 + diagonal(p)));
 }
 
-// Which of a pack's heads a row is of; from p.heads_of_pack on, of none.
+// Which of a pack's heads a row belongs to; from p.heads_of_pack on, to none.
 __device__ __forceinline__ int place_of(int row, const ForwardParams& p) {
   return row & ((1 << p.packed) - 1);
 }
@@ -200,8 +201,8 @@ __device__ __forceinline__ BoxOrigin rows_at(int panel, int row, const Tile& til
   return {64 * panel, 0, row >> p.packed, tile.pack, tile.batch};
 }
 
-// The p.clusters clusters of a tile lie side by side, and so do a cluster's CTAs: which tile is this one's,
-// and which of the tile's clusters.
+// The p.clusters clusters of a tile lie side by side, and so do a cluster's CTAs: which tile is this CTA's,
+// and which of the tile's clusters it is in.
 __device__ __forceinline__ int only_tile(const ForwardParams& p) {
   return divide(static_cast<int>(blockIdx.x) / kCluster, p.by_clusters);
 }
@@ -248,20 +249,20 @@ struct RowsOfThread {
     keys_a_block = tile.shares * kTileN;
   }
 
-  // The first column of a masked block that row 0 or 1 does not see, counted from this thread's first
-  // column. Of the tile's blocks `left` are still to come (block_at).
+  // The first column of a masked block that row 0 or 1 does not see, counted from this thread's first column.
+  // `left` of the tile's blocks are still to come (block_at).
   __device__ __forceinline__ int first_hidden(int which, int left) const {
     return visible[which] - left * keys_a_block - 2 * (lane() % 4);
   }
 };
 
-// S of a consumer, the scores of 64 rows and a block of keys, laid out as wgmma's accumulators
-// (ptx/wgmma.cuh), in place of which come their exponentials; and P, these as pairs. As O
-// (output_registers.cuh) they have PTX registers of their own, s0, s1, … and p0, p1, …: arrays of C++ would
-// be operands of each product, and of pins that keep the compiler from reading over the wait for it.
-// The accumulators of 16 columns are, in order, the fragment of 16 rows of V.
+// S of a consumer: the scores of 64 rows and a block of keys, laid out as wgmma's accumulators
+// (ptx/wgmma.cuh). Their exponentials take the same place, and P holds these as pairs. Like O
+// (output_registers.cuh), S and P have PTX registers of their own, s0, s1, … and p0, p1, …: C++ arrays would
+// be operands of each product, and of the pins that keep the compiler from moving reads above the wait for
+// it. The accumulators of 16 columns are, in order, the fragment of 16 rows of V.
 
-// Once, and before all else that names them.
+// Called once, before all that names them.
 __device__ __forceinline__ void declare_scores() {
   asm volatile(
       ".reg .f32 s<%0>;\n"
@@ -269,8 +270,8 @@ __device__ __forceinline__ void declare_scores() {
       "n"(kTileN / 4));
 }
 
-// Hides the columns from `first_hidden` on; counted, for each of the two rows, from this thread's first
-// column.
+// Hides the columns from `first_hidden` on, which is counted for each of the two rows from this thread's
+// first column.
 __device__ __forceinline__ void hide_scores(int first_hidden0, int first_hidden1) {
   asm volatile(
       "{\n"
@@ -542,7 +543,7 @@ __device__ __forceinline__ void pack_exponentials() {
   );
 }
 
-// By a factor for each of the thread's two rows.
+// Scales the exponentials by a factor for each of the thread's two rows.
 __device__ __forceinline__ void scale_exponentials(const float (&factor)[2]) {
   asm volatile(
       "mul.f32 s0, s0, %0; mul.f32 s1, s1, %0; mul.f32 s2, s2, %1; mul.f32 s3, s3, %1;\n"
@@ -586,8 +587,8 @@ __device__ __forceinline__ void clear_scores() {
 }
 
 // s += q k^T over 16 columns of the head, by the warp's own products (PTX ISA, "mma"). Pointers are to this
-// thread's first elements in device memory, of its two rows of Q and of K; groups of eight keys are
-// `eight_rows` elements apart.
+// thread's first elements in device memory: of its two rows of Q, and of its first key. Groups of eight keys
+// are `eight_rows` elements apart.
 __device__ __forceinline__ void add_score_products(const unsigned short* q_low, const unsigned short* q_high,
                                                    const unsigned short* key, long long eight_rows) {
   asm volatile(
@@ -683,19 +684,19 @@ __device__ __forceinline__ void add_score_products(const unsigned short* q_low, 
       : "memory");
 }
 
-// Scores a second time, where exponentials taken in haste overflowed. It happens to a warp alone and hardly
-// ever, so it takes no shared memory and few instructions: Q and K come from device memory, and warp-level
-// products multiply them.
+// Computes scores a second time, where exponentials taken without a maximum have overflowed. It happens to
+// single warps and hardly ever, so it uses no shared memory and few instructions: Q and K come from device
+// memory, and warp-level products multiply them.
 
-// s = q k^T of this warp's 16 rows and a block that lies inside of K, as wgmma leaves it: an accumulator of
-// wgmma is a row of mma's, side by side.
+// s = q k^T of this warp's 16 rows and a block that lies inside K, laid out as wgmma leaves it: wgmma's
+// accumulators are those of a row of mma products, side by side.
 __device__ __forceinline__ void recompute_scores(const Tile& tile, int row, int block,
                                                  const ForwardParams& p) {
   const int column = 2 * (lane() % 4);  // this thread's first
   const auto* q = static_cast<const unsigned short*>(p.q) + tile.batch * p.q_batch;
   const auto* k = static_cast<const unsigned short*>(p.k) + tile.batch * p.k_batch +
                   divide(tile.pack, p.by_group) * p.k_head;
-  // Rows past the end, and of no head, are computed from the last one and never stored.
+  // Rows past the end or of no head are computed from the last row, and never stored.
   const auto row_at = [&](int i) {
     const int packed_row = min(i, row_count(p) - 1);
     return q + (packed_row >> p.packed) * p.q_row +
@@ -714,39 +715,39 @@ __device__ __forceinline__ void recompute_scores(const Tile& tile, int row, int 
 
 // In which order blocks of keys come.
 
-// The block that has `left` others still to come, where all rows see the first `full` in full: from the last
-// one down, but that block 0 comes right after those which not all rows see in full. So a row sees both ends
-// of its keys at once, where its largest scores tend to be, and the shift that it takes from them rarely has
-// to move.
+// The block after which `left` others are still to come, where all rows see the first `full` in full. Blocks
+// go from the last one down, except that block 0 comes right after the blocks that not all rows see in full.
+// So a row sees both ends of its keys first, where its largest scores tend to be, and the shift that it takes
+// from them rarely has to move.
 __device__ __forceinline__ int ends_first(int left, int full) {
   return left >= full ? left : left == full - 1 ? 0 : left + 1;
 }
 
 // Which blocks of a CTA's share of the keys the rows of a tile see, and in which order.
 
-// Blocks of this CTA's share that some of the 64 rows from `row` on sees; none where the rows are past the
-// end.
+// Blocks of this CTA's share that at least one of the 64 rows from `row` on sees; none where the rows are
+// past the end.
 __device__ __forceinline__ int blocks_of_rows(int row, const Tile& tile, const ForwardParams& p) {
   const int seen = row < row_count(p) ? (visible_keys(row + 64, p) + kTileN - 1) / kTileN : 0;
   return blocks_of_share(seen, tile);
 }
 
-// The share's first n blocks are seen in full by all rows from `row` on, and each row has seen a key of a
-// later one of its blocks before: where the diagonal runs through a share's last block, some rows see nothing
-// of that, and the block before it is their first.
+// The share's first n blocks are seen in full by all rows from `row` on, and by then each row has seen a key
+// of a later block of the share. Where the diagonal runs through the share's last block, some rows see
+// nothing of it, and the block before it is their first: that one is not counted.
 __device__ __forceinline__ int full_blocks(int row, const Tile& tile, const ForwardParams& p) {
   const int full = blocks_of_share(visible_keys(row + 1, p) / kTileN, tile);
   return max(0, full - (full < blocks_of_rows(row, tile, p)));
 }
 
-// Of the share's blocks the last one that all rows of the tile see in full, counted from its first.
+// The last of the share's blocks that all rows of the tile see in full, counted from the share's first.
 // No warpgroup has fewer such blocks than the first one, which has the tile's first rows, and full_blocks
 // takes off one at most.
 __device__ __forceinline__ int last_full_block(const Tile& tile, const ForwardParams& p) {
   return blocks_of_share(visible_keys(tile.row + 1, p) / kTileN, tile) - 1;
 }
 
-// The block of a share that has `left` others still to come.
+// The block of a share after which `left` others are still to come.
 __device__ __forceinline__ int block_at(int left, const Tile& tile, const ForwardParams& p) {
   return tile.first + ends_first(left, last_full_block(tile, p)) * tile.shares;
 }
@@ -756,12 +757,12 @@ __device__ __forceinline__ int block_at(int left, const Tile& tile, const Forwar
 
 constexpr float kUnset = -0x1.fffffep127f;
 
-// O of a consumer: 64 rows of kHeadDimV columns, laid out as wgmma's accumulators (ptx/wgmma.cuh). It has PTX
-// registers of its own, o0, o1, …, that asm statements name: as an array of C++ it would be an operand of
-// each statement about it, and of all that stands between two of them, which takes the compilers up to a
-// tenth longer and keeps them from moving softmax's instructions past one another.
+// O of a consumer: 64 rows of kHeadDimV columns, laid out as wgmma's accumulators (ptx/wgmma.cuh). O has PTX
+// registers of its own, o0, o1, …, that asm statements name. As a C++ array it would be an operand of each
+// statement that uses it, and of all statements in between: the compilers would take up to a tenth longer,
+// and could not move softmax's instructions past one another.
 
-// Once, and before all else that names them.
+// Called once, before all that names them.
 __device__ __forceinline__ void declare_output() {
   asm volatile(".reg .f32 o<%0>;" ::"n"(kHeadDimV / 2));
 }
@@ -787,7 +788,7 @@ __device__ __forceinline__ void clear_output() {
   );
 }
 
-// By a factor for each of the thread's two rows.
+// Scales O by a factor for each of the thread's two rows.
 __device__ __forceinline__ void scale_output(const float (&factor)[2]) {
   asm volatile(
       "mul.f32 o0, o0, %0; mul.f32 o1, o1, %0; mul.f32 o2, o2, %1; mul.f32 o3, o3, %1;\n"
@@ -892,23 +893,23 @@ __device__ __forceinline__ float quad_sum(float x) {
 
 // The two rows of a thread, 8 apart; four lanes share them.
 struct SoftmaxState {
-  // Exponentials are exp2(scale_log2 * score - shift): shift is that of the row's maximum, or near it.
+  // Exponentials are exp2(scale_log2 * score - shift), where shift is the row's scaled maximum, or near it.
   float shift[2] = {kUnset, kUnset};
   float sum[2] = {0, 0};     // of this thread's exponentials
-  float factor[2] = {1, 1};  // what O has to be scaled by
+  float factor[2] = {1, 1};  // what O still has to be scaled by
   bool moved = true;  // some lane of the warp may have a factor that is not 1
 };
 
-// Moves the shifts above the rows' maxima, so that growth by less finds them there, scales the sums and keeps
-// the factors for O.
+// Moves the shifts above the rows' maxima, so that scores that grow by less need no further move, scales the
+// sums and keeps the factors for O.
 __device__ __forceinline__ void follow_peaks(SoftmaxState& rows, float scale_log2) {
   float peaks[2];
   find_peaks(peaks);
   peaks[0] *= scale_log2;
   peaks[1] *= scale_log2;
-  // A shift stays while no scaled score exceeds it by more than kLazy, and so no exponential 2^kLazy:
-  // O, the sum and P share the factor, and all are floating point, so nothing is lost of values below 2^100.
-  // Each thread asks for its own scores and the warp votes: no shuffles.
+  // A shift stays while no scaled score exceeds it by more than kLazy, so that no exponential exceeds
+  // 2^kLazy. O, the sum and P share the factor, and all are floating point, so nothing is lost of values
+  // below 2^100. Each thread checks its own scores and the warp votes: no shuffles.
   rows.moved = __any_sync(0xffffffffu, peaks[0] - rows.shift[0] > kLazy || peaks[1] - rows.shift[1] > kLazy);
   if (!rows.moved) return;
 #pragma unroll
@@ -920,30 +921,30 @@ __device__ __forceinline__ void follow_peaks(SoftmaxState& rows, float scale_log
   }
 }
 
-// A block's sums join those of the rows.
+// Adds a block's sums to those of the rows.
 __device__ __forceinline__ void add(float (&sum)[2], const float (&of_block)[2]) {
   sum[0] += of_block[0];
   sum[1] += of_block[1];
 }
 
-// Whether some lane of the warp has more of a row's exponentials than the row's shift may keep …
+// Whether in some lane of the warp the sum of a row's exponentials is too large for the row's shift to stay …
 __device__ __forceinline__ bool has_outgrown(const float (&sum)[2]) {
   return __any_sync(0xffffffffu, !(sum[0] <= kLargestSum && sum[1] <= kLargestSum));
 }
 
-// … or so much that they overflowed, or nearly.
+// … or so large that exponentials overflowed, or nearly did.
 __device__ __forceinline__ bool are_lost(const float (&sum)[2]) {
   return __any_sync(0xffffffffu, !(sum[0] < kLostSum && sum[1] < kLostSum));
 }
 
-// What the largest of a row's lanes' sums becomes when its shift moves, however many keys are left.
+// What the largest of a row's lane sums becomes when its shift moves, however many keys are left.
 __device__ __forceinline__ float sum_after_move(int) {
   return kSumAfterMove;
 }
 
-// By what rows must be scaled whose exponentials were taken against a shift far below their maximum: so that
-// the largest of their lanes' sums, or a power of two near the sum so far, becomes `after` to within fp32's
-// last bits. (Where one key outweighs all others it is its lane's sum, and P rounds as little as the
+// Factors for rows whose exponentials were taken against a shift far below their maximum: the larger of the
+// row's largest lane sum and a power of two near its sum so far becomes `after`, to within fp32's last bits.
+// (Where one key outweighs all others, its exponential is its lane's sum, and P rounds as little as the
 // textbook's 1.)
 __device__ __forceinline__ void choose_factors(const SoftmaxState& rows, const float (&sum)[2], float after,
                                                float (&factor)[2]) {
@@ -954,8 +955,8 @@ __device__ __forceinline__ void choose_factors(const SoftmaxState& rows, const f
   }
 }
 
-// Rows move: they, their sums and the shifts. All sixteen of a warp do together, since what grew in one soon
-// will in the others.
+// Moves rows: their shifts, their sums and their exponentials. All sixteen rows of a warp move together,
+// since what grew in one soon will in the others.
 __device__ __forceinline__ void shrink(SoftmaxState& rows, float (&sum)[2], const float (&factor)[2]) {
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
@@ -967,19 +968,19 @@ __device__ __forceinline__ void shrink(SoftmaxState& rows, float (&sum)[2], cons
   scale_exponentials(factor);
 }
 
-// Applies to O what was kept for it.
+// Scales O by the factors kept for it.
 __device__ __forceinline__ void rescale(const SoftmaxState& rows) {
   if (!rows.moved) return;
   scale_output(rows.factor);
 }
 
-// Nothing is kept for O any more.
+// No factor is kept for O any more.
 __device__ __forceinline__ void settle(SoftmaxState& rows) {
   rows.moved = false;
 }
 
-// Online softmax of one block after the other: what becomes of a warpgroup's scores between the product that
-// makes them and the one that takes P.
+// Online softmax, one block after the other: what becomes of a warpgroup's scores between the product that
+// makes them and the product that takes P.
 
 struct BlockSoftmax {
   const float scale_log2;
@@ -987,10 +988,11 @@ struct BlockSoftmax {
 
   __device__ __forceinline__ explicit BlockSoftmax(float scale) : scale_log2(scale) {}
 
-  // What the exponentials of a block are taken against. A masked block's number is `left` (block_at).
+  // Chooses the shifts that a block's exponentials are taken against. A masked block's number is `left`
+  // (block_at).
   __device__ __forceinline__ void choose_shifts(const RowsOfThread& mine, int left, bool masked) {
     if (masked) hide_scores(mine.first_hidden(0, left), mine.first_hidden(1, left));
-    // Where nothing is hidden every row has seen keys, and its shift is taken as it is, with no search for a
+    // Where nothing is hidden, every row has seen keys before and keeps its shift, with no search for a
     // maximum: the sums will tell whether some score was far above it (move_outgrown).
     if (!masked) return;
     follow_peaks(rows, scale_log2);
@@ -1009,8 +1011,8 @@ struct BlockSoftmax {
     end_exponentials(sum);
   }
 
-  // For sums that outgrew their shifts: all rows of the warp move, unless some exponentials are lost. Whether
-  // they moved. (The vote on that stands beside the quads' shuffles.)
+  // Where sums have outgrown their shifts, moves the shifts of all rows of the warp, unless some exponentials
+  // are lost. Returns whether they moved. (The vote on lost exponentials runs beside the quads' shuffles.)
   __device__ __forceinline__ bool move_outgrown(int left, float (&sum)[2]) {
     float factor[2];
     choose_factors(rows, sum, sum_after_move((left + 1) * kTileN - 1), factor);
@@ -1032,7 +1034,7 @@ struct BlockSoftmax {
                                          const ForwardParams& p, float (&sum)[2]) {
     if (!masked) rows.moved = has_outgrown(sum);
     pack_exponentials();
-    // The vote ran beside the packing, which was for nothing in warps that move.
+    // The vote ran beside the packing, which is in vain in warps that move: they pack again.
     if (!masked && rows.moved) {
       if (!move_outgrown(left, sum)) start_over(mine, tile, left, p, sum);
       pack_exponentials();
@@ -1083,12 +1085,12 @@ constexpr int kRowBytes = 128;  // 64 columns of 16 bits
 constexpr int kPanelsQk = (kHeadDim + 63) / 64;
 constexpr int kPanelsV = (kHeadDimV + 63) / 64;
 
-// Of one warpgroup's Q.
+// Bytes of one warpgroup's Q.
 constexpr int kQBytes = 64 * kRowBytes * kPanelsQk;
-// Of one block of K or V, as it is copied.
+// Bytes of one block of K or V, as it is copied.
 constexpr int kKLoaded = kTileN * kHeadDim * 2;
 constexpr int kVLoaded = kTileN * kHeadDimV * 2;
-// Of one stage.
+// Bytes of one stage.
 constexpr int kKBytes = kTileN * kRowBytes * kPanelsQk;
 constexpr int kVBytes = kTileN * kRowBytes * kPanelsV;
 
@@ -1104,7 +1106,7 @@ constexpr int kQFull = kVEmpty + 8 * kStages;
 constexpr int kSums = kQFull + 8 * kWarpgroups;  // of every CTA's rows, with their shifts
 static_assert(kSums + kCluster * kTileM * 8 <= kSharedBytes);
 
-// Of O's columns each CTA adds up some groups of eight, from what all CTAs' threads have of them.
+// Each CTA adds up some groups of eight of O's columns, from all CTAs' partial results.
 constexpr int kGroupsOfCta = (kHeadDimV / 8 + kCluster - 1) / kCluster;
 constexpr int kPieceBytes = 4 * 4;  // two columns of two rows
 constexpr int kPieces = kK;         // where K and V have been
@@ -1138,9 +1140,8 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
   mbarrier_init_fence();
 }
 
-// Warpgroup-wide asynchronous products (PTX ISA, "wgmma"). 128 threads multiply 64 rows; each holds, of its
-// row g and its row g + 8, columns 8j + 2t and 8j + 2t + 1, where lane = 4g + t, in accumulators 4j .. 4j
-// + 3.
+// Warpgroup-wide asynchronous products (PTX ISA, "wgmma"). 128 threads multiply 64 rows. With lane = 4g + t,
+// a thread's accumulators 4j .. 4j + 3 hold columns 8j + 2t and 8j + 2t + 1 of its warp's rows g and g + 8.
 
 // Returns once at most kInFlight committed groups are unfinished.
 template <int kInFlight>
@@ -1149,8 +1150,8 @@ __device__ __forceinline__ void wgmma_wait() {
 }
 
 // Describes a tile of 128-byte rows, swizzled over 1024 bytes. Its blocks of eight rows are 1024 bytes apart;
-// panels of 64 columns are panel_bytes apart (used only where rows run along k). Addresses go up by
-// descriptor + bytes / 16.
+// panels of 64 columns are panel_bytes apart (used only where rows run along k). To move the address up by
+// some bytes, add bytes / 16 to the descriptor.
 __device__ __forceinline__ unsigned long long wgmma_descriptor(unsigned address, unsigned panel_bytes) {
   constexpr unsigned long long kSwizzle128 = 1ull << 62;
   constexpr unsigned long long kEightRows = 1024 / 16;
@@ -1158,13 +1159,13 @@ __device__ __forceinline__ unsigned long long wgmma_descriptor(unsigned address,
          (address & 0x3ffff) / 16;
 }
 
-// What a consumer has to do with others: the rings of K and V that the producer fills, and barriers.
+// What a consumer shares with others: the rings of K and V that the producer fills, and barriers.
 
 struct ConsumerRings {
   const unsigned shared;
   const int warpgroup;  // 0 .. kWarpgroups - 1
   RingPlace k_place{0, 0}, v_place{0, 0};
-  unsigned k_tile, v_tile;  // of the blocks there: products.cuh
+  unsigned k_tile, v_tile;  // lower halves of the descriptors of the blocks there (products.cuh)
 
   __device__ __forceinline__ ConsumerRings(unsigned shared_memory, int number)
       : shared(shared_memory),
@@ -1180,8 +1181,8 @@ struct ConsumerRings {
     mbarrier_wait(shared + kVFull + 8 * v_place.stage, v_place.parity);
   }
 
-  // One arrival a warp: this warp's products have read the block. Tiles move along: to compute them from
-  // their stage would delay the next product.
+  // One arrival per warp: its products have read the block. The descriptors move along: computing them from
+  // the stage would delay the next product.
   __device__ __forceinline__ void release_k() {
     if (lane() == 0) mbarrier_arrive(shared + kKEmpty + 8 * k_place.stage);
     advance(k_place);
@@ -1193,8 +1194,8 @@ struct ConsumerRings {
     v_tile += (v_place.stage == 0 ? 1 - kStages : 1) * (kVBytes / 16);
   }
 
-  // Blocks that others of the tile see and these rows do not are taken and given back, so that the rings move
-  // on.
+  // Takes blocks that other rows of the tile see and these rows do not, and gives them back, so that the
+  // rings move on.
   __device__ __forceinline__ void pass_blocks(int count) {
 #pragma unroll 1  // few, and rarely any
     for (; count > 0; --count) {
@@ -1220,7 +1221,7 @@ __device__ __forceinline__ unsigned fragment_offset(int step) {
 // The two products of a block of keys, each one asm statement: C++ cannot say the operands of wgmma, and the
 // compilers take their time over every list of them. The renderer writes them down.
 
-// Tiles come as the lower halves of their descriptors, to which a step adds bytes / 16. The upper one is the
+// Tiles come as the lower halves of their descriptors, to which a step adds bytes / 16. The upper half is the
 // same for all of them: their rows' swizzle, and the bytes of eight rows / 16 (PTX ISA, "matrix descriptor
 // format").
 constexpr unsigned kUpperHalf = 1u << 30 | 8 * kRowBytes / 16;
@@ -1235,7 +1236,7 @@ constexpr int v_step(int step) {
   return step * (16 * kRowBytes / 16);
 }
 
-// Begins s = q k^T, 16 columns of the head a time: 64 x kTileN.
+// Begins s = q k^T, 16 columns of the head at a time: 64 x kTileN.
 __device__ __forceinline__ void wgmma_scores(
     const unsigned (&q)[kQRegisterSteps][4],
     unsigned k_tile) {
@@ -1329,7 +1330,7 @@ __device__ __forceinline__ void wgmma_scores(
       : "memory");
 }
 
-// Begins o += p v, 16 keys a time, whose rows of v run along o's columns: 64 x kHeadDimV.
+// Begins o += p v, 16 keys at a time: 64 x kHeadDimV. The keys' rows of v run along o's columns.
 __device__ __forceinline__ void wgmma_values(unsigned v_tile) {
   asm volatile(
       "{\n"
@@ -1422,13 +1423,13 @@ __device__ __forceinline__ void ldmatrix(unsigned (&fragment)[4], unsigned addre
                : "memory");
 }
 
-// A consumer: a warpgroup that computes 64 rows of a tile, block of keys by block of keys, which are counted
-// by how many are left (block_at). Products run asynchronously; none is in flight from one step to the next,
-// or ptxas would serialise them (its warning C7510).
+// A consumer: a warpgroup that computes 64 rows of a tile, one block of keys after another. Blocks are
+// counted by how many are left (block_at). Products run asynchronously; none is in flight from one step to
+// the next, or ptxas would serialise them (its warning C7510).
 
 struct Consumer : ConsumerRings {
   int q_parity = 0;
-  bool first;  // block of a tile
+  bool first;  // whether the next block is a tile's first
 
   BlockSoftmax softmax;
   unsigned q[kQRegisterSteps][4];
@@ -1467,10 +1468,10 @@ struct Consumer : ConsumerRings {
     }
   }
 
-  // What O and the next step have to know of this one.
+  // Ends a step: brings O and the rows up to date for the next one.
   __device__ __forceinline__ void end_step(bool masked) {
-    // Here, where no values are in flight on either way: in begin_products ptxas would have it wait for the
-    // scores.
+    // Here no values are in flight, whichever way the step went: in begin_products ptxas would have this wait
+    // for the scores.
     if (masked) {
       if (!first) rescale(softmax.rows);
       settle(softmax.rows);
@@ -1479,7 +1480,8 @@ struct Consumer : ConsumerRings {
   }
 
   // Softmax of a block runs beside the values of the one before.
-  // They are done before it is: its last quarter packs P meanwhile, whose registers they have let go.
+  // The values are done before the softmax is: P is packed beside its last quarter, into registers that the
+  // values have let go.
   __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile& tile, int left, bool masked,
                                        const ForwardParams& p) {
     wait_k();
@@ -1518,7 +1520,7 @@ struct Consumer : ConsumerRings {
       int left = blocks - 1;
       first = true;
       const int full = min(blocks - 1, full_blocks(row, tile, p));
-#pragma unroll 1  // the first block apart would take another sixth to compile
+#pragma unroll 1  // the first block apart would take a sixth longer to compile
       do step(mine, tile, left, true, p);
       while (--left >= full);
 #pragma unroll kUnroll
@@ -1538,7 +1540,7 @@ constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
 __device__ __forceinline__ void store_lse(const Tile& tile, const RowsOfThread& mine,
                                           const SoftmaxState& rows, const float (&sum)[2],
                                           const ForwardParams& p) {
-  // Asked where a row is stored: lanes that return early ptxas takes for gone their own ways for all tiles
+  // Checked where a row is stored: after an early return ptxas would take the lanes for diverged in all tiles
   // that follow, and descriptors would come from ordinary registers at each product.
   const bool stores = p.lse != nullptr && lane() % 4 == 0;
   float* lse =
@@ -1556,10 +1558,10 @@ __device__ __forceinline__ void store_lse(const Tile& tile, const RowsOfThread& 
   }
 }
 
-// Counting in global memory, with order between those who count (PTX ISA, "atom").
+// Counting in global memory, with memory order between the threads that count (PTX ISA, "atom").
 
-// Adds, and returns what was there before. What this thread has seen written comes before the addition; what
-// those had seen who added earlier is seen after it.
+// Adds, and returns the value before. All writes that this thread has seen come before the addition; all
+// writes that earlier adders had seen are visible after it.
 __device__ __forceinline__ int add_acquire_release(int* word, int value) {
   int before;
   asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], %2;"
@@ -1569,12 +1571,12 @@ __device__ __forceinline__ int add_acquire_release(int* word, int value) {
   return before;
 }
 
-// Which CTAs have the same rows and columns of a tile, and keys of their own; how they tell each other that
-// what they know lies in device memory, by counters that are 0 between launches.
+// Which CTAs have the same rows and columns of a tile, but different keys; and how they tell each other, by
+// counters that are 0 between launches, that their pieces lie in device memory.
 
 struct Sharers {
   int count;
-  int counter;  // which one they share, counted in tiles (counter_of)
+  int counter;  // which counter they share, by tile and CTA of the cluster (counter_of)
 
   // One CTA of each of the tile's clusters.
   __device__ __forceinline__ Sharers(const Tile&, const ForwardParams& p)
@@ -1584,7 +1586,7 @@ struct Sharers {
   }
 };
 
-// Where this CTA puts what it knows of a tile.
+// Where this CTA puts its pieces of a tile.
 __device__ __forceinline__ int own_place(const Tile& tile, const ForwardParams& p) {
   return Sharers(tile, p).place_of(cluster_of_tile(p), p);
 }
@@ -1595,7 +1597,7 @@ __device__ __forceinline__ int* counter_of(const Sharers& sharers, const Consume
   return p.tile_counter + sharers.counter * kWarpgroups + consumer.warpgroup;
 }
 
-// Whether this warp comes after those of all other sharers, whose pieces it sees then. A counter has a byte
+// Whether this warp comes after those of all other sharers; if so, it sees their pieces. A counter has a byte
 // for each warp of a warpgroup.
 __device__ __forceinline__ bool comes_last(const Sharers& sharers, const Consumer& consumer,
                                            const ForwardParams& p) {
@@ -1611,13 +1613,13 @@ __device__ __forceinline__ bool comes_last(const Sharers& sharers, const Consume
   return last;
 }
 
-// Where CTAs that have the same rows and columns of a tile, and keys of their own, tell each other through
-// device memory: each puts what it has added up there, and of those that have the same rows the last one to
-// come adds up all. They are added in the order of their CTAs, so that it does not matter which one that is.
+// How CTAs that have the same rows and columns of a tile, but different keys, merge their results through
+// device memory. Each puts down what it has added up, and the last of them to come adds up all. The pieces
+// are added in the order of their CTAs, so that it does not matter which one comes last.
 
-constexpr int kPiecesOfThread = 1 + kGroupsOfCta;  // its rows' shifts and sums; its columns of each group
+constexpr int kPiecesOfThread = 1 + kGroupsOfCta;  // its rows' shifts and sums, then one per group of columns
 
-// Of one warpgroup, where this thread's begin; each is 128 from the last.
+// Where this thread's pieces begin among those of its warpgroup; each is 128 from the last.
 __device__ __forceinline__ float4* pieces_at(int place, const Consumer& consumer, const ForwardParams& p) {
   const int warpgroup = place * kWarpgroups + consumer.warpgroup;
   return reinterpret_cast<float4*>(p.pieces) + 128 * kPiecesOfThread * warpgroup + threadIdx.x % 128;
@@ -1627,7 +1629,7 @@ __device__ __forceinline__ float4 piece_of_rows(const SoftmaxState& rows) {
   return make_float4(rows.shift[0], rows.shift[1], rows.sum[0], rows.sum[1]);
 }
 
-// A sharer's rows join those that are there. What either's columns weigh then.
+// A sharer's rows join those that are there. The members are the weights of both sides' columns.
 struct Join {
   float before[2], weight[2];
 
@@ -1644,7 +1646,7 @@ struct Join {
   }
 };
 
-// Loads in flight: of this many groups of columns, of this many sharers. Three warpgroups and more have fewer
+// Loads in flight: this many groups of columns, of this many sharers. Three warpgroups and more have fewer
 // registers.
 constexpr int kGroupsAtOnce = kHeadDimV <= 128 ? 16 : 8;
 constexpr int kSharersAtOnce = kPiecesOfThread <= 3 ? 8 : kPiecesOfThread <= 6 ? 4 : kWarpgroups <= 2 ? 2 : 1;
@@ -1674,7 +1676,7 @@ __device__ __forceinline__ void add_groups(const Sharers& sharers, const Consume
   }
 }
 
-// For the other sharers.
+// Puts down this CTA's pieces for the other sharers.
 __device__ __forceinline__ void put_pieces(float4* to, const SoftmaxState& rows,
                                            const float (&o)[4 * kGroupsOfCta]) {
   to[0] = piece_of_rows(rows);
@@ -1685,12 +1687,12 @@ __device__ __forceinline__ void put_pieces(float4* to, const SoftmaxState& rows,
   }
 }
 
-// What all sharers have put down.
+// Adds up what all sharers have put down.
 __device__ __forceinline__ void add_pieces(const Sharers& sharers, const Consumer& consumer,
                                            SoftmaxState& rows, float (&o)[4 * kGroupsOfCta],
                                            const ForwardParams& p) {
 #pragma unroll
-  for (int i = 0; i < 4 * kGroupsOfCta; ++i) o[i] = -0.0f;  // to which the first is added bit for bit
+  for (int i = 0; i < 4 * kGroupsOfCta; ++i) o[i] = -0.0f;  // adding the first piece to it keeps every bit
 #pragma unroll
   for (int group = 0; group < kGroupsOfCta; group += kGroupsAtOnce) {
     rows = SoftmaxState();
@@ -1698,8 +1700,8 @@ __device__ __forceinline__ void add_pieces(const Sharers& sharers, const Consume
   }
 }
 
-// Puts down what this CTA knows of a tile; where all others have done so, makes it what all know. False where
-// that is for another CTA to do.
+// Puts down this CTA's pieces of a tile. If all others have done so, adds up everyone's and returns true; if
+// not, this is left to another CTA.
 __device__ __forceinline__ bool merge_sharers(const Sharers& sharers, const Consumer& consumer,
                                               const Tile& tile, SoftmaxState& rows,
                                               float (&o)[4 * kGroupsOfCta], const ForwardParams& p) {
@@ -1718,14 +1720,15 @@ __device__ __forceinline__ unsigned pack(float low, float high) {
   return pair;
 }
 
-// O goes to device memory from the registers of those who have added it up.
+// Stores O to device memory from the registers of the threads that have added it up.
 
-// The first column of one of this CTA's groups: past the head dim's end where columns do not go round.
+// The first column of one of this CTA's groups; it is past the head dim's end where columns do not divide
+// among CTAs.
 __device__ __forceinline__ int first_column(int group) {
   return 8 * (cluster_rank() * kGroupsOfCta + group);
 }
 
-// Normalised, to device memory.
+// Normalises O and stores it to device memory.
 __device__ __forceinline__ void store_columns(const float (&o)[4 * kGroupsOfCta], const SoftmaxState& rows,
                                               const Tile& tile, const RowsOfThread& mine,
                                               const ForwardParams& p) {
@@ -1779,9 +1782,9 @@ __device__ __forceinline__ float2 load_pair(unsigned address) {
   return pair;
 }
 
-// The end of a tile whose keys the CTAs of a cluster have shared out: each tells all the others the shifts
-// and sums of its rows, and each of them some columns of its O, which that one adds up, normalises and
-// stores; after what other clusters know of them has been added, where a tile has several (pieces.cuh).
+// The end of a tile whose keys the CTAs of a cluster have shared out. Each CTA sends all the others its rows'
+// shifts and sums, and sends each of them some columns of its O, which the receiver adds up, normalises and
+// stores. Where a tile has several clusters, the results of the other clusters are added first (pieces.cuh).
 
 // Where one of the cluster's CTAs puts what a thread has of eight columns …
 __device__ __forceinline__ unsigned piece_from(int rank, int group, const Consumer& consumer) {
@@ -1795,7 +1798,7 @@ __device__ __forceinline__ unsigned sums_from(int rank, const Consumer& consumer
   return consumer.shared + kSums + 8 * row;
 }
 
-// To every CTA: this one's rows, and its share of their columns.
+// Sends every CTA this one's shifts and sums, and the columns that it adds up.
 __device__ __forceinline__ void send(const Consumer& consumer) {
   const SoftmaxState& rows = consumer.softmax.rows;
   float o[kHeadDimV / 2];
@@ -1820,7 +1823,7 @@ __device__ __forceinline__ void send(const Consumer& consumer) {
   }
 }
 
-// What the CTAs' shares of a row weigh beside each other, and the whole row's shift and sum.
+// The weights of the CTAs' shares of a row, and the whole row's shift and sum.
 struct MergedRows {
   SoftmaxState rows;
   float weight[kCluster][2];
@@ -1846,7 +1849,7 @@ struct MergedRows {
   }
 };
 
-// This CTA's columns, of all shares.
+// Adds up this CTA's columns of all shares.
 __device__ __forceinline__ void add_up(const Consumer& consumer, const MergedRows& merged,
                                        float (&o)[4 * kGroupsOfCta]) {
 #pragma unroll
@@ -1867,7 +1870,7 @@ __device__ __forceinline__ void add_up(const Consumer& consumer, const MergedRow
 
 __device__ __forceinline__ void merge(const Consumer& consumer, const Tile& tile, const ForwardParams& p) {
   const RowsOfThread mine(tile.row + kRowStep * consumer.warpgroup, p);
-  const bool has_rows = mine.row - lane() / 4 < row_count(p);  // the warp
+  const bool has_rows = mine.row - lane() / 4 < row_count(p);  // whether the warp has any
   cluster_sync();  // all have begun, and nobody needs K and V any more, whose place the pieces take
   if (has_rows) send(consumer);
   cluster_sync();
@@ -1880,7 +1883,8 @@ __device__ __forceinline__ void merge(const Consumer& consumer, const Tile& tile
   store_columns(o, merged.rows, tile, mine, p);
 }
 
-// A consumer warpgroup's life: this CTA's share of one tile's keys, which becomes one with the others'.
+// A consumer warpgroup's life: this CTA's share of one tile's keys, whose results are merged with the
+// others'.
 
 __device__ __forceinline__ void consume(Consumer& consumer, const ForwardParams& p) {
   const Tile tile = tile_at(only_tile(p), p);
@@ -1890,8 +1894,8 @@ __device__ __forceinline__ void consume(Consumer& consumer, const ForwardParams&
 
 // Boxes of a tensor to shared memory (PTX ISA, "cp.async.bulk.tensor").
 
-// Starts the copy of one box into shared memory; its bytes complete on the barrier. What lies outside of the
-// tensor arrives as zeros and counts as bytes.
+// Starts the copy of one box into shared memory; its bytes complete on the barrier. Elements outside the
+// tensor arrive as zeros, and count as bytes.
 __device__ __forceinline__ void tma_load(unsigned to, const TensorMap& map, unsigned barrier,
                                          const BoxOrigin& at) {
   asm volatile(
@@ -1904,8 +1908,8 @@ __device__ __forceinline__ void tma_load(unsigned to, const TensorMap& map, unsi
 
 // Boxes that no other tile reads (PTX ISA, "cp.async.bulk.tensor", .L2::cache_hint, and "createpolicy").
 
-// Starts the copy of one box into shared memory; its bytes complete on the barrier. What lies outside of the
-// tensor arrives as zeros and counts as bytes. L2 gives the box's lines up first.
+// Starts the copy of one box into shared memory; its bytes complete on the barrier. Elements outside the
+// tensor arrive as zeros, and count as bytes. L2 evicts the box's lines first.
 __device__ __forceinline__ void tma_load_once(unsigned to, const TensorMap& map, unsigned barrier,
                                               const BoxOrigin& at) {
   asm volatile(
@@ -1954,7 +1958,7 @@ struct Producer {
     load(to, map_v, full, {0, block * kTileN, 0, head, tile.batch});
   }
 
-  // Other tiles need K and V again, but not Q.
+  // Other tiles need K and V again, but not Q, whose lines L2 may give up first.
   __device__ __forceinline__ void load_q(const Tile& tile, const ForwardParams& p) const {
 #pragma unroll
     for (int warpgroup = 0; warpgroup < kWarpgroups; ++warpgroup) {
@@ -1991,7 +1995,7 @@ __device__ __forceinline__ void produce(Producer& producer, const ForwardParams&
 }
 
 // Moves registers between the warpgroups of a CTA (PTX ISA, "setmaxnreg"). The pool is what the launch
-// allocated: a demand beyond it waits for ever.
+// allocated: a request beyond it waits forever.
 
 template <int kRegisters>
 __device__ __forceinline__ void give_up_registers() {

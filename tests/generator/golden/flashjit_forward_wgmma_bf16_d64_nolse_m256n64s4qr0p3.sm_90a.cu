@@ -21,10 +21,10 @@ constexpr float kSumAfterMove = 0x1p-40f;  // what the largest lane's sum become
 
 // FlashAttention forward on Hopper (FlashAttention-3, arXiv 2407.08608): a warpgroup that feeds shared memory
 // through TMA, and kWarpgroups that compute 64 query rows each with asynchronous products.
-// CTAs have even shares of the keys of those tiles that would not fill whole waves, and put together what
-// each knows of its rows; then they work on the others, one after another.
+// The keys of those tiles that would not fill whole waves are cut into even shares, one for each CTA, and
+// CTAs merge their partial results; then they work on the other tiles, one after another.
 
-// A divisor as the host prepares it, so that a kernel divides by one product (Granlund and Montgomery,
+// A divisor as the host prepares it, so that a kernel divides by one multiplication (Granlund and Montgomery,
 // "Division by invariant integers using multiplication", 1994). Host and device compile this one file.
 
 struct Divisor {
@@ -35,19 +35,20 @@ struct Divisor {
 // How the keys of the first ForwardParams::shared_tiles tiles are cut into even shares. Host and device
 // compile this one file, so the layout cannot drift.
 
-// The keys lie in one row, counted in blocks, or under a mask in what tiles weigh
+// The keys lie in one row, measured in blocks, or under a mask in what tiles weigh
 // (parts/wgmma/share_bounds.cuh).
 struct ShareRow {
-  int unit;  // what the row repeats: the blocks of a tile, or under a mask what the tiles of a head weigh
-  int all;   // the row
-  // Under a mask:
-  int first, past;  // keys that a head's first tile would see, were it full of queries; how many are too many
-  int seeing;       // tiles of a head that see a key
+  int unit;  // the row's period: the blocks of a tile, or under a mask what the tiles of a head weigh
+  int all;   // the whole row
+  // Under a mask, `first` is how many keys a head's first tile would see if it were full of queries, and
+  // `past` is how many of these lie past the last key.
+  int first, past;
+  int seeing;  // tiles of a head that see a key
 };
 
 // What the host hands to a forward kernel. Host and device compile this one file, so the layout cannot drift.
 
-// The row that is cut into even shares, and what it takes to find a cut.
+// The row of keys that is cut into even shares, and the divisors that it takes to find a cut.
 struct ShareCuts {
   ShareRow row;
   Divisor by_unit, by_all, by_shares;
@@ -59,8 +60,8 @@ struct ForwardParams {
   const void* v;
   void* o;
   float* lse;         // (batch, heads, seqlen_q), packed, natural log; null: not wanted
-  int* tile_counter;  // zeros, and the kernel leaves them zero: two for a dynamic tile order, or one for each
-                      // warpgroup of a tile's first cluster, or CTA, where several share its keys
+  int* tile_counter;  // zeros, and the kernel leaves them zero: two for a dynamic tile order; where several
+                      // clusters or CTAs share a tile's keys, one per warpgroup of the first of them
 
   long long q_batch, q_head, q_row;
   long long k_batch, k_head, k_row;
@@ -68,28 +69,28 @@ struct ForwardParams {
   long long o_batch, o_head, o_row;
 
   int batch, heads;
-  int heads_kv;  // for the host
+  int heads_kv;  // for the host only
   int seqlen_q, seqlen_k;
-  int packed;         // log2 of the places that a query has in a tile, side by side; 0: heads are not packed
-  int heads_of_pack;  // that share K and V and have a place each; the last places may stay empty
-  int places;         // of a query in all packs
+  int packed;         // log2 of a query's places: adjacent rows of a tile, one per head; 0: heads not packed
+  int heads_of_pack;  // heads that share K and V, with a place each; the last places may stay empty
+  int places;         // of a query, in all packs together
   int tiles_m;  // ceil((seqlen_q << packed) / tile_m), or / (2 * tile_m) where two CTAs load for each other
-  int section;  // longest tiles first: (batch, head) pairs whose K and V share the L2; a pack is one head
+  int section;  // (batch, head) pairs that share L2 and are ordered longest tiles first; a pack is one head
   float scale_log2;  // scale * log2(e) of the logits: exp(scale * x) = exp2(scale_log2 * x)
-  int last_section;  // the pair at which the last section begins, which goes on to the end
-  int clusters;      // that share out a tile's keys
-  int shared_tiles;  // the first so many, of whose keys all CTAs have even shares; 0 where the family deals
-  ShareCuts cuts;    // of these
-  int riffled_from;  // of a dynamic order: where its second wave begins,
-  int riffled;       // and how many tiles of that come from its halves in turns
-  float* pieces;     // where CTAs share keys through device memory: what each knows, 16-byte aligned
+  int last_section;  // first pair of the last section, which goes on to the end
+  int clusters;      // that share out a tile's keys among them
+  int shared_tiles;  // number of leading tiles whose keys are cut into even shares for all CTAs; 0: none
+  ShareCuts cuts;    // of the keys of these tiles
+  int riffled_from;  // dynamic order: number of its second wave's first tile
+  int riffled;       // dynamic order: tiles of that wave that come from its two halves in turn
+  float* pieces;     // where CTAs share keys through device memory: their partial results, 16-byte aligned
 
-  // To divide by what their names say:
-  Divisor by_heads;         // a sequence's packs, or heads where none are packed
-  Divisor by_group;         // of these, those that share K and V
+  // For division by what their names say:
+  Divisor by_heads;         // packs of a sequence, or heads where none are packed
+  Divisor by_group;         // packs or heads that share K and V
   Divisor by_tiles;         // tiles_m
-  Divisor by_section;       // the pairs of each section but the last,
-  Divisor by_last_section;  // and of that
+  Divisor by_section;       // pairs of any section but the last
+  Divisor by_last_section;  // pairs of the last section
   Divisor by_section_tiles;
   Divisor by_clusters;
 };
@@ -133,13 +134,13 @@ struct Tile {
   int pack;  // of heads, or a head
   int batch;
   bool whole;  // nobody else has a share of it
-  int index;   // tile_at()'s, where others have
-  int first;   // of the blocks of kTileN keys that are worked on here
-  int length;  // how many they are, side by side
-  int blocks;  // of these, that some row of the tile sees
+  int index;   // its number, as in tile_at()
+  int first;   // first of the blocks of kTileN keys that this CTA has
+  int length;  // how many adjacent blocks it has
+  int blocks;  // how many of them some row of the tile sees
 };
 
-// Of the first n blocks, those of the CTA's share.
+// How many of the first n blocks are in the CTA's share.
 __device__ __forceinline__ int blocks_of_share(int n, const Tile& tile) {
   return max(0, min(n - tile.first, tile.length));
 }
@@ -165,7 +166,7 @@ __device__ __forceinline__ int tile_count(const ForwardParams& p) {
   return p.tiles_m * packs_of_sequence(p) * p.batch;
 }
 
-// Which of a pack's heads a row is of; from p.heads_of_pack on, of none.
+// Which of a pack's heads a row belongs to; from p.heads_of_pack on, to none.
 __device__ __forceinline__ int place_of(int row, const ForwardParams& p) {
   return row & ((1 << p.packed) - 1);
 }
@@ -187,8 +188,8 @@ __device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
   return tile;
 }
 
-// Tiles are dealt like cards, in the order of their numbers: which one comes first here, and how many go
-// round.
+// Tiles are dealt like cards, in the order of their numbers: which tile comes first here, and how many are
+// dealt in a round.
 __device__ __forceinline__ int first_tile() {
   return static_cast<int>(blockIdx.x);
 }
@@ -196,7 +197,7 @@ __device__ __forceinline__ int tiles_dealt() {
   return static_cast<int>(gridDim.x);
 }
 
-// The CTA of a cluster that has the rows which this one has here.
+// The CTA of `cluster` that has the same rows as this one has here.
 __device__ __forceinline__ int counterpart(int cluster) {
   return cluster;
 }
@@ -221,20 +222,20 @@ struct RowsOfThread {
     visible[1] -= tile.first * kTileN;
   }
 
-  // The first column of a masked block that row 0 or 1 does not see, counted from this thread's first
-  // column. Of the tile's blocks `left` are still to come (block_at).
+  // The first column of a masked block that row 0 or 1 does not see, counted from this thread's first column.
+  // `left` of the tile's blocks are still to come (block_at).
   __device__ __forceinline__ int first_hidden(int which, int left) const {
     return visible[which] - left * kTileN - 2 * (lane() % 4);
   }
 };
 
-// S of a consumer, the scores of 64 rows and a block of keys, laid out as wgmma's accumulators
-// (ptx/wgmma.cuh), in place of which come their exponentials; and P, these as pairs. As O
-// (output_registers.cuh) they have PTX registers of their own, s0, s1, … and p0, p1, …: arrays of C++ would
-// be operands of each product, and of pins that keep the compiler from reading over the wait for it.
-// The accumulators of 16 columns are, in order, the fragment of 16 rows of V.
+// S of a consumer: the scores of 64 rows and a block of keys, laid out as wgmma's accumulators
+// (ptx/wgmma.cuh). Their exponentials take the same place, and P holds these as pairs. Like O
+// (output_registers.cuh), S and P have PTX registers of their own, s0, s1, … and p0, p1, …: C++ arrays would
+// be operands of each product, and of the pins that keep the compiler from moving reads above the wait for
+// it. The accumulators of 16 columns are, in order, the fragment of 16 rows of V.
 
-// Once, and before all else that names them.
+// Called once, before all that names them.
 __device__ __forceinline__ void declare_scores() {
   asm volatile(
       ".reg .f32 s<%0>;\n"
@@ -242,8 +243,8 @@ __device__ __forceinline__ void declare_scores() {
       "n"(kTileN / 4));
 }
 
-// Hides the columns from `first_hidden` on; counted, for each of the two rows, from this thread's first
-// column.
+// Hides the columns from `first_hidden` on, which is counted for each of the two rows from this thread's
+// first column.
 __device__ __forceinline__ void hide_scores(int first_hidden0, int first_hidden1) {
   asm volatile(
       "{\n"
@@ -403,7 +404,7 @@ __device__ __forceinline__ void pack_exponentials() {
   );
 }
 
-// By a factor for each of the thread's two rows.
+// Scales the exponentials by a factor for each of the thread's two rows.
 __device__ __forceinline__ void scale_exponentials(const float (&factor)[2]) {
   asm volatile(
       "mul.f32 s0, s0, %0; mul.f32 s1, s1, %0; mul.f32 s2, s2, %1; mul.f32 s3, s3, %1;\n"
@@ -431,8 +432,8 @@ __device__ __forceinline__ void clear_scores() {
 }
 
 // s += q k^T over 16 columns of the head, by the warp's own products (PTX ISA, "mma"). Pointers are to this
-// thread's first elements in device memory, of its two rows of Q and of K; groups of eight keys are
-// `eight_rows` elements apart.
+// thread's first elements in device memory: of its two rows of Q, and of its first key. Groups of eight keys
+// are `eight_rows` elements apart.
 __device__ __forceinline__ void add_score_products(const unsigned short* q_low, const unsigned short* q_high,
                                                    const unsigned short* key, long long eight_rows) {
   asm volatile(
@@ -488,19 +489,19 @@ __device__ __forceinline__ void add_score_products(const unsigned short* q_low, 
       : "memory");
 }
 
-// Scores a second time, where exponentials taken in haste overflowed. It happens to a warp alone and hardly
-// ever, so it takes no shared memory and few instructions: Q and K come from device memory, and warp-level
-// products multiply them.
+// Computes scores a second time, where exponentials taken without a maximum have overflowed. It happens to
+// single warps and hardly ever, so it uses no shared memory and few instructions: Q and K come from device
+// memory, and warp-level products multiply them.
 
-// s = q k^T of this warp's 16 rows and a block that lies inside of K, as wgmma leaves it: an accumulator of
-// wgmma is a row of mma's, side by side.
+// s = q k^T of this warp's 16 rows and a block that lies inside K, laid out as wgmma leaves it: wgmma's
+// accumulators are those of a row of mma products, side by side.
 __device__ __forceinline__ void recompute_scores(const Tile& tile, int row, int block,
                                                  const ForwardParams& p) {
   const int column = 2 * (lane() % 4);  // this thread's first
   const auto* q = static_cast<const unsigned short*>(p.q) + tile.batch * p.q_batch;
   const auto* k = static_cast<const unsigned short*>(p.k) + tile.batch * p.k_batch +
                   divide(tile.pack, p.by_group) * p.k_head;
-  // Rows past the end, and of no head, are computed from the last one and never stored.
+  // Rows past the end or of no head are computed from the last row, and never stored.
   const auto row_at = [&](int i) {
     const int packed_row = min(i, row_count(p) - 1);
     return q + (packed_row >> p.packed) * p.q_row +
@@ -519,31 +520,31 @@ __device__ __forceinline__ void recompute_scores(const Tile& tile, int row, int 
 
 // In which order blocks of keys come.
 
-// The block that has `left` others still to come, where all rows see the first `full` in full: from the last
-// one down, but that block 0 comes right after those which not all rows see in full. So a row sees both ends
-// of its keys at once, where its largest scores tend to be, and the shift that it takes from them rarely has
-// to move.
+// The block after which `left` others are still to come, where all rows see the first `full` in full. Blocks
+// go from the last one down, except that block 0 comes right after the blocks that not all rows see in full.
+// So a row sees both ends of its keys first, where its largest scores tend to be, and the shift that it takes
+// from them rarely has to move.
 __device__ __forceinline__ int ends_first(int left, int full) {
   return left >= full ? left : left == full - 1 ? 0 : left + 1;
 }
 
 // Which blocks of a CTA's share of the keys the rows of a tile see, and in which order.
 
-// Blocks of this CTA's share that some of the 64 rows from `row` on sees; none where the rows are past the
-// end.
+// Blocks of this CTA's share that at least one of the 64 rows from `row` on sees; none where the rows are
+// past the end.
 __device__ __forceinline__ int blocks_of_rows(int row, const Tile& tile, const ForwardParams& p) {
   const int seen = row < row_count(p) ? (visible_keys(row + 64, p) + kTileN - 1) / kTileN : 0;
   return blocks_of_share(seen, tile);
 }
 
-// Of the share's blocks the last one that all rows of the tile see in full, counted from its first.
+// The last of the share's blocks that all rows of the tile see in full, counted from the share's first.
 __device__ __forceinline__ int last_full_block(const Tile& tile, const ForwardParams&) {
   return tile.blocks - 1;
 }
 
-// The block of a share that has `left` others still to come.
-// Those of the tiles that are shared out go from the last block down alone: CTAs that begin elsewhere in a
-// head's keys find in L2 what others began with.
+// The block of a share after which `left` others are still to come.
+// In tiles that are shared out, blocks only go from the last one down: CTAs that begin elsewhere in a head's
+// keys find in L2 what others began with.
 __device__ __forceinline__ int block_at(int left, const Tile& tile, const ForwardParams& p) {
   if (tile.index < p.shared_tiles) return tile.first + left;
   return tile.first + ends_first(left, last_full_block(tile, p));
@@ -554,12 +555,12 @@ __device__ __forceinline__ int block_at(int left, const Tile& tile, const Forwar
 
 constexpr float kUnset = -0x1.fffffep127f;
 
-// O of a consumer: 64 rows of kHeadDimV columns, laid out as wgmma's accumulators (ptx/wgmma.cuh). It has PTX
-// registers of its own, o0, o1, …, that asm statements name: as an array of C++ it would be an operand of
-// each statement about it, and of all that stands between two of them, which takes the compilers up to a
-// tenth longer and keeps them from moving softmax's instructions past one another.
+// O of a consumer: 64 rows of kHeadDimV columns, laid out as wgmma's accumulators (ptx/wgmma.cuh). O has PTX
+// registers of its own, o0, o1, …, that asm statements name. As a C++ array it would be an operand of each
+// statement that uses it, and of all statements in between: the compilers would take up to a tenth longer,
+// and could not move softmax's instructions past one another.
 
-// Once, and before all else that names them.
+// Called once, before all that names them.
 __device__ __forceinline__ void declare_output() {
   asm volatile(".reg .f32 o<%0>;" ::"n"(kHeadDimV / 2));
 }
@@ -577,7 +578,7 @@ __device__ __forceinline__ void clear_output() {
   );
 }
 
-// By a factor for each of the thread's two rows.
+// Scales O by a factor for each of the thread's two rows.
 __device__ __forceinline__ void scale_output(const float (&factor)[2]) {
   asm volatile(
       "mul.f32 o0, o0, %0; mul.f32 o1, o1, %0; mul.f32 o2, o2, %1; mul.f32 o3, o3, %1;\n"
@@ -592,8 +593,8 @@ __device__ __forceinline__ void scale_output(const float (&factor)[2]) {
       "f"(factor[1]));
 }
 
-// To, from and on to what a thread knows of a tile in device memory, four columns' pieces of which are 128 of
-// them apart (pieces.cuh).
+// Stores, loads and adds what a thread has of a tile in device memory. The next of its pieces is 128 pieces
+// further (pieces.cuh).
 __device__ __forceinline__ void put_output(float4* pieces) {
   asm volatile(
       "st.global.v4.f32 [%0 + 0], {o0, o1, o2, o3};\n"
@@ -747,23 +748,23 @@ __device__ __forceinline__ float quad_sum(float x) {
 
 // The two rows of a thread, 8 apart; four lanes share them.
 struct SoftmaxState {
-  // Exponentials are exp2(scale_log2 * score - shift): shift is that of the row's maximum, or near it.
+  // Exponentials are exp2(scale_log2 * score - shift), where shift is the row's scaled maximum, or near it.
   float shift[2] = {kUnset, kUnset};
   float sum[2] = {0, 0};     // of this thread's exponentials
-  float factor[2] = {1, 1};  // what O has to be scaled by
+  float factor[2] = {1, 1};  // what O still has to be scaled by
   bool moved = true;  // some lane of the warp may have a factor that is not 1
 };
 
-// Moves the shifts above the rows' maxima, so that growth by less finds them there, scales the sums and keeps
-// the factors for O.
+// Moves the shifts above the rows' maxima, so that scores that grow by less need no further move, scales the
+// sums and keeps the factors for O.
 __device__ __forceinline__ void follow_peaks(SoftmaxState& rows, float scale_log2) {
   float peaks[2];
   find_peaks(peaks);
   peaks[0] *= scale_log2;
   peaks[1] *= scale_log2;
-  // A shift stays while no scaled score exceeds it by more than kLazy, and so no exponential 2^kLazy:
-  // O, the sum and P share the factor, and all are floating point, so nothing is lost of values below 2^100.
-  // Each thread asks for its own scores and the warp votes: no shuffles.
+  // A shift stays while no scaled score exceeds it by more than kLazy, so that no exponential exceeds
+  // 2^kLazy. O, the sum and P share the factor, and all are floating point, so nothing is lost of values
+  // below 2^100. Each thread checks its own scores and the warp votes: no shuffles.
   rows.moved = __any_sync(0xffffffffu, peaks[0] - rows.shift[0] > kLazy || peaks[1] - rows.shift[1] > kLazy);
   if (!rows.moved) return;
 #pragma unroll
@@ -775,30 +776,30 @@ __device__ __forceinline__ void follow_peaks(SoftmaxState& rows, float scale_log
   }
 }
 
-// A block's sums join those of the rows.
+// Adds a block's sums to those of the rows.
 __device__ __forceinline__ void add(float (&sum)[2], const float (&of_block)[2]) {
   sum[0] += of_block[0];
   sum[1] += of_block[1];
 }
 
-// Whether some lane of the warp has more of a row's exponentials than the row's shift may keep …
+// Whether in some lane of the warp the sum of a row's exponentials is too large for the row's shift to stay …
 __device__ __forceinline__ bool has_outgrown(const float (&sum)[2]) {
   return __any_sync(0xffffffffu, !(sum[0] <= kLargestSum && sum[1] <= kLargestSum));
 }
 
-// … or so much that they overflowed, or nearly.
+// … or so large that exponentials overflowed, or nearly did.
 __device__ __forceinline__ bool are_lost(const float (&sum)[2]) {
   return __any_sync(0xffffffffu, !(sum[0] < kLostSum && sum[1] < kLostSum));
 }
 
-// What the largest of a row's lanes' sums becomes when its shift moves, however many keys are left.
+// What the largest of a row's lane sums becomes when its shift moves, however many keys are left.
 __device__ __forceinline__ float sum_after_move(int) {
   return kSumAfterMove;
 }
 
-// By what rows must be scaled whose exponentials were taken against a shift far below their maximum: so that
-// the largest of their lanes' sums, or a power of two near the sum so far, becomes `after` to within fp32's
-// last bits. (Where one key outweighs all others it is its lane's sum, and P rounds as little as the
+// Factors for rows whose exponentials were taken against a shift far below their maximum: the larger of the
+// row's largest lane sum and a power of two near its sum so far becomes `after`, to within fp32's last bits.
+// (Where one key outweighs all others, its exponential is its lane's sum, and P rounds as little as the
 // textbook's 1.)
 __device__ __forceinline__ void choose_factors(const SoftmaxState& rows, const float (&sum)[2], float after,
                                                float (&factor)[2]) {
@@ -809,8 +810,8 @@ __device__ __forceinline__ void choose_factors(const SoftmaxState& rows, const f
   }
 }
 
-// Rows move: they, their sums and the shifts. All sixteen of a warp do together, since what grew in one soon
-// will in the others.
+// Moves rows: their shifts, their sums and their exponentials. All sixteen rows of a warp move together,
+// since what grew in one soon will in the others.
 __device__ __forceinline__ void shrink(SoftmaxState& rows, float (&sum)[2], const float (&factor)[2]) {
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
@@ -822,14 +823,14 @@ __device__ __forceinline__ void shrink(SoftmaxState& rows, float (&sum)[2], cons
   scale_exponentials(factor);
 }
 
-// Applies to O what was kept for it.
+// Scales O by the factors kept for it.
 __device__ __forceinline__ void rescale(const SoftmaxState& rows) {
   if (!rows.moved) return;
   scale_output(rows.factor);
 }
 
-// Online softmax of one block after the other: what becomes of a warpgroup's scores between the product that
-// makes them and the one that takes P.
+// Online softmax, one block after the other: what becomes of a warpgroup's scores between the product that
+// makes them and the product that takes P.
 
 struct BlockSoftmax {
   const float scale_log2;
@@ -837,10 +838,11 @@ struct BlockSoftmax {
 
   __device__ __forceinline__ explicit BlockSoftmax(float scale) : scale_log2(scale) {}
 
-  // What the exponentials of a block are taken against. A masked block's number is `left` (block_at).
+  // Chooses the shifts that a block's exponentials are taken against. A masked block's number is `left`
+  // (block_at).
   __device__ __forceinline__ void choose_shifts(const RowsOfThread& mine, int left, bool masked) {
     if (masked) hide_scores(mine.first_hidden(0, left), mine.first_hidden(1, left));
-    // Where nothing is hidden every row has seen keys, and its shift is taken as it is, with no search for a
+    // Where nothing is hidden, every row has seen keys before and keeps its shift, with no search for a
     // maximum: the sums will tell whether some score was far above it (move_outgrown).
     if (!masked) return;
     follow_peaks(rows, scale_log2);
@@ -859,8 +861,8 @@ struct BlockSoftmax {
     end_exponentials(sum);
   }
 
-  // For sums that outgrew their shifts: all rows of the warp move, unless some exponentials are lost. Whether
-  // they moved. (The vote on that stands beside the quads' shuffles.)
+  // Where sums have outgrown their shifts, moves the shifts of all rows of the warp, unless some exponentials
+  // are lost. Returns whether they moved. (The vote on lost exponentials runs beside the quads' shuffles.)
   __device__ __forceinline__ bool move_outgrown(int left, float (&sum)[2]) {
     float factor[2];
     choose_factors(rows, sum, sum_after_move((left + 1) * kTileN - 1), factor);
@@ -882,7 +884,7 @@ struct BlockSoftmax {
                                          const ForwardParams& p, float (&sum)[2]) {
     if (!masked) rows.moved = has_outgrown(sum);
     pack_exponentials();
-    // The vote ran beside the packing, which was for nothing in warps that move.
+    // The vote ran beside the packing, which is in vain in warps that move: they pack again.
     if (!masked && rows.moved) {
       if (!move_outgrown(left, sum)) start_over(mine, tile, left, p, sum);
       pack_exponentials();
@@ -933,12 +935,12 @@ constexpr int kRowBytes = 128;  // 64 columns of 16 bits
 constexpr int kPanelsQk = (kHeadDim + 63) / 64;
 constexpr int kPanelsV = (kHeadDimV + 63) / 64;
 
-// Of one warpgroup's Q.
+// Bytes of one warpgroup's Q.
 constexpr int kQBytes = 64 * kRowBytes * kPanelsQk;
-// Of one block of K or V, as it is copied.
+// Bytes of one block of K or V, as it is copied.
 constexpr int kKLoaded = kTileN * kHeadDim * 2;
 constexpr int kVLoaded = kTileN * kHeadDimV * 2;
-// Of one stage.
+// Bytes of one stage.
 constexpr int kKBytes = kTileN * kRowBytes * kPanelsQk;
 constexpr int kVBytes = kTileN * kRowBytes * kPanelsV;
 
@@ -991,14 +993,14 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
 
 // The sixteen numbered barriers of a CTA (PTX ISA, "bar"). Number 0 is __syncthreads'.
 
-// Waits until `threads` threads, waiting or not, have come to this barrier.
+// Waits until `threads` threads have come to this barrier, whether or not they wait there.
 __device__ __forceinline__ void named_barrier_sync(int number, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
 // A question to all threads of a numbered barrier (PTX ISA, "bar.red").
 
-// Waits until `threads` threads have come to this barrier: whether one of them says so.
+// Waits until `threads` threads have come to this barrier. Returns whether `says` is true in any of them.
 __device__ __forceinline__ bool named_barrier_any(int number, int threads, bool says) {
   int any;
   asm volatile(
@@ -1021,9 +1023,8 @@ __device__ __forceinline__ void named_barrier_arrive(int number, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
-// Warpgroup-wide asynchronous products (PTX ISA, "wgmma"). 128 threads multiply 64 rows; each holds, of its
-// row g and its row g + 8, columns 8j + 2t and 8j + 2t + 1, where lane = 4g + t, in accumulators 4j .. 4j
-// + 3.
+// Warpgroup-wide asynchronous products (PTX ISA, "wgmma"). 128 threads multiply 64 rows. With lane = 4g + t,
+// a thread's accumulators 4j .. 4j + 3 hold columns 8j + 2t and 8j + 2t + 1 of its warp's rows g and g + 8.
 
 // Returns once at most kInFlight committed groups are unfinished.
 template <int kInFlight>
@@ -1032,8 +1033,8 @@ __device__ __forceinline__ void wgmma_wait() {
 }
 
 // Describes a tile of 128-byte rows, swizzled over 1024 bytes. Its blocks of eight rows are 1024 bytes apart;
-// panels of 64 columns are panel_bytes apart (used only where rows run along k). Addresses go up by
-// descriptor + bytes / 16.
+// panels of 64 columns are panel_bytes apart (used only where rows run along k). To move the address up by
+// some bytes, add bytes / 16 to the descriptor.
 __device__ __forceinline__ unsigned long long wgmma_descriptor(unsigned address, unsigned panel_bytes) {
   constexpr unsigned long long kSwizzle128 = 1ull << 62;
   constexpr unsigned long long kEightRows = 1024 / 16;
@@ -1041,13 +1042,13 @@ __device__ __forceinline__ unsigned long long wgmma_descriptor(unsigned address,
          (address & 0x3ffff) / 16;
 }
 
-// What a consumer has to do with others: the rings of K and V that the producer fills, and barriers.
+// What a consumer shares with others: the rings of K and V that the producer fills, and barriers.
 
 struct ConsumerRings {
   const unsigned shared;
   const int warpgroup;  // 0 .. kWarpgroups - 1
   RingPlace k_place{0, 0}, v_place{0, 0};
-  unsigned k_tile, v_tile;  // of the blocks there: products.cuh
+  unsigned k_tile, v_tile;  // lower halves of the descriptors of the blocks there (products.cuh)
 
   __device__ __forceinline__ ConsumerRings(unsigned shared_memory, int number)
       : shared(shared_memory),
@@ -1063,8 +1064,8 @@ struct ConsumerRings {
     mbarrier_wait(shared + kVFull + 8 * v_place.stage, v_place.parity);
   }
 
-  // One arrival a warp: this warp's products have read the block. Tiles move along: to compute them from
-  // their stage would delay the next product.
+  // One arrival per warp: its products have read the block. The descriptors move along: computing them from
+  // the stage would delay the next product.
   __device__ __forceinline__ void release_k() {
     if (lane() == 0) mbarrier_arrive(shared + kKEmpty + 8 * k_place.stage);
     advance(k_place);
@@ -1082,15 +1083,16 @@ struct ConsumerRings {
     named_barrier_arrive(warpgroup + 1 == kWarpgroups ? 1 : 2 + warpgroup, 256);
   }
 
-  // The warpgroup's own barrier.
+  // Waits at the warpgroup's own barrier.
   __device__ __forceinline__ void meet() const { named_barrier_sync(8 + warpgroup, 128); }
-  // Whether one of its threads says so: all agree, which ptxas knows of what one lane tells the others.
+  // Whether `says` is true in any of the warpgroup's threads. All lanes agree, which ptxas only knows if one
+  // lane tells the others.
   __device__ __forceinline__ bool any(bool says) const {
     return __shfl_sync(0xffffffffu, named_barrier_any(8 + warpgroup, 128, says), 0) != 0;
   }
 
-  // Blocks that others of the tile see and these rows do not are taken and given back, so that the rings move
-  // on.
+  // Takes blocks that other rows of the tile see and these rows do not, and gives them back, so that the
+  // rings move on.
   __device__ __forceinline__ void pass_blocks(int count, int turns) {
 #pragma unroll 1  // few, and rarely any
     for (; count > 0; --count) {
@@ -1109,7 +1111,7 @@ struct ConsumerRings {
 // The two products of a block of keys, each one asm statement: C++ cannot say the operands of wgmma, and the
 // compilers take their time over every list of them. The renderer writes them down.
 
-// Tiles come as the lower halves of their descriptors, to which a step adds bytes / 16. The upper one is the
+// Tiles come as the lower halves of their descriptors, to which a step adds bytes / 16. The upper half is the
 // same for all of them: their rows' swizzle, and the bytes of eight rows / 16 (PTX ISA, "matrix descriptor
 // format").
 constexpr unsigned kUpperHalf = 1u << 30 | 8 * kRowBytes / 16;
@@ -1119,8 +1121,8 @@ constexpr int k_step(int step) {
   return step / 4 * (kTileN * kRowBytes / 16) + step % 4 * 2;
 }
 
-// The steps of Q that are in shared memory. Of these whole descriptors are asked for, which ptxas keeps from
-// block to block where it has the registers; else it puts them together between the products.
+// The steps of Q that are in shared memory. Their whole descriptors are operands, which ptxas keeps from
+// block to block where it has the registers; otherwise it assembles them between the products.
 constexpr int kFirstSharedStep = 0;
 constexpr int kEndOfSteps = (kHeadDim + 15) / 16;
 constexpr int q_step(int step) {
@@ -1132,7 +1134,7 @@ constexpr int v_step(int step) {
   return step * (16 * kRowBytes / 16);
 }
 
-// Begins s = q k^T, 16 columns of the head a time: 64 x kTileN.
+// Begins s = q k^T, 16 columns of the head at a time: 64 x kTileN.
 __device__ __forceinline__ void wgmma_scores(
     const unsigned long long (&q_columns)[kEndOfSteps],
     unsigned k_tile) {
@@ -1178,7 +1180,7 @@ __device__ __forceinline__ void wgmma_scores(
       : "memory");
 }
 
-// Begins o += p v, 16 keys a time, whose rows of v run along o's columns: 64 x kHeadDimV.
+// Begins o += p v, 16 keys at a time: 64 x kHeadDimV. The keys' rows of v run along o's columns.
 __device__ __forceinline__ void wgmma_values(unsigned v_tile) {
   asm volatile(
       "{\n"
@@ -1219,15 +1221,15 @@ __device__ __forceinline__ void wgmma_values(unsigned v_tile) {
       : "memory");
 }
 
-// A consumer: a warpgroup that computes 64 rows of a tile, block of keys by block of keys, which are counted
-// by how many are left (block_at). Products run asynchronously; none is in flight from one step to the next,
-// or ptxas would serialise them (its warning C7510).
+// A consumer: a warpgroup that computes 64 rows of a tile, one block of keys after another. Blocks are
+// counted by how many are left (block_at). Products run asynchronously; none is in flight from one step to
+// the next, or ptxas would serialise them (its warning C7510).
 
 struct Consumer : ConsumerRings {
   int q_parity = 0;
 
   BlockSoftmax softmax;
-  unsigned long long q_columns[kEndOfSteps];  // descriptors of its steps
+  unsigned long long q_columns[kEndOfSteps];  // descriptors of Q's steps
 
   __device__ __forceinline__ Consumer(unsigned shared_memory, int number, float scale)
       : ConsumerRings(shared_memory, number), softmax(scale) {
@@ -1239,7 +1241,8 @@ struct Consumer : ConsumerRings {
     const unsigned tile = shared + kQ + warpgroup * kQBytes;
     mbarrier_wait(shared + kQFull + 8 * warpgroup, q_parity);
     q_parity ^= 1;
-    // Worked out here: the compilers would do so again for each block, between a turn and its first product.
+    // Worked out and pinned here: the compilers would work them out again for each block, between a turn and
+    // its first product.
     unsigned lower_half = static_cast<unsigned>(wgmma_descriptor(tile, 0));
     asm volatile("" : "+r"(lower_half));
 #pragma unroll
@@ -1249,10 +1252,10 @@ struct Consumer : ConsumerRings {
     }
   }
 
-  // Once products have read all of q.
+  // Called once products have read all of q.
   __device__ __forceinline__ void release_q() const {
     if (lane() == 0) mbarrier_arrive(shared + kQEmpty + 8 * warpgroup);
-    __syncwarp();  // ptxas has been seen to let the lane that does so go on alone
+    __syncwarp();  // ptxas has been seen to let the lane that arrives go on alone
   }
 
   __device__ __forceinline__ void issue_scores() {
@@ -1285,7 +1288,8 @@ struct Consumer : ConsumerRings {
   }
 
   // Softmax of a block runs beside the values of the one before.
-  // They are done before it is: its last quarter packs P meanwhile, whose registers they have let go.
+  // The values are done before the softmax is: P is packed beside its last quarter, into registers that the
+  // values have let go.
   __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile& tile, int left, bool masked,
                                        const ForwardParams& p) {
     wait_k();
@@ -1317,8 +1321,8 @@ struct Consumer : ConsumerRings {
     softmax.rows = SoftmaxState();
     clear_output();
     const int passed = tile.blocks - blocks;
-    // Each warpgroup takes one turn less than the tile has blocks: a block that starts a row of products
-    // takes none.
+    // Each warpgroup takes one turn less than the tile has blocks: the first block that it multiplies takes
+    // none.
     const int passed_turns = blocks > 0 ? passed : passed - 1;
     pass_blocks(passed, passed_turns);
     load_q();
@@ -1348,9 +1352,9 @@ __device__ __forceinline__ unsigned fragment_offset(int step) {
 }
 
 // O on its way from its registers (output_registers.cuh) to shared memory, from where TMA stores it: panels
-// of 64 columns as pairs of 16 bits, each row by its factor (PTX ISA, "stmatrix"). `at` is where the first of
-// the four fragments of the first panel there goes (fragments.cuh); this panel is kPlace behind. In two bits
-// the swizzle makes the other fragments' addresses differ from it.
+// of 64 columns as pairs of 16 bits, each row scaled by its factor (PTX ISA, "stmatrix"). `at` is the address
+// of the first fragment of the first panel there (fragments.cuh); this panel is kPlace panels further. With
+// the swizzle, the addresses of a panel's four fragments differ in two bits.
 
 template <int kPanel, int kPlace>
 __device__ __forceinline__ void stage_panel(unsigned at, const float (&factor)[2]) {
@@ -1414,14 +1418,14 @@ __device__ __forceinline__ void stage_panel(unsigned at, const float (&factor)[2
 // Order between ordinary accesses to shared memory and those of the asynchronous proxy (PTX ISA,
 // "membar/fence").
 
-// What this thread wrote to shared memory before is what TMA and wgmma read after.
+// What this thread wrote to shared memory before the fence is visible to TMA and wgmma after it.
 __device__ __forceinline__ void fence_async_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// Groups of bulk copies out of shared memory, TMA's among them (PTX ISA, "cp.async.bulk.commit_group").
+// Groups of bulk copies out of shared memory, including those of TMA (PTX ISA, "cp.async.bulk.commit_group").
 
-// What this thread has started so far becomes a group; a thread can wait for its own groups only.
+// The copies that this thread has started so far become a group; a thread can wait for its own groups only.
 __device__ __forceinline__ void bulk_commit() {
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
@@ -1433,9 +1437,9 @@ __device__ __forceinline__ void bulk_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kInFlight) : "memory");
 }
 
-// The way back: boxes of a tensor from shared memory (PTX ISA, "cp.async.bulk.tensor").
+// Boxes of a tensor from shared memory (PTX ISA, "cp.async.bulk.tensor").
 
-// Starts the copy of one box out of shared memory; what lies outside of the tensor is dropped.
+// Starts the copy of one box out of shared memory; elements outside the tensor are dropped.
 __device__ __forceinline__ void tma_store(const TensorMap& map, unsigned from, const BoxOrigin& at) {
   asm volatile(
       "cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(&map),
@@ -1454,7 +1458,7 @@ __device__ __forceinline__ void normalise(const SoftmaxState& rows, float (&inve
   }
 }
 
-// Panels kPanel to before kEnd, the first fragment of which lies where `at` says.
+// Panels kPanel to kEnd - 1, whose first fragment lies at `at`.
 template <int kPanel, int kEnd, int kPlace = 0>
 __device__ __forceinline__ void stage_panels(unsigned at, const float (&inverse)[2]) {
   stage_panel<kPanel, kPlace>(at, inverse);
@@ -1491,13 +1495,13 @@ __device__ __forceinline__ void finish(Consumer& consumer, const Tile& tile, con
 }
 
 // Where even shares begin and end (stream-K, arXiv 2301.03598): the keys of the first p.shared_tiles tiles
-// lie in one row, which is cut into as many pieces as there are CTAs, at blocks of kTileN keys.
+// lie in one row, which is cut into as many shares as there are CTAs, at blocks of kTileN keys.
 
 struct Place {
   int tile, block;
 };
 
-// That some row of the tile sees; one where there are none, so that rows are stored all the same.
+// Blocks that some row of the tile sees; one where there are none, so that rows are stored all the same.
 __device__ __forceinline__ int blocks_of_tile(const Tile& tile, const ForwardParams& p) {
   return max(1, (visible_keys(tile.row + kTileM, p) + kTileN - 1) / kTileN);
 }
@@ -1509,18 +1513,18 @@ __device__ __forceinline__ Place begin_of_share(int share, const ForwardParams& 
   return {unit, inside};
 }
 
-// The share that has a block of a tile: the last one that does not begin behind it.
+// The share that has a block of a tile: the last one that does not begin after it.
 __device__ __forceinline__ int share_of(int tile, int block, const ForwardParams& p) {
   const int behind = tile * p.cuts.row.unit + block + 1;
   return divide(behind * tiles_dealt() - 1, p.cuts.by_all);
 }
 
-// A CTA's even share: the rest of one tile, whole tiles, the beginning of another; then tiles that nobody
-// shares. These fill whole waves, and are dealt like cards: what runs together finds its K and V in L2, as
-// long as nobody is ahead by a part of a tile.
+// A CTA's even share: the rest of one tile, whole tiles, and the beginning of another; then tiles that nobody
+// shares. These fill whole waves, and are dealt like cards: CTAs that run side by side find their K and V in
+// L2, as long as none is ahead by a part of a tile.
 
 struct EvenShare {
-  Place next, end{0, 0};  // of the share; behind it next is a tile that is dealt
+  Place next, end{0, 0};  // of the share; after its end, `next` is a tile that is dealt
 
   __device__ __forceinline__ explicit EvenShare(const ForwardParams& p) {
 #pragma unroll 1
@@ -1538,8 +1542,8 @@ struct EvenShare {
     return p.shared_tiles + first_tile();
   }
 
-  // What it has of its next tile; of length 0 where there is none. Without branches: where all lanes of a
-  // warp begin with the same, ptxas sees that they go on so.
+  // What this CTA has of its next tile; of length 0 where there is none. Without branches: if all lanes of a
+  // warp begin with the same values, ptxas sees that they stay the same.
   __device__ __forceinline__ Tile take(const ForwardParams& p) {
     const bool shared = is_shared(), ends_here = next.tile == end.tile;
     Tile tile = tile_at(next.tile, p);
@@ -1557,19 +1561,19 @@ struct EvenShare {
   }
 };
 
-// Order between CTAs through a word of global memory: who waits (PTX ISA, "ld.acquire").
+// Order between CTAs through a word of global memory: the side that waits (PTX ISA, "ld.acquire").
 
-// What was written before the other side's release is seen after this.
+// All writes before the other side's release are visible after this load.
 __device__ __forceinline__ int load_acquire(const int* word) {
   int value;
   asm volatile("ld.acquire.gpu.global.b32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
   return value;
 }
 
-// Counting in global memory, with order between those who count (PTX ISA, "atom").
+// Counting in global memory, with memory order between the threads that count (PTX ISA, "atom").
 
-// Adds, and returns what was there before. What this thread has seen written comes before the addition; what
-// those had seen who added earlier is seen after it.
+// Adds, and returns the value before. All writes that this thread has seen come before the addition; all
+// writes that earlier adders had seen are visible after it.
 __device__ __forceinline__ int add_acquire_release(int* word, int value) {
   int before;
   asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], %2;"
@@ -1579,16 +1583,16 @@ __device__ __forceinline__ int add_acquire_release(int* word, int value) {
   return before;
 }
 
-// Which CTAs have the same rows and columns of a tile, and keys of their own; how they tell each other that
-// what they know lies in device memory, by counters that are 0 between launches.
+// Which CTAs have the same rows and columns of a tile, but different keys; and how they tell each other, by
+// counters that are 0 between launches, that their pieces lie in device memory.
 
 struct Sharers {
   int count;
-  int counter;  // which one they share: the first sharer's CTA (counter_of)
+  int counter;  // which counter they share: the first sharer's CTA (counter_of)
   int first;    // of the shares; the others follow
 
-  // Those whose shares have blocks of the tile. Each is the first one of one tile at most, if that goes on in
-  // another share.
+  // The CTAs whose shares have blocks of the tile. Each is the first sharer of at most one tile that goes on
+  // in another share.
   __device__ __forceinline__ Sharers(const Tile& tile, const ForwardParams& p) {
     first = share_of(tile.index, 0, p);
     count = share_of(tile.index, blocks_of_tile(tile, p) - 1, p) - first + 1;
@@ -1599,8 +1603,8 @@ struct Sharers {
   }
 };
 
-// Where this CTA puts what it knows of a tile, of which it has the first blocks or others: it may do so for
-// two.
+// Where this CTA puts its pieces of a tile, of which it has the first blocks or others: it may put down
+// pieces of two tiles.
 __device__ __forceinline__ int own_place(const Tile& tile, const ForwardParams&) {
   return 2 * static_cast<int>(blockIdx.x) + (tile.first == 0);
 }
@@ -1611,7 +1615,7 @@ __device__ __forceinline__ int* counter_of(const Sharers& sharers, const Consume
   return p.tile_counter + sharers.counter * kWarpgroups + consumer.warpgroup;
 }
 
-// Whether this warpgroup comes after those of all other sharers, whose pieces it sees then.
+// Whether this warpgroup comes after those of all other sharers; if so, it sees their pieces.
 __device__ __forceinline__ bool comes_last(const Sharers& sharers, const Consumer& consumer,
                                            const ForwardParams& p) {
   int* counter = counter_of(sharers, consumer, p);
@@ -1621,7 +1625,7 @@ __device__ __forceinline__ bool comes_last(const Sharers& sharers, const Consume
     last = add_acquire_release(counter, 1) == sharers.count - 1;
     if (last) *counter = 0;
   }
-  __syncwarp();  // come to a barrier together
+  __syncwarp();  // so that lanes come to the barrier together
   // … and what any thread reads comes after.
   return consumer.any(last);
 }
@@ -1635,18 +1639,18 @@ __device__ __forceinline__ bool others_are_there(const Sharers& sharers, const C
     all = load_acquire(counter) == sharers.count - 1;
     if (all) *counter = 0;
   }
-  __syncwarp();  // come to a barrier together
+  __syncwarp();  // so that lanes come to the barrier together
   // What any thread reads comes after.
   return consumer.any(all);
 }
 
-// Where CTAs that have the same rows and columns of a tile, and keys of their own, tell each other through
-// device memory: each puts what it has added up there, and of those that have the same rows the last one to
-// come adds up all. They are added in the order of their CTAs, so that it does not matter which one that is.
+// How CTAs that have the same rows and columns of a tile, but different keys, merge their results through
+// device memory. Each puts down what it has added up, and the last of them to come adds up all. The pieces
+// are added in the order of their CTAs, so that it does not matter which one comes last.
 
-constexpr int kPiecesOfThread = 1 + kGroupsOfCta;  // its rows' shifts and sums; its columns of each group
+constexpr int kPiecesOfThread = 1 + kGroupsOfCta;  // its rows' shifts and sums, then one per group of columns
 
-// Of one warpgroup, where this thread's begin; each is 128 from the last.
+// Where this thread's pieces begin among those of its warpgroup; each is 128 from the last.
 __device__ __forceinline__ float4* pieces_at(int place, const Consumer& consumer, const ForwardParams& p) {
   const int warpgroup = place * kWarpgroups + consumer.warpgroup;
   return reinterpret_cast<float4*>(p.pieces) + 128 * kPiecesOfThread * warpgroup + threadIdx.x % 128;
@@ -1656,7 +1660,7 @@ __device__ __forceinline__ float4 piece_of_rows(const SoftmaxState& rows) {
   return make_float4(rows.shift[0], rows.shift[1], rows.sum[0], rows.sum[1]);
 }
 
-// A sharer's rows join those that are there. What either's columns weigh then.
+// A sharer's rows join those that are there. The members are the weights of both sides' columns.
 struct Join {
   float before[2], weight[2];
 
@@ -1673,13 +1677,13 @@ struct Join {
   }
 };
 
-// For the other sharers.
+// Puts down this CTA's pieces for the other sharers.
 __device__ __forceinline__ void put_pieces(float4* to, const SoftmaxState& rows) {
   to[0] = piece_of_rows(rows);
   put_output(to + 128);
 }
 
-// What the first sharer has put down.
+// Takes what the first sharer has put down.
 __device__ __forceinline__ void take_pieces(const float4* from, SoftmaxState& rows) {
   const float4 share = from[0];
   rows.shift[0] = share.x;
@@ -1689,7 +1693,7 @@ __device__ __forceinline__ void take_pieces(const float4* from, SoftmaxState& ro
   take_output(from + 128);
 }
 
-// What the other sharers have put down, to the first one's.
+// Adds what the other sharers have put down to the first one's.
 __device__ __forceinline__ void add_pieces(const Sharers& sharers, const Consumer& consumer,
                                            SoftmaxState& rows, const ForwardParams& p) {
 #pragma unroll 1
@@ -1700,9 +1704,9 @@ __device__ __forceinline__ void add_pieces(const Sharers& sharers, const Consume
   }
 }
 
-// Puts down what this CTA knows of a tile; where all others have done so, makes it what all know: so does the
-// first sharer without putting anything down, if it comes last. False where that is for another CTA to do.
-// Warps without rows do as the others: a branch about them would cost the compilers a tenth of their time.
+// Puts down this CTA's pieces of a tile. If all others have done so, adds up everyone's and returns true; if
+// not, this is left to another CTA. The first sharer puts nothing down if it comes last. Warps without rows
+// do the same as the others: a branch for them would cost the compilers a tenth of their time.
 __device__ __forceinline__ bool merge_sharers(const Sharers& sharers, const Consumer& consumer,
                                               const Tile& tile, SoftmaxState& rows, const ForwardParams& p) {
   if (tile.first != 0 || !others_are_there(sharers, consumer, p)) {
@@ -1714,19 +1718,20 @@ __device__ __forceinline__ bool merge_sharers(const Sharers& sharers, const Cons
   return true;
 }
 
-// A consumer warpgroup's life: this CTA's tiles. What it knows of one that others have a share of, too,
-// becomes one with what they know.
+// A consumer warpgroup's life: this CTA's tiles, one after another. Where others have a share of a tile, too,
+// their partial results are merged.
 
-// The end of this CTA's share of a tile: whether this warpgroup now knows all of its rows, which it stores.
+// Ends this CTA's share of a tile. Returns whether this warpgroup now has the results of the whole tile's
+// keys, and has to store them.
 __device__ __forceinline__ bool finish_share(Consumer& consumer, const Tile& tile, const ForwardParams& p) {
-  // By its first lane: a warp agrees, which ptxas has to know here, too.
+  // The first lane's row: a warp's lanes agree, which ptxas has to be told here, too.
   const int row = __shfl_sync(0xffffffffu, tile.row + kRowStep * consumer.warpgroup, 0);
   if (row >= row_count(p)) return false;
   return merge_sharers(Sharers(tile, p), consumer, tile, consumer.softmax.rows, p);
 }
 
-// This CTA's share. All lanes of a warp have the same, which ptxas knows of what one lane tells the others:
-// where it does not, descriptors come from ordinary registers at each product.
+// This CTA's share. All lanes of a warp have the same, which ptxas only knows if one lane hands it to the
+// others. Otherwise descriptors would come from ordinary registers at each product.
 __device__ __forceinline__ EvenShare agreed_share(const ForwardParams& p) {
   EvenShare share(p);
   share.next = {__shfl_sync(0xffffffffu, share.next.tile, 0), __shfl_sync(0xffffffffu, share.next.block, 0)};
@@ -1739,7 +1744,7 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
   if (consumer.warpgroup == kWarpgroups - 1) consumer.pass_turn();
   EvenShare share = agreed_share(p);
   Tile tile;
-  bool computed = false;  // and to be finished
+  bool computed = false;  // a tile that is still to be finished
   for (;;) {
     const Tile next = share.take(p);
     if (computed && (tile.whole || finish_share(consumer, tile, p))) finish(consumer, tile, map_o, p);
@@ -1750,13 +1755,13 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
   }
   // Warpgroup 0 takes the last arrival.
   if (consumer.warpgroup == 0) consumer.take_turn();
-  if (threadIdx.x % 128 == 0) bulk_wait_read();  // shared memory is the CTA's no more, once it ends
+  if (threadIdx.x % 128 == 0) bulk_wait_read();  // shared memory is no longer the CTA's once it ends
 }
 
 // Boxes of a tensor to shared memory (PTX ISA, "cp.async.bulk.tensor").
 
-// Starts the copy of one box into shared memory; its bytes complete on the barrier. What lies outside of the
-// tensor arrives as zeros and counts as bytes.
+// Starts the copy of one box into shared memory; its bytes complete on the barrier. Elements outside the
+// tensor arrive as zeros, and count as bytes.
 __device__ __forceinline__ void tma_load(unsigned to, const TensorMap& map, unsigned barrier,
                                          const BoxOrigin& at) {
   asm volatile(
@@ -1769,8 +1774,8 @@ __device__ __forceinline__ void tma_load(unsigned to, const TensorMap& map, unsi
 
 // Boxes that no other tile reads (PTX ISA, "cp.async.bulk.tensor", .L2::cache_hint, and "createpolicy").
 
-// Starts the copy of one box into shared memory; its bytes complete on the barrier. What lies outside of the
-// tensor arrives as zeros and counts as bytes. L2 gives the box's lines up first.
+// Starts the copy of one box into shared memory; its bytes complete on the barrier. Elements outside the
+// tensor arrive as zeros, and count as bytes. L2 evicts the box's lines first.
 __device__ __forceinline__ void tma_load_once(unsigned to, const TensorMap& map, unsigned barrier,
                                               const BoxOrigin& at) {
   asm volatile(
@@ -1820,7 +1825,7 @@ struct Producer {
     load(to, map_v, full, {0, block * kTileN, 0, head, tile.batch});
   }
 
-  // Other tiles need K and V again, but not Q.
+  // Other tiles need K and V again, but not Q, whose lines L2 may give up first.
   __device__ __forceinline__ void load_q(const Tile& tile, const ForwardParams& p) const {
 #pragma unroll
     for (int warpgroup = 0; warpgroup < kWarpgroups; ++warpgroup) {
@@ -1860,7 +1865,7 @@ __device__ __forceinline__ void produce(Producer& producer, const ForwardParams&
 }
 
 // Moves registers between the warpgroups of a CTA (PTX ISA, "setmaxnreg"). The pool is what the launch
-// allocated: a demand beyond it waits for ever.
+// allocated: a request beyond it waits forever.
 
 template <int kRegisters>
 __device__ __forceinline__ void give_up_registers() {

@@ -22,9 +22,9 @@ constexpr float kLostSum = 0x1p114f;     // of them, above which scores are comp
 // FlashAttention forward on Hopper (FlashAttention-3, arXiv 2407.08608): a warpgroup that feeds shared memory
 // through TMA, and kWarpgroups that compute 64 query rows each with asynchronous products.
 // CTAs work on one tile after another.
-// Clusters of kCluster CTAs work on tiles that lie side by side: what one loads of K or V, all get.
+// The kCluster CTAs of a cluster work on adjacent tiles: what one loads of K or V, all get.
 
-// A divisor as the host prepares it, so that a kernel divides by one product (Granlund and Montgomery,
+// A divisor as the host prepares it, so that a kernel divides by one multiplication (Granlund and Montgomery,
 // "Division by invariant integers using multiplication", 1994). Host and device compile this one file.
 
 struct Divisor {
@@ -35,19 +35,20 @@ struct Divisor {
 // How the keys of the first ForwardParams::shared_tiles tiles are cut into even shares. Host and device
 // compile this one file, so the layout cannot drift.
 
-// The keys lie in one row, counted in blocks, or under a mask in what tiles weigh
+// The keys lie in one row, measured in blocks, or under a mask in what tiles weigh
 // (parts/wgmma/share_bounds.cuh).
 struct ShareRow {
-  int unit;  // what the row repeats: the blocks of a tile, or under a mask what the tiles of a head weigh
-  int all;   // the row
-  // Under a mask:
-  int first, past;  // keys that a head's first tile would see, were it full of queries; how many are too many
-  int seeing;       // tiles of a head that see a key
+  int unit;  // the row's period: the blocks of a tile, or under a mask what the tiles of a head weigh
+  int all;   // the whole row
+  // Under a mask, `first` is how many keys a head's first tile would see if it were full of queries, and
+  // `past` is how many of these lie past the last key.
+  int first, past;
+  int seeing;  // tiles of a head that see a key
 };
 
 // What the host hands to a forward kernel. Host and device compile this one file, so the layout cannot drift.
 
-// The row that is cut into even shares, and what it takes to find a cut.
+// The row of keys that is cut into even shares, and the divisors that it takes to find a cut.
 struct ShareCuts {
   ShareRow row;
   Divisor by_unit, by_all, by_shares;
@@ -59,8 +60,8 @@ struct ForwardParams {
   const void* v;
   void* o;
   float* lse;         // (batch, heads, seqlen_q), packed, natural log; null: not wanted
-  int* tile_counter;  // zeros, and the kernel leaves them zero: two for a dynamic tile order, or one for each
-                      // warpgroup of a tile's first cluster, or CTA, where several share its keys
+  int* tile_counter;  // zeros, and the kernel leaves them zero: two for a dynamic tile order; where several
+                      // clusters or CTAs share a tile's keys, one per warpgroup of the first of them
 
   long long q_batch, q_head, q_row;
   long long k_batch, k_head, k_row;
@@ -68,28 +69,28 @@ struct ForwardParams {
   long long o_batch, o_head, o_row;
 
   int batch, heads;
-  int heads_kv;  // for the host
+  int heads_kv;  // for the host only
   int seqlen_q, seqlen_k;
-  int packed;         // log2 of the places that a query has in a tile, side by side; 0: heads are not packed
-  int heads_of_pack;  // that share K and V and have a place each; the last places may stay empty
-  int places;         // of a query in all packs
+  int packed;         // log2 of a query's places: adjacent rows of a tile, one per head; 0: heads not packed
+  int heads_of_pack;  // heads that share K and V, with a place each; the last places may stay empty
+  int places;         // of a query, in all packs together
   int tiles_m;  // ceil((seqlen_q << packed) / tile_m), or / (2 * tile_m) where two CTAs load for each other
-  int section;  // longest tiles first: (batch, head) pairs whose K and V share the L2; a pack is one head
+  int section;  // (batch, head) pairs that share L2 and are ordered longest tiles first; a pack is one head
   float scale_log2;  // scale * log2(e) of the logits: exp(scale * x) = exp2(scale_log2 * x)
-  int last_section;  // the pair at which the last section begins, which goes on to the end
-  int clusters;      // that share out a tile's keys
-  int shared_tiles;  // the first so many, of whose keys all CTAs have even shares; 0 where the family deals
-  ShareCuts cuts;    // of these
-  int riffled_from;  // of a dynamic order: where its second wave begins,
-  int riffled;       // and how many tiles of that come from its halves in turns
-  float* pieces;     // where CTAs share keys through device memory: what each knows, 16-byte aligned
+  int last_section;  // first pair of the last section, which goes on to the end
+  int clusters;      // that share out a tile's keys among them
+  int shared_tiles;  // number of leading tiles whose keys are cut into even shares for all CTAs; 0: none
+  ShareCuts cuts;    // of the keys of these tiles
+  int riffled_from;  // dynamic order: number of its second wave's first tile
+  int riffled;       // dynamic order: tiles of that wave that come from its two halves in turn
+  float* pieces;     // where CTAs share keys through device memory: their partial results, 16-byte aligned
 
-  // To divide by what their names say:
-  Divisor by_heads;         // a sequence's packs, or heads where none are packed
-  Divisor by_group;         // of these, those that share K and V
+  // For division by what their names say:
+  Divisor by_heads;         // packs of a sequence, or heads where none are packed
+  Divisor by_group;         // packs or heads that share K and V
   Divisor by_tiles;         // tiles_m
-  Divisor by_section;       // the pairs of each section but the last,
-  Divisor by_last_section;  // and of that
+  Divisor by_section;       // pairs of any section but the last
+  Divisor by_last_section;  // pairs of the last section
   Divisor by_section_tiles;
   Divisor by_clusters;
 };
@@ -105,10 +106,10 @@ __device__ __forceinline__ int diagonal(const Params& params) {
 
 // In which order blocks of keys come.
 
-// The block that has `left` others still to come, where all rows see the first `full` in full: from the last
-// one down, but that block 0 comes right after those which not all rows see in full. So a row sees both ends
-// of its keys at once, where its largest scores tend to be, and the shift that it takes from them rarely has
-// to move.
+// The block after which `left` others are still to come, where all rows see the first `full` in full. Blocks
+// go from the last one down, except that block 0 comes right after the blocks that not all rows see in full.
+// So a row sees both ends of its keys first, where its largest scores tend to be, and the shift that it takes
+// from them rarely has to move.
 __device__ __forceinline__ int ends_first(int left, int full) {
   return left >= full ? left : left == full - 1 ? 0 : left + 1;
 }
@@ -131,14 +132,14 @@ __device__ __forceinline__ int cluster_rank() {
   return static_cast<int>(rank);
 }
 
-// Where CTA `rank` has what this one has at a shared-memory address.
+// The address in CTA `rank` that corresponds to a shared-memory address of this CTA.
 __device__ __forceinline__ unsigned in_cta(int rank, unsigned address) {
   unsigned there;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
   return there;
 }
 
-// All threads of all CTAs that have not returned.
+// Waits for all threads of the cluster that have not returned.
 __device__ __forceinline__ void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
@@ -189,7 +190,7 @@ __device__ __forceinline__ int tile_count(const ForwardParams& p) {
   return p.tiles_m * packs_of_sequence(p) * p.batch;
 }
 
-// Which of a pack's heads a row is of; from p.heads_of_pack on, of none.
+// Which of a pack's heads a row belongs to; from p.heads_of_pack on, to none.
 __device__ __forceinline__ int place_of(int row, const ForwardParams& p) {
   return row & ((1 << p.packed) - 1);
 }
@@ -219,18 +220,18 @@ __device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
 
 // Which blocks of keys the rows of a tile see, and in which order.
 
-// Blocks that some of the 64 rows from `row` on sees; none where the rows are past the end.
+// Blocks that at least one of the 64 rows from `row` on sees; none where the rows are past the end.
 __device__ __forceinline__ int blocks_of_rows(int row, const ForwardParams& p) {
   return row < row_count(p) ? (visible_keys(row + 64, p) + kTileN - 1) / kTileN : 0;
 }
 
-// Blocks 0 .. n - 1 are seen in full by all rows from `row` on, and each row has seen a key of a later block
-// before.
+// Blocks 0 .. n - 1 are seen in full by all rows from `row` on, and by then each row has seen a key of a
+// later block.
 __device__ __forceinline__ int full_blocks(int row, const ForwardParams& p) {
   return max(0, (row >> p.packed) + diagonal(p)) / kTileN;
 }
 
-// The block of a tile that has `left` others still to come.
+// The block of a tile after which `left` others are still to come.
 __device__ __forceinline__ int block_at(int left, const Tile& tile, const ForwardParams& p) {
   return ends_first(left, full_blocks(tile.row / kRowStep * kRowStep, p));  // by the cluster's first row
 }
@@ -258,20 +259,20 @@ struct RowsOfThread {
     }
   }
 
-  // The first column of a masked block that row 0 or 1 does not see, counted from this thread's first
-  // column. Of the tile's blocks `left` are still to come (block_at).
+  // The first column of a masked block that row 0 or 1 does not see, counted from this thread's first column.
+  // `left` of the tile's blocks are still to come (block_at).
   __device__ __forceinline__ int first_hidden(int which, int left) const {
     return visible[which] - left * kTileN - 2 * (lane() % 4);
   }
 };
 
-// S of a consumer, the scores of 64 rows and a block of keys, laid out as wgmma's accumulators
-// (ptx/wgmma.cuh), in place of which come their exponentials; and P, these as pairs. As O
-// (output_registers.cuh) they have PTX registers of their own, s0, s1, … and p0, p1, …: arrays of C++ would
-// be operands of each product, and of pins that keep the compiler from reading over the wait for it.
-// The accumulators of 16 columns are, in order, the fragment of 16 rows of V.
+// S of a consumer: the scores of 64 rows and a block of keys, laid out as wgmma's accumulators
+// (ptx/wgmma.cuh). Their exponentials take the same place, and P holds these as pairs. Like O
+// (output_registers.cuh), S and P have PTX registers of their own, s0, s1, … and p0, p1, …: C++ arrays would
+// be operands of each product, and of the pins that keep the compiler from moving reads above the wait for
+// it. The accumulators of 16 columns are, in order, the fragment of 16 rows of V.
 
-// Once, and before all else that names them.
+// Called once, before all that names them.
 __device__ __forceinline__ void declare_scores() {
   asm volatile(
       ".reg .f32 s<%0>;\n"
@@ -279,8 +280,8 @@ __device__ __forceinline__ void declare_scores() {
       "n"(kTileN / 4));
 }
 
-// Hides the columns from `first_hidden` on; counted, for each of the two rows, from this thread's first
-// column.
+// Hides the columns from `first_hidden` on, which is counted for each of the two rows from this thread's
+// first column.
 __device__ __forceinline__ void hide_scores(int first_hidden0, int first_hidden1) {
   asm volatile(
       "{\n"
@@ -496,7 +497,7 @@ __device__ __forceinline__ void pack_exponentials() {
   );
 }
 
-// By a factor for each of the thread's two rows.
+// Scales the exponentials by a factor for each of the thread's two rows.
 __device__ __forceinline__ void scale_exponentials(const float (&factor)[2]) {
   asm volatile(
       "mul.f32 s0, s0, %0; mul.f32 s1, s1, %0; mul.f32 s2, s2, %1; mul.f32 s3, s3, %1;\n"
@@ -532,9 +533,9 @@ __device__ __forceinline__ void clear_scores() {
 }
 
 // s += q k^T over 16 columns of the head, by the warp's own products (PTX ISA, "mma"). Pointers are to this
-// thread's first elements in device memory, of its two rows of Q and of K; groups of eight keys are
-// `eight_rows` elements apart.
-// Not `whole`: the head dim has ended after eight of the columns.
+// thread's first elements in device memory: of its two rows of Q, and of its first key. Groups of eight keys
+// are `eight_rows` elements apart.
+// If not `whole`, the head dim ends after eight of the columns.
 __device__ __forceinline__ void add_score_products(const unsigned short* q_low, const unsigned short* q_high,
                                                    const unsigned short* key, long long eight_rows,
                                                    bool whole) {
@@ -627,19 +628,19 @@ __device__ __forceinline__ void add_score_products(const unsigned short* q_low, 
       : "memory");
 }
 
-// Scores a second time, where exponentials taken in haste overflowed. It happens to a warp alone and hardly
-// ever, so it takes no shared memory and few instructions: Q and K come from device memory, and warp-level
-// products multiply them.
+// Computes scores a second time, where exponentials taken without a maximum have overflowed. It happens to
+// single warps and hardly ever, so it uses no shared memory and few instructions: Q and K come from device
+// memory, and warp-level products multiply them.
 
-// s = q k^T of this warp's 16 rows and a block that lies inside of K, as wgmma leaves it: an accumulator of
-// wgmma is a row of mma's, side by side.
+// s = q k^T of this warp's 16 rows and a block that lies inside K, laid out as wgmma leaves it: wgmma's
+// accumulators are those of a row of mma products, side by side.
 __device__ __forceinline__ void recompute_scores(const Tile& tile, int row, int block,
                                                  const ForwardParams& p) {
   const int column = 2 * (lane() % 4);  // this thread's first
   const auto* q = static_cast<const unsigned short*>(p.q) + tile.batch * p.q_batch;
   const auto* k = static_cast<const unsigned short*>(p.k) + tile.batch * p.k_batch +
                   divide(tile.pack, p.by_group) * p.k_head;
-  // Rows past the end, and of no head, are computed from the last one and never stored.
+  // Rows past the end or of no head are computed from the last row, and never stored.
   const auto row_at = [&](int i) {
     const int packed_row = min(i, row_count(p) - 1);
     return q + (packed_row >> p.packed) * p.q_row +
@@ -661,12 +662,12 @@ __device__ __forceinline__ void recompute_scores(const Tile& tile, int row, int 
 
 constexpr float kUnset = -0x1.fffffep127f;
 
-// O of a consumer: 64 rows of kHeadDimV columns, laid out as wgmma's accumulators (ptx/wgmma.cuh). It has PTX
-// registers of its own, o0, o1, …, that asm statements name: as an array of C++ it would be an operand of
-// each statement about it, and of all that stands between two of them, which takes the compilers up to a
-// tenth longer and keeps them from moving softmax's instructions past one another.
+// O of a consumer: 64 rows of kHeadDimV columns, laid out as wgmma's accumulators (ptx/wgmma.cuh). O has PTX
+// registers of its own, o0, o1, …, that asm statements name. As a C++ array it would be an operand of each
+// statement that uses it, and of all statements in between: the compilers would take up to a tenth longer,
+// and could not move softmax's instructions past one another.
 
-// Once, and before all else that names them.
+// Called once, before all that names them.
 __device__ __forceinline__ void declare_output() {
   asm volatile(".reg .f32 o<%0>;" ::"n"(kHeadDimV / 2));
 }
@@ -687,7 +688,7 @@ __device__ __forceinline__ void clear_output() {
   );
 }
 
-// By a factor for each of the thread's two rows.
+// Scales O by a factor for each of the thread's two rows.
 __device__ __forceinline__ void scale_output(const float (&factor)[2]) {
   asm volatile(
       "mul.f32 o0, o0, %0; mul.f32 o1, o1, %0; mul.f32 o2, o2, %1; mul.f32 o3, o3, %1;\n"
@@ -749,10 +750,10 @@ __device__ __forceinline__ float quad_sum(float x) {
 
 // The two rows of a thread, 8 apart; four lanes share them.
 struct SoftmaxState {
-  // Exponentials are exp2(scale_log2 * score - shift): shift is that of the row's maximum, or near it.
+  // Exponentials are exp2(scale_log2 * score - shift), where shift is the row's scaled maximum, or near it.
   float shift[2] = {kUnset, kUnset};
   float sum[2] = {0, 0};     // of this thread's exponentials
-  float factor[2] = {1, 1};  // what O has to be scaled by
+  float factor[2] = {1, 1};  // what O still has to be scaled by
   bool moved = true;  // some lane of the warp may have a factor that is not 1
 };
 
@@ -762,9 +763,9 @@ __device__ __forceinline__ void follow_peaks(SoftmaxState& rows, float scale_log
   find_peaks(peaks);
   peaks[0] *= scale_log2;
   peaks[1] *= scale_log2;
-  // A shift stays while no scaled score exceeds it by more than kLazy, and so no exponential 2^kLazy:
-  // O, the sum and P share the factor, and all are floating point, so nothing is lost of values below 2^100.
-  // Each thread asks for its own scores and the warp votes: no shuffles.
+  // A shift stays while no scaled score exceeds it by more than kLazy, so that no exponential exceeds
+  // 2^kLazy. O, the sum and P share the factor, and all are floating point, so nothing is lost of values
+  // below 2^100. Each thread checks its own scores and the warp votes: no shuffles.
   rows.moved = __any_sync(0xffffffffu, peaks[0] - rows.shift[0] > kLazy || peaks[1] - rows.shift[1] > kLazy);
   if (!rows.moved) return;
 #pragma unroll
@@ -776,34 +777,34 @@ __device__ __forceinline__ void follow_peaks(SoftmaxState& rows, float scale_log
   }
 }
 
-// A block's sums join those of the rows.
+// Adds a block's sums to those of the rows.
 __device__ __forceinline__ void add(float (&sum)[2], const float (&of_block)[2]) {
   sum[0] += of_block[0];
   sum[1] += of_block[1];
 }
 
-// Whether some lane of the warp has more of a row's exponentials than the row's shift may keep …
+// Whether in some lane of the warp the sum of a row's exponentials is too large for the row's shift to stay …
 __device__ __forceinline__ bool has_outgrown(const float (&sum)[2]) {
   return __any_sync(0xffffffffu, !(sum[0] <= kLargestSum && sum[1] <= kLargestSum));
 }
 
-// … or so much that they overflowed, or nearly.
+// … or so large that exponentials overflowed, or nearly did.
 __device__ __forceinline__ bool are_lost(const float (&sum)[2]) {
   return __any_sync(0xffffffffu, !(sum[0] < kLostSum && sum[1] < kLostSum));
 }
 
-// What the largest of a row's lanes' sums becomes when its shift moves and n keys are left: the lower, the
-// longer until it moves again. fp16 rounds exponentials below 2^-14 by up to 2^-25, n times at most, which
-// stays within half an ulp of a sum of n * 2^-13. (And a power of two, so that P of a key that outweighs all
-// others is one and rounds nothing.)
+// What the largest of a row's lane sums becomes when its shift moves and n keys are left. The lower it is,
+// the longer the shift can stay after that. fp16 rounds exponentials below 2^-14 by up to 2^-25, n times at
+// most, which stays within half an ulp of a sum of n * 2^-13. (It is a power of two, so that P of a key that
+// outweighs all others is one, too, and rounds nothing.)
 __device__ __forceinline__ float sum_after_move(int keys_left) {
   const unsigned power = __float_as_uint(static_cast<float>(keys_left)) & 0x7f800000u;  // more than n / 2
   return fminf(__uint_as_float(power) * 0x1p-12f, 1.0f);
 }
 
-// By what rows must be scaled whose exponentials were taken against a shift far below their maximum: so that
-// the largest of their lanes' sums, or a power of two near the sum so far, becomes `after` to within fp32's
-// last bits. (Where one key outweighs all others it is its lane's sum, and P rounds as little as the
+// Factors for rows whose exponentials were taken against a shift far below their maximum: the larger of the
+// row's largest lane sum and a power of two near its sum so far becomes `after`, to within fp32's last bits.
+// (Where one key outweighs all others, its exponential is its lane's sum, and P rounds as little as the
 // textbook's 1.)
 __device__ __forceinline__ void choose_factors(const SoftmaxState& rows, const float (&sum)[2], float after,
                                                float (&factor)[2]) {
@@ -814,8 +815,8 @@ __device__ __forceinline__ void choose_factors(const SoftmaxState& rows, const f
   }
 }
 
-// Rows move: they, their sums and the shifts. All sixteen of a warp do together, since what grew in one soon
-// will in the others.
+// Moves rows: their shifts, their sums and their exponentials. All sixteen rows of a warp move together,
+// since what grew in one soon will in the others.
 __device__ __forceinline__ void shrink(SoftmaxState& rows, float (&sum)[2], const float (&factor)[2]) {
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
@@ -827,19 +828,19 @@ __device__ __forceinline__ void shrink(SoftmaxState& rows, float (&sum)[2], cons
   scale_exponentials(factor);
 }
 
-// Applies to O what was kept for it.
+// Scales O by the factors kept for it.
 __device__ __forceinline__ void rescale(const SoftmaxState& rows) {
   if (!rows.moved) return;
   scale_output(rows.factor);
 }
 
-// Nothing is kept for O any more.
+// No factor is kept for O any more.
 __device__ __forceinline__ void settle(SoftmaxState& rows) {
   rows.moved = false;
 }
 
-// Online softmax of one block after the other: what becomes of a warpgroup's scores between the product that
-// makes them and the one that takes P.
+// Online softmax, one block after the other: what becomes of a warpgroup's scores between the product that
+// makes them and the product that takes P.
 
 struct BlockSoftmax {
   const float scale_log2;
@@ -847,10 +848,11 @@ struct BlockSoftmax {
 
   __device__ __forceinline__ explicit BlockSoftmax(float scale) : scale_log2(scale) {}
 
-  // What the exponentials of a block are taken against. A masked block's number is `left` (block_at).
+  // Chooses the shifts that a block's exponentials are taken against. A masked block's number is `left`
+  // (block_at).
   __device__ __forceinline__ void choose_shifts(const RowsOfThread& mine, int left, bool masked) {
     if (masked) hide_scores(mine.first_hidden(0, left), mine.first_hidden(1, left));
-    // Where nothing is hidden every row has seen keys, and its shift is taken as it is, with no search for a
+    // Where nothing is hidden, every row has seen keys before and keeps its shift, with no search for a
     // maximum: the sums will tell whether some score was far above it (move_outgrown).
     if (!masked) return;
     follow_peaks(rows, scale_log2);
@@ -869,8 +871,8 @@ struct BlockSoftmax {
     end_exponentials(sum);
   }
 
-  // For sums that outgrew their shifts: all rows of the warp move, unless some exponentials are lost. Whether
-  // they moved. (The vote on that stands beside the quads' shuffles.)
+  // Where sums have outgrown their shifts, moves the shifts of all rows of the warp, unless some exponentials
+  // are lost. Returns whether they moved. (The vote on lost exponentials runs beside the quads' shuffles.)
   __device__ __forceinline__ bool move_outgrown(int left, float (&sum)[2]) {
     float factor[2];
     choose_factors(rows, sum, sum_after_move((left + 1) * kTileN - 1), factor);
@@ -892,7 +894,7 @@ struct BlockSoftmax {
                                          const ForwardParams& p, float (&sum)[2]) {
     if (!masked) rows.moved = has_outgrown(sum);
     pack_exponentials();
-    // The vote ran beside the packing, which was for nothing in warps that move.
+    // The vote ran beside the packing, which is in vain in warps that move: they pack again.
     if (!masked && rows.moved) {
       if (!move_outgrown(left, sum)) start_over(mine, tile, left, p, sum);
       pack_exponentials();
@@ -949,12 +951,12 @@ constexpr int kPanelsV = (kHeadDimV + 63) / 64;
 constexpr int kWholePanelsQk = kHeadDim / 64;
 constexpr int kWholePanelsV = kHeadDimV / 64;
 
-// Of one warpgroup's Q.
+// Bytes of one warpgroup's Q.
 constexpr int kQBytes = 64 * kRowBytes * kPanelsQk;
-// Of one block of K or V, as it is copied.
+// Bytes of one block of K or V, as it is copied.
 constexpr int kKLoaded = kTileN * kHeadDim * 2;
 constexpr int kVLoaded = kTileN * kHeadDimV * 2;
-// Of one stage.
+// Bytes of one stage.
 constexpr int kKBytes = (kTileN * (kRowBytes * kWholePanelsQk + kLastKRowBytes) + 1023) / 1024 * 1024;
 constexpr int kVBytes = kTileN * kRowBytes * kPanelsV;
 
@@ -978,7 +980,7 @@ constexpr int kTicket = kTicketEmpty + 16;
 static_assert(kTicket + 8 <= kSharedBytes);
 static_assert(kEnd <= kSharedBytes);
 
-// Who of a cluster loads K, and who V, for all.
+// Which CTA of a cluster loads K for all, and which V.
 constexpr int kLoaderOfK = 0, kLoaderOfV = 1;
 
 // A place in a ring of kStages buffers, and the parity its barriers are waited for with.
@@ -1017,15 +1019,15 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
 
 // Arrivals at barriers of other CTAs of a cluster (PTX ISA, "mbarrier.arrive").
 
-// At another CTA's barrier. Says that this one has read, not that it has written: that would need
-// .release.cluster, which waits for all that is under way.
+// Arrives at another CTA's barrier. This says that the thread has read, not that it has written: that would
+// need .release.cluster, which waits for everything under way.
 __device__ __forceinline__ void cluster_arrive_read(unsigned barrier) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
 // The sixteen numbered barriers of a CTA (PTX ISA, "bar"). Number 0 is __syncthreads'.
 
-// Waits until `threads` threads, waiting or not, have come to this barrier.
+// Waits until `threads` threads have come to this barrier, whether or not they wait there.
 __device__ __forceinline__ void named_barrier_sync(int number, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
@@ -1037,9 +1039,8 @@ __device__ __forceinline__ void named_barrier_arrive(int number, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
-// Warpgroup-wide asynchronous products (PTX ISA, "wgmma"). 128 threads multiply 64 rows; each holds, of its
-// row g and its row g + 8, columns 8j + 2t and 8j + 2t + 1, where lane = 4g + t, in accumulators 4j .. 4j
-// + 3.
+// Warpgroup-wide asynchronous products (PTX ISA, "wgmma"). 128 threads multiply 64 rows. With lane = 4g + t,
+// a thread's accumulators 4j .. 4j + 3 hold columns 8j + 2t and 8j + 2t + 1 of its warp's rows g and g + 8.
 
 // Returns once at most kInFlight committed groups are unfinished.
 template <int kInFlight>
@@ -1048,8 +1049,8 @@ __device__ __forceinline__ void wgmma_wait() {
 }
 
 // Describes a tile of 128-byte rows, swizzled over 1024 bytes. Its blocks of eight rows are 1024 bytes apart;
-// panels of 64 columns are panel_bytes apart (used only where rows run along k). Addresses go up by
-// descriptor + bytes / 16.
+// panels of 64 columns are panel_bytes apart (used only where rows run along k). To move the address up by
+// some bytes, add bytes / 16 to the descriptor.
 __device__ __forceinline__ unsigned long long wgmma_descriptor(unsigned address, unsigned panel_bytes) {
   constexpr unsigned long long kSwizzle128 = 1ull << 62;
   constexpr unsigned long long kEightRows = 1024 / 16;
@@ -1057,13 +1058,13 @@ __device__ __forceinline__ unsigned long long wgmma_descriptor(unsigned address,
          (address & 0x3ffff) / 16;
 }
 
-// What a consumer has to do with others: the rings of K and V that the producer fills, and barriers.
+// What a consumer shares with others: the rings of K and V that the producer fills, and barriers.
 
 struct ConsumerRings {
   const unsigned shared;
   const int warpgroup;  // 0 .. kWarpgroups - 1
   RingPlace k_place{0, 0}, v_place{0, 0};
-  unsigned k_tile, v_tile;  // of the blocks there: products.cuh
+  unsigned k_tile, v_tile;  // lower halves of the descriptors of the blocks there (products.cuh)
   unsigned k_empty, v_empty;  // barriers of the CTAs that load K and V
 
   __device__ __forceinline__ ConsumerRings(unsigned shared_memory, int number)
@@ -1082,8 +1083,8 @@ struct ConsumerRings {
     mbarrier_wait(shared + kVFull + 8 * v_place.stage, v_place.parity);
   }
 
-  // One arrival a warp: this warp's products have read the block. Tiles move along: to compute them from
-  // their stage would delay the next product.
+  // One arrival per warp: its products have read the block. The descriptors move along: computing them from
+  // the stage would delay the next product.
   __device__ __forceinline__ void release_k() {
     if (lane() == 0) cluster_arrive_read(k_empty + 8 * k_place.stage);
     advance(k_place);
@@ -1101,11 +1102,11 @@ struct ConsumerRings {
     named_barrier_arrive(warpgroup + 1 == kWarpgroups ? 1 : 2 + warpgroup, 256);
   }
 
-  // The warpgroup's own barrier.
+  // Waits at the warpgroup's own barrier.
   __device__ __forceinline__ void meet() const { named_barrier_sync(8 + warpgroup, 128); }
 
-  // Blocks that others of the tile see and these rows do not are taken and given back, so that the rings move
-  // on.
+  // Takes blocks that other rows of the tile see and these rows do not, and gives them back, so that the
+  // rings move on.
   __device__ __forceinline__ void pass_blocks(int count, int turns) {
 #pragma unroll 1  // few, and rarely any
     for (; count > 0; --count) {
@@ -1124,11 +1125,11 @@ struct ConsumerRings {
 // The two products of a block of keys, each one asm statement: C++ cannot say the operands of wgmma, and the
 // compilers take their time over every list of them. The renderer writes them down.
 
-// Tiles come as the lower halves of their descriptors, to which a step adds bytes / 16. The upper one is the
+// Tiles come as the lower halves of their descriptors, to which a step adds bytes / 16. The upper half is the
 // same for all of them: their rows' swizzle, and the bytes of eight rows / 16 (PTX ISA, "matrix descriptor
 // format").
 constexpr unsigned kUpperHalf = 1u << 30 | 8 * kRowBytes / 16;
-// But for the last panel of K, whose rows are shorter.
+// Except for the last panel of K, whose rows are shorter.
 constexpr unsigned kLastUpperHalf = (kLastKRowBytes == 32 ? 3u : 2u) << 30 | 8 * kLastKRowBytes / 16;
 
 // 16 columns of the head are 32 bytes of a row, four such steps to a panel.
@@ -1136,8 +1137,8 @@ constexpr int k_step(int step) {
   return step / 4 * (kTileN * kRowBytes / 16) + step % 4 * 2;
 }
 
-// The steps of Q that are in shared memory. Of these whole descriptors are asked for, which ptxas keeps from
-// block to block where it has the registers; else it puts them together between the products.
+// The steps of Q that are in shared memory. Their whole descriptors are operands, which ptxas keeps from
+// block to block where it has the registers; otherwise it assembles them between the products.
 constexpr int kFirstSharedStep = 0;
 constexpr int kEndOfSteps = (kHeadDim + 15) / 16;
 constexpr int q_step(int step) {
@@ -1149,7 +1150,7 @@ constexpr int v_step(int step) {
   return step * (16 * kRowBytes / 16);
 }
 
-// Begins s = q k^T, 16 columns of the head a time: 64 x kTileN.
+// Begins s = q k^T, 16 columns of the head at a time: 64 x kTileN.
 __device__ __forceinline__ void wgmma_scores(
     const unsigned long long (&q_columns)[kEndOfSteps],
     unsigned k_tile) {
@@ -1216,7 +1217,7 @@ __device__ __forceinline__ void wgmma_scores(
       : "memory");
 }
 
-// Begins o += p v, 16 keys a time, whose rows of v run along o's columns: 64 x kHeadDimV.
+// Begins o += p v, 16 keys at a time: 64 x kHeadDimV. The keys' rows of v run along o's columns.
 __device__ __forceinline__ void wgmma_values(unsigned v_tile) {
   asm volatile(
       "{\n"
@@ -1276,16 +1277,16 @@ __device__ __forceinline__ void wgmma_values(unsigned v_tile) {
       : "memory");
 }
 
-// A consumer: a warpgroup that computes 64 rows of a tile, block of keys by block of keys, which are counted
-// by how many are left (block_at). Products run asynchronously; none is in flight from one step to the next,
-// or ptxas would serialise them (its warning C7510).
+// A consumer: a warpgroup that computes 64 rows of a tile, one block of keys after another. Blocks are
+// counted by how many are left (block_at). Products run asynchronously; none is in flight from one step to
+// the next, or ptxas would serialise them (its warning C7510).
 
 struct Consumer : ConsumerRings {
   int q_parity = 0;
-  bool first;  // block of a tile
+  bool first;  // whether the next block is a tile's first
 
   BlockSoftmax softmax;
-  unsigned long long q_columns[kEndOfSteps];  // descriptors of its steps
+  unsigned long long q_columns[kEndOfSteps];  // descriptors of Q's steps
 
   __device__ __forceinline__ Consumer(unsigned shared_memory, int number, float scale)
       : ConsumerRings(shared_memory, number), softmax(scale) {
@@ -1297,7 +1298,8 @@ struct Consumer : ConsumerRings {
     const unsigned tile = shared + kQ + warpgroup * kQBytes;
     mbarrier_wait(shared + kQFull + 8 * warpgroup, q_parity);
     q_parity ^= 1;
-    // Worked out here: the compilers would do so again for each block, between a turn and its first product.
+    // Worked out and pinned here: the compilers would work them out again for each block, between a turn and
+    // its first product.
     unsigned lower_half = static_cast<unsigned>(wgmma_descriptor(tile, 0));
     asm volatile("" : "+r"(lower_half));
 #pragma unroll
@@ -1307,10 +1309,10 @@ struct Consumer : ConsumerRings {
     }
   }
 
-  // Once products have read all of q.
+  // Called once products have read all of q.
   __device__ __forceinline__ void release_q() const {
     if (lane() == 0) mbarrier_arrive(shared + kQEmpty + 8 * warpgroup);
-    __syncwarp();  // ptxas has been seen to let the lane that does so go on alone
+    __syncwarp();  // ptxas has been seen to let the lane that arrives go on alone
   }
 
   __device__ __forceinline__ void issue_scores() {
@@ -1335,10 +1337,10 @@ struct Consumer : ConsumerRings {
     }
   }
 
-  // What O and the next step have to know of this one.
+  // Ends a step: brings O and the rows up to date for the next one.
   __device__ __forceinline__ void end_step(bool masked) {
-    // Here, where no values are in flight on either way: in begin_products ptxas would have it wait for the
-    // scores.
+    // Here no values are in flight, whichever way the step went: in begin_products ptxas would have this wait
+    // for the scores.
     if (masked) {
       if (!first) rescale(softmax.rows);
       settle(softmax.rows);
@@ -1347,7 +1349,8 @@ struct Consumer : ConsumerRings {
   }
 
   // Softmax of a block runs beside the values of the one before.
-  // They are done before it is: its last quarter packs P meanwhile, whose registers they have let go.
+  // The values are done before the softmax is: P is packed beside its last quarter, into registers that the
+  // values have let go.
   __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile& tile, int left, bool masked,
                                        const ForwardParams& p) {
     wait_k();
@@ -1379,8 +1382,8 @@ struct Consumer : ConsumerRings {
     softmax.rows = SoftmaxState();
     clear_output();
     const int passed = tile.blocks - blocks;
-    // Each warpgroup takes one turn less than the tile has blocks: a block that starts a row of products
-    // takes none.
+    // Each warpgroup takes one turn less than the tile has blocks: the first block that it multiplies takes
+    // none.
     const int passed_turns = blocks > 0 ? passed : passed - 1;
     pass_blocks(passed, passed_turns);
     load_q();
@@ -1388,7 +1391,7 @@ struct Consumer : ConsumerRings {
       int left = blocks - 1;
       first = true;
       const int full = full_blocks(row, p);
-#pragma unroll 1  // the first block apart would take another sixth to compile
+#pragma unroll 1  // the first block apart would take a sixth longer to compile
       do step(mine, tile, left, true, p);
       while (--left >= full);
 #pragma unroll kUnroll
@@ -1423,7 +1426,7 @@ constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
 __device__ __forceinline__ void store_lse(const Tile& tile, const RowsOfThread& mine,
                                           const SoftmaxState& rows, const float (&sum)[2],
                                           const ForwardParams& p) {
-  // Asked where a row is stored: lanes that return early ptxas takes for gone their own ways for all tiles
+  // Checked where a row is stored: after an early return ptxas would take the lanes for diverged in all tiles
   // that follow, and descriptors would come from ordinary registers at each product.
   const bool stores = p.lse != nullptr && lane() % 4 == 0;
   float* lse =
@@ -1441,9 +1444,9 @@ __device__ __forceinline__ void store_lse(const Tile& tile, const RowsOfThread& 
 }
 
 // O on its way from its registers (output_registers.cuh) to shared memory, from where TMA stores it: panels
-// of 64 columns as pairs of 16 bits, each row by its factor (PTX ISA, "stmatrix"). `at` is where the first of
-// the four fragments of the first panel there goes (fragments.cuh); this panel is kPlace behind. In two bits
-// the swizzle makes the other fragments' addresses differ from it.
+// of 64 columns as pairs of 16 bits, each row scaled by its factor (PTX ISA, "stmatrix"). `at` is the address
+// of the first fragment of the first panel there (fragments.cuh); this panel is kPlace panels further. With
+// the swizzle, the addresses of a panel's four fragments differ in two bits.
 
 template <int kPanel, int kPlace>
 __device__ __forceinline__ void stage_panel(unsigned at, const float (&factor)[2]) {
@@ -1536,14 +1539,14 @@ __device__ __forceinline__ void stage_last_panel(unsigned at, const float (&fact
 // Order between ordinary accesses to shared memory and those of the asynchronous proxy (PTX ISA,
 // "membar/fence").
 
-// What this thread wrote to shared memory before is what TMA and wgmma read after.
+// What this thread wrote to shared memory before the fence is visible to TMA and wgmma after it.
 __device__ __forceinline__ void fence_async_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// Groups of bulk copies out of shared memory, TMA's among them (PTX ISA, "cp.async.bulk.commit_group").
+// Groups of bulk copies out of shared memory, including those of TMA (PTX ISA, "cp.async.bulk.commit_group").
 
-// What this thread has started so far becomes a group; a thread can wait for its own groups only.
+// The copies that this thread has started so far become a group; a thread can wait for its own groups only.
 __device__ __forceinline__ void bulk_commit() {
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
@@ -1555,9 +1558,9 @@ __device__ __forceinline__ void bulk_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kInFlight) : "memory");
 }
 
-// The way back: boxes of a tensor from shared memory (PTX ISA, "cp.async.bulk.tensor").
+// Boxes of a tensor from shared memory (PTX ISA, "cp.async.bulk.tensor").
 
-// Starts the copy of one box out of shared memory; what lies outside of the tensor is dropped.
+// Starts the copy of one box out of shared memory; elements outside the tensor are dropped.
 __device__ __forceinline__ void tma_store(const TensorMap& map, unsigned from, const BoxOrigin& at) {
   asm volatile(
       "cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(&map),
@@ -1576,7 +1579,7 @@ __device__ __forceinline__ void normalise(const SoftmaxState& rows, float (&inve
   }
 }
 
-// Panels kPanel to before kEnd, the first fragment of which lies where `at` says.
+// Panels kPanel to kEnd - 1, whose first fragment lies at `at`.
 template <int kPanel, int kEnd, int kPlace = 0>
 __device__ __forceinline__ void stage_panels(unsigned at, const float (&inverse)[2]) {
   if constexpr (kPanel < kWholePanelsV) stage_panel<kPanel, kPlace>(at, inverse);
@@ -1614,10 +1617,10 @@ __device__ __forceinline__ void finish(Consumer& consumer, const Tile& tile, con
   store_output(consumer, tile, inverse, map_o, p);
 }
 
-// Counting in global memory, with order between those who count (PTX ISA, "atom").
+// Counting in global memory, with memory order between the threads that count (PTX ISA, "atom").
 
-// Adds, and returns what was there before. What this thread has seen written comes before the addition; what
-// those had seen who added earlier is seen after it.
+// Adds, and returns the value before. All writes that this thread has seen come before the addition; all
+// writes that earlier adders had seen are visible after it.
 __device__ __forceinline__ int add_acquire_release(int* word, int value) {
   int before;
   asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], %2;"
@@ -1630,7 +1633,8 @@ __device__ __forceinline__ int add_acquire_release(int* word, int value) {
 // Words that CTAs of a cluster put into each other's shared memory, and waits for them (PTX ISA,
 // "mbarrier.arrive", "mbarrier.try_wait").
 
-// A word for another CTA, or this one, which waits for it at a barrier there, and answers at one here.
+// Stores a word for another CTA, or this one. The receiver waits for it at a barrier of its own, and answers
+// at a barrier of the sender.
 __device__ __forceinline__ void cluster_store(unsigned address, unsigned value) {
   asm volatile("st.shared::cluster.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 }
@@ -1658,33 +1662,35 @@ __device__ __forceinline__ unsigned load_shared(unsigned address) {
   return value;
 }
 
-// Which tile comes next: one producer takes numbers from a counter in device memory, and hands them on.
-// The first CTA's does so for all of its cluster.
+// Which tile comes next: one producer takes tickets, the numbers of tiles, from a counter in device memory
+// and hands them on.
+// The producer of a cluster's first CTA does so for all of the cluster.
 
 __device__ __forceinline__ void wait_for_ticket(unsigned shared, int slot, int parity) {
   cluster_wait(shared + kTicketFull + 8 * slot, parity);
 }
 
-// For one thread of each reader: the tile's number, which it then says it has read.
+// For one thread of each reader: reads the tile's number, and says that it has.
 __device__ __forceinline__ int read_ticket(unsigned shared, int slot) {
   const int number = static_cast<int>(load_shared(shared + kTicket + 4 * slot));
-  // The other CTA's next number is no store of this one's, which would come after the load, and an arrival
-  // does not wait for loads. One that releases to the cluster would, and for all else that the thread has
-  // under way: up to 2.6 % of a pass. It is one load that must have come, and it has, once it is looked at.
+  // The next number is stored by another CTA, so that nothing puts its store after this load: an arrival does
+  // not wait for loads. An arrival that releases to the cluster would, but would also wait for all else that
+  // the thread has under way: up to 2.6 % of a pass. Only this one load must have come, and it has once its
+  // result is looked at.
   if (number >= 0) cluster_arrive_read(in_cta(0, shared + kTicketEmpty + 8 * slot));
   return number;
 }
 
-// Number `drawn` of the order. In the second wave the two halves alternate: the longest, the middle one, the
-// second longest, and so on. CTAs then end apart by up to a tile of the third wave. Longest first, all would
-// end together, and the third wave's longest would end alone.
+// The tile at place `drawn` of the order. In the second wave the two halves alternate: the longest, the
+// middle one, the second longest, and so on. CTAs then end at times that differ by up to a tile of the third
+// wave. Longest first, all would end together, and the third wave's longest tile would end alone.
 __device__ __forceinline__ int riffle(int drawn, const ForwardParams& p) {
   const int place = drawn - p.riffled_from;
   if (place < 0 || place >= p.riffled) return drawn;
   return drawn - (place + 1) / 2 + place % 2 * ((p.riffled + 1) / 2);
 }
 
-// For the producer, whose n-th tile this is; not below the number of tiles when there are no more.
+// For the producer: the number of its n-th tile; not below the number of tiles when there are no more.
 __device__ __forceinline__ int next_ticket(unsigned shared, int n, const ForwardParams& p) {
   const int slot = n & 1;
   if (cluster_rank() != 0) {
@@ -1719,8 +1725,8 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
   if (consumer.warpgroup == kWarpgroups - 1) consumer.pass_turn();
   int slot = 0, parity = 0;
   const auto next_index = [&] {
-    // One lane reads it and hands it on: had all read, its arrival would say nothing of the others' reads to
-    // compute-sanitizer.
+    // One lane reads the ticket and hands it on: if all lanes read it, one lane's arrival would not cover the
+    // others' reads for compute-sanitizer.
     wait_for_ticket(consumer.shared, slot, parity);
     const int read = lane() == 0 ? read_ticket(consumer.shared, slot) : 0;
     const int index = __shfl_sync(0xffffffffu, read, 0);
@@ -1729,10 +1735,10 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
     return index;
   };
   Tile tile;
-  bool computed = false;  // and to be finished
+  bool computed = false;  // a tile that is still to be finished
   for (;;) {
     const int index = next_index();
-    // A tile's place is worked out beside the waits of the last one's end.
+    // The next tile's place is worked out beside the waits at the end of this one.
     const Tile next = tile_at(index, p);
     if (computed) finish(consumer, tile, map_o, p);
     if (index >= tiles) break;
@@ -1742,7 +1748,7 @@ __device__ __forceinline__ void consume(Consumer& consumer, const TensorMap& map
   }
   // Warpgroup 0 takes the last arrival.
   if (consumer.warpgroup == 0) consumer.take_turn();
-  if (threadIdx.x % 128 == 0) bulk_wait_read();  // shared memory is the CTA's no more, once it ends
+  if (threadIdx.x % 128 == 0) bulk_wait_read();  // shared memory is no longer the CTA's once it ends
 }
 
 // Sixteen bytes of zeros in shared memory (PTX ISA, "st").
@@ -1751,11 +1757,11 @@ __device__ __forceinline__ void store_zeros(unsigned address) {
   asm volatile("st.shared.v4.u32 [%0], {0, 0, 0, 0};" ::"r"(address) : "memory");
 }
 
-// The head dim ends halfway through its last step of 16 columns. TMA copies what there is, since filling in
-// zeros takes it time, and leaves the rest of a row in shared memory alone. So K's other half is cleared
-// once: Q has zeros there, but what lies beside them might not be finite.
+// The head dim ends halfway through its last step of 16 columns. TMA copies only what there is, since filling
+// in zeros takes it time, and does not touch the rest of a row in shared memory. So K's other half is cleared
+// once: it meets zeros of Q, but uncleared it might not be finite.
 
-// All threads of the CTA, which are synchronised after it.
+// For all threads of the CTA, which are synchronised afterwards.
 __device__ __forceinline__ void clear_half_step(unsigned shared) {
   constexpr unsigned kSwizzled = kLastKRowBytes / 16 - 1;  // which pieces of 16 bytes change places in a row
   constexpr unsigned kPiece = kHeadDim % 64 / 8;
@@ -1769,8 +1775,8 @@ __device__ __forceinline__ void clear_half_step(unsigned shared) {
 
 // Boxes of a tensor to shared memory (PTX ISA, "cp.async.bulk.tensor").
 
-// Starts the copy of one box into shared memory; its bytes complete on the barrier. What lies outside of the
-// tensor arrives as zeros and counts as bytes.
+// Starts the copy of one box into shared memory; its bytes complete on the barrier. Elements outside the
+// tensor arrive as zeros, and count as bytes.
 __device__ __forceinline__ void tma_load(unsigned to, const TensorMap& map, unsigned barrier,
                                          const BoxOrigin& at) {
   asm volatile(
@@ -1813,8 +1819,9 @@ struct Producer {
   RingPlace place{0, 1};  // of the next K; V is one block behind
   int tiles_loaded = 0;
 
-  // The CTA that loads waits until all warps of the cluster have read what was there, the other one until it
-  // has come: then it may say how much is to come next, which may be on its way already. True for who loads.
+  // The CTA that loads waits until all warps of the cluster have read what was there; the other CTA waits
+  // until it has come. Only then may it say how much is to come next, which may be on its way already. True
+  // in the CTA that loads.
   __device__ __forceinline__ bool expect(unsigned full, unsigned empty, int parity, int bytes,
                                          int loader) const {
     const bool loads = cluster_rank() == loader;
@@ -1887,7 +1894,7 @@ __device__ __forceinline__ void produce(Producer& producer, const ForwardParams&
 }
 
 // Moves registers between the warpgroups of a CTA (PTX ISA, "setmaxnreg"). The pool is what the launch
-// allocated: a demand beyond it waits for ever.
+// allocated: a request beyond it waits forever.
 
 template <int kRegisters>
 __device__ __forceinline__ void give_up_registers() {
