@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <string_view>
@@ -40,6 +41,11 @@ struct Recipe {
   Geometry geometry;
   std::vector<TensorMapSpec> maps;
 };
+
+// The most registers that a thread can have where so many threads share a multiprocessor.
+inline int registers_for(int threads, const Target& target) {
+  return std::min(255, target.registers_per_sm / threads / 8 * 8);
+}
 
 // For what Legality says of shared memory: "96 KB", rounded up; "tile 128x64 with 2 stages"; and what needs
 // more than there is.

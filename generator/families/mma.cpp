@@ -194,8 +194,7 @@ Geometry geometry_mma(const Problem& problem, const MmaSchedule& s, const Target
           .threads = 32 * s.warps,
           .shared_bytes = layout_of(problem, s).total,
           .persistent = s.persistent == 1,
-          // Two thirds of the L2 for K and V of the heads under way: on Hopper, 32 of 50 MB were best.
-          .section_bytes = problem.causal ? target.l2_bytes / 3 * 2 : 0};
+          .section_bytes = section_bytes(problem, target)};
 }
 
 std::vector<Recipe> recipes_mma(const Problem& problem, const MmaSchedule& schedule, const Target& target) {

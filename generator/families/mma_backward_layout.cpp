@@ -166,7 +166,7 @@ int registers_of(const Problem& problem, const MmaBackwardSchedule& s, const Tar
 }
 
 int register_limit(const MmaBackwardSchedule& s, const Target& target) {
-  return std::min(255, target.registers_per_sm / (32 * s.warps) / 8 * 8);
+  return registers_for(32 * s.warps, target);
 }
 
 bool fits_all_the_same(const Problem& problem, const MmaBackwardSchedule& s, const Target& target) {

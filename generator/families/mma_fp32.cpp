@@ -93,7 +93,7 @@ Geometry geometry_mma_fp32(const Problem& problem, const MmaSchedule& s, const T
   return {.tile_m = s.tile_m,
           .threads = 32 * s.warps,
           .shared_bytes = layout_of(problem, s).total(),
-          .section_bytes = problem.causal ? target.l2_bytes / 3 * 2 : 0};
+          .section_bytes = section_bytes(problem, target)};
 }
 
 std::vector<Recipe> recipes_mma_fp32(const Problem& problem, const MmaSchedule& s, const Target& target) {

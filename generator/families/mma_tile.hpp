@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "generator/legality.hpp"
+#include "generator/recipe.hpp"
 #include "generator/schedule.hpp"
 
 namespace flashjit {
@@ -19,8 +19,7 @@ constexpr int pitch_of(int head_dim) {
 
 // Registers that __launch_bounds__ leaves to one thread.
 inline int register_limit(const MmaSchedule& schedule, const Target& target) {
-  const int threads = 32 * schedule.warps * std::max(1, schedule.min_ctas);
-  return std::min(255, target.registers_per_sm / threads / 8 * 8);
+  return registers_for(32 * schedule.warps * std::max(1, schedule.min_ctas), target);
 }
 
 // Whether a multiprocessor has threads enough for the CTAs that min_ctas asks for.
@@ -29,6 +28,12 @@ inline Legality legal_ctas(const MmaSchedule& s, const Target& target) {
   if (32 * s.warps * ctas <= target.threads_per_sm) return {};
   return {fmt::format("{} CTAs of {} threads are more than the {} threads of a multiprocessor of {}", ctas,
                       32 * s.warps, target.threads_per_sm, target.arch)};
+}
+
+// Bytes of the L2 that K and V of the heads under way may have: on Hopper, 32 of 50 MB were best. 0: no heads
+// are set apart.
+inline int section_bytes(const Problem& problem, const Target& target) {
+  return problem.causal ? target.l2_bytes / 3 * 2 : 0;
 }
 
 }  // namespace flashjit

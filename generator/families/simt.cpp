@@ -12,32 +12,32 @@ namespace {
 
 // What follows from problem and schedule: a thread's share of the tile, and the places in shared memory, in
 // floats.
-struct Plan {
+struct Layout {
   int threads, rows, keys, columns, handed;
   int stride_qk, stride_p;
   int k_at, v_at, p_at, floats;
 };
 
-Plan plan_of(const Problem& problem, const SimtSchedule& s) {
-  Plan plan{};
-  plan.threads = 32 * s.warps;
-  plan.rows = s.tile_m * s.lanes / plan.threads;
-  plan.keys = s.tile_n / s.lanes;
-  plan.columns = problem.value_dim() / s.lanes;
-  plan.handed = std::min(plan.keys, 4);
+Layout layout_of(const Problem& problem, const SimtSchedule& s) {
+  Layout layout{};
+  layout.threads = 32 * s.warps;
+  layout.rows = s.tile_m * s.lanes / layout.threads;
+  layout.keys = s.tile_n / s.lanes;
+  layout.columns = problem.value_dim() / s.lanes;
+  layout.handed = std::min(layout.keys, 4);
   // 16 bytes of padding put neighbouring rows of Q and K into different banks, head_dim being a multiple
   // of 8.
-  plan.stride_qk = problem.head_dim + 4;
+  layout.stride_qk = problem.head_dim + 4;
   // Two neighbouring rows of P are stored at once: 16 banks apart where a row would fill all 32.
-  const int width = s.lanes * plan.handed;
-  plan.stride_p = width + (width % 32 == 0 ? 16 : 4);
-  plan.k_at = s.tile_m * plan.stride_qk;
-  const int k_floats = s.tile_n * plan.stride_qk;
+  const int width = s.lanes * layout.handed;
+  layout.stride_p = width + (width % 32 == 0 ? 16 : 4);
+  layout.k_at = s.tile_m * layout.stride_qk;
+  const int k_floats = s.tile_n * layout.stride_qk;
   const int v_floats = s.tile_n * problem.value_dim();
-  plan.v_at = s.stages == 1 ? plan.k_at : plan.k_at + k_floats;
-  plan.p_at = s.stages == 1 ? plan.k_at + std::max(k_floats, v_floats) : plan.v_at + v_floats;
-  plan.floats = plan.p_at + s.tile_m * plan.stride_p;
-  return plan;
+  layout.v_at = s.stages == 1 ? layout.k_at : layout.k_at + k_floats;
+  layout.p_at = s.stages == 1 ? layout.k_at + std::max(k_floats, v_floats) : layout.v_at + v_floats;
+  layout.floats = layout.p_at + s.tile_m * layout.stride_p;
+  return layout;
 }
 
 // Columns of Q and K in one step of S: kBlock of parts/simt/scores.cuh.
@@ -47,35 +47,36 @@ constexpr int kMostRows = 8;  // of a thread
 
 // Found by compiling the search space: what this admits, ptxas does not spill, with at most kMostRows rows
 // and 8 keys a thread.
-int registers_needed(const SimtSchedule& s, const Plan& plan, const Target& target, bool careful) {
+int registers_needed(const SimtSchedule& s, const Layout& layout, const Target& target, bool careful) {
   const int ahead = s.prefetch != 0 || s.unroll > 1 ? 2 : 1;  // ptxas moves the loads of the next step up
   // Half of what is loaded ahead for S is Q's.
-  int products_qk = plan.rows * kBlock / 2 * (1 + ahead) + kBlock + plan.rows;
-  int products_pv = plan.rows * plan.handed * ahead + plan.columns;
-  if (careful) products_qk += plan.rows * plan.keys, products_pv += plan.rows * plan.columns;
-  int others = 20 + plan.keys;
+  int products_qk = layout.rows * kBlock / 2 * (1 + ahead) + kBlock + layout.rows;
+  int products_pv = layout.rows * layout.handed * ahead + layout.columns;
+  if (careful) products_qk += layout.rows * layout.keys, products_pv += layout.rows * layout.columns;
+  int others = 20 + layout.keys;
   if (s.min_ctas >= 3) others += 28;  // ptxas packs worse where it must
   // From Blackwell on it spills 50 to 650 bytes where a thread has 32 columns and more.
-  if (target.capability >= 100 && plan.columns >= 32) others += 16;
-  return plan.rows * (plan.keys + plan.columns + 2) + std::max(products_qk, products_pv) + others;
+  if (target.capability >= 100 && layout.columns >= 32) others += 16;
+  return layout.rows * (layout.keys + layout.columns + 2) + std::max(products_qk, products_pv) + others;
 }
 
-int registers_granted(const SimtSchedule& s, const Plan& plan, const Target& target) {
-  return std::min(255, target.registers_per_sm / (plan.threads * std::max(s.min_ctas, 1)) / 8 * 8);
+int registers_granted(const SimtSchedule& s, const Layout& layout, const Target& target) {
+  return registers_for(layout.threads * std::max(s.min_ctas, 1), target);
 }
 
 // What the count above lets pass and takes more registers than there are on one arch or another. Found by
 // compiling each of them for each arch: some tiles with 4 rows and 8 keys a thread, one with 8 and 4, and of
 // those with 8 rows, 8 keys and 8 value columns, which take all 255 registers, a few on archs from Blackwell
 // on.
-bool known_to_spill(const Problem& problem, const SimtSchedule& s, const Plan& plan, const Target& target) {
-  if (plan.rows == 4 && plan.keys == 8 && plan.columns >= 24) {
-    if (plan.columns == 24) return problem.causal && s.prefetch != 0;
+bool known_to_spill(const Problem& problem, const SimtSchedule& s, const Layout& layout,
+                    const Target& target) {
+  if (layout.rows == 4 && layout.keys == 8 && layout.columns >= 24) {
+    if (layout.columns == 24) return problem.causal && s.prefetch != 0;
     if (problem.causal) return s.stages == 1 || s.lanes == 4;
-    return plan.columns > 32 && (s.stages == 1 || s.warps == 8);
+    return layout.columns > 32 && (s.stages == 1 || s.warps == 8);
   }
-  if (plan.rows == 8 && plan.keys == 4 && plan.columns == 12) return s.warps == 4 && s.stages == 2;
-  if (plan.rows * plan.keys != 64 || plan.columns != 8) return false;
+  if (layout.rows == 8 && layout.keys == 4 && layout.columns == 12) return s.warps == 4 && s.stages == 2;
+  if (layout.rows * layout.keys != 64 || layout.columns != 8) return false;
   const std::string name = to_string(Schedule{s});
   const auto is_one_of = [&](std::initializer_list<std::string_view> names) {
     return std::find(names.begin(), names.end(), name) != names.end();
@@ -110,52 +111,52 @@ Legality legal_simt(const Problem& problem, const SimtSchedule& s, const Target&
                     "to {} times that",
                     s.warps, s.lanes, rows_per_step, s.tile_m, kMostRows)};
   }
-  const Plan plan = plan_of(problem, s);
-  if (s.tile_n % s.lanes != 0 || !power_of_two(plan.keys) || plan.keys > 8) {
+  const Layout layout = layout_of(problem, s);
+  if (s.tile_n % s.lanes != 0 || !power_of_two(layout.keys) || layout.keys > 8) {
     return {fmt::format("{} lanes across the keys: tile_n is {}, may be {} times 1, 2, 4 or 8", s.lanes,
                         s.tile_n, s.lanes)};
   }
   const int widest = std::max(problem.head_dim, problem.value_dim());
-  if (plan.threads < widest / 4) {
+  if (layout.threads < widest / 4) {
     return {fmt::format("{} warps copy less than one row of {} floats at a time, use {} or more", s.warps,
                         widest, (widest + 127) / 128)};
   }
-  if (plan.rows * plan.keys == 64 && plan.columns < 8 &&
+  if (layout.rows * layout.keys == 64 && layout.columns < 8 &&
       (s.stages == 1 || (s.prefetch != 0 && s.lanes == 16) ||
        (problem.causal && (s.prefetch != 0 || s.unroll > 1)))) {
     return {fmt::format(
         "8 rows x 8 keys and {} value columns a thread spill a few registers, use 2 stages and no more than "
         "8 lanes with prefetch; under a mask neither prefetch nor unroll",
-        plan.columns)};
+        layout.columns)};
   }
-  if (known_to_spill(problem, s, plan, target)) {
+  if (known_to_spill(problem, s, layout, target)) {
     return {fmt::format("tile {}x{} spills a few bytes on {}, as compiling it showed", s.tile_m, s.tile_n,
                         target.arch)};
   }
-  const int needed = registers_needed(s, plan, target, false);
-  const int granted = registers_granted(s, plan, target);
+  const int needed = registers_needed(s, layout, target, false);
+  const int granted = registers_granted(s, layout, target);
   if (needed > granted) {
     return {fmt::format(
         "{} rows x {} keys and {} columns a thread need about {} registers, {} warps x {} CTAs leave {}",
-        plan.rows, plan.keys, plan.columns, needed, s.warps, std::max(s.min_ctas, 1), granted)};
+        layout.rows, layout.keys, layout.columns, needed, s.warps, std::max(s.min_ctas, 1), granted)};
   }
-  const int bytes = plan.floats * 4;
+  const int bytes = layout.floats * 4;
   if (bytes > target.shared_per_cta)
     return too_much_shared(staged_tile(s.tile_m, s.tile_n, s.stages), bytes, target);
   return {};
 }
 
 Geometry geometry_simt(const Problem& problem, const SimtSchedule& s) {
-  const Plan plan = plan_of(problem, s);
-  return {.tile_m = s.tile_m, .threads = plan.threads, .shared_bytes = plan.floats * 4};
+  const Layout layout = layout_of(problem, s);
+  return {.tile_m = s.tile_m, .threads = layout.threads, .shared_bytes = layout.floats * 4};
 }
 
 std::vector<Recipe> recipes_simt(const Problem& problem, const SimtSchedule& s, const Target& target) {
-  const Plan plan = plan_of(problem, s);
+  const Layout layout = layout_of(problem, s);
   // Tiles of so few rows wait for memory, not for arithmetic. And it is with few rows that the plain
   // computation, against which ours is judged, may happen to be all but exact.
   const bool careful =
-      plan.rows <= 2 && registers_needed(s, plan, target, true) <= registers_granted(s, plan, target);
+      layout.rows <= 2 && registers_needed(s, layout, target, true) <= registers_granted(s, layout, target);
   Recipe recipe;
   recipe.kernel = "kernels/forward_simt.cu";
   recipe.constants = {
@@ -165,22 +166,22 @@ std::vector<Recipe> recipes_simt(const Problem& problem, const SimtSchedule& s, 
       number("kTileM", s.tile_m, "query rows per CTA"),
       number("kTileN", s.tile_n, "keys per step"),
       number("kWarps", s.warps, "per CTA"),
-      number("kThreads", plan.threads, "per CTA"),
+      number("kThreads", layout.threads, "per CTA"),
       number("kMinCtas", std::max(s.min_ctas, 1), "per multiprocessor, that registers must allow"),
       number("kStages", s.stages, "1: K and V take turns in one buffer, 2: one each"),
       number("kUnroll", s.unroll, "steps of each product per turn of its loop"),
       flag("kPrefetch", s.prefetch != 0, "load the next step's fragments of Q and P ahead"),
       number("kLanes", s.lanes, "of a warp side by side across the keys; the others go down the rows"),
-      number("kRows", plan.rows, "of S and O per thread"),
-      number("kKeys", plan.keys, "columns of S per thread"),
-      number("kColumns", plan.columns, "of O per thread"),
-      number("kHanded", plan.handed, "weights that a thread hands over side by side"),
+      number("kRows", layout.rows, "of S and O per thread"),
+      number("kKeys", layout.keys, "columns of S per thread"),
+      number("kColumns", layout.columns, "of O per thread"),
+      number("kHanded", layout.handed, "weights that a thread hands over side by side"),
       flag("kCareful", careful, "sums to S and O lose less"),
-      number("kStrideQk", plan.stride_qk, "floats from row to row of Q and K in shared memory"),
-      number("kStrideP", plan.stride_p, "floats from row to row of P"),
-      number("kSharedK", plan.k_at, "where K begins in shared memory, in floats"),
-      number("kSharedV", plan.v_at, "V"),
-      number("kSharedP", plan.p_at, "P"),
+      number("kStrideQk", layout.stride_qk, "floats from row to row of Q and K in shared memory"),
+      number("kStrideP", layout.stride_p, "floats from row to row of P"),
+      number("kSharedK", layout.k_at, "where K begins in shared memory, in floats"),
+      number("kSharedV", layout.v_at, "V"),
+      number("kSharedP", layout.p_at, "P"),
   };
   recipe.sections = {{"causal", problem.causal}, {"lse", problem.lse}, {"cp_async", target.capability >= 80}};
   recipe.geometry = geometry_simt(problem, s);

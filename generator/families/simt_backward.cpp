@@ -37,34 +37,34 @@ Sharing sharing_of(int tile, int dim, int threads) {
 }
 
 // What follows from problem and schedule: shares, and the places in shared memory, in floats.
-struct Plan {
+struct Layout {
   int threads, rows, keys;
   Sharing of_q, of_k, of_v;
   int stride_qk, stride_v, stride_p;
   int k_at, v_at, q_at, dout_at, p_at, ds_at, floats_keys, floats_queries;
 };
 
-Plan plan_of(const Problem& problem, const SimtBackwardSchedule& s) {
-  Plan plan{};
-  plan.threads = 32 * s.warps;
-  plan.rows = s.tile_m * kLanes / plan.threads;
-  plan.keys = s.tile_n / kLanes;
-  plan.of_q = sharing_of(s.tile_m, problem.head_dim, plan.threads);
-  plan.of_k = sharing_of(s.tile_n, problem.head_dim, plan.threads);
-  plan.of_v = sharing_of(s.tile_n, problem.value_dim(), plan.threads);
+Layout layout_of(const Problem& problem, const SimtBackwardSchedule& s) {
+  Layout layout{};
+  layout.threads = 32 * s.warps;
+  layout.rows = s.tile_m * kLanes / layout.threads;
+  layout.keys = s.tile_n / kLanes;
+  layout.of_q = sharing_of(s.tile_m, problem.head_dim, layout.threads);
+  layout.of_k = sharing_of(s.tile_n, problem.head_dim, layout.threads);
+  layout.of_v = sharing_of(s.tile_n, problem.value_dim(), layout.threads);
   // 16 bytes of padding put neighbouring rows into different banks, head dims being multiples of 8. The four
   // rows that a warp stores at once of P are 8 banks apart.
-  plan.stride_qk = problem.head_dim + 4;
-  plan.stride_v = problem.value_dim() + 4;
-  plan.stride_p = s.tile_n + 8;
-  plan.v_at = plan.k_at + s.tile_n * plan.stride_qk;
-  plan.q_at = plan.v_at + s.tile_n * plan.stride_v;
-  plan.dout_at = plan.q_at + s.tile_m * plan.stride_qk;
-  plan.ds_at = plan.dout_at + s.tile_m * plan.stride_v;
-  plan.p_at = plan.ds_at + s.tile_m * plan.stride_p;
-  plan.floats_queries = plan.p_at;  // which has no use for P
-  plan.floats_keys = plan.p_at + s.tile_m * plan.stride_p;
-  return plan;
+  layout.stride_qk = problem.head_dim + 4;
+  layout.stride_v = problem.value_dim() + 4;
+  layout.stride_p = s.tile_n + 8;
+  layout.v_at = layout.k_at + s.tile_n * layout.stride_qk;
+  layout.q_at = layout.v_at + s.tile_n * layout.stride_v;
+  layout.dout_at = layout.q_at + s.tile_m * layout.stride_qk;
+  layout.ds_at = layout.dout_at + s.tile_m * layout.stride_v;
+  layout.p_at = layout.ds_at + s.tile_m * layout.stride_p;
+  layout.floats_queries = layout.p_at;  // which has no use for P
+  layout.floats_keys = layout.p_at + s.tile_m * layout.stride_p;
+  return layout;
 }
 
 bool careful(const SimtBackwardSchedule& s) {
@@ -72,18 +72,18 @@ bool careful(const SimtBackwardSchedule& s) {
 }
 
 // Registers that a thread needs at the worst place of either kernel, found by compiling.
-int registers_needed(const SimtBackwardSchedule& s, const Plan& plan) {
-  const int scores = plan.rows * plan.keys;
-  const int products = 2 * scores + 9 * plan.rows + 8 + (careful(s) ? scores : 0);
+int registers_needed(const SimtBackwardSchedule& s, const Layout& layout) {
+  const int scores = layout.rows * layout.keys;
+  const int products = 2 * scores + 9 * layout.rows + 8 + (careful(s) ? scores : 0);
   const auto adding = [](const Sharing& sharing, int steps) {
     return sharing.registers() + steps * sharing.own + sharing.columns;
   };
-  int keys = std::max({products, adding(plan.of_k, 2), adding(plan.of_v, 2)});
+  int keys = std::max({products, adding(layout.of_k, 2), adding(layout.of_v, 2)});
   // Addresses of dQ's sums are worked out early.
-  if (s.dq == static_cast<int>(DqWay::atomic)) keys = std::max({keys, adding(plan.of_q, 4), products + 20});
-  const int queries = std::max(products, adding(plan.of_q, 4));
-  return 32 + std::max(plan.of_k.registers() + plan.of_v.registers() + keys,
-                       plan.of_q.registers() + queries + 2 * plan.rows);
+  if (s.dq == static_cast<int>(DqWay::atomic)) keys = std::max({keys, adding(layout.of_q, 4), products + 20});
+  const int queries = std::max(products, adding(layout.of_q, 4));
+  return 32 + std::max(layout.of_k.registers() + layout.of_v.registers() + keys,
+                       layout.of_q.registers() + queries + 2 * layout.rows);
 }
 
 // What the count lets pass and takes a few registers more than there are, on Hopper and Blackwell; refused on
@@ -96,25 +96,25 @@ bool known_to_spill(const Problem& problem, const SimtBackwardSchedule& s) {
 }  // namespace
 
 Legality legal_simt_backward(const Problem& problem, const SimtBackwardSchedule& s, const Target& target) {
-  const Plan plan = plan_of(problem, s);
-  const int rows_per_step = plan.threads / kLanes;
+  const Layout layout = layout_of(problem, s);
+  const int rows_per_step = layout.threads / kLanes;
   if (s.tile_m % rows_per_step != 0 || kBackwardRowPadding % s.tile_m != 0) {
     return {fmt::format("{} warps cover {} rows at a time: tile_m is {}, may be a multiple that divides {}",
                         s.warps, rows_per_step, s.tile_m, kBackwardRowPadding)};
   }
   if (s.tile_n % kLanes != 0) return {fmt::format("tile_n is {}, may be a multiple of {}", s.tile_n, kLanes)};
   const int widest = std::max(problem.head_dim, problem.value_dim());
-  if (plan.threads < widest / 4) {
+  if (layout.threads < widest / 4) {
     return {fmt::format("{} warps copy less than one row of {} floats at a time, use {} or more", s.warps,
                         widest, (widest + 127) / 128)};
   }
-  if (plan.of_q.sharers == 0 || plan.of_k.sharers == 0 || plan.of_v.sharers == 0) {
+  if (layout.of_q.sharers == 0 || layout.of_k.sharers == 0 || layout.of_v.sharers == 0) {
     return {
         fmt::format("{} warps cannot share tiles of {} queries and {} keys with head dims {} and {} evenly",
                     s.warps, s.tile_m, s.tile_n, problem.head_dim, problem.value_dim())};
   }
-  const int needed = registers_needed(s, plan);
-  const int granted = std::min(255, target.registers_per_sm / plan.threads / 8 * 8);
+  const int needed = registers_needed(s, layout);
+  const int granted = registers_for(layout.threads, target);
   if (needed > granted) {
     return {
         fmt::format("tile {}x{} with {} warps and head dims {} and {} needs about {} registers a thread, "
@@ -125,7 +125,7 @@ Legality legal_simt_backward(const Problem& problem, const SimtBackwardSchedule&
     return {fmt::format("tile {}x{} spills a few bytes at head_dim {}, as compiling it showed", s.tile_m,
                         s.tile_n, problem.head_dim)};
   }
-  const int bytes = plan.floats_keys * 4;
+  const int bytes = layout.floats_keys * 4;
   if (bytes > target.shared_per_cta) {
     return too_much_shared(fmt::format("tile {}x{} with head dims {} and {}", s.tile_m, s.tile_n,
                                        problem.head_dim, problem.value_dim()),
@@ -136,7 +136,7 @@ Legality legal_simt_backward(const Problem& problem, const SimtBackwardSchedule&
 
 std::vector<Recipe> recipes_simt_backward(const Problem& problem, const SimtBackwardSchedule& s,
                                           const Target& target) {
-  const Plan plan = plan_of(problem, s);
+  const Layout layout = layout_of(problem, s);
   const auto way = static_cast<DqWay>(s.dq);
   const bool atomic = way == DqWay::atomic;
   const Constant sums = flag("kCareful", careful(s), "sums of S, dP and delta lose less");
@@ -147,23 +147,23 @@ std::vector<Recipe> recipes_simt_backward(const Problem& problem, const SimtBack
       number("kTileM", s.tile_m, "query rows of a tile"),
       number("kTileN", s.tile_n, "keys of a tile"),
       number("kWarps", s.warps, "per CTA"),
-      number("kThreads", plan.threads, "per CTA"),
+      number("kThreads", layout.threads, "per CTA"),
       number("kUnroll", 1, "steps of S and dP per turn of their loops"),
       flag("kPrefetch", false, "fragments are loaded when they are needed"),
       number("kLanes", kLanes, "of a warp side by side across the keys; the others go down the rows"),
-      number("kRows", plan.rows, "of S per thread"),
-      number("kKeys", plan.keys, "columns of S per thread"),
+      number("kRows", layout.rows, "of S per thread"),
+      number("kKeys", layout.keys, "columns of S per thread"),
       sums,
-      number("kStrideQk", plan.stride_qk, "floats from row to row of Q and K in shared memory"),
-      number("kStrideV", plan.stride_v, "floats from row to row of V and dO"),
-      number("kStrideP", plan.stride_p, "floats from row to row of P and dS"),
-      number("kSharedK", plan.k_at, "where K begins in shared memory, in floats"),
-      number("kSharedV", plan.v_at, "V"),
-      number("kSharedQ", plan.q_at, "Q"),
-      number("kSharedDout", plan.dout_at, "dO"),
-      number("kSharedDs", plan.ds_at, "dS"),
+      number("kStrideQk", layout.stride_qk, "floats from row to row of Q and K in shared memory"),
+      number("kStrideV", layout.stride_v, "floats from row to row of V and dO"),
+      number("kStrideP", layout.stride_p, "floats from row to row of P and dS"),
+      number("kSharedK", layout.k_at, "where K begins in shared memory, in floats"),
+      number("kSharedV", layout.v_at, "V"),
+      number("kSharedQ", layout.q_at, "Q"),
+      number("kSharedDout", layout.dout_at, "dO"),
+      number("kSharedDs", layout.ds_at, "dS"),
   };
-  const Constant sharers_q = number("kSharersQ", plan.of_q.sharers, "threads side by side on a row of dQ");
+  const Constant sharers_q = number("kSharersQ", layout.of_q.sharers, "threads side by side on a row of dQ");
   const std::map<std::string, bool> sections = {
       {"causal", problem.causal}, {"lse", false}, {"cp_async", target.capability >= 80}, {"dq", atomic}};
 
@@ -171,16 +171,16 @@ std::vector<Recipe> recipes_simt_backward(const Problem& problem, const SimtBack
   keys.kernel = "kernels/backward_simt_keys.cu";
   keys.suffix = "_keys";
   keys.constants = common;
-  keys.constants.push_back(number("kSharedP", plan.p_at, "P"));
-  keys.constants.push_back(number("kSharersK", plan.of_k.sharers, "threads side by side on a row of dK"));
-  keys.constants.push_back(number("kSharersV", plan.of_v.sharers, "threads side by side on a row of dV"));
+  keys.constants.push_back(number("kSharedP", layout.p_at, "P"));
+  keys.constants.push_back(number("kSharersK", layout.of_k.sharers, "threads side by side on a row of dK"));
+  keys.constants.push_back(number("kSharersV", layout.of_v.sharers, "threads side by side on a row of dV"));
   if (atomic) keys.constants.push_back(sharers_q);
   keys.sections = sections;
   keys.geometry = {.grid = Grid::key_tiles,
                    .tile_m = s.tile_m,
                    .tile_n = s.tile_n,
-                   .threads = plan.threads,
-                   .shared_bytes = plan.floats_keys * 4};
+                   .threads = layout.threads,
+                   .shared_bytes = layout.floats_keys * 4};
   Recipe preprocess = recipe_preprocess(problem, s);
   preprocess.constants.push_back(sums);
   if (atomic) return {preprocess, keys, recipe_postprocess(problem)};
@@ -191,7 +191,8 @@ std::vector<Recipe> recipes_simt_backward(const Problem& problem, const SimtBack
   queries.constants = common;
   queries.constants.push_back(sharers_q);
   queries.sections = sections;
-  queries.geometry = {.tile_m = s.tile_m, .threads = plan.threads, .shared_bytes = plan.floats_queries * 4};
+  queries.geometry = {
+      .tile_m = s.tile_m, .threads = layout.threads, .shared_bytes = layout.floats_queries * 4};
   return {preprocess, keys, queries};
 }
 

@@ -1,4 +1,4 @@
-// Families wgmma and mma on a GPU: a thousand runs give the same bits. There are more tiles than
+// A thousand runs on a GPU give the same bits, in all families. There are more tiles than
 // multiprocessors, so that rings, turns and tickets go on from one tile to the next, and outputs are poisoned
 // before each run.
 #include <doctest/doctest.h>
@@ -56,9 +56,10 @@ class Tensors {
  public:
   Tensors(runtime::Device& device, const Problem& problem, int inputs, int outputs)
       : device_(device), shape_(shape_of(problem)), rows_(shape_.batch * shape_.heads * shape_.seqlen_q) {
-    bytes_ = 2 * static_cast<std::size_t>(rows_) * problem.head_dim;
+    const std::size_t elements = static_cast<std::size_t>(rows_) * problem.head_dim;
+    bytes_ = size_of(problem.dtype) * elements;
     std::vector<std::byte> values(inputs * bytes_);
-    autotune::fill_normal(problem.dtype, values.data(), static_cast<std::int64_t>(values.size() / 2), 5);
+    autotune::fill_normal(problem.dtype, values.data(), static_cast<std::int64_t>(inputs * elements), 5);
     memory_ = static_cast<std::byte*>(device.allocate((inputs + outputs) * bytes_));
     device.copy_to_device(memory_, values.data(), values.size(), nullptr);
   }
@@ -130,7 +131,10 @@ TEST_CASE("a thousand forward runs, bit for bit") {
            {.problem = {.head_dim = 96},
            .schedule = "wgmma:m128n64s2p2",
            .shape = Shape{.batch = 30, .heads = 12, .seqlen_q = 128, .seqlen_k = 128}},
-           {{.dtype = DType::fp16, .head_dim = 256, .causal = true}, "wgmma:m128n64s2qr0o2re0p2"}}) {
+           {{.dtype = DType::fp16, .head_dim = 256, .causal = true}, "wgmma:m128n64s2qr0o2re0p2"},
+           {{.head_dim = 128, .causal = true}, "mma:m128n64w8s2"},
+           {{.dtype = DType::fp32, .head_dim = 128, .causal = true}, "mma:m128n32w8s1kv1"},
+           {{.dtype = DType::fp32, .head_dim = 64}, "simt:m128n64w8s2"}}) {
     CAPTURE(one.schedule);
     const Tensors tensors(state.device(), one.problem, 3, 1);
     ForwardArgs args;
@@ -162,7 +166,11 @@ TEST_CASE("a thousand backward runs, bit for bit") {
             "wgmma-backward:m64n64s2dq2"},
            {{.pass = kBackward, .head_dim = 256}, "wgmma-backward:m64n64s2", false},
            {{.pass = kBackward, .head_dim = 128, .causal = true}, "mma-backward:m64n64w8s2sp2dq1", false},
-           {{.pass = kBackward, .head_dim = 64}, "mma-backward:m64n64w4s2"}}) {
+           {{.pass = kBackward, .head_dim = 64}, "mma-backward:m64n64w4s2"},
+           {{.pass = kBackward, .dtype = DType::fp32, .head_dim = 64}, "simt-backward:m64n64w4"},
+           {{.pass = kBackward, .dtype = DType::fp32, .head_dim = 64, .causal = true},
+            "simt-backward:m64n64w4dq1",
+            false}}) {
     CAPTURE(one.schedule);
     const Tensors tensors(device, one.problem, 5, 3);
     auto* lse = static_cast<float*>(device.allocate(sizeof(float) * tensors.rows()));
