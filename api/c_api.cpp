@@ -32,12 +32,12 @@ flashjit_status fail(flashjit_status status, const char* what) {
   try {
     last_error() = what;
   } catch (const std::bad_alloc&) {
-    last_error().clear();  // no room for words: the status has to do
+    last_error().clear();  // no memory for the text: the status has to do
   }
   return status;
 }
 
-// Runs a call's body; nothing that it throws crosses into C.
+// Runs the body of a call, so that no exception crosses into C.
 template <class Body>
 flashjit_status guarded(const Body& body) {
   try {
@@ -65,7 +65,7 @@ static_assert(static_cast<int>(DType::bf16) == FLASHJIT_BF16);
 static_assert(static_cast<int>(DType::fp16) == FLASHJIT_FP16);
 static_assert(static_cast<int>(DType::fp32) == FLASHJIT_FP32);
 
-// What a plan is asked for.
+// What a caller asks a plan for.
 struct Question {
   flashjit::Problem problem;
   flashjit::Shape shape;
@@ -76,7 +76,7 @@ Question question(const flashjit_problem* problem, const flashjit_shape* shape,
                   const flashjit_plan_options* options) {
   Question asked{convert(read(problem, "flashjit_problem")), convert(read(shape, "flashjit_shape")),
                  convert(read_or_default(options, "flashjit_plan_options"))};
-  // Legal in a call, where nothing is launched then. Here it is a field that was forgotten.
+  // A call's own shape may have batch 0: nothing is launched then. Here a field was forgotten.
   if (asked.shape.batch == 0) refuse("batch is 0 or left out, may be 1 or more in a plan's shape");
   return asked;
 }

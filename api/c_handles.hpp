@@ -1,4 +1,4 @@
-// What a program that calls the C interface has handles of.
+// What the handles of the C interface point at.
 #pragma once
 
 #include <memory>
@@ -15,12 +15,12 @@ struct flashjit_engine {
   std::shared_ptr<flashjit::EngineState> state;
   flashjit::Engine engine;
   std::string device, description;
-  // What flashjit_allocate gave and flashjit_free has not had yet: a GPU's driver frees whatever it knows,
-  // whoever made it.
+  // What flashjit_allocate returned and flashjit_free has not received yet. Without this set flashjit_free
+  // would free foreign memory, since a GPU's driver frees whatever it knows, no matter who allocated it.
   std::mutex mutex{};
   std::unordered_set<void*> allocated{};
 
-  // The rest goes with the engine, without which nobody could free it.
+  // Frees the rest, since nobody could free it without the engine.
   ~flashjit_engine() {
     for (void* const memory : allocated) state->device().free(memory);
   }
@@ -29,5 +29,5 @@ struct flashjit_engine {
 struct flashjit_plan {
   flashjit::Plan plan;
   std::string kernel;
-  std::vector<flashjit::KernelView> kernels;  // of strings, so that each ends in a zero
+  std::vector<flashjit::KernelView> kernels;  // views of std::strings, so that each ends in a zero
 };

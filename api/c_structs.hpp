@@ -1,4 +1,4 @@
-// The structs of flashjit.h: read and written by their size, checked, and turned into those of C++.
+// The structs of flashjit.h: read and written by their size, checked, and converted to those of C++.
 #pragma once
 
 #include <fmt/format.h>
@@ -12,20 +12,20 @@
 
 namespace flashjit::c {
 
-// Throws Error{invalid_argument}.
+// Both throw Error: invalid_argument.
 [[noreturn]] void refuse(const std::string& message);
 void require(const void* pointer, const char* name);
 
-// Whether a struct of some version may have such a size: all begin and end where a pointer may.
+// Whether a struct of any version may have this size: each starts and ends where a pointer may.
 inline void check_size(std::size_t size, const char* name) {
   constexpr std::size_t kMost = 1 << 16;
   if (size < sizeof(std::size_t) * 2 || size > kMost || size % sizeof(void*) != 0)
     refuse(fmt::format("{}.size is {}, may be sizeof(struct {})", name, size, name));
 }
 
-// A caller's struct as this library knows it. A shorter one is of an older version: what it lacks is zero,
-// its default. A longer one is of a newer version, and fine as long as it asks for nothing that we do not
-// know.
+// A caller's struct, converted to this library's version. A shorter struct is of an older version: the fields
+// that it lacks are zero, which means their default. A longer one is of a newer version, and is accepted if
+// the fields that this library does not know are zero.
 template <class Struct>
 Struct read(const Struct* given, const char* name) {
   require(given, name);
@@ -49,7 +49,8 @@ Struct read_or_default(const Struct* given, const char* name) {
   return given == nullptr ? Struct{} : read(given, name);
 }
 
-// Writes as much of a struct as the caller's size has room for, and zeros into what a newer version has more.
+// Writes as much of a struct as the caller's size has room for, and zeros into the fields that only a newer
+// version has.
 template <class Struct>
 void answer(Struct* to, Struct known, const char* name) {
   const std::size_t size = to->size;

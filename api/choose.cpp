@@ -117,7 +117,7 @@ std::optional<autotune::WisdomChoice> Chooser::wise(const Problem& problem, cons
 }
 
 void Chooser::read_files() {
-  std::vector<std::string> lines;  // told without the lock, for which who is told may wait
+  std::vector<std::string> lines;  // told after unlocking: message_ may block on a thread that needs the lock
   {
     const std::lock_guard lock(mutex_);
     if (read_) return;

@@ -1,4 +1,4 @@
-// Which schedules to try for a problem, best first, and why: what was asked for, then wisdom, then the model.
+// Which schedules to try for a problem, best first, and why: the given one, then wisdom's, then the model's.
 #pragma once
 
 #include <filesystem>
@@ -21,39 +21,40 @@ namespace flashjit::api {
 struct Choice {
   Schedule schedule;
   std::string why;                                  // Origin::choice
-  std::optional<autotune::CarryOver> lengths = {};  // for other shapes of the bucket; none where it was given
+  std::optional<autotune::CarryOver> lengths = {};  // for other shapes of the bucket; empty if it was given
 };
 
-// This library and these templates: wisdom by others guides, but does not stand for tuning again.
+// The version of this library and these templates. Wisdom of another version is a guide, but does not replace
+// tuning.
 autotune::Versions versions_of(const TemplateSet& templates);
 
-// What learn() says, and Plan::origin().note after it, where a run compared nothing.
+// What learn() reports, and Plan::origin().note afterwards, if a run compared nothing.
 inline constexpr std::string_view kLearntNothing =
     "the tuning budget ended before two schedules were timed, so nothing is kept";
 
 class Chooser {
  public:
-  // `file` is the user's wisdom; empty: what is learnt is kept in memory alone. `system_file` is read only.
+  // `file` is the user's wisdom; if it is empty, what is learnt stays in memory. `system_file` is only read.
   Chooser(const Target& target, std::string gpu, autotune::Versions versions, std::filesystem::path file,
           std::filesystem::path system_file, Message message);
 
-  // The schedule that was asked for, else wisdom's; nullopt: ask the model. Throws Error{invalid_argument}
-  // for a schedule or a family that is none, {unsupported} for a schedule that is not legal here.
+  // The schedule that was asked for, else wisdom's; nullopt: ask the model. Throws Error{invalid_argument} if
+  // the schedule or family does not exist, {unsupported} if the schedule is not legal here.
   std::optional<Choice> preferred(const Problem& problem, const Shape& shape, const PlanOptions& options);
 
-  // All legal schedules as the model ranks them, best first. Costs a prediction for each. Never empty: throws
-  // Error{unsupported} with every family's reason when nothing can serve the problem.
+  // All legal schedules in the model's order, best first; needs a prediction for each. Never empty: throws
+  // Error: unsupported, with the reason of every family, if no schedule can serve the problem.
   std::vector<Schedule> ranked(const Problem& problem, const Shape& shape, const PlanOptions& options);
 
-  // Is there a record that makes tuning with this effort superfluous?
+  // Whether a record makes tuning with this effort superfluous.
   bool knows(const Problem& problem, const Shape& shape, const std::string& family, Tuning effort);
 
-  // Files the result of a tuning run; false where nothing was learnt, or for this process alone: there is no
-  // file, or it could not be written, which was said.
+  // Keeps the result of a tuning run. Returns false if nothing was learnt, or if only this process learnt it,
+  // because there is no file or the file could not be written (which message_ reports).
   bool learn(const Problem& problem, const Shape& shape, Tuning effort, const autotune::TuneResult& result);
 
  private:
-  void read_files();  // on first need
+  void read_files();  // at the first need
   std::optional<autotune::WisdomChoice> wise(const Problem& problem, const Shape& shape,
                                              const std::string& family);
 

@@ -18,7 +18,7 @@ EngineOptions on(std::string_view device) {
   return options;
 }
 
-// own: whether the Buffer is this Engine's.
+// own: whether the Buffer belongs to this Engine.
 void check_copy(const Buffer& buffer, bool own, const char* buffer_name, const void* host,
                 const char* host_name, std::size_t bytes) {
   if (bytes > buffer.size()) {

@@ -1,4 +1,4 @@
-// From a question to a kernel that is ready to launch: tables first, then choosing, compiling and loading.
+// From a question to a kernel that is ready to launch: look in the tables, then choose, compile and load.
 #include "api/engine_state.hpp"
 
 #include <fmt/format.h>
@@ -35,11 +35,11 @@ void api::refuse_device(const std::string& name) {
 
 namespace {
 
-// How many schedules to compile for one that spills nothing. The model's order puts spillers far down, so
-// that more than a few in a row would mean that nothing fits.
+// How many schedules to compile in search of one that spills nothing. The model ranks schedules that spill
+// far down, so more than a few spillers in a row mean that nothing fits.
 constexpr std::size_t kMaxAttempts = 6;
 
-// How an emulated device interleaves warps: what a finding names, to see it again.
+// The seed of an emulated device's warp interleaving. A finding names its seed, to be reproduced with it.
 std::uint64_t emulator_seed() {
   const char* text = std::getenv("FLASHJIT_EMULATOR_SEED");
   if (text == nullptr || *text == '\0') return emulator::EmulatorOptions().seed;
@@ -60,7 +60,7 @@ std::unique_ptr<runtime::Device> open_device(const std::string& name) {
   api::refuse_device(name);
 }
 
-// An enum that a cast has made may hold any number.
+// A cast may have given the enum any number.
 void check_tuning(Tuning tuning) {
   if (tuning < Tuning::off || tuning > Tuning::full) {
     throw Error(ErrorCode::invalid_argument,
@@ -68,8 +68,8 @@ void check_tuning(Tuning tuning) {
   }
 }
 
-// With the cache's directory absolute: a tuning worker is told it, perhaps after a chdir, and relative it
-// would be another place by then.
+// Makes the cache directory absolute: a tuning worker gets its path, perhaps after a chdir, and a relative
+// one would name another place by then.
 EngineOptions checked(EngineOptions options) {
   check_tuning(options.tuning);
   if (options.tuning_budget.count() < 0 || options.tuning_budget > api::kLongestBudget) {
@@ -192,7 +192,7 @@ EngineState::Answer EngineState::answer(const Question& question, const PlanOpti
     if (const Schedule& schedule = choice.lengths->schedule_for(shape); schedule != choice.schedule) {
       key.carried_over = schedule;
       auto known = plans_.find(key);
-      // A capture was prepared for sizes like these, and takes what is there.
+      // The capture was prepared for sizes like these, and takes the plan that is there.
       if (!known && in_capture(options.stream)) return answer;
       answer = known ? Answer{.ready = std::move(known)} : find_or_make(key, shape, options);
     }
@@ -201,13 +201,13 @@ EngineState::Answer EngineState::answer(const Question& question, const PlanOpti
   return answer;
 }
 
-// No capture is in the default stream.
+// The default stream cannot be captured.
 bool EngineState::in_capture(Stream stream) {
   return stream != nullptr && device().capturing(stream);
 }
 
 void EngineState::refuse_in_capture(const char* what, Stream stream) {
-  // The default stream, too: while a stream that waits for it is captured, using it would spoil the capture.
+  // Checks the default stream, too: using it would break the capture of a stream that waits for it.
   if (!device().capturing(stream)) return;
   throw Error(ErrorCode::unsupported, fmt::format("the stream of this {} is being captured", what),
               "Call it before the capture begins, or after it has ended.");
@@ -216,8 +216,8 @@ void EngineState::refuse_in_capture(const char* what, Stream stream) {
 EngineState::Answer EngineState::find_or_make(const PlanKey& key, const Shape& shape,
                                               const PlanOptions& options) {
   if (auto known = plans_.find(key)) return {.ready = std::move(known)};
-  // A capture elsewhere does not keep a plan from being made, but tuning in this process, which works in the
-  // default stream, would break it.
+  // While another stream is captured, a plan can be made, unless it is tuned in this process: that uses the
+  // default stream and would break the capture.
   if (in_capture(options.stream)) {
     throw Error(
         ErrorCode::unsupported,
@@ -236,10 +236,10 @@ EngineState::Answer EngineState::find_or_make(const PlanKey& key, const Shape& s
   return answer;
 }
 
-// Runs beside each other would time each other, whichever Engines of this process they are of.
+// One lock per device for all Engines of this process: tuning runs at the same time would disturb each other.
 std::mutex& EngineState::tuning_on(const std::string& device) {
   static std::mutex guard;
-  // Never destroyed: a thread that outlives main may hold one.
+  // Never destroyed: a thread that outlives main may hold one of these.
   static auto& all = *new std::map<std::string, std::mutex>;
   const std::lock_guard lock(guard);
   return all[device];
@@ -264,8 +264,8 @@ std::string EngineState::tune(const Problem& problem, const Shape& shape, const 
     chooser_.learn(problem, shape, effort, result);
     return result.learnt_nothing() ? std::string(api::kLearntNothing) : "";
   } catch (const Error& error) {
-    // Without a tuned schedule there still are wisdom and the model. What cannot be served at all says so
-    // there.
+    // A plan can still be made from wisdom or the model. If nothing can serve the problem, the error comes
+    // from there.
     if (error.code() == ErrorCode::internal || error.code() == ErrorCode::invalid_argument) throw;
     return failed(error.message());
   } catch (const std::bad_alloc&) {
@@ -312,7 +312,7 @@ EngineState::Chosen EngineState::choose(const Problem& problem, const Shape& sha
     if (preferred.has_value() && ranked[i] == preferred->schedule) continue;
     if (auto chosen = attempt(problem, choice(i), false, note)) return *std::move(chosen);
   }
-  // All of them spill: the best by the model then, whose note alone says so.
+  // All of them spill: take the model's best, and let its note alone say so.
   note = before;
   return attempt(problem, choice(0), true, note).value();
 }

@@ -1,5 +1,4 @@
-// What an Engine is behind its handle: one device, a compiler on demand, the cache, and the tables of what
-// was made.
+// What is behind an Engine: a device, a compiler on demand, the cache, and tables of everything it made.
 #pragma once
 
 #include <cstddef>
@@ -23,19 +22,19 @@
 namespace flashjit {
 
 namespace api {
-// Throws Error{invalid_argument} for a device's name that is none.
+// Throws Error{invalid_argument} for a device name that does not exist.
 [[noreturn]] void refuse_device(const std::string& name);
 }  // namespace api
 
 class EngineState {
  public:
-  // What an Engine is made of. The public constructor takes these from the environment, tests bring their
+  // What an Engine is made of. The public constructor takes these from the environment; tests bring their
   // own.
   struct Parts {
     std::unique_ptr<runtime::Device> device;
     std::unique_ptr<cache::Store> store;
     std::filesystem::path wisdom_file;         // empty: none
-    std::filesystem::path system_wisdom_file;  // the same
+    std::filesystem::path system_wisdom_file;  // likewise
     TemplateSet templates;
     api::LoadCompiler load_compiler;
   };
@@ -44,7 +43,7 @@ class EngineState {
   EngineState(EngineOptions options, Parts parts);
   explicit EngineState(const EngineOptions& options);
 
-  // Kernels that are ready to launch, why these, and where their code came from.
+  // Kernels that are ready to launch, why these kernels, and where their code came from.
   struct Ready {
     std::shared_ptr<const api::Launcher> launcher;
     Origin origin;
@@ -54,12 +53,12 @@ class EngineState {
     std::shared_ptr<const Ready> ready;
     bool fresh = false;  // made by this very call
   };
-  // Throws as Engine::plan does. At once when it was made before.
+  // Throws as Engine::plan does. Returns at once if the plan was made before.
   Answer ready(const Problem& problem, const Shape& shape, const PlanOptions& options);
 
-  // The schedule that a plan for this problem, which is canonical, is made of, and its code: what was asked
-  // for, else the first of wisdom's and the model's that spills no registers. The note grows by what was
-  // passed over, families too.
+  // Chooses the schedule of a plan for this problem, which must be canonical, and gets its code: the schedule
+  // that was asked for, else the first of wisdom's and the model's that spills no registers. Whatever was
+  // passed over, families too, is added to the note.
   using PlanCodePointer = std::shared_ptr<const api::PlanCode>;
   struct Chosen {
     api::Choice choice;
@@ -74,7 +73,7 @@ class EngineState {
   [[nodiscard]] api::Chooser& chooser() { return chooser_; }
   void message(std::string_view line) const { options_.on_message(line); }
   bool in_capture(Stream stream);
-  // Of a copy, since the graph would read or write the host's memory whenever it runs, and of what waits.
+  // Refuses copies, because the graph would read or write host memory whenever it runs, and refuses waits.
   void refuse_in_capture(const char* what, Stream stream);
 
  private:
@@ -84,11 +83,11 @@ class EngineState {
     std::string schedule;
     std::string family;
     Tuning tuning;
-    // Only where the shape has another schedule than the first of its bucket that was asked for.
+    // Only if the shape has another schedule than the one that the bucket's first shape got.
     std::optional<Schedule> carried_over = {};
     bool operator==(const PlanKey&) const = default;
   };
-  // All that ready() is asked, but for the stream.
+  // All that ready() is asked for, except the stream.
   struct Question {
     Problem problem;
     Shape shape;
@@ -109,22 +108,21 @@ class EngineState {
   };
   using LauncherPointer = std::shared_ptr<const api::Launcher>;
 
-  // What was not answered before.
+  // For a question that was not answered before.
   Answer answer(const Question& question, const PlanOptions& options);
-  // One entry of plans_.
+  // Finds or makes one entry of plans_.
   Answer find_or_make(const PlanKey& key, const Shape& shape, const PlanOptions& options);
-  // One tuning run at a time on a device.
+  // Lets one tuning run at a time use a device.
   static std::mutex& tuning_on(const std::string& device);
-  // Tunes unless wisdom makes it superfluous; returns what went wrong, if it did.
+  // Tunes unless wisdom makes it superfluous. Returns why tuning failed; empty if it did not.
   std::string tune(const Problem& problem, const Shape& shape, const PlanOptions& options);
   Ready make(const Problem& problem, const Shape& shape, const PlanOptions& options);
-  // nullopt when the code spills registers and another schedule may be taken instead. The note says so either
-  // way.
+  // nullopt if the code spills registers and may_spill is false. The note reports a spill in either case.
   std::optional<Chosen> attempt(const Problem& problem, const api::Choice& choice, bool may_spill,
                                 std::string& note);
 
   const EngineOptions options_;
-  Parts parts_;  // outlives the tables: kernels are unloaded before their device goes
+  Parts parts_;  // declared before the tables, so that kernels are unloaded before their device goes
   api::KernelBuilder builder_;
   api::Chooser chooser_;
   static constexpr std::size_t kAnswers = 4096;  // some 200 bytes each
@@ -134,7 +132,8 @@ class EngineState {
   api::SingleFlight<KernelKey, LauncherPointer, Hash> kernels_;
 };
 
-// The rooms above the API (cli, bench, tests) reach the state of an Engine, and make one of their own parts.
+// For those that need the state behind an Engine, or make one from their own parts: the C interface, cli and
+// tests.
 struct EngineAccess {
   static EngineState& state(const Engine& engine) { return *engine.state_; }
   static Engine make(std::shared_ptr<EngineState> state) { return Engine(std::move(state)); }

@@ -1,4 +1,4 @@
-// Plan: a launcher, the sizes it was asked for, and the engine that must not go before it.
+// Plan: a launcher, the sizes that it was asked for, and the engine that must outlive it.
 #include "flashjit/plan.hpp"
 
 #include <utility>

@@ -1,4 +1,4 @@
-// What a Plan is behind its handle.
+// What is behind a Plan.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@ namespace flashjit {
 
 class PlanState {
  public:
-  std::shared_ptr<EngineState> engine;  // first: the device goes last
+  std::shared_ptr<EngineState> engine;  // first, so that the device goes last
   std::shared_ptr<const api::Launcher> launcher;
   Problem problem;
   Shape shape;

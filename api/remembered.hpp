@@ -1,4 +1,4 @@
-// Answers that are quick to give again: as many as there is room for, and then all are forgotten.
+// A table of answers that can be found again. When the table is full, all are forgotten.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ class Remembered {
  public:
   explicit Remembered(std::size_t room) : room_(room) {}
 
-  // A default Value where it is not known.
+  // A default Value if the key is not known.
   Value find(const Key& key) const {
     const std::shared_lock lock(mutex_);
     const auto found = known_.find(key);

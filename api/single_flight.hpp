@@ -1,5 +1,5 @@
-// A table of slow things made once: many threads may ask for one key, the first makes it, the others wait for
-// it.
+// A table of values that are slow to make and are made once: of many threads that ask for one key, the first
+// makes the value and the others wait.
 #pragma once
 
 #include <functional>
@@ -14,15 +14,15 @@ namespace flashjit::api {
 template <class Key, class Value, class Hash>
 class SingleFlight {
  public:
-  // The value if it is there already; a default Value while it is being made or when nobody asked for it.
+  // The value if it has been made; a default Value if not, or not yet.
   Value find(const Key& key) const {
     const std::shared_lock lock(mutex_);
     const auto found = made_.find(key);
     return found == made_.end() ? Value{} : found->second;
   }
 
-  // The value, made by make() if need be. What make() throws is thrown to all who wait, and the next one to
-  // ask tries again. make() must not ask for the same key.
+  // The value, made by make() if necessary. What make() throws is thrown in all waiting threads, and the next
+  // one to ask tries again. make() must not ask for the same key.
   Value get(const Key& key, const std::function<Value()>& make) {
     std::promise<Value> promise;
     {

@@ -1,4 +1,4 @@
-// A tuning run for an Engine: which runner, and what it builds with.
+// A tuning run for an Engine: which runner it has, and how it builds kernels.
 #include "api/tuning.hpp"
 
 #include <fmt/format.h>
@@ -20,7 +20,7 @@ autotune::Build build_with(EngineState& state, const Problem& problem) {
     runtime::Resources resources = code.resources();
     auto launcher = std::make_shared<const Launcher>(
         state.device(), state.builder().load(problem, schedule, std::move(code)));
-    // The tuner always names the shape.
+    // The tuner always gives a shape.
     autotune::Built built{.resources = std::move(resources)};
     if (problem.pass == Pass::forward) {
       built.forward = [launcher](const ForwardArgs& args, runtime::Stream stream) {
@@ -47,7 +47,7 @@ autotune::TuneResult tune(EngineState& state, const Problem& problem, const Shap
     options.incumbent = wise->schedule;
   runtime::Device& device = state.device();
   const Target& target = device.target();
-  if (!device.estimates_time()) {  // a real one, which a bad kernel takes down with the process
+  if (!device.estimates_time()) {  // on a real device, a bad kernel takes the process down
     try {
       const auto worker = autotune::make_worker_runner({.version = worker_version(state.templates()),
                                                         .device = device.name(),

@@ -12,22 +12,22 @@
 namespace flashjit::autotune {
 namespace {
 
-// What wins for many queries would leave most rows of its tiles empty (a pair of CTAs has up to 384), however
-// long the keys are: few of them, or a chunk of a prompt beside a long past. A backward pass has its tiles
-// over the keys.
+// Few queries, or a chunk of a prompt after a long past: however many keys there are, what wins for many
+// queries would leave most rows of its tiles empty (a pair of CTAs has up to 384). A backward pass has its
+// tiles over the keys.
 bool has_few_queries(const Problem& problem, const Shape& shape) {
   if (problem.pass == Pass::backward) return shape.seqlen_q < 64;
   return shape.seqlen_q <= 128 || (shape.seqlen_q <= 512 && shape.seqlen_k >= 4 * shape.seqlen_q);
 }
 
-// Rows of 64 queries, or of queries of several heads that share a tile.
+// The number of tiles of 64 rows per head, or per pack of heads that share a tile.
 std::int64_t rows_of_64(const Shape& seen) {
   return (static_cast<std::int64_t>(seen.seqlen_q) + 63) / 64;
 }
 
-// The number of tiles where it decides what wins. Where each reads keys of its own, or half of the
-// multiprocessors or more are left without one, unless CTAs share out their keys: how many of 64 rows there
-// are. Up to four waves of 128 rows: how full the last one is.
+// The number of tiles, where it decides what wins. If each tile reads keys of its own, or if half of the
+// multiprocessors or more would have no tile unless CTAs share out keys: the number of tiles of 64 rows. Up
+// to four waves of tiles of 128 rows: the number of waves in eighths, and so how full the last one is.
 std::string few_tiles(const Problem& problem, const Shape& shape, const Target& target) {
   if (problem.pass == Pass::backward) return "";
   const Shape seen = as_tiled(shape, pack_of(problem, shape, 64));
@@ -40,8 +40,8 @@ std::string few_tiles(const Problem& problem, const Shape& shape, const Target& 
   return waves > 4 ? "" : fmt::format("w{}", std::ceil(8 * waves));
 }
 
-// How high one tile would be that has all of a short sequence's queries: of 192 some tile's 256 rows, or two
-// tiles' 128, would be empty by a quarter.
+// How high a tile with all of a short sequence's queries would be. For example, 192 queries leave a quarter
+// of the rows empty in one tile of 256 rows, or in two tiles of 128.
 std::string short_queries(const Problem& problem, const Shape& shape) {
   if (problem.pass == Pass::backward || has_few_queries(problem, shape)) return "";
   constexpr int kLongest = 8;

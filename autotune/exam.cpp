@@ -1,4 +1,5 @@
-// Poison before, guards behind, and the reference of the pass.
+// Outputs are poisoned before a kernel runs, and compared with the pass's reference afterwards, with the
+// guards after them.
 #include "autotune/exam.hpp"
 
 #include <fmt/format.h>
@@ -69,7 +70,7 @@ void fill_inputs(const Problem& problem, const Shape& shape, const CallLayout& l
   const std::size_t tensors = backward ? layout.lse : layout.input_bytes;
   fill_normal(problem.dtype, image, static_cast<std::int64_t>(tensors) / size_of(problem.dtype), seed);
   if (!backward) return;
-  // The mean of exp(x) for a standard normal x is exp(1/2), and a score is nearly that.
+  // The mean of exp(x) for a standard normal x is exp(1/2), and scores are nearly standard normal.
   const float lse = std::log(static_cast<float>(std::max(1, shape.seqlen_k))) + 0.5F;
   std::fill_n(reinterpret_cast<float*>(image + layout.lse), (layout.input_bytes - layout.lse) / sizeof(float),
               lse);
@@ -124,7 +125,7 @@ void launch(const Built& built, const Problem& problem, const Shape& shape, cons
 Exam::Exam(const Problem& problem, const Shape& shape, const std::byte* image, std::byte* set, int blocks,
            std::uint64_t seed, int threads)
     : problem_(problem), shape_(shape), layout_(problem, shape), set_(set), whole_(blocks == 0) {
-  constexpr int kRows = 8;  // of a block of a sample
+  constexpr int kRows = 8;  // in each block of a sample
   HostAttention& attention = call_.attention;
   attention.problem = problem;
   attention.shape = shape;
@@ -139,7 +140,7 @@ Exam::Exam(const Problem& problem, const Shape& shape, const std::byte* image, s
   }
   call_.dout = image + layout_.dout;
   if (!whole_) {
-    // The true gradient of a few rows of a long sequence would take the forward pass of all of them.
+    // The true gradient of a few rows of a long sequence would take the forward pass of all rows.
     call_.o = image + layout_.o;
     call_.lse = reinterpret_cast<const float*>(image + layout_.lse);
   }
@@ -188,7 +189,7 @@ std::string Exam::fetch(runtime::Device& device, const CallLayout::Output& outpu
     const std::size_t row = output.bytes / (static_cast<std::size_t>(shape_.batch) * rows);
     const std::size_t first = (static_cast<std::size_t>(block.batch) * rows + block.first) * row;
     copy(first, block.count * row);
-    // The other heads of these rows are not compared, but somebody must have written them.
+    // The other heads of these rows are not compared, but must have been written.
     for (std::size_t at = first; at < first + block.count * row; at += row / heads) {
       if (all_poison(host + at, row / heads))
         return fmt::format("it leaves part of the {} unwritten", output.name);

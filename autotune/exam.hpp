@@ -29,8 +29,8 @@ class Memory {
   void* data_;
 };
 
-// Where the packed tensors of one call lie: first what it reads, then what it writes, with a guard after each
-// of these.
+// Where the packed tensors of one call lie: first those that it reads, then its outputs, with a guard after
+// each output.
 struct CallLayout {
   enum class Rows { queries, keys, lse };
   struct Output {
@@ -45,11 +45,11 @@ struct CallLayout {
   CallLayout(const Problem& problem, const Shape& shape);
 };
 
-// What a timed call reads, written to `image`: standard normal numbers. A backward call's o and lse are no
-// forward pass's, but its P sums to about 1 a row, as it should.
+// Writes to `image` what a timed call reads: standard normal numbers. A backward call's o and lse are not
+// those of a forward pass, but each row of its P sums to about 1, as it should.
 void fill_inputs(const Problem& problem, const Shape& shape, const CallLayout& layout, std::uint64_t seed,
                  std::byte* image);
-// What a checked call reads: inputs of the kind, and for a backward call a forward pass's results.
+// Writes what a checked call reads: inputs of the kind, and for a backward call a forward pass's results.
 void fill_inputs(const Problem& problem, const Shape& shape, const CallLayout& layout, InputKind kind,
                  std::uint64_t seed, std::byte* image);
 
@@ -60,18 +60,19 @@ void launch(const Built& built, const Problem& problem, const Shape& shape, cons
 // One shape that candidates are checked at.
 class Exam {
  public:
-  // The inputs are in `image` on the host and at `set` on the device. blocks 0: every row is compared, and
-  // the guards behind the outputs; else a sample of about so many blocks.
+  // The inputs are in `image` on the host and at `set` on the device. blocks 0: every row is compared, and so
+  // are the guards after the outputs; otherwise a sample of about this many blocks is compared.
   Exam(const Problem& problem, const Shape& shape, const std::byte* image, std::byte* set, int blocks,
        std::uint64_t seed, int threads);
 
   [[nodiscard]] const Shape& shape() const { return shape_; }
 
-  // Runs it on poisoned outputs and compares with the reference.
+  // Runs the kernel on poisoned outputs and compares them with the reference.
   Check examine(runtime::Device& device, const Built& built, void* workspace);
 
  private:
-  // What is wrong already, before anyone compares; else empty.
+  // Copies an output to the host. Returns what is wrong with it even before it is compared; empty if nothing
+  // is.
   std::string fetch(runtime::Device& device, const CallLayout::Output& output);
   [[nodiscard]] Check compare() const;
   [[nodiscard]] const std::byte* result(std::size_t at) const {
@@ -87,7 +88,7 @@ class Exam {
   GradientBlocks blocks_;
   HostResult expected_, simple_;
   HostGradients expected_gradients_, simple_gradients_;
-  std::vector<std::byte> host_;  // all that lies behind the inputs
+  std::vector<std::byte> host_;  // all that lies after the inputs
 };
 
 }  // namespace flashjit::autotune

@@ -11,16 +11,17 @@ namespace flashjit::autotune {
 namespace {
 
 constexpr double kFinalist = 1.15;  // times the best so far: still in reach, given heat and noise
-// Within this the fixed order of the space decides, so that the choice is stable; a wider band would give
-// away what tuning is for.
+// Within this factor the fixed order of the space decides, so that the choice is stable. A wider band would
+// give away what tuning is for.
 constexpr double kTie = 1.005;
-// Within this the incumbent stays: what a final says repeats to 1 % in the mean
+// Within this factor the incumbent stays: the results of a final repeat to 1 % in the mean
 // (docs/performance/wgmma/tile-ends.md).
 constexpr double kStays = 1.01;
-constexpr double kShare = 0.3;  // of the budget, at most: a short one must leave time to try candidates
+constexpr double kShare = 0.3;  // of the budget, at most: a short budget must leave time to try candidates
 
-// At its limit the power's control takes a tenth off the clock now and then, for a quarter of a second,
-// whatever runs: the fastest round lies between these, and repeats where the median of rounds does not.
+// At the power limit, the GPU's control now and then takes a tenth off the clock for a quarter of a second,
+// whatever runs. The fastest round lies between two such dips, and repeats where the median of rounds does
+// not.
 double fastest(const std::vector<double>& rounds) {
   return *std::min_element(rounds.begin(), rounds.end());
 }
@@ -33,7 +34,7 @@ double Final::seconds(const Effort& effort) {
   return std::min(static_cast<double>(effort.finalists) * each, kShare * effort.budget);
 }
 
-// The incumbent and the best few, but not many that are alike.
+// Chooses the incumbent and the best few, but not many that are alike.
 void Final::choose(std::vector<Candidate*>& candidates, Candidate* incumbent) {
   std::stable_sort(candidates.begin(), candidates.end(),
                    [](const Candidate* a, const Candidate* b) { return a->measured_ms < b->measured_ms; });
@@ -51,8 +52,9 @@ void Final::choose(std::vector<Candidate*>& candidates, Candidate* incumbent) {
   }
 }
 
-// A timing of each, if there is time for them and for what comes after, which takes `then` seconds. A launch
-// of many milliseconds makes a round longer than was planned: what one took counts for the next of its kind.
+// Times each finalist once, if there is time for that and for what comes after, which takes `then` seconds. A
+// launch of many milliseconds makes a round longer than was planned, so the next round of its kind is
+// expected to take as long as this one.
 bool Final::round(double pause, double seconds, double then, Times& times, double& took) {
   took = std::max(took, static_cast<double>(finalists_.size()) * (pause + seconds));
   if (watch_.left() < took + then) {
@@ -70,14 +72,14 @@ bool Final::round(double pause, double seconds, double then, Times& times, doubl
       candidate.spread = timing.spread;
       candidate.clock_mhz = timing.clock_mhz;
     });
-    if (!works) candidate.measured_ms = 0;  // what it took before it failed is no reason to take it
+    if (!works) candidate.measured_ms = 0;  // its time before it failed is no reason to choose it
   }
   took = std::max(took, watch_.elapsed() - start);
   return true;
 }
 
-// They take turns, so that heat hits all alike: with a pause before each timing, and at length without one,
-// where the power limit favours those that need less of it.
+// Finalists take turns, so that heat hits all alike: in rounds with a pause before each timing, and in long
+// ones without pauses, where the power limit favours those that need less power.
 void Final::rounds() {
   Times paused(finalists_.size()), busy(finalists_.size());
   double paused_took = 0, busy_took = 0;
@@ -85,7 +87,7 @@ void Final::rounds() {
     say_(fmt::format("final of {}, round {} of {}", finalists_.size(), i + 1, effort_.rounds), false);
     if (!round(effort_.pause, effort_.round, 0, paused, paused_took)) break;
     if (i > 0) continue;
-    Times heated(finalists_.size());  // the first stretch ends a rest: what it takes says nothing
+    Times heated(finalists_.size());  // the first stretch follows a rest: its time says nothing
     const double paused_to_come = (effort_.rounds - 1) * paused_took;
     for (int k = 0; k <= effort_.busy_rounds; ++k) {
       if (!round(0, effort_.busy_round, paused_to_come, k == 0 ? heated : busy, busy_took)) break;
@@ -104,8 +106,9 @@ void Final::rounds() {
   std::erase_if(finalists_, [](const Candidate* candidate) { return !candidate->pruned.empty(); });
 }
 
-// The fastest of several rounds after a rest is less than the one timing that others had: by 2 to 8 %, which
-// would tell whoever compares them (wisdom/carry_over.cpp) that finalists are that much faster.
+// The fastest of several rounds after a rest is 2 to 8 % less than the single timing that others had. To
+// whoever compares them (wisdom/carry_over.cpp), finalists would seem faster by that much, so the others'
+// timings are scaled.
 void Final::place_others(const std::vector<Candidate*>& candidates) {
   for (Candidate* candidate : candidates) {
     const bool finalist = std::find(finalists_.begin(), finalists_.end(), candidate) != finalists_.end();
@@ -113,7 +116,8 @@ void Final::place_others(const std::vector<Candidate*>& candidates) {
   }
 }
 
-// By the geometric mean of both kinds of rounds: some callers rest between launches, and some never do.
+// Decides by the geometric mean of both kinds of rounds: some callers rest between launches, and some never
+// do.
 const Candidate& Final::winner(std::vector<Candidate*> candidates, const std::map<std::string, int>& places,
                                Candidate* incumbent) {
   choose(candidates, incumbent);

@@ -17,14 +17,14 @@ class Final {
   Final(const Effort& effort, Runner& runner, const Stopwatch& watch, Say say)
       : effort_(effort), runner_(runner), watch_(watch), say_(std::move(say)) {}
 
-  // Of candidates that were timed once each. The incumbent, null for none, is a finalist if it is in reach,
-  // and stays unless another is clearly faster; between equals `places`, where a schedule stands in the
-  // search space, decides. Candidates that fail now are pruned; throws Error{device} if all do.
+  // Chooses among candidates that were timed once each. The incumbent (null: none) is a finalist if it is in
+  // reach, and stays unless another is clearly faster. Between equals, their places in the search space
+  // decide. Candidates that fail now are pruned; throws Error{device} if all do.
   const Candidate& winner(std::vector<Candidate*> candidates, const std::map<std::string, int>& places,
                           Candidate* incumbent);
   [[nodiscard]] bool out_of_time() const { return out_of_time_; }
 
-  // What it will take at most.
+  // How long a final takes at most.
   static double seconds(const Effort& effort);
 
  private:
@@ -40,7 +40,7 @@ class Final {
   const Stopwatch& watch_;
   const Say say_;
   std::vector<Candidate*> finalists_;
-  double lift_ = 1;  // what rounds take of their timings before, in the mean
+  double lift_ = 1;  // mean ratio of finalists' times in rounds to their timings before
   bool out_of_time_ = false;
 };
 

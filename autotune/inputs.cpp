@@ -47,7 +47,7 @@ double normal_quantile(double p) {
          (((((b[0] * r + b[1]) * r + b[2]) * r + b[3]) * r + b[4]) * r + 1);
 }
 
-// 65,536 quantiles, each in the middle of its slice: sixteen random bits are one normal number, up to 4.3
+// 65,536 quantiles, each in the middle of its slice: sixteen random bits make one normal number, of up to 4.3
 // deviations.
 struct NormalTable {
   std::vector<float> value;
@@ -67,8 +67,7 @@ const NormalTable& normal_table() {
   return table;
 }
 
-// Number `index` of a stream: fp32 blurs the quantile with other bits of the hash, so that mantissas are
-// full.
+// Number `index` of a stream. Other bits of the hash blur the quantile, so that fp32's mantissas are full.
 float normal(std::uint64_t seed, std::int64_t index) {
   const std::uint64_t word = hash(seed, static_cast<std::uint64_t>(index) / 4);
   const auto slice = static_cast<std::uint16_t>(word >> (16 * (index % 4)));
@@ -134,9 +133,9 @@ InputKind parse_input_kind(const std::string& text) {
 }
 
 HostTensor poisoned(DType dtype, int batch, int rows, int heads, int dim, const Strides& strides) {
-  // In floating point, which does not wrap around: counted in 64 bits, a giant would be a small tensor.
+  // In floating point, which does not wrap around: counted in 64 bits, a giant tensor could seem a small one.
   const double needed = 1.0 * batch * rows * heads * dim * size_of(dtype);
-  constexpr double kMost = 0x1p63;  // what a difference of pointers can say
+  constexpr double kMost = 0x1p63;  // the most that a difference of pointers can express
   if (needed >= kMost) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("a {} tensor of batch {}, {} rows, {} heads and {} columns needs {:.3g} bytes, "
@@ -168,7 +167,7 @@ Inputs make_inputs(const Problem& problem, const Shape& shape, InputKind kind, s
       case InputKind::late_giant:
         return x == 0 ? direction : z;
       case InputKind::crowd:
-        // Rows differ and no column outweighs the others: a maximum over few numbers is a poor measure.
+        // Rows differ and no column outweighs the others, since a maximum over few numbers is a poor measure.
         return x == 0 ? (1 + z / 8) * direction / 16 : z;
       case InputKind::tiny:
         return z * 0x1p-10f;
@@ -187,7 +186,7 @@ Inputs make_inputs(const Problem& problem, const Shape& shape, InputKind kind, s
     return z;
   };
   const auto v = [=](float z, int, int) {
-    if (kind == InputKind::crowd) return 1 + z / 8;  // what equal weights lose in rounding adds up
+    if (kind == InputKind::crowd) return 1 + z / 8;  // rounding errors of equal weights add up
     return kind == InputKind::tiny ? z * 0x1p-10f : z;
   };
   const std::uint64_t stream = hash(seed, 0);

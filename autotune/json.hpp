@@ -19,7 +19,7 @@ namespace flashjit::autotune {
 using Json = nlohmann::json;
 
 constexpr std::int64_t kIntMax = std::numeric_limits<int>::max();
-constexpr std::size_t kLongestLine = 1 << 20;  // that anybody here reads
+constexpr std::size_t kLongestLine = 1 << 20;  // the longest that is read
 
 // Members of an object, strictly: what is missing, of another type or out of range throws
 // Error{invalid_argument} that names it. (nlohmann's own conversions turn 1e300 into an int without a word.)

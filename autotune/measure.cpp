@@ -18,8 +18,8 @@ class RealClock : public Clock {
   void sleep(double seconds) override { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
 };
 
-constexpr double kLongMs = 1000;   // of one launch: it says all, and a worker has seconds for a timing
-constexpr double kSampleMs = 0.2;  // at least: a pair of marks is good to about half a percent of this
+constexpr double kLongMs = 1000;   // of one launch: one says enough, and a worker has seconds for a timing
+constexpr double kSampleMs = 0.2;  // at least: a pair of marks is accurate to about half a percent of this
 constexpr int kLeastSamples = 5;
 constexpr int kMostSamples = 60;
 
@@ -54,9 +54,9 @@ Timing measure(runtime::Device& device, runtime::Stream stream,
     return timer->milliseconds() / launches;
   };
 
-  // The first launch pays for whatever is lazy; the second says how long one takes. Of a short one a pair of
-  // marks is the larger part, so that several in a row say it again; and once more, before it is given up for
-  // what may have been a hiccup of the host's.
+  // The first launch pays for whatever is lazy; the second says how long one takes. In a short sample the
+  // pair of marks is the larger part, so several launches in a row are timed next. Before a launch is given
+  // up they are timed once more, since the host may have had a hiccup.
   const double sample_ms = std::max(kSampleMs, options.seconds * 1000 / kMostSamples);
   const auto launches_in = [sample_ms](double each) {
     return static_cast<int>(std::clamp(std::ceil(sample_ms / std::max(each, 1e-4)), 1.0, 1000.0));

@@ -8,7 +8,7 @@
 
 namespace flashjit::autotune {
 
-// Time as the tuner sees it; tests have one of their own.
+// Time as the tuner sees it; tests have a clock of their own.
 class Clock {
  public:
   virtual ~Clock() = default;
@@ -18,9 +18,9 @@ class Clock {
 };
 
 struct MeasureOptions {
-  // Idle time before the first launch. The power limit of a GPU takes 10 % and more off whoever comes after a
-  // busy stretch, so that without pauses the order of the candidates decides who wins
-  // (docs/performance.md, "How we time").
+  // Idle time before the first launch. A GPU's power limit takes 10 % and more off what comes after a busy
+  // stretch, so that without pauses the order of the candidates would decide which wins (docs/performance.md,
+  // "How we time").
   double pause_seconds = 0.1;
   double seconds = 0.03;        // of launches, about
   double give_up_above_ms = 0;  // first launches slower than this end the timing: hopeless; 0: never
@@ -36,8 +36,8 @@ struct Timing {
   bool gave_up = false;  // median_ms is then that of the first launches
 };
 
-// `launch(i)` enqueues launch number i on the stream; it is to use other buffers for neighbouring i, more of
-// them than L2 holds.
+// `launch(i)` enqueues launch number i on the stream. It should use different buffers for neighbouring i,
+// more of them than L2 holds.
 Timing measure(runtime::Device& device, runtime::Stream stream,
                const std::function<void(std::int64_t)>& launch, const MeasureOptions& options,
                Clock& clock = Clock::real());

@@ -129,7 +129,7 @@ std::vector<RowBlock> sample_rows(const Shape& shape, int blocks, int rows, std:
                                   {shape.batch - 1, shape.heads - 1, 0, rows},
                                   {shape.batch - 1, shape.heads - 1, last, rows}};
   std::mt19937_64 random(
-      seed);  // its sequence is fixed by the standard; the distributions' are not, so % serves
+      seed);  // the standard fixes its sequence, but not those of the distributions, so % serves
   while (static_cast<int>(chosen.size()) < blocks) {
     chosen.push_back({static_cast<int>(random() % static_cast<unsigned>(shape.batch)),
                       static_cast<int>(random() % static_cast<unsigned>(shape.heads)),

@@ -1,5 +1,5 @@
 // What is right: attention in float64 on the CPU, the same done plainly in the working precision, and the
-// rule between.
+// rule that compares a result with both.
 #pragma once
 
 #include <cstdint>
@@ -41,10 +41,10 @@ std::vector<RowBlock> all_rows(const Shape& shape, int rows = 64);
 // head are in it.
 std::vector<RowBlock> sample_rows(const Shape& shape, int blocks, int rows, std::uint64_t seed);
 
-// Results row after row, in the order of the blocks that were asked for. A row that sees no key: out 0, lse
+// Results row after row, in the order of the requested blocks. A row that sees no key has out 0 and lse
 // -infinity.
 struct HostResult {
-  std::vector<double> out;  // value_dim() a row
+  std::vector<double> out;  // value_dim() per row
   std::vector<double> lse;  // natural log
 };
 
@@ -52,7 +52,7 @@ struct HostResult {
 HostResult reference(const HostAttention& attention, std::span<const RowBlock> blocks, int threads = 0);
 
 // The same formula done plainly in problem.dtype (sums in fp32), operations reordered: K is scaled instead of
-// Q, and scores, probabilities and results are rounded to the dtype. The measure of what error is to be
+// Q, and scores, probabilities and results are rounded to the dtype. This measures what error is to be
 // expected.
 HostResult plain(const HostAttention& attention, std::span<const RowBlock> blocks, int threads = 0);
 
@@ -64,7 +64,7 @@ struct Check {
   double allowed = 0;      // 2 * plain_error + atol
   double lse_error = 0;    // largest |lse - reference| / max(1, |reference|); 0 when no LSE was checked
   double lse_allowed = 1e-5;
-  std::int64_t rows = 0;  // how many were looked at
+  std::int64_t rows = 0;  // how many were compared
   std::string message;    // empty when ok; else what is wrong and where
 };
 

@@ -17,14 +17,14 @@ inline float scale_of(const HostAttention& a) {
   return a.scale.value_or(1.0f / std::sqrt(static_cast<float>(a.problem.head_dim)));
 }
 
-// How many keys, from the first on, query row i sees: causal is aligned at the bottom right.
+// How many keys, from the first on, a query row sees: a causal mask is aligned bottom-right.
 inline std::int64_t keys_seen(const HostAttention& a, int row) {
   const std::int64_t keys = a.shape.seqlen_k;
   if (!a.problem.causal) return keys;
   return std::clamp<std::int64_t>(row + keys - a.shape.seqlen_q + 1, 0, keys);
 }
 
-// In float64 eight partial sums, so that the compiler may use a vector unit; in fp32 one sum, term after
+// float64 has eight partial sums, so that the compiler may use a vector unit. fp32 has one sum, term after
 // term: that is what "plainly" means, and eight sums would have a third of its error.
 template <class T>
 T dot(const T* a, const T* b, int count) {
@@ -41,7 +41,7 @@ T dot(const T* a, const T* b, int count) {
          ((partial[1] + partial[5]) + (partial[3] + partial[7]));
 }
 
-// |got - want| where equal infinities are equal, and so are NaNs; else a NaN is as wrong as can be.
+// |got - want|, which is 0 for equal infinities and for two NaNs, and infinite where only one is a NaN.
 inline double distance(double got, double want) {
   if (got == want || (std::isnan(got) && std::isnan(want))) return 0;
   const double difference = std::abs(got - want);
@@ -56,7 +56,7 @@ class Comparison {
 
   // Whether this is the largest error so far.
   bool add(double got, double want, double simple) {
-    // Where the plain computation overflows it says nothing about what error is to be expected.
+    // Where the plain computation overflows, it says nothing about what error is to be expected.
     const double simple_error = distance(simple, want);
     if (std::isfinite(simple_error)) plain_error_ = std::max(plain_error_, simple_error);
     if (std::isfinite(want)) atol_ = std::max(atol_, 2 * jitter(want));
@@ -66,7 +66,7 @@ class Comparison {
     return true;
   }
 
-  // max_error, plain_error and allowed.
+  // Sets max_error, plain_error and allowed.
   void conclude(Check& check) const {
     check.max_error = max_error_;
     check.plain_error = plain_error_;

@@ -26,8 +26,8 @@ namespace flashjit::autotune {
 namespace {
 
 // Sizes like the shape's, but small and odd: ragged ends on both sides, and everything is compared. Where
-// sequences are short there are more of them: the largest error of few rows is a draw, and twice that of
-// another draw now and then.
+// sequences are short there are more of them: the largest error of few rows is a matter of luck, and now and
+// then twice that of another draw.
 Shape small_shape(const Shape& shape, bool emulated) {
   constexpr int kRows = 64;
   Shape small = shape;
@@ -63,15 +63,15 @@ class LocalRunner : public Runner {
   Timing time(const Schedule& schedule, const MeasureOptions& options) override;
 
  private:
-  // As many sets of tensors as it takes to push each other out of L2; what is larger than L2 needs two.
+  // As many sets of tensors as it takes to push each other out of L2; two where one set is larger than L2.
   static std::size_t sets_of(const CallLayout& layout, const Target& target) {
     const std::size_t l2 = target.l2_bytes > 0 ? target.l2_bytes : 64u << 20;
     return std::clamp<std::size_t>((2 * l2 + layout.bytes - 1) / std::max<std::size_t>(layout.bytes, 1), 2,
                                    4096);
   }
 
-  // Fewer sets where memory is short: one is enough to be right, and sizes that leave no room for two are
-  // past any cache.
+  // Fewer sets where memory is short: one is enough for right results, and where two do not fit in memory,
+  // one fits in no cache.
   static std::unique_ptr<Memory> allocate(runtime::Device& device, std::size_t& sets, std::size_t bytes) {
     try {
       return std::make_unique<Memory>(device, sets * bytes);
@@ -108,7 +108,7 @@ class LocalRunner : public Runner {
 };
 
 void LocalRunner::upload() {
-  // One host image serves every set: what matters for the caches is the address.
+  // One host image serves every set: for the caches only addresses matter.
   image_.resize(layout_.input_bytes);
   fill_inputs(problem_, shape_, layout_, options_.seed, image_.data());
   for (std::size_t set = 0; set < sets_; ++set) {
@@ -161,7 +161,7 @@ void LocalRunner::build(std::span<const Schedule> schedules, std::chrono::millis
                                                   : std::max(1u, std::thread::hardware_concurrency());
   const auto pool = runtime::start_threads(std::min(wanted, schedules.size()), work);
   if (pool.empty()) work();
-  std::optional<Error> ours;  // not a candidate's
+  std::optional<Error> ours;  // an error that is not a candidate's own
   bool all_ours = true;
   try {
     for (std::size_t heard = 0; heard < schedules.size(); ++heard) {
@@ -179,7 +179,7 @@ void LocalRunner::build(std::span<const Schedule> schedules, std::chrono::millis
       if (all_ours && !ours) ours = result.error;
       done(result.index, resources, result.error ? result.error->what() : "");
     }
-  } catch (...) {  // of the caller's on_message, which done() tells of progress
+  } catch (...) {  // by the caller's on_message, which done() tells of progress
     next = schedules.size();
     throw;
   }
@@ -206,14 +206,14 @@ void LocalRunner::add_small_exam(InputKind kind) {
 
 void LocalRunner::prepare_exams() {
   if (exams_ready_) return;
-  // What is there is of an attempt that found no memory.
+  // What is there comes from an attempt that ran out of memory.
   exams_.clear();
   small_memory_.clear();
   small_images_.clear();
   add_small_exam(InputKind::peaky);
   add_small_exam(InputKind::growing);
-  // The shape itself, which an emulator would take hours for: a sample of rows that a CPU has in a fraction
-  // of a second.
+  // The shape itself, for which an emulator would take hours: a sample of rows that a CPU computes in a
+  // fraction of a second.
   exams_ready_ = device_.estimates_time();
   if (exams_ready_) return;
   const bool backward = problem_.pass == Pass::backward;

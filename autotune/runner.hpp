@@ -1,4 +1,4 @@
-// What the tuner asks of a place where kernels run: this process, or a worker process that may die of them.
+// What the tuner asks of the place where kernels run: this process, or a worker process that may die of them.
 #pragma once
 
 #include <chrono>
@@ -23,8 +23,8 @@ namespace flashjit::autotune {
 // A compiled and loaded schedule.
 struct Built {
   runtime::Resources resources;
-  // Enqueue one pass, of the problem's kind; any shape is legal. They keep the kernels loaded while they
-  // live.
+  // Each enqueues one pass of the problem's kind, and any shape is legal. They keep the kernels loaded while
+  // they live.
   std::function<void(const ForwardArgs& args, runtime::Stream stream)> forward;
   std::function<void(const BackwardArgs& args, runtime::Stream stream)> backward;
   std::function<std::size_t(const Shape& shape)> workspace_bytes;  // of a backward call
@@ -38,21 +38,22 @@ using Build = std::function<Built(const Schedule& schedule, std::chrono::millise
 using BuildDone =
     std::function<void(std::size_t index, const runtime::Resources& resources, const std::string& error)>;
 
-// compile_failed, unsupported, device or wrong_result; any other code means that the runner itself cannot go
-// on.
+// Whether an error is the candidate's own: compile_failed, unsupported, device or wrong_result. Any other
+// code means that the runner itself cannot go on.
 bool is_the_candidates(ErrorCode code);
 
 class Runner {
  public:
   virtual ~Runner() = default;
-  // Makes ready what the first request would otherwise wait for. It is no part of the tuning budget.
+  // Prepares what the first request would otherwise wait for. This does not count against the tuning budget.
   virtual void prepare() {}
   // Builds all that it can in the given time, in order, in parallel; `done` hears of each once, from this
-  // thread. What a cache has is built without NVRTC: an error that is no candidate's is thrown only where all
-  // had such.
+  // thread. What a cache has is built without NVRTC, so an error that is not a candidate's own is thrown only
+  // if all had such errors.
   virtual void build(std::span<const Schedule> schedules, std::chrono::milliseconds time,
                      const BuildDone& done) = 0;
-  // Runs it on poisoned outputs and compares with the reference. Builds it first if need be, as time() does.
+  // Runs the schedule on poisoned outputs and compares them with the reference. Builds it first if need be,
+  // as time() does.
   virtual Check verify(const Schedule& schedule) = 0;
   virtual Timing time(const Schedule& schedule, const MeasureOptions& options) = 0;
 };

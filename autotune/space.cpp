@@ -1,4 +1,4 @@
-// The search space: what the families have (space/), and which of them serve a problem.
+// The search space: which schedules the families have (space/), and which families serve a problem.
 #include <fmt/format.h>
 
 #include "autotune/backward/backward.hpp"
@@ -29,7 +29,8 @@ std::vector<Candidate> search_space(const Problem& problem, const Target& target
 std::string family_note(const Problem& problem, const Target& target) {
   std::string note;
   for (const Family family : {Family::wgmma, Family::mma, Family::simt}) {
-    // That a family computes another dtype is no news; that a newer one passes this GPU or head_dim over is.
+    // That a family computes another dtype is no news; that a newer family passes over this GPU or head_dim
+    // is.
     const bool fp32 = problem.dtype == DType::fp32;
     const bool other_dtype =
         fp32 ? family == Family::wgmma || problem.pass == Pass::backward : family == Family::simt;

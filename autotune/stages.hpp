@@ -1,5 +1,5 @@
 // What the stages of a tuning run share: what an effort may spend, the time that is left, and how a candidate
-// that fails is put out.
+// that fails is pruned.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace flashjit::autotune {
 
-// In seconds and candidates.
+// What an effort may spend, in seconds and candidates.
 struct Effort {
   double budget;
   std::size_t compile_most;  // candidates, best predictions first
@@ -33,13 +33,13 @@ struct Effort {
 inline constexpr Effort kQuick{5, 16, 2, 0.45, 0.02, 0.01, 3, 2, 3, 0.02, 3, 0.05};
 inline constexpr Effort kFull{30, 96, 8, 0.4, 0.1, 0.02, 5, 3, 7, 0.05, 7, 0.06};
 
-// The budget of a run, which begins when this is made.
+// The budget of a run, which begins when the Stopwatch is made.
 class Stopwatch {
  public:
   Stopwatch(Clock& clock, double budget) : clock_(clock), budget_(budget), started_(clock.seconds()) {}
   [[nodiscard]] double elapsed() const { return clock_.seconds() - started_; }
   [[nodiscard]] double left() const { return budget_ + forgiven_ - elapsed(); }
-  // Time that went by and is not the budget's.
+  // Does not count these seconds, which have passed, against the budget.
   void forgive(double seconds) { forgiven_ += seconds; }
 
  private:
@@ -49,10 +49,10 @@ class Stopwatch {
   double forgiven_ = 0;
 };
 
-// For TuneOptions::progress; a line that must not be dropped is `always` passed on.
+// Passes lines on to TuneOptions::progress; `always`: this line must not be dropped.
 using Say = std::function<void(const std::string& line, bool always)>;
 
-// Lets no more than `most` schedules through that differ in a switch only.
+// Admits no more than `most` schedules that differ only in switches.
 class Alike {
  public:
   explicit Alike(int most) : most_(most) {}
@@ -60,8 +60,8 @@ class Alike {
 
  private:
   using Core = std::tuple<Family, int, int, int, int>;
-  // What such schedules have in common. In family wgmma tile_m decides the number of warps; how dQ is added
-  // up, or loads or keys are shared, makes another kernel.
+  // What such schedules have in common. In family wgmma, tile_m decides the number of warps; another way to
+  // add up dQ, or to share loads or keys, makes another kernel.
   static Core core_of(const Schedule& s) {
     const Family family = family_of(s);
     const bool wgmma = family == Family::wgmma;
@@ -75,8 +75,8 @@ class Alike {
   std::map<Core, int> seen_;
 };
 
-// Runs one step of a candidate, and says whether it went well; a candidate's own failure puts it out, the
-// runner's goes up.
+// Runs one step of a candidate, and returns whether it went well. A candidate's own failure prunes it; a
+// failure of the runner is thrown on.
 template <class Step>
 bool attempt(Candidate& candidate, Step step) {
   try {

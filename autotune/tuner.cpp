@@ -15,7 +15,7 @@ namespace flashjit::autotune {
 namespace {
 
 constexpr double kHopeless = 1.6;  // times the best so far, seen on one launch: not worth a timing
-// Candidates whose failure costs the budget nothing: one that hangs takes its worker's whole deadline.
+// How many candidates' failures cost the budget nothing: one that hangs takes its worker's whole deadline.
 constexpr int kForgiven = 3;
 
 Effort effort_of(const TuneOptions& options) {
@@ -85,8 +85,8 @@ void Run::find_incumbent(const Target& target) {
   incumbent_ = &*found;
 }
 
-// The incumbent, then the best predictions, but not many that differ in a switch only: the model says little
-// about those.
+// Selects the incumbent, then the best predictions, but not many that differ only in switches, about which
+// the model says little.
 void Run::select() {
   Alike alike(effort_.alike_most);
   if (incumbent_ != nullptr && incumbent_->pruned.empty() && alike.admits(incumbent_->schedule))
@@ -128,7 +128,7 @@ void Run::compile() {
         ++heard;
         say(fmt::format("compiled {} of {}", result_.compiled, schedules.size()), heard == schedules.size());
       });
-  // What spills is slow, not wrong: better than nothing, where nothing else compiles.
+  // A kernel that spills is slow, not wrong, and better than nothing where nothing else compiles.
   if (static_cast<int>(spilling.size()) == result_.compiled) {
     for (Candidate* candidate : spilling) candidate->pruned.clear();
   }
@@ -136,13 +136,13 @@ void Run::compile() {
   if (watch_.left() <= (1 - effort_.compile_share) * effort_.budget) result_.out_of_time = true;
 }
 
-// Checks and times each once; those far behind the best so far are dropped after one launch.
+// Checks and times each candidate once; those far behind the best so far are dropped after one launch.
 void Run::screen() {
   double best = 0;
   std::size_t seen = 0;
   int failed = 0;
   for (Candidate* candidate : in_) {
-    // Until something works the budget may be spent twice.
+    // Until a candidate has been timed, the budget may be spent twice.
     const bool late = result_.timed > 0
                           ? watch_.left() < Final::seconds(effort_) + effort_.pause + effort_.screen
                           : watch_.left() < -effort_.budget;

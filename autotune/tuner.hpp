@@ -19,15 +19,16 @@ namespace flashjit::autotune {
 std::vector<Candidate> ranked_space(const Problem& problem, const Shape& shape, const Target& target,
                                     std::string_view family = {});
 
-// For a ranked_space() that is empty: throws Error{unsupported} that says of each family why.
+// For an empty ranked_space(): throws Error{unsupported}, which says for each family why.
 [[noreturn]] void refuse_unserved(const Problem& problem, const Target& target, std::string_view family);
 
 struct TuneOptions {
   Tuning effort = Tuning::quick;
   std::chrono::milliseconds budget{0};  // 0: the effort's own: 5 s quick, 30 s full
   std::string family;                   // only this one; empty: all
-  // What a plan takes untuned because it was measured before, here or elsewhere. It is tried whatever the
-  // model says of it, and stays unless another is faster by more than a final repeats to.
+  // The schedule that a plan takes untuned because it was measured before, here or elsewhere. It is tried
+  // whatever the model says of it, and stays unless another is faster by more than the results of a final
+  // vary.
   std::optional<Schedule> incumbent = std::nullopt;
   Clock* clock = nullptr;                               // null: the real one
   std::function<void(std::string_view line)> progress;  // a line a second at most, and one for each stage
@@ -37,7 +38,7 @@ struct TuneResult {
   Schedule best;
   std::string family;                 // as in the options
   double best_ms = 0;                 // 0: a single candidate, which is never timed
-  std::vector<Candidate> candidates;  // as ranked_space(), and an incumbent that it has not, with what
+  std::vector<Candidate> candidates;  // as ranked_space(), and an incumbent that is not in it, with what
                                       // happened to each; `pruned` says why one is out
   int compiled = 0;
   int timed = 0;
@@ -49,7 +50,7 @@ struct TuneResult {
   [[nodiscard]] bool learnt_nothing() const { return out_of_time && timed < 2; }
 };
 
-// Throws Error{unsupported} if nothing is legal, Error{device} with the first candidate's words if none
+// Throws Error{unsupported} if nothing is legal, Error{device} with the first candidate's message if none
 // survived, and what the runner throws where it cannot go on, such as {not_found} without NVRTC.
 TuneResult tune(const Problem& problem, const Shape& shape, const Target& target, Runner& runner,
                 const TuneOptions& options);

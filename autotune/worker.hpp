@@ -1,4 +1,4 @@
-// The process that tuning runs in: an illegal address, a hang or an out-of-memory ends it, and not its
+// The process that tuning runs in: an illegal address, a hang or a shortage of memory ends it, and not its
 // parent.
 #pragma once
 
@@ -25,7 +25,7 @@ struct Job {
   bool use_cache = true;
 };
 
-// There is no worker, or what is called one is another version or another program: nothing has run yet, and
+// There is no worker, or what is named as one is another version or another program. Nothing has run yet, and
 // tuning may go on in this process.
 class NoWorker : public Error {
  public:
@@ -40,14 +40,15 @@ std::filesystem::path find_worker();
 
 struct WorkerOptions {
   std::filesystem::path executable;                   // runs as `executable worker`
-  std::chrono::milliseconds start_deadline{30'000};   // to create a context; inputs get time by their bytes
+  std::chrono::milliseconds start_deadline{30'000};   // to create a context; inputs add time by their bytes
   std::chrono::milliseconds verify_deadline{20'000};  // building it included
   std::chrono::milliseconds time_deadline{10'000};    // beyond what the measurement was asked to take
 };
 
 // Starts the worker with the first request, and again after each death. A request that killed the worker or
-// ran out of time throws Error{device}. The first start throws NoWorker, what the job's opening threw in the
-// worker, or Error{io} where it was killed or gave no answer; a later one, Error{io} for all of these.
+// ran out of time throws Error{device}. The first start throws NoWorker, what opening the job threw in the
+// worker, or Error{io} where the worker was killed or gave no answer. A later start throws Error{io} for all
+// of these.
 std::unique_ptr<Runner> make_worker_runner(Job job, const WorkerOptions& options);
 
 // The worker's side: serves requests from file descriptor `in` to `out` until the parent closes them or dies.

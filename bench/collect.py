@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Gathers what bench/results knows of forward schedules timed side by side into one form, for who fits the analytic model and
-for the test that says how far its picks are behind (tests/autotune/test_picks.cpp): a line for each problem of each run, with
-the fastest round of each schedule in milliseconds.
+"""Collects the forward schedules that were timed side by side in bench/results, in one form, for fitting the
+analytic model and for the test that says how far the model's picks are behind
+(tests/autotune/test_picks.cpp): one line for each problem of each run, with the fastest round of each
+schedule in milliseconds.
 
     bench/collect.py bench/results > bench/results/schedules.jsonl
 
-Left out: fp32, the backward pass, files in which kernels differ by their templates and not by their schedules, and few-tiles,
-whose kernels have changed most since.
+Left out are fp32, the backward pass, files whose kernels differ by templates and not by schedules, and
+few-tiles, whose kernels have changed most since then.
 """
 import glob
 import json
@@ -23,13 +24,13 @@ NAMES = {"dtype": (), "d": ("head_dim",), "dv": ("d_v", "head_dim_v"), "causal":
 
 
 def named(fields):
-    """By the first of their names here."""
+    """The fields under the names in NAMES, whichever of its names each had."""
     found = {name: next((fields[key] for key in (name, *others) if key in fields), None) for name, others in NAMES.items()}
     return {name: value for name, value in found.items() if value is not None}
 
 
 def from_options(text):
-    """Of a command line: "--head-dim 136 --batch 8 … --causal"."""
+    """The fields of a command line: "--head-dim 136 --batch 8 … --causal"."""
     words = dict(re.findall(r"--([a-z-]+)(?: ([^-\s]\S*))?", text))
     if "head-dim" not in words or words.get("pass") == "backward":
         return {}
@@ -38,7 +39,7 @@ def from_options(text):
 
 
 def from_words(problem, shape):
-    """Of the tuner's: "forward bf16 d192/128 full", "16x32/8x1024x1024"."""
+    """The fields of the tuner's texts: "forward bf16 d192/128 full", "16x32/8x1024x1024"."""
     words = re.fullmatch(r"forward (\w+) d(\d+)(?:/(\d+))? (full|causal)", problem)
     sizes = re.fullmatch(r"(\d+)x(\d+)(?:/(\d+))?x(\d+)x(\d+)", shape)
     if not words or not sizes:
@@ -52,7 +53,7 @@ def problem_of(record):
     problem = record.get("problem")
     if isinstance(problem, str):
         found = from_words(problem, record["shape"]) if "shape" in record else from_options(problem)
-    else:  # of wisdom, or of lines that name everything themselves
+    else:  # wisdom, or lines that name everything themselves
         found = named(problem | record["shape"] if problem else record)
         if problem and problem["pass"] != "forward":
             return None
@@ -64,7 +65,7 @@ def problem_of(record):
 
 
 def schedule_of(name, record):
-    """What a column stands for: a schedule, one without its family, or "old" and "new"."""
+    """The schedule that a column names: in full, without its family, or as "old" or "new"."""
     if isinstance(record.get("picked"), dict):
         name = record["picked"].get(name, name)
     if re.match(r"m\d+n\d+s\d", name):
@@ -89,7 +90,7 @@ def timings_of(record):
 def main():
     results = sys.argv[1]
     for path in (path for pattern in FILES for path in sorted(glob.glob(os.path.join(results, pattern)))):
-        gathered = {}  # lines of one schedule each are of one problem
+        gathered = {}  # lines of one schedule each, by problem
         for number, line in enumerate(open(path)):
             record = json.loads(line)
             problem, timings = problem_of(record), timings_of(record)

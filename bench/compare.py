@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Times flashjit and its peers over a grid, interleaved in one run, and writes results.jsonl, ratios.md and ratios.png.
+"""Times flashjit and its peers over a grid, interleaved in one run, and writes results.jsonl, ratios.md and
+ratios.png.
 
-Each cell is timed in rounds; in a round everybody gets an idle pause, a warm-up and cold-L2 launches, in turn, so that heat
-and the power limit hit all alike. FLOPs are FlashAttention's count: 4 b h s^2 d, halved when causal; 2.5 times that for a
-backward pass, which is timed with its pre- and postprocessing and without the forward pass before it. Where values are narrower
-than keys (--dims 192/128) each product counts with its own width. Few queries q (4 b h q s d) are timed without a mask: peers do
-not agree where it begins.
+Each cell is timed in rounds. In a round, each contestant in turn gets an idle pause, a warm-up and cold-L2
+launches, so that heat and the power limit affect all alike. FLOPs are FlashAttention's count: 4 b h s^2 d,
+halved when causal, and 2.5 times that for a backward pass. A backward pass is timed with its pre- and
+postprocessing, but without the forward pass before it. If values are narrower than keys (--dims 192/128),
+each product counts with its own width. Few queries q (4 b h q s d) are timed without a mask, since peers do
+not agree where the mask begins.
 
     bench/compare.py --library build/shared/libflashjit.so --ours mma,wgmma --out bench/results/h200
     bench/compare.py --library build/shared/libflashjit.so --pass backward --ours wgmma,wgmma:deterministic --out /tmp/bwd
@@ -32,7 +34,7 @@ import peers as peers_module  # noqa: E402
 import ratios  # noqa: E402
 
 
-# A millisecond in which the GPU waits before a short kernel, so that what a peer's Python takes to launch it is not timed.
+# Before a short kernel the GPU waits for a millisecond, so that the launch by a peer's Python is not timed.
 HEAD_START_CYCLES, SHORT_MS = 2_000_000, 0.5
 
 
@@ -68,17 +70,18 @@ def median_ms(run, pause, target_ms, flush):
 
 
 def time_in_turns(contestants, rounds, pause, flush):
-    """Milliseconds of each round of {name: run}."""
+    """{name: run} to {name: milliseconds of each round}."""
     times = {name: [] for name in contestants}
     turns = list(contestants.items())
-    for first in range(rounds):  # each begins with another: whoever comes before leaves its heat
+    for first in range(rounds):  # rotates, since each contestant heats the GPU for the next
         for name, run in turns[first % len(turns):] + turns[:first % len(turns)]:
             times[name].append(median_ms(run, pause, 60.0 if pause else 200.0, flush))
     return times
 
 
 def largest_error(ours, q, k, v, causal, out):
-    """Against float32 attention of the first head of each end of the batch, relative to the plain computation's error."""
+    """The error against float64 attention, relative to the error that is allowed. Looks at the first head of
+    the first batch and the last head of the last one."""
     worst = 0.0
     group = q.shape[2] // k.shape[2]
     for b, h in {(0, 0), (q.shape[0] - 1, q.shape[2] - 1)}:
@@ -98,7 +101,7 @@ def largest_error(ours, q, k, v, causal, out):
 
 
 def largest_gradient_error(q, k, v, causal, dout, gradients):
-    """As largest_error, of dq, dk and dv of the last head of the batch; heads share nothing."""
+    """Like largest_error, for dq, dk and dv of the last head of the last batch; heads must not share keys."""
     b, h = q.shape[0] - 1, q.shape[2] - 1
     def differentiate(t):
         x, y, z = (one[b, :, h].to(t).requires_grad_() for one in (q, k, v))
@@ -116,8 +119,8 @@ def largest_gradient_error(q, k, v, causal, dout, gradients):
 
 
 class Forward:
-    """One cell's tensors, and what a contestant does with them."""
-    products_of_keys, products_of_values = 1, 1  # as wide as q and k; as v
+    """One cell's tensors, and what each contestant runs on them."""
+    products_of_keys, products_of_values = 1, 1  # products as wide as q and k; as wide as v
 
     def __init__(self, engine, q, k, v, causal):
         self.engine, self.q, self.k, self.v, self.causal = engine, q, k, v, causal

@@ -1,4 +1,4 @@
-"""flashjit's C interface through ctypes, on PyTorch tensors. What bench/compare.py needs of it, and no more."""
+"""flashjit's C interface through ctypes, on PyTorch tensors: only what bench/compare.py needs of it."""
 import ctypes as c
 
 FORWARD, BACKWARD = 0, 1
@@ -111,7 +111,7 @@ class Engine:
         self.check(self.lib.flashjit_forward(plan, c.byref(args), c.c_void_p(stream)))
 
     def workspace_bytes(self, plan):
-        """Of a backward call at the plan's own shape."""
+        """What a backward call needs at the plan's own shape."""
         count = c.c_size_t()
         self.check(self.lib.flashjit_workspace_bytes(plan, None, c.byref(count)))
         return count.value

@@ -1,4 +1,4 @@
-"""The attention libraries that a user would pick instead, as functions (q, k, v, causal) -> o on (b, s, h, d) tensors."""
+"""Attention libraries to choose instead, as functions (q, k, v, causal) -> o on (b, s, h, d) tensors."""
 import importlib.util
 import os
 
@@ -41,7 +41,7 @@ def flash_attn_2():
 
 
 def flash_attn_3(folder):
-    """The official package, or the build inside vLLM's wheel, which has the variable-length entry point only."""
+    """The official package, or the build in vLLM's wheel, which has only the variable-length entry point."""
     if importlib.util.find_spec("flash_attn_interface"):
         from flash_attn_interface import flash_attn_func
         def official(q, k, v, causal):
@@ -60,7 +60,7 @@ def flash_attn_3(folder):
         out = torch.ops._vllm_fa3_C.fwd(
             *flat, None, None, None, None, starts[b, sq], starts[b, sk], None, None, None, sq, sk, None, None, None, None,
             None, None, None, None, None, d**-0.5, causal, -1, -1, 0.0, True, None,
-            1 if sq == sk else 0,  # splits of the keys; 0: as many as it likes
+            1 if sq == sk else 0,  # splits of the keys; 0: as many as it chooses
             None, 0, None, 1, 0, None)[0]
         return out.view(b, sq, q.shape[2], -1)
     return run
@@ -76,9 +76,9 @@ def flash_attn_4():
 
 
 def load(names, folder):
-    """Those of the named peers that can be imported, and for the others why not."""
+    """The named peers that can be imported, and for each of the others why it cannot."""
     makers = {"fa2": lambda: sdpa(SDPBackend.FLASH_ATTENTION), "cudnn": lambda: sdpa(SDPBackend.CUDNN_ATTENTION),
-              "efficient": lambda: sdpa(SDPBackend.EFFICIENT_ATTENTION),  # the one that takes fp32
+              "efficient": lambda: sdpa(SDPBackend.EFFICIENT_ATTENTION),  # takes fp32
               "flex": flex, "flash_attn2": flash_attn_2, "fa3": lambda: flash_attn_3(folder), "fa4": flash_attn_4}
     peers, missing = {}, {}
     for name in names:

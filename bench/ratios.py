@@ -1,4 +1,4 @@
-"""What bench/compare.py writes beside its raw lines: ratios.md and ratios.png."""
+"""The files that bench/compare.py writes besides its raw lines: ratios.md and ratios.png."""
 import os
 import statistics
 
@@ -17,7 +17,7 @@ def label_of(cell):
 
 
 def ratio(row, name):
-    """Ours over the best peer of the cell."""
+    """Our TFLOP/s divided by those of the cell's best peer."""
     others = [t for n, t in row.items() if not n.startswith("flashjit")]
     return row[name] / max(others) if others else float("nan")
 
@@ -68,7 +68,7 @@ def pyplot():
 
 
 def write_named_plot(a, cells):
-    """A bar for each cell: the first of ours beside the best peer."""
+    """A bar for each cell: the first of our columns, relative to the best peer."""
     plt = pyplot()
     mine = next(n for _, row, _ in cells for n in row if n.startswith("flashjit"))
     bars = [(label_of(cell), ratio(row, mine)) for cell, row, _ in cells if mine in row][::-1]

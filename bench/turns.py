@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Times our own forward pass on variants of the same cells, in turns: what a format costs beside another, and what scores
-that grow along the sequence cost, which the lazy and the optimistic softmax have to follow. No peers.
+"""Times our own forward pass on variants of the same cells, in turns, without peers. This shows what one
+format costs compared with another, and what it costs if scores grow along the sequence, so that the lazy and
+the optimistic softmax have to follow.
 
-A variant is a format, or a format and where its keys grow up to twelve times as large to: bf16, fp16, fp16:last, fp16:first;
-or fp16:rounded, whose numbers bf16 has, too, so that both formats multiply the same ones. Each cell is timed in rounds; in a
-round every variant gets an idle pause, a warm-up and cold-L2 launches. Writes turns.jsonl and prints what each variant takes
-beside the first one.
+A variant is a format (bf16, fp16); or a format and the end towards which its keys grow up to twelve times as
+large (fp16:last, fp16:first); or fp16:rounded, whose numbers bf16 has too, so that both formats multiply the
+same numbers. Each cell is timed in rounds; in a round every variant gets an idle pause, a warm-up and cold-L2
+launches. Writes turns.jsonl, and prints what each variant takes compared with the first one.
 
     bench/turns.py --library build/shared/libflashjit.so --variants bf16,fp16 --out /tmp/fp16
     bench/turns.py --library build/shared/libflashjit.so --variants fp16,fp16:last,fp16:first --seqs 4096 --out /tmp/growing
@@ -28,7 +29,7 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def tensors_of(variant, b, s, h, d):
-    """Normally distributed q, k and v; k as large as the variant says."""
+    """Normally distributed q, k and v; k grows as the variant says."""
     dtype, _, end = variant.partition(":")
     q, k, v = (torch.randn(b, s, h, d, dtype=DTYPES[dtype], device="cuda") for _ in range(3))
     if end == "rounded":

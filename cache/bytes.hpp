@@ -13,7 +13,7 @@ void put_number(std::string& out, T value) {
   for (std::size_t i = 0; i < sizeof(T); ++i) out += static_cast<char>(value >> (8 * i));
 }
 
-// Of the first bytes of `bytes`, which must hold as many as T has.
+// From the first sizeof(T) bytes of `bytes`, which must not be shorter.
 template <class T>
 T get_number(std::string_view bytes) {
   T value = 0;

@@ -1,4 +1,4 @@
-// The one translation unit that includes xxhash, inlined, so that libflashjit needs no libxxhash.
+// The only translation unit that includes xxhash, inlined so that libflashjit does not need libxxhash.
 #include "cache/digest.hpp"
 
 #define XXH_INLINE_ALL
@@ -40,7 +40,7 @@ std::string to_hex(const Hash128& hash) {
 }
 
 struct Hasher::State {
-  XXH3_state_t state;  // 64-byte aligned by its own declaration; C++17's new honours that
+  XXH3_state_t state;  // declares 64-byte alignment for itself, which C++17's new honours
 };
 
 Hasher::Hasher() : state_(std::make_unique<State>()) {
@@ -49,7 +49,7 @@ Hasher::Hasher() : state_(std::make_unique<State>()) {
 Hasher::~Hasher() = default;
 
 void Hasher::add(std::string_view bytes) {
-  // xxhash 0.8.1 hands a null pointer on to memcpy, which UBSan minds, even when the length is 0.
+  // Given a null pointer, xxhash 0.8.1 calls memcpy with it even for length 0, which UBSan reports.
   if (!bytes.empty()) XXH3_128bits_update(&state_->state, bytes.data(), bytes.size());
 }
 

@@ -1,4 +1,4 @@
-// XXH3 behind a plain interface, so that xxhash.h is compiled in one place. Integrity, not authenticity.
+// XXH3 behind a plain interface, so that xxhash.h is compiled in one place. Finds accidents, not attacks.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ std::uint64_t hash64(std::string_view bytes);
 Hash128 hash128(std::string_view bytes);
 std::string to_hex(const Hash128& hash);  // 32 lower-case hex digits
 
-// hash128 of pieces that need not lie side by side.
+// hash128 of several pieces, which need not be adjacent in memory.
 class Hasher {
  public:
   Hasher();

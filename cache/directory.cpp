@@ -1,4 +1,4 @@
-// Opening a cache directory, if it can be trusted.
+// Opens a cache directory if it can be trusted.
 #include "cache/directory.hpp"
 
 #include <dirent.h>
@@ -34,7 +34,8 @@ int make_directories(const std::filesystem::path& path, mode_t rights) {
 
 void check_trust(const std::filesystem::path& path, Trust trust, const struct stat& status) {
   if ((status.st_mode & S_IWOTH) != 0) {
-    // The sticky bit is no excuse: it keeps others from replacing our files, not from planting theirs first.
+    // Refused even with a sticky bit: that keeps others from replacing our files, but not from planting
+    // theirs first.
     refuse(path, "can be written to by everybody, and a cached kernel is code",
            fmt::format("take that right away (chmod o-w {}) or name another directory", path.string()));
   }
@@ -55,7 +56,8 @@ void check_trust(const std::filesystem::path& path, Trust trust, const struct st
 
 Directory open_directory(const std::filesystem::path& path, Trust trust, bool create) {
   if (create) {
-    // The default one as the XDG base directory specification asks for; one that was named may be for all.
+    // The XDG base directory specification asks for 0700 in the default place. A named directory may be
+    // shared.
     const mode_t rights = trust == Trust::verify ? 0700 : 0755;
     if (const int error = make_directories(path, rights); error == ENOTDIR) {
       refuse(path, "can not be made: a part of its path is a file", "name another directory");
@@ -75,8 +77,8 @@ Directory open_directory(const std::filesystem::path& path, Trust trust, bool cr
     }
     return {.folder = {}, .error = errno};
   }
-  // What was opened is what is judged, and all later work goes through this descriptor: nothing can be
-  // swapped in.
+  // Checks the open descriptor, through which all later work goes, so that nothing can be swapped in after
+  // the check.
   if (::fstat(folder.get(), &status) != 0) return {.folder = {}, .error = errno};
   check_trust(path, trust, status);
   return {.folder = std::move(folder), .error = 0};
@@ -107,7 +109,7 @@ bool is_wisdom_name(std::string_view name) {
 }
 
 std::vector<DirectoryItem> list_files(int folder) {
-  // A descriptor of its own, since reading a directory moves the position of the one it reads through.
+  // A descriptor of its own, since listing a directory moves the descriptor's position.
   File own(::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   const std::unique_ptr<DIR, int (*)(DIR*)> stream(own ? ::fdopendir(own.get()) : nullptr, &::closedir);
   if (!stream)
@@ -127,7 +129,7 @@ std::vector<DirectoryItem> list_files(int folder) {
       return items;
     }
     struct stat status {};
-    // A file that is gone by now is no item; neither is anything but a regular file.
+    // Skip what is gone by now, and what is not a regular file.
     if (::fstatat(folder, item->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(status.st_mode))
       continue;
     items.push_back({.name = item->d_name, .identity = identity_of(status)});

@@ -1,4 +1,4 @@
-// Opening a cache directory, if it can be trusted: whoever can write to it can run code on our GPU.
+// Opens a cache directory if it can be trusted: whoever can write to it can run code on our GPU.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +12,20 @@ namespace flashjit::cache {
 
 enum class Trust {
   verify,    // ours (the effective user's), no symlink, not writable by group or others: for a default place
-  as_given,  // named by the user, who may share it: only the whole world may not write to it
+  as_given,  // named by the user, who may share it: only refused if everybody may write to it
 };
 
 struct Directory {
-  File folder;    // empty: it could not be opened or made
-  int error = 0;  // errno, why not
+  File folder;    // empty if the directory could not be opened or made
+  int error = 0;  // errno that says why not
 };
 
-// Opens the directory and, if asked to, makes it and its parents (0700, or 0755 for one that was named).
-// Throws Error{io} when it is there but is no directory or not to be trusted; a place that can not be reached
-// or written to comes back as an errno.
+// Opens the directory and, if `create`, makes it and its parents (with mode 0700, or 0755 if it was named).
+// Throws Error{io} if it is not a directory or must not be trusted. If it cannot be reached or written to,
+// returns errno.
 Directory open_directory(const std::filesystem::path& path, Trust trust, bool create);
 
-// The name of an entry's file, and whether a name is one.
+// The name of an entry's file, and whether a name is that of an entry.
 std::string entry_file_name(const std::string& digest);
 bool is_entry_name(std::string_view name);
 std::string digest_of(const std::string& entry_name);
@@ -36,7 +36,7 @@ struct DirectoryItem {
   std::string name;
   Identity identity;
 };
-// All regular files of the folder, in no order. Throws Error{io} when it can not be read.
+// All regular files of the folder, unordered. Throws Error{io} if it cannot be read.
 std::vector<DirectoryItem> list_files(int folder);
 
 }  // namespace flashjit::cache

@@ -1,4 +1,4 @@
-// A layer of entries in a directory, one file each, shared with every other process that uses it.
+// A layer of entries in a directory, one file each, shared with every other process that uses the directory.
 #include "cache/disk.hpp"
 
 #include <fcntl.h>
@@ -15,24 +15,24 @@
 namespace flashjit::cache {
 namespace {
 
-// An entry used again within this time is not touched again: four writes of an inode per entry and day are
-// enough to know what is in use, and reads stay reads.
+// An entry that is used again within this time is not touched again: four inode writes per entry and day are
+// enough to know what is in use, and most reads cause no write.
 constexpr std::time_t kTouchAfter = std::time_t{6} * 3600;  // seconds
 constexpr std::uint64_t kSweepShare =
     16;  // a sweep for each sixteenth of the limit that this process has written
 
-// Best effort: where the entry belongs to somebody else or the disk is read-only, its age stays what it was.
+// Best effort: if the entry belongs to another user or the disk is read-only, its age does not change.
 void touch_if_idle(const ReadResult& read) {
   if (std::time(nullptr) - read.identity.modified.tv_sec > kTouchAfter)
     (void)::futimens(read.file.get(), nullptr);
 }
 
-// Somebody removed the whole directory, or a network file system's server did.
+// Somebody, or the server of a network file system, removed the whole directory.
 bool is_gone(int error) {
   return error == ENOENT || error == ESTALE;
 }
 
-// Of this moment, and not of the disk: the next entry may well be written.
+// Errors of the moment rather than of the disk: the next entry may well be written.
 bool passes(int error) {
   return error == EMFILE || error == ENFILE || error == ENOMEM || error == EINTR;
 }
@@ -76,8 +76,8 @@ std::shared_ptr<const Entry> DiskLayer::get(const Key& key, const std::string& d
   if (!folder) return nullptr;
   const std::string name = entry_file_name(digest);
   ReadResult read = read_file(folder->get(), name, kLargestEntry);
-  // An I/O error may be the network's or the disk's and pass: what could not be read is not known to be bad,
-  // and stays.
+  // An I/O error of the network or disk may pass: a file that cannot be read is not known to be bad, and
+  // stays.
   if (read.error != 0) return nullptr;
   std::optional<Entry> entry = deserialize(std::as_bytes(std::span(read.bytes)));
   if (!entry) {
@@ -88,7 +88,7 @@ std::shared_ptr<const Entry> DiskLayer::get(const Key& key, const std::string& d
     }
     return nullptr;
   }
-  // Another key with the same digest, forged or by a chance of 2^-128: a miss, and the next put replaces it.
+  // Another key with the same digest, forged or by a chance of 2^-128: a miss; the next put replaces it.
   if (entry->key != key) return nullptr;
   if (writable_) touch_if_idle(read);
   return std::make_shared<const Entry>(*std::move(entry));
@@ -104,7 +104,7 @@ void DiskLayer::put(const Entry& entry, const std::string& digest) {
     if (!folder) return;
     error = publish(folder->get(), entry_file_name(digest), bytes);
     if (error == 0) sweep_if_due(folder->get(), bytes.size());
-    if (is_gone(error) && attempt == 0) {  // make it anew, once
+    if (is_gone(error) && attempt == 0) {  // make the directory again, once
       try {
         open(true);
       } catch (const Error& refused) {
@@ -113,7 +113,7 @@ void DiskLayer::put(const Entry& entry, const std::string& digest) {
       }
     }
   }
-  // A full or read-only disk seldom heals while we run, and a warning per kernel would help nobody.
+  // A full or read-only disk seldom recovers while we run, and a warning per kernel would help nobody.
   if (error != 0 && !passes(error)) stop_writing(std::strerror(error));
 }
 
@@ -132,7 +132,7 @@ void DiskLayer::sweep_if_due(int folder, std::uint64_t written) {
     written_since_sweep_ = 0;
   }
   try {
-    (void)sweep(folder, options_.size_limit);  // its figures are for the command line
+    (void)sweep(folder, options_.size_limit);  // the figures are for the command line
   } catch (const Error& unreadable) {
     if (options_.warn) options_.warn(unreadable.message());
   }

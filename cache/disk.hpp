@@ -1,4 +1,4 @@
-// A layer of entries in a directory, one file each, shared with every other process that uses it.
+// A layer of entries in a directory, one file each, shared with every other process that uses the directory.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@
 
 namespace flashjit::cache {
 
-inline constexpr std::size_t kLargestEntry = std::size_t{256} << 20;  // bytes; a larger file is none of ours
+inline constexpr std::size_t kLargestEntry = std::size_t{256} << 20;  // bytes; a larger file is not an entry
 
 class DiskLayer {
  public:
@@ -40,11 +40,11 @@ class DiskLayer {
   void open(bool create);
   void stop_writing(std::string_view why);
   void sweep_if_due(int folder, std::uint64_t written);
-  // Of a damaged entry that stays, and is met at each look: whether nobody has told of it yet.
+  // Whether a damaged entry is reported for the first time. One that stays is met at every lookup.
   bool is_news(const std::string& name);
 
   const Options options_;
-  std::mutex mutex_;  // for folder_ and the three below it
+  std::mutex mutex_;  // guards folder_ and the three members below it
   std::shared_ptr<const File> folder_;
   std::uint64_t written_since_sweep_ = 0;
   bool swept_ = false;

@@ -1,4 +1,4 @@
-// The bytes of an entry: a 64-byte header that vouches for itself, then a body that the header vouches for.
+// The bytes of an entry: a 64-byte header with its own checksum, and a body whose checksum the header has.
 //
 //   0  magic            8 bytes
 //   8  schema           u32
@@ -30,7 +30,7 @@ using Pairs = std::vector<std::pair<std::string, std::string>>;
 constexpr std::string_view kMagic{
     "\x89"
     "FJENT\r\n",
-    8};  // the high bit and CR LF catch transfers in text mode, as PNG's do
+    8};  // the high bit and CR LF reveal transfers in text mode, as PNG's do
 constexpr std::uint32_t kSchema = 1;
 constexpr std::size_t kHeaderSize = 64;
 constexpr std::size_t kHashOffset = 32;
@@ -52,9 +52,8 @@ void put_pairs(std::string& out, const Pairs& pairs) {
   }
 }
 
-// Takes `count` pairs off the front of `body`; false when it holds fewer. Lengths are compared, never added
-// up, so that none can overflow, and nothing is reserved on the word of a length that the body has not backed
-// yet.
+// Takes `count` pairs off the front of `body`; false if it holds fewer. Lengths are compared and never added
+// up, so that none can overflow. Nothing is reserved until the body is known to be as long as a length says.
 bool take_pairs(std::string_view& body, std::uint32_t count, Pairs& pairs) {
   for (std::uint32_t i = 0; i < count; ++i) {
     if (body.size() < kPairHeaderSize) return false;
@@ -106,7 +105,7 @@ std::string serialize(const Entry& entry) {
   put_number(out, static_cast<std::uint32_t>(entry.sections.size()));
   put_number(out, std::uint32_t{0});
   put_number(out, static_cast<std::uint64_t>(entry.size() - kHeaderSize));
-  out.resize(kHeaderSize);  // both hashes and the reserved bytes, zero for now
+  out.resize(kHeaderSize);  // leaves room for both hashes and the reserved bytes, zero for now
   put_pairs(out, entry.key.fields);
   put_pairs(out, entry.sections);
 
@@ -127,14 +126,14 @@ std::optional<Entry> deserialize(std::span<const std::byte> bytes) {
   }
   if (get_number<std::uint32_t>(file.substr(8)) != kSchema) return std::nullopt;
   if (get_number<std::uint32_t>(file.substr(20)) != 0 || get_number<std::uint64_t>(file.substr(48)) != 0) {
-    return std::nullopt;  // room for later schemas, which must not pass for this one
+    return std::nullopt;  // for later schemas, which must not pass for this one
   }
   std::string_view body = file.substr(kHeaderSize);
   if (get_number<std::uint64_t>(file.substr(24)) != body.size()) return std::nullopt;
   const Hash128 body_hash = hash128(body);
   if (std::memcmp(body_hash.data(), file.data() + kHashOffset, body_hash.size()) != 0) return std::nullopt;
 
-  // From here on a failure means a writer with a bug or with intent: a checksum is no signature.
+  // A failure from here on means a writer that is wrong or malicious: a checksum is not a signature.
   Entry entry;
   if (!take_pairs(body, get_number<std::uint32_t>(file.substr(12)), entry.key.fields)) return std::nullopt;
   if (!take_pairs(body, get_number<std::uint32_t>(file.substr(16)), entry.sections)) return std::nullopt;

@@ -1,4 +1,4 @@
-// System calls on files: read whole, publish at once, remove only what was seen.
+// System calls on files: read a whole file, publish one in one step, remove only the file that was read.
 #include "cache/files.hpp"
 
 #include <fcntl.h>
@@ -25,7 +25,7 @@ int open_retrying(int folder, const std::string& name, int flags, mode_t mode = 
 }  // namespace
 
 File::~File() {
-  // close on Linux releases the descriptor whatever it returns; what must reach the disk has been synced
+  // On Linux, close releases the descriptor whatever it returns. Data that must reach the disk was synced
   // before.
   if (descriptor_ >= 0) (void)::close(descriptor_);
 }
@@ -42,7 +42,7 @@ Identity identity_of(const struct stat& status) {
 
 ReadResult read_file(int folder, const std::string& name, std::size_t limit) {
   ReadResult result;
-  // O_NONBLOCK: a fifo planted under an entry's name must not hang the open.
+  // O_NONBLOCK: a fifo under an entry's name must not make open hang.
   result.file = File(open_retrying(folder, name, O_RDONLY | O_NONBLOCK));
   struct stat status {};
   if (!result.file || ::fstat(result.file.get(), &status) != 0) {
@@ -63,7 +63,7 @@ ReadResult read_file(int folder, const std::string& name, std::size_t limit) {
   while (done < result.bytes.size()) {
     const ssize_t got = ::read(result.file.get(), result.bytes.data() + done, result.bytes.size() - done);
     if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) {  // the end before its time: somebody shortened the file under us
+    if (got <= 0) {  // the file ended too soon: somebody shortened it
       result.error = got < 0 ? errno : EIO;
       result.bytes.clear();
       return result;
@@ -103,15 +103,15 @@ int sync(int descriptor) {
 }
 
 std::string temporary_name(std::string_view kind) {
-  // The process id is for people; containers share ids, so the random part is what makes the name unique.
+  // The process id is for people. Containers share ids, so the random part makes the name unique.
   std::random_device
-      random;  // asks the kernel each time: a generator's state would be shared with a forked child
+      random;  // reads from the kernel each time; a forked child would share a generator's state
   return fmt::format("{}{}-{}-{:08x}{:08x}{}", kTemporaryPrefix, kind, ::getpid(), random(), random(),
                      kTemporarySuffix);
 }
 
 bool is_temporary(std::string_view name) {
-  // Only ours: a directory that the user named may hold other files.
+  // Only our own temporaries, since a directory that the user named may hold other files.
   return name.size() > kTemporaryPrefix.size() + kTemporarySuffix.size() &&
          name.substr(0, kTemporaryPrefix.size()) == kTemporaryPrefix &&
          name.substr(name.size() - kTemporarySuffix.size()) == kTemporarySuffix;
@@ -127,10 +127,10 @@ int publish(int folder, const std::string& name, std::string_view bytes) {
   if (error == 0 && ::renameat(folder, temporary.c_str(), folder, name.c_str()) != 0) error = errno;
   if (error != 0) {
     (void)::unlinkat(folder, temporary.c_str(),
-                     0);  // the first error is the one to report; a sweep gets the rest
+                     0);  // the first error is the one to report; a sweep removes what stays
     return error;
   }
-  (void)sync(folder);  // of the name alone, which others see already
+  (void)sync(folder);  // only makes the name durable; other processes see it already
   return 0;
 }
 

@@ -1,4 +1,4 @@
-// Locks on single bytes of one file per folder: no lock file per key to leave behind, and nothing to break
+// Locks single bytes of one file per folder: no lock file per key is left behind, and nothing needs repair
 // after a crash.
 #include "cache/lock.hpp"
 
@@ -13,8 +13,8 @@ namespace {
 
 constexpr const char* kLockFile = ".flashjit.lock";
 
-// One call of fcntl's open-file-description locks. Unlike POSIX ones they also keep two threads of a process
-// apart and are not lost when somebody else in this process closes the file.
+// One call of fcntl with open-file-description locks. Unlike POSIX locks, they also keep two threads of a
+// process apart, and are not lost when other code in this process closes the file.
 int set_lock(const File& file, short type, std::uint64_t slot, std::uint64_t slots) {
   struct flock range {};
   range.l_type = type;
@@ -27,8 +27,7 @@ int set_lock(const File& file, short type, std::uint64_t slot, std::uint64_t slo
 }  // namespace
 
 std::uint64_t compile_slot(const std::string& digest) {
-  // 60 bits of the digest: an offset must stay positive. Two keys in one slot would wait for each other, no
-  // more.
+  // 60 bits of the digest, since an offset must be positive. Keys that share a slot only wait for each other.
   std::uint64_t slot = 0;
   for (const char digit : digest.substr(0, 15)) {
     slot = slot * 16 + static_cast<std::uint64_t>(digit <= '9' ? digit - '0' : digit - 'a' + 10);
@@ -36,7 +35,7 @@ std::uint64_t compile_slot(const std::string& digest) {
   return slot + 1;
 }
 
-// To close the file is not enough: the lock is the description's, and a forked child may have that, too.
+// Closing the file is not enough: the open file description holds the lock, and a forked child may share it.
 FolderLock::~FolderLock() {
   constexpr std::uint64_t kToTheEnd = 0;
   if (file_ && state_ == LockState::held) (void)set_lock(file_, F_UNLCK, 0, kToTheEnd);
@@ -47,7 +46,7 @@ FolderLock lock_folder(int folder, std::uint64_t slot, std::chrono::milliseconds
   File file(::openat(folder, kLockFile, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
   if (!file) return {};
   share_with_group(folder, file.get());
-  // Polled, because the blocking form knows no deadline.
+  // Polls, because the blocking call has no deadline.
   const auto deadline = Clock::now() + patience;
   std::chrono::milliseconds pause{1};
   for (;;) {

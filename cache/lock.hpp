@@ -1,4 +1,4 @@
-// An advisory lock between processes: it saves work and is never needed to be right.
+// An advisory lock between processes: it saves work, and correctness never depends on it.
 #pragma once
 
 #include <chrono>
@@ -11,13 +11,13 @@
 namespace flashjit::cache {
 
 enum class LockState {
-  unavailable,  // the folder or its file system has no locks: go on without
-  busy,         // another process or thread has it, and patience ran out
+  unavailable,  // the folder or its file system has no locks: go on without one
+  busy,         // another process or thread holds it, and patience ran out
   held,
 };
 
-// Holds one slot of a folder's lock file, or nothing. Given back by the destructor, also where a child that
-// was forked meanwhile has its descriptor still, or by the kernel when the process and such children die.
+// Holds one slot of a folder's lock file, or nothing. The destructor releases it, even if a child that was
+// forked meanwhile still has the descriptor. When the process and such children die, the kernel releases it.
 class FolderLock {
  public:
   FolderLock() = default;
@@ -39,7 +39,7 @@ class FolderLock {
 inline constexpr std::uint64_t kSweepSlot = 0;
 std::uint64_t compile_slot(const std::string& digest);  // never kSweepSlot
 
-// Waits at most `patience` (0: tries once).
+// Waits for at most `patience`; 0 means one try.
 FolderLock lock_folder(int folder, std::uint64_t slot, std::chrono::milliseconds patience);
 
 }  // namespace flashjit::cache

@@ -1,4 +1,4 @@
-// What a person does with a cache directory: look, verify, prune, clear.
+// What a user does with a cache directory: list, verify, prune, clear.
 #include "cache/manage.hpp"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@ namespace {
 
 struct Checked {
   Verdict verdict = Verdict::unreadable;
-  int error = 0;  // errno, where it could not be read
+  int error = 0;  // errno if it could not be read
   Entry entry;
   Identity identity;
 };
@@ -25,7 +25,7 @@ struct Checked {
 Checked check(int folder, const std::string& digest) {
   ReadResult read = read_file(folder, entry_file_name(digest), kLargestEntry);
   Checked checked{.error = read.error, .identity = read.identity};
-  if (read.error != 0 && read.error != EFBIG) return checked;  // of what is too large no byte was read
+  if (read.error != 0 && read.error != EFBIG) return checked;  // nothing of it was read
   std::optional<Entry> entry = deserialize(std::as_bytes(std::span(read.bytes)));
   if (!entry) {
     checked.verdict = Verdict::damaged;

@@ -1,4 +1,4 @@
-// The first layer: entries in this process, least recently used out first.
+// The first layer: entries in this process; the least recently used go first.
 #include "cache/memory.hpp"
 
 namespace flashjit::cache {

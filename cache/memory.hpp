@@ -1,4 +1,4 @@
-// The first layer: entries in this process, least recently used out first.
+// The first layer: entries in this process; the least recently used go first.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ class MemoryLayer {
 
  private:
   using Item = std::pair<std::string, std::shared_ptr<const Entry>>;
-  const std::size_t limit_;  // bytes; the newest entry stays even when it alone is larger
+  const std::size_t limit_;  // bytes; the newest entry stays even if it alone is larger
   std::mutex mutex_;
   std::list<Item> items_;  // most recently used first
   std::unordered_map<std::string, std::list<Item>::iterator> by_digest_;

@@ -47,15 +47,15 @@ Hash128 hash_of(const Record& record) {
   return hasher.finish();
 }
 
-// nullopt for what is damaged, or no entry of that name.
+// nullopt if the entry is damaged or has another name.
 std::optional<Entry> good_entry(const std::string& name, std::string_view content) {
   std::optional<Entry> entry = deserialize(std::as_bytes(std::span(content)));
   if (entry && entry_file_name(entry->key.digest()) != name) entry.reset();
   return entry;
 }
 
-// What takes the place of the directory's entry, if anything: of a list, the pack's and then what only the
-// directory's has.
+// What replaces the directory's entry, if anything: for a list, the pack's toolchains and then those that
+// only the directory's list has.
 std::optional<Entry> grown(const Entry& there, Entry packed) {
   if (there.key.field("record").empty()) return std::nullopt;
   for (const auto& section : there.sections) {
@@ -70,7 +70,7 @@ std::optional<Entry> grown(const Entry& there, Entry packed) {
   throw Error(ErrorCode::io, fmt::format("{} can not be {}: {}", path.string(), doing, std::strerror(error)));
 }
 
-// Reads a pack record by record and believes nothing: each is checked before it is handed out.
+// Reads a pack record by record and trusts nothing: each record is checked before it is returned.
 class PackReader {
  public:
   explicit PackReader(const std::filesystem::path& path)
@@ -115,7 +115,7 @@ class PackReader {
   }
 
  private:
-  // The names that a pack may write are those that a cache directory has: no path can be one of them.
+  // A pack may only write names that a cache directory has, and none of these can be a path.
   void check_content(const Record& record) const {
     if (is_wisdom_name(record.name)) return;
     if (!is_entry_name(record.name))
@@ -150,7 +150,7 @@ class PackReader {
   std::uint32_t index_ = 0;
 };
 
-// Writes a pack under a temporary name beside it; finish() gives it its own. Unfinished, it is removed.
+// Writes a pack under a temporary name in the same directory; finish() renames it. Else it is removed.
 class PackWriter {
  public:
   explicit PackWriter(const std::filesystem::path& path)
@@ -164,8 +164,8 @@ class PackWriter {
     file_ = File(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
     if (!file_) fail(path_, "written", errno);
     try {
-      write(header());  // the place of the real one, which counts the records
-    } catch (...) {     // no destructor runs for an object that was never made
+      write(header());  // holds the place of the final header, which counts the records
+    } catch (...) {     // no destructor runs after a failed constructor
       (void)::unlink(temporary_.c_str());
       throw;
     }
@@ -254,7 +254,7 @@ Unpacked unpack(const std::filesystem::path& pack_file, const StoreOptions& opti
   for (PackReader all(pack_file); all.next(record);) continue;
 
   const File folder = open_cache(options, /*create=*/true);
-  if (!folder) fail(options.directory, "made", ENOENT);  // a link to nowhere
+  if (!folder) fail(options.directory, "made", ENOENT);  // a link whose target does not exist
   Unpacked unpacked;
   for (PackReader reader(pack_file); reader.next(record);) {
     if (is_wisdom_name(record.name)) {
@@ -277,7 +277,7 @@ Unpacked unpack(const std::filesystem::path& pack_file, const StoreOptions& opti
     ++unpacked.entries;
   }
   unpacked.removed =
-      sweep(folder.get(), options.size_limit).removed_entries;  // another process at it does as well
+      sweep(folder.get(), options.size_limit).removed_entries;  // another process's sweep will do
   return unpacked;
 }
 

@@ -1,4 +1,4 @@
-// The layers as one store, and what the environment says about them.
+// The layers as one store, and the options that the environment gives.
 #include "cache/store.hpp"
 
 #include <fmt/format.h>
@@ -82,8 +82,8 @@ std::string environment(const char* name) {
   return value == nullptr ? std::string() : std::string(value);
 }
 
-// A path from the environment. A relative one would mean another place, and other people's files, after each
-// chdir.
+// A path from the environment. A relative path would name another place, perhaps with other people's files,
+// after each chdir.
 std::filesystem::path absolute_from(const char* name) {
   std::filesystem::path path = environment(name);
   if (!path.empty() && path.is_relative()) {

@@ -1,4 +1,4 @@
-// Keeps a cache directory under its size and free of what killed writers left.
+// Keeps a cache directory below its size limit, and free of what killed writers left.
 #include "cache/sweep.hpp"
 
 #include <algorithm>
@@ -19,8 +19,8 @@ bool older(const DirectoryItem& a, const DirectoryItem& b) {
   return x.tv_sec != y.tv_sec ? x.tv_sec < y.tv_sec : x.tv_nsec < y.tv_nsec;
 }
 
-// An item that was touched or replaced since the listing is in use: it stays. One that cannot be removed
-// keeps no other from it: in a shared directory with a sticky bit it may be somebody else's.
+// An item that was touched or replaced since the listing is in use, and stays. If one item cannot be removed,
+// the others still are: in a shared directory with a sticky bit it may belong to another user.
 bool removed(int folder, const DirectoryItem& item, SweepResult& result) {
   const int error = remove_if_same(folder, item.name, item.identity);
   if (error != 0 && error != ENOENT && result.error == 0) {

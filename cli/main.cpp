@@ -1,4 +1,4 @@
-// The flashjit command: picks the verb, turns errors into words on stderr and exit codes.
+// The flashjit command: picks the verb, and turns errors into text on stderr and exit codes.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -20,7 +20,7 @@
 
 namespace {
 
-// 2: the call was wrong, or cannot be served here; 1: the work itself failed.
+// 2: the call was wrong or cannot be served here; 1: the work itself failed.
 int exit_code_of(flashjit::ErrorCode code) {
   using flashjit::ErrorCode;
   switch (code) {
@@ -38,8 +38,8 @@ int exit_code_of(flashjit::ErrorCode code) {
   return 1;
 }
 
-// What CLI11 says of a call that it cannot parse, as our other messages are said; of an unknown verb it says
-// only that one is required.
+// CLI11's complaint about a call that it cannot parse, in the form of our other messages. About an unknown
+// verb CLI11 only says that a verb is required.
 std::string words_of(const CLI::App* app, const CLI::Error& error) {
   const std::vector<std::string> unknown = app->remaining(/*recurse=*/true);
   const bool no_verb = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiredError);
@@ -76,11 +76,11 @@ int run(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     tell_message("memory ran out");
     return 1;
-  } catch (const std::length_error& error) {  // more than a container can hold, let alone this machine
+  } catch (const std::length_error& error) {  // more than a container can hold
     tell_message(std::string("memory ran out: ") + error.what());
     return 1;
   } catch (const std::system_error& error) {
-    if (std::ferror(stdout) != 0) throw;  // fmt's, of a stdout that takes no more
+    if (std::ferror(stdout) != 0) throw;  // thrown by fmt because stdout failed
     tell_message(error.what());
     return 1;
   } catch (const std::exception& error) {
@@ -90,15 +90,15 @@ int run(int argc, char** argv) {
   return exit_code;
 }
 
-// What a full disk did not take is lost, and that is no success.
+// What a full disk did not take is lost, so the command must fail.
 void flush_stdout() {
   errno = 0;
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
   throw std::system_error(errno != 0 ? errno : EIO, std::generic_category());
 }
 
-// A stream that is closed would be the next file that is opened, and its words would land in that: here it is
-// one that takes none.
+// The next file to be opened would get the descriptor of a closed stream, and output would end up in that
+// file. So a closed stream is replaced by one that takes no output.
 void occupy_closed_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(stream, F_GETFD) < 0) static_cast<void>(::open("/dev/null", O_RDONLY));

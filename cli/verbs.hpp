@@ -5,9 +5,8 @@
 
 namespace flashjit::cli {
 
-// Adds its subcommand to the app. When the user asks for it, it runs from the subcommand's callback and sets
-// `exit_code` (0 well, 1 the work failed or a check found a wrong result); it throws Error for everything
-// else.
+// Each function adds a subcommand to the app. The subcommand's callback runs the verb and sets `exit_code`
+// (0: success; 1: the work failed or a check found a wrong result). It throws Error for everything else.
 void add_run(CLI::App& app, int& exit_code);
 void add_check(CLI::App& app, int& exit_code);
 void add_profile(CLI::App& app, int& exit_code);
@@ -17,6 +16,6 @@ void add_tune(CLI::App& app, int& exit_code);
 void add_bench(CLI::App& app, int& exit_code);
 void add_cache(CLI::App& app, int& exit_code);
 void add_doctor(CLI::App& app, int& exit_code);
-void add_worker(CLI::App& app, int& exit_code);  // hidden: what a tuning run tries its candidates in
+void add_worker(CLI::App& app, int& exit_code);  // hidden: the process in which tuning tries candidates
 
 }  // namespace flashjit::cli

@@ -1,4 +1,4 @@
-# Everything from outside. All of it is header-only here, so a consumer of libflashjit needs none of it.
+# Everything from outside. All of it is header-only here, so a program that uses libflashjit needs none of it.
 include(CheckIncludeFileCXX)
 
 find_package(Threads REQUIRED)
@@ -12,8 +12,9 @@ if(NOT FLASHJIT_XXHASH_INCLUDE OR NOT FLASHJIT_MUSTACHE_INCLUDE)
     "Debian and Ubuntu have them in libxxhash-dev and libkainjow-mustache-dev.")
 endif()
 
-# Headers only: libcuda and libnvrtc are opened at run time. The toolkit that is named, else the wheels, which ./quickstart
-# unpacks where no toolkit will do, else the usual one. All are hints, which come before /usr: Debian's own is CUDA 11.8.
+# Only headers are needed: libcuda and libnvrtc are opened at run time. They come from the toolkit that is named, else from the wheels that
+# ./quickstart unpacks if no toolkit will do, else from the usual place. All of these are hints, which come before /usr, because Debian's own toolkit
+# is CUDA 11.8.
 file(GLOB flashjit_wheel_includes ${PROJECT_SOURCE_DIR}/.deps/cuda/nvidia/*/include)
 set(flashjit_cuda_hints HINTS ENV CUDA_PATH ENV CUDA_HOME ${flashjit_wheel_includes} /usr/local/cuda PATH_SUFFIXES include)
 find_path(FLASHJIT_CUDA_INCLUDE NAMES cuda.h ${flashjit_cuda_hints})
@@ -28,7 +29,7 @@ set(flashjit_cuda_header ${FLASHJIT_CUDA_INCLUDE}/cuda.h)
 file(STRINGS ${flashjit_cuda_header} flashjit_cuda_version REGEX "^#define CUDA_VERSION ")
 string(REGEX REPLACE "^#define CUDA_VERSION ([0-9]+).*" "\\1" flashjit_cuda_version "${flashjit_cuda_version}")
 if(NOT "${flashjit_cuda_version}" GREATER_EQUAL 12000)
-  unset(FLASHJIT_CUDA_INCLUDE CACHE)  # or the next run would find them again, whatever was done about it
+  unset(FLASHJIT_CUDA_INCLUDE CACHE)  # otherwise the next run would find the same headers again, even after a fix
   unset(FLASHJIT_NVRTC_INCLUDE CACHE)
   message(FATAL_ERROR
     "${flashjit_cuda_header}: CUDA_VERSION is \"${flashjit_cuda_version}\", must be 12000 (CUDA 12.0) or more.\n"

@@ -1,17 +1,17 @@
-# Writes OUTPUT: one raw string per file. Run as a script with ROOT and FILES (a list), and with the C++ it is for: HEADER,
-# FUNCTION, and TYPE, which is made of a path and a text.
+# Writes OUTPUT, a C++ file with the text of each file as raw strings. Run as a script with ROOT and FILES (a list), and with what the C++ needs:
+# HEADER, FUNCTION, and TYPE, which is made from a path and a text.
 if(NOT DEFINED HEADER)
   set(HEADER generator/templates.hpp)
   set(TYPE EmbeddedTemplate)
   set(FUNCTION embedded_template_files)
 endif()
 set(text "// Made by cmake/embed.cmake. Do not edit.\n#include \"${HEADER}\"\n\n")
-# A file of more than 64 KB is a longer string than the standard asks of compilers; those at hand take it.
+# A file of more than 64 KB is a longer string than the standard requires compilers to accept; the usual ones accept it.
 string(APPEND text "#pragma GCC diagnostic ignored \"-Woverlength-strings\"\n\n")
 string(APPEND text "namespace flashjit {\n\nstd::vector<${TYPE}> ${FUNCTION}() {\n  return {\n")
 foreach(file IN LISTS FILES)
   file(READ ${ROOT}/${file} content)
-  # A raw string may hold 16 KB only where compilers are strict; pieces concatenate.
+  # Strict compilers allow only 16 KB per raw string, so a long file becomes several, which are concatenated.
   string(LENGTH "${content}" length)
   string(APPEND text "      {\"${file}\",\n       \"\"\n")
   set(offset 0)

@@ -1,5 +1,5 @@
-// The compiled half of fmt, once. Debian ships it as a shared library, which a consumer of libflashjit should
-// not need, or header-only, which costs every source file 4 s.
+// Compiles the non-header half of fmt, once. Debian ships that half as a shared library, which a program that
+// uses libflashjit should not need, or as header-only code, which costs every source file 4 s.
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE

@@ -1,4 +1,4 @@
-# libflashjit: all rooms in one library, static or shared, and its install: find_package(flashjit) gives flashjit::flashjit.
+# libflashjit: all rooms in one library, static or shared, and its installation. find_package(flashjit) gives flashjit::flashjit.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -10,13 +10,13 @@ target_compile_features(flashjit PUBLIC cxx_std_20)
 target_include_directories(flashjit PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
                                            $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 target_link_libraries(flashjit PUBLIC Threads::Threads ${CMAKE_DL_LIBS})
-# Before 1.0 a minor version may change the API, and none may be loaded in another's place.
+# Before 1.0 a minor version may change the API, so no other minor version may be loaded instead.
 set_target_properties(flashjit PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
                                           LINKER_LANGUAGE CXX)
 if(FLASHJIT_SANITIZE)
   target_link_options(flashjit PUBLIC -fsanitize=${FLASHJIT_SANITIZE})
 elseif(BUILD_SHARED_LIBS)
-  # A shared library exports the API alone, and a symbol that is missing shows here and not at the user's.
+  # A shared library exports only the API, and a missing symbol must fail here, not in the user's program.
   set(flashjit_exports ${CMAKE_CURRENT_LIST_DIR}/exports.map)
   target_link_options(flashjit PRIVATE -Wl,--no-undefined -Wl,--version-script=${flashjit_exports})
   set_target_properties(flashjit PROPERTIES LINK_DEPENDS ${flashjit_exports})
@@ -37,7 +37,7 @@ if(FLASHJIT_INSTALL)
   write_basic_package_version_file(${PROJECT_BINARY_DIR}/flashjit-config-version.cmake COMPATIBILITY SameMinorVersion)
   install(FILES ${PROJECT_BINARY_DIR}/flashjit-config.cmake ${PROJECT_BINARY_DIR}/flashjit-config-version.cmake
           DESTINATION ${flashjit_cmake_dir} COMPONENT flashjit)
-  # Libs names what a static library needs, too, so that nobody has to know which of the two is installed.
+  # Libs also names what a static library needs, so that users need not know which kind is installed.
   file(RELATIVE_PATH flashjit_pc_include ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_FULL_INCLUDEDIR})
   set(flashjit_pc_libs)
   if(NOT BUILD_SHARED_LIBS)

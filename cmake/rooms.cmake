@@ -1,16 +1,16 @@
 # flashjit_room(NAME SOURCES …): an object library flashjit_NAME with this project's flags.
-# flashjit_test(NAME [NVRTC] ROOMS … SOURCES … [LABEL unit|emulated|gpu]): a doctest program and its ctest entry. NVRTC: it
-# compiles kernels, and skips where it cannot.
+# flashjit_test(NAME [NVRTC] ROOMS … SOURCES … [LABEL unit|emulated|gpu]): a doctest program and its ctest entry. With NVRTC it compiles kernels, and
+# is skipped where it cannot.
 
 if(NOT PROJECT_IS_TOP_LEVEL)
-  # A consumer may be strict with its own code: a warning of a compiler that we have not seen ends none of its builds.
+  # A surrounding project may be strict with its own code, but warnings of compilers that we have not seen must not break its build.
   set(CMAKE_COMPILE_WARNING_AS_ERROR OFF)
 endif()
 
 add_library(flashjit_flags INTERFACE)
 target_compile_features(flashjit_flags INTERFACE cxx_std_20)
 target_compile_options(flashjit_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wno-missing-field-initializers)
-# templates/params includes as templates do.
+# The headers in templates/params include each other as templates do.
 target_include_directories(flashjit_flags INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include
                            ${PROJECT_SOURCE_DIR}/templates)
 target_include_directories(flashjit_flags SYSTEM INTERFACE ${FLASHJIT_XXHASH_INCLUDE} ${FLASHJIT_MUSTACHE_INCLUDE}
@@ -19,8 +19,8 @@ target_compile_definitions(flashjit_flags INTERFACE FLASHJIT_VERSION="${PROJECT_
 target_link_libraries(flashjit_flags INTERFACE nlohmann_json::nlohmann_json Threads::Threads ${CMAKE_DL_LIBS})
 get_target_property(flashjit_fmt_include fmt::fmt-header-only INTERFACE_INCLUDE_DIRECTORIES)
 target_include_directories(flashjit_flags SYSTEM INTERFACE ${flashjit_fmt_include})
-if(fmt_VERSION AND fmt_VERSION VERSION_LESS 10)  # a parent that builds fmt itself may name none
-  # Its compiled half is compiled once, not in every source file that includes it.
+if(fmt_VERSION AND fmt_VERSION VERSION_LESS 10)  # a parent that builds fmt itself may not set this
+  # Compiles fmt's non-header half once, instead of in every source file that includes it.
   add_library(flashjit_fmt STATIC ${CMAKE_CURRENT_LIST_DIR}/fmt_once.cpp)
   target_compile_features(flashjit_fmt PRIVATE cxx_std_20)
   target_include_directories(flashjit_fmt SYSTEM PRIVATE ${flashjit_fmt_include})
@@ -31,7 +31,7 @@ else()
   target_compile_definitions(flashjit_flags INTERFACE FMT_HEADER_ONLY)
 endif()
 if(CMAKE_CXX_COMPILER_LAUNCHER MATCHES "ccache")
-  # ccache keeps nothing that was compiled with a precompiled header unless it is configured to.
+  # By default ccache does not cache what was compiled with a precompiled header.
   set(CMAKE_DISABLE_PRECOMPILE_HEADERS ON)
 endif()
 if(FLASHJIT_SANITIZE)
@@ -43,7 +43,7 @@ function(flashjit_room name)
   cmake_parse_arguments(ARG "" "" "SOURCES" ${ARGN})
   add_library(flashjit_${name} OBJECT ${ARG_SOURCES})
   target_link_libraries(flashjit_${name} PRIVATE flashjit_flags)
-  # A consumer may have CMAKE_UNITY_BUILD for its own files; ours have names that they keep to themselves.
+  # A surrounding project may set CMAKE_UNITY_BUILD for its own files, but names in our files are local to each file.
   set_target_properties(flashjit_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON UNITY_BUILD OFF
                         CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
 endfunction()

@@ -35,7 +35,7 @@ class LoadedKernel : public runtime::Kernel {
   std::vector<std::string> texts;  // "templates/parts/mma/mask.cuh:12", by source line
 
  private:
-  std::vector<std::unique_ptr<std::string>> files;  // that the origins look into
+  std::vector<std::unique_ptr<std::string>> files;  // the text that the origins refer to
 };
 
 const LoadedKernel& loaded(const runtime::Kernel& kernel) {
@@ -125,7 +125,7 @@ class Device final : public EmulatedDevice {
     context.shared_bytes = launch.shared_bytes;
     context.params = values.data();
     context.seed = options_.seed;
-    // A kernel that was loaded without checks runs without them.
+    // A kernel that was loaded without checks also runs without them.
     context.checks = program.checked ? options_.checks : Checks::off;
     context.counts = options_.counts;
     context.most_steps = options_.most_steps;
@@ -139,7 +139,7 @@ class Device final : public EmulatedDevice {
     if (!findings_.empty()) fail(program);
   }
 
-  // A launch, which holds the lock, looks allocations up all along.
+  // A launch holds the lock, since it looks up allocations all the time.
   void* allocate(std::size_t bytes) override {
     const std::lock_guard lock(mutex_);
     return memory_.allocate(bytes);
@@ -149,7 +149,7 @@ class Device final : public EmulatedDevice {
     try {
       memory_.free(pointer);
       return true;
-    } catch (const Error&) {  // it is no allocation, or was freed before
+    } catch (const Error&) {  // not an allocation, or freed before
       return false;
     }
   }
@@ -193,7 +193,7 @@ class Device final : public EmulatedDevice {
   void set_checks(Checks checks) override { options_.checks = checks; }
 
  private:
-  // PTX runs on its own arch and on later ones, unless its target ends in a letter.
+  // PTX runs on its own arch and on later ones, unless the target ends in a letter.
   void check_target(const Module& module) const {
     const std::string& arch = module.target;
     int number = 0;
@@ -236,7 +236,7 @@ class Device final : public EmulatedDevice {
           fmt::format("{} bytes of shared memory, {} has {}", shared, target_.arch, target_.shared_per_cta));
     }
   }
-  // As the driver refuses a cooperative launch.
+  // Refuses a cooperative launch as the driver does.
   void check_room(const runtime::Kernel& kernel, const WholeGrid& launch) {
     const u32 threads = launch.block[0] * launch.block[1] * launch.block[2];
     const int each = occupancy(kernel, static_cast<int>(threads), static_cast<int>(launch.shared_bytes));

@@ -8,7 +8,7 @@
 namespace flashjit::emulator {
 namespace {
 
-// m16n8k16 in "mma.sync.aligned.m16n8k16.row…": multiply-adds of one instruction.
+// The multiply-adds of one instruction, from "m16n8k16" in "mma.sync.aligned.m16n8k16.row…".
 u64 products_of(std::string_view opcode) {
   const bool wgmma = opcode.substr(0, 5) == "wgmma";
   std::size_t at = opcode.find(wgmma ? ".m64n" : ".m16n");
@@ -81,7 +81,7 @@ void accumulate(Profile& profile, const ProfileSource& source) {
     if (memory.transactions == 0) continue;
     int line = 0;
     std::string origin;
-    // The innermost that is not one of the wrappers of single instructions.
+    // The innermost function that is not a wrapper of a single instruction.
     for (int at = statement->source; at >= 0; at = program.module.lines[at].caller) {
       line = program.module.lines[at].line;
       if (line >= 1 && static_cast<std::size_t>(line) <= source.origins.size())

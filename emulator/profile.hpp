@@ -1,4 +1,4 @@
-// What a launch executed: counters by instruction while it runs, and the Profile that people and tests read.
+// What a launch executed: counters by instruction while it runs, and the Profile that users and tests read.
 #pragma once
 
 #include <array>
@@ -11,17 +11,18 @@
 
 namespace flashjit::emulator {
 
-// By code index; each thread of a launch has its own and adds them up at its end.
+// By code index. Each thread of a launch has its own, and adds them up at the end.
 struct Counters {
   struct Memory {
     u64 global_read = 0, global_written = 0;  // bytes
     u64 shared_bytes = 0;
-    u64 transactions = 0;  // of shared memory: 128 bytes, one word a bank
-    u64 ideal = 0;         // as many as the bytes alone would need
+    u64 transactions = 0;  // of shared memory: 128 bytes, one word per bank
+    u64 ideal = 0;         // how many the bytes alone would need
   };
   std::vector<u64> executed;  // warp instructions
   std::vector<Memory> memory;
-  u64 barrier_waits = 0;              // times a warp had to wait at a barrier, mbarrier or for its warpgroup
+  u64 barrier_waits = 0;              // how often a warp waited at a barrier, at an mbarrier or for its
+                                      // warpgroup
   u64 tma_read = 0, tma_written = 0;  // bytes moved by TMA and bulk copies
   u64 ctas = 0;
 
@@ -32,7 +33,7 @@ struct Counters {
   void add(const Counters& other);
 };
 
-// One line of the CUDA source that touches shared memory.
+// A line of the CUDA source that accesses shared memory.
 struct SharedLine {
   int source_line = 0;
   std::string origin;       // template and line, if known
@@ -52,10 +53,10 @@ struct Profile {
   u64 shared_bytes = 0;                                 // read and written by instructions
   u64 shared_transactions = 0;
   u64 bank_conflicts = 0;  // transactions beyond what the bytes need
-  u64 tensor_flops = 0;    // multiply-adds of mma and wgmma, counted twice
+  u64 tensor_flops = 0;    // multiply-adds of mma and wgmma, each counted as two
   u64 barrier_waits = 0;
   std::vector<SharedLine> shared_lines;                 // most conflicts first
-  std::map<std::string, std::set<int>> executed_lines;  // of each kernel's PTX; for coverage
+  std::map<std::string, std::set<int>> executed_lines;  // by kernel, the lines of its PTX; for coverage
 
   [[nodiscard]] u64 count(OpClass cls) const { return by_class[static_cast<std::size_t>(cls)]; }
   [[nodiscard]] std::string table() const;

@@ -22,7 +22,7 @@ inline constexpr u32 kNoTarget = ~0u;
 // Executes one instruction for the lanes of the mask: those that are active and pass the guard.
 using Handler = void (*)(Warp& warp, const Ins& ins, u32 mask);
 
-// What an instruction is counted as.
+// How an instruction is counted.
 enum class OpClass : u8 {
   integer,      // integer arithmetic, logic, moves, selects, comparisons
   fp32,         // fp32 (and fp64) arithmetic
@@ -42,18 +42,19 @@ enum class OpClass : u8 {
 inline constexpr int kOpClasses = 14;
 const char* to_string(OpClass cls);
 
-// What the checked loop must look at before it runs an instruction.
+// What the checked loop must inspect before it runs an instruction.
 enum InsFlag : u8 {
   kGuardNegated = 1,
   kAligned = 2,             // all lanes that have not exited must be active
-  kTouchesAccumulator = 4,  // names a row that some wgmma writes or reads asynchronously
-  kReleasesWarpgroup = 8,   // wgmma itself and its waits: they may name rows in flight
+  kTouchesAccumulator = 4,  // names a row that a wgmma writes or reads asynchronously
+  kReleasesWarpgroup = 8,   // wgmma itself and its waits: these may name rows in flight
   kTouchesLoaded = 16,      // has a LoadStep
   kBreaksRule = 32,         // has a StaticFinding
 };
 
-// One cache line. An operand is the byte offset of a row of 32 values, 4 or 8 bytes each, in the warp's
-// registers; with bit 0 set, in the program's constants. So no handler asks what kind of operand it has.
+// One cache line. An operand is the byte offset of a row of 32 values, of 4 or 8 bytes each: in the warp's
+// registers or, if bit 0 is set, in the program's constants. So no handler has to ask what kind of operand it
+// has.
 struct alignas(64) Ins {
   Handler run = nullptr;
   i64 imm = 0;             // offset of the first memory operand
@@ -68,7 +69,7 @@ struct alignas(64) Ins {
   u8 flags = 0;
   u8 wide = 0;      // bit i: the address in s[i] is 64 bits wide
   u8 negate = 0;    // bit i: predicate s[i] is negated
-  u8 x = 0, y = 0;  // what a handler wants besides: sizes, comparison codes …
+  u8 x = 0, y = 0;  // what a handler needs besides: sizes, comparison codes …
   u16 z = 0;
 };
 static_assert(sizeof(Ins) == 64);
@@ -124,9 +125,8 @@ inline constexpr u64 kLocalWindow = 2ull << 60;
 inline constexpr u64 kParamWindow = 3ull << 60;
 inline constexpr u64 kWindowMask = 3ull << 60;
 inline constexpr u32 kSharedBase =
-    1024;  // the first valid shared address: below it the hardware keeps its own kilobyte
-// A shared::cluster address names another CTA of the cluster by its rank plus one in the upper byte; 0 there
-// is one's own.
+    1024;  // the first valid shared address: the hardware keeps the kilobyte below it
+// A shared::cluster address has the rank of its CTA plus one in the upper byte; 0 there means one's own CTA.
 inline constexpr int kRankShift = 24;
 inline constexpr u32 kOffsetMask = (1u << kRankShift) - 1;
 
@@ -135,36 +135,36 @@ struct ParamInfo {
   u64 bytes = 0;
 };
 
-// A rule that decoding alone shows to be broken, reported when the instruction first runs.
+// A rule that decoding alone shows to be broken; reported when the instruction first runs.
 struct StaticFinding {
   u32 ins = 0;
   std::string message;
 };
 
-// What an instruction has to do with loads from shared memory that may not be done (machine/late_loads.hpp).
+// An instruction's role for loads from shared memory that may not be done yet (machine/late_loads.hpp).
 struct LoadStep {
-  u8 bytes = 0;             // it is such a load: of so many from each address; else 0
-  u8 lanes = 0;             // whose addresses count, as in ldmatrix; 0: those of the lanes that take part
+  u8 bytes = 0;             // not 0: it is such a load, of so many bytes from each address
+  u8 lanes = 0;             // lanes whose addresses count, as in ldmatrix; 0: all lanes that take part
   bool generic = false;     // the address tells whether it is shared memory
-  bool copies = false;      // it only gives values other names, so that machine code may have nothing for it
-  std::vector<u32> reads;   // registers that may hold what was loaded
-  std::vector<u32> writes;  // registers that may have held it, or will
+  bool copies = false;      // it only renames values, so there may be no machine code for it
+  std::vector<u32> reads;   // registers that may hold a loaded value
+  std::vector<u32> writes;  // registers that may have held one, or will
 };
 
 struct Program {
   Module module;
   std::string entry;
-  std::deque<std::string> names;      // that the statements' operands look into, besides the text
-  std::vector<Statement> statements;  // of the entry, functions it calls pasted in
+  std::deque<std::string> names;      // the statements' operands refer to these and to the text
+  std::vector<Statement> statements;  // of the entry, with called functions pasted in
   std::vector<Ins> code;
   std::vector<u32> statement_of;     // code index to statement; kNoTarget for what the decoder added
   std::vector<OpClass> class_of;     // by code index
   std::vector<u32> lists;            // operand rows of vector operands
-  std::vector<std::byte> constants;  // rows, a 64-byte aligned start
+  std::vector<std::byte> constants;  // rows; the first one starts at a multiple of 64 bytes
   std::size_t constants_start = 0;
   u32 row_bytes = 0;  // registers of a warp
   u32 predicates = 1;
-  std::vector<std::pair<Special, u32>> specials;  // and the row of each
+  std::vector<std::pair<Special, u32>> specials;  // each with its row
   std::vector<ParamInfo> params;
   u64 param_bytes = 0;
   u32 static_shared = 0;   // bytes after kSharedBase
@@ -175,11 +175,11 @@ struct Program {
   std::vector<std::byte> globals;  // module variables; .const too
   std::vector<StaticFinding> findings;
   bool checked = false;
-  // Rows that an instruction with kTouchesAccumulator names and some wgmma owns for a while: those of code
-  // index k are touched[touched_from[k]] up to touched_from[k + 1]. Empty where no wgmma is.
+  // Rows that an instruction with kTouchesAccumulator names and that a wgmma owns for a while. Those of code
+  // index k are touched[touched_from[k]] up to touched_from[k + 1]. Empty if there is no wgmma.
   std::vector<u32> touched, touched_from;
-  // Of instructions with kTouchesLoaded, and by code index which of them; empty where no write overtakes
-  // loads.
+  // The LoadSteps of instructions with kTouchesLoaded, and by code index which one applies. Empty if no write
+  // can overtake loads.
   std::vector<LoadStep> load_steps;
   std::vector<u32> load_step_of;
 

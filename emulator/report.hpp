@@ -1,4 +1,4 @@
-// What the checks find: one Finding per broken rule and PTX line, with all that a person needs to look it up.
+// What the checks find: one Finding per broken rule and PTX line, with all that is needed to look it up.
 #pragma once
 
 #include <cstdint>
@@ -14,23 +14,23 @@
 
 namespace flashjit::emulator {
 
-// off: nothing but what keeps the host alive. memory: bounds, alignment, what is written, barriers, aligned
-// instructions. all: races, asynchronous proxies and their fences besides.
+// off: only what protects the host. memory: bounds, alignment, what was written, barriers, aligned
+// instructions. all: also races, asynchronous proxies and their fences.
 enum class Checks : u8 { off, memory, all };
 
 enum class FindingKind : u8 {
-  out_of_bounds,  // global, shared, local or param access outside what is allocated
-  misaligned,     // an address that is no multiple of the access
+  out_of_bounds,  // an access to global, shared, local or parameter memory outside what is allocated
+  misaligned,     // an address that is not a multiple of the access's size
   freed_memory,   // global memory that was freed
   never_written,  // memory that nothing wrote
   race,           // shared-memory accesses that nothing orders
-  barrier,        // a barrier used with two counts, by too few, or by lanes that diverged
-  deadlock,       // nobody can run any more
-  async_result,   // used before the program waited for it
-  proxy_fence,    // written by ordinary stores, read by the asynchronous proxy, no fence between
-  wgmma_fence,    // registers of a wgmma touched with no wgmma.fence between
+  barrier,        // a barrier used with two counts, by too few threads, or by diverged lanes
+  deadlock,       // no warp can run any more
+  async_result,   // a result used before the program waited for it
+  proxy_fence,    // written by ordinary stores and read by the asynchronous proxy, without a fence between
+  wgmma_fence,    // registers of a wgmma touched without a wgmma.fence between
   descriptor,     // a wgmma descriptor or tensor map that does not fit its data
-  divergence,     // an aligned instruction, or one with a member mask, reached by other lanes
+  divergence,     // an aligned instruction, or one with a member mask, reached by other lanes than it names
   illegal,        // anything else that the ISA forbids
 };
 const char* to_string(FindingKind kind);
@@ -45,9 +45,9 @@ struct Finding {
   std::string ptx_text;
   std::vector<int> source_lines;  // of the rendered source, innermost first, then its callers
   std::vector<std::string>
-      origins;  // "templates/parts/mma/softmax.cuh:31", as far as the source's lines are known
+      origins;  // "templates/parts/mma/softmax.cuh:31", as far as the source lines are known
   u64 seed = 0;
-  u64 count = 1;  // how often
+  u64 count = 1;  // how often this finding occurred
 
   [[nodiscard]] std::string text() const;
 };
@@ -58,13 +58,14 @@ class Report {
   Report(const Program& program, std::span<const LineOrigin> origins, u64 seed)
       : program_(program), origins_(origins), seed_(seed) {}
 
-  // Adds a finding at an instruction; the first of each (kind, PTX line) is kept, the others are counted.
+  // Adds a finding at an instruction. The first of each (kind, PTX line) is kept; further ones are only
+  // counted.
   void add(FindingKind kind, const u32 cta[3], int warp, u32 lanes, u32 ins, std::string message);
 
   [[nodiscard]] std::vector<Finding> findings() const;
   [[nodiscard]] bool empty() const;
-  [[nodiscard]] bool full() const;  // enough to stop for
-  // "PTX line 53 (st.shared.b32 …), templates/…:12" of an instruction.
+  [[nodiscard]] bool full() const;  // enough findings to stop
+  // The place of an instruction: "PTX line 53 (st.shared.b32 …), templates/…:12".
   [[nodiscard]] std::string place(u32 ins) const;
 
  private:
@@ -78,7 +79,7 @@ class Report {
   std::map<std::pair<FindingKind, int>, std::size_t> seen_;
 };
 
-// Thrown by a handler that cannot go on, after it has reported why; ends the launch.
+// Thrown by a handler that has reported a finding and cannot go on; ends the launch.
 struct Stop {};
 
 }  // namespace flashjit::emulator

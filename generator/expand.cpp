@@ -1,5 +1,5 @@
-// Template text to CUDA C++: sections, lists and includes, with the template line of every line that comes
-// out.
+// Turns template text into CUDA C++: fills in sections and lists, pastes includes, and keeps the template
+// line of every rendered line.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,10 +19,10 @@ namespace mustache = kainjow::mustache;
 constexpr std::string_view kOpen = "/*%";
 constexpr std::string_view kClose = "%*/";
 
-// How template lines go through Mustache so that their numbers survive: MARK number END behind what is left
-// of a line with tags; where lines without any stand together, MARK first-last END alone, and their text is
-// put back afterwards. Mustache takes a template apart character by character, and each blank and newline is
-// a component to it: that was most of what a plan from a warm cache cost.
+// How lines keep their numbers on their way through Mustache: a line with tags is followed by MARK number
+// END. Consecutive lines without tags are replaced by MARK first-last END, and their text is put back
+// afterwards: Mustache parses a template character by character, and makes a component of each blank and
+// newline, which was most of what a plan from a warm cache cost.
 constexpr char kMark = '\x01';
 constexpr char kEnd = '\x02';
 
@@ -34,8 +34,7 @@ bool blank(std::string_view line) {
   return line.find_first_not_of(" \t") == std::string_view::npos;
 }
 
-// The tag of a line that begins or ends a section and is nothing else, of which nothing can be left; else
-// empty.
+// The tag of a line that only begins or ends a section, of which nothing is left. Empty for any other line.
 std::string_view lone_section_tag(std::string_view line) {
   if (blank(line)) return {};
   line.remove_prefix(line.find_first_not_of(" \t"));
@@ -64,9 +63,9 @@ std::vector<std::string_view> lines_of(std::string_view text) {
   throw Error(ErrorCode::internal, fmt::format("template {}:{}: {}", path, line, why));
 }
 
-// Mustache takes an unknown name for a section that is absent, and reports a tag that is not closed without
-// its line. So the tags are read once before it, by these rules: every name is one of the recipe's; sections
-// nest two deep.
+// Mustache takes an unknown name for an absent section, and reports an unclosed tag without its line. So tags
+// are checked before Mustache runs: every name has to be one of the recipe's, and sections nest two deep at
+// most.
 class TagChecker {
  public:
   TagChecker(const Recipe& recipe, std::string_view path) : recipe_(recipe), path_(path) {}
@@ -130,7 +129,7 @@ class TagChecker {
     open_.push_back({name, line});
   }
 
-  // A value stands only inside a list, and every item of the list has it.
+  // A value may stand only inside a list of which every item has it.
   void variable(std::string_view name, int line) const {
     for (const Section& section : open_) {
       const auto list = recipe_.lists.find(std::string(section.name));
@@ -185,7 +184,8 @@ struct Line {
   int number;             // in the template, 1-based
 };
 
-// Those that are pasted, blank ones among them. A line goes where nothing is left of it but its tags.
+// The lines that are pasted, blank ones among them. A line is dropped if nothing is left of it once its tags
+// are gone.
 std::vector<Line> lines_left(const std::vector<std::string_view>& source, std::string_view filled) {
   std::vector<Line> lines;
   const auto keep = [&](std::string_view text, int number) {
@@ -203,8 +203,8 @@ std::vector<Line> lines_left(const std::vector<std::string_view>& source, std::s
   return lines;
 }
 
-// A part's comment stands above the part's own code: what the part includes on its top comes before both.
-// (The kernel's says what all the parts are for, and stays above them.)
+// Moves what a part includes at its top before the part's comment, so that the comment stands right above the
+// part's own code. (A kernel's comment says what all the parts are for, and stays above them.)
 void put_includes_first(std::vector<Line>& lines) {
   const auto is_include = [](const Line& line) { return !included(line.text).empty(); };
   const auto code = std::find_if(lines.begin(), lines.end(), [&](const Line& line) {

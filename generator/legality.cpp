@@ -24,7 +24,7 @@ Legality legal(const Problem& problem, Family family, const Target& target) {
                         "use simt",
                         target.arch)};
       }
-      // Measured: of a narrow head's score a sum's one rounding on a tensor core is most of its error.
+      // Measured: most of the error of a narrow head's score is the one rounding of its sum on a tensor core.
       if (problem.dtype == DType::fp32 && problem.head_dim < 24) {
         return {
             fmt::format("family mma computes fp32 from head_dim 24 on, narrower ones less precisely than "

@@ -1,5 +1,5 @@
-// May this problem run with this schedule on this target, and if not, why not, in words that every caller
-// quotes.
+// Whether this problem may run with this schedule on this target, and if not, why not, in words that every
+// caller quotes.
 #pragma once
 
 #include <string>
@@ -18,8 +18,8 @@ struct Legality {
 
 Legality legal(const Problem& problem, const Schedule& schedule, const Target& target);
 
-// Can the family serve the problem on this target with any schedule at all ("bf16 needs sm_80 or later; use
-// fp16 …")?
+// Whether any schedule of the family can serve the problem on this target ("bf16 needs sm_80 or later; use
+// fp16 …").
 Legality legal(const Problem& problem, Family family, const Target& target);
 
 }  // namespace flashjit

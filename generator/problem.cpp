@@ -20,7 +20,7 @@ void check_head_dim(std::string_view name, int dim) {
   if (dim < 8 || dim > 256 || dim % 8 != 0) refuse(name, dim, "a multiple of 8 from 8 to 256");
 }
 
-// Kernels round up to whole tiles in 32 bits.
+// Kernels round lengths up to whole tiles in 32 bits.
 void check_length(const char* name, int seqlen) {
   constexpr int kLongest = std::numeric_limits<int>::max() - 512;
   if (seqlen < 0) refuse(name, seqlen, "0 or more");

@@ -1,5 +1,4 @@
-// What a family tells the renderer about one kernel: which template, which constants, which sections, which
-// geometry.
+// What a family tells the renderer about one kernel: its template, constants, sections and geometry.
 #pragma once
 
 #include <fmt/format.h>
@@ -37,18 +36,18 @@ struct Recipe {
   std::map<std::string, bool> sections;  // every section that the kernel's templates use, shown or absent
   std::map<std::string, std::vector<std::map<std::string, std::string>>>
       lists;      // what C++ cannot say: operand lists
-  int ptxas = 3;  // KernelSource's
+  int ptxas = 3;  // as KernelSource::ptxas
   Geometry geometry;
   std::vector<TensorMapSpec> maps;
 };
 
-// The most registers that a thread can have where so many threads share a multiprocessor.
+// The most registers that a thread can have where this many threads share a multiprocessor.
 inline int registers_for(int threads, const Target& target) {
   return std::min(255, target.registers_per_sm / threads / 8 * 8);
 }
 
-// For what Legality says of shared memory: "96 KB", rounded up; "tile 128x64 with 2 stages"; and what needs
-// more than there is.
+// For Legality's sentences on shared memory: "96 KB", rounded up; "tile 128x64 with 2 stages"; and the
+// refusal of what needs too much of it.
 inline std::string kilobytes(int bytes) {
   return std::to_string((bytes + 1023) / 1024) + " KB";
 }
@@ -60,7 +59,7 @@ inline Legality too_much_shared(std::string_view what, int bytes, const Target& 
                       kilobytes(target.shared_per_cta))};
 }
 
-// One per family; each in a file of its own (families/simt.cpp …). legal_* may assume that the Problem is
+// One per family, each in a file of its own (families/simt.cpp …). legal_* may assume that the Problem is
 // valid.
 Legality legal_simt(const Problem& problem, const SimtSchedule& schedule, const Target& target);
 Legality legal_mma(const Problem& problem, const MmaSchedule& schedule, const Target& target);
@@ -69,12 +68,12 @@ std::vector<Recipe> recipes_simt(const Problem& problem, const SimtSchedule& sch
 std::vector<Recipe> recipes_mma(const Problem& problem, const MmaSchedule& schedule, const Target& target);
 std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& schedule,
                                   const Target& target);
-// Of these recipes the geometry alone, in a hundredth of the time.
+// Only the geometry of these recipes, in a hundredth of the time.
 Geometry geometry_simt(const Problem& problem, const SimtSchedule& schedule);
 Geometry geometry_mma(const Problem& problem, const MmaSchedule& schedule, const Target& target);
 Geometry geometry_wgmma(const Problem& problem, const WgmmaSchedule& schedule);
 
-// The backward pass's, likewise (families/simt_backward.cpp …): its kernels in launch order.
+// The same for the backward pass (families/simt_backward.cpp …), whose kernels come in launch order.
 Legality legal_simt_backward(const Problem& problem, const SimtBackwardSchedule& schedule,
                              const Target& target);
 Legality legal_mma_backward(const Problem& problem, const MmaBackwardSchedule& schedule,
@@ -88,9 +87,9 @@ std::vector<Recipe> recipes_mma_backward(const Problem& problem, const MmaBackwa
 std::vector<Recipe> recipes_wgmma_backward(const Problem& problem, const WgmmaBackwardSchedule& schedule,
                                            const Target& target);
 
-// What all families' backward passes share (families/backward_common.cpp): the kernel before the main ones,
-// which fills BackwardParams::lse_log2 (not in fp32) and delta and clears what of the workspace is added to;
-// and in fp32 the one after them, which turns dq_sum into dQ.
+// What all families' backward passes share (families/backward_common.cpp). The kernel before the main ones
+// fills BackwardParams::lse_log2 (not in fp32) and delta, and clears those arrays of the workspace that are
+// added to. In fp32, the kernel after them turns dq_sum into dQ.
 Recipe recipe_preprocess(const Problem& problem, const Schedule& schedule);
 Recipe recipe_postprocess(const Problem& problem);
 

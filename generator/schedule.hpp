@@ -40,12 +40,12 @@ struct MmaSchedule {
   int q_in_regs = 0;  // 1: Q fragments are loaded once and Q's shared memory is reused for K/V
   int blocks = 1;     // S is computed in this many parts of tile_n, each beside the softmax of the one before
   int optimistic =
-      0;  // 1: unmasked tiles are exponentiated with the shifts as they are, and again if that was wrong
-  int kv_apart = 0;    // 1: K and V wait on barriers of their own, so that S starts before V has arrived
+      0;  // 1: exponentials of unmasked tiles use the shifts as they are, and are redone if that was wrong
+  int kv_apart = 0;    // 1: K and V have barriers of their own, so that S starts before V has arrived
   int lazy = 8;        // exponentials may grow to 2^lazy before O is rescaled; 0 = exact textbook
   int min_ctas = 0;    // CTAs per multiprocessor that registers must allow; 0: left to ptxas
   int unroll = 1;      // of the loop over unmasked K/V tiles
-  int persistent = 0;  // 1: a CTA computes one tile after the other, and asks for the next in its last step
+  int persistent = 0;  // 1: a CTA computes one tile after another, and loads the next in a tile's last step
   bool operator==(const MmaSchedule&) const = default;
 };
 
@@ -57,27 +57,27 @@ struct WgmmaSchedule {
   int stages = 2;     // K/V tiles in flight
   int q_in_regs = 1;  // 1: Q lives in registers (RS wgmma for QK); 2: half of its panels; 0: none
   int o_passes = 1;   // O leaves through its own shared memory in this many passes; 0: through Q's place
-  int lazy = 14;      // as MmaSchedule::lazy; 15 is what fp16 can hold
+  int lazy = 14;      // as MmaSchedule::lazy; 15 is the most that fp16 can hold
   int optimistic =
       1;  // 1: unmasked blocks look for no maximum first; their sums tell where it has grown too far
   int ping_pong = 1;  // 1: warpgroups take turns to issue their products
   int overlap = 1;    // 1: S of one block and O of the one before are in flight together; 0: strictly in turn
-  int rescale_early = 1;  // 1: O is rescaled while the next S is computed; 0, and where a mask hides part of
+  int rescale_early = 1;  // 1: O is rescaled while the next S is computed; 0, or where a mask hides part of
                           // the block: at the end of a step
   int persistent = 1;     // 0: one tile per CTA; 1: static order; 2: dynamic order, longest tiles first;
                           // 3: even shares of the keys of tiles that would not fill whole waves
-  int section = 32;       // MB of K and V that concurrent tiles share in L2 (persistent = 2); of short
-                          // sequences 4 at most; 0: those of all heads
+  int section = 32;       // MB of K and V that concurrent tiles share in L2 (persistent = 2); at most 4
+                          // for short sequences; 0: those of all heads
   int max_chains = 4;     // partial row maxima kept per row: 2, 4 or 8
   int min_ctas = 0;       // CTAs per multiprocessor that registers must allow; 0: one
   int unroll = 1;
   int cluster = 1;  // 2: pairs of CTAs work on neighbouring tiles, and one loads K for both, the other V
-  int splits = 1;   // CTAs of a cluster that share out the keys of a tile
+  int splits = 1;   // CTAs of a cluster that share out a tile's keys
   int ptxas = 3;    // its -O: 3; or 1, which compiles faster and keeps fewer constants in uniform registers
   bool operator==(const WgmmaSchedule&) const = default;
 };
 
-// How the backward pass adds up dQ, whose rows gather from every key.
+// How the backward pass adds up dQ, to whose rows every key contributes.
 enum class DqWay {
   own_pass = 0,  // a second kernel owns the rows of dQ: no atomics, no sum in memory, deterministic
   atomic = 1,    // one pass over K and V adds to an fp32 sum in the workspace, in whatever order
@@ -114,7 +114,7 @@ struct WgmmaBackwardSchedule {
   int tile_n = 128;  // keys per CTA
   int stages = 2;    // tiles of Q and dO in flight; part of the name, and never anything else
   int dq = 1;        // a DqWay
-  int turns = 0;     // of the two warpgroups at the exponentials
+  int turns = 0;     // 1: the two warpgroups take turns at the exponentials
   bool operator==(const WgmmaBackwardSchedule&) const = default;
 };
 
@@ -125,11 +125,11 @@ using Schedule = std::variant<SimtSchedule, MmaSchedule, WgmmaSchedule, SimtBack
 Family family_of(const Schedule& schedule);
 Pass pass_of(const Schedule& schedule);
 int tile_m_of(const Schedule& schedule);
-// What the CTAs of a cluster do side by side counts as one tile: its query rows.
+// The query rows of one tile, where the tiles that the CTAs of a cluster do side by side count as one.
 int rows_of_tile(const Schedule& schedule);
 
-// One knob: its letters in a schedule string, its name and meaning for inspect --emit schedule, and what it
-// may be.
+// One knob: its letters in a schedule string, its name and meaning for inspect --emit schedule, and its
+// range.
 struct ScheduleField {
   std::string_view letters;  // "m", "n", "w", "s", "qr" …
   std::string_view name;     // "tile_m" …

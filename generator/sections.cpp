@@ -7,14 +7,14 @@
 namespace flashjit {
 namespace {
 
-// Tiles of a section begin together, each at its own end of the keys, and so ask for all of its K and V at
-// once. Of short sequences that is for longer than their first blocks take: measured, small sections
-// take up to 14 % less time where there are no more keys than this, and 1 % more at twice as many
-// (docs/performance/wgmma/h100.md).
+// Tiles of a section begin together, each at its own end of the keys, and so ask for all of the section's K
+// and V at once. For short sequences, loading these takes longer than the tiles' first blocks do. Measured:
+// small sections take up to 14 % less time where there are no more keys than this, and 1 % more at twice as
+// many (docs/performance/wgmma/h100.md).
 constexpr int kShortSequence = 2048;
 constexpr int kShortSectionBytes = 4 << 20;
 
-// The last of them has tiles enough for each CTA to fill the gaps that the longest leave at the grid's end.
+// Tiles per CTA in the last section: enough to fill the gaps that the longest tiles leave at the grid's end.
 constexpr double kLastTiles = 1.75;
 
 Sections short_sections(long long pairs, double bytes_per_pair, int section_bytes, double last_pairs) {
@@ -24,13 +24,14 @@ Sections short_sections(long long pairs, double bytes_per_pair, int section_byte
   return {.pairs = section, .last = std::max(0LL, pairs - last) / section * section};
 }
 
-// So many waves of tiles are no more than the longest and what fills up beside them, and a second section's
-// longest would come late: measured, 17 % more time for three heads of 16k at head_dim 256.
+// Up to this many waves there are only the longest tiles and those that fill up beside them, and the longest
+// tiles of a second section would come late: measured, 17 % more time for three heads of 16k at head_dim 256.
 constexpr double kFewWaves = 3;
 
-// As many as divide the pairs evenly, of twice `section_bytes` at most; where none do, the last takes the
-// rest as well: a last section that is short ends with its longest tiles, and nothing is left to fill up
-// beside them. Measured, up to 12 % more time (docs/performance/wgmma/few-heads.md).
+// A number of sections that divides the pairs evenly, each of twice `section_bytes` at most. Where there is
+// none, the last section takes the rest as well: a short last section would end with its longest tiles, and
+// nothing would be left to fill up beside them. Measured, up to 12 % more time
+// (docs/performance/wgmma/few-heads.md).
 Sections long_sections(long long pairs, double bytes_per_pair, int section_bytes) {
   const double sections = static_cast<double>(pairs) * bytes_per_pair / section_bytes;
   const long long nearest = std::clamp(std::llround(sections), 1LL, pairs);
@@ -50,7 +51,7 @@ Sections sections_of(const Problem& problem, const Shape& tiled, long long tiles
                      long long ctas) {
   const long long pairs = static_cast<long long>(tiled.batch) * tiled.heads;
   if (section_bytes == 0) return {.pairs = std::min<long long>(pairs, std::numeric_limits<int>::max())};
-  const int sharers = tiled.heads / tiled.kv_heads();  // of a head's K and V
+  const int sharers = tiled.heads / tiled.kv_heads();  // query heads that share a head's K and V
   const double bytes_per_pair = static_cast<double>(tiled.seqlen_k) *
                                 (problem.head_dim + problem.value_dim()) * size_of(problem.dtype) / sharers;
   if (tiled.seqlen_k > kShortSequence) {

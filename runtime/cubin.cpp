@@ -1,4 +1,4 @@
-// The code of kernel K is section .text.K, in the cubins of NVRTC 12 and 13 for all archs.
+// In the cubins of NVRTC 12 and 13, the code of kernel K is section .text.K on all archs.
 #include "runtime/cubin.hpp"
 
 #include <algorithm>

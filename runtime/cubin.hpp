@@ -1,4 +1,4 @@
-// The kernels of a cubin, read from its ELF sections: no toolkit and no driver needed.
+// The kernels of a cubin, read from its ELF sections without a toolkit or driver.
 #pragma once
 
 #include <optional>
@@ -13,7 +13,7 @@ struct CubinKernel {
   int code_bytes = 0;
 };
 
-// nullopt when the bytes are no well-formed 64-bit ELF file.
+// nullopt if the bytes are not a well-formed 64-bit ELF file.
 std::optional<std::vector<CubinKernel>> read_cubin(std::string_view bytes);
 
 }  // namespace flashjit::runtime

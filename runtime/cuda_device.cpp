@@ -1,4 +1,4 @@
-// Device by the CUDA Driver API: loading, launching, memory, timing.
+// Device on the CUDA Driver API: loading, launching, memory, timing.
 #include "runtime/cuda_device.hpp"
 
 #include <fmt/format.h>
@@ -21,7 +21,7 @@
 namespace flashjit::runtime {
 namespace {
 
-// Codes of a load that another image may escape. The driver names a damaged one in many ways.
+// Error codes of a load that another image may avoid. The driver reports a damaged image in many ways.
 bool is_of_image(CUresult result) {
   switch (result) {
     case CUDA_ERROR_INVALID_IMAGE:
@@ -36,7 +36,7 @@ bool is_of_image(CUresult result) {
   }
 }
 
-// Holds the context too: a kernel or timer that outlives its Device by mistake must not touch a dead one.
+// Also holds the context: a kernel or timer that outlives its Device by mistake must not use a dead context.
 class CudaKernel final : public Kernel {
  public:
   CudaKernel(std::shared_ptr<const Context> context, const KernelImage& image);
@@ -72,13 +72,13 @@ void CudaKernel::load(const KernelImage& image) {
   const ContextScope scope(*context_);
   const RelaxedCapture relaxed(driver);
   const bool from_ptx = image.cubin.empty();
-  const std::string ptx(from_ptx ? image.ptx : std::string_view());  // the driver wants a zero at its end
-  // The driver may read the image, and write the log, as late as in cuKernelGetFunction: all of it lives
-  // until then.
+  const std::string ptx(from_ptx ? image.ptx : std::string_view());  // the driver needs a terminating zero
+  // The driver may read the image and write the log as late as in cuKernelGetFunction, so all of them must
+  // live until then.
   std::array<char, 8192> log{};
   std::array options{CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
   std::array values{static_cast<void*>(log.data()),
-                    std::bit_cast<void*>(log.size())};  // a number in a pointer's place
+                    std::bit_cast<void*>(log.size())};  // a number, passed as a pointer
   const auto check = [&](CUresult result, std::string_view call) {
     if (result == CUDA_SUCCESS) return;
     try {
@@ -103,8 +103,8 @@ void CudaKernel::load(const KernelImage& image) {
                                       kernel, context_->device()),
           fmt::format("cuKernelSetAttribute for {} bytes of dynamic shared memory", image.shared_bytes));
   }
-  // Loading is lazy since CUDA 12.2: without these two the first launch would load, which waits for the GPU,
-  // distorts a timing and fails inside a capture.
+  // Loading is lazy since CUDA 12.2. Without these two calls the first launch would load the kernel, which
+  // waits for the GPU, distorts a timing and fails inside a capture.
   check(driver.kernel_function(&function_, kernel), "cuKernelGetFunction");
   if (driver.function_load != nullptr) check(driver.function_load(function_), "cuFuncLoad");
 }
@@ -112,8 +112,8 @@ void CudaKernel::load(const KernelImage& image) {
 void CudaKernel::unload() noexcept {
   if (library_ == nullptr) return;
   const RelaxedCapture relaxed(context_->driver());
-  // It fails where the driver ended before us, at exit, or after an error that broke the context: then it is
-  // gone anyway.
+  // If this fails, the driver ended before us, at exit, or an error broke the context: the library is gone
+  // anyway.
   static_cast<void>(context_->driver().library_unload(library_));
 }
 
@@ -203,7 +203,7 @@ class CudaDevice final : public Device {
     const ContextScope scope(*context_);
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     const CUresult result = driver_.is_capturing(stream, &status);
-    // The default stream, while a stream that waits for it is captured: nothing may be done in either.
+    // The stream is the default one, and a stream that waits for it is being captured: neither may be used.
     if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) return true;
     driver_.check(result, "cuStreamIsCapturing");
     return status != CU_STREAM_CAPTURE_STATUS_NONE;
@@ -229,7 +229,7 @@ class CudaDevice final : public Device {
 void CudaDevice::launch(const Kernel& kernel, const Launch& launch, std::span<void* const> params,
                         Stream stream) {
   const auto& loaded = static_cast<const CudaKernel&>(kernel);
-  auto** const pointers = const_cast<void**>(params.data());  // the driver reads through them only
+  auto** const pointers = const_cast<void**>(params.data());  // the driver only reads through these pointers
   const ContextScope scope(*context_);
   const LaunchConfig config(launch, stream);
   const CUresult result = config.has_attributes()
@@ -270,8 +270,8 @@ bool CudaDevice::release(void* pointer) {
   return true;
 }
 
-// In a stream of its own: the default one breaks the capture of any stream that waits for it, and that of the
-// thread may be in capture itself.
+// Uses a stream of its own: the default stream would break the capture of any stream that waits for it, and
+// the thread's own stream may be in capture itself.
 void CudaDevice::clear(void* to, std::size_t bytes) {
   const ContextScope scope(*context_);
   const RelaxedCapture relaxed(driver_);
@@ -279,7 +279,7 @@ void CudaDevice::clear(void* to, std::size_t bytes) {
   driver_.check(driver_.stream_create(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
   CUresult result = driver_.fill(address(to), 0, bytes, stream);
   if (result == CUDA_SUCCESS) result = driver_.synchronize(stream);
-  static_cast<void>(driver_.stream_destroy(stream));  // it is idle, or the context is broken
+  static_cast<void>(driver_.stream_destroy(stream));  // the stream is idle, or the context is broken
   if (result != CUDA_SUCCESS) driver_.fail(result, fmt::format("clearing {} bytes (cuMemsetD8Async)", bytes));
 }
 

@@ -11,16 +11,16 @@
 
 namespace flashjit::runtime {
 
-// "cuda": the current context's GPU, else the first; "cuda:N". Uses the current context where it is that
-// GPU's, else its primary one. Throws Error{invalid_argument} for another name or number, Error{not_found}
-// without a driver, Error{unsupported} for a GPU before Turing, Error{device}.
+// "cuda": the current context's GPU, else the first one; or "cuda:N". Uses the current context if it belongs
+// to that GPU, else the GPU's primary context. Throws Error{invalid_argument} for another name or number,
+// Error{not_found} without a driver, Error{unsupported} for a GPU before Turing, Error{device}.
 std::unique_ptr<Device> open_cuda_device(std::string_view name);
 
-// What a driver and its GPUs say of themselves; makes no context. Throws as open_cuda_device does.
+// What a driver and its GPUs say about themselves. Makes no context. Throws as open_cuda_device does.
 struct CudaStatus {
   struct Gpu {
     std::string name;        // "NVIDIA H200"
-    std::string arch;        // "sm_90a"; of a GPU before Turing too
+    std::string arch;        // "sm_90a"; also for a GPU before Turing
     std::size_t memory = 0;  // bytes
   };
   std::string driver_path;     // of libcuda

@@ -1,4 +1,4 @@
-// A Device runs kernels: a GPU through the CUDA Driver API, or the emulator. Everything above sees only this.
+// A Device runs kernels: a GPU through the CUDA Driver API, or the emulator. The rooms above see only this.
 #pragma once
 
 #include <array>
@@ -22,8 +22,8 @@ namespace flashjit::runtime {
 
 using Stream = CUstream_st*;  // CUstream and cudaStream_t; null is the default stream
 
-// What a kernel is loaded from. A GPU takes the cubin (or the PTX, where NVRTC is too old for the GPU); the
-// emulator the PTX.
+// What a kernel is loaded from. A GPU takes the cubin (or the PTX, if NVRTC is too old for the GPU); the
+// emulator takes the PTX.
 struct KernelImage {
   std::string_view entry;
   std::string_view ptx;
@@ -32,14 +32,14 @@ struct KernelImage {
   std::span<const LineOrigin> origins;
 };
 
-// What a GPU's Device::load throws where the image is at fault and another one may do: it is damaged, or made
-// for another GPU or driver. Anything else (no memory, a GPU in a bad state) is a plain Error.
+// Thrown by a GPU's Device::load if the image is at fault and another image may work: it is damaged, or made
+// for another GPU or driver. Any other failure (no memory, a GPU in a bad state) is a plain Error.
 class ImageRefused : public Error {
  public:
   explicit ImageRefused(Error error) : Error(std::move(error)) {}
 };
 
-// A loaded kernel. Destroying it unloads it; the Device outlives its kernels.
+// A loaded kernel. Destroying it unloads it. The Device must outlive its kernels.
 class Kernel {
  public:
   virtual ~Kernel() = default;
@@ -50,10 +50,10 @@ struct Launch {
   std::uint32_t threads = 1;
   std::uint32_t shared_bytes = 0;
   std::uint32_t cluster = 1;
-  bool cooperative = false;  // all CTAs are at work at once, since they wait for each other
+  bool cooperative = false;  // all CTAs must run at once, since they wait for each other
 };
 
-// 128 bytes that only the Device which encoded them can read.
+// 128 bytes that only the Device that encoded them can read.
 struct alignas(64) TensorMap {
   std::array<std::uint64_t, 16> opaque{};
 };
@@ -69,7 +69,7 @@ struct TensorMapRequest {
   int swizzle_bytes = 128;  // 0, 32, 64 or 128
 };
 
-// A pair of marks in a stream.
+// A pair of events in a stream.
 class Timer {
  public:
   virtual ~Timer() = default;
@@ -88,45 +88,45 @@ class Device {
       const = 0;  // "NVIDIA H200, driver 580.159"; for people and wisdom
   [[nodiscard]] virtual bool estimates_time() const {
     return false;
-  }  // no clock of its own: autotune::predict says what a GPU would take
+  }  // has no clock: autotune::predict estimates what a GPU would take
 
-  // The clock of the multiprocessors as it is now, which heat and power move; 0 where nobody can say.
+  // The current clock rate of the multiprocessors, which heat and power change; 0 if it is not known.
   [[nodiscard]] virtual double clock_mhz() { return 0; }
 
-  // Loading may be slow and may fail (see ImageRefused); safe from many threads. A capture in a stream
-  // of somebody else's does not mind it.
+  // Loading may be slow and may fail (see ImageRefused). May be called from many threads, and does not
+  // disturb another thread's capture.
   virtual std::unique_ptr<Kernel> load(const KernelImage& image) = 0;
-  // CTAs of the kernel that one multiprocessor can hold at once.
+  // How many CTAs of the kernel one multiprocessor can hold at once.
   virtual int occupancy(const Kernel& kernel, int threads, int shared_bytes) = 0;
-  // Clusters of the kernel that the GPU can hold at once.
+  // How many clusters of the kernel the GPU can hold at once.
   virtual int clusters_at_once(const Kernel& kernel, int cluster, int threads, int shared_bytes) {
     return target().sm_count * occupancy(kernel, threads, shared_bytes) / cluster;
   }
-  // Asynchronous on a GPU, complete on return in the emulator. params are pointers to the kernel's parameters
-  // in order.
+  // Asynchronous on a GPU; complete on return in the emulator. params points to the parameters, in order.
   virtual void launch(const Kernel& kernel, const Launch& launch, std::span<void* const> params,
                       Stream stream) = 0;
 
   virtual void* allocate(std::size_t bytes) = 0;
-  // Gives back what allocate() gave; null is nothing. False where the pointer is no memory of this device, or
-  // was given back before.
+  // Frees what allocate() returned; null is allowed and does nothing. False if the pointer is not memory of
+  // this device, or was freed before.
   [[nodiscard]] virtual bool release(void* pointer) = 0;
-  // The same for destructors, which have nobody to tell: an earlier error broke the device, or it ended at
-  // exit, and the memory is gone with it. Whatever went wrong before, the calls that wait for the GPU report.
+  // The same for destructors, which cannot report an error. If an earlier error broke the device, or the
+  // device ended at exit, the memory is gone with it. Earlier errors are reported by the calls that wait for
+  // the GPU.
   void free(void* pointer) noexcept {
     try {
       static_cast<void>(release(pointer));
     } catch (const std::exception&) {
     }
   }
-  // Memory for the work that is enqueued between the two calls, out of a pool that keeps what it has: cheap,
-  // and fit for any number of streams, and for a stream in capture (whose graph then owns the memory).
+  // Memory for the work that is enqueued between the two calls, from a pool that keeps freed memory. This is
+  // cheap, and works in any number of streams and in a stream in capture (whose graph then owns the memory).
   virtual void* allocate_ordered(std::size_t bytes, Stream stream) = 0;
   virtual void free_ordered(void* pointer, Stream stream) = 0;
   virtual void copy_to_device(void* to, const void* from, std::size_t bytes, Stream stream) = 0;
   virtual void copy_to_host(void* to, const void* from, std::size_t bytes, Stream stream) = 0;  // waits
   virtual void fill(void* to, std::uint8_t value, std::size_t bytes, Stream stream) = 0;
-  // Zeros that are there when it returns, for any stream. Fit for use beside a capture, the caller's
+  // Sets bytes to zero, visible to every stream on return. May be called during a capture, the caller's
   // included.
   virtual void clear(void* to, std::size_t bytes) {
     fill(to, 0, bytes, nullptr);

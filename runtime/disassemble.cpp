@@ -1,4 +1,4 @@
-// Finds and runs nvdisasm on a private temporary file.
+// Finds nvdisasm and runs it on a private temporary file.
 #include "runtime/disassemble.hpp"
 
 #include <fcntl.h>
@@ -29,7 +29,7 @@ fs::path temporary_directory() {
   std::error_code error;
   fs::path directory = fs::temp_directory_path(error);
   if (!error) return directory;
-  for (const char* name : {"TMPDIR", "TMP", "TEMP", "TEMPDIR"}) {  // the standard library's order
+  for (const char* name : {"TMPDIR", "TMP", "TEMP", "TEMPDIR"}) {  // in the standard library's order
     if (const std::string value = environment(name); !value.empty()) {
       throw Error(ErrorCode::io, fmt::format("{} is \"{}\", may be a directory to make files in: {}", name,
                                              value, error.message()));
@@ -39,7 +39,7 @@ fs::path temporary_directory() {
               "TMPDIR names another directory");
 }
 
-// A directory of our own below the temporary one, removed with all it holds.
+// A directory of our own in the temporary one, removed with all its contents.
 class PrivateDirectory {
  public:
   PrivateDirectory() {
@@ -51,7 +51,7 @@ class PrivateDirectory {
     path_ = pattern;
   }
   ~PrivateDirectory() {
-    std::error_code ignored;  // what stays behind is in the temporary directory
+    std::error_code ignored;  // a leftover in the temporary directory does no harm
     fs::remove_all(path_, ignored);
   }
   PrivateDirectory(const PrivateDirectory&) = delete;
@@ -69,8 +69,7 @@ std::string read_file(const fs::path& path) {
   return std::move(text).str();
 }
 
-// The exit status as waitpid gives it; none where this program ignores SIGCHLD, or waits for all its
-// children.
+// The exit status from waitpid; nullopt if this program ignores SIGCHLD or waits for all its children.
 std::optional<int> run(const fs::path& program, const std::vector<std::string>& arguments,
                        const fs::path& out, const fs::path& err) {
   std::string name = program.string();
@@ -141,10 +140,10 @@ std::string disassemble(std::string_view cubin, const fs::path& nvdisasm) {
                 "TMPDIR names another directory");
   const fs::path out = directory.path() / "sass";
   const fs::path err = directory.path() / "errors";
-  // -c: the code sections alone.
+  // -c: only the code sections.
   const std::optional<int> status = run(nvdisasm, {"-c", input.string()}, out, err);
   std::string sass = read_file(out);
-  // Where nobody can say how it ended, what it wrote tells.
+  // Without an exit status, empty output means failure.
   if (status ? !WIFEXITED(*status) || WEXITSTATUS(*status) != 0 : sass.empty()) {
     throw Error(ErrorCode::io, fmt::format("{} failed: {}", nvdisasm.string(), read_file(err)),
                 "is it as new as the NVRTC that made the cubin?");

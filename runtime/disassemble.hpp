@@ -1,4 +1,4 @@
-// SASS, the GPU's machine code as text, by NVIDIA's nvdisasm.
+// SASS, the GPU's machine code, as text from NVIDIA's nvdisasm.
 #pragma once
 
 #include <filesystem>
@@ -7,11 +7,11 @@
 
 namespace flashjit::runtime {
 
-// Searches FLASHJIT_NVDISASM, PATH, the toolkit, Triton's copy, Python's nvidia-cuda-nvdisasm wheel. Throws
-// Error{not_found} that lists where it looked and how to get it.
+// Searches FLASHJIT_NVDISASM, PATH, the toolkit, Triton's copy, and Python's nvidia-cuda-nvdisasm wheel.
+// Throws Error{not_found} that lists where it looked and how to get nvdisasm.
 std::filesystem::path find_nvdisasm();
 
-// Throws Error{io} with nvdisasm's own words when it can't read the cubin.
+// Throws Error{io} with nvdisasm's message if it can't read the cubin.
 std::string disassemble(std::string_view cubin, const std::filesystem::path& nvdisasm);
 
 }  // namespace flashjit::runtime

@@ -1,4 +1,4 @@
-// dlopen, and the ELF note that names a library's build.
+// dlopen, and the ELF note that identifies a library's build.
 #include "runtime/dynamic_library.hpp"
 
 #include <dlfcn.h>
@@ -15,7 +15,7 @@
 namespace flashjit::runtime {
 namespace {
 
-// Reads a T at `offset`, or says no where the bytes end before it does.
+// Reads a T at `offset`; false if the bytes end before it does.
 template <class T>
 bool read_at(std::string_view bytes, std::size_t offset, T& value) {
   if (offset > bytes.size() || bytes.size() - offset < sizeof(T)) return false;
@@ -23,9 +23,9 @@ bool read_at(std::string_view bytes, std::size_t offset, T& value) {
   return true;
 }
 
-constexpr std::size_t kMost = std::size_t{64} * 1024;  // headers or notes of more bytes are no library's
+constexpr std::size_t kMost = std::size_t{64} * 1024;  // no library has more bytes of headers, or of notes
 
-// The bytes from `offset` on, fewer where the file ends.
+// The bytes from `offset` on; fewer if the file ends.
 std::string bytes_at(std::ifstream& file, std::uint64_t offset, std::size_t size) {
   std::string bytes(size, '\0');
   file.clear();
@@ -35,7 +35,7 @@ std::string bytes_at(std::ifstream& file, std::uint64_t offset, std::size_t size
   return bytes;
 }
 
-// The GNU build id among the notes of one segment, in hex; empty where there is none.
+// The GNU build id among the notes of one segment, in hex; empty if there is none.
 std::string build_id_in(std::string_view notes, std::size_t align) {
   const auto padded = [align](std::size_t size) { return (size + align - 1) / align * align; };
   Elf64_Nhdr note{};
@@ -77,7 +77,7 @@ void* DynamicLibrary::symbol(const char* name) const {
 
 std::string gnu_build_id(const std::filesystem::path& library) {
   std::ifstream file(library, std::ios::binary);
-  const std::string head = bytes_at(file, 0, kMost);  // the program headers stand right behind the ELF header
+  const std::string head = bytes_at(file, 0, kMost);  // the program headers come right after the ELF header
   Elf64_Ehdr header{};
   if (!read_at(head, 0, header) || std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
       header.e_ident[EI_CLASS] != ELFCLASS64) {
@@ -87,7 +87,7 @@ std::string gnu_build_id(const std::filesystem::path& library) {
     Elf64_Phdr segment{};
     if (!read_at(head, header.e_phoff + i * sizeof(segment), segment)) return {};
     if (segment.p_type != PT_NOTE) continue;
-    // Behind the headers in NVRTC 13.0, at the file's end in 12.9 and 13.2.
+    // The notes come after the headers in NVRTC 13.0, and at the end of the file in 12.9 and 13.2.
     const std::string notes =
         bytes_at(file, segment.p_offset, std::min<std::size_t>(segment.p_filesz, kMost));
     if (std::string id = build_id_in(notes, segment.p_align == 8 ? 8 : 4); !id.empty()) return id;

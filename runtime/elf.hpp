@@ -1,4 +1,4 @@
-// The sections of a 64-bit little-endian ELF file in memory, such as a cubin. Never reads beyond its bytes.
+// The sections of a 64-bit little-endian ELF file in memory, such as a cubin. Never reads past its end.
 #pragma once
 
 #include <elf.h>
@@ -26,7 +26,7 @@ class Elf {
                                          : bytes_.substr(section.sh_offset, section.sh_size);
   }
 
-  // False where `from` ends before the value does.
+  // False if `from` ends before the value does.
   template <class T>
   static bool read(std::string_view from, std::size_t offset, T& value) {
     if (offset > from.size() || from.size() - offset < sizeof(T)) return false;

@@ -13,8 +13,8 @@ namespace {
 constexpr int kWarp = 32;
 constexpr int kSchedulers = 4;       // per multiprocessor, each with a quarter of the registers
 constexpr int kRegisterUnit = 256;   // registers are given to a warp in units of this many
-constexpr int kMostRegisters = 255;  // a thread can name
-constexpr int kMostThreads = 1024;   // of a CTA
+constexpr int kMostRegisters = 255;  // the most that a thread can use
+constexpr int kMostThreads = 1024;   // the most that a CTA can have
 
 int round_up(int value, int unit) {
   return (value + unit - 1) / unit * unit;
@@ -39,7 +39,7 @@ Occupancy occupancy(const Target& target, int registers, int threads, int shared
 
   const int registers_of_warp = round_up(std::max(registers, 1) * kWarp, kRegisterUnit);
   const int warps_by_registers = target.registers_per_sm / kSchedulers / registers_of_warp * kSchedulers;
-  // A CTA's warps are dealt to the schedulers in turn: the fullest one must find room for its share.
+  // A CTA's warps are dealt to the schedulers in turn, so the fullest scheduler must have room for its share.
   const bool fits_registers =
       round_up(warps, kSchedulers) <= warps_by_registers && registers <= kMostRegisters;
   const int shared_of_cta = round_up(shared_bytes + target.shared_reserved, shared_unit(target));

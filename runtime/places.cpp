@@ -29,7 +29,7 @@ void add(std::vector<fs::path>& to, const fs::path& path) {
 
 // The directories named site-packages or dist-packages below a Python prefix.
 void add_prefix(std::vector<fs::path>& to, const fs::path& prefix) {
-  std::error_code ignored;  // what can't be looked at holds nothing for us
+  std::error_code ignored;  // a directory that can't be read counts as empty
   for (const fs::path& version : list_directory(prefix / "lib")) {
     if (version.filename().string().rfind("python3", 0) != 0) continue;
     for (const char* name : {"site-packages", "dist-packages"}) {
@@ -84,7 +84,7 @@ std::vector<fs::path> site_packages() {
     if (access((bin / "python3").c_str(), X_OK) != 0) continue;
     add_prefix(found, bin.parent_path());
     if (bin.filename() != "shims") continue;
-    // pyenv's: scripts that start a Python of its own. Which one, only they know, so all are looked at.
+    // pyenv's scripts, which start a Python of their own. Only they know which, so all versions are searched.
     for (const fs::path& version : list_directory(bin.parent_path() / "versions")) add_prefix(found, version);
   }
   if (const std::string home = environment("HOME"); !home.empty())

@@ -7,21 +7,21 @@
 
 namespace flashjit::runtime {
 
-std::string environment(const char* name);  // empty where it is not set
+std::string environment(const char* name);  // empty if it is not set
 
-// The entries of a directory, sorted; none where it can't be read.
+// The entries of a directory, sorted; none if it can't be read.
 std::vector<std::filesystem::path> list_directory(const std::filesystem::path& directory);
 
 // A file that this process may execute.
 bool runnable(const std::filesystem::path& path);
 
-// Of PATH, the absolute ones: nothing is run because it lies in the working directory.
+// The absolute directories of PATH, so that nothing is run just because it lies in the working directory.
 std::vector<std::filesystem::path> path_directories();
 std::vector<std::filesystem::path> toolkits();  // CUDA_PATH, CUDA_HOME, /usr/local/cuda
 
-// Python's package directories: of the active environment, the absolute ones of PYTHONPATH, each python3 on
-// PATH (all of pyenv's, where its shims are there), the user and the system. Python itself is not asked:
-// starting it takes longer than a compile.
+// Python's package directories: of the active environment, the absolute ones of PYTHONPATH, of each python3
+// on PATH (of all pyenv's Pythons if its shims are there), of the user and of the system. Python itself is
+// not asked, since starting it takes longer than a compile.
 std::vector<std::filesystem::path> site_packages();
 
 }  // namespace flashjit::runtime

@@ -1,4 +1,4 @@
-// Threads of one piece of work.
+// Threads that share one piece of work.
 #pragma once
 
 #include <algorithm>
@@ -12,8 +12,8 @@
 
 namespace flashjit::runtime {
 
-// Up to `count` threads that call `work`, fewer where the system has no more to give: none at worst. They are
-// joined when the vector goes, on the way of an exception too.
+// Starts up to `count` threads that call `work`: fewer, or even none, if the system has no more to give. They
+// are joined when the vector is destroyed, also by an exception.
 template <class Work>
 std::vector<std::jthread> start_threads(std::size_t count, const Work& work) {
   std::vector<std::jthread> threads;
@@ -21,12 +21,12 @@ std::vector<std::jthread> start_threads(std::size_t count, const Work& work) {
   try {
     while (threads.size() < count) threads.emplace_back(work);
   } catch (const std::system_error&) {
-    // Those that there are do the work, or the caller.
+    // The threads that were started do the work, or the caller does.
   }
   return threads;
 }
 
-// Calls work(0) … work(count - 1), from several threads; what one of these calls throws, the caller gets.
+// Calls work(0) … work(count - 1) from several threads, and rethrows in the caller what a call throws.
 // threads 0: as many as the machine has.
 template <class Work>
 void parallel_for(std::size_t count, int threads, const Work& work) {

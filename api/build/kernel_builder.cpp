@@ -1,4 +1,4 @@
-// The key of an entry, and the way from a miss to a loaded kernel.
+// The key of a cache entry, and the steps from a cache miss to a loaded kernel.
 #include "api/build/kernel_builder.hpp"
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kLockPatience = 10s;  // another process is at it: longer than nearly every compile
+constexpr auto kLockPatience = 10s;  // while another process compiles: longer than nearly every compile takes
 
 constexpr const char* kSchema = "1";
 
@@ -39,13 +39,13 @@ cache::Key KernelBuilder::key_of(const KernelSource& source, const Toolchain& to
                             {"nvrtc", toolchain.library},
                             {"append_flags", runtime::nvrtc_append_flags()}}};
   if (source.ptxas != KernelSource{}.ptxas) key.fields.emplace_back("ptxas", fmt::format("{}", source.ptxas));
-  // What the driver makes of the PTX is the driver's: another one may take another PTX, or report otherwise.
+  // The driver compiles this PTX, and another driver may want other PTX or report other resources.
   if (!toolchain.makes_cubin) key.fields.emplace_back("driver", device_.description());
   return key;
 }
 
 const std::string& LoadedPlan::origin() const {
-  // Compiled is slower than found, and a disk slower than memory; among the compiled the longest counts.
+  // The slowest origin counts: compiled before disk or system, these before memory; the longest compile.
   const auto slower = [](const LoadedKernel& a, const LoadedKernel& b) {
     if (milliseconds_of(*a.code) != milliseconds_of(*b.code))
       return milliseconds_of(*a.code) < milliseconds_of(*b.code);
@@ -74,8 +74,9 @@ PlanCode KernelBuilder::code(const Problem& problem, const Schedule& schedule,
                              std::chrono::milliseconds deadline) {
   std::vector<KernelSource> sources = render(problem, schedule, device_.target(), templates_);
   std::vector<std::future<KernelCodePointer>> rest;
-  // A thread each; deferred is the way out where the process may start no more of them, and get() then runs
-  // the work here (libstdc++ and libc++ try async first). Alone, async would throw std::system_error.
+  // One thread for each further kernel. Where the process can start no more threads, the deferred policy
+  // makes get() do the work in this thread (libstdc++ and libc++ try async first); async alone would throw
+  // std::system_error.
   for (std::size_t i = 1; i < sources.size(); ++i) {
     rest.push_back(std::async(std::launch::async | std::launch::deferred, [&, i] {
       return code_of(problem, schedule, std::move(sources[i]), deadline);
@@ -103,7 +104,7 @@ KernelCodePointer KernelBuilder::code_of(const Problem& problem, const Schedule&
   }
   const cache::Key key = key_of(source, toolchain_.own());
   const cache::FolderLock lock = store_.lock_for_compile(key, kLockPatience);
-  if (lock.state() != cache::LockState::unavailable) {  // who had it may have made it since
+  if (lock.state() != cache::LockState::unavailable) {  // the holder before us may have compiled it
     if (const cache::Hit hit = store_.get(key); hit.entry != nullptr) return out_of(hit);
   }
   return compile(problem, schedule, std::move(source), key, deadline);
@@ -151,7 +152,7 @@ LoadedKernel KernelBuilder::load_one(const Problem& problem, const Schedule& sch
   LoadedKernel loaded{.code = std::move(code)};
   const auto load = [&] {
     const KernelCode& from = *loaded.code;
-    // The image only points at the text and the code, which live as long as the kernel.
+    // The image only points at the text and the code, which must live as long as the kernel.
     loaded.kernel = device_.load({.entry = from.source.entry,
                                   .ptx = from.entry->section("ptx"),
                                   .cubin = from.entry->section("cubin"),
@@ -167,7 +168,7 @@ LoadedKernel KernelBuilder::load_one(const Problem& problem, const Schedule& sch
       loaded.code = compile(problem, schedule, loaded.code->source, key, kCompileDeadline);
     } catch (const Error& error) {
       if (error.code() != ErrorCode::not_found) throw;
-      throw refused;  // without NVRTC: that there is none says less than why one was needed
+      throw refused;  // without NVRTC, why it was needed says more than that it is missing
     }
     load();
   }

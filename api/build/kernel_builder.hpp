@@ -1,4 +1,4 @@
-// From Problem and Schedule to the loaded kernels of a plan: render, look into the cache, compile if need be,
+// From Problem and Schedule to a plan's loaded kernels: render, look in the cache, compile if necessary,
 // load.
 #pragma once
 
@@ -19,11 +19,11 @@ namespace flashjit::api {
 
 using Message = std::function<void(std::string_view line)>;
 
-// The slowest legal schedule takes some seconds, and a hundred times that on a machine that is busy: more
-// means that NVRTC hangs.
+// The slowest legal schedule compiles in some seconds, and may take a hundred times as long on a busy
+// machine. A compile that takes longer means that NVRTC hangs.
 inline constexpr std::chrono::milliseconds kCompileDeadline{300'000};
 
-// A kernel's code, before anything loads it.
+// A kernel's code, before it is loaded.
 struct KernelCode {
   KernelSource source;
   std::shared_ptr<const cache::Entry> entry;
@@ -37,37 +37,38 @@ using KernelCodePointer = std::shared_ptr<const KernelCode>;
 // The code of all of a plan's kernels, in launch order.
 struct PlanCode {
   std::vector<KernelCodePointer> kernels;
-  // The most registers, stack, shared memory and barriers of a kernel; the spills, code and warnings of all.
+  // Registers, stack, shared memory and barriers: the most of any kernel. Spills, code, warnings: of all.
   [[nodiscard]] runtime::Resources resources() const;
 };
 
 struct LoadedKernel {
   KernelCodePointer code;
   int ctas_per_sm = 1;
-  int clusters_at_once = 1;                 // where several may share a tile; a CTA counts as one
-  std::unique_ptr<runtime::Kernel> kernel;  // last: unloaded first
+  int clusters_at_once = 1;                 // if several share a tile: how many fit on the GPU; a CTA is one
+  std::unique_ptr<runtime::Kernel> kernel;  // last, so that it is unloaded first
 };
 
 struct LoadedPlan {
   Problem problem;
   Schedule schedule;
   std::vector<LoadedKernel> kernels;  // in launch order
-  // Where its code came from, as Origin::code says it: the slowest of the kernels' ways.
+  // Where the code came from, in the words of Origin::code: the slowest origin of all kernels.
   [[nodiscard]] const std::string& origin() const;
 };
 
 class KernelBuilder {
  public:
-  // All of these outlive the builder and what it builds.
+  // All arguments must outlive the builder and what it builds.
   KernelBuilder(runtime::Device& device, cache::Store& store, const TemplateSet& templates,
                 LoadCompiler load_compiler);
 
-  // Out of the cache, else compiled into it, all kernels at once. Many threads, and many processes on one
-  // cache, compile a kernel once. Throws Error{compile_failed} when NVRTC takes longer than `deadline`.
+  // Takes the code from the cache, or compiles it into the cache, all kernels at once. Many threads, and many
+  // processes that share a cache, compile a kernel only once. Throws Error{compile_failed} if NVRTC takes
+  // longer than `deadline`.
   PlanCode code(const Problem& problem, const Schedule& schedule,
                 std::chrono::milliseconds deadline = kCompileDeadline);
 
-  // An entry that is whole but that the device refuses (ImageRefused) is rebuilt once.
+  // If the device refuses an intact entry (ImageRefused), the entry is rebuilt once.
   std::shared_ptr<LoadedPlan> load(const Problem& problem, const Schedule& schedule, PlanCode code);
 
  private:

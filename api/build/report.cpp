@@ -29,7 +29,7 @@ Report parse_report(std::string_view text) {
     if (found == json.end()) return;
     using Value = std::remove_reference_t<decltype(to)>;
     if constexpr (std::is_same_v<Value, int>) {
-      // get_to alone would turn 1e300 into an int, or half of a number that is too large for one.
+      // get_to alone would turn 1e300 into an int, and truncate an integer that is too large for an int.
       const std::int64_t number = found->is_number_integer() ? found->template get<std::int64_t>() : -1;
       if (number >= 0 && number <= std::numeric_limits<int>::max()) to = static_cast<int>(number);
     } else if constexpr (std::is_same_v<Value, double>) {

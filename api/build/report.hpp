@@ -1,4 +1,5 @@
-// The "report" section of a cache entry: what ptxas said of the kernel, and what it was made for, as JSON.
+// The "report" section of a cache entry, as JSON: what ptxas said of the kernel, and its problem and
+// schedule.
 #pragma once
 
 #include <string>
@@ -22,7 +23,7 @@ struct Report {
 };
 
 std::string to_json(const Report& report);
-// What it cannot read it leaves at its default: a report only informs.
+// What cannot be read keeps its default: a report is only informative.
 Report parse_report(std::string_view json);
 
 }  // namespace flashjit::api

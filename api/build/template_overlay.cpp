@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// An editor's files, and what makes templates/ of a checkout usable as it is.
+// Editors' files, and what makes the templates/ folder of a checkout usable as it is.
 bool is_no_template(const std::string& name) {
   return name.starts_with('.') || name.ends_with('~') || name == "CMakeLists.txt";
 }

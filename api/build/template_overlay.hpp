@@ -1,4 +1,4 @@
-// FLASHJIT_TEMPLATE_DIR: edit a template and run again, with no rebuild.
+// FLASHJIT_TEMPLATE_DIR: edit a template and run again, without a rebuild.
 #pragma once
 
 #include <filesystem>
@@ -7,13 +7,13 @@
 
 namespace flashjit::api {
 
-// The embedded templates with those replaced that `directory` has under the same path
-// ("parts/mma/softmax.cuh"). Throws Error{not_found} for a directory that is none, {invalid_argument} for a
-// file that replaces nothing, {io} for one that cannot be read. Files whose name starts with a dot or ends
-// with ~ are an editor's and are passed over.
+// The embedded templates, except that each file in `directory` replaces the template of the same path
+// ("parts/mma/softmax.cuh"). Files whose name starts with a dot or ends with ~ belong to an editor and are
+// skipped. Throws Error{not_found} if `directory` is not a directory, {invalid_argument} for a file that
+// replaces no template, {io} for a file that cannot be read.
 TemplateSet overlaid_templates(const std::filesystem::path& directory);
 
-// From the environment: embedded_templates() where FLASHJIT_TEMPLATE_DIR is unset or empty.
+// As FLASHJIT_TEMPLATE_DIR says; embedded_templates() if it is unset or empty.
 TemplateSet templates_from_environment();
 
 }  // namespace flashjit::api

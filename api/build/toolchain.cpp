@@ -1,4 +1,4 @@
-// Records of what NVRTC said of itself, kept in the cache.
+// Records of what NVRTC said about itself, kept in the cache.
 #include "api/build/toolchain.hpp"
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 namespace flashjit::api {
 namespace {
 
-// A toolchain is a section of its record: the library's name, and under it what it makes and the options, a
-// line each.
+// A record has a section for each toolchain. The section's name is the library; its text says what the
+// toolchain makes, then the options, one per line.
 constexpr std::string_view kCubin = "cubin\n";
 constexpr std::string_view kPtx = "ptx\n";
 
@@ -32,7 +32,7 @@ ToolchainFinder::ToolchainFinder(cache::Store& store, const Target& target, Load
 
 std::vector<Toolchain> ToolchainFinder::candidates() {
   const std::lock_guard lock(mutex_);
-  if (!candidates_.empty()) return candidates_;  // where NVRTC was missing, only who must compile looks again
+  if (!candidates_.empty()) return candidates_;  // after a miss, only a compile looks for NVRTC again
   try {
     static_cast<void>(find_own());
   } catch (const Error& error) {
@@ -57,13 +57,14 @@ const Toolchain& ToolchainFinder::find_own() {
       remember({}, all);
     }
     candidates_ = {own};
-    own_ = own;  // last: where memory ran out on the way, the next call begins again
+    own_ = own;  // last: if memory ran out above, the next call starts again
   }
   return *own_;
 }
 
 Toolchain ToolchainFinder::toolchain_of(const runtime::Compiler& compiler) {
-  // flashjit's own, and so never from a record: an earlier flashjit may have written it.
+  // These options are flashjit's own. They are never taken from a record, which an older flashjit may have
+  // written.
   std::string options;
   for (const std::string& option : compiler.options(target_)) options += option + "\n";
   const std::string stamp = compiler.stamp();

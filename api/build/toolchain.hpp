@@ -1,4 +1,4 @@
-// What the bytes of a cubin depend on besides its source: the NVRTC that is installed, and what it is told.
+// What the bytes of a cubin depend on besides its source: the installed NVRTC and its options.
 #pragma once
 
 #include <functional>
@@ -15,35 +15,36 @@
 namespace flashjit::api {
 
 struct Toolchain {
-  std::string library;      // NVRTC's: the stamp of its bytes; where it has none, its build id
-  std::string options;      // canonical, one a line
-  bool makes_cubin = true;  // false: this NVRTC is older than the GPU and the driver compiles the PTX
+  std::string library;      // the stamp of NVRTC's bytes, or its build id if it has no stamp
+  std::string options;      // in canonical form, one per line
+  bool makes_cubin = true;  // false: this NVRTC is older than the GPU, and the driver compiles the PTX
   bool operator==(const Toolchain&) const = default;
 };
 
 using LoadCompiler = std::function<std::shared_ptr<runtime::Compiler>()>;
 
-// Knows the toolchain without loading NVRTC where it can: what NVRTC once said of itself is an entry of the
-// cache ("record" = "toolchain"), filed under the library's stamp. One more, filed under none, lists all that
-// were used, the last first: with no NVRTC at all a kernel of any of them will do, so that a machine without
-// one still finds what another has compiled for it. Of two processes that add to the list at once one may be
-// left out of it, until it starts again.
+// Tells the toolchain without loading NVRTC where possible: what NVRTC once said about itself is a cache
+// entry ("record" = "toolchain"), filed under the stamp of the library. A further entry, filed under an empty
+// stamp, lists all toolchains that were used, the latest first. Without NVRTC, a kernel of any toolchain on
+// that list will do, so that a machine without NVRTC finds what another machine has compiled for it. If two
+// processes add to the list at once, one of them may be missing from it until that process starts again.
 class ToolchainFinder {
  public:
   ToolchainFinder(cache::Store& store, const Target& target, LoadCompiler load);
 
-  // Whose kernels will do, the best first: NVRTC's own; without NVRTC those of the record, if there is one.
+  // The toolchains whose kernels may be used, best first: the installed NVRTC's; without NVRTC, those on the
+  // list.
   std::vector<Toolchain> candidates();
-  // Both throw Error{not_found} when there is no NVRTC.
+  // Both throw Error: not_found if there is no NVRTC.
   Toolchain own();  // of the compiler
   runtime::Compiler& compiler();
 
  private:
   [[nodiscard]] Toolchain toolchain_of(const runtime::Compiler& compiler);
   [[nodiscard]] cache::Key record_key(const std::string& stamp) const;
-  [[nodiscard]] std::vector<Toolchain> used();  // as the directories' records have it
+  [[nodiscard]] std::vector<Toolchain> used();  // as listed in the cache directories
   void remember(const std::string& stamp, const std::vector<Toolchain>& toolchains);
-  // The lock is held.
+  // Both need the lock.
   runtime::Compiler& loaded();
   const Toolchain& find_own();
 

@@ -1,4 +1,4 @@
-// The checks of one backward call, in the order of forward_call.cpp.
+// The checks of one backward call, in the same order as in forward_call.cpp.
 #include "api/launch/backward_call.hpp"
 
 #include <fmt/format.h>
@@ -18,7 +18,7 @@ struct Named {
   const void* pointer;
 };
 
-// Up to whole tiles, and to a multiple of kBackwardRowPadding.
+// Rounds up to whole tiles, and to a multiple of kBackwardRowPadding.
 int padded(int seqlen_q, Workspace parts) {
   const auto up = [](int rows, int multiple) { return (rows + multiple - 1) / multiple * multiple; };
   return up(up(seqlen_q, parts.tile_m), kBackwardRowPadding);
@@ -69,7 +69,7 @@ bool make_backward_params(const Problem& problem, const Shape& shape, const Back
   }
   if (args.workspace != nullptr) check_pointer("workspace", args.workspace, kWorkspaceAlignment);
 
-  // Each of the results and the workspace is memory of its own.
+  // Each result, and the workspace, must be memory of its own.
   const int rows = shape.seqlen_q, keys = shape.seqlen_k;
   const std::array<Named, 10> all{{{"dq", address_of(rows, args.dq)},
                                    {"dk", address_of(keys, args.dk)},
@@ -122,13 +122,14 @@ bool make_backward_params(const Problem& problem, const Shape& shape, const Back
 WorkspaceLayout::WorkspaceLayout(const Problem& problem, const Shape& shape, Workspace parts) {
   const auto times = [&](std::size_t x, std::size_t y) {
     std::size_t product = 0;
-    // An eighth of the address space for each of four arrays, so that sums need no look.
+    // Each of four arrays may take an eighth of the address space, so that their sum cannot overflow.
     if (__builtin_mul_overflow(x, y, &product) || product > std::numeric_limits<std::size_t>::max() / 8) {
       refuse_argument(fmt::format("shape is {}, too large for a workspace", describe(shape)));
     }
     return product;
   };
-  // Rows come in multiples of kBackwardRowPadding, so that each array ends where the next may begin.
+  // Rows are padded to a multiple of kBackwardRowPadding, so that each array ends where the next one may
+  // start.
   const std::size_t rows =
       times(times(static_cast<std::size_t>(shape.batch), static_cast<std::size_t>(shape.heads)),
             static_cast<std::size_t>(padded(shape.seqlen_q, parts)));

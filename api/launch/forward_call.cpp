@@ -1,4 +1,4 @@
-// The checks of one forward call, cheapest first, in the order in which a user would want to hear of them.
+// The checks of one forward call, the cheapest first, in the order in which a user would want to see them.
 #include "api/launch/forward_call.hpp"
 
 #include <fmt/format.h>
@@ -44,7 +44,7 @@ bool make_forward_params(const Problem& problem, const Shape& shape, const Forwa
   }
   if (args.lse != nullptr) check_pointer("lse", args.lse, alignof(float));
 
-  // Each of the results is memory of its own.
+  // Each result must be memory of its own.
   const std::array<std::pair<const char*, const void*>, 5> all{{{"lse", args.lse},
                                                                 {"o", args.o},
                                                                 {"q", args.q},

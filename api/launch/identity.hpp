@@ -1,5 +1,5 @@
-// Numbers that nothing else in this process has or had: a thread's tables know by them whose lines they hold,
-// where an address may be somebody else's by now.
+// Numbers that are unique in this process for all time. Tables of a thread use them to identify an object,
+// since an address may be another object's by now.
 #pragma once
 
 #include <atomic>

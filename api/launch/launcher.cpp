@@ -20,7 +20,7 @@ namespace {
 
 constexpr long long kMaxGrid = std::numeric_limits<std::int32_t>::max();  // CTAs in x, on every arch
 
-// How many (head, batch) pairs a grid runs over.
+// How many pairs of head and batch a grid covers.
 long long pairs_of(const Shape& shape, Grid grid) {
   return static_cast<long long>(shape.batch) * (grid == Grid::key_tiles ? shape.kv_heads() : shape.heads);
 }
@@ -29,7 +29,7 @@ std::size_t bytes_of_pieces(const Geometry& geometry, long long clusters) {
   return static_cast<std::size_t>(clusters * geometry.cluster * geometry.piece_bytes);
 }
 
-// No zeros where no kernel counts tiles.
+// The size has no zeros if no kernel counts tiles.
 TileCounters::Size counters_of(const LoadedPlan& plan) {
   TileCounters::Size size;
   for (const LoadedKernel& kernel : plan.kernels) {
@@ -68,8 +68,8 @@ int KernelLauncher::tiles(const Shape& seen, const Shape& given) const {
   const int tile = over_keys ? geometry_.tile_n : geometry_.tile_m;
   const int tiles = (rows - 1) / tile + 1;
   const long long pairs = pairs_of(seen, geometry_.grid);
-  // Both factors are below 2^62 and 2^31, so that the division cannot be fooled where the product could.
-  // Kernels go from tile to tile by the grid, in 32 bits: beyond the last one there must be as many again.
+  // The factors are below 2^62 and 2^31, so their product could overflow; the quotient cannot. A kernel steps
+  // from tile to tile by the grid's size in 32 bits, so as many again must fit beyond the last tile.
   const long long most = kMaxGrid / 2 / geometry_.cluster;
   if (pairs > most / tiles) {
     throw Error(ErrorCode::invalid_argument,
@@ -198,7 +198,8 @@ void Launcher::with_memory(std::size_t bytes, Stream stream, const Run& run) con
     try {
       device_.free_ordered(memory, stream);
     } catch (const Error&) {
-      // Where the launch broke the stream's capture, freeing fails, too: the launch is what went wrong.
+      // If the launch broke the stream's capture, freeing fails, too; the launch's own error is the one to
+      // report.
     }
     throw;
   }
@@ -216,13 +217,13 @@ void Launcher::backward(const Shape& shape, const BackwardArgs& args, Stream str
   BackwardParams params;
   if (!make_backward_params(plan_->problem, shape, args, workspace_, params)) return;
   if (counters_ != nullptr)
-    params.tile_counter = counters_->for_launch(stream).zeros;  // for its kernels in turn
+    params.tile_counter = counters_->for_launch(stream).zeros;  // its kernels use it in turn
   const auto shape_for = [&](const KernelLauncher& kernel) {
     Shape seen = shape;
     if (kernel.geometry().pads) seen.seqlen_q = params.padded_q;
     return seen;
   };
-  for (const KernelLauncher& kernel : kernels_) {  // what is refused is so before any runs
+  for (const KernelLauncher& kernel : kernels_) {  // refuse before any of them runs
     if (kernel.tiles(shape_for(kernel), shape) != 0) kernel.prepare(params);
   }
 

@@ -1,6 +1,6 @@
-// A loaded plan and all that its launches need. forward() and backward() are the hot path: no string, no
-// allocation but of a workspace that the caller left to us, and no lock; what launches that count tiles need
-// besides, TileCounters says.
+// A loaded plan and all that its launches need. forward() and backward() are the hot path: they make no
+// string, take no lock, and allocate only a workspace that the caller did not pass. For what launches that
+// count tiles need besides, see TileCounters.
 #pragma once
 
 #include <cstddef>
@@ -24,22 +24,24 @@ class KernelLauncher {
 
   [[nodiscard]] const Geometry& geometry() const { return geometry_; }
 
-  // The tiles of each head and batch; throws Error{invalid_argument} if all of them are more than a grid
-  // holds. `seen` is the shape as the tiles see it, packed or padded, `given` the caller's, for the message.
+  // The tiles of each head and batch. Throws Error{invalid_argument} if they are more in all than a grid
+  // holds. `seen` is the shape as the tiles see it, packed or padded; `given` is the caller's, for the
+  // message.
   [[nodiscard]] int tiles(const Shape& seen, const Shape& given) const;
 
-  // Whatever may fail for want of what the call gave: the tensor maps of a launch() to come.
+  // Does what may fail because of the call's arguments: makes the tensor maps of the launch() to come.
   template <class Params>
   void prepare(const Params& params) const;
 
-  // Of a persistent kernel's clusters, or CTAs.
+  // How many clusters, or CTAs, of a persistent kernel are at work at once.
   [[nodiscard]] long long at_once() const;
 
-  // Who has which keys of a forward pass of this shape, as tiles see it; returns how many clusters it takes.
+  // Decides who gets which keys of a forward pass of this shape, as tiles see it. Returns how many clusters
+  // that takes.
   [[nodiscard]] long long share_out(const Problem& problem, const Shape& tiled, ForwardParams& params) const;
 
-  // Enqueues it for so many clusters, of persistent ones for no more than are at once at work. Params is what
-  // the kernel takes, filled in.
+  // Enqueues the kernel for so many clusters; a persistent kernel, for at most as many as are at work at
+  // once. Params is what the kernel takes, filled in.
   template <class Params>
   void launch(Params& params, long long clusters, Stream stream) const;
 
@@ -54,18 +56,18 @@ class Launcher {
  public:
   Launcher(runtime::Device& device, std::shared_ptr<const LoadedPlan> plan);
 
-  // Checks the arguments, then enqueues one pass; nothing where there is nothing to compute.
+  // Both check the arguments, then enqueue one pass. Without anything to compute they enqueue nothing.
   void forward(const Shape& shape, const ForwardArgs& args, Stream stream) const;
   void backward(const Shape& shape, const BackwardArgs& args, Stream stream) const;
 
   [[nodiscard]] const LoadedPlan& plan() const { return *plan_; }
   [[nodiscard]] std::size_t workspace_bytes(const Shape& shape) const;  // of one backward call
   [[nodiscard]] std::size_t held_bytes() const { return counters_ ? counters_->bytes() : 0; }
-  void replenish() const;  // of what captured launches use up
+  void replenish() const;  // the counters that captured launches use up
 
  private:
   void check_pass(Pass pass) const;
-  // Runs what takes so many bytes of device memory for its time, in stream order.
+  // Calls run with so many bytes of device memory, which are allocated and freed in stream order.
   template <class Run>
   void with_memory(std::size_t bytes, Stream stream, const Run& run) const;
 

@@ -1,4 +1,4 @@
-// What may be handed to a kernel, in words that name the argument, what it was and what it may be.
+// What a kernel may be given. Messages name the argument, its value and what it may be.
 #include "api/launch/tensor_checks.hpp"
 
 #include <fmt/format.h>
@@ -23,8 +23,8 @@ namespace {
 
 void check_stride(const Tensor& tensor, const char* which, std::int64_t stride, std::int64_t size,
                   bool may_share, int element_bytes) {
-  if (size <= 1) return;  // nothing is ever a stride away
-  // TMA's limit, and more than any GPU has.
+  if (size <= 1) return;  // no element is a stride away from another
+  // TMA's limit; no GPU has as much memory.
   constexpr std::int64_t kMostBytes = std::int64_t{1} << 40;
   const std::int64_t multiple = kTensorAlignment / element_bytes;
   const std::int64_t most = kMostBytes / element_bytes - multiple;
@@ -35,8 +35,8 @@ void check_stride(const Tensor& tensor, const char* which, std::int64_t stride, 
   }
 }
 
-// The distance between the first and the last element's end along the dimensions so far must fit into the
-// next stride.
+// Along the dimensions so far, the distance from the first element to the end of the last one must fit into
+// the next stride.
 void check_no_overlap(const Tensor& tensor) {
   std::array<std::pair<std::int64_t, std::int64_t>, 3> order{{{tensor.strides.row, tensor.rows},
                                                               {tensor.strides.head, tensor.heads},
@@ -86,7 +86,7 @@ Strides resolve_strides(const Tensor& tensor, Access access, int element_bytes) 
   const bool written = access == Access::written;
   const Strides& given = tensor.strides;
   const bool all_zero = given.batch == 0 && given.head == 0 && given.row == 0;
-  // Without elements, nothing is a stride away.
+  // Without elements, strides do not matter.
   if (all_zero || tensor.batch == 0 || tensor.rows == 0) return packed(tensor);
   check_stride(tensor, "batch", given.batch, tensor.batch, !written, element_bytes);
   check_stride(tensor, "head", given.head, tensor.heads, !written, element_bytes);
@@ -100,7 +100,7 @@ Strides resolve_strides(const Tensor& tensor, Access access, int element_bytes) 
 
 float resolve_scale(const Problem& problem, const std::optional<float>& given) {
   if (!given.has_value()) return 1.0F / std::sqrt(static_cast<float>(problem.head_dim));
-  // A masked logit is -inf, and -inf * 0 is NaN: the product with log2(e) must stay a normal number.
+  // A masked logit is -inf, and -inf * 0 is NaN, so the product with log2(e) must stay a normal number.
   const float scale = *given;
   constexpr float kSmallest = std::numeric_limits<float>::min();
   if (!(scale >= kSmallest && scale <= std::numeric_limits<float>::max() / 2)) {

@@ -1,5 +1,5 @@
-// A small table per thread, so that the launch path takes no lock; a model's layers each find their own line
-// in it.
+// A small table per thread, so that a launch takes no lock. Each layer of a model finds its own line in the
+// table.
 #include "api/launch/tensor_maps.hpp"
 
 #include <fmt/format.h>
@@ -26,8 +26,8 @@ constexpr std::size_t kLines = 64;
 
 Line& line_for(std::uint64_t mapper, const CallTensors& tensors) {
   thread_local const auto lines = std::make_unique<std::array<Line, kLines>>();
-  // Allocations are at least 256 bytes apart and usually a power of two: fold the upper bits of q and o into
-  // the index.
+  // Allocations are at least 256 bytes apart and usually a power of two: fold the upper bits of q's and o's
+  // addresses into the index.
   auto bits = reinterpret_cast<std::uintptr_t>(tensors.views[index_of(Operand::q)].base) >> 8;
   bits ^= reinterpret_cast<std::uintptr_t>(tensors.views[index_of(Operand::o)].base) >> 8;
   bits ^= bits >> 6 ^ bits >> 12 ^ bits >> 18 ^ mapper;
@@ -87,7 +87,7 @@ const char* name_of(Operand operand) {
 TensorMaps& TensorMapper::maps_for(const CallTensors& tensors) const {
   Line& line = line_for(id_, tensors);
   if (line.mapper == id_ && line.of == tensors) return line.maps;
-  line.mapper = 0;  // in case encode throws half-way
+  line.mapper = 0;  // in case encode throws on the way
   for (std::size_t i = 0; i < specs_.size(); ++i) {
     try {
       line.maps[i] = encode(specs_[i], tensors);
@@ -101,7 +101,7 @@ TensorMaps& TensorMapper::maps_for(const CallTensors& tensors) const {
   return line.maps;
 }
 
-// As TensorMapSpec lays down.
+// As TensorMapSpec says.
 runtime::TensorMap TensorMapper::encode(const TensorMapSpec& spec, const CallTensors& tensors) const {
   const Operand operand = spec.operand;
   const bool of_keys =
@@ -114,8 +114,8 @@ runtime::TensorMap TensorMapper::encode(const TensorMapSpec& spec, const CallTen
   int heads = of_keys ? tensors.heads_kv : tensors.heads;
   int batches = tensors.batch;
   if (rows == 0) {
-    // A map cannot be empty. Where there are no keys, the kernel copies none, and a row of q stands in for
-    // them; where there are no queries, a row of k does.
+    // A map cannot be empty. Without keys, the kernel copies none, and a row of q stands in for them; without
+    // queries, a row of k does.
     view = tensors.views[index_of(of_keys ? Operand::q : Operand::k)];
     view.batch = view.head = view.row;
     rows = heads = batches = 1;
@@ -135,7 +135,7 @@ runtime::TensorMap TensorMapper::encode(const TensorMapSpec& spec, const CallTen
         .swizzle_bytes = spec.row_bytes,
     });
   }
-  const bool split = spec.panels > 1;  // into panels; else the whole head dim is one, and ends where it ends
+  const bool split = spec.panels > 1;  // else one panel is the whole head dim and ends where that ends
   return device_.encode({
       .base = view.base,
       .size = {u32(split ? spec.columns : columns), u32(rows), u32(split ? columns / spec.columns : 1),

@@ -1,5 +1,4 @@
-// TMA descriptors of a call's tensors, encoded again only when a pointer, a size or a stride is not what it
-// was.
+// TMA descriptors of a call's tensors, encoded again only when a pointer, a size or a stride has changed.
 #pragma once
 
 #include <array>
@@ -19,7 +18,7 @@ inline constexpr std::size_t kOperands = 8;
 inline constexpr std::size_t kMaxMaps = kOperands;
 using TensorMaps = std::array<runtime::TensorMap, kMaxMaps>;
 
-// Everything of a call that its maps depend on.
+// Everything in a call that its maps depend on.
 struct CallTensors {
   struct View {
     const void* base = nullptr;
@@ -39,8 +38,8 @@ class TensorMapper {
   TensorMapper(runtime::Device& device, std::span<const TensorMapSpec> specs, const Problem& problem);
   [[nodiscard]] std::size_t size() const { return specs_.size(); }
 
-  // The maps of this call, in the kernel's order. They live in the calling thread and are good until its next
-  // call.
+  // The maps of this call, in the kernel's order. They belong to the calling thread, and are valid until its
+  // next call.
   TensorMaps& maps_for(const CallTensors& tensors) const;
 
  private:

@@ -1,4 +1,4 @@
-// The thread's own list of hooks, which goes through them when the thread's variables go.
+// Each thread has its own list of hooks, and runs them when its thread-local variables are destroyed.
 #include "api/launch/thread_end.hpp"
 
 #include <unistd.h>
@@ -11,7 +11,8 @@
 
 namespace flashjit::api {
 
-// Threads that end at the same time do not wait for each other; who takes the call away waits for all.
+// Threads that end at the same time do not wait for each other. The destructor, which takes `call` away,
+// waits for all of them.
 struct ThreadEnd::Hook {
   std::shared_mutex mutex;
   std::function<void()> call;
@@ -21,8 +22,8 @@ namespace {
 
 thread_local bool ending = false;
 
-// The main thread ends with the process, and so does the one thread of a forked child: there is nobody to
-// leave anything to, and whoever held a lock during the fork is not there to give it back.
+// The main thread ends with the process, and so does the one thread of a forked child. Then nobody is left to
+// use what it would hand back, and a lock that another thread held during the fork is never released.
 bool ends_with_process() {
   return ::gettid() == ::getpid();
 }

@@ -1,4 +1,4 @@
-// Something to be done at the end of each thread that asks for it, for as long as there is somebody to do it.
+// Something to do at the end of each thread that asks for it, as long as the ThreadEnd lives.
 #pragma once
 
 #include <functional>
@@ -8,14 +8,14 @@ namespace flashjit::api {
 
 class ThreadEnd {
  public:
-  // `call` runs in the thread that ends, and throws nothing.
+  // `call` runs in the ending thread, and must not throw.
   explicit ThreadEnd(std::function<void()> call);
-  ~ThreadEnd();  // waits for calls at work; there are none afterwards
+  ~ThreadEnd();  // waits for calls that are running; none start afterwards
   ThreadEnd(const ThreadEnd&) = delete;
   ThreadEnd& operator=(const ThreadEnd&) = delete;
 
-  // Has the call run once when this thread ends, however often it is asked for. A thread that is ending has
-  // no more of it, and neither have those that the process's end takes along.
+  // Makes `call` run once when this thread ends, however often it is asked for. Does nothing in a thread that
+  // is already ending, or for threads that end with the process.
   void ask();
 
  private:

@@ -11,8 +11,8 @@
 namespace flashjit::api {
 namespace {
 
-// A chunk serves the captures of a large server (60 layers in 60 graphs take 3600) before anyone has to
-// replenish, unless counters are long: then those of some 500 to 2000.
+// A chunk serves the captures of a large server (60 layers in 60 graphs take 3600) before prepare() must add
+// more. If counters are long, it serves some 500 to 2000 captured launches.
 constexpr std::size_t kSmallChunk = std::size_t{64} << 10, kLargeChunk = std::size_t{1} << 20;  // bytes
 constexpr std::size_t kLongCounter = 64;                                                        // bytes
 
@@ -22,7 +22,7 @@ const auto kPerThread =
 
 const thread_local std::uint64_t this_thread = next_identity();
 
-// What this thread launched last: the same few kernels in the same few streams.
+// What this thread launched lately: the same few kernels in the same few streams.
 struct Recent {
   std::uint64_t id = 0;
   runtime::Stream stream = nullptr;
@@ -54,7 +54,9 @@ TileCounters::Lent TileCounters::for_launch(runtime::Stream stream) {
   for (const Recent& known : recent) {
     if (known.id == id_ && known.stream == stream) return known.lent;
   }
-  // After the driver has been asked about this thread's stream: what it keeps of the thread then goes later.
+  // After the driver was asked about this thread's stream, so that what it keeps for the thread outlives our
+  // hook.
+  // is then destroyed after our hook.
   if (stream == kPerThread) thread_end_.ask();
   Lent lent;
   {
@@ -85,8 +87,8 @@ void TileCounters::hand_back() noexcept {
     if (known.id == id_ && known.stream == kPerThread) known = {};
   }
   try {
-    // A stream in capture cannot be waited for, and work from before the capture may still be at it. What
-    // stays here is this thread's for good, and so it does where the wait fails.
+    // A stream in capture cannot be waited for, and work from before the capture may still be running in it.
+    // What is not handed back here stays lent to this thread for good. The same goes if the wait fails.
     if (device_.capturing(kPerThread)) return;
     device_.synchronize(kPerThread);
     const std::lock_guard lock(mutex_);
@@ -114,7 +116,7 @@ int* TileCounters::take() {
 
 void TileCounters::grow() {
   Chunk chunk(device_.allocate(per_chunk_ * zeros_ * sizeof(int)), {.device = &device_});
-  // The counters may be used from any stream at once, so the zeros must be there before anyone gets one.
+  // The counters may be used from any stream at once, so they must be zero before any of them is lent.
   device_.clear(chunk.get(), per_chunk_ * zeros_ * sizeof(int));
   chunks_.push_back(std::move(chunk));
   used_ = 0;

@@ -1,19 +1,22 @@
 // The counters from which persistent CTAs of a dynamic schedule take their tiles, or by which CTAs know that
 // they are the last ones at work on a tile (ForwardParams::tile_counter).
 //
-// A counter is some zeros that a launch uses and leaves zero again, so it may serve any number of launches
-// that never overlap, and no two that might. Launches in one stream never overlap: each stream gets a counter
-// of its own, found again by its handle (with the thread for CU_STREAM_PER_THREAD, one handle that is a
-// different stream in each thread). A handle is not given to a new stream before the old one's work is done,
-// since the driver keeps the stream until then. What a thread was lent for its own stream, it hands back when
-// it ends, having waited for that stream, and another stream gets it. A captured launch runs whenever, and in
-// whatever stream, its graph is launched: it gets a counter that nothing else is ever given. (Two copies of
-// one graph must not run at once; they would write the same o.)
+// A counter is a few zeros that a launch uses and leaves zero again. It may serve any number of launches that
+// never overlap.
+// - Launches in one stream never overlap, so each stream gets a counter of its own, found again by the
+//   stream's handle. CU_STREAM_PER_THREAD is one handle for a different stream in each thread, so its counter
+//   is found by handle and thread.
+// - The driver keeps a destroyed stream until its work is done, and gives its handle to a new stream only
+//   after that.
+// - A thread that ends waits for its own stream and hands back what it was lent for that stream; another
+//   stream gets it.
+// - A captured launch runs whenever, and in whatever stream, its graph is launched. It gets a counter that
+//   nothing else is ever given. (Two copies of one graph must not run at once; they would write the same o.)
 //
-// CTAs that count so have something to tell each other, through memory that is lent with a stream's counter,
-// since the pool's would cost a launch as long again. A captured launch has to take it from the pool, where
-// it is the graph's. So have the launches into further streams than kMostMemories: nobody says when a stream
-// is destroyed, so that what it was lent is held as long as the plan.
+// CTAs that share a tile also exchange data, through memory that is lent along with a stream's counter, since
+// memory from the pool would cost about one more launch. A captured launch must take this memory from the
+// pool, and the graph then owns it. Launches into further streams than kMostMemories take it from the pool,
+// too: nobody reports the end of a stream, so what a stream was lent is held as long as the plan.
 #pragma once
 
 #include <cstddef>
@@ -38,20 +41,21 @@ class TileCounters {
   static constexpr std::size_t kMostMemories = 64;
 
   struct Size {
-    int zeros = 0;          // of a counter
-    std::size_t bytes = 0;  // of the memory beside it
+    int zeros = 0;          // how many a counter has
+    std::size_t bytes = 0;  // of the memory lent with it
   };
 
-  // Allocates device memory for counters; that beside them comes with each stream's first launch.
+  // Allocates device memory for counters; the memory lent with them is allocated at each stream's first
+  // launch.
   TileCounters(runtime::Device& device, const Size& size);
   TileCounters(const TileCounters&) = delete;
   TileCounters& operator=(const TileCounters&) = delete;
 
-  // What a launch into this stream may use. Takes no lock where plan and stream are among the eight
-  // pairs that this thread had to look up last.
+  // What a launch into this stream may use. Takes no lock if plan and stream are among the last eight pairs
+  // that this thread had to look up.
   Lent for_launch(runtime::Stream stream);
 
-  // Makes room for captured launches again if less than half is left. Not for use in a capture.
+  // Makes room for more captured launches if less than half is left. Must not be called in a capture.
   void replenish();
 
   [[nodiscard]] std::size_t bytes() const;
@@ -63,18 +67,18 @@ class TileCounters {
   };
   using Chunk = std::unique_ptr<void, Free>;
 
-  int* take();                // the next unused counter; the lock is held
-  void grow();                // the lock is held; what it throws leaves everything as it was
-  void hand_back() noexcept;  // what this thread, which ends, was lent for its own stream
+  int* take();                // the next unused counter; needs the lock
+  void grow();                // needs the lock; if it throws, nothing has changed
+  void hand_back() noexcept;  // what this thread, which is ending, was lent for its own stream
 
   runtime::Device& device_;
-  const std::size_t zeros_;      // of a counter
-  const std::size_t bytes_;      // beside it
+  const std::size_t zeros_;      // in a counter
+  const std::size_t bytes_;      // lent with a counter
   const std::size_t per_chunk_;  // counters
   const std::uint64_t id_;       // tells this object from an earlier one at the same address
   mutable std::mutex mutex_;
   std::vector<Chunk> chunks_;
-  std::size_t used_ = 0;         // counters of the last chunk
+  std::size_t used_ = 0;         // counters used of the last chunk
   std::vector<Chunk> memories_;  // of streams
   std::map<std::pair<runtime::Stream, std::uint64_t>, Lent>
       by_stream_;                                  // with the thread, where that matters

@@ -12,13 +12,13 @@
 namespace flashjit::autotune {
 namespace {
 
-// Of the time, for another schedule to take the winner's place (measured, as all rules here:
-// docs/performance/wgmma/random-problems.md).
+// The share of time that another schedule has to save to take the winner's place (measured, like all rules
+// here: docs/performance/wgmma/random-problems.md).
 constexpr double kWorthIt = 0.025;
 constexpr std::size_t kPredicted = 16, kRanked = 32;
 
-// Tiles are handed out alike, to as many CTAs. Under a mask, where tiles differ in length, the model carries
-// nothing over between orders.
+// Whether both hand out tiles in the same way, to the same number of CTAs. Under a mask, where tiles differ
+// in length, nothing is carried over between orders.
 bool same_order(const Schedule& one, const Schedule& other) {
   const auto* a = std::get_if<WgmmaSchedule>(&one);
   const auto* b = std::get_if<WgmmaSchedule>(&other);
@@ -62,7 +62,8 @@ void CarryOver::add_timed(const WisdomRecord& record) {
     if (!other || *other == record.schedule || family_of(*other) != family_of(record.schedule) ||
         (problem_.causal && !same_order(*other, record.schedule)) || !legal(problem_, *other, target_))
       continue;
-    // The winner counts as no slower where it was timed: it won for more than this one timing.
+    // On the shape that was timed, no schedule counts as faster than the winner: more than this one timing
+    // made it win.
     others_.push_back({*other, off_by(*other, std::max(milliseconds, record.milliseconds))});
   }
 }
@@ -82,7 +83,7 @@ void CarryOver::add_predicted(const Shape& shape) {
   }
 }
 
-// What was faster than predicted, compared with the winner, may owe it to the shape that was timed.
+// A schedule that beat its prediction by more than the winner did may owe this to the shape that was timed.
 double CarryOver::expected_ms(const Known& known, const Shape& shape) const {
   return std::max(known.off_by, winner_.off_by) * predict(problem_, shape, known.schedule, target_);
 }

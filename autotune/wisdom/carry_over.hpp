@@ -1,4 +1,4 @@
-// Which schedule other shapes of a bucket take than the one that a plan was made for.
+// Which schedules are taken by other shapes of the bucket of the shape that a plan was made for.
 #pragma once
 
 #include <span>
@@ -14,17 +14,17 @@ struct WisdomRecord;
 
 class CarryOver {
  public:
-  // By a record, for shapes of the bucket that `shape` is of.
+  // From a record, for shapes in the bucket of `shape`.
   CarryOver(const WisdomRecord& record, const Problem& problem, const Shape& shape, const Target& target);
-  // By the model alone, which ranks these schedules for `shape`, best first; at least one.
+  // From the model alone, which has ranked these schedules for `shape`, best first; at least one.
   CarryOver(std::span<const Schedule> ranked, const Problem& problem, const Shape& shape,
             const Target& target);
 
-  // The record's schedule, or another one of its family where that is to take less time: as long as the
-  // analytic model predicts, times what it was off by where the record timed that schedule. Without a mask,
-  // and of another bucket's record, what the model likes best counts, too, as if it were off by as much as it
-  // mostly was. Costs a prediction of each schedule that it knows, 80 at most today: tenths of a
-  // microsecond each, but 60 where a mask's tiles are drawn off a counter.
+  // The record's schedule, or another one of its family that is expected to take less time. What is expected
+  // is the analytic model's prediction, times the factor by which it was off where the record timed that
+  // schedule. Without a mask, and with another bucket's record, the model's best picks count, too, with the
+  // median of these factors. This costs a prediction for each known schedule, 80 at most today: tenths of a
+  // microsecond each, but 60 microseconds where a mask's tiles are drawn off a counter.
   [[nodiscard]] const Schedule& schedule_for(const Shape& shape) const;
 
  private:

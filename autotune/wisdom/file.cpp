@@ -58,13 +58,13 @@ Text read_all(const std::filesystem::path& path) {
 class Turn {
  public:
   explicit Turn(const File& folder) : folder_(folder) {}
-  // To close the folder is not enough: a child that was forked meanwhile may hold it on.
+  // Closing the folder is not enough: a child that was forked in the meantime may still hold it.
   ~Turn() { (void)::flock(folder_.get(), LOCK_UN); }
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
 
-  // Waits for the writers before us; a lock that cannot be had costs at worst another writer's record, never
-  // the file. Why it could not be had; empty: it is held.
+  // Waits for the writers before us. Returns why the lock could not be had; empty: it is held. Going on
+  // without the lock costs at worst another writer's record, never the file.
   [[nodiscard]] std::string wait() const {
     const auto end = std::chrono::steady_clock::now() + kPatience;
     while (::flock(folder_.get(), LOCK_EX | LOCK_NB) != 0) {
@@ -105,9 +105,9 @@ bool merge_wisdom(const std::filesystem::path& file, const Wisdom& learnt, const
   };
   struct stat status {};
   if (::stat(file.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) return lost("it is no regular file");
-  // The folder itself is what flock(2) holds: so nothing is left beside a file that --export names, and
-  // others of a group that shares the folder can hold it too.
-  std::error_code unresolved;  // then what cannot be opened says why
+  // flock(2) holds the folder itself. So no lock file is left beside a file that --export names, and others
+  // of a group that shares the folder can hold it, too.
+  std::error_code unresolved;  // where it is set, reading the file fails below and says why
   const std::filesystem::path place =
       std::filesystem::weakly_canonical(file, unresolved);  // a link stays one
   const std::filesystem::path parent = place.has_parent_path() ? place.parent_path() : ".";

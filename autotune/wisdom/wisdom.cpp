@@ -24,7 +24,8 @@ constexpr std::string_view kEmulator = "emulator of ";  // as it describes itsel
 constexpr int kNeighbours = 2;                          // buckets, each twice the work of the one before
 constexpr std::size_t kComplaints = 3;                  // of one text
 
-// Alike enough to guide: the 16-bit dtypes cost the same, and LSE costs next to nothing.
+// Whether one problem's record may guide the other: the 16-bit dtypes cost the same, and LSE costs next to
+// nothing.
 bool alike(Problem one, Problem two) {
   const auto general = [](Problem problem) {
     problem = canonical(problem);
@@ -35,8 +36,8 @@ bool alike(Problem one, Problem two) {
   return general(one) == general(two);
 }
 
-// "b31q16" as 31 and "q16"; what does not read like that is its own kind of bucket. Short sequences are of
-// one kind, however high a tile they would fill: "b27r3w9" is 27 and "w9".
+// "b31q16" as 31 and "q16"; a name that does not read like that is its own kind of bucket. Short sequences
+// are of one kind, however high a tile they would fill: "b27r3w9" is 27 and "w9".
 std::pair<int, std::string_view> parts_of(std::string_view bucket) {
   int power = 0, rows = 0;
   if (!bucket.starts_with('b')) return {0, bucket};
@@ -47,7 +48,7 @@ std::pair<int, std::string_view> parts_of(std::string_view bucket) {
   return {power, bucket.substr(static_cast<std::size_t>(read.ptr - bucket.data()))};
 }
 
-// In powers of two; nullopt when the buckets are of different kinds.
+// The distance in powers of two; nullopt when the buckets are of different kinds.
 std::optional<int> distance(std::string_view one, std::string_view two) {
   const auto [power_one, kind_one] = parts_of(one);
   const auto [power_two, kind_two] = parts_of(two);
@@ -56,7 +57,7 @@ std::optional<int> distance(std::string_view one, std::string_view two) {
   return std::abs(power_one - power_two);
 }
 
-// The first line of the text, which loses it.
+// Takes the first line off the text.
 std::string_view take_line(std::string_view& text) {
   const std::string_view line = text.substr(0, text.find('\n'));
   text.remove_prefix(std::min(text.size(), line.size() + 1));
@@ -78,7 +79,8 @@ WisdomRecord record_from(const Json& json) {
   record.versions.templates = text_of(json, "templates");
   const Json& timings = member(json, "timings");
   if (!timings.is_object()) throw Error(ErrorCode::invalid_argument, "\"timings\" is not an object");
-  // As they stand, for people: another version's tuning has timed schedules that this one does not know.
+  // Kept as they stand, for people: another version's tuning may have timed schedules that this one does not
+  // know.
   for (const auto& [schedule, unused] : timings.items())
     record.timings.emplace_back(schedule, number_of(timings, schedule.c_str()));
   const Json& environment = member(json, "environment");
@@ -144,9 +146,9 @@ std::string gpu_of(const std::string& description) {
 }
 
 bool Wisdom::add_text(std::string_view text, std::string_view name, const Report& report) {
-  const Versions nobody;  // of two lines in one text the one with more effort counts, or the later
+  const Versions nobody;  // of two lines in one text, the one with more effort counts, or the later one
   Wisdom here;
-  std::size_t complaints = 0;  // a file that is damaged throughout is told in a few lines
+  std::size_t complaints = 0;  // a file that is damaged throughout gets a few messages only
   const auto complain = [&](std::size_t line, std::string_view why) {
     if (++complaints <= kComplaints && report) report(fmt::format("wisdom {}, line {}: {}", name, line, why));
   };
@@ -190,7 +192,7 @@ void Wisdom::add(WisdomRecord record, const Versions& in_hand) {
     return;
   }
   const auto worth = [&](const WisdomRecord& one) { return std::pair(one.versions == in_hand, one.effort); };
-  // A run that its budget cut short does not replace one that was not.
+  // A run that was cut short by its budget does not replace one that was not.
   const bool as_thorough = 2 * record.timings.size() >= found->timings.size();
   if (worth(record) > worth(*found) || (worth(record) == worth(*found) && as_thorough))
     *found = std::move(record);
@@ -224,7 +226,7 @@ const Wisdom& shipped_wisdom() {
 }
 
 Wisdom shipped_wisdom_for(const Problem& problem) {
-  // As they stand in a record's line: keys come in the order of their names.
+  // Members as they stand in a record's line, where keys come in alphabetical order.
   const auto members = [](const Json& json) {
     const std::string line = to_line(json);
     return line.substr(1, line.size() - 2);
@@ -247,9 +249,9 @@ Wisdom shipped_wisdom_for(const Problem& problem) {
 std::optional<WisdomChoice> choose(const Wisdom& own, const Wisdom& shipped, const Problem& problem,
                                    const Shape& shape, const Target& target, const std::string& gpu,
                                    const Versions& versions, std::string_view family) {
-  // A rung is how far a record is from the question, most important first; the lowest wins.
-  // Other bucket, shipped, bucket distance, other GPU, other problem, other versions. The bucket comes first:
-  // what these sizes took on another GPU of the arch tells more than what other sizes take here
+  // A rung is how far a record is from the question, most important first: other bucket, shipped, bucket
+  // distance, other GPU, other problem, other versions. The lowest rung wins. The bucket comes first: what
+  // these sizes took on another GPU of the arch tells more than what other sizes take here
   // (docs/performance/wgmma/tile-ends.md).
   using Rung = std::tuple<bool, bool, int, bool, bool, bool>;
   const std::string bucket = bucket_of(problem, shape, target);

@@ -22,15 +22,15 @@ namespace flashjit::autotune {
 namespace {
 
 constexpr std::size_t kLastWords = 2000;  // characters of a dying worker's stderr worth quoting
-constexpr int kFarewellMs = 200;          // for one that closed its end, or lost ours, to end by itself
+constexpr int kFarewellMs = 200;          // for a worker that closed its end, or lost ours, to end by itself
 
 void close_if_open(int& descriptor) {
   if (descriptor >= 0) ::close(descriptor);
   descriptor = -1;
 }
 
-// What waitpid says, whatever interrupts it: the process, 0 while it runs (with WNOHANG), or -1 where it is
-// gone and its status with it: this program ignores SIGCHLD, or waits for every child.
+// What waitpid says, whatever interrupts it: the process; 0 while it runs (with WNOHANG); or -1 where both
+// the process and its status are gone, because this program ignores SIGCHLD or waits for every child.
 pid_t await(pid_t process, int& status, int options) {
   pid_t ended = -1;
   do {
@@ -44,7 +44,7 @@ pid_t await(pid_t process, int& status, int options) {
 Child::Child(const std::filesystem::path& executable) {
   int talk[2] = {-1, -1};
   int errors[2] = {-1, -1};
-  // A socket and not pipes: writing to a dead worker must not raise SIGPIPE in somebody's program.
+  // A socket and not pipes: writing to a dead worker must not raise SIGPIPE in the caller's program.
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, talk) != 0 || ::pipe2(errors, O_CLOEXEC) != 0) {
     const int error = errno;
     close_if_open(talk[0]);
@@ -77,7 +77,7 @@ Child::Child(const std::filesystem::path& executable) {
 }
 
 Child::~Child() {
-  close_if_open(talk_);  // first: the end of its input is what it ends by
+  close_if_open(talk_);  // first: the worker ends when its input does
   if (pid_ > 0) ending();
   close_if_open(errors_);
 }
@@ -118,7 +118,7 @@ std::optional<Json> Child::receive(SteadyTime deadline) {
     if (ends[1].revents != 0) {
       const ssize_t got = ::read(errors_, bytes, sizeof bytes);
       if (got > 0) words_.append(bytes, static_cast<std::size_t>(got));
-      if (got == 0) close_if_open(errors_);  // poll leaves out a negative descriptor
+      if (got == 0) close_if_open(errors_);  // poll ignores a negative descriptor
       if (words_.size() > 2 * kLastWords) words_.erase(0, words_.size() - kLastWords);
     }
     if (ends[0].revents != 0) {
@@ -132,14 +132,14 @@ std::optional<Json> Child::receive(SteadyTime deadline) {
 
 Ending Child::ending() {
   if (pid_ <= 0) return {.words = "it is gone"};
-  // It closed its end: a moment to end by itself tells its own way from ours.
+  // The worker closed its end. It gets a moment to end by itself, which tells its own ending from ours.
   int status = 0;
   pid_t ended = 0;
   for (int wait_ms = 0; !late_ && wait_ms < kFarewellMs && ended == 0; wait_ms += 10) {
     ended = await(pid_, status, WNOHANG);
     if (ended == 0) ::usleep(10'000);
   }
-  const bool killed = ended == 0;  // the id of one that is gone may be another process's by now
+  const bool killed = ended == 0;  // the id of a process that is gone may be another's by now
   if (killed) {
     ::kill(pid_, SIGKILL);
     ended = await(pid_, status, 0);

@@ -1,4 +1,4 @@
-// A worker as its parent holds it: a child process with a line of talk and its stderr.
+// A worker as its parent holds it: a child process, a socket to talk to it, and its stderr.
 #pragma once
 
 #include <sys/types.h>
@@ -21,11 +21,11 @@ struct Ending {
   bool garbled = false;  // it wrote what no worker writes
 };
 
-// Destroying it ends the process: by the end of its input if it listens, else by SIGKILL.
+// Destroying a Child ends the process: by the end of its input if it listens, else by SIGKILL.
 class Child {
  public:
-  // Throws NoWorker for what is no program of this machine's, Error{io} where the machine has no room for
-  // one.
+  // Throws NoWorker if the file is not a program that this machine can run, and Error{io} if the machine has
+  // no resources for one.
   explicit Child(const std::filesystem::path& executable);
   ~Child();
   Child(const Child&) = delete;
@@ -34,7 +34,7 @@ class Child {
   bool send(const Json& json);
   // nullopt when the child closed its end or the deadline passed; then ending() says what happened.
   std::optional<Json> receive(SteadyTime deadline);
-  // Kills what is left of it, and says how it ended.
+  // Kills what is left of the child, and says how it ended.
   Ending ending();
 
  private:

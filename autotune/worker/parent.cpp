@@ -16,8 +16,8 @@
 namespace flashjit::autotune {
 namespace {
 
-// What the worker threw. A request that it does not understand is between the two, and no argument of the
-// caller's.
+// What the worker threw. A request that the worker does not understand is an error between the two, and not
+// an argument of the caller's.
 Error thrown_by_worker(const Json& json) {
   Error error = error_of(json);
   if (error.code() != ErrorCode::invalid_argument) return error;
@@ -42,10 +42,11 @@ class WorkerRunner : public Runner {
   }
 
  private:
-  // Starts it unless it runs. Once it has run, what keeps it from running again is no lack of a worker.
+  // Starts the worker unless it runs. Once it has run, what keeps it from running again is not reported as a
+  // lack of a worker.
   void start();
   void open();
-  // The next reply; throws what the worker threw, or how it ended.
+  // The next reply. Throws what the worker threw, or an error that says how it ended.
   Json reply(SteadyTime deadline);
   Json ask(const Json& request, std::chrono::milliseconds patience);
 
@@ -70,7 +71,7 @@ void WorkerRunner::start() {
 void WorkerRunner::open() {
   child_ = std::make_unique<Child>(options_.executable);
   child_->send(to_json(job_));
-  // It draws the inputs, too, 64 MB a second at worst.
+  // The worker also draws the inputs, at 64 MB a second at worst.
   const std::chrono::milliseconds inputs(CallLayout(job_.problem, job_.shape).input_bytes >> 16);
   const auto opened = child_->receive(std::chrono::steady_clock::now() + options_.start_deadline + inputs);
   const bool speaks = opened && opened->contains("op") && opened->at("op").is_string();
@@ -85,7 +86,8 @@ void WorkerRunner::open() {
   if (opened) throw NoWorker(fmt::format("{} does not speak the tuning worker's protocol", path));
   const Ending ending = child_->ending();
   const std::string words = fmt::format("the tuning worker {} did not start: {}", path, ending.words);
-  // A worker of ours answers before it ends; what kills it, or keeps it from answering, may do so here too.
+  // A worker of ours answers before it ends. What kills it, or keeps it from answering, may do so in this
+  // process, too.
   if (ending.exited || ending.garbled) throw NoWorker(words);
   throw Error(ErrorCode::io, words);
 }
@@ -99,7 +101,7 @@ Json WorkerRunner::reply(SteadyTime deadline) {
   }
   if (text_of(*json, "op") == "error") {
     const Error error = thrown_by_worker(*json);
-    if (error.code() == ErrorCode::device) child_.reset();  // it ends itself after these
+    if (error.code() == ErrorCode::device) child_.reset();  // the worker ends itself after these
     throw error;
   }
   return std::move(*json);
@@ -131,7 +133,7 @@ void WorkerRunner::build(std::span<const Schedule> schedules, std::chrono::milli
     }
   } catch (const Error& error) {
     if (error.code() != ErrorCode::device) throw;
-    // A compiler that takes the process down: those not heard of yet are suspects, and are out.
+    // The compiler took the process down: schedules not heard of yet are suspects, and are out.
     for (std::size_t i = 0; i < heard.size(); ++i) {
       if (!heard[i]) done(i, {}, error.message());
     }
@@ -143,7 +145,7 @@ void WorkerRunner::build(std::span<const Schedule> schedules, std::chrono::milli
 std::filesystem::path find_worker() {
   if (const std::string named = runtime::environment("FLASHJIT_WORKER"); !named.empty()) {
     if (runtime::runnable(named)) return named;
-    // Who names one wants that one.
+    // Whoever names a worker wants that one.
     throw NoWorker(fmt::format("FLASHJIT_WORKER is \"{}\", may be the path of a flashjit command", named));
   }
   std::vector<std::filesystem::path> places;
@@ -154,7 +156,8 @@ std::filesystem::path find_worker() {
   Dl_info library{};
   if (::dladdr(reinterpret_cast<const void*>(&find_worker), &library) != 0 && library.dli_fname != nullptr) {
     const auto folder = std::filesystem::path(library.dli_fname).parent_path();
-    // Of a static library this is what the program was called by: as "app" it would be the working directory.
+    // For a static library this is what the program was called by: for plain "app" it would be the working
+    // directory.
     if (folder.is_absolute()) {
       places.push_back(folder / "flashjit");
       places.push_back(folder / ".." / "bin" / "flashjit");

@@ -12,7 +12,7 @@
 namespace flashjit::autotune {
 namespace {
 
-// An error may be infinite (a NaN in the output), which JSON has no number for: null stands for it.
+// An error may be infinite (a NaN in the output). JSON has no number for that, so null stands for it.
 Json number(double value) {
   return std::isfinite(value) ? Json(value) : Json();
 }

@@ -1,7 +1,7 @@
 // The words that a tuning process and its worker exchange: one JSON object per line, a request and its
 // replies.
 //
-//   open {version, device, problem, shape, cache_dir, use_cache}; cache_dir is its bytes
+//   open {version, device, problem, shape, cache_dir, use_cache}; cache_dir is an array of bytes
 //                               → opened, or other_version {version}
 //   build {schedules, milliseconds}
 //                               → built {index, resources | error} for each, then done

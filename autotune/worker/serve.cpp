@@ -1,4 +1,5 @@
-// The worker's side: reads requests, works on a runner, answers. It dies with its parent, and of its kernels.
+// The worker's side: reads requests, works on a runner, answers. A worker dies with its parent, or of its
+// kernels.
 #include <signal.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -51,8 +52,8 @@ std::vector<Schedule> schedules_of(const Json& json) {
   return schedules;
 }
 
-// After an illegal address every call on the context fails, and after a shortage of memory who knows what was
-// half made: the next worker starts afresh.
+// After an illegal address every call on the context fails, and after a shortage of memory anything may be
+// half made. So this worker ends, and the next one starts afresh.
 void refuse(int out, const Error& error) {
   answer(out, to_json(error));
   if (error.code() == ErrorCode::device) ::_exit(1);
@@ -71,7 +72,7 @@ int serve(int in, int out, const std::string& version,
       const Json request = from_line(line);
       const std::string op = text_of(request, "op");
       if (op == "open") {
-        if (text_of(request, "version") != version) {  // whose other fields may be others, too
+        if (text_of(request, "version") != version) {  // its other fields may differ, too
           if (!answer(out, {{"op", "other_version"}, {"version", version}})) return 0;
           continue;
         }

@@ -16,7 +16,8 @@
 namespace flashjit::cli {
 namespace {
 
-// Checking every row in float64 takes seconds a billion multiply-adds; beyond this much a sample does.
+// A check in float64 takes seconds per billion multiply-adds. Above this limit only a sample of rows is
+// checked.
 constexpr double kCheckAll = 4e9;
 
 std::vector<autotune::RowBlock> rows_to_check(const Problem& problem, const Shape& shape) {
@@ -30,7 +31,7 @@ Buffer upload(Engine& engine, const std::vector<std::byte>& bytes) {
   return buffer;
 }
 
-// Sets of device tensors, so that neighbouring launches find none of their inputs in L2.
+// A set of device tensors. There are several, so that neighbouring launches find none of their inputs in L2.
 struct DeviceSet {
   Buffer q, k, v, o, lse;
   Buffer dout, dq, dk, dv;  // backward
@@ -51,7 +52,7 @@ void time_launches(Engine& engine, std::vector<DeviceSet>& sets, const MakeSet& 
   const double work = flops(report.plan.problem(), report.plan.shape());
   report.estimated = device.estimates_time();
   if (work <= 0) return;
-  if (report.estimated) {  // what the emulator takes says nothing of a GPU
+  if (report.estimated) {  // the emulator's own run time says nothing about a GPU
     report.milliseconds = autotune::predict(report.plan.problem(), report.plan.shape(),
                                             parse_schedule(report.plan.origin().schedule), engine.target());
   } else {
@@ -112,7 +113,7 @@ AttentionReport run_forward(Engine& engine, const AttentionRequest& request) {
   return report;
 }
 
-// o and lse of the forward pass that a backward pass undoes.
+// Gets o and lse of the forward pass whose gradients are wanted.
 void add_forward_results(Engine& engine, const AttentionRequest& request, AttentionReport& report) {
   Problem forward = request.problem;
   forward.pass = Pass::forward;
@@ -145,7 +146,7 @@ autotune::GradientCheck check_gradients(const AttentionRequest& request, const A
   call.dout = request.dout.bytes.data();
   call.dout_strides = request.dout.strides;
   const bool whole = flops(request.problem, shape) <= kCheckAll;
-  if (!whole) {  // the true gradient of one key takes the forward pass of every row
+  if (!whole) {  // the true gradient of one key needs the forward pass of every row
     call.o = report.o.bytes.data();
     call.o_strides = report.o.strides;
     call.lse = report.lse.data();

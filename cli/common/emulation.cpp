@@ -1,4 +1,4 @@
-// Engines on the emulator, and the bar that shows how far a launch is.
+// Engines on the emulator, and the bar that shows the progress of a launch.
 #include "cli/common/emulation.hpp"
 
 #include <fmt/format.h>
@@ -17,12 +17,12 @@
 namespace flashjit::cli {
 namespace {
 
-// A line that is drawn again and again, from the second second of a launch on, and wiped at its end.
+// A line that is redrawn from the second second of a launch on, and erased at the end of the launch.
 class ProgressBar {
  public:
   void operator()(std::uint64_t done, std::uint64_t of) {
     const auto now = std::chrono::steady_clock::now();
-    if (done <= last_ || last_ == 0) began_ = now;  // a new launch
+    if (done <= last_ || last_ == 0) began_ = now;  // this is a new launch
     last_ = done == of ? 0 : done;
     if (done == of) {
       if (drawn_) draw("\r\033[K");
@@ -37,14 +37,14 @@ class ProgressBar {
   }
 
  private:
-  // On a terminal, which may have hung up meanwhile.
+  // Writes to a terminal, which may have hung up meanwhile, so errors are ignored.
   static void draw(const std::string& text) {
     std::fputs(text.c_str(), stderr);
     std::fflush(stderr);
   }
 
   std::chrono::steady_clock::time_point began_, shown_;
-  std::uint64_t last_ = 0;  // CTAs done when it was called last; 0: between launches
+  std::uint64_t last_ = 0;  // CTAs done at the last call; 0: between launches
   bool drawn_ = false;
 };
 
@@ -72,7 +72,7 @@ Emulation emulate(const DeviceOptions& options, emulator::EmulatorOptions how, b
 
 PlanOptions as_on_a_gpu(Engine& engine, const Problem& problem, const ShapeOptions& sizes,
                         PlanOptions options) {
-  const ShapeOptions none;  // the defaults of the two have no size in common
+  const ShapeOptions none;  // the defaults for GPU and emulator differ in every size
   const bool sizes_given = sizes.shape(true) != none.shape(true) || sizes.shape(false) != none.shape(false);
   if (!options.schedule.empty() || !options.family.empty() || sizes_given) return options;
   options.schedule = engine.plan(problem, sizes.shape(false), options).origin().schedule;

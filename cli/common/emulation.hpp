@@ -1,5 +1,4 @@
-// An Engine on the emulator whose device stays in reach: `check` and `profile` set its seed and read what it
-// saw.
+// An Engine on the emulator, with its device: `check` and `profile` set the seed and read the results.
 #pragma once
 
 #include "cli/common/options.hpp"
@@ -13,12 +12,12 @@ struct Emulation {
   emulator::EmulatedDevice* device;  // lives as long as the engine
 };
 
-// The emulator of the target that the options name (DeviceOptions::target). A launch that takes long shows a
-// bar on stderr, if that is a terminal.
+// Makes an Engine on the emulator of the options' target (DeviceOptions::target). A long launch shows a
+// progress bar on stderr, if that is a terminal.
 Emulation emulate(const DeviceOptions& options, emulator::EmulatorOptions how, bool use_cache);
 
-// `options`; where neither they nor the sizes ask for anything, with the schedule that the problem gets at
-// sizes which keep a GPU busy: what few tiles would get is a kernel that nobody runs.
+// Returns `options`. If neither they nor the sizes ask for anything, adds the schedule that the problem gets
+// at sizes that keep a GPU busy, since few tiles would get a kernel that nobody runs.
 PlanOptions as_on_a_gpu(Engine& engine, const Problem& problem, const ShapeOptions& sizes,
                         PlanOptions options);
 

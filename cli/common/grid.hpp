@@ -1,5 +1,4 @@
-// The cells that attention is compared over, here and in the peers' papers: 16k tokens, 2048 / head_dim
-// heads.
+// The cells over which attention is compared, here and in other papers: 16k tokens, 2048 / head_dim heads.
 #pragma once
 
 #include <string>
@@ -13,8 +12,8 @@ namespace flashjit::cli {
 
 using Cell = std::pair<Problem, Shape>;
 
-// head_dim 64, 128 and 256, full and causal, sequences of 1k, 4k and 16k: 18 cells of the problem's pass,
-// dtype and features.
+// head_dim 64, 128 and 256, full and causal, sequences of 1k, 4k and 16k: 18 cells with the pass, dtype and
+// features of `like`.
 inline std::vector<Cell> grid_of(const Problem& like) {
   std::vector<Cell> cells;
   for (const int head_dim : {64, 128, 256}) {
@@ -33,7 +32,7 @@ inline std::vector<Cell> grid_of(const Problem& like) {
   return cells;
 }
 
-// What --grid decides.
+// Refuses the flags whose values --grid sets.
 inline void refuse_beside_grid(const CLI::App& verb) {
   refuse_ignored(verb,
                  {"--head-dim", "--head-dim-v", "--causal", "--batch", "--heads", "--heads-kv", "--seqlen-q",

@@ -27,14 +27,14 @@ int shared_bytes(const Inspection& inspection) {
   return inspection.code->source.geometry.shared_bytes + inspection.code->report.resources.shared_bytes;
 }
 
-// One line per field of the key; a field that is long is named by its size and its own digest, so that two
-// keys can be compared by eye.
+// One line per field of the key. A long field is shown by its size and its own digest, so that two keys can
+// be compared by eye.
 std::string key_text(const cache::Key& key) {
   constexpr std::size_t kLongest = 200;
   std::string text = fmt::format("{:<12}  {}\n", "digest", key.digest());
   for (const auto& [tag, value] : key.fields) {
     std::string shown = value;
-    std::replace(shown.begin(), shown.end(), '\n', ' ');  // between options
+    std::replace(shown.begin(), shown.end(), '\n', ' ');  // lines separate the options
     if (shown.size() > kLongest) {
       shown = fmt::format("({} bytes, {})", grouped(static_cast<long long>(value.size())),
                           cache::Key{.fields = {{tag, value}}}.digest());

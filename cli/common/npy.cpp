@@ -1,4 +1,4 @@
-// Reading and writing .npy files; what their header says is in npy_header.
+// Reads and writes .npy files; npy_header reads their headers.
 #include "cli/common/npy.hpp"
 
 #include <fmt/format.h>
@@ -59,7 +59,7 @@ NpyArray read_npy(const std::filesystem::path& path) {
   if (std::fread(start.data(), 1, start.size(), file.get()) != start.size()) fail(path, "read", EIO);
   NpyHeader header = parse_npy_header(start, path.string());
   check_size(header, size - header.offset, path.string());
-  // Only now that the file is known to have them is there memory for its bytes.
+  // Allocates only now that the file is known to have that many bytes.
   NpyArray array{
       .dtype = header.dtype, .shape = std::move(header.shape), .bytes = std::vector<std::byte>(header.bytes)};
   if (std::fseek(file.get(), static_cast<long>(header.offset), SEEK_SET) != 0) fail(path, "read", errno);
@@ -77,7 +77,7 @@ void write_npy(const std::filesystem::path& path, const NpyArray& array) {
   const bool written = std::fwrite(header.data(), 1, header.size(), file.get()) == header.size() &&
                        (array.bytes.empty() || std::fwrite(array.bytes.data(), 1, array.bytes.size(),
                                                            file.get()) == array.bytes.size());
-  // A full disk may show only when the last buffer is written.
+  // A full disk may fail only when the last buffer is written.
   if (!written || std::fflush(file.get()) != 0) fail(path, "written", errno == 0 ? EIO : errno);
   if (std::fclose(file.release()) != 0) fail(path, "written", errno);
 }

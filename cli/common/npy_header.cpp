@@ -20,8 +20,8 @@ constexpr std::size_t kMostDimensions = 4;
 constexpr std::size_t kMostElements = std::size_t{1} << 40;  // of 4 bytes each: no byte count overflows
 constexpr std::string_view kDtypes = "'<f2' (fp16), '<f4' (fp32), 'V2' or '<u2' (bf16)";
 
-// The dictionary is read by its own small grammar: three known keys, each once, in any order, with the values
-// that they may have. Nothing is evaluated.
+// Reads the dictionary by a small grammar of its own: three known keys, each once, in any order, each with
+// the values that it may have. Nothing is evaluated.
 class HeaderParser {
  public:
   HeaderParser(std::string_view text, const std::string& name) : text_(text), name_(name) {}
@@ -63,7 +63,7 @@ class HeaderParser {
   }
 
  private:
-  // Bytes of the file in a message may not take over the terminal.
+  // The file's bytes must not control the terminal when they appear in a message.
   static std::string printable(std::string_view text) {
     constexpr std::size_t kLongest = 40;
     std::string result;
@@ -145,7 +145,7 @@ class HeaderParser {
       sizes.push_back(size);
       comma = accept(',');
     }
-    // (3) is a number in Python; the tuple of one is (3,).
+    // In Python (3) is a number; a tuple of one is (3,).
     if (sizes.size() == 1 && !comma) bad("its shape is a number, not a tuple");
     return sizes;
   }

@@ -55,15 +55,15 @@ void save_array(const std::string& path, DType dtype, std::vector<std::int64_t> 
   write_npy(path, {.dtype = dtype, .shape = std::move(shape), .bytes = {first, first + bytes}});
 }
 
-// The same of two names of one file.
+// Equal for two names of the same file.
 fs::path real_name(const std::string& path) {
   std::error_code failed;
   const fs::path absolute = fs::absolute(path);
   const fs::path real = fs::weakly_canonical(absolute, failed);
-  return failed ? absolute.lexically_normal() : real;  // what cannot be looked at has the name it was given
+  return failed ? absolute.lexically_normal() : real;  // a path that can't be resolved keeps its given name
 }
 
-// errno of what will keep a file of this name from being written; 0: nothing that can be seen.
+// The errno that would prevent writing a file of this name; 0 if no obstacle is visible.
 int error_of_writing(const fs::path& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) == 0) {
@@ -152,7 +152,7 @@ void NpyTensors::check_outputs(const Problem& problem) const {
     refuse("--lse-out is given, but --no-lse leaves it out");
   std::map<fs::path, const char*> named;
   for (const auto& [flag, path] : {std::pair{"--q", &q_}, {"--k", &k_}, {"--v", &v_}, {"--dout", &dout_}}) {
-    if (!path->empty()) named.emplace(real_name(*path), flag);  // one tensor may be several inputs
+    if (!path->empty()) named.emplace(real_name(*path), flag);  // one file may be several inputs
   }
   for (const auto& [flag, path] : {std::pair{"--out", &out_},
                                    {"--lse-out", &lse_out_},

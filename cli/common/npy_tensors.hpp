@@ -1,4 +1,4 @@
-// Attention's tensors as .npy files: --q --k --v --dout in, --out --lse-out --dq-out --dk-out --dv-out out.
+// Attention's tensors as .npy files: --q --k --v --dout in; --out --lse-out --dq-out --dk-out --dv-out out.
 #pragma once
 
 #include <CLI/App.hpp>
@@ -14,18 +14,18 @@ class NpyTensors {
   void add_to(CLI::App& verb);
   [[nodiscard]] bool given() const { return !q_.empty() || !k_.empty() || !v_.empty(); }
   [[nodiscard]] bool gives_dout() const { return !dout_.empty(); }
-  // Reads q (batch, seqlen_q, heads, head_dim), k and v (batch, seqlen_k, heads_kv, …); the files decide the
+  // Reads q (batch, seqlen_q, heads, head_dim), k and v (batch, seqlen_k, heads_kv, …). The files decide the
   // dtype, the head dims and the shape. Throws Error that names the file and what is wrong with it.
   autotune::Inputs load(Problem& problem, Shape& shape) const;
-  // Reads dout (batch, seqlen_q, heads, head_dim_v); empty where it was not given, which is random then.
+  // Reads dout (batch, seqlen_q, heads, head_dim_v). Empty if it was not given; dout is then random.
   [[nodiscard]] std::optional<autotune::HostTensor> load_dout(const Problem& problem,
                                                               const Shape& shape) const;
-  // Whether save() will be able to write what was asked for, asked before anything costs time. Throws
-  // Error{invalid_argument} for what this problem does not have, and for a file that is named twice;
-  // Error{io} for one that cannot be written.
+  // Checks, before anything slow starts, that save() will be able to write what was asked for. Throws
+  // Error{invalid_argument} for a tensor that this problem does not have, and for a file that is named twice;
+  // Error{io} for a file that cannot be written.
   void check_outputs(const Problem& problem) const;
-  // Writes what was asked for: o (batch, seqlen_q, heads, head_dim_v), lse (batch, heads, seqlen_q); dq as q,
-  // dk as k and dv as v.
+  // Writes what was asked for: o (batch, seqlen_q, heads, head_dim_v) and lse (batch, heads, seqlen_q); dq as
+  // q, dk as k and dv as v.
   void save(const Problem& problem, const Shape& shape, const AttentionReport& report) const;
 
  private:

@@ -1,4 +1,4 @@
-// The flags that every verb shares.
+// The flags that all verbs share.
 #include "cli/common/options.hpp"
 
 #include <fmt/format.h>
@@ -143,7 +143,7 @@ CLI::Validator number_between(double least, double most) {
   const auto refusal = [=](const std::string& text) {
     char* end = nullptr;
     const double value = std::strtod(text.c_str(), &end);
-    // CLI11's own range has NaN in it.
+    // CLI11's own range check accepts NaN.
     const bool in = !text.empty() && *end == '\0' && value >= least && value <= most;
     return in ? std::string() : fmt::format("is \"{}\", may be {}", text, range);
   };
@@ -154,7 +154,7 @@ CLI::Validator whole_number(std::uint64_t least, std::uint64_t most) {
   const auto refusal = [=](const std::string& text) {
     std::uint64_t value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    // As it is written in no other way: CLI11 reads 010 as 8.
+    // Only the usual spelling: CLI11 reads 010 as 8.
     const bool in = error == std::errc() && text == std::to_string(value) && value >= least && value <= most;
     return in ? std::string()
               : fmt::format("is \"{}\", may be a whole number from {} to {}", text, least, most);

@@ -1,4 +1,4 @@
-// The flags that every verb shares: which problem, which sizes, which device.
+// The flags that all verbs share: which problem, which sizes, which device.
 #pragma once
 
 #include <CLI/App.hpp>
@@ -15,8 +15,8 @@
 
 namespace flashjit::cli {
 
-// Throws Error{invalid_argument} where one of `flags` was given, which `beside` would ignore: "--export does
-// nothing beside --dry-run: WHY".
+// Throws Error{invalid_argument} if one of `flags` was given although `beside` makes it useless: "--export
+// does nothing beside --dry-run: WHY".
 void refuse_ignored(const CLI::App& verb, std::initializer_list<const char*> flags, std::string_view beside,
                     std::string_view why);
 
@@ -41,10 +41,10 @@ class ProblemOptions {
 class ShapeOptions {
  public:
   void add_to(CLI::App& verb);
-  // Validated. Sizes that were not given are large enough to keep a GPU busy, and small where every
-  // instruction is emulated.
+  // Validated. Sizes that were not given are large enough to keep a GPU busy, or small if every instruction
+  // is emulated.
   [[nodiscard]] Shape shape(bool emulated) const;
-  // The same, where a launch is the point: throws Error{invalid_argument} for sizes that need none.
+  // The same for verbs that must launch: throws Error{invalid_argument} for sizes that need no launch.
   [[nodiscard]] Shape shape_to_launch(bool emulated) const;
 
  private:
@@ -55,19 +55,19 @@ class ShapeOptions {
   std::optional<int> seqlen_k_;
 };
 
-// --device cuda|cuda:N|emulated:sm_XX, or --arch sm_XX where nothing has to run
+// --device cuda|cuda:N|emulated:sm_XX, or --arch sm_XX if nothing has to run
 class DeviceOptions {
  public:
   void add_to(CLI::App& verb);
   void add_arch_to(CLI::App& verb);
   [[nodiscard]] const std::string& device() const { return device_; }
-  // --device: no other stands in for it.
+  // Whether --device was given; no other device may replace it.
   [[nodiscard]] bool given() const;
-  // Empty: not given. Throws Error{invalid_argument} where --device names another.
+  // Empty if --arch was not given. Throws Error{invalid_argument} if --device names another arch.
   [[nodiscard]] const std::string& arch() const;
   [[nodiscard]] bool emulated() const { return device_.starts_with("emulated"); }
   // The Target of --arch, else of --device, else of the GPU, else sm_90a: for verbs that only render and
-  // compile. Throws Error{not_found} where --device asks for a GPU that is not here.
+  // compile. Throws Error{not_found} if --device asks for a GPU that is not here.
   [[nodiscard]] Target target() const;
 
  private:
@@ -76,14 +76,14 @@ class DeviceOptions {
   std::string arch_;
 };
 
-// Of a flag: a number from `least` to `most`.
+// Checks that a flag is a number from `least` to `most`.
 CLI::Validator number_between(double least, double most);
 
-// Of a flag: the digits of a number from `least` to `most`. CLI11 itself takes nothing for 0, and a number
-// that is too large for the largest.
+// Checks that a flag is a whole number from `least` to `most`, in digits. CLI11 itself reads an empty value
+// as 0, and a number that is too large as the largest one.
 CLI::Validator whole_number(std::uint64_t least = 0, std::uint64_t most = std::numeric_limits<int>::max());
 
-// --seed, which says what it is the seed of
+// --seed; the description says what it seeds
 void add_seed_to(CLI::App& verb, std::uint64_t& seed, const std::string& description);
 
 // --schedule SCHEDULE, --family simt|mma|wgmma
@@ -92,7 +92,7 @@ void add_family_to(CLI::App& verb, std::string& family);
 
 // --tune off|quick|full
 void add_tune_to(CLI::App& verb, Tuning& tuning);
-// --schedule, where --tune is to look for one.
+// Refuses --schedule if --tune is to find one.
 void refuse_tuned_schedule(const CLI::App& verb, Tuning tuning);
 
 }  // namespace flashjit::cli

@@ -1,4 +1,4 @@
-// Words for people, on stderr. A stderr that is closed or full takes none, and ends no work.
+// Text for people, on stderr. If stderr is closed or full, the text is lost and the work goes on.
 #pragma once
 
 #include <cstdio>
@@ -10,7 +10,7 @@ inline void tell(std::string_view line) {
   std::fprintf(stderr, "%.*s\n", static_cast<int>(line.size()), line.data());
 }
 
-// A message of the library's, and what is like one.
+// A message of the library, or one in the same form.
 inline void tell_message(std::string_view line) {
   std::fprintf(stderr, "flashjit: %.*s\n", static_cast<int>(line.size()), line.data());
 }

@@ -1,4 +1,4 @@
-// `flashjit bench`: times problems as the tuner does, and says so in JSON lines.
+// `flashjit bench`: times problems as the tuner does, and prints JSON lines.
 #include <fmt/format.h>
 
 #include <CLI/Config.hpp>
@@ -36,7 +36,7 @@ struct BenchFlags {
   std::string commit;
 };
 
-// One cell on its way: its plan's schedule, and the rounds so far.
+// One cell in progress: its plan's schedule, and the rounds so far.
 struct Bench {
   Cell cell;
   Origin origin;
@@ -45,15 +45,14 @@ struct Bench {
   std::vector<autotune::Timing> rounds;
 };
 
-// What a launch moves at least, each tensor once.
+// The least that a launch must move: each tensor once.
 double bytes_of(const Problem& problem, const Shape& shape) {
   const double columns = problem.head_dim + problem.value_dim();
   const double q_and_o = 1.0 * shape.batch * shape.seqlen_q * shape.heads * columns * size_of(problem.dtype);
   const double k_and_v =
       1.0 * shape.batch * shape.seqlen_k * shape.kv_heads() * columns * size_of(problem.dtype);
   const double lse = problem.lse ? 4.0 * shape.batch * shape.seqlen_q * shape.heads : 0;
-  // A backward pass reads these, and dout, and writes three gradients; what it keeps in its workspace is its
-  // own affair.
+  // A backward pass also reads dout and writes three gradients. Its workspace does not count.
   const double dout =
       1.0 * shape.batch * shape.seqlen_q * shape.heads * problem.value_dim() * size_of(problem.dtype);
   const double dq = dout / problem.value_dim() * problem.head_dim;
@@ -129,7 +128,7 @@ int bench(const BenchFlags& flags, const std::vector<Cell>& cells) {
   if (!flags.commit.empty()) environment["commit"] = flags.commit;
 
   const PlanOptions plan{.schedule = flags.schedule, .family = flags.family, .tuning = flags.tuning};
-  std::vector<Origin> origins;  // all plans first: tuning is not to heat up what is timed
+  std::vector<Origin> origins;  // make all plans first, so that tuning does not heat the GPU during timing
   origins.reserve(cells.size());
   for (const auto& [problem, shape] : cells)
     origins.push_back(state.ready(problem, shape, plan).ready->origin);

@@ -1,4 +1,4 @@
-// `flashjit cache`: look at the cache directory, check it, shrink it, move it to another machine.
+// `flashjit cache`: list the cache directory, check it, shrink it, move it to another machine.
 #include <fmt/format.h>
 
 #include <CLI/Config.hpp>
@@ -32,7 +32,7 @@ namespace {
 using cache::Verdict;
 using nlohmann::json;
 
-// Text, or JSON on stdout; `words` say how it went, on stderr.
+// Prints text, or JSON on stdout; `words` are a summary for stderr.
 void print(bool as_json, const json& data, const std::string& words) {
   if (as_json) {
     fmt::print("{}\n", indented(data));
@@ -60,7 +60,7 @@ std::string human_age(std::time_t then) {
   return fmt::format("{} d", seconds / kDay);
 }
 
-// A kernel's name; what else the library keeps says what it is in a field of its key.
+// A kernel's name. Other entries say what they are in a field of their key.
 std::string name_of(const cache::Entry& entry) {
   const std::string kernel = api::parse_report(entry.section("report")).entry;
   return kernel.empty() ? std::string(entry.key.field("record")) : kernel;
@@ -98,7 +98,7 @@ int list(bool as_json) {
   return 0;
 }
 
-// A value for a table: what is long or has lines is given by its size.
+// A value for a table; one that is long or has several lines is given by its size.
 std::string brief(std::string_view value) {
   constexpr std::size_t kLongest = 100;
   const bool fits = value.size() <= kLongest &&

@@ -1,5 +1,5 @@
-// `flashjit check`: a problem under all of the emulator's checks, with several seeds; what compute-sanitizer
-// is for a GPU.
+// `flashjit check`: runs a problem under all of the emulator's checks with several seeds, as
+// compute-sanitizer does on a GPU.
 #include <fmt/format.h>
 
 #include <CLI/Config.hpp>
@@ -38,7 +38,7 @@ struct CheckOptions {
   bool json = false;
 };
 
-// What a run without findings has shown; the emulator's FindingKinds in words.
+// What a run without findings has shown: the emulator's FindingKinds in words.
 constexpr const char* kChecked[] = {
     "bounds and alignment of every access to global, shared, local and parameter memory",
     "no use of memory that was freed, or that nothing wrote",
@@ -48,19 +48,20 @@ constexpr const char* kChecked[] = {
     "tensor maps and wgmma descriptors that fit their data",
 };
 
-// One seed: it makes the inputs, interleaves the warps and decides when asynchronous copies happen.
+// The result of one seed, which makes the inputs, interleaves the warps and decides when asynchronous copies
+// happen.
 struct SeedResult {
   std::uint64_t seed = 0;
   std::vector<emulator::Finding> findings;
-  autotune::Check check;   // rows is 0 where findings ended the run
-  autotune::Check slopes;  // of gradients against finite differences; rows is 0 for a forward pass
+  autotune::Check check;   // rows is 0 if findings ended the run
+  autotune::Check slopes;  // gradients against finite differences; rows is 0 for a forward pass
   std::string kernel, schedule;
 
   [[nodiscard]] bool clean() const { return findings.empty() && check.ok && (slopes.rows == 0 || slopes.ok); }
 };
 
-// A few elements of each gradient against the slope of the float64 forward pass, which moves an input and
-// looks: it takes a forward pass of a head for each, so only where that is quick.
+// Compares a few elements of each gradient with the slope of the float64 forward pass when an input is moved.
+// Each element needs a forward pass of one head, so this is done only if that is quick.
 autotune::Check check_slopes(const AttentionRequest& request, const AttentionReport& report,
                              std::uint64_t seed) {
   constexpr double kQuick = 1e8;

@@ -1,4 +1,4 @@
-// `flashjit demo`: the main job on a few problems, as ./quickstart shows it.
+// `flashjit demo`: the main task on a few problems, as ./quickstart shows it.
 #include <fmt/format.h>
 
 #include <CLI/Config.hpp>
@@ -15,7 +15,7 @@
 namespace flashjit::cli {
 namespace {
 
-// The GPU if there is one; else the emulator, as Hopper.
+// The GPU if there is one, else the emulator of Hopper.
 Engine open_engine(const DeviceOptions& wanted, bool& emulated) {
   EngineOptions options;
   options.on_message = [](std::string_view line) { tell(fmt::format("  {}", line)); };
@@ -43,7 +43,7 @@ int demo(const DeviceOptions& device) {
   const Shape usual{.batch = 4, .heads = 16, .seqlen_q = 4096, .seqlen_k = 4096};
   const Shape shape =
       emulated ? Shape{.batch = 1, .heads = 2, .heads_kv = 1, .seqlen_q = 200, .seqlen_k = 200} : usual;
-  const bool turing = engine.target().capability < 80;  // which has no bf16
+  const bool turing = engine.target().capability < 80;  // Turing has no bf16
   const DType half = turing ? DType::fp16 : DType::bf16;
   const std::vector<Problem> problems = {{.dtype = half, .head_dim = 128, .causal = true},
                                          {.dtype = half, .head_dim = 64},
@@ -52,7 +52,7 @@ int demo(const DeviceOptions& device) {
                                          {.dtype = DType::fp32, .head_dim = 64}};
   fmt::print("{}\n", table_heading());
   int failed = 0;
-  std::string shown;  // the first problem's schedule
+  std::string shown;  // the schedule of the first problem
   for (const Problem& problem : problems) {
     AttentionRequest request{.problem = problem, .shape = shape};
     request.options.tuning = emulated ? Tuning::off : Tuning::quick;

@@ -1,5 +1,4 @@
-// `flashjit doctor`: one line for each thing that flashjit needs or can use, and what to do where it is
-// missing.
+// `flashjit doctor`: one line for each thing that flashjit needs or can use, and what to do if it is missing.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/statvfs.h>
@@ -36,9 +35,9 @@ namespace {
 
 enum class State {
   ok,
-  note,     // works, with a reservation
+  note,     // works, but with a reservation
   absent,   // something that flashjit can do without
-  problem,  // something that it needs
+  problem,  // something that flashjit needs
 };
 
 struct Finding {
@@ -74,7 +73,7 @@ void check(std::vector<Finding>& findings, const std::string& what, State when_i
   }
 }
 
-// What the GPUs ask of an NVRTC.
+// What the GPUs require of an NVRTC.
 struct Gpus {
   std::vector<std::string> archs;
   int cuda_major = 0;  // the newest CUDA that the driver knows; 0: there is no driver
@@ -143,8 +142,8 @@ void check_compiler(std::vector<Finding>& findings, const Gpus& gpus) {
   });
 }
 
-// The file system's name (empty: not known), and whether several machines share it; by statfs's magic numbers
-// (linux/magic.h and statfs(2)).
+// The file system's name (empty: not known), and whether several machines share it, from statfs's magic
+// numbers (linux/magic.h and statfs(2)).
 struct FileSystem {
   std::string name;
   bool shared = false;
@@ -180,8 +179,8 @@ FileSystem file_system_of(const std::filesystem::path& path) {
   return {fmt::format("file system 0x{:X}", magic), false};
 }
 
-// One line for the directory, as an Engine opens it; whether what is in it can be looked at. Says only what
-// is known: a part of the path may be closed to us.
+// Reports one line about the directory, opened as an Engine opens it. Returns whether its contents can be
+// examined. Reports only what is known, since a part of the path may not be accessible to us.
 bool check_directory(std::vector<Finding>& findings, const cache::StoreOptions& options) {
   constexpr double kGib = 1ULL << 30;
   constexpr double kLittle = 16e6;  // a few dozen kernels
@@ -262,7 +261,7 @@ void check_wisdom(std::vector<Finding>& findings, const std::filesystem::path& d
   for (const std::string& line : complaints) findings.push_back({"wisdom", State::note, line, ""});
 }
 
-// The directory that an administrator or an image fills, which nobody here writes to.
+// The directory that an administrator or an image fills; no user writes to it.
 void check_system_directory(std::vector<Finding>& findings, const std::filesystem::path& directory) {
   const cache::StoreOptions options{.directory = directory, .trust = cache::Trust::as_given};
   const cache::Directory opened = cache::open_directory(directory, options.trust, /*create=*/false);

@@ -1,4 +1,4 @@
-// `flashjit inspect`: what becomes of a problem on an arch, from source to machine code, with no GPU needed.
+// `flashjit inspect`: what becomes of a problem on an arch, from source to machine code. Needs no GPU.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -39,7 +39,7 @@ struct InspectOptions {
   bool json = false;
 };
 
-// Leaves no file that is cut short.
+// Leaves no truncated file behind.
 void write_file(const std::string& path, const std::string& bytes) {
   std::FILE* const file = std::fopen(path.c_str(), "wb");
   int error = file != nullptr ? 0 : errno;
@@ -71,7 +71,7 @@ void print_table(const Inspection& inspection) {
   for (const auto& [what, value] : rows(inspection)) fmt::print("{:<10}  {}\n", what, value);
 }
 
-// A plan of one kernel is an object, a backward pass's several are a list.
+// A plan with one kernel is an object; a backward pass's kernels are a list.
 nlohmann::json to_json(const std::vector<Inspection>& inspections) {
   if (inspections.size() == 1) return to_json(inspections.front());
   nlohmann::json list = nlohmann::json::array();
@@ -79,7 +79,7 @@ nlohmann::json to_json(const std::vector<Inspection>& inspections) {
   return list;
 }
 
-// What is text comes kernel after kernel; the schedule is one for all.
+// Texts of several kernels follow one another; the schedule is the same for all.
 std::string emit_all(const std::vector<Inspection>& inspections, const std::string& artefact) {
   if (inspections.size() == 1 || artefact == "schedule") return emit(inspections.front(), artefact);
   if (artefact == "cubin") {
@@ -95,7 +95,7 @@ std::string emit_all(const std::vector<Inspection>& inspections, const std::stri
 
 using Rows = std::vector<std::pair<std::string, std::string>>;
 
-// Rows that differ, side by side.
+// The rows that differ, side by side.
 void print_comparison(const Rows& left, const Rows& right) {
   const auto value_of = [](const auto& list, const std::string& what) {
     const auto found =
@@ -117,8 +117,8 @@ void print_comparison(const Rows& left, const Rows& right) {
   }
 }
 
-// Looking needs no GPU: for an arch, and where there is no GPU, the emulator stands in. Its kernels have the
-// GPU's keys.
+// Inspecting needs no GPU: for --arch, and if there is no GPU, the emulator replaces it. Its kernels have the
+// same keys as the GPU's.
 std::string device_of(const DeviceOptions& options) {
   if (!options.arch().empty()) return "emulated:" + options.arch();
   if (options.given()) return options.device();
@@ -145,7 +145,7 @@ int run(const InspectOptions& options) {
   engine.device = device_of(options.device);
   engine.use_cache = !options.no_cache;
   EngineState state(engine);
-  // What a compiler says of it decides which schedule is chosen, but not what one that is given is.
+  // The compiler's reports affect which schedule is chosen, but not the source of a given schedule.
   const bool needs_code =
       options.schedule.empty() || (options.emit != "source" && options.emit != "schedule");
   const auto look = [&](const std::string& schedule) {

@@ -1,5 +1,5 @@
 // `flashjit profile`: what a problem's kernel executes, counted by the emulator: instructions by class,
-// bytes, bank conflicts by line.
+// bytes, and bank conflicts by line.
 #include <fmt/format.h>
 
 #include <CLI/Config.hpp>
@@ -34,7 +34,7 @@ struct ProfileOptions {
 int run(const ProfileOptions& options) {
   const Problem problem = options.problem.problem();
   const Shape shape = options.shape.shape(true);
-  // Counting needs no checks: `flashjit check` is for them.
+  // Counting needs no checks; `flashjit check` does these.
   Emulation emulation =
       emulate(options.device, {.seed = options.seed, .checks = emulator::Checks::off, .counts = true},
               !options.no_cache);

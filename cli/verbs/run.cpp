@@ -90,7 +90,7 @@ int run(const RunOptions& options) {
   AttentionRequest request;
   request.problem = options.problem.problem();
   options.files.check_outputs(request.problem);
-  Engine engine(engine_options);  // in front of the inputs, which may be large
+  Engine engine(engine_options);  // before the inputs, which may be large
   if (options.files.given()) {
     request.inputs = options.files.load(request.problem, request.shape);
   } else {
@@ -142,7 +142,7 @@ void add_run(CLI::App& app, int& exit_code) {
       ->group("Data");
   add_seed_to(*verb, options->seed, "of the random inputs");
   verb->add_option("--scale", options->scale, "of the logits; 1/sqrt(head_dim) by default")
-      ->check(number_between(1.1754944e-38, 1.7014117e38))  // as the Engine has it
+      ->check(number_between(1.1754944e-38, 1.7014117e38))  // the Engine's limits
       ->group("Data");
   add_schedule_to(*verb, options->schedule);
   add_family_to(*verb, options->family);

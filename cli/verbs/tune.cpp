@@ -1,4 +1,4 @@
-// `flashjit tune`: searches for the best schedule, shows what it thought, and keeps what it learnt.
+// `flashjit tune`: searches for the best schedule, shows its predictions, and keeps what it learnt.
 #include <fmt/format.h>
 
 #include <CLI/Config.hpp>
@@ -25,7 +25,7 @@
 namespace flashjit::cli {
 namespace {
 
-constexpr std::size_t kShown = 20;  // rows of a table, unless all are asked for
+constexpr std::size_t kShown = 20;  // rows of a table, unless --all is given
 
 struct TuneFlags {
   ProblemOptions problem;
@@ -55,9 +55,9 @@ void print_table(const Cell& cell, const std::vector<autotune::Candidate>& candi
   std::size_t shown = 0;
   struct Hidden {
     int count = 0;
-    std::string first;  // of them, and why it is hidden
+    std::string first;  // the first hidden candidate, and why it is hidden
   };
-  std::map<std::string, Hidden> hidden;  // by what the reason is about: its text without numbers
+  std::map<std::string, Hidden> hidden;  // by reason, without the numbers in its text
   for (const autotune::Candidate& c : candidates) {
     if (!all && (shown >= kShown || (c.predicted_ms == 0 && !c.pruned.empty()))) {
       std::string kind;
@@ -150,7 +150,7 @@ int search(const TuneFlags& flags, const std::vector<Cell>& cells) {
                   fmt::format("--export is {}, may be a file that can be written", flags.export_file));
     }
   };
-  export_wisdom({});  // what was measured for minutes shall have a place to go
+  export_wisdom({});  // find out now, not after minutes of measuring, whether the file can be written
   if (const cache::StoreOptions store = cache::options_from_environment(); store.directory.empty()) {
     tell_message(fmt::format("what is learnt goes to {}: {}",
                              exports ? "the file of --export alone" : "no file (--export names one)",
@@ -169,7 +169,7 @@ int search(const TuneFlags& flags, const std::vector<Cell>& cells) {
                           .progress = tell_message});
     } catch (const Error& error) {
       if (cells.size() == 1) throw;
-      // The others of a grid may do well, and are minutes of work.
+      // The other cells of a grid may succeed, and are minutes of work.
       tell_message(fmt::format("{} at {}: {}", describe(problem), describe(shape), error.what()));
       all_tuned = false;
       continue;

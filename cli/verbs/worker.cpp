@@ -1,4 +1,4 @@
-// `flashjit worker`, hidden: what a tuning run starts to try its candidates in (autotune/worker.hpp).
+// `flashjit worker`, hidden: the process in which a tuning run tries its candidates (autotune/worker.hpp).
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <memory>
@@ -12,7 +12,7 @@
 namespace flashjit::cli {
 namespace {
 
-// A runner, and the engine that its kernels live in.
+// A runner, and the engine that owns its kernels.
 class OwningRunner : public autotune::Runner {
  public:
   OwningRunner(const autotune::Job& job, const EngineOptions& options)
@@ -47,7 +47,7 @@ void add_worker(CLI::App& app, int& exit_code) {
                           options.device = job.device;
                           options.cache_dir = job.cache_dir;
                           options.use_cache = job.use_cache;
-                          options.on_message = [](std::string_view) {};  // the parent has said it already
+                          options.on_message = [](std::string_view) {};  // the parent has shown it already
                           return std::make_unique<OwningRunner>(job, options);
                         });
   });

@@ -24,7 +24,7 @@ void collect(const Operand& operand, std::vector<int>& registers) {
   for (const Operand& part : operand.parts) collect(part, registers);
 }
 
-// A predicate that every path sets to false just before: setp.ne.b32 p, 0, 0. wgmma's scale-d comes so.
+// Whether every path sets the predicate to false just before: setp.ne.b32 p, 0, 0, as for wgmma's scale-d.
 bool is_constant_false(const std::vector<Statement>& statements, std::size_t before, int predicate) {
   for (std::size_t i = before; i-- > 0 && before - i < 4;) {
     const Statement& s = statements[i];
@@ -134,8 +134,8 @@ class Decoder {
     return false;
   }
 
-  // A wgmma that is under way still reads its fragment of A when the program names those registers no more:
-  // they share their rows with no others.
+  // A running wgmma still reads its fragment of A after the last statement that names those registers. So
+  // they share their rows with no other registers.
   void keep_fragments() {
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
       if ((looked_[i].row->flags & kOpWarpgroup) == 0) continue;
@@ -151,7 +151,7 @@ class Decoder {
   void give_rows(Layout& layout) {
     int rows[3];
     layout.rows = colour_registers(registers_, flow_.live, rows);
-    // Predicate 0 is always true, predicate 1 takes what nobody reads; row 0 likewise takes results.
+    // Predicate 0 is always true; predicate 1 takes results that nobody reads, and so does row 0.
     const u32 wide_start = kWideRow + static_cast<u32>(rows[1]) * kNarrowRow;
     layout.classes.resize(registers_.size());
     for (std::size_t r = 0; r < registers_.size(); ++r) {
@@ -233,15 +233,15 @@ class Decoder {
     program_.class_of.push_back(decoding.cls);
   }
 
-  // An mma whose A operand is that of the mma before it in the block, untouched since, need not convert it
-  // again: kernels go through the columns of B with one A.
+  // If an mma has the same A operand as the mma before it in the block, and A was not touched since, A need
+  // not be converted again: kernels multiply one A by several columns of B.
   void note_fragment(int index, Ins& ins) {
     const Statement& statement = program_.statements[index];
     std::vector<int> registers;
     collect(statement.operands[1], registers);
     if (flow_.block_start[flow_.block_of[index]] == index) fragment_.clear();
     ins.x = !registers.empty() && registers == fragment_ && statement.opcode == fragment_opcode_ ? 1 : 0;
-    if (statement.guard >= 0) {  // perhaps it does not run: then nothing is converted
+    if (statement.guard >= 0) {  // it may not run, and then converts nothing
       ins.x = 0;
       registers.clear();
     }
@@ -263,8 +263,8 @@ class Decoder {
   }
 
   void align_constants() {
-    // A row is read with vector loads; the start is aligned when a launch copies nothing, so keep slack for
-    // it.
+    // Rows are read with vector loads. A launch copies nothing, so the start is aligned here, within some
+    // slack.
     std::vector<std::byte>& constants = program_.constants;
     std::vector<std::byte> aligned(constants.size() + 64);
     const std::size_t shift = (64 - reinterpret_cast<u64>(aligned.data()) % 64) % 64;
@@ -280,7 +280,7 @@ class Decoder {
   std::vector<FlowNode> nodes_;
   Flow flow_;
   std::vector<u32> code_of_;
-  std::vector<int> fragment_;  // registers of A that the last mma converted
+  std::vector<int> fragment_;  // registers of the A that the last mma converted
   std::string_view fragment_opcode_;
 };
 

@@ -1,4 +1,5 @@
-// From a Module and an entry's name to a Program: looks up opcodes, gives registers rows, resolves symbols.
+// From a Module and an entry's name to a Program: looks up opcodes, assigns rows to registers, resolves
+// symbols.
 #pragma once
 
 #include <string_view>
@@ -8,10 +9,10 @@
 namespace flashjit::emulator {
 
 struct DecodeOptions {
-  bool checked = true;  // handlers with checks, and the rules that can be shown to be broken without running
+  bool checked = true;  // use handlers with checks, and look for rules that are broken whatever runs
 };
 
-// Throws Error{not_found} if the entry is not there, Error{unsupported} that quotes the line of an unknown
+// Throws Error{not_found} if there is no such entry, Error{unsupported} that quotes the line of an unknown
 // instruction.
 Program decode(Module module, std::string_view entry, const DecodeOptions& options);
 

@@ -36,7 +36,7 @@ void find_blocks(const std::vector<FlowNode>& nodes, Flow& flow) {
 }
 
 // Immediate post-dominators on the reversed graph (Cooper, Harvey and Kennedy, "A Simple, Fast Dominance
-// Algorithm"). A block that cannot reach the exit (an endless loop) is given the exit.
+// Algorithm"). A block that cannot reach the exit (an endless loop) gets the exit.
 std::vector<int> post_dominators(const Flow& flow) {
   const int exit = static_cast<int>(flow.successors.size());
   std::vector<std::vector<int>> predecessors(exit + 1);

@@ -1,5 +1,5 @@
-// What the control flow of a function says: basic blocks, where divergent lanes meet again, which registers
-// live where.
+// What a function's control flow shows: basic blocks, where divergent lanes meet again, and where each
+// register is live.
 #pragma once
 
 #include <vector>
@@ -8,18 +8,18 @@
 
 namespace flashjit::emulator {
 
-// A statement as far as control and data flow see it.
+// A statement as control and data flow see it.
 struct FlowNode {
   std::vector<int> defs;     // registers written
-  std::vector<int> uses;     // registers read, the guard's too
+  std::vector<int> uses;     // registers read, including the guard
   std::vector<int> targets;  // of a branch
-  bool guarded = false;      // may do nothing
+  bool guarded = false;      // it may do nothing
   bool exits = false;
   bool early = false;  // defs are written before every use is read
 };
 
-// Where a register holds a value that is still wanted, as an interval of positions: 2i before statement i, 2i
-// + 1 after.
+// Where a register holds a value that is still needed, as an interval of positions: 2i is before statement i,
+// and 2i + 1 is after it.
 struct LiveRange {
   int first = 1 << 30;
   int last = -1;
@@ -28,19 +28,19 @@ struct LiveRange {
 struct Flow {
   std::vector<int> block_of;                 // by statement
   std::vector<int> block_start;              // one more entry than blocks: the end
-  std::vector<std::vector<int>> successors;  // of each block; the number of blocks stands for the exit
-  // The statement at which the lanes of a branch that ends a block meet again; the number of statements: at
-  // the exit.
-  std::vector<int> rejoin;      // by block; -1 where the block has one successor
-  std::vector<bool> is_rejoin;  // by block, the exit too
+  std::vector<std::vector<int>> successors;  // of each block; the number of blocks means the exit
+  // The statement at which the lanes meet again after the branch that ends a block; the number of statements
+  // means that they meet at the exit.
+  std::vector<int> rejoin;      // by block; -1 if the block has one successor
+  std::vector<bool> is_rejoin;  // by block, including the exit
   std::vector<LiveRange> live;  // by register
 };
 
 Flow analyse_flow(const std::vector<FlowNode>& nodes, int registers);
 
-// Rows for registers so that no two live ranges share one: a linear scan. Returns the row of each register,
-// or -1 where it is never touched, numbered from 0 within its class; `rows` receives how many rows each class
-// needs.
+// Assigns rows to registers by a linear scan, so that no two live ranges share a row. Returns the row of each
+// register, numbered from 0 within its class, or -1 if the register is never used; `rows` receives how many
+// rows each class needs.
 std::vector<int> colour_registers(const std::vector<Register>& registers, const std::vector<LiveRange>& live,
                                   int rows[3]);
 

@@ -1,4 +1,4 @@
-// What may hold of registers before each block, carried forward along every path.
+// Carries facts about registers forward along every path: what may hold before each block.
 #pragma once
 
 #include <vector>
@@ -19,8 +19,8 @@ inline bool get(const Bits& bits, int i) {
   return (bits[static_cast<std::size_t>(i) >> 6] >> (i & 63) & 1) != 0;
 }
 
-// The set before each block, which holds what any of its predecessors leaves: step(i, set) makes of the set
-// before statement i the one after it, and `entry` is the first block's.
+// The set before each block, which is the union of what its predecessors leave. step(i, set) turns the set
+// before statement i into the set after it; `entry` is the set before the first block.
 template <class Step>
 std::vector<Bits> carry_forward(const Flow& flow, const Bits& entry, Step step) {
   const std::size_t blocks = flow.successors.size();

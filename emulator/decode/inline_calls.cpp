@@ -24,7 +24,7 @@ class Paster {
  public:
   explicit Paster(const Module& module) : module_(module) {}
 
-  // Appends the function's body; `depth` 0 is the entry, whose ret stays what it is.
+  // Appends the function's body. `depth` 0 is the entry, whose ret stays a ret.
   void paste(const Function& function, const std::map<std::string, std::string, std::less<>>& arguments,
              int depth) {
     if (depth > kMaxDepth) {
@@ -39,8 +39,8 @@ class Paster {
       Variable copy = variable;
       if (depth > 0 && variable.space != Variable::Space::shared)
         copy.name = fmt::format("{}.{}", variable.name, copies_++);
-      // Blocks of a body may declare the same name again (param0 of every call): one slot serves all of them,
-      // if large enough.
+      // Blocks of a body may declare the same name again (param0 of every call). One slot serves all of them,
+      // if it is large enough.
       names[variable.name] = copy.name;
       merge(std::move(copy));
     }
@@ -48,8 +48,7 @@ class Paster {
     std::vector<std::size_t> branches;
     for (std::size_t i = 0; i < function.statements.size(); ++i) {
       place[i] = static_cast<int>(out.statements.size());
-      // Calls count although they leave no statement: functions that only call each other would go on for
-      // ever.
+      // Calls count although they leave no statement: functions that only call each other would never end.
       if (++read_ > kMaxStatements) throw Error(ErrorCode::unsupported, "the kernel is too large");
       Statement copy = function.statements[i];
       if (copy.guard >= 0) copy.guard += first_register;

@@ -1,4 +1,4 @@
-// Pastes called functions into their callers, so that everything after it sees one body.
+// Pastes called functions into their callers, so that later steps see a single body.
 #pragma once
 
 #include <deque>
@@ -12,9 +12,9 @@ namespace flashjit::emulator {
 struct Inlined {
   std::vector<Statement> statements;
   std::vector<Register> registers;
-  std::deque<std::string> names;  // that renamed operands look into
+  std::deque<std::string> names;  // the text of renamed operands
   std::vector<Variable>
-      variables;  // of the body and of every function pasted in; parameters of calls among them
+      variables;  // of the body and of every pasted function, including the parameters of calls
 };
 
 // Throws Error{unsupported} for recursion, indirect calls and functions without a body.

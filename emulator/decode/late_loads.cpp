@@ -12,7 +12,7 @@ bool has(std::string_view opcode, std::string_view part) {
   return opcode.find(part) != std::string_view::npos;
 }
 
-// Asynchronous copies into shared memory, and whatever one CTA of a cluster does in another's.
+// Asynchronous copies into shared memory, and whatever a CTA of the cluster does in another CTA's.
 bool may_overtake(std::string_view opcode) {
   return has(opcode, ".mbarrier::complete_tx") || opcode.starts_with("mapa.");
 }
@@ -30,7 +30,7 @@ bool is_integer(std::string_view type) {
   return !type.empty() && (type.front() == 'u' || type.front() == 's') &&
          type.find_first_not_of("0123456789", 1) == std::string_view::npos;
 }
-// Moves, and conversions of integers that may be no more than another view of the same register.
+// Moves, and conversions of integers that may be just another view of the same register.
 bool only_copies(std::string_view opcode) {
   if (opcode.starts_with("mov.") || opcode.starts_with("cvta.")) return true;
   if (!opcode.starts_with("cvt.")) return false;
@@ -55,7 +55,7 @@ void find_late_loads(Program& program, const std::vector<FlowNode>& nodes, const
       std::ranges::none_of(statements, opcode_is(loads_shared)))
     return;
 
-  // Forward: which registers may hold what was loaded, unused.
+  // Carried forward: which registers may hold a loaded value that nothing has used yet.
   const auto step = [&](std::size_t i, Bits& held) {
     const FlowNode& node = nodes[i];
     const std::string_view opcode = statements[i].opcode;

@@ -1,4 +1,4 @@
-// Which instructions the machine must look at to know whether a load from shared memory is done.
+// Which instructions the machine must inspect to know whether a load from shared memory is done.
 #pragma once
 
 #include <vector>
@@ -8,9 +8,9 @@
 
 namespace flashjit::emulator {
 
-// Gives a LoadStep, and kTouchesLoaded, to every load from shared memory and to whatever reads or overwrites
-// a register that may hold what was loaded with nothing having used it yet. Does nothing for a kernel in
-// which only ordinary stores of its own CTA write shared memory: they overtake no load.
+// Gives a LoadStep and kTouchesLoaded to every load from shared memory, and to every instruction that reads
+// or overwrites a register which may hold a loaded value that nothing has used yet. Does nothing for a kernel
+// in which only ordinary stores of its own CTA write shared memory, since these overtake no load.
 void find_late_loads(Program& program, const std::vector<FlowNode>& nodes, const Flow& flow, int registers);
 
 }  // namespace flashjit::emulator

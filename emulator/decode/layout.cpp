@@ -40,7 +40,7 @@ Layout::Layout(Program& program, const Function& entry, const std::vector<Variab
         shared += variable.bytes;
         break;
       case Variable::Space::local:
-      case Variable::Space::param:  // of a call: a slot of the caller's frame
+      case Variable::Space::param:  // of a call: a slot in the caller's frame
         local = round_up(local, variable.align);
         places_[variable.name] = {Variable::Space::local, local, variable.bytes};
         local += variable.bytes;
@@ -69,7 +69,7 @@ Layout::Layout(Program& program, const Function& entry, const std::vector<Variab
     places_[variable->name] = {Variable::Space::shared, program.dynamic_shared, 0};
   program.local_bytes = static_cast<u32>(round_up(local, 16));
 
-  // Module variables live with the Program, so their addresses are final here.
+  // Module variables belong to the Program, so their addresses are final here.
   program.globals.assign(globals + 64, std::byte{0});
   for (const Variable* variable : initialised) {
     Place& at = places_[variable->name];

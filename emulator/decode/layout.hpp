@@ -1,5 +1,4 @@
-// Where everything that a kernel names lies: rows of registers, shared, local and module variables,
-// parameters.
+// Where everything that a kernel names is: rows of registers, shared, local and module variables, parameters.
 #pragma once
 
 #include <map>
@@ -12,10 +11,10 @@ namespace flashjit::emulator {
 
 class Layout {
  public:
-  // Lays out the variables of the module and of the function; fills the program's sizes.
+  // Lays out the variables of the module and of the function, and fills in the program's sizes.
   Layout(Program& program, const Function& entry, const std::vector<Variable>& locals);
 
-  // The address of a symbol in its own state space (a shared offset, a global's host address …).
+  // The address of a symbol in its own state space (an offset in shared memory, a global's host address …).
   struct Place {
     Variable::Space space;
     u64 address;

@@ -1,4 +1,4 @@
-// Matching of opcodes against the table's patterns.
+// Matches opcodes against the table's patterns.
 #include "emulator/decode/opcodes.hpp"
 
 #include <unordered_map>
@@ -6,7 +6,7 @@
 namespace flashjit::emulator {
 namespace {
 
-// Splits the first element off at a '.'; patterns hold no '.' inside parentheses.
+// Splits off the part before the first '.'; patterns have no '.' inside parentheses.
 std::string_view take(std::string_view& rest) {
   std::size_t dot = rest.find('.');
   std::string_view first = rest.substr(0, dot);

@@ -9,15 +9,15 @@
 namespace flashjit::emulator {
 namespace {
 
-// The predicate behind the bar of "%r1|%p1".
+// The predicate after the bar of "%r1|%p1".
 u16 pair_of(Decoding& decoding, const Operand& operand) {
   if (decoding.layout.classes[operand.second] != RegisterClass::predicate)
     decoding.fail("a predicate register is expected behind |");
   return static_cast<u16>(std::max(1, decoding.layout.rows[operand.second]));
 }
 
-// Bytes of the register that 'd' stands for: the type that an instruction writes stands last, but for that of
-// a source in cvt and set.
+// Bytes of the register that 'd' stands for. The type that an instruction writes is the opcode's last, except
+// in cvt and set, which end with the source's type.
 u32 narrow_bytes(std::string_view opcode) {
   const bool widens = opcode.find(".wide.") != std::string_view::npos || opcode.starts_with("movmatrix.");
   if (opcode.starts_with("cvt.") || opcode.starts_with("set.")) opcode = opcode.substr(0, opcode.rfind('.'));
@@ -29,7 +29,7 @@ u32 narrow_bytes(std::string_view opcode) {
 }  // namespace
 
 std::string letters_for(const Module& module, const Statement& statement, const Opcode& row) {
-  // Optional operands are left out from the left, as many as there are too few.
+  // If there are too few operands, optional ones are left out, from the right.
   const std::string_view all = row.operands;
   const auto optional = static_cast<std::size_t>(std::count(all.begin(), all.end(), '?'));
   const std::size_t required = all.size() - 2 * optional;
@@ -87,7 +87,7 @@ void fill_operands(Decoding& decoding, const std::string& letters) {
         next_source() = decoding.source(operand, true);
         break;
       case 'q': {
-        // mov.pred takes 0 and -1 too: predicate 0 is always true.
+        // mov.pred also takes 0 and -1. Predicate 0 is always true.
         const bool constant = operand.kind == Operand::Kind::immediate;
         if (operand.negated || (constant && operand.value == 0)) ins.negate |= static_cast<u8>(1 << sources);
         next_source() = constant ? 0 : decoding.predicate(operand);

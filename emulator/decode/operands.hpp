@@ -1,4 +1,5 @@
-// Reads an Opcode's operand letters: which letter each operand of a statement has, and what it puts into Ins.
+// Reads an Opcode's operand letters: which letter each operand of a statement has, and what the letter puts
+// into Ins.
 #pragma once
 
 #include <string>
@@ -7,10 +8,10 @@
 
 namespace flashjit::emulator {
 
-// The letter of each operand of a statement; throws where there are too few or too many.
+// The letter of each operand of a statement. Throws if there are too few or too many operands.
 std::string letters_for(const Module& module, const Statement& statement, const Opcode& row);
 
-// Fills rows, predicates, offset and list of the Decoding's Ins.
+// Fills in rows, predicates, offset and list of the Decoding's Ins.
 void fill_operands(Decoding& decoding, const std::string& letters);
 
 }  // namespace flashjit::emulator

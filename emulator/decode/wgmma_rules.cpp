@@ -12,8 +12,7 @@ bool begins(std::string_view text, std::string_view with) {
   return text.substr(0, with.size()) == with;
 }
 
-// Registers that the statement's wgmma owns while it is under way: the accumulator, and A where it is in
-// registers.
+// Registers that the statement's wgmma owns while it runs: the accumulator, and A if it is in registers.
 std::vector<int> owned(const Statement& statement) {
   std::vector<int> registers;
   for (std::size_t k = 0; k < 2 && k < statement.operands.size(); ++k) {
@@ -43,17 +42,17 @@ void check_wgmma_rules(Program& program, const std::vector<FlowNode>& nodes, con
   }
   if (!any) return;
 
-  // Forward: which registers may have been touched since the last fence. One bit more stands for "no fence
-  // yet at all".
+  // Carried forward: which registers may have been touched since the last fence. One extra bit means "no
+  // fence so far".
   const int never = registers;
   auto step = [&](std::size_t i, Bits& touched) {
     if (is_fence[i]) {
       std::fill(touched.begin(), touched.end(), 0);
       return;
     }
-    if (is_wgmma[i]) return;  // accumulating again into the same registers needs no fence
+    if (is_wgmma[i]) return;  // accumulating into the same registers again needs no fence
     if (begins(statements[i].opcode, "mov.") && nodes[i].defs.size() == 1 && nodes[i].uses.size() == 1) {
-      // The compiler's copies vanish in machine code: the state goes with the value.
+      // Copies by the compiler disappear in machine code, so the copy takes over the state of its source.
       if (get(touched, nodes[i].uses[0]))
         set(touched, nodes[i].defs[0]);
       else
@@ -92,8 +91,8 @@ void check_wgmma_rules(Program& program, const std::vector<FlowNode>& nodes, con
     }
   }
 
-  // Which instructions the machine must look at while a wgmma is under way. Rows are shared after colouring,
-  // so the test is by register: only those that a wgmma names.
+  // Which instructions the machine must inspect while a wgmma runs. After colouring, registers share rows, so
+  // the test is by register: only registers that a wgmma names count.
   for (std::size_t c = 0; c < program.code.size(); ++c) {
     program.touched_from.push_back(static_cast<u32>(program.touched.size()));
     const u32 index = program.statement_of[c];

@@ -1,5 +1,5 @@
-// Rules of wgmma that decoding alone can check: a wgmma.fence between touching a register and giving it to a
-// wgmma.
+// Rules of wgmma that can be checked by decoding alone: a wgmma.fence between touching a register and giving
+// it to a wgmma.
 #pragma once
 
 #include <vector>
@@ -9,9 +9,9 @@
 
 namespace flashjit::emulator {
 
-// Adds a StaticFinding for every wgmma whose accumulator or A registers something else may have touched since
-// the last wgmma.fence (PTX ISA, "wgmma.fence"), and marks instructions that name rows which a wgmma uses
-// (kTouchesAccumulator). `rows`: where each register lies.
+// Adds a StaticFinding for every wgmma whose accumulator or A registers another instruction may have touched
+// since the last wgmma.fence (PTX ISA, "wgmma.fence"). Marks instructions that name rows which a wgmma uses
+// (kTouchesAccumulator). `rows`: the row of each register.
 void check_wgmma_rules(Program& program, const std::vector<FlowNode>& nodes, const Flow& flow, int registers,
                        const std::vector<u32>& code_of, const std::vector<int>& rows);
 

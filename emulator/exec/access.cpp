@@ -3,7 +3,7 @@
 namespace flashjit::emulator {
 namespace {
 
-// A place in local or parameter memory, after its own check.
+// An address in local or parameter memory, after a bounds check.
 std::byte* place_in(Warp& w, const Ins& i, const char* what, std::byte* base, u64 size, u64 address,
                     u32 bytes, u32 lane) {
   if (address > size || bytes > size - address) {

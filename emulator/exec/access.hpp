@@ -1,4 +1,4 @@
-// From a lane's address to the bytes it means, with every check on the way; for loads, stores and atomics.
+// From a lane's address to the bytes there, with every check on the way; for loads, stores and atomics.
 #pragma once
 
 #include "emulator/exec/common.hpp"
@@ -9,12 +9,13 @@ enum class Space : u8 { generic, global, shared };
 
 struct Place {
   std::byte* bytes = nullptr;
-  Cta* cta = nullptr;  // of shared memory
+  Cta* cta = nullptr;  // whose shared memory it is
   u32 shared = 0;      // address there
   bool global = false;
 };
 
-// A generic address: its window says which space; checks bounds and alignment (to `bytes`, a power of two).
+// From a generic address, whose window gives the state space. Checks bounds and alignment (to `bytes`, a
+// power of two).
 Place locate(Warp& w, const Ins& i, u64 address, u32 bytes, u32 lane);
 
 inline u64 address_of(const Warp& w, const Ins& i, int source, int lane) {
@@ -29,9 +30,9 @@ inline u32 predicate_of(const Warp& w, const Ins& i, int source) {
   return (i.negate >> source & 1) != 0 ? ~p : p;
 }
 
-// Counts a warp's access to shared memory of `bytes` a lane: how many transactions its banks make of it, and
-// how many the bytes alone would need. Lanes go in groups that one transaction can serve: 32 of 4 bytes, 16
-// of 8, 8 of 16.
+// Counts a warp's access to shared memory of `bytes` per lane: how many transactions its bank conflicts
+// cause, and how many the bytes alone would need. Lanes form groups that one transaction can serve: 32 of 4
+// bytes, 16 of 8, 8 of 16.
 void count_shared(Warp& w, const Ins& i, const u32* addresses, u32 mask, u32 bytes);
 // The same for rows of 16 bytes that ldmatrix and stmatrix address, eight to a transaction.
 void count_matrix_rows(Warp& w, const Ins& i, const u32* addresses, u32 rows);
@@ -39,7 +40,7 @@ inline Counters::Memory& counter_of(Warp& w, const Ins& i) {
   return w.cta->cluster->counters->memory[index_of(w, i)];
 }
 
-// An instruction with a member mask: exactly those lanes must be there.
+// For an instruction with a member mask: exactly those lanes must take part.
 void check_members(Warp& w, const Ins& i, u32 mask, u32 members, const char* what);
 
 }  // namespace flashjit::emulator

@@ -5,7 +5,7 @@ namespace flashjit::emulator::portable {
 namespace {
 
 // ---- named barriers
-// Ins::x operands given (1: all threads of the CTA).
+// Ins::x: how many operands were given (1: all threads of the CTA).
 u32 barrier_number(Warp& w, const Ins& i, int lane) {
   const u32 number = w.source<u32>(i.s[0])[lane];
   if (number > 15)
@@ -15,7 +15,7 @@ u32 barrier_number(Warp& w, const Ins& i, int lane) {
 u32 barrier_count(const Warp& w, const Ins& i, int lane, bool given) {
   return given ? w.source<u32>(i.s[1])[lane] : (w.cta->threads + kLanes - 1) / kLanes * kLanes;
 }
-// .aligned is checked by the loop; without it, lanes that diverged would each arrive on their own.
+// The interpreter's loop checks .aligned. Without .aligned, diverged lanes would each arrive on their own.
 void check_converged(Warp& w, const Ins& i, u32 mask) {
   if (mask != w.everyone() && (i.flags & kAligned) == 0) {
     stop(w, i, FindingKind::divergence, mask,
@@ -38,7 +38,7 @@ void prepare_sync(Decoding& decoding) {
   decoding.ins.x = static_cast<u8>(decoding.operands());
 }
 
-// bar.red: a warp that waited comes back here and takes the result (wait_parity tells).
+// bar.red: a warp that waited executes it again, and takes the result (wait_parity marks this).
 enum class Vote : u8 { all, any, count };
 template <Vote V>
 void reduce(Warp& w, const Ins& i, u32 mask) {
@@ -66,12 +66,12 @@ void reduce(Warp& w, const Ins& i, u32 mask) {
   }
 }
 
-// Ins::x: it is relaxed.
+// Ins::x: 1 if the arrival is relaxed.
 void cluster_arrive(Warp& w, const Ins& i, u32 mask) {
   if (mask == 0) return;
   const u32* told = told_by(w, i.x != 0);
   if (i.x == 0)
-    w.held.finish(w);  // MEMBAR.GPU stands before a release to the cluster
+    w.held.finish(w);  // MEMBAR.GPU comes before a release to the cluster
   else if (told != nullptr)
     w.held.tell(w, i);
   arrive_at_cluster(w, i, mask, told);
@@ -99,7 +99,7 @@ void cluster_wait(Warp& w, const Ins& i, u32 mask) {
 }
 
 // ---- fences
-// All that the warp has seen written is visible to the asynchronous proxy from now on.
+// From now on, all writes that the warp knows of are visible to the asynchronous proxy.
 void proxy_fence(Warp& w, const Ins&, u32 mask) {
   if (mask == 0) return;
   Cluster& cluster = *w.cta->cluster;
@@ -107,7 +107,8 @@ void proxy_fence(Warp& w, const Ins&, u32 mask) {
   for (u32 k = 0; k < cluster.agents; ++k) cluster.fenced[k] = std::max(cluster.fenced[k], w.clock[k]);
   w.release();
 }
-// Orders this thread's initialisation of mbarriers; other writes stay unfenced, so it is kept apart.
+// Orders only this thread's initialisation of mbarriers. Other writes stay unfenced, so this has a clock of
+// its own.
 void init_fence(Warp& w, const Ins&, u32 mask) {
   if (mask == 0) return;
   Cluster& cluster = *w.cta->cluster;
@@ -167,7 +168,7 @@ const Opcode kRows[] = {
     {"barrier.cluster.wait.acquire?.aligned", "", kBar, cluster_wait, nullptr, kOpAligned},
     {"barrier.cluster.wait.acquire?", "", kBar, cluster_wait},
     {"fence.proxy.async.(shared|shared::cta|shared::cluster)?", "", kBar, proxy_fence},
-    // Who writes global memory with which proxy is not watched.
+    // Which proxy writes global memory is not tracked.
     {"fence.proxy.async.global", "", kBar, other_proxy_fence},
     {"fence.proxy.(alias|generic|tensormap)", "", kBar, other_proxy_fence},
     {"fence.mbarrier_init.release.cluster", "", kBar, init_fence},

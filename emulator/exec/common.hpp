@@ -1,4 +1,4 @@
-// What every file of handlers sees; the files themselves are compiled twice by versions.inc.
+// What every file of handlers includes; versions.inc compiles the files themselves twice.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,10 +1,10 @@
-// Branches, the meeting of diverged lanes, exits, and hints that change nothing here.
+// Branches, the reconvergence of diverged lanes, exits, and hints that change nothing here.
 #include "emulator/exec/access.hpp"
 
 namespace flashjit::emulator::portable {
 namespace {
 
-// Takes the next lanes off the stack; false if nobody is left.
+// Takes the next group of lanes off the stack; false if there is none left.
 bool resume(Warp& w) {
   while (!w.stack.empty()) {
     const Divergence next = w.stack.back();
@@ -19,13 +19,13 @@ bool resume(Warp& w) {
   return false;
 }
 
-// At the head of a block where diverged lanes meet.
+// At the start of a block where diverged lanes meet again.
 void join(Warp& w, const Ins& i, u32) {
   if (w.rejoin == index_of(w, i)) resume(w);
 }
 
-// Leaves two groups of lanes: one goes on at `to` now, the other waits; all wait for each other at the rejoin
-// point.
+// Splits the active lanes into two groups: one goes on at `to` now, and the other waits. All lanes wait for
+// each other at the rejoin point.
 void diverge(Warp& w, const Ins& i, u32 taken, u32 to) {
   const u32 others = w.active & ~taken;
   if (w.rejoin != i.rejoin || i.rejoin == kNoTarget) {
@@ -49,7 +49,7 @@ void branch(Warp& w, const Ins& i, u32 mask) {
 void branch_indexed(Warp& w, const Ins& i, u32 mask) {
   const u32* targets = &w.cta->launch->program->lists[i.list];
   const u32* index = w.source<u32>(i.s[0]);
-  // Groups of lanes with one target each; the last of them goes on now.
+  // Splits the lanes into groups with one target each; the last group goes on now.
   const u32 here = w.pc;
   u32 rest = mask;
   bool first = true;
@@ -112,8 +112,8 @@ void trap(Warp& w, const Ins& i, u32 mask) {
   if (mask != 0) stop(w, i, FindingKind::illegal, mask, "the kernel executed trap");
 }
 
-// setmaxnreg: registers go to the CTA's pool, or come out of it once others have given them up. The warps of
-// a warpgroup all execute the same ones, and meet before the next (PTX ISA, "setmaxnreg").
+// setmaxnreg: registers go to the CTA's pool, or come from the pool once other warps have given them up. All
+// warps of a warpgroup execute the same setmaxnreg, and meet before the next one (PTX ISA, "setmaxnreg").
 void note_change(Warp& w, const Ins& i, u32 mask) {
   if (!checking(w)) return;
   const std::span<Warp> group = warpgroup_of(w);
@@ -152,7 +152,7 @@ void take_registers(Warp& w, const Ins& i, u32 mask) {
     w.yield();
     return;
   }
-  // How many a warp begins with is ptxas's choice; here it has the most that it can have.
+  // ptxas decides how many registers a warp starts with; here it is the most that a warp can have.
   if (checking(w) && w.register_changes != 0 && w.wanted_registers < w.registers) {
     finding(w, i, FindingKind::illegal, mask,
             fmt::format("setmaxnreg.inc to {} registers; the warp has {}", w.wanted_registers, w.registers));
@@ -169,7 +169,7 @@ void prepare_registers(Decoding& decoding) {
   decoding.ins.imm = count;
 }
 
-// Prefetches, nanosleep and hints: no effect on what a kernel computes.
+// Prefetches, nanosleep and hints: they don't affect a kernel's results.
 void nothing(Warp&, const Ins&, u32) {}
 
 constexpr OpClass kControl = OpClass::control;

@@ -1,4 +1,4 @@
-// f16 and bf16 to and from f32, in integer arithmetic: every rounding that cvt has.
+// f16 and bf16 to and from f32, in integer arithmetic, with every rounding mode of cvt.
 #pragma once
 
 #include <bit>
@@ -24,7 +24,7 @@ inline float float_of_bf16(u32 bits) {
   return std::bit_cast<float>(bits << 16);
 }
 
-// Drops the low `bits` of a magnitude, rounding by the rule for a number of this sign.
+// Drops the low `bits` of a magnitude; rounds by the rule for a number of this sign.
 inline u32 round_off(u32 magnitude, u32 bits, bool negative, Rounding rounding) {
   if (bits == 0) return magnitude;
   if (bits > 31) {
@@ -83,9 +83,10 @@ inline u32 half_of_float(float value, Rounding rounding = Rounding::nearest) {
   return sign | round_off(mantissa, static_cast<u32>(14 - exponent), negative, rounding);
 }
 
-// x + y, rounded to odd: where double cannot hold the sum, the neighbour of it that is odd, which no later
-// rounding to fewer bits takes for a number of that format, or for halfway between two (Boldo and Melquiond,
-// "Emulation of a FMA and correctly rounded sums", 2008). Knuth's two-sum says whether it can.
+// x + y, rounded to odd: if a double cannot hold the sum, the result is the neighbouring double whose last
+// bit is odd. A later rounding to fewer bits takes such a number neither for a number of the narrower format
+// nor for the midpoint of two (Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums", 2008).
+// Knuth's two-sum shows whether a double can hold the sum.
 inline double sum_to_odd(double x, double y) {
   const double sum = x + y, part = sum - x;
   const double rest = (x - (sum - part)) + (y - part);

@@ -8,7 +8,7 @@ struct Object {
   Cta* cta;
   u32 address;
 };
-// Ins::y: source index of the address.
+// Ins::y: which source is the address.
 Object object_at(Warp& w, const Ins& i, int lane, bool must_exist = true) {
   u32 address = shared_address_of(w, i, i.y, lane);
   Cta& cta = cta_of(w, i, address);
@@ -40,7 +40,8 @@ void invalidate(Warp& w, const Ins& i, u32 mask) {
   }
 }
 
-// A lane that arrives alone speaks for what it did itself, and for what the warp had done when it met last.
+// A lane that arrives alone vouches for its own accesses, and for those of its warp before the lanes last
+// met.
 void join_alone(Warp& w, const Object& at, int lane, u32* told) {
   Cluster& cluster = *w.cta->cluster;
   u8& leader = cluster.leaders[w.agent];
@@ -51,9 +52,9 @@ void join_alone(Warp& w, const Object& at, int lane, u32* told) {
   told[w.agent] = own;
 }
 constexpr u8 kRelaxed = 4;
-constexpr u8 kWaitsForLoads = 8;  // as fences do: MEMBAR.GPU stands before a release to the cluster
+constexpr u8 kWaitsForLoads = 8;  // as fences do: MEMBAR.GPU comes before a release to the cluster
 constexpr u8 kNoComplete = 16;
-// `count` arrivals (after `bytes` more were announced) by one lane; returns the state before.
+// One lane makes `count` arrivals, after it has announced `bytes` more. Returns the state before that.
 u64 arrive_one(Warp& w, const Ins& i, int lane, bool alone, u32 count, i64 bytes) {
   const Object at = object_at(w, i, lane);
   if ((i.x & kNoComplete) != 0) {
@@ -84,9 +85,8 @@ u64 arrive_one(Warp& w, const Ins& i, int lane, bool alone, u32 count, i64 bytes
   }
   return before;
 }
-// Ins::x: 1 expect_tx comes with it; 2 only expect_tx; 3 only complete_tx; and kRelaxed, kNoComplete, or
-// kWaitsForLoads.
-// s[y + 1] the count or bytes, s[y + 2] none.
+// Ins::x: 1 with expect_tx; 2 only expect_tx; 3 only complete_tx; plus kRelaxed, kNoComplete or
+// kWaitsForLoads. s[y + 1] is the count or the bytes; s[y + 2] is unused.
 void arrive_mbarrier(Warp& w, const Ins& i, u32 mask) {
   const bool alone = (mask & (mask - 1)) == 0 && mask != w.everyone();
   for (u32 m = mask; m != 0; m &= m - 1) {
@@ -131,8 +131,8 @@ void prepare_arrive(Decoding& decoding) {
   if (decoding.has("release") && decoding.has("cluster")) ins.x |= kWaitsForLoads;
 }
 
-// What the phases that are over have told goes to the warp, or, if it waits relaxed, to its next fence.
-// Returns what they knew of the warp itself.
+// The clocks of the finished phases go to the warp or, for a relaxed wait, to its next fence. Returns what
+// these phases knew of the warp itself.
 u32 hear(Warp& w, const Object& at, bool relaxed) {
   Cluster& cluster = *w.cta->cluster;
   if (!relaxed) return cluster.mbarriers.acquire(*at.cta, at.address, w.clock, w.agent);
@@ -141,14 +141,14 @@ u32 hear(Warp& w, const Object& at, bool relaxed) {
   return 0;
 }
 
-// try_wait and test_wait: whether the phase of the parity (or state) is over. try_wait may fail for no
-// reason; a program that does not loop is found out that way. Otherwise the warp sleeps until it succeeds.
+// try_wait and test_wait: whether the phase of this parity (or state) is over. try_wait may fail without
+// reason, which reveals a program that does not loop. Otherwise the warp sleeps until the phase is over.
 void wait(Warp& w, const Ins& i, u32 mask) {
   if (mask == 0) return;
   u32 passed = 0;
   Cluster& cluster = *w.cta->cluster;
   u32 known = 0;
-  u32 last_address = 0, last_parity = 0;  // lanes that wait for the same as the one before pass as it did
+  u32 last_address = 0, last_parity = 0;  // lanes that wait for the same phase pass likewise
   for (u32 m = mask; m != 0; m &= m - 1) {
     const int l = std::countr_zero(m);
     const u32 parity =
@@ -185,12 +185,12 @@ void wait(Warp& w, const Ins& i, u32 mask) {
     return;
   }
   w.wait_parity = 0;
-  // What the barrier knew of this warp's lanes, all of them know now.
+  // All lanes of the warp now know what the barrier knew of them.
   if (passed == w.everyone()) w.met = std::max(w.met, known);
   w.failures = 0;
   w.set_predicate(i.d, mask, passed);
   if (passed == mask) return;
-  // A loop around test_wait: others go first, and copies that come late.
+  // In a loop around test_wait, other warps go first, and so do copies that come late.
   w.polling = true;
   w.yield();
 }

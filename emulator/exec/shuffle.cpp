@@ -1,11 +1,11 @@
-// Lanes that look at each other: shfl, vote, match, redux, elect.
+// Instructions by which lanes exchange values: shfl, vote, match, redux, elect.
 #include "emulator/exec/access.hpp"
 
 namespace flashjit::emulator::portable {
 namespace {
 
-// Calls visit(lanes) for each group of lanes that take part together. Lanes that meet at an instruction with
-// different member masks are groups of their own.
+// Calls visit(lanes) for each group of lanes that take part together. Lanes that reach an instruction with
+// different member masks form separate groups.
 template <class Visit>
 void for_each_group(Warp& w, const Ins& i, int source, u32 mask, const char* what, Visit visit) {
   const u32* members = w.source<u32>(i.s[source]);
@@ -26,7 +26,7 @@ enum ShuffleMode : u8 { kIndex, kButterfly, kUp, kDown };
 
 void shuffle(Warp& w, const Ins& i, u32 mask) {
   if (mask == 0) return;
-  u32 peers[kLanes];  // of each lane's group
+  u32 peers[kLanes];  // the group of each lane
   for_each_group(w, i, 3, mask, "shfl.sync", [&](u32 group) {
     if (group == mask) std::fill_n(peers, kLanes, mask);
     for (u32 m = group == mask ? 0 : group; m != 0; m &= m - 1) peers[std::countr_zero(m)] = group;
@@ -175,7 +175,7 @@ void prepare_elect(Decoding& decoding) {
 
 void warp_barrier(Warp& w, const Ins& i, u32 mask) {
   for_each_group(w, i, 0, mask, "bar.warp.sync", [&](u32 group) {
-    // A lane alone meets nobody.
+    // A lane that is alone meets no other.
     if ((group & (group - 1)) != 0 || group == w.everyone()) w.meet();
   });
 }

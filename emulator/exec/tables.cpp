@@ -1,4 +1,4 @@
-// The tables of all files, in the order in which patterns are tried, for the CPU that this runs on.
+// The tables of all files, in the order in which patterns are tried, for the CPU that runs this.
 #include "emulator/exec/tables.hpp"
 
 #include <vector>
@@ -7,7 +7,7 @@ namespace flashjit::emulator {
 
 bool using_avx2() {
 #if defined(__x86_64__)
-  // F16C is older than AVX2, and clang 14 cannot ask for it.
+  // F16C is older than AVX2, and clang 14 cannot test for it.
   static const bool yes = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   return yes;
 #else

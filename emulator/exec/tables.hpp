@@ -1,5 +1,5 @@
-// The rows of every file of handlers. Those that compute on vectors are compiled twice, for AVX2 and for any
-// CPU.
+// The rows of every file of handlers. Handlers that compute on vectors are compiled twice, for AVX2 and for
+// any CPU.
 #pragma once
 
 #include <span>

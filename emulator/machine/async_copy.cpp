@@ -1,4 +1,4 @@
-// What TMA and bulk copies do: boxes of tensors and runs of bytes between global and shared memory.
+// What TMA and bulk copies do: move boxes of tensors and runs of bytes between global and shared memory.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,9 +21,9 @@ Warp& issuer(Cluster& cluster, const CopyJob& job) {
 }
 
 // Calls visit(shared address, global address, bytes inside the tensor) for each 16-byte piece of the box.
-// Rows lie one after another, dimension 1 fastest; the swizzle works on the shared address.
-// Rows that lie inside the tensor from end to end go to whole_row(shared address before the swizzle, global
-// address, bytes) if it wants them.
+// Rows follow one another, with dimension 1 fastest; the swizzle is applied to the shared address. If
+// whole_row is given, rows that are entirely inside the tensor go to whole_row(shared address before the
+// swizzle, global address, bytes) instead.
 template <class Visit, class Row>
 void for_each_piece(const CopyJob& job, Visit visit, Row whole_row) {
   const EncodedMap& map = *job.map;
@@ -47,7 +47,7 @@ void for_each_piece(const CopyJob& job, Visit visit, Row whole_row) {
       const u32 shared = swizzle(job.shared + r * pitch + x, map.swizzle_bits);
       const i64 first = i64{job.coordinates[0]} + x / map.element_bytes;
       const i64 left = (map.size[0] - first) * map.element_bytes;
-      // A box that starts before the tensor is cut by whole elements on its left.
+      // The part of a box before the tensor's start is cut off its left side, in whole elements.
       const i64 skip = first < 0 ? std::min<i64>(kPiece, -first * map.element_bytes) : 0;
       const i64 end = std::clamp<i64>(left, 0, kPiece);
       const u32 from = static_cast<u32>(skip), to = inside ? static_cast<u32>(std::max(end, skip)) : from;
@@ -65,17 +65,17 @@ void for_each_piece(const CopyJob& job, Visit visit) {
   for_each_piece(job, visit, [](u32, u64, u32) { return false; });
 }
 
-// Of shared memory, from its first byte to its last.
+// The extent in shared memory, from the first byte to the last.
 u64 extent_of(const CopyJob& job) {
   return job.map == nullptr ? job.bytes : rows_of(*job.map) * pitch_of(*job.map);
 }
 
-// What moves, of a job whose extent lies in shared memory.
+// The bytes that move, for a job whose extent is in shared memory.
 u32 bytes_of(const CopyJob& job) {
   return job.map == nullptr ? job.bytes : static_cast<u32>(rows_of(*job.map) * row_of(*job.map));
 }
 
-// Calls visit(address, bytes) for the runs of shared memory that a load writes.
+// Calls visit(address, bytes) for each run of shared memory that a load writes.
 template <class Visit>
 void for_each_run(const CopyJob& job, u32 address, Visit visit) {
   if (extent_of(job) == bytes_of(job)) return visit(address, bytes_of(job));
@@ -96,7 +96,7 @@ void mark_global(const Warp& warp, u64 address, u32 bytes) {
   if (bytes != 0 && warp.known != nullptr && warp.known->track) warp.known->mark(address, bytes);
 }
 
-// The CTAs that a load goes to.
+// Calls visit for each CTA that a load goes to.
 template <class Visit>
 void for_each_target(Cluster& cluster, const CopyJob& job, Visit visit) {
   if (job.multicast == 0) return visit(*job.cta, *job.barrier_cta);
@@ -116,7 +116,7 @@ void complete(Cluster& cluster, const CopyJob& job, Cta& cta, i64 bytes) {
 }  // namespace
 
 void announce(Cluster& cluster, const CopyJob& job) {
-  if (job.kind == CopyJob::Kind::lane_arrival) return;  // its copies were looked at one by one
+  if (job.kind == CopyJob::Kind::lane_arrival) return;  // its copies were checked one by one
   Warp& warp = issuer(cluster, job);
   const Agent agent{job.agent, job.clock.data(), job.lane, warp.met};
   const bool check = checking(warp);
@@ -137,7 +137,7 @@ void announce(Cluster& cluster, const CopyJob& job) {
   }
   if (job.map != nullptr && job.map->swizzle_bits != 0 &&
       (job.shared & ((128u << job.map->swizzle_bits) - 1)) != 0 && row_of(*job.map) != pitch_of(*job.map)) {
-    // Only a full-width row swizzles the same from any 128-byte boundary.
+    // Only a row of full width is swizzled the same from every 128-byte boundary.
     finding(
         warp, *job.ins, FindingKind::descriptor, 1u << job.lane,
         fmt::format("the shared address at offset {} does not begin a pattern of the map's {}-byte swizzle",
@@ -171,7 +171,7 @@ void announce(Cluster& cluster, const CopyJob& job) {
   }
   if (!check) return;
   if (job.kind == CopyJob::Kind::tensor_store) {
-    // What lies outside the tensor is not stored, so nobody need have written it.
+    // Bytes outside the tensor are not stored, so they need not have been written.
     for_each_piece(job, [&](u32 shared, u64, u32 skip, u32 count) {
       if (count != 0) job.cta->state.begin_read(warp, *job.ins, agent, shared + skip, count);
     });

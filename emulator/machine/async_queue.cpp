@@ -47,7 +47,7 @@ bool AsyncQueue::advance(Cluster& cluster) {
   if (jobs_.empty()) return false;
   std::size_t next = policy_ == Policy::reversed ? jobs_.size() - 1 : cluster.random() % jobs_.size();
   if (policy_ == Policy::late || policy_ == Policy::partial) {
-    // Somebody waits for a load; what nobody waits for yet can be later still, a store latest of all.
+    // Prefer a load that somebody waits for, then a load that nobody waits for yet, and a store last.
     std::size_t best = 0;
     for (std::size_t k = 0, at = next; k < jobs_.size(); ++k, at = at + 1 == jobs_.size() ? 0 : at + 1) {
       const std::size_t urgency = jobs_[at].barrier_cta == nullptr ? 1

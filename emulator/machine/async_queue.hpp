@@ -1,8 +1,8 @@
-// One queue for everything that happens on its own: cp.async, TMA, bulk copies and reductions.
+// One queue for everything that is asynchronous: cp.async, TMA, bulk copies and reductions.
 //
-// When a job runs between its issue and the program's wait is the adversary's choice by seed: at once, as
-// late as can be, at any step, the latest first, or at once but for what a quarter of the mbarriers wait for.
-// A right program cannot tell.
+// A job may run at any time between its issue and the program's wait. An adversary chooses by seed: at once,
+// as late as possible, at any step, the latest first, or at once except for those that a quarter of the
+// mbarriers wait for. A correct program cannot tell the difference.
 #pragma once
 
 #include <deque>
@@ -19,51 +19,51 @@ struct Cluster;
 enum class Reduction : u8 { none, add, min, max, band, bor, bxor, inc, dec };
 enum class Element : u8 { unsigned32, signed32, unsigned64, signed64, f32, f64, f16, bf16, bits32, bits64 };
 
-// A copy that TMA or the bulk engine does; or the arrival of a lane once its cp.async are done.
+// A copy by TMA or the bulk engine, or a lane's arrival once its cp.async are done.
 struct CopyJob {
   enum class Kind : u8 { tensor_load, tensor_store, bulk_load, bulk_store, bulk_shared, lane_arrival };
   Kind kind = Kind::tensor_load;
   const Ins* ins = nullptr;
-  u32 agent = 0;  // who issued it
+  u32 agent = 0;  // the issuer
   u32 lane = 0;
   const struct EncodedMap* map = nullptr;
   i32 coordinates[5] = {};
-  u64 global = 0;  // bulk
+  u64 global = 0;  // of a bulk copy
   u64 before = 0;  // lane_arrival: the cp.async with lower numbers
   u32 bytes = 0;
-  Cta* cta = nullptr;  // of the shared side (of the source, for bulk_shared)
+  Cta* cta = nullptr;  // the CTA of the shared side (of the source, for bulk_shared)
   u32 shared = 0;
-  Cta* to_cta = nullptr;  // bulk_shared
+  Cta* to_cta = nullptr;  // of bulk_shared
   u32 to_shared = 0;
-  Cta* barrier_cta = nullptr;  // complete_tx goes here
+  Cta* barrier_cta = nullptr;  // where complete_tx goes
   u32 barrier = 0;
   u16 multicast = 0;  // CTAs of the cluster by rank; 0: only `cta`
   int group = 0;      // bulk group of stores, counted for each lane
   Reduction reduction = Reduction::none;
   Element element = Element::f32;
   std::vector<u32> clock;       // of the issuing warp
-  std::vector<std::byte> read;  // what a bulk_store has read, and is to write
+  std::vector<std::byte> read;  // what a bulk_store has read and has yet to write
 };
 
-// The lanes of one cp.async.
+// The lanes of one cp.async instruction.
 struct LaneCopies {
   const Ins* ins = nullptr;
-  u64 number = 0;     // of the warp's cp.async
-  u32 lanes = 0;      // that have not waited for it
+  u64 number = 0;     // which of the warp's cp.async this is
+  u32 lanes = 0;      // lanes that have not waited for it
   u32 size = 0;       // 4, 8 or 16
-  bool done = false;  // the data has moved already
+  bool done = false;  // the data has been moved
   u32 to[kLanes];
   u64 from[kLanes];
-  u8 bytes[kLanes];  // that are copied; the rest of size is zero
+  u8 bytes[kLanes];  // how many are copied; the rest of size is zero
 };
 
-// What some lanes of a warp committed together.
+// What some lanes of a warp have committed together.
 struct CopyGroup {
   u32 lanes = 0;
   std::vector<LaneCopies> copies;
 };
 
-// A warp's cp.async: what is issued and in no group yet, and the groups, oldest first.
+// A warp's cp.async: those issued but in no group yet, and the groups, oldest first.
 struct AsyncCopies {
   u64 issued = 0;
   std::vector<LaneCopies> open;
@@ -77,12 +77,12 @@ class AsyncQueue {
   [[nodiscard]] Policy policy() const { return policy_; }
 
   void issue(Cluster& cluster, CopyJob job);
-  // Something may happen at this step.
+  // A step at which jobs may run.
   void step(Cluster& cluster);
-  // Nobody can run: something must happen. False if nothing is left.
+  // No warp can run, so one job must. False if no job is left.
   bool advance(Cluster& cluster);
-  // cp.async.bulk.wait_group: runs the stores of all groups of these lanes but each one's last `kept`; with
-  // .read, bulk_stores may write later still.
+  // cp.async.bulk.wait_group: runs the stores in all groups of these lanes, except each lane's last `kept`
+  // groups. With .read, a bulk_store only has to read its source.
   void wait_bulk(Cluster& cluster, const Warp& warp, u32 lanes, int kept, bool read_only);
   [[nodiscard]] bool has_store_of(u32 agent) const;
   // Whether a copy is on its way to this CTA's shared memory, or from it to another's.
@@ -94,13 +94,13 @@ class AsyncQueue {
 
   std::vector<CopyJob> jobs_;
   Policy policy_ = Policy::random;
-  u32 late_quarter_ = 0;  // of the mbarriers, under Policy::partial
+  u32 late_quarter_ = 0;  // which quarter of the mbarriers is late, under Policy::partial
 };
 
-// Does what the job says; async_copy.cpp. A bulk_store has been read before.
+// Does what the job says (async_copy.cpp). A bulk_store must have been read first.
 void perform(Cluster& cluster, const CopyJob& job);
 void read_source(Cluster& cluster, CopyJob& job);
-// Checks and marks at issue: maps, bounds, shadow.
+// At the issue: checks maps and bounds, and marks the bytes as in flight.
 void announce(Cluster& cluster, const CopyJob& job);
 
 }  // namespace flashjit::emulator

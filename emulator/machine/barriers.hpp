@@ -1,4 +1,4 @@
-// Barriers: the sixteen named ones of a CTA, mbarriers in shared memory, and the cluster's.
+// Barriers: the sixteen named ones of a CTA, mbarriers in shared memory, and the cluster's barrier.
 #pragma once
 
 #include <map>
@@ -14,23 +14,23 @@ struct Warp;
 struct Cta;
 struct Cluster;
 
-// barrier.sync and bar.arrive. Threads are counted, 32 for each warp.
+// barrier.sync and bar.arrive. They count threads, 32 for each warp.
 struct NamedBarrier {
   u32 arrived = 0;
-  u32 expected = 0;        // of those who arrived so far
-  u32 warps = 0;           // who arrived: a bit for each
-  std::vector<u32> clock;  // what the ones that arrived had seen
+  u32 expected = 0;        // as the warps that arrived so far have said
+  u32 warps = 0;           // which warps have arrived: one bit each
+  std::vector<u32> clock;  // what the arrived warps know
   u32 count_true = 0;      // bar.red: threads whose predicate holds …
   u32 count_all = 0;       // … of those that have arrived
   u32 last_result_true = 0, last_result_threads = 0;
 };
 
-// One warp arrives; waits if `waits`. Returns true if that completed the barrier (and released everybody
-// else).
+// One warp arrives, and waits if `waits`. Returns true if that completed the barrier (and released all
+// waiting warps).
 bool arrive_at(Warp& warp, const Ins& ins, u32 number, u32 expected, bool waits, u32 true_lanes);
 
-// The 64 bits of an mbarrier: phase, pending arrivals, expected arrivals, pending bytes. Kept in the kernel's
-// own shared memory, so that whoever overwrites one is found out.
+// The 64 bits of an mbarrier: phase, pending arrivals, expected arrivals, pending bytes. They are in the
+// kernel's own shared memory, so that overwriting an mbarrier is noticed.
 struct Mbarrier {
   u32 phase = 0;
   u32 pending = 0;
@@ -42,14 +42,14 @@ struct Mbarrier {
   void store(Cta& cta, u32 address) const;
 };
 
-// What passes through mbarriers besides data: the clocks of all that arrived in finished phases and in the
-// open one.
+// What passes through mbarriers besides data: the clocks of everything that arrived in finished phases and in
+// the open one.
 class MbarrierClocks {
  public:
   void clear() { all_.clear(); }
   void join(const Cta& cta, u32 address, const u32* clock, u32 width);  // into the open phase
-  void finish_phase(const Cta& cta, u32 address);  // the open phase's clocks become visible
-  // Returns what the barrier knew of `agent`.
+  void finish_phase(const Cta& cta, u32 address);  // makes the clocks of the open phase visible
+  // Adds the visible clocks to `clock`. Returns what the barrier knew of `agent`.
   u32 acquire(const Cta& cta, u32 address, u32* clock, u32 agent) const;
 
  private:
@@ -59,23 +59,24 @@ class MbarrierClocks {
   std::map<std::pair<const Cta*, u32>, Clocks> all_;
 };
 
-// `count` arrivals and `bytes` more to expect (negative: that have come). Ends the phase if nothing is left.
-// Returns a complaint, or null if all is well.
+// Makes `count` arrivals and expects `bytes` more (negative: that many have come). Ends the phase if nothing
+// is left to wait for. Returns what is wrong, or null.
 const char* mbarrier_arrive(Cluster& cluster, Cta& cta, u32 address, u32 count, i64 bytes);
 inline bool mbarrier_passed(const Mbarrier& barrier, u32 parity) {
   return barrier.phase != (parity & 1);
 }
 
-// The cluster's barrier; who has arrived stands in the warps.
+// The cluster's barrier. Each warp notes which of its lanes have arrived.
 struct ClusterBarrier {
-  std::vector<u32> clock, visible;  // of who arrived; as it was when the last phase ended
+  std::vector<u32> clock, visible;  // of the arrived warps; of those when the last phase ended
 };
-// The clocks that an arrival makes known: all that the warp knows, or, if it is relaxed, what it knew at its
-// last fence (null if it had none).
+// The clocks that an arrival makes known: all that the warp knows or, for a relaxed arrival, what it knew at
+// its last fence (null if it had no fence).
 u32* told_by(Warp& warp, bool relaxed);
-// `told`: told_by's.
+// `told`: the result of told_by.
 void arrive_at_cluster(Warp& warp, const Ins& ins, u32 lanes, const u32* told);
-// Ends the phase if all threads that have not exited have arrived: to be asked when one arrives or exits.
+// Ends the phase if all threads that have not exited have arrived. Must be called when a thread arrives or
+// exits.
 void settle_cluster_barrier(Cluster& cluster);
 
 }  // namespace flashjit::emulator

@@ -31,7 +31,7 @@ T combine(T a, T b, Reduction how) {
   }
 }
 
-// A float in global memory: what adds to it there knows no subnormal numbers (PTX ISA, cp.reduce.async.bulk).
+// A float in global memory, where sums flush subnormal numbers (PTX ISA, cp.reduce.async.bulk).
 struct FlushedFloat {
   float value;
 };
@@ -39,7 +39,7 @@ FlushedFloat combine(FlushedFloat a, FlushedFloat b, Reduction how) {
   return {flush(combine(flush(a.value), flush(b.value), how))};
 }
 
-// Adds `bytes` of `from` to `to`, an element at a time, atomically enough for threads of a launch.
+// Combines `bytes` of `from` with `to`, one element at a time, atomically enough for the threads of a launch.
 template <class T, class Bits>
 void reduce_as(std::byte* to, const std::byte* from, u32 bytes, Reduction how) {
   for (u32 k = 0; k + sizeof(T) <= bytes; k += sizeof(T)) {

@@ -1,4 +1,4 @@
-// What a bulk copy to global memory does with the elements that are there (PTX ISA, cp.reduce.async.bulk).
+// How a bulk copy to global memory combines with the elements that are there (PTX ISA, cp.reduce.async.bulk).
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace flashjit::emulator {
 
-// Puts `bytes` of `from` in the place of `to`, or combines them with what is there, as the job says.
+// Replaces `bytes` at `to` by those of `from`, or combines the two, as the job says.
 void write_global(const CopyJob& job, std::byte* to, const std::byte* from, u32 bytes);
 
 }  // namespace flashjit::emulator

@@ -21,14 +21,14 @@ void ClusterRunner::run(u64 index) {
       if (!moved) wait_for_others(*poller);
       continue;
     }
-    // Mostly long turns, sometimes very short ones, so that every interleaving can come about.
+    // Mostly long turns, sometimes very short ones, so that every interleaving can occur.
     const u32 dice = cluster_.random();
     const int turn_length =
         (dice & 7) == 0 ? 1 + static_cast<int>(dice >> 8 & 7) : 1 + static_cast<int>(dice >> 8) % 500;
     next->budget = turn_length;
     execute(*next);
     if (next->polling) continue;
-    // A shorter turn may end between two looks at a word.
+    // A shorter turn may lie between two reads of a polled word.
     if (turn_length > 64) launch_.turns.fetch_add(1, std::memory_order_relaxed);
     cluster_.steps += static_cast<u64>(turn_length);
     if (cluster_.steps > launch_.most_steps) {
@@ -40,8 +40,9 @@ void ClusterRunner::run(u64 index) {
   }
 }
 
-// A warp that can run; null if there is none. Some seeds have a favourite, or one that has to wait for all
-// others: a warp or a warpgroup. Who is a turn of a ring ahead, or behind, is not so by chance.
+// A warp that can run; null if there is none. Some seeds have a favourite, or a straggler that has to wait
+// for all others: one warp or one warpgroup. So a warp gets a whole turn of a ring ahead, or behind, more
+// often than by chance.
 Warp* ClusterRunner::choose() {
   const auto per_cta = static_cast<u32>(cluster_.ctas.front().warps.size());
   const u32 warps = cluster_.agents, dice = cluster_.random();
@@ -61,7 +62,7 @@ Warp* ClusterRunner::choose() {
   return last;
 }
 
-// Those that wait for a word of memory look at it again. Null if there are none.
+// Lets all polling warps read their word of memory again. Returns one of them; null if there are none.
 Warp* ClusterRunner::poll_again() {
   Warp* any = nullptr;
   for (Cta& cta : cluster_.ctas) {
@@ -73,7 +74,7 @@ Warp* ClusterRunner::poll_again() {
   return any;
 }
 
-// Only another cluster can write what this one waits for.
+// Only another cluster can write the word that this warp polls.
 void ClusterRunner::wait_for_others(Warp& poller) {
   if (launch_.stopped) throw Stop{};
   const bool alone = launch_.at_work <= 1;
@@ -82,8 +83,8 @@ void ClusterRunner::wait_for_others(Warp& poller) {
   naps_ = turns == turns_ ? naps_ + 1 : 0;
   turns_ = turns;
   if (naps_ == 0) asleep_since_ = now;
-  // On a busy machine whoever is waited for may not get to run at once, and a process that was stopped has
-  // not waited.
+  // On a busy machine the awaited cluster may not get to run at once. The naps are counted, because time
+  // during which the process was stopped was no waiting.
   if (naps_ > 1000 && (alone || now - asleep_since_ > std::chrono::milliseconds(1500))) {
     stop(poller, program_.code[poller.pc], FindingKind::deadlock, poller.active,
          "waits for a word of memory that nobody writes");
@@ -91,8 +92,8 @@ void ClusterRunner::wait_for_others(Warp& poller) {
   if (!alone) std::this_thread::sleep_for(std::chrono::microseconds(10) * std::min(naps_ + 1, 50u));
 }
 
-// What the loop stops for: an aligned instruction with lanes missing, a rule that the program's text breaks,
-// a register that a wgmma still owns, or one that a load may not have filled.
+// The cases for which the loop stops: an aligned instruction with lanes missing, a rule that the program's
+// text breaks, a register that a wgmma still owns, or one that a load may not have filled yet.
 void ClusterRunner::inspect(Warp& warp, const Ins& ins, u32 mask) {
   if ((ins.flags & kAligned) != 0 && mask != warp.everyone() && mask != 0) {
     finding(warp, ins, FindingKind::divergence, mask,

@@ -1,4 +1,4 @@
-// Runs one cluster after another: the seed decides which of its warps goes next, and how far.
+// Runs one cluster after another: the seed decides which of its warps runs next, and for how long.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,7 @@ class ClusterRunner {
  public:
   ClusterRunner(LaunchContext& launch, Counters* counters);
 
-  // Throws Stop where the launch cannot go on.
+  // Throws Stop if the launch cannot go on.
   void run(u64 index);
 
  private:
@@ -38,8 +38,8 @@ class ClusterRunner {
   u32 live_ = 0;
   bool ordered_ = false;
   enum class Pace : u8 { fair, favourite, straggler } pace_ = Pace::fair;
-  u32 single_first_ = 0, single_count_ = 1;  // warps that are singled out
-  u64 turns_ = 0;                            // of all clusters, when this one last waited for another one
+  u32 single_first_ = 0, single_count_ = 1;  // the warps that are favoured or held back
+  u64 turns_ = 0;                            // of all clusters, at this one's last wait for another cluster
   u32 naps_ = 0;                             // since then
   std::chrono::steady_clock::time_point asleep_since_;
   bool all_impatient_ = false;

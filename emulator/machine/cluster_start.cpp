@@ -1,5 +1,5 @@
-// What a cluster is before its first instruction: fresh shared memory and registers, and how its seed means
-// to treat it.
+// The state of a cluster before its first instruction: fresh shared memory and registers, and how its seed
+// will treat it.
 #include <algorithm>
 
 #include "emulator/machine/cluster_runner.hpp"
@@ -9,8 +9,8 @@ namespace flashjit::emulator {
 namespace {
 
 constexpr std::size_t kAlign = 64;
-constexpr u32 kMostRegisters = 255;         // of a thread
-constexpr u32 kFragment = 16 * 2 * kLanes;  // floats of a spread A operand
+constexpr u32 kMostRegisters = 255;         // of one thread
+constexpr u32 kFragment = 16 * 2 * kLanes;  // floats of an A operand after spreading
 
 std::byte* aligned(std::vector<std::byte>& storage) {
   return storage.data() + (kAlign - reinterpret_cast<u64>(storage.data()) % kAlign) % kAlign;
@@ -52,7 +52,7 @@ void ClusterRunner::start(u64 index) {
   cluster_.random_state = (launch_.seed + 1) * 0x9e3779b97f4a7c15ull ^ (index + 1) * 0xd1342543de82ef95ull;
   cluster_.random_state |= 1;
   for (int k = 0; k < 4; ++k) (void)cluster_.random();
-  // Not by chance: any twelve seeds in a row try them all on each CTA.
+  // Chosen in turn and not at random: any twelve consecutive seeds try all of them on each CTA.
   using Policy = AsyncQueue::Policy;
   constexpr Policy kPolicies[12] = {Policy::random,  Policy::late,    Policy::partial,  Policy::early,
                                     Policy::random,  Policy::partial, Policy::random,   Policy::reversed,
@@ -60,7 +60,7 @@ void ClusterRunner::start(u64 index) {
   const u64 turn = (launch_.seed + index) % 12;
   cluster_.queue.reset(kPolicies[turn], static_cast<u32>(turn) & 3);
   choose_pace();
-  // What is late shows where nobody insists on it: not one of the warps that work on it together.
+  // Lateness shows only if no warp insists on waiting, not even one of those that work on the data together.
   const bool has_late = kPolicies[turn] == Policy::late || kPolicies[turn] == Policy::partial;
   all_impatient_ = has_late && (cluster_.random() & 3) != 0;
   const u32 agents = cluster_.agents;
@@ -116,8 +116,8 @@ void ClusterRunner::start(Cta& cta, u32 index, u32 agent) {
   warp.exited = ~warp.active;
   constexpr u32 kImpatience[4] = {0, 1, 1, 8};
   warp.impatience = all_impatient_ ? 1 : kImpatience[cluster_.random() & 3];
-  // What ptxas gives a thread where setmaxnreg is used: a multiprocessor's, shared out to the CTAs that it
-  // must allow (CUDA's granularity is 8).
+  // What ptxas gives a thread in a kernel with setmaxnreg: a multiprocessor's registers, divided among the
+  // CTAs that it must allow (in CUDA's units of 8).
   const u32 sharing = std::max(threads_, 1u) * std::max(program_.min_ctas, 1u);
   warp.registers = std::min(kMostRegisters, 65536 / sharing & ~7u);
   warp.watch = launch_.checks == Checks::off ? u8{0} : u8{kAligned | kBreaksRule};

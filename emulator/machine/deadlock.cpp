@@ -8,7 +8,7 @@
 namespace flashjit::emulator {
 namespace {
 
-// A warp at a barrier has moved past it; the others execute their instruction again.
+// A warp that waits at a barrier is past the instruction; other waiting warps execute theirs again.
 u32 waiting_at(const Warp& warp) {
   const bool past = warp.wait == Wait::named_barrier || warp.wait == Wait::cluster_barrier;
   return past && warp.pc > 0 ? warp.pc - 1 : warp.pc;
@@ -55,7 +55,7 @@ std::string describe(const Cta& cta, const Warp& warp) {
 void report_deadlock(const Cluster& cluster) {
   const LaunchContext& launch = *cluster.launch;
   std::string text = "nobody can run any more:";
-  const Warp* first = &cluster.ctas.front().warps.front();  // that waits
+  const Warp* first = &cluster.ctas.front().warps.front();  // the first that waits
   for (const Cta& cta : cluster.ctas) {
     u32 done = 0;
     for (const Warp& warp : cta.warps) {

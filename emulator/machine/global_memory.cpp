@@ -12,7 +12,7 @@ namespace flashjit::emulator {
 namespace {
 
 constexpr std::size_t kAlign = 256;              // as cudaMalloc promises
-constexpr std::size_t kQuarantine = 256u << 20;  // bytes of freed memory that are kept to recognise late uses
+constexpr std::size_t kQuarantine = 256u << 20;  // bytes of freed memory kept to detect late uses
 constexpr unsigned char kPoison = 0xff;          // NaN in every floating-point type
 
 void release(std::byte* pointer) {
@@ -44,7 +44,7 @@ void Allocation::mark(u64 address, u64 count) {
 void* GlobalMemory::allocate(std::size_t bytes) {
   auto made = std::make_unique<Allocation>();
   const std::size_t size = std::max<std::size_t>(bytes, 1);
-  const std::size_t rounded = (size + kAlign - 1) / kAlign * kAlign;  // 0 where that wraps
+  const std::size_t rounded = (size + kAlign - 1) / kAlign * kAlign;  // 0 if the sum wraps
   auto* memory = rounded == 0 ? nullptr : static_cast<std::byte*>(std::aligned_alloc(kAlign, rounded));
   if (memory == nullptr)
     throw Error(ErrorCode::device, fmt::format("the emulator has no {} bytes of memory left", bytes));

@@ -1,4 +1,4 @@
-// Device memory of the emulator: a registry of allocations that knows bounds, what was freed and what was
+// The emulator's device memory: a registry of allocations with their bounds, and with what was freed and
 // written.
 #pragma once
 
@@ -13,12 +13,12 @@
 
 namespace flashjit::emulator {
 
-// A global address is the host's own.
+// A global address is the host's address.
 inline std::byte* at_address(u64 address) {
   return reinterpret_cast<std::byte*>(address);  // NOLINT(performance-no-int-to-ptr)
 }
 
-// One allocation. `written` holds a bit per byte.
+// One allocation. `written` has one bit per byte.
 struct Allocation {
   u64 begin = 0;
   u64 end = 0;
@@ -29,19 +29,19 @@ struct Allocation {
 
   // The bits of the `count` (1 to 64) bytes at `address`, lowest first.
   [[nodiscard]] u64 bits(u64 address, u32 count) const;
-  void mark(u64 address, u64 count);  // safe from many threads
+  void mark(u64 address, u64 count);  // may be called from many threads
 };
 
 class GlobalMemory {
  public:
   void* allocate(std::size_t bytes);
-  void free(void* pointer);  // throws Error{invalid_argument} if it is no allocation
-  // Bounds of a host's access, and for writes the shadow. Throws Error{invalid_argument} that names the
-  // argument.
+  void free(void* pointer);  // throws Error{invalid_argument} if it is not an allocation
+  // Checks the bounds of an access by the host, and marks written bytes. Throws Error{invalid_argument} that
+  // names the argument.
   void check_host(const void* pointer, std::size_t bytes, bool writes, const char* name);
 
-  // The allocation that holds the address, freed ones too; null if none. Not to be called while another
-  // thread allocates.
+  // The allocation that contains the address, freed ones included; null if there is none. Must not be called
+  // while another thread allocates.
   [[nodiscard]] Allocation* find(u64 address) const;
   // "16 bytes at 0x7f… : 4 bytes past the end of an allocation of 1024 bytes".
   [[nodiscard]] std::string explain(u64 address, u64 bytes) const;
@@ -49,7 +49,7 @@ class GlobalMemory {
  private:
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<Allocation>> sorted_;  // by begin
-  std::deque<Allocation*> freed_;                    // oldest first: kept so that late uses are recognised
+  std::deque<Allocation*> freed_;                    // oldest first; kept in order to detect late uses
   std::size_t freed_bytes_ = 0;
 };
 

@@ -38,8 +38,7 @@ void finish_lanes(Warp& warp, LaneCopies& copies, u32 lanes, const u32* clock) {
 void forget_finished(Warp& warp) {
   const auto is_finished = [](const LaneCopies& copies) { return copies.lanes == 0; };
   std::erase_if(warp.copies.open, is_finished);
-  // Of the groups only the oldest: a lane that waits counts the younger ones, whether it copies in them or
-  // not.
+  // Only the oldest groups: a lane that waits counts all younger ones, whether it copies in them or not.
   std::deque<CopyGroup>& groups = warp.copies.groups;
   while (!groups.empty() && std::ranges::all_of(groups.front().copies, is_finished)) groups.pop_front();
 }

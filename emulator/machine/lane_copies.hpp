@@ -1,4 +1,4 @@
-// cp.async: moving the data of lanes, and telling that it has moved.
+// cp.async: moves the data of lanes, and reports when it has been moved.
 #pragma once
 
 #include "emulator/machine/machine.hpp"
@@ -8,13 +8,14 @@ namespace flashjit::emulator {
 // Moves what these lanes copy.
 void move_lanes(Warp& warp, const LaneCopies& copies, u32 lanes);
 
-// These lanes' part is done: the data has moved, and is visible to who knows the clock, a clock of the warp.
+// The copies of these lanes are done: the data has moved, and is visible to agents that know `clock`, a clock
+// of the warp.
 void finish_lanes(Warp& warp, LaneCopies& copies, u32 lanes, const u32* clock);
 
-// Forgets the copies that no lane is still to finish.
+// Forgets the copies that all lanes have finished.
 void forget_finished(Warp& warp);
 
-// A lane_arrival: the lane's copies are done, and its mbarrier hears of it.
+// For a lane_arrival: the lane's copies are done, so it arrives at its mbarrier.
 void arrive_for_lane(Cluster& cluster, const CopyJob& job);
 
 }  // namespace flashjit::emulator

@@ -97,7 +97,7 @@ void HeldLoads::use(const Warp& warp, const std::shared_ptr<LateLoad>& load) {
 void HeldLoads::finish(const Warp& warp) {
   for (const Holder& holder : holders_)
     holder.load->done = std::min(holder.load->done, warp.clock[warp.agent]);
-  // Of the others it may show yet whether their results are used.
+  // Loads that others were told of stay: their results may yet be used.
   std::erase_if(holders_, [](const Holder& holder) { return holder.load->told == nullptr; });
 }
 
@@ -106,7 +106,7 @@ void HeldLoads::tell_of_all(Warp& warp, const Ins& ins) {
     LateLoad& load = *holder.load;
     if (load.told != nullptr) continue;
     load.told = &ins;
-    u32 last = ~0u;  // lanes often read the same
+    u32 last = ~0u;  // lanes often read the same address
     for (u32 m = load.addressed; m != 0; m &= m - 1) {
       u32 address = load.address[std::countr_zero(m)];
       if (address == last) continue;
@@ -120,7 +120,7 @@ void HeldLoads::tell_of_all(Warp& warp, const Ins& ins) {
 void LateReads::add(u32 granule, u32 bytes, const std::shared_ptr<LateLoad>& load) {
   std::vector<Read>& reads = reads_[granule];
   known_[granule] = true;
-  // The warp's loads are served one after another: this one stands for those before.
+  // A warp's loads are served one after another, so this one replaces the earlier ones.
   for (Read& read : reads) {
     if (read.load->warp == load->warp && read.load != load) read.bytes &= ~bytes;
   }
@@ -135,9 +135,9 @@ void LateReads::overwrite_known(Warp& writer, const Ins& ins, bool ordinary, con
     if ((read.bytes & bytes) == 0) continue;
     read.bytes &= ~bytes;
     LateLoad& load = *read.load;
-    // An ordinary store from the same SM is served behind the load.
+    // An ordinary store from the same SM is served after the load.
     if ((ordinary && load.warp->cta == writer.cta) || load.overtaker != nullptr) continue;
-    // Of what the writer has not heard at all, a finding of its own tells.
+    // If the writer knows nothing of the load, another check reports that.
     const u32 known_clock = heard[load.warp->agent];
     if (known_clock < load.clock || known_clock >= load.done) continue;
     load.overtaker = &ins;

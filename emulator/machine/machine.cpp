@@ -42,7 +42,7 @@ void check_shared_slowly(const Warp& warp, const Ins& ins, const Cta& cta, u32 a
                          u32 lane) {
   const bool inside = address >= kSharedBase && address + bytes <= cta.shared_end;
   if (inside && (address & (align - 1)) == 0) return;
-  // Addresses count from the start of the CTA's shared memory in messages.
+  // Messages count addresses from the start of the CTA's shared memory.
   const i64 offset = i64{address} - kSharedBase;
   const u32 size = cta.shared_end - kSharedBase;
   if (!inside) {
@@ -91,7 +91,7 @@ void check_written(Warp& warp, const Ins& ins, u64 address, u32 bytes, u64 used,
   finding(warp, ins, FindingKind::never_written, 1u << lane,
           fmt::format("reads global memory that nothing wrote: {}",
                       warp.cta->launch->memory->explain(address, bytes)));
-  allocation->mark(address, bytes);  // once is enough
+  allocation->mark(address, bytes);  // one report is enough
 }
 
 }  // namespace flashjit::emulator

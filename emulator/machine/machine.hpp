@@ -1,4 +1,4 @@
-// The state of a running launch: warps, CTAs, clusters, and what handlers need of them.
+// The state of a running launch (warps, CTAs, clusters), and what handlers need of it.
 #pragma once
 
 #include <algorithm>
@@ -39,84 +39,84 @@ struct LaunchContext {
   Checks checks = Checks::all;
   bool counts = false;
   u32 sm_count = 1;
-  u64 most_steps = 0;  // instructions of one cluster
-  // Turns that warps of all clusters have had, but those that only looked at a word another one will write,
-  // and threads that are at work.
+  u64 most_steps = 0;  // the most instructions of one cluster
+  // How many turns the warps of all clusters have had, except turns that only polled a word; and how many
+  // threads are at work.
   std::atomic<u64> turns{0};
   std::atomic<u32> at_work{0};
-  std::atomic<bool> stopped{false};  // a finding, or an error, of one cluster ends all
+  std::atomic<bool> stopped{false};  // a finding or an error in one cluster stops all
 };
 
-// Lanes that wait for others to meet them again.
+// Lanes that wait for the others at a rejoin point.
 struct Divergence {
   u32 pc;
   u32 rejoin;  // of these lanes
   u32 mask;
 };
 
-// Why a warp does not run.
+// Why a warp is not running.
 enum class Wait : u8 { none, named_barrier, mbarrier, warpgroup, cluster_barrier, registers, finished };
 
-// A wgmma that was issued: all that it needs besides the registers it accumulates into.
+// An issued wgmma: everything it needs except the registers that it accumulates into.
 struct MatrixJob {
   const Ins* ins = nullptr;
-  u64 a = 0;  // descriptor
+  u64 a = 0;  // a descriptor
   u64 b = 0;
   bool accumulate = true;
-  u32 fragment[4][kLanes];  // A from registers, as they were when it was issued
-  bool repeats = false;     // accumulates into the same registers as the job before it in the group
-  u32 clock[2 * kMaxAgents + kClockPadding];  // of the warp when it was issued, where order is kept
+  u32 fragment[4][kLanes];  // A in registers, with the values at the issue
+  bool repeats = false;     // accumulates into the same registers as the previous job in the group
+  u32 clock[2 * kMaxAgents + kClockPadding];  // of the warp at the issue, if order is checked
 };
 
 struct Warp {
-  // What the fast path touches.
-  const std::byte* bank[2] = {};  // registers; constants, less the one of bit 0
+  // The fast path uses these.
+  const std::byte* bank[2] = {};  // registers; constants, minus the 1 that bit 0 adds
   u32* predicates = nullptr;
   u32 pc = 0;
   u32 active = 0;
   u32 rejoin = kNoTarget;
   int budget = 0;  // instructions until another warp's turn
   u32 exited = 0;
-  u8 watch = 0;                        // InsFlags that the loop stops for
-  u64 known_begin = 1, known_end = 0;  // the allocation that was hit last
+  u8 watch = 0;                        // the InsFlags for which the loop stops
+  u64 known_begin = 1, known_end = 0;  // the allocation of the last access
   Allocation* known = nullptr;
   Cta* cta = nullptr;
-  // Of the cluster's agents, then of their leaders (shared_state.hpp); clock[agent] and *leader_clock, which
-  // are the same, are its own.
+  // The clocks of the cluster's agents, then those of their leaders (shared_state.hpp). Its own are
+  // clock[agent] and *leader_clock, which are equal.
   u32* clock = nullptr;
   u32* leader_clock = nullptr;
   u32 agent = 0;
-  u32 met = 0;  // up to this clock of its own, each lane is ordered after all that the others did
+  u32 met = 0;  // its own clock up to which each lane is ordered after what the others did
 
   std::vector<Divergence> stack;
   u32 index = 0;  // within the CTA
   Wait wait = Wait::none;
-  bool polling = false;  // looked at a word that another thread will write: others go first
+  bool polling = false;  // read a word that another thread will write: others go first
   u32 wait_address = 0;  // barrier number, or address of the mbarrier
   u32 wait_parity = 0;
-  Cta* wait_cta = nullptr;               // whose mbarrier
-  u32 registers = 0;                     // of a thread, as setmaxnreg left them
-  u32 wanted_registers = 0;              // that it waits for
-  u32 register_changes = 0;              // setmaxnreg that it has executed …
+  Cta* wait_cta = nullptr;               // the CTA of the mbarrier
+  u32 registers = 0;                     // per thread, as setmaxnreg left them
+  u32 wanted_registers = 0;              // how many it waits for
+  u32 register_changes = 0;              // how many setmaxnreg it has executed …
   const Ins* register_change = nullptr;  // … and the last of them
-  u32 impatience = 0;                    // times in a row that its try_wait fails before it waits in earnest
-  u32 failures = 0;                      // so far
-  u32 cluster_arrived = 0;               // lanes that are at the cluster's barrier in its open phase
-  u32 cluster_owed = 0;                  // lanes that arrived there and have not waited since
+  u32 impatience = 0;                    // how often in a row try_wait fails before it really waits
+  u32 failures = 0;                      // how often it has failed so far
+  u32 cluster_arrived = 0;               // lanes that have arrived at the cluster's barrier in its open phase
+  u32 cluster_owed = 0;                  // lanes that have arrived there and not waited since
   u64 instructions = 0;
 
   AsyncCopies copies;                                // cp.async
   int bulk_groups[kLanes] = {};                      // cp.async.bulk groups that each lane has committed
   std::deque<std::vector<MatrixJob>> matrix_groups;  // committed, not yet waited for
   u64 matrix_committed = 0, matrix_done = 0, matrix_waited = 0, matrix_target = 0;  // groups
-  std::vector<u16> in_flight;                        // by row / 128: how many wgmma under way own the row
+  std::vector<u16> in_flight;                        // by row / 128: how many running wgmma own the row
   std::vector<MatrixJob> matrix_open;                // issued, not yet committed
-  std::vector<std::vector<MatrixJob>> matrix_spare;  // empty ones, to be filled again
-  std::vector<u32> fence_clock;                      // its clocks at its last fence; empty before
-  std::vector<u32> unfenced_clock;                   // what its relaxed waits have heard since then
+  std::vector<std::vector<MatrixJob>> matrix_spare;  // empty ones for reuse
+  std::vector<u32> fence_clock;                      // its clocks at its last fence; empty if it had none
+  std::vector<u32> unfenced_clock;                   // what its relaxed waits have learnt since then
   std::vector<std::byte> local;                      // local memory, lane after lane
   float* fragment = nullptr;                         // A of the last mma as floats: [16][2][32]
-  HeldLoads held;                                    // where order is kept
+  HeldLoads held;                                    // if order is checked
 
   template <class T>
   [[nodiscard]] const T* source(u32 row) const {
@@ -133,10 +133,10 @@ struct Warp {
   void set_predicate(u32 predicate, u32 mask, u32 value) {
     predicates[predicate] = (predicates[predicate] & ~mask) | (value & mask);
   }
-  // A copy of its clocks, padded as SharedState wants them.
+  // Copies its clocks, padded as SharedState needs them.
   void copy_clock(std::vector<u32>& to, u32 width) const;
-  void release() { *leader_clock = ++clock[agent]; }  // what comes next is after what others acquire now
-  // What its lanes do next is after what they did before.
+  void release() { *leader_clock = ++clock[agent]; }  // later work comes after what others acquire now
+  // Orders what its lanes do next after what they did before.
   void meet() {
     met = clock[agent];
     release();
@@ -155,7 +155,7 @@ struct Cta {
   SharedState state;
   NamedBarrier barriers[16];
   std::vector<Warp> warps;
-  u32 running = 0;       // warps that have not finished
+  u32 running = 0;       // how many warps have not finished
   u32 pool = 0;          // registers that warps have given up (setmaxnreg)
   u32 matrix_epoch = 0;  // counts changes of shared memory that wgmma may have cached
 
@@ -165,12 +165,12 @@ struct Cta {
   std::vector<float> fragment_storage;
 };
 
-// A 16 x N operand B of wgmma as floats, in the order of the accumulator's lanes; four warps and often more
-// use one.
+// A 16 x N operand B of wgmma as floats, in the order of the accumulator's lanes. Four warps use the same
+// one, and often more.
 struct MatrixTile {
   const Cta* cta = nullptr;
   u64 descriptor = 0;
-  u32 epoch = 0;                   // of Cta::matrix_epoch when it was read
+  u32 epoch = 0;                   // Cta::matrix_epoch when it was read
   u32 shape = 0;                   // columns, type and order
   alignas(32) float b[32][16][8];  // [group of 8 columns][k][even columns, then odd ones]
 };
@@ -181,15 +181,15 @@ struct Cluster {
   Counters* counters = nullptr;
   std::vector<Cta> ctas;
   u32 agents = 0;
-  u32 clock_width = 0;           // of a warp's clocks: of each agent's, and of its leader's
+  u32 clock_width = 0;           // length of a warp's clocks: one per agent and one per leader
   std::vector<u32> clocks;       // agents x clock_width
   std::vector<u32> fenced;       // clock up to which an agent's writes are fenced for the asynchronous proxy
-  std::vector<u32> init_fenced;  // and its initialisations of mbarriers
-  std::vector<u8> leaders;       // each agent's lane that arrives for the warp (shared_state.hpp)
+  std::vector<u32> init_fenced;  // the same for its initialisations of mbarriers
+  std::vector<u8> leaders;       // the lane of each agent that arrives for the warp (shared_state.hpp)
   AsyncQueue queue;
   MbarrierClocks mbarriers;
   ClusterBarrier barrier;
-  std::vector<MatrixTile> tiles;  // B operands of wgmma that were converted last
+  std::vector<MatrixTile> tiles;  // the B operands of wgmma that were converted last
   u64 random_state = 1;
   u64 steps = 0;
 
@@ -210,9 +210,9 @@ inline void Warp::copy_clock(std::vector<u32>& to, u32 width) const {
   to.resize(width + kClockPadding);
 }
 
-// Reports and goes on.
+// Reports, and goes on.
 void finding(const Warp& warp, const Ins& ins, FindingKind kind, u32 lanes, std::string message);
-// Reports and ends the launch.
+// Reports, and ends the launch.
 [[noreturn]] void stop(const Warp& warp, const Ins& ins, FindingKind kind, u32 lanes, std::string message);
 
 inline bool checking(const Warp& warp) {
@@ -228,10 +228,10 @@ inline u32 index_of(const Warp& warp, const Ins& ins) {
   return static_cast<u32>(&ins - warp.cta->launch->program->code.data());
 }
 
-// The CTA that a shared::cluster address belongs to; strips the rank off the address.
+// The CTA that a shared::cluster address belongs to; removes the rank from the address.
 Cta& cta_of(Warp& warp, const Ins& ins, u32& address);
 
-// Throws Stop unless address .. address + bytes lies in the CTA's shared memory and is a multiple of `align`.
+// Throws Stop unless address .. address + bytes is inside the CTA's shared memory and a multiple of `align`.
 void check_shared_slowly(const Warp& warp, const Ins& ins, const Cta& cta, u32 address, u64 bytes, u32 align,
                          u32 lane);
 inline void check_shared(const Warp& warp, const Ins& ins, const Cta& cta, u32 address, u64 bytes, u32 align,
@@ -241,8 +241,8 @@ inline void check_shared(const Warp& warp, const Ins& ins, const Cta& cta, u32 a
   }
 }
 
-// Likewise for global memory, with what was freed and, for reads, what nothing wrote (`used`: a bit per byte
-// that counts). Returns with warp.known set to the allocation.
+// The same for global memory, including freed memory and, for reads, memory that nothing wrote (`used`: one
+// bit for each byte that counts). Sets warp.known to the allocation.
 void check_global_slowly(Warp& warp, const Ins& ins, u64 address, u32 bytes, u32 align, u32 lane);
 inline void check_global(Warp& warp, const Ins& ins, u64 address, u32 bytes, u32 align, u32 lane) {
   if (address < warp.known_begin || address > warp.known_end || bytes > warp.known_end - address ||
@@ -252,7 +252,7 @@ inline void check_global(Warp& warp, const Ins& ins, u64 address, u32 bytes, u32
 }
 void check_written(Warp& warp, const Ins& ins, u64 address, u32 bytes, u64 used, u32 lane);
 
-// The warps of the warpgroup; fewer than four where the CTA ends before.
+// The warps of the warpgroup; fewer than four if the CTA has no more.
 inline std::span<Warp> warpgroup_of(const Warp& warp) {
   return std::span(warp.cta->warps)
       .subspan(warp.index & ~3u)
@@ -274,8 +274,8 @@ inline bool registers_ready(const Warp& warp) {
   return (warp.wanted_registers - warp.registers) * kLanes <= warp.cta->pool;
 }
 
-// Runs every CTA of the launch on `threads` threads; `progress` hears of each that is done. Adds to the
-// report; a Stop ends it early. Adds to the profile if the launch counts.
+// Runs every CTA of the launch, on `threads` threads; `progress` is told how many are done. Findings are
+// added to the report; a Stop ends the launch early. Adds to the profile if the launch counts.
 void run_launch(LaunchContext& launch, u32 threads, Counters* profile,
                 const std::function<void(u64 done, u64 of)>& progress);
 

@@ -1,4 +1,4 @@
-// Runs a launch: clusters are handed to threads.
+// Runs a launch: hands clusters to threads.
 #include <fmt/format.h>
 
 #include <atomic>
@@ -52,7 +52,7 @@ void run_launch(LaunchContext& launch, u32 threads, Counters* profile,
   try {
     for (u64 k = 1; k < wanted; ++k) others.emplace_back(work);
   } catch (const std::system_error& failure) {
-    // Fewer would do for some launches, but not where clusters wait for each other.
+    // Fewer threads would do for some launches, but not if clusters wait for each other.
     std::lock_guard lock(mutex);
     launch.stopped = true;
     error = std::make_exception_ptr(

@@ -23,7 +23,7 @@ std::string lane_name(u32 mark) {
   return (mark & 63) >= 32 ? std::string("another lane") : fmt::format("lane {}", mark & 63);
 }
 
-// Whether one of four readers' clocks is one that the agent has not seen.
+// Whether the agent has not seen one of four readers' clocks.
 bool reads_are_late(const u32* clocks, const u32* seen_clocks) {
   using Four __attribute__((vector_size(16))) = i32;
   Four read, seen;
@@ -139,7 +139,7 @@ void SharedState::read_slowly(Warp& warp, const Ins& ins, const Agent& agent, Ac
 void SharedState::note_lane(const Agent& agent, u32 address, u32 bytes) {
   if (!order_) return;
   for_each(address, bytes, false, [&](const Piece& piece) {
-    // Of several lanes that read, none is the one that may write.
+    // After several lanes have read, none of them may write without a barrier.
     piece.marks->read = crosses_lanes(piece.marks->read, agent) ? agent.mark() | kManyLanes : agent.mark();
   });
 }
@@ -149,7 +149,7 @@ void SharedState::note_late(const std::shared_ptr<LateLoad>& load, u32 agent, u3
     const u32 group = agent >> 2;
     const bool read_since = (piece.record.readers >> group & 1) != 0 &&
                             piece.clocks[group * piece.step + (agent & 3)] >= load->clock;
-    // Where the bytes were overwritten meanwhile, they were behind the load, or that was found to be a race.
+    // If the bytes were overwritten meanwhile, that write came after the load, or was reported as a race.
     if (read_since) late_.add(piece.address >> 4, in_granule(piece), load);
   });
 }
@@ -327,7 +327,7 @@ void SharedState::make_barrier(Warp& warp, const Ins& ins, const Agent& agent, u
     if (order_) check_order_of_write(warp, ins, agent, Access::generic, piece);
     piece.record = {.clock = kNever, .writer = static_cast<u8>(agent.id), .state = kBarrier, .written = 15};
   });
-  // Its first word keeps the initialiser's clock where those of readers of data would be.
+  // Its first word keeps the initialiser's clock, in the place of the readers' clocks.
   if (order_)
     word_clocks_[records_[address >> 4].readers * groups_ * 16 + std::size_t{address >> 2 & 3} * 4] =
         agent.clock[agent.id];

@@ -1,16 +1,19 @@
-// What is known of each piece of shared memory: who wrote it when, who read it since, whether a copy is under
-// way.
+// What is known of each piece of shared memory: when and by whom it was written, who has read it since, and
+// whether a copy is in flight.
 //
-// Races are found with vector clocks (Flanagan and Freund, "FastTrack"): every warp counts its own releases,
-// and holds for every other warp the count that it has synchronised with. A read is ordered when the reader
-// has synchronised with the writer's count, a write when it has synchronised with all reads and the write
-// before. One record stands for 16 bytes; the first access that is narrower splits it into four of 4 bytes.
-// Within a warp a mark tells which lane accessed last and at which of the warp's clocks. Lanes are ordered by
-// what all of them wait for (bar.warp.sync, barriers), and by nothing else: shuffles, votes and stmatrix keep
-// them together, but make no lane's writes visible to another. (What ldmatrix reads has been read when any of
-// them goes on: "waits until all threads in the warp execute the same ldmatrix", says the PTX ISA.) So lanes
-// that exchange data with none between are found, and so is a lane that tells other warps, by an mbarrier,
-// what the rest of its warp may not have done yet: this leader has a clock of its own.
+// Races are found with vector clocks (Flanagan and Freund, "FastTrack"). Every warp counts its own releases,
+// and keeps for every other warp the count with which it has synchronised. A read is ordered if the reader
+// has synchronised with the writer's count; a write, if it has synchronised with all reads and with the
+// previous write. One record stands for 16 bytes; the first narrower access splits it into four records of 4
+// bytes.
+//
+// Within a warp, a mark tells which lane accessed last, and at which of the warp's clocks. Lanes are ordered
+// by what all of them wait for (bar.warp.sync, barriers), and by nothing else: shuffles, votes and stmatrix
+// keep them together, but make no lane's writes visible to another lane. (What ldmatrix reads has been read
+// when any lane goes on: it "waits until all threads in the warp execute the same ldmatrix", says the PTX
+// ISA.) So lanes that exchange data without such ordering are found. So is a lane that tells other warps, by
+// arriving at an mbarrier, what the rest of its warp may not have done yet: such a leader has a clock of its
+// own.
 #pragma once
 
 #include <cstring>
@@ -24,20 +27,20 @@ namespace flashjit::emulator {
 struct Warp;
 struct Cta;
 
-// Warps of a cluster: eight CTAs of 1024 threads, the most that every GPU with clusters must take.
+// Warps of a cluster: eight CTAs of 1024 threads, which every GPU with clusters supports.
 inline constexpr u32 kMaxAgents = 256;
-// Clocks are compared four at a time: as many must be readable after the last agent's.
+// Clocks are compared four at a time, so this many more must be readable after the last agent's.
 inline constexpr u32 kClockPadding = 3;
-inline constexpr u8 kNoLeader = 64, kManyLeaders = 65;  // in place of a lane
-inline constexpr u32 kMarkShift = 14;  // of the clock in a mark: 8 bits of a warp and 6 of a lane below
-// Lanes of an access besides 0 to 31: a whole warp's, one by no lane (asynchronous), several lanes' reads.
+inline constexpr u8 kNoLeader = 64, kManyLeaders = 65;  // instead of a lane
+inline constexpr u32 kMarkShift = 14;  // the clock's place in a mark, above 8 bits of a warp and 6 of a lane
+// The lane of an access, besides 0 to 31: a whole warp, no lane (asynchronous), reads by several lanes.
 inline constexpr u32 kWholeWarp = 32, kNoLane = 62, kManyLanes = 63;
 
-// Who accesses: a warp, or an asynchronous operation with the clocks of the moment it was issued.
+// Who accesses: a warp, or an asynchronous operation with its warp's clocks at the issue.
 struct Agent {
-  u32 id = 0;                  // of the warp within the cluster
+  u32 id = 0;                  // which warp of the cluster
   const u32* clock = nullptr;  // what it has synchronised with: all agents, then all leaders
-  u32 lane = kNoLane;          // kWholeWarp: all of them together, as stmatrix does
+  u32 lane = kNoLane;          // kWholeWarp: all lanes together, as in stmatrix
   u32 met = ~0u;               // the warp's own clock up to which its lanes are ordered
 
   [[nodiscard]] u32 mark() const { return clock[id] << kMarkShift | id << 6 | lane; }
@@ -50,12 +53,11 @@ enum class Access : u8 {
 
 class SharedState {
  public:
-  // For a new CTA: nothing is written. `order`: keep clocks, so that races and missing proxy fences are
-  // found.
+  // For a new CTA, in which nothing is written. `order`: keep clocks, so that races and missing proxy fences
+  // are found.
   void reset(u32 bytes, u32 agents, bool order);
 
-  // A read or write of address .. address + bytes that is complete; in bounds, aligned to its size, 1 to 16
-  // bytes.
+  // A complete read or write of address .. address + bytes: in bounds, aligned to its size, 1 to 16 bytes.
   void read(Warp& warp, const Ins& ins, const Agent& agent, Access access, u32 address, u32 bytes) {
     if (bytes == 16 && (address & 15) == 0) {
       const u32 granule = address >> 4;
@@ -84,17 +86,17 @@ class SharedState {
     }
     write_slowly(warp, ins, agent, access, address, bytes);
   }
-  // A lane has read the bytes for itself alone: no other lane of its warp may write them before the warp's
-  // next barrier.
+  // A lane has read the bytes for itself: no other lane of its warp may write them before the warp's next
+  // barrier.
   void note_lane(const Agent& agent, u32 address, u32 bytes);
-  // A read by wgmma, of `pieces` of 16 bytes: what it needs to be in order with is the agent's, and the
-  // readers are several warps, each at its own clock.
+  // A read by wgmma of `pieces` of 16 bytes. The agent is what the read must be ordered with. The readers are
+  // several warps, each at its own clock.
   struct MatrixRead {
     Agent agent;
     u32 first = 0;  // reader
     u32 count = 0;
     const u32* nows = nullptr;
-    u32 pattern = 0;  // in which the descriptor expects the bytes: bits of swizzle plus one
+    u32 pattern = 0;  // the one that the descriptor expects: bits of swizzle plus one
   };
   void read_matrix(Warp& warp, const Ins& ins, const MatrixRead& read, u32 address, u32 pieces) {
     const bool four = read.count == 4 && (read.first & 3) == 0;
@@ -115,17 +117,18 @@ class SharedState {
       }
     }
   }
-  // An atomic operation: ordered with other atomics, so only what it means for plain accesses later is noted.
+  // An atomic operation. Atomics are ordered with each other, so only its effect on later plain accesses is
+  // noted.
   void atomic_access(Warp& warp, const Ins& ins, const Agent& agent, u32 address, u32 bytes);
 
-  // Others are told of a load from the address by the agent, while nothing has used its result.
+  // Others are told of the agent's load from the address before anything has used its result.
   void note_late(const std::shared_ptr<LateLoad>& load, u32 agent, u32 address);
 
-  // A copy that will write the bytes was issued; finish_write tells that it has, and in which pattern (bits
-  // of swizzle plus one; 0: not known). Until then nobody may touch them.
+  // A copy that will write the bytes was issued. finish_write says that it has written them, and in which
+  // pattern (bits of swizzle plus one; 0: not known). Until then nothing may touch them.
   void begin_write(Warp& warp, const Ins& ins, const Agent& agent, Access access, u32 address, u32 bytes);
   void finish_write(const Agent& agent, Access access, u32 address, u32 bytes, u32 pattern = 0);
-  // An asynchronous store reads the bytes from now on: nobody may write them until finish_read.
+  // From now on an asynchronous store reads the bytes: nothing may write them until finish_read.
   void begin_read(Warp& warp, const Ins& ins, const Agent& agent, u32 address, u32 bytes);
   void finish_read(const Agent& agent, u32 address, u32 bytes);
 
@@ -134,7 +137,7 @@ class SharedState {
   [[nodiscard]] bool is_barrier(u32 address) const;
   [[nodiscard]] u32 barrier_clock(u32 address, u32& writer) const;  // when and by whom it was initialised
 
-  // Per agent, for the cluster: the clock up to which fence.proxy.async makes its writes visible to the
+  // Per agent of the cluster: the clock up to which fence.proxy.async has made its writes visible to the
   // asynchronous proxy, and the lane that arrives for it.
   void set_order(const u32* fenced, const u8* leaders) {
     fenced_ = fenced;
@@ -145,15 +148,15 @@ class SharedState {
   enum State : u8 { kGeneric = 1, kInFlight = 2, kBeingRead = 4, kBarrier = 8, kSplit = 16, kPattern = 0xe0 };
   static constexpr u32 kPatternShift = 5;
   static constexpr u8 state_after(Access access) { return access == Access::generic ? u8{kGeneric} : u8{0}; }
-  static constexpr u32 kNever = ~0u;  // no clock reaches it: not written, under way, split, or a barrier
+  static constexpr u32 kNever = ~0u;  // no clock reaches it: not written, in flight, split, or a barrier
 
   struct Record {
     u32 clock = kNever;  // of the last write
     u8 writer = 0;
     u8 state = 0;
-    u16 written = 0;  // bit per byte, while clock is kNever and it is split
-    // A bit for each four agents of whom one has read since the last write; of a record that is split, which
-    // four of words_ it became.
+    u16 written = 0;  // a bit per byte, while clock is kNever and the record is split
+    // A bit for each group of four agents of which one has read since the last write. In a split record: the
+    // index of its four records in words_.
     u64 readers = 0;
   };
   static_assert(sizeof(Record) == 16);
@@ -162,36 +165,37 @@ class SharedState {
   struct Marks {
     u32 write = kNoLane, read = kNoLane;
   };
-  // What a visit of for_each sees: the records of whole pieces, or of their words.
+  // What for_each visits: the record of a whole piece, or of one of its words.
   struct Piece {
     Record& record;
-    u32* clocks;       // of readers, null where no order is kept, as are the marks
-    std::size_t step;  // from the clocks of four readers to those of the next four
+    u32* clocks;       // of readers; null if no order is kept, and so are the marks
+    std::size_t step;  // from the clocks of one group of four readers to those of the next
     Marks* marks;
     u32 address;
-    u32 mask, all;  // bytes of the piece that are meant, and all that it has
+    u32 mask, all;  // the bytes of the piece that are accessed, and all that it has
   };
 
   static u32 warp_of(u32 mark) { return mark >> 6 & 255; }
-  // A mark has the lower bits of a clock.
+  // A mark has only the lower bits of a clock.
   static bool is_after(u32 mark, u32 clock) {
     return static_cast<i32>(mark - ((clock + 1) << kMarkShift)) >= 0;
   }
-  // Did another lane of the same warp leave the mark, with nothing since that orders the two?
+  // Whether another lane of the same warp left the mark, and nothing has ordered the two lanes since.
   static bool crosses_lanes(u32 mark, const Agent& agent) {
     return agent.lane != kNoLane && (mark & 63) != kNoLane && warp_of(mark) == agent.id &&
            is_after(mark, agent.met) && ((mark & 63) != agent.lane || agent.lane == kWholeWarp);
   }
-  // Did a lane other than its warp's leader leave the mark, with nothing since that the agent knows of? What
-  // the leader itself did, it has told.
+  // Whether a lane other than its warp's leader left the mark, and the agent knows of nothing since. The
+  // leader's own accesses have been told.
   [[nodiscard]] bool was_not_told(u32 mark, const Agent& agent) const {
     const u32 warp = warp_of(mark);
     return warp != agent.id && (mark & 63) != kNoLane && (mark & 63) != leaders_[warp] &&
            leaders_[warp] != kManyLeaders && is_after(mark, agent.clock[warp]);
   }
-  // Of its granule's 16 bytes, those of the piece that are meant.
+  // The accessed bytes of the piece, as bits of its 16-byte granule.
   static u32 in_granule(const Piece& piece) { return piece.mask << (piece.address & 12); }
-  // Whether the agent has synchronised with the write of the piece, told by a leader or by all of its warp.
+  // Whether the agent has synchronised with the write of the piece, through its warp's leader or the whole
+  // warp.
   [[nodiscard]] bool has_heard_of(const Agent& agent, const Piece& piece) const;
   static void note_reader(Record& record, u32* clocks, std::size_t step, u32 id, u32 clock) {
     u32* four = clocks + (id >> 2) * step;
@@ -205,11 +209,11 @@ class SharedState {
   }
   [[nodiscard]] std::size_t whole_step() const { return std::size_t{granules_} * 4; }
   static constexpr std::size_t kWordStep = 16;
-  std::size_t split(u32 granule);  // which four of words_ stand for it
+  std::size_t split(u32 granule);  // the index of its four records in words_
   template <class Visit>
   void for_each(u32 address, u32 bytes, bool force_words, Visit visit);
   void read_slowly(Warp& warp, const Ins& ins, const Agent& agent, Access access, u32 address, u32 bytes);
-  // Whether a granule's readers are still to be noted.
+  // Returns whether a granule's readers still have to be noted.
   bool read_matrix_slowly(Warp& warp, const Ins& ins, const MatrixRead& read, u32 granule);
   void write_slowly(Warp& warp, const Ins& ins, const Agent& agent, Access access, u32 address, u32 bytes);
   void check_order_of_write(Warp& warp, const Ins& ins, const Agent& agent, Access access,
@@ -220,18 +224,18 @@ class SharedState {
   }
   void check_state_of_write(Warp& warp, const Ins& ins, Record& record, u32 address);
 
-  std::vector<Record> records_;  // of 16 bytes
-  // Clocks of the last reads, four readers after four: those of a tile's readers lie close together. Only
-  // the fours of Record::readers mean anything: in them 0, which no clock is, stands for who has not read.
+  std::vector<Record> records_;  // one for each 16 bytes
+  // Clocks of the last reads, in groups of four readers: the clocks of a tile's readers are close together.
+  // Only the groups in Record::readers are valid; in these, 0 means not read, since no clock is 0.
   std::vector<u32> reader_clocks_;
-  std::vector<Record> words_;  // of 4 bytes, four for each record that was split
+  std::vector<Record> words_;  // one for each 4 bytes: four for each split record
   std::vector<u32> word_clocks_;
   std::vector<Marks> marks_, word_marks_;
   LateReads late_;
   const u32* fenced_ = nullptr;
   const u8* leaders_ = nullptr;
   u32 agents_ = 1;
-  u32 groups_ = 1;  // of four agents
+  u32 groups_ = 1;  // groups of four agents
   u32 granules_ = 0;
   bool order_ = false;
 };

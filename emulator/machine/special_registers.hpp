@@ -1,4 +1,4 @@
-// What %tid, %ctaid, %laneid and their kind hold.
+// The values of %tid, %ctaid, %laneid and the like.
 #pragma once
 
 #include "emulator/machine/machine.hpp"

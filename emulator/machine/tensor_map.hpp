@@ -1,4 +1,4 @@
-// The emulator's tensor maps: what TMA needs to know of a tensor, in the 128 bytes that a kernel takes as a
+// The emulator's tensor maps: what TMA must know of a tensor, in the 128 bytes that a kernel takes as a
 // parameter.
 #pragma once
 
@@ -22,7 +22,7 @@ struct EncodedMap {
 };
 static_assert(sizeof(EncodedMap) <= 128);
 
-// A box's rows, and the bytes of each. Five dimensions of 256 have more rows than 32 bits count.
+// A box's rows, and the bytes of each. Five dimensions of 256 give more rows than fit in 32 bits.
 inline u64 rows_of(const EncodedMap& map) {
   u64 rows = 1;
   for (u32 d = 1; d < map.rank; ++d) rows *= map.box[d];
@@ -31,8 +31,8 @@ inline u64 rows_of(const EncodedMap& map) {
 inline u32 row_of(const EncodedMap& map) {
   return map.box[0] * u32{map.element_bytes};
 }
-// From one row of a box to the next in shared memory: as far as the swizzle spans. What a narrower box leaves
-// of it keeps what it held (seen on an H200).
+// The distance between rows of a box in shared memory: the span of the swizzle. If a box is narrower, the
+// bytes between its rows keep their values (seen on an H200).
 inline u32 pitch_of(const EncodedMap& map) {
   return map.swizzle_bits == 0 ? row_of(map) : 16u << map.swizzle_bits;
 }
@@ -41,7 +41,7 @@ inline u32 pitch_of(const EncodedMap& map) {
 // objects).
 runtime::TensorMap encode_tensor_map(const runtime::TensorMapRequest& request);
 
-// Address bits 4 to 6 are exclusive-ored with bits 7 to 9, so far as the swizzle goes.
+// Address bits 4 to 6 are exclusive-ored with bits 7 to 9, as far as the swizzle reaches.
 inline u32 swizzle(u32 address, u32 bits) {
   return address ^ (address >> 7 & ((1u << bits) - 1)) << 4;
 }

@@ -11,7 +11,7 @@
 namespace flashjit::emulator {
 namespace {
 
-// Bounds that no compiler's output comes near; they keep hostile text from eating the machine.
+// Limits far above any compiler's output. They keep hostile text from exhausting the machine.
 constexpr std::size_t kMaxRegisters = 1u << 20;
 constexpr int kMaxNesting = 32;
 
@@ -87,8 +87,8 @@ class Body {
     cursor_.expect(';');
   }
 
-  // .loc 1 53 10, function_name $L__info_string0, inlined_at 1 222 5: the caller's own chain is that of the
-  // line 222 which stood last before.
+  // .loc 1 53 10, function_name $L__info_string0, inlined_at 1 222 5: the caller of this line is the latest
+  // line 222, with that line's own chain of callers.
   void location() {
     (void)cursor_.integer();
     SourceLine made{.line = static_cast<int>(cursor_.integer())};
@@ -157,7 +157,7 @@ class Body {
       scopes_.label(name, index);
       return;
     }
-    // `name: .branchtargets A, B;` names a list; any other directive just follows a label.
+    // `name: .branchtargets A, B;` names a list. Any other directive just follows a label.
     Cursor ahead = cursor_;
     if (ahead.dotted() != ".branchtargets") {
       scopes_.label(name, index);

@@ -1,4 +1,4 @@
-// A function between its braces: registers, variables, labels, statements, lines of the source.
+// The part of a function between braces: registers, variables, labels, statements, source lines.
 #pragma once
 
 #include <unordered_map>
@@ -8,10 +8,10 @@
 
 namespace flashjit::emulator {
 
-// A line of the source to its latest index in Module::lines, over all functions of a module.
+// From a source line to its latest index in Module::lines, over all functions of a module.
 using LastLines = std::unordered_map<int, int>;
 
-// Up to and including the closing brace; the opening one has been read.
+// Reads up to and including the closing brace; the opening brace has been read.
 void parse_body(Cursor& cursor, Module& module, LastLines& last_line, Function& function);
 
 }  // namespace flashjit::emulator

@@ -146,7 +146,7 @@ void Cursor::skip_line() {
 void Cursor::fail(const std::string& what) const {
   std::string line(text_of_line(text_, line_).substr(0, 160));
   std::replace_if(
-      line.begin(), line.end(), [](char c) { return c < ' ' || c > '~'; }, '?');  // a cubin, perhaps
+      line.begin(), line.end(), [](char c) { return c < ' ' || c > '~'; }, '?');  // perhaps this is a cubin
   throw Error(ErrorCode::invalid_argument, fmt::format("PTX line {}: {}, in \"{}\"", line_, what, line),
               "the emulator reads PTX as NVRTC 12 and 13 write it");
 }

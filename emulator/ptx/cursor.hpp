@@ -1,4 +1,4 @@
-// Walks over PTX text: blanks, comments, words, numbers, and errors that quote the line.
+// Walks over PTX text: whitespace, comments, words, numbers; its errors quote the line.
 #pragma once
 
 #include <string>
@@ -15,8 +15,8 @@ class Cursor {
   [[nodiscard]] int line() const { return line_; }
   [[nodiscard]] bool at_end() { return peek() == '\0'; }
 
-  char peek();       // the next character that is no blank; 0 at the end
-  bool eat(char c);  // takes it if it is next
+  char peek();       // the next character that is not whitespace; 0 at the end
+  bool eat(char c);  // takes the next character if it is c
   void expect(char c);
   std::string_view identifier();  // letters, digits, _ $ %; may be empty
   std::string_view dotted();      // an opcode or directive: identifier characters, '.' and "::"
@@ -38,7 +38,7 @@ class Cursor {
   int line_ = 1;
 };
 
-// The text of a 1-based line, without the blanks around it.
+// The text of a 1-based line, without whitespace at its ends.
 std::string_view text_of_line(std::string_view text, int line);
 
 }  // namespace flashjit::emulator

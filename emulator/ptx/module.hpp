@@ -1,4 +1,4 @@
-// A PTX module as it was written: functions, registers and statements, before anything is decoded.
+// A PTX module as written: functions, registers and statements, before anything is decoded.
 #pragma once
 
 #include <cstdint>
@@ -24,12 +24,12 @@ struct Register {
   std::string name;
 };
 
-// One operand. Memory operands and vectors hold what stands inside them in `parts`.
+// One operand. Memory operands and vectors have their contents in `parts`.
 struct Operand {
   enum class Kind : u8 {
     reg,        // %r1; `second` is set for a pair such as %r1|%p1 or _|%p1
-    immediate,  // `value`; a float's bits where float_bytes says so
-    symbol,     // a variable, parameter or function; `value` is an offset that was added to it
+    immediate,  // `value`; the bits of a float if float_bytes is not 0
+    symbol,     // a variable, parameter or function; `value` is the offset added to it
     special,    // %tid.x
     memory,     // [base+offset]: parts[0] is the base with the offset in its `value`; more parts: coordinates
     vector,     // {a, b}, or the parenthesised list of a call
@@ -37,7 +37,7 @@ struct Operand {
   };
   Kind kind = Kind::reg;
   bool negated = false;  // !%p1
-  u8 float_bytes = 0;    // 4 of 0f…, 8 of 0d…
+  u8 float_bytes = 0;    // 4 for 0f…, 8 for 0d…
   int reg = -1;
   int second = -1;
   u64 value = 0;
@@ -69,8 +69,8 @@ struct Variable {
   std::string name;
   u64 align = 1;
   u64 bytes = 0;
-  bool dynamic = false;   // .extern .shared []: its size comes with the launch
-  std::vector<u8> value;  // initial bytes of .global and .const; the rest is zero
+  bool dynamic = false;   // .extern .shared []: the launch gives its size
+  std::vector<u8> value;  // initial bytes of .global and .const; any further bytes are zero
 };
 
 struct Function {
@@ -83,12 +83,12 @@ struct Function {
   std::vector<Variable> variables;  // .shared, .local and .param of the body
   std::vector<Register> registers;
   std::vector<Statement> statements;
-  u32 max_threads = 0;  // .maxntid or .reqntid, 0 where the kernel does not say
-  u32 min_ctas = 1;     // .minnctapersm: that a multiprocessor's registers must allow
+  u32 max_threads = 0;  // .maxntid or .reqntid, 0 if the kernel has neither
+  u32 min_ctas = 1;     // .minnctapersm: how many CTAs the registers of a multiprocessor must allow
 };
 
 struct Module {
-  std::shared_ptr<const std::string> text;  // what the string_views look into
+  std::shared_ptr<const std::string> text;  // the text that the string_views refer to
   std::string version;
   std::string target;
   std::vector<Variable> variables;  // of the module: .global, .const, .shared
@@ -99,7 +99,7 @@ struct Module {
     auto found = functions.find(name);
     return found == functions.end() ? nullptr : &found->second;
   }
-  // The text of a 1-based line, without the blanks around it.
+  // The text of a 1-based line, without whitespace at its ends.
   [[nodiscard]] std::string_view line_text(int line) const;
 };
 

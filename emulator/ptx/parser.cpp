@@ -12,7 +12,7 @@
 namespace flashjit::emulator {
 namespace {
 
-constexpr std::size_t kMaxText = 64u << 20;  // which no compiler's output comes near
+constexpr std::size_t kMaxText = 64u << 20;  // far above any compiler's output
 
 class Parser {
  public:
@@ -27,7 +27,7 @@ class Parser {
   }
 
  private:
-  // "PTX module-level directives": .version is the first of every module.
+  // "PTX module-level directives": every module starts with .version.
   void version() {
     if (cursor_.dotted() != ".version") cursor_.fail("this is not PTX, which begins with .version");
     const std::string_view version = module_.version = cursor_.dotted();

@@ -1,4 +1,4 @@
-// PTX text to a Module. Knows the grammar and the directives, not one instruction.
+// From PTX text to a Module. Knows the grammar and the directives, but no instruction.
 #pragma once
 
 #include <string>

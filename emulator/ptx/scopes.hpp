@@ -1,4 +1,5 @@
-// Names of registers and labels. A { } block inside a body has its own, since inline assembly declares some.
+// Names of registers and labels. Each { } block inside a body has its own, since inline assembly declares
+// names.
 #pragma once
 
 #include <deque>
@@ -18,7 +19,7 @@ class Scopes {
 
   [[nodiscard]] std::size_t depth() const { return scopes_.size(); }
   void open() { scopes_.emplace_back(); }
-  // Gives the branches in the scope their targets; what it does not know is left to the scope around it.
+  // Gives the branches in the scope their targets; unknown labels are left to the enclosing scope.
   void close(const Cursor& cursor);
 
   void declare(std::string name, RegisterClass cls);
@@ -46,7 +47,7 @@ class Scopes {
 
   Function& function_;
   std::vector<Scope> scopes_;
-  std::deque<std::string> names_;  // of registers, which scopes refer to
+  std::deque<std::string> names_;  // of registers; scopes refer to these
 };
 
 }  // namespace flashjit::emulator

@@ -8,7 +8,7 @@
 namespace flashjit::emulator {
 namespace {
 
-constexpr u64 kMaxVariable = 1ull << 30;  // which no compiler's output comes near
+constexpr u64 kMaxVariable = 1ull << 30;  // far above any compiler's output
 
 Variable::Space space_of(const Cursor& cursor, std::string_view word) {
   if (word == ".global") return Variable::Space::global;
@@ -36,7 +36,7 @@ void initial(Cursor& cursor, Variable& variable, u64 element) {
   cursor.expect('}');
 }
 
-// What follows the state space: .align 16 .b8 name[64] = {…}, without the ';' or ','.
+// The part after the state space: .align 16 .b8 name[64] = {…}, without the ';' or ','.
 Variable declarator(Cursor& cursor, std::string_view space) {
   Variable variable;
   variable.space = space_of(cursor, space);

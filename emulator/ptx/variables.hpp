@@ -9,13 +9,13 @@
 
 namespace flashjit::emulator {
 
-// Bytes of a type such as ".u32" or ".f64"; 0 if it is none.
+// Bytes of a type such as ".u32" or ".f64"; 0 if it is not a type.
 u64 bytes_of_type(std::string_view type);
 
-// What follows the state space `space`, with the ';' at its end.
+// Parses the part after the state space `space`, including the ';' at the end.
 Variable parse_variable(Cursor& cursor, std::string_view space);
 
-// A list in parentheses.
+// Parses a list in parentheses.
 std::vector<Variable> parse_parameters(Cursor& cursor);
 
 }  // namespace flashjit::emulator

@@ -1,4 +1,4 @@
-// Attention from C++ through flashjit: ask for a plan, run it, look where it came from, compare with a loop.
+// Attention from C++ through flashjit: get a plan, run it, see where it came from, compare with a loop.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>

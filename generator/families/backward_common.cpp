@@ -1,4 +1,4 @@
-// The kernels around a backward pass: what comes before it in all families, and after it in simt.
+// The kernels around a backward pass: the one before it in all families, and the one after it in simt.
 #include <algorithm>
 #include <bit>
 
@@ -20,7 +20,7 @@ std::map<std::string, bool> dtype_sections(const Problem& problem) {
 
 Recipe recipe_preprocess(const Problem& problem, const Schedule& schedule) {
   const int chunks = problem.value_dim() * size_of(problem.dtype) / 16;
-  // In fp32 a lane has two chunks, and all lanes together a row.
+  // In fp32 a lane has two chunks, and all lanes together have a row.
   const int parts = problem.dtype == DType::fp32 ? chunks / 2 : chunks;
   const int lanes = std::min(32, static_cast<int>(std::bit_ceil(static_cast<unsigned>(parts))));
   const int threads = std::min(kThreads, kBackwardRowPadding * lanes);
@@ -39,10 +39,10 @@ Recipe recipe_preprocess(const Problem& problem, const Schedule& schedule) {
   if (workspace.counters)
     recipe.constants.push_back(number("kCounterRows", kBackwardCounterRows, "rows to a counter"));
   recipe.sections = dtype_sections(problem);
-  // Where counters are, they say who stores the first share.
+  // With counters, the first share is stored and others are added to it, so there is nothing to clear.
   recipe.sections["clear"] = workspace.dq_sum && !workspace.counters;
   recipe.sections["counters"] = workspace.counters;
-  // No kernel comes after, which would write the rows that nobody adds to.
+  // With counters, no kernel comes after that would write the rows that nothing is added to.
   recipe.sections["empty_rows"] = workspace.counters;
   recipe.sections["causal"] = problem.causal;
   recipe.geometry = {.tile_m = kBackwardRowPadding, .pads = true, .threads = threads};

@@ -12,8 +12,8 @@
 namespace flashjit {
 namespace {
 
-// Shared memory of one CTA, in bytes from its start. The kernel's constants and its geometry come from this
-// one place.
+// Shared memory of one CTA, in bytes from its start. The kernel's constants and its geometry both come from
+// here.
 struct SharedLayout {
   int tile_k = 0;    // one tile of K
   int slot = 0;      // a tile of K and a tile of V
@@ -35,7 +35,7 @@ SharedLayout layout_of(const Problem& problem, const MmaSchedule& schedule) {
     layout.total = layout.offset_q + q;
     return layout;
   }
-  // Q that moves on to registers lies where the loop's first copies go: V's last tile, or the whole last
+  // A Q that moves on to registers lies where the loop's first copies go: V's last tile, or the whole last
   // slot.
   layout.offset_q = slots;
   if (schedule.q_in_regs == 1) layout.offset_q -= schedule.kv_apart == 1 ? tile_v : layout.slot;
@@ -43,13 +43,13 @@ SharedLayout layout_of(const Problem& problem, const MmaSchedule& schedule) {
   return layout;
 }
 
-// Copies of 16 bytes that one thread makes of a tile.
+// How many copies of 16 bytes one thread makes of a tile.
 int passes_of(int pitch, const MmaSchedule& schedule) {
   const int threads = 32 * schedule.warps;
   return (schedule.tile_n * (pitch / 16) + threads - 1) / threads;
 }
 
-// Of these, what the loop holds.
+// Registers of one thread, estimated: those that the loop holds.
 int held_registers(const Problem& problem, const MmaSchedule& schedule) {
   const int row_tiles = schedule.tile_m / schedule.warps / 16;
   const int output = row_tiles * problem.value_dim() / 2;
@@ -58,15 +58,15 @@ int held_registers(const Problem& problem, const MmaSchedule& schedule) {
   return output + scores + q + 60 + 4 * row_tiles + std::max(0, scores - 64) / 2;
 }
 
-// Whether ptxas is told that one CTA per multiprocessor will do. Left the choice, it spills a few registers
-// in one kernel of eighty to make room for one CTA more. Where the loop holds more than this there is no room
-// for one, and the hint itself may cost a spill.
+// Whether ptxas is told that one CTA per multiprocessor will do. Left the choice, ptxas spills a few
+// registers in one kernel of eighty to fit one CTA more. Where the loop holds more registers than this, one
+// more CTA cannot fit, and the hint itself may cost a spill.
 bool is_told_of_one_cta(const Problem& problem, const MmaSchedule& schedule) {
   return held_registers(problem, schedule) <= 224;
 }
 
-// What one thread needs, estimated: what the loop holds, and what ptxas was seen to add. Checked against
-// ptxas by tests/compile: no schedule of the search space that passes spills, on any arch.
+// All registers of one thread, estimated: those that the loop holds, and those that ptxas was seen to add.
+// tests/compile checks this against ptxas: no schedule of the search space that passes spills, on any arch.
 int registers_of(const Problem& problem, const MmaSchedule& schedule, const Target& target) {
   int more = 0;
   if (schedule.unroll > 1) more += 44;                     // two steps are scheduled as one
@@ -74,14 +74,14 @@ int registers_of(const Problem& problem, const MmaSchedule& schedule, const Targ
   if (schedule.optimistic == 1) more += 8;
   // The next tile's Q is copied in the loop's last turn.
   if (schedule.persistent == 1 && target.capability >= 90 && target.capability < 120) more += 28;
-  // Two places where copies start, and two loops where the diagonal is peeled.
+  // Copies start in two places, and there are two loops where the diagonal is peeled.
   if (schedule.kv_apart == 1) more += (schedule.stages == 1 ? 8 : 20) + (problem.causal ? 20 : 0);
   const int scores = schedule.tile_m / schedule.warps / 16 * schedule.tile_n / 2;
   const int passes_k = passes_of(pitch_of(problem.head_dim), schedule);
   const int passes_v = passes_of(pitch_of(problem.value_dim()), schedule);
   if (target.capability >= 80) {
     if (schedule.kv_apart == 1) more += problem.causal ? scores / 2 : 8;
-    more += 3 * std::max(0, passes_k + passes_v - 32);  // ptxas keeps the addresses of so many
+    more += 3 * std::max(0, passes_k + passes_v - 32);  // ptxas keeps the addresses of so many copies
   } else {  // copies wait in registers, and ptxas fills what is left between the two
     const int waiting = 4 * std::max(passes_k, passes_v);
     more += 4 + waiting + std::min(48, 3 * std::max(0, scores - 8) + std::max(0, waiting - 16));
@@ -89,8 +89,8 @@ int registers_of(const Problem& problem, const MmaSchedule& schedule, const Targ
   return held_registers(problem, schedule) + more;
 }
 
-// Kernels beyond the estimate that ptxas was seen to fit all the same, on all archs of these generations;
-// some are the fastest known for their problems (docs/performance/mma.md).
+// Kernels that the estimate puts beyond the limit but that ptxas was seen to fit, on all archs of these
+// generations. Some are the fastest known for their problems (docs/performance/mma.md).
 struct Tight {
   int head_dim;
   bool causal;
@@ -253,7 +253,7 @@ std::vector<Recipe> recipes_mma(const Problem& problem, const MmaSchedule& sched
       {"optimistic", s.optimistic == 1},
       {"min_ctas", min_ctas > 0},
       {"async", ampere},
-      {"one_place", false},  // ptxas spills some of the fastest kernels where it is told
+      {"one_place", false},  // with this, ptxas spills some of the fastest kernels
       {"mma_k16", ampere},
       {"cvt_pairs", ampere},
   };

@@ -58,7 +58,7 @@ Recipe recipe_keys(const Problem& problem, const MmaBackwardSchedule& s, const T
     recipe.constants.push_back(number("kDqColumns", layout.dq_columns, "of dQ, each"));
     recipe.constants.push_back(flag("kDqIdle", idle, "some warps are left without columns"));
   }
-  // Left the choice, ptxas spills a few registers in one kernel of hundreds to make room for one CTA more.
+  // Left the choice, ptxas spills a few registers in one kernel of hundreds to fit one CTA more.
   const bool roomy = registers_of(problem, s, target) <= kRoomy;
   if (roomy)
     recipe.constants.push_back(number("kMinCtas", 1, "CTAs per multiprocessor that registers must allow"));

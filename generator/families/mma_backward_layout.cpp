@@ -9,7 +9,7 @@
 namespace flashjit::mma_backward {
 namespace {
 
-// Fragments and what ptxas was seen to add to them, but for copies under way.
+// Registers of fragments, and what ptxas was seen to add to them, without those for copies under way.
 int registers_without_copies(const Problem& problem, const MmaBackwardSchedule& s, const KeysLayout& layout) {
   const int keys = 2 * s.sharers * s.tile_n / s.warps;
   const int sums = keys * std::max(problem.head_dim, problem.value_dim()) / (32 * s.sharers);
@@ -18,8 +18,8 @@ int registers_without_copies(const Problem& problem, const MmaBackwardSchedule& 
   return sums + std::max(scores, dq) + 64;
 }
 
-// Columns that are not there cost registers, too, where these are short: of the tiles in shared memory, and
-// of dQ, dealt out to warps by powers of two.
+// Where registers are short, columns that do not exist cost some, too: the padding of tiles in shared memory,
+// and that of dQ, whose columns are dealt out to warps by powers of two.
 int registers_for_padding(const Problem& problem, const MmaBackwardSchedule& s, const KeysLayout& layout) {
   const bool padded = problem.head_dim % 16 != 0 || problem.value_dim() % 16 != 0;
   const bool uneven = adds_dq(s) && s.warps / layout.dq_warps_m * layout.dq_columns > problem.head_dim;
@@ -32,12 +32,12 @@ int waiting(int head_dim, const MmaBackwardSchedule& s) {
   return 4 * ((pieces + threads - 1) / threads);
 }
 
-constexpr int kTuringMore = 25;  // of its copies, beside what waits
+constexpr int kTuringMore = 25;  // for its copies, beside those in which they wait
 constexpr int kShort = 240;      // from here on padding counts
 
-// Kernels that the estimate puts just beyond 255 registers and that ptxas was seen to fit, on all archs of
-// these generations; three in ten like them spilled. Of all that fit they are the ones that the model expects
-// within a tenth of the fastest on some arch (docs/performance/mma-backward.md).
+// Kernels that the estimate puts just beyond 255 registers but that ptxas was seen to fit, on all archs of
+// these generations; three in ten like them spilled. Of all that fit, these are the ones that the model
+// expects within a tenth of the fastest on some arch (docs/performance/mma-backward.md).
 struct Tight {
   int head_dim;
   MmaBackwardSchedule schedule;  // tile_m, tile_n, warps, stages, sharers, dq
@@ -99,8 +99,8 @@ KeysLayout keys_layout(const Problem& problem, const MmaBackwardSchedule& s) {
   layout.tile_p = s.tile_n * s.tile_m * 2;
   const int tiles_ds = has_ds_tile(s) ? s.stages : 0;
   layout.total = layout.tile_k + layout.tile_v + s.stages * layout.stage + (1 + tiles_ds) * layout.tile_p;
-  // The least work of any warp, then the fewest fragments to load for it. Columns are a power of two, so that
-  // a warp's first chunk and its steps from there share no bit (templates/parts/mma/shared_tile.cuh).
+  // First the least work per warp, then the fewest fragments to load for it. Columns are a power of two, so
+  // that a warp's first chunk and its steps from there share no bit (templates/parts/mma/shared_tile.cuh).
   int least = 1 << 30;
   for (int warps_m = 1; warps_m <= s.warps; warps_m *= 2) {
     if (s.warps % warps_m != 0 || s.tile_m / 16 % warps_m != 0) continue;
@@ -117,9 +117,9 @@ KeysLayout keys_layout(const Problem& problem, const MmaBackwardSchedule& s) {
   return layout;
 }
 
-// The first that fits of what is fastest with room enough. 32 rows a warp halve its reads of K and V, but
-// beside 256 columns of dQ only 16 fit in registers; with 64 keys a step 64 columns spilled on Hopper, and
-// with 32 keys 128 columns on Blackwell.
+// The first layout that fits; those that are fastest where they fit come first. 32 rows per warp halve its
+// reads of K and V, but beside 256 columns of dQ only 16 rows fit in registers. 64 columns spilled on Hopper
+// with 64 keys per step, and 128 columns on Blackwell with 32 keys.
 QueriesLayout queries_layout(const Problem& problem, const Target& target) {
   const int row_bytes = pitch_of(problem.head_dim) + pitch_of(problem.value_dim());
   const bool wide = problem.head_dim > 128;

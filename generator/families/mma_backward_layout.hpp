@@ -18,7 +18,7 @@ struct KeysLayout {
   int total = 0;
   int dq_warps_m = 1;    // warps side by side down the rows of dQ
   int dq_row_tiles = 1;  // 16-row tiles of each
-  int dq_columns = 16;   // and columns
+  int dq_columns = 16;   // columns of each
 };
 
 // The kernel that owns query rows, where dQ has a pass of its own.
@@ -29,28 +29,28 @@ struct QueriesLayout {
   int stages = 2;
   int slot = 0;                 // bytes of a tile of K and of V
   int total = 0;                // bytes of shared memory
-  bool copies_in_turn = false;  // as below, K's and V's
+  bool copies_in_turn = false;  // as copies_in_turn() below, for K and V
   [[nodiscard]] int tile_m() const { return 16 * row_tiles * warps; }
 };
 
-// Whether this kernel adds up dQ; else that has a pass of its own.
+// Whether the kernel that owns keys adds up dQ; otherwise dQ has a pass of its own.
 bool adds_dq(const MmaBackwardSchedule& s);
 // Whether dS^T goes through shared memory: for dQ, or to the warp with the same keys.
 bool has_ds_tile(const MmaBackwardSchedule& s);
 KeysLayout keys_layout(const Problem& problem, const MmaBackwardSchedule& s);
 QueriesLayout queries_layout(const Problem& problem, const Target& target);
 
-// Turing's copies wait in registers. Where those are short, dO's wait for Q's to have landed, if nothing but
-// copies is under way between two steps.
+// Turing's copies wait in registers. Where registers are short, dO's copies start only once Q's have landed,
+// if nothing but copies is under way between two steps.
 bool copies_in_turn(const Problem& problem, const MmaBackwardSchedule& s, const Target& target);
-// Registers of one thread of the kernel that owns keys, estimated. With more than kRoomy of them there is
-// room for one CTA only.
+// Registers of one thread of the kernel that owns keys, estimated. With more than kRoomy of them only one CTA
+// fits.
 constexpr int kRoomy = 224;
 int registers_of(const Problem& problem, const MmaBackwardSchedule& s, const Target& target);
 int register_limit(const MmaBackwardSchedule& s, const Target& target);
-// A kernel beyond the estimate that ptxas was seen to fit all the same.
+// Whether ptxas was seen to fit a kernel that the estimate puts beyond the limit.
 bool fits_all_the_same(const Problem& problem, const MmaBackwardSchedule& s, const Target& target);
-// One within it that ptxas was seen to spill.
+// Whether ptxas was seen to spill a kernel that the estimate puts within the limit.
 bool spills_all_the_same(const Problem& problem, const MmaBackwardSchedule& s, const Target& target);
 
 }  // namespace flashjit::mma_backward

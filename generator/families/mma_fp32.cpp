@@ -9,7 +9,7 @@
 namespace flashjit {
 namespace {
 
-constexpr int kParts = 3;  // bf16 numbers that one of fp32 is the sum of (templates/parts/mma/split.cuh)
+constexpr int kParts = 3;  // bf16 numbers whose sum is one fp32 number (templates/parts/mma/split.cuh)
 
 // Shared memory of one CTA, in bytes from its start: the parts of a tile of K, of V, and of Q.
 struct SharedLayout {
@@ -25,27 +25,27 @@ SharedLayout layout_of(const Problem& problem, const MmaSchedule& schedule) {
           .part_q = schedule.tile_m * pitch_of(problem.head_dim)};
 }
 
-// Registers in which a thread's pieces of a tile wait, of 8 numbers each
+// Registers in which a thread's pieces of a tile wait, each of 8 numbers
 // (templates/parts/mma/loader_split.cuh).
 int waiting(int pitch, const MmaSchedule& schedule) {
   const int chunks = pitch / 16, lanes = 32 * schedule.warps / schedule.tile_n;
   return 8 * ((chunks + lanes - 1) / lanes);
 }
 
-// A mask beside an O that has half of the registers: before Blackwell it fits at ptxas's third level only, or
-// at neither.
+// Whether there is a mask beside an O that has half of the registers: before Blackwell this fits only at
+// ptxas's third level, or at neither.
 bool is_wide_under_mask(const Problem& problem, const Target& target) {
   return problem.causal && problem.value_dim() > 224 && target.capability < 100;
 }
 
-// What one thread needs, estimated: O, both sums of a tile's scores, one tile on its way, and what ptxas was
-// seen to add, which is more where it may have more (docs/performance/mma-fp32.md, "Registers").
+// Registers of one thread, estimated: O, both sums of a tile's scores, one tile on its way, and those that
+// ptxas was seen to add, which depend on the limit (docs/performance/mma-fp32.md, "Registers").
 int registers_of(const Problem& problem, const MmaSchedule& s, const Target& target, int limit) {
   const int output = pitch_of(problem.value_dim()) / 4;
   const int copies =
       std::max(waiting(pitch_of(problem.head_dim), s), waiting(pitch_of(problem.value_dim()), s));
   int more = limit == 255 ? 81 : limit >= 168 ? 59 : 69;
-  if (copies > 40) more += 8;  // their addresses
+  if (copies > 40) more += 8;  // for their addresses
   if (is_wide_under_mask(problem, target) && output == 120) more += 20;
   return output + s.tile_n + 5 * copies / 4 + more;
 }
@@ -127,7 +127,7 @@ std::vector<Recipe> recipes_mma_fp32(const Problem& problem, const MmaSchedule& 
       {"mma_k16", true},
       {"cvt_pairs", true},
   };
-  // As fast as the third level, in fewer registers, whose number can be foretold
+  // The first level is as fast as the third, and takes fewer registers, whose number can be predicted
   // (docs/performance/mma-fp32.md).
   recipe.ptxas = is_wide_under_mask(problem, target) ? 3 : 1;
   recipe.geometry = geometry_mma_fp32(problem, s, target);

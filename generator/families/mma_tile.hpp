@@ -1,5 +1,5 @@
-// What family mma's kernels have in common: rows of tiles in shared memory, of both passes, and what a
-// forward schedule's CTAs leave to a thread.
+// What family mma's kernels have in common: rows of tiles in shared memory (both passes), and what a forward
+// schedule's CTAs leave to a thread.
 #pragma once
 
 #include <fmt/format.h>
@@ -30,8 +30,8 @@ inline Legality legal_ctas(const MmaSchedule& s, const Target& target) {
                       32 * s.warps, target.threads_per_sm, target.arch)};
 }
 
-// Bytes of the L2 that K and V of the heads under way may have: on Hopper, 32 of 50 MB were best. 0: no heads
-// are set apart.
+// Bytes of L2 for K and V of the heads that run at the same time: on Hopper, 32 of 50 MB were best. 0: heads
+// form no sections.
 inline int section_bytes(const Problem& problem, const Target& target) {
   return problem.causal ? target.l2_bytes / 3 * 2 : 0;
 }

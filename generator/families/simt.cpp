@@ -28,7 +28,7 @@ Layout layout_of(const Problem& problem, const SimtSchedule& s) {
   // 16 bytes of padding put neighbouring rows of Q and K into different banks, head_dim being a multiple
   // of 8.
   layout.stride_qk = problem.head_dim + 4;
-  // Two neighbouring rows of P are stored at once: 16 banks apart where a row would fill all 32.
+  // Two neighbouring rows of P are stored at once, so they lie 16 banks apart where a row fills all 32 banks.
   const int width = s.lanes * layout.handed;
   layout.stride_p = width + (width % 32 == 0 ? 16 : 4);
   layout.k_at = s.tile_m * layout.stride_qk;
@@ -45,17 +45,17 @@ constexpr int kBlock = 8;
 
 constexpr int kMostRows = 8;  // of a thread
 
-// Found by compiling the search space: what this admits, ptxas does not spill, with at most kMostRows rows
-// and 8 keys a thread.
+// Found by compiling the search space: with at most kMostRows rows and 8 keys per thread, ptxas does not
+// spill what this admits.
 int registers_needed(const SimtSchedule& s, const Layout& layout, const Target& target, bool careful) {
   const int ahead = s.prefetch != 0 || s.unroll > 1 ? 2 : 1;  // ptxas moves the loads of the next step up
-  // Half of what is loaded ahead for S is Q's.
+  // Half of what is loaded ahead for S belongs to Q.
   int products_qk = layout.rows * kBlock / 2 * (1 + ahead) + kBlock + layout.rows;
   int products_pv = layout.rows * layout.handed * ahead + layout.columns;
   if (careful) products_qk += layout.rows * layout.keys, products_pv += layout.rows * layout.columns;
   int others = 20 + layout.keys;
-  if (s.min_ctas >= 3) others += 28;  // ptxas packs worse where it must
-  // From Blackwell on it spills 50 to 650 bytes where a thread has 32 columns and more.
+  if (s.min_ctas >= 3) others += 28;  // ptxas packs worse where it has to
+  // From Blackwell on ptxas spills 50 to 650 bytes where a thread has 32 columns or more.
   if (target.capability >= 100 && layout.columns >= 32) others += 16;
   return layout.rows * (layout.keys + layout.columns + 2) + std::max(products_qk, products_pv) + others;
 }
@@ -64,10 +64,10 @@ int registers_granted(const SimtSchedule& s, const Layout& layout, const Target&
   return registers_for(layout.threads * std::max(s.min_ctas, 1), target);
 }
 
-// What the count above lets pass and takes more registers than there are on one arch or another. Found by
-// compiling each of them for each arch: some tiles with 4 rows and 8 keys a thread, one with 8 and 4, and of
-// those with 8 rows, 8 keys and 8 value columns, which take all 255 registers, a few on archs from Blackwell
-// on.
+// What the count above lets pass although on some arch it takes more registers than there are. Found by
+// compiling each of them for each arch: some tiles with 4 rows and 8 keys per thread, one with 8 rows and 4
+// keys, and, on archs from Blackwell on, a few tiles with 8 rows, 8 keys and 8 value columns, which take all
+// 255 registers.
 bool known_to_spill(const Problem& problem, const SimtSchedule& s, const Layout& layout,
                     const Target& target) {
   if (layout.rows == 4 && layout.keys == 8 && layout.columns >= 24) {
@@ -153,8 +153,8 @@ Geometry geometry_simt(const Problem& problem, const SimtSchedule& s) {
 
 std::vector<Recipe> recipes_simt(const Problem& problem, const SimtSchedule& s, const Target& target) {
   const Layout layout = layout_of(problem, s);
-  // Tiles of so few rows wait for memory, not for arithmetic. And it is with few rows that the plain
-  // computation, against which ours is judged, may happen to be all but exact.
+  // Tiles of so few rows wait for memory, not for arithmetic. And with few rows the plain computation, by
+  // which ours is judged, may happen to be almost exact.
   const bool careful =
       layout.rows <= 2 && registers_needed(s, layout, target, true) <= registers_granted(s, layout, target);
   Recipe recipe;

@@ -14,11 +14,11 @@ using namespace wgmma_forward;
 
 namespace {
 
-// How long a shift stays: until a thread's exponentials of a block sum up to `largest`; then it moves so that
-// this sum is 2^-headroom. bf16 has fp32's exponents: P is as good at 2^-40 as at 1, and so is O, for values
-// of V between 2^-90 and 2^100; so shifts begin with that headroom, too. fp16 loses bits below 2^-14, which
-// shows where many small keys follow a large one: headroom for as few keys as are left (sum_after_move in
-// parts/wgmma/softmax.cuh), 12 at most.
+// How long a shift stays: until a thread's exponentials of a block sum up to `largest`. Then the shift moves
+// so that this sum is 2^-headroom. bf16 has fp32's exponents: P is as good at 2^-40 as at 1, and so is O, for
+// values of V between 2^-90 and 2^100. So shifts begin with that headroom, too. fp16 loses bits below 2^-14,
+// which shows where many small keys follow a large one: the fewer keys are left, the more headroom there is
+// (sum_after_move in parts/wgmma/softmax.cuh), 12 at most.
 struct Room {
   std::string largest;
   int headroom = 0;
@@ -29,8 +29,8 @@ Room room_of_shift(const Problem& problem, const WgmmaSchedule& schedule) {
   return {"65504.0f", 12};
 }
 
-// Maps of K or V: one box copies all whole panels, another one the columns behind them, and nothing else,
-// since TMA takes time to fill in zeros (measured, docs/performance/wgmma/row-ends.md).
+// Maps of K or V: one box copies all whole panels, another one just the columns after them, since TMA takes
+// time to fill in zeros (measured, docs/performance/wgmma/row-ends.md).
 void add_maps(std::vector<TensorMapSpec>& maps, Operand operand, int columns, int rows, int last_row_bytes) {
   const int whole = columns / kPanelColumns, rest = columns % kPanelColumns;
   if (whole > 0) maps.push_back({.operand = operand, .box_rows = rows, .panels = whole});
@@ -113,11 +113,11 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
   const bool o_apart = s.o_passes > 0 && !split;  // O leaves through shared memory of its own
   const int clusters = s.cluster * s.splits;      // one of them is 1
   const bool one_step = has_one_step(problem, s);
-  // From a tile's first block up: of values so wide moves cost next to nothing
-  // (docs/performance/wgmma/device-memory.md).
+  // Whether a tile's blocks are taken from the first one up: with values so wide, moves of shifts cost next
+  // to nothing (docs/performance/wgmma/device-memory.md).
   const bool upward = problem.causal && one_step && !split && !even;
   const bool first_inside = has_first_inside(problem, s);
-  // 64 rows take dv / 32 clocks of the tensor cores a key, and 4 of the exponentials' units.
+  // Per key, 64 rows take dv / 32 clocks of the tensor cores, and 4 of the exponentials' units.
   const bool short_values = s.overlap == 0 || dim_v <= 128;
 
   Recipe recipe;
@@ -176,7 +176,7 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
       {"short_values", short_values},
       {"holds_outgrown", !short_values && s.optimistic == 1},
       {"holds", !short_values && s.optimistic == 0},
-      // Some block's exponentials are taken beside no values.
+      // Some block's exponentials are taken with no values in flight.
       {"whole_block", s.overlap == 0 || !first_inside || s.optimistic == 1},
       {"rescale_early", s.overlap == 1 && s.rescale_early == 1},
       {"first_inside", first_inside},
@@ -196,7 +196,7 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
   recipe.maps = {{.operand = Operand::q, .box_rows = 64, .panels = 1, .packs = true}};
   add_maps(recipe.maps, Operand::k, dim, s.tile_n, last_k_row_bytes(dim));
   add_maps(recipe.maps, Operand::v, dim_v, s.tile_n, kRowBytes);
-  // O's columns are stored by threads where CTAs share out a tile's keys.
+  // Where CTAs share out a tile's keys, threads store O's columns, without TMA.
   if (!split) recipe.maps.push_back({.operand = Operand::o, .box_rows = 64, .panels = 1, .packs = true});
   return {recipe};
 }

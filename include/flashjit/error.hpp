@@ -10,10 +10,10 @@
 namespace flashjit {
 
 enum class ErrorCode {
-  invalid_argument = 1,  // the call was wrong: the message names the argument, what it was and what it may be
-  unsupported,     // right in itself, but not on this GPU, dtype or schedule: the message says the way out
-  not_found,       // a library, device, file or entry is missing: the message says where it was looked for
-  compile_failed,  // NVRTC refused or ran out of time: the message carries the log and the source's path
+  invalid_argument = 1,  // the call was wrong: the message names the argument, its value and what it may be
+  unsupported,     // valid in itself, but not for this GPU, dtype or schedule, or not during a stream capture
+  not_found,       // a library, device, file or entry is missing: the message says where flashjit looked
+  compile_failed,  // NVRTC refused or ran out of time: the message has the log and the source's path
   device,          // a CUDA call failed, or the emulator found a bug in a kernel
   io,              // a file could not be read or written
   wrong_result,    // a check against the reference failed

@@ -1,4 +1,5 @@
-// What is asked for: the Problem a kernel is specialised on, and the Shape that is known at the call.
+// What is asked for: the Problem, on which a kernel is specialised, and the Shape, which is known at the
+// call.
 #pragma once
 
 #include <string>
@@ -8,7 +9,7 @@
 namespace flashjit {
 
 enum class Pass { forward, backward };
-enum class DType { bf16 = 0, fp16 = 1, fp32 = 2 };  // as FLASHJIT_BF16 … in flashjit.h
+enum class DType { bf16 = 0, fp16 = 1, fp32 = 2 };  // same values as FLASHJIT_BF16 … in flashjit.h
 
 // Everything a kernel is specialised on. No sizes and no pointers: one kernel serves every Shape.
 struct Problem {
@@ -17,7 +18,7 @@ struct Problem {
   int head_dim = 128;         // of q and k: a multiple of 8, 8 to 256
   int head_dim_v = 0;         // of v and o: likewise; 0 means the same as head_dim
   bool causal =
-      false;  // bottom-right aligned: query i sees keys 0 .. i + seqlen_k - seqlen_q (FlashAttention 2.1)
+      false;  // aligned bottom right: query i sees keys 0 .. i + seqlen_k - seqlen_q (FlashAttention 2.1+)
   bool lse = true;  // forward only: can write the log-sum-exp of each row; a call may still leave it out
   bool deterministic = false;  // backward only: bit-equal gradients from run to run
 
@@ -25,8 +26,8 @@ struct Problem {
   bool operator==(const Problem&) const = default;
 };
 
-// Sizes known at the call. heads, 1 or more, must be a multiple of heads_kv (GQA; MQA when heads_kv is 1). 0
-// tokens are legal, and up to 2147483135 (2^31 - 513); so is batch 0, of which nothing is launched.
+// Sizes known at the call. heads is 1 or more, and a multiple of heads_kv (GQA; MQA if heads_kv is 1). Each
+// seqlen is 0 to 2147483135 (2^31 - 513). With batch 0, or without query rows, nothing is launched.
 struct Shape {
   int batch = 1;
   int heads = 1;
@@ -38,7 +39,7 @@ struct Shape {
   bool operator==(const Shape&) const = default;
 };
 
-// Throw Error{invalid_argument} that names the field, what it was and what it may be.
+// Throw Error: invalid_argument, whose message names the field, its value and what it may be.
 void validate(const Problem& problem);
 void validate(const Shape& shape);
 
@@ -48,14 +49,14 @@ Pass parse_pass(const std::string& text);
 DType parse_dtype(const std::string& text);
 int size_of(DType dtype);  // bytes of one element
 
-// "forward bf16 d128 causal", for messages; a Shape reads "4x32/8x4096x4096" (batch x heads/heads_kv x
-// seqlens).
+// For messages: "forward bf16 d128 causal"; "4x32/8x4096x4096", which is batch x heads/heads_kv x seqlens.
 std::string describe(const Problem& problem);
 std::string describe(const Shape& shape);
 
-// Multiply-adds counted twice, as FlashAttention's benchmarks count: 2*b*h*sq*avg_sk*(d+dv), where avg_sk is
-// sk, or, causal, (max(0, sk-sq)+sk)/2: the mean number of keys that a row sees, but where there are more
-// rows than keys, of which it is sk/2 (sk*sk/(2*sq) is seen). 2.5 times that for the backward pass.
+// Floating-point operations as FlashAttention's benchmarks count them, a multiply-add as two:
+// 2*b*h*sq*avg_sk*(d+dv), and 2.5 times that for the backward pass. avg_sk is sk, or (max(0, sk-sq)+sk)/2 if
+// causal. That is the mean number of keys that a row sees, except with more rows than keys: avg_sk is then
+// sk/2, although a row sees sk*sk/(2*sq).
 double flops(const Problem& problem, const Shape& shape);
 
 }  // namespace flashjit

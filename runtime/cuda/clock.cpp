@@ -1,4 +1,4 @@
-// The four calls of NVML that a clock needs; its header is not part of what flashjit builds with.
+// The four NVML calls that a clock needs, declared here since building flashjit does not need NVML's header.
 #include "runtime/cuda/clock.hpp"
 
 #include "runtime/dynamic_library.hpp"
@@ -35,7 +35,7 @@ double SmClock::mhz() {
 }
 
 SmClock::~SmClock() {
-  // NVML counts its initialisations; that the last one may fail at exit changes nothing.
+  // NVML counts its initialisations. If the last shutdown fails at exit, nothing depends on it.
   if (shutdown_ != nullptr) static_cast<void>(shutdown_());
 }
 

@@ -1,4 +1,4 @@
-// The clock that a GPU's multiprocessors run at, by NVML.
+// The clock rate of a GPU's multiprocessors, from NVML.
 #pragma once
 
 #include <mutex>
@@ -7,7 +7,7 @@
 
 namespace flashjit::runtime {
 
-// Loads libnvidia-ml on first need. Safe from many threads.
+// Loads libnvidia-ml at first need. May be used from many threads.
 class SmClock {
  public:
   explicit SmClock(std::string pci_bus_id) : pci_bus_id_(std::move(pci_bus_id)) {}
@@ -15,17 +15,17 @@ class SmClock {
   SmClock(const SmClock&) = delete;
   SmClock& operator=(const SmClock&) = delete;
 
-  // 0 where there is no NVML, or it does not say (some virtual GPUs).
+  // 0 if there is no NVML, or if NVML does not say (some virtual GPUs).
   [[nodiscard]] double mhz();
 
  private:
   void open();
 
-  std::string pci_bus_id_;  // NVML counts GPUs in another order than CUDA
+  std::string pci_bus_id_;  // identifies the GPU, since NVML counts GPUs in another order than CUDA
   std::mutex mutex_;
   bool opened_ = false;
   void* device_ = nullptr;                              // nvmlDevice_t
-  int (*clock_)(void*, unsigned, unsigned*) = nullptr;  // null: it can not be asked
+  int (*clock_)(void*, unsigned, unsigned*) = nullptr;  // null: the clock cannot be asked for
   int (*shutdown_)() = nullptr;
 };
 

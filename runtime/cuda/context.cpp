@@ -1,4 +1,4 @@
-// Opens a device by name, and reads a Target off it.
+// Opens a device by name, and reads its Target.
 #include "runtime/cuda/context.hpp"
 
 #include <fmt/format.h>
@@ -20,7 +20,7 @@ int parse_index(std::string_view name) {
   constexpr std::string_view kPrefix = "cuda:";
   if (name.substr(0, kPrefix.size()) == kPrefix) {
     const std::string_view digits = name.substr(kPrefix.size());
-    unsigned index = 0;  // which has no sign
+    unsigned index = 0;  // unsigned, so that a minus sign is refused
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
     if (error != std::errc::invalid_argument && end == digits.data() + digits.size()) {
       if (error == std::errc() && index <= std::numeric_limits<int>::max()) return static_cast<int>(index);
@@ -68,7 +68,7 @@ std::shared_ptr<const Context> Context::open(std::string_view name) {
   driver.check(driver.primary_state(context->device_, &flags, &active), "cuDevicePrimaryCtxGetState");
   const bool use_current = current != nullptr && current_device == context->device_;
   if (use_current && active == 0) {
-    context->context_ = current;  // one that the caller made and keeps alive
+    context->context_ = current;  // made by the caller, who keeps it alive
     return context;
   }
   CUcontext primary = nullptr;
@@ -85,7 +85,7 @@ std::shared_ptr<const Context> Context::open(std::string_view name) {
 }
 
 Context::~Context() {
-  // At exit the driver may have ended before us and says so; there is nothing left to release then.
+  // At exit the driver may end before us and return an error; nothing is left to release then.
   if (retained_) static_cast<void>(driver_->primary_release(device_));
 }
 
@@ -126,7 +126,7 @@ Target target_of_device(const Driver& driver, CUdevice device) {
   target.threads_per_sm = get(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
   target.ctas_per_sm = get(CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR);
   target.l2_bytes = get(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
-  // Two transfers a clock, which is in kHz; the width is in bits.
+  // Two transfers per clock; the clock is in kHz, the width in bits.
   target.memory_gbps = 2e-6 * get(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE) *
                        get(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH) / 8;
   return target;

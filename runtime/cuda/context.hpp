@@ -1,4 +1,4 @@
-// Which GPU and which context, and making that context current around a call.
+// Which GPU and which context to use, and making the context current during a call.
 #pragma once
 
 #include <memory>
@@ -10,12 +10,12 @@
 
 namespace flashjit::runtime {
 
-// A context to work in: the current one where it is the wanted device's, else the device's primary context,
-// which is shared with the CUDA runtime and every library that uses it. Never a context of our own.
+// A context to work in: the current one if it belongs to the wanted device, else the device's primary
+// context, which the CUDA runtime and every library that uses the runtime share. Never a context of our own.
 class Context {
  public:
-  // "cuda": the current context's device, else device 0; "cuda:N". Throws Error{invalid_argument, not_found,
-  // device}.
+  // "cuda": the device of the current context, else device 0; or "cuda:N". Throws Error{invalid_argument,
+  // not_found, device}.
   static std::shared_ptr<const Context> open(std::string_view name);
   ~Context();
   Context(const Context&) = delete;
@@ -35,8 +35,8 @@ class Context {
   bool retained_ = false;
 };
 
-// Makes the context current for a scope and puts back the one before. Costs one call where it is current
-// already.
+// Makes the context current for a scope, and restores the previous one. Costs one call if the context is
+// current already.
 class ContextScope {
  public:
   explicit ContextScope(const Context& context) : driver_(context.driver()) {
@@ -46,7 +46,7 @@ class ContextScope {
     changed_ = true;
   }
   ~ContextScope() {
-    // Nothing to be done where this fails: the driver has ended, or the caller's context is gone.
+    // If this fails, the driver has ended or the caller's context is gone: nothing can be done.
     if (changed_) static_cast<void>(driver_.set_current(before_));
   }
   ContextScope(const ContextScope&) = delete;
@@ -58,8 +58,8 @@ class ContextScope {
   bool changed_ = false;
 };
 
-// Lets calls that a capture forbids (load, unload, allocate, free) pass while another thread captures in
-// global mode, without breaking its capture: they touch none of its streams.
+// Allows calls that a capture forbids (load, unload, allocate, free) while another thread captures in global
+// mode. They don't break that capture, since they use none of its streams.
 class RelaxedCapture {
  public:
   explicit RelaxedCapture(const Driver& driver) : driver_(driver) { exchange(); }
@@ -68,16 +68,16 @@ class RelaxedCapture {
   RelaxedCapture& operator=(const RelaxedCapture&) = delete;
 
  private:
-  // Swaps the thread's mode with mode_. It fails only once the driver has ended, and then all else does too.
+  // Swaps the thread's mode with mode_. Fails only after the driver has ended, when everything fails.
   void exchange() { static_cast<void>(driver_.exchange_capture_mode(&mode_)); }
   const Driver& driver_;
   CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
 };
 
 int capability_of_device(const Driver& driver, CUdevice device);  // 90 for 9.0
-// "sm_86", "sm_90a": only the arch-specific 90a has wgmma, and it runs on every GPU of capability 9.0.
+// "sm_86", "sm_90a": only the arch-specific 90a has wgmma, and its code runs on every GPU of capability 9.0.
 std::string arch_of_capability(int capability);
-// What the driver says of a device. Needs no context. Throws Error{unsupported} for a GPU before Turing.
+// What the driver says about a device. Needs no context. Throws Error{unsupported} for a GPU before Turing.
 Target target_of_device(const Driver& driver, CUdevice device);
 std::string name_of_device(const Driver& driver, CUdevice device);        // "NVIDIA H200"
 std::string pci_bus_id_of_device(const Driver& driver, CUdevice device);  // "0000:3b:00.0"

@@ -19,7 +19,7 @@ constexpr std::string_view kNoGpuNeeded =
     "rendering, compiling and inspecting need no driver; the device \"emulated:sm_90a\" runs kernels without "
     "a GPU";
 
-// What a person can do about the codes that are met in practice.
+// What a user can do about the error codes that occur in practice.
 std::string_view hint_for(CUresult result) {
   switch (static_cast<int>(result)) {
     case CUDA_ERROR_OUT_OF_MEMORY:
@@ -166,8 +166,8 @@ void Driver::fail(CUresult result, std::string_view what) const {
 }
 
 const Driver& cuda_driver() {
-  // For as long as the process lives: libcuda can't be unloaded safely, and objects with static storage may
-  // still free their device memory through it at exit.
+  // Kept until the process ends: libcuda can't be unloaded safely, and objects with static storage may still
+  // free their device memory through it at exit.
   static auto& mutex = *new std::mutex;
   static auto& driver = *new std::unique_ptr<Driver>;
   const std::lock_guard lock(mutex);
@@ -179,7 +179,7 @@ std::string driver_version(const Driver& driver) {
   std::string version;
   std::ifstream("/sys/module/nvidia/version") >> version;
   if (version
-          .empty()) {  // containers often show /proc/driver alone: "NVRM version: NVIDIA UNIX … 580.159.04 …"
+          .empty()) {  // containers often show only /proc/driver: "NVRM version: NVIDIA UNIX … 580.159.04 …"
     std::ifstream file("/proc/driver/nvidia/version");
     std::string word;
     while (version.empty() && file >> word) {

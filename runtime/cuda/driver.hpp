@@ -12,8 +12,8 @@
 
 namespace flashjit::runtime {
 
-// Names are looked up with dlsym, version suffix included, so that what is called does not depend on the
-// headers that flashjit was built with; cuGetProcAddress would give the newest, whose behaviour may differ.
+// Names are looked up with dlsym, version suffix included, so that the headers which flashjit was built with
+// don't affect what is called. cuGetProcAddress would return the newest version, whose behaviour may differ.
 struct Driver {
   std::string path;
   int cuda_version = 0;  // 13000: the newest CUDA that this driver knows
@@ -40,7 +40,7 @@ struct Driver {
   decltype(cuLibraryGetKernel)* library_kernel;
   decltype(cuKernelSetAttribute)* kernel_set_attribute;
   decltype(cuKernelGetFunction)* kernel_function;
-  CUresult(CUDAAPI* function_load)(CUfunction);  // since 12.4, as headers know it; null before
+  CUresult(CUDAAPI* function_load)(CUfunction);  // since CUDA 12.4; null before
   decltype(cuOccupancyMaxActiveBlocksPerMultiprocessor)* occupancy;
   decltype(cuOccupancyMaxActiveClusters)* clusters;
   decltype(cuLaunchKernel)* launch;
@@ -67,19 +67,20 @@ struct Driver {
   CUresult(CUDAAPI* event_elapsed)(float*, CUevent, CUevent);
   decltype(cuTensorMapEncodeTiled)* encode_tiled;
 
-  // Throws Error{device}: `what` names the call (and what it was for), then code, name, text and a hint.
+  // Throws Error{device} with `what` (the call and its purpose), then the code, its name, its text and a
+  // hint.
   void check(CUresult result, std::string_view what) const {
     if (result != CUDA_SUCCESS) fail(result, what);
   }
   [[noreturn]] void fail(CUresult result, std::string_view what) const;
 };
 
-// Loads libcuda and initialises it, once per process; a failure is not remembered. Throws Error{not_found}
-// where there is no driver, it is too old or the toolkit's stub, or it sees no GPU; Error{device} where it
-// does not start.
+// Loads and initialises libcuda, once per process; after a failure the next call tries again. Throws
+// Error{not_found} if there is no driver, or no GPU, or if the driver is too old or the toolkit's stub;
+// Error{device} if the driver does not start.
 const Driver& cuda_driver();
 
-// "580.159.04" from the kernel module, or "for CUDA 13.0" where it does not say.
+// "580.159.04" from the kernel module, or "for CUDA 13.0" if the module does not say.
 std::string driver_version(const Driver& driver);
 
 }  // namespace flashjit::runtime

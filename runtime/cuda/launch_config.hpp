@@ -1,4 +1,4 @@
-// A launch in the words of cuLaunchKernelEx.
+// A launch as the arguments of cuLaunchKernelEx.
 #pragma once
 
 #include <cuda.h>
@@ -9,7 +9,7 @@
 
 namespace flashjit::runtime {
 
-// Points into itself, so it stays where it is made.
+// Holds pointers into itself, so it cannot be moved.
 class LaunchConfig {
  public:
   explicit LaunchConfig(const Launch& launch, Stream stream = nullptr);
@@ -17,7 +17,7 @@ class LaunchConfig {
   LaunchConfig& operator=(const LaunchConfig&) = delete;
 
   [[nodiscard]] const CUlaunchConfig& get() const { return config_; }
-  // A launch without any is cuLaunchKernel's.
+  // Without attributes, cuLaunchKernel will do.
   [[nodiscard]] bool has_attributes() const { return config_.numAttrs > 0; }
 
  private:

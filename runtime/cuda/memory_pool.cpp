@@ -13,8 +13,8 @@ namespace flashjit::runtime {
 
 MemoryPool::~MemoryPool() {
   if (pool_ == nullptr) return;
-  // It goes when the last of its memory has been freed. It fails where the driver ended before us, at exit:
-  // then it is gone anyway.
+  // The pool goes when the last of its memory has been freed. If this fails, the driver ended before us, at
+  // exit, and the pool is gone anyway.
   static_cast<void>(context_->driver().pool_destroy(pool_));
 }
 
@@ -36,7 +36,7 @@ void MemoryPool::free(void* pointer, Stream stream) {
 
 void MemoryPool::create() {
   const Driver& driver = context_->driver();
-  const RelaxedCapture relaxed(driver);  // the first call of all may be a captured one
+  const RelaxedCapture relaxed(driver);  // the very first call may be captured
   int supported = 0;
   driver.check(
       driver.device_attribute(&supported, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, context_->device()),

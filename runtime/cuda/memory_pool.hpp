@@ -1,4 +1,4 @@
-// Stream-ordered memory: a pool of the device's own, made on first need.
+// Stream-ordered memory: a pool of the device's own, made at first need.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,9 @@
 
 namespace flashjit::runtime {
 
-// The driver orders the reuse of memory between streams by itself. What is freed stays in the pool (its
-// release threshold has no end): else each synchronisation would hand it back, and the next call pay for it.
+// The driver orders the reuse of memory between streams. Freed memory stays in the pool, because its release
+// threshold is unlimited: otherwise each synchronisation would return the memory, and the next call would pay
+// for it.
 class MemoryPool {
  public:
   explicit MemoryPool(std::shared_ptr<const Context> context) : context_(std::move(context)) {}
@@ -20,7 +21,7 @@ class MemoryPool {
   MemoryPool(const MemoryPool&) = delete;
   MemoryPool& operator=(const MemoryPool&) = delete;
 
-  // A context scope is held. Throws Error{unsupported} where the driver has no pools.
+  // The caller holds a ContextScope. Throws Error{unsupported} if the driver has no memory pools.
   void* allocate(std::size_t bytes, Stream stream);
   void free(void* pointer, Stream stream);
 

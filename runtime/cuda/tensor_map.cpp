@@ -1,4 +1,4 @@
-// cuTensorMapEncodeTiled, with its rules checked first: it says only "invalid value".
+// cuTensorMapEncodeTiled. Its rules are checked first, since it only says "invalid value".
 #include "runtime/cuda/tensor_map.hpp"
 
 #include <fmt/format.h>
@@ -71,8 +71,8 @@ TensorMap encode_tensor_map(const Driver& driver, const TensorMapRequest& reques
 
   const std::array<cuuint32_t, 5> every_element{1, 1, 1, 1, 1};
   CUtensorMap map;
-  // Out-of-range elements read as 0. L2 fetches whole lines, since neighbours along a row are always wanted
-  // too, but not two at a time: that takes 5 to 10 % off the memory's rate
+  // Elements that are out of range read as 0. L2 fetches whole lines, since neighbours along a row are always
+  // wanted too, but not two lines at a time: that takes 5 to 10 % off the memory's rate
   // (docs/performance/wgmma/memory.md).
   driver.check(
       driver.encode_tiled(&map, type_of(request), rank, const_cast<void*>(request.base), request.size.data(),

@@ -6,8 +6,7 @@
 
 namespace flashjit::runtime {
 
-// Throws Error{invalid_argument} that names the field which cuTensorMapEncodeTiled would refuse without a
-// word.
+// Throws Error{invalid_argument} that names the wrong field, which cuTensorMapEncodeTiled would not.
 TensorMap encode_tensor_map(const Driver& driver, const TensorMapRequest& request);
 
 }  // namespace flashjit::runtime

@@ -1,4 +1,4 @@
-// A pair of CUDA events around what is timed.
+// A pair of CUDA events around the work to be timed.
 #pragma once
 
 #include <memory>
@@ -22,7 +22,7 @@ class CudaTimer final : public Timer {
     }
   }
   ~CudaTimer() override {
-    // They fail where the driver ended before us, at exit, or the context is broken: nothing is left to
+    // If these fail, the driver ended before us, at exit, or the context is broken: nothing is left to
     // destroy.
     static_cast<void>(context_->driver().event_destroy(start_));
     static_cast<void>(context_->driver().event_destroy(stop_));

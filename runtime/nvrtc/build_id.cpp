@@ -17,7 +17,7 @@ std::string build_id_in(const std::string& ptx, const std::string& path, const N
     return ptx.substr(start, ptx.find_first_of(" ,\r\n", start) - start);
   };
   std::string build = word_after("Compiler Build ID: ");
-  if (build == "UNKNOWN") build = gnu_build_id(path);  // 13.2
+  if (build == "UNKNOWN") build = gnu_build_id(path);  // as in 13.2
   const std::size_t release = ptx.find("release ");
   const std::size_t comma = release == std::string::npos ? release : ptx.find(", ", release);
   const std::size_t version = comma == std::string::npos ? comma : comma + 2;

@@ -1,4 +1,4 @@
-// Which NVRTC made a PTX, to the build.
+// The exact build of the NVRTC that made a PTX.
 #pragma once
 
 #include <string>
@@ -7,8 +7,9 @@
 
 namespace flashjit::runtime {
 
-// nvrtcVersion gives only major and minor; the exact build stands in the comment on top of all PTX. `path` is
-// the library's: of a build that does not say it the GNU build id stands in. "CL-36424714 V13.0.88".
+// nvrtcVersion gives only major and minor; the comment at the top of every PTX names the exact build:
+// "CL-36424714 V13.0.88". `path` is the library's: if the PTX does not name the build, the GNU build id
+// replaces it.
 std::string build_id_in(const std::string& ptx, const std::string& path, const NvrtcLibrary& nvrtc);
 
 }  // namespace flashjit::runtime

@@ -28,14 +28,14 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kQuickSince = 1209;  // NVRTC's version, 12.9, that has quick_options
+constexpr int kQuickSince = 1209;  // NVRTC's version from which on it has quick_options: 12.9
 
-// What the flow callback looks at. NVRTC asks now and then, from any of its threads.
+// What the flow callback checks. NVRTC calls it now and then, from any of its threads.
 struct Limit {
   Clock::time_point end;
   bool timed;
   const std::atomic<bool>* cancelled;
-  std::atomic<bool> stop{false};  // NVRTC wants the same answer ever after
+  std::atomic<bool> stop{false};  // once true, NVRTC must always get the same answer
 };
 
 int flow_callback(void* payload, void*) {
@@ -57,8 +57,8 @@ class NvrtcCompiler final : public Compiler {
  public:
   NvrtcCompiler(std::string path, const CompilerUse& use)
       : path_(std::move(path)), stamp_(gnu_build_id(path_)), use_(use) {
-    if (stamp_.empty()) return;  // a library without a build id has none, in any use
-    // Who remembers options by stamp must not mix two uses up.
+    if (stamp_.empty()) return;  // no build id means no stamp, for any use
+    // Options are remembered by stamp, so each use needs a stamp of its own.
     if (use_.line_info) stamp_ += " with lines";
     if (use_.ptx_only) stamp_ += " PTX only";
   }
@@ -86,8 +86,7 @@ class NvrtcCompiler final : public Compiler {
     return !use_.ptx_only && knows(target);
   }
 
-  // The arch is the target's even where this NVRTC falls back to an older one: which one follows from the
-  // build id.
+  // The arch is the target's even if this NVRTC falls back to an older one: the build id implies which one.
   [[nodiscard]] std::vector<std::string> options(const Target& target) const override {
     std::vector<std::string> options = {"--gpu-architecture=" + target.arch, "--std=c++17",
                                         "--device-as-default-execution-space"};
@@ -115,8 +114,8 @@ class NvrtcCompiler final : public Compiler {
     const std::vector<int>& numbers = loaded().numbers;
     return std::find(numbers.begin(), numbers.end(), number_of(target.arch)) != numbers.end();
   }
-  // Without NVRTC's own cache, and without what no kernel uses: textures and the runtime's functions on the
-  // device, 20 ms of every compilation.
+  // Without NVRTC's own cache, and without what no kernel uses (textures, and the runtime's functions on the
+  // device), which would cost 20 ms per compile.
   [[nodiscard]] std::vector<std::string> quick_options() const {
     if (loaded().nvrtc.version < kQuickSince) return {};
     return {"--minimal", "--no-cache"};
@@ -182,10 +181,10 @@ std::vector<std::string> NvrtcCompiler::actual_options(const KernelSource& sourc
     }
     options.front() = fmt::format("--gpu-architecture=compute_{}", *(above - 1));
   }
-  // Its default is left unsaid, here and in the cache's key.
+  // The default level is left out, here and in the cache key.
   if (source.ptxas != KernelSource{}.ptxas)
     options.push_back(fmt::format("--ptxas-options=-O{}", source.ptxas));
-  // What follows does not change the code.
+  // The options below do not change the code.
   const std::vector<std::string> quick = quick_options();
   options.insert(options.end(), quick.begin(), quick.end());
   options.emplace_back("--ptxas-options=-v");
@@ -199,7 +198,7 @@ Compiled NvrtcCompiler::compile(const KernelSource& source, const Target& target
   const std::vector<std::string> options = actual_options(source, target);
   const Clock::time_point start = Clock::now();
   Limit limit{.end = start + deadline, .timed = deadline.count() > 0, .cancelled = cancelled};
-  // Line info has the program's path, for which NVRTC puts the working directory before a relative one.
+  // Line info contains the program's path. NVRTC would prefix a relative path with the working directory.
   Program program(nvrtc, source.text, (use_.line_info ? "/" : "") + source.entry + ".cu");
   if (nvrtc.set_flow_callback != nullptr && (limit.timed || cancelled != nullptr)) {
     nvrtc.check(nvrtc.set_flow_callback(program.get(), flow_callback, &limit), "nvrtcSetFlowCallback");
@@ -251,7 +250,7 @@ Compiled NvrtcCompiler::compile(const KernelSource& source, const Target& target
 void NvrtcCompiler::fail(const std::string& stage, const std::string& problem, const KernelSource& source,
                          const Target& target, std::string_view log, std::string_view ptx) {
   const std::string flags = nvrtc_append_flags();
-  const bool ended = stage == "cancelled" || stage == "deadline";  // which says nothing of the source
+  const bool ended = stage == "cancelled" || stage == "deadline";  // then the source is not at fault
   const std::string dump = ended ? "not kept" : dumps_.write(source, log, ptx);
   throw Error(ErrorCode::compile_failed,
               fmt::format("compiling {} for {} failed in stage \"{}\": {}\n{}{}", source.entry, target.arch,
@@ -263,10 +262,10 @@ void NvrtcCompiler::fail(const std::string& stage, const std::string& problem, c
 }  // namespace
 
 std::shared_ptr<Compiler> load_nvrtc_for(const CompilerUse& use) {
-  // One Compiler per library and use, for as long as the process lives: the library can't be unloaded safely,
-  // and asking it again for its archs and build id would cost each new Engine what the first one paid. Never
-  // destroyed, so that at exit a thread that still plans finds the Compiler whole. NVRTC's own globals are
-  // not: a compile that is under way while they are destroyed crashes in it, hence the rule in engine.hpp.
+  // One Compiler per library and use, kept until the process ends: the library can't be unloaded safely, and
+  // asking it again for its archs and build id would cost each new Engine what the first one paid. Never
+  // destroyed, so that a thread that still plans at exit finds the Compiler intact. But NVRTC's own globals
+  // are destroyed at exit, and a compile that is running then crashes; hence the rule in engine.hpp.
   static auto& mutex = *new std::mutex;
   static auto& compilers = *new std::map<std::pair<std::string, CompilerUse>, std::shared_ptr<NvrtcCompiler>>;
   const std::filesystem::path found = find_nvrtc(nvrtc_places());

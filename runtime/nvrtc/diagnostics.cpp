@@ -1,4 +1,4 @@
-// Compile errors with numbered source lines, and the dump of what failed.
+// Compile errors with numbered source lines, and the dump of a failed source.
 #include "runtime/nvrtc/diagnostics.hpp"
 
 #include <fcntl.h>
@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kExcerpts = 8;  // messages that get source lines
+constexpr int kExcerpts = 8;  // how many messages get source lines
 constexpr int kContext = 2;   // lines above and below
 constexpr int kHeaderLines = 8;
 
@@ -32,7 +32,7 @@ std::vector<std::string_view> lines_of(std::string_view text) {
   return lines;
 }
 
-// The number right after `marker`; 0 where there is none.
+// The number right after `marker`; 0 if there is none.
 int number_after(std::string_view line, std::string_view marker) {
   const std::size_t at = line.find(marker);
   int value = 0;
@@ -50,7 +50,7 @@ void add_excerpt(std::string& to, const std::vector<std::string_view>& lines, in
   }
 }
 
-// Creates the file anew, readable by its owner alone: a dump may hold what its owner would not show.
+// Creates the file anew, readable only by its owner, since a dump may be confidential.
 bool write_private(const fs::path& path, std::string_view text) {
   unlink(path.c_str());
   const int file =
@@ -68,7 +68,7 @@ bool write_private(const fs::path& path, std::string_view text) {
 
 fs::path make_directory() {
   if (const char* given = std::getenv("FLASHJIT_DUMP_DIR"); given != nullptr && *given != '\0') {
-    std::error_code ignored;  // where this fails, writing does, and says so
+    std::error_code ignored;  // if this fails, writing fails too and reports it
     fs::create_directories(given, ignored);
     return given;
   }

@@ -11,14 +11,14 @@
 namespace flashjit::runtime {
 namespace {
 
-constexpr int kOldest = 1200;  // 12.0 is the first that knows sm_90a
+constexpr int kOldest = 1200;  // 12.0, the first that knows sm_90a
 
-// NVRTC opens its built-in functions by name, and so finds only what the system's loader knows; one that is
-// loaded already it finds by that name too. A wheel's lies beside it, and nowhere that the loader looks.
+// NVRTC opens its library of built-in functions by name, so it finds only what the system's loader finds or
+// what is loaded already. In a wheel that library lies next to NVRTC, where the loader does not look.
 void load_builtins_beside(const std::string& nvrtc, int major, int minor) {
   const std::filesystem::path folder = std::filesystem::path(nvrtc).parent_path();
   if (folder.empty()) return;
-  // Where there is none, NVRTC may find another, or says so when it compiles.
+  // If there is none, NVRTC may find another one, or reports it when it compiles.
   static_cast<void>(DynamicLibrary(folder / fmt::format("libnvrtc-builtins.so.{}.{}", major, minor)));
 }
 

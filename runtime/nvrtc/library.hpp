@@ -8,7 +8,7 @@
 namespace flashjit::runtime {
 
 struct NvrtcLibrary {
-  // Throws Error{not_found} when it can't be loaded or is older than 12.0.
+  // Throws Error{not_found} if the library can't be loaded or is older than 12.0.
   explicit NvrtcLibrary(const std::string& path);
 
   int version = 0;  // 100 * major + minor: 1300 for 13.0
@@ -26,10 +26,10 @@ struct NvrtcLibrary {
   decltype(nvrtcGetCUBIN)* cubin = nullptr;
   decltype(nvrtcGetProgramLogSize)* log_size = nullptr;
   decltype(nvrtcGetProgramLog)* log = nullptr;
-  // Since 12.8; null before. Spelled out because older headers do not declare it.
+  // Since 12.8; null before. Spelled out because older headers don't declare it.
   nvrtcResult (*set_flow_callback)(nvrtcProgram, int (*)(void*, void*), void*) = nullptr;
 
-  // Throws Error{internal} that names the call where the result is not success.
+  // Throws Error{internal} that names the call if the result is not success.
   void check(nvrtcResult result, const char* call) const;
 };
 

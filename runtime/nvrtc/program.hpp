@@ -1,4 +1,4 @@
-// An nvrtcProgram, from its source to what came of it.
+// An nvrtcProgram, from its source to its results.
 #pragma once
 
 #include <nvrtc.h>
@@ -30,7 +30,7 @@ class Program {
     return nvrtc_.compile(program_, static_cast<int>(pointers.size()), pointers.data());
   }
 
-  // Of a program that was compiled: empty where this NVRTC makes none for its target.
+  // For a program that was compiled; empty if this NVRTC makes no cubin for its target.
   std::string cubin() const {
     std::size_t size = 0;
     nvrtc_.check(nvrtc_.cubin_size(program_, &size), "nvrtcGetCUBINSize");
@@ -39,7 +39,7 @@ class Program {
     return bytes;
   }
 
-  // Text by a pair of entry points, of a failed compilation, too; empty where there is none.
+  // Text from a pair of entry points, also for a failed compile; empty if there is none.
   std::string fetch(decltype(nvrtcGetPTXSize)* size_of, decltype(nvrtcGetPTX)* read) const {
     std::size_t size = 0;
     if (size_of(program_, &size) != NVRTC_SUCCESS || size == 0) return {};
@@ -53,7 +53,7 @@ class Program {
   nvrtcProgram program_ = nullptr;
 };
 
-// NVRTC counts the terminating zero of texts.
+// NVRTC's sizes include the terminating zero of a text.
 inline std::string text_of(std::string bytes) {
   while (!bytes.empty() && bytes.back() == '\0') bytes.pop_back();
   return bytes;

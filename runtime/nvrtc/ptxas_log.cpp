@@ -13,7 +13,7 @@ bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
-// The number right before `unit` ("168" in "Used 168 registers, …" for " registers"); 0 where there is none.
+// The number right before `unit` ("168" in "Used 168 registers, …" for " registers"); 0 if there is none.
 int number_before(std::string_view line, std::string_view unit) {
   const std::size_t end = line.find(unit);
   if (end == std::string_view::npos) return 0;
@@ -24,7 +24,7 @@ int number_before(std::string_view line, std::string_view unit) {
   return value;
 }
 
-// "(C7510)": a remark that ptxas numbers, most of them about wgmma and setmaxnreg.
+// "(C7510)": a remark with a number, mostly about wgmma and setmaxnreg.
 bool numbered_remark(std::string_view line) {
   const std::size_t at = line.find("(C");
   return at != std::string_view::npos && at + 2 < line.size() &&
@@ -41,7 +41,7 @@ std::string_view quoted(std::string_view line) {
 
 Resources parse_ptxas_log(std::string_view log, std::string_view entry) {
   Resources resources;
-  bool in_entry = true;  // do the coming "Used …" lines speak of the entry?
+  bool in_entry = true;  // whether the next "Used …" lines are about the entry
   bool properties_of_entry = true;
   while (!log.empty()) {
     const std::size_t end = std::min(log.find('\n'), log.size());

@@ -1,4 +1,4 @@
-// What ptxas -v says, as numbers.
+// What ptxas -v reports, as numbers.
 #pragma once
 
 #include <string_view>
@@ -8,7 +8,7 @@
 namespace flashjit::runtime {
 
 // Registers, stack, shared memory and barriers of the entry; spills of all functions; every warning and every
-// numbered remark such as C7510. What the log does not say stays 0.
+// numbered remark such as C7510. What is not in the log stays 0.
 Resources parse_ptxas_log(std::string_view log, std::string_view entry);
 
 }  // namespace flashjit::runtime

@@ -1,5 +1,5 @@
-// The search for libnvrtc.so.N, newest N first in each place; never the unversioned name, which may be
-// anybody's.
+// The search for libnvrtc.so.N, in each place the newest N first. Never the unversioned name, which may be
+// any version.
 #include "runtime/nvrtc/search.hpp"
 
 #include <fmt/format.h>
@@ -34,13 +34,13 @@ int major_of(const std::string& name) {
   return major;
 }
 
-// What can't be looked at is not there.
+// A path that can't be looked at counts as absent.
 bool present(const fs::path& path) {
   std::error_code ignored;
   return fs::exists(path, ignored);
 }
 
-// The newest libnvrtc in a directory; empty when there is none.
+// The newest libnvrtc in a directory; empty if there is none.
 fs::path newest_in(const fs::path& directory) {
   fs::path best;
   int best_major = kOldestMajor - 1;

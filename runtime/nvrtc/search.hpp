@@ -11,14 +11,14 @@ namespace flashjit::runtime {
 struct NvrtcPlaces {
   std::string given;  // FLASHJIT_NVRTC: a file, or a directory that holds one
   std::vector<std::filesystem::path> toolkits;
-  std::vector<std::string> sonames;  // what the loader is asked for
-  // Asked only where nothing before had one: it looks through many directories.
+  std::vector<std::string> sonames;  // names to ask the loader for
+  // Called only if no place before had one, since it looks through many directories.
   std::function<std::vector<std::filesystem::path>()> site_packages;
 };
 
 NvrtcPlaces nvrtc_places();  // from the environment; see runtime/places.hpp
 
-// The library's path. Throws Error{not_found} that lists where it looked and how to get NVRTC.
+// The path of the library. Throws Error{not_found} that lists where it looked and how to get NVRTC.
 std::filesystem::path find_nvrtc(const NvrtcPlaces& places);
 
 }  // namespace flashjit::runtime

@@ -1,11 +1,12 @@
 // FlashAttention-2's backward pass (Dao, arXiv 2307.08691, algorithm 2) on warp-level tensor cores. A CTA
-// owns kTileN keys of one K/V head; the rows of Q and dO of all query heads that share it stream past. Half
-// of the warps compute S^T = K Q^T, P^T and dV, the other half dP^T = V dO^T, dS^T and dK, each for its own
-// keys, so that P^T and dS^T are fragments of the next product as they stand; and one half's exponentials run
-// beside the other half's products.
+// owns kTileN keys of one K/V head, and the rows of Q and dO of all query heads that share the K/V head
+// stream past. Half of the warps compute S^T = K Q^T, P^T and dV; the other half compute dP^T = V dO^T, dS^T
+// and dK. Each warp does so for its own keys, so that its P^T or dS^T already is a fragment of the next
+// product. One half's exponentials run beside the other half's products.
 /*%#shared_keys%*/
-// Two warps of a half share their keys: for S^T and dP^T each takes half of the rows, for dV and dK half of
-// the columns, and they exchange P^T and dS^T in shared memory. Blocks nearer to square load fewer fragments.
+// Two warps of a half share their keys. Each takes half of the rows for S^T and dP^T, and half of the columns
+// for dV and dK; they exchange P^T and dS^T in shared memory. So a warp's blocks are closer to square, and
+// load fewer fragments.
 /*%/shared_keys%*/
 #include "params/backward.h"
 /*%#causal%*/
@@ -44,7 +45,7 @@
 using TileQK = SharedTile<kHeadDim>;
 using TileV = SharedTile<kHeadDimV>;
 
-// A warp's first key in a gradient, and how many keys there are from it on.
+// A warp's first key in a gradient, and the number of keys from there to the end.
 struct OwnKeys {
   char* first;
   int count;
@@ -56,7 +57,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
   const unsigned k_tile = shared_address(shared);
   const unsigned v_tile = k_tile + kTileBytesK;
   const unsigned stages = v_tile + kTileBytesV;  // kStages of them: Q, dO, and their rows' LSE and delta
-  const unsigned p_tile = stages + kStages * kStageBytes;  // P^T in fragments, from one half to the other
+  const unsigned p_tile = stages + kStages * kStageBytes;  // P^T in fragments, passed between the halves
   /*%#ds_tile%*/
   const unsigned ds_tile = p_tile + kTileBytesP;
   /*%/ds_tile%*/
@@ -66,7 +67,8 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
 
   const int tiles_q = (params.seqlen_q + kTileM - 1) / kTileM;
   /*%#causal%*/
-  // Rows of tiles before first_m see none of our keys, those of tiles from unmasked_m on all.
+  // Rows of tiles before first_m see none of this CTA's keys; rows of tiles from unmasked_m on see all of
+  // them.
   const int first_m = max(first_key - diagonal(params), 0) / kTileM;
   const int unmasked_m = (max(first_key + kTileN - 1 - diagonal(params), 0) + kTileM - 1) / kTileM;
   /*%/causal%*/
@@ -78,20 +80,20 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
   // Where the next copies come from.
   int copy_m = first_m;
   const int first_head = tile.head * params.group;
-  const int first_pair = tile.batch * params.heads + first_head;  // of batch and head
+  const int first_pair = tile.batch * params.heads + first_head;  // of (batch, head) pairs
   TileCopy<kTileM, kHeadDim> q_copy(
       head_of(params.q, tile.batch * params.q_batch, first_head * params.q_head), params.q_row);
   TileCopy<kTileM, kHeadDimV> dout_copy(
       head_of(params.dout, tile.batch * params.dout_batch, first_head * params.dout_head), params.dout_row);
   /*%#async%*/
-  // The same place in tiles of the same width, which the compiler cannot know.
+  // A thread has the same place in tiles of the same width, which the compiler cannot see.
   if (kHeadDim == kHeadDimV) dout_copy.row = q_copy.row, dout_copy.chunk = q_copy.chunk;
   /*%/async%*/
   RowCopy row_copy(params, static_cast<long long>(first_pair) * params.padded_q);
   const auto start_copies = [&](unsigned stage) {
     q_copy.start<true>(stage, copy_m * kTileM, params.seqlen_q);
     /*%#copies_in_turn%*/
-    q_copy.finish();  // so that registers hold one tile at a time
+    q_copy.finish();  // so that registers hold only one tile at a time
     /*%/copies_in_turn%*/
     dout_copy.start<true>(stage + kTileBytesQ, copy_m * kTileM, params.seqlen_q);
     /*%#copies_in_turn%*/
@@ -138,11 +140,11 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
     start_copies(stages);
   }
 
-  int m = first_m;  // of the current step
+  int m = first_m;  // the current step's tile of rows
   /*%#dq_sum%*/
   int pair = first_pair;
   /*%/dq_sum%*/
-  // Where step i has Q, dO and what belongs to their rows.
+  // Where step i has Q, dO, and their rows' LSE and delta.
   const auto stage_of = [&](int i) {
     /*%#two_stages%*/
     return stages + i % 2 * kStageBytes;
@@ -161,13 +163,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
     /*%/two_stages%*/
   };
   /*%/ds_tile%*/
-  /*%#dq_sum%*/
-  // dQ += dS K for step i's rows, those of tile m_of of a batch and head.
-  const auto add_dq_of = [&](int i, int pair_of, int m_of) {
-    add_dq(ds_of(i), k_tile, static_cast<long long>(pair_of) * params.padded_q + m_of * kTileM, params);
-  };
-  /*%/dq_sum%*/
-  // A step begins when its rows have arrived and no warp is at work on the step before.
+  // A step begins when its rows have arrived and no warp still works on the step before.
   const auto begin = [&](int i) {
     finish_copies();
     /*%#two_stages%*/
@@ -175,11 +171,11 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
     /*%/two_stages%*/
   };
   /*%#dq_before%*/
-  // Each step adds the dQ of the one before, so that dS has been written by all long ago.
+  // Each step adds the dQ of the step before, whose dS all warps have written by then.
   const auto add_dq_before = [&](int i) {
     if (i > 0) {
       const bool first = m == first_m;
-      add_dq_of(i - 1, first ? pair - 1 : pair, first ? tiles_q - 1 : m - 1);
+      add_dq(ds_of(i - 1), k_tile, first ? pair - 1 : pair, first ? tiles_q - 1 : m - 1, params);
     }
   };
   /*%/dq_before%*/
@@ -188,7 +184,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
     named_barrier_sync(0, kThreads);
     if (i + 1 < steps) start_copies(stages);
     /*%#dq_sum%*/
-    add_dq_of(i, pair, m);
+    add_dq(ds_of(i), k_tile, pair, m, params);
     /*%/dq_sum%*/
     /*%/two_stages%*/
     if (++m == tiles_q) {
@@ -205,7 +201,8 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
     /*%/dq_before%*/
     named_barrier_sync(0, kThreads);  // nobody reads K or V any more
   };
-  // Where the warp's keys are in a gradient; worked out anew at the end, not held until then.
+  // Where the warp's keys lie in a gradient. Worked out again at the end, so that no registers hold it until
+  // then.
   const auto own_keys = [&](void* tensor, long long batch, long long head, long long row) {
     const KeyTile own = key_tile_of_block(params);
     const Place at;
@@ -228,7 +225,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
       const bool masked = m < unmasked_m;
       /*%/causal%*/
       /*%^causal%*/
-      // K's rows past its end are zeros, but exp(0 - LSE) may be infinite.
+      // Rows past the end of K are zeros, but exp(0 - LSE) may be infinite.
       const bool masked = first_key + kTileN > params.seqlen_k;
       /*%/causal%*/
       if (masked) {
@@ -273,7 +270,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
                        uint4{f[0], f[1], f[2], f[3]});
         }
       }
-      // P^T is there for the warp of the other half that has these keys.
+      // Tells the warp of the other half that has these keys that P^T is written.
       named_barrier_arrive(1 + at.warp % kHalf, 64);
       const unsigned dout_lane =
           stage + kTileBytesQ + TileV::offset(at.lane % 16, at.part * kColumnsV / 8 + at.lane / 16);
@@ -282,7 +279,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
         multiply_columns<TileV, kColumnsV>(dv, p[step], dout_lane + at.own_step * 16 * TileV::kPitch,
                                            16 * step);
       /*%#shared_keys%*/
-      // The warp that has the same keys has written its P^T, too.
+      // Waits until the other warp that has these keys has written its P^T.
       named_barrier_sync(1 + kHalf + at.key_warp, 64);
 #pragma unroll
       for (int step = 0; step < kOwnSteps; ++step) {
@@ -308,7 +305,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
     for (int r = 0; r < kRowTiles; ++r)
       stage_rows<kHeadDimV>(dv[r], v_tile, at.first_key + 16 * r, at.part * kColumnsV / 8, at.lane);
     /*%#shared_keys%*/
-    // Both warps' columns of these keys are there.
+    // Waits until both warps have staged their columns of these keys.
     named_barrier_sync(1 + kHalf + at.key_warp, 64);
     /*%/shared_keys%*/
     /*%^shared_keys%*/
@@ -330,7 +327,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
       multiply_rows<TileV, kRowTiles, kOwnRows>(
           dp, v_tile + at.first_key * TileV::kPitch + lane_offset_rows_first<TileV>(at.lane),
           stage + kTileBytesQ + at.own_step * 16 * TileV::kPitch + lane_offset_columns_first<TileV>(at.lane));
-      // P^T has come. It is written again in the next step only, once the CTA has met.
+      // Waits for P^T, which is overwritten only in the next step, after the whole CTA has synchronised.
       named_barrier_sync(1 + at.warp % kHalf, 64);
       const unsigned delta_lane =
           stage + kTileBytesQ + kTileBytesDout + kTileM * 4 + at.own_step * 64 + at.lane % 4 * 8;
@@ -372,7 +369,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
         multiply_columns<TileQK, kColumnsK>(dk, ds, q_lane + at.own_step * 16 * TileQK::kPitch, 16 * step);
       }
       /*%#shared_keys%*/
-      // The warp that has the same keys has written its dS^T, too.
+      // Waits until the other warp that has these keys has written its dS^T.
       named_barrier_sync(1 + kHalf + kKeyWarps + at.key_warp, 64);
       const unsigned ds_rows =
           ds_of(i) + TileDs::offset(at.first_key + at.lane % 16, 2 * at.other_step + at.lane / 16);
@@ -395,7 +392,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
       stage_rows<kHeadDim>(dk[r], k_tile, at.first_key + 16 * r, at.part * kColumnsK / 8, at.lane);
     }
     /*%#shared_keys%*/
-    // Both warps' columns of these keys are there.
+    // Waits until both warps have staged their columns of these keys.
     named_barrier_sync(1 + kHalf + kKeyWarps + at.key_warp, 64);
     /*%/shared_keys%*/
     /*%^shared_keys%*/

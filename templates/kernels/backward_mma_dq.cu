@@ -1,6 +1,6 @@
-// The second pass of a backward pass that adds nothing up in memory: dQ on warp-level tensor cores. A CTA
+// dQ on warp-level tensor cores: the second kernel of a backward pass that adds nothing up in memory. A CTA
 // owns kTileM query rows of one head; K and V stream through shared memory. Each warp owns its rows from S to
-// dQ, so that dS is a fragment of the last product as it stands (split-Q, as in the forward pass).
+// dQ, so that its dS already is a fragment of the last product (split-Q, as in the forward pass).
 #include "params/backward.h"
 /*%#async%*/
 #include "parts/mma/loader_async.cuh"
@@ -48,7 +48,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
       const unsigned slot = slots + stage * kSlotBytes;
       k_copy.start<true>(slot, n * kTileN, params.seqlen_k);
       /*%#copies_in_turn%*/
-      k_copy.finish();  // so that registers hold one tile at a time
+      k_copy.finish();  // so that registers hold only one tile at a time
       /*%/copies_in_turn%*/
       v_copy.start<true>(slot + kTileBytesK, n * kTileN, params.seqlen_k);
       /*%#copies_in_turn%*/
@@ -76,7 +76,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     }
     /*%/copies_in_turn%*/
     /*%#copies_in_turn%*/
-    // 16 rows at a time: all of them at once, and dQ's zeros, would be more than the registers hold.
+    // 16 rows at a time: all rows at once would not fit into registers beside dQ's zeros.
 #pragma unroll 1
     for (int row = 0; row < kTileM; row += 16) {
       TileCopy<16, kHeadDim> q_copy(head_of(params.q, tile.batch * params.q_batch, tile.head * params.q_head),
@@ -92,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     /*%/copies_in_turn%*/
     start_copies(0, 0);
 
-    // LSE and delta of this thread's rows. Rows past the end are in the padding, and get P = 0 from it.
+    // LSE and delta of this thread's rows. Rows past the end lie in the padding, whose LSE makes their P 0.
     float lse[kRowTiles][2], delta[kRowTiles][2];
     const long long padded_row =
         (static_cast<long long>(tile.batch) * params.heads + tile.head) * params.padded_q + first_row +
@@ -166,7 +166,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     }
   }
 
-  // dQ takes the place of the warp's own rows of Q.
+  // dQ takes the place of the warp's own rows of Q in shared memory.
 #pragma unroll
   for (int r = 0; r < kRowTiles; ++r) {
 #pragma unroll

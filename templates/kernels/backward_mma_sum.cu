@@ -1,6 +1,6 @@
-// The last kernel of a backward pass whose dQ was added up as mma's accumulators lie: scales the sums, rounds
-// them and puts them in order. A CTA does kRows rows of one head. Their sums are blocks of 16 rows and 8
-// columns, row of blocks by row of blocks (ptx/reduction_fragment.cuh).
+// The last kernel of a backward pass that adds dQ up in the layout of mma's accumulators: scales the sums,
+// rounds them and puts them in order. A CTA does kRows rows of one head. Their sums lie in blocks of 16 rows
+// and 8 columns, one row of blocks after another (ptx/reduction_fragment.cuh).
 #include "params/backward.h"
 #include "parts/divide.cuh"
 #include "parts/narrow.cuh"
@@ -20,7 +20,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   unsigned char* const dq = static_cast<unsigned char*>(params.dq) +
                             (batch * params.dq_batch + head * params.dq_head) * kElementBytes;
 
-  // The accumulators of lanes 4 * quad … 4 * quad + 3: two columns of each, of rows `quad` and `quad` + 8.
+  // The accumulators of lanes 4 * quad … 4 * quad + 3: each has two columns of rows `quad` and `quad` + 8.
 #pragma unroll 2
   for (int i = threadIdx.x; i < kRows / 2 * kBlocks; i += kThreads) {
     const int quad = i % 8, block = i / 8;

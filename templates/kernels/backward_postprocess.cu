@@ -1,11 +1,10 @@
-// After a backward pass in fp32 that adds dQ up in memory: scales the sums. A CTA does kRows rows of one
-// head.
+// Scales the sums after a backward pass in fp32 that adds dQ up in memory. A CTA does kRows rows of one head.
 #include "params/backward.h"
 #include "parts/divide.cuh"
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
     FLASHJIT_ENTRY(const __grid_constant__ BackwardParams params) {
-  // Neighbours have the same rows of neighbouring heads, which often lie next to each other in dQ.
+  // Neighbouring CTAs have the same rows of neighbouring heads, which often lie next to each other in dQ.
   const int block = static_cast<int>(blockIdx.x);
   const int rows_of_heads = divide(block, params.by_heads);
   const int head = block - rows_of_heads * params.heads;

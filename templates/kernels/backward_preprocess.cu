@@ -21,8 +21,8 @@
 constexpr float kLog2e = 1.442695040888963407f;
 
 /*%/fp32%*/
-constexpr int kSteps = kRows * kLanes / kThreads;      // rows that a lane has a part of
-constexpr int kAtOnce = kSteps % 4 == 0 ? 4 : kSteps;  // whose loads are in flight together
+constexpr int kSteps = kRows * kLanes / kThreads;      // rows of which a lane has a part
+constexpr int kAtOnce = kSteps % 4 == 0 ? 4 : kSteps;  // rows whose loads are in flight together
 static_assert(kSteps % kAtOnce == 0 && kRows <= kThreads);
 
 // A lane's 16 bytes of a row; zeros where there are none.
@@ -42,8 +42,8 @@ __device__ __forceinline__ float dot(const uint4& x, const uint4& y, float sum =
 
 extern "C" __global__ void __launch_bounds__(kThreads)
     FLASHJIT_ENTRY(const __grid_constant__ BackwardParams params) {
-  // Neighbours have the same rows of neighbouring heads, which often lie next to each other. The first heads
-  // come last: the kernel that follows begins with them, and finds what it wants in the L2.
+  // Neighbouring CTAs have the same rows of neighbouring heads, which often lie next to each other. The first
+  // heads come last: the next kernel begins with them, and finds their rows in L2.
   const int block = static_cast<int>(gridDim.x - 1 - blockIdx.x);
   const int rows_of_heads = divide(block, params.by_heads);
   const int head = block - rows_of_heads * params.heads;
@@ -69,8 +69,9 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   for (int step = 0; step < kSteps; step += kAtOnce) {
     float sum[kAtOnce] = {};
     /*%#fp32%*/
-    // In the order in which simt's kernels add up dP (multiply_rows of parts/simt/scores.cuh), a lane for
-    // each block: where one key has all the weight and O is its V, delta is dP to the last bit, and dS is 0.
+    // Adds in the order in which simt's kernels add up dP (multiply_rows of parts/simt/scores.cuh), with a
+    // lane for each block. So where one key has all the weight and O is its V, delta equals dP to the last
+    // bit and dS is 0.
     float part[kAtOnce], lost[kAtOnce] = {};
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
@@ -117,7 +118,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     }
   }
   /*%^fp32%*/
-  // exp2(s - inf) is 0: a row that sees no key weighs nothing, whatever its scores.
+  // exp2(s - inf) is 0: P of a row that sees no key is 0, whatever its scores.
   if (thread < kRows) params.lse_log2[padded + thread] = lse == -kInfinity ? kInfinity : lse * kLog2e;
   /*%/fp32%*/
   /*%#clear%*/
@@ -133,7 +134,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   /*%/counters%*/
   /*%#empty_rows%*/
 
-  // Rows that see no key have no gradient. Nobody else comes to a tile of them.
+  // The gradient of rows that see no key is zero. No other kernel writes tiles that have only such rows.
   /*%#causal%*/
   const int rows = max(0, params.seqlen_q - params.seqlen_k);
   /*%/causal%*/

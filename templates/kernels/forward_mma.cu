@@ -27,8 +27,8 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
   const unsigned q_tile = slots + kOffsetQ;
 
   const TileIndex index = tile_at(params, block_index());
-  const int first_row = index.m * kTileM;                // the CTA's
-  const int warp_row = threadIdx.x / 32 * kRowsPerWarp;  // the warp's, in the tile
+  const int first_row = index.m * kTileM;                // of the CTA
+  const int warp_row = threadIdx.x / 32 * kRowsPerWarp;  // the warp's first, in the tile
   const VisibleKeys visible(params, first_row);
 
   SoftmaxRows rows[kRowTiles];
@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
     TileCopy<kTileN, kHeadDimV> v_copy(
         head_of(params.v, index.batch * params.v_batch, head_kv * params.v_head), params.v_row);
 
-    // The last tile may reach beyond seqlen_k: its copies are guarded, no other's.
+    // The last tile may reach beyond seqlen_k, so its copies are guarded, and no other tile's are.
     const int last = visible.masked_end - 1;
     int n = last;
     q_copy.start<true>(q_tile, first_row, params.seqlen_q);
@@ -53,14 +53,15 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
     k_copy.start<true>(slots, n * kTileN, params.seqlen_k);
     /*%#async%*/
     /*%#one_stage%*/
-    // A group of copies is a tile of K or of V, the first with Q; one is under way at a time, but at first.
+    // A group of copies is a tile of K or of V; the first group also has Q. Except at the start, only one
+    // group is under way at a time.
     constexpr int kPending = 0;
     cp_async_commit();
     /*%/one_stage%*/
     /*%#rings_apart%*/
-    // Groups of copies are committed in the order K, V, K, V … of the tiles, the first with Q. Some come
-    // before the loop, and each half step commits one more (empty where the tiles have run out), so that at
-    // most kPending are under way when the one that is needed has arrived.
+    // Groups of copies are committed in the order K, V, K, V … of the tiles; the first group also has Q. Some
+    // are committed before the loop, and each half step commits one more (empty once the tiles have run out).
+    // So a group that is needed has arrived when at most kPending are under way.
     constexpr int kPending = 2 * (kStages - 1);
     cp_async_commit();
 #pragma unroll
@@ -77,8 +78,8 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
     }
     /*%/rings_apart%*/
     /*%^kv_apart%*/
-    // A group of copies is a tile of K and of V, the first with Q. kStages - 1 are committed before the loop,
-    // and each step commits one more (empty where the tiles have run out).
+    // A group of copies is a tile of K and one of V; the first group also has Q. kStages - 1 groups are
+    // committed before the loop, and each step commits one more (empty once the tiles have run out).
     constexpr int kPending = kStages - 2;
     v_copy.start<true>(slots + kTileBytesK, n * kTileN, params.seqlen_k);
     cp_async_commit();
@@ -109,7 +110,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
                    v_lane = start_v(threadIdx.x);
     /*%/async%*/
     /*%#q_in_regs%*/
-    // Q waits where the first step's copies will go: take it before they start.
+    // Q lies where the first step's copies will go, so warps take Q before these copies start.
     unsigned q[kStepsQK][kRowTiles][4];
     /*%#async%*/
     cp_async_wait<kPending>();
@@ -133,10 +134,10 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
     /*%/one_stage%*/
 
     int stage = 0;
-    // S of as many keys of tile n as there are scores for, from its key `first` on.
+    // S for as many keys of tile n as there are scores, from the tile's key `first` on.
     const auto multiply = [&](auto& scores, int first) {
       /*%^async%*/
-      // Computed anew in each step, as v_lane is: registers are short beside copies that wait in them.
+      // Computed anew in each step, as v_lane is: copies in flight take registers, and few are left.
       const unsigned k_lane = start_k(thread_index());
       /*%^q_in_regs%*/
       const unsigned q_lane = start_q(thread_index());
@@ -204,7 +205,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
       /*%/async%*/
     };
     /*%#kv_apart%*/
-    // Its second half begins when V has arrived and no warp reads K any more.
+    // A step's second half begins when V has arrived and no warp reads K any more.
     const auto turn_to_v = [&] {
       /*%#async%*/
       cp_async_wait<kPending>();
@@ -221,20 +222,23 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
     };
     /*%/kv_apart%*/
     /*%#causal%*/
-    // Does the warp see that key of a masked tile, or is it right of the diagonal, as all after it?
+    // Whether the warp sees this key of a masked tile. If not, this key and all later ones are right of the
+    // diagonal.
     const auto seen = [&](int key) {
       return n * kTileN + key < visible.by_first + warp_row + kRowsPerWarp - 1;
     };
     /*%/causal%*/
     /*%^causal%*/
-    // Keys past the end hide alike from all warps, which compute all of a tile; the mask does the rest.
+    // Keys past the end are hidden from all warps alike: warps compute whole tiles, and the mask does the
+    // rest.
     const auto seen = [](int) { return true; };
     /*%/causal%*/
 
     /*%#optimistic%*/
-    // Most tiles take the short way: their exponentials are computed with the shifts as they are, no maximum
-    // is taken, and the sums, which are needed anyway, tell whether that was right. Where it was not, and for
-    // masked tiles and the first one, which sets the shifts, the long way begins anew.
+    // Most tiles take the short way: exponentials are computed with the shifts as they are, and no maximum is
+    // taken. The sums, which are needed anyway, tell whether that was right; where it was not, the tile is
+    // computed again the long way. Masked tiles, and the first one, which sets the shifts, only go the long
+    // way.
 #pragma unroll kUnroll
     for (; n >= 0; --n) {
       begin();
@@ -309,7 +313,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
       }
       /*%/kv_apart%*/
       /*%^kv_apart%*/
-      // A few keys at a time, up to the last that is seen, in a loop that stays one: less to compile.
+      // A few keys at a time, up to the last one that is seen. The loop stays rolled: less to compile.
       constexpr int kMaskedN = kBlockN % 32 == 0 ? 32 : 16;
 #pragma unroll 1
       for (int first = 0; first < kTileN && seen(first); first += kMaskedN) {
@@ -336,7 +340,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
       accumulate(scores, 0);
       /*%/at_once%*/
       /*%#in_blocks%*/
-      // S of the next block comes before the softmax of this one, to keep the tensor cores at work.
+      // The next block's S comes before this block's softmax, to keep the tensor cores busy.
       float scores[2][kRowTiles][kBlockN / 2];
       multiply(scores[0], 0);
 #pragma unroll
@@ -350,7 +354,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
     /*%/optimistic%*/
   }
 
-  // O takes the place of the first tiles once all warps have read theirs.
+  // O takes the place of the tiles in the first slots once all warps have read them.
   __syncthreads();
   write_tile(params, tile_at(params, block_index()), rows, output, slots);
 }

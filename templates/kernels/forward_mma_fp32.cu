@@ -1,8 +1,8 @@
 // FlashAttention-2's forward pass (Dao, arXiv 2307.08691) in fp32, on tensor cores that multiply bf16: each
-// number is the sum of three bf16 ones, each product of six (Henry, Tang, Heinecke, "Leveraging the bfloat16
-// Artificial Intelligence Datatype For Higher-Precision Computations", 2019). A CTA computes kTileM rows of O
-// of one head; K and V stream through shared memory from the last key that any row sees down to the first.
-// Each warp owns 16 rows from Q to O and never talks to the others (split-Q).
+// number is the sum of three bf16 numbers, and each product the sum of six (Henry, Tang, Heinecke,
+// "Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision Computations", 2019). A CTA
+// computes kTileM rows of O of one head; K and V stream through shared memory from the last key that any row
+// sees down to the first. Each warp owns 16 rows from Q to O and never talks to the others (split-Q).
 #include "params/forward.h"
 #include "parts/mma/epilogue_fp32.cuh"
 #include "parts/mma/loader_split.cuh"
@@ -23,7 +23,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
   const TileIndex index = tile_at(params, block_index());
   const int lane = threadIdx.x % 32;
   const int warp_row = threadIdx.x / 32 * 16;  // the warp's first, in the tile
-  const int first_row = index.m * kTileM;      // the CTA's
+  const int first_row = index.m * kTileM;      // of the CTA
 
   const VisibleKeys visible(params, first_row);
 
@@ -40,7 +40,8 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
     SplitCopy<kTileN, kHeadDimV> v_copy(
         head_of(params.v, index.batch * params.v_batch, head_kv * params.v_head), params.v_row);
     {
-      // With the softmax's scale in it: S comes out in units of log2, and equal scores weigh exactly 1.
+      // Q takes the softmax's scale: S comes out in units of log2, and scores that equal the shift weigh
+      // exactly 1.
       SplitCopy<kTileM, kHeadDim> q_copy(
           head_of(params.q, index.batch * params.q_batch, index.head * params.q_head), params.q_row);
       q_copy.start(first_row, params.seqlen_q);
@@ -56,8 +57,8 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
     const unsigned v_lane = v_tile + lane_offset_rows_first<TileV>(lane);
 
     for (; n >= 0; --n) {
-      // V is on its way beside the first product, the next tile of K beside the second: one waits in
-      // registers at a time.
+      // V is loaded beside the first product, and the next tile of K beside the second, so that registers
+      // hold only one of them at a time.
       k_copy.finish(k_tile, finite);
       __syncthreads();
       v_copy.start(n * kTileN, params.seqlen_k);

@@ -1,6 +1,6 @@
-// forward_mma.cu where a CTA has the multiprocessor to itself and nobody computes while its first copies are
-// under way: CTAs compute one tile after the other, and while they finish one, the next one's Q and K arrive.
-// One slot of K and V; every tile has the same number of steps.
+// forward_mma.cu for a CTA that has the multiprocessor to itself. There nothing would be computed while a
+// CTA's first copies are under way. So CTAs compute one tile after another, and the next tile's Q and K
+// arrive while a tile is finished. There is one slot of K and V, and every tile has the same number of steps.
 #include "params/forward.h"
 #include "parts/mma/epilogue.cuh"
 #include "parts/mma/head_of.cuh"
@@ -25,13 +25,13 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
   const unsigned k_lane = k_tile + lane_offset_columns_first<TileQK>(lane);
   const unsigned v_lane = v_tile + lane_offset_rows_first<TileV>(lane);
 
-  // The tile of keys that is read first. Without keys there is one all the same, of which nobody sees any:
-  // the loops below need no case of their own for it.
+  // The tile of keys that is read first. Where there are no keys, one tile is read all the same and hidden
+  // from all rows, so that the loops below need no special case.
   const int last = max((params.seqlen_k + kTileN - 1) / kTileN, 1) - 1;
 
   TileCopy<kTileN, kHeadDim> k_copy(nullptr, params.k_row);
   TileCopy<kTileN, kHeadDimV> v_copy(nullptr, params.v_row);
-  // Asks for a tile's Q and first K; k_copy and v_copy are its head's from now on.
+  // Starts the copies of a tile's Q and first K; k_copy and v_copy are its head's from now on.
   const auto ask = [&](int tile) {
     const TileIndex index = tile_at(params, tile);
     const int head_kv = divide(index.head, params.by_group);
@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
     k_copy.start<true>(k_tile, last * kTileN, params.seqlen_k);
   };
 
-  int tile = block_index();  // its place among all tiles
+  int tile = block_index();  // numbered among all tiles
   ask(tile);
   cp_async_commit();
   for (;;) {
@@ -51,7 +51,8 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
     float output[kRowTiles][kHeadDimV / 2] = {};  // this thread's part of the warp's rows of O
 
     int n = last;
-    // A step begins when its K has arrived, the first with Q, and no warp reads V or stages O any more.
+    // A step begins when its K has arrived (in the first step, Q too) and no warp reads V or stages O any
+    // more.
     const auto begin = [&] {
       cp_async_wait<0>();
       __syncthreads();
@@ -69,7 +70,8 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
         multiply_qk(scores, q, k_lane, i);
       }
     };
-    // Its second half begins when V has arrived and no warp reads K any more; in the tile's last step, nor Q.
+    // A step's second half begins when V has arrived and no warp reads K any more, nor Q in the tile's last
+    // step.
     const auto turn_to_v = [&] {
       cp_async_wait<0>();
       __syncthreads();
@@ -109,7 +111,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
       accumulate(scores);
     }
 
-    // O takes the place of V once all warps have read theirs.
+    // O takes the place of V once all warps have read V.
     __syncthreads();
     write_tile(params, tile_at(params, tile), rows, output, v_tile);
     tile += grid_size();

@@ -1,4 +1,4 @@
-// Where a causal mask runs: bottom-right aligned.
+// The diagonal of a causal mask: bottom-right aligned.
 #pragma once
 
 // Query i sees keys 0 .. i + diagonal(params). Lengths are subtracted before anything is added to them: a row

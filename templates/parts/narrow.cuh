@@ -1,4 +1,4 @@
-// fp32 as 16 bytes of a tensor's 16-bit elements.
+// Rounds fp32 to 16 bytes of a tensor's 16-bit elements.
 #pragma once
 #include "parts/vector.cuh"
 #include "ptx/convert.cuh"

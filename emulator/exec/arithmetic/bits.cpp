@@ -2,5 +2,5 @@
 #define FLASHJIT_HANDLERS "emulator/exec/arithmetic/bits.inc"
 #include "emulator/exec/access.hpp"
 
-// After everything that it needs, and in a block of its own so that nobody sorts it.
+// Included last, after everything it needs; in a block of its own, so that clang-format does not sort it.
 #include "emulator/exec/versions.inc"

@@ -1,4 +1,4 @@
-// f16, f16x2, bf16 and bf16x2 arithmetic: each half computed in fp32 and rounded once.
+// f16, f16x2, bf16 and bf16x2 arithmetic: each half is computed in fp32 and rounded once.
 #include "emulator/exec/common.hpp"
 
 namespace flashjit::emulator::portable {
@@ -15,7 +15,8 @@ struct Half {
   static u32 narrow_fma(float a, float b, float c) {
     return half_of_float(to_odd(static_cast<double>(a) * b, c));
   }
-  // A fused multiply-add rounds once: summed and narrowed to odd, so that the last rounding cannot go wrong.
+  // A fused multiply-add rounds once. The sum is narrowed by rounding to odd, so that the last rounding is
+  // right.
   static float to_odd(double product, float c) {
     const double sum = sum_to_odd(product, c);
     float near = static_cast<float>(sum);
@@ -34,7 +35,7 @@ struct Brain {
     return bf16_of_float(Half::to_odd(static_cast<double>(a) * b, c));
   }
 };
-// .ftz: a source or result that is subnormal is the zero of its sign.
+// .ftz: a subnormal source or result becomes the zero of its sign.
 template <class T>
 struct Flushed {
   static u32 source(u32 bits) { return (bits & T::kExponent) == 0 ? bits & 0x8000 : bits; }
@@ -98,7 +99,7 @@ struct FlipSign {
 struct ClearSign {
   u32 operator()(u32 a) const { return a & 0x7fff; }
 };
-// Of the bits alone, so that a NaN stays the one it was.
+// Works on the bits alone, so that a NaN keeps its payload.
 template <class T, bool Pair, class F>
 struct PackedSign {
   static u32 one(u32 a) { return F{}(T::source(a & 0xffff)); }
@@ -151,7 +152,7 @@ void set_half_compare(Warp& w, const Ins& i, u32 mask) {
   w.set_predicate(i.d, mask, low);
   if (i.pair != 0) w.set_predicate(i.pair, mask, Pair ? high : ~low);
 }
-// What pick<T, Pair>() gives for the opcode's type.
+// Returns pick<T, Pair>() for the opcode's type.
 template <class Pick>
 Handler by_type(const Decoding& decoding, Pick pick) {
   const bool pair = decoding.has("f16x2") || decoding.has("bf16x2");

@@ -1,4 +1,4 @@
-// atom and red in global and shared memory: truly atomic, since CTAs run on several threads.
+// atom and red in global and shared memory. They are really atomic, since CTAs run on several threads.
 #include "emulator/exec/access.hpp"
 
 namespace flashjit::emulator::portable {
@@ -39,7 +39,7 @@ u16 apply_half(Op op, bool brain, u16 old, u16 b) {
   return static_cast<u16>(brain ? bf16_of_float(r) : half_of_float(r));
 }
 
-// The new value's bits for an old one, of up to 8 bytes.
+// The bits of the new value for an old value of up to 8 bytes.
 u64 next_bits(Op op, Type type, u64 old, u64 b, u64 c) {
   switch (type) {
     case Type::u32_:
@@ -80,13 +80,13 @@ u64 exchange(std::byte* at, Op op, Type type, u64 b, u64 c) {
   return old;
 }
 
-// Those with which one waits for another thread: a lock, or a look at a word by adding 0 to it.
+// Operations by which a thread waits for another one: a lock, or reading a word by adding 0.
 bool waits(Op op) {
   return op == Op::compare_swap || op == Op::exchange || op == Op::add;
 }
 
-// Ins::x the Op, y the Type, z bytes of an element. count elements from s… on are in the list: values, then
-// the compare-and- swap's second; the destinations of atom stand first (Ins::pair tells how many: 0 for red).
+// Ins::x is the Op, y the Type, z the bytes of an element. The list first has the destinations of atom
+// (Ins::d says how many: 0 for red), then `count` values, then the second values of compare-and-swap.
 void atomic(Warp& w, const Ins& i, u32 mask) {
   const u32* rows = &w.cta->launch->program->lists[i.list];
   const u32 results = i.d;
@@ -102,14 +102,14 @@ void atomic(Warp& w, const Ins& i, u32 mask) {
         locate(w, i, address_of(w, i, 0, l) + static_cast<u64>(i.imm), bytes * count, static_cast<u32>(l));
     if (checking(w)) {
       if (place.cta != nullptr) {
-        // Atomics are ordered among themselves; they are seen as one access that follows all before it.
+        // Atomics are ordered among themselves. They count as one access that follows all earlier ones.
         place.cta->state.atomic_access(w, i, w.as_agent(), place.shared, bytes * count);
       } else if (place.global) {
         check_written(w, i, reinterpret_cast<u64>(place.bytes), bytes * count, ~0u, static_cast<u32>(l));
       }
     }
     if (place.cta != nullptr) ++place.cta->matrix_epoch;
-    // Sums of floats in global memory know no subnormal numbers, those in shared memory do (PTX ISA, atom).
+    // Sums of floats flush subnormal numbers in global memory, but not in shared memory (PTX ISA, atom).
     const Type type = adds_floats && place.global ? Type::flushed_f32_ : static_cast<Type>(i.y);
     auto value = [&](u32 row) -> u64 { return wide ? w.source<u64>(row)[l] : w.source<u32>(row)[l]; };
     for (u32 k = 0; k < count; ++k) {
@@ -127,7 +127,7 @@ void atomic(Warp& w, const Ins& i, u32 mask) {
         w.destination<u32>(rows[k])[l] = static_cast<u32>(old);
     }
   }
-  // Others go first, as where a load polls.
+  // Others go first, as if a load polled.
   if (results != 0 && mask != 0 && !changed) {
     w.polling = true;
     w.yield();

@@ -1,4 +1,4 @@
-// Bulk copies, TMA and st.async: what they ask for; async_queue.hpp decides when it happens.
+// Bulk copies, TMA and st.async: what they request; async_queue.hpp decides when it happens.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -10,9 +10,9 @@
 namespace flashjit::emulator::portable {
 namespace {
 
-// Operand rows lie in the list, in the order that the CopyJob needs them; offsets were added when they were
-// decoded. Ins::x the CopyJob::Kind, y the Reduction, z the Element; count: coordinates of a tensor, 0 for a
-// bulk copy.
+// The list has the rows of the operands in the order that the CopyJob needs; decoding has added the offsets.
+// Ins::x is the CopyJob::Kind, y the Reduction, z the Element. count is the number of tensor coordinates, 0
+// for a bulk copy.
 enum Slot : u32 { kShared, kGlobal, kBarrier, kSize, kMask, kCoordinates };
 
 u64 slot(const Warp& w, const Ins& i, Slot which, int lane) {
@@ -77,15 +77,15 @@ void issue(Warp& w, const Ins& i, u32 mask) {
              fmt::format("the tensor map has {} dimensions, the instruction {}", job.map->rank, i.count));
       }
       if (job.reduction !=
-          Reduction::none) {  // the map knows the element; flashjit encodes floats of 2 or 4 bytes
+          Reduction::none) {  // the map has the element's type; flashjit encodes floats of 2 or 4 bytes
         job.element = job.map->element_bytes == 4 ? Element::f32
                       : job.map->bf16 != 0        ? Element::bf16
                                                   : Element::f16;
       }
       for (u32 k = 0; k < i.count; ++k)
         job.coordinates[k] = static_cast<i32>(w.source<u32>(program.lists[i.list + kCoordinates + k])[l]);
-      // Boxes may reach past a tensor's beginning when they are read, but not when they are written (CUDA
-      // programming guide, "tensor memory access"): an H200 calls that an illegal instruction.
+      // A box may start before the tensor when it is read, but not when it is written (CUDA programming
+      // guide, "tensor memory access"): an H200 reports an illegal instruction.
       if (const auto begin = std::span(job.coordinates).first(i.count);
           !loads && std::ranges::any_of(begin, [](i64 at) { return at < 0; })) {
         stop(w, i, FindingKind::out_of_bounds, 1u << l,
@@ -158,7 +158,7 @@ void put_slots(Decoding& decoding, const Operands& operands, CopyJob::Kind kind)
     for (const Operand& part : operands.global->parts[1].parts)
       coordinates.push_back(decoding.source(part, false));
   }
-  std::size_t dimensions = 0;  // of a tensor's copy
+  std::size_t dimensions = 0;  // of a tensor copy
   for (std::size_t n = 1; n <= 5; ++n) {
     if (decoding.has(fmt::format("{}d", n))) dimensions = n;
   }

@@ -1,12 +1,13 @@
-// cp.async: copies of 4, 8 or 16 bytes a lane, in groups; async_queue.hpp decides when they happen.
+// cp.async: copies of 4, 8 or 16 bytes per lane, in groups; async_queue.hpp decides when they happen.
 #include "emulator/exec/access.hpp"
 #include "emulator/machine/lane_copies.hpp"
 
 namespace flashjit::emulator::portable {
 namespace {
 
-// Ins::x bytes; s[0] shared address with `imm`, s[1] global address with offset k in Ins::rejoin; s[2] bytes
-// to copy, or a predicate that says to copy none (y: 1 a size is given, 2 a predicate).
+// Ins::x: bytes. s[0]: shared address, with offset `imm`. s[1]: global address, with its offset in
+// Ins::rejoin. s[2]: how many bytes to copy, or a predicate to copy none (y: 1 a size is given, 2 a
+// predicate).
 void copy(Warp& w, const Ins& i, u32 mask) {
   if (mask == 0) return;
   LaneCopies& job = w.copies.open.emplace_back();
@@ -84,16 +85,16 @@ void commit(Warp& w, const Ins&, u32 mask) {
   group.copies.swap(w.copies.open);
   for (LaneCopies& job : group.copies) {
     if ((job.lanes & ~mask) == 0) continue;
-    // The other lanes' part stays open.
+    // The part of the other lanes stays open.
     w.copies.open.push_back(job);
     w.copies.open.back().lanes &= ~mask;
     job.lanes &= mask;
   }
 }
-// Each of the lanes waits for all its groups but the last `kept`.
+// Each of these lanes waits for all its groups except the last `kept`.
 void wait_for_lanes(Warp& w, u32 mask, i64 kept) {
   std::deque<CopyGroup>& groups = w.copies.groups;
-  i64 left[kLanes] = {};  // groups of each lane, from the one that is looked at on
+  i64 left[kLanes] = {};  // how many groups each lane has, from the current one on
   for (const CopyGroup& group : groups) {
     for (u32 m = group.lanes & mask; m != 0; m &= m - 1) ++left[std::countr_zero(m)];
   }
@@ -119,7 +120,8 @@ void prepare_group(Decoding& decoding) {
   decoding.ins.imm = decoding.operands() == 0 ? 0 : decoding.immediate(0);
 }
 
-// cp.async.mbarrier.arrive: the mbarrier hears when all cp.async of the lane so far are done. Ins::x: .noinc.
+// cp.async.mbarrier.arrive: arrives at the mbarrier when all earlier cp.async of the lane are done. Ins::x:
+// .noinc.
 void arrive_when_copied(Warp& w, const Ins& i, u32 mask) {
   if (mask == 0) return;
   w.held.tell(w, i);
@@ -139,7 +141,7 @@ void arrive_when_copied(Warp& w, const Ins& i, u32 mask) {
       stop(w, i, FindingKind::barrier, 1u << l,
            fmt::format("there is no mbarrier at offset {}", job.barrier - kSharedBase));
     }
-    // Without .noinc the phase expects this arrival besides the others.
+    // Without .noinc the phase expects this arrival in addition to the others.
     if (i.x == 0) {
       Mbarrier barrier = Mbarrier::load(*w.cta, job.barrier);
       ++barrier.pending;

@@ -29,7 +29,7 @@ void load_words(Warp& w, const Ins& i, u32 mask) {
   for (int k = 0; k < N; ++k) to[k] = w.destination<T>(rows[k]);
   constexpr u32 kBytes = sizeof(T) * N;
   const u64 used = i.z != 0 ? program.statement(index_of(w, i))->used_bytes : ~0u;
-  u32 last = ~0u;  // an address that was checked just now: lanes often read the same
+  u32 last = ~0u;  // the address that was checked last: lanes often read the same
   bool shared_by_lanes = false;
   for (u32 m = mask; m != 0; m &= m - 1) {
     const int l = std::countr_zero(m);
@@ -93,8 +93,8 @@ void store_words(Warp& w, const Ins& i, u32 mask) {
   if (counting(w)) count_access(w, i, mask, Shared ? Space::shared : Space::global, kBytes, true);
 }
 
-// A load that waits for another thread's store: all others must get to run first, and what they stored before
-// it is there, whatever the host.
+// A load that waits for another thread's store. All others must run first, and must see what they stored
+// before the awaited value, whatever the host CPU.
 template <class T, bool Check>
 void poll(Warp& w, const Ins& i, u32 mask) {
   w.polling = true;
@@ -106,8 +106,8 @@ Handler poll_of(u32 element) {
   return element == 8 ? poll<u64, Check> : poll<u32, Check>;
 }
 
-// ---- everything else: any space, any type, any register
-// Ins::x bytes an element, Ins::y: 1 sign-extend, 2 the registers are 64 bits wide.
+// ---- everything else: any space, type and register
+// Ins::x: bytes per element. Ins::y: 1 sign-extend, 2 the registers are 64 bits wide.
 enum : u8 { kSigned = 1, kWide = 2 };
 
 void load_any(Warp& w, const Ins& i, u32 mask) {
@@ -190,7 +190,7 @@ void prepare_access(Decoding& decoding) {
   const u32 element = bits == "64" ? 8 : bits == "32" ? 4 : bits == "16" ? 2 : 1;
   const Operand& first =
       value.kind == Operand::Kind::vector && !value.parts.empty() ? value.parts.front() : value;
-  // An integer may come from a register that is wider than it is, or go to one.
+  // An integer may be read from a register wider than the integer, or written to one.
   const u32 register_bytes = first.kind == Operand::Kind::reg ? decoding.bytes_of(first) : element;
   const bool wide = register_bytes == 8;
   if (register_bytes < element)
@@ -233,8 +233,8 @@ void prepare_access(Decoding& decoding) {
   if (decoding.has("local")) ins.imm += static_cast<i64>(kLocalWindow);
   if (decoding.has("param")) {
     decoding.set_class(OpClass::param);
-    // A slot of a call lies in the caller's frame; a kernel's parameter has its window in its address
-    // already.
+    // A call's slot is in the caller's frame. The address of a kernel's parameter already contains its
+    // window.
     const Operand& base = memory.parts.front();
     const Layout::Place* place =
         base.kind == Operand::Kind::symbol ? decoding.layout.find(base.name) : nullptr;

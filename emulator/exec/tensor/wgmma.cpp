@@ -5,5 +5,5 @@
 #include "emulator/exec/access.hpp"
 #include "emulator/machine/tensor_map.hpp"
 
-// After everything that it needs, and in a block of its own so that nobody sorts it.
+// Included last, after everything it needs; in a block of its own, so that clang-format does not sort it.
 #include "emulator/exec/versions.inc"

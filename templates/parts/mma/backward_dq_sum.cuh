@@ -1,4 +1,4 @@
-// dQ of a step, added to sums in device memory.
+// Adds a step's dQ to sums in device memory.
 #pragma once
 
 #include "params/backward.h"
@@ -8,12 +8,11 @@
 #include "ptx/reduction_fragment.cuh"
 #include "ptx/special.cuh"
 
-// dQ += dS K for kTileM rows, all keys of the CTA. first_row: the first one's, counted through all heads and
-// their padding.
-__device__ __forceinline__ void add_dq(unsigned ds_tile, unsigned k_tile, long long first_row,
+// dQ += dS K for the rows of tile m of a batch and head, numbered `pair`, and all keys of the CTA.
+__device__ __forceinline__ void add_dq(unsigned ds_tile, unsigned k_tile, int pair, int m,
                                        const BackwardParams& params) {
   const int thread = thread_index(), warp = thread / 32, lane = thread % 32;
-  // This warp's part: 16 kDqRowTiles rows and kDqColumns columns, from these on.
+  // Where this warp's part begins: 16 * kDqRowTiles rows and kDqColumns columns.
   const int dq_row = warp % kDqWarpsM * 16 * kDqRowTiles, dq_column = warp / kDqWarpsM * kDqColumns;
   if (kDqIdle && dq_column >= kHeadDim) return;
   const unsigned ds_lane = ds_tile + TileDs::offset(lane % 8 + lane / 16 * 8, dq_row / 8 + lane / 8 % 2);
@@ -26,8 +25,9 @@ __device__ __forceinline__ void add_dq(unsigned ds_tile, unsigned k_tile, long l
     for (int r = 0; r < kDqRowTiles; ++r) ldmatrix_transposed(ds[r], TileDs::step(ds_lane, 16 * step, 2 * r));
     multiply_columns<SharedTile<kHeadDim>, kDqColumns>(sum, ds, k_columns, 16 * step);
   }
-  // Blocks of 16 rows and 8 columns, row of blocks by row of blocks.
-  float* const to = params.dq_sum + (first_row + dq_row) * kHeadDim + dq_column * 16 + lane * kLaneSums;
+  // The sums lie in blocks of 16 rows and 8 columns, one row of blocks after another.
+  const long long row = static_cast<long long>(pair) * params.padded_q + m * kTileM + dq_row;
+  float* const to = params.dq_sum + row * kHeadDim + dq_column * 16 + lane * kLaneSums;
 #pragma unroll
   for (int r = 0; r < kDqRowTiles; ++r) {
 #pragma unroll

@@ -8,8 +8,8 @@ struct KeyTile {
   int n, head, batch;
 };
 
-// All tiles of a K/V head, then the next: what runs together shares Q and dO in the L2. Under a causal mask
-// the first keys have most rows to do, and come first. Divided as C++ does: of prepared divisors
+// All tiles of a K/V head, then the next head's: CTAs that run at the same time share Q and dO in L2. Under a
+// causal mask the first keys, which most rows see, come first. Plain divisions: with prepared divisors
 // (parts/divide.cuh) ptxas makes code that spills at d96 on sm_100.
 __device__ __forceinline__ KeyTile key_tile_of_block(const BackwardParams& params) {
   const int block = block_index();

@@ -1,4 +1,4 @@
-// Which part of a step of the backward pass over keys each warp does.
+// Which part of a step each warp does in the backward pass over keys.
 #pragma once
 
 /*%#ds_tile%*/
@@ -6,11 +6,11 @@
 /*%/ds_tile%*/
 #include "ptx/special.cuh"
 
-constexpr int kHalf = kWarps / 2;            // of the warps
-constexpr int kKeyWarps = kHalf / kSharers;  // that keys are shared out to; kSharers warps have the same
-constexpr int kRowTiles = kTileN / kKeyWarps / 16;  // mma tiles of 16 keys of a warp
+constexpr int kHalf = kWarps / 2;            // warps of a half
+constexpr int kKeyWarps = kHalf / kSharers;  // groups of kSharers warps; the warps of a group share keys
+constexpr int kRowTiles = kTileN / kKeyWarps / 16;  // a warp's mma tiles of 16 keys
 constexpr int kSteps = kTileM / 16;                 // of 16 query rows
-constexpr int kOwnSteps = kSteps / kSharers;  // whose P or dS a warp forms; it multiplies with all of them
+constexpr int kOwnSteps = kSteps / kSharers;  // whose P or dS the warp computes; it multiplies with all steps
 constexpr int kOwnRows = 16 * kOwnSteps;
 constexpr int kColumnsK = kHeadDim / kSharers, kColumnsV = kHeadDimV / kSharers;  // of a warp's sums
 
@@ -18,13 +18,13 @@ constexpr int kColumnsK = kHeadDim / kSharers, kColumnsV = kHeadDimV / kSharers;
 using TileDs = SharedTile<kTileM>;  // dS^T, a row for each key
 
 /*%/ds_tile%*/
-// What this thread's number says, read anew by each of them: what follows from it would be held in registers
-// from step to step.
+// What follows from this thread's number. Each Place reads the number anew, or all that follows from it would
+// be held in registers from step to step.
 struct Place {
   int warp, lane;
   int key_warp, part;  // warps with the same keys follow each other; `part` tells them apart
   int first_key;       // of the warp's keys, in the tile
-  int own_step;        // the first of the warp's own
+  int own_step;        // the warp's first own step
   /*%#shared_keys%*/
   int other_step;
   /*%/shared_keys%*/

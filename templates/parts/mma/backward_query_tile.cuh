@@ -8,8 +8,8 @@ struct QueryTile {
   int m, head, batch;
 };
 
-// All tiles of a head, then the next: what runs together shares K and V in the L2. Under a causal mask the
-// last rows see most keys, and come first. Divided as in backward_key_tile.cuh.
+// All tiles of a head, then the next head's: CTAs that run at the same time share K and V in L2. Under a
+// causal mask the last rows, which see most keys, come first. Plain divisions, as in backward_key_tile.cuh.
 __device__ __forceinline__ QueryTile query_tile_of_block(const BackwardParams& params) {
   const int block = block_index();
   const int pair = block / params.tiles;

@@ -1,4 +1,4 @@
-// The LSE and delta of a tile's query rows on their way to shared memory, beside the copies of Q and dO.
+// Copies the LSE and delta of a tile's query rows to shared memory, beside the copies of Q and dO.
 #pragma once
 
 #include "params/backward.h"
@@ -10,11 +10,11 @@
 /*%/async%*/
 #include "ptx/special.cuh"
 
-constexpr int kRowPieces = kTileM / 4;  // of 16 bytes, of either
+constexpr int kRowPieces = kTileM / 4;  // pieces of 16 bytes in LSE, and as many in delta
 
 // LSE first, then delta. The workspace is padded: no tile reaches past its end.
 struct RowCopy {
-  const float* source;  // what this thread copies of the head's row 0
+  const float* source;  // what this thread copies for a tile that starts at the head's row 0
   /*%^async%*/
   unsigned target;
   uint4 held;
@@ -24,7 +24,7 @@ struct RowCopy {
   __device__ RowCopy(const BackwardParams& params, long long row) {
     const int thread = thread_index();
     source = (thread < kRowPieces ? params.lse_log2 : params.delta) + thread % kRowPieces * 4 + row;
-    asm("" : "+l"(source));  // one pointer in registers, not what it is made of
+    asm("" : "+l"(source));  // keeps one pointer in registers, not the terms it is made of
   }
 
   // first: the tile's first row.

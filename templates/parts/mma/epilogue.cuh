@@ -37,8 +37,8 @@ __device__ __forceinline__ float log_sum_exp(const SoftmaxRows& rows, int row) {
 }
 
 /*%/lse%*/
-// Writes a warp's rows of a tile. O goes through shared memory at `staging`, which has room for the tile and
-// which nobody reads any more: no warp touches another one's rows there.
+// Writes a warp's rows of a tile. O goes through shared memory at `staging`, which has space for the tile and
+// which no warp reads any more. There no warp touches another warp's rows, so the CTA need not synchronise.
 __device__ __forceinline__ void write_tile(const ForwardParams& params, const TileIndex& index,
                                            SoftmaxRows (&rows)[kRowTiles],
                                            float (&output)[kRowTiles][kHeadDimV / 2], unsigned staging) {

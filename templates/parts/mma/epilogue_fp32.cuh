@@ -10,8 +10,8 @@
 /*%/lse%*/
 #include "ptx/shuffle.cuh"
 
-// Writes a warp's 16 rows, the first of which is first_row of the head. The four lanes of a quad write 32
-// bytes of a row side by side.
+// Writes a warp's 16 rows, from the head's row first_row on. The four lanes of a quad write 32 bytes of a row
+// side by side.
 __device__ __forceinline__ void write_rows(const ForwardParams& params, const TileIndex& index, int first_row,
                                            const SoftmaxRows& rows, const float (&output)[kHeadDimV / 2]) {
   const int lane = threadIdx.x % 32;

@@ -1,17 +1,19 @@
-// Tiles from global to shared memory by cp.async, all threads of the CTA together.
+// Copies tiles from global to shared memory by cp.async, with all threads of the CTA.
 #pragma once
 
 #include "parts/mma/shared_tile.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/special.cuh"
 
-// Neighbouring threads copy the neighbouring chunks of one row, as many as exchange places: reads of whole
-// sectors, writes to different banks. Where two do, those would be sectors of sixteen rows, and a look-up in
-// L1 for each; there threads take whole rows, if that makes at most twice as many copies of a thread.
+// kSpan neighbouring threads copy kSpan neighbouring chunks of one row, so that reads take whole sectors and
+// writes go to different banks. Where kSpan is 2, a warp would read one sector in each of sixteen rows, and
+// L1 would look each of them up. There as many threads copy a row as the row has chunks, if this at most
+// doubles a thread's copies.
 template <int kRows, int kColumns>
 struct TileCopy {
   using Tile = SharedTile<kColumns>;
-  // Rows that fit, a chunk a thread. Of each eight the chunks of the last four exchange places.
+  // How many whole rows the threads can copy at once, one chunk per thread. With a kSpan of 2, chunks
+  // exchange places in the last four of each eight rows.
   static constexpr int kFit = kThreads / Tile::kChunks;
   /*%#one_place%*/
   static constexpr int kFitting = kFit >= 8 ? kFit / 8 * 8 : kFit / 4 * 4;
@@ -26,9 +28,9 @@ struct TileCopy {
   static constexpr int kLanes = kWholeRows ? Tile::kChunks : Tile::kSpan;
   static constexpr int kRowsPerPass = kWholeRows ? kFitting : kThreads / kLanes;
 
-  const char* source;   // this thread's first chunk in row 0 of the tensor
+  const char* source;   // this thread's first chunk of a tile at the head's row 0
   long long row_bytes;  // from row to row
-  int row, chunk;       // this thread's first in the tile
+  int row, chunk;       // of this thread's first chunk in the tile
 
   // tensor: row 0 of the head, row_stride in elements.
   __device__ TileCopy(const void* tensor, long long row_stride) : row_bytes(row_stride * 2) {
@@ -38,15 +40,15 @@ struct TileCopy {
     move_to(tensor);
   }
 
-  // From now on that head's rows.
+  // From now on copies rows of the head at `tensor`.
   __device__ void move_to(const void* tensor) {
     int first = row;
-    asm volatile("" : "+r"(first));  // or its place in a head is held from one head to the next
+    asm volatile("" : "+r"(first));  // or a thread's place in a head is held from head to head
     source = static_cast<const char*>(tensor) + first * row_bytes + chunk * 16;
-    asm("" : "+l"(source));  // one pointer in registers, not what it is made of
+    asm("" : "+l"(source));  // keeps one pointer in registers, not the terms it is made of
   }
 
-  // Starts the copy of rows first … first + kRows - 1. kGuarded: rows from end on are not there and become
+  // Starts the copy of rows first … first + kRows - 1. kGuarded: rows from `end` on do not exist and become
   // zeros.
   template <bool kGuarded>
   __device__ void start(unsigned tile, int first, int end) const {
@@ -67,8 +69,8 @@ struct TileCopy {
           /*%^one_place%*/
           constexpr bool kOnePlace = kWholeRows;
           /*%/one_place%*/
-          // So many rows or kSpan chunks further the same chunks exchange places, or all that do: one place
-          // serves them all.
+          // One pass or kLanes chunks further on, chunks exchange places in the same way or exactly the other
+          // way round, so all places follow from one.
           const unsigned to = kOnePlace ? tile + (Tile::offset(row, chunk) ^ Tile::phase(pass_row) * 16) +
                                               pass_row * Tile::kPitch + c * 16
                                         : tile + Tile::offset(r, chunk + c);

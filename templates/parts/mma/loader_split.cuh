@@ -1,5 +1,5 @@
-// Tiles of fp32 from global to shared memory through registers, split on the way: the loads are under way
-// while the warp computes, and the parts' stores follow.
+// Copies tiles of fp32 from global to shared memory through registers, and splits them on the way: the loads
+// are under way while the warp computes, and the stores of the parts follow.
 #pragma once
 
 #include "parts/mma/shared_tile.cuh"
@@ -7,9 +7,10 @@
 #include "ptx/special.cuh"
 #include "ptx/store_shared_16.cuh"
 
-// A tile is one tile of bf16 for each part, the first part's first. Each row is kLanes threads', which take
-// its pieces of 8 elements in turns: a piece is a chunk of each part. Where eight threads have rows that
-// begin in the same bank, each of these begins at another piece, so that the eight write to all banks.
+// In shared memory a tile is one tile of bf16 for each part, the first part's first. kLanes threads copy each
+// row and take turns at its pieces of 8 elements, each of which is a chunk of every part. Where eight threads
+// have rows that begin in the same bank, each row is begun at another piece, so that the eight threads write
+// to all banks.
 template <int kRows, int kColumns>
 struct SplitCopy {
   using Tile = SharedTile<kColumns>;
@@ -25,7 +26,7 @@ struct SplitCopy {
 
   __device__ SplitCopy(const float* source, long long row_stride) : source(source), row_stride(row_stride) {}
 
-  // Loads rows first … first + kRows - 1; those from end on are not there and become zeros.
+  // Loads rows first … first + kRows - 1; rows from `end` on do not exist and become zeros.
   __device__ void start(int first, int end) {
     const int thread = thread_index(), row = thread / kLanes;
     const bool inside = first + row < end;
@@ -41,7 +42,7 @@ struct SplitCopy {
     }
   }
 
-  // Stores the parts of what start loaded, each number as `prepare` makes it.
+  // Stores the parts of the numbers that `start` loaded, after `prepare` has been applied to each number.
   template <class Prepare>
   __device__ void finish(unsigned tile, const Prepare& prepare) const {
     const int thread = threadIdx.x, row = thread / kLanes;
@@ -70,7 +71,7 @@ struct SplitCopy {
     return lane + kLanes * (pass ^ Tile::phase(row) % kBeginnings);
   }
 
-  // Has a row of so many pieces this one?
+  // Whether a row of kPieces pieces has this piece.
   template <int kPieces>
   __device__ static bool is_there(int piece) {
     return kPasses * kLanes == kPieces || piece < kPieces;

@@ -1,12 +1,12 @@
-// Tiles from global to shared memory through registers, for Turing, which has no cp.async: the loads are
-// under way while the warp computes, and the stores follow.
+// Copies tiles from global to shared memory through registers, for Turing, which has no cp.async: the loads
+// are under way while the warp computes, and the stores follow.
 #pragma once
 
 #include "parts/mma/shared_tile.cuh"
 #include "ptx/special.cuh"
 #include "ptx/store_shared_16.cuh"
 
-// The threads take the chunks of the tile in their order, kThreads at a time.
+// Threads take the tile's chunks in order, kThreads at a time.
 template <int kRows, int kColumns>
 struct TileCopy {
   using Tile = SharedTile<kColumns>;
@@ -15,14 +15,14 @@ struct TileCopy {
 
   const char* source;    // row 0 of the tensor
   long long row_stride;  // in elements
-  unsigned target;       // the tile in shared memory that held belongs to
+  unsigned target;       // the tile in shared memory that `held` goes to
   uint4 held[kPasses];
 
   // tensor: row 0 of the head, row_stride in elements.
   __device__ TileCopy(const void* tensor, long long row_stride)
       : source(static_cast<const char*>(tensor)), row_stride(row_stride) {}
 
-  // Loads rows first … first + kRows - 1. kGuarded: rows from end on are not there and become zeros.
+  // Loads rows first … first + kRows - 1. kGuarded: rows from `end` on do not exist and become zeros.
   template <bool kGuarded>
   __device__ void start(unsigned tile, int first, int end) {
     target = tile;
@@ -39,7 +39,7 @@ struct TileCopy {
     }
   }
 
-  // Stores what start loaded.
+  // Stores what `start` loaded.
   __device__ void finish() const {
     const int thread = thread_index();
 #pragma unroll

@@ -3,8 +3,8 @@
 
 #include "ptx/infinity.cuh"
 
-// Row 0 of the accumulator sees `seen` of its keys, from the first on (none if negative), a row further down
-// kMore keys more for each row. Scores of the others become -inf.
+// Row 0 of the accumulator sees its first `seen` keys (none if negative), and each row further down sees
+// kMore keys more. Scores of the other keys become -inf.
 template <int kMore, int kScores>
 __device__ __forceinline__ void mask_keys(float (&scores)[kScores], int seen) {
   const int lane = threadIdx.x % 32;

@@ -1,13 +1,13 @@
-// Products of one warp through mma, of fragments in registers and a tile in shared memory whose rows they
-// sum.
+// Products of one warp through mma: of fragments in registers and a tile in shared memory, summed over the
+// tile's rows.
 #pragma once
 
 #include "parts/mma/fragment_lanes.cuh"
 #include "ptx/ldmatrix_transposed.cuh"
 #include "ptx/mma.cuh"
 
-// sum += A B over 16 columns of A, which are rows first_row … first_row + 15 of B's tile. b_lane: where this
-// lane starts, rows first.
+// sum += A B over 16 columns of A, which meet rows first_row … first_row + 15 of B's tile. b_lane: where this
+// lane starts to read, rows first.
 template <class Tile, int kColumns, int kRowTiles>
 __device__ __forceinline__ void multiply_columns(float (&sum)[kRowTiles][kColumns / 2],
                                                  const unsigned (&a)[kRowTiles][4], unsigned b_lane,

@@ -12,13 +12,14 @@ using TileV = SharedTile<kHeadDimV>;
 
 constexpr int kStepsQK = (kHeadDim + 15) / 16;  // of 16 columns of Q and K
 
-// The A fragments of 16 columns of the warp's rows of Q. q_lane: where this lane starts, here and below.
+// Loads the A fragments of 16 columns of the warp's rows of Q. q_lane, k_lane: where this lane starts to
+// read.
 __device__ __forceinline__ void load_q(unsigned (&q)[kRowTiles][4], unsigned q_lane, int step) {
 #pragma unroll
   for (int r = 0; r < kRowTiles; ++r) ldmatrix(q[r], TileQK::step(q_lane, 16 * r, 2 * step));
 }
 
-// scores += Q K^T over 16 columns and as many keys as there are scores for.
+// scores += Q K^T over 16 columns, for as many keys as there are scores.
 template <int kScores>
 __device__ __forceinline__ void multiply_qk(float (&scores)[kRowTiles][kScores],
                                             const unsigned (&q)[kRowTiles][4], unsigned k_lane, int step) {

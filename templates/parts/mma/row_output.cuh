@@ -1,4 +1,4 @@
-// Accumulators to global memory: rounded, and through shared memory, so that whole chunks of rows are
+// Writes accumulators to global memory: rounded, and through shared memory, so that whole chunks of rows are
 // written.
 #pragma once
 
@@ -7,13 +7,13 @@
 #include "ptx/load_shared_16.cuh"
 #include "ptx/store_shared.cuh"
 
-// Rounds a warp's 16 rows, from a column on that begins a chunk, into shared memory.
+// Rounds a warp's 16 rows and stores them to shared memory, from chunk first_chunk of each row on.
 template <int kColumns, int kOutputs>
 __device__ __forceinline__ void stage_rows(const float (&output)[kOutputs], unsigned tile, int first_row,
                                            int first_chunk, int lane) {
 #pragma unroll
   for (int i = 0; i < kOutputs; i += 4) {
-    const unsigned column = lane % 4 * 4;  // bytes into the chunk
+    const unsigned column = lane % 4 * 4;  // in bytes, within the chunk
     const int row = first_row + lane / 4;
     store_shared(tile + SharedTile<kColumns>::offset(row, first_chunk + i / 4) + column,
                  pack(output[i], output[i + 1]));
@@ -22,11 +22,11 @@ __device__ __forceinline__ void stage_rows(const float (&output)[kOutputs], unsi
   }
 }
 
-// Writes a warp's kRows staged rows to global memory, 16 bytes a lane; rows from end on are not there.
+// Writes a warp's kRows staged rows to global memory, 16 bytes per lane; rows from `end` on do not exist.
 template <int kColumns, int kRows>
 __device__ __forceinline__ void write_rows(unsigned tile, int tile_row, char* output, long long row_bytes,
                                            int end, int lane) {
-  constexpr int kLanes = SharedTile<kColumns>::kSpan;  // on one row
+  constexpr int kLanes = SharedTile<kColumns>::kSpan;  // per row
   const int row = lane / kLanes, chunk = lane % kLanes;
   output += row * row_bytes + chunk * 16;
 #pragma unroll

@@ -7,7 +7,7 @@
 #include "parts/mma/products.cuh"
 #include "parts/mma/softmax.cuh"
 
-// Moves the shifts of the warp's rows if a score of any of them asks for it.
+// Moves the shifts of all the warp's rows if any of them is outgrown.
 template <int kScores>
 __device__ __forceinline__ void raise(SoftmaxRows (&rows)[kRowTiles],
                                       float (&output)[kRowTiles][kHeadDimV / 2],
@@ -26,7 +26,7 @@ __device__ __forceinline__ void raise(SoftmaxRows (&rows)[kRowTiles],
 }
 
 /*%^optimistic%*/
-// O += P V, P from the scores as the shifts are.
+// O += P V, where P follows from the scores with the shifts as they are.
 template <int kScores>
 __device__ __forceinline__ void add_pv(SoftmaxRows (&rows)[kRowTiles],
                                        float (&output)[kRowTiles][kHeadDimV / 2],

@@ -1,4 +1,4 @@
-// How a tile of 16-bit rows lies in shared memory.
+// How a tile of 16-bit elements lies in shared memory.
 #pragma once
 
 // Rows of kColumns elements, padded with zeros to whole 16-element steps of mma, in chunks of 16 bytes.
@@ -20,8 +20,9 @@ struct SharedTile {
     return row * kPitch + (chunk ^ phase(row)) * 16;
   }
 
-  // From the address of (row, chunk 0 or 1) to that of (row + row_step, chunk + chunk_step), for a row_step
-  // that is a multiple of 8 and an even chunk_step: an XOR, since a tile starts at a multiple of 128 bytes.
+  // From the address of (row, chunk 0 or 1) to that of (row + row_step, chunk + chunk_step), where row_step
+  // is a multiple of 8 and chunk_step is even. An XOR will do, since a tile starts at a multiple of 128
+  // bytes.
   __device__ static unsigned step(unsigned address, int row_step, int chunk_step) {
     return (address ^ (chunk_step % kSpan * 16)) + row_step * kPitch + chunk_step / kSpan * (kSpan * 16);
   }

@@ -15,12 +15,13 @@
 #include "ptx/shuffle.cuh"
 
 struct SoftmaxRows {
-  // Subtracted from scale_log2 * score: the row's maximum of these, or near it.
+  // Subtracted from scale_log2 * score: the row's maximum of that product, or near it.
   float shift[2] = {kUnset, kUnset};
   float sum[2] = {0, 0};  // of this thread's exponentials
 };
 
-// The largest of this thread's scores in either row. Two chains for each, since the latency of max counts.
+// The largest of this thread's scores in each of its two rows. Two chains per row, since the latency of max
+// counts.
 template <int kScores>
 __device__ __forceinline__ void find_peaks(const float (&scores)[kScores], float (&peak)[2]) {
 #pragma unroll
@@ -35,13 +36,13 @@ __device__ __forceinline__ void find_peaks(const float (&scores)[kScores], float
   }
 }
 
-// Did a score grow past its row's shift by more than kLazy? Up to there an exponential grows to 2^kLazy at
+// Whether a score exceeds its row's shift by more than kLazy. Below that an exponential grows to 2^kLazy at
 // most, which costs no precision: O, the sum and P share the factor, and all are floating point.
 __device__ __forceinline__ bool outgrown(const SoftmaxRows& rows, const float (&peak)[2], float scale_log2) {
   return peak[0] * scale_log2 - kLazy > rows.shift[0] || peak[1] * scale_log2 - kLazy > rows.shift[1];
 }
 
-// Moves the shifts to the rows' maxima and scales what was summed up with the old ones. All lanes of the warp
+// Moves the shifts to the rows' maxima and rescales the sums made with the old shifts. All lanes of the warp
 // take part.
 template <int kOutputs>
 __device__ __forceinline__ void move_shift(SoftmaxRows& rows, const float (&peak)[2],
@@ -61,8 +62,8 @@ __device__ __forceinline__ void move_shift(SoftmaxRows& rows, const float (&peak
 }
 
 /*%^split%*/
-// 8 scores of each row become exponentials, packed as the A fragment of mma over 16 keys (the layouts agree);
-// sum grows by them.
+// Turns 8 scores, 4 of each row, into exponentials, packed as the A fragment of mma over 16 keys (the layouts
+// agree), and adds them to `sum`.
 __device__ __forceinline__ void exponentiate(const float (&shift)[2], const float* scores,
                                              unsigned (&fragment)[4], float (&sum)[2], float scale_log2) {
 #pragma unroll
@@ -76,7 +77,7 @@ __device__ __forceinline__ void exponentiate(const float (&shift)[2], const floa
 }
 /*%/split%*/
 /*%#split%*/
-// Scores become exponentials; the rows' sums grow by them.
+// Turns scores into exponentials, and adds them to the rows' sums.
 template <int kScores>
 __device__ __forceinline__ void exponentiate(SoftmaxRows& rows, float (&scores)[kScores]) {
 #pragma unroll

@@ -1,14 +1,14 @@
-// fp32 numbers as sums of bf16 ones.
+// fp32 numbers as sums of bf16 numbers.
 #pragma once
 
 #include "ptx/convert.cuh"
 #include "ptx/unpack.cuh"
 
-// bf16 has 8 of fp32's 24 bits, and all of its exponents: three parts, each of what the ones before leave,
-// are the number.
+// bf16 has 8 of fp32's 24 bits, and all of its exponents. So three parts, each taken from what the parts
+// before leave, add up to the number.
 constexpr int kParts = 3;
 
-// Splits two neighbours; each part of both is packed.
+// Splits two neighbouring numbers; the same part of both is packed.
 __device__ __forceinline__ void split(float low, float high, unsigned (&parts)[kParts]) {
 #pragma unroll
   for (int part = 0; part < kParts; ++part) {

@@ -1,5 +1,5 @@
 // Products of one warp's 16 rows in fp32, on tensor cores that multiply bf16. Of the nine products of two
-// numbers' parts three are below the last bit of the whole; the other six are made.
+// numbers' parts, three are below the last bit of the whole; the other six are computed.
 #pragma once
 
 #include "parts/mma/fragment_lanes.cuh"
@@ -12,19 +12,19 @@
 using TileQK = SharedTile<kHeadDim>;
 using TileV = SharedTile<kHeadDimV>;
 
-// A sum of products of numbers, kept as two. mma rounds towards zero each time that it adds 16 products, by
-// as much as the sum is large: what is small is summed apart, so that only the first parts' products are
-// added to a large one.
+// A sum of products, kept as two sums. Each time that mma adds 16 products it rounds towards zero, at the
+// size of the sum. So small products have a sum of their own, and only products of the first parts are added
+// to a large sum.
 template <int kSize>
 struct SplitSum {
   float high[kSize] = {};  // of the products of both first parts
   float low[kSize] = {};   // of the others
 
-  // Adds a b to the eight numbers from `first` on; a, b: fragments of all parts. The two halves of b take
+  // Adds A B to the eight numbers from `first` on; a, b: fragments of all parts. The two halves of B take
   // turns, so that no product waits for the one before.
   __device__ __forceinline__ void multiply(int first, const unsigned (&a)[kParts][4],
                                            const unsigned (&b)[kParts][4]) {
-    // From the smallest on.
+    // The smallest products come first.
 #pragma unroll
     for (int parts = kParts - 1; parts >= 0; --parts) {
 #pragma unroll
@@ -65,8 +65,8 @@ __device__ __forceinline__ void multiply_qk(float (&scores)[kScores], unsigned q
   for (int i = 0; i < kScores; ++i) scores[i] = sum.at(i);
 }
 
-// output += P V. The weights' layout is that of an accumulator, which is an A fragment's over 16 keys. What
-// a tile adds is summed by itself: O is the larger the more keys came before.
+// output += P V. The weights have the layout of an accumulator, which is also that of an A fragment over 16
+// keys. A tile's part is summed by itself, since O is larger the more keys came before.
 template <int kScores>
 __device__ __forceinline__ void add_pv(float (&output)[kHeadDimV / 2], const float (&weights)[kScores],
                                        unsigned v_lane) {

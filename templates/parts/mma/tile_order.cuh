@@ -8,13 +8,13 @@ struct TileIndex {
   int m, head, batch;
 };
 
-// The tiles in the order of a 1-D grid (65,535 is the limit of the other dimensions).
+// The order of tiles along a 1-D grid (the other dimensions are limited to 65,535).
 /*%#causal%*/
-// The last rows see most keys: longest tiles first, so that the short ones fill the gaps at the end; but
-// among the heads of one section only, whose K and V the L2 can hold.
+// The last rows see most keys. Longest tiles come first, so that short ones fill the gaps at the end, but
+// only among the heads of one section, whose K and V fit into L2.
 /*%/causal%*/
 /*%^causal%*/
-// All tiles of a head, then the next: what runs together shares K and V in the L2.
+// All tiles of a head, then the next head's: CTAs that run at the same time share K and V in L2.
 /*%/causal%*/
 __device__ __forceinline__ TileIndex tile_at(const ForwardParams& params, int block) {
   TileIndex tile;

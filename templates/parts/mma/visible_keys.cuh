@@ -1,4 +1,4 @@
-// Which keys the query rows of a CTA see: where its loop over tiles of keys begins, and which of them need a
+// Which keys the query rows of a CTA see: where its loop over tiles of keys begins, and which tiles need a
 // mask.
 #pragma once
 
@@ -7,7 +7,8 @@
 /*%/causal%*/
 #include "parts/mma/mask.cuh"
 
-// Tiles of keys unmasked_end … masked_end - 1 need a mask, those below do not, those above nobody sees.
+// Tiles of keys unmasked_end … masked_end - 1 need a mask. Tiles below need none, and no row sees tiles
+// above.
 struct VisibleKeys {
   /*%#causal%*/
   int by_first;  // keys that the CTA's first row sees, if positive; each row further down sees one more
@@ -32,8 +33,8 @@ struct VisibleKeys {
   /*%/causal%*/
 
   /*%#causal%*/
-  // Masks the scores of one accumulator, whose row 0 is `row` of the tile: keys that the diagonal hides, and
-  // so those past the end of K.
+  // Masks the scores of one accumulator, whose row 0 is the tile's row `row`. The diagonal hides keys past
+  // the end of K, too.
   template <int kScores, class Params>
   __device__ __forceinline__ void mask(float (&scores)[kScores], int row, int first_key,
                                        const Params&) const {
@@ -41,7 +42,7 @@ struct VisibleKeys {
   }
   /*%/causal%*/
   /*%^causal%*/
-  // Masks the scores of one accumulator, whatever its rows: keys past the end of K.
+  // Masks the scores of one accumulator for keys past the end of K, in all rows alike.
   template <int kScores, class Params>
   __device__ __forceinline__ void mask(float (&scores)[kScores], int, int first_key,
                                        const Params& params) const {

@@ -5,8 +5,8 @@
 #include "ptx/ldmatrix.cuh"
 #include "ptx/mma.cuh"
 
-// product = A B^T over the columns that both tiles have: 16 kRowTiles rows of A, kN rows of B. a_lane: where
-// this lane starts, rows first; b_lane: columns first.
+// product = A B^T over all columns of the two tiles, for 16 * kRowTiles rows of A and kN rows of B. a_lane
+// and b_lane: where this lane starts to read, rows first in A and columns first in B.
 template <class Tile, int kRowTiles, int kN>
 __device__ __forceinline__ void multiply_rows(float (&product)[kRowTiles][kN / 2], unsigned a_lane,
                                               unsigned b_lane) {

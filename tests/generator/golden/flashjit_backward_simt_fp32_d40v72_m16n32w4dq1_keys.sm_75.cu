@@ -416,10 +416,11 @@ __device__ __forceinline__ ShareOfRows multiply(const float* w, const float* x) 
   return share;
 }
 
-// Division as kernels look for tiles with it: what launches divide by, the host has prepared.
+// Division, which kernels need to find their tiles: the host has prepared a launch's divisors.
 
-// The dividend from 0 to 2^31 - 1, where the error of the multiplier, below 1 in 2^31 of it, is too small to
-// reach the next quotient. Three instructions that wait for each other, where a division has two dozen.
+// The dividend is from 0 to 2^31 - 1. There the multiplier's error, below 1 in 2^31 of it, is too small to
+// reach the next quotient. This takes three instructions that wait for each other, where a division has two
+// dozen.
 __device__ __forceinline__ int divide(int dividend, const Divisor& divisor) {
   const unsigned doubled = 2u * static_cast<unsigned>(dividend);
   return static_cast<int>(__umulhi(doubled, divisor.multiplier) >> divisor.shift);
@@ -615,7 +616,7 @@ __device__ __forceinline__ void step(const BackwardParams& params, const Job& jo
   commit_tiles();
   Rows rows;
   rows.load(params, job.head_index, first_row + place.row);
-  wait_for_tiles<1>();  // K, V and Q are there
+  wait_for_tiles<1>();  // K, V and Q have arrived
   __syncthreads();
   float p[kRows][kKeys];
   weigh<kMasked>(p, shared_q, job.memory + kSharedK, rows, params.scale, place, [&](int i) {
@@ -642,7 +643,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     flashjit_backward_simt_fp32_d40v72_m16n32w4dq1_keys(const __grid_constant__ BackwardParams params) {
   extern __shared__ float4 shared[];
 
-  // Under a mask most queries see the first keys.
+  // Under a mask the first keys, which most queries see, come first.
   const auto [tile_n, pair, batch, head_kv] =
       tile_of_block(params.tiles, params.by_tiles, params.batch * params.heads_kv, params.by_pairs,
                     params.heads_kv, params.by_heads_kv);
@@ -652,8 +653,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   job.memory = reinterpret_cast<float*>(shared);
   const int keys_left = params.seqlen_k - job.first_key;
 
-  // Tiles of queries begin … masked_end - 1 need a mask, those from there on do not, those before see
-  // nothing.
+  // Tiles of queries begin … masked_end - 1 need a mask. Later tiles need none, and earlier ones see no key.
   const int tiles_m = (params.seqlen_q + kTileM - 1) / kTileM;
   int begin = 0;
   int masked_end = keys_left < kTileN ? tiles_m : 0;

@@ -5,8 +5,7 @@ constexpr int kHeadDim = 40;   // columns of dQ
 constexpr int kRows = 128;     // per CTA
 constexpr int kThreads = 256;  // per CTA
 
-// After a backward pass in fp32 that adds dQ up in memory: scales the sums. A CTA does kRows rows of one
-// head.
+// Scales the sums after a backward pass in fp32 that adds dQ up in memory. A CTA does kRows rows of one head.
 
 // A divisor as the host prepares it, so that a kernel divides by one multiplication (Granlund and Montgomery,
 // "Division by invariant integers using multiplication", 1994). Host and device compile this one file.
@@ -63,10 +62,11 @@ struct BackwardParams {
   Divisor by_pairs;  // (batch, head) pairs of the grid: batch * heads or batch * heads_kv
 };
 
-// Division as kernels look for tiles with it: what launches divide by, the host has prepared.
+// Division, which kernels need to find their tiles: the host has prepared a launch's divisors.
 
-// The dividend from 0 to 2^31 - 1, where the error of the multiplier, below 1 in 2^31 of it, is too small to
-// reach the next quotient. Three instructions that wait for each other, where a division has two dozen.
+// The dividend is from 0 to 2^31 - 1. There the multiplier's error, below 1 in 2^31 of it, is too small to
+// reach the next quotient. This takes three instructions that wait for each other, where a division has two
+// dozen.
 __device__ __forceinline__ int divide(int dividend, const Divisor& divisor) {
   const unsigned doubled = 2u * static_cast<unsigned>(dividend);
   return static_cast<int>(__umulhi(doubled, divisor.multiplier) >> divisor.shift);
@@ -74,7 +74,7 @@ __device__ __forceinline__ int divide(int dividend, const Divisor& divisor) {
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
     flashjit_backward_simt_fp32_d40v72_m16n32w4dq1_postprocess(const __grid_constant__ BackwardParams params) {
-  // Neighbours have the same rows of neighbouring heads, which often lie next to each other in dQ.
+  // Neighbouring CTAs have the same rows of neighbouring heads, which often lie next to each other in dQ.
   const int block = static_cast<int>(blockIdx.x);
   const int rows_of_heads = divide(block, params.by_heads);
   const int head = block - rows_of_heads * params.heads;

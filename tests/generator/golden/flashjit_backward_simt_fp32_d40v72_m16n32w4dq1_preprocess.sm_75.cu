@@ -67,10 +67,11 @@ struct BackwardParams {
   Divisor by_pairs;  // (batch, head) pairs of the grid: batch * heads or batch * heads_kv
 };
 
-// Division as kernels look for tiles with it: what launches divide by, the host has prepared.
+// Division, which kernels need to find their tiles: the host has prepared a launch's divisors.
 
-// The dividend from 0 to 2^31 - 1, where the error of the multiplier, below 1 in 2^31 of it, is too small to
-// reach the next quotient. Three instructions that wait for each other, where a division has two dozen.
+// The dividend is from 0 to 2^31 - 1. There the multiplier's error, below 1 in 2^31 of it, is too small to
+// reach the next quotient. This takes three instructions that wait for each other, where a division has two
+// dozen.
 __device__ __forceinline__ int divide(int dividend, const Divisor& divisor) {
   const unsigned doubled = 2u * static_cast<unsigned>(dividend);
   return static_cast<int>(__umulhi(doubled, divisor.multiplier) >> divisor.shift);
@@ -105,8 +106,8 @@ __device__ __forceinline__ void widen(float (&to)[kVector], uint4 from) {
   }
 }
 
-constexpr int kSteps = kRows * kLanes / kThreads;      // rows that a lane has a part of
-constexpr int kAtOnce = kSteps % 4 == 0 ? 4 : kSteps;  // whose loads are in flight together
+constexpr int kSteps = kRows * kLanes / kThreads;      // rows of which a lane has a part
+constexpr int kAtOnce = kSteps % 4 == 0 ? 4 : kSteps;  // rows whose loads are in flight together
 static_assert(kSteps % kAtOnce == 0 && kRows <= kThreads);
 
 // A lane's 16 bytes of a row; zeros where there are none.
@@ -126,8 +127,8 @@ __device__ __forceinline__ float dot(const uint4& x, const uint4& y, float sum =
 
 extern "C" __global__ void __launch_bounds__(kThreads)
     flashjit_backward_simt_fp32_d40v72_m16n32w4dq1_preprocess(const __grid_constant__ BackwardParams params) {
-  // Neighbours have the same rows of neighbouring heads, which often lie next to each other. The first heads
-  // come last: the kernel that follows begins with them, and finds what it wants in the L2.
+  // Neighbouring CTAs have the same rows of neighbouring heads, which often lie next to each other. The first
+  // heads come last: the next kernel begins with them, and finds their rows in L2.
   const int block = static_cast<int>(gridDim.x - 1 - blockIdx.x);
   const int rows_of_heads = divide(block, params.by_heads);
   const int head = block - rows_of_heads * params.heads;
@@ -145,8 +146,9 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 #pragma unroll 1
   for (int step = 0; step < kSteps; step += kAtOnce) {
     float sum[kAtOnce] = {};
-    // In the order in which simt's kernels add up dP (multiply_rows of parts/simt/scores.cuh), a lane for
-    // each block: where one key has all the weight and O is its V, delta is dP to the last bit, and dS is 0.
+    // Adds in the order in which simt's kernels add up dP (multiply_rows of parts/simt/scores.cuh), with a
+    // lane for each block. So where one key has all the weight and O is its V, delta equals dP to the last
+    // bit and dS is 0.
     float part[kAtOnce], lost[kAtOnce] = {};
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {

@@ -25,7 +25,7 @@ constexpr int kSharedDs = 17408;    // dS
 constexpr int kSharersQ = 8;        // threads side by side on a row of dQ
 
 // dQ in fp32 FMA: a CTA owns kTileM queries of a head and streams the keys and values that they see. S and dP
-// are formed again, which costs two products of seven, and nothing is added across CTAs.
+// are computed again, at the cost of two products of seven, so that nothing is added across CTAs.
 
 // A divisor as the host prepares it, so that a kernel divides by one multiplication (Granlund and Montgomery,
 // "Division by invariant integers using multiplication", 1994). Host and device compile this one file.
@@ -82,10 +82,11 @@ struct BackwardParams {
   Divisor by_pairs;  // (batch, head) pairs of the grid: batch * heads or batch * heads_kv
 };
 
-// Division as kernels look for tiles with it: what launches divide by, the host has prepared.
+// Division, which kernels need to find their tiles: the host has prepared a launch's divisors.
 
-// The dividend from 0 to 2^31 - 1, where the error of the multiplier, below 1 in 2^31 of it, is too small to
-// reach the next quotient. Three instructions that wait for each other, where a division has two dozen.
+// The dividend is from 0 to 2^31 - 1. There the multiplier's error, below 1 in 2^31 of it, is too small to
+// reach the next quotient. This takes three instructions that wait for each other, where a division has two
+// dozen.
 __device__ __forceinline__ int divide(int dividend, const Divisor& divisor) {
   const unsigned doubled = 2u * static_cast<unsigned>(dividend);
   return static_cast<int>(__umulhi(doubled, divisor.multiplier) >> divisor.shift);
@@ -212,7 +213,7 @@ __device__ __forceinline__ void store_floats(float* to, const float* from) {
   }
 }
 
-// Where a causal mask runs: bottom-right aligned.
+// The diagonal of a causal mask: bottom-right aligned.
 
 // Query i sees keys 0 .. i + diagonal(params). Lengths are subtracted before anything is added to them: a row
 // and seqlen_k together may be more than an int holds.
@@ -619,7 +620,7 @@ __device__ __forceinline__ void step(const BackwardParams& params, const Job& jo
   copy_tile<kTileN, kHeadDimV, kStrideV, kMasked>(shared_v, job.v + first_key * params.v_row, params.v_row,
                                                   keys_left);
   commit_tiles();
-  wait_for_tiles<1>();  // Q, dO and K are there
+  wait_for_tiles<1>();  // Q, dO and K have arrived
   __syncthreads();
   float p[kRows][kKeys];
   weigh<kMasked>(p, job.memory + kSharedQ, shared_k, rows, params.scale, place, [&](int i) {
@@ -640,7 +641,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     flashjit_backward_simt_fp32_d64_causal_deterministic_m64n64w4_queries(const __grid_constant__ BackwardParams params) {
   extern __shared__ float4 shared[];
 
-  // Under a mask the last rows see most keys.
+  // Under a mask the last rows, which see most keys, come first.
   const auto [place_of_tile, pair, batch, head] =
       tile_of_block(params.tiles, params.by_tiles, params.batch * params.heads, params.by_pairs, params.heads,
                     params.by_heads);
@@ -657,7 +658,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   const Place place = place_of_thread();
   ShareOfQ dq;
   dq.clear();
-  // The first tiles every row sees in full, the last ones need a mask.
+  // Every row sees the first tiles in full; the last ones need a mask.
   const int whole_tiles = visible_keys(params, job.first_row) / kTileN;
   const int last_row = min(job.first_row + kTileM, params.seqlen_q) - 1;
   const int tiles = (visible_keys(params, last_row) + kTileN - 1) / kTileN;

@@ -417,7 +417,7 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
 constexpr int kBackwardRowPadding = 128;  // what a head's rows are padded to a multiple of
 constexpr int kBackwardCounterRows = 32;  // rows to a counter
 
-// Where a causal mask runs: bottom-right aligned.
+// The diagonal of a causal mask: bottom-right aligned.
 
 // Query i sees keys 0 .. i + diagonal(params). Lengths are subtracted before anything is added to them: a row
 // and seqlen_k together may be more than an int holds.
@@ -426,10 +426,11 @@ __device__ __forceinline__ int diagonal(const Params& params) {
   return params.seqlen_k - params.seqlen_q;
 }
 
-// Division as kernels look for tiles with it: what launches divide by, the host has prepared.
+// Division, which kernels need to find their tiles: the host has prepared a launch's divisors.
 
-// The dividend from 0 to 2^31 - 1, where the error of the multiplier, below 1 in 2^31 of it, is too small to
-// reach the next quotient. Three instructions that wait for each other, where a division has two dozen.
+// The dividend is from 0 to 2^31 - 1. There the multiplier's error, below 1 in 2^31 of it, is too small to
+// reach the next quotient. This takes three instructions that wait for each other, where a division has two
+// dozen.
 __device__ __forceinline__ int divide(int dividend, const Divisor& divisor) {
   const unsigned doubled = 2u * static_cast<unsigned>(dividend);
   return static_cast<int>(__umulhi(doubled, divisor.multiplier) >> divisor.shift);

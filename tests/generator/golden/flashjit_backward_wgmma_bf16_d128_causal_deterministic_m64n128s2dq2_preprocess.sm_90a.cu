@@ -68,10 +68,11 @@ struct BackwardParams {
   Divisor by_pairs;  // (batch, head) pairs of the grid: batch * heads or batch * heads_kv
 };
 
-// Division as kernels look for tiles with it: what launches divide by, the host has prepared.
+// Division, which kernels need to find their tiles: the host has prepared a launch's divisors.
 
-// The dividend from 0 to 2^31 - 1, where the error of the multiplier, below 1 in 2^31 of it, is too small to
-// reach the next quotient. Three instructions that wait for each other, where a division has two dozen.
+// The dividend is from 0 to 2^31 - 1. There the multiplier's error, below 1 in 2^31 of it, is too small to
+// reach the next quotient. This takes three instructions that wait for each other, where a division has two
+// dozen.
 __device__ __forceinline__ int divide(int dividend, const Divisor& divisor) {
   const unsigned doubled = 2u * static_cast<unsigned>(dividend);
   return static_cast<int>(__umulhi(doubled, divisor.multiplier) >> divisor.shift);
@@ -98,8 +99,8 @@ constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
 
 constexpr float kLog2e = 1.442695040888963407f;
 
-constexpr int kSteps = kRows * kLanes / kThreads;      // rows that a lane has a part of
-constexpr int kAtOnce = kSteps % 4 == 0 ? 4 : kSteps;  // whose loads are in flight together
+constexpr int kSteps = kRows * kLanes / kThreads;      // rows of which a lane has a part
+constexpr int kAtOnce = kSteps % 4 == 0 ? 4 : kSteps;  // rows whose loads are in flight together
 static_assert(kSteps % kAtOnce == 0 && kRows <= kThreads);
 
 // A lane's 16 bytes of a row; zeros where there are none.
@@ -119,8 +120,8 @@ __device__ __forceinline__ float dot(const uint4& x, const uint4& y, float sum =
 
 extern "C" __global__ void __launch_bounds__(kThreads)
     flashjit_backward_wgmma_bf16_d128_causal_deterministic_m64n128s2dq2_preprocess(const __grid_constant__ BackwardParams params) {
-  // Neighbours have the same rows of neighbouring heads, which often lie next to each other. The first heads
-  // come last: the kernel that follows begins with them, and finds what it wants in the L2.
+  // Neighbouring CTAs have the same rows of neighbouring heads, which often lie next to each other. The first
+  // heads come last: the next kernel begins with them, and finds their rows in L2.
   const int block = static_cast<int>(gridDim.x - 1 - blockIdx.x);
   const int rows_of_heads = divide(block, params.by_heads);
   const int head = block - rows_of_heads * params.heads;
@@ -169,13 +170,13 @@ extern "C" __global__ void __launch_bounds__(kThreads)
       }
     }
   }
-  // exp2(s - inf) is 0: a row that sees no key weighs nothing, whatever its scores.
+  // exp2(s - inf) is 0: P of a row that sees no key is 0, whatever its scores.
   if (thread < kRows) params.lse_log2[padded + thread] = lse == -kInfinity ? kInfinity : lse * kLog2e;
   if (threadIdx.x < kRows / kCounterRows) {
     params.counters[padded / kCounterRows + threadIdx.x] = 0;
   }
 
-  // Rows that see no key have no gradient. Nobody else comes to a tile of them.
+  // The gradient of rows that see no key is zero. No other kernel writes tiles that have only such rows.
   const int rows = max(0, params.seqlen_q - params.seqlen_k);
   constexpr int kDqChunks = kHeadDim * kElementBytes / 16;  // of a row
   unsigned char* dq = static_cast<unsigned char*>(params.dq) +

@@ -92,7 +92,7 @@ struct ForwardParams {
   Divisor by_clusters;
 };
 
-// How a tile of 16-bit rows lies in shared memory.
+// How a tile of 16-bit elements lies in shared memory.
 
 // Rows of kColumns elements, padded with zeros to whole 16-element steps of mma, in chunks of 16 bytes.
 // ldmatrix reads the same chunk of 8 neighbouring rows at once, and the 8 must lie in different banks (16
@@ -113,8 +113,9 @@ struct SharedTile {
     return row * kPitch + (chunk ^ phase(row)) * 16;
   }
 
-  // From the address of (row, chunk 0 or 1) to that of (row + row_step, chunk + chunk_step), for a row_step
-  // that is a multiple of 8 and an even chunk_step: an XOR, since a tile starts at a multiple of 128 bytes.
+  // From the address of (row, chunk 0 or 1) to that of (row + row_step, chunk + chunk_step), where row_step
+  // is a multiple of 8 and chunk_step is even. An XOR will do, since a tile starts at a multiple of 128
+  // bytes.
   __device__ static unsigned step(unsigned address, int row_step, int chunk_step) {
     return (address ^ (chunk_step % kSpan * 16)) + row_step * kPitch + chunk_step / kSpan * (kSpan * 16);
   }
@@ -146,16 +147,16 @@ __device__ __forceinline__ void store_shared(unsigned address, unsigned value) {
   asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 }
 
-// Accumulators to global memory: rounded, and through shared memory, so that whole chunks of rows are
+// Writes accumulators to global memory: rounded, and through shared memory, so that whole chunks of rows are
 // written.
 
-// Rounds a warp's 16 rows, from a column on that begins a chunk, into shared memory.
+// Rounds a warp's 16 rows and stores them to shared memory, from chunk first_chunk of each row on.
 template <int kColumns, int kOutputs>
 __device__ __forceinline__ void stage_rows(const float (&output)[kOutputs], unsigned tile, int first_row,
                                            int first_chunk, int lane) {
 #pragma unroll
   for (int i = 0; i < kOutputs; i += 4) {
-    const unsigned column = lane % 4 * 4;  // bytes into the chunk
+    const unsigned column = lane % 4 * 4;  // in bytes, within the chunk
     const int row = first_row + lane / 4;
     store_shared(tile + SharedTile<kColumns>::offset(row, first_chunk + i / 4) + column,
                  pack(output[i], output[i + 1]));
@@ -164,11 +165,11 @@ __device__ __forceinline__ void stage_rows(const float (&output)[kOutputs], unsi
   }
 }
 
-// Writes a warp's kRows staged rows to global memory, 16 bytes a lane; rows from end on are not there.
+// Writes a warp's kRows staged rows to global memory, 16 bytes per lane; rows from `end` on do not exist.
 template <int kColumns, int kRows>
 __device__ __forceinline__ void write_rows(unsigned tile, int tile_row, char* output, long long row_bytes,
                                            int end, int lane) {
-  constexpr int kLanes = SharedTile<kColumns>::kSpan;  // on one row
+  constexpr int kLanes = SharedTile<kColumns>::kSpan;  // per row
   const int row = lane / kLanes, chunk = lane % kLanes;
   output += row * row_bytes + chunk * 16;
 #pragma unroll
@@ -185,8 +186,8 @@ __device__ __forceinline__ void write_rows(unsigned tile, int tile_row, char* ou
   }
 }
 
-// The shift of a row that has seen no key, or scores of -inf only: finite, so that no difference is NaN, and
-// the lowest there is.
+// The shift of a row that has seen no key, or only scores of -inf: finite, so that no difference is NaN, and
+// the lowest finite number.
 
 constexpr float kUnset = -0x1.fffffep127f;
 
@@ -219,12 +220,13 @@ __device__ __forceinline__ float quad_sum(float x) {
 // these rows.
 
 struct SoftmaxRows {
-  // Subtracted from scale_log2 * score: the row's maximum of these, or near it.
+  // Subtracted from scale_log2 * score: the row's maximum of that product, or near it.
   float shift[2] = {kUnset, kUnset};
   float sum[2] = {0, 0};  // of this thread's exponentials
 };
 
-// The largest of this thread's scores in either row. Two chains for each, since the latency of max counts.
+// The largest of this thread's scores in each of its two rows. Two chains per row, since the latency of max
+// counts.
 template <int kScores>
 __device__ __forceinline__ void find_peaks(const float (&scores)[kScores], float (&peak)[2]) {
 #pragma unroll
@@ -239,13 +241,13 @@ __device__ __forceinline__ void find_peaks(const float (&scores)[kScores], float
   }
 }
 
-// Did a score grow past its row's shift by more than kLazy? Up to there an exponential grows to 2^kLazy at
+// Whether a score exceeds its row's shift by more than kLazy. Below that an exponential grows to 2^kLazy at
 // most, which costs no precision: O, the sum and P share the factor, and all are floating point.
 __device__ __forceinline__ bool outgrown(const SoftmaxRows& rows, const float (&peak)[2], float scale_log2) {
   return peak[0] * scale_log2 - kLazy > rows.shift[0] || peak[1] * scale_log2 - kLazy > rows.shift[1];
 }
 
-// Moves the shifts to the rows' maxima and scales what was summed up with the old ones. All lanes of the warp
+// Moves the shifts to the rows' maxima and rescales the sums made with the old shifts. All lanes of the warp
 // take part.
 template <int kOutputs>
 __device__ __forceinline__ void move_shift(SoftmaxRows& rows, const float (&peak)[2],
@@ -264,8 +266,8 @@ __device__ __forceinline__ void move_shift(SoftmaxRows& rows, const float (&peak
   }
 }
 
-// 8 scores of each row become exponentials, packed as the A fragment of mma over 16 keys (the layouts agree);
-// sum grows by them.
+// Turns 8 scores, 4 of each row, into exponentials, packed as the A fragment of mma over 16 keys (the layouts
+// agree), and adds them to `sum`.
 __device__ __forceinline__ void exponentiate(const float (&shift)[2], const float* scores,
                                              unsigned (&fragment)[4], float (&sum)[2], float scale_log2) {
 #pragma unroll
@@ -278,10 +280,11 @@ __device__ __forceinline__ void exponentiate(const float (&shift)[2], const floa
   }
 }
 
-// Division as kernels look for tiles with it: what launches divide by, the host has prepared.
+// Division, which kernels need to find their tiles: the host has prepared a launch's divisors.
 
-// The dividend from 0 to 2^31 - 1, where the error of the multiplier, below 1 in 2^31 of it, is too small to
-// reach the next quotient. Three instructions that wait for each other, where a division has two dozen.
+// The dividend is from 0 to 2^31 - 1. There the multiplier's error, below 1 in 2^31 of it, is too small to
+// reach the next quotient. This takes three instructions that wait for each other, where a division has two
+// dozen.
 __device__ __forceinline__ int divide(int dividend, const Divisor& divisor) {
   const unsigned doubled = 2u * static_cast<unsigned>(dividend);
   return static_cast<int>(__umulhi(doubled, divisor.multiplier) >> divisor.shift);
@@ -293,9 +296,9 @@ struct TileIndex {
   int m, head, batch;
 };
 
-// The tiles in the order of a 1-D grid (65,535 is the limit of the other dimensions).
-// The last rows see most keys: longest tiles first, so that the short ones fill the gaps at the end; but
-// among the heads of one section only, whose K and V the L2 can hold.
+// The order of tiles along a 1-D grid (the other dimensions are limited to 65,535).
+// The last rows see most keys. Longest tiles come first, so that short ones fill the gaps at the end, but
+// only among the heads of one section, whose K and V fit into L2.
 __device__ __forceinline__ TileIndex tile_at(const ForwardParams& params, int block) {
   TileIndex tile;
   // The section's (batch, head) pairs.
@@ -372,8 +375,8 @@ __device__ __forceinline__ float log_sum_exp(const SoftmaxRows& rows, int row) {
   return rows.sum[row] == 0.0f ? -kInfinity : (rows.shift[row] + log2_fast(rows.sum[row])) * kLn2;
 }
 
-// Writes a warp's rows of a tile. O goes through shared memory at `staging`, which has room for the tile and
-// which nobody reads any more: no warp touches another one's rows there.
+// Writes a warp's rows of a tile. O goes through shared memory at `staging`, which has space for the tile and
+// which no warp reads any more. There no warp touches another warp's rows, so the CTA need not synchronise.
 __device__ __forceinline__ void write_tile(const ForwardParams& params, const TileIndex& index,
                                            SoftmaxRows (&rows)[kRowTiles],
                                            float (&output)[kRowTiles][kHeadDimV / 2], unsigned staging) {
@@ -437,15 +440,17 @@ __device__ __forceinline__ void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-// Tiles from global to shared memory by cp.async, all threads of the CTA together.
+// Copies tiles from global to shared memory by cp.async, with all threads of the CTA.
 
-// Neighbouring threads copy the neighbouring chunks of one row, as many as exchange places: reads of whole
-// sectors, writes to different banks. Where two do, those would be sectors of sixteen rows, and a look-up in
-// L1 for each; there threads take whole rows, if that makes at most twice as many copies of a thread.
+// kSpan neighbouring threads copy kSpan neighbouring chunks of one row, so that reads take whole sectors and
+// writes go to different banks. Where kSpan is 2, a warp would read one sector in each of sixteen rows, and
+// L1 would look each of them up. There as many threads copy a row as the row has chunks, if this at most
+// doubles a thread's copies.
 template <int kRows, int kColumns>
 struct TileCopy {
   using Tile = SharedTile<kColumns>;
-  // Rows that fit, a chunk a thread. Of each eight the chunks of the last four exchange places.
+  // How many whole rows the threads can copy at once, one chunk per thread. With a kSpan of 2, chunks
+  // exchange places in the last four of each eight rows.
   static constexpr int kFit = kThreads / Tile::kChunks;
   static constexpr int kFitting = kFit / 4 * 4;
   static constexpr int kCopies =
@@ -455,9 +460,9 @@ struct TileCopy {
   static constexpr int kLanes = kWholeRows ? Tile::kChunks : Tile::kSpan;
   static constexpr int kRowsPerPass = kWholeRows ? kFitting : kThreads / kLanes;
 
-  const char* source;   // this thread's first chunk in row 0 of the tensor
+  const char* source;   // this thread's first chunk of a tile at the head's row 0
   long long row_bytes;  // from row to row
-  int row, chunk;       // this thread's first in the tile
+  int row, chunk;       // of this thread's first chunk in the tile
 
   // tensor: row 0 of the head, row_stride in elements.
   __device__ TileCopy(const void* tensor, long long row_stride) : row_bytes(row_stride * 2) {
@@ -467,15 +472,15 @@ struct TileCopy {
     move_to(tensor);
   }
 
-  // From now on that head's rows.
+  // From now on copies rows of the head at `tensor`.
   __device__ void move_to(const void* tensor) {
     int first = row;
-    asm volatile("" : "+r"(first));  // or its place in a head is held from one head to the next
+    asm volatile("" : "+r"(first));  // or a thread's place in a head is held from head to head
     source = static_cast<const char*>(tensor) + first * row_bytes + chunk * 16;
-    asm("" : "+l"(source));  // one pointer in registers, not what it is made of
+    asm("" : "+l"(source));  // keeps one pointer in registers, not the terms it is made of
   }
 
-  // Starts the copy of rows first … first + kRows - 1. kGuarded: rows from end on are not there and become
+  // Starts the copy of rows first … first + kRows - 1. kGuarded: rows from `end` on do not exist and become
   // zeros.
   template <bool kGuarded>
   __device__ void start(unsigned tile, int first, int end) const {
@@ -491,8 +496,8 @@ struct TileCopy {
         for (int c = 0; c < Tile::kChunks; c += kLanes) {
           const bool padding = (chunk + c) * 8 >= kColumns;
           constexpr bool kOnePlace = kWholeRows;
-          // So many rows or kSpan chunks further the same chunks exchange places, or all that do: one place
-          // serves them all.
+          // One pass or kLanes chunks further on, chunks exchange places in the same way or exactly the other
+          // way round, so all places follow from one.
           const unsigned to = kOnePlace ? tile + (Tile::offset(row, chunk) ^ Tile::phase(pass_row) * 16) +
                                               pass_row * Tile::kPitch + c * 16
                                         : tile + Tile::offset(r, chunk + c);
@@ -511,14 +516,14 @@ struct TileCopy {
 
 // Where a lane starts to read the fragments of mma from a tile in shared memory.
 
-// Where lane 0 … 31 finds its row of the four 8x8 matrices of a fragment: rows 0-15 of 16 columns, the rows
-// first (A as it lies, B transposed) …
+// Where a lane finds its row of a fragment's four 8x8 matrices, which cover rows 0-15 of 16 columns. The
+// matrices are counted rows first (A as it lies, B transposed).
 template <class Tile>
 __device__ __forceinline__ unsigned lane_offset_rows_first(unsigned lane) {
   return Tile::offset(lane % 16, lane / 16);
 }
 
-// … or the columns first (B as it lies, two fragments of 8 rows; A transposed).
+// Likewise with matrices counted columns first (B as it lies, two fragments of 8 rows; A transposed).
 template <class Tile>
 __device__ __forceinline__ unsigned lane_offset_columns_first(unsigned lane) {
   return Tile::offset(lane % 8 + lane / 16 * 8, lane / 8 % 2);
@@ -555,13 +560,14 @@ using TileV = SharedTile<kHeadDimV>;
 
 constexpr int kStepsQK = (kHeadDim + 15) / 16;  // of 16 columns of Q and K
 
-// The A fragments of 16 columns of the warp's rows of Q. q_lane: where this lane starts, here and below.
+// Loads the A fragments of 16 columns of the warp's rows of Q. q_lane, k_lane: where this lane starts to
+// read.
 __device__ __forceinline__ void load_q(unsigned (&q)[kRowTiles][4], unsigned q_lane, int step) {
 #pragma unroll
   for (int r = 0; r < kRowTiles; ++r) ldmatrix(q[r], TileQK::step(q_lane, 16 * r, 2 * step));
 }
 
-// scores += Q K^T over 16 columns and as many keys as there are scores for.
+// scores += Q K^T over 16 columns, for as many keys as there are scores.
 template <int kScores>
 __device__ __forceinline__ void multiply_qk(float (&scores)[kRowTiles][kScores],
                                             const unsigned (&q)[kRowTiles][4], unsigned k_lane, int step) {
@@ -586,11 +592,11 @@ __device__ __forceinline__ void ldmatrix_transposed(unsigned (&fragment)[4], uns
                : "memory");
 }
 
-// Products of one warp through mma, of fragments in registers and a tile in shared memory whose rows they
-// sum.
+// Products of one warp through mma: of fragments in registers and a tile in shared memory, summed over the
+// tile's rows.
 
-// sum += A B over 16 columns of A, which are rows first_row … first_row + 15 of B's tile. b_lane: where this
-// lane starts, rows first.
+// sum += A B over 16 columns of A, which meet rows first_row … first_row + 15 of B's tile. b_lane: where this
+// lane starts to read, rows first.
 template <class Tile, int kColumns, int kRowTiles>
 __device__ __forceinline__ void multiply_columns(float (&sum)[kRowTiles][kColumns / 2],
                                                  const unsigned (&a)[kRowTiles][4], unsigned b_lane,
@@ -609,7 +615,7 @@ __device__ __forceinline__ void multiply_columns(float (&sum)[kRowTiles][kColumn
 
 // A block's softmax for the kRowTiles accumulators of a warp, and the product that follows it.
 
-// Moves the shifts of the warp's rows if a score of any of them asks for it.
+// Moves the shifts of all the warp's rows if any of them is outgrown.
 template <int kScores>
 __device__ __forceinline__ void raise(SoftmaxRows (&rows)[kRowTiles],
                                       float (&output)[kRowTiles][kHeadDimV / 2],
@@ -627,7 +633,7 @@ __device__ __forceinline__ void raise(SoftmaxRows (&rows)[kRowTiles],
   }
 }
 
-// O += P V, P from the scores as the shifts are.
+// O += P V, where P follows from the scores with the shifts as they are.
 template <int kScores>
 __device__ __forceinline__ void add_pv(SoftmaxRows (&rows)[kRowTiles],
                                        float (&output)[kRowTiles][kHeadDimV / 2],
@@ -643,7 +649,7 @@ __device__ __forceinline__ void add_pv(SoftmaxRows (&rows)[kRowTiles],
   }
 }
 
-// Where a causal mask runs: bottom-right aligned.
+// The diagonal of a causal mask: bottom-right aligned.
 
 // Query i sees keys 0 .. i + diagonal(params). Lengths are subtracted before anything is added to them: a row
 // and seqlen_k together may be more than an int holds.
@@ -654,8 +660,8 @@ __device__ __forceinline__ int diagonal(const Params& params) {
 
 // Masks the scores of one accumulator (its layout: parts/mma/softmax.cuh).
 
-// Row 0 of the accumulator sees `seen` of its keys, from the first on (none if negative), a row further down
-// kMore keys more for each row. Scores of the others become -inf.
+// Row 0 of the accumulator sees its first `seen` keys (none if negative), and each row further down sees
+// kMore keys more. Scores of the other keys become -inf.
 template <int kMore, int kScores>
 __device__ __forceinline__ void mask_keys(float (&scores)[kScores], int seen) {
   const int lane = threadIdx.x % 32;
@@ -667,10 +673,11 @@ __device__ __forceinline__ void mask_keys(float (&scores)[kScores], int seen) {
   }
 }
 
-// Which keys the query rows of a CTA see: where its loop over tiles of keys begins, and which of them need a
+// Which keys the query rows of a CTA see: where its loop over tiles of keys begins, and which tiles need a
 // mask.
 
-// Tiles of keys unmasked_end … masked_end - 1 need a mask, those below do not, those above nobody sees.
+// Tiles of keys unmasked_end … masked_end - 1 need a mask. Tiles below need none, and no row sees tiles
+// above.
 struct VisibleKeys {
   int by_first;  // keys that the CTA's first row sees, if positive; each row further down sees one more
   int unmasked_end, masked_end;
@@ -683,8 +690,8 @@ struct VisibleKeys {
     masked_end = (max(by_last, 0) + kTileN - 1) / kTileN;
   }
 
-  // Masks the scores of one accumulator, whose row 0 is `row` of the tile: keys that the diagonal hides, and
-  // so those past the end of K.
+  // Masks the scores of one accumulator, whose row 0 is the tile's row `row`. The diagonal hides keys past
+  // the end of K, too.
   template <int kScores, class Params>
   __device__ __forceinline__ void mask(float (&scores)[kScores], int row, int first_key,
                                        const Params&) const {
@@ -705,8 +712,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas)
   const unsigned q_tile = slots + kOffsetQ;
 
   const TileIndex index = tile_at(params, block_index());
-  const int first_row = index.m * kTileM;                // the CTA's
-  const int warp_row = threadIdx.x / 32 * kRowsPerWarp;  // the warp's, in the tile
+  const int first_row = index.m * kTileM;                // of the CTA
+  const int warp_row = threadIdx.x / 32 * kRowsPerWarp;  // the warp's first, in the tile
   const VisibleKeys visible(params, first_row);
 
   SoftmaxRows rows[kRowTiles];
@@ -721,13 +728,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas)
     TileCopy<kTileN, kHeadDimV> v_copy(
         head_of(params.v, index.batch * params.v_batch, head_kv * params.v_head), params.v_row);
 
-    // The last tile may reach beyond seqlen_k: its copies are guarded, no other's.
+    // The last tile may reach beyond seqlen_k, so its copies are guarded, and no other tile's are.
     const int last = visible.masked_end - 1;
     int n = last;
     q_copy.start<true>(q_tile, first_row, params.seqlen_q);
     k_copy.start<true>(slots, n * kTileN, params.seqlen_k);
-    // A group of copies is a tile of K and of V, the first with Q. kStages - 1 are committed before the loop,
-    // and each step commits one more (empty where the tiles have run out).
+    // A group of copies is a tile of K and one of V; the first group also has Q. kStages - 1 groups are
+    // committed before the loop, and each step commits one more (empty once the tiles have run out).
     constexpr int kPending = kStages - 2;
     v_copy.start<true>(slots + kTileBytesK, n * kTileN, params.seqlen_k);
     cp_async_commit();
@@ -755,7 +762,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas)
                    v_lane = start_v(threadIdx.x);
 
     int stage = 0;
-    // S of as many keys of tile n as there are scores for, from its key `first` on.
+    // S for as many keys of tile n as there are scores, from the tile's key `first` on.
     const auto multiply = [&](auto& scores, int first) {
 #pragma unroll
       for (auto& row : scores) {
@@ -787,7 +794,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas)
       }
       cp_async_commit();
     };
-    // Does the warp see that key of a masked tile, or is it right of the diagonal, as all after it?
+    // Whether the warp sees this key of a masked tile. If not, this key and all later ones are right of the
+    // diagonal.
     const auto seen = [&](int key) {
       return n * kTileN + key < visible.by_first + warp_row + kRowsPerWarp - 1;
     };
@@ -799,7 +807,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas)
     };
     for (; n >= visible.unmasked_end; --n) {
       begin();
-      // A few keys at a time, up to the last that is seen, in a loop that stays one: less to compile.
+      // A few keys at a time, up to the last one that is seen. The loop stays rolled: less to compile.
       constexpr int kMaskedN = kBlockN % 32 == 0 ? 32 : 16;
 #pragma unroll 1
       for (int first = 0; first < kTileN && seen(first); first += kMaskedN) {
@@ -820,7 +828,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas)
     }
   }
 
-  // O takes the place of the first tiles once all warps have read theirs.
+  // O takes the place of the tiles in the first slots once all warps have read them.
   __syncthreads();
   write_tile(params, tile_at(params, block_index()), rows, output, slots);
 }

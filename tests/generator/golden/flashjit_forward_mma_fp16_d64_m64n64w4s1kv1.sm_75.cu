@@ -92,7 +92,7 @@ struct ForwardParams {
   Divisor by_clusters;
 };
 
-// How a tile of 16-bit rows lies in shared memory.
+// How a tile of 16-bit elements lies in shared memory.
 
 // Rows of kColumns elements, padded with zeros to whole 16-element steps of mma, in chunks of 16 bytes.
 // ldmatrix reads the same chunk of 8 neighbouring rows at once, and the 8 must lie in different banks (16
@@ -113,8 +113,9 @@ struct SharedTile {
     return row * kPitch + (chunk ^ phase(row)) * 16;
   }
 
-  // From the address of (row, chunk 0 or 1) to that of (row + row_step, chunk + chunk_step), for a row_step
-  // that is a multiple of 8 and an even chunk_step: an XOR, since a tile starts at a multiple of 128 bytes.
+  // From the address of (row, chunk 0 or 1) to that of (row + row_step, chunk + chunk_step), where row_step
+  // is a multiple of 8 and chunk_step is even. An XOR will do, since a tile starts at a multiple of 128
+  // bytes.
   __device__ static unsigned step(unsigned address, int row_step, int chunk_step) {
     return (address ^ (chunk_step % kSpan * 16)) + row_step * kPitch + chunk_step / kSpan * (kSpan * 16);
   }
@@ -149,16 +150,16 @@ __device__ __forceinline__ void store_shared(unsigned address, unsigned value) {
   asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 }
 
-// Accumulators to global memory: rounded, and through shared memory, so that whole chunks of rows are
+// Writes accumulators to global memory: rounded, and through shared memory, so that whole chunks of rows are
 // written.
 
-// Rounds a warp's 16 rows, from a column on that begins a chunk, into shared memory.
+// Rounds a warp's 16 rows and stores them to shared memory, from chunk first_chunk of each row on.
 template <int kColumns, int kOutputs>
 __device__ __forceinline__ void stage_rows(const float (&output)[kOutputs], unsigned tile, int first_row,
                                            int first_chunk, int lane) {
 #pragma unroll
   for (int i = 0; i < kOutputs; i += 4) {
-    const unsigned column = lane % 4 * 4;  // bytes into the chunk
+    const unsigned column = lane % 4 * 4;  // in bytes, within the chunk
     const int row = first_row + lane / 4;
     store_shared(tile + SharedTile<kColumns>::offset(row, first_chunk + i / 4) + column,
                  pack(output[i], output[i + 1]));
@@ -167,11 +168,11 @@ __device__ __forceinline__ void stage_rows(const float (&output)[kOutputs], unsi
   }
 }
 
-// Writes a warp's kRows staged rows to global memory, 16 bytes a lane; rows from end on are not there.
+// Writes a warp's kRows staged rows to global memory, 16 bytes per lane; rows from `end` on do not exist.
 template <int kColumns, int kRows>
 __device__ __forceinline__ void write_rows(unsigned tile, int tile_row, char* output, long long row_bytes,
                                            int end, int lane) {
-  constexpr int kLanes = SharedTile<kColumns>::kSpan;  // on one row
+  constexpr int kLanes = SharedTile<kColumns>::kSpan;  // per row
   const int row = lane / kLanes, chunk = lane % kLanes;
   output += row * row_bytes + chunk * 16;
 #pragma unroll
@@ -188,8 +189,8 @@ __device__ __forceinline__ void write_rows(unsigned tile, int tile_row, char* ou
   }
 }
 
-// The shift of a row that has seen no key, or scores of -inf only: finite, so that no difference is NaN, and
-// the lowest there is.
+// The shift of a row that has seen no key, or only scores of -inf: finite, so that no difference is NaN, and
+// the lowest finite number.
 
 constexpr float kUnset = -0x1.fffffep127f;
 
@@ -222,12 +223,13 @@ __device__ __forceinline__ float quad_sum(float x) {
 // these rows.
 
 struct SoftmaxRows {
-  // Subtracted from scale_log2 * score: the row's maximum of these, or near it.
+  // Subtracted from scale_log2 * score: the row's maximum of that product, or near it.
   float shift[2] = {kUnset, kUnset};
   float sum[2] = {0, 0};  // of this thread's exponentials
 };
 
-// The largest of this thread's scores in either row. Two chains for each, since the latency of max counts.
+// The largest of this thread's scores in each of its two rows. Two chains per row, since the latency of max
+// counts.
 template <int kScores>
 __device__ __forceinline__ void find_peaks(const float (&scores)[kScores], float (&peak)[2]) {
 #pragma unroll
@@ -242,13 +244,13 @@ __device__ __forceinline__ void find_peaks(const float (&scores)[kScores], float
   }
 }
 
-// Did a score grow past its row's shift by more than kLazy? Up to there an exponential grows to 2^kLazy at
+// Whether a score exceeds its row's shift by more than kLazy. Below that an exponential grows to 2^kLazy at
 // most, which costs no precision: O, the sum and P share the factor, and all are floating point.
 __device__ __forceinline__ bool outgrown(const SoftmaxRows& rows, const float (&peak)[2], float scale_log2) {
   return peak[0] * scale_log2 - kLazy > rows.shift[0] || peak[1] * scale_log2 - kLazy > rows.shift[1];
 }
 
-// Moves the shifts to the rows' maxima and scales what was summed up with the old ones. All lanes of the warp
+// Moves the shifts to the rows' maxima and rescales the sums made with the old shifts. All lanes of the warp
 // take part.
 template <int kOutputs>
 __device__ __forceinline__ void move_shift(SoftmaxRows& rows, const float (&peak)[2],
@@ -267,8 +269,8 @@ __device__ __forceinline__ void move_shift(SoftmaxRows& rows, const float (&peak
   }
 }
 
-// 8 scores of each row become exponentials, packed as the A fragment of mma over 16 keys (the layouts agree);
-// sum grows by them.
+// Turns 8 scores, 4 of each row, into exponentials, packed as the A fragment of mma over 16 keys (the layouts
+// agree), and adds them to `sum`.
 __device__ __forceinline__ void exponentiate(const float (&shift)[2], const float* scores,
                                              unsigned (&fragment)[4], float (&sum)[2], float scale_log2) {
 #pragma unroll
@@ -281,10 +283,11 @@ __device__ __forceinline__ void exponentiate(const float (&shift)[2], const floa
   }
 }
 
-// Division as kernels look for tiles with it: what launches divide by, the host has prepared.
+// Division, which kernels need to find their tiles: the host has prepared a launch's divisors.
 
-// The dividend from 0 to 2^31 - 1, where the error of the multiplier, below 1 in 2^31 of it, is too small to
-// reach the next quotient. Three instructions that wait for each other, where a division has two dozen.
+// The dividend is from 0 to 2^31 - 1. There the multiplier's error, below 1 in 2^31 of it, is too small to
+// reach the next quotient. This takes three instructions that wait for each other, where a division has two
+// dozen.
 __device__ __forceinline__ int divide(int dividend, const Divisor& divisor) {
   const unsigned doubled = 2u * static_cast<unsigned>(dividend);
   return static_cast<int>(__umulhi(doubled, divisor.multiplier) >> divisor.shift);
@@ -296,8 +299,8 @@ struct TileIndex {
   int m, head, batch;
 };
 
-// The tiles in the order of a 1-D grid (65,535 is the limit of the other dimensions).
-// All tiles of a head, then the next: what runs together shares K and V in the L2.
+// The order of tiles along a 1-D grid (the other dimensions are limited to 65,535).
+// All tiles of a head, then the next head's: CTAs that run at the same time share K and V in L2.
 __device__ __forceinline__ TileIndex tile_at(const ForwardParams& params, int block) {
   TileIndex tile;
   const int pair = divide(block, params.by_tiles);
@@ -368,8 +371,8 @@ __device__ __forceinline__ float log_sum_exp(const SoftmaxRows& rows, int row) {
   return rows.sum[row] == 0.0f ? -kInfinity : (rows.shift[row] + log2_fast(rows.sum[row])) * kLn2;
 }
 
-// Writes a warp's rows of a tile. O goes through shared memory at `staging`, which has room for the tile and
-// which nobody reads any more: no warp touches another one's rows there.
+// Writes a warp's rows of a tile. O goes through shared memory at `staging`, which has space for the tile and
+// which no warp reads any more. There no warp touches another warp's rows, so the CTA need not synchronise.
 __device__ __forceinline__ void write_tile(const ForwardParams& params, const TileIndex& index,
                                            SoftmaxRows (&rows)[kRowTiles],
                                            float (&output)[kRowTiles][kHeadDimV / 2], unsigned staging) {
@@ -417,10 +420,10 @@ __device__ __forceinline__ void store_shared(unsigned address, uint4 value) {
                : "memory");
 }
 
-// Tiles from global to shared memory through registers, for Turing, which has no cp.async: the loads are
-// under way while the warp computes, and the stores follow.
+// Copies tiles from global to shared memory through registers, for Turing, which has no cp.async: the loads
+// are under way while the warp computes, and the stores follow.
 
-// The threads take the chunks of the tile in their order, kThreads at a time.
+// Threads take the tile's chunks in order, kThreads at a time.
 template <int kRows, int kColumns>
 struct TileCopy {
   using Tile = SharedTile<kColumns>;
@@ -429,14 +432,14 @@ struct TileCopy {
 
   const char* source;    // row 0 of the tensor
   long long row_stride;  // in elements
-  unsigned target;       // the tile in shared memory that held belongs to
+  unsigned target;       // the tile in shared memory that `held` goes to
   uint4 held[kPasses];
 
   // tensor: row 0 of the head, row_stride in elements.
   __device__ TileCopy(const void* tensor, long long row_stride)
       : source(static_cast<const char*>(tensor)), row_stride(row_stride) {}
 
-  // Loads rows first … first + kRows - 1. kGuarded: rows from end on are not there and become zeros.
+  // Loads rows first … first + kRows - 1. kGuarded: rows from `end` on do not exist and become zeros.
   template <bool kGuarded>
   __device__ void start(unsigned tile, int first, int end) {
     target = tile;
@@ -453,7 +456,7 @@ struct TileCopy {
     }
   }
 
-  // Stores what start loaded.
+  // Stores what `start` loaded.
   __device__ void finish() const {
     const int thread = thread_index();
 #pragma unroll
@@ -467,14 +470,14 @@ struct TileCopy {
 
 // Where a lane starts to read the fragments of mma from a tile in shared memory.
 
-// Where lane 0 … 31 finds its row of the four 8x8 matrices of a fragment: rows 0-15 of 16 columns, the rows
-// first (A as it lies, B transposed) …
+// Where a lane finds its row of a fragment's four 8x8 matrices, which cover rows 0-15 of 16 columns. The
+// matrices are counted rows first (A as it lies, B transposed).
 template <class Tile>
 __device__ __forceinline__ unsigned lane_offset_rows_first(unsigned lane) {
   return Tile::offset(lane % 16, lane / 16);
 }
 
-// … or the columns first (B as it lies, two fragments of 8 rows; A transposed).
+// Likewise with matrices counted columns first (B as it lies, two fragments of 8 rows; A transposed).
 template <class Tile>
 __device__ __forceinline__ unsigned lane_offset_columns_first(unsigned lane) {
   return Tile::offset(lane % 8 + lane / 16 * 8, lane / 8 % 2);
@@ -513,13 +516,14 @@ using TileV = SharedTile<kHeadDimV>;
 
 constexpr int kStepsQK = (kHeadDim + 15) / 16;  // of 16 columns of Q and K
 
-// The A fragments of 16 columns of the warp's rows of Q. q_lane: where this lane starts, here and below.
+// Loads the A fragments of 16 columns of the warp's rows of Q. q_lane, k_lane: where this lane starts to
+// read.
 __device__ __forceinline__ void load_q(unsigned (&q)[kRowTiles][4], unsigned q_lane, int step) {
 #pragma unroll
   for (int r = 0; r < kRowTiles; ++r) ldmatrix(q[r], TileQK::step(q_lane, 16 * r, 2 * step));
 }
 
-// scores += Q K^T over 16 columns and as many keys as there are scores for.
+// scores += Q K^T over 16 columns, for as many keys as there are scores.
 template <int kScores>
 __device__ __forceinline__ void multiply_qk(float (&scores)[kRowTiles][kScores],
                                             const unsigned (&q)[kRowTiles][4], unsigned k_lane, int step) {
@@ -544,11 +548,11 @@ __device__ __forceinline__ void ldmatrix_transposed(unsigned (&fragment)[4], uns
                : "memory");
 }
 
-// Products of one warp through mma, of fragments in registers and a tile in shared memory whose rows they
-// sum.
+// Products of one warp through mma: of fragments in registers and a tile in shared memory, summed over the
+// tile's rows.
 
-// sum += A B over 16 columns of A, which are rows first_row … first_row + 15 of B's tile. b_lane: where this
-// lane starts, rows first.
+// sum += A B over 16 columns of A, which meet rows first_row … first_row + 15 of B's tile. b_lane: where this
+// lane starts to read, rows first.
 template <class Tile, int kColumns, int kRowTiles>
 __device__ __forceinline__ void multiply_columns(float (&sum)[kRowTiles][kColumns / 2],
                                                  const unsigned (&a)[kRowTiles][4], unsigned b_lane,
@@ -567,7 +571,7 @@ __device__ __forceinline__ void multiply_columns(float (&sum)[kRowTiles][kColumn
 
 // A block's softmax for the kRowTiles accumulators of a warp, and the product that follows it.
 
-// Moves the shifts of the warp's rows if a score of any of them asks for it.
+// Moves the shifts of all the warp's rows if any of them is outgrown.
 template <int kScores>
 __device__ __forceinline__ void raise(SoftmaxRows (&rows)[kRowTiles],
                                       float (&output)[kRowTiles][kHeadDimV / 2],
@@ -585,7 +589,7 @@ __device__ __forceinline__ void raise(SoftmaxRows (&rows)[kRowTiles],
   }
 }
 
-// O += P V, P from the scores as the shifts are.
+// O += P V, where P follows from the scores with the shifts as they are.
 template <int kScores>
 __device__ __forceinline__ void add_pv(SoftmaxRows (&rows)[kRowTiles],
                                        float (&output)[kRowTiles][kHeadDimV / 2],
@@ -603,8 +607,8 @@ __device__ __forceinline__ void add_pv(SoftmaxRows (&rows)[kRowTiles],
 
 // Masks the scores of one accumulator (its layout: parts/mma/softmax.cuh).
 
-// Row 0 of the accumulator sees `seen` of its keys, from the first on (none if negative), a row further down
-// kMore keys more for each row. Scores of the others become -inf.
+// Row 0 of the accumulator sees its first `seen` keys (none if negative), and each row further down sees
+// kMore keys more. Scores of the other keys become -inf.
 template <int kMore, int kScores>
 __device__ __forceinline__ void mask_keys(float (&scores)[kScores], int seen) {
   const int lane = threadIdx.x % 32;
@@ -616,10 +620,11 @@ __device__ __forceinline__ void mask_keys(float (&scores)[kScores], int seen) {
   }
 }
 
-// Which keys the query rows of a CTA see: where its loop over tiles of keys begins, and which of them need a
+// Which keys the query rows of a CTA see: where its loop over tiles of keys begins, and which tiles need a
 // mask.
 
-// Tiles of keys unmasked_end … masked_end - 1 need a mask, those below do not, those above nobody sees.
+// Tiles of keys unmasked_end … masked_end - 1 need a mask. Tiles below need none, and no row sees tiles
+// above.
 struct VisibleKeys {
   int unmasked_end, masked_end;
 
@@ -629,7 +634,7 @@ struct VisibleKeys {
     masked_end = (params.seqlen_k + kTileN - 1) / kTileN;
   }
 
-  // Masks the scores of one accumulator, whatever its rows: keys past the end of K.
+  // Masks the scores of one accumulator for keys past the end of K, in all rows alike.
   template <int kScores, class Params>
   __device__ __forceinline__ void mask(float (&scores)[kScores], int, int first_key,
                                        const Params& params) const {
@@ -650,8 +655,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas)
   const unsigned q_tile = slots + kOffsetQ;
 
   const TileIndex index = tile_at(params, block_index());
-  const int first_row = index.m * kTileM;                // the CTA's
-  const int warp_row = threadIdx.x / 32 * kRowsPerWarp;  // the warp's, in the tile
+  const int first_row = index.m * kTileM;                // of the CTA
+  const int warp_row = threadIdx.x / 32 * kRowsPerWarp;  // the warp's first, in the tile
   const VisibleKeys visible(params, first_row);
 
   SoftmaxRows rows[kRowTiles];
@@ -666,7 +671,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas)
     TileCopy<kTileN, kHeadDimV> v_copy(
         head_of(params.v, index.batch * params.v_batch, head_kv * params.v_head), params.v_row);
 
-    // The last tile may reach beyond seqlen_k: its copies are guarded, no other's.
+    // The last tile may reach beyond seqlen_k, so its copies are guarded, and no other tile's are.
     const int last = visible.masked_end - 1;
     int n = last;
     q_copy.start<true>(q_tile, first_row, params.seqlen_q);
@@ -688,9 +693,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas)
     v_copy.start<true>(slots + kTileBytesK, n * kTileN, params.seqlen_k);
 
     int stage = 0;
-    // S of as many keys of tile n as there are scores for, from its key `first` on.
+    // S for as many keys of tile n as there are scores, from the tile's key `first` on.
     const auto multiply = [&](auto& scores, int first) {
-      // Computed anew in each step, as v_lane is: registers are short beside copies that wait in them.
+      // Computed anew in each step, as v_lane is: copies in flight take registers, and few are left.
       const unsigned k_lane = start_k(thread_index());
       const unsigned q_lane = start_q(thread_index());
 #pragma unroll
@@ -717,14 +722,15 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas)
       __syncthreads();
       if (n != last) v_copy.start<false>(slots + kTileBytesK, n * kTileN, params.seqlen_k);
     };
-    // Its second half begins when V has arrived and no warp reads K any more.
+    // A step's second half begins when V has arrived and no warp reads K any more.
     const auto turn_to_v = [&] {
       v_copy.finish();
       __syncthreads();
       if (n >= kStages)
         k_copy.start<false>(slots + stage * kSlotBytes, (n - kStages) * kTileN, params.seqlen_k);
     };
-    // Keys past the end hide alike from all warps, which compute all of a tile; the mask does the rest.
+    // Keys past the end are hidden from all warps alike: warps compute whole tiles, and the mask does the
+    // rest.
     const auto seen = [](int) { return true; };
 
     // Softmax of a block's scores, and O += P V.
@@ -755,7 +761,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas)
     }
   }
 
-  // O takes the place of the first tiles once all warps have read theirs.
+  // O takes the place of the tiles in the first slots once all warps have read them.
   __syncthreads();
   write_tile(params, tile_at(params, block_index()), rows, output, slots);
 }

@@ -14,10 +14,10 @@ constexpr int kOffsetQ = 24576;    // bytes from the start of shared memory to Q
 constexpr float kLazy = 8.0f;      // log2 of the growth that a shift tolerates
 
 // FlashAttention-2's forward pass (Dao, arXiv 2307.08691) in fp32, on tensor cores that multiply bf16: each
-// number is the sum of three bf16 ones, each product of six (Henry, Tang, Heinecke, "Leveraging the bfloat16
-// Artificial Intelligence Datatype For Higher-Precision Computations", 2019). A CTA computes kTileM rows of O
-// of one head; K and V stream through shared memory from the last key that any row sees down to the first.
-// Each warp owns 16 rows from Q to O and never talks to the others (split-Q).
+// number is the sum of three bf16 numbers, and each product the sum of six (Henry, Tang, Heinecke,
+// "Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision Computations", 2019). A CTA
+// computes kTileM rows of O of one head; K and V stream through shared memory from the last key that any row
+// sees down to the first. Each warp owns 16 rows from Q to O and never talks to the others (split-Q).
 
 // A divisor as the host prepares it, so that a kernel divides by one multiplication (Granlund and Montgomery,
 // "Division by invariant integers using multiplication", 1994). Host and device compile this one file.
@@ -90,8 +90,9 @@ struct ForwardParams {
   Divisor by_clusters;
 };
 
-// The shift of a row that has seen no key, or scores of -inf only. These are -0x1.fep127 times a number of Q
-// where numbers are split (ptx/finite.cuh), so the shift lies above what such a score comes to.
+// The shift of a row that has seen no key, or only scores of -inf. Where numbers are split, K's infinities
+// become ±0x1.fep127 (ptx/finite.cuh), so such a score is -0x1.fep127 times a number of Q. The shift lies
+// above it.
 
 constexpr float kUnset = -0x1p120f;
 
@@ -124,12 +125,13 @@ __device__ __forceinline__ float quad_sum(float x) {
 // these rows.
 
 struct SoftmaxRows {
-  // Subtracted from scale_log2 * score: the row's maximum of these, or near it.
+  // Subtracted from scale_log2 * score: the row's maximum of that product, or near it.
   float shift[2] = {kUnset, kUnset};
   float sum[2] = {0, 0};  // of this thread's exponentials
 };
 
-// The largest of this thread's scores in either row. Two chains for each, since the latency of max counts.
+// The largest of this thread's scores in each of its two rows. Two chains per row, since the latency of max
+// counts.
 template <int kScores>
 __device__ __forceinline__ void find_peaks(const float (&scores)[kScores], float (&peak)[2]) {
 #pragma unroll
@@ -144,13 +146,13 @@ __device__ __forceinline__ void find_peaks(const float (&scores)[kScores], float
   }
 }
 
-// Did a score grow past its row's shift by more than kLazy? Up to there an exponential grows to 2^kLazy at
+// Whether a score exceeds its row's shift by more than kLazy. Below that an exponential grows to 2^kLazy at
 // most, which costs no precision: O, the sum and P share the factor, and all are floating point.
 __device__ __forceinline__ bool outgrown(const SoftmaxRows& rows, const float (&peak)[2], float scale_log2) {
   return peak[0] * scale_log2 - kLazy > rows.shift[0] || peak[1] * scale_log2 - kLazy > rows.shift[1];
 }
 
-// Moves the shifts to the rows' maxima and scales what was summed up with the old ones. All lanes of the warp
+// Moves the shifts to the rows' maxima and rescales the sums made with the old shifts. All lanes of the warp
 // take part.
 template <int kOutputs>
 __device__ __forceinline__ void move_shift(SoftmaxRows& rows, const float (&peak)[2],
@@ -169,7 +171,7 @@ __device__ __forceinline__ void move_shift(SoftmaxRows& rows, const float (&peak
   }
 }
 
-// Scores become exponentials; the rows' sums grow by them.
+// Turns scores into exponentials, and adds them to the rows' sums.
 template <int kScores>
 __device__ __forceinline__ void exponentiate(SoftmaxRows& rows, float (&scores)[kScores]) {
 #pragma unroll
@@ -180,10 +182,11 @@ __device__ __forceinline__ void exponentiate(SoftmaxRows& rows, float (&scores)[
   }
 }
 
-// Division as kernels look for tiles with it: what launches divide by, the host has prepared.
+// Division, which kernels need to find their tiles: the host has prepared a launch's divisors.
 
-// The dividend from 0 to 2^31 - 1, where the error of the multiplier, below 1 in 2^31 of it, is too small to
-// reach the next quotient. Three instructions that wait for each other, where a division has two dozen.
+// The dividend is from 0 to 2^31 - 1. There the multiplier's error, below 1 in 2^31 of it, is too small to
+// reach the next quotient. This takes three instructions that wait for each other, where a division has two
+// dozen.
 __device__ __forceinline__ int divide(int dividend, const Divisor& divisor) {
   const unsigned doubled = 2u * static_cast<unsigned>(dividend);
   return static_cast<int>(__umulhi(doubled, divisor.multiplier) >> divisor.shift);
@@ -195,9 +198,9 @@ struct TileIndex {
   int m, head, batch;
 };
 
-// The tiles in the order of a 1-D grid (65,535 is the limit of the other dimensions).
-// The last rows see most keys: longest tiles first, so that the short ones fill the gaps at the end; but
-// among the heads of one section only, whose K and V the L2 can hold.
+// The order of tiles along a 1-D grid (the other dimensions are limited to 65,535).
+// The last rows see most keys. Longest tiles come first, so that short ones fill the gaps at the end, but
+// only among the heads of one section, whose K and V fit into L2.
 __device__ __forceinline__ TileIndex tile_at(const ForwardParams& params, int block) {
   TileIndex tile;
   // The section's (batch, head) pairs.
@@ -219,8 +222,8 @@ constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
 
 // The end of a tile: O normalised and written, and the rows' log-sum-exp.
 
-// Writes a warp's 16 rows, the first of which is first_row of the head. The four lanes of a quad write 32
-// bytes of a row side by side.
+// Writes a warp's 16 rows, from the head's row first_row on. The four lanes of a quad write 32 bytes of a row
+// side by side.
 __device__ __forceinline__ void write_rows(const ForwardParams& params, const TileIndex& index, int first_row,
                                            const SoftmaxRows& rows, const float (&output)[kHeadDimV / 2]) {
   const int lane = threadIdx.x % 32;
@@ -245,7 +248,7 @@ __device__ __forceinline__ void write_rows(const ForwardParams& params, const Ti
   }
 }
 
-// How a tile of 16-bit rows lies in shared memory.
+// How a tile of 16-bit elements lies in shared memory.
 
 // Rows of kColumns elements, padded with zeros to whole 16-element steps of mma, in chunks of 16 bytes.
 // ldmatrix reads the same chunk of 8 neighbouring rows at once, and the 8 must lie in different banks (16
@@ -266,8 +269,9 @@ struct SharedTile {
     return row * kPitch + (chunk ^ phase(row)) * 16;
   }
 
-  // From the address of (row, chunk 0 or 1) to that of (row + row_step, chunk + chunk_step), for a row_step
-  // that is a multiple of 8 and an even chunk_step: an XOR, since a tile starts at a multiple of 128 bytes.
+  // From the address of (row, chunk 0 or 1) to that of (row + row_step, chunk + chunk_step), where row_step
+  // is a multiple of 8 and chunk_step is even. An XOR will do, since a tile starts at a multiple of 128
+  // bytes.
   __device__ static unsigned step(unsigned address, int row_step, int chunk_step) {
     return (address ^ (chunk_step % kSpan * 16)) + row_step * kPitch + chunk_step / kSpan * (kSpan * 16);
   }
@@ -292,13 +296,13 @@ __device__ __forceinline__ float high_half(unsigned pair) {
   return __uint_as_float(pair & 0xffff0000u);
 }
 
-// fp32 numbers as sums of bf16 ones.
+// fp32 numbers as sums of bf16 numbers.
 
-// bf16 has 8 of fp32's 24 bits, and all of its exponents: three parts, each of what the ones before leave,
-// are the number.
+// bf16 has 8 of fp32's 24 bits, and all of its exponents. So three parts, each taken from what the parts
+// before leave, add up to the number.
 constexpr int kParts = 3;
 
-// Splits two neighbours; each part of both is packed.
+// Splits two neighbouring numbers; the same part of both is packed.
 __device__ __forceinline__ void split(float low, float high, unsigned (&parts)[kParts]) {
 #pragma unroll
   for (int part = 0; part < kParts; ++part) {
@@ -334,12 +338,13 @@ __device__ __forceinline__ void store_shared(unsigned address, uint4 value) {
                : "memory");
 }
 
-// Tiles of fp32 from global to shared memory through registers, split on the way: the loads are under way
-// while the warp computes, and the parts' stores follow.
+// Copies tiles of fp32 from global to shared memory through registers, and splits them on the way: the loads
+// are under way while the warp computes, and the stores of the parts follow.
 
-// A tile is one tile of bf16 for each part, the first part's first. Each row is kLanes threads', which take
-// its pieces of 8 elements in turns: a piece is a chunk of each part. Where eight threads have rows that
-// begin in the same bank, each of these begins at another piece, so that the eight write to all banks.
+// In shared memory a tile is one tile of bf16 for each part, the first part's first. kLanes threads copy each
+// row and take turns at its pieces of 8 elements, each of which is a chunk of every part. Where eight threads
+// have rows that begin in the same bank, each row is begun at another piece, so that the eight threads write
+// to all banks.
 template <int kRows, int kColumns>
 struct SplitCopy {
   using Tile = SharedTile<kColumns>;
@@ -355,7 +360,7 @@ struct SplitCopy {
 
   __device__ SplitCopy(const float* source, long long row_stride) : source(source), row_stride(row_stride) {}
 
-  // Loads rows first … first + kRows - 1; those from end on are not there and become zeros.
+  // Loads rows first … first + kRows - 1; rows from `end` on do not exist and become zeros.
   __device__ void start(int first, int end) {
     const int thread = thread_index(), row = thread / kLanes;
     const bool inside = first + row < end;
@@ -371,7 +376,7 @@ struct SplitCopy {
     }
   }
 
-  // Stores the parts of what start loaded, each number as `prepare` makes it.
+  // Stores the parts of the numbers that `start` loaded, after `prepare` has been applied to each number.
   template <class Prepare>
   __device__ void finish(unsigned tile, const Prepare& prepare) const {
     const int thread = threadIdx.x, row = thread / kLanes;
@@ -400,7 +405,7 @@ struct SplitCopy {
     return lane + kLanes * (pass ^ Tile::phase(row) % kBeginnings);
   }
 
-  // Has a row of so many pieces this one?
+  // Whether a row of kPieces pieces has this piece.
   template <int kPieces>
   __device__ static bool is_there(int piece) {
     return kPasses * kLanes == kPieces || piece < kPieces;
@@ -409,14 +414,14 @@ struct SplitCopy {
 
 // Where a lane starts to read the fragments of mma from a tile in shared memory.
 
-// Where lane 0 … 31 finds its row of the four 8x8 matrices of a fragment: rows 0-15 of 16 columns, the rows
-// first (A as it lies, B transposed) …
+// Where a lane finds its row of a fragment's four 8x8 matrices, which cover rows 0-15 of 16 columns. The
+// matrices are counted rows first (A as it lies, B transposed).
 template <class Tile>
 __device__ __forceinline__ unsigned lane_offset_rows_first(unsigned lane) {
   return Tile::offset(lane % 16, lane / 16);
 }
 
-// … or the columns first (B as it lies, two fragments of 8 rows; A transposed).
+// Likewise with matrices counted columns first (B as it lies, two fragments of 8 rows; A transposed).
 template <class Tile>
 __device__ __forceinline__ unsigned lane_offset_columns_first(unsigned lane) {
   return Tile::offset(lane % 8 + lane / 16 * 8, lane / 8 % 2);
@@ -455,24 +460,24 @@ __device__ __forceinline__ void mma(float* d, const unsigned (&a)[4], unsigned b
 }
 
 // Products of one warp's 16 rows in fp32, on tensor cores that multiply bf16. Of the nine products of two
-// numbers' parts three are below the last bit of the whole; the other six are made.
+// numbers' parts, three are below the last bit of the whole; the other six are computed.
 
 using TileQK = SharedTile<kHeadDim>;
 using TileV = SharedTile<kHeadDimV>;
 
-// A sum of products of numbers, kept as two. mma rounds towards zero each time that it adds 16 products, by
-// as much as the sum is large: what is small is summed apart, so that only the first parts' products are
-// added to a large one.
+// A sum of products, kept as two sums. Each time that mma adds 16 products it rounds towards zero, at the
+// size of the sum. So small products have a sum of their own, and only products of the first parts are added
+// to a large sum.
 template <int kSize>
 struct SplitSum {
   float high[kSize] = {};  // of the products of both first parts
   float low[kSize] = {};   // of the others
 
-  // Adds a b to the eight numbers from `first` on; a, b: fragments of all parts. The two halves of b take
+  // Adds A B to the eight numbers from `first` on; a, b: fragments of all parts. The two halves of B take
   // turns, so that no product waits for the one before.
   __device__ __forceinline__ void multiply(int first, const unsigned (&a)[kParts][4],
                                            const unsigned (&b)[kParts][4]) {
-    // From the smallest on.
+    // The smallest products come first.
 #pragma unroll
     for (int parts = kParts - 1; parts >= 0; --parts) {
 #pragma unroll
@@ -513,8 +518,8 @@ __device__ __forceinline__ void multiply_qk(float (&scores)[kScores], unsigned q
   for (int i = 0; i < kScores; ++i) scores[i] = sum.at(i);
 }
 
-// output += P V. The weights' layout is that of an accumulator, which is an A fragment's over 16 keys. What
-// a tile adds is summed by itself: O is the larger the more keys came before.
+// output += P V. The weights have the layout of an accumulator, which is also that of an A fragment over 16
+// keys. A tile's part is summed by itself, since O is larger the more keys came before.
 template <int kScores>
 __device__ __forceinline__ void add_pv(float (&output)[kHeadDimV / 2], const float (&weights)[kScores],
                                        unsigned v_lane) {
@@ -542,7 +547,7 @@ __device__ __forceinline__ void add_pv(float (&output)[kHeadDimV / 2], const flo
   }
 }
 
-// Where a causal mask runs: bottom-right aligned.
+// The diagonal of a causal mask: bottom-right aligned.
 
 // Query i sees keys 0 .. i + diagonal(params). Lengths are subtracted before anything is added to them: a row
 // and seqlen_k together may be more than an int holds.
@@ -553,8 +558,8 @@ __device__ __forceinline__ int diagonal(const Params& params) {
 
 // Masks the scores of one accumulator (its layout: parts/mma/softmax.cuh).
 
-// Row 0 of the accumulator sees `seen` of its keys, from the first on (none if negative), a row further down
-// kMore keys more for each row. Scores of the others become -inf.
+// Row 0 of the accumulator sees its first `seen` keys (none if negative), and each row further down sees
+// kMore keys more. Scores of the other keys become -inf.
 template <int kMore, int kScores>
 __device__ __forceinline__ void mask_keys(float (&scores)[kScores], int seen) {
   const int lane = threadIdx.x % 32;
@@ -566,10 +571,11 @@ __device__ __forceinline__ void mask_keys(float (&scores)[kScores], int seen) {
   }
 }
 
-// Which keys the query rows of a CTA see: where its loop over tiles of keys begins, and which of them need a
+// Which keys the query rows of a CTA see: where its loop over tiles of keys begins, and which tiles need a
 // mask.
 
-// Tiles of keys unmasked_end … masked_end - 1 need a mask, those below do not, those above nobody sees.
+// Tiles of keys unmasked_end … masked_end - 1 need a mask. Tiles below need none, and no row sees tiles
+// above.
 struct VisibleKeys {
   int by_first;  // keys that the CTA's first row sees, if positive; each row further down sees one more
   int unmasked_end, masked_end;
@@ -582,8 +588,8 @@ struct VisibleKeys {
     masked_end = (max(by_last, 0) + kTileN - 1) / kTileN;
   }
 
-  // Masks the scores of one accumulator, whose row 0 is `row` of the tile: keys that the diagonal hides, and
-  // so those past the end of K.
+  // Masks the scores of one accumulator, whose row 0 is the tile's row `row`. The diagonal hides keys past
+  // the end of K, too.
   template <int kScores, class Params>
   __device__ __forceinline__ void mask(float (&scores)[kScores], int row, int first_key,
                                        const Params&) const {
@@ -617,7 +623,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   const TileIndex index = tile_at(params, block_index());
   const int lane = threadIdx.x % 32;
   const int warp_row = threadIdx.x / 32 * 16;  // the warp's first, in the tile
-  const int first_row = index.m * kTileM;      // the CTA's
+  const int first_row = index.m * kTileM;      // of the CTA
 
   const VisibleKeys visible(params, first_row);
 
@@ -634,7 +640,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     SplitCopy<kTileN, kHeadDimV> v_copy(
         head_of(params.v, index.batch * params.v_batch, head_kv * params.v_head), params.v_row);
     {
-      // With the softmax's scale in it: S comes out in units of log2, and equal scores weigh exactly 1.
+      // Q takes the softmax's scale: S comes out in units of log2, and scores that equal the shift weigh
+      // exactly 1.
       SplitCopy<kTileM, kHeadDim> q_copy(
           head_of(params.q, index.batch * params.q_batch, index.head * params.q_head), params.q_row);
       q_copy.start(first_row, params.seqlen_q);
@@ -650,8 +657,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     const unsigned v_lane = v_tile + lane_offset_rows_first<TileV>(lane);
 
     for (; n >= 0; --n) {
-      // V is on its way beside the first product, the next tile of K beside the second: one waits in
-      // registers at a time.
+      // V is loaded beside the first product, and the next tile of K beside the second, so that registers
+      // hold only one of them at a time.
       k_copy.finish(k_tile, finite);
       __syncthreads();
       v_copy.start(n * kTileN, params.seqlen_k);

@@ -97,10 +97,11 @@ struct ForwardParams {
   Divisor by_clusters;
 };
 
-// Division as kernels look for tiles with it: what launches divide by, the host has prepared.
+// Division, which kernels need to find their tiles: the host has prepared a launch's divisors.
 
-// The dividend from 0 to 2^31 - 1, where the error of the multiplier, below 1 in 2^31 of it, is too small to
-// reach the next quotient. Three instructions that wait for each other, where a division has two dozen.
+// The dividend is from 0 to 2^31 - 1. There the multiplier's error, below 1 in 2^31 of it, is too small to
+// reach the next quotient. This takes three instructions that wait for each other, where a division has two
+// dozen.
 __device__ __forceinline__ int divide(int dividend, const Divisor& divisor) {
   const unsigned doubled = 2u * static_cast<unsigned>(dividend);
   return static_cast<int>(__umulhi(doubled, divisor.multiplier) >> divisor.shift);
@@ -458,8 +459,9 @@ __device__ __forceinline__ TileIndex tile_of_block(int tiles, const Divisor& by_
   return tile;
 }
 
-// Copies the Q tile through registers and folds the softmax's scale into it: S comes out in units of log2,
-// and equal scores weigh exactly 1. That this rounds Q is lost in the rounding of the sum over head_dim.
+// Copies the Q tile through registers and folds the softmax's scale into it. So S comes out in units of log2,
+// and scores that equal the maximum weigh exactly 1. The rounding of Q is lost in the rounding of the sum
+// over head_dim.
 __device__ __forceinline__ void copy_q(float* to, const float* from, long long row_stride, int rows_left,
                                        float scale_log2) {
   constexpr unsigned kChunks = kHeadDim / 4;
@@ -473,7 +475,7 @@ __device__ __forceinline__ void copy_q(float* to, const float* from, long long r
   }
 }
 
-// Of 8 or 16 dims blocks are one or two, in which a large term rounds as often as in a single sum.
+// 8 or 16 dims are only one or two blocks, in which a large term rounds as often as in a single sum.
 constexpr int kApart = kHeadDim <= 16 ? 2 : kBlock;
 
 // What one CTA works on, and where its K and V come from and go to.
@@ -487,7 +489,7 @@ struct Job {
   float* shared_p;
 };
 
-// K tile `tile` on its way into shared memory.
+// Starts the copy of K tile `tile` to shared memory.
 template <bool kGuarded>
 __device__ __forceinline__ void fetch_k(const ForwardParams& params, const Job& job, int tile) {
   const int key = tile * kTileN;
@@ -509,7 +511,7 @@ __device__ __forceinline__ void fetch_v(const ForwardParams& params, const Job& 
 template <bool kMasked>
 __device__ __forceinline__ void step(const ForwardParams& params, const Job& job, const Place& place,
                                      Running& running, int tile) {
-  // A warp whose rows all end before the tile has nothing to do but to keep the barriers.
+  // A warp whose rows see no key of the tile only takes part in the barriers.
   bool works = true;
   if constexpr (kMasked) {
     works = visible_keys(params, job.first_row + (place.warp + 1) * (kTileM / kWarps) - 1) > tile * kTileN;
@@ -577,7 +579,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas)
   extern __shared__ float4 shared[];
   float* const memory = reinterpret_cast<float*>(shared);
 
-  // All pairs of batch and head are one section. Under a mask the last rows see most keys.
+  // All (batch, head) pairs are one section. Under a mask the last rows, which see most keys, come first.
   const auto [place_of_tile, pair, batch, head] = tile_of_block(
       params.tiles_m, params.by_tiles, params.section, params.by_section, params.heads, params.by_heads);
   const int tile_m = kCausal ? params.tiles_m - 1 - place_of_tile : place_of_tile;
@@ -602,8 +604,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas)
     for (int x = 0; x < kColumns; ++x) running.o[i][x] = 0;
   }
 
-  // Backwards over the tiles that any row sees: the masked ones come first, and only the very last may be
-  // ragged.
+  // Goes backwards over the tiles that any row sees: masked tiles come first, and only the last tile of keys
+  // may be ragged.
   const int last_row = min(job.first_row + kTileM, params.seqlen_q) - 1;
   int tile = (visible_keys(params, last_row) + kTileN - 1) / kTileN - 1;
   const int whole_tiles = visible_keys(params, job.first_row) / kTileN;  // that every row sees in full

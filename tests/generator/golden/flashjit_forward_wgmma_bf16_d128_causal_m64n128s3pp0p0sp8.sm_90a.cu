@@ -95,16 +95,17 @@ struct ForwardParams {
   Divisor by_clusters;
 };
 
-// Division as kernels look for tiles with it: what launches divide by, the host has prepared.
+// Division, which kernels need to find their tiles: the host has prepared a launch's divisors.
 
-// The dividend from 0 to 2^31 - 1, where the error of the multiplier, below 1 in 2^31 of it, is too small to
-// reach the next quotient. Three instructions that wait for each other, where a division has two dozen.
+// The dividend is from 0 to 2^31 - 1. There the multiplier's error, below 1 in 2^31 of it, is too small to
+// reach the next quotient. This takes three instructions that wait for each other, where a division has two
+// dozen.
 __device__ __forceinline__ int divide(int dividend, const Divisor& divisor) {
   const unsigned doubled = 2u * static_cast<unsigned>(dividend);
   return static_cast<int>(__umulhi(doubled, divisor.multiplier) >> divisor.shift);
 }
 
-// Where a causal mask runs: bottom-right aligned.
+// The diagonal of a causal mask: bottom-right aligned.
 
 // Query i sees keys 0 .. i + diagonal(params). Lengths are subtracted before anything is added to them: a row
 // and seqlen_k together may be more than an int holds.
@@ -752,8 +753,8 @@ __device__ __forceinline__ int block_at(int left, const Tile& tile, const Forwar
   return tile.first + ends_first(left, last_full_block(tile, p)) * tile.shares;
 }
 
-// The shift of a row that has seen no key, or scores of -inf only: finite, so that no difference is NaN, and
-// the lowest there is.
+// The shift of a row that has seen no key, or only scores of -inf: finite, so that no difference is NaN, and
+// the lowest finite number.
 
 constexpr float kUnset = -0x1.fffffep127f;
 

@@ -95,7 +95,7 @@ struct ForwardParams {
   Divisor by_clusters;
 };
 
-// Where a causal mask runs: bottom-right aligned.
+// The diagonal of a causal mask: bottom-right aligned.
 
 // Query i sees keys 0 .. i + diagonal(params). Lengths are subtracted before anything is added to them: a row
 // and seqlen_k together may be more than an int holds.
@@ -114,10 +114,11 @@ __device__ __forceinline__ int ends_first(int left, int full) {
   return left >= full ? left : left == full - 1 ? 0 : left + 1;
 }
 
-// Division as kernels look for tiles with it: what launches divide by, the host has prepared.
+// Division, which kernels need to find their tiles: the host has prepared a launch's divisors.
 
-// The dividend from 0 to 2^31 - 1, where the error of the multiplier, below 1 in 2^31 of it, is too small to
-// reach the next quotient. Three instructions that wait for each other, where a division has two dozen.
+// The dividend is from 0 to 2^31 - 1. There the multiplier's error, below 1 in 2^31 of it, is too small to
+// reach the next quotient. This takes three instructions that wait for each other, where a division has two
+// dozen.
 __device__ __forceinline__ int divide(int dividend, const Divisor& divisor) {
   const unsigned doubled = 2u * static_cast<unsigned>(dividend);
   return static_cast<int>(__umulhi(doubled, divisor.multiplier) >> divisor.shift);
@@ -657,8 +658,8 @@ __device__ __forceinline__ void recompute_scores(const Tile& tile, int row, int 
   }
 }
 
-// The shift of a row that has seen no key, or scores of -inf only: finite, so that no difference is NaN, and
-// the lowest there is.
+// The shift of a row that has seen no key, or only scores of -inf: finite, so that no difference is NaN, and
+// the lowest finite number.
 
 constexpr float kUnset = -0x1.fffffep127f;
 
