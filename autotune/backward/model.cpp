@@ -4,40 +4,11 @@
 #include <cmath>
 
 #include "autotune/backward/backward.hpp"
+#include "autotune/backward/model_simt.hpp"
 #include "autotune/model/memory.hpp"
 
 namespace flashjit::autotune {
 namespace {
-
-// Family simt is bound by multiply-adds or by shared memory, which delivers 128 bytes a clock, and also by
-// those waits of a step that no other CTA of the multiprocessor covers. In clocks per tile of queries and
-// keys.
-double simt_flops_per_clock(const Problem& problem, const Shape& shape, const SimtBackwardSchedule& s,
-                            const Target& target) {
-  const int threads = 32 * s.warps;
-  const double fmas = 1.0 * s.tile_m * s.tile_n * (3 * problem.head_dim + 2 * problem.value_dim());
-  // For four dims of S or dP a thread loads rows + keys times 16 bytes, for 4 * rows * keys multiply-adds.
-  const double rows = std::max(1.0, s.tile_m / (4.0 * s.warps));
-  const double keys = s.tile_n / 8.0;
-  const double scores = 1.0 * s.tile_m * s.tile_n * (problem.head_dim + problem.value_dim());
-  const double score_clocks = scores * std::max(1.125 / 128, (rows + keys) / (4 * rows * keys) / 8);
-  // A thread's share of a gradient is nearly square: each step loads one row and one column of it.
-  const auto gradient_clocks = [&](int tile, int other, int dim) {
-    const double share = std::max(1.0, 1.0 * tile * dim / threads);
-    return 1.0 * tile * dim * other * std::max(1.0 / 128, 2 / std::sqrt(share) / 4 / 8);
-  };
-  const double clocks = score_clocks + gradient_clocks(s.tile_n, s.tile_m, problem.head_dim) +
-                        gradient_clocks(s.tile_n, s.tile_m, problem.value_dim()) +
-                        gradient_clocks(s.tile_m, s.tile_n, problem.head_dim);
-  const double bytes =
-      4.0 * ((s.tile_m + s.tile_n) * (problem.head_dim + problem.value_dim()) + 2 * s.tile_m * s.tile_n);
-  const double ctas = std::clamp(std::floor(target.shared_per_sm / bytes), 1.0, 512.0 / threads);
-  constexpr double kWait = 4000;  // two loads and four barriers
-  // Rows of a tile beyond the last query, and keys beyond the last, are work too.
-  const auto used = [](int size, int tile) { return size / (std::ceil(1.0 * size / tile) * tile); };
-  return 2 * fmas / (clocks * 1.3 + kWait / ctas) * used(shape.seqlen_q, s.tile_m) *
-         used(shape.seqlen_k, s.tile_n);
-}
 
 // As timed on an H200 at 1k to 16k (docs/performance/wgmma-backward.md).
 double wgmma_flops_per_clock(const Problem& problem, const Shape& shape, const WgmmaBackwardSchedule& s) {
@@ -114,44 +85,41 @@ double mma_ms(const Problem& problem, const Shape& shape, const MmaBackwardSched
          (kFitGhz * 1e6);
 }
 
-// Flops per clock and multiprocessor that the main kernels reach; a multiply-add counts as two.
-double flops_per_clock(const Problem& problem, const Shape& shape, const Schedule& schedule,
-                       const Target& target) {
-  switch (family_of(schedule)) {
-    case Family::simt:
-      return simt_flops_per_clock(problem, shape, std::get<SimtBackwardSchedule>(schedule), target);
-    case Family::mma:
-      break;  // mma_ms
-    case Family::wgmma:
-      return wgmma_flops_per_clock(problem, shape, std::get<WgmmaBackwardSchedule>(schedule));
-  }
-  return 1;
-}
-
-constexpr double kClockGhz = 1.6;
 constexpr double kLaunchMs = 0.004;
+
+double wgmma_ms(const Problem& problem, const Shape& shape, const WgmmaBackwardSchedule& s,
+                const Target& target) {
+  constexpr double kClockGhz = 1.6;
+  const double sms = std::max(1, target.sm_count);
+  // Five products in one pass; seven where dQ has a pass of its own, which forms S and dP again.
+  const double passes = s.dq == static_cast<int>(DqWay::own_pass) ? 7.0 / 5 : 1;
+  const double ctas = std::ceil(1.0 * shape.seqlen_k / s.tile_n) * shape.kv_heads() * shape.batch;
+  const double waves = std::ceil(ctas / sms) / (ctas / sms);
+  return flops(problem, shape) / sms * passes * waves /
+         (wgmma_flops_per_clock(problem, shape, s) * kClockGhz * 1e6);
+}
 
 }  // namespace
 
 double predict_backward(const Problem& problem, const Shape& shape, const Schedule& schedule,
                         const Target& target) {
-  const auto way = static_cast<DqWay>(get(schedule, "dq"));
-  const bool own_pass = way == DqWay::own_pass;
-  const double sms = std::max(1, target.sm_count);
-  // Five products in one pass; seven where dQ has a pass of its own, which forms S and dP again.
-  const double work = flops(problem, shape) / sms * (own_pass ? 7.0 / 5 : 1.0);
-  const double ctas =
-      std::ceil(1.0 * shape.seqlen_k / get(schedule, "tile_n")) * shape.kv_heads() * shape.batch;
-  if (ctas == 0 || shape.seqlen_q == 0) return kLaunchMs;
-  const double waves = std::ceil(ctas / sms) / (ctas / sms);
-  const double main_ms =
-      family_of(schedule) == Family::mma
-          ? mma_ms(problem, shape, std::get<MmaBackwardSchedule>(schedule), target)
-          : work * waves / flops_per_clock(problem, shape, schedule, target) / (kClockGhz * 1e6);
+  if (shape.batch == 0 || shape.seqlen_k == 0 || shape.seqlen_q == 0) return kLaunchMs;
+  double main_ms = 0;
+  switch (family_of(schedule)) {
+    case Family::simt:
+      main_ms = simt_ms(problem, shape, std::get<SimtBackwardSchedule>(schedule), target);
+      break;
+    case Family::mma:
+      main_ms = mma_ms(problem, shape, std::get<MmaBackwardSchedule>(schedule), target);
+      break;
+    case Family::wgmma:
+      main_ms = wgmma_ms(problem, shape, std::get<WgmmaBackwardSchedule>(schedule), target);
+      break;
+  }
   // Sums are cleared, written back and read again, unless the main kernel itself turns them into dQ.
-  const double sum_bytes = way == DqWay::atomic && family_of(schedule) != Family::wgmma
-                               ? 4.0 * 3 * shape.batch * shape.heads * shape.seqlen_q * problem.head_dim
-                               : 0;
+  const bool sums =
+      static_cast<DqWay>(get(schedule, "dq")) == DqWay::atomic && family_of(schedule) != Family::wgmma;
+  const double sum_bytes = sums ? 4.0 * 3 * shape.batch * shape.heads * shape.seqlen_q * problem.head_dim : 0;
   return main_ms + sum_bytes / memory_rate(target) + 3 * kLaunchMs;
 }
 

@@ -1,5 +1,5 @@
 // dQ in fp32 FMA: a CTA owns kTileM queries of a head and streams the keys and values that they see. S and dP
-// are formed again, which costs two products of seven, and nothing is added across CTAs.
+// are computed again, at the cost of two products of seven, so that nothing is added across CTAs.
 #include "params/backward.h"
 #include "parts/divide.cuh"
 #include "parts/simt/copy.cuh"
@@ -18,10 +18,22 @@ struct Job {
   const float* k;
   const float* v;
   int first_row;
+  int end;  // of the tiles of keys that a query sees
   float* memory;
 };
 
-// One tile of keys.
+__device__ __forceinline__ void copy_k(const BackwardParams& params, const Job& job, int tile) {
+  const int first_key = tile * kTileN;
+  copy_tile<kTileN, kHeadDim, kStrideQk, true>(job.memory + kSharedK, job.k + first_key * params.k_row,
+                                               params.k_row, params.seqlen_k - first_key);
+}
+__device__ __forceinline__ void copy_v(const BackwardParams& params, const Job& job, int tile) {
+  const int first_key = tile * kTileN;
+  copy_tile<kTileN, kHeadDimV, kStrideV, true>(job.memory + kSharedV, job.v + first_key * params.v_row,
+                                               params.v_row, params.seqlen_k - first_key);
+}
+
+// One tile of keys. The next tile's V is on its way beside dQ's product, its K right after.
 template <bool kMasked>
 __device__ __forceinline__ void step(const BackwardParams& params, const Job& job, const Rows& rows,
                                      const Place& place, ShareOfQ& dq, int tile) {
@@ -29,35 +41,30 @@ __device__ __forceinline__ void step(const BackwardParams& params, const Job& jo
   float* const shared_v = job.memory + kSharedV;
   float* const shared_ds = job.memory + kSharedDs;
   const int first_key = tile * kTileN;
-  const int keys_left = params.seqlen_k - first_key;
-  copy_tile<kTileN, kHeadDim, kStrideQk, kMasked>(shared_k, job.k + first_key * params.k_row, params.k_row,
-                                                  keys_left);
-  commit_tiles();
-  copy_tile<kTileN, kHeadDimV, kStrideV, kMasked>(shared_v, job.v + first_key * params.v_row, params.v_row,
-                                                  keys_left);
-  commit_tiles();
-  wait_for_tiles<1>();  // Q, dO and K are there
+  wait_for_tiles<0>();
   __syncthreads();
   float p[kRows][kKeys];
   weigh<kMasked>(p, job.memory + kSharedQ, shared_k, rows, params.scale, place, [&](int i) {
     return visible_keys(params, job.first_row + place.row + i * kRowLanes) - first_key - place.key_lane;
   });
-  wait_for_tiles<0>();
-  __syncthreads();
   float ds[kRows][kKeys];
   multiply_rows<kHeadDimV, kStrideV>(ds, job.memory + kSharedDout, shared_v, place);
   differentiate(ds, p, rows);
   store_weights(shared_ds, ds, place);
   __syncthreads();
+  const bool more = tile + 1 < job.end;
+  if (more) copy_v(params, job, tile + 1);
   dq += multiply<ShareOfQ, kStrideQk>(shared_ds, shared_k);
   __syncthreads();
+  if (more) copy_k(params, job, tile + 1);
+  commit_tiles();
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
     FLASHJIT_ENTRY(const __grid_constant__ BackwardParams params) {
   extern __shared__ float4 shared[];
 
-  // Under a mask the last rows see most keys.
+  // Under a mask the last rows, which see most keys, come first.
   const auto [place_of_tile, pair, batch, head] =
       tile_of_block(params.tiles, params.by_tiles, params.batch * params.heads, params.by_pairs, params.heads,
                     params.by_heads);
@@ -74,11 +81,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   const Place place = place_of_thread();
   ShareOfQ dq;
   dq.clear();
-  // The first tiles every row sees in full, the last ones need a mask.
+  // Every row sees the first tiles in full; the last ones need a mask.
   const int whole_tiles = visible_keys(params, job.first_row) / kTileN;
   const int last_row = min(job.first_row + kTileM, params.seqlen_q) - 1;
-  const int tiles = (visible_keys(params, last_row) + kTileN - 1) / kTileN;
-  if (tiles > 0) {
+  job.end = (visible_keys(params, last_row) + kTileN - 1) / kTileN;
+  if (job.end > 0) {
     copy_tile<kTileM, kHeadDim, kStrideQk, true>(job.memory + kSharedQ,
                                                  static_cast<const float*>(params.q) +
                                                      batch * params.q_batch + head * params.q_head +
@@ -89,11 +96,14 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
                                                      batch * params.dout_batch + head * params.dout_head +
                                                      job.first_row * params.dout_row,
                                                  params.dout_row, rows_left);
+    copy_k(params, job, 0);
+    copy_v(params, job, 0);
+    commit_tiles();
     Rows rows;
     rows.load(params, pair, job.first_row + place.row);
     int tile = 0;
     for (; tile < whole_tiles; ++tile) step<false>(params, job, rows, place, dq, tile);
-    for (; tile < tiles; ++tile) step<true>(params, job, rows, place, dq, tile);
+    for (; tile < job.end; ++tile) step<true>(params, job, rows, place, dq, tile);
   }
   dq.write(static_cast<float*>(params.dq) + batch * params.dq_batch + head * params.dq_head +
                job.first_row * params.dq_row,

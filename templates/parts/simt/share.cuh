@@ -3,6 +3,9 @@
 
 #include "parts/simt/columns.cuh"
 #include "parts/simt/layout.cuh"
+/*%#red_vectors%*/
+#include "ptx/reduction.cuh"
+/*%/red_vectors%*/
 
 // A share of the kTile rows x kDim columns that all threads of a CTA add up in registers; kSharers threads
 // have a row together. A thread's rows are neighbours where they are read side by side. Where each is read
@@ -58,9 +61,16 @@ struct Share {
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
       for_each_group<kColumns, kSharers>(sharer(), [&](auto group, int mine, int column) {
+        float* const to = sums + row(i) * row_stride + column;
+        const float* const own = at[i] + mine;
+        /*%#red_vectors%*/
+        if constexpr (decltype(group)::kCount == 4) {
+          add_global(to, own[0], own[1], own[2], own[3]);
+          return;
+        }
+        /*%/red_vectors%*/
 #pragma unroll
-        for (int x = 0; x < decltype(group)::kCount; ++x)
-          atomicAdd(sums + row(i) * row_stride + column + x, at[i][mine + x]);
+        for (int x = 0; x < decltype(group)::kCount; ++x) atomicAdd(to + x, own[x]);
       });
     }
   }

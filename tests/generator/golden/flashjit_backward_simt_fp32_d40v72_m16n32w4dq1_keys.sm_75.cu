@@ -10,19 +10,19 @@ constexpr int kWarps = 4;          // per CTA
 constexpr int kThreads = 128;      // per CTA
 constexpr int kUnroll = 1;         // steps of S and dP per turn of their loops
 constexpr bool kPrefetch = false;  // fragments are loaded when they are needed
-constexpr int kLanes = 8;          // of a warp side by side across the keys; the others go down the rows
-constexpr int kRows = 1;           // of S per thread
-constexpr int kKeys = 4;           // columns of S per thread
+constexpr int kLanes = 16;         // of a warp side by side across the keys; the others go down the rows
+constexpr int kRows = 2;           // of S per thread
+constexpr int kKeys = 2;           // columns of S per thread
 constexpr bool kCareful = true;    // sums of S, dP and delta lose less
 constexpr int kStrideQk = 44;      // floats from row to row of Q and K in shared memory
 constexpr int kStrideV = 76;       // floats from row to row of V and dO
-constexpr int kStrideP = 40;       // floats from row to row of P and dS
+constexpr int kStrideP = 48;       // floats from row to row of P and dS
 constexpr int kSharedK = 0;        // where K begins in shared memory, in floats
 constexpr int kSharedV = 1408;     // V
 constexpr int kSharedQ = 3840;     // Q
 constexpr int kSharedDout = 4544;  // dO
 constexpr int kSharedDs = 5760;    // dS
-constexpr int kSharedP = 6400;     // P
+constexpr int kSharedP = 6528;     // P
 constexpr int kSharersK = 8;       // threads side by side on a row of dK
 constexpr int kSharersV = 8;       // threads side by side on a row of dV
 constexpr int kSharersQ = 8;       // threads side by side on a row of dQ
@@ -358,9 +358,10 @@ struct Share {
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
       for_each_group<kColumns, kSharers>(sharer(), [&](auto group, int mine, int column) {
+        float* const to = sums + row(i) * row_stride + column;
+        const float* const own = at[i] + mine;
 #pragma unroll
-        for (int x = 0; x < decltype(group)::kCount; ++x)
-          atomicAdd(sums + row(i) * row_stride + column + x, at[i][mine + x]);
+        for (int x = 0; x < decltype(group)::kCount; ++x) atomicAdd(to + x, own[x]);
       });
     }
   }
@@ -589,16 +590,35 @@ __device__ __forceinline__ void store_weights(float* to, const float (&weights)[
 using ShareOfK = Share<kTileN, kHeadDim, kSharersK, true>;
 using ShareOfV = Share<kTileN, kHeadDimV, kSharersV, true>;
 
-// One query head, and the CTA's keys.
+// A query head of the group, and the CTA's keys.
 struct Job {
-  const float* q;
-  const float* dout;
-  int head_index;  // among all batches' heads
+  int batch, head, heads_end;  // the group's heads end before heads_end
+  int begin, end;              // tiles of queries that see a key
   int first_key;
   float* memory;
 };
 
-// One tile of queries.
+// The copies of a tile of a head's Q and dO, each a group of its own. Where the head begins is worked out
+// here, so that no pointer waits in registers.
+__device__ __forceinline__ void copy_q(const BackwardParams& params, const Job& job, int head, int tile) {
+  const int first_row = tile * kTileM;
+  const float* const q = static_cast<const float*>(params.q) + job.batch * params.q_batch +
+                         head * params.q_head + first_row * params.q_row;
+  copy_tile<kTileM, kHeadDim, kStrideQk, true>(job.memory + kSharedQ, q, params.q_row,
+                                               params.seqlen_q - first_row);
+  commit_tiles();
+}
+__device__ __forceinline__ void copy_dout(const BackwardParams& params, const Job& job, int head, int tile) {
+  const int first_row = tile * kTileM;
+  const float* const dout = static_cast<const float*>(params.dout) + job.batch * params.dout_batch +
+                            head * params.dout_head + first_row * params.dout_row;
+  copy_tile<kTileM, kHeadDimV, kStrideV, true>(job.memory + kSharedDout, dout, params.dout_row,
+                                               params.seqlen_q - first_row);
+  commit_tiles();
+}
+
+// One tile of queries. The next tile's Q and dO are on their way as soon as this tile's have been read for
+// the last time, so that the products after that hide the latency.
 template <bool kMasked>
 __device__ __forceinline__ void step(const BackwardParams& params, const Job& job, const Place& place,
                                      ShareOfK& dk, ShareOfV& dv, int tile) {
@@ -607,20 +627,16 @@ __device__ __forceinline__ void step(const BackwardParams& params, const Job& jo
   float* const shared_p = job.memory + kSharedP;
   float* const shared_ds = job.memory + kSharedDs;
   const int first_row = tile * kTileM;
-  const int rows_left = params.seqlen_q - first_row;
-  copy_tile<kTileM, kHeadDim, kStrideQk, true>(shared_q, job.q + first_row * params.q_row, params.q_row,
-                                               rows_left);
-  commit_tiles();
-  copy_tile<kTileM, kHeadDimV, kStrideV, true>(shared_dout, job.dout + first_row * params.dout_row,
-                                               params.dout_row, rows_left);
-  commit_tiles();
+  const int head_index = job.batch * params.heads + job.head;  // among all batches' heads
   Rows rows;
-  rows.load(params, job.head_index, first_row + place.row);
+  rows.load(params, head_index, first_row + place.row);
   wait_for_tiles<1>();  // K, V and Q have arrived
   __syncthreads();
+  int first_key = job.first_key;
+  asm volatile("" : "+r"(first_key));  // or what the mask computes from it waits in registers
   float p[kRows][kKeys];
   weigh<kMasked>(p, shared_q, job.memory + kSharedK, rows, params.scale, place, [&](int i) {
-    return visible_keys(params, first_row + place.row + i * kRowLanes) - job.first_key - place.key_lane;
+    return visible_keys(params, first_row + place.row + i * kRowLanes) - first_key - place.key_lane;
   });
   store_weights(shared_p, p, place);
   wait_for_tiles<0>();
@@ -630,13 +646,24 @@ __device__ __forceinline__ void step(const BackwardParams& params, const Job& jo
   differentiate(ds, p, rows);
   store_weights(shared_ds, ds, place);
   __syncthreads();
-  dv += multiply_transposed<ShareOfV, kStrideV>(shared_p, shared_dout);
+  // Starts a copy of the next tile: this head's, or the first one of the group's next head.
+  const auto start_next = [&](auto copy) {
+    int next = tile + 1, head = job.head;
+    // Or what follows is worked out before the products, and waits in registers.
+    asm volatile("" : "+r"(next));
+    if (next == job.end) next = job.begin, ++head;
+    if (head < job.heads_end) copy(params, job, head, next);
+  };
   dk += multiply_transposed<ShareOfK, kStrideQk>(shared_ds, shared_q);
+  __syncthreads();
+  start_next(copy_q);
+  dv += multiply_transposed<ShareOfV, kStrideV>(shared_p, shared_dout);
+  __syncthreads();
+  start_next(copy_dout);
   const auto dq =
       multiply<Share<kTileM, kHeadDim, kSharersQ, false>, kStrideQk>(shared_ds, job.memory + kSharedK);
-  dq.add_to(params.dq_sum + (static_cast<long long>(job.head_index) * params.padded_q + first_row) * kHeadDim,
+  dq.add_to(params.dq_sum + (static_cast<long long>(head_index) * params.padded_q + first_row) * kHeadDim,
             kHeadDim);
-  __syncthreads();
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
@@ -654,32 +681,32 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   const int keys_left = params.seqlen_k - job.first_key;
 
   // Tiles of queries begin … masked_end - 1 need a mask. Later tiles need none, and earlier ones see no key.
-  const int tiles_m = (params.seqlen_q + kTileM - 1) / kTileM;
-  int begin = 0;
-  int masked_end = keys_left < kTileN ? tiles_m : 0;
-
-  if (begin < tiles_m) {
-    const float* const k = static_cast<const float*>(params.k) + batch * params.k_batch +
-                           head_kv * params.k_head + job.first_key * params.k_row;
-    const float* const v = static_cast<const float*>(params.v) + batch * params.v_batch +
-                           head_kv * params.v_head + job.first_key * params.v_row;
-    copy_tile<kTileN, kHeadDim, kStrideQk, true>(job.memory + kSharedK, k, params.k_row, keys_left);
-    copy_tile<kTileN, kHeadDimV, kStrideV, true>(job.memory + kSharedV, v, params.v_row, keys_left);
-  }
+  job.begin = 0;
+  job.end = (params.seqlen_q + kTileM - 1) / kTileM;
+  int masked_end = keys_left < kTileN ? job.end : 0;
 
   const Place place = place_of_thread();
   ShareOfK dk;
   ShareOfV dv;
   dk.clear();
   dv.clear();
-  for (int member = 0; member < params.group; ++member) {
-    const int head = head_kv * params.group + member;
-    job.head_index = batch * params.heads + head;
-    job.q = static_cast<const float*>(params.q) + batch * params.q_batch + head * params.q_head;
-    job.dout = static_cast<const float*>(params.dout) + batch * params.dout_batch + head * params.dout_head;
-    int tile = begin;
-    for (; tile < masked_end; ++tile) step<true>(params, job, place, dk, dv, tile);
-    for (; tile < tiles_m; ++tile) step<false>(params, job, place, dk, dv, tile);
+  if (job.begin < job.end) {
+    const float* const k = static_cast<const float*>(params.k) + batch * params.k_batch +
+                           head_kv * params.k_head + job.first_key * params.k_row;
+    const float* const v = static_cast<const float*>(params.v) + batch * params.v_batch +
+                           head_kv * params.v_head + job.first_key * params.v_row;
+    copy_tile<kTileN, kHeadDim, kStrideQk, true>(job.memory + kSharedK, k, params.k_row, keys_left);
+    copy_tile<kTileN, kHeadDimV, kStrideV, true>(job.memory + kSharedV, v, params.v_row, keys_left);
+    job.batch = batch;
+    job.head = head_kv * params.group;
+    job.heads_end = job.head + params.group;
+    copy_q(params, job, job.head, job.begin);
+    copy_dout(params, job, job.head, job.begin);
+    for (; job.head < job.heads_end; ++job.head) {
+      int tile = job.begin;
+      for (; tile < masked_end; ++tile) step<true>(params, job, place, dk, dv, tile);
+      for (; tile < job.end; ++tile) step<false>(params, job, place, dk, dv, tile);
+    }
   }
 
   dk.write(static_cast<float*>(params.dk) + batch * params.dk_batch + head_kv * params.dk_head +

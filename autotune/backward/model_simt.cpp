@@ -1,0 +1,120 @@
+// Family simt's backward pass, as the sum of what FMA, loads from shared memory and additions to dQ take:
+// with few warps little of it runs side by side. The weights were fitted to 382 timings of 19 problems on an
+// H200, within 10 % (root mean square); picks are 0.4 % behind the fastest in the mean, 1.1 % those that are
+// deterministic (docs/performance/simt.md).
+#include "autotune/backward/model_simt.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "autotune/model/step.hpp"
+#include "generator/families/simt_backward_layout.hpp"
+
+namespace flashjit::autotune {
+namespace {
+
+using simt_backward::Layout;
+using simt_backward::layout_of;
+using simt_backward::Sharing;
+
+// What one tile of queries and one of keys take of each unit of a multiprocessor.
+struct Tile {
+  double multiplies = 0;  // multiply-adds
+  double loads = 0;       // instructions of warps that load 16 bytes a lane from shared memory
+  double weights = 0;     // scores that become weights, by warp
+  double added = 0;       // lines of 128 bytes that are added to dQ
+};
+
+// A kernel of the pass: its tiles, and what its CTAs are.
+struct Kernel {
+  Tile tile;
+  double shared_bytes = 0;
+  double ctas = 0;
+  double columns = 0;  // of gradients that a CTA writes at its end, times its rows
+};
+
+// S and dP, which both kernels form. S in two floats takes four times as many instructions.
+Tile scores(const Problem& p, const SimtBackwardSchedule& s, const Layout& layout) {
+  constexpr double kBlocked = 9.0 / 8;  // sums of eight dims are added up
+  const double pairs = 1.0 * s.tile_m * s.tile_n;
+  const bool twofold = simt_backward::careful(s) || p.head_dim <= 16;
+  return {.multiplies = pairs * kBlocked * (p.head_dim * (twofold ? 3 : 1) + p.value_dim()),
+          .loads = s.warps * (p.head_dim + p.value_dim()) / 4.0 * (layout.rows + layout.keys),
+          .weights = 1.0 * layout.rows * layout.keys * s.warps};
+}
+
+// A gradient of keys: each row of the tile of queries is loaded once.
+void add_of_keys(Tile& tile, const Sharing& sharing, const SimtBackwardSchedule& s, int dim) {
+  tile.multiplies += 1.0 * s.tile_m * s.tile_n * dim;
+  tile.loads += 1.0 * s.warps * s.tile_m * (sharing.loads_of_weights() + sharing.loads_of_columns());
+}
+
+// dQ: weights are loaded for four keys at a time.
+void add_of_queries(Tile& tile, const Sharing& sharing, const SimtBackwardSchedule& s, int dim) {
+  tile.multiplies += 1.0 * s.tile_m * s.tile_n * dim;
+  tile.loads += s.warps * s.tile_n / 4.0 * (sharing.own + 4 * sharing.loads_of_columns());
+}
+
+double kernel_clocks(const Kernel& kernel, double tiles, const SimtBackwardSchedule& s, const Target& target,
+                     bool causal) {
+  const double threads = 32.0 * s.warps, sms = std::max(1, target.sm_count);
+  const double resident =
+      std::max(1.0, std::floor(std::min(target.shared_per_sm / (kernel.shared_bytes + target.shared_reserved),
+                                        512 / threads)));
+  const double busy = 1.175 * kernel.tile.multiplies / machine_of(target).fp32_lanes +
+                      1.457 * kernel.tile.loads + 6.274 * kernel.tile.weights + 4.171 * kernel.tile.added;
+  // Fewer than two warps a scheduler wait for each instruction's latency; and the CTA at its barriers.
+  const double exposed = std::pow(std::max(1.0, 8 / (s.warps * resident)), 0.122);
+  const double clocks = tiles * (busy * exposed + 385 / resident) + kernel.ctas * 87 * kernel.columns / 128;
+  const double of_sm = kernel.ctas / sms;
+  return clocks / sms * (causal ? 1 + 0.5 / of_sm : std::ceil(of_sm) / of_sm);
+}
+
+// Tiles of queries and keys that hold a pair which sees each other, in one head.
+double tiles_of_head(const Problem& problem, const Shape& shape, const SimtBackwardSchedule& s) {
+  const double tiles_m = std::ceil(1.0 * shape.seqlen_q / s.tile_m);
+  const double tiles_n = std::ceil(1.0 * shape.seqlen_k / s.tile_n);
+  if (!problem.causal) return tiles_m * tiles_n;
+  double tiles = 0;
+  for (double n = 0; n < tiles_n; ++n) {
+    const double first = std::max(0.0, n * s.tile_n - (1.0 * shape.seqlen_k - shape.seqlen_q));
+    tiles += std::max(0.0, tiles_m - std::floor(first / s.tile_m));
+  }
+  return tiles;
+}
+
+}  // namespace
+
+double simt_ms(const Problem& problem, const Shape& shape, const SimtBackwardSchedule& schedule,
+               const Target& target) {
+  constexpr double kFitGhz = 1.98;
+  const Layout layout = layout_of(problem, schedule);
+  const bool own_pass = schedule.dq == static_cast<int>(DqWay::own_pass);
+  const double heads = 1.0 * shape.batch * shape.heads;
+  const double tiles = heads * tiles_of_head(problem, shape, schedule);
+  const double tiles_n = std::ceil(1.0 * shape.seqlen_k / schedule.tile_n);
+
+  Kernel keys{.tile = scores(problem, schedule, layout),
+              .shared_bytes = 4.0 * layout.floats_keys,
+              .ctas = tiles_n * shape.batch * shape.kv_heads(),
+              .columns = schedule.tile_n * (problem.head_dim + problem.value_dim()) / 2.0};
+  add_of_keys(keys.tile, layout.of_k, schedule, problem.head_dim);
+  add_of_keys(keys.tile, layout.of_v, schedule, problem.value_dim());
+  if (!own_pass) {
+    add_of_queries(keys.tile, layout.of_q, schedule, problem.head_dim);
+    // Four numbers at a time from sm_90 on; else each touches the line by itself.
+    keys.tile.added = schedule.tile_m * problem.head_dim / 32.0 * (target.capability >= 90 ? 1 : 4);
+  }
+  double clocks = kernel_clocks(keys, tiles, schedule, target, problem.causal);
+  if (own_pass) {
+    Kernel queries{.tile = scores(problem, schedule, layout),
+                   .shared_bytes = 4.0 * layout.floats_queries,
+                   .ctas = std::ceil(1.0 * shape.seqlen_q / schedule.tile_m) * heads,
+                   .columns = 1.0 * schedule.tile_m * problem.head_dim};
+    add_of_queries(queries.tile, layout.of_q, schedule, problem.head_dim);
+    clocks += kernel_clocks(queries, tiles, schedule, target, problem.causal);
+  }
+  return clocks / (kFitGhz * 1e6);
+}
+
+}  // namespace flashjit::autotune
