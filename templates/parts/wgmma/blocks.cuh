@@ -11,7 +11,7 @@
 
 // Blocks that at least one of the 64 rows from `row` on sees; none where the rows are past the end.
 __device__ __forceinline__ int blocks_of_rows(int row, const ForwardParams& p) {
-  return row < row_count(p) ? (visible_keys(row + 64, p) + kTileN - 1) / kTileN : 0;
+  return row < row_count(p) ? (keys_before(row + 64, p) + kTileN - 1) / kTileN : 0;
 }
 
 /*%#causal%*/

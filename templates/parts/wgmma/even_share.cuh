@@ -37,7 +37,7 @@ struct EvenShare {
                   : next.tile < tile_count(p) ? blocks
                                               : 0;
     tile.whole = tile.length == blocks;
-    tile.blocks = blocks_of_share((visible_keys(tile.row + kTileM, p) + kTileN - 1) / kTileN, tile);
+    tile.blocks = blocks_of_share((keys_before(tile.row + kTileM, p) + kTileN - 1) / kTileN, tile);
     next = {next.tile + (shared ? 1 : tiles_dealt()), 0};
     next.tile = (shared & !is_shared()) ? first_dealt(p) : next.tile;
     return tile;

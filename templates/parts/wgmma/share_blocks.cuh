@@ -7,7 +7,7 @@
 // Blocks of this CTA's share that at least one of the 64 rows from `row` on sees; none where the rows are
 // past the end.
 __device__ __forceinline__ int blocks_of_rows(int row, const Tile& tile, const ForwardParams& p) {
-  const int seen = row < row_count(p) ? (visible_keys(row + 64, p) + kTileN - 1) / kTileN : 0;
+  const int seen = row < row_count(p) ? (keys_before(row + 64, p) + kTileN - 1) / kTileN : 0;
   return blocks_of_share(seen, tile);
 }
 
@@ -16,7 +16,7 @@ __device__ __forceinline__ int blocks_of_rows(int row, const Tile& tile, const F
 // of a later block of the share. Where the diagonal runs through the share's last block, some rows see
 // nothing of it, and the block before it is their first: that one is not counted.
 __device__ __forceinline__ int full_blocks(int row, const Tile& tile, const ForwardParams& p) {
-  const int full = blocks_of_share(visible_keys(row + 1, p) / kTileN, tile);
+  const int full = blocks_of_share(keys_before(row + 1, p) / kTileN, tile);
   return max(0, full - (full < blocks_of_rows(row, tile, p)));
 }
 /*%/causal%*/
@@ -26,7 +26,7 @@ __device__ __forceinline__ int full_blocks(int row, const Tile& tile, const Forw
 // No warpgroup has fewer such blocks than the first one, which has the tile's first rows, and full_blocks
 // takes off one at most.
 __device__ __forceinline__ int last_full_block(const Tile& tile, const ForwardParams& p) {
-  return blocks_of_share(visible_keys(tile.row + 1, p) / kTileN, tile) - 1;
+  return blocks_of_share(keys_before(tile.row + 1, p) / kTileN, tile) - 1;
 }
 /*%/causal%*/
 /*%^causal%*/

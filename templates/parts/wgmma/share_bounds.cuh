@@ -14,7 +14,7 @@ struct Place {
 
 // Blocks that some row of the tile sees; one where there are none, so that rows are stored all the same.
 __device__ __forceinline__ int blocks_of_tile(const Tile& tile, const ForwardParams& p) {
-  return max(1, (visible_keys(tile.row + kTileM, p) + kTileN - 1) / kTileN);
+  return max(1, (keys_before(tile.row + kTileM, p) + kTileN - 1) / kTileN);
 }
 
 /*%#causal%*/

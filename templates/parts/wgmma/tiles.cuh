@@ -71,12 +71,12 @@ __device__ __forceinline__ int packs_of_sequence(const ForwardParams& p) {
 
 // Keys that some row before `row_end` sees: 0 .. visible - 1.
 /*%#causal%*/
-__device__ __forceinline__ int visible_keys(int row_end, const ForwardParams& p) {
+__device__ __forceinline__ int keys_before(int row_end, const ForwardParams& p) {
   return max(0, min(p.seqlen_k, ((min(row_end, row_count(p)) - 1) >> p.packed) + 1 + diagonal(p)));
 }
 /*%/causal%*/
 /*%^causal%*/
-__device__ __forceinline__ int visible_keys(int, const ForwardParams& p) {
+__device__ __forceinline__ int keys_before(int, const ForwardParams& p) {
   return p.seqlen_k;
 }
 /*%/causal%*/
@@ -154,13 +154,13 @@ __device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
   tile.batch = divide(batch_head, p.by_heads);
   tile.pack = batch_head - tile.batch * packs;
   /*%#own_keys%*/
-  tile.blocks = (visible_keys(tile.row + kTileM, p) + kTileN - 1) / kTileN;
+  tile.blocks = (keys_before(tile.row + kTileM, p) + kTileN - 1) / kTileN;
   /*%/own_keys%*/
   /*%#pair_keys%*/
-  tile.blocks = (visible_keys((m + 1) * (kCluster * kTileM), p) + kTileN - 1) / kTileN;
+  tile.blocks = (keys_before((m + 1) * (kCluster * kTileM), p) + kTileN - 1) / kTileN;
   /*%/pair_keys%*/
   /*%#split%*/
-  const int seen = (visible_keys(tile.row + kTileM, p) + kTileN - 1) / kTileN;
+  const int seen = (keys_before(tile.row + kTileM, p) + kTileN - 1) / kTileN;
   tile.shares = p.clusters * kCluster;
   tile.first = cluster_of_tile(p) * kCluster + cluster_rank();
   tile.blocks = blocks_of_share(seen, tile);

@@ -6,6 +6,7 @@
 #include "parts/diagonal.cuh"
 /*%/causal%*/
 #include "parts/divide.cuh"
+#include "parts/wgmma_backward/anew.cuh"
 #include "parts/wgmma_backward/chains.cuh"
 #include "parts/wgmma_backward/dq_layout.cuh"
 #include "parts/wgmma_backward/tickets.cuh"
@@ -95,7 +96,7 @@ __device__ __forceinline__ void feed_ring(const TensorMap& map_k, const TensorMa
   Slot slot{0, 1};
 #pragma unroll 1
   for (int round = 0;; ++round) {
-    const int index = take_ticket(shared, round, anew(p.tiles) * p.heads * p.batch, p);
+    const int index = next_ticket(shared, round, anew(p.tiles) * p.heads * p.batch, p);
     if (index < 0) return;
     const QueryTile tile = tile_at(index, p);
     const int head_kv = divide(tile.head, p.by_group);

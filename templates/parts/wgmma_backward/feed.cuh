@@ -67,7 +67,7 @@ __device__ __forceinline__ void feed(const TensorMap& map_keys, const TensorMap&
     }
     /*%/waits_for_later%*/
     const int index =
-        What::kDeals ? take_ticket(shared, round, tile_count(p), p) : read_ticket(shared, round);
+        What::kDeals ? next_ticket(shared, round, tile_count(p), p) : read_ticket(shared, round);
     if (index < 0) return;
     /*%#waits_for_later%*/
     before = index;

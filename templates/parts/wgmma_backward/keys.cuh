@@ -6,6 +6,7 @@
 /*%#diagonal%*/
 #include "parts/diagonal.cuh"
 /*%/diagonal%*/
+#include "parts/wgmma_backward/anew.cuh"
 #include "parts/wgmma_backward/arrive_written.cuh"
 #include "parts/wgmma_backward/chains.cuh"
 #include "parts/wgmma_backward/layout.cuh"

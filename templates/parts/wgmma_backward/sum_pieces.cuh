@@ -3,8 +3,8 @@
 #pragma once
 #include "params/backward.h"
 #include "parts/divide.cuh"
+#include "parts/wgmma_backward/anew.cuh"
 #include "parts/wgmma_backward/panels.cuh"
-#include "parts/wgmma_backward/tickets.cuh"
 #include "ptx/convert.cuh"
 /*%#dq_transposed%*/
 #include "ptx/movmatrix.cuh"

@@ -5,7 +5,8 @@
 #include "parts/diagonal.cuh"
 /*%/causal%*/
 #include "parts/divide.cuh"
-#include "parts/wgmma_backward/tickets.cuh"
+#include "parts/wgmma_backward/anew.cuh"
+#include "ptx/grid_size.cuh"
 /*%#dq%*/
 #include "ptx/load_acquire.cuh"
 /*%/dq%*/

@@ -379,29 +379,33 @@ __device__ __forceinline__ void store_shared(unsigned address, unsigned value) {
 // and hands them on to all who work on the tile.
 // Here the first CTA of two does so for both.
 
-// At kTickets: two numbers, and for each a barrier that it has come, and one that all have read it.
-constexpr int kTicketBytes = 40;
+// From kTickets on, which is the layout's: of two tiles' numbers the barriers that say that one has come,
+// those that say that all have read it, and the numbers.
+constexpr int kTicketFull = kTickets;
+constexpr int kTicketEmpty = kTicketFull + 16;
+constexpr int kTicket = kTicketEmpty + 16;
+constexpr int kTicketBytes = kTicket + 8 - kTickets;
 
 __device__ __forceinline__ void make_ticket_barriers(unsigned shared, int readers) {
   for (int slot = 0; slot < 2; ++slot) {
-    mbarrier_init(shared + kTickets + 8 * slot, 1);
-    mbarrier_init(shared + kTickets + 16 + 8 * slot, readers);
+    mbarrier_init(shared + kTicketFull + 8 * slot, 1);
+    mbarrier_init(shared + kTicketEmpty + 8 * slot, readers);
   }
 }
 
 __device__ __forceinline__ void wait_for_ticket(unsigned shared, int round) {
-  cluster_wait(shared + kTickets + 8 * (round % 2), round / 2 % 2);
+  cluster_wait(shared + kTicketFull + 8 * (round % 2), round / 2 % 2);
 }
 
 // Says that it has been read.
 __device__ __forceinline__ void return_ticket(unsigned shared, int round) {
-  cluster_arrive(in_cta(0, shared + kTickets + 16 + 8 * (round % 2)));
+  cluster_arrive(in_cta(0, shared + kTicketEmpty + 8 * (round % 2)));
 }
 
 // For one thread.
 __device__ __forceinline__ int read_ticket(unsigned shared, int round) {
   wait_for_ticket(shared, round);
-  const int index = load_shared(shared + kTickets + 32 + 4 * (round % 2));
+  const int index = load_shared(shared + kTicket + 4 * (round % 2));
   return_ticket(shared, round);
   return index;
 }
@@ -409,7 +413,7 @@ __device__ __forceinline__ int read_ticket(unsigned shared, int round) {
 // For a whole warp.
 __device__ __forceinline__ int read_ticket_together(unsigned shared, int round) {
   wait_for_ticket(shared, round);
-  const int index = load_shared(shared + kTickets + 32 + 4 * (round % 2));
+  const int index = load_shared(shared + kTicket + 4 * (round % 2));
   __syncwarp();  // all lanes have read it
   if (lane() == 0) return_ticket(shared, round);
   return index;
@@ -417,10 +421,10 @@ __device__ __forceinline__ int read_ticket_together(unsigned shared, int round) 
 
 // The tile of the CTA's n-th round; -1 after the last one. The last CTA to finish leaves the counter zero:
 // the others have drawn by then.
-__device__ __forceinline__ int take_ticket(unsigned shared, int round, int tiles, const BackwardParams& p) {
+__device__ __forceinline__ int next_ticket(unsigned shared, int round, int tiles, const BackwardParams& p) {
   if (cluster_rank() != 0) return read_ticket(shared, round);
   const int slot = round % 2;
-  cluster_wait(shared + kTickets + 16 + 8 * slot, round / 2 % 2 ^ 1);
+  cluster_wait(shared + kTicketEmpty + 8 * slot, round / 2 % 2 ^ 1);
   int index = atomicAdd(p.tile_counter, 1);
   if (index >= tiles) {
     index = -1;
@@ -432,16 +436,10 @@ __device__ __forceinline__ int take_ticket(unsigned shared, int round, int tiles
     }
   }
   for (int rank = 0; rank < kCtasPerTile; ++rank) {
-    cluster_store(in_cta(rank, shared + kTickets + 32 + 4 * slot), index);
-    cluster_arrive(in_cta(rank, shared + kTickets + 8 * slot));
+    cluster_store(in_cta(rank, shared + kTicket + 4 * slot), index);
+    cluster_arrive(in_cta(rank, shared + kTicketFull + 8 * slot));
   }
   return index;
-}
-
-// Keeps what is computed from a parameter out of registers from tile to tile: the producer has few.
-__device__ __forceinline__ int anew(int parameter) {
-  asm volatile("" : "+r"(parameter));
-  return parameter;
 }
 
 static_assert(kTickets + kTicketBytes <= kSharedBytes);
@@ -491,6 +489,14 @@ constexpr int kBackwardCounterRows = 32;  // rows to a counter
 __device__ __forceinline__ int divide(int dividend, const Divisor& divisor) {
   const unsigned doubled = 2u * static_cast<unsigned>(dividend);
   return static_cast<int>(__umulhi(doubled, divisor.multiplier) >> divisor.shift);
+}
+
+// Parameters, hidden from the compiler.
+
+// Keeps what is computed from a parameter out of registers from tile to tile: the producer has few.
+__device__ __forceinline__ int anew(int parameter) {
+  asm volatile("" : "+r"(parameter));
+  return parameter;
 }
 
 // Order between CTAs through a word of global memory: the side that waits (PTX ISA, "ld.acquire").
@@ -844,7 +850,7 @@ __device__ __forceinline__ void feed(const TensorMap& map_keys, const TensorMap&
       mbarrier_wait(shared + kKeysEmpty + 8 * (last % kKeyStages), last / kKeyStages % 2);
     }
     const int index =
-        What::kDeals ? take_ticket(shared, round, tile_count(p), p) : read_ticket(shared, round);
+        What::kDeals ? next_ticket(shared, round, tile_count(p), p) : read_ticket(shared, round);
     if (index < 0) return;
     before = index;
     const KeyTile tile = tile_at(index, p);

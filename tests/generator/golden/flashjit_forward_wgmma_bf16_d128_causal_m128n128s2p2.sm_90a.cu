@@ -160,7 +160,7 @@ __device__ __forceinline__ int packs_of_sequence(const ForwardParams& p) {
 }
 
 // Keys that some row before `row_end` sees: 0 .. visible - 1.
-__device__ __forceinline__ int visible_keys(int row_end, const ForwardParams& p) {
+__device__ __forceinline__ int keys_before(int row_end, const ForwardParams& p) {
   return max(0, min(p.seqlen_k, ((min(row_end, row_count(p)) - 1) >> p.packed) + 1 + diagonal(p)));
 }
 
@@ -192,7 +192,7 @@ __device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
   tile.row = m * kTileM;
   tile.batch = divide(batch_head, p.by_heads);
   tile.pack = batch_head - tile.batch * packs;
-  tile.blocks = (visible_keys(tile.row + kTileM, p) + kTileN - 1) / kTileN;
+  tile.blocks = (keys_before(tile.row + kTileM, p) + kTileN - 1) / kTileN;
   return tile;
 }
 
@@ -200,7 +200,7 @@ __device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
 
 // Blocks that at least one of the 64 rows from `row` on sees; none where the rows are past the end.
 __device__ __forceinline__ int blocks_of_rows(int row, const ForwardParams& p) {
-  return row < row_count(p) ? (visible_keys(row + 64, p) + kTileN - 1) / kTileN : 0;
+  return row < row_count(p) ? (keys_before(row + 64, p) + kTileN - 1) / kTileN : 0;
 }
 
 // Blocks 0 .. n - 1 are seen in full by all rows from `row` on, and by then each row has seen a key of a

@@ -188,7 +188,7 @@ __device__ __forceinline__ int packs_of_sequence(const ForwardParams& p) {
 }
 
 // Keys that some row before `row_end` sees: 0 .. visible - 1.
-__device__ __forceinline__ int visible_keys(int row_end, const ForwardParams& p) {
+__device__ __forceinline__ int keys_before(int row_end, const ForwardParams& p) {
   return max(0, min(p.seqlen_k, ((min(row_end, row_count(p)) - 1) >> p.packed) + 1 + diagonal(p)));
 }
 
@@ -220,7 +220,7 @@ __device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
   tile.row = m * kTileM;
   tile.batch = divide(batch_head, p.by_heads);
   tile.pack = batch_head - tile.batch * packs;
-  const int seen = (visible_keys(tile.row + kTileM, p) + kTileN - 1) / kTileN;
+  const int seen = (keys_before(tile.row + kTileM, p) + kTileN - 1) / kTileN;
   tile.shares = p.clusters * kCluster;
   tile.first = cluster_of_tile(p) * kCluster + cluster_rank();
   tile.blocks = blocks_of_share(seen, tile);
@@ -729,7 +729,7 @@ __device__ __forceinline__ int ends_first(int left, int full) {
 // Blocks of this CTA's share that at least one of the 64 rows from `row` on sees; none where the rows are
 // past the end.
 __device__ __forceinline__ int blocks_of_rows(int row, const Tile& tile, const ForwardParams& p) {
-  const int seen = row < row_count(p) ? (visible_keys(row + 64, p) + kTileN - 1) / kTileN : 0;
+  const int seen = row < row_count(p) ? (keys_before(row + 64, p) + kTileN - 1) / kTileN : 0;
   return blocks_of_share(seen, tile);
 }
 
@@ -737,7 +737,7 @@ __device__ __forceinline__ int blocks_of_rows(int row, const Tile& tile, const F
 // of a later block of the share. Where the diagonal runs through the share's last block, some rows see
 // nothing of it, and the block before it is their first: that one is not counted.
 __device__ __forceinline__ int full_blocks(int row, const Tile& tile, const ForwardParams& p) {
-  const int full = blocks_of_share(visible_keys(row + 1, p) / kTileN, tile);
+  const int full = blocks_of_share(keys_before(row + 1, p) / kTileN, tile);
   return max(0, full - (full < blocks_of_rows(row, tile, p)));
 }
 
@@ -745,7 +745,7 @@ __device__ __forceinline__ int full_blocks(int row, const Tile& tile, const Forw
 // No warpgroup has fewer such blocks than the first one, which has the tile's first rows, and full_blocks
 // takes off one at most.
 __device__ __forceinline__ int last_full_block(const Tile& tile, const ForwardParams& p) {
-  return blocks_of_share(visible_keys(tile.row + 1, p) / kTileN, tile) - 1;
+  return blocks_of_share(keys_before(tile.row + 1, p) / kTileN, tile) - 1;
 }
 
 // The block of a share after which `left` others are still to come.

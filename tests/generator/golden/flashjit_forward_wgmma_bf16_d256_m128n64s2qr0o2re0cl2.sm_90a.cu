@@ -172,7 +172,7 @@ __device__ __forceinline__ int packs_of_sequence(const ForwardParams& p) {
 }
 
 // Keys that some row before `row_end` sees: 0 .. visible - 1.
-__device__ __forceinline__ int visible_keys(int, const ForwardParams& p) {
+__device__ __forceinline__ int keys_before(int, const ForwardParams& p) {
   return p.seqlen_k;
 }
 
@@ -200,7 +200,7 @@ __device__ __forceinline__ Tile tile_at(int index, const ForwardParams& p) {
   tile.row = (m * kCluster + cluster_rank()) * kTileM;
   tile.batch = divide(batch_head, p.by_heads);
   tile.pack = batch_head - tile.batch * packs;
-  tile.blocks = (visible_keys((m + 1) * (kCluster * kTileM), p) + kTileN - 1) / kTileN;
+  tile.blocks = (keys_before((m + 1) * (kCluster * kTileM), p) + kTileN - 1) / kTileN;
   return tile;
 }
 
@@ -217,7 +217,7 @@ __device__ __forceinline__ int tiles_dealt() {
 
 // Blocks that at least one of the 64 rows from `row` on sees; none where the rows are past the end.
 __device__ __forceinline__ int blocks_of_rows(int row, const ForwardParams& p) {
-  return row < row_count(p) ? (visible_keys(row + 64, p) + kTileN - 1) / kTileN : 0;
+  return row < row_count(p) ? (keys_before(row + 64, p) + kTileN - 1) / kTileN : 0;
 }
 
 // The block of a tile after which `left` others are still to come.

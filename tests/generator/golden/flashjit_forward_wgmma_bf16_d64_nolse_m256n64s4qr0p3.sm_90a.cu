@@ -159,7 +159,7 @@ __device__ __forceinline__ int packs_of_sequence(const ForwardParams& p) {
 }
 
 // Keys that some row before `row_end` sees: 0 .. visible - 1.
-__device__ __forceinline__ int visible_keys(int, const ForwardParams& p) {
+__device__ __forceinline__ int keys_before(int, const ForwardParams& p) {
   return p.seqlen_k;
 }
 
@@ -534,7 +534,7 @@ __device__ __forceinline__ int ends_first(int left, int full) {
 // Blocks of this CTA's share that at least one of the 64 rows from `row` on sees; none where the rows are
 // past the end.
 __device__ __forceinline__ int blocks_of_rows(int row, const Tile& tile, const ForwardParams& p) {
-  const int seen = row < row_count(p) ? (visible_keys(row + 64, p) + kTileN - 1) / kTileN : 0;
+  const int seen = row < row_count(p) ? (keys_before(row + 64, p) + kTileN - 1) / kTileN : 0;
   return blocks_of_share(seen, tile);
 }
 
@@ -1504,7 +1504,7 @@ struct Place {
 
 // Blocks that some row of the tile sees; one where there are none, so that rows are stored all the same.
 __device__ __forceinline__ int blocks_of_tile(const Tile& tile, const ForwardParams& p) {
-  return max(1, (visible_keys(tile.row + kTileM, p) + kTileN - 1) / kTileN);
+  return max(1, (keys_before(tile.row + kTileM, p) + kTileN - 1) / kTileN);
 }
 
 // Where a share begins, and the one before it ends.
@@ -1555,7 +1555,7 @@ struct EvenShare {
                   : next.tile < tile_count(p) ? blocks
                                               : 0;
     tile.whole = tile.length == blocks;
-    tile.blocks = blocks_of_share((visible_keys(tile.row + kTileM, p) + kTileN - 1) / kTileN, tile);
+    tile.blocks = blocks_of_share((keys_before(tile.row + kTileM, p) + kTileN - 1) / kTileN, tile);
     next = {next.tile + (shared ? 1 : tiles_dealt()), 0};
     next.tile = (shared & !is_shared()) ? first_dealt(p) : next.tile;
     return tile;
