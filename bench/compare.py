@@ -214,8 +214,11 @@ def main():
     ap.add_argument("--rounds", type=int, default=2)
     ap.add_argument("--pause", type=float, default=0.1, help="seconds idle before each timing; 0 measures hot")
     a = ap.parse_args()
-    if a.which == "backward" and a.heads_kv:
-        ap.error(f"--heads-kv is {a.heads_kv}, may be left out with --pass backward: the check of gradients knows no shared heads")
+    shapes = list(named_cells(a.cells) if a.cells else grid(a))
+    for shape in shapes:
+        if a.which == "backward" and shape["h_kv"] != shape["h"]:
+            ap.error(f"heads_kv is {shape['h_kv']} of {shape['h']} heads, may be as many with --pass backward: the check of gradients "
+                     "knows no shared heads")
 
     os.makedirs(a.out, exist_ok=True)
     results = open(os.path.join(a.out, "results.jsonl"), "w")
@@ -236,7 +239,7 @@ def main():
     flush = torch.empty(256 << 20, dtype=torch.int8, device="cuda")
 
     cells = []
-    for cell in named_cells(a.cells) if a.cells else grid(a):
+    for cell in shapes:
         q, k, v = (torch.randn(cell["b"], rows, heads, columns, dtype=dtype, device="cuda") for rows, heads, columns in (
             (cell["queries"], cell["h"], cell["d"]), (cell["s"], cell["h_kv"], cell["d"]), (cell["s"], cell["h_kv"], cell["d_v"])))
         one = (Backward if a.which == "backward" else Forward)(engine, q, k, v, cell["causal"])

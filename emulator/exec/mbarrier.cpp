@@ -147,7 +147,7 @@ void wait(Warp& w, const Ins& i, u32 mask) {
   if (mask == 0) return;
   u32 passed = 0;
   Cluster& cluster = *w.cta->cluster;
-  u32 known = 0;
+  u32 known = ~0U;                        // of the warp, to all lanes: what each barrier knew
   u32 last_address = 0, last_parity = 0;  // lanes that wait for the same phase pass likewise
   for (u32 m = mask; m != 0; m &= m - 1) {
     const int l = std::countr_zero(m);
@@ -163,7 +163,7 @@ void wait(Warp& w, const Ins& i, u32 mask) {
       passed |= 1u << l;
       last_address = address;
       last_parity = parity;
-      if (ordering(w)) known = hear(w, at, (i.x & kRelaxed) != 0);
+      if (ordering(w)) known = std::min(known, hear(w, at, (i.x & kRelaxed) != 0));
       continue;
     }
     if (at.cta != w.cta) stop(w, i, FindingKind::illegal, 1u << l, "waits for an mbarrier of another CTA");
@@ -185,8 +185,8 @@ void wait(Warp& w, const Ins& i, u32 mask) {
     return;
   }
   w.wait_parity = 0;
-  // All lanes of the warp now know what the barrier knew of them.
-  if (passed == w.everyone()) w.met = std::max(w.met, known);
+  // All lanes of the warp now know what the barriers knew of them.
+  if (ordering(w) && passed == w.everyone()) w.met = std::max(w.met, known);
   w.failures = 0;
   w.set_predicate(i.d, mask, passed);
   if (passed == mask) return;
