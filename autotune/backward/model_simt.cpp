@@ -1,6 +1,6 @@
 // Family simt's backward pass, as the sum of what FMA, loads from shared memory and additions to dQ take:
 // with few warps little of it runs side by side. The weights were fitted to 382 timings of 19 problems on an
-// H200, within 10 % (root mean square); picks are 0.4 % behind the fastest in the mean, 1.1 % those that are
+// H200, within 10 % (root mean square); picks are 0.4 % behind the fastest in the mean, 1.2 % those that are
 // deterministic (docs/performance/simt.md).
 #include "autotune/backward/model_simt.hpp"
 
@@ -70,17 +70,14 @@ double kernel_clocks(const Kernel& kernel, double tiles, const SimtBackwardSched
   return clocks / sms * (causal ? 1 + 0.5 / of_sm : std::ceil(of_sm) / of_sm);
 }
 
-// Tiles of queries and keys that hold a pair which sees each other, in one head.
+// Tiles of queries and keys with a pair that sees each other, in one head. Under a mask those on the diagonal
+// are half in vain, half a tile of queries and half a tile of keys at a time.
 double tiles_of_head(const Problem& problem, const Shape& shape, const SimtBackwardSchedule& s) {
-  const double tiles_m = std::ceil(1.0 * shape.seqlen_q / s.tile_m);
-  const double tiles_n = std::ceil(1.0 * shape.seqlen_k / s.tile_n);
-  if (!problem.causal) return tiles_m * tiles_n;
-  double tiles = 0;
-  for (double n = 0; n < tiles_n; ++n) {
-    const double first = std::max(0.0, n * s.tile_n - (1.0 * shape.seqlen_k - shape.seqlen_q));
-    tiles += std::max(0.0, tiles_m - std::floor(first / s.tile_m));
-  }
-  return tiles;
+  const double q = shape.seqlen_q, k = shape.seqlen_k, m = s.tile_m, n = s.tile_n;
+  if (!problem.causal) return std::ceil(q / m) * std::ceil(k / n);
+  const double diagonal = std::min(q, k);  // rows, and as many keys
+  const double pairs = q * std::max(0.0, k - q) + diagonal * diagonal / 2;
+  return pairs / (m * n) + (diagonal / m + diagonal / n) / 2;
 }
 
 }  // namespace

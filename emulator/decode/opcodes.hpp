@@ -25,7 +25,7 @@ enum OpcodeFlag : u8 {
   kOpWarpgroup = 8,  // wgmma: names rows that may be in flight
 };
 
-struct Opcode {  // in the order in which a row is read
+struct Opcode {  // NOLINT(clang-analyzer-optin.performance.Padding): in the order in which a row is read
   // Elements separated by '.'; an element is a name or (a|b|c), with '?' if it may be absent:
   // "add.(rn)?.ftz?.f32".
   // '#' stands for a number.

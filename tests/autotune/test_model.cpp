@@ -201,8 +201,9 @@ TEST_CASE("a family is passed over with a reason") {
   CHECK(family_note({.dtype = DType::bf16}, target_of("sm_90a")).empty());
   CHECK(family_note({.dtype = DType::fp32}, target_of("sm_90a")).empty());
   CHECK(family_note({.dtype = DType::fp32}, target_of("sm_75")).find("came with sm_80") != std::string::npos);
-  CHECK(family_note({.dtype = DType::fp32, .head_dim = 16}, target_of("sm_90a")).find("from head_dim 24 on") !=
-        std::string::npos);
+  CHECK(
+      family_note({.dtype = DType::fp32, .head_dim = 16}, target_of("sm_90a")).find("from head_dim 24 on") !=
+      std::string::npos);
   CHECK(family_note({.pass = Pass::backward, .dtype = DType::fp32}, target_of("sm_75")).empty());
 }
 

@@ -168,8 +168,9 @@ TEST_CASE("mma: a CTA stays on its multiprocessor where it is alone there and ti
         "persistent 1 is for full attention: causal tiles differ in length");
   CHECK(reason(wide, "mma:m64n64w4s2p1", "sm_90a") ==
         "persistent 1 needs stages 1, q_in_regs 0, optimistic 0 and unroll 1");
-  CHECK(reason({.head_dim = 64}, "mma:m128n128w8s2op1lz5", "sm_90a") ==
-        "optimistic 1 sums up 32 exponentials before it looks; 2^lazy must be at least twice that, lazy is 5");
+  CHECK(
+      reason({.head_dim = 64}, "mma:m128n128w8s2op1lz5", "sm_90a") ==
+      "optimistic 1 sums up 32 exponentials before it looks; 2^lazy must be at least twice that, lazy is 5");
   CHECK(reason({.head_dim = 64}, "mma:m128n128w8s2op1lz6", "sm_90a").empty());
   CHECK(reason(Problem{.dtype = DType::fp16, .head_dim = 256}, "mma:m128n16w8s1kv1p1", "sm_75") ==
         "persistent 1 needs cp.async, sm_75 has none");
