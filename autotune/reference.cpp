@@ -153,52 +153,67 @@ HostResult plain(const HostAttention& a, std::span<const RowBlock> blocks, int t
   });
 }
 
-Check acceptable(const HostAttention& a, std::span<const RowBlock> blocks, const HostResult& expected,
-                 const HostResult& simple, const HostOutput& output) {
-  const int dv = a.problem.value_dim();
-  const Strides os = strides_or_packed(output.o_strides, a.shape.seqlen_q, a.shape.heads, dv);
+// One tensor's part of a check.
+Check compare(DType dtype, const char* name, std::span<const RowBlock> blocks, int dim, const void* got,
+              const Strides& strides, std::span<const double> expected, std::span<const double> simple) {
   Check check;
-  Comparison comparison(a.problem.dtype);
-  RowBlock worst{}, worst_lse{};
+  Comparison comparison(dtype);
+  RowBlock worst{};
   int worst_column = 0;
   std::size_t at = 0;
   for (const RowBlock& block : blocks) {
     for (int r = 0; r < block.count; ++r, ++at) {
       const int row = block.first + r;
-      const std::int64_t base = block.batch * os.batch + block.head * os.head + row * os.row;
-      for (int x = 0; x < dv; ++x) {
-        const double want = expected.out[at * dv + x];
-        if (comparison.add(load_element(a.problem.dtype, output.o, base + x), want,
-                           simple.out[at * dv + x])) {
+      const std::int64_t base = block.batch * strides.batch + block.head * strides.head + row * strides.row;
+      for (int x = 0; x < dim; ++x) {
+        const std::size_t i = at * dim + x;
+        if (comparison.add(load_element(dtype, got, base + x), expected[i], simple[i])) {
           worst = {block.batch, block.head, row, 1};
           worst_column = x;
-        }
-      }
-      if (output.lse != nullptr) {
-        const std::int64_t index =
-            (static_cast<std::int64_t>(block.batch) * a.shape.heads + block.head) * a.shape.seqlen_q + row;
-        const double want = expected.lse[at];
-        const double error =
-            distance(output.lse[index], want) / std::max(1.0, std::isinf(want) ? 1.0 : std::abs(want));
-        if (error > check.lse_error) {
-          check.lse_error = error;
-          worst_lse = {block.batch, block.head, row, 1};
         }
       }
     }
   }
   check.rows = static_cast<std::int64_t>(at);
   comparison.conclude(check);
-  if (!(check.max_error <= check.allowed)) {
+  check.ok = check.max_error <= check.allowed;
+  if (!check.ok) {
     check.message = fmt::format(
-        "output differs from float64 by {:.3g} where {:.3g} is allowed, at batch {} head {} row {} column {}",
-        check.max_error, check.allowed, worst.batch, worst.head, worst.first, worst_column);
-  } else if (!(check.lse_error <= check.lse_allowed)) {
+        "{} differs from float64 by {:.3g} where {:.3g} is allowed, at batch {} head {} row {} column {}",
+        name, check.max_error, check.allowed, worst.batch, worst.head, worst.first, worst_column);
+  }
+  return check;
+}
+
+Check acceptable(const HostAttention& a, std::span<const RowBlock> blocks, const HostResult& expected,
+                 const HostResult& simple, const HostOutput& output) {
+  const int dv = a.problem.value_dim();
+  Check check = compare(a.problem.dtype, "output", blocks, dv, output.o,
+                        strides_or_packed(output.o_strides, a.shape.seqlen_q, a.shape.heads, dv),
+                        expected.out, simple.out);
+  if (output.lse == nullptr) return check;
+  RowBlock worst{};
+  std::size_t at = 0;
+  for (const RowBlock& block : blocks) {
+    for (int r = 0; r < block.count; ++r, ++at) {
+      const int row = block.first + r;
+      const std::int64_t index =
+          (static_cast<std::int64_t>(block.batch) * a.shape.heads + block.head) * a.shape.seqlen_q + row;
+      const double want = expected.lse[at];
+      const double error =
+          distance(output.lse[index], want) / std::max(1.0, std::isinf(want) ? 1.0 : std::abs(want));
+      if (error > check.lse_error) {
+        check.lse_error = error;
+        worst = {block.batch, block.head, row, 1};
+      }
+    }
+  }
+  if (check.ok && !(check.lse_error <= check.lse_allowed)) {
     check.message = fmt::format(
         "LSE differs from float64 by {:.3g} (relative) where {:.3g} is allowed, at batch {} head {} row {}",
-        check.lse_error, check.lse_allowed, worst_lse.batch, worst_lse.head, worst_lse.first);
+        check.lse_error, check.lse_allowed, worst.batch, worst.head, worst.first);
+    check.ok = false;
   }
-  check.ok = check.message.empty();
   return check;
 }
 

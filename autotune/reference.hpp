@@ -68,6 +68,11 @@ struct Check {
   std::string message;    // empty when ok; else what is wrong and where
 };
 
+// Compares rows of a tensor of `dim` columns by the rule of acceptable(). `name` is the tensor's, for
+// the message; `expected` and `simple` are dim numbers per row, in the order of the blocks.
+Check compare(DType dtype, const char* name, std::span<const RowBlock> blocks, int dim, const void* got,
+              const Strides& strides, std::span<const double> expected, std::span<const double> simple);
+
 // The output side of a check, in host memory.
 struct HostOutput {
   const void* o = nullptr;

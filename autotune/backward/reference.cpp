@@ -240,38 +240,6 @@ HostGradients gradients(const HostBackward& from, const GradientBlocks& blocks, 
   return result;
 }
 
-// One tensor's part of a check.
-Check compare(DType dtype, const char* name, std::span<const RowBlock> blocks, int dim, const void* got,
-              const Strides& strides, std::span<const double> expected, std::span<const double> simple) {
-  Check check;
-  Comparison comparison(dtype);
-  RowBlock worst{};
-  int worst_column = 0;
-  std::size_t at = 0;
-  for (const RowBlock& block : blocks) {
-    for (int r = 0; r < block.count; ++r, ++at) {
-      const int row = block.first + r;
-      const std::int64_t base = block.batch * strides.batch + block.head * strides.head + row * strides.row;
-      for (int x = 0; x < dim; ++x) {
-        const std::size_t i = at * dim + x;
-        if (comparison.add(load_element(dtype, got, base + x), expected[i], simple[i])) {
-          worst = {block.batch, block.head, row, 1};
-          worst_column = x;
-        }
-      }
-    }
-  }
-  check.rows = static_cast<std::int64_t>(at);
-  comparison.conclude(check);
-  check.ok = check.max_error <= check.allowed;
-  if (!check.ok) {
-    check.message = fmt::format(
-        "{} differs from float64 by {:.3g} where {:.3g} is allowed, at batch {} head {} row {} column {}",
-        name, check.max_error, check.allowed, worst.batch, worst.head, worst.first, worst_column);
-  }
-  return check;
-}
-
 Shape of_keys(const Shape& shape) {
   return {.batch = shape.batch, .heads = shape.kv_heads(), .seqlen_q = shape.seqlen_k};
 }
