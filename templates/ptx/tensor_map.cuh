@@ -6,7 +6,7 @@ struct alignas(64) TensorMap {
   unsigned long long opaque[16];
 };
 
-// Where a box starts in the tensor, dimension 0 first.
+// Where a box starts in the tensor, dimension 0 first. Each map has dimensions of its own.
 struct BoxOrigin {
-  int column, row, panel, head, batch;
+  int x0, x1, x2, x3, x4;
 };

@@ -9,7 +9,6 @@ __device__ __forceinline__ void tma_load_multicast(unsigned to, const TensorMap&
   asm volatile(
       "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
       "[%1, {%2, %3, %4, %5, %6}], [%7], %8;" ::"r"(to),
-      "l"(&map), "r"(at.column), "r"(at.row), "r"(at.panel), "r"(at.head), "r"(at.batch), "r"(barrier),
-      "h"(ctas)
+      "l"(&map), "r"(at.x0), "r"(at.x1), "r"(at.x2), "r"(at.x3), "r"(at.x4), "r"(barrier), "h"(ctas)
       : "memory");
 }

@@ -13,6 +13,6 @@ __device__ __forceinline__ void tma_load_once(unsigned to, const TensorMap& map,
       "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
       "[%1, {%2, %3, %4, %5, %6}], [%7], evict_first;\n"
       "}" ::"r"(to),
-      "l"(&map), "r"(at.column), "r"(at.row), "r"(at.panel), "r"(at.head), "r"(at.batch), "r"(barrier)
+      "l"(&map), "r"(at.x0), "r"(at.x1), "r"(at.x2), "r"(at.x3), "r"(at.x4), "r"(barrier)
       : "memory");
 }

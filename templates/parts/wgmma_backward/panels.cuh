@@ -34,8 +34,8 @@ __device__ __forceinline__ constexpr unsigned column_step(int step) {
   return step / 4 * (kRows * kRowBytes / 16) + step % 4 * 2;
 }
 
-// Where a box of kBoxPanels panels starts. Maps of single panels span whole rows, so that TMA sees where a
-// head ends.
+// Where a box of kBoxPanels panels starts: {columns, rows, panels, heads, batches}. Maps of single panels
+// span whole rows, so that TMA sees where a head ends.
 template <int kBoxPanels>
 __device__ __forceinline__ BoxOrigin box_at(int panel, int row, int head, int batch) {
   return kBoxPanels == 1 ? BoxOrigin{64 * panel, row, 0, head, batch} : BoxOrigin{0, row, panel, head, batch};

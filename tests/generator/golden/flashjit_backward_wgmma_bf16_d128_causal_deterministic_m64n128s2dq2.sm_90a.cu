@@ -133,9 +133,9 @@ struct alignas(64) TensorMap {
   unsigned long long opaque[16];
 };
 
-// Where a box starts in the tensor, dimension 0 first.
+// Where a box starts in the tensor, dimension 0 first. Each map has dimensions of its own.
 struct BoxOrigin {
-  int column, row, panel, head, batch;
+  int x0, x1, x2, x3, x4;
 };
 
 // Boxes of a tensor to shared memory (PTX ISA, "cp.async.bulk.tensor").
@@ -148,7 +148,7 @@ __device__ __forceinline__ void tma_load(unsigned to, const TensorMap& map, unsi
       "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, "
       "%5, %6}], "
       "[%7];" ::"r"(to),
-      "l"(&map), "r"(at.column), "r"(at.row), "r"(at.panel), "r"(at.head), "r"(at.batch), "r"(barrier)
+      "l"(&map), "r"(at.x0), "r"(at.x1), "r"(at.x2), "r"(at.x3), "r"(at.x4), "r"(barrier)
       : "memory");
 }
 
@@ -172,7 +172,7 @@ __device__ __forceinline__ void bulk_wait_read() {
 __device__ __forceinline__ void tma_store(const TensorMap& map, unsigned from, const BoxOrigin& at) {
   asm volatile(
       "cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(&map),
-      "r"(from), "r"(at.column), "r"(at.row), "r"(at.panel), "r"(at.head), "r"(at.batch)
+      "r"(from), "r"(at.x0), "r"(at.x1), "r"(at.x2), "r"(at.x3), "r"(at.x4)
       : "memory");
 }
 
@@ -197,8 +197,8 @@ __device__ __forceinline__ constexpr unsigned column_step(int step) {
   return step / 4 * (kRows * kRowBytes / 16) + step % 4 * 2;
 }
 
-// Where a box of kBoxPanels panels starts. Maps of single panels span whole rows, so that TMA sees where a
-// head ends.
+// Where a box of kBoxPanels panels starts: {columns, rows, panels, heads, batches}. Maps of single panels
+// span whole rows, so that TMA sees where a head ends.
 template <int kBoxPanels>
 __device__ __forceinline__ BoxOrigin box_at(int panel, int row, int head, int batch) {
   return kBoxPanels == 1 ? BoxOrigin{64 * panel, row, 0, head, batch} : BoxOrigin{0, row, panel, head, batch};

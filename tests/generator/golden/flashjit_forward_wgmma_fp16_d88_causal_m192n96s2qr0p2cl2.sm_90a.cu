@@ -152,9 +152,9 @@ struct alignas(64) TensorMap {
   unsigned long long opaque[16];
 };
 
-// Where a box starts in the tensor, dimension 0 first.
+// Where a box starts in the tensor, dimension 0 first. Each map has dimensions of its own.
 struct BoxOrigin {
-  int column, row, panel, head, batch;
+  int x0, x1, x2, x3, x4;
 };
 
 // Which tile comes when, and which keys its rows see.
@@ -1565,7 +1565,7 @@ __device__ __forceinline__ void bulk_wait_read() {
 __device__ __forceinline__ void tma_store(const TensorMap& map, unsigned from, const BoxOrigin& at) {
   asm volatile(
       "cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(&map),
-      "r"(from), "r"(at.column), "r"(at.row), "r"(at.panel), "r"(at.head), "r"(at.batch)
+      "r"(from), "r"(at.x0), "r"(at.x1), "r"(at.x2), "r"(at.x3), "r"(at.x4)
       : "memory");
 }
 
@@ -1784,7 +1784,7 @@ __device__ __forceinline__ void tma_load(unsigned to, const TensorMap& map, unsi
       "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, "
       "%5, %6}], "
       "[%7];" ::"r"(to),
-      "l"(&map), "r"(at.column), "r"(at.row), "r"(at.panel), "r"(at.head), "r"(at.batch), "r"(barrier)
+      "l"(&map), "r"(at.x0), "r"(at.x1), "r"(at.x2), "r"(at.x3), "r"(at.x4), "r"(barrier)
       : "memory");
 }
 
@@ -1797,8 +1797,7 @@ __device__ __forceinline__ void tma_load_multicast(unsigned to, const TensorMap&
   asm volatile(
       "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
       "[%1, {%2, %3, %4, %5, %6}], [%7], %8;" ::"r"(to),
-      "l"(&map), "r"(at.column), "r"(at.row), "r"(at.panel), "r"(at.head), "r"(at.batch), "r"(barrier),
-      "h"(ctas)
+      "l"(&map), "r"(at.x0), "r"(at.x1), "r"(at.x2), "r"(at.x3), "r"(at.x4), "r"(barrier), "h"(ctas)
       : "memory");
 }
 
