@@ -59,6 +59,14 @@ inline Legality too_much_shared(std::string_view what, int bytes, const Target& 
                       kilobytes(target.shared_per_cta))};
 }
 
+// Why a thread may not sum up so many exponentials before it looks: the sum would always be taken for an
+// overflow.
+inline Legality optimism_in_vain(int tile_n, int lazy) {
+  return {fmt::format(
+      "optimistic 1 sums up {} exponentials before it looks; 2^lazy must be at least twice that, lazy is {}",
+      tile_n / 4, lazy)};
+}
+
 // One per family, each in a file of its own (families/simt.cpp …). legal_* may assume that the Problem is
 // valid.
 Legality legal_simt(const Problem& problem, const SimtSchedule& schedule, const Target& target);

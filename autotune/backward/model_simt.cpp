@@ -33,7 +33,7 @@ struct Kernel {
   double columns = 0;  // of gradients that a CTA writes at its end, times its rows
 };
 
-// S and dP, which both kernels form. S in two floats takes four times as many instructions.
+// S and dP, which both kernels form. S in two floats counts as three products.
 Tile scores(const Problem& p, const SimtBackwardSchedule& s, const Layout& layout) {
   constexpr double kBlocked = 9.0 / 8;  // sums of eight dims are added up
   const double pairs = 1.0 * s.tile_m * s.tile_n;

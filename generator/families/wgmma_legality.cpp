@@ -82,12 +82,8 @@ Legality legal_wgmma(const Problem& problem, const WgmmaSchedule& s, const Targe
   }
   if (s.optimistic == 1 && s.lazy == 0)
     return {"optimistic 1 lets exponentials grow before it looks, lazy 0 does not"};
-  if (s.optimistic == 1 && problem.dtype == DType::bf16 && 1 << s.lazy < s.tile_n / 2) {
-    return {
-        fmt::format("optimistic 1 sums up {} exponentials before it looks; 2^lazy must be at least twice "
-                    "that, lazy is {}",
-                    s.tile_n / 4, s.lazy)};
-  }
+  if (s.optimistic == 1 && problem.dtype == DType::bf16 && 1 << s.lazy < s.tile_n / 2)
+    return optimism_in_vain(s.tile_n, s.lazy);
   if (s.ping_pong == 1 && warpgroups == 1)
     return {"ping_pong needs two or more warpgroups, tile_m 64 has one"};
   if (s.ping_pong == 1 && s.overlap == 0) {

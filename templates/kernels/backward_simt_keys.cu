@@ -1,6 +1,7 @@
 // dK and dV in fp32 FMA (FlashAttention-2, Dao, arXiv 2307.08691, algorithm 2): a CTA owns kTileN keys of a
 // K/V head and streams the queries of all its query heads.
 #include "params/backward.h"
+#include "parts/anew.cuh"
 /*%#causal%*/
 #include "parts/diagonal.cuh"
 /*%/causal%*/
@@ -61,8 +62,7 @@ __device__ __forceinline__ void step(const BackwardParams& params, const Job& jo
   rows.load(params, head_index, first_row + place.row);
   wait_for_tiles<1>();  // K, V and Q have arrived
   __syncthreads();
-  int first_key = job.first_key;
-  asm volatile("" : "+r"(first_key));  // or what the mask computes from it waits in registers
+  const int first_key = anew(job.first_key);
   float p[kRows][kKeys];
   weigh<kMasked>(p, shared_q, job.memory + kSharedK, rows, params.scale, place, [&](int i) {
     return visible_keys(params, first_row + place.row + i * kRowLanes) - first_key - place.key_lane;
@@ -77,9 +77,7 @@ __device__ __forceinline__ void step(const BackwardParams& params, const Job& jo
   __syncthreads();
   // Starts a copy of the next tile: this head's, or the first one of the group's next head.
   const auto start_next = [&](auto copy) {
-    int next = tile + 1, head = job.head;
-    // Or what follows is worked out before the products, and waits in registers.
-    asm volatile("" : "+r"(next));
+    int next = anew(tile + 1), head = job.head;
     if (next == job.end) next = job.begin, ++head;
     if (head < job.heads_end) copy(params, job, head, next);
   };

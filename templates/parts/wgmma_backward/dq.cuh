@@ -2,11 +2,11 @@
 // that they see.
 #pragma once
 #include "params/backward.h"
+#include "parts/anew.cuh"
 /*%#causal%*/
 #include "parts/diagonal.cuh"
 /*%/causal%*/
 #include "parts/divide.cuh"
-#include "parts/wgmma_backward/anew.cuh"
 #include "parts/wgmma_backward/chains.cuh"
 #include "parts/wgmma_backward/dq_layout.cuh"
 #include "parts/wgmma_backward/tickets.cuh"

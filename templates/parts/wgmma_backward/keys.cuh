@@ -3,10 +3,10 @@
 // are what the products for dV and dK take.
 #pragma once
 #include "params/backward.h"
+#include "parts/anew.cuh"
 /*%#diagonal%*/
 #include "parts/diagonal.cuh"
 /*%/diagonal%*/
-#include "parts/wgmma_backward/anew.cuh"
 #include "parts/wgmma_backward/arrive_written.cuh"
 #include "parts/wgmma_backward/chains.cuh"
 #include "parts/wgmma_backward/layout.cuh"

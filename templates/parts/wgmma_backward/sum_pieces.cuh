@@ -2,8 +2,8 @@
 // dQ. A piece is what a warp has of eight columns of a product: 16 bytes a lane.
 #pragma once
 #include "params/backward.h"
+#include "parts/anew.cuh"
 #include "parts/divide.cuh"
-#include "parts/wgmma_backward/anew.cuh"
 #include "parts/wgmma_backward/panels.cuh"
 #include "ptx/convert.cuh"
 /*%#dq_transposed%*/

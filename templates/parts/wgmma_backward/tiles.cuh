@@ -1,11 +1,11 @@
 // Which tile of keys comes when, and which queries see it.
 #pragma once
 #include "params/backward.h"
+#include "parts/anew.cuh"
 /*%#causal%*/
 #include "parts/diagonal.cuh"
 /*%/causal%*/
 #include "parts/divide.cuh"
-#include "parts/wgmma_backward/anew.cuh"
 #include "ptx/grid_size.cuh"
 /*%#dq%*/
 #include "ptx/load_acquire.cuh"

@@ -85,6 +85,15 @@ struct BackwardParams {
   Divisor by_pairs;  // (batch, head) pairs of the grid: batch * heads or batch * heads_kv
 };
 
+// Numbers, hidden from the compiler.
+
+// Keeps what is computed from a number out of registers until it is needed: the compiler would work it out as
+// early as it can.
+__device__ __forceinline__ int anew(int number) {
+  asm volatile("" : "+r"(number));
+  return number;
+}
+
 // Tiles of rows from global to shared memory, 16 bytes per thread and step.
 
 // Writes zeros where not inside. Without cp.async (before sm_80) the copy goes through registers and is done
@@ -632,8 +641,7 @@ __device__ __forceinline__ void step(const BackwardParams& params, const Job& jo
   rows.load(params, head_index, first_row + place.row);
   wait_for_tiles<1>();  // K, V and Q have arrived
   __syncthreads();
-  int first_key = job.first_key;
-  asm volatile("" : "+r"(first_key));  // or what the mask computes from it waits in registers
+  const int first_key = anew(job.first_key);
   float p[kRows][kKeys];
   weigh<kMasked>(p, shared_q, job.memory + kSharedK, rows, params.scale, place, [&](int i) {
     return visible_keys(params, first_row + place.row + i * kRowLanes) - first_key - place.key_lane;
@@ -648,9 +656,7 @@ __device__ __forceinline__ void step(const BackwardParams& params, const Job& jo
   __syncthreads();
   // Starts a copy of the next tile: this head's, or the first one of the group's next head.
   const auto start_next = [&](auto copy) {
-    int next = tile + 1, head = job.head;
-    // Or what follows is worked out before the products, and waits in registers.
-    asm volatile("" : "+r"(next));
+    int next = anew(tile + 1), head = job.head;
     if (next == job.end) next = job.begin, ++head;
     if (head < job.heads_end) copy(params, job, head, next);
   };

@@ -415,6 +415,15 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
 constexpr int kBackwardRowPadding = 128;  // what a head's rows are padded to a multiple of
 constexpr int kBackwardCounterRows = 32;  // rows to a counter
 
+// Numbers, hidden from the compiler.
+
+// Keeps what is computed from a number out of registers until it is needed: the compiler would work it out as
+// early as it can.
+__device__ __forceinline__ int anew(int number) {
+  asm volatile("" : "+r"(number));
+  return number;
+}
+
 // The diagonal of a causal mask: bottom-right aligned.
 
 // Query i sees keys 0 .. i + diagonal(params). Lengths are subtracted before anything is added to them: a row
@@ -432,14 +441,6 @@ __device__ __forceinline__ int diagonal(const Params& params) {
 __device__ __forceinline__ int divide(int dividend, const Divisor& divisor) {
   const unsigned doubled = 2u * static_cast<unsigned>(dividend);
   return static_cast<int>(__umulhi(doubled, divisor.multiplier) >> divisor.shift);
-}
-
-// Parameters, hidden from the compiler.
-
-// Keeps what is computed from a parameter out of registers from tile to tile: the producer has few.
-__device__ __forceinline__ int anew(int parameter) {
-  asm volatile("" : "+r"(parameter));
-  return parameter;
 }
 
 // Order between CTAs through a word of global memory: the side that waits (PTX ISA, "ld.acquire").
