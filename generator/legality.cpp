@@ -16,8 +16,6 @@ Legality legal(const Problem& problem, Family family, const Target& target) {
       }
       return {};
     case Family::mma:
-      if (problem.dtype == DType::fp32 && problem.pass == Pass::backward)
-        return {"family mma computes gradients in fp16 and bf16, dtype is fp32; use simt"};
       if (problem.dtype == DType::fp32 && target.capability < 80) {
         return {
             fmt::format("family mma computes fp32 by products of bf16, which came with sm_80, this is {}; "
@@ -54,8 +52,12 @@ Legality legal(const Problem& problem, const Schedule& schedule, const Target& t
   if (Legality family = legal(problem, family_of(schedule), target); !family) return family;
   if (problem.deterministic && problem.pass == Pass::backward &&
       !is_deterministic(static_cast<DqWay>(get(schedule, "dq")))) {
-    return {fmt::format("deterministic gradients forbid atomic additions to dQ (dq{}); use dq0{}",
-                        get(schedule, "dq"), family_of(schedule) == Family::wgmma ? " or dq2" : "")};
+    const Family family = family_of(schedule);
+    const char* const instead = family == Family::wgmma                                 ? "dq0 or dq2"
+                                : family == Family::mma && problem.dtype == DType::fp32 ? "family simt"
+                                                                                        : "dq0";
+    return {fmt::format("deterministic gradients forbid atomic additions to dQ (dq{}); use {}",
+                        get(schedule, "dq"), instead)};
   }
   struct Visitor {
     const Problem& problem;

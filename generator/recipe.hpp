@@ -95,11 +95,13 @@ std::vector<Recipe> recipes_mma_backward(const Problem& problem, const MmaBackwa
 std::vector<Recipe> recipes_wgmma_backward(const Problem& problem, const WgmmaBackwardSchedule& schedule,
                                            const Target& target);
 
-// What all families' backward passes share (families/backward_common.cpp). The kernel before the main ones
-// fills BackwardParams::lse_log2 (not in fp32) and delta, and clears those arrays of the workspace that are
-// added to. In fp32, the kernel after them turns dq_sum into dQ.
+// The kernels around a backward pass (families/backward_common.cpp). The one before the main kernels fills
+// BackwardParams::lse_log2 (not in fp32) and delta, and clears those arrays of the workspace that are added
+// to; mma in fp32 has one of its own. The one after them turns dq_sum into dQ: simt's sums lie row by row,
+// mma's in the layout of its accumulators.
 Recipe recipe_preprocess(const Problem& problem, const Schedule& schedule);
 Recipe recipe_postprocess(const Problem& problem);
+Recipe recipe_mma_sum(const Problem& problem, const Target& target);
 
 // Text with the origin of each of its lines.
 struct Rendered {

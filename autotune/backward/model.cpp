@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "autotune/backward/backward.hpp"
-#include "autotune/backward/model_simt.hpp"
+#include "autotune/backward/model_fp32.hpp"
 #include "autotune/model/memory.hpp"
 
 namespace flashjit::autotune {
@@ -110,7 +110,8 @@ double predict_backward(const Problem& problem, const Shape& shape, const Schedu
       main_ms = simt_ms(problem, shape, std::get<SimtBackwardSchedule>(schedule), target);
       break;
     case Family::mma:
-      main_ms = mma_ms(problem, shape, std::get<MmaBackwardSchedule>(schedule), target);
+      main_ms = (problem.dtype == DType::fp32 ? mma_fp32_ms : mma_ms)(
+          problem, shape, std::get<MmaBackwardSchedule>(schedule), target);
       break;
     case Family::wgmma:
       main_ms = wgmma_ms(problem, shape, std::get<WgmmaBackwardSchedule>(schedule), target);

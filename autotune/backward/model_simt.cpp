@@ -2,7 +2,7 @@
 // with few warps little of it runs side by side. The weights were fitted to 382 timings of 19 problems on an
 // H200, within 10 % (root mean square); picks are 0.4 % behind the fastest in the mean, 1.2 % those that are
 // deterministic (docs/performance/simt.md).
-#include "autotune/backward/model_simt.hpp"
+#include "autotune/backward/model_fp32.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -70,16 +70,6 @@ double kernel_clocks(const Kernel& kernel, double tiles, const SimtBackwardSched
   return clocks / sms * (causal ? 1 + 0.5 / of_sm : std::ceil(of_sm) / of_sm);
 }
 
-// Tiles of queries and keys with a pair that sees each other, in one head. Under a mask those on the diagonal
-// are half in vain, half a tile of queries and half a tile of keys at a time.
-double tiles_of_head(const Problem& problem, const Shape& shape, const SimtBackwardSchedule& s) {
-  const double q = shape.seqlen_q, k = shape.seqlen_k, m = s.tile_m, n = s.tile_n;
-  if (!problem.causal) return std::ceil(q / m) * std::ceil(k / n);
-  const double diagonal = std::min(q, k);  // rows, and as many keys
-  const double pairs = q * std::max(0.0, k - q) + diagonal * diagonal / 2;
-  return pairs / (m * n) + (diagonal / m + diagonal / n) / 2;
-}
-
 }  // namespace
 
 double simt_ms(const Problem& problem, const Shape& shape, const SimtBackwardSchedule& schedule,
@@ -88,7 +78,7 @@ double simt_ms(const Problem& problem, const Shape& shape, const SimtBackwardSch
   const Layout layout = layout_of(problem, schedule);
   const bool own_pass = schedule.dq == static_cast<int>(DqWay::own_pass);
   const double heads = 1.0 * shape.batch * shape.heads;
-  const double tiles = heads * tiles_of_head(problem, shape, schedule);
+  const double tiles = heads * tiles_of_head(problem, shape, schedule.tile_m, schedule.tile_n);
   const double tiles_n = std::ceil(1.0 * shape.seqlen_k / schedule.tile_n);
 
   Kernel keys{.tile = scores(problem, schedule, layout),

@@ -2,6 +2,7 @@
 #include <array>
 
 #include "autotune/backward/backward.hpp"
+#include "generator/families/mma_backward_fp32.hpp"
 
 namespace flashjit::autotune {
 namespace {
@@ -65,6 +66,12 @@ std::vector<Schedule> mma_space() {
   return space;
 }
 
+std::vector<Schedule> mma_fp32_space() {
+  std::vector<Schedule> space;
+  for (const MmaBackwardSchedule& schedule : schedules_mma_backward_fp32()) space.emplace_back(schedule);
+  return space;
+}
+
 // Long tiles of queries for narrow heads, short ones for wide heads, keys shared by warpgroups and CTAs for
 // the widest: legal() says where each fits.
 std::vector<Schedule> wgmma_space() {
@@ -82,12 +89,12 @@ std::vector<Schedule> wgmma_space() {
 
 }  // namespace
 
-std::vector<Schedule> backward_space(const Problem&, Family family) {
+std::vector<Schedule> backward_space(const Problem& problem, Family family) {
   switch (family) {
     case Family::simt:
       return simt_space();
     case Family::mma:
-      return mma_space();
+      return problem.dtype == DType::fp32 ? mma_fp32_space() : mma_space();
     case Family::wgmma:
       return wgmma_space();
   }

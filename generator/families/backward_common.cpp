@@ -1,4 +1,4 @@
-// The kernels around a backward pass: the one before it in all families, and the one after it in simt.
+// The kernels around a backward pass: the one before it, and those after it that turn sums into dQ.
 #include <algorithm>
 #include <bit>
 
@@ -58,6 +58,23 @@ Recipe recipe_postprocess(const Problem& problem) {
       number("kRows", kBackwardRowPadding, "per CTA"),
       number("kThreads", kThreads, "per CTA"),
   };
+  recipe.geometry = {.tile_m = kBackwardRowPadding, .threads = kThreads};
+  return recipe;
+}
+
+Recipe recipe_mma_sum(const Problem& problem, const Target& target) {
+  Recipe recipe;
+  recipe.kernel = "kernels/backward_mma_sum.cu";
+  recipe.suffix = "_sum";
+  recipe.constants = {
+      number("kElementBytes", size_of(problem.dtype), "of dQ"),
+      number("kHeadDim", problem.head_dim, "columns of dQ"),
+      number("kRows", kBackwardRowPadding, "per CTA"),
+      number("kThreads", kThreads, "per CTA"),
+  };
+  recipe.sections = dtype_sections(problem);
+  recipe.sections["cvt_pairs"] = target.capability >= 80;
+  recipe.sections["red_vectors"] = target.capability >= 90;
   recipe.geometry = {.tile_m = kBackwardRowPadding, .threads = kThreads};
   return recipe;
 }

@@ -1,6 +1,7 @@
 // Family mma, backward: which schedules are legal, and what its templates are filled with.
 #include <fmt/format.h>
 
+#include "generator/families/mma_backward_fp32.hpp"
 #include "generator/families/mma_backward_layout.hpp"
 #include "generator/recipe.hpp"
 #include "templates/params/backward_rows.h"
@@ -105,28 +106,12 @@ Recipe recipe_queries(const Problem& problem, const Target& target) {
   return recipe;
 }
 
-Recipe recipe_sum(const Problem& problem, const Target& target) {
-  constexpr int kThreads = 256;
-  Recipe recipe;
-  recipe.kernel = "kernels/backward_mma_sum.cu";
-  recipe.suffix = "_sum";
-  recipe.constants = {
-      number("kElementBytes", size_of(problem.dtype), "of dQ"),
-      number("kHeadDim", problem.head_dim, "columns of dQ"),
-      number("kRows", kBackwardRowPadding, "per CTA"),
-      number("kThreads", kThreads, "per CTA"),
-  };
-  recipe.sections = switches_of(problem, target);
-  recipe.sections["fp32"] = false;
-  recipe.geometry = {.tile_m = kBackwardRowPadding, .threads = kThreads};
-  return recipe;
-}
-
 }  // namespace
 
 Legality legal_mma_backward(const Problem& problem, const MmaBackwardSchedule& schedule,
                             const Target& target) {
   const MmaBackwardSchedule& s = schedule;
+  if (problem.dtype == DType::fp32) return legal_mma_backward_fp32(problem, s, target);
   if (s.warps % 2 != 0) return {fmt::format("warps is {}, backward mma needs pairs of them", s.warps)};
   if (kBackwardRowPadding % s.tile_m != 0 || s.tile_m % 16 != 0)
     return {fmt::format("tile_m is {}, backward mma needs 16, 32, 64 or 128", s.tile_m)};
@@ -166,10 +151,11 @@ Legality legal_mma_backward(const Problem& problem, const MmaBackwardSchedule& s
 
 std::vector<Recipe> recipes_mma_backward(const Problem& problem, const MmaBackwardSchedule& schedule,
                                          const Target& target) {
+  if (problem.dtype == DType::fp32) return recipes_mma_backward_fp32(problem, schedule, target);
   std::vector<Recipe> recipes;
   recipes.push_back(recipe_preprocess(problem, schedule));
   recipes.push_back(recipe_keys(problem, schedule, target));
-  recipes.push_back(adds_dq(schedule) ? recipe_sum(problem, target) : recipe_queries(problem, target));
+  recipes.push_back(adds_dq(schedule) ? recipe_mma_sum(problem, target) : recipe_queries(problem, target));
   return recipes;
 }
 

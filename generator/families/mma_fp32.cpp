@@ -106,9 +106,6 @@ std::vector<Recipe> recipes_mma_fp32(const Problem& problem, const MmaSchedule& 
       number("kTileM", s.tile_m, "query rows per CTA"),
       number("kTileN", s.tile_n, "keys per step"),
       number("kThreads", 32 * s.warps, "per CTA"),
-      number("kPartBytesQ", layout.part_q, "bytes of one part of a tile of Q"),
-      number("kPartBytesK", layout.part_k, "bytes of one part of a tile of K"),
-      number("kPartBytesV", layout.part_v, "bytes of one part of a tile of V"),
       number("kOffsetV", layout.offset_v(), "bytes from the start of shared memory to V"),
       number("kOffsetQ", layout.offset_q(), "bytes from the start of shared memory to Q"),
       {"float", "kLazy", fmt::format("{}.0f", s.lazy), "log2 of the growth that a shift tolerates"},
@@ -121,6 +118,8 @@ std::vector<Recipe> recipes_mma_fp32(const Problem& problem, const MmaSchedule& 
       {"bf16", true},  // the parts
       {"fp16", false},
       {"split", true},
+      {"apart", false},
+      {"together", true},
       {"causal", problem.causal},
       {"lse", problem.lse},
       {"min_ctas", s.min_ctas > 0},

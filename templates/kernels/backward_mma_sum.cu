@@ -3,8 +3,9 @@
 // and 8 columns, one row of blocks after another (ptx/reduction_fragment.cuh).
 #include "params/backward.h"
 #include "parts/divide.cuh"
+/*%^fp32%*/
 #include "parts/narrow.cuh"
-#include "parts/vector.cuh"
+/*%/fp32%*/
 
 constexpr int kBlocks = kHeadDim / 8;  // side by side
 
@@ -25,7 +26,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   for (int i = threadIdx.x; i < kRows / 2 * kBlocks; i += kThreads) {
     const int quad = i % 8, block = i / 8;
     const float4* const from = sums + block * 32;
-    float value[2][kVector];
+    float value[2][8];
 #pragma unroll
     for (int x = 0; x < 4; ++x) {
       /*%#red_vectors%*/
@@ -43,8 +44,15 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       if (row + 8 * half >= params.seqlen_q) continue;
-      *reinterpret_cast<uint4*>(dq + (row + 8 * half) * params.dq_row * kElementBytes +
-                                block % kBlocks * 16) = narrow(value[half]);
+      unsigned char* const to = dq + ((row + 8 * half) * params.dq_row + block % kBlocks * 8) * kElementBytes;
+      /*%#fp32%*/
+      const float(&v)[8] = value[half];
+      reinterpret_cast<float4*>(to)[0] = float4{v[0], v[1], v[2], v[3]};
+      reinterpret_cast<float4*>(to)[1] = float4{v[4], v[5], v[6], v[7]};
+      /*%/fp32%*/
+      /*%^fp32%*/
+      *reinterpret_cast<uint4*>(to) = narrow(value[half]);
+      /*%/fp32%*/
     }
   }
 }

@@ -14,7 +14,24 @@
 #include "ptx/shared_address.cuh"
 #include "ptx/special.cuh"
 
-extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*%/min_ctas%*/)
+// scores = Q K^T for the warp's rows. q_lane, k_lane: where this lane starts in the first part.
+__device__ __forceinline__ void multiply_qk(float (&scores)[kTileN / 2], unsigned q_lane, unsigned k_lane) {
+  SplitSum<kTileN / 2> sum;
+  multiply_rows<TileQK, kTileM, kTileN, kTileN>(sum, q_lane, k_lane);
+#pragma unroll
+  for (int i = 0; i < kTileN / 2; ++i) scores[i] = sum.at(i);
+}
+
+// output += P V.
+__device__ __forceinline__ void add_pv(float (&output)[kHeadDimV / 2], const float (&weights)[kTileN / 2],
+                                       unsigned v_lane) {
+  unsigned p[kTileN / 16][kParts][4];
+#pragma unroll
+  for (int step = 0; step < kTileN / 16; ++step) split_fragment(p[step], &weights[8 * step]);
+  add_columns<kHeadDimV, 1>(output, p, v_lane, 0);
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas /*%/min_ctas%*/)
     FLASHJIT_ENTRY(const __grid_constant__ ForwardParams params) {
   extern __shared__ __align__(128) unsigned char shared[];
   // The parts of a tile of K, of V, and of Q.

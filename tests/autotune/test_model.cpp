@@ -204,7 +204,7 @@ TEST_CASE("a family is passed over with a reason") {
   CHECK(
       family_note({.dtype = DType::fp32, .head_dim = 16}, target_of("sm_90a")).find("from head_dim 24 on") !=
       std::string::npos);
-  CHECK(family_note({.pass = Pass::backward, .dtype = DType::fp32}, target_of("sm_75")).empty());
+  CHECK(family_note({.pass = Pass::backward, .dtype = DType::fp32}, target_of("sm_90a")).empty());
 }
 
 TEST_CASE("where tiles are few, CTAs share out their keys, and wisdom of many tiles does not count") {

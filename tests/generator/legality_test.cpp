@@ -51,8 +51,8 @@ TEST_CASE("a family that cannot says why, and the way out") {
       "use simt");
   Problem gradients = kFp32;
   gradients.pass = Pass::backward;
-  CHECK(sentence(gradients, Family::mma, "sm_80") ==
-        "family mma computes gradients in fp16 and bf16, dtype is fp32; use simt");
+  CHECK(sentence(gradients, Family::mma, "sm_75") ==
+        "family mma computes fp32 by products of bf16, which came with sm_80, this is sm_75; use simt");
   CHECK(sentence(kFp32, Family::wgmma, "sm_90a") ==
         "family wgmma computes fp16 and bf16, dtype is fp32; use simt");
   CHECK(sentence(kBf16, Family::simt, "sm_80") ==
@@ -159,6 +159,23 @@ TEST_CASE("simt-backward: what does not divide or fit is said") {
   gradients.deterministic = true;
   CHECK(reason(gradients, "simt-backward:m32n32w4dq1", "sm_80") ==
         "deterministic gradients forbid atomic additions to dQ (dq1); use dq0");
+}
+
+TEST_CASE("mma-backward: fp32 has tiles of its own") {
+  Problem gradients{.pass = Pass::backward, .dtype = DType::fp32, .head_dim = 128};
+  CHECK(reason(gradients, "mma-backward:m32n64w8dq1", "sm_90a").empty());
+  CHECK(reason(gradients, "mma-backward:m32n64w8dq0", "sm_90a") ==
+        "fp32 is split on its way through registers, with stages 1, and adds dQ up, with dq 1");
+  CHECK(reason(gradients, "mma-backward:m64n128w8dq1", "sm_90a") ==
+        "fp32 has the tiles m32n64w8, m64n64w8, m32n32w4, m64n96w12, m64n32w8sp2, m32n32w8sp2, m32n48w6, "
+        "m32n96w12, m16n32w4, m16n16w2, not m64n128w8");
+  CHECK(reason(gradients, "mma-backward:m64n64w8dq1", "sm_90a") ==
+        "tile 64x64 with 8 warps has registers enough up to head_dim 104, this is 128; it would spill");
+  CHECK(reason(gradients, "mma-backward:m32n64w8dq1", "sm_80") ==
+        "tile 32x64 in three parts needs 165 KB of shared memory, sm_80 gives 163 KB");
+  gradients.deterministic = true;
+  CHECK(reason(gradients, "mma-backward:m32n64w8dq1", "sm_90a") ==
+        "deterministic gradients forbid atomic additions to dQ (dq1); use family simt");
 }
 
 TEST_CASE("mma: a CTA stays on its multiprocessor where it is alone there and tiles are of one length") {

@@ -170,9 +170,12 @@ class Results {
 
 constexpr int kEmulatedSms = 4;
 
-// Of fp32's wide heads no tile may fit for family mma; all others have one where the family is legal.
-bool serves(Family family, const Problem& problem, const Target& target) {
+// In fp32 family mma may have no tile for a wide head, and none for deterministic gradients; all other
+// families have one where they are legal. Its errors in gradients of few rows are luck: plans leave those to
+// simt, whose small tiles keep scores in two floats.
+bool serves(Family family, const Problem& problem, const Shape& shape, const Target& target) {
   if (family != Family::mma || problem.dtype != DType::fp32) return bool(legal(problem, family, target));
+  if (problem.pass == Pass::backward && shape.seqlen_q < 16) return false;
   const std::vector<autotune::Candidate> space = autotune::search_space(problem, target);
   return std::any_of(space.begin(), space.end(), [&](const autotune::Candidate& candidate) {
     return family_of(candidate.schedule) == family && candidate.pruned.empty();
@@ -180,11 +183,14 @@ bool serves(Family family, const Problem& problem, const Target& target) {
 }
 
 // The gradients of one case, as fast as can be and deterministic; what must be bit-equal is run again.
-void run_backward(Engine& engine, const AttentionCase& one, const Gradients& gradients,
-                  const std::string& family, int repeats, Results& results) {
+void run_backward(Engine& engine, const AttentionCase& one, const Gradients& gradients, Family family,
+                  int repeats, Results& results) {
   const bool emulated = EngineAccess::state(engine).device().estimates_time();
   for (const bool deterministic : {false, true}) {
-    const PlanOptions options{.family = family};
+    Problem problem = one.problem;
+    problem.deterministic = deterministic;
+    if (!serves(family, problem, one.shape, engine.target())) continue;
+    const PlanOptions options{.family = to_string(family)};
     Gradients::Result first = gradients.run(engine, options, deterministic);
     // dk and dv of a tile of keys come from one CTA, or one pair, whatever becomes of dq. An emulator takes
     // its time: there only what was asked to be deterministic is run again.
@@ -201,7 +207,7 @@ void run_backward(Engine& engine, const AttentionCase& one, const Gradients& gra
       must_repeat("dk", first.dk, again.dk);
       must_repeat("dv", first.dv, again.dv);
     }
-    results.add(one, family, first.schedule, first.check);
+    results.add(one, to_string(family), first.schedule, first.check);
   }
 }
 
@@ -215,11 +221,11 @@ void run(Engine& engine, const AttentionCase& one, int rows, int reference_threa
     gradients.emplace(one, rows, reference_threads);
   }
   for (const Family family : {Family::simt, Family::mma, Family::wgmma}) {
-    if (!serves(family, one.problem, engine.target())) continue;
+    if (!serves(family, one.problem, one.shape, engine.target())) continue;
     const std::string name = to_string(family);
     try {
       if (gradients.has_value()) {
-        run_backward(engine, one, *gradients, name, repeats, results);
+        run_backward(engine, one, *gradients, family, repeats, results);
       } else {
         std::string schedule;
         const autotune::Check check = attention->run(engine, {.family = name}, &schedule);

@@ -170,6 +170,12 @@ TEST_CASE("a thousand backward runs, bit for bit") {
            {{.pass = kBackward, .dtype = DType::fp32, .head_dim = 64}, "simt-backward:m64n64w4"},
            {{.pass = kBackward, .dtype = DType::fp32, .head_dim = 64, .causal = true},
             "simt-backward:m64n64w4dq1",
+            false},
+           {{.pass = kBackward, .dtype = DType::fp32, .head_dim = 64, .causal = true},
+            "mma-backward:m32n32w4dq1",
+            false},
+           {{.pass = kBackward, .dtype = DType::fp32, .head_dim = 256},
+            "mma-backward:m32n32w8sp2dq1",
             false}}) {
     CAPTURE(one.schedule);
     const Tensors tensors(device, one.problem, 5, 3);

@@ -1,17 +1,14 @@
 // forward fp32 d64 causal, schedule mma:m64n32w4s1kv1, for sm_80.
 // Written by flashjit 0.1.0 from templates/kernels/forward_mma_fp32.cu.
 
-constexpr int kHeadDim = 64;       // columns of Q and K
-constexpr int kHeadDimV = 64;      // columns of V and O
-constexpr int kTileM = 64;         // query rows per CTA
-constexpr int kTileN = 32;         // keys per step
-constexpr int kThreads = 128;      // per CTA
-constexpr int kPartBytesQ = 8192;  // bytes of one part of a tile of Q
-constexpr int kPartBytesK = 4096;  // bytes of one part of a tile of K
-constexpr int kPartBytesV = 4096;  // bytes of one part of a tile of V
-constexpr int kOffsetV = 12288;    // bytes from the start of shared memory to V
-constexpr int kOffsetQ = 24576;    // bytes from the start of shared memory to Q
-constexpr float kLazy = 8.0f;      // log2 of the growth that a shift tolerates
+constexpr int kHeadDim = 64;     // columns of Q and K
+constexpr int kHeadDimV = 64;    // columns of V and O
+constexpr int kTileM = 64;       // query rows per CTA
+constexpr int kTileN = 32;       // keys per step
+constexpr int kThreads = 128;    // per CTA
+constexpr int kOffsetV = 12288;  // bytes from the start of shared memory to V
+constexpr int kOffsetQ = 24576;  // bytes from the start of shared memory to Q
+constexpr float kLazy = 8.0f;    // log2 of the growth that a shift tolerates
 
 // FlashAttention-2's forward pass (Dao, arXiv 2307.08691) in fp32, on tensor cores that multiply bf16: each
 // number is the sum of three bf16 numbers, and each product the sum of six (Henry, Tang, Heinecke,
@@ -427,6 +424,59 @@ __device__ __forceinline__ unsigned lane_offset_columns_first(unsigned lane) {
   return Tile::offset(lane % 8 + lane / 16 * 8, lane / 8 % 2);
 }
 
+// The warp's tensor-core product (PTX ISA, "mma"): d += a * b, a 16x16, b 16x8, d 16x8 in fp32.
+// With lane = 4g + t: a[0] holds (g, 2t..2t+1), a[1] row g + 8, a[2] columns + 8, a[3] both; b0 holds rows
+// 2t..2t+1 of column g, b1 rows + 8; d[0], d[1] hold (g, 2t..2t+1), d[2], d[3] the same of row g + 8.
+
+__device__ __forceinline__ void mma(float* d, const unsigned (&a)[4], unsigned b0, unsigned b1) {
+  asm(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// Sums of products in fp32, on tensor cores that multiply bf16. Of the nine products of two numbers' parts,
+// three are below the last bit of the whole; the other six are computed.
+
+// A sum of products, kept as two sums. Each time that mma adds 16 products it rounds towards zero, at the
+// size of the sum. So small products have a sum of their own, and only products of the first parts are added
+// to a large sum.
+template <int kSize>
+struct SplitSum {
+  float high[kSize] = {};  // of the products of both first parts
+  float low[kSize] = {};   // of the others
+
+  // Adds A B to the eight numbers from `first` on; a, b: fragments of all parts.
+  __device__ __forceinline__ void multiply(int first, const unsigned (&a)[kParts][4],
+                                           const unsigned (&b)[kParts][4]) {
+    multiply_low(first, a, b);
+    multiply_parts(&high[first], a[0], b[0]);
+  }
+
+  __device__ __forceinline__ float at(int i) const {
+    return high[i] + low[i];
+  }
+
+ private:
+  // The smallest products come first.
+  __device__ __forceinline__ void multiply_low(int first, const unsigned (&a)[kParts][4],
+                                               const unsigned (&b)[kParts][4]) {
+#pragma unroll
+    for (int parts = kParts - 1; parts > 0; --parts) {
+#pragma unroll
+      for (int of_a = 0; of_a <= parts; ++of_a) multiply_parts(&low[first], a[of_a], b[parts - of_a]);
+    }
+  }
+
+  // The two halves of B take turns, so that no product waits for the one before.
+  __device__ __forceinline__ static void multiply_parts(float* sum, const unsigned (&a)[4],
+                                                        const unsigned (&b)[4]) {
+    mma(sum, a, b[0], b[1]);
+    mma(sum + 4, a, b[2], b[3]);
+  }
+};
+
 // Loads of matrix fragments from shared memory (PTX ISA, "ldmatrix"). Lane 8i + r gives the address of row r
 // of the i-th 8x8 matrix of 16-bit elements; register i of lane 4r + c receives its elements (r, 2c) and (r,
 // 2c + 1).
@@ -447,103 +497,68 @@ __device__ __forceinline__ void ldmatrix_transposed(unsigned (&fragment)[4], uns
                : "memory");
 }
 
-// The warp's tensor-core product (PTX ISA, "mma"): d += a * b, a 16x16, b 16x8, d 16x8 in fp32.
-// With lane = 4g + t: a[0] holds (g, 2t..2t+1), a[1] row g + 8, a[2] columns + 8, a[3] both; b0 holds rows
-// 2t..2t+1 of column g, b1 rows + 8; d[0], d[1] hold (g, 2t..2t+1), d[2], d[3] the same of row g + 8.
-
-__device__ __forceinline__ void mma(float* d, const unsigned (&a)[4], unsigned b0, unsigned b1) {
-  asm(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-// Products of one warp's 16 rows in fp32, on tensor cores that multiply bf16. Of the nine products of two
-// numbers' parts, three are below the last bit of the whole; the other six are computed.
+// Products of one warp's 16 rows in fp32, of tiles that lie in shared memory in parts, part after part.
 
 using TileQK = SharedTile<kHeadDim>;
 using TileV = SharedTile<kHeadDimV>;
 
-// A sum of products, kept as two sums. Each time that mma adds 16 products it rounds towards zero, at the
-// size of the sum. So small products have a sum of their own, and only products of the first parts are added
-// to a large sum.
-template <int kSize>
-struct SplitSum {
-  float high[kSize] = {};  // of the products of both first parts
-  float low[kSize] = {};   // of the others
-
-  // Adds A B to the eight numbers from `first` on; a, b: fragments of all parts. The two halves of B take
-  // turns, so that no product waits for the one before.
-  __device__ __forceinline__ void multiply(int first, const unsigned (&a)[kParts][4],
-                                           const unsigned (&b)[kParts][4]) {
-    // The smallest products come first.
+// sum = A B^T over all columns of two tiles of kRowsA and kRowsB rows, for 16 rows of A and kRows rows of B.
+// a_lane, b_lane: where this lane starts to read the first part, rows first in A and columns first in B.
+template <class Tile, int kRowsA, int kRowsB, int kRows>
+__device__ __forceinline__ void multiply_rows(SplitSum<kRows / 2>& sum, unsigned a_lane, unsigned b_lane) {
 #pragma unroll
-    for (int parts = kParts - 1; parts >= 0; --parts) {
-#pragma unroll
-      for (int of_a = 0; of_a <= parts; ++of_a) {
-        const int of_b = parts - of_a;
-        float* const sum = parts == 0 ? &high[first] : &low[first];
-        mma(sum, a[of_a], b[of_b][0], b[of_b][1]);
-        mma(sum + 4, a[of_a], b[of_b][2], b[of_b][3]);
-      }
-    }
-  }
-
-  __device__ __forceinline__ float at(int i) const {
-    return high[i] + low[i];
-  }
-};
-
-// scores = Q K^T. q_lane, k_lane: where this lane starts in the first part.
-template <int kScores>
-__device__ __forceinline__ void multiply_qk(float (&scores)[kScores], unsigned q_lane, unsigned k_lane) {
-  SplitSum<kScores> sum;
-#pragma unroll
-  for (int step = 0; step < TileQK::kChunks / 2; ++step) {
-    unsigned q[kParts][4];
+  for (int step = 0; step < Tile::kChunks / 2; ++step) {
+    unsigned a[kParts][4];
 #pragma unroll
     for (int part = 0; part < kParts; ++part)
-      ldmatrix(q[part], TileQK::step(q_lane + part * kPartBytesQ, 0, 2 * step));
+      ldmatrix(a[part], Tile::step(a_lane + part * kRowsA * Tile::kPitch, 0, 2 * step));
 #pragma unroll
-    for (int j = 0; j < kScores / 8; ++j) {
-      unsigned k[kParts][4];
+    for (int j = 0; j < kRows / 16; ++j) {
+      unsigned b[kParts][4];
 #pragma unroll
       for (int part = 0; part < kParts; ++part)
-        ldmatrix(k[part], TileQK::step(k_lane + part * kPartBytesK, 16 * j, 2 * step));
-      sum.multiply(8 * j, q, k);
+        ldmatrix(b[part], Tile::step(b_lane + part * kRowsB * Tile::kPitch, 16 * j, 2 * step));
+      sum.multiply(8 * j, a, b);
     }
   }
-#pragma unroll
-  for (int i = 0; i < kScores; ++i) scores[i] = sum.at(i);
 }
 
-// output += P V. The weights have the layout of an accumulator, which is also that of an A fragment over 16
-// keys. A tile's part is summed by itself, since O is larger the more keys came before.
-template <int kScores>
-__device__ __forceinline__ void add_pv(float (&output)[kHeadDimV / 2], const float (&weights)[kScores],
-                                       unsigned v_lane) {
-  unsigned p[kScores / 8][kParts][4];
+// Splits what has the layout of an accumulator of 16 rows and 16 columns, which is also that of an A
+// fragment.
+__device__ __forceinline__ void split_fragment(unsigned (&fragment)[kParts][4], const float* numbers) {
 #pragma unroll
-  for (int i = 0; i < kScores / 2; ++i) {
+  for (int i = 0; i < 4; ++i) {
     unsigned parts[kParts];
-    split(weights[2 * i], weights[2 * i + 1], parts);
+    split(numbers[2 * i], numbers[2 * i + 1], parts);
 #pragma unroll
-    for (int part = 0; part < kParts; ++part) p[i / 4][part][i % 4] = parts[part];
+    for (int part = 0; part < kParts; ++part) fragment[part][i] = parts[part];
   }
+}
+
+// output += A B for all rows of B's tile, and every kEvery-th block of 16 of its columns from `first` on.
+// b_lane: where this lane starts to read the first part of that block, rows first. The tile's part is summed
+// by itself, since the output is larger the more tiles came before.
+template <int kColumns, int kEvery, int kSteps, int kOutputs>
+__device__ __forceinline__ void add_columns(float (&output)[kOutputs], const unsigned (&a)[kSteps][kParts][4],
+                                            unsigned b_lane, int first) {
+  using Tile = SharedTile<kColumns>;
+  constexpr int kBlocks = Tile::kChunks / 2;
 #pragma unroll
-  for (int j = 0; j < TileV::kChunks / 2; ++j) {
+  for (int j = 0; j < (kBlocks + kEvery - 1) / kEvery; ++j) {
+    if (kBlocks % kEvery != 0 && first + kEvery * j >= kBlocks) break;
     SplitSum<8> sum;
 #pragma unroll
-    for (int i = 0; i < kScores / 8; ++i) {
-      unsigned v[kParts][4];
+    for (int step = 0; step < kSteps; ++step) {
+      unsigned b[kParts][4];
 #pragma unroll
-      for (int part = 0; part < kParts; ++part)
-        ldmatrix_transposed(v[part], TileV::step(v_lane + part * kPartBytesV, 16 * i, 2 * j));
-      sum.multiply(0, p[i], v);
+      for (int part = 0; part < kParts; ++part) {
+        ldmatrix_transposed(
+            b[part], Tile::step(b_lane + part * 16 * kSteps * Tile::kPitch, 16 * step, 2 * kEvery * j));
+      }
+      sum.multiply(0, a[step], b);
     }
 #pragma unroll
-    for (int i = 0; i < 8 && 8 * j + i < kHeadDimV / 2; ++i) output[8 * j + i] += sum.at(i);
+    for (int i = 0; i < 8 && 8 * j + i < kOutputs; ++i) output[8 * j + i] += sum.at(i);
   }
 }
 
@@ -614,7 +629,24 @@ __device__ __forceinline__ unsigned shared_address(const void* pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads)
+// scores = Q K^T for the warp's rows. q_lane, k_lane: where this lane starts in the first part.
+__device__ __forceinline__ void multiply_qk(float (&scores)[kTileN / 2], unsigned q_lane, unsigned k_lane) {
+  SplitSum<kTileN / 2> sum;
+  multiply_rows<TileQK, kTileM, kTileN, kTileN>(sum, q_lane, k_lane);
+#pragma unroll
+  for (int i = 0; i < kTileN / 2; ++i) scores[i] = sum.at(i);
+}
+
+// output += P V.
+__device__ __forceinline__ void add_pv(float (&output)[kHeadDimV / 2], const float (&weights)[kTileN / 2],
+                                       unsigned v_lane) {
+  unsigned p[kTileN / 16][kParts][4];
+#pragma unroll
+  for (int step = 0; step < kTileN / 16; ++step) split_fragment(p[step], &weights[8 * step]);
+  add_columns<kHeadDimV, 1>(output, p, v_lane, 0);
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads )
     flashjit_forward_mma_fp32_d64_causal_m64n32w4s1kv1(const __grid_constant__ ForwardParams params) {
   extern __shared__ __align__(128) unsigned char shared[];
   // The parts of a tile of K, of V, and of Q.

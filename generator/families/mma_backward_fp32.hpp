@@ -1,0 +1,22 @@
+// Family mma's backward pass in fp32, where each number is the sum of three bf16 numbers. It has kernels of
+// its own, for a few tiles.
+#pragma once
+
+#include <vector>
+
+#include "generator/recipe.hpp"
+
+namespace flashjit {
+
+// Like those of recipe.hpp without _fp32, which call these.
+Legality legal_mma_backward_fp32(const Problem& problem, const MmaBackwardSchedule& schedule,
+                                 const Target& target);
+std::vector<Recipe> recipes_mma_backward_fp32(const Problem& problem, const MmaBackwardSchedule& schedule,
+                                              const Target& target);
+
+// Every schedule that is legal for some problem; the first ones are the fastest most often.
+std::vector<MmaBackwardSchedule> schedules_mma_backward_fp32();
+// Bytes of shared memory of one CTA.
+int shared_bytes_mma_backward_fp32(const Problem& problem, const MmaBackwardSchedule& schedule);
+
+}  // namespace flashjit

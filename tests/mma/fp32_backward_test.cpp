@@ -1,0 +1,149 @@
+// Family mma's backward pass in fp32 on the emulator, all checks on: every tile of the space, head dims,
+// masks, heads that share keys, strides, sizes that are odd or nothing, and inputs that hurt.
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "autotune/tune.hpp"
+#include "tests/support/emulated_engine.hpp"
+#include "tests/support/gradient_case.hpp"
+
+using namespace flashjit;
+using flashjit::autotune::InputKind;
+using flashjit::test::AttentionCase;
+using flashjit::test::Gradients;
+using flashjit::test::Layout;
+
+namespace {
+
+Engine& engine(const std::string& device) {
+  static test::EmulatedEngine hopper = test::open_emulated_engine({.arch = "sm_90"});
+  static test::EmulatedEngine ampere = test::open_emulated_engine({.arch = "sm_80"});
+  return device == "sm_80" ? ampere.engine : hopper.engine;
+}
+
+Problem problem_of(int head_dim, bool causal, int head_dim_v = 0) {
+  return {.pass = Pass::backward,
+          .dtype = DType::fp32,
+          .head_dim = head_dim,
+          .head_dim_v = head_dim_v,
+          .causal = causal};
+}
+
+// Largest error over what the rule allows, of the gradient where that is most.
+double ratio(const std::string& schedule, const AttentionCase& one, const std::string& device = "sm_90") {
+  CAPTURE(schedule);
+  CAPTURE(describe(one));
+  const autotune::Check check = Gradients(one).run(engine(device), {.schedule = schedule}, false).check;
+  CHECK_MESSAGE(check.ok, check.message);
+  return check.max_error / check.allowed;
+}
+
+// Several tiles either way, ragged ends, rows before the first key's diagonal.
+constexpr Shape kRagged{.batch = 2, .heads = 4, .heads_kv = 2, .seqlen_q = 75, .seqlen_k = 101};
+
+constexpr const char* kSchedules[] = {"mma-backward:m32n32w4dq1", "mma-backward:m32n32w8sp2dq1"};
+
+}  // namespace
+
+TEST_CASE("every tile of the space") {
+  for (const int head_dim : {24, 64, 128}) {
+    const Problem problem = problem_of(head_dim, true);
+    const Shape shape{.heads = 2, .heads_kv = 1, .seqlen_q = 75, .seqlen_k = 101};
+    for (const autotune::Candidate& candidate : autotune::search_space(problem, target_of("sm_90"))) {
+      if (candidate.pruned.empty() && family_of(candidate.schedule) == Family::mma)
+        ratio(to_string(candidate.schedule), {.problem = problem, .shape = shape});
+    }
+  }
+}
+
+TEST_CASE("head dims and masks") {
+  for (const bool causal : {false, true}) {
+    for (const auto& [head_dim, head_dim_v] :
+         std::vector<std::pair<int, int>>{{24, 8}, {40, 40}, {72, 72}, {64, 104}, {40, 8}}) {
+      for (const char* schedule : kSchedules)
+        ratio(schedule, {.problem = problem_of(head_dim, causal, head_dim_v), .shape = kRagged});
+    }
+    for (const auto& [head_dim, head_dim_v] :
+         std::vector<std::pair<int, int>>{{64, 128}, {192, 128}, {24, 256}, {136, 136}}) {
+      ratio("mma-backward:m32n32w8sp2dq1",
+            {.problem = problem_of(head_dim, causal, head_dim_v), .shape = kRagged});
+    }
+  }
+  ratio("mma-backward:m16n32w4dq1", {.problem = problem_of(144, true), .shape = kRagged}, "sm_80");
+  ratio("mma-backward:m32n32w8sp2dq1", {.problem = problem_of(160, false), .shape = kRagged}, "sm_80");
+}
+
+TEST_CASE("layouts and inputs") {
+  for (const Layout layout : {Layout::strided, Layout::shared}) {
+    for (const InputKind inputs :
+         {InputKind::normal, InputKind::peaky, InputKind::growing, InputKind::late_giant, InputKind::tiny}) {
+      for (const char* schedule : kSchedules) {
+        ratio(schedule,
+              {.problem = problem_of(64, true), .shape = kRagged, .layout = layout, .inputs = inputs});
+      }
+    }
+  }
+}
+
+TEST_CASE("sizes") {
+  for (const auto& [seqlen_q, seqlen_k] : std::vector<std::pair<int, int>>{
+           {1, 1}, {1, 129}, {129, 1}, {0, 5}, {5, 0}, {0, 0}, {32, 32}, {200, 60}, {3, 150}, {130, 17}}) {
+    for (const bool causal : {false, true}) {
+      for (const char* schedule : kSchedules) {
+        ratio(schedule,
+              {.problem = problem_of(32, causal),
+               .shape = {.batch = 2, .heads = 3, .heads_kv = 1, .seqlen_q = seqlen_q, .seqlen_k = seqlen_k}});
+      }
+    }
+  }
+}
+
+// The rule compares largest errors: the fewer rows, the more luck it takes. What has fewer rows than these is
+// faster with family simt, whose small tiles keep S in two floats.
+TEST_CASE("many seeds") {
+  struct Case {
+    const char* schedule;
+    int head_dim, heads, heads_kv, seqlen_q, seqlen_k;
+    InputKind inputs;
+  };
+  const Case cases[] = {
+      {"mma-backward:m32n32w4dq1", 24, 3, 1, 65, 257, InputKind::late_giant},
+      {"mma-backward:m32n32w8sp2dq1", 24, 2, 2, 127, 129, InputKind::late_giant},
+      {"mma-backward:m32n32w4dq1", 32, 2, 2, 128, 128, InputKind::normal},
+      {"mma-backward:m16n32w4dq1", 64, 2, 2, 128, 128, InputKind::growing},
+      {"mma-backward:m32n64w8dq1", 128, 2, 1, 70, 200, InputKind::peaky},
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.schedule);
+    CAPTURE(c.head_dim);
+    double sum = 0;
+    constexpr int kSeeds = 10;
+    for (int seed = 1; seed <= kSeeds; ++seed) {
+      sum += ratio(c.schedule, {.problem = problem_of(c.head_dim, false),
+                                .shape = {.batch = 2,
+                                          .heads = c.heads,
+                                          .heads_kv = c.heads_kv,
+                                          .seqlen_q = c.seqlen_q,
+                                          .seqlen_k = c.seqlen_k},
+                                .inputs = c.inputs,
+                                .seed = static_cast<std::uint64_t>(seed)});
+    }
+    CHECK(sum / kSeeds < 0.4);
+  }
+}
+
+TEST_CASE("dk and dv have the same bits from run to run") {
+  const Gradients gradients({.problem = problem_of(64, true), .shape = kRagged});
+  for (const char* schedule : kSchedules) {
+    const Gradients::Result first = gradients.run(engine("sm_90"), {.schedule = schedule}, false);
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      const Gradients::Result again = gradients.run(engine("sm_90"), {.schedule = schedule}, false);
+      CHECK(again.dk.bytes == first.dk.bytes);
+      CHECK(again.dv.bytes == first.dv.bytes);
+    }
+  }
+}
