@@ -52,12 +52,8 @@ Legality legal(const Problem& problem, const Schedule& schedule, const Target& t
   if (Legality family = legal(problem, family_of(schedule), target); !family) return family;
   if (problem.deterministic && problem.pass == Pass::backward &&
       !is_deterministic(static_cast<DqWay>(get(schedule, "dq")))) {
-    const Family family = family_of(schedule);
-    const char* const instead = family == Family::wgmma                                 ? "dq0 or dq2"
-                                : family == Family::mma && problem.dtype == DType::fp32 ? "family simt"
-                                                                                        : "dq0";
-    return {fmt::format("deterministic gradients forbid atomic additions to dQ (dq{}); use {}",
-                        get(schedule, "dq"), instead)};
+    return {fmt::format("deterministic gradients forbid atomic additions to dQ (dq{}); use dq0{}",
+                        get(schedule, "dq"), family_of(schedule) == Family::wgmma ? " or dq2" : "")};
   }
   struct Visitor {
     const Problem& problem;

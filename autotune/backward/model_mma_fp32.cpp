@@ -49,7 +49,8 @@ double mma_fp32_ms(const Problem& p, const Shape& shape, const MmaBackwardSchedu
   const double columns = 3 * blocks_of(p.head_dim, 1) + 2 * blocks_of(p.value_dim(), 1);
   const double tensor = kProducts * 2 * m * n * 16 * columns / machine_of(target).mma_flops;
   // Without vectors the lanes' four numbers go one by one.
-  const double added = m * p.head_dim / 32 * (target.capability >= 90 ? 1 : 2);
+  const bool own_pass = s.dq == static_cast<int>(DqWay::own_pass);
+  const double added = own_pass ? 0 : m * p.head_dim / 32 * (target.capability >= 90 ? 1 : 2);
   const double busy =
       std::max(tensor, 0.3 * tensor + 4.91 * fragments(p, s) + 13.8 * m * n / 32 + 7.95 * added);
   const double tiles = tiles_of_head(p, shape, s.tile_m, s.tile_n) * shape.batch * shape.heads;
@@ -60,7 +61,8 @@ double mma_fp32_ms(const Problem& p, const Shape& shape, const MmaBackwardSchedu
   const double exposed = std::pow(std::max(1.0, 16 / (s.warps * side_by_side)), 0.4);
   const double step = busy * exposed + 500 / side_by_side;
   const double clocks = tiles * step + ctas * (2000 + 0.8 * n * (p.head_dim + p.value_dim())) / side_by_side;
-  return clocks / sms * (p.causal ? 1 + 0.5 / of_sm : std::ceil(of_sm) / of_sm) / (kFitGhz * 1e6);
+  const double passes = own_pass ? 1.4 : 1;  // seven products for five
+  return clocks / sms * passes * (p.causal ? 1 + 0.5 / of_sm : std::ceil(of_sm) / of_sm) / (kFitGhz * 1e6);
 }
 
 }  // namespace flashjit::autotune

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 #include <string>
+#include <utility>
 
 #include "generator/families/mma_tile.hpp"
 #include "templates/params/backward_rows.h"
@@ -28,13 +29,17 @@ int widest_of(const Problem& problem) {
   return std::max(problem.head_dim, problem.value_dim());
 }
 
-MmaBackwardSchedule schedule_of(const Tile& tile) {
+MmaBackwardSchedule schedule_of(const Tile& tile, int dq) {
   return {.tile_m = tile.tile_m,
           .tile_n = tile.tile_n,
           .warps = tile.warps,
           .stages = 1,
           .sharers = tile.sharers,
-          .dq = 1};
+          .dq = dq};
+}
+
+bool adds_dq(const MmaBackwardSchedule& s) {
+  return s.dq != static_cast<int>(DqWay::own_pass);
 }
 
 std::string short_name(const MmaBackwardSchedule& s) {
@@ -61,6 +66,33 @@ SharedLayout layout_of(const Problem& problem, const MmaBackwardSchedule& s) {
   return layout;
 }
 
+constexpr int kWidestQueries = 208;  // likewise, of the kernel that owns query rows
+
+// The kernel that owns query rows, where dQ has a pass of its own: a warp for 16 rows. Shared memory has the
+// parts of Q, of dO, of K and of V.
+struct QueriesLayout {
+  int warps = 0, tile_n = 0;
+  int offset_dout = 0, offset_k = 0, offset_v = 0;
+  int total = 0;
+};
+
+// The first that fits. With fewer rows K and V are split more often.
+QueriesLayout queries_layout(const Problem& problem, const Target& target) {
+  constexpr std::pair<int, int> kWishes[] = {{8, 32}, {6, 32}, {6, 16}, {5, 16},
+                                             {4, 16}, {3, 16}, {2, 16}, {1, 16}};
+  const int row_qk = kParts * pitch_of(problem.head_dim), row_v = kParts * pitch_of(problem.value_dim());
+  QueriesLayout layout;
+  for (const auto& [warps, tile_n] : kWishes) {
+    layout.warps = warps, layout.tile_n = tile_n;
+    layout.offset_dout = 16 * warps * row_qk;
+    layout.offset_k = layout.offset_dout + 16 * warps * row_v;
+    layout.offset_v = layout.offset_k + tile_n * row_qk;
+    layout.total = layout.offset_v + tile_n * row_v;
+    if (layout.total <= target.shared_per_cta) break;
+  }
+  return layout;
+}
+
 std::map<std::string, bool> sections_of(const Problem& problem, const Target& target) {
   return {
       {"bf16", true},  // the parts
@@ -70,24 +102,26 @@ std::map<std::string, bool> sections_of(const Problem& problem, const Target& ta
       {"mma_k16", true},
       {"apart", true},
       {"together", true},
+      {"swapped", false},
       {"cvt_pairs", true},
       {"stmatrix", target.capability >= 90},
       {"red_vectors", target.capability >= 90},
   };
 }
 
-Recipe recipe_delta(const Problem& problem, const Target& target) {
+Recipe recipe_delta(const Problem& problem, bool adds_dq, const Target& target) {
   Recipe recipe;
   recipe.kernel = "kernels/backward_mma_fp32_preprocess.cu";
   recipe.suffix = "_preprocess";
   recipe.constants = {
-      number("kHeadDim", problem.head_dim, "columns of dQ"),
       number("kHeadDimV", problem.value_dim(), "columns of O and dO"),
       number("kRows", kBackwardRowPadding, "per CTA"),
       number("kThreads", 2 * kBackwardRowPadding, "per CTA, a warp for 16 rows"),
   };
   recipe.sections = sections_of(problem, target);
   recipe.sections["together"] = false;
+  recipe.sections["clear"] = adds_dq;
+  if (adds_dq) recipe.constants.push_back(number("kHeadDim", problem.head_dim, "columns of dQ"));
   recipe.geometry = {.tile_m = kBackwardRowPadding, .pads = true, .threads = 2 * kBackwardRowPadding};
   return recipe;
 }
@@ -109,11 +143,14 @@ Recipe recipe_keys(const Problem& problem, const MmaBackwardSchedule& s, const T
       number("kOffsetV", layout.offset_v, "bytes from the start of shared memory to V"),
       number("kOffsetQ", layout.offset_q, "to Q"),
       number("kOffsetDout", layout.offset_dout, "to dO"),
-      number("kOffsetDs", layout.offset_ds, "to dS^T"),
       number("kOffsetP", layout.offset_p, "to P^T, which is not split"),
       number("kOffsetRows", layout.offset_rows, "to LSE and delta of the rows"),
   };
   recipe.sections = sections_of(problem, target);
+  const bool ds_tile = adds_dq(s) || s.sharers == 2;
+  if (ds_tile) recipe.constants.push_back(number("kOffsetDs", layout.offset_ds, "to dS^T"));
+  recipe.sections["dq_sum"] = adds_dq(s);
+  recipe.sections["ds_tile"] = ds_tile;
   recipe.sections["shared_keys"] = s.sharers == 2;
   recipe.sections["min_ctas"] = three;
   if (three)
@@ -126,16 +163,37 @@ Recipe recipe_keys(const Problem& problem, const MmaBackwardSchedule& s, const T
   return recipe;
 }
 
+Recipe recipe_queries(const Problem& problem, const Target& target) {
+  const QueriesLayout layout = queries_layout(problem, target);
+  Recipe recipe;
+  recipe.kernel = "kernels/backward_mma_fp32_dq.cu";
+  recipe.suffix = "_dq";
+  recipe.constants = {
+      number("kHeadDim", problem.head_dim, "columns of Q, K and dQ"),
+      number("kHeadDimV", problem.value_dim(), "columns of V and dO"),
+      number("kTileM", 16 * layout.warps, "query rows per CTA"),
+      number("kTileN", layout.tile_n, "keys per step"),
+      number("kThreads", 32 * layout.warps, "per CTA"),
+      number("kOffsetDout", layout.offset_dout, "bytes from the start of shared memory to dO"),
+      number("kOffsetK", layout.offset_k, "to K"),
+      number("kOffsetV", layout.offset_v, "to V"),
+  };
+  recipe.sections = sections_of(problem, target);
+  recipe.sections["swapped"] = true;
+  recipe.ptxas = 1;
+  recipe.geometry = {.tile_m = 16 * layout.warps, .threads = 32 * layout.warps, .shared_bytes = layout.total};
+  return recipe;
+}
+
 }  // namespace
 
 Legality legal_mma_backward_fp32(const Problem& problem, const MmaBackwardSchedule& s, const Target& target) {
-  if (s.stages != 1 || s.dq != 1)
-    return {"fp32 is split on its way through registers, with stages 1, and adds dQ up, with dq 1"};
+  if (s.stages != 1) return {"fp32 is split on its way through registers, with stages 1"};
   const auto* const tile = std::find_if(std::begin(kTiles), std::end(kTiles),
-                                        [&](const Tile& one) { return schedule_of(one) == s; });
+                                        [&](const Tile& one) { return schedule_of(one, s.dq) == s; });
   if (tile == std::end(kTiles)) {
     std::string names;
-    for (const Tile& one : kTiles) names += (names.empty() ? "" : ", ") + short_name(schedule_of(one));
+    for (const Tile& one : kTiles) names += (names.empty() ? "" : ", ") + short_name(schedule_of(one, s.dq));
     return {fmt::format("fp32 has the tiles {}, not {}", names, short_name(s))};
   }
   const int widest = widest_of(problem);
@@ -146,6 +204,14 @@ Legality legal_mma_backward_fp32(const Problem& problem, const MmaBackwardSchedu
                     s.tile_m, s.tile_n, s.warps, tile->widest, widest)};
   }
   const int shared = layout_of(problem, s).total;
+  if (!adds_dq(s) && widest > kWidestQueries) {
+    return {fmt::format("dq 0 has registers enough up to head_dim {}, this is {}; it would spill",
+                        kWidestQueries, widest)};
+  }
+  if (const int queries = queries_layout(problem, target).total;
+      !adds_dq(s) && queries > target.shared_per_cta) {
+    return too_much_shared("dq 0 with 16 rows in three parts", queries, target);
+  }
   if (shared > target.shared_per_cta)
     return too_much_shared(fmt::format("tile {}x{} in three parts", s.tile_m, s.tile_n), shared, target);
   return {};
@@ -153,7 +219,9 @@ Legality legal_mma_backward_fp32(const Problem& problem, const MmaBackwardSchedu
 
 std::vector<MmaBackwardSchedule> schedules_mma_backward_fp32() {
   std::vector<MmaBackwardSchedule> schedules;
-  for (const Tile& tile : kTiles) schedules.push_back(schedule_of(tile));
+  for (const int dq : {1, 0}) {
+    for (const Tile& tile : kTiles) schedules.push_back(schedule_of(tile, dq));
+  }
   return schedules;
 }
 
@@ -163,7 +231,9 @@ int shared_bytes_mma_backward_fp32(const Problem& problem, const MmaBackwardSche
 
 std::vector<Recipe> recipes_mma_backward_fp32(const Problem& problem, const MmaBackwardSchedule& s,
                                               const Target& target) {
-  return {recipe_delta(problem, target), recipe_keys(problem, s, target), recipe_mma_sum(problem, target)};
+  std::vector<Recipe> recipes{recipe_delta(problem, adds_dq(s), target), recipe_keys(problem, s, target)};
+  recipes.push_back(adds_dq(s) ? recipe_mma_sum(problem, target) : recipe_queries(problem, target));
+  return recipes;
 }
 
 }  // namespace flashjit

@@ -120,6 +120,7 @@ std::vector<Recipe> recipes_mma_fp32(const Problem& problem, const MmaSchedule& 
       {"split", true},
       {"apart", false},
       {"together", true},
+      {"swapped", false},
       {"causal", problem.causal},
       {"lse", problem.lse},
       {"min_ctas", s.min_ctas > 0},

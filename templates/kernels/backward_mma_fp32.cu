@@ -3,7 +3,10 @@
 // Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision Computations",
 // 2019). A CTA owns kTileN keys of one K/V head, and the rows of Q and dO of all query heads that share the
 // K/V head stream past. Half of the warps compute S^T = K Q^T, P^T and dV; the other half compute dP^T = V
-// dO^T, dS^T and dK. A warp of either half has 16 keys. Then all warps share out dQ.
+// dO^T, dS^T and dK. A warp of either half has 16 keys.
+/*%#dq_sum%*/
+// Then all warps share out dQ.
+/*%/dq_sum%*/
 /*%#shared_keys%*/
 // Two warps of a half share their keys: each has half of the rows of S^T and dP^T, and every second block of
 // 16 columns of dV and dK.
@@ -12,9 +15,15 @@
 /*%#causal%*/
 #include "parts/diagonal.cuh"
 /*%/causal%*/
+/*%#dq_sum%*/
 #include "parts/mma/backward_dq_split.cuh"
+/*%/dq_sum%*/
+/*%#ds_tile%*/
+#include "parts/mma/backward_ds_split.cuh"
+/*%/ds_tile%*/
 #include "parts/mma/backward_key_tile.cuh"
 #include "parts/mma/backward_rows_split.cuh"
+#include "parts/mma/backward_weights_split.cuh"
 #include "parts/mma/loader_split.cuh"
 #include "parts/mma/split_products.cuh"
 #include "ptx/load_shared_16.cuh"
@@ -25,14 +34,7 @@
 #include "ptx/shared_pair.cuh"
 #include "ptx/special.cuh"
 #include "ptx/store_shared_16.cuh"
-/*%#stmatrix%*/
-#include "ptx/stmatrix.cuh"
-/*%/stmatrix%*/
-/*%^stmatrix%*/
-#include "ptx/store_shared.cuh"
-/*%/stmatrix%*/
 
-constexpr float kLog2e = 1.442695040888963407f;
 constexpr int kHalf = kThreads / 64;  // warps of a half
 /*%#shared_keys%*/
 constexpr int kKeyWarps = kHalf / kSharers;  // groups of kSharers warps; the warps of a group share keys
@@ -86,11 +88,9 @@ __device__ __forceinline__ void add_values(float (&dv)[kSums], unsigned shared, 
       const float2 lse = load_pair(shared + kOffsetRows + (row + column) * 4);
 #pragma unroll
       for (int x = 0; x < 4; ++x) {
-        // The difference is taken before the change of base: where a weight matters the difference is small,
-        // and so is its rounding error.
         const int i = 4 * half + x;
-        const float score = fmaf(sum.high[8 * step + i], params.scale, -(x % 2 == 0 ? lse.x : lse.y));
-        p[i] = exp2_fast(fmaf(sum.low[8 * step + i], params.scale, score) * kLog2e);
+        p[i] = exp2_fast(log2_weight(sum.high[8 * step + i], sum.low[8 * step + i], params.scale,
+                                     x % 2 == 0 ? lse.x : lse.y));
         /*%#causal%*/
         if (row + column + x % 2 < edge + key + x / 2 * 8) p[i] = 0;
         /*%/causal%*/
@@ -126,7 +126,10 @@ __device__ __forceinline__ void add_values(float (&dv)[kSums], unsigned shared, 
       dv, fragments, shared + kOffsetDout + TileV::offset(at.lane % 16, 2 * at.part + at.lane / 16), at.part);
 }
 
-// dK += dS^T Q without the scale, for a warp's keys. dS^T goes through shared memory, for dQ as well.
+// dK += dS^T Q without the scale, for a warp's keys.
+/*%#ds_tile%*/
+// dS^T is left in shared memory.
+/*%/ds_tile%*/
 __device__ __forceinline__ void add_keys(float (&dk)[kSums], unsigned shared) {
   const Place at;
   const int own_row = at.part * kOwnRows;  // the warp's first, in the tile
@@ -134,7 +137,9 @@ __device__ __forceinline__ void add_keys(float (&dk)[kSums], unsigned shared) {
   multiply_rows<TileV, kTileN, kTileM, kOwnRows>(
       sum, shared + kOffsetV + at.key_warp * 16 * TileV::kPitch + lane_offset_rows_first<TileV>(at.lane),
       shared + kOffsetDout + own_row * TileV::kPitch + lane_offset_columns_first<TileV>(at.lane));
+  /*%#ds_tile%*/
   const unsigned ds_tile = shared + kOffsetDs + at.key_warp * kDsBytes;
+  /*%/ds_tile%*/
   const unsigned p_lane = shared + kOffsetP + at.key_warp * kPBytes + at.lane * 16;
   named_barrier_sync(1 + at.warp, 64);    // P^T is there
   unsigned fragments[kSteps][kParts][4];  // of dS^T, for the next product
@@ -159,22 +164,9 @@ __device__ __forceinline__ void add_keys(float (&dk)[kSums], unsigned shared) {
     unsigned(&fragment)[kParts][4] = fragments[step];
     /*%/shared_keys%*/
     split_fragment(fragment, ds);
-#pragma unroll
-    for (int part = 0; part < kParts; ++part) {
-      const unsigned to = ds_tile + part * kDsPartBytes;
-      const int chunk = own_row / 8 + 2 * step;
-      /*%#stmatrix%*/
-      stmatrix(to + TileDs::offset(at.lane % 16, chunk + at.lane / 16), fragment[part][0], fragment[part][1],
-               fragment[part][2], fragment[part][3]);
-      /*%/stmatrix%*/
-      /*%^stmatrix%*/
-#pragma unroll
-      for (int x = 0; x < 4; ++x) {
-        store_shared(to + TileDs::offset(x % 2 * 8 + at.lane / 4, chunk + x / 2) + at.lane % 4 * 4,
-                     fragment[part][x]);
-      }
-      /*%/stmatrix%*/
-    }
+    /*%#ds_tile%*/
+    store_ds(ds_tile, fragment, own_row + 16 * step, at.lane);
+    /*%/ds_tile%*/
   }
   /*%#shared_keys%*/
   named_barrier_sync(1 + kHalf + kKeyWarps + at.key_warp,
@@ -266,12 +258,15 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
       v_copy.finish(shared + kOffsetV, as_it_is);
     }
     start_copies();
-    int m = first_m, pair = tile.batch * params.heads + tile.head * params.group;
+    int m = first_m;
+    /*%#dq_sum%*/
+    int pair = tile.batch * params.heads + tile.head * params.group;
+    /*%/dq_sum%*/
     for (int i = 0; i < steps; ++i) {
       q_copy.finish(shared + kOffsetQ, as_it_is);
       dout_copy.finish(shared + kOffsetDout, as_it_is);
       store_row(shared + kOffsetRows, held_row);
-      __syncthreads();  // the rows are there, and no warp reads the last step's dS^T any more
+      __syncthreads();  // the rows are there, and all warps are done with the last step
       if (thread_index() < kThreads / 2) {
         /*%#causal%*/
         add_values(sum, shared, first_key - diagonal(params) - m * kTileM, params);
@@ -282,10 +277,17 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
       } else {
         add_keys(sum, shared);
       }
-      __syncthreads();  // dS^T is there, and no warp reads Q or dO any more
+      __syncthreads();  // all warps are done with Q and dO
       if (i + 1 < steps) start_copies();
+      /*%#dq_sum%*/
       add_dq(shared, pair, m, params);
-      if (++m == tiles_q) m = first_m, ++pair;
+      /*%/dq_sum%*/
+      if (++m == tiles_q) {
+        m = first_m;
+        /*%#dq_sum%*/
+        ++pair;
+        /*%/dq_sum%*/
+      }
     }
   }
 

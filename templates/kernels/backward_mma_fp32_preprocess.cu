@@ -60,8 +60,10 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     params.delta[padded + warp_row + row] = row % 2 == 0 ? sum.at(0) : sum.at(1);
     params.delta[padded + warp_row + row + 8] = row % 2 == 0 ? sum.at(6) : sum.at(7);
   }
+  /*%#clear%*/
 
   float4* const dq = reinterpret_cast<float4*>(params.dq_sum + padded * kHeadDim);
 #pragma unroll 4
   for (int i = threadIdx.x; i < kRows * kHeadDim / 4; i += kThreads) dq[i] = float4{0, 0, 0, 0};
+  /*%/clear%*/
 }

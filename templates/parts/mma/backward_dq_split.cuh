@@ -3,16 +3,13 @@
 #pragma once
 
 #include "params/backward.h"
+#include "parts/mma/backward_ds_split.cuh"
 #include "parts/mma/fragment_lanes.cuh"
 #include "parts/mma/split_sum.cuh"
 #include "ptx/ldmatrix_transposed.cuh"
 #include "ptx/reduction_fragment.cuh"
 #include "ptx/special.cuh"
 
-using TileDs = SharedTile<kTileM>;  // dS^T, a row for each key
-
-constexpr int kDsPartBytes = 16 * TileDs::kPitch;          // of one part of 16 keys
-constexpr int kDsBytes = kParts * kDsPartBytes;            // of all parts
 constexpr int kDqSharers = kThreads / 32 / (kTileM / 16);  // warps that share rows
 
 // dQ += dS K for the rows of tile m of a batch and head, numbered `pair`, and all keys of the CTA.

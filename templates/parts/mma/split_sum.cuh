@@ -40,12 +40,23 @@ struct SplitSum {
 
  private:
   // The smallest products come first.
+  /*%#swapped%*/
+  // Those of the same size come in the order of B's parts: as where A and B have changed places, so that the
+  // sum is the same to the last bit.
+  /*%/swapped%*/
   __device__ __forceinline__ void multiply_low(int first, const unsigned (&a)[kParts][4],
                                                const unsigned (&b)[kParts][4]) {
 #pragma unroll
     for (int parts = kParts - 1; parts > 0; --parts) {
 #pragma unroll
-      for (int of_a = 0; of_a <= parts; ++of_a) multiply_parts(&low[first], a[of_a], b[parts - of_a]);
+      for (int i = 0; i <= parts; ++i) {
+        /*%#swapped%*/
+        multiply_parts(&low[first], a[parts - i], b[i]);
+        /*%/swapped%*/
+        /*%^swapped%*/
+        multiply_parts(&low[first], a[i], b[parts - i]);
+        /*%/swapped%*/
+      }
     }
   }
 
