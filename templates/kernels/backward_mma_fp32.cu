@@ -59,8 +59,7 @@ struct Place {
   }
 };
 
-// dV += P^T dO, for a warp's keys. P^T goes through shared memory, to the warp that computes its dS^T as
-// well.
+// dV += P^T dO, for a warp's keys. P^T goes through shared memory, to the warp that computes its dS^T, too.
 /*%#causal%*/
 // edge: the first of the tile's rows that sees its first key; each key further on is seen from one row later.
 /*%/causal%*/
@@ -109,7 +108,7 @@ __device__ __forceinline__ void add_values(float (&dv)[kSums], unsigned shared, 
   }
   named_barrier_arrive(1 + at.warp, 64);
   /*%#shared_keys%*/
-  named_barrier_sync(1 + kHalf + at.key_warp, 64);  // the other warp's rows of P^T are there, too
+  named_barrier_sync(1 + kHalf + at.key_warp, 64);  // the other warp's rows of P^T are there
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
     float p[8];
@@ -169,8 +168,7 @@ __device__ __forceinline__ void add_keys(float (&dk)[kSums], unsigned shared) {
     /*%/ds_tile%*/
   }
   /*%#shared_keys%*/
-  named_barrier_sync(1 + kHalf + kKeyWarps + at.key_warp,
-                     64);  // the other warp's rows of dS^T are there, too
+  named_barrier_sync(1 + kHalf + kKeyWarps + at.key_warp, 64);  // the other warp's rows are there
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
 #pragma unroll

@@ -8,7 +8,6 @@
 #include "parts/mma/loader_split.cuh"
 #include "parts/mma/split_products.cuh"
 #include "parts/mma/visible_keys.cuh"
-#include "ptx/infinity.cuh"
 #include "ptx/math.cuh"
 #include "ptx/shared_address.cuh"
 #include "ptx/special.cuh"
@@ -51,15 +50,14 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     }
     k_copy.start(0, params.seqlen_k);
 
-    // LSE, +inf for rows that see no key or do not exist, so that their P is 0; and delta.
+    // LSE and delta. Rows that do not exist are zeros, and are not written.
     const int pair = tile.batch * params.heads + tile.head;
     float lse[2], delta[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = first_row + warp_row + 8 * half + lane / 4;
       const bool inside = row < params.seqlen_q;
-      lse[half] = inside ? params.lse[static_cast<long long>(pair) * params.seqlen_q + row] : kInfinity;
-      if (lse[half] == -kInfinity) lse[half] = kInfinity;
+      lse[half] = inside ? params.lse[static_cast<long long>(pair) * params.seqlen_q + row] : 0.0f;
       delta[half] = inside ? params.delta[static_cast<long long>(pair) * params.padded_q + row] : 0.0f;
     }
 

@@ -87,6 +87,11 @@ std::vector<Subject> sync_subjects() {
       subject("mma backward, no cp.async, dQ apart", "sm_75", "mma-backward:m32n64w4s1", kBackwardFp16),
       subject("simt backward, tiles of a few rows", "sm_89", "simt-backward:m16n16w4dq1", kBackwardFp32),
       subject("simt backward, narrow heads", "sm_90", "simt-backward:m32n32w4dq0", kBackwardFp32Narrow),
+      subject("mma backward, fp32", "sm_80", "mma-backward:m32n32w4dq1", kBackwardFp32),
+      subject("mma backward, fp32, shared keys", "sm_90", "mma-backward:m32n32w8sp2dq1", kBackwardFp32),
+      subject("mma backward, fp32, dQ apart", "sm_86", "mma-backward:m32n32w4", kBackwardFp32),
+      subject("mma backward, fp32, shared keys, dQ apart", "sm_120", "mma-backward:m32n32w8sp2",
+              kBackwardFp32),
       subject("simt, fragments ahead", "sm_86", "simt:m64n64w4s2l16pf1", kFp32),
       subject("mma, three stages, K and V apart", "sm_90", "mma:m64n32w4s3kv1", kCausal64),
   };
@@ -110,6 +115,7 @@ std::vector<Subject> backward_subjects() {
   constexpr Problem kOwn{.pass = Pass::backward, .head_dim = 80, .causal = true};
   constexpr Problem kApart{.pass = Pass::backward, .head_dim = 136, .causal = true};
   constexpr Problem kSimt{.pass = Pass::backward, .dtype = DType::fp32, .head_dim = 32, .causal = true};
+  constexpr Problem kSplit{.pass = Pass::backward, .dtype = DType::fp32, .head_dim = 40, .head_dim_v = 24};
   const Shape few_keys{.batch = 1, .heads = 2, .heads_kv = 1, .seqlen_q = 330, .seqlen_k = 150};
   std::vector<Subject> subjects{
       subject("wgmma backward", "sm_90a", "wgmma-backward:m128n128s2", kWgmma, kWide),
@@ -120,10 +126,17 @@ std::vector<Subject> backward_subjects() {
       subject("wgmma backward, two passes", "sm_90a", "wgmma-backward:m64n64s2dq0", kApart, kShape),
       subject("simt backward", "sm_80", "simt-backward:m32n32w4", kSimt),
       subject("simt backward, atomic", "sm_80", "simt-backward:m32n32w4dq1", kSimt),
+      subject("mma backward, fp32, odd sizes", "sm_80", "mma-backward:m16n32w4dq1", kSplit),
   };
+  Subject one_key =
+      subject("mma backward, fp32, one key of great weight", "sm_90", "mma-backward:m32n32w8sp2dq1",
+              {.pass = Pass::backward, .dtype = DType::fp32, .head_dim = 200, .causal = true},
+              {.batch = 2, .heads = 2, .heads_kv = 2, .seqlen_q = 129, .seqlen_k = 1});
+  one_key.one.inputs = autotune::InputKind::crowd;
+  subjects.push_back(std::move(one_key));
   // All tiles of a head at once, so that they meet at dQ.
   for (Subject& made : subjects) {
-    if (made.name.find(", dQ ") == std::string::npos) continue;
+    if (made.name.find(", dQ ") == std::string::npos || made.name.starts_with("mma")) continue;
     made.sm_count = 4;
     made.more = {kShortColumns};
   }
@@ -197,7 +210,12 @@ std::vector<Subject> template_subjects() {
   Subject one_key_mma = one_key;
   one_key_mma.name = "mma backward, one key of great weight";
   one_key_mma.schedule = "mma-backward:m32n64w4s2dq1";
+  Subject one_key_split = one_key;
+  one_key_split.name = "mma backward, fp32, low scores";
+  one_key_split.schedule = "mma-backward:m32n32w4dq1";
+  one_key_split.one.problem.dtype = DType::fp32;
   with(std::move(one_key), autotune::InputKind::normal);
+  with(std::move(one_key_split), autotune::InputKind::normal);
   with(std::move(one_key_mma), autotune::InputKind::normal);
   Subject outgrown = subject("wgmma, outgrown", "sm_90a", "wgmma:m128n64s2", kFull64, kWide);
   outgrown.one.scale = 8.0f;  // a block's maximum is often 2^127 times what came before

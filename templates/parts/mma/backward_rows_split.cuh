@@ -9,16 +9,14 @@
 
 static_assert(2 * kTileM <= kThreads, "a thread has one number");
 
-// This thread's number of the tile that begins at first_row. LSE is +inf, so that P is 0, for rows that see
-// no key and for rows past the last. pair: the head's number, counted through all batches.
+// This thread's number of the tile that begins at first_row. LSE is +inf, so that P is 0, for rows past the
+// last; a mask hides all keys from rows that see none. pair: the head's number, counted through all batches.
 __device__ __forceinline__ float load_row(const BackwardParams& params, int pair, int first_row) {
   const int thread = thread_index(), row = first_row + thread % kTileM;
   if (thread >= kTileM) {
     return thread < 2 * kTileM ? params.delta[static_cast<long long>(pair) * params.padded_q + row] : 0.0f;
   }
-  const float lse =
-      row < params.seqlen_q ? params.lse[static_cast<long long>(pair) * params.seqlen_q + row] : kInfinity;
-  return lse == -kInfinity ? kInfinity : lse;
+  return row < params.seqlen_q ? params.lse[static_cast<long long>(pair) * params.seqlen_q + row] : kInfinity;
 }
 
 __device__ __forceinline__ void store_row(unsigned rows, float number) {

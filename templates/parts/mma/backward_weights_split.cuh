@@ -3,7 +3,7 @@
 
 constexpr float kLog2e = 1.442695040888963407f;
 
-// log2 of P = exp((high + low) * scale - lse); -inf where the LSE is +inf. The difference is taken before the
+// log2 of P = exp((high + low) * scale - lse). The difference is taken before the
 // change of base: where a weight matters the difference is small, and so is its rounding error. A difference
 // that the LSE's own rounding may have made, half a unit in its last place, is none: a key with all the
 // weight weighs 1.

@@ -10,9 +10,9 @@ constexpr int kSharers = 1;         // warps with the same keys, in either half
 constexpr int kOffsetV = 12288;     // bytes from the start of shared memory to V
 constexpr int kOffsetQ = 24576;     // to Q
 constexpr int kOffsetDout = 36864;  // to dO
-constexpr int kOffsetDs = 49152;    // to dS^T
 constexpr int kOffsetP = 55296;     // to P^T, which is not split
 constexpr int kOffsetRows = 59392;  // to LSE and delta of the rows
+constexpr int kOffsetDs = 49152;    // to dS^T
 constexpr int kMinCtas = 3;         // CTAs per multiprocessor that registers must allow
 
 // FlashAttention-2's backward pass (Dao, arXiv 2307.08691, algorithm 2) in fp32, on tensor cores that
@@ -20,7 +20,8 @@ constexpr int kMinCtas = 3;         // CTAs per multiprocessor that registers mu
 // Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision Computations",
 // 2019). A CTA owns kTileN keys of one K/V head, and the rows of Q and dO of all query heads that share the
 // K/V head stream past. Half of the warps compute S^T = K Q^T, P^T and dV; the other half compute dP^T = V
-// dO^T, dS^T and dK. A warp of either half has 16 keys. Then all warps share out dQ.
+// dO^T, dS^T and dK. A warp of either half has 16 keys.
+// Then all warps share out dQ.
 
 // A divisor as the host prepares it, so that a kernel divides by one multiplication (Granlund and Montgomery,
 // "Division by invariant integers using multiplication", 1994). Host and device compile this one file.
@@ -115,21 +116,6 @@ struct SharedTile {
   }
 };
 
-// Where a lane starts to read the fragments of mma from a tile in shared memory.
-
-// Where a lane finds its row of a fragment's four 8x8 matrices, which cover rows 0-15 of 16 columns. The
-// matrices are counted rows first (A as it lies, B transposed).
-template <class Tile>
-__device__ __forceinline__ unsigned lane_offset_rows_first(unsigned lane) {
-  return Tile::offset(lane % 16, lane / 16);
-}
-
-// Likewise with matrices counted columns first (B as it lies, two fragments of 8 rows; A transposed).
-template <class Tile>
-__device__ __forceinline__ unsigned lane_offset_columns_first(unsigned lane) {
-  return Tile::offset(lane % 8 + lane / 16 * 8, lane / 8 % 2);
-}
-
 // Pairs of fp32 to packed 16-bit elements (PTX ISA, "cvt").
 
 // low goes to bits 0-15.
@@ -163,6 +149,47 @@ __device__ __forceinline__ void split(float low, float high, unsigned (&parts)[k
     low -= low_half(parts[part]);
     high -= high_half(parts[part]);
   }
+}
+
+// A word to shared memory (PTX ISA, "st").
+
+__device__ __forceinline__ void store_shared(unsigned address, unsigned value) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
+
+// The parts of dS^T in shared memory, 16 keys after 16 keys.
+
+using TileDs = SharedTile<kTileM>;  // a row for each key
+
+constexpr int kDsPartBytes = 16 * TileDs::kPitch;  // of one part of 16 keys
+constexpr int kDsBytes = kParts * kDsPartBytes;    // of all parts
+
+// Stores a fragment of 16 keys and the 16 query rows from `row` on.
+__device__ __forceinline__ void store_ds(unsigned ds_tile, const unsigned (&fragment)[kParts][4], int row,
+                                         int lane) {
+#pragma unroll
+  for (int part = 0; part < kParts; ++part) {
+    const unsigned(&f)[4] = fragment[part];
+    const unsigned to = ds_tile + part * kDsPartBytes;
+#pragma unroll
+    for (int x = 0; x < 4; ++x)
+      store_shared(to + TileDs::offset(x % 2 * 8 + lane / 4, row / 8 + x / 2) + lane % 4 * 4, f[x]);
+  }
+}
+
+// Where a lane starts to read the fragments of mma from a tile in shared memory.
+
+// Where a lane finds its row of a fragment's four 8x8 matrices, which cover rows 0-15 of 16 columns. The
+// matrices are counted rows first (A as it lies, B transposed).
+template <class Tile>
+__device__ __forceinline__ unsigned lane_offset_rows_first(unsigned lane) {
+  return Tile::offset(lane % 16, lane / 16);
+}
+
+// Likewise with matrices counted columns first (B as it lies, two fragments of 8 rows; A transposed).
+template <class Tile>
+__device__ __forceinline__ unsigned lane_offset_columns_first(unsigned lane) {
+  return Tile::offset(lane % 8 + lane / 16 * 8, lane / 8 % 2);
 }
 
 // The warp's tensor-core product (PTX ISA, "mma"): d += a * b, a 16x16, b 16x8, d 16x8 in fp32.
@@ -216,7 +243,9 @@ struct SplitSum {
 #pragma unroll
     for (int parts = kParts - 1; parts > 0; --parts) {
 #pragma unroll
-      for (int of_a = 0; of_a <= parts; ++of_a) multiply_parts(&low[first], a[of_a], b[parts - of_a]);
+      for (int i = 0; i <= parts; ++i) {
+        multiply_parts(&low[first], a[i], b[parts - i]);
+      }
     }
   }
 
@@ -272,10 +301,6 @@ __device__ __forceinline__ int thread_index() {
 // dQ of a step of the backward pass over keys in fp32, summed in the workspace. All warps share it out: a
 // warp has 16 rows, and every kDqSharers-th block of 16 columns.
 
-using TileDs = SharedTile<kTileM>;  // dS^T, a row for each key
-
-constexpr int kDsPartBytes = 16 * TileDs::kPitch;          // of one part of 16 keys
-constexpr int kDsBytes = kParts * kDsPartBytes;            // of all parts
 constexpr int kDqSharers = kThreads / 32 / (kTileM / 16);  // warps that share rows
 
 // dQ += dS K for the rows of tile m of a batch and head, numbered `pair`, and all keys of the CTA.
@@ -340,32 +365,38 @@ __device__ __forceinline__ KeyTile key_tile_of_block(const BackwardParams& param
 
 constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
 
-// A word to shared memory (PTX ISA, "st").
-
-__device__ __forceinline__ void store_shared(unsigned address, unsigned value) {
-  asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
-}
-
 // LSE and delta of a tile's query rows, on their way through a register to shared memory: first all of LSE,
 // then all of delta.
 
 static_assert(2 * kTileM <= kThreads, "a thread has one number");
 
-// This thread's number of the tile that begins at first_row. LSE is +inf, so that P is 0, for rows that see
-// no key and for rows past the last. pair: the head's number, counted through all batches.
+// This thread's number of the tile that begins at first_row. LSE is +inf, so that P is 0, for rows past the
+// last; a mask hides all keys from rows that see none. pair: the head's number, counted through all batches.
 __device__ __forceinline__ float load_row(const BackwardParams& params, int pair, int first_row) {
   const int thread = thread_index(), row = first_row + thread % kTileM;
   if (thread >= kTileM) {
     return thread < 2 * kTileM ? params.delta[static_cast<long long>(pair) * params.padded_q + row] : 0.0f;
   }
-  const float lse =
-      row < params.seqlen_q ? params.lse[static_cast<long long>(pair) * params.seqlen_q + row] : kInfinity;
-  return lse == -kInfinity ? kInfinity : lse;
+  return row < params.seqlen_q ? params.lse[static_cast<long long>(pair) * params.seqlen_q + row] : kInfinity;
 }
 
 __device__ __forceinline__ void store_row(unsigned rows, float number) {
   const int thread = thread_index();
   if (thread < 2 * kTileM) store_shared(rows + thread * 4, __float_as_uint(number));
+}
+
+// P of the backward pass in fp32: what a score in two floats weighs beside an LSE in one.
+
+constexpr float kLog2e = 1.442695040888963407f;
+
+// log2 of P = exp((high + low) * scale - lse). The difference is taken before the
+// change of base: where a weight matters the difference is small, and so is its rounding error. A difference
+// that the LSE's own rounding may have made, half a unit in its last place, is none: a key with all the
+// weight weighs 1.
+__device__ __forceinline__ float log2_weight(float high, float low, float scale, float lse) {
+  constexpr float kHalfUnit = 1.001f / (1 << 24);
+  const float difference = fmaf(low, scale, fmaf(high, scale, -lse));
+  return fabsf(difference) < fabsf(lse) * kHalfUnit ? 0.0f : difference * kLog2e;
 }
 
 // Sixteen bytes to shared memory (PTX ISA, "st").
@@ -573,7 +604,6 @@ __device__ __forceinline__ float2 load_pair(unsigned address) {
   return pair;
 }
 
-constexpr float kLog2e = 1.442695040888963407f;
 constexpr int kHalf = kThreads / 64;  // warps of a half
 constexpr int kSteps = kTileM / 16;          // of 16 query rows
 constexpr int kOwnRows = kTileM / kSharers;  // whose P or dS the warp computes
@@ -595,8 +625,7 @@ struct Place {
   }
 };
 
-// dV += P^T dO, for a warp's keys. P^T goes through shared memory, to the warp that computes its dS^T as
-// well.
+// dV += P^T dO, for a warp's keys. P^T goes through shared memory, to the warp that computes its dS^T, too.
 // edge: the first of the tile's rows that sees its first key; each key further on is seen from one row later.
 __device__ __forceinline__ void add_values(float (&dv)[kSums], unsigned shared, int edge,
                                            const BackwardParams& params) {
@@ -619,11 +648,9 @@ __device__ __forceinline__ void add_values(float (&dv)[kSums], unsigned shared, 
       const float2 lse = load_pair(shared + kOffsetRows + (row + column) * 4);
 #pragma unroll
       for (int x = 0; x < 4; ++x) {
-        // The difference is taken before the change of base: where a weight matters the difference is small,
-        // and so is its rounding error.
         const int i = 4 * half + x;
-        const float score = fmaf(sum.high[8 * step + i], params.scale, -(x % 2 == 0 ? lse.x : lse.y));
-        p[i] = exp2_fast(fmaf(sum.low[8 * step + i], params.scale, score) * kLog2e);
+        p[i] = exp2_fast(log2_weight(sum.high[8 * step + i], sum.low[8 * step + i], params.scale,
+                                     x % 2 == 0 ? lse.x : lse.y));
         if (row + column + x % 2 < edge + key + x / 2 * 8) p[i] = 0;
       }
       const float* const four = &p[4 * half];
@@ -637,7 +664,8 @@ __device__ __forceinline__ void add_values(float (&dv)[kSums], unsigned shared, 
       dv, fragments, shared + kOffsetDout + TileV::offset(at.lane % 16, 2 * at.part + at.lane / 16), at.part);
 }
 
-// dK += dS^T Q without the scale, for a warp's keys. dS^T goes through shared memory, for dQ as well.
+// dK += dS^T Q without the scale, for a warp's keys.
+// dS^T is left in shared memory.
 __device__ __forceinline__ void add_keys(float (&dk)[kSums], unsigned shared) {
   const Place at;
   const int own_row = at.part * kOwnRows;  // the warp's first, in the tile
@@ -665,16 +693,7 @@ __device__ __forceinline__ void add_keys(float (&dk)[kSums], unsigned shared) {
     }
     unsigned(&fragment)[kParts][4] = fragments[step];
     split_fragment(fragment, ds);
-#pragma unroll
-    for (int part = 0; part < kParts; ++part) {
-      const unsigned to = ds_tile + part * kDsPartBytes;
-      const int chunk = own_row / 8 + 2 * step;
-#pragma unroll
-      for (int x = 0; x < 4; ++x) {
-        store_shared(to + TileDs::offset(x % 2 * 8 + at.lane / 4, chunk + x / 2) + at.lane % 4 * 4,
-                     fragment[part][x]);
-      }
-    }
+    store_ds(ds_tile, fragment, own_row + 16 * step, at.lane);
   }
   add_columns<kHeadDim, kSharers>(
       dk, fragments, shared + kOffsetQ + TileQK::offset(at.lane % 16, 2 * at.part + at.lane / 16), at.part);
@@ -749,21 +768,25 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas)
       v_copy.finish(shared + kOffsetV, as_it_is);
     }
     start_copies();
-    int m = first_m, pair = tile.batch * params.heads + tile.head * params.group;
+    int m = first_m;
+    int pair = tile.batch * params.heads + tile.head * params.group;
     for (int i = 0; i < steps; ++i) {
       q_copy.finish(shared + kOffsetQ, as_it_is);
       dout_copy.finish(shared + kOffsetDout, as_it_is);
       store_row(shared + kOffsetRows, held_row);
-      __syncthreads();  // the rows are there, and no warp reads the last step's dS^T any more
+      __syncthreads();  // the rows are there, and all warps are done with the last step
       if (thread_index() < kThreads / 2) {
         add_values(sum, shared, first_key - diagonal(params) - m * kTileM, params);
       } else {
         add_keys(sum, shared);
       }
-      __syncthreads();  // dS^T is there, and no warp reads Q or dO any more
+      __syncthreads();  // all warps are done with Q and dO
       if (i + 1 < steps) start_copies();
       add_dq(shared, pair, m, params);
-      if (++m == tiles_q) m = first_m, ++pair;
+      if (++m == tiles_q) {
+        m = first_m;
+        ++pair;
+      }
     }
   }
 

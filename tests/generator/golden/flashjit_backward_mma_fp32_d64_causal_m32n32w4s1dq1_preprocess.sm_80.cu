@@ -1,10 +1,10 @@
 // backward fp32 d64 causal, schedule mma-backward:m32n32w4s1dq1, for sm_80.
 // Written by flashjit 0.1.0 from templates/kernels/backward_mma_fp32_preprocess.cu.
 
-constexpr int kHeadDim = 64;   // columns of dQ
 constexpr int kHeadDimV = 64;  // columns of O and dO
 constexpr int kRows = 128;     // per CTA
 constexpr int kThreads = 256;  // per CTA, a warp for 16 rows
+constexpr int kHeadDim = 64;   // columns of dQ
 
 // Before the backward pass in fp32 on tensor cores (FlashAttention-2, Dao, arXiv 2307.08691, algorithm 2,
 // line 4): delta, the sum of dO * O of each query row. A CTA does kRows rows of one head, up to the end of
@@ -155,7 +155,9 @@ struct SplitSum {
 #pragma unroll
     for (int parts = kParts - 1; parts > 0; --parts) {
 #pragma unroll
-      for (int of_a = 0; of_a <= parts; ++of_a) multiply_parts(&low[first], a[of_a], b[parts - of_a]);
+      for (int i = 0; i <= parts; ++i) {
+        multiply_parts(&low[first], a[i], b[parts - i]);
+      }
     }
   }
 
