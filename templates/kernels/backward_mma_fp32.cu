@@ -219,9 +219,6 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
   /*%/causal%*/
   const int steps = params.group * max(tiles_q - first_m, 0);
 
-  const auto head_of = [](const void* tensor, long long batch, long long head) {
-    return static_cast<const float*>(tensor) + batch + head;
-  };
   // What the next copies copy.
   int copy_m = first_m;
   int copy_head = tile.head * params.group;

@@ -23,9 +23,6 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   const int warp_row = threadIdx.x / 32 * 16;  // the warp's first, in the tile
 
   const VisibleKeys visible(params, first_row);
-  const auto head_of = [](const void* tensor, long long batch, long long head) {
-    return static_cast<const float*>(tensor) + batch + head;
-  };
 
   float dq[(kHeadDim + 15) / 16 * 8] = {};  // this thread's part of the warp's rows
   if (visible.masked_end > 0) {

@@ -31,7 +31,7 @@ __device__ __forceinline__ void add_pv(float (&output)[kHeadDimV / 2], const flo
   add_columns<kHeadDimV, 1>(output, p, v_lane, 0);
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*%/min_ctas%*/)
+extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas /*%/min_ctas%*/)
     FLASHJIT_ENTRY(const __grid_constant__ ForwardParams params) {
   extern __shared__ __align__(128) unsigned char shared[];
   // The parts of a tile of K, of V, and of Q.
@@ -49,9 +49,6 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
 
   if (visible.masked_end > 0) {
     const int head_kv = divide(index.head, params.by_group);
-    const auto head_of = [](const void* tensor, long long batch, long long head) {
-      return static_cast<const float*>(tensor) + batch + head;
-    };
     SplitCopy<kTileN, kHeadDim> k_copy(
         head_of(params.k, index.batch * params.k_batch, head_kv * params.k_head), params.k_row);
     SplitCopy<kTileN, kHeadDimV> v_copy(

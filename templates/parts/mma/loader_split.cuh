@@ -7,6 +7,11 @@
 #include "ptx/special.cuh"
 #include "ptx/store_shared_16.cuh"
 
+// Element (row 0, column 0) of a head.
+__device__ __forceinline__ const float* head_of(const void* tensor, long long batch, long long head) {
+  return static_cast<const float*>(tensor) + batch + head;
+}
+
 // In shared memory a tile is one tile of bf16 for each part, the first part's first. kLanes threads copy each
 // row and take turns at its pieces of 8 elements, each of which is a chunk of every part. Where eight threads
 // have rows that begin in the same bank, each row is begun at another piece, so that the eight threads write

@@ -410,6 +410,11 @@ __device__ __forceinline__ void store_shared(unsigned address, uint4 value) {
 // Copies tiles of fp32 from global to shared memory through registers, and splits them on the way: the loads
 // are under way while the warp computes, and the stores of the parts follow.
 
+// Element (row 0, column 0) of a head.
+__device__ __forceinline__ const float* head_of(const void* tensor, long long batch, long long head) {
+  return static_cast<const float*>(tensor) + batch + head;
+}
+
 // In shared memory a tile is one tile of bf16 for each part, the first part's first. kLanes threads copy each
 // row and take turns at its pieces of 8 elements, each of which is a chunk of every part. Where eight threads
 // have rows that begin in the same bank, each row is begun at another piece, so that the eight threads write
@@ -731,9 +736,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas)
   const int first_m = max(first_key - diagonal(params), 0) / kTileM;  // rows above see none of the CTA's keys
   const int steps = params.group * max(tiles_q - first_m, 0);
 
-  const auto head_of = [](const void* tensor, long long batch, long long head) {
-    return static_cast<const float*>(tensor) + batch + head;
-  };
   // What the next copies copy.
   int copy_m = first_m;
   int copy_head = tile.head * params.group;

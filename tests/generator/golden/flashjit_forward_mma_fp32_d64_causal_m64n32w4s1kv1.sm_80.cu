@@ -338,6 +338,11 @@ __device__ __forceinline__ void store_shared(unsigned address, uint4 value) {
 // Copies tiles of fp32 from global to shared memory through registers, and splits them on the way: the loads
 // are under way while the warp computes, and the stores of the parts follow.
 
+// Element (row 0, column 0) of a head.
+__device__ __forceinline__ const float* head_of(const void* tensor, long long batch, long long head) {
+  return static_cast<const float*>(tensor) + batch + head;
+}
+
 // In shared memory a tile is one tile of bf16 for each part, the first part's first. kLanes threads copy each
 // row and take turns at its pieces of 8 elements, each of which is a chunk of every part. Where eight threads
 // have rows that begin in the same bank, each row is begun at another piece, so that the eight threads write
@@ -648,7 +653,7 @@ __device__ __forceinline__ void add_pv(float (&output)[kHeadDimV / 2], const flo
   add_columns<kHeadDimV, 1>(output, p, v_lane, 0);
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads)
+extern "C" __global__ void __launch_bounds__(kThreads )
     flashjit_forward_mma_fp32_d64_causal_m64n32w4s1kv1(const __grid_constant__ ForwardParams params) {
   extern __shared__ __align__(128) unsigned char shared[];
   // The parts of a tile of K, of V, and of Q.
@@ -666,9 +671,6 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 
   if (visible.masked_end > 0) {
     const int head_kv = divide(index.head, params.by_group);
-    const auto head_of = [](const void* tensor, long long batch, long long head) {
-      return static_cast<const float*>(tensor) + batch + head;
-    };
     SplitCopy<kTileN, kHeadDim> k_copy(
         head_of(params.k, index.batch * params.k_batch, head_kv * params.k_head), params.k_row);
     SplitCopy<kTileN, kHeadDimV> v_copy(
