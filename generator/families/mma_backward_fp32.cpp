@@ -128,6 +128,7 @@ Recipe recipe_delta(const Problem& problem, bool adds_dq, const Target& target) 
 
 Recipe recipe_keys(const Problem& problem, const MmaBackwardSchedule& s, const Target& target) {
   const SharedLayout layout = layout_of(problem, s);
+  const bool ds_tile = adds_dq(s) || s.sharers == 2;
   Recipe recipe;
   recipe.kernel = "kernels/backward_mma_fp32.cu";
   // Under a mask ptxas takes three registers too many, and one CTA less fits.
@@ -143,12 +144,11 @@ Recipe recipe_keys(const Problem& problem, const MmaBackwardSchedule& s, const T
       number("kOffsetV", layout.offset_v, "bytes from the start of shared memory to V"),
       number("kOffsetQ", layout.offset_q, "to Q"),
       number("kOffsetDout", layout.offset_dout, "to dO"),
-      number("kOffsetP", layout.offset_p, "to P^T, which is not split"),
-      number("kOffsetRows", layout.offset_rows, "to LSE and delta of the rows"),
   };
-  recipe.sections = sections_of(problem, target);
-  const bool ds_tile = adds_dq(s) || s.sharers == 2;
   if (ds_tile) recipe.constants.push_back(number("kOffsetDs", layout.offset_ds, "to dS^T"));
+  recipe.constants.push_back(number("kOffsetP", layout.offset_p, "to P^T, which is not split"));
+  recipe.constants.push_back(number("kOffsetRows", layout.offset_rows, "to LSE and delta of the rows"));
+  recipe.sections = sections_of(problem, target);
   recipe.sections["dq_sum"] = adds_dq(s);
   recipe.sections["ds_tile"] = ds_tile;
   recipe.sections["shared_keys"] = s.sharers == 2;

@@ -10,12 +10,14 @@
 
 #include "autotune/tune.hpp"
 #include "tests/support/emulated_engine.hpp"
-#include "tests/support/gradient_case.hpp"
+#include "tests/support/fp32_gradients.hpp"
 
 using namespace flashjit;
 using flashjit::autotune::InputKind;
 using flashjit::test::AttentionCase;
+using flashjit::test::fp32_gradients;
 using flashjit::test::Gradients;
+using flashjit::test::kRagged;
 using flashjit::test::Layout;
 
 namespace {
@@ -24,14 +26,6 @@ Engine& engine(const std::string& device) {
   static test::EmulatedEngine hopper = test::open_emulated_engine({.arch = "sm_90"});
   static test::EmulatedEngine ampere = test::open_emulated_engine({.arch = "sm_80"});
   return device == "sm_80" ? ampere.engine : hopper.engine;
-}
-
-Problem problem_of(int head_dim, bool causal, int head_dim_v = 0) {
-  return {.pass = Pass::backward,
-          .dtype = DType::fp32,
-          .head_dim = head_dim,
-          .head_dim_v = head_dim_v,
-          .causal = causal};
 }
 
 // Largest error over what the rule allows, of the gradient where that is most.
@@ -45,9 +39,6 @@ double ratio(const std::string& schedule, const AttentionCase& one, const std::s
   return check.max_error / check.allowed;
 }
 
-// Several tiles either way, ragged ends, rows before the first key's diagonal.
-constexpr Shape kRagged{.batch = 2, .heads = 4, .heads_kv = 2, .seqlen_q = 75, .seqlen_k = 101};
-
 // Both ways to dQ, and keys that warps share.
 constexpr const char* kSchedules[] = {"mma-backward:m32n32w4dq1", "mma-backward:m16n16w2",
                                       "mma-backward:m32n32w8sp2dq1", "mma-backward:m32n32w8sp2"};
@@ -56,7 +47,7 @@ constexpr const char* kSchedules[] = {"mma-backward:m32n32w4dq1", "mma-backward:
 
 TEST_CASE("every tile of the space") {
   for (const int head_dim : {24, 64, 128}) {
-    const Problem problem = problem_of(head_dim, true);
+    const Problem problem = fp32_gradients(head_dim, true);
     const Shape shape{.heads = 2, .heads_kv = 1, .seqlen_q = 75, .seqlen_k = 101};
     for (const autotune::Candidate& candidate : autotune::search_space(problem, target_of("sm_90"))) {
       if (candidate.pruned.empty() && family_of(candidate.schedule) == Family::mma)
@@ -70,41 +61,28 @@ TEST_CASE("head dims and masks") {
     for (const auto& [head_dim, head_dim_v] :
          std::vector<std::pair<int, int>>{{24, 8}, {40, 40}, {72, 72}, {64, 104}, {40, 8}}) {
       for (const char* schedule : kSchedules)
-        ratio(schedule, {.problem = problem_of(head_dim, causal, head_dim_v), .shape = kRagged});
+        ratio(schedule, {.problem = fp32_gradients(head_dim, causal, head_dim_v), .shape = kRagged});
     }
     for (const auto& [head_dim, head_dim_v] :
          std::vector<std::pair<int, int>>{{64, 128}, {192, 128}, {24, 208}, {136, 136}}) {
       for (const char* schedule : {"mma-backward:m32n32w8sp2dq1", "mma-backward:m32n32w8sp2"})
-        ratio(schedule, {.problem = problem_of(head_dim, causal, head_dim_v), .shape = kRagged});
+        ratio(schedule, {.problem = fp32_gradients(head_dim, causal, head_dim_v), .shape = kRagged});
     }
   }
-  ratio("mma-backward:m32n32w8sp2dq1", {.problem = problem_of(24, true, 256), .shape = kRagged});
-  ratio("mma-backward:m16n32w4dq1", {.problem = problem_of(144, true), .shape = kRagged}, "sm_80");
-  ratio("mma-backward:m32n32w8sp2dq1", {.problem = problem_of(160, false), .shape = kRagged}, "sm_80");
+  ratio("mma-backward:m32n32w8sp2dq1", {.problem = fp32_gradients(24, true, 256), .shape = kRagged});
+  ratio("mma-backward:m16n32w4dq1", {.problem = fp32_gradients(144, true), .shape = kRagged}, "sm_80");
+  ratio("mma-backward:m32n32w8sp2dq1", {.problem = fp32_gradients(160, false), .shape = kRagged}, "sm_80");
 }
 
 TEST_CASE("layouts and inputs") {
-  for (const Layout layout : {Layout::strided, Layout::shared}) {
-    for (const InputKind inputs :
-         {InputKind::normal, InputKind::peaky, InputKind::growing, InputKind::late_giant, InputKind::tiny}) {
-      for (const char* schedule : kSchedules) {
-        ratio(schedule,
-              {.problem = problem_of(64, true), .shape = kRagged, .layout = layout, .inputs = inputs});
-      }
-    }
+  for (const AttentionCase& one : test::layouts_and_inputs()) {
+    for (const char* schedule : kSchedules) ratio(schedule, one);
   }
 }
 
 TEST_CASE("sizes") {
-  for (const auto& [seqlen_q, seqlen_k] : std::vector<std::pair<int, int>>{
-           {1, 1}, {1, 129}, {129, 1}, {0, 5}, {5, 0}, {0, 0}, {32, 32}, {200, 60}, {3, 150}, {130, 17}}) {
-    for (const bool causal : {false, true}) {
-      for (const char* schedule : kSchedules) {
-        ratio(schedule,
-              {.problem = problem_of(32, causal),
-               .shape = {.batch = 2, .heads = 3, .heads_kv = 1, .seqlen_q = seqlen_q, .seqlen_k = seqlen_k}});
-      }
-    }
+  for (const AttentionCase& one : test::sizes()) {
+    for (const char* schedule : kSchedules) ratio(schedule, one);
   }
 }
 
@@ -129,7 +107,7 @@ TEST_CASE("many seeds") {
     double sum = 0;
     constexpr int kSeeds = 10;
     for (int seed = 1; seed <= kSeeds; ++seed) {
-      sum += ratio(c.schedule, {.problem = problem_of(c.head_dim, false),
+      sum += ratio(c.schedule, {.problem = fp32_gradients(c.head_dim, false),
                                 .shape = {.batch = 2,
                                           .heads = c.heads,
                                           .heads_kv = c.heads_kv,
@@ -143,7 +121,7 @@ TEST_CASE("many seeds") {
 }
 
 TEST_CASE("the same bits from run to run: all of two passes, dk and dv of one") {
-  const Gradients gradients({.problem = problem_of(64, true), .shape = kRagged});
+  const Gradients gradients({.problem = fp32_gradients(64, true), .shape = kRagged});
   for (const std::string schedule : kSchedules) {
     const bool deterministic = schedule.find("dq1") == std::string::npos;
     const PlanOptions options{.schedule = schedule};
@@ -161,7 +139,7 @@ TEST_CASE("the same bits from run to run: all of two passes, dk and dv of one") 
 TEST_CASE("a key with all the weight weighs 1") {
   for (const char* schedule : {"mma-backward:m32n32w8sp2dq1", "mma-backward:m32n32w8sp2"}) {
     for (const int seed : {1, 2, 3, 4, 5}) {
-      ratio(schedule, {.problem = problem_of(200, true),
+      ratio(schedule, {.problem = fp32_gradients(200, true),
                        .shape = {.batch = 2, .heads = 2, .heads_kv = 2, .seqlen_q = 129, .seqlen_k = 1},
                        .layout = Layout::strided,
                        .inputs = InputKind::crowd,
@@ -174,7 +152,7 @@ TEST_CASE("a key with all the weight weighs 1") {
 TEST_CASE("a single key gives a dQ and dK of exactly 0") {
   for (const char* schedule : {"mma-backward:m32n32w4dq1", "mma-backward:m32n32w4"}) {
     const Gradients gradients(
-        {.problem = problem_of(72, false),
+        {.problem = fp32_gradients(72, false),
          .shape = {.batch = 2, .heads = 3, .heads_kv = 1, .seqlen_q = 50, .seqlen_k = 1}});
     const Gradients::Result result = gradients.run(engine("sm_90"), {.schedule = schedule},
                                                    std::string(schedule).find("dq1") == std::string::npos);

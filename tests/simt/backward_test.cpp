@@ -9,12 +9,14 @@
 
 #include "autotune/tune.hpp"
 #include "tests/support/emulated_engine.hpp"
-#include "tests/support/gradient_case.hpp"
+#include "tests/support/fp32_gradients.hpp"
 
 using namespace flashjit;
 using flashjit::autotune::InputKind;
 using flashjit::test::AttentionCase;
+using flashjit::test::fp32_gradients;
 using flashjit::test::Gradients;
+using flashjit::test::kRagged;
 using flashjit::test::Layout;
 
 namespace {
@@ -23,14 +25,6 @@ Engine& engine(const std::string& device) {
   static test::EmulatedEngine hopper = test::open_emulated_engine({.arch = "sm_90"});
   static test::EmulatedEngine turing = test::open_emulated_engine({.arch = "sm_75"});
   return device == "sm_75" ? turing.engine : hopper.engine;
-}
-
-Problem problem_of(int head_dim, bool causal, int head_dim_v = 0) {
-  return {.pass = Pass::backward,
-          .dtype = DType::fp32,
-          .head_dim = head_dim,
-          .head_dim_v = head_dim_v,
-          .causal = causal};
 }
 
 void check(const std::string& schedule, const AttentionCase& one, const std::string& device = "sm_90") {
@@ -49,14 +43,11 @@ double ratio(const std::string& schedule, const AttentionCase& one) {
   return check.max_error / check.allowed;
 }
 
-// Several tiles either way, ragged ends, rows before the first key's diagonal.
-constexpr Shape kRagged{.batch = 2, .heads = 4, .heads_kv = 2, .seqlen_q = 75, .seqlen_k = 101};
-
 }  // namespace
 
 TEST_CASE("every tile of the space") {
   for (const int head_dim : {24, 64, 128}) {
-    const Problem problem = problem_of(head_dim, true);
+    const Problem problem = fp32_gradients(head_dim, true);
     const Shape shape{.heads = 2, .heads_kv = 1, .seqlen_q = 75, .seqlen_k = 101};
     for (const autotune::Candidate& candidate : autotune::search_space(problem, target_of("sm_90"))) {
       if (candidate.pruned.empty())
@@ -70,41 +61,28 @@ TEST_CASE("head dims and masks") {
     for (const auto& [head_dim, head_dim_v] : std::vector<std::pair<int, int>>{
              {8, 8}, {40, 40}, {72, 72}, {64, 128}, {192, 128}, {8, 256}, {40, 8}}) {
       for (const char* schedule : {"simt-backward:m16n32w4", "simt-backward:m16n32w4dq1"})
-        check(schedule, {.problem = problem_of(head_dim, causal, head_dim_v), .shape = kRagged});
+        check(schedule, {.problem = fp32_gradients(head_dim, causal, head_dim_v), .shape = kRagged});
     }
   }
-  check("simt-backward:m8n16w2", {.problem = problem_of(256, true), .shape = kRagged}, "sm_75");
-  check("simt-backward:m8n16w2dq1", {.problem = problem_of(248, false), .shape = kRagged}, "sm_75");
+  check("simt-backward:m8n16w2", {.problem = fp32_gradients(256, true), .shape = kRagged}, "sm_75");
+  check("simt-backward:m8n16w2dq1", {.problem = fp32_gradients(248, false), .shape = kRagged}, "sm_75");
 }
 
 TEST_CASE("layouts and inputs") {
-  for (const Layout layout : {Layout::strided, Layout::shared}) {
-    for (const InputKind inputs :
-         {InputKind::normal, InputKind::peaky, InputKind::growing, InputKind::late_giant, InputKind::tiny}) {
-      for (const char* schedule : {"simt-backward:m32n32w4", "simt-backward:m32n32w4dq1"}) {
-        check(schedule,
-              {.problem = problem_of(64, true), .shape = kRagged, .layout = layout, .inputs = inputs});
-      }
-    }
+  for (const AttentionCase& one : test::layouts_and_inputs()) {
+    for (const char* schedule : {"simt-backward:m32n32w4", "simt-backward:m32n32w4dq1"}) check(schedule, one);
   }
 }
 
 TEST_CASE("sizes") {
-  for (const auto& [seqlen_q, seqlen_k] : std::vector<std::pair<int, int>>{
-           {1, 1}, {1, 129}, {129, 1}, {0, 5}, {5, 0}, {0, 0}, {32, 32}, {200, 60}, {3, 150}, {130, 17}}) {
-    for (const bool causal : {false, true}) {
-      for (const char* schedule : {"simt-backward:m32n32w4", "simt-backward:m32n32w4dq1"}) {
-        check(schedule,
-              {.problem = problem_of(32, causal),
-               .shape = {.batch = 2, .heads = 3, .heads_kv = 1, .seqlen_q = seqlen_q, .seqlen_k = seqlen_k}});
-      }
-    }
+  for (const AttentionCase& one : test::sizes()) {
+    for (const char* schedule : {"simt-backward:m32n32w4", "simt-backward:m32n32w4dq1"}) check(schedule, one);
   }
 }
 
 TEST_CASE("a case of the grid that scores of one float got wrong on an H200") {
   for (const char* schedule : {"simt-backward:m8n16w2", "simt-backward:m8n16w2dq1"}) {
-    CHECK(ratio(schedule, {.problem = problem_of(24, true),
+    CHECK(ratio(schedule, {.problem = fp32_gradients(24, true),
                            .shape = {.batch = 2, .heads = 2, .seqlen_q = 3, .seqlen_k = 799},
                            .layout = Layout::shared,
                            .seed = 215649703361066400u}) < 0.7);
@@ -133,7 +111,7 @@ TEST_CASE("few rows or few dims, many seeds") {
     double sum = 0;
     constexpr int kSeeds = 20;
     for (int seed = 1; seed <= kSeeds; ++seed) {
-      const double found = ratio(c.schedule, {.problem = problem_of(c.head_dim, false),
+      const double found = ratio(c.schedule, {.problem = fp32_gradients(c.head_dim, false),
                                               .shape = {.batch = 2,
                                                         .heads = c.heads,
                                                         .heads_kv = c.heads_kv,
@@ -150,7 +128,7 @@ TEST_CASE("few rows or few dims, many seeds") {
 }
 
 TEST_CASE("the same bits from run to run: all of two passes, dk and dv of one") {
-  const Gradients gradients({.problem = problem_of(64, true), .shape = kRagged});
+  const Gradients gradients({.problem = fp32_gradients(64, true), .shape = kRagged});
   for (const bool two_passes : {true, false}) {
     const PlanOptions options{.schedule =
                                   two_passes ? "simt-backward:m32n32w4" : "simt-backward:m32n32w4dq1"};

@@ -10,9 +10,9 @@ constexpr int kSharers = 1;         // warps with the same keys, in either half
 constexpr int kOffsetV = 12288;     // bytes from the start of shared memory to V
 constexpr int kOffsetQ = 24576;     // to Q
 constexpr int kOffsetDout = 36864;  // to dO
+constexpr int kOffsetDs = 49152;    // to dS^T
 constexpr int kOffsetP = 55296;     // to P^T, which is not split
 constexpr int kOffsetRows = 59392;  // to LSE and delta of the rows
-constexpr int kOffsetDs = 49152;    // to dS^T
 constexpr int kMinCtas = 3;         // CTAs per multiprocessor that registers must allow
 
 // FlashAttention-2's backward pass (Dao, arXiv 2307.08691, algorithm 2) in fp32, on tensor cores that

@@ -1,0 +1,48 @@
+// Problems that gradients in fp32 must get right, whatever family computes them.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "tests/support/gradient_case.hpp"
+
+namespace flashjit::test {
+
+inline Problem fp32_gradients(int head_dim, bool causal, int head_dim_v = 0) {
+  return {.pass = Pass::backward,
+          .dtype = DType::fp32,
+          .head_dim = head_dim,
+          .head_dim_v = head_dim_v,
+          .causal = causal};
+}
+
+// Several tiles either way, ragged ends, rows before the first key's diagonal.
+constexpr Shape kRagged{.batch = 2, .heads = 4, .heads_kv = 2, .seqlen_q = 75, .seqlen_k = 101};
+
+inline std::vector<AttentionCase> layouts_and_inputs() {
+  using autotune::InputKind;
+  std::vector<AttentionCase> cases;
+  for (const Layout layout : {Layout::strided, Layout::shared}) {
+    for (const InputKind inputs :
+         {InputKind::normal, InputKind::peaky, InputKind::growing, InputKind::late_giant, InputKind::tiny})
+      cases.push_back(
+          {.problem = fp32_gradients(64, true), .shape = kRagged, .layout = layout, .inputs = inputs});
+  }
+  return cases;
+}
+
+// Sizes that are odd or nothing.
+inline std::vector<AttentionCase> sizes() {
+  std::vector<AttentionCase> cases;
+  for (const auto& [seqlen_q, seqlen_k] : std::vector<std::pair<int, int>>{
+           {1, 1}, {1, 129}, {129, 1}, {0, 5}, {5, 0}, {0, 0}, {32, 32}, {200, 60}, {3, 150}, {130, 17}}) {
+    for (const bool causal : {false, true}) {
+      cases.push_back(
+          {.problem = fp32_gradients(32, causal),
+           .shape = {.batch = 2, .heads = 3, .heads_kv = 1, .seqlen_q = seqlen_q, .seqlen_k = seqlen_k}});
+    }
+  }
+  return cases;
+}
+
+}  // namespace flashjit::test
