@@ -1,5 +1,6 @@
 // The stages of a tuning run, each within its share of the budget.
 #include "autotune/tuner.hpp"
+#include "autotune/backward/backward.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -238,7 +239,13 @@ std::vector<Candidate> ranked_space(const Problem& problem, const Shape& shape, 
       return to_string(family_of(candidate.schedule)) != family;
     });
   }
+  const auto is_careful = [&](const Candidate& candidate) {
+    return candidate.pruned.empty() && !needs_rows(problem, shape, candidate.schedule);
+  };
+  const bool careful = std::any_of(candidates.begin(), candidates.end(), is_careful);
   for (Candidate& candidate : candidates) {
+    if (careful && candidate.pruned.empty() && !is_careful(candidate))
+      candidate.pruned = "too few rows for its errors to average out";
     if (candidate.pruned.empty())
       candidate.predicted_ms = predict(problem, shape, candidate.schedule, target);
   }

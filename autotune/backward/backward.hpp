@@ -12,6 +12,10 @@ namespace flashjit::autotune {
 // Every schedule worth a thought, in the order that breaks ties; legal() has not looked at them.
 std::vector<Schedule> backward_space(const Problem& problem, Family family);
 
+// Whether the schedule's errors in fp32 average out only over more rows than there are, since it does not
+// keep scores in two floats (docs/performance/mma-fp32.md).
+bool needs_rows(const Problem& problem, const Shape& shape, const Schedule& schedule);
+
 // Milliseconds of all the plan's kernels. For ranking only.
 double predict_backward(const Problem& problem, const Shape& shape, const Schedule& schedule,
                         const Target& target);

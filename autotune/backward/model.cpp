@@ -6,7 +6,6 @@
 #include "autotune/backward/backward.hpp"
 #include "autotune/backward/model_fp32.hpp"
 #include "autotune/model/memory.hpp"
-#include "generator/families/simt_backward_layout.hpp"
 
 namespace flashjit::autotune {
 namespace {
@@ -100,15 +99,6 @@ double wgmma_ms(const Problem& problem, const Shape& shape, const WgmmaBackwardS
          (wgmma_flops_per_clock(problem, shape, s) * kClockGhz * 1e6);
 }
 
-// Errors of fp32's scores average out over many rows. Where there are few, schedules that keep scores in two
-// floats, rounded once, come first (docs/performance/mma-fp32.md).
-bool careless(const Problem& problem, const Shape& shape, const Schedule& schedule) {
-  constexpr int kFewRows = 16;
-  if (problem.dtype != DType::fp32 || shape.seqlen_q >= kFewRows) return false;
-  const auto* const simt = std::get_if<SimtBackwardSchedule>(&schedule);
-  return simt == nullptr || !simt_backward::careful(*simt);
-}
-
 }  // namespace
 
 double predict_backward(const Problem& problem, const Shape& shape, const Schedule& schedule,
@@ -131,8 +121,7 @@ double predict_backward(const Problem& problem, const Shape& shape, const Schedu
   const bool sums =
       static_cast<DqWay>(get(schedule, "dq")) == DqWay::atomic && family_of(schedule) != Family::wgmma;
   const double sum_bytes = sums ? 4.0 * 3 * shape.batch * shape.heads * shape.seqlen_q * problem.head_dim : 0;
-  const double ms = main_ms + sum_bytes / memory_rate(target) + 3 * kLaunchMs;
-  return careless(problem, shape, schedule) ? 10 * ms : ms;
+  return main_ms + sum_bytes / memory_rate(target) + 3 * kLaunchMs;
 }
 
 }  // namespace flashjit::autotune

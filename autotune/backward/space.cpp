@@ -3,6 +3,7 @@
 
 #include "autotune/backward/backward.hpp"
 #include "generator/families/mma_backward_fp32.hpp"
+#include "generator/families/simt_backward_layout.hpp"
 
 namespace flashjit::autotune {
 namespace {
@@ -99,6 +100,14 @@ std::vector<Schedule> backward_space(const Problem& problem, Family family) {
       return wgmma_space();
   }
   return {};
+}
+
+bool needs_rows(const Problem& problem, const Shape& shape, const Schedule& schedule) {
+  constexpr int kFewRows = 16;
+  if (problem.pass != Pass::backward || problem.dtype != DType::fp32 || shape.seqlen_q >= kFewRows)
+    return false;
+  const auto* const simt = std::get_if<SimtBackwardSchedule>(&schedule);
+  return simt == nullptr || !simt_backward::careful(*simt);
 }
 
 }  // namespace flashjit::autotune

@@ -13,8 +13,6 @@
 namespace flashjit {
 namespace {
 
-constexpr int kParts = 3;  // bf16 numbers whose sum is one fp32 number (templates/parts/mma/split.cuh)
-
 // The tiles, each with 16 keys for two warps, or for four that share them; and the widest head for which
 // ptxas spills no register, at its first level, on any arch (docs/performance/mma-fp32.md).
 struct Tile {
@@ -42,6 +40,11 @@ bool adds_dq(const MmaBackwardSchedule& s) {
   return s.dq != static_cast<int>(DqWay::own_pass);
 }
 
+// Whether dS^T goes through shared memory: for dQ, or to the warp with the same keys.
+bool has_ds_tile(const MmaBackwardSchedule& s) {
+  return adds_dq(s) || s.sharers == 2;
+}
+
 std::string short_name(const MmaBackwardSchedule& s) {
   return fmt::format("m{}n{}w{}{}", s.tile_m, s.tile_n, s.warps, s.sharers == 2 ? "sp2" : "");
 }
@@ -54,44 +57,21 @@ struct SharedLayout {
 };
 
 SharedLayout layout_of(const Problem& problem, const MmaBackwardSchedule& s) {
-  const int row_qk = kParts * pitch_of(problem.head_dim), row_v = kParts * pitch_of(problem.value_dim());
+  const int row_qk = kSplitParts * pitch_of(problem.head_dim),
+            row_v = kSplitParts * pitch_of(problem.value_dim());
   SharedLayout layout;
   layout.offset_v = s.tile_n * row_qk;
   layout.offset_q = layout.offset_v + s.tile_n * row_v;
   layout.offset_dout = layout.offset_q + s.tile_m * row_qk;
   layout.offset_ds = layout.offset_dout + s.tile_m * row_v;
-  layout.offset_p = layout.offset_ds + s.tile_n * kParts * pitch_of(s.tile_m);
+  layout.offset_p = layout.offset_ds + (has_ds_tile(s) ? s.tile_n * kSplitParts * pitch_of(s.tile_m) : 0);
   layout.offset_rows = layout.offset_p + s.tile_n * s.tile_m * 4;
   layout.total = layout.offset_rows + 2 * s.tile_m * 4;
   return layout;
 }
 
-constexpr int kWidestQueries = 208;  // likewise, of the kernel that owns query rows
-
-// The kernel that owns query rows, where dQ has a pass of its own: a warp for 16 rows. Shared memory has the
-// parts of Q, of dO, of K and of V.
-struct QueriesLayout {
-  int warps = 0, tile_n = 0;
-  int offset_dout = 0, offset_k = 0, offset_v = 0;
-  int total = 0;
-};
-
-// The first that fits. With fewer rows K and V are split more often.
-QueriesLayout queries_layout(const Problem& problem, const Target& target) {
-  constexpr std::pair<int, int> kWishes[] = {{8, 32}, {6, 32}, {6, 16}, {5, 16},
-                                             {4, 16}, {3, 16}, {2, 16}, {1, 16}};
-  const int row_qk = kParts * pitch_of(problem.head_dim), row_v = kParts * pitch_of(problem.value_dim());
-  QueriesLayout layout;
-  for (const auto& [warps, tile_n] : kWishes) {
-    layout.warps = warps, layout.tile_n = tile_n;
-    layout.offset_dout = 16 * warps * row_qk;
-    layout.offset_k = layout.offset_dout + 16 * warps * row_v;
-    layout.offset_v = layout.offset_k + tile_n * row_qk;
-    layout.total = layout.offset_v + tile_n * row_v;
-    if (layout.total <= target.shared_per_cta) break;
-  }
-  return layout;
-}
+// The widest head for which the kernel that owns query rows spills no register.
+constexpr int kWidestQueries = 208;
 
 std::map<std::string, bool> sections_of(const Problem& problem, const Target& target) {
   return {
@@ -128,11 +108,8 @@ Recipe recipe_delta(const Problem& problem, bool adds_dq, const Target& target) 
 
 Recipe recipe_keys(const Problem& problem, const MmaBackwardSchedule& s, const Target& target) {
   const SharedLayout layout = layout_of(problem, s);
-  const bool ds_tile = adds_dq(s) || s.sharers == 2;
   Recipe recipe;
   recipe.kernel = "kernels/backward_mma_fp32.cu";
-  // Under a mask ptxas takes three registers too many, and one CTA less fits.
-  const bool three = s.tile_m == 32 && s.tile_n == 32 && s.sharers == 1 && widest_of(problem) <= 64;
   recipe.ptxas = 1;  // fewer registers, as in the forward pass
   recipe.constants = {
       number("kHeadDim", problem.head_dim, "columns of Q, K, dQ and dK"),
@@ -145,13 +122,15 @@ Recipe recipe_keys(const Problem& problem, const MmaBackwardSchedule& s, const T
       number("kOffsetQ", layout.offset_q, "to Q"),
       number("kOffsetDout", layout.offset_dout, "to dO"),
   };
-  if (ds_tile) recipe.constants.push_back(number("kOffsetDs", layout.offset_ds, "to dS^T"));
+  if (has_ds_tile(s)) recipe.constants.push_back(number("kOffsetDs", layout.offset_ds, "to dS^T"));
   recipe.constants.push_back(number("kOffsetP", layout.offset_p, "to P^T, which is not split"));
   recipe.constants.push_back(number("kOffsetRows", layout.offset_rows, "to LSE and delta of the rows"));
   recipe.sections = sections_of(problem, target);
   recipe.sections["dq_sum"] = adds_dq(s);
-  recipe.sections["ds_tile"] = ds_tile;
+  recipe.sections["ds_tile"] = has_ds_tile(s);
   recipe.sections["shared_keys"] = s.sharers == 2;
+  // Three CTAs fit; under a mask ptxas would take three registers too many for that.
+  const bool three = s.tile_m == 32 && s.tile_n == 32 && s.sharers == 1 && widest_of(problem) <= 64;
   recipe.sections["min_ctas"] = three;
   if (three)
     recipe.constants.push_back(number("kMinCtas", 3, "CTAs per multiprocessor that registers must allow"));
@@ -164,14 +143,14 @@ Recipe recipe_keys(const Problem& problem, const MmaBackwardSchedule& s, const T
 }
 
 Recipe recipe_queries(const Problem& problem, const Target& target) {
-  const QueriesLayout layout = queries_layout(problem, target);
+  const MmaBackwardQueries layout = queries_mma_backward_fp32(problem, target);
   Recipe recipe;
   recipe.kernel = "kernels/backward_mma_fp32_dq.cu";
   recipe.suffix = "_dq";
   recipe.constants = {
       number("kHeadDim", problem.head_dim, "columns of Q, K and dQ"),
       number("kHeadDimV", problem.value_dim(), "columns of V and dO"),
-      number("kTileM", 16 * layout.warps, "query rows per CTA"),
+      number("kTileM", layout.tile_m(), "query rows per CTA"),
       number("kTileN", layout.tile_n, "keys per step"),
       number("kThreads", 32 * layout.warps, "per CTA"),
       number("kOffsetDout", layout.offset_dout, "bytes from the start of shared memory to dO"),
@@ -181,7 +160,7 @@ Recipe recipe_queries(const Problem& problem, const Target& target) {
   recipe.sections = sections_of(problem, target);
   recipe.sections["swapped"] = true;
   recipe.ptxas = 1;
-  recipe.geometry = {.tile_m = 16 * layout.warps, .threads = 32 * layout.warps, .shared_bytes = layout.total};
+  recipe.geometry = {.tile_m = layout.tile_m(), .threads = 32 * layout.warps, .shared_bytes = layout.total};
   return recipe;
 }
 
@@ -208,7 +187,7 @@ Legality legal_mma_backward_fp32(const Problem& problem, const MmaBackwardSchedu
     return {fmt::format("dq 0 has registers enough up to head_dim {}, this is {}; it would spill",
                         kWidestQueries, widest)};
   }
-  if (const int queries = queries_layout(problem, target).total;
+  if (const int queries = queries_mma_backward_fp32(problem, target).total;
       !adds_dq(s) && queries > target.shared_per_cta) {
     return too_much_shared("dq 0 with 16 rows in three parts", queries, target);
   }
@@ -223,6 +202,23 @@ std::vector<MmaBackwardSchedule> schedules_mma_backward_fp32() {
     for (const Tile& tile : kTiles) schedules.push_back(schedule_of(tile, dq));
   }
   return schedules;
+}
+
+// The first that fits. With fewer rows K and V are split more often.
+MmaBackwardQueries queries_mma_backward_fp32(const Problem& problem, const Target& target) {
+  constexpr std::pair<int, int> kWishes[] = {{8, 32}, {6, 32}, {6, 16}, {5, 16}, {4, 16}, {3, 16}, {2, 16}};
+  const int row_qk = kSplitParts * pitch_of(problem.head_dim),
+            row_v = kSplitParts * pitch_of(problem.value_dim());
+  MmaBackwardQueries layout;
+  for (const auto& [warps, tile_n] : kWishes) {
+    layout.warps = warps, layout.tile_n = tile_n;
+    layout.offset_dout = 16 * warps * row_qk;
+    layout.offset_k = layout.offset_dout + 16 * warps * row_v;
+    layout.offset_v = layout.offset_k + tile_n * row_qk;
+    layout.total = layout.offset_v + tile_n * row_v;
+    if (layout.total <= target.shared_per_cta) break;
+  }
+  return layout;
 }
 
 int shared_bytes_mma_backward_fp32(const Problem& problem, const MmaBackwardSchedule& s) {

@@ -16,7 +16,17 @@ std::vector<Recipe> recipes_mma_backward_fp32(const Problem& problem, const MmaB
 
 // Every schedule that is legal for some problem; the first ones are the fastest most often.
 std::vector<MmaBackwardSchedule> schedules_mma_backward_fp32();
-// Bytes of shared memory of one CTA.
+// Bytes of shared memory of one CTA of the kernel that owns keys.
 int shared_bytes_mma_backward_fp32(const Problem& problem, const MmaBackwardSchedule& schedule);
+
+// The kernel that owns query rows, where dQ has a pass of its own: a warp for 16 rows. Shared memory has the
+// parts of Q, of dO, of K and of V.
+struct MmaBackwardQueries {
+  int warps = 0, tile_n = 0;
+  int offset_dout = 0, offset_k = 0, offset_v = 0;  // in bytes
+  int total = 0;
+  [[nodiscard]] int tile_m() const { return 16 * warps; }
+};
+MmaBackwardQueries queries_mma_backward_fp32(const Problem& problem, const Target& target);
 
 }  // namespace flashjit

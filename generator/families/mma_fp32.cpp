@@ -9,14 +9,12 @@
 namespace flashjit {
 namespace {
 
-constexpr int kParts = 3;  // bf16 numbers whose sum is one fp32 number (templates/parts/mma/split.cuh)
-
 // Shared memory of one CTA, in bytes from its start: the parts of a tile of K, of V, and of Q.
 struct SharedLayout {
   int part_k = 0, part_v = 0, part_q = 0;  // one part
-  [[nodiscard]] int offset_v() const { return kParts * part_k; }
-  [[nodiscard]] int offset_q() const { return offset_v() + kParts * part_v; }
-  [[nodiscard]] int total() const { return offset_q() + kParts * part_q; }
+  [[nodiscard]] int offset_v() const { return kSplitParts * part_k; }
+  [[nodiscard]] int offset_q() const { return offset_v() + kSplitParts * part_v; }
+  [[nodiscard]] int total() const { return offset_q() + kSplitParts * part_q; }
 };
 
 SharedLayout layout_of(const Problem& problem, const MmaSchedule& schedule) {
@@ -116,16 +114,11 @@ std::vector<Recipe> recipes_mma_fp32(const Problem& problem, const MmaSchedule& 
   }
   recipe.sections = {
       {"bf16", true},  // the parts
-      {"fp16", false},
-      {"split", true},
-      {"apart", false},
-      {"together", true},
-      {"swapped", false},
-      {"causal", problem.causal},
-      {"lse", problem.lse},
-      {"min_ctas", s.min_ctas > 0},
-      {"mma_k16", true},
-      {"cvt_pairs", true},
+      {"fp16", false},      {"split", true},
+      {"apart", false},     {"together", true},
+      {"swapped", false},   {"causal", problem.causal},
+      {"lse", problem.lse}, {"min_ctas", s.min_ctas > 0},
+      {"mma_k16", true},    {"cvt_pairs", true},
   };
   // The first level is as fast as the third, and takes fewer registers, whose number can be predicted
   // (docs/performance/mma-fp32.md).

@@ -17,6 +17,8 @@ constexpr int pitch_of(int head_dim) {
   return (head_dim + 15) / 16 * 32;
 }
 
+constexpr int kSplitParts = 3;  // bf16 numbers whose sum is one fp32 number (templates/parts/mma/split.cuh)
+
 // Registers that __launch_bounds__ leaves to one thread.
 inline int register_limit(const MmaSchedule& schedule, const Target& target) {
   return registers_for(32 * schedule.warps * std::max(1, schedule.min_ctas), target);

@@ -26,6 +26,7 @@
 #include "parts/mma/backward_weights_split.cuh"
 #include "parts/mma/loader_split.cuh"
 #include "parts/mma/split_products.cuh"
+#include "ptx/finite.cuh"
 #include "ptx/load_shared_16.cuh"
 #include "ptx/math.cuh"
 #include "ptx/named_barrier.cuh"
@@ -246,7 +247,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
       SplitCopy<kTileN, kHeadDim> k_copy(
           head_of(params.k, tile.batch * params.k_batch, tile.head * params.k_head), params.k_row);
       k_copy.start(first_key, params.seqlen_k);
-      k_copy.finish(shared, as_it_is);
+      k_copy.finish(shared, finite);
       SplitCopy<kTileN, kHeadDimV> v_copy(
           head_of(params.v, tile.batch * params.v_batch, tile.head * params.v_head), params.v_row);
       v_copy.start(first_key, params.seqlen_k);

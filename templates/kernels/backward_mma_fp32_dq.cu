@@ -8,6 +8,7 @@
 #include "parts/mma/loader_split.cuh"
 #include "parts/mma/split_products.cuh"
 #include "parts/mma/visible_keys.cuh"
+#include "ptx/finite.cuh"
 #include "ptx/math.cuh"
 #include "ptx/shared_address.cuh"
 #include "ptx/special.cuh"
@@ -66,7 +67,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     for (int n = 0; n < visible.masked_end; ++n) {
       // V is loaded beside the first product, and the next tile of K beside the others, so that registers
       // hold only one of them at a time.
-      k_copy.finish(k_tile, as_it_is);
+      k_copy.finish(k_tile, finite);
       __syncthreads();
       v_copy.start(n * kTileN, params.seqlen_k);
       SplitSum<kTileN / 2> scores;

@@ -31,7 +31,7 @@ __device__ __forceinline__ void add_pv(float (&output)[kHeadDimV / 2], const flo
   add_columns<kHeadDimV, 1>(output, p, v_lane, 0);
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads /*%#min_ctas%*/, kMinCtas /*%/min_ctas%*/)
+extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*%/min_ctas%*/)
     FLASHJIT_ENTRY(const __grid_constant__ ForwardParams params) {
   extern __shared__ __align__(128) unsigned char shared[];
   // The parts of a tile of K, of V, and of Q.

@@ -170,7 +170,7 @@ class Results {
 
 constexpr int kEmulatedSms = 4;
 
-// In fp32 family mma may have no tile for a wide head, and none for deterministic gradients; all other
+// In fp32 family mma may have no tile for a wide head, sooner so for deterministic gradients; all other
 // families have one where they are legal. Its errors in gradients of few rows are luck: plans leave those to
 // simt, whose small tiles keep scores in two floats.
 bool serves(Family family, const Problem& problem, const Shape& shape, const Target& target) {

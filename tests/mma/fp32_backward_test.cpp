@@ -25,7 +25,8 @@ namespace {
 Engine& engine(const std::string& device) {
   static test::EmulatedEngine hopper = test::open_emulated_engine({.arch = "sm_90"});
   static test::EmulatedEngine ampere = test::open_emulated_engine({.arch = "sm_80"});
-  return device == "sm_80" ? ampere.engine : hopper.engine;
+  static test::EmulatedEngine small = test::open_emulated_engine({.arch = "sm_86"});
+  return device == "sm_80" ? ampere.engine : device == "sm_86" ? small.engine : hopper.engine;
 }
 
 // Largest error over what the rule allows, of the gradient where that is most.
@@ -72,6 +73,10 @@ TEST_CASE("head dims and masks") {
   ratio("mma-backward:m32n32w8sp2dq1", {.problem = fp32_gradients(24, true, 256), .shape = kRagged});
   ratio("mma-backward:m16n32w4dq1", {.problem = fp32_gradients(144, true), .shape = kRagged}, "sm_80");
   ratio("mma-backward:m32n32w8sp2dq1", {.problem = fp32_gradients(160, false), .shape = kRagged}, "sm_80");
+  // Six, three and two warps own the rows of dQ.
+  ratio("mma-backward:m32n32w8sp2", {.problem = fp32_gradients(160, true), .shape = kRagged});
+  ratio("mma-backward:m32n32w8sp2", {.problem = fp32_gradients(176, true), .shape = kRagged}, "sm_80");
+  ratio("mma-backward:m16n32w4", {.problem = fp32_gradients(144, false), .shape = kRagged}, "sm_86");
 }
 
 TEST_CASE("layouts and inputs") {
@@ -86,8 +91,8 @@ TEST_CASE("sizes") {
   }
 }
 
-// The rule compares largest errors: the fewer rows, the more luck it takes. What has fewer rows than these is
-// faster with family simt, whose small tiles keep S in two floats.
+// The rule compares largest errors: the fewer rows, the more luck it takes. Below 16 rows plans take family
+// simt's small tiles, which keep S in two floats.
 TEST_CASE("many seeds") {
   struct Case {
     const char* schedule;

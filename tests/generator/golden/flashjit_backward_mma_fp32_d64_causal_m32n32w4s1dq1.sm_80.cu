@@ -389,14 +389,14 @@ __device__ __forceinline__ void store_row(unsigned rows, float number) {
 
 constexpr float kLog2e = 1.442695040888963407f;
 
-// log2 of P = exp((high + low) * scale - lse). The difference is taken before the
-// change of base: where a weight matters the difference is small, and so is its rounding error. A difference
-// that the LSE's own rounding may have made, half a unit in its last place, is none: a key with all the
-// weight weighs 1.
+// log2 of P = exp((high + low) * scale - lse). The difference is taken before the change of base: where a
+// weight matters the difference is small, and so is its rounding error. A difference below 2^-24 of the LSE,
+// which is half a unit to one unit in its last place, counts as none, since rounding the LSE may have made
+// it: a key with all the weight weighs 1.
 __device__ __forceinline__ float log2_weight(float high, float low, float scale, float lse) {
-  constexpr float kHalfUnit = 1.001f / (1 << 24);
+  constexpr float kRounding = 1.001f / (1 << 24);
   const float difference = fmaf(low, scale, fmaf(high, scale, -lse));
-  return fabsf(difference) < fabsf(lse) * kHalfUnit ? 0.0f : difference * kLog2e;
+  return fabsf(difference) < fabsf(lse) * kRounding ? 0.0f : difference * kLog2e;
 }
 
 // Sixteen bytes to shared memory (PTX ISA, "st").
@@ -560,6 +560,17 @@ __device__ __forceinline__ void add_columns(float (&output)[kOutputs], const uns
 #pragma unroll
     for (int i = 0; i < 8 && 8 * j + i < kOutputs; ++i) output[8 * j + i] += sum.at(i);
   }
+}
+
+// Replaces infinities by finite numbers (PTX ISA, "min", "max"; a NaN stays a NaN).
+
+// Subtracting its first bf16 part from an infinity would give NaN, as it would from a number that rounds up
+// to infinity: the largest bf16 takes their place.
+__device__ __forceinline__ float finite(float x) {
+  constexpr float kLargest = 0x1.fep127f;
+  asm("min.NaN.f32 %0, %0, %1;" : "+f"(x) : "f"(kLargest));
+  asm("max.NaN.f32 %0, %0, %1;" : "+f"(x) : "f"(-kLargest));
+  return x;
 }
 
 // Sixteen bytes of shared memory (PTX ISA, "ld").
@@ -763,7 +774,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas)
       SplitCopy<kTileN, kHeadDim> k_copy(
           head_of(params.k, tile.batch * params.k_batch, tile.head * params.k_head), params.k_row);
       k_copy.start(first_key, params.seqlen_k);
-      k_copy.finish(shared, as_it_is);
+      k_copy.finish(shared, finite);
       SplitCopy<kTileN, kHeadDimV> v_copy(
           head_of(params.v, tile.batch * params.v_batch, tile.head * params.v_head), params.v_row);
       v_copy.start(first_key, params.seqlen_k);

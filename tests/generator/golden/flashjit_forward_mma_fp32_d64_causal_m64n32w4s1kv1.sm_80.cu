@@ -653,7 +653,7 @@ __device__ __forceinline__ void add_pv(float (&output)[kHeadDimV / 2], const flo
   add_columns<kHeadDimV, 1>(output, p, v_lane, 0);
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads )
+extern "C" __global__ void __launch_bounds__(kThreads)
     flashjit_forward_mma_fp32_d64_causal_m64n32w4s1kv1(const __grid_constant__ ForwardParams params) {
   extern __shared__ __align__(128) unsigned char shared[];
   // The parts of a tile of K, of V, and of Q.
