@@ -207,6 +207,23 @@ TEST_CASE("a family is passed over with a reason") {
   CHECK(family_note({.pass = Pass::backward, .dtype = DType::fp32}, target_of("sm_90a")).empty());
 }
 
+TEST_CASE("gradients of few rows in fp32 go to schedules that keep scores in two floats") {
+  const Problem problem{.pass = Pass::backward, .dtype = DType::fp32, .head_dim = 64};
+  const auto fits = [&](int rows, const char* family, const char* schedule) {
+    const Shape shape{.batch = 2, .heads = 2, .seqlen_q = rows, .seqlen_k = 799};
+    for (const Candidate& candidate : ranked_space(problem, shape, target_of("sm_90a"), family)) {
+      if (to_string(candidate.schedule) == schedule) return candidate.pruned.empty();
+    }
+    return false;
+  };
+  CHECK(fits(15, "", "simt-backward:m16n16w4"));
+  CHECK_FALSE(fits(15, "", "simt-backward:m32n32w4"));
+  CHECK_FALSE(fits(15, "", "mma-backward:m16n16w2s1"));
+  CHECK(fits(15, "mma", "mma-backward:m16n16w2s1"));  // there is no other
+  CHECK(fits(16, "", "simt-backward:m32n32w4"));
+  CHECK(fits(16, "", "mma-backward:m16n16w2s1"));
+}
+
 TEST_CASE("where tiles are few, CTAs share out their keys, and wisdom of many tiles does not count") {
   const Target target = target_of("sm_90a");
   const Problem problem{.head_dim = 128, .causal = true};
