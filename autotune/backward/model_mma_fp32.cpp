@@ -1,7 +1,7 @@
 // Family mma's backward pass in fp32, as the sum of what tensor cores, fragments loaded from shared memory,
-// weights and additions to dQ take: with two warps a scheduler little of it runs side by side. The figures were
-// fitted to 138 timings of 16 problems on an H200, within 10 % (root mean square); picks are 1.2 % behind the
-// fastest in the mean, deterministic ones 5 % (docs/performance/mma-fp32.md).
+// weights and additions to dQ take: with two warps a scheduler little of it runs side by side. The figures
+// were fitted to 138 timings of 16 problems on an H200, within 10 % (root mean square); picks are 1.2 %
+// behind the fastest in the mean, deterministic ones 5 % (docs/performance/mma-fp32.md).
 #include <algorithm>
 #include <cmath>
 

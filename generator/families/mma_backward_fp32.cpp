@@ -187,9 +187,10 @@ Legality legal_mma_backward_fp32(const Problem& problem, const MmaBackwardSchedu
     return {fmt::format("dq 0 has registers enough up to head_dim {}, this is {}; it would spill",
                         kWidestQueries, widest)};
   }
-  if (const int queries = queries_mma_backward_fp32(problem, target).total;
-      !adds_dq(s) && queries > target.shared_per_cta) {
-    return too_much_shared("dq 0 with 16 rows in three parts", queries, target);
+  if (const MmaBackwardQueries queries = queries_mma_backward_fp32(problem, target);
+      !adds_dq(s) && queries.total > target.shared_per_cta) {
+    return too_much_shared(fmt::format("dq 0 with {} rows in three parts", queries.tile_m()), queries.total,
+                           target);
   }
   if (shared > target.shared_per_cta)
     return too_much_shared(fmt::format("tile {}x{} in three parts", s.tile_m, s.tile_n), shared, target);
