@@ -8,7 +8,7 @@
 #include "autotune/backward/model_fp32.hpp"
 #include "autotune/model/step.hpp"
 #include "generator/families/mma_backward_fp32.hpp"
-#include "generator/families/mma_tile.hpp"
+#include "generator/families/mma_backward_layout.hpp"
 
 namespace flashjit::autotune {
 namespace {
@@ -42,7 +42,7 @@ double resident(double shared_bytes, double warps, double registers, const Targe
 }
 
 Kernel of_keys(const Problem& p, const Shape& shape, const MmaBackwardSchedule& s, const Target& target) {
-  const bool adds_dq = s.dq != static_cast<int>(DqWay::own_pass);
+  const bool adds_dq = mma_backward::adds_dq(s);
   const double blocks_qk = blocks_of(p.head_dim, 1), blocks_v = blocks_of(p.value_dim(), 1);
   const double half = s.warps / 2.0, rows = s.tile_m / 16.0, keys = s.tile_n / 16.0;
   Kernel kernel;
@@ -104,8 +104,7 @@ double clocks_of(const Kernel& kernel, const Target& target, bool causal) {
 double mma_fp32_ms(const Problem& p, const Shape& shape, const MmaBackwardSchedule& s, const Target& target) {
   constexpr double kFitGhz = 1.98;
   double clocks = clocks_of(of_keys(p, shape, s, target), target, p.causal);
-  if (s.dq == static_cast<int>(DqWay::own_pass))
-    clocks += clocks_of(of_queries(p, shape, target), target, p.causal);
+  if (!mma_backward::adds_dq(s)) clocks += clocks_of(of_queries(p, shape, target), target, p.causal);
   return clocks / (kFitGhz * 1e6);
 }
 

@@ -7,10 +7,14 @@
 #include <string>
 #include <utility>
 
-#include "generator/families/mma_tile.hpp"
+#include "generator/families/mma_backward_layout.hpp"
 #include "templates/params/backward_rows.h"
 
 namespace flashjit {
+
+using mma_backward::adds_dq;
+using mma_backward::has_ds_tile;
+
 namespace {
 
 // The tiles, each with 16 keys for two warps, or for four that share them; and the widest head for which
@@ -34,15 +38,6 @@ MmaBackwardSchedule schedule_of(const Tile& tile, int dq) {
           .stages = 1,
           .sharers = tile.sharers,
           .dq = dq};
-}
-
-bool adds_dq(const MmaBackwardSchedule& s) {
-  return s.dq != static_cast<int>(DqWay::own_pass);
-}
-
-// Whether dS^T goes through shared memory: for dQ, or to the warp with the same keys.
-bool has_ds_tile(const MmaBackwardSchedule& s) {
-  return adds_dq(s) || s.sharers == 2;
 }
 
 std::string short_name(const MmaBackwardSchedule& s) {
@@ -89,7 +84,7 @@ std::map<std::string, bool> sections_of(const Problem& problem, const Target& ta
   };
 }
 
-Recipe recipe_delta(const Problem& problem, bool adds_dq, const Target& target) {
+Recipe recipe_delta(const Problem& problem, bool clears_dq, const Target& target) {
   Recipe recipe;
   recipe.kernel = "kernels/backward_mma_fp32_preprocess.cu";
   recipe.suffix = "_preprocess";
@@ -100,8 +95,8 @@ Recipe recipe_delta(const Problem& problem, bool adds_dq, const Target& target) 
   };
   recipe.sections = sections_of(problem, target);
   recipe.sections["together"] = false;
-  recipe.sections["clear"] = adds_dq;
-  if (adds_dq) recipe.constants.push_back(number("kHeadDim", problem.head_dim, "columns of dQ"));
+  recipe.sections["clear"] = clears_dq;
+  if (clears_dq) recipe.constants.push_back(number("kHeadDim", problem.head_dim, "columns of dQ"));
   recipe.geometry = {.tile_m = kBackwardRowPadding, .pads = true, .threads = 2 * kBackwardRowPadding};
   return recipe;
 }
@@ -182,16 +177,18 @@ Legality legal_mma_backward_fp32(const Problem& problem, const MmaBackwardSchedu
                     "spill",
                     s.tile_m, s.tile_n, s.warps, tile->widest, widest)};
   }
+  if (!adds_dq(s)) {
+    if (widest > kWidestQueries) {
+      return {fmt::format("dq 0 has registers enough up to head_dim {}, this is {}; it would spill",
+                          kWidestQueries, widest)};
+    }
+    const MmaBackwardQueries queries = queries_mma_backward_fp32(problem, target);
+    if (queries.total > target.shared_per_cta) {
+      return too_much_shared(fmt::format("dq 0 with {} rows in three parts", queries.tile_m()), queries.total,
+                             target);
+    }
+  }
   const int shared = layout_of(problem, s).total;
-  if (!adds_dq(s) && widest > kWidestQueries) {
-    return {fmt::format("dq 0 has registers enough up to head_dim {}, this is {}; it would spill",
-                        kWidestQueries, widest)};
-  }
-  if (const MmaBackwardQueries queries = queries_mma_backward_fp32(problem, target);
-      !adds_dq(s) && queries.total > target.shared_per_cta) {
-    return too_much_shared(fmt::format("dq 0 with {} rows in three parts", queries.tile_m()), queries.total,
-                           target);
-  }
   if (shared > target.shared_per_cta)
     return too_much_shared(fmt::format("tile {}x{} in three parts", s.tile_m, s.tile_n), shared, target);
   return {};

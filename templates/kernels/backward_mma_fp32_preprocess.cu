@@ -9,17 +9,16 @@
 __device__ __forceinline__ void load_fragment(unsigned (&fragment)[kParts][4], const float* from,
                                               long long row_stride, int first_row, int end, int column) {
   const int lane = threadIdx.x % 32;
+  float numbers[8] = {};
 #pragma unroll
   for (int x = 0; x < 4; ++x) {
     const int row = first_row + x % 2 * 8 + lane / 4, of = column + x / 2 * 8 + lane % 4 * 2;
-    float2 two = {0, 0};
-    if (row < end && (kHeadDimV % 16 == 0 || of < kHeadDimV))
-      two = *reinterpret_cast<const float2*>(from + row * row_stride + of);
-    unsigned parts[kParts];
-    split(two.x, two.y, parts);
-#pragma unroll
-    for (int part = 0; part < kParts; ++part) fragment[part][x] = parts[part];
+    if (row < end && (kHeadDimV % 16 == 0 || of < kHeadDimV)) {
+      const float2 two = *reinterpret_cast<const float2*>(from + row * row_stride + of);
+      numbers[2 * x] = two.x, numbers[2 * x + 1] = two.y;
+    }
   }
+  split_fragment(fragment, numbers);
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads)

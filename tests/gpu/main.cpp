@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "api/engine_state.hpp"
+#include "autotune/backward/backward.hpp"
 #include "autotune/tune.hpp"
 #include "generator/legality.hpp"
 #include "runtime/compile.hpp"
@@ -175,7 +176,7 @@ constexpr int kEmulatedSms = 4;
 // simt, whose small tiles keep scores in two floats.
 bool serves(Family family, const Problem& problem, const Shape& shape, const Target& target) {
   if (family != Family::mma || problem.dtype != DType::fp32) return bool(legal(problem, family, target));
-  if (problem.pass == Pass::backward && shape.seqlen_q < 16) return false;
+  if (autotune::needs_rows(problem, shape, MmaBackwardSchedule{})) return false;
   const std::vector<autotune::Candidate> space = autotune::search_space(problem, target);
   return std::any_of(space.begin(), space.end(), [&](const autotune::Candidate& candidate) {
     return family_of(candidate.schedule) == family && candidate.pruned.empty();

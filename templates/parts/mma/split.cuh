@@ -17,3 +17,15 @@ __device__ __forceinline__ void split(float low, float high, unsigned (&parts)[k
     high -= high_half(parts[part]);
   }
 }
+
+// Splits what has the layout of an accumulator of 16 rows and 16 columns, which is also that of an A
+// fragment.
+__device__ __forceinline__ void split_fragment(unsigned (&fragment)[kParts][4], const float* numbers) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    unsigned parts[kParts];
+    split(numbers[2 * i], numbers[2 * i + 1], parts);
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) fragment[part][i] = parts[part];
+  }
+}

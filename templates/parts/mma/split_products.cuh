@@ -36,18 +36,6 @@ __device__ __forceinline__ void multiply_rows(SplitSum<kRows / 2>& sum, unsigned
   }
 }
 
-// Splits what has the layout of an accumulator of 16 rows and 16 columns, which is also that of an A
-// fragment.
-__device__ __forceinline__ void split_fragment(unsigned (&fragment)[kParts][4], const float* numbers) {
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    unsigned parts[kParts];
-    split(numbers[2 * i], numbers[2 * i + 1], parts);
-#pragma unroll
-    for (int part = 0; part < kParts; ++part) fragment[part][i] = parts[part];
-  }
-}
-
 // output += A B for all rows of B's tile, and every kEvery-th block of 16 of its columns from `first` on.
 // b_lane: where this lane starts to read the first part of that block, rows first. The tile's part is summed
 // by itself, since the output is larger the more tiles came before.

@@ -151,6 +151,18 @@ __device__ __forceinline__ void split(float low, float high, unsigned (&parts)[k
   }
 }
 
+// Splits what has the layout of an accumulator of 16 rows and 16 columns, which is also that of an A
+// fragment.
+__device__ __forceinline__ void split_fragment(unsigned (&fragment)[kParts][4], const float* numbers) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    unsigned parts[kParts];
+    split(numbers[2 * i], numbers[2 * i + 1], parts);
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) fragment[part][i] = parts[part];
+  }
+}
+
 // A word to shared memory (PTX ISA, "st").
 
 __device__ __forceinline__ void store_shared(unsigned address, unsigned value) {
@@ -520,18 +532,6 @@ __device__ __forceinline__ void multiply_rows(SplitSum<kRows / 2>& sum, unsigned
         ldmatrix(b[part], Tile::step(b_lane + part * kRowsB * Tile::kPitch, 16 * j, 2 * step));
       sum.multiply_apart(8 * j, a, b);
     }
-  }
-}
-
-// Splits what has the layout of an accumulator of 16 rows and 16 columns, which is also that of an A
-// fragment.
-__device__ __forceinline__ void split_fragment(unsigned (&fragment)[kParts][4], const float* numbers) {
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    unsigned parts[kParts];
-    split(numbers[2 * i], numbers[2 * i + 1], parts);
-#pragma unroll
-    for (int part = 0; part < kParts; ++part) fragment[part][i] = parts[part];
   }
 }
 

@@ -110,6 +110,18 @@ __device__ __forceinline__ void split(float low, float high, unsigned (&parts)[k
   }
 }
 
+// Splits what has the layout of an accumulator of 16 rows and 16 columns, which is also that of an A
+// fragment.
+__device__ __forceinline__ void split_fragment(unsigned (&fragment)[kParts][4], const float* numbers) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    unsigned parts[kParts];
+    split(numbers[2 * i], numbers[2 * i + 1], parts);
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) fragment[part][i] = parts[part];
+  }
+}
+
 // The warp's tensor-core product (PTX ISA, "mma"): d += a * b, a 16x16, b 16x8, d 16x8 in fp32.
 // With lane = 4g + t: a[0] holds (g, 2t..2t+1), a[1] row g + 8, a[2] columns + 8, a[3] both; b0 holds rows
 // 2t..2t+1 of column g, b1 rows + 8; d[0], d[1] hold (g, 2t..2t+1), d[2], d[3] the same of row g + 8.
@@ -173,17 +185,16 @@ struct SplitSum {
 __device__ __forceinline__ void load_fragment(unsigned (&fragment)[kParts][4], const float* from,
                                               long long row_stride, int first_row, int end, int column) {
   const int lane = threadIdx.x % 32;
+  float numbers[8] = {};
 #pragma unroll
   for (int x = 0; x < 4; ++x) {
     const int row = first_row + x % 2 * 8 + lane / 4, of = column + x / 2 * 8 + lane % 4 * 2;
-    float2 two = {0, 0};
-    if (row < end && (kHeadDimV % 16 == 0 || of < kHeadDimV))
-      two = *reinterpret_cast<const float2*>(from + row * row_stride + of);
-    unsigned parts[kParts];
-    split(two.x, two.y, parts);
-#pragma unroll
-    for (int part = 0; part < kParts; ++part) fragment[part][x] = parts[part];
+    if (row < end && (kHeadDimV % 16 == 0 || of < kHeadDimV)) {
+      const float2 two = *reinterpret_cast<const float2*>(from + row * row_stride + of);
+      numbers[2 * x] = two.x, numbers[2 * x + 1] = two.y;
+    }
   }
+  split_fragment(fragment, numbers);
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads)
