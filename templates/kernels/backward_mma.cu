@@ -12,6 +12,9 @@
 /*%#causal%*/
 #include "parts/diagonal.cuh"
 /*%/causal%*/
+/*%#ds_tile%*/
+#include "parts/mma/backward_ds.cuh"
+/*%/ds_tile%*/
 #include "parts/mma/backward_rows.cuh"
 /*%#async%*/
 #include "parts/mma/loader_async.cuh"
@@ -24,23 +27,18 @@
 /*%/dq_sum%*/
 #include "parts/mma/backward_key_tile.cuh"
 #include "parts/mma/backward_place.cuh"
+#include "parts/mma/backward_weights.cuh"
 #include "parts/mma/head_of.cuh"
 #include "parts/mma/multiply_columns.cuh"
 #include "parts/mma/row_output.cuh"
 #include "parts/mma/warp_products.cuh"
-#include "ptx/infinity.cuh"
+#include "ptx/convert.cuh"
 #include "ptx/load_shared_16.cuh"
-#include "ptx/math.cuh"
 #include "ptx/named_barrier.cuh"
 #include "ptx/named_barrier_arrive.cuh"
 #include "ptx/shared_address.cuh"
 #include "ptx/shared_pair.cuh"
-#include "ptx/store_shared.cuh"
-#include "ptx/store_shared_16.cuh"
 #include "ptx/unpack.cuh"
-/*%#stmatrix%*/
-#include "ptx/stmatrix.cuh"
-/*%/stmatrix%*/
 
 using TileQK = SharedTile<kHeadDim>;
 using TileV = SharedTile<kHeadDimV>;
@@ -228,48 +226,10 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
       // Rows past the end of K are zeros, but exp(0 - LSE) may be infinite.
       const bool masked = first_key + kTileN > params.seqlen_k;
       /*%/causal%*/
-      if (masked) {
-        const int key = first_key + at.first_key + at.lane / 4;
-#pragma unroll
-        for (int r = 0; r < kRowTiles; ++r) {
-#pragma unroll
-          for (int j = 0; j < kOwnRows / 2; ++j) {
-            const int of = key + 16 * r + j / 2 % 2 * 8;
-            /*%#causal%*/
-            const int row = m * kTileM + at.own_step * 16 + j / 4 * 8 + at.lane % 4 * 2 + j % 2;
-            const bool hidden = of > row + diagonal(params);
-            /*%/causal%*/
-            /*%^causal%*/
-            const bool hidden = of >= params.seqlen_k;
-            /*%/causal%*/
-            if (hidden) scores[r][j] = -kInfinity;
-          }
-        }
-      }
+      if (masked) hide_scores(scores, at, first_key, m * kTileM, params);
       unsigned p[kOwnSteps][kRowTiles][4];
-      const unsigned lse_lane = stage + kTileBytesQ + kTileBytesDout + at.own_step * 64 + at.lane % 4 * 8;
-#pragma unroll
-      for (int j = 0; j < kOwnRows / 8; ++j) {
-        const float2 lse = load_pair(lse_lane + 32 * j);
-#pragma unroll
-        for (int r = 0; r < kRowTiles; ++r) {
-#pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            const float* const score = &scores[r][4 * j + 2 * half];
-            p[j / 2][r][j % 2 * 2 + half] = pack(exp2_fast(score[0] * params.scale_log2 - lse.x),
-                                                 exp2_fast(score[1] * params.scale_log2 - lse.y));
-          }
-        }
-      }
-#pragma unroll
-      for (int step = 0; step < kOwnSteps; ++step) {
-#pragma unroll
-        for (int r = 0; r < kRowTiles; ++r) {
-          const unsigned(&f)[4] = p[step][r];
-          store_shared(p_tile + at.p_fragment + ((at.own_step + step) * kRowTiles + r) * 512,
-                       uint4{f[0], f[1], f[2], f[3]});
-        }
-      }
+      weigh(p, scores, at, stage + kTileBytesQ + kTileBytesDout, params.scale_log2);
+      store_weights(p_tile, p, at);
       // Tells the warp of the other half that has these keys that P^T is written.
       named_barrier_arrive(1 + at.warp % kHalf, 64);
       const unsigned dout_lane =
@@ -348,22 +308,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
                 pack(low_half(p[f]) * (of[0] - delta[f / 2].x), high_half(p[f]) * (of[1] - delta[f / 2].y));
           }
           /*%#ds_tile%*/
-          const unsigned to = ds_of(i);
-          /*%#stmatrix%*/
-          stmatrix(to + TileDs::offset(at.first_key + 16 * r + at.lane % 16,
-                                       2 * (at.own_step + step) + at.lane / 16),
-                   ds[r][0], ds[r][1], ds[r][2], ds[r][3]);
-          /*%/stmatrix%*/
-          /*%^stmatrix%*/
-#pragma unroll
-          for (int f = 0; f < 4; ++f) {
-            store_shared(to +
-                             TileDs::offset(at.first_key + 16 * r + f % 2 * 8 + at.lane / 4,
-                                            2 * (at.own_step + step) + f / 2) +
-                             at.lane % 4 * 4,
-                         ds[r][f]);
-          }
-          /*%/stmatrix%*/
+          store_ds(ds_of(i), ds[r], at.first_key + 16 * r, at.own_step + step, at.lane);
           /*%/ds_tile%*/
         }
         multiply_columns<TileQK, kColumnsK>(dk, ds, q_lane + at.own_step * 16 * TileQK::kPitch, 16 * step);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "params/backward.h"
+#include "parts/mma/backward_ds.cuh"
 #include "parts/mma/backward_place.cuh"
 #include "parts/mma/multiply_columns.cuh"
 #include "ptx/ldmatrix_transposed.cuh"

@@ -1,9 +1,6 @@
 // Which part of a step each warp does in the backward pass over keys.
 #pragma once
 
-/*%#ds_tile%*/
-#include "parts/mma/shared_tile.cuh"
-/*%/ds_tile%*/
 #include "ptx/special.cuh"
 
 constexpr int kHalf = kWarps / 2;            // warps of a half
@@ -14,10 +11,6 @@ constexpr int kOwnSteps = kSteps / kSharers;  // whose P or dS the warp computes
 constexpr int kOwnRows = 16 * kOwnSteps;
 constexpr int kColumnsK = kHeadDim / kSharers, kColumnsV = kHeadDimV / kSharers;  // of a warp's sums
 
-/*%#ds_tile%*/
-using TileDs = SharedTile<kTileM>;  // dS^T, a row for each key
-
-/*%/ds_tile%*/
 // What follows from this thread's number. Each Place reads the number anew, or all that follows from it would
 // be held in registers from step to step.
 struct Place {

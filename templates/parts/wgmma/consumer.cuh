@@ -1,278 +1,29 @@
 // A consumer: a warpgroup that computes 64 rows of a tile, one block of keys after another. Blocks are
-// counted by how many are left (block_at). Products run asynchronously; none is in flight from one step to
-// the next, or ptxas would serialise them (its warning C7510).
+// counted by how many are left (block_at).
 #pragma once
 #include "params/forward.h"
-#include "parts/wgmma/block_softmax.cuh"
 /*%^shares%*/
 #include "parts/wgmma/blocks.cuh"
 /*%/shares%*/
-#include "parts/wgmma/consumer_rings.cuh"
-/*%#q_in_regs%*/
-#include "parts/wgmma/fragments.cuh"
-/*%/q_in_regs%*/
-#include "parts/wgmma/layout.cuh"
 #include "parts/wgmma/output_registers.cuh"
-#include "parts/wgmma/products.cuh"
 #include "parts/wgmma/rows.cuh"
-#include "parts/wgmma/score_registers.cuh"
 /*%#shares%*/
 #include "parts/wgmma/share_blocks.cuh"
 /*%/shares%*/
 #include "parts/wgmma/softmax.cuh"
+/*%^overlap%*/
+#include "parts/wgmma/steps_in_turn.cuh"
+/*%/overlap%*/
+/*%#overlap%*/
+#include "parts/wgmma/steps_overlapped.cuh"
+/*%/overlap%*/
 #include "parts/wgmma/tiles.cuh"
-/*%#q_in_regs%*/
-#include "ptx/ldmatrix.cuh"
-/*%/q_in_regs%*/
-#include "ptx/mbarrier.cuh"
-#include "ptx/wgmma.cuh"
 
-struct Consumer : ConsumerRings {
-  int q_parity = 0;
-  /*%#first_inside%*/
-  bool first;  // whether the next block is a tile's first
-  /*%/first_inside%*/
-
-  BlockSoftmax softmax;
-  /*%#q_in_regs%*/
-  unsigned q[kQRegisterSteps][4];
-  /*%/q_in_regs%*/
-  /*%#q_in_shared%*/
-  unsigned long long q_columns[kEndOfSteps];  // descriptors of Q's steps
-  /*%/q_in_shared%*/
-
+struct Consumer : ConsumerSteps {
   __device__ __forceinline__ Consumer(unsigned shared_memory, int number, float scale)
-      : ConsumerRings(shared_memory, number), softmax(scale) {
-    declare_scores();
+      : ConsumerSteps(shared_memory, number, scale) {
     declare_output();
   }
-
-  __device__ __forceinline__ void load_q() {
-    const unsigned tile = shared + kQ + warpgroup * kQBytes;
-    mbarrier_wait(shared + kQFull + 8 * warpgroup, q_parity);
-    q_parity ^= 1;
-/*%#q_in_regs%*/
-#pragma unroll
-    for (int step = 0; step < kQRegisterSteps; ++step) ldmatrix(q[step], tile + fragment_offset(step));
-    /*%/q_in_regs%*/
-    /*%#q_in_shared%*/
-    // Worked out and pinned here: the compilers would work them out again for each block, between a turn and
-    // its first product.
-    unsigned lower_half = static_cast<unsigned>(wgmma_descriptor(tile, 0));
-    asm volatile("" : "+r"(lower_half));
-#pragma unroll
-    for (int step = kFirstSharedStep; step < kEndOfSteps; ++step) {
-      q_columns[step] = static_cast<unsigned long long>(kUpperHalf) << 32 | (lower_half + q_step(step));
-      /*%#whole_descriptors%*/
-      asm volatile("" : "+l"(q_columns[step]));
-      /*%/whole_descriptors%*/
-    }
-    /*%/q_in_shared%*/
-  }
-
-  /*%#o_apart%*/
-  // Called once products have read all of q.
-  /*%#q_in_regs%*/
-  // ldmatrix only issues its loads: where stores hold them up, the next tile's q could land first.
-  /*%/q_in_regs%*/
-  __device__ __forceinline__ void release_q() const {
-    if (lane() == 0) mbarrier_arrive(shared + kQEmpty + 8 * warpgroup);
-    __syncwarp();  // ptxas has been seen to let the lane that arrives go on alone
-  }
-
-  /*%/o_apart%*/
-  __device__ __forceinline__ void issue_scores() {
-    wgmma_scores(
-        /*%#q_in_regs%*/
-        q,
-        /*%/q_in_regs%*/
-        /*%#q_in_shared%*/
-        q_columns,
-        /*%/q_in_shared%*/
-        k_tile);
-  }
-
-  /*%#first_apart%*/
-  // First block of a tile: its scores only.
-  __device__ __forceinline__ void first_step(const RowsOfThread& mine, int left) {
-    wait_k();
-    issue_scores();
-    wgmma_wait<0>();
-    release_k();
-    softmax.choose_shifts(mine, left, true);
-    softmax.exponentiate(softmax.rows.sum);
-    pack_exponentials();
-  }
-
-  // Begins scores of a block and values of the one before, which are in flight together; the scores are there
-  // afterwards.
-  __device__ __forceinline__ void begin_products() {
-    /*%#ping_pong%*/
-    take_turn();
-    /*%/ping_pong%*/
-    issue_scores();
-    /*%#rescale_early%*/
-    rescale(softmax.rows);
-    /*%/rescale_early%*/
-    wait_v();
-    wgmma_values(v_tile);
-    /*%#ping_pong%*/
-    pass_turn();
-    /*%/ping_pong%*/
-    wgmma_wait<1>();
-  }
-
-  /*%/first_apart%*/
-  /*%#first_inside%*/
-  // Begins scores of a block and values of the one before, which are in flight together; the scores are there
-  // afterwards. The first block of a tile has no values to wait for, and takes no turn.
-  /*%#rescale_early%*/
-  __device__ __forceinline__ void begin_products(bool masked) {
-  /*%/rescale_early%*/
-  /*%^rescale_early%*/
-  __device__ __forceinline__ void begin_products(bool) {
-  /*%/rescale_early%*/
-    /*%#ping_pong%*/
-    if (!first) take_turn();
-    /*%/ping_pong%*/
-    issue_scores();
-    /*%#rescale_early%*/
-    if (!masked) rescale(softmax.rows);
-    /*%/rescale_early%*/
-    if (first) {
-      wgmma_wait<0>();
-    } else {
-      wait_v();
-      wgmma_values(v_tile);
-      /*%#ping_pong%*/
-      pass_turn();
-      /*%/ping_pong%*/
-      wgmma_wait<1>();
-    }
-  }
-
-  // Ends a step: brings O and the rows up to date for the next one.
-  /*%^rescale_early%*/
-  __device__ __forceinline__ void end_step(bool) {
-    if (!first) rescale(softmax.rows);
-    /*%/rescale_early%*/
-    /*%#rescale_early%*/
-  __device__ __forceinline__ void end_step(bool masked) {
-    // Here no values are in flight, whichever way the step went: in begin_products ptxas would have this wait
-    // for the scores.
-    if (masked) {
-      if (!first) rescale(softmax.rows);
-      settle(softmax.rows);
-    }
-    /*%/rescale_early%*/
-    first = false;
-  }
-
-  /*%/first_inside%*/
-  /*%#overlap%*/
-  // Softmax of a block runs beside the values of the one before.
-  /*%#short_values%*/
-  // The values are done before the softmax is: P is packed beside its last quarter, into registers that the
-  // values have let go.
-  /*%/short_values%*/
-  /*%#optimistic%*/
-  __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile& tile, int left, bool masked,
-                                       const ForwardParams& p) {
-  /*%/optimistic%*/
-  /*%^optimistic%*/
-  __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile&, int left, bool masked,
-                                       const ForwardParams&) {
-  /*%/optimistic%*/
-    wait_k();
-    /*%#first_apart%*/
-    begin_products();
-    /*%/first_apart%*/
-    /*%#first_inside%*/
-    begin_products(masked);
-    /*%/first_inside%*/
-    release_k();
-    /*%#release_q_in_first%*/
-    if (first) release_q();
-    /*%/release_q_in_first%*/
-    softmax.choose_shifts(mine, left, masked);
-    float sum[2];
-    /*%#short_values%*/
-    softmax.begin_exponentials(sum);
-    /*%/short_values%*/
-    /*%^short_values%*/
-    softmax.exponentiate(sum);
-    /*%/short_values%*/
-    /*%#holds_outgrown%*/
-    softmax.hold_exponentials(left, masked, sum);
-    /*%/holds_outgrown%*/
-    /*%#holds%*/
-    softmax.hold_exponentials(sum);
-    /*%/holds%*/
-    wgmma_wait<0>();
-    /*%#first_apart%*/
-    release_v();
-    /*%/first_apart%*/
-    /*%#first_inside%*/
-    if (!first) release_v();
-    /*%/first_inside%*/
-    /*%#short_values%*/
-    softmax.end_exponentials(sum);
-    /*%/short_values%*/
-    /*%#optimistic%*/
-    softmax.finish(mine, tile, left, masked, p, sum);
-    /*%/optimistic%*/
-    /*%^optimistic%*/
-    softmax.finish(sum);
-    /*%/optimistic%*/
-    /*%#late_apart%*/
-    rescale(softmax.rows);
-    /*%/late_apart%*/
-    /*%#first_inside%*/
-    end_step(masked);
-    /*%/first_inside%*/
-  }
-
-  // What is left after the last block: its values.
-  __device__ __forceinline__ void last_step() {
-    /*%#rescale_early%*/
-    rescale(softmax.rows);
-    /*%/rescale_early%*/
-    wait_v();
-    wgmma_values(v_tile);
-    wgmma_wait<0>();
-    release_v();
-  }
-  /*%/overlap%*/
-  /*%^overlap%*/
-  // Scores, softmax and values of a block in turn: P may take the registers of S.
-  /*%#optimistic%*/
-  __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile& tile, int left, bool masked,
-                                       const ForwardParams& p) {
-  /*%/optimistic%*/
-  /*%^optimistic%*/
-  __device__ __forceinline__ void step(const RowsOfThread& mine, const Tile&, int left, bool masked,
-                                       const ForwardParams&) {
-  /*%/optimistic%*/
-    wait_k();
-    issue_scores();
-    wgmma_wait<0>();
-    release_k();
-    softmax.choose_shifts(mine, left, masked);
-    float sum[2];
-    softmax.exponentiate(sum);
-    /*%#optimistic%*/
-    softmax.finish(mine, tile, left, masked, p, sum);
-    /*%/optimistic%*/
-    /*%^optimistic%*/
-    softmax.finish(sum);
-    /*%/optimistic%*/
-    rescale(softmax.rows);
-    wait_v();
-    wgmma_values(v_tile);
-    wgmma_wait<0>();
-    release_v();
-  }
-  /*%/overlap%*/
 
   __device__ __forceinline__ void compute(const Tile& tile, const ForwardParams& p) {
     const int row = tile.row + kRowStep * warpgroup;

@@ -1204,6 +1204,79 @@ __device__ __forceinline__ void stage_gradient(const float (&d)[kCount], unsigne
   }
 }
 
+// stmatrix with each 8x8 matrix transposed on the way (PTX ISA, "stmatrix").
+
+__device__ __forceinline__ void stmatrix_transposed(unsigned address, unsigned a, unsigned b, unsigned c,
+                                                    unsigned d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
+               "r"(a), "r"(b), "r"(c), "r"(d)
+               : "memory");
+}
+
+// What a warpgroup that owns keys does for dQ: it shares the dS of a step with the other warpgroup, and adds
+// its part of the dQ of the step before.
+
+struct DqOfStep {
+  const BackwardParams& params;
+  const unsigned shared;
+  const int warpgroup;      // 0 or 1
+  const unsigned fragment;  // bytes to this lane's piece of the warpgroup's rows
+  int step = 0;             // of the CTA, over all its tiles: it says which stage, and which parity
+  int round = 0;            // tiles so far
+
+  unsigned ds[kTileM / 4];  // of the step, transposed, as pairs
+  float dq[kDqN / 2];
+
+  __device__ __forceinline__ DqOfStep(const BackwardParams& parameters, unsigned shared_memory, int number)
+      : params(parameters),
+        shared(shared_memory),
+        warpgroup(number),
+        fragment(fragment_offset(64 * number)) {}
+
+  __device__ __forceinline__ unsigned k_tile() const { return shared + kK + round % kKeyStages * kKBytes; }
+  __device__ __forceinline__ unsigned v_tile() const { return shared + kV + round % kKeyStages * kVBytes; }
+
+  __device__ __forceinline__ unsigned rows_of(unsigned tile) const {
+    return tile + warpgroup * 64 * kRowBytes;
+  }
+
+  // Shares both warpgroups' dS of a step, for dQ one step later.
+  __device__ __forceinline__ void share_ds(int stage) {
+    // The very first step finds its stage empty; the other stage has the zeros that count as step -1's dS.
+    mbarrier_wait(shared + kExchangeEmpty + 8 * stage, (step >> 1 & 1) ^ 1 ^ stage);
+    const unsigned to = shared + kExchange + stage * kDsBytes;
+    // One row per query; this warpgroup's keys are in a panel of their own.
+    const int thread = anew(lane());
+    const unsigned piece = to + warpgroup * kTileM * kRowBytes + (thread / 16 * 8 + thread % 8) * kRowBytes +
+                           ((2 * warp_of_warpgroup() + thread / 8 % 2) ^ thread % 8) * 16;
+#pragma unroll
+    for (int i = 0; i < kTileM / 16; ++i) {
+      stmatrix_transposed(piece + 16 * i * kRowBytes, ds[4 * i], ds[4 * i + 1], ds[4 * i + 2], ds[4 * i + 3]);
+    }
+    arrive_written(shared + kExchangeFull + 8 * stage);
+  }
+
+  // dQ of the step before: this warpgroup's 64 queries, or its 64 columns where there are fewer queries. A
+  // tile's first step multiplies what is there and drops the result: with a branch here, ptxas would wait for
+  // every product right away (its warning C7514).
+  __device__ __forceinline__ void issue_dq(int before) {
+    const int stage = before & 1;
+    mbarrier_wait(shared + kExchangeFull + 8 * stage, before >> 1 & 1);
+    const unsigned ds_tile = shared + kExchange + stage * kDsBytes, keys = k_tile();
+    const unsigned panel = warpgroup * kTileN * kRowBytes;
+    const unsigned long long a = wgmma_descriptor(keys + panel, 0), b = wgmma_descriptor(ds_tile, 0);
+    wgmma_fence();
+    wgmma_dq_first(dq, a, b);
+#pragma unroll
+    for (int i = 1; i < kTileN / 16; ++i) wgmma_dq_next(dq, a + i * kSixteenRows, b + column_step<kTileM>(i));
+    wgmma_commit();
+  }
+
+  __device__ __forceinline__ void add_dq() const {
+    stage_share(dq, warpgroup, step - 1, shared);
+  }
+};
+
 // The infinity of fp32.
 
 constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
@@ -1317,81 +1390,16 @@ __device__ __forceinline__ void named_barrier_arrive(int number, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
-// stmatrix with each 8x8 matrix transposed on the way (PTX ISA, "stmatrix").
+// The steps of a warpgroup that owns keys: each adds the products of kTileM queries to dK and dV. Everything
+// is transposed, with a row per key, so that the registers of P and dS are what the products for dV and dK
+// take.
 
-__device__ __forceinline__ void stmatrix_transposed(unsigned address, unsigned a, unsigned b, unsigned c,
-                                                    unsigned d) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
-               "r"(a), "r"(b), "r"(c), "r"(d)
-               : "memory");
-}
-
-// A consumer: a warpgroup that owns 64 keys of a tile, sums their dK and dV over all queries that see them,
-// and adds its share of dQ. Everything is transposed, with a row per key, so that the registers of P and dS
-// are what the products for dV and dK take.
-
-struct KeyOwner {
-  const BackwardParams& params;
-  const unsigned shared;
-  const int warpgroup;      // 0 or 1
-  const unsigned fragment;  // bytes to this lane's piece of the warpgroup's rows
-  int step = 0;             // of the CTA, over all its tiles: it says which stage, and which parity
-  int round = 0;            // tiles so far
-
+struct KeySteps : DqOfStep {
   float dk[kHeadDim / 2];
   float dv[kHeadDimV / 2];
-  unsigned p[kTileM / 4];   // of the step, transposed, as pairs
-  unsigned ds[kTileM / 4];  // likewise
-  float dq[kDqN / 2];
+  unsigned p[kTileM / 4];  // of the step, transposed, as pairs
 
-  __device__ __forceinline__ KeyOwner(const BackwardParams& parameters, unsigned shared_memory, int number)
-      : params(parameters),
-        shared(shared_memory),
-        warpgroup(number),
-        fragment(fragment_offset(64 * number)) {}
-
-  __device__ __forceinline__ unsigned k_tile() const { return shared + kK + round % kKeyStages * kKBytes; }
-  __device__ __forceinline__ unsigned v_tile() const { return shared + kV + round % kKeyStages * kVBytes; }
-
-  __device__ __forceinline__ unsigned rows_of(unsigned tile) const {
-    return tile + warpgroup * 64 * kRowBytes;
-  }
-
-  // Shares both warpgroups' dS of a step, for dQ one step later.
-  __device__ __forceinline__ void share_ds(int stage) {
-    // The very first step finds its stage empty; the other stage has the zeros that count as step -1's dS.
-    mbarrier_wait(shared + kExchangeEmpty + 8 * stage, (step >> 1 & 1) ^ 1 ^ stage);
-    const unsigned to = shared + kExchange + stage * kDsBytes;
-    // One row per query; this warpgroup's keys are in a panel of their own.
-    const int thread = anew(lane());
-    const unsigned piece = to + warpgroup * kTileM * kRowBytes + (thread / 16 * 8 + thread % 8) * kRowBytes +
-                           ((2 * warp_of_warpgroup() + thread / 8 % 2) ^ thread % 8) * 16;
-#pragma unroll
-    for (int i = 0; i < kTileM / 16; ++i) {
-      stmatrix_transposed(piece + 16 * i * kRowBytes, ds[4 * i], ds[4 * i + 1], ds[4 * i + 2], ds[4 * i + 3]);
-    }
-    arrive_written(shared + kExchangeFull + 8 * stage);
-  }
-
-  // dQ of the step before: this warpgroup's 64 queries, or its 64 columns where there are fewer queries. A
-  // tile's first step multiplies what is there and drops the result: with a branch here, ptxas would wait for
-  // every product right away (its warning C7514).
-  __device__ __forceinline__ void issue_dq(int before) {
-    const int stage = before & 1;
-    mbarrier_wait(shared + kExchangeFull + 8 * stage, before >> 1 & 1);
-    const unsigned ds_tile = shared + kExchange + stage * kDsBytes, keys = k_tile();
-    const unsigned panel = warpgroup * kTileN * kRowBytes;
-    const unsigned long long a = wgmma_descriptor(keys + panel, 0), b = wgmma_descriptor(ds_tile, 0);
-    wgmma_fence();
-    wgmma_dq_first(dq, a, b);
-#pragma unroll
-    for (int i = 1; i < kTileN / 16; ++i) wgmma_dq_next(dq, a + i * kSixteenRows, b + column_step<kTileM>(i));
-    wgmma_commit();
-  }
-
-  __device__ __forceinline__ void add_dq() const {
-    stage_share(dq, warpgroup, step - 1, shared);
-  }
+  using DqOfStep::DqOfStep;
 
   // One step: S, while the queries' statistics are read; dP, beside the exponentials; then dS and the
   // gradients. `first` marks the tile's first step, before which there is no dQ.
@@ -1455,6 +1463,13 @@ struct KeyOwner {
     arrive_once(shared + kQEmpty + 8 * stage);
     arrive_once(shared + kDoEmpty + 8 * stage);
   }
+};
+
+// A consumer: a warpgroup that owns 64 keys of a tile, sums their dK and dV over all queries that see them,
+// and adds its share of dQ.
+
+struct KeyOwner : KeySteps {
+  using KeySteps::KeySteps;
 
   __device__ __forceinline__ void compute(const KeyTile& tile) {
     clear(dk);

@@ -95,14 +95,96 @@ struct ForwardParams {
   Divisor by_clusters;
 };
 
-// Division, which kernels need to find their tiles: the host has prepared a launch's divisors.
+// O of a consumer: 64 rows of kHeadDimV columns, laid out as wgmma's accumulators (ptx/wgmma.cuh). O has PTX
+// registers of its own, o0, o1, …, that asm statements name. As a C++ array it would be an operand of each
+// statement that uses it, and of all statements in between: the compilers would take up to a tenth longer,
+// and could not move softmax's instructions past one another.
 
-// The dividend is from 0 to 2^31 - 1. There the multiplier's error, below 1 in 2^31 of it, is too small to
-// reach the next quotient. This takes three instructions that wait for each other, where a division has two
-// dozen.
-__device__ __forceinline__ int divide(int dividend, const Divisor& divisor) {
-  const unsigned doubled = 2u * static_cast<unsigned>(dividend);
-  return static_cast<int>(__umulhi(doubled, divisor.multiplier) >> divisor.shift);
+// Called once, before all that names them.
+__device__ __forceinline__ void declare_output() {
+  asm volatile(".reg .f32 o<%0>;" ::"n"(kHeadDimV / 2));
+}
+
+__device__ __forceinline__ void clear_output() {
+  asm volatile(
+      "mov.f32 o0, 0f00000000; mov.f32 o1, 0f00000000; mov.f32 o2, 0f00000000; mov.f32 o3, 0f00000000;\n"
+      "mov.f32 o4, 0f00000000; mov.f32 o5, 0f00000000; mov.f32 o6, 0f00000000; mov.f32 o7, 0f00000000;\n"
+      "mov.f32 o8, 0f00000000; mov.f32 o9, 0f00000000; mov.f32 o10, 0f00000000; mov.f32 o11, 0f00000000;\n"
+      "mov.f32 o12, 0f00000000; mov.f32 o13, 0f00000000; mov.f32 o14, 0f00000000; mov.f32 o15, 0f00000000;\n"
+      "mov.f32 o16, 0f00000000; mov.f32 o17, 0f00000000; mov.f32 o18, 0f00000000; mov.f32 o19, 0f00000000;\n"
+      "mov.f32 o20, 0f00000000; mov.f32 o21, 0f00000000; mov.f32 o22, 0f00000000; mov.f32 o23, 0f00000000;\n"
+      "mov.f32 o24, 0f00000000; mov.f32 o25, 0f00000000; mov.f32 o26, 0f00000000; mov.f32 o27, 0f00000000;\n"
+      "mov.f32 o28, 0f00000000; mov.f32 o29, 0f00000000; mov.f32 o30, 0f00000000; mov.f32 o31, 0f00000000;\n"
+      "mov.f32 o32, 0f00000000; mov.f32 o33, 0f00000000; mov.f32 o34, 0f00000000; mov.f32 o35, 0f00000000;\n"
+      "mov.f32 o36, 0f00000000; mov.f32 o37, 0f00000000; mov.f32 o38, 0f00000000; mov.f32 o39, 0f00000000;\n"
+      "mov.f32 o40, 0f00000000; mov.f32 o41, 0f00000000; mov.f32 o42, 0f00000000; mov.f32 o43, 0f00000000;\n"
+      "mov.f32 o44, 0f00000000; mov.f32 o45, 0f00000000; mov.f32 o46, 0f00000000; mov.f32 o47, 0f00000000;\n"
+      "mov.f32 o48, 0f00000000; mov.f32 o49, 0f00000000; mov.f32 o50, 0f00000000; mov.f32 o51, 0f00000000;\n"
+      "mov.f32 o52, 0f00000000; mov.f32 o53, 0f00000000; mov.f32 o54, 0f00000000; mov.f32 o55, 0f00000000;\n"
+      "mov.f32 o56, 0f00000000; mov.f32 o57, 0f00000000; mov.f32 o58, 0f00000000; mov.f32 o59, 0f00000000;\n"
+      "mov.f32 o60, 0f00000000; mov.f32 o61, 0f00000000; mov.f32 o62, 0f00000000; mov.f32 o63, 0f00000000;\n"
+  );
+}
+
+// Scales O by a factor for each of the thread's two rows.
+__device__ __forceinline__ void scale_output(const float (&factor)[2]) {
+  asm volatile(
+      "mul.f32 o0, o0, %0; mul.f32 o1, o1, %0; mul.f32 o2, o2, %1; mul.f32 o3, o3, %1;\n"
+      "mul.f32 o4, o4, %0; mul.f32 o5, o5, %0; mul.f32 o6, o6, %1; mul.f32 o7, o7, %1;\n"
+      "mul.f32 o8, o8, %0; mul.f32 o9, o9, %0; mul.f32 o10, o10, %1; mul.f32 o11, o11, %1;\n"
+      "mul.f32 o12, o12, %0; mul.f32 o13, o13, %0; mul.f32 o14, o14, %1; mul.f32 o15, o15, %1;\n"
+      "mul.f32 o16, o16, %0; mul.f32 o17, o17, %0; mul.f32 o18, o18, %1; mul.f32 o19, o19, %1;\n"
+      "mul.f32 o20, o20, %0; mul.f32 o21, o21, %0; mul.f32 o22, o22, %1; mul.f32 o23, o23, %1;\n"
+      "mul.f32 o24, o24, %0; mul.f32 o25, o25, %0; mul.f32 o26, o26, %1; mul.f32 o27, o27, %1;\n"
+      "mul.f32 o28, o28, %0; mul.f32 o29, o29, %0; mul.f32 o30, o30, %1; mul.f32 o31, o31, %1;\n"
+      "mul.f32 o32, o32, %0; mul.f32 o33, o33, %0; mul.f32 o34, o34, %1; mul.f32 o35, o35, %1;\n"
+      "mul.f32 o36, o36, %0; mul.f32 o37, o37, %0; mul.f32 o38, o38, %1; mul.f32 o39, o39, %1;\n"
+      "mul.f32 o40, o40, %0; mul.f32 o41, o41, %0; mul.f32 o42, o42, %1; mul.f32 o43, o43, %1;\n"
+      "mul.f32 o44, o44, %0; mul.f32 o45, o45, %0; mul.f32 o46, o46, %1; mul.f32 o47, o47, %1;\n"
+      "mul.f32 o48, o48, %0; mul.f32 o49, o49, %0; mul.f32 o50, o50, %1; mul.f32 o51, o51, %1;\n"
+      "mul.f32 o52, o52, %0; mul.f32 o53, o53, %0; mul.f32 o54, o54, %1; mul.f32 o55, o55, %1;\n"
+      "mul.f32 o56, o56, %0; mul.f32 o57, o57, %0; mul.f32 o58, o58, %1; mul.f32 o59, o59, %1;\n"
+      "mul.f32 o60, o60, %0; mul.f32 o61, o61, %0; mul.f32 o62, o62, %1; mul.f32 o63, o63, %1;\n"
+      ::"f"(factor[0]),
+      "f"(factor[1]));
+}
+
+__device__ __forceinline__ void read_output(float (&o)[kHeadDimV / 2]) {
+  asm volatile(
+      "mov.f32 %0, o0; mov.f32 %1, o1; mov.f32 %2, o2; mov.f32 %3, o3;\n"
+      "mov.f32 %4, o4; mov.f32 %5, o5; mov.f32 %6, o6; mov.f32 %7, o7;\n"
+      "mov.f32 %8, o8; mov.f32 %9, o9; mov.f32 %10, o10; mov.f32 %11, o11;\n"
+      "mov.f32 %12, o12; mov.f32 %13, o13; mov.f32 %14, o14; mov.f32 %15, o15;\n"
+      "mov.f32 %16, o16; mov.f32 %17, o17; mov.f32 %18, o18; mov.f32 %19, o19;\n"
+      "mov.f32 %20, o20; mov.f32 %21, o21; mov.f32 %22, o22; mov.f32 %23, o23;\n"
+      "mov.f32 %24, o24; mov.f32 %25, o25; mov.f32 %26, o26; mov.f32 %27, o27;\n"
+      "mov.f32 %28, o28; mov.f32 %29, o29; mov.f32 %30, o30; mov.f32 %31, o31;\n"
+      "mov.f32 %32, o32; mov.f32 %33, o33; mov.f32 %34, o34; mov.f32 %35, o35;\n"
+      "mov.f32 %36, o36; mov.f32 %37, o37; mov.f32 %38, o38; mov.f32 %39, o39;\n"
+      "mov.f32 %40, o40; mov.f32 %41, o41; mov.f32 %42, o42; mov.f32 %43, o43;\n"
+      "mov.f32 %44, o44; mov.f32 %45, o45; mov.f32 %46, o46; mov.f32 %47, o47;\n"
+      "mov.f32 %48, o48; mov.f32 %49, o49; mov.f32 %50, o50; mov.f32 %51, o51;\n"
+      "mov.f32 %52, o52; mov.f32 %53, o53; mov.f32 %54, o54; mov.f32 %55, o55;\n"
+      "mov.f32 %56, o56; mov.f32 %57, o57; mov.f32 %58, o58; mov.f32 %59, o59;\n"
+      "mov.f32 %60, o60; mov.f32 %61, o61; mov.f32 %62, o62; mov.f32 %63, o63;\n"
+      :
+      "=f"(o[0]), "=f"(o[1]), "=f"(o[2]), "=f"(o[3]),
+      "=f"(o[4]), "=f"(o[5]), "=f"(o[6]), "=f"(o[7]),
+      "=f"(o[8]), "=f"(o[9]), "=f"(o[10]), "=f"(o[11]),
+      "=f"(o[12]), "=f"(o[13]), "=f"(o[14]), "=f"(o[15]),
+      "=f"(o[16]), "=f"(o[17]), "=f"(o[18]), "=f"(o[19]),
+      "=f"(o[20]), "=f"(o[21]), "=f"(o[22]), "=f"(o[23]),
+      "=f"(o[24]), "=f"(o[25]), "=f"(o[26]), "=f"(o[27]),
+      "=f"(o[28]), "=f"(o[29]), "=f"(o[30]), "=f"(o[31]),
+      "=f"(o[32]), "=f"(o[33]), "=f"(o[34]), "=f"(o[35]),
+      "=f"(o[36]), "=f"(o[37]), "=f"(o[38]), "=f"(o[39]),
+      "=f"(o[40]), "=f"(o[41]), "=f"(o[42]), "=f"(o[43]),
+      "=f"(o[44]), "=f"(o[45]), "=f"(o[46]), "=f"(o[47]),
+      "=f"(o[48]), "=f"(o[49]), "=f"(o[50]), "=f"(o[51]),
+      "=f"(o[52]), "=f"(o[53]), "=f"(o[54]), "=f"(o[55]),
+      "=f"(o[56]), "=f"(o[57]), "=f"(o[58]), "=f"(o[59]),
+      "=f"(o[60]), "=f"(o[61]), "=f"(o[62]), "=f"(o[63])
+  );
 }
 
 // The diagonal of a causal mask: bottom-right aligned.
@@ -121,6 +203,16 @@ __device__ __forceinline__ int lane() {
 }
 __device__ __forceinline__ int warp_of_warpgroup() {
   return static_cast<int>(threadIdx.x / 32 % 4);
+}
+
+// Division, which kernels need to find their tiles: the host has prepared a launch's divisors.
+
+// The dividend is from 0 to 2^31 - 1. There the multiplier's error, below 1 in 2^31 of it, is too small to
+// reach the next quotient. This takes three instructions that wait for each other, where a division has two
+// dozen.
+__device__ __forceinline__ int divide(int dividend, const Divisor& divisor) {
+  const unsigned doubled = 2u * static_cast<unsigned>(dividend);
+  return static_cast<int>(__umulhi(doubled, divisor.multiplier) >> divisor.shift);
 }
 
 // CTAs of a cluster, and each other's shared memory (PTX ISA, "mapa", "barrier.cluster").
@@ -256,6 +348,50 @@ struct RowsOfThread {
     return visible[which] - left * keys_a_block - 2 * (lane() % 4);
   }
 };
+
+// In which order blocks of keys come.
+
+// The block after which `left` others are still to come, where all rows see the first `full` in full. Blocks
+// go from the last one down, except that block 0 comes right after the blocks that not all rows see in full.
+// So a row sees both ends of its keys first, where its largest scores tend to be, and the shift that it takes
+// from them rarely has to move.
+__device__ __forceinline__ int ends_first(int left, int full) {
+  return left >= full ? left : left == full - 1 ? 0 : left + 1;
+}
+
+// Which blocks of a CTA's share of the keys the rows of a tile see, and in which order.
+
+// Blocks of this CTA's share that at least one of the 64 rows from `row` on sees; none where the rows are
+// past the end.
+__device__ __forceinline__ int blocks_of_rows(int row, const Tile& tile, const ForwardParams& p) {
+  const int seen = row < row_count(p) ? (keys_before(row + 64, p) + kTileN - 1) / kTileN : 0;
+  return blocks_of_share(seen, tile);
+}
+
+// The share's first n blocks are seen in full by all rows from `row` on, and by then each row has seen a key
+// of a later block of the share. Where the diagonal runs through the share's last block, some rows see
+// nothing of it, and the block before it is their first: that one is not counted.
+__device__ __forceinline__ int full_blocks(int row, const Tile& tile, const ForwardParams& p) {
+  const int full = blocks_of_share(keys_before(row + 1, p) / kTileN, tile);
+  return max(0, full - (full < blocks_of_rows(row, tile, p)));
+}
+
+// The last of the share's blocks that all rows of the tile see in full, counted from the share's first.
+// No warpgroup has fewer such blocks than the first one, which has the tile's first rows, and full_blocks
+// takes off one at most.
+__device__ __forceinline__ int last_full_block(const Tile& tile, const ForwardParams& p) {
+  return blocks_of_share(keys_before(tile.row + 1, p) / kTileN, tile) - 1;
+}
+
+// The block of a share after which `left` others are still to come.
+__device__ __forceinline__ int block_at(int left, const Tile& tile, const ForwardParams& p) {
+  return tile.first + ends_first(left, last_full_block(tile, p)) * tile.shares;
+}
+
+// The shift of a row that has seen no key, or only scores of -inf: finite, so that no difference is NaN, and
+// the lowest finite number.
+
+constexpr float kUnset = -0x1.fffffep127f;
 
 // S of a consumer: the scores of 64 rows and a block of keys, laid out as wgmma's accumulators
 // (ptx/wgmma.cuh). Their exponentials take the same place, and P holds these as pairs. Like O
@@ -685,171 +821,6 @@ __device__ __forceinline__ void add_score_products(const unsigned short* q_low, 
       : "memory");
 }
 
-// Computes scores a second time, where exponentials taken without a maximum have overflowed. It happens to
-// single warps and hardly ever, so it uses no shared memory and few instructions: Q and K come from device
-// memory, and warp-level products multiply them.
-
-// s = q k^T of this warp's 16 rows and a block that lies inside K, laid out as wgmma leaves it: wgmma's
-// accumulators are those of a row of mma products, side by side.
-__device__ __forceinline__ void recompute_scores(const Tile& tile, int row, int block,
-                                                 const ForwardParams& p) {
-  const int column = 2 * (lane() % 4);  // this thread's first
-  const auto* q = static_cast<const unsigned short*>(p.q) + tile.batch * p.q_batch;
-  const auto* k = static_cast<const unsigned short*>(p.k) + tile.batch * p.k_batch +
-                  divide(tile.pack, p.by_group) * p.k_head;
-  // Rows past the end or of no head are computed from the last row, and never stored.
-  const auto row_at = [&](int i) {
-    const int packed_row = min(i, row_count(p) - 1);
-    return q + (packed_row >> p.packed) * p.q_row +
-           (tile.pack * p.heads_of_pack + min(place_of(packed_row, p), p.heads_of_pack - 1)) * p.q_head +
-           column;
-  };
-  const auto* q_low = row_at(row);
-  const auto* q_high = row_at(row + 8);
-  const auto* k_first = k + (block * kTileN + lane() / 4) * p.k_row + column;
-  clear_scores();
-#pragma unroll 1
-  for (int step = 0; step < kHeadDim; step += 16) {
-    add_score_products(q_low + step, q_high + step, k_first + step, 8 * p.k_row);
-  }
-}
-
-// In which order blocks of keys come.
-
-// The block after which `left` others are still to come, where all rows see the first `full` in full. Blocks
-// go from the last one down, except that block 0 comes right after the blocks that not all rows see in full.
-// So a row sees both ends of its keys first, where its largest scores tend to be, and the shift that it takes
-// from them rarely has to move.
-__device__ __forceinline__ int ends_first(int left, int full) {
-  return left >= full ? left : left == full - 1 ? 0 : left + 1;
-}
-
-// Which blocks of a CTA's share of the keys the rows of a tile see, and in which order.
-
-// Blocks of this CTA's share that at least one of the 64 rows from `row` on sees; none where the rows are
-// past the end.
-__device__ __forceinline__ int blocks_of_rows(int row, const Tile& tile, const ForwardParams& p) {
-  const int seen = row < row_count(p) ? (keys_before(row + 64, p) + kTileN - 1) / kTileN : 0;
-  return blocks_of_share(seen, tile);
-}
-
-// The share's first n blocks are seen in full by all rows from `row` on, and by then each row has seen a key
-// of a later block of the share. Where the diagonal runs through the share's last block, some rows see
-// nothing of it, and the block before it is their first: that one is not counted.
-__device__ __forceinline__ int full_blocks(int row, const Tile& tile, const ForwardParams& p) {
-  const int full = blocks_of_share(keys_before(row + 1, p) / kTileN, tile);
-  return max(0, full - (full < blocks_of_rows(row, tile, p)));
-}
-
-// The last of the share's blocks that all rows of the tile see in full, counted from the share's first.
-// No warpgroup has fewer such blocks than the first one, which has the tile's first rows, and full_blocks
-// takes off one at most.
-__device__ __forceinline__ int last_full_block(const Tile& tile, const ForwardParams& p) {
-  return blocks_of_share(keys_before(tile.row + 1, p) / kTileN, tile) - 1;
-}
-
-// The block of a share after which `left` others are still to come.
-__device__ __forceinline__ int block_at(int left, const Tile& tile, const ForwardParams& p) {
-  return tile.first + ends_first(left, last_full_block(tile, p)) * tile.shares;
-}
-
-// The shift of a row that has seen no key, or only scores of -inf: finite, so that no difference is NaN, and
-// the lowest finite number.
-
-constexpr float kUnset = -0x1.fffffep127f;
-
-// O of a consumer: 64 rows of kHeadDimV columns, laid out as wgmma's accumulators (ptx/wgmma.cuh). O has PTX
-// registers of its own, o0, o1, …, that asm statements name. As a C++ array it would be an operand of each
-// statement that uses it, and of all statements in between: the compilers would take up to a tenth longer,
-// and could not move softmax's instructions past one another.
-
-// Called once, before all that names them.
-__device__ __forceinline__ void declare_output() {
-  asm volatile(".reg .f32 o<%0>;" ::"n"(kHeadDimV / 2));
-}
-
-__device__ __forceinline__ void clear_output() {
-  asm volatile(
-      "mov.f32 o0, 0f00000000; mov.f32 o1, 0f00000000; mov.f32 o2, 0f00000000; mov.f32 o3, 0f00000000;\n"
-      "mov.f32 o4, 0f00000000; mov.f32 o5, 0f00000000; mov.f32 o6, 0f00000000; mov.f32 o7, 0f00000000;\n"
-      "mov.f32 o8, 0f00000000; mov.f32 o9, 0f00000000; mov.f32 o10, 0f00000000; mov.f32 o11, 0f00000000;\n"
-      "mov.f32 o12, 0f00000000; mov.f32 o13, 0f00000000; mov.f32 o14, 0f00000000; mov.f32 o15, 0f00000000;\n"
-      "mov.f32 o16, 0f00000000; mov.f32 o17, 0f00000000; mov.f32 o18, 0f00000000; mov.f32 o19, 0f00000000;\n"
-      "mov.f32 o20, 0f00000000; mov.f32 o21, 0f00000000; mov.f32 o22, 0f00000000; mov.f32 o23, 0f00000000;\n"
-      "mov.f32 o24, 0f00000000; mov.f32 o25, 0f00000000; mov.f32 o26, 0f00000000; mov.f32 o27, 0f00000000;\n"
-      "mov.f32 o28, 0f00000000; mov.f32 o29, 0f00000000; mov.f32 o30, 0f00000000; mov.f32 o31, 0f00000000;\n"
-      "mov.f32 o32, 0f00000000; mov.f32 o33, 0f00000000; mov.f32 o34, 0f00000000; mov.f32 o35, 0f00000000;\n"
-      "mov.f32 o36, 0f00000000; mov.f32 o37, 0f00000000; mov.f32 o38, 0f00000000; mov.f32 o39, 0f00000000;\n"
-      "mov.f32 o40, 0f00000000; mov.f32 o41, 0f00000000; mov.f32 o42, 0f00000000; mov.f32 o43, 0f00000000;\n"
-      "mov.f32 o44, 0f00000000; mov.f32 o45, 0f00000000; mov.f32 o46, 0f00000000; mov.f32 o47, 0f00000000;\n"
-      "mov.f32 o48, 0f00000000; mov.f32 o49, 0f00000000; mov.f32 o50, 0f00000000; mov.f32 o51, 0f00000000;\n"
-      "mov.f32 o52, 0f00000000; mov.f32 o53, 0f00000000; mov.f32 o54, 0f00000000; mov.f32 o55, 0f00000000;\n"
-      "mov.f32 o56, 0f00000000; mov.f32 o57, 0f00000000; mov.f32 o58, 0f00000000; mov.f32 o59, 0f00000000;\n"
-      "mov.f32 o60, 0f00000000; mov.f32 o61, 0f00000000; mov.f32 o62, 0f00000000; mov.f32 o63, 0f00000000;\n"
-  );
-}
-
-// Scales O by a factor for each of the thread's two rows.
-__device__ __forceinline__ void scale_output(const float (&factor)[2]) {
-  asm volatile(
-      "mul.f32 o0, o0, %0; mul.f32 o1, o1, %0; mul.f32 o2, o2, %1; mul.f32 o3, o3, %1;\n"
-      "mul.f32 o4, o4, %0; mul.f32 o5, o5, %0; mul.f32 o6, o6, %1; mul.f32 o7, o7, %1;\n"
-      "mul.f32 o8, o8, %0; mul.f32 o9, o9, %0; mul.f32 o10, o10, %1; mul.f32 o11, o11, %1;\n"
-      "mul.f32 o12, o12, %0; mul.f32 o13, o13, %0; mul.f32 o14, o14, %1; mul.f32 o15, o15, %1;\n"
-      "mul.f32 o16, o16, %0; mul.f32 o17, o17, %0; mul.f32 o18, o18, %1; mul.f32 o19, o19, %1;\n"
-      "mul.f32 o20, o20, %0; mul.f32 o21, o21, %0; mul.f32 o22, o22, %1; mul.f32 o23, o23, %1;\n"
-      "mul.f32 o24, o24, %0; mul.f32 o25, o25, %0; mul.f32 o26, o26, %1; mul.f32 o27, o27, %1;\n"
-      "mul.f32 o28, o28, %0; mul.f32 o29, o29, %0; mul.f32 o30, o30, %1; mul.f32 o31, o31, %1;\n"
-      "mul.f32 o32, o32, %0; mul.f32 o33, o33, %0; mul.f32 o34, o34, %1; mul.f32 o35, o35, %1;\n"
-      "mul.f32 o36, o36, %0; mul.f32 o37, o37, %0; mul.f32 o38, o38, %1; mul.f32 o39, o39, %1;\n"
-      "mul.f32 o40, o40, %0; mul.f32 o41, o41, %0; mul.f32 o42, o42, %1; mul.f32 o43, o43, %1;\n"
-      "mul.f32 o44, o44, %0; mul.f32 o45, o45, %0; mul.f32 o46, o46, %1; mul.f32 o47, o47, %1;\n"
-      "mul.f32 o48, o48, %0; mul.f32 o49, o49, %0; mul.f32 o50, o50, %1; mul.f32 o51, o51, %1;\n"
-      "mul.f32 o52, o52, %0; mul.f32 o53, o53, %0; mul.f32 o54, o54, %1; mul.f32 o55, o55, %1;\n"
-      "mul.f32 o56, o56, %0; mul.f32 o57, o57, %0; mul.f32 o58, o58, %1; mul.f32 o59, o59, %1;\n"
-      "mul.f32 o60, o60, %0; mul.f32 o61, o61, %0; mul.f32 o62, o62, %1; mul.f32 o63, o63, %1;\n"
-      ::"f"(factor[0]),
-      "f"(factor[1]));
-}
-
-__device__ __forceinline__ void read_output(float (&o)[kHeadDimV / 2]) {
-  asm volatile(
-      "mov.f32 %0, o0; mov.f32 %1, o1; mov.f32 %2, o2; mov.f32 %3, o3;\n"
-      "mov.f32 %4, o4; mov.f32 %5, o5; mov.f32 %6, o6; mov.f32 %7, o7;\n"
-      "mov.f32 %8, o8; mov.f32 %9, o9; mov.f32 %10, o10; mov.f32 %11, o11;\n"
-      "mov.f32 %12, o12; mov.f32 %13, o13; mov.f32 %14, o14; mov.f32 %15, o15;\n"
-      "mov.f32 %16, o16; mov.f32 %17, o17; mov.f32 %18, o18; mov.f32 %19, o19;\n"
-      "mov.f32 %20, o20; mov.f32 %21, o21; mov.f32 %22, o22; mov.f32 %23, o23;\n"
-      "mov.f32 %24, o24; mov.f32 %25, o25; mov.f32 %26, o26; mov.f32 %27, o27;\n"
-      "mov.f32 %28, o28; mov.f32 %29, o29; mov.f32 %30, o30; mov.f32 %31, o31;\n"
-      "mov.f32 %32, o32; mov.f32 %33, o33; mov.f32 %34, o34; mov.f32 %35, o35;\n"
-      "mov.f32 %36, o36; mov.f32 %37, o37; mov.f32 %38, o38; mov.f32 %39, o39;\n"
-      "mov.f32 %40, o40; mov.f32 %41, o41; mov.f32 %42, o42; mov.f32 %43, o43;\n"
-      "mov.f32 %44, o44; mov.f32 %45, o45; mov.f32 %46, o46; mov.f32 %47, o47;\n"
-      "mov.f32 %48, o48; mov.f32 %49, o49; mov.f32 %50, o50; mov.f32 %51, o51;\n"
-      "mov.f32 %52, o52; mov.f32 %53, o53; mov.f32 %54, o54; mov.f32 %55, o55;\n"
-      "mov.f32 %56, o56; mov.f32 %57, o57; mov.f32 %58, o58; mov.f32 %59, o59;\n"
-      "mov.f32 %60, o60; mov.f32 %61, o61; mov.f32 %62, o62; mov.f32 %63, o63;\n"
-      :
-      "=f"(o[0]), "=f"(o[1]), "=f"(o[2]), "=f"(o[3]),
-      "=f"(o[4]), "=f"(o[5]), "=f"(o[6]), "=f"(o[7]),
-      "=f"(o[8]), "=f"(o[9]), "=f"(o[10]), "=f"(o[11]),
-      "=f"(o[12]), "=f"(o[13]), "=f"(o[14]), "=f"(o[15]),
-      "=f"(o[16]), "=f"(o[17]), "=f"(o[18]), "=f"(o[19]),
-      "=f"(o[20]), "=f"(o[21]), "=f"(o[22]), "=f"(o[23]),
-      "=f"(o[24]), "=f"(o[25]), "=f"(o[26]), "=f"(o[27]),
-      "=f"(o[28]), "=f"(o[29]), "=f"(o[30]), "=f"(o[31]),
-      "=f"(o[32]), "=f"(o[33]), "=f"(o[34]), "=f"(o[35]),
-      "=f"(o[36]), "=f"(o[37]), "=f"(o[38]), "=f"(o[39]),
-      "=f"(o[40]), "=f"(o[41]), "=f"(o[42]), "=f"(o[43]),
-      "=f"(o[44]), "=f"(o[45]), "=f"(o[46]), "=f"(o[47]),
-      "=f"(o[48]), "=f"(o[49]), "=f"(o[50]), "=f"(o[51]),
-      "=f"(o[52]), "=f"(o[53]), "=f"(o[54]), "=f"(o[55]),
-      "=f"(o[56]), "=f"(o[57]), "=f"(o[58]), "=f"(o[59]),
-      "=f"(o[60]), "=f"(o[61]), "=f"(o[62]), "=f"(o[63])
-  );
-}
-
 // The fast logarithm of fp32 (PTX ISA, "lg2"): one MUFU instruction; denormals flush to zero.
 
 __device__ __forceinline__ float log2_fast(float x) {
@@ -978,6 +949,35 @@ __device__ __forceinline__ void rescale(const SoftmaxState& rows) {
 // No factor is kept for O any more.
 __device__ __forceinline__ void settle(SoftmaxState& rows) {
   rows.moved = false;
+}
+
+// Computes scores a second time, where exponentials taken without a maximum have overflowed. It happens to
+// single warps and hardly ever, so it uses no shared memory and few instructions: Q and K come from device
+// memory, and warp-level products multiply them.
+
+// s = q k^T of this warp's 16 rows and a block that lies inside K, laid out as wgmma leaves it: wgmma's
+// accumulators are those of a row of mma products, side by side.
+__device__ __forceinline__ void recompute_scores(const Tile& tile, int row, int block,
+                                                 const ForwardParams& p) {
+  const int column = 2 * (lane() % 4);  // this thread's first
+  const auto* q = static_cast<const unsigned short*>(p.q) + tile.batch * p.q_batch;
+  const auto* k = static_cast<const unsigned short*>(p.k) + tile.batch * p.k_batch +
+                  divide(tile.pack, p.by_group) * p.k_head;
+  // Rows past the end or of no head are computed from the last row, and never stored.
+  const auto row_at = [&](int i) {
+    const int packed_row = min(i, row_count(p) - 1);
+    return q + (packed_row >> p.packed) * p.q_row +
+           (tile.pack * p.heads_of_pack + min(place_of(packed_row, p), p.heads_of_pack - 1)) * p.q_head +
+           column;
+  };
+  const auto* q_low = row_at(row);
+  const auto* q_high = row_at(row + 8);
+  const auto* k_first = k + (block * kTileN + lane() / 4) * p.k_row + column;
+  clear_scores();
+#pragma unroll 1
+  for (int step = 0; step < kHeadDim; step += 16) {
+    add_score_products(q_low + step, q_high + step, k_first + step, 8 * p.k_row);
+  }
 }
 
 // Online softmax, one block after the other: what becomes of a warpgroup's scores between the product that
@@ -1424,21 +1424,18 @@ __device__ __forceinline__ void ldmatrix(unsigned (&fragment)[4], unsigned addre
                : "memory");
 }
 
-// A consumer: a warpgroup that computes 64 rows of a tile, one block of keys after another. Blocks are
-// counted by how many are left (block_at). Products run asynchronously; none is in flight from one step to
-// the next, or ptxas would serialise them (its warning C7510).
+// A consumer's scores, and what its softmax knows of their rows. Its 64 rows of Q stay in registers, in shared
+// memory or in both, while blocks of K pass by.
 
-struct Consumer : ConsumerRings {
+struct ConsumerScores : ConsumerRings {
   int q_parity = 0;
-  bool first;  // whether the next block is a tile's first
-
+  bool first;  // whether the next block of K is a tile's first
   BlockSoftmax softmax;
   unsigned q[kQRegisterSteps][4];
 
-  __device__ __forceinline__ Consumer(unsigned shared_memory, int number, float scale)
+  __device__ __forceinline__ ConsumerScores(unsigned shared_memory, int number, float scale)
       : ConsumerRings(shared_memory, number), softmax(scale) {
     declare_scores();
-    declare_output();
   }
 
   __device__ __forceinline__ void load_q() {
@@ -1454,6 +1451,14 @@ struct Consumer : ConsumerRings {
         q,
         k_tile);
   }
+};
+
+// A consumer's steps, in which softmax of a block runs beside the values of the block before. Products run
+// asynchronously; none is in flight from one step to the next, or ptxas would serialise them (its warning
+// C7510).
+
+struct ConsumerSteps : ConsumerScores {
+  using ConsumerScores::ConsumerScores;
 
   // Begins scores of a block and values of the one before, which are in flight together; the scores are there
   // afterwards. The first block of a tile has no values to wait for, and takes no turn.
@@ -1505,6 +1510,16 @@ struct Consumer : ConsumerRings {
     wgmma_values(v_tile);
     wgmma_wait<0>();
     release_v();
+  }
+};
+
+// A consumer: a warpgroup that computes 64 rows of a tile, one block of keys after another. Blocks are
+// counted by how many are left (block_at).
+
+struct Consumer : ConsumerSteps {
+  __device__ __forceinline__ Consumer(unsigned shared_memory, int number, float scale)
+      : ConsumerSteps(shared_memory, number, scale) {
+    declare_output();
   }
 
   __device__ __forceinline__ void compute(const Tile& tile, const ForwardParams& p) {

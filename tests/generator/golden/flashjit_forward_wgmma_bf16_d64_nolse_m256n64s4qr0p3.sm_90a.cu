@@ -95,14 +95,155 @@ struct ForwardParams {
   Divisor by_clusters;
 };
 
-// Division, which kernels need to find their tiles: the host has prepared a launch's divisors.
+// O of a consumer: 64 rows of kHeadDimV columns, laid out as wgmma's accumulators (ptx/wgmma.cuh). O has PTX
+// registers of its own, o0, o1, …, that asm statements name. As a C++ array it would be an operand of each
+// statement that uses it, and of all statements in between: the compilers would take up to a tenth longer,
+// and could not move softmax's instructions past one another.
 
-// The dividend is from 0 to 2^31 - 1. There the multiplier's error, below 1 in 2^31 of it, is too small to
-// reach the next quotient. This takes three instructions that wait for each other, where a division has two
-// dozen.
-__device__ __forceinline__ int divide(int dividend, const Divisor& divisor) {
-  const unsigned doubled = 2u * static_cast<unsigned>(dividend);
-  return static_cast<int>(__umulhi(doubled, divisor.multiplier) >> divisor.shift);
+// Called once, before all that names them.
+__device__ __forceinline__ void declare_output() {
+  asm volatile(".reg .f32 o<%0>;" ::"n"(kHeadDimV / 2));
+}
+
+__device__ __forceinline__ void clear_output() {
+  asm volatile(
+      "mov.f32 o0, 0f00000000; mov.f32 o1, 0f00000000; mov.f32 o2, 0f00000000; mov.f32 o3, 0f00000000;\n"
+      "mov.f32 o4, 0f00000000; mov.f32 o5, 0f00000000; mov.f32 o6, 0f00000000; mov.f32 o7, 0f00000000;\n"
+      "mov.f32 o8, 0f00000000; mov.f32 o9, 0f00000000; mov.f32 o10, 0f00000000; mov.f32 o11, 0f00000000;\n"
+      "mov.f32 o12, 0f00000000; mov.f32 o13, 0f00000000; mov.f32 o14, 0f00000000; mov.f32 o15, 0f00000000;\n"
+      "mov.f32 o16, 0f00000000; mov.f32 o17, 0f00000000; mov.f32 o18, 0f00000000; mov.f32 o19, 0f00000000;\n"
+      "mov.f32 o20, 0f00000000; mov.f32 o21, 0f00000000; mov.f32 o22, 0f00000000; mov.f32 o23, 0f00000000;\n"
+      "mov.f32 o24, 0f00000000; mov.f32 o25, 0f00000000; mov.f32 o26, 0f00000000; mov.f32 o27, 0f00000000;\n"
+      "mov.f32 o28, 0f00000000; mov.f32 o29, 0f00000000; mov.f32 o30, 0f00000000; mov.f32 o31, 0f00000000;\n"
+  );
+}
+
+// Scales O by a factor for each of the thread's two rows.
+__device__ __forceinline__ void scale_output(const float (&factor)[2]) {
+  asm volatile(
+      "mul.f32 o0, o0, %0; mul.f32 o1, o1, %0; mul.f32 o2, o2, %1; mul.f32 o3, o3, %1;\n"
+      "mul.f32 o4, o4, %0; mul.f32 o5, o5, %0; mul.f32 o6, o6, %1; mul.f32 o7, o7, %1;\n"
+      "mul.f32 o8, o8, %0; mul.f32 o9, o9, %0; mul.f32 o10, o10, %1; mul.f32 o11, o11, %1;\n"
+      "mul.f32 o12, o12, %0; mul.f32 o13, o13, %0; mul.f32 o14, o14, %1; mul.f32 o15, o15, %1;\n"
+      "mul.f32 o16, o16, %0; mul.f32 o17, o17, %0; mul.f32 o18, o18, %1; mul.f32 o19, o19, %1;\n"
+      "mul.f32 o20, o20, %0; mul.f32 o21, o21, %0; mul.f32 o22, o22, %1; mul.f32 o23, o23, %1;\n"
+      "mul.f32 o24, o24, %0; mul.f32 o25, o25, %0; mul.f32 o26, o26, %1; mul.f32 o27, o27, %1;\n"
+      "mul.f32 o28, o28, %0; mul.f32 o29, o29, %0; mul.f32 o30, o30, %1; mul.f32 o31, o31, %1;\n"
+      ::"f"(factor[0]),
+      "f"(factor[1]));
+}
+
+// Stores, loads and adds what a thread has of a tile in device memory. The next of its pieces is 128 pieces
+// further (pieces.cuh).
+__device__ __forceinline__ void put_output(float4* pieces) {
+  asm volatile(
+      "st.global.v4.f32 [%0 + 0], {o0, o1, o2, o3};\n"
+      "st.global.v4.f32 [%0 + 2048], {o4, o5, o6, o7};\n"
+      "st.global.v4.f32 [%0 + 4096], {o8, o9, o10, o11};\n"
+      "st.global.v4.f32 [%0 + 6144], {o12, o13, o14, o15};\n"
+      "st.global.v4.f32 [%0 + 8192], {o16, o17, o18, o19};\n"
+      "st.global.v4.f32 [%0 + 10240], {o20, o21, o22, o23};\n"
+      "st.global.v4.f32 [%0 + 12288], {o24, o25, o26, o27};\n"
+      "st.global.v4.f32 [%0 + 14336], {o28, o29, o30, o31};\n"
+      ::"l"(pieces)
+      : "memory");
+}
+
+__device__ __forceinline__ void take_output(const float4* pieces) {
+  asm volatile(
+      "ld.global.v4.f32 {o0, o1, o2, o3}, [%0 + 0];\n"
+      "ld.global.v4.f32 {o4, o5, o6, o7}, [%0 + 2048];\n"
+      "ld.global.v4.f32 {o8, o9, o10, o11}, [%0 + 4096];\n"
+      "ld.global.v4.f32 {o12, o13, o14, o15}, [%0 + 6144];\n"
+      "ld.global.v4.f32 {o16, o17, o18, o19}, [%0 + 8192];\n"
+      "ld.global.v4.f32 {o20, o21, o22, o23}, [%0 + 10240];\n"
+      "ld.global.v4.f32 {o24, o25, o26, o27}, [%0 + 12288];\n"
+      "ld.global.v4.f32 {o28, o29, o30, o31}, [%0 + 14336];\n"
+      ::"l"(pieces)
+      : "memory");
+}
+
+// o = before * o + weight * piece, for each of the thread's two rows.
+__device__ __forceinline__ void add_output(const float4* pieces, const float (&before)[2],
+                                           const float (&weight)[2]) {
+  asm volatile(
+      "{\n"
+      ".reg .f32 x<4>;\n"
+      "ld.global.v4.f32 {x0, x1, x2, x3}, [%0 + 0];\n"
+      "mul.f32 x0, x0, %3;\n"
+      "fma.rn.f32 o0, o0, %1, x0;\n"
+      "mul.f32 x1, x1, %3;\n"
+      "fma.rn.f32 o1, o1, %1, x1;\n"
+      "mul.f32 x2, x2, %4;\n"
+      "fma.rn.f32 o2, o2, %2, x2;\n"
+      "mul.f32 x3, x3, %4;\n"
+      "fma.rn.f32 o3, o3, %2, x3;\n"
+      "ld.global.v4.f32 {x0, x1, x2, x3}, [%0 + 2048];\n"
+      "mul.f32 x0, x0, %3;\n"
+      "fma.rn.f32 o4, o4, %1, x0;\n"
+      "mul.f32 x1, x1, %3;\n"
+      "fma.rn.f32 o5, o5, %1, x1;\n"
+      "mul.f32 x2, x2, %4;\n"
+      "fma.rn.f32 o6, o6, %2, x2;\n"
+      "mul.f32 x3, x3, %4;\n"
+      "fma.rn.f32 o7, o7, %2, x3;\n"
+      "ld.global.v4.f32 {x0, x1, x2, x3}, [%0 + 4096];\n"
+      "mul.f32 x0, x0, %3;\n"
+      "fma.rn.f32 o8, o8, %1, x0;\n"
+      "mul.f32 x1, x1, %3;\n"
+      "fma.rn.f32 o9, o9, %1, x1;\n"
+      "mul.f32 x2, x2, %4;\n"
+      "fma.rn.f32 o10, o10, %2, x2;\n"
+      "mul.f32 x3, x3, %4;\n"
+      "fma.rn.f32 o11, o11, %2, x3;\n"
+      "ld.global.v4.f32 {x0, x1, x2, x3}, [%0 + 6144];\n"
+      "mul.f32 x0, x0, %3;\n"
+      "fma.rn.f32 o12, o12, %1, x0;\n"
+      "mul.f32 x1, x1, %3;\n"
+      "fma.rn.f32 o13, o13, %1, x1;\n"
+      "mul.f32 x2, x2, %4;\n"
+      "fma.rn.f32 o14, o14, %2, x2;\n"
+      "mul.f32 x3, x3, %4;\n"
+      "fma.rn.f32 o15, o15, %2, x3;\n"
+      "ld.global.v4.f32 {x0, x1, x2, x3}, [%0 + 8192];\n"
+      "mul.f32 x0, x0, %3;\n"
+      "fma.rn.f32 o16, o16, %1, x0;\n"
+      "mul.f32 x1, x1, %3;\n"
+      "fma.rn.f32 o17, o17, %1, x1;\n"
+      "mul.f32 x2, x2, %4;\n"
+      "fma.rn.f32 o18, o18, %2, x2;\n"
+      "mul.f32 x3, x3, %4;\n"
+      "fma.rn.f32 o19, o19, %2, x3;\n"
+      "ld.global.v4.f32 {x0, x1, x2, x3}, [%0 + 10240];\n"
+      "mul.f32 x0, x0, %3;\n"
+      "fma.rn.f32 o20, o20, %1, x0;\n"
+      "mul.f32 x1, x1, %3;\n"
+      "fma.rn.f32 o21, o21, %1, x1;\n"
+      "mul.f32 x2, x2, %4;\n"
+      "fma.rn.f32 o22, o22, %2, x2;\n"
+      "mul.f32 x3, x3, %4;\n"
+      "fma.rn.f32 o23, o23, %2, x3;\n"
+      "ld.global.v4.f32 {x0, x1, x2, x3}, [%0 + 12288];\n"
+      "mul.f32 x0, x0, %3;\n"
+      "fma.rn.f32 o24, o24, %1, x0;\n"
+      "mul.f32 x1, x1, %3;\n"
+      "fma.rn.f32 o25, o25, %1, x1;\n"
+      "mul.f32 x2, x2, %4;\n"
+      "fma.rn.f32 o26, o26, %2, x2;\n"
+      "mul.f32 x3, x3, %4;\n"
+      "fma.rn.f32 o27, o27, %2, x3;\n"
+      "ld.global.v4.f32 {x0, x1, x2, x3}, [%0 + 14336];\n"
+      "mul.f32 x0, x0, %3;\n"
+      "fma.rn.f32 o28, o28, %1, x0;\n"
+      "mul.f32 x1, x1, %3;\n"
+      "fma.rn.f32 o29, o29, %1, x1;\n"
+      "mul.f32 x2, x2, %4;\n"
+      "fma.rn.f32 o30, o30, %2, x2;\n"
+      "mul.f32 x3, x3, %4;\n"
+      "fma.rn.f32 o31, o31, %2, x3;\n"
+      "}\n" ::"l"(pieces),
+      "f"(before[0]), "f"(before[1]), "f"(weight[0]), "f"(weight[1])
+      : "memory");
 }
 
 // Which thread of a warpgroup this one is.
@@ -112,6 +253,16 @@ __device__ __forceinline__ int lane() {
 }
 __device__ __forceinline__ int warp_of_warpgroup() {
   return static_cast<int>(threadIdx.x / 32 % 4);
+}
+
+// Division, which kernels need to find their tiles: the host has prepared a launch's divisors.
+
+// The dividend is from 0 to 2^31 - 1. There the multiplier's error, below 1 in 2^31 of it, is too small to
+// reach the next quotient. This takes three instructions that wait for each other, where a division has two
+// dozen.
+__device__ __forceinline__ int divide(int dividend, const Divisor& divisor) {
+  const unsigned doubled = 2u * static_cast<unsigned>(dividend);
+  return static_cast<int>(__umulhi(doubled, divisor.multiplier) >> divisor.shift);
 }
 
 // What the tensor memory accelerator (TMA) copies: boxes of a tensor (PTX ISA, "Tensors").
@@ -229,6 +380,43 @@ struct RowsOfThread {
     return visible[which] - left * kTileN - 2 * (lane() % 4);
   }
 };
+
+// In which order blocks of keys come.
+
+// The block after which `left` others are still to come, where all rows see the first `full` in full. Blocks
+// go from the last one down, except that block 0 comes right after the blocks that not all rows see in full.
+// So a row sees both ends of its keys first, where its largest scores tend to be, and the shift that it takes
+// from them rarely has to move.
+__device__ __forceinline__ int ends_first(int left, int full) {
+  return left >= full ? left : left == full - 1 ? 0 : left + 1;
+}
+
+// Which blocks of a CTA's share of the keys the rows of a tile see, and in which order.
+
+// Blocks of this CTA's share that at least one of the 64 rows from `row` on sees; none where the rows are
+// past the end.
+__device__ __forceinline__ int blocks_of_rows(int row, const Tile& tile, const ForwardParams& p) {
+  const int seen = row < row_count(p) ? (keys_before(row + 64, p) + kTileN - 1) / kTileN : 0;
+  return blocks_of_share(seen, tile);
+}
+
+// The last of the share's blocks that all rows of the tile see in full, counted from the share's first.
+__device__ __forceinline__ int last_full_block(const Tile& tile, const ForwardParams&) {
+  return tile.blocks - 1;
+}
+
+// The block of a share after which `left` others are still to come.
+// In tiles that are shared out, blocks only go from the last one down: CTAs that begin elsewhere in a head's
+// keys find in L2 what others began with.
+__device__ __forceinline__ int block_at(int left, const Tile& tile, const ForwardParams& p) {
+  if (tile.index < p.shared_tiles) return tile.first + left;
+  return tile.first + ends_first(left, last_full_block(tile, p));
+}
+
+// The shift of a row that has seen no key, or only scores of -inf: finite, so that no difference is NaN, and
+// the lowest finite number.
+
+constexpr float kUnset = -0x1.fffffep127f;
 
 // S of a consumer: the scores of 64 rows and a block of keys, laid out as wgmma's accumulators
 // (ptx/wgmma.cuh). Their exponentials take the same place, and P holds these as pairs. Like O
@@ -490,223 +678,6 @@ __device__ __forceinline__ void add_score_products(const unsigned short* q_low, 
       : "memory");
 }
 
-// Computes scores a second time, where exponentials taken without a maximum have overflowed. It happens to
-// single warps and hardly ever, so it uses no shared memory and few instructions: Q and K come from device
-// memory, and warp-level products multiply them.
-
-// s = q k^T of this warp's 16 rows and a block that lies inside K, laid out as wgmma leaves it: wgmma's
-// accumulators are those of a row of mma products, side by side.
-__device__ __forceinline__ void recompute_scores(const Tile& tile, int row, int block,
-                                                 const ForwardParams& p) {
-  const int column = 2 * (lane() % 4);  // this thread's first
-  const auto* q = static_cast<const unsigned short*>(p.q) + tile.batch * p.q_batch;
-  const auto* k = static_cast<const unsigned short*>(p.k) + tile.batch * p.k_batch +
-                  divide(tile.pack, p.by_group) * p.k_head;
-  // Rows past the end or of no head are computed from the last row, and never stored.
-  const auto row_at = [&](int i) {
-    const int packed_row = min(i, row_count(p) - 1);
-    return q + (packed_row >> p.packed) * p.q_row +
-           (tile.pack * p.heads_of_pack + min(place_of(packed_row, p), p.heads_of_pack - 1)) * p.q_head +
-           column;
-  };
-  const auto* q_low = row_at(row);
-  const auto* q_high = row_at(row + 8);
-  const auto* k_first = k + (block * kTileN + lane() / 4) * p.k_row + column;
-  clear_scores();
-#pragma unroll 1
-  for (int step = 0; step < kHeadDim; step += 16) {
-    add_score_products(q_low + step, q_high + step, k_first + step, 8 * p.k_row);
-  }
-}
-
-// In which order blocks of keys come.
-
-// The block after which `left` others are still to come, where all rows see the first `full` in full. Blocks
-// go from the last one down, except that block 0 comes right after the blocks that not all rows see in full.
-// So a row sees both ends of its keys first, where its largest scores tend to be, and the shift that it takes
-// from them rarely has to move.
-__device__ __forceinline__ int ends_first(int left, int full) {
-  return left >= full ? left : left == full - 1 ? 0 : left + 1;
-}
-
-// Which blocks of a CTA's share of the keys the rows of a tile see, and in which order.
-
-// Blocks of this CTA's share that at least one of the 64 rows from `row` on sees; none where the rows are
-// past the end.
-__device__ __forceinline__ int blocks_of_rows(int row, const Tile& tile, const ForwardParams& p) {
-  const int seen = row < row_count(p) ? (keys_before(row + 64, p) + kTileN - 1) / kTileN : 0;
-  return blocks_of_share(seen, tile);
-}
-
-// The last of the share's blocks that all rows of the tile see in full, counted from the share's first.
-__device__ __forceinline__ int last_full_block(const Tile& tile, const ForwardParams&) {
-  return tile.blocks - 1;
-}
-
-// The block of a share after which `left` others are still to come.
-// In tiles that are shared out, blocks only go from the last one down: CTAs that begin elsewhere in a head's
-// keys find in L2 what others began with.
-__device__ __forceinline__ int block_at(int left, const Tile& tile, const ForwardParams& p) {
-  if (tile.index < p.shared_tiles) return tile.first + left;
-  return tile.first + ends_first(left, last_full_block(tile, p));
-}
-
-// The shift of a row that has seen no key, or only scores of -inf: finite, so that no difference is NaN, and
-// the lowest finite number.
-
-constexpr float kUnset = -0x1.fffffep127f;
-
-// O of a consumer: 64 rows of kHeadDimV columns, laid out as wgmma's accumulators (ptx/wgmma.cuh). O has PTX
-// registers of its own, o0, o1, …, that asm statements name. As a C++ array it would be an operand of each
-// statement that uses it, and of all statements in between: the compilers would take up to a tenth longer,
-// and could not move softmax's instructions past one another.
-
-// Called once, before all that names them.
-__device__ __forceinline__ void declare_output() {
-  asm volatile(".reg .f32 o<%0>;" ::"n"(kHeadDimV / 2));
-}
-
-__device__ __forceinline__ void clear_output() {
-  asm volatile(
-      "mov.f32 o0, 0f00000000; mov.f32 o1, 0f00000000; mov.f32 o2, 0f00000000; mov.f32 o3, 0f00000000;\n"
-      "mov.f32 o4, 0f00000000; mov.f32 o5, 0f00000000; mov.f32 o6, 0f00000000; mov.f32 o7, 0f00000000;\n"
-      "mov.f32 o8, 0f00000000; mov.f32 o9, 0f00000000; mov.f32 o10, 0f00000000; mov.f32 o11, 0f00000000;\n"
-      "mov.f32 o12, 0f00000000; mov.f32 o13, 0f00000000; mov.f32 o14, 0f00000000; mov.f32 o15, 0f00000000;\n"
-      "mov.f32 o16, 0f00000000; mov.f32 o17, 0f00000000; mov.f32 o18, 0f00000000; mov.f32 o19, 0f00000000;\n"
-      "mov.f32 o20, 0f00000000; mov.f32 o21, 0f00000000; mov.f32 o22, 0f00000000; mov.f32 o23, 0f00000000;\n"
-      "mov.f32 o24, 0f00000000; mov.f32 o25, 0f00000000; mov.f32 o26, 0f00000000; mov.f32 o27, 0f00000000;\n"
-      "mov.f32 o28, 0f00000000; mov.f32 o29, 0f00000000; mov.f32 o30, 0f00000000; mov.f32 o31, 0f00000000;\n"
-  );
-}
-
-// Scales O by a factor for each of the thread's two rows.
-__device__ __forceinline__ void scale_output(const float (&factor)[2]) {
-  asm volatile(
-      "mul.f32 o0, o0, %0; mul.f32 o1, o1, %0; mul.f32 o2, o2, %1; mul.f32 o3, o3, %1;\n"
-      "mul.f32 o4, o4, %0; mul.f32 o5, o5, %0; mul.f32 o6, o6, %1; mul.f32 o7, o7, %1;\n"
-      "mul.f32 o8, o8, %0; mul.f32 o9, o9, %0; mul.f32 o10, o10, %1; mul.f32 o11, o11, %1;\n"
-      "mul.f32 o12, o12, %0; mul.f32 o13, o13, %0; mul.f32 o14, o14, %1; mul.f32 o15, o15, %1;\n"
-      "mul.f32 o16, o16, %0; mul.f32 o17, o17, %0; mul.f32 o18, o18, %1; mul.f32 o19, o19, %1;\n"
-      "mul.f32 o20, o20, %0; mul.f32 o21, o21, %0; mul.f32 o22, o22, %1; mul.f32 o23, o23, %1;\n"
-      "mul.f32 o24, o24, %0; mul.f32 o25, o25, %0; mul.f32 o26, o26, %1; mul.f32 o27, o27, %1;\n"
-      "mul.f32 o28, o28, %0; mul.f32 o29, o29, %0; mul.f32 o30, o30, %1; mul.f32 o31, o31, %1;\n"
-      ::"f"(factor[0]),
-      "f"(factor[1]));
-}
-
-// Stores, loads and adds what a thread has of a tile in device memory. The next of its pieces is 128 pieces
-// further (pieces.cuh).
-__device__ __forceinline__ void put_output(float4* pieces) {
-  asm volatile(
-      "st.global.v4.f32 [%0 + 0], {o0, o1, o2, o3};\n"
-      "st.global.v4.f32 [%0 + 2048], {o4, o5, o6, o7};\n"
-      "st.global.v4.f32 [%0 + 4096], {o8, o9, o10, o11};\n"
-      "st.global.v4.f32 [%0 + 6144], {o12, o13, o14, o15};\n"
-      "st.global.v4.f32 [%0 + 8192], {o16, o17, o18, o19};\n"
-      "st.global.v4.f32 [%0 + 10240], {o20, o21, o22, o23};\n"
-      "st.global.v4.f32 [%0 + 12288], {o24, o25, o26, o27};\n"
-      "st.global.v4.f32 [%0 + 14336], {o28, o29, o30, o31};\n"
-      ::"l"(pieces)
-      : "memory");
-}
-
-__device__ __forceinline__ void take_output(const float4* pieces) {
-  asm volatile(
-      "ld.global.v4.f32 {o0, o1, o2, o3}, [%0 + 0];\n"
-      "ld.global.v4.f32 {o4, o5, o6, o7}, [%0 + 2048];\n"
-      "ld.global.v4.f32 {o8, o9, o10, o11}, [%0 + 4096];\n"
-      "ld.global.v4.f32 {o12, o13, o14, o15}, [%0 + 6144];\n"
-      "ld.global.v4.f32 {o16, o17, o18, o19}, [%0 + 8192];\n"
-      "ld.global.v4.f32 {o20, o21, o22, o23}, [%0 + 10240];\n"
-      "ld.global.v4.f32 {o24, o25, o26, o27}, [%0 + 12288];\n"
-      "ld.global.v4.f32 {o28, o29, o30, o31}, [%0 + 14336];\n"
-      ::"l"(pieces)
-      : "memory");
-}
-
-// o = before * o + weight * piece, for each of the thread's two rows.
-__device__ __forceinline__ void add_output(const float4* pieces, const float (&before)[2],
-                                           const float (&weight)[2]) {
-  asm volatile(
-      "{\n"
-      ".reg .f32 x<4>;\n"
-      "ld.global.v4.f32 {x0, x1, x2, x3}, [%0 + 0];\n"
-      "mul.f32 x0, x0, %3;\n"
-      "fma.rn.f32 o0, o0, %1, x0;\n"
-      "mul.f32 x1, x1, %3;\n"
-      "fma.rn.f32 o1, o1, %1, x1;\n"
-      "mul.f32 x2, x2, %4;\n"
-      "fma.rn.f32 o2, o2, %2, x2;\n"
-      "mul.f32 x3, x3, %4;\n"
-      "fma.rn.f32 o3, o3, %2, x3;\n"
-      "ld.global.v4.f32 {x0, x1, x2, x3}, [%0 + 2048];\n"
-      "mul.f32 x0, x0, %3;\n"
-      "fma.rn.f32 o4, o4, %1, x0;\n"
-      "mul.f32 x1, x1, %3;\n"
-      "fma.rn.f32 o5, o5, %1, x1;\n"
-      "mul.f32 x2, x2, %4;\n"
-      "fma.rn.f32 o6, o6, %2, x2;\n"
-      "mul.f32 x3, x3, %4;\n"
-      "fma.rn.f32 o7, o7, %2, x3;\n"
-      "ld.global.v4.f32 {x0, x1, x2, x3}, [%0 + 4096];\n"
-      "mul.f32 x0, x0, %3;\n"
-      "fma.rn.f32 o8, o8, %1, x0;\n"
-      "mul.f32 x1, x1, %3;\n"
-      "fma.rn.f32 o9, o9, %1, x1;\n"
-      "mul.f32 x2, x2, %4;\n"
-      "fma.rn.f32 o10, o10, %2, x2;\n"
-      "mul.f32 x3, x3, %4;\n"
-      "fma.rn.f32 o11, o11, %2, x3;\n"
-      "ld.global.v4.f32 {x0, x1, x2, x3}, [%0 + 6144];\n"
-      "mul.f32 x0, x0, %3;\n"
-      "fma.rn.f32 o12, o12, %1, x0;\n"
-      "mul.f32 x1, x1, %3;\n"
-      "fma.rn.f32 o13, o13, %1, x1;\n"
-      "mul.f32 x2, x2, %4;\n"
-      "fma.rn.f32 o14, o14, %2, x2;\n"
-      "mul.f32 x3, x3, %4;\n"
-      "fma.rn.f32 o15, o15, %2, x3;\n"
-      "ld.global.v4.f32 {x0, x1, x2, x3}, [%0 + 8192];\n"
-      "mul.f32 x0, x0, %3;\n"
-      "fma.rn.f32 o16, o16, %1, x0;\n"
-      "mul.f32 x1, x1, %3;\n"
-      "fma.rn.f32 o17, o17, %1, x1;\n"
-      "mul.f32 x2, x2, %4;\n"
-      "fma.rn.f32 o18, o18, %2, x2;\n"
-      "mul.f32 x3, x3, %4;\n"
-      "fma.rn.f32 o19, o19, %2, x3;\n"
-      "ld.global.v4.f32 {x0, x1, x2, x3}, [%0 + 10240];\n"
-      "mul.f32 x0, x0, %3;\n"
-      "fma.rn.f32 o20, o20, %1, x0;\n"
-      "mul.f32 x1, x1, %3;\n"
-      "fma.rn.f32 o21, o21, %1, x1;\n"
-      "mul.f32 x2, x2, %4;\n"
-      "fma.rn.f32 o22, o22, %2, x2;\n"
-      "mul.f32 x3, x3, %4;\n"
-      "fma.rn.f32 o23, o23, %2, x3;\n"
-      "ld.global.v4.f32 {x0, x1, x2, x3}, [%0 + 12288];\n"
-      "mul.f32 x0, x0, %3;\n"
-      "fma.rn.f32 o24, o24, %1, x0;\n"
-      "mul.f32 x1, x1, %3;\n"
-      "fma.rn.f32 o25, o25, %1, x1;\n"
-      "mul.f32 x2, x2, %4;\n"
-      "fma.rn.f32 o26, o26, %2, x2;\n"
-      "mul.f32 x3, x3, %4;\n"
-      "fma.rn.f32 o27, o27, %2, x3;\n"
-      "ld.global.v4.f32 {x0, x1, x2, x3}, [%0 + 14336];\n"
-      "mul.f32 x0, x0, %3;\n"
-      "fma.rn.f32 o28, o28, %1, x0;\n"
-      "mul.f32 x1, x1, %3;\n"
-      "fma.rn.f32 o29, o29, %1, x1;\n"
-      "mul.f32 x2, x2, %4;\n"
-      "fma.rn.f32 o30, o30, %2, x2;\n"
-      "mul.f32 x3, x3, %4;\n"
-      "fma.rn.f32 o31, o31, %2, x3;\n"
-      "}\n" ::"l"(pieces),
-      "f"(before[0]), "f"(before[1]), "f"(weight[0]), "f"(weight[1])
-      : "memory");
-}
-
 // The fast logarithm of fp32 (PTX ISA, "lg2"): one MUFU instruction; denormals flush to zero.
 
 __device__ __forceinline__ float log2_fast(float x) {
@@ -828,6 +799,35 @@ __device__ __forceinline__ void shrink(SoftmaxState& rows, float (&sum)[2], cons
 __device__ __forceinline__ void rescale(const SoftmaxState& rows) {
   if (!rows.moved) return;
   scale_output(rows.factor);
+}
+
+// Computes scores a second time, where exponentials taken without a maximum have overflowed. It happens to
+// single warps and hardly ever, so it uses no shared memory and few instructions: Q and K come from device
+// memory, and warp-level products multiply them.
+
+// s = q k^T of this warp's 16 rows and a block that lies inside K, laid out as wgmma leaves it: wgmma's
+// accumulators are those of a row of mma products, side by side.
+__device__ __forceinline__ void recompute_scores(const Tile& tile, int row, int block,
+                                                 const ForwardParams& p) {
+  const int column = 2 * (lane() % 4);  // this thread's first
+  const auto* q = static_cast<const unsigned short*>(p.q) + tile.batch * p.q_batch;
+  const auto* k = static_cast<const unsigned short*>(p.k) + tile.batch * p.k_batch +
+                  divide(tile.pack, p.by_group) * p.k_head;
+  // Rows past the end or of no head are computed from the last row, and never stored.
+  const auto row_at = [&](int i) {
+    const int packed_row = min(i, row_count(p) - 1);
+    return q + (packed_row >> p.packed) * p.q_row +
+           (tile.pack * p.heads_of_pack + min(place_of(packed_row, p), p.heads_of_pack - 1)) * p.q_head +
+           column;
+  };
+  const auto* q_low = row_at(row);
+  const auto* q_high = row_at(row + 8);
+  const auto* k_first = k + (block * kTileN + lane() / 4) * p.k_row + column;
+  clear_scores();
+#pragma unroll 1
+  for (int step = 0; step < kHeadDim; step += 16) {
+    add_score_products(q_low + step, q_high + step, k_first + step, 8 * p.k_row);
+  }
 }
 
 // Online softmax, one block after the other: what becomes of a warpgroup's scores between the product that
@@ -1222,20 +1222,17 @@ __device__ __forceinline__ void wgmma_values(unsigned v_tile) {
       : "memory");
 }
 
-// A consumer: a warpgroup that computes 64 rows of a tile, one block of keys after another. Blocks are
-// counted by how many are left (block_at). Products run asynchronously; none is in flight from one step to
-// the next, or ptxas would serialise them (its warning C7510).
+// A consumer's scores, and what its softmax knows of their rows. Its 64 rows of Q stay in registers, in shared
+// memory or in both, while blocks of K pass by.
 
-struct Consumer : ConsumerRings {
+struct ConsumerScores : ConsumerRings {
   int q_parity = 0;
-
   BlockSoftmax softmax;
   unsigned long long q_columns[kEndOfSteps];  // descriptors of Q's steps
 
-  __device__ __forceinline__ Consumer(unsigned shared_memory, int number, float scale)
+  __device__ __forceinline__ ConsumerScores(unsigned shared_memory, int number, float scale)
       : ConsumerRings(shared_memory, number), softmax(scale) {
     declare_scores();
-    declare_output();
   }
 
   __device__ __forceinline__ void load_q() {
@@ -1264,6 +1261,14 @@ struct Consumer : ConsumerRings {
         q_columns,
         k_tile);
   }
+};
+
+// A consumer's steps, in which softmax of a block runs beside the values of the block before. Products run
+// asynchronously; none is in flight from one step to the next, or ptxas would serialise them (its warning
+// C7510).
+
+struct ConsumerSteps : ConsumerScores {
+  using ConsumerScores::ConsumerScores;
 
   // First block of a tile: its scores only.
   __device__ __forceinline__ void first_step(const RowsOfThread& mine, int left) {
@@ -1312,6 +1317,16 @@ struct Consumer : ConsumerRings {
     wgmma_values(v_tile);
     wgmma_wait<0>();
     release_v();
+  }
+};
+
+// A consumer: a warpgroup that computes 64 rows of a tile, one block of keys after another. Blocks are
+// counted by how many are left (block_at).
+
+struct Consumer : ConsumerSteps {
+  __device__ __forceinline__ Consumer(unsigned shared_memory, int number, float scale)
+      : ConsumerSteps(shared_memory, number, scale) {
+    declare_output();
   }
 
   __device__ __forceinline__ void compute(const Tile& tile, const ForwardParams& p) {

@@ -237,6 +237,50 @@ __device__ __forceinline__ int block_at(int left, const Tile& tile, const Forwar
   return ends_first(left, full_blocks(tile.row / kRowStep * kRowStep, p));  // by the cluster's first row
 }
 
+// O of a consumer: 64 rows of kHeadDimV columns, laid out as wgmma's accumulators (ptx/wgmma.cuh). O has PTX
+// registers of its own, o0, o1, …, that asm statements name. As a C++ array it would be an operand of each
+// statement that uses it, and of all statements in between: the compilers would take up to a tenth longer,
+// and could not move softmax's instructions past one another.
+
+// Called once, before all that names them.
+__device__ __forceinline__ void declare_output() {
+  asm volatile(".reg .f32 o<%0>;" ::"n"(kHeadDimV / 2));
+}
+
+__device__ __forceinline__ void clear_output() {
+  asm volatile(
+      "mov.f32 o0, 0f00000000; mov.f32 o1, 0f00000000; mov.f32 o2, 0f00000000; mov.f32 o3, 0f00000000;\n"
+      "mov.f32 o4, 0f00000000; mov.f32 o5, 0f00000000; mov.f32 o6, 0f00000000; mov.f32 o7, 0f00000000;\n"
+      "mov.f32 o8, 0f00000000; mov.f32 o9, 0f00000000; mov.f32 o10, 0f00000000; mov.f32 o11, 0f00000000;\n"
+      "mov.f32 o12, 0f00000000; mov.f32 o13, 0f00000000; mov.f32 o14, 0f00000000; mov.f32 o15, 0f00000000;\n"
+      "mov.f32 o16, 0f00000000; mov.f32 o17, 0f00000000; mov.f32 o18, 0f00000000; mov.f32 o19, 0f00000000;\n"
+      "mov.f32 o20, 0f00000000; mov.f32 o21, 0f00000000; mov.f32 o22, 0f00000000; mov.f32 o23, 0f00000000;\n"
+      "mov.f32 o24, 0f00000000; mov.f32 o25, 0f00000000; mov.f32 o26, 0f00000000; mov.f32 o27, 0f00000000;\n"
+      "mov.f32 o28, 0f00000000; mov.f32 o29, 0f00000000; mov.f32 o30, 0f00000000; mov.f32 o31, 0f00000000;\n"
+      "mov.f32 o32, 0f00000000; mov.f32 o33, 0f00000000; mov.f32 o34, 0f00000000; mov.f32 o35, 0f00000000;\n"
+      "mov.f32 o36, 0f00000000; mov.f32 o37, 0f00000000; mov.f32 o38, 0f00000000; mov.f32 o39, 0f00000000;\n"
+      "mov.f32 o40, 0f00000000; mov.f32 o41, 0f00000000; mov.f32 o42, 0f00000000; mov.f32 o43, 0f00000000;\n"
+  );
+}
+
+// Scales O by a factor for each of the thread's two rows.
+__device__ __forceinline__ void scale_output(const float (&factor)[2]) {
+  asm volatile(
+      "mul.f32 o0, o0, %0; mul.f32 o1, o1, %0; mul.f32 o2, o2, %1; mul.f32 o3, o3, %1;\n"
+      "mul.f32 o4, o4, %0; mul.f32 o5, o5, %0; mul.f32 o6, o6, %1; mul.f32 o7, o7, %1;\n"
+      "mul.f32 o8, o8, %0; mul.f32 o9, o9, %0; mul.f32 o10, o10, %1; mul.f32 o11, o11, %1;\n"
+      "mul.f32 o12, o12, %0; mul.f32 o13, o13, %0; mul.f32 o14, o14, %1; mul.f32 o15, o15, %1;\n"
+      "mul.f32 o16, o16, %0; mul.f32 o17, o17, %0; mul.f32 o18, o18, %1; mul.f32 o19, o19, %1;\n"
+      "mul.f32 o20, o20, %0; mul.f32 o21, o21, %0; mul.f32 o22, o22, %1; mul.f32 o23, o23, %1;\n"
+      "mul.f32 o24, o24, %0; mul.f32 o25, o25, %0; mul.f32 o26, o26, %1; mul.f32 o27, o27, %1;\n"
+      "mul.f32 o28, o28, %0; mul.f32 o29, o29, %0; mul.f32 o30, o30, %1; mul.f32 o31, o31, %1;\n"
+      "mul.f32 o32, o32, %0; mul.f32 o33, o33, %0; mul.f32 o34, o34, %1; mul.f32 o35, o35, %1;\n"
+      "mul.f32 o36, o36, %0; mul.f32 o37, o37, %0; mul.f32 o38, o38, %1; mul.f32 o39, o39, %1;\n"
+      "mul.f32 o40, o40, %0; mul.f32 o41, o41, %0; mul.f32 o42, o42, %1; mul.f32 o43, o43, %1;\n"
+      ::"f"(factor[0]),
+      "f"(factor[1]));
+}
+
 // Which thread of a warpgroup this one is.
 
 __device__ __forceinline__ int lane() {
@@ -266,6 +310,11 @@ struct RowsOfThread {
     return visible[which] - left * kTileN - 2 * (lane() % 4);
   }
 };
+
+// The shift of a row that has seen no key, or only scores of -inf: finite, so that no difference is NaN, and
+// the lowest finite number.
+
+constexpr float kUnset = -0x1.fffffep127f;
 
 // S of a consumer: the scores of 64 rows and a block of keys, laid out as wgmma's accumulators
 // (ptx/wgmma.cuh). Their exponentials take the same place, and P holds these as pairs. Like O
@@ -629,84 +678,6 @@ __device__ __forceinline__ void add_score_products(const unsigned short* q_low, 
       : "memory");
 }
 
-// Computes scores a second time, where exponentials taken without a maximum have overflowed. It happens to
-// single warps and hardly ever, so it uses no shared memory and few instructions: Q and K come from device
-// memory, and warp-level products multiply them.
-
-// s = q k^T of this warp's 16 rows and a block that lies inside K, laid out as wgmma leaves it: wgmma's
-// accumulators are those of a row of mma products, side by side.
-__device__ __forceinline__ void recompute_scores(const Tile& tile, int row, int block,
-                                                 const ForwardParams& p) {
-  const int column = 2 * (lane() % 4);  // this thread's first
-  const auto* q = static_cast<const unsigned short*>(p.q) + tile.batch * p.q_batch;
-  const auto* k = static_cast<const unsigned short*>(p.k) + tile.batch * p.k_batch +
-                  divide(tile.pack, p.by_group) * p.k_head;
-  // Rows past the end or of no head are computed from the last row, and never stored.
-  const auto row_at = [&](int i) {
-    const int packed_row = min(i, row_count(p) - 1);
-    return q + (packed_row >> p.packed) * p.q_row +
-           (tile.pack * p.heads_of_pack + min(place_of(packed_row, p), p.heads_of_pack - 1)) * p.q_head +
-           column;
-  };
-  const auto* q_low = row_at(row);
-  const auto* q_high = row_at(row + 8);
-  const auto* k_first = k + (block * kTileN + lane() / 4) * p.k_row + column;
-  clear_scores();
-#pragma unroll 1
-  for (int step = 0; step < kHeadDim; step += 16) {
-    add_score_products(q_low + step, q_high + step, k_first + step, 8 * p.k_row, step + 8 < kHeadDim);
-  }
-}
-
-// The shift of a row that has seen no key, or only scores of -inf: finite, so that no difference is NaN, and
-// the lowest finite number.
-
-constexpr float kUnset = -0x1.fffffep127f;
-
-// O of a consumer: 64 rows of kHeadDimV columns, laid out as wgmma's accumulators (ptx/wgmma.cuh). O has PTX
-// registers of its own, o0, o1, …, that asm statements name. As a C++ array it would be an operand of each
-// statement that uses it, and of all statements in between: the compilers would take up to a tenth longer,
-// and could not move softmax's instructions past one another.
-
-// Called once, before all that names them.
-__device__ __forceinline__ void declare_output() {
-  asm volatile(".reg .f32 o<%0>;" ::"n"(kHeadDimV / 2));
-}
-
-__device__ __forceinline__ void clear_output() {
-  asm volatile(
-      "mov.f32 o0, 0f00000000; mov.f32 o1, 0f00000000; mov.f32 o2, 0f00000000; mov.f32 o3, 0f00000000;\n"
-      "mov.f32 o4, 0f00000000; mov.f32 o5, 0f00000000; mov.f32 o6, 0f00000000; mov.f32 o7, 0f00000000;\n"
-      "mov.f32 o8, 0f00000000; mov.f32 o9, 0f00000000; mov.f32 o10, 0f00000000; mov.f32 o11, 0f00000000;\n"
-      "mov.f32 o12, 0f00000000; mov.f32 o13, 0f00000000; mov.f32 o14, 0f00000000; mov.f32 o15, 0f00000000;\n"
-      "mov.f32 o16, 0f00000000; mov.f32 o17, 0f00000000; mov.f32 o18, 0f00000000; mov.f32 o19, 0f00000000;\n"
-      "mov.f32 o20, 0f00000000; mov.f32 o21, 0f00000000; mov.f32 o22, 0f00000000; mov.f32 o23, 0f00000000;\n"
-      "mov.f32 o24, 0f00000000; mov.f32 o25, 0f00000000; mov.f32 o26, 0f00000000; mov.f32 o27, 0f00000000;\n"
-      "mov.f32 o28, 0f00000000; mov.f32 o29, 0f00000000; mov.f32 o30, 0f00000000; mov.f32 o31, 0f00000000;\n"
-      "mov.f32 o32, 0f00000000; mov.f32 o33, 0f00000000; mov.f32 o34, 0f00000000; mov.f32 o35, 0f00000000;\n"
-      "mov.f32 o36, 0f00000000; mov.f32 o37, 0f00000000; mov.f32 o38, 0f00000000; mov.f32 o39, 0f00000000;\n"
-      "mov.f32 o40, 0f00000000; mov.f32 o41, 0f00000000; mov.f32 o42, 0f00000000; mov.f32 o43, 0f00000000;\n"
-  );
-}
-
-// Scales O by a factor for each of the thread's two rows.
-__device__ __forceinline__ void scale_output(const float (&factor)[2]) {
-  asm volatile(
-      "mul.f32 o0, o0, %0; mul.f32 o1, o1, %0; mul.f32 o2, o2, %1; mul.f32 o3, o3, %1;\n"
-      "mul.f32 o4, o4, %0; mul.f32 o5, o5, %0; mul.f32 o6, o6, %1; mul.f32 o7, o7, %1;\n"
-      "mul.f32 o8, o8, %0; mul.f32 o9, o9, %0; mul.f32 o10, o10, %1; mul.f32 o11, o11, %1;\n"
-      "mul.f32 o12, o12, %0; mul.f32 o13, o13, %0; mul.f32 o14, o14, %1; mul.f32 o15, o15, %1;\n"
-      "mul.f32 o16, o16, %0; mul.f32 o17, o17, %0; mul.f32 o18, o18, %1; mul.f32 o19, o19, %1;\n"
-      "mul.f32 o20, o20, %0; mul.f32 o21, o21, %0; mul.f32 o22, o22, %1; mul.f32 o23, o23, %1;\n"
-      "mul.f32 o24, o24, %0; mul.f32 o25, o25, %0; mul.f32 o26, o26, %1; mul.f32 o27, o27, %1;\n"
-      "mul.f32 o28, o28, %0; mul.f32 o29, o29, %0; mul.f32 o30, o30, %1; mul.f32 o31, o31, %1;\n"
-      "mul.f32 o32, o32, %0; mul.f32 o33, o33, %0; mul.f32 o34, o34, %1; mul.f32 o35, o35, %1;\n"
-      "mul.f32 o36, o36, %0; mul.f32 o37, o37, %0; mul.f32 o38, o38, %1; mul.f32 o39, o39, %1;\n"
-      "mul.f32 o40, o40, %0; mul.f32 o41, o41, %0; mul.f32 o42, o42, %1; mul.f32 o43, o43, %1;\n"
-      ::"f"(factor[0]),
-      "f"(factor[1]));
-}
-
 // The fast logarithm of fp32 (PTX ISA, "lg2"): one MUFU instruction; denormals flush to zero.
 
 __device__ __forceinline__ float log2_fast(float x) {
@@ -838,6 +809,35 @@ __device__ __forceinline__ void rescale(const SoftmaxState& rows) {
 // No factor is kept for O any more.
 __device__ __forceinline__ void settle(SoftmaxState& rows) {
   rows.moved = false;
+}
+
+// Computes scores a second time, where exponentials taken without a maximum have overflowed. It happens to
+// single warps and hardly ever, so it uses no shared memory and few instructions: Q and K come from device
+// memory, and warp-level products multiply them.
+
+// s = q k^T of this warp's 16 rows and a block that lies inside K, laid out as wgmma leaves it: wgmma's
+// accumulators are those of a row of mma products, side by side.
+__device__ __forceinline__ void recompute_scores(const Tile& tile, int row, int block,
+                                                 const ForwardParams& p) {
+  const int column = 2 * (lane() % 4);  // this thread's first
+  const auto* q = static_cast<const unsigned short*>(p.q) + tile.batch * p.q_batch;
+  const auto* k = static_cast<const unsigned short*>(p.k) + tile.batch * p.k_batch +
+                  divide(tile.pack, p.by_group) * p.k_head;
+  // Rows past the end or of no head are computed from the last row, and never stored.
+  const auto row_at = [&](int i) {
+    const int packed_row = min(i, row_count(p) - 1);
+    return q + (packed_row >> p.packed) * p.q_row +
+           (tile.pack * p.heads_of_pack + min(place_of(packed_row, p), p.heads_of_pack - 1)) * p.q_head +
+           column;
+  };
+  const auto* q_low = row_at(row);
+  const auto* q_high = row_at(row + 8);
+  const auto* k_first = k + (block * kTileN + lane() / 4) * p.k_row + column;
+  clear_scores();
+#pragma unroll 1
+  for (int step = 0; step < kHeadDim; step += 16) {
+    add_score_products(q_low + step, q_high + step, k_first + step, 8 * p.k_row, step + 8 < kHeadDim);
+  }
 }
 
 // Online softmax, one block after the other: what becomes of a warpgroup's scores between the product that
@@ -1278,21 +1278,18 @@ __device__ __forceinline__ void wgmma_values(unsigned v_tile) {
       : "memory");
 }
 
-// A consumer: a warpgroup that computes 64 rows of a tile, one block of keys after another. Blocks are
-// counted by how many are left (block_at). Products run asynchronously; none is in flight from one step to
-// the next, or ptxas would serialise them (its warning C7510).
+// A consumer's scores, and what its softmax knows of their rows. Its 64 rows of Q stay in registers, in shared
+// memory or in both, while blocks of K pass by.
 
-struct Consumer : ConsumerRings {
+struct ConsumerScores : ConsumerRings {
   int q_parity = 0;
-  bool first;  // whether the next block is a tile's first
-
+  bool first;  // whether the next block of K is a tile's first
   BlockSoftmax softmax;
   unsigned long long q_columns[kEndOfSteps];  // descriptors of Q's steps
 
-  __device__ __forceinline__ Consumer(unsigned shared_memory, int number, float scale)
+  __device__ __forceinline__ ConsumerScores(unsigned shared_memory, int number, float scale)
       : ConsumerRings(shared_memory, number), softmax(scale) {
     declare_scores();
-    declare_output();
   }
 
   __device__ __forceinline__ void load_q() {
@@ -1321,6 +1318,14 @@ struct Consumer : ConsumerRings {
         q_columns,
         k_tile);
   }
+};
+
+// A consumer's steps, in which softmax of a block runs beside the values of the block before. Products run
+// asynchronously; none is in flight from one step to the next, or ptxas would serialise them (its warning
+// C7510).
+
+struct ConsumerSteps : ConsumerScores {
+  using ConsumerScores::ConsumerScores;
 
   // Begins scores of a block and values of the one before, which are in flight together; the scores are there
   // afterwards. The first block of a tile has no values to wait for, and takes no turn.
@@ -1374,6 +1379,16 @@ struct Consumer : ConsumerRings {
     wgmma_values(v_tile);
     wgmma_wait<0>();
     release_v();
+  }
+};
+
+// A consumer: a warpgroup that computes 64 rows of a tile, one block of keys after another. Blocks are
+// counted by how many are left (block_at).
+
+struct Consumer : ConsumerSteps {
+  __device__ __forceinline__ Consumer(unsigned shared_memory, int number, float scale)
+      : ConsumerSteps(shared_memory, number, scale) {
+    declare_output();
   }
 
   __device__ __forceinline__ void compute(const Tile& tile, const ForwardParams& p) {
