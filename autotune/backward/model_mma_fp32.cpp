@@ -1,7 +1,7 @@
-// Family mma's backward pass in fp32, as the sum of what tensor cores, fragments loaded from shared memory,
-// weights and additions to dQ take: with two warps a scheduler little of it runs side by side. The figures
-// were fitted to 138 timings of 16 problems on an H200, within 10 % (root mean square); picks are 1.2 %
-// behind the fastest in the mean, deterministic ones 5 % (docs/performance/mma-fp32.md).
+// Family mma's backward pass in fp32, as the sum of what tensor cores, fragments loaded from shared memory
+// and additions to dQ take: with two warps a scheduler little of it runs side by side. The figures were
+// fitted to 546 timings of 62 problems on an H200, within 11 % (root mean square;
+// docs/performance/mma-fp32.md).
 #include <algorithm>
 #include <cmath>
 
@@ -24,10 +24,10 @@ double blocks_of(int dim, double sharers) {
 struct Kernel {
   double mmas = 0;       // products of parts, m16n8k16
   double fragments = 0;  // ldmatrix of 512 bytes, of all warps
-  double weights = 0;    // scores that become weights, by warp
   double added = 0;      // lines of 128 bytes that are added to dQ
   double warps = 0, resident = 0;
   double steps = 0, ctas = 0;
+  double longest = 0;  // steps of the CTA that has most
   double columns = 0;  // that a CTA reads at its beginning, times its rows
 };
 
@@ -51,7 +51,6 @@ Kernel of_keys(const Problem& p, const Shape& shape, const MmaBackwardSchedule& 
   const double of_keys = rows * (blocks_of(p.head_dim, s.sharers) + blocks_of(p.value_dim(), s.sharers));
   const double of_queries = adds_dq ? keys * (1 + blocks_of(p.head_dim, s.warps / rows)) : 0;
   kernel.fragments = kSplitParts * (half * (scores + of_keys) + s.warps * of_queries);
-  kernel.weights = 1.0 * s.tile_m * s.tile_n / 32;
   // Without vectors the lanes' four numbers go one by one.
   if (adds_dq) kernel.added = s.tile_m * p.head_dim / 32.0 * (target.capability >= 90 ? 1 : 2);
   // Registers of a thread as 816 compiled kernels had them, give or take eight.
@@ -65,6 +64,7 @@ Kernel of_keys(const Problem& p, const Shape& shape, const MmaBackwardSchedule& 
       resident(shared_bytes_mma_backward_fp32(p, s), s.warps, std::min(255.0, registers), target);
   kernel.steps = tiles_of_head(p, shape, s.tile_m, s.tile_n) * shape.batch * shape.heads;
   kernel.ctas = std::ceil(1.0 * shape.seqlen_k / s.tile_n) * shape.batch * shape.kv_heads();
+  kernel.longest = std::ceil(1.0 * shape.seqlen_q / s.tile_m) * shape.heads / shape.kv_heads();
   kernel.columns = 1.0 * s.tile_n * (p.head_dim + p.value_dim());
   return kernel;
 }
@@ -77,26 +77,32 @@ Kernel of_queries(const Problem& p, const Shape& shape, const Target& target) {
   Kernel kernel;
   kernel.mmas = mmas(tile.tile_m(), tile.tile_n, 2 * blocks_qk + blocks_v);
   kernel.fragments = kSplitParts * tile.warps * ((blocks_qk + blocks_v) * (1 + keys) + keys * blocks_qk);
-  kernel.weights = 1.0 * tile.tile_m() * tile.tile_n / 32;
   kernel.warps = tile.warps;
   kernel.resident = resident(tile.total, tile.warps, 180, target);
   kernel.steps = tiles_of_head(p, shape, tile.tile_m(), tile.tile_n) * shape.batch * shape.heads;
   kernel.ctas = std::ceil(1.0 * shape.seqlen_q / tile.tile_m()) * shape.batch * shape.heads;
+  kernel.longest = std::ceil(1.0 * shape.seqlen_k / tile.tile_n);
   kernel.columns = 1.0 * tile.tile_m() * (p.head_dim + p.value_dim());
   return kernel;
 }
 
+// How much longer a step takes where fewer than four warps a scheduler wait for its latencies.
+double exposure(double warps) {
+  return std::pow(std::max(1.0, 16 / warps), 0.349);
+}
+
 double clocks_of(const Kernel& kernel, const Target& target, bool causal) {
-  const double sms = std::max(1, target.sm_count), of_sm = kernel.ctas / sms;
+  constexpr double kStep = 1830;  // of a CTA at its barriers, and until its first tiles have come
+  const double of_sm = kernel.ctas / std::max(1, target.sm_count);
   const double tensor = 4096 * kernel.mmas / machine_of(target).mma_flops;
-  const double busy =
-      std::max(tensor, 0.3 * tensor + 4.91 * kernel.fragments + 13.8 * kernel.weights + 7.95 * kernel.added);
+  const double busy = std::max(tensor, 0.3 * tensor + 5.00 * kernel.fragments + 7.07 * kernel.added);
   const double side_by_side = std::min(kernel.resident, std::max(1.0, of_sm));
-  // Fewer than four warps a scheduler wait for each instruction's latency; and a CTA at its barriers.
-  const double exposed = std::pow(std::max(1.0, 16 / (kernel.warps * side_by_side)), 0.4);
-  const double clocks = kernel.steps * (busy * exposed + 500 / side_by_side) +
-                        kernel.ctas * (2000 + 0.8 * kernel.columns) / side_by_side;
-  return clocks / sms * (causal ? 1 + 0.5 / of_sm : std::ceil(of_sm) / of_sm);
+  const double start = kStep + 0.722 * kernel.columns;
+  const double all = kernel.steps * (busy * exposure(kernel.warps * side_by_side) + kStep / side_by_side) +
+                     kernel.ctas * start / side_by_side;
+  const double waves = causal ? of_sm + 0.5 : std::ceil(of_sm);
+  return std::max(all / kernel.ctas * waves,
+                  kernel.longest * (busy * exposure(kernel.warps) + kStep) + start);
 }
 
 }  // namespace
