@@ -36,15 +36,19 @@ Step simt_step(const Problem& p, const SimtSchedule& s, const Target& target, co
   const double l2 = n * (d + dv) * 4 / kL2Bytes;
   const double spill = spill_factor(registers, limit);
   const auto together = [&](int ctas) {
-    // Loads from shared memory also take issue slots that FFMA would use.
-    return spill * combine({fma + 0.25 * shared, exponentials, simple, shared, l2},
-                           exposed_share(s.warps * ctas)) +
-           80;
+    const double warps = s.warps * ctas;
+    // Fewer than four warps leave schedulers idle. Loads from shared memory also take issue slots that FFMA
+    // would use.
+    return std::max(1.0, 4 / warps) * spill *
+               combine({fma + 0.25 * shared, exponentials, simple, shared, l2}, exposed_share(warps)) +
+           600.0 / ctas;
   };
   const double ahead = s.stages == 1 ? 0.1 : 0.5;
   step.cycles = together(step.ctas) + exposed_load(ahead, together(1) * step.ctas, step.ctas);
   step.alone = together(1) + exposed_load(ahead, together(1), 1);
   step.tile_cycles = (2500 + m * (d + dv) * 4 / kL2Bytes) / step.ctas;
+  // Where no other CTA hides the wait for shared memory, it helps to load ahead.
+  if (s.unroll > 1 || s.prefetch == 1) step.alone *= 0.91;
   if (s.unroll > 1) step.cycles *= 1.003;
   return step;
 }
