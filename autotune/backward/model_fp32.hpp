@@ -26,4 +26,10 @@ inline double tiles_of_head(const Problem& problem, const Shape& shape, int tile
   return pairs / (m * n) + (diagonal / m + diagonal / n) / 2;
 }
 
+// Clocks of a kernel whose CTAs are `of_sm` for each multiprocessor, and take `mean` of its time: waves of
+// them, whose last one is half full under a mask. The CTA that has most to do takes `longest` by itself.
+inline double clocks_of_waves(double mean, double longest, double of_sm, bool causal) {
+  return std::max(mean * (causal ? of_sm + 0.5 : std::ceil(of_sm)), longest);
+}
+
 }  // namespace flashjit::autotune

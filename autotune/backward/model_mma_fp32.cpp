@@ -100,9 +100,8 @@ double clocks_of(const Kernel& kernel, const Target& target, bool causal) {
   const double start = kStep + 0.722 * kernel.columns;
   const double all = kernel.steps * (busy * exposure(kernel.warps * side_by_side) + kStep / side_by_side) +
                      kernel.ctas * start / side_by_side;
-  const double waves = causal ? of_sm + 0.5 : std::ceil(of_sm);
-  return std::max(all / kernel.ctas * waves,
-                  kernel.longest * (busy * exposure(kernel.warps) + kStep) + start);
+  const double longest = kernel.longest * (busy * exposure(kernel.warps) + kStep) + start;
+  return clocks_of_waves(all / kernel.ctas, longest, of_sm, causal);
 }
 
 }  // namespace

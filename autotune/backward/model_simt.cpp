@@ -73,9 +73,8 @@ double kernel_clocks(const Kernel& kernel, double tiles, const SimtBackwardSched
   const double chain = 18.3 * kernel.tile.chain;
   const double all =
       tiles * (busy * exposure(s.warps * side_by_side) + chain / side_by_side) + kernel.ctas * kernel.columns;
-  const double waves = causal ? of_sm + 0.5 : std::ceil(of_sm);
-  return std::max(all / kernel.ctas * waves,
-                  kernel.longest * (busy * exposure(s.warps) + chain) + kernel.columns);
+  const double longest = kernel.longest * (busy * exposure(s.warps) + chain) + kernel.columns;
+  return clocks_of_waves(all / kernel.ctas, longest, of_sm, causal);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -83,20 +84,26 @@ struct Sum {
   [[nodiscard]] double mean() const { return behind / problems; }
 };
 
+// Calls visit(line, part) for each line of a file of timed schedules: what was timed, and how far the pick is
+// behind.
+void each_behind(const char* path, const std::function<void(const nlohmann::json&, double)>& visit) {
+  const Target target = target_of("sm_90a");
+  std::ifstream lines(path);
+  REQUIRE(lines.good());
+  for (std::string line; std::getline(lines, line);) {
+    const nlohmann::json parsed = nlohmann::json::parse(line);
+    if (const std::optional<double> part = behind(timed_of(parsed), target)) visit(parsed, *part);
+  }
+}
+
 }  // namespace
 
 TEST_CASE("of all that was timed, the model's picks are little behind the fastest") {
-  const Target target = target_of("sm_90a");
-  std::ifstream lines(FLASHJIT_TIMED_SCHEDULES);
-  REQUIRE(lines.good());
   std::map<std::string, Sum> by_file;
   Sum all;
-  for (std::string line; std::getline(lines, line);) {
-    const nlohmann::json parsed = nlohmann::json::parse(line);
-    const std::optional<double> part = behind(timed_of(parsed), target);
-    if (!part) continue;
-    for (Sum* sum : {&all, &by_file[parsed.at("from").get<std::string>()]}) sum->add(*part);
-  }
+  each_behind(FLASHJIT_TIMED_SCHEDULES, [&](const nlohmann::json& line, double part) {
+    for (Sum* sum : {&all, &by_file[line.at("from").get<std::string>()]}) sum->add(part);
+  });
   for (const auto& [file, sum] : by_file) {
     fmt::print("{:42} {:4} problems, {:.2f} % behind, {} of them by more than 5 %\n", file, sum.problems,
                100 * sum.mean(), sum.far_behind);
@@ -110,15 +117,9 @@ TEST_CASE("of all that was timed, the model's picks are little behind the fastes
 }
 
 TEST_CASE("picks for fp32, of both families") {
-  const Target target = target_of("sm_90a");
-  std::ifstream lines(FLASHJIT_TIMED_FP32);
-  REQUIRE(lines.good());
   std::map<int, Sum> runs;  // 1 and 2: gradients, fitted to and not; 3: forward
-  for (std::string line; std::getline(lines, line);) {
-    const nlohmann::json parsed = nlohmann::json::parse(line);
-    if (const std::optional<double> part = behind(timed_of(parsed), target))
-      runs[parsed.at("run").get<int>()].add(*part);
-  }
+  each_behind(FLASHJIT_TIMED_FP32,
+              [&](const nlohmann::json& line, double part) { runs[line.at("run").get<int>()].add(part); });
   for (const auto& [run, sum] : runs) {
     fmt::print("fp32, run {}: {} problems, {:.2f} % behind, {} of them by more than 5 %\n", run, sum.problems,
                100 * sum.mean(), sum.far_behind);

@@ -4,7 +4,7 @@
 #pragma once
 #include "params/backward.h"
 #include "parts/wgmma_backward/chains.cuh"
-#include "parts/wgmma_backward/dq_of_step.cuh"
+#include "parts/wgmma_backward/key_state.cuh"
 #include "parts/wgmma_backward/layout.cuh"
 #include "parts/wgmma_backward/panels.cuh"
 #include "parts/wgmma_backward/scores.cuh"
@@ -18,12 +18,12 @@
 /*%/dq_transposed%*/
 #include "ptx/wgmma.cuh"
 
-struct KeySteps : DqOfStep {
+struct KeySteps : KeyState {
   float dk[kHeadDim / 2];
   float dv[kHeadDimV / 2];
   unsigned p[kTileM / 4];  // of the step, transposed, as pairs
 
-  using DqOfStep::DqOfStep;
+  using KeyState::KeyState;
 
   // One step: S, while the queries' statistics are read; dP, beside the exponentials; then dS and the
   // gradients. `first` marks the tile's first step, before which there is no dQ.

@@ -1129,10 +1129,10 @@ __device__ __forceinline__ void stage_gradient(const float (&d)[kCount], unsigne
   }
 }
 
-// What a warpgroup that owns keys does for dQ: it shares the dS of a step with the other warpgroup, and adds
-// its part of the dQ of the step before.
+// What a warpgroup that owns keys knows in every step.
+// For dQ it shares the dS of a step with the other warpgroup, and adds its part of the dQ of the step before.
 
-struct DqOfStep {
+struct KeyState {
   const BackwardParams& params;
   const unsigned shared;
   const int warpgroup;      // 0 or 1
@@ -1144,7 +1144,7 @@ struct DqOfStep {
   float dq[kDqN / 2];
   unsigned place = 0;  // where the dQ of the step before belongs
 
-  __device__ __forceinline__ DqOfStep(const BackwardParams& parameters, unsigned shared_memory, int number)
+  __device__ __forceinline__ KeyState(const BackwardParams& parameters, unsigned shared_memory, int number)
       : params(parameters),
         shared(shared_memory),
         warpgroup(number),
@@ -1294,12 +1294,12 @@ __device__ __forceinline__ void differentiate(unsigned (&ds)[kTileM / 4], const 
 // is transposed, with a row per key, so that the registers of P and dS are what the products for dV and dK
 // take.
 
-struct KeySteps : DqOfStep {
+struct KeySteps : KeyState {
   float dk[kHeadDim / 2];
   float dv[kHeadDimV / 2];
   unsigned p[kTileM / 4];  // of the step, transposed, as pairs
 
-  using DqOfStep::DqOfStep;
+  using KeyState::KeyState;
 
   // One step: S, while the queries' statistics are read; dP, beside the exponentials; then dS and the
   // gradients. `first` marks the tile's first step, before which there is no dQ.

@@ -1,5 +1,7 @@
-// What a warpgroup that owns keys does for dQ: it shares the dS of a step with the other warpgroup, and adds
-// its part of the dQ of the step before.
+// What a warpgroup that owns keys knows in every step.
+/*%#dq%*/
+// For dQ it shares the dS of a step with the other warpgroup, and adds its part of the dQ of the step before.
+/*%/dq%*/
 #pragma once
 #include "params/backward.h"
 /*%#dq%*/
@@ -31,7 +33,7 @@
 #include "ptx/wgmma_group.cuh"
 /*%/dq%*/
 
-struct DqOfStep {
+struct KeyState {
   const BackwardParams& params;
   const unsigned shared;
   const int warpgroup;      // 0 or 1
@@ -47,7 +49,7 @@ struct DqOfStep {
   unsigned place = 0;  // where the dQ of the step before belongs
   /*%/dq_direct%*/
 
-  __device__ __forceinline__ DqOfStep(const BackwardParams& parameters, unsigned shared_memory, int number)
+  __device__ __forceinline__ KeyState(const BackwardParams& parameters, unsigned shared_memory, int number)
       : params(parameters),
         shared(shared_memory),
         warpgroup(number),
