@@ -6,6 +6,18 @@
 #include "generator/recipe.hpp"
 
 namespace flashjit {
+namespace {
+
+// Measured: most of the error of a narrow head's score is the one rounding of its sum on a tensor core.
+Legality legal_width(const Problem& problem, Family family) {
+  if (problem.dtype != DType::fp32 || problem.head_dim >= 24) return {};
+  return {
+      fmt::format("family {} computes fp32 from head_dim 24 on, narrower ones less precisely than FMA does, "
+                  "this is {}; use simt",
+                  to_string(family), problem.head_dim)};
+}
+
+}  // namespace
 
 Legality legal(const Problem& problem, Family family, const Target& target) {
   switch (family) {
@@ -22,24 +34,18 @@ Legality legal(const Problem& problem, Family family, const Target& target) {
                         "use simt",
                         target.arch)};
       }
-      // Measured: most of the error of a narrow head's score is the one rounding of its sum on a tensor core.
-      if (problem.dtype == DType::fp32 && problem.head_dim < 24) {
-        return {
-            fmt::format("family mma computes fp32 from head_dim 24 on, narrower ones less precisely than "
-                        "FMA does, this is {}; use simt",
-                        problem.head_dim)};
-      }
+      if (Legality narrow = legal_width(problem, family); !narrow) return narrow;
       if (problem.dtype == DType::bf16 && target.capability < 80) {
         return {fmt::format("bf16 needs tensor cores of sm_80 or later, this is {}; use dtype fp16",
                             target.arch)};
       }
       return {};
     case Family::wgmma:
-      if (problem.dtype == DType::fp32)
-        return {"family wgmma computes fp16 and bf16, dtype is fp32; use simt"};
       if (target.arch != "sm_90a")
         return {fmt::format("family wgmma needs sm_90a (Hopper), this is {}; use mma", target.arch)};
-      return {};
+      if (problem.dtype == DType::fp32 && problem.pass == Pass::backward)
+        return {"family wgmma computes gradients of fp16 and bf16, dtype is fp32; use mma or simt"};
+      return legal_width(problem, family);
   }
   return {"unknown family"};
 }

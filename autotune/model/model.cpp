@@ -110,12 +110,17 @@ struct Work {
   bool lone_tile() const { return tiling.steps.tiles == 1; }  // one per head, whose keys no other tile reads
 };
 
+// Family wgmma's schedule, where it loads by TMA: in 16 bits.
+const WgmmaSchedule* by_tma(const Problem& problem, const Schedule& schedule) {
+  return problem.dtype == DType::fp32 ? nullptr : std::get_if<WgmmaSchedule>(&schedule);
+}
+
 // How long memory takes to serve all tiles, each of which takes `tile_cycles` by itself.
 void wait_for_memory(Work& work, const Schedule& schedule, double tile_cycles) {
   const Problem& problem = work.problem;
   const Shape& shape = work.shape;
   const Tiling& tiling = work.tiling;
-  const auto* wgmma = std::get_if<WgmmaSchedule>(&schedule);
+  const auto* wgmma = by_tma(problem, schedule);
   const double tiles_of_head = tiling.steps.tiles;
   const bool whole = tiling.splits == 1 && !tiling.seen.causal;
   const bool in_blocks = wgmma != nullptr && tiles_of_head <= 2 && whole;
@@ -274,7 +279,7 @@ double predict(const Problem& problem, const Shape& shape, const Schedule& sched
   // step.
   const double filled = std::clamp(tiling.waves, 1.0, static_cast<double>(step.ctas));
   const double blend = step.ctas > 1 ? (1 - 1 / filled) / (1 - 1.0 / step.ctas) : 1;
-  const bool own_keys = wgmma != nullptr && steps.tiles == 1 && !masked;
+  const bool own_keys = by_tma(problem, schedule) != nullptr && steps.tiles == 1 && !masked;
   const double alone = own_keys ? step.own_keys : step.alone;
   Work work{.problem = problem,
             .shape = shape,

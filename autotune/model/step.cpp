@@ -39,7 +39,8 @@ Step step_of(const Problem& p, const Schedule& schedule, const Target& target, c
              double blocks) {
   if (const auto* simt = std::get_if<SimtSchedule>(&schedule)) return simt_step(p, *simt, target, machine);
   if (const auto* mma = std::get_if<MmaSchedule>(&schedule)) return mma_step(p, *mma, target, machine);
-  return wgmma_step(p, std::get<WgmmaSchedule>(schedule), blocks);
+  const auto& wgmma = std::get<WgmmaSchedule>(schedule);
+  return p.dtype == DType::fp32 ? wgmma_fp32_step(p, wgmma) : wgmma_step(p, wgmma, blocks);
 }
 
 }  // namespace flashjit::autotune

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <tuple>
 
+#include <array>
+
 #include "autotune/space/families.hpp"
 
 namespace flashjit::autotune {
@@ -214,9 +216,47 @@ void add_shared(std::vector<Schedule>& space, const Wgmma& of) {
   }
 }
 
+// fp32: K and V are split least often where CTAs have many rows, and wide heads leave room for few. ptxas's
+// first level needs fewer registers, and is slower where producers are late.
+std::vector<Schedule> fp32_space() {
+  struct Tile {
+    int m, n;
+  };
+  std::vector<Schedule> space;
+  for (const auto& [m, n] : std::to_array<Tile>({{192, 64},
+                                                 {192, 48},
+                                                 {128, 64},
+                                                 {128, 80},
+                                                 {128, 48},
+                                                 {128, 32},
+                                                 {64, 64},
+                                                 {64, 48},
+                                                 {64, 32},
+                                                 {64, 16}})) {
+    for (const int stages : {2, 1}) {
+      for (const int q_in_regs : {1, 2, 0}) {
+        if (q_in_regs != 0 && m == 64) continue;
+        for (const int level : {3, 1}) {
+          add(space, WgmmaSchedule{.tile_m = m,
+                                   .tile_n = n,
+                                   .stages = stages,
+                                   .q_in_regs = q_in_regs,
+                                   .optimistic = 0,
+                                   .ping_pong = 0,
+                                   .overlap = 0,
+                                   .persistent = 0,
+                                   .ptxas = level});
+        }
+      }
+    }
+  }
+  return space;
+}
+
 }  // namespace
 
 std::vector<Schedule> wgmma_space(const Problem& problem) {
+  if (problem.dtype == DType::fp32) return fp32_space();
   std::vector<Schedule> space;
   const int widest = std::max(problem.head_dim, problem.value_dim());
   const Wgmma of{.widest = widest,

@@ -1,6 +1,7 @@
 // Family wgmma: what its templates are filled with.
 #include <fmt/format.h>
 
+#include "generator/families/wgmma_fp32.hpp"
 #include "generator/families/wgmma_layout.hpp"
 #include "generator/families/wgmma_loops.hpp"
 #include "generator/families/wgmma_products.hpp"
@@ -102,6 +103,7 @@ std::vector<Constant> constants(const Problem& problem, const WgmmaSchedule& sch
 }  // namespace
 
 std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s, const Target&) {
+  if (problem.dtype == DType::fp32) return recipes_wgmma_fp32(problem, s);
   const int dim = problem.head_dim;
   const int dim_v = problem.value_dim();
   const bool dynamic = !is_static(s);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "generator/families/wgmma_fp32.hpp"
 #include "generator/families/wgmma_layout.hpp"
 #include "generator/families/wgmma_loops.hpp"
 #include "generator/families/wgmma_registers.hpp"
@@ -73,6 +74,7 @@ Legality legal_wgmma(const Problem& problem, const WgmmaSchedule& s, const Targe
     return {fmt::format("max_chains is {}, may be 2, 4 or 8", s.max_chains)};
   }
   if (s.ptxas == 2) return {"ptxas is 2, which makes the code of 3; may be 1 or 3"};
+  if (problem.dtype == DType::fp32) return legal_wgmma_fp32(problem, s, target);
   if (s.max_chains > s.tile_n / 4) {
     return {fmt::format("max_chains {} is more than the {} scores that a thread has of a row", s.max_chains,
                         s.tile_n / 4)};

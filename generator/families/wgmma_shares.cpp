@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "flashjit/problem.hpp"
+#include "generator/families/wgmma_fp32.hpp"
 #include "generator/families/wgmma_layout.hpp"
 #include "generator/families/wgmma_registers.hpp"
 #include "generator/recipe.hpp"
@@ -78,6 +79,7 @@ EvenShares even_shares_under_mask(const Geometry& geometry, const Shape& tiled, 
 
 Geometry geometry_wgmma(const Problem& problem, const WgmmaSchedule& s) {
   using namespace wgmma_forward;
+  if (problem.dtype == DType::fp32) return geometry_wgmma_fp32(problem, s);
   const bool dynamic = !is_static(s), split = s.splits > 1, even = has_even_shares(s);
   const int dim_v = problem.value_dim();
   Geometry geometry{.tile_m = s.tile_m * s.cluster,
@@ -138,7 +140,7 @@ Pack pack_of(const Problem& problem, const Shape& shape, int tile_m) {
 }
 
 Pack pack_of(const Problem& problem, const Shape& shape, const Schedule& schedule) {
-  if (!std::holds_alternative<WgmmaSchedule>(schedule)) return {};
+  if (!std::holds_alternative<WgmmaSchedule>(schedule) || problem.dtype == DType::fp32) return {};
   return pack_of(problem, shape, rows_of_tile(schedule));
 }
 

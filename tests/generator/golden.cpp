@@ -50,6 +50,7 @@ const std::vector<Golden> kGolden{
     {{.dtype = DType::fp16, .head_dim = 88, .causal = true}, "wgmma:m192n96s2qr0p2cl2", "sm_90a"},
     {{.dtype = DType::bf16, .head_dim = 128, .causal = true}, "wgmma:m64n128s3pp0p0sp8", "sm_90a"},
     {{.dtype = DType::bf16, .head_dim = 64, .lse = false}, "wgmma:m256n64s4qr0p3", "sm_90a"},
+    {{.dtype = DType::fp32, .head_dim = 128, .causal = true}, "wgmma:m128n64s1qr2op0pp0ov0p0", "sm_90a"},
     {{.pass = Pass::backward, .dtype = DType::bf16, .head_dim = 128, .causal = true, .deterministic = true},
      "wgmma-backward:m64n128s2dq2",
      "sm_90a"},

@@ -53,8 +53,11 @@ TEST_CASE("a family that cannot says why, and the way out") {
   gradients.pass = Pass::backward;
   CHECK(sentence(gradients, Family::mma, "sm_75") ==
         "family mma computes fp32 by products of bf16, which came with sm_80, this is sm_75; use simt");
-  CHECK(sentence(kFp32, Family::wgmma, "sm_90a") ==
-        "family wgmma computes fp16 and bf16, dtype is fp32; use simt");
+  CHECK(sentence(narrow, Family::wgmma, "sm_90a") ==
+        "family wgmma computes fp32 from head_dim 24 on, narrower ones less precisely than FMA does, this is "
+        "16; use simt");
+  CHECK(sentence(gradients, Family::wgmma, "sm_90a") ==
+        "family wgmma computes gradients of fp16 and bf16, dtype is fp32; use mma or simt");
   CHECK(sentence(kBf16, Family::simt, "sm_80") ==
         "family simt computes in fp32 only, dtype is bf16; use mma, or dtype fp32");
   CHECK(sentence(kBf16, Family::wgmma, "sm_90") ==

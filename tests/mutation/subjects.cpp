@@ -61,6 +61,8 @@ std::vector<Subject> sync_subjects() {
       subject("wgmma, O through Q", "sm_90a", "wgmma:m128n64s2o0p1", kFull64, kWide),
       subject("wgmma, no overlap, Q in shared memory", "sm_90a", "wgmma:m128n64s2qr0pp0ov0", kCausal64,
               kWide),
+      subject("wgmma, fp32", "sm_90a", "wgmma:m128n32s1qr2op0pp0ov0p0", kFp32, kWideOwnHeads),
+      subject("wgmma, fp32, two producers", "sm_90a", "wgmma:m64n32s2qr0op0pp0ov0p0", kFp32, kWide),
       subject("wgmma backward", "sm_90a", "wgmma-backward:m128n128s2", kBackward, kWide),
       subject("wgmma backward, dQ apart", "sm_90a", "wgmma-backward:m64n64s2dq0", kBackwardCausal, kWide),
       subject("simt backward", "sm_86", "simt-backward:m32n32w4dq0", kBackwardFp32),
@@ -178,9 +180,19 @@ std::vector<Subject> template_subjects() {
       subject("mma, fp32, d64", "sm_80", "mma:m32n32w2s1kv1", {.dtype = DType::fp32, .head_dim = 64});
   banks.conflict_free = true;
   with(std::move(banks), autotune::InputKind::normal);
+  with(subject("wgmma, fp32, odd sizes", "sm_90a", "wgmma:m128n48s2op0pp0ov0p0", ragged, kWide),
+       autotune::InputKind::normal);
+  constexpr Problem wide_fp32{.dtype = DType::fp32, .head_dim = 104, .head_dim_v = 136};
+  with(subject("wgmma, fp32, wide values", "sm_90a", "wgmma:m64n16s1qr0op0pp0ov0p0pt1", wide_fp32, kOwnHeads),
+       autotune::InputKind::normal);
   Subject silent = subject("mma, fp32, silent keys", "sm_80", "mma:m64n32w4s1kv1", ragged);
   silent.one.silent = 70;
+  Subject silent_wgmma = silent;
+  silent_wgmma.name = "wgmma, fp32, silent keys";
+  silent_wgmma.arch = "sm_90a";
+  silent_wgmma.schedule = "wgmma:m64n32s2qr0op0pp0ov0p0";
   with(std::move(silent), autotune::InputKind::normal);
+  with(std::move(silent_wgmma), autotune::InputKind::normal);
   with(subject("wgmma, packed heads", "sm_90a", "wgmma:m128n64s2p2", kCausal64, few_queries),
        autotune::InputKind::normal);
   with(subject("wgmma, empty places", "sm_90a", "wgmma:m128n64s2p2", kCausal64, odd_groups),

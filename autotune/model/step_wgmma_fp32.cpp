@@ -1,0 +1,57 @@
+// Family wgmma in fp32: numbers are split into three of bf16, and a product takes six.
+#include <algorithm>
+#include <cmath>
+
+#include "autotune/model/families.hpp"
+#include "autotune/model/units.hpp"
+#include "generator/families/wgmma_fp32_products.hpp"
+#include "generator/recipe.hpp"
+
+namespace flashjit::autotune {
+namespace {
+
+// Fitted to 370 timings of 74 problems on two H200s (docs/performance/wgmma-fp32.md).
+constexpr double kProducts = 6;
+constexpr double kOfShared = 0.65;    // of what shared memory could send: producers write to it meanwhile
+constexpr double kSoftmax = 13.5;     // for a key and 64 rows: exponentials, and splitting them
+constexpr double kExposed = 0.32;     // share of the shorter units' work that one warpgroup does not hide
+constexpr double kPiece = 193;        // splitting a piece of eight numbers for each thread of a producer
+constexpr double kBatch = 770;        // waiting for the up to five pieces that are under way together
+constexpr double kUnevenRows = 1.26;  // where finding a piece's row takes more than a shift
+constexpr double kFirstLevel = 1.25;  // ptxas's, in producers
+constexpr double kOneStage = 1.1;     // a block is split no sooner than the one before was multiplied
+constexpr double kBarriers = 150;     // waits for them, in a step
+constexpr double kTile = 4400;        // Q, the first blocks, O
+
+// Cycles in which a producer splits a block of K or V.
+double fill_cycles(int rows, int columns) {
+  const int chunks = static_cast<int>(padded(columns)) / 8;
+  const double pieces = std::ceil(rows * chunks / 128.0);
+  const bool even = (chunks & (chunks - 1)) == 0;
+  return pieces * kPiece * (even ? 1 : kUnevenRows) + std::ceil(pieces / 5) * kBatch;
+}
+
+}  // namespace
+
+Step wgmma_fp32_step(const Problem& p, const WgmmaSchedule& s) {
+  const double n = s.tile_n, groups = s.tile_m / 64.0, steps = padded(p.head_dim) / 16;
+  // A product of 64 rows, 16 deep, takes half a clock a column. Those of S read their part of Q from shared
+  // memory each time that it is not in registers; a product of two parts of K reads it once for both.
+  const bool paired = wgmma_fp32::pairs_parts(p, s);
+  const double q_reads = s.q_in_regs == 1 ? 0 : s.q_in_regs == 2 ? (paired ? 2 : 3) : (paired ? 4 : 6);
+  const double from_shared = (kProducts * n * 32 + q_reads * 2048) / (kOfShared * kSharedBytes);
+  const double tensor =
+      groups * (steps * std::max(kProducts * n / 2, from_shared) + n / 16 * kProducts * p.value_dim() / 2);
+  const double softmax = groups * kSoftmax * n;
+  const double k = fill_cycles(s.tile_n, p.head_dim), v = fill_cycles(s.tile_n, p.value_dim());
+  const double filling = (groups == 1 ? std::max(k, v) : k + v) * (s.stages == 1 ? kOneStage : 1) *
+                         (s.ptxas == 1 ? kFirstLevel : 1);
+  Step step;
+  step.cycles = combine({tensor, softmax, filling}, kExposed / groups) + kBarriers;
+  step.alone = step.own_keys = step.cycles;
+  step.tile_cycles = kTile;
+  step.balanced = p.causal;
+  return step;
+}
+
+}  // namespace flashjit::autotune

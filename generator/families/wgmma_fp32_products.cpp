@@ -1,0 +1,153 @@
+#include "generator/families/wgmma_fp32_products.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "generator/families/mma_tile.hpp"
+#include "generator/families/wgmma_lists.hpp"
+#include "generator/families/wgmma_registers.hpp"
+
+namespace flashjit::wgmma_fp32 {
+
+using namespace wgmma_forward;
+
+namespace {
+
+// What is multiplied, 64 rows of A with B. Tiles in shared memory are SplitTile of
+// templates/parts/wgmma_fp32/layout.cuh.
+struct SplitProduct {
+  int columns = 0;
+  int steps = 0;             // of 16
+  int a_register_parts = 0;  // the first so many parts of A are in registers, the others in shared memory
+  int a_rows = 0;            // of a part of A's tile
+  int b_rows = 0;            // of a part of B's tile
+  bool b_transposed = false;
+};
+
+// A part of A with parts of B that lie side by side, the first of which is b.
+struct Term {
+  int a = 0, b = 0;
+  int first = 0;  // accumulator, in multiples of the product's columns / 2
+  int parts_of_b = 1;
+};
+
+// Bytes from a tile's first part to where a step of 16 columns begins in a part.
+int columns_at(int step, int part, int rows) {
+  return step / 4 * (kSplitParts * rows * kRowBytes) + part * rows * kRowBytes + step % 4 * 32;
+}
+// … and where one of 16 rows begins.
+int rows_at(int step, int part, int rows) {
+  return (part * rows + step * 16) * kRowBytes;
+}
+
+// The terms as one asm statement: a fence, the products and a commit. Operands: the accumulators; A's
+// registers, step by step and part by part; the lower half of A's descriptor, where parts of it are in shared
+// memory; the lower half of B's; and the upper half of both.
+Lines statement(const SplitProduct& product, int sums, std::initializer_list<Term> terms) {
+  if (product.columns == 0) return {};
+  const bool a_in_shared = product.a_register_parts < kSplitParts;
+  const int of_sum = product.columns / 2, a_registers = sums * of_sum;
+  const int a = a_registers + 4 * product.a_register_parts * product.steps;
+  const int b = a + (a_in_shared ? 1 : 0), upper = b + 1;
+  Lines lines;
+  for (const char* text : {"{", ".reg .pred accumulate;", ".reg .b32 low;", ".reg .b64 b;"})
+    add_line(lines, text);
+  if (a_in_shared) add_line(lines, ".reg .b64 a;");
+  add_line(lines, "wgmma.fence.sync.aligned;");
+  const auto descriptor = [&](const char* name, int lower, int bytes) {
+    add_line(lines, fmt::format("add.u32 low, %{}, {};", lower, bytes / 16));
+    add_line(lines, fmt::format("mov.b64 {}, {{low, %{}}};", name, upper));
+  };
+  std::vector<bool> begun(sums);
+  for (const Term& term : terms) {
+    const bool in_registers = term.a < product.a_register_parts;
+    for (int step = 0; step < product.steps; ++step) {
+      if (step == 0 || (step == 1 && !begun[term.first]))
+        add_line(lines,
+                 fmt::format("setp.{}.b32 accumulate, 0, 0;", step == 1 || begun[term.first] ? "eq" : "ne"));
+      if (!in_registers) descriptor("a", a, columns_at(step, term.a, product.a_rows));
+      descriptor("b", b,
+                 product.b_transposed ? rows_at(step, term.b, product.b_rows)
+                                      : columns_at(step, term.b, product.b_rows));
+      const int columns = term.parts_of_b * product.columns;
+      add_line(lines, fmt::format("wgmma.mma_async.sync.aligned.m64n{}k16.f32.bf16.bf16", columns));
+      const int first = term.first * of_sum, end = first + columns / 2;
+      for (int i = first; i < end; i += 16) {
+        std::string text = i == first ? "{" : "";
+        const int end_of_line = std::min(i + 16, end);
+        for (int j = i; j < end_of_line; ++j) text += fmt::format("%{}{}", j, j + 1 < end ? ", " : "},");
+        add_line(lines, text);
+      }
+      const std::string registers =
+          four_registers(a_registers + 4 * (product.a_register_parts * step + term.a));
+      add_line(lines, fmt::format("{} b, accumulate, 1, 1,{} {};", in_registers ? registers + "," : "a,",
+                                  in_registers ? "" : " 0,", product.b_transposed ? 1 : 0));
+    }
+    begun[term.first] = true;
+  }
+  add_line(lines, "wgmma.commit_group.sync.aligned;");
+  add_line(lines, "}");
+  return lines;
+}
+
+Lines one_sum(const SplitProduct& product) {
+  return statement(product, 1, {{0, 2}, {1, 1}, {2, 0}, {0, 1}, {1, 0}, {0, 0}});
+}
+
+// The second and third sums are of what is 2^8 and 2^16 smaller.
+Lines three_sums(const SplitProduct& product) {
+  return statement(product, 3, {{2, 0}, {0, 1, 1, 2}, {1, 0, 1, 2}, {0, 0}});
+}
+
+// What an asm statement writes.
+Lines sums(int count) {
+  return four_to_a_line(0, count,
+                        [&](int i) { return fmt::format("\"=f\"(sum[{}]){}", i, i + 1 < count ? "," : ""); });
+}
+
+// Fragments of A in registers, which an asm statement reads.
+Lines fragments(const char* name, int steps, int parts) {
+  return four_to_a_line(0, 4 * parts * steps, [&](int i) {
+    return fmt::format("\"r\"({}[{}][{}][{}]),", name, i / 4 / parts, i / 4 % parts, i % 4);
+  });
+}
+
+}  // namespace
+
+int q_register_parts(const WgmmaSchedule& schedule) {
+  return schedule.q_in_regs == 1 ? kSplitParts : schedule.q_in_regs == 2 ? 1 : 0;
+}
+
+int score_sums(const Problem& problem, const WgmmaSchedule& schedule) {
+  return (pairs_parts(problem, schedule) ? 3 : 1) * schedule.tile_n / 2;
+}
+
+void list_products(Recipe& recipe, const Problem& problem, const WgmmaSchedule& schedule) {
+  const int steps = steps_of(problem.head_dim), q_parts = q_register_parts(schedule);
+  const SplitProduct scores{.columns = schedule.tile_n,
+                            .steps = steps,
+                            .a_register_parts = q_parts,
+                            .a_rows = 64,
+                            .b_rows = schedule.tile_n};
+  recipe.lists["scores"] = pairs_parts(problem, schedule) ? three_sums(scores) : one_sum(scores);
+  recipe.lists["score_sums"] = sums(score_sums(problem, schedule));
+  recipe.lists["q_registers"] = fragments("q", steps, q_parts);
+
+  SplitProduct values{.columns = kPanelColumns,
+                      .steps = schedule.tile_n / 16,
+                      .a_register_parts = kSplitParts,
+                      .b_rows = schedule.tile_n,
+                      .b_transposed = true};
+  recipe.lists["weights"] = fragments("p", values.steps, kSplitParts);
+  recipe.lists["panel"] = one_sum(values);
+  recipe.lists["panel_sums"] = sums(values.columns / 2);
+  values.columns = problem.value_dim() % kPanelColumns;
+  recipe.lists["last_panel"] = one_sum(values);
+  recipe.lists["last_panel_sums"] = sums(values.columns / 2);
+}
+
+}  // namespace flashjit::wgmma_fp32

@@ -1,0 +1,49 @@
+// FlashAttention's forward pass on Hopper in fp32, on tensor cores that multiply bf16: each number is the sum
+// of three bf16 numbers, and each product the sum of six (Henry, Tang, Heinecke, "Leveraging the bfloat16
+// Artificial Intelligence Datatype For Higher-Precision Computations", 2019). Warpgroups have roles as in
+// FlashAttention-3 (arXiv 2407.08608): kProducers load blocks of K and V, split them and put the parts into
+// shared memory, and kWarpgroups compute 64 query rows each with asynchronous products. While one of these is
+// busy with its softmax, tensor cores have another one's products.
+#include "params/forward.h"
+#include "parts/mma/epilogue_fp32.cuh"
+#include "parts/mma/tile_order.cuh"
+#include "parts/mma/visible_keys.cuh"
+#include "parts/wgmma_fp32/consumer.cuh"
+#include "parts/wgmma_fp32/layout.cuh"
+#include "parts/wgmma_fp32/producer.cuh"
+#include "ptx/setmaxnreg.cuh"
+#include "ptx/shared_address.cuh"
+#include "ptx/special.cuh"
+
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
+    FLASHJIT_ENTRY(const __grid_constant__ ForwardParams p) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  const unsigned shared = shared_address(memory);
+  const int warpgroup =
+      __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 128), 0);  // known to be uniform
+
+  if (threadIdx.x == 0) make_barriers(shared);
+  __syncthreads();
+
+  // Each role finds the tile's place by itself: it would cost a producer's few registers to be handed it.
+  if (warpgroup < kProducers) {
+    give_up_registers<kProducerRegisters>();
+    const TileIndex index = tile_at(p, block_index());
+    const VisibleKeys visible(p, index.m * kTileM);
+    Producer producer(shared, p, index);
+    /*%#two_producers%*/
+    producer.produce(visible.masked_end, warpgroup);
+    /*%/two_producers%*/
+    /*%^two_producers%*/
+    producer.produce(visible.masked_end);
+    /*%/two_producers%*/
+  } else {
+    take_registers<kConsumerRegisters>();
+    const TileIndex index = tile_at(p, block_index());
+    const VisibleKeys visible(p, index.m * kTileM);
+    Consumer consumer(shared, warpgroup - kProducers);
+    if (visible.masked_end > 0) consumer.start(p, index);
+    consumer.consume(p, visible);
+    write_rows(p, index, index.m * kTileM + consumer.warp_row(), consumer.rows, consumer.output);
+  }
+}

@@ -1,0 +1,124 @@
+// A warpgroup that computes 64 rows of O.
+#pragma once
+
+#include "params/forward.h"
+#include "parts/mma/softmax.cuh"
+#include "parts/mma/tile_order.cuh"
+#include "parts/mma/visible_keys.cuh"
+#include "parts/warpgroup.cuh"
+#include "parts/wgmma_fp32/layout.cuh"
+#include "parts/wgmma_fp32/products.cuh"
+#include "parts/wgmma_fp32/query.cuh"
+#include "parts/wgmma_fp32/rows.cuh"
+#include "ptx/mbarrier.cuh"
+#include "ptx/pin.cuh"
+#include "ptx/wgmma.cuh"
+
+struct Consumer {
+  unsigned shared;
+  int warpgroup;  // which of those that compute
+  RingPlace place;
+  /*%#q_in_regs%*/
+  unsigned q[kQSteps][kQRegisterParts][4];
+  /*%/q_in_regs%*/
+  SoftmaxRows rows;
+  float output[kHeadDimV / 2];  // this thread's part of the warpgroup's rows of O
+
+  __device__ __forceinline__ Consumer(unsigned shared, int warpgroup)
+      : shared(shared), warpgroup(warpgroup) {}
+
+  // The warp's first row, in the CTA's tile.
+  __device__ __forceinline__ int warp_row() const { return 64 * warpgroup + 16 * warp_of_warpgroup(); }
+
+  __device__ __forceinline__ void start(const ForwardParams& p, const TileIndex& index) {
+    const Rows from{head_of(p.q, index.batch * p.q_batch, index.head * p.q_head), p.q_row,
+                    index.m * kTileM + 64 * warpgroup, p.seqlen_q};
+    /*%#q_in_shared%*/
+    store_query(shared + kQ + warpgroup * TileQ::kBytes, from, p.scale_log2, warpgroup);
+    /*%/q_in_shared%*/
+    /*%#q_in_regs%*/
+    load_query(q, from, p.scale_log2);
+    /*%/q_in_regs%*/
+  }
+
+  __device__ __forceinline__ void wait(unsigned full) const {
+    mbarrier_wait(shared + full + 8 * place.stage, place.parity);
+  }
+  // Called once products have read the block.
+  __device__ __forceinline__ void release(unsigned empty) const {
+    if (lane() == 0) mbarrier_arrive(shared + empty + 8 * place.stage);
+    __syncwarp();
+  }
+
+  // scores = Q K^T.
+  __device__ __forceinline__ void multiply_qk(float (&scores)[kTileN / 2]) const {
+    float sum[kScoreSums];
+    wait(kKFull);
+    wgmma_scores(sum,
+                 /*%#q_in_regs%*/
+                 q,
+                 /*%/q_in_regs%*/
+                 /*%#q_in_shared%*/
+                 lower_half(shared + kQ + warpgroup * TileQ::kBytes),
+                 /*%/q_in_shared%*/
+                 lower_half(shared + kK + place.stage * TileK::kBytes));
+    wgmma_wait<0>();
+    pin(sum);
+    release(kKEmpty);
+#pragma unroll
+    for (int i = 0; i < kTileN / 2; ++i) {
+      /*%#paired%*/
+      scores[i] = sum[i] + (sum[kTileN / 2 + i] + sum[kTileN + i]);
+      /*%/paired%*/
+      /*%^paired%*/
+      scores[i] = sum[i];
+      /*%/paired%*/
+    }
+  }
+
+  // output += P V, panel by panel. The block's part is summed by itself, since O is larger the more blocks
+  // came before.
+  template <int kPanel = 0>
+  __device__ __forceinline__ void add_pv(const unsigned (&weights)[kTileN / 16][kParts][4]) {
+    constexpr int kColumns = kHeadDimV - 64 * kPanel < 64 ? kHeadDimV - 64 * kPanel : 64;
+    float sum[kColumns / 2];
+    wgmma_panel(sum, weights,
+                lower_half(shared + kV + place.stage * TileV::kBytes + kPanel * TileV::kPanelBytes));
+    wgmma_wait<0>();
+    pin(sum);
+#pragma unroll
+    for (int i = 0; i < kColumns / 2; ++i) output[32 * kPanel + i] += sum[i];
+    if constexpr (64 * kPanel + kColumns < kHeadDimV) add_pv<kPanel + 1>(weights);
+  }
+
+  // From the last block that any row of the CTA sees down to the first.
+  __device__ __forceinline__ void consume(const ForwardParams& p, const VisibleKeys& visible) {
+#pragma unroll
+    for (float& x : output) x = 0;
+    for (int n = visible.masked_end - 1; n >= 0; --n, place.advance()) {
+      /*%#causal%*/
+      // Rows further down see this block, but none of the warpgroup's.
+      if (visible.by_first + 64 * warpgroup + 63 <= n * kTileN) {
+        wait(kKFull);
+        release(kKEmpty);
+        wait(kVFull);
+        release(kVEmpty);
+        continue;
+      }
+      /*%/causal%*/
+      float scores[kTileN / 2];
+      multiply_qk(scores);
+      if (n >= visible.unmasked_end) visible.mask(scores, warp_row(), n * kTileN, p);
+      float peak[2];
+      find_peaks(scores, peak);
+      if (__any_sync(0xffffffffu, outgrown(rows, peak, 1))) move_shift(rows, peak, output, 1);
+      exponentiate(rows, scores);
+      unsigned weights[kTileN / 16][kParts][4];
+#pragma unroll
+      for (int step = 0; step < kTileN / 16; ++step) split_fragment(weights[step], &scores[8 * step]);
+      wait(kVFull);
+      add_pv(weights);
+      release(kVEmpty);
+    }
+  }
+};

@@ -1,0 +1,97 @@
+// The two products of a block of keys, each one asm statement that the renderer writes down. Of the nine
+// products of two numbers' parts, three are below the last bit of the whole; the other six are computed. The
+// smallest come first: each time that a tensor core adds 16 products it rounds towards zero, at the size of
+// the sum, which is of no consequence while the sum is small.
+#pragma once
+
+#include "parts/wgmma_fp32/layout.cuh"
+#include "ptx/wgmma.cuh"
+
+// Tiles come as the lower halves of their descriptors, to which a step adds bytes / 16. The upper half is the
+// same for all of them: the rows' swizzle, and the bytes of eight rows / 16 (PTX ISA, "matrix descriptor
+// format").
+constexpr unsigned kUpperHalf = 1u << 30 | 8 * kRowBytes / 16;
+
+__device__ __forceinline__ unsigned lower_half(unsigned address) {
+  return static_cast<unsigned>(wgmma_descriptor(address, 0));
+}
+
+/*%#q_in_regs%*/
+constexpr int kQSteps = (kHeadDim + 15) / 16;  // of 16 columns, which one product takes
+/*%/q_in_regs%*/
+
+// Begins the sums whose sum is q k^T: 64 x kTileN.
+/*%#paired%*/
+// Products of both first parts have a sum of their own, which begins with the third part of q. The others
+// share one of twice the width: the second and third parts of k lie side by side, as do the first and second,
+// so that a product reads its part of q once for both.
+/*%/paired%*/
+__device__ __forceinline__ void wgmma_scores(float (&sum)[kScoreSums],
+                                             /*%#q_in_regs%*/
+                                             const unsigned (&q)[kQSteps][kQRegisterParts][4],
+                                             /*%/q_in_regs%*/
+                                             /*%#q_in_shared%*/
+                                             unsigned q_tile,
+                                             /*%/q_in_shared%*/
+                                             unsigned k_tile) {
+  asm volatile(
+      /*%#scores%*/
+      "/*%line%*/\n"
+      /*%/scores%*/
+      :
+      /*%#score_sums%*/
+      /*%line%*/
+      /*%/score_sums%*/
+      :
+      /*%#q_registers%*/
+      /*%line%*/
+      /*%/q_registers%*/
+      /*%#q_in_shared%*/
+      "r"(q_tile),
+      /*%/q_in_shared%*/
+      "r"(k_tile), "n"(kUpperHalf)
+      : "memory");
+}
+
+/*%#whole_v%*/
+// Begins sum = p v for a panel of v: 64 x 64.
+__device__ __forceinline__ void wgmma_panel(float (&sum)[32], const unsigned (&p)[kTileN / 16][kParts][4],
+                                            unsigned v_panel) {
+  asm volatile(
+      /*%#panel%*/
+      "/*%line%*/\n"
+      /*%/panel%*/
+      :
+      /*%#panel_sums%*/
+      /*%line%*/
+      /*%/panel_sums%*/
+      :
+      /*%#weights%*/
+      /*%line%*/
+      /*%/weights%*/
+      "r"(v_panel), "n"(kUpperHalf)
+      : "memory");
+}
+
+/*%/whole_v%*/
+/*%#last_v%*/
+// Likewise for the columns after whole panels.
+constexpr int kLastColumns = kHeadDimV % 64;
+__device__ __forceinline__ void wgmma_panel(float (&sum)[kLastColumns / 2],
+                                            const unsigned (&p)[kTileN / 16][kParts][4], unsigned v_panel) {
+  asm volatile(
+      /*%#last_panel%*/
+      "/*%line%*/\n"
+      /*%/last_panel%*/
+      :
+      /*%#last_panel_sums%*/
+      /*%line%*/
+      /*%/last_panel_sums%*/
+      :
+      /*%#weights%*/
+      /*%line%*/
+      /*%/weights%*/
+      "r"(v_panel), "n"(kUpperHalf)
+      : "memory");
+}
+/*%/last_v%*/
