@@ -18,7 +18,7 @@ namespace flashjit::autotune {
 namespace {
 
 constexpr double kLaunchMs = 0.004;
-constexpr double kMmaLaunchMs = 0.0032;  // mma has no maps to fetch, and no barriers to make
+constexpr double kMmaLaunchMs = 0.0032;  // without maps to fetch; measured for mma
 // Launches of clusters that share out a tile's keys; the second where shares are long.
 constexpr double kSharesLaunchMs = 0.0045, kLongSharesLaunchMs = 0.0025;
 constexpr double kEvenSharesMs = 0.0015, kMaskedSharesMs = 0.0007;  // added, with several warpgroups
@@ -260,7 +260,8 @@ double whole_tiles_ms(const Work& work, double alone, const Schedule& schedule) 
   constexpr double kMmaPower = 4;
   if (std::holds_alternative<MmaSchedule>(schedule))
     return side_by_side(work.ms(cycles), work.memory_ms, kMmaPower) + kMmaLaunchMs;
-  return overlapped(work.ms(cycles), work.memory_ms) + kLaunchMs;
+  const bool bare_launch = wgmma != nullptr && by_tma(work.problem, schedule) == nullptr;
+  return overlapped(work.ms(cycles), work.memory_ms) + (bare_launch ? kMmaLaunchMs : kLaunchMs);
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <initializer_list>
 #include <string>
 #include <vector>
@@ -73,19 +72,12 @@ Lines statement(const SplitProduct& product, int sums, std::initializer_list<Ter
       descriptor("b", b,
                  product.b_transposed ? rows_at(step, term.b, product.b_rows)
                                       : columns_at(step, term.b, product.b_rows));
-      const int columns = term.parts_of_b * product.columns;
-      add_line(lines, fmt::format("wgmma.mma_async.sync.aligned.m64n{}k16.f32.bf16.bf16", columns));
-      const int first = term.first * of_sum, end = first + columns / 2;
-      for (int i = first; i < end; i += 16) {
-        std::string text = i == first ? "{" : "";
-        const int end_of_line = std::min(i + 16, end);
-        for (int j = i; j < end_of_line; ++j) text += fmt::format("%{}{}", j, j + 1 < end ? ", " : "},");
-        add_line(lines, text);
-      }
-      const std::string registers =
-          four_registers(a_registers + 4 * (product.a_register_parts * step + term.a));
-      add_line(lines, fmt::format("{} b, accumulate, 1, 1,{} {};", in_registers ? registers + "," : "a,",
-                                  in_registers ? "" : " 0,", product.b_transposed ? 1 : 0));
+      const WgmmaProduct one{.columns = term.parts_of_b * product.columns,
+                             .a_registers = in_registers,
+                             .b_transposed = product.b_transposed,
+                             .first_accumulator = term.first * of_sum};
+      const int registers = a_registers + 4 * (product.a_register_parts * step + term.a);
+      add_wgmma(lines, DType::bf16, one, in_registers ? four_registers(registers) : "a", "b");
     }
     begun[term.first] = true;
   }

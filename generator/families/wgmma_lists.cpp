@@ -22,28 +22,6 @@ int accumulator_operands(const WgmmaProduct& product) {
   return product.accumulators.empty() ? product.columns / 2 : 0;
 }
 
-// One instruction; a and b are the operands' names.
-void add_instruction(Lines& lines, DType dtype, const WgmmaProduct& product, const std::string& a,
-                     const std::string& b) {
-  const char* type = ptx_type(dtype);
-  add_line(lines,
-           fmt::format("wgmma.mma_async.sync.aligned.m64n{}k16.f32.{}.{}", product.columns, type, type));
-  constexpr int kPerLine = 16;
-  const int count = product.columns / 2;
-  for (int first = 0; first < count; first += kPerLine) {
-    const int end = std::min(first + kPerLine, count);
-    std::string text = first == 0 ? "{" : "";
-    for (int i = first; i < end; ++i) {
-      text += fmt::format("{}{}{}", product.accumulators.empty() ? "%" : product.accumulators, i,
-                          i + 1 < end ? ", " : "");
-    }
-    add_line(lines, text + (end == count ? "}," : ","));
-  }
-  const std::string transposed = product.a_registers ? "" : product.a_transposed ? " 1," : " 0,";
-  add_line(lines,
-           fmt::format("{}, {}, accumulate, 1, 1,{} {};", a, b, transposed, product.b_transposed ? 1 : 0));
-}
-
 }  // namespace
 
 void add_line(Lines& lines, std::string text) {
@@ -76,12 +54,33 @@ Lines for_each_register(const char* registers, int count, const char* text) {
   });
 }
 
+void add_wgmma(Lines& lines, DType dtype, const WgmmaProduct& product, const std::string& a,
+               const std::string& b) {
+  const char* type = ptx_type(dtype);
+  add_line(lines,
+           fmt::format("wgmma.mma_async.sync.aligned.m64n{}k16.f32.{}.{}", product.columns, type, type));
+  constexpr int kPerLine = 16;
+  const int count = product.columns / 2;
+  for (int first = 0; first < count; first += kPerLine) {
+    const int end = std::min(first + kPerLine, count);
+    std::string text = first == 0 ? "{" : "";
+    for (int i = first; i < end; ++i) {
+      text += fmt::format("{}{}{}", product.accumulators.empty() ? "%" : product.accumulators,
+                          product.first_accumulator + i, i + 1 < end ? ", " : "");
+    }
+    add_line(lines, text + (end == count ? "}," : ","));
+  }
+  const char* const transposed = product.a_registers ? "" : product.a_transposed ? " 1," : " 0,";
+  add_line(lines,
+           fmt::format("{}, {}, accumulate, 1, 1,{} {};", a, b, transposed, product.b_transposed ? 1 : 0));
+}
+
 Lines wgmma_instruction(DType dtype, const WgmmaProduct& product) {
   const int count = accumulator_operands(product);
   const std::string a = product.a_registers ? four_registers(count) : fmt::format("%{}", count);
   const std::string b = fmt::format("%{}", count + (product.a_registers ? 4 : 1));
   Lines lines{line("{"), line(".reg .pred accumulate;"), accumulates(product.accumulate)};
-  add_instruction(lines, dtype, product, a, b);
+  add_wgmma(lines, dtype, product, a, b);
   add_line(lines, "}");
   return lines;
 }
@@ -110,7 +109,7 @@ Lines wgmma_statement(DType dtype, WgmmaProduct product, const WgmmaChain& chain
                               ? fmt::format("%{}", a_descriptors + step - chain.a_register_steps)
                           : chain.a_registers.empty() ? four_registers(count + 4 * step)
                                                       : four_registers(4 * step, chain.a_registers);
-    add_instruction(lines, dtype, product, a, "b");
+    add_wgmma(lines, dtype, product, a, "b");
   }
   add_line(lines, "wgmma.commit_group.sync.aligned;");
   add_line(lines, "}");

@@ -37,7 +37,13 @@ struct WgmmaProduct {
   bool a_transposed = false;  // A lies along its 64 rows in memory, not along the sum
   bool b_transposed = false;  // B lies along its columns in memory, not along the sum
   std::string accumulators;   // the accumulators' PTX name without the number; empty: they are operands
+  int first_accumulator = 0;  // its number
 };
+
+// Adds the instruction alone. a and b are the operands' names; the predicate `accumulate` decides in place of
+// product.accumulate.
+void add_wgmma(Lines& lines, DType dtype, const WgmmaProduct& product, const std::string& a,
+               const std::string& b);
 
 // The instruction, its operands numbered: accumulators, then A, then B.
 Lines wgmma_instruction(DType dtype, const WgmmaProduct& product);

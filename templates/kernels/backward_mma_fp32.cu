@@ -33,7 +33,7 @@
 #include "ptx/named_barrier_arrive.cuh"
 #include "ptx/shared_address.cuh"
 #include "ptx/shared_pair.cuh"
-#include "ptx/special.cuh"
+#include "ptx/thread_index.cuh"
 #include "ptx/store_shared_16.cuh"
 
 constexpr int kHalf = kThreads / 64;  // warps of a half

@@ -11,7 +11,6 @@
 #include "ptx/finite.cuh"
 #include "ptx/math.cuh"
 #include "ptx/shared_address.cuh"
-#include "ptx/special.cuh"
 
 extern "C" __global__ void __launch_bounds__(kThreads)
     FLASHJIT_ENTRY(const __grid_constant__ BackwardParams params) {

@@ -11,7 +11,7 @@
 #include "parts/mma/tile_order.cuh"
 #include "ptx/grid_size.cuh"
 #include "ptx/shared_address.cuh"
-#include "ptx/special.cuh"
+#include "ptx/block_index.cuh"
 
 extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*%/min_ctas%*/)
     FLASHJIT_ENTRY(const __grid_constant__ ForwardParams params) {

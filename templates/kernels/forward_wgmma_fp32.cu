@@ -13,7 +13,7 @@
 #include "parts/wgmma_fp32/producer.cuh"
 #include "ptx/setmaxnreg.cuh"
 #include "ptx/shared_address.cuh"
-#include "ptx/special.cuh"
+#include "ptx/block_index.cuh"
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
     FLASHJIT_ENTRY(const __grid_constant__ ForwardParams p) {

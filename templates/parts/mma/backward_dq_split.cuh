@@ -8,7 +8,7 @@
 #include "parts/mma/split_sum.cuh"
 #include "ptx/ldmatrix_transposed.cuh"
 #include "ptx/reduction_fragment.cuh"
-#include "ptx/special.cuh"
+#include "ptx/thread_index.cuh"
 
 constexpr int kDqSharers = kThreads / 32 / (kTileM / 16);  // warps that share rows
 

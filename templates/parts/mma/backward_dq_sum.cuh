@@ -7,7 +7,7 @@
 #include "parts/mma/multiply_columns.cuh"
 #include "ptx/ldmatrix_transposed.cuh"
 #include "ptx/reduction_fragment.cuh"
-#include "ptx/special.cuh"
+#include "ptx/thread_index.cuh"
 
 // dQ += dS K for the rows of tile m of a batch and head, numbered `pair`, and all keys of the CTA.
 __device__ __forceinline__ void add_dq(unsigned ds_tile, unsigned k_tile, int pair, int m,

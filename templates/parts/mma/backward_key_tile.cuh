@@ -2,7 +2,7 @@
 #pragma once
 
 #include "params/backward.h"
-#include "ptx/special.cuh"
+#include "ptx/block_index.cuh"
 
 struct KeyTile {
   int n, head, batch;

@@ -1,7 +1,7 @@
 // Which part of a step each warp does in the backward pass over keys.
 #pragma once
 
-#include "ptx/special.cuh"
+#include "ptx/thread_index.cuh"
 
 constexpr int kHalf = kWarps / 2;            // warps of a half
 constexpr int kKeyWarps = kHalf / kSharers;  // groups of kSharers warps; the warps of a group share keys

@@ -8,7 +8,7 @@
 /*%^async%*/
 #include "ptx/store_shared_16.cuh"
 /*%/async%*/
-#include "ptx/special.cuh"
+#include "ptx/thread_index.cuh"
 
 constexpr int kRowPieces = kTileM / 4;  // pieces of 16 bytes in LSE, and as many in delta
 

@@ -4,7 +4,7 @@
 
 #include "params/backward.h"
 #include "ptx/infinity.cuh"
-#include "ptx/special.cuh"
+#include "ptx/thread_index.cuh"
 #include "ptx/store_shared.cuh"
 
 static_assert(2 * kTileM <= kThreads, "a thread has one number");

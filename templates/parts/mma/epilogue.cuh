@@ -12,7 +12,7 @@
 #include "ptx/math.cuh"
 #include "ptx/reciprocal.cuh"
 #include "ptx/shuffle.cuh"
-#include "ptx/special.cuh"
+#include "ptx/thread_index.cuh"
 
 // Divides by the row's sum of exponentials; a row that saw no key becomes 0. Leaves the whole row's sum in
 // rows.sum.

@@ -3,7 +3,7 @@
 
 #include "parts/mma/shared_tile.cuh"
 #include "ptx/cp_async.cuh"
-#include "ptx/special.cuh"
+#include "ptx/thread_index.cuh"
 
 // kSpan neighbouring threads copy kSpan neighbouring chunks of one row, so that reads take whole sectors and
 // writes go to different banks. Where kSpan is 2, a warp would read one sector in each of sixteen rows, and

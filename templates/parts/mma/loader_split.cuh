@@ -4,7 +4,7 @@
 
 #include "parts/mma/shared_tile.cuh"
 #include "parts/mma/split.cuh"
-#include "ptx/special.cuh"
+#include "ptx/thread_index.cuh"
 #include "ptx/store_shared_16.cuh"
 
 // Element (row 0, column 0) of a head.

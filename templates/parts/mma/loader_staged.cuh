@@ -3,7 +3,7 @@
 #pragma once
 
 #include "parts/mma/shared_tile.cuh"
-#include "ptx/special.cuh"
+#include "ptx/thread_index.cuh"
 #include "ptx/store_shared_16.cuh"
 
 // Threads take the tile's chunks in order, kThreads at a time.

@@ -12,6 +12,7 @@
 /*%/narrow_k%*/
 #pragma once
 #include "ptx/mbarrier.cuh"
+#include "ptx/mbarrier_bytes.cuh"
 
 constexpr int kRowBytes = 128;  // 64 columns of 16 bits
 constexpr int kPanelsQk = (kHeadDim + 63) / 64;

@@ -20,6 +20,7 @@
 #include "ptx/cluster.cuh"
 /*%/cluster%*/
 #include "ptx/mbarrier.cuh"
+#include "ptx/mbarrier_bytes.cuh"
 #include "ptx/tensor_map.cuh"
 /*%#tma_load%*/
 #include "ptx/tma.cuh"

@@ -16,6 +16,7 @@
 #include "ptx/infinity.cuh"
 #include "ptx/math.cuh"
 #include "ptx/mbarrier.cuh"
+#include "ptx/mbarrier_bytes.cuh"
 #include "ptx/named_barrier.cuh"
 #include "ptx/pin.cuh"
 #include "ptx/tensor_map.cuh"

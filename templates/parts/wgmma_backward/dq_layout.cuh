@@ -20,6 +20,7 @@ constexpr int kSlotFull = kDoEmpty + 8 * kWarpgroups;
 constexpr int kSlotEmpty = kSlotFull + 8 * kSlots;
 constexpr int kTickets = kSlotEmpty + 8 * kSlots;
 #include "parts/wgmma_backward/tickets.cuh"
+#include "ptx/mbarrier_bytes.cuh"
 static_assert(kTickets + kTicketBytes <= kSharedBytes);
 
 // A place in the ring, and the parity its barriers are waited for with.

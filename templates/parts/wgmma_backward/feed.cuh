@@ -16,6 +16,7 @@
 #include "ptx/bulk.cuh"
 #include "ptx/bulk_group.cuh"
 #include "ptx/mbarrier.cuh"
+#include "ptx/mbarrier_bytes.cuh"
 #include "ptx/tensor_map.cuh"
 
 /*%#pair%*/

@@ -112,6 +112,7 @@ constexpr int kTickets = kReadEnd;
 /*%/dq%*/
 
 #include "parts/wgmma_backward/tickets.cuh"
+#include "ptx/mbarrier_bytes.cuh"
 static_assert(kTickets + kTicketBytes <= kSharedBytes);
 
 // One thread makes the barriers; the caller synchronises the CTA.

@@ -11,6 +11,7 @@
 #include "ptx/cluster.cuh"
 #include "ptx/cluster_arrive_read.cuh"
 #include "ptx/mbarrier.cuh"
+#include "ptx/mbarrier_bytes.cuh"
 #include "ptx/pin.cuh"
 #include "ptx/wgmma.cuh"
 #include "ptx/wgmma_group.cuh"

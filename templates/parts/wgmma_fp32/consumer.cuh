@@ -47,7 +47,7 @@ struct Consumer {
   // Called once products have read the block.
   __device__ __forceinline__ void release(unsigned empty) const {
     if (lane() == 0) mbarrier_arrive(shared + empty + 8 * place.stage);
-    __syncwarp();
+    __syncwarp();  // ptxas has been seen to let the lane that arrives go on alone
   }
 
   // scores = Q K^T.

@@ -25,7 +25,9 @@ struct SplitTile {
   }
 };
 
+/*%#q_in_shared%*/
 using TileQ = SplitTile<64, kHeadDim>;  // of one warpgroup
+/*%/q_in_shared%*/
 using TileK = SplitTile<kTileN, kHeadDim>;
 using TileV = SplitTile<kTileN, kHeadDimV>;
 

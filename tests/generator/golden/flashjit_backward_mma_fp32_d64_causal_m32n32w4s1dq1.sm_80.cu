@@ -292,17 +292,10 @@ __device__ __forceinline__ void add_fragment(float* sums, const float* sum) {
     asm volatile("red.global.add.f32 [%0], %1;" ::"l"(sums + 32 * i), "f"(sum[i]) : "memory");
 }
 
-// Special registers (PTX ISA, "Special registers").
+// Which thread of the CTA this is (PTX ISA, "%tid").
 
-// Read anew wherever they are needed: the asm keeps the compiler from holding them, and what is computed from
-// them, in registers through the kernel's loop, where registers are short.
-__device__ __forceinline__ int block_index() {
-  unsigned index;
-  asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
-  __builtin_assume(index < 0x7fffffffu);
-  return index;
-}
-
+// Read anew wherever it is needed: the asm keeps the compiler from holding it, and what is computed from it, in
+// registers through the kernel's loop, where registers are short.
 __device__ __forceinline__ int thread_index() {
   unsigned index;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
@@ -352,6 +345,17 @@ __device__ __forceinline__ void add_dq(unsigned shared, int pair, int m, const B
       add_fragment(to + 256 * block + 128 * half, dq);
     }
   }
+}
+
+// Which CTA this is (PTX ISA, "%ctaid").
+
+// Read anew wherever it is needed: the asm keeps the compiler from holding it, and what is computed from it, in
+// registers through the kernel's loop, where registers are short.
+__device__ __forceinline__ int block_index() {
+  unsigned index;
+  asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
+  __builtin_assume(index < 0x7fffffffu);
+  return index;
 }
 
 // Which tile of keys a CTA of the backward pass owns.

@@ -91,25 +91,16 @@ __device__ __forceinline__ unsigned pack(float low, float high) {
   return pair;
 }
 
-// Shared-memory barriers that count arrivals and bytes (PTX ISA, "Parallel Synchronization: mbarrier").
+// Shared-memory barriers that count arrivals, and bytes (ptx/mbarrier_bytes.cuh), by PTX ISA, "Parallel
+// Synchronization: mbarrier".
 
 // The phase completes when `arrivals` threads have arrived and every byte that was expected has landed.
 __device__ __forceinline__ void mbarrier_init(unsigned barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
-// Makes initialised barriers visible to the asynchronous copies that will complete on them.
-__device__ __forceinline__ void mbarrier_init_fence() {
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-}
-
 __device__ __forceinline__ void mbarrier_arrive(unsigned barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-
-__device__ __forceinline__ void mbarrier_arrive_expecting(unsigned barrier, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
-               : "memory");
 }
 
 // Returns once the phase of this parity has completed. A fresh barrier counts as having completed parity 1.
@@ -296,7 +287,7 @@ constexpr int kTickets = kStores + 4 * kStages;
 
 // A special register (PTX ISA, "%nctaid").
 
-// CTAs of the grid, read again wherever the number is needed, as in ptx/special.cuh.
+// CTAs of the grid, read again wherever the number is needed, as in ptx/block_index.cuh.
 __device__ __forceinline__ int grid_size() {
   unsigned size;
   asm volatile("mov.u32 %0, %%nctaid.x;" : "=r"(size));
@@ -378,6 +369,18 @@ __device__ __forceinline__ int next_ticket(unsigned shared, int round, int tiles
   store_shared(shared + kTicket + 4 * slot, index);
   mbarrier_arrive(shared + kTicketFull + 8 * slot);
   return index;
+}
+
+// Barriers that also count the bytes of asynchronous copies (PTX ISA, "Parallel Synchronization: mbarrier").
+
+// Makes initialised barriers visible to the asynchronous copies that will complete on them.
+__device__ __forceinline__ void mbarrier_init_fence() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+__device__ __forceinline__ void mbarrier_arrive_expecting(unsigned barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
 }
 
 static_assert(kTickets + kTicketBytes <= kSharedBytes);

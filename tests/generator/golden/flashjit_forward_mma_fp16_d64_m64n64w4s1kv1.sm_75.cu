@@ -330,17 +330,10 @@ __device__ __forceinline__ float reciprocal_fast(float x) {
   return y;
 }
 
-// Special registers (PTX ISA, "Special registers").
+// Which thread of the CTA this is (PTX ISA, "%tid").
 
-// Read anew wherever they are needed: the asm keeps the compiler from holding them, and what is computed from
-// them, in registers through the kernel's loop, where registers are short.
-__device__ __forceinline__ int block_index() {
-  unsigned index;
-  asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
-  __builtin_assume(index < 0x7fffffffu);
-  return index;
-}
-
+// Read anew wherever it is needed: the asm keeps the compiler from holding it, and what is computed from it, in
+// registers through the kernel's loop, where registers are short.
 __device__ __forceinline__ int thread_index() {
   unsigned index;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
@@ -646,6 +639,17 @@ struct VisibleKeys {
 
 __device__ __forceinline__ unsigned shared_address(const void* pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
+}
+
+// Which CTA this is (PTX ISA, "%ctaid").
+
+// Read anew wherever it is needed: the asm keeps the compiler from holding it, and what is computed from it, in
+// registers through the kernel's loop, where registers are short.
+__device__ __forceinline__ int block_index() {
+  unsigned index;
+  asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
+  __builtin_assume(index < 0x7fffffffu);
+  return index;
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas)

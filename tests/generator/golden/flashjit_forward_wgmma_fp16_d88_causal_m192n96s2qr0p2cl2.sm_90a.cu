@@ -904,25 +904,16 @@ struct BlockSoftmax {
   }
 };
 
-// Shared-memory barriers that count arrivals and bytes (PTX ISA, "Parallel Synchronization: mbarrier").
+// Shared-memory barriers that count arrivals, and bytes (ptx/mbarrier_bytes.cuh), by PTX ISA, "Parallel
+// Synchronization: mbarrier".
 
 // The phase completes when `arrivals` threads have arrived and every byte that was expected has landed.
 __device__ __forceinline__ void mbarrier_init(unsigned barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
-// Makes initialised barriers visible to the asynchronous copies that will complete on them.
-__device__ __forceinline__ void mbarrier_init_fence() {
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-}
-
 __device__ __forceinline__ void mbarrier_arrive(unsigned barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-
-__device__ __forceinline__ void mbarrier_arrive_expecting(unsigned barrier, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
-               : "memory");
 }
 
 // Returns once the phase of this parity has completed. A fresh barrier counts as having completed parity 1.
@@ -937,6 +928,18 @@ __device__ __forceinline__ void mbarrier_wait(unsigned barrier, int parity) {
       "}" ::"r"(barrier),
       "r"(parity)
       : "memory");
+}
+
+// Barriers that also count the bytes of asynchronous copies (PTX ISA, "Parallel Synchronization: mbarrier").
+
+// Makes initialised barriers visible to the asynchronous copies that will complete on them.
+__device__ __forceinline__ void mbarrier_init_fence() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+__device__ __forceinline__ void mbarrier_arrive_expecting(unsigned barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
 }
 
 // Where everything lies in the CTA's shared memory. Tiles are panels of 64 columns, each row 128 bytes,

@@ -16,12 +16,12 @@ constexpr int kSharedBytes = 196640;     // of dynamic shared memory
 constexpr float kLazy = 14.0f;           // log2 of the growth that a shift tolerates
 constexpr int kQRegisterParts = 1;       // of Q, in registers
 
-// FlashAttention's forward pass on Hopper in fp32, on tensor cores that multiply bf16: each number is the sum of
-// three bf16 numbers, and each product the sum of six (Henry, Tang, Heinecke, "Leveraging the bfloat16 Artificial
-// Intelligence Datatype For Higher-Precision Computations", 2019). Warpgroups have roles as in FlashAttention-3
-// (arXiv 2407.08608): kProducers load blocks of K and V, split them and put the parts into shared memory, and
-// kWarpgroups compute 64 query rows each with asynchronous products. While one of these is busy with its softmax,
-// tensor cores have another one's products.
+// FlashAttention's forward pass on Hopper in fp32, on tensor cores that multiply bf16: each number is the sum
+// of three bf16 numbers, and each product the sum of six (Henry, Tang, Heinecke, "Leveraging the bfloat16
+// Artificial Intelligence Datatype For Higher-Precision Computations", 2019). Warpgroups have roles as in
+// FlashAttention-3 (arXiv 2407.08608): kProducers load blocks of K and V, split them and put the parts into
+// shared memory, and kWarpgroups compute 64 query rows each with asynchronous products. While one of these is
+// busy with its softmax, tensor cores have another one's products.
 
 // A divisor as the host prepares it, so that a kernel divides by one multiplication (Granlund and Montgomery,
 // "Division by invariant integers using multiplication", 1994). Host and device compile this one file.
@@ -358,25 +358,16 @@ __device__ __forceinline__ void split_fragment(unsigned (&fragment)[kParts][4], 
   }
 }
 
-// Shared-memory barriers that count arrivals and bytes (PTX ISA, "Parallel Synchronization: mbarrier").
+// Shared-memory barriers that count arrivals, and bytes (ptx/mbarrier_bytes.cuh), by PTX ISA, "Parallel
+// Synchronization: mbarrier".
 
 // The phase completes when `arrivals` threads have arrived and every byte that was expected has landed.
 __device__ __forceinline__ void mbarrier_init(unsigned barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
-// Makes initialised barriers visible to the asynchronous copies that will complete on them.
-__device__ __forceinline__ void mbarrier_init_fence() {
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-}
-
 __device__ __forceinline__ void mbarrier_arrive(unsigned barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-
-__device__ __forceinline__ void mbarrier_arrive_expecting(unsigned barrier, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
-               : "memory");
 }
 
 // Returns once the phase of this parity has completed. A fresh barrier counts as having completed parity 1.
@@ -393,20 +384,20 @@ __device__ __forceinline__ void mbarrier_wait(unsigned barrier, int parity) {
       : "memory");
 }
 
-// What a CTA keeps in shared memory: Q, and rings of blocks of K and V, each as three tiles of bf16 whose sum it
-// is.
+// What a CTA keeps in shared memory: Q, and rings of blocks of K and V, each as three tiles of bf16 whose sum
+// it is.
 
 constexpr int kRowBytes = 128;  // of a panel: 64 columns, after which the widest swizzle repeats
 
-// One panel after another, and in each of them its first parts' rows, then the second and third parts'. So one
-// product may have the rows of two parts. The 16-byte chunks of a row change places, and the same chunk of eight
-// rows lies in different banks (PTX ISA, "128B swizzle").
+// One panel after another, and in each of them its first parts' rows, then the second and third parts'. So
+// one product may have the rows of two parts. The 16-byte chunks of a row change places, and the same chunk
+// of eight rows lies in different banks (PTX ISA, "128B swizzle").
 template <int kRowsOfTile, int kColumns>
 struct SplitTile {
   static constexpr int kRows = kRowsOfTile;
   static constexpr int kChunks = (kColumns + 15) / 16 * 2;  // of 8 columns, padded to whole steps of wgmma
-  static constexpr int kPieces = kRows * kChunks;           // of 8 numbers, as the threads that split take them
-  static constexpr int kPartBytes = kRows * kRowBytes;      // of a panel
+  static constexpr int kPieces = kRows * kChunks;       // of 8 numbers, as the threads that split take them
+  static constexpr int kPartBytes = kRows * kRowBytes;  // of a panel
   static constexpr int kPanelBytes = kParts * kPartBytes;
   static constexpr int kBytes = (kColumns + 63) / 64 * kPanelBytes;
 
@@ -472,13 +463,14 @@ __device__ __forceinline__ unsigned long long wgmma_descriptor(unsigned address,
          (address & 0x3ffff) / 16;
 }
 
-// The two products of a block of keys, each one asm statement that the renderer writes down. Of the nine products
-// of two numbers' parts, three are below the last bit of the whole; the other six are computed. The smallest come
-// first: each time that a tensor core adds 16 products it rounds towards zero, at the size of the sum, which is of
-// no consequence while the sum is small.
+// The two products of a block of keys, each one asm statement that the renderer writes down. Of the nine
+// products of two numbers' parts, three are below the last bit of the whole; the other six are computed. The
+// smallest come first: each time that a tensor core adds 16 products it rounds towards zero, at the size of
+// the sum, which is of no consequence while the sum is small.
 
-// Tiles come as the lower halves of their descriptors, to which a step adds bytes / 16. The upper half is the same
-// for all of them: the rows' swizzle, and the bytes of eight rows / 16 (PTX ISA, "matrix descriptor format").
+// Tiles come as the lower halves of their descriptors, to which a step adds bytes / 16. The upper half is the
+// same for all of them: the rows' swizzle, and the bytes of eight rows / 16 (PTX ISA, "matrix descriptor
+// format").
 constexpr unsigned kUpperHalf = 1u << 30 | 8 * kRowBytes / 16;
 
 __device__ __forceinline__ unsigned lower_half(unsigned address) {
@@ -488,8 +480,9 @@ __device__ __forceinline__ unsigned lower_half(unsigned address) {
 constexpr int kQSteps = (kHeadDim + 15) / 16;  // of 16 columns, which one product takes
 
 // Begins the sums whose sum is q k^T: 64 x kTileN.
-// What is of the first size has a sum of its own. The others share one of twice the width: the second and third
-// parts of k lie side by side, as do the first and second, so that a product reads its part of q once for both.
+// Products of both first parts have a sum of their own, which begins with the third part of q. The others
+// share one of twice the width: the second and third parts of k lie side by side, as do the first and second,
+// so that a product reads its part of q once for both.
 __device__ __forceinline__ void wgmma_scores(float (&sum)[kScoreSums],
                                              const unsigned (&q)[kQSteps][kQRegisterParts][4],
                                              unsigned q_tile,
@@ -507,7 +500,7 @@ __device__ __forceinline__ void wgmma_scores(float (&sum)[kScoreSums],
       "add.u32 low, %129, 0;\n"
       "mov.b64 b, {low, %130};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, \n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "a, b, accumulate, 1, 1, 0, 0;\n"
       "setp.eq.b32 accumulate, 0, 0;\n"
@@ -516,7 +509,7 @@ __device__ __forceinline__ void wgmma_scores(float (&sum)[kScoreSums],
       "add.u32 low, %129, 2;\n"
       "mov.b64 b, {low, %130};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, \n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "a, b, accumulate, 1, 1, 0, 0;\n"
       "add.u32 low, %128, 1028;\n"
@@ -524,7 +517,7 @@ __device__ __forceinline__ void wgmma_scores(float (&sum)[kScoreSums],
       "add.u32 low, %129, 4;\n"
       "mov.b64 b, {low, %130};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, \n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "a, b, accumulate, 1, 1, 0, 0;\n"
       "add.u32 low, %128, 1030;\n"
@@ -532,7 +525,7 @@ __device__ __forceinline__ void wgmma_scores(float (&sum)[kScoreSums],
       "add.u32 low, %129, 6;\n"
       "mov.b64 b, {low, %130};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, \n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "a, b, accumulate, 1, 1, 0, 0;\n"
       "add.u32 low, %128, 2560;\n"
@@ -540,7 +533,7 @@ __device__ __forceinline__ void wgmma_scores(float (&sum)[kScoreSums],
       "add.u32 low, %129, 1536;\n"
       "mov.b64 b, {low, %130};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, \n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "a, b, accumulate, 1, 1, 0, 0;\n"
       "add.u32 low, %128, 2562;\n"
@@ -548,7 +541,7 @@ __device__ __forceinline__ void wgmma_scores(float (&sum)[kScoreSums],
       "add.u32 low, %129, 1538;\n"
       "mov.b64 b, {low, %130};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, \n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "a, b, accumulate, 1, 1, 0, 0;\n"
       "add.u32 low, %128, 2564;\n"
@@ -556,7 +549,7 @@ __device__ __forceinline__ void wgmma_scores(float (&sum)[kScoreSums],
       "add.u32 low, %129, 1540;\n"
       "mov.b64 b, {low, %130};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, \n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "a, b, accumulate, 1, 1, 0, 0;\n"
       "add.u32 low, %128, 2566;\n"
@@ -564,73 +557,73 @@ __device__ __forceinline__ void wgmma_scores(float (&sum)[kScoreSums],
       "add.u32 low, %129, 1542;\n"
       "mov.b64 b, {low, %130};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, \n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "a, b, accumulate, 1, 1, 0, 0;\n"
       "setp.ne.b32 accumulate, 0, 0;\n"
       "add.u32 low, %129, 512;\n"
       "mov.b64 b, {low, %130};\n"
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
-      "{%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, \n"
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, \n"
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, \n"
+      "{%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,\n"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,\n"
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79,\n"
       "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95},\n"
       "{%96, %97, %98, %99}, b, accumulate, 1, 1, 0;\n"
       "setp.eq.b32 accumulate, 0, 0;\n"
       "add.u32 low, %129, 514;\n"
       "mov.b64 b, {low, %130};\n"
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
-      "{%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, \n"
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, \n"
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, \n"
+      "{%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,\n"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,\n"
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79,\n"
       "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95},\n"
       "{%100, %101, %102, %103}, b, accumulate, 1, 1, 0;\n"
       "add.u32 low, %129, 516;\n"
       "mov.b64 b, {low, %130};\n"
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
-      "{%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, \n"
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, \n"
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, \n"
+      "{%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,\n"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,\n"
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79,\n"
       "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95},\n"
       "{%104, %105, %106, %107}, b, accumulate, 1, 1, 0;\n"
       "add.u32 low, %129, 518;\n"
       "mov.b64 b, {low, %130};\n"
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
-      "{%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, \n"
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, \n"
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, \n"
+      "{%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,\n"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,\n"
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79,\n"
       "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95},\n"
       "{%108, %109, %110, %111}, b, accumulate, 1, 1, 0;\n"
       "add.u32 low, %129, 2048;\n"
       "mov.b64 b, {low, %130};\n"
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
-      "{%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, \n"
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, \n"
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, \n"
+      "{%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,\n"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,\n"
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79,\n"
       "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95},\n"
       "{%112, %113, %114, %115}, b, accumulate, 1, 1, 0;\n"
       "add.u32 low, %129, 2050;\n"
       "mov.b64 b, {low, %130};\n"
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
-      "{%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, \n"
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, \n"
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, \n"
+      "{%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,\n"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,\n"
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79,\n"
       "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95},\n"
       "{%116, %117, %118, %119}, b, accumulate, 1, 1, 0;\n"
       "add.u32 low, %129, 2052;\n"
       "mov.b64 b, {low, %130};\n"
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
-      "{%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, \n"
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, \n"
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, \n"
+      "{%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,\n"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,\n"
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79,\n"
       "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95},\n"
       "{%120, %121, %122, %123}, b, accumulate, 1, 1, 0;\n"
       "add.u32 low, %129, 2054;\n"
       "mov.b64 b, {low, %130};\n"
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
-      "{%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, \n"
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, \n"
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, \n"
+      "{%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,\n"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,\n"
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79,\n"
       "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95},\n"
       "{%124, %125, %126, %127}, b, accumulate, 1, 1, 0;\n"
       "setp.eq.b32 accumulate, 0, 0;\n"
@@ -639,9 +632,9 @@ __device__ __forceinline__ void wgmma_scores(float (&sum)[kScoreSums],
       "add.u32 low, %129, 0;\n"
       "mov.b64 b, {low, %130};\n"
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
-      "{%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, \n"
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, \n"
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, \n"
+      "{%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,\n"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,\n"
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79,\n"
       "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95},\n"
       "a, b, accumulate, 1, 1, 0, 0;\n"
       "add.u32 low, %128, 514;\n"
@@ -649,9 +642,9 @@ __device__ __forceinline__ void wgmma_scores(float (&sum)[kScoreSums],
       "add.u32 low, %129, 2;\n"
       "mov.b64 b, {low, %130};\n"
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
-      "{%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, \n"
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, \n"
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, \n"
+      "{%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,\n"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,\n"
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79,\n"
       "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95},\n"
       "a, b, accumulate, 1, 1, 0, 0;\n"
       "add.u32 low, %128, 516;\n"
@@ -659,9 +652,9 @@ __device__ __forceinline__ void wgmma_scores(float (&sum)[kScoreSums],
       "add.u32 low, %129, 4;\n"
       "mov.b64 b, {low, %130};\n"
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
-      "{%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, \n"
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, \n"
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, \n"
+      "{%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,\n"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,\n"
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79,\n"
       "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95},\n"
       "a, b, accumulate, 1, 1, 0, 0;\n"
       "add.u32 low, %128, 518;\n"
@@ -669,9 +662,9 @@ __device__ __forceinline__ void wgmma_scores(float (&sum)[kScoreSums],
       "add.u32 low, %129, 6;\n"
       "mov.b64 b, {low, %130};\n"
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
-      "{%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, \n"
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, \n"
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, \n"
+      "{%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,\n"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,\n"
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79,\n"
       "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95},\n"
       "a, b, accumulate, 1, 1, 0, 0;\n"
       "add.u32 low, %128, 2048;\n"
@@ -679,9 +672,9 @@ __device__ __forceinline__ void wgmma_scores(float (&sum)[kScoreSums],
       "add.u32 low, %129, 1536;\n"
       "mov.b64 b, {low, %130};\n"
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
-      "{%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, \n"
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, \n"
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, \n"
+      "{%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,\n"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,\n"
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79,\n"
       "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95},\n"
       "a, b, accumulate, 1, 1, 0, 0;\n"
       "add.u32 low, %128, 2050;\n"
@@ -689,9 +682,9 @@ __device__ __forceinline__ void wgmma_scores(float (&sum)[kScoreSums],
       "add.u32 low, %129, 1538;\n"
       "mov.b64 b, {low, %130};\n"
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
-      "{%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, \n"
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, \n"
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, \n"
+      "{%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,\n"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,\n"
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79,\n"
       "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95},\n"
       "a, b, accumulate, 1, 1, 0, 0;\n"
       "add.u32 low, %128, 2052;\n"
@@ -699,9 +692,9 @@ __device__ __forceinline__ void wgmma_scores(float (&sum)[kScoreSums],
       "add.u32 low, %129, 1540;\n"
       "mov.b64 b, {low, %130};\n"
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
-      "{%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, \n"
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, \n"
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, \n"
+      "{%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,\n"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,\n"
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79,\n"
       "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95},\n"
       "a, b, accumulate, 1, 1, 0, 0;\n"
       "add.u32 low, %128, 2054;\n"
@@ -709,58 +702,58 @@ __device__ __forceinline__ void wgmma_scores(float (&sum)[kScoreSums],
       "add.u32 low, %129, 1542;\n"
       "mov.b64 b, {low, %130};\n"
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
-      "{%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, \n"
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, \n"
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, \n"
+      "{%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,\n"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,\n"
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79,\n"
       "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95},\n"
       "a, b, accumulate, 1, 1, 0, 0;\n"
       "setp.eq.b32 accumulate, 0, 0;\n"
       "add.u32 low, %129, 0;\n"
       "mov.b64 b, {low, %130};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, \n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "{%96, %97, %98, %99}, b, accumulate, 1, 1, 0;\n"
       "add.u32 low, %129, 2;\n"
       "mov.b64 b, {low, %130};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, \n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "{%100, %101, %102, %103}, b, accumulate, 1, 1, 0;\n"
       "add.u32 low, %129, 4;\n"
       "mov.b64 b, {low, %130};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, \n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "{%104, %105, %106, %107}, b, accumulate, 1, 1, 0;\n"
       "add.u32 low, %129, 6;\n"
       "mov.b64 b, {low, %130};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, \n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "{%108, %109, %110, %111}, b, accumulate, 1, 1, 0;\n"
       "add.u32 low, %129, 1536;\n"
       "mov.b64 b, {low, %130};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, \n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "{%112, %113, %114, %115}, b, accumulate, 1, 1, 0;\n"
       "add.u32 low, %129, 1538;\n"
       "mov.b64 b, {low, %130};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, \n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "{%116, %117, %118, %119}, b, accumulate, 1, 1, 0;\n"
       "add.u32 low, %129, 1540;\n"
       "mov.b64 b, {low, %130};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, \n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "{%120, %121, %122, %123}, b, accumulate, 1, 1, 0;\n"
       "add.u32 low, %129, 1542;\n"
       "mov.b64 b, {low, %130};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, \n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "{%124, %125, %126, %127}, b, accumulate, 1, 1, 0;\n"
       "wgmma.commit_group.sync.aligned;\n"
@@ -817,151 +810,151 @@ __device__ __forceinline__ void wgmma_panel(float (&sum)[32], const unsigned (&p
       "add.u32 low, %80, 1024;\n"
       "mov.b64 b, {low, %81};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, \n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "{%32, %33, %34, %35}, b, accumulate, 1, 1, 1;\n"
       "setp.eq.b32 accumulate, 0, 0;\n"
       "add.u32 low, %80, 1152;\n"
       "mov.b64 b, {low, %81};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, \n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "{%44, %45, %46, %47}, b, accumulate, 1, 1, 1;\n"
       "add.u32 low, %80, 1280;\n"
       "mov.b64 b, {low, %81};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, \n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "{%56, %57, %58, %59}, b, accumulate, 1, 1, 1;\n"
       "add.u32 low, %80, 1408;\n"
       "mov.b64 b, {low, %81};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, \n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "{%68, %69, %70, %71}, b, accumulate, 1, 1, 1;\n"
       "setp.eq.b32 accumulate, 0, 0;\n"
       "add.u32 low, %80, 512;\n"
       "mov.b64 b, {low, %81};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, \n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "{%36, %37, %38, %39}, b, accumulate, 1, 1, 1;\n"
       "add.u32 low, %80, 640;\n"
       "mov.b64 b, {low, %81};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, \n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "{%48, %49, %50, %51}, b, accumulate, 1, 1, 1;\n"
       "add.u32 low, %80, 768;\n"
       "mov.b64 b, {low, %81};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, \n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "{%60, %61, %62, %63}, b, accumulate, 1, 1, 1;\n"
       "add.u32 low, %80, 896;\n"
       "mov.b64 b, {low, %81};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, \n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "{%72, %73, %74, %75}, b, accumulate, 1, 1, 1;\n"
       "setp.eq.b32 accumulate, 0, 0;\n"
       "add.u32 low, %80, 0;\n"
       "mov.b64 b, {low, %81};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, \n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "{%40, %41, %42, %43}, b, accumulate, 1, 1, 1;\n"
       "add.u32 low, %80, 128;\n"
       "mov.b64 b, {low, %81};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, \n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "{%52, %53, %54, %55}, b, accumulate, 1, 1, 1;\n"
       "add.u32 low, %80, 256;\n"
       "mov.b64 b, {low, %81};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, \n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "{%64, %65, %66, %67}, b, accumulate, 1, 1, 1;\n"
       "add.u32 low, %80, 384;\n"
       "mov.b64 b, {low, %81};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, \n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "{%76, %77, %78, %79}, b, accumulate, 1, 1, 1;\n"
       "setp.eq.b32 accumulate, 0, 0;\n"
       "add.u32 low, %80, 512;\n"
       "mov.b64 b, {low, %81};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, \n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "{%32, %33, %34, %35}, b, accumulate, 1, 1, 1;\n"
       "add.u32 low, %80, 640;\n"
       "mov.b64 b, {low, %81};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, \n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "{%44, %45, %46, %47}, b, accumulate, 1, 1, 1;\n"
       "add.u32 low, %80, 768;\n"
       "mov.b64 b, {low, %81};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, \n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "{%56, %57, %58, %59}, b, accumulate, 1, 1, 1;\n"
       "add.u32 low, %80, 896;\n"
       "mov.b64 b, {low, %81};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, \n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "{%68, %69, %70, %71}, b, accumulate, 1, 1, 1;\n"
       "setp.eq.b32 accumulate, 0, 0;\n"
       "add.u32 low, %80, 0;\n"
       "mov.b64 b, {low, %81};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, \n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "{%36, %37, %38, %39}, b, accumulate, 1, 1, 1;\n"
       "add.u32 low, %80, 128;\n"
       "mov.b64 b, {low, %81};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, \n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "{%48, %49, %50, %51}, b, accumulate, 1, 1, 1;\n"
       "add.u32 low, %80, 256;\n"
       "mov.b64 b, {low, %81};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, \n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "{%60, %61, %62, %63}, b, accumulate, 1, 1, 1;\n"
       "add.u32 low, %80, 384;\n"
       "mov.b64 b, {low, %81};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, \n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "{%72, %73, %74, %75}, b, accumulate, 1, 1, 1;\n"
       "setp.eq.b32 accumulate, 0, 0;\n"
       "add.u32 low, %80, 0;\n"
       "mov.b64 b, {low, %81};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, \n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "{%32, %33, %34, %35}, b, accumulate, 1, 1, 1;\n"
       "add.u32 low, %80, 128;\n"
       "mov.b64 b, {low, %81};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, \n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "{%44, %45, %46, %47}, b, accumulate, 1, 1, 1;\n"
       "add.u32 low, %80, 256;\n"
       "mov.b64 b, {low, %81};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, \n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "{%56, %57, %58, %59}, b, accumulate, 1, 1, 1;\n"
       "add.u32 low, %80, 384;\n"
       "mov.b64 b, {low, %81};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, \n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "{%68, %69, %70, %71}, b, accumulate, 1, 1, 1;\n"
       "wgmma.commit_group.sync.aligned;\n"
@@ -1019,7 +1012,8 @@ __device__ __forceinline__ void store_shared(unsigned address, uint4 value) {
                : "memory");
 }
 
-// Copies a tile of fp32 from global to shared memory through a warpgroup's registers, and splits it on the way.
+// Copies a tile of fp32 from global to shared memory through a warpgroup's registers, and splits it on the
+// way.
 
 // Stores the parts of 8 numbers, after `prepare` has been applied to each of them.
 template <class Tile, class Prepare>
@@ -1041,8 +1035,8 @@ __device__ __forceinline__ void store_piece(unsigned tile, int piece, const floa
 }
 
 // `wait` is called once the first loads are under way; it returns when the tile's place is free. Threads take
-// pieces in their order, so that a warp reads whole lines, and eight threads write to all banks. Rows that do not
-// exist become zeros.
+// pieces in their order, so that a warp reads whole lines, and eight threads write to all banks. Rows that do
+// not exist become zeros.
 template <class Tile, int kColumns, class Prepare, class Wait>
 __device__ __forceinline__ void split_copy(const Rows& rows, unsigned tile, const Prepare& prepare,
                                            const Wait& wait) {
@@ -1089,12 +1083,13 @@ __device__ __forceinline__ void named_barrier_sync(int number, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
-// A consumer's rows of Q, which take the softmax's scale: S comes out in units of log2, and scores that equal the
-// shift weigh exactly 1.
+// A consumer's rows of Q, which take the softmax's scale: S comes out in units of log2, and scores that equal
+// the shift weigh exactly 1.
 
 // All parts, in shared memory.
 __device__ __forceinline__ void store_query(unsigned tile, const Rows& rows, float scale, int warpgroup) {
-  split_copy<TileQ, kHeadDim>(rows, tile, [&](float x) { return x * scale; }, [] {});
+  split_copy<TileQ, kHeadDim>(
+      rows, tile, [&](float x) { return x * scale; }, [] {});
   fence_async_shared();
   named_barrier_sync(1 + warpgroup, 128);
 }
@@ -1171,7 +1166,7 @@ struct Consumer {
   // Called once products have read the block.
   __device__ __forceinline__ void release(unsigned empty) const {
     if (lane() == 0) mbarrier_arrive(shared + empty + 8 * place.stage);
-    __syncwarp();
+    __syncwarp();  // ptxas has been seen to let the lane that arrives go on alone
   }
 
   // scores = Q K^T.
@@ -1191,8 +1186,8 @@ struct Consumer {
     }
   }
 
-  // output += P V, panel by panel. The block's part is summed by itself, since O is larger the more blocks came
-  // before.
+  // output += P V, panel by panel. The block's part is summed by itself, since O is larger the more blocks
+  // came before.
   template <int kPanel = 0>
   __device__ __forceinline__ void add_pv(const unsigned (&weights)[kTileN / 16][kParts][4]) {
     constexpr int kColumns = kHeadDimV - 64 * kPanel < 64 ? kHeadDimV - 64 * kPanel : 64;
@@ -1310,21 +1305,14 @@ __device__ __forceinline__ unsigned shared_address(const void* pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
 }
 
-// Special registers (PTX ISA, "Special registers").
+// Which CTA this is (PTX ISA, "%ctaid").
 
-// Read anew wherever they are needed: the asm keeps the compiler from holding them, and what is computed from
-// them, in registers through the kernel's loop, where registers are short.
+// Read anew wherever it is needed: the asm keeps the compiler from holding it, and what is computed from it, in
+// registers through the kernel's loop, where registers are short.
 __device__ __forceinline__ int block_index() {
   unsigned index;
   asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
   __builtin_assume(index < 0x7fffffffu);
-  return index;
-}
-
-__device__ __forceinline__ int thread_index() {
-  unsigned index;
-  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
-  __builtin_assume(index < 1024u);
   return index;
 }
 
