@@ -8,12 +8,15 @@
 
 #include "tests/support/attention_case.hpp"
 #include "tests/support/emulated_engine.hpp"
+#include "tests/support/fp32_forward.hpp"
 
 using namespace flashjit;
 using flashjit::autotune::InputKind;
 using flashjit::test::Attention;
 using flashjit::test::AttentionCase;
+using flashjit::test::fp32_forward;
 using flashjit::test::Layout;
+using flashjit::test::two_of;
 
 namespace {
 
@@ -28,14 +31,6 @@ double ratio(const std::string& schedule, const AttentionCase& one) {
   return check.max_error / check.allowed;
 }
 
-Problem problem_of(int head_dim, bool causal, int head_dim_v = 0) {
-  return {.dtype = DType::fp32, .head_dim = head_dim, .head_dim_v = head_dim_v, .causal = causal};
-}
-
-Shape shape_of(int heads, int heads_kv, int seqlen_q, int seqlen_k) {
-  return {.batch = 2, .heads = heads, .heads_kv = heads_kv, .seqlen_q = seqlen_q, .seqlen_k = seqlen_k};
-}
-
 }  // namespace
 
 TEST_CASE("cases of the grid that sums over all of head_dim got wrong on an H200") {
@@ -45,58 +40,58 @@ TEST_CASE("cases of the grid that sums over all of head_dim got wrong on an H200
   };
   const Case cases[] = {
       {"simt:m16n32w2s2",
-       {problem_of(112, true),
-        shape_of(3, 1, 1, 129),
+       {fp32_forward(112, true),
+        two_of(3, 1, 1, 129),
         Layout::strided,
         InputKind::peaky,
         {},
         13101579866087038263u}},
       {"simt:m16n16w2s2",
-       {problem_of(192, true, 128),
-        shape_of(4, 2, 1, 129),
+       {fp32_forward(192, true, 128),
+        two_of(4, 2, 1, 129),
         Layout::shared,
         InputKind::peaky,
         {},
         14600149190943612383u}},
       {"simt:m16n64w2s2",
-       {problem_of(32, true),
-        shape_of(4, 2, 191, 255),
+       {fp32_forward(32, true),
+        two_of(4, 2, 191, 255),
         Layout::packed,
         InputKind::late_giant,
         {},
         7550566876486910607u}},
       {"simt:m16n64w2s1",
-       {problem_of(240, false),
-        shape_of(2, 2, 113, 203),
+       {fp32_forward(240, false),
+        two_of(2, 2, 113, 203),
         Layout::shared,
         InputKind::normal,
         {},
         1770593425914495522u}},
       {"simt:m16n32w2s2",
-       {problem_of(216, true),
-        shape_of(3, 1, 191, 255),
+       {fp32_forward(216, true),
+        two_of(3, 1, 191, 255),
         Layout::packed,
         InputKind::normal,
         {},
         17987604504980039738u}},
       {"simt:m16n32w2s2",
-       {problem_of(128, true),
-        shape_of(4, 2, 513, 17),
+       {fp32_forward(128, true),
+        two_of(4, 2, 513, 17),
         Layout::strided,
         InputKind::growing,
         {},
         10826646162253349585u}},
       {"simt:m16n32w2s2",
-       {problem_of(128, true),
-        shape_of(2, 2, 127, 129),
+       {fp32_forward(128, true),
+        two_of(2, 2, 127, 129),
         Layout::packed,
         InputKind::peaky,
         {},
         9796016884534697093u}},
       // Of 8 dims, which one block of 8 would round as one sum.
       {"simt:m16n64w2s2",
-       {problem_of(8, true),
-        shape_of(4, 2, 1, 129),
+       {fp32_forward(8, true),
+        two_of(4, 2, 1, 129),
         Layout::shared,
         InputKind::growing,
         {},
@@ -118,8 +113,8 @@ TEST_CASE("one row a head, many seeds") {
       double sum = 0;
       constexpr int kSeeds = 25;
       for (int seed = 1; seed <= kSeeds; ++seed) {
-        const double found = ratio("simt:m16n16w2s2", {.problem = problem_of(head_dim, false),
-                                                       .shape = shape_of(3, 1, 1, 129),
+        const double found = ratio("simt:m16n16w2s2", {.problem = fp32_forward(head_dim, false),
+                                                       .shape = two_of(3, 1, 1, 129),
                                                        .inputs = inputs,
                                                        .seed = static_cast<std::uint64_t>(seed)});
         worst = std::max(worst, found);
@@ -139,8 +134,8 @@ TEST_CASE("one row of a narrow head, growing scores, many seeds") {
     double sum = 0;
     constexpr int kSeeds = 50;
     for (int seed = 1; seed <= kSeeds; ++seed) {
-      sum += ratio("simt:m16n64w2s2", {.problem = problem_of(head_dim, true),
-                                       .shape = shape_of(4, 2, 1, 129),
+      sum += ratio("simt:m16n64w2s2", {.problem = fp32_forward(head_dim, true),
+                                       .shape = two_of(4, 2, 1, 129),
                                        .inputs = InputKind::growing,
                                        .seed = static_cast<std::uint64_t>(seed)});
     }
