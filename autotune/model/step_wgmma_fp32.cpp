@@ -10,7 +10,7 @@
 namespace flashjit::autotune {
 namespace {
 
-// Fitted to 370 timings of 74 problems on two H200s (docs/performance/wgmma-fp32.md).
+// Fitted to 370 timings of 74 problems on H200s (docs/performance/wgmma-fp32.md).
 constexpr double kProducts = 6;
 constexpr double kOfShared = 0.65;    // of what shared memory could send: producers write to it meanwhile
 constexpr double kSoftmax = 13.5;     // for a key and 64 rows: exponentials, and splitting them

@@ -54,21 +54,25 @@ int sums_at_most(const WgmmaSchedule& s) {
 
 constexpr int kOtherRegisters = 16;  // which ptxas was seen to add
 
-// Kernels that the count lets pass, and that spill all the same, as compiling 2,500 of them showed
+// Kernels that the count lets pass, and that spill all the same, as compiling 4,500 of them showed
 // (docs/performance/wgmma-fp32.md, "Registers"): ptxas keeps registers for asynchronous products apart. At
 // its third level it needs a few more.
 bool spills_all_the_same(const Problem& problem, const WgmmaSchedule& s) {
-  const int dim_v = problem.value_dim(), widest = std::max(problem.head_dim, dim_v), n = s.tile_n;
-  if (s.ptxas == 3 && widest > 128) return true;
+  const int dim = problem.head_dim, dim_v = problem.value_dim(), widest = std::max(dim, dim_v);
+  const int n = s.tile_n;
+  const bool differ = dim != dim_v;
+  const bool third = s.ptxas == 3, third_under_mask = third && problem.causal;
+  if (third && widest > 128) return true;
   switch (warpgroups_of(s)) {
     case 1:
-      return dim_v / 2 + kSplitParts * n / 4 > 140;
+      return dim_v / 2 + kSplitParts * n / 4 > (differ ? 136 : 140);
     case 2:
-      if (s.q_in_regs == 1) return widest > (n > 64 ? 64 : 80);
-      if (n > 64 && widest > 96) return s.q_in_regs != 0 || s.ptxas == 3;
-      if (problem.causal && n > 48 && widest > 104)
-        return problem.head_dim % 16 != 0 || (s.ptxas == 3 && s.q_in_regs == 0);
-      return dim_v > 160;
+      if (differ && s.stages > 1 && (n > 32 || dim_v > 128)) return true;
+      if (s.q_in_regs == 1) return widest > (n > 64 || third_under_mask ? 64 : 80);
+      if (dim_v > 128) return dim_v > 160 || n > 32 || (s.q_in_regs == 2 && differ);
+      if (n > 64 && widest > 96) return s.q_in_regs != 0 || third;
+      if (problem.causal && n > 48 && widest > 104) return dim % 16 != 0 || (third && s.q_in_regs == 0);
+      return false;
     default:
       return widest > 64;
   }

@@ -180,7 +180,7 @@ std::vector<Subject> template_subjects() {
       subject("mma, fp32, d64", "sm_80", "mma:m32n32w2s1kv1", {.dtype = DType::fp32, .head_dim = 64});
   banks.conflict_free = true;
   with(std::move(banks), autotune::InputKind::normal);
-  with(subject("wgmma, fp32, odd sizes", "sm_90a", "wgmma:m128n48s2op0pp0ov0p0", ragged, kWide),
+  with(subject("wgmma, fp32, odd sizes", "sm_90a", "wgmma:m128n32s2op0pp0ov0p0", ragged, kWide),
        autotune::InputKind::normal);
   constexpr Problem wide_fp32{.dtype = DType::fp32, .head_dim = 104, .head_dim_v = 136};
   with(subject("wgmma, fp32, wide values", "sm_90a", "wgmma:m64n16s1qr0op0pp0ov0p0pt1", wide_fp32, kOwnHeads),
