@@ -37,9 +37,8 @@ Step wgmma_fp32_step(const Problem& p, const WgmmaSchedule& s) {
   const double n = s.tile_n, groups = s.tile_m / 64.0, steps = padded(p.head_dim) / 16;
   // A product of 64 rows, 16 deep, takes half a clock a column. Those of S read their part of Q from shared
   // memory each time that it is not in registers; a product of two parts of K reads it once for both.
-  const bool paired = wgmma_fp32::pairs_parts(p, s);
-  const double q_reads = s.q_in_regs == 1 ? 0 : s.q_in_regs == 2 ? (paired ? 2 : 3) : (paired ? 4 : 6);
-  const double from_shared = (kProducts * n * 32 + q_reads * 2048) / (kOfShared * kSharedBytes);
+  const double from_shared =
+      (kProducts * n * 32 + wgmma_fp32::q_reads(p, s) * 2048) / (kOfShared * kSharedBytes);
   const double tensor =
       groups * (steps * std::max(kProducts * n / 2, from_shared) + n / 16 * kProducts * p.value_dim() / 2);
   const double softmax = groups * kSoftmax * n;

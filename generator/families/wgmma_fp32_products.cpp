@@ -2,7 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <initializer_list>
+#include <algorithm>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -46,7 +47,7 @@ int rows_at(int step, int part, int rows) {
 // The terms as one asm statement: a fence, the products and a commit. Operands: the accumulators; A's
 // registers, step by step and part by part; the lower half of A's descriptor, where parts of it are in shared
 // memory; the lower half of B's; and the upper half of both.
-Lines statement(const SplitProduct& product, int sums, std::initializer_list<Term> terms) {
+Lines statement(const SplitProduct& product, int sums, std::span<const Term> terms) {
   if (product.columns == 0) return {};
   const bool a_in_shared = product.a_register_parts < kSplitParts;
   const int of_sum = product.columns / 2, a_registers = sums * of_sum;
@@ -86,13 +87,13 @@ Lines statement(const SplitProduct& product, int sums, std::initializer_list<Ter
   return lines;
 }
 
-Lines one_sum(const SplitProduct& product) {
-  return statement(product, 1, {{0, 2}, {1, 1}, {2, 0}, {0, 1}, {1, 0}, {0, 0}});
-}
-
+constexpr Term kOneSum[] = {{0, 2}, {1, 1}, {2, 0}, {0, 1}, {1, 0}, {0, 0}};
 // The second and third sums are of what is 2^8 and 2^16 smaller.
-Lines three_sums(const SplitProduct& product) {
-  return statement(product, 3, {{2, 0}, {0, 1, 1, 2}, {1, 0, 1, 2}, {0, 0}});
+constexpr Term kThreeSums[] = {{2, 0}, {0, 1, 1, 2}, {1, 0, 1, 2}, {0, 0}};
+
+std::span<const Term> terms_of_scores(const Problem& problem, const WgmmaSchedule& schedule) {
+  if (pairs_parts(problem, schedule)) return kThreeSums;
+  return kOneSum;
 }
 
 // What an asm statement writes.
@@ -118,6 +119,12 @@ int score_sums(const Problem& problem, const WgmmaSchedule& schedule) {
   return (pairs_parts(problem, schedule) ? 3 : 1) * schedule.tile_n / 2;
 }
 
+int q_reads(const Problem& problem, const WgmmaSchedule& schedule) {
+  const std::span<const Term> terms = terms_of_scores(problem, schedule);
+  return static_cast<int>(std::count_if(
+      terms.begin(), terms.end(), [&](const Term& term) { return term.a >= q_register_parts(schedule); }));
+}
+
 void list_products(Recipe& recipe, const Problem& problem, const WgmmaSchedule& schedule) {
   const int steps = steps_of(problem.head_dim), q_parts = q_register_parts(schedule);
   const SplitProduct scores{.columns = schedule.tile_n,
@@ -125,8 +132,9 @@ void list_products(Recipe& recipe, const Problem& problem, const WgmmaSchedule& 
                             .a_register_parts = q_parts,
                             .a_rows = 64,
                             .b_rows = schedule.tile_n};
-  recipe.lists["scores"] = pairs_parts(problem, schedule) ? three_sums(scores) : one_sum(scores);
-  recipe.lists["score_sums"] = sums(score_sums(problem, schedule));
+  const int count = score_sums(problem, schedule);
+  recipe.lists["scores"] = statement(scores, 2 * count / schedule.tile_n, terms_of_scores(problem, schedule));
+  recipe.lists["score_sums"] = sums(count);
   recipe.lists["q_registers"] = fragments("q", steps, q_parts);
 
   SplitProduct values{.columns = kPanelColumns,
@@ -135,10 +143,10 @@ void list_products(Recipe& recipe, const Problem& problem, const WgmmaSchedule& 
                       .b_rows = schedule.tile_n,
                       .b_transposed = true};
   recipe.lists["weights"] = fragments("p", values.steps, kSplitParts);
-  recipe.lists["panel"] = one_sum(values);
+  recipe.lists["panel"] = statement(values, 1, kOneSum);
   recipe.lists["panel_sums"] = sums(values.columns / 2);
   values.columns = problem.value_dim() % kPanelColumns;
-  recipe.lists["last_panel"] = one_sum(values);
+  recipe.lists["last_panel"] = statement(values, 1, kOneSum);
   recipe.lists["last_panel_sums"] = sums(values.columns / 2);
 }
 

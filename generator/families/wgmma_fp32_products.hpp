@@ -9,6 +9,8 @@ int q_register_parts(const WgmmaSchedule& schedule);  // how many of Q's parts l
 // Whether one product of a part of Q has two parts of K, for which it takes two more sums of the scores.
 bool pairs_parts(const Problem& problem, const WgmmaSchedule& schedule);
 int score_sums(const Problem& problem, const WgmmaSchedule& schedule);  // registers of a thread
+// How often a block's scores read a part of Q from shared memory.
+int q_reads(const Problem& problem, const WgmmaSchedule& schedule);
 
 // Fills in the lists of templates/parts/wgmma_fp32/products.cuh.
 void list_products(Recipe& recipe, const Problem& problem, const WgmmaSchedule& schedule);

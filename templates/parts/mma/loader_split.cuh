@@ -2,15 +2,10 @@
 // are under way while the warp computes, and the stores of the parts follow.
 #pragma once
 
+#include "parts/mma/head_of_fp32.cuh"
 #include "parts/mma/shared_tile.cuh"
-#include "parts/mma/split.cuh"
+#include "parts/mma/split_store.cuh"
 #include "ptx/thread_index.cuh"
-#include "ptx/store_shared_16.cuh"
-
-// Element (row 0, column 0) of a head.
-__device__ __forceinline__ const float* head_of(const void* tensor, long long batch, long long head) {
-  return static_cast<const float*>(tensor) + batch + head;
-}
 
 // In shared memory a tile is one tile of bf16 for each part, the first part's first. kLanes threads copy each
 // row and take turns at its pieces of 8 elements, each of which is a chunk of every part. Where eight threads
@@ -54,20 +49,10 @@ struct SplitCopy {
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass) {
       unsigned parts[4][kParts];
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const float4 four = held[pass][half];
-        split(prepare(four.x), prepare(four.y), parts[2 * half]);
-        split(prepare(four.z), prepare(four.w), parts[2 * half + 1]);
-      }
+      split_eight(held[pass], prepare, parts);
       const int piece = piece_of(row, thread % kLanes, pass);
       if (!is_there<Tile::kChunks>(piece)) continue;
-      const unsigned to = tile + Tile::offset(row, piece);
-#pragma unroll
-      for (int part = 0; part < kParts; ++part) {
-        store_shared(to + part * kPartBytes,
-                     uint4{parts[0][part], parts[1][part], parts[2][part], parts[3][part]});
-      }
+      store_parts(tile + Tile::offset(row, piece), kPartBytes, parts);
     }
   }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "params/forward.h"
+#include "parts/mma/head_of_fp32.cuh"
 #include "parts/mma/softmax.cuh"
 #include "parts/mma/tile_order.cuh"
 #include "parts/mma/visible_keys.cuh"

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "params/forward.h"
+#include "parts/mma/head_of_fp32.cuh"
 #include "parts/mma/tile_order.cuh"
 #include "parts/warpgroup.cuh"
 #include "parts/wgmma_fp32/layout.cuh"

@@ -1,11 +1,6 @@
 // Rows of fp32 in global memory.
 #pragma once
 
-// Element (row 0, column 0) of a head.
-__device__ __forceinline__ const float* head_of(const void* tensor, long long batch, long long head) {
-  return static_cast<const float*>(tensor) + batch + head;
-}
-
 // A tile's rows of a head, from the head's row `first` on. Rows from `end` on do not exist.
 struct Rows {
   const float* head;

@@ -2,29 +2,9 @@
 // way.
 #pragma once
 
-#include "parts/mma/split.cuh"
+#include "parts/mma/split_store.cuh"
 #include "parts/wgmma_fp32/layout.cuh"
 #include "parts/wgmma_fp32/rows.cuh"
-#include "ptx/store_shared_16.cuh"
-
-// Stores the parts of 8 numbers, after `prepare` has been applied to each of them.
-template <class Tile, class Prepare>
-__device__ __forceinline__ void store_piece(unsigned tile, int piece, const float4 (&numbers)[2],
-                                            const Prepare& prepare) {
-  unsigned parts[4][kParts];
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const float4 four = numbers[half];
-    split(prepare(four.x), prepare(four.y), parts[2 * half]);
-    split(prepare(four.z), prepare(four.w), parts[2 * half + 1]);
-  }
-  const unsigned to = tile + Tile::offset(piece / Tile::kChunks, piece % Tile::kChunks);
-#pragma unroll
-  for (int part = 0; part < kParts; ++part) {
-    store_shared(to + part * Tile::kPartBytes,
-                 uint4{parts[0][part], parts[1][part], parts[2][part], parts[3][part]});
-  }
-}
 
 // `wait` is called once the first loads are under way; it returns when the tile's place is free. Threads take
 // pieces in their order, so that a warp reads whole lines, and eight threads write to all banks. Rows that do
@@ -54,7 +34,10 @@ __device__ __forceinline__ void split_copy(const Rows& rows, unsigned tile, cons
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) {
       const int piece = first + 128 * i;
-      if (kWhole || piece < Tile::kPieces) store_piece<Tile>(tile, piece, held[i], prepare);
+      if (!kWhole && piece >= Tile::kPieces) continue;
+      unsigned parts[4][kParts];
+      split_eight(held[i], prepare, parts);
+      store_parts(tile + Tile::offset(piece / Tile::kChunks, piece % Tile::kChunks), Tile::kPartBytes, parts);
     }
     first += 128 * kHeld;
   }

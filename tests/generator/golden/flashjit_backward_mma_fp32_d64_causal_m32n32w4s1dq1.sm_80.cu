@@ -415,6 +415,13 @@ __device__ __forceinline__ float log2_weight(float high, float low, float scale,
   return fabsf(difference) < fabsf(lse) * kRounding ? 0.0f : difference * kLog2e;
 }
 
+// Where a head begins, in fp32.
+
+// Element (row 0, column 0) of a head.
+__device__ __forceinline__ const float* head_of(const void* tensor, long long batch, long long head) {
+  return static_cast<const float*>(tensor) + batch + head;
+}
+
 // Sixteen bytes to shared memory (PTX ISA, "st").
 
 __device__ __forceinline__ void store_shared(unsigned address, uint4 value) {
@@ -423,13 +430,31 @@ __device__ __forceinline__ void store_shared(unsigned address, uint4 value) {
                : "memory");
 }
 
+// Eight numbers as their parts, on the way to shared memory.
+
+// Splits eight neighbouring numbers, after `prepare` has been applied to each of them.
+template <class Prepare>
+__device__ __forceinline__ void split_eight(const float4 (&numbers)[2], const Prepare& prepare,
+                                            unsigned (&parts)[4][kParts]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float4 four = numbers[half];
+    split(prepare(four.x), prepare(four.y), parts[2 * half]);
+    split(prepare(four.z), prepare(four.w), parts[2 * half + 1]);
+  }
+}
+
+// Stores each part as a chunk of 16 bytes, part_bytes after the part before.
+__device__ __forceinline__ void store_parts(unsigned to, int part_bytes, const unsigned (&parts)[4][kParts]) {
+#pragma unroll
+  for (int part = 0; part < kParts; ++part) {
+    store_shared(to + part * part_bytes,
+                 uint4{parts[0][part], parts[1][part], parts[2][part], parts[3][part]});
+  }
+}
+
 // Copies tiles of fp32 from global to shared memory through registers, and splits them on the way: the loads
 // are under way while the warp computes, and the stores of the parts follow.
-
-// Element (row 0, column 0) of a head.
-__device__ __forceinline__ const float* head_of(const void* tensor, long long batch, long long head) {
-  return static_cast<const float*>(tensor) + batch + head;
-}
 
 // In shared memory a tile is one tile of bf16 for each part, the first part's first. kLanes threads copy each
 // row and take turns at its pieces of 8 elements, each of which is a chunk of every part. Where eight threads
@@ -473,20 +498,10 @@ struct SplitCopy {
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass) {
       unsigned parts[4][kParts];
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const float4 four = held[pass][half];
-        split(prepare(four.x), prepare(four.y), parts[2 * half]);
-        split(prepare(four.z), prepare(four.w), parts[2 * half + 1]);
-      }
+      split_eight(held[pass], prepare, parts);
       const int piece = piece_of(row, thread % kLanes, pass);
       if (!is_there<Tile::kChunks>(piece)) continue;
-      const unsigned to = tile + Tile::offset(row, piece);
-#pragma unroll
-      for (int part = 0; part < kParts; ++part) {
-        store_shared(to + part * kPartBytes,
-                     uint4{parts[0][part], parts[1][part], parts[2][part], parts[3][part]});
-      }
+      store_parts(tile + Tile::offset(row, piece), kPartBytes, parts);
     }
   }
 

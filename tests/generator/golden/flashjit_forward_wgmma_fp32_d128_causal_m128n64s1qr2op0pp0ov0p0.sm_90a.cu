@@ -302,6 +302,13 @@ struct VisibleKeys {
   }
 };
 
+// Where a head begins, in fp32.
+
+// Element (row 0, column 0) of a head.
+__device__ __forceinline__ const float* head_of(const void* tensor, long long batch, long long head) {
+  return static_cast<const float*>(tensor) + batch + head;
+}
+
 // Which thread of a warpgroup this one is.
 
 __device__ __forceinline__ int lane() {
@@ -987,11 +994,6 @@ __device__ __forceinline__ void wgmma_panel(float (&sum)[32], const unsigned (&p
 
 // Rows of fp32 in global memory.
 
-// Element (row 0, column 0) of a head.
-__device__ __forceinline__ const float* head_of(const void* tensor, long long batch, long long head) {
-  return static_cast<const float*>(tensor) + batch + head;
-}
-
 // A tile's rows of a head, from the head's row `first` on. Rows from `end` on do not exist.
 struct Rows {
   const float* head;
@@ -1012,27 +1014,31 @@ __device__ __forceinline__ void store_shared(unsigned address, uint4 value) {
                : "memory");
 }
 
-// Copies a tile of fp32 from global to shared memory through a warpgroup's registers, and splits it on the
-// way.
+// Eight numbers as their parts, on the way to shared memory.
 
-// Stores the parts of 8 numbers, after `prepare` has been applied to each of them.
-template <class Tile, class Prepare>
-__device__ __forceinline__ void store_piece(unsigned tile, int piece, const float4 (&numbers)[2],
-                                            const Prepare& prepare) {
-  unsigned parts[4][kParts];
+// Splits eight neighbouring numbers, after `prepare` has been applied to each of them.
+template <class Prepare>
+__device__ __forceinline__ void split_eight(const float4 (&numbers)[2], const Prepare& prepare,
+                                            unsigned (&parts)[4][kParts]) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const float4 four = numbers[half];
     split(prepare(four.x), prepare(four.y), parts[2 * half]);
     split(prepare(four.z), prepare(four.w), parts[2 * half + 1]);
   }
-  const unsigned to = tile + Tile::offset(piece / Tile::kChunks, piece % Tile::kChunks);
+}
+
+// Stores each part as a chunk of 16 bytes, part_bytes after the part before.
+__device__ __forceinline__ void store_parts(unsigned to, int part_bytes, const unsigned (&parts)[4][kParts]) {
 #pragma unroll
   for (int part = 0; part < kParts; ++part) {
-    store_shared(to + part * Tile::kPartBytes,
+    store_shared(to + part * part_bytes,
                  uint4{parts[0][part], parts[1][part], parts[2][part], parts[3][part]});
   }
 }
+
+// Copies a tile of fp32 from global to shared memory through a warpgroup's registers, and splits it on the
+// way.
 
 // `wait` is called once the first loads are under way; it returns when the tile's place is free. Threads take
 // pieces in their order, so that a warp reads whole lines, and eight threads write to all banks. Rows that do
@@ -1062,7 +1068,10 @@ __device__ __forceinline__ void split_copy(const Rows& rows, unsigned tile, cons
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) {
       const int piece = first + 128 * i;
-      if (kWhole || piece < Tile::kPieces) store_piece<Tile>(tile, piece, held[i], prepare);
+      if (!kWhole && piece >= Tile::kPieces) continue;
+      unsigned parts[4][kParts];
+      split_eight(held[i], prepare, parts);
+      store_parts(tile + Tile::offset(piece / Tile::kChunks, piece % Tile::kChunks), Tile::kPartBytes, parts);
     }
     first += 128 * kHeld;
   }
