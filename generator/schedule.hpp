@@ -55,7 +55,8 @@ struct WgmmaSchedule {
   int tile_m = 128;
   int tile_n = 128;
   int stages = 2;     // K/V tiles in flight
-  int q_in_regs = 1;  // 1: Q lives in registers (RS wgmma for QK); 2: half of its panels; 0: none
+  int q_in_regs = 1;  // 1: Q lives in registers (RS wgmma for QK); 0: none; 2: half of its panels (fp32: the
+                      // first of its three parts)
   int o_passes = 1;   // O leaves through its own shared memory in this many passes; 0: through Q's place
   int lazy = 14;      // as MmaSchedule::lazy; 15 is the most that fp16 can hold
   int optimistic =

@@ -8,16 +8,3 @@ __device__ __forceinline__ void pin(float (&registers)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(registers[i])::"memory");
 }
-
-// Only registers kFirst to kEnd - 1 …
-template <int kFirst, int kEnd, int kCount>
-__device__ __forceinline__ void pin_some(unsigned (&registers)[kCount]) {
-#pragma unroll
-  for (int i = kFirst; i < kEnd; ++i) asm volatile("" : "+r"(registers[i])::"memory");
-}
-
-// … or all.
-template <int kCount>
-__device__ __forceinline__ void pin(unsigned (&registers)[kCount]) {
-  pin_some<0, kCount>(registers);
-}

@@ -42,3 +42,7 @@ TEST_CASE("keys of score -infinity, some of a row's and all") {
     for (const AttentionCase& one : test::silent_keys()) static_cast<void>(ratio(engine(), schedule, one));
   }
 }
+
+TEST_CASE("many keys that score alike: additions to their sum do not round alike") {
+  CHECK(ratio(engine(), "mma:m64n32w4s1kv1", test::keys_alike()) < 0.3);
+}

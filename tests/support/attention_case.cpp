@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <limits>
 
 #include "autotune/numeric.hpp"
@@ -76,7 +78,8 @@ std::string describe(const AttentionCase& one) {
       fmt::format("{} {} {} {} seed {}", flashjit::describe(one.problem), flashjit::describe(one.shape),
                   to_string(one.layout), to_string(one.inputs), one.seed);
   if (one.scale.has_value()) text += fmt::format(" scale {}", *one.scale);
-  if (one.silent > 0) text += fmt::format(" {} silent keys", one.silent);
+  if (one.silent > 0) text += fmt::format(" {} keys silent for {}", one.silent, one.silent_query);
+  if (one.low > 0) text += fmt::format(" {} low keys", one.low);
   if (one.value_exponent != 0) text += fmt::format(" v times 2^{}", one.value_exponent);
   return text;
 }
@@ -86,9 +89,16 @@ Attention::Attention(const AttentionCase& one, int rows, int reference_threads) 
   inputs_ = autotune::make_inputs(one.problem, one.shape, one.inputs, one.seed,
                                   {.q = strides.q, .k = strides.k, .v = strides.v});
   if (one.silent > 0) {
-    set_first_column(one, inputs_.q, one.shape.seqlen_q, one.shape.heads, 0, 1);
+    set_first_column(one, inputs_.q, one.shape.seqlen_q, one.shape.heads, 0, one.silent_query);
     set_first_column(one, inputs_.k, one.shape.seqlen_k, one.shape.kv_heads(),
                      one.shape.seqlen_k - one.silent, -std::numeric_limits<float>::infinity());
+  }
+  if (one.low > 0) {
+    const double bits = 7.7, log2 = std::log(2.0) * std::sqrt(one.problem.head_dim);  // by the default scale
+    std::fill(inputs_.k.bytes.begin(), inputs_.k.bytes.end(), std::byte{0});
+    set_first_column(one, inputs_.q, one.shape.seqlen_q, one.shape.heads, 0, 1);
+    set_first_column(one, inputs_.k, one.shape.seqlen_k, one.shape.kv_heads(), one.shape.seqlen_k - one.low,
+                     static_cast<float>(-bits * log2));
   }
   if (one.value_exponent != 0) scale_elements(one.problem.dtype, inputs_.v, one.value_exponent);
   poison_ = autotune::poisoned(one.problem.dtype, one.shape.batch, one.shape.seqlen_q, one.shape.heads,

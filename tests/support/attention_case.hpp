@@ -28,7 +28,9 @@ struct AttentionCase {
   autotune::InputKind inputs = autotune::InputKind::normal;
   std::optional<float> scale{};
   std::uint64_t seed = 1;
-  int silent = 0;          // the last so many keys score -infinity: q's first column is 1, theirs is that
+  int silent = 0;          // the last so many keys score -infinity: in their first column they have that,
+  float silent_query = 1;  // and queries have this
+  int low = 0;             // the last so many keys score 7.7 bits less than all others, which are alike
   int value_exponent = 0;  // v, which is packed, is 2^this as large
 };
 std::string describe(const AttentionCase& one);  // "bf16 d64 causal 2x4/2x130x200 strided peaky seed 7"

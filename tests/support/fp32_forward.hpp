@@ -50,12 +50,26 @@ inline std::vector<AttentionCase> near_the_ends() {
   return cases;
 }
 
-// Keys of score -infinity, some of a row's and all.
+// Keys of score -infinity, some of a row's and all, by a column whose infinity small and large queries
+// multiply.
 inline std::vector<AttentionCase> silent_keys() {
   std::vector<AttentionCase> cases;
-  for (const int silent : {50, 90})
-    cases.push_back({.problem = fp32_forward(64, false), .shape = two_of(2, 1, 40, 90), .silent = silent});
+  for (const int silent : {50, 90}) {
+    for (const float query : {1.0f, 0.001f, 5000.0f}) {
+      cases.push_back({.problem = fp32_forward(64, false),
+                       .shape = two_of(2, 1, 40, 90),
+                       .silent = silent,
+                       .silent_query = query});
+    }
+  }
   return cases;
+}
+
+// Many keys that score alike, and more than the last block, which comes first.
+inline AttentionCase keys_alike() {
+  return {.problem = fp32_forward(64, false),
+          .shape = {.batch = 1, .heads = 1, .seqlen_q = 16, .seqlen_k = 4096},
+          .low = 64};
 }
 
 // One row a head, where luck decides: the mean of this many seeds, for each kind of input.

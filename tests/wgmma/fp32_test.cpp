@@ -73,3 +73,7 @@ TEST_CASE("keys of score -infinity, some of a row's and all") {
   for (const AttentionCase& one : test::silent_keys())
     static_cast<void>(ratio(schedule_of("m64n32s2qr0"), one));
 }
+
+TEST_CASE("many keys that score alike: additions to their sum do not round alike") {
+  CHECK(ratio(schedule_of("m64n64s2qr0"), test::keys_alike()) < 0.3);
+}

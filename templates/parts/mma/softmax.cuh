@@ -77,14 +77,18 @@ __device__ __forceinline__ void exponentiate(const float (&shift)[2], const floa
 }
 /*%/split%*/
 /*%#split%*/
-// Turns scores into exponentials, and adds them to the rows' sums.
+// Turns scores into exponentials, and adds them to the rows' sums: the block's own sum first, as for O. If
+// all keys scored alike, each addition to a sum of many would round the same way.
 template <int kScores>
 __device__ __forceinline__ void exponentiate(SoftmaxRows& rows, float (&scores)[kScores]) {
+  float sum[2] = {0, 0};
 #pragma unroll
   for (int i = 0; i < kScores; ++i) {
     const int row = i / 2 % 2;
     scores[i] = exp2_fast(scores[i] - rows.shift[row]);
-    rows.sum[row] += scores[i];
+    sum[row] += scores[i];
   }
+  rows.sum[0] += sum[0];
+  rows.sum[1] += sum[1];
 }
 /*%/split%*/

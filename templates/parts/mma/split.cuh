@@ -5,7 +5,7 @@
 #include "ptx/unpack.cuh"
 
 // bf16 has 8 of fp32's 24 bits, and all of its exponents. So three parts, each taken from what the parts
-// before leave, add up to the number.
+// before leave, add up to the number, if that is not below 2^-110, where the last parts vanish.
 constexpr int kParts = 3;
 
 // Splits two neighbouring numbers; the same part of both is packed.

@@ -3,6 +3,7 @@
 #include "parts/wgmma_backward/panels.cuh"
 #include "parts/wgmma_backward/products.cuh"
 #include "ptx/pin.cuh"
+#include "ptx/pin_fragment.cuh"
 #include "ptx/stmatrix.cuh"
 #include "ptx/wgmma.cuh"
 #include "ptx/wgmma_group.cuh"

@@ -19,6 +19,7 @@
 #include "ptx/mbarrier_bytes.cuh"
 #include "ptx/named_barrier.cuh"
 #include "ptx/pin.cuh"
+#include "ptx/pin_fragment.cuh"
 #include "ptx/tensor_map.cuh"
 #include "ptx/wgmma.cuh"
 

@@ -15,6 +15,7 @@
 /*%/turns%*/
 /*%#dq_transposed%*/
 #include "ptx/pin.cuh"
+#include "ptx/pin_fragment.cuh"
 /*%/dq_transposed%*/
 #include "ptx/wgmma.cuh"
 

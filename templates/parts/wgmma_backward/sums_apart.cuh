@@ -16,6 +16,7 @@
 #include "ptx/mbarrier.cuh"
 /*%#pair%*/
 #include "ptx/pin.cuh"
+#include "ptx/pin_fragment.cuh"
 #include "ptx/stmatrix.cuh"
 /*%/pair%*/
 #include "ptx/store_shared_16.cuh"

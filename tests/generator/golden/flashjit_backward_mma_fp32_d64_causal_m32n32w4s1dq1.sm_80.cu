@@ -138,7 +138,7 @@ __device__ __forceinline__ float high_half(unsigned pair) {
 // fp32 numbers as sums of bf16 numbers.
 
 // bf16 has 8 of fp32's 24 bits, and all of its exponents. So three parts, each taken from what the parts
-// before leave, add up to the number.
+// before leave, add up to the number, if that is not below 2^-110, where the last parts vanish.
 constexpr int kParts = 3;
 
 // Splits two neighbouring numbers; the same part of both is packed.
@@ -583,10 +583,10 @@ __device__ __forceinline__ void add_columns(float (&output)[kOutputs], const uns
 
 // Replaces infinities by finite numbers (PTX ISA, "min", "max"; a NaN stays a NaN).
 
-// Subtracting its first bf16 part from an infinity would give NaN, as it would from a number that rounds up
-// to infinity: the largest bf16 takes their place.
+// Subtracting its first bf16 part from an infinity would give NaN. So 2^119 takes the place of whatever is
+// larger: times a number of up to 2^9, and the parts of numbers of up to 2^17, it is finite.
 __device__ __forceinline__ float finite(float x) {
-  constexpr float kLargest = 0x1.fep127f;
+  constexpr float kLargest = 0x1p119f;
   asm("min.NaN.f32 %0, %0, %1;" : "+f"(x) : "f"(kLargest));
   asm("max.NaN.f32 %0, %0, %1;" : "+f"(x) : "f"(-kLargest));
   return x;

@@ -1085,6 +1085,8 @@ __device__ __forceinline__ void pin(float (&registers)[kCount]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(registers[i])::"memory");
 }
 
+// Registers of packed numbers that asynchronous products read (ptx/wgmma.cuh): as ptx/pin.cuh.
+
 // Only registers kFirst to kEnd - 1 …
 template <int kFirst, int kEnd, int kCount>
 __device__ __forceinline__ void pin_some(unsigned (&registers)[kCount]) {

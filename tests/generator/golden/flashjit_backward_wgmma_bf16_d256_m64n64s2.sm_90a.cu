@@ -1125,19 +1125,6 @@ __device__ __forceinline__ void pin(float (&registers)[kCount]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(registers[i])::"memory");
 }
 
-// Only registers kFirst to kEnd - 1 …
-template <int kFirst, int kEnd, int kCount>
-__device__ __forceinline__ void pin_some(unsigned (&registers)[kCount]) {
-#pragma unroll
-  for (int i = kFirst; i < kEnd; ++i) asm volatile("" : "+r"(registers[i])::"memory");
-}
-
-// … or all.
-template <int kCount>
-__device__ __forceinline__ void pin(unsigned (&registers)[kCount]) {
-  pin_some<0, kCount>(registers);
-}
-
 // Warpgroup-wide asynchronous products (PTX ISA, "wgmma"). 128 threads multiply 64 rows. With lane = 4g + t,
 // a thread's accumulators 4j .. 4j + 3 hold columns 8j + 2t and 8j + 2t + 1 of its warp's rows g and g + 8.
 
@@ -1261,6 +1248,21 @@ __device__ __forceinline__ void arrive_written(unsigned barrier) {
   fence_async_shared();
   __syncwarp();
   arrive_once(barrier);
+}
+
+// Registers of packed numbers that asynchronous products read (ptx/wgmma.cuh): as ptx/pin.cuh.
+
+// Only registers kFirst to kEnd - 1 …
+template <int kFirst, int kEnd, int kCount>
+__device__ __forceinline__ void pin_some(unsigned (&registers)[kCount]) {
+#pragma unroll
+  for (int i = kFirst; i < kEnd; ++i) asm volatile("" : "+r"(registers[i])::"memory");
+}
+
+// … or all.
+template <int kCount>
+__device__ __forceinline__ void pin(unsigned (&registers)[kCount]) {
+  pin_some<0, kCount>(registers);
 }
 
 // Stores of matrix fragments to shared memory (PTX ISA, "stmatrix"), the inverse of ldmatrix.

@@ -88,10 +88,10 @@ struct ForwardParams {
 };
 
 // The shift of a row that has seen no key, or only scores of -inf. Where numbers are split, K's infinities
-// become ±0x1.fep127 (ptx/finite.cuh), so such a score is -0x1.fep127 times a number of Q. The shift lies
-// above it.
+// become 2^119 (ptx/finite.cuh), so such a score is -2^119 times a number of Q. The shift lies above it if that
+// number is 2^-19 or more.
 
-constexpr float kUnset = -0x1p120f;
+constexpr float kUnset = -0x1p100f;
 
 // The fast exponential of fp32 (PTX ISA, "ex2"): one MUFU instruction; denormals flush to zero.
 
@@ -168,15 +168,19 @@ __device__ __forceinline__ void move_shift(SoftmaxRows& rows, const float (&peak
   }
 }
 
-// Turns scores into exponentials, and adds them to the rows' sums.
+// Turns scores into exponentials, and adds them to the rows' sums: the block's own sum first, as for O. If
+// all keys scored alike, each addition to a sum of many would round the same way.
 template <int kScores>
 __device__ __forceinline__ void exponentiate(SoftmaxRows& rows, float (&scores)[kScores]) {
+  float sum[2] = {0, 0};
 #pragma unroll
   for (int i = 0; i < kScores; ++i) {
     const int row = i / 2 % 2;
     scores[i] = exp2_fast(scores[i] - rows.shift[row]);
-    rows.sum[row] += scores[i];
+    sum[row] += scores[i];
   }
+  rows.sum[0] += sum[0];
+  rows.sum[1] += sum[1];
 }
 
 // Division, which kernels need to find their tiles: the host has prepared a launch's divisors.
@@ -303,7 +307,7 @@ __device__ __forceinline__ float high_half(unsigned pair) {
 // fp32 numbers as sums of bf16 numbers.
 
 // bf16 has 8 of fp32's 24 bits, and all of its exponents. So three parts, each taken from what the parts
-// before leave, add up to the number.
+// before leave, add up to the number, if that is not below 2^-110, where the last parts vanish.
 constexpr int kParts = 3;
 
 // Splits two neighbouring numbers; the same part of both is packed.
@@ -629,10 +633,10 @@ struct VisibleKeys {
 
 // Replaces infinities by finite numbers (PTX ISA, "min", "max"; a NaN stays a NaN).
 
-// Subtracting its first bf16 part from an infinity would give NaN, as it would from a number that rounds up
-// to infinity: the largest bf16 takes their place.
+// Subtracting its first bf16 part from an infinity would give NaN. So 2^119 takes the place of whatever is
+// larger: times a number of up to 2^9, and the parts of numbers of up to 2^17, it is finite.
 __device__ __forceinline__ float finite(float x) {
-  constexpr float kLargest = 0x1.fep127f;
+  constexpr float kLargest = 0x1p119f;
   asm("min.NaN.f32 %0, %0, %1;" : "+f"(x) : "f"(kLargest));
   asm("max.NaN.f32 %0, %0, %1;" : "+f"(x) : "f"(-kLargest));
   return x;
