@@ -183,7 +183,12 @@ void Launcher::forward(const Shape& shape, const ForwardArgs& args, Stream strea
   const auto run = [&](void* pieces) {
     params.tile_counter = lent.zeros;
     params.pieces = static_cast<float*>(pieces);
-    kernel.launch(params, clusters, stream);
+    try {
+      kernel.launch(params, clusters, stream);
+    } catch (...) {
+      counters_->clear(lent.zeros, stream);
+      throw;
+    }
   };
   if (geometry.dynamic || lent.memory != nullptr) return run(lent.memory);
   with_memory(bytes_of_pieces(geometry, clusters), stream, run);
@@ -230,13 +235,18 @@ void Launcher::backward(const Shape& shape, const BackwardArgs& args, Stream str
   const WorkspaceLayout layout(plan_->problem, shape, workspace_);
   const auto run = [&](void* workspace) {
     if (workspace != nullptr) layout.place(workspace, workspace_, params);
-    for (const KernelLauncher& kernel : kernels_) {
-      params.tiles = kernel.tiles(shape_for(kernel), shape);
-      if (params.tiles == 0) continue;
-      const long long pairs = pairs_of(shape, kernel.geometry().grid);
-      params.by_tiles = divisor_of(params.tiles);
-      params.by_pairs = divisor_of(pairs);
-      kernel.launch(params, params.tiles * pairs, stream);
+    try {
+      for (const KernelLauncher& kernel : kernels_) {
+        params.tiles = kernel.tiles(shape_for(kernel), shape);
+        if (params.tiles == 0) continue;
+        const long long pairs = pairs_of(shape, kernel.geometry().grid);
+        params.by_tiles = divisor_of(params.tiles);
+        params.by_pairs = divisor_of(pairs);
+        kernel.launch(params, params.tiles * pairs, stream);
+      }
+    } catch (...) {
+      if (counters_ != nullptr) counters_->clear(params.tile_counter, stream);
+      throw;
     }
   };
   if (args.workspace != nullptr || layout.bytes == 0) return run(args.workspace);

@@ -56,7 +56,6 @@ TileCounters::Lent TileCounters::for_launch(runtime::Stream stream) {
   }
   // After the driver was asked about this thread's stream, so that what it keeps for the thread outlives our
   // hook.
-  // is then destroyed after our hook.
   if (stream == kPerThread) thread_end_.ask();
   Lent lent;
   {
@@ -80,6 +79,15 @@ TileCounters::Lent TileCounters::for_launch(runtime::Stream stream) {
   recent[oldest] = {id_, stream, lent};
   oldest = (oldest + 1) % recent.size();
   return lent;
+}
+
+void TileCounters::clear(int* zeros, runtime::Stream stream) noexcept {
+  try {
+    // Nobody else gets a captured launch's counter, and what is enqueued here would be in the graph.
+    if (!device_.capturing(stream)) device_.fill(zeros, 0, zeros_ * sizeof(int), stream);
+  } catch (const std::exception&) {
+    // The device is broken, and what it says of the launch itself is the error to report.
+  }
 }
 
 void TileCounters::hand_back() noexcept {

@@ -55,6 +55,9 @@ class TileCounters {
   // that this thread had to look up.
   Lent for_launch(runtime::Stream stream);
 
+  // For a launch that threw: the emulator stops a kernel half-way, which then leaves no zeros.
+  void clear(int* zeros, runtime::Stream stream) noexcept;
+
   // Makes room for more captured launches if less than half is left. Must not be called in a capture.
   void replenish();
 

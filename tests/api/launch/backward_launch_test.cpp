@@ -68,6 +68,25 @@ TEST_CASE("a launch that fails gives the pool's workspace back") {
   CHECK(device.bytes_alive() == 0);
 }
 
+TEST_CASE("kernels that stopped half-way leave the next pass zeros") {
+  FakeDevice device;
+  bool stops = true;
+  device.execute = [&](const std::string& entry, const runtime::Launch&, std::span<void* const> params) {
+    int* const counter = static_cast<const BackwardParams*>(params.back())->tile_counter;
+    CHECK(counter[0] == 0);
+    CHECK(counter[1] == 0);
+    if (!stops || entry != "keys") return;
+    counter[0] = counter[1] = 7;
+    throw Error(ErrorCode::device, "it fell over");
+  };
+  const api::Launcher launcher(device, plan(device, DqWay::atomic, {}, true));
+  Memory memory;
+  CHECK_THROWS_WITH_AS(launcher.backward(kShape, memory.args(), nullptr), "it fell over", Error);
+  stops = false;
+  launcher.backward(kShape, memory.args(), nullptr);
+  CHECK(device.launches().size() == 1 + 3);
+}
+
 TEST_CASE("what freeing says after a launch that failed does not hide why it failed") {
   struct Stubborn : FakeDevice {
     void free_ordered(void* pointer, runtime::Stream stream) override {

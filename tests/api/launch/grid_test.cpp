@@ -198,6 +198,26 @@ TEST_CASE("few tiles: several clusters to one, with memory for what each has of 
   CHECK(launched({.batch = 1, .heads = 1, .seqlen_q = 1, .seqlen_k = 0}) == 4);
 }
 
+TEST_CASE("a launch that stopped half-way leaves the next one zeros") {
+  FakeDevice device;
+  Pointers pointers;
+  const api::Launcher launcher(device, kernel(device, kSections));
+  const auto stream = reinterpret_cast<Stream>(std::uintptr_t{0x1000});
+  bool stops = true;
+  device.execute = [&](const std::string&, const runtime::Launch&, std::span<void* const> params) {
+    int* const counter = params_of(params).tile_counter;
+    CHECK(counter[0] == 0);
+    CHECK(counter[1] == 0);
+    if (!stops) return;
+    counter[0] = counter[1] = 7;
+    throw Error(ErrorCode::device, "it fell over");
+  };
+  CHECK_THROWS_WITH_AS(launcher.forward(kShape, pointers.args(), stream), "it fell over", Error);
+  stops = false;
+  launcher.forward(kShape, pointers.args(), stream);
+  CHECK(device.launches().size() == 1);
+}
+
 TEST_CASE("too many tiles: the message names the caller's shape, however the tiles see it") {
   FakeDevice device;
   Pointers pointers;
