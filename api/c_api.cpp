@@ -14,6 +14,7 @@
 #include "api/c_handles.hpp"
 #include "api/c_structs.hpp"
 #include "api/engine_state.hpp"
+#include "api/per_thread.hpp"
 #include "flashjit/flashjit.hpp"
 
 namespace {
@@ -23,16 +24,17 @@ using flashjit::Error;
 using flashjit::ErrorCode;
 using namespace flashjit::c;
 
-std::string& last_error() {
-  thread_local std::string text;
-  return text;
-}
+struct LastError {
+  std::string text;
+};
+using ThisLastError = flashjit::api::PerThread<LastError>;
 
 flashjit_status fail(flashjit_status status, const char* what) {
   try {
-    last_error() = what;
+    ThisLastError::get().text = what;
   } catch (const std::bad_alloc&) {
-    last_error().clear();  // no memory for the text: the status has to do
+    // No memory for the text: the status has to do.
+    if (LastError* const earlier = ThisLastError::find()) earlier->text.clear();
   }
   return status;
 }
@@ -88,7 +90,8 @@ const char* flashjit_version() {
 }
 
 const char* flashjit_last_error() {
-  return last_error().c_str();
+  const LastError* const error = ThisLastError::find();
+  return error == nullptr ? "" : error->text.c_str();
 }
 
 flashjit_status flashjit_engine_create(const flashjit_engine_options* options, flashjit_engine** engine) {

@@ -4,9 +4,8 @@
 
 #include <fmt/format.h>
 
-#include <memory>
-
 #include "api/launch/identity.hpp"
+#include "api/per_thread.hpp"
 #include "flashjit/error.hpp"
 
 namespace flashjit::api {
@@ -22,16 +21,16 @@ struct Line {
   CallTensors of;
   TensorMaps maps;
 };
-constexpr std::size_t kLines = 64;
+using Lines = std::array<Line, 64>;
 
 Line& line_for(std::uint64_t mapper, const CallTensors& tensors) {
-  thread_local const auto lines = std::make_unique<std::array<Line, kLines>>();
+  Lines& lines = PerThread<Lines>::get();
   // Allocations are at least 256 bytes apart and usually a power of two: fold the upper bits of q's and o's
   // addresses into the index.
   auto bits = reinterpret_cast<std::uintptr_t>(tensors.views[index_of(Operand::q)].base) >> 8;
   bits ^= reinterpret_cast<std::uintptr_t>(tensors.views[index_of(Operand::o)].base) >> 8;
   bits ^= bits >> 6 ^ bits >> 12 ^ bits >> 18 ^ mapper;
-  return (*lines)[bits % kLines];
+  return lines[bits % lines.size()];
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "api/c_handles.hpp"
+#include "tests/api/at_exit.hpp"
 #include "tests/api/support.hpp"
 
 extern "C" int run_c_abi_checks();
@@ -26,6 +27,20 @@ TEST_CASE("each thread has its own last error") {
     CHECK(std::string(flashjit_last_error()).find("plan is null") != std::string::npos);
   }).join();
   CHECK(flashjit_last_error() == mine);
+}
+
+TEST_CASE("a call that fails at exit says why, too") {
+  // Longer than any message before it, so that it takes other memory.
+  const std::string device(5000, 'x');
+  CHECK(flashjit::test::holds_at_exit(
+      [] { static_cast<void>(flashjit_forward(nullptr, nullptr, nullptr)); },
+      [&] {
+        const flashjit_engine_options options{.size = sizeof options, .device = device.c_str()};
+        flashjit_engine* engine = nullptr;
+        return std::string(flashjit_last_error()).empty() &&
+               flashjit_engine_create(&options, &engine) == FLASHJIT_INVALID_ARGUMENT &&
+               std::string(flashjit_last_error()).find(device) != std::string::npos;
+      }));
 }
 
 // A device that frees whatever it is given, as CUDA's frees all that was ever allocated on the GPU.

@@ -5,6 +5,7 @@
 
 #include "api/launch/forward_call.hpp"
 #include "api/launch/tensor_maps.hpp"
+#include "tests/api/at_exit.hpp"
 #include "tests/api/launch/made_up_kernel.hpp"
 
 namespace flashjit::test {
@@ -150,6 +151,13 @@ TEST_CASE("tensor maps are encoded again only when something changed") {
   SUBCASE("each thread has its own") {
     std::thread([&] { launcher.forward(longer, strided, nullptr); }).join();
     CHECK(device.requests.size() == 8);
+  }
+  SUBCASE("a launch at exit finds no table that is gone") {
+    CHECK(holds_at_exit([&] { launcher.forward(longer, strided, nullptr); },
+                        [&] {
+                          launcher.forward(longer, strided, nullptr);
+                          return device.requests.size() == 8;
+                        }));
   }
   SUBCASE("another kernel has its own") {
     const api::Launcher other(device, kernel(device, {.tile_m = 64, .threads = 128},
