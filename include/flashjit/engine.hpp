@@ -77,9 +77,10 @@ class Buffer {
 //   in a call of flashjit. A CUDA context does not survive a fork, and neither does an Engine on a GPU.
 class Engine {
  public:
-  // Throw Error: invalid_argument if an option or an environment variable makes no sense, or if there is no
-  // such GPU; not_found if there is no driver, or one older than 525; unsupported if the GPU is older than
-  // sm_75; device; io if the cache directory is not a directory or cannot be trusted.
+  // Throw Error: invalid_argument if an option or an environment variable makes no sense, or if no GPU has
+  // this number; not_found if there is no driver, or one older than 525, if no GPU is visible, or if
+  // FLASHJIT_TEMPLATE_DIR is not a directory; unsupported if the GPU is older than sm_75; device; io if the
+  // cache directory is not a directory or cannot be trusted, or if a template cannot be read.
   explicit Engine(std::string_view device = "cuda");
   explicit Engine(const EngineOptions& options);
   ~Engine();

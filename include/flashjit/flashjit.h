@@ -18,8 +18,8 @@
  * flashjit_strides has no size: it is part of other structs and never grows.
  *
  * Five fields have no default: head_dim, and batch and heads of a plan's shape, where 0 is an error; and
- * seqlen_q and seqlen_k, whose 0 means no tokens. (Without query rows nothing is launched; without keys o is
- * 0 and lse is -infinity.) */
+ * seqlen_q and seqlen_k, whose 0 means no tokens. (Without query rows a forward pass launches nothing, and a
+ * backward pass sets dk and dv to 0; without keys o is 0 and lse is -infinity, and dq is 0.) */
 #ifndef FLASHJIT_H
 #define FLASHJIT_H
 
@@ -209,7 +209,7 @@ const char* flashjit_last_error(void);
 /* Makes an engine; options: NULL means all defaults. Each handle that a _create function made is given
  * back by the matching _destroy function, which takes NULL too. flashjit_engine_destroy also frees memory
  * of flashjit_allocate that nobody has freed. Errors: FLASHJIT_INVALID_ARGUMENT, _UNSUPPORTED, _NOT_FOUND
- * (no driver, no GPU), _DEVICE, _IO (the cache). */
+ * (no driver, no GPU, no FLASHJIT_TEMPLATE_DIR), _DEVICE, _IO (the cache, a template). */
 enum flashjit_status flashjit_engine_create(const struct flashjit_engine_options* options,
                                             struct flashjit_engine** engine);
 void flashjit_engine_destroy(struct flashjit_engine* engine);

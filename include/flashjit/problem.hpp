@@ -27,7 +27,8 @@ struct Problem {
 };
 
 // Sizes known at the call. heads is 1 or more, and a multiple of heads_kv (GQA; MQA if heads_kv is 1). Each
-// seqlen is 0 to 2147483135 (2^31 - 513). With batch 0, or without query rows, nothing is launched.
+// seqlen is 0 to 2147483135 (2^31 - 513). With batch 0 nothing is launched, nor is a forward pass without
+// query rows; a backward pass without them sets dk and dv to 0.
 struct Shape {
   int batch = 1;
   int heads = 1;
