@@ -96,7 +96,9 @@ fs::path find_nvrtc(const NvrtcPlaces& places) {
   for (const fs::path& toolkit : places.toolkits) {
     if (fs::path found = newest_below(toolkit); !found.empty()) return found;
     looked += fmt::format("\n  toolkit {}: {}", toolkit.string(),
-                          present(toolkit) ? "no libnvrtc in its lib64 or lib" : "no such directory");
+                          present(toolkit)
+                              ? fmt::format("no libnvrtc.so.{} or later in its lib64 or lib", kOldestMajor)
+                              : "no such directory");
   }
   for (const std::string& soname : places.sonames) {
     const DynamicLibrary library(soname);
