@@ -5,7 +5,6 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
-#include <cerrno>
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -14,6 +13,7 @@
 #include <system_error>
 #include <vector>
 
+#include "cli/common/flush.hpp"
 #include "cli/common/tell.hpp"
 #include "cli/verbs.hpp"
 #include "flashjit/error.hpp"
@@ -80,7 +80,7 @@ int run(int argc, char** argv) {
     tell_message(std::string("memory ran out: ") + error.what());
     return 1;
   } catch (const std::system_error& error) {
-    if (std::ferror(stdout) != 0) throw;  // thrown by fmt because stdout failed
+    if (std::ferror(stdout) != 0) throw;  // thrown because stdout failed
     tell_message(error.what());
     return 1;
   } catch (const std::exception& error) {
@@ -88,13 +88,6 @@ int run(int argc, char** argv) {
     return 1;
   }
   return exit_code;
-}
-
-// What a full disk did not take is lost, so the command must fail.
-void flush_stdout() {
-  errno = 0;
-  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
-  throw std::system_error(errno != 0 ? errno : EIO, std::generic_category());
 }
 
 // The next file to be opened would get the descriptor of a closed stream, and output would end up in that
@@ -112,7 +105,7 @@ int main(int argc, char** argv) {
   int exit_code = 0;
   try {
     exit_code = run(argc, argv);
-    flush_stdout();
+    flashjit::cli::flush_stdout();
   } catch (const std::system_error& error) {
     flashjit::cli::tell_message("stdout could not be written: " + error.code().message());
     if (exit_code == 0) exit_code = exit_code_of(flashjit::ErrorCode::io);

@@ -4,7 +4,6 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -13,6 +12,7 @@
 #include "api/engine_state.hpp"
 #include "api/tuning.hpp"
 #include "autotune/runner.hpp"
+#include "cli/common/flush.hpp"
 #include "cli/common/grid.hpp"
 #include "cli/common/options.hpp"
 #include "cli/common/tell.hpp"
@@ -150,7 +150,7 @@ int bench(const BenchFlags& flags, const std::vector<Cell>& cells) {
     }
     fmt::print("{}\n",
                line_of(one, environment).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-    std::fflush(stdout);
+    flush_stdout();
   }
   return wrong == 0 ? 0 : 1;
 }

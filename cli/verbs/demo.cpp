@@ -3,10 +3,10 @@
 
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
-#include <cstdio>
 #include <memory>
 
 #include "cli/common/attention.hpp"
+#include "cli/common/flush.hpp"
 #include "cli/common/options.hpp"
 #include "cli/common/tell.hpp"
 #include "cli/verbs.hpp"
@@ -66,7 +66,7 @@ int demo(const DeviceOptions& device) {
     const AttentionReport report = run_attention(engine, request);
     fmt::print("{}\n", table_line(report, code));
     if (shown.empty()) shown = report.plan.origin().schedule;
-    std::fflush(stdout);
+    flush_stdout();
     if (!report.check.ok) {
       tell(fmt::format("  WRONG: {}", report.check.message));
       ++failed;

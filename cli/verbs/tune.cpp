@@ -4,7 +4,6 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
-#include <cstdio>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -16,6 +15,7 @@
 #include "autotune/wisdom.hpp"
 #include "cache/files.hpp"
 #include "cache/store.hpp"
+#include "cli/common/flush.hpp"
 #include "cli/common/grid.hpp"
 #include "cli/common/options.hpp"
 #include "cli/common/tell.hpp"
@@ -110,7 +110,7 @@ void print_json(const Cell& cell, const std::string& where,
   if (!best.empty()) line["best"] = best;
   line["candidates"] = std::move(list);
   fmt::print("{}\n", line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-  std::fflush(stdout);
+  flush_stdout();
 }
 
 int dry_run(const TuneFlags& flags, const std::vector<Cell>& cells) {
@@ -197,7 +197,7 @@ int search(const TuneFlags& flags, const std::vector<Cell>& cells) {
       return key(one) < key(two);
     });
     print_table(cell, tried, best, flags.all);
-    std::fflush(stdout);
+    flush_stdout();
   }
   return all_tuned && (kept || exports) ? 0 : 1;
 }

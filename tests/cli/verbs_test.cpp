@@ -143,8 +143,9 @@ TEST_CASE("what no compiler makes is shown without NVRTC, where the schedule is 
 TEST_CASE("output that is lost is told, and is no success") {
   const Command command;
   // Little, which waits for the end to be written, and much.
-  for (const char* arguments : {"doctor", "--help", "inspect --arch sm_80 --emit source",
-                                "tune --dry-run --all --grid --arch sm_80"}) {
+  for (const char* arguments :
+       {"doctor", "--help", "inspect --arch sm_80 --emit source", "tune --dry-run --all --grid --arch sm_80",
+        "bench --device emulated:sm_80 --dtype fp32 --head-dim 8 --heads 1 --seqlen-q 16 --rounds 1"}) {
     CAPTURE(arguments);
     const Result lost = command.run(fmt::format("{} 2>&1 >/dev/full", arguments));
     CHECK(lost.exit_code == 2);
