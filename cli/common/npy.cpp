@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "cli/common/npy_header.hpp"
+#include "cli/common/write_file.hpp"
 #include "flashjit/error.hpp"
 
 namespace flashjit::cli {
@@ -71,15 +72,8 @@ NpyArray read_npy(const std::filesystem::path& path) {
 
 void write_npy(const std::filesystem::path& path, const NpyArray& array) {
   const std::string header = make_npy_header(array.dtype, array.shape);
-  errno = 0;
-  FileHandle file(std::fopen(path.c_str(), "wb"), &std::fclose);
-  if (!file) fail(path, "written", errno);
-  const bool written = std::fwrite(header.data(), 1, header.size(), file.get()) == header.size() &&
-                       (array.bytes.empty() || std::fwrite(array.bytes.data(), 1, array.bytes.size(),
-                                                           file.get()) == array.bytes.size());
-  // A full disk may fail only when the last buffer is written.
-  if (!written || std::fflush(file.get()) != 0) fail(path, "written", errno == 0 ? EIO : errno);
-  if (std::fclose(file.release()) != 0) fail(path, "written", errno);
+  const std::string_view data(reinterpret_cast<const char*>(array.bytes.data()), array.bytes.size());
+  if (const int error = write_file(path, {header, data}); error != 0) fail(path, "written", error);
 }
 
 }  // namespace flashjit::cli

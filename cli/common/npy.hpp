@@ -29,7 +29,7 @@ NpyArray read_npy(const std::filesystem::path& path);
 NpyArray parse_npy(std::span<const std::byte> file, const std::string& name);
 
 // Writes version 1.0, and bf16 as '<u2', which plain NumPy can widen: (a.astype(np.uint32) <<
-// 16).view(np.float32). Throws Error{io}.
+// 16).view(np.float32). Throws Error{not_found, io}, and leaves no truncated file behind.
 void write_npy(const std::filesystem::path& path, const NpyArray& array);
 
 }  // namespace flashjit::cli

@@ -5,10 +5,7 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -18,6 +15,7 @@
 #include "cli/common/inspection.hpp"
 #include "cli/common/json.hpp"
 #include "cli/common/options.hpp"
+#include "cli/common/write_file.hpp"
 #include "cli/verbs.hpp"
 #include "flashjit/error.hpp"
 #include "runtime/cuda_device.hpp"
@@ -39,25 +37,12 @@ struct InspectOptions {
   bool json = false;
 };
 
-// Leaves no truncated file behind.
-void write_file(const std::string& path, const std::string& bytes) {
-  std::FILE* const file = std::fopen(path.c_str(), "wb");
-  int error = file != nullptr ? 0 : errno;
-  if (file != nullptr) {
-    if (std::fwrite(bytes.data(), 1, bytes.size(), file) != bytes.size()) error = errno;
-    if (std::fclose(file) != 0 && error == 0) error = errno;
-  }
-  if (error == 0) return;
-  std::error_code ignored;  // the first error is the one to report
-  if (file != nullptr && std::filesystem::is_regular_file(path, ignored))
-    std::filesystem::remove(path, ignored);
-  throw Error(ErrorCode::io, fmt::format("--output is {}, may be a file that can be written: {}", path,
-                                         std::strerror(error)));
-}
-
 void write(const std::string& bytes, const InspectOptions& options) {
   if (!options.output.empty()) {
-    write_file(options.output, bytes);
+    if (const int error = write_file(options.output, {bytes}); error != 0) {
+      throw Error(ErrorCode::io, fmt::format("--output is {}, may be a file that can be written: {}",
+                                             options.output, std::strerror(error)));
+    }
     return;
   }
   if (options.emit == "cubin" && isatty(STDOUT_FILENO) == 1) {

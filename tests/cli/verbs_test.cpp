@@ -158,10 +158,15 @@ TEST_CASE("output that is lost is told, and is no success") {
     command.refuses(emit + file,
                     fmt::format("--output is {}, may be a file that can be written: {}\n", file, why));
   }
-  // A file of 4 KB at most, less than a source has.
-  const std::string cut = (command.folder() / "cut.cu").string();
-  command.refuses(emit + cut, "File too large", "bash -c 'trap \"\" XFSZ; ulimit -f 4; exec \"$0\" \"$@\"'");
-  CHECK_FALSE(fs::exists(cut));
+  // A file of 4 KB at most, less than a source has, or the tensor.
+  const std::string cut = (command.folder() / "cut").string();
+  for (const std::string& cuts :
+       {emit,
+        std::string("run --device emulated:sm_80 --dtype fp32 --head-dim 8 --heads 1 --no-time --out ")}) {
+    command.refuses(cuts + cut, "File too large",
+                    "bash -c 'trap \"\" XFSZ; ulimit -f 4; exec \"$0\" \"$@\"'");
+    CHECK_FALSE(fs::exists(cut));
+  }
   const Result nowhere =
       command.run("tune --device emulated:sm_80 --seqlen-q 64 --export /nonexistent/x.jsonl 2>&1");
   CHECK(nowhere.exit_code == 2);
