@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "cli/common/npy.hpp"
+#include "cli/common/options.hpp"
 #include "flashjit/error.hpp"
 
 namespace flashjit::cli {
@@ -77,19 +78,18 @@ int error_of_writing(const fs::path& path) {
 }  // namespace
 
 void NpyTensors::add_to(CLI::App& verb) {
-  const std::string group = "Data";
-  verb.add_option("--q", q_,
-                  "queries, a .npy file (batch, seqlen_q, heads, head_dim); decides dtype and sizes")
-      ->group(group);
-  verb.add_option("--k", k_, "keys, a .npy file (batch, seqlen_k, heads_kv, head_dim)")->group(group);
-  verb.add_option("--v", v_, "values, a .npy file (batch, seqlen_k, heads_kv, head_dim_v)")->group(group);
-  verb.add_option("--dout", dout_, "backward: the gradient of o, a .npy file as o; random by default")
-      ->group(group);
-  verb.add_option("--out", out_, "write o to this .npy file")->group(group);
-  verb.add_option("--lse-out", lse_out_, "write the log-sum-exp to this .npy file")->group(group);
-  verb.add_option("--dq-out", dq_out_, "backward: write the gradient of q to this .npy file")->group(group);
-  verb.add_option("--dk-out", dk_out_, "backward: likewise, of k")->group(group);
-  verb.add_option("--dv-out", dv_out_, "backward: likewise, of v")->group(group);
+  const auto add = [&](const char* flag, std::string& path, const char* description) {
+    verb.add_option(flag, path, description)->check(not_empty())->group("Data");
+  };
+  add("--q", q_, "queries, a .npy file (batch, seqlen_q, heads, head_dim); decides dtype and sizes");
+  add("--k", k_, "keys, a .npy file (batch, seqlen_k, heads_kv, head_dim)");
+  add("--v", v_, "values, a .npy file (batch, seqlen_k, heads_kv, head_dim_v)");
+  add("--dout", dout_, "backward: the gradient of o, a .npy file as o; random by default");
+  add("--out", out_, "write o to this .npy file");
+  add("--lse-out", lse_out_, "write the log-sum-exp to this .npy file");
+  add("--dq-out", dq_out_, "backward: write the gradient of q to this .npy file");
+  add("--dk-out", dk_out_, "backward: likewise, of k");
+  add("--dv-out", dv_out_, "backward: likewise, of v");
 }
 
 autotune::Inputs NpyTensors::load(Problem& problem, Shape& shape) const {

@@ -110,6 +110,7 @@ void DeviceOptions::add_to(CLI::App& verb) {
 void DeviceOptions::add_arch_to(CLI::App& verb) {
   add_to(verb);
   verb.add_option("--arch", arch_, "sm_75 … sm_121, sm_90a; the GPU's by default, sm_90a without one")
+      ->check(not_empty())
       ->group("Device");
 }
 
@@ -136,6 +137,11 @@ Target DeviceOptions::target() const {
     if (error.code() != ErrorCode::not_found || given()) throw;
     return target_of("sm_90a");
   }
+}
+
+CLI::Validator not_empty() {
+  return CLI::Validator(
+      [](const std::string& text) { return text.empty() ? "may not be empty" : std::string(); }, "");
 }
 
 CLI::Validator number_between(double least, double most) {
@@ -171,7 +177,8 @@ void add_seed_to(CLI::App& verb, std::uint64_t& seed, const std::string& descrip
 
 void add_schedule_to(CLI::App& verb, std::string& schedule) {
   verb.add_option("--schedule", schedule,
-                  "this one and no other, such as mma:m128n64w4s2; by default what a plan would take");
+                  "this one and no other, such as mma:m128n64w4s2; by default what a plan would take")
+      ->check(not_empty());
 }
 
 void add_family_to(CLI::App& verb, std::string& family) {

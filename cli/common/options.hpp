@@ -76,6 +76,9 @@ class DeviceOptions {
   std::string arch_;
 };
 
+// Checks that a flag has a text: an empty one, as of a variable that is not set, would count as not given.
+CLI::Validator not_empty();
+
 // Checks that a flag is a number from `least` to `most`.
 CLI::Validator number_between(double least, double most);
 

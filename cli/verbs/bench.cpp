@@ -177,7 +177,8 @@ void add_bench(CLI::App& app, int& exit_code) {
   verb->add_option("--seconds", flags->seconds, "of launches in a timing, about")
       ->check(number_between(0.001, 60))
       ->capture_default_str();
-  verb->add_option("--commit", flags->commit, "noted in each line: the commit that is timed");
+  verb->add_option("--commit", flags->commit, "noted in each line: the commit that is timed")
+      ->check(not_empty());
   verb->add_flag("--no-check", flags->no_check, "do not compare with the reference");
   verb->callback([flags, verb, &exit_code] {
     if (flags->grid) refuse_beside_grid(*verb);

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <initializer_list>
 #include <string>
 
 #include "tests/cli/command.hpp"
@@ -117,6 +118,23 @@ TEST_CASE("numbers and flags that can not be are refused with exit code 2 and wo
   command.refuses("bench --device emulated:sm_80 --pause nan", "--pause: is \"nan\", may be 0 to 60");
   command.refuses("tune --dry-run --arch sm_90a --family simt --head-dim 64", "sm_90a: simt: ");
   command.refuses("tune --arch sm_80", "--arch is for --dry-run; tuning measures on --device");
+}
+
+TEST_CASE("a text that is empty does not count as not given") {
+  const Command command;
+  const auto refused = [&](const std::string& verb, std::initializer_list<const char*> flags) {
+    for (const char* flag : flags)
+      command.refuses(fmt::format("{} {} ''", verb, flag), fmt::format("{}: may not be empty", flag));
+  };
+  refused("run", {"--q", "--k", "--v", "--dout", "--out", "--lse-out", "--dq-out", "--dk-out", "--dv-out",
+                  "--schedule"});
+  refused("inspect", {"--arch", "--schedule", "--kernel", "--emit", "--output", "--compare"});
+  refused("tune", {"--export"});
+  refused("bench", {"--commit"});
+  refused("cache prune", {"--size"});
+  refused("cache show x", {"--section"});
+  for (const char* verb : {"show", "pack", "unpack"})
+    command.refuses(fmt::format("cache {} ''", verb), ": may not be empty");
 }
 
 TEST_CASE("verbs that measure refuse sizes of which nothing is launched, and devices that are none") {
