@@ -134,6 +134,16 @@ int dry_run(const TuneFlags& flags, const std::vector<Cell>& cells) {
   return 0;
 }
 
+// Why the cache directory will not keep what is learnt; empty if it will.
+std::string unkept(const autotune::Versions& versions) {
+  const cache::StoreOptions store = cache::options_from_environment();
+  if (store.directory.empty()) return cache::no_directory(store).message();
+  std::string why;  // the last line; those before it are told when the search reads the file
+  const bool kept = autotune::merge_wisdom(store.directory / "wisdom.jsonl", {}, versions, cache::publish,
+                                           [&](std::string_view line) { why = line; });
+  return kept ? "" : why;
+}
+
 int search(const TuneFlags& flags, const std::vector<Cell>& cells) {
   const Tuning effort = flags.full ? Tuning::full : Tuning::quick;
   EngineOptions options;
@@ -150,11 +160,11 @@ int search(const TuneFlags& flags, const std::vector<Cell>& cells) {
                   fmt::format("--export is {}, may be a file that can be written", flags.export_file));
     }
   };
-  export_wisdom({});  // find out now, not after minutes of measuring, whether the file can be written
-  if (const cache::StoreOptions store = cache::options_from_environment(); store.directory.empty()) {
+  // Find out now, not after minutes of measuring, which files can be written.
+  export_wisdom({});
+  if (const std::string why = unkept(versions); !why.empty()) {
     tell_message(fmt::format("what is learnt goes to {}: {}",
-                             exports ? "the file of --export alone" : "no file (--export names one)",
-                             cache::no_directory(store).message()));
+                             exports ? "the file of --export alone" : "no file (--export names one)", why));
   }
   bool kept = true;
   bool all_tuned = true;

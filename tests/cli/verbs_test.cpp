@@ -212,7 +212,15 @@ TEST_CASE("tune remembers, also when its words are lost, and says where it canno
   CHECK(command.run(tune + "--export " + exported.string(), "FLASHJIT_CACHE_SIZE=0").exit_code == 0);
   CHECK(fs::exists(exported));
   CHECK(command.run(tune + "2>/dev/full").exit_code == 0);
-  CHECK(fs::exists(command.folder() / "cache" / "wisdom.jsonl"));
+  const fs::path wisdom = command.folder() / "cache" / "wisdom.jsonl";
+  CHECK(fs::exists(wisdom));
+  fs::remove(wisdom);
+  fs::create_directory(wisdom);  // what root cannot write either
+  const Result unwritable = command.run(tune + "2>&1");
+  CHECK(unwritable.exit_code == 1);
+  const auto told = unwritable.out.find("what is learnt goes to no file (--export names one): wisdom " +
+                                        wisdom.string() + " could not be written: it is no regular file");
+  CHECK(told < unwritable.out.find("compiled"));  // before anything is measured
 }
 
 TEST_CASE("tune that learnt nothing is no success, also where it has a file to write to") {
