@@ -127,16 +127,12 @@ const std::string& DeviceOptions::arch() const {
 }
 
 Target DeviceOptions::target() const {
-  constexpr std::string_view kEmulated = "emulated:";
-  if (!arch().empty()) return target_of(arch_);
-  if (device_.starts_with(kEmulated)) return target_of(device_.substr(kEmulated.size()));
-  if (device_ != "cuda" && !device_.starts_with("cuda:")) api::refuse_device(device_);
-  try {
-    return runtime::open_cuda_device(device_)->target();
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::not_found || given()) throw;
-    return target_of("sm_90a");
-  }
+  return with_device([](const std::string& device) {
+    constexpr std::string_view kEmulated = "emulated:";
+    if (device.starts_with(kEmulated)) return target_of(device.substr(kEmulated.size()));
+    if (device != "cuda" && !device.starts_with("cuda:")) api::refuse_device(device);
+    return runtime::open_cuda_device(device)->target();
+  });
 }
 
 CLI::Validator not_empty() {

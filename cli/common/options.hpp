@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "flashjit/engine.hpp"
+#include "flashjit/error.hpp"
 #include "flashjit/problem.hpp"
 #include "flashjit/target.hpp"
 
@@ -66,9 +67,20 @@ class DeviceOptions {
   // Empty if --arch was not given. Throws Error{invalid_argument} if --device names another arch.
   [[nodiscard]] const std::string& arch() const;
   [[nodiscard]] bool emulated() const { return device_.starts_with("emulated"); }
-  // The Target of --arch, else of --device, else of the GPU, else sm_90a: for verbs that only render and
-  // compile. Throws Error{not_found} if --device asks for a GPU that is not here.
-  [[nodiscard]] Target target() const;
+  // For verbs that only render and compile. Returns what `use` makes of a device's name: the emulator of
+  // --arch, whose kernels have the same keys as the GPU's, else --device, else the GPU. Where this one is
+  // missing or its driver fails, the emulator of sm_90a stands in for it, but for no device that was given.
+  template <class Use>
+  auto with_device(const Use& use) const {
+    if (!arch().empty()) return use("emulated:" + arch_);
+    try {
+      return use(device_);
+    } catch (const Error& error) {
+      if (given() || (error.code() != ErrorCode::not_found && error.code() != ErrorCode::device)) throw;
+      return use("emulated:sm_90a");
+    }
+  }
+  [[nodiscard]] Target target() const;  // of the device that with_device finds
 
  private:
   const CLI::App* verb_ = nullptr;

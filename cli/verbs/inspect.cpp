@@ -18,7 +18,6 @@
 #include "cli/common/write_file.hpp"
 #include "cli/verbs.hpp"
 #include "flashjit/error.hpp"
-#include "runtime/cuda_device.hpp"
 
 namespace flashjit::cli {
 namespace {
@@ -102,19 +101,6 @@ void print_comparison(const Rows& left, const Rows& right) {
   }
 }
 
-// Inspecting needs no GPU: for --arch, and if there is no GPU, the emulator replaces it. Its kernels have the
-// same keys as the GPU's.
-std::string device_of(const DeviceOptions& options) {
-  if (!options.arch().empty()) return "emulated:" + options.arch();
-  if (options.given()) return options.device();
-  try {
-    if (!runtime::cuda_status().gpus.empty()) return options.device();
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::not_found && error.code() != ErrorCode::device) throw;
-  }
-  return "emulated:sm_90a";
-}
-
 int run(const InspectOptions& options) {
   if (!options.compare.empty() && !options.emit.empty()) {
     throw Error(ErrorCode::invalid_argument, "--compare and --emit are two questions: give one of them");
@@ -126,16 +112,18 @@ int run(const InspectOptions& options) {
   if (!options.emit.empty()) check_artefact(options.emit);  // before anything is compiled for it
   const Problem problem = options.problem.problem();
   const Shape shape = options.shape.shape(false);
-  EngineOptions engine;
-  engine.device = device_of(options.device);
-  engine.use_cache = !options.no_cache;
-  EngineState state(engine);
+  const auto state = options.device.with_device([&](const std::string& device) {
+    EngineOptions engine;
+    engine.device = device;
+    engine.use_cache = !options.no_cache;
+    return std::make_unique<EngineState>(engine);
+  });
   // The compiler's reports affect which schedule is chosen, but not the source of a given schedule.
   const bool needs_code =
       options.schedule.empty() || (options.emit != "source" && options.emit != "schedule");
   const auto look = [&](const std::string& schedule) {
     std::vector<Inspection> all = (needs_code ? inspect : sketch)(
-        state, problem, shape, {.schedule = schedule, .family = options.family});
+        *state, problem, shape, {.schedule = schedule, .family = options.family});
     if (!options.kernel.empty()) all = {find_kernel(all, options.kernel)};
     return all;
   };

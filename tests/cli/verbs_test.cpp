@@ -140,6 +140,20 @@ TEST_CASE("what no compiler makes is shown without NVRTC, where the schedule is 
                   "schedule \"mma:m127n64\": tile_m 127", without);
 }
 
+TEST_CASE("a driver that fails is a problem to no verb that needs no GPU") {
+  const Command command;
+  const std::string broken =
+      "LD_LIBRARY_PATH='" BROKEN_DRIVER_FOLDER "'${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}";
+  const std::string problem = " --head-dim 8 --dtype fp32 --seqlen-q 16 --heads 1 ";
+  for (const char* verb : {"check --seeds 1", "profile", "inspect", "tune --dry-run"}) {
+    CAPTURE(verb);
+    const Result result = command.run(verb + problem, broken);
+    CHECK(result.exit_code == 0);
+    CHECK(contains(result.out, "sm_90a"));
+    CHECK(command.run(verb + problem + "--device cuda 2>/dev/null", broken).exit_code == 1);
+  }
+}
+
 TEST_CASE("output that is lost is told, and is no success") {
   const Command command;
   // Little, which waits for the end to be written, and much.
