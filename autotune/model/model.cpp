@@ -137,7 +137,7 @@ void wait_for_memory(Work& work, const Schedule& schedule, double tile_cycles) {
       even
           ? static_cast<double>(even_waves(std::llround(tiling.tiles), tiling.tiles_at_once)) * tiling.cluster
           : tiling.tiles * tiling.clusters * tiling.splits;
-  const bool as_many_queries = tiling.packed == 0 && 2 * shape.seqlen_q >= shape.seqlen_k;
+  const bool as_many_queries = tiling.packed == 0 && 2LL * shape.seqlen_q >= shape.seqlen_k;
   const ReadingTiles tiles{.multiprocessors = work.target.sm_count,
                            .of_all = busy / work.target.sm_count,
                            .ctas = work.step.ctas,

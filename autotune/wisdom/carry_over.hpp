@@ -23,8 +23,9 @@ class CarryOver {
   // The record's schedule, or another one of its family that is expected to take less time. What is expected
   // is the analytic model's prediction, times the factor by which it was off where the record timed that
   // schedule. Without a mask, and with another bucket's record, the model's best picks count, too, with the
-  // median of these factors. This costs a prediction for each known schedule, 80 at most today: tenths of a
-  // microsecond each, but 60 microseconds where a mask's tiles are drawn off a counter.
+  // median of these factors. This costs a prediction for each known schedule, 95 at most today (79 others of
+  // one family in a record, and 16 predicted): tenths of a microsecond each, but 60 microseconds where a
+  // mask's tiles are drawn off a counter.
   [[nodiscard]] const Schedule& schedule_for(const Shape& shape) const;
 
  private:
