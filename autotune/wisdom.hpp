@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -83,6 +84,7 @@ class Wisdom {
 
  private:
   std::vector<WisdomRecord> records_;
+  std::unordered_map<std::string, std::size_t> places_;  // in records_, by question
   std::vector<std::string> foreign_;
 };
 

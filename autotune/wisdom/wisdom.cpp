@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <ctime>
 #include <tuple>
+#include <unordered_set>
 
 #include "autotune/canonical.hpp"
 #include "autotune/json.hpp"
@@ -108,9 +109,9 @@ Json json_of(const WisdomRecord& record) {
           {"environment", record.environment}};
 }
 
-bool same_question(const WisdomRecord& one, const WisdomRecord& two) {
-  return canonical(one.problem) == canonical(two.problem) && one.bucket == two.bucket && one.gpu == two.gpu &&
-         one.arch == two.arch && one.family == two.family;
+// The same text for two records exactly if they answer the same question.
+std::string question_of(const WisdomRecord& record) {
+  return to_line({to_json(canonical(record.problem)), record.bucket, record.gpu, record.arch, record.family});
 }
 
 }  // namespace
@@ -185,24 +186,26 @@ bool Wisdom::add_text(std::string_view text, std::string_view name, const Report
 }
 
 void Wisdom::add(WisdomRecord record, const Versions& in_hand) {
-  const auto found = std::find_if(records_.begin(), records_.end(),
-                                  [&](const WisdomRecord& other) { return same_question(record, other); });
-  if (found == records_.end()) {
+  std::string question = question_of(record);
+  const auto place = places_.find(question);
+  if (place == places_.end()) {
     records_.push_back(std::move(record));
+    places_.emplace(std::move(question), records_.size() - 1);
     return;
   }
+  WisdomRecord& known = records_[place->second];
   const auto worth = [&](const WisdomRecord& one) { return std::pair(one.versions == in_hand, one.effort); };
   // A run that was cut short by its budget does not replace one that was not.
-  const bool as_thorough = 2 * record.timings.size() >= found->timings.size();
-  if (worth(record) > worth(*found) || (worth(record) == worth(*found) && as_thorough))
-    *found = std::move(record);
+  const bool as_thorough = 2 * record.timings.size() >= known.timings.size();
+  if (worth(record) > worth(known) || (worth(record) == worth(known) && as_thorough))
+    known = std::move(record);
 }
 
 void Wisdom::add(Wisdom other, const Versions& in_hand) {
   for (WisdomRecord& record : other.records_) add(std::move(record), in_hand);
+  std::unordered_set<std::string> known(foreign_.begin(), foreign_.end());
   for (std::string& line : other.foreign_) {
-    if (std::find(foreign_.begin(), foreign_.end(), line) == foreign_.end())
-      foreign_.push_back(std::move(line));
+    if (known.insert(line).second) foreign_.push_back(std::move(line));
   }
 }
 
