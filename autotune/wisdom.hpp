@@ -69,9 +69,10 @@ using Report = std::function<void(std::string_view line)>;
 
 class Wisdom {
  public:
-  // Reads JSON lines, and returns whether the format is ours. A line that is bad in any way is skipped, and
-  // the first few such lines are reported with their numbers. A file of another format is left out as a
-  // whole. `name` is for the messages.
+  // Reads JSON lines, and returns whether the text is wisdom of our format, or empty. A line that is bad in
+  // any way is skipped, and the first few such lines are reported with their numbers. A text of another
+  // format is left out as a whole; so is one that is no wisdom, having neither a header nor a record. `name`
+  // is for the messages.
   bool add_text(std::string_view text, std::string_view name, const Report& report);
   // Where there already is a record of the same question, the one by the versions in hand wins, then the one
   // of higher effort, then the new one.
@@ -112,8 +113,8 @@ Wisdom read_wisdom(const std::filesystem::path& file, const Report& report);
 using Publish = std::function<int(int folder, const std::string& name, std::string_view bytes)>;
 
 // Reads the file as it now is, adds what was learnt, and puts the result in its place. Writers wait for each
-// other for a bounded time. A link stays a link. Returns whether the file was written; a full or read-only
-// disk is reported.
+// other for a bounded time. A link stays a link, and a file that is no wisdom of our format stays as it is.
+// Returns whether the file was written; where not, why is reported.
 bool merge_wisdom(const std::filesystem::path& file, const Wisdom& learnt, const Versions& versions,
                   const Publish& publish, const Report& report);
 

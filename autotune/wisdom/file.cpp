@@ -119,9 +119,8 @@ bool merge_wisdom(const std::filesystem::path& file, const Wisdom& learnt, const
   const Text before = read_all(file);
   if (before.error != 0 && before.error != ENOENT) return lost(std::strerror(before.error));
   Wisdom wisdom;
-  if (!wisdom.add_text(before.bytes, file.string(), report)) {
-    return lost("another version of flashjit keeps its wisdom there");
-  }
+  if (!wisdom.add_text(before.bytes, file.string(), report))
+    return lost("what it holds is another version's wisdom, or none at all");
   wisdom.add(learnt, versions);
   if (const int error = publish(folder.get(), place.filename().string(), wisdom.to_text(versions));
       error != 0)

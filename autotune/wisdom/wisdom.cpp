@@ -155,6 +155,7 @@ bool Wisdom::add_text(std::string_view text, std::string_view name, const Report
   };
   std::size_t number = 0;
   bool first = true;
+  bool has_header = false;
   while (!text.empty()) {
     const std::string_view line = take_line(text);
     ++number;
@@ -170,6 +171,7 @@ bool Wisdom::add_text(std::string_view text, std::string_view name, const Report
                                      integer_of(json, "flashjit_wisdom", 0, 1 << 30), kFormat));
         return false;
       }
+      has_header = has_header || header;
       whole = json.is_object() && !header;
       if (first && !header) complain(number, "the header is missing (records are read all the same)");
       if (!header) here.add(record_from(json), nobody);
@@ -181,6 +183,7 @@ bool Wisdom::add_text(std::string_view text, std::string_view name, const Report
   }
   if (complaints > kComplaints && report)
     report(fmt::format("wisdom {}: {} more such lines", name, complaints - kComplaints));
+  if (!first && !has_header && here.records_.empty()) return false;
   add(std::move(here), nobody);
   return true;
 }

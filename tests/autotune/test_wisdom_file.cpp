@@ -37,6 +37,11 @@ struct Folder {
   }
 };
 
+std::string text_of(const std::filesystem::path& file) {
+  std::ifstream stream(file);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
 // Of a file that a merge writes.
 mode_t permissions_under(mode_t mask, const Folder& folder) {
   const mode_t before = ::umask(mask);
@@ -127,10 +132,6 @@ TEST_CASE("the file: merged in one step, and kept when it is another format's") 
   const std::filesystem::path copy = folder.path / "copy.jsonl";
   for (int i = 0; i < 2; ++i)
     CHECK(merge_wisdom(copy, read_wisdom(folder.file, {}), kNow, cache::publish, {}));
-  const auto text_of = [](const std::filesystem::path& file) {
-    std::ifstream stream(file);
-    return std::string(std::istreambuf_iterator<char>(stream), {});
-  };
   CHECK(text_of(copy) == text_of(folder.file));
 
   std::ofstream(folder.file) << "{\"flashjit_wisdom\":7,\"new\":true}\n";
@@ -139,6 +140,22 @@ TEST_CASE("the file: merged in one step, and kept when it is another format's") 
   std::string kept;
   std::getline(std::ifstream(folder.file), kept);
   CHECK(kept == "{\"flashjit_wisdom\":7,\"new\":true}");
+}
+
+TEST_CASE("what is no wisdom is not overwritten") {
+  Folder folder;
+  for (const std::string text : {"# Notes\n\nby hand\n", "{\"another\":\"tool's lines\"}\n"}) {
+    std::ofstream(folder.file) << text;
+    CHECK_FALSE(merge_wisdom(folder.file, {}, kNow, cache::publish, folder.report));
+    CHECK_FALSE(merge(folder.file, record("mma:m128n64w4s2"), folder.report));
+    CHECK(folder.reports.back().find("none at all") != std::string::npos);
+    CHECK(text_of(folder.file) == text);
+  }
+  for (const std::string text : {"", "\n", "{\"flashjit_wisdom\":1}\nbad\n"}) {
+    std::ofstream(folder.file) << text;
+    CHECK(merge(folder.file, record("mma:m128n64w4s2"), {}));
+    CHECK(read_wisdom(folder.file, {}).records().size() == 1);
+  }
 }
 
 TEST_CASE("a folder that cannot be written, or a file that is a folder, is reported and nothing worse") {
