@@ -80,6 +80,16 @@ class Turn {
   const File& folder_;
 };
 
+// Where a file is, or is to be: behind all links, even if the last of them leads to nothing yet. Empty where
+// that cannot be told.
+std::filesystem::path behind_links(std::filesystem::path file) {
+  constexpr int kMostLinks = 40;  // as many as Linux follows
+  std::error_code error;
+  for (int link = 0; link < kMostLinks && std::filesystem::is_symlink(file, error); ++link)
+    file = file.parent_path() / std::filesystem::read_symlink(file, error);
+  return std::filesystem::weakly_canonical(file, error);
+}
+
 std::string unreadable(const std::filesystem::path& file, int error) {
   return fmt::format("wisdom {} could not be read: {}", file.string(), std::strerror(error));
 }
@@ -107,9 +117,7 @@ bool merge_wisdom(const std::filesystem::path& file, const Wisdom& learnt, const
   if (::stat(file.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) return lost("it is no regular file");
   // flock(2) holds the folder itself. So no lock file is left beside a file that --export names, and others
   // of a group that shares the folder can hold it, too.
-  std::error_code unresolved;  // where it is set, reading the file fails below and says why
-  const std::filesystem::path place =
-      std::filesystem::weakly_canonical(file, unresolved);  // a link stays one
+  const std::filesystem::path place = behind_links(file);  // if empty, reading the file fails and says why
   const std::filesystem::path parent = place.has_parent_path() ? place.parent_path() : ".";
   const File folder(::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!folder) return lost(std::strerror(errno));

@@ -233,6 +233,24 @@ TEST_CASE("wisdom in the folder that we are in") {
   CHECK(folder.reports.empty());
 }
 
+TEST_CASE("a link stays a link, also one that leads to nothing yet, and one in a loop is reported") {
+  Folder folder;
+  const std::filesystem::path target = folder.path / "shared" / "target.jsonl";
+  std::filesystem::create_directories(target.parent_path());
+  std::filesystem::create_symlink("shared/next.jsonl", folder.file);
+  std::filesystem::create_symlink(target, folder.path / "shared" / "next.jsonl");
+  for (const char* schedule : {"mma:m128n64w4s2", "mma:m64n64w4s2"}) {
+    CHECK(merge(folder.file, record(schedule), folder.report));
+    CHECK(std::filesystem::is_symlink(folder.file));
+    CHECK(std::filesystem::is_symlink(folder.path / "shared" / "next.jsonl"));
+    CHECK(to_string(read_wisdom(target, folder.report).records().front().schedule) == schedule);
+  }
+  CHECK(folder.reports.empty());
+  std::filesystem::create_symlink("loop.jsonl", folder.path / "loop.jsonl");
+  CHECK_FALSE(merge(folder.path / "loop.jsonl", record("mma:m128n64w4s2"), folder.report));
+  CHECK(folder.reports.size() == 1);
+}
+
 TEST_CASE("wisdom takes no other's place than a file's, and waits for no writer of a FIFO") {
   Folder folder;
   REQUIRE(::mkfifo(folder.file.c_str(), 0600) == 0);
