@@ -77,8 +77,8 @@ std::shared_ptr<const Entry> DiskLayer::get(const Key& key, const std::string& d
   const std::string name = entry_file_name(digest);
   ReadResult read = read_file(folder->get(), name, kLargestEntry);
   // An I/O error of the network or disk may pass: a file that cannot be read is not known to be bad, and
-  // stays.
-  if (read.error != 0) return nullptr;
+  // stays. One that is larger than any entry is bad.
+  if (read.error != 0 && read.error != EFBIG) return nullptr;
   std::optional<Entry> entry = deserialize(std::as_bytes(std::span(read.bytes)));
   if (!entry) {
     const bool removed = writable_ && remove_if_same(folder->get(), name, read.identity) == 0;

@@ -109,6 +109,17 @@ TEST_CASE("a damaged entry is a miss, is removed, and can be built again") {
   }
 }
 
+TEST_CASE("a file larger than any entry is damaged, too") {
+  const Scratch scratch;
+  const fs::path file = entry_path(scratch.path(), numbered_entry(1));
+  testing::spill(file, "");
+  fs::resize_file(file, std::uintmax_t{1} << 40);
+  WatchedStore reader(scratch.path());
+  CHECK(layer_of(*reader.store, numbered_entry(1)) == "miss");
+  CHECK(!fs::exists(file));
+  CHECK(reader.warnings.size() == 1);
+}
+
 TEST_CASE("a damaged entry of the system directory is a miss and stays") {
   const Scratch scratch;
   const Entry entry = numbered_entry(1);
@@ -134,10 +145,6 @@ TEST_CASE("what can not be read is a miss and is not removed") {
   }
   SUBCASE("a fifo, without waiting for its writer") {
     REQUIRE(::mkfifo(file.c_str(), 0600) == 0);
-  }
-  SUBCASE("a file larger than any entry") {
-    testing::spill(file, "");
-    fs::resize_file(file, std::uintmax_t{1} << 40);
   }
   CHECK(layer_of(*store.store, entry) == "miss");
   CHECK(fs::symlink_status(file).type() != fs::file_type::not_found);
