@@ -1,4 +1,4 @@
-// Looking at, checking, clearing and moving a cache directory.
+// Looking at, checking and moving a cache directory.
 #include "cache/manage.hpp"
 
 #include <doctest/doctest.h>
@@ -24,14 +24,10 @@ namespace {
 namespace fs = std::filesystem;
 using test::contains;
 using testing::entry_path;
+using testing::fill;
 using testing::kNobody;
 using testing::numbered_entry;
 using testing::Scratch;
-
-void fill(const fs::path& folder, std::uint64_t count) {
-  const auto store = open_store({.directory = folder});
-  for (std::uint64_t n = 0; n < count; ++n) store->put(std::make_shared<const Entry>(numbered_entry(n)));
-}
 
 template <class Call>
 std::string refusal(ErrorCode code, const Call& call) {
@@ -114,29 +110,6 @@ TEST_CASE("show finds an entry by the start of its digest") {
   }
   testing::spill(entry_path(scratch.path(), entry), "damaged");
   CHECK(contains(refusal(ErrorCode::io, [&] { (void)load_entry(options, entry.key.digest()); }), "damaged"));
-}
-
-TEST_CASE("prune and clear remove entries and nothing else") {
-  const Scratch scratch;
-  const StoreOptions options{.directory = scratch.path()};
-  fill(scratch.path(), 10);
-  const SweepResult pruned = prune(options, 5 * numbered_entry(0).size());
-  CHECK(pruned.entries == 10);
-  CHECK(pruned.removed_entries == 6);  // nine tenths of five entries hold four
-  testing::spill(scratch / "wisdom.jsonl", "{}\n");
-  testing::spill(scratch / "README", "not ours");
-  testing::spill(scratch / ".flashjit-put-1-0.tmp", "half");
-  testing::spill(scratch / ".others-1-0.tmp", "not ours");
-  Cleared cleared = clear(options, false);
-  CHECK(cleared.entries == 4);
-  CHECK(cleared.temporaries == 1);
-  CHECK(cleared.wisdom == 0);
-  CHECK(fs::exists(scratch / "wisdom.jsonl"));
-  cleared = clear(options, true);
-  CHECK(cleared.wisdom == 1);
-  CHECK(!fs::exists(scratch / "wisdom.jsonl"));
-  CHECK(fs::exists(scratch / "README"));
-  CHECK(fs::exists(scratch / ".others-1-0.tmp"));
 }
 
 TEST_CASE("what can not be removed is told, with the reason") {

@@ -75,6 +75,12 @@ inline std::filesystem::path entry_path(const std::filesystem::path& folder, con
   return folder / entry_file_name(entry.key.digest());
 }
 
+// The first entries by number, put into a directory.
+inline void fill(const std::filesystem::path& folder, std::uint64_t count) {
+  const auto store = open_store({.directory = folder});
+  for (std::uint64_t n = 0; n < count; ++n) store->put(std::make_shared<const Entry>(numbered_entry(n)));
+}
+
 // A store on `folder` that collects its warnings.
 struct WatchedStore {
   explicit WatchedStore(const std::filesystem::path& folder, Trust trust = Trust::verify)

@@ -1,13 +1,11 @@
-// The store on a real directory: layers, damage, collisions, limits, threads.
+// The store on a real directory: layers, damage, collisions, locks, threads.
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <utime.h>
 
 #include <atomic>
 #include <csignal>
-#include <ctime>
 #include <thread>
 
 #include "cache/store.hpp"
@@ -32,18 +30,6 @@ std::string layer_of(Store& store, const Entry& entry) {
   if (!hit.entry) return "miss";
   CHECK(hit.entry->sections == entry.sections);
   return std::string(hit.layer);
-}
-
-void set_age(const fs::path& path, std::time_t seconds) {
-  const std::time_t then = std::time(nullptr) - seconds;
-  const utimbuf times{.actime = then, .modtime = then};
-  REQUIRE(::utime(path.c_str(), &times) == 0);
-}
-
-std::time_t age_of(const fs::path& path) {
-  struct stat status {};
-  REQUIRE(::stat(path.c_str(), &status) == 0);
-  return std::time(nullptr) - status.st_mtime;
 }
 
 TEST_CASE("an entry is found in memory, by another store on disk, and in a system directory") {
@@ -210,56 +196,6 @@ TEST_CASE("a process short of file descriptors for a moment writes again afterwa
   CHECK(code == 0);
   CHECK(!fs::exists(entry_path(scratch.path(), numbered_entry(1))));
   CHECK(fs::exists(entry_path(scratch.path(), numbered_entry(2))));
-}
-
-TEST_CASE("an old entry is touched when used, a young one is not") {
-  const Scratch scratch;
-  const Entry entry = numbered_entry(1);
-  WatchedStore(scratch.path()).store->put(shared(entry));
-  const fs::path file = entry_path(scratch.path(), entry);
-  set_age(file, 3600);
-  CHECK(layer_of(*WatchedStore(scratch.path()).store, entry) == "disk");
-  CHECK(age_of(file) >= 3600);
-  set_age(file, 7L * 3600);
-  CHECK(layer_of(*WatchedStore(scratch.path()).store, entry) == "disk");
-  CHECK(age_of(file) < 60);
-}
-
-TEST_CASE("over its limit the least recently used entries go") {
-  const Scratch scratch;
-  const std::size_t size = numbered_entry(1).size();
-  const auto store = open_store({.directory = scratch.path(), .size_limit = 10 * size + 100});
-  for (std::uint64_t n = 0; n < 10; ++n) {
-    store->put(shared(numbered_entry(n)));
-    set_age(entry_path(scratch.path(), numbered_entry(n)), static_cast<std::time_t>(1000 - n));
-  }
-  CHECK(fs::exists(entry_path(scratch.path(), numbered_entry(0))));
-  store->put(shared(numbered_entry(10)));
-  // Eleven entries are over the limit of ten; what is left fits into nine tenths of it.
-  CHECK(!fs::exists(entry_path(scratch.path(), numbered_entry(0))));
-  CHECK(!fs::exists(entry_path(scratch.path(), numbered_entry(1))));
-  for (std::uint64_t n = 2; n <= 10; ++n) CHECK(fs::exists(entry_path(scratch.path(), numbered_entry(n))));
-}
-
-TEST_CASE("a sweep takes stale temporaries, leaves young ones, and works alone") {
-  const Scratch scratch;
-  testing::spill(scratch / ".flashjit-put-1-00.tmp", "stale");
-  testing::spill(scratch / ".flashjit-put-2-00.tmp", "young");
-  testing::spill(scratch / "wisdom.jsonl", "{}");
-  set_age(scratch / ".flashjit-put-1-00.tmp", 2L * 3600);
-  set_age(scratch / "wisdom.jsonl", 1000L * 3600);
-  const Directory directory = open_directory(scratch.path(), Trust::verify, false);
-  {
-    const FolderLock lock = lock_folder(directory.folder.get(), kSweepSlot, std::chrono::milliseconds(0));
-    CHECK(lock.state() == LockState::held);
-    CHECK(!sweep(directory.folder.get(), 0).done);
-  }
-  const SweepResult result = sweep(directory.folder.get(), 0);
-  CHECK(result.done);
-  CHECK(result.removed_temporaries == 1);
-  CHECK(!fs::exists(scratch / ".flashjit-put-1-00.tmp"));
-  CHECK(fs::exists(scratch / ".flashjit-put-2-00.tmp"));
-  CHECK(fs::exists(scratch / "wisdom.jsonl"));
 }
 
 TEST_CASE("the compile lock: one at a time per key, bounded waits, gone with its owner") {

@@ -1,0 +1,110 @@
+// What the age of a file decides: what is touched, what is swept, what is cleared.
+#include <doctest/doctest.h>
+#include <sys/stat.h>
+#include <utime.h>
+
+#include <ctime>
+
+#include "cache/manage.hpp"
+#include "cache/store.hpp"
+#include "cache/sweep.hpp"
+#include "tests/cache/scratch.hpp"
+
+namespace flashjit::cache {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::entry_path;
+using testing::fill;
+using testing::numbered_entry;
+using testing::Scratch;
+
+void set_age(const fs::path& path, std::time_t seconds) {
+  const std::time_t then = std::time(nullptr) - seconds;
+  const utimbuf times{.actime = then, .modtime = then};
+  REQUIRE(::utime(path.c_str(), &times) == 0);
+}
+
+std::time_t age_of(const fs::path& path) {
+  struct stat status {};
+  REQUIRE(::stat(path.c_str(), &status) == 0);
+  return std::time(nullptr) - status.st_mtime;
+}
+
+TEST_CASE("an old entry is touched when used, a young one is not") {
+  const Scratch scratch;
+  fill(scratch.path(), 1);
+  const fs::path file = entry_path(scratch.path(), numbered_entry(0));
+  const auto look_up = [&] {
+    CHECK(open_store({.directory = scratch.path()})->get(numbered_entry(0).key).layer == "disk");
+  };
+  set_age(file, 3600);
+  look_up();
+  CHECK(age_of(file) >= 3600);
+  set_age(file, 7L * 3600);
+  look_up();
+  CHECK(age_of(file) < 60);
+}
+
+TEST_CASE("over its limit the least recently used entries go") {
+  const Scratch scratch;
+  const std::size_t size = numbered_entry(1).size();
+  const auto store = open_store({.directory = scratch.path(), .size_limit = 10 * size + 100});
+  for (std::uint64_t n = 0; n < 10; ++n) {
+    store->put(std::make_shared<const Entry>(numbered_entry(n)));
+    set_age(entry_path(scratch.path(), numbered_entry(n)), static_cast<std::time_t>(1000 - n));
+  }
+  CHECK(fs::exists(entry_path(scratch.path(), numbered_entry(0))));
+  store->put(std::make_shared<const Entry>(numbered_entry(10)));
+  // Eleven entries are over the limit of ten; what is left fits into nine tenths of it.
+  CHECK(!fs::exists(entry_path(scratch.path(), numbered_entry(0))));
+  CHECK(!fs::exists(entry_path(scratch.path(), numbered_entry(1))));
+  for (std::uint64_t n = 2; n <= 10; ++n) CHECK(fs::exists(entry_path(scratch.path(), numbered_entry(n))));
+}
+
+TEST_CASE("a sweep takes stale temporaries, leaves young ones, and works alone") {
+  const Scratch scratch;
+  testing::spill(scratch / ".flashjit-put-1-00.tmp", "stale");
+  testing::spill(scratch / ".flashjit-put-2-00.tmp", "young");
+  testing::spill(scratch / "wisdom.jsonl", "{}");
+  set_age(scratch / ".flashjit-put-1-00.tmp", 2L * 3600);
+  set_age(scratch / "wisdom.jsonl", 1000L * 3600);
+  const Directory directory = open_directory(scratch.path(), Trust::verify, false);
+  {
+    const FolderLock lock = lock_folder(directory.folder.get(), kSweepSlot, std::chrono::milliseconds(0));
+    CHECK(lock.state() == LockState::held);
+    CHECK(!sweep(directory.folder.get(), 0).done);
+  }
+  const SweepResult result = sweep(directory.folder.get(), 0);
+  CHECK(result.done);
+  CHECK(result.removed_temporaries == 1);
+  CHECK(!fs::exists(scratch / ".flashjit-put-1-00.tmp"));
+  CHECK(fs::exists(scratch / ".flashjit-put-2-00.tmp"));
+  CHECK(fs::exists(scratch / "wisdom.jsonl"));
+}
+
+TEST_CASE("prune and clear remove entries and nothing else") {
+  const Scratch scratch;
+  const StoreOptions options{.directory = scratch.path()};
+  fill(scratch.path(), 10);
+  const SweepResult pruned = prune(options, 5 * numbered_entry(0).size());
+  CHECK(pruned.entries == 10);
+  CHECK(pruned.removed_entries == 6);  // nine tenths of five entries hold four
+  testing::spill(scratch / "wisdom.jsonl", "{}\n");
+  testing::spill(scratch / "README", "not ours");
+  testing::spill(scratch / ".flashjit-put-1-0.tmp", "half");
+  testing::spill(scratch / ".others-1-0.tmp", "not ours");
+  Cleared cleared = clear(options, false);
+  CHECK(cleared.entries == 4);
+  CHECK(cleared.temporaries == 1);
+  CHECK(cleared.wisdom == 0);
+  CHECK(fs::exists(scratch / "wisdom.jsonl"));
+  cleared = clear(options, true);
+  CHECK(cleared.wisdom == 1);
+  CHECK(!fs::exists(scratch / "wisdom.jsonl"));
+  CHECK(fs::exists(scratch / "README"));
+  CHECK(fs::exists(scratch / ".others-1-0.tmp"));
+}
+
+}  // namespace
+}  // namespace flashjit::cache
