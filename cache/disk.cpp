@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 
@@ -21,9 +22,10 @@ constexpr std::time_t kTouchAfter = std::time_t{6} * 3600;  // seconds
 constexpr std::uint64_t kSweepShare =
     16;  // a sweep for each sixteenth of the limit that this process has written
 
-// Best effort: if the entry belongs to another user or the disk is read-only, its age does not change.
+// Best effort: if the entry belongs to another user or the disk is read-only, its age does not change. A time
+// that lies as far ahead is of a clock that ran ahead, and tells as little of the last use.
 void touch_if_idle(const ReadResult& read) {
-  if (std::time(nullptr) - read.identity.modified.tv_sec > kTouchAfter)
+  if (std::abs(std::time(nullptr) - read.identity.modified.tv_sec) > kTouchAfter)
     (void)::futimens(read.file.get(), nullptr);
 }
 

@@ -3,20 +3,23 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <ctime>
+#include <limits>
 
-#include "cache/directory.hpp"
 #include "cache/lock.hpp"
 
 namespace flashjit::cache {
 namespace {
 
-constexpr std::time_t kTemporaryLife = 3600;  // seconds: longer than any write, even to a slow network disk
+// All in seconds. No write takes an hour, even to a slow network disk; clocks of machines that share a
+// directory differ by less than a day.
+constexpr std::time_t kTemporaryLife = 3600;
+constexpr std::time_t kFarAhead = std::time_t{24} * 3600;
 
-bool older(const DirectoryItem& a, const DirectoryItem& b) {
-  const timespec& x = a.identity.modified;
-  const timespec& y = b.identity.modified;
-  return x.tv_sec != y.tv_sec ? x.tv_sec < y.tv_sec : x.tv_nsec < y.tv_nsec;
+// Of a file whose time lies far ahead nothing is known, and it must not stay until that time has come: it
+// counts as the oldest.
+std::time_t age_of(const DirectoryItem& item, std::time_t now) {
+  const std::time_t age = now - item.identity.modified.tv_sec;
+  return age < -kFarAhead ? std::numeric_limits<std::time_t>::max() : age;
 }
 
 // An item that was touched or replaced since the listing is in use, and stays. If one item cannot be removed,
@@ -32,6 +35,10 @@ bool removed(int folder, const DirectoryItem& item, SweepResult& result) {
 
 }  // namespace
 
+bool is_stale_temporary(const DirectoryItem& item, std::time_t now) {
+  return is_temporary(item.name) && age_of(item, now) > kTemporaryLife;
+}
+
 SweepResult sweep(int folder, std::uint64_t limit) {
   SweepResult result;
   const FolderLock lock = lock_folder(folder, kSweepSlot, std::chrono::milliseconds(0));
@@ -44,14 +51,17 @@ SweepResult sweep(int folder, std::uint64_t limit) {
     if (is_entry_name(item.name)) {
       result.bytes += static_cast<std::uint64_t>(item.identity.size);
       entries.push_back(std::move(item));
-    } else if (is_temporary(item.name) && now - item.identity.modified.tv_sec > kTemporaryLife) {
+    } else if (is_stale_temporary(item, now)) {
       if (removed(folder, item, result)) ++result.removed_temporaries;
     }
   }
   result.entries = entries.size();
   if (result.bytes <= limit) return result;
 
-  std::sort(entries.begin(), entries.end(), older);
+  std::sort(entries.begin(), entries.end(), [&](const DirectoryItem& a, const DirectoryItem& b) {
+    const std::time_t x = age_of(a, now), y = age_of(b, now);
+    return x != y ? x > y : a.identity.modified.tv_nsec < b.identity.modified.tv_nsec;
+  });
   const std::uint64_t goal = limit / 10 * 9;
   for (const DirectoryItem& item : entries) {
     if (result.bytes - result.removed_bytes <= goal) break;

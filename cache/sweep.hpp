@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <ctime>
 #include <string>
+
+#include "cache/directory.hpp"
 
 namespace flashjit::cache {
 
@@ -17,8 +20,12 @@ struct SweepResult {
   int error = 0;      // errno that says why it could not be removed
 };
 
+// Whether a file is a temporary that nobody writes to any more: it was not written to for an hour, or is of a
+// clock that ran ahead.
+bool is_stale_temporary(const DirectoryItem& item, std::time_t now);
+
 // If there are more than `limit` bytes, the least recently used entries go until nine tenths of `limit` are
-// left, so that the next entry causes no sweep. Temporary files that were not written to for an hour go too.
+// left, so that the next entry causes no sweep. Stale temporary files go too.
 SweepResult sweep(int folder, std::uint64_t limit);
 
 }  // namespace flashjit::cache

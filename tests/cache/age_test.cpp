@@ -44,6 +44,9 @@ TEST_CASE("an old entry is touched when used, a young one is not") {
   set_age(file, 7L * 3600);
   look_up();
   CHECK(age_of(file) < 60);
+  set_age(file, -7L * 3600);  // a clock ran ahead
+  look_up();
+  CHECK(age_of(file) >= 0);
 }
 
 TEST_CASE("over its limit the least recently used entries go") {
@@ -62,11 +65,26 @@ TEST_CASE("over its limit the least recently used entries go") {
   for (std::uint64_t n = 2; n <= 10; ++n) CHECK(fs::exists(entry_path(scratch.path(), numbered_entry(n))));
 }
 
+TEST_CASE("an entry of a clock that ran ahead goes first") {
+  const Scratch scratch;
+  fill(scratch.path(), 3);
+  set_age(entry_path(scratch.path(), numbered_entry(0)), 1000);
+  set_age(entry_path(scratch.path(), numbered_entry(1)), -48L * 3600);
+  set_age(entry_path(scratch.path(), numbered_entry(2)), -3600);  // only another machine's clock
+  const StoreOptions options{.directory = scratch.path()};
+  for (const std::uint64_t first : {1u, 0u}) {
+    CHECK(prune(options, list_entries(options).size() * numbered_entry(0).size() - 1).removed_entries == 1);
+    CHECK(!fs::exists(entry_path(scratch.path(), numbered_entry(first))));
+  }
+}
+
 TEST_CASE("a sweep takes stale temporaries, leaves young ones, and works alone") {
   const Scratch scratch;
   testing::spill(scratch / ".flashjit-put-1-00.tmp", "stale");
   testing::spill(scratch / ".flashjit-put-2-00.tmp", "young");
+  testing::spill(scratch / ".flashjit-put-3-00.tmp", "stale, of a clock that ran ahead");
   testing::spill(scratch / "wisdom.jsonl", "{}");
+  set_age(scratch / ".flashjit-put-3-00.tmp", -48L * 3600);
   set_age(scratch / ".flashjit-put-1-00.tmp", 2L * 3600);
   set_age(scratch / "wisdom.jsonl", 1000L * 3600);
   const Directory directory = open_directory(scratch.path(), Trust::verify, false);
@@ -77,7 +95,7 @@ TEST_CASE("a sweep takes stale temporaries, leaves young ones, and works alone")
   }
   const SweepResult result = sweep(directory.folder.get(), 0);
   CHECK(result.done);
-  CHECK(result.removed_temporaries == 1);
+  CHECK(result.removed_temporaries == 2);
   CHECK(!fs::exists(scratch / ".flashjit-put-1-00.tmp"));
   CHECK(fs::exists(scratch / ".flashjit-put-2-00.tmp"));
   CHECK(fs::exists(scratch / "wisdom.jsonl"));
