@@ -162,10 +162,11 @@ Cleared clear(const StoreOptions& options, bool wisdom_too) {
   Cleared cleared;
   const File folder = open_cache(options, /*create=*/false);
   if (!folder) return cleared;
+  const std::time_t now = std::time(nullptr);
   for (const DirectoryItem& item : list_files(folder.get())) {
     const bool entry = is_entry_name(item.name);
     const bool wisdom = wisdom_too && is_wisdom_name(item.name);
-    if (!entry && !wisdom && !is_temporary(item.name)) continue;
+    if (!entry && !wisdom && !is_stale_temporary(item, now)) continue;
     if (::unlinkat(folder.get(), item.name.c_str(), 0) != 0) {
       if (errno == ENOENT) continue;
       refuse_removal(options, item.name, errno);

@@ -60,8 +60,8 @@ struct Cleared {
   std::uint64_t temporaries = 0;
   std::uint64_t wisdom = 0;
 };
-// Removes every entry and temporary file; wisdom only if asked to, since learning it takes longer than
-// building a kernel.
+// Removes every entry and stale temporary file; wisdom only if asked to, since learning it takes longer than
+// building a kernel. A temporary that is not stale may be wisdom that another process is writing.
 Cleared clear(const StoreOptions& options, bool wisdom_too);
 
 }  // namespace flashjit::cache

@@ -111,6 +111,8 @@ TEST_CASE("prune and clear remove entries and nothing else") {
   testing::spill(scratch / "wisdom.jsonl", "{}\n");
   testing::spill(scratch / "README", "not ours");
   testing::spill(scratch / ".flashjit-put-1-0.tmp", "half");
+  set_age(scratch / ".flashjit-put-1-0.tmp", 2L * 3600);
+  testing::spill(scratch / ".flashjit-put-2-0.tmp", "being written");
   testing::spill(scratch / ".others-1-0.tmp", "not ours");
   Cleared cleared = clear(options, false);
   CHECK(cleared.entries == 4);
@@ -120,6 +122,7 @@ TEST_CASE("prune and clear remove entries and nothing else") {
   cleared = clear(options, true);
   CHECK(cleared.wisdom == 1);
   CHECK(!fs::exists(scratch / "wisdom.jsonl"));
+  CHECK(fs::exists(scratch / ".flashjit-put-2-0.tmp"));
   CHECK(fs::exists(scratch / "README"));
   CHECK(fs::exists(scratch / ".others-1-0.tmp"));
 }
