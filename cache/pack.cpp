@@ -13,12 +13,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 
 #include "cache/bytes.hpp"
 #include "cache/digest.hpp"
 #include "cache/directory.hpp"
 #include "cache/disk.hpp"
 #include "cache/manage.hpp"
+#include "cache/sweep.hpp"
 #include "flashjit/error.hpp"
 
 namespace flashjit::cache {
@@ -150,6 +152,17 @@ class PackReader {
   std::uint32_t index_ = 0;
 };
 
+// Removes what writers that were killed left beside a pack, since nobody sweeps that folder. What cannot be
+// removed stays.
+void remove_stale_temporaries(const std::filesystem::path& place) {
+  const File folder(::open(place.empty() ? "." : place.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder) return;
+  const std::time_t now = std::time(nullptr);
+  for (const DirectoryItem& item : list_files(folder.get())) {
+    if (is_stale_temporary(item, now)) (void)remove_if_same(folder.get(), item.name, item.identity);
+  }
+}
+
 // Writes a pack under a temporary name in the same directory; finish() renames it. Else it is removed.
 class PackWriter {
  public:
@@ -230,6 +243,7 @@ Packed pack(const StoreOptions& options, const std::filesystem::path& pack_file)
 
   Packed packed;
   PackWriter writer(pack_file);
+  remove_stale_temporaries(pack_file.parent_path());
   for (const DirectoryItem& item : items) {
     const bool wisdom = is_wisdom_name(item.name);
     if (!wisdom && !is_entry_name(item.name)) continue;

@@ -3,9 +3,11 @@
 #include <sys/stat.h>
 #include <utime.h>
 
+#include <algorithm>
 #include <ctime>
 
 #include "cache/manage.hpp"
+#include "cache/pack.hpp"
 #include "cache/store.hpp"
 #include "cache/sweep.hpp"
 #include "tests/cache/scratch.hpp"
@@ -125,6 +127,19 @@ TEST_CASE("prune and clear remove entries and nothing else") {
   CHECK(fs::exists(scratch / ".flashjit-put-2-0.tmp"));
   CHECK(fs::exists(scratch / "README"));
   CHECK(fs::exists(scratch / ".others-1-0.tmp"));
+}
+
+TEST_CASE("a pack removes what a killed one left beside it") {
+  const Scratch scratch;
+  fill(scratch / "cache", 1);
+  for (const char* name : {".flashjit-pack-1-0.tmp", ".flashjit-pack-2-0.tmp", "old.pack"})
+    testing::spill(scratch / name, "half");
+  set_age(scratch / ".flashjit-pack-1-0.tmp", 2L * 3600);
+  set_age(scratch / "old.pack", 2L * 3600);
+  (void)pack({.directory = scratch / "cache"}, scratch / "warm.pack");
+  std::vector<std::string> left = testing::names_in(scratch.path());
+  std::sort(left.begin(), left.end());
+  CHECK(left == std::vector<std::string>{".flashjit-pack-2-0.tmp", "cache", "old.pack", "warm.pack"});
 }
 
 }  // namespace
