@@ -272,8 +272,7 @@ Unpacked unpack(const std::filesystem::path& pack_file, const StoreOptions& opti
   Unpacked unpacked;
   for (PackReader reader(pack_file); reader.next(record);) {
     if (is_wisdom_name(record.name)) {
-      merge_wisdom(options.directory / record.name, record.content);
-      ++unpacked.wisdom;
+      if (merge_wisdom(options.directory / record.name, record.content)) ++unpacked.wisdom;
       continue;
     }
     if (const std::optional<Entry> there =

@@ -23,12 +23,13 @@ Packed pack(const StoreOptions& options, const std::filesystem::path& pack_file)
 
 struct Unpacked {
   std::uint64_t entries = 0;
-  std::uint64_t kept = 0;  // how many were there already
-  std::uint64_t wisdom = 0;
+  std::uint64_t kept = 0;     // how many were there already
+  std::uint64_t wisdom = 0;   // how many files were merged
   std::uint64_t removed = 0;  // removed again, oldest first, because the directory was over its limit
 };
-// Merges a pack's wisdom file (its name and lines) into the directory's own.
-using MergeWisdom = std::function<void(const std::filesystem::path& file, std::string_view lines)>;
+// Merges a pack's wisdom file (its name and lines) into the directory's own. Returns false if it is no wisdom
+// that this version reads, which is then left out.
+using MergeWisdom = std::function<bool(const std::filesystem::path& file, std::string_view lines)>;
 // Verifies all of `pack_file` before it writes anything: names, lengths, checksums, and that each entry is
 // filed under its digest. A kernel that is there already stays as it is; a list ("record") gains what the
 // pack's list has. Throws Error{invalid_argument} for a bad pack, naming the record; Error{io} if the

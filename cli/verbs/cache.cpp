@@ -201,12 +201,13 @@ int pack(const std::string& file, bool as_json) {
 int unpack(const std::string& file, bool as_json) {
   const auto merge = [&](const std::filesystem::path& to, std::string_view lines) {
     autotune::Wisdom wisdom;
-    if (!wisdom.add_text(lines, file, tell_message)) return;  // of another version, which has been reported
+    if (!wisdom.add_text(lines, file, tell_message)) return false;  // not ours, which has been reported
     if (!autotune::merge_wisdom(to, wisdom, api::versions_of(api::templates_from_environment()),
                                 cache::publish, tell_message)) {
       throw Error(ErrorCode::io,
                   fmt::format("the wisdom of {} could not be merged into {}", file, to.string()));
     }
+    return true;
   };
   const cache::Unpacked unpacked = cache::unpack(file, cache::options_from_environment(), merge);
   print(as_json,

@@ -43,6 +43,7 @@ std::string refusal(ErrorCode code, const Call& call) {
 
 const MergeWisdom kNoWisdom = [](const fs::path&, std::string_view) {
   FAIL("there is no wisdom in this pack");
+  return false;
 };
 
 TEST_CASE("ls shows what is there, good and bad") {
@@ -164,15 +165,17 @@ TEST_CASE("a pack moves entries and wisdom to another directory") {
   const MergeWisdom merge = [&](const fs::path& file, std::string_view lines) {
     CHECK(file == there.directory / "wisdom.jsonl");
     merged = lines;
+    return true;
   };
   Unpacked unpacked = unpack(scratch / "warm.pack", there, merge);
   CHECK(unpacked.entries == 4);
   CHECK(unpacked.wisdom == 1);
   CHECK(merged == "{\"line\": 1}\n");
   CHECK(open_store(there)->get(numbered_entry(2).key).layer == "disk");
-  unpacked = unpack(scratch / "warm.pack", there, merge);
+  unpacked = unpack(scratch / "warm.pack", there, [](const fs::path&, std::string_view) { return false; });
   CHECK(unpacked.entries == 0);
   CHECK(unpacked.kept == 4);
+  CHECK(unpacked.wisdom == 0);
   for (const std::string& name : testing::names_in(scratch.path())) CHECK_MESSAGE(!is_temporary(name), name);
 }
 
