@@ -47,12 +47,13 @@ class LayeredStore final : public Store {
     return {};
   }
 
-  std::vector<std::shared_ptr<const Entry>> get_all(const Key& key) override {
+  std::vector<Hit> get_all(const Key& key) override {
     const std::string digest = key.digest();
-    std::vector<std::shared_ptr<const Entry>> all;
-    for (std::optional<DiskLayer>* layer : {&disk_, &system_}) {
-      if (auto entry = *layer ? (*layer)->get(key, digest) : nullptr) all.push_back(std::move(entry));
-    }
+    std::vector<Hit> all;
+    if (auto entry = disk_ ? disk_->get(key, digest) : nullptr)
+      all.push_back({.entry = std::move(entry), .layer = "disk"});
+    if (auto entry = system_ ? system_->get(key, digest) : nullptr)
+      all.push_back({.entry = std::move(entry), .layer = "system"});
     return all;
   }
 

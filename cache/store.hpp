@@ -30,7 +30,7 @@ class Store {
   virtual ~Store() = default;
   virtual Hit get(const Key& key) = 0;
   // What each directory has under the key of a list; the user's comes first.
-  virtual std::vector<std::shared_ptr<const Entry>> get_all(const Key& key) = 0;
+  virtual std::vector<Hit> get_all(const Key& key) = 0;
   virtual void put(std::shared_ptr<const Entry> entry) = 0;
   // To be held from a miss until its compile, so that other processes don't do the same work. Waits for at
   // most `patience`. Go on whatever the lock's state is, but call get again first unless it is `unavailable`,

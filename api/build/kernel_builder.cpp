@@ -129,6 +129,7 @@ KernelCodePointer KernelBuilder::compile(const Problem& problem, const Schedule&
                                 {"log", std::move(compiled.log)},
                                 {"report", to_json(report)}}});
   store_.put(entry);
+  toolchain_.has_compiled();
   return std::make_shared<const KernelCode>(
       KernelCode{.source = std::move(source),
                  .entry = std::move(entry),

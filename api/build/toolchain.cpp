@@ -47,15 +47,15 @@ Toolchain ToolchainFinder::own() {
   return find_own();
 }
 
+void ToolchainFinder::has_compiled() {
+  const std::lock_guard lock(mutex_);
+  list(find_own());
+}
+
 const Toolchain& ToolchainFinder::find_own() {
   if (!own_.has_value()) {
     const Toolchain own = toolchain_of(loaded());
-    std::vector<Toolchain> all = used();
-    if (all.empty() || all.front() != own) {
-      std::erase(all, own);
-      all.insert(all.begin(), own);
-      remember({}, all);
-    }
+    list(own);
     candidates_ = {own};
     own_ = own;  // last: if memory ran out above, the next call starts again
   }
@@ -95,15 +95,25 @@ cache::Key ToolchainFinder::record_key(const std::string& stamp) const {
   return {.fields = {{"record", "toolchain"}, {"schema", "2"}, {"arch", target_.arch}, {"library", stamp}}};
 }
 
-std::vector<Toolchain> ToolchainFinder::used() {
+std::vector<Toolchain> ToolchainFinder::used(std::string_view layer) {
   std::vector<Toolchain> all;
-  for (const auto& entry : store_.get_all(record_key({}))) {
-    for (const auto& section : entry->sections) {
+  for (const cache::Hit& hit : store_.get_all(record_key({}))) {
+    if (!layer.empty() && hit.layer != layer) continue;
+    for (const auto& section : hit.entry->sections) {
       Toolchain toolchain = read(section);
       if (std::find(all.begin(), all.end(), toolchain) == all.end()) all.push_back(std::move(toolchain));
     }
   }
   return all;
+}
+
+// The system directory's list is not looked at: it may be gone when the kernels of this directory are needed.
+void ToolchainFinder::list(const Toolchain& own) {
+  std::vector<Toolchain> all = used("disk");
+  if (!all.empty() && all.front() == own) return;
+  std::erase(all, own);
+  all.insert(all.begin(), own);
+  remember({}, all);
 }
 
 void ToolchainFinder::remember(const std::string& stamp, const std::vector<Toolchain>& toolchains) {

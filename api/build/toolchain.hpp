@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cache/store.hpp"
@@ -27,7 +28,7 @@ using LoadCompiler = std::function<std::shared_ptr<runtime::Compiler>()>;
 // entry ("record" = "toolchain"), filed under the stamp of the library. A further entry, filed under an empty
 // stamp, lists all toolchains that were used, the latest first. Without NVRTC, a kernel of any toolchain on
 // that list will do, so that a machine without NVRTC finds what another machine has compiled for it. If two
-// processes add to the list at once, one of them may be missing from it until that process starts again.
+// processes add to the list at once, one of them may be missing from it until that process compiles again.
 class ToolchainFinder {
  public:
   ToolchainFinder(cache::Store& store, const Target& target, LoadCompiler load);
@@ -38,11 +39,16 @@ class ToolchainFinder {
   // Both throw Error: not_found if there is no NVRTC.
   Toolchain own();  // of the compiler
   runtime::Compiler& compiler();
+  // To be called when a kernel of own() was put into the store: the directory may have lost its list since
+  // own() was first asked for.
+  void has_compiled();
 
  private:
   [[nodiscard]] Toolchain toolchain_of(const runtime::Compiler& compiler);
   [[nodiscard]] cache::Key record_key(const std::string& stamp) const;
-  [[nodiscard]] std::vector<Toolchain> used();  // as listed in the cache directories
+  // As listed in the cache directories, or in one layer's.
+  [[nodiscard]] std::vector<Toolchain> used(std::string_view layer = {});
+  void list(const Toolchain& own);  // as the latest that was used with the directory
   void remember(const std::string& stamp, const std::vector<Toolchain>& toolchains);
   // Both need the lock.
   runtime::Compiler& loaded();

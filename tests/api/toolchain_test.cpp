@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "api/build/kernel_builder.hpp"
+#include "cache/manage.hpp"
 #include "tests/api/support.hpp"
 
 namespace flashjit::test {
@@ -129,6 +130,30 @@ TEST_CASE("without NVRTC kernels of the system directory do beside those of the 
                                  .schedule;
     CHECK(builder.code(problem, parse_schedule(used)).kernels.front()->origin ==
           (problem == kOther ? "disk" : "system"));
+  }
+}
+
+TEST_CASE("a directory has a list of its own, beside the system's, and after it was cleared") {
+  const Folder system;
+  const Folder folder;
+  CompilerScript script;
+  FakeEngine(script, system.path()).engine->prepare(kProblem, kShape);
+  const cache::StoreOptions alone{.directory = folder.path() / "cache"};
+  const auto both =
+      cache::open_store({.directory = alone.directory, .system_directory = system.path() / "cache"});
+  CompilerScript none;
+  none.missing = true;
+  FakeDevice device(target_of("sm_80"));
+  const TemplateSet& templates = embedded_templates();
+  const Schedule schedule = parse_schedule("mma:m64n64w4s2");
+  api::KernelBuilder builder(device, *both, templates, loader(script));
+  for (const int head_dim : {32, 128}) {
+    const Problem problem{.head_dim = head_dim};
+    CHECK(builder.code(problem, schedule).kernels.front()->origin == "compiled in 412 ms");
+    const auto store = cache::open_store(alone);
+    api::KernelBuilder later(device, *store, templates, loader(none));
+    CHECK(later.code(problem, schedule).kernels.front()->origin == "disk");
+    static_cast<void>(cache::clear(alone, /*wisdom_too=*/false));
   }
 }
 
