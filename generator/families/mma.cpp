@@ -143,8 +143,7 @@ Legality legal_mma(const Problem& problem, const MmaSchedule& schedule, const Ta
     return {"optimistic 1 needs blocks 1: a tile is done again as a whole"};
   if (s.optimistic == 1 && s.lazy == 0)
     return {"optimistic 1 needs lazy above 0: it lets exponentials grow before it looks"};
-  if (s.optimistic == 1 && problem.dtype == DType::bf16 && 1 << s.lazy < s.tile_n / 2)
-    return optimism_in_vain(s.tile_n, s.lazy);
+  if (s.optimistic == 1 && 1 << s.lazy < s.tile_n / 2) return optimism_in_vain(s.tile_n, s.lazy);
   if (problem.dtype == DType::fp16 && s.lazy > 15) {
     return {fmt::format(
         "lazy is {}, fp16 needs 15 or less: exponentials grow to 2^lazy, and it ends at 65504", s.lazy)};

@@ -190,6 +190,9 @@ TEST_CASE("mma: a CTA stays on its multiprocessor where it is alone there and ti
       reason({.head_dim = 64}, "mma:m128n128w8s2op1lz5", "sm_90a") ==
       "optimistic 1 sums up 32 exponentials before it looks; 2^lazy must be at least twice that, lazy is 5");
   CHECK(reason({.head_dim = 64}, "mma:m128n128w8s2op1lz6", "sm_90a").empty());
+  CHECK(
+      reason(kFp16, "mma:m128n128w8s2op1lz5", "sm_90a") ==
+      "optimistic 1 sums up 32 exponentials before it looks; 2^lazy must be at least twice that, lazy is 5");
   CHECK(reason(Problem{.dtype = DType::fp16, .head_dim = 256}, "mma:m128n16w8s1kv1p1", "sm_75") ==
         "persistent 1 needs cp.async, sm_75 has none");
   CHECK(reason(wide, "mma:m64n64w4s1kv1p1", "sm_90a") ==
