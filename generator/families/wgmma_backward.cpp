@@ -27,6 +27,11 @@ constexpr int kOtherRegisters = 28;
 constexpr int kOtherApart = 22;   // more, for 128 queries where dQ has a pass of its own
 constexpr int kOtherOfPair = 16;  // fewer: only a quarter of P is live beside S
 
+// Whether a pair has a product, or two halves of one, for so many columns.
+bool has_pair_product(int columns) {
+  return columns <= kPairColumns || columns == 256;
+}
+
 // What a CTA of a kernel owns; it walks along the other.
 enum class Owns { keys, queries };
 
@@ -214,10 +219,13 @@ Legality legal_wgmma_backward(const Problem& problem, const WgmmaBackwardSchedul
     return {fmt::format(
         "tile_m 64 with dq{} gives each of two warpgroups 64 columns of dQ, which takes a head_dim "
         "of 65 to 128, not {}; use {}",
-        s.dq, dim, panels < 2 ? "tile_m 128" : "tile_n 64 or dq0")};
+        s.dq, dim,
+        panels < 2                                         ? "tile_m 128"
+        : has_pair_product(dim) && has_pair_product(dim_v) ? "tile_n 64"
+                                                           : "tile_n 64 with dq0")};
   }
   for (const int columns : {dim, dim_v}) {
-    if (is_pair(s) && columns > kPairColumns && columns != 256) {
+    if (is_pair(s) && !has_pair_product(columns)) {
       return {
           fmt::format("tile_n 64 with dq{} has products of up to {} columns, or 256 in two halves, not {}; "
                       "use dq0",

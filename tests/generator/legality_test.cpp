@@ -252,6 +252,17 @@ TEST_CASE("backward wgmma: what its tiles of queries need") {
   gradients.head_dim_v = 200;
   CHECK(reason(gradients, "wgmma-backward:m64n64s2", "sm_90a") ==
         "tile_n 64 with dq1 has products of up to 192 columns, or 256 in two halves, not 200; use dq0");
+  // What is recommended is there.
+  gradients = {.pass = Pass::backward, .head_dim = 160};
+  CHECK(reason(gradients, "wgmma-backward:m64n128s2", "sm_90a") ==
+        "tile_m 64 with dq1 gives each of two warpgroups 64 columns of dQ, which takes a head_dim of 65 to "
+        "128, not 160; use tile_n 64");
+  CHECK(reason(gradients, "wgmma-backward:m64n64s2", "sm_90a").empty());
+  gradients.head_dim = 200;
+  CHECK(reason(gradients, "wgmma-backward:m64n128s2", "sm_90a") ==
+        "tile_m 64 with dq1 gives each of two warpgroups 64 columns of dQ, which takes a head_dim of 65 to "
+        "128, not 200; use tile_n 64 with dq0");
+  CHECK(reason(gradients, "wgmma-backward:m64n64s2dq0", "sm_90a").empty());
 }
 
 TEST_CASE("render throws legal()'s sentence, and validate()'s before it") {
