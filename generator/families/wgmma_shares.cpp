@@ -127,7 +127,7 @@ Pack pack_of(const Problem& problem, const Shape& shape, int tile_m) {
   };
   Pack best;
   const auto consider = [&](const Pack& pack) {
-    constexpr int kLargestTile = 256;  // a tile may begin with the last row
+    constexpr int kLargestTile = 512;  // a cluster's, which may begin with the last row
     const bool countable = std::ldexp(shape.seqlen_q, pack.packed) <= kCountable - kLargestTile;
     if (countable && keys(pack) < keys(best)) best = pack;
   };

@@ -52,6 +52,9 @@ TEST_CASE("heads lie side by side where that leaves fewer keys for tiles to see"
               256) == 1);
   CHECK(heads(kCausal, {.batch = 1, .heads = 2, .heads_kv = 1, .seqlen_q = 1 << 30, .seqlen_k = 1000}, 128) ==
         1);
+  // Those of a cluster's last tile, too.
+  CHECK(heads(kCausal, {.batch = 1, .heads = 2, .heads_kv = 1, .seqlen_q = (1 << 30) - 200, .seqlen_k = 1000},
+              512) == 1);
   // As many queries as fill tiles: empty places would be more tiles.
   CHECK(heads(kFull, prompt(7, 1024, 1024), 64) == 1);
   CHECK(heads(kFull, prompt(12, 20, 8192), 64) == 12);
