@@ -61,7 +61,11 @@ constexpr auto knobs_of() {
         {{"s", "stages", "K/V tiles in flight", 1, 6}, &S::stages},
         {{"qr", "q_in_regs", "Q in registers: 0 none, 1 all, 2 half (fp32: the first of its three parts)", 0, 2}, &S::q_in_regs},
         {{"o", "o_passes", "passes in which O leaves, 0 = through Q's place", 0, 4}, &S::o_passes},
-        {{"lz", "lazy", "exponentials may grow to 2^lazy before O is rescaled, 0 = always", 0, 16}, &S::lazy},
+        {{"lz", "lazy",
+          "exponentials may grow to 2^lazy before O is rescaled, 0 = always; in fp16 with optimistic 1, of "
+          "masked blocks only",
+          0, 16},
+         &S::lazy},
         {{"op", "optimistic", "exponentials before maxima in unmasked blocks", 0, 1}, &S::optimistic},
         {{"pp", "ping_pong", "warpgroups take turns to issue products", 0, 1}, &S::ping_pong},
         {{"ov", "overlap", "S of one block and O of the one before in flight together", 0, 1}, &S::overlap},

@@ -58,7 +58,8 @@ struct WgmmaSchedule {
   int q_in_regs = 1;  // 1: Q lives in registers (RS wgmma for QK); 0: none; 2: half of its panels (fp32: the
                       // first of its three parts)
   int o_passes = 1;   // O leaves through its own shared memory in this many passes; 0: through Q's place
-  int lazy = 14;      // as MmaSchedule::lazy; 15 is the most that fp16 can hold
+  int lazy = 14;      // as MmaSchedule::lazy; 15 is the most that fp16 can hold. In fp16 with optimistic = 1
+                      // it is for masked blocks only: in others, sums may grow to fp16's largest number
   int optimistic =
       1;  // 1: unmasked blocks look for no maximum first; their sums tell where it has grown too far
   int ping_pong = 1;  // 1: warpgroups take turns to issue their products
@@ -66,7 +67,8 @@ struct WgmmaSchedule {
   int rescale_early = 1;  // 1: O is rescaled while the next S is computed; 0, or where a mask hides part of
                           // the block: at the end of a step
   int persistent = 1;     // 0: one tile per CTA; 1: static order; 2: dynamic order, longest tiles first;
-                          // 3: even shares of the keys of tiles that would not fill whole waves
+                          // 3: even shares of the keys of tiles that would not fill whole waves; under a
+                          // mask, of all tiles
   int section = 32;       // MB of K and V that concurrent tiles share in L2 (persistent = 2); at most 4
                           // for short sequences; 0: those of all heads
   int max_chains = 4;     // partial row maxima kept per row: 2, 4 or 8

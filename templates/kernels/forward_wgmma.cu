@@ -7,8 +7,15 @@
 // CTAs work on one tile after another.
 /*%/one_after_another%*/
 /*%#even%*/
+/*%^causal%*/
 // The keys of those tiles that would not fill whole waves are cut into even shares, one for each CTA, and
 // CTAs merge their partial results; then they work on the other tiles, one after another.
+/*%/causal%*/
+/*%#causal%*/
+// The keys of all tiles are cut into even shares, one for each CTA, and CTAs merge their partial results.
+// Where a head has one tile only, this goes for those that would not fill whole waves; then CTAs work on the
+// other tiles, one after another.
+/*%/causal%*/
 /*%/even%*/
 /*%#split%*/
 // The kCluster CTAs of a cluster share out a tile's keys and merge their partial results.

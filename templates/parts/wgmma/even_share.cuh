@@ -1,6 +1,12 @@
-// A CTA's even share: the rest of one tile, whole tiles, and the beginning of another; then tiles that nobody
-// shares. These fill whole waves, and are dealt like cards: CTAs that run side by side find their K and V in
-// L2, as long as none is ahead by a part of a tile.
+// A CTA's even share: the rest of one tile, whole tiles, and the beginning of another.
+/*%^causal%*/
+// Then come tiles that nobody shares. These fill whole waves, and are dealt like cards: CTAs that run side by
+// side find their K and V in L2, as long as none is ahead by a part of a tile.
+/*%/causal%*/
+/*%#causal%*/
+// Where a head has one tile only, then come tiles that nobody shares. These fill whole waves, and are dealt
+// like cards.
+/*%/causal%*/
 #pragma once
 #include "params/forward.h"
 #include "parts/wgmma/share_bounds.cuh"

@@ -69,13 +69,14 @@ __device__ __forceinline__ int packs_of_sequence(const ForwardParams& p) {
   return p.places >> p.packed;
 }
 
-// Keys that some row before `row_end` sees: 0 .. visible - 1.
 /*%#causal%*/
+// How many keys, from the first on, some row before `row_end` sees.
 __device__ __forceinline__ int keys_before(int row_end, const ForwardParams& p) {
   return max(0, min(p.seqlen_k, ((min(row_end, row_count(p)) - 1) >> p.packed) + 1 + diagonal(p)));
 }
 /*%/causal%*/
 /*%^causal%*/
+// How many keys rows see: all.
 __device__ __forceinline__ int keys_before(int, const ForwardParams& p) {
   return p.seqlen_k;
 }

@@ -292,7 +292,7 @@ __device__ __forceinline__ void add_block(float& sum, float& lost, float block) 
 // one addition in nine.
 constexpr int kBlock = 8;
 
-// A block of columns of a thread's rows of Q, or kHanded weights of a thread's rows of P.
+// kCount numbers side by side of each of a thread's rows.
 template <int kCount>
 struct RowFragment {
   float at[kRows][kCount];

@@ -171,7 +171,7 @@ __device__ __forceinline__ int packs_of_sequence(const ForwardParams& p) {
   return p.places >> p.packed;
 }
 
-// Keys that some row before `row_end` sees: 0 .. visible - 1.
+// How many keys rows see: all.
 __device__ __forceinline__ int keys_before(int, const ForwardParams& p) {
   return p.seqlen_k;
 }

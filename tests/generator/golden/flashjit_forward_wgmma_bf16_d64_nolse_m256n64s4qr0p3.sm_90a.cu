@@ -309,7 +309,7 @@ __device__ __forceinline__ int packs_of_sequence(const ForwardParams& p) {
   return p.places >> p.packed;
 }
 
-// Keys that some row before `row_end` sees: 0 .. visible - 1.
+// How many keys rows see: all.
 __device__ __forceinline__ int keys_before(int, const ForwardParams& p) {
   return p.seqlen_k;
 }
@@ -1538,9 +1538,9 @@ __device__ __forceinline__ int share_of(int tile, int block, const ForwardParams
   return divide(behind * tiles_dealt() - 1, p.cuts.by_all);
 }
 
-// A CTA's even share: the rest of one tile, whole tiles, and the beginning of another; then tiles that nobody
-// shares. These fill whole waves, and are dealt like cards: CTAs that run side by side find their K and V in
-// L2, as long as none is ahead by a part of a tile.
+// A CTA's even share: the rest of one tile, whole tiles, and the beginning of another.
+// Then come tiles that nobody shares. These fill whole waves, and are dealt like cards: CTAs that run side by
+// side find their K and V in L2, as long as none is ahead by a part of a tile.
 
 struct EvenShare {
   Place next, end{0, 0};  // of the share; after its end, `next` is a tile that is dealt

@@ -181,7 +181,7 @@ __device__ __forceinline__ int packs_of_sequence(const ForwardParams& p) {
   return p.places >> p.packed;
 }
 
-// Keys that some row before `row_end` sees: 0 .. visible - 1.
+// How many keys, from the first on, some row before `row_end` sees.
 __device__ __forceinline__ int keys_before(int row_end, const ForwardParams& p) {
   return max(0, min(p.seqlen_k, ((min(row_end, row_count(p)) - 1) >> p.packed) + 1 + diagonal(p)));
 }
