@@ -30,6 +30,12 @@ int registers_needed(const SimtBackwardSchedule& s, const Layout& layout, const 
                            layout.of_q.registers() + queries + 2 * layout.rows);
 }
 
+// The rounding error of S becomes an error of P, and so of all gradients. It averages out over many rows and
+// dims; where either are few, S is kept as the sum of two floats.
+bool keeps_scores_twofold(const Problem& problem, const SimtBackwardSchedule& s) {
+  return careful(s) || problem.head_dim <= 16;
+}
+
 }  // namespace
 
 Legality legal_simt_backward(const Problem& problem, const SimtBackwardSchedule& s, const Target& target) {
@@ -100,6 +106,7 @@ std::vector<Recipe> recipes_simt_backward(const Problem& problem, const SimtBack
   const std::map<std::string, bool> sections = {{"causal", problem.causal},
                                                 {"lse", false},
                                                 {"cp_async", target.capability >= 80},
+                                                {"twofold", keeps_scores_twofold(problem, s)},
                                                 {"dq", atomic},
                                                 {"red_vectors", atomic && target.capability >= 90}};
 

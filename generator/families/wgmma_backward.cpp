@@ -119,8 +119,6 @@ Recipe recipe_owners(const Problem& problem, const WgmmaBackwardSchedule& s, con
       number("kKeyStages", stages,
              stages > 1 ? "tiles of K and V: this one's, and the next one's" : "tile of K and V at a time"));
   recipe.sections = sections(problem);
-  recipe.constants.push_back(
-      number("kExchangeStages", exchange_stages(s), "of what the warpgroups hand to each other"));
   recipe.sections["sums_apart"] = sums_apart(s);
   recipe.sections["pair"] = is_pair(s);
   recipe.sections["exchange"] = exchange_stages(s) > 0;
@@ -136,6 +134,10 @@ Recipe recipe_owners(const Problem& problem, const WgmmaBackwardSchedule& s, con
   recipe.sections["last_keys_first"] = is_ordered(s) && problem.causal;
   recipe.sections["dq_sums"] = sums_dq(s);
   recipe.sections["turns"] = s.turns > 0;
+  if (exchange_stages(s) > 0) {
+    recipe.constants.push_back(
+        number("kExchangeStages", exchange_stages(s), "of what the warpgroups hand to each other"));
+  }
   if (adds_dq(s)) {
     recipe.constants.push_back(
         number("kDqN", dq_product(problem, s).columns, "columns of a warpgroup's product for dQ"));

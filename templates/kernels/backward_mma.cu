@@ -143,31 +143,30 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
   int pair = first_pair;
   /*%/dq_sum%*/
   // Where step i has Q, dO, and their rows' LSE and delta.
-  const auto stage_of = [&](int i) {
-    /*%#two_stages%*/
-    return stages + i % 2 * kStageBytes;
-    /*%/two_stages%*/
-    /*%^two_stages%*/
-    return stages;
-    /*%/two_stages%*/
-  };
+  /*%#two_stages%*/
+  const auto stage_of = [&](int i) { return stages + i % 2 * kStageBytes; };
+  /*%/two_stages%*/
+  /*%^two_stages%*/
+  const auto stage_of = [&](int) { return stages; };
+  /*%/two_stages%*/
   /*%#ds_tile%*/
-  const auto ds_of = [&](int i) {
-    /*%#two_stages%*/
-    return ds_tile + i % 2 * kTileBytesP;
-    /*%/two_stages%*/
-    /*%^two_stages%*/
-    return ds_tile;
-    /*%/two_stages%*/
-  };
+  /*%#two_stages%*/
+  const auto ds_of = [&](int i) { return ds_tile + i % 2 * kTileBytesP; };
+  /*%/two_stages%*/
+  /*%^two_stages%*/
+  const auto ds_of = [&](int) { return ds_tile; };
+  /*%/two_stages%*/
   /*%/ds_tile%*/
   // A step begins when its rows have arrived and no warp still works on the step before.
+  /*%#two_stages%*/
   const auto begin = [&](int i) {
     finish_copies();
-    /*%#two_stages%*/
     if (i + 1 < steps) start_copies(stage_of(i + 1));
-    /*%/two_stages%*/
   };
+  /*%/two_stages%*/
+  /*%^two_stages%*/
+  const auto begin = [&](int) { finish_copies(); };
+  /*%/two_stages%*/
   /*%#dq_before%*/
   // Each step adds the dQ of the step before, whose dS all warps have written by then.
   const auto add_dq_before = [&](int i) {
@@ -177,8 +176,11 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
     }
   };
   /*%/dq_before%*/
-  const auto end = [&](int i) {
+  /*%#two_stages%*/
+  const auto end = [&](int) {
+    /*%/two_stages%*/
     /*%^two_stages%*/
+  const auto end = [&](int i) {
     named_barrier_sync(0, kThreads);
     if (i + 1 < steps) start_copies(stages);
     /*%#dq_sum%*/

@@ -8,10 +8,6 @@ __device__ __forceinline__ void cp_async_16(unsigned shared, const void* global,
                : "memory");
 }
 
-__device__ __forceinline__ void cp_async_16(unsigned shared, const void* global) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
-}
-
 // Closes the group of this thread's copies since the last commit. An empty group counts too.
 __device__ __forceinline__ void cp_async_commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");

@@ -64,7 +64,8 @@ std::size_t behind(const std::vector<std::string>& tokens, std::size_t open) {
   return tokens.size();
 }
 
-// The parameters that their function does not name, of the function whose parameters begin at `open`.
+// The parameters that their function does not name, of the function or lambda whose parameters begin at
+// `open`.
 void add_unused_parameters(const std::vector<std::string>& tokens, std::size_t open,
                            std::vector<std::string>& found) {
   const std::size_t close = behind(tokens, open) - 1;
@@ -83,7 +84,7 @@ void add_unused_parameters(const std::vector<std::string>& tokens, std::size_t o
 }
 
 // The constants, functions, structs and aliases, and the variables and members of simple types, that nothing
-// names but their declaration; and the parameters that their function does not name.
+// names but their declaration; and the parameters that their function or lambda does not name.
 std::vector<std::string> unused(std::string_view source) {
   const std::vector<std::string> tokens = tokens_of(source);
   std::map<std::string, int> times;
@@ -99,6 +100,8 @@ std::vector<std::string> unused(std::string_view source) {
                             is_name(tokens[i + 1]) &&
                             (tokens[i + 2] == "=" || tokens[i + 2] == ";" || tokens[i + 2] == "[");
       if (variable && times[tokens[i + 1]] == 1) found.push_back(tokens[i + 1]);
+      const bool lambda = tokens[i] == "]" && i + 1 < tokens.size() && tokens[i + 1] == "(";
+      if (lambda) add_unused_parameters(tokens, i + 1, found);
       continue;
     }
     std::size_t end = i + 1;  // behind the name
@@ -144,6 +147,8 @@ TEST_CASE("what counts as unused") {
   CHECK(only("__device__ __forceinline__ float half(float x, int) { return x / 2; } half();") == "0");
   CHECK(only("__device__ __forceinline__ void set(float (&to)[2], const Tile& at) { to[0] = 1; } set(at);") ==
         "at");
+  CHECK(only("const auto twice = [&](int n) { return 2; }; twice(n);") == "n");
+  CHECK(only("const auto twice = [&](int n) { return 2 * n; }; twice(n);") == "0");
 }
 
 TEST_CASE("rendered kernels declare nothing in vain") {

@@ -3,7 +3,7 @@
 
 #include "params/backward.h"
 /*%#async%*/
-#include "ptx/cp_async.cuh"
+#include "ptx/cp_async_unguarded.cuh"
 /*%/async%*/
 /*%^async%*/
 #include "ptx/store_shared_16.cuh"

@@ -3,6 +3,7 @@
 
 #include "parts/mma/shared_tile.cuh"
 #include "ptx/cp_async.cuh"
+#include "ptx/cp_async_unguarded.cuh"
 #include "ptx/thread_index.cuh"
 
 // kSpan neighbouring threads copy kSpan neighbouring chunks of one row, so that reads take whole sectors and

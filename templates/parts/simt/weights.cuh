@@ -9,11 +9,9 @@
 #include "ptx/math.cuh"
 
 constexpr float kLog2e = 1.442695040888963407f;
+/*%#twofold%*/
 constexpr float kLn2 = 0.693147180559945309f;
-
-// The rounding error of S becomes an error of P, and so of all gradients. It averages out over many rows and
-// dims; where either are few, S is kept as the sum of two floats.
-constexpr bool kTwofold = kCareful || kHeadDim <= 16;
+/*%/twofold%*/
 
 // What the forward pass and the preprocessing kernel computed for a thread's rows.
 struct Rows {
@@ -33,6 +31,7 @@ struct Rows {
   }
 };
 
+/*%#twofold%*/
 // S = Q K^T as s + lost: one FMA that rounds, and one for what the first has lost (Ogita, Rump, Oishi,
 // Accurate Sum and Dot Product, 2005). Summing in blocks (scores.cuh) would not help: 8 dims are a single
 // block, within which a large term rounds 8 times.
@@ -82,28 +81,31 @@ __device__ __forceinline__ float weight_twofold(float s, float lost, float scale
   return distance == 0 || weight == 0 ? weight : fmaf(weight, rest, weight);
 }
 
+/*%/twofold%*/
 // P of a tile. The difference is taken before the change of base: where a weight matters the difference is
 // small, and so is its rounding error. seen(i) is the number of the tile's keys that row i sees, counted from
 // the thread's first.
 template <bool kMasked, class Seen>
 __device__ __forceinline__ void weigh(float (&p)[kRows][kKeys], const float* q, const float* k,
                                       const Rows& rows, float scale, const Place& place, Seen seen) {
+  /*%#twofold%*/
   float lost[kRows][kKeys];
-  if constexpr (kTwofold) {
-    multiply_twofold(p, lost, q, k, place);
-  } else {
-    multiply_rows<kHeadDim, kStrideQk>(p, q, k, place);
-  }
+  multiply_twofold(p, lost, q, k, place);
+  /*%/twofold%*/
+  /*%^twofold%*/
+  multiply_rows<kHeadDim, kStrideQk>(p, q, k, place);
+  /*%/twofold%*/
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
     const int keys = kMasked ? seen(i) : 0;
 #pragma unroll
     for (int j = 0; j < kKeys; ++j) {
-      if constexpr (kTwofold) {
-        p[i][j] = weight_twofold(p[i][j], lost[i][j], scale, rows.lse[i]);
-      } else {
-        p[i][j] = exp2_fast(fmaf(p[i][j], scale, -rows.lse[i]) * kLog2e);
-      }
+      /*%#twofold%*/
+      p[i][j] = weight_twofold(p[i][j], lost[i][j], scale, rows.lse[i]);
+      /*%/twofold%*/
+      /*%^twofold%*/
+      p[i][j] = exp2_fast(fmaf(p[i][j], scale, -rows.lse[i]) * kLog2e);
+      /*%/twofold%*/
       if (kMasked && j * kLanes >= keys) p[i][j] = 0;
     }
   }

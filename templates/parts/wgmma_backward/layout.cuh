@@ -23,8 +23,8 @@ constexpr int kDqWarps = kConsumerWarps;
 /*%/dq_direct%*/
 /*%#exchange%*/
 constexpr int kKeyReaders = kOwnerWarps;
-/*%/exchange%*/
 constexpr int kExchangeReaders = kOwnerWarps;
+/*%/exchange%*/
 constexpr int kTicketReaders = kConsumerWarps + 2;  // and two threads, that feed and send
 /*%/pair%*/
 
@@ -32,8 +32,10 @@ constexpr int kKBytes = kTileN * kRowBytes * kPanelsQk;
 constexpr int kVBytes = kTileN * kRowBytes * kPanelsV;
 constexpr int kQBytes = kTileM * kRowBytes * kPanelsQk;  // of one stage
 constexpr int kDoBytes = kTileM * kRowBytes * kPanelsV;
-constexpr int kRowStatistics = 4 * kTileM;     // bytes: a float a query
+constexpr int kRowStatistics = 4 * kTileM;  // bytes: a float a query
+/*%#exchange%*/
 constexpr int kDsBytes = kTileN * kTileM * 2;  // of dS, or P, of a step
+/*%/exchange%*/
 /*%#pair%*/
 // For this CTA's half of dQ's panels: the other CTA's keys, and their dS.
 constexpr int kDqPanels = kDqN / 64;
@@ -47,20 +49,25 @@ constexpr int kK = 0;
 constexpr int kV = kK + kKeyStages * kKBytes;
 constexpr int kQ = kV + kKeyStages * kVBytes;
 constexpr int kDo = kQ + kStages * kQBytes;
+/*%#exchange%*/
 constexpr int kExchange = kDo + kStages * kDoBytes;  // between the warpgroups: dS for dQ, or P for dS
-constexpr int kExchangeEnd = kExchange + kExchangeStages * kDsBytes;
+constexpr int kStepsEnd = kExchange + kExchangeStages * kDsBytes;
+/*%/exchange%*/
+/*%^exchange%*/
+constexpr int kStepsEnd = kDo + kStages * kDoBytes;
+/*%/exchange%*/
 /*%#pair%*/
-constexpr int kOtherDs = kExchangeEnd;
+constexpr int kOtherDs = kStepsEnd;
 constexpr int kOtherK = kOtherDs + kDsBytes;
 constexpr int kLse = kOtherK + kOtherKBytes;
 /*%/pair%*/
 /*%#dq_staged%*/
-constexpr int kShare = kExchangeEnd;
+constexpr int kShare = kStepsEnd;
 constexpr int kLse = kShare + 2 * kShareBytes;
 /*%/dq_staged%*/
 /*%^pair%*/
 /*%^dq_staged%*/
-constexpr int kLse = kExchangeEnd;
+constexpr int kLse = kStepsEnd;
 /*%/dq_staged%*/
 /*%/pair%*/
 constexpr int kDelta = kLse + kStages * kRowStatistics;
@@ -74,9 +81,14 @@ constexpr int kQFull = kKeysEmpty + 8 * kKeyStages;
 constexpr int kQEmpty = kQFull + 8 * kStages;
 constexpr int kDoFull = kQEmpty + 8 * kStages;
 constexpr int kDoEmpty = kDoFull + 8 * kStages;
+/*%#exchange%*/
 constexpr int kExchangeFull = kDoEmpty + 8 * kStages;
 constexpr int kExchangeEmpty = kExchangeFull + 8 * kExchangeStages;
 constexpr int kKRead = kExchangeEmpty + 8 * kExchangeStages;  // products have read K: dK may take its place
+/*%/exchange%*/
+/*%^exchange%*/
+constexpr int kKRead = kDoEmpty + 8 * kStages;  // no such barrier: its place stays empty
+/*%/exchange%*/
 /*%#sums_apart%*/
 constexpr int kVRead = kKRead + 8;  // products have read V: dV may take its place
 constexpr int kReadEnd = kVRead + 8;
@@ -136,10 +148,12 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
     mbarrier_init(shared + kDoFull + 8 * stage, 1);
     mbarrier_init(shared + kDoEmpty + 8 * stage, kConsumerWarps);
   }
+  /*%#exchange%*/
   for (int stage = 0; stage < kExchangeStages; ++stage) {
     mbarrier_init(shared + kExchangeFull + 8 * stage, kOwnerWarps);
     mbarrier_init(shared + kExchangeEmpty + 8 * stage, kExchangeReaders);
   }
+  /*%/exchange%*/
   /*%#dq_direct%*/
   for (int stage = 0; stage < kStages; ++stage) {
     mbarrier_init(shared + kMayAdd + 8 * stage, 1);

@@ -41,10 +41,12 @@ struct KeyTile {
     if (++m == end_step) m = first_step;
     return m == starts_at();
   }
+  /*%#dq_direct%*/
   // Rows of the workspace's arrays before those of this batch and K/V head.
   __device__ __forceinline__ long long first_row(const BackwardParams& p) const {
     return (static_cast<long long>(batch) * p.heads + head_kv * p.group) * p.padded_q;
   }
+  /*%/dq_direct%*/
 };
 
 __device__ __forceinline__ int tile_count(const BackwardParams& p) {

@@ -477,10 +477,6 @@ __device__ __forceinline__ float exp2_fast(float x) {
 constexpr float kLog2e = 1.442695040888963407f;
 constexpr float kLn2 = 0.693147180559945309f;
 
-// The rounding error of S becomes an error of P, and so of all gradients. It averages out over many rows and
-// dims; where either are few, S is kept as the sum of two floats.
-constexpr bool kTwofold = kCareful || kHeadDim <= 16;
-
 // What the forward pass and the preprocessing kernel computed for a thread's rows.
 struct Rows {
   float lse[kRows];    // +inf, so that P is 0, for rows that see no key or lie past the last
@@ -555,21 +551,13 @@ template <bool kMasked, class Seen>
 __device__ __forceinline__ void weigh(float (&p)[kRows][kKeys], const float* q, const float* k,
                                       const Rows& rows, float scale, const Place& place, Seen seen) {
   float lost[kRows][kKeys];
-  if constexpr (kTwofold) {
-    multiply_twofold(p, lost, q, k, place);
-  } else {
-    multiply_rows<kHeadDim, kStrideQk>(p, q, k, place);
-  }
+  multiply_twofold(p, lost, q, k, place);
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
     const int keys = kMasked ? seen(i) : 0;
 #pragma unroll
     for (int j = 0; j < kKeys; ++j) {
-      if constexpr (kTwofold) {
-        p[i][j] = weight_twofold(p[i][j], lost[i][j], scale, rows.lse[i]);
-      } else {
-        p[i][j] = exp2_fast(fmaf(p[i][j], scale, -rows.lse[i]) * kLog2e);
-      }
+      p[i][j] = weight_twofold(p[i][j], lost[i][j], scale, rows.lse[i]);
       if (kMasked && j * kLanes >= keys) p[i][j] = 0;
     }
   }

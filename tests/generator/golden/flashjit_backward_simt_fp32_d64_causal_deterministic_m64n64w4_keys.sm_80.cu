@@ -111,10 +111,6 @@ __device__ __forceinline__ void cp_async_16(unsigned shared, const void* global,
                : "memory");
 }
 
-__device__ __forceinline__ void cp_async_16(unsigned shared, const void* global) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
-}
-
 // Closes the group of this thread's copies since the last commit. An empty group counts too.
 __device__ __forceinline__ void cp_async_commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");
@@ -484,11 +480,6 @@ __device__ __forceinline__ float exp2_fast(float x) {
 // P and dS of a tile of queries and a tile of keys (FlashAttention-2, Dao, arXiv 2307.08691, algorithm 2).
 
 constexpr float kLog2e = 1.442695040888963407f;
-constexpr float kLn2 = 0.693147180559945309f;
-
-// The rounding error of S becomes an error of P, and so of all gradients. It averages out over many rows and
-// dims; where either are few, S is kept as the sum of two floats.
-constexpr bool kTwofold = kCareful || kHeadDim <= 16;
 
 // What the forward pass and the preprocessing kernel computed for a thread's rows.
 struct Rows {
@@ -508,77 +499,19 @@ struct Rows {
   }
 };
 
-// S = Q K^T as s + lost: one FMA that rounds, and one for what the first has lost (Ogita, Rump, Oishi,
-// Accurate Sum and Dot Product, 2005). Summing in blocks (scores.cuh) would not help: 8 dims are a single
-// block, within which a large term rounds 8 times.
-__device__ __forceinline__ void multiply_twofold(float (&s)[kRows][kKeys], float (&lost)[kRows][kKeys],
-                                                 const float* q, const float* k, const Place& place) {
-  q += place.row * kStrideQk;
-  k += place.key_lane * kStrideQk;
-#pragma unroll
-  for (int i = 0; i < kRows; ++i) {
-#pragma unroll
-    for (int j = 0; j < kKeys; ++j) s[i][j] = lost[i][j] = 0;
-  }
-  run_steps<kBlock, kHeadDim / kBlock>(
-      [&](RowFragment<kBlock>& a, int step) { a.load(q + kBlock * step, kStrideQk); },
-      [&](const RowFragment<kBlock>& a, int step) {
-#pragma unroll
-        for (int j = 0; j < kKeys; ++j) {
-          float b[kBlock];
-          load_floats<kBlock>(b, k + j * kLanes * kStrideQk + kBlock * step);
-#pragma unroll
-          for (int x = 0; x < kBlock; ++x) {
-#pragma unroll
-            for (int i = 0; i < kRows; ++i) {
-              const float sum = fmaf(a.at[i][x], b[x], s[i][j]);
-              lost[i][j] += fmaf(a.at[i][x], b[x], s[i][j] - sum);
-              s[i][j] = sum;
-            }
-          }
-        }
-      });
-}
-
-// exp((s + lost) * scale - lse). The rounding errors of scaling, difference and change of base are known,
-// too, as rest: exp(x + rest) is exp(x) * (1 + rest). The intrinsic keeps the compiler from fusing the
-// product into an FMA, which would round differently.
-__device__ __forceinline__ float weight_twofold(float s, float lost, float scale, float lse) {
-  if (s == -kInfinity) return 0;  // lost is NaN then
-  const float high = __fmul_rn(s, scale);
-  const float low = fmaf(lost, scale, fmaf(s, scale, -high));
-  const float score = high + low;
-  const float distance = score - lse;
-  const float power = distance * kLog2e;
-  const float weight = exp2_fast(power);
-  const float rest = (low - (score - high)) + (score - (distance + lse)) + fmaf(power, -kLn2, distance);
-  // If one key has all the weight, the LSE is its score, rounded the same way. If the weight is 0, the rest
-  // may be inf - inf.
-  return distance == 0 || weight == 0 ? weight : fmaf(weight, rest, weight);
-}
-
 // P of a tile. The difference is taken before the change of base: where a weight matters the difference is
 // small, and so is its rounding error. seen(i) is the number of the tile's keys that row i sees, counted from
 // the thread's first.
 template <bool kMasked, class Seen>
 __device__ __forceinline__ void weigh(float (&p)[kRows][kKeys], const float* q, const float* k,
                                       const Rows& rows, float scale, const Place& place, Seen seen) {
-  float lost[kRows][kKeys];
-  if constexpr (kTwofold) {
-    multiply_twofold(p, lost, q, k, place);
-  } else {
-    multiply_rows<kHeadDim, kStrideQk>(p, q, k, place);
-  }
+  multiply_rows<kHeadDim, kStrideQk>(p, q, k, place);
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
     const int keys = kMasked ? seen(i) : 0;
 #pragma unroll
     for (int j = 0; j < kKeys; ++j) {
-      if constexpr (kTwofold) {
-        p[i][j] = weight_twofold(p[i][j], lost[i][j], scale, rows.lse[i]);
-      } else {
-        p[i][j] = exp2_fast(fmaf(p[i][j], scale, -rows.lse[i]) * kLog2e);
-      }
+      p[i][j] = exp2_fast(fmaf(p[i][j], scale, -rows.lse[i]) * kLog2e);
       if (kMasked && j * kLanes >= keys) p[i][j] = 0;
     }
   }

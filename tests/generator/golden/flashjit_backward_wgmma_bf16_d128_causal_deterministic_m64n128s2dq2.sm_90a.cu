@@ -255,7 +255,7 @@ constexpr int kKBytes = kTileN * kRowBytes * kPanelsQk;
 constexpr int kVBytes = kTileN * kRowBytes * kPanelsV;
 constexpr int kQBytes = kTileM * kRowBytes * kPanelsQk;  // of one stage
 constexpr int kDoBytes = kTileM * kRowBytes * kPanelsV;
-constexpr int kRowStatistics = 4 * kTileM;     // bytes: a float a query
+constexpr int kRowStatistics = 4 * kTileM;  // bytes: a float a query
 constexpr int kDsBytes = kTileN * kTileM * 2;  // of dS, or P, of a step
 
 constexpr int kK = 0;
@@ -263,8 +263,8 @@ constexpr int kV = kK + kKeyStages * kKBytes;
 constexpr int kQ = kV + kKeyStages * kVBytes;
 constexpr int kDo = kQ + kStages * kQBytes;
 constexpr int kExchange = kDo + kStages * kDoBytes;  // between the warpgroups: dS for dQ, or P for dS
-constexpr int kExchangeEnd = kExchange + kExchangeStages * kDsBytes;
-constexpr int kLse = kExchangeEnd;
+constexpr int kStepsEnd = kExchange + kExchangeStages * kDsBytes;
+constexpr int kLse = kStepsEnd;
 constexpr int kDelta = kLse + kStages * kRowStatistics;
 
 constexpr int kKFull = kDelta + kStages * kRowStatistics;

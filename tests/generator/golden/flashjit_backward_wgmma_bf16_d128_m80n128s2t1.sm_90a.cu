@@ -254,7 +254,7 @@ constexpr int kKBytes = kTileN * kRowBytes * kPanelsQk;
 constexpr int kVBytes = kTileN * kRowBytes * kPanelsV;
 constexpr int kQBytes = kTileM * kRowBytes * kPanelsQk;  // of one stage
 constexpr int kDoBytes = kTileM * kRowBytes * kPanelsV;
-constexpr int kRowStatistics = 4 * kTileM;     // bytes: a float a query
+constexpr int kRowStatistics = 4 * kTileM;  // bytes: a float a query
 constexpr int kDsBytes = kTileN * kTileM * 2;  // of dS, or P, of a step
 constexpr int kShareBytes = 4 * kTileM * kHeadDim / 2;  // a warpgroup's, of dQ
 
@@ -263,8 +263,8 @@ constexpr int kV = kK + kKeyStages * kKBytes;
 constexpr int kQ = kV + kKeyStages * kVBytes;
 constexpr int kDo = kQ + kStages * kQBytes;
 constexpr int kExchange = kDo + kStages * kDoBytes;  // between the warpgroups: dS for dQ, or P for dS
-constexpr int kExchangeEnd = kExchange + kExchangeStages * kDsBytes;
-constexpr int kShare = kExchangeEnd;
+constexpr int kStepsEnd = kExchange + kExchangeStages * kDsBytes;
+constexpr int kShare = kStepsEnd;
 constexpr int kLse = kShare + 2 * kShareBytes;
 constexpr int kDelta = kLse + kStages * kRowStatistics;
 
@@ -483,10 +483,6 @@ struct KeyTile {
   __device__ __forceinline__ bool advance(int& m) const {
     if (++m == end_step) m = first_step;
     return m == starts_at();
-  }
-  // Rows of the workspace's arrays before those of this batch and K/V head.
-  __device__ __forceinline__ long long first_row(const BackwardParams& p) const {
-    return (static_cast<long long>(batch) * p.heads + head_kv * p.group) * p.padded_q;
   }
 };
 
