@@ -232,6 +232,10 @@ std::vector<Subject> template_subjects() {
   Subject outgrown = subject("wgmma, outgrown", "sm_90a", "wgmma:m128n64s2", kFull64, kWide);
   outgrown.one.scale = 8.0f;  // a block's maximum is often 2^127 times what came before
   with(std::move(outgrown), autotune::InputKind::normal);
+  Subject endless = subject("wgmma, clusters share out infinite values", "sm_90a",
+                            "wgmma:m64n16s4pp0p0sp2ch2", kFull64, kLong, 4);
+  endless.one.endless = 200;
+  with(std::move(endless), autotune::InputKind::normal);
   with(subject("wgmma, crowd", "sm_90a", "wgmma:m128n64s2", {.dtype = DType::fp16, .head_dim = 64},
                {.batch = 1, .heads = 2, .seqlen_q = 64, .seqlen_k = 500}),
        autotune::InputKind::crowd);

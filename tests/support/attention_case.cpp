@@ -50,7 +50,7 @@ void scale_elements(DType dtype, HostTensor& tensor, int exponent) {
 // The first column of a packed tensor, from row `first` of each sequence on.
 void set_first_column(const AttentionCase& one, HostTensor& tensor, int seqlen, int heads, int first,
                       float value) {
-  const std::int64_t dim = one.problem.head_dim;
+  const std::int64_t dim = tensor.strides.head;
   for (std::int64_t row = 0; row < std::int64_t{one.shape.batch} * seqlen * heads; ++row) {
     if (row / heads % seqlen >= first)
       autotune::store_element(one.problem.dtype, tensor.bytes.data(), row * dim, value);
@@ -81,6 +81,7 @@ std::string describe(const AttentionCase& one) {
   if (one.silent > 0) text += fmt::format(" {} keys silent for {}", one.silent, one.silent_query);
   if (one.low > 0) text += fmt::format(" {} low keys", one.low);
   if (one.value_exponent != 0) text += fmt::format(" v times 2^{}", one.value_exponent);
+  if (one.endless > 0) text += fmt::format(" {} infinite values", one.endless);
   return text;
 }
 
@@ -101,6 +102,10 @@ Attention::Attention(const AttentionCase& one, int rows, int reference_threads) 
                      static_cast<float>(-bits * log2));
   }
   if (one.value_exponent != 0) scale_elements(one.problem.dtype, inputs_.v, one.value_exponent);
+  if (one.endless > 0) {
+    set_first_column(one, inputs_.v, one.shape.seqlen_k, one.shape.kv_heads(),
+                     one.shape.seqlen_k - one.endless, std::numeric_limits<float>::infinity());
+  }
   poison_ = autotune::poisoned(one.problem.dtype, one.shape.batch, one.shape.seqlen_q, one.shape.heads,
                                one.problem.value_dim(), strides.o);
   blocks_ = rows == 0 ? autotune::all_rows(one.shape)

@@ -90,6 +90,11 @@ TEST_CASE("clusters that share out a tile's keys: as many as run at once, and no
     check("wgmma:m64n16s5pp0p0sp5ch2", {.problem = kD64, .shape = one, .inputs = inputs});
   }
   check("wgmma:m64n16s5pp0p0sp3ch2", {.problem = kD64, .shape = one, .silent = 700});
+  // Infinite values stay so: no cluster that is missing makes NaN of the last one's.
+  for (const int keys : {200, 1000, 3001}) {
+    const Shape decode{.batch = 1, .heads = 6, .heads_kv = 2, .seqlen_q = 1, .seqlen_k = keys};
+    check("wgmma:m64n16s4pp0p0sp2ch2", {.problem = kD64, .shape = decode, .endless = 190});
+  }
 }
 
 TEST_CASE("even shares of keys: parts of tiles, whole ones, and whole waves dealt before them") {

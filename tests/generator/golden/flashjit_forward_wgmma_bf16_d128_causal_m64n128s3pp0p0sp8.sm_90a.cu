@@ -1684,7 +1684,8 @@ __device__ __forceinline__ void add_groups(const Sharers& sharers, const Consume
       const Join join(rows, share);
 #pragma unroll
       for (int group = first_group; group < min(first_group + kGroupsAtOnce, kGroupsOfCta); ++group) {
-        const float4 piece = pieces[128 * (1 + group)];
+        // No infinity is taken for a sharer that is missing: no weight makes 0 of it.
+        const float4 piece = which < sharers.count ? pieces[128 * (1 + group)] : float4{0, 0, 0, 0};
         float* of_group = o + 4 * group;
         of_group[0] = join.before[0] * of_group[0] + join.weight[0] * piece.x;
         of_group[1] = join.before[0] * of_group[1] + join.weight[0] * piece.y;
