@@ -19,7 +19,7 @@ std::string who(Warp& warp, u32 agent) {
   if (other.cta == warp.cta) return fmt::format("warp {}", other.index);
   return fmt::format("warp {} of CTA {} of the cluster", other.index, other.cta->rank);
 }
-std::string lane_name(u32 mark) {
+std::string lane_name(u64 mark) {
   return (mark & 63) >= 32 ? std::string("another lane") : fmt::format("lane {}", mark & 63);
 }
 
@@ -104,16 +104,13 @@ void SharedState::read_slowly(Warp& warp, const Ins& ins, const Agent& agent, Ac
     } else if ((record.state & kBarrier) != 0) {
       finding(warp, ins, FindingKind::illegal, warp.active,
               fmt::format("reads the mbarrier in {} as data", where(at)));
-    } else if (record.clock == kNever &&
-               (piece.all == 0xffffu || (record.written & piece.mask) != piece.mask)) {
+    } else if (never_written(piece)) {
       finding(warp, ins, FindingKind::never_written, warp.active,
               fmt::format("reads {}, which nothing wrote", where(at)));
-      record.written = static_cast<u16>(piece.all);
-      if (order_ || piece.all == 0xffffu) {
-        record.clock = 0;
-        record.writer = static_cast<u8>(agent.id);
-      }
-    } else if (record.clock != kNever && order_ && !has_heard_of(agent, piece)) {
+      record.written = static_cast<u8>(piece.all);
+      record.clock = 0;
+      record.writer = static_cast<u8>(agent.id);
+    } else if (order_ && !has_heard_of(agent, piece)) {
       finding(warp, ins, FindingKind::race, warp.active,
               fmt::format("reads {} with nothing that orders it after the write by {}", where(at),
                           who(warp, record.writer)));
@@ -174,22 +171,22 @@ bool SharedState::read_matrix_slowly(Warp& warp, const Ins& ins, const MatrixRea
 }
 
 void SharedState::atomic_access(Warp& warp, const Ins& ins, const Agent& agent, u32 address, u32 bytes) {
-  for_each(address, bytes, false, [&](const Piece& piece) {
+  for_each(address, bytes, true, [&](const Piece& piece) {
     Record& record = piece.record;
     if ((record.state & (kInFlight | kBeingRead | kBarrier)) != 0)
       check_state_of_write(warp, ins, record, piece.address);
-    if (record.clock == kNever && (record.written & piece.mask) != piece.mask) {
+    if (never_written(piece)) {
       finding(warp, ins, FindingKind::never_written, warp.active,
               fmt::format("an atomic operation on {}, which nothing wrote", where(piece.address)));
     }
-    record.written = static_cast<u16>(piece.all);
+    if (order_ && record.atomic) check_order_after_reads(warp, ins, agent, Access::generic, piece);
+    if (order_ && !record.atomic) check_order_of_write(warp, ins, agent, Access::generic, piece);
+    record.written = static_cast<u8>(piece.all);
+    record.atomic = true;
     record.writer = static_cast<u8>(agent.id);
     record.state = kGeneric;
     record.clock = order_ ? agent.clock[agent.id] : 0;
-    if (order_) {
-      piece.marks->write = kNoLane;
-      overtake(warp, ins, agent, Access::generic, piece);
-    }
+    if (order_) piece.marks->write = kNoLane;
   });
 }
 
@@ -207,6 +204,12 @@ void SharedState::check_order_of_write(Warp& warp, const Ins& ins, const Agent& 
             fmt::format("writes {} with nothing that orders it after the write by {}", where(piece.address),
                         who(warp, record.writer)));
   }
+  check_order_after_reads(warp, ins, agent, access, piece);
+}
+
+void SharedState::check_order_after_reads(Warp& warp, const Ins& ins, const Agent& agent, Access access,
+                                          const Piece& piece) {
+  Record& record = piece.record;
   if (record.readers == 0) return;
   const u32 reader = warp_of(piece.marks->read);
   const bool read_late = (record.readers >> (reader >> 2) & 1) != 0 &&
@@ -266,11 +269,11 @@ void SharedState::write_slowly(Warp& warp, const Ins& ins, const Agent& agent, A
     if ((record.state & (kInFlight | kBeingRead | kBarrier)) != 0)
       check_state_of_write(warp, ins, record, piece.address);
     if (order_) check_order_of_write(warp, ins, agent, access, piece);
-    record.written |= static_cast<u16>(piece.mask);
+    record.written |= static_cast<u8>(piece.mask);
+    record.atomic = false;
     record.writer = static_cast<u8>(agent.id);
     record.state = state_after(access);
-    if (piece.all == 0xffffu || (record.written & piece.all) == piece.all)
-      record.clock = order_ ? agent.clock[agent.id] : 0;
+    record.clock = order_ ? agent.clock[agent.id] : 0;
     if (order_) piece.marks->write = agent.mark();
   });
 }
@@ -291,7 +294,8 @@ void SharedState::begin_write(Warp& warp, const Ins& ins, const Agent& agent, Ac
       }
       check_order_of_write(warp, ins, agent, access, piece);
     }
-    record.written |= static_cast<u16>(piece.mask);
+    record.written |= static_cast<u8>(piece.mask);
+    record.atomic = false;
     record.writer = static_cast<u8>(agent.id);
     record.state = kInFlight;
     record.clock = kNever;

@@ -43,7 +43,7 @@ struct Agent {
   u32 lane = kNoLane;          // kWholeWarp: all lanes together, as in stmatrix
   u32 met = ~0u;               // the warp's own clock up to which its lanes are ordered
 
-  [[nodiscard]] u32 mark() const { return clock[id] << kMarkShift | id << 6 | lane; }
+  [[nodiscard]] u64 mark() const { return u64{clock[id]} << kMarkShift | id << 6 | lane; }
 };
 
 enum class Access : u8 {
@@ -117,8 +117,8 @@ class SharedState {
       }
     }
   }
-  // An atomic operation. Atomics are ordered with each other, so only its effect on later plain accesses is
-  // noted.
+  // An atomic operation of a lane. It needs no order after other atomics, but after what else was done to the
+  // word.
   void atomic_access(Warp& warp, const Ins& ins, const Agent& agent, u32 address, u32 bytes);
 
   // Others are told of the agent's load from the address before anything has used its result.
@@ -154,7 +154,8 @@ class SharedState {
     u32 clock = kNever;  // of the last write
     u8 writer = 0;
     u8 state = 0;
-    u16 written = 0;  // a bit per byte, while clock is kNever and the record is split
+    u8 written = 0;       // a bit per byte of a word; a whole piece is written at once, and then has a clock
+    bool atomic = false;  // the last write was an atomic operation; only words have these
     // A bit for each group of four agents of which one has read since the last write. In a split record: the
     // index of its four records in words_.
     u64 readers = 0;
@@ -163,7 +164,7 @@ class SharedState {
 
   // Agent::mark of the last write and of the last read.
   struct Marks {
-    u32 write = kNoLane, read = kNoLane;
+    u64 write = kNoLane, read = kNoLane;
   };
   // What for_each visits: the record of a whole piece, or of one of its words.
   struct Piece {
@@ -175,22 +176,23 @@ class SharedState {
     u32 mask, all;  // the bytes of the piece that are accessed, and all that it has
   };
 
-  static u32 warp_of(u32 mark) { return mark >> 6 & 255; }
-  // A mark has only the lower bits of a clock.
-  static bool is_after(u32 mark, u32 clock) {
-    return static_cast<i32>(mark - ((clock + 1) << kMarkShift)) >= 0;
-  }
+  static u32 warp_of(u64 mark) { return mark >> 6 & 255; }
+  static bool is_after(u64 mark, u32 clock) { return mark >> kMarkShift > clock; }
   // Whether another lane of the same warp left the mark, and nothing has ordered the two lanes since.
-  static bool crosses_lanes(u32 mark, const Agent& agent) {
+  static bool crosses_lanes(u64 mark, const Agent& agent) {
     return agent.lane != kNoLane && (mark & 63) != kNoLane && warp_of(mark) == agent.id &&
            is_after(mark, agent.met) && ((mark & 63) != agent.lane || agent.lane == kWholeWarp);
   }
   // Whether a lane other than its warp's leader left the mark, and the agent knows of nothing since. The
   // leader's own accesses have been told.
-  [[nodiscard]] bool was_not_told(u32 mark, const Agent& agent) const {
+  [[nodiscard]] bool was_not_told(u64 mark, const Agent& agent) const {
     const u32 warp = warp_of(mark);
     return warp != agent.id && (mark & 63) != kNoLane && (mark & 63) != leaders_[warp] &&
            leaders_[warp] != kManyLeaders && is_after(mark, agent.clock[warp]);
+  }
+  static bool never_written(const Piece& piece) {
+    return piece.all == 0xffffu ? piece.record.clock == kNever
+                                : (piece.record.written & piece.mask) != piece.mask;
   }
   // The accessed bytes of the piece, as bits of its 16-byte granule.
   static u32 in_granule(const Piece& piece) { return piece.mask << (piece.address & 12); }
@@ -218,6 +220,8 @@ class SharedState {
   void write_slowly(Warp& warp, const Ins& ins, const Agent& agent, Access access, u32 address, u32 bytes);
   void check_order_of_write(Warp& warp, const Ins& ins, const Agent& agent, Access access,
                             const Piece& piece);
+  void check_order_after_reads(Warp& warp, const Ins& ins, const Agent& agent, Access access,
+                               const Piece& piece);
   void overtake(Warp& warp, const Ins& ins, const Agent& agent, Access access, const Piece& piece) {
     late_.overwrite(warp, ins, access == Access::generic, agent.clock + agents_, piece.address >> 4,
                     in_granule(piece));

@@ -177,6 +177,24 @@ TEST_CASE("a rule that decoding finds broken is reported of who runs the instruc
   CHECK(bench.device().findings()[0].warp >= 4);
 }
 
+TEST_CASE("what lanes did stays ordered, however many barriers of the warp follow") {
+  const std::string body = R"(
+setp.eq.s32 %p1, %r27, 1;
+st.shared.u32 [%r29], 5;
+bar.warp.sync -1;
+@!%p1 ld.shared.u32 %r1, [%r29];
+mov.b32 %r2, 0;
+LOOP: bar.warp.sync -1;
+add.s32 %r2, %r2, 1;
+setp.lt.s32 %p2, %r2, 131100;
+@%p2 bra LOOP;
+@%p1 ld.shared.u32 %r1, [%r29];
+@%p1 st.shared.u32 [%r29], %r1;
+)";
+  Bench bench({.shared = 16});
+  CHECK_NOTHROW(bench.run(kernel_text(body), {0}, 1));
+}
+
 TEST_CASE("a loop without end is ended after the steps that a cluster may take") {
   auto device = open_emulated_device({.arch = "sm_90a", .threads = 1, .most_steps = 100000});
   auto kernel = device->load({.entry = "test", .ptx = kernel_text("LOOP: bra LOOP;"), .cubin = {}});

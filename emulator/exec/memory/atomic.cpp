@@ -102,8 +102,8 @@ void atomic(Warp& w, const Ins& i, u32 mask) {
         locate(w, i, address_of(w, i, 0, l) + static_cast<u64>(i.imm), bytes * count, static_cast<u32>(l));
     if (checking(w)) {
       if (place.cta != nullptr) {
-        // Atomics are ordered among themselves. They count as one access that follows all earlier ones.
-        place.cta->state.atomic_access(w, i, w.as_agent(), place.shared, bytes * count);
+        // Atomics are ordered among themselves: they count as one access.
+        place.cta->state.atomic_access(w, i, w.as_agent(l), place.shared, bytes * count);
       } else if (place.global) {
         check_written(w, i, reinterpret_cast<u64>(place.bytes), bytes * count, ~0u, static_cast<u32>(l));
       }
