@@ -12,8 +12,9 @@ u32 barrier_number(Warp& w, const Ins& i, int lane) {
     stop(w, i, FindingKind::barrier, w.active, fmt::format("barrier {}; there are 0 to 15", number));
   return number;
 }
-u32 barrier_count(const Warp& w, const Ins& i, int lane, bool given) {
-  return given ? w.source<u32>(i.s[1])[lane] : (w.cta->threads + kLanes - 1) / kLanes * kLanes;
+BarrierCount barrier_count(const Warp& w, const Ins& i, int lane, bool given) {
+  if (given) return {w.source<u32>(i.s[1])[lane]};
+  return {(w.cta->threads + kLanes - 1) / kLanes * kLanes, true};
 }
 // The interpreter's loop checks .aligned. Without .aligned, diverged lanes would each arrive on their own.
 void check_converged(Warp& w, const Ins& i, u32 mask) {

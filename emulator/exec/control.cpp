@@ -105,6 +105,7 @@ void leave(Warp& w, const Ins& i, u32 mask) {
     }
   }
   w.wait = Wait::finished;
+  settle_barriers(*w.cta);
   w.yield();
 }
 

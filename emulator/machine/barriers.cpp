@@ -19,11 +19,36 @@ void acquire(const std::vector<u32>& from, u32* clock) {
   for (std::size_t k = 0; k < from.size(); ++k) clock[k] = std::max(clock[k], from[k]);
 }
 
+bool is_complete(const Cta& cta, const NamedBarrier& barrier) {
+  if (!barrier.for_all) return barrier.arrived >= barrier.expected;
+  u32 exited = 0;
+  for (const Warp& warp : cta.warps) {
+    if (warp.wait == Wait::finished && (barrier.warps >> warp.index & 1) == 0) exited += kLanes;
+  }
+  return barrier.arrived + exited >= barrier.expected;
+}
+
+void complete(Cta& cta, u32 number) {
+  NamedBarrier& barrier = cta.barriers[number];
+  barrier.last_result_true = barrier.count_true;
+  barrier.last_result_threads = barrier.count_all;
+  barrier.count_true = barrier.count_all = 0;
+  barrier.arrived = 0;
+  barrier.for_all = false;
+  for (Warp& warp : cta.warps) {
+    if (warp.wait != Wait::named_barrier || warp.wait_address != number) continue;
+    warp.wait = Wait::none;
+    acquire(barrier.clock, warp.clock);
+  }
+  barrier.clock.assign(cta.cluster->clock_width, 0);
+}
+
 }  // namespace
 
-bool arrive_at(Warp& warp, const Ins& ins, u32 number, u32 expected, bool waits, u32 true_lanes) {
+bool arrive_at(Warp& warp, const Ins& ins, u32 number, BarrierCount count, bool waits, u32 true_lanes) {
   Cta& cta = *warp.cta;
   NamedBarrier& barrier = cta.barriers[number];
+  const u32 expected = count.threads;
   if (barrier.arrived != 0 && barrier.expected != expected) {
     finding(warp, ins, FindingKind::barrier, warp.active,
             fmt::format("barrier {} is used for {} threads here and for {} by those who wait", number,
@@ -42,13 +67,14 @@ bool arrive_at(Warp& warp, const Ins& ins, u32 number, u32 expected, bool waits,
   warp.held.tell(warp, ins);
   barrier.warps |= 1u << warp.index;
   barrier.expected = expected;
+  barrier.for_all |= count.for_all;
   barrier.arrived += kLanes;
   barrier.count_true += static_cast<u32>(std::popcount(true_lanes));
   barrier.count_all += static_cast<u32>(std::popcount(warp.active));
   join(barrier.clock, warp.clock, cta.cluster->clock_width);
   warp.release();
   if (waits) warp.meet();
-  if (barrier.arrived < expected) {
+  if (!is_complete(cta, barrier)) {
     if (waits) {
       warp.wait = Wait::named_barrier;
       warp.wait_address = number;
@@ -57,18 +83,16 @@ bool arrive_at(Warp& warp, const Ins& ins, u32 number, u32 expected, bool waits,
     }
     return false;
   }
-  barrier.last_result_true = barrier.count_true;
-  barrier.last_result_threads = barrier.count_all;
-  barrier.count_true = barrier.count_all = 0;
-  barrier.arrived = 0;
-  for (Warp& other : cta.warps) {
-    if (other.wait != Wait::named_barrier || other.wait_address != number) continue;
-    other.wait = Wait::none;
-    acquire(barrier.clock, other.clock);
-  }
   if (waits) acquire(barrier.clock, warp.clock);
-  barrier.clock.assign(cta.cluster->clock_width, 0);
+  complete(cta, number);
   return true;
+}
+
+void settle_barriers(Cta& cta) {
+  for (u32 number = 0; number < std::size(cta.barriers); ++number) {
+    const NamedBarrier& barrier = cta.barriers[number];
+    if (barrier.arrived != 0 && is_complete(cta, barrier)) complete(cta, number);
+  }
 }
 
 Mbarrier Mbarrier::load(const Cta& cta, u32 address) {

@@ -18,6 +18,7 @@ struct Cluster;
 struct NamedBarrier {
   u32 arrived = 0;
   u32 expected = 0;        // as the warps that arrived so far have said
+  bool for_all = false;    // an instruction had no count: for all threads that have not exited
   u32 warps = 0;           // which warps have arrived: one bit each
   std::vector<u32> clock;  // what the arrived warps know
   u32 count_true = 0;      // bar.red: threads whose predicate holds …
@@ -25,9 +26,16 @@ struct NamedBarrier {
   u32 last_result_true = 0, last_result_threads = 0;
 };
 
+// What an instruction says of the barrier: how many threads it is for, and whether these are the CTA's.
+struct BarrierCount {
+  u32 threads = 0;
+  bool for_all = false;
+};
 // One warp arrives, and waits if `waits`. Returns true if that completed the barrier (and released all
 // waiting warps).
-bool arrive_at(Warp& warp, const Ins& ins, u32 number, u32 expected, bool waits, u32 true_lanes);
+bool arrive_at(Warp& warp, const Ins& ins, u32 number, BarrierCount count, bool waits, u32 true_lanes);
+// Completes the barriers that waited for nobody but warps that have exited. Must be called when one exits.
+void settle_barriers(Cta& cta);
 
 // The 64 bits of an mbarrier: phase, pending arrivals, expected arrivals, pending bytes. They are in the
 // kernel's own shared memory, so that overwriting an mbarrier is noticed.
