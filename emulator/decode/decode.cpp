@@ -239,6 +239,7 @@ class Decoder {
     const Statement& statement = program_.statements[index];
     std::vector<int> registers;
     collect(statement.operands[1], registers);
+    if (registers.size() != statement.operands[1].parts.size()) registers.clear();  // it has constants
     if (flow_.block_start[flow_.block_of[index]] == index) fragment_.clear();
     ins.x = !registers.empty() && registers == fragment_ && statement.opcode == fragment_opcode_ ? 1 : 0;
     if (statement.guard >= 0) {  // it may not run, and then converts nothing

@@ -154,3 +154,26 @@ TEST_CASE("mma: A is read anew after a product that did not run") {
   for (const std::uint32_t sum : bench.run(kernel_text(body), {0}, 32))
     CHECK(sum == 32);  // 16 times 2 times 1
 }
+
+TEST_CASE("mma: D has C's registers in another order, and an A of constants is not the A before") {
+  Bench bench;
+  const std::string body = R"(
+mov.b32 %r1, 0;
+mov.b32 %r2, 0x3f803f80;
+mov.b32 %r3, 0x40004000;
+mov.f32 %f0, 0f00000000;
+mov.f32 %f1, 0f3f800000;
+mov.f32 %f2, 0f40000000;
+mov.f32 %f3, 0f40400000;
+mov.f32 %f4, 0f40800000;
+mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%f1, %f2, %f3, %f4}, {%r1, %r1, %r1, %r1}, {%r1, %r1}, {%f2, %f1, %f4, %f3};
+st.global.v4.f32 [%d31], {%f1, %f2, %f3, %f4};
+mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%f1, %f2, %f3, %f4}, {%r2, 0, %r3, 0}, {%r2, %r2}, {%f0, %f0, %f0, %f0};
+mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%f5, %f6, %f7, %f8}, {0, %r2, 0, %r3}, {%r2, %r2}, {%f0, %f0, %f0, %f0};
+st.global.v4.f32 [%d31+16], {%f1, %f2, %f3, %f4};
+st.global.v4.f32 [%d31+32], {%f5, %f6, %f7, %f8};
+)";
+  const float expected[] = {2, 1, 4, 3, 24, 24, 0, 0, 0, 0, 24, 24};
+  const std::vector<std::uint32_t> out = bench.run(kernel_text(body), {0}, std::size(expected));
+  for (std::size_t k = 0; k < out.size(); ++k) CHECK(std::bit_cast<float>(out[k]) == expected[k]);
+}

@@ -184,6 +184,19 @@ DONE:
   CHECK(std::bit_cast<float>(got[2]) == 50.0f);
 }
 
+TEST_CASE("an atomic's results may go to the registers of its values") {
+  const std::string body = R"(
+mov.f32 %f1, 0f3f800000;
+mov.f32 %f2, 0f40000000;
+st.global.v2.f32 [%d31], {0f41000000, 0f41000000};
+atom.global.add.v2.f32 {%f2, %f1}, [%d31], {%f1, %f2};
+)";
+  Bench bench({.threads = 1});
+  const std::vector<std::uint32_t> out = bench.run(kernel_text(body), {0}, 2);
+  CHECK(std::bit_cast<float>(out[0]) == 9);
+  CHECK(std::bit_cast<float>(out[1]) == 10);
+}
+
 TEST_CASE("sums of floats have no subnormal numbers in global memory, and have them in shared memory") {
   const std::string body = R"(
 ld.global.v4.u32 {%r1, %r2, %r3, %r4}, [%d30];

@@ -112,8 +112,10 @@ void atomic(Warp& w, const Ins& i, u32 mask) {
     // Sums of floats flush subnormal numbers in global memory, but not in shared memory (PTX ISA, atom).
     const Type type = adds_floats && place.global ? Type::flushed_f32_ : static_cast<Type>(i.y);
     auto value = [&](u32 row) -> u64 { return wide ? w.source<u64>(row)[l] : w.source<u32>(row)[l]; };
+    u64 values[8];  // of all elements, before a result replaces one
+    for (u32 k = 0; k < count; ++k) values[k] = value(rows[results + k]);
     for (u32 k = 0; k < count; ++k) {
-      const u64 b = value(rows[results + k]);
+      const u64 b = values[k];
       const u64 c = op == Op::compare_swap ? value(rows[results + count + k]) : 0;
       std::byte* at = place.bytes + std::size_t{k} * bytes;
       const u64 old = bytes == 8   ? exchange<u64>(at, op, type, b, c)
