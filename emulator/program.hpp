@@ -50,6 +50,7 @@ enum InsFlag : u8 {
   kReleasesWarpgroup = 8,   // wgmma itself and its waits: these may name rows in flight
   kTouchesLoaded = 16,      // has a LoadStep
   kBreaksRule = 32,         // has a StaticFinding
+  kOwnShared = 64,          // an address of shared memory must be the CTA's own (.shared, .shared::cta)
 };
 
 // One cache line. An operand is the byte offset of a row of 32 values, of 4 or 8 bytes each: in the warp's
@@ -172,7 +173,8 @@ struct Program {
   u32 local_bytes = 0;     // of a thread
   u32 max_threads = 0;
   u32 min_ctas = 1;
-  std::vector<std::byte> globals;  // module variables; .const too
+  std::vector<std::byte> globals;  // module variables, those of .const last
+  u64 const_begin = 0;             // where the latter begin
   std::vector<StaticFinding> findings;
   bool checked = false;
   // Rows that an instruction with kTouchesAccumulator names and that a wgmma owns for a while. Those of code

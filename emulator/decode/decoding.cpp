@@ -198,6 +198,10 @@ Decoding::Address Decoding::address(const Operand& memory) {
   return {source(base, true), true, 0};
 }
 
+void Decoding::set_own_shared() {
+  if (has("shared") || has("shared::cta")) ins.flags |= kOwnShared;
+}
+
 void Decoding::fail(const std::string& what) const {
   refuse(program.module, statement, what);
 }

@@ -53,6 +53,7 @@ class Decoding {
   };
   [[nodiscard]] Address address(const Operand& memory);
   void set_class(OpClass to) { cls = to; }  // if the class depends on the modifiers
+  void set_own_shared();                    // if the modifiers say .shared or .shared::cta
   OpClass cls = OpClass::integer;
   [[noreturn]] void fail(const std::string& what) const;
 

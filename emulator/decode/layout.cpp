@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "flashjit/error.hpp"
 
 namespace flashjit::emulator {
 namespace {
+
+constexpr u64 kMostAligned = 64;  // module variables, as a tensor map must be
 
 u64 round_up(u64 value, u64 to) {
   return (value + to - 1) / to * to;
@@ -54,8 +57,17 @@ Layout::Layout(Program& program, const Function& entry, const std::vector<Variab
         break;
     }
   };
-  for (const Variable& variable : program.module.variables) place(variable);
-  for (const Variable& variable : locals) place(variable);
+  std::vector<const Variable*> last;
+  for (const auto* list : {&std::as_const(program.module.variables), &locals}) {
+    for (const Variable& variable : *list) {
+      if (variable.space == Variable::Space::constant)
+        last.push_back(&variable);
+      else
+        place(variable);
+    }
+  }
+  const u64 const_begin = globals;
+  for (const Variable* variable : last) place(*variable);
   constexpr u64 kMostShared = 1u << 20;
   constexpr u64 kMostGlobals = 1u << 30;
   if (shared > kMostShared || globals > kMostGlobals || local > kMostShared) {
@@ -70,10 +82,13 @@ Layout::Layout(Program& program, const Function& entry, const std::vector<Variab
   program.local_bytes = static_cast<u32>(round_up(local, 16));
 
   // Module variables belong to the Program, so their addresses are final here.
-  program.globals.assign(globals + 64, std::byte{0});
+  program.globals.assign(globals + kMostAligned, std::byte{0});
+  const u64 start = round_up(reinterpret_cast<u64>(program.globals.data()), kMostAligned) -
+                    reinterpret_cast<u64>(program.globals.data());
+  program.const_begin = start + const_begin;
   for (const Variable* variable : initialised) {
     Place& at = places_[variable->name];
-    std::byte* bytes = program.globals.data() + at.address;
+    std::byte* bytes = program.globals.data() + start + at.address;
     for (std::size_t i = 0; i < variable->value.size(); ++i) bytes[i] = std::byte{variable->value[i]};
     at.address = reinterpret_cast<u64>(bytes);
   }

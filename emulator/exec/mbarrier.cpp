@@ -25,6 +25,7 @@ void init(Warp& w, const Ins& i, u32 mask) {
   for (u32 m = mask; m != 0; m &= m - 1) {
     const int l = std::countr_zero(m);
     const Object at = object_at(w, i, l, false);
+    if (at.cta != w.cta) stop(w, i, FindingKind::illegal, 1u << l, "initialises an mbarrier of another CTA");
     const u32 count = w.source<u32>(i.s[1])[l];
     if (count == 0 || count > Mbarrier::kMaxCount)
       stop(w, i, FindingKind::barrier, 1u << l,
@@ -35,7 +36,9 @@ void init(Warp& w, const Ins& i, u32 mask) {
 }
 void invalidate(Warp& w, const Ins& i, u32 mask) {
   for (u32 m = mask; m != 0; m &= m - 1) {
-    const Object at = object_at(w, i, std::countr_zero(m));
+    const int l = std::countr_zero(m);
+    const Object at = object_at(w, i, l);
+    if (at.cta != w.cta) stop(w, i, FindingKind::illegal, 1u << l, "invalidates an mbarrier of another CTA");
     if (checking(w)) at.cta->state.forget_barrier(at.address);
   }
 }
@@ -117,6 +120,7 @@ void prepare_arrive(Decoding& decoding) {
   ins.wide = address.wide ? 1 : 0;
   ins.imm = address.offset;
   ins.y = 0;
+  decoding.set_own_shared();
   if (decoding.operands() > memory + 1) {
     ins.z = 1;
     ins.s[1] = decoding.source(decoding.operand(memory + 1), false);
@@ -159,6 +163,7 @@ void wait(Warp& w, const Ins& i, u32 mask) {
       continue;
     }
     const Object at = object_at(w, i, l);
+    if (at.cta != w.cta) stop(w, i, FindingKind::illegal, 1u << l, "waits for an mbarrier of another CTA");
     if (mbarrier_passed(Mbarrier::load(*at.cta, at.address), parity)) {
       passed |= 1u << l;
       last_address = address;
@@ -166,7 +171,6 @@ void wait(Warp& w, const Ins& i, u32 mask) {
       if (ordering(w)) known = std::min(known, hear(w, at, (i.x & kRelaxed) != 0));
       continue;
     }
-    if (at.cta != w.cta) stop(w, i, FindingKind::illegal, 1u << l, "waits for an mbarrier of another CTA");
     if ((i.x & 1) != 0) continue;  // test_wait
     if (w.failures < w.impatience) {
       ++w.failures;

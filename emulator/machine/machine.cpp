@@ -22,6 +22,12 @@ Cta& cta_of(Warp& warp, const Ins& ins, u32& address) {
   const u32 rank = address >> kRankShift;
   if (rank == 0) return *warp.cta;
   Cluster& cluster = *warp.cta->cluster;
+  if ((ins.flags & kOwnShared) != 0) {
+    stop(warp, ins, FindingKind::out_of_bounds, warp.active,
+         fmt::format("address 0x{:x} names CTA {} of the cluster; without .shared::cluster it must be one of "
+                     "the CTA's own",
+                     address, rank - 1));
+  }
   if (rank > cluster.ctas.size()) {
     stop(warp, ins, FindingKind::out_of_bounds, warp.active,
          fmt::format("address 0x{:x} names CTA {} of a cluster of {}", address, rank - 1,

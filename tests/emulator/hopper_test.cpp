@@ -130,6 +130,37 @@ barrier.cluster.wait;
   }
 }
 
+TEST_CASE("isspacep tells a CTA's own shared memory from its cluster's, and constants from other memory") {
+  const std::string body = R"(
+cvt.u64.u32 %d1, %r29;
+cvta.shared.u64 %d1, %d1;
+mov.u32 %r1, %cluster_ctarank;
+xor.b32 %r1, %r1, 1;
+mapa.u64 %d2, %d1, %r1;
+mov.u64 %d3, five;
+cvta.const.u64 %d3, %d3;
+isspacep.shared::cta %p1, %d1;
+isspacep.shared::cluster %p2, %d1;
+isspacep.shared::cta %p3, %d2;
+isspacep.shared::cluster %p4, %d2;
+isspacep.const %p5, %d3;
+isspacep.const %p6, %d31;
+isspacep.global %p7, %d31;
+mov.b32 %r2, 0;
+@%p1 or.b32 %r2, %r2, 1;
+@%p2 or.b32 %r2, %r2, 2;
+@%p3 or.b32 %r2, %r2, 4;
+@%p4 or.b32 %r2, %r2, 8;
+@%p5 or.b32 %r2, %r2, 16;
+@%p6 or.b32 %r2, %r2, 32;
+@%p7 or.b32 %r2, %r2, 64;
+st.global.u32 [%d31], %r2;
+)";
+  Bench bench({.grid = 2, .threads = 1, .shared = 64, .cluster = 2});
+  const std::string outer = ".global .b32 four = 4;\n.const .b32 five = 5;\n";
+  CHECK(bench.run(kernel_text(body, "sm_90a", outer), {0}, 1).front() == 1 + 2 + 8 + 16 + 64);
+}
+
 TEST_CASE("wgmma against a plain product: K-major and MN-major, A from shared memory and registers") {
   // A (64 x 16) and B (n 32 x k 16, or k 16 x n 64) lie as TMA would put them, 128-byte swizzle.
   constexpr std::size_t kTile = std::size_t{64} * 64;

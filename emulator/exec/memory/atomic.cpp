@@ -150,6 +150,7 @@ void prepare_atomic(Decoding& decoding) {
   ins.s[0] = address.row;
   ins.wide = address.wide ? 1 : 0;
   ins.imm = address.offset;
+  decoding.set_own_shared();
   if (decoding.has("shared") || decoding.has("shared::cta") || decoding.has("shared::cluster")) {
     ins.imm += static_cast<i64>(kSharedWindow);
     decoding.set_class(OpClass::shared);

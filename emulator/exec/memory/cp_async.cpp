@@ -19,7 +19,7 @@ void copy(Warp& w, const Ins& i, u32 mask) {
   const i64 offset = static_cast<i32>(i.rejoin);
   for (u32 m = mask; m != 0; m &= m - 1) {
     const int l = std::countr_zero(m);
-    const u32 to = shared_address_of(w, i, 0, l) & kOffsetMask;
+    const u32 to = shared_address_of(w, i, 0, l);
     const u64 from = w.source<u64>(i.s[1])[l] + static_cast<u64>(offset);
     u32 bytes = i.y == 1 ? w.source<u32>(i.s[2])[l] : (ignored >> l & 1) != 0 ? 0 : i.x;
     if (bytes > i.x)
@@ -135,7 +135,7 @@ void arrive_when_copied(Warp& w, const Ins& i, u32 mask) {
     job.lane = static_cast<u32>(l);
     job.before = w.copies.issued;
     job.barrier_cta = w.cta;
-    job.barrier = shared_address_of(w, i, 0, l) & kOffsetMask;
+    job.barrier = shared_address_of(w, i, 0, l);
     check_shared(w, i, *w.cta, job.barrier, 8, 8, job.lane);
     if (checking(w) && !w.cta->state.is_barrier(job.barrier)) {
       stop(w, i, FindingKind::barrier, 1u << l,

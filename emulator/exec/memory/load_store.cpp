@@ -226,6 +226,7 @@ void prepare_access(Decoding& decoding) {
       return;
     }
   }
+  decoding.set_own_shared();
   if (shared || decoding.has("shared::cluster")) {
     ins.imm += static_cast<i64>(kSharedWindow);
     decoding.set_class(OpClass::shared);
