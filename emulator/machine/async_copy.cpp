@@ -145,6 +145,7 @@ void announce(Cluster& cluster, const CopyJob& job) {
   }
   if (to_shared) {
     for_each_target(cluster, job, [&](Cta& cta, Cta& barrier_cta) {
+      check_running(warp, *job.ins, cta);
       check_shared(warp, *job.ins, barrier_cta, job.barrier, 8, 8, job.lane);
       if (!check) return;
       Cta& to = job.kind == CopyJob::Kind::bulk_shared ? *job.to_cta : cta;

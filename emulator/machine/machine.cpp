@@ -18,6 +18,14 @@ void stop(const Warp& warp, const Ins& ins, FindingKind kind, u32 lanes, std::st
   throw Stop{};
 }
 
+void check_running(const Warp& warp, const Ins& ins, const Cta& cta) {
+  if (cta.running != 0) return;
+  stop(warp, ins, FindingKind::freed_memory, warp.active,
+       fmt::format("shared memory of CTA {} of the cluster, which has exited; barrier.cluster belongs before "
+                   "its end",
+                   cta.rank));
+}
+
 Cta& cta_of(Warp& warp, const Ins& ins, u32& address) {
   const u32 rank = address >> kRankShift;
   if (rank == 0) return *warp.cta;
@@ -35,12 +43,7 @@ Cta& cta_of(Warp& warp, const Ins& ins, u32& address) {
   }
   address &= kOffsetMask;
   Cta& cta = cluster.ctas[rank - 1];
-  if (cta.running == 0) {
-    stop(warp, ins, FindingKind::freed_memory, warp.active,
-         fmt::format("shared memory of CTA {} of the cluster, which has exited; barrier.cluster belongs "
-                     "before its end",
-                     rank - 1));
-  }
+  check_running(warp, ins, cta);
   return cta;
 }
 

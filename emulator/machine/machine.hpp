@@ -228,6 +228,8 @@ inline u32 index_of(const Warp& warp, const Ins& ins) {
   return static_cast<u32>(&ins - warp.cta->launch->program->code.data());
 }
 
+// Throws Stop if the CTA of the cluster has exited.
+void check_running(const Warp& warp, const Ins& ins, const Cta& cta);
 // The CTA that a shared::cluster address belongs to; removes the rank from the address.
 Cta& cta_of(Warp& warp, const Ins& ins, u32& address);
 

@@ -1,4 +1,5 @@
-// Bulk copies, TMA and st.async: what they request; async_queue.hpp decides when it happens.
+// Bulk copies and TMA: what they request; async_queue.hpp decides when it happens. And st.async, which
+// happens at once.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -228,6 +229,10 @@ void store_async(Warp& w, const Ins& i, u32 mask) {
     u32 barrier = w.source<u32>(i.s[1])[l] + static_cast<u32>(i.rejoin);
     Cta& barrier_cta = cta_of(w, i, barrier);
     check_shared(w, i, barrier_cta, barrier, 8, 8, static_cast<u32>(l));
+    if (checking(w) && !barrier_cta.state.is_barrier(barrier)) {
+      stop(w, i, FindingKind::barrier, 1u << l,
+           fmt::format("there is no mbarrier at offset {}", barrier - kSharedBase));
+    }
     if (checking(w)) cta.state.write(w, i, w.as_agent(), Access::asynchronous, to, bytes);
     for (u32 k = 0; k < i.count; ++k)
       std::memcpy(cta.shared + to + k * sizeof(T), &w.source<T>(rows[k])[l], sizeof(T));
