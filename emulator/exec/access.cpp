@@ -19,7 +19,7 @@ std::byte* place_in(Warp& w, const Ins& i, const char* what, std::byte* base, u6
 
 }  // namespace
 
-Place locate(Warp& w, const Ins& i, u64 address, u32 bytes, u32 lane) {
+Place locate(Warp& w, const Ins& i, u64 address, u32 bytes, u32 lane, bool writes) {
   const u64 window = address & kWindowMask;
   address &= ~kWindowMask;
   if (window == kSharedWindow) {
@@ -34,6 +34,7 @@ Place locate(Warp& w, const Ins& i, u64 address, u32 bytes, u32 lane) {
     return {place_in(w, i, "local memory", w.local.data() + size * lane, size, address, bytes, lane)};
   }
   if (window == kParamWindow) {
+    if (writes) stop(w, i, FindingKind::illegal, 1u << lane, "kernel parameters cannot be written");
     return {place_in(w, i, "kernel parameters", const_cast<std::byte*>(launch.params),
                      launch.program->param_bytes, address, bytes, lane)};
   }

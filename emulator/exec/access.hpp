@@ -15,8 +15,8 @@ struct Place {
 };
 
 // From a generic address, whose window gives the state space. Checks bounds and alignment (to `bytes`, a
-// power of two).
-Place locate(Warp& w, const Ins& i, u64 address, u32 bytes, u32 lane);
+// power of two), and that what it writes may be written.
+Place locate(Warp& w, const Ins& i, u64 address, u32 bytes, u32 lane, bool writes = false);
 
 inline u64 address_of(const Warp& w, const Ins& i, int source, int lane) {
   return (i.wide >> source & 1) != 0 ? w.source<u64>(i.s[source])[lane] : w.source<u32>(i.s[source])[lane];

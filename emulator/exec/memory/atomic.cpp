@@ -98,8 +98,8 @@ void atomic(Warp& w, const Ins& i, u32 mask) {
   bool changed = false;
   for (u32 m = mask; m != 0; m &= m - 1) {
     const int l = std::countr_zero(m);
-    const Place place =
-        locate(w, i, address_of(w, i, 0, l) + static_cast<u64>(i.imm), bytes * count, static_cast<u32>(l));
+    const Place place = locate(w, i, address_of(w, i, 0, l) + static_cast<u64>(i.imm), bytes * count,
+                               static_cast<u32>(l), true);
     if (checking(w)) {
       if (place.cta != nullptr) {
         // Atomics are ordered among themselves: they count as one access.

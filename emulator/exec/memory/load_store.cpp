@@ -146,7 +146,7 @@ void store_any(Warp& w, const Ins& i, u32 mask) {
   for (u32 m = mask; m != 0; m &= m - 1) {
     const int l = std::countr_zero(m);
     const Place place =
-        locate(w, i, address_of(w, i, 0, l) + static_cast<u64>(i.imm), bytes, static_cast<u32>(l));
+        locate(w, i, address_of(w, i, 0, l) + static_cast<u64>(i.imm), bytes, static_cast<u32>(l), true);
     if (place.cta != nullptr) {
       ++place.cta->matrix_epoch;
       if (checking(w)) place.cta->state.write(w, i, w.as_agent(l), Access::generic, place.shared, bytes);
