@@ -32,6 +32,8 @@ class Paster {
           ErrorCode::unsupported,
           fmt::format("calls of \"{}\" are nested too deeply; recursion is not supported", function.name));
     }
+    if (function.registers.size() > kMaxRegisters - out.registers.size())
+      throw Error(ErrorCode::unsupported, "the kernel is too large");
     const int first_register = static_cast<int>(out.registers.size());
     out.registers.insert(out.registers.end(), function.registers.begin(), function.registers.end());
     std::map<std::string, std::string, std::less<>> names = arguments;

@@ -11,9 +11,7 @@
 namespace flashjit::emulator {
 namespace {
 
-// Limits far above any compiler's output. They keep hostile text from exhausting the machine.
-constexpr std::size_t kMaxRegisters = 1u << 20;
-constexpr int kMaxNesting = 32;
+constexpr int kMaxNesting = 32;  // far above any compiler's output
 
 class Body {
  public:

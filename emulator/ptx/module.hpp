@@ -1,6 +1,7 @@
 // A PTX module as written: functions, registers and statements, before anything is decoded.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -18,6 +19,9 @@ using i32 = std::int32_t;
 using i64 = std::int64_t;
 
 enum class RegisterClass : u8 { predicate, bits16, bits32, bits64 };
+
+// Far above any compiler's output. Keeps hostile text from exhausting the machine.
+inline constexpr std::size_t kMaxRegisters = 1u << 20;
 
 struct Register {
   RegisterClass cls = RegisterClass::bits32;

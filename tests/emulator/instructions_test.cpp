@@ -164,7 +164,7 @@ TEST_CASE("text that is no PTX, or broken, is refused with its line") {
                        "the PTX has no kernel \"other\"; it has test", Error);
 }
 
-TEST_CASE("functions that only call each other, more often than can be pasted, are refused") {
+TEST_CASE("functions are refused if their statements or registers are more than can be pasted") {
   std::string outer = ".func f8()\n{\n}\n";
   for (int k = 7; k >= 0; --k) {
     outer += fmt::format(".func f{}()\n{{\n", k);
@@ -174,6 +174,11 @@ TEST_CASE("functions that only call each other, more often than can be pasted, a
   Bench bench;
   CHECK_THROWS_WITH_AS(bench.run(kernel_text("call.uni f0, ();", "sm_90a", outer), {0}, 1),
                        "the kernel is too large", Error);
+  std::string calls;
+  for (int call = 0; call < 11; ++call) calls += "call.uni f, ();\n";
+  const std::string many = ".func f()\n{\n.reg .b32 %r<100000>;\n}\n";
+  CHECK_THROWS_WITH_AS(bench.run(kernel_text(calls, "sm_90a", many), {0}, 1), "the kernel is too large",
+                       Error);
 }
 
 TEST_CASE("PTX of another version, or for another arch, is refused in words") {
