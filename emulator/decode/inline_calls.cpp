@@ -41,8 +41,8 @@ class Paster {
       Variable copy = variable;
       if (depth > 0 && variable.space != Variable::Space::shared)
         copy.name = fmt::format("{}.{}", variable.name, copies_++);
-      // Blocks of a body may declare the same name again (param0 of every call). One slot serves all of them,
-      // if it is large enough.
+      // Blocks of a body, one after the other, may declare the same name (param0 of every call). One slot
+      // serves all of them, if it is large enough.
       names[variable.name] = copy.name;
       merge(std::move(copy));
     }

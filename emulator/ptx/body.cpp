@@ -54,7 +54,9 @@ class Body {
       cursor_.expect(';');
     } else if (word == ".shared" || word == ".local" || word == ".param" || word == ".global" ||
                word == ".const") {
-      function_.variables.push_back(parse_variable(cursor_, word));
+      Variable made = parse_variable(cursor_, word);
+      made.name = scopes_.declare_variable(made.name);
+      function_.variables.push_back(std::move(made));
     } else {
       cursor_.fail(fmt::format("\"{}\" is not known here", word));
     }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -84,7 +85,8 @@ struct Function {
   int line = 0;
   std::vector<Variable> results;  // of a .func
   std::vector<Variable> params;
-  std::vector<Variable> variables;  // .shared, .local and .param of the body
+  std::vector<Variable> variables;         // .shared, .local and .param of the body
+  std::deque<std::string> variable_names;  // operands refer to these
   std::vector<Register> registers;
   std::vector<Statement> statements;
   u32 max_threads = 0;  // .maxntid or .reqntid, 0 if the kernel has neither

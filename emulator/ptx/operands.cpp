@@ -57,7 +57,7 @@ Operand operand(Cursor& cursor, const Scopes& scopes, int depth) {
     second_of_pair(cursor, scopes, made);
     return made;
   }
-  made.name = name;
+  made.name = scopes.find_variable(name);
   made.kind = Operand::Kind::symbol;
   if (name.front() == '%') {
     made.kind = Operand::Kind::special;

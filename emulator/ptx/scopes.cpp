@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace flashjit::emulator {
@@ -31,6 +33,23 @@ void Scopes::declare(std::string name, RegisterClass cls) {
   names_.push_back(name);
   scopes_.back().registers[names_.back()] = static_cast<int>(function_.registers.size());
   function_.registers.push_back({cls, std::move(name)});
+}
+
+std::string Scopes::declare_variable(const std::string& name) {
+  const bool hides = std::any_of(scopes_.begin(), std::prev(scopes_.end()),
+                                 [&](const Scope& outer) { return outer.variables.contains(name); });
+  const std::string& made =
+      function_.variable_names.emplace_back(hides ? fmt::format("{}@{}", name, depth()) : name);
+  scopes_.back().variables[name] = made;
+  return made;
+}
+
+std::string_view Scopes::find_variable(std::string_view name) const {
+  for (std::size_t i = scopes_.size(); i-- > 0;) {
+    if (auto found = scopes_[i].variables.find(name); found != scopes_[i].variables.end())
+      return found->second;
+  }
+  return name;
 }
 
 int Scopes::find_register(std::string_view name) const {

@@ -1,8 +1,9 @@
-// Names of registers and labels. Each { } block inside a body has its own, since inline assembly declares
-// names.
+// Names of registers, variables and labels. Each { } block inside a body has its own, since inline assembly
+// declares names.
 #pragma once
 
 #include <deque>
+#include <map>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -25,6 +26,10 @@ class Scopes {
   void declare(std::string name, RegisterClass cls);
   [[nodiscard]] int find_register(std::string_view name) const;  // -1: there is none
 
+  // Returns the variable's name in the function: a new one if it hides a variable of an enclosing block.
+  std::string declare_variable(const std::string& name);
+  [[nodiscard]] std::string_view find_variable(std::string_view name) const;  // `name` if there is none
+
   void label(std::string_view name, int statement) { scopes_.back().labels[name] = statement; }
   std::vector<std::string_view>& target_list(std::string_view name) {
     return scopes_.back().target_lists[name];
@@ -40,6 +45,7 @@ class Scopes {
   };
   struct Scope {
     std::unordered_map<std::string_view, int> registers;
+    std::map<std::string, std::string_view, std::less<>> variables;  // to the name in the function
     std::unordered_map<std::string_view, int> labels;
     std::unordered_map<std::string_view, std::vector<std::string_view>> target_lists;
     std::vector<Branch> branches;

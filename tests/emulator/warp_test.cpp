@@ -156,6 +156,24 @@ st.global.u32 [%d1], %r10;
   }
 }
 
+TEST_CASE("a variable of an inner block hides the outer one, and no more") {
+  const std::string body = R"(
+{
+.local .align 4 .b8 buf[4];
+st.local.u32 [buf], 1;
+{
+.local .align 4 .b8 buf[4];
+st.local.u32 [buf], 2;
+ld.local.u32 %r1, [buf];
+}
+ld.local.u32 %r2, [buf];
+st.global.v2.u32 [%d31], {%r1, %r2};
+}
+)";
+  Bench bench;
+  CHECK(bench.run(kernel_text(body), {0}, 2) == std::vector<std::uint32_t>{2, 1});
+}
+
 TEST_CASE("atomics on global and shared memory add up, over CTAs on several threads") {
   const std::string body = R"(
 setp.eq.s32 %p1, %r30, 0;
