@@ -23,8 +23,10 @@ void release(std::byte* pointer) {
 
 u64 Allocation::bits(u64 address, u32 count) const {
   u64 first = address - begin;
-  u64 low = written[first >> 6] >> (first & 63);
-  if ((first & 63) + count > 64) low |= written[(first >> 6) + 1] << (64 - (first & 63));
+  // Other threads may mark bytes meanwhile.
+  const auto word = [&](u64 index) { return __atomic_load_n(&written[index], __ATOMIC_RELAXED); };
+  u64 low = word(first >> 6) >> (first & 63);
+  if ((first & 63) + count > 64) low |= word((first >> 6) + 1) << (64 - (first & 63));
   return count == 64 ? low : low & ((1ull << count) - 1);
 }
 
