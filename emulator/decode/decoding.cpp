@@ -127,7 +127,7 @@ u32 Decoding::source(const Operand& of, bool wide) {
   }
 }
 
-// As ptxas does: a 0d literal is rounded for an .f32, and the bits of a 0f literal are used for an .f64.
+// As ptxas does: a 0d literal is rounded for an .f32, and a 0f literal is refused for an .f64.
 u64 Decoding::value_of(const Operand& immediate, bool wide) const {
   if (immediate.float_bytes == 8 && !wide) {
     if (!statement.opcode.ends_with(".f32")) fail("a literal of 64 bits stands where 32 are expected");

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
 #include <cstring>
 
 #include "emulator/machine/machine.hpp"
@@ -116,8 +117,7 @@ const char* mbarrier_arrive(Cluster& cluster, Cta& cta, u32 address, u32 count, 
   if (barrier.pending < count) return "more arrivals than the mbarrier's phase expects";
   barrier.pending -= count;
   barrier.bytes += bytes;
-  if (barrier.bytes < -(1 << 20) || barrier.bytes >= (1 << 20))
-    return "the mbarrier's pending bytes leave their range of 2^20 - 1";
+  if (std::abs(barrier.bytes) >= 1 << 20) return "the mbarrier's pending bytes leave their range of 2^20 - 1";
   if (barrier.pending == 0 && barrier.bytes == 0) {
     barrier.phase ^= 1;
     barrier.pending = barrier.expected;

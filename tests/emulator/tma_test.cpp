@@ -257,6 +257,33 @@ st.shared.v4.u32 [%r27], {%r10, %r10, %r10, %r10};
       doctest::Contains("a box that is stored begins at {-8, 3}, before the tensor does"), Error);
 }
 
+TEST_CASE("a tensor map that is not aligned, or does not tell what is to be added, is named") {
+  auto device = open_emulated_device({.arch = "sm_90a"});
+  void* memory = device->allocate(1024);
+  runtime::TensorMap map = device->encode({.base = memory,
+                                           .size = {16, 4},
+                                           .stride = {128},
+                                           .box = {2, 4},
+                                           .element_bytes = 8,
+                                           .swizzle_bytes = 0});
+  int at = 0;
+  const auto run = [&](const std::string& text, std::span<void* const> params) {
+    auto kernel = device->load({.entry = "test", .ptx = text, .cubin = {}});
+    device->launch(*kernel, {.grid = 1, .threads = 4, .shared_bytes = 2048}, params, nullptr);
+  };
+  std::string text = tma_kernel(with_bytes(kLoad, 64));
+  const std::string aligned = ".param .align 64 .b8 map";
+  text.replace(text.find(aligned), aligned.size(), ".param .u64 before, .param .align 8 .b8 map");
+  void* shifted[] = {&memory, &map, &memory, &at, &at};
+  CHECK_THROWS_WITH_AS(run(text, shifted), doctest::Contains("the tensor map's address is no multiple of 64"),
+                       Error);
+  std::string add = kStoreTile;
+  const std::string store = "cp.async.bulk.tensor.2d.global.shared::cta";
+  add.replace(add.find(store), store.size(), "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add");
+  void* params[] = {&map, &memory, &at, &at};
+  CHECK_THROWS_WITH_AS(run(tma_kernel(add), params), doctest::Contains("reduces elements of 8 bytes"), Error);
+}
+
 TEST_CASE("bulk copies: from global, back with and without addition") {
   const std::string body = R"(
 setp.ne.s32 %p1, %r30, 0;

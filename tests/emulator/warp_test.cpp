@@ -276,6 +276,19 @@ add.f32 %f1, %f2, %f3;
   CHECK(bench.device().profile().instructions == 0);
 }
 
+TEST_CASE("%clock_hi is the high word of %clock64") {
+  const std::string body = R"(
+mov.b32 %r1, 0;
+LOOP: add.s32 %r1, %r1, 1;
+setp.lt.s32 %p1, %r1, 2000;
+@%p1 bra LOOP;
+mov.u32 %r2, %clock_hi;
+st.global.u32 [%d31], %r2;
+)";
+  Bench bench({.threads = 1});
+  CHECK(bench.run(kernel_text(body), {0}, 1).front() == 0);
+}
+
 TEST_CASE("the same seed interleaves warps the same way, another seed differently") {
   // The order in which warps take tickets.
   const std::string body = R"(

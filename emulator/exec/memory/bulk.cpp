@@ -61,6 +61,8 @@ void issue(Warp& w, const Ins& i, u32 mask) {
     }
     if (i.count != 0) {
       u64 map = value(kGlobal);
+      if (map % 64 != 0)
+        stop(w, i, FindingKind::misaligned, 1u << l, "the tensor map's address is no multiple of 64");
       if ((map & kWindowMask) == kParamWindow) {
         map &= ~kWindowMask;
         if (map + sizeof(EncodedMap) > program.param_bytes)
@@ -79,6 +81,11 @@ void issue(Warp& w, const Ins& i, u32 mask) {
       }
       if (job.reduction !=
           Reduction::none) {  // the map has the element's type; flashjit encodes floats of 2 or 4 bytes
+        if (job.map->element_bytes != 2 && job.map->element_bytes != 4) {
+          stop(w, i, FindingKind::descriptor, 1u << l,
+               fmt::format("reduces elements of {} bytes, but only a tensor map of 2 or 4 tells their type",
+                           job.map->element_bytes));
+        }
         job.element = job.map->element_bytes == 4 ? Element::f32
                       : job.map->bf16 != 0        ? Element::bf16
                                                   : Element::f16;
