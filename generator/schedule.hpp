@@ -75,8 +75,9 @@ struct WgmmaSchedule {
   int min_ctas = 0;       // CTAs per multiprocessor that registers must allow; 0: one
   int unroll = 1;
   int cluster = 1;  // 2: pairs of CTAs work on neighbouring tiles, and one loads K for both, the other V
-  int splits = 1;   // CTAs of a cluster that share out a tile's keys
-  int ptxas = 3;    // its -O: 3; or 1, which compiles faster and keeps fewer constants in uniform registers
+                    // (fp32: each loads and splits half of both)
+  int splits = 1;  // CTAs of a cluster that share out a tile's keys
+  int ptxas = 3;   // its -O: 3; or 1, which compiles faster and keeps fewer constants in uniform registers
   bool operator==(const WgmmaSchedule&) const = default;
 };
 

@@ -5,23 +5,26 @@
 #include "autotune/model/families.hpp"
 #include "autotune/model/units.hpp"
 #include "generator/families/wgmma_fp32_products.hpp"
+#include "generator/families/wgmma_panels.hpp"
 #include "generator/recipe.hpp"
 
 namespace flashjit::autotune {
 namespace {
 
-// Fitted to 370 timings of 74 problems on H200s (docs/performance/wgmma-fp32.md).
+// Fitted to 780 timings of 119 problems on H200s (docs/performance/wgmma-fp32.md).
 constexpr double kProducts = 6;
-constexpr double kOfShared = 0.65;    // of what shared memory could send: producers write to it meanwhile
-constexpr double kSoftmax = 13.5;     // for a key and 64 rows: exponentials, and splitting them
-constexpr double kExposed = 0.32;     // share of the shorter units' work that one warpgroup does not hide
-constexpr double kPiece = 193;        // splitting a piece of eight numbers for each thread of a producer
-constexpr double kBatch = 770;        // waiting for the up to five pieces that are under way together
-constexpr double kUnevenRows = 1.26;  // where finding a piece's row takes more than a shift
-constexpr double kFirstLevel = 1.25;  // ptxas's, in producers
-constexpr double kOneStage = 1.1;     // a block is split no sooner than the one before was multiplied
-constexpr double kBarriers = 150;     // waits for them, in a step
-constexpr double kTile = 4400;        // Q, the first blocks, O
+constexpr double kOfShared = 0.75;    // of what shared memory could send: producers write to it meanwhile
+constexpr double kSoftmax = 11.1;     // for a key and 64 rows: exponentials, and splitting them
+constexpr double kExposed = 0.44;     // share of the shorter units' work that one warpgroup does not hide
+constexpr double kPiece = 164;        // splitting a piece of eight numbers for each thread of a producer
+constexpr double kBatch = 690;        // waiting for the up to five pieces that are under way together
+constexpr double kUnevenRows = 1.08;  // where finding a piece's row takes more than a shift
+constexpr double kFirstLevel = 1.2;   // ptxas's, in producers
+constexpr double kOneStage = 1.15;    // a block is split no sooner than the one before was multiplied
+constexpr double kHalfPanels = 1.46;  // products of so few columns, each of which is waited for
+constexpr double kBarriers = 110;     // waits for them, in a step
+constexpr double kExchange = 340;     // until another CTA has its half of a block
+constexpr double kTile = 5700;        // Q, the first blocks, O
 
 // Cycles in which a producer splits a block of K or V.
 double fill_cycles(int rows, int columns) {
@@ -39,14 +42,20 @@ Step wgmma_fp32_step(const Problem& p, const WgmmaSchedule& s) {
   // memory each time that it is not in registers; a product of two parts of K reads it once for both.
   const double from_shared =
       (kProducts * n * 32 + wgmma_fp32::q_reads(p, s) * 2048) / (kOfShared * kSharedBytes);
-  const double tensor =
-      groups * (steps * std::max(kProducts * n / 2, from_shared) + n / 16 * kProducts * p.value_dim() / 2);
+  const double scores = groups * steps * std::max(kProducts * n / 2, from_shared);
+  const bool half_panels = wgmma_fp32::columns_at_once(p, s) < wgmma::kPanelColumns;
+  const double values = groups * n / 16 * kProducts * p.value_dim() / 2 * (half_panels ? kHalfPanels : 1);
   const double softmax = groups * kSoftmax * n;
-  const double k = fill_cycles(s.tile_n, p.head_dim), v = fill_cycles(s.tile_n, p.value_dim());
-  const double filling = (groups == 1 ? std::max(k, v) : k + v) * (s.stages == 1 ? kOneStage : 1) *
-                         (s.ptxas == 1 ? kFirstLevel : 1);
+  const int rows = s.tile_n / s.cluster;
+  const double k = fill_cycles(rows, p.head_dim), v = fill_cycles(rows, p.value_dim());
+  const double level = s.ptxas == 1 ? kFirstLevel : 1, exchange = s.cluster > 1 ? kExchange : 0;
+  const double filling =
+      (groups == 1 ? std::max(k, v) : k + v) * (s.stages == 1 ? kOneStage : 1) * level + exchange;
   Step step;
-  step.cycles = combine({tensor, softmax, filling}, kExposed / groups) + kBarriers;
+  step.cycles = combine({scores + values, softmax, filling}, kExposed / groups);
+  // With one place for K, the next block is split between a block's scores and the next one's.
+  if (s.stages == 1) step.cycles = std::max(step.cycles, scores + k * level + exchange);
+  step.cycles += kBarriers;
   step.alone = step.own_keys = step.cycles;
   step.tile_cycles = kTile;
   step.balanced = p.causal;

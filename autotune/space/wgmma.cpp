@@ -231,21 +231,23 @@ std::vector<Schedule> fp32_space() {
                                                  {128, 32},
                                                  {64, 64},
                                                  {64, 48},
-                                                 {64, 32},
-                                                 {64, 16}})) {
+                                                 {64, 32}})) {
     for (const int stages : {2, 1}) {
       for (const int q_in_regs : {1, 2, 0}) {
         if (q_in_regs != 0 && m == 64) continue;
-        for (const int level : {3, 1}) {
-          add(space, WgmmaSchedule{.tile_m = m,
-                                   .tile_n = n,
-                                   .stages = stages,
-                                   .q_in_regs = q_in_regs,
-                                   .optimistic = 0,
-                                   .ping_pong = 0,
-                                   .overlap = 0,
-                                   .persistent = 0,
-                                   .ptxas = level});
+        for (const int cluster : {1, 2}) {
+          for (const int level : {3, 1}) {
+            add(space, WgmmaSchedule{.tile_m = m,
+                                     .tile_n = n,
+                                     .stages = stages,
+                                     .q_in_regs = q_in_regs,
+                                     .optimistic = 0,
+                                     .ping_pong = 0,
+                                     .overlap = 0,
+                                     .persistent = 0,
+                                     .cluster = cluster,
+                                     .ptxas = level});
+          }
         }
       }
     }

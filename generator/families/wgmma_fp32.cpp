@@ -29,7 +29,7 @@ int threads_of(const WgmmaSchedule& s) {
 RegisterSplit split_of(const WgmmaSchedule& s) {
   switch (warpgroups_of(s)) {
     case 1:
-      return {128, 248};
+      return {120, 256};
     case 2:
       return {88, 208};
     default:
@@ -41,7 +41,7 @@ RegisterSplit split_of(const WgmmaSchedule& s) {
 // P V.
 int fragments_of(const Problem& problem, const WgmmaSchedule& s, int sums_of_scores) {
   const int q = 4 * q_register_parts(s) * steps_of(problem.head_dim);
-  const int panel = std::min(problem.value_dim(), kPanelColumns) / 2;
+  const int panel = std::min(problem.value_dim(), columns_at_once(problem, s)) / 2;
   return problem.value_dim() / 2 + q + std::max(sums_of_scores, kSplitParts * s.tile_n / 4 + panel);
 }
 
@@ -54,27 +54,23 @@ int sums_at_most(const WgmmaSchedule& s) {
 
 constexpr int kOtherRegisters = 16;  // which ptxas was seen to add
 
-// Kernels that the count lets pass, and that spill all the same, as compiling 4,500 of them showed
-// (docs/performance/wgmma-fp32.md, "Registers"): ptxas keeps registers for asynchronous products apart. At
-// its third level it needs a few more.
-bool spills_all_the_same(const Problem& problem, const WgmmaSchedule& s) {
-  const int dim = problem.head_dim, dim_v = problem.value_dim(), widest = std::max(dim, dim_v);
-  const int n = s.tile_n;
-  const bool differ = dim != dim_v;
-  const bool third = s.ptxas == 3, third_under_mask = third && problem.causal;
-  if (third && widest > 128) return true;
+// How many columns a tile may have before most kernels spill, as compiling 4,000 of them showed
+// (docs/performance/wgmma-fp32.md, "Registers"): ptxas keeps registers for asynchronous products apart. A few
+// others spill, too; plans and tuning pass over them. V's columns count, and Q's where it is in registers.
+int most_columns(const Problem& problem, const WgmmaSchedule& s) {
+  const bool third = s.ptxas == 3;
   switch (warpgroups_of(s)) {
     case 1:
-      return dim_v / 2 + kSplitParts * n / 4 > (differ ? 136 : 140);
+      if (s.tile_n > 48) return third ? 152 : 192;
+      if (s.tile_n > 32) return third && problem.causal && s.cluster > 1 ? 168 : 192;
+      if (third) return s.cluster > 1 && problem.value_dim() == 256 ? 256 : 208;
+      return s.tile_n < 32 ? 224 : 256;
     case 2:
-      if (differ && s.stages > 1 && (n > 32 || dim_v > 128)) return true;
-      if (s.q_in_regs == 1) return widest > (n > 64 || third_under_mask ? 64 : 80);
-      if (dim_v > 128) return dim_v > 160 || n > 32 || (s.q_in_regs == 2 && differ);
-      if (n > 64 && widest > 96) return s.q_in_regs != 0 || third;
-      if (problem.causal && n > 48 && widest > 104) return dim % 16 != 0 || (third && s.q_in_regs == 0);
-      return false;
+      if (s.q_in_regs == 1) return third && s.tile_n > 32 ? 80 : 96;
+      if (s.tile_n <= 32) return problem.causal || s.cluster == 1 ? 176 : 192;
+      return s.tile_n > 64 && third ? 96 : 128;
     default:
-      return widest > 64;
+      return s.tile_n > 48 ? 64 : s.q_in_regs == 0 ? 96 : 80;
   }
 }
 
@@ -109,10 +105,12 @@ Legality legal_wgmma_fp32(const Problem& problem, const WgmmaSchedule& s, const 
                              .ping_pong = 0,
                              .overlap = 0,
                              .persistent = 0,
+                             .cluster = s.cluster,
                              .ptxas = s.ptxas};
   if (s != kernel) {
     return {
-        "fp32 has a kernel of its own, where tile_m, tile_n, stages, q_in_regs, lazy and ptxas may vary; "
+        "fp32 has a kernel of its own, where tile_m, tile_n, stages, q_in_regs, lazy, cluster and ptxas may "
+        "vary; "
         "optimistic, ping_pong, overlap and persistent are 0, the others what they are by default"};
   }
   if (const int most = sums_at_most(s); s.tile_n / 2 > most) {
@@ -125,11 +123,11 @@ Legality legal_wgmma_fp32(const Problem& problem, const WgmmaSchedule& s, const 
     return {fmt::format("tile {}x{} needs about {} registers a thread, {} leave{} {}", s.tile_m, s.tile_n,
                         needed, consumers(s), warpgroups_of(s) == 1 ? "s" : "", granted)};
   }
-  if (spills_all_the_same(problem, s)) {
-    return {fmt::format(
-        "{} spills a few bytes at head_dim {}, values of {}, as compiling it showed; take fewer keys or "
-        "rows, or ptxas 1",
-        to_string(Schedule{s}), problem.head_dim, problem.value_dim())};
+  const int columns = s.q_in_regs == 0 || s.tile_n <= 32 ? problem.value_dim()
+                                                         : std::max(problem.head_dim, problem.value_dim());
+  if (const int most = most_columns(problem, s); columns > most) {
+    return {fmt::format("{} takes up to {} columns, this head has {}: beyond, most kernels spill registers",
+                        to_string(Schedule{s}), most, columns)};
   }
   const int shared = shared_bytes(problem, s);
   if (shared > target.shared_per_cta)
@@ -138,26 +136,29 @@ Legality legal_wgmma_fp32(const Problem& problem, const WgmmaSchedule& s, const 
 }
 
 Geometry geometry_wgmma_fp32(const Problem& problem, const WgmmaSchedule& s) {
-  return {.tile_m = s.tile_m,
+  return {.tile_m = s.tile_m * s.cluster,
           .threads = threads_of(s),
           .shared_bytes = shared_bytes(problem, s),
+          .cluster = s.cluster,
           .section_bytes = problem.causal ? s.section << 20 : 0};
 }
 
 std::vector<Recipe> recipes_wgmma_fp32(const Problem& problem, const WgmmaSchedule& s) {
   const RegisterSplit split = split_of(s);
-  const int q_parts = q_register_parts(s), dim_v = problem.value_dim();
+  const int q_parts = q_register_parts(s), dim_v = problem.value_dim(), columns = columns_at_once(problem, s);
+  const bool in_cluster = s.cluster > 1;
   Recipe recipe;
   recipe.kernel = "kernels/forward_wgmma_fp32.cu";
   recipe.geometry = geometry_wgmma_fp32(problem, s);
   recipe.constants = {
       number("kHeadDim", problem.head_dim, "columns of Q and K"),
       number("kHeadDimV", dim_v, "columns of V and O"),
-      number("kTileM", s.tile_m, "query rows per CTA"),
+      number("kTileM", recipe.geometry.tile_m, in_cluster ? "query rows per cluster" : "query rows per CTA"),
       number("kTileN", s.tile_n, "keys per block"),
       number("kProducers", producers_of(s), "warpgroups that load and split"),
       number("kWarpgroups", warpgroups_of(s), "that compute, 64 rows each"),
       number("kThreads", recipe.geometry.threads, "per CTA"),
+      number("kColumnsAtOnce", columns, "of V, in one product"),
       number("kStages", s.stages, "blocks of K, and of V, in shared memory"),
       number("kScoreSums", score_sums(problem, s), "registers that a thread has for its scores' sums"),
       number("kProducerRegisters", split.producer, "per thread, after setmaxnreg"),
@@ -165,6 +166,7 @@ std::vector<Recipe> recipes_wgmma_fp32(const Problem& problem, const WgmmaSchedu
       number("kSharedBytes", recipe.geometry.shared_bytes, "of dynamic shared memory"),
       {"float", "kLazy", fmt::format("{}.0f", s.lazy), "log2 of the growth that a shift tolerates"},
   };
+  if (in_cluster) recipe.constants.push_back(number("kCluster", s.cluster, "CTAs that split for each other"));
   if (q_parts > 0) recipe.constants.push_back(number("kQRegisterParts", q_parts, "of Q, in registers"));
   recipe.sections = {
       {"bf16", true},  // the parts
@@ -172,9 +174,11 @@ std::vector<Recipe> recipes_wgmma_fp32(const Problem& problem, const WgmmaSchedu
       {"split", true},
       {"cvt_pairs", true},
       {"causal", problem.causal},
+      {"cluster", in_cluster},
+      {"padded", in_cluster && (problem.head_dim % kPanelColumns != 0 || dim_v % kPanelColumns != 0)},
       {"lse", problem.lse},
-      {"whole_v", dim_v >= kPanelColumns},
-      {"last_v", dim_v % kPanelColumns != 0},
+      {"whole_v", dim_v >= columns},
+      {"last_v", dim_v % columns != 0},
       {"q_in_regs", q_parts > 0},
       {"q_in_shared", q_parts < kSplitParts},
       {"paired", pairs_parts(problem, s)},

@@ -111,6 +111,12 @@ Lines fragments(const char* name, int steps, int parts) {
 
 }  // namespace
 
+int columns_at_once(const Problem& problem, const WgmmaSchedule& schedule) {
+  constexpr int kRoom = 140;  // registers of O and P beside which ptxas has room for the sums of a panel
+  const int registers = problem.value_dim() / 2 + kSplitParts * schedule.tile_n / 4;
+  return schedule.tile_m == 64 && registers > kRoom ? kPanelColumns / 2 : kPanelColumns;
+}
+
 int q_register_parts(const WgmmaSchedule& schedule) {
   return schedule.q_in_regs == 1 ? kSplitParts : schedule.q_in_regs == 2 ? 1 : 0;
 }
@@ -137,17 +143,18 @@ void list_products(Recipe& recipe, const Problem& problem, const WgmmaSchedule& 
   recipe.lists["score_sums"] = sums(count);
   recipe.lists["q_registers"] = fragments("q", steps, q_parts);
 
-  SplitProduct values{.columns = kPanelColumns,
+  const int at_once = columns_at_once(problem, schedule);
+  SplitProduct values{.columns = at_once,
                       .steps = schedule.tile_n / 16,
                       .a_register_parts = kSplitParts,
                       .b_rows = schedule.tile_n,
                       .b_transposed = true};
   recipe.lists["weights"] = fragments("p", values.steps, kSplitParts);
-  recipe.lists["panel"] = statement(values, 1, kOneSum);
-  recipe.lists["panel_sums"] = sums(values.columns / 2);
-  values.columns = problem.value_dim() % kPanelColumns;
-  recipe.lists["last_panel"] = statement(values, 1, kOneSum);
-  recipe.lists["last_panel_sums"] = sums(values.columns / 2);
+  recipe.lists["values"] = statement(values, 1, kOneSum);
+  recipe.lists["value_sums"] = sums(values.columns / 2);
+  values.columns = problem.value_dim() % at_once;
+  recipe.lists["last_values"] = statement(values, 1, kOneSum);
+  recipe.lists["last_value_sums"] = sums(values.columns / 2);
 }
 
 }  // namespace flashjit::wgmma_fp32

@@ -5,6 +5,8 @@
 
 namespace flashjit::wgmma_fp32 {
 
+// Columns of V that one product has: a panel's, or half of them where registers are short.
+int columns_at_once(const Problem& problem, const WgmmaSchedule& schedule);
 int q_register_parts(const WgmmaSchedule& schedule);  // how many of Q's parts live in registers
 // Whether one product of a part of Q has two parts of K, for which it takes two more sums of the scores.
 bool pairs_parts(const Problem& problem, const WgmmaSchedule& schedule);

@@ -14,6 +14,22 @@
 #include "ptx/setmaxnreg.cuh"
 #include "ptx/shared_address.cuh"
 #include "ptx/block_index.cuh"
+/*%#cluster%*/
+#include "ptx/cluster.cuh"
+/*%/cluster%*/
+
+// What the CTA works on.
+/*%#cluster%*/
+// The tiles of a cluster's CTAs count as one.
+/*%/cluster%*/
+__device__ __forceinline__ TileIndex own_tile(const ForwardParams& p) {
+  /*%^cluster%*/
+  return tile_at(p, block_index());
+  /*%/cluster%*/
+  /*%#cluster%*/
+  return tile_at(p, block_index() / kCluster);
+  /*%/cluster%*/
+}
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
     FLASHJIT_ENTRY(const __grid_constant__ ForwardParams p) {
@@ -23,12 +39,18 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
       __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 128), 0);  // known to be uniform
 
   if (threadIdx.x == 0) make_barriers(shared);
+  /*%#padded%*/
+  clear_blocks(shared);
+  /*%/padded%*/
   __syncthreads();
+  /*%#cluster%*/
+  cluster_sync();
+  /*%/cluster%*/
 
   // Each role finds the tile's place by itself: it would cost a producer's few registers to be handed it.
   if (warpgroup < kProducers) {
     give_up_registers<kProducerRegisters>();
-    const TileIndex index = tile_at(p, block_index());
+    const TileIndex index = own_tile(p);
     const VisibleKeys visible(p, index.m * kTileM);
     Producer producer(shared, p, index);
     /*%#two_producers%*/
@@ -39,11 +61,15 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     /*%/two_producers%*/
   } else {
     take_registers<kConsumerRegisters>();
-    const TileIndex index = tile_at(p, block_index());
+    const TileIndex index = own_tile(p);
     const VisibleKeys visible(p, index.m * kTileM);
     Consumer consumer(shared, warpgroup - kProducers);
     if (visible.masked_end > 0) consumer.start(p, index);
     consumer.consume(p, visible);
     write_rows(p, index, index.m * kTileM + consumer.warp_row(), consumer.rows, consumer.output);
   }
+  /*%#cluster%*/
+  // The other CTA may still arrive at barriers of this one, and copy to it.
+  cluster_sync();
+  /*%/cluster%*/
 }

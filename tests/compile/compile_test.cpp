@@ -32,7 +32,7 @@ const std::vector<Sample> kSamples{
     {{.dtype = DType::fp16, .head_dim = 128}, {"mma:m128n64w8s2", "mma:m64n32w4s1kv1"}},
     {{.dtype = DType::fp32, .head_dim = 128}, {"mma:m128n32w8s1kv1", "mma:m64n16w4s1kv1"}},
     {{.dtype = DType::fp32, .head_dim = 128, .causal = true}, {"wgmma:m128n64s1qr2op0pp0ov0p0"}},
-    {{.dtype = DType::fp32, .head_dim = 256, .head_dim_v = 232}, {"wgmma:m64n16s1qr0op0pp0ov0p0pt1"}},
+    {{.dtype = DType::fp32, .head_dim = 256, .head_dim_v = 232}, {"wgmma:m64n32s1qr0op0pp0ov0p0pt1"}},
     {{.dtype = DType::bf16, .head_dim = 256}, {"mma:m128n128w8s1kv1p1", "mma:m64n64w4s1kv1p1"}},
     {{.dtype = DType::bf16, .head_dim = 72, .head_dim_v = 64, .causal = true, .lse = false},
      {"mma:m64n64w4s2"}},

@@ -62,6 +62,7 @@ std::vector<Subject> sync_subjects() {
       subject("wgmma, no overlap, Q in shared memory", "sm_90a", "wgmma:m128n64s2qr0pp0ov0", kCausal64,
               kWide),
       subject("wgmma, fp32", "sm_90a", "wgmma:m128n32s1qr2op0pp0ov0p0", kFp32, kWideOwnHeads),
+      subject("wgmma, fp32, pairs", "sm_90a", "wgmma:m128n32s1qr2op0pp0ov0p0cl2", kFp32, kWideOwnHeads),
       subject("wgmma, fp32, two producers", "sm_90a", "wgmma:m64n32s2qr0op0pp0ov0p0", kFp32, kWide),
       subject("wgmma backward", "sm_90a", "wgmma-backward:m128n128s2", kBackward, kWide),
       subject("wgmma backward, dQ apart", "sm_90a", "wgmma-backward:m64n64s2dq0", kBackwardCausal, kWide),

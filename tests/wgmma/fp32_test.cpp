@@ -34,6 +34,8 @@ TEST_CASE("all numbers of warpgroups, places of Q and odd sizes are as right as 
   for (const auto& [tile, level, widest] : {Tile{"m64n32s1qr0", "", 72},
                                             {"m128n32s2qr1", "pt1", 72},
                                             {"m128n32s1qr2", "", 72},
+                                            {"m64n32s1qr0cl2", "", 72},
+                                            {"m128n48s1qr2cl2", "", 72},
                                             {"m192n48s2qr2lz0", "", 64}}) {
     for (const AttentionCase& one : test::odd_sizes()) {
       if (one.problem.value_dim() <= widest) CHECK(ratio(schedule_of(tile, level), one) < 0.7);
@@ -42,8 +44,11 @@ TEST_CASE("all numbers of warpgroups, places of Q and odd sizes are as right as 
 }
 
 TEST_CASE("heads of several panels") {
-  for (const auto& [tile, level, dim, dim_v] : {std::tuple{"m64n16s1qr0", "pt1", 256, 256},
-                                                {"m64n48s1qr0", "pt1", 136, 200},
+  for (const auto& [tile, level, dim, dim_v] : {std::tuple{"m64n32s1qr0", "pt1", 256, 256},
+                                                {"m64n32s1qr0cl2", "", 256, 256},
+                                                {"m64n48s1qr0cl2", "pt1", 192, 184},
+                                                {"m128n64s1qr2cl2", "", 96, 128},
+                                                {"m64n48s1qr0", "pt1", 136, 184},
                                                 {"m128n32s1qr0", "pt1", 192, 128},
                                                 {"m128n64s1qr2", "", 128, 128},
                                                 {"m128n48s1qr2", "", 72, 96}}) {
@@ -55,9 +60,10 @@ TEST_CASE("heads of several panels") {
 }
 
 TEST_CASE("rows that see no key, and no keys at all") {
-  for (const Shape& shape : {two_of(2, 1, 150, 40), two_of(2, 1, 70, 0), two_of(1, 1, 0, 70)})
-    static_cast<void>(
-        ratio(schedule_of("m128n64s2qr1"), {.problem = fp32_forward(64, true), .shape = shape}));
+  for (const char* tile : {"m128n64s2qr1", "m128n64s2qr1cl2"}) {
+    for (const Shape& shape : {two_of(2, 1, 150, 40), two_of(2, 1, 70, 0), two_of(1, 1, 0, 70)})
+      static_cast<void>(ratio(schedule_of(tile), {.problem = fp32_forward(64, true), .shape = shape}));
+  }
 }
 
 TEST_CASE("one row a head, many seeds") {

@@ -11,6 +11,10 @@
 #include "parts/wgmma_fp32/products.cuh"
 #include "parts/wgmma_fp32/query.cuh"
 #include "parts/wgmma_fp32/rows.cuh"
+/*%#cluster%*/
+#include "ptx/cluster.cuh"
+#include "ptx/cluster_arrive_read.cuh"
+/*%/cluster%*/
 #include "ptx/mbarrier.cuh"
 #include "ptx/pin.cuh"
 #include "ptx/wgmma.cuh"
@@ -18,6 +22,10 @@
 struct Consumer {
   unsigned shared;
   int warpgroup;  // which of those that compute
+  int first_row;  // in the tile
+  /*%#cluster%*/
+  unsigned other;  // the other CTA's shared memory
+  /*%/cluster%*/
   RingPlace place;
   /*%#q_in_regs%*/
   unsigned q[kQSteps][kQRegisterParts][4];
@@ -26,14 +34,23 @@ struct Consumer {
   float output[kHeadDimV / 2];  // this thread's part of the warpgroup's rows of O
 
   __device__ __forceinline__ Consumer(unsigned shared, int warpgroup)
-      : shared(shared), warpgroup(warpgroup) {}
+      : shared(shared), warpgroup(warpgroup) {
+    /*%^cluster%*/
+    first_row = 64 * warpgroup;
+    /*%/cluster%*/
+    /*%#cluster%*/
+    // CTAs take 64 rows in turn, so that none has all the late ones, which may see more keys.
+    const int rank = cluster_rank();
+    first_row = 64 * (kCluster * warpgroup + rank);
+    other = in_cta(rank ^ 1, shared);
+    /*%/cluster%*/
+  }
 
-  // The warp's first row, in the CTA's tile.
-  __device__ __forceinline__ int warp_row() const { return 64 * warpgroup + 16 * warp_of_warpgroup(); }
+  __device__ __forceinline__ int warp_row() const { return first_row + 16 * warp_of_warpgroup(); }
 
   __device__ __forceinline__ void start(const ForwardParams& p, const TileIndex& index) {
     const Rows from{head_of(p.q, index.batch * p.q_batch, index.head * p.q_head), p.q_row,
-                    index.m * kTileM + 64 * warpgroup, p.seqlen_q};
+                    index.m * kTileM + first_row, p.seqlen_q};
     /*%#q_in_shared%*/
     store_query(shared + kQ + warpgroup * TileQ::kBytes, from, p.scale_log2, warpgroup);
     /*%/q_in_shared%*/
@@ -48,6 +65,9 @@ struct Consumer {
   // Called once products have read the block.
   __device__ __forceinline__ void release(unsigned empty) const {
     if (lane() == 0) mbarrier_arrive(shared + empty + 8 * place.stage);
+    /*%#cluster%*/
+    if (lane() == 0) cluster_arrive_read(other + empty + 8 * place.stage);
+    /*%/cluster%*/
     __syncwarp();  // ptxas has been seen to let the lane that arrives go on alone
   }
 
@@ -77,29 +97,29 @@ struct Consumer {
     }
   }
 
-  // output += P V, panel by panel. The block's part is summed by itself, since O is larger the more blocks
-  // came before.
-  template <int kPanel = 0>
+  // output += P V, some columns after others. The block's part is summed by itself, since O is larger the more
+  // blocks came before.
+  template <int kFirst = 0>
   __device__ __forceinline__ void add_pv(const unsigned (&weights)[kTileN / 16][kParts][4]) {
-    constexpr int kColumns = kHeadDimV - 64 * kPanel < 64 ? kHeadDimV - 64 * kPanel : 64;
+    constexpr int kColumns = kHeadDimV - kFirst < kColumnsAtOnce ? kHeadDimV - kFirst : kColumnsAtOnce;
     float sum[kColumns / 2];
-    wgmma_panel(sum, weights,
-                lower_half(shared + kV + place.stage * TileV::kBytes + kPanel * TileV::kPanelBytes));
+    constexpr int kOffset = kFirst / 64 * TileV::kPanelBytes + kFirst % 64 * 2;
+    wgmma_values(sum, weights, lower_half(shared + kV + place.stage * TileV::kBytes + kOffset));
     wgmma_wait<0>();
     pin(sum);
 #pragma unroll
-    for (int i = 0; i < kColumns / 2; ++i) output[32 * kPanel + i] += sum[i];
-    if constexpr (64 * kPanel + kColumns < kHeadDimV) add_pv<kPanel + 1>(weights);
+    for (int i = 0; i < kColumns / 2; ++i) output[kFirst / 2 + i] += sum[i];
+    if constexpr (kFirst + kColumns < kHeadDimV) add_pv<kFirst + kColumns>(weights);
   }
 
-  // From the last block that any row of the CTA sees down to the first.
+  // From the last block that any row of the tile sees down to the first.
   __device__ __forceinline__ void consume(const ForwardParams& p, const VisibleKeys& visible) {
 #pragma unroll
     for (float& x : output) x = 0;
     for (int n = visible.masked_end - 1; n >= 0; --n, place.advance()) {
       /*%#causal%*/
       // Rows further down see this block, but none of the warpgroup's.
-      if (visible.by_first + 64 * warpgroup + 63 <= n * kTileN) {
+      if (visible.by_first + first_row + 63 <= n * kTileN) {
         wait(kKFull);
         release(kKEmpty);
         wait(kVFull);

@@ -3,7 +3,16 @@
 #pragma once
 
 #include "parts/mma/split.cuh"
+/*%#padded%*/
+#include "ptx/fence_async_shared.cuh"
+/*%/padded%*/
 #include "ptx/mbarrier.cuh"
+/*%#cluster%*/
+#include "ptx/mbarrier_bytes.cuh"
+/*%/cluster%*/
+/*%#padded%*/
+#include "ptx/shared_zeros.cuh"
+/*%/padded%*/
 
 constexpr int kRowBytes = 128;  // of a panel: 64 columns, after which the widest swizzle repeats
 
@@ -14,7 +23,6 @@ template <int kRowsOfTile, int kColumns>
 struct SplitTile {
   static constexpr int kRows = kRowsOfTile;
   static constexpr int kChunks = (kColumns + 15) / 16 * 2;  // of 8 columns, padded to whole steps of wgmma
-  static constexpr int kPieces = kRows * kChunks;       // of 8 numbers, as the threads that split take them
   static constexpr int kPartBytes = kRows * kRowBytes;  // of a panel
   static constexpr int kPanelBytes = kParts * kPartBytes;
   static constexpr int kBytes = (kColumns + 63) / 64 * kPanelBytes;
@@ -58,13 +66,31 @@ struct RingPlace {
   }
 };
 
+/*%#padded%*/
+// A CTA sends whole rows of panels to the other, also columns past the head's last. The caller synchronises
+// the CTA.
+__device__ __forceinline__ void clear_blocks(unsigned shared) {
+  for (unsigned i = kK + 16 * threadIdx.x; i < kKFull; i += 16 * kThreads) store_zeros(shared + i);
+  fence_async_shared();
+}
+
+/*%/padded%*/
 // One thread makes the barriers; the caller synchronises the CTA.
 __device__ __forceinline__ void make_barriers(unsigned shared) {
-  constexpr int kProducerWarps = 4, kConsumerWarps = 4 * kWarpgroups;
+  /*%^cluster%*/
+  constexpr int kFills = 4, kReads = 4 * kWarpgroups;  // a warp arrives once
+  /*%/cluster%*/
+  /*%#cluster%*/
+  // One thread speaks for a producer; warps that have multiplied a block tell both CTAs' producers.
+  constexpr int kFills = 1, kReads = kCluster * 4 * kWarpgroups;
+  /*%/cluster%*/
   for (int stage = 0; stage < kStages; ++stage) {
-    mbarrier_init(shared + kKFull + 8 * stage, kProducerWarps);
-    mbarrier_init(shared + kVFull + 8 * stage, kProducerWarps);
-    mbarrier_init(shared + kKEmpty + 8 * stage, kConsumerWarps);
-    mbarrier_init(shared + kVEmpty + 8 * stage, kConsumerWarps);
+    mbarrier_init(shared + kKFull + 8 * stage, kFills);
+    mbarrier_init(shared + kVFull + 8 * stage, kFills);
+    mbarrier_init(shared + kKEmpty + 8 * stage, kReads);
+    mbarrier_init(shared + kVEmpty + 8 * stage, kReads);
   }
+  /*%#cluster%*/
+  mbarrier_init_fence();
+  /*%/cluster%*/
 }

@@ -8,15 +8,30 @@
 #include "parts/wgmma_fp32/layout.cuh"
 #include "parts/wgmma_fp32/rows.cuh"
 #include "parts/wgmma_fp32/split_copy.cuh"
+/*%#cluster%*/
+#include "ptx/bulk_send.cuh"
+#include "ptx/cluster.cuh"
+/*%/cluster%*/
 #include "ptx/fence_async_shared.cuh"
 #include "ptx/finite.cuh"
 #include "ptx/mbarrier.cuh"
+/*%#cluster%*/
+#include "ptx/mbarrier_bytes.cuh"
+#include "ptx/named_barrier.cuh"
+/*%/cluster%*/
 
+/*%#cluster%*/
+// Each CTA of a cluster splits half of a block, and sends its half to the other one.
+/*%/cluster%*/
 struct Producer {
   unsigned shared;
   const ForwardParams& p;
   const float *k, *v;  // row 0 of the head
   RingPlace place;
+  /*%#cluster%*/
+  static constexpr int kHalf = kTileN / kCluster;  // keys
+  const int rank = cluster_rank();
+  /*%/cluster%*/
 
   __device__ __forceinline__ Producer(unsigned shared, const ForwardParams& p, const TileIndex& index)
       : shared(shared), p(p) {
@@ -29,12 +44,38 @@ struct Producer {
   template <class Tile, int kColumns, class Prepare>
   __device__ __forceinline__ void fill(const Rows& rows, unsigned ring, unsigned empty, unsigned full,
                                        const Prepare& prepare) const {
-    split_copy<Tile, kColumns>(rows, ring + place.stage * Tile::kBytes, prepare,
-                               [&] { mbarrier_wait(empty + 8 * place.stage, place.parity ^ 1); });
+    const auto wait = [&] { mbarrier_wait(empty + 8 * place.stage, place.parity ^ 1); };
+    const unsigned tile = ring + place.stage * Tile::kBytes;
+    /*%^cluster%*/
+    split_copy<Tile, kTileN, kColumns>(rows, tile, prepare, wait);
     fence_async_shared();
     __syncwarp();
     if (lane() == 0) mbarrier_arrive(full + 8 * place.stage);
+    /*%/cluster%*/
+    /*%#cluster%*/
+    const Rows half{rows.head, rows.stride, rows.first + rank * kHalf, rows.end};
+    const unsigned to = tile + rank * kHalf * kRowBytes;
+    split_copy<Tile, kHalf, kColumns>(half, to, prepare, wait);
+    fence_async_shared();
+    named_barrier_sync(1 + kWarpgroups + threadIdx.x / 128, 128);
+    exchange<Tile>(to, full + 8 * place.stage);
+    /*%/cluster%*/
   }
+  /*%#cluster%*/
+
+  // Sends a half, part by part of each panel, and expects the other CTA's.
+  template <class Tile>
+  __device__ __forceinline__ void exchange(unsigned half, unsigned full) const {
+    constexpr int kParcels = Tile::kBytes / Tile::kPartBytes, kParcelBytes = kHalf * kRowBytes;
+    const int thread = threadIdx.x % 128, other = rank ^ 1;
+    if (thread == 0) mbarrier_arrive_expecting(full, kParcels * kParcelBytes);
+    if (thread < kParcels) {
+      const unsigned parcel = half + thread * Tile::kPartBytes;
+      bulk_send(in_cta(other, parcel), parcel, kParcelBytes, in_cta(other, full));
+    }
+    __syncwarp();
+  }
+  /*%/cluster%*/
 
   __device__ __forceinline__ void fill_k(int n) const {
     fill<TileK, kHeadDim>({k, p.k_row, n * kTileN, p.seqlen_k}, shared + kK, shared + kKEmpty,

@@ -54,44 +54,44 @@ __device__ __forceinline__ void wgmma_scores(float (&sum)[kScoreSums],
 }
 
 /*%#whole_v%*/
-// Begins sum = p v for a panel of v: 64 x 64.
-__device__ __forceinline__ void wgmma_panel(float (&sum)[32], const unsigned (&p)[kTileN / 16][kParts][4],
-                                            unsigned v_panel) {
+// Begins sum = p v for columns of v: 64 x kColumnsAtOnce.
+__device__ __forceinline__ void wgmma_values(float (&sum)[kColumnsAtOnce / 2],
+                                             const unsigned (&p)[kTileN / 16][kParts][4], unsigned v_tile) {
   asm volatile(
-      /*%#panel%*/
+      /*%#values%*/
       "/*%line%*/\n"
-      /*%/panel%*/
+      /*%/values%*/
       :
-      /*%#panel_sums%*/
+      /*%#value_sums%*/
       /*%line%*/
-      /*%/panel_sums%*/
+      /*%/value_sums%*/
       :
       /*%#weights%*/
       /*%line%*/
       /*%/weights%*/
-      "r"(v_panel), "n"(kUpperHalf)
+      "r"(v_tile), "n"(kUpperHalf)
       : "memory");
 }
 
 /*%/whole_v%*/
 /*%#last_v%*/
-// Likewise for the columns after whole panels.
-constexpr int kLastColumns = kHeadDimV % 64;
-__device__ __forceinline__ void wgmma_panel(float (&sum)[kLastColumns / 2],
-                                            const unsigned (&p)[kTileN / 16][kParts][4], unsigned v_panel) {
+// Likewise for the last columns, which are fewer.
+constexpr int kLastColumns = kHeadDimV % kColumnsAtOnce;
+__device__ __forceinline__ void wgmma_values(float (&sum)[kLastColumns / 2],
+                                             const unsigned (&p)[kTileN / 16][kParts][4], unsigned v_tile) {
   asm volatile(
-      /*%#last_panel%*/
+      /*%#last_values%*/
       "/*%line%*/\n"
-      /*%/last_panel%*/
+      /*%/last_values%*/
       :
-      /*%#last_panel_sums%*/
+      /*%#last_value_sums%*/
       /*%line%*/
-      /*%/last_panel_sums%*/
+      /*%/last_value_sums%*/
       :
       /*%#weights%*/
       /*%line%*/
       /*%/weights%*/
-      "r"(v_panel), "n"(kUpperHalf)
+      "r"(v_tile), "n"(kUpperHalf)
       : "memory");
 }
 /*%/last_v%*/

@@ -6,16 +6,17 @@
 #include "parts/wgmma_fp32/layout.cuh"
 #include "parts/wgmma_fp32/rows.cuh"
 
-// `wait` is called once the first loads are under way; it returns when the tile's place is free. Threads take
-// pieces in their order, so that a warp reads whole lines, and eight threads write to all banks. Rows that do
-// not exist become zeros.
-template <class Tile, int kColumns, class Prepare, class Wait>
-__device__ __forceinline__ void split_copy(const Rows& rows, unsigned tile, const Prepare& prepare,
+// kRows rows of a tile, from the address `to` on. `wait` is called once the first loads are under way; it
+// returns when their place is free. Threads take pieces in their order, so that a warp reads whole lines, and
+// eight threads write to all banks. Rows that do not exist become zeros.
+template <class Tile, int kRows, int kColumns, class Prepare, class Wait>
+__device__ __forceinline__ void split_copy(const Rows& rows, unsigned to, const Prepare& prepare,
                                            const Wait& wait) {
   // A thread has some pieces under way together, as many each time if that can be.
-  constexpr int kPasses = (Tile::kPieces + 127) / 128, kBatches = (kPasses + 4) / 5;
+  constexpr int kPieces = kRows * Tile::kChunks;  // of 8 numbers
+  constexpr int kPasses = (kPieces + 127) / 128, kBatches = (kPasses + 4) / 5;
   constexpr int kHeld = (kPasses + kBatches - 1) / kBatches;
-  constexpr bool kWhole = Tile::kPieces == 128 * kHeld * kBatches;
+  constexpr bool kWhole = kPieces == 128 * kHeld * kBatches;
   int first = static_cast<int>(threadIdx.x % 128);
 #pragma unroll 1
   for (int batch = 0; batch < kBatches; ++batch) {
@@ -24,7 +25,7 @@ __device__ __forceinline__ void split_copy(const Rows& rows, unsigned tile, cons
     for (int i = 0; i < kHeld; ++i) {
       const int piece = first + 128 * i, row = piece / Tile::kChunks, column = piece % Tile::kChunks * 8;
       held[i][0] = held[i][1] = float4{0, 0, 0, 0};
-      if ((kWhole || row < Tile::kRows) && rows.have(row) && (kColumns % 16 == 0 || column < kColumns)) {
+      if ((kWhole || row < kRows) && rows.have(row) && (kColumns % 16 == 0 || column < kColumns)) {
         const auto* const from = reinterpret_cast<const float4*>(rows.at(row, column));
         held[i][0] = from[0];
         held[i][1] = from[1];
@@ -34,10 +35,10 @@ __device__ __forceinline__ void split_copy(const Rows& rows, unsigned tile, cons
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) {
       const int piece = first + 128 * i;
-      if (!kWhole && piece >= Tile::kPieces) continue;
+      if (!kWhole && piece >= kPieces) continue;
       unsigned parts[4][kParts];
       split_eight(held[i], prepare, parts);
-      store_parts(tile + Tile::offset(piece / Tile::kChunks, piece % Tile::kChunks), Tile::kPartBytes, parts);
+      store_parts(to + Tile::offset(piece / Tile::kChunks, piece % Tile::kChunks), Tile::kPartBytes, parts);
     }
     first += 128 * kHeld;
   }

@@ -8,6 +8,7 @@ constexpr int kTileN = 64;               // keys per block
 constexpr int kProducers = 1;            // warpgroups that load and split
 constexpr int kWarpgroups = 2;           // that compute, 64 rows each
 constexpr int kThreads = 384;            // per CTA
+constexpr int kColumnsAtOnce = 64;       // of V, in one product
 constexpr int kStages = 1;               // blocks of K, and of V, in shared memory
 constexpr int kScoreSums = 96;           // registers that a thread has for its scores' sums
 constexpr int kProducerRegisters = 88;   // per thread, after setmaxnreg
@@ -407,7 +408,6 @@ template <int kRowsOfTile, int kColumns>
 struct SplitTile {
   static constexpr int kRows = kRowsOfTile;
   static constexpr int kChunks = (kColumns + 15) / 16 * 2;  // of 8 columns, padded to whole steps of wgmma
-  static constexpr int kPieces = kRows * kChunks;       // of 8 numbers, as the threads that split take them
   static constexpr int kPartBytes = kRows * kRowBytes;  // of a panel
   static constexpr int kPanelBytes = kParts * kPartBytes;
   static constexpr int kBytes = (kColumns + 63) / 64 * kPanelBytes;
@@ -446,12 +446,12 @@ struct RingPlace {
 
 // One thread makes the barriers; the caller synchronises the CTA.
 __device__ __forceinline__ void make_barriers(unsigned shared) {
-  constexpr int kProducerWarps = 4, kConsumerWarps = 4 * kWarpgroups;
+  constexpr int kFills = 4, kReads = 4 * kWarpgroups;  // a warp arrives once
   for (int stage = 0; stage < kStages; ++stage) {
-    mbarrier_init(shared + kKFull + 8 * stage, kProducerWarps);
-    mbarrier_init(shared + kVFull + 8 * stage, kProducerWarps);
-    mbarrier_init(shared + kKEmpty + 8 * stage, kConsumerWarps);
-    mbarrier_init(shared + kVEmpty + 8 * stage, kConsumerWarps);
+    mbarrier_init(shared + kKFull + 8 * stage, kFills);
+    mbarrier_init(shared + kVFull + 8 * stage, kFills);
+    mbarrier_init(shared + kKEmpty + 8 * stage, kReads);
+    mbarrier_init(shared + kVEmpty + 8 * stage, kReads);
   }
 }
 
@@ -808,9 +808,9 @@ __device__ __forceinline__ void wgmma_scores(float (&sum)[kScoreSums],
       : "memory");
 }
 
-// Begins sum = p v for a panel of v: 64 x 64.
-__device__ __forceinline__ void wgmma_panel(float (&sum)[32], const unsigned (&p)[kTileN / 16][kParts][4],
-                                            unsigned v_panel) {
+// Begins sum = p v for columns of v: 64 x kColumnsAtOnce.
+__device__ __forceinline__ void wgmma_values(float (&sum)[kColumnsAtOnce / 2],
+                                             const unsigned (&p)[kTileN / 16][kParts][4], unsigned v_tile) {
   asm volatile(
       "{\n"
       ".reg .pred accumulate;\n"
@@ -992,7 +992,7 @@ __device__ __forceinline__ void wgmma_panel(float (&sum)[32], const unsigned (&p
       "r"(p[3][0][0]), "r"(p[3][0][1]), "r"(p[3][0][2]), "r"(p[3][0][3]),
       "r"(p[3][1][0]), "r"(p[3][1][1]), "r"(p[3][1][2]), "r"(p[3][1][3]),
       "r"(p[3][2][0]), "r"(p[3][2][1]), "r"(p[3][2][2]), "r"(p[3][2][3]),
-      "r"(v_panel), "n"(kUpperHalf)
+      "r"(v_tile), "n"(kUpperHalf)
       : "memory");
 }
 
@@ -1044,16 +1044,17 @@ __device__ __forceinline__ void store_parts(unsigned to, int part_bytes, const u
 // Copies a tile of fp32 from global to shared memory through a warpgroup's registers, and splits it on the
 // way.
 
-// `wait` is called once the first loads are under way; it returns when the tile's place is free. Threads take
-// pieces in their order, so that a warp reads whole lines, and eight threads write to all banks. Rows that do
-// not exist become zeros.
-template <class Tile, int kColumns, class Prepare, class Wait>
-__device__ __forceinline__ void split_copy(const Rows& rows, unsigned tile, const Prepare& prepare,
+// kRows rows of a tile, from the address `to` on. `wait` is called once the first loads are under way; it
+// returns when their place is free. Threads take pieces in their order, so that a warp reads whole lines, and
+// eight threads write to all banks. Rows that do not exist become zeros.
+template <class Tile, int kRows, int kColumns, class Prepare, class Wait>
+__device__ __forceinline__ void split_copy(const Rows& rows, unsigned to, const Prepare& prepare,
                                            const Wait& wait) {
   // A thread has some pieces under way together, as many each time if that can be.
-  constexpr int kPasses = (Tile::kPieces + 127) / 128, kBatches = (kPasses + 4) / 5;
+  constexpr int kPieces = kRows * Tile::kChunks;  // of 8 numbers
+  constexpr int kPasses = (kPieces + 127) / 128, kBatches = (kPasses + 4) / 5;
   constexpr int kHeld = (kPasses + kBatches - 1) / kBatches;
-  constexpr bool kWhole = Tile::kPieces == 128 * kHeld * kBatches;
+  constexpr bool kWhole = kPieces == 128 * kHeld * kBatches;
   int first = static_cast<int>(threadIdx.x % 128);
 #pragma unroll 1
   for (int batch = 0; batch < kBatches; ++batch) {
@@ -1062,7 +1063,7 @@ __device__ __forceinline__ void split_copy(const Rows& rows, unsigned tile, cons
     for (int i = 0; i < kHeld; ++i) {
       const int piece = first + 128 * i, row = piece / Tile::kChunks, column = piece % Tile::kChunks * 8;
       held[i][0] = held[i][1] = float4{0, 0, 0, 0};
-      if ((kWhole || row < Tile::kRows) && rows.have(row) && (kColumns % 16 == 0 || column < kColumns)) {
+      if ((kWhole || row < kRows) && rows.have(row) && (kColumns % 16 == 0 || column < kColumns)) {
         const auto* const from = reinterpret_cast<const float4*>(rows.at(row, column));
         held[i][0] = from[0];
         held[i][1] = from[1];
@@ -1072,10 +1073,10 @@ __device__ __forceinline__ void split_copy(const Rows& rows, unsigned tile, cons
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) {
       const int piece = first + 128 * i;
-      if (!kWhole && piece >= Tile::kPieces) continue;
+      if (!kWhole && piece >= kPieces) continue;
       unsigned parts[4][kParts];
       split_eight(held[i], prepare, parts);
-      store_parts(tile + Tile::offset(piece / Tile::kChunks, piece % Tile::kChunks), Tile::kPartBytes, parts);
+      store_parts(to + Tile::offset(piece / Tile::kChunks, piece % Tile::kChunks), Tile::kPartBytes, parts);
     }
     first += 128 * kHeld;
   }
@@ -1101,7 +1102,7 @@ __device__ __forceinline__ void named_barrier_sync(int number, int threads) {
 
 // All parts, in shared memory.
 __device__ __forceinline__ void store_query(unsigned tile, const Rows& rows, float scale, int warpgroup) {
-  split_copy<TileQ, kHeadDim>(
+  split_copy<TileQ, 64, kHeadDim>(
       rows, tile, [&](float x) { return x * scale; }, [] {});
   fence_async_shared();
   named_barrier_sync(1 + warpgroup, 128);
@@ -1142,20 +1143,22 @@ __device__ __forceinline__ void pin(float (&registers)[kCount]) {
 struct Consumer {
   unsigned shared;
   int warpgroup;  // which of those that compute
+  int first_row;  // in the tile
   RingPlace place;
   unsigned q[kQSteps][kQRegisterParts][4];
   SoftmaxRows rows;
   float output[kHeadDimV / 2];  // this thread's part of the warpgroup's rows of O
 
   __device__ __forceinline__ Consumer(unsigned shared, int warpgroup)
-      : shared(shared), warpgroup(warpgroup) {}
+      : shared(shared), warpgroup(warpgroup) {
+    first_row = 64 * warpgroup;
+  }
 
-  // The warp's first row, in the CTA's tile.
-  __device__ __forceinline__ int warp_row() const { return 64 * warpgroup + 16 * warp_of_warpgroup(); }
+  __device__ __forceinline__ int warp_row() const { return first_row + 16 * warp_of_warpgroup(); }
 
   __device__ __forceinline__ void start(const ForwardParams& p, const TileIndex& index) {
     const Rows from{head_of(p.q, index.batch * p.q_batch, index.head * p.q_head), p.q_row,
-                    index.m * kTileM + 64 * warpgroup, p.seqlen_q};
+                    index.m * kTileM + first_row, p.seqlen_q};
     store_query(shared + kQ + warpgroup * TileQ::kBytes, from, p.scale_log2, warpgroup);
     load_query(q, from, p.scale_log2);
   }
@@ -1186,28 +1189,28 @@ struct Consumer {
     }
   }
 
-  // output += P V, panel by panel. The block's part is summed by itself, since O is larger the more blocks
-  // came before.
-  template <int kPanel = 0>
+  // output += P V, some columns after others. The block's part is summed by itself, since O is larger the more
+  // blocks came before.
+  template <int kFirst = 0>
   __device__ __forceinline__ void add_pv(const unsigned (&weights)[kTileN / 16][kParts][4]) {
-    constexpr int kColumns = kHeadDimV - 64 * kPanel < 64 ? kHeadDimV - 64 * kPanel : 64;
+    constexpr int kColumns = kHeadDimV - kFirst < kColumnsAtOnce ? kHeadDimV - kFirst : kColumnsAtOnce;
     float sum[kColumns / 2];
-    wgmma_panel(sum, weights,
-                lower_half(shared + kV + place.stage * TileV::kBytes + kPanel * TileV::kPanelBytes));
+    constexpr int kOffset = kFirst / 64 * TileV::kPanelBytes + kFirst % 64 * 2;
+    wgmma_values(sum, weights, lower_half(shared + kV + place.stage * TileV::kBytes + kOffset));
     wgmma_wait<0>();
     pin(sum);
 #pragma unroll
-    for (int i = 0; i < kColumns / 2; ++i) output[32 * kPanel + i] += sum[i];
-    if constexpr (64 * kPanel + kColumns < kHeadDimV) add_pv<kPanel + 1>(weights);
+    for (int i = 0; i < kColumns / 2; ++i) output[kFirst / 2 + i] += sum[i];
+    if constexpr (kFirst + kColumns < kHeadDimV) add_pv<kFirst + kColumns>(weights);
   }
 
-  // From the last block that any row of the CTA sees down to the first.
+  // From the last block that any row of the tile sees down to the first.
   __device__ __forceinline__ void consume(const ForwardParams& p, const VisibleKeys& visible) {
 #pragma unroll
     for (float& x : output) x = 0;
     for (int n = visible.masked_end - 1; n >= 0; --n, place.advance()) {
       // Rows further down see this block, but none of the warpgroup's.
-      if (visible.by_first + 64 * warpgroup + 63 <= n * kTileN) {
+      if (visible.by_first + first_row + 63 <= n * kTileN) {
         wait(kKFull);
         release(kKEmpty);
         wait(kVFull);
@@ -1261,8 +1264,9 @@ struct Producer {
   template <class Tile, int kColumns, class Prepare>
   __device__ __forceinline__ void fill(const Rows& rows, unsigned ring, unsigned empty, unsigned full,
                                        const Prepare& prepare) const {
-    split_copy<Tile, kColumns>(rows, ring + place.stage * Tile::kBytes, prepare,
-                               [&] { mbarrier_wait(empty + 8 * place.stage, place.parity ^ 1); });
+    const auto wait = [&] { mbarrier_wait(empty + 8 * place.stage, place.parity ^ 1); };
+    const unsigned tile = ring + place.stage * Tile::kBytes;
+    split_copy<Tile, kTileN, kColumns>(rows, tile, prepare, wait);
     fence_async_shared();
     __syncwarp();
     if (lane() == 0) mbarrier_arrive(full + 8 * place.stage);
@@ -1316,6 +1320,11 @@ __device__ __forceinline__ int block_index() {
   return index;
 }
 
+// What the CTA works on.
+__device__ __forceinline__ TileIndex own_tile(const ForwardParams& p) {
+  return tile_at(p, block_index());
+}
+
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
     flashjit_forward_wgmma_fp32_d128_causal_m128n64s1qr2op0pp0ov0p0(const __grid_constant__ ForwardParams p) {
   extern __shared__ __align__(1024) unsigned char memory[];
@@ -1329,13 +1338,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   // Each role finds the tile's place by itself: it would cost a producer's few registers to be handed it.
   if (warpgroup < kProducers) {
     give_up_registers<kProducerRegisters>();
-    const TileIndex index = tile_at(p, block_index());
+    const TileIndex index = own_tile(p);
     const VisibleKeys visible(p, index.m * kTileM);
     Producer producer(shared, p, index);
     producer.produce(visible.masked_end);
   } else {
     take_registers<kConsumerRegisters>();
-    const TileIndex index = tile_at(p, block_index());
+    const TileIndex index = own_tile(p);
     const VisibleKeys visible(p, index.m * kTileM);
     Consumer consumer(shared, warpgroup - kProducers);
     if (visible.masked_end > 0) consumer.start(p, index);
