@@ -42,7 +42,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   /*%#padded%*/
   clear_blocks(shared);
   /*%/padded%*/
+  /*%^cluster%*/
   __syncthreads();
+  /*%/cluster%*/
   /*%#cluster%*/
   cluster_sync();
   /*%/cluster%*/

@@ -3,9 +3,6 @@
 #pragma once
 
 #include "parts/mma/split.cuh"
-/*%#padded%*/
-#include "ptx/fence_async_shared.cuh"
-/*%/padded%*/
 #include "ptx/mbarrier.cuh"
 /*%#cluster%*/
 #include "ptx/mbarrier_bytes.cuh"
@@ -68,10 +65,9 @@ struct RingPlace {
 
 /*%#padded%*/
 // A CTA sends whole rows of panels to the other, also columns past the head's last. The caller synchronises
-// the CTA.
+// the CTA; whoever sends fences after that.
 __device__ __forceinline__ void clear_blocks(unsigned shared) {
   for (unsigned i = kK + 16 * threadIdx.x; i < kKFull; i += 16 * kThreads) store_zeros(shared + i);
-  fence_async_shared();
 }
 
 /*%/padded%*/

@@ -73,7 +73,7 @@ struct Producer {
       const unsigned parcel = half + thread * Tile::kPartBytes;
       bulk_send(in_cta(other, parcel), parcel, kParcelBytes, in_cta(other, full));
     }
-    __syncwarp();
+    __syncwarp();  // so that lanes come to the barrier together
   }
   /*%/cluster%*/
 
