@@ -25,6 +25,7 @@ constexpr double kHalfPanels = 1.46;  // products of so few columns, each of whi
 constexpr double kBarriers = 110;     // waits for them, in a step
 constexpr double kExchange = 340;     // until another CTA has its half of a block
 constexpr double kTile = 5700;        // Q, the first blocks, O
+constexpr double kPair = 2000, kPairUnderMask = 4000;  // a tile of two CTAs: they wait for each other
 
 // Cycles in which a producer splits a block of K or V.
 double fill_cycles(int rows, int columns) {
@@ -57,7 +58,7 @@ Step wgmma_fp32_step(const Problem& p, const WgmmaSchedule& s) {
   if (s.stages == 1) step.cycles = std::max(step.cycles, scores + k * level + exchange);
   step.cycles += kBarriers;
   step.alone = step.own_keys = step.cycles;
-  step.tile_cycles = kTile;
+  step.tile_cycles = kTile + (s.cluster == 1 ? 0 : p.causal ? kPairUnderMask : kPair);
   step.balanced = p.causal;
   return step;
 }

@@ -125,10 +125,10 @@ TEST_CASE("picks for fp32, of all families") {
     fmt::print("fp32, run {}: {} problems, {:.2f} % behind, {} of them by more than 5 %\n", run, sum.problems,
                100 * sum.mean(), sum.far_behind);
   }
-  // 3.7, 2.6, 4.8, 1.8 and 1.4 % on 30 November 2026.
+  // 3.7, 2.6, 4.8, 1.5 and 1.1 % on 30 November 2026.
   CHECK(runs[1].mean() < 0.04);
   CHECK(runs[2].mean() < 0.03);
   CHECK(runs[3].mean() < 0.05);
   CHECK(runs[4].mean() < 0.02);
-  CHECK(runs[5].mean() < 0.02);
+  CHECK(runs[5].mean() < 0.015);
 }
