@@ -59,7 +59,9 @@ constexpr auto knobs_of() {
         {{"m", "tile_m", "query rows per CTA", 64, 256}, &S::tile_m},
         {{"n", "tile_n", "keys per step", 16, 256}, &S::tile_n},
         {{"s", "stages", "K/V tiles in flight", 1, 6}, &S::stages},
-        {{"qr", "q_in_regs", "Q in registers: 0 none, 1 all, 2 half (fp32: the first of its three parts)", 0, 2}, &S::q_in_regs},
+        {{"qr", "q_in_regs", "Q in registers: 0 none, 1 all, 2 half (fp32: the first of its three parts)", 0,
+          2},
+         &S::q_in_regs},
         {{"o", "o_passes", "passes in which O leaves, 0 = through Q's place", 0, 4}, &S::o_passes},
         {{"lz", "lazy",
           "exponentials may grow to 2^lazy before O is rescaled, 0 = always; in fp16 with optimistic 1, of "
