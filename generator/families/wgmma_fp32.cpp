@@ -37,12 +37,13 @@ RegisterSplit split_of(const WgmmaSchedule& s) {
   }
 }
 
-// Registers of a consumer's thread: O and Q, with either the sums of scores, or the parts of P and a panel of
-// P V.
+// Registers of a consumer's thread: O and Q, with either the sums of scores, or the parts of P and what is on
+// its way of P V: two products' sums where a warpgroup computes alone, else one's.
 int fragments_of(const Problem& problem, const WgmmaSchedule& s, int sums_of_scores) {
   const int q = 4 * q_register_parts(s) * steps_of(problem.head_dim);
-  const int panel = std::min(problem.value_dim(), columns_at_once(problem, s)) / 2;
-  return problem.value_dim() / 2 + q + std::max(sums_of_scores, kSplitParts * s.tile_n / 4 + panel);
+  const int products = warpgroups_of(s) == 1 ? 2 : 1;
+  const int values = std::min(problem.value_dim(), products * columns_at_once(problem, s)) / 2;
+  return problem.value_dim() / 2 + q + std::max(sums_of_scores, kSplitParts * s.tile_n / 4 + values);
 }
 
 // The most sums that one asm statement may have: it is compiled for the registers that the launch gives each
@@ -183,6 +184,7 @@ std::vector<Recipe> recipes_wgmma_fp32(const Problem& problem, const WgmmaSchedu
       {"q_in_shared", q_parts < kSplitParts},
       {"paired", pairs_parts(problem, s)},
       {"two_producers", producers_of(s) == 2},
+      {"alone", warpgroups_of(s) == 1},
   };
   recipe.ptxas = s.ptxas;
   list_products(recipe, problem, s);

@@ -97,20 +97,64 @@ struct Consumer {
     }
   }
 
-  // output += P V, some columns after others. The block's part is summed by itself, since O is larger the more
-  // blocks came before.
-  template <int kFirst = 0>
-  __device__ __forceinline__ void add_pv(const unsigned (&weights)[kTileN / 16][kParts][4]) {
-    constexpr int kColumns = kHeadDimV - kFirst < kColumnsAtOnce ? kHeadDimV - kFirst : kColumnsAtOnce;
-    float sum[kColumns / 2];
+  // How many columns of V a product takes that begins with column kFirst.
+  template <int kFirst>
+  static constexpr int kColumnsFrom =
+      kHeadDimV - kFirst < kColumnsAtOnce ? kHeadDimV - kFirst : kColumnsAtOnce;
+
+  // Begins sum = P V for the columns from kFirst on.
+  template <int kFirst>
+  __device__ __forceinline__ void multiply_pv(float (&sum)[kColumnsFrom<kFirst> / 2],
+                                              const unsigned (&weights)[kTileN / 16][kParts][4]) const {
     constexpr int kOffset = kFirst / 64 * TileV::kPanelBytes + kFirst % 64 * 2;
     wgmma_values(sum, weights, lower_half(shared + kV + place.stage * TileV::kBytes + kOffset));
-    wgmma_wait<0>();
+  }
+
+  // Adds a sum that has come to O. A block's part is summed by itself, since O is larger the more blocks came
+  // before.
+  template <int kFirst>
+  __device__ __forceinline__ void add(float (&sum)[kColumnsFrom<kFirst> / 2]) {
     pin(sum);
 #pragma unroll
-    for (int i = 0; i < kColumns / 2; ++i) output[kFirst / 2 + i] += sum[i];
-    if constexpr (kFirst + kColumns < kHeadDimV) add_pv<kFirst + kColumns>(weights);
+    for (int i = 0; i < kColumnsFrom<kFirst> / 2; ++i) output[kFirst / 2 + i] += sum[i];
   }
+
+  /*%^alone%*/
+  // output += P V, some columns after others.
+  template <int kFirst = 0>
+  __device__ __forceinline__ void add_pv(const unsigned (&weights)[kTileN / 16][kParts][4]) {
+    float sum[kColumnsFrom<kFirst> / 2];
+    multiply_pv<kFirst>(sum, weights);
+    wgmma_wait<0>();
+    add<kFirst>(sum);
+    constexpr int kNext = kFirst + kColumnsFrom<kFirst>;
+    if constexpr (kNext < kHeadDimV) add_pv<kNext>(weights);
+  }
+  /*%/alone%*/
+  /*%#alone%*/
+  // output += P V, some columns after others. While a sum is added, tensor cores have the next columns'
+  // product: there is no other warpgroup to give them one.
+  __device__ __forceinline__ void add_pv(const unsigned (&weights)[kTileN / 16][kParts][4]) {
+    float sum[kColumnsFrom<0> / 2];
+    multiply_pv<0>(sum, weights);
+    add_from<0>(sum, weights);
+  }
+  template <int kFirst>
+  __device__ __forceinline__ void add_from(float (&sum)[kColumnsFrom<kFirst> / 2],
+                                           const unsigned (&weights)[kTileN / 16][kParts][4]) {
+    constexpr int kNext = kFirst + kColumnsFrom<kFirst>;
+    if constexpr (kNext < kHeadDimV) {
+      float next[kColumnsFrom<kNext> / 2];
+      multiply_pv<kNext>(next, weights);
+      wgmma_wait<1>();
+      add<kFirst>(sum);
+      add_from<kNext>(next, weights);
+    } else {
+      wgmma_wait<0>();
+      add<kFirst>(sum);
+    }
+  }
+  /*%/alone%*/
 
   // From the last block that any row of the tile sees down to the first.
   __device__ __forceinline__ void consume(const ForwardParams& p, const VisibleKeys& visible) {
