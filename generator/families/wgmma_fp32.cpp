@@ -111,8 +111,7 @@ Legality legal_wgmma_fp32(const Problem& problem, const WgmmaSchedule& s, const 
   if (s != kernel) {
     return {
         "fp32 has a kernel of its own, where tile_m, tile_n, stages, q_in_regs, lazy, cluster and ptxas may "
-        "vary; "
-        "optimistic, ping_pong, overlap and persistent are 0, the others what they are by default"};
+        "vary; optimistic, ping_pong, overlap and persistent are 0, the others what they are by default"};
   }
   if (const int most = sums_at_most(s); s.tile_n / 2 > most) {
     return {fmt::format("tile_n {} has {} accumulators a thread, {} may have {}", s.tile_n, s.tile_n / 2,
