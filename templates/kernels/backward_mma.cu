@@ -26,6 +26,7 @@
 #include "parts/mma/backward_dq_sum.cuh"
 /*%/dq_sum%*/
 #include "parts/mma/backward_key_tile.cuh"
+#include "parts/mma/backward_own_keys.cuh"
 #include "parts/mma/backward_place.cuh"
 #include "parts/mma/backward_weights.cuh"
 #include "parts/mma/head_of.cuh"
@@ -42,12 +43,6 @@
 
 using TileQK = SharedTile<kHeadDim>;
 using TileV = SharedTile<kHeadDimV>;
-
-// A warp's first key in a gradient, and the number of keys from there to the end.
-struct OwnKeys {
-  char* first;
-  int count;
-};
 
 extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*%/min_ctas%*/)
     FLASHJIT_ENTRY(const __grid_constant__ BackwardParams params) {
@@ -201,15 +196,6 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
     /*%/dq_before%*/
     named_barrier_sync(0, kThreads);  // nobody reads K or V any more
   };
-  // Where the warp's keys lie in a gradient. Worked out again at the end, so that no registers hold it until
-  // then.
-  const auto own_keys = [&](void* tensor, long long batch, long long head, long long row) {
-    const KeyTile own = key_tile_of_block(params);
-    const Place at;
-    const int first = own.n * kTileN + at.first_key + at.part * 8 * kRowTiles;
-    return OwnKeys{static_cast<char*>(tensor) + 2 * (own.batch * batch + own.head * head + first * row),
-                   params.seqlen_k - first};
-  };
 
   if (threadIdx.x < 32 * kHalf) {
     float dv[kRowTiles][kColumnsV / 2] = {};
@@ -273,7 +259,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
     /*%^shared_keys%*/
     __syncwarp();
     /*%/shared_keys%*/
-    const OwnKeys own = own_keys(params.dv, params.dv_batch, params.dv_head, params.dv_row);
+    const OwnKeys own = own_keys(params, params.dv, params.dv_batch, params.dv_head, params.dv_row);
     write_rows<kHeadDimV, 16 * kRowTiles / kSharers>(v_tile, at.first_key + at.part * 8 * kRowTiles,
                                                      own.first, 2 * params.dv_row, own.count, at.lane);
   } else {
@@ -345,7 +331,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
     /*%^shared_keys%*/
     __syncwarp();
     /*%/shared_keys%*/
-    const OwnKeys own = own_keys(params.dk, params.dk_batch, params.dk_head, params.dk_row);
+    const OwnKeys own = own_keys(params, params.dk, params.dk_batch, params.dk_head, params.dk_row);
     write_rows<kHeadDim, 16 * kRowTiles / kSharers>(k_tile, at.first_key + at.part * 8 * kRowTiles, own.first,
                                                     2 * params.dk_row, own.count, at.lane);
   }

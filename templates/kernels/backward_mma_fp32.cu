@@ -33,8 +33,8 @@
 #include "ptx/named_barrier_arrive.cuh"
 #include "ptx/shared_address.cuh"
 #include "ptx/shared_pair.cuh"
-#include "ptx/thread_index.cuh"
 #include "ptx/store_shared_16.cuh"
+#include "ptx/thread_index.cuh"
 
 constexpr int kHalf = kThreads / 64;  // warps of a half
 /*%#shared_keys%*/

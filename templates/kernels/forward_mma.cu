@@ -8,6 +8,7 @@
 #include "parts/mma/loader_async.cuh"
 /*%/async%*/
 /*%^async%*/
+#include "parts/mma/lane_starts.cuh"
 #include "parts/mma/loader_staged.cuh"
 /*%/async%*/
 /*%#optimistic%*/
@@ -17,8 +18,8 @@
 #include "parts/mma/row_tiles.cuh"
 #include "parts/mma/tile_order.cuh"
 #include "parts/mma/visible_keys.cuh"
-#include "ptx/shared_address.cuh"
 #include "ptx/block_index.cuh"
+#include "ptx/shared_address.cuh"
 #include "ptx/thread_index.cuh"
 
 extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*%/min_ctas%*/)
@@ -95,20 +96,13 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
     /*%/kv_apart%*/
     /*%/async%*/
 
-    // Where this lane starts to read.
-    const auto start_q = [&](unsigned thread) {
-      return q_tile + thread / 32 * kRowsPerWarp * TileQK::kPitch +
-             lane_offset_rows_first<TileQK>(thread % 32);
-    };
-    const auto start_k = [&](unsigned thread) {
-      return slots + lane_offset_columns_first<TileQK>(thread % 32);
-    };
-    const auto start_v = [&](unsigned thread) {
-      return slots + kTileBytesK + lane_offset_rows_first<TileV>(thread % 32);
-    };
     /*%#async%*/
-    const unsigned q_lane = start_q(threadIdx.x), k_lane = start_k(threadIdx.x),
-                   v_lane = start_v(threadIdx.x);
+    // Where this lane starts to read.
+    const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const unsigned q_lane =
+        q_tile + warp * kRowsPerWarp * TileQK::kPitch + lane_offset_rows_first<TileQK>(lane);
+    const unsigned k_lane = slots + lane_offset_columns_first<TileQK>(lane);
+    const unsigned v_lane = slots + kTileBytesK + lane_offset_rows_first<TileV>(lane);
     /*%/async%*/
     /*%#q_in_regs%*/
     // Q lies where the first step's copies will go, so warps take Q before these copies start.
@@ -117,7 +111,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
     cp_async_wait<kPending>();
     /*%/async%*/
     /*%^async%*/
-    const unsigned q_lane = start_q(threadIdx.x);
+    const unsigned q_lane = start_q(q_tile, threadIdx.x);
     /*%/async%*/
     __syncthreads();
 #pragma unroll
@@ -139,9 +133,9 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
     const auto multiply = [&](auto& scores, int first) {
       /*%^async%*/
       // Computed anew in each step, as v_lane is: copies in flight take registers, and few are left.
-      const unsigned k_lane = start_k(thread_index());
+      const unsigned k_lane = start_k(slots, thread_index());
       /*%^q_in_regs%*/
-      const unsigned q_lane = start_q(thread_index());
+      const unsigned q_lane = start_q(q_tile, thread_index());
       /*%/q_in_regs%*/
       /*%/async%*/
 #pragma unroll
@@ -279,7 +273,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
       /*%/kv_apart%*/
       if (wanted) {
         /*%^async%*/
-        const unsigned v_lane = start_v(thread_index());
+        const unsigned v_lane = start_v(slots + kTileBytesK, thread_index());
         /*%/async%*/
 #pragma unroll
         for (int r = 0; r < kRowTiles; ++r) {
@@ -298,7 +292,7 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
     const auto accumulate = [&](const auto& scores, int first) {
       raise(rows, output, scores, params.scale_log2);
       /*%^async%*/
-      const unsigned v_lane = start_v(thread_index());
+      const unsigned v_lane = start_v(slots + kTileBytesK, thread_index());
       /*%/async%*/
       add_pv(rows, output, scores, v_lane + stage * kSlotBytes + first * TileV::kPitch, params.scale_log2);
     };

@@ -10,9 +10,9 @@
 #include "parts/mma/split_products.cuh"
 #include "parts/mma/tile_order.cuh"
 #include "parts/mma/visible_keys.cuh"
+#include "ptx/block_index.cuh"
 #include "ptx/finite.cuh"
 #include "ptx/shared_address.cuh"
-#include "ptx/block_index.cuh"
 
 // scores = Q K^T for the warp's rows. q_lane, k_lane: where this lane starts in the first part.
 __device__ __forceinline__ void multiply_qk(float (&scores)[kTileN / 2], unsigned q_lane, unsigned k_lane) {

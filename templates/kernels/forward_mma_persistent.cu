@@ -9,9 +9,9 @@
 #include "parts/mma/products.cuh"
 #include "parts/mma/row_tiles.cuh"
 #include "parts/mma/tile_order.cuh"
+#include "ptx/block_index.cuh"
 #include "ptx/grid_size.cuh"
 #include "ptx/shared_address.cuh"
-#include "ptx/block_index.cuh"
 
 extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*%/min_ctas%*/)
     FLASHJIT_ENTRY(const __grid_constant__ ForwardParams params) {

@@ -11,12 +11,12 @@
 #include "parts/wgmma_fp32/consumer.cuh"
 #include "parts/wgmma_fp32/layout.cuh"
 #include "parts/wgmma_fp32/producer.cuh"
-#include "ptx/setmaxnreg.cuh"
-#include "ptx/shared_address.cuh"
 #include "ptx/block_index.cuh"
 /*%#cluster%*/
 #include "ptx/cluster.cuh"
 /*%/cluster%*/
+#include "ptx/setmaxnreg.cuh"
+#include "ptx/shared_address.cuh"
 
 // What the CTA works on.
 /*%#cluster%*/

@@ -4,8 +4,8 @@
 
 #include "params/backward.h"
 #include "ptx/infinity.cuh"
-#include "ptx/thread_index.cuh"
 #include "ptx/store_shared.cuh"
+#include "ptx/thread_index.cuh"
 
 static_assert(2 * kTileM <= kThreads, "a thread has one number");
 

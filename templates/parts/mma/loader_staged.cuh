@@ -3,8 +3,8 @@
 #pragma once
 
 #include "parts/mma/shared_tile.cuh"
-#include "ptx/thread_index.cuh"
 #include "ptx/store_shared_16.cuh"
+#include "ptx/thread_index.cuh"
 
 // Threads take the tile's chunks in order, kThreads at a time.
 template <int kRows, int kColumns>

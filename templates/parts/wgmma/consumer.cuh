@@ -121,12 +121,11 @@ struct Consumer : ConsumerSteps {
       /*%#overlap%*/
       last_step();
       /*%/overlap%*/
-    }
-    /*%#o_apart%*/
-    else {
+      /*%#o_apart%*/
+    } else {
       release_q();
+      /*%/o_apart%*/
     }
-    /*%/o_apart%*/
     /*%#upward%*/
     /*%#ping_pong%*/
     pass_blocks(passed, passed_turns);

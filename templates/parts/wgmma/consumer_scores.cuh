@@ -1,5 +1,5 @@
-// A consumer's scores, and what its softmax knows of their rows. Its 64 rows of Q stay in registers, in shared
-// memory or in both, while blocks of K pass by.
+// A consumer's scores, and what its softmax knows of their rows. Its 64 rows of Q stay in registers, in
+// shared memory or in both, while blocks of K pass by.
 #pragma once
 #include "parts/wgmma/block_softmax.cuh"
 #include "parts/wgmma/consumer_rings.cuh"

@@ -61,8 +61,8 @@ struct KeyState {
   __device__ __forceinline__ unsigned rows_of(unsigned tile) const {
     return tile + warpgroup * 64 * kRowBytes;
   }
-
   /*%#dq%*/
+
   // Shares both warpgroups' dS of a step, for dQ one step later.
   __device__ __forceinline__ void share_ds(int stage) {
     // The very first step finds its stage empty; the other stage has the zeros that count as step -1's dS.

@@ -294,8 +294,8 @@ __device__ __forceinline__ void add_fragment(float* sums, const float* sum) {
 
 // Which thread of the CTA this is (PTX ISA, "%tid").
 
-// Read anew wherever it is needed: the asm keeps the compiler from holding it, and what is computed from it, in
-// registers through the kernel's loop, where registers are short.
+// Read anew wherever it is needed: the asm keeps the compiler from holding it, and what is computed from it,
+// in registers through the kernel's loop, where registers are short.
 __device__ __forceinline__ int thread_index() {
   unsigned index;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
@@ -349,8 +349,8 @@ __device__ __forceinline__ void add_dq(unsigned shared, int pair, int m, const B
 
 // Which CTA this is (PTX ISA, "%ctaid").
 
-// Read anew wherever it is needed: the asm keeps the compiler from holding it, and what is computed from it, in
-// registers through the kernel's loop, where registers are short.
+// Read anew wherever it is needed: the asm keeps the compiler from holding it, and what is computed from it,
+// in registers through the kernel's loop, where registers are short.
 __device__ __forceinline__ int block_index() {
   unsigned index;
   asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
@@ -584,7 +584,7 @@ __device__ __forceinline__ void add_columns(float (&output)[kOutputs], const uns
 // Replaces infinities by finite numbers (PTX ISA, "min", "max"; a NaN stays a NaN).
 
 // Subtracting its first bf16 part from an infinity would give NaN. So 2^119 takes the place of whatever is
-// larger: times a number of up to 2^9, and the parts of numbers of up to 2^17, it is finite.
+// larger: it is finite times a number below 2^9, and times all but the first part of a number of up to 2^17.
 __device__ __forceinline__ float finite(float x) {
   constexpr float kLargest = 0x1p119f;
   asm("min.NaN.f32 %0, %0, %1;" : "+f"(x) : "f"(kLargest));

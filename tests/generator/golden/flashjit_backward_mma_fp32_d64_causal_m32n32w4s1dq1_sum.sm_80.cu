@@ -92,8 +92,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   // The accumulators of lanes 4 * quad … 4 * quad + 3: each has two columns of rows `quad` and `quad` + 8.
 #pragma unroll 2
   for (int i = threadIdx.x; i < kRows / 2 * kBlocks; i += kThreads) {
-    const int quad = i % 8, block = i / 8;
-    const float4* const from = sums + block * 32;
+    const int quad = i % 8, which = i / 8;  // of the blocks
+    const float4* const from = sums + which * 32;
     float value[2][8];
 #pragma unroll
     for (int x = 0; x < 4; ++x) {
@@ -101,11 +101,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
       value[x / 2][x % 2] = four.x * params.scale, value[x / 2][x % 2 + 2] = four.y * params.scale;
       value[x / 2][x % 2 + 4] = four.z * params.scale, value[x / 2][x % 2 + 6] = four.w * params.scale;
     }
-    const int row = first_row + block / kBlocks * 16 + quad;
+    const int row = first_row + which / kBlocks * 16 + quad;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       if (row + 8 * half >= params.seqlen_q) continue;
-      unsigned char* const to = dq + ((row + 8 * half) * params.dq_row + block % kBlocks * 8) * kElementBytes;
+      unsigned char* const to = dq + ((row + 8 * half) * params.dq_row + which % kBlocks * 8) * kElementBytes;
       const float(&v)[8] = value[half];
       reinterpret_cast<float4*>(to)[0] = float4{v[0], v[1], v[2], v[3]};
       reinterpret_cast<float4*>(to)[1] = float4{v[4], v[5], v[6], v[7]};

@@ -159,10 +159,10 @@ extern "C" __global__ void __launch_bounds__(kThreads)
       part[i] = dot(load_chunk(of_o + 16, inside), load_chunk(of_dout + 16, inside), part[i]);
     }
 #pragma unroll
-    for (int block = 0; block < kChunks / 2; ++block) {
+    for (int from = 0; from < kChunks / 2; ++from) {
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i)
-        add_block(sum[i], lost[i], __shfl_sync(0xffffffffu, part[i], block, kLanes));
+        add_block(sum[i], lost[i], __shfl_sync(0xffffffffu, part[i], from, kLanes));
     }
     if (lane == 0) {
 #pragma unroll

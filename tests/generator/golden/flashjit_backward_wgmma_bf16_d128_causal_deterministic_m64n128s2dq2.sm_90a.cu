@@ -544,7 +544,7 @@ __device__ __forceinline__ void wait_for_earlier(const int* shares, const DqRank
 // left theirs; `first` says that nobody's share has left before.
 template <class Work>
 __device__ __forceinline__ void add_in_order(const KeyTile& tile, int& step, const BackwardParams& p,
-                                           const Work& work) {
+                                             const Work& work) {
   DqRank rank(tile, p);
   int head = tile.batch * p.heads + tile.head_kv * p.group;
   int m = tile.starts_at();

@@ -622,7 +622,7 @@ __device__ __forceinline__ void wait_for_earlier(const int* shares, const DqRank
 // left theirs; `first` says that nobody's share has left before.
 template <class Work>
 __device__ __forceinline__ void add_in_order(const KeyTile& tile, int& step, const BackwardParams& p,
-                                           const Work& work) {
+                                             const Work& work) {
   DqRank rank(tile, p);
   int head = tile.batch * p.heads + tile.head_kv * p.group;
   int m = tile.starts_at();
@@ -1252,17 +1252,11 @@ __device__ __forceinline__ void arrive_written(unsigned barrier) {
 
 // Registers of packed numbers that asynchronous products read (ptx/wgmma.cuh): as ptx/pin.cuh.
 
-// Only registers kFirst to kEnd - 1 …
+// Only registers kFirst to kEnd - 1.
 template <int kFirst, int kEnd, int kCount>
 __device__ __forceinline__ void pin_some(unsigned (&registers)[kCount]) {
 #pragma unroll
   for (int i = kFirst; i < kEnd; ++i) asm volatile("" : "+r"(registers[i])::"memory");
-}
-
-// … or all.
-template <int kCount>
-__device__ __forceinline__ void pin(unsigned (&registers)[kCount]) {
-  pin_some<0, kCount>(registers);
 }
 
 // Stores of matrix fragments to shared memory (PTX ISA, "stmatrix"), the inverse of ldmatrix.

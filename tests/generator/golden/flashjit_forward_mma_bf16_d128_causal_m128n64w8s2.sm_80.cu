@@ -336,8 +336,8 @@ __device__ __forceinline__ float reciprocal_fast(float x) {
 
 // Which thread of the CTA this is (PTX ISA, "%tid").
 
-// Read anew wherever it is needed: the asm keeps the compiler from holding it, and what is computed from it, in
-// registers through the kernel's loop, where registers are short.
+// Read anew wherever it is needed: the asm keeps the compiler from holding it, and what is computed from it,
+// in registers through the kernel's loop, where registers are short.
 __device__ __forceinline__ int thread_index() {
   unsigned index;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
@@ -695,21 +695,21 @@ struct VisibleKeys {
   }
 };
 
-// Addresses of shared memory (PTX ISA, "State spaces").
-
-__device__ __forceinline__ unsigned shared_address(const void* pointer) {
-  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
-}
-
 // Which CTA this is (PTX ISA, "%ctaid").
 
-// Read anew wherever it is needed: the asm keeps the compiler from holding it, and what is computed from it, in
-// registers through the kernel's loop, where registers are short.
+// Read anew wherever it is needed: the asm keeps the compiler from holding it, and what is computed from it,
+// in registers through the kernel's loop, where registers are short.
 __device__ __forceinline__ int block_index() {
   unsigned index;
   asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
   __builtin_assume(index < 0x7fffffffu);
   return index;
+}
+
+// Addresses of shared memory (PTX ISA, "State spaces").
+
+__device__ __forceinline__ unsigned shared_address(const void* pointer) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas)
@@ -755,18 +755,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas)
     }
 
     // Where this lane starts to read.
-    const auto start_q = [&](unsigned thread) {
-      return q_tile + thread / 32 * kRowsPerWarp * TileQK::kPitch +
-             lane_offset_rows_first<TileQK>(thread % 32);
-    };
-    const auto start_k = [&](unsigned thread) {
-      return slots + lane_offset_columns_first<TileQK>(thread % 32);
-    };
-    const auto start_v = [&](unsigned thread) {
-      return slots + kTileBytesK + lane_offset_rows_first<TileV>(thread % 32);
-    };
-    const unsigned q_lane = start_q(threadIdx.x), k_lane = start_k(threadIdx.x),
-                   v_lane = start_v(threadIdx.x);
+    const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const unsigned q_lane =
+        q_tile + warp * kRowsPerWarp * TileQK::kPitch + lane_offset_rows_first<TileQK>(lane);
+    const unsigned k_lane = slots + lane_offset_columns_first<TileQK>(lane);
+    const unsigned v_lane = slots + kTileBytesK + lane_offset_rows_first<TileV>(lane);
 
     int stage = 0;
     // S for as many keys of tile n as there are scores, from the tile's key `first` on.

@@ -326,8 +326,8 @@ __device__ __forceinline__ float reciprocal_fast(float x) {
 
 // Which thread of the CTA this is (PTX ISA, "%tid").
 
-// Read anew wherever it is needed: the asm keeps the compiler from holding it, and what is computed from it, in
-// registers through the kernel's loop, where registers are short.
+// Read anew wherever it is needed: the asm keeps the compiler from holding it, and what is computed from it,
+// in registers through the kernel's loop, where registers are short.
 __device__ __forceinline__ int thread_index() {
   unsigned index;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
@@ -650,6 +650,17 @@ __device__ __forceinline__ void add_pv(SoftmaxRows (&rows)[kRowTiles],
   }
 }
 
+// Which CTA this is (PTX ISA, "%ctaid").
+
+// Read anew wherever it is needed: the asm keeps the compiler from holding it, and what is computed from it,
+// in registers through the kernel's loop, where registers are short.
+__device__ __forceinline__ int block_index() {
+  unsigned index;
+  asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
+  __builtin_assume(index < 0x7fffffffu);
+  return index;
+}
+
 // A special register (PTX ISA, "%nctaid").
 
 // CTAs of the grid, read again wherever the number is needed, as in ptx/block_index.cuh.
@@ -663,17 +674,6 @@ __device__ __forceinline__ int grid_size() {
 
 __device__ __forceinline__ unsigned shared_address(const void* pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
-}
-
-// Which CTA this is (PTX ISA, "%ctaid").
-
-// Read anew wherever it is needed: the asm keeps the compiler from holding it, and what is computed from it, in
-// registers through the kernel's loop, where registers are short.
-__device__ __forceinline__ int block_index() {
-  unsigned index;
-  asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
-  __builtin_assume(index < 0x7fffffffu);
-  return index;
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads)

@@ -332,8 +332,8 @@ __device__ __forceinline__ float reciprocal_fast(float x) {
 
 // Which thread of the CTA this is (PTX ISA, "%tid").
 
-// Read anew wherever it is needed: the asm keeps the compiler from holding it, and what is computed from it, in
-// registers through the kernel's loop, where registers are short.
+// Read anew wherever it is needed: the asm keeps the compiler from holding it, and what is computed from it,
+// in registers through the kernel's loop, where registers are short.
 __device__ __forceinline__ int thread_index() {
   unsigned index;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
@@ -405,62 +405,6 @@ __device__ __forceinline__ const unsigned short* head_of(const void* tensor, lon
   return static_cast<const unsigned short*>(tensor) + batch + head;
 }
 
-// Sixteen bytes to shared memory (PTX ISA, "st").
-
-__device__ __forceinline__ void store_shared(unsigned address, uint4 value) {
-  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.x), "r"(value.y),
-               "r"(value.z), "r"(value.w)
-               : "memory");
-}
-
-// Copies tiles from global to shared memory through registers, for Turing, which has no cp.async: the loads
-// are under way while the warp computes, and the stores follow.
-
-// Threads take the tile's chunks in order, kThreads at a time.
-template <int kRows, int kColumns>
-struct TileCopy {
-  using Tile = SharedTile<kColumns>;
-  static constexpr int kPieces = kRows * Tile::kChunks;  // of 16 bytes
-  static constexpr int kPasses = (kPieces + kThreads - 1) / kThreads;
-
-  const char* source;    // row 0 of the tensor
-  long long row_stride;  // in elements
-  unsigned target;       // the tile in shared memory that `held` goes to
-  uint4 held[kPasses];
-
-  // tensor: row 0 of the head, row_stride in elements.
-  __device__ TileCopy(const void* tensor, long long row_stride)
-      : source(static_cast<const char*>(tensor)), row_stride(row_stride) {}
-
-  // Loads rows first … first + kRows - 1. kGuarded: rows from `end` on do not exist and become zeros.
-  template <bool kGuarded>
-  __device__ void start(unsigned tile, int first, int end) {
-    target = tile;
-    const int thread = thread_index();
-#pragma unroll
-    for (int pass = 0; pass < kPasses; ++pass) {
-      const int piece = thread + pass * kThreads;
-      const int row = first + piece / Tile::kChunks, chunk = piece % Tile::kChunks;
-      const bool inside = kPieces % kThreads == 0 || piece < kPieces;
-      const bool padding = kColumns % 16 != 0 && chunk * 8 >= kColumns;
-      held[pass] = uint4{0, 0, 0, 0};
-      if (inside && !padding && (!kGuarded || row < end))
-        held[pass] = *reinterpret_cast<const uint4*>(source + 2 * (row * row_stride) + chunk * 16);
-    }
-  }
-
-  // Stores what `start` loaded.
-  __device__ void finish() const {
-    const int thread = thread_index();
-#pragma unroll
-    for (int pass = 0; pass < kPasses; ++pass) {
-      const int piece = thread + pass * kThreads;
-      if (kPieces % kThreads == 0 || piece < kPieces)
-        store_shared(target + Tile::offset(piece / Tile::kChunks, piece % Tile::kChunks), held[pass]);
-    }
-  }
-};
-
 // Where a lane starts to read the fragments of mma from a tile in shared memory.
 
 // Where a lane finds its row of a fragment's four 8x8 matrices, which cover rows 0-15 of 16 columns. The
@@ -531,6 +475,75 @@ __device__ __forceinline__ void multiply_qk(float (&scores)[kRowTiles][kScores],
     }
   }
 }
+
+// Where lanes start to read their warp's rows of Q, and tiles of K and V: for kernels that work this out anew
+// in each step.
+
+__device__ __forceinline__ unsigned start_q(unsigned q_tile, unsigned thread) {
+  return q_tile + thread / 32 * kRowsPerWarp * TileQK::kPitch + lane_offset_rows_first<TileQK>(thread % 32);
+}
+__device__ __forceinline__ unsigned start_k(unsigned k_tile, unsigned thread) {
+  return k_tile + lane_offset_columns_first<TileQK>(thread % 32);
+}
+__device__ __forceinline__ unsigned start_v(unsigned v_tile, unsigned thread) {
+  return v_tile + lane_offset_rows_first<TileV>(thread % 32);
+}
+
+// Sixteen bytes to shared memory (PTX ISA, "st").
+
+__device__ __forceinline__ void store_shared(unsigned address, uint4 value) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.x), "r"(value.y),
+               "r"(value.z), "r"(value.w)
+               : "memory");
+}
+
+// Copies tiles from global to shared memory through registers, for Turing, which has no cp.async: the loads
+// are under way while the warp computes, and the stores follow.
+
+// Threads take the tile's chunks in order, kThreads at a time.
+template <int kRows, int kColumns>
+struct TileCopy {
+  using Tile = SharedTile<kColumns>;
+  static constexpr int kPieces = kRows * Tile::kChunks;  // of 16 bytes
+  static constexpr int kPasses = (kPieces + kThreads - 1) / kThreads;
+
+  const char* source;    // row 0 of the tensor
+  long long row_stride;  // in elements
+  unsigned target;       // the tile in shared memory that `held` goes to
+  uint4 held[kPasses];
+
+  // tensor: row 0 of the head, row_stride in elements.
+  __device__ TileCopy(const void* tensor, long long row_stride)
+      : source(static_cast<const char*>(tensor)), row_stride(row_stride) {}
+
+  // Loads rows first … first + kRows - 1. kGuarded: rows from `end` on do not exist and become zeros.
+  template <bool kGuarded>
+  __device__ void start(unsigned tile, int first, int end) {
+    target = tile;
+    const int thread = thread_index();
+#pragma unroll
+    for (int pass = 0; pass < kPasses; ++pass) {
+      const int piece = thread + pass * kThreads;
+      const int row = first + piece / Tile::kChunks, chunk = piece % Tile::kChunks;
+      const bool inside = kPieces % kThreads == 0 || piece < kPieces;
+      const bool padding = kColumns % 16 != 0 && chunk * 8 >= kColumns;
+      held[pass] = uint4{0, 0, 0, 0};
+      if (inside && !padding && (!kGuarded || row < end))
+        held[pass] = *reinterpret_cast<const uint4*>(source + 2 * (row * row_stride) + chunk * 16);
+    }
+  }
+
+  // Stores what `start` loaded.
+  __device__ void finish() const {
+    const int thread = thread_index();
+#pragma unroll
+    for (int pass = 0; pass < kPasses; ++pass) {
+      const int piece = thread + pass * kThreads;
+      if (kPieces % kThreads == 0 || piece < kPieces)
+        store_shared(target + Tile::offset(piece / Tile::kChunks, piece % Tile::kChunks), held[pass]);
+    }
+  }
+};
 
 // ldmatrix with each 8x8 matrix transposed on the way (PTX ISA, "ldmatrix").
 
@@ -635,21 +648,21 @@ struct VisibleKeys {
   }
 };
 
-// Addresses of shared memory (PTX ISA, "State spaces").
-
-__device__ __forceinline__ unsigned shared_address(const void* pointer) {
-  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
-}
-
 // Which CTA this is (PTX ISA, "%ctaid").
 
-// Read anew wherever it is needed: the asm keeps the compiler from holding it, and what is computed from it, in
-// registers through the kernel's loop, where registers are short.
+// Read anew wherever it is needed: the asm keeps the compiler from holding it, and what is computed from it,
+// in registers through the kernel's loop, where registers are short.
 __device__ __forceinline__ int block_index() {
   unsigned index;
   asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
   __builtin_assume(index < 0x7fffffffu);
   return index;
+}
+
+// Addresses of shared memory (PTX ISA, "State spaces").
+
+__device__ __forceinline__ unsigned shared_address(const void* pointer) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas)
@@ -682,26 +695,14 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas)
     q_copy.finish();
     k_copy.start<true>(slots, n * kTileN, params.seqlen_k);
 
-    // Where this lane starts to read.
-    const auto start_q = [&](unsigned thread) {
-      return q_tile + thread / 32 * kRowsPerWarp * TileQK::kPitch +
-             lane_offset_rows_first<TileQK>(thread % 32);
-    };
-    const auto start_k = [&](unsigned thread) {
-      return slots + lane_offset_columns_first<TileQK>(thread % 32);
-    };
-    const auto start_v = [&](unsigned thread) {
-      return slots + kTileBytesK + lane_offset_rows_first<TileV>(thread % 32);
-    };
-
     v_copy.start<true>(slots + kTileBytesK, n * kTileN, params.seqlen_k);
 
     int stage = 0;
     // S for as many keys of tile n as there are scores, from the tile's key `first` on.
     const auto multiply = [&](auto& scores, int first) {
       // Computed anew in each step, as v_lane is: copies in flight take registers, and few are left.
-      const unsigned k_lane = start_k(thread_index());
-      const unsigned q_lane = start_q(thread_index());
+      const unsigned k_lane = start_k(slots, thread_index());
+      const unsigned q_lane = start_q(q_tile, thread_index());
 #pragma unroll
       for (auto& row : scores) {
 #pragma unroll
@@ -740,7 +741,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas)
     // Softmax of a block's scores, and O += P V.
     const auto accumulate = [&](const auto& scores, int first) {
       raise(rows, output, scores, params.scale_log2);
-      const unsigned v_lane = start_v(thread_index());
+      const unsigned v_lane = start_v(slots + kTileBytesK, thread_index());
       add_pv(rows, output, scores, v_lane + stage * kSlotBytes + first * TileV::kPitch, params.scale_log2);
     };
     for (; n >= visible.unmasked_end; --n) {

@@ -1372,8 +1372,8 @@ __device__ __forceinline__ void ldmatrix(unsigned (&fragment)[4], unsigned addre
                : "memory");
 }
 
-// A consumer's scores, and what its softmax knows of their rows. Its 64 rows of Q stay in registers, in shared
-// memory or in both, while blocks of K pass by.
+// A consumer's scores, and what its softmax knows of their rows. Its 64 rows of Q stay in registers, in
+// shared memory or in both, while blocks of K pass by.
 
 struct ConsumerScores : ConsumerRings {
   int q_parity = 0;
@@ -1502,8 +1502,7 @@ struct Consumer : ConsumerSteps {
 #pragma unroll kUnroll
       for (; left >= 0; --left) step(mine, tile, left, false, p);
       last_step();
-    }
-    else {
+    } else {
       release_q();
     }
   }

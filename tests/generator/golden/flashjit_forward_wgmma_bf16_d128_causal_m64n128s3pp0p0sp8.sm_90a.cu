@@ -1427,8 +1427,8 @@ __device__ __forceinline__ void ldmatrix(unsigned (&fragment)[4], unsigned addre
                : "memory");
 }
 
-// A consumer's scores, and what its softmax knows of their rows. Its 64 rows of Q stay in registers, in shared
-// memory or in both, while blocks of K pass by.
+// A consumer's scores, and what its softmax knows of their rows. Its 64 rows of Q stay in registers, in
+// shared memory or in both, while blocks of K pass by.
 
 struct ConsumerScores : ConsumerRings {
   int q_parity = 0;

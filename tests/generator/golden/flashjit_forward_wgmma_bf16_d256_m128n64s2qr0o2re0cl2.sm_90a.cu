@@ -1231,8 +1231,8 @@ __device__ __forceinline__ void wgmma_values(unsigned v_tile) {
       : "memory");
 }
 
-// A consumer's scores, and what its softmax knows of their rows. Its 64 rows of Q stay in registers, in shared
-// memory or in both, while blocks of K pass by.
+// A consumer's scores, and what its softmax knows of their rows. Its 64 rows of Q stay in registers, in
+// shared memory or in both, while blocks of K pass by.
 
 struct ConsumerScores : ConsumerRings {
   int q_parity = 0;
@@ -1355,8 +1355,7 @@ struct Consumer : ConsumerSteps {
       for (; left >= 0; --left) step(mine, tile, left, left >= full, p);
       release_q();
       last_step();
-    }
-    else {
+    } else {
       release_q();
     }
   }
