@@ -44,8 +44,8 @@ void add_maps(std::vector<TensorMapSpec>& maps, Operand operand, int columns, in
 std::vector<Constant> constants(const Problem& problem, const WgmmaSchedule& schedule) {
   const RegisterSplit split = registers_of(schedule);
   std::vector<Constant> list{
-      number("kHeadDim", problem.head_dim, "columns of q and k"),
-      number("kHeadDimV", problem.value_dim(), "columns of v and o"),
+      number("kHeadDim", problem.head_dim, "columns of Q and K"),
+      number("kHeadDimV", problem.value_dim(), "columns of V and O"),
       number("kTileM", schedule.tile_m, "query rows per tile"),
       number("kTileN", schedule.tile_n, "keys per block"),
       number("kWarpgroups", warpgroups_of(schedule), "that compute, 64 rows each"),
@@ -60,7 +60,7 @@ std::vector<Constant> constants(const Problem& problem, const WgmmaSchedule& sch
         number("kMinCtas", schedule.min_ctas, "CTAs per multiprocessor that registers must allow"));
   }
   if (const int steps = q_register_steps(problem, schedule); steps > 0) {
-    list.push_back(number("kQRegisterSteps", steps, "of 16 columns of q that live in registers"));
+    list.push_back(number("kQRegisterSteps", steps, "of 16 columns of Q that live in registers"));
   }
   if (has_narrow_k(problem) || has_half_step(problem)) {
     list.push_back(
@@ -82,7 +82,7 @@ std::vector<Constant> constants(const Problem& problem, const WgmmaSchedule& sch
   }
   if (schedule.lazy > 0) {
     list.push_back(
-        {"float", "kLazy", std::to_string(schedule.lazy), "log2 of the growth that a shift tolerates"});
+        {"float", "kLazy", fmt::format("{}.0f", schedule.lazy), "log2 of the growth that a shift tolerates"});
   }
   if (schedule.optimistic == 1) {
     const Room room = room_of_shift(problem, schedule);
@@ -91,7 +91,7 @@ std::vector<Constant> constants(const Problem& problem, const WgmmaSchedule& sch
     list.push_back({"float", "kLostSum", fmt::format("0x1p{}f", 126 - room.headroom),
                     "of them, above which scores are computed again"});
     if (problem.dtype == DType::bf16) {
-      list.push_back({"float", "kHeadroom", std::to_string(room.headroom),
+      list.push_back({"float", "kHeadroom", fmt::format("{}.0f", room.headroom),
                       "log2 of how far above a row's scores its shift goes"});
       list.push_back({"float", "kSumAfterMove", fmt::format("0x1p{}f", -room.headroom),
                       "what the largest lane's sum becomes when a shift moves"});

@@ -38,8 +38,8 @@ enum class Owns { keys, queries };
 std::vector<Constant> constants(const Problem& problem, Owns owns, int tile_m, int tile_n, int score_columns,
                                 int shared_bytes, bool pair = false) {
   return {
-      number("kHeadDim", problem.head_dim, "columns of q, k, dq and dk"),
-      number("kHeadDimV", problem.value_dim(), "columns of v, dout and dv"),
+      number("kHeadDim", problem.head_dim, "columns of Q, K, dQ and dK"),
+      number("kHeadDimV", problem.value_dim(), "columns of V, dO and dV"),
       number("kTileM", tile_m, owns == Owns::queries ? "query rows per CTA" : "query rows per step"),
       number("kTileN", tile_n, owns == Owns::keys ? "keys per CTA" : "keys per step"),
       number("kScoreColumns", score_columns, "of the scores of a warpgroup's 64 rows"),

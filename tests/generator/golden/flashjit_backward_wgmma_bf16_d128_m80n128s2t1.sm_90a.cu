@@ -1,8 +1,8 @@
 // backward bf16 d128 full, schedule wgmma-backward:m80n128s2t1, for sm_90a.
 // Written by flashjit 0.1.0 from templates/kernels/backward_wgmma.cu.
 
-constexpr int kHeadDim = 128;            // columns of q, k, dq and dk
-constexpr int kHeadDimV = 128;           // columns of v, dout and dv
+constexpr int kHeadDim = 128;            // columns of Q, K, dQ and dK
+constexpr int kHeadDimV = 128;           // columns of V, dO and dV
 constexpr int kTileM = 80;               // query rows per step
 constexpr int kTileN = 128;              // keys per CTA
 constexpr int kScoreColumns = 80;        // of the scores of a warpgroup's 64 rows

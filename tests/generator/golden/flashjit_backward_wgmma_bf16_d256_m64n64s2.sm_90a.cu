@@ -1,8 +1,8 @@
 // backward bf16 d256 full, schedule wgmma-backward:m64n64s2, for sm_90a.
 // Written by flashjit 0.1.0 from templates/kernels/backward_wgmma_pair.cu.
 
-constexpr int kHeadDim = 256;            // columns of q, k, dq and dk
-constexpr int kHeadDimV = 256;           // columns of v, dout and dv
+constexpr int kHeadDim = 256;            // columns of Q, K, dQ and dK
+constexpr int kHeadDimV = 256;           // columns of V, dO and dV
 constexpr int kTileM = 64;               // query rows per step
 constexpr int kTileN = 64;               // keys per CTA
 constexpr int kScoreColumns = 64;        // of the scores of a warpgroup's 64 rows

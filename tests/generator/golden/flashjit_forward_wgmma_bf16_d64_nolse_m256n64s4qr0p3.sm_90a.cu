@@ -1,8 +1,8 @@
 // forward bf16 d64 full without LSE, schedule wgmma:m256n64s4qr0p3, for sm_90a.
 // Written by flashjit 0.1.0 from templates/kernels/forward_wgmma.cu.
 
-constexpr int kHeadDim = 64;               // columns of q and k
-constexpr int kHeadDimV = 64;              // columns of v and o
+constexpr int kHeadDim = 64;               // columns of Q and K
+constexpr int kHeadDimV = 64;              // columns of V and O
 constexpr int kTileM = 256;                // query rows per tile
 constexpr int kTileN = 64;                 // keys per block
 constexpr int kWarpgroups = 4;             // that compute, 64 rows each
@@ -13,10 +13,10 @@ constexpr int kConsumerRegisters = 112;    // per thread, after setmaxnreg
 constexpr int kSharedBytes = 131264;       // of dynamic shared memory
 constexpr int kOPasses = 1;                // passes in which O leaves
 constexpr int kUnroll = 1;                 // of the loop over unmasked blocks
-constexpr float kLazy = 14;                // log2 of the growth that a shift tolerates
+constexpr float kLazy = 14.0f;             // log2 of the growth that a shift tolerates
 constexpr float kLargestSum = 0x1p14f;     // of a thread's exponentials in a block, up to which a shift stays
 constexpr float kLostSum = 0x1p86f;        // of them, above which scores are computed again
-constexpr float kHeadroom = 40;            // log2 of how far above a row's scores its shift goes
+constexpr float kHeadroom = 40.0f;         // log2 of how far above a row's scores its shift goes
 constexpr float kSumAfterMove = 0x1p-40f;  // what the largest lane's sum becomes when a shift moves
 
 // FlashAttention forward on Hopper (FlashAttention-3, arXiv 2407.08608): a warpgroup that feeds shared memory

@@ -1,8 +1,8 @@
 // forward fp16 d88 causal, schedule wgmma:m192n96s2qr0p2cl2, for sm_90a.
 // Written by flashjit 0.1.0 from templates/kernels/forward_wgmma.cu.
 
-constexpr int kHeadDim = 88;             // columns of q and k
-constexpr int kHeadDimV = 88;            // columns of v and o
+constexpr int kHeadDim = 88;             // columns of Q and K
+constexpr int kHeadDimV = 88;            // columns of V and O
 constexpr int kTileM = 192;              // query rows per tile
 constexpr int kTileN = 96;               // keys per block
 constexpr int kWarpgroups = 3;           // that compute, 64 rows each
@@ -15,7 +15,7 @@ constexpr int kLastKRowBytes = 64;       // of a row of K's last panel
 constexpr int kOPasses = 1;              // passes in which O leaves
 constexpr int kUnroll = 1;               // of the loop over unmasked blocks
 constexpr int kCluster = 2;              // CTAs that load K and V for each other
-constexpr float kLazy = 14;              // log2 of the growth that a shift tolerates
+constexpr float kLazy = 14.0f;           // log2 of the growth that a shift tolerates
 constexpr float kLargestSum = 65504.0f;  // of a thread's exponentials in a block, up to which a shift stays
 constexpr float kLostSum = 0x1p114f;     // of them, above which scores are computed again
 
