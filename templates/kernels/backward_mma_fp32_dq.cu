@@ -9,6 +9,7 @@
 #include "parts/mma/split_products.cuh"
 #include "parts/mma/visible_keys.cuh"
 #include "ptx/finite.cuh"
+#include "ptx/infinity.cuh"
 #include "ptx/math.cuh"
 #include "ptx/shared_address.cuh"
 
@@ -47,7 +48,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     }
     k_copy.start(0, params.seqlen_k);
 
-    // LSE and delta. Rows that do not exist are zeros, and are not written.
+    // LSE and delta. Rows that do not exist are zeros, and are not written. LSE is +inf, so that P is 0, for
+    // rows that see no key, or none whose score is above -inf.
     const int pair = tile.batch * params.heads + tile.head;
     float lse[2], delta[2];
 #pragma unroll
@@ -55,6 +57,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
       const int row = first_row + warp_row + 8 * half + lane / 4;
       const bool inside = row < params.seqlen_q;
       lse[half] = inside ? params.lse[static_cast<long long>(pair) * params.seqlen_q + row] : 0.0f;
+      if (lse[half] == -kInfinity) lse[half] = kInfinity;
       delta[half] = inside ? params.delta[static_cast<long long>(pair) * params.padded_q + row] : 0.0f;
     }
 

@@ -153,6 +153,23 @@ TEST_CASE("a key with all the weight weighs 1") {
   }
 }
 
+// The forward pass writes it, too, where scores are below -2^100, as those of keys that a column of q and k
+// masks. No mask hides these scores here.
+TEST_CASE("a row whose LSE is -infinity has no part in any gradient") {
+  for (const bool causal : {false, true}) {
+    const Gradients gradients(
+        {.problem = fp32_gradients(40, causal), .shape = kRagged, .layout = Layout::strided, .blind = 40},
+        400);
+    for (const std::string schedule :
+         {"mma-backward:m32n32w4dq1", "mma-backward:m16n16w2", "mma-backward:m32n32w8sp2dq1",
+          "simt-backward:m32n32w4", "simt-backward:m16n16w4dq1"}) {
+      CAPTURE(schedule);
+      const autotune::Check check = gradients.run(engine("sm_90"), {.schedule = schedule}, false).check;
+      CHECK_MESSAGE(check.ok, check.message);
+    }
+  }
+}
+
 // delta is formed by the products that form dP, in either kernel.
 TEST_CASE("a single key gives a dQ and dK of exactly 0") {
   for (const char* schedule : {"mma-backward:m32n32w4dq1", "mma-backward:m32n32w4"}) {

@@ -82,6 +82,7 @@ std::string describe(const AttentionCase& one) {
   if (one.low > 0) text += fmt::format(" {} low keys", one.low);
   if (one.value_exponent != 0) text += fmt::format(" v times 2^{}", one.value_exponent);
   if (one.endless > 0) text += fmt::format(" {} infinite values", one.endless);
+  if (one.blind > 0) text += fmt::format(" {} blind rows", one.blind);
   return text;
 }
 

@@ -33,6 +33,7 @@ struct AttentionCase {
   int low = 0;             // the last so many keys score 7.7 bits less than all others, which are alike
   int value_exponent = 0;  // v, which is packed, is 2^this as large
   int endless = 0;         // the first column of the last so many keys' values is infinite
+  int blind = 0;           // where o and lse are made up: the first so many rows have an LSE of -infinity
 };
 std::string describe(const AttentionCase& one);  // "bf16 d64 causal 2x4/2x130x200 strided peaky seed 7"
 

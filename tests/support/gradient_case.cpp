@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "tests/support/on_device.hpp"
 
@@ -56,6 +57,10 @@ void make_up_results(const AttentionCase& one, const Strides& o_strides, autotun
                  .v;
   const auto rows = static_cast<std::size_t>(one.shape.batch) * one.shape.heads * one.shape.seqlen_q;
   inputs.lse.assign(rows, std::log(static_cast<float>(std::max(1, one.shape.seqlen_k))) + 0.5F);
+  for (std::size_t i = 0; i < rows; ++i) {
+    if (static_cast<int>(i % one.shape.seqlen_q) < one.blind)
+      inputs.lse[i] = -std::numeric_limits<float>::infinity();
+  }
 }
 
 }  // namespace
