@@ -172,7 +172,7 @@ struct flashjit_kernel {
  * and shape are the forward pass's own; pointers and strides follow the rules of flashjit_forward_args.
  * - All pointers but workspace are needed, except those of queries (q, o, dout, lse, dq) where there are
  *   no query rows, and those of keys (k, v, dk, dv) where there are no keys.
- * - q and dout must be finite, even in rows that see no key.
+ * - q, k, v, o and dout must be finite, even in rows that see no key.
  * - dq, dk, dv and workspace must overlap neither each other nor an input; only equal pointers are
  *   detected.
  * - Where heads share K and V, dk and dv are sums over these heads. Whatever takes no part has gradient 0. */
