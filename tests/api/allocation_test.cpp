@@ -5,11 +5,13 @@
 #include <cstdlib>
 #include <new>
 
+#include "api/single_flight.hpp"
 #include "tests/api/support.hpp"
 
 namespace {
 std::atomic<long> allocations{0};
 std::atomic<bool> fails_next{false};
+bool memory_is_gone = false;
 }  // namespace
 
 // Not inlined: g++ 12 would see one half of a pair inlined, and warn of memory that new gave and free takes.
@@ -80,6 +82,25 @@ TEST_CASE("memory beside a counter that could not be kept is lent to nobody") {
   CHECK(device.bytes_alive() == before);
   CHECK(counters.for_launch(nullptr).memory != nullptr);
   CHECK(device.bytes_alive() == before + 4096);
+}
+
+// As a Hash that prints what it hashes.
+struct NeedsMemory {
+  std::size_t operator()(int key) const {
+    if (memory_is_gone) throw std::bad_alloc();
+    return static_cast<std::size_t>(key);
+  }
+};
+
+TEST_CASE("what could not be made because memory ran out is made by the next who asks") {
+  api::SingleFlight<int, std::shared_ptr<int>, NeedsMemory> table;
+  const auto fail = []() -> std::shared_ptr<int> {
+    memory_is_gone = true;
+    throw std::bad_alloc();
+  };
+  CHECK_THROWS_AS(static_cast<void>(table.get(1, fail)), std::bad_alloc);
+  memory_is_gone = false;
+  CHECK(*table.get(1, [] { return std::make_shared<int>(7); }) == 7);
 }
 
 TEST_CASE("backward with a workspace of the caller's allocates nothing") {
