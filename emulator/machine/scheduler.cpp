@@ -6,6 +6,7 @@
 #include <mutex>
 #include <system_error>
 #include <thread>
+#include <vector>
 
 #include "emulator/machine/cluster_runner.hpp"
 #include "flashjit/error.hpp"
@@ -47,22 +48,21 @@ void run_launch(LaunchContext& launch, u32 threads, Counters* profile,
   };
   const u64 wanted = std::min<u64>(std::max<u32>(threads, 1), clusters);
   launch.at_work = static_cast<u32>(wanted);
-  std::vector<std::thread> others;
+  std::vector<std::jthread> others;  // joined even by an exception
   others.reserve(wanted - 1);
   try {
     for (u64 k = 1; k < wanted; ++k) others.emplace_back(work);
-  } catch (const std::system_error& failure) {
+  } catch (const std::exception& failure) {
     // Fewer threads would do for some launches, but not if clusters wait for each other.
-    std::lock_guard lock(mutex);
     launch.stopped = true;
-    error = std::make_exception_ptr(
-        Error(ErrorCode::io,
-              fmt::format("can't start thread {} of {} of the emulator: {}", others.size() + 2, wanted,
-                          failure.what()),
-              "fewer threads will do (flashjit check --threads), or a higher limit (ulimit -u)"));
+    if (dynamic_cast<const std::system_error*>(&failure) == nullptr) throw;  // no memory for a thread's state
+    throw Error(ErrorCode::io,
+                fmt::format("can't start thread {} of {} of the emulator: {}", others.size() + 2, wanted,
+                            failure.what()),
+                "fewer threads will do (flashjit check --threads), or a higher limit (ulimit -u)");
   }
   work();
-  for (std::thread& thread : others) thread.join();
+  others.clear();
   if (error) std::rethrow_exception(error);
 }
 
