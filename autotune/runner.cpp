@@ -119,43 +119,52 @@ void LocalRunner::upload() {
 
 void LocalRunner::build(std::span<const Schedule> schedules, std::chrono::milliseconds time,
                         const BuildDone& done) {
+  // Made before any thread starts: a thread has nobody to tell that memory ran out for its answer.
   struct Finished {
-    std::size_t index = 0;
     Built built;
-    std::optional<Error> error;
-    std::exception_ptr thrown;  // by the caller's on_message, which is told of a full disk from here
+    bool late = false;
+    std::exception_ptr thrown;
   };
+  std::vector<Finished> results(schedules.size());
+  std::vector<std::size_t> finished;  // which of them are ready and were not heard yet
+  finished.reserve(schedules.size());
   const double end = clock_.seconds() + std::chrono::duration<double>(time).count();
-  const Error late(ErrorCode::compile_failed, "there was no time left to compile it");
   std::mutex mutex;
   std::condition_variable news;
-  std::vector<Finished> finished;
   std::atomic<std::size_t> next{0};
   const auto work = [&] {
     for (std::size_t i = next++; i < schedules.size(); i = next++) {
-      Finished result;
-      result.index = i;
+      Finished& result = results[i];
       const double left = end - clock_.seconds();
-      if (left <= 0) {
-        result.error = late;
-      } else {
+      result.late = left <= 0;
+      if (!result.late) {
         try {
           const std::chrono::milliseconds rest(static_cast<std::int64_t>(left * 1000) + 1);
           result.built = build_(schedules[i], std::min(rest, options_.compile_deadline));
-        } catch (const Error& error) {
-          result.error = clock_.seconds() < end ? error : late;
-        } catch (const std::bad_alloc&) {
-          result.error = host_memory_error();
-        } catch (const std::length_error&) {
-          result.error = host_memory_error();
         } catch (...) {
           result.thrown = std::current_exception();
+          result.late = clock_.seconds() >= end;
         }
       }
       const std::lock_guard lock(mutex);
-      finished.push_back(std::move(result));
+      finished.push_back(i);
       news.notify_one();
     }
+  };
+  // What is wrong with a candidate, if anything. The caller's on_message, which is told of a full disk from
+  // here, may throw whatever it likes, and that goes to the caller.
+  const auto error_of = [](const Finished& result) -> std::optional<Error> {
+    try {
+      if (result.thrown) std::rethrow_exception(result.thrown);
+    } catch (const Error& error) {
+      if (!result.late) return error;
+    } catch (const std::bad_alloc&) {
+      return host_memory_error();
+    } catch (const std::length_error&) {
+      return host_memory_error();
+    }
+    if (!result.late) return std::nullopt;
+    return Error(ErrorCode::compile_failed, "there was no time left to compile it");
   };
   const std::size_t wanted = options_.threads > 0 ? static_cast<std::size_t>(options_.threads)
                                                   : std::max(1u, std::thread::hardware_concurrency());
@@ -165,19 +174,20 @@ void LocalRunner::build(std::span<const Schedule> schedules, std::chrono::millis
   bool all_ours = true;
   try {
     for (std::size_t heard = 0; heard < schedules.size(); ++heard) {
-      Finished result;
+      std::size_t index = 0;
       {
         std::unique_lock lock(mutex);
         news.wait(lock, [&] { return !finished.empty(); });
-        result = std::move(finished.back());
+        index = finished.back();
         finished.pop_back();
       }
-      if (result.thrown) std::rethrow_exception(result.thrown);
+      Finished& result = results[index];
+      const std::optional<Error> error = error_of(result);
       const runtime::Resources resources = result.built.resources;
-      if (!result.error) kernels_[to_string(schedules[result.index])] = std::move(result.built);
-      all_ours = all_ours && result.error && !is_the_candidates(result.error->code());
-      if (all_ours && !ours) ours = result.error;
-      done(result.index, resources, result.error ? result.error->what() : "");
+      if (!error) kernels_[to_string(schedules[index])] = std::move(result.built);
+      all_ours = all_ours && error && !is_the_candidates(error->code());
+      if (all_ours && !ours) ours.emplace(*error);
+      done(index, resources, error ? error->what() : "");
     }
   } catch (...) {  // by the caller's on_message, which done() tells of progress
     next = schedules.size();
