@@ -1,11 +1,14 @@
 // The environment variables and directories behind the searches for NVRTC and nvdisasm.
 #include "runtime/places.hpp"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <system_error>
+
+#include "flashjit/error.hpp"
 
 namespace flashjit::runtime {
 namespace {
@@ -51,6 +54,10 @@ std::vector<fs::path> list_directory(const fs::path& directory) {
   std::error_code error;
   for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
     entries.push_back(at->path());
+  }
+  if (error == std::errc::too_many_files_open || error == std::errc::too_many_files_open_in_system) {
+    throw Error(ErrorCode::io, fmt::format("{} can't be listed: {}", directory.string(), error.message()),
+                "close some files, or raise the limit (ulimit -n)");
   }
   std::sort(entries.begin(), entries.end());
   return entries;

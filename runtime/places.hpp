@@ -9,7 +9,8 @@ namespace flashjit::runtime {
 
 std::string environment(const char* name);  // empty if it is not set
 
-// The entries of a directory, sorted; none if it can't be read.
+// The entries of a directory, sorted; none if it can't be read. Throws Error{io} where this process can open
+// no more files: what lies in the directory must not count as missing then.
 std::vector<std::filesystem::path> list_directory(const std::filesystem::path& directory);
 
 // A file that this process may execute.

@@ -36,7 +36,7 @@ std::vector<Toolchain> ToolchainFinder::candidates() {
   try {
     static_cast<void>(find_own());
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::not_found) throw;
+    if (error.code() != ErrorCode::not_found && error.code() != ErrorCode::io) throw;
     candidates_ = used();
   }
   return candidates_;

@@ -36,7 +36,7 @@ class ToolchainFinder {
   // The toolchains whose kernels may be used, best first: the installed NVRTC's; without NVRTC, those on the
   // list.
   std::vector<Toolchain> candidates();
-  // Both throw Error: not_found if there is no NVRTC.
+  // Both throw Error: not_found if there is no NVRTC, io if none can be looked for.
   Toolchain own();  // of the compiler
   runtime::Compiler& compiler();
   // To be called when a kernel of own() was put into the store: the directory may have lost its list since

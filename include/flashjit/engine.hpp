@@ -88,7 +88,7 @@ class Engine {
   Engine& operator=(Engine&&) noexcept;
 
   // A plan for this problem and sizes like these: tuned, compiled and loaded the first time, looked up after
-  // that. Throws Error: invalid_argument, unsupported, not_found, compile_failed, device. Like every call
+  // that. Throws Error: invalid_argument, unsupported, not_found, compile_failed, device, io. Like every call
   // here, it throws std::bad_alloc if the host's memory runs out.
   [[nodiscard]] Plan plan(const Problem& problem, const Shape& shape, const PlanOptions& options = {});
 

@@ -1,9 +1,13 @@
 // Where NVRTC is looked for, and what is said when it is nowhere.
 #include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "runtime/compile.hpp"
 #include "runtime/dynamic_library.hpp"
@@ -51,6 +55,32 @@ TEST_CASE("the places are tried in order, and in each the newest version wins") 
   CHECK(find_nvrtc(places) == given);
   places.given = toolkit;
   CHECK(find_nvrtc(places) == newer);
+}
+
+TEST_CASE("where no more files can be opened, NVRTC does not count as missing") {
+  const ScratchDirectory scratch;
+  const fs::path library = scratch.write("lib64/libnvrtc.so.13", "");
+  NvrtcPlaces places{.given = "",
+                     .toolkits = {scratch.path()},
+                     .sonames = {},
+                     .site_packages = only(scratch.path() / "nowhere")};
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const int next = ::open("/dev/null", O_RDONLY);
+  REQUIRE(next >= 0);
+  ::close(next);
+  rlimit none = before;
+  none.rlim_cur = static_cast<rlim_t>(next);
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  std::vector<Error> errors{error_of([&] { return find_nvrtc(places); })};
+  places.given = (scratch.path() / "lib64").string();
+  errors.push_back(error_of([&] { return find_nvrtc(places); }));
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  for (const Error& error : errors) {
+    CHECK(error.code() == ErrorCode::io);
+    CHECK(contains(error.message(), "lib64 can't be listed: Too many open files"));
+  }
+  CHECK(find_nvrtc(places) == library);
 }
 
 TEST_CASE("an unversioned or ancient libnvrtc is not taken") {
