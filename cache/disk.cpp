@@ -47,12 +47,25 @@ DiskLayer::DiskLayer(Options options) : options_(std::move(options)), writable_(
 
 void DiskLayer::open(bool create) {
   Directory directory = open_directory(options_.path, options_.trust, create);
-  if (!directory.folder) stop_writing(std::strerror(directory.error));
+  const bool later = !directory.folder && passes(directory.error);
+  if (!directory.folder && !later) stop_writing(std::strerror(directory.error));
   const std::lock_guard lock(mutex_);
+  open_later_ = later;
   folder_ = directory.folder ? std::make_shared<const File>(std::move(directory.folder)) : nullptr;
 }
 
 std::shared_ptr<const File> DiskLayer::folder() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!open_later_) return folder_;
+  }
+  try {
+    open(options_.writable);
+  } catch (const Error& refused) {
+    stop_writing(refused.message());
+    const std::lock_guard lock(mutex_);
+    open_later_ = false;
+  }
   const std::lock_guard lock(mutex_);
   return folder_;
 }

@@ -36,7 +36,7 @@ class DiskLayer {
   FolderLock lock_for_compile(const std::string& digest, std::chrono::milliseconds patience);
 
  private:
-  std::shared_ptr<const File> folder();
+  std::shared_ptr<const File> folder();  // null if it is not open
   void open(bool create);
   void stop_writing(std::string_view why);
   void sweep_if_due(int folder, std::uint64_t written);
@@ -44,8 +44,9 @@ class DiskLayer {
   bool is_news(const std::string& name);
 
   const Options options_;
-  std::mutex mutex_;  // guards folder_ and the three members below it
+  std::mutex mutex_;  // guards folder_ and the four members below it
   std::shared_ptr<const File> folder_;
+  bool open_later_ = false;  // what kept the folder from being opened may pass
   std::uint64_t written_since_sweep_ = 0;
   bool swept_ = false;
   std::set<std::string> damaged_;

@@ -198,6 +198,26 @@ TEST_CASE("a process short of file descriptors for a moment writes again afterwa
   CHECK(fs::exists(entry_path(scratch.path(), numbered_entry(2))));
 }
 
+TEST_CASE("a store that was opened when no descriptor was free reads and writes once there is one") {
+  const Scratch scratch;
+  WatchedStore(scratch / "user").store->put(shared(numbered_entry(1)));
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  rlimit none = before;
+  none.rlim_cur = 0;
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  WatchedStore store(scratch / "user");
+  const Hit hit = store.store->get(numbered_entry(1).key);
+  store.store->put(shared(numbered_entry(2)));
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  CHECK(hit.entry == nullptr);
+  CHECK(layer_of(*store.store, numbered_entry(1)) == "disk");
+  store.store->put(shared(numbered_entry(3)));
+  WatchedStore other(scratch / "user");
+  CHECK(layer_of(*other.store, numbered_entry(3)) == "disk");
+  CHECK(store.warnings.empty());
+}
+
 TEST_CASE("the compile lock: one at a time per key, bounded waits, gone with its owner") {
   const Scratch scratch;
   const Key key = numbered_entry(1).key;
