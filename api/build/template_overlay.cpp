@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 // Editors' files, and what makes the templates/ folder of a checkout usable as it is.
 bool is_no_template(const std::string& name) {
-  return name.starts_with('.') || name.ends_with('~') || name == "CMakeLists.txt";
+  return name.starts_with('.') || name.starts_with('#') || name.ends_with('~') || name == "CMakeLists.txt";
 }
 
 std::string read(const fs::path& path) {

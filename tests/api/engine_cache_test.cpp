@@ -154,6 +154,7 @@ TEST_CASE("templates are replaced by files of the same path") {
   fs::create_directories(file.parent_path());
   std::ofstream(file) << "// edited\n";
   std::ofstream(folder.path() / ".hidden") << "an editor's";
+  std::ofstream(folder.path() / "#autosaved.cuh#") << "Emacs's";
   std::ofstream(folder.path() / "CMakeLists.txt") << "a checkout's";
   TemplateSet overlaid = api::overlaid_templates(folder.path());
   CHECK(overlaid.size() == embedded_templates().size());
