@@ -131,13 +131,13 @@ int show(const std::string& digest, const std::string& section, bool as_json) {
     return 0;
   }
   fmt::print("entry  {}\n\nkey\n", entry.key.digest());
-  for (const auto& [tag, value] : entry.key.fields) fmt::print("  {:<14}{}\n", tag, brief(value));
+  for (const auto& [tag, value] : entry.key.fields) fmt::print("  {:<12}  {}\n", tag, brief(value));
   fmt::print("\nsections\n");
   for (const auto& [name, value] : entry.sections)
-    fmt::print("  {:<14}{}\n", name, human_bytes(value.size()));
+    fmt::print("  {:<12}  {}\n", name, human_bytes(value.size()));
   if (!report.empty()) fmt::print("\nreport\n");
   for (const auto& [name, value] : report.items()) {
-    fmt::print("  {:<14}{}\n", name, value.is_string() ? value.get<std::string>() : value.dump());
+    fmt::print("  {:<12}  {}\n", name, value.is_string() ? value.get<std::string>() : value.dump());
   }
   return 0;
 }
