@@ -7,6 +7,9 @@ if(NOT PROJECT_IS_TOP_LEVEL)
   set(CMAKE_COMPILE_WARNING_AS_ERROR OFF)
 endif()
 
+# A surrounding project, or whoever builds this one, may set it for all files, but names in ours are local to each file.
+set(CMAKE_UNITY_BUILD OFF)
+
 add_library(flashjit_flags INTERFACE)
 target_compile_features(flashjit_flags INTERFACE cxx_std_20)
 target_compile_options(flashjit_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wno-missing-field-initializers)
@@ -43,8 +46,7 @@ function(flashjit_room name)
   cmake_parse_arguments(ARG "" "" "SOURCES" ${ARGN})
   add_library(flashjit_${name} OBJECT ${ARG_SOURCES})
   target_link_libraries(flashjit_${name} PRIVATE flashjit_flags)
-  # A surrounding project may set CMAKE_UNITY_BUILD for its own files, but names in our files are local to each file.
-  set_target_properties(flashjit_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON UNITY_BUILD OFF
+  set_target_properties(flashjit_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON
                         CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
 endfunction()
 
