@@ -1,5 +1,6 @@
 // What the age of a file decides: what is touched, what is swept, what is cleared.
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <utime.h>
 
@@ -67,6 +68,37 @@ TEST_CASE("over its limit the least recently used entries go") {
   for (std::uint64_t n = 2; n <= 10; ++n) CHECK(fs::exists(entry_path(scratch.path(), numbered_entry(n))));
 }
 
+TEST_CASE("of entries of one second the one that was written first goes") {
+  const Scratch scratch;
+  fill(scratch.path(), 3);
+  const std::time_t then = std::time(nullptr) - 1000;
+  const std::uint64_t order[] = {1, 2, 0};
+  for (long i = 0; i < 3; ++i) {
+    const timespec times[2] = {{then, i}, {then, i}};
+    const fs::path file = entry_path(scratch.path(), numbered_entry(order[i]));
+    REQUIRE(::utimensat(AT_FDCWD, file.c_str(), times, 0) == 0);
+  }
+  const StoreOptions options{.directory = scratch.path()};
+  for (const std::uint64_t first : {1u, 2u}) {
+    CHECK(prune(options, list_entries(options).size() * numbered_entry(0).size() - 1).removed_entries == 1);
+    CHECK(!fs::exists(entry_path(scratch.path(), numbered_entry(first))));
+  }
+}
+
+TEST_CASE("a process sweeps at its first write, and then for each sixteenth of the limit that it writes") {
+  const Scratch scratch;
+  const fs::path stale = scratch / ".flashjit-put-1-00.tmp";
+  const auto store = open_store({.directory = scratch.path(), .size_limit = 64 * numbered_entry(0).size()});
+  std::string swept;
+  for (std::uint64_t n = 0; n < 10; ++n) {
+    testing::spill(stale, "stale");
+    set_age(stale, 2L * 3600);
+    store->put(std::make_shared<const Entry>(numbered_entry(n)));
+    swept += fs::exists(stale) ? '-' : 's';
+  }
+  CHECK(swept == "s---s---s-");
+}
+
 TEST_CASE("an entry of a clock that ran ahead goes first") {
   const Scratch scratch;
   fill(scratch.path(), 3);
@@ -84,6 +116,7 @@ TEST_CASE("a sweep takes stale temporaries, leaves young ones, and works alone")
   const Scratch scratch;
   testing::spill(scratch / ".flashjit-put-1-00.tmp", "stale");
   testing::spill(scratch / ".flashjit-put-2-00.tmp", "young");
+  set_age(scratch / ".flashjit-put-2-00.tmp", 3000);
   testing::spill(scratch / ".flashjit-put-3-00.tmp", "stale, of a clock that ran ahead");
   testing::spill(scratch / "wisdom.jsonl", "{}");
   set_age(scratch / ".flashjit-put-3-00.tmp", -48L * 3600);
@@ -107,6 +140,7 @@ TEST_CASE("prune and clear remove entries and nothing else") {
   const Scratch scratch;
   const StoreOptions options{.directory = scratch.path()};
   fill(scratch.path(), 10);
+  CHECK(prune(options, 10 * numbered_entry(0).size()).removed_entries == 0);
   const SweepResult pruned = prune(options, 5 * numbered_entry(0).size());
   CHECK(pruned.entries == 10);
   CHECK(pruned.removed_entries == 6);  // nine tenths of five entries hold four

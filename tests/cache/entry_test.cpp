@@ -1,8 +1,11 @@
 // The bytes of an entry: what goes in comes out, and what was touched does not come out at all.
 #include <doctest/doctest.h>
 
+#include <cstring>
 #include <random>
 
+#include "cache/bytes.hpp"
+#include "cache/digest.hpp"
 #include "cache/entry.hpp"
 #include "tests/cache/scratch.hpp"
 
@@ -77,6 +80,35 @@ TEST_CASE("every truncation is a miss, and so is anything appended") {
     CHECK_MESSAGE(!parse(bytes.substr(0, length)), length);
   CHECK(!parse(bytes + '\0'));
   CHECK(!parse(bytes + bytes));
+}
+
+// As a writer that is wrong would have it: the checksums are those of what is there.
+std::string sealed(std::string bytes) {
+  const Hash128 body = hash128(std::string_view(bytes).substr(64));
+  std::memcpy(bytes.data() + 32, body.data(), body.size());
+  std::string header;
+  put_number(header, hash64(std::string_view(bytes).substr(0, 56)));
+  return bytes.replace(56, header.size(), header);
+}
+
+std::string with_byte(std::string bytes, std::size_t at, int value) {
+  bytes[at] = static_cast<char>(value);
+  return bytes;
+}
+
+TEST_CASE("right checksums make no entry of what is none") {
+  const std::string good = serialize({.key = {{{"name", "value"}}}, .sections = {{"cubin", "code"}}});
+  CHECK(parse(sealed(good)).has_value());
+  const std::size_t field = 64, section = field + 12 + 4 + 5;
+  CHECK_FALSE(parse(sealed(with_byte(good, 8, 2))));               // another schema
+  CHECK_FALSE(parse(sealed(with_byte(good, 20, 1))));              // what is reserved
+  CHECK_FALSE(parse(sealed(with_byte(good, 55, 1))));              // likewise
+  CHECK_FALSE(parse(sealed(with_byte(good, 24, 43))));             // the body's length
+  CHECK_FALSE(parse(sealed(with_byte(good, 16, 2))));              // a section that is not there
+  CHECK_FALSE(parse(sealed(with_byte(good, 16, 0))));              // one that is not counted
+  CHECK_FALSE(parse(sealed(with_byte(good, section, 200))));       // a name beyond the end
+  CHECK_FALSE(parse(sealed(with_byte(good, section + 4, 5))));     // a value, by one byte
+  CHECK_FALSE(parse(sealed(with_byte(good, section + 11, 255))));  // or by more than can be added up
 }
 
 TEST_CASE("the digest is 32 hex digits and moves with every field, tag and boundary") {
