@@ -105,8 +105,8 @@ void accumulate(Profile& profile, const ProfileSource& source) {
 }
 
 std::string Profile::table() const {
-  std::string out = fmt::format("{} launch{}, {} CTAs, {} warp instructions\n", launches,
-                                launches == 1 ? "" : "es", ctas, instructions);
+  std::string out = fmt::format("{} launch{}, {} CTA{}, {} warp instructions\n", launches,
+                                launches == 1 ? "" : "es", ctas, ctas == 1 ? "" : "s", instructions);
   for (int k = 0; k < kOpClasses; ++k) {
     if (by_class[k] == 0) continue;
     out += fmt::format("  {:<12} {:>14} {:>6.1f} %\n", to_string(static_cast<OpClass>(k)), by_class[k],
