@@ -107,6 +107,7 @@ Strides strides_or_packed(const Strides& given, int rows, int heads, int dim) {
 
 std::vector<RowBlock> all_rows(const Shape& shape, int rows) {
   std::vector<RowBlock> blocks;
+  if (shape.seqlen_q == 0) return blocks;  // heads without rows may be too many to look at
   for (int b = 0; b < shape.batch; ++b) {
     for (int h = 0; h < shape.heads; ++h) {
       for (int first = 0; first < shape.seqlen_q; first += rows) {

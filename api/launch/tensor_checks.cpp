@@ -63,7 +63,8 @@ Strides packed(const Tensor& tensor) {
   Strides strides{.head = tensor.columns};
   if (__builtin_mul_overflow(tensor.heads, tensor.columns, &strides.row) ||
       __builtin_mul_overflow(tensor.rows, strides.row, &strides.batch)) {
-    refuse_argument(fmt::format("shape is too large: {} has more than 2^63 elements", tensor.name));
+    refuse_argument(fmt::format("shape is too large: {} is {}x{}x{}x{}, may have at most 2^63 elements",
+                                tensor.name, tensor.batch, tensor.rows, tensor.heads, tensor.columns));
   }
   return strides;
 }
@@ -86,8 +87,10 @@ Strides resolve_strides(const Tensor& tensor, Access access, int element_bytes) 
   const bool written = access == Access::written;
   const Strides& given = tensor.strides;
   const bool all_zero = given.batch == 0 && given.head == 0 && given.row == 0;
-  // Without elements, strides do not matter.
-  if (all_zero || tensor.batch == 0 || tensor.rows == 0) return packed(tensor);
+  // Without elements, strides do not matter. Without batches nothing is launched, and those of a packed
+  // tensor may be more than 64 bits can count.
+  if (tensor.batch == 0) return given;
+  if (all_zero || tensor.rows == 0) return packed(tensor);
   check_stride(tensor, "batch", given.batch, tensor.batch, !written, element_bytes);
   check_stride(tensor, "head", given.head, tensor.heads, !written, element_bytes);
   check_stride(tensor, "row", given.row, tensor.rows, false, element_bytes);

@@ -140,7 +140,7 @@ const std::vector<Case> kCases = {
        const int most = std::numeric_limits<int>::max();
        a.shape = Shape{.batch = most, .heads = most, .seqlen_q = most - 512, .seqlen_k = most - 512};
      }),
-     kBad, {"shape is too large"}},
+     kBad, {"shape is too large: q is 2147483647x2147483135x2147483647x64", "2^63 elements"}},
     // Copies
     {"upload too much",
      [](Engine& engine, const Plan&, Pointers& p) {

@@ -2,10 +2,12 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "autotune/inputs.hpp"
 #include "autotune/numeric.hpp"
+#include "autotune/reference.hpp"
 #include "flashjit/error.hpp"
 
 using namespace flashjit;
@@ -83,4 +85,16 @@ TEST_CASE("names, and gaps that hold NaN") {
   CHECK_FALSE(std::isnan(load_element(DType::fp16, inputs.q.bytes.data(), 7)));
   CHECK(std::isnan(load_element(DType::fp16, inputs.q.bytes.data(), 8)));
   CHECK_FALSE(std::isnan(load_element(DType::fp16, inputs.q.bytes.data(), 16)));
+}
+
+TEST_CASE("without rows or batches there is nothing to make or to look at, however many heads there are") {
+  constexpr int kMost = std::numeric_limits<int>::max();
+  const Problem problem{.dtype = DType::fp32};
+  const Shape no_rows{.batch = kMost, .heads = kMost};
+  const Shape no_batches{.batch = 0, .heads = kMost, .seqlen_q = kMost - 512, .seqlen_k = kMost - 512};
+  for (const Shape& shape : {no_rows, no_batches}) {
+    const Inputs inputs = make_inputs(problem, shape, InputKind::normal, 1);
+    for (const HostTensor* tensor : {&inputs.q, &inputs.k, &inputs.v}) CHECK(tensor->bytes.empty());
+    CHECK(all_rows(shape).empty());
+  }
 }

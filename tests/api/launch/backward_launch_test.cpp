@@ -157,6 +157,7 @@ TEST_CASE(
     args = {};
     CHECK(entries({.batch = 2, .heads = 4}).empty());
     CHECK(entries({.batch = 0, .heads = 4, .seqlen_q = 5, .seqlen_k = 5}).empty());
+    CHECK(entries({.batch = 0, .heads = 1 << 30, .seqlen_q = 1 << 30, .seqlen_k = 1 << 30}).empty());
   }
 }
 

@@ -62,6 +62,8 @@ TEST_CASE("nothing to compute launches nothing and asks for no pointers; no keys
   ForwardArgs none;
   none.shape = Shape{.batch = 0, .heads = 4, .seqlen_q = 10, .seqlen_k = 10};
   plan.forward(none);
+  none.shape = Shape{.batch = 0, .heads = 1 << 30, .seqlen_q = 1 << 30, .seqlen_k = 1 << 30};
+  plan.forward(none);
   none.shape = Shape{.batch = 3, .heads = 4, .seqlen_q = 0, .seqlen_k = 10};
   plan.forward(none);
   CHECK(fake.device->launches().empty());
