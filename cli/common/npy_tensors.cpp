@@ -79,7 +79,7 @@ int error_of_writing(const fs::path& path) {
 
 void NpyTensors::add_to(CLI::App& verb) {
   const auto add = [&](const char* flag, std::string& path, const char* description) {
-    verb.add_option(flag, path, description)->check(not_empty())->group("Data");
+    verb.add_option(flag, path, description)->check(has_text())->group("Data");
   };
   add("--q", q_, "queries, a .npy file (batch, seqlen_q, heads, head_dim); decides dtype and sizes");
   add("--k", k_, "keys, a .npy file (batch, seqlen_k, heads_kv, head_dim)");

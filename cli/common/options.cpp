@@ -110,7 +110,7 @@ void DeviceOptions::add_to(CLI::App& verb) {
 void DeviceOptions::add_arch_to(CLI::App& verb) {
   add_to(verb);
   verb.add_option("--arch", arch_, "sm_75 … sm_121, sm_90a; the GPU's by default, sm_90a without one")
-      ->check(not_empty())
+      ->check(has_text())
       ->group("Device");
 }
 
@@ -135,9 +135,13 @@ Target DeviceOptions::target() const {
   });
 }
 
-CLI::Validator not_empty() {
-  return CLI::Validator(
-      [](const std::string& text) { return text.empty() ? "may not be empty" : std::string(); }, "");
+CLI::Validator has_text() {
+  const auto refusal = [](const std::string& text) -> std::string {
+    if (text.empty()) return "may not be empty";
+    if (!text.starts_with("--")) return {};
+    return fmt::format("is \"{}\", the next flag; may be a text of its own", text);
+  };
+  return CLI::Validator(refusal, "");
 }
 
 CLI::Validator number_between(double least, double most) {
@@ -174,7 +178,7 @@ void add_seed_to(CLI::App& verb, std::uint64_t& seed, const std::string& descrip
 void add_schedule_to(CLI::App& verb, std::string& schedule) {
   verb.add_option("--schedule", schedule,
                   "this one and no other, such as mma:m128n64w4s2; by default what a plan would take")
-      ->check(not_empty());
+      ->check(has_text());
 }
 
 void add_family_to(CLI::App& verb, std::string& family) {

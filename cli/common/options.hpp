@@ -88,8 +88,9 @@ class DeviceOptions {
   std::string arch_;
 };
 
-// Checks that a flag has a text: an empty one, as of a variable that is not set, would count as not given.
-CLI::Validator not_empty();
+// Checks that a flag has a text of its own: an empty one, as of a variable that is not set, would count as
+// not given, and where it is missing, as in `--out= --json`, CLI11 takes the next flag for it.
+CLI::Validator has_text();
 
 // Checks that a flag is a number from `least` to `most`.
 CLI::Validator number_between(double least, double most);

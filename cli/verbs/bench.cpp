@@ -178,7 +178,7 @@ void add_bench(CLI::App& app, int& exit_code) {
       ->check(number_between(0.001, 60))
       ->capture_default_str();
   verb->add_option("--commit", flags->commit, "noted in each line: the commit that is timed")
-      ->check(not_empty());
+      ->check(has_text());
   verb->add_flag("--no-check", flags->no_check, "do not compare with the reference");
   verb->callback([flags, verb, &exit_code] {
     if (flags->grid) refuse_beside_grid(*verb);

@@ -253,10 +253,10 @@ void add_cache(CLI::App& app, int& exit_code) {
                       [](const CacheOptions& o) { return show(o.digest, o.section, o.json); });
   sub->add_option("entry", options->digest, "the entry's name, or the start of it")
       ->required()
-      ->check(not_empty());
+      ->check(has_text());
   sub->add_option("--section", options->section,
                   "print this section's bytes: source, ptx, cubin, log, report")
-      ->check(not_empty());
+      ->check(has_text());
 
   sub = add("verify", "Check every entry; exit code 1 if bad ones are left",
             [](const CacheOptions& o) { return verify(o.remove, o.json); });
@@ -265,18 +265,18 @@ void add_cache(CLI::App& app, int& exit_code) {
   sub = add("prune", "Remove the least recently used entries and stale temporary files",
             [](const CacheOptions& o) { return prune(o.size, o.json); });
   sub->add_option("--size", options->size, "to get below, such as 500M; FLASHJIT_CACHE_SIZE by default")
-      ->check(not_empty());
+      ->check(has_text());
 
   sub = add("clear", "Remove all entries", [](const CacheOptions& o) { return clear(o.wisdom, o.json); });
   sub->add_flag("--wisdom", options->wisdom, "and what tuning learnt");
 
   sub = add("pack", "Write all good entries and all wisdom to one file",
             [](const CacheOptions& o) { return pack(o.file, o.json); });
-  sub->add_option("file", options->file, "to write")->required()->check(not_empty());
+  sub->add_option("file", options->file, "to write")->required()->check(has_text());
 
   sub = add("unpack", "Verify a pack, then add what is in it; a pack is code, so only one that you trust",
             [](const CacheOptions& o) { return unpack(o.file, o.json); });
-  sub->add_option("file", options->file, "to read")->required()->check(not_empty());
+  sub->add_option("file", options->file, "to read")->required()->check(has_text());
 }
 
 }  // namespace flashjit::cli

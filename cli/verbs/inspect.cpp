@@ -166,11 +166,10 @@ void add_inspect(CLI::App& app, int& exit_code) {
   verb->add_option(
           "--kernel", options->kernel,
           "one of a backward pass's: its number from 0, its name, or the end of that; all by default")
-      ->check(not_empty());
-  verb->add_option("--emit", options->emit, std::string(kArtefacts) + ", to stdout or -o")
-      ->check(not_empty());
-  verb->add_option("-o,--output", options->output, "the file that --emit writes")->check(not_empty());
-  verb->add_option("--compare", options->compare, "another schedule: print what differs")->check(not_empty());
+      ->check(has_text());
+  verb->add_option("--emit", options->emit, std::string(kArtefacts) + ", to stdout or -o")->check(has_text());
+  verb->add_option("-o,--output", options->output, "the file that --emit writes")->check(has_text());
+  verb->add_option("--compare", options->compare, "another schedule: print what differs")->check(has_text());
   verb->add_flag("--no-cache", options->no_cache, "read and write nothing on disk");
   verb->add_flag("--json", options->json, "print JSON");
   verb->callback([options, verb, &exit_code] {

@@ -231,7 +231,7 @@ void add_tune(CLI::App& app, int& exit_code) {
                  "head_dim 64, 128, 256, full and causal, 1k, 4k, 16k: 18 problems of this pass and dtype");
   verb->add_flag("--all", flags->all, "show every candidate");
   verb->add_option("--export", flags->export_file, "add the records to this wisdom file too")
-      ->check(not_empty());
+      ->check(has_text());
   verb->add_flag("--json", flags->json, "one JSON line a problem");
   verb->callback([flags, verb, &exit_code] {
     if (flags->grid) refuse_beside_grid(*verb);

@@ -123,8 +123,13 @@ TEST_CASE("numbers and flags that can not be are refused with exit code 2 and wo
 TEST_CASE("a text that is empty does not count as not given") {
   const Command command;
   const auto refused = [&](const std::string& verb, std::initializer_list<const char*> flags) {
-    for (const char* flag : flags)
+    for (const char* flag : flags) {
       command.refuses(fmt::format("{} {} ''", verb, flag), fmt::format("{}: may not be empty", flag));
+      // CLI11 would take the next flag for the text, as in --out=$NOT_SET --json.
+      for (const char* missing : {"", "="})
+        command.refuses(fmt::format("{} {}{} --json", verb, flag, missing),
+                        fmt::format("{}: is \"--json\", the next flag", flag));
+    }
   };
   refused("run", {"--q", "--k", "--v", "--dout", "--out", "--lse-out", "--dq-out", "--dk-out", "--dv-out",
                   "--schedule"});
