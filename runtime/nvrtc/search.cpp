@@ -76,7 +76,9 @@ fs::path find_given(const std::string& given) {
             kOldestMajor),
         "set it to a libnvrtc.so.N or a directory that holds one, or unset it to search");
   }
-  throw Error(ErrorCode::not_found, fmt::format("FLASHJIT_NVRTC is \"{}\": no such file or directory", given),
+  throw Error(ErrorCode::not_found,
+              fmt::format("FLASHJIT_NVRTC is \"{}\": {}", given,
+                          present(path) ? "neither a file nor a directory" : "no such file or directory"),
               "set it to a libnvrtc.so.N or a directory that holds one, or unset it to search");
 }
 

@@ -115,6 +115,9 @@ TEST_CASE("FLASHJIT_NVRTC is binding: wrong, it is an error and not a reason to 
   const EnvironmentChange nowhere("FLASHJIT_NVRTC", "/nowhere/libnvrtc.so.13");
   CHECK(contains(error_of([] { return flashjit::runtime::load_nvrtc(); }).message(),
                  "FLASHJIT_NVRTC is \"/nowhere/libnvrtc.so.13\": no such file or directory"));
+  const EnvironmentChange no_file("FLASHJIT_NVRTC", "/dev/null");
+  CHECK(contains(error_of([] { return flashjit::runtime::load_nvrtc(); }).message(),
+                 "FLASHJIT_NVRTC is \"/dev/null\": neither a file nor a directory"));
   const EnvironmentChange empty("FLASHJIT_NVRTC", scratch.path().c_str());
   CHECK(contains(error_of([] { return flashjit::runtime::load_nvrtc(); }).message(),
                  "no libnvrtc.so.12 or later"));
