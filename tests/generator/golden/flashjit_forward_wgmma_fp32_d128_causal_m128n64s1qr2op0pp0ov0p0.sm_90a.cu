@@ -96,8 +96,8 @@ struct ForwardParams {
 };
 
 // The shift of a row that has seen no key, or only scores of -inf. Where numbers are split, K's infinities
-// become 2^119 (ptx/finite.cuh), so such a score is -2^119 times a number of Q. The shift lies above it if that
-// number is 2^-19 or more.
+// become 2^119 (ptx/finite.cuh), so such a score is -2^119 times a number of Q. The shift lies above it if
+// that number is above 2^-19.
 
 constexpr float kUnset = -0x1p100f;
 
@@ -1255,7 +1255,7 @@ struct Consumer {
 // Replaces infinities by finite numbers (PTX ISA, "min", "max"; a NaN stays a NaN).
 
 // Subtracting its first bf16 part from an infinity would give NaN. So 2^119 takes the place of whatever is
-// larger: times a number of up to 2^9, and the parts of numbers of up to 2^17, it is finite.
+// larger: it is finite times a number below 2^9, and times all but the first part of a number of up to 2^17.
 __device__ __forceinline__ float finite(float x) {
   constexpr float kLargest = 0x1p119f;
   asm("min.NaN.f32 %0, %0, %1;" : "+f"(x) : "f"(kLargest));
@@ -1308,6 +1308,17 @@ struct Producer {
   }
 };
 
+// Which CTA this is (PTX ISA, "%ctaid").
+
+// Read anew wherever it is needed: the asm keeps the compiler from holding it, and what is computed from it,
+// in registers through the kernel's loop, where registers are short.
+__device__ __forceinline__ int block_index() {
+  unsigned index;
+  asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
+  __builtin_assume(index < 0x7fffffffu);
+  return index;
+}
+
 // Moves registers between the warpgroups of a CTA (PTX ISA, "setmaxnreg"). The pool is what the launch
 // allocated: a request beyond it waits forever.
 
@@ -1325,17 +1336,6 @@ __device__ __forceinline__ void take_registers() {
 
 __device__ __forceinline__ unsigned shared_address(const void* pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
-}
-
-// Which CTA this is (PTX ISA, "%ctaid").
-
-// Read anew wherever it is needed: the asm keeps the compiler from holding it, and what is computed from it, in
-// registers through the kernel's loop, where registers are short.
-__device__ __forceinline__ int block_index() {
-  unsigned index;
-  asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
-  __builtin_assume(index < 0x7fffffffu);
-  return index;
 }
 
 // What the CTA works on.
