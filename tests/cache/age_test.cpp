@@ -11,6 +11,7 @@
 #include "cache/pack.hpp"
 #include "cache/store.hpp"
 #include "cache/sweep.hpp"
+#include "flashjit/error.hpp"
 #include "tests/cache/scratch.hpp"
 
 namespace flashjit::cache {
@@ -99,6 +100,16 @@ TEST_CASE("a process sweeps at its first write, and then for each sixteenth of t
   CHECK(swept == "s---s---s-");
 }
 
+TEST_CASE("ls shows what was used last first") {
+  const Scratch scratch;
+  fill(scratch.path(), 3);
+  const std::uint64_t order[] = {1, 0, 2};
+  for (long i = 0; i < 3; ++i) set_age(entry_path(scratch.path(), numbered_entry(order[i])), 100 * i);
+  const std::vector<Row> rows = list_entries({.directory = scratch.path()});
+  REQUIRE(rows.size() == 3);
+  for (std::size_t i = 0; i < 3; ++i) CHECK(rows[i].digest == numbered_entry(order[i]).key.digest());
+}
+
 TEST_CASE("an entry of a clock that ran ahead goes first") {
   const Scratch scratch;
   fill(scratch.path(), 3);
@@ -127,6 +138,8 @@ TEST_CASE("a sweep takes stale temporaries, leaves young ones, and works alone")
     const FolderLock lock = lock_folder(directory.folder.get(), kSweepSlot, std::chrono::milliseconds(0));
     CHECK(lock.state() == LockState::held);
     CHECK(!sweep(directory.folder.get(), 0).done);
+    CHECK_THROWS_WITH_AS(prune({.directory = scratch.path()}, 0),
+                         doctest::Contains("another process is pruning"), Error);
   }
   const SweepResult result = sweep(directory.folder.get(), 0);
   CHECK(result.done);
