@@ -64,11 +64,11 @@ TEST_CASE("under a mask other shapes take schedules in the winner's order only")
   timed.bucket = bucket_of(kProblem, many, target_of("sm_90a"));
   timed.timings = {
       {"wgmma:m128n64s4p2", 0.13}, {"wgmma:m192n64s4qr0p2", 0.13}, {"wgmma:m192n64s4qr0p3", 0.13}};
-  CHECK(to_string(ask(with({timed}), {}, many)->schedule) == "wgmma:m128n64s4p2");
+  CHECK(to_string(ask(with({timed}), {}, many).value().schedule) == "wgmma:m128n64s4p2");
   Shape group = many;  // 192 rows gain most from heads side by side
   group.heads_kv = 1;
-  CHECK(to_string(ask(with({timed}), {}, group)->schedule) == "wgmma:m192n64s4qr0p2");
+  CHECK(to_string(ask(with({timed}), {}, group).value().schedule) == "wgmma:m192n64s4qr0p2");
   Shape longer = many;
   longer.seqlen_q = longer.seqlen_k = 1152;  // six tiles of 192 rows
-  CHECK(to_string(ask(with({timed}), {}, longer)->schedule) == "wgmma:m192n64s4qr0p2");
+  CHECK(to_string(ask(with({timed}), {}, longer).value().schedule) == "wgmma:m192n64s4qr0p2");
 }

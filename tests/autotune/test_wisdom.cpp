@@ -31,10 +31,23 @@ TEST_CASE("a record survives the way to text and back") {
 
 TEST_CASE("a run that timed much less does not replace one of the same effort") {
   WisdomRecord whole = record("mma:m128n64w4s2"), cut = record("mma:m64n64w4s2");
-  for (int i = 0; i < 16; ++i) whole.timings.emplace_back("mma:m64n32w4s2", 2);
+  for (int i = 0; i < 17; ++i) whole.timings.emplace_back("mma:m64n32w4s2", 2);
   CHECK(to_string(with({whole, cut}).records().front().schedule) == "mma:m128n64w4s2");
   for (int i = 0; i < 8; ++i) cut.timings.emplace_back("mma:m64n32w4s2", 2);
   CHECK(to_string(with({whole, cut}).records().front().schedule) == "mma:m64n64w4s2");
+}
+
+TEST_CASE("a record has the times of what was timed, as they count in the final") {
+  TuneResult result;
+  result.best = parse_schedule("mma:m128n64w4s2");
+  result.candidates.resize(3);
+  result.candidates[0] = {.schedule = result.best, .measured_ms = 1, .in_final_ms = 1};
+  result.candidates[1] = {.schedule = parse_schedule("mma:m64n64w4s2"), .measured_ms = 3, .in_final_ms = 2};
+  result.candidates[2] = {.schedule = parse_schedule("mma:m64n32w4s2"), .measured_ms = 3};  // failed later
+  const WisdomRecord made =
+      record_of(kProblem, kShape, target_of("sm_90a"), kGpu, result, Tuning::full, kNow, {});
+  CHECK(made.timings ==
+        std::vector<std::pair<std::string, double>>{{"mma:m128n64w4s2", 1}, {"mma:m64n64w4s2", 2}});
 }
 
 TEST_CASE("the versions in hand win, then higher effort, then the newer") {
@@ -54,35 +67,37 @@ TEST_CASE("the versions in hand win, then higher effort, then the newer") {
 
 TEST_CASE("the ladder, rung by rung") {
   const WisdomRecord here = record(favourite(kProblem, with_rows(8192)));
-  CHECK(ask(with({here}))->words == "wisdom (this GPU)");
-  CHECK(ask(with({here}))->exact);
+  CHECK(ask(with({here})).value().words == "wisdom (this GPU)");
+  CHECK(ask(with({here})).value().exact);
 
   WisdomRecord cousin = record("wgmma:m128n96s2p2");
   cousin.gpu = "NVIDIA H100";
-  CHECK(ask(with({cousin}))->words == "wisdom (NVIDIA H100, same arch)");
-  CHECK_FALSE(ask(with({cousin}))->exact);
-  CHECK(ask(with({cousin, here}))->record.gpu == kGpu);
+  CHECK(ask(with({cousin})).value().words == "wisdom (NVIDIA H100, same arch)");
+  CHECK_FALSE(ask(with({cousin})).value().exact);
+  CHECK(ask(with({cousin, here})).value().record.gpu == kGpu);
 
   Shape longer = with_rows(8192);
-  const std::string words = ask(with({here}), {}, longer)->words;
+  const std::string words = ask(with({here}), {}, longer).value().words;
   CHECK(words == "wisdom (this GPU, nearest bucket " + here.bucket + ")");
   WisdomRecord there = record("wgmma:m128n96s2p2");
   there.bucket = bucket_of(kProblem, longer, target_of("sm_90a"));
-  CHECK(ask(with({here}), with({there}), longer)->words == "shipped wisdom (sm_90a)");
+  CHECK(ask(with({here}), with({there}), longer).value().words == "shipped wisdom (sm_90a)");
   longer.seqlen_q = longer.seqlen_k = 65536;  // 256 times the work: that far wisdom does not reach …
   CHECK_FALSE(ask(with({here}), {}, longer).has_value());
-  CHECK(ask({}, with({here}), longer)->words ==
+  CHECK(ask({}, with({here}), longer).value().words ==
         "shipped wisdom (sm_90a, nearest bucket " + here.bucket + ")");  // … a table does
-  CHECK(ask({}, with({here}))->words == "shipped wisdom (sm_90a)");
-  CHECK_FALSE(ask({}, with({here}))->exact);
-  CHECK(ask(with({cousin}), with({here}))->words == "wisdom (NVIDIA H100, same arch)");
+  CHECK(ask({}, with({here})).value().words == "shipped wisdom (sm_90a)");
+  CHECK_FALSE(ask({}, with({here})).value().exact);
+  CHECK(ask(with({cousin}), with({here})).value().words == "wisdom (NVIDIA H100, same arch)");
   // Short sequences know of each other, but not as they know of themselves.
   Shape brief{.batch = 64, .heads = 32, .seqlen_q = 256, .seqlen_k = 256};
   WisdomRecord high = record("wgmma:m128n96s2p2");
   high.bucket = bucket_of(kProblem, brief, target_of("sm_90a"));
-  CHECK(ask(with({high}), {}, brief)->words == "wisdom (this GPU)");
+  CHECK(ask(with({high}), {}, brief).value().words == "wisdom (this GPU)");
   brief.seqlen_q = brief.seqlen_k = 192;
-  CHECK(ask(with({high}), {}, brief)->words.starts_with("wisdom (this GPU, nearest bucket " + high.bucket));
+  CHECK(ask(with({high}), {}, brief)
+            .value()
+            .words.starts_with("wisdom (this GPU, nearest bucket " + high.bucket));
   Shape decode = kShape;
   decode.seqlen_q = 1;
   CHECK_FALSE(ask(with({here}), with({here}), decode).has_value());
@@ -93,24 +108,33 @@ TEST_CASE("an emulator's estimates guide nobody else") {
   WisdomRecord estimate = record("wgmma:m128n96s2p2");
   estimate.gpu = "emulator of sm_90a";
   CHECK_FALSE(ask(with({estimate})).has_value());
-  CHECK(ask(with({estimate}), with({record("wgmma:m128n128s2p2")}))->words == "shipped wisdom (sm_90a)");
-  CHECK(choose(with({estimate}), {}, kProblem, kShape, target_of("sm_90a"), estimate.gpu, kNow)->exact);
+  CHECK(ask(with({estimate}), with({record("wgmma:m128n128s2p2")})).value().words ==
+        "shipped wisdom (sm_90a)");
+  CHECK(
+      choose(with({estimate}), {}, kProblem, kShape, target_of("sm_90a"), estimate.gpu, kNow).value().exact);
 }
 
 TEST_CASE("alike problems guide each other; others do not") {
   const Wisdom own = with({record("wgmma:m128n128s2p2")});
   Problem half = kProblem;
   half.dtype = DType::fp16;
-  CHECK(ask(own, {}, kShape, half)->words == "wisdom (this GPU, for forward bf16 d128 causal)");
-  CHECK_FALSE(ask(own, {}, kShape, half)->exact);
+  CHECK(ask(own, {}, kShape, half).value().words == "wisdom (this GPU, for forward bf16 d128 causal)");
+  CHECK_FALSE(ask(own, {}, kShape, half).value().exact);
   Problem without = kProblem;
   without.lse = false;
   CHECK(ask(own, {}, kShape, without).has_value());
   Problem spelled = kProblem;
   spelled.head_dim_v = 128;
-  CHECK(ask(own, {}, kShape, spelled)->exact);
+  CHECK(ask(own, {}, kShape, spelled).value().exact);
   spelled.deterministic = true;  // a forward pass is so anyway
-  CHECK(ask(own, {}, kShape, spelled)->exact);
+  CHECK(ask(own, {}, kShape, spelled).value().exact);
+  Problem gradients = kProblem;
+  gradients.pass = Pass::backward;
+  WisdomRecord back = record("wgmma-backward:m80n128s2");
+  back.problem = gradients;
+  back.bucket = bucket_of(gradients, kShape, target_of("sm_90a"));
+  gradients.lse = false;  // a backward pass writes none
+  CHECK(ask(with({back}), {}, kShape, gradients).value().exact);
   Problem full = kProblem;
   full.causal = false;
   CHECK_FALSE(ask(own, {}, kShape, full).has_value());
@@ -121,13 +145,19 @@ TEST_CASE("alike problems guide each other; others do not") {
   narrow.family = "mma";
   const Wisdom both = with({narrow, record("wgmma:m128n128s2p2")});
   CHECK(both.records().size() == 2);
-  CHECK(to_string(ask(both)->schedule) == "wgmma:m128n128s2p2");
+  CHECK(to_string(ask(both).value().schedule) == "wgmma:m128n128s2p2");
   CHECK_FALSE(ask(with({narrow})).has_value());
-  CHECK(choose(both, {}, kProblem, kShape, target_of("sm_90a"), kGpu, kNow, "mma")->exact);
+  CHECK(choose(both, {}, kProblem, kShape, target_of("sm_90a"), kGpu, kNow, "mma").value().exact);
+  WisdomRecord ampere = record("mma:m128n64w8s2");
+  ampere.arch = "sm_80";
+  CHECK_FALSE(ask(with({ampere})).has_value());
+  WisdomRecord nowhere = record("wgmma:m128n128s2p2");
+  nowhere.bucket = "b2000";
+  CHECK_FALSE(ask({}, with({nowhere})).has_value());
   WisdomRecord old = record("wgmma:m128n128s2p2");
   old.versions.templates = "t0";
-  CHECK(ask(with({old}))->words == "wisdom (this GPU, by other templates)");
-  CHECK_FALSE(ask(with({old}))->exact);
+  CHECK(ask(with({old})).value().words == "wisdom (this GPU, by other templates)");
+  CHECK_FALSE(ask(with({old})).value().exact);
   CHECK_FALSE(ask(with({record("mma:m256n256w4s4")})).has_value());  // not legal: not enough shared memory
 }
 

@@ -54,6 +54,18 @@ mode_t permissions_under(mode_t mask, const Folder& folder) {
 
 }  // namespace
 
+TEST_CASE("what could not be read is not written over") {
+  Folder folder;
+  std::ofstream(folder.file) << "somebody's";
+  std::filesystem::resize_file(folder.file, (64u << 20) + 1);  // a hole; no wisdom is as large
+  CHECK_FALSE(merge(folder.file, record("mma:m128n64w4s2"), folder.report));
+  REQUIRE(folder.reports.size() == 1);
+  CHECK(folder.reports[0].ends_with("could not be written: File too large"));
+  CHECK(std::filesystem::file_size(folder.file) == (64u << 20) + 1);
+  CHECK(read_wisdom(folder.file, folder.report).records().empty());
+  CHECK(folder.reports.back().ends_with("could not be read: File too large"));
+}
+
 TEST_CASE("a bad line is skipped and reported, and costs nothing else") {
   Folder folder;
   const std::string text = with({record("mma:m128n64w4s2")}).to_text(kNow);
