@@ -129,7 +129,6 @@ Legality legal_mma_backward(const Problem& problem, const MmaBackwardSchedule& s
           problem.head_dim, problem.value_dim(), s.tile_m, s.warps)};
     }
   }
-  if (s.tile_m > 64 * s.warps) return {fmt::format("tile_m {} needs more than {} warps", s.tile_m, s.warps)};
   if (target.capability < 80 && s.stages != 1)
     return {fmt::format("{} has no cp.async: copies go through registers, with stages 1 only", target.arch)};
   const KeysLayout layout = keys_layout(problem, s);
