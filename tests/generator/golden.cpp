@@ -1,5 +1,5 @@
-// Compares rendered kernels with the golden ones in tests/generator/golden; --update takes the difference
-// over.
+// Compares rendered kernels, and how they are launched, with the golden ones in tests/generator/golden;
+// --update takes the difference over.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -63,6 +63,29 @@ std::string read(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+// What a launch needs to know of a kernel, which its source does not say.
+std::string launch_of(const KernelSource& kernel, const char* arch) {
+  const Geometry& g = kernel.geometry;
+  const auto flags = fmt::format("{}{}{}{}{}{}", g.pads ? " pads" : "", g.persistent ? " persistent" : "",
+                                 g.cooperative ? " cooperative" : "", g.dynamic ? " dynamic" : "",
+                                 g.packs ? " packs" : "", g.even_shares ? " even_shares" : "");
+  std::string text =
+      fmt::format("{} {}\n  {} tiles of {} x {}, {} threads, {} bytes, cluster {}, section {}{}\n",
+                  kernel.entry, arch, g.grid == Grid::key_tiles ? "key" : "query", g.tile_m, g.tile_n,
+                  g.threads, g.shared_bytes, g.cluster, g.section_bytes, flags);
+  if (g.piece_bytes != 0) {
+    text += fmt::format("  pieces of {} bytes, {} counters, from {} keys on, idle up to {} rows\n",
+                        g.piece_bytes, g.counters, g.least_keys, g.idle_rows);
+  }
+  constexpr const char* kOperands[] = {"q", "k", "v", "o", "dout", "dq", "dk", "dv"};
+  for (const TensorMapSpec& map : kernel.maps) {
+    text += fmt::format("  map of {}: {} rows x {} columns x {} panels, rows of {} bytes{}\n",
+                        kOperands[static_cast<std::size_t>(map.operand)], map.box_rows, map.columns,
+                        map.panels, map.row_bytes, map.packs ? ", packs" : "");
+  }
+  return text;
+}
+
 // Shows what diff -u says of the two; false where they are equal.
 bool differs(const fs::path& golden, const std::string& text) {
   if (fs::exists(golden) && read(golden) == text) return false;
@@ -87,15 +110,25 @@ int main(int argc, char** argv) {
   const fs::path folder = FLASHJIT_GOLDEN_DIR;
   std::vector<fs::path> wanted;
   int changed = 0;
+  const auto compare = [&](const std::string& name, const std::string& text) {
+    wanted.push_back(folder / name);
+    if (!differs(wanted.back(), text)) return;
+    ++changed;
+    if (update) std::ofstream(wanted.back(), std::ios::binary) << text;
+  };
+  std::string launches;
   for (const Golden& golden : kGolden) {
-    for (const KernelSource& kernel :
-         render(golden.problem, parse_schedule(golden.schedule), target_of(golden.arch))) {
-      wanted.push_back(folder / fmt::format("{}.{}.cu", kernel.entry, golden.arch));
-      if (!differs(wanted.back(), kernel.text)) continue;
-      ++changed;
-      if (update) std::ofstream(wanted.back(), std::ios::binary) << kernel.text;
+    const Schedule schedule = parse_schedule(golden.schedule);
+    for (const KernelSource& kernel : render(golden.problem, schedule, target_of(golden.arch))) {
+      compare(fmt::format("{}.{}.cu", kernel.entry, golden.arch), kernel.text);
+      launches += launch_of(kernel, golden.arch);
+    }
+    if (const Workspace parts = workspace_of(schedule); golden.problem.pass == Pass::backward) {
+      launches += fmt::format("  workspace:{}{}{} rows in tiles of {}\n", parts.dq_sum ? " dq_sum" : "",
+                              parts.counters ? " counters" : "", parts.narrow ? " narrow" : "", parts.tile_m);
     }
   }
+  compare("launches.txt", launches);
   for (const auto& item : fs::directory_iterator(folder)) {
     if (std::find(wanted.begin(), wanted.end(), item.path()) != wanted.end()) continue;
     ++changed;

@@ -57,6 +57,10 @@ TEST_CASE("shapes: what is wrong is named, zero tokens are fine") {
         "heads is 6 with heads_kv 12, may be a multiple of heads_kv");
   CHECK(with([](Shape& s) { s.seqlen_q = -1; }) == "seqlen_q is -1, may be 0 or more");
   CHECK(with([](Shape& s) { s.seqlen_k = -9; }) == "seqlen_k is -9, may be 0 or more");
+  constexpr int kLongest = 2147483647 - 512;  // what whole tiles round up to must fit, too
+  CHECK(with([](Shape& s) { s.seqlen_q = s.seqlen_k = kLongest; }) == "accepted");
+  CHECK(with([](Shape& s) { s.seqlen_k = kLongest + 1; }) ==
+        "seqlen_k is 2147483136, may be at most 2147483135");
 }
 
 TEST_CASE("words go both ways, others are refused") {
@@ -115,6 +119,11 @@ TEST_CASE("every arch of NVRTC 13.0 has a target with sane limits") {
     CHECK(target.memory_gbps > 0);
     CHECK(target.ctas_per_sm >= 16);
   }
+  // Not all is as on the largest: what a multiprocessor has of threads and CTAs.
+  CHECK(target_of("sm_75").threads_per_sm == 1024);
+  CHECK(target_of("sm_86").threads_per_sm == 1536);
+  CHECK(target_of("sm_86").ctas_per_sm == 16);
+  CHECK(target_of("sm_120").ctas_per_sm == 24);
   CHECK_THROWS_WITH_AS(
       target_of("sm_70"),
       "arch is \"sm_70\", may be sm_75, sm_80, sm_86, sm_87, sm_88, sm_89, sm_90, sm_90a, sm_100, "

@@ -99,8 +99,12 @@ TEST_CASE("shared memory and the way of O") {
         "tile 128x64 with 2 stages needs 257 KB of shared memory, sm_90a gives 227 KB");
   CHECK(reason(kD128, "m128n128s2o3") ==
         "o_passes 3 does not divide the 2 panels of 64 columns that head_dim_v 128 has");
+  CHECK(reason(kD128, "m128n64s2o0") == "");
   CHECK(reason({.head_dim = 64, .head_dim_v = 128}, "m128n64s2o0") ==
         "o_passes 0 puts O in Q's place, but head_dim_v 128 is wider than head_dim 64");
+  // A slot of K begins where the swizzle does: 80 rows of 160 bytes take 13 KB.
+  const int q = 128 * 256, o = q, k = 13 * 1024, v = 80 * 256, barriers = 8 * (4 * 2 + 2 * 2);
+  CHECK(rendered({.head_dim = 72}, "m128n80s2").geometry.shared_bytes == q + o + 2 * (k + v) + barriers);
 }
 
 TEST_CASE("switches that contradict each other") {
@@ -123,6 +127,7 @@ TEST_CASE("switches that contradict each other") {
   CHECK(reason(kD128, "m128n128s2cl2") == "");
   CHECK(reason(kD128Causal, "m128n128s2p2cl2") == "");
   CHECK(reason(kD128, "m128n128s2ch5") == "max_chains is 5, may be 2, 4 or 8");
+  CHECK(reason(kD128, "m128n16s2ch8") == "max_chains 8 is more than the 4 scores that a thread has of a row");
   CHECK(reason(kD128, "m128n128s2pt1") == "");
   CHECK(reason(kD128, "m128n128s2pt2") == "ptxas is 2, which makes the code of 3; may be 1 or 3");
   CHECK(reason(kD128, "m96n128s2") == "tile_m is 96, wgmma needs a multiple of 64");
@@ -159,4 +164,18 @@ TEST_CASE("CTAs that share out keys: one tile each, and O's pieces fit where K a
   CHECK(kernel.text.find("store_output") == std::string::npos);
   CHECK(kernel.text.find("kQEmpty") == std::string::npos);
   CHECK(rendered(kD128, "m64n128s3pp0p0").text.find("merge(") == std::string::npos);
+}
+
+TEST_CASE("fp32: a kernel of its own, with few knobs") {
+  const auto of = [](int head_dim, const std::string& tile) {
+    return reason({.dtype = DType::fp32, .head_dim = head_dim}, (tile + "op0pp0ov0p0").c_str());
+  };
+  CHECK(of(64, "m128n64s1qr2") == "");
+  CHECK(of(64, "m256n64s1qr2") == "tile_m is 256, fp32 may have 64, 128 or 192");
+  CHECK(reason({.dtype = DType::fp32, .head_dim = 64}, "m128n64s1qr2op0pp0ov0p1").find("persistent are 0") !=
+        std::string::npos);
+  CHECK(of(64, "m64n256s1qr0") == "tile 64x256 needs about 272 registers a thread, 1 warpgroup leaves 256");
+  CHECK(of(128, "m192n64s1qr0") == "tile 192x64 needs about 160 registers a thread, 3 warpgroups leave 144");
+  CHECK(of(256, "m64n64s2qr0").find("takes up to 152 columns, this head has 256") != std::string::npos);
+  CHECK(of(64, "m128n64s4qr0").find("with 4 stages in three parts needs ") != std::string::npos);
 }
