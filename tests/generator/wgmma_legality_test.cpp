@@ -168,7 +168,7 @@ TEST_CASE("CTAs that share out keys: one tile each, and O's pieces fit where K a
 
 TEST_CASE("fp32: a kernel of its own, with few knobs") {
   const auto of = [](int head_dim, const std::string& tile) {
-    return reason({.dtype = DType::fp32, .head_dim = head_dim}, (tile + "op0pp0ov0p0").c_str());
+    return reason({.dtype = DType::fp32, .head_dim = head_dim}, tile + "op0pp0ov0p0");
   };
   CHECK(of(64, "m128n64s1qr2") == "");
   CHECK(of(64, "m256n64s1qr2") == "tile_m is 256, fp32 may have 64, 128 or 192");
