@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "generator/legality.hpp"
 #include "generator/render.hpp"
+#include "tests/generator/legality.hpp"
 
 namespace flashjit::test {
 
@@ -14,7 +14,7 @@ inline const Target& hopper() {
 }
 
 inline std::string reason(const Problem& problem, const std::string& schedule) {
-  return legal(problem, parse_schedule("wgmma:" + schedule), hopper()).reason;
+  return reason(problem, "wgmma:" + schedule, "sm_90a");
 }
 
 inline KernelSource rendered(const Problem& problem, const std::string& schedule) {
