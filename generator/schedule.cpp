@@ -80,7 +80,7 @@ constexpr auto knobs_of() {
         {{"c", "min_ctas", "CTAs per multiprocessor that registers must allow, 0 = one", 0, 4}, &S::min_ctas},
         {{"u", "unroll", "unrolling of the loop over unmasked tiles", 1, 8}, &S::unroll},
         {{"cl", "cluster", "CTAs that load K and V for each other", 1, 2}, &S::cluster},
-        {{"sp", "splits", "CTAs that share out the keys of a tile", 1, 8}, &S::splits},
+        {{"sp", "splits", "CTAs that share out the keys of a tile (fp32: its columns)", 1, 8}, &S::splits},
         {{"pt", "ptxas", "optimisation level of ptxas: 1 or 3", 1, 3}, &S::ptxas},
     });
   } else if constexpr (std::is_same_v<S, SimtBackwardSchedule>) {

@@ -76,7 +76,7 @@ struct WgmmaSchedule {
   int unroll = 1;
   int cluster = 1;  // 2: pairs of CTAs work on neighbouring tiles, and one loads K for both, the other V
                     // (fp32: each loads and splits half of both)
-  int splits = 1;   // CTAs of a cluster that share out a tile's keys
+  int splits = 1;   // CTAs of a cluster that share out a tile's keys (fp32: its columns)
   int ptxas = 3;    // its -O: 3; or 1, which compiles faster and keeps fewer constants in uniform registers
   bool operator==(const WgmmaSchedule&) const = default;
 };

@@ -64,9 +64,10 @@ Tiling tiling_of(const Problem& problem, const Shape& shape, const Schedule& sch
       problem.causal && (pack.packed == 0 ? shape.seqlen_q > 1 : tiling.shape.seqlen_q > tiling.rows);
   if (wgmma != nullptr) {
     tiling.cluster = wgmma->cluster;
-    tiling.splits = wgmma->splits;
+    if (problem.dtype != DType::fp32) tiling.splits = wgmma->splits;  // whose CTAs share out columns
   }
-  tiling.at_once = std::max(1, clusters_at_once(target, tiling.cluster * tiling.splits));
+  tiling.at_once =
+      std::max(1, clusters_at_once(target, wgmma == nullptr ? 1 : wgmma->cluster * wgmma->splits));
   if (tiling.splits > 1)
     tiling.clusters = clusters_of_tile(geometry_wgmma(problem, *wgmma), tiling.shape, tiling.at_once);
   tiling.tiles_at_once = tiling.at_once / tiling.clusters;

@@ -222,6 +222,9 @@ std::vector<Schedule> fp32_space() {
   struct Tile {
     int m, n;
   };
+  struct Ctas {
+    int cluster, splits;
+  };
   std::vector<Schedule> space;
   for (const auto& [m, n] : std::to_array<Tile>({{192, 64},
                                                  {192, 48},
@@ -235,7 +238,7 @@ std::vector<Schedule> fp32_space() {
     for (const int stages : {2, 1}) {
       for (const int q_in_regs : {1, 2, 0}) {
         if (q_in_regs != 0 && m == 64) continue;
-        for (const int cluster : {1, 2}) {
+        for (const auto& [cluster, splits] : std::to_array<Ctas>({{1, 1}, {2, 1}, {1, 2}})) {
           for (const int level : {3, 1}) {
             add(space, WgmmaSchedule{.tile_m = m,
                                      .tile_n = n,
@@ -246,6 +249,7 @@ std::vector<Schedule> fp32_space() {
                                      .overlap = 0,
                                      .persistent = 0,
                                      .cluster = cluster,
+                                     .splits = splits,
                                      .ptxas = level});
           }
         }

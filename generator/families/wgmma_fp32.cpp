@@ -59,7 +59,7 @@ constexpr int kOtherRegisters = 16;  // which ptxas was seen to add
 // (docs/performance/wgmma-fp32.md, "Registers"): ptxas keeps registers for asynchronous products apart. A few
 // others spill, too; plans and tuning pass over them. V's columns count, and Q's where it is in registers.
 int most_columns(const Problem& problem, const WgmmaSchedule& s) {
-  const bool third = s.ptxas == 3;
+  const bool third = s.ptxas == 3, shared_out = s.splits > 1;
   switch (warpgroups_of(s)) {
     case 1:
       if (s.tile_n > 48) return third ? 152 : 192;
@@ -67,11 +67,13 @@ int most_columns(const Problem& problem, const WgmmaSchedule& s) {
       if (third) return s.cluster > 1 && problem.value_dim() == 256 ? 256 : 208;
       return s.tile_n < 32 ? 224 : 256;
     case 2:
-      if (s.q_in_regs == 1) return third && s.tile_n > 32 ? 80 : 96;
+      if (s.q_in_regs == 1) return shared_out ? 64 : third && s.tile_n > 32 ? 80 : 96;
+      if (s.q_in_regs == 0 && shared_out && third && problem.causal && s.tile_n > 32) return 104;
       if (s.tile_n <= 32) return problem.causal || s.cluster == 1 ? 176 : 192;
       return s.tile_n > 64 && third ? 96 : 128;
     default:
-      return s.tile_n > 48 ? 64 : s.q_in_regs == 0 ? 96 : 80;
+      if (s.tile_n > 48) return shared_out && third ? 56 : 64;
+      return s.q_in_regs == 0 ? 96 : 80;
   }
 }
 
@@ -80,11 +82,27 @@ int tile_bytes(int rows, int columns) {
 }
 
 // As templates/parts/wgmma_fp32/layout.cuh lays out, which asserts it.
-int shared_bytes(const Problem& problem, const WgmmaSchedule& s) {
-  const int q = s.q_in_regs == 1 ? 0 : tile_bytes(s.tile_m, problem.head_dim);
-  const int block = tile_bytes(s.tile_n, problem.head_dim) + tile_bytes(s.tile_n, problem.value_dim());
-  constexpr int kBarriers = 4 * 8;
-  return q + s.stages * (block + kBarriers);
+int shared_bytes(const Problem& share, const WgmmaSchedule& s) {
+  constexpr int kBarrier = 8;
+  const int q = s.q_in_regs == 1 ? 0 : tile_bytes(s.tile_m, share.head_dim);
+  const int block = tile_bytes(s.tile_n, share.head_dim) + tile_bytes(s.tile_n, share.value_dim());
+  const int sums = s.splits == 1 ? 0 : s.tile_m * s.tile_n * 4 + warpgroups_of(s) * 2 * kBarrier;
+  return q + s.stages * (block + 4 * kBarrier) + sums;
+}
+
+Legality legal_columns(const Problem& problem, const WgmmaSchedule& s) {
+  if (s.splits == 1) return {};
+  if (s.splits > 2) return {fmt::format("splits is {}, fp32 may have 1 or 2", s.splits)};
+  if (s.cluster != 1) {
+    return {fmt::format("splits {} and cluster {} are two uses of clusters; leave one of them at 1", s.splits,
+                        s.cluster)};
+  }
+  for (const int columns : {problem.head_dim, problem.value_dim()}) {
+    if (columns % 16 != 0)
+      return {
+          fmt::format("splits 2 halves the columns, which must be a multiple of 16; there are {}", columns)};
+  }
+  return {};
 }
 
 }  // namespace
@@ -107,29 +125,33 @@ Legality legal_wgmma_fp32(const Problem& problem, const WgmmaSchedule& s, const 
                              .overlap = 0,
                              .persistent = 0,
                              .cluster = s.cluster,
+                             .splits = s.splits,
                              .ptxas = s.ptxas};
   if (s != kernel) {
     return {
-        "fp32 has a kernel of its own, where tile_m, tile_n, stages, q_in_regs, lazy, cluster and ptxas may "
-        "vary; optimistic, ping_pong, overlap and persistent are 0, the others what they are by default"};
+        "fp32 has a kernel of its own, where tile_m, tile_n, stages, q_in_regs, lazy, cluster, splits and "
+        "ptxas may vary; optimistic, ping_pong, overlap and persistent are 0, the others what they are by "
+        "default"};
   }
+  if (Legality split = legal_columns(problem, s); !split) return split;
+  const Problem share = share_of(problem, s);
   if (const int most = sums_at_most(s); s.tile_n / 2 > most) {
     return {fmt::format("tile_n {} has {} accumulators a thread, {} may have {}", s.tile_n, s.tile_n / 2,
                         consumers(s), most)};
   }
-  const int needed = fragments_of(problem, s, s.tile_n / 2) + kOtherRegisters;
+  const int needed = fragments_of(share, s, s.tile_n / 2) + kOtherRegisters;
   const int granted = split_of(s).consumer;
   if (needed > granted) {
     return {fmt::format("tile {}x{} needs about {} registers a thread, {} leave{} {}", s.tile_m, s.tile_n,
                         needed, consumers(s), warpgroups_of(s) == 1 ? "s" : "", granted)};
   }
-  const int columns = s.q_in_regs == 0 || s.tile_n <= 32 ? problem.value_dim()
-                                                         : std::max(problem.head_dim, problem.value_dim());
-  if (const int most = most_columns(problem, s); columns > most) {
+  const int columns =
+      s.q_in_regs == 0 || s.tile_n <= 32 ? share.value_dim() : std::max(share.head_dim, share.value_dim());
+  if (const int most = most_columns(share, s); columns > most) {
     return {fmt::format("{} takes up to {} columns, this head has {}: beyond, most kernels spill registers",
-                        to_string(Schedule{s}), most, columns)};
+                        to_string(Schedule{s}), most * s.splits, columns * s.splits)};
   }
-  const int shared = shared_bytes(problem, s);
+  const int shared = shared_bytes(share, s);
   if (shared > target.shared_per_cta)
     return too_much_shared(staged_tile(s.tile_m, s.tile_n, s.stages) + " in three parts", shared, target);
   return {};
@@ -138,35 +160,38 @@ Legality legal_wgmma_fp32(const Problem& problem, const WgmmaSchedule& s, const 
 Geometry geometry_wgmma_fp32(const Problem& problem, const WgmmaSchedule& s) {
   return {.tile_m = s.tile_m * s.cluster,
           .threads = threads_of(s),
-          .shared_bytes = shared_bytes(problem, s),
-          .cluster = s.cluster,
+          .shared_bytes = shared_bytes(share_of(problem, s), s),
+          .cluster = s.cluster * s.splits,  // one of them is 1
           .section_bytes = problem.causal ? s.section << 20 : 0};
 }
 
 std::vector<Recipe> recipes_wgmma_fp32(const Problem& problem, const WgmmaSchedule& s) {
+  const Problem share = share_of(problem, s);
   const RegisterSplit split = split_of(s);
-  const int q_parts = q_register_parts(s), dim_v = problem.value_dim(), columns = columns_at_once(problem, s);
-  const bool in_cluster = s.cluster > 1;
+  const int q_parts = q_register_parts(s), dim_v = share.value_dim(), columns = columns_at_once(share, s);
+  const bool by_keys = s.cluster > 1, by_columns = s.splits > 1;
   Recipe recipe;
   recipe.kernel = "kernels/forward_wgmma_fp32.cu";
   recipe.geometry = geometry_wgmma_fp32(problem, s);
   recipe.constants = {
-      number("kHeadDim", problem.head_dim, "columns of Q and K"),
-      number("kHeadDimV", dim_v, "columns of V and O"),
-      number("kTileM", recipe.geometry.tile_m, in_cluster ? "query rows per cluster" : "query rows per CTA"),
+      number("kHeadDim", share.head_dim, by_columns ? "columns of Q and K, a half" : "columns of Q and K"),
+      number("kHeadDimV", dim_v, by_columns ? "columns of V and O, a half" : "columns of V and O"),
+      number("kTileM", recipe.geometry.tile_m,
+             recipe.geometry.cluster > 1 ? "query rows per cluster" : "query rows per CTA"),
       number("kTileN", s.tile_n, "keys per block"),
       number("kProducers", producers_of(s), "warpgroups that load and split"),
       number("kWarpgroups", warpgroups_of(s), "that compute, 64 rows each"),
       number("kThreads", recipe.geometry.threads, "per CTA"),
       number("kColumnsAtOnce", columns, "of V, in one product"),
       number("kStages", s.stages, "blocks of K, and of V, in shared memory"),
-      number("kScoreSums", score_sums(problem, s), "registers that a thread has for its scores' sums"),
+      number("kScoreSums", score_sums(share, s), "registers that a thread has for its scores' sums"),
       number("kProducerRegisters", split.producer, "per thread, after setmaxnreg"),
       number("kConsumerRegisters", split.consumer, "per thread, after setmaxnreg"),
       number("kSharedBytes", recipe.geometry.shared_bytes, "of dynamic shared memory"),
       {"float", "kLazy", fmt::format("{}.0f", s.lazy), "log2 of the growth that a shift tolerates"},
   };
-  if (in_cluster) recipe.constants.push_back(number("kCluster", s.cluster, "CTAs that split for each other"));
+  if (by_keys) recipe.constants.push_back(number("kCluster", s.cluster, "CTAs that split for each other"));
+  if (by_columns) recipe.constants.push_back(number("kCluster", s.splits, "CTAs that share out the columns"));
   if (q_parts > 0) recipe.constants.push_back(number("kQRegisterParts", q_parts, "of Q, in registers"));
   recipe.sections = {
       {"bf16", true},  // the parts
@@ -174,19 +199,21 @@ std::vector<Recipe> recipes_wgmma_fp32(const Problem& problem, const WgmmaSchedu
       {"split", true},
       {"cvt_pairs", true},
       {"causal", problem.causal},
-      {"cluster", in_cluster},
-      {"padded", in_cluster && (problem.head_dim % kPanelColumns != 0 || dim_v % kPanelColumns != 0)},
+      {"cluster", by_keys || by_columns},
+      {"by_keys", by_keys},
+      {"by_columns", by_columns},
+      {"padded", by_keys && (share.head_dim % kPanelColumns != 0 || dim_v % kPanelColumns != 0)},
       {"lse", problem.lse},
       {"whole_v", dim_v >= columns},
       {"last_v", dim_v % columns != 0},
       {"q_in_regs", q_parts > 0},
       {"q_in_shared", q_parts < kSplitParts},
-      {"paired", pairs_parts(problem, s)},
+      {"paired", pairs_parts(share, s)},
       {"two_producers", producers_of(s) == 2},
       {"alone", warpgroups_of(s) == 1},
   };
   recipe.ptxas = s.ptxas;
-  list_products(recipe, problem, s);
+  list_products(recipe, share, s);
   return {recipe};
 }
 

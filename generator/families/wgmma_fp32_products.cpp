@@ -111,6 +111,13 @@ Lines fragments(const char* name, int steps, int parts) {
 
 }  // namespace
 
+Problem share_of(const Problem& problem, const WgmmaSchedule& schedule) {
+  Problem share = problem;
+  share.head_dim = problem.head_dim / schedule.splits;
+  share.head_dim_v = problem.value_dim() / schedule.splits;
+  return share;
+}
+
 int columns_at_once(const Problem& problem, const WgmmaSchedule& schedule) {
   constexpr int kRoom = 140;  // registers of O and P beside which ptxas has room for the sums of a panel
   const int registers = problem.value_dim() / 2 + kSplitParts * schedule.tile_n / 4;

@@ -5,6 +5,10 @@
 
 namespace flashjit::wgmma_fp32 {
 
+// What a CTA has of the columns: all, or an even share where `splits` CTAs have a tile's rows. All that
+// follows is asked with this share.
+Problem share_of(const Problem& problem, const WgmmaSchedule& schedule);
+
 // Columns of V that one product has: a panel's, or half of them where registers are short.
 int columns_at_once(const Problem& problem, const WgmmaSchedule& schedule);
 int q_register_parts(const WgmmaSchedule& schedule);  // how many of Q's parts live in registers

@@ -91,5 +91,5 @@ extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*
     }
   }
 
-  write_rows(params, index, first_row + warp_row, rows, output);
+  write_rows(params, index, first_row + warp_row, 0, rows, output);
 }

@@ -19,9 +19,12 @@
 #include "ptx/shared_address.cuh"
 
 // What the CTA works on.
-/*%#cluster%*/
+/*%#by_keys%*/
 // The tiles of a cluster's CTAs count as one.
-/*%/cluster%*/
+/*%/by_keys%*/
+/*%#by_columns%*/
+// A cluster's CTAs share a tile: each has half of the columns of Q, K, V and O.
+/*%/by_columns%*/
 __device__ __forceinline__ TileIndex own_tile(const ForwardParams& p) {
   /*%^cluster%*/
   return tile_at(p, block_index());
@@ -68,7 +71,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     Consumer consumer(shared, warpgroup - kProducers);
     if (visible.masked_end > 0) consumer.start(p, index);
     consumer.consume(p, visible);
-    write_rows(p, index, index.m * kTileM + consumer.warp_row(), consumer.rows, consumer.output);
+    /*%^by_columns%*/
+    const int first_column = 0;
+    /*%/by_columns%*/
+    /*%#by_columns%*/
+    const int first_column = cluster_rank() * kHeadDimV;
+    /*%/by_columns%*/
+    write_rows(p, index, index.m * kTileM + consumer.warp_row(), first_column, consumer.rows, consumer.output);
   }
   /*%#cluster%*/
   // The other CTA may still arrive at barriers of this one, and copy to it.

@@ -118,17 +118,18 @@ TEST_CASE("of all that was timed, the model's picks are little behind the fastes
 
 TEST_CASE("picks for fp32, of all families") {
   std::map<int, Sum> runs;  // 1 and 2: gradients, fitted to and not; 3: forward without wgmma,
-                            // 4: with it, 5: and with pairs of CTAs
+                            // 4: with it, 5: and with pairs of CTAs, 6: which may share out columns
   each_behind(FLASHJIT_TIMED_FP32,
               [&](const nlohmann::json& line, double part) { runs[line.at("run").get<int>()].add(part); });
   for (const auto& [run, sum] : runs) {
     fmt::print("fp32, run {}: {} problems, {:.2f} % behind, {} of them by more than 5 %\n", run, sum.problems,
                100 * sum.mean(), sum.far_behind);
   }
-  // 3.7, 2.6, 4.8, 1.5 and 1.1 % on 30 November 2026.
+  // 3.7, 2.6, 4.8, 1.5, 1.3 and 1.2 % on 30 November 2026.
   CHECK(runs[1].mean() < 0.04);
   CHECK(runs[2].mean() < 0.03);
   CHECK(runs[3].mean() < 0.05);
   CHECK(runs[4].mean() < 0.02);
   CHECK(runs[5].mean() < 0.015);
+  CHECK(runs[6].mean() < 0.015);
 }

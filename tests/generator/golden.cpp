@@ -51,6 +51,7 @@ const std::vector<Golden> kGolden{
     {{.dtype = DType::bf16, .head_dim = 128, .causal = true}, "wgmma:m64n128s3pp0p0sp8", "sm_90a"},
     {{.dtype = DType::bf16, .head_dim = 64, .lse = false}, "wgmma:m256n64s4qr0p3", "sm_90a"},
     {{.dtype = DType::fp32, .head_dim = 128, .causal = true}, "wgmma:m128n64s1qr2op0pp0ov0p0", "sm_90a"},
+    {{.dtype = DType::fp32, .head_dim = 256}, "wgmma:m128n64s1qr2op0pp0ov0p0sp2", "sm_90a"},
     {{.pass = Pass::backward, .dtype = DType::bf16, .head_dim = 128, .causal = true, .deterministic = true},
      "wgmma-backward:m64n128s2dq2",
      "sm_90a"},

@@ -179,3 +179,18 @@ TEST_CASE("fp32: a kernel of its own, with few knobs") {
   CHECK(of(256, "m64n64s2qr0").find("takes up to 152 columns, this head has 256") != std::string::npos);
   CHECK(of(64, "m128n64s4qr0").find("with 4 stages in three parts needs ") != std::string::npos);
 }
+
+TEST_CASE("fp32: CTAs that share out the columns") {
+  const auto of = [](int head_dim, const std::string& schedule) {
+    return reason({.dtype = DType::fp32, .head_dim = head_dim}, schedule);
+  };
+  CHECK(of(256, "m128n64s1qr2op0pp0ov0p0sp2") == "");
+  CHECK(of(256, "m128n64s1qr2op0pp0ov0p0sp3") == "splits is 3, fp32 may have 1 or 2");
+  CHECK(of(256, "m128n64s1qr2op0pp0ov0p0cl2sp2") ==
+        "splits 2 and cluster 2 are two uses of clusters; leave one of them at 1");
+  CHECK(of(72, "m128n64s1qr2op0pp0ov0p0sp2") ==
+        "splits 2 halves the columns, which must be a multiple of 16; there are 72");
+  CHECK(of(256, "m128n80s1qr2op0pp0ov0p0sp2").find("takes up to 192 columns, this head has 256") !=
+        std::string::npos);
+  CHECK(of(256, "m128n80s1qr2op0pp0ov0p0sp2pt1").find("needs 257 KB") != std::string::npos);
+}

@@ -137,6 +137,7 @@ TEST_CASE("a thousand forward runs, bit for bit") {
            {{.dtype = DType::fp32, .head_dim = 128, .causal = true}, "wgmma:m128n64s1qr2op0pp0ov0p0"},
            {{.dtype = DType::fp32, .head_dim = 128}, "wgmma:m128n64s1qr2op0pp0ov0p0cl2"},
            {{.dtype = DType::fp32, .head_dim = 256, .causal = true}, "wgmma:m64n32s1qr0op0pp0ov0p0cl2"},
+           {{.dtype = DType::fp32, .head_dim = 256, .causal = true}, "wgmma:m128n64s1qr2op0pp0ov0p0sp2"},
            {{.dtype = DType::fp32, .head_dim = 64}, "wgmma:m192n64s2qr2op0pp0ov0p0"},
            {{.dtype = DType::fp32, .head_dim = 64}, "simt:m128n64w8s2"}}) {
     CAPTURE(one.schedule);

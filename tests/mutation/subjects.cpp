@@ -18,6 +18,7 @@ constexpr Problem kBackwardFp32{.pass = Pass::backward, .dtype = DType::fp32, .h
 constexpr Problem kBackwardFp32Narrow{
     .pass = Pass::backward, .dtype = DType::fp32, .head_dim = 16, .causal = true};
 constexpr Problem kFp32{.dtype = DType::fp32, .head_dim = 32, .causal = true};
+constexpr Problem kFp32WideQ{.dtype = DType::fp32, .head_dim = 64, .head_dim_v = 32, .causal = true};
 constexpr Problem kFp32WideV{.dtype = DType::fp32, .head_dim = 32, .head_dim_v = 136, .causal = true};
 // Several tiles of queries and of keys, ragged ends, two heads on one K.
 constexpr Shape kShape{.batch = 1, .heads = 2, .heads_kv = 1, .seqlen_q = 150, .seqlen_k = 210};
@@ -64,6 +65,8 @@ std::vector<Subject> sync_subjects() {
               kWide),
       subject("wgmma, fp32", "sm_90a", "wgmma:m128n32s1qr2op0pp0ov0p0", kFp32, kWideOwnHeads),
       subject("wgmma, fp32, pairs", "sm_90a", "wgmma:m128n32s1qr2op0pp0ov0p0cl2", kFp32, kWideOwnHeads),
+      subject("wgmma, fp32, columns shared out", "sm_90a", "wgmma:m128n32s1qr2op0pp0ov0p0sp2", kFp32WideQ,
+              kWide),
       subject("wgmma, fp32, two producers", "sm_90a", "wgmma:m64n32s2qr0op0pp0ov0p0", kFp32WideV, kWide),
       subject("wgmma backward", "sm_90a", "wgmma-backward:m128n128s2", kBackward, kWide),
       subject("wgmma backward, dQ apart", "sm_90a", "wgmma-backward:m64n64s2dq0", kBackwardCausal, kWide),

@@ -48,6 +48,9 @@ TEST_CASE("heads of several panels") {
                                                 {"m64n32s1qr0cl2", "", 256, 256},
                                                 {"m64n48s1qr0cl2", "pt1", 192, 184},
                                                 {"m128n64s1qr2cl2", "", 96, 128},
+                                                {"m128n64s1qr2", "sp2", 256, 256},
+                                                {"m128n32s2qr2", "sp2pt1", 224, 208},
+                                                {"m64n64s1qr0", "sp2", 80, 256},
                                                 {"m64n48s1qr0", "pt1", 136, 184},
                                                 {"m128n32s1qr0", "pt1", 192, 128},
                                                 {"m128n64s1qr2", "", 128, 128},
@@ -59,10 +62,27 @@ TEST_CASE("heads of several panels") {
   }
 }
 
+TEST_CASE("columns shared out by two CTAs") {
+  for (const char* tile : {"m64n32s2qr0", "m64n64s1qr0", "m128n32s1qr1", "m128n48s2qr2lz0", "m192n48s2qr2"}) {
+    for (const auto& [dim, dim_v] : {std::pair{32, 80}, {48, 48}, {80, 32}}) {
+      for (const Shape& shape : {two_of(2, 1, 70, 130), two_of(3, 1, 200, 50), two_of(2, 2, 1, 64)}) {
+        for (const bool causal : {false, true}) {
+          for (const test::Layout layout : {test::Layout::packed, test::Layout::strided}) {
+            CHECK(ratio(schedule_of(tile, "sp2"),
+                        {.problem = fp32_forward(dim, causal, dim_v), .shape = shape, .layout = layout}) <
+                  0.7);
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("rows that see no key, and no keys at all") {
-  for (const char* tile : {"m128n64s2qr1", "m128n64s2qr1cl2"}) {
+  for (const char* ctas : {"", "cl2", "sp2"}) {
     for (const Shape& shape : {two_of(2, 1, 150, 40), two_of(2, 1, 70, 0), two_of(1, 1, 0, 70)})
-      static_cast<void>(ratio(schedule_of(tile), {.problem = fp32_forward(64, true), .shape = shape}));
+      static_cast<void>(
+          ratio(schedule_of("m128n64s2qr1", ctas), {.problem = fp32_forward(64, true), .shape = shape}));
   }
 }
 

@@ -11,10 +11,15 @@
 #include "parts/wgmma_fp32/products.cuh"
 #include "parts/wgmma_fp32/query.cuh"
 #include "parts/wgmma_fp32/rows.cuh"
+/*%#by_columns%*/
+#include "parts/wgmma_fp32/sum_of_scores.cuh"
+/*%/by_columns%*/
 /*%#cluster%*/
 #include "ptx/cluster.cuh"
-#include "ptx/cluster_arrive_read.cuh"
 /*%/cluster%*/
+/*%#by_keys%*/
+#include "ptx/cluster_arrive_read.cuh"
+/*%/by_keys%*/
 #include "ptx/mbarrier.cuh"
 #include "ptx/pin.cuh"
 #include "ptx/wgmma.cuh"
@@ -23,10 +28,13 @@ struct Consumer {
   unsigned shared;
   int warpgroup;  // which of those that compute
   int first_row;  // in the tile
-  /*%#cluster%*/
+  /*%#by_keys%*/
   unsigned other;  // the other CTA's shared memory
-  /*%/cluster%*/
+  /*%/by_keys%*/
   RingPlace place;
+  /*%#by_columns%*/
+  SumOfScores sum_of_scores{shared, warpgroup};
+  /*%/by_columns%*/
   /*%#q_in_regs%*/
   unsigned q[kQSteps][kQRegisterParts][4];
   /*%/q_in_regs%*/
@@ -35,22 +43,25 @@ struct Consumer {
 
   __device__ __forceinline__ Consumer(unsigned shared, int warpgroup)
       : shared(shared), warpgroup(warpgroup) {
-    /*%^cluster%*/
+    /*%^by_keys%*/
     first_row = 64 * warpgroup;
-    /*%/cluster%*/
-    /*%#cluster%*/
+    /*%/by_keys%*/
+    /*%#by_keys%*/
     // CTAs take 64 rows in turn, so that none has all the late ones, which may see more keys.
     const int rank = cluster_rank();
     first_row = 64 * (kCluster * warpgroup + rank);
     other = in_cta(rank ^ 1, shared);
-    /*%/cluster%*/
+    /*%/by_keys%*/
   }
 
   __device__ __forceinline__ int warp_row() const { return first_row + 16 * warp_of_warpgroup(); }
 
   __device__ __forceinline__ void start(const ForwardParams& p, const TileIndex& index) {
-    const Rows from{head_of(p.q, index.batch * p.q_batch, index.head * p.q_head), p.q_row,
-                    index.m * kTileM + first_row, p.seqlen_q};
+    const float* head = head_of(p.q, index.batch * p.q_batch, index.head * p.q_head);
+    /*%#by_columns%*/
+    head += cluster_rank() * kHeadDim;
+    /*%/by_columns%*/
+    const Rows from{head, p.q_row, index.m * kTileM + first_row, p.seqlen_q};
     /*%#q_in_shared%*/
     store_query(shared + kQ + warpgroup * TileQ::kBytes, from, p.scale_log2, warpgroup);
     /*%/q_in_shared%*/
@@ -65,14 +76,14 @@ struct Consumer {
   // Called once products have read the block.
   __device__ __forceinline__ void release(unsigned empty) const {
     if (lane() == 0) mbarrier_arrive(shared + empty + 8 * place.stage);
-    /*%#cluster%*/
+    /*%#by_keys%*/
     if (lane() == 0) cluster_arrive_read(other + empty + 8 * place.stage);
-    /*%/cluster%*/
+    /*%/by_keys%*/
     __syncwarp();  // ptxas has been seen to let the lane that arrives go on alone
   }
 
   // scores = Q K^T.
-  __device__ __forceinline__ void multiply_qk(float (&scores)[kTileN / 2]) const {
+  __device__ __forceinline__ void multiply_qk(float (&scores)[kTileN / 2]) {
     float sum[kScoreSums];
     wait(kKFull);
     wgmma_scores(sum,
@@ -95,6 +106,9 @@ struct Consumer {
       scores[i] = sum[i];
       /*%/paired%*/
     }
+    /*%#by_columns%*/
+    sum_of_scores.add(scores);
+    /*%/by_columns%*/
   }
 
   // How many columns of V a product takes that begins with column kFirst.

@@ -8,36 +8,42 @@
 #include "parts/wgmma_fp32/layout.cuh"
 #include "parts/wgmma_fp32/rows.cuh"
 #include "parts/wgmma_fp32/split_copy.cuh"
-/*%#cluster%*/
+/*%#by_keys%*/
 #include "ptx/bulk_send.cuh"
+/*%/by_keys%*/
+/*%#cluster%*/
 #include "ptx/cluster.cuh"
 /*%/cluster%*/
 #include "ptx/fence_async_shared.cuh"
 #include "ptx/finite.cuh"
 #include "ptx/mbarrier.cuh"
-/*%#cluster%*/
+/*%#by_keys%*/
 #include "ptx/mbarrier_bytes.cuh"
 #include "ptx/named_barrier.cuh"
-/*%/cluster%*/
+/*%/by_keys%*/
 
-/*%#cluster%*/
+/*%#by_keys%*/
 // Each CTA of a cluster splits half of a block, and sends its half to the other one.
-/*%/cluster%*/
+/*%/by_keys%*/
 struct Producer {
   unsigned shared;
   const ForwardParams& p;
   const float *k, *v;  // row 0 of the head
   RingPlace place;
-  /*%#cluster%*/
+  /*%#by_keys%*/
   static constexpr int kHalf = kTileN / kCluster;  // keys
   const int rank = cluster_rank();
-  /*%/cluster%*/
+  /*%/by_keys%*/
 
   __device__ __forceinline__ Producer(unsigned shared, const ForwardParams& p, const TileIndex& index)
       : shared(shared), p(p) {
     const int head_kv = divide(index.head, p.by_group);
     k = head_of(p.k, index.batch * p.k_batch, head_kv * p.k_head);
     v = head_of(p.v, index.batch * p.v_batch, head_kv * p.v_head);
+    /*%#by_columns%*/
+    k += cluster_rank() * kHeadDim;
+    v += cluster_rank() * kHeadDimV;
+    /*%/by_columns%*/
   }
 
   // Fills a block's place once it is empty, and tells the consumers.
@@ -46,22 +52,22 @@ struct Producer {
                                        const Prepare& prepare) const {
     const auto wait = [&] { mbarrier_wait(empty + 8 * place.stage, place.parity ^ 1); };
     const unsigned tile = ring + place.stage * Tile::kBytes;
-    /*%^cluster%*/
+    /*%^by_keys%*/
     split_copy<Tile, kTileN, kColumns>(rows, tile, prepare, wait);
     fence_async_shared();
     __syncwarp();
     if (lane() == 0) mbarrier_arrive(full + 8 * place.stage);
-    /*%/cluster%*/
-    /*%#cluster%*/
+    /*%/by_keys%*/
+    /*%#by_keys%*/
     const Rows half{rows.head, rows.stride, rows.first + rank * kHalf, rows.end};
     const unsigned to = tile + rank * kHalf * kRowBytes;
     split_copy<Tile, kHalf, kColumns>(half, to, prepare, wait);
     fence_async_shared();
     named_barrier_sync(1 + kWarpgroups + threadIdx.x / 128, 128);
     exchange<Tile>(to, full + 8 * place.stage);
-    /*%/cluster%*/
+    /*%/by_keys%*/
   }
-  /*%#cluster%*/
+  /*%#by_keys%*/
 
   // Sends a half, part by part of each panel, and expects the other CTA's.
   template <class Tile>
@@ -75,7 +81,7 @@ struct Producer {
     }
     __syncwarp();  // so that lanes come to the barrier together
   }
-  /*%/cluster%*/
+  /*%/by_keys%*/
 
   __device__ __forceinline__ void fill_k(int n) const {
     fill<TileK, kHeadDim>({k, p.k_row, n * kTileN, p.seqlen_k}, shared + kK, shared + kKEmpty,

@@ -231,10 +231,11 @@ constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
 
 // The end of a tile: O normalised and written, and the rows' log-sum-exp.
 
-// Writes a warp's 16 rows, from the head's row first_row on. The four lanes of a quad write 32 bytes of a row
-// side by side.
+// Writes a warp's 16 rows, from the head's row first_row on, and of these the columns from first_column on.
+// The four lanes of a quad write 32 bytes of a row side by side. Whoever has the first column writes the LSE.
 __device__ __forceinline__ void write_rows(const ForwardParams& params, const TileIndex& index, int first_row,
-                                           const SoftmaxRows& rows, const float (&output)[kHeadDimV / 2]) {
+                                           int first_column, const SoftmaxRows& rows,
+                                           const float (&output)[kHeadDimV / 2]) {
   const int lane = threadIdx.x % 32;
   float* const head =
       static_cast<float*>(params.o) + index.batch * params.o_batch + index.head * params.o_head;
@@ -246,13 +247,13 @@ __device__ __forceinline__ void write_rows(const ForwardParams& params, const Ti
     const float inverse = sum == 0.0f ? 0.0f : 1.0f / sum;  // a row that saw no key gives 0
     const int row = first_row + lane / 4 + 8 * half;
     if (row >= params.seqlen_q) continue;
-    float* const to = head + row * params.o_row + lane % 4 * 2;
+    float* const to = head + row * params.o_row + first_column + lane % 4 * 2;
 #pragma unroll
     for (int i = 0; i < kHeadDimV / 8; ++i) {
       *reinterpret_cast<float2*>(to + 8 * i) =
           float2{output[4 * i + 2 * half] * inverse, output[4 * i + 2 * half + 1] * inverse};
     }
-    if (params.lse != nullptr && lane % 4 == 0)
+    if (params.lse != nullptr && first_column == 0 && lane % 4 == 0)
       lse[row] = sum == 0.0f ? -kInfinity : (rows.shift[half] + log2f(sum)) * kLn2;
   }
 }
@@ -1157,8 +1158,8 @@ struct Consumer {
   __device__ __forceinline__ int warp_row() const { return first_row + 16 * warp_of_warpgroup(); }
 
   __device__ __forceinline__ void start(const ForwardParams& p, const TileIndex& index) {
-    const Rows from{head_of(p.q, index.batch * p.q_batch, index.head * p.q_head), p.q_row,
-                    index.m * kTileM + first_row, p.seqlen_q};
+    const float* head = head_of(p.q, index.batch * p.q_batch, index.head * p.q_head);
+    const Rows from{head, p.q_row, index.m * kTileM + first_row, p.seqlen_q};
     store_query(shared + kQ + warpgroup * TileQ::kBytes, from, p.scale_log2, warpgroup);
     load_query(q, from, p.scale_log2);
   }
@@ -1173,7 +1174,7 @@ struct Consumer {
   }
 
   // scores = Q K^T.
-  __device__ __forceinline__ void multiply_qk(float (&scores)[kTileN / 2]) const {
+  __device__ __forceinline__ void multiply_qk(float (&scores)[kTileN / 2]) {
     float sum[kScoreSums];
     wait(kKFull);
     wgmma_scores(sum,
@@ -1367,6 +1368,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     Consumer consumer(shared, warpgroup - kProducers);
     if (visible.masked_end > 0) consumer.start(p, index);
     consumer.consume(p, visible);
-    write_rows(p, index, index.m * kTileM + consumer.warp_row(), consumer.rows, consumer.output);
+    const int first_column = 0;
+    write_rows(p, index, index.m * kTileM + consumer.warp_row(), first_column, consumer.rows, consumer.output);
   }
 }
