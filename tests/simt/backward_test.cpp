@@ -46,14 +46,7 @@ double ratio(const std::string& schedule, const AttentionCase& one) {
 }  // namespace
 
 TEST_CASE("every tile of the space") {
-  for (const int head_dim : {24, 64, 128}) {
-    const Problem problem = fp32_gradients(head_dim, true);
-    const Shape shape{.heads = 2, .heads_kv = 1, .seqlen_q = 75, .seqlen_k = 101};
-    for (const autotune::Candidate& candidate : autotune::search_space(problem, target_of("sm_90"))) {
-      if (candidate.pruned.empty())
-        check(to_string(candidate.schedule), {.problem = problem, .shape = shape});
-    }
-  }
+  for (const auto& [schedule, one] : test::tiles_of_space(Family::simt)) check(schedule, one);
 }
 
 TEST_CASE("head dims and masks") {

@@ -1,9 +1,12 @@
 // Problems that gradients in fp32 must get right, whatever family computes them.
 #pragma once
 
+#include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "autotune/tune.hpp"
 #include "tests/support/gradient_case.hpp"
 
 namespace flashjit::test {
@@ -18,6 +21,24 @@ inline Problem fp32_gradients(int head_dim, bool causal, int head_dim_v = 0) {
 
 // Several tiles either way, ragged ends, rows before the first key's diagonal.
 constexpr Shape kRagged{.batch = 2, .heads = 4, .heads_kv = 2, .seqlen_q = 75, .seqlen_k = 101};
+
+// Every tile of a family's space, with one of the head dims that may have it: another one for each tile.
+inline std::map<std::string, AttentionCase> tiles_of_space(Family family) {
+  std::map<std::string, std::vector<Problem>> problems;
+  for (const int head_dim : {24, 64, 128}) {
+    const Problem problem = fp32_gradients(head_dim, true);
+    for (const autotune::Candidate& candidate : autotune::search_space(problem, target_of("sm_90"))) {
+      if (candidate.pruned.empty() && family_of(candidate.schedule) == family)
+        problems[to_string(candidate.schedule)].push_back(problem);
+    }
+  }
+  std::map<std::string, AttentionCase> cases;
+  for (const auto& [schedule, suited] : problems) {
+    cases[schedule] = {.problem = suited[cases.size() % suited.size()],
+                       .shape = {.heads = 2, .heads_kv = 1, .seqlen_q = 75, .seqlen_k = 101}};
+  }
+  return cases;
+}
 
 inline std::vector<AttentionCase> layouts_and_inputs() {
   using autotune::InputKind;
