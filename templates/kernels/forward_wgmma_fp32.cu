@@ -77,7 +77,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     /*%#by_columns%*/
     const int first_column = cluster_rank() * kHeadDimV;
     /*%/by_columns%*/
-    write_rows(p, index, index.m * kTileM + consumer.warp_row(), first_column, consumer.rows, consumer.output);
+    write_rows(p, index, index.m * kTileM + consumer.warp_row(), first_column, consumer.rows,
+               consumer.output);
   }
   /*%#cluster%*/
   // The other CTA may still arrive at barriers of this one, and copy to it.

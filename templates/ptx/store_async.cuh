@@ -1,4 +1,5 @@
-// Stores to another CTA's shared memory that tell a barrier there when they have landed (PTX ISA, "st.async").
+// Stores to another CTA's shared memory that tell a barrier there when they have landed (PTX ISA,
+// "st.async").
 #pragma once
 
 // The 16 bytes complete on a barrier of the CTA that they go to.

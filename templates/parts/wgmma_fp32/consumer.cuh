@@ -41,8 +41,7 @@ struct Consumer {
   SoftmaxRows rows;
   float output[kHeadDimV / 2];  // this thread's part of the warpgroup's rows of O
 
-  __device__ __forceinline__ Consumer(unsigned shared, int warpgroup)
-      : shared(shared), warpgroup(warpgroup) {
+  __device__ __forceinline__ Consumer(unsigned shared, int warpgroup) : shared(shared), warpgroup(warpgroup) {
     /*%^by_keys%*/
     first_row = 64 * warpgroup;
     /*%/by_keys%*/

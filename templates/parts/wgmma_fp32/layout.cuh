@@ -49,7 +49,7 @@ constexpr int kV = kK + kStages * TileK::kBytes;
 constexpr int kKFull = kV + kStages * TileV::kBytes;  // barriers: a block of K has been split,
 /*%/by_columns%*/
 /*%#by_columns%*/
-constexpr int kSums = kV + kStages * TileV::kBytes;  // of the other CTA's columns: its part of the scores
+constexpr int kSums = kV + kStages * TileV::kBytes;      // of the other CTA's columns: its part of the scores
 constexpr int kSumsBytes = 64 * kTileN * sizeof(float);  // of one warpgroup
 constexpr int kKFull = kSums + kWarpgroups * kSumsBytes;  // barriers: a block of K has been split,
 /*%/by_columns%*/
@@ -60,7 +60,7 @@ constexpr int kVEmpty = kKEmpty + 8 * kStages;
 static_assert(kVEmpty + 8 * kStages == kSharedBytes, "the host allocates what this lays out");
 /*%/by_columns%*/
 /*%#by_columns%*/
-constexpr int kSumsFull = kVEmpty + 8 * kStages;  // a warpgroup's sums have come,
+constexpr int kSumsFull = kVEmpty + 8 * kStages;        // a warpgroup's sums have come,
 constexpr int kSumsRead = kSumsFull + 8 * kWarpgroups;  // and the other CTA has added those that it got
 static_assert(kSumsRead + 8 * kWarpgroups == kSharedBytes, "the host allocates what this lays out");
 /*%/by_columns%*/
