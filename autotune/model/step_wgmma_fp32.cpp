@@ -24,13 +24,14 @@ constexpr double kOneStage = 1.15;    // a block is split no sooner than the one
 constexpr double kHalfPanels = 1.25;  // products of so few columns: waits are more often
 constexpr double kBarriers = 110;     // waits for them, in a step
 constexpr double kExchange = 340;     // until another CTA has its half of a block
+constexpr double kTile = 5700;        // Q, the first blocks, O
+constexpr double kPair = 2000, kPairUnderMask = 4000;  // a tile of two CTAs: they wait for each other
+
 // CTAs that share out the columns, fitted to 306 timings of 70 problems.
 constexpr double kSum = 0.125;       // a score that goes to another CTA and is added there
 constexpr double kSumsAlone = 200;   // until they have come, where no other warpgroup computes meanwhile
 constexpr double kTwoPlaces = 1.08;  // there: a block lies elsewhere than the one before
 constexpr double kSharers = 1300;    // a tile of two CTAs
-constexpr double kTile = 5700;       // Q, the first blocks, O
-constexpr double kPair = 2000, kPairUnderMask = 4000;  // a tile of two CTAs: they wait for each other
 
 // Cycles in which a producer splits a block of K or V.
 double fill_cycles(int rows, int columns) {

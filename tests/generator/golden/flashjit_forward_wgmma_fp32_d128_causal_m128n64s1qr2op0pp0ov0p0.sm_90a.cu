@@ -1150,8 +1150,7 @@ struct Consumer {
   SoftmaxRows rows;
   float output[kHeadDimV / 2];  // this thread's part of the warpgroup's rows of O
 
-  __device__ __forceinline__ Consumer(unsigned shared, int warpgroup)
-      : shared(shared), warpgroup(warpgroup) {
+  __device__ __forceinline__ Consumer(unsigned shared, int warpgroup) : shared(shared), warpgroup(warpgroup) {
     first_row = 64 * warpgroup;
   }
 
@@ -1369,6 +1368,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     if (visible.masked_end > 0) consumer.start(p, index);
     consumer.consume(p, visible);
     const int first_column = 0;
-    write_rows(p, index, index.m * kTileM + consumer.warp_row(), first_column, consumer.rows, consumer.output);
+    write_rows(p, index, index.m * kTileM + consumer.warp_row(), first_column, consumer.rows,
+               consumer.output);
   }
 }

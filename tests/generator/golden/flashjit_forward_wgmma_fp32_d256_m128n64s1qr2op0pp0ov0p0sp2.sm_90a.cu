@@ -420,13 +420,13 @@ using TileV = SplitTile<kTileN, kHeadDimV>;
 constexpr int kQ = 0;
 constexpr int kK = kWarpgroups * TileQ::kBytes;
 constexpr int kV = kK + kStages * TileK::kBytes;
-constexpr int kSums = kV + kStages * TileV::kBytes;  // of the other CTA's columns: its part of the scores
+constexpr int kSums = kV + kStages * TileV::kBytes;      // of the other CTA's columns: its part of the scores
 constexpr int kSumsBytes = 64 * kTileN * sizeof(float);  // of one warpgroup
 constexpr int kKFull = kSums + kWarpgroups * kSumsBytes;  // barriers: a block of K has been split,
 constexpr int kVFull = kKFull + 8 * kStages;
 constexpr int kKEmpty = kVFull + 8 * kStages;  // and all warpgroups have multiplied it
 constexpr int kVEmpty = kKEmpty + 8 * kStages;
-constexpr int kSumsFull = kVEmpty + 8 * kStages;  // a warpgroup's sums have come,
+constexpr int kSumsFull = kVEmpty + 8 * kStages;        // a warpgroup's sums have come,
 constexpr int kSumsRead = kSumsFull + 8 * kWarpgroups;  // and the other CTA has added those that it got
 static_assert(kSumsRead + 8 * kWarpgroups == kSharedBytes, "the host allocates what this lays out");
 
@@ -1171,7 +1171,8 @@ __device__ __forceinline__ float4 load_four(unsigned address) {
   return four;
 }
 
-// Stores to another CTA's shared memory that tell a barrier there when they have landed (PTX ISA, "st.async").
+// Stores to another CTA's shared memory that tell a barrier there when they have landed (PTX ISA,
+// "st.async").
 
 // The 16 bytes complete on a barrier of the CTA that they go to.
 __device__ __forceinline__ void store_async(unsigned address, float4 four, unsigned barrier) {
@@ -1247,8 +1248,7 @@ struct Consumer {
   SoftmaxRows rows;
   float output[kHeadDimV / 2];  // this thread's part of the warpgroup's rows of O
 
-  __device__ __forceinline__ Consumer(unsigned shared, int warpgroup)
-      : shared(shared), warpgroup(warpgroup) {
+  __device__ __forceinline__ Consumer(unsigned shared, int warpgroup) : shared(shared), warpgroup(warpgroup) {
     first_row = 64 * warpgroup;
   }
 
@@ -1463,7 +1463,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     if (visible.masked_end > 0) consumer.start(p, index);
     consumer.consume(p, visible);
     const int first_column = cluster_rank() * kHeadDimV;
-    write_rows(p, index, index.m * kTileM + consumer.warp_row(), first_column, consumer.rows, consumer.output);
+    write_rows(p, index, index.m * kTileM + consumer.warp_row(), first_column, consumer.rows,
+               consumer.output);
   }
   // The other CTA may still arrive at barriers of this one, and copy to it.
   cluster_sync();
