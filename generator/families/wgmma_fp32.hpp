@@ -1,6 +1,6 @@
 // Family wgmma's forward pass in fp32, where each number is the sum of three bf16 numbers. It is a kernel of
-// its own, for which a schedule's tile, stages, q_in_regs (2: the first part of Q), lazy, cluster and ptxas
-// may vary.
+// its own, for which a schedule's tile, stages, q_in_regs (2: the first part of Q), lazy, cluster, splits (2:
+// two CTAs share out the columns) and ptxas may vary.
 #pragma once
 
 #include "generator/recipe.hpp"

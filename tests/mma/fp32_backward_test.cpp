@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "autotune/tune.hpp"
 #include "tests/support/emulated_engine.hpp"
 #include "tests/support/fp32_gradients.hpp"
 

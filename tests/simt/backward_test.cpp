@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "autotune/tune.hpp"
 #include "tests/support/emulated_engine.hpp"
 #include "tests/support/fp32_gradients.hpp"
 
