@@ -62,12 +62,13 @@ Tiling tiling_of(const Problem& problem, const Shape& shape, const Schedule& sch
   // single query all.
   tiling.seen.causal =
       problem.causal && (pack.packed == 0 ? shape.seqlen_q > 1 : tiling.shape.seqlen_q > tiling.rows);
+  int ctas = 1;  // of a cluster
   if (wgmma != nullptr) {
     tiling.cluster = wgmma->cluster;
-    if (problem.dtype != DType::fp32) tiling.splits = wgmma->splits;  // whose CTAs share out columns
+    if (problem.dtype != DType::fp32) tiling.splits = wgmma->splits;  // fp32's share out columns, not keys
+    ctas = wgmma->cluster * wgmma->splits;
   }
-  tiling.at_once =
-      std::max(1, clusters_at_once(target, wgmma == nullptr ? 1 : wgmma->cluster * wgmma->splits));
+  tiling.at_once = std::max(1, clusters_at_once(target, ctas));
   if (tiling.splits > 1)
     tiling.clusters = clusters_of_tile(geometry_wgmma(problem, *wgmma), tiling.shape, tiling.at_once);
   tiling.tiles_at_once = tiling.at_once / tiling.clusters;

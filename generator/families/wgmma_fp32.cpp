@@ -93,10 +93,6 @@ int shared_bytes(const Problem& share, const WgmmaSchedule& s) {
 Legality legal_columns(const Problem& problem, const WgmmaSchedule& s) {
   if (s.splits == 1) return {};
   if (s.splits > 2) return {fmt::format("splits is {}, fp32 may have 1 or 2", s.splits)};
-  if (s.cluster != 1) {
-    return {fmt::format("splits {} and cluster {} are two uses of clusters; leave one of them at 1", s.splits,
-                        s.cluster)};
-  }
   for (const int columns : {problem.head_dim, problem.value_dim()}) {
     if (columns % 16 != 0)
       return {

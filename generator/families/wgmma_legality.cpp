@@ -21,10 +21,6 @@ Legality legal_splits(const Problem& problem, const WgmmaSchedule& s) {
     return {fmt::format("splits {} leaves CTAs one tile each, which is persistent 0, not {}", s.splits,
                         s.persistent)};
   }
-  if (s.cluster != 1) {
-    return {fmt::format("splits {} and cluster {} are two uses of clusters; leave one of them at 1", s.splits,
-                        s.cluster)};
-  }
   if (s.o_passes != 1) {
     return {fmt::format("o_passes {} makes no difference to splits above 1; leave it at 1", s.o_passes)};
   }
@@ -74,6 +70,10 @@ Legality legal_wgmma(const Problem& problem, const WgmmaSchedule& s, const Targe
     return {fmt::format("max_chains is {}, may be 2, 4 or 8", s.max_chains)};
   }
   if (s.ptxas == 2) return {"ptxas is 2, which makes the code of 3; may be 1 or 3"};
+  if (s.splits != 1 && s.cluster != 1) {
+    return {fmt::format("splits {} and cluster {} are two uses of clusters; leave one of them at 1", s.splits,
+                        s.cluster)};
+  }
   if (problem.dtype == DType::fp32) return legal_wgmma_fp32(problem, s, target);
   if (s.max_chains > s.tile_n / 4) {
     return {fmt::format("max_chains {} is more than the {} scores that a thread has of a row", s.max_chains,
