@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "generator/recipe.hpp"
 
 namespace flashjit {
@@ -15,6 +17,16 @@ Legality legal_width(const Problem& problem, Family family) {
       fmt::format("family {} computes fp32 from head_dim 24 on, narrower ones less precisely than FMA does, "
                   "this is {}; use simt",
                   to_string(family), problem.head_dim)};
+}
+
+// Registers have no room for the sums of wider gradients in fp32.
+Legality legal_gradients_by_wgmma(const Problem& problem) {
+  constexpr int kWidest = 128;
+  const int widest = std::max(problem.head_dim, problem.value_dim());
+  if (problem.dtype != DType::fp32 || problem.pass == Pass::forward || widest <= kWidest) return {};
+  return {
+      fmt::format("family wgmma computes gradients of fp32 up to head_dim {}, this is {}; use mma or simt",
+                  kWidest, widest)};
 }
 
 }  // namespace
@@ -43,9 +55,8 @@ Legality legal(const Problem& problem, Family family, const Target& target) {
     case Family::wgmma:
       if (target.arch != "sm_90a")
         return {fmt::format("family wgmma needs sm_90a (Hopper), this is {}; use mma", target.arch)};
-      if (problem.dtype == DType::fp32 && problem.pass == Pass::backward)
-        return {"family wgmma computes gradients of fp16 and bf16, dtype is fp32; use mma or simt"};
-      return legal_width(problem, family);
+      if (Legality narrow = legal_width(problem, family); !narrow) return narrow;
+      return legal_gradients_by_wgmma(problem);
   }
   return {"unknown family"};
 }

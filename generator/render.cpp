@@ -81,12 +81,12 @@ std::vector<KernelSource> render(const Problem& problem, const Schedule& schedul
   return kernels;
 }
 
-Workspace workspace_of(const Schedule& schedule) {
+Workspace workspace_of(const Problem& problem, const Schedule& schedule) {
   if (pass_of(schedule) == Pass::forward) return {};
   const auto way = static_cast<DqWay>(get(schedule, "dq"));
   const bool dq_sum = way != DqWay::own_pass;
-  // Family wgmma turns the sums into dQ in the kernel that adds to them.
-  const bool wgmma = family_of(schedule) == Family::wgmma;
+  // In 16 bits family wgmma turns the sums into dQ in the kernel that adds to them.
+  const bool wgmma = family_of(schedule) == Family::wgmma && problem.dtype != DType::fp32;
   return {.dq_sum = dq_sum, .counters = dq_sum && wgmma, .narrow = wgmma, .tile_m = tile_m_of(schedule)};
 }
 

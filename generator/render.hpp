@@ -129,7 +129,7 @@ struct Workspace {
   bool narrow = false;    // kernels count padded rows, and quadruples of dq_sum, in 32 bits
   int tile_m = 1;         // padded rows hold whole tiles of this many rows
 };
-Workspace workspace_of(const Schedule& schedule);
+Workspace workspace_of(const Problem& problem, const Schedule& schedule);
 
 // The kernels of one plan, in launch order (forward: one). Throws Error{unsupported} with legal()'s sentence.
 std::vector<KernelSource> render(const Problem& problem, const Schedule& schedule, const Target& target,

@@ -104,7 +104,7 @@ constexpr auto knobs_of() {
     return std::to_array<Knob<S>>({
         {{"m", "tile_m", "query rows per step", 64, 256}, &S::tile_m},
         {{"n", "tile_n", "keys per CTA", 64, 256}, &S::tile_n},
-        {{"s", "stages", "tiles of Q and dO in flight, which are two", 2, 2}, &S::stages},
+        {{"s", "stages", "tiles of Q and dO in flight, 2 (fp32: or 1)", 1, 2}, &S::stages},
         {{"dq", "dq", kDqOrdered, 0, 2}, &S::dq},
         {{"t", "turns", "of the two warpgroups at the exponentials", 0, 1}, &S::turns},
     });
@@ -122,7 +122,6 @@ std::span<const ScheduleField> fields() {
 }
 
 std::string range_of(const ScheduleField& field) {
-  if (field.minimum == field.maximum) return std::to_string(field.minimum);
   return fmt::format("{} to {}", field.minimum, field.maximum);
 }
 

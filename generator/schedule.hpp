@@ -116,7 +116,7 @@ struct MmaBackwardSchedule {
 struct WgmmaBackwardSchedule {
   int tile_m = 64;   // query rows per step
   int tile_n = 128;  // keys per CTA
-  int stages = 2;    // tiles of Q and dO in flight; part of the name, and never anything else
+  int stages = 2;    // tiles of Q and dO in flight; 1 in fp32 only
   int dq = 1;        // a DqWay
   int turns = 0;     // 1: the two warpgroups take turns at the exponentials
   bool operator==(const WgmmaBackwardSchedule&) const = default;

@@ -132,7 +132,7 @@ void KernelLauncher::launch(Params& params, long long clusters, Stream stream) c
 Launcher::Launcher(runtime::Device& device, std::shared_ptr<const LoadedPlan> plan)
     : device_(device),
       plan_(std::move(plan)),
-      workspace_(workspace_of(plan_->schedule)),
+      workspace_(workspace_of(plan_->problem, plan_->schedule)),
       counters_(counters_of(*plan_).zeros == 0
                     ? nullptr
                     : std::make_unique<TileCounters>(device, counters_of(*plan_))) {

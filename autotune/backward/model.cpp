@@ -6,6 +6,7 @@
 #include "autotune/backward/backward.hpp"
 #include "autotune/backward/model_fp32.hpp"
 #include "autotune/model/memory.hpp"
+#include "generator/render.hpp"
 
 namespace flashjit::autotune {
 namespace {
@@ -114,12 +115,13 @@ double predict_backward(const Problem& problem, const Shape& shape, const Schedu
           problem, shape, std::get<MmaBackwardSchedule>(schedule), target);
       break;
     case Family::wgmma:
-      main_ms = wgmma_ms(problem, shape, std::get<WgmmaBackwardSchedule>(schedule), target);
+      main_ms = (problem.dtype == DType::fp32 ? wgmma_fp32_ms : wgmma_ms)(
+          problem, shape, std::get<WgmmaBackwardSchedule>(schedule), target);
       break;
   }
   // Sums are cleared, written back and read again, unless the main kernel itself turns them into dQ.
-  const bool sums =
-      static_cast<DqWay>(get(schedule, "dq")) == DqWay::atomic && family_of(schedule) != Family::wgmma;
+  const Workspace workspace = workspace_of(problem, schedule);
+  const bool sums = workspace.dq_sum && !workspace.counters;
   const double sum_bytes = sums ? 4.0 * 3 * shape.batch * shape.heads * shape.seqlen_q * problem.head_dim : 0;
   return main_ms + sum_bytes / memory_rate(target) + 3 * kLaunchMs;
 }

@@ -104,13 +104,21 @@ double clocks_of(const Kernel& kernel, const Target& target, bool causal) {
   return clocks_of_waves(all / kernel.ctas, longest, of_sm, causal);
 }
 
+constexpr double kFitGhz = 1.98;
+
+double milliseconds(double clocks) {
+  return clocks / (kFitGhz * 1e6);
+}
+
 }  // namespace
 
+double mma_fp32_dq_ms(const Problem& p, const Shape& shape, const Target& target) {
+  return milliseconds(clocks_of(of_queries(p, shape, target), target, p.causal));
+}
+
 double mma_fp32_ms(const Problem& p, const Shape& shape, const MmaBackwardSchedule& s, const Target& target) {
-  constexpr double kFitGhz = 1.98;
-  double clocks = clocks_of(of_keys(p, shape, s, target), target, p.causal);
-  if (!mma_backward::adds_dq(s)) clocks += clocks_of(of_queries(p, shape, target), target, p.causal);
-  return clocks / (kFitGhz * 1e6);
+  const double ms = milliseconds(clocks_of(of_keys(p, shape, s, target), target, p.causal));
+  return ms + (mma_backward::adds_dq(s) ? 0 : mma_fp32_dq_ms(p, shape, target));
 }
 
 }  // namespace flashjit::autotune

@@ -88,6 +88,15 @@ std::vector<Schedule> wgmma_space() {
   return space;
 }
 
+std::vector<Schedule> wgmma_fp32_space() {
+  std::vector<Schedule> space;
+  for (const int stages : {2, 1}) {
+    for (const int dq : {1, 0})
+      space.emplace_back(WgmmaBackwardSchedule{.tile_m = 64, .tile_n = 64, .stages = stages, .dq = dq});
+  }
+  return space;
+}
+
 }  // namespace
 
 std::vector<Schedule> backward_space(const Problem& problem, Family family) {
@@ -97,7 +106,7 @@ std::vector<Schedule> backward_space(const Problem& problem, Family family) {
     case Family::mma:
       return problem.dtype == DType::fp32 ? mma_fp32_space() : mma_space();
     case Family::wgmma:
-      return wgmma_space();
+      return problem.dtype == DType::fp32 ? wgmma_fp32_space() : wgmma_space();
   }
   return {};
 }

@@ -34,7 +34,7 @@ Recipe recipe_preprocess(const Problem& problem, const Schedule& schedule) {
       number("kRows", kBackwardRowPadding, "per CTA"),
       number("kThreads", threads, "per CTA"),
   };
-  const Workspace workspace = workspace_of(schedule);
+  const Workspace workspace = workspace_of(problem, schedule);
   if (workspace.dq_sum) recipe.constants.push_back(number("kHeadDim", problem.head_dim, "columns of dQ"));
   if (workspace.counters)
     recipe.constants.push_back(number("kCounterRows", kBackwardCounterRows, "rows to a counter"));

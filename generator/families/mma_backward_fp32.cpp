@@ -225,8 +225,13 @@ int shared_bytes_mma_backward_fp32(const Problem& problem, const MmaBackwardSche
 
 std::vector<Recipe> recipes_mma_backward_fp32(const Problem& problem, const MmaBackwardSchedule& s,
                                               const Target& target) {
-  std::vector<Recipe> recipes{recipe_delta(problem, adds_dq(s), target), recipe_keys(problem, s, target)};
-  recipes.push_back(adds_dq(s) ? recipe_mma_sum(problem, target) : recipe_queries(problem, target));
+  return around_keys_fp32(problem, recipe_keys(problem, s, target), adds_dq(s), target);
+}
+
+std::vector<Recipe> around_keys_fp32(const Problem& problem, Recipe keys, bool adds_dq,
+                                     const Target& target) {
+  std::vector<Recipe> recipes{recipe_delta(problem, adds_dq, target), std::move(keys)};
+  recipes.push_back(adds_dq ? recipe_mma_sum(problem, target) : recipe_queries(problem, target));
   return recipes;
 }
 

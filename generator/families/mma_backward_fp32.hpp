@@ -14,6 +14,10 @@ Legality legal_mma_backward_fp32(const Problem& problem, const MmaBackwardSchedu
 std::vector<Recipe> recipes_mma_backward_fp32(const Problem& problem, const MmaBackwardSchedule& schedule,
                                               const Target& target);
 
+// The kernels around one that owns keys, of family mma or wgmma: one before it finds delta, and one after it
+// turns dQ's sums into dQ, or computes dQ if nothing is added up.
+std::vector<Recipe> around_keys_fp32(const Problem& problem, Recipe keys, bool adds_dq, const Target& target);
+
 // Every schedule that is legal for some problem; the first ones are the fastest most often.
 std::vector<MmaBackwardSchedule> schedules_mma_backward_fp32();
 // Bytes of shared memory of one CTA of the kernel that owns keys.

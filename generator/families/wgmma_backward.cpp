@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "generator/families/wgmma_backward_fp32.hpp"
 #include "generator/families/wgmma_backward_layout.hpp"
 #include "generator/recipe.hpp"
 
@@ -188,6 +189,8 @@ Recipe recipe_dq(const Problem& problem, const Target& target) {
 }  // namespace
 
 Legality legal_wgmma_backward(const Problem& problem, const WgmmaBackwardSchedule& s, const Target& target) {
+  if (problem.dtype == DType::fp32) return legal_wgmma_backward_fp32(problem, s, target);
+  if (s.stages != 2) return {fmt::format("stages is {}, 16 bits have 2", s.stages)};
   const int dim = problem.head_dim, dim_v = problem.value_dim();
   const int panels = panels_of(dim);
   if (s.tile_n != 128 && s.tile_n != 64) {
@@ -259,6 +262,7 @@ Legality legal_wgmma_backward(const Problem& problem, const WgmmaBackwardSchedul
 
 std::vector<Recipe> recipes_wgmma_backward(const Problem& problem, const WgmmaBackwardSchedule& s,
                                            const Target& target) {
+  if (problem.dtype == DType::fp32) return recipes_wgmma_backward_fp32(problem, s, target);
   const auto way = static_cast<DqWay>(s.dq);
   std::vector<Recipe> recipes{recipe_preprocess(problem, s), recipe_owners(problem, s, target)};
   if (way == DqWay::own_pass) recipes.push_back(recipe_dq(problem, target));

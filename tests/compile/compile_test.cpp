@@ -39,6 +39,9 @@ const std::vector<Sample> kSamples{
      {"mma:m64n64w4s2"}},
     {{.dtype = DType::bf16, .head_dim = 128, .causal = true}, {"wgmma:m128n128s2p2"}},
     {{.dtype = DType::fp16, .head_dim = 88, .head_dim_v = 200}, {"wgmma:m128n64s2qr0re0"}},
+    {{.pass = Pass::backward, .dtype = DType::fp32, .head_dim = 128}, {"wgmma-backward:m64n64s1"}},
+    {{.pass = Pass::backward, .dtype = DType::fp32, .head_dim = 64, .causal = true},
+     {"wgmma-backward:m64n64s2"}},
 };
 
 struct Waiting {

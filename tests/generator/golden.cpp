@@ -57,6 +57,9 @@ const std::vector<Golden> kGolden{
      "sm_90a"},
     {{.pass = Pass::backward, .dtype = DType::bf16, .head_dim = 128}, "wgmma-backward:m80n128s2t1", "sm_90a"},
     {{.pass = Pass::backward, .dtype = DType::bf16, .head_dim = 256}, "wgmma-backward:m64n64s2", "sm_90a"},
+    {{.pass = Pass::backward, .dtype = DType::fp32, .head_dim = 72, .head_dim_v = 64, .causal = true},
+     "wgmma-backward:m64n64s1",
+     "sm_90a"},
 };
 
 std::string read(const fs::path& path) {
@@ -124,7 +127,8 @@ int main(int argc, char** argv) {
       compare(fmt::format("{}.{}.cu", kernel.entry, golden.arch), kernel.text);
       launches += launch_of(kernel, golden.arch);
     }
-    if (const Workspace parts = workspace_of(schedule); golden.problem.pass == Pass::backward) {
+    if (const Workspace parts = workspace_of(golden.problem, schedule);
+        golden.problem.pass == Pass::backward) {
       launches += fmt::format("  workspace:{}{}{} rows in tiles of {}\n", parts.dq_sum ? " dq_sum" : "",
                               parts.counters ? " counters" : "", parts.narrow ? " narrow" : "", parts.tile_m);
     }

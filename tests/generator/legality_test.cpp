@@ -52,8 +52,10 @@ TEST_CASE("a family that cannot says why, and the way out") {
   CHECK(sentence(narrow, Family::wgmma, "sm_90a") ==
         "family wgmma computes fp32 from head_dim 24 on, narrower ones less precisely than FMA does, this is "
         "16; use simt");
+  CHECK(sentence(gradients, Family::wgmma, "sm_90a").empty());
+  gradients.head_dim_v = 136;
   CHECK(sentence(gradients, Family::wgmma, "sm_90a") ==
-        "family wgmma computes gradients of fp16 and bf16, dtype is fp32; use mma or simt");
+        "family wgmma computes gradients of fp32 up to head_dim 128, this is 136; use mma or simt");
   CHECK(sentence(kBf16, Family::simt, "sm_80") ==
         "family simt computes in fp32 only, dtype is bf16; use mma, or dtype fp32");
   CHECK(sentence(kBf16, Family::wgmma, "sm_90") ==
@@ -168,6 +170,24 @@ TEST_CASE("simt-backward: what does not divide or fit is said") {
 TEST_CASE("a schedule of the other pass is refused") {
   CHECK(reason(kBf16, "mma-backward:m64n64w8s1", "sm_80") ==
         "schedule mma-backward:m64n64w8s1 is for the backward pass, the problem asks for forward");
+}
+
+TEST_CASE("backward wgmma in fp32: one tile, whose stages and way to dQ may vary") {
+  Problem gradients{.pass = Pass::backward, .dtype = DType::fp32, .head_dim = 64};
+  CHECK(reason(gradients, "wgmma-backward:m64n64s2", "sm_90a").empty());
+  CHECK(reason(gradients, "wgmma-backward:m64n64s1dq0", "sm_90a").empty());
+  CHECK(reason(gradients, "wgmma-backward:m64n64s1dq2", "sm_90a") ==
+        "fp32 has no fixed order of additions to dQ (dq2); use dq1, or dq0, which is deterministic");
+  const std::string own_kernel =
+      "fp32 has a kernel of its own, where stages and dq may vary; tile_m and tile_n are 64, turns is 0";
+  CHECK(reason(gradients, "wgmma-backward:m64n128s1", "sm_90a") == own_kernel);
+  CHECK(reason(gradients, "wgmma-backward:m64n64s1t1", "sm_90a") == own_kernel);
+  gradients.head_dim = 72;
+  CHECK(reason(gradients, "wgmma-backward:m64n64s1", "sm_90a").empty());
+  CHECK(reason(gradients, "wgmma-backward:m64n64s2", "sm_90a") ==
+        "tile 64x64 with 2 stages in three parts needs 314 KB of shared memory, sm_90a gives 227 KB");
+  gradients.dtype = DType::bf16;
+  CHECK(reason(gradients, "wgmma-backward:m64n128s1", "sm_90a") == "stages is 1, 16 bits have 2");
 }
 
 TEST_CASE("backward wgmma: what its tiles of queries need") {

@@ -115,7 +115,7 @@ TEST_CASE("what cannot be read is quoted") {
   CHECK(refusal_of("mma:m0") == "tile_m is 0, may be 16 to 256");
   CHECK(refusal_of("mma:m-64") == "tile_m is -64, may be 16 to 256");
   CHECK(refusal_of("mma:w99") == "warps is 99, may be 1 to 16");
-  CHECK(refusal_of("wgmma-backward:s3") == "stages is 3, may be 2");
+  CHECK(refusal_of("wgmma-backward:s3") == "stages is 3, may be 1 to 2");
   CHECK(refusal_of("mma:m99999999999") == "the number after \"m\" is too large");
   CHECK(refusal_of("simt:qr1") == "unknown field \"qr\"");
 }

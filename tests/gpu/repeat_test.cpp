@@ -179,9 +179,11 @@ TEST_CASE("a thousand backward runs, bit for bit") {
            {{.pass = kBackward, .dtype = DType::fp32, .head_dim = 64, .causal = true},
             "mma-backward:m32n32w4dq1",
             false},
-           {{.pass = kBackward, .dtype = DType::fp32, .head_dim = 256},
-            "mma-backward:m32n32w8sp2dq1",
-            false}}) {
+           {{.pass = kBackward, .dtype = DType::fp32, .head_dim = 256}, "mma-backward:m32n32w8sp2dq1", false},
+           {{.pass = kBackward, .dtype = DType::fp32, .head_dim = 64, .causal = true},
+            "wgmma-backward:m64n64s2",
+            false},
+           {{.pass = kBackward, .dtype = DType::fp32, .head_dim = 128}, "wgmma-backward:m64n64s1dq0"}}) {
     CAPTURE(one.schedule);
     const Tensors tensors(device, one.problem, 5, 3);
     auto* lse = static_cast<float*>(device.allocate(sizeof(float) * tensors.rows()));

@@ -2,7 +2,6 @@
 // masks, heads that share keys, strides, sizes that are odd or nothing, and inputs that hurt.
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -17,7 +16,6 @@ using flashjit::test::AttentionCase;
 using flashjit::test::fp32_gradients;
 using flashjit::test::Gradients;
 using flashjit::test::kRagged;
-using flashjit::test::Layout;
 
 namespace {
 
@@ -136,26 +134,15 @@ TEST_CASE("the same bits from run to run: all of two passes, dk and dv of one") 
   }
 }
 
-// As an H200 found: the last row sees the one key, with a score far from 0 that the LSE rounds.
 TEST_CASE("a key with all the weight weighs 1") {
   for (const char* schedule : {"mma-backward:m32n32w8sp2dq1", "mma-backward:m32n32w8sp2"}) {
-    for (const int seed : {1, 2, 3, 4, 5}) {
-      ratio(schedule, {.problem = fp32_gradients(200, true),
-                       .shape = {.batch = 2, .heads = 2, .heads_kv = 2, .seqlen_q = 129, .seqlen_k = 1},
-                       .layout = Layout::strided,
-                       .inputs = InputKind::crowd,
-                       .seed = static_cast<std::uint64_t>(seed)});
-    }
+    for (const int seed : {1, 2, 3, 4, 5}) ratio(schedule, test::one_key_in_a_crowd(200, seed));
   }
 }
 
-// The forward pass writes it, too, where scores are below -2^100, as those of keys that a column of q and k
-// masks. No mask hides these scores here.
 TEST_CASE("a row whose LSE is -infinity has no part in any gradient") {
   for (const bool causal : {false, true}) {
-    const Gradients gradients(
-        {.problem = fp32_gradients(40, causal), .shape = kRagged, .layout = Layout::strided, .blind = 40},
-        400);
+    const Gradients gradients = test::silent_rows(causal);
     for (const std::string schedule :
          {"mma-backward:m32n32w4dq1", "mma-backward:m16n16w2", "mma-backward:m32n32w8sp2dq1",
           "simt-backward:m32n32w4", "simt-backward:m16n16w4dq1"}) {
@@ -168,17 +155,12 @@ TEST_CASE("a row whose LSE is -infinity has no part in any gradient") {
 
 // delta is formed by the products that form dP, in either kernel.
 TEST_CASE("a single key gives a dQ and dK of exactly 0") {
-  for (const char* schedule : {"mma-backward:m32n32w4dq1", "mma-backward:m32n32w4"}) {
-    const Gradients gradients(
-        {.problem = fp32_gradients(72, false),
-         .shape = {.batch = 2, .heads = 3, .heads_kv = 1, .seqlen_q = 50, .seqlen_k = 1}});
-    const Gradients::Result result = gradients.run(engine("sm_90"), {.schedule = schedule},
-                                                   std::string(schedule).find("dq1") == std::string::npos);
+  for (const std::string schedule : {"mma-backward:m32n32w4dq1", "mma-backward:m32n32w4"}) {
+    const Gradients::Result result =
+        Gradients(test::single_key(72))
+            .run(engine("sm_90"), {.schedule = schedule}, schedule.find("dq1") == std::string::npos);
     CHECK(result.check.ok);
-    for (const autotune::HostTensor* tensor : {&result.dq, &result.dk}) {
-      const auto* const numbers = reinterpret_cast<const float*>(tensor->bytes.data());
-      CHECK(std::all_of(numbers, numbers + tensor->bytes.size() / sizeof(float),
-                        [](float x) { return x == 0; }));
-    }
+    CHECK(test::all_zero(result.dq));
+    CHECK(test::all_zero(result.dk));
   }
 }

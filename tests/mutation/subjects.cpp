@@ -15,6 +15,9 @@ constexpr Problem kBackwardOrdered{
 constexpr Problem kBackward128{.pass = Pass::backward, .head_dim = 128};
 constexpr Problem kBackward136{.pass = Pass::backward, .head_dim = 136, .causal = true};
 constexpr Problem kBackwardFp32{.pass = Pass::backward, .dtype = DType::fp32, .head_dim = 32, .causal = true};
+constexpr Problem kBackwardFp32Wide{
+    .pass = Pass::backward, .dtype = DType::fp32, .head_dim = 72, .head_dim_v = 40, .causal = true};
+constexpr Problem kBackwardFp32Full{.pass = Pass::backward, .dtype = DType::fp32, .head_dim = 40};
 constexpr Problem kBackwardFp32Narrow{
     .pass = Pass::backward, .dtype = DType::fp32, .head_dim = 16, .causal = true};
 constexpr Problem kFp32{.dtype = DType::fp32, .head_dim = 32, .causal = true};
@@ -99,6 +102,10 @@ std::vector<Subject> sync_subjects() {
       subject("mma backward, fp32, dQ apart", "sm_86", "mma-backward:m32n32w4", kBackwardFp32),
       subject("mma backward, fp32, shared keys, dQ apart", "sm_120", "mma-backward:m32n32w8sp2",
               kBackwardFp32),
+      subject("wgmma backward, fp32", "sm_90a", "wgmma-backward:m64n64s1", kBackwardFp32Wide, kWide),
+      subject("wgmma backward, fp32, two stages", "sm_90a", "wgmma-backward:m64n64s2", kBackwardFp32, kWide),
+      subject("wgmma backward, fp32, dQ apart", "sm_90a", "wgmma-backward:m64n64s1dq0", kBackwardFp32Full,
+              kWide),
       subject("simt, fragments ahead", "sm_86", "simt:m64n64w4s2l16pf1", kFp32),
       subject("mma, three stages, K and V apart", "sm_90", "mma:m64n32w4s3kv1", kCausal64),
   };
@@ -231,8 +238,12 @@ std::vector<Subject> template_subjects() {
   one_key_split.name = "mma backward, fp32, low scores";
   one_key_split.schedule = "mma-backward:m32n32w4dq1";
   one_key_split.one.problem.dtype = DType::fp32;
+  Subject one_key_split_wgmma = one_key_split;
+  one_key_split_wgmma.name = "wgmma backward, fp32, low scores";
+  one_key_split_wgmma.schedule = "wgmma-backward:m64n64s2";
   with(std::move(one_key), autotune::InputKind::normal);
   with(std::move(one_key_split), autotune::InputKind::normal);
+  with(std::move(one_key_split_wgmma), autotune::InputKind::normal);
   with(std::move(one_key_mma), autotune::InputKind::normal);
   Subject outgrown = subject("wgmma, outgrown", "sm_90a", "wgmma:m128n64s2", kFull64, kWide);
   outgrown.one.scale = 8.0f;  // a block's maximum is often 2^127 times what came before

@@ -1,6 +1,8 @@
 // Problems that gradients in fp32 must get right, whatever family computes them.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <utility>
@@ -27,7 +29,7 @@ inline std::map<std::string, AttentionCase> tiles_of_space(Family family) {
   std::map<std::string, std::vector<Problem>> problems;
   for (const int head_dim : {24, 64, 128}) {
     const Problem problem = fp32_gradients(head_dim, true);
-    for (const autotune::Candidate& candidate : autotune::search_space(problem, target_of("sm_90"))) {
+    for (const autotune::Candidate& candidate : autotune::search_space(problem, target_of("sm_90a"))) {
       if (candidate.pruned.empty() && family_of(candidate.schedule) == family)
         problems[to_string(candidate.schedule)].push_back(problem);
     }
@@ -64,6 +66,32 @@ inline std::vector<AttentionCase> sizes() {
     }
   }
   return cases;
+}
+
+// A row of these has an LSE that is its one key's score, far from 0 and rounded, as an H200 found.
+inline AttentionCase one_key_in_a_crowd(int head_dim, std::uint64_t seed) {
+  return {.problem = fp32_gradients(head_dim, true),
+          .shape = {.batch = 2, .heads = 2, .heads_kv = 2, .seqlen_q = 129, .seqlen_k = 1},
+          .layout = Layout::strided,
+          .inputs = autotune::InputKind::crowd,
+          .seed = seed};
+}
+
+// Where a single key has all the weight, dP is delta, so that dQ and dK are exactly 0.
+inline AttentionCase single_key(int head_dim) {
+  return {.problem = fp32_gradients(head_dim, false),
+          .shape = {.batch = 2, .heads = 3, .heads_kv = 1, .seqlen_q = 50, .seqlen_k = 1}};
+}
+inline bool all_zero(const autotune::HostTensor& tensor) {
+  const auto* const numbers = reinterpret_cast<const float*>(tensor.bytes.data());
+  return std::all_of(numbers, numbers + tensor.bytes.size() / sizeof(float), [](float x) { return x == 0; });
+}
+
+// The forward pass writes an LSE of -infinity where scores are below -2^100, as those of keys that a column
+// of q and k masks. No mask hides these scores here, and the row has no part in any gradient.
+inline Gradients silent_rows(bool causal) {
+  return Gradients(
+      {.problem = fp32_gradients(40, causal), .shape = kRagged, .layout = Layout::strided, .blind = 40}, 400);
 }
 
 }  // namespace flashjit::test

@@ -10,6 +10,7 @@
 #include "parts/wgmma_fp32/layout.cuh"
 #include "parts/wgmma_fp32/products.cuh"
 #include "parts/wgmma_fp32/query.cuh"
+#include "parts/wgmma_fp32/ring_place.cuh"
 #include "parts/wgmma_fp32/rows.cuh"
 /*%#by_columns%*/
 #include "parts/wgmma_fp32/sum_of_scores.cuh"

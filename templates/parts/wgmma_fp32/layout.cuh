@@ -2,7 +2,7 @@
 // it is.
 #pragma once
 
-#include "parts/mma/split.cuh"
+#include "parts/wgmma_fp32/split_tile.cuh"
 #include "ptx/mbarrier.cuh"
 /*%#cluster%*/
 #include "ptx/mbarrier_bytes.cuh"
@@ -10,25 +10,6 @@
 /*%#padded%*/
 #include "ptx/shared_zeros.cuh"
 /*%/padded%*/
-
-constexpr int kRowBytes = 128;  // of a panel: 64 columns, after which the widest swizzle repeats
-
-// One panel after another, and in each of them its first parts' rows, then the second and third parts'. So
-// one product may have the rows of two parts. The 16-byte chunks of a row change places, and the same chunk
-// of eight rows lies in different banks (PTX ISA, "128B swizzle").
-template <int kRowsOfTile, int kColumns>
-struct SplitTile {
-  static constexpr int kRows = kRowsOfTile;
-  static constexpr int kChunks = (kColumns + 15) / 16 * 2;  // of 8 columns, padded to whole steps of wgmma
-  static constexpr int kPartBytes = kRows * kRowBytes;  // of a panel
-  static constexpr int kPanelBytes = kParts * kPartBytes;
-  static constexpr int kBytes = (kColumns + 63) / 64 * kPanelBytes;
-
-  // Bytes from the tile's start to a chunk of the first part.
-  __device__ static unsigned offset(unsigned row, unsigned chunk) {
-    return chunk / 8 * kPanelBytes + row * kRowBytes + (chunk ^ row) % 8 * 16;
-  }
-};
 
 /*%#q_in_shared%*/
 using TileQ = SplitTile<64, kHeadDim>;  // of one warpgroup
@@ -64,18 +45,6 @@ constexpr int kSumsFull = kVEmpty + 8 * kStages;        // a warpgroup's sums ha
 constexpr int kSumsRead = kSumsFull + 8 * kWarpgroups;  // and the other CTA has added those that it got
 static_assert(kSumsRead + 8 * kWarpgroups == kSharedBytes, "the host allocates what this lays out");
 /*%/by_columns%*/
-
-// A place in the rings of K and V, and the parity that its barriers are waited for with.
-struct RingPlace {
-  int stage = 0, parity = 0;
-
-  __device__ __forceinline__ void advance() {
-    if (++stage == kStages) {
-      stage = 0;
-      parity ^= 1;
-    }
-  }
-};
 
 /*%#padded%*/
 // A CTA sends whole rows of panels to the other, also columns past the head's last. The caller synchronises

@@ -6,6 +6,7 @@
 #include "parts/mma/tile_order.cuh"
 #include "parts/warpgroup.cuh"
 #include "parts/wgmma_fp32/layout.cuh"
+#include "parts/wgmma_fp32/ring_place.cuh"
 #include "parts/wgmma_fp32/rows.cuh"
 #include "parts/wgmma_fp32/split_copy.cuh"
 /*%#by_keys%*/
@@ -53,7 +54,7 @@ struct Producer {
     const auto wait = [&] { mbarrier_wait(empty + 8 * place.stage, place.parity ^ 1); };
     const unsigned tile = ring + place.stage * Tile::kBytes;
     /*%^by_keys%*/
-    split_copy<Tile, kTileN, kColumns>(rows, tile, prepare, wait);
+    split_copy<Tile, kTileN, kColumns, 128>(rows, tile, threadIdx.x % 128, prepare, wait);
     fence_async_shared();
     __syncwarp();
     if (lane() == 0) mbarrier_arrive(full + 8 * place.stage);
@@ -61,7 +62,7 @@ struct Producer {
     /*%#by_keys%*/
     const Rows half{rows.head, rows.stride, rows.first + rank * kHalf, rows.end};
     const unsigned to = tile + rank * kHalf * kRowBytes;
-    split_copy<Tile, kHalf, kColumns>(half, to, prepare, wait);
+    split_copy<Tile, kHalf, kColumns, 128>(half, to, threadIdx.x % 128, prepare, wait);
     fence_async_shared();
     named_barrier_sync(1 + kWarpgroups + threadIdx.x / 128, 128);
     exchange<Tile>(to, full + 8 * place.stage);

@@ -14,8 +14,8 @@
 
 // All parts, in shared memory.
 __device__ __forceinline__ void store_query(unsigned tile, const Rows& rows, float scale, int warpgroup) {
-  split_copy<TileQ, 64, kHeadDim>(
-      rows, tile, [&](float x) { return x * scale; }, [] {});
+  split_copy<TileQ, 64, kHeadDim, 128>(
+      rows, tile, threadIdx.x % 128, [&](float x) { return x * scale; }, [] {});
   fence_async_shared();
   named_barrier_sync(1 + warpgroup, 128);
 }

@@ -1,29 +1,27 @@
-// Copies a tile of fp32 from global to shared memory through a warpgroup's registers, and splits it on the
-// way.
+// Copies a tile of fp32 from global to shared memory through registers, and splits it on the way.
 #pragma once
 
 #include "parts/mma/split_store.cuh"
-#include "parts/wgmma_fp32/layout.cuh"
 #include "parts/wgmma_fp32/rows.cuh"
 
-// kRows rows of a tile, from the address `to` on. `wait` is called once the first loads are under way; it
+// kRows rows of a tile, from the address `to` on, by kCopiers threads, of which this is one. `wait` is called once the first loads are under way; it
 // returns when their place is free. Threads take pieces in their order, so that a warp reads whole lines, and
 // eight threads write to all banks. Rows that do not exist become zeros.
-template <class Tile, int kRows, int kColumns, class Prepare, class Wait>
-__device__ __forceinline__ void split_copy(const Rows& rows, unsigned to, const Prepare& prepare,
-                                           const Wait& wait) {
+template <class Tile, int kRows, int kColumns, int kCopiers, class Prepare, class Wait>
+__device__ __forceinline__ void split_copy(const Rows& rows, unsigned to, int thread,
+                                           const Prepare& prepare, const Wait& wait) {
   // A thread has some pieces under way together, as many each time if that can be.
   constexpr int kPieces = kRows * Tile::kChunks;  // of 8 numbers
-  constexpr int kPasses = (kPieces + 127) / 128, kBatches = (kPasses + 4) / 5;
+  constexpr int kPasses = (kPieces + kCopiers - 1) / kCopiers, kBatches = (kPasses + 4) / 5;
   constexpr int kHeld = (kPasses + kBatches - 1) / kBatches;
-  constexpr bool kWhole = kPieces == 128 * kHeld * kBatches;
-  int first = static_cast<int>(threadIdx.x % 128);
+  constexpr bool kWhole = kPieces == kCopiers * kHeld * kBatches;
+  int first = thread;
 #pragma unroll 1
   for (int batch = 0; batch < kBatches; ++batch) {
     float4 held[kHeld][2];
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) {
-      const int piece = first + 128 * i, row = piece / Tile::kChunks, column = piece % Tile::kChunks * 8;
+      const int piece = first + kCopiers * i, row = piece / Tile::kChunks, column = piece % Tile::kChunks * 8;
       held[i][0] = held[i][1] = float4{0, 0, 0, 0};
       if ((kWhole || row < kRows) && rows.have(row) && (kColumns % 16 == 0 || column < kColumns)) {
         const auto* const from = reinterpret_cast<const float4*>(rows.at(row, column));
@@ -34,12 +32,12 @@ __device__ __forceinline__ void split_copy(const Rows& rows, unsigned to, const 
     if (batch == 0) wait();
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) {
-      const int piece = first + 128 * i;
+      const int piece = first + kCopiers * i;
       if (!kWhole && piece >= kPieces) continue;
       unsigned parts[4][kParts];
       split_eight(held[i], prepare, parts);
       store_parts(to + Tile::offset(piece / Tile::kChunks, piece % Tile::kChunks), Tile::kPartBytes, parts);
     }
-    first += 128 * kHeld;
+    first += kCopiers * kHeld;
   }
 }

@@ -371,6 +371,27 @@ __device__ __forceinline__ void split_fragment(unsigned (&fragment)[kParts][4], 
   }
 }
 
+// Tiles of fp32 numbers in shared memory, each as three tiles of bf16 whose sum it is.
+
+constexpr int kRowBytes = 128;  // of a panel: 64 columns, after which the widest swizzle repeats
+
+// One panel after another, and in each of them its first parts' rows, then the second and third parts'. So
+// one product may have the rows of two parts. The 16-byte chunks of a row change places, and the same chunk
+// of eight rows lies in different banks (PTX ISA, "128B swizzle").
+template <int kRowsOfTile, int kColumns>
+struct SplitTile {
+  static constexpr int kRows = kRowsOfTile;
+  static constexpr int kChunks = (kColumns + 15) / 16 * 2;  // of 8 columns, padded to whole steps of wgmma
+  static constexpr int kPartBytes = kRows * kRowBytes;  // of a panel
+  static constexpr int kPanelBytes = kParts * kPartBytes;
+  static constexpr int kBytes = (kColumns + 63) / 64 * kPanelBytes;
+
+  // Bytes from the tile's start to a chunk of the first part.
+  __device__ static unsigned offset(unsigned row, unsigned chunk) {
+    return chunk / 8 * kPanelBytes + row * kRowBytes + (chunk ^ row) % 8 * 16;
+  }
+};
+
 // Shared-memory barriers that count arrivals, and bytes (ptx/mbarrier_bytes.cuh), by PTX ISA, "Parallel
 // Synchronization: mbarrier".
 
@@ -400,25 +421,6 @@ __device__ __forceinline__ void mbarrier_wait(unsigned barrier, int parity) {
 // What a CTA keeps in shared memory: Q, and rings of blocks of K and V, each as three tiles of bf16 whose sum
 // it is.
 
-constexpr int kRowBytes = 128;  // of a panel: 64 columns, after which the widest swizzle repeats
-
-// One panel after another, and in each of them its first parts' rows, then the second and third parts'. So
-// one product may have the rows of two parts. The 16-byte chunks of a row change places, and the same chunk
-// of eight rows lies in different banks (PTX ISA, "128B swizzle").
-template <int kRowsOfTile, int kColumns>
-struct SplitTile {
-  static constexpr int kRows = kRowsOfTile;
-  static constexpr int kChunks = (kColumns + 15) / 16 * 2;  // of 8 columns, padded to whole steps of wgmma
-  static constexpr int kPartBytes = kRows * kRowBytes;  // of a panel
-  static constexpr int kPanelBytes = kParts * kPartBytes;
-  static constexpr int kBytes = (kColumns + 63) / 64 * kPanelBytes;
-
-  // Bytes from the tile's start to a chunk of the first part.
-  __device__ static unsigned offset(unsigned row, unsigned chunk) {
-    return chunk / 8 * kPanelBytes + row * kRowBytes + (chunk ^ row) % 8 * 16;
-  }
-};
-
 using TileQ = SplitTile<64, kHeadDim>;  // of one warpgroup
 using TileK = SplitTile<kTileN, kHeadDim>;
 using TileV = SplitTile<kTileN, kHeadDimV>;
@@ -432,18 +434,6 @@ constexpr int kVFull = kKFull + 8 * kStages;
 constexpr int kKEmpty = kVFull + 8 * kStages;  // and all warpgroups have multiplied it
 constexpr int kVEmpty = kKEmpty + 8 * kStages;
 static_assert(kVEmpty + 8 * kStages == kSharedBytes, "the host allocates what this lays out");
-
-// A place in the rings of K and V, and the parity that its barriers are waited for with.
-struct RingPlace {
-  int stage = 0, parity = 0;
-
-  __device__ __forceinline__ void advance() {
-    if (++stage == kStages) {
-      stage = 0;
-      parity ^= 1;
-    }
-  }
-};
 
 // One thread makes the barriers; the caller synchronises the CTA.
 __device__ __forceinline__ void make_barriers(unsigned shared) {
@@ -475,10 +465,7 @@ __device__ __forceinline__ unsigned long long wgmma_descriptor(unsigned address,
          (address & 0x3ffff) / 16;
 }
 
-// The two products of a block of keys, each one asm statement that the renderer writes down. Of the nine
-// products of two numbers' parts, three are below the last bit of the whole; the other six are computed. The
-// smallest come first: each time that a tensor core adds 16 products it rounds towards zero, at the size of
-// the sum, which is of no consequence while the sum is small.
+// How products in fp32 name their tiles.
 
 // Tiles come as the lower halves of their descriptors, to which a step adds bytes / 16. The upper half is the
 // same for all of them: the rows' swizzle, and the bytes of eight rows / 16 (PTX ISA, "matrix descriptor
@@ -488,6 +475,11 @@ constexpr unsigned kUpperHalf = 1u << 30 | 8 * kRowBytes / 16;
 __device__ __forceinline__ unsigned lower_half(unsigned address) {
   return static_cast<unsigned>(wgmma_descriptor(address, 0));
 }
+
+// The two products of a block of keys, each one asm statement that the renderer writes down. Of the nine
+// products of two numbers' parts, three are below the last bit of the whole; the other six are computed. The
+// smallest come first: each time that a tensor core adds 16 products it rounds towards zero, at the size of
+// the sum, which is of no consequence while the sum is small.
 
 constexpr int kQSteps = (kHeadDim + 15) / 16;  // of 16 columns, which one product takes
 
@@ -1042,27 +1034,26 @@ __device__ __forceinline__ void store_parts(unsigned to, int part_bytes, const u
   }
 }
 
-// Copies a tile of fp32 from global to shared memory through a warpgroup's registers, and splits it on the
-// way.
+// Copies a tile of fp32 from global to shared memory through registers, and splits it on the way.
 
-// kRows rows of a tile, from the address `to` on. `wait` is called once the first loads are under way; it
+// kRows rows of a tile, from the address `to` on, by kCopiers threads, of which this is one. `wait` is called once the first loads are under way; it
 // returns when their place is free. Threads take pieces in their order, so that a warp reads whole lines, and
 // eight threads write to all banks. Rows that do not exist become zeros.
-template <class Tile, int kRows, int kColumns, class Prepare, class Wait>
-__device__ __forceinline__ void split_copy(const Rows& rows, unsigned to, const Prepare& prepare,
-                                           const Wait& wait) {
+template <class Tile, int kRows, int kColumns, int kCopiers, class Prepare, class Wait>
+__device__ __forceinline__ void split_copy(const Rows& rows, unsigned to, int thread,
+                                           const Prepare& prepare, const Wait& wait) {
   // A thread has some pieces under way together, as many each time if that can be.
   constexpr int kPieces = kRows * Tile::kChunks;  // of 8 numbers
-  constexpr int kPasses = (kPieces + 127) / 128, kBatches = (kPasses + 4) / 5;
+  constexpr int kPasses = (kPieces + kCopiers - 1) / kCopiers, kBatches = (kPasses + 4) / 5;
   constexpr int kHeld = (kPasses + kBatches - 1) / kBatches;
-  constexpr bool kWhole = kPieces == 128 * kHeld * kBatches;
-  int first = static_cast<int>(threadIdx.x % 128);
+  constexpr bool kWhole = kPieces == kCopiers * kHeld * kBatches;
+  int first = thread;
 #pragma unroll 1
   for (int batch = 0; batch < kBatches; ++batch) {
     float4 held[kHeld][2];
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) {
-      const int piece = first + 128 * i, row = piece / Tile::kChunks, column = piece % Tile::kChunks * 8;
+      const int piece = first + kCopiers * i, row = piece / Tile::kChunks, column = piece % Tile::kChunks * 8;
       held[i][0] = held[i][1] = float4{0, 0, 0, 0};
       if ((kWhole || row < kRows) && rows.have(row) && (kColumns % 16 == 0 || column < kColumns)) {
         const auto* const from = reinterpret_cast<const float4*>(rows.at(row, column));
@@ -1073,13 +1064,13 @@ __device__ __forceinline__ void split_copy(const Rows& rows, unsigned to, const 
     if (batch == 0) wait();
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) {
-      const int piece = first + 128 * i;
+      const int piece = first + kCopiers * i;
       if (!kWhole && piece >= kPieces) continue;
       unsigned parts[4][kParts];
       split_eight(held[i], prepare, parts);
       store_parts(to + Tile::offset(piece / Tile::kChunks, piece % Tile::kChunks), Tile::kPartBytes, parts);
     }
-    first += 128 * kHeld;
+    first += kCopiers * kHeld;
   }
 }
 
@@ -1103,8 +1094,8 @@ __device__ __forceinline__ void named_barrier_sync(int number, int threads) {
 
 // All parts, in shared memory.
 __device__ __forceinline__ void store_query(unsigned tile, const Rows& rows, float scale, int warpgroup) {
-  split_copy<TileQ, 64, kHeadDim>(
-      rows, tile, [&](float x) { return x * scale; }, [] {});
+  split_copy<TileQ, 64, kHeadDim, 128>(
+      rows, tile, threadIdx.x % 128, [&](float x) { return x * scale; }, [] {});
   fence_async_shared();
   named_barrier_sync(1 + warpgroup, 128);
 }
@@ -1128,6 +1119,20 @@ __device__ __forceinline__ void load_query(unsigned (&q)[kQSteps][kQRegisterPart
     }
   }
 }
+
+// Places of shared memory that are filled in turn.
+
+// A place in a ring of kStages, and the parity that its barriers are waited for with.
+struct RingPlace {
+  int stage = 0, parity = 0;
+
+  __device__ __forceinline__ void advance() {
+    if (++stage == kStages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
 
 // Registers that asynchronous products use without the compiler knowing (ptx/wgmma.cuh).
 
@@ -1284,7 +1289,7 @@ struct Producer {
                                        const Prepare& prepare) const {
     const auto wait = [&] { mbarrier_wait(empty + 8 * place.stage, place.parity ^ 1); };
     const unsigned tile = ring + place.stage * Tile::kBytes;
-    split_copy<Tile, kTileN, kColumns>(rows, tile, prepare, wait);
+    split_copy<Tile, kTileN, kColumns, 128>(rows, tile, threadIdx.x % 128, prepare, wait);
     fence_async_shared();
     __syncwarp();
     if (lane() == 0) mbarrier_arrive(full + 8 * place.stage);

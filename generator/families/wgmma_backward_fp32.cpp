@@ -1,0 +1,135 @@
+#include "generator/families/wgmma_backward_fp32.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "generator/families/mma_backward_fp32.hpp"
+#include "generator/families/mma_tile.hpp"
+#include "generator/families/wgmma_panels.hpp"
+#include "generator/families/wgmma_split_products.hpp"
+
+namespace flashjit {
+
+using namespace wgmma;
+using namespace wgmma_fp32;
+
+namespace {
+
+constexpr int kTile = 64;      // query rows of a step, and keys of a CTA
+constexpr int kProducers = 2;  // warpgroups; and those of dV and dK
+constexpr int kThreads = 128 * (kProducers + 2);
+// 2 * 64 + 2 * 192 is what 512 threads are launched with. Producers have a few pieces of a tile under way.
+constexpr int kProducerRegisters = 64;
+constexpr int kConsumerRegisters = 192;
+// Columns of a gradient in one product: with 64, ptxas spills up to 580 bytes of most wider heads.
+constexpr int kProductColumns = 32;
+
+bool adds_dq(const WgmmaBackwardSchedule& s) {
+  return static_cast<DqWay>(s.dq) == DqWay::atomic;
+}
+
+int tile_bytes(int columns) {
+  return kSplitParts * kTile * panels_of(columns) * kRowBytes;
+}
+
+// As templates/parts/wgmma_fp32_backward/layout.cuh lays out, which asserts it.
+int shared_bytes(const Problem& problem, const WgmmaBackwardSchedule& s) {
+  constexpr int kBarrier = 8;
+  const int rows = tile_bytes(problem.head_dim) + tile_bytes(problem.value_dim());
+  const int handed_over = adds_dq(s) ? tile_bytes(kTile) : kTile * kTile * 4;
+  return rows + handed_over + s.stages * (rows + 2 * kTile * 4 + 4 * kBarrier);
+}
+
+void list(Recipe& recipe, const std::string& name, const SplitProduct& product,
+          std::span<const Term> terms = kOneSum) {
+  recipe.lists[name] = split_statement(product, 1, terms);
+  recipe.lists[name + "_sums"] = split_sums(product.columns / 2, product.adds);
+}
+
+void list_products(Recipe& recipe, const Problem& problem) {
+  const std::span<const Term> terms = kOneSum;
+  SplitProduct scores{.columns = kTile, .steps = 1, .a_rows = kTile, .b_rows = kTile};
+  list(recipe, "high", scores, terms.last(1));
+  scores.adds = true;
+  list(recipe, "low", scores, terms.first(terms.size() - 1));
+
+  SplitProduct gradient{.columns = kProductColumns,
+                        .steps = kTile / 16,
+                        .a_register_parts = kSplitParts,
+                        .b_rows = kTile,
+                        .b_transposed = true};
+  recipe.lists["a_registers"] = split_fragments("a", gradient.steps, kSplitParts);
+  list(recipe, "gradient", gradient);
+  gradient.columns = problem.head_dim % kProductColumns;
+  list(recipe, "gradient_qk", gradient);
+  gradient.columns = problem.value_dim() % kProductColumns;
+  list(recipe, "gradient_v", gradient);
+}
+
+Recipe recipe_keys(const Problem& problem, const WgmmaBackwardSchedule& s) {
+  const int dim = problem.head_dim, dim_v = problem.value_dim();
+  Recipe recipe;
+  recipe.kernel = "kernels/backward_wgmma_fp32.cu";
+  // The third level orders instructions better, and finds registers enough for few head dims.
+  const auto fits = [](int columns) { return columns <= kPanelColumns && columns % kProductColumns == 0; };
+  recipe.ptxas = fits(dim) && fits(dim_v) ? 3 : 1;
+  recipe.geometry = {.grid = Grid::key_tiles,
+                     .tile_m = kTile,
+                     .tile_n = kTile,
+                     .threads = kThreads,
+                     .shared_bytes = shared_bytes(problem, s)};
+  recipe.constants = {
+      number("kHeadDim", dim, "columns of Q, K, dQ and dK"),
+      number("kHeadDimV", dim_v, "columns of V, dO and dV"),
+      number("kTileM", kTile, "query rows per step"),
+      number("kTileN", kTile, "keys per CTA"),
+      number("kProductColumns", kProductColumns, "of a gradient, in one product"),
+      number("kStages", s.stages, "tiles of Q, and of dO, in shared memory"),
+      number("kProducers", kProducers, "warpgroups that load and split"),
+      number("kThreads", kThreads, "per CTA"),
+      number("kProducerRegisters", kProducerRegisters, "per thread, after setmaxnreg"),
+      number("kConsumerRegisters", kConsumerRegisters, "per thread of those of dV and dK"),
+      number("kSharedBytes", recipe.geometry.shared_bytes, "of dynamic shared memory"),
+  };
+  recipe.sections = {
+      {"bf16", true},  // the parts
+      {"fp16", false},
+      {"cvt_pairs", true},
+      {"causal", problem.causal},
+      {"lse", false},
+      {"split", true},
+      {"red_vectors", true},
+      {"dq_sum", adds_dq(s)},
+      {"whole_products", std::max(dim, dim_v) >= kProductColumns},
+      {"whole_qk", dim >= kProductColumns},
+      {"last_qk", dim % kProductColumns != 0},
+      {"last_v", dim_v % kProductColumns != 0 && dim_v % kProductColumns != dim % kProductColumns},
+  };
+  list_products(recipe, problem);
+  return recipe;
+}
+
+}  // namespace
+
+Legality legal_wgmma_backward_fp32(const Problem& problem, const WgmmaBackwardSchedule& s,
+                                   const Target& target) {
+  const WgmmaBackwardSchedule kernel{.tile_m = kTile, .tile_n = kTile, .stages = s.stages, .dq = s.dq};
+  if (s != kernel) {
+    return {
+        "fp32 has a kernel of its own, where stages and dq may vary; tile_m and tile_n are 64, turns is 0"};
+  }
+  if (static_cast<DqWay>(s.dq) == DqWay::ordered)
+    return {"fp32 has no fixed order of additions to dQ (dq2); use dq1, or dq0, which is deterministic"};
+  const int shared = shared_bytes(problem, s);
+  if (shared > target.shared_per_cta)
+    return too_much_shared(staged_tile(kTile, kTile, s.stages) + " in three parts", shared, target);
+  return {};
+}
+
+std::vector<Recipe> recipes_wgmma_backward_fp32(const Problem& problem, const WgmmaBackwardSchedule& s,
+                                                const Target& target) {
+  return around_keys_fp32(problem, recipe_keys(problem, s), adds_dq(s), target);
+}
+
+}  // namespace flashjit

@@ -1,0 +1,23 @@
+// Tiles of fp32 numbers in shared memory, each as three tiles of bf16 whose sum it is.
+#pragma once
+
+#include "parts/mma/split.cuh"
+
+constexpr int kRowBytes = 128;  // of a panel: 64 columns, after which the widest swizzle repeats
+
+// One panel after another, and in each of them its first parts' rows, then the second and third parts'. So
+// one product may have the rows of two parts. The 16-byte chunks of a row change places, and the same chunk
+// of eight rows lies in different banks (PTX ISA, "128B swizzle").
+template <int kRowsOfTile, int kColumns>
+struct SplitTile {
+  static constexpr int kRows = kRowsOfTile;
+  static constexpr int kChunks = (kColumns + 15) / 16 * 2;  // of 8 columns, padded to whole steps of wgmma
+  static constexpr int kPartBytes = kRows * kRowBytes;  // of a panel
+  static constexpr int kPanelBytes = kParts * kPartBytes;
+  static constexpr int kBytes = (kColumns + 63) / 64 * kPanelBytes;
+
+  // Bytes from the tile's start to a chunk of the first part.
+  __device__ static unsigned offset(unsigned row, unsigned chunk) {
+    return chunk / 8 * kPanelBytes + row * kRowBytes + (chunk ^ row) % 8 * 16;
+  }
+};

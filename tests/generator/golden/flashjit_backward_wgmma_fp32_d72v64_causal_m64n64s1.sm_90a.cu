@@ -1,0 +1,1398 @@
+// backward fp32 d72/64 causal, schedule wgmma-backward:m64n64s1, for sm_90a.
+// Written by flashjit 0.1.0 from templates/kernels/backward_wgmma_fp32.cu.
+
+constexpr int kHeadDim = 72;             // columns of Q, K, dQ and dK
+constexpr int kHeadDimV = 64;            // columns of V, dO and dV
+constexpr int kTileM = 64;               // query rows per step
+constexpr int kTileN = 64;               // keys per CTA
+constexpr int kProductColumns = 32;      // of a gradient, in one product
+constexpr int kStages = 1;               // tiles of Q, and of dO, in shared memory
+constexpr int kProducers = 2;            // warpgroups that load and split
+constexpr int kThreads = 512;            // per CTA
+constexpr int kProducerRegisters = 64;   // per thread, after setmaxnreg
+constexpr int kConsumerRegisters = 192;  // per thread of those of dV and dK
+constexpr int kSharedBytes = 172576;     // of dynamic shared memory
+
+// FlashAttention-2's backward pass (Dao, arXiv 2307.08691, algorithm 2) on Hopper in fp32, on tensor cores
+// that multiply bf16: each number is the sum of three bf16 numbers, and each product the sum of six (Henry,
+// Tang, Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision
+// Computations", 2019). A CTA owns kTileN keys of one K/V head, and the rows of Q and dO of all query heads
+// that share the K/V head stream past. Warpgroups have roles as in FlashAttention-3 (arXiv 2407.08608):
+// kProducers load tiles, split them and put the parts into shared memory; one computes S^T = K Q^T, P^T and
+// dV; and one computes dP^T = V dO^T, dS^T, dK and dQ.
+
+// A divisor as the host prepares it, so that a kernel divides by one multiplication (Granlund and Montgomery,
+// "Division by invariant integers using multiplication", 1994). Host and device compile this one file.
+
+struct Divisor {
+  unsigned multiplier;  // ceil(2^(31 + shift) / divisor), which is below 2^32
+  int shift;            // ceil(log2(divisor))
+};
+
+// What the host hands to the kernels of a backward pass. Host and device compile this one file, so the layout
+// cannot drift. In the arrays of the workspace each head's rows are padded to whole tiles of the schedule and
+// to a multiple of kBackwardRowPadding, so that a tile of rows can be copied whole.
+
+struct BackwardParams {
+  const void* q;  // element (b, h, i, x) of q is at q + b * q_batch + h * q_head + i * q_row + x, in elements
+  const void* k;
+  const void* v;
+  const void* o;
+  const void* dout;  // the gradient of o
+  const float* lse;  // (batch, heads, seqlen_q), packed, natural log, as the forward pass wrote it
+  void* dq;
+  void* dk;
+  void* dv;
+
+  float* lse_log2;  // workspace (batch, heads, padded_q): lse * log2(e); +inf, so that P is 0, for rows that
+                    // see no key and for padding. The fp32 kernels read lse itself
+  float* delta;     // workspace (batch, heads, padded_q): the row's sum of dO * O; 0 for padding
+  float* dq_sum;    // workspace (batch, heads, padded_q, head_dim), if the schedule adds dQ up: unscaled sums
+  int* counters;    // workspace, one per kBackwardCounterRows rows of the arrays above: how far the additions
+                    // to dQ have come, if the kernel that does them also writes dQ
+  int* tile_counter;  // two zeros; a kernel that draws its tiles from it leaves both zero again
+
+  long long q_batch, q_head, q_row;
+  long long k_batch, k_head, k_row;
+  long long v_batch, v_head, v_row;
+  long long o_batch, o_head, o_row;
+  long long dout_batch, dout_head, dout_row;
+  long long dq_batch, dq_head, dq_row;
+  long long dk_batch, dk_head, dk_row;
+  long long dv_batch, dv_head, dv_row;
+
+  int batch, heads, heads_kv;
+  int group;  // heads / heads_kv
+  int seqlen_q, seqlen_k;
+  int padded_q;      // seqlen_q, padded
+  int tiles;         // per head and batch, of this kernel's grid
+  float scale;       // of the logits
+  float scale_log2;  // scale * log2(e)
+
+  // For division by what their names say:
+  Divisor by_heads, by_heads_kv;
+  Divisor by_group;
+  Divisor by_tiles;  // tiles, of this kernel's grid
+  Divisor by_pairs;  // (batch, head) pairs of the grid: batch * heads or batch * heads_kv
+};
+
+// Which CTA this is (PTX ISA, "%ctaid").
+
+// Read anew wherever it is needed: the asm keeps the compiler from holding it, and what is computed from it,
+// in registers through the kernel's loop, where registers are short.
+__device__ __forceinline__ int block_index() {
+  unsigned index;
+  asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
+  __builtin_assume(index < 0x7fffffffu);
+  return index;
+}
+
+// Which tile of keys a CTA of the backward pass owns.
+
+struct KeyTile {
+  int n, head, batch;
+};
+
+// All tiles of a K/V head, then the next head's: CTAs that run at the same time share Q and dO in L2. Under a
+// causal mask the first keys, which most rows see, come first. Plain divisions: with prepared divisors
+// (parts/divide.cuh) ptxas makes code that spills at d96 on sm_100.
+__device__ __forceinline__ KeyTile key_tile_of_block(const BackwardParams& params) {
+  const int block = block_index();
+  const int pair = block / params.tiles;
+  KeyTile tile;
+  tile.n = block - pair * params.tiles;
+  tile.batch = pair / params.heads_kv;
+  tile.head = pair - tile.batch * params.heads_kv;
+  return tile;
+}
+
+// Which thread of a warpgroup this one is.
+
+__device__ __forceinline__ int lane() {
+  return static_cast<int>(threadIdx.x % 32);
+}
+__device__ __forceinline__ int warp_of_warpgroup() {
+  return static_cast<int>(threadIdx.x / 32 % 4);
+}
+
+// Pairs of fp32 to packed 16-bit elements (PTX ISA, "cvt").
+
+// low goes to bits 0-15.
+__device__ __forceinline__ unsigned pack(float low, float high) {
+  unsigned pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
+// Packed 16-bit elements to fp32 (PTX ISA, "cvt").
+
+__device__ __forceinline__ float low_half(unsigned pair) {
+  return __uint_as_float(pair << 16);
+}
+
+__device__ __forceinline__ float high_half(unsigned pair) {
+  return __uint_as_float(pair & 0xffff0000u);
+}
+
+// fp32 numbers as sums of bf16 numbers.
+
+// bf16 has 8 of fp32's 24 bits, and all of its exponents. So three parts, each taken from what the parts
+// before leave, add up to the number, if that is not below 2^-110, where the last parts vanish.
+constexpr int kParts = 3;
+
+// Splits two neighbouring numbers; the same part of both is packed.
+__device__ __forceinline__ void split(float low, float high, unsigned (&parts)[kParts]) {
+#pragma unroll
+  for (int part = 0; part < kParts; ++part) {
+    parts[part] = pack(low, high);
+    low -= low_half(parts[part]);
+    high -= high_half(parts[part]);
+  }
+}
+
+// Splits what has the layout of an accumulator of 16 rows and 16 columns, which is also that of an A
+// fragment.
+__device__ __forceinline__ void split_fragment(unsigned (&fragment)[kParts][4], const float* numbers) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    unsigned parts[kParts];
+    split(numbers[2 * i], numbers[2 * i + 1], parts);
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) fragment[part][i] = parts[part];
+  }
+}
+
+// Tiles of fp32 numbers in shared memory, each as three tiles of bf16 whose sum it is.
+
+constexpr int kRowBytes = 128;  // of a panel: 64 columns, after which the widest swizzle repeats
+
+// One panel after another, and in each of them its first parts' rows, then the second and third parts'. So
+// one product may have the rows of two parts. The 16-byte chunks of a row change places, and the same chunk
+// of eight rows lies in different banks (PTX ISA, "128B swizzle").
+template <int kRowsOfTile, int kColumns>
+struct SplitTile {
+  static constexpr int kRows = kRowsOfTile;
+  static constexpr int kChunks = (kColumns + 15) / 16 * 2;  // of 8 columns, padded to whole steps of wgmma
+  static constexpr int kPartBytes = kRows * kRowBytes;  // of a panel
+  static constexpr int kPanelBytes = kParts * kPartBytes;
+  static constexpr int kBytes = (kColumns + 63) / 64 * kPanelBytes;
+
+  // Bytes from the tile's start to a chunk of the first part.
+  __device__ static unsigned offset(unsigned row, unsigned chunk) {
+    return chunk / 8 * kPanelBytes + row * kRowBytes + (chunk ^ row) % 8 * 16;
+  }
+};
+
+// Shared-memory barriers that count arrivals, and bytes (ptx/mbarrier_bytes.cuh), by PTX ISA, "Parallel
+// Synchronization: mbarrier".
+
+// The phase completes when `arrivals` threads have arrived and every byte that was expected has landed.
+__device__ __forceinline__ void mbarrier_init(unsigned barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+
+__device__ __forceinline__ void mbarrier_arrive(unsigned barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+// Returns once the phase of this parity has completed. A fresh barrier counts as having completed parity 1.
+__device__ __forceinline__ void mbarrier_wait(unsigned barrier, int parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@done bra out;\n"
+      "bra again;\n"
+      "out:\n"
+      "}" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+
+// What a CTA keeps in shared memory: its keys' rows of K and V, and rings of tiles of Q and dO, each as three
+// tiles of bf16 whose sum it is; what warpgroups hand to each other; and LSE and delta.
+
+using TileQK = SplitTile<64, kHeadDim>;
+using TileV = SplitTile<64, kHeadDimV>;
+using TileDs = SplitTile<64, 64>;  // dS^T: a row for each key
+constexpr int kPBytes = 64 * 64 * sizeof(float);    // of P^T, which is not split
+constexpr int kRowsBytes = 2 * 64 * sizeof(float);  // of LSE, and then of delta
+
+// Offsets from the start of shared memory.
+constexpr int kK = 0;
+constexpr int kV = kK + TileQK::kBytes;
+constexpr int kQ = kV + TileV::kBytes;
+constexpr int kDout = kQ + kStages * TileQK::kBytes;
+constexpr int kP = kDout + kStages * TileV::kBytes;
+constexpr int kDs = kP;  // takes the place of P^T once that has been read
+static_assert(kPBytes <= TileDs::kBytes, "P^T fits");
+constexpr int kRows = kDs + TileDs::kBytes;
+// Barriers: a tile of dO has been split, and before it K and V; a tile of Q, after dO's, with its LSE and
+// delta; and both warpgroups are done with it.
+constexpr int kDoutFull = kRows + kStages * kRowsBytes;
+constexpr int kQFull = kDoutFull + 8 * kStages;
+constexpr int kDoutEmpty = kQFull + 8 * kStages;
+constexpr int kQEmpty = kDoutEmpty + 8 * kStages;
+static_assert(kQEmpty + 8 * kStages == kSharedBytes, "the host allocates what this lays out");
+
+// Numbered barriers.
+constexpr int kPIsThere = 1;     // P^T has been stored, for the warpgroup of dK
+constexpr int kPlaceIsFree = 2;  // the next one may be stored
+constexpr int kOfKeys = 3;  // the warps of dK among themselves
+
+// One thread makes the barriers; the caller synchronises the CTA.
+__device__ __forceinline__ void make_barriers(unsigned shared) {
+  constexpr int kFills = 4 * kProducers, kReads = 8;  // a warp arrives once
+  for (int stage = 0; stage < kStages; ++stage) {
+    mbarrier_init(shared + kQFull + 8 * stage, kFills);
+    mbarrier_init(shared + kDoutFull + 8 * stage, kFills);
+    mbarrier_init(shared + kQEmpty + 8 * stage, kReads);
+    mbarrier_init(shared + kDoutEmpty + 8 * stage, kReads);
+  }
+}
+
+// Warpgroup-wide asynchronous products (PTX ISA, "wgmma"). 128 threads multiply 64 rows. With lane = 4g + t,
+// a thread's accumulators 4j .. 4j + 3 hold columns 8j + 2t and 8j + 2t + 1 of its warp's rows g and g + 8.
+
+// Returns once at most kInFlight committed groups are unfinished.
+template <int kInFlight>
+__device__ __forceinline__ void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kInFlight) : "memory");
+}
+
+// Describes a tile of 128-byte rows, swizzled over 1024 bytes. Its blocks of eight rows are 1024 bytes apart;
+// panels of 64 columns are panel_bytes apart (used only where rows run along k). To move the address up by
+// some bytes, add bytes / 16 to the descriptor.
+__device__ __forceinline__ unsigned long long wgmma_descriptor(unsigned address, unsigned panel_bytes) {
+  constexpr unsigned long long kSwizzle128 = 1ull << 62;
+  constexpr unsigned long long kEightRows = 1024 / 16;
+  return kSwizzle128 | kEightRows << 32 | static_cast<unsigned long long>(panel_bytes / 16) << 16 |
+         (address & 0x3ffff) / 16;
+}
+
+// How products in fp32 name their tiles.
+
+// Tiles come as the lower halves of their descriptors, to which a step adds bytes / 16. The upper half is the
+// same for all of them: the rows' swizzle, and the bytes of eight rows / 16 (PTX ISA, "matrix descriptor
+// format").
+constexpr unsigned kUpperHalf = 1u << 30 | 8 * kRowBytes / 16;
+
+__device__ __forceinline__ unsigned lower_half(unsigned address) {
+  return static_cast<unsigned>(wgmma_descriptor(address, 0));
+}
+
+// The products of a step, as asm statements that the renderer writes down. Of the nine products of two
+// numbers' parts, three are below the last bit of the whole; the other six are computed, the smallest first:
+// each time that a tensor core adds 16 products it rounds towards zero, at the size of the sum.
+
+// 16 columns of A B^T, where A and B are tiles of 64 rows: sum = the product of both first parts …
+__device__ __forceinline__ void wgmma_high(float (&sum)[32], unsigned a_tile, unsigned b_tile) {
+  asm volatile(
+      "{\n"
+      ".reg .pred accumulate;\n"
+      ".reg .b32 low;\n"
+      ".reg .b64 b;\n"
+      ".reg .b64 a;\n"
+      "wgmma.fence.sync.aligned;\n"
+      "setp.ne.b32 accumulate, 0, 0;\n"
+      "add.u32 low, %32, 0;\n"
+      "mov.b64 a, {low, %34};\n"
+      "add.u32 low, %33, 0;\n"
+      "mov.b64 b, {low, %34};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
+      "a, b, accumulate, 1, 1, 0, 0;\n"
+      "wgmma.commit_group.sync.aligned;\n"
+      "}\n"
+      :
+      "=f"(sum[0]), "=f"(sum[1]), "=f"(sum[2]), "=f"(sum[3]),
+      "=f"(sum[4]), "=f"(sum[5]), "=f"(sum[6]), "=f"(sum[7]),
+      "=f"(sum[8]), "=f"(sum[9]), "=f"(sum[10]), "=f"(sum[11]),
+      "=f"(sum[12]), "=f"(sum[13]), "=f"(sum[14]), "=f"(sum[15]),
+      "=f"(sum[16]), "=f"(sum[17]), "=f"(sum[18]), "=f"(sum[19]),
+      "=f"(sum[20]), "=f"(sum[21]), "=f"(sum[22]), "=f"(sum[23]),
+      "=f"(sum[24]), "=f"(sum[25]), "=f"(sum[26]), "=f"(sum[27]),
+      "=f"(sum[28]), "=f"(sum[29]), "=f"(sum[30]), "=f"(sum[31])
+      : "r"(a_tile), "r"(b_tile), "n"(kUpperHalf)
+      : "memory");
+}
+// … and sum += the others.
+__device__ __forceinline__ void wgmma_low(float (&sum)[32], unsigned a_tile, unsigned b_tile) {
+  asm volatile(
+      "{\n"
+      ".reg .pred accumulate;\n"
+      ".reg .b32 low;\n"
+      ".reg .b64 b;\n"
+      ".reg .b64 a;\n"
+      "wgmma.fence.sync.aligned;\n"
+      "setp.eq.b32 accumulate, 0, 0;\n"
+      "add.u32 low, %32, 0;\n"
+      "mov.b64 a, {low, %34};\n"
+      "add.u32 low, %33, 1024;\n"
+      "mov.b64 b, {low, %34};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
+      "a, b, accumulate, 1, 1, 0, 0;\n"
+      "add.u32 low, %32, 512;\n"
+      "mov.b64 a, {low, %34};\n"
+      "add.u32 low, %33, 512;\n"
+      "mov.b64 b, {low, %34};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
+      "a, b, accumulate, 1, 1, 0, 0;\n"
+      "add.u32 low, %32, 1024;\n"
+      "mov.b64 a, {low, %34};\n"
+      "add.u32 low, %33, 0;\n"
+      "mov.b64 b, {low, %34};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
+      "a, b, accumulate, 1, 1, 0, 0;\n"
+      "add.u32 low, %32, 0;\n"
+      "mov.b64 a, {low, %34};\n"
+      "add.u32 low, %33, 512;\n"
+      "mov.b64 b, {low, %34};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
+      "a, b, accumulate, 1, 1, 0, 0;\n"
+      "add.u32 low, %32, 512;\n"
+      "mov.b64 a, {low, %34};\n"
+      "add.u32 low, %33, 0;\n"
+      "mov.b64 b, {low, %34};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
+      "a, b, accumulate, 1, 1, 0, 0;\n"
+      "wgmma.commit_group.sync.aligned;\n"
+      "}\n"
+      :
+      "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3]),
+      "+f"(sum[4]), "+f"(sum[5]), "+f"(sum[6]), "+f"(sum[7]),
+      "+f"(sum[8]), "+f"(sum[9]), "+f"(sum[10]), "+f"(sum[11]),
+      "+f"(sum[12]), "+f"(sum[13]), "+f"(sum[14]), "+f"(sum[15]),
+      "+f"(sum[16]), "+f"(sum[17]), "+f"(sum[18]), "+f"(sum[19]),
+      "+f"(sum[20]), "+f"(sum[21]), "+f"(sum[22]), "+f"(sum[23]),
+      "+f"(sum[24]), "+f"(sum[25]), "+f"(sum[26]), "+f"(sum[27]),
+      "+f"(sum[28]), "+f"(sum[29]), "+f"(sum[30]), "+f"(sum[31])
+      : "r"(a_tile), "r"(b_tile), "n"(kUpperHalf)
+      : "memory");
+}
+
+// Bytes to where a column of a tile begins.
+__device__ __forceinline__ constexpr unsigned column_offset(int column) {
+  return column / 64 * TileQK::kPanelBytes + column % 64 * 2;
+}
+
+// kProductColumns columns of a gradient, from the parts of A in registers: sum = P^T dO, dS^T Q or dS K.
+__device__ __forceinline__ void wgmma_gradient(float (&sum)[kProductColumns / 2],
+                                               const unsigned (&a)[4][kParts][4], unsigned b_tile) {
+  asm volatile(
+      "{\n"
+      ".reg .pred accumulate;\n"
+      ".reg .b32 low;\n"
+      ".reg .b64 b;\n"
+      "wgmma.fence.sync.aligned;\n"
+      "setp.ne.b32 accumulate, 0, 0;\n"
+      "add.u32 low, %64, 1024;\n"
+      "mov.b64 b, {low, %65};\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15},\n"
+      "{%16, %17, %18, %19}, b, accumulate, 1, 1, 1;\n"
+      "setp.eq.b32 accumulate, 0, 0;\n"
+      "add.u32 low, %64, 1152;\n"
+      "mov.b64 b, {low, %65};\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15},\n"
+      "{%28, %29, %30, %31}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %64, 1280;\n"
+      "mov.b64 b, {low, %65};\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15},\n"
+      "{%40, %41, %42, %43}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %64, 1408;\n"
+      "mov.b64 b, {low, %65};\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15},\n"
+      "{%52, %53, %54, %55}, b, accumulate, 1, 1, 1;\n"
+      "setp.eq.b32 accumulate, 0, 0;\n"
+      "add.u32 low, %64, 512;\n"
+      "mov.b64 b, {low, %65};\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15},\n"
+      "{%20, %21, %22, %23}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %64, 640;\n"
+      "mov.b64 b, {low, %65};\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15},\n"
+      "{%32, %33, %34, %35}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %64, 768;\n"
+      "mov.b64 b, {low, %65};\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15},\n"
+      "{%44, %45, %46, %47}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %64, 896;\n"
+      "mov.b64 b, {low, %65};\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15},\n"
+      "{%56, %57, %58, %59}, b, accumulate, 1, 1, 1;\n"
+      "setp.eq.b32 accumulate, 0, 0;\n"
+      "add.u32 low, %64, 0;\n"
+      "mov.b64 b, {low, %65};\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15},\n"
+      "{%24, %25, %26, %27}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %64, 128;\n"
+      "mov.b64 b, {low, %65};\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15},\n"
+      "{%36, %37, %38, %39}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %64, 256;\n"
+      "mov.b64 b, {low, %65};\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15},\n"
+      "{%48, %49, %50, %51}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %64, 384;\n"
+      "mov.b64 b, {low, %65};\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15},\n"
+      "{%60, %61, %62, %63}, b, accumulate, 1, 1, 1;\n"
+      "setp.eq.b32 accumulate, 0, 0;\n"
+      "add.u32 low, %64, 512;\n"
+      "mov.b64 b, {low, %65};\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15},\n"
+      "{%16, %17, %18, %19}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %64, 640;\n"
+      "mov.b64 b, {low, %65};\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15},\n"
+      "{%28, %29, %30, %31}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %64, 768;\n"
+      "mov.b64 b, {low, %65};\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15},\n"
+      "{%40, %41, %42, %43}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %64, 896;\n"
+      "mov.b64 b, {low, %65};\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15},\n"
+      "{%52, %53, %54, %55}, b, accumulate, 1, 1, 1;\n"
+      "setp.eq.b32 accumulate, 0, 0;\n"
+      "add.u32 low, %64, 0;\n"
+      "mov.b64 b, {low, %65};\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15},\n"
+      "{%20, %21, %22, %23}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %64, 128;\n"
+      "mov.b64 b, {low, %65};\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15},\n"
+      "{%32, %33, %34, %35}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %64, 256;\n"
+      "mov.b64 b, {low, %65};\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15},\n"
+      "{%44, %45, %46, %47}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %64, 384;\n"
+      "mov.b64 b, {low, %65};\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15},\n"
+      "{%56, %57, %58, %59}, b, accumulate, 1, 1, 1;\n"
+      "setp.eq.b32 accumulate, 0, 0;\n"
+      "add.u32 low, %64, 0;\n"
+      "mov.b64 b, {low, %65};\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15},\n"
+      "{%16, %17, %18, %19}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %64, 128;\n"
+      "mov.b64 b, {low, %65};\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15},\n"
+      "{%28, %29, %30, %31}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %64, 256;\n"
+      "mov.b64 b, {low, %65};\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15},\n"
+      "{%40, %41, %42, %43}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %64, 384;\n"
+      "mov.b64 b, {low, %65};\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15},\n"
+      "{%52, %53, %54, %55}, b, accumulate, 1, 1, 1;\n"
+      "wgmma.commit_group.sync.aligned;\n"
+      "}\n"
+      :
+      "=f"(sum[0]), "=f"(sum[1]), "=f"(sum[2]), "=f"(sum[3]),
+      "=f"(sum[4]), "=f"(sum[5]), "=f"(sum[6]), "=f"(sum[7]),
+      "=f"(sum[8]), "=f"(sum[9]), "=f"(sum[10]), "=f"(sum[11]),
+      "=f"(sum[12]), "=f"(sum[13]), "=f"(sum[14]), "=f"(sum[15])
+      :
+      "r"(a[0][0][0]), "r"(a[0][0][1]), "r"(a[0][0][2]), "r"(a[0][0][3]),
+      "r"(a[0][1][0]), "r"(a[0][1][1]), "r"(a[0][1][2]), "r"(a[0][1][3]),
+      "r"(a[0][2][0]), "r"(a[0][2][1]), "r"(a[0][2][2]), "r"(a[0][2][3]),
+      "r"(a[1][0][0]), "r"(a[1][0][1]), "r"(a[1][0][2]), "r"(a[1][0][3]),
+      "r"(a[1][1][0]), "r"(a[1][1][1]), "r"(a[1][1][2]), "r"(a[1][1][3]),
+      "r"(a[1][2][0]), "r"(a[1][2][1]), "r"(a[1][2][2]), "r"(a[1][2][3]),
+      "r"(a[2][0][0]), "r"(a[2][0][1]), "r"(a[2][0][2]), "r"(a[2][0][3]),
+      "r"(a[2][1][0]), "r"(a[2][1][1]), "r"(a[2][1][2]), "r"(a[2][1][3]),
+      "r"(a[2][2][0]), "r"(a[2][2][1]), "r"(a[2][2][2]), "r"(a[2][2][3]),
+      "r"(a[3][0][0]), "r"(a[3][0][1]), "r"(a[3][0][2]), "r"(a[3][0][3]),
+      "r"(a[3][1][0]), "r"(a[3][1][1]), "r"(a[3][1][2]), "r"(a[3][1][3]),
+      "r"(a[3][2][0]), "r"(a[3][2][1]), "r"(a[3][2][2]), "r"(a[3][2][3]),
+      "r"(b_tile), "n"(kUpperHalf)
+      : "memory");
+}
+// The last columns of Q and K, which are fewer.
+__device__ __forceinline__ void wgmma_gradient(float (&sum)[kHeadDim % kProductColumns / 2],
+                                               const unsigned (&a)[4][kParts][4], unsigned b_tile) {
+  asm volatile(
+      "{\n"
+      ".reg .pred accumulate;\n"
+      ".reg .b32 low;\n"
+      ".reg .b64 b;\n"
+      "wgmma.fence.sync.aligned;\n"
+      "setp.ne.b32 accumulate, 0, 0;\n"
+      "add.u32 low, %52, 1024;\n"
+      "mov.b64 b, {low, %53};\n"
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3},\n"
+      "{%4, %5, %6, %7}, b, accumulate, 1, 1, 1;\n"
+      "setp.eq.b32 accumulate, 0, 0;\n"
+      "add.u32 low, %52, 1152;\n"
+      "mov.b64 b, {low, %53};\n"
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3},\n"
+      "{%16, %17, %18, %19}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %52, 1280;\n"
+      "mov.b64 b, {low, %53};\n"
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3},\n"
+      "{%28, %29, %30, %31}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %52, 1408;\n"
+      "mov.b64 b, {low, %53};\n"
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3},\n"
+      "{%40, %41, %42, %43}, b, accumulate, 1, 1, 1;\n"
+      "setp.eq.b32 accumulate, 0, 0;\n"
+      "add.u32 low, %52, 512;\n"
+      "mov.b64 b, {low, %53};\n"
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3},\n"
+      "{%8, %9, %10, %11}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %52, 640;\n"
+      "mov.b64 b, {low, %53};\n"
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3},\n"
+      "{%20, %21, %22, %23}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %52, 768;\n"
+      "mov.b64 b, {low, %53};\n"
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3},\n"
+      "{%32, %33, %34, %35}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %52, 896;\n"
+      "mov.b64 b, {low, %53};\n"
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3},\n"
+      "{%44, %45, %46, %47}, b, accumulate, 1, 1, 1;\n"
+      "setp.eq.b32 accumulate, 0, 0;\n"
+      "add.u32 low, %52, 0;\n"
+      "mov.b64 b, {low, %53};\n"
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3},\n"
+      "{%12, %13, %14, %15}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %52, 128;\n"
+      "mov.b64 b, {low, %53};\n"
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3},\n"
+      "{%24, %25, %26, %27}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %52, 256;\n"
+      "mov.b64 b, {low, %53};\n"
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3},\n"
+      "{%36, %37, %38, %39}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %52, 384;\n"
+      "mov.b64 b, {low, %53};\n"
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3},\n"
+      "{%48, %49, %50, %51}, b, accumulate, 1, 1, 1;\n"
+      "setp.eq.b32 accumulate, 0, 0;\n"
+      "add.u32 low, %52, 512;\n"
+      "mov.b64 b, {low, %53};\n"
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3},\n"
+      "{%4, %5, %6, %7}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %52, 640;\n"
+      "mov.b64 b, {low, %53};\n"
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3},\n"
+      "{%16, %17, %18, %19}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %52, 768;\n"
+      "mov.b64 b, {low, %53};\n"
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3},\n"
+      "{%28, %29, %30, %31}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %52, 896;\n"
+      "mov.b64 b, {low, %53};\n"
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3},\n"
+      "{%40, %41, %42, %43}, b, accumulate, 1, 1, 1;\n"
+      "setp.eq.b32 accumulate, 0, 0;\n"
+      "add.u32 low, %52, 0;\n"
+      "mov.b64 b, {low, %53};\n"
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3},\n"
+      "{%8, %9, %10, %11}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %52, 128;\n"
+      "mov.b64 b, {low, %53};\n"
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3},\n"
+      "{%20, %21, %22, %23}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %52, 256;\n"
+      "mov.b64 b, {low, %53};\n"
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3},\n"
+      "{%32, %33, %34, %35}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %52, 384;\n"
+      "mov.b64 b, {low, %53};\n"
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3},\n"
+      "{%44, %45, %46, %47}, b, accumulate, 1, 1, 1;\n"
+      "setp.eq.b32 accumulate, 0, 0;\n"
+      "add.u32 low, %52, 0;\n"
+      "mov.b64 b, {low, %53};\n"
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3},\n"
+      "{%4, %5, %6, %7}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %52, 128;\n"
+      "mov.b64 b, {low, %53};\n"
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3},\n"
+      "{%16, %17, %18, %19}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %52, 256;\n"
+      "mov.b64 b, {low, %53};\n"
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3},\n"
+      "{%28, %29, %30, %31}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %52, 384;\n"
+      "mov.b64 b, {low, %53};\n"
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3},\n"
+      "{%40, %41, %42, %43}, b, accumulate, 1, 1, 1;\n"
+      "wgmma.commit_group.sync.aligned;\n"
+      "}\n"
+      :
+      "=f"(sum[0]), "=f"(sum[1]), "=f"(sum[2]), "=f"(sum[3])
+      :
+      "r"(a[0][0][0]), "r"(a[0][0][1]), "r"(a[0][0][2]), "r"(a[0][0][3]),
+      "r"(a[0][1][0]), "r"(a[0][1][1]), "r"(a[0][1][2]), "r"(a[0][1][3]),
+      "r"(a[0][2][0]), "r"(a[0][2][1]), "r"(a[0][2][2]), "r"(a[0][2][3]),
+      "r"(a[1][0][0]), "r"(a[1][0][1]), "r"(a[1][0][2]), "r"(a[1][0][3]),
+      "r"(a[1][1][0]), "r"(a[1][1][1]), "r"(a[1][1][2]), "r"(a[1][1][3]),
+      "r"(a[1][2][0]), "r"(a[1][2][1]), "r"(a[1][2][2]), "r"(a[1][2][3]),
+      "r"(a[2][0][0]), "r"(a[2][0][1]), "r"(a[2][0][2]), "r"(a[2][0][3]),
+      "r"(a[2][1][0]), "r"(a[2][1][1]), "r"(a[2][1][2]), "r"(a[2][1][3]),
+      "r"(a[2][2][0]), "r"(a[2][2][1]), "r"(a[2][2][2]), "r"(a[2][2][3]),
+      "r"(a[3][0][0]), "r"(a[3][0][1]), "r"(a[3][0][2]), "r"(a[3][0][3]),
+      "r"(a[3][1][0]), "r"(a[3][1][1]), "r"(a[3][1][2]), "r"(a[3][1][3]),
+      "r"(a[3][2][0]), "r"(a[3][2][1]), "r"(a[3][2][2]), "r"(a[3][2][3]),
+      "r"(b_tile), "n"(kUpperHalf)
+      : "memory");
+}
+
+// Registers that asynchronous products use without the compiler knowing (ptx/wgmma.cuh).
+
+// Ties registers to this point of the program: the compiler does not know of products in flight, and would
+// move reads of their registers above the wait.
+template <int kCount>
+__device__ __forceinline__ void pin(float (&registers)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(registers[i])::"memory");
+}
+
+// A warpgroup's sum of dV or dK: all of the CTA's keys.
+
+// Columns from kFirst on, as many as one product has.
+template <int kColumns, int kFirst>
+constexpr int kAtOnce = kColumns - kFirst < kProductColumns ? kColumns - kFirst : kProductColumns;
+
+// Begins part = A B for these columns of B.
+template <int kColumns, int kFirst>
+__device__ __forceinline__ void multiply_gradient(float (&part)[kAtOnce<kColumns, kFirst> / 2],
+                                                  const unsigned (&a)[4][kParts][4], unsigned b_tile) {
+  wgmma_gradient(part, a, lower_half(b_tile + column_offset(kFirst)));
+}
+
+// Adds a part that is on its way, and those of the columns after it.
+template <int kColumns, int kFirst>
+__device__ __forceinline__ void add_gradient_from(float (&sum)[kColumns / 2],
+                                                  float (&part)[kAtOnce<kColumns, kFirst> / 2],
+                                                  const unsigned (&a)[4][kParts][4], unsigned b_tile) {
+  constexpr int kNow = kAtOnce<kColumns, kFirst>, kNext = kFirst + kNow;
+  const auto add = [&] {
+    pin(part);
+#pragma unroll
+    for (int i = 0; i < kNow / 2; ++i) sum[kFirst / 2 + i] += part[i];
+  };
+  if constexpr (kNext < kColumns) {
+    float next[kAtOnce<kColumns, kNext> / 2];
+    multiply_gradient<kColumns, kNext>(next, a, b_tile);
+    wgmma_wait<1>();
+    add();
+    add_gradient_from<kColumns, kNext>(sum, next, a, b_tile);
+  } else {
+    wgmma_wait<0>();
+    add();
+  }
+}
+
+// sum += A B. A step's part is summed by itself, since the sum is larger the more steps came before. While
+// some columns are added, tensor cores have the next.
+template <int kColumns>
+__device__ __forceinline__ void add_gradient(float (&sum)[kColumns / 2], const unsigned (&a)[4][kParts][4],
+                                             unsigned b_tile) {
+  float part[kAtOnce<kColumns, 0> / 2];
+  multiply_gradient<kColumns, 0>(part, a, b_tile);
+  add_gradient_from<kColumns, 0>(sum, part, a, b_tile);
+}
+
+// Writes the sum, scaled, to the head's rows from first_row on; rows from `end` on do not exist. The four
+// lanes of a quad write 32 bytes of a row side by side.
+template <int kColumns>
+__device__ __forceinline__ void write_gradient(const float (&sum)[kColumns / 2], float scale, float* head,
+                                               long long row_stride, int first_row, int end) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int row = first_row + 16 * warp_of_warpgroup() + 8 * half + lane() / 4;
+    if (row >= end) return;
+#pragma unroll
+    for (int i = 0; i < kColumns / 8; ++i) {
+      *reinterpret_cast<float2*>(head + row * row_stride + 8 * i + lane() % 4 * 2) =
+          float2{sum[4 * i + 2 * half] * scale, sum[4 * i + 2 * half + 1] * scale};
+    }
+  }
+}
+
+// Places of shared memory that are filled in turn.
+
+// A place in a ring of kStages, and the parity that its barriers are waited for with.
+struct RingPlace {
+  int stage = 0, parity = 0;
+
+  __device__ __forceinline__ void advance() {
+    if (++stage == kStages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+// One lane's arrival at a barrier for its warp.
+
+__device__ __forceinline__ void arrive_for_warp(unsigned barrier) {
+  if (lane() == 0) mbarrier_arrive(barrier);
+  __syncwarp();  // ptxas has been seen to let the lane that arrives go on alone
+}
+
+// The diagonal of a causal mask: bottom-right aligned.
+
+// Query i sees keys 0 .. i + diagonal(params). Lengths are subtracted before anything is added to them: a row
+// and seqlen_k together may be more than an int holds.
+template <class Params>
+__device__ __forceinline__ int diagonal(const Params& params) {
+  return params.seqlen_k - params.seqlen_q;
+}
+
+// The steps of a CTA: the tiles of query rows that see any of its keys, of one query head of the group after
+// the other.
+
+struct Steps {
+  int first_m, end_m;
+  int left;     // steps, this one included
+  int m, pair;  // this step's tile; its query head's number, counted through all batches
+
+  __device__ __forceinline__ Steps(const BackwardParams& params, const KeyTile& tile) {
+    end_m = (params.seqlen_q + kTileM - 1) / kTileM;
+    first_m = max(tile.n * kTileN - diagonal(params), 0) / kTileM;  // rows above see none of the CTA's keys
+    left = params.group * max(end_m - first_m, 0);
+    m = first_m;
+    pair = tile.batch * params.heads + tile.head * params.group;
+  }
+
+  // Returns whether the next step is another head's.
+  __device__ __forceinline__ bool advance() {
+    --left;
+    if (++m < end_m) return false;
+    m = first_m;
+    ++pair;
+    return true;
+  }
+};
+
+// ldmatrix with each 8x8 matrix transposed on the way (PTX ISA, "ldmatrix").
+
+__device__ __forceinline__ void ldmatrix_transposed(unsigned (&fragment)[4], unsigned address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
+               : "r"(address)
+               : "memory");
+}
+
+// Adds accumulators of mma to sums in global memory (PTX ISA, "red"; vectors: sm_90 and later). The 128 sums
+// of a product of 16 rows and 8 columns are contiguous, in an order that lets each instruction of a warp add
+// to contiguous memory: with vectors lane by lane, the four of each lane together; without vectors
+// accumulator by accumulator, those of all lanes together.
+
+constexpr int kLaneSums = 4;  // from one lane's sums to the next's
+
+// sums: this lane's first; sum: its four accumulators.
+__device__ __forceinline__ void add_fragment(float* sums, const float* sum) {
+  asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(sums), "f"(sum[0]), "f"(sum[1]),
+               "f"(sum[2]), "f"(sum[3])
+               : "memory");
+}
+
+// Which thread of the CTA this is (PTX ISA, "%tid").
+
+// Read anew wherever it is needed: the asm keeps the compiler from holding it, and what is computed from it,
+// in registers through the kernel's loop, where registers are short.
+__device__ __forceinline__ int thread_index() {
+  unsigned index;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
+  __builtin_assume(index < 1024u);
+  return index;
+}
+
+// dQ of a step, summed in the workspace.
+
+// A warp's 16 rows of dS, from dS^T in shared memory.
+__device__ __forceinline__ void load_ds(unsigned (&ds)[4][kParts][4], unsigned shared) {
+  const int thread = thread_index() % 128, warp = thread / 32, lane = thread % 32;
+  const int key = lane % 8 + lane / 16 * 8, row_chunk = 2 * warp + lane / 8 % 2;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const unsigned from = shared + kDs + TileDs::offset(16 * i + key, row_chunk);
+#pragma unroll
+    for (int part = 0; part < kParts; ++part)
+      ldmatrix_transposed(ds[i][part], from + part * TileDs::kPartBytes);
+  }
+}
+
+// Some columns of dQ += dS K. k_tile: from these columns on; to: the warp's sums of these columns.
+template <int kColumns>
+__device__ __forceinline__ void add_dq_columns(const unsigned (&ds)[4][kParts][4], unsigned k_tile,
+                                               float* to) {
+  float sum[kColumns / 2];
+  wgmma_gradient(sum, ds, lower_half(k_tile));
+  wgmma_wait<0>();
+  pin(sum);
+  to += thread_index() % 32 * kLaneSums;
+#pragma unroll
+  for (int i = 0; i < kColumns / 2; i += 4) add_fragment(to + 32 * i, &sum[i]);
+}
+
+// dQ += dS K for the step's rows.
+__device__ __forceinline__ void add_dq(const unsigned (&ds)[4][kParts][4], unsigned shared, const Steps& step,
+                                       const BackwardParams& params) {
+  // The sums lie in blocks of 16 rows and 8 columns, one row of blocks after another.
+  const int warp_row = thread_index() % 128 / 32 * 16;
+  const long long row =
+      static_cast<long long>(step.pair) * params.padded_q + step.m * kTileM + warp_row;
+  float* to = params.dq_sum + row * kHeadDim;
+  // Where the products stand in a loop, ptxas takes the same registers for their sums.
+#pragma unroll 1
+  for (int first = 0; first + kProductColumns <= kHeadDim; first += kProductColumns) {
+    add_dq_columns<kProductColumns>(ds, shared + kK + column_offset(first), to);
+    to += 16 * kProductColumns;
+  }
+  constexpr int kLast = kHeadDim % kProductColumns;
+  add_dq_columns<kLast>(ds, shared + kK + column_offset(kHeadDim - kLast), to);
+}
+
+// The products that S^T and dP^T come from.
+
+// This thread's part of A B^T, 64 x 64, as two sums: `high` of the products of both first parts, which are
+// added one by one, rounded to nearest, and `low` of the others.
+struct Scores {
+  float high[32], low[32];
+
+  // a_tile, b_tile: of 64 rows and kColumns columns. While a large product is added, tensor cores have the
+  // small ones. All sums are made in the order of SplitSum::multiply_apart (parts/mma/split_sum.cuh), which
+  // delta comes from.
+  template <int kColumns>
+  __device__ __forceinline__ void multiply(unsigned a_tile, unsigned b_tile) {
+    const unsigned a = lower_half(a_tile), b = lower_half(b_tile);
+#pragma unroll
+    for (int i = 0; i < 32; ++i) high[i] = low[i] = 0;
+    pin(low);
+#pragma unroll
+    for (int step = 0; step < (kColumns + 15) / 16; ++step) {
+      const unsigned at = (step / 4 * TileQK::kPanelBytes + step % 4 * 32) / 16;
+      float product[32];
+      wgmma_high(product, a + at, b + at);
+      wgmma_low(low, a + at, b + at);
+      wgmma_wait<1>();
+      pin(product);
+#pragma unroll
+      for (int i = 0; i < 32; ++i) high[i] += product[i];
+    }
+    wgmma_wait<0>();
+    pin(low);
+  }
+
+  __device__ __forceinline__ float at(int i) const { return high[i] + low[i]; }
+};
+
+// The sixteen numbered barriers of a CTA (PTX ISA, "bar"). Number 0 is __syncthreads'.
+
+// Waits until `threads` threads have come to this barrier, whether or not they wait there.
+__device__ __forceinline__ void named_barrier_sync(int number, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
+// Arrivals at a numbered barrier of a CTA (PTX ISA, "bar").
+
+// Counts this thread without waiting.
+__device__ __forceinline__ void named_barrier_arrive(int number, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
+// Four neighbouring floats of shared memory (PTX ISA, "ld").
+
+__device__ __forceinline__ float4 load_four(unsigned address) {
+  float4 four;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(four.x), "=f"(four.y), "=f"(four.z), "=f"(four.w)
+               : "r"(address)
+               : "memory");
+  return four;
+}
+
+// Two neighbouring floats of shared memory (PTX ISA, "ld").
+
+__device__ __forceinline__ float2 load_pair(unsigned address) {
+  float2 pair;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(pair.x), "=f"(pair.y) : "r"(address) : "memory");
+  return pair;
+}
+
+// Stores of matrix fragments to shared memory (PTX ISA, "stmatrix"), the inverse of ldmatrix.
+
+__device__ __forceinline__ void stmatrix(unsigned address, unsigned a, unsigned b, unsigned c, unsigned d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a),
+               "r"(b), "r"(c), "r"(d)
+               : "memory");
+}
+
+// The warpgroup that computes dP^T and dS^T, and sums dK and dQ.
+
+// ds = dS^T of a step without the scale: P^T (dP^T - delta).
+__device__ __forceinline__ void find_ds(float (&ds)[32], const Scores& dp, unsigned shared,
+                                        unsigned delta_of_rows) {
+  const int thread = thread_index() % 128;
+  const unsigned p_from = shared + kP + thread * 16;
+#pragma unroll
+  for (int i = 0; i < 32; i += 4) {
+    const float2 delta = load_pair(delta_of_rows + 8 * i + thread % 4 * 8);
+    const float4 p = load_four(p_from + i * 512);
+    ds[i] = p.x * (dp.at(i) - delta.x);
+    ds[i + 1] = p.y * (dp.at(i + 1) - delta.y);
+    ds[i + 2] = p.z * (dp.at(i + 2) - delta.x);
+    ds[i + 3] = p.w * (dp.at(i + 3) - delta.y);
+  }
+}
+
+__device__ __forceinline__ void store_ds(unsigned shared, const unsigned (&ds)[4][kParts][4]) {
+  const int thread = thread_index() % 128, key = thread / 32 * 16 + thread % 16;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const unsigned to = shared + kDs + TileDs::offset(key, 2 * i + thread % 32 / 16);
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      const unsigned(&f)[4] = ds[i][part];
+      stmatrix(to + part * TileDs::kPartBytes, f[0], f[1], f[2], f[3]);
+    }
+  }
+}
+
+// dk: without the scale.
+__device__ __forceinline__ void sum_dk(float (&dk)[kHeadDim / 2], unsigned shared,
+                                       const BackwardParams& params) {
+  const KeyTile tile = key_tile_of_block(params);
+  Steps step(params, tile);
+  if (step.left == 0) return;
+  named_barrier_arrive(kPlaceIsFree, 256);
+  for (RingPlace place; step.left > 0; place.advance(), step.advance()) {
+    const int barrier = 8 * place.stage;
+    mbarrier_wait(shared + kDoutFull + barrier, place.parity);
+    Scores dp;
+    dp.multiply<kHeadDimV>(shared + kV, shared + kDout + place.stage * TileV::kBytes);
+    arrive_for_warp(shared + kDoutEmpty + barrier);
+
+    named_barrier_sync(kPIsThere, 256);  // and Q and delta, which were there before
+    float ds[32];
+    find_ds(ds, dp, shared, shared + kRows + place.stage * kRowsBytes + 64 * 4);
+    unsigned fragments[4][kParts][4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) split_fragment(fragments[i], &ds[8 * i]);
+    named_barrier_sync(kOfKeys, 128);  // P^T, whose place dS^T takes, has been read
+    store_ds(shared, fragments);
+
+    add_gradient<kHeadDim>(dk, fragments, shared + kQ + place.stage * TileQK::kBytes);
+    arrive_for_warp(shared + kQEmpty + barrier);
+
+    named_barrier_sync(kOfKeys, 128);  // all of dS^T is there
+    unsigned of_queries[4][kParts][4];
+    load_ds(of_queries, shared);
+    if (step.left > 1) named_barrier_arrive(kPlaceIsFree, 256);
+    add_dq(of_queries, shared, step, params);
+  }
+}
+
+// The infinity of fp32.
+
+constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
+
+// A word to shared memory (PTX ISA, "st").
+
+__device__ __forceinline__ void store_shared(unsigned address, unsigned value) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
+
+// LSE and delta of a tile's query rows, on their way through a register to shared memory: first all of LSE,
+// then all of delta.
+
+static_assert(2 * kTileM <= kThreads, "a thread has one number");
+
+// This thread's number of the tile that begins at first_row. LSE is +inf, so that P is 0, for rows past the
+// last. pair: the head's number, counted through all batches.
+__device__ __forceinline__ float load_row(const BackwardParams& params, int pair, int first_row) {
+  const int thread = thread_index(), row = first_row + thread % kTileM;
+  if (thread >= kTileM) {
+    return thread < 2 * kTileM ? params.delta[static_cast<long long>(pair) * params.padded_q + row] : 0.0f;
+  }
+  return row < params.seqlen_q ? params.lse[static_cast<long long>(pair) * params.seqlen_q + row] : kInfinity;
+}
+
+// LSE becomes +inf, too, for rows that see no key, or none whose score is above -inf.
+__device__ __forceinline__ void store_row(unsigned rows, float number) {
+  const int thread = thread_index();
+  if (number == -kInfinity) number = kInfinity;  // not in load_row, where it would wait for the load
+  if (thread < 2 * kTileM) store_shared(rows + thread * 4, __float_as_uint(number));
+}
+
+// Where a head begins, in fp32.
+
+// Element (row 0, column 0) of a head.
+__device__ __forceinline__ const float* head_of(const void* tensor, long long batch, long long head) {
+  return static_cast<const float*>(tensor) + batch + head;
+}
+
+// Rows of fp32 in global memory.
+
+// A tile's rows of a head, from the head's row `first` on. Rows from `end` on do not exist.
+struct Rows {
+  const float* head;
+  long long stride;  // from row to row, in elements
+  int first, end;
+
+  __device__ __forceinline__ bool have(int row) const { return first + row < end; }
+  __device__ __forceinline__ const float* at(int row, int column) const {
+    return head + (first + row) * stride + column;
+  }
+};
+
+// Sixteen bytes to shared memory (PTX ISA, "st").
+
+__device__ __forceinline__ void store_shared(unsigned address, uint4 value) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.x), "r"(value.y),
+               "r"(value.z), "r"(value.w)
+               : "memory");
+}
+
+// Eight numbers as their parts, on the way to shared memory.
+
+// Splits eight neighbouring numbers, after `prepare` has been applied to each of them.
+template <class Prepare>
+__device__ __forceinline__ void split_eight(const float4 (&numbers)[2], const Prepare& prepare,
+                                            unsigned (&parts)[4][kParts]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float4 four = numbers[half];
+    split(prepare(four.x), prepare(four.y), parts[2 * half]);
+    split(prepare(four.z), prepare(four.w), parts[2 * half + 1]);
+  }
+}
+
+// Stores each part as a chunk of 16 bytes, part_bytes after the part before.
+__device__ __forceinline__ void store_parts(unsigned to, int part_bytes, const unsigned (&parts)[4][kParts]) {
+#pragma unroll
+  for (int part = 0; part < kParts; ++part) {
+    store_shared(to + part * part_bytes,
+                 uint4{parts[0][part], parts[1][part], parts[2][part], parts[3][part]});
+  }
+}
+
+// Copies a tile of fp32 from global to shared memory through registers, and splits it on the way.
+
+// kRows rows of a tile, from the address `to` on, by kCopiers threads, of which this is one. `wait` is called once the first loads are under way; it
+// returns when their place is free. Threads take pieces in their order, so that a warp reads whole lines, and
+// eight threads write to all banks. Rows that do not exist become zeros.
+template <class Tile, int kRows, int kColumns, int kCopiers, class Prepare, class Wait>
+__device__ __forceinline__ void split_copy(const Rows& rows, unsigned to, int thread,
+                                           const Prepare& prepare, const Wait& wait) {
+  // A thread has some pieces under way together, as many each time if that can be.
+  constexpr int kPieces = kRows * Tile::kChunks;  // of 8 numbers
+  constexpr int kPasses = (kPieces + kCopiers - 1) / kCopiers, kBatches = (kPasses + 4) / 5;
+  constexpr int kHeld = (kPasses + kBatches - 1) / kBatches;
+  constexpr bool kWhole = kPieces == kCopiers * kHeld * kBatches;
+  int first = thread;
+#pragma unroll 1
+  for (int batch = 0; batch < kBatches; ++batch) {
+    float4 held[kHeld][2];
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      const int piece = first + kCopiers * i, row = piece / Tile::kChunks, column = piece % Tile::kChunks * 8;
+      held[i][0] = held[i][1] = float4{0, 0, 0, 0};
+      if ((kWhole || row < kRows) && rows.have(row) && (kColumns % 16 == 0 || column < kColumns)) {
+        const auto* const from = reinterpret_cast<const float4*>(rows.at(row, column));
+        held[i][0] = from[0];
+        held[i][1] = from[1];
+      }
+    }
+    if (batch == 0) wait();
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      const int piece = first + kCopiers * i;
+      if (!kWhole && piece >= kPieces) continue;
+      unsigned parts[4][kParts];
+      split_eight(held[i], prepare, parts);
+      store_parts(to + Tile::offset(piece / Tile::kChunks, piece % Tile::kChunks), Tile::kPartBytes, parts);
+    }
+    first += kCopiers * kHeld;
+  }
+}
+
+// Order between ordinary accesses to shared memory and those of the asynchronous proxy (PTX ISA,
+// "membar/fence").
+
+// What this thread wrote to shared memory before the fence is visible to TMA and wgmma after it.
+__device__ __forceinline__ void fence_async_shared() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// Replaces infinities by finite numbers (PTX ISA, "min", "max"; a NaN stays a NaN).
+
+// Subtracting its first bf16 part from an infinity would give NaN. So 2^119 takes the place of whatever is
+// larger: it is finite times a number below 2^9, and times all but the first part of a number of up to 2^17.
+__device__ __forceinline__ float finite(float x) {
+  constexpr float kLargest = 0x1p119f;
+  asm("min.NaN.f32 %0, %0, %1;" : "+f"(x) : "f"(kLargest));
+  asm("max.NaN.f32 %0, %0, %1;" : "+f"(x) : "f"(-kLargest));
+  return x;
+}
+
+// The warpgroups that load K and V, and tiles of Q and dO, and split them into their parts.
+
+struct Producer {
+  unsigned shared;
+  const BackwardParams& params;
+  const KeyTile tile;
+
+  __device__ __forceinline__ Producer(unsigned shared, const BackwardParams& params)
+      : shared(shared), params(params), tile(key_tile_of_block(params)) {}
+
+  // Tells the consumers what this warp has written.
+  __device__ __forceinline__ static void arrive(unsigned full) {
+    fence_async_shared();
+    __syncwarp();
+    arrive_for_warp(full);
+  }
+  __device__ __forceinline__ static float as_it_is(float x) { return x; }
+
+  // Tiles of K and Q, or of V and dO, have the same columns.
+  template <class Tile, int kColumns, class Prepare, class Wait>
+  __device__ __forceinline__ static void copy(const Rows& rows, unsigned to, const Prepare& prepare,
+                                              const Wait& wait) {
+    constexpr int kCopiers = 128 * kProducers;
+    split_copy<Tile, Tile::kRows, kColumns, kCopiers>(rows, to, thread_index() % kCopiers, prepare, wait);
+  }
+
+  // Whoever waits for the first tile of dO or Q waits for these, too.
+  __device__ __forceinline__ void produce_keys() const {
+    const float* const k = head_of(params.k, tile.batch * params.k_batch, tile.head * params.k_head);
+    const float* const v = head_of(params.v, tile.batch * params.v_batch, tile.head * params.v_head);
+    const int first_key = tile.n * kTileN;
+    const auto wait_for_nothing = [] {};
+    copy<TileQK, kHeadDim>({k, params.k_row, first_key, params.seqlen_k}, shared + kK, finite,
+                           wait_for_nothing);
+    copy<TileV, kHeadDimV>({v, params.v_row, first_key, params.seqlen_k}, shared + kV, as_it_is,
+                           wait_for_nothing);
+  }
+
+  // dO comes first, since its place is free sooner: dV is computed before dK.
+  __device__ __forceinline__ void produce() const {
+    Steps step(params, tile);
+    if (step.left == 0) return;
+    produce_keys();
+    const int head = tile.head * params.group;
+    const float* q = head_of(params.q, tile.batch * params.q_batch, head * params.q_head);
+    const float* dout = head_of(params.dout, tile.batch * params.dout_batch, head * params.dout_head);
+    RingPlace place;
+    while (step.left > 0) {
+      const int first_row = step.m * kTileM, barrier = 8 * place.stage, parity = place.parity ^ 1;
+      copy<TileV, kHeadDimV>({dout, params.dout_row, first_row, params.seqlen_q},
+                             shared + kDout + place.stage * TileV::kBytes, as_it_is,
+                             [&] { mbarrier_wait(shared + kDoutEmpty + barrier, parity); });
+      arrive(shared + kDoutFull + barrier);
+      const float row = load_row(params, step.pair, first_row);
+      copy<TileQK, kHeadDim>({q, params.q_row, first_row, params.seqlen_q},
+                             shared + kQ + place.stage * TileQK::kBytes, as_it_is,
+                             [&] { mbarrier_wait(shared + kQEmpty + barrier, parity); });
+      // LSE was last read before dV was computed, and delta before dK.
+      store_row(shared + kRows + place.stage * kRowsBytes, row);
+      arrive(shared + kQFull + barrier);
+      place.advance();
+      if (step.advance()) {
+        q += params.q_head;
+        dout += params.dout_head;
+      }
+    }
+  }
+};
+
+// P of the backward pass in fp32: what a score in two floats weighs beside an LSE in one.
+
+constexpr float kLog2e = 1.442695040888963407f;
+
+// log2 of P = exp((high + low) * scale - lse). The difference is taken before the change of base: where a
+// weight matters the difference is small, and so is its rounding error. A difference below 2^-24 of the LSE,
+// which is half a unit to one unit in its last place, counts as none, since rounding the LSE may have made
+// it: a key with all the weight weighs 1.
+__device__ __forceinline__ float log2_weight(float high, float low, float scale, float lse) {
+  constexpr float kRounding = 1.001f / (1 << 24);
+  const float difference = fmaf(low, scale, fmaf(high, scale, -lse));
+  return fabsf(difference) < fabsf(lse) * kRounding ? 0.0f : difference * kLog2e;
+}
+
+// The fast exponential of fp32 (PTX ISA, "ex2"): one MUFU instruction; denormals flush to zero.
+
+__device__ __forceinline__ float exp2_fast(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// The warpgroup that computes S^T and P^T, and sums dV.
+
+// p = P^T of a step.
+// edge: the first of the tile's rows that sees the CTA's first key; each key further on is seen from one row
+// later.
+__device__ __forceinline__ void find_weights(float (&p)[32], const Scores& s, unsigned lse_of_rows, int edge,
+                                             float scale) {
+  const int thread = thread_index() % 128;
+  const int key = thread / 32 * 16 + thread % 32 / 4;  // the thread's first
+#pragma unroll
+  for (int i = 0; i < 32; i += 4) {
+    const int row = 2 * i + thread % 4 * 2;
+    const float2 lse = load_pair(lse_of_rows + row * 4);
+#pragma unroll
+    for (int x = 0; x < 4; ++x) {
+      p[i + x] = exp2_fast(log2_weight(s.high[i + x], s.low[i + x], scale, x % 2 == 0 ? lse.x : lse.y));
+      if (row + x % 2 < edge + key + x / 2 * 8) p[i + x] = 0;
+    }
+  }
+}
+
+// The thread of the other warpgroup that has the same keys and rows computes its part of dS^T from this.
+__device__ __forceinline__ void store_weights(unsigned shared, const float (&p)[32]) {
+  const unsigned to = shared + kP + thread_index() % 128 * 16;
+#pragma unroll
+  for (int i = 0; i < 32; i += 4) {
+    store_shared(to + i * 512, uint4{__float_as_uint(p[i]), __float_as_uint(p[i + 1]),
+                                     __float_as_uint(p[i + 2]), __float_as_uint(p[i + 3])});
+  }
+}
+
+__device__ __forceinline__ void sum_dv(float (&dv)[kHeadDimV / 2], unsigned shared,
+                                       const BackwardParams& params) {
+  const KeyTile tile = key_tile_of_block(params);
+  Steps step(params, tile);
+  for (RingPlace place; step.left > 0; place.advance(), step.advance()) {
+    const int barrier = 8 * place.stage;
+    mbarrier_wait(shared + kQFull + barrier, place.parity);
+    Scores scores;
+    scores.multiply<kHeadDim>(shared + kK, shared + kQ + place.stage * TileQK::kBytes);
+    arrive_for_warp(shared + kQEmpty + barrier);
+
+    float p[32];
+    const int edge = tile.n * kTileN - diagonal(params) - step.m * kTileM;
+    find_weights(p, scores, shared + kRows + place.stage * kRowsBytes, edge, params.scale);
+    named_barrier_sync(kPlaceIsFree, 256);
+    store_weights(shared, p);
+    named_barrier_arrive(kPIsThere, 256);
+
+    unsigned fragments[4][kParts][4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) split_fragment(fragments[i], &p[8 * i]);
+    mbarrier_wait(shared + kDoutFull + barrier, place.parity);
+    add_gradient<kHeadDimV>(dv, fragments, shared + kDout + place.stage * TileV::kBytes);
+    arrive_for_warp(shared + kDoutEmpty + barrier);
+  }
+}
+
+// Moves registers between the warpgroups of a CTA (PTX ISA, "setmaxnreg"). The pool is what the launch
+// allocated: a request beyond it waits forever.
+
+template <int kRegisters>
+__device__ __forceinline__ void give_up_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+template <int kRegisters>
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+// Addresses of shared memory (PTX ISA, "State spaces").
+
+__device__ __forceinline__ unsigned shared_address(const void* pointer) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
+    flashjit_backward_wgmma_fp32_d72v64_causal_m64n64s1(const __grid_constant__ BackwardParams params) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  const unsigned shared = shared_address(memory);
+  const int warpgroup =
+      __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 128), 0);  // known to be uniform
+
+  if (threadIdx.x == 0) make_barriers(shared);
+  __syncthreads();
+
+  // Each role finds the tile by itself, and once more for what it writes: registers are short meanwhile.
+  if (warpgroup < kProducers) {
+    give_up_registers<kProducerRegisters>();
+    Producer(shared, params).produce();
+    return;
+  }
+  take_registers<kConsumerRegisters>();
+  if (warpgroup == kProducers) {
+    float dv[kHeadDimV / 2] = {};
+    sum_dv(dv, shared, params);
+    const KeyTile tile = key_tile_of_block(params);
+    float* const to =
+        static_cast<float*>(params.dv) + tile.batch * params.dv_batch + tile.head * params.dv_head;
+    write_gradient<kHeadDimV>(dv, 1.0f, to, params.dv_row, tile.n * kTileN, params.seqlen_k);
+  } else {
+    float dk[kHeadDim / 2] = {};
+    sum_dk(dk, shared, params);
+    const KeyTile tile = key_tile_of_block(params);
+    float* const to =
+        static_cast<float*>(params.dk) + tile.batch * params.dk_batch + tile.head * params.dk_head;
+    write_gradient<kHeadDim>(dk, params.scale, to, params.dk_row, tile.n * kTileN, params.seqlen_k);
+  }
+}
