@@ -17,7 +17,7 @@ double wgmma_fp32_ms(const Problem& p, const Shape& shape, const WgmmaBackwardSc
   const double d = p.head_dim, dv = p.value_dim();
   // Six products of parts; 32 clocks for 64 x 64 x 16.
   const double scores = 6 * 32 * (std::ceil(d / 16) + std::ceil(dv / 16));
-  const double gradients = 6 * s.tile_n / 16 * (dv + (adds_dq ? 2 : 1) * d) / 2;
+  const double gradients = 6.0 * s.tile_n / 16 * (dv + (adds_dq ? 2 : 1) * d) / 2;
   const double step = std::max(adds_dq ? kLeast : 0, kStep + kOfTensor * (scores + gradients));
   const double start = kOfColumn * (d + dv);
   const double ctas = std::ceil(1.0 * shape.seqlen_k / s.tile_n) * shape.batch * shape.kv_heads();

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "generator/families/mma_tile.hpp"
 #include "generator/families/wgmma_fp32_products.hpp"
@@ -93,10 +94,11 @@ int shared_bytes(const Problem& share, const WgmmaSchedule& s) {
 Legality legal_columns(const Problem& problem, const WgmmaSchedule& s) {
   if (s.splits == 1) return {};
   if (s.splits > 2) return {fmt::format("splits is {}, fp32 may have 1 or 2", s.splits)};
-  for (const int columns : {problem.head_dim, problem.value_dim()}) {
-    if (columns % 16 != 0)
-      return {
-          fmt::format("splits 2 halves the columns, which must be a multiple of 16; there are {}", columns)};
+  const std::pair<const char*, int> columns[] = {{"head_dim", problem.head_dim},
+                                                 {"head_dim_v", problem.value_dim()}};
+  for (const auto& [name, count] : columns) {
+    if (count % 16 != 0)
+      return {fmt::format("splits 2 halves the columns: {} must be a multiple of 16, it is {}", name, count)};
   }
   return {};
 }

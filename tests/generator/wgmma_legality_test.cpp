@@ -189,7 +189,9 @@ TEST_CASE("fp32: CTAs that share out the columns") {
   CHECK(of(256, "m128n64s1qr2op0pp0ov0p0cl2sp2") ==
         "splits 2 and cluster 2 are two uses of clusters; leave one of them at 1");
   CHECK(of(72, "m128n64s1qr2op0pp0ov0p0sp2") ==
-        "splits 2 halves the columns, which must be a multiple of 16; there are 72");
+        "splits 2 halves the columns: head_dim must be a multiple of 16, it is 72");
+  CHECK(reason({.dtype = DType::fp32, .head_dim = 64, .head_dim_v = 72}, "m128n64s1qr2op0pp0ov0p0sp2") ==
+        "splits 2 halves the columns: head_dim_v must be a multiple of 16, it is 72");
   CHECK(of(256, "m128n80s1qr2op0pp0ov0p0sp2").find("takes up to 192 columns, this head has 256") !=
         std::string::npos);
   CHECK(of(256, "m128n80s1qr2op0pp0ov0p0sp2pt1").find("needs 257 KB") != std::string::npos);

@@ -4,12 +4,13 @@
 #include "parts/mma/split_store.cuh"
 #include "parts/wgmma_fp32/rows.cuh"
 
-// kRows rows of a tile, from the address `to` on, by kCopiers threads, of which this is one. `wait` is called once the first loads are under way; it
-// returns when their place is free. Threads take pieces in their order, so that a warp reads whole lines, and
-// eight threads write to all banks. Rows that do not exist become zeros.
+// kRows rows of a tile, from the address `to` on, by kCopiers threads, of which this is one. `wait` is called
+// once the first loads are under way; it returns when their place is free. Threads take pieces in their
+// order, so that a warp reads whole lines, and eight threads write to all banks. Rows that do not exist
+// become zeros.
 template <class Tile, int kRows, int kColumns, int kCopiers, class Prepare, class Wait>
-__device__ __forceinline__ void split_copy(const Rows& rows, unsigned to, int thread,
-                                           const Prepare& prepare, const Wait& wait) {
+__device__ __forceinline__ void split_copy(const Rows& rows, unsigned to, int thread, const Prepare& prepare,
+                                           const Wait& wait) {
   // A thread has some pieces under way together, as many each time if that can be.
   constexpr int kPieces = kRows * Tile::kChunks;  // of 8 numbers
   constexpr int kPasses = (kPieces + kCopiers - 1) / kCopiers, kBatches = (kPasses + 4) / 5;

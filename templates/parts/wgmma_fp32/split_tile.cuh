@@ -12,7 +12,7 @@ template <int kRowsOfTile, int kColumns>
 struct SplitTile {
   static constexpr int kRows = kRowsOfTile;
   static constexpr int kChunks = (kColumns + 15) / 16 * 2;  // of 8 columns, padded to whole steps of wgmma
-  static constexpr int kPartBytes = kRows * kRowBytes;  // of a panel
+  static constexpr int kPartBytes = kRows * kRowBytes;      // of a panel
   static constexpr int kPanelBytes = kParts * kPartBytes;
   static constexpr int kBytes = (kColumns + 63) / 64 * kPanelBytes;
 

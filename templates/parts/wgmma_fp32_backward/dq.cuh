@@ -42,8 +42,7 @@ __device__ __forceinline__ void add_dq(const unsigned (&ds)[4][kParts][4], unsig
                                        const BackwardParams& params) {
   // The sums lie in blocks of 16 rows and 8 columns, one row of blocks after another.
   const int warp_row = thread_index() % 128 / 32 * 16;
-  const long long row =
-      static_cast<long long>(step.pair) * params.padded_q + step.m * kTileM + warp_row;
+  const long long row = static_cast<long long>(step.pair) * params.padded_q + step.m * kTileM + warp_row;
   float* to = params.dq_sum + row * kHeadDim;
   /*%#whole_qk%*/
   // Where the products stand in a loop, ptxas takes the same registers for their sums.

@@ -35,5 +35,7 @@ struct Scores {
     pin(low);
   }
 
-  __device__ __forceinline__ float at(int i) const { return high[i] + low[i]; }
+  __device__ __forceinline__ float at(int i) const {
+    return high[i] + low[i];
+  }
 };

@@ -173,7 +173,7 @@ template <int kRowsOfTile, int kColumns>
 struct SplitTile {
   static constexpr int kRows = kRowsOfTile;
   static constexpr int kChunks = (kColumns + 15) / 16 * 2;  // of 8 columns, padded to whole steps of wgmma
-  static constexpr int kPartBytes = kRows * kRowBytes;  // of a panel
+  static constexpr int kPartBytes = kRows * kRowBytes;      // of a panel
   static constexpr int kPanelBytes = kParts * kPartBytes;
   static constexpr int kBytes = (kColumns + 63) / 64 * kPanelBytes;
 
@@ -899,8 +899,7 @@ __device__ __forceinline__ void add_dq(const unsigned (&ds)[4][kParts][4], unsig
                                        const BackwardParams& params) {
   // The sums lie in blocks of 16 rows and 8 columns, one row of blocks after another.
   const int warp_row = thread_index() % 128 / 32 * 16;
-  const long long row =
-      static_cast<long long>(step.pair) * params.padded_q + step.m * kTileM + warp_row;
+  const long long row = static_cast<long long>(step.pair) * params.padded_q + step.m * kTileM + warp_row;
   float* to = params.dq_sum + row * kHeadDim;
   // Where the products stand in a loop, ptxas takes the same registers for their sums.
 #pragma unroll 1
@@ -943,7 +942,9 @@ struct Scores {
     pin(low);
   }
 
-  __device__ __forceinline__ float at(int i) const { return high[i] + low[i]; }
+  __device__ __forceinline__ float at(int i) const {
+    return high[i] + low[i];
+  }
 };
 
 // The sixteen numbered barriers of a CTA (PTX ISA, "bar"). Number 0 is __syncthreads'.
@@ -1138,12 +1139,13 @@ __device__ __forceinline__ void store_parts(unsigned to, int part_bytes, const u
 
 // Copies a tile of fp32 from global to shared memory through registers, and splits it on the way.
 
-// kRows rows of a tile, from the address `to` on, by kCopiers threads, of which this is one. `wait` is called once the first loads are under way; it
-// returns when their place is free. Threads take pieces in their order, so that a warp reads whole lines, and
-// eight threads write to all banks. Rows that do not exist become zeros.
+// kRows rows of a tile, from the address `to` on, by kCopiers threads, of which this is one. `wait` is called
+// once the first loads are under way; it returns when their place is free. Threads take pieces in their
+// order, so that a warp reads whole lines, and eight threads write to all banks. Rows that do not exist
+// become zeros.
 template <class Tile, int kRows, int kColumns, int kCopiers, class Prepare, class Wait>
-__device__ __forceinline__ void split_copy(const Rows& rows, unsigned to, int thread,
-                                           const Prepare& prepare, const Wait& wait) {
+__device__ __forceinline__ void split_copy(const Rows& rows, unsigned to, int thread, const Prepare& prepare,
+                                           const Wait& wait) {
   // A thread has some pieces under way together, as many each time if that can be.
   constexpr int kPieces = kRows * Tile::kChunks;  // of 8 numbers
   constexpr int kPasses = (kPieces + kCopiers - 1) / kCopiers, kBatches = (kPasses + 4) / 5;

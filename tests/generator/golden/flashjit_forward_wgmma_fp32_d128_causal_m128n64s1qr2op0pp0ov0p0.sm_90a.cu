@@ -382,7 +382,7 @@ template <int kRowsOfTile, int kColumns>
 struct SplitTile {
   static constexpr int kRows = kRowsOfTile;
   static constexpr int kChunks = (kColumns + 15) / 16 * 2;  // of 8 columns, padded to whole steps of wgmma
-  static constexpr int kPartBytes = kRows * kRowBytes;  // of a panel
+  static constexpr int kPartBytes = kRows * kRowBytes;      // of a panel
   static constexpr int kPanelBytes = kParts * kPartBytes;
   static constexpr int kBytes = (kColumns + 63) / 64 * kPanelBytes;
 
@@ -1036,12 +1036,13 @@ __device__ __forceinline__ void store_parts(unsigned to, int part_bytes, const u
 
 // Copies a tile of fp32 from global to shared memory through registers, and splits it on the way.
 
-// kRows rows of a tile, from the address `to` on, by kCopiers threads, of which this is one. `wait` is called once the first loads are under way; it
-// returns when their place is free. Threads take pieces in their order, so that a warp reads whole lines, and
-// eight threads write to all banks. Rows that do not exist become zeros.
+// kRows rows of a tile, from the address `to` on, by kCopiers threads, of which this is one. `wait` is called
+// once the first loads are under way; it returns when their place is free. Threads take pieces in their
+// order, so that a warp reads whole lines, and eight threads write to all banks. Rows that do not exist
+// become zeros.
 template <class Tile, int kRows, int kColumns, int kCopiers, class Prepare, class Wait>
-__device__ __forceinline__ void split_copy(const Rows& rows, unsigned to, int thread,
-                                           const Prepare& prepare, const Wait& wait) {
+__device__ __forceinline__ void split_copy(const Rows& rows, unsigned to, int thread, const Prepare& prepare,
+                                           const Wait& wait) {
   // A thread has some pieces under way together, as many each time if that can be.
   constexpr int kPieces = kRows * Tile::kChunks;  // of 8 numbers
   constexpr int kPasses = (kPieces + kCopiers - 1) / kCopiers, kBatches = (kPasses + 4) / 5;
