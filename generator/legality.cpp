@@ -69,8 +69,9 @@ Legality legal(const Problem& problem, const Schedule& schedule, const Target& t
   if (Legality family = legal(problem, family_of(schedule), target); !family) return family;
   if (problem.deterministic && problem.pass == Pass::backward &&
       !is_deterministic(static_cast<DqWay>(get(schedule, "dq")))) {
+    const bool in_order = family_of(schedule) == Family::wgmma && problem.dtype != DType::fp32;
     return {fmt::format("deterministic gradients forbid atomic additions to dQ (dq{}); use dq0{}",
-                        get(schedule, "dq"), family_of(schedule) == Family::wgmma ? " or dq2" : "")};
+                        get(schedule, "dq"), in_order ? " or dq2" : "")};
   }
   struct Visitor {
     const Problem& problem;

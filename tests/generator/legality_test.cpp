@@ -178,6 +178,10 @@ TEST_CASE("backward wgmma in fp32: one tile, whose stages and way to dQ may vary
   CHECK(reason(gradients, "wgmma-backward:m64n64s1dq0", "sm_90a").empty());
   CHECK(reason(gradients, "wgmma-backward:m64n64s1dq2", "sm_90a") ==
         "fp32 has no fixed order of additions to dQ (dq2); use dq1, or dq0, which is deterministic");
+  gradients.deterministic = true;
+  CHECK(reason(gradients, "wgmma-backward:m64n64s1", "sm_90a") ==
+        "deterministic gradients forbid atomic additions to dQ (dq1); use dq0");
+  gradients.deterministic = false;
   const std::string own_kernel =
       "fp32 has a kernel of its own, where stages and dq may vary; tile_m and tile_n are 64, turns is 0";
   CHECK(reason(gradients, "wgmma-backward:m64n128s1", "sm_90a") == own_kernel);
