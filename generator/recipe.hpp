@@ -97,8 +97,8 @@ std::vector<Recipe> recipes_wgmma_backward(const Problem& problem, const WgmmaBa
 
 // The kernels around a backward pass (families/backward_common.cpp). The one before the main kernels fills
 // BackwardParams::lse_log2 (not in fp32) and delta, and clears those arrays of the workspace that are added
-// to; mma in fp32 has one of its own. The one after them turns dq_sum into dQ: simt's sums lie row by row,
-// mma's in the layout of its accumulators.
+// to; fp32 on tensor cores has one of its own. The one after them turns dq_sum into dQ: simt's sums lie row
+// by row, mma's in the layout of its accumulators.
 Recipe recipe_preprocess(const Problem& problem, const Schedule& schedule);
 Recipe recipe_postprocess(const Problem& problem);
 Recipe recipe_mma_sum(const Problem& problem, const Target& target);

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
+#include <string>
 
 #include "generator/families/mma_backward_fp32.hpp"
 #include "generator/families/mma_tile.hpp"
