@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "autotune/backward/model_fp32.hpp"
+#include "generator/families/wgmma_backward_layout.hpp"
 
 namespace flashjit::autotune {
 
@@ -13,7 +14,7 @@ double wgmma_fp32_ms(const Problem& p, const Shape& shape, const WgmmaBackwardSc
   constexpr double kStep = 800, kOfTensor = 1.65;  // clocks; of what tensor cores take
   constexpr double kLeast = 7050;                  // clocks of a step with dQ: roles wait for each other
   constexpr double kOfColumn = 20;                 // of a CTA's beginning, for K, V and the first rows
-  const bool adds_dq = static_cast<DqWay>(s.dq) == DqWay::atomic;
+  const bool adds_dq = wgmma_backward::adds_dq(s);
   const double d = p.head_dim, dv = p.value_dim();
   // Six products of parts; 32 clocks for 64 x 64 x 16.
   const double scores = 6 * 32 * (std::ceil(d / 16) + std::ceil(dv / 16));

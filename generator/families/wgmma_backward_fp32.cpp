@@ -8,6 +8,7 @@
 
 #include "generator/families/mma_backward_fp32.hpp"
 #include "generator/families/mma_tile.hpp"
+#include "generator/families/wgmma_backward_layout.hpp"
 #include "generator/families/wgmma_panels.hpp"
 #include "generator/families/wgmma_split_products.hpp"
 
@@ -15,6 +16,7 @@ namespace flashjit {
 
 using namespace wgmma;
 using namespace wgmma_fp32;
+using wgmma_backward::adds_dq;
 
 namespace {
 
@@ -26,10 +28,6 @@ constexpr int kProducerRegisters = 64;
 constexpr int kConsumerRegisters = 192;
 // Columns of a gradient in one product: with 64, ptxas spills up to 580 bytes of most wider heads.
 constexpr int kProductColumns = 32;
-
-bool adds_dq(const WgmmaBackwardSchedule& s) {
-  return static_cast<DqWay>(s.dq) == DqWay::atomic;
-}
 
 int tile_bytes(int columns) {
   return kSplitParts * kTile * panels_of(columns) * kRowBytes;
@@ -46,7 +44,8 @@ int shared_bytes(const Problem& problem, const WgmmaBackwardSchedule& s) {
 void list(Recipe& recipe, const std::string& name, const SplitProduct& product,
           std::span<const Term> terms = kOneSum) {
   recipe.lists[name] = split_statement(product, 1, terms);
-  recipe.lists[name + "_sums"] = split_sums(product.columns / 2, product.adds);
+  recipe.lists[name + "_sums"] =
+      wgmma_accumulators("sum", {.columns = product.columns, .accumulate = product.adds});
 }
 
 void list_products(Recipe& recipe, const Problem& problem) {
@@ -100,7 +99,6 @@ Recipe recipe_keys(const Problem& problem, const WgmmaBackwardSchedule& s) {
       {"cvt_pairs", true},
       {"causal", problem.causal},
       {"lse", false},
-      {"split", true},
       {"red_vectors", true},
       {"dq_sum", adds_dq(s)},
       {"whole_products", std::max(dim, dim_v) >= kProductColumns},

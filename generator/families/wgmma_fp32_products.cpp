@@ -60,7 +60,7 @@ void list_products(Recipe& recipe, const Problem& problem, const WgmmaSchedule& 
   const int count = score_sums(problem, schedule);
   recipe.lists["scores"] =
       split_statement(scores, 2 * count / schedule.tile_n, terms_of_scores(problem, schedule));
-  recipe.lists["score_sums"] = split_sums(count);
+  recipe.lists["score_sums"] = wgmma_accumulators("sum", {.columns = 2 * count, .accumulate = false});
   recipe.lists["q_registers"] = split_fragments("q", steps, q_parts);
 
   const int at_once = columns_at_once(problem, schedule);
@@ -71,10 +71,11 @@ void list_products(Recipe& recipe, const Problem& problem, const WgmmaSchedule& 
                       .b_transposed = true};
   recipe.lists["weights"] = split_fragments("p", values.steps, kSplitParts);
   recipe.lists["values"] = split_statement(values, 1, kOneSum);
-  recipe.lists["value_sums"] = split_sums(values.columns / 2);
+  recipe.lists["value_sums"] = wgmma_accumulators("sum", {.columns = values.columns, .accumulate = false});
   values.columns = problem.value_dim() % at_once;
   recipe.lists["last_values"] = split_statement(values, 1, kOneSum);
-  recipe.lists["last_value_sums"] = split_sums(values.columns / 2);
+  recipe.lists["last_value_sums"] =
+      wgmma_accumulators("sum", {.columns = values.columns, .accumulate = false});
 }
 
 }  // namespace flashjit::wgmma_fp32

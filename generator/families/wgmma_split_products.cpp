@@ -67,12 +67,6 @@ Lines split_statement(const SplitProduct& product, int sums, std::span<const Ter
   return lines;
 }
 
-Lines split_sums(int count, bool adds) {
-  return four_to_a_line(0, count, [&](int i) {
-    return fmt::format("\"{}f\"(sum[{}]){}", adds ? '+' : '=', i, i + 1 < count ? "," : "");
-  });
-}
-
 Lines split_fragments(const char* name, int steps, int parts) {
   return four_to_a_line(0, 4 * parts * steps, [&](int i) {
     return fmt::format("\"r\"({}[{}][{}][{}]),", name, i / 4 / parts, i / 4 % parts, i % 4);

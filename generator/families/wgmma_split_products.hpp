@@ -37,9 +37,6 @@ constexpr std::array<Term, 6> kOneSum{{{0, 2}, {1, 1}, {2, 0}, {0, 1}, {1, 0}, {
 // memory; the lower half of B's; and the upper half of both.
 Lines split_statement(const SplitProduct& product, int sums, std::span<const Term> terms);
 
-// What a statement writes, `sum`; with `adds`, it reads it, too.
-Lines split_sums(int count, bool adds = false);
-
 // Fragments of A in registers, which a statement reads.
 Lines split_fragments(const char* name, int steps, int parts);
 

@@ -5,6 +5,7 @@
 #include "parts/wgmma_fp32/split_tile.cuh"
 #include "ptx/mbarrier.cuh"
 
+static_assert(kTileM == 64 && kTileN == 64, "a product of a warpgroup has 64 rows");
 using TileQK = SplitTile<64, kHeadDim>;
 using TileV = SplitTile<64, kHeadDimV>;
 /*%#dq_sum%*/

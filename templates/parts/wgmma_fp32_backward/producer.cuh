@@ -32,7 +32,7 @@ struct Producer {
   }
   __device__ __forceinline__ static float as_it_is(float x) { return x; }
 
-  // Tiles of K and Q, or of V and dO, have the same columns.
+  // A tile, by the threads of all producers.
   template <class Tile, int kColumns, class Prepare, class Wait>
   __device__ __forceinline__ static void copy(const Rows& rows, unsigned to, const Prepare& prepare,
                                               const Wait& wait) {

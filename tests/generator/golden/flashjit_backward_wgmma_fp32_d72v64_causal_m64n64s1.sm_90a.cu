@@ -212,6 +212,7 @@ __device__ __forceinline__ void mbarrier_wait(unsigned barrier, int parity) {
 // What a CTA keeps in shared memory: its keys' rows of K and V, and rings of tiles of Q and dO, each as three
 // tiles of bf16 whose sum it is; what warpgroups hand to each other; and LSE and delta.
 
+static_assert(kTileM == 64 && kTileN == 64, "a product of a warpgroup has 64 rows");
 using TileQK = SplitTile<64, kHeadDim>;
 using TileV = SplitTile<64, kHeadDimV>;
 using TileDs = SplitTile<64, 64>;  // dS^T: a row for each key
@@ -1215,7 +1216,7 @@ struct Producer {
   }
   __device__ __forceinline__ static float as_it_is(float x) { return x; }
 
-  // Tiles of K and Q, or of V and dO, have the same columns.
+  // A tile, by the threads of all producers.
   template <class Tile, int kColumns, class Prepare, class Wait>
   __device__ __forceinline__ static void copy(const Rows& rows, unsigned to, const Prepare& prepare,
                                               const Wait& wait) {
