@@ -124,10 +124,11 @@ struct KernelSource {
 
 // Device memory that one call of a backward plan needs between its kernels (BackwardParams::lse_log2 …).
 struct Workspace {
-  bool dq_sum = false;    // an fp32 copy of dQ, its rows padded
-  bool counters = false;  // one for each kBackwardCounterRows of those rows
-  bool narrow = false;    // kernels count padded rows, and quadruples of dq_sum, in 32 bits
-  int tile_m = 1;         // padded rows hold whole tiles of this many rows
+  bool dq_sum = false;      // an fp32 copy of dQ, its rows padded
+  bool counters = false;    // one for each kBackwardCounterRows of those rows
+  bool narrow = false;      // kernels count padded rows, and quadruples of dq_sum, in 32 bits
+  int tile_m = 1;           // padded rows hold whole tiles of this many rows
+  int row_parts_bytes = 0;  // of a tile of rows of Q and dO, split; 0 where no kernel has them copied
 };
 Workspace workspace_of(const Problem& problem, const Schedule& schedule);
 

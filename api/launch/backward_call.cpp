@@ -122,7 +122,7 @@ bool make_backward_params(const Problem& problem, const Shape& shape, const Back
 WorkspaceLayout::WorkspaceLayout(const Problem& problem, const Shape& shape, Workspace parts) {
   const auto times = [&](std::size_t x, std::size_t y) {
     std::size_t product = 0;
-    // Each of four arrays may take an eighth of the address space, so that their sum cannot overflow.
+    // Each of five arrays may take an eighth of the address space, so that their sum cannot overflow.
     if (__builtin_mul_overflow(x, y, &product) || product > std::numeric_limits<std::size_t>::max() / 8) {
       refuse_argument(fmt::format("shape is {}, too large for a workspace", describe(shape)));
     }
@@ -143,8 +143,9 @@ WorkspaceLayout::WorkspaceLayout(const Problem& problem, const Shape& shape, Wor
   const std::size_t lse_bytes = times(rows, sizeof(float));
   delta = lse_bytes;
   dq_sum = 2 * lse_bytes;
-  counters = dq_sum;
-  if (parts.dq_sum) counters += times(lse_bytes, static_cast<std::size_t>(problem.head_dim));
+  row_parts = dq_sum;
+  if (parts.dq_sum) row_parts += times(lse_bytes, static_cast<std::size_t>(problem.head_dim));
+  counters = row_parts + times(rows / parts.tile_m, static_cast<std::size_t>(parts.row_parts_bytes));
   bytes = counters;
   if (parts.counters) bytes += times(rows / kBackwardCounterRows, sizeof(int));
 }
@@ -154,6 +155,7 @@ void WorkspaceLayout::place(void* workspace, Workspace parts, BackwardParams& pa
   params.lse_log2 = reinterpret_cast<float*>(base);
   params.delta = reinterpret_cast<float*>(base + delta);
   if (parts.dq_sum) params.dq_sum = reinterpret_cast<float*>(base + dq_sum);
+  if (parts.row_parts_bytes > 0) params.row_parts = reinterpret_cast<unsigned char*>(base + row_parts);
   if (parts.counters) params.counters = reinterpret_cast<int*>(base + counters);
 }
 

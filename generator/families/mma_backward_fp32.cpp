@@ -96,6 +96,7 @@ Recipe recipe_delta(const Problem& problem, bool clears_dq, const Target& target
   recipe.sections = sections_of(problem, target);
   recipe.sections["together"] = false;
   recipe.sections["clear"] = clears_dq;
+  recipe.sections["row_parts"] = false;
   if (clears_dq) recipe.constants.push_back(number("kHeadDim", problem.head_dim, "columns of dQ"));
   recipe.geometry = {.tile_m = kBackwardRowPadding, .pads = true, .threads = 2 * kBackwardRowPadding};
   return recipe;

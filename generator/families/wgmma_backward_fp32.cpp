@@ -20,14 +20,11 @@ using wgmma_backward::adds_dq;
 
 namespace {
 
-constexpr int kTile = 64;      // query rows of a step, and keys of a CTA
-constexpr int kProducers = 2;  // warpgroups; and those of dV and dK
-constexpr int kThreads = 128 * (kProducers + 2);
-// 2 * 64 + 2 * 192 is what 512 threads are launched with. Producers have a few pieces of a tile under way.
-constexpr int kProducerRegisters = 64;
-constexpr int kConsumerRegisters = 192;
-// Columns of a gradient in one product: with 64, ptxas spills up to 580 bytes of most wider heads.
-constexpr int kProductColumns = 32;
+constexpr int kTile = 64;  // query rows of a step, and keys of a CTA
+constexpr int kThreads = 3 * 128;
+// 24 + 2 * 240 is what 384 threads are launched with.
+constexpr int kProducerRegisters = 24;
+constexpr int kConsumerRegisters = 240;
 
 int tile_bytes(int columns) {
   return kSplitParts * kTile * panels_of(columns) * kRowBytes;
@@ -41,6 +38,12 @@ int shared_bytes(const Problem& problem, const WgmmaBackwardSchedule& s) {
   return rows + handed_over + s.stages * (rows + 2 * kTile * 4 + 4 * kBarrier);
 }
 
+// Columns of a gradient in one product. Where the last product has 56, ptxas spills 350 bytes.
+int product_columns_of(const Problem& problem) {
+  constexpr int kSpilling = 120;
+  return problem.head_dim == kSpilling || problem.value_dim() == kSpilling ? 32 : 64;
+}
+
 void list(Recipe& recipe, const std::string& name, const SplitProduct& product,
           std::span<const Term> terms = kOneSum) {
   recipe.lists[name] = split_statement(product, 1, terms);
@@ -48,33 +51,33 @@ void list(Recipe& recipe, const std::string& name, const SplitProduct& product,
       wgmma_accumulators("sum", {.columns = product.columns, .accumulate = product.adds});
 }
 
-void list_products(Recipe& recipe, const Problem& problem) {
+void list_products(Recipe& recipe, const Problem& problem, int product_columns) {
   const std::span<const Term> terms = kOneSum;
-  SplitProduct scores{.columns = kTile, .steps = 1, .a_rows = kTile, .b_rows = kTile};
+  SplitProduct scores{.columns = kTile, .steps = 1, .a_register_parts = 1, .a_rows = kTile, .b_rows = kTile};
   list(recipe, "high", scores, terms.last(1));
   scores.adds = true;
   list(recipe, "low", scores, terms.first(terms.size() - 1));
 
-  SplitProduct gradient{.columns = kProductColumns,
+  SplitProduct gradient{.columns = product_columns,
                         .steps = kTile / 16,
                         .a_register_parts = kSplitParts,
                         .b_rows = kTile,
                         .b_transposed = true};
   recipe.lists["a_registers"] = split_fragments("a", gradient.steps, kSplitParts);
   list(recipe, "gradient", gradient);
-  gradient.columns = problem.head_dim % kProductColumns;
+  gradient.columns = problem.head_dim % product_columns;
   list(recipe, "gradient_qk", gradient);
-  gradient.columns = problem.value_dim() % kProductColumns;
+  gradient.columns = problem.value_dim() % product_columns;
   list(recipe, "gradient_v", gradient);
 }
 
 Recipe recipe_keys(const Problem& problem, const WgmmaBackwardSchedule& s) {
   const int dim = problem.head_dim, dim_v = problem.value_dim();
+  const int product_columns = product_columns_of(problem), widest = std::max(dim, dim_v);
   Recipe recipe;
   recipe.kernel = "kernels/backward_wgmma_fp32.cu";
-  // The third level orders instructions better, and finds registers enough for few head dims.
-  const auto fits = [](int columns) { return columns <= kPanelColumns && columns % kProductColumns == 0; };
-  recipe.ptxas = fits(dim) && fits(dim_v) ? 3 : 1;
+  // The third level orders instructions better, and finds registers enough for narrow heads only.
+  recipe.ptxas = widest <= kPanelColumns ? 3 : 1;
   recipe.geometry = {.grid = Grid::key_tiles,
                      .tile_m = kTile,
                      .tile_n = kTile,
@@ -85,12 +88,14 @@ Recipe recipe_keys(const Problem& problem, const WgmmaBackwardSchedule& s) {
       number("kHeadDimV", dim_v, "columns of V, dO and dV"),
       number("kTileM", kTile, "query rows per step"),
       number("kTileN", kTile, "keys per CTA"),
-      number("kProductColumns", kProductColumns, "of a gradient, in one product"),
+      number("kProductColumns", product_columns, "of a gradient, in one product"),
       number("kStages", s.stages, "tiles of Q, and of dO, in shared memory"),
-      number("kProducers", kProducers, "warpgroups that load and split"),
+      number("kProducer", kThreads / 128 - 1, "the warpgroup that loads"),
+      number("kRowPartsBytes", row_parts_bytes_wgmma_backward_fp32(problem),
+             "of a tile of rows in the workspace"),
       number("kThreads", kThreads, "per CTA"),
       number("kProducerRegisters", kProducerRegisters, "per thread, after setmaxnreg"),
-      number("kConsumerRegisters", kConsumerRegisters, "per thread of those of dV and dK"),
+      number("kConsumerRegisters", kConsumerRegisters, "per thread of the others"),
       number("kSharedBytes", recipe.geometry.shared_bytes, "of dynamic shared memory"),
   };
   recipe.sections = {
@@ -101,12 +106,12 @@ Recipe recipe_keys(const Problem& problem, const WgmmaBackwardSchedule& s) {
       {"lse", false},
       {"red_vectors", true},
       {"dq_sum", adds_dq(s)},
-      {"whole_products", std::max(dim, dim_v) >= kProductColumns},
-      {"whole_qk", dim >= kProductColumns},
-      {"last_qk", dim % kProductColumns != 0},
-      {"last_v", dim_v % kProductColumns != 0 && dim_v % kProductColumns != dim % kProductColumns},
+      {"whole_products", widest >= product_columns},
+      {"whole_qk", dim >= product_columns},
+      {"last_qk", dim % product_columns != 0},
+      {"last_v", dim_v % product_columns != 0 && dim_v % product_columns != dim % product_columns},
   };
-  list_products(recipe, problem);
+  list_products(recipe, problem, product_columns);
   return recipe;
 }
 
@@ -127,9 +132,19 @@ Legality legal_wgmma_backward_fp32(const Problem& problem, const WgmmaBackwardSc
   return {};
 }
 
+int row_parts_bytes_wgmma_backward_fp32(const Problem& problem) {
+  return tile_bytes(problem.head_dim) + tile_bytes(problem.value_dim()) + 2 * kTile * 4;
+}
+
 std::vector<Recipe> recipes_wgmma_backward_fp32(const Problem& problem, const WgmmaBackwardSchedule& s,
                                                 const Target& target) {
-  return around_keys_fp32(problem, recipe_keys(problem, s), adds_dq(s), target);
+  std::vector<Recipe> recipes = around_keys_fp32(problem, recipe_keys(problem, s), adds_dq(s), target);
+  Recipe& delta = recipes.front();
+  delta.sections["row_parts"] = true;
+  if (!adds_dq(s)) delta.constants.push_back(number("kHeadDim", problem.head_dim, "columns of Q"));
+  delta.constants.push_back(number("kRowPartsBytes", row_parts_bytes_wgmma_backward_fp32(problem),
+                                   "of a tile of rows in the workspace"));
+  return recipes;
 }
 
 }  // namespace flashjit

@@ -14,4 +14,7 @@ Legality legal_wgmma_backward_fp32(const Problem& problem, const WgmmaBackwardSc
 std::vector<Recipe> recipes_wgmma_backward_fp32(const Problem& problem, const WgmmaBackwardSchedule& schedule,
                                                 const Target& target);
 
+// Of a tile of query rows in the workspace, in bytes (BackwardParams::row_parts).
+int row_parts_bytes_wgmma_backward_fp32(const Problem& problem);
+
 }  // namespace flashjit

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "generator/families/mma_tile.hpp"
@@ -26,7 +27,8 @@ int rows_at(int step, int part, int rows) {
 
 Lines split_statement(const SplitProduct& product, int sums, std::span<const Term> terms) {
   if (product.columns == 0) return {};
-  const bool a_in_shared = product.a_register_parts < kSplitParts;
+  const bool a_in_shared = std::any_of(terms.begin(), terms.end(),
+                                       [&](const Term& term) { return term.a >= product.a_register_parts; });
   const int of_sum = product.columns / 2, a_registers = sums * of_sum;
   const int a = a_registers + 4 * product.a_register_parts * product.steps;
   const int b = a + (a_in_shared ? 1 : 0), upper = b + 1;

@@ -1,9 +1,15 @@
 // Before the backward pass in fp32 on tensor cores (FlashAttention-2, Dao, arXiv 2307.08691, algorithm 2,
 // line 4): delta, the sum of dO * O of each query row. A CTA does kRows rows of one head, up to the end of
 // the padding.
+/*%#row_parts%*/
+// And it splits the rows of Q and dO into their parts, for the kernel that has them copied.
+/*%/row_parts%*/
 #include "params/backward.h"
 #include "parts/divide.cuh"
 #include "parts/mma/split_sum.cuh"
+/*%#row_parts%*/
+#include "parts/wgmma_fp32_backward/split_rows.cuh"
+/*%/row_parts%*/
 
 // A thread's part of a fragment of 16 rows and 16 columns, in parts; rows from `end` on are zeros.
 __device__ __forceinline__ void load_fragment(unsigned (&fragment)[kParts][4], const float* from,
@@ -59,6 +65,13 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     params.delta[padded + warp_row + row] = row % 2 == 0 ? sum.at(0) : sum.at(1);
     params.delta[padded + warp_row + row + 8] = row % 2 == 0 ? sum.at(6) : sum.at(7);
   }
+  /*%#row_parts%*/
+
+  __syncthreads();  // delta is there
+#pragma unroll 1
+  for (int tile = 0; tile < kRows / RowParts::kRows; ++tile)
+    write_row_parts(params, batch, head, first_row / RowParts::kRows + tile);
+  /*%/row_parts%*/
   /*%#clear%*/
 
   float4* const dq = reinterpret_cast<float4*>(params.dq_sum + padded * kHeadDim);

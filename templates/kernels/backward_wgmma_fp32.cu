@@ -2,18 +2,19 @@
 // that multiply bf16: each number is the sum of three bf16 numbers, and each product the sum of six (Henry,
 // Tang, Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision
 // Computations", 2019). A CTA owns kTileN keys of one K/V head, and the rows of Q and dO of all query heads
-// that share the K/V head stream past. Warpgroups have roles as in FlashAttention-3 (arXiv 2407.08608):
-// kProducers load tiles, split them and put the parts into shared memory; one computes S^T = K Q^T, P^T and
+// that share the K/V head stream past, in parts that the kernel before has made. As in FlashAttention-3
+// (arXiv 2407.08608) one thread has them copied, and two warpgroups compute.
 /*%#dq_sum%*/
-// dV; and one computes dP^T = V dO^T, dS^T, dK and dQ.
+// One has S^T = K Q^T, P^T and dV; the other dP^T = V dO^T, dS^T, dK and dQ.
 /*%/dq_sum%*/
 /*%^dq_sum%*/
-// dV; and one computes dP^T = V dO^T, dS^T and dK.
+// One has S^T = K Q^T, P^T and dV; the other dP^T = V dO^T, dS^T and dK.
 /*%/dq_sum%*/
 #include "params/backward.h"
 #include "parts/mma/backward_key_tile.cuh"
 #include "parts/wgmma_fp32_backward/gradient.cuh"
 #include "parts/wgmma_fp32_backward/keys.cuh"
+#include "parts/wgmma_fp32_backward/keys_split.cuh"
 #include "parts/wgmma_fp32_backward/layout.cuh"
 #include "parts/wgmma_fp32_backward/producer.cuh"
 #include "parts/wgmma_fp32_backward/values.cuh"
@@ -30,14 +31,15 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   if (threadIdx.x == 0) make_barriers(shared);
   __syncthreads();
 
-  // Each role finds the tile by itself, and once more for what it writes: registers are short meanwhile.
-  if (warpgroup < kProducers) {
+  if (warpgroup == kProducer) {
     give_up_registers<kProducerRegisters>();
-    Producer(shared, params).produce();
+    if (threadIdx.x % 128 == 0) produce(shared, params);
     return;
   }
   take_registers<kConsumerRegisters>();
-  if (warpgroup == kProducers) {
+  // Each warpgroup finds the tile by itself, and once more for what it writes: registers are short meanwhile.
+  split_keys(shared, params);
+  if (warpgroup == 0) {
     float dv[kHeadDimV / 2] = {};
     sum_dv(dv, shared, params);
     const KeyTile tile = key_tile_of_block(params);

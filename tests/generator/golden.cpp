@@ -129,8 +129,10 @@ int main(int argc, char** argv) {
     }
     if (const Workspace parts = workspace_of(golden.problem, schedule);
         golden.problem.pass == Pass::backward) {
-      launches += fmt::format("  workspace:{}{}{} rows in tiles of {}\n", parts.dq_sum ? " dq_sum" : "",
-                              parts.counters ? " counters" : "", parts.narrow ? " narrow" : "", parts.tile_m);
+      launches += fmt::format(
+          "  workspace:{}{}{} rows in tiles of {}{}\n", parts.dq_sum ? " dq_sum" : "",
+          parts.counters ? " counters" : "", parts.narrow ? " narrow" : "", parts.tile_m,
+          parts.row_parts_bytes > 0 ? fmt::format(", copied as {} bytes", parts.row_parts_bytes) : "");
     }
   }
   compare("launches.txt", launches);

@@ -4,6 +4,7 @@
 
 #include "parts/mma/head_of_fp32.cuh"
 #include "parts/mma/shared_tile.cuh"
+#include "parts/mma/split_eight.cuh"
 #include "parts/mma/split_store.cuh"
 #include "ptx/thread_index.cuh"
 

@@ -1,6 +1,7 @@
 // Copies a tile of fp32 from global to shared memory through registers, and splits it on the way.
 #pragma once
 
+#include "parts/mma/split_eight.cuh"
 #include "parts/mma/split_store.cuh"
 #include "parts/wgmma_fp32/rows.cuh"
 

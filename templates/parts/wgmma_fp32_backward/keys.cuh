@@ -61,6 +61,7 @@ __device__ __forceinline__ void store_ds(unsigned shared, const unsigned (&ds)[4
 // dk: without the scale.
 __device__ __forceinline__ void sum_dk(float (&dk)[kHeadDim / 2], unsigned shared,
                                        const BackwardParams& params) {
+  const FirstPart<kHeadDimV> first_of_v(shared + kV);
   const KeyTile tile = key_tile_of_block(params);
   Steps step(params, tile);
   if (step.left == 0) return;
@@ -69,7 +70,7 @@ __device__ __forceinline__ void sum_dk(float (&dk)[kHeadDim / 2], unsigned share
     const int barrier = 8 * place.stage;
     mbarrier_wait(shared + kDoutFull + barrier, place.parity);
     Scores dp;
-    dp.multiply<kHeadDimV>(shared + kV, shared + kDout + place.stage * TileV::kBytes);
+    dp.multiply<kHeadDimV>(first_of_v, shared + kV, shared + kDout + place.stage * TileV::kBytes);
     arrive_for_warp(shared + kDoutEmpty + barrier);
 
     named_barrier_sync(kPIsThere, 256);  // and Q and delta, which were there before

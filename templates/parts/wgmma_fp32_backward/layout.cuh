@@ -4,6 +4,7 @@
 
 #include "parts/wgmma_fp32/split_tile.cuh"
 #include "ptx/mbarrier.cuh"
+#include "ptx/mbarrier_bytes.cuh"
 
 static_assert(kTileM == 64 && kTileN == 64, "a product of a warpgroup has 64 rows");
 using TileQK = SplitTile<64, kHeadDim>;
@@ -28,8 +29,7 @@ constexpr int kRows = kDs + TileDs::kBytes;
 /*%^dq_sum%*/
 constexpr int kRows = kP + kPBytes;
 /*%/dq_sum%*/
-// Barriers: a tile of dO has been split, and before it K and V; a tile of Q, after dO's, with its LSE and
-// delta; and both warpgroups are done with it.
+// Barriers: a tile of dO is there; a tile of Q with its LSE and delta is; and who reads it is done with it.
 constexpr int kDoutFull = kRows + kStages * kRowsBytes;
 constexpr int kQFull = kDoutFull + 8 * kStages;
 constexpr int kDoutEmpty = kQFull + 8 * kStages;
@@ -37,19 +37,21 @@ constexpr int kQEmpty = kDoutEmpty + 8 * kStages;
 static_assert(kQEmpty + 8 * kStages == kSharedBytes, "the host allocates what this lays out");
 
 // Numbered barriers.
-constexpr int kPIsThere = 1;     // P^T has been stored, for the warpgroup of dK
-constexpr int kPlaceIsFree = 2;  // the next one may be stored
+constexpr int kKeysAreThere = 1;
+constexpr int kPIsThere = 2;     // P^T has been stored, for the warpgroup of dK
+constexpr int kPlaceIsFree = 3;  // the next one may be stored
 /*%#dq_sum%*/
-constexpr int kOfKeys = 3;  // the warps of dK among themselves
+constexpr int kOfKeys = 4;  // the warps of dK among themselves
 /*%/dq_sum%*/
 
 // One thread makes the barriers; the caller synchronises the CTA.
 __device__ __forceinline__ void make_barriers(unsigned shared) {
-  constexpr int kFills = 4 * kProducers, kReads = 8;  // a warp arrives once
+  constexpr int kReads = 8;  // a warp arrives once
   for (int stage = 0; stage < kStages; ++stage) {
-    mbarrier_init(shared + kQFull + 8 * stage, kFills);
-    mbarrier_init(shared + kDoutFull + 8 * stage, kFills);
+    mbarrier_init(shared + kQFull + 8 * stage, 1);
+    mbarrier_init(shared + kDoutFull + 8 * stage, 1);
     mbarrier_init(shared + kQEmpty + 8 * stage, kReads);
     mbarrier_init(shared + kDoutEmpty + 8 * stage, kReads);
   }
+  mbarrier_init_fence();
 }

@@ -6,8 +6,9 @@
 #include "parts/wgmma_fp32/descriptors.cuh"
 #include "parts/wgmma_fp32_backward/layout.cuh"
 
-// 16 columns of A B^T, where A and B are tiles of 64 rows: sum = the product of both first parts …
-__device__ __forceinline__ void wgmma_high(float (&sum)[32], unsigned a_tile, unsigned b_tile) {
+// 16 columns of A B^T, where A and B are tiles of 64 rows. first: those of A's first part, which three of the
+// six products have. sum = the product of both first parts …
+__device__ __forceinline__ void wgmma_high(float (&sum)[32], const unsigned (&first)[4], unsigned b_tile) {
   asm volatile(
       /*%#high%*/
       "/*%line%*/\n"
@@ -16,11 +17,12 @@ __device__ __forceinline__ void wgmma_high(float (&sum)[32], unsigned a_tile, un
       /*%#high_sums%*/
       /*%line%*/
       /*%/high_sums%*/
-      : "r"(a_tile), "r"(b_tile), "n"(kUpperHalf)
+      : "r"(first[0]), "r"(first[1]), "r"(first[2]), "r"(first[3]), "r"(b_tile), "n"(kUpperHalf)
       : "memory");
 }
 // … and sum += the others.
-__device__ __forceinline__ void wgmma_low(float (&sum)[32], unsigned a_tile, unsigned b_tile) {
+__device__ __forceinline__ void wgmma_low(float (&sum)[32], const unsigned (&first)[4], unsigned a_tile,
+                                          unsigned b_tile) {
   asm volatile(
       /*%#low%*/
       "/*%line%*/\n"
@@ -29,7 +31,7 @@ __device__ __forceinline__ void wgmma_low(float (&sum)[32], unsigned a_tile, uns
       /*%#low_sums%*/
       /*%line%*/
       /*%/low_sums%*/
-      : "r"(a_tile), "r"(b_tile), "n"(kUpperHalf)
+      : "r"(first[0]), "r"(first[1]), "r"(first[2]), "r"(first[3]), "r"(a_tile), "r"(b_tile), "n"(kUpperHalf)
       : "memory");
 }
 

@@ -64,12 +64,13 @@ __device__ __forceinline__ void store_weights(unsigned shared, const float (&p)[
 __device__ __forceinline__ void sum_dv(float (&dv)[kHeadDimV / 2], unsigned shared,
                                        const BackwardParams& params) {
   const KeyTile tile = key_tile_of_block(params);
+  const FirstPart<kHeadDim> first_of_k(shared + kK);
   Steps step(params, tile);
   for (RingPlace place; step.left > 0; place.advance(), step.advance()) {
     const int barrier = 8 * place.stage;
     mbarrier_wait(shared + kQFull + barrier, place.parity);
     Scores scores;
-    scores.multiply<kHeadDim>(shared + kK, shared + kQ + place.stage * TileQK::kBytes);
+    scores.multiply<kHeadDim>(first_of_k, shared + kK, shared + kQ + place.stage * TileQK::kBytes);
     arrive_for_warp(shared + kQEmpty + barrier);
 
     float p[32];

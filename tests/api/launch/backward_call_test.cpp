@@ -180,5 +180,18 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("tiles of rows that a kernel has copied take their bytes of the workspace") {
+  const Problem problem{.pass = Pass::backward, .dtype = DType::fp32, .head_dim = 64};
+  const Shape shape{.batch = 2, .heads = 3, .seqlen_q = 130, .seqlen_k = 1};
+  const std::size_t rows = std::size_t{2} * 3 * 256;
+  for (const bool dq_sum : {true, false}) {
+    const api::WorkspaceLayout layout(problem, shape,
+                                      {.dq_sum = dq_sum, .tile_m = 64, .row_parts_bytes = 49664});
+    CHECK(layout.row_parts == rows * (dq_sum ? 2 + 64 : 2) * sizeof(float));
+    CHECK(layout.bytes == layout.row_parts + rows / 64 * 49664);
+    CHECK(layout.row_parts % api::kWorkspaceAlignment == 0);
+  }
+}
+
 }  // namespace
 }  // namespace flashjit::test

@@ -50,8 +50,10 @@ struct BackwardParams {
                     // see no key and for padding. The fp32 kernels read lse itself
   float* delta;     // workspace (batch, heads, padded_q): the row's sum of dO * O; 0 for padding
   float* dq_sum;    // workspace (batch, heads, padded_q, head_dim), if the schedule adds dQ up: unscaled sums
-  int* counters;    // workspace, one per kBackwardCounterRows rows of the arrays above: how far the additions
-                    // to dQ have come, if the kernel that does them also writes dQ
+  unsigned char* row_parts;  // workspace, tiles of (batch, heads, padded_q) rows, if a kernel has them copied
+                             // as they are: see parts/wgmma_fp32_backward/row_parts.cuh
+  int* counters;  // workspace, one per kBackwardCounterRows rows of the arrays above: how far the additions
+                  // to dQ have come, if the kernel that does them also writes dQ
   int* tile_counter;  // two zeros; a kernel that draws its tiles from it leaves both zero again
 
   long long q_batch, q_head, q_row;
@@ -424,15 +426,7 @@ __device__ __forceinline__ const float* head_of(const void* tensor, long long ba
   return static_cast<const float*>(tensor) + batch + head;
 }
 
-// Sixteen bytes to shared memory (PTX ISA, "st").
-
-__device__ __forceinline__ void store_shared(unsigned address, uint4 value) {
-  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.x), "r"(value.y),
-               "r"(value.z), "r"(value.w)
-               : "memory");
-}
-
-// Eight numbers as their parts, on the way to shared memory.
+// Eight numbers as their parts.
 
 // Splits eight neighbouring numbers, after `prepare` has been applied to each of them.
 template <class Prepare>
@@ -445,6 +439,16 @@ __device__ __forceinline__ void split_eight(const float4 (&numbers)[2], const Pr
     split(prepare(four.z), prepare(four.w), parts[2 * half + 1]);
   }
 }
+
+// Sixteen bytes to shared memory (PTX ISA, "st").
+
+__device__ __forceinline__ void store_shared(unsigned address, uint4 value) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.x), "r"(value.y),
+               "r"(value.z), "r"(value.w)
+               : "memory");
+}
+
+// The parts of eight numbers, on their way to shared memory.
 
 // Stores each part as a chunk of 16 bytes, part_bytes after the part before.
 __device__ __forceinline__ void store_parts(unsigned to, int part_bytes, const unsigned (&parts)[4][kParts]) {

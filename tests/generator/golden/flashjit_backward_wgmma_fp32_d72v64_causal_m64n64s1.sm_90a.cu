@@ -5,21 +5,22 @@ constexpr int kHeadDim = 72;             // columns of Q, K, dQ and dK
 constexpr int kHeadDimV = 64;            // columns of V, dO and dV
 constexpr int kTileM = 64;               // query rows per step
 constexpr int kTileN = 64;               // keys per CTA
-constexpr int kProductColumns = 32;      // of a gradient, in one product
+constexpr int kProductColumns = 64;      // of a gradient, in one product
 constexpr int kStages = 1;               // tiles of Q, and of dO, in shared memory
-constexpr int kProducers = 2;            // warpgroups that load and split
-constexpr int kThreads = 512;            // per CTA
-constexpr int kProducerRegisters = 64;   // per thread, after setmaxnreg
-constexpr int kConsumerRegisters = 192;  // per thread of those of dV and dK
+constexpr int kProducer = 2;             // the warpgroup that loads
+constexpr int kRowPartsBytes = 74240;    // of a tile of rows in the workspace
+constexpr int kThreads = 384;            // per CTA
+constexpr int kProducerRegisters = 24;   // per thread, after setmaxnreg
+constexpr int kConsumerRegisters = 240;  // per thread of the others
 constexpr int kSharedBytes = 172576;     // of dynamic shared memory
 
 // FlashAttention-2's backward pass (Dao, arXiv 2307.08691, algorithm 2) on Hopper in fp32, on tensor cores
 // that multiply bf16: each number is the sum of three bf16 numbers, and each product the sum of six (Henry,
 // Tang, Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision
 // Computations", 2019). A CTA owns kTileN keys of one K/V head, and the rows of Q and dO of all query heads
-// that share the K/V head stream past. Warpgroups have roles as in FlashAttention-3 (arXiv 2407.08608):
-// kProducers load tiles, split them and put the parts into shared memory; one computes S^T = K Q^T, P^T and
-// dV; and one computes dP^T = V dO^T, dS^T, dK and dQ.
+// that share the K/V head stream past, in parts that the kernel before has made. As in FlashAttention-3
+// (arXiv 2407.08608) one thread has them copied, and two warpgroups compute.
+// One has S^T = K Q^T, P^T and dV; the other dP^T = V dO^T, dS^T, dK and dQ.
 
 // A divisor as the host prepares it, so that a kernel divides by one multiplication (Granlund and Montgomery,
 // "Division by invariant integers using multiplication", 1994). Host and device compile this one file.
@@ -48,8 +49,10 @@ struct BackwardParams {
                     // see no key and for padding. The fp32 kernels read lse itself
   float* delta;     // workspace (batch, heads, padded_q): the row's sum of dO * O; 0 for padding
   float* dq_sum;    // workspace (batch, heads, padded_q, head_dim), if the schedule adds dQ up: unscaled sums
-  int* counters;    // workspace, one per kBackwardCounterRows rows of the arrays above: how far the additions
-                    // to dQ have come, if the kernel that does them also writes dQ
+  unsigned char* row_parts;  // workspace, tiles of (batch, heads, padded_q) rows, if a kernel has them copied
+                             // as they are: see parts/wgmma_fp32_backward/row_parts.cuh
+  int* counters;  // workspace, one per kBackwardCounterRows rows of the arrays above: how far the additions
+                  // to dQ have come, if the kernel that does them also writes dQ
   int* tile_counter;  // two zeros; a kernel that draws its tiles from it leaves both zero again
 
   long long q_batch, q_head, q_row;
@@ -209,6 +212,18 @@ __device__ __forceinline__ void mbarrier_wait(unsigned barrier, int parity) {
       : "memory");
 }
 
+// Barriers that also count the bytes of asynchronous copies (PTX ISA, "Parallel Synchronization: mbarrier").
+
+// Makes initialised barriers visible to the asynchronous copies that will complete on them.
+__device__ __forceinline__ void mbarrier_init_fence() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+__device__ __forceinline__ void mbarrier_arrive_expecting(unsigned barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+
 // What a CTA keeps in shared memory: its keys' rows of K and V, and rings of tiles of Q and dO, each as three
 // tiles of bf16 whose sum it is; what warpgroups hand to each other; and LSE and delta.
 
@@ -228,8 +243,7 @@ constexpr int kP = kDout + kStages * TileV::kBytes;
 constexpr int kDs = kP;  // takes the place of P^T once that has been read
 static_assert(kPBytes <= TileDs::kBytes, "P^T fits");
 constexpr int kRows = kDs + TileDs::kBytes;
-// Barriers: a tile of dO has been split, and before it K and V; a tile of Q, after dO's, with its LSE and
-// delta; and both warpgroups are done with it.
+// Barriers: a tile of dO is there; a tile of Q with its LSE and delta is; and who reads it is done with it.
 constexpr int kDoutFull = kRows + kStages * kRowsBytes;
 constexpr int kQFull = kDoutFull + 8 * kStages;
 constexpr int kDoutEmpty = kQFull + 8 * kStages;
@@ -237,19 +251,21 @@ constexpr int kQEmpty = kDoutEmpty + 8 * kStages;
 static_assert(kQEmpty + 8 * kStages == kSharedBytes, "the host allocates what this lays out");
 
 // Numbered barriers.
-constexpr int kPIsThere = 1;     // P^T has been stored, for the warpgroup of dK
-constexpr int kPlaceIsFree = 2;  // the next one may be stored
-constexpr int kOfKeys = 3;  // the warps of dK among themselves
+constexpr int kKeysAreThere = 1;
+constexpr int kPIsThere = 2;     // P^T has been stored, for the warpgroup of dK
+constexpr int kPlaceIsFree = 3;  // the next one may be stored
+constexpr int kOfKeys = 4;  // the warps of dK among themselves
 
 // One thread makes the barriers; the caller synchronises the CTA.
 __device__ __forceinline__ void make_barriers(unsigned shared) {
-  constexpr int kFills = 4 * kProducers, kReads = 8;  // a warp arrives once
+  constexpr int kReads = 8;  // a warp arrives once
   for (int stage = 0; stage < kStages; ++stage) {
-    mbarrier_init(shared + kQFull + 8 * stage, kFills);
-    mbarrier_init(shared + kDoutFull + 8 * stage, kFills);
+    mbarrier_init(shared + kQFull + 8 * stage, 1);
+    mbarrier_init(shared + kDoutFull + 8 * stage, 1);
     mbarrier_init(shared + kQEmpty + 8 * stage, kReads);
     mbarrier_init(shared + kDoutEmpty + 8 * stage, kReads);
   }
+  mbarrier_init_fence();
 }
 
 // Warpgroup-wide asynchronous products (PTX ISA, "wgmma"). 128 threads multiply 64 rows. With lane = 4g + t,
@@ -286,24 +302,22 @@ __device__ __forceinline__ unsigned lower_half(unsigned address) {
 // numbers' parts, three are below the last bit of the whole; the other six are computed, the smallest first:
 // each time that a tensor core adds 16 products it rounds towards zero, at the size of the sum.
 
-// 16 columns of A B^T, where A and B are tiles of 64 rows: sum = the product of both first parts …
-__device__ __forceinline__ void wgmma_high(float (&sum)[32], unsigned a_tile, unsigned b_tile) {
+// 16 columns of A B^T, where A and B are tiles of 64 rows. first: those of A's first part, which three of the
+// six products have. sum = the product of both first parts …
+__device__ __forceinline__ void wgmma_high(float (&sum)[32], const unsigned (&first)[4], unsigned b_tile) {
   asm volatile(
       "{\n"
       ".reg .pred accumulate;\n"
       ".reg .b32 low;\n"
       ".reg .b64 b;\n"
-      ".reg .b64 a;\n"
       "wgmma.fence.sync.aligned;\n"
       "setp.ne.b32 accumulate, 0, 0;\n"
-      "add.u32 low, %32, 0;\n"
-      "mov.b64 a, {low, %34};\n"
-      "add.u32 low, %33, 0;\n"
-      "mov.b64 b, {low, %34};\n"
+      "add.u32 low, %36, 0;\n"
+      "mov.b64 b, {low, %37};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
       "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
-      "a, b, accumulate, 1, 1, 0, 0;\n"
+      "{%32, %33, %34, %35}, b, accumulate, 1, 1, 0;\n"
       "wgmma.commit_group.sync.aligned;\n"
       "}\n"
       :
@@ -315,11 +329,12 @@ __device__ __forceinline__ void wgmma_high(float (&sum)[32], unsigned a_tile, un
       "=f"(sum[20]), "=f"(sum[21]), "=f"(sum[22]), "=f"(sum[23]),
       "=f"(sum[24]), "=f"(sum[25]), "=f"(sum[26]), "=f"(sum[27]),
       "=f"(sum[28]), "=f"(sum[29]), "=f"(sum[30]), "=f"(sum[31])
-      : "r"(a_tile), "r"(b_tile), "n"(kUpperHalf)
+      : "r"(first[0]), "r"(first[1]), "r"(first[2]), "r"(first[3]), "r"(b_tile), "n"(kUpperHalf)
       : "memory");
 }
 // … and sum += the others.
-__device__ __forceinline__ void wgmma_low(float (&sum)[32], unsigned a_tile, unsigned b_tile) {
+__device__ __forceinline__ void wgmma_low(float (&sum)[32], const unsigned (&first)[4], unsigned a_tile,
+                                          unsigned b_tile) {
   asm volatile(
       "{\n"
       ".reg .pred accumulate;\n"
@@ -328,42 +343,38 @@ __device__ __forceinline__ void wgmma_low(float (&sum)[32], unsigned a_tile, uns
       ".reg .b64 a;\n"
       "wgmma.fence.sync.aligned;\n"
       "setp.eq.b32 accumulate, 0, 0;\n"
-      "add.u32 low, %32, 0;\n"
-      "mov.b64 a, {low, %34};\n"
-      "add.u32 low, %33, 1024;\n"
-      "mov.b64 b, {low, %34};\n"
+      "add.u32 low, %37, 1024;\n"
+      "mov.b64 b, {low, %38};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
+      "{%32, %33, %34, %35}, b, accumulate, 1, 1, 0;\n"
+      "add.u32 low, %36, 512;\n"
+      "mov.b64 a, {low, %38};\n"
+      "add.u32 low, %37, 512;\n"
+      "mov.b64 b, {low, %38};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
       "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "a, b, accumulate, 1, 1, 0, 0;\n"
-      "add.u32 low, %32, 512;\n"
-      "mov.b64 a, {low, %34};\n"
-      "add.u32 low, %33, 512;\n"
-      "mov.b64 b, {low, %34};\n"
+      "add.u32 low, %36, 1024;\n"
+      "mov.b64 a, {low, %38};\n"
+      "add.u32 low, %37, 0;\n"
+      "mov.b64 b, {low, %38};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
       "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "a, b, accumulate, 1, 1, 0, 0;\n"
-      "add.u32 low, %32, 1024;\n"
-      "mov.b64 a, {low, %34};\n"
-      "add.u32 low, %33, 0;\n"
-      "mov.b64 b, {low, %34};\n"
+      "add.u32 low, %37, 512;\n"
+      "mov.b64 b, {low, %38};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
       "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
-      "a, b, accumulate, 1, 1, 0, 0;\n"
-      "add.u32 low, %32, 0;\n"
-      "mov.b64 a, {low, %34};\n"
-      "add.u32 low, %33, 512;\n"
-      "mov.b64 b, {low, %34};\n"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
-      "a, b, accumulate, 1, 1, 0, 0;\n"
-      "add.u32 low, %32, 512;\n"
-      "mov.b64 a, {low, %34};\n"
-      "add.u32 low, %33, 0;\n"
-      "mov.b64 b, {low, %34};\n"
+      "{%32, %33, %34, %35}, b, accumulate, 1, 1, 0;\n"
+      "add.u32 low, %36, 512;\n"
+      "mov.b64 a, {low, %38};\n"
+      "add.u32 low, %37, 0;\n"
+      "mov.b64 b, {low, %38};\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
       "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
@@ -379,7 +390,7 @@ __device__ __forceinline__ void wgmma_low(float (&sum)[32], unsigned a_tile, uns
       "+f"(sum[20]), "+f"(sum[21]), "+f"(sum[22]), "+f"(sum[23]),
       "+f"(sum[24]), "+f"(sum[25]), "+f"(sum[26]), "+f"(sum[27]),
       "+f"(sum[28]), "+f"(sum[29]), "+f"(sum[30]), "+f"(sum[31])
-      : "r"(a_tile), "r"(b_tile), "n"(kUpperHalf)
+      : "r"(first[0]), "r"(first[1]), "r"(first[2]), "r"(first[3]), "r"(a_tile), "r"(b_tile), "n"(kUpperHalf)
       : "memory");
 }
 
@@ -398,139 +409,167 @@ __device__ __forceinline__ void wgmma_gradient(float (&sum)[kProductColumns / 2]
       ".reg .b64 b;\n"
       "wgmma.fence.sync.aligned;\n"
       "setp.ne.b32 accumulate, 0, 0;\n"
-      "add.u32 low, %64, 1024;\n"
-      "mov.b64 b, {low, %65};\n"
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15},\n"
-      "{%16, %17, %18, %19}, b, accumulate, 1, 1, 1;\n"
-      "setp.eq.b32 accumulate, 0, 0;\n"
-      "add.u32 low, %64, 1152;\n"
-      "mov.b64 b, {low, %65};\n"
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15},\n"
-      "{%28, %29, %30, %31}, b, accumulate, 1, 1, 1;\n"
-      "add.u32 low, %64, 1280;\n"
-      "mov.b64 b, {low, %65};\n"
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15},\n"
-      "{%40, %41, %42, %43}, b, accumulate, 1, 1, 1;\n"
-      "add.u32 low, %64, 1408;\n"
-      "mov.b64 b, {low, %65};\n"
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15},\n"
-      "{%52, %53, %54, %55}, b, accumulate, 1, 1, 1;\n"
-      "setp.eq.b32 accumulate, 0, 0;\n"
-      "add.u32 low, %64, 512;\n"
-      "mov.b64 b, {low, %65};\n"
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15},\n"
-      "{%20, %21, %22, %23}, b, accumulate, 1, 1, 1;\n"
-      "add.u32 low, %64, 640;\n"
-      "mov.b64 b, {low, %65};\n"
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15},\n"
+      "add.u32 low, %80, 1024;\n"
+      "mov.b64 b, {low, %81};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "{%32, %33, %34, %35}, b, accumulate, 1, 1, 1;\n"
-      "add.u32 low, %64, 768;\n"
-      "mov.b64 b, {low, %65};\n"
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15},\n"
-      "{%44, %45, %46, %47}, b, accumulate, 1, 1, 1;\n"
-      "add.u32 low, %64, 896;\n"
-      "mov.b64 b, {low, %65};\n"
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15},\n"
-      "{%56, %57, %58, %59}, b, accumulate, 1, 1, 1;\n"
       "setp.eq.b32 accumulate, 0, 0;\n"
-      "add.u32 low, %64, 0;\n"
-      "mov.b64 b, {low, %65};\n"
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15},\n"
-      "{%24, %25, %26, %27}, b, accumulate, 1, 1, 1;\n"
-      "add.u32 low, %64, 128;\n"
-      "mov.b64 b, {low, %65};\n"
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15},\n"
+      "add.u32 low, %80, 1152;\n"
+      "mov.b64 b, {low, %81};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
+      "{%44, %45, %46, %47}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %80, 1280;\n"
+      "mov.b64 b, {low, %81};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
+      "{%56, %57, %58, %59}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %80, 1408;\n"
+      "mov.b64 b, {low, %81};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
+      "{%68, %69, %70, %71}, b, accumulate, 1, 1, 1;\n"
+      "setp.eq.b32 accumulate, 0, 0;\n"
+      "add.u32 low, %80, 512;\n"
+      "mov.b64 b, {low, %81};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "{%36, %37, %38, %39}, b, accumulate, 1, 1, 1;\n"
-      "add.u32 low, %64, 256;\n"
-      "mov.b64 b, {low, %65};\n"
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15},\n"
+      "add.u32 low, %80, 640;\n"
+      "mov.b64 b, {low, %81};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "{%48, %49, %50, %51}, b, accumulate, 1, 1, 1;\n"
-      "add.u32 low, %64, 384;\n"
-      "mov.b64 b, {low, %65};\n"
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15},\n"
+      "add.u32 low, %80, 768;\n"
+      "mov.b64 b, {low, %81};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "{%60, %61, %62, %63}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %80, 896;\n"
+      "mov.b64 b, {low, %81};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
+      "{%72, %73, %74, %75}, b, accumulate, 1, 1, 1;\n"
       "setp.eq.b32 accumulate, 0, 0;\n"
-      "add.u32 low, %64, 512;\n"
-      "mov.b64 b, {low, %65};\n"
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15},\n"
-      "{%16, %17, %18, %19}, b, accumulate, 1, 1, 1;\n"
-      "add.u32 low, %64, 640;\n"
-      "mov.b64 b, {low, %65};\n"
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15},\n"
-      "{%28, %29, %30, %31}, b, accumulate, 1, 1, 1;\n"
-      "add.u32 low, %64, 768;\n"
-      "mov.b64 b, {low, %65};\n"
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15},\n"
+      "add.u32 low, %80, 0;\n"
+      "mov.b64 b, {low, %81};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "{%40, %41, %42, %43}, b, accumulate, 1, 1, 1;\n"
-      "add.u32 low, %64, 896;\n"
-      "mov.b64 b, {low, %65};\n"
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15},\n"
+      "add.u32 low, %80, 128;\n"
+      "mov.b64 b, {low, %81};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "{%52, %53, %54, %55}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %80, 256;\n"
+      "mov.b64 b, {low, %81};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
+      "{%64, %65, %66, %67}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %80, 384;\n"
+      "mov.b64 b, {low, %81};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
+      "{%76, %77, %78, %79}, b, accumulate, 1, 1, 1;\n"
       "setp.eq.b32 accumulate, 0, 0;\n"
-      "add.u32 low, %64, 0;\n"
-      "mov.b64 b, {low, %65};\n"
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15},\n"
-      "{%20, %21, %22, %23}, b, accumulate, 1, 1, 1;\n"
-      "add.u32 low, %64, 128;\n"
-      "mov.b64 b, {low, %65};\n"
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15},\n"
+      "add.u32 low, %80, 512;\n"
+      "mov.b64 b, {low, %81};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "{%32, %33, %34, %35}, b, accumulate, 1, 1, 1;\n"
-      "add.u32 low, %64, 256;\n"
-      "mov.b64 b, {low, %65};\n"
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15},\n"
+      "add.u32 low, %80, 640;\n"
+      "mov.b64 b, {low, %81};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "{%44, %45, %46, %47}, b, accumulate, 1, 1, 1;\n"
-      "add.u32 low, %64, 384;\n"
-      "mov.b64 b, {low, %65};\n"
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15},\n"
+      "add.u32 low, %80, 768;\n"
+      "mov.b64 b, {low, %81};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
       "{%56, %57, %58, %59}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %80, 896;\n"
+      "mov.b64 b, {low, %81};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
+      "{%68, %69, %70, %71}, b, accumulate, 1, 1, 1;\n"
       "setp.eq.b32 accumulate, 0, 0;\n"
-      "add.u32 low, %64, 0;\n"
-      "mov.b64 b, {low, %65};\n"
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15},\n"
-      "{%16, %17, %18, %19}, b, accumulate, 1, 1, 1;\n"
-      "add.u32 low, %64, 128;\n"
-      "mov.b64 b, {low, %65};\n"
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15},\n"
-      "{%28, %29, %30, %31}, b, accumulate, 1, 1, 1;\n"
-      "add.u32 low, %64, 256;\n"
-      "mov.b64 b, {low, %65};\n"
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15},\n"
-      "{%40, %41, %42, %43}, b, accumulate, 1, 1, 1;\n"
-      "add.u32 low, %64, 384;\n"
-      "mov.b64 b, {low, %65};\n"
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16\n"
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15},\n"
-      "{%52, %53, %54, %55}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %80, 0;\n"
+      "mov.b64 b, {low, %81};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
+      "{%36, %37, %38, %39}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %80, 128;\n"
+      "mov.b64 b, {low, %81};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
+      "{%48, %49, %50, %51}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %80, 256;\n"
+      "mov.b64 b, {low, %81};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
+      "{%60, %61, %62, %63}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %80, 384;\n"
+      "mov.b64 b, {low, %81};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
+      "{%72, %73, %74, %75}, b, accumulate, 1, 1, 1;\n"
+      "setp.eq.b32 accumulate, 0, 0;\n"
+      "add.u32 low, %80, 0;\n"
+      "mov.b64 b, {low, %81};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
+      "{%32, %33, %34, %35}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %80, 128;\n"
+      "mov.b64 b, {low, %81};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
+      "{%44, %45, %46, %47}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %80, 256;\n"
+      "mov.b64 b, {low, %81};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
+      "{%56, %57, %58, %59}, b, accumulate, 1, 1, 1;\n"
+      "add.u32 low, %80, 384;\n"
+      "mov.b64 b, {low, %81};\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,\n"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},\n"
+      "{%68, %69, %70, %71}, b, accumulate, 1, 1, 1;\n"
       "wgmma.commit_group.sync.aligned;\n"
       "}\n"
       :
       "=f"(sum[0]), "=f"(sum[1]), "=f"(sum[2]), "=f"(sum[3]),
       "=f"(sum[4]), "=f"(sum[5]), "=f"(sum[6]), "=f"(sum[7]),
       "=f"(sum[8]), "=f"(sum[9]), "=f"(sum[10]), "=f"(sum[11]),
-      "=f"(sum[12]), "=f"(sum[13]), "=f"(sum[14]), "=f"(sum[15])
+      "=f"(sum[12]), "=f"(sum[13]), "=f"(sum[14]), "=f"(sum[15]),
+      "=f"(sum[16]), "=f"(sum[17]), "=f"(sum[18]), "=f"(sum[19]),
+      "=f"(sum[20]), "=f"(sum[21]), "=f"(sum[22]), "=f"(sum[23]),
+      "=f"(sum[24]), "=f"(sum[25]), "=f"(sum[26]), "=f"(sum[27]),
+      "=f"(sum[28]), "=f"(sum[29]), "=f"(sum[30]), "=f"(sum[31])
       :
       "r"(a[0][0][0]), "r"(a[0][0][1]), "r"(a[0][0][2]), "r"(a[0][0][3]),
       "r"(a[0][1][0]), "r"(a[0][1][1]), "r"(a[0][1][2]), "r"(a[0][1][3]),
@@ -912,7 +951,32 @@ __device__ __forceinline__ void add_dq(const unsigned (&ds)[4][kParts][4], unsig
   add_dq_columns<kLast>(ds, shared + kK + column_offset(kHeadDim - kLast), to);
 }
 
+// Loads of matrix fragments from shared memory (PTX ISA, "ldmatrix"). Lane 8i + r gives the address of row r
+// of the i-th 8x8 matrix of 16-bit elements; register i of lane 4r + c receives its elements (r, 2c) and (r,
+// 2c + 1).
+
+__device__ __forceinline__ void ldmatrix(unsigned (&fragment)[4], unsigned address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
+               : "r"(address)
+               : "memory");
+}
+
 // The products that S^T and dP^T come from.
+
+// The first part of a tile of 64 rows, in registers: each step reads it three times.
+template <int kColumns>
+struct FirstPart {
+  static constexpr int kSteps = (kColumns + 15) / 16;
+  unsigned fragments[kSteps][4];
+
+  __device__ __forceinline__ explicit FirstPart(unsigned tile) {
+    const int thread = thread_index() % 128, row = thread / 32 * 16 + thread % 16;
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step)
+      ldmatrix(fragments[step], tile + SplitTile<64, kColumns>::offset(row, 2 * step + thread % 32 / 16));
+  }
+};
 
 // This thread's part of A B^T, 64 x 64, as two sums: `high` of the products of both first parts, which are
 // added one by one, rounded to nearest, and `low` of the others.
@@ -923,17 +987,18 @@ struct Scores {
   // small ones. All sums are made in the order of SplitSum::multiply_apart (parts/mma/split_sum.cuh), which
   // delta comes from.
   template <int kColumns>
-  __device__ __forceinline__ void multiply(unsigned a_tile, unsigned b_tile) {
+  __device__ __forceinline__ void multiply(const FirstPart<kColumns>& first, unsigned a_tile,
+                                           unsigned b_tile) {
     const unsigned a = lower_half(a_tile), b = lower_half(b_tile);
 #pragma unroll
     for (int i = 0; i < 32; ++i) high[i] = low[i] = 0;
     pin(low);
 #pragma unroll
-    for (int step = 0; step < (kColumns + 15) / 16; ++step) {
+    for (int step = 0; step < FirstPart<kColumns>::kSteps; ++step) {
       const unsigned at = (step / 4 * TileQK::kPanelBytes + step % 4 * 32) / 16;
       float product[32];
-      wgmma_high(product, a + at, b + at);
-      wgmma_low(low, a + at, b + at);
+      wgmma_high(product, first.fragments[step], b + at);
+      wgmma_low(low, first.fragments[step], a + at, b + at);
       wgmma_wait<1>();
       pin(product);
 #pragma unroll
@@ -1023,6 +1088,7 @@ __device__ __forceinline__ void store_ds(unsigned shared, const unsigned (&ds)[4
 // dk: without the scale.
 __device__ __forceinline__ void sum_dk(float (&dk)[kHeadDim / 2], unsigned shared,
                                        const BackwardParams& params) {
+  const FirstPart<kHeadDimV> first_of_v(shared + kV);
   const KeyTile tile = key_tile_of_block(params);
   Steps step(params, tile);
   if (step.left == 0) return;
@@ -1031,7 +1097,7 @@ __device__ __forceinline__ void sum_dk(float (&dk)[kHeadDim / 2], unsigned share
     const int barrier = 8 * place.stage;
     mbarrier_wait(shared + kDoutFull + barrier, place.parity);
     Scores dp;
-    dp.multiply<kHeadDimV>(shared + kV, shared + kDout + place.stage * TileV::kBytes);
+    dp.multiply<kHeadDimV>(first_of_v, shared + kV, shared + kDout + place.stage * TileV::kBytes);
     arrive_for_warp(shared + kDoutEmpty + barrier);
 
     named_barrier_sync(kPIsThere, 256);  // and Q and delta, which were there before
@@ -1052,38 +1118,6 @@ __device__ __forceinline__ void sum_dk(float (&dk)[kHeadDim / 2], unsigned share
     if (step.left > 1) named_barrier_arrive(kPlaceIsFree, 256);
     add_dq(of_queries, shared, step, params);
   }
-}
-
-// The infinity of fp32.
-
-constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
-
-// A word to shared memory (PTX ISA, "st").
-
-__device__ __forceinline__ void store_shared(unsigned address, unsigned value) {
-  asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
-}
-
-// LSE and delta of a tile's query rows, on their way through a register to shared memory: first all of LSE,
-// then all of delta.
-
-static_assert(2 * kTileM <= kThreads, "a thread has one number");
-
-// This thread's number of the tile that begins at first_row. LSE is +inf, so that P is 0, for rows past the
-// last. pair: the head's number, counted through all batches.
-__device__ __forceinline__ float load_row(const BackwardParams& params, int pair, int first_row) {
-  const int thread = thread_index(), row = first_row + thread % kTileM;
-  if (thread >= kTileM) {
-    return thread < 2 * kTileM ? params.delta[static_cast<long long>(pair) * params.padded_q + row] : 0.0f;
-  }
-  return row < params.seqlen_q ? params.lse[static_cast<long long>(pair) * params.seqlen_q + row] : kInfinity;
-}
-
-// LSE becomes +inf, too, for rows that see no key, or none whose score is above -inf.
-__device__ __forceinline__ void store_row(unsigned rows, float number) {
-  const int thread = thread_index();
-  if (number == -kInfinity) number = kInfinity;  // not in load_row, where it would wait for the load
-  if (thread < 2 * kTileM) store_shared(rows + thread * 4, __float_as_uint(number));
 }
 
 // Where a head begins, in fp32.
@@ -1107,15 +1141,7 @@ struct Rows {
   }
 };
 
-// Sixteen bytes to shared memory (PTX ISA, "st").
-
-__device__ __forceinline__ void store_shared(unsigned address, uint4 value) {
-  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.x), "r"(value.y),
-               "r"(value.z), "r"(value.w)
-               : "memory");
-}
-
-// Eight numbers as their parts, on the way to shared memory.
+// Eight numbers as their parts.
 
 // Splits eight neighbouring numbers, after `prepare` has been applied to each of them.
 template <class Prepare>
@@ -1128,6 +1154,16 @@ __device__ __forceinline__ void split_eight(const float4 (&numbers)[2], const Pr
     split(prepare(four.z), prepare(four.w), parts[2 * half + 1]);
   }
 }
+
+// Sixteen bytes to shared memory (PTX ISA, "st").
+
+__device__ __forceinline__ void store_shared(unsigned address, uint4 value) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.x), "r"(value.y),
+               "r"(value.z), "r"(value.w)
+               : "memory");
+}
+
+// The parts of eight numbers, on their way to shared memory.
 
 // Stores each part as a chunk of 16 bytes, part_bytes after the part before.
 __device__ __forceinline__ void store_parts(unsigned to, int part_bytes, const unsigned (&parts)[4][kParts]) {
@@ -1198,74 +1234,78 @@ __device__ __forceinline__ float finite(float x) {
   return x;
 }
 
-// The warpgroups that load K and V, and tiles of Q and dO, and split them into their parts.
+// The CTA's keys, on their way through registers to shared memory.
 
-struct Producer {
-  unsigned shared;
-  const BackwardParams& params;
-  const KeyTile tile;
+// K and V, by both warpgroups that multiply them.
+__device__ __forceinline__ void split_keys(unsigned shared, const BackwardParams& params) {
+  const KeyTile tile = key_tile_of_block(params);
+  const float* const k = head_of(params.k, tile.batch * params.k_batch, tile.head * params.k_head);
+  const float* const v = head_of(params.v, tile.batch * params.v_batch, tile.head * params.v_head);
+  const int thread = thread_index() % 256, first_key = tile.n * kTileN;
+  const auto as_it_is = [](float x) { return x; };
+  const auto wait_for_nothing = [] {};
+  split_copy<TileQK, TileQK::kRows, kHeadDim, 256>({k, params.k_row, first_key, params.seqlen_k}, shared + kK,
+                                                   thread, finite, wait_for_nothing);
+  split_copy<TileV, TileV::kRows, kHeadDimV, 256>({v, params.v_row, first_key, params.seqlen_k}, shared + kV,
+                                                  thread, as_it_is, wait_for_nothing);
+  fence_async_shared();
+  named_barrier_sync(kKeysAreThere, 256);
+}
 
-  __device__ __forceinline__ Producer(unsigned shared, const BackwardParams& params)
-      : shared(shared), params(params), tile(key_tile_of_block(params)) {}
+// A tile of query rows in the workspace: dO and Q, each as three tiles of bf16 whose sum it is, then LSE and
+// delta. The kernel before makes them, so that numbers are split once, and not by each CTA that multiplies
+// them; and they lie as they shall lie in shared memory.
 
-  // Tells the consumers what this warp has written.
-  __device__ __forceinline__ static void arrive(unsigned full) {
-    fence_async_shared();
-    __syncwarp();
-    arrive_for_warp(full);
-  }
-  __device__ __forceinline__ static float as_it_is(float x) { return x; }
+struct RowParts {
+  static constexpr int kRows = 64;
+  using TileQ = SplitTile<kRows, kHeadDim>;
+  using TileDout = SplitTile<kRows, kHeadDimV>;
 
-  // A tile, by the threads of all producers.
-  template <class Tile, int kColumns, class Prepare, class Wait>
-  __device__ __forceinline__ static void copy(const Rows& rows, unsigned to, const Prepare& prepare,
-                                              const Wait& wait) {
-    constexpr int kCopiers = 128 * kProducers;
-    split_copy<Tile, Tile::kRows, kColumns, kCopiers>(rows, to, thread_index() % kCopiers, prepare, wait);
-  }
+  // Bytes from the start of a tile; LSE comes first, then delta.
+  static constexpr int kDout = 0;
+  static constexpr int kQ = TileDout::kBytes;
+  static constexpr int kLse = kQ + TileQ::kBytes;
+  static constexpr int kDelta = kLse + kRows * sizeof(float);
+  static constexpr int kBytes = kDelta + kRows * sizeof(float);
+  static_assert(kBytes == kRowPartsBytes, "the host gives each tile so much of the workspace");
 
-  // Whoever waits for the first tile of dO or Q waits for these, too.
-  __device__ __forceinline__ void produce_keys() const {
-    const float* const k = head_of(params.k, tile.batch * params.k_batch, tile.head * params.k_head);
-    const float* const v = head_of(params.v, tile.batch * params.v_batch, tile.head * params.v_head);
-    const int first_key = tile.n * kTileN;
-    const auto wait_for_nothing = [] {};
-    copy<TileQK, kHeadDim>({k, params.k_row, first_key, params.seqlen_k}, shared + kK, finite,
-                           wait_for_nothing);
-    copy<TileV, kHeadDimV>({v, params.v_row, first_key, params.seqlen_k}, shared + kV, as_it_is,
-                           wait_for_nothing);
-  }
-
-  // dO comes first, since its place is free sooner: dV is computed before dK.
-  __device__ __forceinline__ void produce() const {
-    Steps step(params, tile);
-    if (step.left == 0) return;
-    produce_keys();
-    const int head = tile.head * params.group;
-    const float* q = head_of(params.q, tile.batch * params.q_batch, head * params.q_head);
-    const float* dout = head_of(params.dout, tile.batch * params.dout_batch, head * params.dout_head);
-    RingPlace place;
-    while (step.left > 0) {
-      const int first_row = step.m * kTileM, barrier = 8 * place.stage, parity = place.parity ^ 1;
-      copy<TileV, kHeadDimV>({dout, params.dout_row, first_row, params.seqlen_q},
-                             shared + kDout + place.stage * TileV::kBytes, as_it_is,
-                             [&] { mbarrier_wait(shared + kDoutEmpty + barrier, parity); });
-      arrive(shared + kDoutFull + barrier);
-      const float row = load_row(params, step.pair, first_row);
-      copy<TileQK, kHeadDim>({q, params.q_row, first_row, params.seqlen_q},
-                             shared + kQ + place.stage * TileQK::kBytes, as_it_is,
-                             [&] { mbarrier_wait(shared + kQEmpty + barrier, parity); });
-      // LSE was last read before dV was computed, and delta before dK.
-      store_row(shared + kRows + place.stage * kRowsBytes, row);
-      arrive(shared + kQFull + barrier);
-      place.advance();
-      if (step.advance()) {
-        q += params.q_head;
-        dout += params.dout_head;
-      }
-    }
+  // pair: the head's number, counted through all batches. tile: of its padded rows.
+  __device__ __forceinline__ static unsigned char* of(const BackwardParams& params, int pair, int tile) {
+    const int tiles = params.padded_q / kRows;
+    return params.row_parts + (static_cast<long long>(pair) * tiles + tile) * kBytes;
   }
 };
+
+// Bulk copies of plain bytes to shared memory (PTX ISA, "cp.async.bulk").
+
+// Starts a copy of a multiple of 16 bytes, aligned to 16 on both sides; its bytes complete on the barrier.
+__device__ __forceinline__ void bulk_load(unsigned to, const void* from, int bytes, unsigned barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+      "l"(from), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+
+// The thread that has tiles of query rows copied to shared memory.
+
+// dO comes first, since its place is free sooner: dV is computed before dK.
+__device__ __forceinline__ void produce(unsigned shared, const BackwardParams& params) {
+  Steps step(params, key_tile_of_block(params));
+  for (RingPlace place; step.left > 0; place.advance(), step.advance()) {
+    const int barrier = 8 * place.stage, parity = place.parity ^ 1;
+    const unsigned dout_full = shared + kDoutFull + barrier, q_full = shared + kQFull + barrier;
+    const unsigned char* const rows = RowParts::of(params, step.pair, step.m);
+
+    mbarrier_wait(shared + kDoutEmpty + barrier, parity);
+    mbarrier_arrive_expecting(dout_full, TileV::kBytes);
+    bulk_load(shared + kDout + place.stage * TileV::kBytes, rows + RowParts::kDout, TileV::kBytes, dout_full);
+
+    mbarrier_wait(shared + kQEmpty + barrier, parity);
+    mbarrier_arrive_expecting(q_full, TileQK::kBytes + kRowsBytes);
+    bulk_load(shared + kQ + place.stage * TileQK::kBytes, rows + RowParts::kQ, TileQK::kBytes, q_full);
+    bulk_load(shared + kRows + place.stage * kRowsBytes, rows + RowParts::kLse, kRowsBytes, q_full);
+  }
+}
 
 // P of the backward pass in fp32: what a score in two floats weighs beside an LSE in one.
 
@@ -1323,12 +1363,13 @@ __device__ __forceinline__ void store_weights(unsigned shared, const float (&p)[
 __device__ __forceinline__ void sum_dv(float (&dv)[kHeadDimV / 2], unsigned shared,
                                        const BackwardParams& params) {
   const KeyTile tile = key_tile_of_block(params);
+  const FirstPart<kHeadDim> first_of_k(shared + kK);
   Steps step(params, tile);
   for (RingPlace place; step.left > 0; place.advance(), step.advance()) {
     const int barrier = 8 * place.stage;
     mbarrier_wait(shared + kQFull + barrier, place.parity);
     Scores scores;
-    scores.multiply<kHeadDim>(shared + kK, shared + kQ + place.stage * TileQK::kBytes);
+    scores.multiply<kHeadDim>(first_of_k, shared + kK, shared + kQ + place.stage * TileQK::kBytes);
     arrive_for_warp(shared + kQEmpty + barrier);
 
     float p[32];
@@ -1376,14 +1417,15 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   if (threadIdx.x == 0) make_barriers(shared);
   __syncthreads();
 
-  // Each role finds the tile by itself, and once more for what it writes: registers are short meanwhile.
-  if (warpgroup < kProducers) {
+  if (warpgroup == kProducer) {
     give_up_registers<kProducerRegisters>();
-    Producer(shared, params).produce();
+    if (threadIdx.x % 128 == 0) produce(shared, params);
     return;
   }
   take_registers<kConsumerRegisters>();
-  if (warpgroup == kProducers) {
+  // Each warpgroup finds the tile by itself, and once more for what it writes: registers are short meanwhile.
+  split_keys(shared, params);
+  if (warpgroup == 0) {
     float dv[kHeadDimV / 2] = {};
     sum_dv(dv, shared, params);
     const KeyTile tile = key_tile_of_block(params);

@@ -1,14 +1,16 @@
 // backward fp32 d72/64 causal, schedule wgmma-backward:m64n64s1, for sm_90a.
 // Written by flashjit 0.1.0 from templates/kernels/backward_mma_fp32_preprocess.cu.
 
-constexpr int kHeadDimV = 64;  // columns of O and dO
-constexpr int kRows = 128;     // per CTA
-constexpr int kThreads = 256;  // per CTA, a warp for 16 rows
-constexpr int kHeadDim = 72;   // columns of dQ
+constexpr int kHeadDimV = 64;          // columns of O and dO
+constexpr int kRows = 128;             // per CTA
+constexpr int kThreads = 256;          // per CTA, a warp for 16 rows
+constexpr int kHeadDim = 72;           // columns of dQ
+constexpr int kRowPartsBytes = 74240;  // of a tile of rows in the workspace
 
 // Before the backward pass in fp32 on tensor cores (FlashAttention-2, Dao, arXiv 2307.08691, algorithm 2,
 // line 4): delta, the sum of dO * O of each query row. A CTA does kRows rows of one head, up to the end of
 // the padding.
+// And it splits the rows of Q and dO into their parts, for the kernel that has them copied.
 
 // A divisor as the host prepares it, so that a kernel divides by one multiplication (Granlund and Montgomery,
 // "Division by invariant integers using multiplication", 1994). Host and device compile this one file.
@@ -37,8 +39,10 @@ struct BackwardParams {
                     // see no key and for padding. The fp32 kernels read lse itself
   float* delta;     // workspace (batch, heads, padded_q): the row's sum of dO * O; 0 for padding
   float* dq_sum;    // workspace (batch, heads, padded_q, head_dim), if the schedule adds dQ up: unscaled sums
-  int* counters;    // workspace, one per kBackwardCounterRows rows of the arrays above: how far the additions
-                    // to dQ have come, if the kernel that does them also writes dQ
+  unsigned char* row_parts;  // workspace, tiles of (batch, heads, padded_q) rows, if a kernel has them copied
+                             // as they are: see parts/wgmma_fp32_backward/row_parts.cuh
+  int* counters;  // workspace, one per kBackwardCounterRows rows of the arrays above: how far the additions
+                  // to dQ have come, if the kernel that does them also writes dQ
   int* tile_counter;  // two zeros; a kernel that draws its tiles from it leaves both zero again
 
   long long q_batch, q_head, q_row;
@@ -181,6 +185,148 @@ struct SplitSum {
   }
 };
 
+// Where a head begins, in fp32.
+
+// Element (row 0, column 0) of a head.
+__device__ __forceinline__ const float* head_of(const void* tensor, long long batch, long long head) {
+  return static_cast<const float*>(tensor) + batch + head;
+}
+
+// Eight numbers as their parts.
+
+// Splits eight neighbouring numbers, after `prepare` has been applied to each of them.
+template <class Prepare>
+__device__ __forceinline__ void split_eight(const float4 (&numbers)[2], const Prepare& prepare,
+                                            unsigned (&parts)[4][kParts]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float4 four = numbers[half];
+    split(prepare(four.x), prepare(four.y), parts[2 * half]);
+    split(prepare(four.z), prepare(four.w), parts[2 * half + 1]);
+  }
+}
+
+// Rows of fp32 in global memory.
+
+// A tile's rows of a head, from the head's row `first` on. Rows from `end` on do not exist.
+struct Rows {
+  const float* head;
+  long long stride;  // from row to row, in elements
+  int first, end;
+
+  __device__ __forceinline__ bool have(int row) const { return first + row < end; }
+  __device__ __forceinline__ const float* at(int row, int column) const {
+    return head + (first + row) * stride + column;
+  }
+};
+
+// Tiles of fp32 numbers in shared memory, each as three tiles of bf16 whose sum it is.
+
+constexpr int kRowBytes = 128;  // of a panel: 64 columns, after which the widest swizzle repeats
+
+// One panel after another, and in each of them its first parts' rows, then the second and third parts'. So
+// one product may have the rows of two parts. The 16-byte chunks of a row change places, and the same chunk
+// of eight rows lies in different banks (PTX ISA, "128B swizzle").
+template <int kRowsOfTile, int kColumns>
+struct SplitTile {
+  static constexpr int kRows = kRowsOfTile;
+  static constexpr int kChunks = (kColumns + 15) / 16 * 2;  // of 8 columns, padded to whole steps of wgmma
+  static constexpr int kPartBytes = kRows * kRowBytes;      // of a panel
+  static constexpr int kPanelBytes = kParts * kPartBytes;
+  static constexpr int kBytes = (kColumns + 63) / 64 * kPanelBytes;
+
+  // Bytes from the tile's start to a chunk of the first part.
+  __device__ static unsigned offset(unsigned row, unsigned chunk) {
+    return chunk / 8 * kPanelBytes + row * kRowBytes + (chunk ^ row) % 8 * 16;
+  }
+};
+
+// A tile of query rows in the workspace: dO and Q, each as three tiles of bf16 whose sum it is, then LSE and
+// delta. The kernel before makes them, so that numbers are split once, and not by each CTA that multiplies
+// them; and they lie as they shall lie in shared memory.
+
+struct RowParts {
+  static constexpr int kRows = 64;
+  using TileQ = SplitTile<kRows, kHeadDim>;
+  using TileDout = SplitTile<kRows, kHeadDimV>;
+
+  // Bytes from the start of a tile; LSE comes first, then delta.
+  static constexpr int kDout = 0;
+  static constexpr int kQ = TileDout::kBytes;
+  static constexpr int kLse = kQ + TileQ::kBytes;
+  static constexpr int kDelta = kLse + kRows * sizeof(float);
+  static constexpr int kBytes = kDelta + kRows * sizeof(float);
+  static_assert(kBytes == kRowPartsBytes, "the host gives each tile so much of the workspace");
+
+  // pair: the head's number, counted through all batches. tile: of its padded rows.
+  __device__ __forceinline__ static unsigned char* of(const BackwardParams& params, int pair, int tile) {
+    const int tiles = params.padded_q / kRows;
+    return params.row_parts + (static_cast<long long>(pair) * tiles + tile) * kBytes;
+  }
+};
+
+// Replaces infinities by finite numbers (PTX ISA, "min", "max"; a NaN stays a NaN).
+
+// Subtracting its first bf16 part from an infinity would give NaN. So 2^119 takes the place of whatever is
+// larger: it is finite times a number below 2^9, and times all but the first part of a number of up to 2^17.
+__device__ __forceinline__ float finite(float x) {
+  constexpr float kLargest = 0x1p119f;
+  asm("min.NaN.f32 %0, %0, %1;" : "+f"(x) : "f"(kLargest));
+  asm("max.NaN.f32 %0, %0, %1;" : "+f"(x) : "f"(-kLargest));
+  return x;
+}
+
+// The infinity of fp32.
+
+constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
+
+// A tile of query rows in parts, written by all threads of a CTA.
+
+// Rows and columns that do not exist become zeros, up to the end of the last panel.
+template <class Tile, int kColumns, class Prepare>
+__device__ __forceinline__ void split_rows(unsigned char* to, const Rows& rows, const Prepare& prepare) {
+  constexpr int kChunks = (kColumns + 63) / 64 * 8;  // of 8 columns
+#pragma unroll 2
+  for (int piece = threadIdx.x; piece < Tile::kRows * kChunks; piece += kThreads) {
+    const int row = piece / kChunks, chunk = piece % kChunks;
+    float4 numbers[2] = {};
+    if (rows.have(row) && (kColumns % 64 == 0 || chunk * 8 < kColumns)) {
+      const auto* const from = reinterpret_cast<const float4*>(rows.at(row, chunk * 8));
+      numbers[0] = from[0];
+      numbers[1] = from[1];
+    }
+    unsigned parts[4][kParts];
+    split_eight(numbers, prepare, parts);
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      *reinterpret_cast<uint4*>(to + Tile::offset(row, chunk) + part * Tile::kPartBytes) =
+          uint4{parts[0][part], parts[1][part], parts[2][part], parts[3][part]};
+    }
+  }
+}
+
+// tile: of the head's padded rows, whose delta is in params.delta.
+__device__ __forceinline__ void write_row_parts(const BackwardParams& params, int batch, int head, int tile) {
+  const int pair = batch * params.heads + head, first_row = tile * RowParts::kRows;
+  unsigned char* const to = RowParts::of(params, pair, tile);
+  const float* const q = head_of(params.q, batch * params.q_batch, head * params.q_head);
+  const float* const dout = head_of(params.dout, batch * params.dout_batch, head * params.dout_head);
+  const auto as_it_is = [](float x) { return x; };
+  split_rows<RowParts::TileDout, kHeadDimV>(to + RowParts::kDout,
+                                            {dout, params.dout_row, first_row, params.seqlen_q}, as_it_is);
+  split_rows<RowParts::TileQ, kHeadDim>(to + RowParts::kQ, {q, params.q_row, first_row, params.seqlen_q},
+                                        finite);
+  const int thread = threadIdx.x, row = first_row + thread;
+  if (thread >= RowParts::kRows) return;
+  // An LSE of +inf makes P 0: for rows past the last, and for those that see no key, or none whose score is
+  // above -inf.
+  float lse = kInfinity;
+  if (row < params.seqlen_q) lse = params.lse[static_cast<long long>(pair) * params.seqlen_q + row];
+  reinterpret_cast<float*>(to + RowParts::kLse)[thread] = lse == -kInfinity ? kInfinity : lse;
+  reinterpret_cast<float*>(to + RowParts::kDelta)[thread] =
+      params.delta[static_cast<long long>(pair) * params.padded_q + row];
+}
+
 // A thread's part of a fragment of 16 rows and 16 columns, in parts; rows from `end` on are zeros.
 __device__ __forceinline__ void load_fragment(unsigned (&fragment)[kParts][4], const float* from,
                                               long long row_stride, int first_row, int end, int column) {
@@ -235,6 +381,11 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     params.delta[padded + warp_row + row] = row % 2 == 0 ? sum.at(0) : sum.at(1);
     params.delta[padded + warp_row + row + 8] = row % 2 == 0 ? sum.at(6) : sum.at(7);
   }
+
+  __syncthreads();  // delta is there
+#pragma unroll 1
+  for (int tile = 0; tile < kRows / RowParts::kRows; ++tile)
+    write_row_parts(params, batch, head, first_row / RowParts::kRows + tile);
 
   float4* const dq = reinterpret_cast<float4*>(params.dq_sum + padded * kHeadDim);
 #pragma unroll 4

@@ -1005,15 +1005,7 @@ struct Rows {
   }
 };
 
-// Sixteen bytes to shared memory (PTX ISA, "st").
-
-__device__ __forceinline__ void store_shared(unsigned address, uint4 value) {
-  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.x), "r"(value.y),
-               "r"(value.z), "r"(value.w)
-               : "memory");
-}
-
-// Eight numbers as their parts, on the way to shared memory.
+// Eight numbers as their parts.
 
 // Splits eight neighbouring numbers, after `prepare` has been applied to each of them.
 template <class Prepare>
@@ -1026,6 +1018,16 @@ __device__ __forceinline__ void split_eight(const float4 (&numbers)[2], const Pr
     split(prepare(four.z), prepare(four.w), parts[2 * half + 1]);
   }
 }
+
+// Sixteen bytes to shared memory (PTX ISA, "st").
+
+__device__ __forceinline__ void store_shared(unsigned address, uint4 value) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.x), "r"(value.y),
+               "r"(value.z), "r"(value.w)
+               : "memory");
+}
+
+// The parts of eight numbers, on their way to shared memory.
 
 // Stores each part as a chunk of 16 bytes, part_bytes after the part before.
 __device__ __forceinline__ void store_parts(unsigned to, int part_bytes, const unsigned (&parts)[4][kParts]) {
