@@ -86,14 +86,16 @@ Workspace workspace_of(const Problem& problem, const Schedule& schedule) {
   if (pass_of(schedule) == Pass::forward) return {};
   const auto way = static_cast<DqWay>(get(schedule, "dq"));
   const bool dq_sum = way != DqWay::own_pass;
-  // In 16 bits family wgmma turns the sums into dQ in the kernel that adds to them; in fp32 rows are split
+  // In 16 bits family wgmma turns the sums into dQ in the kernel that adds to them; in fp32 it splits tiles
   // once.
   const bool wgmma = family_of(schedule) == Family::wgmma, fp32 = problem.dtype == DType::fp32;
   return {.dq_sum = dq_sum,
           .counters = dq_sum && wgmma && !fp32,
           .narrow = wgmma && !fp32,
           .tile_m = tile_m_of(schedule),
-          .row_parts_bytes = wgmma && fp32 ? row_parts_bytes_wgmma_backward_fp32(problem) : 0};
+          .row_parts_bytes = wgmma && fp32 ? row_parts_bytes_wgmma_backward_fp32(problem) : 0,
+          .tile_n = get(schedule, "tile_n"),
+          .key_parts_bytes = wgmma && fp32 && !dq_sum ? key_parts_bytes_wgmma_backward_fp32(problem) : 0};
 }
 
 const TemplateSet& embedded_templates() {

@@ -129,6 +129,8 @@ struct Workspace {
   bool narrow = false;      // kernels count padded rows, and quadruples of dq_sum, in 32 bits
   int tile_m = 1;           // padded rows hold whole tiles of this many rows
   int row_parts_bytes = 0;  // of a tile of rows of Q and dO, split; 0 where no kernel has them copied
+  int tile_n = 1;           // keys are padded to whole tiles of so many, in tiles of keys
+  int key_parts_bytes = 0;  // of a tile of K and V, likewise
 };
 Workspace workspace_of(const Problem& problem, const Schedule& schedule);
 

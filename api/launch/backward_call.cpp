@@ -122,7 +122,7 @@ bool make_backward_params(const Problem& problem, const Shape& shape, const Back
 WorkspaceLayout::WorkspaceLayout(const Problem& problem, const Shape& shape, Workspace parts) {
   const auto times = [&](std::size_t x, std::size_t y) {
     std::size_t product = 0;
-    // Each of five arrays may take an eighth of the address space, so that their sum cannot overflow.
+    // Each of six arrays may take an eighth of the address space, so that their sum cannot overflow.
     if (__builtin_mul_overflow(x, y, &product) || product > std::numeric_limits<std::size_t>::max() / 8) {
       refuse_argument(fmt::format("shape is {}, too large for a workspace", describe(shape)));
     }
@@ -145,7 +145,11 @@ WorkspaceLayout::WorkspaceLayout(const Problem& problem, const Shape& shape, Wor
   dq_sum = 2 * lse_bytes;
   row_parts = dq_sum;
   if (parts.dq_sum) row_parts += times(lse_bytes, static_cast<std::size_t>(problem.head_dim));
-  counters = row_parts + times(rows / parts.tile_m, static_cast<std::size_t>(parts.row_parts_bytes));
+  key_parts = row_parts + times(rows / parts.tile_m, static_cast<std::size_t>(parts.row_parts_bytes));
+  const std::size_t key_tiles =
+      times(times(static_cast<std::size_t>(shape.batch), static_cast<std::size_t>(shape.kv_heads())),
+            static_cast<std::size_t>((shape.seqlen_k + parts.tile_n - 1) / parts.tile_n));
+  counters = key_parts + times(key_tiles, static_cast<std::size_t>(parts.key_parts_bytes));
   bytes = counters;
   if (parts.counters) bytes += times(rows / kBackwardCounterRows, sizeof(int));
 }
@@ -156,6 +160,7 @@ void WorkspaceLayout::place(void* workspace, Workspace parts, BackwardParams& pa
   params.delta = reinterpret_cast<float*>(base + delta);
   if (parts.dq_sum) params.dq_sum = reinterpret_cast<float*>(base + dq_sum);
   if (parts.row_parts_bytes > 0) params.row_parts = reinterpret_cast<unsigned char*>(base + row_parts);
+  if (parts.key_parts_bytes > 0) params.key_parts = reinterpret_cast<unsigned char*>(base + key_parts);
   if (parts.counters) params.counters = reinterpret_cast<int*>(base + counters);
 }
 

@@ -84,24 +84,6 @@ std::map<std::string, bool> sections_of(const Problem& problem, const Target& ta
   };
 }
 
-Recipe recipe_delta(const Problem& problem, bool clears_dq, const Target& target) {
-  Recipe recipe;
-  recipe.kernel = "kernels/backward_mma_fp32_preprocess.cu";
-  recipe.suffix = "_preprocess";
-  recipe.constants = {
-      number("kHeadDimV", problem.value_dim(), "columns of O and dO"),
-      number("kRows", kBackwardRowPadding, "per CTA"),
-      number("kThreads", 2 * kBackwardRowPadding, "per CTA, a warp for 16 rows"),
-  };
-  recipe.sections = sections_of(problem, target);
-  recipe.sections["together"] = false;
-  recipe.sections["clear"] = clears_dq;
-  recipe.sections["row_parts"] = false;
-  if (clears_dq) recipe.constants.push_back(number("kHeadDim", problem.head_dim, "columns of dQ"));
-  recipe.geometry = {.tile_m = kBackwardRowPadding, .pads = true, .threads = 2 * kBackwardRowPadding};
-  return recipe;
-}
-
 Recipe recipe_keys(const Problem& problem, const MmaBackwardSchedule& s, const Target& target) {
   const SharedLayout layout = layout_of(problem, s);
   Recipe recipe;
@@ -224,16 +206,28 @@ int shared_bytes_mma_backward_fp32(const Problem& problem, const MmaBackwardSche
   return layout_of(problem, s).total;
 }
 
-std::vector<Recipe> recipes_mma_backward_fp32(const Problem& problem, const MmaBackwardSchedule& s,
-                                              const Target& target) {
-  return around_keys_fp32(problem, recipe_keys(problem, s, target), adds_dq(s), target);
+Recipe recipe_delta_fp32(const Problem& problem, bool clears_dq, const Target& target) {
+  Recipe recipe;
+  recipe.kernel = "kernels/backward_mma_fp32_preprocess.cu";
+  recipe.suffix = "_preprocess";
+  recipe.constants = {
+      number("kHeadDimV", problem.value_dim(), "columns of O and dO"),
+      number("kRows", kBackwardRowPadding, "per CTA"),
+      number("kThreads", 2 * kBackwardRowPadding, "per CTA, a warp for 16 rows"),
+  };
+  recipe.sections = sections_of(problem, target);
+  recipe.sections["together"] = false;
+  recipe.sections["clear"] = clears_dq;
+  recipe.sections["row_parts"] = false;
+  if (clears_dq) recipe.constants.push_back(number("kHeadDim", problem.head_dim, "columns of dQ"));
+  recipe.geometry = {.tile_m = kBackwardRowPadding, .pads = true, .threads = 2 * kBackwardRowPadding};
+  return recipe;
 }
 
-std::vector<Recipe> around_keys_fp32(const Problem& problem, Recipe keys, bool adds_dq,
-                                     const Target& target) {
-  std::vector<Recipe> recipes{recipe_delta(problem, adds_dq, target), std::move(keys)};
-  recipes.push_back(adds_dq ? recipe_mma_sum(problem, target) : recipe_queries(problem, target));
-  return recipes;
+std::vector<Recipe> recipes_mma_backward_fp32(const Problem& problem, const MmaBackwardSchedule& s,
+                                              const Target& target) {
+  return {recipe_delta_fp32(problem, adds_dq(s), target), recipe_keys(problem, s, target),
+          adds_dq(s) ? recipe_mma_sum(problem, target) : recipe_queries(problem, target)};
 }
 
 }  // namespace flashjit

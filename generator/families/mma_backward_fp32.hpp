@@ -14,9 +14,8 @@ Legality legal_mma_backward_fp32(const Problem& problem, const MmaBackwardSchedu
 std::vector<Recipe> recipes_mma_backward_fp32(const Problem& problem, const MmaBackwardSchedule& schedule,
                                               const Target& target);
 
-// The kernels around one that owns keys, of family mma or wgmma: one before it finds delta, and one after it
-// turns dQ's sums into dQ, or computes dQ if nothing is added up.
-std::vector<Recipe> around_keys_fp32(const Problem& problem, Recipe keys, bool adds_dq, const Target& target);
+// The kernel before, which finds delta; of family wgmma, too.
+Recipe recipe_delta_fp32(const Problem& problem, bool clears_dq, const Target& target);
 
 // Every schedule that is legal for some problem; the first ones are the fastest most often.
 std::vector<MmaBackwardSchedule> schedules_mma_backward_fp32();

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "generator/families/mma_backward_fp32.hpp"
 #include "generator/families/mma_tile.hpp"
@@ -30,18 +32,19 @@ int tile_bytes(int columns) {
   return kSplitParts * kTile * panels_of(columns) * kRowBytes;
 }
 
-// As templates/parts/wgmma_fp32_backward/layout.cuh lays out, which asserts it.
+constexpr int kBarrier = 8;  // bytes
+constexpr int kWeights = kTile * kTile * 4;
+
+// Of one CTA's shared memory, as layout.cuh and queries_layout.cuh of templates/parts/wgmma_fp32_backward lay
+// it out, which assert it.
 int shared_bytes(const Problem& problem, const WgmmaBackwardSchedule& s) {
-  constexpr int kBarrier = 8;
   const int rows = tile_bytes(problem.head_dim) + tile_bytes(problem.value_dim());
-  const int handed_over = adds_dq(s) ? tile_bytes(kTile) : kTile * kTile * 4;
+  const int handed_over = adds_dq(s) ? tile_bytes(kTile) : kWeights;
   return rows + handed_over + s.stages * (rows + 2 * kTile * 4 + 4 * kBarrier);
 }
-
-// Columns of a gradient in one product. Where the last product has 56, ptxas spills 350 bytes.
-int product_columns_of(const Problem& problem) {
-  constexpr int kSpilling = 120;
-  return problem.head_dim == kSpilling || problem.value_dim() == kSpilling ? 32 : 64;
+int shared_bytes_of_queries(const Problem& problem, const WgmmaBackwardSchedule& s) {
+  const int rows = tile_bytes(problem.head_dim) + tile_bytes(problem.value_dim());
+  return rows + kWeights + 2 * kBarrier + s.stages * (rows + 4 * kBarrier);
 }
 
 void list(Recipe& recipe, const std::string& name, const SplitProduct& product,
@@ -51,67 +54,100 @@ void list(Recipe& recipe, const std::string& name, const SplitProduct& product,
       wgmma_accumulators("sum", {.columns = product.columns, .accumulate = product.adds});
 }
 
-void list_products(Recipe& recipe, const Problem& problem, int product_columns) {
-  const std::span<const Term> terms = kOneSum;
-  SplitProduct scores{.columns = kTile, .steps = 1, .a_register_parts = 1, .a_rows = kTile, .b_rows = kTile};
-  list(recipe, "high", scores, terms.last(1));
-  scores.adds = true;
-  list(recipe, "low", scores, terms.first(terms.size() - 1));
+// scores: the terms of S and dP, of which the last is the product of both first parts.
+void list_products(Recipe& recipe, const Problem& problem, std::span<const Term> scores) {
+  SplitProduct score{.columns = kTile, .steps = 1, .a_register_parts = 1, .a_rows = kTile, .b_rows = kTile};
+  list(recipe, "high", score, scores.last(1));
+  score.adds = true;
+  list(recipe, "low", score, scores.first(scores.size() - 1));
 
-  SplitProduct gradient{.columns = product_columns,
+  SplitProduct gradient{.columns = kPanelColumns,
                         .steps = kTile / 16,
                         .a_register_parts = kSplitParts,
                         .b_rows = kTile,
                         .b_transposed = true};
   recipe.lists["a_registers"] = split_fragments("a", gradient.steps, kSplitParts);
   list(recipe, "gradient", gradient);
-  gradient.columns = problem.head_dim % product_columns;
+  gradient.columns = problem.head_dim % kPanelColumns;
   list(recipe, "gradient_qk", gradient);
-  gradient.columns = problem.value_dim() % product_columns;
+  gradient.columns = problem.value_dim() % kPanelColumns;
   list(recipe, "gradient_v", gradient);
 }
 
-Recipe recipe_keys(const Problem& problem, const WgmmaBackwardSchedule& s) {
-  const int dim = problem.head_dim, dim_v = problem.value_dim();
-  const int product_columns = product_columns_of(problem), widest = std::max(dim, dim_v);
+// What both kernels that multiply have: one that owns keys, and one that owns query rows.
+Recipe recipe_of_products(const Problem& problem, const WgmmaBackwardSchedule& s, int shared_bytes) {
+  const int dim = problem.head_dim, dim_v = problem.value_dim(), widest = std::max(dim, dim_v);
   Recipe recipe;
-  recipe.kernel = "kernels/backward_wgmma_fp32.cu";
   // The third level orders instructions better, and finds registers enough for narrow heads only.
   recipe.ptxas = widest <= kPanelColumns ? 3 : 1;
-  recipe.geometry = {.grid = Grid::key_tiles,
-                     .tile_m = kTile,
-                     .tile_n = kTile,
-                     .threads = kThreads,
-                     .shared_bytes = shared_bytes(problem, s)};
+  recipe.geometry = {.tile_m = kTile, .tile_n = kTile, .threads = kThreads, .shared_bytes = shared_bytes};
   recipe.constants = {
       number("kHeadDim", dim, "columns of Q, K, dQ and dK"),
       number("kHeadDimV", dim_v, "columns of V, dO and dV"),
-      number("kTileM", kTile, "query rows per step"),
-      number("kTileN", kTile, "keys per CTA"),
-      number("kProductColumns", product_columns, "of a gradient, in one product"),
-      number("kStages", s.stages, "tiles of Q, and of dO, in shared memory"),
+      number("kTileM", kTile, "query rows per tile"),
+      number("kTileN", kTile, "keys per tile"),
       number("kProducer", kThreads / 128 - 1, "the warpgroup that loads"),
       number("kRowPartsBytes", row_parts_bytes_wgmma_backward_fp32(problem),
              "of a tile of rows in the workspace"),
       number("kThreads", kThreads, "per CTA"),
       number("kProducerRegisters", kProducerRegisters, "per thread, after setmaxnreg"),
       number("kConsumerRegisters", kConsumerRegisters, "per thread of the others"),
-      number("kSharedBytes", recipe.geometry.shared_bytes, "of dynamic shared memory"),
+      number("kSharedBytes", shared_bytes, "of dynamic shared memory"),
   };
+  if (!adds_dq(s)) {
+    recipe.constants.push_back(number("kKeyPartsBytes", key_parts_bytes_wgmma_backward_fp32(problem),
+                                      "of a tile of keys in the workspace"));
+  }
   recipe.sections = {
       {"bf16", true},  // the parts
       {"fp16", false},
       {"cvt_pairs", true},
       {"causal", problem.causal},
       {"lse", false},
-      {"red_vectors", true},
-      {"dq_sum", adds_dq(s)},
-      {"whole_products", widest >= product_columns},
-      {"whole_qk", dim >= product_columns},
-      {"last_qk", dim % product_columns != 0},
-      {"last_v", dim_v % product_columns != 0 && dim_v % product_columns != dim % product_columns},
+      {"whole_products", widest >= kPanelColumns},
+      {"whole_qk", dim >= kPanelColumns},
+      {"last_qk", dim % kPanelColumns != 0},
+      {"last_v", dim_v % kPanelColumns != 0 && dim_v % kPanelColumns != dim % kPanelColumns},
   };
-  list_products(recipe, problem, product_columns);
+  return recipe;
+}
+
+Recipe recipe_keys(const Problem& problem, const WgmmaBackwardSchedule& s) {
+  Recipe recipe = recipe_of_products(problem, s, shared_bytes(problem, s));
+  recipe.kernel = "kernels/backward_wgmma_fp32.cu";
+  recipe.geometry.grid = Grid::key_tiles;
+  recipe.constants.push_back(number("kStages", s.stages, "tiles of Q, and of dO, in shared memory"));
+  recipe.sections["red_vectors"] = true;
+  recipe.sections["dq_sum"] = adds_dq(s);
+  list_products(recipe, problem, kOneSum);
+  return recipe;
+}
+
+// The terms in the order in which the same numbers are added up where A and B have changed places, as in the
+// kernels before, so that both find the same P and dP.
+constexpr std::array<Term, 6> swapped(std::array<Term, 6> terms) {
+  for (Term& term : terms) std::swap(term.a, term.b);
+  return terms;
+}
+
+Recipe recipe_queries(const Problem& problem, const WgmmaBackwardSchedule& s) {
+  Recipe recipe = recipe_of_products(problem, s, shared_bytes_of_queries(problem, s));
+  recipe.kernel = "kernels/backward_wgmma_fp32_dq.cu";
+  recipe.suffix = "_dq";
+  recipe.constants.push_back(number("kStages", s.stages, "tiles of K, and of V, in shared memory"));
+  recipe.sections["whole_products"] = recipe.sections["whole_qk"];
+  recipe.sections["last_v"] = false;  // dV is not computed
+  static constexpr std::array<Term, 6> kSwapped = swapped(kOneSum);
+  list_products(recipe, problem, kSwapped);
+  return recipe;
+}
+
+Recipe recipe_delta(const Problem& problem, const WgmmaBackwardSchedule& s, const Target& target) {
+  Recipe recipe = recipe_delta_fp32(problem, adds_dq(s), target);
+  recipe.sections["row_parts"] = true;
+  if (!adds_dq(s)) recipe.constants.push_back(number("kHeadDim", problem.head_dim, "columns of Q"));
+  recipe.constants.push_back(number("kRowPartsBytes", row_parts_bytes_wgmma_backward_fp32(problem),
+                                    "of a tile of rows in the workspace"));
   return recipe;
 }
 
@@ -126,7 +162,8 @@ Legality legal_wgmma_backward_fp32(const Problem& problem, const WgmmaBackwardSc
   }
   if (static_cast<DqWay>(s.dq) == DqWay::ordered)
     return {"fp32 has no fixed order of additions to dQ (dq2); use dq1, or dq0, which is deterministic"};
-  const int shared = shared_bytes(problem, s);
+  const int shared = adds_dq(s) ? shared_bytes(problem, s)
+                                : std::max(shared_bytes(problem, s), shared_bytes_of_queries(problem, s));
   if (shared > target.shared_per_cta)
     return too_much_shared(staged_tile(kTile, kTile, s.stages) + " in three parts", shared, target);
   return {};
@@ -136,15 +173,14 @@ int row_parts_bytes_wgmma_backward_fp32(const Problem& problem) {
   return tile_bytes(problem.head_dim) + tile_bytes(problem.value_dim()) + 2 * kTile * 4;
 }
 
+int key_parts_bytes_wgmma_backward_fp32(const Problem& problem) {
+  return tile_bytes(problem.head_dim) + tile_bytes(problem.value_dim());
+}
+
 std::vector<Recipe> recipes_wgmma_backward_fp32(const Problem& problem, const WgmmaBackwardSchedule& s,
                                                 const Target& target) {
-  std::vector<Recipe> recipes = around_keys_fp32(problem, recipe_keys(problem, s), adds_dq(s), target);
-  Recipe& delta = recipes.front();
-  delta.sections["row_parts"] = true;
-  if (!adds_dq(s)) delta.constants.push_back(number("kHeadDim", problem.head_dim, "columns of Q"));
-  delta.constants.push_back(number("kRowPartsBytes", row_parts_bytes_wgmma_backward_fp32(problem),
-                                   "of a tile of rows in the workspace"));
-  return recipes;
+  return {recipe_delta(problem, s, target), recipe_keys(problem, s),
+          adds_dq(s) ? recipe_mma_sum(problem, target) : recipe_queries(problem, s)};
 }
 
 }  // namespace flashjit

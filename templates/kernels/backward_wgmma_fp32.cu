@@ -54,4 +54,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
         static_cast<float*>(params.dk) + tile.batch * params.dk_batch + tile.head * params.dk_head;
     write_gradient<kHeadDim>(dk, params.scale, to, params.dk_row, tile.n * kTileN, params.seqlen_k);
   }
+  /*%^dq_sum%*/
+  wait_for_copied_keys();
+  /*%/dq_sum%*/
 }

@@ -60,6 +60,9 @@ const std::vector<Golden> kGolden{
     {{.pass = Pass::backward, .dtype = DType::fp32, .head_dim = 72, .head_dim_v = 64, .causal = true},
      "wgmma-backward:m64n64s1",
      "sm_90a"},
+    {{.pass = Pass::backward, .dtype = DType::fp32, .head_dim = 64, .deterministic = true},
+     "wgmma-backward:m64n64s2dq0",
+     "sm_90a"},
 };
 
 std::string read(const fs::path& path) {
@@ -129,10 +132,12 @@ int main(int argc, char** argv) {
     }
     if (const Workspace parts = workspace_of(golden.problem, schedule);
         golden.problem.pass == Pass::backward) {
-      launches += fmt::format(
-          "  workspace:{}{}{} rows in tiles of {}{}\n", parts.dq_sum ? " dq_sum" : "",
-          parts.counters ? " counters" : "", parts.narrow ? " narrow" : "", parts.tile_m,
-          parts.row_parts_bytes > 0 ? fmt::format(", copied as {} bytes", parts.row_parts_bytes) : "");
+      const auto copied = [](int bytes, const char* what) {
+        return bytes > 0 ? fmt::format(", {} copied as {} bytes", what, bytes) : "";
+      };
+      launches += fmt::format("  workspace:{}{}{} rows in tiles of {}{}{}\n", parts.dq_sum ? " dq_sum" : "",
+                              parts.counters ? " counters" : "", parts.narrow ? " narrow" : "", parts.tile_m,
+                              copied(parts.row_parts_bytes, "rows"), copied(parts.key_parts_bytes, "keys"));
     }
   }
   compare("launches.txt", launches);

@@ -18,9 +18,8 @@ constexpr Problem kBackwardFp32{.pass = Pass::backward, .dtype = DType::fp32, .h
 constexpr Problem kBackwardFp32Wide{
     .pass = Pass::backward, .dtype = DType::fp32, .head_dim = 72, .head_dim_v = 40, .causal = true};
 constexpr Problem kBackwardFp32Full{.pass = Pass::backward, .dtype = DType::fp32, .head_dim = 40};
-// Its gradients are products of 32 columns each.
-constexpr Problem kBackwardFp32Widest{
-    .pass = Pass::backward, .dtype = DType::fp32, .head_dim = 120, .head_dim_v = 40};
+constexpr Problem kBackwardFp32Mixed{
+    .pass = Pass::backward, .dtype = DType::fp32, .head_dim = 40, .head_dim_v = 64, .causal = true};
 constexpr Problem kBackwardFp32Narrow{
     .pass = Pass::backward, .dtype = DType::fp32, .head_dim = 16, .causal = true};
 constexpr Problem kFp32{.dtype = DType::fp32, .head_dim = 32, .causal = true};
@@ -107,8 +106,12 @@ std::vector<Subject> sync_subjects() {
               kBackwardFp32),
       subject("wgmma backward, fp32", "sm_90a", "wgmma-backward:m64n64s1", kBackwardFp32Wide, kWide),
       subject("wgmma backward, fp32, two stages", "sm_90a", "wgmma-backward:m64n64s2", kBackwardFp32, kWide),
-      subject("wgmma backward, fp32, dQ apart", "sm_90a", "wgmma-backward:m64n64s1dq0", kBackwardFp32Widest,
+      subject("wgmma backward, fp32, dQ apart", "sm_90a", "wgmma-backward:m64n64s1dq0", kBackwardFp32Full,
               kWide),
+      subject("wgmma backward, fp32, dQ apart, causal", "sm_90a", "wgmma-backward:m64n64s2dq0",
+              kBackwardFp32Mixed, kWide),
+      subject("wgmma backward, fp32, dQ apart, own heads", "sm_90a", "wgmma-backward:m64n64s2dq0",
+              kBackwardFp32Full, kOwnHeads),
       subject("simt, fragments ahead", "sm_86", "simt:m64n64w4s2l16pf1", kFp32),
       subject("mma, three stages, K and V apart", "sm_90", "mma:m64n32w4s3kv1", kCausal64),
   };

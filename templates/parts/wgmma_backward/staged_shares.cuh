@@ -8,6 +8,7 @@
 #include "parts/wgmma_backward/tiles.cuh"
 #include "ptx/add_release.cuh"
 #include "ptx/bulk_add.cuh"
+#include "ptx/bulk_store.cuh"
 #include "ptx/bulk_wait.cuh"
 #include "ptx/fence_async_global.cuh"
 #include "ptx/mbarrier.cuh"

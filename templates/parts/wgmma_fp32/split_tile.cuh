@@ -11,12 +11,11 @@ constexpr int kRowBytes = 128;  // of a panel: 64 columns, after which the wides
 template <int kRowsOfTile, int kColumns>
 struct SplitTile {
   static constexpr int kRows = kRowsOfTile;
-  static constexpr int kChunks = (kColumns + 15) / 16 * 2;  // of 8 columns, padded to whole steps of wgmma
-  static constexpr int kPartBytes = kRows * kRowBytes;      // of a panel
+  static constexpr int kPartBytes = kRows * kRowBytes;  // of a panel
   static constexpr int kPanelBytes = kParts * kPartBytes;
   static constexpr int kBytes = (kColumns + 63) / 64 * kPanelBytes;
 
-  // Bytes from the tile's start to a chunk of the first part.
+  // Bytes from the tile's start to a chunk of 8 columns of the first part.
   __device__ static unsigned offset(unsigned row, unsigned chunk) {
     return chunk / 8 * kPanelBytes + row * kRowBytes + (chunk ^ row) % 8 * 16;
   }

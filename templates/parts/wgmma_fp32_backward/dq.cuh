@@ -47,13 +47,13 @@ __device__ __forceinline__ void add_dq(const unsigned (&ds)[4][kParts][4], unsig
   /*%#whole_qk%*/
   // Where the products stand in a loop, ptxas takes the same registers for their sums.
 #pragma unroll 1
-  for (int first = 0; first + kProductColumns <= kHeadDim; first += kProductColumns) {
-    add_dq_columns<kProductColumns>(ds, shared + kK + column_offset(first), to);
-    to += 16 * kProductColumns;
+  for (int panel = 0; panel < kHeadDim / kPanelColumns; ++panel) {
+    add_dq_columns<kPanelColumns>(ds, shared + kK + panel * TileQK::kPanelBytes, to);
+    to += 16 * kPanelColumns;
   }
   /*%/whole_qk%*/
   /*%#last_qk%*/
-  constexpr int kLast = kHeadDim % kProductColumns;
-  add_dq_columns<kLast>(ds, shared + kK + column_offset(kHeadDim - kLast), to);
+  constexpr int kLastPanel = kHeadDim / kPanelColumns * TileQK::kPanelBytes;
+  add_dq_columns<kHeadDim % kPanelColumns>(ds, shared + kK + kLastPanel, to);
   /*%/last_qk%*/
 }

@@ -2,20 +2,19 @@
 #pragma once
 
 #include "parts/warpgroup.cuh"
-#include "parts/wgmma_fp32_backward/layout.cuh"
 #include "parts/wgmma_fp32_backward/products.cuh"
 #include "ptx/pin.cuh"
 #include "ptx/wgmma.cuh"
 
 // Columns from kFirst on, as many as one product has.
 template <int kColumns, int kFirst>
-constexpr int kAtOnce = kColumns - kFirst < kProductColumns ? kColumns - kFirst : kProductColumns;
+constexpr int kAtOnce = kColumns - kFirst < kPanelColumns ? kColumns - kFirst : kPanelColumns;
 
 // Begins part = A B for these columns of B.
 template <int kColumns, int kFirst>
 __device__ __forceinline__ void multiply_gradient(float (&part)[kAtOnce<kColumns, kFirst> / 2],
                                                   const unsigned (&a)[4][kParts][4], unsigned b_tile) {
-  wgmma_gradient(part, a, lower_half(b_tile + column_offset(kFirst)));
+  wgmma_gradient(part, a, lower_half(b_tile + kFirst / kPanelColumns * TileQK::kPanelBytes));
 }
 
 // Adds a part that is on its way, and those of the columns after it.

@@ -17,10 +17,10 @@
 #include "parts/wgmma_fp32_backward/layout.cuh"
 #include "parts/wgmma_fp32_backward/scores.cuh"
 #include "parts/wgmma_fp32_backward/steps.cuh"
+#include "parts/wgmma_fp32_backward/weights_place.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/named_barrier.cuh"
 #include "ptx/named_barrier_arrive.cuh"
-#include "ptx/shared_four.cuh"
 #include "ptx/shared_pair.cuh"
 /*%#dq_sum%*/
 #include "ptx/stmatrix.cuh"
@@ -31,11 +31,10 @@
 __device__ __forceinline__ void find_ds(float (&ds)[32], const Scores& dp, unsigned shared,
                                         unsigned delta_of_rows) {
   const int thread = thread_index() % 128;
-  const unsigned p_from = shared + kP + thread * 16;
 #pragma unroll
   for (int i = 0; i < 32; i += 4) {
     const float2 delta = load_pair(delta_of_rows + 8 * i + thread % 4 * 8);
-    const float4 p = load_four(p_from + i * 512);
+    const float4 p = load_weights(shared + kP, i);
     ds[i] = p.x * (dp.at(i) - delta.x);
     ds[i + 1] = p.y * (dp.at(i + 1) - delta.y);
     ds[i + 2] = p.z * (dp.at(i + 2) - delta.x);
@@ -61,13 +60,13 @@ __device__ __forceinline__ void store_ds(unsigned shared, const unsigned (&ds)[4
 // dk: without the scale.
 __device__ __forceinline__ void sum_dk(float (&dk)[kHeadDim / 2], unsigned shared,
                                        const BackwardParams& params) {
-  const FirstPart<kHeadDimV> first_of_v(shared + kV);
   const KeyTile tile = key_tile_of_block(params);
   Steps step(params, tile);
   if (step.left == 0) return;
   named_barrier_arrive(kPlaceIsFree, 256);
   for (RingPlace place; step.left > 0; place.advance(), step.advance()) {
     const int barrier = 8 * place.stage;
+    const FirstPart<kHeadDimV> first_of_v(shared + kV);
     mbarrier_wait(shared + kDoutFull + barrier, place.parity);
     Scores dp;
     dp.multiply<kHeadDimV>(first_of_v, shared + kV, shared + kDout + place.stage * TileV::kBytes);

@@ -2,17 +2,13 @@
 // tiles of bf16 whose sum it is; what warpgroups hand to each other; and LSE and delta.
 #pragma once
 
-#include "parts/wgmma_fp32/split_tile.cuh"
+#include "parts/wgmma_fp32_backward/tiles.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/mbarrier_bytes.cuh"
 
-static_assert(kTileM == 64 && kTileN == 64, "a product of a warpgroup has 64 rows");
-using TileQK = SplitTile<64, kHeadDim>;
-using TileV = SplitTile<64, kHeadDimV>;
 /*%#dq_sum%*/
 using TileDs = SplitTile<64, 64>;  // dS^T: a row for each key
 /*%/dq_sum%*/
-constexpr int kPBytes = 64 * 64 * sizeof(float);    // of P^T, which is not split
 constexpr int kRowsBytes = 2 * 64 * sizeof(float);  // of LSE, and then of delta
 
 // Offsets from the start of shared memory.

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "parts/wgmma_fp32/descriptors.cuh"
-#include "parts/wgmma_fp32_backward/layout.cuh"
+#include "parts/wgmma_fp32_backward/tiles.cuh"
 
 // 16 columns of A B^T, where A and B are tiles of 64 rows. first: those of A's first part, which three of the
 // six products have. sum = the product of both first parts …
@@ -35,14 +35,9 @@ __device__ __forceinline__ void wgmma_low(float (&sum)[32], const unsigned (&fir
       : "memory");
 }
 
-// Bytes to where a column of a tile begins.
-__device__ __forceinline__ constexpr unsigned column_offset(int column) {
-  return column / 64 * TileQK::kPanelBytes + column % 64 * 2;
-}
-
 /*%#whole_products%*/
-// kProductColumns columns of a gradient, from the parts of A in registers: sum = P^T dO, dS^T Q or dS K.
-__device__ __forceinline__ void wgmma_gradient(float (&sum)[kProductColumns / 2],
+// A panel's columns of a gradient, from the parts of A in registers: sum = P^T dO, dS^T Q or dS K.
+__device__ __forceinline__ void wgmma_gradient(float (&sum)[kPanelColumns / 2],
                                                const unsigned (&a)[4][kParts][4], unsigned b_tile) {
   asm volatile(
       /*%#gradient%*/
@@ -62,7 +57,7 @@ __device__ __forceinline__ void wgmma_gradient(float (&sum)[kProductColumns / 2]
 /*%/whole_products%*/
 /*%#last_qk%*/
 // The last columns of Q and K, which are fewer.
-__device__ __forceinline__ void wgmma_gradient(float (&sum)[kHeadDim % kProductColumns / 2],
+__device__ __forceinline__ void wgmma_gradient(float (&sum)[kHeadDim % kPanelColumns / 2],
                                                const unsigned (&a)[4][kParts][4], unsigned b_tile) {
   asm volatile(
       /*%#gradient_qk%*/
@@ -82,7 +77,7 @@ __device__ __forceinline__ void wgmma_gradient(float (&sum)[kHeadDim % kProductC
 /*%/last_qk%*/
 /*%#last_v%*/
 // The last columns of dO, which are fewer.
-__device__ __forceinline__ void wgmma_gradient(float (&sum)[kHeadDimV % kProductColumns / 2],
+__device__ __forceinline__ void wgmma_gradient(float (&sum)[kHeadDimV % kPanelColumns / 2],
                                                const unsigned (&a)[4][kParts][4], unsigned b_tile) {
   asm volatile(
       /*%#gradient_v%*/

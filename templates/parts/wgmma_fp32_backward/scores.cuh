@@ -1,8 +1,8 @@
 // The products that S^T and dP^T come from.
 #pragma once
 
-#include "parts/wgmma_fp32_backward/layout.cuh"
 #include "parts/wgmma_fp32_backward/products.cuh"
+#include "parts/wgmma_fp32_backward/tiles.cuh"
 #include "ptx/ldmatrix.cuh"
 #include "ptx/pin.cuh"
 #include "ptx/thread_index.cuh"

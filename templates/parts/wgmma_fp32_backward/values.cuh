@@ -13,12 +13,12 @@
 #include "parts/wgmma_fp32_backward/layout.cuh"
 #include "parts/wgmma_fp32_backward/scores.cuh"
 #include "parts/wgmma_fp32_backward/steps.cuh"
+#include "parts/wgmma_fp32_backward/weights_place.cuh"
 #include "ptx/math.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/named_barrier.cuh"
 #include "ptx/named_barrier_arrive.cuh"
 #include "ptx/shared_pair.cuh"
-#include "ptx/store_shared_16.cuh"
 #include "ptx/thread_index.cuh"
 
 // p = P^T of a step.
@@ -51,23 +51,13 @@ __device__ __forceinline__ void find_weights(float (&p)[32], const Scores& s, un
   }
 }
 
-// The thread of the other warpgroup that has the same keys and rows computes its part of dS^T from this.
-__device__ __forceinline__ void store_weights(unsigned shared, const float (&p)[32]) {
-  const unsigned to = shared + kP + thread_index() % 128 * 16;
-#pragma unroll
-  for (int i = 0; i < 32; i += 4) {
-    store_shared(to + i * 512, uint4{__float_as_uint(p[i]), __float_as_uint(p[i + 1]),
-                                     __float_as_uint(p[i + 2]), __float_as_uint(p[i + 3])});
-  }
-}
-
 __device__ __forceinline__ void sum_dv(float (&dv)[kHeadDimV / 2], unsigned shared,
                                        const BackwardParams& params) {
   const KeyTile tile = key_tile_of_block(params);
-  const FirstPart<kHeadDim> first_of_k(shared + kK);
   Steps step(params, tile);
   for (RingPlace place; step.left > 0; place.advance(), step.advance()) {
     const int barrier = 8 * place.stage;
+    const FirstPart<kHeadDim> first_of_k(shared + kK);
     mbarrier_wait(shared + kQFull + barrier, place.parity);
     Scores scores;
     scores.multiply<kHeadDim>(first_of_k, shared + kK, shared + kQ + place.stage * TileQK::kBytes);
@@ -82,7 +72,7 @@ __device__ __forceinline__ void sum_dv(float (&dv)[kHeadDimV / 2], unsigned shar
     /*%/causal%*/
     find_weights(p, scores, shared + kRows + place.stage * kRowsBytes, edge, params.scale);
     named_barrier_sync(kPlaceIsFree, 256);
-    store_weights(shared, p);
+    store_weights(shared + kP, p);
     named_barrier_arrive(kPIsThere, 256);
 
     unsigned fragments[4][kParts][4];

@@ -45,8 +45,10 @@ struct BackwardParams {
                     // see no key and for padding. The fp32 kernels read lse itself
   float* delta;     // workspace (batch, heads, padded_q): the row's sum of dO * O; 0 for padding
   float* dq_sum;    // workspace (batch, heads, padded_q, head_dim), if the schedule adds dQ up: unscaled sums
-  unsigned char* row_parts;  // workspace, tiles of (batch, heads, padded_q) rows, if a kernel has them copied
-                             // as they are: see parts/wgmma_fp32_backward/row_parts.cuh
+  // Workspace, if kernels have tiles copied as they are (parts/wgmma_fp32_backward/row_parts.cuh,
+  // key_parts.cuh):
+  unsigned char* row_parts;  // tiles of (batch, heads, padded_q) rows
+  unsigned char* key_parts;  // tiles of (batch, heads_kv, seqlen_k) keys, each head's padded to whole tiles
   int* counters;  // workspace, one per kBackwardCounterRows rows of the arrays above: how far the additions
                   // to dQ have come, if the kernel that does them also writes dQ
   int* tile_counter;  // two zeros; a kernel that draws its tiles from it leaves both zero again
@@ -591,18 +593,20 @@ __device__ __forceinline__ void add_release(int* word, int value) {
   asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
 }
 
-// Bulk copies from shared to global memory, and additions of floats to it (PTX ISA, "cp.async.bulk",
-// "cp.reduce.async.bulk"). A multiple of 16 bytes, aligned to 16 on both sides.
+// Bulk additions of floats in shared memory to global memory (PTX ISA, "cp.reduce.async.bulk").
 
-__device__ __forceinline__ void bulk_store(float* to, unsigned from, int bytes) {
-  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes)
-               : "memory");
-}
-
-// Each float is added atomically.
+// Each float is added atomically. A multiple of 16 bytes, aligned to 16 on both sides.
 __device__ __forceinline__ void bulk_add(float* to, unsigned from, int bytes) {
   asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
                "r"(from), "r"(bytes)
+               : "memory");
+}
+
+// Bulk copies of plain bytes from shared to global memory (PTX ISA, "cp.async.bulk").
+
+// A multiple of 16 bytes, aligned to 16 on both sides.
+__device__ __forceinline__ void bulk_store(void* to, unsigned from, int bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes)
                : "memory");
 }
 

@@ -3,16 +3,15 @@
 
 constexpr int kHeadDim = 72;             // columns of Q, K, dQ and dK
 constexpr int kHeadDimV = 64;            // columns of V, dO and dV
-constexpr int kTileM = 64;               // query rows per step
-constexpr int kTileN = 64;               // keys per CTA
-constexpr int kProductColumns = 64;      // of a gradient, in one product
-constexpr int kStages = 1;               // tiles of Q, and of dO, in shared memory
+constexpr int kTileM = 64;               // query rows per tile
+constexpr int kTileN = 64;               // keys per tile
 constexpr int kProducer = 2;             // the warpgroup that loads
 constexpr int kRowPartsBytes = 74240;    // of a tile of rows in the workspace
 constexpr int kThreads = 384;            // per CTA
 constexpr int kProducerRegisters = 24;   // per thread, after setmaxnreg
 constexpr int kConsumerRegisters = 240;  // per thread of the others
 constexpr int kSharedBytes = 172576;     // of dynamic shared memory
+constexpr int kStages = 1;               // tiles of Q, and of dO, in shared memory
 
 // FlashAttention-2's backward pass (Dao, arXiv 2307.08691, algorithm 2) on Hopper in fp32, on tensor cores
 // that multiply bf16: each number is the sum of three bf16 numbers, and each product the sum of six (Henry,
@@ -49,8 +48,10 @@ struct BackwardParams {
                     // see no key and for padding. The fp32 kernels read lse itself
   float* delta;     // workspace (batch, heads, padded_q): the row's sum of dO * O; 0 for padding
   float* dq_sum;    // workspace (batch, heads, padded_q, head_dim), if the schedule adds dQ up: unscaled sums
-  unsigned char* row_parts;  // workspace, tiles of (batch, heads, padded_q) rows, if a kernel has them copied
-                             // as they are: see parts/wgmma_fp32_backward/row_parts.cuh
+  // Workspace, if kernels have tiles copied as they are (parts/wgmma_fp32_backward/row_parts.cuh,
+  // key_parts.cuh):
+  unsigned char* row_parts;  // tiles of (batch, heads, padded_q) rows
+  unsigned char* key_parts;  // tiles of (batch, heads_kv, seqlen_k) keys, each head's padded to whole tiles
   int* counters;  // workspace, one per kBackwardCounterRows rows of the arrays above: how far the additions
                   // to dQ have come, if the kernel that does them also writes dQ
   int* tile_counter;  // two zeros; a kernel that draws its tiles from it leaves both zero again
@@ -175,98 +176,15 @@ constexpr int kRowBytes = 128;  // of a panel: 64 columns, after which the wides
 template <int kRowsOfTile, int kColumns>
 struct SplitTile {
   static constexpr int kRows = kRowsOfTile;
-  static constexpr int kChunks = (kColumns + 15) / 16 * 2;  // of 8 columns, padded to whole steps of wgmma
-  static constexpr int kPartBytes = kRows * kRowBytes;      // of a panel
+  static constexpr int kPartBytes = kRows * kRowBytes;  // of a panel
   static constexpr int kPanelBytes = kParts * kPartBytes;
   static constexpr int kBytes = (kColumns + 63) / 64 * kPanelBytes;
 
-  // Bytes from the tile's start to a chunk of the first part.
+  // Bytes from the tile's start to a chunk of 8 columns of the first part.
   __device__ static unsigned offset(unsigned row, unsigned chunk) {
     return chunk / 8 * kPanelBytes + row * kRowBytes + (chunk ^ row) % 8 * 16;
   }
 };
-
-// Shared-memory barriers that count arrivals, and bytes (ptx/mbarrier_bytes.cuh), by PTX ISA, "Parallel
-// Synchronization: mbarrier".
-
-// The phase completes when `arrivals` threads have arrived and every byte that was expected has landed.
-__device__ __forceinline__ void mbarrier_init(unsigned barrier, int arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
-}
-
-__device__ __forceinline__ void mbarrier_arrive(unsigned barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-
-// Returns once the phase of this parity has completed. A fresh barrier counts as having completed parity 1.
-__device__ __forceinline__ void mbarrier_wait(unsigned barrier, int parity) {
-  asm volatile(
-      "{\n"
-      ".reg .pred done;\n"
-      "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-      "@done bra out;\n"
-      "bra again;\n"
-      "out:\n"
-      "}" ::"r"(barrier),
-      "r"(parity)
-      : "memory");
-}
-
-// Barriers that also count the bytes of asynchronous copies (PTX ISA, "Parallel Synchronization: mbarrier").
-
-// Makes initialised barriers visible to the asynchronous copies that will complete on them.
-__device__ __forceinline__ void mbarrier_init_fence() {
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-}
-
-__device__ __forceinline__ void mbarrier_arrive_expecting(unsigned barrier, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
-               : "memory");
-}
-
-// What a CTA keeps in shared memory: its keys' rows of K and V, and rings of tiles of Q and dO, each as three
-// tiles of bf16 whose sum it is; what warpgroups hand to each other; and LSE and delta.
-
-static_assert(kTileM == 64 && kTileN == 64, "a product of a warpgroup has 64 rows");
-using TileQK = SplitTile<64, kHeadDim>;
-using TileV = SplitTile<64, kHeadDimV>;
-using TileDs = SplitTile<64, 64>;  // dS^T: a row for each key
-constexpr int kPBytes = 64 * 64 * sizeof(float);    // of P^T, which is not split
-constexpr int kRowsBytes = 2 * 64 * sizeof(float);  // of LSE, and then of delta
-
-// Offsets from the start of shared memory.
-constexpr int kK = 0;
-constexpr int kV = kK + TileQK::kBytes;
-constexpr int kQ = kV + TileV::kBytes;
-constexpr int kDout = kQ + kStages * TileQK::kBytes;
-constexpr int kP = kDout + kStages * TileV::kBytes;
-constexpr int kDs = kP;  // takes the place of P^T once that has been read
-static_assert(kPBytes <= TileDs::kBytes, "P^T fits");
-constexpr int kRows = kDs + TileDs::kBytes;
-// Barriers: a tile of dO is there; a tile of Q with its LSE and delta is; and who reads it is done with it.
-constexpr int kDoutFull = kRows + kStages * kRowsBytes;
-constexpr int kQFull = kDoutFull + 8 * kStages;
-constexpr int kDoutEmpty = kQFull + 8 * kStages;
-constexpr int kQEmpty = kDoutEmpty + 8 * kStages;
-static_assert(kQEmpty + 8 * kStages == kSharedBytes, "the host allocates what this lays out");
-
-// Numbered barriers.
-constexpr int kKeysAreThere = 1;
-constexpr int kPIsThere = 2;     // P^T has been stored, for the warpgroup of dK
-constexpr int kPlaceIsFree = 3;  // the next one may be stored
-constexpr int kOfKeys = 4;  // the warps of dK among themselves
-
-// One thread makes the barriers; the caller synchronises the CTA.
-__device__ __forceinline__ void make_barriers(unsigned shared) {
-  constexpr int kReads = 8;  // a warp arrives once
-  for (int stage = 0; stage < kStages; ++stage) {
-    mbarrier_init(shared + kQFull + 8 * stage, 1);
-    mbarrier_init(shared + kDoutFull + 8 * stage, 1);
-    mbarrier_init(shared + kQEmpty + 8 * stage, kReads);
-    mbarrier_init(shared + kDoutEmpty + 8 * stage, kReads);
-  }
-  mbarrier_init_fence();
-}
 
 // Warpgroup-wide asynchronous products (PTX ISA, "wgmma"). 128 threads multiply 64 rows. With lane = 4g + t,
 // a thread's accumulators 4j .. 4j + 3 hold columns 8j + 2t and 8j + 2t + 1 of its warp's rows g and g + 8.
@@ -297,6 +215,14 @@ constexpr unsigned kUpperHalf = 1u << 30 | 8 * kRowBytes / 16;
 __device__ __forceinline__ unsigned lower_half(unsigned address) {
   return static_cast<unsigned>(wgmma_descriptor(address, 0));
 }
+
+// Tiles of rows and of keys in shared memory: 64 of them, since a product of a warpgroup has 64 rows.
+
+static_assert(kTileM == 64 && kTileN == 64, "rows and keys are tiles of the same kind");
+using TileQK = SplitTile<64, kHeadDim>;           // of Q or K
+using TileV = SplitTile<64, kHeadDimV>;           // of V or dO
+constexpr int kPanelColumns = 64;                 // and so many columns of a gradient are one product
+constexpr int kPBytes = 64 * 64 * sizeof(float);  // of P, which is not split
 
 // The products of a step, as asm statements that the renderer writes down. Of the nine products of two
 // numbers' parts, three are below the last bit of the whole; the other six are computed, the smallest first:
@@ -394,13 +320,8 @@ __device__ __forceinline__ void wgmma_low(float (&sum)[32], const unsigned (&fir
       : "memory");
 }
 
-// Bytes to where a column of a tile begins.
-__device__ __forceinline__ constexpr unsigned column_offset(int column) {
-  return column / 64 * TileQK::kPanelBytes + column % 64 * 2;
-}
-
-// kProductColumns columns of a gradient, from the parts of A in registers: sum = P^T dO, dS^T Q or dS K.
-__device__ __forceinline__ void wgmma_gradient(float (&sum)[kProductColumns / 2],
+// A panel's columns of a gradient, from the parts of A in registers: sum = P^T dO, dS^T Q or dS K.
+__device__ __forceinline__ void wgmma_gradient(float (&sum)[kPanelColumns / 2],
                                                const unsigned (&a)[4][kParts][4], unsigned b_tile) {
   asm volatile(
       "{\n"
@@ -587,7 +508,7 @@ __device__ __forceinline__ void wgmma_gradient(float (&sum)[kProductColumns / 2]
       : "memory");
 }
 // The last columns of Q and K, which are fewer.
-__device__ __forceinline__ void wgmma_gradient(float (&sum)[kHeadDim % kProductColumns / 2],
+__device__ __forceinline__ void wgmma_gradient(float (&sum)[kHeadDim % kPanelColumns / 2],
                                                const unsigned (&a)[4][kParts][4], unsigned b_tile) {
   asm volatile(
       "{\n"
@@ -757,13 +678,13 @@ __device__ __forceinline__ void pin(float (&registers)[kCount]) {
 
 // Columns from kFirst on, as many as one product has.
 template <int kColumns, int kFirst>
-constexpr int kAtOnce = kColumns - kFirst < kProductColumns ? kColumns - kFirst : kProductColumns;
+constexpr int kAtOnce = kColumns - kFirst < kPanelColumns ? kColumns - kFirst : kPanelColumns;
 
 // Begins part = A B for these columns of B.
 template <int kColumns, int kFirst>
 __device__ __forceinline__ void multiply_gradient(float (&part)[kAtOnce<kColumns, kFirst> / 2],
                                                   const unsigned (&a)[4][kParts][4], unsigned b_tile) {
-  wgmma_gradient(part, a, lower_half(b_tile + column_offset(kFirst)));
+  wgmma_gradient(part, a, lower_half(b_tile + kFirst / kPanelColumns * TileQK::kPanelBytes));
 }
 
 // Adds a part that is on its way, and those of the columns after it.
@@ -830,11 +751,89 @@ struct RingPlace {
   }
 };
 
+// Shared-memory barriers that count arrivals, and bytes (ptx/mbarrier_bytes.cuh), by PTX ISA, "Parallel
+// Synchronization: mbarrier".
+
+// The phase completes when `arrivals` threads have arrived and every byte that was expected has landed.
+__device__ __forceinline__ void mbarrier_init(unsigned barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+
+__device__ __forceinline__ void mbarrier_arrive(unsigned barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+// Returns once the phase of this parity has completed. A fresh barrier counts as having completed parity 1.
+__device__ __forceinline__ void mbarrier_wait(unsigned barrier, int parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@done bra out;\n"
+      "bra again;\n"
+      "out:\n"
+      "}" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+
 // One lane's arrival at a barrier for its warp.
 
 __device__ __forceinline__ void arrive_for_warp(unsigned barrier) {
   if (lane() == 0) mbarrier_arrive(barrier);
   __syncwarp();  // ptxas has been seen to let the lane that arrives go on alone
+}
+
+// Barriers that also count the bytes of asynchronous copies (PTX ISA, "Parallel Synchronization: mbarrier").
+
+// Makes initialised barriers visible to the asynchronous copies that will complete on them.
+__device__ __forceinline__ void mbarrier_init_fence() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+__device__ __forceinline__ void mbarrier_arrive_expecting(unsigned barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+
+// What a CTA keeps in shared memory: its keys' rows of K and V, and rings of tiles of Q and dO, each as three
+// tiles of bf16 whose sum it is; what warpgroups hand to each other; and LSE and delta.
+
+using TileDs = SplitTile<64, 64>;  // dS^T: a row for each key
+constexpr int kRowsBytes = 2 * 64 * sizeof(float);  // of LSE, and then of delta
+
+// Offsets from the start of shared memory.
+constexpr int kK = 0;
+constexpr int kV = kK + TileQK::kBytes;
+constexpr int kQ = kV + TileV::kBytes;
+constexpr int kDout = kQ + kStages * TileQK::kBytes;
+constexpr int kP = kDout + kStages * TileV::kBytes;
+constexpr int kDs = kP;  // takes the place of P^T once that has been read
+static_assert(kPBytes <= TileDs::kBytes, "P^T fits");
+constexpr int kRows = kDs + TileDs::kBytes;
+// Barriers: a tile of dO is there; a tile of Q with its LSE and delta is; and who reads it is done with it.
+constexpr int kDoutFull = kRows + kStages * kRowsBytes;
+constexpr int kQFull = kDoutFull + 8 * kStages;
+constexpr int kDoutEmpty = kQFull + 8 * kStages;
+constexpr int kQEmpty = kDoutEmpty + 8 * kStages;
+static_assert(kQEmpty + 8 * kStages == kSharedBytes, "the host allocates what this lays out");
+
+// Numbered barriers.
+constexpr int kKeysAreThere = 1;
+constexpr int kPIsThere = 2;     // P^T has been stored, for the warpgroup of dK
+constexpr int kPlaceIsFree = 3;  // the next one may be stored
+constexpr int kOfKeys = 4;  // the warps of dK among themselves
+
+// One thread makes the barriers; the caller synchronises the CTA.
+__device__ __forceinline__ void make_barriers(unsigned shared) {
+  constexpr int kReads = 8;  // a warp arrives once
+  for (int stage = 0; stage < kStages; ++stage) {
+    mbarrier_init(shared + kQFull + 8 * stage, 1);
+    mbarrier_init(shared + kDoutFull + 8 * stage, 1);
+    mbarrier_init(shared + kQEmpty + 8 * stage, kReads);
+    mbarrier_init(shared + kDoutEmpty + 8 * stage, kReads);
+  }
+  mbarrier_init_fence();
 }
 
 // The diagonal of a causal mask: bottom-right aligned.
@@ -943,12 +942,12 @@ __device__ __forceinline__ void add_dq(const unsigned (&ds)[4][kParts][4], unsig
   float* to = params.dq_sum + row * kHeadDim;
   // Where the products stand in a loop, ptxas takes the same registers for their sums.
 #pragma unroll 1
-  for (int first = 0; first + kProductColumns <= kHeadDim; first += kProductColumns) {
-    add_dq_columns<kProductColumns>(ds, shared + kK + column_offset(first), to);
-    to += 16 * kProductColumns;
+  for (int panel = 0; panel < kHeadDim / kPanelColumns; ++panel) {
+    add_dq_columns<kPanelColumns>(ds, shared + kK + panel * TileQK::kPanelBytes, to);
+    to += 16 * kPanelColumns;
   }
-  constexpr int kLast = kHeadDim % kProductColumns;
-  add_dq_columns<kLast>(ds, shared + kK + column_offset(kHeadDim - kLast), to);
+  constexpr int kLastPanel = kHeadDim / kPanelColumns * TileQK::kPanelBytes;
+  add_dq_columns<kHeadDim % kPanelColumns>(ds, shared + kK + kLastPanel, to);
 }
 
 // Loads of matrix fragments from shared memory (PTX ISA, "ldmatrix"). Lane 8i + r gives the address of row r
@@ -1013,6 +1012,45 @@ struct Scores {
   }
 };
 
+// Four neighbouring floats of shared memory (PTX ISA, "ld").
+
+__device__ __forceinline__ float4 load_four(unsigned address) {
+  float4 four;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(four.x), "=f"(four.y), "=f"(four.z), "=f"(four.w)
+               : "r"(address)
+               : "memory");
+  return four;
+}
+
+// Sixteen bytes to shared memory (PTX ISA, "st").
+
+__device__ __forceinline__ void store_shared(unsigned address, uint4 value) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.x), "r"(value.y),
+               "r"(value.z), "r"(value.w)
+               : "memory");
+}
+
+// P on its way from one warpgroup to the other. A thread takes what the thread of the same number has put
+// there: both have the same rows and keys.
+
+// Of a thread's numbers, four from the i-th on.
+__device__ __forceinline__ unsigned address_of_weights(unsigned place, int i) {
+  return place + thread_index() % 128 * 16 + i * 512;
+}
+
+__device__ __forceinline__ void store_weights(unsigned place, const float (&p)[32]) {
+#pragma unroll
+  for (int i = 0; i < 32; i += 4) {
+    store_shared(address_of_weights(place, i), uint4{__float_as_uint(p[i]), __float_as_uint(p[i + 1]),
+                                                     __float_as_uint(p[i + 2]), __float_as_uint(p[i + 3])});
+  }
+}
+
+__device__ __forceinline__ float4 load_weights(unsigned place, int i) {
+  return load_four(address_of_weights(place, i));
+}
+
 // The sixteen numbered barriers of a CTA (PTX ISA, "bar"). Number 0 is __syncthreads'.
 
 // Waits until `threads` threads have come to this barrier, whether or not they wait there.
@@ -1025,17 +1063,6 @@ __device__ __forceinline__ void named_barrier_sync(int number, int threads) {
 // Counts this thread without waiting.
 __device__ __forceinline__ void named_barrier_arrive(int number, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
-}
-
-// Four neighbouring floats of shared memory (PTX ISA, "ld").
-
-__device__ __forceinline__ float4 load_four(unsigned address) {
-  float4 four;
-  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-               : "=f"(four.x), "=f"(four.y), "=f"(four.z), "=f"(four.w)
-               : "r"(address)
-               : "memory");
-  return four;
 }
 
 // Two neighbouring floats of shared memory (PTX ISA, "ld").
@@ -1060,11 +1087,10 @@ __device__ __forceinline__ void stmatrix(unsigned address, unsigned a, unsigned 
 __device__ __forceinline__ void find_ds(float (&ds)[32], const Scores& dp, unsigned shared,
                                         unsigned delta_of_rows) {
   const int thread = thread_index() % 128;
-  const unsigned p_from = shared + kP + thread * 16;
 #pragma unroll
   for (int i = 0; i < 32; i += 4) {
     const float2 delta = load_pair(delta_of_rows + 8 * i + thread % 4 * 8);
-    const float4 p = load_four(p_from + i * 512);
+    const float4 p = load_weights(shared + kP, i);
     ds[i] = p.x * (dp.at(i) - delta.x);
     ds[i + 1] = p.y * (dp.at(i + 1) - delta.y);
     ds[i + 2] = p.z * (dp.at(i + 2) - delta.x);
@@ -1088,13 +1114,13 @@ __device__ __forceinline__ void store_ds(unsigned shared, const unsigned (&ds)[4
 // dk: without the scale.
 __device__ __forceinline__ void sum_dk(float (&dk)[kHeadDim / 2], unsigned shared,
                                        const BackwardParams& params) {
-  const FirstPart<kHeadDimV> first_of_v(shared + kV);
   const KeyTile tile = key_tile_of_block(params);
   Steps step(params, tile);
   if (step.left == 0) return;
   named_barrier_arrive(kPlaceIsFree, 256);
   for (RingPlace place; step.left > 0; place.advance(), step.advance()) {
     const int barrier = 8 * place.stage;
+    const FirstPart<kHeadDimV> first_of_v(shared + kV);
     mbarrier_wait(shared + kDoutFull + barrier, place.parity);
     Scores dp;
     dp.multiply<kHeadDimV>(first_of_v, shared + kV, shared + kDout + place.stage * TileV::kBytes);
@@ -1155,14 +1181,6 @@ __device__ __forceinline__ void split_eight(const float4 (&numbers)[2], const Pr
   }
 }
 
-// Sixteen bytes to shared memory (PTX ISA, "st").
-
-__device__ __forceinline__ void store_shared(unsigned address, uint4 value) {
-  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.x), "r"(value.y),
-               "r"(value.z), "r"(value.w)
-               : "memory");
-}
-
 // The parts of eight numbers, on their way to shared memory.
 
 // Stores each part as a chunk of 16 bytes, part_bytes after the part before.
@@ -1179,12 +1197,13 @@ __device__ __forceinline__ void store_parts(unsigned to, int part_bytes, const u
 // kRows rows of a tile, from the address `to` on, by kCopiers threads, of which this is one. `wait` is called
 // once the first loads are under way; it returns when their place is free. Threads take pieces in their
 // order, so that a warp reads whole lines, and eight threads write to all banks. Rows that do not exist
-// become zeros.
-template <class Tile, int kRows, int kColumns, int kCopiers, class Prepare, class Wait>
+// become zeros, and so do columns up to kPadded: whole steps of wgmma, unless more are asked for.
+template <class Tile, int kRows, int kColumns, int kCopiers, int kPadded = (kColumns + 15) / 16 * 16,
+          class Prepare, class Wait>
 __device__ __forceinline__ void split_copy(const Rows& rows, unsigned to, int thread, const Prepare& prepare,
                                            const Wait& wait) {
   // A thread has some pieces under way together, as many each time if that can be.
-  constexpr int kPieces = kRows * Tile::kChunks;  // of 8 numbers
+  constexpr int kChunks = kPadded / 8, kPieces = kRows * kChunks;  // of 8 numbers
   constexpr int kPasses = (kPieces + kCopiers - 1) / kCopiers, kBatches = (kPasses + 4) / 5;
   constexpr int kHeld = (kPasses + kBatches - 1) / kBatches;
   constexpr bool kWhole = kPieces == kCopiers * kHeld * kBatches;
@@ -1194,9 +1213,9 @@ __device__ __forceinline__ void split_copy(const Rows& rows, unsigned to, int th
     float4 held[kHeld][2];
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) {
-      const int piece = first + kCopiers * i, row = piece / Tile::kChunks, column = piece % Tile::kChunks * 8;
+      const int piece = first + kCopiers * i, row = piece / kChunks, column = piece % kChunks * 8;
       held[i][0] = held[i][1] = float4{0, 0, 0, 0};
-      if ((kWhole || row < kRows) && rows.have(row) && (kColumns % 16 == 0 || column < kColumns)) {
+      if ((kWhole || row < kRows) && rows.have(row) && (kPadded == kColumns || column < kColumns)) {
         const auto* const from = reinterpret_cast<const float4*>(rows.at(row, column));
         held[i][0] = from[0];
         held[i][1] = from[1];
@@ -1209,7 +1228,7 @@ __device__ __forceinline__ void split_copy(const Rows& rows, unsigned to, int th
       if (!kWhole && piece >= kPieces) continue;
       unsigned parts[4][kParts];
       split_eight(held[i], prepare, parts);
-      store_parts(to + Tile::offset(piece / Tile::kChunks, piece % Tile::kChunks), Tile::kPartBytes, parts);
+      store_parts(to + Tile::offset(piece / kChunks, piece % kChunks), Tile::kPartBytes, parts);
     }
     first += kCopiers * kHeld;
   }
@@ -1236,7 +1255,7 @@ __device__ __forceinline__ float finite(float x) {
 
 // The CTA's keys, on their way through registers to shared memory.
 
-// K and V, by both warpgroups that multiply them.
+// K and V, by both warpgroups that multiply them, up to the end of the last panel.
 __device__ __forceinline__ void split_keys(unsigned shared, const BackwardParams& params) {
   const KeyTile tile = key_tile_of_block(params);
   const float* const k = head_of(params.k, tile.batch * params.k_batch, tile.head * params.k_head);
@@ -1244,9 +1263,11 @@ __device__ __forceinline__ void split_keys(unsigned shared, const BackwardParams
   const int thread = thread_index() % 256, first_key = tile.n * kTileN;
   const auto as_it_is = [](float x) { return x; };
   const auto wait_for_nothing = [] {};
-  split_copy<TileQK, TileQK::kRows, kHeadDim, 256>({k, params.k_row, first_key, params.seqlen_k}, shared + kK,
-                                                   thread, finite, wait_for_nothing);
-  split_copy<TileV, TileV::kRows, kHeadDimV, 256>({v, params.v_row, first_key, params.seqlen_k}, shared + kV,
+  constexpr int kPadded = (kHeadDim + kPanelColumns - 1) / kPanelColumns * kPanelColumns;
+  constexpr int kPaddedV = (kHeadDimV + kPanelColumns - 1) / kPanelColumns * kPanelColumns;
+  split_copy<TileQK, 64, kHeadDim, 256, kPadded>({k, params.k_row, first_key, params.seqlen_k}, shared + kK,
+                                                 thread, finite, wait_for_nothing);
+  split_copy<TileV, 64, kHeadDimV, 256, kPaddedV>({v, params.v_row, first_key, params.seqlen_k}, shared + kV,
                                                   thread, as_it_is, wait_for_nothing);
   fence_async_shared();
   named_barrier_sync(kKeysAreThere, 256);
@@ -1350,23 +1371,13 @@ __device__ __forceinline__ void find_weights(float (&p)[32], const Scores& s, un
   }
 }
 
-// The thread of the other warpgroup that has the same keys and rows computes its part of dS^T from this.
-__device__ __forceinline__ void store_weights(unsigned shared, const float (&p)[32]) {
-  const unsigned to = shared + kP + thread_index() % 128 * 16;
-#pragma unroll
-  for (int i = 0; i < 32; i += 4) {
-    store_shared(to + i * 512, uint4{__float_as_uint(p[i]), __float_as_uint(p[i + 1]),
-                                     __float_as_uint(p[i + 2]), __float_as_uint(p[i + 3])});
-  }
-}
-
 __device__ __forceinline__ void sum_dv(float (&dv)[kHeadDimV / 2], unsigned shared,
                                        const BackwardParams& params) {
   const KeyTile tile = key_tile_of_block(params);
-  const FirstPart<kHeadDim> first_of_k(shared + kK);
   Steps step(params, tile);
   for (RingPlace place; step.left > 0; place.advance(), step.advance()) {
     const int barrier = 8 * place.stage;
+    const FirstPart<kHeadDim> first_of_k(shared + kK);
     mbarrier_wait(shared + kQFull + barrier, place.parity);
     Scores scores;
     scores.multiply<kHeadDim>(first_of_k, shared + kK, shared + kQ + place.stage * TileQK::kBytes);
@@ -1376,7 +1387,7 @@ __device__ __forceinline__ void sum_dv(float (&dv)[kHeadDimV / 2], unsigned shar
     const int edge = tile.n * kTileN - diagonal(params) - step.m * kTileM;
     find_weights(p, scores, shared + kRows + place.stage * kRowsBytes, edge, params.scale);
     named_barrier_sync(kPlaceIsFree, 256);
-    store_weights(shared, p);
+    store_weights(shared + kP, p);
     named_barrier_arrive(kPIsThere, 256);
 
     unsigned fragments[4][kParts][4];

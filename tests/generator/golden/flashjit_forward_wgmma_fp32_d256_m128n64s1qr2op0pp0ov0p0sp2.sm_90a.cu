@@ -362,12 +362,11 @@ constexpr int kRowBytes = 128;  // of a panel: 64 columns, after which the wides
 template <int kRowsOfTile, int kColumns>
 struct SplitTile {
   static constexpr int kRows = kRowsOfTile;
-  static constexpr int kChunks = (kColumns + 15) / 16 * 2;  // of 8 columns, padded to whole steps of wgmma
-  static constexpr int kPartBytes = kRows * kRowBytes;      // of a panel
+  static constexpr int kPartBytes = kRows * kRowBytes;  // of a panel
   static constexpr int kPanelBytes = kParts * kPartBytes;
   static constexpr int kBytes = (kColumns + 63) / 64 * kPanelBytes;
 
-  // Bytes from the tile's start to a chunk of the first part.
+  // Bytes from the tile's start to a chunk of 8 columns of the first part.
   __device__ static unsigned offset(unsigned row, unsigned chunk) {
     return chunk / 8 * kPanelBytes + row * kRowBytes + (chunk ^ row) % 8 * 16;
   }
@@ -1043,12 +1042,13 @@ __device__ __forceinline__ void store_parts(unsigned to, int part_bytes, const u
 // kRows rows of a tile, from the address `to` on, by kCopiers threads, of which this is one. `wait` is called
 // once the first loads are under way; it returns when their place is free. Threads take pieces in their
 // order, so that a warp reads whole lines, and eight threads write to all banks. Rows that do not exist
-// become zeros.
-template <class Tile, int kRows, int kColumns, int kCopiers, class Prepare, class Wait>
+// become zeros, and so do columns up to kPadded: whole steps of wgmma, unless more are asked for.
+template <class Tile, int kRows, int kColumns, int kCopiers, int kPadded = (kColumns + 15) / 16 * 16,
+          class Prepare, class Wait>
 __device__ __forceinline__ void split_copy(const Rows& rows, unsigned to, int thread, const Prepare& prepare,
                                            const Wait& wait) {
   // A thread has some pieces under way together, as many each time if that can be.
-  constexpr int kPieces = kRows * Tile::kChunks;  // of 8 numbers
+  constexpr int kChunks = kPadded / 8, kPieces = kRows * kChunks;  // of 8 numbers
   constexpr int kPasses = (kPieces + kCopiers - 1) / kCopiers, kBatches = (kPasses + 4) / 5;
   constexpr int kHeld = (kPasses + kBatches - 1) / kBatches;
   constexpr bool kWhole = kPieces == kCopiers * kHeld * kBatches;
@@ -1058,9 +1058,9 @@ __device__ __forceinline__ void split_copy(const Rows& rows, unsigned to, int th
     float4 held[kHeld][2];
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) {
-      const int piece = first + kCopiers * i, row = piece / Tile::kChunks, column = piece % Tile::kChunks * 8;
+      const int piece = first + kCopiers * i, row = piece / kChunks, column = piece % kChunks * 8;
       held[i][0] = held[i][1] = float4{0, 0, 0, 0};
-      if ((kWhole || row < kRows) && rows.have(row) && (kColumns % 16 == 0 || column < kColumns)) {
+      if ((kWhole || row < kRows) && rows.have(row) && (kPadded == kColumns || column < kColumns)) {
         const auto* const from = reinterpret_cast<const float4*>(rows.at(row, column));
         held[i][0] = from[0];
         held[i][1] = from[1];
@@ -1073,7 +1073,7 @@ __device__ __forceinline__ void split_copy(const Rows& rows, unsigned to, int th
       if (!kWhole && piece >= kPieces) continue;
       unsigned parts[4][kParts];
       split_eight(held[i], prepare, parts);
-      store_parts(to + Tile::offset(piece / Tile::kChunks, piece % Tile::kChunks), Tile::kPartBytes, parts);
+      store_parts(to + Tile::offset(piece / kChunks, piece % kChunks), Tile::kPartBytes, parts);
     }
     first += kCopiers * kHeld;
   }
