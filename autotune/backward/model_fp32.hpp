@@ -17,8 +17,6 @@ double mma_fp32_ms(const Problem& problem, const Shape& shape, const MmaBackward
                    const Target& target);
 double wgmma_fp32_ms(const Problem& problem, const Shape& shape, const WgmmaBackwardSchedule& schedule,
                      const Target& target);
-// Of these the second kernel, which is family mma's in either of the latter two.
-double mma_fp32_dq_ms(const Problem& problem, const Shape& shape, const Target& target);
 
 // Tiles of queries and keys with a pair that sees each other, in one head. Under a mask those on the diagonal
 // are half in vain, half a tile of queries and half a tile of keys at a time.

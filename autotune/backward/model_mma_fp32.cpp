@@ -106,19 +106,15 @@ double clocks_of(const Kernel& kernel, const Target& target, bool causal) {
 
 constexpr double kFitGhz = 1.98;
 
-double milliseconds(double clocks) {
-  return clocks / (kFitGhz * 1e6);
+double milliseconds(const Kernel& kernel, const Target& target, bool causal) {
+  return clocks_of(kernel, target, causal) / (kFitGhz * 1e6);
 }
 
 }  // namespace
 
-double mma_fp32_dq_ms(const Problem& p, const Shape& shape, const Target& target) {
-  return milliseconds(clocks_of(of_queries(p, shape, target), target, p.causal));
-}
-
 double mma_fp32_ms(const Problem& p, const Shape& shape, const MmaBackwardSchedule& s, const Target& target) {
-  const double ms = milliseconds(clocks_of(of_keys(p, shape, s, target), target, p.causal));
-  return ms + (mma_backward::adds_dq(s) ? 0 : mma_fp32_dq_ms(p, shape, target));
+  const double ms = milliseconds(of_keys(p, shape, s, target), target, p.causal);
+  return mma_backward::adds_dq(s) ? ms : ms + milliseconds(of_queries(p, shape, target), target, p.causal);
 }
 
 }  // namespace flashjit::autotune
