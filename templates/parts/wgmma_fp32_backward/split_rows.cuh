@@ -6,13 +6,13 @@
 #include "parts/mma/split_eight.cuh"
 #include "parts/wgmma_fp32/rows.cuh"
 #include "parts/wgmma_fp32_backward/row_parts.cuh"
-#include "ptx/finite.cuh"
 #include "ptx/infinity.cuh"
 
 // Rows and columns that do not exist become zeros, up to the end of the last panel.
-template <class Tile, int kColumns, class Prepare>
-__device__ __forceinline__ void split_rows(unsigned char* to, const Rows& rows, const Prepare& prepare) {
+template <class Tile, int kColumns>
+__device__ __forceinline__ void split_rows(unsigned char* to, const Rows& rows) {
   constexpr int kChunks = (kColumns + 63) / 64 * 8;  // of 8 columns
+  const auto as_it_is = [](float x) { return x; };
 #pragma unroll 2
   for (int piece = threadIdx.x; piece < Tile::kRows * kChunks; piece += kThreads) {
     const int row = piece / kChunks, chunk = piece % kChunks;
@@ -23,7 +23,7 @@ __device__ __forceinline__ void split_rows(unsigned char* to, const Rows& rows, 
       numbers[1] = from[1];
     }
     unsigned parts[4][kParts];
-    split_eight(numbers, prepare, parts);
+    split_eight(numbers, as_it_is, parts);
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
       *reinterpret_cast<uint4*>(to + Tile::offset(row, chunk) + part * Tile::kPartBytes) =
@@ -38,11 +38,9 @@ __device__ __forceinline__ void write_row_parts(const BackwardParams& params, in
   unsigned char* const to = RowParts::of(params, pair, tile);
   const float* const q = head_of(params.q, batch * params.q_batch, head * params.q_head);
   const float* const dout = head_of(params.dout, batch * params.dout_batch, head * params.dout_head);
-  const auto as_it_is = [](float x) { return x; };
   split_rows<RowParts::TileDout, kHeadDimV>(to + RowParts::kDout,
-                                            {dout, params.dout_row, first_row, params.seqlen_q}, as_it_is);
-  split_rows<RowParts::TileQ, kHeadDim>(to + RowParts::kQ, {q, params.q_row, first_row, params.seqlen_q},
-                                        finite);
+                                            {dout, params.dout_row, first_row, params.seqlen_q});
+  split_rows<RowParts::TileQ, kHeadDim>(to + RowParts::kQ, {q, params.q_row, first_row, params.seqlen_q});
   const int thread = threadIdx.x, row = first_row + thread;
   if (thread >= RowParts::kRows) return;
   // An LSE of +inf makes P 0: for rows past the last, and for those that see no key, or none whose score is

@@ -266,17 +266,6 @@ struct RowParts {
   }
 };
 
-// Replaces infinities by finite numbers (PTX ISA, "min", "max"; a NaN stays a NaN).
-
-// Subtracting its first bf16 part from an infinity would give NaN. So 2^119 takes the place of whatever is
-// larger: it is finite times a number below 2^9, and times all but the first part of a number of up to 2^17.
-__device__ __forceinline__ float finite(float x) {
-  constexpr float kLargest = 0x1p119f;
-  asm("min.NaN.f32 %0, %0, %1;" : "+f"(x) : "f"(kLargest));
-  asm("max.NaN.f32 %0, %0, %1;" : "+f"(x) : "f"(-kLargest));
-  return x;
-}
-
 // The infinity of fp32.
 
 constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
@@ -284,9 +273,10 @@ constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
 // A tile of query rows in parts, written by all threads of a CTA.
 
 // Rows and columns that do not exist become zeros, up to the end of the last panel.
-template <class Tile, int kColumns, class Prepare>
-__device__ __forceinline__ void split_rows(unsigned char* to, const Rows& rows, const Prepare& prepare) {
+template <class Tile, int kColumns>
+__device__ __forceinline__ void split_rows(unsigned char* to, const Rows& rows) {
   constexpr int kChunks = (kColumns + 63) / 64 * 8;  // of 8 columns
+  const auto as_it_is = [](float x) { return x; };
 #pragma unroll 2
   for (int piece = threadIdx.x; piece < Tile::kRows * kChunks; piece += kThreads) {
     const int row = piece / kChunks, chunk = piece % kChunks;
@@ -297,7 +287,7 @@ __device__ __forceinline__ void split_rows(unsigned char* to, const Rows& rows, 
       numbers[1] = from[1];
     }
     unsigned parts[4][kParts];
-    split_eight(numbers, prepare, parts);
+    split_eight(numbers, as_it_is, parts);
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
       *reinterpret_cast<uint4*>(to + Tile::offset(row, chunk) + part * Tile::kPartBytes) =
@@ -312,11 +302,9 @@ __device__ __forceinline__ void write_row_parts(const BackwardParams& params, in
   unsigned char* const to = RowParts::of(params, pair, tile);
   const float* const q = head_of(params.q, batch * params.q_batch, head * params.q_head);
   const float* const dout = head_of(params.dout, batch * params.dout_batch, head * params.dout_head);
-  const auto as_it_is = [](float x) { return x; };
   split_rows<RowParts::TileDout, kHeadDimV>(to + RowParts::kDout,
-                                            {dout, params.dout_row, first_row, params.seqlen_q}, as_it_is);
-  split_rows<RowParts::TileQ, kHeadDim>(to + RowParts::kQ, {q, params.q_row, first_row, params.seqlen_q},
-                                        finite);
+                                            {dout, params.dout_row, first_row, params.seqlen_q});
+  split_rows<RowParts::TileQ, kHeadDim>(to + RowParts::kQ, {q, params.q_row, first_row, params.seqlen_q});
   const int thread = threadIdx.x, row = first_row + thread;
   if (thread >= RowParts::kRows) return;
   // An LSE of +inf makes P 0: for rows past the last, and for those that see no key, or none whose score is
