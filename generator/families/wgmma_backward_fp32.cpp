@@ -28,23 +28,29 @@ constexpr int kThreads = 3 * 128;
 constexpr int kProducerRegisters = 24;
 constexpr int kConsumerRegisters = 240;
 
+// Bytes of shared memory, or of the workspace.
+constexpr int kBarrier = 8;
+constexpr int kWeights = kTile * kTile * 4;
+constexpr int kLseAndDelta = 2 * kTile * 4;
+
 int tile_bytes(int columns) {
   return kSplitParts * kTile * panels_of(columns) * kRowBytes;
 }
-
-constexpr int kBarrier = 8;  // bytes
-constexpr int kWeights = kTile * kTile * 4;
+// Of a tile of Q and one of dO, or of K and of V.
+int tiles_bytes(const Problem& problem) {
+  return tile_bytes(problem.head_dim) + tile_bytes(problem.value_dim());
+}
 
 // Of one CTA's shared memory, as layout.cuh and queries_layout.cuh of templates/parts/wgmma_fp32_backward lay
 // it out, which assert it.
 int shared_bytes(const Problem& problem, const WgmmaBackwardSchedule& s) {
-  const int rows = tile_bytes(problem.head_dim) + tile_bytes(problem.value_dim());
+  const int tiles = tiles_bytes(problem);
   const int handed_over = adds_dq(s) ? tile_bytes(kTile) : kWeights;
-  return rows + handed_over + s.stages * (rows + 2 * kTile * 4 + 4 * kBarrier);
+  return tiles + handed_over + s.stages * (tiles + kLseAndDelta + 4 * kBarrier);
 }
 int shared_bytes_of_queries(const Problem& problem, const WgmmaBackwardSchedule& s) {
-  const int rows = tile_bytes(problem.head_dim) + tile_bytes(problem.value_dim());
-  return rows + kWeights + 2 * kBarrier + s.stages * (rows + 4 * kBarrier);
+  const int tiles = tiles_bytes(problem);
+  return tiles + kWeights + 2 * kBarrier + s.stages * (tiles + 4 * kBarrier);
 }
 
 void list(Recipe& recipe, const std::string& name, const SplitProduct& product,
@@ -158,7 +164,7 @@ Legality legal_wgmma_backward_fp32(const Problem& problem, const WgmmaBackwardSc
   const WgmmaBackwardSchedule kernel{.tile_m = kTile, .tile_n = kTile, .stages = s.stages, .dq = s.dq};
   if (s != kernel) {
     return {
-        "fp32 has a kernel of its own, where stages and dq may vary; tile_m and tile_n are 64, turns is 0"};
+        "fp32 has kernels of its own, where stages and dq may vary; tile_m and tile_n are 64, turns is 0"};
   }
   if (static_cast<DqWay>(s.dq) == DqWay::ordered)
     return {"fp32 has no fixed order of additions to dQ (dq2); use dq1, or dq0, which is deterministic"};
@@ -170,11 +176,11 @@ Legality legal_wgmma_backward_fp32(const Problem& problem, const WgmmaBackwardSc
 }
 
 int row_parts_bytes_wgmma_backward_fp32(const Problem& problem) {
-  return tile_bytes(problem.head_dim) + tile_bytes(problem.value_dim()) + 2 * kTile * 4;
+  return tiles_bytes(problem) + kLseAndDelta;
 }
 
 int key_parts_bytes_wgmma_backward_fp32(const Problem& problem) {
-  return tile_bytes(problem.head_dim) + tile_bytes(problem.value_dim());
+  return tiles_bytes(problem);
 }
 
 std::vector<Recipe> recipes_wgmma_backward_fp32(const Problem& problem, const WgmmaBackwardSchedule& s,

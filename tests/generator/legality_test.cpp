@@ -183,7 +183,7 @@ TEST_CASE("backward wgmma in fp32: one tile, whose stages and way to dQ may vary
         "deterministic gradients forbid atomic additions to dQ (dq1); use dq0");
   gradients.deterministic = false;
   const std::string own_kernel =
-      "fp32 has a kernel of its own, where stages and dq may vary; tile_m and tile_n are 64, turns is 0";
+      "fp32 has kernels of its own, where stages and dq may vary; tile_m and tile_n are 64, turns is 0";
   CHECK(reason(gradients, "wgmma-backward:m64n128s1", "sm_90a") == own_kernel);
   CHECK(reason(gradients, "wgmma-backward:m64n64s1t1", "sm_90a") == own_kernel);
   gradients.head_dim = 72;

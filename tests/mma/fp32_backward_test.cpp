@@ -164,3 +164,10 @@ TEST_CASE("a single key gives a dQ and dK of exactly 0") {
     CHECK(test::all_zero(result.dk));
   }
 }
+
+TEST_CASE("an infinity in q makes NaN of what it touches") {
+  for (const std::string schedule : {"mma-backward:m32n32w4dq1", "mma-backward:m32n32w4"}) {
+    CAPTURE(schedule);
+    CHECK(test::spreads_infinite_rows(engine("sm_90"), schedule));
+  }
+}

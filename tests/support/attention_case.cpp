@@ -83,6 +83,7 @@ std::string describe(const AttentionCase& one) {
   if (one.value_exponent != 0) text += fmt::format(" v times 2^{}", one.value_exponent);
   if (one.endless > 0) text += fmt::format(" {} infinite values", one.endless);
   if (one.blind > 0) text += fmt::format(" {} blind rows", one.blind);
+  if (one.endless_rows > 0) text += fmt::format(" {} infinite rows", one.endless_rows);
   return text;
 }
 

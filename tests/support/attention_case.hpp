@@ -34,6 +34,7 @@ struct AttentionCase {
   int value_exponent = 0;  // v, which is packed, is 2^this as large
   int endless = 0;         // the first column of the last so many keys' values is infinite
   int blind = 0;           // where o and lse are made up: the first so many rows have an LSE of -infinity
+  int endless_rows = 0;    // likewise, packed: the first column of the first so many rows of q is infinite
 };
 std::string describe(const AttentionCase& one);  // "bf16 d64 causal 2x4/2x130x200 strided peaky seed 7"
 

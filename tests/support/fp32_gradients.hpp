@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -92,6 +93,25 @@ inline bool all_zero(const autotune::HostTensor& tensor) {
 inline Gradients silent_rows(bool causal) {
   return Gradients(
       {.problem = fp32_gradients(40, causal), .shape = kRagged, .layout = Layout::strided, .blind = 40}, 400);
+}
+
+// How many numbers of a tensor of fp32 are NaN, of those from element `first` on, and up to `end`.
+inline std::int64_t count_nans(const autotune::HostTensor& tensor, std::int64_t first, std::int64_t end) {
+  const auto* const numbers = reinterpret_cast<const float*>(tensor.bytes.data());
+  return std::count_if(numbers + first, numbers + end, [](float x) { return std::isnan(x); });
+}
+
+// An infinity in q makes NaN of what it touches: its row of dq, and dk and dv of all keys.
+inline bool spreads_infinite_rows(Engine& engine, const std::string& schedule) {
+  constexpr int kDim = 40, kRows = 3;
+  const Shape shape{.batch = 1, .heads = 2, .heads_kv = 1, .seqlen_q = 75, .seqlen_k = 101};
+  const Gradients::Result result =
+      Gradients({.problem = fp32_gradients(kDim, false), .shape = shape, .endless_rows = kRows}, 16)
+          .run(engine, {.schedule = schedule}, false);
+  const std::int64_t row = shape.heads * kDim, of_keys = shape.seqlen_k * kDim;
+  return count_nans(result.dq, 0, kRows * row) == kRows * row &&
+         count_nans(result.dq, kRows * row, shape.seqlen_q * row) == 0 &&
+         count_nans(result.dk, 0, of_keys) == of_keys && count_nans(result.dv, 0, of_keys) == of_keys;
 }
 
 }  // namespace flashjit::test

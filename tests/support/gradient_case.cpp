@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "autotune/numeric.hpp"
 #include "tests/support/on_device.hpp"
 
 namespace flashjit::test {
@@ -60,6 +61,14 @@ void make_up_results(const AttentionCase& one, const Strides& o_strides, autotun
   for (std::size_t i = 0; i < rows; ++i) {
     if (static_cast<int>(i % one.shape.seqlen_q) < one.blind)
       inputs.lse[i] = -std::numeric_limits<float>::infinity();
+  }
+  autotune::HostTensor& q = inputs.forward.q;
+  for (int batch = 0; batch < one.shape.batch; ++batch) {
+    for (std::int64_t row = 0; row < std::int64_t{one.endless_rows} * one.shape.heads; ++row) {
+      autotune::store_element(one.problem.dtype, q.bytes.data(),
+                              batch * q.strides.batch + row * q.strides.head,
+                              std::numeric_limits<float>::infinity());
+    }
   }
 }
 

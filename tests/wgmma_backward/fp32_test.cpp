@@ -129,3 +129,10 @@ TEST_CASE("a single key gives a dQ and dK of exactly 0") {
     CHECK(test::all_zero(result.dk));
   }
 }
+
+TEST_CASE("an infinity in q makes NaN of what it touches") {
+  for (const std::string schedule : {"wgmma-backward:m64n64s2", "wgmma-backward:m64n64s1dq0"}) {
+    CAPTURE(schedule);
+    CHECK(test::spreads_infinite_rows(emulated_sm_90a(), schedule));
+  }
+}
