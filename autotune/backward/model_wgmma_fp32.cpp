@@ -25,7 +25,7 @@ double wgmma_fp32_ms(const Problem& p, const Shape& shape, const WgmmaBackwardSc
   const double waiting = s.stages == 1 ? kOfLine * tile_bytes / 128 : 0;
   const double start = kStart + kOfColumn * (d + dv);
   const double sms = std::max(1, target.sm_count);
-  const double steps = tiles_of_head(p, shape, s.tile_m, tile) * shape.batch * shape.heads;
+  const double steps = tiles_of_head(p, shape, s.tile_m, s.tile_n) * shape.batch * shape.heads;
 
   const double step = kOfKeys + scores + of_column * (dv + (adds_dq ? 2 : 1) * d) + waiting;
   const double key_tiles = std::ceil(shape.seqlen_k / tile) * shape.batch * shape.kv_heads();
