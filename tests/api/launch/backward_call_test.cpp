@@ -180,16 +180,23 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("tiles of rows that a kernel has copied take their bytes of the workspace") {
+TEST_CASE("tiles of rows and of keys that kernels have copied take their bytes of the workspace") {
   const Problem problem{.pass = Pass::backward, .dtype = DType::fp32, .head_dim = 64};
-  const Shape shape{.batch = 2, .heads = 3, .seqlen_q = 130, .seqlen_k = 1};
-  const std::size_t rows = std::size_t{2} * 3 * 256;
+  const Shape shape{.batch = 2, .heads = 6, .heads_kv = 3, .seqlen_q = 130, .seqlen_k = 65};
+  const std::size_t rows = std::size_t{2} * 6 * 256, key_tiles = std::size_t{2} * 3 * 2;
   for (const bool dq_sum : {true, false}) {
+    const int key_bytes = dq_sum ? 0 : 49152;
     const api::WorkspaceLayout layout(problem, shape,
-                                      {.dq_sum = dq_sum, .tile_m = 64, .row_parts_bytes = 49664});
+                                      {.dq_sum = dq_sum,
+                                       .tile_m = 64,
+                                       .row_parts_bytes = 49664,
+                                       .tile_n = 64,
+                                       .key_parts_bytes = key_bytes});
     CHECK(layout.row_parts == rows * (dq_sum ? 2 + 64 : 2) * sizeof(float));
-    CHECK(layout.bytes == layout.row_parts + rows / 64 * 49664);
+    CHECK(layout.key_parts == layout.row_parts + rows / 64 * 49664);
+    CHECK(layout.bytes == layout.key_parts + key_tiles * key_bytes);
     CHECK(layout.row_parts % api::kWorkspaceAlignment == 0);
+    CHECK(layout.key_parts % api::kWorkspaceAlignment == 0);
   }
 }
 
