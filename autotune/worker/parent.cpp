@@ -161,6 +161,7 @@ std::filesystem::path find_worker() {
     if (folder.is_absolute()) {
       places.push_back(folder / "flashjit");
       places.push_back(folder / ".." / "bin" / "flashjit");
+      places.push_back(folder / ".." / ".." / "bin" / "flashjit");  // from Debian's lib/x86_64-linux-gnu
     }
   }
   for (const auto& folder : runtime::path_directories()) places.push_back(folder / "flashjit");

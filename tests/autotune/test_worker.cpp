@@ -1,5 +1,6 @@
 // The worker process: crashes, hangs and errors of a candidate end the worker, and the run goes on.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -316,26 +317,43 @@ TEST_CASE("where a worker is looked for") {
   }
 }
 
-TEST_CASE("a program called by its bare name looks for no worker where it is" * doctest::skip()) {
-  CHECK_THROWS_AS(find_worker(), NoWorker);
-}
-
-TEST_CASE("a worker is not looked for in the working directory") {
-  const Folder folder;
-  static_cast<void>(folder.script("flashjit", "true"));
+// Runs the test case `name`, which ctest skips, in a process of its own, as `program` called by `by`.
+bool holds_elsewhere(const char* program, const char* by, const char* name,
+                     const std::filesystem::path& directory) {
   const pid_t child = ::fork();
   REQUIRE(child >= 0);
   if (child == 0) {
     const Environment path("PATH", "/nonexistent");
     const Environment named("FLASHJIT_WORKER", "");
-    if (::chdir(folder.path().c_str()) != 0) ::_exit(2);
-    // As the shell calls a program of PATH: what the C library knows of a static library's place is this
-    // "app".
-    ::execl("/proc/self/exe", "app", "--no-skip", "--test-case=a program called by its bare name*", nullptr);
+    if (::chdir(directory.c_str()) != 0) ::_exit(2);
+    ::execl(program, by, "--no-skip", fmt::format("--test-case={}", name).c_str(), nullptr);
     ::_exit(3);
   }
   int status = 0;
   REQUIRE(::waitpid(child, &status, 0) == child);
-  CHECK(WIFEXITED(status));
-  CHECK(WEXITSTATUS(status) == 0);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+TEST_CASE("called by a bare name" * doctest::skip()) { CHECK_THROWS_AS(find_worker(), NoWorker); }
+
+TEST_CASE("a worker is not looked for in the working directory") {
+  const Folder folder;
+  static_cast<void>(folder.script("flashjit", "true"));
+  // As the shell calls a program of PATH: what the C library knows of a static library's place is this "app".
+  CHECK(holds_elsewhere("/proc/self/exe", "app", "called by a bare name", folder.path()));
+}
+
+TEST_CASE("called from lib/x86_64-linux-gnu" * doctest::skip()) {
+  CHECK(std::filesystem::equivalent(find_worker(), "bin/flashjit"));
+}
+
+TEST_CASE("a worker is found in bin, from a folder of lib as Debian has it") {
+  const Folder folder;
+  std::filesystem::create_directories(folder.path() / "bin");
+  static_cast<void>(folder.script("bin/flashjit", "true"));
+  const auto lib = folder.path() / "lib/x86_64-linux-gnu";
+  std::filesystem::create_directories(lib);
+  std::filesystem::create_symlink(std::filesystem::read_symlink("/proc/self/exe"), lib / "app");
+  const std::string app = lib / "app";
+  CHECK(holds_elsewhere(app.c_str(), app.c_str(), "called from lib/x86_64-linux-gnu", folder.path()));
 }
