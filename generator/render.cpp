@@ -89,7 +89,8 @@ Workspace workspace_of(const Problem& problem, const Schedule& schedule) {
   // In 16 bits family wgmma turns the sums into dQ in the kernel that adds to them; in fp32 it splits tiles
   // once.
   const bool wgmma = family_of(schedule) == Family::wgmma, fp32 = problem.dtype == DType::fp32;
-  return {.dq_sum = dq_sum,
+  return {.lse_log2 = !fp32,
+          .dq_sum = dq_sum,
           .counters = dq_sum && wgmma && !fp32,
           .narrow = wgmma && !fp32,
           .tile_m = tile_m_of(schedule),

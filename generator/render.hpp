@@ -124,6 +124,7 @@ struct KernelSource {
 
 // Device memory that one call of a backward plan needs between its kernels (BackwardParams::lse_log2 …).
 struct Workspace {
+  bool lse_log2 = false;    // beside delta, which is always there
   bool dq_sum = false;      // an fp32 copy of dQ, its rows padded
   bool counters = false;    // one for each kBackwardCounterRows of those rows
   bool narrow = false;      // kernels count padded rows, and quadruples of dq_sum, in 32 bits

@@ -140,11 +140,11 @@ WorkspaceLayout::WorkspaceLayout(const Problem& problem, const Shape& shape, Wor
         "split the batch over several calls",
         describe(shape), rows, std::numeric_limits<std::uint32_t>::max() / quadruples, problem.head_dim));
   }
-  const std::size_t lse_bytes = times(rows, sizeof(float));
-  delta = lse_bytes;
-  dq_sum = 2 * lse_bytes;
+  const std::size_t row_bytes = times(rows, sizeof(float));  // of an array with a number for each row
+  delta = parts.lse_log2 ? row_bytes : 0;
+  dq_sum = delta + row_bytes;
   row_parts = dq_sum;
-  if (parts.dq_sum) row_parts += times(lse_bytes, static_cast<std::size_t>(problem.head_dim));
+  if (parts.dq_sum) row_parts += times(row_bytes, static_cast<std::size_t>(problem.head_dim));
   key_parts = row_parts + times(rows / parts.tile_m, static_cast<std::size_t>(parts.row_parts_bytes));
   const std::size_t key_tiles =
       times(times(static_cast<std::size_t>(shape.batch), static_cast<std::size_t>(shape.kv_heads())),
@@ -156,7 +156,7 @@ WorkspaceLayout::WorkspaceLayout(const Problem& problem, const Shape& shape, Wor
 
 void WorkspaceLayout::place(void* workspace, Workspace parts, BackwardParams& params) const {
   auto* const base = static_cast<std::byte*>(workspace);
-  params.lse_log2 = reinterpret_cast<float*>(base);
+  if (parts.lse_log2) params.lse_log2 = reinterpret_cast<float*>(base);
   params.delta = reinterpret_cast<float*>(base + delta);
   if (parts.dq_sum) params.dq_sum = reinterpret_cast<float*>(base + dq_sum);
   if (parts.row_parts_bytes > 0) params.row_parts = reinterpret_cast<unsigned char*>(base + row_parts);
