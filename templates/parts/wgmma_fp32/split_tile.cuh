@@ -3,7 +3,8 @@
 
 #include "parts/mma/split.cuh"
 
-constexpr int kRowBytes = 128;  // of a panel: 64 columns, after which the widest swizzle repeats
+constexpr int kPanelColumns = 64;
+constexpr int kRowBytes = 2 * kPanelColumns;  // of a panel, after which the widest swizzle repeats
 
 // One panel after another, and in each of them its first parts' rows, then the second and third parts'. So
 // one product may have the rows of two parts. The 16-byte chunks of a row change places, and the same chunk
@@ -13,7 +14,7 @@ struct SplitTile {
   static constexpr int kRows = kRowsOfTile;
   static constexpr int kPartBytes = kRows * kRowBytes;  // of a panel
   static constexpr int kPanelBytes = kParts * kPartBytes;
-  static constexpr int kBytes = (kColumns + 63) / 64 * kPanelBytes;
+  static constexpr int kBytes = (kColumns + kPanelColumns - 1) / kPanelColumns * kPanelBytes;
 
   // Bytes from the tile's start to a chunk of 8 columns of the first part.
   __device__ static unsigned offset(unsigned row, unsigned chunk) {

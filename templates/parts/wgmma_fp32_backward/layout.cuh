@@ -3,6 +3,7 @@
 #pragma once
 
 #include "parts/wgmma_fp32_backward/tiles.cuh"
+#include "parts/wgmma_fp32_backward/weights_place.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/mbarrier_bytes.cuh"
 
@@ -10,6 +11,8 @@
 using TileDs = SplitTile<64, 64>;  // dS^T: a row for each key
 /*%/dq_sum%*/
 constexpr int kRowsBytes = 2 * 64 * sizeof(float);  // of LSE, and then of delta
+
+static_assert(kTileM == TileQK::kRows && kTileN == TileQK::kRows, "the host counts the same tiles");
 
 // Offsets from the start of shared memory.
 constexpr int kK = 0;

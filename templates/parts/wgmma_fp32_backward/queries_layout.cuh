@@ -3,8 +3,11 @@
 #pragma once
 
 #include "parts/wgmma_fp32_backward/tiles.cuh"
+#include "parts/wgmma_fp32_backward/weights_place.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/mbarrier_bytes.cuh"
+
+static_assert(kTileM == TileQK::kRows && kTileN == TileQK::kRows, "the host counts the same tiles");
 
 // Offsets from the start of shared memory.
 constexpr int kQ = 0;

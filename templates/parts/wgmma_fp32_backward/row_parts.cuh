@@ -4,17 +4,15 @@
 #pragma once
 
 #include "params/backward.h"
-#include "parts/wgmma_fp32/split_tile.cuh"
+#include "parts/wgmma_fp32_backward/tiles.cuh"
 
 struct RowParts {
-  static constexpr int kRows = 64;
-  using TileQ = SplitTile<kRows, kHeadDim>;
-  using TileDout = SplitTile<kRows, kHeadDimV>;
+  static constexpr int kRows = TileQK::kRows;
 
   // Bytes from the start of a tile; LSE comes first, then delta.
   static constexpr int kDout = 0;
-  static constexpr int kQ = TileDout::kBytes;
-  static constexpr int kLse = kQ + TileQ::kBytes;
+  static constexpr int kQ = TileV::kBytes;
+  static constexpr int kLse = kQ + TileQK::kBytes;
   static constexpr int kDelta = kLse + kRows * sizeof(float);
   static constexpr int kBytes = kDelta + kRows * sizeof(float);
   static_assert(kBytes == kRowPartsBytes, "the host gives each tile so much of the workspace");

@@ -38,9 +38,8 @@ __device__ __forceinline__ void write_row_parts(const BackwardParams& params, in
   unsigned char* const to = RowParts::of(params, pair, tile);
   const float* const q = head_of(params.q, batch * params.q_batch, head * params.q_head);
   const float* const dout = head_of(params.dout, batch * params.dout_batch, head * params.dout_head);
-  split_rows<RowParts::TileDout, kHeadDimV>(to + RowParts::kDout,
-                                            {dout, params.dout_row, first_row, params.seqlen_q});
-  split_rows<RowParts::TileQ, kHeadDim>(to + RowParts::kQ, {q, params.q_row, first_row, params.seqlen_q});
+  split_rows<TileV, kHeadDimV>(to + RowParts::kDout, {dout, params.dout_row, first_row, params.seqlen_q});
+  split_rows<TileQK, kHeadDim>(to + RowParts::kQ, {q, params.q_row, first_row, params.seqlen_q});
   const int thread = threadIdx.x, row = first_row + thread;
   if (thread >= RowParts::kRows) return;
   // An LSE of +inf makes P 0: for rows past the last, and for those that see no key, or none whose score is

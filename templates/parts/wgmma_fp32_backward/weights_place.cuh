@@ -6,6 +6,8 @@
 #include "ptx/store_shared_16.cuh"
 #include "ptx/thread_index.cuh"
 
+constexpr int kPBytes = 64 * 64 * sizeof(float);  // P is not split
+
 // Of a thread's numbers, four from the i-th on.
 __device__ __forceinline__ unsigned address_of_weights(unsigned place, int i) {
   return place + thread_index() % 128 * 16 + i * 512;

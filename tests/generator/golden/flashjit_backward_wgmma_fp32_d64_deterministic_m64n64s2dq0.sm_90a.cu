@@ -169,7 +169,8 @@ __device__ __forceinline__ void split_fragment(unsigned (&fragment)[kParts][4], 
 
 // Tiles of fp32 numbers in shared memory, each as three tiles of bf16 whose sum it is.
 
-constexpr int kRowBytes = 128;  // of a panel: 64 columns, after which the widest swizzle repeats
+constexpr int kPanelColumns = 64;
+constexpr int kRowBytes = 2 * kPanelColumns;  // of a panel, after which the widest swizzle repeats
 
 // One panel after another, and in each of them its first parts' rows, then the second and third parts'. So
 // one product may have the rows of two parts. The 16-byte chunks of a row change places, and the same chunk
@@ -179,7 +180,7 @@ struct SplitTile {
   static constexpr int kRows = kRowsOfTile;
   static constexpr int kPartBytes = kRows * kRowBytes;  // of a panel
   static constexpr int kPanelBytes = kParts * kPartBytes;
-  static constexpr int kBytes = (kColumns + 63) / 64 * kPanelBytes;
+  static constexpr int kBytes = (kColumns + kPanelColumns - 1) / kPanelColumns * kPanelBytes;
 
   // Bytes from the tile's start to a chunk of 8 columns of the first part.
   __device__ static unsigned offset(unsigned row, unsigned chunk) {
@@ -217,13 +218,10 @@ __device__ __forceinline__ unsigned lower_half(unsigned address) {
   return static_cast<unsigned>(wgmma_descriptor(address, 0));
 }
 
-// Tiles of rows and of keys in shared memory: 64 of them, since a product of a warpgroup has 64 rows.
+// Tiles of rows and of keys: 64 of them, since a product of a warpgroup has 64 rows.
 
-static_assert(kTileM == 64 && kTileN == 64, "rows and keys are tiles of the same kind");
-using TileQK = SplitTile<64, kHeadDim>;           // of Q or K
-using TileV = SplitTile<64, kHeadDimV>;           // of V or dO
-constexpr int kPanelColumns = 64;                 // and so many columns of a gradient are one product
-constexpr int kPBytes = 64 * 64 * sizeof(float);  // of P, which is not split
+using TileQK = SplitTile<64, kHeadDim>;  // of Q or K
+using TileV = SplitTile<64, kHeadDimV>;  // of V or dO
 
 // The products of a step, as asm statements that the renderer writes down. Of the nine products of two
 // numbers' parts, three are below the last bit of the whole; the other six are computed, the smallest first:
@@ -629,6 +627,58 @@ __device__ __forceinline__ void arrive_for_warp(unsigned barrier) {
   __syncwarp();  // ptxas has been seen to let the lane that arrives go on alone
 }
 
+// Four neighbouring floats of shared memory (PTX ISA, "ld").
+
+__device__ __forceinline__ float4 load_four(unsigned address) {
+  float4 four;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(four.x), "=f"(four.y), "=f"(four.z), "=f"(four.w)
+               : "r"(address)
+               : "memory");
+  return four;
+}
+
+// Sixteen bytes to shared memory (PTX ISA, "st").
+
+__device__ __forceinline__ void store_shared(unsigned address, uint4 value) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.x), "r"(value.y),
+               "r"(value.z), "r"(value.w)
+               : "memory");
+}
+
+// Which thread of the CTA this is (PTX ISA, "%tid").
+
+// Read anew wherever it is needed: the asm keeps the compiler from holding it, and what is computed from it,
+// in registers through the kernel's loop, where registers are short.
+__device__ __forceinline__ int thread_index() {
+  unsigned index;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
+  __builtin_assume(index < 1024u);
+  return index;
+}
+
+// P on its way from one warpgroup to the other. A thread takes what the thread of the same number has put
+// there: both have the same rows and keys.
+
+constexpr int kPBytes = 64 * 64 * sizeof(float);  // P is not split
+
+// Of a thread's numbers, four from the i-th on.
+__device__ __forceinline__ unsigned address_of_weights(unsigned place, int i) {
+  return place + thread_index() % 128 * 16 + i * 512;
+}
+
+__device__ __forceinline__ void store_weights(unsigned place, const float (&p)[32]) {
+#pragma unroll
+  for (int i = 0; i < 32; i += 4) {
+    store_shared(address_of_weights(place, i), uint4{__float_as_uint(p[i]), __float_as_uint(p[i + 1]),
+                                                     __float_as_uint(p[i + 2]), __float_as_uint(p[i + 3])});
+  }
+}
+
+__device__ __forceinline__ float4 load_weights(unsigned place, int i) {
+  return load_four(address_of_weights(place, i));
+}
+
 // Barriers that also count the bytes of asynchronous copies (PTX ISA, "Parallel Synchronization: mbarrier").
 
 // Makes initialised barriers visible to the asynchronous copies that will complete on them.
@@ -645,6 +695,8 @@ __device__ __forceinline__ void mbarrier_arrive_expecting(unsigned barrier, int 
 // tiles of bf16 whose sum it is; what warpgroups hand to each other; and LSE and delta.
 
 constexpr int kRowsBytes = 2 * 64 * sizeof(float);  // of LSE, and then of delta
+
+static_assert(kTileM == TileQK::kRows && kTileN == TileQK::kRows, "the host counts the same tiles");
 
 // Offsets from the start of shared memory.
 constexpr int kK = 0;
@@ -686,17 +738,6 @@ __device__ __forceinline__ void ldmatrix(unsigned (&fragment)[4], unsigned addre
                : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
                : "r"(address)
                : "memory");
-}
-
-// Which thread of the CTA this is (PTX ISA, "%tid").
-
-// Read anew wherever it is needed: the asm keeps the compiler from holding it, and what is computed from it,
-// in registers through the kernel's loop, where registers are short.
-__device__ __forceinline__ int thread_index() {
-  unsigned index;
-  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
-  __builtin_assume(index < 1024u);
-  return index;
 }
 
 // The products that S^T and dP^T come from.
@@ -775,45 +816,6 @@ struct Steps {
     return true;
   }
 };
-
-// Four neighbouring floats of shared memory (PTX ISA, "ld").
-
-__device__ __forceinline__ float4 load_four(unsigned address) {
-  float4 four;
-  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-               : "=f"(four.x), "=f"(four.y), "=f"(four.z), "=f"(four.w)
-               : "r"(address)
-               : "memory");
-  return four;
-}
-
-// Sixteen bytes to shared memory (PTX ISA, "st").
-
-__device__ __forceinline__ void store_shared(unsigned address, uint4 value) {
-  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.x), "r"(value.y),
-               "r"(value.z), "r"(value.w)
-               : "memory");
-}
-
-// P on its way from one warpgroup to the other. A thread takes what the thread of the same number has put
-// there: both have the same rows and keys.
-
-// Of a thread's numbers, four from the i-th on.
-__device__ __forceinline__ unsigned address_of_weights(unsigned place, int i) {
-  return place + thread_index() % 128 * 16 + i * 512;
-}
-
-__device__ __forceinline__ void store_weights(unsigned place, const float (&p)[32]) {
-#pragma unroll
-  for (int i = 0; i < 32; i += 4) {
-    store_shared(address_of_weights(place, i), uint4{__float_as_uint(p[i]), __float_as_uint(p[i + 1]),
-                                                     __float_as_uint(p[i + 2]), __float_as_uint(p[i + 3])});
-  }
-}
-
-__device__ __forceinline__ float4 load_weights(unsigned place, int i) {
-  return load_four(address_of_weights(place, i));
-}
 
 // The sixteen numbered barriers of a CTA (PTX ISA, "bar"). Number 0 is __syncthreads'.
 
@@ -1065,14 +1067,12 @@ __device__ __forceinline__ void wait_for_copied_keys() {
 // them; and they lie as they shall lie in shared memory.
 
 struct RowParts {
-  static constexpr int kRows = 64;
-  using TileQ = SplitTile<kRows, kHeadDim>;
-  using TileDout = SplitTile<kRows, kHeadDimV>;
+  static constexpr int kRows = TileQK::kRows;
 
   // Bytes from the start of a tile; LSE comes first, then delta.
   static constexpr int kDout = 0;
-  static constexpr int kQ = TileDout::kBytes;
-  static constexpr int kLse = kQ + TileQ::kBytes;
+  static constexpr int kQ = TileV::kBytes;
+  static constexpr int kLse = kQ + TileQK::kBytes;
   static constexpr int kDelta = kLse + kRows * sizeof(float);
   static constexpr int kBytes = kDelta + kRows * sizeof(float);
   static_assert(kBytes == kRowPartsBytes, "the host gives each tile so much of the workspace");

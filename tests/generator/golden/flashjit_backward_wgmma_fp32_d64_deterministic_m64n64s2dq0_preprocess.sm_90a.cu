@@ -224,7 +224,8 @@ struct Rows {
 
 // Tiles of fp32 numbers in shared memory, each as three tiles of bf16 whose sum it is.
 
-constexpr int kRowBytes = 128;  // of a panel: 64 columns, after which the widest swizzle repeats
+constexpr int kPanelColumns = 64;
+constexpr int kRowBytes = 2 * kPanelColumns;  // of a panel, after which the widest swizzle repeats
 
 // One panel after another, and in each of them its first parts' rows, then the second and third parts'. So
 // one product may have the rows of two parts. The 16-byte chunks of a row change places, and the same chunk
@@ -234,7 +235,7 @@ struct SplitTile {
   static constexpr int kRows = kRowsOfTile;
   static constexpr int kPartBytes = kRows * kRowBytes;  // of a panel
   static constexpr int kPanelBytes = kParts * kPartBytes;
-  static constexpr int kBytes = (kColumns + 63) / 64 * kPanelBytes;
+  static constexpr int kBytes = (kColumns + kPanelColumns - 1) / kPanelColumns * kPanelBytes;
 
   // Bytes from the tile's start to a chunk of 8 columns of the first part.
   __device__ static unsigned offset(unsigned row, unsigned chunk) {
@@ -242,19 +243,22 @@ struct SplitTile {
   }
 };
 
+// Tiles of rows and of keys: 64 of them, since a product of a warpgroup has 64 rows.
+
+using TileQK = SplitTile<64, kHeadDim>;  // of Q or K
+using TileV = SplitTile<64, kHeadDimV>;  // of V or dO
+
 // A tile of query rows in the workspace: dO and Q, each as three tiles of bf16 whose sum it is, then LSE and
 // delta. The kernel before makes them, so that numbers are split once, and not by each CTA that multiplies
 // them; and they lie as they shall lie in shared memory.
 
 struct RowParts {
-  static constexpr int kRows = 64;
-  using TileQ = SplitTile<kRows, kHeadDim>;
-  using TileDout = SplitTile<kRows, kHeadDimV>;
+  static constexpr int kRows = TileQK::kRows;
 
   // Bytes from the start of a tile; LSE comes first, then delta.
   static constexpr int kDout = 0;
-  static constexpr int kQ = TileDout::kBytes;
-  static constexpr int kLse = kQ + TileQ::kBytes;
+  static constexpr int kQ = TileV::kBytes;
+  static constexpr int kLse = kQ + TileQK::kBytes;
   static constexpr int kDelta = kLse + kRows * sizeof(float);
   static constexpr int kBytes = kDelta + kRows * sizeof(float);
   static_assert(kBytes == kRowPartsBytes, "the host gives each tile so much of the workspace");
@@ -302,9 +306,8 @@ __device__ __forceinline__ void write_row_parts(const BackwardParams& params, in
   unsigned char* const to = RowParts::of(params, pair, tile);
   const float* const q = head_of(params.q, batch * params.q_batch, head * params.q_head);
   const float* const dout = head_of(params.dout, batch * params.dout_batch, head * params.dout_head);
-  split_rows<RowParts::TileDout, kHeadDimV>(to + RowParts::kDout,
-                                            {dout, params.dout_row, first_row, params.seqlen_q});
-  split_rows<RowParts::TileQ, kHeadDim>(to + RowParts::kQ, {q, params.q_row, first_row, params.seqlen_q});
+  split_rows<TileV, kHeadDimV>(to + RowParts::kDout, {dout, params.dout_row, first_row, params.seqlen_q});
+  split_rows<TileQK, kHeadDim>(to + RowParts::kQ, {q, params.q_row, first_row, params.seqlen_q});
   const int thread = threadIdx.x, row = first_row + thread;
   if (thread >= RowParts::kRows) return;
   // An LSE of +inf makes P 0: for rows past the last, and for those that see no key, or none whose score is
