@@ -334,7 +334,9 @@ bool holds_elsewhere(const char* program, const char* by, const char* name,
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-TEST_CASE("called by a bare name" * doctest::skip()) { CHECK_THROWS_AS(find_worker(), NoWorker); }
+TEST_CASE("called by a bare name" * doctest::skip()) {
+  CHECK_THROWS_AS(find_worker(), NoWorker);
+}
 
 TEST_CASE("a worker is not looked for in the working directory") {
   const Folder folder;
