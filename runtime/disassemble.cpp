@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <spawn.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -19,6 +18,7 @@
 
 #include "flashjit/error.hpp"
 #include "runtime/places.hpp"
+#include "runtime/spawn.hpp"
 
 namespace flashjit::runtime {
 namespace {
@@ -72,22 +72,16 @@ std::string read_file(const fs::path& path) {
 // The exit status from waitpid; nullopt if this program ignores SIGCHLD or waits for all its children.
 std::optional<int> run(const fs::path& program, const std::vector<std::string>& arguments,
                        const fs::path& out, const fs::path& err) {
-  std::string name = program.string();
-  std::vector<std::string> copies = arguments;
-  std::vector<char*> argv{name.data()};
-  for (std::string& copy : copies) argv.push_back(copy.data());
-  argv.push_back(nullptr);
-
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
+  const std::string name = program.string();
+  std::vector<std::string> called{name};
+  called.insert(called.end(), arguments.begin(), arguments.end());
+  Spawn spawn;
   constexpr int kNew = O_WRONLY | O_CREAT | O_TRUNC;
-  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, out.c_str(), kNew, S_IRUSR | S_IWUSR);
-  posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, err.c_str(), kNew, S_IRUSR | S_IWUSR);
+  spawn.open(STDIN_FILENO, "/dev/null", O_RDONLY);
+  spawn.open(STDOUT_FILENO, out, kNew);
+  spawn.open(STDERR_FILENO, err, kNew);
   pid_t child = 0;
-  const int failure = posix_spawn(&child, name.c_str(), &actions, nullptr, argv.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
-  if (failure != 0) {
+  if (const int failure = spawn.start(child, name, called); failure != 0) {
     throw Error(ErrorCode::io, fmt::format("can't start {}: {}", name, std::strerror(failure)));
   }
   int status = 0;

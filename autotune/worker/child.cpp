@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,6 +16,7 @@
 
 #include "autotune/worker.hpp"
 #include "flashjit/error.hpp"
+#include "runtime/spawn.hpp"
 
 namespace flashjit::autotune {
 namespace {
@@ -51,16 +51,12 @@ Child::Child(const std::filesystem::path& executable) {
     close_if_open(talk[1]);
     throw Error(ErrorCode::io, fmt::format("no socket for a tuning worker: {}", std::strerror(error)));
   }
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, talk[1], 0);
-  posix_spawn_file_actions_adddup2(&actions, talk[1], 1);
-  posix_spawn_file_actions_adddup2(&actions, errors[1], 2);
+  runtime::Spawn spawn;
+  spawn.duplicate(talk[1], STDIN_FILENO);
+  spawn.duplicate(talk[1], STDOUT_FILENO);
+  spawn.duplicate(errors[1], STDERR_FILENO);
   const std::string path = executable.string();
-  std::string name = "flashjit", verb = "worker";
-  char* const arguments[] = {name.data(), verb.data(), nullptr};
-  const int error = ::posix_spawn(&pid_, path.c_str(), &actions, nullptr, arguments, environ);
-  posix_spawn_file_actions_destroy(&actions);
+  const int error = spawn.start(pid_, path, {"flashjit", "worker"});
   ::close(talk[1]);
   ::close(errors[1]);
   talk_ = talk[0];
