@@ -7,6 +7,8 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "autotune/numeric.hpp"
 #include "autotune/reference_parts.hpp"
@@ -170,20 +172,28 @@ class Head {
   std::vector<RowState<T>> rows_;
 };
 
-// The rows of `blocks` that belong to one head, with their places in the results.
+// A row of one head, and its place in the results.
 struct Place {
   int row;
   std::size_t at;
 };
-std::vector<Place> rows_of(std::span<const RowBlock> blocks, int batch, int head) {
-  std::vector<Place> places;
+// The rows of `blocks`, by batch and head: head h of batch b is at b * heads + h.
+std::vector<std::vector<Place>> rows_by_head(std::span<const RowBlock> blocks, int batch, int heads) {
+  std::vector<std::vector<Place>> places(static_cast<std::size_t>(batch) * static_cast<std::size_t>(heads));
   std::size_t at = 0;
   for (const RowBlock& block : blocks) {
-    for (int r = 0; r < block.count; ++r, ++at) {
-      if (block.batch == batch && block.head == head) places.push_back({block.first + r, at});
-    }
+    auto& of_head = places[static_cast<std::size_t>(block.batch) * heads + block.head];
+    for (int r = 0; r < block.count; ++r, ++at) of_head.push_back({block.first + r, at});
   }
   return places;
+}
+
+// How many of `threads` are worth starting for so many rows, each of which multiplies `row_work` numbers.
+int worthwhile(int threads, std::size_t rows, double row_work) {
+  constexpr double kWork = 1e5;  // takes longer than a thread to start
+  const double most = 1 + static_cast<double>(rows) * row_work / kWork;
+  if (threads <= 0) threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  return most < threads ? static_cast<int>(most) : threads;
 }
 
 std::size_t count_rows(std::span<const RowBlock> blocks) {
@@ -198,15 +208,19 @@ HostGradients gradients(const HostBackward& from, const GradientBlocks& blocks, 
   const HostAttention& a = from.attention;
   const std::size_t d = a.problem.head_dim;
   const std::size_t dv = a.problem.value_dim();
-  const int group = a.shape.heads / a.shape.kv_heads();
   HostGradients result;
   result.dq.resize(count_rows(blocks.queries) * d);
   result.dk.resize(count_rows(blocks.keys) * d);
   result.dv.resize(count_rows(blocks.keys) * dv);
+  const int heads = a.shape.heads, kv_heads = a.shape.kv_heads(), group = heads / kv_heads;
+  auto queries_by_head = rows_by_head(blocks.queries, a.shape.batch, heads);
+  const auto keys_by_head = rows_by_head(blocks.keys, a.shape.batch, kv_heads);
+  const double per_query = static_cast<double>(a.shape.seqlen_k) * static_cast<double>(d + dv);
+  const double per_key = static_cast<double>(a.shape.seqlen_q) * static_cast<double>(d + dv);
   for (int b = 0; b < a.shape.batch; ++b) {
-    for (int h = 0; h < a.shape.heads; ++h) {
-      std::vector<Place> queries = rows_of(blocks.queries, b, h);
-      const std::vector<Place> keys = rows_of(blocks.keys, b, h / group);
+    for (int h = 0; h < heads; ++h) {
+      std::vector<Place>& queries = queries_by_head[static_cast<std::size_t>(b) * heads + h];
+      const std::vector<Place>& keys = keys_by_head[static_cast<std::size_t>(b) * kv_heads + h / group];
       if (queries.empty() && keys.empty()) continue;
       Head<T, Round> head(from, b, h, plainly, round);
       if (!keys.empty() && from.lse == nullptr) {  // keys need the state of every row, wanted or not
@@ -216,13 +230,14 @@ HostGradients gradients(const HostBackward& from, const GradientBlocks& blocks, 
         queries.clear();
         for (int row = 0; row < a.shape.seqlen_q; ++row) queries.push_back({row, place[row]});
       }
-      runtime::parallel_for(queries.size(), threads, [&](std::size_t i) {
-        std::vector<T> dq(d);
-        head.query(queries[i].row, dq);
-        if (queries[i].at < result.dq.size() / d)
-          std::copy(dq.begin(), dq.end(), &result.dq[queries[i].at * d]);
-      });
-      runtime::parallel_for(keys.size(), threads, [&](std::size_t i) {
+      runtime::parallel_for(queries.size(), worthwhile(threads, queries.size(), per_query),
+                            [&](std::size_t i) {
+                              std::vector<T> dq(d);
+                              head.query(queries[i].row, dq);
+                              if (queries[i].at < result.dq.size() / d)
+                                std::copy(dq.begin(), dq.end(), &result.dq[queries[i].at * d]);
+                            });
+      runtime::parallel_for(keys.size(), worthwhile(threads, keys.size(), per_key), [&](std::size_t i) {
         std::vector<T> dk(d), value(dv);
         head.key(keys[i].row, dk, value);
         // One head after the other adds its share; the last leaves the sum as a tensor would hold it.
