@@ -1,11 +1,15 @@
 // The cells over which attention is compared, here and in other papers: 16k tokens, 2048 / head_dim heads.
 #pragma once
 
-#include <string>
+#include <fmt/format.h>
+
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "cli/common/options.hpp"
+#include "cli/common/tell.hpp"
+#include "flashjit/error.hpp"
 #include "flashjit/problem.hpp"
 
 namespace flashjit::cli {
@@ -30,6 +34,20 @@ inline std::vector<Cell> grid_of(const Problem& like) {
     }
   }
   return cells;
+}
+
+// Returns what `work` makes of one of `cells`. If it throws an Error, the other cells of a grid may succeed,
+// and are minutes of work: says so, and returns nullopt. A single cell's error goes on to the caller.
+template <class Work>
+auto attempt(const std::vector<Cell>& cells, const Cell& cell, const Work& work)
+    -> std::optional<decltype(work())> {
+  try {
+    return work();
+  } catch (const Error& error) {
+    if (cells.size() == 1) throw;
+    tell_message(fmt::format("{} at {}: {}", describe(cell.first), describe(cell.second), error.what()));
+    return std::nullopt;
+  }
 }
 
 // Refuses the flags whose values --grid sets.

@@ -128,19 +128,26 @@ int bench(const BenchFlags& flags, const std::vector<Cell>& cells) {
   if (!flags.commit.empty()) environment["commit"] = flags.commit;
 
   const PlanOptions plan{.schedule = flags.schedule, .family = flags.family, .tuning = flags.tuning};
-  std::vector<Origin> origins;  // make all plans first, so that tuning does not heat the GPU during timing
+  // Make all plans first, so that tuning does not heat the GPU during timing.
+  std::vector<std::optional<Origin>> origins;
   origins.reserve(cells.size());
-  for (const auto& [problem, shape] : cells)
-    origins.push_back(state.ready(problem, shape, plan).ready->origin);
-  int wrong = 0;
+  for (const Cell& cell : cells) {
+    origins.push_back(
+        attempt(cells, cell, [&] { return state.ready(cell.first, cell.second, plan).ready->origin; }));
+  }
+  bool well = true;
   for (std::size_t i = 0; i < cells.size(); ++i) {
+    if (!origins[i]) {
+      well = false;
+      continue;
+    }
     const auto& [problem, shape] = cells[i];
-    Bench one{.cell = cells[i], .origin = origins[i], .runner = {}, .check = {}, .rounds = {}};
+    Bench one{.cell = cells[i], .origin = *origins[i], .runner = {}, .check = {}, .rounds = {}};
     one.runner = autotune::make_local_runner(device, problem, shape, api::build_with(state, problem));
     const Schedule schedule = parse_schedule(one.origin.schedule);
     if (!flags.no_check) one.check = one.runner->verify(schedule);
     if (!flags.no_check && !one.check.ok) {
-      ++wrong;
+      well = false;
       tell_message(fmt::format("wrong result: {} with {}: {}", describe(problem), one.origin.schedule,
                                one.check.message));
     }
@@ -152,7 +159,7 @@ int bench(const BenchFlags& flags, const std::vector<Cell>& cells) {
                line_of(one, environment).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
     flush_stdout();
   }
-  return wrong == 0 ? 0 : 1;
+  return well ? 0 : 1;
 }
 
 }  // namespace

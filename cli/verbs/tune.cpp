@@ -115,23 +115,31 @@ void print_json(const Cell& cell, const std::string& where,
 
 int dry_run(const TuneFlags& flags, const std::vector<Cell>& cells) {
   const Target target = flags.device.target();
+  bool all_served = true;
   for (const Cell& cell : cells) {
-    const auto candidates = autotune::ranked_space(cell.first, cell.second, target, flags.family);
-    if (candidates.empty()) autotune::refuse_unserved(cell.first, target, flags.family);
-    if (flags.json) {
-      print_json(cell, target.arch, candidates, {});
+    const auto candidates = attempt(cells, cell, [&] {
+      auto ranked = autotune::ranked_space(cell.first, cell.second, target, flags.family);
+      if (ranked.empty()) autotune::refuse_unserved(cell.first, target, flags.family);
+      return ranked;
+    });
+    if (!candidates) {
+      all_served = false;
       continue;
     }
-    const auto legal_ones = std::count_if(candidates.begin(), candidates.end(),
+    if (flags.json) {
+      print_json(cell, target.arch, *candidates, {});
+      continue;
+    }
+    const auto legal_ones = std::count_if(candidates->begin(), candidates->end(),
                                           [](const auto& candidate) { return candidate.pruned.empty(); });
     fmt::print("{} at {} on {}, bucket {}: {} candidates, {} of them legal\n", describe(cell.first),
                describe(cell.second), target.arch, autotune::bucket_of(cell.first, cell.second, target),
-               candidates.size(), legal_ones);
+               candidates->size(), legal_ones);
     if (const auto note = autotune::family_note(cell.first, target); !note.empty())
       fmt::print("note: {}\n", note);
-    print_table(cell, candidates, {}, flags.all);
+    print_table(cell, *candidates, {}, flags.all);
   }
-  return 0;
+  return all_served ? 0 : 1;
 }
 
 // Why the cache directory will not keep what is learnt; empty if it will.
@@ -170,20 +178,18 @@ int search(const TuneFlags& flags, const std::vector<Cell>& cells) {
   bool all_tuned = true;
   for (const Cell& cell : cells) {
     const auto& [problem, shape] = cell;
-    autotune::TuneResult result;
-    try {
-      result = api::tune(state, problem, shape,
-                         {.effort = effort,
-                          .budget = std::chrono::milliseconds(static_cast<std::int64_t>(1000 * flags.budget)),
-                          .family = flags.family,
-                          .progress = tell_message});
-    } catch (const Error& error) {
-      if (cells.size() == 1) throw;
-      // The other cells of a grid may succeed, and are minutes of work.
-      tell_message(fmt::format("{} at {}: {}", describe(problem), describe(shape), error.what()));
+    const auto tuned = attempt(cells, cell, [&] {
+      return api::tune(state, problem, shape,
+                       {.effort = effort,
+                        .budget = std::chrono::milliseconds(static_cast<std::int64_t>(1000 * flags.budget)),
+                        .family = flags.family,
+                        .progress = tell_message});
+    });
+    if (!tuned) {
       all_tuned = false;
       continue;
     }
+    const autotune::TuneResult& result = *tuned;
     kept = state.chooser().learn(problem, shape, effort, result) && kept;
     all_tuned = all_tuned && !result.learnt_nothing();
     if (!result.learnt_nothing()) {
