@@ -71,6 +71,7 @@ int error_of_writing(const fs::path& path) {
     if (S_ISDIR(status.st_mode)) return EISDIR;
     return ::access(path.c_str(), W_OK) == 0 ? 0 : errno;
   }
+  if (errno != ENOENT) return errno;
   const fs::path folder = path.has_parent_path() ? path.parent_path() : ".";
   return ::access(folder.c_str(), W_OK | X_OK) == 0 ? 0 : errno;
 }
@@ -114,6 +115,8 @@ autotune::Inputs NpyTensors::load(Problem& problem, Shape& shape) const {
   if (v.dtype != q.dtype)
     refuse(fmt::format("--v is {}, must be {} as --q is", to_string(v.dtype), to_string(q.dtype)));
   if (k.shape[2] == 0) refuse("--k heads is 0, may be 1 or more");
+  // In a Problem, 0 would mean as many as head_dim.
+  if (v.shape[3] == 0) refuse("--v head_dim is 0, may be a multiple of 8 from 8 to 256");
   problem.dtype = q.dtype;
   problem.head_dim = size_at(q, 3);
   problem.head_dim_v = size_at(v, 3) == size_at(q, 3) ? 0 : size_at(v, 3);

@@ -118,6 +118,10 @@ bool DeviceOptions::given() const {
   return verb_->count("--device") != 0;
 }
 
+bool DeviceOptions::emulator_stands_in(const Error& error) const {
+  return !given() && (error.code() == ErrorCode::not_found || error.code() == ErrorCode::device);
+}
+
 const std::string& DeviceOptions::arch() const {
   if (!arch_.empty() && given() && device_ != "emulated:" + arch_) {
     throw Error(ErrorCode::invalid_argument,

@@ -67,17 +67,21 @@ class DeviceOptions {
   // Empty if --arch was not given. Throws Error{invalid_argument} if --device names another arch.
   [[nodiscard]] const std::string& arch() const;
   [[nodiscard]] bool emulated() const { return device_.starts_with("emulated"); }
+  static constexpr const char* kStandIn = "emulated:sm_90a";
+  // Whether the emulator of sm_90a stands in for a device that cannot be opened: for a GPU that is missing,
+  // or whose driver fails, but for no device that was given.
+  [[nodiscard]] bool emulator_stands_in(const Error& error) const;
   // For verbs that only render and compile. Returns what `use` makes of a device's name: the emulator of
-  // --arch, whose kernels have the same keys as the GPU's, else --device, else the GPU. Where this one is
-  // missing or its driver fails, the emulator of sm_90a stands in for it, but for no device that was given.
+  // --arch, whose kernels have the same keys as the GPU's, else --device, else the GPU, else what stands in
+  // for it.
   template <class Use>
   auto with_device(const Use& use) const {
     if (!arch().empty()) return use("emulated:" + arch_);
     try {
       return use(device_);
     } catch (const Error& error) {
-      if (given() || (error.code() != ErrorCode::not_found && error.code() != ErrorCode::device)) throw;
-      return use("emulated:sm_90a");
+      if (!emulator_stands_in(error)) throw;
+      return use(kStandIn);
     }
   }
   [[nodiscard]] Target target() const;  // of the device that with_device finds

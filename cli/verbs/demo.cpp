@@ -24,14 +24,14 @@ Engine open_engine(const DeviceOptions& wanted, bool& emulated) {
   try {
     return Engine(options);
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::not_found || wanted.given()) throw;
+    if (!wanted.emulator_stands_in(error)) throw;
     tell(fmt::format("  {}", error.message()));
     tell(
-        "There is no GPU here, so everything is done but tuning and timing: kernels are rendered and\n"
+        "There is no GPU to run on, so everything is done but tuning and timing: kernels are rendered and\n"
         "compiled for sm_90a, and the emulator executes their PTX on the CPU. Times marked ~ are an estimate "
         "of the model.");
     emulated = true;
-    options.device = "emulated:sm_90a";
+    options.device = DeviceOptions::kStandIn;
     return Engine(options);
   }
 }

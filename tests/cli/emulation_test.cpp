@@ -9,11 +9,13 @@
 #include <sstream>
 #include <string>
 
+#include "tests/cli/broken_driver.hpp"
 #include "tests/cli/command.hpp"
 
 namespace fs = std::filesystem;
 using flashjit::test::Command;
 using flashjit::test::contains;
+using flashjit::test::kBrokenDriver;
 using flashjit::test::Result;
 using nlohmann::json;
 
@@ -148,11 +150,12 @@ TEST_CASE("with no sizes, check and profile run the kernel that inspect shows") 
   CHECK(schedule_of("check --seeds 1 --family mma").substr(0, 4) == "mma:");
 }
 
-TEST_CASE("demo ends with the command that shows the first kernel it ran") {
+TEST_CASE("demo ends with the command that shows the first kernel it ran, also where the driver fails") {
   const Command command;
-  const Result shown = command.run("demo --device emulated:sm_90a 2>&1");
+  const Result shown = command.run("demo 2>&1", kBrokenDriver);
   CAPTURE(shown.out);
   CHECK(shown.exit_code == 0);
+  CHECK(contains(shown.out, "There is no GPU to run on"));
   const std::string program = "flashjit ";
   const std::size_t at =
       shown.out.find(program + "inspect --arch sm_90a --head-dim 128 --causal --schedule ");

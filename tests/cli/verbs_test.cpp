@@ -15,11 +15,13 @@
 
 #include "flashjit/error.hpp"
 #include "runtime/compile.hpp"
+#include "tests/cli/broken_driver.hpp"
 #include "tests/cli/command.hpp"
 
 namespace fs = std::filesystem;
 using flashjit::test::Command;
 using flashjit::test::contains;
+using flashjit::test::kBrokenDriver;
 using flashjit::test::Result;
 using nlohmann::json;
 
@@ -111,6 +113,13 @@ TEST_CASE("tune --grid goes on where a problem fails, and says which") {
   CHECK(failed.exit_code == 1);
   CHECK(contains(failed.out, "flashjit: forward bf16 d64 full at 16x32x1024x1024: "));
   CHECK(contains(failed.out, "flashjit: forward bf16 d256 causal at 1x8x16384x16384: "));
+  // Of family wgmma no fp32 gradient is wider than 128.
+  const Result shown =
+      command.run("tune --dry-run --grid --arch sm_90a --pass backward --dtype fp32 --family wgmma 2>&1");
+  CHECK(shown.exit_code == 1);
+  CHECK(contains(shown.out, "backward fp32 d128 causal at 1x16x16384x16384 on sm_90a"));
+  CHECK(contains(shown.out, "flashjit: backward fp32 d256 full at 16x8x1024x1024: "));
+  CHECK(contains(shown.out, "flashjit: backward fp32 d256 causal at 1x8x16384x16384: "));
 }
 
 TEST_CASE("what no compiler makes is shown without NVRTC, where the schedule is given") {
@@ -132,17 +141,15 @@ TEST_CASE("what no compiler makes is shown without NVRTC, where the schedule is 
 
 TEST_CASE("a driver that fails is a problem to doctor, and to no verb that needs no GPU") {
   const Command command;
-  const std::string broken =
-      "LD_LIBRARY_PATH='" BROKEN_DRIVER_FOLDER "'${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}";
   const std::string problem = " --head-dim 8 --dtype fp32 --seqlen-q 16 --heads 1 ";
   for (const char* verb : {"check --seeds 1", "profile", "inspect", "tune --dry-run"}) {
     CAPTURE(verb);
-    const Result result = command.run(verb + problem, broken);
+    const Result result = command.run(verb + problem, kBrokenDriver);
     CHECK(result.exit_code == 0);
     CHECK(contains(result.out, "sm_90a"));
-    CHECK(command.run(verb + problem + "--device cuda 2>/dev/null", broken).exit_code == 1);
+    CHECK(command.run(verb + problem + "--device cuda 2>/dev/null", kBrokenDriver).exit_code == 1);
   }
-  const Result doctor = command.run("doctor", broken);
+  const Result doctor = command.run("doctor", kBrokenDriver);
   CHECK(doctor.exit_code == 1);
   CHECK(contains(doctor.out, "driver    PROBLEM  cuInit failed: error 803"));
 }
@@ -189,6 +196,8 @@ TEST_CASE("run says before it runs that its outputs can not be") {
       run + "--out /nonexistent/o.npy",
       "--out is /nonexistent/o.npy, may be a file that can be written: No such file or directory");
   command.refuses(run + "--out " + command.folder().string(), "Is a directory");
+  command.refuses(run + "--out /dev/null/o.npy", "Not a directory");
+  command.refuses(run + "--out " + std::string(300, 'o'), "File name too long");
   command.refuses(run + "--no-lse --lse-out " + file, "--no-lse leaves it out");
   command.refuses(run + "--dq-out " + file, "the forward pass has no gradients");
   command.refuses(run + "--out " + file + " --lse-out " + (command.folder() / "." / "a.npy").string(),
@@ -200,6 +209,13 @@ TEST_CASE("run says before it runs that its outputs can not be") {
   CHECK(command.run(run + "--out " + file).exit_code == 0);
   command.refuses(fmt::format("run --device emulated:sm_80 --q {0} --k {0} --v {0} --out {0}", file),
                   "--out is " + file + ", must be another file than that of --q");
+  const std::string empty = (command.folder() / "empty.npy").string();
+  std::ofstream(empty) << std::string("\x93NUMPY\x01\0v\0", 10)
+                       << fmt::format("{:<117}\n",
+                                      "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 16, 1, 0), }");
+  command.refuses(
+      fmt::format("run --device emulated:sm_80 --pass backward --q {0} --k {0} --v {1}", file, empty),
+      "--v head_dim is 0, may be a multiple of 8 from 8 to 256");
   const Result lost = command.run(run + "--out /dev/full 2>/dev/null");
   CHECK(lost.exit_code == 2);
   CHECK(contains(lost.out, "forward fp32 d8 full"));  // the result is shown all the same
