@@ -215,7 +215,8 @@ enum flashjit_status flashjit_engine_create(const struct flashjit_engine_options
 void flashjit_engine_destroy(struct flashjit_engine* engine);
 
 /* A plan for this problem and sizes like these: tuned, compiled and loaded the first time, looked up after
- * that. Errors: FLASHJIT_INVALID_ARGUMENT, _UNSUPPORTED, _NOT_FOUND (no NVRTC), _COMPILE_FAILED, _DEVICE. */
+ * that. Errors: FLASHJIT_INVALID_ARGUMENT, _UNSUPPORTED, _NOT_FOUND (no NVRTC), _COMPILE_FAILED, _DEVICE,
+ * _IO (folders and files that cannot be read). */
 enum flashjit_status flashjit_plan_create(struct flashjit_engine* engine,
                                           const struct flashjit_problem* problem,
                                           const struct flashjit_shape* shape,

@@ -115,10 +115,8 @@ class Plan {
   void forward(const ForwardArgs& args, Stream stream = nullptr) const;
   void backward(const BackwardArgs& args, Stream stream = nullptr) const;
 
-  // How many bytes BackwardArgs::workspace must hold at these sizes; 0 for the forward pass. The workspace
-  // holds two fp32 numbers per row of q; if the schedule sums dq in memory, an fp32 copy of dq; and for some
-  // schedules a counter per 32 rows. Rows are padded per head, to whole tiles of the schedule and to 128.
-  // Throws Error: invalid_argument.
+  // How many bytes BackwardArgs::workspace must hold at these sizes (docs/api.md, "Workspace", says for
+  // what); 0 for the forward pass. Throws Error: invalid_argument.
   [[nodiscard]] std::size_t workspace_bytes(const Shape& shape) const;
 
   [[nodiscard]] const Problem& problem() const;
