@@ -213,7 +213,9 @@ std::vector<Recipe> recipes_mma(const Problem& problem, const MmaSchedule& sched
       number("kSlotBytes", layout.slot, "bytes of a tile of K and a tile of V"),
       number("kOffsetQ", layout.offset_q, "bytes from the start of shared memory to Q"),
       {"float", "kLazy", fmt::format("{}.0f", s.lazy), "log2 of the growth that a shift tolerates"},
-      number("kUnroll", s.unroll, "steps in one turn of the loop over unmasked tiles"),
+      number("kUnroll", s.unroll,
+             s.optimistic == 1 ? "steps in one turn of the loop over tiles"
+                               : "steps in one turn of the loop over unmasked tiles"),
   };
   if (s.persistent == 1) {  // it has one slot
     std::erase_if(recipe.constants,

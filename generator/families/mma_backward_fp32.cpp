@@ -219,7 +219,7 @@ Recipe recipe_delta_fp32(const Problem& problem, bool clears_dq, const Target& t
   recipe.sections["together"] = false;
   recipe.sections["clear"] = clears_dq;
   recipe.sections["row_parts"] = false;
-  if (clears_dq) recipe.constants.push_back(number("kHeadDim", problem.head_dim, "columns of dQ"));
+  if (clears_dq) recipe.constants.push_back(number("kHeadDim", problem.head_dim, "columns of Q and dQ"));
   recipe.geometry = {.tile_m = kBackwardRowPadding, .pads = true, .threads = 2 * kBackwardRowPadding};
   return recipe;
 }

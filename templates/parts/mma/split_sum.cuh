@@ -22,8 +22,8 @@ struct SplitSum {
   }
   /*%/together%*/
   /*%#apart%*/
-  // Likewise, but the product's large part is added to the large sum by itself, rounded to nearest: a few
-  // more additions for a smaller error.
+  // Adds A B to the eight numbers from `first` on; a, b: fragments of all parts. The product of both first
+  // parts is computed by itself and then added, rounded to nearest: a few more additions for a smaller error.
   __device__ __forceinline__ void multiply_apart(int first, const unsigned (&a)[kParts][4],
                                                  const unsigned (&b)[kParts][4]) {
     multiply_low(first, a, b);

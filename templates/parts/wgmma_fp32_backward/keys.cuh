@@ -72,7 +72,7 @@ __device__ __forceinline__ void sum_dk(float (&dk)[kHeadDim / 2], unsigned share
     dp.multiply<kHeadDimV>(first_of_v, shared + kV, shared + kDout + place.stage * TileV::kBytes);
     arrive_for_warp(shared + kDoutEmpty + barrier);
 
-    named_barrier_sync(kPIsThere, 256);  // and Q and delta, which were there before
+    named_barrier_sync(kPIsThere, 256);  // and so are Q, which P^T was computed from, and delta beside it
     float ds[32];
     find_ds(ds, dp, shared, shared + kRows + place.stage * kRowsBytes + 64 * 4);
     /*%^dq_sum%*/
@@ -83,7 +83,7 @@ __device__ __forceinline__ void sum_dk(float (&dk)[kHeadDim / 2], unsigned share
 #pragma unroll
     for (int i = 0; i < 4; ++i) split_fragment(fragments[i], &ds[8 * i]);
     /*%#dq_sum%*/
-    named_barrier_sync(kOfKeys, 128);  // P^T, whose place dS^T takes, has been read
+    named_barrier_sync(kWarpsOfDk, 128);  // P^T, whose place dS^T takes, has been read
     store_ds(shared, fragments);
     /*%/dq_sum%*/
 
@@ -91,7 +91,7 @@ __device__ __forceinline__ void sum_dk(float (&dk)[kHeadDim / 2], unsigned share
     arrive_for_warp(shared + kQEmpty + barrier);
     /*%#dq_sum%*/
 
-    named_barrier_sync(kOfKeys, 128);  // all of dS^T is there
+    named_barrier_sync(kWarpsOfDk, 128);  // all of dS^T is there
     unsigned of_queries[4][kParts][4];
     load_ds(of_queries, shared);
     if (step.left > 1) named_barrier_arrive(kPlaceIsFree, 256);

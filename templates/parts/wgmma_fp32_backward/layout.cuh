@@ -40,7 +40,7 @@ constexpr int kKeysAreThere = 1;
 constexpr int kPIsThere = 2;     // P^T has been stored, for the warpgroup of dK
 constexpr int kPlaceIsFree = 3;  // the next one may be stored
 /*%#dq_sum%*/
-constexpr int kOfKeys = 4;  // the warps of dK among themselves
+constexpr int kWarpsOfDk = 4;  // among themselves
 /*%/dq_sum%*/
 
 // One thread makes the barriers; the caller synchronises the CTA.

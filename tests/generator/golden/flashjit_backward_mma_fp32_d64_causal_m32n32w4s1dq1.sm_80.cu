@@ -237,8 +237,8 @@ struct SplitSum {
     multiply_low(first, a, b);
     multiply_parts(&high[first], a[0], b[0]);
   }
-  // Likewise, but the product's large part is added to the large sum by itself, rounded to nearest: a few
-  // more additions for a smaller error.
+  // Adds A B to the eight numbers from `first` on; a, b: fragments of all parts. The product of both first
+  // parts is computed by itself and then added, rounded to nearest: a few more additions for a smaller error.
   __device__ __forceinline__ void multiply_apart(int first, const unsigned (&a)[kParts][4],
                                                  const unsigned (&b)[kParts][4]) {
     multiply_low(first, a, b);
@@ -592,7 +592,8 @@ __device__ __forceinline__ void add_columns(float (&output)[kOutputs], const uns
 // Replaces infinities by finite numbers (PTX ISA, "min", "max"; a NaN stays a NaN).
 
 // Subtracting its first bf16 part from an infinity would give NaN. So 2^119 takes the place of whatever is
-// larger: it is finite times a number below 2^9, and times all but the first part of a number of up to 2^17.
+// larger: its product with a number below 2^9 is finite, and so is that with every part but the first of a
+// number of up to 2^17.
 __device__ __forceinline__ float finite(float x) {
   constexpr float kLargest = 0x1p119f;
   asm("min.NaN.f32 %0, %0, %1;" : "+f"(x) : "f"(kLargest));

@@ -4,7 +4,7 @@
 constexpr int kHeadDimV = 64;  // columns of O and dO
 constexpr int kRows = 128;     // per CTA
 constexpr int kThreads = 256;  // per CTA, a warp for 16 rows
-constexpr int kHeadDim = 64;   // columns of dQ
+constexpr int kHeadDim = 64;   // columns of Q and dQ
 
 // Before the backward pass in fp32 on tensor cores (FlashAttention-2, Dao, arXiv 2307.08691, algorithm 2,
 // line 4): delta, the sum of dO * O of each query row. A CTA does kRows rows of one head, up to the end of
@@ -149,8 +149,8 @@ struct SplitSum {
   float high[kSize] = {};  // of the products of both first parts
   float low[kSize] = {};   // of the others
 
-  // Likewise, but the product's large part is added to the large sum by itself, rounded to nearest: a few
-  // more additions for a smaller error.
+  // Adds A B to the eight numbers from `first` on; a, b: fragments of all parts. The product of both first
+  // parts is computed by itself and then added, rounded to nearest: a few more additions for a smaller error.
   __device__ __forceinline__ void multiply_apart(int first, const unsigned (&a)[kParts][4],
                                                  const unsigned (&b)[kParts][4]) {
     multiply_low(first, a, b);

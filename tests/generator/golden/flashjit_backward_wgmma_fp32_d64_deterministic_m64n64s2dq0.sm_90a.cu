@@ -871,7 +871,7 @@ __device__ __forceinline__ void sum_dk(float (&dk)[kHeadDim / 2], unsigned share
     dp.multiply<kHeadDimV>(first_of_v, shared + kV, shared + kDout + place.stage * TileV::kBytes);
     arrive_for_warp(shared + kDoutEmpty + barrier);
 
-    named_barrier_sync(kPIsThere, 256);  // and Q and delta, which were there before
+    named_barrier_sync(kPIsThere, 256);  // and so are Q, which P^T was computed from, and delta beside it
     float ds[32];
     find_ds(ds, dp, shared, shared + kRows + place.stage * kRowsBytes + 64 * 4);
     if (step.left > 1) named_barrier_arrive(kPlaceIsFree, 256);
@@ -1023,7 +1023,8 @@ __device__ __forceinline__ void fence_async_shared() {
 // Replaces infinities by finite numbers (PTX ISA, "min", "max"; a NaN stays a NaN).
 
 // Subtracting its first bf16 part from an infinity would give NaN. So 2^119 takes the place of whatever is
-// larger: it is finite times a number below 2^9, and times all but the first part of a number of up to 2^17.
+// larger: its product with a number below 2^9 is finite, and so is that with every part but the first of a
+// number of up to 2^17.
 __device__ __forceinline__ float finite(float x) {
   constexpr float kLargest = 0x1p119f;
   asm("min.NaN.f32 %0, %0, %1;" : "+f"(x) : "f"(kLargest));
@@ -1069,7 +1070,7 @@ __device__ __forceinline__ void wait_for_copied_keys() {
 struct RowParts {
   static constexpr int kRows = TileQK::kRows;
 
-  // Bytes from the start of a tile; LSE comes first, then delta.
+  // In this order, as bytes from the start of a tile:
   static constexpr int kDout = 0;
   static constexpr int kQ = TileV::kBytes;
   static constexpr int kLse = kQ + TileQK::kBytes;

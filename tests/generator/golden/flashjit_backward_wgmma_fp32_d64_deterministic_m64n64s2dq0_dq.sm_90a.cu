@@ -772,7 +772,7 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
 struct RowParts {
   static constexpr int kRows = TileQK::kRows;
 
-  // Bytes from the start of a tile; LSE comes first, then delta.
+  // In this order, as bytes from the start of a tile:
   static constexpr int kDout = 0;
   static constexpr int kQ = TileV::kBytes;
   static constexpr int kLse = kQ + TileQK::kBytes;

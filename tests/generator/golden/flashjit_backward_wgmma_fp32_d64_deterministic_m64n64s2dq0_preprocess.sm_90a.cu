@@ -151,8 +151,8 @@ struct SplitSum {
   float high[kSize] = {};  // of the products of both first parts
   float low[kSize] = {};   // of the others
 
-  // Likewise, but the product's large part is added to the large sum by itself, rounded to nearest: a few
-  // more additions for a smaller error.
+  // Adds A B to the eight numbers from `first` on; a, b: fragments of all parts. The product of both first
+  // parts is computed by itself and then added, rounded to nearest: a few more additions for a smaller error.
   __device__ __forceinline__ void multiply_apart(int first, const unsigned (&a)[kParts][4],
                                                  const unsigned (&b)[kParts][4]) {
     multiply_low(first, a, b);
@@ -255,7 +255,7 @@ using TileV = SplitTile<64, kHeadDimV>;  // of V or dO
 struct RowParts {
   static constexpr int kRows = TileQK::kRows;
 
-  // Bytes from the start of a tile; LSE comes first, then delta.
+  // In this order, as bytes from the start of a tile:
   static constexpr int kDout = 0;
   static constexpr int kQ = TileV::kBytes;
   static constexpr int kLse = kQ + TileQK::kBytes;

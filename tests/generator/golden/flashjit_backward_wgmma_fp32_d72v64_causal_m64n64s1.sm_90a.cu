@@ -874,7 +874,7 @@ static_assert(kQEmpty + 8 * kStages == kSharedBytes, "the host allocates what th
 constexpr int kKeysAreThere = 1;
 constexpr int kPIsThere = 2;     // P^T has been stored, for the warpgroup of dK
 constexpr int kPlaceIsFree = 3;  // the next one may be stored
-constexpr int kOfKeys = 4;  // the warps of dK among themselves
+constexpr int kWarpsOfDk = 4;  // among themselves
 
 // One thread makes the barriers; the caller synchronises the CTA.
 __device__ __forceinline__ void make_barriers(unsigned shared) {
@@ -1128,19 +1128,19 @@ __device__ __forceinline__ void sum_dk(float (&dk)[kHeadDim / 2], unsigned share
     dp.multiply<kHeadDimV>(first_of_v, shared + kV, shared + kDout + place.stage * TileV::kBytes);
     arrive_for_warp(shared + kDoutEmpty + barrier);
 
-    named_barrier_sync(kPIsThere, 256);  // and Q and delta, which were there before
+    named_barrier_sync(kPIsThere, 256);  // and so are Q, which P^T was computed from, and delta beside it
     float ds[32];
     find_ds(ds, dp, shared, shared + kRows + place.stage * kRowsBytes + 64 * 4);
     unsigned fragments[4][kParts][4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) split_fragment(fragments[i], &ds[8 * i]);
-    named_barrier_sync(kOfKeys, 128);  // P^T, whose place dS^T takes, has been read
+    named_barrier_sync(kWarpsOfDk, 128);  // P^T, whose place dS^T takes, has been read
     store_ds(shared, fragments);
 
     add_gradient<kHeadDim>(dk, fragments, shared + kQ + place.stage * TileQK::kBytes);
     arrive_for_warp(shared + kQEmpty + barrier);
 
-    named_barrier_sync(kOfKeys, 128);  // all of dS^T is there
+    named_barrier_sync(kWarpsOfDk, 128);  // all of dS^T is there
     unsigned of_queries[4][kParts][4];
     load_ds(of_queries, shared);
     if (step.left > 1) named_barrier_arrive(kPlaceIsFree, 256);
@@ -1247,7 +1247,8 @@ __device__ __forceinline__ void fence_async_shared() {
 // Replaces infinities by finite numbers (PTX ISA, "min", "max"; a NaN stays a NaN).
 
 // Subtracting its first bf16 part from an infinity would give NaN. So 2^119 takes the place of whatever is
-// larger: it is finite times a number below 2^9, and times all but the first part of a number of up to 2^17.
+// larger: its product with a number below 2^9 is finite, and so is that with every part but the first of a
+// number of up to 2^17.
 __device__ __forceinline__ float finite(float x) {
   constexpr float kLargest = 0x1p119f;
   asm("min.NaN.f32 %0, %0, %1;" : "+f"(x) : "f"(kLargest));
@@ -1282,7 +1283,7 @@ __device__ __forceinline__ void split_keys(unsigned shared, const BackwardParams
 struct RowParts {
   static constexpr int kRows = TileQK::kRows;
 
-  // Bytes from the start of a tile; LSE comes first, then delta.
+  // In this order, as bytes from the start of a tile:
   static constexpr int kDout = 0;
   static constexpr int kQ = TileV::kBytes;
   static constexpr int kLse = kQ + TileQK::kBytes;
