@@ -174,7 +174,9 @@ int run(const CheckOptions& options) {
   } else if (failed != nullptr) {
     print(*failed);
   } else {
-    fmt::print("clean: {}, seeds {} to {}\n", what, options.seed, last.seed);
+    const std::string seeds = results.size() == 1 ? fmt::format("seed {}", last.seed)
+                                                  : fmt::format("seeds {} to {}", options.seed, last.seed);
+    fmt::print("clean: {}, {}\n", what, seeds);
     for (const char* checked : kChecked) fmt::print("  {}\n", checked);
     fmt::print("  {} rows within {:.2e} of float64, {:.2e} allowed\n", last.check.rows, last.check.max_error,
                last.check.allowed);
