@@ -179,7 +179,7 @@ int search(const TuneFlags& flags, const std::vector<Cell>& cells) {
   for (const Cell& cell : cells) {
     const auto& [problem, shape] = cell;
     const auto tuned = attempt(cells, cell, [&] {
-      return api::tune(state, problem, shape,
+      return api::tune(state, cell.first, cell.second,
                        {.effort = effort,
                         .budget = std::chrono::milliseconds(static_cast<std::int64_t>(1000 * flags.budget)),
                         .family = flags.family,
