@@ -86,6 +86,16 @@ void for_each_run(const CopyJob& job, u32 address, Visit visit) {
   }
 }
 
+// Calls visit(address, bytes) for each run of shared memory that a store reads: bytes outside the tensor are
+// not stored, so they need not have been written.
+template <class Visit>
+void for_each_source(const CopyJob& job, Visit visit) {
+  if (job.map == nullptr) return visit(job.shared, job.bytes);
+  for_each_piece(job, [&](u32 shared, u64, u32 skip, u32 count) {
+    if (count != 0) visit(shared + skip, count);
+  });
+}
+
 void check_global_range(Warp& warp, const CopyJob& job, u64 address, u32 bytes, bool reads) {
   if (bytes == 0) return;
   check_global(warp, *job.ins, address, bytes, 1, job.lane);
@@ -171,13 +181,10 @@ void announce(Cluster& cluster, const CopyJob& job) {
     });
   }
   if (!check) return;
-  if (job.kind == CopyJob::Kind::tensor_store) {
-    // Bytes outside the tensor are not stored, so they need not have been written.
-    for_each_piece(job, [&](u32 shared, u64, u32 skip, u32 count) {
-      if (count != 0) job.cta->state.begin_read(warp, *job.ins, agent, shared + skip, count);
+  if (job.stores() || job.kind == CopyJob::Kind::bulk_shared) {
+    for_each_source(job, [&](u32 address, u32 count) {
+      job.cta->state.begin_read(warp, *job.ins, agent, address, count);
     });
-  } else if (job.kind == CopyJob::Kind::bulk_store || job.kind == CopyJob::Kind::bulk_shared) {
-    job.cta->state.begin_read(warp, *job.ins, agent, job.shared, bytes);
   }
 }
 
@@ -224,10 +231,9 @@ void perform(Cluster& cluster, const CopyJob& job) {
     case CopyJob::Kind::tensor_store:
       for_each_piece(job, [&](u32 shared, u64 global, u32 skip, u32 count) {
         check_global_range(warp, job, global, count, job.reduction != Reduction::none);
-        write_global(job, at_address(global), job.cta->shared + shared + skip, count);
+        write_global(job, at_address(global), job.read.data() + (shared - job.shared) + skip, count);
         mark_global(warp, global, count);
         if (counters != nullptr) counters->tma_written += count;
-        if (check && count != 0) job.cta->state.finish_read(agent, shared + skip, count);
       });
       break;
     case CopyJob::Kind::bulk_load:
@@ -263,9 +269,10 @@ void perform(Cluster& cluster, const CopyJob& job) {
 
 void read_source(Cluster& cluster, CopyJob& job) {
   const std::byte* from = job.cta->shared + job.shared;
-  job.read.assign(from, from + job.bytes);
-  if (checking(issuer(cluster, job)))
-    job.cta->state.finish_read({job.agent, job.clock.data()}, job.shared, job.bytes);
+  job.read.assign(from, from + extent_of(job));
+  if (!checking(issuer(cluster, job))) return;
+  const Agent agent{job.agent, job.clock.data()};
+  for_each_source(job, [&](u32 address, u32 count) { job.cta->state.finish_read(agent, address, count); });
 }
 
 }  // namespace flashjit::emulator

@@ -27,7 +27,7 @@ void AsyncQueue::reset(Policy policy, u32 late_quarter) {
 
 bool AsyncQueue::is_late(const CopyJob& job) const {
   if (policy_ != Policy::partial) return policy_ == Policy::late;
-  return job.barrier_cta == nullptr || (job.barrier >> 3 & 3) == late_quarter_;
+  return job.stores() || (job.barrier >> 3 & 3) == late_quarter_;
 }
 
 void AsyncQueue::issue(Cluster& cluster, CopyJob job) {
@@ -50,9 +50,7 @@ bool AsyncQueue::advance(Cluster& cluster) {
     // Prefer a load that somebody waits for, then a load that nobody waits for yet, and a store last.
     std::size_t best = 0;
     for (std::size_t k = 0, at = next; k < jobs_.size(); ++k, at = at + 1 == jobs_.size() ? 0 : at + 1) {
-      const std::size_t urgency = jobs_[at].barrier_cta == nullptr ? 1
-                                  : is_awaited(cluster, jobs_[at]) ? 3
-                                                                   : 2;
+      const std::size_t urgency = jobs_[at].stores() ? 1 : is_awaited(cluster, jobs_[at]) ? 3 : 2;
       if (urgency > best) next = at;
       best = std::max(best, urgency);
     }
@@ -64,10 +62,9 @@ bool AsyncQueue::advance(Cluster& cluster) {
 void AsyncQueue::wait_bulk(Cluster& cluster, const Warp& warp, u32 lanes, int kept, bool read_only) {
   for (std::size_t k = 0; k < jobs_.size();) {
     CopyJob& job = jobs_[k];
-    const bool due = job.barrier_cta == nullptr && job.agent == warp.agent && (lanes >> job.lane & 1) != 0 &&
+    const bool due = job.stores() && job.agent == warp.agent && (lanes >> job.lane & 1) != 0 &&
                      job.group < warp.bulk_groups[job.lane] - kept;
-    const bool may_write_later = read_only && job.kind == CopyJob::Kind::bulk_store;
-    if (due && !may_write_later) {
+    if (due && !read_only) {
       run(cluster, k);
       continue;
     }
@@ -78,7 +75,7 @@ void AsyncQueue::wait_bulk(Cluster& cluster, const Warp& warp, u32 lanes, int ke
 
 bool AsyncQueue::has_store_of(u32 agent) const {
   for (const CopyJob& job : jobs_) {
-    if (job.barrier_cta == nullptr && job.agent == agent && job.read.empty()) return true;
+    if (job.stores() && job.agent == agent && job.read.empty()) return true;
   }
   return false;
 }
@@ -96,7 +93,7 @@ bool AsyncQueue::moves_for(const Cluster& cluster, const Cta& cta) const {
 void AsyncQueue::run(Cluster& cluster, std::size_t index) {
   CopyJob job = std::move(jobs_[index]);
   jobs_.erase(jobs_.begin() + static_cast<std::ptrdiff_t>(index));
-  if (job.kind == CopyJob::Kind::bulk_store && job.read.empty()) read_source(cluster, job);
+  if (job.stores() && job.read.empty()) read_source(cluster, job);
   perform(cluster, job);
 }
 

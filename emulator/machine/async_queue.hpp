@@ -42,7 +42,10 @@ struct CopyJob {
   Reduction reduction = Reduction::none;
   Element element = Element::f32;
   std::vector<u32> clock;       // of the issuing warp
-  std::vector<std::byte> read;  // what a bulk_store has read and has yet to write
+  std::vector<std::byte> read;  // what a store has read and has yet to write
+
+  // Whether it writes global memory; all other jobs complete on an mbarrier.
+  [[nodiscard]] bool stores() const { return kind == Kind::tensor_store || kind == Kind::bulk_store; }
 };
 
 // The lanes of one cp.async instruction.
@@ -82,7 +85,7 @@ class AsyncQueue {
   // No warp can run, so one job must. False if no job is left.
   bool advance(Cluster& cluster);
   // cp.async.bulk.wait_group: runs the stores in all groups of these lanes, except each lane's last `kept`
-  // groups. With .read, a bulk_store only has to read its source.
+  // groups. With .read, they only have to read their sources.
   void wait_bulk(Cluster& cluster, const Warp& warp, u32 lanes, int kept, bool read_only);
   [[nodiscard]] bool has_store_of(u32 agent) const;
   // Whether a copy is on its way to this CTA's shared memory, or from it to another's.
@@ -97,7 +100,7 @@ class AsyncQueue {
   u32 late_quarter_ = 0;  // which quarter of the mbarriers is late, under Policy::partial
 };
 
-// Does what the job says (async_copy.cpp). A bulk_store must have been read first.
+// Does what the job says (async_copy.cpp). A store must have been read first.
 void perform(Cluster& cluster, const CopyJob& job);
 void read_source(Cluster& cluster, CopyJob& job);
 // At the issue: checks maps and bounds, and marks the bytes as in flight.

@@ -256,6 +256,55 @@ st.shared.v4.u32 [%r27], {%r10, %r10, %r10, %r10};
       doctest::Contains("a box that is stored begins at {-8, 3}, before the tensor does"), Error);
 }
 
+TEST_CASE("a TMA store or addition that has read may write later") {
+  constexpr const char* kRead = R"(
+ld.global.u32 %r11, [%d2];
+st.global.u32 [%d31], %r11;
+st.shared.u32 [%r28], %r11;
+cp.async.bulk.wait_group 0;
+ld.global.u32 %r11, [%d2];
+st.global.u32 [%d31+4], %r11;
+DONE:
+)";
+  std::string store = kStoreTile;
+  const std::string whole = "cp.async.bulk.wait_group 0;\nDONE:\n";
+  store.replace(store.find(whole), whole.size(), std::string("cp.async.bulk.wait_group.read 0;") + kRead);
+  std::string add = store;
+  const std::string copy = "cp.async.bulk.tensor.2d.global.shared::cta";
+  add.replace(add.find(copy), copy.size(), "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add");
+  for (const std::string& body : {store, add}) {
+    int early = 0, late = 0;
+    for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+      auto device = open_emulated_device({.arch = "sm_90a", .seed = seed});
+      void* memory = device->allocate(512);
+      void* out = device->allocate(8);
+      device->fill(memory, 0, 512, nullptr);
+      runtime::TensorMap map = device->encode({.base = memory,
+                                               .size = {4, 32},
+                                               .stride = {16},
+                                               .box = {4, 32},
+                                               .element_bytes = 4,
+                                               .bf16 = false,
+                                               .swizzle_bytes = 0});
+      auto kernel = device->load({.entry = "test",
+                                  .ptx = tma_kernel("ld.global.u64 %d2, [%d31];\nmov.b32 %r10, 0x40e00000;\n"
+                                                    "st.shared.v4.u32 [%r27], {%r10, %r10, %r10, %r10};\n" +
+                                                    body),
+                                  .cubin = {}});
+      device->copy_to_device(out, &memory, sizeof memory, nullptr);
+      int at = 0;
+      void* params[] = {&map, &out, &at, &at};
+      device->launch(*kernel, {.grid = 1, .threads = 32, .shared_bytes = 2048}, params, nullptr);
+      float got[2];
+      device->copy_to_host(got, out, sizeof got, nullptr);
+      CHECK(got[1] == 7);
+      ++(got[0] == 7 ? early : late);
+    }
+    CHECK(early > 0);
+    CHECK(late > 0);
+  }
+}
+
 TEST_CASE("a tensor map that is not aligned, or does not tell what is to be added, is named") {
   auto device = open_emulated_device({.arch = "sm_90a"});
   void* memory = device->allocate(1024);
