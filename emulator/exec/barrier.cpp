@@ -100,12 +100,14 @@ void cluster_wait(Warp& w, const Ins& i, u32 mask) {
 }
 
 // ---- fences
-// From now on, all writes that the warp knows of are visible to the asynchronous proxy.
+// From now on, all writes that the warp knows of are visible to the asynchronous proxy, for itself and for
+// whoever synchronises with it: the fence must lie on the path from the write to the copy.
 void proxy_fence(Warp& w, const Ins&, u32 mask) {
   if (mask == 0) return;
-  Cluster& cluster = *w.cta->cluster;
+  const u32 agents = w.cta->cluster->agents;
+  u32* fenced = w.clock + std::size_t{2} * agents;
   w.held.finish(w);
-  for (u32 k = 0; k < cluster.agents; ++k) cluster.fenced[k] = std::max(cluster.fenced[k], w.clock[k]);
+  for (u32 k = 0; k < agents; ++k) fenced[k] = std::max(fenced[k], w.clock[k]);
   w.release();
 }
 // Orders only this thread's initialisation of mbarriers. Other writes stay unfenced, so this has a clock of

@@ -167,12 +167,12 @@ void announce(Cluster& cluster, const CopyJob& job) {
       if (ordering(warp)) {
         u32 writer = 0;
         const u32 made = barrier_cta.state.barrier_clock(job.barrier, writer);
-        if (cluster.fenced[writer] < made && cluster.init_fenced[writer] < made) {
+        if (job.clock[2 * cluster.agents + writer] < made && cluster.init_fenced[writer] < made) {
           finding(warp, *job.ins, FindingKind::proxy_fence, 1u << job.lane,
                   fmt::format("the mbarrier at offset {} was initialised with no fence.mbarrier_init or "
                               "fence.proxy.async after it",
                               job.barrier - kSharedBase));
-          cluster.fenced[writer] = made;
+          cluster.init_fenced[writer] = made;
         }
       }
       for_each_run(job, at, [&](u32 address, u32 run) {

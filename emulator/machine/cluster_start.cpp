@@ -64,9 +64,8 @@ void ClusterRunner::start(u64 index) {
   const bool has_late = kPolicies[turn] == Policy::late || kPolicies[turn] == Policy::partial;
   all_impatient_ = has_late && (cluster_.random() & 3) != 0;
   const u32 agents = cluster_.agents;
-  cluster_.clock_width = 2 * agents;
+  cluster_.clock_width = 3 * agents;
   cluster_.clocks.assign(std::size_t{agents} * cluster_.clock_width + kClockPadding, 0);
-  cluster_.fenced.assign(agents, 0);
   cluster_.init_fenced.assign(agents, 0);
   cluster_.leaders.assign(agents, kNoLeader);
   cluster_.mbarriers.clear();
@@ -84,7 +83,7 @@ void ClusterRunner::start(u64 index) {
     std::fill(cta.shared_storage.begin(), cta.shared_storage.end(), std::byte{0xff});
     if (launch_.checks != Checks::off) {
       cta.state.reset(cta.shared_end, agents, ordered_);
-      cta.state.set_order(cluster_.fenced.data(), cluster_.leaders.data());
+      cta.state.set_leaders(cluster_.leaders.data());
     }
     ++cta.matrix_epoch;
     cta.running = static_cast<u32>(cta.warps.size());

@@ -65,7 +65,7 @@ struct MatrixJob {
   bool accumulate = true;
   u32 fragment[4][kLanes];  // A in registers, with the values at the issue
   bool repeats = false;     // accumulates into the same registers as the previous job in the group
-  u32 clock[2 * kMaxAgents + kClockPadding];  // of the warp at the issue, if order is checked
+  u32 clock[3 * kMaxAgents + kClockPadding];  // of the warp at the issue, if order is checked
 };
 
 struct Warp {
@@ -81,8 +81,9 @@ struct Warp {
   u64 known_begin = 1, known_end = 0;  // the allocation of the last access
   Allocation* known = nullptr;
   Cta* cta = nullptr;
-  // The clocks of the cluster's agents, then those of their leaders (shared_state.hpp). Its own are
-  // clock[agent] and *leader_clock, which are equal.
+  // The clocks of the cluster's agents, then those of their leaders (shared_state.hpp), then those up to
+  // which a fence that the warp has synchronised with made their writes visible to the asynchronous proxy.
+  // Its own are clock[agent] and *leader_clock, which are equal.
   u32* clock = nullptr;
   u32* leader_clock = nullptr;
   u32 agent = 0;
@@ -181,10 +182,9 @@ struct Cluster {
   Counters* counters = nullptr;
   std::vector<Cta> ctas;
   u32 agents = 0;
-  u32 clock_width = 0;           // length of a warp's clocks: one per agent and one per leader
+  u32 clock_width = 0;           // length of a warp's clocks: three per agent
   std::vector<u32> clocks;       // agents x clock_width
-  std::vector<u32> fenced;       // clock up to which an agent's writes are fenced for the asynchronous proxy
-  std::vector<u32> init_fenced;  // the same for its initialisations of mbarriers
+  std::vector<u32> init_fenced;  // clock up to which an agent's initialisations of mbarriers are fenced
   std::vector<u8> leaders;       // the lane of each agent that arrives for the warp (shared_state.hpp)
   AsyncQueue queue;
   MbarrierClocks mbarriers;

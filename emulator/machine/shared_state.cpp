@@ -88,7 +88,7 @@ void SharedState::read_slowly(Warp& warp, const Ins& ins, const Agent& agent, Ac
                           who(warp, record.writer)));
       record.clock = 0;
     } else if (access == Access::asynchronous && order_ && (record.state & kGeneric) != 0 &&
-               fenced_[record.writer] < record.clock) {
+               !is_fenced(agent, record)) {
       finding(warp, ins, FindingKind::proxy_fence, warp.active,
               fmt::format("the asynchronous proxy reads {}, which {} wrote with ordinary stores; "
                           "fence.proxy.async belongs between",
@@ -126,7 +126,7 @@ void SharedState::note_late(const std::shared_ptr<LateLoad>& load, u32 agent, u3
 bool SharedState::read_matrix_slowly(Warp& warp, const Ins& ins, const MatrixRead& read, u32 granule) {
   Record& record = records_[granule];
   const bool plain = read.agent.clock[record.writer] >= record.clock &&
-                     ((record.state & kGeneric) == 0 || !order_ || fenced_[record.writer] >= record.clock);
+                     ((record.state & kGeneric) == 0 || !order_ || is_fenced(read.agent, record));
   if (!plain) {
     read_slowly(warp, ins, read.agent, Access::asynchronous, granule << 4, 16);
     if ((record.state & kSplit) != 0) return false;
@@ -204,7 +204,7 @@ void SharedState::begin_write(Warp& warp, const Ins& ins, const Agent& agent, Ac
       check_state_of_write(warp, ins, record, piece.address);
     if (order_) {
       if (access == Access::asynchronous && (record.state & kGeneric) != 0 && record.clock != kNever &&
-          fenced_[record.writer] < record.clock) {
+          !is_fenced(agent, record)) {
         finding(warp, ins, FindingKind::proxy_fence, warp.active,
                 fmt::format("the asynchronous proxy overwrites {}, which {} wrote with ordinary stores; "
                             "fence.proxy.async belongs between",

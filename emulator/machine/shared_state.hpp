@@ -39,7 +39,7 @@ inline constexpr u32 kWholeWarp = 32, kNoLane = 62, kManyLanes = 63;
 // Who accesses: a warp, or an asynchronous operation with its warp's clocks at the issue.
 struct Agent {
   u32 id = 0;                  // which warp of the cluster
-  const u32* clock = nullptr;  // what it has synchronised with: all agents, then all leaders
+  const u32* clock = nullptr;  // what it has synchronised with: all agents, all leaders, all fences
   u32 lane = kNoLane;          // kWholeWarp: all lanes together, as in stmatrix
   u32 met = ~0u;               // the warp's own clock up to which its lanes are ordered
 
@@ -137,12 +137,8 @@ class SharedState {
   [[nodiscard]] bool is_barrier(u32 address) const;
   [[nodiscard]] u32 barrier_clock(u32 address, u32& writer) const;  // when and by whom it was initialised
 
-  // Per agent of the cluster: the clock up to which fence.proxy.async has made its writes visible to the
-  // asynchronous proxy, and the lane that arrives for it.
-  void set_order(const u32* fenced, const u8* leaders) {
-    fenced_ = fenced;
-    leaders_ = leaders;
-  }
+  // Per agent of the cluster: the lane that arrives for it.
+  void set_leaders(const u8* leaders) { leaders_ = leaders; }
 
  private:
   enum State : u8 { kGeneric = 1, kInFlight = 2, kBeingRead = 4, kBarrier = 8, kSplit = 16, kPattern = 0xe0 };
@@ -196,6 +192,10 @@ class SharedState {
   }
   // The accessed bytes of the piece, as bits of its 16-byte granule.
   static u32 in_granule(const Piece& piece) { return piece.mask << (piece.address & 12); }
+  // Whether the agent has synchronised with a fence.proxy.async that came after the write.
+  [[nodiscard]] bool is_fenced(const Agent& agent, const Record& record) const {
+    return agent.clock[2 * agents_ + record.writer] >= record.clock;
+  }
   // Whether the agent has synchronised with the write of the piece, through its warp's leader or the whole
   // warp.
   [[nodiscard]] bool has_heard_of(const Agent& agent, const Piece& piece) const;
@@ -236,7 +236,6 @@ class SharedState {
   std::vector<u32> word_clocks_;
   std::vector<Marks> marks_, word_marks_;
   LateReads late_;
-  const u32* fenced_ = nullptr;
   const u8* leaders_ = nullptr;
   u32 agents_ = 1;
   u32 groups_ = 1;  // groups of four agents
