@@ -48,7 +48,6 @@ void reduce(Warp& w, const Ins& i, u32 mask) {
   const int lane = std::countr_zero(mask);
   const u32 number = barrier_number(w, i, lane);
   const bool counted = i.x == 4;
-  NamedBarrier& barrier = w.cta->barriers[number];
   constexpr u32 kReturned = 2;
   if (w.wait_parity != kReturned) {
     const u32 votes = predicate_of(w, i, counted ? 2 : 1) & mask;
@@ -59,7 +58,7 @@ void reduce(Warp& w, const Ins& i, u32 mask) {
     }
   }
   w.wait_parity = 0;
-  const u32 yes = barrier.last_result_true, all = barrier.last_result_threads;
+  const u32 yes = w.votes_true, all = w.votes_all;
   if (V == Vote::count) {
     for (u32 m = mask; m != 0; m &= m - 1) w.destination<u32>(i.d)[std::countr_zero(m)] = yes;
   } else {

@@ -29,18 +29,23 @@ bool is_complete(const Cta& cta, const NamedBarrier& barrier) {
   return barrier.arrived + exited >= barrier.expected;
 }
 
+// What a warp that waited takes along. It may run only after the barrier's next use, so this is its own.
+void leave(const NamedBarrier& barrier, Warp& warp) {
+  acquire(barrier.clock, warp.clock);
+  warp.votes_true = barrier.count_true;
+  warp.votes_all = barrier.count_all;
+}
+
 void complete(Cta& cta, u32 number) {
   NamedBarrier& barrier = cta.barriers[number];
-  barrier.last_result_true = barrier.count_true;
-  barrier.last_result_threads = barrier.count_all;
-  barrier.count_true = barrier.count_all = 0;
-  barrier.arrived = 0;
-  barrier.for_all = false;
   for (Warp& warp : cta.warps) {
     if (warp.wait != Wait::named_barrier || warp.wait_address != number) continue;
     warp.wait = Wait::none;
-    acquire(barrier.clock, warp.clock);
+    leave(barrier, warp);
   }
+  barrier.count_true = barrier.count_all = 0;
+  barrier.arrived = 0;
+  barrier.for_all = false;
   barrier.clock.assign(cta.cluster->clock_width, 0);
 }
 
@@ -84,7 +89,7 @@ bool arrive_at(Warp& warp, const Ins& ins, u32 number, BarrierCount count, bool 
     }
     return false;
   }
-  if (waits) acquire(barrier.clock, warp.clock);
+  if (waits) leave(barrier, warp);
   complete(cta, number);
   return true;
 }

@@ -23,7 +23,6 @@ struct NamedBarrier {
   std::vector<u32> clock;  // what the arrived warps know
   u32 count_true = 0;      // bar.red: threads whose predicate holds …
   u32 count_all = 0;       // … of those that have arrived
-  u32 last_result_true = 0, last_result_threads = 0;
 };
 
 // What an instruction says of the barrier: how many threads it is for, and whether these are the CTA's.

@@ -96,6 +96,8 @@ struct Warp {
   u32 wait_address = 0;  // barrier number, or address of the mbarrier
   u32 wait_parity = 0;
   Cta* wait_cta = nullptr;               // the CTA of the mbarrier
+  u32 votes_true = 0;                    // threads that said yes at its last named barrier (bar.red) …
+  u32 votes_all = 0;                     // … of those that came
   u32 registers = 0;                     // per thread, as setmaxnreg left them
   u32 wanted_registers = 0;              // how many it waits for
   u32 register_changes = 0;              // how many setmaxnreg it has executed …

@@ -19,6 +19,34 @@ TEST_CASE("bar.red counts the threads that arrive, not those of the CTA") {
   for (const std::uint32_t all : bench.run(kernel_text(body), {0}, 64)) CHECK(all == 1);
 }
 
+TEST_CASE("bar.red gives a warp the result of its own use of the barrier, however late the warp goes on") {
+  // Warps 2 and 3 use the barrier again, with no votes, as soon as warps 0 and 1 may go on.
+  const std::string body = R"(
+setp.ge.u32 %p3, %r28, 2;
+@%p3 bra NEXT;
+setp.eq.u32 %p1, %r30, %r30;
+bar.red.or.pred %p2, 1, 64, %p1;
+setp.eq.u32 %p4, %r28, 1;
+@%p4 bar.arrive 2, 96;
+bra DONE;
+NEXT:
+bar.sync 2, 96;
+setp.ne.u32 %p1, %r30, %r30;
+bar.red.or.pred %p2, 1, 64, %p1;
+DONE:
+selp.u32 %r4, 1, 0, %p2;
+mul.wide.u32 %d1, %r30, 4;
+add.s64 %d1, %d31, %d1;
+st.global.u32 [%d1], %r4;
+)";
+  for (std::uint64_t seed = 1; seed <= 24; ++seed) {
+    CAPTURE(seed);
+    Bench bench({.threads = 128, .seed = seed});
+    const std::vector<std::uint32_t> out = bench.run(kernel_text(body), {0}, 128);
+    for (std::uint32_t thread = 0; thread < 128; ++thread) CHECK(out[thread] == (thread < 64 ? 1 : 0));
+  }
+}
+
 TEST_CASE("shuffles: every mode, segments and the predicate of what was in range") {
   struct Mode {
     const char* text;
