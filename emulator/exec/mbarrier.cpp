@@ -30,6 +30,12 @@ void init(Warp& w, const Ins& i, u32 mask) {
     if (count == 0 || count > Mbarrier::kMaxCount)
       stop(w, i, FindingKind::barrier, 1u << l,
            fmt::format("an mbarrier for {} arrivals, may be 1 to {}", count, Mbarrier::kMaxCount));
+    if (checking(w) && at.cta->state.is_barrier(at.address)) {
+      finding(w, i, FindingKind::barrier, 1u << l,
+              fmt::format("there is an mbarrier at offset {} already; mbarrier.inval belongs before",
+                          at.address - kSharedBase));
+      at.cta->state.forget_barrier(at.address);
+    }
     if (checking(w)) at.cta->state.make_barrier(w, i, w.as_agent(), at.address);
     Mbarrier{.phase = 0, .pending = count, .expected = count, .bytes = 0}.store(*at.cta, at.address);
   }
