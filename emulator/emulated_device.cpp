@@ -1,6 +1,7 @@
 #include "emulator/emulated_device.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -225,6 +226,14 @@ class Device final : public EmulatedDevice {
     }
     if (cluster > 1 && target_.capability < 90)
       refuse(fmt::format("cluster is {}, but {} has no clusters", cluster, target_.arch));
+    const auto require = [&](const char* what, const std::array<u32, 3>& required,
+                             const std::array<u32, 3>& given) {
+      if (required[0] == 0 || required == given) return;
+      refuse(fmt::format("{} is {}, the kernel requires {}", what, fmt::join(given, " x "),
+                         fmt::join(required, " x ")));
+    };
+    require("block", program.required_block, {block[0], block[1], block[2]});
+    require("cluster", program.required_cluster, {cluster, 1, 1});
     const u64 warps = (threads + kLanes - 1) / kLanes * cluster;
     if (program.checked && options_.checks == Checks::all && warps > kMaxAgents) {
       refuse(fmt::format("{} warps a cluster, races are looked for among up to {}; Checks::memory takes more",

@@ -1,6 +1,7 @@
 // The decoded form of a kernel: instructions whose operands are byte offsets of rows of 32 lanes.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <deque>
 #include <span>
@@ -173,8 +174,9 @@ struct Program {
   u32 local_bytes = 0;     // of a thread
   u32 max_threads = 0;
   u32 min_ctas = 1;
-  std::vector<std::byte> globals;  // module variables, those of .const last
-  u64 const_begin = 0;             // where the latter begin
+  std::array<u32, 3> required_block{}, required_cluster{};  // zeros: the launch decides
+  std::vector<std::byte> globals;                           // module variables, those of .const last
+  u64 const_begin = 0;                                      // where the latter begin
   std::vector<StaticFinding> findings;
   bool checked = false;
   // Rows that an instruction with kTouchesAccumulator names and that a wgmma owns for a while. Those of code

@@ -68,6 +68,8 @@ class Decoder {
     registers_ = std::move(body.registers);
     program_.max_threads = entry->max_threads;
     program_.min_ctas = entry->min_ctas;
+    program_.required_block = entry->required_block;
+    program_.required_cluster = entry->required_cluster;
     Layout layout(program_, *entry, body.variables);
     look_up();
     flow_ = analyse_flow(nodes_, static_cast<int>(registers_.size()));

@@ -117,8 +117,8 @@ void ClusterRunner::start(Cta& cta, u32 index, u32 agent) {
   warp.impatience = all_impatient_ ? 1 : kImpatience[cluster_.random() & 3];
   // What ptxas gives a thread in a kernel with setmaxnreg: a multiprocessor's registers, divided among the
   // CTAs that it must allow (in CUDA's units of 8).
-  const u32 sharing = std::max(threads_, 1u) * std::max(program_.min_ctas, 1u);
-  warp.registers = std::min(kMostRegisters, 65536 / sharing & ~7u);
+  const u64 sharing = u64{threads_} * std::max(program_.min_ctas, 1u);
+  warp.registers = static_cast<u32>(std::min<u64>(kMostRegisters, 65536 / sharing & ~u64{7}));
   warp.watch = launch_.checks == Checks::off ? u8{0} : u8{kAligned | kBreaksRule};
   if (ordered_) warp.watch |= kTouchesLoaded;
   warp.local.assign(std::size_t{program_.local_bytes} * kLanes, std::byte{0xff});

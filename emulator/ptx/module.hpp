@@ -1,6 +1,7 @@
 // A PTX module as written: functions, registers and statements, before anything is decoded.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -91,6 +92,8 @@ struct Function {
   std::vector<Statement> statements;
   u32 max_threads = 0;  // .maxntid or .reqntid, 0 if the kernel has neither
   u32 min_ctas = 1;     // .minnctapersm: how many CTAs the registers of a multiprocessor must allow
+  std::array<u32, 3> required_block{},
+      required_cluster{};  // .reqntid, .reqnctapercluster; zeros if it has none
 };
 
 struct Module {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <utility>
 
 #include "emulator/ptx/body.hpp"
@@ -75,14 +76,18 @@ class Parser {
         cursor_.skip_past(';');
         continue;
       }
-      u64 product = 1;
-      do product *= static_cast<u64>(cursor_.integer());
-      while (cursor_.eat(','));
-      if (word == ".maxntid" || word == ".reqntid") {
-        made.max_threads = static_cast<u32>(product);
+      const std::array<u32, 3> extent = dimensions();
+      const u32 product = extent[0] * extent[1] * extent[2];
+      if (word == ".maxntid") {
+        made.max_threads = product;
+      } else if (word == ".reqntid") {
+        made.max_threads = product;
+        made.required_block = extent;
+      } else if (word == ".reqnctapercluster") {
+        made.required_cluster = extent;
       } else if (word == ".minnctapersm") {
-        made.min_ctas = static_cast<u32>(product);
-      } else if (word != ".maxnreg" && word != ".reqnctapercluster" && word != ".maxclusterrank") {
+        made.min_ctas = product;
+      } else if (word != ".maxnreg" && word != ".maxclusterrank") {
         cursor_.fail(fmt::format("\"{}\" is not known here", word));
       }
     }
@@ -98,6 +103,21 @@ class Parser {
     }
     std::string name = made.name;
     module_.functions.insert_or_assign(std::move(name), std::move(made));
+  }
+
+  // Up to three numbers, whose product fits in 32 bits; those that are missing are 1.
+  std::array<u32, 3> dimensions() {
+    std::array<u32, 3> extent{1, 1, 1};
+    u64 most = 0xffffffff;  // of the next number
+    std::size_t count = 0;
+    do {
+      const auto value = static_cast<u64>(cursor_.integer());
+      if (count == extent.size() || value == 0 || value > most)
+        cursor_.fail("one to three numbers are expected, from 1 on, and their product in 32 bits");
+      most /= value;
+      extent[count++] = static_cast<u32>(value);
+    } while (cursor_.eat(','));
+    return extent;
   }
 
   Cursor cursor_;

@@ -204,6 +204,30 @@ TEST_CASE("PTX of another version, or for another arch, is refused in words") {
                        doctest::Contains("arch is \"sm_35\""), Error);
 }
 
+TEST_CASE("a call with another block or cluster than the kernel requires is refused") {
+  const auto run = [](const char* directives, const RunOptions& options) {
+    Bench bench(options);
+    static_cast<void>(bench.run(kernel_text("", "sm_90a", "", directives), {0}, 1));
+  };
+  CHECK_THROWS_WITH_AS(run(".reqntid 64", {.threads = 32}),
+                       doctest::Contains("block is 32 x 1 x 1, the kernel requires 64 x 1 x 1"), Error);
+  CHECK_THROWS_WITH_AS(run(".reqntid 8, 4", {.threads = 32}),
+                       doctest::Contains("block is 32 x 1 x 1, the kernel requires 8 x 4 x 1"), Error);
+  CHECK_THROWS_WITH_AS(run(".reqnctapercluster 2, 1, 1", {.grid = 2}),
+                       doctest::Contains("cluster is 1 x 1 x 1, the kernel requires 2 x 1 x 1"), Error);
+  CHECK_NOTHROW(run(".reqntid 32 .reqnctapercluster 2", {.grid = 2, .cluster = 2}));
+}
+
+TEST_CASE("a bound on registers beyond what a multiprocessor has leaves threads none, and no more") {
+  const auto run = [](const char* directives) {
+    Bench bench;
+    static_cast<void>(bench.run(kernel_text("", "sm_90a", "", directives), {0}, 1));
+  };
+  CHECK_NOTHROW(run(".minnctapersm 134217728"));
+  CHECK_THROWS_WITH_AS(run(".minnctapersm 4294967296"), doctest::Contains("their product in 32 bits"), Error);
+  CHECK_THROWS_WITH_AS(run(".maxntid 65536, 65536"), doctest::Contains("their product in 32 bits"), Error);
+}
+
 TEST_CASE("a call with the wrong grid, threads or parameters is refused") {
   Bench bench;
   const std::string text = kernel_text("");
