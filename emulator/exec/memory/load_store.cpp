@@ -140,6 +140,14 @@ void load_any(Warp& w, const Ins& i, u32 mask) {
   if (counting(w)) count_access(w, i, mask, Space::generic, bytes, false);
 }
 
+// As poll, at an address of any space.
+void poll_any(Warp& w, const Ins& i, u32 mask) {
+  w.polling = true;
+  w.yield();
+  load_any(w, i, mask);
+  __atomic_thread_fence(__ATOMIC_ACQUIRE);
+}
+
 void store_any(Warp& w, const Ins& i, u32 mask) {
   const u32* rows = &w.cta->launch->program->lists[i.list];
   const u32 bytes = u32{i.x} * i.count;
@@ -207,21 +215,22 @@ void prepare_access(Decoding& decoding) {
   ins.x = static_cast<u8>(element);
   ins.y = static_cast<u8>((type.front() == 's' ? kSigned : 0) | (wide ? kWide : 0));
   ins.z = decoding.statement.used_bytes != ~0u ? 1 : 0;
-  ins.run = Store ? store_any : load_any;
 
   const bool global = decoding.has("global") || decoding.has("const");
   const bool shared = decoding.has("shared") || decoding.has("shared::cta");
   const bool plain = wide == (element == 8);
-  if (plain && (global || shared)) {
+  const bool elsewhere =
+      shared || decoding.has("shared::cluster") || decoding.has("local") || decoding.has("param");
+  const bool polls = !Store && !elsewhere &&
+                     (decoding.has("acquire") || decoding.has("relaxed") || decoding.has("volatile"));
+  ins.run = Store ? store_any : polls ? poll_any : load_any;
+  if (plain && (global || shared) && (!polls || ins.count == 1)) {
     Handler quick = shared ? (decoding.checked ? word_handler<true, true>(Store, element, ins.count)
                                                : word_handler<true, false>(Store, element, ins.count))
                            : (decoding.checked ? word_handler<false, true>(Store, element, ins.count)
                                                : word_handler<false, false>(Store, element, ins.count));
     if (quick != nullptr) {
-      ins.run = quick;
-      const bool ordered = decoding.has("acquire") || decoding.has("relaxed") || decoding.has("volatile");
-      if (!Store && !shared && ins.count == 1 && ordered)
-        ins.run = decoding.checked ? poll_of<true>(element) : poll_of<false>(element);
+      ins.run = !polls ? quick : decoding.checked ? poll_of<true>(element) : poll_of<false>(element);
       if (shared) decoding.set_class(OpClass::shared);
       return;
     }
