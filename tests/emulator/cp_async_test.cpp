@@ -5,6 +5,8 @@
 
 #include "tests/emulator/support.hpp"
 
+using namespace flashjit;
+using namespace flashjit::emulator;
 using namespace flashjit::emulator::tests;
 
 TEST_CASE("cp.async.mbarrier.arrive: who waits for the mbarrier sees the copies of a warp that has left") {
@@ -42,4 +44,17 @@ st.global.v4.u32 [%d2], {{%r2, %r3, %r4, %r5}};
       CHECK(bench.run(kernel_text(body), in, 128) == in);
     }
   }
+}
+
+TEST_CASE("copies that nothing commits, and groups that nothing waits for, are ended") {
+  const auto run = [](const std::string& body) {
+    Bench bench({.shared = 16});
+    bench.device().set_checks(Checks::off);
+    static_cast<void>(bench.run(kernel_text(body), {0, 0, 0, 0}, 1));
+  };
+  const std::string copy = "LOOP: cp.async.ca.shared.global [%r29], [%d30], 16;\n";
+  CHECK_THROWS_WITH_AS(run(copy + "bra LOOP;"),
+                       doctest::Contains("65536 cp.async of the warp are in no group"), Error);
+  CHECK_THROWS_WITH_AS(run(copy + "cp.async.commit_group;\nbra LOOP;"),
+                       doctest::Contains("65536 groups of cp.async were not waited for"), Error);
 }

@@ -273,3 +273,23 @@ END:
     }
   }
 }
+
+TEST_CASE("wgmma that nothing commits, and groups that nothing waits for, are ended") {
+  const auto run = [](const std::string& body) {
+    Bench bench({.threads = 128, .shared = 8192});
+    bench.device().set_checks(Checks::off);
+    static_cast<void>(bench.run(kernel_text(body), {0}, 1));
+  };
+  const std::string multiply = R"(
+shr.u32 %r2, %r29, 4;
+cvt.u64.u32 %d1, %r2;
+or.b64 %d1, %d1, 0x4000004000010000;
+setp.ne.b32 %p1, 0, 0;
+wgmma.fence.sync.aligned;
+LOOP: wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f1, %f2, %f3, %f4}, %d1, %d1, %p1, 1, 1, 0, 0;
+)";
+  CHECK_THROWS_WITH_AS(run(multiply + "bra LOOP;"),
+                       doctest::Contains("4096 wgmma of the warp are in no group"), Error);
+  CHECK_THROWS_WITH_AS(run(multiply + "wgmma.commit_group.sync.aligned;\nbra LOOP;"),
+                       doctest::Contains("4096 groups of wgmma were not waited for"), Error);
+}

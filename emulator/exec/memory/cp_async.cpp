@@ -5,11 +5,17 @@
 namespace flashjit::emulator::portable {
 namespace {
 
+// Of copies in no group, and of groups that nothing has waited for: more than shared memory has words.
+constexpr std::size_t kMost = 65536;
+
 // Ins::x: bytes. s[0]: shared address, with offset `imm`. s[1]: global address, with its offset in
 // Ins::rejoin. s[2]: how many bytes to copy, or a predicate to copy none (y: 1 a size is given, 2 a
 // predicate).
 void copy(Warp& w, const Ins& i, u32 mask) {
   if (mask == 0) return;
+  if (w.copies.open.size() == kMost)
+    stop(w, i, FindingKind::async_result, mask,
+         fmt::format("{} cp.async of the warp are in no group; cp.async.commit_group belongs before", kMost));
   LaneCopies& job = w.copies.open.emplace_back();
   job.ins = &i;
   job.number = w.copies.issued++;
@@ -78,8 +84,11 @@ void prepare_copy(Decoding& decoding) {
   }
 }
 
-void commit(Warp& w, const Ins&, u32 mask) {
+void commit(Warp& w, const Ins& i, u32 mask) {
   if (mask == 0) return;
+  if (w.copies.groups.size() == kMost)
+    stop(w, i, FindingKind::async_result, mask,
+         fmt::format("{} groups of cp.async were not waited for; cp.async.wait_group belongs before", kMost));
   CopyGroup& group = w.copies.groups.emplace_back();
   group.lanes = mask;
   group.copies.swap(w.copies.open);
