@@ -23,6 +23,10 @@ Place locate(Warp& w, const Ins& i, u64 address, u32 bytes, u32 lane, bool write
   const u64 window = address & kWindowMask;
   address &= ~kWindowMask;
   if (window == kSharedWindow) {
+    if (address >> 32 != 0)
+      stop(w, i, FindingKind::out_of_bounds, 1u << lane,
+           fmt::format("the generic address 0x{:x} is beyond the window of shared memory",
+                       kSharedWindow | address));
     u32 at = static_cast<u32>(address);
     Cta& cta = cta_of(w, i, at);
     check_shared(w, i, cta, at, bytes, bytes, lane);
