@@ -1,4 +1,5 @@
-// What TMA and bulk copies do: move boxes of tensors and runs of bytes between global and shared memory.
+// What TMA, bulk copies and st.async do: move boxes of tensors and runs of bytes between global and shared
+// memory.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -126,7 +127,8 @@ void complete(Cluster& cluster, const CopyJob& job, Cta& cta, i64 bytes) {
 }  // namespace
 
 void announce(Cluster& cluster, const CopyJob& job) {
-  if (job.kind == CopyJob::Kind::lane_arrival) return;  // its copies were checked one by one
+  // Its copies were checked one by one, and st.async as it was issued.
+  if (job.kind == CopyJob::Kind::lane_arrival || job.kind == CopyJob::Kind::lane_store) return;
   Warp& warp = issuer(cluster, job);
   const Agent agent{job.agent, job.clock.data(), job.lane, warp.met};
   const bool check = checking(warp);
@@ -259,6 +261,12 @@ void perform(Cluster& cluster, const CopyJob& job) {
         job.cta->state.finish_read(agent, job.shared, bytes);
         job.to_cta->state.finish_write(agent, Access::asynchronous, job.to_shared, bytes);
       }
+      complete(cluster, job, *job.barrier_cta, bytes);
+      break;
+    case CopyJob::Kind::lane_store:
+      std::memcpy(job.cta->shared + job.shared, job.read.data(), bytes);
+      ++job.cta->matrix_epoch;
+      if (check) job.cta->state.finish_write(agent, Access::remote, job.shared, bytes);
       complete(cluster, job, *job.barrier_cta, bytes);
       break;
     case CopyJob::Kind::lane_arrival:

@@ -83,7 +83,8 @@ bool AsyncQueue::has_store_of(u32 agent) const {
 bool AsyncQueue::moves_for(const Cluster& cluster, const Cta& cta) const {
   const auto rank = static_cast<u32>(&cta - cluster.ctas.data());
   for (const CopyJob& job : jobs_) {
-    const bool loads = job.kind == CopyJob::Kind::tensor_load || job.kind == CopyJob::Kind::bulk_load;
+    const bool loads = job.kind == CopyJob::Kind::tensor_load || job.kind == CopyJob::Kind::bulk_load ||
+                       job.kind == CopyJob::Kind::lane_store;
     if (loads && (job.multicast == 0 ? job.cta == &cta : (job.multicast >> rank & 1) != 0)) return true;
     if (job.kind == CopyJob::Kind::bulk_shared && (job.cta == &cta || job.to_cta == &cta)) return true;
   }

@@ -1,4 +1,4 @@
-// One queue for everything that is asynchronous: cp.async, TMA, bulk copies and reductions.
+// One queue for everything that is asynchronous: cp.async, TMA, bulk copies and reductions, st.async.
 //
 // A job may run at any time between its issue and the program's wait. An adversary chooses by seed: at once,
 // as late as possible, at any step, the latest first, or at once except for those that a quarter of the
@@ -19,9 +19,17 @@ struct Cluster;
 enum class Reduction : u8 { none, add, min, max, band, bor, bxor, inc, dec };
 enum class Element : u8 { unsigned32, signed32, unsigned64, signed64, f32, f64, f16, bf16, bits32, bits64 };
 
-// A copy by TMA or the bulk engine, or a lane's arrival once its cp.async are done.
+// A copy by TMA or the bulk engine, what st.async stores, or a lane's arrival once its cp.async are done.
 struct CopyJob {
-  enum class Kind : u8 { tensor_load, tensor_store, bulk_load, bulk_store, bulk_shared, lane_arrival };
+  enum class Kind : u8 {
+    tensor_load,
+    tensor_store,
+    bulk_load,
+    bulk_store,
+    bulk_shared,
+    lane_store,
+    lane_arrival
+  };
   Kind kind = Kind::tensor_load;
   const Ins* ins = nullptr;
   u32 agent = 0;  // the issuer
@@ -42,7 +50,7 @@ struct CopyJob {
   Reduction reduction = Reduction::none;
   Element element = Element::f32;
   std::vector<u32> clock;       // of the issuing warp
-  std::vector<std::byte> read;  // what a store has read and has yet to write
+  std::vector<std::byte> read;  // what a store has read, or st.async was given, and has yet to be written
 
   // Whether it writes global memory; all other jobs complete on an mbarrier.
   [[nodiscard]] bool stores() const { return kind == Kind::tensor_store || kind == Kind::bulk_store; }

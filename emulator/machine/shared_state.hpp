@@ -49,6 +49,7 @@ struct Agent {
 enum class Access : u8 {
   generic,       // ordinary loads and stores, ldmatrix, cp.async: they see each other without a fence
   asynchronous,  // TMA, bulk copies, wgmma: the asynchronous proxy
+  remote,        // st.async: needs no fence before it, as a store, and queues behind no load, as a copy
 };
 
 class SharedState {
@@ -143,7 +144,9 @@ class SharedState {
  private:
   enum State : u8 { kGeneric = 1, kInFlight = 2, kBeingRead = 4, kBarrier = 8, kSplit = 16, kPattern = 0xe0 };
   static constexpr u32 kPatternShift = 5;
-  static constexpr u8 state_after(Access access) { return access == Access::generic ? u8{kGeneric} : u8{0}; }
+  static constexpr u8 state_after(Access access) {
+    return access == Access::asynchronous ? u8{0} : u8{kGeneric};
+  }
   static constexpr u32 kNever = ~0u;  // no clock reaches it: not written, in flight, split, or a barrier
 
   struct Record {

@@ -181,7 +181,9 @@ TEST_CASE("fences wait for loads") {
 }
 
 TEST_CASE("what another CTA of the cluster stores comes past the loads") {
-  // CTA 0 reads a word, and lets CTA 1 store the next one.
+  // CTA 0 reads a word, and lets CTA 1 store the next one; for what st.async stores, it waits in the end.
+  constexpr const char* kWait =
+      "LAST: mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r29+8], 0;\n@!%p3 bra LAST;\n";
   const auto text = [](std::string_view before, std::string_view after, std::string_view store,
                        std::string_view arrive = "mbarrier.arrive.shared::cluster.b64 ") {
     return kernel_text(fmt::format(R"(
@@ -203,7 +205,7 @@ mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r29+8], 4;
 ld.shared.u32 %r2, [%r29+128];
 {}mapa.shared::cluster.u32 %r3, %r29, 1;
 {}_, [%r3];
-{}bra DONE;
+{}{}bra DONE;
 WRITER:
 mapa.shared::cluster.u32 %r3, %r29, 0;
 add.s32 %r4, %r3, 8;
@@ -215,7 +217,7 @@ DONE:
 barrier.cluster.arrive.aligned;
 barrier.cluster.wait.aligned;
 )",
-                                   before, arrive, after, store));
+                                   before, arrive, after, store.starts_with("st.async") ? kWait : "", store));
   };
   const RunOptions options{.grid = 2, .threads = 32, .shared = 1024, .cluster = 2};
   for (const char* store :

@@ -1,5 +1,4 @@
-// Bulk copies and TMA: what they request; async_queue.hpp decides when it happens. And st.async, which
-// happens at once.
+// Bulk copies, TMA and st.async: what they request; async_queue.hpp decides when it happens.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -224,10 +223,12 @@ void prepare_bulk_shared(Decoding& d) {
 // st.async: a remote store that completes bytes of an mbarrier.
 template <class T>
 void store_async(Warp& w, const Ins& i, u32 mask) {
+  if (mask == 0) return;
   const u32* rows = &w.cta->launch->program->lists[i.list];
   Cluster& cluster = *w.cta->cluster;
   const u32 bytes = sizeof(T) * i.count;
-  if (mask != 0) w.held.tell(w, i);
+  w.held.tell(w, i);
+  std::vector<CopyJob> jobs;
   for (u32 m = mask; m != 0; m &= m - 1) {
     const int l = std::countr_zero(m);
     u32 to = shared_address_of(w, i, 0, l);
@@ -236,19 +237,39 @@ void store_async(Warp& w, const Ins& i, u32 mask) {
     u32 barrier = w.source<u32>(i.s[1])[l] + static_cast<u32>(i.rejoin);
     Cta& barrier_cta = cta_of(w, i, barrier);
     check_shared(w, i, barrier_cta, barrier, 8, 8, static_cast<u32>(l));
-    if (checking(w) && !barrier_cta.state.is_barrier(barrier)) {
+    if (&barrier_cta != &cta) {
+      stop(w, i, FindingKind::illegal, 1u << l,
+           fmt::format("st.async to CTA {} of the cluster completes on an mbarrier of CTA {}", cta.rank,
+                       barrier_cta.rank));
+    }
+    if (checking(w) && !cta.state.is_barrier(barrier)) {
       stop(w, i, FindingKind::barrier, 1u << l,
            fmt::format("there is no mbarrier at offset {}", barrier - kSharedBase));
     }
-    if (checking(w)) cta.state.write(w, i, w.as_agent(), Access::asynchronous, to, bytes);
-    for (u32 k = 0; k < i.count; ++k)
-      std::memcpy(cta.shared + to + k * sizeof(T), &w.source<T>(rows[k])[l], sizeof(T));
-    ++cta.matrix_epoch;
-    if (ordering(w)) cluster.mbarriers.join(barrier_cta, barrier, w.clock, cluster.clock_width);
-    if (const char* wrong = mbarrier_arrive(cluster, barrier_cta, barrier, 0, -i64{bytes}); wrong != nullptr)
-      stop(w, i, FindingKind::barrier, 1u << l, wrong);
+    if (checking(w)) cta.state.begin_write(w, i, w.as_agent(l), Access::remote, to, bytes);
+    // Words that lie side by side arrive together: there may be thousands of them.
+    const bool joins = !jobs.empty() && jobs.back().cta == &cta && jobs.back().barrier == barrier &&
+                       jobs.back().shared + jobs.back().bytes == to;
+    if (!joins) {
+      CopyJob& job = jobs.emplace_back();
+      job.kind = CopyJob::Kind::lane_store;
+      job.ins = &i;
+      job.agent = w.agent;
+      job.lane = static_cast<u32>(l);
+      job.cta = job.barrier_cta = &cta;
+      job.shared = to;
+      job.barrier = barrier;
+      w.copy_clock(job.clock, cluster.clock_width);
+    }
+    CopyJob& job = jobs.back();
+    job.bytes += bytes;
+    for (u32 k = 0; k < i.count; ++k) {
+      const auto* value = reinterpret_cast<const std::byte*>(&w.source<T>(rows[k])[l]);
+      job.read.insert(job.read.end(), value, value + sizeof(T));
+    }
   }
-  if (mask != 0) w.release();
+  for (CopyJob& job : jobs) cluster.queue.issue(cluster, std::move(job));
+  w.release();
 }
 void prepare_store_async(Decoding& decoding) {
   Ins& ins = decoding.ins;
