@@ -131,9 +131,10 @@ autotune::Check Attention::run(Engine& engine, const PlanOptions& options, std::
   const OnDevice q(engine, problem.dtype, inputs_.q, with(rows, problem.head_dim), false);
   const OnDevice k(engine, problem.dtype, inputs_.k, with(kv, problem.head_dim), far);
   const OnDevice v(engine, problem.dtype, inputs_.v, with(kv, problem.value_dim()), far);
-  const OnDevice o(engine, problem.dtype, poison_, rows, far);
+  const OnDevice o(engine, problem.dtype, poison_, rows, far, OnDevice::Role::output);
   HostTensor lse = autotune::poisoned(DType::fp32, shape.batch, shape.heads, shape.seqlen_q, 1);
-  const OnDevice lse_there(engine, DType::fp32, lse, {shape.batch, shape.heads, shape.seqlen_q, 1}, false);
+  const OnDevice lse_there(engine, DType::fp32, lse, {shape.batch, shape.heads, shape.seqlen_q, 1}, false,
+                           OnDevice::Role::output);
 
   const Plan plan = engine.plan(problem, shape, options);
   if (schedule != nullptr) *schedule = plan.origin().schedule;

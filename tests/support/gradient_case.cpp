@@ -129,17 +129,15 @@ Gradients::Result Gradients::run(Engine& engine, const PlanOptions& options, boo
   const OnDevice v(engine, dtype, inputs_.forward.v, of_keys(value_dim), far);
   const OnDevice o(engine, dtype, inputs_.o, of_queries(value_dim), far);
   const OnDevice dout(engine, dtype, inputs_.dout, of_queries(value_dim), false);
-  const OnDevice dq(engine, dtype, dq_, of_queries(d), false);
-  const OnDevice dk(engine, dtype, dk_, of_keys(d), far);
-  const OnDevice dv(engine, dtype, dv_, of_keys(value_dim), false);
+  const OnDevice dq(engine, dtype, dq_, of_queries(d), false, OnDevice::Role::output);
+  const OnDevice dk(engine, dtype, dk_, of_keys(d), far, OnDevice::Role::output);
+  const OnDevice dv(engine, dtype, dv_, of_keys(value_dim), false, OnDevice::Role::output);
   const std::size_t lse_bytes = inputs_.lse.size() * sizeof(float);
   const Buffer lse = engine.allocate(lse_bytes);
   engine.upload(lse, inputs_.lse.data(), lse_bytes);
 
   const Plan plan = engine.plan(problem, shape, options);
-  const std::vector<std::byte> poison(plan.workspace_bytes(shape), std::byte{0xff});
-  const Buffer workspace = engine.allocate(poison.size());
-  engine.upload(workspace, poison.data(), poison.size());
+  const Buffer workspace = poisoned_memory(engine, plan.workspace_bytes(shape));
   plan.backward({.q = q.data(),
                  .k = k.data(),
                  .v = v.data(),
