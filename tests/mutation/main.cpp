@@ -10,7 +10,7 @@
 // each subject runs with --seeds seeds, and must be right and clean every time. --sample runs that many,
 // drawn by --seed. --report writes the table of who was caught by what. Exits 0 when all are caught (sync: at
 // least 98 % of those that somebody would miss, and each survivor stands in survivors.txt with its reason), 1
-// when not, 77 without NVRTC.
+// when not or when there was nothing to run, 77 without NVRTC.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -79,6 +79,17 @@ Options parse(int argc, char** argv) {
   return options;
 }
 
+// The subjects that are wanted; all if --subject names none.
+std::vector<Subject> chosen(std::vector<Subject> subjects, const Options& options) {
+  if (options.subject.empty()) return subjects;
+  std::erase_if(subjects, [&](const Subject& subject) { return subject.name != options.subject; });
+  if (subjects.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("--kind {} has no subject \"{}\"", options.kind, options.subject));
+  }
+  return subjects;
+}
+
 // A subject with what all its mutants share.
 struct Prepared {
   Subject subject;
@@ -143,13 +154,12 @@ void write_report(const Options& options, const std::vector<Row>& rows, const st
 }
 
 int run_sync(const Options& options) {
+  const std::vector<Subject> subjects = chosen(sync_subjects(), options);
   const auto compiler = runtime::load_nvrtc_for({.line_info = true, .ptx_only = true});
   const Survivors survivors(options.folder / "survivors.txt");
   std::vector<std::unique_ptr<Prepared>> all;
-  for (const Subject& subject : sync_subjects()) {
-    if (options.subject.empty() || options.subject == subject.name)
-      all.push_back(std::make_unique<Prepared>(Prepared{subject, Trial(subject), {}, {}, {}}));
-  }
+  for (const Subject& subject : subjects)
+    all.push_back(std::make_unique<Prepared>(Prepared{subject, Trial(subject), {}, {}, {}}));
   std::vector<std::unique_ptr<Compiles>> compiles;
   for (std::size_t k = 0; k < all.size(); ++k) compiles.push_back(std::make_unique<Compiles>(compiler));
   for_each_in_parallel(all.size(), [&](std::size_t k) {
@@ -230,10 +240,11 @@ int run_sync(const Options& options) {
   write_report(options, rows, summary);
   // What is not missed where it is left out (survivors.txt says why) is no catch that the checks owe.
   const bool enough = options.sample != 0 || percent(caught, jobs.size() - equivalent) >= 98;
-  return enough && unexplained == 0 ? 0 : 1;
+  return !jobs.empty() && enough && unexplained == 0 ? 0 : 1;
 }
 
 int run_templates(const Options& options) {
+  static_cast<void>(chosen(template_subjects(), options));
   const auto compiler = runtime::load_nvrtc_for({.line_info = true, .ptx_only = true});
   std::vector<TemplateMutant> mutants = read_template_mutants(options.folder / "template_mutants.txt");
   std::map<std::string, std::unique_ptr<Prepared>> subjects;
@@ -246,6 +257,12 @@ int run_templates(const Options& options) {
         throw Error(ErrorCode::invalid_argument,
                     fmt::format("mutant \"{}\": there is no subject \"{}\"", mutant.name, name));
     }
+  }
+  if (!options.subject.empty()) {
+    std::erase_if(mutants, [&](const TemplateMutant& mutant) {
+      return std::ranges::find(mutant.subjects, options.subject) == mutant.subjects.end();
+    });
+    for (TemplateMutant& mutant : mutants) mutant.subjects = {options.subject};
   }
   keep_sample(mutants, options);
   std::set<std::string> used;
@@ -290,16 +307,15 @@ int run_templates(const Options& options) {
                                           mutants.size(), mutants.size() - survived, survived);
   std::printf("%s\n", summary.c_str());
   write_report(options, rows, summary);
-  return survived == 0 ? 0 : 1;
+  return !mutants.empty() && survived == 0 ? 0 : 1;
 }
 
 int run_alarms(const Options& options) {
+  const std::vector<Subject> subjects = chosen(template_subjects(), options);
   const auto compiler = runtime::load_nvrtc_for({.line_info = true, .ptx_only = true});
-  const std::vector<Subject> subjects = template_subjects();
   std::atomic<int> runs{0}, alarms{0};
   for_each_in_parallel(subjects.size(), [&](std::size_t k) {
     const Subject& subject = subjects[k];
-    if (!options.subject.empty() && options.subject != subject.name) return;
     const Trial trial(subject);
     Compiles compiles(compiler);
     for (int n = 0; n < options.seeds; ++n, ++runs) {
@@ -315,7 +331,7 @@ int run_alarms(const Options& options) {
     }
   });
   std::printf("%d runs of right kernels with every check on: %d alarms\n", runs.load(), alarms.load());
-  return alarms == 0 ? 0 : 1;
+  return runs != 0 && alarms == 0 ? 0 : 1;
 }
 
 }  // namespace
