@@ -200,7 +200,9 @@ st.shared.v4.u32 [%r27], {%r10, %r11, %r12, %r13};
           const int r = row - box.y, c = column - box.x;
           const bool stored = r >= 0 && r < box.rows && c >= 0 && c < box.columns;
           const std::uint16_t expected = stored ? arrays.tile[box.place(r, c)] : std::uint16_t{0xabcd};
-          wrong += got[static_cast<std::size_t>(row * box.width + column)] != expected ? 1 : 0;
+          const auto at = static_cast<std::size_t>(row) * static_cast<std::size_t>(box.width) +
+                          static_cast<std::size_t>(column);
+          wrong += got[at] != expected ? 1 : 0;
         }
       }
       CHECK(wrong == 0);
