@@ -41,9 +41,11 @@ struct Recipe {
   std::vector<TensorMapSpec> maps;
 };
 
-// The most registers that a thread can have where this many threads share a multiprocessor.
+// The most registers that a thread can have where this many threads share a multiprocessor, whose warps are
+// dealt to four schedulers with a quarter of the registers each.
 inline int registers_for(int threads, const Target& target) {
-  return std::min(255, target.registers_per_sm / threads / 8 * 8);
+  const int counted = (threads + 127) / 128 * 128;
+  return std::min(255, target.registers_per_sm / counted / 8 * 8);
 }
 
 // For Legality's sentences on shared memory: "96 KB", rounded up; "tile 128x64 with 2 stages"; and the

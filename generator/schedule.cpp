@@ -39,7 +39,7 @@ constexpr auto knobs_of() {
   } else if constexpr (std::is_same_v<S, MmaSchedule>) {
     return std::to_array<Knob<S>>({
         {{"m", "tile_m", "query rows per CTA", 16, 256}, &S::tile_m},
-        {{"n", "tile_n", "keys per step", 8, 256}, &S::tile_n},
+        {{"n", "tile_n", "keys per step", 16, 256}, &S::tile_n},
         {{"w", "warps", "warps per CTA", 1, 16}, &S::warps},
         {{"s", "stages", "K/V tiles in flight", 1, 4}, &S::stages},
         {{"qr", "q_in_regs", "Q fragments in registers", 0, 1}, &S::q_in_regs},

@@ -102,7 +102,8 @@ Legality legal_simt(const Problem& problem, const SimtSchedule& s, const Target&
     return {fmt::format("lanes is {}, may be 4, 8 or 16", s.lanes)};
   if (s.min_ctas == 1) return {"min_ctas 1 is what 0 says, too; leave it at 0"};
   if (problem.value_dim() % s.lanes != 0) {
-    return {fmt::format("{} lanes cannot share {} value columns evenly", s.lanes, problem.value_dim())};
+    return {fmt::format("{} lanes cannot share {} value columns evenly; use 8 or 4", s.lanes,
+                        problem.value_dim())};
   }
   const int rows_per_step = s.warps * 32 / s.lanes;
   if (s.tile_m % rows_per_step != 0 || s.tile_m / rows_per_step > kMostRows) {

@@ -167,7 +167,8 @@ Legality legal_wgmma_backward_fp32(const Problem& problem, const WgmmaBackwardSc
         "fp32 has kernels of its own, where stages and dq may vary; tile_m and tile_n are 64, turns is 0"};
   }
   if (static_cast<DqWay>(s.dq) == DqWay::ordered)
-    return {"fp32 has no fixed order of additions to dQ (dq2); use dq1, or dq0, which is deterministic"};
+    return {fmt::format("fp32 has no fixed order of additions to dQ (dq2); use {}",
+                        problem.deterministic ? "dq0" : "dq1 or dq0")};
   const int shared = adds_dq(s) ? shared_bytes(problem, s)
                                 : std::max(shared_bytes(problem, s), shared_bytes_of_queries(problem, s));
   if (shared > target.shared_per_cta)

@@ -119,8 +119,9 @@ Legality legal_wgmma(const Problem& problem, const WgmmaSchedule& s, const Targe
   if (Legality even = legal_even_shares(problem, s); !even) return even;
   const int panels_v = panels_of(problem.value_dim());
   if (s.o_passes > 0 && panels_v % s.o_passes != 0) {
-    return {fmt::format("o_passes {} does not divide the {} panels of 64 columns that head_dim_v {} has",
-                        s.o_passes, panels_v, problem.value_dim())};
+    return {fmt::format(
+        "o_passes {} does not divide the {} panels of 64 columns that head_dim_v {} has; use 1 or {}",
+        s.o_passes, panels_v, problem.value_dim(), panels_v)};
   }
   if (s.o_passes == 0 && panels_v > panels_of(problem.head_dim)) {
     return {fmt::format("o_passes 0 puts O in Q's place, but head_dim_v {} is wider than head_dim {}",

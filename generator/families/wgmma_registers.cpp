@@ -9,10 +9,6 @@ namespace {
 
 constexpr int kUnit = 8;  // a thread is given registers in multiples of this
 
-// Recomputing scores (optimistic) needs registers. Where P has registers of its own, it gives them up for
-// this.
-constexpr int kRecomputeRegisters = 12;
-
 // The textbook's softmax looks for each block's maxima; a loop without a mask otherwise looks for none.
 // Beside wide values, three warpgroups with two products in flight have no registers to spare for it.
 constexpr int kMaximaRegisters = 8;
@@ -129,15 +125,15 @@ bool known_to_spill(const Problem& problem, const WgmmaSchedule& schedule) {
 }
 
 FragmentRegisters fragments_of(const Problem& problem, const WgmmaSchedule& schedule) {
-  const bool recomputes = schedule.overlap == 0 && schedule.optimistic == 1;
+  // Recomputed scores (optimistic) are needed beside P, which was made of those before.
+  const bool apart = schedule.overlap == 1 || schedule.optimistic == 1;
   const bool maxima = schedule.overlap == 1 && schedule.optimistic == 0 && !problem.causal &&
                       warpgroups_of(schedule) > 2 && panels_of(problem.value_dim()) > 2;
   return {.s = schedule.tile_n / 2,
-          .p = schedule.overlap == 1 ? schedule.tile_n / 4 : 0,  // else in the registers of s
+          .p = apart ? schedule.tile_n / 4 : 0,  // else in the registers of s
           .o = problem.value_dim() / 2,
           .q = 4 * q_register_steps(problem, schedule),
-          .other = other_registers(problem, schedule) + (recomputes ? kRecomputeRegisters : 0) +
-                   (maxima ? kMaximaRegisters : 0)};
+          .other = other_registers(problem, schedule) + (maxima ? kMaximaRegisters : 0)};
 }
 
 }  // namespace flashjit::wgmma_forward

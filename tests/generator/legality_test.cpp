@@ -87,7 +87,7 @@ TEST_CASE("one CTA per multiprocessor is the default, and has one name") {
 TEST_CASE("simt: what does not divide is said") {
   CHECK(reason(kFp32, "simt:m64n32w4s2l5", "sm_80") == "lanes is 5, may be 4, 8 or 16");
   CHECK(reason(Problem{.dtype = DType::fp32, .head_dim = 24}, "simt:m64n32w4s2l16", "sm_80") ==
-        "16 lanes cannot share 24 value columns evenly");
+        "16 lanes cannot share 24 value columns evenly; use 8 or 4");
   CHECK(reason(kFp32, "simt:m72n32w4s2", "sm_80") ==
         "4 warps with 8 lanes across the keys cover 16 rows at a time: tile_m is 72, may be 1 to 8 times "
         "that");
@@ -177,7 +177,7 @@ TEST_CASE("backward wgmma in fp32: one tile, whose stages and way to dQ may vary
   CHECK(reason(gradients, "wgmma-backward:m64n64s2", "sm_90a").empty());
   CHECK(reason(gradients, "wgmma-backward:m64n64s1dq0", "sm_90a").empty());
   CHECK(reason(gradients, "wgmma-backward:m64n64s1dq2", "sm_90a") ==
-        "fp32 has no fixed order of additions to dQ (dq2); use dq1, or dq0, which is deterministic");
+        "fp32 has no fixed order of additions to dQ (dq2); use dq1 or dq0");
   gradients.deterministic = true;
   CHECK(reason(gradients, "wgmma-backward:m64n64s1", "sm_90a") ==
         "deterministic gradients forbid atomic additions to dQ (dq1); use dq0");
@@ -218,7 +218,8 @@ TEST_CASE("backward wgmma: what its tiles of queries need") {
   CHECK(reason(gradients, "wgmma-backward:m64n64s2dq2", "sm_90a").empty());
   gradients.head_dim_v = 200;
   CHECK(reason(gradients, "wgmma-backward:m64n64s2", "sm_90a") ==
-        "tile_n 64 with dq1 has products of up to 192 columns, or 256 in two halves, not 200; use dq0");
+        "tile_n 64 with dq1 has products of up to 192 columns, or 256 in two halves; head_dim_v is 200; use "
+        "dq0");
   // What is recommended is there.
   gradients = {.pass = Pass::backward, .head_dim = 160};
   CHECK(reason(gradients, "wgmma-backward:m64n128s2", "sm_90a") ==

@@ -29,7 +29,7 @@ TEST_CASE("registers: setmaxnreg's pools, in words") {
   CHECK(reason(kD64, "m192n144s4qr0").find("3 warpgroups leave 160") != std::string::npos);
   CHECK(reason(kD128, "m192n96s2qr0").find("3 warpgroups leave 160") != std::string::npos);
   CHECK(reason(kD128, "m192n128s2qr0pp0ov0op0") == "");
-  CHECK(reason(kD128, "m192n128s2qr0pp0ov0").find("the rest 40") != std::string::npos);
+  CHECK(reason(kD128, "m192n128s2qr0pp0ov0").find("P 32, O 64, Q 0, the rest 28") != std::string::npos);
   CHECK(reason(kD192, "m128n64s2qr2") == "");
   CHECK(reason(kD256, "m128n64s2qr2o2re0").find("the rest 36), 2 warpgroups leave 240") != std::string::npos);
   // A product is compiled for what the launch gives, before setmaxnreg moves any.
@@ -98,7 +98,7 @@ TEST_CASE("shared memory and the way of O") {
   CHECK(reason(kD256, "m128n64s2qr0o1re0") ==
         "tile 128x64 with 2 stages needs 257 KB of shared memory, sm_90a gives 227 KB");
   CHECK(reason(kD128, "m128n128s2o3") ==
-        "o_passes 3 does not divide the 2 panels of 64 columns that head_dim_v 128 has");
+        "o_passes 3 does not divide the 2 panels of 64 columns that head_dim_v 128 has; use 1 or 2");
   CHECK(reason(kD128, "m128n64s2o0") == "");
   CHECK(reason({.head_dim = 64, .head_dim_v = 128}, "m128n64s2o0") ==
         "o_passes 0 puts O in Q's place, but head_dim_v 128 is wider than head_dim 64");
