@@ -90,20 +90,16 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     }
     /*%/fp32%*/
     /*%^fp32%*/
+    uint4 of_o[kAtOnce], of_dout[kAtOnce];
 #pragma unroll
-    for (int first = 0; first < kChunks; first += kLanes) {
-      const int chunk = first + lane;
-      uint4 of_o[kAtOnce], of_dout[kAtOnce];
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        const int row = first_row + ((step + i) * kThreads + thread) / kLanes;
-        const bool inside = row < params.seqlen_q && chunk < kChunks;
-        of_o[i] = load_chunk(o + row * params.o_row * kElementBytes + 16 * chunk, inside);
-        of_dout[i] = load_chunk(dout + row * params.dout_row * kElementBytes + 16 * chunk, inside);
-      }
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) sum[i] += dot(of_o[i], of_dout[i]);
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int row = first_row + ((step + i) * kThreads + thread) / kLanes;
+      const bool inside = row < params.seqlen_q && lane < kChunks;
+      of_o[i] = load_chunk(o + row * params.o_row * kElementBytes + 16 * lane, inside);
+      of_dout[i] = load_chunk(dout + row * params.dout_row * kElementBytes + 16 * lane, inside);
     }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) sum[i] += dot(of_o[i], of_dout[i]);
 #pragma unroll
     for (int bit = kLanes / 2; bit > 0; bit /= 2) {
 #pragma unroll

@@ -26,12 +26,10 @@ struct Steps {
     pair = tile.batch * params.heads + tile.head * params.group;
   }
 
-  // Returns whether the next step is another head's.
-  __device__ __forceinline__ bool advance() {
+  __device__ __forceinline__ void advance() {
     --left;
-    if (++m < end_m) return false;
+    if (++m < end_m) return;
     m = first_m;
     ++pair;
-    return true;
   }
 };
