@@ -17,4 +17,8 @@ struct Sections {
 Sections sections_of(const Problem& problem, const Shape& tiled, long long tiles_of_head, int section_bytes,
                      long long ctas);
 
+// For a backward pass, `group` heads of which share a tile's keys or are one: as many pairs as have all their
+// tiles at work at once, but fewer where tiles are short, and at least one.
+Sections sections_at_once(long long pairs, long long tiles_of_head, int group, long long ctas);
+
 }  // namespace flashjit

@@ -53,6 +53,19 @@ void set_divisors(ForwardParams& params) {
   params.by_clusters = divisor_of(params.clusters);
 }
 
+// The order of a kernel's tiles, of which `ctas` CTAs (or clusters) work at a time.
+void set_order(BackwardParams& params, long long pairs, int group, long long ctas) {
+  const Sections sections = sections_at_once(pairs, params.tiles, group, ctas);
+  params.section = static_cast<int>(sections.pairs);
+  params.last_section = static_cast<int>(sections.last);
+  params.last_pairs = static_cast<int>(pairs - sections.last);
+  params.by_tiles = divisor_of(params.tiles);
+  params.by_pairs = divisor_of(pairs);
+  params.by_section = divisor_of(params.section);
+  params.by_last_pairs = divisor_of(params.last_pairs);
+  params.by_section_tiles = divisor_of(sections.pairs * params.tiles);
+}
+
 }  // namespace
 
 KernelLauncher::KernelLauncher(runtime::Device& device, const Problem& problem, const LoadedKernel& kernel)
@@ -240,8 +253,8 @@ void Launcher::backward(const Shape& shape, const BackwardArgs& args, Stream str
         params.tiles = kernel.tiles(shape_for(kernel), shape);
         if (params.tiles == 0) continue;
         const long long pairs = pairs_of(shape, kernel.geometry().grid);
-        params.by_tiles = divisor_of(params.tiles);
-        params.by_pairs = divisor_of(pairs);
+        const bool over_keys = kernel.geometry().grid == Grid::key_tiles;
+        set_order(params, pairs, over_keys ? params.group : 1, kernel.at_once());
         kernel.launch(params, params.tiles * pairs, stream);
       }
     } catch (...) {

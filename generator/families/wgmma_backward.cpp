@@ -16,8 +16,9 @@ namespace {
 constexpr int kThreads = 384;  // the producer's warpgroup and two that compute
 constexpr int kProducerRegisters = 24;
 constexpr int kConsumerRegisters = 240;  // 24 + 2 * 240 is what 384 threads are launched with
-// With a warpgroup for dQ alone: 24 + 2 * 192 + 96 is within what 512 threads are launched with.
+// With a warpgroup for dQ alone: 32 + 2 * 192 + 96 is what 512 threads are launched with.
 constexpr int kPairThreads = 512;
+constexpr int kPairProducerRegisters = 32;
 constexpr int kPairConsumerRegisters = 192;
 constexpr int kPairDqRegisters = 96;
 constexpr int kPairColumns = 192;  // of one product, at the most; 256 take two
@@ -26,6 +27,7 @@ constexpr int kPairColumns = 192;  // of one product, at the most; 256 take two
 // nor serialises products.
 constexpr int kOtherRegisters = 28;
 constexpr int kOtherApart = 22;   // more, for 128 queries where dQ has a pass of its own
+constexpr int kOtherAdded = 20;   // more, for 128 queries where it has none
 constexpr int kOtherOfPair = 16;  // fewer: only a quarter of P is live beside S
 
 // Whether a pair has a product, or two halves of one, for so many columns.
@@ -46,7 +48,8 @@ std::vector<Constant> constants(const Problem& problem, Owns owns, int tile_m, i
       number("kScoreColumns", score_columns, "of the scores of a warpgroup's 64 rows"),
       number("kThreads", pair ? kPairThreads : kThreads, "per CTA, the producer's warpgroup included"),
       number("kCtasPerTile", pair ? 2 : 1, "that work on one tile of the grid together"),
-      number("kProducerRegisters", kProducerRegisters, "per thread, after setmaxnreg"),
+      number("kProducerRegisters", pair ? kPairProducerRegisters : kProducerRegisters,
+             "per thread, after setmaxnreg"),
       number("kConsumerRegisters", pair ? kPairConsumerRegisters : kConsumerRegisters,
              "per thread, after setmaxnreg"),
       number("kSharedBytes", shared_bytes, "of dynamic shared memory"),
@@ -70,8 +73,11 @@ std::map<std::string, bool> sections(const Problem& problem) {
           {"dq_staged", false},
           {"dq_ordered", false},
           {"rotated", false},
+          {"diagonal_first", false},
+          {"spread", false},
+          {"step_before", false},
           {"waits_for_later", false},
-          {"diagonal_stores", false},
+          {"sections", false},
           {"last_keys_first", false},
           {"dq_sums", false},
           {"turns", false}};
@@ -130,8 +136,11 @@ Recipe recipe_owners(const Problem& problem, const WgmmaBackwardSchedule& s, con
   recipe.sections["dq_staged"] = stages_dq(problem, s);
   recipe.sections["dq_ordered"] = is_ordered(s);
   recipe.sections["rotated"] = rotates(problem, s);
+  recipe.sections["diagonal_first"] = sums_dq(s) && problem.causal;
+  recipe.sections["spread"] = rotates(problem, s) || sums_dq(s);
+  recipe.sections["step_before"] = adds_dq(s) && !stages_dq(problem, s) && !is_pair(s);
   recipe.sections["waits_for_later"] = waits_for_later(problem, s);
-  recipe.sections["diagonal_stores"] = sums_dq(s) && problem.causal;
+  recipe.sections["sections"] = problem.causal && !is_ordered(s);
   recipe.sections["last_keys_first"] = is_ordered(s) && problem.causal;
   recipe.sections["dq_sums"] = sums_dq(s);
   recipe.sections["turns"] = s.turns > 0;
@@ -175,6 +184,7 @@ Recipe recipe_dq(const Problem& problem, const Target& target) {
   recipe.constants.push_back(number("kSlots", slots, "of the ring that K and V walk through"));
   recipe.sections = sections(problem);
   recipe.sections["dv"] = false;
+  recipe.sections["sections"] = problem.causal;
   list_products(recipe, problem, kDqKeys, {.columns = kDqKeys});
   recipe.geometry = {
       .tile_m = kDqRows, .threads = kThreads, .shared_bytes = bytes, .persistent = true, .dynamic = true};
@@ -229,12 +239,12 @@ Legality legal_wgmma_backward(const Problem& problem, const WgmmaBackwardSchedul
         : has_pair_product(dim) && has_pair_product(dim_v) ? "tile_n 64"
                                                            : "tile_n 64 with dq0")};
   }
-  for (const int columns : {dim, dim_v}) {
+  for (const auto& [name, columns] : {std::pair{"head_dim", dim}, {"head_dim_v", dim_v}}) {
     if (is_pair(s) && !has_pair_product(columns)) {
       return {
-          fmt::format("tile_n 64 with dq{} has products of up to {} columns, or 256 in two halves, not {}; "
+          fmt::format("tile_n 64 with dq{} has products of up to {} columns, or 256 in two halves; {} is {}; "
                       "use dq0",
-                      s.dq, kPairColumns, columns)};
+                      s.dq, kPairColumns, name, columns)};
     }
   }
   const int dk = sums_apart(s) && dim_v > dim ? 0 : dim / 2;
@@ -244,8 +254,9 @@ Legality legal_wgmma_backward(const Problem& problem, const WgmmaBackwardSchedul
   const int beside_dq = transposes_dq(s) ? s.tile_m / 4 : s.tile_m / 4 + s.tile_m / 2;
   const int scores =
       sums_apart(s) ? s.tile_m / 4 + s.tile_m / 2 : std::max(dq + beside_dq, s.tile_m / 2 + s.tile_m / 2);
-  const int other =
-      is_pair(s) ? kOtherOfPair : kOtherRegisters + (!adds_dq(s) && s.tile_m == 128 ? kOtherApart : 0);
+  const int other = is_pair(s)        ? kOtherOfPair
+                    : s.tile_m == 128 ? kOtherRegisters + (adds_dq(s) ? kOtherAdded : kOtherApart)
+                                      : kOtherRegisters;
   const int needed = dk + dv + scores + other;
   const int available = is_pair(s) ? kPairConsumerRegisters : kConsumerRegisters;
   if (needed > available) {

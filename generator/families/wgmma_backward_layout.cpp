@@ -43,7 +43,7 @@ bool rotates(const Problem& problem, const WgmmaBackwardSchedule& s) {
 }
 
 bool waits_for_later(const Problem& problem, const WgmmaBackwardSchedule& s) {
-  return rotates(problem, s) || sums_dq(s);
+  return is_ordered(s) && rotates(problem, s);
 }
 
 bool transposes_dq(const WgmmaBackwardSchedule& s) {

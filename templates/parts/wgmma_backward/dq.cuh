@@ -9,6 +9,9 @@
 #include "parts/divide.cuh"
 #include "parts/wgmma_backward/chains.cuh"
 #include "parts/wgmma_backward/dq_layout.cuh"
+/*%#sections%*/
+#include "parts/wgmma_backward/sections.cuh"
+/*%/sections%*/
 #include "parts/wgmma_backward/tickets.cuh"
 #include "ptx/bulk_group.cuh"
 #include "ptx/convert.cuh"
@@ -29,11 +32,17 @@ struct QueryTile {
 };
 
 __device__ __forceinline__ QueryTile tile_at(int index, const BackwardParams& p) {
-  const int tiles = anew(p.tiles);
+  /*%#sections%*/
+  const auto [batch_head, longer] = place_at(index, p);
+  const int n = anew(p.tiles) - 1 - longer;  // the last rows have the longest tile
+  /*%/sections%*/
+  /*%^sections%*/
+  // All tiles of a head, then the next head: what runs together shares K and V.
   const int batch_head = divide(index, p.by_tiles);
+  const int n = index - batch_head * anew(p.tiles);
+  /*%/sections%*/
   QueryTile tile;
-  // Causal: the last tiles of a head are the longest.
-  tile.row = (tiles - 1 - (index - batch_head * tiles)) * kTileM;
+  tile.row = n * kTileM;
   tile.batch = divide(batch_head, p.by_heads);
   tile.head = batch_head - tile.batch * p.heads;
   return tile;

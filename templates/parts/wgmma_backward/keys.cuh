@@ -47,8 +47,7 @@ struct KeyOwner : KeySteps {
       compute_step(first_key, m * kTileM, first);
       /*%#dq_direct%*/
       if (!first) {
-        place += kTileM * kHeadDim / 4;
-        if (m == tile.first_step) place -= (tile.end_step - m) * (kTileM * kHeadDim / 4);
+        place += (m - tile.step_before(m)) * (kTileM * kHeadDim / 4);
         // On to the group's next head.
         if (m == tile.starts_at()) place += params.padded_q * (kHeadDim / 4);
       }

@@ -4,7 +4,6 @@
 #include "parts/wgmma_backward/dq_order.cuh"
 #include "parts/wgmma_backward/layout.cuh"
 #include "parts/wgmma_backward/tiles.cuh"
-#include "ptx/add_release.cuh"
 #include "ptx/load_shared.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/reduction.cuh"
@@ -48,11 +47,6 @@ __device__ __forceinline__ void order_shares(const KeyTile& tile, int& step, con
     store_shared(shared + kStores + 4 * (step & 1), static_cast<unsigned>(first));
     mbarrier_arrive(shared + kMayAdd + 8 * (step & 1));
     mbarrier_wait(shared + kAdded + 8 * (step & 1), step >> 1 & 1);
-    /*%#dq_ordered%*/
-    add_release(shares, 1);
-    /*%/dq_ordered%*/
-    /*%^dq_ordered%*/
-    if (first) add_release(shares, 1);
-    /*%/dq_ordered%*/
+    note_share(shares, first);
   });
 }

@@ -6,7 +6,6 @@
 #include "parts/wgmma_backward/dq_order.cuh"
 #include "parts/wgmma_backward/layout.cuh"
 #include "parts/wgmma_backward/tiles.cuh"
-#include "ptx/add_release.cuh"
 #include "ptx/bulk_add.cuh"
 #include "ptx/bulk_store.cuh"
 #include "ptx/bulk_wait.cuh"
@@ -30,7 +29,7 @@ __device__ __forceinline__ void stage_share(const float (&dq)[kDqN / 2], int war
 // For one thread: sends all shares of a tile, and returns when all have been added.
 __device__ __forceinline__ void send_shares(const KeyTile& tile, int& step, const BackwardParams& p,
                                             unsigned shared) {
-  add_in_order(tile, step, p, [&](int*, int head, int m, bool first) {
+  add_in_order(tile, step, p, [&](int* shares, int head, int m, bool first) {
     // Makes what another multiprocessor's copy has stored visible to this one's copy, which adds to it.
     fence_async_global();
 #pragma unroll
@@ -55,7 +54,7 @@ __device__ __forceinline__ void send_shares(const KeyTile& tile, int& step, cons
     if (first) {
       /*%/dq_ordered%*/
       bulk_wait();
-      add_release(shares_left(head, m, p), 1);
+      note_share(shares, first);
       /*%^dq_ordered%*/
     }
     /*%/dq_ordered%*/

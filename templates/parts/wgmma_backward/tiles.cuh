@@ -1,11 +1,14 @@
 // Which tile of keys comes when, and which queries see it.
 #pragma once
 #include "params/backward.h"
-#include "parts/anew.cuh"
+#include "parts/anew_divisor.cuh"
 /*%#causal%*/
 #include "parts/diagonal.cuh"
 /*%/causal%*/
 #include "parts/divide.cuh"
+/*%#sections%*/
+#include "parts/wgmma_backward/sections.cuh"
+/*%/sections%*/
 #include "ptx/grid_size.cuh"
 /*%#dq%*/
 #include "ptx/load_acquire.cuh"
@@ -24,10 +27,35 @@ struct KeyTile {
   /*%#rotated%*/
   int start_step;  // where the tile begins; after the last step it goes on at the first
   /*%/rotated%*/
+  /*%#diagonal_first%*/
+  int second_step;  // where it goes on after the first; after the last step comes the one after the first
+  /*%/diagonal_first%*/
 
   __device__ __forceinline__ int steps(const BackwardParams& p) const {
     return p.group * max(0, end_step - first_step);
   }
+  /*%#diagonal_first%*/
+  __device__ __forceinline__ int starts_at() const { return first_step; }
+  // Goes on to the next step. Returns whether that is the first of the group's next head.
+  __device__ __forceinline__ bool advance(int& m) const {
+    if (m == first_step) {
+      m = second_step;
+      return second_step == first_step;  // there is only one
+    }
+    if (++m == end_step) m = first_step + 1;
+    if (m != second_step) return false;
+    m = first_step;
+    return true;
+  }
+  /*%#step_before%*/
+  __device__ __forceinline__ int step_before(int m) const {
+    if (m == second_step) return first_step;
+    if (m == first_step) m = second_step;
+    return (m == first_step + 1 ? end_step : m) - 1;
+  }
+  /*%/step_before%*/
+  /*%/diagonal_first%*/
+  /*%^diagonal_first%*/
   __device__ __forceinline__ int starts_at() const {
     /*%#rotated%*/
     return start_step;
@@ -41,6 +69,10 @@ struct KeyTile {
     if (++m == end_step) m = first_step;
     return m == starts_at();
   }
+  /*%#step_before%*/
+  __device__ __forceinline__ int step_before(int m) const { return (m == first_step ? end_step : m) - 1; }
+  /*%/step_before%*/
+  /*%/diagonal_first%*/
   /*%#dq_direct%*/
   // Rows of the workspace's arrays before those of this batch and K/V head.
   __device__ __forceinline__ long long first_row(const BackwardParams& p) const {
@@ -68,11 +100,22 @@ __device__ __forceinline__ bool may_wait_for_next(int index, const BackwardParam
 }
 /*%/waits_for_later%*/
 
-__device__ __forceinline__ Divisor anew(const Divisor& divisor) {
-  return {static_cast<unsigned>(anew(static_cast<int>(divisor.multiplier))), anew(divisor.shift)};
+/*%#diagonal_first%*/
+constexpr int kSpreadTiles = 64;  // of a head
+/*%/diagonal_first%*/
+/*%#spread%*/
+// Where the n-th tile of a head starts if they are evenly spread over `steps`.
+__device__ __forceinline__ int spread_start(int n, int steps, const BackwardParams& p) {
+  const long long before = static_cast<long long>(n) * steps;
+  return before <= 0x7fffffff ? divide(static_cast<int>(before), p.by_tiles) : 0;
 }
 
+/*%/spread%*/
 __device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
+  /*%#sections%*/
+  const auto [batch_head, n] = place_at(index, p);  // the first keys have the longest tile
+  /*%/sections%*/
+  /*%^sections%*/
   const int tiles = anew(p.tiles);
   // All tiles of a head, then the next head: what runs together shares Q and dO.
   const int batch_head = divide(index, anew(p.by_tiles));
@@ -80,9 +123,7 @@ __device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
   /*%#last_keys_first%*/
   n = tiles - 1 - n;  // the tile that comes first to some queries is the one that starts there
   /*%/last_keys_first%*/
-  /*%#diagonal_stores%*/
-  if (!all_at_once(p)) n = tiles - 1 - n;  // the tile that others wait for is then taken first
-  /*%/diagonal_stores%*/
+  /*%/sections%*/
   KeyTile tile;
   tile.key = n * kTileKeys;
   tile.batch = divide(batch_head, p.by_heads_kv);
@@ -95,9 +136,21 @@ __device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
   tile.first_step = 0;
   /*%/causal%*/
   /*%#rotated%*/
+  /*%#dq_ordered%*/
   // Tiles start evenly spread over the queries, so that each finds its turn when it comes.
-  tile.start_step = all_at_once(p) ? divide(n * tile.end_step, p.by_tiles) : 0;
+  tile.start_step = all_at_once(p) ? spread_start(n, tile.end_step, p) : 0;
+  /*%/dq_ordered%*/
+  /*%^dq_ordered%*/
+  tile.start_step = spread_start(n, tile.end_step, p);  // so that tiles do not add at the same places at once
+  /*%/dq_ordered%*/
   /*%/rotated%*/
+  /*%#diagonal_first%*/
+  const int others = tile.end_step - tile.first_step - 1;
+  tile.second_step = tile.first_step + (others > 0 ? 1 : 0);
+  // Tiles of long sequences are spread after their first step, so that they do not add at the same places at
+  // once. In short ones that costs more than it gives.
+  if (others > 0 && anew(p.tiles) >= kSpreadTiles) tile.second_step += spread_start(n, others, p);
+  /*%/diagonal_first%*/
   /*%#pair%*/
   tile.key += cluster_rank() * kTileN;  // the steps are both CTAs'
   /*%/pair%*/

@@ -72,6 +72,9 @@ struct BackwardParams {
   int seqlen_q, seqlen_k;
   int padded_q;      // seqlen_q, padded
   int tiles;         // per head and batch, of this kernel's grid
+  int section;       // (batch, head) pairs of this kernel's grid that are ordered longest tiles first
+  int last_section;  // first pair of the last section
+  int last_pairs;    // pairs of the last section
   float scale;       // of the logits
   float scale_log2;  // scale * log2(e)
 
@@ -80,6 +83,9 @@ struct BackwardParams {
   Divisor by_group;
   Divisor by_tiles;  // tiles, of this kernel's grid
   Divisor by_pairs;  // (batch, head) pairs of the grid: batch * heads or batch * heads_kv
+  Divisor by_section;       // pairs of any section but the last
+  Divisor by_last_pairs;
+  Divisor by_section_tiles;
 };
 
 // The diagonal of a causal mask: bottom-right aligned.
@@ -475,7 +481,9 @@ struct SplitCopy {
   static constexpr int kLanes = kThreads / kRows;
   static constexpr int kPasses = (Tile::kChunks + kLanes - 1) / kLanes;
   static constexpr int kPartBytes = kRows * Tile::kPitch;
-  static constexpr int kBeginnings = Tile::kSpan > kLanes ? Tile::kSpan / kLanes : 1;
+  // Rows of different phases begin with different passes, where these come in whole turns.
+  static constexpr int kTurn = Tile::kSpan > kLanes ? Tile::kSpan / kLanes : 1;
+  static constexpr int kBeginnings = kPasses % kTurn == 0 ? kTurn : 1;
 
   const float* source;   // row 0 of the head
   long long row_stride;  // in elements

@@ -67,6 +67,9 @@ struct BackwardParams {
   int seqlen_q, seqlen_k;
   int padded_q;      // seqlen_q, padded
   int tiles;         // per head and batch, of this kernel's grid
+  int section;       // (batch, head) pairs of this kernel's grid that are ordered longest tiles first
+  int last_section;  // first pair of the last section
+  int last_pairs;    // pairs of the last section
   float scale;       // of the logits
   float scale_log2;  // scale * log2(e)
 
@@ -75,6 +78,9 @@ struct BackwardParams {
   Divisor by_group;
   Divisor by_tiles;  // tiles, of this kernel's grid
   Divisor by_pairs;  // (batch, head) pairs of the grid: batch * heads or batch * heads_kv
+  Divisor by_section;       // pairs of any section but the last
+  Divisor by_last_pairs;
+  Divisor by_section_tiles;
 };
 
 // Which thread of a warpgroup this one is.
@@ -431,6 +437,12 @@ __device__ __forceinline__ int anew(int number) {
   return number;
 }
 
+// A divisor, hidden from the compiler.
+
+__device__ __forceinline__ Divisor anew(const Divisor& divisor) {
+  return {static_cast<unsigned>(anew(static_cast<int>(divisor.multiplier))), anew(divisor.shift)};
+}
+
 // The diagonal of a causal mask: bottom-right aligned.
 
 // Query i sees keys 0 .. i + diagonal(params). Lengths are subtracted before anything is added to them: a row
@@ -480,6 +492,7 @@ struct KeyTile {
     if (++m == end_step) m = first_step;
     return m == starts_at();
   }
+  __device__ __forceinline__ int step_before(int m) const { return (m == first_step ? end_step : m) - 1; }
   // Rows of the workspace's arrays before those of this batch and K/V head.
   __device__ __forceinline__ long long first_row(const BackwardParams& p) const {
     return (static_cast<long long>(batch) * p.heads + head_kv * p.group) * p.padded_q;
@@ -488,10 +501,6 @@ struct KeyTile {
 
 __device__ __forceinline__ int tile_count(const BackwardParams& p) {
   return p.tiles * p.heads_kv * p.batch;
-}
-
-__device__ __forceinline__ Divisor anew(const Divisor& divisor) {
-  return {static_cast<unsigned>(anew(static_cast<int>(divisor.multiplier))), anew(divisor.shift)};
 }
 
 __device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
@@ -507,6 +516,13 @@ __device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
   tile.end_step = (anew(p.seqlen_q) + kTileM - 1) / kTileM;
   tile.first_step = max(0, tile.key - diagonal(p)) / kTileM;
   return tile;
+}
+
+// Order between CTAs through a word of global memory: the side that signals (PTX ISA, "red.release").
+
+// All writes that this thread has seen, its own CTA's additions included, come before the addition.
+__device__ __forceinline__ void add_release(int* word, int value) {
+  asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
 }
 
 // A tile's rank among those that add to a step's dQ: the order in which they come there, beginning with who
@@ -530,8 +546,8 @@ struct DqRank {
   }
 };
 
-// Shares of step m's queries that have left, from every CTA of a tile: those of the first, and others' where
-// they keep the order. Heads are query heads, counted over the batch.
+// Shares of step m's queries that have left, from every CTA of a tile.
+// Heads are query heads, counted over the batch.
 __device__ __forceinline__ int* shares_left(int head, int m, const BackwardParams& p) {
   const int steps = anew(p.padded_q) / (2 * kBackwardCounterRows);  // room for them
   return p.counters + (anew(p.batch) * p.heads + head) * steps + m;
@@ -544,8 +560,13 @@ __device__ __forceinline__ void wait_for_earlier(const int* shares, const DqRank
   }
 }
 
-// For one thread: work(shares, head, m, first) at each step of a tile, once those before it in the order have
-// left theirs; `first` says that nobody's share has left before.
+// Notes that this CTA's share has left.
+__device__ __forceinline__ void note_share(int* shares, bool) {
+  add_release(shares, 1);
+}
+
+// For one thread: work(shares, head, m, first) at each step of a tile, once its share may leave; `first` says
+// that nobody's has left before. What it does ends with note_share.
 template <class Work>
 __device__ __forceinline__ void add_in_order(const KeyTile& tile, int& step, const BackwardParams& p,
                                              const Work& work) {
@@ -561,13 +582,6 @@ __device__ __forceinline__ void add_in_order(const KeyTile& tile, int& step, con
     if (next_head) ++head;
     rank.move_to(m, next_head, tile, p);
   }
-}
-
-// Order between CTAs through a word of global memory: the side that signals (PTX ISA, "red.release").
-
-// All writes that this thread has seen, its own CTA's additions included, come before the addition.
-__device__ __forceinline__ void add_release(int* word, int value) {
-  asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
 }
 
 // Additions in global memory that return nothing (PTX ISA, "red"; vectors: sm_90 and later).
@@ -616,7 +630,7 @@ __device__ __forceinline__ void order_shares(const KeyTile& tile, int& step, con
     store_shared(shared + kStores + 4 * (step & 1), static_cast<unsigned>(first));
     mbarrier_arrive(shared + kMayAdd + 8 * (step & 1));
     mbarrier_wait(shared + kAdded + 8 * (step & 1), step >> 1 & 1);
-    add_release(shares, 1);
+    note_share(shares, first);
   });
 }
 
@@ -667,11 +681,9 @@ struct DqRows {
   }
 };
 
-// dQ from the fp32 sums of its shares, in the kernel that adds them. The tile of keys that starts at a step's
-// queries stores its share, and others add theirs once that is done, so that the sums need not be cleared.
-// Warps that have nothing else to do turn sums into dQ, one unit of rows after another, as soon as all tiles
-// of a head's keys have added theirs: one warp beside the consumers from the start, and the consumers when
-// there are no more tiles.
+// dQ from the fp32 sums of its shares, in the kernel that adds them (dq_order.cuh). Warps that have nothing
+// else to do turn sums into dQ, one unit of rows after another, as soon as all tiles of a head's keys have
+// added theirs: one warp beside the consumers from the start, and the consumers when there are no more tiles.
 
 __device__ __forceinline__ int* units_taken(const BackwardParams& p) {
   return p.counters;
@@ -1403,8 +1415,7 @@ struct KeyOwner : KeySteps {
     for (; left > 0; --left) {
       compute_step(first_key, m * kTileM, first);
       if (!first) {
-        place += kTileM * kHeadDim / 4;
-        if (m == tile.first_step) place -= (tile.end_step - m) * (kTileM * kHeadDim / 4);
+        place += (m - tile.step_before(m)) * (kTileM * kHeadDim / 4);
         // On to the group's next head.
         if (m == tile.starts_at()) place += params.padded_q * (kHeadDim / 4);
       }

@@ -67,6 +67,9 @@ struct BackwardParams {
   int seqlen_q, seqlen_k;
   int padded_q;      // seqlen_q, padded
   int tiles;         // per head and batch, of this kernel's grid
+  int section;       // (batch, head) pairs of this kernel's grid that are ordered longest tiles first
+  int last_section;  // first pair of the last section
+  int last_pairs;    // pairs of the last section
   float scale;       // of the logits
   float scale_log2;  // scale * log2(e)
 
@@ -75,6 +78,9 @@ struct BackwardParams {
   Divisor by_group;
   Divisor by_tiles;  // tiles, of this kernel's grid
   Divisor by_pairs;  // (batch, head) pairs of the grid: batch * heads or batch * heads_kv
+  Divisor by_section;       // pairs of any section but the last
+  Divisor by_last_pairs;
+  Divisor by_section_tiles;
 };
 
 // Which thread of a warpgroup this one is.
@@ -447,6 +453,12 @@ __device__ __forceinline__ int anew(int number) {
   return number;
 }
 
+// A divisor, hidden from the compiler.
+
+__device__ __forceinline__ Divisor anew(const Divisor& divisor) {
+  return {static_cast<unsigned>(anew(static_cast<int>(divisor.multiplier))), anew(divisor.shift)};
+}
+
 // Division, which kernels need to find their tiles: the host has prepared a launch's divisors.
 
 // The dividend is from 0 to 2^31 - 1. There the multiplier's error, below 1 in 2^31 of it, is too small to
@@ -494,21 +506,10 @@ __device__ __forceinline__ int tile_count(const BackwardParams& p) {
   return p.tiles * p.heads_kv * p.batch;
 }
 
-// Whether all tiles of a head can be at work at once (the launch is cooperative), and so may wait for any of
-// the others.
-__device__ __forceinline__ bool all_at_once(const BackwardParams& p) {
-  return kCtasPerTile * anew(p.tiles) <= grid_size();
-}
-
-// Whether a CTA's tile `index` may have to wait for the tile that is taken next, since both are of one head:
-// then the CTA must not take that one yet.
-__device__ __forceinline__ bool may_wait_for_next(int index, const BackwardParams& p) {
-  return index >= 0 && all_at_once(p) &&
-         divide(load_acquire(p.tile_counter), p.by_tiles) <= divide(index, p.by_tiles);
-}
-
-__device__ __forceinline__ Divisor anew(const Divisor& divisor) {
-  return {static_cast<unsigned>(anew(static_cast<int>(divisor.multiplier))), anew(divisor.shift)};
+// Where the n-th tile of a head starts if they are evenly spread over `steps`.
+__device__ __forceinline__ int spread_start(int n, int steps, const BackwardParams& p) {
+  const long long before = static_cast<long long>(n) * steps;
+  return before <= 0x7fffffff ? divide(static_cast<int>(before), p.by_tiles) : 0;
 }
 
 __device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
@@ -522,68 +523,8 @@ __device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
   tile.head_kv = batch_head - tile.batch * p.heads_kv;
   tile.end_step = (anew(p.seqlen_q) + kTileM - 1) / kTileM;
   tile.first_step = 0;
-  // Tiles start evenly spread over the queries, so that each finds its turn when it comes.
-  tile.start_step = all_at_once(p) ? divide(n * tile.end_step, p.by_tiles) : 0;
+  tile.start_step = spread_start(n, tile.end_step, p);  // so that tiles do not add at the same places at once
   return tile;
-}
-
-// A tile's rank among those that add to a step's dQ: the order in which they come there, beginning with who
-// starts there. Unless all tiles are at work at once, it is also the order in which they are taken, so that
-// whoever is waited for is at work already.
-
-// Counters: one for each step's queries, after those of others, of which every head has room for two.
-static_assert(kTileM >= 2 * kBackwardCounterRows && kBackwardRowPadding / kBackwardCounterRows / 2 >= 2);
-
-struct DqRank {
-  int number;  // from 0
-  // Tile f, counted on from tile n, is the last that starts at step m or before: f = ((m + 1) tiles - 1) /
-  // steps. The division's rest tells when f goes up.
-  int rest;
-  __device__ __forceinline__ DqRank(const KeyTile& tile, const BackwardParams& p) {
-    const int n = tile.key / kTileKeys, above = (tile.start_step + 1) * anew(p.tiles) - 1;
-    const int last = above / max(1, tile.end_step);  // without queries there are no steps
-    number = all_at_once(p) ? last - n : n;
-    rest = above - last * tile.end_step;
-  }
-  __device__ __forceinline__ void move_to(int, bool next_head, const KeyTile& tile, const BackwardParams& p) {
-    if (!all_at_once(p)) return;
-    rest += anew(p.tiles);
-    for (; rest >= tile.end_step; rest -= tile.end_step) ++number;
-    if (next_head) number -= anew(p.tiles);
-  }
-};
-
-// Shares of step m's queries that have left, from every CTA of a tile: those of the first, and others' where
-// they keep the order. Heads are query heads, counted over the batch.
-__device__ __forceinline__ int* shares_left(int head, int m, const BackwardParams& p) {
-  const int steps = anew(p.padded_q) / (2 * kBackwardCounterRows);  // room for them
-  return p.counters + (anew(p.batch) * p.heads + head) * steps + m;
-}
-
-__device__ __forceinline__ void wait_for_earlier(const int* shares, const DqRank& rank) {
-  const int awaited = min(rank.number, 1) * kCtasPerTile;
-  if (awaited > 0) {
-    while (load_acquire(shares) < awaited) continue;
-  }
-}
-
-// For one thread: work(shares, head, m, first) at each step of a tile, once those before it in the order have
-// left theirs; `first` says that nobody's share has left before.
-template <class Work>
-__device__ __forceinline__ void add_in_order(const KeyTile& tile, int& step, const BackwardParams& p,
-                                             const Work& work) {
-  DqRank rank(tile, p);
-  int head = tile.batch * p.heads + tile.head_kv * p.group;
-  int m = tile.starts_at();
-#pragma unroll 1
-  for (int left = tile.steps(p); left > 0; --left, ++step) {
-    int* const shares = shares_left(head, m, p);
-    wait_for_earlier(shares, rank);
-    work(shares, head, m, rank.number == 0);
-    const bool next_head = tile.advance(m);
-    if (next_head) ++head;
-    rank.move_to(m, next_head, tile, p);
-  }
 }
 
 // Order between CTAs through a word of global memory: the side that signals (PTX ISA, "red.release").
@@ -591,6 +532,65 @@ __device__ __forceinline__ void add_in_order(const KeyTile& tile, int& step, con
 // All writes that this thread has seen, its own CTA's additions included, come before the addition.
 __device__ __forceinline__ void add_release(int* word, int value) {
   asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
+}
+
+// Order between CTAs through the bits of a word of global memory: the side that waits (PTX ISA,
+// "atom.acquire").
+
+// Sets bits. Returns those before. All writes before a release that set one of them are visible after it.
+__device__ __forceinline__ int or_acquire(int* word, int bits) {
+  int before;
+  asm volatile("atom.acquire.gpu.global.or.b32 %0, [%1], %2;" : "=r"(before) : "l"(word), "r"(bits) : "memory");
+  return before;
+}
+
+// Which tile's share of a step's dQ is stored: that of whoever comes there first. Others add theirs once that
+// is done, so that the sums need not be cleared.
+
+// Counters: one for each step's queries, after those of others, of which every head has room for two.
+static_assert(kTileM >= 2 * kBackwardCounterRows && kBackwardRowPadding / kBackwardCounterRows / 2 >= 2);
+
+// What has become of the first share of step m's queries: two bits for each CTA of a tile.
+// Heads are query heads, counted over the batch.
+__device__ __forceinline__ int* shares_left(int head, int m, const BackwardParams& p) {
+  const int steps = anew(p.padded_q) / (2 * kBackwardCounterRows);  // room for them
+  return p.counters + (anew(p.batch) * p.heads + head) * steps + m;
+}
+
+// This CTA's bits: a first share is on its way, and has left.
+__device__ __forceinline__ int first_claimed() {
+  return 1;
+}
+__device__ __forceinline__ int first_left() {
+  return 2 * first_claimed();
+}
+
+// Whether this CTA's share is the first. Else returns once the first one has left.
+__device__ __forceinline__ bool comes_first(int* shares) {
+  int seen = or_acquire(shares, first_claimed());
+  if ((seen & first_claimed()) == 0) return true;
+  while ((seen & first_left()) == 0) seen = load_acquire(shares);
+  return false;
+}
+
+// Notes that a first share has left.
+__device__ __forceinline__ void note_share(int* shares, bool first) {
+  if (first) add_release(shares, first_left());
+}
+
+// For one thread: work(shares, head, m, first) at each step of a tile, once its share may leave; `first` says
+// that nobody's has left before. What it does ends with note_share.
+template <class Work>
+__device__ __forceinline__ void add_in_order(const KeyTile& tile, int& step, const BackwardParams& p,
+                                             const Work& work) {
+  int head = tile.batch * p.heads + tile.head_kv * p.group;
+  int m = tile.starts_at();
+#pragma unroll 1
+  for (int left = tile.steps(p); left > 0; --left, ++step) {
+    int* const shares = shares_left(head, m, p);
+    work(shares, head, m, comes_first(shares));
+    if (tile.advance(m)) ++head;
+  }
 }
 
 // Bulk additions of floats in shared memory to global memory (PTX ISA, "cp.reduce.async.bulk").
@@ -652,7 +652,7 @@ __device__ __forceinline__ void stage_share(const float (&dq)[kDqN / 2], int war
 // For one thread: sends all shares of a tile, and returns when all have been added.
 __device__ __forceinline__ void send_shares(const KeyTile& tile, int& step, const BackwardParams& p,
                                             unsigned shared) {
-  add_in_order(tile, step, p, [&](int*, int head, int m, bool first) {
+  add_in_order(tile, step, p, [&](int* shares, int head, int m, bool first) {
     // Makes what another multiprocessor's copy has stored visible to this one's copy, which adds to it.
     fence_async_global();
 #pragma unroll
@@ -675,7 +675,7 @@ __device__ __forceinline__ void send_shares(const KeyTile& tile, int& step, cons
     mbarrier_arrive(shared + kShareSent + 8);
     if (first) {
       bulk_wait();
-      add_release(shares_left(head, m, p), 1);
+      note_share(shares, first);
     }
   });
   bulk_wait();
@@ -741,11 +741,9 @@ struct DqRows {
   }
 };
 
-// dQ from the fp32 sums of its shares, in the kernel that adds them. The tile of keys that starts at a step's
-// queries stores its share, and others add theirs once that is done, so that the sums need not be cleared.
-// Warps that have nothing else to do turn sums into dQ, one unit of rows after another, as soon as all tiles
-// of a head's keys have added theirs: one warp beside the consumers from the start, and the consumers when
-// there are no more tiles.
+// dQ from the fp32 sums of its shares, in the kernel that adds them (dq_order.cuh). Warps that have nothing
+// else to do turn sums into dQ, one unit of rows after another, as soon as all tiles of a head's keys have
+// added theirs: one warp beside the consumers from the start, and the consumers when there are no more tiles.
 
 __device__ __forceinline__ int* units_taken(const BackwardParams& p) {
   return p.counters;
@@ -837,17 +835,11 @@ __device__ __forceinline__ void feed(const TensorMap& map_keys, const TensorMap&
   constexpr int kKeysBytes = What::kPanels * kTileN * kRowBytes;
   constexpr int kRowsBytes = What::kPanels * kTileM * kRowBytes;
   int step = 0;  // of the CTA, over all its tiles
-  int before = -1;
 #pragma unroll 1
   for (int round = 0;; ++round) {
-    if (What::kDeals && may_wait_for_next(before, p)) {
-      const int last = round - 1;
-      mbarrier_wait(shared + kKeysEmpty + 8 * (last % kKeyStages), last / kKeyStages % 2);
-    }
     const int index =
         What::kDeals ? next_ticket(shared, round, tile_count(p), p) : read_ticket(shared, round);
     if (index < 0) return;
-    before = index;
     const KeyTile tile = tile_at(index, p);
     const int stage_of_keys = round % kKeyStages;
     mbarrier_wait(shared + kKeysEmpty + 8 * stage_of_keys, round / kKeyStages % 2 ^ 1);

@@ -62,6 +62,9 @@ struct BackwardParams {
   int seqlen_q, seqlen_k;
   int padded_q;      // seqlen_q, padded
   int tiles;         // per head and batch, of this kernel's grid
+  int section;       // (batch, head) pairs of this kernel's grid that are ordered longest tiles first
+  int last_section;  // first pair of the last section
+  int last_pairs;    // pairs of the last section
   float scale;       // of the logits
   float scale_log2;  // scale * log2(e)
 
@@ -70,6 +73,9 @@ struct BackwardParams {
   Divisor by_group;
   Divisor by_tiles;  // tiles, of this kernel's grid
   Divisor by_pairs;  // (batch, head) pairs of the grid: batch * heads or batch * heads_kv
+  Divisor by_section;       // pairs of any section but the last
+  Divisor by_last_pairs;
+  Divisor by_section_tiles;
 };
 
 // Division, which kernels need to find their tiles: the host has prepared a launch's divisors.
@@ -148,20 +154,16 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 #pragma unroll 1
   for (int step = 0; step < kSteps; step += kAtOnce) {
     float sum[kAtOnce] = {};
+    uint4 of_o[kAtOnce], of_dout[kAtOnce];
 #pragma unroll
-    for (int first = 0; first < kChunks; first += kLanes) {
-      const int chunk = first + lane;
-      uint4 of_o[kAtOnce], of_dout[kAtOnce];
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        const int row = first_row + ((step + i) * kThreads + thread) / kLanes;
-        const bool inside = row < params.seqlen_q && chunk < kChunks;
-        of_o[i] = load_chunk(o + row * params.o_row * kElementBytes + 16 * chunk, inside);
-        of_dout[i] = load_chunk(dout + row * params.dout_row * kElementBytes + 16 * chunk, inside);
-      }
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) sum[i] += dot(of_o[i], of_dout[i]);
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int row = first_row + ((step + i) * kThreads + thread) / kLanes;
+      const bool inside = row < params.seqlen_q && lane < kChunks;
+      of_o[i] = load_chunk(o + row * params.o_row * kElementBytes + 16 * lane, inside);
+      of_dout[i] = load_chunk(dout + row * params.dout_row * kElementBytes + 16 * lane, inside);
     }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) sum[i] += dot(of_o[i], of_dout[i]);
 #pragma unroll
     for (int bit = kLanes / 2; bit > 0; bit /= 2) {
 #pragma unroll

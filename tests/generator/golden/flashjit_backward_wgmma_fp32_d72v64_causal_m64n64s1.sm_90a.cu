@@ -70,6 +70,9 @@ struct BackwardParams {
   int seqlen_q, seqlen_k;
   int padded_q;      // seqlen_q, padded
   int tiles;         // per head and batch, of this kernel's grid
+  int section;       // (batch, head) pairs of this kernel's grid that are ordered longest tiles first
+  int last_section;  // first pair of the last section
+  int last_pairs;    // pairs of the last section
   float scale;       // of the logits
   float scale_log2;  // scale * log2(e)
 
@@ -78,6 +81,9 @@ struct BackwardParams {
   Divisor by_group;
   Divisor by_tiles;  // tiles, of this kernel's grid
   Divisor by_pairs;  // (batch, head) pairs of the grid: batch * heads or batch * heads_kv
+  Divisor by_section;       // pairs of any section but the last
+  Divisor by_last_pairs;
+  Divisor by_section_tiles;
 };
 
 // Which CTA this is (PTX ISA, "%ctaid").
@@ -913,13 +919,11 @@ struct Steps {
     pair = tile.batch * params.heads + tile.head * params.group;
   }
 
-  // Returns whether the next step is another head's.
-  __device__ __forceinline__ bool advance() {
+  __device__ __forceinline__ void advance() {
     --left;
-    if (++m < end_m) return false;
+    if (++m < end_m) return;
     m = first_m;
     ++pair;
-    return true;
   }
 };
 

@@ -391,7 +391,9 @@ struct SplitCopy {
   static constexpr int kLanes = kThreads / kRows;
   static constexpr int kPasses = (Tile::kChunks + kLanes - 1) / kLanes;
   static constexpr int kPartBytes = kRows * Tile::kPitch;
-  static constexpr int kBeginnings = Tile::kSpan > kLanes ? Tile::kSpan / kLanes : 1;
+  // Rows of different phases begin with different passes, where these come in whole turns.
+  static constexpr int kTurn = Tile::kSpan > kLanes ? Tile::kSpan / kLanes : 1;
+  static constexpr int kBeginnings = kPasses % kTurn == 0 ? kTurn : 1;
 
   const float* source;   // row 0 of the head
   long long row_stride;  // in elements
