@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "api/launch/forward_call.hpp"
+#include "generator/sections.hpp"
 #include "tests/api/launch/made_up_kernel.hpp"
 
 namespace flashjit::test {
@@ -20,6 +21,20 @@ void watch(FakeDevice& device, ForwardParams& seen) {
   device.execute = [&seen](const std::string&, const runtime::Launch&, std::span<void* const> params) {
     seen = params_of(params);
   };
+}
+
+TEST_CASE("a backward pass's section is heads whose tiles can all be at work, fewer where tiles are short") {
+  const auto check = [](const Sections& sections, long long pairs, long long last) {
+    CHECK(sections.pairs == pairs);
+    CHECK(sections.last == last);
+  };
+  check(sections_at_once(64, 32, 1, 132), 4, 60);
+  check(sections_at_once(10, 32, 1, 132), 4, 8);
+  check(sections_at_once(3, 16, 8, 132), 3, 0);     // no more than there are
+  check(sections_at_once(8, 200, 1, 132), 1, 7);    // more tiles than CTAs
+  check(sections_at_once(256, 8, 1, 132), 2, 254);  // short tiles
+  check(sections_at_once(64, 16, 4, 132), 8, 56);   // of four heads each
+  check(sections_at_once(5, 1, 1, 132), 1, 4);
 }
 
 TEST_CASE("one CTA per tile, or a cluster, or as many as fit at once") {

@@ -69,9 +69,9 @@ struct BackwardParams {
   // For division by what their names say:
   Divisor by_heads, by_heads_kv;
   Divisor by_group;
-  Divisor by_tiles;  // tiles, of this kernel's grid
-  Divisor by_pairs;  // (batch, head) pairs of the grid: batch * heads or batch * heads_kv
-  Divisor by_section;       // pairs of any section but the last
+  Divisor by_tiles;    // tiles, of this kernel's grid
+  Divisor by_pairs;    // (batch, head) pairs of the grid: batch * heads or batch * heads_kv
+  Divisor by_section;  // pairs of any section but the last
   Divisor by_last_pairs;
   Divisor by_section_tiles;
 };
