@@ -161,7 +161,8 @@ std::vector<Subject> backward_subjects() {
     made.more = {kShortColumns};
   }
   // Two heads of keys are one section, and the third is the last one.
-  subjects.push_back(subject("wgmma backward, sections of heads", "sm_90a", "wgmma-backward:m128n128s2", kWgmma,
+  subjects.push_back(subject("wgmma backward, sections of heads", "sm_90a", "wgmma-backward:m128n128s2",
+                             kWgmma,
                              {.batch = 1, .heads = 6, .heads_kv = 3, .seqlen_q = 150, .seqlen_k = 420}, 8));
   subjects.push_back(subject("wgmma backward, spread tiles", "sm_90a", "wgmma-backward:m128n128s2", kWgmma,
                              {.batch = 1, .heads = 2, .heads_kv = 1, .seqlen_q = 300, .seqlen_k = 8192}, 8));
