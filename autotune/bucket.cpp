@@ -49,6 +49,13 @@ std::string short_queries(const Problem& problem, const Shape& shape) {
   return rows > kLongest ? "" : fmt::format("r{}", rows);
 }
 
+// Whether query heads share keys where tiles of keys keep a fixed order: with few heads of keys, the order
+// leaves multiprocessors without work.
+bool has_ordered_groups(const Problem& problem, const Shape& shape) {
+  return problem.pass == Pass::backward && problem.deterministic && problem.causal &&
+         shape.heads != shape.kv_heads();
+}
+
 }  // namespace
 
 std::string bucket_of(const Problem& problem, const Shape& shape, const Target& target) {
@@ -56,6 +63,7 @@ std::string bucket_of(const Problem& problem, const Shape& shape, const Target& 
   std::string bucket = fmt::format("b{}", work < 1 ? 0 : static_cast<int>(std::log2(work)));
   if (has_few_queries(problem, shape))
     bucket += fmt::format("q{}", std::bit_ceil(static_cast<unsigned>(shape.seqlen_q)));
+  if (has_ordered_groups(problem, shape)) bucket += "g";
   return bucket + short_queries(problem, shape) + few_tiles(problem, shape, target);
 }
 

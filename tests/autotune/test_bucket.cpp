@@ -31,6 +31,13 @@ TEST_CASE("a short sequence's tile is as high as it has queries, and its bucket 
   CHECK(bucket_of(problem, cells(512), target).ends_with("r8"));
   CHECK(bucket_of(problem, cells(513), target).find('r') == std::string::npos);
   CHECK(bucket_of(problem, cells(128), target).ends_with("q128"));
+  // Gradients in a fixed order, with and without heads that share keys.
+  const Problem ordered{.pass = Pass::backward, .head_dim = 88, .causal = true, .deterministic = true};
+  Shape shared = cells(512);
+  CHECK(bucket_of(ordered, shared, target).find('g') == std::string::npos);
+  shared.heads = 24;
+  shared.heads_kv = 6;
+  CHECK(bucket_of(ordered, shared, target).ends_with("g"));
   CHECK(bucket_of({.pass = Pass::backward, .head_dim = 88}, cells(192), target).find('r') ==
         std::string::npos);
 }
