@@ -159,7 +159,7 @@ TEST_CASE("the incumbent is tried whatever the model says, and stays if it is as
     bench.kernels.usual = 1.985;
   }
   SUBCASE("it is not known to the space") {
-    bench.incumbent = parse_schedule("mma:m16n8w1s1");
+    bench.incumbent = parse_schedule("mma:m16n16w1s4");
     REQUIRE(std::none_of(ranked.begin(), ranked.end(),
                          [&](const Candidate& candidate) { return candidate.schedule == *bench.incumbent; }));
   }
@@ -180,8 +180,8 @@ TEST_CASE("an incumbent that is slower, spills or dies has no privilege") {
     bench.kernels.milliseconds[incumbent] = 1.02;
   }
   SUBCASE("slower, and not known to the space") {
-    bench.incumbent = parse_schedule("mma:m16n8w1s1");
-    bench.kernels.milliseconds["mma:m16n8w1s1"] = 1.02;
+    bench.incumbent = parse_schedule("mma:m16n16w1s4");
+    bench.kernels.milliseconds["mma:m16n16w1s4"] = 1.02;
   }
   SUBCASE("out of the final's reach") {
     bench.kernels.milliseconds[incumbent] = 1.3;
