@@ -57,8 +57,6 @@ struct DqRank {
   /*%/rotated%*/
 };
 
-/*%/dq_ordered%*/
-/*%#dq_ordered%*/
 // Shares of step m's queries that have left, from every CTA of a tile.
 /*%/dq_ordered%*/
 /*%^dq_ordered%*/
