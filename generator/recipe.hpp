@@ -61,6 +61,17 @@ inline Legality too_much_shared(std::string_view what, int bytes, const Target& 
                       kilobytes(target.shared_per_cta))};
 }
 
+// Whether as many CTAs as min_ctas asks for (0: one) have room on a multiprocessor; else registers would be
+// cut for nothing.
+inline Legality room_for_ctas(std::string_view what, int bytes, int min_ctas, const Target& target) {
+  constexpr int kUnit = 128;  // bytes; CTAs are given shared memory in multiples of this
+  if (min_ctas <= 1) return {};
+  const int room = target.shared_per_sm / min_ctas / kUnit * kUnit - target.shared_reserved;
+  if (bytes <= room) return {};
+  return {fmt::format("{} needs {} of shared memory, {} CTAs per multiprocessor have {} each", what,
+                      kilobytes(bytes), min_ctas, kilobytes(room))};
+}
+
 // Why a thread may not sum up so many exponentials before it looks: the sum would always be taken for an
 // overflow.
 inline Legality optimism_in_vain(int tile_n, int lazy) {

@@ -172,6 +172,9 @@ Legality legal_mma(const Problem& problem, const MmaSchedule& schedule, const Ta
   if (s.min_ctas == 1 && is_told_of_one_cta(problem, s))
     return {"min_ctas 1 makes no difference to this tile; leave it at 0"};
   if (Legality ctas = legal_ctas(s, target); !ctas) return ctas;
+  if (Legality room = room_for_ctas(staged_tile(s.tile_m, s.tile_n, s.stages), shared, s.min_ctas, target);
+      !room)
+    return room;
   const int registers = registers_of(problem, s, target), limit = register_limit(s, target);
   if (registers > limit && !fits_all_the_same(problem, s, target)) {
     return {fmt::format(

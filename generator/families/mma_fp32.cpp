@@ -73,10 +73,11 @@ Legality legal_mma_fp32(const Problem& problem, const MmaSchedule& s, const Targ
         "and persistent 0, blocks and unroll 1"};
   }
   const int shared = layout_of(problem, s).total();
-  if (shared > target.shared_per_cta)
-    return too_much_shared(fmt::format("tile {}x{} in three parts", s.tile_m, s.tile_n), shared, target);
+  const std::string tile = fmt::format("tile {}x{} in three parts", s.tile_m, s.tile_n);
+  if (shared > target.shared_per_cta) return too_much_shared(tile, shared, target);
   if (s.min_ctas == 1) return {"min_ctas 1 makes no difference to this tile; leave it at 0"};
   if (Legality ctas = legal_ctas(s, target); !ctas) return ctas;
+  if (Legality room = room_for_ctas(tile, shared, s.min_ctas, target); !room) return room;
   const int limit = register_limit(s, target), registers = registers_of(problem, s, target, limit);
   if (registers > limit) {
     return {

@@ -142,9 +142,9 @@ Legality legal_simt(const Problem& problem, const SimtSchedule& s, const Target&
         layout.rows, layout.keys, layout.columns, needed, s.warps, std::max(s.min_ctas, 1), granted)};
   }
   const int bytes = layout.floats * 4;
-  if (bytes > target.shared_per_cta)
-    return too_much_shared(staged_tile(s.tile_m, s.tile_n, s.stages), bytes, target);
-  return {};
+  const std::string tile = staged_tile(s.tile_m, s.tile_n, s.stages);
+  if (bytes > target.shared_per_cta) return too_much_shared(tile, bytes, target);
+  return room_for_ctas(tile, bytes, s.min_ctas, target);
 }
 
 Geometry geometry_simt(const Problem& problem, const SimtSchedule& s) {

@@ -35,18 +35,9 @@ Legality legal_splits(const Problem& problem, const WgmmaSchedule& s) {
 
 // Whether shared memory, too, has room for min_ctas CTAs.
 Legality legal_min_ctas(const Problem& problem, const WgmmaSchedule& s, const Target& target) {
-  if (s.min_ctas == 0) return {};
   if (s.min_ctas == 1) return {"min_ctas 1 is what 0 says, too; leave it at 0"};
-  constexpr int kUnit = 128;  // bytes; CTAs are given shared memory in multiples of this
-  const int room = target.shared_per_sm / s.min_ctas / kUnit * kUnit - target.shared_reserved;
-  if (const int shared = shared_bytes(problem, s); shared > room) {
-    return {
-        fmt::format("tile {}x{} with {} stage{} needs {} of shared memory, {} CTAs per multiprocessor have "
-                    "{} each",
-                    s.tile_m, s.tile_n, s.stages, s.stages == 1 ? "" : "s", kilobytes(shared), s.min_ctas,
-                    kilobytes(room))};
-  }
-  return {};
+  return room_for_ctas(staged_tile(s.tile_m, s.tile_n, s.stages), shared_bytes(problem, s), s.min_ctas,
+                       target);
 }
 
 Legality legal_even_shares(const Problem& problem, const WgmmaSchedule& s) {

@@ -84,6 +84,10 @@ TEST_CASE("mma: fp32 is split, by tiles of its own") {
         "persistent 0, blocks and unroll 1");
   CHECK(reason({.dtype = DType::fp32, .head_dim = 256}, "mma:m64n32w4s1kv1", "sm_86") ==
         "tile 64x32 in three parts needs 192 KB of shared memory, sm_86 gives 99 KB");
+  CHECK(reason({.dtype = DType::fp32, .head_dim = 64}, "mma:m64n64w4s1kv1c2", "sm_86") ==
+        "tile 64x64 in three parts needs 72 KB of shared memory, 2 CTAs per multiprocessor have 49 KB each");
+  CHECK(reason({.dtype = DType::fp32, .head_dim = 128}, "simt:m64n32w8s2c2", "sm_86") ==
+        "tile 64x32 with 2 stages needs 78 KB of shared memory, 2 CTAs per multiprocessor have 49 KB each");
   CHECK(reason({.dtype = DType::fp32, .head_dim = 24}, "mma:m64n32w4s1kv1", "sm_80") == "");  // none narrower
 }
 
