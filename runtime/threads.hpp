@@ -26,6 +26,11 @@ std::vector<std::jthread> start_threads(std::size_t count, const Work& work) {
   return threads;
 }
 
+// How many threads are meant: 0 stands for as many as the machine has.
+inline int meant_threads(int threads) {
+  return threads > 0 ? threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+}
+
 // Calls work(0) … work(count - 1) from several threads, and rethrows in the caller what a call throws.
 // threads 0: as many as the machine has.
 template <class Work>
@@ -42,10 +47,9 @@ void parallel_for(std::size_t count, int threads, const Work& work) {
       failure = std::current_exception();
     }
   };
-  if (threads <= 0) threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   {
-    const auto pool =
-        start_threads(std::min(static_cast<std::size_t>(threads), std::max<std::size_t>(count, 1)) - 1, take);
+    const auto most = static_cast<std::size_t>(meant_threads(threads));
+    const auto pool = start_threads(std::min(most, std::max<std::size_t>(count, 1)) - 1, take);
     take();
   }
   if (failure) std::rethrow_exception(failure);

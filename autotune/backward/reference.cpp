@@ -7,7 +7,6 @@
 #include <cmath>
 #include <limits>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "autotune/numeric.hpp"
@@ -192,8 +191,7 @@ std::vector<std::vector<Place>> rows_by_head(std::span<const RowBlock> blocks, i
 int worthwhile(int threads, std::size_t rows, double row_work) {
   constexpr double kWork = 1e5;  // takes longer than a thread to start
   const double most = 1 + static_cast<double>(rows) * row_work / kWork;
-  if (threads <= 0) threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  return most < threads ? static_cast<int>(most) : threads;
+  return static_cast<int>(std::min<double>(most, runtime::meant_threads(threads)));
 }
 
 std::size_t count_rows(std::span<const RowBlock> blocks) {

@@ -1,25 +1,25 @@
 // The worker process: crashes, hangs and errors of a candidate end the worker, and the run goes on.
 #include <doctest/doctest.h>
-#include <fmt/format.h>
 #include <signal.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 
 #include "autotune/tuner.hpp"
 #include "autotune/worker.hpp"
 #include "autotune/worker/protocol.hpp"
 #include "flashjit/error.hpp"
+#include "tests/autotune/worker_support.hpp"
 
 using namespace flashjit;
 using namespace flashjit::autotune;
 using namespace std::chrono_literals;
+using test::Environment;
+using test::Folder;
+using test::lack_of_worker;
 
 namespace {
 
@@ -44,61 +44,9 @@ std::string message_of(const std::function<void()>& action, ErrorCode code) {
   return {};
 }
 
-// The message of a NoWorker, and of nothing else.
-std::string lack_of_worker(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const NoWorker& none) {
-    CHECK(none.code() == ErrorCode::not_found);
-    CHECK(none.hint().find("FLASHJIT_WORKER") != std::string::npos);
-    return none.message();
-  }
-  FAIL("it should have thrown");
-  return {};
-}
-
-// A folder for scripts, which goes when the test does.
-class Folder {
- public:
-  Folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "flashjit-worker-XXXXXX").string();
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    path_ = name;
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-  [[nodiscard]] std::string script(const char* name, const std::string& text) const {
-    const auto file = path_ / name;
-    std::ofstream(file) << "#!/bin/sh\n" << text << "\n";
-    ::chmod(file.c_str(), 0755);
-    return file.string();
-  }
-
- private:
-  std::filesystem::path path_;
-};
-
 Schedule tile(int m, int n = 64) {
   return MmaSchedule{.tile_m = m, .tile_n = n};
 }
-
-// Sets a variable for the length of a test.
-class Environment {
- public:
-  Environment(const char* name, const std::string& value) : name_(name) {
-    if (const char* old = std::getenv(name)) old_ = old;
-    ::setenv(name, value.c_str(), 1);
-  }
-  ~Environment() { old_ ? ::setenv(name_, old_->c_str(), 1) : ::unsetenv(name_); }
-  Environment(const Environment&) = delete;
-  Environment& operator=(const Environment&) = delete;
-
- private:
-  const char* name_;
-  std::optional<std::string> old_;
-};
 
 }  // namespace
 
@@ -286,76 +234,4 @@ TEST_CASE("the worker ends with its parent") {
   char byte = 0;
   CHECK(::read(ends[0], &byte, 1) == 0);  // hangs if a worker lives on; ctest's timeout would tell
   ::close(ends[0]);
-}
-
-TEST_CASE("where a worker is looked for") {
-  const auto found = [] {
-    try {
-      return find_worker();
-    } catch (const NoWorker&) {
-      return std::filesystem::path();
-    }
-  };
-  const Folder folder;
-  const auto executable = folder.path() / "flashjit";
-  std::ofstream(executable) << "#!/bin/true\n";
-  {
-    const Environment path("PATH", "relative:" + folder.path().string());
-    const Environment named("FLASHJIT_WORKER", "");
-    CHECK(found() != executable);  // it may not be executed
-    ::chmod(executable.c_str(), 0755);
-    CHECK(found() == executable);
-  }
-  {
-    const Environment named("FLASHJIT_WORKER", FAKE_WORKER);
-    CHECK(found() == FAKE_WORKER);
-  }
-  {
-    const Environment named("FLASHJIT_WORKER", "/nonexistent");
-    CHECK(lack_of_worker([] { find_worker(); }) ==
-          "FLASHJIT_WORKER is \"/nonexistent\", may be the path of a flashjit command");
-  }
-}
-
-// Runs the test case `name`, which ctest skips, in a process of its own, as `program` called by `by`.
-bool holds_elsewhere(const char* program, const char* by, const char* name,
-                     const std::filesystem::path& directory) {
-  const pid_t child = ::fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
-    const Environment path("PATH", "/nonexistent");
-    const Environment named("FLASHJIT_WORKER", "");
-    if (::chdir(directory.c_str()) != 0) ::_exit(2);
-    ::execl(program, by, "--no-skip", fmt::format("--test-case={}", name).c_str(), nullptr);
-    ::_exit(3);
-  }
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
-
-TEST_CASE("called by a bare name" * doctest::skip()) {
-  CHECK_THROWS_AS(find_worker(), NoWorker);
-}
-
-TEST_CASE("a worker is not looked for in the working directory") {
-  const Folder folder;
-  static_cast<void>(folder.script("flashjit", "true"));
-  // As the shell calls a program of PATH: what the C library knows of a static library's place is this "app".
-  CHECK(holds_elsewhere("/proc/self/exe", "app", "called by a bare name", folder.path()));
-}
-
-TEST_CASE("called from lib/x86_64-linux-gnu" * doctest::skip()) {
-  CHECK(std::filesystem::equivalent(find_worker(), "bin/flashjit"));
-}
-
-TEST_CASE("a worker is found in bin, from a folder of lib as Debian has it") {
-  const Folder folder;
-  std::filesystem::create_directories(folder.path() / "bin");
-  static_cast<void>(folder.script("bin/flashjit", "true"));
-  const auto lib = folder.path() / "lib/x86_64-linux-gnu";
-  std::filesystem::create_directories(lib);
-  std::filesystem::create_symlink(std::filesystem::read_symlink("/proc/self/exe"), lib / "app");
-  const std::string app = lib / "app";
-  CHECK(holds_elsewhere(app.c_str(), app.c_str(), "called from lib/x86_64-linux-gnu", folder.path()));
 }
