@@ -25,11 +25,21 @@ std::int64_t rows_of_64(const Shape& seen) {
   return (static_cast<std::int64_t>(seen.seqlen_q) + 63) / 64;
 }
 
+// Up to four waves of tiles of 128 keys: their number in eighths. They say whether CTAs had better share out
+// a tile's queries.
+std::string few_key_tiles(const Problem& problem, const Shape& shape, const Target& target) {
+  if (problem.dtype == DType::fp32) return "";
+  const std::int64_t of_head = (static_cast<std::int64_t>(shape.seqlen_k) + 127) / 128;
+  const double tiles = static_cast<double>(of_head) * shape.kv_heads() * shape.batch;
+  const double waves = tiles / std::max(1, target.sm_count);
+  return waves > 4 ? "" : fmt::format("w{}", std::ceil(8 * waves));
+}
+
 // The number of tiles, where it decides what wins. If each tile reads keys of its own, or if half of the
 // multiprocessors or more would have no tile unless CTAs share out keys: the number of tiles of 64 rows. Up
 // to four waves of tiles of 128 rows: the number of waves in eighths, and so how full the last one is.
 std::string few_tiles(const Problem& problem, const Shape& shape, const Target& target) {
-  if (problem.pass == Pass::backward) return "";
+  if (problem.pass == Pass::backward) return few_key_tiles(problem, shape, target);
   const Shape seen = as_tiled(shape, pack_of(problem, shape, 64));
   const std::int64_t of_pack = rows_of_64(seen);
   const double tiles = static_cast<double>(of_pack) * seen.heads * seen.batch;
@@ -49,11 +59,12 @@ std::string short_queries(const Problem& problem, const Shape& shape) {
   return rows > kLongest ? "" : fmt::format("r{}", rows);
 }
 
-// Whether query heads share keys where tiles of keys keep a fixed order: with few heads of keys, the order
-// leaves multiprocessors without work.
-bool has_ordered_groups(const Problem& problem, const Shape& shape) {
-  return problem.pass == Pass::backward && problem.deterministic && problem.causal &&
-         shape.heads != shape.kv_heads();
+// How many query heads share keys, in a backward pass under a mask: their tiles differ in length, so that a
+// head's rows are wanted at different times, and in a fixed order multiprocessors wait.
+std::string groups(const Problem& problem, const Shape& shape) {
+  if (problem.pass == Pass::forward || problem.dtype == DType::fp32 || !problem.causal) return "";
+  const int group = shape.heads / std::max(1, shape.kv_heads());
+  return group > 1 ? fmt::format("g{}", group) : "";
 }
 
 }  // namespace
@@ -63,8 +74,7 @@ std::string bucket_of(const Problem& problem, const Shape& shape, const Target& 
   std::string bucket = fmt::format("b{}", work < 1 ? 0 : static_cast<int>(std::log2(work)));
   if (has_few_queries(problem, shape))
     bucket += fmt::format("q{}", std::bit_ceil(static_cast<unsigned>(shape.seqlen_q)));
-  if (has_ordered_groups(problem, shape)) bucket += "g";
-  return bucket + short_queries(problem, shape) + few_tiles(problem, shape, target);
+  return bucket + groups(problem, shape) + short_queries(problem, shape) + few_tiles(problem, shape, target);
 }
 
 }  // namespace flashjit::autotune

@@ -246,6 +246,8 @@ std::vector<Candidate> ranked_space(const Problem& problem, const Shape& shape, 
   for (Candidate& candidate : candidates) {
     if (careful && candidate.pruned.empty() && !is_careful(candidate))
       candidate.pruned = "too few rows for its errors to average out";
+    if (candidate.pruned.empty() && splits_in_vain(problem, shape, candidate.schedule))
+      candidate.pruned = "these sizes have no more parts than with fewer splits";
     if (candidate.pruned.empty())
       candidate.predicted_ms = predict(problem, shape, candidate.schedule, target);
   }

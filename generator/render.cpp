@@ -96,7 +96,8 @@ Workspace workspace_of(const Problem& problem, const Schedule& schedule) {
           .tile_m = tile_m_of(schedule),
           .row_parts_bytes = wgmma && fp32 ? row_parts_bytes_wgmma_backward_fp32(problem) : 0,
           .tile_n = get(schedule, "tile_n"),
-          .key_parts_bytes = wgmma && fp32 && !dq_sum ? key_parts_bytes_wgmma_backward_fp32(problem) : 0};
+          .key_parts_bytes = wgmma && fp32 && !dq_sum ? key_parts_bytes_wgmma_backward_fp32(problem) : 0,
+          .splits = wgmma ? get(schedule, "splits") : 1};
 }
 
 const TemplateSet& embedded_templates() {

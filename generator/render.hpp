@@ -132,6 +132,7 @@ struct Workspace {
   int row_parts_bytes = 0;  // of a tile of rows of Q and dO, split; 0 where no kernel has them copied
   int tile_n = 1;           // keys are padded to whole tiles of so many, in tiles of keys
   int key_parts_bytes = 0;  // of a tile of K and V, likewise
+  int splits = 1;           // parts, at the most, whose dV and dK are added up in fp32 (query_splits)
 };
 Workspace workspace_of(const Problem& problem, const Schedule& schedule);
 

@@ -107,6 +107,8 @@ constexpr auto knobs_of() {
         {{"s", "stages", "tiles of Q and dO in flight, 2 (fp32: or 1)", 1, 2}, &S::stages},
         {{"dq", "dq", kDqOrdered, 0, 2}, &S::dq},
         {{"t", "turns", "of the two warpgroups at the exponentials", 0, 1}, &S::turns},
+        {{"sp", "splits", "parts of a tile's queries that CTAs take separately, at the most", 1, 32},
+         &S::splits},
     });
   }
 }

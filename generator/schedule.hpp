@@ -119,6 +119,8 @@ struct WgmmaBackwardSchedule {
   int stages = 2;    // tiles of Q and dO in flight; 1 in fp32 only
   int dq = 1;        // a DqWay
   int turns = 0;     // 1: the two warpgroups take turns at the exponentials
+  int splits = 1;  // parts of a tile's queries, at the most, that CTAs take separately: heads that share the
+                   // keys, then (no mask) rows. Their dK and dV are added up
   bool operator==(const WgmmaBackwardSchedule&) const = default;
 };
 

@@ -9,6 +9,7 @@
 
 #include "api/launch/divisor.hpp"
 #include "api/launch/tensor_checks.hpp"
+#include "generator/splits.hpp"
 
 namespace flashjit::api {
 namespace {
@@ -110,9 +111,16 @@ bool make_backward_params(const Problem& problem, const Shape& shape, const Back
   params.batch = shape.batch;
   params.heads = shape.heads;
   params.heads_kv = shape.kv_heads();
-  params.group = shape.heads / shape.kv_heads();
+  const QuerySplits splits = query_splits(problem, shape, parts.splits, parts.tile_m);
+  params.head_splits = splits.heads;
+  params.row_splits = splits.rows;
+  params.head_parts = params.heads_kv * splits.heads;
+  params.group = params.heads / params.head_parts;
   params.by_heads = divisor_of(params.heads);
   params.by_heads_kv = divisor_of(params.heads_kv);
+  params.by_head_splits = divisor_of(params.head_splits);
+  params.by_row_splits = divisor_of(params.row_splits);
+  params.by_head_parts = divisor_of(params.head_parts);
   params.by_group = divisor_of(params.group);
   params.seqlen_q = shape.seqlen_q;
   params.seqlen_k = shape.seqlen_k;
@@ -122,7 +130,7 @@ bool make_backward_params(const Problem& problem, const Shape& shape, const Back
 WorkspaceLayout::WorkspaceLayout(const Problem& problem, const Shape& shape, Workspace parts) {
   const auto times = [&](std::size_t x, std::size_t y) {
     std::size_t product = 0;
-    // Each of six arrays may take an eighth of the address space, so that their sum cannot overflow.
+    // Each of seven arrays may take an eighth of the address space, so that their sum cannot overflow.
     if (__builtin_mul_overflow(x, y, &product) || product > std::numeric_limits<std::size_t>::max() / 8) {
       refuse_argument(fmt::format("shape is {}, too large for a workspace", describe(shape)));
     }
@@ -150,8 +158,12 @@ WorkspaceLayout::WorkspaceLayout(const Problem& problem, const Shape& shape, Wor
       times(times(static_cast<std::size_t>(shape.batch), static_cast<std::size_t>(shape.kv_heads())),
             static_cast<std::size_t>((shape.seqlen_k + parts.tile_n - 1) / parts.tile_n));
   counters = key_parts + times(key_tiles, static_cast<std::size_t>(parts.key_parts_bytes));
-  bytes = counters;
-  if (parts.counters) bytes += times(rows / kBackwardCounterRows, sizeof(int));
+  key_sums = counters;
+  if (parts.counters) key_sums += times(rows / kBackwardCounterRows, sizeof(int));
+  bytes = key_sums;
+  if (parts.splits == 1) return;
+  const auto columns = static_cast<std::size_t>(problem.head_dim + problem.value_dim());
+  bytes += times(times(key_tiles, static_cast<std::size_t>(parts.tile_n)), times(columns, sizeof(float)));
 }
 
 void WorkspaceLayout::place(void* workspace, Workspace parts, BackwardParams& params) const {
@@ -162,6 +174,7 @@ void WorkspaceLayout::place(void* workspace, Workspace parts, BackwardParams& pa
   if (parts.row_parts_bytes > 0) params.row_parts = reinterpret_cast<unsigned char*>(base + row_parts);
   if (parts.key_parts_bytes > 0) params.key_parts = reinterpret_cast<unsigned char*>(base + key_parts);
   if (parts.counters) params.counters = reinterpret_cast<int*>(base + counters);
+  if (parts.splits > 1) params.key_sums = reinterpret_cast<float*>(base + key_sums);
 }
 
 }  // namespace flashjit::api

@@ -20,10 +20,11 @@ bool make_backward_params(const Problem& problem, const Shape& shape, const Back
 
 // Where the arrays of a call's workspace lie, in bytes from its start. An array that the schedule does
 // without has size 0. There are at most two arrays like the LSE, with padded rows, one fp32 copy of dQ,
-// padded likewise, the rows of Q and dO in parts, and those of K and V, and a counter for each
-// kBackwardCounterRows rows.
+// padded likewise, the rows of Q and dO in parts, and those of K and V, a counter for each
+// kBackwardCounterRows rows, and an fp32 copy of dV and dK.
 struct WorkspaceLayout {
   std::size_t delta = 0, dq_sum = 0, row_parts = 0, key_parts = 0, counters = 0;  // lse_log2 is at 0
+  std::size_t key_sums = 0;
   std::size_t bytes = 0;
 
   // Throws Error{invalid_argument} if the shape is too large to count.

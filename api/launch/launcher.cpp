@@ -74,13 +74,13 @@ KernelLauncher::KernelLauncher(runtime::Device& device, const Problem& problem, 
       geometry_(kernel.code->source.geometry),
       mapper_(device, kernel.code->source.maps, problem) {}
 
-int KernelLauncher::tiles(const Shape& seen, const Shape& given) const {
+int KernelLauncher::tiles(const Shape& seen, const Shape& given, int parts) const {
   const bool over_keys = geometry_.grid == Grid::key_tiles;
   const int rows = over_keys ? seen.seqlen_k : seen.seqlen_q;
   if (rows == 0) return 0;
   const int tile = over_keys ? geometry_.tile_n : geometry_.tile_m;
   const int tiles = (rows - 1) / tile + 1;
-  const long long pairs = pairs_of(seen, geometry_.grid);
+  const long long pairs = pairs_of(seen, geometry_.grid) * (over_keys ? parts : 1);
   // The factors are below 2^62 and 2^31, so their product could overflow; the quotient cannot. A kernel steps
   // from tile to tile by the grid's size in 32 bits, so as many again must fit beyond the last tile.
   const long long most = kMaxGrid / 2 / geometry_.cluster;
@@ -241,8 +241,9 @@ void Launcher::backward(const Shape& shape, const BackwardArgs& args, Stream str
     if (kernel.geometry().pads) seen.seqlen_q = params.padded_q;
     return seen;
   };
+  const int parts = params.head_splits * params.row_splits;
   for (const KernelLauncher& kernel : kernels_) {  // refuse before any of them runs
-    if (kernel.tiles(shape_for(kernel), shape) != 0) kernel.prepare(params);
+    if (kernel.tiles(shape_for(kernel), shape, parts) != 0) kernel.prepare(params);
   }
 
   const WorkspaceLayout layout(plan_->problem, shape, workspace_);
@@ -250,10 +251,10 @@ void Launcher::backward(const Shape& shape, const BackwardArgs& args, Stream str
     if (workspace != nullptr) layout.place(workspace, workspace_, params);
     try {
       for (const KernelLauncher& kernel : kernels_) {
-        params.tiles = kernel.tiles(shape_for(kernel), shape);
+        params.tiles = kernel.tiles(shape_for(kernel), shape, parts);
         if (params.tiles == 0) continue;
-        const long long pairs = pairs_of(shape, kernel.geometry().grid);
         const bool over_keys = kernel.geometry().grid == Grid::key_tiles;
+        const long long pairs = pairs_of(shape, kernel.geometry().grid) * (over_keys ? parts : 1);
         set_order(params, pairs, over_keys ? params.group : 1, kernel.at_once());
         kernel.launch(params, params.tiles * pairs, stream);
       }

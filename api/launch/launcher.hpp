@@ -26,8 +26,8 @@ class KernelLauncher {
 
   // The tiles of each head and batch. Throws Error{invalid_argument} if they are more in all than a grid
   // holds. `seen` is the shape as the tiles see it, packed or padded; `given` is the caller's, for the
-  // message.
-  [[nodiscard]] int tiles(const Shape& seen, const Shape& given) const;
+  // message. `parts` is into how many the queries of a tile of keys are divided.
+  [[nodiscard]] int tiles(const Shape& seen, const Shape& given, int parts = 1) const;
 
   // Does what may fail because of the call's arguments: makes the tensor maps of the launch() to come.
   template <class Params>

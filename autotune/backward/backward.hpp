@@ -16,6 +16,9 @@ std::vector<Schedule> backward_space(const Problem& problem, Family family);
 // keep scores in two floats (docs/performance/mma-fp32.md).
 bool needs_rows(const Problem& problem, const Shape& shape, const Schedule& schedule);
 
+// Whether the space has a schedule with fewer splits that shares out this shape's queries into as many parts.
+bool splits_in_vain(const Problem& problem, const Shape& shape, const Schedule& schedule);
+
 // Milliseconds of all the plan's kernels. For ranking only.
 double predict_backward(const Problem& problem, const Shape& shape, const Schedule& schedule,
                         const Target& target);

@@ -5,32 +5,12 @@
 
 #include "autotune/backward/backward.hpp"
 #include "autotune/backward/model_fp32.hpp"
+#include "autotune/backward/model_wgmma.hpp"
 #include "autotune/model/memory.hpp"
 #include "generator/render.hpp"
 
 namespace flashjit::autotune {
 namespace {
-
-// As timed on an H200 at 1k to 16k (docs/performance/wgmma-backward.md).
-double wgmma_flops_per_clock(const Problem& problem, const Shape& shape, const WgmmaBackwardSchedule& s) {
-  const auto way = static_cast<DqWay>(s.dq);
-  const bool own_pass = way == DqWay::own_pass;
-  const bool narrow = std::max(problem.head_dim, problem.value_dim()) <= 64;
-  const bool wide = std::max(problem.head_dim, problem.value_dim()) > 128;
-  double rate = own_pass ? (narrow ? 2600 : 2950) : narrow ? 2450 : 2800;
-  if (wide && !own_pass) rate = 2400;  // pairs of CTAs
-  if (narrow && s.tile_m == 64) rate *= 0.9;
-  if (!wide && s.tile_n == 64) rate *= narrow ? 0.8 : 0.95;
-  if (s.turns > 0) rate *= own_pass && !(narrow && problem.causal) ? 1.05 : narrow ? 1.02 : 0.995;
-  // Fewer waits per query, but K and V of the next tile come late.
-  if (s.tile_m == 80) rate *= way == DqWay::ordered ? 1.04 : shape.seqlen_q < 8192 ? 0.98 : 1.02;
-  // Tiles wait for each other's turns.
-  if (way == DqWay::ordered) rate *= problem.causal && shape.seqlen_k < 2048 ? 0.93 : 0.88;
-  // Half of the work of tiles on the diagonal is in vain.
-  if (problem.causal) rate /= 1 + 0.5 * (s.tile_m + s.tile_n) / std::max(s.tile_n, shape.seqlen_k);
-  // Below 64 columns exponentials take most of the time, and there are as many as for 64.
-  return rate * std::min(1.0, (problem.head_dim + problem.value_dim()) / 128.0);
-}
 
 // Fragments (ldmatrix of 512 bytes) that all warps load for dQ: each warp has a rectangle of it, and the
 // division among warps is the one with the fewest fragments.
@@ -87,23 +67,6 @@ double mma_ms(const Problem& problem, const Shape& shape, const MmaBackwardSched
 }
 
 constexpr double kLaunchMs = 0.004;
-
-double wgmma_ms(const Problem& problem, const Shape& shape, const WgmmaBackwardSchedule& s,
-                const Target& target) {
-  constexpr double kClockGhz = 1.6;
-  constexpr double kLongestLast = 1.2;  // tiles: by a simulation, and as timed with eight heads of keys
-  const double sms = std::max(1, target.sm_count);
-  // Five products in one pass; seven where dQ has a pass of its own, which forms S and dP again.
-  const double passes = s.dq == static_cast<int>(DqWay::own_pass) ? 7.0 / 5 : 1;
-  const double ctas = std::ceil(1.0 * shape.seqlen_k / s.tile_n) * shape.kv_heads() * shape.batch;
-  const double tiles = ctas / sms;  // of a multiprocessor
-  double waves = std::ceil(tiles) / tiles;
-  // In a fixed order a head's longest tile comes last. The rates are of problems with 15.5 tiles.
-  if (problem.causal && s.dq == static_cast<int>(DqWay::ordered))
-    waves = (1 + kLongestLast / tiles) / (1 + kLongestLast / 15.5);
-  return flops(problem, shape) / sms * passes * waves /
-         (wgmma_flops_per_clock(problem, shape, s) * kClockGhz * 1e6);
-}
 
 }  // namespace
 

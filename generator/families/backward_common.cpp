@@ -38,7 +38,14 @@ Recipe recipe_preprocess(const Problem& problem, const Schedule& schedule) {
   if (workspace.dq_sum) recipe.constants.push_back(number("kHeadDim", problem.head_dim, "columns of dQ"));
   if (workspace.counters)
     recipe.constants.push_back(number("kCounterRows", kBackwardCounterRows, "rows to a counter"));
+  if (workspace.splits > 1) {
+    recipe.constants.push_back(
+        number("kTileKeys", workspace.tile_n, "keys to a tile, whose queries are shared out"));
+    recipe.constants.push_back(
+        number("kKeyColumns", problem.head_dim + problem.value_dim(), "columns of dV and dK"));
+  }
   recipe.sections = dtype_sections(problem);
+  recipe.sections["splits"] = workspace.splits > 1;
   // With counters, the first share is stored and others are added to it, so there is nothing to clear.
   recipe.sections["clear"] = workspace.dq_sum && !workspace.counters;
   recipe.sections["counters"] = workspace.counters;

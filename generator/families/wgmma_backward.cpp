@@ -30,6 +30,9 @@ constexpr int kOtherApart = 22;   // more, for 128 queries where dQ has a pass o
 constexpr int kOtherAdded = 20;   // more, for 128 queries where it has none
 constexpr int kOtherOfPair = 16;  // fewer: only a quarter of P is live beside S
 
+// Below this head_dim the warp that turns sums into gradients spills if it also turns those of dV and dK.
+constexpr int kLeastOfSplits = 16;
+
 // Whether a pair has a product, or two halves of one, for so many columns.
 bool has_pair_product(int columns) {
   return columns <= kPairColumns || columns == 256;
@@ -80,6 +83,8 @@ std::map<std::string, bool> sections(const Problem& problem) {
           {"sections", false},
           {"last_keys_first", false},
           {"dq_sums", false},
+          {"splits", false},
+          {"column_steps", true},
           {"turns", false}};
 }
 
@@ -143,6 +148,8 @@ Recipe recipe_owners(const Problem& problem, const WgmmaBackwardSchedule& s, con
   recipe.sections["sections"] = problem.causal && !is_ordered(s);
   recipe.sections["last_keys_first"] = is_ordered(s) && problem.causal;
   recipe.sections["dq_sums"] = sums_dq(s);
+  recipe.sections["splits"] = s.splits > 1;
+  recipe.sections["column_steps"] = s.splits == 1 || !transposes_dq(s);
   recipe.sections["turns"] = s.turns > 0;
   if (exchange_stages(s) > 0) {
     recipe.constants.push_back(
@@ -167,8 +174,14 @@ Recipe recipe_owners(const Problem& problem, const WgmmaBackwardSchedule& s, con
                      .cooperative = waits_for_later(problem, s),
                      .dynamic = true};
   const int k = is_pair(s) ? 1 : qk;  // a pair's K also comes in parts
-  recipe.maps = {{Operand::q, s.tile_m, qk},   {Operand::k, s.tile_n, k},   {Operand::v, s.tile_n, v},
-                 {Operand::dout, s.tile_m, v}, {Operand::dk, s.tile_n, qk}, {Operand::dv, s.tile_n, v}};
+  recipe.maps = {{Operand::q, s.tile_m, qk},
+                 {Operand::k, s.tile_n, k},
+                 {Operand::v, s.tile_n, v},
+                 {Operand::dout, s.tile_m, v}};
+  if (s.splits == 1) {
+    recipe.maps.push_back({Operand::dk, s.tile_n, qk});
+    recipe.maps.push_back({Operand::dv, s.tile_n, v});
+  }
   return recipe;
 }
 
@@ -221,6 +234,10 @@ Legality legal_wgmma_backward(const Problem& problem, const WgmmaBackwardSchedul
   }
   if (sums_apart(s) && s.turns > 0) {
     return {"turns are between two warpgroups that do the same; those of tile_n 64 do not"};
+  }
+  if (s.splits > 1 && (!sums_dq(s) || is_pair(s) || dim < kLeastOfSplits)) {
+    return {fmt::format("splits is {}, may be more than 1 with tile_n 128, dq1 and a head_dim of {} or more",
+                        s.splits, kLeastOfSplits)};
   }
   if (sums_apart(s) && s.tile_m != 64)
     return {fmt::format("tile_n 64 needs tile_m 64, tile_m is {}", s.tile_m)};

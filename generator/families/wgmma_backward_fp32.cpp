@@ -164,7 +164,8 @@ Legality legal_wgmma_backward_fp32(const Problem& problem, const WgmmaBackwardSc
   const WgmmaBackwardSchedule kernel{.tile_m = kTile, .tile_n = kTile, .stages = s.stages, .dq = s.dq};
   if (s != kernel) {
     return {
-        "fp32 has kernels of its own, where stages and dq may vary; tile_m and tile_n are 64, turns is 0"};
+        "fp32 has kernels of its own, where stages and dq may vary; tile_m and tile_n are 64, turns is 0, "
+        "splits is 1"};
   }
   if (static_cast<DqWay>(s.dq) == DqWay::ordered)
     return {fmt::format("fp32 has no fixed order of additions to dQ (dq2); use {}",

@@ -128,6 +128,18 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     params.counters[padded / kCounterRows + threadIdx.x] = 0;
   }
   /*%/counters%*/
+  /*%#splits%*/
+
+  // The sums of dV and dK, of which all CTAs clear a part.
+  const long long keys =
+      (params.seqlen_k + kTileKeys - 1) / kTileKeys * kTileKeys * (1ll * params.batch * params.heads_kv);
+  float4* const key_sums = reinterpret_cast<float4*>(params.key_sums);
+#pragma unroll 4
+  for (long long i = 1ll * block * kThreads + thread; i < keys * kKeyColumns / 4;
+       i += 1ll * gridDim.x * kThreads) {
+    key_sums[i] = float4{0, 0, 0, 0};
+  }
+  /*%/splits%*/
   /*%#empty_rows%*/
 
   // The gradient of rows that see no key is zero. No other kernel writes tiles that have only such rows.

@@ -18,7 +18,9 @@
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
     FLASHJIT_ENTRY(const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,
                    const __grid_constant__ TensorMap map_v, const __grid_constant__ TensorMap map_dout,
+                   /*%^splits%*/
                    const __grid_constant__ TensorMap map_dk, const __grid_constant__ TensorMap map_dv,
+                   /*%/splits%*/
                    const __grid_constant__ BackwardParams p) {
   extern __shared__ __align__(1024) unsigned char memory[];
   const unsigned shared = shared_address(memory);
@@ -39,7 +41,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     give_up_registers<kProducerRegisters>();
     if (threadIdx.x == 0) feed<FeedKQ>(map_k, map_q, p.lse_log2, p, shared);
     if (threadIdx.x == 32) feed<FeedVDo>(map_v, map_dout, p.delta, p, shared);
+    /*%^splits%*/
     if (threadIdx.x == 64) send_gradients(map_dk, map_dv, p, shared);
+    /*%/splits%*/
+    /*%#splits%*/
+    if (threadIdx.x == 64) order_all_shares(p, shared);
+    /*%/splits%*/
     /*%#dq%*/
     if (threadIdx.x >= 96) convert_sums<2>(p);
     /*%/dq%*/
@@ -47,6 +54,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     take_registers<kConsumerRegisters>();
     KeyOwner owner(p, shared, warpgroup - 1);
     owner.run();
+    /*%#splits%*/
+    if (p.seqlen_q == 0) write_zeros(p);
+    /*%/splits%*/
     /*%#dq%*/
     convert_sums<8>(p);
     /*%/dq%*/

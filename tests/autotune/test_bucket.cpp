@@ -31,15 +31,24 @@ TEST_CASE("a short sequence's tile is as high as it has queries, and its bucket 
   CHECK(bucket_of(problem, cells(512), target).ends_with("r8"));
   CHECK(bucket_of(problem, cells(513), target).find('r') == std::string::npos);
   CHECK(bucket_of(problem, cells(128), target).ends_with("q128"));
-  // Gradients in a fixed order, with and without heads that share keys.
-  const Problem ordered{.pass = Pass::backward, .head_dim = 88, .causal = true, .deterministic = true};
-  Shape shared = cells(512);
-  CHECK(bucket_of(ordered, shared, target).find('g') == std::string::npos);
-  shared.heads = 24;
-  shared.heads_kv = 6;
-  CHECK(bucket_of(ordered, shared, target).ends_with("g"));
   CHECK(bucket_of({.pass = Pass::backward, .head_dim = 88}, cells(192), target).find('r') ==
         std::string::npos);
+}
+
+TEST_CASE(
+    "buckets of gradients know how many heads share keys under a mask, and a few waves of tiles of keys") {
+  const Target target = target_of("sm_90a");
+  Problem gradients{.pass = Pass::backward, .head_dim = 88, .causal = true};
+  Shape shared{.batch = 85, .heads = 24, .heads_kv = 24, .seqlen_q = 512, .seqlen_k = 512};
+  CHECK(bucket_of(gradients, shared, target) == "b29");
+  shared.heads_kv = 6;
+  CHECK(bucket_of(gradients, shared, target) == "b29g4");
+  gradients.causal = false;
+  CHECK(bucket_of(gradients, shared, target) == "b30");
+  shared.batch = 9;  // 216 tiles for 132 multiprocessors
+  CHECK(bucket_of(gradients, shared, target) == "b27w14");
+  gradients.dtype = DType::fp32;  // whose tiles are not shared out
+  CHECK(bucket_of(gradients, shared, target) == "b27");
 }
 
 TEST_CASE("a bucket holds while a sequence grows, and knows few queries from many") {

@@ -183,15 +183,33 @@ TEST_CASE("backward wgmma in fp32: one tile, whose stages and way to dQ may vary
         "deterministic gradients forbid atomic additions to dQ (dq1); use dq0");
   gradients.deterministic = false;
   const std::string own_kernel =
-      "fp32 has kernels of its own, where stages and dq may vary; tile_m and tile_n are 64, turns is 0";
+      "fp32 has kernels of its own, where stages and dq may vary; tile_m and tile_n are 64, turns is 0, "
+      "splits is 1";
   CHECK(reason(gradients, "wgmma-backward:m64n128s1", "sm_90a") == own_kernel);
   CHECK(reason(gradients, "wgmma-backward:m64n64s1t1", "sm_90a") == own_kernel);
+  CHECK(reason(gradients, "wgmma-backward:m64n64s1sp2", "sm_90a") == own_kernel);
   gradients.head_dim = 72;
   CHECK(reason(gradients, "wgmma-backward:m64n64s1", "sm_90a").empty());
   CHECK(reason(gradients, "wgmma-backward:m64n64s2", "sm_90a") ==
         "tile 64x64 with 2 stages in three parts needs 314 KB of shared memory, sm_90a gives 227 KB");
   gradients.dtype = DType::bf16;
   CHECK(reason(gradients, "wgmma-backward:m64n128s1", "sm_90a") == "stages is 1, 16 bits have 2");
+}
+
+TEST_CASE("backward wgmma: where a tile's queries can be shared out") {
+  Problem gradients{.pass = Pass::backward, .head_dim = 128};
+  for (const char* schedule : {"wgmma-backward:m80n128s2t1sp8", "wgmma-backward:m64n128s2sp32"})
+    CHECK(reason(gradients, schedule, "sm_90a").empty());
+  const std::string refusal =
+      "splits is 2, may be more than 1 with tile_n 128, dq1 and a head_dim of 16 or more";
+  for (const char* schedule : {"wgmma-backward:m64n128s2dq2sp2", "wgmma-backward:m64n128s2dq0sp2"})
+    CHECK(reason(gradients, schedule, "sm_90a") == refusal);
+  gradients.head_dim = 256;
+  CHECK(reason(gradients, "wgmma-backward:m64n64s2sp2", "sm_90a") == refusal);
+  gradients.head_dim = 8;
+  CHECK(reason(gradients, "wgmma-backward:m128n128s2sp2", "sm_90a") == refusal);
+  gradients.head_dim = 16;
+  CHECK(reason(gradients, "wgmma-backward:m128n128s2sp2", "sm_90a").empty());
 }
 
 TEST_CASE("backward wgmma: what its tiles of queries need") {

@@ -1,6 +1,7 @@
 // Family wgmma's backward pass on the emulator, all checks on: both ways to get dQ, the head dims between the
 // panels, groups of heads, rows that see no key.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -26,13 +27,14 @@ void check(const std::string& schedule, AttentionCase one) {
   CHECK_MESSAGE(result.check.ok, result.check.message);
 }
 
-const std::vector<const char*> kD64{"wgmma-backward:m128n128s2", "wgmma-backward:m128n128s2t1",
-                                    "wgmma-backward:m128n128s2dq2", "wgmma-backward:m128n128s2dq2t1",
-                                    "wgmma-backward:m64n64s2dq0"};
+const std::vector<const char*> kD64{"wgmma-backward:m128n128s2",      "wgmma-backward:m128n128s2t1",
+                                    "wgmma-backward:m128n128s2sp2",   "wgmma-backward:m128n128s2dq2",
+                                    "wgmma-backward:m128n128s2dq2t1", "wgmma-backward:m64n64s2dq0"};
 const std::vector<const char*> kD128{
-    "wgmma-backward:m80n128s2",      "wgmma-backward:m80n128s2t1",  "wgmma-backward:m80n128s2dq2",
-    "wgmma-backward:m64n128s2",      "wgmma-backward:m64n128s2t1",  "wgmma-backward:m64n128s2dq0",
-    "wgmma-backward:m64n128s2dq2t1", "wgmma-backward:m64n128s2dq2", "wgmma-backward:m64n64s2dq0"};
+    "wgmma-backward:m80n128s2",    "wgmma-backward:m80n128s2t1",    "wgmma-backward:m80n128s2dq2",
+    "wgmma-backward:m80n128s2sp3", "wgmma-backward:m64n128s2t1sp2", "wgmma-backward:m64n128s2",
+    "wgmma-backward:m64n128s2t1",  "wgmma-backward:m64n128s2dq0",   "wgmma-backward:m64n128s2dq2t1",
+    "wgmma-backward:m64n128s2dq2", "wgmma-backward:m64n64s2dq0"};
 const std::vector<const char*> kD256{"wgmma-backward:m64n64s2", "wgmma-backward:m64n64s2dq2",
                                      "wgmma-backward:m64n64s2dq0"};
 // Ragged ends, keys before the first query's diagonal, a group of heads, several tiles.
@@ -65,6 +67,24 @@ TEST_CASE("shares of dQ that keep an order have the same bits however CTAs inter
     CHECK_MESSAGE(result.check.ok, result.check.message);
     if (first.empty()) first = result.dq.bytes;
     CHECK(result.dq.bytes == first);
+  }
+}
+
+TEST_CASE("queries of a tile of keys in parts: of heads, of rows, of both, or none to divide") {
+  struct Parts {
+    int heads, heads_kv, splits;
+  };
+  for (const auto& [heads, heads_kv, splits] :
+       std::vector<Parts>{{6, 1, 6}, {6, 2, 2}, {10, 2, 4}, {2, 2, 3}, {2, 1, 8}, {1, 1, 32}}) {
+    const Shape shape{.batch = 2, .heads = heads, .heads_kv = heads_kv, .seqlen_q = 300, .seqlen_k = 200};
+    for (const bool causal : {false, true}) {
+      check(fmt::format("wgmma-backward:m64n128s2sp{}", splits),
+            {{.head_dim = 72, .head_dim_v = 88, .causal = causal}, shape});
+      check(fmt::format("wgmma-backward:m80n128s2t1sp{}", splits),
+            {{.dtype = DType::fp16, .head_dim = 128, .head_dim_v = 24, .causal = causal}, shape});
+      check(fmt::format("wgmma-backward:m128n128s2sp{}", splits),
+            {{.head_dim = 40, .causal = causal}, shape});
+    }
   }
 }
 
@@ -101,8 +121,8 @@ TEST_CASE("no keys, no queries, one of each, rows that see no key") {
                                                {.heads = 6, .heads_kv = 2, .seqlen_q = 300, .seqlen_k = 77},
                                                {.heads = 2, .seqlen_q = 64, .seqlen_k = 383}}) {
     // Who adds to dQ first, and last, is who may be nobody.
-    for (const char* schedule :
-         {"wgmma-backward:m64n128s2", "wgmma-backward:m80n128s2", "wgmma-backward:m64n128s2dq2"}) {
+    for (const char* schedule : {"wgmma-backward:m64n128s2", "wgmma-backward:m80n128s2",
+                                 "wgmma-backward:m64n128s2dq2", "wgmma-backward:m64n128s2sp4"}) {
       for (const bool causal : {false, true}) check(schedule, {{.head_dim = 128, .causal = causal}, shape});
     }
     check("wgmma-backward:m128n128s2dq0", {{.head_dim = 56, .causal = true}, shape});
@@ -113,8 +133,8 @@ TEST_CASE("no keys, no queries, one of each, rows that see no key") {
 
 TEST_CASE("strides, and inputs that hurt") {
   const Shape shape{.batch = 2, .heads = 2, .heads_kv = 1, .seqlen_q = 130, .seqlen_k = 200};
-  for (const char* schedule :
-       {"wgmma-backward:m64n128s2", "wgmma-backward:m64n128s2dq2", "wgmma-backward:m64n64s2dq0"}) {
+  for (const char* schedule : {"wgmma-backward:m64n128s2", "wgmma-backward:m64n128s2dq2",
+                               "wgmma-backward:m64n64s2dq0", "wgmma-backward:m64n128s2sp2"}) {
     const Problem problem{.head_dim = 96, .causal = true};
     for (const Layout layout : {Layout::strided, Layout::shared}) {
       check(schedule, {.problem = problem, .shape = shape, .layout = layout});

@@ -4,7 +4,9 @@
 #include "parts/wgmma_backward/products.cuh"
 #include "ptx/pin.cuh"
 #include "ptx/pin_fragment.cuh"
+/*%^splits%*/
 #include "ptx/stmatrix.cuh"
+/*%/splits%*/
 #include "ptx/wgmma.cuh"
 #include "ptx/wgmma_group.cuh"
 
@@ -65,6 +67,7 @@ __device__ __forceinline__ void clear(float (&d)[kCount]) {
   pin(d);
 }
 
+/*%^splits%*/
 // Stages accumulators, scaled, in 64 rows of a tile whose panels have kRows rows. `fragment` is the
 // fragment_offset() of these rows.
 template <int kRows, int kCount>
@@ -77,3 +80,4 @@ __device__ __forceinline__ void stage_gradient(const float (&d)[kCount], unsigne
              scaled_pair(d, 8 * i + 6, scale));
   }
 }
+/*%/splits%*/

@@ -117,7 +117,7 @@ __device__ __forceinline__ void add_in_order(const KeyTile& tile, int& step, con
   /*%#dq_ordered%*/
   DqRank rank(tile, p);
   /*%/dq_ordered%*/
-  int head = tile.batch * p.heads + tile.head_kv * p.group;
+  int head = tile.first_head(p);
   int m = tile.starts_at();
 #pragma unroll 1
   for (int left = tile.steps(p); left > 0; --left, ++step) {

@@ -1,5 +1,11 @@
+/*%^splits%*/
 // What runs beside the consumers, one thread each: loading K, Q and LSE; loading V, dO and delta; storing
 // finished dV and dK.
+/*%/splits%*/
+/*%#splits%*/
+// What runs beside the consumers, one thread each: loading K, Q and LSE; loading V, dO and delta; telling
+// when shares of the gradients may leave and that they have left.
+/*%/splits%*/
 #pragma once
 #include "params/backward.h"
 #include "parts/wgmma_backward/layout.cuh"
@@ -14,7 +20,9 @@
 /*%/dq%*/
 #include "parts/wgmma_backward/tiles.cuh"
 #include "ptx/bulk.cuh"
+/*%^splits%*/
 #include "ptx/bulk_group.cuh"
+/*%/splits%*/
 #include "ptx/mbarrier.cuh"
 #include "ptx/mbarrier_bytes.cuh"
 #include "ptx/tensor_map.cuh"
@@ -89,7 +97,7 @@ __device__ __forceinline__ void feed(const TensorMap& map_keys, const TensorMap&
     /*%#pair%*/
     if (What::kDeals) load_other_keys(map_keys, keys_full, tile, shared);
     /*%/pair%*/
-    int head = tile.head_kv * p.group;
+    int head = tile.first_head(p) - tile.batch * p.heads;
     int m = tile.starts_at();
 #pragma unroll 1
     for (int left = tile.steps(p); left > 0; --left, ++step) {
@@ -108,6 +116,7 @@ __device__ __forceinline__ void feed(const TensorMap& map_keys, const TensorMap&
   }
 }
 
+/*%^splits%*/
 // Stores dV and dK of each tile, once all consumers have staged them in the places of V and K, which are free
 // again when dV and dK have left.
 __device__ __forceinline__ void send_gradients(const TensorMap& map_dk, const TensorMap& map_dv,
@@ -141,3 +150,27 @@ __device__ __forceinline__ void send_gradients(const TensorMap& map_dk, const Te
     mbarrier_arrive(shared + kKeysEmpty + 8 * stage);
   }
 }
+/*%/splits%*/
+/*%#splits%*/
+// Lets shares of dQ leave, and notes when all shares of a tile, of dV and dK too, have left. The places of V
+// and K are free once products have read them.
+__device__ __forceinline__ void order_all_shares(const BackwardParams& p, unsigned shared) {
+  int step = 0;  // of the CTA, over all its tiles
+#pragma unroll 1
+  for (int round = 0;; ++round) {
+    const int index = read_ticket(shared, round);
+    if (index < 0) return;
+    /*%#dq_direct%*/
+    order_shares(tile_at(index, p), step, p, shared);
+    /*%/dq_direct%*/
+    /*%#dq_staged%*/
+    send_shares(tile_at(index, p), step, p, shared);
+    /*%/dq_staged%*/
+    const int stage = round % kKeyStages, parity = round / kKeyStages % 2;
+    mbarrier_wait(shared + kKeysRead + 8 * stage, parity);
+    mbarrier_arrive(shared + kKeysEmpty + 8 * stage);
+    mbarrier_wait(shared + kKeysAdded + 8 * stage, parity);
+    note_tile_added(tile_at(index, p).heads_met, p);
+  }
+}
+/*%/splits%*/

@@ -5,8 +5,13 @@
 /*%#diagonal%*/
 #include "parts/diagonal.cuh"
 /*%/diagonal%*/
+/*%^splits%*/
 #include "parts/wgmma_backward/arrive_written.cuh"
+/*%/splits%*/
 #include "parts/wgmma_backward/chains.cuh"
+/*%#splits%*/
+#include "parts/wgmma_backward/key_sums.cuh"
+/*%/splits%*/
 #include "parts/wgmma_backward/key_steps.cuh"
 #include "parts/wgmma_backward/layout.cuh"
 #include "parts/wgmma_backward/panels.cuh"
@@ -63,18 +68,41 @@ struct KeyOwner : KeySteps {
     /*%#dq%*/
     issue_dq(step - 1);
     /*%/dq%*/
+    /*%^splits%*/
     // The products that read V are complete, and a warp's rows of dV lie where its own rows of V were.
     stage_gradient<kTileN>(dv, v_tile(), fragment, 1.0f);
     arrive_written(shared + kDvStaged + 8 * (round % kKeyStages));
+    /*%/splits%*/
+    /*%#splits%*/
+    // Worked out again, as registers are few.
+    const KeyTile again = tile_at(number_of_ticket(shared, round), params);
+    float* const sums = key_sums_of(again.batch * params.heads_kv + again.head_kv,
+                                    again.key + 64 * warpgroup + kWarpKeys * warp_of_warpgroup(), params);
+    add_share(sums, dv);
+    /*%/splits%*/
     /*%#dq%*/
     wgmma_wait<0>();
     pin(dq);
+    /*%/dq%*/
+    /*%#splits%*/
+    arrive_once(shared + kKeysRead + 8 * (round % kKeyStages));
+    /*%/splits%*/
+    /*%#dq%*/
     if (!first) add_dq();
+    /*%/dq%*/
+    /*%^splits%*/
+    /*%#dq%*/
     arrive_once(shared + kKRead);
     mbarrier_wait(shared + kKRead, round % 2);
     /*%/dq%*/
     stage_gradient<kTileN>(dk, k_tile(), fragment, params.scale);
     arrive_written(shared + kDkStaged + 8 * (round % kKeyStages));
+    /*%/splits%*/
+    /*%#splits%*/
+    add_share(sums + kWarpKeys * kHeadDimV, dk);
+    __syncwarp();
+    arrive_once(shared + kKeysAdded + 8 * (round % kKeyStages));
+    /*%/splits%*/
   }
 
   __device__ __forceinline__ void run() {
@@ -83,9 +111,18 @@ struct KeyOwner : KeySteps {
       /*%/turns%*/
 #pragma unroll 1
     for (;; ++round) {
+      /*%^splits%*/
       const int index = read_ticket_together(shared, round);
       if (index < 0) break;
       compute(tile_at(index, params));
+      /*%/splits%*/
+      /*%#splits%*/
+      wait_for_ticket(shared, round);
+      const int index = number_of_ticket(shared, round);
+      if (index < 0) break;
+      compute(tile_at(index, params));
+      return_ticket_together(shared, round);
+      /*%/splits%*/
     }
     /*%#turns%*/
     if (warpgroup == 0) take_turn();  // and takes the last arrival

@@ -74,9 +74,16 @@ constexpr int kDelta = kLse + kStages * kRowStatistics;
 
 constexpr int kKFull = kDelta + kStages * kRowStatistics;
 constexpr int kVFull = kKFull + 8 * kKeyStages;
+/*%^splits%*/
 constexpr int kDvStaged = kVFull + 8 * kKeyStages;      // in V's place
 constexpr int kDkStaged = kDvStaged + 8 * kKeyStages;   // in K's place
 constexpr int kKeysEmpty = kDkStaged + 8 * kKeyStages;  // dV and dK have left
+/*%/splits%*/
+/*%#splits%*/
+constexpr int kKeysRead = kVFull + 8 * kKeyStages;      // products have read V and K
+constexpr int kKeysAdded = kKeysRead + 8 * kKeyStages;  // shares of dV and dK have left
+constexpr int kKeysEmpty = kKeysAdded + 8 * kKeyStages;
+/*%/splits%*/
 constexpr int kQFull = kKeysEmpty + 8 * kKeyStages;
 constexpr int kQEmpty = kQFull + 8 * kStages;
 constexpr int kDoFull = kQEmpty + 8 * kStages;
@@ -133,8 +140,14 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
     mbarrier_init(shared + kKFull + 8 * stage, 1);
     mbarrier_init(shared + kVFull + 8 * stage, 1);
     mbarrier_init(shared + kKeysEmpty + 8 * stage, 1);
+    /*%^splits%*/
     mbarrier_init(shared + kDvStaged + 8 * stage, kOwnerWarps);
     mbarrier_init(shared + kDkStaged + 8 * stage, kOwnerWarps);
+    /*%/splits%*/
+    /*%#splits%*/
+    mbarrier_init(shared + kKeysRead + 8 * stage, kOwnerWarps);
+    mbarrier_init(shared + kKeysAdded + 8 * stage, kOwnerWarps);
+    /*%/splits%*/
   }
   /*%#exchange%*/
   mbarrier_init(shared + kKRead, kKeyReaders);

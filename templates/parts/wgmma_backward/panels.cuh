@@ -5,7 +5,9 @@
 #include "ptx/convert.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/tma.cuh"
+/*%^splits%*/
 #include "ptx/tma_store.cuh"
+/*%/splits%*/
 
 constexpr int kRowBytes = 128;  // 64 columns of 16 bits
 constexpr int kPanelsQk = (kHeadDim + 63) / 64;
@@ -53,6 +55,7 @@ __device__ __forceinline__ void load_tile(unsigned to, const TensorMap& map, uns
   }
 }
 
+/*%^splits%*/
 template <int kPanels, int kBoxPanels, int kRows>
 __device__ __forceinline__ void store_tile(const TensorMap& map, unsigned from, int row, int head,
                                            int batch) {
@@ -62,6 +65,7 @@ __device__ __forceinline__ void store_tile(const TensorMap& map, unsigned from, 
   }
   bulk_commit();
 }
+/*%/splits%*/
 
 // Bytes from the start of a tile to this lane's 16 bytes of the first 16 columns of 64 rows, for stmatrix of
 // four 8x8 matrices: lanes 0-15 have the first eight columns of a warp's 16 rows, lanes 16-31 the others.
@@ -70,17 +74,21 @@ __device__ __forceinline__ unsigned fragment_offset(int first_row) {
   return row * kRowBytes + ((lane() / 16 ^ row % 8) * 16);
 }
 
+/*%#column_steps%*/
 // The same for columns 16 * step .. 16 * step + 15 of tiles of kRows rows.
 template <int kRows>
 __device__ __forceinline__ unsigned at_column_step(unsigned fragment, int step) {
   return (fragment ^ step % 4 * 32) + step / 4 * (kRows * kRowBytes);
 }
+/*%/column_steps%*/
 
+/*%^splits%*/
 // Two neighbouring accumulators as a pair, scaled; zeros where the head dim has ended.
 template <int kCount>
 __device__ __forceinline__ unsigned scaled_pair(const float (&d)[kCount], int i, float scale) {
   return i < kCount ? pack(d[i] * scale, d[i + 1] * scale) : 0;
 }
+/*%/splits%*/
 
 // One arrival per warp: tells whoever waits that this warp is done with what the barrier guards.
 __device__ __forceinline__ void arrive_once(unsigned barrier) {

@@ -4,6 +4,9 @@
 #pragma once
 #include "params/backward.h"
 #include "parts/divide.cuh"
+/*%#splits%*/
+#include "parts/wgmma_backward/key_sums.cuh"
+/*%/splits%*/
 #include "parts/wgmma_backward/sum_pieces.cuh"
 #include "parts/wgmma_backward/tiles.cuh"
 #include "ptx/add_release.cuh"
@@ -12,14 +15,19 @@
 __device__ __forceinline__ int* units_taken(const BackwardParams& p) {
   return p.counters;
 }
-// Counts the tiles of a K/V head's keys; heads are counted over the batch.
-__device__ __forceinline__ int* tiles_added(int head_kv, const BackwardParams& p) {
-  return p.counters + 1 + head_kv;
+/*%^splits%*/
+// Counts the tiles of a K/V head's keys that have added to dQ; heads are counted over the batch.
+/*%/splits%*/
+/*%#splits%*/
+// Counts the tiles that have added to some heads' dQ (KeyTile::heads_met).
+/*%/splits%*/
+__device__ __forceinline__ int* tiles_added(int heads_met, const BackwardParams& p) {
+  return p.counters + 1 + heads_met;
 }
 
 // Notes that a tile has added all its shares of dQ. Where there are no queries there are no counters.
-__device__ __forceinline__ void note_tile_added(int head_kv, const BackwardParams& p) {
-  if (p.seqlen_q > 0) add_release(tiles_added(head_kv, p), 1);
+__device__ __forceinline__ void note_tile_added(int heads_met, const BackwardParams& p) {
+  if (p.seqlen_q > 0) add_release(tiles_added(heads_met, p), 1);
 }
 
 // Converts a unit to dQ, from `row` of a head (counted over the batch) on. A lane has kAtOnce loads in
@@ -46,7 +54,21 @@ __device__ __forceinline__ void convert_unit(int head, int row, const BackwardPa
   }
 }
 
+// Waits until all tiles have added to these heads' dQ.
+__device__ __forceinline__ void wait_for_tiles(int heads_met, const BackwardParams& p) {
+  /*%^splits%*/
+  const int adders = p.tiles * kCtasPerTile;
+  /*%/splits%*/
+  /*%#splits%*/
+  const int adders = p.tiles * p.row_splits;
+  /*%/splits%*/
+  while (load_acquire(tiles_added(heads_met, p)) < adders) __nanosleep(256);
+}
+
 // Takes units, in the order in which heads come, until there are no more.
+/*%#splits%*/
+// After those of the heads that share a K/V head come its keys.
+/*%/splits%*/
 template <int kAtOnce>
 __device__ __forceinline__ void convert_sums(const BackwardParams& p) {
   if (p.seqlen_q == 0) return;
@@ -56,14 +78,30 @@ __device__ __forceinline__ void convert_sums(const BackwardParams& p) {
     if (lane() == 0) unit = atomicAdd(units_taken(p), 1);
     unit = __shfl_sync(0xffffffffu, unit, 0);
     const int units_of_head = (anew(p.seqlen_q) + kUnitRows - 1) / kUnitRows;
+    /*%^splits%*/
     const int head = unit / units_of_head;  // over the batch
     if (head >= anew(p.batch) * p.heads) return;
     const int row = (unit - head * units_of_head) * kUnitRows;
+    /*%/splits%*/
+    /*%#splits%*/
+    const int heads_of_keys = anew(p.group) * p.head_splits, units_of_rows = heads_of_keys * units_of_head;
+    const int units_of_group = units_of_rows + key_units(p);
+    const int head_kv = unit / units_of_group;  // over the batch
+    if (head_kv >= anew(p.batch) * p.heads_kv) return;
+    unit -= head_kv * units_of_group;
+    if (unit >= units_of_rows) {
+      for (int part = 0; part < p.head_splits; ++part) wait_for_tiles(head_kv * p.head_splits + part, p);
+      convert_keys<kAtOnce / 2, true>(head_kv, (unit - units_of_rows) * kWarpKeys, p);
+      continue;
+    }
+    const int head_of_keys = unit / units_of_head, head = head_kv * heads_of_keys + head_of_keys;
+    const int row = (unit - head_of_keys * units_of_head) * kUnitRows;
+    /*%/splits%*/
     /*%#causal%*/
     // No tile adds to queries that see no key; their dQ is zero already.
     if ((row / kTileM + 1) * kTileM <= p.seqlen_q - anew(p.seqlen_k)) continue;
     /*%/causal%*/
-    while (load_acquire(tiles_added(divide(head, p.by_group), p)) < p.tiles * kCtasPerTile) __nanosleep(256);
+    wait_for_tiles(divide(head, p.by_group), p);
     convert_unit<kAtOnce>(head, row, p);
   }
 }

@@ -48,22 +48,32 @@ __device__ __forceinline__ void return_ticket(unsigned shared, int round) {
   /*%/pair%*/
 }
 
+// Between these two.
+__device__ __forceinline__ int number_of_ticket(unsigned shared, int round) {
+  return load_shared(shared + kTicket + 4 * (round % 2));
+}
+
 // For one thread.
 __device__ __forceinline__ int read_ticket(unsigned shared, int round) {
   wait_for_ticket(shared, round);
-  const int index = load_shared(shared + kTicket + 4 * (round % 2));
+  const int index = number_of_ticket(shared, round);
   return_ticket(shared, round);
   return index;
 }
 
 // For a whole warp.
-__device__ __forceinline__ int read_ticket_together(unsigned shared, int round) {
-  wait_for_ticket(shared, round);
-  const int index = load_shared(shared + kTicket + 4 * (round % 2));
+__device__ __forceinline__ void return_ticket_together(unsigned shared, int round) {
   __syncwarp();  // all lanes have read it
   if (lane() == 0) return_ticket(shared, round);
+}
+/*%^splits%*/
+__device__ __forceinline__ int read_ticket_together(unsigned shared, int round) {
+  wait_for_ticket(shared, round);
+  const int index = number_of_ticket(shared, round);
+  return_ticket_together(shared, round);
   return index;
 }
+/*%/splits%*/
 
 // The tile of the CTA's n-th round; -1 after the last one. The last CTA to finish leaves the counter zero:
 // the others have drawn by then.

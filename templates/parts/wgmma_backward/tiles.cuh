@@ -22,6 +22,9 @@ constexpr int kTileKeys = kTileN * kCtasPerTile;
 struct KeyTile {
   int key;  // the first of this CTA's
   int head_kv, batch;
+  /*%#splits%*/
+  int heads_met;  // which part of the query heads, counted over the batch
+  /*%/splits%*/
   int first_step;  // of kTileM queries, the first that sees a key of the tile …
   int end_step;    // … and the one after the last: the same for each query head of the group
   /*%#rotated%*/
@@ -33,6 +36,15 @@ struct KeyTile {
 
   __device__ __forceinline__ int steps(const BackwardParams& p) const {
     return p.group * max(0, end_step - first_step);
+  }
+  // The first query head that it meets, counted over the batch.
+  __device__ __forceinline__ int first_head(const BackwardParams& p) const {
+    /*%^splits%*/
+    return batch * p.heads + head_kv * p.group;
+    /*%/splits%*/
+    /*%#splits%*/
+    return heads_met * p.group;
+    /*%/splits%*/
   }
   /*%#diagonal_first%*/
   __device__ __forceinline__ int starts_at() const { return first_step; }
@@ -76,13 +88,19 @@ struct KeyTile {
   /*%#dq_direct%*/
   // Rows of the workspace's arrays before those of this batch and K/V head.
   __device__ __forceinline__ long long first_row(const BackwardParams& p) const {
-    return (static_cast<long long>(batch) * p.heads + head_kv * p.group) * p.padded_q;
+    return static_cast<long long>(first_head(p)) * p.padded_q;
   }
   /*%/dq_direct%*/
 };
 
 __device__ __forceinline__ int tile_count(const BackwardParams& p) {
+  /*%^splits%*/
   return p.tiles * p.heads_kv * p.batch;
+  /*%/splits%*/
+  /*%#splits%*/
+  if (p.seqlen_q == 0) return 0;  // dK and dV are zero, and there are no sums
+  return p.tiles * p.head_parts * p.row_splits * p.batch;
+  /*%/splits%*/
 }
 
 /*%#waits_for_later%*/
@@ -103,6 +121,11 @@ __device__ __forceinline__ bool may_wait_for_next(int index, const BackwardParam
 /*%#diagonal_first%*/
 constexpr int kSpreadTiles = 64;  // of a head
 /*%/diagonal_first%*/
+/*%#rotated%*/
+/*%^dq_ordered%*/
+constexpr int kStepsApart = 2;  // at the most
+/*%/dq_ordered%*/
+/*%/rotated%*/
 /*%#spread%*/
 // Where the n-th tile of a head starts if they are evenly spread over `steps`.
 __device__ __forceinline__ int spread_start(int n, int steps, const BackwardParams& p) {
@@ -126,14 +149,34 @@ __device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
   /*%/sections%*/
   KeyTile tile;
   tile.key = n * kTileKeys;
+  /*%^splits%*/
   tile.batch = divide(batch_head, p.by_heads_kv);
   tile.head_kv = batch_head - tile.batch * p.heads_kv;
+  /*%/splits%*/
+  /*%#splits%*/
+  /*%#causal%*/
+  tile.heads_met = batch_head;
+  /*%/causal%*/
+  /*%^causal%*/
+  tile.heads_met = divide(batch_head, p.by_row_splits);
+  const int row_part = batch_head - tile.heads_met * p.row_splits;
+  /*%/causal%*/
+  tile.batch = divide(tile.heads_met, p.by_head_parts);
+  tile.head_kv = divide(tile.heads_met - tile.batch * p.head_parts, p.by_head_splits);
+  /*%/splits%*/
   tile.end_step = (anew(p.seqlen_q) + kTileM - 1) / kTileM;
   /*%#causal%*/
   tile.first_step = max(0, tile.key - diagonal(p)) / kTileM;
   /*%/causal%*/
   /*%^causal%*/
+  /*%^splits%*/
   tile.first_step = 0;
+  /*%/splits%*/
+  /*%#splits%*/
+  const int steps = tile.end_step;
+  tile.first_step = divide(row_part * steps, p.by_row_splits);
+  tile.end_step = divide((row_part + 1) * steps, p.by_row_splits);
+  /*%/splits%*/
   /*%/causal%*/
   /*%#rotated%*/
   /*%#dq_ordered%*/
@@ -141,7 +184,9 @@ __device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
   tile.start_step = all_at_once(p) ? spread_start(n, tile.end_step, p) : 0;
   /*%/dq_ordered%*/
   /*%^dq_ordered%*/
-  tile.start_step = spread_start(n, tile.end_step, p);  // so that tiles do not add at the same places at once
+  // So that tiles do not add at the same places at once; but what one has loaded or added others find in L2.
+  tile.start_step =
+      tile.first_step + min(kStepsApart * n, spread_start(n, tile.end_step - tile.first_step, p));
   /*%/dq_ordered%*/
   /*%/rotated%*/
   /*%#diagonal_first%*/

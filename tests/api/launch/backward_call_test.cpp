@@ -155,6 +155,15 @@ TEST_CASE("a stride that nobody looks at fits a tensor map, however long the ten
   CHECK(params.k_head == 0);
 }
 
+TEST_CASE("parts of a tile's queries add up an fp32 copy of dv and dk, of whole tiles") {
+  const Problem problem{.pass = Pass::backward, .head_dim = 64, .head_dim_v = 40};
+  const Shape shape{.batch = 3, .heads = 8, .heads_kv = 2, .seqlen_q = 100, .seqlen_k = 200};
+  const api::WorkspaceLayout whole(problem, shape, {.tile_n = 128});
+  const api::WorkspaceLayout parts(problem, shape, {.tile_n = 128, .splits = 4});
+  CHECK(parts.key_sums == whole.bytes);
+  CHECK(parts.bytes - whole.bytes == std::size_t{3} * 2 * 256 * (64 + 40) * 4);
+}
+
 TEST_CASE("sums of dq that a kernel of 32-bit places cannot reach are refused") {
   const Problem problem{.pass = Pass::backward, .head_dim = 64};
   const Shape shape{.batch = 32769, .heads = 64, .seqlen_q = 1, .seqlen_k = 1};  // 2^28 padded rows and more

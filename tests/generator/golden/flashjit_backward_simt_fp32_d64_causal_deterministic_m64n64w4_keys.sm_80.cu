@@ -60,8 +60,10 @@ struct BackwardParams {
   // key_parts.cuh):
   unsigned char* row_parts;  // tiles of (batch, heads, padded_q) rows
   unsigned char* key_parts;  // tiles of (batch, heads_kv, seqlen_k) keys, each head's padded to whole tiles
-  int* counters;  // workspace, one per kBackwardCounterRows rows of the arrays above: how far the additions
-                  // to dQ have come, if the kernel that does them also writes dQ
+  int* counters;    // workspace, one per kBackwardCounterRows rows of the arrays above: how far the additions
+                    // to dQ have come, if the kernel that does them also writes dQ
+  float* key_sums;  // workspace, if the queries of a tile of keys are shared out: unscaled sums of dV and dK
+                    // (parts/wgmma_backward/key_sums.cuh), each head's keys padded to whole tiles
   int* tile_counter;  // two zeros; a kernel that draws its tiles from it leaves both zero again
 
   long long q_batch, q_head, q_row;
@@ -74,7 +76,10 @@ struct BackwardParams {
   long long dv_batch, dv_head, dv_row;
 
   int batch, heads, heads_kv;
-  int group;  // heads / heads_kv
+  int group;        // query heads that a tile of keys meets: heads / heads_kv / head_splits
+  int head_splits;  // parts into which the heads that share a K/V head are divided …
+  int row_splits;   // … and each head's rows, where the queries of a tile of keys are shared out; else 1
+  int head_parts;   // heads_kv * head_splits
   int seqlen_q, seqlen_k;
   int padded_q;      // seqlen_q, padded
   int tiles;         // per head and batch, of this kernel's grid
@@ -86,6 +91,7 @@ struct BackwardParams {
 
   // For division by what their names say:
   Divisor by_heads, by_heads_kv;
+  Divisor by_head_splits, by_row_splits, by_head_parts;
   Divisor by_group;
   Divisor by_tiles;    // tiles, of this kernel's grid
   Divisor by_pairs;    // (batch, head) pairs of the grid: batch * heads or batch * heads_kv

@@ -49,8 +49,10 @@ struct BackwardParams {
   // key_parts.cuh):
   unsigned char* row_parts;  // tiles of (batch, heads, padded_q) rows
   unsigned char* key_parts;  // tiles of (batch, heads_kv, seqlen_k) keys, each head's padded to whole tiles
-  int* counters;  // workspace, one per kBackwardCounterRows rows of the arrays above: how far the additions
-                  // to dQ have come, if the kernel that does them also writes dQ
+  int* counters;    // workspace, one per kBackwardCounterRows rows of the arrays above: how far the additions
+                    // to dQ have come, if the kernel that does them also writes dQ
+  float* key_sums;  // workspace, if the queries of a tile of keys are shared out: unscaled sums of dV and dK
+                    // (parts/wgmma_backward/key_sums.cuh), each head's keys padded to whole tiles
   int* tile_counter;  // two zeros; a kernel that draws its tiles from it leaves both zero again
 
   long long q_batch, q_head, q_row;
@@ -63,7 +65,10 @@ struct BackwardParams {
   long long dv_batch, dv_head, dv_row;
 
   int batch, heads, heads_kv;
-  int group;  // heads / heads_kv
+  int group;        // query heads that a tile of keys meets: heads / heads_kv / head_splits
+  int head_splits;  // parts into which the heads that share a K/V head are divided …
+  int row_splits;   // … and each head's rows, where the queries of a tile of keys are shared out; else 1
+  int head_parts;   // heads_kv * head_splits
   int seqlen_q, seqlen_k;
   int padded_q;      // seqlen_q, padded
   int tiles;         // per head and batch, of this kernel's grid
@@ -75,6 +80,7 @@ struct BackwardParams {
 
   // For division by what their names say:
   Divisor by_heads, by_heads_kv;
+  Divisor by_head_splits, by_row_splits, by_head_parts;
   Divisor by_group;
   Divisor by_tiles;    // tiles, of this kernel's grid
   Divisor by_pairs;    // (batch, head) pairs of the grid: batch * heads or batch * heads_kv
@@ -344,20 +350,28 @@ __device__ __forceinline__ void return_ticket(unsigned shared, int round) {
   mbarrier_arrive(shared + kTicketEmpty + 8 * (round % 2));
 }
 
+// Between these two.
+__device__ __forceinline__ int number_of_ticket(unsigned shared, int round) {
+  return load_shared(shared + kTicket + 4 * (round % 2));
+}
+
 // For one thread.
 __device__ __forceinline__ int read_ticket(unsigned shared, int round) {
   wait_for_ticket(shared, round);
-  const int index = load_shared(shared + kTicket + 4 * (round % 2));
+  const int index = number_of_ticket(shared, round);
   return_ticket(shared, round);
   return index;
 }
 
 // For a whole warp.
-__device__ __forceinline__ int read_ticket_together(unsigned shared, int round) {
-  wait_for_ticket(shared, round);
-  const int index = load_shared(shared + kTicket + 4 * (round % 2));
+__device__ __forceinline__ void return_ticket_together(unsigned shared, int round) {
   __syncwarp();  // all lanes have read it
   if (lane() == 0) return_ticket(shared, round);
+}
+__device__ __forceinline__ int read_ticket_together(unsigned shared, int round) {
+  wait_for_ticket(shared, round);
+  const int index = number_of_ticket(shared, round);
+  return_ticket_together(shared, round);
   return index;
 }
 
@@ -484,6 +498,10 @@ struct KeyTile {
   __device__ __forceinline__ int steps(const BackwardParams& p) const {
     return p.group * max(0, end_step - first_step);
   }
+  // The first query head that it meets, counted over the batch.
+  __device__ __forceinline__ int first_head(const BackwardParams& p) const {
+    return batch * p.heads + head_kv * p.group;
+  }
   __device__ __forceinline__ int starts_at() const {
     return first_step;
   }
@@ -495,7 +513,7 @@ struct KeyTile {
   __device__ __forceinline__ int step_before(int m) const { return (m == first_step ? end_step : m) - 1; }
   // Rows of the workspace's arrays before those of this batch and K/V head.
   __device__ __forceinline__ long long first_row(const BackwardParams& p) const {
-    return (static_cast<long long>(batch) * p.heads + head_kv * p.group) * p.padded_q;
+    return static_cast<long long>(first_head(p)) * p.padded_q;
   }
 };
 
@@ -571,7 +589,7 @@ template <class Work>
 __device__ __forceinline__ void add_in_order(const KeyTile& tile, int& step, const BackwardParams& p,
                                              const Work& work) {
   DqRank rank(tile, p);
-  int head = tile.batch * p.heads + tile.head_kv * p.group;
+  int head = tile.first_head(p);
   int m = tile.starts_at();
 #pragma unroll 1
   for (int left = tile.steps(p); left > 0; --left, ++step) {
@@ -688,14 +706,14 @@ struct DqRows {
 __device__ __forceinline__ int* units_taken(const BackwardParams& p) {
   return p.counters;
 }
-// Counts the tiles of a K/V head's keys; heads are counted over the batch.
-__device__ __forceinline__ int* tiles_added(int head_kv, const BackwardParams& p) {
-  return p.counters + 1 + head_kv;
+// Counts the tiles of a K/V head's keys that have added to dQ; heads are counted over the batch.
+__device__ __forceinline__ int* tiles_added(int heads_met, const BackwardParams& p) {
+  return p.counters + 1 + heads_met;
 }
 
 // Notes that a tile has added all its shares of dQ. Where there are no queries there are no counters.
-__device__ __forceinline__ void note_tile_added(int head_kv, const BackwardParams& p) {
-  if (p.seqlen_q > 0) add_release(tiles_added(head_kv, p), 1);
+__device__ __forceinline__ void note_tile_added(int heads_met, const BackwardParams& p) {
+  if (p.seqlen_q > 0) add_release(tiles_added(heads_met, p), 1);
 }
 
 // Converts a unit to dQ, from `row` of a head (counted over the batch) on. A lane has kAtOnce loads in
@@ -722,6 +740,12 @@ __device__ __forceinline__ void convert_unit(int head, int row, const BackwardPa
   }
 }
 
+// Waits until all tiles have added to these heads' dQ.
+__device__ __forceinline__ void wait_for_tiles(int heads_met, const BackwardParams& p) {
+  const int adders = p.tiles * kCtasPerTile;
+  while (load_acquire(tiles_added(heads_met, p)) < adders) __nanosleep(256);
+}
+
 // Takes units, in the order in which heads come, until there are no more.
 template <int kAtOnce>
 __device__ __forceinline__ void convert_sums(const BackwardParams& p) {
@@ -737,7 +761,7 @@ __device__ __forceinline__ void convert_sums(const BackwardParams& p) {
     const int row = (unit - head * units_of_head) * kUnitRows;
     // No tile adds to queries that see no key; their dQ is zero already.
     if ((row / kTileM + 1) * kTileM <= p.seqlen_q - anew(p.seqlen_k)) continue;
-    while (load_acquire(tiles_added(divide(head, p.by_group), p)) < p.tiles * kCtasPerTile) __nanosleep(256);
+    wait_for_tiles(divide(head, p.by_group), p);
     convert_unit<kAtOnce>(head, row, p);
   }
 }
@@ -790,7 +814,7 @@ __device__ __forceinline__ void feed(const TensorMap& map_keys, const TensorMap&
     load_tile<What::kPanels, What::kKeysBoxPanels, kTileN>(shared + What::kKeys + stage_of_keys * kKeysBytes,
                                                            map_keys, keys_full, tile.key, tile.head_kv,
                                                            tile.batch);
-    int head = tile.head_kv * p.group;
+    int head = tile.first_head(p) - tile.batch * p.heads;
     int m = tile.starts_at();
 #pragma unroll 1
     for (int left = tile.steps(p); left > 0; --left, ++step) {

@@ -1,0 +1,213 @@
+// backward bf16 d128 full, schedule wgmma-backward:m64n128s2sp8, for sm_90a.
+// Written by flashjit 0.1.0 from templates/kernels/backward_preprocess.cu.
+
+constexpr int kElementBytes = 2;  // of dO and O
+constexpr int kChunks = 16;       // of 16 bytes in a row of dO and O
+constexpr int kLanes = 16;        // side by side on a row
+constexpr int kRows = 128;        // per CTA
+constexpr int kThreads = 256;     // per CTA
+constexpr int kHeadDim = 128;     // columns of dQ
+constexpr int kCounterRows = 32;  // rows to a counter
+constexpr int kTileKeys = 128;    // keys to a tile, whose queries are shared out
+constexpr int kKeyColumns = 256;  // columns of dV and dK
+
+// Before the backward pass proper (FlashAttention-2, Dao, arXiv 2307.08691, algorithm 2, line 4): delta, the
+// sum of dO * O of each query row, and the LSE in units of log2. A CTA does kRows rows of one head, up to the
+// end of the padding.
+
+// A divisor as the host prepares it, so that a kernel divides by one multiplication (Granlund and Montgomery,
+// "Division by invariant integers using multiplication", 1994). Host and device compile this one file.
+
+struct Divisor {
+  unsigned multiplier;  // ceil(2^(31 + shift) / divisor), which is below 2^32
+  int shift;            // ceil(log2(divisor))
+};
+
+// What the host hands to the kernels of a backward pass. Host and device compile this one file, so the layout
+// cannot drift. In the arrays of the workspace each head's rows are padded to whole tiles of the schedule and
+// to a multiple of kBackwardRowPadding, so that a tile of rows can be copied whole.
+
+struct BackwardParams {
+  const void* q;  // element (b, h, i, x) of q is at q + b * q_batch + h * q_head + i * q_row + x, in elements
+  const void* k;
+  const void* v;
+  const void* o;
+  const void* dout;  // the gradient of o
+  const float* lse;  // (batch, heads, seqlen_q), packed, natural log, as the forward pass wrote it
+  void* dq;
+  void* dk;
+  void* dv;
+
+  float* lse_log2;  // workspace (batch, heads, padded_q): lse * log2(e); +inf, so that P is 0, for rows that
+                    // see no key and for padding. The fp32 kernels read lse itself
+  float* delta;     // workspace (batch, heads, padded_q): the row's sum of dO * O; 0 for padding
+  float* dq_sum;    // workspace (batch, heads, padded_q, head_dim), if the schedule adds dQ up: unscaled sums
+  // Workspace, if kernels have tiles copied as they are (parts/wgmma_fp32_backward/row_parts.cuh,
+  // key_parts.cuh):
+  unsigned char* row_parts;  // tiles of (batch, heads, padded_q) rows
+  unsigned char* key_parts;  // tiles of (batch, heads_kv, seqlen_k) keys, each head's padded to whole tiles
+  int* counters;    // workspace, one per kBackwardCounterRows rows of the arrays above: how far the additions
+                    // to dQ have come, if the kernel that does them also writes dQ
+  float* key_sums;  // workspace, if the queries of a tile of keys are shared out: unscaled sums of dV and dK
+                    // (parts/wgmma_backward/key_sums.cuh), each head's keys padded to whole tiles
+  int* tile_counter;  // two zeros; a kernel that draws its tiles from it leaves both zero again
+
+  long long q_batch, q_head, q_row;
+  long long k_batch, k_head, k_row;
+  long long v_batch, v_head, v_row;
+  long long o_batch, o_head, o_row;
+  long long dout_batch, dout_head, dout_row;
+  long long dq_batch, dq_head, dq_row;
+  long long dk_batch, dk_head, dk_row;
+  long long dv_batch, dv_head, dv_row;
+
+  int batch, heads, heads_kv;
+  int group;        // query heads that a tile of keys meets: heads / heads_kv / head_splits
+  int head_splits;  // parts into which the heads that share a K/V head are divided …
+  int row_splits;   // … and each head's rows, where the queries of a tile of keys are shared out; else 1
+  int head_parts;   // heads_kv * head_splits
+  int seqlen_q, seqlen_k;
+  int padded_q;      // seqlen_q, padded
+  int tiles;         // per head and batch, of this kernel's grid
+  int section;       // (batch, head) pairs of this kernel's grid that are ordered longest tiles first
+  int last_section;  // first pair of the last section
+  int last_pairs;    // pairs of the last section
+  float scale;       // of the logits
+  float scale_log2;  // scale * log2(e)
+
+  // For division by what their names say:
+  Divisor by_heads, by_heads_kv;
+  Divisor by_head_splits, by_row_splits, by_head_parts;
+  Divisor by_group;
+  Divisor by_tiles;    // tiles, of this kernel's grid
+  Divisor by_pairs;    // (batch, head) pairs of the grid: batch * heads or batch * heads_kv
+  Divisor by_section;  // pairs of any section but the last
+  Divisor by_last_pairs;
+  Divisor by_section_tiles;
+};
+
+// Division, which kernels need to find their tiles: the host has prepared a launch's divisors.
+
+// The dividend is from 0 to 2^31 - 1. There the multiplier's error, below 1 in 2^31 of it, is too small to
+// reach the next quotient. This takes three instructions that wait for each other, where a division has two
+// dozen.
+__device__ __forceinline__ int divide(int dividend, const Divisor& divisor) {
+  const unsigned doubled = 2u * static_cast<unsigned>(dividend);
+  return static_cast<int>(__umulhi(doubled, divisor.multiplier) >> divisor.shift);
+}
+
+// Elements of a tensor that are read and written together: 16 bytes.
+
+constexpr int kVector = 16 / kElementBytes;
+
+// 16 bytes of a tensor's elements as fp32 (PTX ISA, "cvt").
+
+__device__ __forceinline__ void widen(float (&to)[kVector], uint4 from) {
+  const unsigned words[4] = {from.x, from.y, from.z, from.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    to[2 * i] = __uint_as_float(words[i] << 16);
+    to[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
+  }
+}
+
+// The infinity of fp32.
+
+constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
+
+constexpr float kLog2e = 1.442695040888963407f;
+
+constexpr int kSteps = kRows * kLanes / kThreads;      // rows of which a lane has a part
+constexpr int kAtOnce = kSteps % 4 == 0 ? 4 : kSteps;  // rows whose loads are in flight together
+static_assert(kSteps % kAtOnce == 0 && kRows <= kThreads);
+
+// A lane's 16 bytes of a row; zeros where there are none.
+__device__ __forceinline__ uint4 load_chunk(const unsigned char* from, bool inside) {
+  return inside ? *reinterpret_cast<const uint4*>(from) : uint4{0, 0, 0, 0};
+}
+
+// sum + x y, one dim after the other.
+__device__ __forceinline__ float dot(const uint4& x, const uint4& y, float sum = 0) {
+  float a[kVector], b[kVector];
+  widen(a, x);
+  widen(b, y);
+#pragma unroll
+  for (int i = 0; i < kVector; ++i) sum = fmaf(a[i], b[i], sum);
+  return sum;
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads)
+    flashjit_backward_wgmma_bf16_d128_m64n128s2sp8_preprocess(const __grid_constant__ BackwardParams params) {
+  // Neighbouring CTAs have the same rows of neighbouring heads, which often lie next to each other. The first
+  // heads come last: the next kernel begins with them, and finds their rows in L2.
+  const int block = static_cast<int>(gridDim.x - 1 - blockIdx.x);
+  const int rows_of_heads = divide(block, params.by_heads);
+  const int head = block - rows_of_heads * params.heads;
+  const int batch = divide(rows_of_heads, params.by_tiles);
+  const int first_row = (rows_of_heads - batch * params.tiles) * kRows;
+  const int head_index = batch * params.heads + head;
+  const long long padded = static_cast<long long>(head_index) * params.padded_q + first_row;
+
+  const int thread = static_cast<int>(threadIdx.x);
+  float lse = -kInfinity;
+  if (thread < min(kRows, params.seqlen_q - first_row)) {
+    lse = params.lse[static_cast<long long>(head_index) * params.seqlen_q + first_row + thread];
+  }
+
+  const int lane = thread % kLanes;
+  const unsigned char* o = static_cast<const unsigned char*>(params.o) +
+                           (batch * params.o_batch + head * params.o_head) * kElementBytes;
+  const unsigned char* dout = static_cast<const unsigned char*>(params.dout) +
+                              (batch * params.dout_batch + head * params.dout_head) * kElementBytes;
+#pragma unroll 1
+  for (int step = 0; step < kSteps; step += kAtOnce) {
+    float sum[kAtOnce] = {};
+    uint4 of_o[kAtOnce], of_dout[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int row = first_row + ((step + i) * kThreads + thread) / kLanes;
+      const bool inside = row < params.seqlen_q && lane < kChunks;
+      of_o[i] = load_chunk(o + row * params.o_row * kElementBytes + 16 * lane, inside);
+      of_dout[i] = load_chunk(dout + row * params.dout_row * kElementBytes + 16 * lane, inside);
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) sum[i] += dot(of_o[i], of_dout[i]);
+#pragma unroll
+    for (int bit = kLanes / 2; bit > 0; bit /= 2) {
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) sum[i] += __shfl_xor_sync(0xffffffffu, sum[i], bit);
+    }
+    if (lane == 0) {
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        params.delta[padded + ((step + i) * kThreads + thread) / kLanes] = sum[i];
+      }
+    }
+  }
+  // exp2(s - inf) is 0: P of a row that sees no key is 0, whatever its scores.
+  if (thread < kRows) params.lse_log2[padded + thread] = lse == -kInfinity ? kInfinity : lse * kLog2e;
+  if (threadIdx.x < kRows / kCounterRows) {
+    params.counters[padded / kCounterRows + threadIdx.x] = 0;
+  }
+
+  // The sums of dV and dK, of which all CTAs clear a part.
+  const long long keys =
+      (params.seqlen_k + kTileKeys - 1) / kTileKeys * kTileKeys * (1ll * params.batch * params.heads_kv);
+  float4* const key_sums = reinterpret_cast<float4*>(params.key_sums);
+#pragma unroll 4
+  for (long long i = 1ll * block * kThreads + thread; i < keys * kKeyColumns / 4;
+       i += 1ll * gridDim.x * kThreads) {
+    key_sums[i] = float4{0, 0, 0, 0};
+  }
+
+  // The gradient of rows that see no key is zero. No other kernel writes tiles that have only such rows.
+  const int rows = params.seqlen_k == 0 ? params.seqlen_q : 0;
+  constexpr int kDqChunks = kHeadDim * kElementBytes / 16;  // of a row
+  unsigned char* dq = static_cast<unsigned char*>(params.dq) +
+                      (batch * params.dq_batch + head * params.dq_head) * kElementBytes;
+  for (int i = threadIdx.x; i < min(kRows, rows - first_row) * kDqChunks; i += kThreads) {
+    const int row = first_row + i / kDqChunks;
+    *reinterpret_cast<uint4*>(dq + row * params.dq_row * kElementBytes + i % kDqChunks * 16) =
+        uint4{0, 0, 0, 0};
+  }
+}
