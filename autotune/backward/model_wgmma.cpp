@@ -14,8 +14,8 @@ namespace {
 
 constexpr double kClockGhz = 1.6;
 
-// Of every other way than units_ms, as timed on an H200 at 1k to 16k (docs/performance/wgmma-backward.md).
-double wgmma_flops_per_clock(const Problem& problem, const Shape& shape, const WgmmaBackwardSchedule& s) {
+// Of ways other than units_ms, as timed on an H200 at 1k to 16k (docs/performance/wgmma-backward.md).
+double flops_per_clock(const Problem& problem, const Shape& shape, const WgmmaBackwardSchedule& s) {
   const auto way = static_cast<DqWay>(s.dq);
   const bool own_pass = way == DqWay::own_pass;
   const bool narrow = std::max(problem.head_dim, problem.value_dim()) <= 64;
@@ -25,8 +25,7 @@ double wgmma_flops_per_clock(const Problem& problem, const Shape& shape, const W
   if (narrow && s.tile_m == 64) rate *= 0.9;
   if (!wide && s.tile_n == 64) rate *= narrow ? 0.8 : 0.95;
   if (s.turns > 0) rate *= own_pass && !(narrow && problem.causal) ? 1.05 : narrow ? 1.02 : 0.995;
-  // Fewer waits per query, but K and V of the next tile come late.
-  if (s.tile_m == 80) rate *= way == DqWay::ordered ? 1.04 : shape.seqlen_q < 8192 ? 0.98 : 1.02;
+  if (s.tile_m == 80) rate *= 1.04;  // fewer waits per query
   // Tiles wait for each other's turns.
   if (way == DqWay::ordered) rate *= problem.causal && shape.seqlen_k < 2048 ? 0.93 : 0.88;
   // Half of the work of tiles on the diagonal is in vain.
@@ -35,105 +34,142 @@ double wgmma_flops_per_clock(const Problem& problem, const Shape& shape, const W
   return rate * std::min(1.0, (problem.head_dim + problem.value_dim()) / 128.0);
 }
 
-// What one pass by whole CTAs that adds up dQ in any order costs, of tiles with up to 64 columns and of wider
-// ones. Fitted to 220 timings of 52 shapes on an H200, 5 % off in the mean
-// (docs/performance/wgmma-backward.md#parts-of-a-tiles-queries).
-struct Rates {
-  double flops_per_clock;  // in the loop over steps
-  double turns;            // that factor more if warpgroups take turns
-  double tile_us;          // of a tile, beside its steps
-  double split_us;         // more, if its dV and dK are added up
+// Of a tile of keys, or a part of its queries, beside the steps along these, where a multiprocessor has so
+// many.
+double tile_us(const Problem& problem, const WgmmaBackwardSchedule& s, double tiles) {
+  constexpr double kAddedUs = 0.0128, kLateUs = 5;
+  const int d = problem.head_dim, dv = problem.value_dim();
+  double us = std::max(d, dv) <= 64 ? 3.8 : 2.3;
+  if (s.tile_m == 80 && tiles > 1) us += kLateUs;  // K and V of the next one
+  if (s.splits > 1) us += kAddedUs * (d + dv);     // shares of dV and dK
+  return us;
+}
+
+double waves_ms(const Problem& problem, const Shape& shape, const WgmmaBackwardSchedule& s,
+                const Target& target) {
+  constexpr double kLongestLast = 1.2;  // tiles: by a simulation, and as timed with eight heads of keys
+  const bool own_pass = s.dq == static_cast<int>(DqWay::own_pass);
+  const double sms = std::max(1, target.sm_count);
+  const double ctas = std::ceil(1.0 * shape.seqlen_k / s.tile_n) * shape.kv_heads() * shape.batch;
+  const double tiles = ctas / sms;  // of a multiprocessor
+  double waves = std::ceil(tiles) / tiles;
+  if (problem.causal) waves = std::max(waves, 2 / tiles);  // the longest tile takes twice the mean
+  // In a fixed order a head's longest tile comes last. The rates are of problems with 15.5 tiles.
+  if (problem.causal && s.dq == static_cast<int>(DqWay::ordered))
+    waves = (1 + kLongestLast / tiles) / (1 + kLongestLast / 15.5);
+  // Five products in one pass; where dQ has a pass of its own, four in the first and three in the second,
+  // whose tiles are of queries.
+  const double products = own_pass ? (4 * waves + 3) / 5 : waves;
+  const double loops_ms =
+      flops(problem, shape) / sms * products / (flops_per_clock(problem, shape, s) * kClockGhz * 1e6);
+  return loops_ms + std::ceil(tiles) * tile_us(problem, s, tiles) / 1e3;
+}
+
+// One pass in which CTAs add up dQ in any order is drawn unit by unit: a tile of keys, with all queries that
+// see it or a part of them. The figures are fitted to timings of 61 shapes on an H200, and are 6 % off in
+// the mean (docs/performance/wgmma-backward.md#parts-of-a-tiles-queries).
+struct Units {
+  long long pairs;         // (batch, head) pairs that have tiles, times parts
+  long long tiles;         // of a pair
+  long long steps;         // along a head's queries
+  int heads;               // that a unit meets
+  int row_parts;           // of each head's rows
+  Sections sections = {};  // of pairs
 };
-constexpr Rates kNarrow{2940, 1.06, 3.8, 1.6}, kWide{3260, 1.0, 2.3, 3.3};
-constexpr double kFewerWaits = 1.07;  // with 80 queries a step …
-constexpr double kLateKeysUs = 1.7;   // … but K and V of the next tile come late
+
+Units units_of(const Problem& problem, const Shape& shape, const WgmmaBackwardSchedule& s, long long sms) {
+  const QuerySplits splits = query_splits(problem, shape, s.splits, s.tile_m);
+  Units units{.pairs = static_cast<long long>(shape.batch) * shape.kv_heads() * splits.parts(),
+              .tiles = (shape.seqlen_k - 1LL) / s.tile_n + 1,
+              .steps = (shape.seqlen_q - 1LL) / s.tile_m + 1,
+              .heads = shape.heads / shape.kv_heads() / splits.heads,
+              .row_parts = splits.rows};
+  units.sections = sections_at_once(units.pairs, units.tiles, units.heads, sms);
+  return units;
+}
 
 // Under a mask, tiles that meet several query heads drift apart, since they differ in length. What they read
 // and add then comes from memory again, as far as the heads that are under way do not fit into L2.
-double drift(const Problem& problem, const Shape& shape, long long tiles, long long heads) {
-  constexpr double kHeld = 16e6, kRange = 100e6, kMost = 2, kWeight = 0.195;
+double drift(const Problem& problem, const Shape& shape, const Units& units, long long sms) {
+  constexpr double kHeld = 16e6, kRange = 100e6, kMost = 2, kWeight = 0.18;
   constexpr int kSpread = 64;  // tiles: these are spread, so that drift matters less
+  const long long at_work = std::max(units.sections.pairs, std::min(units.pairs, sms / units.tiles));
   const double row_bytes = 2.0 * (problem.head_dim + problem.value_dim()) + 4.0 * problem.head_dim;
-  const double bytes = static_cast<double>(heads) * shape.seqlen_q * row_bytes;
-  return 1 + kWeight * std::clamp((bytes - kHeld) / kRange, 0.0, kMost) * (tiles >= kSpread ? 0.5 : 1);
+  const double bytes = static_cast<double>(at_work * units.heads) * shape.seqlen_q * row_bytes;
+  return 1 + kWeight * std::clamp((bytes - kHeld) / kRange, 0.0, kMost) * (units.tiles >= kSpread ? 0.5 : 1);
+}
+
+double step_us(const Problem& problem, const WgmmaBackwardSchedule& s) {
+  const int d = problem.head_dim, dv = problem.value_dim();
+  const bool narrow = std::max(d, dv) <= 64;
+  double flops_per_clock = narrow ? 2940 : 3260;
+  // Below 64 columns exponentials take most of the time, and there are as many as for 64.
+  flops_per_clock *= std::min(1.0, (d + dv) / 128.0);
+  // 80 queries a step wait less often for each.
+  if (s.tile_m == 80) flops_per_clock *= s.turns > 0 || !problem.causal ? 1.08 : 1.03;
+  if (s.turns > 0) flops_per_clock *= narrow ? 1.06 : s.splits > 1 ? 1.005 : s.tile_m == 80 ? 1 : 0.98;
+  return 2.0 * s.tile_m * s.tile_n * (3 * d + 2 * dv) / (flops_per_clock * kClockGhz * 1e3);
 }
 
 double units_ms(const Problem& problem, const Shape& shape, const WgmmaBackwardSchedule& s,
                 const Target& target) {
-  const long long d = problem.head_dim, dv = problem.value_dim();
+  constexpr long long kManyWaves = 16;  // which end about evenly
   const long long sms = std::max(1, target.sm_count);
-  const QuerySplits splits = query_splits(problem, shape, s.splits, s.tile_m);
-  const int group = shape.heads / shape.kv_heads() / splits.heads;  // heads that a unit meets
-  const long long steps = (shape.seqlen_q - 1LL) / s.tile_m + 1;
-  const long long tiles = (shape.seqlen_k - 1LL) / s.tile_n + 1;
-  const long long pairs = static_cast<long long>(shape.batch) * shape.kv_heads() * splits.parts();
-
-  const Rates& rates = std::max(d, dv) <= 64 ? kNarrow : kWide;
-  double rate = rates.flops_per_clock * (s.turns > 0 ? rates.turns : 1) * (s.tile_m == 80 ? kFewerWaits : 1);
-  // Below 64 columns exponentials take most of the time, and there are as many as for 64.
-  rate *= std::min(1.0, static_cast<double>(d + dv) / 128);
-  double step_us = 2.0 * s.tile_m * s.tile_n * static_cast<double>(3 * d + 2 * dv) / (rate * kClockGhz * 1e3);
-  const Sections sections = sections_at_once(pairs, tiles, group, sms);
-  if (problem.causal) {
-    constexpr double kSeveralHeads = 1.05;  // parts of several heads: measured
-    step_us *= drift(problem, shape, tiles, std::max(sections.pairs, std::min(pairs, sms / tiles)) * group);
-    if (splits.heads > 1 && group > 1) step_us *= kSeveralHeads;
+  const Units units = units_of(problem, shape, s, sms);
+  const long long count = units.pairs * units.tiles;
+  const double each = tile_us(problem, s, static_cast<double>(count) / static_cast<double>(sms));
+  double step = step_us(problem, s);
+  if (!problem.causal) {
+    const double steps = 1.0 * units.heads * units.steps / units.row_parts;
+    return static_cast<double>((count - 1) / sms + 1) * (steps * step + each) / 1e3;
   }
-  const double unit_us =
-      rates.tile_us + (s.tile_m == 80 ? kLateKeysUs : 0) +
-      (s.splits > 1 ? rates.split_us * (rates.split_us > 2 ? static_cast<double>(d + dv) / 256 : 1) : 0);
 
-  // Units of a section come longest first.
+  constexpr double kSeveralHeads = 1.05;  // in a part
+  step *= drift(problem, shape, units, sms);
+  if (s.splits > 1 && units.heads > 1) step *= kSeveralHeads;
   const auto length = [&](long long tile) {
     const long long first = std::max(0LL, tile * s.tile_n - (shape.seqlen_k - shape.seqlen_q)) / s.tile_m;
-    const long long seen = problem.causal ? std::max(0LL, steps - first) : steps;
-    return static_cast<double>(group * seen) / splits.rows * step_us + unit_us;
+    return static_cast<double>(units.heads * std::max(0LL, units.steps - first)) * step + each;
   };
-  constexpr long long kManyWaves = 16;  // which end about evenly
-  double us = 0;
-  if (!problem.causal) {
-    const long long waves = (pairs * tiles - 1) / sms + 1;
-    us = static_cast<double>(waves) * length(0);
-  } else if (pairs * tiles > kManyWaves * sms) {
-    for (long long tile = 0; tile < tiles; ++tile) us += length(tile) * static_cast<double>(pairs);
-    us /= static_cast<double>(sms);
-  } else {
-    std::vector<double> lengths;
-    lengths.reserve(static_cast<std::size_t>(pairs * tiles));
-    for (long long pair = 0; pair < pairs; pair += sections.pairs) {
-      const long long of_section = std::min<long long>(sections.pairs, pairs - pair);
-      for (long long tile = 0; tile < tiles; ++tile)
-        lengths.insert(lengths.end(), static_cast<std::size_t>(of_section), length(tile));
-    }
-    us = makespan(lengths, static_cast<int>(sms));
+  if (count > kManyWaves * sms) {
+    double us = 0;
+    for (long long tile = 0; tile < units.tiles; ++tile) us += length(tile);
+    return us * static_cast<double>(units.pairs) / static_cast<double>(sms) / 1e3;
   }
+  std::vector<double> lengths;
+  lengths.reserve(static_cast<std::size_t>(count));
+  for (long long pair = 0; pair < units.pairs; pair += units.sections.pairs) {
+    const long long of_section = std::min<long long>(units.sections.pairs, units.pairs - pair);
+    for (long long tile = 0; tile < units.tiles; ++tile)
+      lengths.insert(lengths.end(), static_cast<std::size_t>(of_section), length(tile));
+  }
+  return makespan(lengths, static_cast<int>(sms)) / 1e3;
+}
 
-  // Before: O and dO are read, and sums of dV and dK cleared. After: part of dQ's sums become dQ.
-  constexpr double kAfter = 0.65, kOtherMs = 0.008;
-  const double rows = 1.0 * shape.batch * shape.heads * shape.seqlen_q;
-  double bytes = rows * (4.0 * dv + kAfter * 6.0 * d);
-  if (s.splits > 1) bytes += 4.0 * shape.batch * shape.kv_heads() * shape.seqlen_k * (d + dv);
-  return us / 1e3 + bytes / memory_rate(target) + kOtherMs;
+// Before: O and dO are read, and sums of dV and dK cleared. After: part of dQ's sums become dQ, or Q and dO
+// are read again for it.
+double around_ms(const Problem& problem, const Shape& shape, const WgmmaBackwardSchedule& s,
+                 const Target& target) {
+  constexpr double kAfter = 0.65, kOtherMs = 0.008, kOtherPassMs = 0.012;
+  double bytes = 1.0 * shape.batch * shape.heads * shape.seqlen_q *
+                 (4.0 * problem.value_dim() + kAfter * 6.0 * problem.head_dim);
+  if (s.splits > 1) {
+    bytes += 4.0 * shape.batch * shape.kv_heads() * shape.seqlen_k * (problem.head_dim + problem.value_dim());
+  }
+  return bytes / memory_rate(target) + kOtherMs +
+         (s.dq == static_cast<int>(DqWay::own_pass) ? kOtherPassMs : 0);
 }
 
 }  // namespace
 
 double wgmma_ms(const Problem& problem, const Shape& shape, const WgmmaBackwardSchedule& s,
                 const Target& target) {
-  if (static_cast<DqWay>(s.dq) == DqWay::atomic && s.tile_n == 128)
-    return units_ms(problem, shape, s, target);
-  constexpr double kLongestLast = 1.2;  // tiles: by a simulation, and as timed with eight heads of keys
-  const double sms = std::max(1, target.sm_count);
-  // Five products in one pass; seven where dQ has a pass of its own, which forms S and dP again.
-  const double passes = s.dq == static_cast<int>(DqWay::own_pass) ? 7.0 / 5 : 1;
-  const double ctas = std::ceil(1.0 * shape.seqlen_k / s.tile_n) * shape.kv_heads() * shape.batch;
-  const double tiles = ctas / sms;  // of a multiprocessor
-  double waves = std::ceil(tiles) / tiles;
-  // In a fixed order a head's longest tile comes last. The rates are of problems with 15.5 tiles.
-  if (problem.causal && s.dq == static_cast<int>(DqWay::ordered))
-    waves = (1 + kLongestLast / tiles) / (1 + kLongestLast / 15.5);
-  return flops(problem, shape) / sms * passes * waves /
-         (wgmma_flops_per_clock(problem, shape, s) * kClockGhz * 1e6);
+  const bool whole_ctas = s.dq != static_cast<int>(DqWay::own_pass) && s.tile_n == 128;
+  double ms = whole_ctas ? units_ms(problem, shape, s, target) : 0;
+  // An order costs waits.
+  if (!whole_ctas || s.dq == static_cast<int>(DqWay::ordered))
+    ms = std::max(ms, waves_ms(problem, shape, s, target));
+  return ms + around_ms(problem, shape, s, target);
 }
 
 }  // namespace flashjit::autotune

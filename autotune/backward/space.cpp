@@ -92,7 +92,7 @@ std::vector<Schedule> wgmma_space() {
   for (const int dq : {1, 2, 0})
     space.emplace_back(WgmmaBackwardSchedule{.tile_m = 64, .tile_n = 64, .dq = dq});
   for (const int splits : std::span(kSplits).subspan(1)) {
-    for (const int turns : {1, 0}) {  // equal to the model; with turns is 0.7 % faster in the mean
+    for (const int turns : {0, 1}) {
       for (const int tile_m : {128, 80, 64})
         space.emplace_back(WgmmaBackwardSchedule{.tile_m = tile_m, .turns = turns, .splits = splits});
     }

@@ -70,6 +70,7 @@ std::map<std::string, bool> sections(const Problem& problem) {
           {"sums_apart", false},
           {"pair", false},
           {"exchange", false},
+          {"k_read", false},
           {"diagonal", false},
           {"dq_transposed", false},
           {"dq_direct", false},
@@ -134,6 +135,7 @@ Recipe recipe_owners(const Problem& problem, const WgmmaBackwardSchedule& s, con
   recipe.sections["sums_apart"] = sums_apart(s);
   recipe.sections["pair"] = is_pair(s);
   recipe.sections["exchange"] = exchange_stages(s) > 0;
+  recipe.sections["k_read"] = exchange_stages(s) > 0 && s.splits == 1;
   recipe.sections["dq"] = adds_dq(s);
   recipe.sections["diagonal"] = problem.causal && !sums_apart(s) && s.tile_m < 128;
   recipe.sections["dq_transposed"] = transposes_dq(s);

@@ -295,7 +295,6 @@ TEST_CASE("where tiles do not fill whole waves, CTAs have even shares, and bucke
   CHECK(best({.head_dim = 128}, {.batch = 1, .heads = 4, .seqlen_q = 4096, .seqlen_k = 4096}) != 3);
   CHECK(bucket_of({.head_dim = 128}, prompt, target).ends_with("w10"));
   CHECK(bucket_of({.head_dim = 128}, cell(1024, 128), target).find('w') == std::string::npos);
-  CHECK(bucket_of({.pass = Pass::backward, .head_dim = 128}, prompt, target).find('w') == std::string::npos);
 }
 
 TEST_CASE("under a mask, a wave of tiles or two: even shares of long ones, small tiles of short ones") {
@@ -319,4 +318,32 @@ TEST_CASE("under a mask, a wave of tiles or two: even shares of long ones, small
   CHECK(best(256, 16, 1024).tile_m == 64);
   const Shape prompt{.batch = 1, .heads = 5, .seqlen_q = 4096, .seqlen_k = 4096};
   CHECK(bucket_of({.head_dim = 128, .causal = true}, prompt, target).ends_with("w10"));
+}
+
+TEST_CASE(
+    "gradients: queries are shared out where keys are few or many heads share them, and not elsewhere") {
+  const Target target = target_of("sm_90a");
+  const auto best = [&](int head_dim, bool causal, const Shape& shape) {
+    return std::get<WgmmaBackwardSchedule>(
+        ranked_space({.pass = Pass::backward, .head_dim = head_dim, .causal = causal}, shape, target)
+            .front()
+            .schedule);
+  };
+  const auto shared = [](int batch, int heads, int heads_kv, int seqlen) {
+    return Shape{
+        .batch = batch, .heads = heads, .heads_kv = heads_kv, .seqlen_q = seqlen, .seqlen_k = seqlen};
+  };
+  // As timed, bench/results/h200-backward/parts.jsonl.
+  CHECK(best(128, true, shared(1, 64, 8, 4096)).splits == 8);
+  CHECK(best(128, true, shared(2, 28, 4, 4096)).splits == 8);  // seven
+  CHECK(best(128, true, shared(1, 32, 4, 16384)).splits == 8);
+  CHECK(best(128, true, shared(1, 64, 4, 4096)).splits == 16);
+  CHECK(best(64, true, shared(1, 14, 2, 4096)).splits == 8);
+  CHECK(best(128, true, shared(8, 32, 8, 2048)).splits == 1);
+  CHECK(best(128, true, shared(2, 32, 8, 8192)).splits == 1);
+  CHECK(best(64, true, shared(4, 32, 8, 4096)).splits == 1);
+  CHECK(best(128, false, {.batch = 1, .heads = 40, .seqlen_q = 32760, .seqlen_k = 512}).splits > 2);
+  CHECK(best(40, false, {.batch = 8, .heads = 8, .seqlen_q = 4096, .seqlen_k = 77}).splits > 1);
+  CHECK(best(128, false, shared(1, 4, 4, 4096)).splits == 1);
+  CHECK(best(128, false, shared(1, 5, 5, 4096)).splits > 1);
 }

@@ -90,6 +90,7 @@ std::vector<Subject> sync_subjects() {
               kWide),
       subject("wgmma backward, 80 queries", "sm_90a", "wgmma-backward:m80n128s2t1", kBackward128, kWide),
       subject("wgmma backward, pairs of CTAs", "sm_90a", "wgmma-backward:m64n64s2", kBackward136, kWide),
+      subject("wgmma backward, parts", "sm_90a", "wgmma-backward:m128n128s2sp6", kBackward, kWide),
       subject("mma backward", "sm_90a", "mma-backward:m32n64w4s2dq1", kBackwardCausal),
       subject("mma backward, shared keys", "sm_80", "mma-backward:m64n64w8s2sp2dq1", kBackwardCausal),
       subject("mma backward, no cp.async", "sm_75", "mma-backward:m32n64w4s1sp2dq1", kBackwardFp16),
@@ -166,6 +167,17 @@ std::vector<Subject> backward_subjects() {
                              {.batch = 1, .heads = 6, .heads_kv = 3, .seqlen_q = 150, .seqlen_k = 420}, 8));
   subjects.push_back(subject("wgmma backward, spread tiles", "sm_90a", "wgmma-backward:m128n128s2", kWgmma,
                              {.batch = 1, .heads = 2, .heads_kv = 1, .seqlen_q = 300, .seqlen_k = 8192}, 8));
+  constexpr Problem kParts{.pass = Pass::backward, .head_dim = 72, .head_dim_v = 96, .causal = true};
+  constexpr Problem kPartsOfBoth{.pass = Pass::backward, .head_dim = 40, .head_dim_v = 56};
+  subjects.push_back(subject("wgmma backward, parts of heads", "sm_90a", "wgmma-backward:m64n128s2sp3",
+                             kParts,
+                             {.batch = 2, .heads = 6, .heads_kv = 2, .seqlen_q = 150, .seqlen_k = 210}, 8));
+  subjects.push_back(subject("wgmma backward, parts of heads and rows", "sm_90a",
+                             "wgmma-backward:m128n128s2sp5", kPartsOfBoth,
+                             {.batch = 2, .heads = 4, .heads_kv = 2, .seqlen_q = 450, .seqlen_k = 210}, 8));
+  subjects.push_back(subject("wgmma backward, parts of nothing", "sm_90a", "wgmma-backward:m64n128s2sp3",
+                             kParts,
+                             {.batch = 2, .heads = 3, .heads_kv = 1, .seqlen_q = 0, .seqlen_k = 210}));
   Subject too_few = subjects[1];
   too_few.name = "wgmma backward, dQ in order, fewer CTAs than tiles";
   too_few.sm_count = 2;

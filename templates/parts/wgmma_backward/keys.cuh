@@ -83,11 +83,6 @@ struct KeyOwner : KeySteps {
     /*%#dq%*/
     wgmma_wait<0>();
     pin(dq);
-    /*%/dq%*/
-    /*%#splits%*/
-    arrive_once(shared + kKeysRead + 8 * (round % kKeyStages));
-    /*%/splits%*/
-    /*%#dq%*/
     if (!first) add_dq();
     /*%/dq%*/
     /*%^splits%*/

@@ -21,8 +21,10 @@ constexpr int kTicketReaders = 2 * (kConsumerWarps + kDqWarps + 2) + 1;
 /*%#dq_direct%*/
 constexpr int kDqWarps = kConsumerWarps;
 /*%/dq_direct%*/
-/*%#exchange%*/
+/*%#k_read%*/
 constexpr int kKeyReaders = kOwnerWarps;
+/*%/k_read%*/
+/*%#exchange%*/
 constexpr int kExchangeReaders = kOwnerWarps;
 /*%/exchange%*/
 constexpr int kTicketReaders = kConsumerWarps + 2;  // and two threads, that feed and send
@@ -80,8 +82,7 @@ constexpr int kDkStaged = kDvStaged + 8 * kKeyStages;   // in K's place
 constexpr int kKeysEmpty = kDkStaged + 8 * kKeyStages;  // dV and dK have left
 /*%/splits%*/
 /*%#splits%*/
-constexpr int kKeysRead = kVFull + 8 * kKeyStages;      // products have read V and K
-constexpr int kKeysAdded = kKeysRead + 8 * kKeyStages;  // shares of dV and dK have left
+constexpr int kKeysAdded = kVFull + 8 * kKeyStages;  // shares of dV and dK have left
 constexpr int kKeysEmpty = kKeysAdded + 8 * kKeyStages;
 /*%/splits%*/
 constexpr int kQFull = kKeysEmpty + 8 * kKeyStages;
@@ -91,7 +92,12 @@ constexpr int kDoEmpty = kDoFull + 8 * kStages;
 /*%#exchange%*/
 constexpr int kExchangeFull = kDoEmpty + 8 * kStages;
 constexpr int kExchangeEmpty = kExchangeFull + 8 * kExchangeStages;
+/*%#k_read%*/
 constexpr int kKRead = kExchangeEmpty + 8 * kExchangeStages;  // products have read K: dK may take its place
+/*%/k_read%*/
+/*%^k_read%*/
+constexpr int kKRead = kExchangeEmpty + 8 * kExchangeStages;  // no such barrier: its place stays empty
+/*%/k_read%*/
 /*%/exchange%*/
 /*%^exchange%*/
 constexpr int kKRead = kDoEmpty + 8 * kStages;  // no such barrier: its place stays empty
@@ -145,13 +151,12 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
     mbarrier_init(shared + kDkStaged + 8 * stage, kOwnerWarps);
     /*%/splits%*/
     /*%#splits%*/
-    mbarrier_init(shared + kKeysRead + 8 * stage, kOwnerWarps);
     mbarrier_init(shared + kKeysAdded + 8 * stage, kOwnerWarps);
     /*%/splits%*/
   }
-  /*%#exchange%*/
+  /*%#k_read%*/
   mbarrier_init(shared + kKRead, kKeyReaders);
-  /*%/exchange%*/
+  /*%/k_read%*/
   /*%#sums_apart%*/
   mbarrier_init(shared + kVRead, kOwnerWarps);
   /*%/sums_apart%*/

@@ -223,7 +223,6 @@ constexpr int kStages = 2;         // of Q and dO: one step's and the next one's
 constexpr int kConsumerWarps = 8;  // of two warpgroups, which read Q and dO
 constexpr int kOwnerWarps = 8;  // which sum dV, or dK: all, since each warpgroup owns 64 keys
 constexpr int kDqWarps = kConsumerWarps;
-constexpr int kKeyReaders = kOwnerWarps;
 constexpr int kExchangeReaders = kOwnerWarps;
 constexpr int kTicketReaders = kConsumerWarps + 2;  // and two threads, that feed and send
 
@@ -245,8 +244,7 @@ constexpr int kDelta = kLse + kStages * kRowStatistics;
 
 constexpr int kKFull = kDelta + kStages * kRowStatistics;
 constexpr int kVFull = kKFull + 8 * kKeyStages;
-constexpr int kKeysRead = kVFull + 8 * kKeyStages;      // products have read V and K
-constexpr int kKeysAdded = kKeysRead + 8 * kKeyStages;  // shares of dV and dK have left
+constexpr int kKeysAdded = kVFull + 8 * kKeyStages;  // shares of dV and dK have left
 constexpr int kKeysEmpty = kKeysAdded + 8 * kKeyStages;
 constexpr int kQFull = kKeysEmpty + 8 * kKeyStages;
 constexpr int kQEmpty = kQFull + 8 * kStages;
@@ -254,7 +252,7 @@ constexpr int kDoFull = kQEmpty + 8 * kStages;
 constexpr int kDoEmpty = kDoFull + 8 * kStages;
 constexpr int kExchangeFull = kDoEmpty + 8 * kStages;
 constexpr int kExchangeEmpty = kExchangeFull + 8 * kExchangeStages;
-constexpr int kKRead = kExchangeEmpty + 8 * kExchangeStages;  // products have read K: dK may take its place
+constexpr int kKRead = kExchangeEmpty + 8 * kExchangeStages;  // no such barrier: its place stays empty
 constexpr int kReadEnd = kKRead + 8;
 constexpr int kMayAdd = kReadEnd;              // this tile may add to a step's dQ
 constexpr int kAdded = kMayAdd + 8 * kStages;  // it has added
@@ -369,10 +367,8 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
     mbarrier_init(shared + kKFull + 8 * stage, 1);
     mbarrier_init(shared + kVFull + 8 * stage, 1);
     mbarrier_init(shared + kKeysEmpty + 8 * stage, 1);
-    mbarrier_init(shared + kKeysRead + 8 * stage, kOwnerWarps);
     mbarrier_init(shared + kKeysAdded + 8 * stage, kOwnerWarps);
   }
-  mbarrier_init(shared + kKRead, kKeyReaders);
   for (int stage = 0; stage < kStages; ++stage) {
     mbarrier_init(shared + kQFull + 8 * stage, 1);
     mbarrier_init(shared + kQEmpty + 8 * stage, kConsumerWarps);
@@ -888,8 +884,8 @@ __device__ __forceinline__ void feed(const TensorMap& map_keys, const TensorMap&
   }
 }
 
-// Lets shares of dQ leave, and notes when all shares of a tile, of dV and dK too, have left. The places of V
-// and K are free once products have read them.
+// Lets shares of dQ leave, and notes when all shares of a tile, of dV and dK too, have left. With the last of
+// dQ, all products have read V and K.
 __device__ __forceinline__ void order_all_shares(const BackwardParams& p, unsigned shared) {
   int step = 0;  // of the CTA, over all its tiles
 #pragma unroll 1
@@ -897,10 +893,9 @@ __device__ __forceinline__ void order_all_shares(const BackwardParams& p, unsign
     const int index = read_ticket(shared, round);
     if (index < 0) return;
     order_shares(tile_at(index, p), step, p, shared);
-    const int stage = round % kKeyStages, parity = round / kKeyStages % 2;
-    mbarrier_wait(shared + kKeysRead + 8 * stage, parity);
+    const int stage = round % kKeyStages;
     mbarrier_arrive(shared + kKeysEmpty + 8 * stage);
-    mbarrier_wait(shared + kKeysAdded + 8 * stage, parity);
+    mbarrier_wait(shared + kKeysAdded + 8 * stage, round / kKeyStages % 2);
     note_tile_added(tile_at(index, p).heads_met, p);
   }
 }
@@ -1472,7 +1467,6 @@ struct KeyOwner : KeySteps {
     add_share(sums, dv);
     wgmma_wait<0>();
     pin(dq);
-    arrive_once(shared + kKeysRead + 8 * (round % kKeyStages));
     if (!first) add_dq();
     add_share(sums + kWarpKeys * kHeadDimV, dk);
     __syncwarp();
