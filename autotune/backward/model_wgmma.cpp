@@ -60,8 +60,10 @@ double waves_ms(const Problem& problem, const Shape& shape, const WgmmaBackwardS
   // Five products in one pass; where dQ has a pass of its own, four in the first and three in the second,
   // whose tiles are of queries.
   const double products = own_pass ? (4 * waves + 3) / 5 : waves;
-  const double loops_ms =
-      flops(problem, shape) / sms * products / (flops_per_clock(problem, shape, s) * kClockGhz * 1e6);
+  const auto padded = [](int length, int tile) { return std::ceil(1.0 * length / tile) * tile / length; };
+  const double work =
+      flops(problem, shape) * padded(shape.seqlen_q, s.tile_m) * padded(shape.seqlen_k, s.tile_n);
+  const double loops_ms = work / sms * products / (flops_per_clock(problem, shape, s) * kClockGhz * 1e6);
   return loops_ms + std::ceil(tiles) * tile_us(problem, s, tiles) / 1e3;
 }
 
