@@ -6,6 +6,7 @@
 
 #include "autotune/model/makespan.hpp"
 #include "autotune/model/memory.hpp"
+#include "generator/families/wgmma_backward_layout.hpp"
 #include "generator/sections.hpp"
 #include "generator/splits.hpp"
 
@@ -21,7 +22,7 @@ double flops_per_clock(const Problem& problem, const Shape& shape, const WgmmaBa
   const bool narrow = std::max(problem.head_dim, problem.value_dim()) <= 64;
   const bool wide = std::max(problem.head_dim, problem.value_dim()) > 128;
   double rate = own_pass ? (narrow ? 2600 : 2950) : narrow ? 2450 : 2800;
-  if (wide && !own_pass) rate = 2400;  // pairs of CTAs
+  if (wide && !own_pass) rate = wgmma_backward::stages_dq(problem, s) ? 2750 : 2400;  // pairs of CTAs
   if (narrow && s.tile_m == 64) rate *= 0.9;
   if (!wide && s.tile_n == 64) rate *= narrow ? 0.8 : 0.95;
   if (s.turns > 0) rate *= own_pass && !(narrow && problem.causal) ? 1.05 : narrow ? 1.02 : 0.995;

@@ -75,6 +75,7 @@ std::map<std::string, bool> sections(const Problem& problem) {
           {"dq_transposed", false},
           {"dq_direct", false},
           {"dq_staged", false},
+          {"dp_early", false},
           {"dq_ordered", false},
           {"rotated", false},
           {"diagonal_first", false},
@@ -141,6 +142,7 @@ Recipe recipe_owners(const Problem& problem, const WgmmaBackwardSchedule& s, con
   recipe.sections["dq_transposed"] = transposes_dq(s);
   recipe.sections["dq_direct"] = adds_dq(s) && !stages_dq(problem, s);
   recipe.sections["dq_staged"] = stages_dq(problem, s);
+  recipe.sections["dp_early"] = stages_dq(problem, s) && transposes_dq(s);
   recipe.sections["dq_ordered"] = is_ordered(s);
   recipe.sections["rotated"] = rotates(problem, s);
   recipe.sections["diagonal_first"] = sums_dq(s) && problem.causal;

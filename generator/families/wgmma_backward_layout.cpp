@@ -51,6 +51,8 @@ bool transposes_dq(const WgmmaBackwardSchedule& s) {
 }
 
 bool stages_dq(const Problem& problem, const WgmmaBackwardSchedule& s) {
+  constexpr int kPanels = 6;  // of Q and dO, beside which a pair has room
+  if (is_pair(s)) return panels_of(problem.head_dim) + panels_of(problem.value_dim()) <= kPanels;
   return transposes_dq(s) && !problem.causal;
 }
 
@@ -79,7 +81,8 @@ int owners_bytes(const Problem& problem, const WgmmaBackwardSchedule& s, int key
   const int barriers =
       8 * (5 * key_stages + 8 + 2 * exchange_stages(s) + 2 + (adds_dq(s) ? 5 : 0) + (is_pair(s) ? 3 : 0)) +
       kTicketBytes;
-  const int share = stages_dq(problem, s) ? 4 * s.tile_m * problem.head_dim : 0;
+  const int share_columns = is_pair(s) ? dq_panels(problem) * kPanelColumns : problem.head_dim;
+  const int share = stages_dq(problem, s) ? 4 * s.tile_m * share_columns : 0;
   return tiles + other + exchange + share + statistics + barriers;
 }
 

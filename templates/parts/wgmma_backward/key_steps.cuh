@@ -35,7 +35,7 @@ struct KeySteps : KeyState {
     const unsigned q = shared + kQ + stage * kQBytes, dout = shared + kDo + stage * kDoBytes;
     issue_scores<kHeadDim, kTileN, kTileM>(s, rows_of(k_tile()), q);
     mbarrier_wait(shared + kDoFull + 8 * stage, parity);
-    /*%^dq_staged%*/
+    /*%^dp_early%*/
     Statistics lse, delta;
     load_statistics(delta, shared + kDelta + stage * kRowStatistics);
     load_statistics(lse, shared + kLse + stage * kRowStatistics);
@@ -46,8 +46,8 @@ struct KeySteps : KeyState {
     if (!first) release_step(stage ^ 1);
     begin_gradient(dp, delta);
     issue_scores<kHeadDimV, kTileN, kTileM, true>(dp, rows_of(v_tile()), dout);
-    /*%/dq_staged%*/
-    /*%#dq_staged%*/
+    /*%/dp_early%*/
+    /*%#dp_early%*/
     // dK is done, so dP need not wait for S, nor for delta.
     issue_scores<kHeadDimV, kTileN, kTileM>(dp, rows_of(v_tile()), dout);
     Statistics lse;
@@ -55,7 +55,7 @@ struct KeySteps : KeyState {
     wgmma_wait<1>();
     pin(s);
     if (!first) release_step(stage ^ 1);
-    /*%/dq_staged%*/
+    /*%/dp_early%*/
     /*%#turns%*/
     take_turn();
     /*%/turns%*/
@@ -126,15 +126,15 @@ struct KeySteps : KeyState {
     /*%#turns%*/
     pass_turn();
     /*%/turns%*/
-    /*%#dq_staged%*/
+    /*%#dp_early%*/
     Statistics delta;
     load_statistics(delta, shared + kDelta + (step & 1) * kRowStatistics);
-    /*%/dq_staged%*/
+    /*%/dp_early%*/
     wgmma_wait<1>();
     pin(dp);
-    /*%#dq_staged%*/
+    /*%#dp_early%*/
     subtract(dp, delta);
-    /*%/dq_staged%*/
+    /*%/dp_early%*/
     differentiate(ds, copy, dp);
     share_ds(step & 1);
     issue_dq(step - 1);

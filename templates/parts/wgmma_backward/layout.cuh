@@ -18,9 +18,9 @@ constexpr int kExchangeReaders = kDqWarps + 1;  // and the other CTA, when its c
 constexpr int kTicketReaders = 2 * (kConsumerWarps + kDqWarps + 2) + 1;
 /*%/pair%*/
 /*%^pair%*/
-/*%#dq_direct%*/
+/*%#dq%*/
 constexpr int kDqWarps = kConsumerWarps;
-/*%/dq_direct%*/
+/*%/dq%*/
 /*%#k_read%*/
 constexpr int kKeyReaders = kOwnerWarps;
 /*%/k_read%*/
@@ -44,7 +44,13 @@ constexpr int kDqPanels = kDqN / 64;
 constexpr int kOtherKBytes = kDqPanels * kTileN * kRowBytes;
 /*%/pair%*/
 /*%#dq_staged%*/
-constexpr int kShareBytes = 4 * kTileM * kHeadDim / 2;  // a warpgroup's, of dQ
+constexpr int kSharers = kDqWarps / 4;  // warpgroups that have a share of a step's dQ each
+/*%^pair%*/
+constexpr int kShareBytes = 4 * kTileM * kHeadDim / 2;
+/*%/pair%*/
+/*%#pair%*/
+constexpr int kShareBytes = 4 * kTileM * kDqN;
+/*%/pair%*/
 /*%/dq_staged%*/
 
 constexpr int kK = 0;
@@ -61,17 +67,18 @@ constexpr int kStepsEnd = kDo + kStages * kDoBytes;
 /*%#pair%*/
 constexpr int kOtherDs = kStepsEnd;
 constexpr int kOtherK = kOtherDs + kDsBytes;
-constexpr int kLse = kOtherK + kOtherKBytes;
+constexpr int kCopiesEnd = kOtherK + kOtherKBytes;
+/*%/pair%*/
+/*%^pair%*/
+constexpr int kCopiesEnd = kStepsEnd;
 /*%/pair%*/
 /*%#dq_staged%*/
-constexpr int kShare = kStepsEnd;
-constexpr int kLse = kShare + 2 * kShareBytes;
+constexpr int kShare = kCopiesEnd;
+constexpr int kLse = kShare + kSharers * kShareBytes;
 /*%/dq_staged%*/
-/*%^pair%*/
 /*%^dq_staged%*/
-constexpr int kLse = kStepsEnd;
+constexpr int kLse = kCopiesEnd;
 /*%/dq_staged%*/
-/*%/pair%*/
 constexpr int kDelta = kLse + kStages * kRowStatistics;
 
 constexpr int kKFull = kDelta + kStages * kRowStatistics;
@@ -113,25 +120,24 @@ constexpr int kReadEnd = kKRead + 8;
 constexpr int kMayAdd = kReadEnd;              // this tile may add to a step's dQ
 constexpr int kAdded = kMayAdd + 8 * kStages;  // it has added
 constexpr int kStores = kAdded + 8 * kStages;  // whether it stores instead: 4 bytes
+constexpr int kDqEnd = kStores + 4 * kStages;
 /*%/dq_direct%*/
 /*%#dq_staged%*/
 constexpr int kShareStaged = kReadEnd;  // each warpgroup's
-constexpr int kShareSent = kShareStaged + 16;
+constexpr int kShareSent = kShareStaged + 8 * kSharers;
+constexpr int kDqEnd = kShareSent + 8 * kSharers;
 /*%/dq_staged%*/
 /*%#pair%*/
-constexpr int kDsFull = kStores + 4 * kStages;  // in P's place
+constexpr int kDsFull = kDqEnd;  // in P's place
 constexpr int kOtherDsFull = kDsFull + 8;
 constexpr int kOtherDsEmpty = kOtherDsFull + 8;  // the other CTA has read its copy
 constexpr int kTickets = kOtherDsEmpty + 8;
 /*%/pair%*/
 /*%^pair%*/
-/*%#dq_direct%*/
-constexpr int kTickets = kStores + 4 * kStages;
-/*%/dq_direct%*/
+/*%#dq%*/
+constexpr int kTickets = kDqEnd;
+/*%/dq%*/
 /*%/pair%*/
-/*%#dq_staged%*/
-constexpr int kTickets = kShareSent + 16;
-/*%/dq_staged%*/
 /*%^dq%*/
 constexpr int kTickets = kReadEnd;
 /*%/dq%*/
@@ -179,9 +185,9 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
   }
   /*%/dq_direct%*/
   /*%#dq_staged%*/
-  for (int warpgroup = 0; warpgroup < 2; ++warpgroup) {
-    mbarrier_init(shared + kShareStaged + 8 * warpgroup, 4);
-    mbarrier_init(shared + kShareSent + 8 * warpgroup, 1);
+  for (int sharer = 0; sharer < kSharers; ++sharer) {
+    mbarrier_init(shared + kShareStaged + 8 * sharer, 4);
+    mbarrier_init(shared + kShareSent + 8 * sharer, 1);
   }
   /*%/dq_staged%*/
   /*%#pair%*/

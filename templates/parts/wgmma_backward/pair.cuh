@@ -5,7 +5,12 @@
 #include "params/backward.h"
 #include "parts/wgmma_backward/layout.cuh"
 #include "parts/wgmma_backward/products.cuh"
+/*%#dq_direct%*/
 #include "parts/wgmma_backward/shares.cuh"
+/*%/dq_direct%*/
+/*%#dq_staged%*/
+#include "parts/wgmma_backward/staged_shares.cuh"
+/*%/dq_staged%*/
 #include "parts/wgmma_backward/tiles.cuh"
 #include "ptx/bulk_send.cuh"
 #include "ptx/cluster.cuh"
@@ -53,8 +58,10 @@ struct QueryOwner {
     wgmma_commit();
   }
 
+  /*%#dq_direct%*/
   // `row` is the first row of the step's queries in dQ's sums.
-  __device__ __forceinline__ void compute_step(unsigned row) {
+  /*%/dq_direct%*/
+  __device__ __forceinline__ void compute_step(/*%#dq_direct%*/unsigned row/*%/dq_direct%*/) {
     constexpr unsigned kPanelBytes = kTileN * kRowBytes;
     const int first_panel = rank * kDqPanels;
     // Where there is no second panel, the first stands in for it: nobody looks at the result.
@@ -72,13 +79,19 @@ struct QueryOwner {
     wgmma_wait<0>();
     pin(dq);
     if (lane() == 0) cluster_arrive_read(in_cta(rank ^ 1, shared + kOtherDsEmpty));
+    /*%#dq_direct%*/
     const unsigned place = row * (kHeadDim / 4) + first_panel * (64 / 8) * 128 + threadIdx.x % 128;
     leave_share(dq, place, 64 * first_panel, step, params, shared);
+    /*%/dq_direct%*/
+    /*%#dq_staged%*/
+    stage_share(dq, 0, step, shared);
+    /*%/dq_staged%*/
     ++step;
   }
 
   __device__ __forceinline__ void compute(const KeyTile& tile) {
     mbarrier_wait(shared + kKFull, round % 2);
+    /*%#dq_direct%*/
     int m = tile.starts_at();
     unsigned head_row = tile.first_row(params);
 #pragma unroll 1
@@ -86,6 +99,11 @@ struct QueryOwner {
       compute_step(head_row + m * kTileM);
       if (tile.advance(m)) head_row += params.padded_q;
     }
+    /*%/dq_direct%*/
+    /*%#dq_staged%*/
+#pragma unroll 1
+    for (int left = tile.steps(params); left > 0; --left) compute_step();
+    /*%/dq_staged%*/
     arrive_once(shared + kKRead);
   }
 };

@@ -80,7 +80,7 @@ __device__ __forceinline__ void exponentiate(unsigned (&p)[kTileM / 4], const fl
   }
 }
 
-/*%^dq_staged%*/
+/*%^dp_early%*/
 // dP begins as -delta, to which the product adds, so that afterwards nothing is left to subtract or wait for.
 __device__ __forceinline__ void begin_gradient(float (&dp)[kTileM / 2], const Statistics& delta) {
 #pragma unroll
@@ -90,8 +90,8 @@ __device__ __forceinline__ void begin_gradient(float (&dp)[kTileM / 2], const St
   }
 }
 
-/*%/dq_staged%*/
-/*%#dq_staged%*/
+/*%/dp_early%*/
+/*%#dp_early%*/
 // Subtracts delta from dP, once dP is there.
 __device__ __forceinline__ void subtract(float (&dp)[kTileM / 2], const Statistics& delta) {
 #pragma unroll
@@ -102,7 +102,7 @@ __device__ __forceinline__ void subtract(float (&dp)[kTileM / 2], const Statisti
     dp[4 * j + 3] -= delta[j].y;
   }
 }
-/*%/dq_staged%*/
+/*%/dp_early%*/
 
 // ds = P (dP - delta), without the scale, which dK and dQ get at the end; delta is in dp already. P is taken
 // as it was rounded, since its scores are gone from the registers; p and ds may be the same.

@@ -9,21 +9,24 @@
 #include "ptx/bulk_add.cuh"
 #include "ptx/bulk_store.cuh"
 #include "ptx/bulk_wait.cuh"
+/*%#pair%*/
+#include "ptx/cluster.cuh"
+/*%/pair%*/
 #include "ptx/fence_async_global.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/store_shared_16.cuh"
 
-// Stages a warpgroup's half in the order of the sums, that of accumulators (ptx/wgmma.cuh): 16 bytes a lane.
-__device__ __forceinline__ void stage_share(const float (&dq)[kDqN / 2], int warpgroup, int step,
+// Stages a warpgroup's part in the order of the sums, that of accumulators (ptx/wgmma.cuh): 16 bytes a lane.
+__device__ __forceinline__ void stage_share(const float (&dq)[kDqN / 2], int sharer, int step,
                                             unsigned shared) {
-  const unsigned to = shared + kShare + warpgroup * kShareBytes + anew(threadIdx.x % 128) * 16;
-  mbarrier_wait(shared + kShareSent + 8 * warpgroup, (step & 1) ^ 1);
+  const unsigned to = shared + kShare + sharer * kShareBytes + anew(threadIdx.x % 128) * 16;
+  mbarrier_wait(shared + kShareSent + 8 * sharer, (step & 1) ^ 1);
 #pragma unroll
   for (int j = 0; j < kDqN / 8; ++j) {
     store_shared(to + 2048 * j, uint4{__float_as_uint(dq[4 * j]), __float_as_uint(dq[4 * j + 1]),
                                       __float_as_uint(dq[4 * j + 2]), __float_as_uint(dq[4 * j + 3])});
   }
-  arrive_written(shared + kShareStaged + 8 * warpgroup);
+  arrive_written(shared + kShareStaged + 8 * sharer);
 }
 
 // For one thread: sends all shares of a tile, and returns when all have been added.
@@ -32,24 +35,35 @@ __device__ __forceinline__ void send_shares(const KeyTile& tile, int& step, cons
   add_in_order(tile, step, p, [&](int* shares, int head, int m, bool first) {
     // Makes what another multiprocessor's copy has stored visible to this one's copy, which adds to it.
     fence_async_global();
+    // WorkspaceLayout refuses 2^32 rows.
+    const unsigned row = static_cast<unsigned>(head) * static_cast<unsigned>(anew(p.padded_q)) + m * kTileM;
+    float* sums = p.dq_sum + row * 1ull * kHeadDim;
+    /*%#pair%*/
+    // Each CTA has columns of its own. The second one may have fewer.
+    const int before = cluster_rank() * (kShareBytes / 4);
+    sums += before;
+    const int bytes = min(kShareBytes, 4 * (kTileM * kHeadDim - before));
+    /*%/pair%*/
+    /*%^pair%*/
+    constexpr int bytes = kShareBytes;
+    /*%/pair%*/
 #pragma unroll
-    for (int warpgroup = 0; warpgroup < 2; ++warpgroup) {
-      const unsigned share = shared + kShare + warpgroup * kShareBytes;
-      // WorkspaceLayout refuses 2^32 rows.
-      const unsigned row = static_cast<unsigned>(head) * static_cast<unsigned>(anew(p.padded_q)) + m * kTileM;
-      float* sums = p.dq_sum + row * 1ull * kHeadDim + warpgroup * (kShareBytes / 4);
-      mbarrier_wait(shared + kShareStaged + 8 * warpgroup, step & 1);
+    for (int sharer = 0; sharer < kSharers; ++sharer) {
+      const unsigned share = shared + kShare + sharer * kShareBytes;
+      mbarrier_wait(shared + kShareStaged + 8 * sharer, step & 1);
       if (first) {
-        bulk_store(sums, share, kShareBytes);
+        bulk_store(sums + sharer * (kShareBytes / 4), share, bytes);
       } else {
-        bulk_add(sums, share, kShareBytes);
+        bulk_add(sums + sharer * (kShareBytes / 4), share, bytes);
       }
       bulk_commit();
     }
+    /*%^pair%*/
     bulk_wait_read<1>();
     mbarrier_arrive(shared + kShareSent);
+    /*%/pair%*/
     bulk_wait_read();
-    mbarrier_arrive(shared + kShareSent + 8);
+    mbarrier_arrive(shared + kShareSent + 8 * (kSharers - 1));
     /*%^dq_ordered%*/
     if (first) {
       /*%/dq_ordered%*/

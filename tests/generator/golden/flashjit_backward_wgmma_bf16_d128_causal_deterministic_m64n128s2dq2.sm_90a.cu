@@ -280,7 +280,8 @@ constexpr int kQ = kV + kKeyStages * kVBytes;
 constexpr int kDo = kQ + kStages * kQBytes;
 constexpr int kExchange = kDo + kStages * kDoBytes;  // between the warpgroups: dS for dQ, or P for dS
 constexpr int kStepsEnd = kExchange + kExchangeStages * kDsBytes;
-constexpr int kLse = kStepsEnd;
+constexpr int kCopiesEnd = kStepsEnd;
+constexpr int kLse = kCopiesEnd;
 constexpr int kDelta = kLse + kStages * kRowStatistics;
 
 constexpr int kKFull = kDelta + kStages * kRowStatistics;
@@ -299,7 +300,8 @@ constexpr int kReadEnd = kKRead + 8;
 constexpr int kMayAdd = kReadEnd;              // this tile may add to a step's dQ
 constexpr int kAdded = kMayAdd + 8 * kStages;  // it has added
 constexpr int kStores = kAdded + 8 * kStages;  // whether it stores instead: 4 bytes
-constexpr int kTickets = kStores + 4 * kStages;
+constexpr int kDqEnd = kStores + 4 * kStages;
+constexpr int kTickets = kDqEnd;
 
 // A special register (PTX ISA, "%nctaid").
 

@@ -262,6 +262,7 @@ __device__ __forceinline__ void arrive_once(unsigned barrier) {
 constexpr int kStages = 2;         // of Q and dO: one step's and the next one's
 constexpr int kConsumerWarps = 8;  // of two warpgroups, which read Q and dO
 constexpr int kOwnerWarps = 8;  // which sum dV, or dK: all, since each warpgroup owns 64 keys
+constexpr int kDqWarps = kConsumerWarps;
 constexpr int kKeyReaders = kOwnerWarps;
 constexpr int kExchangeReaders = kOwnerWarps;
 constexpr int kTicketReaders = kConsumerWarps + 2;  // and two threads, that feed and send
@@ -272,7 +273,8 @@ constexpr int kQBytes = kTileM * kRowBytes * kPanelsQk;  // of one stage
 constexpr int kDoBytes = kTileM * kRowBytes * kPanelsV;
 constexpr int kRowStatistics = 4 * kTileM;  // bytes: a float a query
 constexpr int kDsBytes = kTileN * kTileM * 2;  // of dS, or P, of a step
-constexpr int kShareBytes = 4 * kTileM * kHeadDim / 2;  // a warpgroup's, of dQ
+constexpr int kSharers = kDqWarps / 4;  // warpgroups that have a share of a step's dQ each
+constexpr int kShareBytes = 4 * kTileM * kHeadDim / 2;
 
 constexpr int kK = 0;
 constexpr int kV = kK + kKeyStages * kKBytes;
@@ -280,8 +282,9 @@ constexpr int kQ = kV + kKeyStages * kVBytes;
 constexpr int kDo = kQ + kStages * kQBytes;
 constexpr int kExchange = kDo + kStages * kDoBytes;  // between the warpgroups: dS for dQ, or P for dS
 constexpr int kStepsEnd = kExchange + kExchangeStages * kDsBytes;
-constexpr int kShare = kStepsEnd;
-constexpr int kLse = kShare + 2 * kShareBytes;
+constexpr int kCopiesEnd = kStepsEnd;
+constexpr int kShare = kCopiesEnd;
+constexpr int kLse = kShare + kSharers * kShareBytes;
 constexpr int kDelta = kLse + kStages * kRowStatistics;
 
 constexpr int kKFull = kDelta + kStages * kRowStatistics;
@@ -298,8 +301,9 @@ constexpr int kExchangeEmpty = kExchangeFull + 8 * kExchangeStages;
 constexpr int kKRead = kExchangeEmpty + 8 * kExchangeStages;  // products have read K: dK may take its place
 constexpr int kReadEnd = kKRead + 8;
 constexpr int kShareStaged = kReadEnd;  // each warpgroup's
-constexpr int kShareSent = kShareStaged + 16;
-constexpr int kTickets = kShareSent + 16;
+constexpr int kShareSent = kShareStaged + 8 * kSharers;
+constexpr int kDqEnd = kShareSent + 8 * kSharers;
+constexpr int kTickets = kDqEnd;
 
 // A special register (PTX ISA, "%nctaid").
 
@@ -429,9 +433,9 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
     mbarrier_init(shared + kExchangeFull + 8 * stage, kOwnerWarps);
     mbarrier_init(shared + kExchangeEmpty + 8 * stage, kExchangeReaders);
   }
-  for (int warpgroup = 0; warpgroup < 2; ++warpgroup) {
-    mbarrier_init(shared + kShareStaged + 8 * warpgroup, 4);
-    mbarrier_init(shared + kShareSent + 8 * warpgroup, 1);
+  for (int sharer = 0; sharer < kSharers; ++sharer) {
+    mbarrier_init(shared + kShareStaged + 8 * sharer, 4);
+    mbarrier_init(shared + kShareSent + 8 * sharer, 1);
   }
   make_ticket_barriers(shared, kTicketReaders);
   mbarrier_init_fence();
@@ -657,17 +661,17 @@ __device__ __forceinline__ void store_shared(unsigned address, uint4 value) {
 // A tile's share of a step's dQ leaves through shared memory: consumers stage it there, and a thread beside
 // them sends it. Additions from registers would go through the pipe that consumers read statistics from.
 
-// Stages a warpgroup's half in the order of the sums, that of accumulators (ptx/wgmma.cuh): 16 bytes a lane.
-__device__ __forceinline__ void stage_share(const float (&dq)[kDqN / 2], int warpgroup, int step,
+// Stages a warpgroup's part in the order of the sums, that of accumulators (ptx/wgmma.cuh): 16 bytes a lane.
+__device__ __forceinline__ void stage_share(const float (&dq)[kDqN / 2], int sharer, int step,
                                             unsigned shared) {
-  const unsigned to = shared + kShare + warpgroup * kShareBytes + anew(threadIdx.x % 128) * 16;
-  mbarrier_wait(shared + kShareSent + 8 * warpgroup, (step & 1) ^ 1);
+  const unsigned to = shared + kShare + sharer * kShareBytes + anew(threadIdx.x % 128) * 16;
+  mbarrier_wait(shared + kShareSent + 8 * sharer, (step & 1) ^ 1);
 #pragma unroll
   for (int j = 0; j < kDqN / 8; ++j) {
     store_shared(to + 2048 * j, uint4{__float_as_uint(dq[4 * j]), __float_as_uint(dq[4 * j + 1]),
                                       __float_as_uint(dq[4 * j + 2]), __float_as_uint(dq[4 * j + 3])});
   }
-  arrive_written(shared + kShareStaged + 8 * warpgroup);
+  arrive_written(shared + kShareStaged + 8 * sharer);
 }
 
 // For one thread: sends all shares of a tile, and returns when all have been added.
@@ -676,24 +680,25 @@ __device__ __forceinline__ void send_shares(const KeyTile& tile, int& step, cons
   add_in_order(tile, step, p, [&](int* shares, int head, int m, bool first) {
     // Makes what another multiprocessor's copy has stored visible to this one's copy, which adds to it.
     fence_async_global();
+    // WorkspaceLayout refuses 2^32 rows.
+    const unsigned row = static_cast<unsigned>(head) * static_cast<unsigned>(anew(p.padded_q)) + m * kTileM;
+    float* sums = p.dq_sum + row * 1ull * kHeadDim;
+    constexpr int bytes = kShareBytes;
 #pragma unroll
-    for (int warpgroup = 0; warpgroup < 2; ++warpgroup) {
-      const unsigned share = shared + kShare + warpgroup * kShareBytes;
-      // WorkspaceLayout refuses 2^32 rows.
-      const unsigned row = static_cast<unsigned>(head) * static_cast<unsigned>(anew(p.padded_q)) + m * kTileM;
-      float* sums = p.dq_sum + row * 1ull * kHeadDim + warpgroup * (kShareBytes / 4);
-      mbarrier_wait(shared + kShareStaged + 8 * warpgroup, step & 1);
+    for (int sharer = 0; sharer < kSharers; ++sharer) {
+      const unsigned share = shared + kShare + sharer * kShareBytes;
+      mbarrier_wait(shared + kShareStaged + 8 * sharer, step & 1);
       if (first) {
-        bulk_store(sums, share, kShareBytes);
+        bulk_store(sums + sharer * (kShareBytes / 4), share, bytes);
       } else {
-        bulk_add(sums, share, kShareBytes);
+        bulk_add(sums + sharer * (kShareBytes / 4), share, bytes);
       }
       bulk_commit();
     }
     bulk_wait_read<1>();
     mbarrier_arrive(shared + kShareSent);
     bulk_wait_read();
-    mbarrier_arrive(shared + kShareSent + 8);
+    mbarrier_arrive(shared + kShareSent + 8 * (kSharers - 1));
     if (first) {
       bulk_wait();
       note_share(shares, first);
