@@ -88,6 +88,26 @@ TEST_CASE("queries of a tile of keys in parts: of heads, of rows, of both, or no
   }
 }
 
+TEST_CASE("two shares of dK and dV have the same sum however CTAs interleave") {
+  AttentionCase one{{.head_dim = 64}, {.batch = 1, .heads = 2, .seqlen_q = 500, .seqlen_k = 200}};
+  one.problem.pass = Pass::backward;
+  const Gradients gradients(one);
+  test::EmulatedEngine emulated = test::open_emulated_engine({.threads = 4, .sm_count = 8});
+  std::vector<std::byte> dk, dv;
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    emulated.device->set_seed(seed);
+    const Gradients::Result result =
+        gradients.run(emulated.engine, {.schedule = "wgmma-backward:m128n128s2sp16"}, false);
+    CHECK_MESSAGE(result.check.ok, result.check.message);
+    if (dk.empty()) {
+      dk = result.dk.bytes;
+      dv = result.dv.bytes;
+    }
+    CHECK(result.dk.bytes == dk);
+    CHECK(result.dv.bytes == dv);
+  }
+}
+
 TEST_CASE("head dims that end inside a panel, and values wider or narrower than keys") {
   const Shape shape{.batch = 2, .heads = 2, .heads_kv = 1, .seqlen_q = 70, .seqlen_k = 150};
   for (const int head_dim : {8, 24, 40, 56}) {

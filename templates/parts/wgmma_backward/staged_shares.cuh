@@ -35,26 +35,26 @@ __device__ __forceinline__ void send_shares(const KeyTile& tile, int& step, cons
   add_in_order(tile, step, p, [&](int* shares, int head, int m, bool first) {
     // Makes what another multiprocessor's copy has stored visible to this one's copy, which adds to it.
     fence_async_global();
-    // WorkspaceLayout refuses 2^32 rows.
-    const unsigned row = static_cast<unsigned>(head) * static_cast<unsigned>(anew(p.padded_q)) + m * kTileM;
-    float* sums = p.dq_sum + row * 1ull * kHeadDim;
-    /*%#pair%*/
-    // Each CTA has columns of its own. The second one may have fewer.
-    const int before = cluster_rank() * (kShareBytes / 4);
-    sums += before;
-    const int bytes = min(kShareBytes, 4 * (kTileM * kHeadDim - before));
-    /*%/pair%*/
-    /*%^pair%*/
-    constexpr int bytes = kShareBytes;
-    /*%/pair%*/
 #pragma unroll
     for (int sharer = 0; sharer < kSharers; ++sharer) {
       const unsigned share = shared + kShare + sharer * kShareBytes;
+      // WorkspaceLayout refuses 2^32 rows.
+      const unsigned row = static_cast<unsigned>(head) * static_cast<unsigned>(anew(p.padded_q)) + m * kTileM;
+      /*%^pair%*/
+      float* sums = p.dq_sum + row * 1ull * kHeadDim + sharer * (kShareBytes / 4);
+      constexpr int bytes = kShareBytes;
+      /*%/pair%*/
+      /*%#pair%*/
+      // Each CTA has columns of its own. The second one may have fewer.
+      const int before = cluster_rank() * (kShareBytes / 4);
+      float* sums = p.dq_sum + row * 1ull * kHeadDim + before;
+      const int bytes = min(kShareBytes, 4 * (kTileM * kHeadDim - before));
+      /*%/pair%*/
       mbarrier_wait(shared + kShareStaged + 8 * sharer, step & 1);
       if (first) {
-        bulk_store(sums + sharer * (kShareBytes / 4), share, bytes);
+        bulk_store(sums, share, bytes);
       } else {
-        bulk_add(sums + sharer * (kShareBytes / 4), share, bytes);
+        bulk_add(sums, share, bytes);
       }
       bulk_commit();
     }

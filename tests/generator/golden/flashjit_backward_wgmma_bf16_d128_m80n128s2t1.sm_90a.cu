@@ -680,18 +680,18 @@ __device__ __forceinline__ void send_shares(const KeyTile& tile, int& step, cons
   add_in_order(tile, step, p, [&](int* shares, int head, int m, bool first) {
     // Makes what another multiprocessor's copy has stored visible to this one's copy, which adds to it.
     fence_async_global();
-    // WorkspaceLayout refuses 2^32 rows.
-    const unsigned row = static_cast<unsigned>(head) * static_cast<unsigned>(anew(p.padded_q)) + m * kTileM;
-    float* sums = p.dq_sum + row * 1ull * kHeadDim;
-    constexpr int bytes = kShareBytes;
 #pragma unroll
     for (int sharer = 0; sharer < kSharers; ++sharer) {
       const unsigned share = shared + kShare + sharer * kShareBytes;
+      // WorkspaceLayout refuses 2^32 rows.
+      const unsigned row = static_cast<unsigned>(head) * static_cast<unsigned>(anew(p.padded_q)) + m * kTileM;
+      float* sums = p.dq_sum + row * 1ull * kHeadDim + sharer * (kShareBytes / 4);
+      constexpr int bytes = kShareBytes;
       mbarrier_wait(shared + kShareStaged + 8 * sharer, step & 1);
       if (first) {
-        bulk_store(sums + sharer * (kShareBytes / 4), share, bytes);
+        bulk_store(sums, share, bytes);
       } else {
-        bulk_add(sums + sharer * (kShareBytes / 4), share, bytes);
+        bulk_add(sums, share, bytes);
       }
       bulk_commit();
     }
