@@ -1,6 +1,7 @@
 // The backward pass's search space and model, which differ from the forward pass's in all but their use.
 #pragma once
 
+#include <cmath>
 #include <vector>
 
 #include "flashjit/problem.hpp"
@@ -18,6 +19,12 @@ bool needs_rows(const Problem& problem, const Shape& shape, const Schedule& sche
 
 // Whether the space has a schedule with fewer splits that shares out this shape's queries into as many parts.
 bool splits_in_vain(const Problem& problem, const Shape& shape, const Schedule& schedule);
+
+// How many times the work of a shape its whole tiles are.
+inline double filled_up(const Shape& shape, int tile_m, int tile_n) {
+  const auto filled = [](int length, int tile) { return std::ceil(1.0 * length / tile) * tile / length; };
+  return filled(shape.seqlen_q, tile_m) * filled(shape.seqlen_k, tile_n);
+}
 
 // Milliseconds of all the plan's kernels. For ranking only.
 double predict_backward(const Problem& problem, const Shape& shape, const Schedule& schedule,

@@ -52,9 +52,10 @@ double mma_ms(const Problem& problem, const Shape& shape, const MmaBackwardSched
       tensor * multiplies + 0.757 * (4 * fragments + copied) + added + (s.stages == 1 ? 960 : 40) / ctas;
   if (s.warps * ctas < 8) step *= 1.03;
   if (s.sharers == 2) step += 250 / ctas;  // two more barriers a step
-  // Pairs of queries and keys; half of the work of tiles on the diagonal is in vain.
+  // Pairs of queries and keys, those that fill up tiles too; half of the work of tiles on the diagonal is in
+  // vain.
   const double heads = 1.0 * shape.batch * shape.heads;
-  double pairs = flops(problem, shape) / (2 * (3 * d + 2 * dv));
+  double pairs = flops(problem, shape) * filled_up(shape, s.tile_m, s.tile_n) / (2 * (3 * d + 2 * dv));
   if (problem.causal) pairs += heads * shape.seqlen_k * std::max(m, n) / 2;
   const double tiles = std::ceil(shape.seqlen_k / n) * shape.batch * shape.kv_heads();
   const double slots = ctas * std::max(1, target.sm_count);
@@ -90,8 +91,15 @@ double predict_backward(const Problem& problem, const Shape& shape, const Schedu
   // Sums are cleared, written back and read again, unless the main kernel itself turns them into dQ.
   const Workspace workspace = workspace_of(problem, schedule);
   const bool sums = workspace.dq_sum && !workspace.counters;
-  const double sum_bytes = sums ? 4.0 * 3 * shape.batch * shape.heads * shape.seqlen_q * problem.head_dim : 0;
-  return main_ms + sum_bytes / memory_rate(target) + 3 * kLaunchMs;
+  const double rows = 1.0 * shape.batch * shape.heads * shape.seqlen_q;
+  double bytes = sums ? 4.0 * 3 * rows * problem.head_dim : 0;
+  double other_ms = 3 * kLaunchMs;
+  if (problem.dtype != DType::fp32) {
+    constexpr double kOtherMs = 0.008;              // seen beside short sequences
+    bytes += 2.0 * 2 * rows * problem.value_dim();  // O and dO, before the main kernel
+    other_ms += kOtherMs;
+  }
+  return main_ms + bytes / memory_rate(target) + other_ms;
 }
 
 }  // namespace flashjit::autotune

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "autotune/backward/backward.hpp"
 #include "autotune/model/makespan.hpp"
 #include "autotune/model/memory.hpp"
 #include "generator/families/wgmma_backward_layout.hpp"
@@ -14,6 +15,12 @@ namespace flashjit::autotune {
 namespace {
 
 constexpr double kClockGhz = 1.6;
+
+// Below 64 columns exponentials take most of the time, and there are as many as for 64. Head_dim 40 has 0.69
+// of the rate of 64.
+double narrower(const Problem& problem) {
+  return std::min(1.0, std::pow((problem.head_dim + problem.value_dim()) / 128.0, 0.8));
+}
 
 // Of ways other than units_ms, as timed on an H200 at 1k to 16k (docs/performance/wgmma-backward.md).
 double flops_per_clock(const Problem& problem, const Shape& shape, const WgmmaBackwardSchedule& s) {
@@ -31,8 +38,7 @@ double flops_per_clock(const Problem& problem, const Shape& shape, const WgmmaBa
   if (way == DqWay::ordered) rate *= problem.causal && shape.seqlen_k < 2048 ? 0.93 : 0.88;
   // Half of the work of tiles on the diagonal is in vain.
   if (problem.causal) rate /= 1 + 0.5 * (s.tile_m + s.tile_n) / std::max(s.tile_n, shape.seqlen_k);
-  // Below 64 columns exponentials take most of the time, and there are as many as for 64.
-  return rate * std::min(1.0, (problem.head_dim + problem.value_dim()) / 128.0);
+  return rate * narrower(problem);
 }
 
 // Of a tile of keys, or a part of its queries, beside the steps along these, where a multiprocessor has so
@@ -61,9 +67,7 @@ double waves_ms(const Problem& problem, const Shape& shape, const WgmmaBackwardS
   // Five products in one pass; where dQ has a pass of its own, four in the first and three in the second,
   // whose tiles are of queries.
   const double products = own_pass ? (4 * waves + 3) / 5 : waves;
-  const auto padded = [](int length, int tile) { return std::ceil(1.0 * length / tile) * tile / length; };
-  const double work =
-      flops(problem, shape) * padded(shape.seqlen_q, s.tile_m) * padded(shape.seqlen_k, s.tile_n);
+  const double work = flops(problem, shape) * filled_up(shape, s.tile_m, s.tile_n);
   const double loops_ms = work / sms * products / (flops_per_clock(problem, shape, s) * kClockGhz * 1e6);
   return loops_ms + std::ceil(tiles) * tile_us(problem, s, tiles) / 1e3;
 }
@@ -106,8 +110,7 @@ double step_us(const Problem& problem, const WgmmaBackwardSchedule& s) {
   const int d = problem.head_dim, dv = problem.value_dim();
   const bool narrow = std::max(d, dv) <= 64;
   double flops_per_clock = narrow ? 2940 : 3260;
-  // Below 64 columns exponentials take most of the time, and there are as many as for 64.
-  flops_per_clock *= std::min(1.0, (d + dv) / 128.0);
+  flops_per_clock *= narrower(problem);
   // 80 queries a step wait less often for each.
   if (s.tile_m == 80) flops_per_clock *= s.turns > 0 || !problem.causal ? 1.08 : 1.03;
   if (s.turns > 0) flops_per_clock *= narrow ? 1.06 : s.splits > 1 ? 1.005 : s.tile_m == 80 ? 1 : 0.98;
@@ -149,18 +152,17 @@ double units_ms(const Problem& problem, const Shape& shape, const WgmmaBackwardS
   return makespan(lengths, static_cast<int>(sms)) / 1e3;
 }
 
-// Before: O and dO are read, and sums of dV and dK cleared. After: part of dQ's sums become dQ, or Q and dO
-// are read again for it.
+// Sums of dV and dK are cleared before; after, part of dQ's sums become dQ, or Q and dO are read again for
+// it.
 double around_ms(const Problem& problem, const Shape& shape, const WgmmaBackwardSchedule& s,
                  const Target& target) {
-  constexpr double kAfter = 0.65, kOtherMs = 0.008, kOtherPassMs = 0.012;
-  double bytes = 1.0 * shape.batch * shape.heads * shape.seqlen_q *
-                 (4.0 * problem.value_dim() + kAfter * 6.0 * problem.head_dim);
+  constexpr double kAfter = 0.65, kOtherPassMs = 0.012;
+  double bytes = kAfter * 6 * problem.head_dim * shape.batch * shape.heads * shape.seqlen_q;
   if (s.splits > 1) {
     bytes += 4.0 * shape.batch * shape.kv_heads() * shape.seqlen_k * (problem.head_dim + problem.value_dim());
   }
-  return bytes / memory_rate(target) + kOtherMs +
-         (s.dq == static_cast<int>(DqWay::own_pass) ? kOtherPassMs : 0);
+  const double other_pass = s.dq == static_cast<int>(DqWay::own_pass) ? kOtherPassMs : 0;
+  return bytes / memory_rate(target) + other_pass;
 }
 
 }  // namespace
