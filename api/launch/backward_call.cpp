@@ -162,7 +162,7 @@ WorkspaceLayout::WorkspaceLayout(const Problem& problem, const Shape& shape, Wor
   if (parts.counters) key_sums += times(rows / kBackwardCounterRows, sizeof(int));
   bytes = key_sums;
   if (parts.splits == 1) return;
-  const auto columns = static_cast<std::size_t>(problem.head_dim + problem.value_dim());
+  const std::size_t columns = std::size_t{0} + problem.head_dim + problem.value_dim();
   bytes += times(times(key_tiles, static_cast<std::size_t>(parts.tile_n)), times(columns, sizeof(float)));
 }
 

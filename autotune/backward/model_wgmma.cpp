@@ -126,8 +126,9 @@ double units_ms(const Problem& problem, const Shape& shape, const WgmmaBackwardS
   const double each = tile_us(problem, s, static_cast<double>(count) / static_cast<double>(sms));
   double step = step_us(problem, s);
   if (!problem.causal) {
-    const double steps = 1.0 * units.heads * units.steps / units.row_parts;
-    return static_cast<double>((count - 1) / sms + 1) * (steps * step + each) / 1e3;
+    const double steps = static_cast<double>(units.heads * units.steps) / units.row_parts;
+    const long long waves = (count - 1) / sms + 1;
+    return static_cast<double>(waves) * (steps * step + each) / 1e3;
   }
 
   constexpr double kSeveralHeads = 1.05;  // in a part
