@@ -35,7 +35,7 @@ bool waits_for_later(const Problem& problem, const WgmmaBackwardSchedule& s);
 // Whether the transposed dQ is summed up: 80 queries do not fill the 64 rows of products, but K's columns do.
 bool transposes_dq(const WgmmaBackwardSchedule& s);
 // Whether dQ leaves through shared memory: that of pairs which have the room, and without a mask that of 128
-// queries, and the transposed one, where dP is issued beside S, too (under a mask that takes too many
+// queries beside one panel of V, and the transposed one, where dP is issued beside S, too (under a mask that takes too many
 // registers; 128 queries lose by it there).
 bool stages_dq(const Problem& problem, const WgmmaBackwardSchedule& s);
 WgmmaProduct dq_product(const Problem& problem, const WgmmaBackwardSchedule& s);

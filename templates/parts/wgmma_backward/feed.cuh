@@ -153,7 +153,7 @@ __device__ __forceinline__ void send_gradients(const TensorMap& map_dk, const Te
 /*%/splits%*/
 /*%#splits%*/
 // Lets shares of dQ leave, and notes when all shares of a tile, of dV and dK too, have left. With the last of
-// dQ, all products have read V and K.
+// dQ, which every tile here has, all products have read V and K.
 __device__ __forceinline__ void order_all_shares(const BackwardParams& p, unsigned shared) {
   int step = 0;  // of the CTA, over all its tiles
 #pragma unroll 1
@@ -166,9 +166,8 @@ __device__ __forceinline__ void order_all_shares(const BackwardParams& p, unsign
     /*%#dq_staged%*/
     send_shares(tile_at(index, p), step, p, shared);
     /*%/dq_staged%*/
-    const int stage = round % kKeyStages;
-    mbarrier_arrive(shared + kKeysEmpty + 8 * stage);
-    mbarrier_wait(shared + kKeysAdded + 8 * stage, round / kKeyStages % 2);
+    mbarrier_arrive(shared + kKeysEmpty + 8 * (round % kKeyStages));
+    mbarrier_wait(shared + kKeysAdded + 8 * (round % 2), round / 2 % 2);
     note_tile_added(tile_at(index, p).heads_met, p);
   }
 }

@@ -96,7 +96,7 @@ struct KeyOwner : KeySteps {
     /*%#splits%*/
     add_share(sums + kWarpKeys * kHeadDimV, dk);
     __syncwarp();
-    arrive_once(shared + kKeysAdded + 8 * (round % kKeyStages));
+    arrive_once(shared + kKeysAdded + 8 * (round % 2));
     /*%/splits%*/
   }
 

@@ -89,8 +89,8 @@ constexpr int kDkStaged = kDvStaged + 8 * kKeyStages;   // in K's place
 constexpr int kKeysEmpty = kDkStaged + 8 * kKeyStages;  // dV and dK have left
 /*%/splits%*/
 /*%#splits%*/
-constexpr int kKeysAdded = kVFull + 8 * kKeyStages;  // shares of dV and dK have left
-constexpr int kKeysEmpty = kKeysAdded + 8 * kKeyStages;
+constexpr int kKeysAdded = kVFull + 8 * kKeyStages;  // shares of dV and dK have left, of two tiles
+constexpr int kKeysEmpty = kKeysAdded + 16;
 /*%/splits%*/
 constexpr int kQFull = kKeysEmpty + 8 * kKeyStages;
 constexpr int kQEmpty = kQFull + 8 * kStages;
@@ -156,10 +156,10 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
     mbarrier_init(shared + kDvStaged + 8 * stage, kOwnerWarps);
     mbarrier_init(shared + kDkStaged + 8 * stage, kOwnerWarps);
     /*%/splits%*/
-    /*%#splits%*/
-    mbarrier_init(shared + kKeysAdded + 8 * stage, kOwnerWarps);
-    /*%/splits%*/
   }
+  /*%#splits%*/
+  for (int slot = 0; slot < 2; ++slot) mbarrier_init(shared + kKeysAdded + 8 * slot, kOwnerWarps);
+  /*%/splits%*/
   /*%#k_read%*/
   mbarrier_init(shared + kKRead, kKeyReaders);
   /*%/k_read%*/

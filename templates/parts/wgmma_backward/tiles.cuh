@@ -86,7 +86,7 @@ struct KeyTile {
   /*%/step_before%*/
   /*%/diagonal_first%*/
   /*%#dq_direct%*/
-  // Rows of the workspace's arrays before those of this batch and K/V head.
+  // Rows of the workspace's arrays before those of the first head that it meets.
   __device__ __forceinline__ long long first_row(const BackwardParams& p) const {
     return static_cast<long long>(first_head(p)) * p.padded_q;
   }

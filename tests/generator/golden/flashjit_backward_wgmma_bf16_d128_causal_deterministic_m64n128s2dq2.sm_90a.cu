@@ -513,7 +513,7 @@ struct KeyTile {
     return m == starts_at();
   }
   __device__ __forceinline__ int step_before(int m) const { return (m == first_step ? end_step : m) - 1; }
-  // Rows of the workspace's arrays before those of this batch and K/V head.
+  // Rows of the workspace's arrays before those of the first head that it meets.
   __device__ __forceinline__ long long first_row(const BackwardParams& p) const {
     return static_cast<long long>(first_head(p)) * p.padded_q;
   }

@@ -245,8 +245,8 @@ constexpr int kDelta = kLse + kStages * kRowStatistics;
 
 constexpr int kKFull = kDelta + kStages * kRowStatistics;
 constexpr int kVFull = kKFull + 8 * kKeyStages;
-constexpr int kKeysAdded = kVFull + 8 * kKeyStages;  // shares of dV and dK have left
-constexpr int kKeysEmpty = kKeysAdded + 8 * kKeyStages;
+constexpr int kKeysAdded = kVFull + 8 * kKeyStages;  // shares of dV and dK have left, of two tiles
+constexpr int kKeysEmpty = kKeysAdded + 16;
 constexpr int kQFull = kKeysEmpty + 8 * kKeyStages;
 constexpr int kQEmpty = kQFull + 8 * kStages;
 constexpr int kDoFull = kQEmpty + 8 * kStages;
@@ -369,8 +369,8 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
     mbarrier_init(shared + kKFull + 8 * stage, 1);
     mbarrier_init(shared + kVFull + 8 * stage, 1);
     mbarrier_init(shared + kKeysEmpty + 8 * stage, 1);
-    mbarrier_init(shared + kKeysAdded + 8 * stage, kOwnerWarps);
   }
+  for (int slot = 0; slot < 2; ++slot) mbarrier_init(shared + kKeysAdded + 8 * slot, kOwnerWarps);
   for (int stage = 0; stage < kStages; ++stage) {
     mbarrier_init(shared + kQFull + 8 * stage, 1);
     mbarrier_init(shared + kQEmpty + 8 * stage, kConsumerWarps);
@@ -456,7 +456,7 @@ struct KeyTile {
     return m == starts_at();
   }
   __device__ __forceinline__ int step_before(int m) const { return (m == first_step ? end_step : m) - 1; }
-  // Rows of the workspace's arrays before those of this batch and K/V head.
+  // Rows of the workspace's arrays before those of the first head that it meets.
   __device__ __forceinline__ long long first_row(const BackwardParams& p) const {
     return static_cast<long long>(first_head(p)) * p.padded_q;
   }
@@ -887,7 +887,7 @@ __device__ __forceinline__ void feed(const TensorMap& map_keys, const TensorMap&
 }
 
 // Lets shares of dQ leave, and notes when all shares of a tile, of dV and dK too, have left. With the last of
-// dQ, all products have read V and K.
+// dQ, which every tile here has, all products have read V and K.
 __device__ __forceinline__ void order_all_shares(const BackwardParams& p, unsigned shared) {
   int step = 0;  // of the CTA, over all its tiles
 #pragma unroll 1
@@ -895,9 +895,8 @@ __device__ __forceinline__ void order_all_shares(const BackwardParams& p, unsign
     const int index = read_ticket(shared, round);
     if (index < 0) return;
     order_shares(tile_at(index, p), step, p, shared);
-    const int stage = round % kKeyStages;
-    mbarrier_arrive(shared + kKeysEmpty + 8 * stage);
-    mbarrier_wait(shared + kKeysAdded + 8 * stage, round / kKeyStages % 2);
+    mbarrier_arrive(shared + kKeysEmpty + 8 * (round % kKeyStages));
+    mbarrier_wait(shared + kKeysAdded + 8 * (round % 2), round / 2 % 2);
     note_tile_added(tile_at(index, p).heads_met, p);
   }
 }
@@ -1472,7 +1471,7 @@ struct KeyOwner : KeySteps {
     if (!first) add_dq();
     add_share(sums + kWarpKeys * kHeadDimV, dk);
     __syncwarp();
-    arrive_once(shared + kKeysAdded + 8 * (round % kKeyStages));
+    arrive_once(shared + kKeysAdded + 8 * (round % 2));
   }
 
   __device__ __forceinline__ void run() {
