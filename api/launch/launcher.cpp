@@ -74,13 +74,17 @@ KernelLauncher::KernelLauncher(runtime::Device& device, const Problem& problem, 
       geometry_(kernel.code->source.geometry),
       mapper_(device, kernel.code->source.maps, problem) {}
 
+long long KernelLauncher::pairs(const Shape& shape, int parts) const {
+  return pairs_of(shape, geometry_.grid) * (geometry_.grid == Grid::key_tiles ? parts : 1);
+}
+
 int KernelLauncher::tiles(const Shape& seen, const Shape& given, int parts) const {
   const bool over_keys = geometry_.grid == Grid::key_tiles;
   const int rows = over_keys ? seen.seqlen_k : seen.seqlen_q;
   if (rows == 0) return 0;
   const int tile = over_keys ? geometry_.tile_n : geometry_.tile_m;
   const int tiles = (rows - 1) / tile + 1;
-  const long long pairs = pairs_of(seen, geometry_.grid) * (over_keys ? parts : 1);
+  const long long pairs = this->pairs(seen, parts);
   // The factors are below 2^62 and 2^31, so their product could overflow; the quotient cannot. A kernel steps
   // from tile to tile by the grid's size in 32 bits, so as many again must fit beyond the last tile.
   const long long most = kMaxGrid / 2 / geometry_.cluster;
@@ -254,7 +258,7 @@ void Launcher::backward(const Shape& shape, const BackwardArgs& args, Stream str
         params.tiles = kernel.tiles(shape_for(kernel), shape, parts);
         if (params.tiles == 0) continue;
         const bool over_keys = kernel.geometry().grid == Grid::key_tiles;
-        const long long pairs = pairs_of(shape, kernel.geometry().grid) * (over_keys ? parts : 1);
+        const long long pairs = kernel.pairs(shape, parts);
         set_order(params, pairs, over_keys ? params.group : 1, kernel.at_once());
         kernel.launch(params, params.tiles * pairs, stream);
       }

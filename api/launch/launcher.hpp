@@ -24,9 +24,13 @@ class KernelLauncher {
 
   [[nodiscard]] const Geometry& geometry() const { return geometry_; }
 
-  // The tiles of each head and batch. Throws Error{invalid_argument} if they are more in all than a grid
+  // Pairs of head and batch that have tiles, times `parts`, into which the queries of a tile of keys are
+  // divided.
+  [[nodiscard]] long long pairs(const Shape& shape, int parts) const;
+
+  // The tiles of each such pair. Throws Error{invalid_argument} if they are more in all than a grid
   // holds. `seen` is the shape as the tiles see it, packed or padded; `given` is the caller's, for the
-  // message. `parts` is into how many the queries of a tile of keys are divided.
+  // message.
   [[nodiscard]] int tiles(const Shape& seen, const Shape& given, int parts = 1) const;
 
   // Does what may fail because of the call's arguments: makes the tensor maps of the launch() to come.

@@ -51,7 +51,7 @@ bool transposes_dq(const WgmmaBackwardSchedule& s) {
 }
 
 bool stages_dq(const Problem& problem, const WgmmaBackwardSchedule& s) {
-  constexpr int kPanels = 6;  // of Q and dO, beside which a pair has room
+  constexpr int kPanels = 6;  // of K and V together, beside which a pair has room
   if (is_pair(s)) return panels_of(problem.head_dim) + panels_of(problem.value_dim()) <= kPanels;
   return !problem.causal &&
          (transposes_dq(s) || (sums_dq(s) && s.tile_m == 128 && panels_of(problem.value_dim()) == 1));

@@ -34,9 +34,9 @@ bool rotates(const Problem& problem, const WgmmaBackwardSchedule& s);
 bool waits_for_later(const Problem& problem, const WgmmaBackwardSchedule& s);
 // Whether the transposed dQ is summed up: 80 queries do not fill the 64 rows of products, but K's columns do.
 bool transposes_dq(const WgmmaBackwardSchedule& s);
-// Whether dQ leaves through shared memory: that of pairs which have the room, and without a mask that of 128
-// queries beside one panel of V, and the transposed one, where dP is issued beside S, too (under a mask that takes too many
-// registers; 128 queries lose by it there).
+// Whether dQ leaves through shared memory: that of pairs which have the room; without a mask that of 128
+// queries beside one panel of V (under one they lose by it), and the transposed one, where dP is issued
+// beside S, too (under one that takes too many registers).
 bool stages_dq(const Problem& problem, const WgmmaBackwardSchedule& s);
 WgmmaProduct dq_product(const Problem& problem, const WgmmaBackwardSchedule& s);
 // Stages of what the warpgroups of a tile of keys exchange: dS for dQ, or P, or first P and then dS.

@@ -48,7 +48,7 @@ __device__ __forceinline__ void return_ticket(unsigned shared, int round) {
   /*%/pair%*/
 }
 
-// Between these two.
+// May be read between wait_for_ticket and return_ticket.
 __device__ __forceinline__ int number_of_ticket(unsigned shared, int round) {
   return load_shared(shared + kTicket + 4 * (round % 2));
 }

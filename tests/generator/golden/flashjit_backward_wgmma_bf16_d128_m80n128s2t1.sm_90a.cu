@@ -354,7 +354,7 @@ __device__ __forceinline__ void return_ticket(unsigned shared, int round) {
   mbarrier_arrive(shared + kTicketEmpty + 8 * (round % 2));
 }
 
-// Between these two.
+// May be read between wait_for_ticket and return_ticket.
 __device__ __forceinline__ int number_of_ticket(unsigned shared, int round) {
   return load_shared(shared + kTicket + 4 * (round % 2));
 }

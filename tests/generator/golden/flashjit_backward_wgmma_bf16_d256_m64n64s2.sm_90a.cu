@@ -411,7 +411,7 @@ __device__ __forceinline__ void return_ticket(unsigned shared, int round) {
   cluster_arrive(in_cta(0, shared + kTicketEmpty + 8 * (round % 2)));
 }
 
-// Between these two.
+// May be read between wait_for_ticket and return_ticket.
 __device__ __forceinline__ int number_of_ticket(unsigned shared, int round) {
   return load_shared(shared + kTicket + 4 * (round % 2));
 }
