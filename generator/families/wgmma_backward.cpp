@@ -75,6 +75,7 @@ std::map<std::string, bool> sections(const Problem& problem) {
           {"dq_transposed", false},
           {"dq_direct", false},
           {"dq_staged", false},
+          {"dq_rest", false},
           {"dp_early", false},
           {"dq_ordered", false},
           {"rotated", false},
@@ -113,6 +114,11 @@ void list_products(Recipe& recipe, const Problem& problem, int score_columns, co
   WgmmaProduct first = dq;
   first.accumulate = false;
   list(recipe, dtype, "dq_first", "dq_written", "d", first);
+  WgmmaProduct rest = dq;
+  rest.columns = dq_rest(problem);
+  list(recipe, dtype, "dq_rest_next", "dq_rest_registers", "d", rest);
+  rest.accumulate = false;
+  list(recipe, dtype, "dq_rest_first", "dq_rest_written", "d", rest);
 }
 
 // One box moves all panels where the head dim fills them (TensorMapSpec).
@@ -135,13 +141,14 @@ Recipe recipe_owners(const Problem& problem, const WgmmaBackwardSchedule& s, con
   recipe.sections = sections(problem);
   recipe.sections["sums_apart"] = sums_apart(s);
   recipe.sections["pair"] = is_pair(s);
-  recipe.sections["exchange"] = exchange_stages(s) > 0;
-  recipe.sections["k_read"] = exchange_stages(s) > 0 && s.splits == 1;
+  recipe.sections["exchange"] = exchange_stages(problem, s) > 0;
+  recipe.sections["k_read"] = exchange_stages(problem, s) > 0 && s.splits == 1;
   recipe.sections["dq"] = adds_dq(s);
   recipe.sections["diagonal"] = problem.causal && !sums_apart(s) && s.tile_m < 128;
   recipe.sections["dq_transposed"] = transposes_dq(s);
   recipe.sections["dq_direct"] = adds_dq(s) && !stages_dq(problem, s);
   recipe.sections["dq_staged"] = stages_dq(problem, s);
+  recipe.sections["dq_rest"] = is_pair(s) && stages_dq(problem, s);
   recipe.sections["dp_early"] = stages_dq(problem, s) && transposes_dq(s);
   recipe.sections["dq_ordered"] = is_ordered(s);
   recipe.sections["rotated"] = rotates(problem, s);
@@ -155,13 +162,20 @@ Recipe recipe_owners(const Problem& problem, const WgmmaBackwardSchedule& s, con
   recipe.sections["splits"] = s.splits > 1;
   recipe.sections["column_steps"] = s.splits == 1 || !transposes_dq(s);
   recipe.sections["turns"] = s.turns > 0;
-  if (exchange_stages(s) > 0) {
+  if (exchange_stages(problem, s) > 0) {
     recipe.constants.push_back(
-        number("kExchangeStages", exchange_stages(s), "of what the warpgroups hand to each other"));
+        number("kExchangeStages", exchange_stages(problem, s), "of what the warpgroups hand to each other"));
   }
   if (adds_dq(s)) {
     recipe.constants.push_back(
         number("kDqN", dq_product(problem, s).columns, "columns of a warpgroup's product for dQ"));
+  }
+  if (stages_dq(problem, s)) {
+    recipe.constants.push_back(
+        number("kShareStages", share_stages(problem, s), "of a step's dQ on its way out"));
+  }
+  if (recipe.sections["dq_rest"]) {
+    recipe.constants.push_back(number("kDqRestN", dq_rest(problem), "columns of its second product for dQ"));
   }
   if (is_pair(s)) {
     recipe.constants.push_back(

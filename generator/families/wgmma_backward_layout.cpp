@@ -8,6 +8,16 @@ namespace {
 
 constexpr int kMostSlots = 6;  // of the ring of K and V
 
+// Of K and V together.
+int panels(const Problem& problem) {
+  return panels_of(problem.head_dim) + panels_of(problem.value_dim());
+}
+
+// Whether the CTAs of a pair share one of K's panels: each sums dQ of one and a half.
+bool shares_a_panel(const Problem& problem) {
+  return panels_of(problem.head_dim) == 3;
+}
+
 }  // namespace
 
 bool sums_apart(const WgmmaBackwardSchedule& s) {
@@ -26,8 +36,8 @@ int ctas_per_tile(const WgmmaBackwardSchedule& s) {
   return is_pair(s) ? 2 : 1;
 }
 
-int dq_panels(const Problem& problem) {
-  return (panels_of(problem.head_dim) + 1) / 2;
+int dq_rest(const Problem& problem) {
+  return shares_a_panel(problem) ? kPanelColumns / 2 : kPanelColumns;
 }
 
 bool sums_dq(const WgmmaBackwardSchedule& s) {
@@ -51,39 +61,43 @@ bool transposes_dq(const WgmmaBackwardSchedule& s) {
 }
 
 bool stages_dq(const Problem& problem, const WgmmaBackwardSchedule& s) {
-  constexpr int kPanels = 6;  // of K and V together, beside which a pair has room
-  if (is_pair(s)) return panels_of(problem.head_dim) + panels_of(problem.value_dim()) <= kPanels;
+  if (is_pair(s)) return panels(problem) <= (shares_a_panel(problem) ? 7 : 6);
   return !problem.causal &&
          (transposes_dq(s) || (sums_dq(s) && s.tile_m == 128 && panels_of(problem.value_dim()) == 1));
 }
 
 WgmmaProduct dq_product(const Problem& problem, const WgmmaBackwardSchedule& s) {
   WgmmaProduct product{.a_transposed = true, .b_transposed = !transposes_dq(s)};
-  product.columns = transposes_dq(s)  ? s.tile_m
-                    : s.tile_m == 128 ? problem.head_dim
-                    : is_pair(s)      ? 64 * dq_panels(problem)
-                                      : 64;
+  product.columns = transposes_dq(s)                       ? s.tile_m
+                    : s.tile_m == 128                      ? problem.head_dim
+                    : is_pair(s) && !stages_dq(problem, s) ? kPairPanels * kPanelColumns
+                                                           : kPanelColumns;
   return product;
 }
 
-int exchange_stages(const WgmmaBackwardSchedule& s) {
-  if (is_pair(s)) return 1;
+int share_stages(const Problem& problem, const WgmmaBackwardSchedule& s) {
+  if (!stages_dq(problem, s)) return 0;
+  return is_pair(s) && shares_a_panel(problem) && panels(problem) <= 6 ? 2 : 1;
+}
+
+int exchange_stages(const Problem& problem, const WgmmaBackwardSchedule& s) {
+  if (is_pair(s)) return panels(problem) <= 5 ? 2 : 1;
   return adds_dq(s) || sums_apart(s) ? 2 : 0;
 }
 
 int owners_bytes(const Problem& problem, const WgmmaBackwardSchedule& s, int key_stages) {
-  const int panels = panels_of(problem.head_dim) + panels_of(problem.value_dim());
-  const int tiles = (key_stages * s.tile_n + 2 * s.tile_m) * panels * kRowBytes;
+  const int exchanges = exchange_stages(problem, s), shares = share_stages(problem, s);
+  const int tiles = (key_stages * s.tile_n + 2 * s.tile_m) * panels(problem) * kRowBytes;
   // A pair's CTA also has a copy of the other CTA's dS, and those columns of the other's keys that its dQ
   // takes.
-  const int other = is_pair(s) ? dq_panels(problem) * s.tile_n * kRowBytes : 0;
-  const int exchange = (exchange_stages(s) + (is_pair(s) ? 1 : 0)) * s.tile_n * s.tile_m * 2;
+  const int other = is_pair(s) ? kPairPanels * s.tile_n * kRowBytes : 0;
+  const int exchange = (exchanges + (is_pair(s) ? 1 : 0)) * s.tile_n * s.tile_m * 2;
   const int statistics = 2 * 2 * 4 * s.tile_m;
-  const int barriers =
-      8 * (5 * key_stages + 8 + 2 * exchange_stages(s) + 2 + (adds_dq(s) ? 5 : 0) + (is_pair(s) ? 3 : 0)) +
-      kTicketBytes;
-  const int share_columns = is_pair(s) ? dq_panels(problem) * kPanelColumns : problem.head_dim;
-  const int share = stages_dq(problem, s) ? 4 * s.tile_m * share_columns : 0;
+  const int of_dq = shares > 0 ? 4 * shares : adds_dq(s) ? 5 : 0;
+  const int of_pair = is_pair(s) ? 2 + exchanges : 0;
+  const int barriers = 8 * (5 * key_stages + 8 + 2 * exchanges + 2 + of_dq + of_pair) + kTicketBytes;
+  const int share_columns = is_pair(s) ? kPanelColumns + dq_rest(problem) : problem.head_dim;
+  const int share = shares * 4 * s.tile_m * share_columns;
   return tiles + other + exchange + share + statistics + barriers;
 }
 

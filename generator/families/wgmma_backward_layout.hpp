@@ -12,8 +12,9 @@ namespace flashjit::wgmma_backward {
 
 using namespace wgmma;
 
-constexpr int kDqRows = 128;  // per CTA of the kernel that owns rows of dQ
-constexpr int kDqKeys = 64;   // per step of that kernel
+constexpr int kDqRows = 128;    // per CTA of the kernel that owns rows of dQ
+constexpr int kDqKeys = 64;     // per step of that kernel
+constexpr int kPairPanels = 2;  // of K's columns that one CTA of a pair sums dQ from
 
 // Whether different warpgroups sum dK and dV. With tile_n 128, two warpgroups own 64 keys each; with tile_n
 // 64, one owns dV and one owns dK.
@@ -23,8 +24,9 @@ bool adds_dq(const WgmmaBackwardSchedule& s);
 // its sums have to cover a second CTA's keys, or L2 could not take them.
 bool is_pair(const WgmmaBackwardSchedule& s);
 int ctas_per_tile(const WgmmaBackwardSchedule& s);
-// Panels of K's columns whose dQ one CTA of a pair sums up.
-int dq_panels(const Problem& problem);
+// Columns whose dQ a CTA of a pair sums up beside those of a panel, where dQ is staged: of three panels both
+// have half of the middle one.
+int dq_rest(const Problem& problem);
 bool sums_dq(const WgmmaBackwardSchedule& s);
 bool is_ordered(const WgmmaBackwardSchedule& s);
 // Whether each tile of keys begins at other queries, so that a tile that adds to dQ after others seldom waits
@@ -38,9 +40,11 @@ bool transposes_dq(const WgmmaBackwardSchedule& s);
 // queries beside one panel of V (under one they lose by it), and the transposed one, where dP is issued
 // beside S, too (under one that takes too many registers).
 bool stages_dq(const Problem& problem, const WgmmaBackwardSchedule& s);
+// How many steps' shares of dQ have room in shared memory.
+int share_stages(const Problem& problem, const WgmmaBackwardSchedule& s);
 WgmmaProduct dq_product(const Problem& problem, const WgmmaBackwardSchedule& s);
 // Stages of what the warpgroups of a tile of keys exchange: dS for dQ, or P, or first P and then dS.
-int exchange_stages(const WgmmaBackwardSchedule& s);
+int exchange_stages(const Problem& problem, const WgmmaBackwardSchedule& s);
 // Bytes of what templates/parts/wgmma_backward/layout.cuh lays out, which asserts that it fits.
 int owners_bytes(const Problem& problem, const WgmmaBackwardSchedule& s, int key_stages);
 int key_stages(const Problem& problem, const WgmmaBackwardSchedule& s, const Target& target);

@@ -13,9 +13,8 @@ constexpr Problem kBackwardFp16{.pass = Pass::backward, .dtype = DType::fp16, .h
 constexpr Problem kBackwardOrdered{
     .pass = Pass::backward, .head_dim = 80, .causal = true, .deterministic = true};
 constexpr Problem kBackward128{.pass = Pass::backward, .head_dim = 128};
-constexpr Problem kBackward136{.pass = Pass::backward, .head_dim = 136, .causal = true};
-constexpr Problem kBackward136Wide{
-    .pass = Pass::backward, .head_dim = 136, .head_dim_v = 256, .causal = true};
+constexpr Problem kBackward136{.pass = Pass::backward, .head_dim = 136, .head_dim_v = 72, .causal = true};
+constexpr Problem kBackward256{.pass = Pass::backward, .head_dim = 256, .head_dim_v = 136, .causal = true};
 constexpr Problem kBackwardFp32{.pass = Pass::backward, .dtype = DType::fp32, .head_dim = 32, .causal = true};
 constexpr Problem kBackwardFp32Wide{
     .pass = Pass::backward, .dtype = DType::fp32, .head_dim = 72, .head_dim_v = 40, .causal = true};
@@ -92,7 +91,7 @@ std::vector<Subject> sync_subjects() {
               kWide),
       subject("wgmma backward, 80 queries", "sm_90a", "wgmma-backward:m80n128s2t1", kBackward128, kWide),
       subject("wgmma backward, pairs of CTAs", "sm_90a", "wgmma-backward:m64n64s2", kBackward136, kWide),
-      subject("wgmma backward, pairs of CTAs, no room", "sm_90a", "wgmma-backward:m64n64s2", kBackward136Wide,
+      subject("wgmma backward, pairs of CTAs, no room", "sm_90a", "wgmma-backward:m64n64s2", kBackward256,
               kWide),
       subject("wgmma backward, parts", "sm_90a", "wgmma-backward:m128n128s2sp6", kBackward, kWide),
       subject("mma backward", "sm_90a", "mma-backward:m32n64w4s2dq1", kBackwardCausal),

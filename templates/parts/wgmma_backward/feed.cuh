@@ -54,7 +54,7 @@ __device__ __forceinline__ void load_other_keys(const TensorMap& map, unsigned b
                                                 unsigned shared) {
   const int rank = cluster_rank();
   load_tile<kDqPanels, 1, kTileN>(shared + kOtherK, map, barrier, tile.key + (rank == 0 ? kTileN : -kTileN),
-                                  tile.head_kv, tile.batch, rank * kDqPanels);
+                                  tile.head_kv, tile.batch, rank * (kPanelsQk - kDqPanels));
 }
 /*%/pair%*/
 

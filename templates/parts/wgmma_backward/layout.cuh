@@ -18,9 +18,9 @@ constexpr int kExchangeReaders = kDqWarps + 1;  // and the other CTA, when its c
 constexpr int kTicketReaders = 2 * (kConsumerWarps + kDqWarps + 2) + 1;
 /*%/pair%*/
 /*%^pair%*/
-/*%#dq%*/
+/*%#dq_direct%*/
 constexpr int kDqWarps = kConsumerWarps;
-/*%/dq%*/
+/*%/dq_direct%*/
 /*%#k_read%*/
 constexpr int kKeyReaders = kOwnerWarps;
 /*%/k_read%*/
@@ -40,16 +40,18 @@ constexpr int kDsBytes = kTileN * kTileM * 2;  // of dS, or P, of a step
 /*%/exchange%*/
 /*%#pair%*/
 // For this CTA's half of dQ's panels: the other CTA's keys, and their dS.
-constexpr int kDqPanels = kDqN / 64;
+constexpr int kDqPanels = 2;
 constexpr int kOtherKBytes = kDqPanels * kTileN * kRowBytes;
 /*%/pair%*/
 /*%#dq_staged%*/
-constexpr int kSharers = kDqWarps / 4;  // warpgroups that have a share of a step's dQ each
+constexpr int kShareParts = 2;  // in which a step's dQ leaves
 /*%^pair%*/
-constexpr int kShareBytes = 4 * kTileM * kHeadDim / 2;
+constexpr int kPartOfShare = 4 * kTileM * kHeadDim / 2;  // bytes: each warpgroup's
+constexpr int kShareBytes = kShareParts * kPartOfShare;
 /*%/pair%*/
 /*%#pair%*/
-constexpr int kShareBytes = 4 * kTileM * kDqN;
+constexpr int kPartOfShare = 4 * kTileM * kDqN;  // bytes of the first part; the second one is the rest
+constexpr int kShareBytes = kPartOfShare + 4 * kTileM * kDqRestN;
 /*%/pair%*/
 /*%/dq_staged%*/
 
@@ -74,7 +76,7 @@ constexpr int kCopiesEnd = kStepsEnd;
 /*%/pair%*/
 /*%#dq_staged%*/
 constexpr int kShare = kCopiesEnd;
-constexpr int kLse = kShare + kSharers * kShareBytes;
+constexpr int kLse = kShare + kShareStages * kShareBytes;
 /*%/dq_staged%*/
 /*%^dq_staged%*/
 constexpr int kLse = kCopiesEnd;
@@ -123,13 +125,13 @@ constexpr int kStores = kAdded + 8 * kStages;  // whether it stores instead: 4 b
 constexpr int kDqEnd = kStores + 4 * kStages;
 /*%/dq_direct%*/
 /*%#dq_staged%*/
-constexpr int kShareStaged = kReadEnd;  // each warpgroup's
-constexpr int kShareSent = kShareStaged + 8 * kSharers;
-constexpr int kDqEnd = kShareSent + 8 * kSharers;
+constexpr int kShareStaged = kReadEnd;  // each part
+constexpr int kShareSent = kShareStaged + 8 * kShareStages * kShareParts;
+constexpr int kDqEnd = kShareSent + 8 * kShareStages * kShareParts;
 /*%/dq_staged%*/
 /*%#pair%*/
 constexpr int kDsFull = kDqEnd;  // in P's place
-constexpr int kOtherDsFull = kDsFull + 8;
+constexpr int kOtherDsFull = kDsFull + 8 * kExchangeStages;
 constexpr int kOtherDsEmpty = kOtherDsFull + 8;  // the other CTA has read its copy
 constexpr int kTickets = kOtherDsEmpty + 8;
 /*%/pair%*/
@@ -185,13 +187,15 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
   }
   /*%/dq_direct%*/
   /*%#dq_staged%*/
-  for (int sharer = 0; sharer < kSharers; ++sharer) {
-    mbarrier_init(shared + kShareStaged + 8 * sharer, 4);
-    mbarrier_init(shared + kShareSent + 8 * sharer, 1);
+  for (int part = 0; part < kShareStages * kShareParts; ++part) {
+    mbarrier_init(shared + kShareStaged + 8 * part, 4);
+    mbarrier_init(shared + kShareSent + 8 * part, 1);
   }
   /*%/dq_staged%*/
   /*%#pair%*/
-  mbarrier_init(shared + kDsFull, kOwnerWarps);
+  for (int stage = 0; stage < kExchangeStages; ++stage) {
+    mbarrier_init(shared + kDsFull + 8 * stage, kOwnerWarps);
+  }
   mbarrier_init(shared + kOtherDsFull, 1);
   mbarrier_init(shared + kOtherDsEmpty, kDqWarps);
   /*%/pair%*/

@@ -12,7 +12,6 @@
 #include "parts/wgmma_backward/staged_shares.cuh"
 /*%/dq_staged%*/
 #include "parts/wgmma_backward/tiles.cuh"
-#include "ptx/bulk_send.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/cluster_arrive_read.cuh"
 #include "ptx/mbarrier.cuh"
@@ -22,6 +21,8 @@
 #include "ptx/wgmma_group.cuh"
 
 struct QueryOwner {
+  static constexpr unsigned kPanelBytes = kTileN * kRowBytes;
+
   const BackwardParams& params;
   const unsigned shared;
   const int rank;
@@ -29,62 +30,80 @@ struct QueryOwner {
   int round = 0;  // tiles so far
 
   float dq[kDqN / 2];
+  /*%#dq_staged%*/
+  float dq_rest[kDqRestN / 2];
+  /*%/dq_staged%*/
 
   __device__ __forceinline__ QueryOwner(const BackwardParams& parameters, unsigned shared_memory)
       : params(parameters), shared(shared_memory), rank(cluster_rank()) {}
 
-  // Sends a copy of this CTA's dS to the other CTA, once its place there is free, and expects the other CTA's
-  // dS.
-  __device__ __forceinline__ void swap_ds() const {
-    if (threadIdx.x % 128 == 0) {
-      mbarrier_arrive_expecting(shared + kOtherDsFull, kDsBytes);
-      mbarrier_wait(shared + kOtherDsEmpty, (step & 1) ^ 1);
-      const int other = rank ^ 1;
-      bulk_send(in_cta(other, shared + kOtherDs), shared + kExchange, kDsBytes,
-                in_cta(other, shared + kOtherDsFull));
-    }
-    __syncwarp();
-  }
-
-  // dQ from the keys of one CTA: their dS times two panels of their columns, which lie `apart` bytes apart.
-  __device__ __forceinline__ void issue(unsigned ds_tile, unsigned panels, unsigned apart, bool first) {
-    const unsigned long long a = wgmma_descriptor(ds_tile, 0), b = wgmma_descriptor(panels, apart);
+  // dQ from the keys of one CTA: their dS times some columns of theirs, in panels that lie `apart` bytes
+  // apart. `first`: d begins with it.
+  template <auto kBegin, auto kAdd, int kCount>
+  __device__ __forceinline__ void issue(float (&d)[kCount], unsigned ds_tile, unsigned columns,
+                                        unsigned apart, bool first) {
+    const unsigned long long a = wgmma_descriptor(ds_tile, 0), b = wgmma_descriptor(columns, apart);
     wgmma_fence();
-    if (first) wgmma_dq_first(dq, a, b);
+    if (first) kBegin(d, a, b);
 #pragma unroll
-    for (int i = first ? 1 : 0; i < kTileN / 16; ++i) {
-      wgmma_dq_next(dq, a + i * kSixteenRows, b + i * kSixteenRows);
-    }
+    for (int i = first ? 1 : 0; i < kTileN / 16; ++i) kAdd(d, a + i * kSixteenRows, b + i * kSixteenRows);
     wgmma_commit();
   }
+
+  /*%#dq_direct%*/
+  // One product for both panels.
+  __device__ __forceinline__ void issue_all(unsigned ds_tile, unsigned panels, bool first) {
+    issue<wgmma_dq_first, wgmma_dq_next>(dq, ds_tile, panels, kPanelBytes, first);
+  }
+  /*%/dq_direct%*/
+  /*%#dq_staged%*/
+  // A product for a panel, and one for the rest, so that the panel can leave meanwhile.
+  __device__ __forceinline__ void issue_all(unsigned ds_tile, unsigned panels, bool first) {
+    // The first CTA has all of its first panel, the second CTA all of its second one. The other panel is the
+    // other CTA's, too, where K has three: then each has half of it.
+    const unsigned panel = rank * kPanelBytes;
+    const unsigned rest = (rank ^ 1) * kPanelBytes + rank * (kRowBytes - 2 * kDqRestN);
+    issue<wgmma_dq_first, wgmma_dq_next>(dq, ds_tile, panels + panel, 0, first);
+    issue<wgmma_dq_rest_first, wgmma_dq_rest_next>(dq_rest, ds_tile, panels + rest, 0, first);
+  }
+  /*%/dq_staged%*/
 
   /*%#dq_direct%*/
   // `row` is the first row of the step's queries in dQ's sums.
   /*%/dq_direct%*/
   __device__ __forceinline__ void compute_step(/*%#dq_direct%*/unsigned row/*%/dq_direct%*/) {
-    constexpr unsigned kPanelBytes = kTileN * kRowBytes;
-    const int first_panel = rank * kDqPanels;
-    // Where there is no second panel, the first stands in for it: nobody looks at the result.
-    const unsigned apart = first_panel + 1 < kPanelsQk ? kPanelBytes : 0;
-    mbarrier_wait(shared + kDsFull, step & 1);
-    swap_ds();
-    issue(shared + kExchange, shared + kK + first_panel * kPanelBytes, apart, true);
+    const int first_panel = rank * (kPanelsQk - kDqPanels);
+    const int stage = step % kExchangeStages;
+    const unsigned ds_tile = shared + kExchange + stage * kDsBytes;
+    const unsigned exchange_empty = shared + kExchangeEmpty + 8 * stage;
+    if (threadIdx.x % 128 == 0) mbarrier_arrive_expecting(shared + kOtherDsFull, kDsBytes);
+    __syncwarp();
+    mbarrier_wait(shared + kDsFull + 8 * stage, step / kExchangeStages & 1);
+    issue_all(ds_tile, shared + kK + first_panel * kPanelBytes, true);
     mbarrier_wait(shared + kOtherDsFull, step & 1);
     // The other CTA's dS has been copied.
-    if (threadIdx.x % 128 == 0) cluster_arrive_read(in_cta(rank ^ 1, shared + kExchangeEmpty));
+    if (threadIdx.x % 128 == 0) cluster_arrive_read(in_cta(rank ^ 1, exchange_empty));
     __syncwarp();
-    issue(shared + kOtherDs, shared + kOtherK, kPanelBytes, false);
+    issue_all(shared + kOtherDs, shared + kOtherK, false);
+    /*%#dq_direct%*/
     wgmma_wait<1>();
-    arrive_once(shared + kExchangeEmpty);
+    arrive_once(exchange_empty);
     wgmma_wait<0>();
     pin(dq);
     if (lane() == 0) cluster_arrive_read(in_cta(rank ^ 1, shared + kOtherDsEmpty));
-    /*%#dq_direct%*/
     const unsigned place = row * (kHeadDim / 4) + first_panel * (64 / 8) * 128 + threadIdx.x % 128;
     leave_share(dq, place, 64 * first_panel, step, params, shared);
     /*%/dq_direct%*/
     /*%#dq_staged%*/
+    wgmma_wait<2>();
+    arrive_once(exchange_empty);
+    wgmma_wait<1>();
+    pin(dq);
     stage_share(dq, 0, step, shared);
+    wgmma_wait<0>();
+    pin(dq_rest);
+    if (lane() == 0) cluster_arrive_read(in_cta(rank ^ 1, shared + kOtherDsEmpty));
+    stage_share(dq_rest, 1, step, shared);
     /*%/dq_staged%*/
     ++step;
   }

@@ -93,3 +93,32 @@ __device__ __forceinline__ void wgmma_dq_next(float (&d)[kDqN / 2], unsigned lon
       : "l"(a), "l"(b));
 }
 /*%/dq%*/
+/*%#dq_rest%*/
+
+// The same for the rest of a CTA's columns.
+__device__ __forceinline__ void wgmma_dq_rest_first(float (&d)[kDqRestN / 2], unsigned long long a,
+                                                    unsigned long long b) {
+  asm volatile(
+      /*%#dq_rest_first%*/
+      "/*%line%*/\n"
+      /*%/dq_rest_first%*/
+      :
+      /*%#dq_rest_written%*/
+      /*%line%*/
+      /*%/dq_rest_written%*/
+      : "l"(a), "l"(b));
+}
+
+__device__ __forceinline__ void wgmma_dq_rest_next(float (&d)[kDqRestN / 2], unsigned long long a,
+                                                   unsigned long long b) {
+  asm volatile(
+      /*%#dq_rest_next%*/
+      "/*%line%*/\n"
+      /*%/dq_rest_next%*/
+      :
+      /*%#dq_rest_registers%*/
+      /*%line%*/
+      /*%/dq_rest_registers%*/
+      : "l"(a), "l"(b));
+}
+/*%/dq_rest%*/

@@ -16,17 +16,39 @@
 #include "ptx/mbarrier.cuh"
 #include "ptx/store_shared_16.cuh"
 
-// Stages a warpgroup's part in the order of the sums, that of accumulators (ptx/wgmma.cuh): 16 bytes a lane.
-__device__ __forceinline__ void stage_share(const float (&dq)[kDqN / 2], int sharer, int step,
-                                            unsigned shared) {
-  const unsigned to = shared + kShare + sharer * kShareBytes + anew(threadIdx.x % 128) * 16;
-  mbarrier_wait(shared + kShareSent + 8 * sharer, (step & 1) ^ 1);
+// A part of a step's share: where it is staged, and its barriers' number.
+struct SharePart {
+  int place;
+  unsigned staged;
+
+  __device__ __forceinline__ SharePart(int step, int part)
+      : place(step % kShareStages * kShareParts + part),
+        staged(kShare + step % kShareStages * kShareBytes + part * kPartOfShare) {}
+};
+
+// Stages a part in the order of the sums, that of accumulators (ptx/wgmma.cuh): 16 bytes a lane.
+template <int kCount>
+__device__ __forceinline__ void stage_share(const float (&dq)[kCount], int part, int step, unsigned shared) {
+  const SharePart at(step, part);
+  const unsigned to = shared + at.staged + anew(threadIdx.x % 128) * 16;
+  mbarrier_wait(shared + kShareSent + 8 * at.place, step / kShareStages % 2 ^ 1);
 #pragma unroll
-  for (int j = 0; j < kDqN / 8; ++j) {
+  for (int j = 0; j < kCount / 4; ++j) {
     store_shared(to + 2048 * j, uint4{__float_as_uint(dq[4 * j]), __float_as_uint(dq[4 * j + 1]),
                                       __float_as_uint(dq[4 * j + 2]), __float_as_uint(dq[4 * j + 3])});
   }
-  arrive_written(shared + kShareStaged + 8 * sharer);
+  arrive_written(shared + kShareStaged + 8 * at.place);
+}
+
+// For one thread, which has sent a step's share: gives back a part's place once it has been read, of the
+// share whose places are next.
+template <int kPart>
+__device__ __forceinline__ void give_back_place(int step, unsigned shared) {
+  constexpr int kStepsSince = kShareStages - 1;
+  bulk_wait_read<kStepsSince * kShareParts + kShareParts - 1 - kPart>();
+  if (step >= kStepsSince) {
+    mbarrier_arrive(shared + kShareSent + 8 * SharePart(step - kStepsSince, kPart).place);
+  }
 }
 
 // For one thread: sends all shares of a tile, and returns when all have been added.
@@ -36,34 +58,31 @@ __device__ __forceinline__ void send_shares(const KeyTile& tile, int& step, cons
     // Makes what another multiprocessor's copy has stored visible to this one's copy, which adds to it.
     fence_async_global();
 #pragma unroll
-    for (int sharer = 0; sharer < kSharers; ++sharer) {
-      const unsigned share = shared + kShare + sharer * kShareBytes;
+    for (int part = 0; part < kShareParts; ++part) {
+      const SharePart at(step, part);
       // WorkspaceLayout refuses 2^32 rows.
       const unsigned row = static_cast<unsigned>(head) * static_cast<unsigned>(anew(p.padded_q)) + m * kTileM;
       /*%^pair%*/
-      float* sums = p.dq_sum + row * 1ull * kHeadDim + sharer * (kShareBytes / 4);
-      constexpr int bytes = kShareBytes;
+      float* sums = p.dq_sum + row * 1ull * kHeadDim + part * (kPartOfShare / 4);
+      constexpr int bytes = kPartOfShare;
       /*%/pair%*/
       /*%#pair%*/
-      // Each CTA has columns of its own. The second one may have fewer.
-      const int before = cluster_rank() * (kShareBytes / 4);
-      float* sums = p.dq_sum + row * 1ull * kHeadDim + before;
-      const int bytes = min(kShareBytes, 4 * (kTileM * kHeadDim - before));
+      // Each CTA has columns of its own: first come a panel and the rest, then the rest and a panel.
+      const int rank = cluster_rank();
+      const int column = part == 0 ? rank * (kDqN + 2 * kDqRestN) : kDqN + rank * kDqRestN;
+      float* sums = p.dq_sum + row * 1ull * kHeadDim + kTileM * column;
+      const int bytes = 4 * kTileM * (part == 0 ? min(kDqN, kHeadDim - column) : kDqRestN);
       /*%/pair%*/
-      mbarrier_wait(shared + kShareStaged + 8 * sharer, step & 1);
+      mbarrier_wait(shared + kShareStaged + 8 * at.place, step / kShareStages % 2);
       if (first) {
-        bulk_store(sums, share, bytes);
+        bulk_store(sums, shared + at.staged, bytes);
       } else {
-        bulk_add(sums, share, bytes);
+        bulk_add(sums, shared + at.staged, bytes);
       }
       bulk_commit();
     }
-    /*%^pair%*/
-    bulk_wait_read<1>();
-    mbarrier_arrive(shared + kShareSent);
-    /*%/pair%*/
-    bulk_wait_read();
-    mbarrier_arrive(shared + kShareSent + 8 * (kSharers - 1));
+    give_back_place<0>(step, shared);
+    give_back_place<1>(step, shared);
     /*%^dq_ordered%*/
     if (first) {
       /*%/dq_ordered%*/

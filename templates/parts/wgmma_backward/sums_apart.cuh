@@ -15,6 +15,8 @@
 #include "ptx/load_shared_16.cuh"
 #include "ptx/mbarrier.cuh"
 /*%#pair%*/
+#include "ptx/bulk_send.cuh"
+#include "ptx/cluster.cuh"
 #include "ptx/pin.cuh"
 #include "ptx/pin_fragment.cuh"
 #include "ptx/stmatrix.cuh"
@@ -157,6 +159,21 @@ struct KeyOwner : SharedKeys {
 
   using SharedKeys::SharedKeys;
 
+  /*%#pair%*/
+  // Copies this warp's rows of dS to the other CTA, once their place there is free.
+  __device__ __forceinline__ void send_ds() const {
+    constexpr int kBytes = kDsBytes / 4;
+    mbarrier_wait(shared + kOtherDsEmpty, (step & 1) ^ 1);
+    if (lane() == 0) {
+      const unsigned rows = warp_of_warpgroup() * kBytes;
+      const int other = cluster_rank() ^ 1;
+      bulk_send(in_cta(other, shared + kOtherDs + rows), exchange() + rows, kBytes,
+                in_cta(other, shared + kOtherDsFull));
+    }
+    __syncwarp();
+  }
+
+  /*%/pair%*/
   __device__ __forceinline__ void finish_scores(const float (&dp)[kTileM / 2]) {
     mbarrier_wait(exchange_barrier(kExchangeFull), exchange_parity());
 #pragma unroll
@@ -179,9 +196,12 @@ struct KeyOwner : SharedKeys {
       stmatrix(exchange() + at_column_step<kTileN>(fragment, i), ds[4 * i], ds[4 * i + 1], ds[4 * i + 2],
                ds[4 * i + 3]);
     }
-    arrive_written(shared + kDsFull);
+    arrive_written(exchange_barrier(kDsFull));
     /*%/pair%*/
     release(kDoEmpty, step);
+    /*%#pair%*/
+    send_ds();
+    /*%/pair%*/
     ++step;
   }
 

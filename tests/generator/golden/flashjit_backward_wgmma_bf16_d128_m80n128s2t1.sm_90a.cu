@@ -10,10 +10,11 @@ constexpr int kThreads = 384;            // per CTA, the producer's warpgroup in
 constexpr int kCtasPerTile = 1;          // that work on one tile of the grid together
 constexpr int kProducerRegisters = 24;   // per thread, after setmaxnreg
 constexpr int kConsumerRegisters = 240;  // per thread, after setmaxnreg
-constexpr int kSharedBytes = 230888;     // of dynamic shared memory
+constexpr int kSharedBytes = 230880;     // of dynamic shared memory
 constexpr int kKeyStages = 1;            // tile of K and V at a time
 constexpr int kExchangeStages = 2;       // of what the warpgroups hand to each other
 constexpr int kDqN = 80;                 // columns of a warpgroup's product for dQ
+constexpr int kShareStages = 1;          // of a step's dQ on its way out
 
 // FlashAttention backward on Hopper, over keys: CTAs work on one tile of K and V after another, with a
 // warpgroup that feeds shared memory through TMA and two that compute 64 keys each.
@@ -262,7 +263,6 @@ __device__ __forceinline__ void arrive_once(unsigned barrier) {
 constexpr int kStages = 2;         // of Q and dO: one step's and the next one's
 constexpr int kConsumerWarps = 8;  // of two warpgroups, which read Q and dO
 constexpr int kOwnerWarps = 8;  // which sum dV, or dK: all, since each warpgroup owns 64 keys
-constexpr int kDqWarps = kConsumerWarps;
 constexpr int kKeyReaders = kOwnerWarps;
 constexpr int kExchangeReaders = kOwnerWarps;
 constexpr int kTicketReaders = kConsumerWarps + 2;  // and two threads, that feed and send
@@ -273,8 +273,9 @@ constexpr int kQBytes = kTileM * kRowBytes * kPanelsQk;  // of one stage
 constexpr int kDoBytes = kTileM * kRowBytes * kPanelsV;
 constexpr int kRowStatistics = 4 * kTileM;  // bytes: a float a query
 constexpr int kDsBytes = kTileN * kTileM * 2;  // of dS, or P, of a step
-constexpr int kSharers = kDqWarps / 4;  // warpgroups that have a share of a step's dQ each
-constexpr int kShareBytes = 4 * kTileM * kHeadDim / 2;
+constexpr int kShareParts = 2;  // in which a step's dQ leaves
+constexpr int kPartOfShare = 4 * kTileM * kHeadDim / 2;  // bytes: each warpgroup's
+constexpr int kShareBytes = kShareParts * kPartOfShare;
 
 constexpr int kK = 0;
 constexpr int kV = kK + kKeyStages * kKBytes;
@@ -284,7 +285,7 @@ constexpr int kExchange = kDo + kStages * kDoBytes;  // between the warpgroups: 
 constexpr int kStepsEnd = kExchange + kExchangeStages * kDsBytes;
 constexpr int kCopiesEnd = kStepsEnd;
 constexpr int kShare = kCopiesEnd;
-constexpr int kLse = kShare + kSharers * kShareBytes;
+constexpr int kLse = kShare + kShareStages * kShareBytes;
 constexpr int kDelta = kLse + kStages * kRowStatistics;
 
 constexpr int kKFull = kDelta + kStages * kRowStatistics;
@@ -300,9 +301,9 @@ constexpr int kExchangeFull = kDoEmpty + 8 * kStages;
 constexpr int kExchangeEmpty = kExchangeFull + 8 * kExchangeStages;
 constexpr int kKRead = kExchangeEmpty + 8 * kExchangeStages;  // products have read K: dK may take its place
 constexpr int kReadEnd = kKRead + 8;
-constexpr int kShareStaged = kReadEnd;  // each warpgroup's
-constexpr int kShareSent = kShareStaged + 8 * kSharers;
-constexpr int kDqEnd = kShareSent + 8 * kSharers;
+constexpr int kShareStaged = kReadEnd;  // each part
+constexpr int kShareSent = kShareStaged + 8 * kShareStages * kShareParts;
+constexpr int kDqEnd = kShareSent + 8 * kShareStages * kShareParts;
 constexpr int kTickets = kDqEnd;
 
 // A special register (PTX ISA, "%nctaid").
@@ -433,9 +434,9 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
     mbarrier_init(shared + kExchangeFull + 8 * stage, kOwnerWarps);
     mbarrier_init(shared + kExchangeEmpty + 8 * stage, kExchangeReaders);
   }
-  for (int sharer = 0; sharer < kSharers; ++sharer) {
-    mbarrier_init(shared + kShareStaged + 8 * sharer, 4);
-    mbarrier_init(shared + kShareSent + 8 * sharer, 1);
+  for (int part = 0; part < kShareStages * kShareParts; ++part) {
+    mbarrier_init(shared + kShareStaged + 8 * part, 4);
+    mbarrier_init(shared + kShareSent + 8 * part, 1);
   }
   make_ticket_barriers(shared, kTicketReaders);
   mbarrier_init_fence();
@@ -661,17 +662,39 @@ __device__ __forceinline__ void store_shared(unsigned address, uint4 value) {
 // A tile's share of a step's dQ leaves through shared memory: consumers stage it there, and a thread beside
 // them sends it. Additions from registers would go through the pipe that consumers read statistics from.
 
-// Stages a warpgroup's part in the order of the sums, that of accumulators (ptx/wgmma.cuh): 16 bytes a lane.
-__device__ __forceinline__ void stage_share(const float (&dq)[kDqN / 2], int sharer, int step,
-                                            unsigned shared) {
-  const unsigned to = shared + kShare + sharer * kShareBytes + anew(threadIdx.x % 128) * 16;
-  mbarrier_wait(shared + kShareSent + 8 * sharer, (step & 1) ^ 1);
+// A part of a step's share: where it is staged, and its barriers' number.
+struct SharePart {
+  int place;
+  unsigned staged;
+
+  __device__ __forceinline__ SharePart(int step, int part)
+      : place(step % kShareStages * kShareParts + part),
+        staged(kShare + step % kShareStages * kShareBytes + part * kPartOfShare) {}
+};
+
+// Stages a part in the order of the sums, that of accumulators (ptx/wgmma.cuh): 16 bytes a lane.
+template <int kCount>
+__device__ __forceinline__ void stage_share(const float (&dq)[kCount], int part, int step, unsigned shared) {
+  const SharePart at(step, part);
+  const unsigned to = shared + at.staged + anew(threadIdx.x % 128) * 16;
+  mbarrier_wait(shared + kShareSent + 8 * at.place, step / kShareStages % 2 ^ 1);
 #pragma unroll
-  for (int j = 0; j < kDqN / 8; ++j) {
+  for (int j = 0; j < kCount / 4; ++j) {
     store_shared(to + 2048 * j, uint4{__float_as_uint(dq[4 * j]), __float_as_uint(dq[4 * j + 1]),
                                       __float_as_uint(dq[4 * j + 2]), __float_as_uint(dq[4 * j + 3])});
   }
-  arrive_written(shared + kShareStaged + 8 * sharer);
+  arrive_written(shared + kShareStaged + 8 * at.place);
+}
+
+// For one thread, which has sent a step's share: gives back a part's place once it has been read, of the
+// share whose places are next.
+template <int kPart>
+__device__ __forceinline__ void give_back_place(int step, unsigned shared) {
+  constexpr int kStepsSince = kShareStages - 1;
+  bulk_wait_read<kStepsSince * kShareParts + kShareParts - 1 - kPart>();
+  if (step >= kStepsSince) {
+    mbarrier_arrive(shared + kShareSent + 8 * SharePart(step - kStepsSince, kPart).place);
+  }
 }
 
 // For one thread: sends all shares of a tile, and returns when all have been added.
@@ -681,24 +704,22 @@ __device__ __forceinline__ void send_shares(const KeyTile& tile, int& step, cons
     // Makes what another multiprocessor's copy has stored visible to this one's copy, which adds to it.
     fence_async_global();
 #pragma unroll
-    for (int sharer = 0; sharer < kSharers; ++sharer) {
-      const unsigned share = shared + kShare + sharer * kShareBytes;
+    for (int part = 0; part < kShareParts; ++part) {
+      const SharePart at(step, part);
       // WorkspaceLayout refuses 2^32 rows.
       const unsigned row = static_cast<unsigned>(head) * static_cast<unsigned>(anew(p.padded_q)) + m * kTileM;
-      float* sums = p.dq_sum + row * 1ull * kHeadDim + sharer * (kShareBytes / 4);
-      constexpr int bytes = kShareBytes;
-      mbarrier_wait(shared + kShareStaged + 8 * sharer, step & 1);
+      float* sums = p.dq_sum + row * 1ull * kHeadDim + part * (kPartOfShare / 4);
+      constexpr int bytes = kPartOfShare;
+      mbarrier_wait(shared + kShareStaged + 8 * at.place, step / kShareStages % 2);
       if (first) {
-        bulk_store(sums, share, bytes);
+        bulk_store(sums, shared + at.staged, bytes);
       } else {
-        bulk_add(sums, share, bytes);
+        bulk_add(sums, shared + at.staged, bytes);
       }
       bulk_commit();
     }
-    bulk_wait_read<1>();
-    mbarrier_arrive(shared + kShareSent);
-    bulk_wait_read();
-    mbarrier_arrive(shared + kShareSent + 8 * (kSharers - 1));
+    give_back_place<0>(step, shared);
+    give_back_place<1>(step, shared);
     if (first) {
       bulk_wait();
       note_share(shares, first);

@@ -278,7 +278,7 @@ constexpr int kDoBytes = kTileM * kRowBytes * kPanelsV;
 constexpr int kRowStatistics = 4 * kTileM;  // bytes: a float a query
 constexpr int kDsBytes = kTileN * kTileM * 2;  // of dS, or P, of a step
 // For this CTA's half of dQ's panels: the other CTA's keys, and their dS.
-constexpr int kDqPanels = kDqN / 64;
+constexpr int kDqPanels = 2;
 constexpr int kOtherKBytes = kDqPanels * kTileN * kRowBytes;
 
 constexpr int kK = 0;
@@ -312,7 +312,7 @@ constexpr int kAdded = kMayAdd + 8 * kStages;  // it has added
 constexpr int kStores = kAdded + 8 * kStages;  // whether it stores instead: 4 bytes
 constexpr int kDqEnd = kStores + 4 * kStages;
 constexpr int kDsFull = kDqEnd;  // in P's place
-constexpr int kOtherDsFull = kDsFull + 8;
+constexpr int kOtherDsFull = kDsFull + 8 * kExchangeStages;
 constexpr int kOtherDsEmpty = kOtherDsFull + 8;  // the other CTA has read its copy
 constexpr int kTickets = kOtherDsEmpty + 8;
 
@@ -498,7 +498,9 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
     mbarrier_init(shared + kMayAdd + 8 * stage, 1);
     mbarrier_init(shared + kAdded + 8 * stage, kDqWarps);
   }
-  mbarrier_init(shared + kDsFull, kOwnerWarps);
+  for (int stage = 0; stage < kExchangeStages; ++stage) {
+    mbarrier_init(shared + kDsFull + 8 * stage, kOwnerWarps);
+  }
   mbarrier_init(shared + kOtherDsFull, 1);
   mbarrier_init(shared + kOtherDsEmpty, kDqWarps);
   make_ticket_barriers(shared, kTicketReaders);
@@ -868,7 +870,7 @@ __device__ __forceinline__ void load_other_keys(const TensorMap& map, unsigned b
                                                 unsigned shared) {
   const int rank = cluster_rank();
   load_tile<kDqPanels, 1, kTileN>(shared + kOtherK, map, barrier, tile.key + (rank == 0 ? kTileN : -kTileN),
-                                  tile.head_kv, tile.batch, rank * kDqPanels);
+                                  tile.head_kv, tile.batch, rank * (kPanelsQk - kDqPanels));
 }
 
 template <class What>
@@ -1121,17 +1123,6 @@ __device__ __forceinline__ void wgmma_dq_next(float (&d)[kDqN / 2], unsigned lon
       : "l"(a), "l"(b));
 }
 
-// Copies from one CTA of a cluster to another (PTX ISA, "cp.async.bulk").
-
-// Starts a copy of this CTA's shared memory to another's; its bytes complete on a barrier there.
-__device__ __forceinline__ void bulk_send(unsigned to, unsigned from, int bytes, unsigned barrier) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-          to),
-      "r"(from), "r"(bytes), "r"(barrier)
-      : "memory");
-}
-
 // Arrivals at barriers of other CTAs of a cluster (PTX ISA, "mbarrier.arrive").
 
 // Arrives at another CTA's barrier. This says that the thread has read, not that it has written: that would
@@ -1186,6 +1177,8 @@ __device__ __forceinline__ void wgmma_commit() {
 // of the other CTA's keys.
 
 struct QueryOwner {
+  static constexpr unsigned kPanelBytes = kTileN * kRowBytes;
+
   const BackwardParams& params;
   const unsigned shared;
   const int rank;
@@ -1197,47 +1190,41 @@ struct QueryOwner {
   __device__ __forceinline__ QueryOwner(const BackwardParams& parameters, unsigned shared_memory)
       : params(parameters), shared(shared_memory), rank(cluster_rank()) {}
 
-  // Sends a copy of this CTA's dS to the other CTA, once its place there is free, and expects the other CTA's
-  // dS.
-  __device__ __forceinline__ void swap_ds() const {
-    if (threadIdx.x % 128 == 0) {
-      mbarrier_arrive_expecting(shared + kOtherDsFull, kDsBytes);
-      mbarrier_wait(shared + kOtherDsEmpty, (step & 1) ^ 1);
-      const int other = rank ^ 1;
-      bulk_send(in_cta(other, shared + kOtherDs), shared + kExchange, kDsBytes,
-                in_cta(other, shared + kOtherDsFull));
-    }
-    __syncwarp();
+  // dQ from the keys of one CTA: their dS times some columns of theirs, in panels that lie `apart` bytes
+  // apart. `first`: d begins with it.
+  template <auto kBegin, auto kAdd, int kCount>
+  __device__ __forceinline__ void issue(float (&d)[kCount], unsigned ds_tile, unsigned columns,
+                                        unsigned apart, bool first) {
+    const unsigned long long a = wgmma_descriptor(ds_tile, 0), b = wgmma_descriptor(columns, apart);
+    wgmma_fence();
+    if (first) kBegin(d, a, b);
+#pragma unroll
+    for (int i = first ? 1 : 0; i < kTileN / 16; ++i) kAdd(d, a + i * kSixteenRows, b + i * kSixteenRows);
+    wgmma_commit();
   }
 
-  // dQ from the keys of one CTA: their dS times two panels of their columns, which lie `apart` bytes apart.
-  __device__ __forceinline__ void issue(unsigned ds_tile, unsigned panels, unsigned apart, bool first) {
-    const unsigned long long a = wgmma_descriptor(ds_tile, 0), b = wgmma_descriptor(panels, apart);
-    wgmma_fence();
-    if (first) wgmma_dq_first(dq, a, b);
-#pragma unroll
-    for (int i = first ? 1 : 0; i < kTileN / 16; ++i) {
-      wgmma_dq_next(dq, a + i * kSixteenRows, b + i * kSixteenRows);
-    }
-    wgmma_commit();
+  // One product for both panels.
+  __device__ __forceinline__ void issue_all(unsigned ds_tile, unsigned panels, bool first) {
+    issue<wgmma_dq_first, wgmma_dq_next>(dq, ds_tile, panels, kPanelBytes, first);
   }
 
   // `row` is the first row of the step's queries in dQ's sums.
   __device__ __forceinline__ void compute_step(unsigned row) {
-    constexpr unsigned kPanelBytes = kTileN * kRowBytes;
-    const int first_panel = rank * kDqPanels;
-    // Where there is no second panel, the first stands in for it: nobody looks at the result.
-    const unsigned apart = first_panel + 1 < kPanelsQk ? kPanelBytes : 0;
-    mbarrier_wait(shared + kDsFull, step & 1);
-    swap_ds();
-    issue(shared + kExchange, shared + kK + first_panel * kPanelBytes, apart, true);
+    const int first_panel = rank * (kPanelsQk - kDqPanels);
+    const int stage = step % kExchangeStages;
+    const unsigned ds_tile = shared + kExchange + stage * kDsBytes;
+    const unsigned exchange_empty = shared + kExchangeEmpty + 8 * stage;
+    if (threadIdx.x % 128 == 0) mbarrier_arrive_expecting(shared + kOtherDsFull, kDsBytes);
+    __syncwarp();
+    mbarrier_wait(shared + kDsFull + 8 * stage, step / kExchangeStages & 1);
+    issue_all(ds_tile, shared + kK + first_panel * kPanelBytes, true);
     mbarrier_wait(shared + kOtherDsFull, step & 1);
     // The other CTA's dS has been copied.
-    if (threadIdx.x % 128 == 0) cluster_arrive_read(in_cta(rank ^ 1, shared + kExchangeEmpty));
+    if (threadIdx.x % 128 == 0) cluster_arrive_read(in_cta(rank ^ 1, exchange_empty));
     __syncwarp();
-    issue(shared + kOtherDs, shared + kOtherK, kPanelBytes, false);
+    issue_all(shared + kOtherDs, shared + kOtherK, false);
     wgmma_wait<1>();
-    arrive_once(shared + kExchangeEmpty);
+    arrive_once(exchange_empty);
     wgmma_wait<0>();
     pin(dq);
     if (lane() == 0) cluster_arrive_read(in_cta(rank ^ 1, shared + kOtherDsEmpty));
@@ -1470,6 +1457,17 @@ __device__ __forceinline__ uint4 load_shared_16(unsigned address) {
   return value;
 }
 
+// Copies from one CTA of a cluster to another (PTX ISA, "cp.async.bulk").
+
+// Starts a copy of this CTA's shared memory to another's; its bytes complete on a barrier there.
+__device__ __forceinline__ void bulk_send(unsigned to, unsigned from, int bytes, unsigned barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+          to),
+      "r"(from), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+
 // Sixteen bytes to shared memory (PTX ISA, "st").
 
 __device__ __forceinline__ void store_shared(unsigned address, uint4 value) {
@@ -1606,6 +1604,19 @@ struct KeyOwner : SharedKeys {
 
   using SharedKeys::SharedKeys;
 
+  // Copies this warp's rows of dS to the other CTA, once their place there is free.
+  __device__ __forceinline__ void send_ds() const {
+    constexpr int kBytes = kDsBytes / 4;
+    mbarrier_wait(shared + kOtherDsEmpty, (step & 1) ^ 1);
+    if (lane() == 0) {
+      const unsigned rows = warp_of_warpgroup() * kBytes;
+      const int other = cluster_rank() ^ 1;
+      bulk_send(in_cta(other, shared + kOtherDs + rows), exchange() + rows, kBytes,
+                in_cta(other, shared + kOtherDsFull));
+    }
+    __syncwarp();
+  }
+
   __device__ __forceinline__ void finish_scores(const float (&dp)[kTileM / 2]) {
     mbarrier_wait(exchange_barrier(kExchangeFull), exchange_parity());
 #pragma unroll
@@ -1624,8 +1635,9 @@ struct KeyOwner : SharedKeys {
       stmatrix(exchange() + at_column_step<kTileN>(fragment, i), ds[4 * i], ds[4 * i + 1], ds[4 * i + 2],
                ds[4 * i + 3]);
     }
-    arrive_written(shared + kDsFull);
+    arrive_written(exchange_barrier(kDsFull));
     release(kDoEmpty, step);
+    send_ds();
     ++step;
   }
 
