@@ -29,7 +29,7 @@ double flops_per_clock(const Problem& problem, const Shape& shape, const WgmmaBa
   const bool narrow = std::max(problem.head_dim, problem.value_dim()) <= 64;
   const bool wide = std::max(problem.head_dim, problem.value_dim()) > 128;
   double rate = own_pass ? (narrow ? 2600 : 2950) : narrow ? 2450 : 2800;
-  if (wide && !own_pass) rate = wgmma_backward::stages_dq(problem, s) ? 2750 : 2400;  // pairs of CTAs
+  if (wide && !own_pass) rate = wgmma_backward::stages_dq(problem, s) ? 3000 : 2400;  // pairs of CTAs
   if (narrow && s.tile_m == 64) rate *= 0.9;
   if (!wide && s.tile_n == 64) rate *= narrow ? 0.8 : 0.95;
   if (s.turns > 0) rate *= own_pass && !(narrow && problem.causal) ? 1.05 : narrow ? 1.02 : 0.995;
@@ -44,11 +44,13 @@ double flops_per_clock(const Problem& problem, const Shape& shape, const WgmmaBa
 // Of a tile of keys, or a part of its queries, beside the steps along these, where a multiprocessor has so
 // many.
 double tile_us(const Problem& problem, const WgmmaBackwardSchedule& s, double tiles) {
-  constexpr double kAddedUs = 0.0128, kLateUs = 5;
+  constexpr double kAddedUs = 0.0128, kLateUs = 5, kLateStagedUs = 2.8, kLatePartUs = 0.8;
   const int d = problem.head_dim, dv = problem.value_dim();
   double us = std::max(d, dv) <= 64 ? 3.8 : 2.3;
-  if (s.tile_m == 80 && tiles > 1) us += kLateUs;  // K and V of the next one
-  if (s.splits > 1) us += kAddedUs * (d + dv);     // shares of dV and dK
+  // K and V of the next one.
+  if (s.tile_m == 80 && tiles > 1) us += kLateUs;
+  if (s.staged > 0 && tiles > 1) us += s.splits > 1 ? kLatePartUs : kLateStagedUs;
+  if (s.splits > 1) us += kAddedUs * (d + dv);  // shares of dV and dK
   return us;
 }
 
@@ -112,8 +114,10 @@ double step_us(const Problem& problem, const WgmmaBackwardSchedule& s) {
   double flops_per_clock = narrow ? 2940 : 3260;
   flops_per_clock *= narrower(problem);
   // 80 queries a step wait less often for each.
-  if (s.tile_m == 80) flops_per_clock *= s.turns > 0 || !problem.causal ? 1.08 : 1.03;
-  if (s.turns > 0) flops_per_clock *= narrow ? 1.06 : s.splits > 1 ? 1.005 : s.tile_m == 80 ? 1 : 0.98;
+  if (s.tile_m == 80) flops_per_clock *= !problem.causal ? 1.08 : s.turns > 0 ? 1.05 : 1.03;
+  if (s.staged > 0) flops_per_clock *= 1.04;
+  if (s.turns > 0)
+    flops_per_clock *= narrow ? 1.06 : s.staged > 0 ? 0.98 : s.splits > 1 ? 1.005 : s.tile_m == 80 ? 1 : 0.98;
   return 2.0 * s.tile_m * s.tile_n * (3 * d + 2 * dv) / (flops_per_clock * kClockGhz * 1e3);
 }
 
@@ -131,9 +135,9 @@ double units_ms(const Problem& problem, const Shape& shape, const WgmmaBackwardS
     return static_cast<double>(waves) * (steps * step + each) / 1e3;
   }
 
-  constexpr double kSeveralHeads = 1.05;  // in a part
+  constexpr double kSeveralHeads = 1.05, kSeveralHeadsStaged = 1.02;  // in a part
   step *= drift(problem, shape, units, sms);
-  if (s.splits > 1 && units.heads > 1) step *= kSeveralHeads;
+  if (s.splits > 1 && units.heads > 1) step *= s.staged > 0 ? kSeveralHeadsStaged : kSeveralHeads;
   const auto length = [&](long long tile) {
     const long long first = std::max(0LL, tile * s.tile_n - (shape.seqlen_k - shape.seqlen_q)) / s.tile_m;
     return static_cast<double>(units.heads * std::max(0LL, units.steps - first)) * step + each;

@@ -80,7 +80,8 @@ std::vector<Schedule> mma_fp32_space() {
 constexpr std::array kSplits{1, 2, 3, 4, 8, 16};
 
 // Long tiles of queries for narrow heads, short ones for wide heads, keys shared by warpgroups and CTAs for
-// the widest: legal() says where each fits. Then tiles whose queries are shared out.
+// the widest: legal() says where each fits. Then tiles whose queries are shared out, and those that may stage
+// dQ.
 std::vector<Schedule> wgmma_space() {
   std::vector<Schedule> space;
   for (const int turns : {0, 1}) {
@@ -96,6 +97,10 @@ std::vector<Schedule> wgmma_space() {
       for (const int tile_m : {128, 80, 64})
         space.emplace_back(WgmmaBackwardSchedule{.tile_m = tile_m, .turns = turns, .splits = splits});
     }
+  }
+  for (const int splits : kSplits) {
+    for (const int turns : {0, 1})
+      space.emplace_back(WgmmaBackwardSchedule{.tile_m = 64, .turns = turns, .splits = splits, .staged = 1});
   }
   return space;
 }

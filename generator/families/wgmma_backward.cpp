@@ -85,7 +85,8 @@ std::map<std::string, bool> sections(const Problem& problem) {
           {"waits_for_later", false},
           {"sections", false},
           {"last_keys_first", false},
-          {"dq_sums", false},
+          {"dq_before_dk", false},
+          {"dq_after_dk", false},
           {"splits", false},
           {"column_steps", true},
           {"turns", false}};
@@ -158,7 +159,8 @@ Recipe recipe_owners(const Problem& problem, const WgmmaBackwardSchedule& s, con
   recipe.sections["waits_for_later"] = waits_for_later(problem, s);
   recipe.sections["sections"] = problem.causal && !is_ordered(s);
   recipe.sections["last_keys_first"] = is_ordered(s) && problem.causal;
-  recipe.sections["dq_sums"] = sums_dq(s);
+  recipe.sections["dq_before_dk"] = sums_dq(s) && s.staged == 0;
+  recipe.sections["dq_after_dk"] = is_ordered(s) || s.staged > 0;
   recipe.sections["splits"] = s.splits > 1;
   recipe.sections["column_steps"] = s.splits == 1 || !transposes_dq(s);
   recipe.sections["turns"] = s.turns > 0;
@@ -256,6 +258,12 @@ Legality legal_wgmma_backward(const Problem& problem, const WgmmaBackwardSchedul
   if (s.splits > 1 && (!sums_dq(s) || is_pair(s) || dim < kLeastOfSplits)) {
     return {fmt::format("splits is {}, may be more than 1 with tile_n 128, dq1 and a head_dim of {} or more",
                         s.splits, kLeastOfSplits)};
+  }
+  if (s.staged > 0 && (s.tile_m != 64 || s.tile_n != 128 || !sums_dq(s))) {
+    return {fmt::format(
+        "staged is 1, may be 1 with tile_m 64, tile_n 128 and dq1, not with {}x{} and dq{}; other "
+        "tiles do what pays",
+        s.tile_m, s.tile_n, s.dq)};
   }
   if (sums_apart(s) && s.tile_m != 64)
     return {fmt::format("tile_n 64 needs tile_m 64, tile_m is {}", s.tile_m)};

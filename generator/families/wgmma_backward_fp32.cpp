@@ -165,7 +165,7 @@ Legality legal_wgmma_backward_fp32(const Problem& problem, const WgmmaBackwardSc
   if (s != kernel) {
     return {
         "fp32 has kernels of its own, where stages and dq may vary; tile_m and tile_n are 64, turns is 0, "
-        "splits is 1"};
+        "splits is 1, staged is 0"};
   }
   if (static_cast<DqWay>(s.dq) == DqWay::ordered)
     return {fmt::format("fp32 has no fixed order of additions to dQ (dq2); use {}",

@@ -61,6 +61,7 @@ bool transposes_dq(const WgmmaBackwardSchedule& s) {
 }
 
 bool stages_dq(const Problem& problem, const WgmmaBackwardSchedule& s) {
+  if (s.staged > 0) return true;
   if (is_pair(s)) return panels(problem) <= (shares_a_panel(problem) ? 7 : 6);
   return !problem.causal &&
          (transposes_dq(s) || (sums_dq(s) && s.tile_m == 128 && panels_of(problem.value_dim()) == 1));
@@ -96,8 +97,9 @@ int owners_bytes(const Problem& problem, const WgmmaBackwardSchedule& s, int key
   const int of_dq = shares > 0 ? 4 * shares : adds_dq(s) ? 5 : 0;
   const int of_pair = is_pair(s) ? 2 + exchanges : 0;
   const int barriers = 8 * (5 * key_stages + 8 + 2 * exchanges + 2 + of_dq + of_pair) + kTicketBytes;
-  const int share_columns = is_pair(s) ? kPanelColumns + dq_rest(problem) : problem.head_dim;
-  const int share = shares * 4 * s.tile_m * share_columns;
+  // One part of a share for each of two warpgroups, or the two parts that one has.
+  const int columns = dq_product(problem, s).columns;
+  const int share = shares * 4 * 64 * (columns + (is_pair(s) ? dq_rest(problem) : columns));
   return tiles + other + exchange + share + statistics + barriers;
 }
 

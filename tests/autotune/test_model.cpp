@@ -333,17 +333,22 @@ TEST_CASE(
     return Shape{
         .batch = batch, .heads = heads, .heads_kv = heads_kv, .seqlen_q = seqlen, .seqlen_k = seqlen};
   };
-  // As timed, bench/results/h200-backward/parts.jsonl.
-  CHECK(best(128, true, shared(1, 64, 8, 4096)).splits == 8);
+  // As timed, bench/results/h200-backward/parts.jsonl and staged-64.jsonl.
+  CHECK(best(128, true, shared(1, 64, 8, 4096)).splits == 4);
   CHECK(best(128, true, shared(2, 28, 4, 4096)).splits == 8);  // seven
   CHECK(best(128, true, shared(1, 32, 4, 16384)).splits == 8);
-  CHECK(best(128, true, shared(1, 64, 4, 4096)).splits == 16);
+  CHECK(best(128, true, shared(1, 64, 4, 4096)).splits == 8);
   CHECK(best(64, true, shared(1, 14, 2, 4096)).splits == 8);
   CHECK(best(128, true, shared(8, 32, 8, 2048)).splits == 1);
-  CHECK(best(128, true, shared(2, 32, 8, 8192)).splits == 1);
   CHECK(best(64, true, shared(4, 32, 8, 4096)).splits == 1);
   CHECK(best(128, false, {.batch = 1, .heads = 40, .seqlen_q = 32760, .seqlen_k = 512}).splits == 2);
   CHECK(best(40, false, {.batch = 8, .heads = 8, .seqlen_q = 4096, .seqlen_k = 77}).splits > 1);
   CHECK(best(128, false, shared(1, 4, 4, 4096)).splits == 1);
   CHECK(best(128, false, shared(1, 5, 5, 4096)).splits > 1);
+  // dQ is staged where tiles are long.
+  CHECK(best(128, true, shared(1, 64, 8, 4096)).staged == 1);
+  CHECK(best(128, true, shared(8, 32, 8, 2048)).staged == 1);
+  CHECK(best(96, true, shared(2, 32, 8, 4096)).staged == 1);
+  CHECK(best(128, true, shared(16, 16, 16, 1024)).staged == 0);
+  CHECK(best(72, false, shared(16, 16, 16, 729)).staged == 0);
 }

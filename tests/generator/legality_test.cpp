@@ -184,7 +184,7 @@ TEST_CASE("backward wgmma in fp32: one tile, whose stages and way to dQ may vary
   gradients.deterministic = false;
   const std::string own_kernel =
       "fp32 has kernels of its own, where stages and dq may vary; tile_m and tile_n are 64, turns is 0, "
-      "splits is 1";
+      "splits is 1, staged is 0";
   CHECK(reason(gradients, "wgmma-backward:m64n128s1", "sm_90a") == own_kernel);
   CHECK(reason(gradients, "wgmma-backward:m64n64s1t1", "sm_90a") == own_kernel);
   CHECK(reason(gradients, "wgmma-backward:m64n64s1sp2", "sm_90a") == own_kernel);
@@ -210,6 +210,20 @@ TEST_CASE("backward wgmma: where a tile's queries can be shared out") {
   CHECK(reason(gradients, "wgmma-backward:m128n128s2sp2", "sm_90a") == refusal);
   gradients.head_dim = 16;
   CHECK(reason(gradients, "wgmma-backward:m128n128s2sp2", "sm_90a").empty());
+}
+
+TEST_CASE("backward wgmma: whose dQ leaves through shared memory by choice") {
+  Problem gradients{.pass = Pass::backward, .head_dim = 128, .causal = true};
+  for (const char* schedule : {"wgmma-backward:m64n128s2st1", "wgmma-backward:m64n128s2t1sp8st1"})
+    CHECK(reason(gradients, schedule, "sm_90a").empty());
+  CHECK(reason(gradients, "wgmma-backward:m80n128s2st1", "sm_90a") ==
+        "staged is 1, may be 1 with tile_m 64, tile_n 128 and dq1, not with 80x128 and dq1; other tiles do "
+        "what "
+        "pays");
+  CHECK(reason(gradients, "wgmma-backward:m64n128s2dq2st1", "sm_90a") ==
+        "staged is 1, may be 1 with tile_m 64, tile_n 128 and dq1, not with 64x128 and dq2; other tiles do "
+        "what "
+        "pays");
 }
 
 TEST_CASE("backward wgmma: what its tiles of queries need") {

@@ -12,6 +12,7 @@ constexpr Problem kBackwardCausal{.pass = Pass::backward, .head_dim = 64, .causa
 constexpr Problem kBackwardFp16{.pass = Pass::backward, .dtype = DType::fp16, .head_dim = 64, .causal = true};
 constexpr Problem kBackwardOrdered{
     .pass = Pass::backward, .head_dim = 80, .causal = true, .deterministic = true};
+constexpr Problem kBackward72{.pass = Pass::backward, .head_dim = 72, .causal = true};
 constexpr Problem kBackward128{.pass = Pass::backward, .head_dim = 128};
 constexpr Problem kBackward136{.pass = Pass::backward, .head_dim = 136, .head_dim_v = 72, .causal = true};
 constexpr Problem kBackward256{.pass = Pass::backward, .head_dim = 256, .head_dim_v = 136, .causal = true};
@@ -89,6 +90,7 @@ std::vector<Subject> sync_subjects() {
       subject("wgmma, even shares under a mask", "sm_90a", "wgmma:m64n16s4pp0p3", kCausal64, kLong, 4),
       subject("wgmma backward, dQ in order", "sm_90a", "wgmma-backward:m64n128s2dq2", kBackwardOrdered,
               kWide),
+      subject("wgmma backward, dQ staged", "sm_90a", "wgmma-backward:m64n128s2t1st1", kBackward72, kWide),
       subject("wgmma backward, 80 queries", "sm_90a", "wgmma-backward:m80n128s2t1", kBackward128, kWide),
       subject("wgmma backward, pairs of CTAs", "sm_90a", "wgmma-backward:m64n64s2", kBackward136, kWide),
       subject("wgmma backward, pairs of CTAs, no room", "sm_90a", "wgmma-backward:m64n64s2", kBackward256,

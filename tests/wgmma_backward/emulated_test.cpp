@@ -84,6 +84,8 @@ TEST_CASE("queries of a tile of keys in parts: of heads, of rows, of both, or no
             {{.dtype = DType::fp16, .head_dim = 128, .head_dim_v = 24, .causal = causal}, shape});
       check(fmt::format("wgmma-backward:m128n128s2sp{}", splits),
             {{.head_dim = 40, .causal = causal}, shape});
+      check(fmt::format("wgmma-backward:m64n128s2t1sp{}st1", splits),
+            {{.dtype = DType::fp16, .head_dim = 104, .causal = causal}, shape});
     }
   }
 }
@@ -116,7 +118,8 @@ TEST_CASE("head dims that end inside a panel, and values wider or narrower than 
     }
   }
   for (const int head_dim : {72, 96, 120}) {
-    for (const char* schedule : {"wgmma-backward:m64n128s2", "wgmma-backward:m64n128s2dq2"}) {
+    for (const char* schedule :
+         {"wgmma-backward:m64n128s2", "wgmma-backward:m64n128s2dq2", "wgmma-backward:m64n128s2st1"}) {
       check(schedule, {{.head_dim = head_dim, .causal = true}, shape});
     }
   }

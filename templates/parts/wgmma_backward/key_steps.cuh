@@ -103,13 +103,13 @@ struct KeySteps : KeyState {
     pin(dq);
     arrive_once(shared + kExchangeEmpty + 8 * ((step & 1) ^ 1));
     /*%/dq%*/
-    /*%#dq_sums%*/
+    /*%#dq_before_dk%*/
     if (!first) add_dq();
-    /*%/dq_sums%*/
+    /*%/dq_before_dk%*/
     issue_gradient_qk<kTileM>(dk, ds, q);
-    /*%#dq_ordered%*/
-    if (!first) add_dq();  // dK need not wait for the order
-    /*%/dq_ordered%*/
+    /*%#dq_after_dk%*/
+    if (!first) add_dq();  // what dQ waits for, dK need not wait for
+    /*%/dq_after_dk%*/
   }
   /*%/dq_transposed%*/
 

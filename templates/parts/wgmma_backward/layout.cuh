@@ -45,13 +45,12 @@ constexpr int kOtherKBytes = kDqPanels * kTileN * kRowBytes;
 /*%/pair%*/
 /*%#dq_staged%*/
 constexpr int kShareParts = 2;  // in which a step's dQ leaves
+constexpr int kPartOfShare = 4 * 64 * kDqN;  // bytes: of a product
 /*%^pair%*/
-constexpr int kPartOfShare = 4 * kTileM * kHeadDim / 2;  // bytes: each warpgroup's
-constexpr int kShareBytes = kShareParts * kPartOfShare;
+constexpr int kShareBytes = kShareParts * kPartOfShare;  // one part from each warpgroup
 /*%/pair%*/
 /*%#pair%*/
-constexpr int kPartOfShare = 4 * kTileM * kDqN;  // bytes of the first part; the second one is the rest
-constexpr int kShareBytes = kPartOfShare + 4 * kTileM * kDqRestN;
+constexpr int kShareBytes = kPartOfShare + 4 * 64 * kDqRestN;
 /*%/pair%*/
 /*%/dq_staged%*/
 

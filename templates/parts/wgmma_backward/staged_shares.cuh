@@ -64,7 +64,7 @@ __device__ __forceinline__ void send_shares(const KeyTile& tile, int& step, cons
       const unsigned row = static_cast<unsigned>(head) * static_cast<unsigned>(anew(p.padded_q)) + m * kTileM;
       /*%^pair%*/
       float* sums = p.dq_sum + row * 1ull * kHeadDim + part * (kPartOfShare / 4);
-      constexpr int bytes = kPartOfShare;
+      const int bytes = min(kPartOfShare, 4 * kTileM * kHeadDim - part * kPartOfShare);
       /*%/pair%*/
       /*%#pair%*/
       // Each CTA has columns of its own: first come a panel and the rest, then the rest and a panel.

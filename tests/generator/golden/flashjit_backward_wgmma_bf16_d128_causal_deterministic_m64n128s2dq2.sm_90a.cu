@@ -1389,7 +1389,7 @@ struct KeySteps : KeyState {
     pin(dq);
     arrive_once(shared + kExchangeEmpty + 8 * ((step & 1) ^ 1));
     issue_gradient_qk<kTileM>(dk, ds, q);
-    if (!first) add_dq();  // dK need not wait for the order
+    if (!first) add_dq();  // what dQ waits for, dK need not wait for
   }
 
   // A tile's first step, where its queries see none of this warpgroup's keys: it only shares zeros as its dS.

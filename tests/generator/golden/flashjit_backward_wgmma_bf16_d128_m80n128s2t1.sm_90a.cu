@@ -274,8 +274,8 @@ constexpr int kDoBytes = kTileM * kRowBytes * kPanelsV;
 constexpr int kRowStatistics = 4 * kTileM;  // bytes: a float a query
 constexpr int kDsBytes = kTileN * kTileM * 2;  // of dS, or P, of a step
 constexpr int kShareParts = 2;  // in which a step's dQ leaves
-constexpr int kPartOfShare = 4 * kTileM * kHeadDim / 2;  // bytes: each warpgroup's
-constexpr int kShareBytes = kShareParts * kPartOfShare;
+constexpr int kPartOfShare = 4 * 64 * kDqN;  // bytes: of a product
+constexpr int kShareBytes = kShareParts * kPartOfShare;  // one part from each warpgroup
 
 constexpr int kK = 0;
 constexpr int kV = kK + kKeyStages * kKBytes;
@@ -709,7 +709,7 @@ __device__ __forceinline__ void send_shares(const KeyTile& tile, int& step, cons
       // WorkspaceLayout refuses 2^32 rows.
       const unsigned row = static_cast<unsigned>(head) * static_cast<unsigned>(anew(p.padded_q)) + m * kTileM;
       float* sums = p.dq_sum + row * 1ull * kHeadDim + part * (kPartOfShare / 4);
-      constexpr int bytes = kPartOfShare;
+      const int bytes = min(kPartOfShare, 4 * kTileM * kHeadDim - part * kPartOfShare);
       mbarrier_wait(shared + kShareStaged + 8 * at.place, step / kShareStages % 2);
       if (first) {
         bulk_store(sums, shared + at.staged, bytes);
