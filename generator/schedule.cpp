@@ -109,7 +109,8 @@ constexpr auto knobs_of() {
         {{"t", "turns", "of the two warpgroups at the exponentials", 0, 1}, &S::turns},
         {{"sp", "splits", "parts of a tile's queries that CTAs take separately, at the most", 1, 32},
          &S::splits},
-        {{"st", "staged", "dQ of 64 x 128 leaves through shared memory, in place of the next K and V", 0, 1},
+        {{"st", "staged", "dQ of 64 x 128 leaves through shared memory, mostly in place of the next K and V",
+          0, 1},
          &S::staged},
     });
   }

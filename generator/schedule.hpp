@@ -121,8 +121,8 @@ struct WgmmaBackwardSchedule {
   int turns = 0;     // 1: the two warpgroups take turns at the exponentials
   int splits = 1;  // parts of a tile's queries, at the most, that CTAs take separately: heads that share the
                    // keys, then (no mask) rows. Their dK and dV are added up
-  int staged = 0;  // 1: dQ of 64 queries by 128 keys leaves through shared memory, which then has no room for
-                   // the next K and V. Other tiles do so wherever there is room and it pays
+  int staged = 0;  // 1: dQ of 64 queries by 128 keys leaves through shared memory, which then mostly has no
+                   // room for the next K and V. Other tiles do so wherever there is room and it pays
   bool operator==(const WgmmaBackwardSchedule&) const = default;
 };
 

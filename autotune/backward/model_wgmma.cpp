@@ -47,9 +47,10 @@ double tile_us(const Problem& problem, const WgmmaBackwardSchedule& s, double ti
   constexpr double kAddedUs = 0.0128, kLateUs = 5, kLateStagedUs = 2.8, kLatePartUs = 0.8;
   const int d = problem.head_dim, dv = problem.value_dim();
   double us = std::max(d, dv) <= 64 ? 3.8 : 2.3;
-  // K and V of the next one.
+  // K and V of the next one. Beside narrow values they have room, and beside wide ones they never had.
   if (s.tile_m == 80 && tiles > 1) us += kLateUs;
-  if (s.staged > 0 && tiles > 1) us += s.splits > 1 ? kLatePartUs : kLateStagedUs;
+  if (s.staged > 0 && tiles > 1 && wgmma::panels_of(dv) == 2)
+    us += s.splits > 1 ? kLatePartUs : kLateStagedUs;
   if (s.splits > 1) us += kAddedUs * (d + dv);  // shares of dV and dK
   return us;
 }

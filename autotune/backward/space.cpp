@@ -80,8 +80,7 @@ std::vector<Schedule> mma_fp32_space() {
 constexpr std::array kSplits{1, 2, 3, 4, 8, 16};
 
 // Long tiles of queries for narrow heads, short ones for wide heads, keys shared by warpgroups and CTAs for
-// the widest: legal() says where each fits. Then tiles whose queries are shared out, and those that may stage
-// dQ.
+// the widest: legal() says where each fits. Then tiles whose queries are shared out, and those that stage dQ.
 std::vector<Schedule> wgmma_space() {
   std::vector<Schedule> space;
   for (const int turns : {0, 1}) {

@@ -76,6 +76,8 @@ std::map<std::string, bool> sections(const Problem& problem) {
           {"dq_direct", false},
           {"dq_staged", false},
           {"dq_rest", false},
+          {"dq_ready", false},
+          {"claims_ready", false},
           {"dp_early", false},
           {"dq_ordered", false},
           {"rotated", false},
@@ -150,6 +152,8 @@ Recipe recipe_owners(const Problem& problem, const WgmmaBackwardSchedule& s, con
   recipe.sections["dq_direct"] = adds_dq(s) && !stages_dq(problem, s);
   recipe.sections["dq_staged"] = stages_dq(problem, s);
   recipe.sections["dq_rest"] = is_pair(s) && stages_dq(problem, s);
+  recipe.sections["claims_ready"] = is_pair(s) && sums_dq(s);
+  recipe.sections["dq_ready"] = is_pair(s) && sums_dq(s) && !stages_dq(problem, s);
   recipe.sections["dp_early"] = stages_dq(problem, s) && transposes_dq(s);
   recipe.sections["dq_ordered"] = is_ordered(s);
   recipe.sections["rotated"] = rotates(problem, s);
@@ -260,10 +264,8 @@ Legality legal_wgmma_backward(const Problem& problem, const WgmmaBackwardSchedul
                         s.splits, kLeastOfSplits)};
   }
   if (s.staged > 0 && (s.tile_m != 64 || s.tile_n != 128 || !sums_dq(s))) {
-    return {fmt::format(
-        "staged is 1, may be 1 with tile_m 64, tile_n 128 and dq1, not with {}x{} and dq{}; other "
-        "tiles do what pays",
-        s.tile_m, s.tile_n, s.dq)};
+    return {fmt::format("staged is 1, may be 1 with tile_m 64, tile_n 128 and dq1, not with {}x{} and dq{}",
+                        s.tile_m, s.tile_n, s.dq)};
   }
   if (sums_apart(s) && s.tile_m != 64)
     return {fmt::format("tile_n 64 needs tile_m 64, tile_m is {}", s.tile_m)};

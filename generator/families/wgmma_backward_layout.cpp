@@ -62,6 +62,7 @@ bool transposes_dq(const WgmmaBackwardSchedule& s) {
 
 bool stages_dq(const Problem& problem, const WgmmaBackwardSchedule& s) {
   if (s.staged > 0) return true;
+  // Beside so many panels there is room for 24 and 32 KB.
   if (is_pair(s)) return panels(problem) <= (shares_a_panel(problem) ? 7 : 6);
   return !problem.causal &&
          (transposes_dq(s) || (sums_dq(s) && s.tile_m == 128 && panels_of(problem.value_dim()) == 1));
@@ -78,11 +79,11 @@ WgmmaProduct dq_product(const Problem& problem, const WgmmaBackwardSchedule& s) 
 
 int share_stages(const Problem& problem, const WgmmaBackwardSchedule& s) {
   if (!stages_dq(problem, s)) return 0;
-  return is_pair(s) && shares_a_panel(problem) && panels(problem) <= 6 ? 2 : 1;
+  return is_pair(s) && shares_a_panel(problem) && panels(problem) <= 6 ? 2 : 1;  // 24 KB more
 }
 
 int exchange_stages(const Problem& problem, const WgmmaBackwardSchedule& s) {
-  if (is_pair(s)) return panels(problem) <= 5 ? 2 : 1;
+  if (is_pair(s)) return panels(problem) <= 5 ? 2 : 1;  // 8 KB more
   return adds_dq(s) || sums_apart(s) ? 2 : 0;
 }
 
@@ -95,7 +96,7 @@ int owners_bytes(const Problem& problem, const WgmmaBackwardSchedule& s, int key
   const int exchange = (exchanges + (is_pair(s) ? 1 : 0)) * s.tile_n * s.tile_m * 2;
   const int statistics = 2 * 2 * 4 * s.tile_m;
   const int of_dq = shares > 0 ? 4 * shares : adds_dq(s) ? 5 : 0;
-  const int of_pair = is_pair(s) ? 2 + exchanges : 0;
+  const int of_pair = is_pair(s) ? 3 + exchanges : 0;
   const int barriers = 8 * (5 * key_stages + 8 + 2 * exchanges + 2 + of_dq + of_pair) + kTicketBytes;
   // One part of a share for each of two warpgroups, or the two parts that one has.
   const int columns = dq_product(problem, s).columns;

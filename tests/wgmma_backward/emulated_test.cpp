@@ -134,6 +134,8 @@ TEST_CASE("head dims that end inside a panel, and values wider or narrower than 
   check("wgmma-backward:m64n64s2", {{.head_dim = 184, .head_dim_v = 256, .causal = true}, shape});
   check("wgmma-backward:m64n64s2", {{.head_dim = 256, .head_dim_v = 72}, shape});
   check("wgmma-backward:m64n128s2", {{.head_dim = 104, .head_dim_v = 16}, shape});
+  check("wgmma-backward:m64n128s2st1", {{.head_dim = 104, .head_dim_v = 16}, shape});
+  check("wgmma-backward:m64n128s2st1", {{.head_dim = 72, .head_dim_v = 192, .causal = true}, shape});
   check("wgmma-backward:m128n128s2", {{.head_dim = 48, .head_dim_v = 72}, shape});
   check("wgmma-backward:m64n64s2dq0", {{.head_dim = 192, .head_dim_v = 128, .causal = true}, shape});
   check("wgmma-backward:m64n64s2dq0", {{.dtype = DType::fp16, .head_dim = 40, .head_dim_v = 200}, shape});

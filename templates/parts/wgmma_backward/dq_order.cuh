@@ -109,8 +109,16 @@ __device__ __forceinline__ void note_share(int* shares, bool first) {
 }
 /*%/dq_ordered%*/
 
-// For one thread: work(shares, head, m, first) at each step of a tile, once its share may leave; `first` says
-// that nobody's has left before. What it does ends with note_share.
+/*%#claims_ready%*/
+// Whether a first share has left already. If not, a CTA claims it only when its own is ready to leave: what
+// that takes comes from both CTAs of a pair, and two pairs could wait for each other.
+__device__ __forceinline__ bool first_has_left(const int* shares) {
+  return (load_acquire(shares) & first_left()) != 0;
+}
+
+/*%/claims_ready%*/
+// For one thread: work(shares, head, m, comes_first) at each step of a tile. comes_first() returns once this
+// tile's share may leave, and says that nobody's has left before. What it does ends with note_share.
 template <class Work>
 __device__ __forceinline__ void add_in_order(const KeyTile& tile, int& step, const BackwardParams& p,
                                              const Work& work) {
@@ -123,14 +131,16 @@ __device__ __forceinline__ void add_in_order(const KeyTile& tile, int& step, con
   for (int left = tile.steps(p); left > 0; --left, ++step) {
     int* const shares = shares_left(head, m, p);
     /*%#dq_ordered%*/
-    wait_for_earlier(shares, rank);
-    work(shares, head, m, rank.number == 0);
+    work(shares, head, m, [&] {
+      wait_for_earlier(shares, rank);
+      return rank.number == 0;
+    });
     const bool next_head = tile.advance(m);
     if (next_head) ++head;
     rank.move_to(m, next_head, tile, p);
     /*%/dq_ordered%*/
     /*%^dq_ordered%*/
-    work(shares, head, m, comes_first(shares));
+    work(shares, head, m, [&] { return comes_first(shares); });
     if (tile.advance(m)) ++head;
     /*%/dq_ordered%*/
   }

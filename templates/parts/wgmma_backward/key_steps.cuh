@@ -77,9 +77,11 @@ struct KeySteps : KeyState {
 
   /*%/turns%*/
   /*%^dq_transposed%*/
-  // dV and the dQ of the step before run while dS is formed. dQ leaves before dK is begun: S takes dQ's
-  // registers next, and must wait until these have been read, which takes the additions several hundred
-  // clocks.
+  // dV and the dQ of the step before run while dS is formed.
+  /*%#dq_before_dk%*/
+  // dQ leaves before dK is begun: S takes dQ's registers next, and must wait until these have been read,
+  // which takes the additions several hundred clocks.
+  /*%/dq_before_dk%*/
   __device__ __forceinline__ void add_gradients(float (&dp)[kTileM / 2], unsigned q, unsigned dout,
                                                 bool/*%#dq%*/ first/*%/dq%*/) {
     issue_gradient_v<kTileM>(dv, p, dout);

@@ -39,13 +39,13 @@ constexpr int kRowStatistics = 4 * kTileM;  // bytes: a float a query
 constexpr int kDsBytes = kTileN * kTileM * 2;  // of dS, or P, of a step
 /*%/exchange%*/
 /*%#pair%*/
-// For this CTA's half of dQ's panels: the other CTA's keys, and their dS.
+// The panels from which this CTA sums dQ, those of the other CTA's keys, and their dS.
 constexpr int kDqPanels = 2;
 constexpr int kOtherKBytes = kDqPanels * kTileN * kRowBytes;
 /*%/pair%*/
 /*%#dq_staged%*/
 constexpr int kShareParts = 2;  // in which a step's dQ leaves
-constexpr int kPartOfShare = 4 * 64 * kDqN;  // bytes: of a product
+constexpr int kPartOfShare = 4 * 64 * kDqN;  // bytes: of the first product, or of each warpgroup's
 /*%^pair%*/
 constexpr int kShareBytes = kShareParts * kPartOfShare;  // one part from each warpgroup
 /*%/pair%*/
@@ -124,7 +124,7 @@ constexpr int kStores = kAdded + 8 * kStages;  // whether it stores instead: 4 b
 constexpr int kDqEnd = kStores + 4 * kStages;
 /*%/dq_direct%*/
 /*%#dq_staged%*/
-constexpr int kShareStaged = kReadEnd;  // each part
+constexpr int kShareStaged = kReadEnd;  // each part of each stage
 constexpr int kShareSent = kShareStaged + 8 * kShareStages * kShareParts;
 constexpr int kDqEnd = kShareSent + 8 * kShareStages * kShareParts;
 /*%/dq_staged%*/
@@ -132,7 +132,13 @@ constexpr int kDqEnd = kShareSent + 8 * kShareStages * kShareParts;
 constexpr int kDsFull = kDqEnd;  // in P's place
 constexpr int kOtherDsFull = kDsFull + 8 * kExchangeStages;
 constexpr int kOtherDsEmpty = kOtherDsFull + 8;  // the other CTA has read its copy
+/*%#dq_ready%*/
+constexpr int kDqReady = kOtherDsEmpty + 8;  // a step's, in registers
+constexpr int kTickets = kDqReady + 8;
+/*%/dq_ready%*/
+/*%^dq_ready%*/
 constexpr int kTickets = kOtherDsEmpty + 8;
+/*%/dq_ready%*/
 /*%/pair%*/
 /*%^pair%*/
 /*%#dq%*/
@@ -197,6 +203,9 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
   }
   mbarrier_init(shared + kOtherDsFull, 1);
   mbarrier_init(shared + kOtherDsEmpty, kDqWarps);
+  /*%#dq_ready%*/
+  mbarrier_init(shared + kDqReady, kDqWarps);
+  /*%/dq_ready%*/
   /*%/pair%*/
   make_ticket_barriers(shared, kTicketReaders);
   mbarrier_init_fence();

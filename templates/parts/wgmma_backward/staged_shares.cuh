@@ -40,11 +40,16 @@ __device__ __forceinline__ void stage_share(const float (&dq)[kCount], int part,
   arrive_written(shared + kShareStaged + 8 * at.place);
 }
 
-// For one thread, which has sent a step's share: gives back a part's place once it has been read, of the
-// share whose places are next.
+// For one thread, which has sent a step's share: gives back the place of a part of the oldest share under
+// way, once it has been read.
 template <int kPart>
 __device__ __forceinline__ void give_back_place(int step, unsigned shared) {
+  /*%^dq_ordered%*/
   constexpr int kStepsSince = kShareStages - 1;
+  /*%/dq_ordered%*/
+  /*%#dq_ordered%*/
+  constexpr int kStepsSince = 0;  // no share leaves before the last one has been added
+  /*%/dq_ordered%*/
   bulk_wait_read<kStepsSince * kShareParts + kShareParts - 1 - kPart>();
   if (step >= kStepsSince) {
     mbarrier_arrive(shared + kShareSent + 8 * SharePart(step - kStepsSince, kPart).place);
@@ -54,7 +59,14 @@ __device__ __forceinline__ void give_back_place(int step, unsigned shared) {
 // For one thread: sends all shares of a tile, and returns when all have been added.
 __device__ __forceinline__ void send_shares(const KeyTile& tile, int& step, const BackwardParams& p,
                                             unsigned shared) {
-  add_in_order(tile, step, p, [&](int* shares, int head, int m, bool first) {
+  add_in_order(tile, step, p, [&](int* shares, int head, int m, const auto& comes_first) {
+    /*%#claims_ready%*/
+    // The second part needs nothing more from the other CTA.
+    if (!first_has_left(shares)) {
+      mbarrier_wait(shared + kShareStaged + 8 * SharePart(step, 0).place, step / kShareStages % 2);
+    }
+    /*%/claims_ready%*/
+    const bool first = comes_first();
     // Makes what another multiprocessor's copy has stored visible to this one's copy, which adds to it.
     fence_async_global();
 #pragma unroll

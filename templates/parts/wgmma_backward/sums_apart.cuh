@@ -3,7 +3,7 @@
 // the step before ahead of its scores, so that Q and dO go back to the producer half a step before they are
 // asked for again.
 /*%#pair%*/
-// dS takes P's place, from where it goes to dQ (pair.cuh).
+// dS takes P's place, from where it goes to dQ (pair.cuh) and to the other CTA.
 /*%/pair%*/
 #pragma once
 #include "params/backward.h"
@@ -164,13 +164,13 @@ struct KeyOwner : SharedKeys {
   __device__ __forceinline__ void send_ds() const {
     constexpr int kBytes = kDsBytes / 4;
     mbarrier_wait(shared + kOtherDsEmpty, (step & 1) ^ 1);
+    __syncwarp();  // a lane that came out of its wait late would wait for what this copy leads to
     if (lane() == 0) {
       const unsigned rows = warp_of_warpgroup() * kBytes;
       const int other = cluster_rank() ^ 1;
       bulk_send(in_cta(other, shared + kOtherDs + rows), exchange() + rows, kBytes,
                 in_cta(other, shared + kOtherDsFull));
     }
-    __syncwarp();
   }
 
   /*%/pair%*/

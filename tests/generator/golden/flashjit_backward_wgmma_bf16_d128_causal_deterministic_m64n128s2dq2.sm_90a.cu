@@ -585,8 +585,8 @@ __device__ __forceinline__ void note_share(int* shares, bool) {
   add_release(shares, 1);
 }
 
-// For one thread: work(shares, head, m, first) at each step of a tile, once its share may leave; `first` says
-// that nobody's has left before. What it does ends with note_share.
+// For one thread: work(shares, head, m, comes_first) at each step of a tile. comes_first() returns once this
+// tile's share may leave, and says that nobody's has left before. What it does ends with note_share.
 template <class Work>
 __device__ __forceinline__ void add_in_order(const KeyTile& tile, int& step, const BackwardParams& p,
                                              const Work& work) {
@@ -596,8 +596,10 @@ __device__ __forceinline__ void add_in_order(const KeyTile& tile, int& step, con
 #pragma unroll 1
   for (int left = tile.steps(p); left > 0; --left, ++step) {
     int* const shares = shares_left(head, m, p);
-    wait_for_earlier(shares, rank);
-    work(shares, head, m, rank.number == 0);
+    work(shares, head, m, [&] {
+      wait_for_earlier(shares, rank);
+      return rank.number == 0;
+    });
     const bool next_head = tile.advance(m);
     if (next_head) ++head;
     rank.move_to(m, next_head, tile, p);
@@ -646,7 +648,8 @@ __device__ __forceinline__ void leave_share(const float (&dq)[kDqN / 2], unsigne
 // For one thread: tells the consumers at each step of a tile how its share leaves, once it may.
 __device__ __forceinline__ void order_shares(const KeyTile& tile, int& step, const BackwardParams& p,
                                              unsigned shared) {
-  add_in_order(tile, step, p, [&](int* shares, int, int, bool first) {
+  add_in_order(tile, step, p, [&](int* shares, int, int, const auto& comes_first) {
+    const bool first = comes_first();
     store_shared(shared + kStores + 4 * (step & 1), static_cast<unsigned>(first));
     mbarrier_arrive(shared + kMayAdd + 8 * (step & 1));
     mbarrier_wait(shared + kAdded + 8 * (step & 1), step >> 1 & 1);
@@ -1372,9 +1375,7 @@ struct KeySteps : KeyState {
     add_gradients(dp, q, dout, first);
   }
 
-  // dV and the dQ of the step before run while dS is formed. dQ leaves before dK is begun: S takes dQ's
-  // registers next, and must wait until these have been read, which takes the additions several hundred
-  // clocks.
+  // dV and the dQ of the step before run while dS is formed.
   __device__ __forceinline__ void add_gradients(float (&dp)[kTileM / 2], unsigned q, unsigned dout,
                                                 bool first) {
     issue_gradient_v<kTileM>(dv, p, dout);

@@ -274,7 +274,7 @@ constexpr int kDoBytes = kTileM * kRowBytes * kPanelsV;
 constexpr int kRowStatistics = 4 * kTileM;  // bytes: a float a query
 constexpr int kDsBytes = kTileN * kTileM * 2;  // of dS, or P, of a step
 constexpr int kShareParts = 2;  // in which a step's dQ leaves
-constexpr int kPartOfShare = 4 * 64 * kDqN;  // bytes: of a product
+constexpr int kPartOfShare = 4 * 64 * kDqN;  // bytes: of the first product, or of each warpgroup's
 constexpr int kShareBytes = kShareParts * kPartOfShare;  // one part from each warpgroup
 
 constexpr int kK = 0;
@@ -301,7 +301,7 @@ constexpr int kExchangeFull = kDoEmpty + 8 * kStages;
 constexpr int kExchangeEmpty = kExchangeFull + 8 * kExchangeStages;
 constexpr int kKRead = kExchangeEmpty + 8 * kExchangeStages;  // products have read K: dK may take its place
 constexpr int kReadEnd = kKRead + 8;
-constexpr int kShareStaged = kReadEnd;  // each part
+constexpr int kShareStaged = kReadEnd;  // each part of each stage
 constexpr int kShareSent = kShareStaged + 8 * kShareStages * kShareParts;
 constexpr int kDqEnd = kShareSent + 8 * kShareStages * kShareParts;
 constexpr int kTickets = kDqEnd;
@@ -604,8 +604,8 @@ __device__ __forceinline__ void note_share(int* shares, bool first) {
   if (first) add_release(shares, first_left());
 }
 
-// For one thread: work(shares, head, m, first) at each step of a tile, once its share may leave; `first` says
-// that nobody's has left before. What it does ends with note_share.
+// For one thread: work(shares, head, m, comes_first) at each step of a tile. comes_first() returns once this
+// tile's share may leave, and says that nobody's has left before. What it does ends with note_share.
 template <class Work>
 __device__ __forceinline__ void add_in_order(const KeyTile& tile, int& step, const BackwardParams& p,
                                              const Work& work) {
@@ -614,7 +614,7 @@ __device__ __forceinline__ void add_in_order(const KeyTile& tile, int& step, con
 #pragma unroll 1
   for (int left = tile.steps(p); left > 0; --left, ++step) {
     int* const shares = shares_left(head, m, p);
-    work(shares, head, m, comes_first(shares));
+    work(shares, head, m, [&] { return comes_first(shares); });
     if (tile.advance(m)) ++head;
   }
 }
@@ -686,8 +686,8 @@ __device__ __forceinline__ void stage_share(const float (&dq)[kCount], int part,
   arrive_written(shared + kShareStaged + 8 * at.place);
 }
 
-// For one thread, which has sent a step's share: gives back a part's place once it has been read, of the
-// share whose places are next.
+// For one thread, which has sent a step's share: gives back the place of a part of the oldest share under
+// way, once it has been read.
 template <int kPart>
 __device__ __forceinline__ void give_back_place(int step, unsigned shared) {
   constexpr int kStepsSince = kShareStages - 1;
@@ -700,7 +700,8 @@ __device__ __forceinline__ void give_back_place(int step, unsigned shared) {
 // For one thread: sends all shares of a tile, and returns when all have been added.
 __device__ __forceinline__ void send_shares(const KeyTile& tile, int& step, const BackwardParams& p,
                                             unsigned shared) {
-  add_in_order(tile, step, p, [&](int* shares, int head, int m, bool first) {
+  add_in_order(tile, step, p, [&](int* shares, int head, int m, const auto& comes_first) {
+    const bool first = comes_first();
     // Makes what another multiprocessor's copy has stored visible to this one's copy, which adds to it.
     fence_async_global();
 #pragma unroll

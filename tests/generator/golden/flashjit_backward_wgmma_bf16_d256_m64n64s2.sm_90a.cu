@@ -10,7 +10,7 @@ constexpr int kThreads = 512;            // per CTA, the producer's warpgroup in
 constexpr int kCtasPerTile = 2;          // that work on one tile of the grid together
 constexpr int kProducerRegisters = 32;   // per thread, after setmaxnreg
 constexpr int kConsumerRegisters = 192;  // per thread, after setmaxnreg
-constexpr int kSharedBytes = 230640;     // of dynamic shared memory
+constexpr int kSharedBytes = 230648;     // of dynamic shared memory
 constexpr int kKeyStages = 1;            // tile of K and V at a time
 constexpr int kExchangeStages = 1;       // of what the warpgroups hand to each other
 constexpr int kDqN = 128;                // columns of a warpgroup's product for dQ
@@ -277,7 +277,7 @@ constexpr int kQBytes = kTileM * kRowBytes * kPanelsQk;  // of one stage
 constexpr int kDoBytes = kTileM * kRowBytes * kPanelsV;
 constexpr int kRowStatistics = 4 * kTileM;  // bytes: a float a query
 constexpr int kDsBytes = kTileN * kTileM * 2;  // of dS, or P, of a step
-// For this CTA's half of dQ's panels: the other CTA's keys, and their dS.
+// The panels from which this CTA sums dQ, those of the other CTA's keys, and their dS.
 constexpr int kDqPanels = 2;
 constexpr int kOtherKBytes = kDqPanels * kTileN * kRowBytes;
 
@@ -314,7 +314,8 @@ constexpr int kDqEnd = kStores + 4 * kStages;
 constexpr int kDsFull = kDqEnd;  // in P's place
 constexpr int kOtherDsFull = kDsFull + 8 * kExchangeStages;
 constexpr int kOtherDsEmpty = kOtherDsFull + 8;  // the other CTA has read its copy
-constexpr int kTickets = kOtherDsEmpty + 8;
+constexpr int kDqReady = kOtherDsEmpty + 8;  // a step's, in registers
+constexpr int kTickets = kDqReady + 8;
 
 // CTAs of a cluster, and each other's shared memory (PTX ISA, "mapa", "barrier.cluster").
 
@@ -503,6 +504,7 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
   }
   mbarrier_init(shared + kOtherDsFull, 1);
   mbarrier_init(shared + kOtherDsEmpty, kDqWarps);
+  mbarrier_init(shared + kDqReady, kDqWarps);
   make_ticket_barriers(shared, kTicketReaders);
   mbarrier_init_fence();
 }
@@ -658,8 +660,14 @@ __device__ __forceinline__ void note_share(int* shares, bool first) {
   if (first) add_release(shares, first_left());
 }
 
-// For one thread: work(shares, head, m, first) at each step of a tile, once its share may leave; `first` says
-// that nobody's has left before. What it does ends with note_share.
+// Whether a first share has left already. If not, a CTA claims it only when its own is ready to leave: what
+// that takes comes from both CTAs of a pair, and two pairs could wait for each other.
+__device__ __forceinline__ bool first_has_left(const int* shares) {
+  return (load_acquire(shares) & first_left()) != 0;
+}
+
+// For one thread: work(shares, head, m, comes_first) at each step of a tile. comes_first() returns once this
+// tile's share may leave, and says that nobody's has left before. What it does ends with note_share.
 template <class Work>
 __device__ __forceinline__ void add_in_order(const KeyTile& tile, int& step, const BackwardParams& p,
                                              const Work& work) {
@@ -668,7 +676,7 @@ __device__ __forceinline__ void add_in_order(const KeyTile& tile, int& step, con
 #pragma unroll 1
   for (int left = tile.steps(p); left > 0; --left, ++step) {
     int* const shares = shares_left(head, m, p);
-    work(shares, head, m, comes_first(shares));
+    work(shares, head, m, [&] { return comes_first(shares); });
     if (tile.advance(m)) ++head;
   }
 }
@@ -716,7 +724,9 @@ __device__ __forceinline__ void leave_share(const float (&dq)[kDqN / 2], unsigne
 // For one thread: tells the consumers at each step of a tile how its share leaves, once it may.
 __device__ __forceinline__ void order_shares(const KeyTile& tile, int& step, const BackwardParams& p,
                                              unsigned shared) {
-  add_in_order(tile, step, p, [&](int* shares, int, int, bool first) {
+  add_in_order(tile, step, p, [&](int* shares, int, int, const auto& comes_first) {
+    if (!first_has_left(shares)) mbarrier_wait(shared + kDqReady, step & 1);
+    const bool first = comes_first();
     store_shared(shared + kStores + 4 * (step & 1), static_cast<unsigned>(first));
     mbarrier_arrive(shared + kMayAdd + 8 * (step & 1));
     mbarrier_wait(shared + kAdded + 8 * (step & 1), step >> 1 & 1);
@@ -1228,6 +1238,7 @@ struct QueryOwner {
     wgmma_wait<0>();
     pin(dq);
     if (lane() == 0) cluster_arrive_read(in_cta(rank ^ 1, shared + kOtherDsEmpty));
+    arrive_once(shared + kDqReady);
     const unsigned place = row * (kHeadDim / 4) + first_panel * (64 / 8) * 128 + threadIdx.x % 128;
     leave_share(dq, place, 64 * first_panel, step, params, shared);
     ++step;
@@ -1480,7 +1491,7 @@ __device__ __forceinline__ void store_shared(unsigned address, uint4 value) {
 // dV computes S and P, and hands P to the owner of dK, which computes dP and dS. Each issues the gradient of
 // the step before ahead of its scores, so that Q and dO go back to the producer half a step before they are
 // asked for again.
-// dS takes P's place, from where it goes to dQ (pair.cuh).
+// dS takes P's place, from where it goes to dQ (pair.cuh) and to the other CTA.
 
 // What both keep: which step of the CTA this is, over all its tiles; it says which stage, and which parity.
 struct SharedKeys {
@@ -1608,13 +1619,13 @@ struct KeyOwner : SharedKeys {
   __device__ __forceinline__ void send_ds() const {
     constexpr int kBytes = kDsBytes / 4;
     mbarrier_wait(shared + kOtherDsEmpty, (step & 1) ^ 1);
+    __syncwarp();  // a lane that came out of its wait late would wait for what this copy leads to
     if (lane() == 0) {
       const unsigned rows = warp_of_warpgroup() * kBytes;
       const int other = cluster_rank() ^ 1;
       bulk_send(in_cta(other, shared + kOtherDs + rows), exchange() + rows, kBytes,
                 in_cta(other, shared + kOtherDsFull));
     }
-    __syncwarp();
   }
 
   __device__ __forceinline__ void finish_scores(const float (&dp)[kTileM / 2]) {
