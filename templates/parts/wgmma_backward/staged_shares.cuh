@@ -61,12 +61,16 @@ __device__ __forceinline__ void send_shares(const KeyTile& tile, int& step, cons
                                             unsigned shared) {
   add_in_order(tile, step, p, [&](int* shares, int head, int m, const auto& comes_first) {
     /*%#claims_ready%*/
-    // The second part needs nothing more from the other CTA.
+    bool first = false;
     if (!first_has_left(shares)) {
+      // The second part needs nothing more from the other CTA.
       mbarrier_wait(shared + kShareStaged + 8 * SharePart(step, 0).place, step / kShareStages % 2);
+      first = comes_first();
     }
     /*%/claims_ready%*/
+    /*%^claims_ready%*/
     const bool first = comes_first();
+    /*%/claims_ready%*/
     // Makes what another multiprocessor's copy has stored visible to this one's copy, which adds to it.
     fence_async_global();
 #pragma unroll

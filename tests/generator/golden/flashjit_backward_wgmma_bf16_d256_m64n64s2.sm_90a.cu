@@ -725,8 +725,11 @@ __device__ __forceinline__ void leave_share(const float (&dq)[kDqN / 2], unsigne
 __device__ __forceinline__ void order_shares(const KeyTile& tile, int& step, const BackwardParams& p,
                                              unsigned shared) {
   add_in_order(tile, step, p, [&](int* shares, int, int, const auto& comes_first) {
-    if (!first_has_left(shares)) mbarrier_wait(shared + kDqReady, step & 1);
-    const bool first = comes_first();
+    bool first = false;
+    if (!first_has_left(shares)) {
+      mbarrier_wait(shared + kDqReady, step & 1);
+      first = comes_first();
+    }
     store_shared(shared + kStores + 4 * (step & 1), static_cast<unsigned>(first));
     mbarrier_arrive(shared + kMayAdd + 8 * (step & 1));
     mbarrier_wait(shared + kAdded + 8 * (step & 1), step >> 1 & 1);
