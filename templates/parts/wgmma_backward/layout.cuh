@@ -44,7 +44,7 @@ constexpr int kDqPanels = 2;
 constexpr int kOtherKBytes = kDqPanels * kTileN * kRowBytes;
 /*%/pair%*/
 /*%#dq_staged%*/
-constexpr int kShareParts = 2;  // in which a step's dQ leaves
+constexpr int kShareParts = 2;               // in which a step's dQ leaves
 constexpr int kPartOfShare = 4 * 64 * kDqN;  // bytes: of the first product, or of each warpgroup's
 /*%^pair%*/
 constexpr int kShareBytes = kShareParts * kPartOfShare;  // one part from each warpgroup

@@ -273,7 +273,7 @@ constexpr int kQBytes = kTileM * kRowBytes * kPanelsQk;  // of one stage
 constexpr int kDoBytes = kTileM * kRowBytes * kPanelsV;
 constexpr int kRowStatistics = 4 * kTileM;  // bytes: a float a query
 constexpr int kDsBytes = kTileN * kTileM * 2;  // of dS, or P, of a step
-constexpr int kShareParts = 2;  // in which a step's dQ leaves
+constexpr int kShareParts = 2;               // in which a step's dQ leaves
 constexpr int kPartOfShare = 4 * 64 * kDqN;  // bytes: of the first product, or of each warpgroup's
 constexpr int kShareBytes = kShareParts * kPartOfShare;  // one part from each warpgroup
 

@@ -1,0 +1,40 @@
+// What the model knows of gradients by family wgmma: who shares out queries, and who stages dQ.
+#include <doctest/doctest.h>
+
+#include "autotune/tuner.hpp"
+
+using namespace flashjit;
+using namespace flashjit::autotune;
+
+TEST_CASE(
+    "gradients: queries are shared out where keys are few or many heads share them, and not elsewhere") {
+  const Target target = target_of("sm_90a");
+  const auto best = [&](int head_dim, bool causal, const Shape& shape) {
+    return std::get<WgmmaBackwardSchedule>(
+        ranked_space({.pass = Pass::backward, .head_dim = head_dim, .causal = causal}, shape, target)
+            .front()
+            .schedule);
+  };
+  const auto shared = [](int batch, int heads, int heads_kv, int seqlen) {
+    return Shape{
+        .batch = batch, .heads = heads, .heads_kv = heads_kv, .seqlen_q = seqlen, .seqlen_k = seqlen};
+  };
+  // As timed, bench/results/h200-backward/parts.jsonl and staged-64.jsonl.
+  CHECK(best(128, true, shared(1, 64, 8, 4096)).splits == 4);
+  CHECK(best(128, true, shared(2, 28, 4, 4096)).splits == 8);  // seven
+  CHECK(best(128, true, shared(1, 32, 4, 16384)).splits == 8);
+  CHECK(best(128, true, shared(1, 64, 4, 4096)).splits == 8);
+  CHECK(best(64, true, shared(1, 14, 2, 4096)).splits == 8);
+  CHECK(best(128, true, shared(8, 32, 8, 2048)).splits == 1);
+  CHECK(best(64, true, shared(4, 32, 8, 4096)).splits == 1);
+  CHECK(best(128, false, {.batch = 1, .heads = 40, .seqlen_q = 32760, .seqlen_k = 512}).splits == 2);
+  CHECK(best(40, false, {.batch = 8, .heads = 8, .seqlen_q = 4096, .seqlen_k = 77}).splits > 1);
+  CHECK(best(128, false, shared(1, 4, 4, 4096)).splits == 1);
+  CHECK(best(128, false, shared(1, 5, 5, 4096)).splits > 1);
+  // dQ is staged where tiles are long.
+  CHECK(best(128, true, shared(1, 64, 8, 4096)).staged == 1);
+  CHECK(best(128, true, shared(8, 32, 8, 2048)).staged == 1);
+  CHECK(best(96, true, shared(2, 32, 8, 4096)).staged == 1);
+  CHECK(best(128, true, shared(16, 16, 16, 1024)).staged == 0);
+  CHECK(best(72, false, shared(16, 16, 16, 729)).staged == 0);
+}
