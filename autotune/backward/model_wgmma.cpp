@@ -76,8 +76,9 @@ double waves_ms(const Problem& problem, const Shape& shape, const WgmmaBackwardS
 }
 
 // One pass in which CTAs add up dQ in any order is drawn unit by unit: a tile of keys, with all queries that
-// see it or a part of them. The figures are fitted to 260 timings of 62 shapes on an H200, and are 5 % off in
-// the mean (docs/performance/wgmma-backward.md#parts-of-a-tiles-queries).
+// see it or a part of them. The figures are fitted to 260 timings of 62 shapes on an H200, those of staged dQ
+// to 127 of 36, and are 5 % off in the mean (docs/performance/wgmma-backward.md#parts-of-a-tiles-queries,
+// docs/performance/wgmma-backward/shares.md#64-queries-by-choice).
 struct Units {
   long long pairs;         // (batch, head) pairs that have tiles, times parts
   long long tiles;         // of a pair
