@@ -64,8 +64,8 @@ bool stages_dq(const Problem& problem, const WgmmaBackwardSchedule& s) {
   if (s.staged > 0) return true;
   // Beside so many panels there is room for 24 and 32 KB.
   if (is_pair(s)) return panels(problem) <= (shares_a_panel(problem) ? 7 : 6);
-  return !problem.causal &&
-         (transposes_dq(s) || (sums_dq(s) && s.tile_m == 128 && panels_of(problem.value_dim()) == 1));
+  if (transposes_dq(s)) return !problem.causal;
+  return sums_dq(s) && s.tile_m == 128 && s.turns > 0 && panels_of(problem.value_dim()) == 1;
 }
 
 WgmmaProduct dq_product(const Problem& problem, const WgmmaBackwardSchedule& s) {

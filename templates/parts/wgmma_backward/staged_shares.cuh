@@ -44,12 +44,7 @@ __device__ __forceinline__ void stage_share(const float (&dq)[kCount], int part,
 // way, once it has been read.
 template <int kPart>
 __device__ __forceinline__ void give_back_place(int step, unsigned shared) {
-  /*%^dq_ordered%*/
   constexpr int kStepsSince = kShareStages - 1;
-  /*%/dq_ordered%*/
-  /*%#dq_ordered%*/
-  constexpr int kStepsSince = 0;  // no share leaves before the last one has been added
-  /*%/dq_ordered%*/
   bulk_wait_read<kStepsSince * kShareParts + kShareParts - 1 - kPart>();
   if (step >= kStepsSince) {
     mbarrier_arrive(shared + kShareSent + 8 * SharePart(step - kStepsSince, kPart).place);

@@ -171,6 +171,7 @@ struct KeyOwner : SharedKeys {
       bulk_send(in_cta(other, shared + kOtherDs + rows), exchange() + rows, kBytes,
                 in_cta(other, shared + kOtherDsFull));
     }
+    __syncwarp();
   }
 
   /*%/pair%*/

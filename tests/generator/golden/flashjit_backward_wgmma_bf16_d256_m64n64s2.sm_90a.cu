@@ -1242,6 +1242,8 @@ struct QueryOwner {
     pin(dq);
     if (lane() == 0) cluster_arrive_read(in_cta(rank ^ 1, shared + kOtherDsEmpty));
     arrive_once(shared + kDqReady);
+    // Each phase has to be seen by someone, and if a first share has left already, nobody else waits.
+    mbarrier_wait(shared + kDqReady, step & 1);
     const unsigned place = row * (kHeadDim / 4) + first_panel * (64 / 8) * 128 + threadIdx.x % 128;
     leave_share(dq, place, 64 * first_panel, step, params, shared);
     ++step;
@@ -1629,6 +1631,7 @@ struct KeyOwner : SharedKeys {
       bulk_send(in_cta(other, shared + kOtherDs + rows), exchange() + rows, kBytes,
                 in_cta(other, shared + kOtherDsFull));
     }
+    __syncwarp();
   }
 
   __device__ __forceinline__ void finish_scores(const float (&dp)[kTileM / 2]) {
