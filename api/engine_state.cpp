@@ -194,7 +194,8 @@ EngineState::Answer EngineState::answer(const Question& question, const PlanOpti
       auto known = plans_.find(key);
       // The capture was prepared for sizes like these, and takes the plan that is there.
       if (!known && in_capture(options.stream)) return answer;
-      answer = known ? Answer{.ready = std::move(known)} : find_or_make(key, shape, options);
+      answer =
+          known ? Answer{.ready = std::move(known)} : find_or_make(key, shape, options, answer.ready.get());
     }
   }
   answers_.keep(question, answer.ready);
@@ -214,7 +215,7 @@ void EngineState::refuse_in_capture(const char* what, Stream stream) {
 }
 
 EngineState::Answer EngineState::find_or_make(const PlanKey& key, const Shape& shape,
-                                              const PlanOptions& options) {
+                                              const PlanOptions& options, const Ready* first) {
   if (auto known = plans_.find(key)) return {.ready = std::move(known)};
   // While another stream is captured, a plan can be made, unless it is tuned in this process: that uses the
   // default stream and would break the capture.
@@ -231,7 +232,7 @@ EngineState::Answer EngineState::find_or_make(const PlanKey& key, const Shape& s
   Answer answer;
   answer.ready = plans_.get(key, [&] {
     answer.fresh = true;
-    return std::make_shared<const Ready>(make(key.problem, shape, effective));
+    return std::make_shared<const Ready>(make(key.problem, shape, effective, first));
   });
   return answer;
 }
@@ -275,8 +276,10 @@ std::string EngineState::tune(const Problem& problem, const Shape& shape, const 
   }
 }
 
-EngineState::Ready EngineState::make(const Problem& problem, const Shape& shape, const PlanOptions& options) {
-  std::string note = tune(problem, shape, options);
+EngineState::Ready EngineState::make(const Problem& problem, const Shape& shape, const PlanOptions& options,
+                                     const Ready* first) {
+  std::string untuned = first != nullptr ? first->untuned : tune(problem, shape, options);
+  std::string note = untuned;
   Chosen chosen = choose(problem, shape, options, note);
   const Schedule& schedule = chosen.choice.schedule;
   bool fresh = false;
@@ -288,8 +291,10 @@ EngineState::Ready EngineState::make(const Problem& problem, const Shape& shape,
                 .choice = chosen.choice.why,
                 .code = fresh ? launcher->plan().origin() : "memory",
                 .note = note};
-  return Ready{
-      .launcher = std::move(launcher), .origin = std::move(origin), .choice = std::move(chosen.choice)};
+  return Ready{.launcher = std::move(launcher),
+               .origin = std::move(origin),
+               .choice = std::move(chosen.choice),
+               .untuned = std::move(untuned)};
 }
 
 EngineState::Chosen EngineState::choose(const Problem& problem, const Shape& shape,

@@ -48,6 +48,7 @@ class EngineState {
     std::shared_ptr<const api::Launcher> launcher;
     Origin origin;
     api::Choice choice;
+    std::string untuned;  // why tuning failed; empty if it did not
   };
   struct Answer {
     std::shared_ptr<const Ready> ready;
@@ -110,13 +111,15 @@ class EngineState {
 
   // For a question that was not answered before.
   Answer answer(const Question& question, const PlanOptions& options);
-  // Finds or makes one entry of plans_.
-  Answer find_or_make(const PlanKey& key, const Shape& shape, const PlanOptions& options);
+  // Finds or makes one entry of plans_. Without `first`, the plan of the bucket's first shape, the bucket is
+  // tuned. This is done once, also where it fails.
+  Answer find_or_make(const PlanKey& key, const Shape& shape, const PlanOptions& options,
+                      const Ready* first = nullptr);
   // Lets one tuning run at a time use a device.
   static std::mutex& tuning_on(const std::string& device);
   // Tunes unless wisdom makes it superfluous. Returns why tuning failed; empty if it did not.
   std::string tune(const Problem& problem, const Shape& shape, const PlanOptions& options);
-  Ready make(const Problem& problem, const Shape& shape, const PlanOptions& options);
+  Ready make(const Problem& problem, const Shape& shape, const PlanOptions& options, const Ready* first);
   // nullopt if the code spills registers and may_spill is false. The note reports a spill in either case.
   std::optional<Chosen> attempt(const Problem& problem, const api::Choice& choice, bool may_spill,
                                 std::string& note);

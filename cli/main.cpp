@@ -1,5 +1,7 @@
 // The flashjit command: picks the verb, and turns errors into text on stderr and exit codes.
 #include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <CLI/App.hpp>
@@ -38,14 +40,22 @@ int exit_code_of(flashjit::ErrorCode code) {
   return 1;
 }
 
+constexpr const char* kMemoryRanOut =
+    "the host's memory ran out\nSmaller sizes (--batch, --heads, --seqlen-q, --seqlen-k) need less of it.";
+
 // CLI11's complaint about a call that it cannot parse, in the form of our other messages. About an unknown
-// verb CLI11 only says that a verb is required.
+// verb CLI11 only says that a verb is required, and what it did not expect it names in reverse order.
 std::string words_of(const CLI::App* app, const CLI::Error& error) {
   const std::vector<std::string> unknown = app->remaining(/*recurse=*/true);
   const bool no_verb = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiredError);
   if (no_verb && !unknown.empty() && !unknown.front().starts_with('-')) {
     return "flashjit: there is no verb \"" + unknown.front() +
            "\"\nRun with --help for those that there are.\n";
+  }
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError)) {
+    return fmt::format(
+        "flashjit: The following argument{} not expected: {}\nRun with --help for more information.\n",
+        unknown.size() == 1 ? " was" : "s were", fmt::join(unknown, " "));
   }
   return "flashjit: " + CLI::FailureMessage::simple(app, error);
 }
@@ -74,10 +84,10 @@ int run(int argc, char** argv) {
     tell_message(error.what());
     return exit_code_of(error.code());
   } catch (const std::bad_alloc&) {
-    tell_message("memory ran out");
+    tell_message(kMemoryRanOut);
     return 1;
-  } catch (const std::length_error& error) {  // more than a container can hold
-    tell_message(std::string("memory ran out: ") + error.what());
+  } catch (const std::length_error&) {  // more than a container can hold
+    tell_message(kMemoryRanOut);
     return 1;
   } catch (const std::system_error& error) {
     if (std::ferror(stdout) != 0) throw;  // thrown because stdout failed

@@ -53,8 +53,10 @@ Legality legal(const Problem& problem, Family family, const Target& target) {
       }
       return {};
     case Family::wgmma:
-      if (target.arch != "sm_90a")
-        return {fmt::format("family wgmma needs sm_90a (Hopper), this is {}; use mma", target.arch)};
+      if (target.arch != "sm_90a") {
+        return {fmt::format("family wgmma needs sm_90a (Hopper), this is {}; use {}mma", target.arch,
+                            target.arch == "sm_90" ? "sm_90a, or " : "")};
+      }
       if (Legality narrow = legal_width(problem, family); !narrow) return narrow;
       return legal_gradients_by_wgmma(problem);
   }

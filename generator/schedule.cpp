@@ -134,7 +134,7 @@ template <class S>
 S parse_fields(std::string_view text, std::string_view whole) {
   const auto wrong = [&](std::string_view why) {
     return Error(ErrorCode::invalid_argument, fmt::format("schedule \"{}\": {}", whole, why),
-                 "A schedule reads like mma:m128n64w4s2; `flashjit tune --dry-run` lists legal ones.");
+                 "A schedule reads like mma:m64n64w4s2; `flashjit tune --dry-run` lists legal ones.");
   };
   S schedule;
   unsigned seen = 0;
@@ -255,7 +255,7 @@ Schedule parse_schedule(std::string_view text) {
               fmt::format("schedule \"{}\": the family is \"{}\", may be simt, mma or wgmma, or one of these "
                           "with \"-backward\"",
                           text, family),
-              "A schedule reads like mma:m128n64w4s2; `flashjit tune --dry-run` lists legal ones.");
+              "A schedule reads like mma:m64n64w4s2; `flashjit tune --dry-run` lists legal ones.");
 }
 
 }  // namespace flashjit

@@ -27,6 +27,11 @@ int shared_bytes(const Inspection& inspection) {
   return inspection.code->source.geometry.shared_bytes + inspection.code->report.resources.shared_bytes;
 }
 
+// Of a tile of the grid, which a CTA or a cluster works on: its query rows, or its keys.
+int tile_size(const Geometry& geometry) {
+  return geometry.grid == Grid::key_tiles ? geometry.tile_n : geometry.tile_m;
+}
+
 // One line per field of the key. A long field is shown by its size and its own digest, so that two keys can
 // be compared by eye.
 std::string key_text(const cache::Key& key) {
@@ -122,10 +127,10 @@ std::vector<std::pair<std::string, std::string>> rows(const Inspection& inspecti
       {"schedule", fmt::format("{} ({})", inspection.schedule, inspection.choice)},
       {"target", fmt::format("{}, NVRTC {}", report.arch, report.nvrtc)},
       {geometry.cluster > 1 ? "cluster" : "CTA",
-       fmt::format(
-           "{} {}, {}{} threads", geometry.grid == Grid::key_tiles ? geometry.tile_n : geometry.tile_m,
-           geometry.grid == Grid::key_tiles ? "keys" : "query rows",
-           geometry.cluster > 1 ? fmt::format("{} CTAs of ", geometry.cluster) : "", geometry.threads)},
+       fmt::format("{} {}, {}{} threads", tile_size(geometry),
+                   geometry.grid == Grid::key_tiles ? "keys" : "query rows",
+                   geometry.cluster > 1 ? fmt::format("{} CTAs of ", geometry.cluster) : "",
+                   geometry.threads)},
   };
   if (!inspection.note.empty()) rows.insert(rows.begin() + 2, {"note", inspection.note});
   if (inspection.has_cubin) {
@@ -162,22 +167,22 @@ nlohmann::json to_json(const Inspection& inspection) {
   const api::Report& report = inspection.code->report;
   const runtime::Resources& resources = report.resources;
   const Geometry& geometry = inspection.code->source.geometry;
-  nlohmann::json json{{"kernel", inspection.code->source.entry},
-                      {"problem", report.problem},
-                      {"schedule", inspection.schedule},
-                      {"choice", inspection.choice},
-                      {"arch", report.arch},
-                      {"nvrtc", report.nvrtc},
-                      {"grid", geometry.grid == Grid::key_tiles ? "key tiles" : "query tiles"},
-                      {"tile_m", geometry.tile_m},
-                      {"tile_n", geometry.tile_n},
-                      {"threads", geometry.threads},
-                      {"cluster", geometry.cluster},
-                      {"shared_dynamic", geometry.shared_bytes},
-                      {"entry", inspection.code->entry->key.digest()},
-                      {"from", inspection.code->origin},
-                      {"compile_ms", report.compile_ms},
-                      {"warnings", resources.warnings}};
+  nlohmann::json json{
+      {"kernel", inspection.code->source.entry},
+      {"problem", report.problem},
+      {"schedule", inspection.schedule},
+      {"choice", inspection.choice},
+      {"arch", report.arch},
+      {"nvrtc", report.nvrtc},
+      {"grid", geometry.grid == Grid::key_tiles ? "key tiles" : "query tiles"},
+      {geometry.grid == Grid::key_tiles ? "keys_per_tile" : "rows_per_tile", tile_size(geometry)},
+      {"threads", geometry.threads},
+      {"cluster", geometry.cluster},
+      {"shared_dynamic", geometry.shared_bytes},
+      {"entry", inspection.code->entry->key.digest()},
+      {"from", inspection.code->origin},
+      {"compile_ms", report.compile_ms},
+      {"warnings", resources.warnings}};
   if (!inspection.note.empty()) json["note"] = inspection.note;
   if (inspection.has_cubin) {
     json.update({{"registers", resources.registers},

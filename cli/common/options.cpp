@@ -181,7 +181,7 @@ void add_seed_to(CLI::App& verb, std::uint64_t& seed, const std::string& descrip
 
 void add_schedule_to(CLI::App& verb, std::string& schedule) {
   verb.add_option("--schedule", schedule,
-                  "this one and no other, such as mma:m128n64w4s2; by default what a plan would take")
+                  "this one and no other, such as mma:m64n64w4s2; by default what a plan would take")
       ->check(has_text());
 }
 

@@ -36,11 +36,10 @@ struct BenchFlags {
   std::string commit;
 };
 
-// One cell in progress: its plan's schedule, and the rounds so far.
+// What was found of one cell, whose plan has this origin.
 struct Bench {
   Cell cell;
   Origin origin;
-  std::unique_ptr<autotune::Runner> runner;
   autotune::Check check;
   std::vector<autotune::Timing> rounds;
 };
@@ -114,6 +113,24 @@ nlohmann::json line_of(const Bench& bench, const nlohmann::json& environment) {
   return json;
 }
 
+// Checks a cell's schedule, unless told not to, and times it.
+Bench measure(EngineState& state, const Cell& cell, const Origin& origin, const BenchFlags& flags) {
+  const auto& [problem, shape] = cell;
+  Bench one{.cell = cell, .origin = origin, .check = {}, .rounds = {}};
+  const auto runner =
+      autotune::make_local_runner(state.device(), problem, shape, api::build_with(state, problem));
+  const Schedule schedule = parse_schedule(origin.schedule);
+  if (!flags.no_check) one.check = runner->verify(schedule);
+  if (!flags.no_check && !one.check.ok) {
+    tell_message(
+        fmt::format("wrong result: {} with {}: {}", describe(problem), origin.schedule, one.check.message));
+  }
+  for (int round = 0; round < flags.rounds; ++round) {
+    one.rounds.push_back(runner->time(schedule, {.pause_seconds = flags.pause, .seconds = flags.seconds}));
+  }
+  return one;
+}
+
 int bench(const BenchFlags& flags, const std::vector<Cell>& cells) {
   EngineOptions options;
   options.device = flags.device.device();
@@ -137,26 +154,13 @@ int bench(const BenchFlags& flags, const std::vector<Cell>& cells) {
   }
   bool well = true;
   for (std::size_t i = 0; i < cells.size(); ++i) {
-    if (!origins[i]) {
-      well = false;
-      continue;
-    }
-    const auto& [problem, shape] = cells[i];
-    Bench one{.cell = cells[i], .origin = *origins[i], .runner = {}, .check = {}, .rounds = {}};
-    one.runner = autotune::make_local_runner(device, problem, shape, api::build_with(state, problem));
-    const Schedule schedule = parse_schedule(one.origin.schedule);
-    if (!flags.no_check) one.check = one.runner->verify(schedule);
-    if (!flags.no_check && !one.check.ok) {
-      well = false;
-      tell_message(fmt::format("wrong result: {} with {}: {}", describe(problem), one.origin.schedule,
-                               one.check.message));
-    }
-    for (int round = 0; round < flags.rounds; ++round) {
-      one.rounds.push_back(
-          one.runner->time(schedule, {.pause_seconds = flags.pause, .seconds = flags.seconds}));
-    }
+    const auto timed =
+        origins[i] ? attempt(cells, cells[i], [&] { return measure(state, cells[i], *origins[i], flags); })
+                   : std::nullopt;
+    well = well && timed && (flags.no_check || timed->check.ok);
+    if (!timed) continue;
     fmt::print("{}\n",
-               line_of(one, environment).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+               line_of(*timed, environment).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
     flush_stdout();
   }
   return well ? 0 : 1;

@@ -32,7 +32,8 @@ struct EngineOptions {
   std::chrono::milliseconds tuning_budget{
       0};                   // 0: the mode's own (quick 5 s, full 30 s per problem); at most a day
   std::string cache_dir{};  // empty: FLASHJIT_CACHE_DIR, else $XDG_CACHE_HOME/flashjit, else
-                            // ~/.cache/flashjit
+                            // ~/.cache/flashjit; a relative one counts from the working directory when the
+                            // Engine is made
   bool use_cache = true;    // false: nothing is read from or written to disk
   // Receives warnings and progress, one line per call; empty: the lines go to stderr. Called from any thread,
   // by several threads at once, and in the midst of a call of the Engine. It must not call into this Engine,

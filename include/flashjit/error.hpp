@@ -16,7 +16,7 @@ enum class ErrorCode {
   compile_failed,  // NVRTC refused or ran out of time: the message has the log and the source's path
   device,          // a CUDA call failed, or the emulator found a bug in a kernel
   io,              // a file could not be read or written
-  wrong_result,    // a check against the reference failed
+  wrong_result,    // the tuner's, for a candidate that fails its check; no call throws it
   internal,        // a bug in flashjit
 };
 

@@ -42,7 +42,7 @@ enum flashjit_status {
   FLASHJIT_DEVICE = 5,           /* a CUDA call failed, the emulator found a bug in a kernel, or the host's
                                     memory ran out */
   FLASHJIT_IO = 6,               /* a file could not be read or written */
-  FLASHJIT_WRONG_RESULT = 7,     /* a check against the reference failed */
+  FLASHJIT_WRONG_RESULT = 7,     /* the tuner's, for a candidate that fails its check; no call returns it */
   FLASHJIT_INTERNAL = 8          /* a bug in flashjit */
 };
 
@@ -73,7 +73,8 @@ struct flashjit_engine_options {
                                current CUDA context, or cuda:0 if there is no current context */
   int32_t tuning;           /* enum flashjit_tuning */
   int32_t tuning_budget_ms; /* 0: the mode's own (quick 5 s, full 30 s per problem); at most a day */
-  const char* cache_dir;    /* NULL: FLASHJIT_CACHE_DIR, else $XDG_CACHE_HOME/flashjit or ~/.cache/flashjit */
+  const char* cache_dir;    /* NULL: FLASHJIT_CACHE_DIR, else $XDG_CACHE_HOME/flashjit or ~/.cache/flashjit;
+                               a relative one counts from the working directory of this call */
   int32_t no_cache;         /* not 0: nothing is read from or written to disk */
   int32_t reserved;         /* 0 */
   /* Receives warnings and progress, one line per call; NULL: the lines go to stderr. context is passed to

@@ -8,6 +8,7 @@
 #include <functional>
 #include <future>
 #include <new>
+#include <set>
 
 #include "api/tuning.hpp"
 #include "tests/api/support.hpp"
@@ -62,6 +63,29 @@ TEST_CASE("a worker short of memory costs the tuned schedule and not the plan") 
   const Origin origin = origin_without_launch(script(
       folder, R"(echo '{"op":"error","code":5,"message":"the host is too small","hint":""}'; read -r line)"));
   CHECK(origin.note == "tuning failed: the host is too small");
+}
+
+TEST_CASE("tuning that failed is not tried again for sizes of the bucket that get another schedule") {
+  const Folder folder;
+  const EnvironmentChange named(
+      "FLASHJIT_WORKER",
+      script(folder,
+             R"(echo '{"op":"error","code":5,"message":"the host is too small","hint":""}'; read -r line)")
+          .c_str());
+  CompilerScript compiler;
+  FakeEngine fake(compiler, {}, "sm_90a");
+  const Problem problem{.dtype = DType::bf16, .head_dim = 88, .head_dim_v = 80};
+  std::set<std::string> buckets, schedules;
+  for (int rows = 3000; rows < 6000; rows += 100) {
+    const Shape shape{.batch = 4, .heads = 23, .seqlen_q = rows, .seqlen_k = rows};
+    const Origin origin = fake.engine->plan(problem, shape, kTuned).origin();
+    CHECK(contains(origin.note, "tuning failed: the host is too small"));
+    buckets.insert(autotune::bucket_of(problem, shape, fake.device->target()));
+    schedules.insert(origin.schedule);
+  }
+  CHECK(schedules.size() > buckets.size());
+  CHECK(std::ranges::count(*fake.messages, "tuning failed: the host is too small") ==
+        static_cast<std::ptrdiff_t>(buckets.size()));
 }
 
 TEST_CASE("a worker that does not understand its parent costs the tuned schedule and not the plan") {

@@ -206,6 +206,17 @@ TEST_CASE("check finds a wrong result") {
   CHECK(contains(found.out, "wrong result"));
 }
 
+TEST_CASE("bench --grid goes on where a kernel fails as it runs, and says for which problem") {
+  const Command command;
+  overlay(command.folder() / "templates", "ptx/cp_async.cuh", "cp.async.wait_group %0;", "// wait_group %0");
+  const Result failed =
+      command.run("bench --grid --dtype fp16 --device emulated:sm_80 --family mma --rounds 1 2>&1",
+                  "FLASHJIT_TEMPLATE_DIR=" + (command.folder() / "templates").string());
+  CHECK(failed.exit_code == 1);
+  CHECK(contains(failed.out, "flashjit: forward fp16 d64 full at 16x32x1024x1024: the emulator found "));
+  CHECK(contains(failed.out, "flashjit: forward fp16 d256 causal at 1x8x16384x16384: the emulator found "));
+}
+
 TEST_CASE("profile counts") {
   const Command command;
   const Result table = command.run(std::string("profile") + kSmall);

@@ -74,6 +74,8 @@ TEST_CASE("a given schedule is compiled, and its figures and their limit are tol
   CHECK(contains(value_of(inspection, "from"), "compiled in 412 ms"));
 
   const nlohmann::json json = to_json(inspection);
+  CHECK(json["rows_per_tile"] == 128);
+  CHECK_FALSE(json.contains("keys_per_tile"));
   CHECK(json["registers"] == 168);
   CHECK(json["arch"] == "sm_80");
   CHECK(json["limited_by"] == value_of(inspection, "limited by"));

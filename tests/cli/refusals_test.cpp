@@ -62,6 +62,8 @@ TEST_CASE("a call that cannot be parsed is told as any other") {
   command.refuses("cache list", "flashjit: there is no verb \"list\"");
   command.refuses("", "flashjit: A subcommand is required");
   command.refuses("run --quick", "flashjit: The following argument was not expected: --quick");
+  command.refuses("run --threads 2 more",
+                  "flashjit: The following arguments were not expected: --threads 2 more\n");
 }
 
 TEST_CASE("inspect refuses with exit code 2 and words") {
@@ -154,6 +156,13 @@ TEST_CASE("verbs that measure refuse sizes of which nothing is launched, and dev
     command.refuses(fmt::format("{} --device nonsense", verb),
                     "device is \"nonsense\", may be cuda, cuda:N or emulated:sm_XX");
   }
+}
+
+TEST_CASE("to demo, templates that are not there are no missing GPU") {
+  const Command command;
+  const std::string nowhere = "FLASHJIT_TEMPLATE_DIR=/nowhere";
+  command.refuses("demo", "FLASHJIT_TEMPLATE_DIR is \"/nowhere\", may be a directory", nowhere);
+  CHECK_FALSE(contains(command.run("demo 2>&1", nowhere).out, "GPU"));
 }
 
 TEST_CASE("where a GPU is asked for by its flag, no arch stands in for it") {

@@ -73,6 +73,8 @@ TEST_CASE("inspect shows all kernels of a backward pass, or the one that is name
   REQUIRE(kernels.size() >= 2);
   const std::string first = kernels[0]["kernel"];
   CHECK(contains(first, "_preprocess"));
+  CHECK(kernels[0]["rows_per_tile"] > 0);
+  CHECK(kernels[1]["keys_per_tile"] > 0);
   const std::string table = command.run(problem).out;
   for (const json& kernel : kernels) CHECK(contains(table, kernel["kernel"].get<std::string>()));
   for (const std::string& name : {std::string("0"), std::string("preprocess"), first}) {

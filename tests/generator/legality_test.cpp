@@ -59,7 +59,9 @@ TEST_CASE("a family that cannot says why, and the way out") {
   CHECK(sentence(kBf16, Family::simt, "sm_80") ==
         "family simt computes in fp32 only, dtype is bf16; use mma, or dtype fp32");
   CHECK(sentence(kBf16, Family::wgmma, "sm_90") ==
-        "family wgmma needs sm_90a (Hopper), this is sm_90; use mma");
+        "family wgmma needs sm_90a (Hopper), this is sm_90; use sm_90a, or mma");
+  CHECK(sentence(kBf16, Family::wgmma, "sm_100") ==
+        "family wgmma needs sm_90a (Hopper), this is sm_100; use mma");
 }
 
 TEST_CASE("the family's sentence comes before the schedule's") {
