@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "autotune/backward/backward.hpp"
 #include "autotune/tune.hpp"
 #include "generator/render.hpp"
 
@@ -18,6 +19,14 @@ namespace {
 bool has_few_queries(const Problem& problem, const Shape& shape) {
   if (problem.pass == Pass::backward) return shape.seqlen_q < 64;
   return shape.seqlen_q <= 128 || (shape.seqlen_q <= 512 && shape.seqlen_k >= 4 * shape.seqlen_q);
+}
+
+// Few queries, up to the next power of two. Where fp32 gradients have too few rows for some schedules, the
+// last range ends there, or what was picked for one query more would serve them.
+std::string few_queries(const Problem& problem, const Shape& shape) {
+  if (!has_few_queries(problem, shape)) return "";
+  const int most = static_cast<int>(std::bit_ceil(static_cast<unsigned>(shape.seqlen_q)));
+  return fmt::format("q{}", has_few_rows(problem, shape) ? std::min(most, kFewRows - 1) : most);
 }
 
 // The number of tiles of 64 rows per head, or per pack of heads that share a tile.
@@ -71,10 +80,8 @@ std::string groups(const Problem& problem, const Shape& shape) {
 
 std::string bucket_of(const Problem& problem, const Shape& shape, const Target& target) {
   const double work = flops(problem, shape) / std::max(1, target.sm_count);
-  std::string bucket = fmt::format("b{}", work < 1 ? 0 : static_cast<int>(std::log2(work)));
-  if (has_few_queries(problem, shape))
-    bucket += fmt::format("q{}", std::bit_ceil(static_cast<unsigned>(shape.seqlen_q)));
-  return bucket + groups(problem, shape) + short_queries(problem, shape) + few_tiles(problem, shape, target);
+  return fmt::format("b{}", work < 1 ? 0 : static_cast<int>(std::log2(work))) + few_queries(problem, shape) +
+         groups(problem, shape) + short_queries(problem, shape) + few_tiles(problem, shape, target);
 }
 
 }  // namespace flashjit::autotune

@@ -28,9 +28,10 @@ double fastest(const std::vector<double>& rounds) {
 
 }  // namespace
 
-double Final::seconds(const Effort& effort) {
-  const double each =
-      effort.rounds * (effort.pause + effort.round) + (effort.busy_rounds + 1) * effort.busy_round;
+double Final::seconds(const Effort& effort, double launch_ms) {
+  const double paused = expected_seconds({.pause_seconds = effort.pause, .seconds = effort.round}, launch_ms);
+  const double busy = expected_seconds({.pause_seconds = 0, .seconds = effort.busy_round}, launch_ms);
+  const double each = effort.rounds * paused + (effort.busy_rounds + 1) * busy;
   return std::min(static_cast<double>(effort.finalists) * each, kShare * effort.budget);
 }
 
@@ -53,10 +54,13 @@ void Final::choose(std::vector<Candidate*>& candidates, Candidate* incumbent) {
 }
 
 // Times each finalist once, if there is time for that and for what comes after, which takes `then` seconds. A
-// launch of many milliseconds makes a round longer than was planned, so the next round of its kind is
-// expected to take as long as this one.
+// launch of many milliseconds makes a round longer than was planned, so a round is expected to take what the
+// finalists' launches took before, and as long as the last round of its kind.
 bool Final::round(double pause, double seconds, double then, Times& times, double& took) {
-  took = std::max(took, static_cast<double>(finalists_.size()) * (pause + seconds));
+  const MeasureOptions options{.pause_seconds = pause, .seconds = seconds};
+  double expected = 0;
+  for (const Candidate* candidate : finalists_) expected += expected_seconds(options, candidate->measured_ms);
+  took = std::max(took, expected);
   if (watch_.left() < took + then) {
     out_of_time_ = true;
     return false;
@@ -66,7 +70,7 @@ bool Final::round(double pause, double seconds, double then, Times& times, doubl
     Candidate& candidate = *finalists_[i];
     if (!candidate.pruned.empty()) continue;
     const bool works = attempt(candidate, [&] {
-      const Timing timing = runner_.time(candidate.schedule, {.pause_seconds = pause, .seconds = seconds});
+      const Timing timing = runner_.time(candidate.schedule, options);
       times[i].push_back(timing.median_ms);
       if (pause == 0) return;
       candidate.spread = timing.spread;

@@ -24,8 +24,8 @@ class Final {
                           Candidate* incumbent);
   [[nodiscard]] bool out_of_time() const { return out_of_time_; }
 
-  // How long a final takes at most.
-  static double seconds(const Effort& effort);
+  // How long a final takes at most, where a launch takes so many milliseconds.
+  static double seconds(const Effort& effort, double launch_ms);
 
  private:
   using Times = std::vector<std::vector<double>>;

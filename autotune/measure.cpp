@@ -20,8 +20,15 @@ class RealClock : public Clock {
 
 constexpr double kLongMs = 1000;   // of one launch: one says enough, and a worker has seconds for a timing
 constexpr double kSampleMs = 0.2;  // at least: a pair of marks is accurate to about half a percent of this
-constexpr int kLeastSamples = 5;
 constexpr int kMostSamples = 60;
+constexpr int kWarmUps = 2;  // launches before the samples
+
+// The fewest samples of a launch: five, but no more of a long one than ten times the time allowed holds.
+int least_samples(const MeasureOptions& options, double launch_ms) {
+  constexpr double kLeast = 5, kOver = 10;
+  return static_cast<int>(
+      std::clamp(kOver * options.seconds * 1000 / std::max(launch_ms, 1e-4), 1.0, kLeast));
+}
 
 // The value below which `share` of the sorted samples lie.
 double quantile(const std::vector<double>& sorted, double share) {
@@ -36,6 +43,11 @@ double quantile(const std::vector<double>& sorted, double share) {
 Clock& Clock::real() {
   static RealClock clock;
   return clock;
+}
+
+double expected_seconds(const MeasureOptions& options, double launch_ms) {
+  const int launches = launch_ms < kLongMs ? kWarmUps + least_samples(options, launch_ms) : 1;
+  return options.pause_seconds + std::max(options.seconds, launches * launch_ms / 1000);
 }
 
 Timing measure(runtime::Device& device, runtime::Stream stream,
@@ -77,7 +89,8 @@ Timing measure(runtime::Device& device, runtime::Stream stream,
   }
   const int per_sample = launches_in(once);
   const double wanted = options.seconds * 1000 / std::max(once * per_sample, 1e-4);
-  const int samples = static_cast<int>(std::clamp(wanted, double{kLeastSamples}, double{kMostSamples}));
+  const int samples =
+      std::max(least_samples(options, once), static_cast<int>(std::min(wanted, double{kMostSamples})));
 
   std::vector<double> taken;
   taken.reserve(static_cast<std::size_t>(samples));

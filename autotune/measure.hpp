@@ -22,7 +22,7 @@ struct MeasureOptions {
   // stretch, so that without pauses the order of the candidates would decide which wins (docs/performance.md,
   // "How we time").
   double pause_seconds = 0.1;
-  double seconds = 0.03;        // of launches, about
+  double seconds = 0.03;        // of launches, about; long ones take more, but a few of them at most
   double give_up_above_ms = 0;  // first launches slower than this end the timing: hopeless; 0: never
 };
 
@@ -35,6 +35,9 @@ struct Timing {
   int launches = 0;      // in all, warm-up included
   bool gave_up = false;  // median_ms is then that of the first launches
 };
+
+// How long measure() takes for launches of so many milliseconds, pause included.
+double expected_seconds(const MeasureOptions& options, double launch_ms);
 
 // `launch(i)` enqueues launch number i on the stream. It should use different buffers for neighbouring i,
 // more of them than L2 holds.

@@ -41,8 +41,9 @@ std::vector<std::string> unserved_notes(const Problem& problem, const Target& ta
 double predict(const Problem& problem, const Shape& shape, const Schedule& schedule, const Target& target);
 
 // What wisdom is filed under beside the problem: a power-of-two range of the work per multiprocessor ("b17"),
-// of the queries where they are few ("b17q1"), of the tiles where each number of them is a case of its own
-// ("b17q1t8"), and of how full their last wave is where waves are few ("b17w10").
+// of the queries where they are few ("b17q1", and "b17q15" for fp32 gradients of 9 to 15), of the tiles where
+// each number of them is a case of its own ("b17q1t8"), and of how full their last wave is where waves are
+// few ("b17w10").
 std::string bucket_of(const Problem& problem, const Shape& shape, const Target& target);
 
 }  // namespace flashjit::autotune

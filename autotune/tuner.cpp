@@ -50,6 +50,7 @@ class Run {
   void find_incumbent(const Target& target);
   void select();
   void compile();
+  [[nodiscard]] bool late(double best) const;
   void screen();
   void decide();
   void say(const std::string& line, bool always);
@@ -137,17 +138,22 @@ void Run::compile() {
   if (watch_.left() <= (1 - effort_.compile_share) * effort_.budget) result_.out_of_time = true;
 }
 
+// Whether there is no time left to try another candidate, which is launched for its check, too, and for the
+// final. Until one has been timed, the budget may be spent twice; until two have been, no final is to come.
+bool Run::late(double best) const {
+  if (result_.timed == 0) return watch_.left() < -effort_.budget;
+  const double trial =
+      best / 1000 + expected_seconds({.pause_seconds = effort_.pause, .seconds = effort_.screen}, best);
+  return watch_.left() < trial + (result_.timed > 1 ? Final::seconds(effort_, best) : 0);
+}
+
 // Checks and times each candidate once; those far behind the best so far are dropped after one launch.
 void Run::screen() {
   double best = 0;
   std::size_t seen = 0;
   int failed = 0;
   for (Candidate* candidate : in_) {
-    // Until a candidate has been timed, the budget may be spent twice.
-    const bool late = result_.timed > 0
-                          ? watch_.left() < Final::seconds(effort_) + effort_.pause + effort_.screen
-                          : watch_.left() < -effort_.budget;
-    if (late) {
+    if (late(best)) {
       candidate->pruned = "there was no time left to try it";
       result_.out_of_time = true;
       continue;

@@ -22,6 +22,15 @@ double milliseconds_of(const KernelCode& code) {
   return code.compiled ? code.report.compile_ms : 0;
 }
 
+KernelCodePointer out_of(const cache::Hit& hit, KernelSource source) {
+  Report report = parse_report(hit.entry->section("report"));
+  return std::make_shared<const KernelCode>(KernelCode{.source = std::move(source),
+                                                       .entry = hit.entry,
+                                                       .origin = std::string(hit.layer),
+                                                       .compiled = false,
+                                                       .report = std::move(report)});
+}
+
 }  // namespace
 
 KernelBuilder::KernelBuilder(runtime::Device& device, cache::Store& store, const TemplateSet& templates,
@@ -90,22 +99,14 @@ PlanCode KernelBuilder::code(const Problem& problem, const Schedule& schedule,
 
 KernelCodePointer KernelBuilder::code_of(const Problem& problem, const Schedule& schedule,
                                          KernelSource source, std::chrono::milliseconds deadline) {
-  const auto out_of = [&](const cache::Hit& hit) {
-    Report report = parse_report(hit.entry->section("report"));
-    return std::make_shared<const KernelCode>(KernelCode{.source = std::move(source),
-                                                         .entry = hit.entry,
-                                                         .origin = std::string(hit.layer),
-                                                         .compiled = false,
-                                                         .report = std::move(report)});
-  };
   for (const Toolchain& toolchain : toolchain_.candidates()) {
     if (const cache::Hit hit = store_.get(key_of(source, toolchain)); hit.entry != nullptr)
-      return out_of(hit);
+      return out_of(hit, std::move(source));
   }
   const cache::Key key = key_of(source, toolchain_.own());
   const cache::FolderLock lock = store_.lock_for_compile(key, kLockPatience);
   if (lock.state() != cache::LockState::unavailable) {  // the holder before us may have compiled it
-    if (const cache::Hit hit = store_.get(key); hit.entry != nullptr) return out_of(hit);
+    if (const cache::Hit hit = store_.get(key); hit.entry != nullptr) return out_of(hit, std::move(source));
   }
   return compile(problem, schedule, std::move(source), key, deadline);
 }
@@ -160,10 +161,24 @@ LoadedKernel KernelBuilder::load_one(const Problem& problem, const Schedule& sch
                                   .shared_bytes = from.source.geometry.shared_bytes,
                                   .origins = from.source.origins});
   };
-  try {
-    load();
-  } catch (const runtime::ImageRefused& refused) {
-    if (loaded.code->compiled) throw;
+  // Without NVRTC, a kernel of any toolchain will do: whether one of another than the refused kernel's loads.
+  const auto load_another = [&] {
+    const KernelCodePointer refused = loaded.code;
+    for (const Toolchain& toolchain : toolchain_.candidates()) {
+      const cache::Key key = key_of(refused->source, toolchain);
+      if (key == refused->entry->key) continue;
+      const cache::Hit hit = store_.get(key);
+      if (hit.entry == nullptr) continue;
+      loaded.code = out_of(hit, refused->source);
+      try {
+        load();
+        return true;
+      } catch (const runtime::ImageRefused&) {
+      }
+    }
+    return false;
+  };
+  const auto rebuild = [&](const runtime::ImageRefused& refused) {
     try {
       const cache::Key key = key_of(loaded.code->source, toolchain_.own());
       loaded.code = compile(problem, schedule, loaded.code->source, key, kCompileDeadline);
@@ -172,6 +187,12 @@ LoadedKernel KernelBuilder::load_one(const Problem& problem, const Schedule& sch
       throw refused;  // without NVRTC, why it was needed says more than that it is missing
     }
     load();
+  };
+  try {
+    load();
+  } catch (const runtime::ImageRefused& refused) {
+    if (loaded.code->compiled) throw;
+    if (!load_another()) rebuild(refused);
   }
   const Geometry& geometry = loaded.code->source.geometry;
   loaded.ctas_per_sm = device_.occupancy(*loaded.kernel, geometry.threads, geometry.shared_bytes);

@@ -68,7 +68,8 @@ class KernelBuilder {
   PlanCode code(const Problem& problem, const Schedule& schedule,
                 std::chrono::milliseconds deadline = kCompileDeadline);
 
-  // If the device refuses an intact entry (ImageRefused), the entry is rebuilt once.
+  // If the device refuses an intact entry (ImageRefused), another toolchain's is taken if one may be used, or
+  // else the entry is rebuilt once.
   std::shared_ptr<LoadedPlan> load(const Problem& problem, const Schedule& schedule, PlanCode code);
 
  private:

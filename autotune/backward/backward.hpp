@@ -13,8 +13,16 @@ namespace flashjit::autotune {
 // Every schedule worth a thought, in the order that breaks ties; legal() has not looked at them.
 std::vector<Schedule> backward_space(const Problem& problem, Family family);
 
-// Whether the schedule's errors in fp32 average out only over more rows than there are, since it does not
-// keep scores in two floats (docs/performance/mma-fp32.md).
+// Below this number of queries, only schedules that keep scores in two floats are exact enough for fp32.
+inline constexpr int kFewRows = 16;
+
+// Whether these are fp32 gradients of so few queries that errors do not average out over their rows
+// (docs/performance/mma-fp32.md).
+inline bool has_few_rows(const Problem& problem, const Shape& shape) {
+  return problem.pass == Pass::backward && problem.dtype == DType::fp32 && shape.seqlen_q < kFewRows;
+}
+
+// Whether there are few rows, and the schedule does not keep scores in two floats.
 bool needs_rows(const Problem& problem, const Shape& shape, const Schedule& schedule);
 
 // Whether the space has a schedule with fewer splits that shares out this shape's queries into as many parts.

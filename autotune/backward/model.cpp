@@ -56,7 +56,7 @@ double mma_ms(const Problem& problem, const Shape& shape, const MmaBackwardSched
   // vain.
   const double heads = 1.0 * shape.batch * shape.heads;
   double pairs = flops(problem, shape) * filled_up(shape, s.tile_m, s.tile_n) / (2 * (3 * d + 2 * dv));
-  if (problem.causal) pairs += heads * shape.seqlen_k * std::max(m, n) / 2;
+  if (problem.causal) pairs += heads * std::min(shape.seqlen_q, shape.seqlen_k) * std::max(m, n) / 2;
   const double tiles = std::ceil(shape.seqlen_k / n) * shape.batch * shape.kv_heads();
   const double slots = ctas * std::max(1, target.sm_count);
   const double waves = problem.causal ? 1 : std::ceil(tiles / slots) * slots / tiles;

@@ -18,14 +18,15 @@ double mma_fp32_ms(const Problem& problem, const Shape& shape, const MmaBackward
 double wgmma_fp32_ms(const Problem& problem, const Shape& shape, const WgmmaBackwardSchedule& schedule,
                      const Target& target);
 
-// Tiles of queries and keys with a pair that sees each other, in one head. Under a mask those on the diagonal
-// are half in vain, half a tile of queries and half a tile of keys at a time.
+// Tiles of queries and keys with a pair that sees each other, in one head. Under a mask the keys before the
+// diagonal face whole tiles of queries, as they do without one. Tiles on the diagonal are half in vain, half
+// a tile of queries and half a tile of keys at a time.
 inline double tiles_of_head(const Problem& problem, const Shape& shape, int tile_m, int tile_n) {
   const double q = shape.seqlen_q, k = shape.seqlen_k, m = tile_m, n = tile_n;
   if (!problem.causal) return std::ceil(q / m) * std::ceil(k / n);
   const double diagonal = std::min(q, k);  // rows, and as many keys
-  const double pairs = q * std::max(0.0, k - q) + diagonal * diagonal / 2;
-  return pairs / (m * n) + (diagonal / m + diagonal / n) / 2;
+  const double before = std::ceil(q / m) * std::max(0.0, k - q) / n;
+  return before + diagonal * diagonal / 2 / (m * n) + (diagonal / m + diagonal / n) / 2;
 }
 
 // Clocks of a kernel whose CTAs are `of_sm` for each multiprocessor, and take `mean` of its time: waves of

@@ -128,9 +128,7 @@ std::vector<Schedule> backward_space(const Problem& problem, Family family) {
 }
 
 bool needs_rows(const Problem& problem, const Shape& shape, const Schedule& schedule) {
-  constexpr int kFewRows = 16;
-  if (problem.pass != Pass::backward || problem.dtype != DType::fp32 || shape.seqlen_q >= kFewRows)
-    return false;
+  if (!has_few_rows(problem, shape)) return false;
   const auto* const simt = std::get_if<SimtBackwardSchedule>(&schedule);
   return simt == nullptr || !simt_backward::careful(*simt);
 }

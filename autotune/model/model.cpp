@@ -247,7 +247,10 @@ double whole_tiles_ms(const Work& work, double alone, const Schedule& schedule) 
     // Measured: a CTA's tiles are often all long or all short.
     cycles = std::max(1.22 * cycles, waves > 1 ? 1.7 * work.longest_cycles() : 0);
   } else if (tiling.seen.causal) {
-    cycles += 0.6 * work.longest_cycles();
+    // Some wait for the longest tiles: the more these differ from the mean, the longer. Tiles of few queries
+    // beside many keys are all as long, and fill up whole waves.
+    const double uneven = 1.2 * (work.longest_cycles() - work.blocks_cycles());
+    cycles = std::max(cycles + uneven, mean_tile * std::ceil(waves));
   } else {
     // Each of several CTAs on a multiprocessor has as many tiles as the others, or one less.
     const double share = step.dealt && waves > step.ctas ? step.ctas : 1;

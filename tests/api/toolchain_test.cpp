@@ -204,6 +204,30 @@ TEST_CASE("another NVRTC's entry that the device refuses is rebuilt under the na
   CHECK(newer.compiles == 1);
 }
 
+TEST_CASE("without NVRTC, an entry that the device refuses leaves those of other NVRTCs") {
+  const Folder folder;
+  CompilerScript script;
+  FakeEngine(script, folder.path()).engine->prepare(kProblem, kShape);
+  NotYet newer;
+  newer.missing = false;
+  FakeEngine(newer, folder.path()).engine->prepare(kProblem, kShape);
+  newer.missing = true;
+  int to_refuse = 0;
+  FakeEngine fake(newer, folder.path());
+  fake.device->on_load = [&](const runtime::KernelImage&) {
+    if (to_refuse-- > 0) throw runtime::ImageRefused(Error(ErrorCode::device, "not a kernel"));
+  };
+  SUBCASE("one of which it loads") {
+    to_refuse = 1;
+    CHECK(fake.engine->plan(kProblem, kShape).origin().code == "disk");
+  }
+  SUBCASE("which it may refuse, too") {
+    to_refuse = 2;
+    CHECK_THROWS_WITH(static_cast<void>(fake.engine->plan(kProblem, kShape)),
+                      doctest::Contains("not a kernel"));
+  }
+}
+
 TEST_CASE("NVRTC_APPEND_FLAGS is part of the key") {
   const Folder folder;
   CompilerScript script;

@@ -51,6 +51,19 @@ TEST_CASE(
   CHECK(bucket_of(gradients, shared, target) == "b28");
 }
 
+TEST_CASE("fp32 gradients of fewer than 16 queries share no bucket with those of 16") {
+  const Target target = target_of("sm_90a");
+  const auto bucket = [&](DType dtype, int queries) {
+    const Problem gradients{.pass = Pass::backward, .dtype = dtype, .head_dim = 64};
+    const Shape shape{.batch = 1, .heads = 8, .seqlen_q = queries, .seqlen_k = 4096};
+    return bucket_of(gradients, shape, target).substr(3);  // behind the work
+  };
+  for (const auto& [queries, name] :
+       {std::pair{1, "q1"}, {8, "q8"}, {9, "q15"}, {15, "q15"}, {16, "q16"}, {17, "q32"}})
+    CHECK(bucket(DType::fp32, queries) == name);
+  CHECK(bucket(DType::bf16, 15).starts_with("q16"));
+}
+
 TEST_CASE("a bucket holds while a sequence grows, and knows few queries from many") {
   const Problem problem{.head_dim = 128, .causal = true};
   const Target target = target_of("sm_90a");

@@ -1,5 +1,8 @@
-// What the model knows of gradients by family wgmma: who shares out queries, and who stages dQ.
+// What the model knows of gradients: by family wgmma, who shares out queries, and who stages dQ; in all, what
+// few queries take beside many keys.
 #include <doctest/doctest.h>
+
+#include <string>
 
 #include "autotune/tuner.hpp"
 
@@ -37,4 +40,36 @@ TEST_CASE(
   CHECK(best(96, true, shared(2, 32, 8, 4096)).staged == 1);
   CHECK(best(128, true, shared(16, 16, 16, 1024)).staged == 0);
   CHECK(best(72, false, shared(16, 16, 16, 729)).staged == 0);
+}
+
+TEST_CASE("fp32 gradients of few queries beside many keys take whole tiles, under a mask as without one") {
+  for (const char* arch : {"sm_75", "sm_80", "sm_90a"}) {
+    for (const int head_dim : {40, 64, 128}) {
+      for (const int queries : {16, 33, 48}) {
+        CAPTURE(std::string(arch));
+        CAPTURE(head_dim);
+        CAPTURE(queries);
+        const Shape shape{.batch = 1, .heads = 8, .seqlen_q = queries, .seqlen_k = 32768};
+        Problem problem{.pass = Pass::backward, .dtype = DType::fp32, .head_dim = head_dim};
+        const Schedule full = ranked_space(problem, shape, target_of(arch)).front().schedule;
+        problem.causal = true;
+        CHECK(to_string(ranked_space(problem, shape, target_of(arch)).front().schedule) == to_string(full));
+      }
+    }
+  }
+}
+
+TEST_CASE("16-bit gradients of few queries beside many keys take about as long under a mask as without one") {
+  for (const char* arch : {"sm_80", "sm_86", "sm_120"}) {
+    for (const int queries : {16, 64}) {
+      CAPTURE(std::string(arch));
+      CAPTURE(queries);
+      const Shape shape{.batch = 1, .heads = 8, .seqlen_q = queries, .seqlen_k = 32768};
+      const auto expected = [&](bool causal) {
+        return predict({.pass = Pass::backward, .head_dim = 64, .causal = causal}, shape,
+                       parse_schedule("mma-backward:m64n128w8s2dq1"), target_of(arch));
+      };
+      CHECK(expected(true) / expected(false) == doctest::Approx(1).epsilon(0.04));
+    }
+  }
 }

@@ -57,6 +57,38 @@ TEST_CASE("one launch of a second and more says what it takes") {
   CHECK_FALSE(timing.gave_up);
 }
 
+TEST_CASE("the longer a launch is beside the time asked for, the fewer samples it has") {
+  const MeasureOptions options{.pause_seconds = 0, .seconds = 0.01};
+  for (const auto& [milliseconds, samples] :
+       {std::pair{0.1, 50}, {2.0, 5}, {20.0, 5}, {30.0, 3}, {50.0, 2}, {100.0, 1}, {900.0, 1}}) {
+    FakeKernels kernels(kProblem);
+    kernels.usual = milliseconds;
+    const auto kernel = kernels.device.load({.entry = "long"});
+    const double began = kernels.clock.seconds();
+    const Timing timing = measure(
+        kernels.device, nullptr, [&](std::int64_t) { kernels.device.launch(*kernel, {}, {}, nullptr); },
+        options, kernels.clock);
+    CHECK(timing.samples == samples);
+    CHECK(timing.median_ms == doctest::Approx(milliseconds));
+    if (milliseconds >= 2)
+      CHECK(expected_seconds(options, milliseconds) == doctest::Approx(kernels.clock.seconds() - began));
+  }
+}
+
+TEST_CASE("launches of up to a second are tuned within the budget, and something is learnt") {
+  for (const Tuning effort : {Tuning::quick, Tuning::full}) {
+    const double budget = effort == Tuning::quick ? 5 : 30;
+    for (const double milliseconds : {50, 100, 200, 400, 700, 900}) {
+      CAPTURE(milliseconds);
+      Bench bench;
+      bench.kernels.usual = milliseconds;
+      const TuneResult result = bench.tune(effort);
+      CHECK(result.seconds < 1.2 * budget);
+      if (effort == Tuning::full || milliseconds <= 400) CHECK_FALSE(result.learnt_nothing());
+    }
+  }
+}
+
 TEST_CASE("a short kernel is given up for what it takes, not for one row of launches that were held up") {
   for (const int held_up : {11, 1000}) {  // two launches and a row of nine
     FakeKernels kernels(kProblem);

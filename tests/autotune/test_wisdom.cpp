@@ -104,6 +104,20 @@ TEST_CASE("the ladder, rung by rung") {
   CHECK_FALSE(ask({}).has_value());
 }
 
+TEST_CASE("what won for 16 queries of fp32 gradients is no answer for 15, whose errors it does not average") {
+  const Problem gradients{.pass = Pass::backward, .dtype = DType::fp32, .head_dim = 64};
+  Shape shape{.batch = 1, .heads = 8, .seqlen_q = 16, .seqlen_k = 4096};
+  WisdomRecord sixteen = record("mma-backward:m16n32w4s1dq1");
+  sixteen.problem = gradients;
+  sixteen.shape = shape;
+  sixteen.bucket = bucket_of(gradients, shape, target_of("sm_90a"));
+  CHECK(ask(with({sixteen}), {}, shape, gradients).value().exact);
+  for (shape.seqlen_q = 1; shape.seqlen_q < 16; ++shape.seqlen_q) {
+    CHECK_FALSE(ask(with({sixteen}), {}, shape, gradients).has_value());
+    CHECK_FALSE(ask({}, with({sixteen}), shape, gradients).has_value());
+  }
+}
+
 TEST_CASE("an emulator's estimates guide nobody else") {
   WisdomRecord estimate = record("wgmma:m128n96s2p2");
   estimate.gpu = "emulator of sm_90a";
