@@ -191,6 +191,10 @@ struct Consumer {
       float peak[2];
       find_peaks(scores, peak);
       if (__any_sync(0xffffffffu, outgrown(rows, peak, 1))) move_shift(rows, peak, output, 1);
+      /*%#by_columns%*/
+      // Not before: the vote looks at every lane's peaks, so all that came from the other CTA has been read.
+      sum_of_scores.tell_read();
+      /*%/by_columns%*/
       exponentiate(rows, scores);
       unsigned weights[kTileN / 16][kParts][4];
 #pragma unroll

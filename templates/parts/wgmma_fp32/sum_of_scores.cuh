@@ -44,9 +44,14 @@ struct SumOfScores {
       scores[i + 2] += others.z;
       scores[i + 3] += others.w;
     }
+    parity ^= 1;
+  }
+
+  // Gives the place back. An arrival does not wait for loads, and ptxas moves additions below it. So this
+  // comes after something that the warp waits for and that takes all sums.
+  __device__ __forceinline__ void tell_read() const {
     __syncwarp();
     if (lane() == 0) cluster_arrive_read(there + read);
     __syncwarp();  // ptxas has been seen to let the lane that arrives go on alone
-    parity ^= 1;
   }
 };

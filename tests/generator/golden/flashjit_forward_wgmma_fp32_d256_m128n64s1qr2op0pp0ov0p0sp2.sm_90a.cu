@@ -1228,10 +1228,15 @@ struct SumOfScores {
       scores[i + 2] += others.z;
       scores[i + 3] += others.w;
     }
+    parity ^= 1;
+  }
+
+  // Gives the place back. An arrival does not wait for loads, and ptxas moves additions below it. So this
+  // comes after something that the warp waits for and that takes all sums.
+  __device__ __forceinline__ void tell_read() const {
     __syncwarp();
     if (lane() == 0) cluster_arrive_read(there + read);
     __syncwarp();  // ptxas has been seen to let the lane that arrives go on alone
-    parity ^= 1;
   }
 };
 
@@ -1342,6 +1347,8 @@ struct Consumer {
       float peak[2];
       find_peaks(scores, peak);
       if (__any_sync(0xffffffffu, outgrown(rows, peak, 1))) move_shift(rows, peak, output, 1);
+      // Not before: the vote looks at every lane's peaks, so all that came from the other CTA has been read.
+      sum_of_scores.tell_read();
       exponentiate(rows, scores);
       unsigned weights[kTileN / 16][kParts][4];
 #pragma unroll
