@@ -74,6 +74,7 @@ u64 arrive_one(Warp& w, const Ins& i, int lane, bool alone, u32 count, i64 bytes
                        at.address - kSharedBase));
     }
   }
+  if (count != 0 && checking(w)) check_seen(w, i, 1u << lane, *at.cta, at.address);
   u64 before;
   std::memcpy(&before, at.cta->shared + at.address, sizeof before);
   Cluster& cluster = *w.cta->cluster;
@@ -170,7 +171,12 @@ void wait(Warp& w, const Ins& i, u32 mask) {
     }
     const Object at = object_at(w, i, l);
     if (at.cta != w.cta) stop(w, i, FindingKind::illegal, 1u << l, "waits for an mbarrier of another CTA");
-    if (mbarrier_passed(Mbarrier::load(*at.cta, at.address), parity)) {
+    Mbarrier barrier = Mbarrier::load(*at.cta, at.address);
+    if (mbarrier_passed(barrier, parity)) {
+      if (barrier.unseen) {
+        barrier.unseen = false;
+        barrier.store(*at.cta, at.address);
+      }
       passed |= 1u << l;
       last_address = address;
       last_parity = parity;

@@ -107,12 +107,13 @@ Mbarrier Mbarrier::load(const Cta& cta, u32 address) {
   return {.phase = static_cast<u32>(word & 1),
           .pending = static_cast<u32>(word >> 1) & kMaxCount,
           .expected = static_cast<u32>(word >> 21) & kMaxCount,
-          .bytes = static_cast<i64>(word) >> 41};
+          .unseen = (word >> 41 & 1) != 0,
+          .bytes = static_cast<i64>(word) >> 42};
 }
 
 void Mbarrier::store(Cta& cta, u32 address) const {
   const u64 word = u64{phase & 1} | u64{pending & kMaxCount} << 1 | u64{expected & kMaxCount} << 21 |
-                   static_cast<u64>(bytes) << 41;
+                   u64{unseen} << 41 | static_cast<u64>(bytes) << 42;
   std::memcpy(cta.shared + address, &word, sizeof word);
 }
 
@@ -126,10 +127,22 @@ const char* mbarrier_arrive(Cluster& cluster, Cta& cta, u32 address, u32 count, 
   if (barrier.pending == 0 && barrier.bytes == 0) {
     barrier.phase ^= 1;
     barrier.pending = barrier.expected;
+    barrier.unseen = true;
     cluster.mbarriers.finish_phase(cta, address);
   }
   barrier.store(cta, address);
   return nullptr;
+}
+
+void check_seen(Warp& warp, const Ins& ins, u32 lanes, Cta& cta, u32 address) {
+  Mbarrier barrier = Mbarrier::load(cta, address);
+  if (!barrier.unseen) return;
+  finding(warp, ins, FindingKind::barrier, lanes,
+          fmt::format("arrives in phase {} of the mbarrier at offset {}{}, but no wait has seen phase {} end",
+                      barrier.phase, address - kSharedBase,
+                      &cta == warp.cta ? "" : fmt::format(" of CTA {}", cta.rank), barrier.phase ^ 1));
+  barrier.unseen = false;  // once is enough
+  barrier.store(cta, address);
 }
 
 void MbarrierClocks::join(const Cta& cta, u32 address, const u32* clock, u32 width) {

@@ -36,13 +36,14 @@ bool arrive_at(Warp& warp, const Ins& ins, u32 number, BarrierCount count, bool 
 // Completes the barriers that waited for nobody but warps that have exited. Must be called when one exits.
 void settle_barriers(Cta& cta);
 
-// The 64 bits of an mbarrier: phase, pending arrivals, expected arrivals, pending bytes. They are in the
-// kernel's own shared memory, so that overwriting an mbarrier is noticed.
+// The 64 bits of an mbarrier: phase, pending arrivals, expected arrivals, whether a wait is missing, pending
+// bytes. They are in the kernel's own shared memory, so that overwriting an mbarrier is noticed.
 struct Mbarrier {
   u32 phase = 0;
   u32 pending = 0;
   u32 expected = 0;
-  i64 bytes = 0;  // may be negative: a copy may complete before it is announced
+  bool unseen = false;  // the phase before has ended, and no wait has passed since
+  i64 bytes = 0;        // may be negative: a copy may complete before it is announced
 
   static constexpr u32 kMaxCount = (1u << 20) - 1;
   static Mbarrier load(const Cta& cta, u32 address);
@@ -69,6 +70,9 @@ class MbarrierClocks {
 // Makes `count` arrivals and expects `bytes` more (negative: that many have come). Ends the phase if nothing
 // is left to wait for. Returns what is wrong, or null.
 const char* mbarrier_arrive(Cluster& cluster, Cta& cta, u32 address, u32 count, i64 bytes);
+// Before lanes arrive: at least one test_wait or try_wait must have returned true for a phase before anyone
+// arrives in the next (PTX ISA, "Phase of the mbarrier object"). Bytes may come before.
+void check_seen(Warp& warp, const Ins& ins, u32 lanes, Cta& cta, u32 address);
 inline bool mbarrier_passed(const Mbarrier& barrier, u32 parity) {
   return barrier.phase != (parity & 1);
 }

@@ -55,6 +55,7 @@ void arrive_for_lane(Cluster& cluster, const CopyJob& job) {
   forget_finished(warp);
   Cta& cta = *job.barrier_cta;
   if (ordering(warp)) cluster.mbarriers.join(cta, job.barrier, job.clock.data(), cluster.clock_width);
+  if (checking(warp)) check_seen(warp, *job.ins, 1u << job.lane, cta, job.barrier);
   if (const char* wrong = mbarrier_arrive(cluster, cta, job.barrier, 1, 0); wrong != nullptr) {
     stop(warp, *job.ins, FindingKind::barrier, 1u << job.lane,
          fmt::format("{} (offset {})", wrong, job.barrier - kSharedBase));

@@ -177,6 +177,16 @@ TEST_CASE("a rule that decoding finds broken is reported of who runs the instruc
   CHECK(bench.device().findings()[0].warp >= 4);
 }
 
+TEST_CASE("an arrival that comes before the wait names the mbarrier, the phase and the thread") {
+  const Case c = read_case(std::filesystem::path(FLASHJIT_KERNELS) / "barrier_missing_wait_remote.ptx");
+  std::string text;
+  CHECK(findings_of(c, c.wrong, 1, &text) == std::set<std::string>{"barrier"});
+  const std::string message =
+      "arrives in phase 1 of the mbarrier at offset 0 of CTA 1, but no wait has seen phase 0 end\n"
+      "  at CTA (0, 0, 0), warp 0, lanes 0x00000001";
+  CHECK_MESSAGE(text.find(message) != std::string::npos, text);
+}
+
 TEST_CASE("what lanes did stays ordered, however many barriers of the warp follow") {
   const std::string body = R"(
 setp.eq.s32 %p1, %r27, 1;
