@@ -109,16 +109,12 @@ __device__ __forceinline__ void note_share(int* shares, bool first) {
 }
 /*%/dq_ordered%*/
 
-/*%#claims_ready%*/
-// Whether a first share has left already. If not, a CTA claims it only when its own is ready to leave: what
-// that takes comes from both CTAs of a pair, and two pairs could wait for each other.
-__device__ __forceinline__ bool first_has_left(const int* shares) {
-  return (load_acquire(shares) & first_left()) != 0;
-}
-
-/*%/claims_ready%*/
 // For one thread: work(shares, head, m, comes_first) at each step of a tile. comes_first() returns once this
 // tile's share may leave, and says that nobody's has left before. What it does ends with note_share.
+/*%#claims_ready%*/
+// comes_first(wait_until_ready): unless a first share has left already, a CTA claims it only when its own is
+// ready to leave. What that takes comes from both CTAs of a pair, and two pairs could wait for each other.
+/*%/claims_ready%*/
 template <class Work>
 __device__ __forceinline__ void add_in_order(const KeyTile& tile, int& step, const BackwardParams& p,
                                              const Work& work) {
@@ -140,7 +136,16 @@ __device__ __forceinline__ void add_in_order(const KeyTile& tile, int& step, con
     rank.move_to(m, next_head, tile, p);
     /*%/dq_ordered%*/
     /*%^dq_ordered%*/
+    /*%#claims_ready%*/
+    work(shares, head, m, [&](const auto& wait_until_ready) {
+      if ((load_acquire(shares) & first_left()) != 0) return false;
+      wait_until_ready();
+      return comes_first(shares);
+    });
+    /*%/claims_ready%*/
+    /*%^claims_ready%*/
     work(shares, head, m, [&] { return comes_first(shares); });
+    /*%/claims_ready%*/
     if (tile.advance(m)) ++head;
     /*%/dq_ordered%*/
   }

@@ -45,11 +45,7 @@ __device__ __forceinline__ void order_shares(const KeyTile& tile, int& step, con
                                              unsigned shared) {
   add_in_order(tile, step, p, [&](int* shares, int, int, const auto& comes_first) {
     /*%#claims_ready%*/
-    bool first = false;
-    if (!first_has_left(shares)) {
-      mbarrier_wait(shared + kDqReady, step & 1);
-      first = comes_first();
-    }
+    const bool first = comes_first([&] { mbarrier_wait(shared + kDqReady, step & 1); });
     /*%/claims_ready%*/
     /*%^claims_ready%*/
     const bool first = comes_first();

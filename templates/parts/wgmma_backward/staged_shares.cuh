@@ -56,12 +56,10 @@ __device__ __forceinline__ void send_shares(const KeyTile& tile, int& step, cons
                                             unsigned shared) {
   add_in_order(tile, step, p, [&](int* shares, int head, int m, const auto& comes_first) {
     /*%#claims_ready%*/
-    bool first = false;
-    if (!first_has_left(shares)) {
-      // The second part needs nothing more from the other CTA.
+    // The second part needs nothing more from the other CTA.
+    const bool first = comes_first([&] {
       mbarrier_wait(shared + kShareStaged + 8 * SharePart(step, 0).place, step / kShareStages % 2);
-      first = comes_first();
-    }
+    });
     /*%/claims_ready%*/
     /*%^claims_ready%*/
     const bool first = comes_first();

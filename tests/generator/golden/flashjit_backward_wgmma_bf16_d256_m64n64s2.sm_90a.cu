@@ -660,14 +660,10 @@ __device__ __forceinline__ void note_share(int* shares, bool first) {
   if (first) add_release(shares, first_left());
 }
 
-// Whether a first share has left already. If not, a CTA claims it only when its own is ready to leave: what
-// that takes comes from both CTAs of a pair, and two pairs could wait for each other.
-__device__ __forceinline__ bool first_has_left(const int* shares) {
-  return (load_acquire(shares) & first_left()) != 0;
-}
-
 // For one thread: work(shares, head, m, comes_first) at each step of a tile. comes_first() returns once this
 // tile's share may leave, and says that nobody's has left before. What it does ends with note_share.
+// comes_first(wait_until_ready): unless a first share has left already, a CTA claims it only when its own is
+// ready to leave. What that takes comes from both CTAs of a pair, and two pairs could wait for each other.
 template <class Work>
 __device__ __forceinline__ void add_in_order(const KeyTile& tile, int& step, const BackwardParams& p,
                                              const Work& work) {
@@ -676,7 +672,11 @@ __device__ __forceinline__ void add_in_order(const KeyTile& tile, int& step, con
 #pragma unroll 1
   for (int left = tile.steps(p); left > 0; --left, ++step) {
     int* const shares = shares_left(head, m, p);
-    work(shares, head, m, [&] { return comes_first(shares); });
+    work(shares, head, m, [&](const auto& wait_until_ready) {
+      if ((load_acquire(shares) & first_left()) != 0) return false;
+      wait_until_ready();
+      return comes_first(shares);
+    });
     if (tile.advance(m)) ++head;
   }
 }
@@ -725,11 +725,7 @@ __device__ __forceinline__ void leave_share(const float (&dq)[kDqN / 2], unsigne
 __device__ __forceinline__ void order_shares(const KeyTile& tile, int& step, const BackwardParams& p,
                                              unsigned shared) {
   add_in_order(tile, step, p, [&](int* shares, int, int, const auto& comes_first) {
-    bool first = false;
-    if (!first_has_left(shares)) {
-      mbarrier_wait(shared + kDqReady, step & 1);
-      first = comes_first();
-    }
+    const bool first = comes_first([&] { mbarrier_wait(shared + kDqReady, step & 1); });
     store_shared(shared + kStores + 4 * (step & 1), static_cast<unsigned>(first));
     mbarrier_arrive(shared + kMayAdd + 8 * (step & 1));
     mbarrier_wait(shared + kAdded + 8 * (step & 1), step >> 1 & 1);
