@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <new>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -36,18 +37,25 @@ inline std::vector<Cell> grid_of(const Problem& like) {
   return cells;
 }
 
-// Returns what `work` makes of one of `cells`. If it throws an Error, the other cells of a grid may succeed,
-// and are minutes of work: says so, and returns nullopt. A single cell's error goes on to the caller.
+// Returns what `work` makes of one of `cells`. If it throws an Error, or finds no memory, the other cells of
+// a grid may succeed, and are minutes of work: says so, and returns nullopt. A single cell's error goes on to
+// the caller.
 template <class Work>
 auto attempt(const std::vector<Cell>& cells, const Cell& cell, const Work& work)
     -> std::optional<decltype(work())> {
+  const auto say = [&](const char* why) {
+    tell_message(fmt::format("{} at {}: {}", describe(cell.first), describe(cell.second), why));
+  };
   try {
     return work();
   } catch (const Error& error) {
     if (cells.size() == 1) throw;
-    tell_message(fmt::format("{} at {}: {}", describe(cell.first), describe(cell.second), error.what()));
-    return std::nullopt;
+    say(error.what());
+  } catch (const std::bad_alloc&) {
+    if (cells.size() == 1) throw;
+    say("the host's memory ran out");
   }
+  return std::nullopt;
 }
 
 // Refuses the flags whose values --grid sets.
