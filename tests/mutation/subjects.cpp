@@ -95,7 +95,7 @@ std::vector<Subject> sync_subjects() {
       subject("wgmma backward, pairs of CTAs", "sm_90a", "wgmma-backward:m64n64s2", kBackward136, kWide),
       subject("wgmma backward, pairs of CTAs, no room", "sm_90a", "wgmma-backward:m64n64s2", kBackward256,
               kWide),
-      subject("wgmma backward, parts", "sm_90a", "wgmma-backward:m128n128s2sp6", kBackward, kWide),
+      subject("wgmma backward, parts", "sm_90a", "wgmma-backward:m128n128s2t1sp6", kBackward, kWide),
       subject("mma backward", "sm_90a", "mma-backward:m32n64w4s2dq1", kBackwardCausal),
       subject("mma backward, shared keys", "sm_80", "mma-backward:m64n64w8s2sp2dq1", kBackwardCausal),
       subject("mma backward, no cp.async", "sm_75", "mma-backward:m32n64w4s1sp2dq1", kBackwardFp16),
@@ -167,7 +167,7 @@ std::vector<Subject> backward_subjects() {
     made.more = {kShortColumns};
   }
   // Two heads of keys are one section, and the third is the last one.
-  subjects.push_back(subject("wgmma backward, sections of heads", "sm_90a", "wgmma-backward:m128n128s2",
+  subjects.push_back(subject("wgmma backward, sections of heads", "sm_90a", "wgmma-backward:m128n128s2t1",
                              kWgmma,
                              {.batch = 1, .heads = 6, .heads_kv = 3, .seqlen_q = 150, .seqlen_k = 420}, 8));
   subjects.push_back(subject("wgmma backward, spread tiles", "sm_90a", "wgmma-backward:m128n128s2", kWgmma,
@@ -178,7 +178,7 @@ std::vector<Subject> backward_subjects() {
                              kParts,
                              {.batch = 2, .heads = 6, .heads_kv = 2, .seqlen_q = 150, .seqlen_k = 210}, 8));
   subjects.push_back(subject("wgmma backward, parts of heads and rows", "sm_90a",
-                             "wgmma-backward:m128n128s2sp5", kPartsOfBoth,
+                             "wgmma-backward:m128n128s2t1sp5", kPartsOfBoth,
                              {.batch = 2, .heads = 4, .heads_kv = 2, .seqlen_q = 450, .seqlen_k = 210}, 8));
   subjects.push_back(subject("wgmma backward, parts of nothing", "sm_90a", "wgmma-backward:m64n128s2sp3",
                              kParts,
