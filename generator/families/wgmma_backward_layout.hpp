@@ -36,9 +36,9 @@ bool rotates(const Problem& problem, const WgmmaBackwardSchedule& s);
 bool waits_for_later(const Problem& problem, const WgmmaBackwardSchedule& s);
 // Whether the transposed dQ is summed up: 80 queries do not fill the 64 rows of products, but K's columns do.
 bool transposes_dq(const WgmmaBackwardSchedule& s);
-// Whether dQ leaves through shared memory: where the schedule says so; that of pairs which have the room; that
-// of 128 queries beside one panel of V, with turns (without turns they lose by it); and the transposed one
-// without a mask, where dP is issued beside S, too (under one that takes too many registers).
+// Whether dQ leaves through shared memory: where the schedule says so; that of pairs which have the room;
+// that of 128 queries beside one panel of V, with turns (without turns they lose by it); and the transposed
+// one without a mask, where dP is issued beside S, too (under one that takes too many registers).
 bool stages_dq(const Problem& problem, const WgmmaBackwardSchedule& s);
 // How many steps' shares of dQ have room in shared memory.
 int share_stages(const Problem& problem, const WgmmaBackwardSchedule& s);
