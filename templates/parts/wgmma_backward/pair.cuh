@@ -91,11 +91,11 @@ struct QueryOwner {
     wgmma_wait<0>();
     pin(dq);
     if (lane() == 0) cluster_arrive_read(in_cta(rank ^ 1, shared + kOtherDsEmpty));
-    /*%#claims_ready%*/
+    /*%#dq_ready%*/
     arrive_once(shared + kDqReady);
     // Each phase has to be seen by someone, and if a first share has left already, nobody else waits.
     mbarrier_wait(shared + kDqReady, step & 1);
-    /*%/claims_ready%*/
+    /*%/dq_ready%*/
     const unsigned place = row * (kHeadDim / 4) + first_panel * (64 / 8) * 128 + threadIdx.x % 128;
     leave_share(dq, place, 64 * first_panel, step, params, shared);
     /*%/dq_direct%*/
