@@ -65,6 +65,7 @@ struct Geometry {
   bool persistent = false;   // as many CTAs as run at once, or fewer: each has many tiles
   bool cooperative = false;  // all CTAs are at work at once, since they wait for each other
   bool dynamic = false;      // persistent CTAs take tiles from a counter in device memory (tile_counter)
+  bool divides = false;      // of tiles of keys, the last ones may be divided in two (divided_tiles)
   bool packs = false;  // tiles hold rows of several query heads where few queries would leave them empty
   int section_bytes =
       0;  // L2 section of an order that takes the longest tiles first; 0 where it does not apply
@@ -133,6 +134,7 @@ struct Workspace {
   int tile_n = 1;           // keys are padded to whole tiles of so many, in tiles of keys
   int key_parts_bytes = 0;  // of a tile of K and V, likewise
   int splits = 1;           // parts, at the most, whose dV and dK are added up in fp32 (query_splits)
+  int divided_tiles = 0;    // tiles of keys, at the most, of whose two parts one leaves its dV and dK in fp32
 };
 Workspace workspace_of(const Problem& problem, const Schedule& schedule);
 

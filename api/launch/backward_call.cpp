@@ -161,9 +161,9 @@ WorkspaceLayout::WorkspaceLayout(const Problem& problem, const Shape& shape, Wor
   key_sums = counters;
   if (parts.counters) key_sums += times(rows / kBackwardCounterRows, sizeof(int));
   bytes = key_sums;
-  if (parts.splits == 1) return;
   const std::size_t columns = std::size_t{0} + problem.head_dim + problem.value_dim();
-  bytes += times(times(key_tiles, static_cast<std::size_t>(parts.tile_n)), times(columns, sizeof(float)));
+  const std::size_t summed = parts.splits > 1 ? key_tiles : static_cast<std::size_t>(parts.divided_tiles);
+  bytes += times(times(summed, static_cast<std::size_t>(parts.tile_n)), times(columns, sizeof(float)));
 }
 
 void WorkspaceLayout::place(void* workspace, Workspace parts, BackwardParams& params) const {
@@ -174,7 +174,7 @@ void WorkspaceLayout::place(void* workspace, Workspace parts, BackwardParams& pa
   if (parts.row_parts_bytes > 0) params.row_parts = reinterpret_cast<unsigned char*>(base + row_parts);
   if (parts.key_parts_bytes > 0) params.key_parts = reinterpret_cast<unsigned char*>(base + key_parts);
   if (parts.counters) params.counters = reinterpret_cast<int*>(base + counters);
-  if (parts.splits > 1) params.key_sums = reinterpret_cast<float*>(base + key_sums);
+  if (bytes > key_sums) params.key_sums = reinterpret_cast<float*>(base + key_sums);
 }
 
 }  // namespace flashjit::api

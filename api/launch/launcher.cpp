@@ -29,12 +29,19 @@ std::size_t bytes_of_pieces(const Geometry& geometry, long long clusters) {
   return static_cast<std::size_t>(clusters * geometry.cluster * geometry.piece_bytes);
 }
 
+// How many clusters, or CTAs, of a persistent kernel are at work at once.
+long long at_once_of(const runtime::Device& device, const LoadedKernel& kernel) {
+  return std::max(1LL, static_cast<long long>(device.target().sm_count) * kernel.ctas_per_sm /
+                           kernel.code->source.geometry.cluster);
+}
+
 // The size has no zeros if no kernel counts tiles.
-TileCounters::Size counters_of(const LoadedPlan& plan) {
+TileCounters::Size counters_of(const runtime::Device& device, const LoadedPlan& plan) {
   TileCounters::Size size;
   for (const LoadedKernel& kernel : plan.kernels) {
     const Geometry& geometry = kernel.code->source.geometry;
     if (geometry.dynamic) size.zeros = std::max(size.zeros, 2);
+    if (geometry.divides) size.zeros += most_divided_tiles(kMaxGrid, at_once_of(device, kernel));
     if (geometry.piece_bytes == 0) continue;
     size.zeros = std::max(size.zeros, kernel.clusters_at_once * geometry.counters);
     size.bytes = bytes_of_pieces(geometry, kernel.clusters_at_once);
@@ -64,6 +71,14 @@ void set_order(BackwardParams& params, long long pairs, int group, long long cta
   params.by_section = divisor_of(params.section);
   params.by_last_pairs = divisor_of(params.last_pairs);
   params.by_section_tiles = divisor_of(sections.pairs * params.tiles);
+}
+
+void set_divided(BackwardParams& params, long long pairs, const DividedTiles& divided) {
+  params.divided_tiles = divided.count;
+  params.undivided_tiles = static_cast<int>(params.tiles * pairs) - divided.count;
+  params.least_steps = divided.least_steps;
+  params.more_steps = divided.more_steps;
+  params.by_divided_tiles = divisor_of(std::max(1, divided.count));
 }
 
 }  // namespace
@@ -98,8 +113,19 @@ int KernelLauncher::tiles(const Shape& seen, const Shape& given, int parts) cons
 }
 
 long long KernelLauncher::at_once() const {
-  return std::max(
-      1LL, static_cast<long long>(device_.target().sm_count) * kernel_.ctas_per_sm / geometry_.cluster);
+  return at_once_of(device_, kernel_);
+}
+
+DividedTiles KernelLauncher::divided(const Shape& shape, long long tiles) const {
+  if (!geometry_.divides || shape.seqlen_q == 0) return {};
+  const int steps = (shape.seqlen_q - 1) / geometry_.tile_m + 1;
+  return divided_tiles(tiles, shape.heads / shape.kv_heads(), steps, at_once());
+}
+
+int KernelLauncher::most_divided(const Shape& shape) const {
+  if (!geometry_.divides || shape.seqlen_k == 0) return 0;
+  const long long tiles = (shape.seqlen_k - 1LL) / geometry_.tile_n + 1;
+  return most_divided_tiles(tiles * std::min(kMaxGrid, pairs(shape, 1)), at_once());
 }
 
 long long KernelLauncher::share_out(const Problem& problem, const Shape& tiled, ForwardParams& params) const {
@@ -150,9 +176,9 @@ Launcher::Launcher(runtime::Device& device, std::shared_ptr<const LoadedPlan> pl
     : device_(device),
       plan_(std::move(plan)),
       workspace_(workspace_of(plan_->problem, plan_->schedule)),
-      counters_(counters_of(*plan_).zeros == 0
+      counters_(counters_of(device, *plan_).zeros == 0
                     ? nullptr
-                    : std::make_unique<TileCounters>(device, counters_of(*plan_))) {
+                    : std::make_unique<TileCounters>(device, counters_of(device, *plan_))) {
   kernels_.reserve(plan_->kernels.size());
   for (const LoadedKernel& kernel : plan_->kernels) kernels_.emplace_back(device, plan_->problem, kernel);
 }
@@ -228,10 +254,16 @@ void Launcher::with_memory(std::size_t bytes, Stream stream, const Run& run) con
   device_.free_ordered(memory, stream);
 }
 
+Workspace Launcher::workspace_for(const Shape& shape) const {
+  Workspace parts = workspace_;
+  for (const KernelLauncher& kernel : kernels_) parts.divided_tiles += kernel.most_divided(shape);
+  return parts;
+}
+
 std::size_t Launcher::workspace_bytes(const Shape& shape) const {
   validate(shape);
   if (plan_->problem.pass == Pass::forward) return 0;
-  return WorkspaceLayout(plan_->problem, shape, workspace_).bytes;
+  return WorkspaceLayout(plan_->problem, shape, workspace_for(shape)).bytes;
 }
 
 void Launcher::backward(const Shape& shape, const BackwardArgs& args, Stream stream) const {
@@ -250,9 +282,10 @@ void Launcher::backward(const Shape& shape, const BackwardArgs& args, Stream str
     if (kernel.tiles(shape_for(kernel), shape, parts) != 0) kernel.prepare(params);
   }
 
-  const WorkspaceLayout layout(plan_->problem, shape, workspace_);
+  const Workspace arrays = workspace_for(shape);
+  const WorkspaceLayout layout(plan_->problem, shape, arrays);
   const auto run = [&](void* workspace) {
-    if (workspace != nullptr) layout.place(workspace, workspace_, params);
+    if (workspace != nullptr) layout.place(workspace, arrays, params);
     try {
       for (const KernelLauncher& kernel : kernels_) {
         params.tiles = kernel.tiles(shape_for(kernel), shape, parts);
@@ -260,6 +293,7 @@ void Launcher::backward(const Shape& shape, const BackwardArgs& args, Stream str
         const bool over_keys = kernel.geometry().grid == Grid::key_tiles;
         const long long pairs = kernel.pairs(shape, parts);
         set_order(params, pairs, over_keys ? params.group : 1, kernel.at_once());
+        set_divided(params, pairs, kernel.divided(shape, params.tiles * pairs));
         kernel.launch(params, params.tiles * pairs, stream);
       }
     } catch (...) {

@@ -13,6 +13,7 @@
 #include "api/launch/tensor_maps.hpp"
 #include "api/launch/tile_counters.hpp"
 #include "flashjit/plan.hpp"
+#include "generator/splits.hpp"
 #include "runtime/device.hpp"
 
 namespace flashjit::api {
@@ -39,6 +40,10 @@ class KernelLauncher {
 
   // How many clusters, or CTAs, of a persistent kernel are at work at once.
   [[nodiscard]] long long at_once() const;
+
+  // Which of a backward pass's tiles of keys are divided in two; how many that may be at the most.
+  [[nodiscard]] DividedTiles divided(const Shape& shape, long long tiles) const;
+  [[nodiscard]] int most_divided(const Shape& shape) const;
 
   // Decides who gets which keys of a forward pass of this shape, as tiles see it. Returns how many clusters
   // that takes.
@@ -71,6 +76,7 @@ class Launcher {
 
  private:
   void check_pass(Pass pass) const;
+  [[nodiscard]] Workspace workspace_for(const Shape& shape) const;
   // Calls run with so many bytes of device memory, which are allocated and freed in stream order.
   template <class Run>
   void with_memory(std::size_t bytes, Stream stream, const Run& run) const;

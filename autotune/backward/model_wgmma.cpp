@@ -133,8 +133,10 @@ double units_ms(const Problem& problem, const Shape& shape, const WgmmaBackwardS
   double step = step_us(problem, s);
   if (!problem.causal) {
     const double steps = static_cast<double>(units.heads * units.steps) / units.row_parts;
-    const long long waves = (count - 1) / sms + 1;
-    return static_cast<double>(waves) * (steps * step + each) / 1e3;
+    const double waves = wgmma_backward::divides_tiles(problem, s)
+                             ? divided_tiles(count, units.heads, static_cast<int>(units.steps), sms).waves
+                             : std::ceil(static_cast<double>(count) / static_cast<double>(sms));
+    return waves * (steps * step + each) / 1e3;
   }
 
   constexpr double kSeveralHeads = 1.05, kSeveralHeadsStaged = 1.02;  // in a part

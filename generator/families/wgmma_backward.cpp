@@ -87,6 +87,8 @@ std::map<std::string, bool> sections(const Problem& problem) {
           {"waits_for_later", false},
           {"sections", false},
           {"last_keys_first", false},
+          {"divided", false},
+          {"in_a_row", true},
           {"dq_before_dk", false},
           {"dq_after_dk", false},
           {"splits", false},
@@ -166,6 +168,8 @@ Recipe recipe_owners(const Problem& problem, const WgmmaBackwardSchedule& s, con
   recipe.sections["dq_before_dk"] = sums_dq(s) && s.staged == 0;
   recipe.sections["dq_after_dk"] = is_ordered(s) || s.staged > 0;
   recipe.sections["splits"] = s.splits > 1;
+  recipe.sections["divided"] = divides_tiles(problem, s);
+  recipe.sections["in_a_row"] = !divides_tiles(problem, s) && !recipe.sections["diagonal_first"];
   recipe.sections["column_steps"] = s.splits == 1 || !transposes_dq(s);
   recipe.sections["turns"] = s.turns > 0;
   if (exchange_stages(problem, s) > 0) {
@@ -196,7 +200,8 @@ Recipe recipe_owners(const Problem& problem, const WgmmaBackwardSchedule& s, con
                      .cluster = ctas_per_tile(s),
                      .persistent = true,
                      .cooperative = waits_for_later(problem, s),
-                     .dynamic = true};
+                     .dynamic = true,
+                     .divides = divides_tiles(problem, s)};
   const int k = is_pair(s) ? 1 : qk;  // a pair's K also comes in parts
   recipe.maps = {{Operand::q, s.tile_m, qk},
                  {Operand::k, s.tile_n, k},

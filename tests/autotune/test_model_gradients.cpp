@@ -30,10 +30,11 @@ TEST_CASE(
   CHECK(best(64, true, shared(1, 14, 2, 4096)).splits == 8);
   CHECK(best(128, true, shared(8, 32, 8, 2048)).splits == 1);
   CHECK(best(64, true, shared(4, 32, 8, 4096)).splits == 1);
-  CHECK(best(128, false, {.batch = 1, .heads = 40, .seqlen_q = 32760, .seqlen_k = 512}).splits == 2);
   CHECK(best(40, false, {.batch = 8, .heads = 8, .seqlen_q = 4096, .seqlen_k = 77}).splits > 1);
   CHECK(best(128, false, shared(1, 4, 4, 4096)).splits == 1);
-  CHECK(best(128, false, shared(1, 5, 5, 4096)).splits > 1);
+  // Rather than share out all tiles, divide the last ones (last-tiles.jsonl).
+  CHECK(best(128, false, {.batch = 1, .heads = 40, .seqlen_q = 32760, .seqlen_k = 512}).splits == 1);
+  CHECK(best(128, false, shared(1, 5, 5, 4096)).splits == 1);
   // dQ is staged where tiles are long.
   CHECK(best(128, true, shared(1, 64, 8, 4096)).staged == 1);
   CHECK(best(128, true, shared(8, 32, 8, 2048)).staged == 1);

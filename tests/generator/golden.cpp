@@ -76,9 +76,10 @@ std::string read(const fs::path& path) {
 // What a launch needs to know of a kernel, which its source does not say.
 std::string launch_of(const KernelSource& kernel, const char* arch) {
   const Geometry& g = kernel.geometry;
-  const auto flags = fmt::format("{}{}{}{}{}{}", g.pads ? " pads" : "", g.persistent ? " persistent" : "",
-                                 g.cooperative ? " cooperative" : "", g.dynamic ? " dynamic" : "",
-                                 g.packs ? " packs" : "", g.even_shares ? " even_shares" : "");
+  const auto flags =
+      fmt::format("{}{}{}{}{}{}{}", g.pads ? " pads" : "", g.persistent ? " persistent" : "",
+                  g.cooperative ? " cooperative" : "", g.dynamic ? " dynamic" : "",
+                  g.divides ? " divides" : "", g.packs ? " packs" : "", g.even_shares ? " even_shares" : "");
   std::string text =
       fmt::format("{} {}\n  {} tiles of {} x {}, {} threads, {} bytes, cluster {}, section {}{}\n",
                   kernel.entry, arch, g.grid == Grid::key_tiles ? "key" : "query", g.tile_m, g.tile_n,

@@ -13,6 +13,7 @@ constexpr Problem kBackwardFp16{.pass = Pass::backward, .dtype = DType::fp16, .h
 constexpr Problem kBackwardOrdered{
     .pass = Pass::backward, .head_dim = 80, .causal = true, .deterministic = true};
 constexpr Problem kBackward72{.pass = Pass::backward, .head_dim = 72, .causal = true};
+constexpr Problem kBackward80{.pass = Pass::backward, .head_dim = 80};
 constexpr Problem kBackward128{.pass = Pass::backward, .head_dim = 128};
 constexpr Problem kBackward136{.pass = Pass::backward, .head_dim = 136, .head_dim_v = 72, .causal = true};
 constexpr Problem kBackward256{.pass = Pass::backward, .head_dim = 256, .head_dim_v = 136, .causal = true};
@@ -30,6 +31,9 @@ constexpr Problem kFp32WideV{.dtype = DType::fp32, .head_dim = 32, .head_dim_v =
 // Several tiles of queries and of keys, ragged ends, two heads on one K.
 constexpr Shape kShape{.batch = 1, .heads = 2, .heads_kv = 1, .seqlen_q = 150, .seqlen_k = 210};
 constexpr Shape kWide{.batch = 1, .heads = 3, .heads_kv = 1, .seqlen_q = 300, .seqlen_k = 420};
+// Tiles of keys that four CTAs divide: five, which take nine steps along the queries, and six.
+constexpr Shape kUneven{.batch = 1, .heads = 2, .heads_kv = 1, .seqlen_q = 540, .seqlen_k = 600};
+constexpr Shape kUnevenToo{.batch = 1, .heads = 2, .heads_kv = 1, .seqlen_q = 600, .seqlen_k = 700};
 // More blocks of keys than are in flight, for each of several CTAs.
 constexpr Shape kLong{.batch = 1, .heads = 2, .heads_kv = 1, .seqlen_q = 150, .seqlen_k = 900};
 // The same, whose tiles hold no heads side by side, so that their warpgroups see more keys and fewer.
@@ -96,6 +100,7 @@ std::vector<Subject> sync_subjects() {
       subject("wgmma backward, pairs of CTAs, no room", "sm_90a", "wgmma-backward:m64n64s2", kBackward256,
               kWide),
       subject("wgmma backward, parts", "sm_90a", "wgmma-backward:m128n128s2t1sp6", kBackward, kWide),
+      subject("wgmma backward, divided tiles", "sm_90a", "wgmma-backward:m64n128s2", kBackward80, kUneven, 4),
       subject("mma backward", "sm_90a", "mma-backward:m32n64w4s2dq1", kBackwardCausal),
       subject("mma backward, shared keys", "sm_80", "mma-backward:m64n64w8s2sp2dq1", kBackwardCausal),
       subject("mma backward, no cp.async", "sm_75", "mma-backward:m32n64w4s1sp2dq1", kBackwardFp16),
@@ -183,6 +188,12 @@ std::vector<Subject> backward_subjects() {
   subjects.push_back(subject("wgmma backward, parts of nothing", "sm_90a", "wgmma-backward:m64n128s2sp3",
                              kParts,
                              {.batch = 2, .heads = 3, .heads_kv = 1, .seqlen_q = 0, .seqlen_k = 210}));
+  for (const auto& [name, schedule] :
+       {std::pair{"wgmma backward, divided tiles", "wgmma-backward:m64n128s2"},
+        {"wgmma backward, divided tiles, staged", "wgmma-backward:m64n128s2st1"}}) {
+    subjects.push_back(subject(name, "sm_90a", schedule, kFull, kUneven, 4));
+    subjects.back().more = {kUnevenToo};
+  }
   Subject too_few = subjects[1];
   too_few.name = "wgmma backward, dQ in order, fewer CTAs than tiles";
   too_few.sm_count = 2;

@@ -110,6 +110,46 @@ TEST_CASE("two shares of dK and dV have the same sum however CTAs interleave") {
   }
 }
 
+TEST_CASE("the last tiles in two parts, with the same sums however CTAs interleave") {
+  struct Kind {
+    const char* schedule;
+    int head_dim, head_dim_v, seqlen_q;
+  };
+  const std::vector<Kind> kinds{{"wgmma-backward:m128n128s2t1", 40, 64, 1020},
+                                {"wgmma-backward:m128n128s2t1", 64, 64, 1100},
+                                {"wgmma-backward:m64n128s2", 128, 96, 540},
+                                {"wgmma-backward:m64n128s2st1", 104, 128, 540},
+                                {"wgmma-backward:m80n128s2t1", 128, 128, 700}};
+  struct Heads {
+    int heads, heads_kv, seqlen_k, ctas;
+  };
+  // Five tiles for four CTAs, and nine for eight.
+  for (const auto& [heads, heads_kv, seqlen_k, ctas] : {Heads{1, 1, 600, 4}, Heads{6, 3, 330, 8}}) {
+    test::EmulatedEngine emulated = test::open_emulated_engine({.threads = 4, .sm_count = ctas});
+    for (const auto& [schedule, head_dim, head_dim_v, seqlen_q] : kinds) {
+      CAPTURE(schedule);
+      CAPTURE(heads);
+      AttentionCase one{
+          {.head_dim = head_dim, .head_dim_v = head_dim_v},
+          {.batch = 1, .heads = heads, .heads_kv = heads_kv, .seqlen_q = seqlen_q, .seqlen_k = seqlen_k}};
+      one.problem.pass = Pass::backward;
+      const Gradients gradients(one);
+      std::vector<std::byte> dk, dv;
+      for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+        emulated.device->set_seed(seed);
+        const Gradients::Result result = gradients.run(emulated.engine, {.schedule = schedule}, false);
+        CHECK_MESSAGE(result.check.ok, result.check.message);
+        if (dk.empty()) {
+          dk = result.dk.bytes;
+          dv = result.dv.bytes;
+        }
+        CHECK(result.dk.bytes == dk);
+        CHECK(result.dv.bytes == dv);
+      }
+    }
+  }
+}
+
 TEST_CASE("head dims that end inside a panel, and values wider or narrower than keys") {
   const Shape shape{.batch = 2, .heads = 2, .heads_kv = 1, .seqlen_q = 70, .seqlen_k = 150};
   for (const int head_dim : {8, 24, 40, 56}) {

@@ -8,6 +8,9 @@
 /*%/splits%*/
 #pragma once
 #include "params/backward.h"
+/*%#divided%*/
+#include "parts/wgmma_backward/divided_tiles.cuh"
+/*%/divided%*/
 #include "parts/wgmma_backward/layout.cuh"
 /*%#dq_direct%*/
 #include "parts/wgmma_backward/shares.cuh"
@@ -113,6 +116,9 @@ __device__ __forceinline__ void feed(const TensorMap& map_keys, const TensorMap&
       bulk_load(shared + What::kStatistics + stage * kRowStatistics, statistics + row, kRowStatistics, full);
       if (tile.advance(m)) ++head;
     }
+    /*%#divided%*/
+    if (What::kDeals) tell_part(tile.divided, round, p, shared);
+    /*%/divided%*/
   }
 }
 
@@ -137,11 +143,25 @@ __device__ __forceinline__ void send_gradients(const TensorMap& map_dk, const Te
     const KeyTile tile = tile_at(index, p);  // worked out again, as registers are few
     const int stage = round % kKeyStages;
     mbarrier_wait(shared + kDvStaged + 8 * stage, round / kKeyStages % 2);
+    /*%^divided%*/
     store_tile<kPanelsV, kBoxPanelsV, kTileN>(map_dv, shared + kV + stage * kVBytes, tile.key, tile.head_kv,
                                               tile.batch);
+    /*%/divided%*/
     mbarrier_wait(shared + kDkStaged + 8 * stage, round / kKeyStages % 2);
+    /*%^divided%*/
     store_tile<kPanelsQk, kBoxPanelsQk, kTileN>(map_dk, shared + kK + stage * kKBytes, tile.key, tile.head_kv,
                                                 tile.batch);
+    /*%/divided%*/
+    /*%#divided%*/
+    const Part part = known_part(shared, round);
+    if (!part.leaves_sums()) {
+      store_tile<kPanelsV, kBoxPanelsV, kTileN>(map_dv, shared + kV + stage * kVBytes, tile.key, tile.head_kv,
+                                                tile.batch);
+      store_tile<kPanelsQk, kBoxPanelsQk, kTileN>(map_dk, shared + kK + stage * kKBytes, tile.key,
+                                                  tile.head_kv, tile.batch);
+    }
+    note_part(part, p);
+    /*%/divided%*/
     /*%#dq%*/
     // dK was staged after the tile's last addition to dQ.
     note_tile_added(tile.batch * p.heads_kv + tile.head_kv, p);

@@ -9,6 +9,9 @@
 #include "parts/wgmma_backward/arrive_written.cuh"
 /*%/splits%*/
 #include "parts/wgmma_backward/chains.cuh"
+/*%#divided%*/
+#include "parts/wgmma_backward/divided_tiles.cuh"
+/*%/divided%*/
 /*%#splits%*/
 #include "parts/wgmma_backward/key_sums.cuh"
 /*%/splits%*/
@@ -90,6 +93,9 @@ struct KeyOwner : KeySteps {
     arrive_once(shared + kKRead);
     mbarrier_wait(shared + kKRead, round % 2);
     /*%/dq%*/
+    /*%#divided%*/
+    join_parts();
+    /*%/divided%*/
     stage_gradient<kTileN>(dk, k_tile(), fragment, params.scale);
     arrive_written(shared + kDkStaged + 8 * (round % kKeyStages));
     /*%/splits%*/
@@ -100,6 +106,24 @@ struct KeyOwner : KeySteps {
     /*%/splits%*/
   }
 
+  /*%#divided%*/
+  // Only now, when this tile's last share of dQ is on its way: whoever is waited for may wait for that share.
+  __device__ __forceinline__ void join_parts() {
+    // All lanes agree, which ptxas has to be told.
+    const Part part{__shfl_sync(0xffffffffu, known_part(shared, round).word, 0)};
+    if (part.whole()) return;
+    float* const sums = sums_of_part(part, warpgroup, params);
+    if (part.leaves_sums()) {
+      leave_sums(sums, dv);
+      leave_sums(sums + 16 * kHeadDimV, dk);
+    } else {
+      add_sums(sums, dv);
+      add_sums(sums + 16 * kHeadDimV, dk);
+      stage_gradient<kTileN>(dv, v_tile(), fragment, 1.0f);
+    }
+  }
+
+  /*%/divided%*/
   __device__ __forceinline__ void run() {
     /*%#turns%*/
     if (warpgroup == 1) pass_turn();  // warpgroup 0 goes first

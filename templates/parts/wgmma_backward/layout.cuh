@@ -151,7 +151,14 @@ constexpr int kTickets = kReadEnd;
 
 #include "parts/wgmma_backward/tickets.cuh"
 #include "ptx/mbarrier_bytes.cuh"
+/*%^divided%*/
 static_assert(kTickets + kTicketBytes <= kSharedBytes);
+/*%/divided%*/
+/*%#divided%*/
+constexpr int kPartKnown = kTickets + kTicketBytes;  // of two tiles: it is known what becomes of their sums …
+constexpr int kPart = kPartKnown + 16;               // … and what: 4 bytes each
+static_assert(kPart + 8 <= kSharedBytes);
+/*%/divided%*/
 
 // One thread makes the barriers; the caller synchronises the CTA.
 __device__ __forceinline__ void make_barriers(unsigned shared) {
@@ -207,6 +214,9 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
   mbarrier_init(shared + kDqReady, kDqWarps);
   /*%/dq_ready%*/
   /*%/pair%*/
+  /*%#divided%*/
+  for (int slot = 0; slot < 2; ++slot) mbarrier_init(shared + kPartKnown + 8 * slot, 1);
+  /*%/divided%*/
   make_ticket_barriers(shared, kTicketReaders);
   mbarrier_init_fence();
 }

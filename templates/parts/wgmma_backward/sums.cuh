@@ -57,7 +57,14 @@ __device__ __forceinline__ void convert_unit(int head, int row, const BackwardPa
 // Waits until all tiles have added to these heads' dQ.
 __device__ __forceinline__ void wait_for_tiles(int heads_met, const BackwardParams& p) {
   /*%^splits%*/
+  /*%^divided%*/
   const int adders = p.tiles * kCtasPerTile;
+  /*%/divided%*/
+  /*%#divided%*/
+  // Divided tiles add in two parts.
+  const int tiles = anew(p.tiles);
+  const int adders = tiles + min(max((heads_met + 1) * tiles - anew(p.undivided_tiles), 0), tiles);
+  /*%/divided%*/
   /*%/splits%*/
   /*%#splits%*/
   const int adders = p.tiles * p.row_splits;

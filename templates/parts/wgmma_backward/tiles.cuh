@@ -25,17 +25,29 @@ struct KeyTile {
   /*%#splits%*/
   int heads_met;  // which part of the query heads, counted over the batch
   /*%/splits%*/
+  /*%#divided%*/
+  int divided;  // which of the divided tiles it is a part of; negative: it is a whole tile
+  /*%/divided%*/
   int first_step;  // of kTileM queries, the first that sees a key of the tile …
   int end_step;    // … and the one after the last: the same for each query head of the group
   /*%#rotated%*/
   int start_step;  // where the tile begins; after the last step it goes on at the first
   /*%/rotated%*/
+  /*%#divided%*/
+  int stop_step;  // its last one of each head
+  int steps_of_head;
+  /*%/divided%*/
   /*%#diagonal_first%*/
   int second_step;  // where it goes on after the first; after the last step comes the one after the first
   /*%/diagonal_first%*/
 
   __device__ __forceinline__ int steps(const BackwardParams& p) const {
+    /*%^divided%*/
     return p.group * max(0, end_step - first_step);
+    /*%/divided%*/
+    /*%#divided%*/
+    return p.group * steps_of_head;
+    /*%/divided%*/
   }
   // The first query head that it meets, counted over the batch.
   __device__ __forceinline__ int first_head(const BackwardParams& p) const {
@@ -67,7 +79,23 @@ struct KeyTile {
   }
   /*%/step_before%*/
   /*%/diagonal_first%*/
-  /*%^diagonal_first%*/
+  /*%#divided%*/
+  __device__ __forceinline__ int starts_at() const { return start_step; }
+  // Goes on to the next step. Returns whether that is the first of the group's next head.
+  __device__ __forceinline__ bool advance(int& m) const {
+    const bool stops = m == stop_step;
+    if (stops) m = start_step - 1;
+    if (++m == end_step) m = 0;
+    return stops;
+  }
+  /*%#step_before%*/
+  __device__ __forceinline__ int step_before(int m) const {
+    if (m == start_step) return stop_step;
+    return (m == 0 ? end_step : m) - 1;
+  }
+  /*%/step_before%*/
+  /*%/divided%*/
+  /*%#in_a_row%*/
   __device__ __forceinline__ int starts_at() const {
     /*%#rotated%*/
     return start_step;
@@ -84,7 +112,7 @@ struct KeyTile {
   /*%#step_before%*/
   __device__ __forceinline__ int step_before(int m) const { return (m == first_step ? end_step : m) - 1; }
   /*%/step_before%*/
-  /*%/diagonal_first%*/
+  /*%/in_a_row%*/
   /*%#dq_direct%*/
   // Rows of the workspace's arrays before those of the first head that it meets.
   __device__ __forceinline__ long long first_row(const BackwardParams& p) const {
@@ -95,7 +123,12 @@ struct KeyTile {
 
 __device__ __forceinline__ int tile_count(const BackwardParams& p) {
   /*%^splits%*/
+  /*%^divided%*/
   return p.tiles * p.heads_kv * p.batch;
+  /*%/divided%*/
+  /*%#divided%*/
+  return p.undivided_tiles + 2 * p.divided_tiles;
+  /*%/divided%*/
   /*%/splits%*/
   /*%#splits%*/
   if (p.seqlen_q == 0) return 0;  // dK and dV are zero, and there are no sums
@@ -140,6 +173,15 @@ __device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
   /*%/sections%*/
   /*%^sections%*/
   const int tiles = anew(p.tiles);
+  /*%#divided%*/
+  // After the larger parts of the divided tiles come the smaller ones, the largest of these first.
+  int divided = index - anew(p.undivided_tiles);
+  const bool smaller = divided >= anew(p.divided_tiles);
+  if (smaller) {
+    divided = 2 * anew(p.divided_tiles) - 1 - divided;
+    index = anew(p.undivided_tiles) + divided;
+  }
+  /*%/divided%*/
   // All tiles of a head, then the next head: what runs together shares Q and dO.
   const int batch_head = divide(index, anew(p.by_tiles));
   int n = index - batch_head * tiles;
@@ -189,6 +231,20 @@ __device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
       tile.first_step + min(kStepsApart * n, spread_start(n, tile.end_step - tile.first_step, p));
   /*%/dq_ordered%*/
   /*%/rotated%*/
+  /*%#divided%*/
+  // A divided tile's smaller part goes on where its larger one stops.
+  tile.divided = divided;
+  tile.steps_of_head = tile.end_step;
+  if (divided >= 0) {
+    const int fewer = anew(p.least_steps) + divide(divided * p.more_steps, anew(p.by_divided_tiles));
+    const int more = tile.end_step - fewer;
+    tile.steps_of_head = smaller ? fewer : more;
+    if (smaller) tile.start_step += more;
+    if (tile.start_step >= tile.end_step) tile.start_step -= tile.end_step;
+  }
+  tile.stop_step = tile.start_step + tile.steps_of_head - 1;
+  if (tile.stop_step >= tile.end_step) tile.stop_step -= tile.end_step;
+  /*%/divided%*/
   /*%#diagonal_first%*/
   const int others = tile.end_step - tile.first_step - 1;
   tile.second_step = tile.first_step + (others > 0 ? 1 : 0);

@@ -162,6 +162,8 @@ TEST_CASE("parts of a tile's queries add up an fp32 copy of dv and dk, of whole 
   const api::WorkspaceLayout parts(problem, shape, {.tile_n = 128, .splits = 4});
   CHECK(parts.key_sums == whole.bytes);
   CHECK(parts.bytes - whole.bytes == std::size_t{3} * 2 * 256 * (64 + 40) * 4);
+  const api::WorkspaceLayout divided(problem, shape, {.tile_n = 128, .divided_tiles = 5});
+  CHECK(divided.bytes - whole.bytes == std::size_t{5} * 128 * (64 + 40) * 4);
 }
 
 TEST_CASE("sums of dq that a kernel of 32-bit places cannot reach are refused") {

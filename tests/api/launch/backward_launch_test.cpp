@@ -87,6 +87,40 @@ TEST_CASE("kernels that stopped half-way leave the next pass zeros") {
   CHECK(device.launches().size() == 1 + 3);
 }
 
+TEST_CASE("tiles that are divided have room for their sums, and zeros") {
+  FakeDevice device;
+  std::vector<BackwardParams> seen;
+  device.execute = [&](const std::string& entry, const runtime::Launch&, std::span<void* const> params) {
+    if (entry == "keys") seen.push_back(*static_cast<const BackwardParams*>(params.back()));
+  };
+  const int ctas = device.target().sm_count, most = ctas * 3 / 4;
+  const api::Launcher launcher(device, plan(device, DqWay::atomic, {}, true, true));
+  Memory memory;
+  BackwardArgs args = memory.args();
+  args.workspace = memory.workspace;
+  const auto tiles_of = [&](int heads, int seqlen_q) {
+    launcher.backward({.batch = 1, .heads = heads, .seqlen_q = seqlen_q, .seqlen_k = 96}, args, nullptr);
+    CHECK(seen.back().undivided_tiles + seen.back().divided_tiles == heads);
+    for (int i = 0; i < most; ++i) CHECK(seen.back().tile_counter[2 + i] == 0);
+    return seen.back().divided_tiles;
+  };
+  CHECK(tiles_of(ctas + 1, 64 * 64) == most);
+  CHECK(seen.back().least_steps == 8);
+  CHECK(seen.back().more_steps == 24);
+  CHECK(tiles_of(ctas, 64 * 64) == 0);
+  CHECK(tiles_of(ctas + 1, 64) == 0);
+  CHECK(tiles_of(ctas + 1, 0) == 0);
+
+  const auto bytes = [&](int heads) {
+    const Shape shape{.batch = 1, .heads = heads, .seqlen_q = 64 * 64, .seqlen_k = 96};
+    const api::Launcher whole(device, plan(device, DqWay::atomic, {}, true, false));
+    return launcher.workspace_bytes(shape) - whole.workspace_bytes(shape);
+  };
+  const std::size_t of_tile = std::size_t{96} * (64 + 64) * 4;
+  CHECK(bytes(2) == 2 * of_tile);
+  CHECK(bytes(2 * ctas) == most * of_tile);
+}
+
 TEST_CASE("what freeing says after a launch that failed does not hide why it failed") {
   struct Stubborn : FakeDevice {
     void free_ordered(void* pointer, runtime::Stream stream) override {

@@ -3,7 +3,6 @@
 
 #include "api/launch/forward_call.hpp"
 #include "generator/sections.hpp"
-#include "generator/splits.hpp"
 #include "tests/api/launch/made_up_kernel.hpp"
 
 namespace flashjit::test {
@@ -36,27 +35,6 @@ TEST_CASE("a backward pass's section is heads whose tiles can all be at work, fe
   check(sections_at_once(256, 8, 1, 132), 2, 254);  // short tiles
   check(sections_at_once(64, 16, 4, 132), 8, 56);   // of four heads each
   check(sections_at_once(5, 1, 1, 132), 1, 4);
-}
-
-TEST_CASE("a tile's queries are divided by heads first, evenly, then by rows where there is no mask") {
-  const auto check = [](bool causal, int heads, int heads_kv, int seqlen_q, int splits, int of_heads,
-                        int of_rows) {
-    const QuerySplits made = query_splits(
-        {.causal = causal}, {.heads = heads, .heads_kv = heads_kv, .seqlen_q = seqlen_q, .seqlen_k = 500},
-        splits, 64);
-    CHECK(made.heads == of_heads);
-    CHECK(made.rows == of_rows);
-  };
-  check(true, 32, 4, 1000, 1, 1, 1);
-  check(true, 32, 4, 1000, 16, 8, 1);
-  check(false, 32, 4, 1000, 16, 8, 2);
-  check(true, 7, 1, 1000, 8, 7, 1);
-  check(true, 7, 1, 1000, 6, 1, 1);  // parts of as many heads each
-  check(true, 12, 2, 1000, 4, 3, 1);
-  check(false, 12, 2, 1000, 4, 3, 1);
-  check(false, 2, 2, 1000, 5, 1, 2);  // whose sum does not depend on the order
-  check(false, 4, 2, 100, 8, 2, 2);   // of a step at least
-  check(false, 2, 2, 0, 5, 1, 1);
 }
 
 TEST_CASE("one CTA per tile, or a cluster, or as many as fit at once") {

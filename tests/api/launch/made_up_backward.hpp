@@ -29,10 +29,10 @@ struct Memory {
 };
 
 // A plan of kernels that nobody wrote: one over query tiles, one over key tiles, which it may take off a
-// counter, one over query tiles.
+// counter and divide, one over query tiles.
 inline std::shared_ptr<const api::LoadedPlan> plan(FakeDevice& device, DqWay way,
                                                    const std::vector<TensorMapSpec>& maps = {},
-                                                   bool dynamic = false) {
+                                                   bool dynamic = false, bool divides = false) {
   auto made = std::make_shared<api::LoadedPlan>();
   made->problem = kBackward;
   made->schedule = WgmmaBackwardSchedule{.tile_m = 64, .tile_n = 96, .dq = static_cast<int>(way)};
@@ -45,7 +45,12 @@ inline std::shared_ptr<const api::LoadedPlan> plan(FakeDevice& device, DqWay way
                              .kernel = device.load({.entry = entry, .ptx = {}, .cubin = {}, .origins = {}})});
   };
   add("first", {.tile_m = 128, .threads = 256});
-  add("keys", {.grid = Grid::key_tiles, .tile_m = 64, .tile_n = 96, .threads = 128, .dynamic = dynamic});
+  add("keys", {.grid = Grid::key_tiles,
+               .tile_m = 64,
+               .tile_n = 96,
+               .threads = 128,
+               .dynamic = dynamic,
+               .divides = divides});
   add("last", {.tile_m = 64, .threads = 64});
   return made;
 }

@@ -62,7 +62,8 @@ struct BackwardParams {
                     // to dQ have come, if the kernel that does them also writes dQ
   float* key_sums;  // workspace, if the queries of a tile of keys are shared out: unscaled sums of dV and dK
                     // (parts/wgmma_backward/key_sums.cuh), each head's keys padded to whole tiles
-  int* tile_counter;  // two zeros; a kernel that draws its tiles from it leaves both zero again
+  int* tile_counter;  // zeros: two, and one for each divided tile; a kernel that draws its tiles from it
+                      // leaves all of them zero again
 
   long long q_batch, q_head, q_row;
   long long k_batch, k_head, k_row;
@@ -84,6 +85,12 @@ struct BackwardParams {
   int section;       // (batch, head) pairs of this kernel's grid that are ordered longest tiles first
   int last_section;  // first pair of the last section
   int last_pairs;    // pairs of the last section
+  // The last tiles of a grid over keys may be divided in two, so that all CTAs end at about the same time
+  // (parts/wgmma_backward/divided_tiles.cuh):
+  int divided_tiles;
+  int undivided_tiles;  // which come before these
+  int least_steps;      // of the smaller part of the first divided tile …
+  int more_steps;       // … and how many more the last one's would have that came after them
   float scale;       // of the logits
   float scale_log2;  // scale * log2(e)
 
@@ -96,6 +103,7 @@ struct BackwardParams {
   Divisor by_section;  // pairs of any section but the last
   Divisor by_last_pairs;
   Divisor by_section_tiles;
+  Divisor by_divided_tiles;
 };
 
 // Division, which kernels need to find their tiles: the host has prepared a launch's divisors.

@@ -10,7 +10,7 @@ constexpr int kThreads = 384;            // per CTA, the producer's warpgroup in
 constexpr int kCtasPerTile = 1;          // that work on one tile of the grid together
 constexpr int kProducerRegisters = 24;   // per thread, after setmaxnreg
 constexpr int kConsumerRegisters = 240;  // per thread, after setmaxnreg
-constexpr int kSharedBytes = 230880;     // of dynamic shared memory
+constexpr int kSharedBytes = 230904;     // of dynamic shared memory
 constexpr int kKeyStages = 1;            // tile of K and V at a time
 constexpr int kExchangeStages = 2;       // of what the warpgroups hand to each other
 constexpr int kDqN = 80;                 // columns of a warpgroup's product for dQ
@@ -54,7 +54,8 @@ struct BackwardParams {
                     // to dQ have come, if the kernel that does them also writes dQ
   float* key_sums;  // workspace, if the queries of a tile of keys are shared out: unscaled sums of dV and dK
                     // (parts/wgmma_backward/key_sums.cuh), each head's keys padded to whole tiles
-  int* tile_counter;  // two zeros; a kernel that draws its tiles from it leaves both zero again
+  int* tile_counter;  // zeros: two, and one for each divided tile; a kernel that draws its tiles from it
+                      // leaves all of them zero again
 
   long long q_batch, q_head, q_row;
   long long k_batch, k_head, k_row;
@@ -76,6 +77,12 @@ struct BackwardParams {
   int section;       // (batch, head) pairs of this kernel's grid that are ordered longest tiles first
   int last_section;  // first pair of the last section
   int last_pairs;    // pairs of the last section
+  // The last tiles of a grid over keys may be divided in two, so that all CTAs end at about the same time
+  // (parts/wgmma_backward/divided_tiles.cuh):
+  int divided_tiles;
+  int undivided_tiles;  // which come before these
+  int least_steps;      // of the smaller part of the first divided tile …
+  int more_steps;       // … and how many more the last one's would have that came after them
   float scale;       // of the logits
   float scale_log2;  // scale * log2(e)
 
@@ -88,7 +95,17 @@ struct BackwardParams {
   Divisor by_section;  // pairs of any section but the last
   Divisor by_last_pairs;
   Divisor by_section_tiles;
+  Divisor by_divided_tiles;
 };
+
+// Numbers, hidden from the compiler.
+
+// Keeps what is computed from a number out of registers until it is needed: the compiler would work it out as
+// early as it can.
+__device__ __forceinline__ int anew(int number) {
+  asm volatile("" : "+r"(number));
+  return number;
+}
 
 // Which thread of a warpgroup this one is.
 
@@ -97,6 +114,189 @@ __device__ __forceinline__ int lane() {
 }
 __device__ __forceinline__ int warp_of_warpgroup() {
   return static_cast<int>(threadIdx.x / 32 % 4);
+}
+
+// How the host lays out the rows of a backward pass's workspace.
+
+constexpr int kBackwardRowPadding = 128;  // what a head's rows are padded to a multiple of
+constexpr int kBackwardCounterRows = 32;  // rows to a counter
+
+// A divisor, hidden from the compiler.
+
+__device__ __forceinline__ Divisor anew(const Divisor& divisor) {
+  return {static_cast<unsigned>(anew(static_cast<int>(divisor.multiplier))), anew(divisor.shift)};
+}
+
+// Division, which kernels need to find their tiles: the host has prepared a launch's divisors.
+
+// The dividend is from 0 to 2^31 - 1. There the multiplier's error, below 1 in 2^31 of it, is too small to
+// reach the next quotient. This takes three instructions that wait for each other, where a division has two
+// dozen.
+__device__ __forceinline__ int divide(int dividend, const Divisor& divisor) {
+  const unsigned doubled = 2u * static_cast<unsigned>(dividend);
+  return static_cast<int>(__umulhi(doubled, divisor.multiplier) >> divisor.shift);
+}
+
+// A special register (PTX ISA, "%nctaid").
+
+// CTAs of the grid, read again wherever the number is needed, as in ptx/block_index.cuh.
+__device__ __forceinline__ int grid_size() {
+  unsigned size;
+  asm volatile("mov.u32 %0, %%nctaid.x;" : "=r"(size));
+  return static_cast<int>(size);
+}
+
+// Order between CTAs through a word of global memory: the side that waits (PTX ISA, "ld.acquire").
+
+// All writes before the other side's release are visible after this load.
+__device__ __forceinline__ int load_acquire(const int* word) {
+  int value;
+  asm volatile("ld.acquire.gpu.global.b32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+  return value;
+}
+
+// Which tile of keys comes when, and which queries see it.
+
+constexpr int kTileKeys = kTileN * kCtasPerTile;
+
+struct KeyTile {
+  int key;  // the first of this CTA's
+  int head_kv, batch;
+  int divided;  // which of the divided tiles it is a part of; negative: it is a whole tile
+  int first_step;  // of kTileM queries, the first that sees a key of the tile …
+  int end_step;    // … and the one after the last: the same for each query head of the group
+  int start_step;  // where the tile begins; after the last step it goes on at the first
+  int stop_step;  // its last one of each head
+  int steps_of_head;
+
+  __device__ __forceinline__ int steps(const BackwardParams& p) const {
+    return p.group * steps_of_head;
+  }
+  // The first query head that it meets, counted over the batch.
+  __device__ __forceinline__ int first_head(const BackwardParams& p) const {
+    return batch * p.heads + head_kv * p.group;
+  }
+  __device__ __forceinline__ int starts_at() const { return start_step; }
+  // Goes on to the next step. Returns whether that is the first of the group's next head.
+  __device__ __forceinline__ bool advance(int& m) const {
+    const bool stops = m == stop_step;
+    if (stops) m = start_step - 1;
+    if (++m == end_step) m = 0;
+    return stops;
+  }
+};
+
+__device__ __forceinline__ int tile_count(const BackwardParams& p) {
+  return p.undivided_tiles + 2 * p.divided_tiles;
+}
+
+constexpr int kStepsApart = 2;  // at the most
+// Where the n-th tile of a head starts if they are evenly spread over `steps`.
+__device__ __forceinline__ int spread_start(int n, int steps, const BackwardParams& p) {
+  const long long before = static_cast<long long>(n) * steps;
+  return before <= 0x7fffffff ? divide(static_cast<int>(before), p.by_tiles) : 0;
+}
+
+__device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
+  const int tiles = anew(p.tiles);
+  // After the larger parts of the divided tiles come the smaller ones, the largest of these first.
+  int divided = index - anew(p.undivided_tiles);
+  const bool smaller = divided >= anew(p.divided_tiles);
+  if (smaller) {
+    divided = 2 * anew(p.divided_tiles) - 1 - divided;
+    index = anew(p.undivided_tiles) + divided;
+  }
+  // All tiles of a head, then the next head: what runs together shares Q and dO.
+  const int batch_head = divide(index, anew(p.by_tiles));
+  int n = index - batch_head * tiles;
+  KeyTile tile;
+  tile.key = n * kTileKeys;
+  tile.batch = divide(batch_head, p.by_heads_kv);
+  tile.head_kv = batch_head - tile.batch * p.heads_kv;
+  tile.end_step = (anew(p.seqlen_q) + kTileM - 1) / kTileM;
+  tile.first_step = 0;
+  // So that tiles do not add at the same places at once; but what one has loaded or added others find in L2.
+  tile.start_step =
+      tile.first_step + min(kStepsApart * n, spread_start(n, tile.end_step - tile.first_step, p));
+  // A divided tile's smaller part goes on where its larger one stops.
+  tile.divided = divided;
+  tile.steps_of_head = tile.end_step;
+  if (divided >= 0) {
+    const int fewer = anew(p.least_steps) + divide(divided * p.more_steps, anew(p.by_divided_tiles));
+    const int more = tile.end_step - fewer;
+    tile.steps_of_head = smaller ? fewer : more;
+    if (smaller) tile.start_step += more;
+    if (tile.start_step >= tile.end_step) tile.start_step -= tile.end_step;
+  }
+  tile.stop_step = tile.start_step + tile.steps_of_head - 1;
+  if (tile.stop_step >= tile.end_step) tile.stop_step -= tile.end_step;
+  return tile;
+}
+
+// Order between CTAs through a word of global memory: the side that signals (PTX ISA, "red.release").
+
+// All writes that this thread has seen, its own CTA's additions included, come before the addition.
+__device__ __forceinline__ void add_release(int* word, int value) {
+  asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
+}
+
+// Order between CTAs through the bits of a word of global memory: the side that waits (PTX ISA,
+// "atom.acquire").
+
+// Sets bits. Returns those before. All writes before a release that set one of them are visible after it.
+__device__ __forceinline__ int or_acquire(int* word, int bits) {
+  int before;
+  asm volatile("atom.acquire.gpu.global.or.b32 %0, [%1], %2;" : "=r"(before) : "l"(word), "r"(bits) : "memory");
+  return before;
+}
+
+// Which tile's share of a step's dQ is stored: that of whoever comes there first. Others add theirs once that
+// is done, so that the sums need not be cleared.
+
+// Counters: one for each step's queries, after those of others, of which every head has room for two.
+static_assert(kTileM >= 2 * kBackwardCounterRows && kBackwardRowPadding / kBackwardCounterRows / 2 >= 2);
+
+// What has become of the first share of step m's queries: two bits for each CTA of a tile.
+// Heads are query heads, counted over the batch.
+__device__ __forceinline__ int* shares_left(int head, int m, const BackwardParams& p) {
+  const int steps = anew(p.padded_q) / (2 * kBackwardCounterRows);  // room for them
+  return p.counters + (anew(p.batch) * p.heads + head) * steps + m;
+}
+
+// This CTA's bits: a first share is on its way, and has left.
+__device__ __forceinline__ int first_claimed() {
+  return 1;
+}
+__device__ __forceinline__ int first_left() {
+  return 2 * first_claimed();
+}
+
+// Whether this CTA's share is the first. Else returns once the first one has left.
+__device__ __forceinline__ bool comes_first(int* shares) {
+  int seen = or_acquire(shares, first_claimed());
+  if ((seen & first_claimed()) == 0) return true;
+  while ((seen & first_left()) == 0) seen = load_acquire(shares);
+  return false;
+}
+
+// Notes that a first share has left.
+__device__ __forceinline__ void note_share(int* shares, bool first) {
+  if (first) add_release(shares, first_left());
+}
+
+// For one thread: work(shares, head, m, comes_first) at each step of a tile. comes_first() returns once this
+// tile's share may leave, and says that nobody's has left before. What it does ends with note_share.
+template <class Work>
+__device__ __forceinline__ void add_in_order(const KeyTile& tile, int& step, const BackwardParams& p,
+                                             const Work& work) {
+  int head = tile.first_head(p);
+  int m = tile.starts_at();
+#pragma unroll 1
+  for (int left = tile.steps(p); left > 0; --left, ++step) {
+    int* const shares = shares_left(head, m, p);
+    work(shares, head, m, [&] { return comes_first(shares); });
+    if (tile.advance(m)) ++head;
+  }
 }
 
 // Pairs of fp32 to packed 16-bit elements (PTX ISA, "cvt").
@@ -306,15 +506,6 @@ constexpr int kShareSent = kShareStaged + 8 * kShareStages * kShareParts;
 constexpr int kDqEnd = kShareSent + 8 * kShareStages * kShareParts;
 constexpr int kTickets = kDqEnd;
 
-// A special register (PTX ISA, "%nctaid").
-
-// CTAs of the grid, read again wherever the number is needed, as in ptx/block_index.cuh.
-__device__ __forceinline__ int grid_size() {
-  unsigned size;
-  asm volatile("mov.u32 %0, %%nctaid.x;" : "=r"(size));
-  return static_cast<int>(size);
-}
-
 // A word of shared memory (PTX ISA, "ld").
 
 __device__ __forceinline__ unsigned load_shared(unsigned address) {
@@ -412,7 +603,9 @@ __device__ __forceinline__ void mbarrier_arrive_expecting(unsigned barrier, int 
                : "memory");
 }
 
-static_assert(kTickets + kTicketBytes <= kSharedBytes);
+constexpr int kPartKnown = kTickets + kTicketBytes;  // of two tiles: it is known what becomes of their sums …
+constexpr int kPart = kPartKnown + 16;               // … and what: 4 bytes each
+static_assert(kPart + 8 <= kSharedBytes);
 
 // One thread makes the barriers; the caller synchronises the CTA.
 __device__ __forceinline__ void make_barriers(unsigned shared) {
@@ -438,8 +631,76 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
     mbarrier_init(shared + kShareStaged + 8 * part, 4);
     mbarrier_init(shared + kShareSent + 8 * part, 1);
   }
+  for (int slot = 0; slot < 2; ++slot) mbarrier_init(shared + kPartKnown + 8 * slot, 1);
   make_ticket_barriers(shared, kTicketReaders);
   mbarrier_init_fence();
+}
+
+// The last tiles of a grid are divided in two, so that all CTAs end at about the same time. The part that comes
+// first to its end leaves its sums of dV and dK in device memory, and the other one adds them to its own.
+// Two sums have the same sum in either order, so that dK and dV have the same bits from run to run.
+
+// What becomes of a tile's sums.
+struct Part {
+  int word;
+
+  static __device__ __forceinline__ Part of(int divided, bool first) { return {4 * divided + (first ? 1 : 2)}; }
+  __device__ __forceinline__ bool whole() const { return word == 0; }
+  __device__ __forceinline__ bool leaves_sums() const { return (word & 1) != 0; }
+  __device__ __forceinline__ bool adds_sums() const { return (word & 2) != 0; }
+  __device__ __forceinline__ int divided() const { return word >> 2; }
+};
+
+// Bits of a divided tile's word: those of dq_order.cuh, here of the sums that the first part leaves.
+__device__ __forceinline__ int* sums_left(int divided, const BackwardParams& p) {
+  return p.tile_counter + 2 + divided;
+}
+
+// For the thread that deals tiles, which has asked for all of a tile's rows. Where the tile is a second part,
+// returns only once the first one has left its sums.
+__device__ __forceinline__ void tell_part(int divided, int round, const BackwardParams& p, unsigned shared) {
+  Part part{0};
+  if (divided >= 0) part = Part::of(divided, comes_first(sums_left(divided, p)));
+  store_shared(shared + kPart + 4 * (round % 2), static_cast<unsigned>(part.word));
+  mbarrier_arrive(shared + kPartKnown + 8 * (round % 2));
+}
+
+__device__ __forceinline__ Part known_part(unsigned shared, int round) {
+  mbarrier_wait(shared + kPartKnown + 8 * (round % 2), round / 2 % 2);
+  return {static_cast<int>(load_shared(shared + kPart + 4 * (round % 2)))};
+}
+
+// For the thread that stores gradients, once all consumers have staged theirs, or left their sums.
+__device__ __forceinline__ void note_part(const Part& part, const BackwardParams& p) {
+  if (part.leaves_sums()) note_share(sums_left(part.divided(), p), true);
+  if (part.adds_sums()) *sums_left(part.divided(), p) = 0;
+}
+
+// A consumer warp's sums of a divided tile lie as accumulators do (ptx/wgmma.cuh), 16 bytes a lane next to
+// each other: those of dV, then those of dK.
+__device__ __forceinline__ float* sums_of_part(const Part& part, int warpgroup, const BackwardParams& p) {
+  const int warp = part.divided() * kConsumerWarps + 4 * warpgroup + warp_of_warpgroup();
+  return p.key_sums + 16ll * warp * (kHeadDimV + kHeadDim) + 4 * anew(lane());
+}
+
+template <int kCount>
+__device__ __forceinline__ void leave_sums(float* to, const float (&d)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; i += 4) {
+    __stcg(reinterpret_cast<float4*>(to + 32 * i), float4{d[i], d[i + 1], d[i + 2], d[i + 3]});
+  }
+}
+
+template <int kCount>
+__device__ __forceinline__ void add_sums(const float* from, float (&d)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; i += 4) {
+    const float4 other = __ldcg(reinterpret_cast<const float4*>(from + 32 * i));
+    d[i] += other.x;
+    d[i + 1] += other.y;
+    d[i + 2] += other.z;
+    d[i + 3] += other.w;
+  }
 }
 
 // Order between ordinary accesses to shared memory and those of the asynchronous proxy (PTX ISA,
@@ -456,167 +717,6 @@ __device__ __forceinline__ void arrive_written(unsigned barrier) {
   fence_async_shared();
   __syncwarp();
   arrive_once(barrier);
-}
-
-// How the host lays out the rows of a backward pass's workspace.
-
-constexpr int kBackwardRowPadding = 128;  // what a head's rows are padded to a multiple of
-constexpr int kBackwardCounterRows = 32;  // rows to a counter
-
-// Numbers, hidden from the compiler.
-
-// Keeps what is computed from a number out of registers until it is needed: the compiler would work it out as
-// early as it can.
-__device__ __forceinline__ int anew(int number) {
-  asm volatile("" : "+r"(number));
-  return number;
-}
-
-// A divisor, hidden from the compiler.
-
-__device__ __forceinline__ Divisor anew(const Divisor& divisor) {
-  return {static_cast<unsigned>(anew(static_cast<int>(divisor.multiplier))), anew(divisor.shift)};
-}
-
-// Division, which kernels need to find their tiles: the host has prepared a launch's divisors.
-
-// The dividend is from 0 to 2^31 - 1. There the multiplier's error, below 1 in 2^31 of it, is too small to
-// reach the next quotient. This takes three instructions that wait for each other, where a division has two
-// dozen.
-__device__ __forceinline__ int divide(int dividend, const Divisor& divisor) {
-  const unsigned doubled = 2u * static_cast<unsigned>(dividend);
-  return static_cast<int>(__umulhi(doubled, divisor.multiplier) >> divisor.shift);
-}
-
-// Order between CTAs through a word of global memory: the side that waits (PTX ISA, "ld.acquire").
-
-// All writes before the other side's release are visible after this load.
-__device__ __forceinline__ int load_acquire(const int* word) {
-  int value;
-  asm volatile("ld.acquire.gpu.global.b32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
-  return value;
-}
-
-// Which tile of keys comes when, and which queries see it.
-
-constexpr int kTileKeys = kTileN * kCtasPerTile;
-
-struct KeyTile {
-  int key;  // the first of this CTA's
-  int head_kv, batch;
-  int first_step;  // of kTileM queries, the first that sees a key of the tile …
-  int end_step;    // … and the one after the last: the same for each query head of the group
-  int start_step;  // where the tile begins; after the last step it goes on at the first
-
-  __device__ __forceinline__ int steps(const BackwardParams& p) const {
-    return p.group * max(0, end_step - first_step);
-  }
-  // The first query head that it meets, counted over the batch.
-  __device__ __forceinline__ int first_head(const BackwardParams& p) const {
-    return batch * p.heads + head_kv * p.group;
-  }
-  __device__ __forceinline__ int starts_at() const {
-    return start_step;
-  }
-  // Goes on to the next step. Returns whether that is the first of the group's next head.
-  __device__ __forceinline__ bool advance(int& m) const {
-    if (++m == end_step) m = first_step;
-    return m == starts_at();
-  }
-};
-
-__device__ __forceinline__ int tile_count(const BackwardParams& p) {
-  return p.tiles * p.heads_kv * p.batch;
-}
-
-constexpr int kStepsApart = 2;  // at the most
-// Where the n-th tile of a head starts if they are evenly spread over `steps`.
-__device__ __forceinline__ int spread_start(int n, int steps, const BackwardParams& p) {
-  const long long before = static_cast<long long>(n) * steps;
-  return before <= 0x7fffffff ? divide(static_cast<int>(before), p.by_tiles) : 0;
-}
-
-__device__ __forceinline__ KeyTile tile_at(int index, const BackwardParams& p) {
-  const int tiles = anew(p.tiles);
-  // All tiles of a head, then the next head: what runs together shares Q and dO.
-  const int batch_head = divide(index, anew(p.by_tiles));
-  int n = index - batch_head * tiles;
-  KeyTile tile;
-  tile.key = n * kTileKeys;
-  tile.batch = divide(batch_head, p.by_heads_kv);
-  tile.head_kv = batch_head - tile.batch * p.heads_kv;
-  tile.end_step = (anew(p.seqlen_q) + kTileM - 1) / kTileM;
-  tile.first_step = 0;
-  // So that tiles do not add at the same places at once; but what one has loaded or added others find in L2.
-  tile.start_step =
-      tile.first_step + min(kStepsApart * n, spread_start(n, tile.end_step - tile.first_step, p));
-  return tile;
-}
-
-// Order between CTAs through a word of global memory: the side that signals (PTX ISA, "red.release").
-
-// All writes that this thread has seen, its own CTA's additions included, come before the addition.
-__device__ __forceinline__ void add_release(int* word, int value) {
-  asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
-}
-
-// Order between CTAs through the bits of a word of global memory: the side that waits (PTX ISA,
-// "atom.acquire").
-
-// Sets bits. Returns those before. All writes before a release that set one of them are visible after it.
-__device__ __forceinline__ int or_acquire(int* word, int bits) {
-  int before;
-  asm volatile("atom.acquire.gpu.global.or.b32 %0, [%1], %2;" : "=r"(before) : "l"(word), "r"(bits) : "memory");
-  return before;
-}
-
-// Which tile's share of a step's dQ is stored: that of whoever comes there first. Others add theirs once that
-// is done, so that the sums need not be cleared.
-
-// Counters: one for each step's queries, after those of others, of which every head has room for two.
-static_assert(kTileM >= 2 * kBackwardCounterRows && kBackwardRowPadding / kBackwardCounterRows / 2 >= 2);
-
-// What has become of the first share of step m's queries: two bits for each CTA of a tile.
-// Heads are query heads, counted over the batch.
-__device__ __forceinline__ int* shares_left(int head, int m, const BackwardParams& p) {
-  const int steps = anew(p.padded_q) / (2 * kBackwardCounterRows);  // room for them
-  return p.counters + (anew(p.batch) * p.heads + head) * steps + m;
-}
-
-// This CTA's bits: a first share is on its way, and has left.
-__device__ __forceinline__ int first_claimed() {
-  return 1;
-}
-__device__ __forceinline__ int first_left() {
-  return 2 * first_claimed();
-}
-
-// Whether this CTA's share is the first. Else returns once the first one has left.
-__device__ __forceinline__ bool comes_first(int* shares) {
-  int seen = or_acquire(shares, first_claimed());
-  if ((seen & first_claimed()) == 0) return true;
-  while ((seen & first_left()) == 0) seen = load_acquire(shares);
-  return false;
-}
-
-// Notes that a first share has left.
-__device__ __forceinline__ void note_share(int* shares, bool first) {
-  if (first) add_release(shares, first_left());
-}
-
-// For one thread: work(shares, head, m, comes_first) at each step of a tile. comes_first() returns once this
-// tile's share may leave, and says that nobody's has left before. What it does ends with note_share.
-template <class Work>
-__device__ __forceinline__ void add_in_order(const KeyTile& tile, int& step, const BackwardParams& p,
-                                             const Work& work) {
-  int head = tile.first_head(p);
-  int m = tile.starts_at();
-#pragma unroll 1
-  for (int left = tile.steps(p); left > 0; --left, ++step) {
-    int* const shares = shares_left(head, m, p);
-    work(shares, head, m, [&] { return comes_first(shares); });
-    if (tile.advance(m)) ++head;
-  }
 }
 
 // Bulk additions of floats in shared memory to global memory (PTX ISA, "cp.reduce.async.bulk").
@@ -832,7 +932,9 @@ __device__ __forceinline__ void convert_unit(int head, int row, const BackwardPa
 
 // Waits until all tiles have added to these heads' dQ.
 __device__ __forceinline__ void wait_for_tiles(int heads_met, const BackwardParams& p) {
-  const int adders = p.tiles * kCtasPerTile;
+  // Divided tiles add in two parts.
+  const int tiles = anew(p.tiles);
+  const int adders = tiles + min(max((heads_met + 1) * tiles - anew(p.undivided_tiles), 0), tiles);
   while (load_acquire(tiles_added(heads_met, p)) < adders) __nanosleep(256);
 }
 
@@ -918,6 +1020,7 @@ __device__ __forceinline__ void feed(const TensorMap& map_keys, const TensorMap&
       bulk_load(shared + What::kStatistics + stage * kRowStatistics, statistics + row, kRowStatistics, full);
       if (tile.advance(m)) ++head;
     }
+    if (What::kDeals) tell_part(tile.divided, round, p, shared);
   }
 }
 
@@ -934,11 +1037,15 @@ __device__ __forceinline__ void send_gradients(const TensorMap& map_dk, const Te
     const KeyTile tile = tile_at(index, p);  // worked out again, as registers are few
     const int stage = round % kKeyStages;
     mbarrier_wait(shared + kDvStaged + 8 * stage, round / kKeyStages % 2);
-    store_tile<kPanelsV, kBoxPanelsV, kTileN>(map_dv, shared + kV + stage * kVBytes, tile.key, tile.head_kv,
-                                              tile.batch);
     mbarrier_wait(shared + kDkStaged + 8 * stage, round / kKeyStages % 2);
-    store_tile<kPanelsQk, kBoxPanelsQk, kTileN>(map_dk, shared + kK + stage * kKBytes, tile.key, tile.head_kv,
+    const Part part = known_part(shared, round);
+    if (!part.leaves_sums()) {
+      store_tile<kPanelsV, kBoxPanelsV, kTileN>(map_dv, shared + kV + stage * kVBytes, tile.key, tile.head_kv,
                                                 tile.batch);
+      store_tile<kPanelsQk, kBoxPanelsQk, kTileN>(map_dk, shared + kK + stage * kKBytes, tile.key,
+                                                  tile.head_kv, tile.batch);
+    }
+    note_part(part, p);
     // dK was staged after the tile's last addition to dQ.
     note_tile_added(tile.batch * p.heads_kv + tile.head_kv, p);
     bulk_wait_read();
@@ -1553,8 +1660,25 @@ struct KeyOwner : KeySteps {
     if (!first) add_dq();
     arrive_once(shared + kKRead);
     mbarrier_wait(shared + kKRead, round % 2);
+    join_parts();
     stage_gradient<kTileN>(dk, k_tile(), fragment, params.scale);
     arrive_written(shared + kDkStaged + 8 * (round % kKeyStages));
+  }
+
+  // Only now, when this tile's last share of dQ is on its way: whoever is waited for may wait for that share.
+  __device__ __forceinline__ void join_parts() {
+    // All lanes agree, which ptxas has to be told.
+    const Part part{__shfl_sync(0xffffffffu, known_part(shared, round).word, 0)};
+    if (part.whole()) return;
+    float* const sums = sums_of_part(part, warpgroup, params);
+    if (part.leaves_sums()) {
+      leave_sums(sums, dv);
+      leave_sums(sums + 16 * kHeadDimV, dk);
+    } else {
+      add_sums(sums, dv);
+      add_sums(sums + 16 * kHeadDimV, dk);
+      stage_gradient<kTileN>(dv, v_tile(), fragment, 1.0f);
+    }
   }
 
   __device__ __forceinline__ void run() {
