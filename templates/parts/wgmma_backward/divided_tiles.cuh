@@ -37,8 +37,12 @@ __device__ __forceinline__ void tell_part(int divided, int round, const Backward
   mbarrier_arrive(shared + kPartKnown + 8 * (round % 2));
 }
 
-__device__ __forceinline__ Part known_part(unsigned shared, int round) {
+__device__ __forceinline__ void wait_for_part(unsigned shared, int round) {
   mbarrier_wait(shared + kPartKnown + 8 * (round % 2), round / 2 % 2);
+}
+
+// May be read once wait_for_part has returned, here or for whoever this thread has waited for.
+__device__ __forceinline__ Part part_of(unsigned shared, int round) {
   return {static_cast<int>(load_shared(shared + kPart + 4 * (round % 2)))};
 }
 

@@ -142,8 +142,8 @@ __device__ __forceinline__ void send_gradients(const TensorMap& map_dk, const Te
     /*%/dq_staged%*/
     const KeyTile tile = tile_at(index, p);  // worked out again, as registers are few
     const int stage = round % kKeyStages;
-    mbarrier_wait(shared + kDvStaged + 8 * stage, round / kKeyStages % 2);
     /*%^divided%*/
+    mbarrier_wait(shared + kDvStaged + 8 * stage, round / kKeyStages % 2);
     store_tile<kPanelsV, kBoxPanelsV, kTileN>(map_dv, shared + kV + stage * kVBytes, tile.key, tile.head_kv,
                                               tile.batch);
     /*%/divided%*/
@@ -153,7 +153,7 @@ __device__ __forceinline__ void send_gradients(const TensorMap& map_dk, const Te
                                                 tile.batch);
     /*%/divided%*/
     /*%#divided%*/
-    const Part part = known_part(shared, round);
+    const Part part = part_of(shared, round);
     if (!part.leaves_sums()) {
       store_tile<kPanelsV, kBoxPanelsV, kTileN>(map_dv, shared + kV + stage * kVBytes, tile.key, tile.head_kv,
                                                 tile.batch);

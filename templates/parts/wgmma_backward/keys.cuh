@@ -74,7 +74,9 @@ struct KeyOwner : KeySteps {
     /*%^splits%*/
     // The products that read V are complete, and a warp's rows of dV lie where its own rows of V were.
     stage_gradient<kTileN>(dv, v_tile(), fragment, 1.0f);
+    /*%^divided%*/
     arrive_written(shared + kDvStaged + 8 * (round % kKeyStages));
+    /*%/divided%*/
     /*%/splits%*/
     /*%#splits%*/
     // Worked out again, as registers are few.
@@ -109,8 +111,9 @@ struct KeyOwner : KeySteps {
   /*%#divided%*/
   // Only now, when this tile's last share of dQ is on its way: whoever is waited for may wait for that share.
   __device__ __forceinline__ void join_parts() {
+    wait_for_part(shared, round);
     // All lanes agree, which ptxas has to be told.
-    const Part part{__shfl_sync(0xffffffffu, known_part(shared, round).word, 0)};
+    const Part part{__shfl_sync(0xffffffffu, part_of(shared, round).word, 0)};
     if (part.whole()) return;
     float* const sums = sums_of_part(part, warpgroup, params);
     if (part.leaves_sums()) {

@@ -294,8 +294,8 @@ constexpr int kDelta = kLse + kStages * kRowStatistics;
 
 constexpr int kKFull = kDelta + kStages * kRowStatistics;
 constexpr int kVFull = kKFull + 8 * kKeyStages;
-constexpr int kDvStaged = kVFull + 8 * kKeyStages;      // in V's place
-constexpr int kDkStaged = kDvStaged + 8 * kKeyStages;   // in K's place
+constexpr int kDvStaged = kVFull + 8 * kKeyStages;     // in V's place
+constexpr int kDkStaged = kDvStaged + 8 * kKeyStages;  // in K's place
 constexpr int kKeysEmpty = kDkStaged + 8 * kKeyStages;  // dV and dK have left
 constexpr int kQFull = kKeysEmpty + 8 * kKeyStages;
 constexpr int kQEmpty = kQFull + 8 * kStages;

@@ -10,7 +10,7 @@ constexpr int kThreads = 384;            // per CTA, the producer's warpgroup in
 constexpr int kCtasPerTile = 1;          // that work on one tile of the grid together
 constexpr int kProducerRegisters = 24;   // per thread, after setmaxnreg
 constexpr int kConsumerRegisters = 240;  // per thread, after setmaxnreg
-constexpr int kSharedBytes = 230904;     // of dynamic shared memory
+constexpr int kSharedBytes = 230896;     // of dynamic shared memory
 constexpr int kKeyStages = 1;            // tile of K and V at a time
 constexpr int kExchangeStages = 2;       // of what the warpgroups hand to each other
 constexpr int kDqN = 80;                 // columns of a warpgroup's product for dQ
@@ -490,8 +490,7 @@ constexpr int kDelta = kLse + kStages * kRowStatistics;
 
 constexpr int kKFull = kDelta + kStages * kRowStatistics;
 constexpr int kVFull = kKFull + 8 * kKeyStages;
-constexpr int kDvStaged = kVFull + 8 * kKeyStages;      // in V's place
-constexpr int kDkStaged = kDvStaged + 8 * kKeyStages;   // in K's place
+constexpr int kDkStaged = kVFull + 8 * kKeyStages;  // in K's place, and dV in V's
 constexpr int kKeysEmpty = kDkStaged + 8 * kKeyStages;  // dV and dK have left
 constexpr int kQFull = kKeysEmpty + 8 * kKeyStages;
 constexpr int kQEmpty = kQFull + 8 * kStages;
@@ -613,7 +612,6 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
     mbarrier_init(shared + kKFull + 8 * stage, 1);
     mbarrier_init(shared + kVFull + 8 * stage, 1);
     mbarrier_init(shared + kKeysEmpty + 8 * stage, 1);
-    mbarrier_init(shared + kDvStaged + 8 * stage, kOwnerWarps);
     mbarrier_init(shared + kDkStaged + 8 * stage, kOwnerWarps);
   }
   mbarrier_init(shared + kKRead, kKeyReaders);
@@ -665,8 +663,12 @@ __device__ __forceinline__ void tell_part(int divided, int round, const Backward
   mbarrier_arrive(shared + kPartKnown + 8 * (round % 2));
 }
 
-__device__ __forceinline__ Part known_part(unsigned shared, int round) {
+__device__ __forceinline__ void wait_for_part(unsigned shared, int round) {
   mbarrier_wait(shared + kPartKnown + 8 * (round % 2), round / 2 % 2);
+}
+
+// May be read once wait_for_part has returned, here or for whoever this thread has waited for.
+__device__ __forceinline__ Part part_of(unsigned shared, int round) {
   return {static_cast<int>(load_shared(shared + kPart + 4 * (round % 2)))};
 }
 
@@ -1036,9 +1038,8 @@ __device__ __forceinline__ void send_gradients(const TensorMap& map_dk, const Te
     send_shares(tile_at(index, p), step, p, shared);
     const KeyTile tile = tile_at(index, p);  // worked out again, as registers are few
     const int stage = round % kKeyStages;
-    mbarrier_wait(shared + kDvStaged + 8 * stage, round / kKeyStages % 2);
     mbarrier_wait(shared + kDkStaged + 8 * stage, round / kKeyStages % 2);
-    const Part part = known_part(shared, round);
+    const Part part = part_of(shared, round);
     if (!part.leaves_sums()) {
       store_tile<kPanelsV, kBoxPanelsV, kTileN>(map_dv, shared + kV + stage * kVBytes, tile.key, tile.head_kv,
                                                 tile.batch);
@@ -1654,7 +1655,6 @@ struct KeyOwner : KeySteps {
     issue_dq(step - 1);
     // The products that read V are complete, and a warp's rows of dV lie where its own rows of V were.
     stage_gradient<kTileN>(dv, v_tile(), fragment, 1.0f);
-    arrive_written(shared + kDvStaged + 8 * (round % kKeyStages));
     wgmma_wait<0>();
     pin(dq);
     if (!first) add_dq();
@@ -1667,8 +1667,9 @@ struct KeyOwner : KeySteps {
 
   // Only now, when this tile's last share of dQ is on its way: whoever is waited for may wait for that share.
   __device__ __forceinline__ void join_parts() {
+    wait_for_part(shared, round);
     // All lanes agree, which ptxas has to be told.
-    const Part part{__shfl_sync(0xffffffffu, known_part(shared, round).word, 0)};
+    const Part part{__shfl_sync(0xffffffffu, part_of(shared, round).word, 0)};
     if (part.whole()) return;
     float* const sums = sums_of_part(part, warpgroup, params);
     if (part.leaves_sums()) {
