@@ -102,7 +102,7 @@ int owners_bytes(const Problem& problem, const WgmmaBackwardSchedule& s, int key
   const int statistics = 2 * 2 * 4 * s.tile_m;
   const int of_dq = shares > 0 ? 4 * shares : adds_dq(s) ? 5 : 0;
   const int of_pair = is_pair(s) ? 3 + exchanges : 0;
-  const int of_keys = divides_tiles(problem, s) ? 4 * key_stages + 3 : 5 * key_stages;
+  const int of_keys = 5 * key_stages + (divides_tiles(problem, s) ? 3 : 0);
   const int barriers = 8 * (of_keys + 8 + 2 * exchanges + 2 + of_dq + of_pair) + kTicketBytes;
   // One part of a share for each of two warpgroups, or the two parts that one has.
   const int columns = dq_product(problem, s).columns;

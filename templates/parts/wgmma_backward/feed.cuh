@@ -142,24 +142,25 @@ __device__ __forceinline__ void send_gradients(const TensorMap& map_dk, const Te
     /*%/dq_staged%*/
     const KeyTile tile = tile_at(index, p);  // worked out again, as registers are few
     const int stage = round % kKeyStages;
-    /*%^divided%*/
     mbarrier_wait(shared + kDvStaged + 8 * stage, round / kKeyStages % 2);
-    store_tile<kPanelsV, kBoxPanelsV, kTileN>(map_dv, shared + kV + stage * kVBytes, tile.key, tile.head_kv,
-                                              tile.batch);
-    /*%/divided%*/
-    mbarrier_wait(shared + kDkStaged + 8 * stage, round / kKeyStages % 2);
-    /*%^divided%*/
-    store_tile<kPanelsQk, kBoxPanelsQk, kTileN>(map_dk, shared + kK + stage * kKBytes, tile.key, tile.head_kv,
-                                                tile.batch);
-    /*%/divided%*/
     /*%#divided%*/
+    wait_for_part(shared, round);
     const Part part = part_of(shared, round);
-    if (!part.leaves_sums()) {
+    if (part.whole())
+      /*%/divided%*/
       store_tile<kPanelsV, kBoxPanelsV, kTileN>(map_dv, shared + kV + stage * kVBytes, tile.key, tile.head_kv,
                                                 tile.batch);
+    mbarrier_wait(shared + kDkStaged + 8 * stage, round / kKeyStages % 2);
+    /*%#divided%*/
+    if (part.adds_sums()) {
+      store_tile<kPanelsV, kBoxPanelsV, kTileN>(map_dv, shared + kV + stage * kVBytes, tile.key, tile.head_kv,
+                                                tile.batch);
+    }
+    if (!part.leaves_sums())
+      /*%/divided%*/
       store_tile<kPanelsQk, kBoxPanelsQk, kTileN>(map_dk, shared + kK + stage * kKBytes, tile.key,
                                                   tile.head_kv, tile.batch);
-    }
+    /*%#divided%*/
     note_part(part, p);
     /*%/divided%*/
     /*%#dq%*/

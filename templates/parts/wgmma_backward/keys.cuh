@@ -74,9 +74,7 @@ struct KeyOwner : KeySteps {
     /*%^splits%*/
     // The products that read V are complete, and a warp's rows of dV lie where its own rows of V were.
     stage_gradient<kTileN>(dv, v_tile(), fragment, 1.0f);
-    /*%^divided%*/
     arrive_written(shared + kDvStaged + 8 * (round % kKeyStages));
-    /*%/divided%*/
     /*%/splits%*/
     /*%#splits%*/
     // Worked out again, as registers are few.

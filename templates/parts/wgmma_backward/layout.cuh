@@ -85,13 +85,8 @@ constexpr int kDelta = kLse + kStages * kRowStatistics;
 constexpr int kKFull = kDelta + kStages * kRowStatistics;
 constexpr int kVFull = kKFull + 8 * kKeyStages;
 /*%^splits%*/
-/*%^divided%*/
-constexpr int kDvStaged = kVFull + 8 * kKeyStages;     // in V's place
-constexpr int kDkStaged = kDvStaged + 8 * kKeyStages;  // in K's place
-/*%/divided%*/
-/*%#divided%*/
-constexpr int kDkStaged = kVFull + 8 * kKeyStages;  // in K's place, and dV in V's
-/*%/divided%*/
+constexpr int kDvStaged = kVFull + 8 * kKeyStages;      // in V's place
+constexpr int kDkStaged = kDvStaged + 8 * kKeyStages;   // in K's place
 constexpr int kKeysEmpty = kDkStaged + 8 * kKeyStages;  // dV and dK have left
 /*%/splits%*/
 /*%#splits%*/
@@ -172,9 +167,7 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
     mbarrier_init(shared + kVFull + 8 * stage, 1);
     mbarrier_init(shared + kKeysEmpty + 8 * stage, 1);
     /*%^splits%*/
-    /*%^divided%*/
     mbarrier_init(shared + kDvStaged + 8 * stage, kOwnerWarps);
-    /*%/divided%*/
     mbarrier_init(shared + kDkStaged + 8 * stage, kOwnerWarps);
     /*%/splits%*/
   }
