@@ -12,7 +12,8 @@
 
 namespace flashjit::api {
 
-// Fills in all of `params` except the workspace's pointers, tile_counter, and what depends on a kernel's grid.
+// Fills in all of `params` except the workspace's pointers, tile_counter, and what depends on a kernel's
+// grid.
 // Returns whether there is anything to compute (false: no batch, or neither query rows nor keys). Throws
 // Error{invalid_argument} that names the argument, its value and what it may be. Allocates only if it throws.
 bool make_backward_params(const Problem& problem, const Shape& shape, const BackwardArgs& args,

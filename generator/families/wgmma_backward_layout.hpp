@@ -34,8 +34,8 @@ bool is_ordered(const WgmmaBackwardSchedule& s);
 bool rotates(const Problem& problem, const WgmmaBackwardSchedule& s);
 // Whether tiles may wait for tiles that are taken later, so that all of a head's have to be at work.
 bool waits_for_later(const Problem& problem, const WgmmaBackwardSchedule& s);
-// Whether a grid's last tiles may be divided in two: where tiles have one length, and CTAs add dQ in any order.
-// 128 queries without turns, and three panels of V, have no register left for it.
+// Whether a grid's last tiles may be divided in two: where tiles have one length, and CTAs add dQ in any
+// order. 128 queries without turns, and three panels of V, have no register left for it.
 bool divides_tiles(const Problem& problem, const WgmmaBackwardSchedule& s);
 // Whether the transposed dQ is summed up: 80 queries do not fill the 64 rows of products, but K's columns do.
 bool transposes_dq(const WgmmaBackwardSchedule& s);

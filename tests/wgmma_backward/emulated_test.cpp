@@ -124,20 +124,23 @@ TEST_CASE("the last tiles in two parts, with the same sums however CTAs interlea
     int heads, heads_kv, seqlen_k, ctas;
   };
   // Five tiles for four CTAs, and nine for eight.
-  for (const auto& [heads, heads_kv, seqlen_k, ctas] : {Heads{1, 1, 600, 4}, Heads{6, 3, 330, 8}}) {
-    test::EmulatedEngine emulated = test::open_emulated_engine({.threads = 4, .sm_count = ctas});
-    for (const auto& [schedule, head_dim, head_dim_v, seqlen_q] : kinds) {
-      CAPTURE(schedule);
-      CAPTURE(heads);
-      AttentionCase one{
-          {.head_dim = head_dim, .head_dim_v = head_dim_v},
-          {.batch = 1, .heads = heads, .heads_kv = heads_kv, .seqlen_q = seqlen_q, .seqlen_k = seqlen_k}};
+  for (const Heads& of : {Heads{1, 1, 600, 4}, Heads{6, 3, 330, 8}}) {
+    test::EmulatedEngine emulated = test::open_emulated_engine({.threads = 4, .sm_count = of.ctas});
+    for (const Kind& kind : kinds) {
+      CAPTURE(kind.schedule);
+      CAPTURE(of.heads);
+      AttentionCase one{{.head_dim = kind.head_dim, .head_dim_v = kind.head_dim_v},
+                        {.batch = 1,
+                         .heads = of.heads,
+                         .heads_kv = of.heads_kv,
+                         .seqlen_q = kind.seqlen_q,
+                         .seqlen_k = of.seqlen_k}};
       one.problem.pass = Pass::backward;
       const Gradients gradients(one);
       std::vector<std::byte> dk, dv;
       for (std::uint64_t seed = 1; seed <= 3; ++seed) {
         emulated.device->set_seed(seed);
-        const Gradients::Result result = gradients.run(emulated.engine, {.schedule = schedule}, false);
+        const Gradients::Result result = gradients.run(emulated.engine, {.schedule = kind.schedule}, false);
         CHECK_MESSAGE(result.check.ok, result.check.message);
         if (dk.empty()) {
           dk = result.dk.bytes;

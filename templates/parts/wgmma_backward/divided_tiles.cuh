@@ -1,6 +1,6 @@
-// The last tiles of a grid are divided in two, so that all CTAs end at about the same time. The part that comes
-// first to its end leaves its sums of dV and dK in device memory, and the other one adds them to its own.
-// Two sums have the same sum in either order, so that dK and dV have the same bits from run to run.
+// The last tiles of a grid are divided in two, so that all CTAs end at about the same time. The part that
+// comes first to its end leaves its sums of dV and dK in device memory, and the other one adds them to its
+// own. Two sums have the same sum in either order, so that dK and dV have the same bits from run to run.
 #pragma once
 #include "params/backward.h"
 #include "parts/anew.cuh"
@@ -16,7 +16,9 @@
 struct Part {
   int word;
 
-  static __device__ __forceinline__ Part of(int divided, bool first) { return {4 * divided + (first ? 1 : 2)}; }
+  static __device__ __forceinline__ Part of(int divided, bool first) {
+    return {4 * divided + (first ? 1 : 2)};
+  }
   __device__ __forceinline__ bool whole() const { return word == 0; }
   __device__ __forceinline__ bool leaves_sums() const { return (word & 1) != 0; }
   __device__ __forceinline__ bool adds_sums() const { return (word & 2) != 0; }
@@ -53,10 +55,12 @@ __device__ __forceinline__ void note_part(const Part& part, const BackwardParams
 }
 
 // A consumer warp's sums of a divided tile lie as accumulators do (ptx/wgmma.cuh), 16 bytes a lane next to
-// each other: those of dV, then those of dK.
+// each other: those of dV for its 16 keys, then those of dK.
+constexpr int kSumsOfDv = 16 * kHeadDimV, kSumsOfDk = 16 * kHeadDim;
+
 __device__ __forceinline__ float* sums_of_part(const Part& part, int warpgroup, const BackwardParams& p) {
   const int warp = part.divided() * kConsumerWarps + 4 * warpgroup + warp_of_warpgroup();
-  return p.key_sums + 16ll * warp * (kHeadDimV + kHeadDim) + 4 * anew(lane());
+  return p.key_sums + 1ll * warp * (kSumsOfDv + kSumsOfDk) + 4 * anew(lane());
 }
 
 template <int kCount>

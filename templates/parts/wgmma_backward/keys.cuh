@@ -116,10 +116,10 @@ struct KeyOwner : KeySteps {
     float* const sums = sums_of_part(part, warpgroup, params);
     if (part.leaves_sums()) {
       leave_sums(sums, dv);
-      leave_sums(sums + 16 * kHeadDimV, dk);
+      leave_sums(sums + kSumsOfDv, dk);
     } else {
       add_sums(sums, dv);
-      add_sums(sums + 16 * kHeadDimV, dk);
+      add_sums(sums + kSumsOfDv, dk);
       stage_gradient<kTileN>(dv, v_tile(), fragment, 1.0f);
     }
   }

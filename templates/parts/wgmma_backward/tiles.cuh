@@ -26,7 +26,7 @@ struct KeyTile {
   int heads_met;  // which part of the query heads, counted over the batch
   /*%/splits%*/
   /*%#divided%*/
-  int divided;  // which of the divided tiles it is a part of; negative: it is a whole tile
+  int divided;     // which of the divided tiles it is a part of; negative in a whole one
   /*%/divided%*/
   int first_step;  // of kTileM queries, the first that sees a key of the tile …
   int end_step;    // … and the one after the last: the same for each query head of the group
@@ -34,8 +34,8 @@ struct KeyTile {
   int start_step;  // where the tile begins; after the last step it goes on at the first
   /*%/rotated%*/
   /*%#divided%*/
-  int stop_step;  // its last one of each head
-  int steps_of_head;
+  int stop_step;      // the last step that it takes of each head's …
+  int steps_of_head;  // … and how many
   /*%/divided%*/
   /*%#diagonal_first%*/
   int second_step;  // where it goes on after the first; after the last step comes the one after the first

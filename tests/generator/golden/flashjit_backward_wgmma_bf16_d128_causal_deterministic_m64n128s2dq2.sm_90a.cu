@@ -294,8 +294,8 @@ constexpr int kDelta = kLse + kStages * kRowStatistics;
 
 constexpr int kKFull = kDelta + kStages * kRowStatistics;
 constexpr int kVFull = kKFull + 8 * kKeyStages;
-constexpr int kDvStaged = kVFull + 8 * kKeyStages;     // in V's place
-constexpr int kDkStaged = kDvStaged + 8 * kKeyStages;  // in K's place
+constexpr int kDvStaged = kVFull + 8 * kKeyStages;      // in V's place
+constexpr int kDkStaged = kDvStaged + 8 * kKeyStages;   // in K's place
 constexpr int kKeysEmpty = kDkStaged + 8 * kKeyStages;  // dV and dK have left
 constexpr int kQFull = kKeysEmpty + 8 * kKeyStages;
 constexpr int kQEmpty = kQFull + 8 * kStages;
@@ -859,11 +859,11 @@ __device__ __forceinline__ void send_gradients(const TensorMap& map_dk, const Te
     const KeyTile tile = tile_at(index, p);  // worked out again, as registers are few
     const int stage = round % kKeyStages;
     mbarrier_wait(shared + kDvStaged + 8 * stage, round / kKeyStages % 2);
-    store_tile<kPanelsV, kBoxPanelsV, kTileN>(map_dv, shared + kV + stage * kVBytes, tile.key, tile.head_kv,
-                                              tile.batch);
-    mbarrier_wait(shared + kDkStaged + 8 * stage, round / kKeyStages % 2);
-    store_tile<kPanelsQk, kBoxPanelsQk, kTileN>(map_dk, shared + kK + stage * kKBytes, tile.key, tile.head_kv,
+      store_tile<kPanelsV, kBoxPanelsV, kTileN>(map_dv, shared + kV + stage * kVBytes, tile.key, tile.head_kv,
                                                 tile.batch);
+    mbarrier_wait(shared + kDkStaged + 8 * stage, round / kKeyStages % 2);
+      store_tile<kPanelsQk, kBoxPanelsQk, kTileN>(map_dk, shared + kK + stage * kKBytes, tile.key,
+                                                  tile.head_kv, tile.batch);
     // dK was staged after the tile's last addition to dQ.
     note_tile_added(tile.batch * p.heads_kv + tile.head_kv, p);
     bulk_wait_read();

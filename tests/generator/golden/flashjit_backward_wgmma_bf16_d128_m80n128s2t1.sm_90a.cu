@@ -10,7 +10,7 @@ constexpr int kThreads = 384;            // per CTA, the producer's warpgroup in
 constexpr int kCtasPerTile = 1;          // that work on one tile of the grid together
 constexpr int kProducerRegisters = 24;   // per thread, after setmaxnreg
 constexpr int kConsumerRegisters = 240;  // per thread, after setmaxnreg
-constexpr int kSharedBytes = 230896;     // of dynamic shared memory
+constexpr int kSharedBytes = 230904;     // of dynamic shared memory
 constexpr int kKeyStages = 1;            // tile of K and V at a time
 constexpr int kExchangeStages = 2;       // of what the warpgroups hand to each other
 constexpr int kDqN = 80;                 // columns of a warpgroup's product for dQ
@@ -162,12 +162,12 @@ constexpr int kTileKeys = kTileN * kCtasPerTile;
 struct KeyTile {
   int key;  // the first of this CTA's
   int head_kv, batch;
-  int divided;  // which of the divided tiles it is a part of; negative: it is a whole tile
+  int divided;     // which of the divided tiles it is a part of; negative in a whole one
   int first_step;  // of kTileM queries, the first that sees a key of the tile …
   int end_step;    // … and the one after the last: the same for each query head of the group
   int start_step;  // where the tile begins; after the last step it goes on at the first
-  int stop_step;  // its last one of each head
-  int steps_of_head;
+  int stop_step;      // the last step that it takes of each head's …
+  int steps_of_head;  // … and how many
 
   __device__ __forceinline__ int steps(const BackwardParams& p) const {
     return p.group * steps_of_head;
@@ -490,7 +490,8 @@ constexpr int kDelta = kLse + kStages * kRowStatistics;
 
 constexpr int kKFull = kDelta + kStages * kRowStatistics;
 constexpr int kVFull = kKFull + 8 * kKeyStages;
-constexpr int kDkStaged = kVFull + 8 * kKeyStages;  // in K's place, and dV in V's
+constexpr int kDvStaged = kVFull + 8 * kKeyStages;      // in V's place
+constexpr int kDkStaged = kDvStaged + 8 * kKeyStages;   // in K's place
 constexpr int kKeysEmpty = kDkStaged + 8 * kKeyStages;  // dV and dK have left
 constexpr int kQFull = kKeysEmpty + 8 * kKeyStages;
 constexpr int kQEmpty = kQFull + 8 * kStages;
@@ -612,6 +613,7 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
     mbarrier_init(shared + kKFull + 8 * stage, 1);
     mbarrier_init(shared + kVFull + 8 * stage, 1);
     mbarrier_init(shared + kKeysEmpty + 8 * stage, 1);
+    mbarrier_init(shared + kDvStaged + 8 * stage, kOwnerWarps);
     mbarrier_init(shared + kDkStaged + 8 * stage, kOwnerWarps);
   }
   mbarrier_init(shared + kKRead, kKeyReaders);
@@ -634,15 +636,17 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
   mbarrier_init_fence();
 }
 
-// The last tiles of a grid are divided in two, so that all CTAs end at about the same time. The part that comes
-// first to its end leaves its sums of dV and dK in device memory, and the other one adds them to its own.
-// Two sums have the same sum in either order, so that dK and dV have the same bits from run to run.
+// The last tiles of a grid are divided in two, so that all CTAs end at about the same time. The part that
+// comes first to its end leaves its sums of dV and dK in device memory, and the other one adds them to its
+// own. Two sums have the same sum in either order, so that dK and dV have the same bits from run to run.
 
 // What becomes of a tile's sums.
 struct Part {
   int word;
 
-  static __device__ __forceinline__ Part of(int divided, bool first) { return {4 * divided + (first ? 1 : 2)}; }
+  static __device__ __forceinline__ Part of(int divided, bool first) {
+    return {4 * divided + (first ? 1 : 2)};
+  }
   __device__ __forceinline__ bool whole() const { return word == 0; }
   __device__ __forceinline__ bool leaves_sums() const { return (word & 1) != 0; }
   __device__ __forceinline__ bool adds_sums() const { return (word & 2) != 0; }
@@ -679,10 +683,12 @@ __device__ __forceinline__ void note_part(const Part& part, const BackwardParams
 }
 
 // A consumer warp's sums of a divided tile lie as accumulators do (ptx/wgmma.cuh), 16 bytes a lane next to
-// each other: those of dV, then those of dK.
+// each other: those of dV for its 16 keys, then those of dK.
+constexpr int kSumsOfDv = 16 * kHeadDimV, kSumsOfDk = 16 * kHeadDim;
+
 __device__ __forceinline__ float* sums_of_part(const Part& part, int warpgroup, const BackwardParams& p) {
   const int warp = part.divided() * kConsumerWarps + 4 * warpgroup + warp_of_warpgroup();
-  return p.key_sums + 16ll * warp * (kHeadDimV + kHeadDim) + 4 * anew(lane());
+  return p.key_sums + 1ll * warp * (kSumsOfDv + kSumsOfDk) + 4 * anew(lane());
 }
 
 template <int kCount>
@@ -1038,14 +1044,20 @@ __device__ __forceinline__ void send_gradients(const TensorMap& map_dk, const Te
     send_shares(tile_at(index, p), step, p, shared);
     const KeyTile tile = tile_at(index, p);  // worked out again, as registers are few
     const int stage = round % kKeyStages;
-    mbarrier_wait(shared + kDkStaged + 8 * stage, round / kKeyStages % 2);
+    mbarrier_wait(shared + kDvStaged + 8 * stage, round / kKeyStages % 2);
+    wait_for_part(shared, round);
     const Part part = part_of(shared, round);
-    if (!part.leaves_sums()) {
+    if (part.whole())
       store_tile<kPanelsV, kBoxPanelsV, kTileN>(map_dv, shared + kV + stage * kVBytes, tile.key, tile.head_kv,
                                                 tile.batch);
+    mbarrier_wait(shared + kDkStaged + 8 * stage, round / kKeyStages % 2);
+    if (part.adds_sums()) {
+      store_tile<kPanelsV, kBoxPanelsV, kTileN>(map_dv, shared + kV + stage * kVBytes, tile.key, tile.head_kv,
+                                                tile.batch);
+    }
+    if (!part.leaves_sums())
       store_tile<kPanelsQk, kBoxPanelsQk, kTileN>(map_dk, shared + kK + stage * kKBytes, tile.key,
                                                   tile.head_kv, tile.batch);
-    }
     note_part(part, p);
     // dK was staged after the tile's last addition to dQ.
     note_tile_added(tile.batch * p.heads_kv + tile.head_kv, p);
@@ -1655,6 +1667,7 @@ struct KeyOwner : KeySteps {
     issue_dq(step - 1);
     // The products that read V are complete, and a warp's rows of dV lie where its own rows of V were.
     stage_gradient<kTileN>(dv, v_tile(), fragment, 1.0f);
+    arrive_written(shared + kDvStaged + 8 * (round % kKeyStages));
     wgmma_wait<0>();
     pin(dq);
     if (!first) add_dq();
@@ -1674,10 +1687,10 @@ struct KeyOwner : KeySteps {
     float* const sums = sums_of_part(part, warpgroup, params);
     if (part.leaves_sums()) {
       leave_sums(sums, dv);
-      leave_sums(sums + 16 * kHeadDimV, dk);
+      leave_sums(sums + kSumsOfDv, dk);
     } else {
       add_sums(sums, dv);
-      add_sums(sums + 16 * kHeadDimV, dk);
+      add_sums(sums + kSumsOfDv, dk);
       stage_gradient<kTileN>(dv, v_tile(), fragment, 1.0f);
     }
   }
