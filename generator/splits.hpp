@@ -19,10 +19,10 @@ struct QuerySplits {
 QuerySplits query_splits(const Problem& problem, const Shape& shape, int splits, int tile_m);
 
 // The last tiles of a grid over keys, each of which is divided into a larger and a smaller part of its
-// queries. CTAs take the larger parts in the order of tiles, and then the smaller ones, the last tile's first.
-// These go from half a tile down to an eighth, so that all CTAs end at about the same time, whatever the
-// number of tiles. Two parts of dV and dK have the same sum in either order, so that these stay bit-equal from
-// run to run.
+// queries. CTAs take the larger parts in the order of tiles, and then the smaller ones, the last tile's
+// first. These go from half a tile down to an eighth, so that all CTAs end at about the same time, whatever
+// the number of tiles. Two parts of dV and dK have the same sum in either order, so that these stay bit-equal
+// from run to run.
 struct DividedTiles {
   int count = 0;        // 0: no tile is worth dividing
   int least_steps = 0;  // of each head's queries, in the smaller part of the first divided tile …
@@ -34,7 +34,8 @@ struct DividedTiles {
 // tile after another.
 DividedTiles divided_tiles(long long tiles, int heads, int steps, long long ctas);
 
-// How many these may be. A workspace has room for so many, so that it is large enough for smaller shapes, too.
+// How many these may be. A workspace has room for so many, so that it is large enough for smaller shapes,
+// too.
 int most_divided_tiles(long long tiles, long long ctas);
 
 }  // namespace flashjit

@@ -12,7 +12,7 @@ namespace flashjit::api {
 namespace {
 
 // A chunk serves the captures of a large server (60 layers in 60 graphs take 3600) before prepare() must add
-// more. If counters are long, it serves some 500 to 2000 captured launches.
+// more. If counters are long, it serves some 500 to 2600 captured launches.
 constexpr std::size_t kSmallChunk = std::size_t{64} << 10, kLargeChunk = std::size_t{1} << 20;  // bytes
 constexpr std::size_t kLongCounter = 64;                                                        // bytes
 

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "generator/schedule.hpp"
+#include "generator/splits.hpp"
 #include "tests/support/emulated_engine.hpp"
 #include "tests/support/gradient_case.hpp"
 
@@ -136,6 +138,10 @@ TEST_CASE("the last tiles in two parts, with the same sums however CTAs interlea
                          .seqlen_q = kind.seqlen_q,
                          .seqlen_k = of.seqlen_k}};
       one.problem.pass = Pass::backward;
+      const int tile_m = get(parse_schedule(kind.schedule), "tile_m");
+      REQUIRE(divided_tiles((of.seqlen_k - 1) / 128 * of.heads_kv + of.heads_kv, of.heads / of.heads_kv,
+                            (kind.seqlen_q - 1) / tile_m + 1, of.ctas)
+                  .count > 0);
       const Gradients gradients(one);
       std::vector<std::byte> dk, dv;
       for (std::uint64_t seed = 1; seed <= 3; ++seed) {

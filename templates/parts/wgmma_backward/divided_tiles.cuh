@@ -43,7 +43,7 @@ __device__ __forceinline__ void wait_for_part(unsigned shared, int round) {
   mbarrier_wait(shared + kPartKnown + 8 * (round % 2), round / 2 % 2);
 }
 
-// May be read once wait_for_part has returned, here or for whoever this thread has waited for.
+// May be read once wait_for_part has returned.
 __device__ __forceinline__ Part part_of(unsigned shared, int round) {
   return {static_cast<int>(load_shared(shared + kPart + 4 * (round % 2)))};
 }

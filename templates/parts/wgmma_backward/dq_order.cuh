@@ -6,6 +6,9 @@
 /*%^dq_ordered%*/
 // Which tile's share of a step's dQ is stored: that of whoever comes there first. Others add theirs once that
 // is done, so that the sums need not be cleared.
+/*%#divided%*/
+// By the same bits the parts of a divided tile agree who leaves its sums of dV and dK, and who adds them.
+/*%/divided%*/
 /*%/dq_ordered%*/
 #pragma once
 #include "params/backward.h"

@@ -125,6 +125,9 @@ __device__ __forceinline__ void feed(const TensorMap& map_keys, const TensorMap&
 /*%^splits%*/
 // Stores dV and dK of each tile, once all consumers have staged them in the places of V and K, which are free
 // again when dV and dK have left.
+/*%#divided%*/
+// Of a divided tile the second part alone does so, and stages dV once more when it has added the first one's.
+/*%/divided%*/
 __device__ __forceinline__ void send_gradients(const TensorMap& map_dk, const TensorMap& map_dv,
                                                const BackwardParams& p, unsigned shared) {
   /*%#dq%*/

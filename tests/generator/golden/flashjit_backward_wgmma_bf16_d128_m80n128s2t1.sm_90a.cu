@@ -52,8 +52,9 @@ struct BackwardParams {
   unsigned char* key_parts;  // tiles of (batch, heads_kv, seqlen_k) keys, each head's padded to whole tiles
   int* counters;    // workspace, one per kBackwardCounterRows rows of the arrays above: how far the additions
                     // to dQ have come, if the kernel that does them also writes dQ
-  float* key_sums;  // workspace, if the queries of a tile of keys are shared out: unscaled sums of dV and dK
-                    // (parts/wgmma_backward/key_sums.cuh), each head's keys padded to whole tiles
+  float* key_sums;  // workspace, if the queries of a tile of keys are shared out: unscaled sums of dV and dK,
+                    // of all tiles (parts/wgmma_backward/key_sums.cuh), each head's keys padded to whole
+                    // tiles, or of those that are divided (parts/wgmma_backward/divided_tiles.cuh)
   int* tile_counter;  // zeros: two, and one for each divided tile; a kernel that draws its tiles from it
                       // leaves all of them zero again
 
@@ -77,12 +78,12 @@ struct BackwardParams {
   int section;       // (batch, head) pairs of this kernel's grid that are ordered longest tiles first
   int last_section;  // first pair of the last section
   int last_pairs;    // pairs of the last section
-  // The last tiles of a grid over keys may be divided in two, so that all CTAs end at about the same time
-  // (parts/wgmma_backward/divided_tiles.cuh):
-  int divided_tiles;
+  int divided_tiles;    // of a grid over keys, the last ones, where they are divided in two
+                        // (parts/wgmma_backward/divided_tiles.cuh); else none
   int undivided_tiles;  // which come before these
   int least_steps;      // of the smaller part of the first divided tile …
-  int more_steps;       // … and how many more the last one's would have that came after them
+  int more_steps;       // … and how many more there would be in that of a tile after the last one
+
   float scale;       // of the logits
   float scale_log2;  // scale * log2(e)
 
@@ -252,6 +253,7 @@ __device__ __forceinline__ int or_acquire(int* word, int bits) {
 
 // Which tile's share of a step's dQ is stored: that of whoever comes there first. Others add theirs once that
 // is done, so that the sums need not be cleared.
+// By the same bits the parts of a divided tile agree who leaves its sums of dV and dK, and who adds them.
 
 // Counters: one for each step's queries, after those of others, of which every head has room for two.
 static_assert(kTileM >= 2 * kBackwardCounterRows && kBackwardRowPadding / kBackwardCounterRows / 2 >= 2);
@@ -671,7 +673,7 @@ __device__ __forceinline__ void wait_for_part(unsigned shared, int round) {
   mbarrier_wait(shared + kPartKnown + 8 * (round % 2), round / 2 % 2);
 }
 
-// May be read once wait_for_part has returned, here or for whoever this thread has waited for.
+// May be read once wait_for_part has returned.
 __device__ __forceinline__ Part part_of(unsigned shared, int round) {
   return {static_cast<int>(load_shared(shared + kPart + 4 * (round % 2)))};
 }
@@ -1034,6 +1036,7 @@ __device__ __forceinline__ void feed(const TensorMap& map_keys, const TensorMap&
 
 // Stores dV and dK of each tile, once all consumers have staged them in the places of V and K, which are free
 // again when dV and dK have left.
+// Of a divided tile the second part alone does so, and stages dV once more when it has added the first one's.
 __device__ __forceinline__ void send_gradients(const TensorMap& map_dk, const TensorMap& map_dv,
                                                const BackwardParams& p, unsigned shared) {
   int step = 0;  // of the CTA, over all its tiles

@@ -46,8 +46,9 @@ struct BackwardParams {
   unsigned char* key_parts;  // tiles of (batch, heads_kv, seqlen_k) keys, each head's padded to whole tiles
   int* counters;    // workspace, one per kBackwardCounterRows rows of the arrays above: how far the additions
                     // to dQ have come, if the kernel that does them also writes dQ
-  float* key_sums;  // workspace, if the queries of a tile of keys are shared out: unscaled sums of dV and dK
-                    // (parts/wgmma_backward/key_sums.cuh), each head's keys padded to whole tiles
+  float* key_sums;  // workspace, if the queries of a tile of keys are shared out: unscaled sums of dV and dK,
+                    // of all tiles (parts/wgmma_backward/key_sums.cuh), each head's keys padded to whole
+                    // tiles, or of those that are divided (parts/wgmma_backward/divided_tiles.cuh)
   int* tile_counter;  // zeros: two, and one for each divided tile; a kernel that draws its tiles from it
                       // leaves all of them zero again
 
@@ -71,12 +72,12 @@ struct BackwardParams {
   int section;       // (batch, head) pairs of this kernel's grid that are ordered longest tiles first
   int last_section;  // first pair of the last section
   int last_pairs;    // pairs of the last section
-  // The last tiles of a grid over keys may be divided in two, so that all CTAs end at about the same time
-  // (parts/wgmma_backward/divided_tiles.cuh):
-  int divided_tiles;
+  int divided_tiles;    // of a grid over keys, the last ones, where they are divided in two
+                        // (parts/wgmma_backward/divided_tiles.cuh); else none
   int undivided_tiles;  // which come before these
   int least_steps;      // of the smaller part of the first divided tile …
-  int more_steps;       // … and how many more the last one's would have that came after them
+  int more_steps;       // … and how many more there would be in that of a tile after the last one
+
   float scale;       // of the logits
   float scale_log2;  // scale * log2(e)
 
