@@ -123,7 +123,7 @@ DividedTiles KernelLauncher::divided(const Shape& shape, long long tiles) const 
 }
 
 int KernelLauncher::most_divided(const Shape& shape) const {
-  if (!geometry_.divides || shape.seqlen_k == 0) return 0;
+  if (!geometry_.divides || shape.seqlen_q == 0 || shape.seqlen_k == 0) return 0;
   const long long tiles = (shape.seqlen_k - 1LL) / geometry_.tile_n + 1;
   return most_divided_tiles(tiles * std::min(kMaxGrid, pairs(shape, 1)), at_once());
 }

@@ -126,6 +126,7 @@ TEST_CASE("tiles that are divided have room for their sums, and zeros") {
   const std::size_t of_tile = std::size_t{96} * (64 + 64) * 4;
   CHECK(bytes(2) == 2 * of_tile);
   CHECK(bytes(2 * ctas) == most * of_tile);
+  CHECK(launcher.workspace_bytes({.batch = 1, .heads = 2, .seqlen_q = 0, .seqlen_k = 96}) == 0);
 }
 
 TEST_CASE("what freeing says after a launch that failed does not hide why it failed") {
