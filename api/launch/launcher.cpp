@@ -35,8 +35,8 @@ long long at_once_of(const runtime::Device& device, const LoadedKernel& kernel) 
                            kernel.code->source.geometry.cluster);
 }
 
-// The size has no zeros if no kernel counts tiles.
-TileCounters::Size counters_of(const runtime::Device& device, const LoadedPlan& plan) {
+// Null if no kernel counts tiles.
+std::unique_ptr<TileCounters> counters_of(runtime::Device& device, const LoadedPlan& plan) {
   TileCounters::Size size;
   for (const LoadedKernel& kernel : plan.kernels) {
     const Geometry& geometry = kernel.code->source.geometry;
@@ -46,7 +46,7 @@ TileCounters::Size counters_of(const runtime::Device& device, const LoadedPlan& 
     size.zeros = std::max(size.zeros, kernel.clusters_at_once * geometry.counters);
     size.bytes = bytes_of_pieces(geometry, kernel.clusters_at_once);
   }
-  return size;
+  return size.zeros == 0 ? nullptr : std::make_unique<TileCounters>(device, size);
 }
 
 void set_divisors(ForwardParams& params) {
@@ -176,9 +176,7 @@ Launcher::Launcher(runtime::Device& device, std::shared_ptr<const LoadedPlan> pl
     : device_(device),
       plan_(std::move(plan)),
       workspace_(workspace_of(plan_->problem, plan_->schedule)),
-      counters_(counters_of(device, *plan_).zeros == 0
-                    ? nullptr
-                    : std::make_unique<TileCounters>(device, counters_of(device, *plan_))) {
+      counters_(counters_of(device, *plan_)) {
   kernels_.reserve(plan_->kernels.size());
   for (const LoadedKernel& kernel : plan_->kernels) kernels_.emplace_back(device, plan_->problem, kernel);
 }
