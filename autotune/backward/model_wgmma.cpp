@@ -117,7 +117,7 @@ double step_us(const Problem& problem, const WgmmaBackwardSchedule& s) {
   flops_per_clock *= narrower(problem);
   // 80 queries a step wait less often for each.
   if (s.tile_m == 80) flops_per_clock *= !problem.causal ? 1.08 : s.turns > 0 ? 1.05 : 1.03;
-  if (s.staged > 0) flops_per_clock *= 1.04;
+  if (s.staged > 0) flops_per_clock *= wgmma_backward::forms_ds_under_dv(problem, s) ? 1.056 : 1.04;
   if (s.turns > 0)
     flops_per_clock *= narrow ? 1.06 : s.staged > 0 ? 0.98 : s.splits > 1 ? 1.005 : s.tile_m == 80 ? 1 : 0.98;
   return 2.0 * s.tile_m * s.tile_n * (3 * d + 2 * dv) / (flops_per_clock * kClockGhz * 1e3);

@@ -78,6 +78,7 @@ std::map<std::string, bool> sections(const Problem& problem) {
           {"dq_rest", false},
           {"dq_ready", false},
           {"claims_ready", false},
+          {"ds_under_dv", false},
           {"dp_early", false},
           {"dq_ordered", false},
           {"rotated", false},
@@ -156,6 +157,7 @@ Recipe recipe_owners(const Problem& problem, const WgmmaBackwardSchedule& s, con
   recipe.sections["dq_rest"] = is_pair(s) && stages_dq(problem, s);
   recipe.sections["claims_ready"] = is_pair(s) && sums_dq(s);
   recipe.sections["dq_ready"] = is_pair(s) && sums_dq(s) && !stages_dq(problem, s);
+  recipe.sections["ds_under_dv"] = forms_ds_under_dv(problem, s);
   recipe.sections["dp_early"] = stages_dq(problem, s) && transposes_dq(s);
   recipe.sections["dq_ordered"] = is_ordered(s);
   recipe.sections["rotated"] = rotates(problem, s);

@@ -73,6 +73,12 @@ bool stages_dq(const Problem& problem, const WgmmaBackwardSchedule& s) {
   return sums_dq(s) && s.tile_m == 128 && s.turns > 0 && panels_of(problem.value_dim()) == 1;
 }
 
+bool forms_ds_under_dv(const Problem& problem, const WgmmaBackwardSchedule& s) {
+  constexpr int kWide = 192;  // columns of K and V: as timed on an H200, from here on it pays
+  return transposes_dq(s) ||
+         (s.staged > 0 && !problem.causal && problem.head_dim + problem.value_dim() > kWide);
+}
+
 WgmmaProduct dq_product(const Problem& problem, const WgmmaBackwardSchedule& s) {
   WgmmaProduct product{.a_transposed = true, .b_transposed = !transposes_dq(s)};
   product.columns = transposes_dq(s)                       ? s.tile_m

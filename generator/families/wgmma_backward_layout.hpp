@@ -43,6 +43,9 @@ bool transposes_dq(const WgmmaBackwardSchedule& s);
 // that of 128 queries beside one panel of V, with turns (without turns they lose by it); and the transposed
 // one without a mask, where dP is issued beside S, too (under one that takes too many registers).
 bool stages_dq(const Problem& problem, const WgmmaBackwardSchedule& s);
+// Whether dS is formed while dV runs, and dQ of the step before comes with dK, not with dV: where registers
+// or time (with wide heads that stage dQ and have no mask) say so.
+bool forms_ds_under_dv(const Problem& problem, const WgmmaBackwardSchedule& s);
 // How many steps' shares of dQ have room in shared memory.
 int share_stages(const Problem& problem, const WgmmaBackwardSchedule& s);
 WgmmaProduct dq_product(const Problem& problem, const WgmmaBackwardSchedule& s);

@@ -13,10 +13,10 @@
 #include "ptx/named_barrier.cuh"
 #include "ptx/named_barrier_arrive.cuh"
 /*%/turns%*/
-/*%#dq_transposed%*/
+/*%#ds_under_dv%*/
 #include "ptx/pin.cuh"
 #include "ptx/pin_fragment.cuh"
-/*%/dq_transposed%*/
+/*%/ds_under_dv%*/
 #include "ptx/wgmma.cuh"
 
 struct KeySteps : KeyState {
@@ -61,12 +61,7 @@ struct KeySteps : KeyState {
     /*%/turns%*/
     if (needs_mask(first_key, query, params)) mask(s, first_key, query, params);
     exponentiate(p, s, lse, params.scale_log2);
-    /*%^dq_transposed%*/
     add_gradients(dp, q, dout, first);
-    /*%/dq_transposed%*/
-    /*%#dq_transposed%*/
-    add_gradients_of_80(dp, q, dout, first);
-    /*%/dq_transposed%*/
   }
 
   /*%#turns%*/
@@ -76,7 +71,7 @@ struct KeySteps : KeyState {
   __device__ __forceinline__ void pass_turn() const { named_barrier_arrive(2 - warpgroup, 256); }
 
   /*%/turns%*/
-  /*%^dq_transposed%*/
+  /*%^ds_under_dv%*/
   // dV and the dQ of the step before run while dS is formed.
   /*%#dq_before_dk%*/
   // dQ leaves before dK is begun: S takes dQ's registers next, and must wait until these have been read,
@@ -113,14 +108,13 @@ struct KeySteps : KeyState {
     if (!first) add_dq();  // what dQ waits for, dK need not wait for
     /*%/dq_after_dk%*/
   }
-  /*%/dq_transposed%*/
+  /*%/ds_under_dv%*/
 
-  /*%#dq_transposed%*/
-  // 80 queries leave no registers for dQ beside dP, nor for S beside dK. So dS is formed while dV runs, from
-  // a copy of P (registers that a product reads may not be read meanwhile), and dQ of the step before comes
-  // with dK.
-  __device__ __forceinline__ void add_gradients_of_80(float (&dp)[kTileM / 2], unsigned q, unsigned dout,
-                                                      bool first) {
+  /*%#ds_under_dv%*/
+  // dS is formed while dV runs, from a copy of P (registers that a product reads may not be read meanwhile),
+  // and dQ of the step before comes with dK.
+  __device__ __forceinline__ void add_gradients(float (&dp)[kTileM / 2], unsigned q, unsigned dout,
+                                                bool first) {
     unsigned copy[kTileM / 4];
 #pragma unroll
     for (int i = 0; i < kTileM / 4; ++i) copy[i] = p[i];
@@ -147,11 +141,14 @@ struct KeySteps : KeyState {
     pin(dq);
     arrive_once(shared + kExchangeEmpty + 8 * ((step & 1) ^ 1));
     if (!first) add_dq();
+    /*%#dq_transposed%*/
+    // 80 queries leave no registers for S beside dK.
     wgmma_wait<0>();
     pin(dk);
     pin(ds);
+    /*%/dq_transposed%*/
   }
-  /*%/dq_transposed%*/
+  /*%/ds_under_dv%*/
 
   /*%#diagonal%*/
   // A tile's first step, where its queries see none of this warpgroup's keys: it only shares zeros as its dS.

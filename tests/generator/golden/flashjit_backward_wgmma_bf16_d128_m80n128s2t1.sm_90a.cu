@@ -1596,7 +1596,7 @@ struct KeySteps : KeyState {
     take_turn();
     if (needs_mask(first_key, query, params)) mask(s, first_key, query, params);
     exponentiate(p, s, lse, params.scale_log2);
-    add_gradients_of_80(dp, q, dout, first);
+    add_gradients(dp, q, dout, first);
   }
 
   // The warpgroups take turns at the exponentials, so that one's run beside the other's products. Turns order
@@ -1604,11 +1604,10 @@ struct KeySteps : KeyState {
   __device__ __forceinline__ void take_turn() const { named_barrier_sync(1 + warpgroup, 256); }
   __device__ __forceinline__ void pass_turn() const { named_barrier_arrive(2 - warpgroup, 256); }
 
-  // 80 queries leave no registers for dQ beside dP, nor for S beside dK. So dS is formed while dV runs, from
-  // a copy of P (registers that a product reads may not be read meanwhile), and dQ of the step before comes
-  // with dK.
-  __device__ __forceinline__ void add_gradients_of_80(float (&dp)[kTileM / 2], unsigned q, unsigned dout,
-                                                      bool first) {
+  // dS is formed while dV runs, from a copy of P (registers that a product reads may not be read meanwhile),
+  // and dQ of the step before comes with dK.
+  __device__ __forceinline__ void add_gradients(float (&dp)[kTileM / 2], unsigned q, unsigned dout,
+                                                bool first) {
     unsigned copy[kTileM / 4];
 #pragma unroll
     for (int i = 0; i < kTileM / 4; ++i) copy[i] = p[i];
@@ -1629,6 +1628,7 @@ struct KeySteps : KeyState {
     pin(dq);
     arrive_once(shared + kExchangeEmpty + 8 * ((step & 1) ^ 1));
     if (!first) add_dq();
+    // 80 queries leave no registers for S beside dK.
     wgmma_wait<0>();
     pin(dk);
     pin(ds);
