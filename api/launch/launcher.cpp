@@ -46,7 +46,8 @@ std::unique_ptr<TileCounters> counters_of(runtime::Device& device, const LoadedP
     size.zeros = std::max(size.zeros, kernel.clusters_at_once * geometry.counters);
     size.bytes = bytes_of_pieces(geometry, kernel.clusters_at_once);
   }
-  return size.zeros == 0 ? nullptr : std::make_unique<TileCounters>(device, size);
+  if (size.zeros == 0) return nullptr;
+  return std::make_unique<TileCounters>(device, size);
 }
 
 void set_divisors(ForwardParams& params) {

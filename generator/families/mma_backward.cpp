@@ -29,6 +29,12 @@ std::map<std::string, bool> switches_of(const Problem& problem, const Target& ta
   };
 }
 
+// Left the choice, ptxas spills a few registers in one kernel of hundreds to fit one CTA more.
+void ask_for_one_cta(Recipe& recipe) {
+  recipe.constants.push_back(number("kMinCtas", 1, "CTAs per multiprocessor that registers must allow"));
+  recipe.sections["min_ctas"] = true;
+}
+
 Recipe recipe_keys(const Problem& problem, const MmaBackwardSchedule& s, const Target& target) {
   const KeysLayout layout = keys_layout(problem, s);
   const bool dq_sum = adds_dq(s);
@@ -59,12 +65,8 @@ Recipe recipe_keys(const Problem& problem, const MmaBackwardSchedule& s, const T
     recipe.constants.push_back(number("kDqColumns", layout.dq_columns, "of dQ, each"));
     recipe.constants.push_back(flag("kDqIdle", idle, "some warps are left without columns"));
   }
-  // Left the choice, ptxas spills a few registers in one kernel of hundreds to fit one CTA more.
-  const bool roomy = registers_of(problem, s, target) <= kRoomy;
-  if (roomy)
-    recipe.constants.push_back(number("kMinCtas", 1, "CTAs per multiprocessor that registers must allow"));
   recipe.sections = switches_of(problem, target);
-  recipe.sections["min_ctas"] = roomy;
+  if (registers_of(problem, s, target) <= kRoomy) ask_for_one_cta(recipe);
   recipe.sections["copies_in_turn"] = copies_in_turn(problem, s, target);
   recipe.sections["dq_sum"] = dq_sum;
   recipe.sections["two_stages"] = s.stages == 2;
@@ -100,6 +102,7 @@ Recipe recipe_queries(const Problem& problem, const Target& target) {
   };
   recipe.sections = switches_of(problem, target);
   recipe.sections["copies_in_turn"] = layout.copies_in_turn;
+  if (problem.value_dim() > problem.head_dim) ask_for_one_cta(recipe);
   recipe.geometry.tile_m = layout.tile_m();
   recipe.geometry.threads = 32 * layout.warps;
   recipe.geometry.shared_bytes = layout.total;

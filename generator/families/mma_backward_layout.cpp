@@ -119,13 +119,14 @@ KeysLayout keys_layout(const Problem& problem, const MmaBackwardSchedule& s) {
 
 // The first layout that fits; those that are fastest where they fit come first. 32 rows per warp halve its
 // reads of K and V, but beside 256 columns of dQ only 16 rows fit in registers. 64 columns spilled on Hopper
-// with 64 keys per step, and 128 columns with 32 keys on Blackwell, and elsewhere beside wider values.
+// with 64 keys per step, and with 32 keys 128 columns on Blackwell, and 112 or more beside wider values.
 QueriesLayout queries_layout(const Problem& problem, const Target& target) {
   const int row_bytes = pitch_of(problem.head_dim) + pitch_of(problem.value_dim());
   const bool wide = problem.head_dim > 128;
   const bool narrow = problem.head_dim <= 64;
+  const bool beside_wider = problem.value_dim() > problem.head_dim;
   const bool tight =
-      problem.head_dim > 120 && (target.capability >= 100 || problem.value_dim() > problem.head_dim);
+      problem.head_dim > (beside_wider ? 104 : 120) && (beside_wider || target.capability >= 100);
   const int keys = wide ? 64 : narrow ? 48 : tight ? 16 : 32;
   const QueriesLayout wishes[] = {
       {wide ? 1 : 2, wide ? 8 : 4, keys, 2},

@@ -23,7 +23,7 @@ using TileV = SharedTile<kHeadDimV>;
 
 constexpr int kRowsPerWarp = 16 * kRowTiles;
 
-extern "C" __global__ void __launch_bounds__(kThreads)
+extern "C" __global__ void __launch_bounds__(kThreads/*%#min_ctas%*/, kMinCtas/*%/min_ctas%*/)
     FLASHJIT_ENTRY(const __grid_constant__ BackwardParams params) {
   extern __shared__ __align__(128) unsigned char shared[];
   const unsigned q_tile = shared_address(shared);
