@@ -13,6 +13,7 @@ constexpr Problem kBackwardFp16{.pass = Pass::backward, .dtype = DType::fp16, .h
 constexpr Problem kBackwardOrdered{
     .pass = Pass::backward, .head_dim = 80, .causal = true, .deterministic = true};
 constexpr Problem kBackward72{.pass = Pass::backward, .head_dim = 72, .causal = true};
+constexpr Problem kBackward72Wide{.pass = Pass::backward, .head_dim = 72, .head_dim_v = 128};
 constexpr Problem kBackward80{.pass = Pass::backward, .head_dim = 80};
 constexpr Problem kBackward128{.pass = Pass::backward, .head_dim = 128};
 constexpr Problem kBackward136{.pass = Pass::backward, .head_dim = 136, .head_dim_v = 72, .causal = true};
@@ -95,6 +96,8 @@ std::vector<Subject> sync_subjects() {
       subject("wgmma backward, dQ in order", "sm_90a", "wgmma-backward:m64n128s2dq2", kBackwardOrdered,
               kWide),
       subject("wgmma backward, dQ staged", "sm_90a", "wgmma-backward:m64n128s2t1st1", kBackward72, kWide),
+      subject("wgmma backward, dQ with dK", "sm_90a", "wgmma-backward:m64n128s2t1st1", kBackward72Wide,
+              kWide),
       subject("wgmma backward, 80 queries", "sm_90a", "wgmma-backward:m80n128s2t1", kBackward128, kWide),
       subject("wgmma backward, pairs of CTAs", "sm_90a", "wgmma-backward:m64n64s2", kBackward136, kWide),
       subject("wgmma backward, pairs of CTAs, no room", "sm_90a", "wgmma-backward:m64n64s2", kBackward256,
@@ -132,7 +135,7 @@ std::vector<Subject> sync_subjects() {
     // All tiles of a head at once, so that they meet at dQ.
     if (made.name.ends_with(", dQ in order")) made.sm_count = 4;
     // And of two heads, so that tiles begin all over the queries.
-    if (made.name.ends_with(", 80 queries")) made.sm_count = 8;
+    if (made.name.ends_with(", 80 queries") || made.name.ends_with(", dQ with dK")) made.sm_count = 8;
     if (made.name.find(", pairs of CTAs") != std::string::npos) made.sm_count = 8;
   }
   return subjects;
