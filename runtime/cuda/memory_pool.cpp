@@ -15,10 +15,13 @@ MemoryPool::~MemoryPool() {
   if (pool_ == nullptr) return;
   // The pool goes when the last of its memory has been freed. If this fails, the driver ended before us, at
   // exit, and the pool is gone anyway.
+  const RelaxedCapture relaxed(context_->driver());
   static_cast<void>(context_->driver().pool_destroy(pool_));
 }
 
 void* MemoryPool::allocate(std::size_t bytes, Stream stream) {
+  // Memory for a captured stream becomes part of its graph nonetheless.
+  const RelaxedCapture relaxed(context_->driver());
   std::call_once(once_, [this] { create(); });
   CUdeviceptr pointer = 0;
   const CUresult result = context_->driver().allocate_from_pool(&pointer, bytes, pool_, stream);
@@ -30,13 +33,13 @@ void* MemoryPool::allocate(std::size_t bytes, Stream stream) {
 }
 
 void MemoryPool::free(void* pointer, Stream stream) {
+  const RelaxedCapture relaxed(context_->driver());
   context_->driver().check(context_->driver().free_ordered(reinterpret_cast<CUdeviceptr>(pointer), stream),
                            "cuMemFreeAsync");
 }
 
 void MemoryPool::create() {
   const Driver& driver = context_->driver();
-  const RelaxedCapture relaxed(driver);  // the very first call may be captured
   int supported = 0;
   driver.check(
       driver.device_attribute(&supported, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, context_->device()),

@@ -184,5 +184,24 @@ TEST_CASE("ordered memory serves streams at once, and a graph owns what a captur
   device->free(ones);
 }
 
+TEST_CASE("ordered memory comes and goes beside another thread's capture, and so does the pool") {
+  const CurrentContext scope;
+  const Cuda& cuda = scope.cuda;
+  CUstream captured = nullptr, other = nullptr;
+  REQUIRE(cuda.stream_create(&captured, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+  REQUIRE(cuda.stream_create(&other, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+  auto device = open_cuda_device("cuda");
+  REQUIRE(cuda.begin_capture(captured, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
+  std::thread([&] {
+    device->free_ordered(device->allocate_ordered(1 << 20, other), other);
+    device.reset();
+  }).join();
+  CUgraph graph = nullptr;
+  CHECK(cuda.end_capture(captured, &graph) == CUDA_SUCCESS);
+  cuda.destroy_graph(graph);
+  CHECK(cuda.stream_destroy(captured) == CUDA_SUCCESS);
+  CHECK(cuda.stream_destroy(other) == CUDA_SUCCESS);
+}
+
 }  // namespace
 }  // namespace flashjit::test
