@@ -15,6 +15,8 @@ namespace {
 constexpr std::time_t kTemporaryLife = 3600;
 constexpr std::time_t kFarAhead = std::time_t{24} * 3600;
 
+constexpr off_t kSmallEntry = 4096;  // bytes; a kernel has more
+
 // Of a file whose time lies far ahead nothing is known, and it must not stay until that time has come: it
 // counts as the oldest.
 std::time_t age_of(const DirectoryItem& item, std::time_t now) {
@@ -58,10 +60,17 @@ SweepResult sweep(int folder, std::uint64_t limit) {
   result.entries = entries.size();
   if (result.bytes <= limit) return result;
 
-  std::sort(entries.begin(), entries.end(), [&](const DirectoryItem& a, const DirectoryItem& b) {
+  // Small entries go last. They are lists of the archs that a toolchain knows, without which the kernels that
+  // stay would need NVRTC after all; and they free next to nothing.
+  const auto large_ones_end = std::partition(entries.begin(), entries.end(), [](const DirectoryItem& item) {
+    return item.identity.size >= kSmallEntry;
+  });
+  const auto older = [&](const DirectoryItem& a, const DirectoryItem& b) {
     const std::time_t x = age_of(a, now), y = age_of(b, now);
     return x != y ? x > y : a.identity.modified.tv_nsec < b.identity.modified.tv_nsec;
-  });
+  };
+  std::sort(entries.begin(), large_ones_end, older);
+  std::sort(large_ones_end, entries.end(), older);
   const std::uint64_t goal = limit / 10 * 9;
   for (const DirectoryItem& item : entries) {
     if (result.bytes - result.removed_bytes <= goal) break;

@@ -69,6 +69,21 @@ TEST_CASE("over its limit the least recently used entries go") {
   for (std::uint64_t n = 2; n <= 10; ++n) CHECK(fs::exists(entry_path(scratch.path(), numbered_entry(n))));
 }
 
+TEST_CASE("lists of a few bytes outlive kernels that were used later") {
+  const Scratch scratch;
+  Entry list = numbered_entry(0);
+  list.sections = {{"source", "sm_80"}};
+  open_store({.directory = scratch.path()})->put(std::make_shared<const Entry>(list));
+  set_age(entry_path(scratch.path(), list), 2000);
+  Entry kernel = numbered_entry(1);
+  kernel.sections = {{"cubin", std::string(10'000, '*')}};
+  open_store({.directory = scratch.path()})->put(std::make_shared<const Entry>(kernel));
+  const Directory directory = open_directory(scratch.path(), Trust::verify, false);
+  CHECK(sweep(directory.folder.get(), list.size() * 2).removed_entries == 1);
+  CHECK(fs::exists(entry_path(scratch.path(), list)));
+  CHECK(sweep(directory.folder.get(), 0).removed_entries == 1);
+}
+
 TEST_CASE("of entries of one second the one that was written first goes") {
   const Scratch scratch;
   fill(scratch.path(), 3);
