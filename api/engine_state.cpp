@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <functional>
 #include <limits>
 #include <map>
@@ -249,25 +250,37 @@ std::mutex& EngineState::tuning_on(const std::string& device) {
 std::string EngineState::tune(const Problem& problem, const Shape& shape, const PlanOptions& options) {
   const Tuning effort = options.tuning;
   if (effort == Tuning::off || !options.schedule.empty()) return {};
+  if (flops(problem, shape) == 0) return {};  // there is nothing to time
   const std::lock_guard lock(tuning_on(device().name()));
   if (chooser_.knows(problem, shape, options.family, effort)) return {};
-  const auto failed = [this](const std::string& why) {
+  std::exception_ptr thrown;  // by on_message, and none of the tuner's business
+  std::mutex thrown_mutex;
+  const auto progress = [&](std::string_view line) {
+    try {
+      message(line);
+    } catch (...) {
+      const std::lock_guard guard(thrown_mutex);
+      thrown = std::current_exception();
+      throw;
+    }
+  };
+  const auto failed = [&](const std::string& why) {
+    if (thrown) std::rethrow_exception(thrown);
     std::string words = "tuning failed: " + why;
     message(words);
     return words;
   };
   try {
-    const autotune::TuneResult result = api::tune(*this, problem, shape,
-                                                  {.effort = effort,
-                                                   .budget = options_.tuning_budget,
-                                                   .family = options.family,
-                                                   .progress = options_.on_message});
+    const autotune::TuneResult result = api::tune(
+        *this, problem, shape,
+        {.effort = effort, .budget = options_.tuning_budget, .family = options.family, .progress = progress});
+    if (thrown) std::rethrow_exception(thrown);
     chooser_.learn(problem, shape, effort, result);
     return result.learnt_nothing() ? std::string(api::kLearntNothing) : "";
   } catch (const Error& error) {
     // A plan can still be made from wisdom or the model. If nothing can serve the problem, the error comes
     // from there.
-    if (error.code() == ErrorCode::internal || error.code() == ErrorCode::invalid_argument) throw;
+    if (error.code() == ErrorCode::internal) throw;
     return failed(error.message());
   } catch (const std::bad_alloc&) {
     return failed(autotune::host_memory_error().message());

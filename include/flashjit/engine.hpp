@@ -37,7 +37,8 @@ struct EngineOptions {
   bool use_cache = true;    // false: nothing is read from or written to disk
   // Receives warnings and progress, one line per call; empty: the lines go to stderr. Called from any thread,
   // by several threads at once, and in the midst of a call of the Engine. It must not call into this Engine,
-  // and must not block on a thread that does. What it throws reaches whoever made that call.
+  // nor into one that tunes on the same device, and must not block on a thread that does. What it throws
+  // reaches whoever made that call.
   std::function<void(std::string_view line)> on_message{};
 };
 

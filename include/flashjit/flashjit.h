@@ -79,7 +79,8 @@ struct flashjit_engine_options {
   int32_t reserved;         /* 0 */
   /* Receives warnings and progress, one line per call; NULL: the lines go to stderr. context is passed to
    * it. Called from any thread, by several threads at once, and in the midst of a call of the engine. It
-   * must not call into this engine, and must not block on a thread that does. */
+   * must not call into this engine, nor into one that tunes on the same device, and must not block on a
+   * thread that does. */
   void (*on_message)(void* context, const char* line);
   void* context;
 };

@@ -103,6 +103,7 @@ struct FakeEngine {
   std::shared_ptr<EngineState> state;
   std::unique_ptr<Engine> engine;
   std::shared_ptr<std::vector<std::string>> messages = std::make_shared<std::vector<std::string>>();
+  std::shared_ptr<std::function<void()>> on_line = std::make_shared<std::function<void()>>();
 
   explicit FakeEngine(CompilerScript& script, const std::filesystem::path& folder = {},
                       const std::string& arch = "sm_80", TemplateSet templates = embedded_templates()) {
@@ -110,10 +111,11 @@ struct FakeEngine {
     device = fake.get();
     EngineOptions options;
     options.cache_dir = folder.string();
-    options.on_message = [messages = messages,
+    options.on_message = [messages = messages, on_line = on_line,
                           mutex = std::make_shared<std::mutex>()](std::string_view line) {
       const std::lock_guard lock(*mutex);
       messages->emplace_back(line);
+      if (*on_line) (*on_line)();
     };
     cache::StoreOptions store;
     store.directory = folder.empty() ? std::filesystem::path() : folder / "cache";

@@ -130,6 +130,17 @@ TEST_CASE("without a worker candidates are tried in this process, and a message 
     const Plan plan = fake.engine->plan(kProblem, kFew, kTuned);
     CHECK(contains(plan.origin().note, "tuning failed: the host's memory is too small"));
   }
+  SUBCASE("what on_message throws is not taken for the tuner's failure") {
+    *fake.on_line = [] { throw Error(ErrorCode::unsupported, "enough"); };
+    CHECK_THROWS_WITH_AS(static_cast<void>(fake.engine->plan(kProblem, kFew, kTuned)), "enough", Error);
+  }
+  SUBCASE("nothing is tried for sizes that launch nothing") {
+    for (const Shape& none : {Shape{.batch = 0, .heads = 1, .seqlen_q = 16, .seqlen_k = 32},
+                              Shape{.batch = 1, .heads = 1, .seqlen_q = 0, .seqlen_k = 32}})
+      static_cast<void>(fake.engine->plan(kProblem, none, kTuned));
+    CHECK(fake.messages->empty());
+    return;
+  }
   CHECK(fake.messages->front() ==
         "tuning in this process: FLASHJIT_WORKER is \"/typo\", may be the path of a flashjit command");
 }
