@@ -31,7 +31,7 @@ std::string family_note(const Problem& problem, const Target& target) {
   for (const Family family : {Family::wgmma, Family::mma, Family::simt}) {
     // That a family computes another dtype is no news; that a newer family passes over this GPU or head_dim
     // is.
-    const bool other_dtype = family == (problem.dtype == DType::fp32 ? Family::wgmma : Family::simt);
+    const bool other_dtype = family == Family::simt && problem.dtype != DType::fp32;
     const Legality legality = legal(problem, family, target);
     if (other_dtype || legality || (family == Family::wgmma && target.capability != 90)) continue;
     note += (note.empty() ? "" : "; ") + legality.reason;

@@ -25,11 +25,12 @@ HostTensor make_dout(const Problem& problem, const Shape& shape, std::uint64_t s
   return make_inputs(problem, of_queries, InputKind::normal, seed + 0x9e3779b9u, {.v = strides}).v;
 }
 
-HostBackward host_backward(const Problem& problem, const Shape& shape, const BackwardInputs& inputs) {
+HostBackward host_backward(const Problem& problem, const Shape& shape, const Inputs& forward,
+                           const HostTensor& dout) {
   HostBackward backward;
-  backward.attention = host_attention(problem, shape, inputs.forward);
-  backward.dout = inputs.dout.bytes.data();
-  backward.dout_strides = inputs.dout.strides;
+  backward.attention = host_attention(problem, shape, forward);
+  backward.dout = dout.bytes.data();
+  backward.dout_strides = dout.strides;
   return backward;
 }
 

@@ -29,7 +29,8 @@ HostTensor make_dout(const Problem& problem, const Shape& shape, std::uint64_t s
                      const Strides& strides = {});
 
 // The inputs as the reference wants them. Without o and lse, so that it gives the true gradients.
-HostBackward host_backward(const Problem& problem, const Shape& shape, const BackwardInputs& inputs);
+HostBackward host_backward(const Problem& problem, const Shape& shape, const Inputs& forward,
+                           const HostTensor& dout);
 
 // The result of a forward pass, of all_rows(), as tensors: what a perfect kernel would write.
 HostTensor to_tensor(const Problem& problem, const Shape& shape, const HostResult& result,

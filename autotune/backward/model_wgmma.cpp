@@ -89,8 +89,10 @@ struct Units {
 };
 
 Units units_of(const Problem& problem, const Shape& shape, const WgmmaBackwardSchedule& s, long long sms) {
+  constexpr double kMostPairs = 1U << 31;  // no launch may have as many tiles
   const QuerySplits splits = query_splits(problem, shape, s.splits, s.tile_m);
-  Units units{.pairs = static_cast<long long>(shape.batch) * shape.kv_heads() * splits.parts(),
+  const double pairs = 1.0 * shape.batch * shape.kv_heads() * splits.parts();
+  Units units{.pairs = static_cast<long long>(std::min(pairs, kMostPairs)),
               .tiles = (shape.seqlen_k - 1LL) / s.tile_n + 1,
               .steps = (shape.seqlen_q - 1LL) / s.tile_m + 1,
               .heads = shape.heads / shape.kv_heads() / splits.heads,

@@ -140,11 +140,8 @@ void add_forward_results(Engine& engine, const AttentionRequest& request, Attent
 
 autotune::GradientCheck check_gradients(const AttentionRequest& request, const AttentionReport& report) {
   const Shape& shape = request.shape;
-  autotune::HostBackward call;
-  call.attention = autotune::host_attention(request.problem, shape, request.inputs);
+  autotune::HostBackward call = autotune::host_backward(request.problem, shape, request.inputs, request.dout);
   call.attention.scale = request.scale;
-  call.dout = request.dout.bytes.data();
-  call.dout_strides = request.dout.strides;
   const bool whole = flops(request.problem, shape) <= kCheckAll;
   if (!whole) {  // the true gradient of one key needs the forward pass of every row
     call.o = report.o.bytes.data();

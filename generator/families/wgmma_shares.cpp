@@ -184,7 +184,7 @@ EvenShares even_shares(const Problem& problem, const Geometry& geometry, const S
   const bool enough =
       problem.causal ? keys >= 1.0 * clusters * geometry.least_keys : shared * blocks >= clusters;
   if (shared == 0 || !countable || !enough) {
-    return {.clusters = static_cast<int>(even_waves(std::llround(tiles), clusters))};
+    return {.clusters = static_cast<int>(even_waves(std::llround(std::min(tiles, kCountable)), clusters))};
   }
   EvenShares shares{.clusters = clusters, .tiles = static_cast<int>(shared)};
   if (problem.causal) {
@@ -199,7 +199,7 @@ EvenShares even_shares(const Problem& problem, const Geometry& geometry, const S
 // Waves that are equally full draw the same power from first to last, and read memory at the same rate. Full
 // waves and a rest take 1 to 5 % longer (measured, docs/performance/wgmma/even-waves.md).
 long long even_waves(long long tiles, long long clusters_at_once) {
-  const long long waves = std::max(1LL, (tiles + clusters_at_once - 1) / clusters_at_once);
+  const long long waves = std::max(0LL, tiles - 1) / clusters_at_once + 1;
   return (tiles + waves - 1) / waves;
 }
 

@@ -70,7 +70,7 @@ TEST_CASE("gradients agree with finite differences") {
     const Shape& shape = one.shape;
     CAPTURE(describe(problem));
     BackwardInputs inputs = make_backward_inputs(problem, shape, InputKind::normal, 7);
-    const HostBackward from = host_backward(problem, shape, inputs);
+    const HostBackward from = host_backward(problem, shape, inputs.forward, inputs.dout);
     const Tensors g = to_tensors(problem, shape, reference_gradients(from, all_gradients(shape)));
     Slopes slopes(from);
     const auto agree = [&](const HostTensor& gradient, int rows, int heads, int dim, auto slope_of) {
@@ -104,7 +104,7 @@ TEST_CASE("slopes judge a backward pass, and catch one that is wrong, for inputs
        {InputKind::normal, InputKind::peaky, InputKind::growing, InputKind::late_giant, InputKind::crowd}) {
     CAPTURE(std::string(to_string(kind)));
     const BackwardInputs inputs = make_backward_inputs(problem, shape, kind, 23);
-    const HostBackward from = host_backward(problem, shape, inputs);
+    const HostBackward from = host_backward(problem, shape, inputs.forward, inputs.dout);
     const GradientBlocks blocks = all_gradients(shape);
     const HostGradients right = reference_gradients(from, blocks);
     const auto judge = [&](const HostGradients& g) {
@@ -126,7 +126,8 @@ TEST_CASE("rows that see no key, keys that no row sees, and empty sides") {
   for (const auto& [sq, sk] : {std::pair{5, 2}, std::pair{4, 0}, std::pair{0, 4}}) {
     const Shape shape{.batch = 1, .heads = 2, .seqlen_q = sq, .seqlen_k = sk};
     const BackwardInputs inputs = make_backward_inputs(problem, shape, InputKind::normal, 3);
-    const HostGradients g = reference_gradients(host_backward(problem, shape, inputs), all_gradients(shape));
+    const HostGradients g =
+        reference_gradients(host_backward(problem, shape, inputs.forward, inputs.dout), all_gradients(shape));
     REQUIRE(g.dq.size() == static_cast<std::size_t>(2 * 8 * sq));
     REQUIRE(g.dk.size() == static_cast<std::size_t>(2 * 8 * sk));
     for (int i = 0; i < 8 * std::max(0, sq - sk); ++i) CHECK(g.dq[i] == 0);
@@ -140,7 +141,7 @@ TEST_CASE("given o and lse, a few rows cost a few rows and come out the same") {
   const Problem problem{.dtype = DType::bf16, .head_dim = 32, .head_dim_v = 16, .causal = true};
   const Shape shape{.batch = 2, .heads = 4, .heads_kv = 2, .seqlen_q = 70, .seqlen_k = 90};
   const BackwardInputs inputs = make_backward_inputs(problem, shape, InputKind::normal, 5);
-  HostBackward from = host_backward(problem, shape, inputs);
+  HostBackward from = host_backward(problem, shape, inputs.forward, inputs.dout);
   const auto truth = reference_gradients(from, all_gradients(shape));
   from.o = inputs.o.bytes.data();
   from.lse = inputs.lse.data();
@@ -173,7 +174,7 @@ TEST_CASE("where one key has the weight, the rule knows that a pass is handed O 
         CAPTURE(shape.seqlen_q);
         for (std::uint64_t seed = 1; seed <= 8; ++seed) {
           const BackwardInputs inputs = make_backward_inputs(problem, shape, kind, seed);
-          HostBackward given = host_backward(problem, shape, inputs);
+          HostBackward given = host_backward(problem, shape, inputs.forward, inputs.dout);
           const GradientBlocks blocks = all_gradients(shape);
           const HostGradients expected = reference_gradients(given, blocks);
           const HostGradients simple = plain_gradients(given, blocks);
@@ -201,7 +202,7 @@ TEST_CASE("the rule lets a kernel's roundings pass and catches what is wrong") {
         CAPTURE(describe(problem));
         CAPTURE(std::string(to_string(kind)));
         const BackwardInputs inputs = make_backward_inputs(problem, shape, kind, 11);
-        const HostBackward from = host_backward(problem, shape, inputs);
+        const HostBackward from = host_backward(problem, shape, inputs.forward, inputs.dout);
         const GradientBlocks blocks = all_gradients(shape);
         const HostGradients expected = reference_gradients(from, blocks);
         const HostGradients simple = plain_gradients(from, blocks);

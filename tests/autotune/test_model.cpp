@@ -224,6 +224,8 @@ TEST_CASE("a family is passed over with a reason") {
       family_note({.dtype = DType::fp32, .head_dim = 16}, target_of("sm_90a")).find("from head_dim 24 on") !=
       std::string::npos);
   CHECK(family_note({.pass = Pass::backward, .dtype = DType::fp32}, target_of("sm_90a")).empty());
+  CHECK(family_note({.pass = Pass::backward, .dtype = DType::fp32, .head_dim = 160}, target_of("sm_90a"))
+            .find("fp32 up to head_dim 128") != std::string::npos);
 }
 
 TEST_CASE("gradients of few rows in fp32 go to schedules that keep scores in two floats") {

@@ -1,7 +1,9 @@
 // What the model knows of gradients: by family wgmma, who shares out queries, and who stages dQ; in all, what
-// few queries take beside many keys.
+// few queries take beside many keys. And sizes that are too large for anyone.
 #include <doctest/doctest.h>
 
+#include <cmath>
+#include <limits>
 #include <string>
 
 #include "autotune/tuner.hpp"
@@ -71,6 +73,25 @@ TEST_CASE("16-bit gradients of few queries beside many keys take about as long u
                        parse_schedule("mma-backward:m64n128w8s2dq1"), target_of(arch));
       };
       CHECK(expected(true) / expected(false) == doctest::Approx(1).epsilon(0.04));
+    }
+  }
+}
+
+TEST_CASE("predictions are positive and finite for sizes that no launch may have") {
+  constexpr int kMost = std::numeric_limits<int>::max();
+  for (const Shape& shape :
+       {Shape{.batch = kMost, .heads = kMost, .seqlen_q = 1000, .seqlen_k = 1000},
+        Shape{.batch = 1 << 22, .heads = 1 << 22, .seqlen_q = 1000, .seqlen_k = 1 << 27}}) {
+    for (const Pass pass : {Pass::forward, Pass::backward}) {
+      for (const bool causal : {false, true}) {
+        const Problem problem{.pass = pass, .head_dim = 56, .causal = causal};
+        for (const Candidate& candidate : ranked_space(problem, shape, target_of("sm_90a"))) {
+          if (!candidate.pruned.empty()) continue;
+          CAPTURE(to_string(candidate.schedule));
+          CHECK(std::isfinite(candidate.predicted_ms));
+          CHECK(candidate.predicted_ms > 0);
+        }
+      }
     }
   }
 }

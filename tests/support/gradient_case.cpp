@@ -100,7 +100,8 @@ Gradients::Gradients(const AttentionCase& one, int rows, int reference_threads)
 }
 
 autotune::HostBackward Gradients::call() const {
-  autotune::HostBackward call = autotune::host_backward(case_.problem, case_.shape, inputs_);
+  autotune::HostBackward call =
+      autotune::host_backward(case_.problem, case_.shape, inputs_.forward, inputs_.dout);
   call.attention.scale = case_.scale;
   if (sampled_) {
     call.o = inputs_.o.bytes.data();
