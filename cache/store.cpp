@@ -122,6 +122,10 @@ std::filesystem::path default_directory() {
 }
 
 std::filesystem::path absolute_directory(const std::filesystem::path& named) {
+  if (named.native().find('\0') != std::string::npos) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("cache_dir is \"{}\" with a zero byte, may be a path", named.c_str()));
+  }
   std::error_code error;
   std::filesystem::path path = std::filesystem::absolute(named, error);
   if (error) {

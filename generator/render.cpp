@@ -51,6 +51,16 @@ std::string header(const Problem& problem, const Schedule& schedule, const Targe
   return text + "\n";
 }
 
+// A mistake in our templates is a bug, one in templates that somebody edited is not.
+Rendered expanded(const Recipe& recipe, const TemplateSet& templates) {
+  try {
+    return expand(recipe, templates);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::internal || templates == embedded_templates()) throw;
+    throw Error(ErrorCode::invalid_argument, error.message(), "Correct the template that replaces ours.");
+  }
+}
+
 }  // namespace
 
 std::vector<KernelSource> render(const Problem& problem, const Schedule& schedule, const Target& target,
@@ -63,8 +73,8 @@ std::vector<KernelSource> render(const Problem& problem, const Schedule& schedul
   for (Recipe& recipe : recipes(problem, schedule, target)) {
     KernelSource kernel;
     kernel.entry = kernel_name(problem, schedule) + recipe.suffix;
+    Rendered body = expanded(recipe, templates);
     // The kernel template calls its function FLASHJIT_ENTRY.
-    Rendered body = expand(recipe, templates);
     constexpr std::string_view kEntry = "FLASHJIT_ENTRY";
     for (auto at = body.text.find(kEntry); at != std::string::npos; at = body.text.find(kEntry, at)) {
       body.text.replace(at, kEntry.size(), kernel.entry);

@@ -22,6 +22,9 @@ bool is_no_template(const std::string& name) {
 }
 
 std::string read(const fs::path& path) {
+  if (std::error_code error; !fs::is_regular_file(path, error)) {
+    throw Error(ErrorCode::io, fmt::format("FLASHJIT_TEMPLATE_DIR: {} is not a file", path.string()));
+  }
   std::ifstream file(path, std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   if (!file.is_open() || file.bad()) {

@@ -131,8 +131,11 @@ WorkspaceLayout::WorkspaceLayout(const Problem& problem, const Shape& shape, Wor
   const auto times = [&](std::size_t x, std::size_t y) {
     std::size_t product = 0;
     // Each of seven arrays may take an eighth of the address space, so that their sum cannot overflow.
-    if (__builtin_mul_overflow(x, y, &product) || product > std::numeric_limits<std::size_t>::max() / 8) {
-      refuse_argument(fmt::format("shape is {}, too large for a workspace", describe(shape)));
+    constexpr std::size_t kMost = std::numeric_limits<std::size_t>::max() / 8;
+    if (__builtin_mul_overflow(x, y, &product) || product > kMost) {
+      refuse_argument(
+          fmt::format("shape is {}, may need at most {} bytes of workspace for each of its arrays",
+                      describe(shape), kMost));
     }
     return product;
   };

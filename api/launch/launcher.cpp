@@ -108,7 +108,7 @@ int KernelLauncher::tiles(const Shape& seen, const Shape& given, int parts) cons
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("shape {} has {} x {} tiles of {} {}, may have {} in all", describe(given), tiles,
                             pairs, tile, over_keys ? "keys" : "query rows", most),
-                "Split the batch over several calls.");
+                "Split the batch over several calls, or make a plan for these sizes.");
   }
   return tiles;
 }

@@ -1,7 +1,9 @@
 // What the command refuses: the words, and exit code 2.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 
+#include <filesystem>
 #include <initializer_list>
 #include <string>
 
@@ -156,6 +158,15 @@ TEST_CASE("verbs that measure refuse sizes of which nothing is launched, and dev
     command.refuses(fmt::format("{} --device nonsense", verb),
                     "device is \"nonsense\", may be cuda, cuda:N or emulated:sm_XX");
   }
+}
+
+TEST_CASE("a template that is a pipe is refused, and nobody waits for who writes to it") {
+  const Command command;
+  const auto folder = command.folder() / "templates";
+  std::filesystem::create_directories(folder / "parts/mma");
+  REQUIRE(::mkfifo((folder / "parts/mma/softmax.cuh").c_str(), 0600) == 0);
+  command.refuses("inspect --arch sm_80", "softmax.cuh is not a file",
+                  "FLASHJIT_TEMPLATE_DIR=" + folder.string());
 }
 
 TEST_CASE("to demo, templates that are not there are no missing GPU") {
