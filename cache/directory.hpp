@@ -1,7 +1,6 @@
 // Opens a cache directory if it can be trusted: whoever can write to it can run code on our GPU.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>

@@ -1,7 +1,6 @@
 // A layer of entries in a directory, one file each, shared with every other process that uses the directory.
 #include "cache/disk.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 

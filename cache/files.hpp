@@ -5,8 +5,6 @@
 #include <sys/stat.h>
 
 #include <cstddef>
-#include <filesystem>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>

@@ -6,7 +6,6 @@
 #include <compare>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "flashjit/target.hpp"

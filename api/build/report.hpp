@@ -5,9 +5,6 @@
 #include <string>
 #include <string_view>
 
-#include "flashjit/problem.hpp"
-#include "flashjit/target.hpp"
-#include "generator/schedule.hpp"
 #include "runtime/compile.hpp"
 
 namespace flashjit::api {

@@ -11,7 +11,6 @@
 #include "api/launch/backward_call.hpp"
 #include "api/launch/divisor.hpp"
 #include "api/launch/forward_call.hpp"
-#include "api/launch/tensor_checks.hpp"
 #include "flashjit/error.hpp"
 #include "generator/sections.hpp"
 

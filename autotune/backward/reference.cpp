@@ -1,12 +1,9 @@
 // Gradients on the CPU, head by head, the rows and then the keys of a head spread over threads.
 #include "autotune/backward/reference.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <string>
 #include <vector>
 
 #include "autotune/numeric.hpp"

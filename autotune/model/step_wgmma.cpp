@@ -1,11 +1,9 @@
 // Family wgmma. Figures are measured, or fitted where a comment says so (docs/performance/wgmma.md).
 #include <algorithm>
-#include <cmath>
 
 #include "autotune/model/families.hpp"
 #include "autotune/model/memory.hpp"
 #include "autotune/model/units.hpp"
-#include "generator/recipe.hpp"
 
 namespace flashjit::autotune {
 namespace {

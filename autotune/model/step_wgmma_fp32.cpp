@@ -6,7 +6,6 @@
 #include "autotune/model/units.hpp"
 #include "generator/families/wgmma_fp32_products.hpp"
 #include "generator/families/wgmma_panels.hpp"
-#include "generator/recipe.hpp"
 
 namespace flashjit::autotune {
 namespace {

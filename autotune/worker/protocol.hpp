@@ -10,8 +10,6 @@
 //   anything may be answered by → error {code, message, hint}
 #pragma once
 
-#include <string>
-
 #include "autotune/json.hpp"
 #include "autotune/worker.hpp"
 #include "flashjit/error.hpp"
