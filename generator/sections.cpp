@@ -55,7 +55,8 @@ Sections sections_of(const Problem& problem, const Shape& tiled, long long tiles
   const double bytes_per_pair = static_cast<double>(tiled.seqlen_k) *
                                 (problem.head_dim + problem.value_dim()) * size_of(problem.dtype) / sharers;
   if (tiled.seqlen_k > kShortSequence) {
-    const bool few = static_cast<double>(pairs * tiles_of_head) <= kFewWaves * static_cast<double>(ctas);
+    const double tiles = static_cast<double>(pairs) * static_cast<double>(tiles_of_head);
+    const bool few = tiles <= kFewWaves * static_cast<double>(ctas);
     return few ? Sections{.pairs = pairs} : long_sections(pairs, bytes_per_pair, section_bytes);
   }
   return short_sections(pairs, bytes_per_pair, std::min(section_bytes, kShortSectionBytes),
