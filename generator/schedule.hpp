@@ -67,8 +67,8 @@ struct WgmmaSchedule {
   int rescale_early = 1;  // 1: O is rescaled while the next S is computed; 0, or where a mask hides part of
                           // the block: at the end of a step
   int persistent = 1;     // 0: one tile per CTA; 1: static order; 2: dynamic order, longest tiles first;
-                          // 3: even shares of the keys of tiles that would not fill whole waves; under a
-                          // mask, of all tiles
+                          // 3: even shares of the keys of a last wave that is not full, and mostly of
+                          // the wave before it; under a mask, of all tiles
   int section = 32;       // MB of K and V that concurrent tiles share in L2 (persistent = 2); at most 4
                           // for short sequences; 0: those of all heads
   int max_chains = 4;     // partial row maxima kept per row: 2, 4 or 8

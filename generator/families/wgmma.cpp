@@ -114,6 +114,8 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
   const bool even = has_even_shares(s);
   const bool o_apart = s.o_passes > 0 && !split;  // O leaves through shared memory of its own
   const int clusters = s.cluster * s.splits;      // one of them is 1
+  const bool q_again = s.persistent > 0;          // a CTA has one tile after another
+  const bool release_q = q_again && o_apart;      // Q's place is free again before O has left
   const bool one_step = has_one_step(problem, s);
   // Whether a tile's blocks are taken from the first one up: with values so wide, moves of shifts cost next
   // to nothing (docs/performance/wgmma/device-memory.md).
@@ -146,9 +148,11 @@ std::vector<Recipe> recipes_wgmma(const Problem& problem, const WgmmaSchedule& s
       {"o_through_q", s.o_passes == 0},
       {"o_apart", o_apart},
       {"passes", s.o_passes > 1},
-      {"release_q_in_first", o_apart && !q_in_shared && first_inside},
-      {"release_q_after_first", o_apart && !q_in_shared && !first_inside},
-      {"release_q_after_scores", o_apart && q_in_shared},
+      {"q_again", q_again},
+      {"release_q", release_q},
+      {"release_q_in_first", release_q && !q_in_shared && first_inside},
+      {"release_q_after_first", release_q && !q_in_shared && !first_inside},
+      {"release_q_after_scores", release_q && q_in_shared},
       {"cluster", s.cluster > 1},
       {"min_ctas", s.min_ctas > 1},
       {"rows_by_head", problem.lse || split || s.optimistic == 1},  // stored, or computed again, one by one

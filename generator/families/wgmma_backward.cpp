@@ -74,6 +74,7 @@ std::map<std::string, bool> sections(const Problem& problem) {
           {"diagonal", false},
           {"dq_transposed", false},
           {"dq_direct", false},
+          {"past_columns", false},
           {"dq_staged", false},
           {"dq_rest", false},
           {"dq_ready", false},
@@ -153,6 +154,7 @@ Recipe recipe_owners(const Problem& problem, const WgmmaBackwardSchedule& s, con
   recipe.sections["diagonal"] = problem.causal && !sums_apart(s) && s.tile_m < 128;
   recipe.sections["dq_transposed"] = transposes_dq(s);
   recipe.sections["dq_direct"] = adds_dq(s) && !stages_dq(problem, s);
+  recipe.sections["past_columns"] = s.tile_m == 64 && problem.head_dim % kPanelColumns != 0;
   recipe.sections["dq_staged"] = stages_dq(problem, s);
   recipe.sections["dq_rest"] = is_pair(s) && stages_dq(problem, s);
   recipe.sections["claims_ready"] = is_pair(s) && sums_dq(s);

@@ -36,7 +36,7 @@ double tiles_of(const Geometry& geometry, const Shape& tiled) {
 }
 
 // What the tiles of a head weigh, in keys, as templates/parts/wgmma/share_bounds.cuh counts: the keys that
-// each sees, and a block for its beginning and end.
+// each sees, at least one, and a block for its beginning and end.
 struct HeadUnderMask {
   long long first, past, seeing, weight;
 

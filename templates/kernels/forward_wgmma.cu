@@ -8,13 +8,13 @@
 /*%/one_after_another%*/
 /*%#even%*/
 /*%^causal%*/
-// The keys of those tiles that would not fill whole waves are cut into even shares, one for each CTA, and
+// The keys of a last wave that is not full, and mostly of the wave before it, are cut into even shares, and
 // CTAs merge their partial results; then they work on the other tiles, one after another.
 /*%/causal%*/
 /*%#causal%*/
-// The keys of all tiles are cut into even shares, one for each CTA, and CTAs merge their partial results.
-// Where a head has one tile only, this goes for those that would not fill whole waves; then CTAs work on the
-// other tiles, one after another.
+// The keys of all tiles are cut into even shares, and CTAs merge their partial results. Where a head has one
+// tile only, this goes for a last wave that is not full, and mostly for the wave before it; then CTAs work on
+// the other tiles, one after another.
 /*%/causal%*/
 /*%/even%*/
 /*%#split%*/
@@ -24,7 +24,7 @@
 // Several CTAs share a multiprocessor, so that one's tile begins and ends beside the others' products.
 /*%/min_ctas%*/
 /*%#cluster%*/
-// The kCluster CTAs of a cluster work on adjacent tiles: what one loads of K or V, all get.
+// The kCluster CTAs of a cluster work on adjacent rows: what one loads of K or V, all get.
 /*%/cluster%*/
 #include "params/forward.h"
 /*%^shares%*/

@@ -2,8 +2,10 @@
 // of three bf16 numbers, and each product the sum of six (Henry, Tang, Heinecke, "Leveraging the bfloat16
 // Artificial Intelligence Datatype For Higher-Precision Computations", 2019). Warpgroups have roles as in
 // FlashAttention-3 (arXiv 2407.08608): kProducers load blocks of K and V, split them and put the parts into
-// shared memory, and kWarpgroups compute 64 query rows each with asynchronous products. While one of these is
-// busy with its softmax, tensor cores have another one's products.
+// shared memory, and kWarpgroups compute 64 query rows each with asynchronous products.
+/*%^alone%*/
+// While one of these is busy with its softmax, tensor cores have another one's products.
+/*%/alone%*/
 #include "params/forward.h"
 #include "parts/mma/epilogue_fp32.cuh"
 #include "parts/mma/tile_order.cuh"

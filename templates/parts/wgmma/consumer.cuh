@@ -121,10 +121,10 @@ struct Consumer : ConsumerSteps {
       /*%#overlap%*/
       last_step();
       /*%/overlap%*/
-      /*%#o_apart%*/
+      /*%#release_q%*/
     } else {
       release_q();
-      /*%/o_apart%*/
+      /*%/release_q%*/
     }
     /*%#upward%*/
     /*%#ping_pong%*/

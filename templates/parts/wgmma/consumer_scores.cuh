@@ -56,7 +56,7 @@ struct ConsumerScores : ConsumerRings {
     /*%/q_in_shared%*/
   }
 
-  /*%#o_apart%*/
+  /*%#release_q%*/
   // Called once products have read all of q.
   /*%#q_in_regs%*/
   // ldmatrix only issues its loads: where stores hold them up, the next tile's q could land first.
@@ -66,7 +66,7 @@ struct ConsumerScores : ConsumerRings {
     __syncwarp();  // ptxas has been seen to let the lane that arrives go on alone
   }
 
-  /*%/o_apart%*/
+  /*%/release_q%*/
   __device__ __forceinline__ void issue_scores() {
     wgmma_scores(
         /*%#q_in_regs%*/

@@ -70,10 +70,15 @@ __device__ __forceinline__ void store_output(const Consumer& consumer, const Til
     bulk_commit();
   }
   /*%#o_through_q%*/
+  /*%#q_again%*/
   if (leader) {
     bulk_wait_read();
     mbarrier_arrive(consumer.shared + kQEmpty + 8 * consumer.warpgroup);
   }
+  /*%/q_again%*/
+  /*%#one_each%*/
+  if (leader) bulk_wait_read();
+  /*%/one_each%*/
   /*%/o_through_q%*/
   /*%#passes%*/
   if constexpr (kFirstPanel + kPassPanels < kPanelsV) {

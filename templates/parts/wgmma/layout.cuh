@@ -61,10 +61,13 @@ constexpr int kKEmpty = kKFull + 8 * kStages;
 constexpr int kVFull = kKEmpty + 8 * kStages;
 constexpr int kVEmpty = kVFull + 8 * kStages;
 constexpr int kQFull = kVEmpty + 8 * kStages;
-/*%^split%*/
+/*%#q_again%*/
 constexpr int kQEmpty = kQFull + 8 * kWarpgroups;
 constexpr int kEnd = kQEmpty + 8 * kWarpgroups;
-/*%/split%*/
+/*%/q_again%*/
+/*%#one_each%*/
+constexpr int kEnd = kQFull + 8 * kWarpgroups;
+/*%/one_each%*/
 /*%#dynamic%*/
 constexpr int kTicketFull = kEnd;  // two tile numbers on their way from the producer to the consumers
 constexpr int kTicketEmpty = kTicketFull + 16;
@@ -123,9 +126,9 @@ __device__ __forceinline__ void make_barriers(unsigned shared) {
   }
   for (int warpgroup = 0; warpgroup < kWarpgroups; ++warpgroup) {
     mbarrier_init(shared + kQFull + 8 * warpgroup, 1);
-    /*%^split%*/
+    /*%#q_again%*/
     mbarrier_init(shared + kQEmpty + 8 * warpgroup, kOPasses == 0 ? 1 : 4);
-    /*%/split%*/
+    /*%/q_again%*/
   }
   /*%#dynamic%*/
   /*%^cluster%*/

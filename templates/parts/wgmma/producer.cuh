@@ -59,9 +59,9 @@ struct Producer {
   /*%/last_v%*/
   unsigned shared;
   RingPlace place{0, 1};  // of the next K; V is one block behind
-  /*%^split%*/
+  /*%#q_again%*/
   int tiles_loaded = 0;
-  /*%/split%*/
+  /*%/q_again%*/
 
   /*%^cluster%*/
   // Waits until all warps have read what was there, and says how much is to come.
@@ -133,9 +133,9 @@ struct Producer {
 #pragma unroll
     /*%/cluster%*/
     for (int warpgroup = 0; warpgroup < kWarpgroups; ++warpgroup) {
-      /*%^split%*/
+      /*%#q_again%*/
       mbarrier_wait(shared + kQEmpty + 8 * warpgroup, ~tiles_loaded & 1);
-      /*%/split%*/
+      /*%/q_again%*/
       const unsigned barrier = shared + kQFull + 8 * warpgroup;
       mbarrier_arrive_expecting(barrier, kQBytes);
 #pragma unroll
@@ -166,9 +166,9 @@ struct Producer {
         load_q(tile, p);
       }
     }
-    /*%^split%*/
+    /*%#q_again%*/
     ++tiles_loaded;
-    /*%/split%*/
+    /*%/q_again%*/
   }
 };
 

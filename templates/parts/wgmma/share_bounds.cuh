@@ -1,7 +1,7 @@
 // Where even shares begin and end (stream-K, arXiv 2301.03598): the keys of the first p.shared_tiles tiles
-// lie in one row, which is cut into as many shares as there are CTAs, at blocks of kTileN keys.
+// lie in one row, which is cut at blocks of kTileN keys into shares, one for each CTA.
 /*%#cluster%*/
-// CTAs of a cluster have tiles that lie side by side and count as one, and the same share of them.
+// CTAs of a cluster count as one here: they have the same share, of tiles that lie side by side.
 /*%/cluster%*/
 #pragma once
 #include "params/forward.h"
@@ -20,8 +20,8 @@ __device__ __forceinline__ int blocks_of_tile(const Tile& tile, const ForwardPar
 /*%#causal%*/
 // What the first n tiles of a head weigh. Its tiles come in the order in which they see fewer and fewer keys,
 // each by the queries of a tile less than the one before, at last none. A tile weighs as many keys as it
-// sees, and a block, since its beginning and end take as long as one. No share weighs less than two blocks,
-// so that none is empty.
+// sees, at least one, and a block, since its beginning and end take as long as one. No share weighs less than
+// two blocks, so that none is empty.
 __device__ __forceinline__ int weight_before(int n, const ForwardParams& p) {
   const int queries = kTileM >> p.packed;  // of a tile
   const int see = min(n, p.cuts.row.seeing);
@@ -39,7 +39,7 @@ __device__ __forceinline__ Place begin_of_share(int share, const ForwardParams& 
   /*%/causal%*/
   /*%#causal%*/
   int tile = 0;
-  for (int end = p.tiles_m; end - tile > 1;) {
+  for (int end = min(p.tiles_m, p.shared_tiles); end - tile > 1;) {
     const int middle = (tile + end) / 2;
     (weight_before(middle, p) <= inside ? tile : end) = middle;
   }

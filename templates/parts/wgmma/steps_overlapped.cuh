@@ -46,7 +46,10 @@ struct ConsumerSteps : ConsumerScores {
   /*%/first_apart%*/
   /*%#first_inside%*/
   // Begins scores of a block and values of the one before, which are in flight together; the scores are there
-  // afterwards. The first block of a tile has no values to wait for, and takes no turn.
+  // afterwards. The first block of a tile has no values to wait for.
+  /*%#ping_pong%*/
+  // It takes no turn.
+  /*%/ping_pong%*/
   /*%#rescale_early%*/
   __device__ __forceinline__ void begin_products(bool masked) {
   /*%/rescale_early%*/

@@ -123,6 +123,18 @@ __device__ __forceinline__ void feed(const TensorMap& map_keys, const TensorMap&
 }
 
 /*%^splits%*/
+// Where consumers have staged them: in V's place, and in K's.
+__device__ __forceinline__ void store_dv(const TensorMap& map, const KeyTile& tile, int stage,
+                                         unsigned shared) {
+  store_tile<kPanelsV, kBoxPanelsV, kTileN>(map, shared + kV + stage * kVBytes, tile.key, tile.head_kv,
+                                            tile.batch);
+}
+__device__ __forceinline__ void store_dk(const TensorMap& map, const KeyTile& tile, int stage,
+                                         unsigned shared) {
+  store_tile<kPanelsQk, kBoxPanelsQk, kTileN>(map, shared + kK + stage * kKBytes, tile.key, tile.head_kv,
+                                              tile.batch);
+}
+
 // Stores dV and dK of each tile, once all consumers have staged them in the places of V and K, which are free
 // again when dV and dK have left.
 /*%#divided%*/
@@ -146,24 +158,21 @@ __device__ __forceinline__ void send_gradients(const TensorMap& map_dk, const Te
     const KeyTile tile = tile_at(index, p);  // worked out again, as registers are few
     const int stage = round % kKeyStages;
     mbarrier_wait(shared + kDvStaged + 8 * stage, round / kKeyStages % 2);
+    /*%^divided%*/
+    store_dv(map_dv, tile, stage, shared);
+    /*%/divided%*/
     /*%#divided%*/
     wait_for_part(shared, round);
     const Part part = part_of(shared, round);
-    if (part.whole())
-      /*%/divided%*/
-      store_tile<kPanelsV, kBoxPanelsV, kTileN>(map_dv, shared + kV + stage * kVBytes, tile.key, tile.head_kv,
-                                                tile.batch);
+    if (part.whole()) store_dv(map_dv, tile, stage, shared);
+    /*%/divided%*/
     mbarrier_wait(shared + kDkStaged + 8 * stage, round / kKeyStages % 2);
+    /*%^divided%*/
+    store_dk(map_dk, tile, stage, shared);
+    /*%/divided%*/
     /*%#divided%*/
-    if (part.adds_sums()) {
-      store_tile<kPanelsV, kBoxPanelsV, kTileN>(map_dv, shared + kV + stage * kVBytes, tile.key, tile.head_kv,
-                                                tile.batch);
-    }
-    if (!part.leaves_sums())
-      /*%/divided%*/
-      store_tile<kPanelsQk, kBoxPanelsQk, kTileN>(map_dk, shared + kK + stage * kKBytes, tile.key,
-                                                  tile.head_kv, tile.batch);
-    /*%#divided%*/
+    if (part.adds_sums()) store_dv(map_dv, tile, stage, shared);
+    if (!part.leaves_sums()) store_dk(map_dk, tile, stage, shared);
     note_part(part, p);
     /*%/divided%*/
     /*%#dq%*/

@@ -114,14 +114,14 @@ struct KeyState {
     /*%/dq_transposed%*/
     wgmma_commit();
   }
-
-  __device__ __forceinline__ void add_dq() const {
-    /*%#dq_direct%*/
-    leave_share(dq, place, 64 * warpgroup, step - 1, params, shared);
-    /*%/dq_direct%*/
-    /*%#dq_staged%*/
-    stage_share(dq, warpgroup, step - 1, shared);
-    /*%/dq_staged%*/
-  }
   /*%/dq%*/
+
+  /*%#dq_direct%*/
+  __device__ __forceinline__ void add_dq() const {
+    leave_share(dq, place, /*%#past_columns%*/64 * warpgroup, /*%/past_columns%*/step - 1, params, shared);
+  }
+  /*%/dq_direct%*/
+  /*%#dq_staged%*/
+  __device__ __forceinline__ void add_dq() const { stage_share(dq, warpgroup, step - 1, shared); }
+  /*%/dq_staged%*/
 };

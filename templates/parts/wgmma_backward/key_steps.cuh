@@ -27,7 +27,7 @@ struct KeySteps : KeyState {
   using KeyState::KeyState;
 
   // One step: S, while the queries' statistics are read; dP, beside the exponentials; then dS and the
-  // gradients. `first` marks the tile's first step, before which there is no dQ.
+  // gradients. `first` marks the tile's first step, which has none before it.
   __device__ __forceinline__ void compute_step(int first_key, int query, bool first) {
     const int stage = step & 1, parity = step >> 1 & 1;
     float s[kTileM / 2], dp[kTileM / 2];
@@ -151,7 +151,10 @@ struct KeySteps : KeyState {
   /*%/ds_under_dv%*/
 
   /*%#diagonal%*/
-  // A tile's first step, where its queries see none of this warpgroup's keys: it only shares zeros as its dS.
+  // A tile's first step, where its queries see none of this warpgroup's keys.
+  /*%#dq%*/
+  // It only shares zeros as its dS.
+  /*%/dq%*/
   __device__ __forceinline__ void skip_first_step() {
     const int stage = step & 1, parity = step >> 1 & 1;
     // Without these, a later wait would take this step's phase for its own.
@@ -161,9 +164,9 @@ struct KeySteps : KeyState {
     take_turn();
     pass_turn();
     /*%/turns%*/
+    /*%#dq%*/
 #pragma unroll
     for (int i = 0; i < kTileM / 4; ++i) ds[i] = 0;
-    /*%#dq%*/
     share_ds(stage);
     arrive_once(shared + kExchangeEmpty + 8 * (stage ^ 1));
     /*%/dq%*/

@@ -1,5 +1,7 @@
-// A consumer: a warpgroup that owns 64 keys of a tile, sums their dK and dV over all queries that see them,
-// and adds its share of dQ.
+// A consumer: a warpgroup that owns 64 keys of a tile, and sums their dK and dV over the tile's queries.
+/*%#dq%*/
+// It adds its share of dQ, too.
+/*%/dq%*/
 #pragma once
 #include "params/backward.h"
 /*%#diagonal%*/
@@ -55,7 +57,7 @@ struct KeyOwner : KeySteps {
       compute_step(first_key, m * kTileM, first);
       /*%#dq_direct%*/
       if (!first) {
-        place += (m - tile.step_before(m)) * (kTileM * kHeadDim / 4);
+        place += static_cast<unsigned>(m - tile.step_before(m)) * (kTileM * kHeadDim / 4);
         // On to the group's next head.
         if (m == tile.starts_at()) place += params.padded_q * (kHeadDim / 4);
       }

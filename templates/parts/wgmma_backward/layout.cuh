@@ -14,7 +14,7 @@ constexpr int kOwnerWarps = 4;  // which sum dV, or dK: one warpgroup each
 constexpr int kDqWarps = 4;  // which sum dQ
 constexpr int kKeyReaders = kOwnerWarps + kDqWarps;
 constexpr int kExchangeReaders = kDqWarps + 1;  // and the other CTA, when its copy has come
-// Besides consumers, two threads of each CTA that feed and send, and one more of the second CTA that feeds.
+// Besides these warps, two threads of each CTA that feed and send, and one more of the second CTA that feeds.
 constexpr int kTicketReaders = 2 * (kConsumerWarps + kDqWarps + 2) + 1;
 /*%/pair%*/
 /*%^pair%*/

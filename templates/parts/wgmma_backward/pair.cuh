@@ -1,5 +1,5 @@
-// dQ where two CTAs of a cluster work on a tile, with 64 keys each and the same queries. A third consumer in
-// each CTA has half of dQ's columns. For them it gets the other CTA's dS, and it already has the same columns
+// dQ where two CTAs of a cluster work on a tile, with 64 keys each and the same queries. A third warpgroup
+// in each CTA sums half of dQ's columns. For them it gets the other CTA's dS, and it already has the same columns
 // of the other CTA's keys.
 #pragma once
 #include "params/backward.h"
@@ -97,7 +97,7 @@ struct QueryOwner {
     mbarrier_wait(shared + kDqReady, step & 1);
     /*%/dq_ready%*/
     const unsigned place = row * (kHeadDim / 4) + first_panel * (64 / 8) * 128 + threadIdx.x % 128;
-    leave_share(dq, place, 64 * first_panel, step, params, shared);
+    leave_share(dq, place, /*%#past_columns%*/64 * first_panel, /*%/past_columns%*/step, params, shared);
     /*%/dq_direct%*/
     /*%#dq_staged%*/
     wgmma_wait<2>();

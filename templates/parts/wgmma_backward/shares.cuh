@@ -10,27 +10,31 @@
 #include "ptx/store_shared.cuh"
 
 // dQ's sums lie as accumulators do (ptx/wgmma.cuh): 16 bytes a lane, next to each other. `place` is where
-// this lane's begin, in units of 16 bytes (WorkspaceLayout refuses 2^32 of them), and `column` is the share's
-// first column.
-__device__ __forceinline__ void leave_share(const float (&dq)[kDqN / 2], unsigned place, int column, int step,
-                                            const BackwardParams& p, unsigned shared) {
-  const auto has_columns = [column](int j) {
-    return kTileM != 64 || kHeadDim % kDqN == 0 || column + 8 * j < kHeadDim;
-  };
+// this lane's begin, in units of 16 bytes (WorkspaceLayout refuses 2^32 of them).
+/*%#past_columns%*/
+// `column` is the share's first column: a last share has some that are past the last one.
+/*%/past_columns%*/
+__device__ __forceinline__ void leave_share(
+    const float (&dq)[kDqN / 2], unsigned place, /*%#past_columns%*/int column, /*%/past_columns%*/int step,
+    const BackwardParams& p, unsigned shared) {
   float* sums = p.dq_sum + 4ull * place;
   mbarrier_wait(shared + kMayAdd + 8 * (step & 1), step >> 1 & 1);
   if (load_shared(shared + kStores + 4 * (step & 1)) != 0) {
 #pragma unroll
     for (int j = 0; j < kDqN / 8; ++j) {
-      if (has_columns(j)) {
-        __stcg(reinterpret_cast<float4*>(sums + 512 * j),
-               float4{dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]});
-      }
+      /*%#past_columns%*/
+      if (column + 8 * j >= kHeadDim) break;
+      /*%/past_columns%*/
+      __stcg(reinterpret_cast<float4*>(sums + 512 * j),
+             float4{dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]});
     }
   } else {
 #pragma unroll
     for (int j = 0; j < kDqN / 8; ++j) {
-      if (has_columns(j)) add_global(sums + 512 * j, dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]);
+      /*%#past_columns%*/
+      if (column + 8 * j >= kHeadDim) break;
+      /*%/past_columns%*/
+      add_global(sums + 512 * j, dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]);
       /*%#pair%*/
       __nanosleep(20);  // or P and dS, in the same pipe, would wait for all additions
       /*%/pair%*/

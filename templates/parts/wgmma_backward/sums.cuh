@@ -1,6 +1,6 @@
 // dQ from the fp32 sums of its shares, in the kernel that adds them (dq_order.cuh). Warps that have nothing
 // else to do turn sums into dQ, one unit of rows after another, as soon as all tiles of a head's keys have
-// added theirs: one warp beside the consumers from the start, and the consumers when there are no more tiles.
+// added theirs: one warp beside the consumers from the start, and consumers when there are no more tiles.
 #pragma once
 #include "params/backward.h"
 #include "parts/divide.cuh"

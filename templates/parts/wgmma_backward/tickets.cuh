@@ -13,7 +13,9 @@
 #include "ptx/grid_size.cuh"
 #include "ptx/load_shared.cuh"
 #include "ptx/mbarrier.cuh"
+/*%^pair%*/
 #include "ptx/store_shared.cuh"
+/*%/pair%*/
 
 // From kTickets on, which is the layout's: of two tiles' numbers the barriers that say that one has come,
 // those that say that all have read it, and the numbers.

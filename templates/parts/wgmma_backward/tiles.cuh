@@ -28,7 +28,7 @@ struct KeyTile {
   /*%#divided%*/
   int divided;     // which of the divided tiles it is a part of; negative in a whole one
   /*%/divided%*/
-  int first_step;  // of kTileM queries, the first that sees a key of the tile …
+  int first_step;  // of kTileM queries, the first that the tile meets …
   int end_step;    // … and the one after the last: the same for each query head of the group
   /*%#rotated%*/
   int start_step;  // where the tile begins; after the last step it goes on at the first

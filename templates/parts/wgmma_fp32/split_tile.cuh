@@ -4,7 +4,7 @@
 #include "parts/mma/split.cuh"
 
 constexpr int kPanelColumns = 64;
-constexpr int kRowBytes = 2 * kPanelColumns;  // of a panel, after which the widest swizzle repeats
+constexpr int kRowBytes = 2 * kPanelColumns;  // of a panel: what the widest swizzle spans
 
 // One panel after another, and in each of them its first parts' rows, then the second and third parts'. So
 // one product may have the rows of two parts. The 16-byte chunks of a row change places, and the same chunk

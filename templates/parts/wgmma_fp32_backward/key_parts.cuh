@@ -8,7 +8,7 @@
 struct KeyParts {
   // Bytes from the start of a tile.
   static constexpr int kK = 0;
-  static constexpr int kV = TileQK::kBytes;
+  static constexpr int kV = kK + TileQK::kBytes;
   static constexpr int kBytes = kV + TileV::kBytes;
   static_assert(kBytes == kKeyPartsBytes, "the host gives each tile so much of the workspace");
 

@@ -38,8 +38,8 @@ struct Divisor {
 };
 
 // What the host hands to the kernels of a backward pass. Host and device compile this one file, so the layout
-// cannot drift. In the arrays of the workspace each head's rows are padded to whole tiles of the schedule and
-// to a multiple of kBackwardRowPadding, so that a tile of rows can be copied whole.
+// cannot drift. In the arrays of the workspace each head's rows are padded to whole tiles of the schedule, and
+// from there to a multiple of kBackwardRowPadding, so that a tile of rows can be copied whole.
 
 struct BackwardParams {
   const void* q;  // element (b, h, i, x) of q is at q + b * q_batch + h * q_head + i * q_row + x, in elements

@@ -27,8 +27,8 @@ struct Divisor {
 };
 
 // What the host hands to the kernels of a backward pass. Host and device compile this one file, so the layout
-// cannot drift. In the arrays of the workspace each head's rows are padded to whole tiles of the schedule and
-// to a multiple of kBackwardRowPadding, so that a tile of rows can be copied whole.
+// cannot drift. In the arrays of the workspace each head's rows are padded to whole tiles of the schedule, and
+// from there to a multiple of kBackwardRowPadding, so that a tile of rows can be copied whole.
 
 struct BackwardParams {
   const void* q;  // element (b, h, i, x) of q is at q + b * q_batch + h * q_head + i * q_row + x, in elements
@@ -445,7 +445,7 @@ struct KeyTile {
   int key;  // the first of this CTA's
   int head_kv, batch;
   int heads_met;  // which part of the query heads, counted over the batch
-  int first_step;  // of kTileM queries, the first that sees a key of the tile …
+  int first_step;  // of kTileM queries, the first that the tile meets …
   int end_step;    // … and the one after the last: the same for each query head of the group
   int start_step;  // where the tile begins; after the last step it goes on at the first
 
@@ -582,27 +582,22 @@ __device__ __forceinline__ void add_global(float* sums, float a, float b, float 
 // A tile's share of a step's dQ leaves from accumulators, once a thread beside the consumers says how.
 
 // dQ's sums lie as accumulators do (ptx/wgmma.cuh): 16 bytes a lane, next to each other. `place` is where
-// this lane's begin, in units of 16 bytes (WorkspaceLayout refuses 2^32 of them), and `column` is the share's
-// first column.
-__device__ __forceinline__ void leave_share(const float (&dq)[kDqN / 2], unsigned place, int column, int step,
-                                            const BackwardParams& p, unsigned shared) {
-  const auto has_columns = [column](int j) {
-    return kTileM != 64 || kHeadDim % kDqN == 0 || column + 8 * j < kHeadDim;
-  };
+// this lane's begin, in units of 16 bytes (WorkspaceLayout refuses 2^32 of them).
+__device__ __forceinline__ void leave_share(
+    const float (&dq)[kDqN / 2], unsigned place, int step,
+    const BackwardParams& p, unsigned shared) {
   float* sums = p.dq_sum + 4ull * place;
   mbarrier_wait(shared + kMayAdd + 8 * (step & 1), step >> 1 & 1);
   if (load_shared(shared + kStores + 4 * (step & 1)) != 0) {
 #pragma unroll
     for (int j = 0; j < kDqN / 8; ++j) {
-      if (has_columns(j)) {
-        __stcg(reinterpret_cast<float4*>(sums + 512 * j),
-               float4{dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]});
-      }
+      __stcg(reinterpret_cast<float4*>(sums + 512 * j),
+             float4{dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]});
     }
   } else {
 #pragma unroll
     for (int j = 0; j < kDqN / 8; ++j) {
-      if (has_columns(j)) add_global(sums + 512 * j, dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]);
+      add_global(sums + 512 * j, dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]);
     }
   }
   __syncwarp();
@@ -756,7 +751,7 @@ struct DqRows {
 
 // dQ from the fp32 sums of its shares, in the kernel that adds them (dq_order.cuh). Warps that have nothing
 // else to do turn sums into dQ, one unit of rows after another, as soon as all tiles of a head's keys have
-// added theirs: one warp beside the consumers from the start, and the consumers when there are no more tiles.
+// added theirs: one warp beside the consumers from the start, and consumers when there are no more tiles.
 
 __device__ __forceinline__ int* units_taken(const BackwardParams& p) {
   return p.counters;
@@ -1274,7 +1269,7 @@ struct KeyState {
   }
 
   __device__ __forceinline__ void add_dq() const {
-    leave_share(dq, place, 64 * warpgroup, step - 1, params, shared);
+    leave_share(dq, place, step - 1, params, shared);
   }
 };
 
@@ -1387,7 +1382,7 @@ struct KeySteps : KeyState {
   using KeyState::KeyState;
 
   // One step: S, while the queries' statistics are read; dP, beside the exponentials; then dS and the
-  // gradients. `first` marks the tile's first step, before which there is no dQ.
+  // gradients. `first` marks the tile's first step, which has none before it.
   __device__ __forceinline__ void compute_step(int first_key, int query, bool first) {
     const int stage = step & 1, parity = step >> 1 & 1;
     float s[kTileM / 2], dp[kTileM / 2];
@@ -1437,8 +1432,8 @@ struct KeySteps : KeyState {
   }
 };
 
-// A consumer: a warpgroup that owns 64 keys of a tile, sums their dK and dV over all queries that see them,
-// and adds its share of dQ.
+// A consumer: a warpgroup that owns 64 keys of a tile, and sums their dK and dV over the tile's queries.
+// It adds its share of dQ, too.
 
 struct KeyOwner : KeySteps {
   using KeySteps::KeySteps;
@@ -1458,7 +1453,7 @@ struct KeyOwner : KeySteps {
     for (; left > 0; --left) {
       compute_step(first_key, m * kTileM, first);
       if (!first) {
-        place += (m - tile.step_before(m)) * (kTileM * kHeadDim / 4);
+        place += static_cast<unsigned>(m - tile.step_before(m)) * (kTileM * kHeadDim / 4);
         // On to the group's next head.
         if (m == tile.starts_at()) place += params.padded_q * (kHeadDim / 4);
       }

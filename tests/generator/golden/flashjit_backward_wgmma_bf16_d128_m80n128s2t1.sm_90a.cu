@@ -28,8 +28,8 @@ struct Divisor {
 };
 
 // What the host hands to the kernels of a backward pass. Host and device compile this one file, so the layout
-// cannot drift. In the arrays of the workspace each head's rows are padded to whole tiles of the schedule and
-// to a multiple of kBackwardRowPadding, so that a tile of rows can be copied whole.
+// cannot drift. In the arrays of the workspace each head's rows are padded to whole tiles of the schedule, and
+// from there to a multiple of kBackwardRowPadding, so that a tile of rows can be copied whole.
 
 struct BackwardParams {
   const void* q;  // element (b, h, i, x) of q is at q + b * q_batch + h * q_head + i * q_row + x, in elements
@@ -164,7 +164,7 @@ struct KeyTile {
   int key;  // the first of this CTA's
   int head_kv, batch;
   int divided;     // which of the divided tiles it is a part of; negative in a whole one
-  int first_step;  // of kTileM queries, the first that sees a key of the tile …
+  int first_step;  // of kTileM queries, the first that the tile meets …
   int end_step;    // … and the one after the last: the same for each query head of the group
   int start_step;  // where the tile begins; after the last step it goes on at the first
   int stop_step;      // the last step that it takes of each head's …
@@ -901,7 +901,7 @@ struct DqRows {
 
 // dQ from the fp32 sums of its shares, in the kernel that adds them (dq_order.cuh). Warps that have nothing
 // else to do turn sums into dQ, one unit of rows after another, as soon as all tiles of a head's keys have
-// added theirs: one warp beside the consumers from the start, and the consumers when there are no more tiles.
+// added theirs: one warp beside the consumers from the start, and consumers when there are no more tiles.
 
 __device__ __forceinline__ int* units_taken(const BackwardParams& p) {
   return p.counters;
@@ -1034,6 +1034,18 @@ __device__ __forceinline__ void feed(const TensorMap& map_keys, const TensorMap&
   }
 }
 
+// Where consumers have staged them: in V's place, and in K's.
+__device__ __forceinline__ void store_dv(const TensorMap& map, const KeyTile& tile, int stage,
+                                         unsigned shared) {
+  store_tile<kPanelsV, kBoxPanelsV, kTileN>(map, shared + kV + stage * kVBytes, tile.key, tile.head_kv,
+                                            tile.batch);
+}
+__device__ __forceinline__ void store_dk(const TensorMap& map, const KeyTile& tile, int stage,
+                                         unsigned shared) {
+  store_tile<kPanelsQk, kBoxPanelsQk, kTileN>(map, shared + kK + stage * kKBytes, tile.key, tile.head_kv,
+                                              tile.batch);
+}
+
 // Stores dV and dK of each tile, once all consumers have staged them in the places of V and K, which are free
 // again when dV and dK have left.
 // Of a divided tile the second part alone does so, and stages dV once more when it has added the first one's.
@@ -1050,17 +1062,10 @@ __device__ __forceinline__ void send_gradients(const TensorMap& map_dk, const Te
     mbarrier_wait(shared + kDvStaged + 8 * stage, round / kKeyStages % 2);
     wait_for_part(shared, round);
     const Part part = part_of(shared, round);
-    if (part.whole())
-      store_tile<kPanelsV, kBoxPanelsV, kTileN>(map_dv, shared + kV + stage * kVBytes, tile.key, tile.head_kv,
-                                                tile.batch);
+    if (part.whole()) store_dv(map_dv, tile, stage, shared);
     mbarrier_wait(shared + kDkStaged + 8 * stage, round / kKeyStages % 2);
-    if (part.adds_sums()) {
-      store_tile<kPanelsV, kBoxPanelsV, kTileN>(map_dv, shared + kV + stage * kVBytes, tile.key, tile.head_kv,
-                                                tile.batch);
-    }
-    if (!part.leaves_sums())
-      store_tile<kPanelsQk, kBoxPanelsQk, kTileN>(map_dk, shared + kK + stage * kKBytes, tile.key,
-                                                  tile.head_kv, tile.batch);
+    if (part.adds_sums()) store_dv(map_dv, tile, stage, shared);
+    if (!part.leaves_sums()) store_dk(map_dk, tile, stage, shared);
     note_part(part, p);
     // dK was staged after the tile's last addition to dQ.
     note_tile_added(tile.batch * p.heads_kv + tile.head_kv, p);
@@ -1448,9 +1453,7 @@ struct KeyState {
     wgmma_commit();
   }
 
-  __device__ __forceinline__ void add_dq() const {
-    stage_share(dq, warpgroup, step - 1, shared);
-  }
+  __device__ __forceinline__ void add_dq() const { stage_share(dq, warpgroup, step - 1, shared); }
 };
 
 // The infinity of fp32.
@@ -1578,7 +1581,7 @@ struct KeySteps : KeyState {
   using KeyState::KeyState;
 
   // One step: S, while the queries' statistics are read; dP, beside the exponentials; then dS and the
-  // gradients. `first` marks the tile's first step, before which there is no dQ.
+  // gradients. `first` marks the tile's first step, which has none before it.
   __device__ __forceinline__ void compute_step(int first_key, int query, bool first) {
     const int stage = step & 1, parity = step >> 1 & 1;
     float s[kTileM / 2], dp[kTileM / 2];
@@ -1641,8 +1644,8 @@ struct KeySteps : KeyState {
   }
 };
 
-// A consumer: a warpgroup that owns 64 keys of a tile, sums their dK and dV over all queries that see them,
-// and adds its share of dQ.
+// A consumer: a warpgroup that owns 64 keys of a tile, and sums their dK and dV over the tile's queries.
+// It adds its share of dQ, too.
 
 struct KeyOwner : KeySteps {
   using KeySteps::KeySteps;

@@ -29,8 +29,8 @@ struct Divisor {
 };
 
 // What the host hands to the kernels of a backward pass. Host and device compile this one file, so the layout
-// cannot drift. In the arrays of the workspace each head's rows are padded to whole tiles of the schedule and
-// to a multiple of kBackwardRowPadding, so that a tile of rows can be copied whole.
+// cannot drift. In the arrays of the workspace each head's rows are padded to whole tiles of the schedule, and
+// from there to a multiple of kBackwardRowPadding, so that a tile of rows can be copied whole.
 
 struct BackwardParams {
   const void* q;  // element (b, h, i, x) of q is at q + b * q_batch + h * q_head + i * q_row + x, in elements
@@ -277,7 +277,7 @@ constexpr int kOwnerWarps = 4;  // which sum dV, or dK: one warpgroup each
 constexpr int kDqWarps = 4;  // which sum dQ
 constexpr int kKeyReaders = kOwnerWarps + kDqWarps;
 constexpr int kExchangeReaders = kDqWarps + 1;  // and the other CTA, when its copy has come
-// Besides consumers, two threads of each CTA that feed and send, and one more of the second CTA that feeds.
+// Besides these warps, two threads of each CTA that feed and send, and one more of the second CTA that feeds.
 constexpr int kTicketReaders = 2 * (kConsumerWarps + kDqWarps + 2) + 1;
 
 constexpr int kKBytes = kTileN * kRowBytes * kPanelsQk;
@@ -386,12 +386,6 @@ __device__ __forceinline__ unsigned load_shared(unsigned address) {
   unsigned value;
   asm volatile("ld.shared.b32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
   return value;
-}
-
-// A word to shared memory (PTX ISA, "st").
-
-__device__ __forceinline__ void store_shared(unsigned address, unsigned value) {
-  asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 }
 
 // How CTAs share out the tiles of a grid: one thread of each takes numbers from a counter in device memory
@@ -564,7 +558,7 @@ constexpr int kTileKeys = kTileN * kCtasPerTile;
 struct KeyTile {
   int key;  // the first of this CTA's
   int head_kv, batch;
-  int first_step;  // of kTileM queries, the first that sees a key of the tile …
+  int first_step;  // of kTileM queries, the first that the tile meets …
   int end_step;    // … and the one after the last: the same for each query head of the group
   int start_step;  // where the tile begins; after the last step it goes on at the first
 
@@ -699,30 +693,31 @@ __device__ __forceinline__ void add_global(float* sums, float a, float b, float 
                : "memory");
 }
 
+// A word to shared memory (PTX ISA, "st").
+
+__device__ __forceinline__ void store_shared(unsigned address, unsigned value) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
+
 // A tile's share of a step's dQ leaves from accumulators, once a thread beside the consumers says how.
 
 // dQ's sums lie as accumulators do (ptx/wgmma.cuh): 16 bytes a lane, next to each other. `place` is where
-// this lane's begin, in units of 16 bytes (WorkspaceLayout refuses 2^32 of them), and `column` is the share's
-// first column.
-__device__ __forceinline__ void leave_share(const float (&dq)[kDqN / 2], unsigned place, int column, int step,
-                                            const BackwardParams& p, unsigned shared) {
-  const auto has_columns = [column](int j) {
-    return kTileM != 64 || kHeadDim % kDqN == 0 || column + 8 * j < kHeadDim;
-  };
+// this lane's begin, in units of 16 bytes (WorkspaceLayout refuses 2^32 of them).
+__device__ __forceinline__ void leave_share(
+    const float (&dq)[kDqN / 2], unsigned place, int step,
+    const BackwardParams& p, unsigned shared) {
   float* sums = p.dq_sum + 4ull * place;
   mbarrier_wait(shared + kMayAdd + 8 * (step & 1), step >> 1 & 1);
   if (load_shared(shared + kStores + 4 * (step & 1)) != 0) {
 #pragma unroll
     for (int j = 0; j < kDqN / 8; ++j) {
-      if (has_columns(j)) {
-        __stcg(reinterpret_cast<float4*>(sums + 512 * j),
-               float4{dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]});
-      }
+      __stcg(reinterpret_cast<float4*>(sums + 512 * j),
+             float4{dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]});
     }
   } else {
 #pragma unroll
     for (int j = 0; j < kDqN / 8; ++j) {
-      if (has_columns(j)) add_global(sums + 512 * j, dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]);
+      add_global(sums + 512 * j, dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]);
       __nanosleep(20);  // or P and dS, in the same pipe, would wait for all additions
     }
   }
@@ -791,7 +786,7 @@ struct DqRows {
 
 // dQ from the fp32 sums of its shares, in the kernel that adds them (dq_order.cuh). Warps that have nothing
 // else to do turn sums into dQ, one unit of rows after another, as soon as all tiles of a head's keys have
-// added theirs: one warp beside the consumers from the start, and the consumers when there are no more tiles.
+// added theirs: one warp beside the consumers from the start, and consumers when there are no more tiles.
 
 __device__ __forceinline__ int* units_taken(const BackwardParams& p) {
   return p.counters;
@@ -930,6 +925,18 @@ __device__ __forceinline__ void feed(const TensorMap& map_keys, const TensorMap&
   }
 }
 
+// Where consumers have staged them: in V's place, and in K's.
+__device__ __forceinline__ void store_dv(const TensorMap& map, const KeyTile& tile, int stage,
+                                         unsigned shared) {
+  store_tile<kPanelsV, kBoxPanelsV, kTileN>(map, shared + kV + stage * kVBytes, tile.key, tile.head_kv,
+                                            tile.batch);
+}
+__device__ __forceinline__ void store_dk(const TensorMap& map, const KeyTile& tile, int stage,
+                                         unsigned shared) {
+  store_tile<kPanelsQk, kBoxPanelsQk, kTileN>(map, shared + kK + stage * kKBytes, tile.key, tile.head_kv,
+                                              tile.batch);
+}
+
 // Stores dV and dK of each tile, once all consumers have staged them in the places of V and K, which are free
 // again when dV and dK have left.
 __device__ __forceinline__ void send_gradients(const TensorMap& map_dk, const TensorMap& map_dv,
@@ -943,11 +950,9 @@ __device__ __forceinline__ void send_gradients(const TensorMap& map_dk, const Te
     const KeyTile tile = tile_at(index, p);  // worked out again, as registers are few
     const int stage = round % kKeyStages;
     mbarrier_wait(shared + kDvStaged + 8 * stage, round / kKeyStages % 2);
-      store_tile<kPanelsV, kBoxPanelsV, kTileN>(map_dv, shared + kV + stage * kVBytes, tile.key, tile.head_kv,
-                                                tile.batch);
+    store_dv(map_dv, tile, stage, shared);
     mbarrier_wait(shared + kDkStaged + 8 * stage, round / kKeyStages % 2);
-      store_tile<kPanelsQk, kBoxPanelsQk, kTileN>(map_dk, shared + kK + stage * kKBytes, tile.key,
-                                                  tile.head_kv, tile.batch);
+    store_dk(map_dk, tile, stage, shared);
     // dK was staged after the tile's last addition to dQ.
     note_tile_added(tile.batch * p.heads_kv + tile.head_kv, p);
     bulk_wait_read();
@@ -1190,8 +1195,8 @@ __device__ __forceinline__ void wgmma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-// dQ where two CTAs of a cluster work on a tile, with 64 keys each and the same queries. A third consumer in
-// each CTA has half of dQ's columns. For them it gets the other CTA's dS, and it already has the same columns
+// dQ where two CTAs of a cluster work on a tile, with 64 keys each and the same queries. A third warpgroup
+// in each CTA sums half of dQ's columns. For them it gets the other CTA's dS, and it already has the same columns
 // of the other CTA's keys.
 
 struct QueryOwner {
@@ -1250,7 +1255,7 @@ struct QueryOwner {
     // Each phase has to be seen by someone, and if a first share has left already, nobody else waits.
     mbarrier_wait(shared + kDqReady, step & 1);
     const unsigned place = row * (kHeadDim / 4) + first_panel * (64 / 8) * 128 + threadIdx.x % 128;
-    leave_share(dq, place, 64 * first_panel, step, params, shared);
+    leave_share(dq, place, step, params, shared);
     ++step;
   }
 

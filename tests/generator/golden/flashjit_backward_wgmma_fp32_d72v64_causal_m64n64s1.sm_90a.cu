@@ -30,8 +30,8 @@ struct Divisor {
 };
 
 // What the host hands to the kernels of a backward pass. Host and device compile this one file, so the layout
-// cannot drift. In the arrays of the workspace each head's rows are padded to whole tiles of the schedule and
-// to a multiple of kBackwardRowPadding, so that a tile of rows can be copied whole.
+// cannot drift. In the arrays of the workspace each head's rows are padded to whole tiles of the schedule, and
+// from there to a multiple of kBackwardRowPadding, so that a tile of rows can be copied whole.
 
 struct BackwardParams {
   const void* q;  // element (b, h, i, x) of q is at q + b * q_batch + h * q_head + i * q_row + x, in elements
@@ -190,7 +190,7 @@ __device__ __forceinline__ void split_fragment(unsigned (&fragment)[kParts][4], 
 // Tiles of fp32 numbers in shared memory, each as three tiles of bf16 whose sum it is.
 
 constexpr int kPanelColumns = 64;
-constexpr int kRowBytes = 2 * kPanelColumns;  // of a panel, after which the widest swizzle repeats
+constexpr int kRowBytes = 2 * kPanelColumns;  // of a panel: what the widest swizzle spans
 
 // One panel after another, and in each of them its first parts' rows, then the second and third parts'. So
 // one product may have the rows of two parts. The 16-byte chunks of a row change places, and the same chunk

@@ -62,8 +62,8 @@ struct ForwardParams {
   const void* v;
   void* o;
   float* lse;         // (batch, heads, seqlen_q), packed, natural log; null: not wanted
-  int* tile_counter;  // zeros, and the kernel leaves them zero: two for a dynamic tile order; where several
-                      // clusters or CTAs share a tile's keys, one per warpgroup of the first of them
+  int* tile_counter;  // zeros, and the kernel leaves them zero: two for a dynamic tile order; where clusters
+                      // or CTAs share a tile's keys, those of parts/wgmma/sharers.cuh
 
   long long q_batch, q_head, q_row;
   long long k_batch, k_head, k_row;

@@ -58,8 +58,8 @@ struct ForwardParams {
   const void* v;
   void* o;
   float* lse;         // (batch, heads, seqlen_q), packed, natural log; null: not wanted
-  int* tile_counter;  // zeros, and the kernel leaves them zero: two for a dynamic tile order; where several
-                      // clusters or CTAs share a tile's keys, one per warpgroup of the first of them
+  int* tile_counter;  // zeros, and the kernel leaves them zero: two for a dynamic tile order; where clusters
+                      // or CTAs share a tile's keys, those of parts/wgmma/sharers.cuh
 
   long long q_batch, q_head, q_row;
   long long k_batch, k_head, k_row;
@@ -1258,7 +1258,8 @@ struct ConsumerSteps : ConsumerScores {
   using ConsumerScores::ConsumerScores;
 
   // Begins scores of a block and values of the one before, which are in flight together; the scores are there
-  // afterwards. The first block of a tile has no values to wait for, and takes no turn.
+  // afterwards. The first block of a tile has no values to wait for.
+  // It takes no turn.
   __device__ __forceinline__ void begin_products(bool) {
     if (!first) take_turn();
     issue_scores();

@@ -21,7 +21,7 @@ constexpr float kSumAfterMove = 0x1p-40f;  // what the largest lane's sum become
 
 // FlashAttention forward on Hopper (FlashAttention-3, arXiv 2407.08608): a warpgroup that feeds shared memory
 // through TMA, and kWarpgroups that compute 64 query rows each with asynchronous products.
-// The keys of those tiles that would not fill whole waves are cut into even shares, one for each CTA, and
+// The keys of a last wave that is not full, and mostly of the wave before it, are cut into even shares, and
 // CTAs merge their partial results; then they work on the other tiles, one after another.
 
 // A divisor as the host prepares it, so that a kernel divides by one multiplication (Granlund and Montgomery,
@@ -60,8 +60,8 @@ struct ForwardParams {
   const void* v;
   void* o;
   float* lse;         // (batch, heads, seqlen_q), packed, natural log; null: not wanted
-  int* tile_counter;  // zeros, and the kernel leaves them zero: two for a dynamic tile order; where several
-                      // clusters or CTAs share a tile's keys, one per warpgroup of the first of them
+  int* tile_counter;  // zeros, and the kernel leaves them zero: two for a dynamic tile order; where clusters
+                      // or CTAs share a tile's keys, those of parts/wgmma/sharers.cuh
 
   long long q_batch, q_head, q_row;
   long long k_batch, k_head, k_row;
@@ -1513,7 +1513,7 @@ __device__ __forceinline__ void finish(Consumer& consumer, const Tile& tile, con
 }
 
 // Where even shares begin and end (stream-K, arXiv 2301.03598): the keys of the first p.shared_tiles tiles
-// lie in one row, which is cut into as many shares as there are CTAs, at blocks of kTileN keys.
+// lie in one row, which is cut at blocks of kTileN keys into shares, one for each CTA.
 
 struct Place {
   int tile, block;

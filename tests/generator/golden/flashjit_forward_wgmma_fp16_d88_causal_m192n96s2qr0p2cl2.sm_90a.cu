@@ -22,7 +22,7 @@ constexpr float kLostSum = 0x1p114f;     // of them, above which scores are comp
 // FlashAttention forward on Hopper (FlashAttention-3, arXiv 2407.08608): a warpgroup that feeds shared memory
 // through TMA, and kWarpgroups that compute 64 query rows each with asynchronous products.
 // CTAs work on one tile after another.
-// The kCluster CTAs of a cluster work on adjacent tiles: what one loads of K or V, all get.
+// The kCluster CTAs of a cluster work on adjacent rows: what one loads of K or V, all get.
 
 // A divisor as the host prepares it, so that a kernel divides by one multiplication (Granlund and Montgomery,
 // "Division by invariant integers using multiplication", 1994). Host and device compile this one file.
@@ -60,8 +60,8 @@ struct ForwardParams {
   const void* v;
   void* o;
   float* lse;         // (batch, heads, seqlen_q), packed, natural log; null: not wanted
-  int* tile_counter;  // zeros, and the kernel leaves them zero: two for a dynamic tile order; where several
-                      // clusters or CTAs share a tile's keys, one per warpgroup of the first of them
+  int* tile_counter;  // zeros, and the kernel leaves them zero: two for a dynamic tile order; where clusters
+                      // or CTAs share a tile's keys, those of parts/wgmma/sharers.cuh
 
   long long q_batch, q_head, q_row;
   long long k_batch, k_head, k_row;
@@ -1331,7 +1331,8 @@ struct ConsumerSteps : ConsumerScores {
   using ConsumerScores::ConsumerScores;
 
   // Begins scores of a block and values of the one before, which are in flight together; the scores are there
-  // afterwards. The first block of a tile has no values to wait for, and takes no turn.
+  // afterwards. The first block of a tile has no values to wait for.
+  // It takes no turn.
   __device__ __forceinline__ void begin_products(bool masked) {
     if (!first) take_turn();
     issue_scores();

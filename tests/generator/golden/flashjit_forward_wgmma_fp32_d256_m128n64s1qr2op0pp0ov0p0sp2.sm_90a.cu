@@ -22,8 +22,8 @@ constexpr int kQRegisterParts = 1;       // of Q, in registers
 // of three bf16 numbers, and each product the sum of six (Henry, Tang, Heinecke, "Leveraging the bfloat16
 // Artificial Intelligence Datatype For Higher-Precision Computations", 2019). Warpgroups have roles as in
 // FlashAttention-3 (arXiv 2407.08608): kProducers load blocks of K and V, split them and put the parts into
-// shared memory, and kWarpgroups compute 64 query rows each with asynchronous products. While one of these is
-// busy with its softmax, tensor cores have another one's products.
+// shared memory, and kWarpgroups compute 64 query rows each with asynchronous products.
+// While one of these is busy with its softmax, tensor cores have another one's products.
 
 // A divisor as the host prepares it, so that a kernel divides by one multiplication (Granlund and Montgomery,
 // "Division by invariant integers using multiplication", 1994). Host and device compile this one file.
@@ -61,8 +61,8 @@ struct ForwardParams {
   const void* v;
   void* o;
   float* lse;         // (batch, heads, seqlen_q), packed, natural log; null: not wanted
-  int* tile_counter;  // zeros, and the kernel leaves them zero: two for a dynamic tile order; where several
-                      // clusters or CTAs share a tile's keys, one per warpgroup of the first of them
+  int* tile_counter;  // zeros, and the kernel leaves them zero: two for a dynamic tile order; where clusters
+                      // or CTAs share a tile's keys, those of parts/wgmma/sharers.cuh
 
   long long q_batch, q_head, q_row;
   long long k_batch, k_head, k_row;
@@ -355,7 +355,7 @@ __device__ __forceinline__ void split_fragment(unsigned (&fragment)[kParts][4], 
 // Tiles of fp32 numbers in shared memory, each as three tiles of bf16 whose sum it is.
 
 constexpr int kPanelColumns = 64;
-constexpr int kRowBytes = 2 * kPanelColumns;  // of a panel, after which the widest swizzle repeats
+constexpr int kRowBytes = 2 * kPanelColumns;  // of a panel: what the widest swizzle spans
 
 // One panel after another, and in each of them its first parts' rows, then the second and third parts'. So
 // one product may have the rows of two parts. The 16-byte chunks of a row change places, and the same chunk
