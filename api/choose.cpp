@@ -121,12 +121,14 @@ void Chooser::read_files() {
   {
     const std::lock_guard lock(mutex_);
     if (read_) return;
+    bool short_of = false;
     for (const auto& file : {system_file_, file_}) {
       if (file.empty()) continue;
-      own_.add(autotune::read_wisdom(file, [&](std::string_view line) { lines.emplace_back(line); }),
+      own_.add(autotune::read_wisdom(
+                   file, [&](std::string_view line) { lines.emplace_back(line); }, &short_of),
                versions_);
     }
-    read_ = true;
+    read_ = !short_of;
   }
   for (const std::string& line : lines) message_(line);
 }

@@ -54,7 +54,7 @@ class Chooser {
   bool learn(const Problem& problem, const Shape& shape, Tuning effort, const autotune::TuneResult& result);
 
  private:
-  void read_files();  // at the first need
+  void read_files();  // at the first need, and again while descriptors or memory are short
   std::optional<autotune::WisdomChoice> wise(const Problem& problem, const Shape& shape,
                                              const std::string& family);
 

@@ -104,8 +104,9 @@ std::optional<WisdomChoice> choose(const Wisdom& own, const Wisdom& shipped, con
                                    const Shape& shape, const Target& target, const std::string& gpu,
                                    const Versions& versions, std::string_view family = {});
 
-// A missing file is empty wisdom; so is a file that cannot be read, which is reported.
-Wisdom read_wisdom(const std::filesystem::path& file, const Report& report);
+// A missing file is empty wisdom; so is a file that cannot be read, which is reported. *short_of, if given,
+// becomes true where that is for want of descriptors or memory, so that it may be read later.
+Wisdom read_wisdom(const std::filesystem::path& file, const Report& report, bool* short_of = nullptr);
 
 // Puts a file of this name and these bytes into a folder (a directory's descriptor) in one step; returns
 // errno, 0 when done. The room above hands in the cache's function, so that a folder's files are written and

@@ -96,8 +96,10 @@ std::string unreadable(const std::filesystem::path& file, int error) {
 
 }  // namespace
 
-Wisdom read_wisdom(const std::filesystem::path& file, const Report& report) {
+Wisdom read_wisdom(const std::filesystem::path& file, const Report& report, bool* short_of) {
   const Text text = read_all(file);
+  if (short_of != nullptr && (text.error == EMFILE || text.error == ENFILE || text.error == ENOMEM))
+    *short_of = true;
   Wisdom wisdom;
   if (text.error == 0) {
     wisdom.add_text(text.bytes, file.string(), report);

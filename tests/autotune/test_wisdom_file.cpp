@@ -1,5 +1,6 @@
 // Wisdom's file: what is read of it, merged in one step, by many writers, for all who share the folder.
 #include <doctest/doctest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -64,6 +65,28 @@ TEST_CASE("what could not be read is not written over") {
   CHECK(std::filesystem::file_size(folder.file) == (64u << 20) + 1);
   CHECK(read_wisdom(folder.file, folder.report).records().empty());
   CHECK(folder.reports.back().ends_with("could not be read: File too large"));
+}
+
+TEST_CASE("a file that cannot be read for want of a descriptor may be read later") {
+  Folder folder;
+  REQUIRE(merge(folder.file, record("mma:m128n64w4s2"), folder.report));
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  rlimit none = before;
+  none.rlim_cur = 0;
+  bool short_of = false;
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  const Wisdom wisdom = read_wisdom(folder.file, folder.report, &short_of);
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  CHECK(wisdom.records().empty());
+  CHECK(short_of);
+  REQUIRE(folder.reports.size() == 1);
+  CHECK(folder.reports[0].ends_with("could not be read: Too many open files"));
+
+  short_of = false;
+  CHECK(read_wisdom(folder.file, folder.report, &short_of).records().size() == 1);
+  CHECK(read_wisdom(folder.path / "missing.jsonl", folder.report, &short_of).records().empty());
+  CHECK_FALSE(short_of);
 }
 
 TEST_CASE("a bad line is skipped and reported, and costs nothing else") {
